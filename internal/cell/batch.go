@@ -1,0 +1,162 @@
+package cell
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// batch gathers concurrent calls of one operation into arrays. While one call
+// runs, the next collects; an idle batch sends a single item at once.
+//
+// One goroutine, owned by the Cell, runs it, so at most one call of the
+// operation is under way: the order of items is the order of arrival.
+type batch[In, Out any] struct {
+	queue    chan *item[In, Out]
+	run      func(ctx context.Context, in []In) ([]Out, error)
+	size     func(In) int
+	group    func(a, b In) bool // may the two share a call? nil = always
+	limit    int                // items a call
+	maxBytes int                // sum of size a call; a single larger item goes alone
+	timeout  time.Duration
+	observe  func(items int)
+}
+
+// item is one caller's part. done is closed after out and err are set.
+type item[In, Out any] struct {
+	ctx context.Context
+	in  In
+	// claimed is won once by a compare-and-swap: by the loop, which then sends
+	// the item and answers it, or by the caller, who then leaves: a caller who
+	// leaves knows that nothing was sent.
+	claimed atomic.Bool
+	out     Out
+	err     error
+	done    chan struct{}
+}
+
+// submit queues in. When the queue is full the caller waits for room until its
+// context ends or the batch stops: the back-pressure reaches whoever feeds it.
+func (b *batch[In, Out]) submit(ctx context.Context, stopped <-chan struct{}, in In) *item[In, Out] {
+	it := &item[In, Out]{ctx: ctx, in: in, done: make(chan struct{})}
+	select {
+	case b.queue <- it:
+	case <-ctx.Done():
+		it.fail(ctx.Err())
+	case <-stopped:
+		it.fail(ErrStopped)
+	}
+	return it
+}
+
+// fail answers an item that the caller of fail holds alone.
+func (it *item[In, Out]) fail(err error) {
+	it.claimed.Store(true)
+	it.err = err
+	close(it.done)
+}
+
+// wait returns the item's outcome. A caller whose context ends leaves only while
+// the item is queued; once it is sent the call's own deadline brings a definite
+// answer soon.
+func (it *item[In, Out]) wait(stopped <-chan struct{}) (Out, error) {
+	select {
+	case <-it.done:
+		return it.out, it.err
+	case <-it.ctx.Done():
+		if it.claimed.CompareAndSwap(false, true) {
+			it.err = it.ctx.Err()
+			return it.out, it.err
+		}
+	case <-stopped:
+		if it.claimed.CompareAndSwap(false, true) {
+			it.err = ErrStopped
+			return it.out, it.err
+		}
+	}
+	<-it.done
+	return it.out, it.err
+}
+
+// loop runs until stop is closed, then answers what is queued with ErrStopped.
+func (b *batch[In, Out]) loop(stop <-chan struct{}) {
+	var carry *item[In, Out]
+	for {
+		first := carry
+		carry = nil
+		if first == nil {
+			select {
+			case first = <-b.queue:
+			case <-stop:
+				b.refuseQueued()
+				return
+			}
+		}
+		var items []*item[In, Out]
+		items, carry = b.gather(first)
+		b.call(items)
+	}
+}
+
+func (b *batch[In, Out]) gather(first *item[In, Out]) (items []*item[In, Out], carry *item[In, Out]) {
+	items = append(make([]*item[In, Out], 0, min(len(b.queue)+1, b.limit)), first)
+	bytes := b.size(first.in)
+	for len(items) < b.limit {
+		select {
+		case next := <-b.queue:
+			bytes += b.size(next.in)
+			if bytes > b.maxBytes || b.group != nil && !b.group(first.in, next.in) {
+				return items, next
+			}
+			items = append(items, next)
+		default:
+			return items, nil
+		}
+	}
+	return items, nil
+}
+
+// call leaves out items whose caller has gone: they were never sent, so their
+// answer is definite.
+func (b *batch[In, Out]) call(items []*item[In, Out]) {
+	in := make([]In, 0, len(items))
+	live := items[:0]
+	for _, it := range items {
+		if it.ctx.Err() != nil || !it.claimed.CompareAndSwap(false, true) {
+			continue // its caller sees the context's end and leaves
+		}
+		in = append(in, it.in)
+		live = append(live, it)
+	}
+	if len(in) == 0 {
+		return
+	}
+	b.observe(len(in))
+	// Background, because the call serves many callers: none of them may end it
+	// for the others. The deadline ends it.
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+	defer cancel()
+	out, err := b.run(ctx, in)
+	for i, it := range live {
+		if err != nil {
+			it.err = err
+		} else {
+			it.out = out[i]
+		}
+		close(it.done)
+	}
+}
+
+func (b *batch[In, Out]) refuseQueued() {
+	for {
+		select {
+		case it := <-b.queue:
+			if it.claimed.CompareAndSwap(false, true) {
+				it.err = ErrStopped
+				close(it.done)
+			}
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package cell
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+)
+
+var (
+	// ErrUnknownNode is returned by Heartbeat when no node of this name is
+	// registered: Redis lost it, or an operator removed it. Register again.
+	ErrUnknownNode = errors.New("node is not registered")
+	// ErrSuperseded is returned when another epoch of the node has registered:
+	// the caller must stop its handlers and exit.
+	ErrSuperseded = errors.New("another agent has registered under this node id")
+	// ErrRepliesGone is returned by KeepReplies when the stream is gone: open it
+	// again, and re-read the records of all outstanding jobs.
+	ErrRepliesGone = errors.New("reply stream is gone")
+	// ErrStopped is returned by calls of a cell that was stopped or never started.
+	ErrStopped = errors.New("cell is stopped")
+)
+
+// Defaults of Config.
+const (
+	DefaultHeartbeatLimit = 8 * time.Second
+	DefaultCallTimeout    = time.Second
+	DefaultRetention      = time.Hour
+	DefaultQueueLimit     = 4096
+
+	// MaxCandidates is the most candidates that one Submission can name.
+	MaxCandidates = 8
+
+	loadTTL         = 30 * time.Second
+	replyTTL        = 30 * time.Second
+	batchItems      = 64
+	batchBytes      = 1 << 20
+	inlineSpec      = 8 << 10
+	inlineResult    = 64 << 10
+	tombstonesKept  = 1000
+	controlOverhead = 128 // bytes that an item adds to a call besides its payload
+)
+
+// Config is how a cell behaves. The zero value of each field means its default.
+type Config struct {
+	// Layout names the keys. The zero value is DefaultPrefix without a tag.
+	Layout Layout
+	// HeartbeatLimit is the silence after which a node gets no jobs.
+	HeartbeatLimit time.Duration
+	// CallTimeout bounds every call to Redis that has no deadline of its own.
+	CallTimeout time.Duration
+	// Retention is how long the record of a terminal job is kept.
+	Retention time.Duration
+	// QueueLimit bounds the items that wait for the next call of an operation.
+	// Callers beyond it wait for room until their context ends.
+	QueueLimit int
+}
+
+// WithDefaults returns c with zero fields replaced.
+func (c Config) WithDefaults() Config {
+	if c.Layout.Prefix == "" {
+		c.Layout.Prefix = DefaultPrefix
+	}
+	if c.HeartbeatLimit == 0 {
+		c.HeartbeatLimit = DefaultHeartbeatLimit
+	}
+	if c.CallTimeout == 0 {
+		c.CallTimeout = DefaultCallTimeout
+	}
+	if c.Retention == 0 {
+		c.Retention = DefaultRetention
+	}
+	if c.QueueLimit == 0 {
+		c.QueueLimit = DefaultQueueLimit
+	}
+	return c
+}
+
+// Validate names the first bad field.
+func (c Config) Validate() error {
+	if err := freeslot.ValidateName("key_prefix", c.Layout.Prefix); err != nil {
+		return err
+	}
+	for name, d := range map[string]time.Duration{
+		"heartbeat_limit": c.HeartbeatLimit, "call_timeout": c.CallTimeout, "retention": c.Retention,
+	} {
+		if d < time.Millisecond {
+			return fmt.Errorf("%s is %s, expected at least 1ms", name, d)
+		}
+	}
+	return nil
+}
+
+// Cell runs the scripts of one cell. It is safe for concurrent use. Submit and
+// Complete need Start; all else works on a cell that was not started.
+type Cell struct {
+	cfg     Config
+	layout  Layout
+	client  rueidis.Client
+	log     *zap.Logger
+	scripts scripts
+	metrics *metrics
+
+	submits     *batch[Submission, Placement]
+	completions *batch[Completion, CompletionOutcome]
+
+	start sync.Once
+	stop  sync.Once
+	// stopping is closed by Stop; stopped once no loop runs any more.
+	stopping, stopped chan struct{}
+	loops             sync.WaitGroup
+}
+
+// New makes a cell on client, which stays the caller's. It does no I/O. reg may
+// be nil.
+func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.Registerer) (*Cell, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("cell: %w", err)
+	}
+	c := &Cell{
+		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: loadScripts(), metrics: newMetrics(reg),
+		stopping: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	c.submits = &batch[Submission, Placement]{
+		queue: make(chan *item[Submission, Placement], cfg.QueueLimit),
+		run:   c.submit, size: submissionSize,
+		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
+		observe: func(n int) { c.metrics.batch.WithLabelValues("submit").Observe(float64(n)) },
+	}
+	c.completions = &batch[Completion, CompletionOutcome]{
+		queue: make(chan *item[Completion, CompletionOutcome], cfg.QueueLimit),
+		run:   c.complete, size: completionSize,
+		group: func(a, b Completion) bool { return a.Node == b.Node && a.Epoch == b.Epoch },
+		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
+		observe: func(n int) { c.metrics.batch.WithLabelValues("complete").Observe(float64(n)) },
+	}
+	return c, nil
+}
+
+// Start begins to gather Submit and Complete calls. It does no I/O.
+func (c *Cell) Start(context.Context) error {
+	c.start.Do(func() {
+		c.loops.Add(2)
+		go func() { defer c.loops.Done(); c.submits.loop(c.stopping) }()
+		go func() { defer c.loops.Done(); c.completions.loop(c.stopping) }()
+	})
+	return nil
+}
+
+// Stop ends the calls under way and refuses further ones with ErrStopped. It
+// tolerates a cell that was never started, and being called twice.
+func (c *Cell) Stop(ctx context.Context) error {
+	c.stop.Do(func() {
+		close(c.stopping)
+		go func() { c.loops.Wait(); close(c.stopped) }()
+	})
+	select {
+	case <-c.stopped:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop cell: %w", ctx.Err())
+	}
+}
+
+// Layout returns the names of the cell's keys.
+func (c *Cell) Layout() Layout { return c.layout }
+
+// HeartbeatLimit is the silence after which a node gets no jobs.
+func (c *Cell) HeartbeatLimit() time.Duration { return c.cfg.HeartbeatLimit }
+
+// jobPrefix is the number of the cell: there is one so far.
+const jobPrefix = "0-"
+
+// NewJobID makes the id of a new job: its cell, then a ULID.
+func NewJobID() string { return jobPrefix + ulid.Make().String() }
+
+// NewEpoch makes the epoch of one incarnation of an agent.
+func NewEpoch() Epoch { return ulid.Make().String() }
+
+// ValidateJobID checks an id that came from outside. The error is a
+// *freeslot.Error with code invalid_argument.
+func ValidateJobID(field, id string) error {
+	rest, ok := strings.CutPrefix(id, jobPrefix)
+	if ok {
+		_, err := ulid.ParseStrict(rest)
+		ok = err == nil
+	}
+	if !ok {
+		return &freeslot.Error{
+			Code: freeslot.CodeInvalidArgument, Field: field,
+			Message: field + ` is not a job id, expected one such as "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"`,
+		}
+	}
+	return nil
+}
+
+// exec runs one script with the default deadline where ctx has none, and times it.
+func (c *Cell) exec(ctx context.Context, name string, script *rueidis.Lua, keys, args []string) rueidis.RedisResult {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
+		defer cancel()
+	}
+	begin := time.Now()
+	result := script.Exec(ctx, c.client, keys, args)
+	c.metrics.observe(name, begin, result.Error())
+	return result
+}
+
+// do runs one plain command likewise.
+func (c *Cell) do(ctx context.Context, name string, cmd rueidis.Completed) rueidis.RedisResult {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
+		defer cancel()
+	}
+	begin := time.Now()
+	result := c.client.Do(ctx, cmd)
+	c.metrics.observe(name, begin, result.Error())
+	return result
+}
+
+// tagPart is how scripts get the layout's tag: ':{tag}' or nothing.
+func (l Layout) tagPart() string {
+	if l.Tag == "" {
+		return ""
+	}
+	return ":{" + l.Tag + "}"
+}
+
+func newGeneration() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(b[:])
+}

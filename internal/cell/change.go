@@ -1,0 +1,124 @@
+package cell
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+)
+
+// Changes reads the nodes that changed after since, oldest change first, up to
+// limit of them. since 0 reads every node.
+func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (Changes, error) {
+	l := c.layout
+	keys := []string{l.Version(), l.Revisions(), l.Heartbeats()}
+	args := append([]string{strconv.FormatUint(since, 10), strconv.Itoa(limit), l.Prefix, l.tagPart()}, profileFieldNames...)
+	reply, err := c.exec(ctx, "changes", c.scripts.changes, keys, args).ToArray()
+	if err != nil {
+		return Changes{}, fmt.Errorf("changes since %d: %w", since, err)
+	}
+	out, err := c.decodeChanges(reply, since)
+	if err != nil {
+		return Changes{}, fmt.Errorf("changes since %d: %w", since, err)
+	}
+	return out, nil
+}
+
+func (c *Cell) decodeChanges(reply []rueidis.RedisMessage, since Revision) (Changes, error) {
+	if len(reply) < 5 {
+		return Changes{}, fmt.Errorf("reply has %d values, expected at least 5", len(reply))
+	}
+	generation, err := reply[0].ToString()
+	if err != nil {
+		return Changes{}, err
+	}
+	var head [4]int64
+	for i := range head {
+		if head[i], err = intAt(reply, i+1); err != nil {
+			return Changes{}, err
+		}
+	}
+	out := Changes{
+		Generation: generation, Revision: Revision(head[0]), NowMS: head[1],
+		Incomplete: since > 0 && since < Revision(head[2]), More: head[3] == 1, Next: Revision(head[0]),
+	}
+	for _, m := range reply[5:] {
+		node, err := decodeNode(m)
+		if err != nil {
+			return Changes{}, err
+		}
+		if node.Broken != nil {
+			c.log.Warn("node.unreadable", zap.String("node", node.Node.ID), zap.Error(node.Broken))
+		}
+		out.Nodes = append(out.Nodes, node)
+	}
+	if out.More {
+		out.Next = out.Nodes[len(out.Nodes)-1].Revision
+	}
+	return out, nil
+}
+
+func decodeNode(m rueidis.RedisMessage) (NodeState, error) {
+	text, err := m.AsStrSlice()
+	if err != nil {
+		return NodeState{}, err
+	}
+	if len(text) < 2 {
+		return NodeState{}, fmt.Errorf("node with %d values", len(text))
+	}
+	revision, err := strconv.ParseUint(text[1], 10, 64)
+	if err != nil {
+		return NodeState{}, fmt.Errorf("revision of node %s: %w", text[0], err)
+	}
+	if text[0][0] == '-' {
+		return NodeState{Node: freeslot.Node{ID: text[0][1:]}, Revision: revision, Gone: true}, nil
+	}
+	if len(text) != 5+len(profileFieldNames) {
+		return NodeState{}, fmt.Errorf("node %s with %d values", text[0], len(text))
+	}
+	state := NodeState{
+		Node: freeslot.Node{ID: text[0]}, Revision: revision,
+		Epoch: text[5], Status: freeslot.Status(text[6]),
+	}
+	if text[4] != "" {
+		state.Resources = json.RawMessage(text[4])
+	}
+	for i, target := range map[int]*int64{3: &state.LastHeartbeatMS, 7: &state.RegisteredAtMS} {
+		if *target, err = strconv.ParseInt(orZero(text[i]), 10, 64); err != nil {
+			return NodeState{}, fmt.Errorf("node %s: %w", text[0], err)
+		}
+	}
+	for i, target := range map[int]*int{2: &state.Used, 8: &state.Node.MaxConcurrency} {
+		if *target, err = strconv.Atoi(orZero(text[i])); err != nil {
+			return NodeState{}, fmt.Errorf("node %s: %w", text[0], err)
+		}
+	}
+	state.Broken = decodeProfile(&state.Node, text[9:])
+	return state, nil
+}
+
+// decodeProfile reads the JSON fields of a profile. An operator may have edited
+// them: a field that cannot be read takes out this node, not the whole page.
+func decodeProfile(n *freeslot.Node, text []string) error {
+	for i, target := range []any{&n.Languages, &n.Services, &n.Pools, &n.Labels, &n.Features} {
+		if text[i] == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(text[i]), target); err != nil {
+			return fmt.Errorf("field %s of node %s: %w", profileFieldNames[4+i], n.ID, err)
+		}
+	}
+	return nil
+}
+
+func orZero(s string) string {
+	if s == "" {
+		return "0"
+	}
+	return s
+}

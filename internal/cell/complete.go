@@ -1,0 +1,71 @@
+package cell
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/rueidis"
+)
+
+// Complete ends one attempt; concurrent callers of one node and epoch share a
+// call. It can be repeated until it brings an outcome. Errors: ErrStopped, a
+// context error, else what Redis said: the completion may then have been applied.
+func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome, error) {
+	if !comp.State.Terminal() {
+		return "", fmt.Errorf("complete job %s: state %q is not terminal", comp.Attempt.Job, comp.State)
+	}
+	return c.completions.submit(ctx, c.stopping, comp).wait(c.stopped)
+}
+
+func completionSize(comp Completion) int { return len(comp.Result) + controlOverhead }
+
+// complete is one script call for a batch, which is of one node and epoch.
+func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOutcome, error) {
+	l, node := c.layout, comps[0].Node
+	keys := make([]string, 0, 5+len(comps))
+	keys = append(keys, l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node))
+	args := make([]string, 0, 7+5*len(comps))
+	args = append(args, node, comps[0].Epoch, l.NodeEvents(), millis(c.cfg.Retention), strconv.Itoa(inlineResult),
+		l.Prefix, l.tagPart())
+	for _, comp := range comps {
+		failure := ""
+		if comp.Error != nil {
+			failure = mustJSON(comp.Error)
+		}
+		keys = append(keys, l.Job(comp.Attempt.Job))
+		args = append(args, comp.Attempt.Job, strconv.Itoa(comp.Attempt.N), string(comp.State),
+			rueidis.BinaryString(comp.Result), failure)
+	}
+	reply, err := c.exec(ctx, "complete", c.scripts.complete, keys, args).ToArray()
+	if err != nil {
+		return nil, fmt.Errorf("complete %d jobs of node %s: %w", len(comps), node, err)
+	}
+	if len(reply) != len(comps)+1 {
+		return nil, fmt.Errorf("complete %d jobs of node %s: %d answers", len(comps), node, len(reply)-1)
+	}
+	out := make([]CompletionOutcome, len(comps))
+	for i := range comps {
+		if out[i], err = completionOutcome(reply, i+1); err != nil {
+			return nil, fmt.Errorf("complete job %s: %w", comps[i].Attempt.Job, err)
+		}
+	}
+	return out, nil
+}
+
+func completionOutcome(reply []rueidis.RedisMessage, i int) (CompletionOutcome, error) {
+	code, err := intAt(reply, i)
+	if err != nil {
+		return "", err
+	}
+	switch code {
+	case 0:
+		return CompletedStale, nil
+	case 1:
+		return Completed, nil
+	case 2:
+		return CompletedBefore, nil
+	default:
+		return "", fmt.Errorf("unknown code %d", code)
+	}
+}

@@ -1,0 +1,27 @@
+// Package cell is the only writer of scheduler keys: the key layout, the Lua
+// scripts, and one Go function a script.
+//
+// A cell is the set of keys that share one Redis hash slot, and so the unit of
+// atomicity. Every state change of a job or node is one script in one cell:
+//
+//	submit     none -> running     record, slot and dispatch entry together
+//	cancel     running -> cancelling
+//	complete   running, cancelling -> succeeded, failed, cancelled
+//	register   takes a node over: jobs of the former epoch -> failed
+//	deregister node gone: jobs still owned -> failed
+//	heartbeat  liveness, load, ownership check
+//	attach     who gets the result
+//	changes    what a replica's cache has missed
+//
+// Guarantees: the slots in use on a node never exceed its max_concurrency; an
+// attempt ends once, by its owner in the epoch that was given it; every script
+// can be repeated without harm, because whoever got an error may still have been
+// applied. Scripts compare times with Redis' clock only.
+//
+// Submit and Complete gather concurrent callers: while one call is under way the
+// next collects, so nobody waits for a batch to fill and a busy cell pays Lua's
+// fixed cost once for many jobs.
+//
+// When Redis fails, calls end with an error by their deadline. A write is never
+// repeated here: the caller decides, since it knows whether it still wants it.
+package cell

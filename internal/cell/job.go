@@ -1,0 +1,158 @@
+package cell
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+)
+
+// statusFields are the fields of a job's record that make up its status, in the
+// order that decodeStatus expects.
+var statusFields = []string{
+	"state", "tenant", "service", "node", "attempt", "slots", "result", "error",
+	"submitted_at_ms", "assigned_at_ms", "finished_at_ms",
+}
+
+// Cancel asks the node that runs the job to stop it and returns what is known
+// then; a terminal job is only read. An empty tenant stands for any. Errors:
+// *freeslot.Error (invalid_argument, not_found), else what Redis said.
+func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	if err := ValidateJobID("job_id", jobID); err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	args := append([]string{jobID, tenant, c.layout.Prefix, c.layout.tagPart()}, statusFields...)
+	return statusReply(jobID, c.exec(ctx, "cancel", c.scripts.cancel, []string{c.layout.Job(jobID)}, args))
+}
+
+// Attach makes replica the one whose reply stream gets the job's result, and
+// returns what is known now. Errors as Cancel.
+func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (freeslot.JobStatus, error) {
+	if err := ValidateJobID("job_id", jobID); err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	args := append([]string{jobID, tenant, replica, c.layout.Prefix, c.layout.tagPart()}, statusFields...)
+	return statusReply(jobID, c.exec(ctx, "attach", c.scripts.attach, []string{c.layout.Job(jobID)}, args))
+}
+
+// Job reads a job's record. Errors as Cancel.
+func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	if err := ValidateJobID("job_id", jobID); err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field(statusFields...).Build()
+	status, err := statusReply(jobID, c.do(ctx, "read", cmd))
+	if err == nil && tenant != "" && status.Tenant != tenant {
+		return freeslot.JobStatus{}, notFound(jobID)
+	}
+	return status, err
+}
+
+// Spec reads what the job is, for an agent that got no spec by its stream.
+// Errors: *freeslot.Error (not_found), else what Redis said.
+func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
+	cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field("spec", "tenant").Build()
+	reply, err := c.do(ctx, "read", cmd).ToArray()
+	if err != nil {
+		return nil, "", fmt.Errorf("read job %s: %w", jobID, err)
+	}
+	if reply[0].IsNil() {
+		return nil, "", notFound(jobID)
+	}
+	spec, err := reply[0].AsBytes()
+	if err != nil {
+		return nil, "", fmt.Errorf("read job %s: %w", jobID, err)
+	}
+	tenant, err := reply[1].ToString()
+	if err != nil {
+		return nil, "", fmt.Errorf("read job %s: %w", jobID, err)
+	}
+	job := new(freeslot.Job)
+	if err := json.Unmarshal(spec, job); err != nil {
+		return nil, "", fmt.Errorf("spec of job %s: %w", jobID, err)
+	}
+	return job, tenant, nil
+}
+
+func notFound(jobID string) *freeslot.Error {
+	return &freeslot.Error{
+		Code: freeslot.CodeNotFound, Field: "job_id",
+		Message: "there is no job " + jobID + ", or it ended longer ago than results are kept",
+	}
+}
+
+func statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, error) {
+	reply, err := result.ToArray()
+	if err != nil {
+		return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
+	}
+	if len(reply) == 0 || reply[0].IsNil() {
+		return freeslot.JobStatus{}, notFound(jobID)
+	}
+	status, err := decodeStatus(jobID, reply)
+	if err != nil {
+		return freeslot.JobStatus{}, fmt.Errorf("record of job %s: %w", jobID, err)
+	}
+	return status, nil
+}
+
+func decodeStatus(jobID string, reply []rueidis.RedisMessage) (freeslot.JobStatus, error) {
+	if len(reply) != len(statusFields) {
+		return freeslot.JobStatus{}, fmt.Errorf("%d fields, expected %d", len(reply), len(statusFields))
+	}
+	var text [11]string
+	for i := range reply {
+		if reply[i].IsNil() {
+			continue
+		}
+		var err error
+		if text[i], err = reply[i].ToString(); err != nil {
+			return freeslot.JobStatus{}, fmt.Errorf("field %s: %w", statusFields[i], err)
+		}
+	}
+	s := freeslot.JobStatus{
+		ID: jobID, State: freeslot.State(text[0]), Tenant: text[1], Service: text[2], Node: text[3],
+	}
+	numbers := map[int]*int64{8: &s.SubmittedAtMS, 9: &s.AssignedAtMS, 10: &s.FinishedAtMS}
+	for i, target := range numbers {
+		if text[i] == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(text[i], 10, 64)
+		if err != nil {
+			return s, fmt.Errorf("field %s: %w", statusFields[i], err)
+		}
+		*target = n
+	}
+	for i, target := range map[int]*int{4: &s.Attempt, 5: &s.Slots} {
+		n, err := strconv.Atoi(text[i])
+		if err != nil {
+			return s, fmt.Errorf("field %s: %w", statusFields[i], err)
+		}
+		*target = n
+	}
+	return s, setOutcome(&s, text[6], text[7])
+}
+
+// setOutcome fills in what a terminal job came to. A job that succeeded without
+// a result has the result null.
+func setOutcome(s *freeslot.JobStatus, result, failure string) error {
+	switch s.State {
+	case freeslot.StateSucceeded:
+		s.Result = json.RawMessage(result)
+		if result == "" {
+			s.Result = json.RawMessage("null")
+		}
+	case freeslot.StateFailed:
+		s.Error = new(freeslot.JobError)
+		if err := json.Unmarshal([]byte(failure), s.Error); err != nil {
+			return fmt.Errorf("field error: %w", err)
+		}
+	default:
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package cell
+
+import "fmt"
+
+// DefaultPrefix is the first part of every key and channel unless configured.
+const DefaultPrefix = "scheduler"
+
+// Layout builds the names of one cell's keys and channels. It is the only place
+// that knows them, besides the scripts that are handed Prefix parts by ARGV.
+type Layout struct {
+	// Prefix is the first part of every name; it separates several systems on one Redis.
+	Prefix string
+	// Tag is the hash tag that holds the cell's keys in one hash slot. Empty on a
+	// single server, where names are as short as they can be.
+	Tag string
+}
+
+func (l Layout) key(kind, rest string) string {
+	switch {
+	case l.Tag == "" && rest == "":
+		return l.Prefix + ":" + kind
+	case l.Tag == "":
+		return l.Prefix + ":" + kind + ":" + rest
+	case rest == "":
+		return l.Prefix + ":" + kind + ":{" + l.Tag + "}"
+	default:
+		return l.Prefix + ":" + kind + ":{" + l.Tag + "}:" + rest
+	}
+}
+
+// Node is the hash of a node's profile.
+func (l Layout) Node(id string) string { return l.key("nodes", id) }
+
+// Load is the hash of what a node's heartbeats say; it has a TTL.
+func (l Layout) Load(id string) string { return l.key("load", id) }
+
+// Slots is the hash of what a node owns: job -> attempt:epoch:slots, and the sum.
+func (l Layout) Slots(id string) string { return l.key("slots", id) }
+
+// Dispatch is the stream that delivers jobs and control entries to a node.
+func (l Layout) Dispatch(id string) string { return l.key("dispatch", id) }
+
+// Job is the hash of a job's record.
+func (l Layout) Job(id string) string { return l.key("jobs", id) }
+
+// Replies is the stream that delivers results to a replica.
+func (l Layout) Replies(replica string) string { return l.key("replies", replica) }
+
+// Finished is the zset of terminal jobs by the time they ended.
+func (l Layout) Finished() string { return l.key("finished", "") }
+
+// Online is the set of online nodes.
+func (l Layout) Online() string { return l.key("nodes:index:online", "") }
+
+// PoolMembers is the set of the nodes that name the pool in their profile.
+func (l Layout) PoolMembers(pool string) string { return l.key("pool", pool+":members") }
+
+// Revisions is the zset of nodes by the revision of their last change.
+func (l Layout) Revisions() string { return l.key("index:revision", "") }
+
+// Heartbeats is the zset of nodes by their last heartbeat.
+func (l Layout) Heartbeats() string { return l.key("index:heartbeats", "") }
+
+// Version is the hash of the cell's revision and generation.
+func (l Layout) Version() string { return l.key("version:nodes", "") }
+
+// Schema is the version of the key layout.
+func (l Layout) Schema() string { return l.key("version:schema", "") }
+
+// NodeEvents is the channel of node events.
+func (l Layout) NodeEvents() string { return l.key("events:node_update", "") }
+
+// String names the cell in logs.
+func (l Layout) String() string { return fmt.Sprintf("%s{%s}", l.Prefix, l.Tag) }

@@ -1,0 +1,47 @@
+package cell
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/rueidis"
+)
+
+// LatencyBuckets are fine enough for microseconds: 20 us to 5 s.
+var LatencyBuckets = []float64{
+	20e-6, 40e-6, 60e-6, 80e-6, 100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 750e-6,
+	1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 5,
+}
+
+type metrics struct {
+	latency *prometheus.HistogramVec
+	errors  *prometheus.CounterVec
+	batch   *prometheus.HistogramVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "freeslot_redis_call_seconds", Help: "Time of one call to Redis, as this process saw it.",
+			Buckets: LatencyBuckets,
+		}, []string{"call"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freeslot_redis_call_errors_total", Help: "Calls to Redis that ended with an error.",
+		}, []string{"call"}),
+		batch: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "freeslot_redis_batch_items", Help: "Items that one script call carried.",
+			Buckets: []float64{1, 2, 4, 8, 16, 32, 64},
+		}, []string{"call"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.latency, m.errors, m.batch)
+	}
+	return m
+}
+
+func (m *metrics) observe(call string, begin time.Time, err error) {
+	m.latency.WithLabelValues(call).Observe(time.Since(begin).Seconds())
+	if err != nil && !rueidis.IsRedisNil(err) {
+		m.errors.WithLabelValues(call).Inc()
+	}
+}

@@ -1,0 +1,27 @@
+-- cancel: asks the node that runs a job to stop it. The slot stays taken until
+-- the agent confirms.
+--
+-- Guarantee: changes a running job only, and only the caller's; the same call
+-- again changes nothing. The request reaches the agent by its stream and, should
+-- that entry be lost, by the mark in the slot that every heartbeat reads.
+--
+-- KEYS[1] jobs:<job>  hash
+-- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3] key prefix   ARGV[4] tag part
+-- ARGV[5..] fields of the record to return
+-- Returns the fields' values; {} when there is no such job of this tenant
+-- Foreign keys (slots, dispatch of the job's node) come from the record.
+-- Redis 7.0. Cost: O(1).
+local job_key = KEYS[1]
+local job, tenant, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- include lib/key.lua
+
+local record = redis.call('HMGET', job_key, 'state', 'tenant', 'node', 'attempt')
+if not record[1] or (tenant ~= '' and record[2] ~= tenant) then return {} end
+if record[1] == 'running' then
+  local slots_key = key('slots', record[3])
+  local value = redis.call('HGET', slots_key, job)
+  if value then redis.call('HSET', slots_key, job, value .. ':c') end
+  redis.call('HSET', job_key, 'state', 'cancelling')
+  redis.call('XADD', key('dispatch', record[3]), '*', 'j', job, 'a', record[4], 'c', '1')
+end
+return redis.call('HMGET', job_key, unpack(ARGV, 5))

@@ -1,0 +1,40 @@
+-- changes: reads the nodes that changed since a revision, oldest change first,
+-- one page at a time, with everything that a replica's cache holds of them.
+--
+-- Guarantee: read-only. A node that changes between two pages moves behind the
+-- reader and is read again, so paging misses nothing.
+--
+-- KEYS[1] version:nodes  hash   KEYS[2] index:revision  zset   KEYS[3] index:heartbeats  zset
+-- ARGV[1] since, a revision (0 = everything)   ARGV[2] page size
+-- ARGV[3] key prefix   ARGV[4] tag part   ARGV[5..] profile fields to return, epoch first
+-- Returns {generation, revision, now, floor, more (0 or 1), node, ...}; a node is
+--   {'-' .. id, revision}                      tombstone
+--   {id, revision, used, last_heartbeat_ms, resources, profile field, ...}; absent ones are ''
+-- Foreign keys (profiles, slots, load) come from the index of this cell.
+-- Redis 7.0. Cost: O(page).
+local version_key, revisions_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
+local since, page, PREFIX, TAG = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+-- include lib/clock.lua
+-- include lib/key.lua
+
+local version = redis.call('HMGET', version_key, 'generation', 'revision', 'floor')
+local changed = redis.call('ZRANGEBYSCORE', revisions_key, '(' .. since, '+inf', 'WITHSCORES', 'LIMIT', 0, page + 1)
+local reply = {version[1] or '', version[2] or '0', string.format('%.0f', now), version[3] or '0', 0}
+if #changed > 2 * page then reply[5] = 1 end
+for i = 1, math.min(#changed, 2 * page), 2 do
+  local id, revision = changed[i], changed[i + 1]
+  if string.sub(id, 1, 1) == '-' then
+    reply[#reply + 1] = {id, revision}
+  else
+    local profile = redis.call('HMGET', key('nodes', id), unpack(ARGV, 5))
+    if profile[1] then
+      local node = {id, revision, redis.call('HGET', key('slots', id), 'sum') or '0',
+        redis.call('ZSCORE', heartbeats_key, id) or '0', redis.call('HGET', key('load', id), 'resources') or ''}
+      for f = 1, #profile do node[f + 5] = profile[f] or '' end
+      reply[#reply + 1] = node
+    else
+      reply[#reply + 1] = {'-' .. id, revision}
+    end
+  end
+end
+return reply

@@ -1,0 +1,56 @@
+-- complete: ends attempts of one node: stores the outcome, frees the slot, tells
+-- the replica that waits.
+--
+-- Guarantee: only the owner of an attempt, in the epoch that was given it, can
+-- end it, and only once; a repeated or stale item changes nothing.
+--
+-- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
+-- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash
+-- KEYS[6..] jobs:<job>    hash, one an item
+-- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] retention, ms
+-- ARGV[5] largest result put on the reply stream, bytes
+-- ARGV[6] key prefix   ARGV[7] tag part
+-- then for each item: job, attempt, state, result (JSON or ''), failure (JSON or '')
+-- Returns {used, outcome, ...}: 1 completed, 2 this attempt was ended before, 0 stale
+-- Foreign keys (replies) come from records of this cell.
+-- Redis 7.0. Cost: O(items).
+local revisions_key, version_key, finished_key, profile_key, slots_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local node, epoch, channel, retention, inline = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local PREFIX, TAG = ARGV[6], ARGV[7]
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/announce.lua
+-- include lib/finish.lua
+
+local reply, freed = {0}, 0
+for i = 6, #KEYS do
+  local job_key, at = KEYS[i], 8 + 5 * (i - 6)
+  local job, attempt = ARGV[at], ARGV[at + 1]
+  local record = redis.call('HMGET', job_key, 'reply_to', 'state', 'attempt', 'epoch')
+  local value = redis.call('HGET', slots_key, job)
+  local owned_attempt, owned_epoch, slots
+  if value then owned_attempt, owned_epoch, slots = string.match(value, '^(%d+):([^:]*):(%d+)') end
+  if owned_attempt == attempt and owned_epoch == epoch then
+    redis.call('HDEL', slots_key, job)
+    freed = freed + tonumber(slots)
+    finish(job, job_key, node, attempt, record[1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+    reply[#reply + 1] = 1
+  elseif record[3] == attempt and record[4] == epoch and record[2] ~= 'running' and record[2] ~= 'cancelling' then
+    reply[#reply + 1] = 2
+  else
+    reply[#reply + 1] = 0
+  end
+end
+if freed > 0 then
+  forget()
+  local used = redis.call('HINCRBY', slots_key, 'sum', -freed)
+  local profile = redis.call('HMGET', profile_key, 'status', 'max_concurrency')
+  local max = tonumber(profile[2]) or 0
+  if used < max and used + freed >= max then
+    announce('e', node, epoch, profile[1] or 'offline', max, used, '')
+  end
+  reply[1] = used
+else
+  reply[1] = tonumber(redis.call('HGET', slots_key, 'sum')) or 0
+end
+return reply

@@ -1,0 +1,4 @@
+-- clock: Redis' own time; every deadline in a script is compared with it.
+local clock = redis.call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_us / 1000)

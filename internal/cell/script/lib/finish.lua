@@ -1,0 +1,23 @@
+-- finish: gives a job its one terminal state and tells the replica that waits
+-- for it. A reply stream that is gone belongs to a replica that is gone: nothing
+-- is written, and the record keeps the result for whoever asks later.
+-- finished_key, retention (ms) and inline (bytes) are bound by the script.
+local finished = 0
+local function finish(job, job_key, node, attempt, reply_to, state, result, failure)
+  redis.call('HSET', job_key, 'state', state, 'finished_at_ms', now, 'result', result, 'error', failure)
+  redis.call('PEXPIRE', job_key, retention)
+  redis.call('ZADD', finished_key, string.format('%.0f', now_us + finished), job)
+  finished = finished + 1
+  if reply_to and reply_to ~= '' then
+    local partial = '0'
+    if #result > inline then result, partial = '', '1' end
+    redis.call('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', job, 'n', node, 'a', attempt,
+      's', state, 'f', now, 'r', result, 'e', failure, 'p', partial)
+  end
+end
+
+-- forget: drops what is older than the retention from the index of finished jobs;
+-- their records expire by themselves.
+local function forget()
+  redis.call('ZREMRANGEBYSCORE', finished_key, '-inf', string.format('(%.0f', now_us - retention * 1000))
+end

@@ -1,0 +1,206 @@
+package cell
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+// Revision is a cell's counter: every announced change of a node takes the next.
+type Revision = uint64
+
+// Epoch is one incarnation (boot id) of a node's agent.
+type Epoch = string
+
+// Attempt names one try of one job; it is what the ownership check compares.
+type Attempt struct {
+	Job string
+	N   int
+}
+
+// Registration is the answer to Register.
+type Registration struct {
+	Revision Revision
+	// Lost are the jobs of the superseded epoch, now failed with
+	// freeslot.JobErrorNodeLost. Empty when the same epoch registers again.
+	Lost []string
+	// HeartbeatLimit is the silence after which replicas take the node for dead.
+	HeartbeatLimit time.Duration
+}
+
+// Heartbeat is what an agent says each time.
+type Heartbeat struct {
+	Node   string
+	Epoch  Epoch
+	Status freeslot.Status
+	// Resources are the figures of the node as a JSON object; nil means {}.
+	Resources json.RawMessage
+	// Running are the attempts that the agent holds, finished ones whose
+	// completion is not yet acknowledged included.
+	Running []Attempt
+	// Read is the id of the last dispatch entry that the agent has taken in;
+	// older ones are trimmed. Empty means none.
+	Read string
+}
+
+// HeartbeatReply is the answer to a heartbeat.
+type HeartbeatReply struct {
+	Revision Revision
+	Used     int
+	// Start are attempts that the node owns and did not name.
+	Start []Attempt
+	// Stop are attempts that it named and does not own.
+	Stop []Attempt
+	// Cancel are attempts that it owns and that somebody asked to cancel.
+	Cancel []Attempt
+}
+
+// Submission is one job to place.
+type Submission struct {
+	// JobID is made by NewJobID; a repeated Submission must keep it.
+	JobID  string
+	Tenant string
+	Job    *freeslot.Job
+	// Candidates are tried in order; the first with enough free slots gets the
+	// job. 1 to MaxCandidates of them.
+	Candidates []string
+	// ReplyTo is the replica whose reply stream gets the result.
+	ReplyTo string
+}
+
+// Placement is what became of a Submission.
+type Placement struct {
+	// Assigned is false when every candidate refused; Refusals says why.
+	Assigned bool
+	// Repeated is true when the record was there already: an earlier call with
+	// this id had been applied although its answer was lost. Node and Attempt
+	// are then the record's.
+	Repeated     bool
+	Node         string
+	Attempt      int
+	AssignedAtMS int64
+	// Used is the number of slots in use on Node after this call.
+	Used     int
+	Refusals []Refusal
+}
+
+// RefusalReason says why a candidate did not get a job.
+type RefusalReason string
+
+// The reasons of a refusal.
+const (
+	RefusedFull     RefusalReason = "full"
+	RefusedGone     RefusalReason = "gone"
+	RefusedDraining RefusalReason = "draining"
+	RefusedSilent   RefusalReason = "silent"
+)
+
+// Refusal carries a candidate's fresh state back to the cache.
+type Refusal struct {
+	Node   string
+	Reason RefusalReason
+	// Used and MaxConcurrency are meaningless for RefusedGone.
+	Used           int
+	MaxConcurrency int
+}
+
+// Completion is the end of one attempt.
+type Completion struct {
+	Node    string
+	Epoch   Epoch
+	Attempt Attempt
+	// State is StateSucceeded, StateFailed or StateCancelled.
+	State freeslot.State
+	// Result is any JSON value, for StateSucceeded; nil is null.
+	Result json.RawMessage
+	// Error is set for StateFailed.
+	Error *freeslot.JobError
+}
+
+// CompletionOutcome says what a Completion did.
+type CompletionOutcome string
+
+// The outcomes of a completion.
+const (
+	// Completed: stored, slot freed, result sent.
+	Completed CompletionOutcome = "completed"
+	// CompletedBefore: this attempt had been completed by an earlier call; nothing changed.
+	CompletedBefore CompletionOutcome = "completed_before"
+	// CompletedStale: the node does not own this attempt; nothing changed.
+	CompletedStale CompletionOutcome = "stale"
+)
+
+// Dispatch is one entry of a node's dispatch stream.
+type Dispatch struct {
+	// ID is the entry's position in the stream.
+	ID      string
+	Attempt Attempt
+	// Cancel is true for a control entry: stop this attempt.
+	Cancel bool
+	Tenant string
+	// Job is nil for control entries and where the job is too large for the
+	// stream; read the latter by Spec.
+	Job *freeslot.Job
+}
+
+// Reply is one entry of a replica's reply stream.
+type Reply struct {
+	ID     string
+	Status freeslot.JobStatus
+	// Partial is true when the result was too large for the stream: Status has
+	// all but Result, which is read by Job.
+	Partial bool
+	// Detached is true when another replica attached to the job: it will get
+	// the result, this one will not. Only Status.ID is set then.
+	Detached bool
+}
+
+// NodeState is a node as Redis has it.
+type NodeState struct {
+	Node   freeslot.Node
+	Epoch  Epoch
+	Status freeslot.Status
+	Used   int
+	// Resources as the last heartbeat said them; nil when they have expired.
+	Resources       json.RawMessage
+	Revision        Revision
+	RegisteredAtMS  int64
+	LastHeartbeatMS int64
+	// Gone is true for a tombstone: the node left at Revision; only Node.ID is set.
+	Gone bool
+	// Broken says which field of the profile cannot be read; such a node fits no job.
+	Broken error
+}
+
+// Changes is one page of what changed since a revision.
+type Changes struct {
+	// Generation is the random name of this revision counter; it differs after
+	// the counter was lost.
+	Generation string
+	// Revision is the cell's at the time of the call.
+	Revision Revision
+	// NowMS is Redis' clock.
+	NowMS int64
+	Nodes []NodeState
+	// More is true when the page was full: ask again since Next.
+	More bool
+	Next Revision
+	// Incomplete is true when tombstones newer than since have been dropped:
+	// only a replacing load will do.
+	Incomplete bool
+}
+
+// JobFilter narrows a listing. Zero fields match everything.
+type JobFilter struct {
+	Tenant string
+	State  freeslot.State
+}
+
+// JobPage is one page of a listing.
+type JobPage struct {
+	Jobs []freeslot.JobStatus
+	// Cursor continues the listing; empty at its end. A page can be short, even
+	// empty, and still have a Cursor: filters are applied to what was read.
+	Cursor string
+}

@@ -1,0 +1,115 @@
+// Package redisclient opens Redis clients with the options that each role
+// needs. The figures behind the options are in docs/ARCHITECTURE.md.
+package redisclient
+
+import (
+	"fmt"
+	"math/bits"
+	"net"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// MaxConnections is the most pipelined connections to one server.
+const MaxConnections = 8
+
+const (
+	defaultDialTimeout = 2 * time.Second
+	// replicaSilence with replicaKeepAlive makes a replica notice a silent server in 1.3 s.
+	replicaSilence   = time.Second
+	replicaKeepAlive = 250 * time.Millisecond
+	// agentKeepAlive keeps thousands of agents from pinging; their calls have deadlines of their own.
+	agentKeepAlive = 15 * time.Second
+	agentBuffer    = 8 << 10
+	agentRing      = 8
+	// resubscribeDelay is constant: rueidis' default grows with every
+	// disconnect in the life of one Receive and never shrinks again.
+	resubscribeDelay = 2 * time.Millisecond
+)
+
+// Config says where Redis is. The zero value of every field but URL is usable.
+type Config struct {
+	// URL is redis://[user:password@]host:port[/db], rediss:// for TLS, or one of
+	// rueidis' forms for several addresses.
+	URL string
+	// Embedded is set for miniredis, which calls itself a cluster and is none.
+	Embedded bool
+	// Name is shown by CLIENT LIST; empty means "freeslot".
+	Name string
+	// Connections is how many pipelined connections a replica keeps to each
+	// server: a power of two up to MaxConnections. 0 means 1, the fastest measured.
+	Connections int
+}
+
+func (c Config) option() (rueidis.ClientOption, error) {
+	opt, err := rueidis.ParseURL(c.URL)
+	if err != nil {
+		return opt, fmt.Errorf("redis url %q: %w", redact(c.URL), err)
+	}
+	opt.ClientName = c.Name
+	if opt.ClientName == "" {
+		opt.ClientName = "freeslot"
+	}
+	opt.DisableCache = true
+	opt.ForceSingleClient = c.Embedded
+	if opt.Dialer.Timeout == 0 {
+		opt.Dialer.Timeout = defaultDialTimeout
+	}
+	return opt, nil
+}
+
+// Commands opens the client on which a replica runs its scripts and blocking reads.
+func Commands(c Config) (rueidis.Client, error) {
+	opt, err := c.option()
+	if err != nil {
+		return nil, err
+	}
+	opt.ConnWriteTimeout = replicaSilence
+	opt.Dialer.KeepAlive = replicaKeepAlive
+	opt.PipelineMultiplex = -1
+	if c.Connections > 1 {
+		opt.PipelineMultiplex = bits.Len(uint(c.Connections)) - 1
+	}
+	return rueidis.NewClient(opt)
+}
+
+// Agent opens the client of a node agent: agents are many, so it holds few
+// connections, small buffers, and does not ping.
+func Agent(c Config) (rueidis.Client, error) {
+	opt, err := c.option()
+	if err != nil {
+		return nil, err
+	}
+	opt.Dialer = net.Dialer{Timeout: opt.Dialer.Timeout, KeepAlive: agentKeepAlive}
+	opt.ConnWriteTimeout = agentKeepAlive
+	opt.PipelineMultiplex = -1
+	opt.BlockingPoolSize = 2
+	opt.ReadBufferEachConn, opt.WriteBufferEachConn = agentBuffer, agentBuffer
+	opt.RingScaleEachConn = agentRing
+	return rueidis.NewClient(opt)
+}
+
+// Subscriber opens a client for one Receive and nothing else: a slow handler
+// stalls every command on its connection.
+func Subscriber(c Config) (rueidis.Client, error) {
+	opt, err := c.option()
+	if err != nil {
+		return nil, err
+	}
+	opt.ConnWriteTimeout = replicaSilence
+	opt.Dialer.KeepAlive = replicaKeepAlive
+	opt.PipelineMultiplex = -1
+	opt.RetryDelay = func(int, rueidis.Completed, error) time.Duration { return resubscribeDelay }
+	return rueidis.NewClient(opt)
+}
+
+// redact cuts credentials out of a URL that goes into an error message.
+func redact(url string) string {
+	for i := len(url) - 1; i >= 0; i-- {
+		if url[i] == '@' {
+			return "…" + url[i:]
+		}
+	}
+	return url
+}

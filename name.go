@@ -1,0 +1,53 @@
+package freeslot
+
+import (
+	"fmt"
+	"strings"
+)
+
+// MaxNameLength is the longest node, pool, tenant, service or label name, in bytes.
+const MaxNameLength = 64
+
+// MaxLabelValueLength is the longest label value, in bytes.
+const MaxLabelValueLength = 128
+
+// nameRule is quoted in every refusal, so that the reader need not look it up.
+const nameRule = "1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit"
+
+// ValidateName checks an identifier that becomes part of a Redis key or an
+// event: node, pool, tenant, service and label names. The alphabet leaves out
+// ':' and braces (key separators, hash tags) and all white space (the event
+// codec's separator). The error is an [*Error] with code [CodeInvalidArgument]
+// that names field.
+func ValidateName(field, name string) error {
+	if len(name) == 0 || len(name) > MaxNameLength {
+		return invalid(field, "is %d characters long, expected %s", len(name), nameRule)
+	}
+	for i := range len(name) {
+		c := name[i]
+		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if alnum || i > 0 && (c == '.' || c == '_' || c == '-') {
+			continue
+		}
+		return invalid(field, "has %q at position %d, expected %s", rune(c), i, nameRule)
+	}
+	return nil
+}
+
+func validateLabels(field string, labels map[string]string) error {
+	for name, value := range labels {
+		if err := ValidateName(field+" name", name); err != nil {
+			return err
+		}
+		if len(value) > MaxLabelValueLength || strings.ContainsFunc(value, isControl) {
+			return invalid(field+"."+name, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength)
+		}
+	}
+	return nil
+}
+
+func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
+
+func invalid(field, format string, args ...any) *Error {
+	return &Error{Code: CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
+}
