@@ -91,6 +91,8 @@ const (
 	JobErrorInterrupted = "interrupted"
 	// JobErrorNodeLost: the node's agent restarted and so lost the job.
 	JobErrorNodeLost = "node_lost"
+	// JobErrorLost: the job's record was lost with the store's data; it may have run.
+	JobErrorLost = "lost"
 	// JobErrorResultTooLarge: the handler's result is over the node's limit.
 	JobErrorResultTooLarge = "result_too_large"
 )

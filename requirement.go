@@ -83,9 +83,9 @@ func (r *Requirement) AppendClass(dst []byte, service string) []byte {
 	dst = append(dst, " p="...)
 	dst = append(dst, r.Pool...)
 	dst = append(dst, " l="...)
-	dst = append(dst, strings.ToLower(r.SourceLanguage)...)
+	dst = append(dst, canonicalTag(r.SourceLanguage)...)
 	dst = append(dst, '>')
-	dst = append(dst, strings.ToLower(r.TargetLanguage)...)
+	dst = append(dst, canonicalTag(r.TargetLanguage)...)
 	names := make([]string, 0, len(r.Labels))
 	for name := range r.Labels {
 		names = append(names, name)
@@ -98,4 +98,9 @@ func (r *Requirement) AppendClass(dst []byte, service string) []byte {
 		dst = append(dst, r.Labels[name]...)
 	}
 	return dst
+}
+
+// canonicalTag folds the spellings of one tag: letter case, and '_' for '-'.
+func canonicalTag(tag string) string {
+	return strings.ReplaceAll(strings.ToLower(tag), "_", "-")
 }

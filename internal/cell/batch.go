@@ -2,6 +2,7 @@ package cell
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -42,12 +43,14 @@ func (b *batch[In, Out]) submit(ctx context.Context, stopped <-chan struct{}, in
 	select {
 	case b.queue <- it:
 	case <-ctx.Done():
-		it.fail(ctx.Err())
+		it.fail(notSent(ctx))
 	case <-stopped:
 		it.fail(ErrStopped)
 	}
 	return it
 }
+
+func notSent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotSent, ctx.Err()) }
 
 // fail answers an item that the caller of fail holds alone.
 func (it *item[In, Out]) fail(err error) {
@@ -65,7 +68,7 @@ func (it *item[In, Out]) wait(stopped <-chan struct{}) (Out, error) {
 		return it.out, it.err
 	case <-it.ctx.Done():
 		if it.claimed.CompareAndSwap(false, true) {
-			it.err = it.ctx.Err()
+			it.err = notSent(it.ctx)
 			return it.out, it.err
 		}
 	case <-stopped:

@@ -28,6 +28,9 @@ var (
 	// ErrRepliesGone is returned by KeepReplies when the stream is gone: open it
 	// again, and re-read the records of all outstanding jobs.
 	ErrRepliesGone = errors.New("reply stream is gone")
+	// ErrNotSent is returned, with the context's error, by Submit and Complete of a
+	// caller that gave up while its item was still queued: nothing was changed.
+	ErrNotSent = errors.New("not sent to redis")
 	// ErrStopped is returned by calls of a cell that was stopped or never started.
 	ErrStopped = errors.New("cell is stopped")
 )

@@ -122,3 +122,17 @@ func orZero(s string) string {
 	}
 	return s
 }
+
+// NodeRevision reads the revision of a node's last change; 0 for a node that is
+// not registered.
+func (c *Cell) NodeRevision(ctx context.Context, node string) (Revision, error) {
+	cmd := c.client.B().Zscore().Key(c.layout.Revisions()).Member(node).Build()
+	score, err := c.do(ctx, "revision", cmd).AsFloat64()
+	if rueidis.IsRedisNil(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("revision of node %s: %w", node, err)
+	}
+	return Revision(score), nil
+}

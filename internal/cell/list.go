@@ -139,3 +139,9 @@ func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]frees
 	}
 	return jobs, nil
 }
+
+// JobsByID reads the records of several jobs in one pipeline, MaxPage at most; those
+// that are gone are left out.
+func (c *Cell) JobsByID(ctx context.Context, ids []string) ([]freeslot.JobStatus, error) {
+	return c.statuses(ctx, ids, JobFilter{})
+}

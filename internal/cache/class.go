@@ -1,0 +1,94 @@
+package cache
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// classLimit bounds the candidate lists that are kept. Clients name the classes,
+// so there could be any number; past the limit all are dropped and those in use
+// come back at the cost of one match per node.
+const classLimit = 4096
+
+// class is one class's candidate list and what it was built from.
+type class struct {
+	service     string
+	requirement freeslot.Requirement
+	built       atomic.Pointer[builtClass]
+	// rebuild is held by the one goroutine that builds a new list.
+	rebuild sync.Mutex
+}
+
+type builtClass struct {
+	list *selection.Class
+	// profiles is the cache's profile count when the list was begun: the list is
+	// current as long as the two are equal.
+	profiles uint64
+}
+
+// Class returns the candidates of "service with requirement r", which must be
+// valid. While somebody else brings the list up to date the former one is
+// returned: a choice never waits. Use Settled before telling a client that no
+// node fits.
+func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class {
+	cl := c.class(service, r)
+	built := cl.built.Load()
+	if built != nil && built.profiles == c.profiles.Load() {
+		return built.list
+	}
+	if built == nil {
+		return c.settle(cl)
+	}
+	if cl.rebuild.TryLock() {
+		defer cl.rebuild.Unlock()
+		return c.build(cl)
+	}
+	return built.list
+}
+
+// Settled is Class, but waits for a list that knows every profile that the cache
+// knew when it was called.
+func (c *Cache) Settled(service string, r *freeslot.Requirement) *selection.Class {
+	return c.settle(c.class(service, r))
+}
+
+func (c *Cache) class(service string, r *freeslot.Requirement) *class {
+	var buf [256]byte
+	key := string(r.AppendClass(buf[:0], service))
+	if cl, ok := c.classes.Load(key); ok {
+		return cl
+	}
+	if c.classes.Size() >= classLimit {
+		c.classes.Clear()
+		c.metrics.classesDropped.Inc()
+	}
+	cl, _ := c.classes.LoadOrStore(key, &class{service: service, requirement: *r})
+	return cl
+}
+
+func (c *Cache) settle(cl *class) *selection.Class {
+	cl.rebuild.Lock()
+	defer cl.rebuild.Unlock()
+	if built := cl.built.Load(); built != nil && built.profiles == c.profiles.Load() {
+		return built.list
+	}
+	return c.build(cl)
+}
+
+// build makes a new list; cl.rebuild is held. The count is read before the nodes:
+// a profile that changes in between makes the list out of date, never falsely
+// current.
+func (c *Cache) build(cl *class) *selection.Class {
+	profiles := c.profiles.Load()
+	nodes := make([]*selection.Node, 0, c.nodes.Size())
+	c.nodes.Range(func(_ string, e *entry) bool {
+		nodes = append(nodes, e.node.Load())
+		return true
+	})
+	list := selection.NewClass(nodes, c.cfg.Pools, cl.service, &cl.requirement)
+	cl.built.Store(&builtClass{list: list, profiles: profiles})
+	return list
+}

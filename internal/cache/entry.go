@@ -1,0 +1,63 @@
+package cache
+
+import (
+	"encoding/json"
+	"sync/atomic"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// entry is what the cache knows of one node. Only the cache's loop writes it.
+type entry struct {
+	// node carries the profile and the figures that a choice reads.
+	node atomic.Pointer[selection.Node]
+	// incarnation changes when an agent registers.
+	incarnation atomic.Pointer[incarnation]
+	revision    atomic.Uint64
+	heartbeatMS atomic.Int64
+	resources   atomic.Pointer[string]
+}
+
+type incarnation struct {
+	epoch          cell.Epoch
+	registeredAtMS int64
+}
+
+func newEntry(state *cell.NodeState) *entry {
+	e := new(entry)
+	e.node.Store(selection.NewNode(selection.Compile(&state.Node)))
+	e.restate(state)
+	return e
+}
+
+// restate takes over everything but the profile.
+func (e *entry) restate(state *cell.NodeState) {
+	e.incarnation.Store(&incarnation{epoch: state.Epoch, registeredAtMS: state.RegisteredAtMS})
+	e.revision.Store(state.Revision)
+	e.heartbeatMS.Store(state.LastHeartbeatMS)
+	resources := string(state.Resources)
+	e.resources.Store(&resources)
+	node := e.node.Load()
+	node.SetUsed(state.Used)
+	node.SetDraining(state.Status != freeslot.StatusOnline)
+}
+
+// state is the entry as one value, for listings.
+func (e *entry) state() cell.NodeState {
+	node, in := e.node.Load(), e.incarnation.Load()
+	used, _ := node.Load()
+	status := freeslot.StatusOnline
+	if node.Draining() {
+		status = freeslot.StatusDraining
+	}
+	s := cell.NodeState{
+		Node: *node.Profile().Node(), Epoch: in.epoch, Status: status, Used: used,
+		Revision: e.revision.Load(), RegisteredAtMS: in.registeredAtMS, LastHeartbeatMS: e.heartbeatMS.Load(),
+	}
+	if r := e.resources.Load(); r != nil && *r != "" {
+		s.Resources = json.RawMessage(*r)
+	}
+	return s
+}

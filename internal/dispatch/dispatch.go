@@ -1,0 +1,218 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/puzpuzpuz/xsync/v3"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// Defaults of Config.
+const (
+	DefaultSubmitTimeout   = 3 * time.Second
+	DefaultRecheckInterval = 5 * time.Second
+	DefaultCandidates      = 2
+	DefaultRounds          = 4
+
+	fetchLimit = 16
+)
+
+// Config is how a dispatcher behaves. The zero value of each field but Replica
+// means its default.
+type Config struct {
+	// Replica names this process: its reply stream carries the name. It must be
+	// unique among the replicas that run.
+	Replica string
+	// SubmitTimeout bounds the attempts to place one job.
+	SubmitTimeout time.Duration
+	// RecheckInterval is how long a job may be outstanding before its record is
+	// read again, and how often from then on.
+	RecheckInterval time.Duration
+	// Candidates is how many nodes one reservation offers the job to.
+	Candidates int
+	// Rounds is how many reservations may be refused before the fleet counts as full.
+	Rounds int
+}
+
+// WithDefaults returns c with zero fields replaced.
+func (c Config) WithDefaults() Config {
+	if c.SubmitTimeout == 0 {
+		c.SubmitTimeout = DefaultSubmitTimeout
+	}
+	if c.RecheckInterval == 0 {
+		c.RecheckInterval = DefaultRecheckInterval
+	}
+	if c.Candidates == 0 {
+		c.Candidates = DefaultCandidates
+	}
+	if c.Rounds == 0 {
+		c.Rounds = DefaultRounds
+	}
+	return c
+}
+
+// Validate names the first bad field.
+func (c Config) Validate() error {
+	if err := freeslot.ValidateName("replica", c.Replica); err != nil {
+		return err
+	}
+	if c.Candidates > cell.MaxCandidates {
+		return fmt.Errorf("candidates is %d, expected at most %d", c.Candidates, cell.MaxCandidates)
+	}
+	return nil
+}
+
+// Sink is who waits for a job: a session or an HTTP request. Its methods must not
+// block. For one job they are called one after the other.
+type Sink interface {
+	// Assigned is called once for each accepted job, before its Result.
+	Assigned(a Assignment)
+	// Result is called at most once, with a terminal state.
+	Result(s freeslot.JobStatus)
+	// Detached is called instead of Result when somebody else attached to the job.
+	Detached(jobID string)
+}
+
+// Assignment says which node a job went to.
+type Assignment struct {
+	JobID        string
+	Node         string
+	Attempt      int
+	AssignedAtMS int64
+}
+
+// Request is one job to place. The tenant and the job must be valid.
+type Request struct {
+	Tenant string
+	Job    *freeslot.Job
+}
+
+// Dispatcher places jobs and brings their results. It is safe for concurrent use.
+type Dispatcher struct {
+	cfg     Config
+	cell    *cell.Cell
+	cache   *cache.Cache
+	log     *zap.Logger
+	metrics *metrics
+
+	outstanding *xsync.MapOf[string, *waiter]
+	sources     sync.Pool // *selection.Source, one a goroutine
+	read        position  // in the reply stream
+	// fetches bounds the results that are read from their records at once.
+	fetches chan struct{}
+
+	start  sync.Once
+	stop   sync.Once
+	ctx    context.Context
+	cancel context.CancelFunc
+	loops  sync.WaitGroup
+}
+
+// New makes a dispatcher. It does no I/O. reg may be nil.
+func New(cfg Config, cl *cell.Cell, ca *cache.Cache, log *zap.Logger, reg prometheus.Registerer) (*Dispatcher, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("dispatch: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &Dispatcher{
+		cfg: cfg, cell: cl, cache: ca, log: log,
+		outstanding: xsync.NewMapOf[string, *waiter](),
+		sources:     sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
+		fetches:     make(chan struct{}, fetchLimit),
+		ctx:         ctx, cancel: cancel,
+	}
+	d.metrics = newMetrics(d, reg)
+	return d, nil
+}
+
+// Replica is the name of this replica.
+func (d *Dispatcher) Replica() string { return d.cfg.Replica }
+
+// Outstanding is the number of jobs whose results somebody here waits for.
+func (d *Dispatcher) Outstanding() int { return d.outstanding.Size() }
+
+// Start opens the reply stream and begins to read it. ctx bounds the opening only.
+func (d *Dispatcher) Start(ctx context.Context) error {
+	var err error
+	d.start.Do(func() {
+		if err = d.cell.OpenReplies(ctx, d.cfg.Replica); err != nil {
+			return
+		}
+		d.loops.Add(2)
+		go func() { defer d.loops.Done(); d.readReplies() }()
+		go func() { defer d.loops.Done(); d.keepReplies() }()
+	})
+	return err
+}
+
+// Stop ends the loops and gives the reply stream up: results that come later stay
+// in their records. It tolerates a dispatcher that was never started, and being
+// called twice.
+func (d *Dispatcher) Stop(ctx context.Context) error {
+	var err error
+	d.stop.Do(func() {
+		d.cancel()
+		d.loops.Wait()
+		err = d.cell.CloseReplies(ctx, d.cfg.Replica)
+	})
+	return err
+}
+
+// Cancel asks the job's node to stop it; tenant "" stands for any. The error is a
+// *freeslot.Error.
+func (d *Dispatcher) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	s, err := d.cell.Cancel(ctx, tenant, jobID)
+	return s, coded("cancel", err)
+}
+
+// Job reads a job's record; as Cancel.
+func (d *Dispatcher) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	s, err := d.cell.Job(ctx, tenant, jobID)
+	return s, coded("read job", err)
+}
+
+// Jobs lists jobs; see cell.Jobs. The error is a *freeslot.Error.
+func (d *Dispatcher) Jobs(ctx context.Context, f cell.JobFilter, cursor string, limit int) (cell.JobPage, error) {
+	page, err := d.cell.Jobs(ctx, f, cursor, limit)
+	return page, coded("list jobs", err)
+}
+
+// coded makes every error a *freeslot.Error: what is not one already says that
+// Redis could not be asked.
+func coded(what string, err error) error {
+	var known *freeslot.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return known
+	case strings.Contains(err.Error(), "OOM "):
+		return &freeslot.Error{
+			Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
+			Message: what + ": Redis is out of memory",
+		}
+	case errors.Is(err, cell.ErrStopped):
+		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: what + ": this replica is stopping", RetryAfter: retryAfter()}
+	default:
+		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: what + ": Redis did not answer", RetryAfter: retryAfter()}
+	}
+}
+
+// retryAfter is spread, so that clients that were refused together do not come
+// back together.
+func retryAfter() time.Duration {
+	return 200*time.Millisecond + rand.N(300*time.Millisecond)
+}

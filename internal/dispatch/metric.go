@@ -1,0 +1,50 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+type metrics struct {
+	submits   *prometheus.CounterVec
+	refusals  *prometheus.CounterVec
+	selection prometheus.Histogram
+	assign    prometheus.Histogram
+}
+
+func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		submits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freeslot_submits_total", Help: "Jobs submitted, by outcome: accepted or the error code.",
+		}, []string{"outcome"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freeslot_reservation_refusals_total", Help: "Reservations that Redis refused, by reason: how wrong the cache was.",
+		}, []string{"reason"}),
+		selection: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "freeslot_selection_seconds", Help: "Time to choose the candidates of one job from memory.",
+			Buckets: []float64{100e-9, 250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 1e-3, 10e-3},
+		}),
+		assign: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "freeslot_assign_seconds", Help: "Time from a submit to its assignment.", Buckets: cell.LatencyBuckets,
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.submits, m.refusals, m.selection, m.assign, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "freeslot_outstanding_jobs", Help: "Jobs whose results somebody at this replica waits for.",
+		}, func() float64 { return float64(d.Outstanding()) }))
+	}
+	return m
+}
+
+func (m *metrics) submitted(err error, took time.Duration) {
+	if err != nil {
+		m.submits.WithLabelValues(string(freeslot.CodeOf(err))).Inc()
+		return
+	}
+	m.submits.WithLabelValues("accepted").Inc()
+	m.assign.Observe(took.Seconds())
+}

@@ -1,0 +1,68 @@
+package selection
+
+import "strings"
+
+// languages is an immutable set of folded language tags. Nil is empty.
+type languages struct{ tags set }
+
+func newLanguages(tags []string) languages {
+	folded := make([]string, len(tags))
+	for i, tag := range tags {
+		folded[i] = fold(tag)
+	}
+	return languages{newSet(folded)}
+}
+
+// find looks a folded tag up as RFC 4647 section 3.4 says. It is false for "".
+func (l languages) find(tag string) bool {
+	for ; tag != ""; tag = shorten(tag) {
+		if l.tags.has(tag) {
+			return true
+		}
+	}
+	return false
+}
+
+// findAny reports whether at least one of the folded tags is found.
+func (l languages) findAny(tags []string) bool {
+	for _, tag := range tags {
+		if l.find(tag) {
+			return true
+		}
+	}
+	return false
+}
+
+// fold makes tags that differ only in letter case or separator equal. Validation
+// lets '_' pass as a separator, so it must not hide a match. Only ASCII counts.
+func fold(tag string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case 'A' <= r && r <= 'Z':
+			return r + ('a' - 'A')
+		case r == '_':
+			return '-'
+		default:
+			return r
+		}
+	}, tag)
+}
+
+// shorten cuts the last subtag, and with it every single-character subtag that
+// would then stand at the end: alone it introduces nothing. "" is the end.
+func shorten(tag string) string {
+	for {
+		cut := strings.LastIndexByte(tag, '-')
+		if cut < 0 {
+			return ""
+		}
+		tag = tag[:cut]
+		if !endsInSingle(tag) {
+			return tag
+		}
+	}
+}
+
+func endsInSingle(tag string) bool {
+	return len(tag) == 1 || len(tag) > 1 && tag[len(tag)-2] == '-' && tag[len(tag)-1] != '-'
+}

@@ -1,0 +1,79 @@
+package selection
+
+import (
+	"slices"
+
+	"github.com/freeslot/freeslot"
+)
+
+// Profile is a freeslot.Node prepared for matching. It is immutable and safe for
+// concurrent use.
+type Profile struct {
+	node     *freeslot.Node
+	services set
+	pools    set
+	// source, target and semantic are the stages of freeslot.Languages.
+	source   languages
+	target   languages
+	semantic languages
+}
+
+// Compile prepares a valid profile. It keeps n, which must not change any more.
+func Compile(n *freeslot.Node) *Profile {
+	services := make([]string, len(n.Services))
+	for i, s := range n.Services {
+		services[i] = s.Name
+	}
+	return &Profile{
+		node:     n,
+		services: newSet(services),
+		pools:    newSet(slices.Clone(n.Pools)),
+		source:   newLanguages(n.Languages.ASR),
+		target:   newLanguages(n.Languages.TTS),
+		semantic: newLanguages(n.Languages.Semantic),
+	}
+}
+
+// Node is what was compiled. The caller must not change it.
+func (p *Profile) Node() *freeslot.Node { return p.node }
+
+func (p *Profile) hasServices(names []string) bool {
+	for _, name := range names {
+		if !p.services.has(name) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Profile) hasLabels(labels map[string]string) bool {
+	for name, want := range labels {
+		if got, ok := p.node.Labels[name]; !ok || got != want {
+			return false
+		}
+	}
+	return true
+}
+
+// hasPair implements the rule of freeslot.Languages.Semantic; "" is no language.
+func (p *Profile) hasPair(source, target string) bool {
+	if len(p.semantic.tags) == 0 || source == "" || target == "" {
+		return true
+	}
+	return p.semantic.find(source) && p.semantic.find(target)
+}
+
+// set is an immutable set of strings: sorted and without repetition. Sets are
+// small and there are several to a node, which is where maps waste memory.
+type set []string
+
+// newSet takes ownership of names.
+func newSet(names []string) set {
+	slices.Sort(names)
+	return slices.Clip(slices.Compact(names))
+}
+
+func (s set) has(name string) bool {
+	_, ok := slices.BinarySearch(s, name)
+	return ok
+}
