@@ -52,6 +52,13 @@ func (b *batch[In, Out]) submit(ctx context.Context, stopped <-chan struct{}, in
 
 func notSent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotSent, ctx.Err()) }
 
+// failed is an item that was never queued.
+func failed[In, Out any](err error) *item[In, Out] {
+	it := &item[In, Out]{ctx: context.Background(), done: make(chan struct{})}
+	it.fail(err)
+	return it
+}
+
 // fail answers an item that the caller of fail holds alone.
 func (it *item[In, Out]) fail(err error) {
 	it.claimed.Store(true)
@@ -83,21 +90,39 @@ func (it *item[In, Out]) wait(stopped <-chan struct{}) (Out, error) {
 
 // loop runs until stop is closed, then answers what is queued with ErrStopped.
 func (b *batch[In, Out]) loop(stop <-chan struct{}) {
+	var items []*item[In, Out]
 	var carry *item[In, Out]
 	for {
-		first := carry
-		carry = nil
+		first := b.next(carry, stop)
 		if first == nil {
-			select {
-			case first = <-b.queue:
-			case <-stop:
-				b.refuseQueued()
-				return
-			}
+			b.refuseQueued()
+			return
 		}
-		var items []*item[In, Out]
 		items, carry = b.gather(first)
 		b.call(items)
+	}
+}
+
+// next is the item that begins the next call: the one that did not fit the last, or
+// the first to come. Once stop is closed it is nil; stop goes first, or else callers
+// who keep coming could hold it up.
+func (b *batch[In, Out]) next(carry *item[In, Out], stop <-chan struct{}) *item[In, Out] {
+	select {
+	case <-stop:
+		if carry != nil {
+			carry.refuse()
+		}
+		return nil
+	default:
+	}
+	if carry != nil {
+		return carry
+	}
+	select {
+	case it := <-b.queue:
+		return it
+	case <-stop:
+		return nil
 	}
 }
 
@@ -154,12 +179,17 @@ func (b *batch[In, Out]) refuseQueued() {
 	for {
 		select {
 		case it := <-b.queue:
-			if it.claimed.CompareAndSwap(false, true) {
-				it.err = ErrStopped
-				close(it.done)
-			}
+			it.refuse()
 		default:
 			return
 		}
+	}
+}
+
+// refuse answers an item that will not be sent, unless its caller has left.
+func (it *item[In, Out]) refuse() {
+	if it.claimed.CompareAndSwap(false, true) {
+		it.err = ErrStopped
+		close(it.done)
 	}
 }

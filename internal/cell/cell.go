@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -95,6 +96,14 @@ func (c Config) Validate() error {
 	if err := freeslot.ValidateName("key_prefix", c.Layout.Prefix); err != nil {
 		return err
 	}
+	if c.Layout.Tag != "" {
+		if err := freeslot.ValidateName("tag", c.Layout.Tag); err != nil {
+			return err
+		}
+	}
+	if c.QueueLimit < 0 {
+		return fmt.Errorf("queue_limit is %d, expected at least 1 (0 means %d)", c.QueueLimit, DefaultQueueLimit)
+	}
 	for name, d := range map[string]time.Duration{
 		"heartbeat_limit": c.HeartbeatLimit, "call_timeout": c.CallTimeout, "retention": c.Retention,
 	} {
@@ -114,12 +123,15 @@ type Cell struct {
 	log     *zap.Logger
 	scripts scripts
 	metrics *metrics
+	// tombstones is tombstonesKept, but for tests that need fewer.
+	tombstones int
 
-	submits     *batch[Submission, Placement]
+	submits     *batch[encodedSubmission, Placement]
 	completions *batch[Completion, CompletionOutcome]
 
-	start sync.Once
-	stop  sync.Once
+	start   sync.Once
+	stop    sync.Once
+	started atomic.Bool // true once the loops take items
 	// stopping is closed by Stop; stopped once no loop runs any more.
 	stopping, stopped chan struct{}
 	loops             sync.WaitGroup
@@ -132,12 +144,16 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("cell: %w", err)
 	}
+	if client.Mode() == rueidis.ClientModeCluster && cfg.Layout.Tag == "" {
+		return nil, fmt.Errorf("cell: Redis is a cluster, where the keys of a cell need a hash tag to stay together")
+	}
 	c := &Cell{
 		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: loadScripts(), metrics: newMetrics(reg),
-		stopping: make(chan struct{}), stopped: make(chan struct{}),
+		tombstones: tombstonesKept,
+		stopping:   make(chan struct{}), stopped: make(chan struct{}),
 	}
-	c.submits = &batch[Submission, Placement]{
-		queue: make(chan *item[Submission, Placement], cfg.QueueLimit),
+	c.submits = &batch[encodedSubmission, Placement]{
+		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit),
 		run:   c.submit, size: submissionSize,
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
 		observe: func(n int) { c.metrics.batch.WithLabelValues("submit").Observe(float64(n)) },
@@ -155,6 +171,7 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 // Start begins to gather Submit and Complete calls. It does no I/O.
 func (c *Cell) Start(context.Context) error {
 	c.start.Do(func() {
+		c.started.Store(true)
 		c.loops.Add(2)
 		go func() { defer c.loops.Done(); c.submits.loop(c.stopping) }()
 		go func() { defer c.loops.Done(); c.completions.loop(c.stopping) }()
@@ -165,6 +182,7 @@ func (c *Cell) Start(context.Context) error {
 // Stop ends the calls under way and refuses further ones with ErrStopped. It
 // tolerates a cell that was never started, and being called twice.
 func (c *Cell) Stop(ctx context.Context) error {
+	c.start.Do(func() {}) // what is stopped before its Start never starts
 	c.stop.Do(func() {
 		close(c.stopping)
 		go func() { c.loops.Wait(); close(c.stopped) }()

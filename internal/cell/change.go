@@ -3,6 +3,7 @@ package cell
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -13,9 +14,9 @@ import (
 )
 
 // Changes reads the nodes that changed after since, oldest change first, up to
-// limit of them. since 0 reads every node.
+// limit of them, 1 at least. since 0 reads every node.
 func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (Changes, error) {
-	l := c.layout
+	l, limit := c.layout, max(limit, 1)
 	keys := []string{l.Version(), l.Revisions(), l.Heartbeats()}
 	args := append([]string{strconv.FormatUint(since, 10), strconv.Itoa(limit), l.Prefix, l.tagPart()}, profileFieldNames...)
 	reply, err := c.exec(ctx, "changes", c.scripts.changes, keys, args).ToArray()
@@ -48,7 +49,11 @@ func (c *Cell) decodeChanges(reply []rueidis.RedisMessage, since Revision) (Chan
 		Incomplete: since > 0 && since < Revision(head[2]), More: head[3] == 1, Next: Revision(head[0]),
 	}
 	for _, m := range reply[5:] {
-		node, err := decodeNode(m)
+		text, err := m.AsStrSlice()
+		if err != nil {
+			return Changes{}, err
+		}
+		node, err := decodeNode(text)
 		if err != nil {
 			return Changes{}, err
 		}
@@ -63,12 +68,10 @@ func (c *Cell) decodeChanges(reply []rueidis.RedisMessage, since Revision) (Chan
 	return out, nil
 }
 
-func decodeNode(m rueidis.RedisMessage) (NodeState, error) {
-	text, err := m.AsStrSlice()
-	if err != nil {
-		return NodeState{}, err
-	}
-	if len(text) < 2 {
+// decodeNode reads a node of changes.lua. An operator may have edited what it says:
+// a value that cannot be read takes out this node, not the whole page.
+func decodeNode(text []string) (NodeState, error) {
+	if len(text) < 2 || text[0] == "" {
 		return NodeState{}, fmt.Errorf("node with %d values", len(text))
 	}
 	revision, err := strconv.ParseUint(text[1], 10, 64)
@@ -85,25 +88,28 @@ func decodeNode(m rueidis.RedisMessage) (NodeState, error) {
 		Node: freeslot.Node{ID: text[0]}, Revision: revision,
 		Epoch: text[5], Status: freeslot.Status(text[6]),
 	}
-	if text[4] != "" {
+	if json.Valid([]byte(text[4])) {
 		state.Resources = json.RawMessage(text[4])
 	}
+	state.Broken = errors.Join(decodeNumbers(&state, text), decodeProfile(&state.Node, text[9:]))
+	return state, nil
+}
+
+func decodeNumbers(state *NodeState, text []string) (err error) {
 	for i, target := range map[int]*int64{3: &state.LastHeartbeatMS, 7: &state.RegisteredAtMS} {
 		if *target, err = strconv.ParseInt(orZero(text[i]), 10, 64); err != nil {
-			return NodeState{}, fmt.Errorf("node %s: %w", text[0], err)
+			return fmt.Errorf("node %s: %w", text[0], err)
 		}
 	}
 	for i, target := range map[int]*int{2: &state.Used, 8: &state.Node.MaxConcurrency} {
 		if *target, err = strconv.Atoi(orZero(text[i])); err != nil {
-			return NodeState{}, fmt.Errorf("node %s: %w", text[0], err)
+			return fmt.Errorf("node %s: %w", text[0], err)
 		}
 	}
-	state.Broken = decodeProfile(&state.Node, text[9:])
-	return state, nil
+	return nil
 }
 
-// decodeProfile reads the JSON fields of a profile. An operator may have edited
-// them: a field that cannot be read takes out this node, not the whole page.
+// decodeProfile reads the JSON fields of a profile.
 func decodeProfile(n *freeslot.Node, text []string) error {
 	for i, target := range []any{&n.Languages, &n.Services, &n.Pools, &n.Labels, &n.Features} {
 		if text[i] == "" {

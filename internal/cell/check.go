@@ -45,7 +45,7 @@ func Check(ctx context.Context, client rueidis.Client, layout Layout) (warnings 
 
 // serverInfo reads INFO's sections that Check needs as one map.
 func serverInfo(ctx context.Context, client rueidis.Client) (map[string]string, error) {
-	text, err := client.Do(ctx, client.B().Info().Section("server", "memory", "persistence", "replication").Build()).ToString()
+	text, err := client.Do(ctx, client.B().Info().Build()).ToString()
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +59,14 @@ func serverInfo(ctx context.Context, client rueidis.Client) (map[string]string, 
 }
 
 func checkServer(addr string, info map[string]string) (warnings []string, err error) {
-	version := info["redis_version"]
+	if info["cluster_enabled"] == "1" {
+		return nil, fmt.Errorf("redis at %s runs in cluster mode, which this release does not support: use a standalone server, or sentinels", addr)
+	}
+	version, told := info["redis_version"]
 	major, _, _ := strings.Cut(version, ".")
-	if n, err := strconv.Atoi(major); err != nil || n < 7 {
+	if n, err := strconv.Atoi(major); !told {
+		warnings = append(warnings, fmt.Sprintf("redis at %s does not tell its version: make sure that it is 7.0 or later", addr))
+	} else if err != nil || n < 7 {
 		return nil, fmt.Errorf("redis at %s is version %q, expected 7.0 or later: upgrade the server", addr, version)
 	}
 	switch policy := info["maxmemory_policy"]; policy {

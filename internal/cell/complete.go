@@ -9,11 +9,15 @@ import (
 )
 
 // Complete ends one attempt; concurrent callers of one node and epoch share a
-// call. It can be repeated until it brings an outcome. Errors: ErrStopped, a
-// context error, else what Redis said: the completion may then have been applied.
+// call. It can be repeated until it brings an outcome. Errors: *freeslot.Error for
+// a completion that cannot be sent, ErrNotSent and ErrStopped: nothing was changed;
+// any other says that it may have been applied.
 func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome, error) {
-	if !comp.State.Terminal() {
-		return "", fmt.Errorf("complete job %s: state %q is not terminal", comp.Attempt.Job, comp.State)
+	if err := comp.validate(); err != nil {
+		return "", err
+	}
+	if !c.started.Load() {
+		return "", ErrStopped
 	}
 	return c.completions.submit(ctx, c.stopping, comp).wait(c.stopped)
 }

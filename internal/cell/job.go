@@ -35,6 +35,9 @@ func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (frees
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return freeslot.JobStatus{}, err
 	}
+	if err := validateReplica(replica); err != nil {
+		return freeslot.JobStatus{}, err
+	}
 	args := append([]string{jobID, tenant, replica, c.layout.Prefix, c.layout.tagPart()}, statusFields...)
 	return statusReply(jobID, c.exec(ctx, "attach", c.scripts.attach, []string{c.layout.Job(jobID)}, args))
 }
@@ -53,8 +56,11 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 }
 
 // Spec reads what the job is, for an agent that got no spec by its stream.
-// Errors: *freeslot.Error (not_found), else what Redis said.
+// Errors as Cancel.
 func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
+	if err := ValidateJobID("job_id", jobID); err != nil {
+		return nil, "", err
+	}
 	cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field("spec", "tenant").Build()
 	reply, err := c.do(ctx, "read", cmd).ToArray()
 	if err != nil {
@@ -93,26 +99,34 @@ func statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, 
 	if len(reply) == 0 || reply[0].IsNil() {
 		return freeslot.JobStatus{}, notFound(jobID)
 	}
-	status, err := decodeStatus(jobID, reply)
+	text := make([]string, len(reply)) // absent fields are empty
+	for i := range reply {
+		if text[i], err = reply[i].ToString(); err != nil && !rueidis.IsRedisNil(err) {
+			return freeslot.JobStatus{}, fmt.Errorf("record of job %s: %w", jobID, err)
+		}
+	}
+	status, err := decodeStatus(jobID, text)
 	if err != nil {
-		return freeslot.JobStatus{}, fmt.Errorf("record of job %s: %w", jobID, err)
+		return freeslot.JobStatus{}, &unreadableError{job: jobID, err: err}
 	}
 	return status, nil
 }
 
-func decodeStatus(jobID string, reply []rueidis.RedisMessage) (freeslot.JobStatus, error) {
-	if len(reply) != len(statusFields) {
-		return freeslot.JobStatus{}, fmt.Errorf("%d fields, expected %d", len(reply), len(statusFields))
-	}
-	var text [11]string
-	for i := range reply {
-		if reply[i].IsNil() {
-			continue
-		}
-		var err error
-		if text[i], err = reply[i].ToString(); err != nil {
-			return freeslot.JobStatus{}, fmt.Errorf("field %s: %w", statusFields[i], err)
-		}
+// unreadableError is a record that no release wrote: somebody edited it. A listing
+// goes on without it.
+type unreadableError struct {
+	job string
+	err error
+}
+
+func (e *unreadableError) Error() string { return fmt.Sprintf("record of job %s: %v", e.job, e.err) }
+
+func (e *unreadableError) Unwrap() error { return e.err }
+
+// decodeStatus reads the values of statusFields.
+func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
+	if len(text) != len(statusFields) {
+		return freeslot.JobStatus{}, fmt.Errorf("%d fields, expected %d", len(text), len(statusFields))
 	}
 	s := freeslot.JobStatus{
 		ID: jobID, State: freeslot.State(text[0]), Tenant: text[1], Service: text[2], Node: text[3],

@@ -2,6 +2,7 @@ package cell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 )
@@ -90,10 +92,11 @@ func (c *Cell) finishedPage(ctx context.Context, score, job string, limit int) (
 	top := "+inf"
 	last := math.Inf(1)
 	if score != "" {
-		if last, err = strconv.ParseFloat(score, 64); err != nil {
+		us, err := strconv.ParseUint(score, 10, 64)
+		if err != nil {
 			return nil, "", badCursor()
 		}
-		top = score
+		last, top = float64(us), score
 	}
 	cmd := c.client.B().Zrevrangebyscore().Key(c.layout.Finished()).Max(top).Min("-inf").Withscores().Limit(0, int64(limit+tieRoom)).Build()
 	found, err := c.do(ctx, "list", cmd).AsZScores()
@@ -112,8 +115,8 @@ func (c *Cell) finishedPage(ctx context.Context, score, job string, limit int) (
 	return ids, "", nil
 }
 
-// statuses reads records in one pipeline and drops those that are gone or do not
-// fit the filter.
+// statuses reads records in one pipeline and drops those that are gone, cannot be
+// read or do not fit the filter.
 func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]freeslot.JobStatus, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -130,6 +133,11 @@ func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]frees
 		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
 			continue
 		}
+		var unreadable *unreadableError
+		if errors.As(err, &unreadable) {
+			c.log.Warn("job.unreadable", zap.Error(err))
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +149,13 @@ func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]frees
 }
 
 // JobsByID reads the records of several jobs in one pipeline, MaxPage at most; those
-// that are gone are left out.
+// that are gone or cannot be read are left out. Errors: *freeslot.Error
+// (invalid_argument), else what Redis said.
 func (c *Cell) JobsByID(ctx context.Context, ids []string) ([]freeslot.JobStatus, error) {
+	for _, id := range ids {
+		if err := ValidateJobID("job_id", id); err != nil {
+			return nil, err
+		}
+	}
 	return c.statuses(ctx, ids, JobFilter{})
 }

@@ -62,8 +62,12 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 }
 
 // Heartbeat proves that the node lives and runs the ownership check. Errors:
-// ErrUnknownNode, ErrSuperseded, else what Redis said.
+// *freeslot.Error (invalid_argument), ErrUnknownNode, ErrSuperseded, else what Redis
+// said.
 func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatReply, error) {
+	if err := hb.validate(); err != nil {
+		return HeartbeatReply{}, err
+	}
 	l := c.layout
 	keys := []string{
 		l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Dispatch(hb.Node),
@@ -95,8 +99,12 @@ func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatReply, err
 
 // Deregister takes the node out of the cell; jobs that it still owns end with
 // freeslot.JobErrorInterrupted and are returned. A node that is not registered
-// is no error. Errors: ErrSuperseded, else what Redis said.
+// is no error. Errors: *freeslot.Error (invalid_argument), ErrSuperseded, else what
+// Redis said.
 func (c *Cell) Deregister(ctx context.Context, node string, epoch Epoch) ([]string, error) {
+	if err := validateAgent(node, epoch); err != nil {
+		return nil, err
+	}
 	l := c.layout
 	keys := []string{
 		l.Node(node), l.Load(node), l.Slots(node), l.Dispatch(node), l.Online(),
@@ -104,7 +112,7 @@ func (c *Cell) Deregister(ctx context.Context, node string, epoch Epoch) ([]stri
 	}
 	args := []string{
 		node, epoch, l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.Retention), failureInterrupted,
-		strconv.Itoa(tombstonesKept),
+		strconv.Itoa(c.tombstones),
 	}
 	reply, err := c.exec(ctx, "deregister", c.scripts.deregister, keys, args).ToArray()
 	if err != nil {
@@ -198,16 +206,23 @@ func attemptsAt(reply []rueidis.RedisMessage, i int) ([]Attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Attempt, 0, len(held))
-	for _, h := range held {
-		job, n, _ := strings.Cut(h, ":")
-		attempt, err := strconv.Atoi(n)
-		if err != nil {
-			return nil, fmt.Errorf("attempt %q: %w", h, err)
+	out := make([]Attempt, len(held))
+	for i, h := range held {
+		if out[i], err = parseAttempt(h); err != nil {
+			return nil, err
 		}
-		out = append(out, Attempt{Job: job, N: attempt})
 	}
 	return out, nil
+}
+
+// parseAttempt reads job:attempt, as the heartbeat names it.
+func parseAttempt(held string) (Attempt, error) {
+	job, n, _ := strings.Cut(held, ":")
+	attempt, err := strconv.Atoi(n)
+	if err != nil {
+		return Attempt{}, fmt.Errorf("attempt %q: %w", held, err)
+	}
+	return Attempt{Job: job, N: attempt}, nil
 }
 
 // intAt reads an integer that Lua returned as such or as a string.

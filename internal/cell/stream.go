@@ -3,11 +3,13 @@ package cell
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
+	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 )
@@ -16,26 +18,47 @@ import (
 // without a deadline it would wait for a hung server for ever.
 const blockMargin = 2 * time.Second
 
+// errReadLate is why a blocking read was given up.
+var errReadLate = fmt.Errorf("no answer within the block and %s: %w", blockMargin, context.DeadlineExceeded)
+
 // Dispatches reads what was delivered to a node behind the entry after ("" reads
-// from the start), waiting up to block for it. No entries is no error.
+// from the start), up to limit entries, 1 at least, waiting up to block for the
+// first; 0 does not wait. No entries is no error. Entries that cannot be read, such
+// as those of a newer release, are passed over. Errors: *freeslot.Error
+// (invalid_argument), a context error, else what Redis said.
 func (c *Cell) Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]Dispatch, error) {
-	entries, err := c.read(ctx, c.layout.Dispatch(node), after, block, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read dispatch stream of node %s: %w", node, err)
+	if err := freeslot.ValidateName("node_id", node); err != nil {
+		return nil, err
 	}
-	out := make([]Dispatch, 0, len(entries))
-	for _, e := range entries {
-		d, err := decodeDispatch(e)
+	for {
+		entries, err := c.read(ctx, c.layout.Dispatch(node), after, block, limit)
 		if err != nil {
-			return nil, fmt.Errorf("dispatch entry %s of node %s: %w", e.ID, node, err)
+			return nil, fmt.Errorf("read dispatch stream of node %s: %w", node, err)
 		}
-		out = append(out, d)
+		out := make([]Dispatch, 0, len(entries))
+		for _, e := range entries {
+			d, err := decodeDispatch(e)
+			if err != nil {
+				c.log.Warn("dispatch.unreadable", zap.String("node", node), zap.String("entry", e.ID), zap.Error(err))
+				continue
+			}
+			out = append(out, d)
+		}
+		// The caller's position moves with what it gets, so a read that brought
+		// only unreadable entries goes on behind them.
+		if len(out) > 0 || len(entries) == 0 {
+			return out, nil
+		}
+		after = entries[len(entries)-1].ID
 	}
-	return out, nil
 }
 
-// Replies reads what was sent to a replica; as Dispatches.
+// Replies reads what was sent to a replica; as Dispatches. An entry that cannot be
+// read is returned with its ID alone.
 func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Duration, limit int) ([]Reply, error) {
+	if err := validateReplica(replica); err != nil {
+		return nil, err
+	}
 	entries, err := c.read(ctx, c.layout.Replies(replica), after, block, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read replies to %s: %w", replica, err)
@@ -48,7 +71,8 @@ func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Du
 		}
 		r, err := decodeReply(e)
 		if err != nil {
-			return nil, fmt.Errorf("reply %s to %s: %w", e.ID, replica, err)
+			c.log.Warn("reply.unreadable", zap.String("replica", replica), zap.String("entry", e.ID), zap.Error(err))
+			r = Reply{ID: e.ID}
 		}
 		out = append(out, r)
 	}
@@ -58,6 +82,9 @@ func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Du
 // OpenReplies makes the replica's reply stream: scripts write only to one that
 // exists. It lives on while KeepReplies is called more often than every 30 s.
 func (c *Cell) OpenReplies(ctx context.Context, replica string) error {
+	if err := validateReplica(replica); err != nil {
+		return err
+	}
 	key := c.layout.Replies(replica)
 	add := c.client.B().Xadd().Key(key).Id("*").FieldValue().FieldValue("open", "1").Build()
 	if err := c.do(ctx, "open_replies", add).Error(); err != nil {
@@ -69,6 +96,9 @@ func (c *Cell) OpenReplies(ctx context.Context, replica string) error {
 // KeepReplies renews the stream's TTL and drops entries before trimTo ("" drops
 // none). Errors: ErrRepliesGone, else what Redis said.
 func (c *Cell) KeepReplies(ctx context.Context, replica, trimTo string) error {
+	if err := validateReplica(replica); err != nil {
+		return err
+	}
 	key := c.layout.Replies(replica)
 	if trimTo != "" {
 		trim := c.client.B().Xtrim().Key(key).Minid().Threshold(trimTo).Build()
@@ -90,6 +120,9 @@ func (c *Cell) KeepReplies(ctx context.Context, replica, trimTo string) error {
 // CloseReplies deletes the stream: whoever completes a job from now on writes
 // nothing to a replica that is gone.
 func (c *Cell) CloseReplies(ctx context.Context, replica string) error {
+	if err := validateReplica(replica); err != nil {
+		return err
+	}
 	if err := c.do(ctx, "close_replies", c.client.B().Del().Key(c.layout.Replies(replica)).Build()).Error(); err != nil {
 		return fmt.Errorf("close replies to %s: %w", replica, err)
 	}
@@ -100,20 +133,37 @@ func (c *Cell) read(ctx context.Context, key, after string, block time.Duration,
 	if after == "" {
 		after = "0"
 	}
-	ctx, cancel := context.WithTimeout(ctx, block+blockMargin)
-	defer cancel()
-	cmd := c.client.B().Xread().Count(int64(limit)).Block(block.Milliseconds()).Streams().Key(key).Id(after).Build()
-	streams, err := c.client.Do(ctx, cmd).AsXRead()
-	if rueidis.IsRedisNil(err) {
+	// A timer that cancels, because a context with a deadline makes the client read
+	// in a way that no cancellation ends: a stop would wait for the block to pass.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(max(block, 0)+blockMargin, func() { cancel(errReadLate) })
+	defer late.Stop()
+	streams, err := c.client.Do(ctx, c.xread(key, after, block, limit)).AsXRead()
+	switch {
+	case rueidis.IsRedisNil(err):
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil && errors.Is(context.Cause(ctx), errReadLate):
+		return nil, errReadLate
+	case err != nil:
 		return nil, err
 	}
 	return streams[key], nil
 }
 
+func (c *Cell) xread(key, after string, block time.Duration, limit int) rueidis.Completed {
+	read := c.client.B().Xread().Count(int64(max(limit, 1)))
+	if block <= 0 {
+		return read.Streams().Key(key).Id(after).Build()
+	}
+	// Rounded up, because BLOCK 0 waits for ever.
+	return read.Block(max(block.Milliseconds(), 1)).Streams().Key(key).Id(after).Build()
+}
+
 func decodeDispatch(e rueidis.XRangeEntry) (Dispatch, error) {
+	if e.FieldValues["j"] == "" {
+		return Dispatch{}, errors.New("names no job")
+	}
 	n, err := strconv.Atoi(e.FieldValues["a"])
 	if err != nil {
 		return Dispatch{}, fmt.Errorf("attempt: %w", err)
@@ -146,5 +196,8 @@ func decodeReply(e rueidis.XRangeEntry) (Reply, error) {
 	}
 	r.Status.Node, r.Status.State = e.FieldValues["n"], freeslot.State(e.FieldValues["s"])
 	r.Partial = e.FieldValues["p"] == "1"
+	if r.Used, err = strconv.Atoi(e.FieldValues["u"]); err != nil {
+		return r, fmt.Errorf("slots in use: %w", err)
+	}
 	return r, setOutcome(&r.Status, e.FieldValues["r"], e.FieldValues["e"])
 }

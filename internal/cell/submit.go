@@ -9,11 +9,12 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Submit places one job; concurrent callers share a call. An error other than a
-// *freeslot.Error, ErrStopped or a context error says that the job may have been
-// placed: repeat with the same JobID to learn.
+// Submit places one job; concurrent callers share a call. Errors: *freeslot.Error
+// for a submission that cannot be sent, ErrNotSent and ErrStopped: nothing was
+// changed; any other says that the job may have been placed: repeat with the same
+// JobID to learn.
 func (c *Cell) Submit(ctx context.Context, s Submission) (Placement, error) {
-	return c.submits.submit(ctx, c.stopping, s).wait(c.stopped)
+	return c.queueSubmission(ctx, s).wait(c.stopped)
 }
 
 // SubmitResult is one outcome of SubmitAll.
@@ -24,9 +25,9 @@ type SubmitResult struct {
 
 // SubmitAll is Submit for several jobs at once. The results are in the order of subs.
 func (c *Cell) SubmitAll(ctx context.Context, subs []Submission) []SubmitResult {
-	items := make([]*item[Submission, Placement], len(subs))
+	items := make([]*item[encodedSubmission, Placement], len(subs))
 	for i, s := range subs {
-		items[i] = c.submits.submit(ctx, c.stopping, s)
+		items[i] = c.queueSubmission(ctx, s)
 	}
 	out := make([]SubmitResult, len(subs))
 	for i, it := range items {
@@ -35,15 +36,42 @@ func (c *Cell) SubmitAll(ctx context.Context, subs []Submission) []SubmitResult 
 	return out
 }
 
-func submissionSize(s Submission) int { return len(s.Job.Payload) + controlOverhead }
+func (c *Cell) queueSubmission(ctx context.Context, s Submission) *item[encodedSubmission, Placement] {
+	e, err := encodeSubmission(s)
+	if err == nil && !c.started.Load() {
+		err = ErrStopped
+	}
+	if err != nil {
+		return failed[encodedSubmission, Placement](err)
+	}
+	return c.submits.submit(ctx, c.stopping, e)
+}
+
+// encodedSubmission is a submission that can be sent: one that cannot must be told
+// so alone, before it shares a call with others.
+type encodedSubmission struct {
+	Submission
+	spec []byte
+}
+
+func encodeSubmission(s Submission) (encodedSubmission, error) {
+	if err := s.validate(); err != nil {
+		return encodedSubmission{}, err
+	}
+	spec, err := json.Marshal(s.Job)
+	if err != nil {
+		return encodedSubmission{}, invalid("job", "cannot be encoded: %v", err)
+	}
+	return encodedSubmission{Submission: s, spec: spec}, nil
+}
+
+func submissionSize(s encodedSubmission) int { return len(s.spec) + controlOverhead }
 
 // submit is one script call for a batch.
-func (c *Cell) submit(ctx context.Context, subs []Submission) ([]Placement, error) {
+func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) ([]Placement, error) {
 	call := submitCall{layout: c.layout, index: make(map[string]int)}
 	for i := range subs {
-		if err := call.add(&subs[i]); err != nil {
-			return nil, fmt.Errorf("submit job %s: %w", subs[i].JobID, err)
-		}
+		call.add(&subs[i])
 	}
 	keys, args := call.encode(c.layout, c.cfg.HeartbeatLimit.Milliseconds())
 	reply, err := c.exec(ctx, "submit", c.scripts.submit, keys, args).ToArray()
@@ -72,17 +100,10 @@ type submitCall struct {
 	items  []string
 }
 
-func (sc *submitCall) add(s *Submission) error {
-	if len(s.Candidates) == 0 || len(s.Candidates) > MaxCandidates {
-		return fmt.Errorf("%d candidates, expected 1 to %d", len(s.Candidates), MaxCandidates)
-	}
-	spec, err := json.Marshal(s.Job)
-	if err != nil {
-		return err
-	}
+func (sc *submitCall) add(s *encodedSubmission) {
 	sc.jobs = append(sc.jobs, sc.layout.Job(s.JobID))
 	sc.items = append(sc.items, s.JobID, s.Tenant, s.Job.Service, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo,
-		rueidis.BinaryString(spec), strconv.Itoa(len(s.Candidates)))
+		rueidis.BinaryString(s.spec), strconv.Itoa(len(s.Candidates)))
 	for _, node := range s.Candidates {
 		i, ok := sc.index[node]
 		if !ok {
@@ -92,7 +113,6 @@ func (sc *submitCall) add(s *Submission) error {
 		}
 		sc.items = append(sc.items, strconv.Itoa(i))
 	}
-	return nil
 }
 
 func (sc *submitCall) encode(l Layout, limitMS int64) (keys, args []string) {

@@ -148,6 +148,8 @@ type Dispatch struct {
 type Reply struct {
 	ID     string
 	Status freeslot.JobStatus
+	// Used is the number of slots in use on Status.Node after the job ended.
+	Used int
 	// Partial is true when the result was too large for the stream: Status has
 	// all but Result, which is read by Job.
 	Partial bool

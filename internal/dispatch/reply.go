@@ -60,6 +60,9 @@ func (d *Dispatcher) readReplies() {
 }
 
 func (d *Dispatcher) deliver(r *cell.Reply) {
+	if node, known := d.cache.Node(r.Status.Node); known {
+		node.SetUsed(r.Used)
+	}
 	w, ok := d.outstanding.Load(r.Status.ID)
 	switch {
 	case !ok: // forgotten, or a second reply; the record has it

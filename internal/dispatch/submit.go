@@ -27,6 +27,8 @@ type placing struct {
 	// refused are the nodes that said no.
 	refused []string
 	rounds  int
+	// probed is true once the job was offered to nodes that seemed full.
+	probed bool
 	// unsure is true after a call that failed: it may have been applied.
 	unsure bool
 }
@@ -134,8 +136,15 @@ func (d *Dispatcher) choose(p *placing) error {
 	source, _ := d.sources.Get().(*selection.Source)
 	defer d.sources.Put(source)
 	p.candidates = class.Choose(p.room[:0], q, source)
+	if len(p.candidates) == 0 && !p.probed {
+		// Completions reach the cache late, or not at all when another replica's
+		// jobs complete: only Redis knows that the fleet is full.
+		p.probed = true
+		q.IgnoreFull, q.Want = true, cell.MaxCandidates
+		p.candidates = class.Choose(p.room[:0], q, source)
+	}
 	if len(p.candidates) == 0 {
-		return d.none(p, q)
+		return d.none(p, d.query(p))
 	}
 	p.taken = p.candidates[0].TryTake(job.SlotCount())
 	return nil

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 )
@@ -16,7 +17,12 @@ import (
 // costs less than applying a long backlog of old heartbeats.
 const queueLimit = 8192
 
-const resubscribeDelay = 50 * time.Millisecond
+// A subscription that Redis refuses (no permission, too many clients) is tried
+// again after 50 ms at first and after a second in the long run.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = time.Second
+)
 
 // Subscriber receives the messages of one channel on a client that does nothing
 // else. It is for one reader.
@@ -65,8 +71,9 @@ func (s *Subscriber) Start(context.Context) error {
 	return nil
 }
 
-// Stop unsubscribes and waits. It tolerates a subscriber that was never started,
-// and being called twice.
+// Stop ends the reception and waits. The server goes on sending, to nobody, until
+// the client is closed. It tolerates a subscriber that was never started, and
+// being called twice.
 func (s *Subscriber) Stop(context.Context) error {
 	s.stop.Do(s.cancel)
 	s.done.Wait()
@@ -74,28 +81,40 @@ func (s *Subscriber) Stop(context.Context) error {
 }
 
 func (s *Subscriber) run() {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry
+	for s.ctx.Err() == nil {
+		subscribed, err := s.receive()
+		if s.ctx.Err() != nil {
+			return
+		}
+		if subscribed {
+			wait.Reset()
+		}
+		s.log.Warn("events.subscription_ended", zap.String("channel", s.channel), zap.Error(err))
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// receive resubscribes by itself; it ends only with the subscriber, for errors
+// that are not about the connection, or by an UNSUBSCRIBE that nobody here sends.
+func (s *Subscriber) receive() (subscribed bool, err error) {
+	var confirmed atomic.Bool
 	ctx := rueidis.WithOnSubscriptionHook(s.ctx, func(rueidis.PubSubSubscription) {
+		confirmed.Store(true)
 		select {
 		case s.resets <- struct{}{}:
 		default: // one is waiting already, and stands for this one too
 		}
 	})
-	for s.ctx.Err() == nil {
-		err := s.client.Receive(ctx, s.client.B().Subscribe().Channel(s.channel).Build(), s.deliver)
-		if s.ctx.Err() != nil {
-			return
-		}
-		// Receive resubscribes by itself; it ends only for errors that are not
-		// about the connection, or an UNSUBSCRIBE that nobody here sends.
-		if err == nil {
-			err = errors.New("unsubscribed by the server")
-		}
-		s.log.Warn("events.subscription_ended", zap.String("channel", s.channel), zap.Error(err))
-		select {
-		case <-time.After(resubscribeDelay):
-		case <-s.ctx.Done():
-		}
+	err = s.client.Receive(ctx, s.client.B().Subscribe().Channel(s.channel).Build(), s.deliver)
+	if err == nil {
+		err = errors.New("unsubscribed by the server")
 	}
+	return confirmed.Load(), err
 }
 
 // deliver runs on the connection's reader, which must never wait.

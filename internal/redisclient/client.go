@@ -3,9 +3,12 @@
 package redisclient
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"net"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -26,6 +29,9 @@ const (
 	// resubscribeDelay is constant: rueidis' default grows with every
 	// disconnect in the life of one Receive and never shrinks again.
 	resubscribeDelay = 2 * time.Millisecond
+	// redialDelay is for a server that does not accept connections: it is not
+	// helped up by five hundred attempts a second.
+	redialDelay = 20 * time.Millisecond
 )
 
 // Config says where Redis is. The zero value of every field but URL is usable.
@@ -33,8 +39,6 @@ type Config struct {
 	// URL is redis://[user:password@]host:port[/db], rediss:// for TLS, or one of
 	// rueidis' forms for several addresses.
 	URL string
-	// Embedded is set for miniredis, which calls itself a cluster and is none.
-	Embedded bool
 	// Name is shown by CLIENT LIST; empty means "freeslot".
 	Name string
 	// Connections is how many pipelined connections a replica keeps to each
@@ -45,14 +49,19 @@ type Config struct {
 func (c Config) option() (rueidis.ClientOption, error) {
 	opt, err := rueidis.ParseURL(c.URL)
 	if err != nil {
-		return opt, fmt.Errorf("redis url %q: %w", redact(c.URL), err)
+		return opt, badURL(c.URL, err)
+	}
+	if c.Connections < 0 || c.Connections > MaxConnections || bits.OnesCount(uint(c.Connections)) > 1 {
+		return opt, fmt.Errorf("redis connections is %d, expected 1, 2, 4 or %d", c.Connections, MaxConnections)
 	}
 	opt.ClientName = c.Name
 	if opt.ClientName == "" {
 		opt.ClientName = "freeslot"
 	}
 	opt.DisableCache = true
-	opt.ForceSingleClient = c.Embedded
+	// One server, or the master that sentinels name. Without this rueidis takes
+	// the embedded server for a cluster; a real cluster is refused by cell.Check.
+	opt.ForceSingleClient = true
 	if opt.Dialer.Timeout == 0 {
 		opt.Dialer.Timeout = defaultDialTimeout
 	}
@@ -100,16 +109,25 @@ func Subscriber(c Config) (rueidis.Client, error) {
 	opt.ConnWriteTimeout = replicaSilence
 	opt.Dialer.KeepAlive = replicaKeepAlive
 	opt.PipelineMultiplex = -1
-	opt.RetryDelay = func(int, rueidis.Completed, error) time.Duration { return resubscribeDelay }
+	opt.RetryDelay = retryDelay
 	return rueidis.NewClient(opt)
 }
 
-// redact cuts credentials out of a URL that goes into an error message.
-func redact(url string) string {
-	for i := len(url) - 1; i >= 0; i-- {
-		if url[i] == '@' {
-			return "…" + url[i:]
-		}
+func retryDelay(_ int, _ rueidis.Completed, err error) time.Duration {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return redialDelay
 	}
-	return url
+	return resubscribeDelay
+}
+
+// badURL says what is wrong with a URL without repeating a password. What the
+// parsers say is left out where they may have taken part of one for something
+// else; it is a *url.Error then.
+func badURL(raw string, err error) error {
+	u, parseErr := url.Parse(raw)
+	if parseErr != nil || u.User == nil && strings.Contains(raw, "@") {
+		return &url.Error{Op: "parse", URL: "redis url", Err: errors.New("expected redis://[user:password@]host:port[/db]")}
+	}
+	return fmt.Errorf("redis url %q: %w", raw[strings.LastIndexByte(raw, '@')+1:], err)
 }

@@ -30,6 +30,9 @@ type Query struct {
 	// SilenceLimit is how long a node may have been silent and still qualify. 0
 	// or less means DefaultSilenceLimit.
 	SilenceLimit time.Duration
+	// IgnoreFull makes nodes qualify that seem to have too few free slots. The
+	// figures are hints and lag behind: before a fleet is called full, Redis is asked.
+	IgnoreFull bool
 	// Exclude are the ids of nodes that must not be chosen. It is compared entry
 	// by entry, so it should be short.
 	Exclude []string
@@ -62,7 +65,7 @@ func (q *Query) check(n *Node) (taken int, why Reason) {
 		return taken, ReasonDraining
 	case n.silent(q.Now, q.SilenceLimit):
 		return taken, ReasonSilent
-	case q.Slots > n.max-taken:
+	case q.Slots > n.max-taken && !q.IgnoreFull:
 		return taken, ReasonFull
 	case slices.Contains(q.Exclude, n.ID()):
 		return taken, ReasonExcluded

@@ -22,7 +22,8 @@ local PREFIX, TAG = ARGV[6], ARGV[7]
 -- include lib/announce.lua
 -- include lib/finish.lua
 
-local reply, freed = {0}, 0
+used = tonumber(redis.call('HGET', slots_key, 'sum')) or 0
+local reply, before = {0}, used
 for i = 6, #KEYS do
   local job_key, at = KEYS[i], 8 + 5 * (i - 6)
   local job, attempt = ARGV[at], ARGV[at + 1]
@@ -32,7 +33,7 @@ for i = 6, #KEYS do
   if value then owned_attempt, owned_epoch, slots = string.match(value, '^(%d+):([^:]*):(%d+)') end
   if owned_attempt == attempt and owned_epoch == epoch then
     redis.call('HDEL', slots_key, job)
-    freed = freed + tonumber(slots)
+    used = used - tonumber(slots)
     finish(job, job_key, node, attempt, record[1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
     reply[#reply + 1] = 1
   elseif record[3] == attempt and record[4] == epoch and record[2] ~= 'running' and record[2] ~= 'cancelling' then
@@ -41,16 +42,14 @@ for i = 6, #KEYS do
     reply[#reply + 1] = 0
   end
 end
-if freed > 0 then
+if used < before then
   forget()
-  local used = redis.call('HINCRBY', slots_key, 'sum', -freed)
+  redis.call('HSET', slots_key, 'sum', used)
   local profile = redis.call('HMGET', profile_key, 'status', 'max_concurrency')
   local max = tonumber(profile[2]) or 0
-  if used < max and used + freed >= max then
+  if used < max and before >= max then
     announce('e', node, epoch, profile[1] or 'offline', max, used, '')
   end
-  reply[1] = used
-else
-  reply[1] = tonumber(redis.call('HGET', slots_key, 'sum')) or 0
 end
+reply[1] = used
 return reply

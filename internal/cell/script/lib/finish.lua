@@ -1,8 +1,10 @@
 -- finish: gives a job its one terminal state and tells the replica that waits
 -- for it. A reply stream that is gone belongs to a replica that is gone: nothing
 -- is written, and the record keeps the result for whoever asks later.
--- finished_key, retention (ms) and inline (bytes) are bound by the script.
-local finished = 0
+-- finished_key, retention (ms) and inline (bytes) are bound by the script. used
+-- is what the node has in use after this job: the reply brings it to the cache of
+-- the replica that placed the job.
+local finished, used = 0, 0
 local function finish(job, job_key, node, attempt, reply_to, state, result, failure)
   redis.call('HSET', job_key, 'state', state, 'finished_at_ms', now, 'result', result, 'error', failure)
   redis.call('PEXPIRE', job_key, retention)
@@ -12,7 +14,7 @@ local function finish(job, job_key, node, attempt, reply_to, state, result, fail
     local partial = '0'
     if #result > inline then result, partial = '', '1' end
     redis.call('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', job, 'n', node, 'a', attempt,
-      's', state, 'f', now, 'r', result, 'e', failure, 'p', partial)
+      's', state, 'f', now, 'r', result, 'e', failure, 'p', partial, 'u', used)
   end
 end
 

@@ -1,0 +1,129 @@
+# Everything that is done to this repository; `make` lists it. CI runs these same targets (.ci/run).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+# The version is stamped below; asking git once more fails where the checkout belongs to another user.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -X main.version=$(VERSION)
+
+RUN_ARGS ?=
+DEMO_ARGS ?=
+TEST_ARGS ?=
+FUZZTIME ?= 10s
+BENCH ?= .
+BENCH_COUNT ?= 1
+BENCH_ARGS ?= -benchmem
+
+DOCKER_MODULE := internal/redistest/docker
+E2E := test/e2e
+TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+
+.PHONY: help
+help: ## list the targets
+	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS"
+
+.PHONY: run
+run: build deps-redis ## bring up Redis, schedulers and nodes here and watch jobs run (RUN_ARGS=--exit: one batch)
+	@exec bin/scheduler dev $(RUN_ARGS)
+
+.PHONY: build
+build: ## build bin/scheduler, bin/nodeagent and bin/schedctl
+	@mkdir -p bin
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: deps
+deps: ## install what the tests need and is missing: redis, a C compiler, node, docker
+	@scripts/deps.sh redis cc node docker
+
+.PHONY: deps-redis
+deps-redis:
+	@scripts/deps.sh redis
+
+.PHONY: deps-speech
+deps-speech: ## install what the speech example needs and is missing: redis, espeak-ng, sox
+	@scripts/deps.sh redis espeak sox
+
+.PHONY: test
+test: deps ## everything to be sure of a change: vet, race, docker-test, e2e (within 10 minutes on 2 cores)
+	@for part in vet race docker-test e2e; do \
+		begin=$$SECONDS; \
+		echo "== $$part"; \
+		$(MAKE) $$part || { echo "make test: FAILED in $$part; ran:$${ran:-} $$part" >&2; exit 1; }; \
+		ran="$${ran:-} $$part ($$((SECONDS - begin)) s)"; \
+	done; \
+	echo "make test: passed:$$ran"
+
+.PHONY: vet
+vet: ## go vet, in each Go module
+	$(GO) vet ./...
+	cd $(DOCKER_MODULE) && $(GO) vet ./...
+	cd $(E2E) && $(GO) vet ./...
+
+.PHONY: race
+race: ## all Go tests, unit and integration, with the race detector; each benchmark once
+	$(GO) test -race -timeout 8m -bench . -benchtime 1x $(TEST_ARGS) ./...
+
+.PHONY: integration
+integration: ## only the packages that test against a real Redis, with the race detector
+	$(GO) test -race -timeout 8m $(TEST_ARGS) \
+		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/freeslot\/internal\/redistest[] ]/ { print $$1 }')
+
+.PHONY: docker-test
+docker-test: ## the tests against Redis in containers; starts dockerd for them when no engine runs
+	@mkdir -p .dev
+	@engine="scripts/dockerd.sh run"; \
+	if [ "$${FREESLOT_NO_DOCKER:-}" = 1 ]; then engine=""; else scripts/deps.sh redis docker; fi; \
+	$$engine $(GO) test -C $(DOCKER_MODULE) -race -count=1 -v -timeout 5m $(TEST_ARGS) ./... | tee .dev/docker-test.log
+
+.PHONY: e2e
+e2e: ## the real programs as processes, also driven by a client from npm
+	@scripts/deps.sh redis node
+	$(GO) test -C $(E2E) -race -count=1 -timeout 8m $(TEST_ARGS) ./...
+
+.PHONY: bench
+bench: ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchstat)
+	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -count $(BENCH_COUNT) $(BENCH_ARGS) ./...
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME
+	@$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}' ./... | \
+	{ xargs grep -HoE '^func Fuzz[A-Za-z0-9_]+' || true; } | while IFS=: read -r file func; do \
+		echo "== $$(dirname $$file) $${func#func }"; \
+		$(GO) test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) "$$(dirname $$file)" </dev/null; \
+	done
+
+.PHONY: lint
+lint: ## golangci-lint, in each Go module (the first run builds it: about 2 minutes)
+	$(TOOL) golangci-lint run ./...
+	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint run ./...
+	cd $(E2E) && $(TOOL) golangci-lint run ./...
+
+.PHONY: fmt
+fmt: ## format the Go code as lint wants it
+	$(TOOL) golangci-lint fmt ./...
+	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint fmt ./...
+	cd $(E2E) && $(TOOL) golangci-lint fmt ./...
+
+.PHONY: tidy
+tidy: ## go mod tidy, in each Go module
+	$(GO) mod tidy
+	cd $(DOCKER_MODULE) && $(GO) mod tidy
+	cd $(E2E) && $(GO) mod tidy
+	cd tools && $(GO) mod tidy
+
+.PHONY: demo
+demo: build deps-speech ## the speech example (needs espeak-ng and sox, which it installs)
+	$(GO) run ./examples/speech $(DEMO_ARGS)
+
+.PHONY: clean
+clean: ## remove what the other targets made
+	@scripts/dockerd.sh stop
+	rm -rf bin dist .dev $(E2E)/wsclient/node_modules

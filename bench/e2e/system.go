@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/freeslot/freeslot/client"
+	"github.com/freeslot/freeslot/internal/redisproc"
+)
+
+// aofOff is the AOF mode without a file; the others are values of appendfsync.
+const aofOff = "off"
+
+// shape says how large a system is.
+type shape struct {
+	replicas, nodes, slots, sessions int
+}
+
+// system is everything that one set of scenarios runs against, freshly started.
+type system struct {
+	redis    *redisproc.Server
+	nodes    *process
+	nodesIn  io.Closer
+	replicas []*process
+	clients  []*client.Client
+}
+
+// startSystem starts the nodes before the replicas: a replica that is ready has loaded every node that
+// was registered before it.
+func startSystem(ctx context.Context, scheduler, aof string, sh shape) (_ *system, err error) {
+	s := &system{redis: redisproc.New(redisproc.Config{AppendOnly: aof != aofOff, AppendFsync: fsyncOf(aof)})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	startCtx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := s.redis.Start(startCtx); err != nil {
+		return nil, err
+	}
+	if err := s.startNodes(startCtx, sh); err != nil {
+		return nil, err
+	}
+	var urls []string
+	for i := range sh.replicas {
+		url, err := s.startReplica(startCtx, scheduler, i)
+		if err != nil {
+			return nil, err
+		}
+		urls = append(urls, url)
+	}
+	for i := range sh.sessions {
+		c, err := client.Dial(startCtx, "ws://"+urls[i%len(urls)], client.Options{})
+		if err != nil {
+			return nil, fmt.Errorf("session %d: %w", i, err)
+		}
+		s.clients = append(s.clients, c)
+	}
+	return s, nil
+}
+
+func fsyncOf(aof string) string {
+	if aof == aofOff {
+		return ""
+	}
+	return aof
+}
+
+// startNodes runs this same program again as the fleet, and waits until all its nodes are registered.
+func (s *system) startNodes(ctx context.Context, sh shape) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, fleetMode, s.redis.URL(), strconv.Itoa(sh.nodes), strconv.Itoa(sh.slots))
+	cmd.Env = plainEnv()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	read, write := io.Pipe()
+	cmd.Stdout = write
+	p, err := startProcess("fleet of nodes", cmd)
+	if err != nil {
+		return err
+	}
+	s.nodes, s.nodesIn = p, stdin
+	ready := make(chan bool, 1)
+	go func() {
+		line, _ := bufio.NewReader(read).ReadString('\n')
+		ready <- strings.TrimSpace(line) == fleetReady
+		_, _ = io.Copy(io.Discard, read)
+	}()
+	go func() {
+		<-p.done
+		_ = write.Close()
+	}()
+	select {
+	case ok := <-ready:
+		if !ok {
+			<-p.done
+			return p.exited()
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s did not register in time: %w", p.name, ctx.Err())
+	}
+}
+
+func (s *system) startReplica(ctx context.Context, scheduler string, i int) (address string, err error) {
+	port, err := redisproc.FreePort()
+	if err != nil {
+		return "", err
+	}
+	address = "127.0.0.1:" + strconv.Itoa(port)
+	cmd := exec.Command(scheduler, "serve")
+	cmd.Env = plainEnv(
+		"FREESLOT_LISTEN="+address,
+		"FREESLOT_REPLICA_ID=bench-"+strconv.Itoa(i+1),
+		"FREESLOT_REDIS__URL="+s.redis.URL(),
+		"FREESLOT_LOG__LEVEL=warn",
+	)
+	p, err := startProcess("replica "+strconv.Itoa(i+1), cmd)
+	if err != nil {
+		return "", err
+	}
+	s.replicas = append(s.replicas, p)
+	return address, p.awaitOK(ctx, "http://"+address+"/readyz")
+}
+
+// stop ends what was started, clients first and Redis last.
+func (s *system) stop() error {
+	var errs []error
+	for _, c := range s.clients {
+		_ = c.Close() // nothing is outstanding
+	}
+	for _, p := range s.replicas {
+		errs = append(errs, p.stop())
+	}
+	if s.nodes != nil {
+		_ = s.nodesIn.Close()
+		errs = append(errs, s.nodes.wait())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+	defer cancel()
+	return errors.Join(append(errs, s.redis.Stop(ctx))...)
+}
+
+// buildScheduler builds the replica's binary from the tree that this program was built from.
+func buildScheduler(ctx context.Context, root, folder string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, buildLimit)
+	defer cancel()
+	binary := filepath.Join(folder, "scheduler")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, schedulerPath)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", schedulerPath, err, strings.TrimSpace(string(out)))
+	}
+	return binary, nil
+}

@@ -1,0 +1,184 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync"
+
+	"github.com/coder/websocket"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/session/wire"
+)
+
+// ErrClosed is returned by every call of a client that was closed, and by the
+// Wait of every handle that had no result by then.
+var ErrClosed = errors.New("client is closed")
+
+// Client submits jobs over one connection, which it renews as needed.
+type Client struct {
+	opts   Options
+	urls   []*url.URL
+	log    *zap.Logger
+	tracer tracer
+
+	// ctx is the client's life: Close ends it.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// loops are all goroutines of the client.
+	loops sync.WaitGroup
+
+	mu sync.Mutex // guards what follows, and all links, calls and handles
+	// current takes new requests; nil while there is no connection.
+	current *link
+	// ready is closed when current is set or the client closed; a new one is made
+	// when current is lost.
+	ready chan struct{}
+	// links are the connections that are open: current, and those told to go away
+	// that still have answers to bring.
+	links map[*link]struct{}
+	// jobs are those accepted that have no result yet.
+	jobs   map[string]*Handle
+	closed bool
+	lastID uint64
+	// failure is why there is no connection.
+	failure error
+}
+
+// Dial connects to a replica: "ws://127.0.0.1:7480", or with the path /v1/ws. Of
+// several URLs, separated by commas, each is tried once in turn. ctx bounds only
+// this. The error holds a *freeslot.Error: unauthenticated, permission_denied,
+// overloaded or unavailable; or it says that url is malformed.
+func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
+	urls, err := parseURLs(url)
+	if err != nil {
+		return nil, err
+	}
+	opts = opts.withDefaults()
+	life, cancel := context.WithCancel(context.Background())
+	c := &Client{
+		opts: opts, urls: urls, log: opts.Logger, tracer: newTracer(opts.TracerProvider),
+		ctx: life, cancel: cancel, ready: make(chan struct{}),
+		links: map[*link]struct{}{}, jobs: map[string]*Handle{},
+	}
+	first, err := c.dialAny(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	c.loops.Go(func() { c.run(first) })
+	return c, nil
+}
+
+// dialAny tries each URL once.
+func (c *Client) dialAny(ctx context.Context) (*link, error) {
+	var failures error
+	for i := range c.urls {
+		l, err := c.connect(ctx, i)
+		if err == nil {
+			return l, nil
+		}
+		failures = errors.Join(failures, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, failures
+}
+
+// Close ends the connection and waits for the client's goroutines. Calls under
+// way and handles without a result fail with ErrClosed; the jobs go on. It takes
+// up to ten seconds when the replica does not answer. Only the first call does
+// anything; it always returns nil.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.cancel()
+	if c.current == nil {
+		close(c.ready)
+	}
+	var open []*link
+	for l := range c.links {
+		open = append(open, l)
+		l.failPending(ErrClosed, false)
+	}
+	for _, h := range c.jobs {
+		h.finish(freeslot.JobStatus{}, ErrClosed)
+	}
+	c.mu.Unlock()
+	for _, l := range open {
+		c.loops.Go(func() { _ = l.conn.Close(websocket.StatusNormalClosure, "") })
+	}
+	c.loops.Wait()
+	return nil
+}
+
+// Submit submits a job and returns when it is accepted. While there is no
+// connection it waits for one until ctx ends.
+//
+// The error holds a *freeslot.Error, or is ErrClosed. With code unavailable the
+// job may have been accepted unless the message says that nothing was sent. When
+// ctx is to blame the error matches its cause, too.
+func (c *Client) Submit(ctx context.Context, job freeslot.Job) (*Handle, error) {
+	if err := job.Validate("job"); err != nil {
+		return nil, err
+	}
+	span := c.tracer.start(ctx, &job)
+	answer := c.do(ctx, func() *call { return newSubmit([]jobSpan{span}) }, func(id string) []byte {
+		return wire.AppendSubmit(nil, id, &job)
+	})
+	result := answer.submitted[0]
+	if result.Err != nil {
+		span.end("", freeslot.JobStatus{}, result.Err)
+	}
+	return result.Handle, result.Err
+}
+
+// Run submits a job and waits for its end: Submit, then Handle.Wait.
+func (c *Client) Run(ctx context.Context, job freeslot.Job) (freeslot.JobStatus, error) {
+	h, err := c.Submit(ctx, job)
+	if err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	return h.Wait(ctx)
+}
+
+// Cancel asks for a job to be cancelled and returns what is known of it now: a
+// running job is cancelling; the handle, if there is one, gets the end. A job
+// that has ended is unchanged. Errors as Submit; not_found when there is no such
+// job of this tenant.
+func (c *Client) Cancel(ctx context.Context, jobID string) (freeslot.JobStatus, error) {
+	for {
+		answer := c.do(ctx, newCancel, func(id string) []byte { return wire.AppendCancel(nil, id, jobID) })
+		if !answer.broken {
+			return answer.status, answer.err
+		}
+	}
+}
+
+// Attach makes this client the one that gets a job's result, which whoever
+// waited for it before does not get then. A job that has ended gives a handle
+// with its result. A job that this client waits for already gives that handle.
+// Errors as Cancel.
+func (c *Client) Attach(ctx context.Context, jobID string) (*Handle, error) {
+	for {
+		c.mu.Lock()
+		known := c.jobs[jobID]
+		c.mu.Unlock()
+		if known != nil {
+			return known, nil
+		}
+		answer := c.do(ctx, func() *call { return newAttach(nil) }, func(id string) []byte {
+			return wire.AppendAttach(nil, id, jobID)
+		})
+		if !answer.broken {
+			return answer.handle, answer.err
+		}
+	}
+}

@@ -1,0 +1,23 @@
+// Package client submits jobs to freeslot and brings their results.
+//
+//	c, err := client.Dial(ctx, "ws://127.0.0.1:7480", client.Options{})
+//	...
+//	status, err := c.Run(ctx, freeslot.Job{Service: "tts", Payload: payload})
+//
+// A [Client] holds one WebSocket connection to one replica. When it breaks, or
+// the replica stops, the client connects to the next of its URLs and attaches to
+// all jobs that have no result yet; their [Handle]s go on as if nothing had
+// happened, and each gets its result once.
+//
+// # What is promised
+//
+// Submit returns a Handle only for a job that was accepted. A submit whose
+// connection broke before the answer fails with code unavailable: the job may
+// have been accepted all the same, and the client does not repeat it, because
+// that could run it twice. Cancel and Attach are repeated; that is harmless.
+//
+// Giving up does not cancel: when the context of a call or of [Handle.Wait] ends,
+// the job goes on. Use [Client.Cancel].
+//
+// All methods are safe for concurrent use.
+package client

@@ -1,0 +1,117 @@
+package client
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+)
+
+// Defaults of Options.
+const (
+	DefaultDialTimeout     = 10 * time.Second
+	DefaultMinBackoff      = 100 * time.Millisecond
+	DefaultMaxBackoff      = 5 * time.Second
+	DefaultPingInterval    = 20 * time.Second
+	DefaultPingTimeout     = 10 * time.Second
+	DefaultMaxMessageBytes = 64 << 20
+)
+
+const (
+	socketPath = "/v1/ws"
+	// writeTimeout bounds the writing of one frame.
+	writeTimeout = 10 * time.Second
+)
+
+// Options are how a client behaves. The zero value of each field means its default.
+type Options struct {
+	// Token is sent as bearer token; empty sends none.
+	Token string
+	// Name is put into the User-Agent, for the logs of proxies.
+	Name string
+	// Logger gets connects and disconnects; nil logs nothing.
+	Logger *zap.Logger
+	// TracerProvider makes a client span of each job, from submit to result, and
+	// the job carries its context to the node. Nil makes none: jobs keep the
+	// TraceParent that they came with.
+	TracerProvider trace.TracerProvider
+	// HTTPClient does the handshakes; nil means http.DefaultClient.
+	HTTPClient *http.Client
+
+	// DialTimeout bounds one attempt to connect, welcome included.
+	DialTimeout time.Duration
+	// MinBackoff and MaxBackoff are the pauses between attempts once every URL
+	// has failed; they double from the one to the other, with jitter.
+	MinBackoff, MaxBackoff time.Duration
+	// PingInterval is how often the replica is pinged, PingTimeout how long it may
+	// take to answer before the connection counts as broken.
+	PingInterval, PingTimeout time.Duration
+	// MaxMessageBytes bounds what is read as one frame. It must be larger than
+	// the largest result.
+	MaxMessageBytes int
+}
+
+func (o Options) withDefaults() Options {
+	for field, value := range map[*time.Duration]time.Duration{
+		&o.DialTimeout:  DefaultDialTimeout,
+		&o.MinBackoff:   DefaultMinBackoff,
+		&o.MaxBackoff:   DefaultMaxBackoff,
+		&o.PingInterval: DefaultPingInterval,
+		&o.PingTimeout:  DefaultPingTimeout,
+	} {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	if o.MaxMessageBytes == 0 {
+		o.MaxMessageBytes = DefaultMaxMessageBytes
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o
+}
+
+func (o Options) userAgent() string {
+	if o.Name == "" {
+		return "freeslot-client"
+	}
+	return "freeslot-client (" + o.Name + ")"
+}
+
+// parseURLs reads the list of replicas that Dial takes.
+func parseURLs(list string) ([]*url.URL, error) {
+	var urls []*url.URL
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("URL %d of the list is malformed", len(urls)+1) // the text may hold a secret
+		}
+		switch u.Scheme {
+		case "ws", "wss", "http", "https":
+		default:
+			return nil, fmt.Errorf("URL %d of the list has scheme %q, expected ws or wss", len(urls)+1, u.Scheme)
+		}
+		if u.Host == "" {
+			return nil, fmt.Errorf("URL %d of the list has no host", len(urls)+1)
+		}
+		if u.Path == "" || u.Path == "/" {
+			u.Path = socketPath
+		}
+		query := u.Query()
+		query.Set("frames", "batch")
+		u.RawQuery = query.Encode()
+		urls = append(urls, u)
+	}
+	if len(urls) == 0 {
+		return nil, fmt.Errorf("no URL of a replica is given, expected one such as ws://127.0.0.1:7480")
+	}
+	return urls, nil
+}

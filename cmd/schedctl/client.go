@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+const (
+	// callTimeout bounds one request, besides what it waits for on purpose.
+	callTimeout = 15 * time.Second
+	// maxAnswer bounds what is read of an answer; a page of jobs holds their results.
+	maxAnswer = 1 << 30
+)
+
+// apiClient calls the HTTP API of one replica.
+type apiClient struct {
+	base  *url.URL
+	token string
+	http  *http.Client
+}
+
+// newAPIClient takes http://host:port, https://…, or just host:port.
+func newAPIClient(server, token string) (*apiClient, error) {
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	base, err := url.Parse(server)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return nil, fmt.Errorf("--server is %q, expected a URL such as http://127.0.0.1:7480", server)
+	}
+	base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
+	return &apiClient{base: base, token: token, http: &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext},
+		// The token is for this server and no other.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// webSocketURL is the same server for package client.
+func (c *apiClient) webSocketURL() string {
+	u := *c.base
+	u.Scheme = "ws" + strings.TrimPrefix(u.Scheme, "http")
+	u.Path += "/v1/ws"
+	return u.String()
+}
+
+func (c *apiClient) close() { c.http.CloseIdleConnections() }
+
+// call decodes the answer into out. Refusals are *freeslot.Error. wait is what
+// the request may take beyond callTimeout.
+func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+wait)
+	defer cancel()
+	u := *c.base
+	u.Path += path
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(content))
+	if err != nil {
+		return err
+	}
+	if content != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return c.unreachable(err)
+	}
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return c.refusal(resp, data)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%s does not answer like a scheduler: %w", c.base, err)
+	}
+	return nil
+}
+
+func (c *apiClient) unreachable(err error) error {
+	reason := err
+	var opError *net.OpError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		reason = errors.New("no answer in time")
+	case errors.As(err, &opError):
+		reason = opError.Err
+	default:
+		var urlError *url.Error
+		if errors.As(err, &urlError) {
+			reason = urlError.Err
+		}
+	}
+	return fmt.Errorf("cannot reach the scheduler at %s: %w (set --server or FREESLOT_SERVER if it is elsewhere)", c.base, reason)
+}
+
+func (c *apiClient) refusal(resp *http.Response, data []byte) error {
+	var e struct {
+		Code         freeslot.Code  `json:"code"`
+		Message      string         `json:"message"`
+		Field        string         `json:"field"`
+		RetryAfterMS int64          `json:"retry_after_ms"`
+		Breakdown    map[string]int `json:"breakdown"`
+	}
+	if json.Unmarshal(data, &e) != nil || e.Code == "" {
+		return fmt.Errorf("%s does not answer like a scheduler: HTTP %s", c.base, resp.Status)
+	}
+	return &freeslot.Error{
+		Code: e.Code, Message: e.Message, Field: e.Field, Breakdown: e.Breakdown,
+		RetryAfter: time.Duration(e.RetryAfterMS) * time.Millisecond,
+	}
+}
+
+func (c *apiClient) job(ctx context.Context, id string) (freeslot.JobStatus, error) {
+	var status freeslot.JobStatus
+	err := c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, nil, 0, &status)
+	return status, err
+}
+
+// jobs follows the pages until there are limit jobs, or no more.
+func (c *apiClient) jobs(ctx context.Context, query url.Values, limit int) ([]freeslot.JobStatus, error) {
+	jobs := []freeslot.JobStatus{}
+	for {
+		query.Set("limit", fmt.Sprint(min(limit-len(jobs), maxPage)))
+		var page struct {
+			Jobs   []freeslot.JobStatus `json:"jobs"`
+			Cursor string               `json:"cursor"`
+		}
+		if err := c.call(ctx, http.MethodGet, "/v1/jobs", query, nil, 0, &page); err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, page.Jobs...)
+		if page.Cursor == "" || len(jobs) >= limit {
+			return jobs[:min(len(jobs), limit)], nil
+		}
+		query.Set("cursor", page.Cursor)
+	}
+}
+
+// maxPage is the most jobs that the API puts on one page.
+const maxPage = 500
+
+// node is a node as the API shows it.
+type node struct {
+	freeslot.Node
+	Status          freeslot.Status `json:"status"`
+	Epoch           string          `json:"epoch"`
+	Used            int             `json:"used"`
+	Version         uint64          `json:"version"`
+	RegisteredAtMS  int64           `json:"registered_at_ms"`
+	LastHeartbeatMS int64           `json:"last_heartbeat_ms"`
+	Resources       json.RawMessage `json:"resources,omitempty"`
+	Checked         string          `json:"checked,omitempty"`
+}
+
+func (c *apiClient) nodes(ctx context.Context) ([]node, error) {
+	nodes := []node{}
+	query := url.Values{}
+	for {
+		var page struct {
+			Nodes  []node `json:"nodes"`
+			Cursor string `json:"cursor"`
+		}
+		if err := c.call(ctx, http.MethodGet, "/v1/nodes", query, nil, 0, &page); err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, page.Nodes...)
+		if page.Cursor == "" {
+			return nodes, nil
+		}
+		query.Set("cursor", page.Cursor)
+	}
+}

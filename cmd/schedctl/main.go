@@ -1,0 +1,162 @@
+// Command schedctl submits jobs to a freeslot scheduler and shows what becomes
+// of them.
+//
+// Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command
+// line is wrong.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+const description = `Submits jobs to a freeslot scheduler and shows what becomes of them.
+
+  schedctl submit echo '{"hello":"world"}' --wait       run a job, print its result
+  schedctl submit tts --file speech.json --target de    print the job's id
+  schedctl get 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z
+  schedctl list --state running
+  schedctl nodes
+  schedctl watch                                        nodes and running jobs, live
+
+The scheduler is found by --server or FREESLOT_SERVER. Where it asks for a token, set FREESLOT_TOKEN,
+FREESLOT_TOKEN_FILE or --token-file; --token can be seen by other users of the machine.
+
+Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command line is wrong.`
+
+type commands struct {
+	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default})."`
+	Token     string `env:"FREESLOT_TOKEN" placeholder:"TOKEN" help:"Token to send."`
+	TokenFile string `env:"FREESLOT_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token."`
+	Output    string `short:"o" enum:"table,json" default:"table" placeholder:"FORMAT" help:"table or json."`
+
+	Submit submitCmd `cmd:"" help:"Submit a job."`
+	Get    getCmd    `cmd:"" help:"Show a job."`
+	List   listCmd   `cmd:"" help:"List jobs: running ones by node, then ended ones, the newest first."`
+	Cancel cancelCmd `cmd:"" help:"Ask for a job to be stopped."`
+	Nodes  nodesCmd  `cmd:"" help:"List nodes, or show one."`
+	Watch  watchCmd  `cmd:"" help:"Follow nodes and running jobs, or wait for one job's result."`
+
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// environment is where commands read and write.
+type environment struct {
+	// ctx ends with the first SIGINT or SIGTERM.
+	ctx      context.Context
+	in       io.Reader
+	out, err io.Writer
+	// terminal is true when out is one, so that watch can redraw.
+	terminal bool
+}
+
+// usageError is the fault of whoever typed the command.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func main() {
+	// The second signal ends the process: NotifyContext's stop restores that.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	env := &environment{ctx: ctx, in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stdout)}
+	os.Exit(run(os.Args[1:], env))
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// run parses and runs one command and returns the exit code.
+func run(args []string, env *environment) (code int) {
+	// The parser ends --help by its exit function, which must not return.
+	type exit int
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case exit:
+			code = int(v)
+		default:
+			panic(v)
+		}
+	}()
+	var cmds commands
+	parser, err := kong.New(&cmds,
+		kong.Name("schedctl"), kong.Description(description), kong.Writers(env.out, env.err),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+	)
+	if err != nil {
+		panic(err) // the commands struct is wrong
+	}
+	ctx, err := parser.Parse(args)
+	if err != nil {
+		_, _ = fmt.Fprintf(env.err, "schedctl: %v\nRun \"schedctl --help\" for usage.\n", err)
+		return exitUsage
+	}
+	a, err := cmds.app(env)
+	if err == nil {
+		err = ctx.Run(a)
+	}
+	return report(env, err)
+}
+
+// report writes what went wrong and returns the exit code.
+func report(env *environment, err error) int {
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, new(usageError)):
+		_, _ = fmt.Fprintf(env.err, "schedctl: %v\n", err)
+		return exitUsage
+	case env.ctx.Err() != nil:
+		_, _ = fmt.Fprintln(env.err, "schedctl: interrupted; jobs that were accepted go on")
+		return exitFailure
+	default:
+		_, _ = fmt.Fprintf(env.err, "schedctl: %v\n", err)
+		return exitFailure
+	}
+}
+
+// app is what the global flags amount to; Run methods get it.
+type app struct {
+	*environment
+	api   *apiClient
+	json  bool
+	token string
+}
+
+func (c *commands) app(env *environment) (*app, error) {
+	token := c.Token
+	if token == "" && c.TokenFile != "" {
+		data, err := os.ReadFile(c.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the token: %w", err)
+		}
+		if token = strings.TrimSpace(string(data)); token == "" {
+			return nil, fmt.Errorf("read the token: %s is empty", c.TokenFile)
+		}
+	}
+	api, err := newAPIClient(c.Server, token)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return &app{environment: env, api: api, json: c.Output == "json", token: token}, nil
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+)
+
+type nodesCmd struct {
+	ID      string `arg:"" optional:"" name:"node-id" help:"Show only this node, with everything that is known of it."`
+	Checked bool   `help:"With a node id: compare with the store first."`
+}
+
+// Run lists the nodes as one replica sees them.
+func (c *nodesCmd) Run(a *app) error {
+	defer a.api.close()
+	if c.ID != "" {
+		return c.one(a)
+	}
+	if c.Checked {
+		return usage("--checked needs a node id")
+	}
+	nodes, err := a.api.nodes(a.ctx)
+	if err != nil {
+		return explain(err)
+	}
+	if a.json {
+		return a.printJSON(nodes)
+	}
+	return table(a.out, nodeRows(nodes))
+}
+
+func (c *nodesCmd) one(a *app) error {
+	var n node
+	query := url.Values{}
+	if c.Checked {
+		query.Set("checked", "true")
+	}
+	if err := a.api.call(a.ctx, http.MethodGet, "/v1/nodes/"+url.PathEscape(c.ID), query, nil, 0, &n); err != nil {
+		return explain(err)
+	}
+	if a.json {
+		return a.printJSON(n)
+	}
+	rows := nodeRows([]node{n})
+	details := make([][]string, 0, len(rows[0])+5)
+	for i, name := range []string{"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat"} {
+		details = append(details, []string{name, rows[1][i]})
+	}
+	details = append(details,
+		[]string{"registered", clock(n.RegisteredAtMS)},
+		[]string{"epoch", n.Epoch},
+		[]string{"version", fmt.Sprint(n.Version)},
+		[]string{"resources", dash(string(n.Resources))},
+	)
+	if n.Checked != "" {
+		details = append(details, []string{"checked", n.Checked})
+	}
+	return table(a.out, details)
+}

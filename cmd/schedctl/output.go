@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+// maxCell is how much of a result a table shows.
+const maxCell = 60
+
+// printJSON writes one indented value.
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// table writes rows in columns. Control characters, which could be commands to
+// the terminal, are left out: error messages are written by handlers.
+func table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = clean(row[i])
+		}
+		_, _ = fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	return t.Flush()
+}
+
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func shorten(s string, limit int) string {
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit-1]) + "…"
+	}
+	return s
+}
+
+func clock(ms int64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return time.UnixMilli(ms).Format("2006-01-02 15:04:05")
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func jobRows(jobs []freeslot.JobStatus) [][]string {
+	rows := [][]string{{"JOB", "SERVICE", "STATE", "NODE", "ATTEMPT", "TENANT", "SUBMITTED", "TOOK", "RESULT"}}
+	for _, j := range jobs {
+		took := "-"
+		if j.FinishedAtMS > 0 {
+			took = (time.Duration(j.FinishedAtMS-j.SubmittedAtMS) * time.Millisecond).String()
+		}
+		rows = append(rows, []string{
+			j.ID, j.Service, string(j.State), dash(j.Node), fmt.Sprint(j.Attempt), j.Tenant,
+			clock(j.SubmittedAtMS), took, shorten(dash(outcome(j)), maxCell),
+		})
+	}
+	return rows
+}
+
+// outcome is the result or the error, whichever there is.
+func outcome(j freeslot.JobStatus) string {
+	if j.Error != nil {
+		return j.Error.Error()
+	}
+	return string(j.Result)
+}
+
+// printJob shows all of one job.
+func (a *app) printJob(j freeslot.JobStatus) error {
+	if a.json {
+		return a.printJSON(j)
+	}
+	rows := [][]string{
+		{"job", j.ID},
+		{"state", string(j.State)},
+		{"service", j.Service},
+		{"tenant", j.Tenant},
+		{"node", dash(j.Node)},
+		{"attempt", fmt.Sprint(j.Attempt)},
+		{"slots", fmt.Sprint(j.Slots)},
+		{"submitted", clock(j.SubmittedAtMS)},
+		{"assigned", clock(j.AssignedAtMS)},
+		{"finished", clock(j.FinishedAtMS)},
+	}
+	switch {
+	case j.Error != nil:
+		rows = append(rows, []string{"error", j.Error.Error()})
+	case j.Result != nil:
+		rows = append(rows, []string{"result", string(j.Result)})
+	}
+	return table(a.out, rows)
+}
+
+// printResult writes what a script wants of a job that has ended: its result. A
+// job that did not succeed is an error.
+func (a *app) printResult(j freeslot.JobStatus) error {
+	if a.json {
+		if err := a.printJSON(j); err != nil {
+			return err
+		}
+	}
+	switch {
+	case j.State == freeslot.StateSucceeded && a.json:
+		return nil
+	case j.State == freeslot.StateSucceeded:
+		_, err := fmt.Fprintln(a.out, string(j.Result))
+		return err
+	case j.Error != nil:
+		return fmt.Errorf("job %s %s on node %s: %s", j.ID, j.State, dash(j.Node), clean(j.Error.Error()))
+	default:
+		return fmt.Errorf("job %s is %s", j.ID, j.State)
+	}
+}
+
+func nodeRows(nodes []node) [][]string {
+	rows := [][]string{{"NODE", "STATUS", "SLOTS", "SERVICES", "UNDERSTANDS", "PRODUCES", "POOLS", "LABELS", "HEARTBEAT"}}
+	for _, n := range nodes {
+		services := make([]string, len(n.Services))
+		for i, s := range n.Services {
+			services[i] = s.Name
+		}
+		rows = append(rows, []string{
+			n.ID, string(n.Status), fmt.Sprintf("%d/%d", n.Used, n.MaxConcurrency),
+			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(n.Pools), labels(n.Labels), clock(n.LastHeartbeatMS),
+		})
+	}
+	return rows
+}
+
+func list(items []string) string { return shorten(dash(strings.Join(items, ",")), maxCell) }
+
+func labels(m map[string]string) string {
+	items := make([]string, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		items = append(items, name+"="+m[name])
+	}
+	return list(items)
+}
+
+// explain adds to a refusal what helps against it.
+func explain(err error) error {
+	var e *freeslot.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	lines := []string{clean(e.Error())}
+	for _, reason := range slices.Sorted(maps.Keys(e.Breakdown)) {
+		lines = append(lines, fmt.Sprintf("  %d node(s): %s", e.Breakdown[reason], clean(reason)))
+	}
+	if e.Code == freeslot.CodeUnauthenticated {
+		lines = append(lines, "  set FREESLOT_TOKEN, FREESLOT_TOKEN_FILE or --token-file")
+	}
+	if e.RetryAfter > 0 {
+		lines = append(lines, fmt.Sprintf("  try again in %s", e.RetryAfter.Round(10*time.Millisecond)))
+	}
+	return explained{text: strings.Join(lines, "\n"), cause: err}
+}
+
+type explained struct {
+	text  string
+	cause error
+}
+
+func (e explained) Error() string { return e.text }
+func (e explained) Unwrap() error { return e.cause }

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/session"
+	"github.com/freeslot/freeslot/worker"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// live is a replica on a real Redis with one node: "echo" returns its payload,
+// "fail" fails, "block" lasts until release.
+type live struct {
+	server  *api.Server
+	release chan struct{}
+	started chan struct{} // gets one for each "block" that began
+}
+
+func start(t *testing.T, credentials ...api.Credential) *live {
+	t.Helper()
+	redis := redistest.Shared(t)
+	prefix := redis.Prefix(t)
+	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	commands, err := redisclient.Commands(redisclient.Config{URL: redis.URL()})
+	must(t, err)
+	events, err := redisclient.Subscriber(redisclient.Config{URL: redis.URL()})
+	must(t, err)
+	cl, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: prefix}}, commands, log, nil)
+	must(t, err)
+	ca := cache.New(cache.Config{}, cl, events, log, nil)
+	d, err := dispatch.New(dispatch.Config{Replica: "r1"}, cl, ca, log, nil)
+	must(t, err)
+	auth := api.NewAuthenticator(credentials, "default")
+	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
+	must(t, err)
+	l := &live{release: make(chan struct{}), started: make(chan struct{}, 16)}
+	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Jobs: d, Nodes: ca, Auth: auth, Sessions: sessions, Logger: log})
+
+	must(t, cl.Start(t.Context()))
+	w := l.worker(t, redis.URL(), prefix)
+	must(t, ca.Start(t.Context())) // loads the node, which has registered
+	must(t, d.Start(t.Context()))
+	must(t, l.server.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		ended, end := context.WithCancel(context.Background())
+		end()
+		_ = w.Stop(ended)
+		err := errors.Join(l.server.Stop(ctx), sessions.Stop(ctx), d.Stop(ctx), ca.Stop(ctx), cl.Stop(ctx))
+		events.Close()
+		commands.Close()
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func (l *live) worker(t *testing.T, url, prefix string) *worker.Worker {
+	t.Helper()
+	w, err := worker.New(worker.Config{
+		RedisURL: url, KeyPrefix: prefix, InterruptGrace: time.Second,
+		Node: freeslot.Node{
+			ID: "node-1", MaxConcurrency: 4, Labels: map[string]string{"gpu": "a100", "zone": "eu"},
+			Languages: freeslot.Languages{ASR: []string{"en"}, TTS: []string{"de", "fr"}},
+		},
+	})
+	must(t, err)
+	w.Handle("echo", func(_ context.Context, job *worker.Job) (any, error) { return job.Payload, nil })
+	w.Handle("fail", func(context.Context, *worker.Job) (any, error) { return nil, errors.New("no \x1b[31mvoice") })
+	w.Handle("block", func(ctx context.Context, _ *worker.Job) (any, error) {
+		l.started <- struct{}{}
+		select {
+		case <-l.release:
+			return "released", nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	must(t, w.Start(t.Context()))
+	return w
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// buffer is written to by a command and read by the test. Each write is told.
+type buffer struct {
+	mu      sync.Mutex
+	b       bytes.Buffer
+	written chan struct{}
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.written != nil {
+		select {
+		case b.written <- struct{}{}:
+		default:
+		}
+	}
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// result is what a command did.
+type result struct {
+	code     int
+	out, err string
+}
+
+// ctl runs one command against the server.
+func (l *live) ctl(t *testing.T, args ...string) result {
+	t.Helper()
+	return command(t, "", append([]string{"--server", l.server.Addr()}, args...)...)
+}
+
+func command(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	var stdout, stderr buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	code := run(args, &environment{ctx: ctx, in: strings.NewReader(stdin), out: &stdout, err: &stderr})
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// expect checks the exit code, and that parts are in what the command wrote.
+func (r result) expect(t *testing.T, code int, parts ...string) result {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code is %d, expected %d\n%s%s", r.code, code, r.out, r.err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(r.out+r.err, part) {
+			t.Errorf("no %q in\n%s%s", part, r.out, r.err)
+		}
+	}
+	return r
+}
+
+func soon[T any](t *testing.T, ch <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatalf("waited 20s for %s", what)
+		panic("unreachable")
+	}
+}

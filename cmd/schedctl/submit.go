@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+const (
+	// maxWait is the longest wait that one request can ask for.
+	maxWait = time.Minute
+	// pollInterval is for jobs that take longer than that.
+	pollInterval = time.Second
+)
+
+type submitCmd struct {
+	Service string `arg:"" help:"Service that runs the job."`
+	Payload string `arg:"" optional:"" help:"JSON value handed to the handler; - reads it from standard input."`
+
+	File        string            `short:"f" type:"existingfile" placeholder:"FILE" help:"Read the payload from a file."`
+	Pool        string            `placeholder:"POOL" help:"Only nodes of this pool."`
+	AlsoService []string          `placeholder:"SERVICE" help:"Further service that the node must have. Can be repeated."`
+	Source      string            `placeholder:"LANG" help:"Language that the node must understand, such as de or zh-Hant-TW."`
+	Target      string            `placeholder:"LANG" help:"Language that the node must produce."`
+	Label       map[string]string `mapsep:"," placeholder:"NAME=VALUE" help:"Label that the node must have. Can be repeated."`
+	Slots       int               `placeholder:"N" help:"Slots that the job takes (default 1)."`
+	Wait        bool              `short:"w" help:"Wait for the end of the job and print its result. The exit code is 1 unless it succeeds."`
+	Timeout     time.Duration     `placeholder:"DURATION" help:"With --wait: stop waiting after this time; the job goes on."`
+}
+
+// Help is shown below the flags.
+func (submitCmd) Help() string {
+	return `Examples:
+  schedctl submit echo '{"hello":"world"}' --wait
+  echo '"hello"' | schedctl submit upper - --wait
+  schedctl submit tts --file speech.json --target de --label gpu=a100 --slots 2
+
+Without --wait the job's id is printed; get, cancel and watch take it.`
+}
+
+// Run submits.
+func (c *submitCmd) Run(a *app) error {
+	job, err := c.job(a.in)
+	if err != nil {
+		return err
+	}
+	content, err := json.Marshal(job)
+	if err != nil {
+		return err
+	}
+	ctx := a.ctx
+	wait := time.Duration(0)
+	if c.Wait {
+		wait = maxWait
+		if c.Timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, c.Timeout+callTimeout)
+			defer cancel()
+			wait = min(wait, c.Timeout)
+		}
+	}
+	defer a.api.close()
+	deadline := time.Now().Add(c.Timeout)
+	var status freeslot.JobStatus
+	query := url.Values{"wait_ms": {fmt.Sprint(wait.Milliseconds())}}
+	if err := a.api.call(ctx, http.MethodPost, "/v1/jobs", query, content, wait, &status); err != nil {
+		return explain(err)
+	}
+	if !c.Wait {
+		if a.json {
+			return a.printJSON(status)
+		}
+		_, err := fmt.Fprintln(a.out, status.ID)
+		return err
+	}
+	for !status.State.Terminal() {
+		if c.Timeout > 0 && !time.Now().Before(deadline) {
+			return fmt.Errorf("job %s is %s after %s; it goes on: schedctl watch %s", status.ID, status.State, c.Timeout, status.ID)
+		}
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+			return fmt.Errorf("job %s goes on: %w", status.ID, ctx.Err())
+		}
+		if status, err = a.api.job(ctx, status.ID); err != nil {
+			return explain(err)
+		}
+	}
+	return a.printResult(status)
+}
+
+func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
+	payload, err := c.payload(in)
+	if err != nil {
+		return nil, err
+	}
+	job := &freeslot.Job{
+		Service: c.Service, Payload: payload, Slots: c.Slots,
+		Requirement: freeslot.Requirement{
+			Pool: c.Pool, Services: c.AlsoService, SourceLanguage: c.Source, TargetLanguage: c.Target, Labels: c.Label,
+		},
+	}
+	if err := job.Validate("job"); err != nil {
+		return nil, usageError{explain(err)}
+	}
+	if c.Timeout < 0 || c.Timeout > 0 && !c.Wait {
+		return nil, usage("--timeout is %s, expected a positive duration beside --wait", c.Timeout)
+	}
+	return job, nil
+}
+
+func (c *submitCmd) payload(in io.Reader) (json.RawMessage, error) {
+	var data []byte
+	var err error
+	from := "the payload"
+	switch {
+	case c.File != "" && c.Payload != "":
+		return nil, usage("both a payload and --file are given, expected one of them")
+	case c.File != "":
+		from = c.File
+		data, err = os.ReadFile(c.File)
+	case c.Payload == "-":
+		from = "standard input"
+		data, err = io.ReadAll(in)
+	default:
+		data = []byte(c.Payload)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the payload: %w", err)
+	}
+	data = bytes.TrimSpace(data)
+	if len(data) > 0 && !json.Valid(data) {
+		return nil, usage(`%s is not JSON; a text is written in double quotes, which the shell takes away unless quoted: '"hello"'`, from)
+	}
+	return data, nil
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/client"
+)
+
+// clearScreen moves to the top left and clears what is below.
+const clearScreen = "\x1b[H\x1b[2J"
+
+type watchCmd struct {
+	ID       string        `arg:"" optional:"" name:"job-id" help:"Wait for this job and print its result."`
+	Interval time.Duration `default:"1s" placeholder:"DURATION" help:"Time between refreshes (default ${default})."`
+	Limit    int           `default:"20" placeholder:"N" help:"At most so many jobs (default ${default})."`
+}
+
+// Help is shown below the flags.
+func (watchCmd) Help() string {
+	return `Without a job id: shows nodes and running jobs until Ctrl-C; with -o json one line each time.
+
+With a job id: attaches to the job over the WebSocket and prints its result; the exit code is 1 unless it succeeds.
+Whoever waited for the result before is told that it goes elsewhere.`
+}
+
+// Run follows.
+func (c *watchCmd) Run(a *app) error {
+	if c.ID != "" {
+		return c.follow(a)
+	}
+	if c.Interval < 100*time.Millisecond {
+		return usage("--interval is %s, expected at least 100ms", c.Interval)
+	}
+	if c.Limit < 1 {
+		return usage("--limit is %d, expected at least 1", c.Limit)
+	}
+	defer a.api.close()
+	ticker := time.NewTicker(c.Interval)
+	defer ticker.Stop()
+	for shown := false; ; shown = true {
+		err := c.refresh(a)
+		switch {
+		case a.ctx.Err() != nil:
+			return nil // Ctrl-C is how watching ends
+		case err != nil && !shown:
+			return explain(err)
+		case err != nil:
+			// A replica that restarts is no reason to stop looking.
+			_, _ = fmt.Fprintf(a.err, "schedctl: %v\n", explain(err))
+		}
+		select {
+		case <-ticker.C:
+		case <-a.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// refresh writes one picture, in one piece.
+func (c *watchCmd) refresh(a *app) error {
+	nodes, err := a.api.nodes(a.ctx)
+	if err != nil {
+		return err
+	}
+	jobs, err := a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateRunning)}}, c.Limit)
+	if err != nil {
+		return err
+	}
+	var picture bytes.Buffer
+	if a.json {
+		if err := json.NewEncoder(&picture).Encode(struct {
+			At    time.Time            `json:"at"`
+			Nodes []node               `json:"nodes"`
+			Jobs  []freeslot.JobStatus `json:"jobs"`
+		}{time.Now().UTC(), nodes, jobs}); err != nil {
+			return err
+		}
+		_, err = a.out.Write(picture.Bytes())
+		return err
+	}
+	if a.terminal {
+		picture.WriteString(clearScreen)
+	}
+	_, _ = fmt.Fprintf(&picture, "%s  %s  %d nodes, %d running jobs shown\n\n", time.Now().Format("15:04:05"), a.api.base.Host, len(nodes), len(jobs))
+	if err := table(&picture, nodeRows(nodes)); err != nil {
+		return err
+	}
+	picture.WriteByte('\n')
+	if err := table(&picture, jobRows(jobs)); err != nil {
+		return err
+	}
+	picture.WriteByte('\n')
+	_, err = a.out.Write(picture.Bytes())
+	return err
+}
+
+// follow waits for one job.
+func (c *watchCmd) follow(a *app) error {
+	cl, err := client.Dial(a.ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl"})
+	if err != nil {
+		var refusal *freeslot.Error
+		if errors.As(err, &refusal) && refusal.Code != freeslot.CodeUnavailable {
+			return explain(refusal)
+		}
+		return a.api.unreachable(err)
+	}
+	defer func() { _ = cl.Close() }()
+	handle, err := cl.Attach(a.ctx, c.ID)
+	if err != nil {
+		return explain(err)
+	}
+	status, err := handle.Wait(a.ctx)
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("job %s goes on: %w", c.ID, err)
+	}
+	if err != nil {
+		return explain(err)
+	}
+	return a.printResult(status)
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/dev"
+	"github.com/freeslot/freeslot/internal/logging"
+)
+
+type devCmd struct {
+	Listen    string `default:"127.0.0.1:7480" placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket; loopback only."`
+	RedisPort int    `default:"7481" placeholder:"PORT" help:"Port of the Redis that is started."`
+	Dir       string `default:".dev" type:"path" placeholder:"DIR" help:"Folder of the data."`
+	Embedded  bool   `help:"Use the embedded stand-in for Redis even where redis-server is installed."`
+	Exit      bool   `help:"End after the first batch; the exit code is 0 only if every job succeeded."`
+	LogLevel  string `default:"warn" placeholder:"LEVEL" help:"debug, info, warn or error."`
+}
+
+// Help is shown below the flags.
+func (devCmd) Help() string {
+	return `Starts a redis-server with its data under --dir, one replica and three nodes, runs a first batch of jobs,
+prints what became of them, and serves until Ctrl-C.`
+}
+
+// Run brings the system up and waits for its end.
+func (c *devCmd) Run(env *environment) error {
+	if c.RedisPort < 1 || c.RedisPort > 65535 {
+		return usageError{fmt.Errorf("--redis-port is %d, expected 1 to 65535", c.RedisPort)}
+	}
+	logger, err := logging.New(logging.Config{Level: c.LogLevel, Format: "console"}, env.err)
+	if err != nil {
+		return usageError{err}
+	}
+	return dev.Run(env.ctx, dev.Config{
+		Dir: c.Dir, Listen: c.Listen, RedisPort: c.RedisPort, Embedded: c.Embedded, Exit: c.Exit,
+		NewReplica: func(redisURL string, log *zap.Logger) (dev.Replica, error) { return c.replica(env, redisURL, log) },
+		Logger:     logger, Out: env.out,
+	})
+}
+
+// replica is configured by the flags alone: neither the environment nor a file
+// meant for a real replica should change what is tried out.
+func (c *devCmd) replica(env *environment, redisURL string, logger *zap.Logger) (dev.Replica, error) {
+	cfg, err := config.LoadReplica(config.Options{Flags: []config.Flag{
+		{Name: "--listen", Path: "listen", Value: c.Listen},
+		{Name: "--redis-port", Path: "redis.url", Value: redisURL},
+		{Name: "dev", Path: "replica_id", Value: "dev"},
+	}})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return newReplica(env.ctx, cfg, logger)
+}

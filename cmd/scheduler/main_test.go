@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// asMain makes the test binary the command itself, for tests that need a process.
+const asMain = "FREESLOT_TEST_AS_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+		return
+	}
+	redistest.Main(m)
+}
+
+// buffer is written to by the command and read by the test.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// command runs the command line to its end.
+func command(t *testing.T, args ...string) (code int, out, err string) {
+	t.Helper()
+	var stdout, stderr buffer
+	code = run(args, &environment{ctx: t.Context(), out: &stdout, err: &stderr, environ: []string{}})
+	return code, stdout.String(), stderr.String()
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	code, out, _ := command(t, "--help")
+	if code != exitOK || !strings.Contains(out, "scheduler serve --config") {
+		t.Errorf("%d %s", code, out)
+	}
+	code, out, _ = command(t, "serve", "--help")
+	if code != exitOK || !strings.Contains(out, "drain_timeout") || !strings.Contains(out, "FREESLOT_REDIS__URL") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if code, out, _ := command(t, "version"); code != exitOK || !strings.HasPrefix(out, "scheduler dev") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"serv"}, {"serve", "--lisen", "x"}, {"serve", "extra"}, {"serve", "--set", "limits"}} {
+		if code, _, err := command(t, args...); code != exitUsage || err == "" {
+			t.Errorf("%q: exit code %d, expected 2; %s", args, code, err)
+		}
+	}
+}
+
+func TestWrongConfiguration(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "scheduler.yaml")
+	if err := os.WriteFile(file, []byte("redis:\n  conections: 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, got := command(t, "serve", "--config", file, "--set", "heartbeat_limit=5s", "--listen", ":7480")
+	want := `heartbeat_limit is 5s, expected at least twice heartbeat_interval (3s): one late heartbeat would cost a healthy node its jobs (from --set heartbeat_limit)
+listen is ":7480", reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1 (from --listen)
+redis.conections is not a key of the configuration, did you mean redis.connections? (from ` + file + `)
+`
+	if diff := cmp.Diff(want, got); code != exitUsage || diff != "" {
+		t.Errorf("exit code %d\n%s", code, diff)
+	}
+	if code, _, got := command(t, "serve", "--config", "/nowhere.yaml"); code != exitUsage || got != "cannot read the configuration file /nowhere.yaml: no such file or directory\n" {
+		t.Errorf("%d %s", code, got)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	code, out, err := command(t, "serve", "--check", "--config", "../../deploy/scheduler.example.yaml")
+	if code != exitOK || out != "the configuration is valid\n" {
+		t.Errorf("%d %s %s", code, out, err)
+	}
+}
+
+// TestStartFailures: one line that says what to do, and exit code 1.
+func TestStartFailures(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	old := redistest.New(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
+	taken := listen(t)
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no redis": {
+			[]string{"--redis-url", "redis://user:hidden@127.0.0.1:1"},
+			"scheduler: redis at 127.0.0.1:1 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused (redis.url in the configuration, or --redis-url)\n",
+		},
+		"wrong password": {
+			[]string{"--redis-url", strings.Replace(redis.URL(), "redis://", "redis://user:hidden@", 1)},
+			"scheduler: redis at " + redis.Addrs()[0] + " cannot be used: WRONGPASS invalid username-password pair or user is disabled. (redis.url in the configuration, or --redis-url)\n",
+		},
+		"evicting redis": {
+			[]string{"--redis-url", old.URL()},
+			"scheduler: redis at " + old.Addrs()[0] + " has maxmemory-policy allkeys-lru, which deletes jobs when memory runs short, expected noeviction: " +
+				"run `redis-cli CONFIG SET maxmemory-policy noeviction` and put the same into redis.conf\n",
+		},
+		"taken port": {
+			[]string{"--redis-url", redis.URL(), "--listen", taken},
+			"scheduler: listen on " + taken + ": bind: address already in use\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"serve", "--log-level", "error", "--listen", "127.0.0.1:0", "--set", "redis.key_prefix=" + redis.Prefix(t)}, c.args...)
+			code, _, got := command(t, args...)
+			if code != exitFailure || got != c.want {
+				t.Errorf("exit code %d\n got %s\nwant %s", code, got, c.want)
+			}
+		})
+	}
+}
+
+func TestRootCause(t *testing.T) {
+	t.Parallel()
+	if got := rootCause(context.Canceled); !errors.Is(got, context.Canceled) {
+		t.Error(got)
+	}
+	for in, want := range map[string]string{
+		"redis://user:secret@host:6379/1": "host:6379", "unix:///run/redis.sock": "/run/redis.sock", "::": "?",
+	} {
+		if got := redisHost(in); got != want {
+			t.Errorf("%s: %s", in, got)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"go.uber.org/dig"
+	"go.uber.org/fx"
+	"go.uber.org/multierr"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/logging"
+)
+
+// replica is one scheduler replica, ready to be started. It is for one Start and
+// one Stop.
+type replica struct {
+	cfg    config.Replica
+	log    *zap.Logger
+	app    *fx.App
+	server *api.Server
+}
+
+// newReplica connects to Redis and builds everything; it starts nothing. The
+// error is one line that says what to do.
+func newReplica(ctx context.Context, cfg config.Replica, logger *zap.Logger) (*replica, error) {
+	res, err := open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &replica{cfg: cfg, log: logger}
+	r.app = fx.New(fx.NopLogger, fx.Supply(cfg, logger, res), module, fx.Populate(&r.server), fx.StopTimeout(cfg.DrainTimeout))
+	if err := r.app.Err(); err != nil {
+		res.close(ctx)
+		return nil, rootCause(err)
+	}
+	return r, nil
+}
+
+// Start starts everything and returns once clients are served. What was started
+// before a failure is stopped again.
+func (r *replica) Start(ctx context.Context) error {
+	if err := r.app.Start(ctx); err != nil {
+		return rootCause(err)
+	}
+	r.log.Info("replica.started",
+		zap.String(logging.FieldReplica, r.cfg.ReplicaID),
+		zap.String(logging.FieldAddress, r.server.Addr()),
+		zap.String("redis", redisHost(r.cfg.Redis.URL)),
+		zap.String("key_prefix", r.cfg.Redis.KeyPrefix),
+		zap.String("version", buildVersion()),
+		zap.Bool("tokens", len(r.cfg.Tokens) > 0),
+	)
+	return nil
+}
+
+// Stop drains and stops everything; see lifecycle for the order. When ctx ends,
+// what is left is cut off.
+func (r *replica) Stop(ctx context.Context) error {
+	r.log.Info("replica.draining", zap.String(logging.FieldReplica, r.cfg.ReplicaID))
+	err := r.app.Stop(ctx)
+	r.log.Info("replica.stopped", zap.String(logging.FieldReplica, r.cfg.ReplicaID))
+	return err
+}
+
+// Done is closed when a started replica serves no more, by Stop or by itself.
+func (r *replica) Done() <-chan struct{} { return r.server.Done() }
+
+// Err says why it stopped serving by itself; nil after Stop.
+func (r *replica) Err() error { return r.server.Err() }
+
+// Addr is where a started replica listens.
+func (r *replica) Addr() string { return r.server.Addr() }
+
+// rootCause is what a person can act on: fx wraps it into the names of our
+// functions, and adds what failed while it stopped the rest.
+func rootCause(err error) error {
+	errs := multierr.Errors(err)
+	if len(errs) == 0 {
+		return err
+	}
+	return dig.RootCause(errs[0])
+}
+
+// redisHost is a URL without its credentials.
+func redisHost(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Host == "" && u.Path == "" {
+		return "?"
+	}
+	if u.Host == "" {
+		return u.Path
+	}
+	return u.Host
+}
+
+// unreachable says which Redis it was, and never the password.
+func unreachable(rawURL string, err error) error {
+	var urlError *url.Error
+	if errors.As(err, &urlError) {
+		return errors.New("redis.url is not a URL")
+	}
+	return fmt.Errorf("redis at %s cannot be used: %w (redis.url in the configuration, or --redis-url)", redisHost(rawURL), err)
+}

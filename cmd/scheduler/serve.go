@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/logging"
+)
+
+// startTimeout bounds a start, from the first connection to Redis to the open port.
+const startTimeout = 15 * time.Second
+
+type serveCmd struct {
+	Config    string   `short:"c" type:"path" env:"FREESLOT_CONFIG" placeholder:"FILE" help:"YAML file; docs/configuration.md has every key, deploy/scheduler.example.yaml is one."`
+	Listen    string   `placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket (listen). Default: 127.0.0.1:7480."`
+	RedisURL  string   `name:"redis-url" placeholder:"URL" help:"Where Redis is (redis.url). Default: redis://127.0.0.1:6379."`
+	ReplicaID string   `name:"replica-id" placeholder:"NAME" help:"Name of this replica (replica_id). Default: the host's name with a random suffix."`
+	LogLevel  string   `placeholder:"LEVEL" help:"debug, info, warn or error (log.level)."`
+	LogFormat string   `placeholder:"FORMAT" help:"json or console (log.format)."`
+	Set       []string `sep:"none" placeholder:"KEY=VALUE" help:"Any other key, such as --set limits.max_batch=500. Can be repeated."`
+	Check     bool     `help:"Check the configuration and exit."`
+}
+
+// Help is shown below the flags.
+func (serveCmd) Help() string {
+	return `Flags win over the environment (FREESLOT_REDIS__URL for redis.url), that over the file, that over the defaults.
+
+The first SIGINT or SIGTERM drains: /readyz turns red, clients are told to go elsewhere, the port is closed, and the
+process ends within drain_timeout. A second one ends it at once. Jobs go on either way.`
+}
+
+// Run serves until the process is told to stop.
+func (c *serveCmd) Run(env *environment) error {
+	cfg, err := c.load(env.environ)
+	if err != nil {
+		return err
+	}
+	if c.Check {
+		_, err := fmt.Fprintln(env.out, "the configuration is valid")
+		return err
+	}
+	logger, err := logging.New(logging.Config{Level: cfg.Log.Level, Format: cfg.Log.Format}, env.err)
+	if err != nil {
+		return usageError{err}
+	}
+	return serve(env.ctx, cfg, logger)
+}
+
+func (c *serveCmd) load(environ []string) (config.Replica, error) {
+	opts := config.Options{File: c.Config, Environ: environ}
+	for _, f := range []config.Flag{
+		{Name: "--listen", Path: "listen", Value: c.Listen},
+		{Name: "--redis-url", Path: "redis.url", Value: c.RedisURL},
+		{Name: "--replica-id", Path: "replica_id", Value: c.ReplicaID},
+		{Name: "--log-level", Path: "log.level", Value: c.LogLevel},
+		{Name: "--log-format", Path: "log.format", Value: c.LogFormat},
+	} {
+		if f.Value != "" {
+			opts.Flags = append(opts.Flags, f)
+		}
+	}
+	for _, s := range c.Set {
+		path, value, ok := strings.Cut(s, "=")
+		if !ok || path == "" {
+			return config.Replica{}, usageError{fmt.Errorf("--set %s: expected KEY=VALUE such as --set limits.max_batch=500", s)}
+		}
+		opts.Flags = append(opts.Flags, config.Flag{Name: "--set " + path, Path: path, Value: value})
+	}
+	cfg, err := config.LoadReplica(opts)
+	if err != nil {
+		return config.Replica{}, usageError{err}
+	}
+	return cfg, nil
+}
+
+// serve runs one replica until ctx ends.
+func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
+	r, err := newReplica(ctx, cfg, logger)
+	if err != nil {
+		return err
+	}
+	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := r.Start(startCtx); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop on the way up
+		}
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-r.Done():
+	}
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
+	defer cancel()
+	if err := r.Stop(stopCtx); err != nil {
+		// Nothing is lost by it: what was cut off is in Redis.
+		logger.Warn("replica.stop_incomplete", zap.String(logging.FieldReplica, cfg.ReplicaID), zap.Error(err))
+	}
+	return r.Err()
+}

@@ -1,0 +1,89 @@
+package api
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/freeslot/freeslot"
+)
+
+// guard refuses what a browser sends on behalf of a foreign page.
+type guard struct {
+	// loopbackOnly is true when nobody needs a token: whoever reaches the
+	// listener is let in, so that a page which made its own name point to
+	// 127.0.0.1 must be told by the Host that it still sends.
+	loopbackOnly bool
+	origins      map[string]bool
+}
+
+func newGuard(loopbackOnly bool, origins []string) *guard {
+	g := &guard{loopbackOnly: loopbackOnly, origins: make(map[string]bool, len(origins))}
+	for _, origin := range origins {
+		g.origins[origin] = true
+	}
+	return g
+}
+
+// wrap also answers the preflight requests of the allowed origins.
+func (g *guard) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := g.check(r); err != nil {
+			writeError(w, body(err))
+			return
+		}
+		if origin := r.Header.Get("Origin"); g.origins[origin] {
+			h := w.Header()
+			h.Set("Access-Control-Allow-Origin", origin)
+			h.Set("Access-Control-Expose-Headers", "Retry-After")
+			h.Add("Vary", "Origin")
+			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+				h.Set("Access-Control-Allow-Methods", "GET, POST")
+				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent")
+				h.Set("Access-Control-Max-Age", "600")
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (g *guard) check(r *http.Request) *freeslot.Error {
+	if g.loopbackOnly && !loopback(hostOf(r.Host)) {
+		return &freeslot.Error{
+			Code:    freeslot.CodePermissionDenied,
+			Message: "without tokens only requests to this machine by a name of its own (localhost, 127.0.0.1, [::1]) are served",
+		}
+	}
+	origins := r.Header["Origin"]
+	if len(origins) == 0 || len(origins) == 1 && (g.origins[origins[0]] || sameHost(origins[0], r.Host)) {
+		return nil
+	}
+	return &freeslot.Error{
+		Code:    freeslot.CodePermissionDenied,
+		Message: "pages of this origin may not call the scheduler; allowed_origins in its configuration lists those that may",
+	}
+}
+
+// sameHost leaves the scheme out of account: behind a proxy that ends TLS the
+// page's is https and ours is not.
+func sameHost(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && u.Host == host
+}
+
+func hostOf(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	if n := len(hostport); n > 1 && hostport[0] == '[' && hostport[n-1] == ']' {
+		return hostport[1 : n-1]
+	}
+	return hostport
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

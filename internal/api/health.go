@@ -1,0 +1,60 @@
+package api
+
+import "net/http"
+
+// Check is one condition of readiness. It must answer at once from what is
+// known: a probe that asked Redis would make every replica unready, and so the
+// whole system unreachable, whenever Redis is slow.
+type Check struct {
+	Name string
+	// Ready returns why not when it is not. A detail beside true is shown too.
+	Ready func() (ok bool, detail string)
+}
+
+// Readiness is the answer of /readyz.
+type Readiness struct {
+	Ready  bool          `json:"ready"`
+	Checks []CheckResult `json:"checks"`
+}
+
+// CheckResult is one line of a Readiness.
+type CheckResult struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// healthz says that the process serves requests at all. It looks at nothing
+// else: restarting a replica mends neither Redis nor the network.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "alive", "replica": s.cfg.Replica, "version": s.cfg.Version})
+}
+
+// readyz says whether new work should be sent here.
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	readiness := s.Readiness()
+	status := http.StatusOK
+	if !readiness.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, readiness)
+}
+
+// Readiness runs all checks.
+func (s *Server) Readiness() Readiness {
+	out := Readiness{Ready: true, Checks: make([]CheckResult, 0, len(s.checks)+1)}
+	add := func(name string, ok bool, detail string) {
+		out.Ready = out.Ready && ok
+		out.Checks = append(out.Checks, CheckResult{Name: name, OK: ok, Detail: detail})
+	}
+	if s.isDraining() {
+		add("serving", false, "the replica is stopping")
+	} else {
+		add("serving", true, "")
+	}
+	for _, c := range s.checks {
+		ok, detail := c.Ready()
+		add(c.Name, ok, detail)
+	}
+	return out
+}

@@ -1,0 +1,15 @@
+package api_test
+
+import (
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/session"
+)
+
+// The real things fit.
+var (
+	_ api.Jobs              = (*dispatch.Dispatcher)(nil)
+	_ api.Nodes             = (*cache.Cache)(nil)
+	_ session.Authenticator = (*api.Authenticator)(nil)
+)

@@ -1,0 +1,229 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/tracing"
+)
+
+// Jobs is what the server needs of the dispatcher; *dispatch.Dispatcher is it.
+// An empty tenant stands for any.
+type Jobs interface {
+	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, jobID string, err error))
+	Forget(sink dispatch.Sink)
+	Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
+	Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
+	Jobs(ctx context.Context, f cell.JobFilter, cursor string, limit int) (cell.JobPage, error)
+}
+
+// DefaultPage and MaxPage bound a page of jobs.
+const (
+	DefaultPage = 100
+	MaxPage     = cell.MaxPage
+)
+
+type (
+	submitInput struct {
+		WaitMS      int64  `query:"wait_ms" minimum:"0" maximum:"60000" doc:"How long to wait for the job to end, in milliseconds. 0: do not wait."`
+		TraceParent string `header:"Traceparent" doc:"W3C trace context; the job's own traceparent wins."`
+		RawBody     []byte
+	}
+	jobInput struct {
+		ID string `path:"id" doc:"The job's id."`
+	}
+	listInput struct {
+		State  string `query:"state" enum:"running,cancelling,succeeded,failed,cancelled" doc:"Only jobs in this state."`
+		Tenant string `query:"tenant" maxLength:"64" doc:"Only jobs of this tenant. Clients may only name their own; operators see all without it."`
+		Cursor string `query:"cursor" maxLength:"256" doc:"The cursor of the page before."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"At most so many jobs."`
+	}
+	jobOutput struct {
+		Status int
+		Body   freeslot.JobStatus
+	}
+	pageOutput struct {
+		Body JobPage
+	}
+)
+
+// JobPage is one page of a listing.
+type JobPage struct {
+	Jobs []freeslot.JobStatus `json:"jobs" doc:"Running jobs by node, then ended ones, the newest first."`
+	// Cursor is documented for its reader in the tag.
+	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end. A page can be short, even empty, and still have one."`
+}
+
+func (s *Server) registerJobs(api huma.API) {
+	huma.Register(api, huma.Operation{
+		OperationID: "submit-job", Method: http.MethodPost, Path: "/v1/jobs", Tags: []string{"jobs"},
+		Summary:       "Submit a job",
+		Description:   "Places the job on a node. With wait_ms the answer is 200 and the terminal status if the job ends in time, else 202 and what is known so far. The body is read as JSON whatever its Content-Type says. Unknown fields are refused.",
+		DefaultStatus: http.StatusAccepted,
+	}, s.submit)
+	huma.Register(api, huma.Operation{
+		OperationID: "get-job", Method: http.MethodGet, Path: "/v1/jobs/{id}", Tags: []string{"jobs"},
+		Summary: "Read a job", Description: "Jobs of other tenants are not_found to clients.",
+	}, s.getJob)
+	huma.Register(api, huma.Operation{
+		OperationID: "list-jobs", Method: http.MethodGet, Path: "/v1/jobs", Tags: []string{"jobs"},
+		Summary: "List jobs", Description: "A job that ends while the listing goes on can be seen twice, never missed.",
+	}, s.listJobs)
+	huma.Register(api, huma.Operation{
+		OperationID: "cancel-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", Tags: []string{"jobs"},
+		Summary: "Cancel a job", Description: "Asks the node to stop the job; the answer is its status then, mostly cancelling. A job that has ended is only read.",
+	}, s.cancelJob)
+}
+
+func (s *Server) submit(ctx context.Context, in *submitInput) (*jobOutput, error) {
+	p := principalOf(ctx)
+	job, err := s.decodeJob(in.RawBody)
+	if err != nil {
+		return nil, s.refuse("submit", err)
+	}
+	if s.isDraining() {
+		return nil, s.refuse("submit", &freeslot.Error{
+			Code: freeslot.CodeUnavailable, Message: "the replica is stopping, submit to another", RetryAfter: time.Second,
+		})
+	}
+	if job.TraceParent == "" {
+		job.TraceParent = in.TraceParent
+	}
+	ctx, span := s.tracer.Start(tracing.Parent(ctx, job.TraceParent), "freeslot.http.submit", trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
+	job.TraceParent = tracing.TraceParent(ctx)
+
+	if in.WaitMS == 0 {
+		id, err := s.place(ctx, p, job, nil)
+		if err != nil {
+			return nil, s.refuse("submit", err)
+		}
+		return s.soFar(ctx, p, id, job), nil
+	}
+	return s.submitAndWait(ctx, p, job, time.Duration(in.WaitMS)*time.Millisecond)
+}
+
+func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {
+	var job freeslot.Job
+	if err := freeslot.DecodeStrict("job", data, &job); err != nil {
+		return nil, err
+	}
+	if n := len(job.Payload); n > s.cfg.MaxPayloadBytes {
+		return nil, &freeslot.Error{
+			Code: freeslot.CodePayloadTooLarge, Field: "job.payload",
+			Message: fmt.Sprintf("job.payload has %s, expected at most %s", bytesText(int64(n)), bytesText(int64(s.cfg.MaxPayloadBytes))),
+		}
+	}
+	return &job, job.Validate("job")
+}
+
+// place submits one job; sink may be nil.
+func (s *Server) place(ctx context.Context, p Principal, job *freeslot.Job, sink dispatch.Sink) (id string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	s.jobs.Submit(ctx, []dispatch.Request{{Tenant: p.Tenant, Job: job}}, sink, func(_ int, jobID string, e error) { id, err = jobID, e })
+	return id, err
+}
+
+// soFar is the answer for a job that was accepted: its record, or when that
+// cannot be read now, what is known without it. The job is placed either way.
+func (s *Server) soFar(ctx context.Context, p Principal, id string, job *freeslot.Job) *jobOutput {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status, err := s.jobs.Job(ctx, p.Tenant, id)
+	if err != nil {
+		s.log.Debug("http.status_unknown", zap.String("job_id", id), zap.Error(err))
+		status = freeslot.JobStatus{ID: id, Tenant: p.Tenant, Service: job.Service, State: freeslot.StateRunning, Slots: job.SlotCount()}
+	}
+	return answer(status)
+}
+
+// answer is 200 for what will not change any more, else 202.
+func answer(status freeslot.JobStatus) *jobOutput {
+	if status.State.Terminal() {
+		return &jobOutput{Status: http.StatusOK, Body: status}
+	}
+	return &jobOutput{Status: http.StatusAccepted, Body: status}
+}
+
+func (s *Server) getJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
+	return s.one(ctx, "get", in.ID, s.jobs.Job)
+}
+
+func (s *Server) cancelJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
+	return s.one(ctx, "cancel", in.ID, s.jobs.Cancel)
+}
+
+func (s *Server) one(ctx context.Context, op, id string, call func(context.Context, string, string) (freeslot.JobStatus, error)) (*jobOutput, error) {
+	if err := cell.ValidateJobID("id", id); err != nil {
+		return nil, s.refuse(op, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status, err := call(ctx, principalOf(ctx).scope(), id)
+	if err != nil {
+		return nil, s.refuse(op, err)
+	}
+	return &jobOutput{Status: http.StatusOK, Body: status}, nil
+}
+
+func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, error) {
+	p := principalOf(ctx)
+	filter := cell.JobFilter{Tenant: in.Tenant, State: freeslot.State(in.State)}
+	if in.Tenant != "" {
+		if err := freeslot.ValidateName("tenant", in.Tenant); err != nil {
+			return nil, s.refuse("list", err)
+		}
+	}
+	if !p.Operator {
+		if in.Tenant != "" && in.Tenant != p.Tenant {
+			return nil, s.refuse("list", &freeslot.Error{
+				Code: freeslot.CodePermissionDenied, Field: "tenant", Message: "tenant is another's, which only operators may list",
+			})
+		}
+		filter.Tenant = p.Tenant
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	page, err := s.jobs.Jobs(ctx, filter, in.Cursor, in.Limit)
+	if err != nil {
+		return nil, s.refuse("list", err)
+	}
+	if page.Jobs == nil {
+		page.Jobs = []freeslot.JobStatus{}
+	}
+	return &pageOutput{Body: JobPage{Jobs: page.Jobs, Cursor: page.Cursor}}, nil
+}
+
+// refuse is the only place where a failed call is logged: callers get the code,
+// operators the cause.
+func (s *Server) refuse(op string, err error) error {
+	e := coded(err)
+	switch e.Code {
+	case freeslot.CodeInternal:
+		s.log.Error("http.call_failed", zap.String("operation", op), zap.Error(err))
+	case freeslot.CodeUnavailable:
+		s.log.Warn("http.call_failed", zap.String("operation", op), zap.Error(err))
+	}
+	return body(e)
+}
+
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
+	default:
+		return fmt.Sprintf("%d bytes", n)
+	}
+}

@@ -1,0 +1,276 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+const ttsJob = `{"service":"tts","payload":{"text":"hello"},"requirement":{"target_language":"de"},"slots":2}`
+
+func TestSubmit(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	got := f.do(t, "POST", "/v1/jobs", ttsJob)
+	if got.status != http.StatusAccepted || got.body["job_id"] != jobID || got.body["state"] != "running" {
+		t.Fatalf("answer is %d %s", got.status, got.text)
+	}
+	want := []submission{{tenant: "default", job: freeslot.Job{
+		Service: "tts", Payload: []byte(`{"text":"hello"}`), Requirement: freeslot.Requirement{TargetLanguage: "de"}, Slots: 2,
+	}}}
+	if diff := cmp.Diff(want, f.jobs.submitted, cmp.AllowUnexported(submission{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSubmitIsAcceptedEvenWhenItsRecordCannotBeRead(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.jobs.job = func(string, string) (freeslot.JobStatus, error) {
+		return freeslot.JobStatus{}, context.DeadlineExceeded
+	}
+	got := f.do(t, "POST", "/v1/jobs", ttsJob)
+	if got.status != http.StatusAccepted || got.body["job_id"] != jobID || got.body["slots"] != 2.0 {
+		t.Errorf("answer is %d %s", got.status, got.text)
+	}
+}
+
+func TestSubmitCarriesTheTrace(t *testing.T) {
+	t.Parallel()
+	const header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	const own = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	f := setup(t, api.Config{})
+	f.do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Traceparent", header)
+	f.do(t, "POST", "/v1/jobs", `{"service":"tts","traceparent":"`+own+`"}`, "Traceparent", header)
+	if got := f.jobs.submitted; got[0].job.TraceParent != header || got[1].job.TraceParent != own {
+		t.Errorf("trace contexts are %q and %q", got[0].job.TraceParent, got[1].job.TraceParent)
+	}
+}
+
+func TestSubmitIsStrict(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{MaxPayloadBytes: 100})
+	for body, field := range map[string]string{
+		"":                                "",
+		"{":                               "job",
+		"[]":                              "job",
+		"null":                            "job.service",
+		`{"service":"tts","color":"red"}`: "job",
+		`{"service":"tts"} {}`:            "job",
+		`{"service":"tts","slots":"2"}`:   "job",
+		`{"service":"tts","slots":-1}`:    "job.slots",
+		`{"service":"a b"}`:               "job.service",
+		`{}`:                              "job.service",
+		`{"service":"tts","requirement":{"pool":"*"}}`:      "job.requirement.pool",
+		`{"service":"tts","requirement":{"language":"de"}}`: "job",
+	} {
+		got := f.do(t, "POST", "/v1/jobs", body)
+		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if gotField, _ := got.body["field"].(string); gotField != field {
+			t.Errorf("%s: field is %q, expected %q", body, gotField, field)
+		}
+	}
+	for target, field := range map[string]string{
+		"/v1/jobs?wait_ms=60001": "wait_ms", "/v1/jobs?wait_ms=-1": "wait_ms", "/v1/jobs?wait_ms=1s": "wait_ms", "/v1/jobs?wait=1": "wait",
+	} {
+		got := f.do(t, "POST", target, ttsJob)
+		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if got.body["field"] != field {
+			t.Errorf("%s: field is %v, expected %s: %s", target, got.body["field"], field, got.text)
+		}
+	}
+	if len(f.jobs.submitted) != 0 {
+		t.Error("a refused job was submitted:", f.jobs.submitted)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{MaxPayloadBytes: 100})
+	fits := `{"service":"tts","payload":"` + strings.Repeat("x", 98) + `"}`
+	if got := f.do(t, "POST", "/v1/jobs", fits); got.status != http.StatusAccepted {
+		t.Errorf("a payload of 100 bytes: %d %s", got.status, got.text)
+	}
+	over := `{"service":"tts","payload":"` + strings.Repeat("x", 99) + `"}`
+	got := f.do(t, "POST", "/v1/jobs", over)
+	got.refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
+	if got.body["field"] != "job.payload" {
+		t.Error(got.text)
+	}
+	// More than any job may have is refused without being read to its end.
+	f.do(t, "POST", "/v1/jobs", strings.Repeat("x", 1<<20)).refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
+}
+
+// TestEveryCode reaches each code of the protocol, whatever decides on it.
+func TestEveryCode(t *testing.T) {
+	t.Parallel()
+	var failure error
+	f := setup(t, api.Config{MaxPayloadBytes: 100}, withTokens)
+	f.jobs.submit = func(submission) error { return failure }
+	f.jobs.job = func(_, id string) (freeslot.JobStatus, error) {
+		return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no job " + id}
+	}
+	acme := []string{"Authorization", "Bearer acme-token"}
+	submit := func(err error) response {
+		failure = err
+		return f.do(t, "POST", "/v1/jobs", ttsJob, acme...)
+	}
+	reached := map[freeslot.Code]bool{}
+	check := func(got response, status int, code freeslot.Code) response {
+		t.Helper()
+		got.refusal(t, status, code)
+		reached[code] = true
+		return got
+	}
+	check(f.do(t, "GET", "/v1/jobs/nonsense", "", acme...), 400, freeslot.CodeInvalidArgument)
+	check(f.do(t, "POST", "/v1/jobs", strings.Repeat(" ", 1<<20), acme...), 413, freeslot.CodePayloadTooLarge)
+	check(f.do(t, "GET", "/v1/jobs/"+jobID, "", acme...), 404, freeslot.CodeNotFound)
+	check(f.do(t, "GET", "/v1/nodes", "", acme...), 403, freeslot.CodePermissionDenied)
+
+	got := check(f.do(t, "GET", "/v1/jobs/"+jobID, ""), 401, freeslot.CodeUnauthenticated)
+	if got.header.Get("WWW-Authenticate") == "" {
+		t.Error("401 without WWW-Authenticate")
+	}
+	got = check(submit(&freeslot.Error{Code: freeslot.CodeNoMatchingNode, Message: "no node fits", Breakdown: map[string]int{"service": 3}}), 422, freeslot.CodeNoMatchingNode)
+	if diff := cmp.Diff(map[string]any{"service": 3.0}, got.body["breakdown"]); diff != "" {
+		t.Error(diff)
+	}
+	got = check(submit(&freeslot.Error{Code: freeslot.CodeOverloaded, Message: "all full", RetryAfter: 1500 * time.Millisecond}), 429, freeslot.CodeOverloaded)
+	if got.header.Get("Retry-After") != "2" || got.body["retry_after_ms"] != 1500.0 {
+		t.Error("expected to be told to retry after 1.5s:", got.header, got.text)
+	}
+	got = check(submit(fmt.Errorf("submit: %w", context.DeadlineExceeded)), 503, freeslot.CodeUnavailable)
+	if got.header.Get("Retry-After") != "1" {
+		t.Error("503 without Retry-After")
+	}
+	check(submit(cell.ErrStopped), 503, freeslot.CodeUnavailable)
+	got = check(submit(errors.New("secret detail")), 500, freeslot.CodeInternal)
+	if strings.Contains(got.text, "secret") {
+		t.Error("an internal error tells its cause:", got.text)
+	}
+	for _, code := range []freeslot.Code{
+		freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded, freeslot.CodeUnavailable,
+		freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeInternal,
+	} {
+		if !reached[code] {
+			t.Error("not reached:", code)
+		}
+	}
+}
+
+func TestPanicIsAnInternalError(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.jobs.submit = func(submission) error { panic("defect") }
+	f.do(t, "POST", "/v1/jobs", ttsJob).refusal(t, http.StatusInternalServerError, freeslot.CodeInternal)
+}
+
+// TestBrokenAnswerIsCutOff: a record that is not JSON any more cannot be
+// answered, and half of an answer must not look like one.
+func TestBrokenAnswerIsCutOff(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	f.jobs.job = func(string, string) (freeslot.JobStatus, error) {
+		broken := succeeded()
+		broken.Result = []byte("{")
+		return broken, nil
+	}
+	resp, err := http.DefaultTransport.RoundTrip(newRequest(t, "GET", start(t, f)+"/v1/jobs/"+jobID, ""))
+	if err == nil {
+		defer resp.Body.Close()
+		if _, err = io.ReadAll(resp.Body); err == nil {
+			t.Error("the answer ends like a whole one")
+		}
+	}
+}
+
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{}, withTokens)
+	var scope string
+	f.jobs.job = func(tenant, _ string) (freeslot.JobStatus, error) {
+		scope = tenant
+		return running(), nil
+	}
+	var filter cell.JobFilter
+	f.jobs.list = func(got cell.JobFilter, _ string, _ int) (cell.JobPage, error) {
+		filter = got
+		return cell.JobPage{}, nil
+	}
+	acme, root := "Bearer acme-token", "bearer root-token"
+	for _, c := range []struct{ token, want string }{{acme, "acme"}, {root, ""}} {
+		for _, call := range [][2]string{{"GET", "/v1/jobs/" + jobID}, {"POST", "/v1/jobs/" + jobID + "/cancel"}} {
+			scope = "unset"
+			if got := f.do(t, call[0], call[1], "", "Authorization", c.token); got.status != http.StatusOK || scope != c.want {
+				t.Errorf("%v as %s: %d, tenant %q, expected %q", call, c.token, got.status, scope, c.want)
+			}
+		}
+	}
+	for _, c := range []struct{ token, target, want string }{
+		{acme, "/v1/jobs", "acme"}, {acme, "/v1/jobs?tenant=acme", "acme"}, {root, "/v1/jobs", ""}, {root, "/v1/jobs?tenant=other", "other"},
+	} {
+		if got := f.do(t, "GET", c.target, "", "Authorization", c.token); got.status != http.StatusOK || filter.Tenant != c.want {
+			t.Errorf("%s as %s: %d %s, tenant %q, expected %q", c.target, c.token, got.status, got.text, filter.Tenant, c.want)
+		}
+	}
+	f.do(t, "GET", "/v1/jobs?tenant=other", "", "Authorization", acme).refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+	f.do(t, "POST", "/v1/jobs", ttsJob, "Authorization", root)
+	if got := f.jobs.submitted[0].tenant; got != "ops" {
+		t.Errorf("an operator's job belongs to %q, expected its own tenant", got)
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.jobs.list = func(filter cell.JobFilter, cursor string, limit int) (cell.JobPage, error) {
+		if filter.State != freeslot.StateSucceeded || cursor != "n~a~b" || limit != 7 {
+			t.Errorf("asked for %+v %q %d", filter, cursor, limit)
+		}
+		return cell.JobPage{Jobs: []freeslot.JobStatus{succeeded()}, Cursor: "next"}, nil
+	}
+	got := f.do(t, "GET", "/v1/jobs?state=succeeded&cursor=n~a~b&limit=7", "")
+	if !strings.Contains(got.text, `"result":{"ok":"<&>"}`) || got.body["cursor"] != "next" {
+		t.Error(got.text)
+	}
+	f.jobs.list = func(_ cell.JobFilter, _ string, limit int) (cell.JobPage, error) {
+		if limit != api.DefaultPage {
+			t.Errorf("limit is %d, expected the default", limit)
+		}
+		return cell.JobPage{}, nil
+	}
+	if got := f.do(t, "GET", "/v1/jobs", ""); strings.TrimSpace(got.text) != `{"jobs":[]}` {
+		t.Error("an empty page is", got.text)
+	}
+	for target, field := range map[string]string{"?limit=501": "limit", "?limit=0": "limit", "?state=lost": "state", "?tenant=a:b": "tenant", "?page=2": "page"} {
+		got := f.do(t, "GET", "/v1/jobs"+target, "")
+		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if got.body["field"] != field {
+			t.Errorf("%s: %s", target, got.text)
+		}
+	}
+}
+
+func TestUnknownRoutes(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.do(t, "GET", "/", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.do(t, "GET", "/v2/jobs", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.do(t, "GET", "/docs", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	got := f.do(t, "DELETE", "/v1/jobs/"+jobID, "")
+	got.refusal(t, http.StatusMethodNotAllowed, freeslot.CodeInvalidArgument)
+	if got.header.Get("Allow") != "GET, HEAD" {
+		t.Error(got.header)
+	}
+}

@@ -1,0 +1,72 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics counts requests. Its labels are bounded: routes and statuses, never
+// what a caller chose.
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	waits    prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freeslot_http_requests_total", Help: "HTTP requests by route and status.",
+		}, []string{"route", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "freeslot_http_request_seconds", Help: "Time to answer an HTTP request, the wait for a result included.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 15, 60},
+		}, []string{"route"}),
+		waits: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "freeslot_http_waits", Help: "HTTP submits that wait for their job's result.",
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.requests, m.seconds, m.waits)
+	}
+	return m
+}
+
+// wrap must not be put around WebSocket handlers: their requests last for hours.
+func (m *metrics) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begin := time.Now()
+		recorder := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
+		defer func() {
+			route := r.Pattern
+			if route == "" {
+				route = "none"
+			}
+			m.requests.WithLabelValues(route, strconv.Itoa(recorder.status)).Inc()
+			m.seconds.WithLabelValues(route).Observe(time.Since(begin).Seconds())
+		}()
+		next.ServeHTTP(recorder, r)
+	})
+}
+
+type statusRecorder struct {
+	http.ResponseWriter
+	status int
+	begun  bool // something was written
+}
+
+func (s *statusRecorder) Write(b []byte) (int, error) {
+	s.begun = true
+	return s.ResponseWriter.Write(b)
+}
+
+func (s *statusRecorder) WriteHeader(status int) {
+	s.status, s.begun = status, true
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }

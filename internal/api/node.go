@@ -1,0 +1,133 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// Nodes is what the server needs of the node cache; *cache.Cache is it.
+type Nodes interface {
+	// States are all nodes, ordered by id; the slice is the caller's.
+	States() []cell.NodeState
+	// State returns what the cache has; false when it has no such node.
+	State(id string) (cell.NodeState, bool)
+	// CheckedState compares the cached version with the store's first, and takes
+	// the store's state where they differ. When that takes too long it returns
+	// what the cache has and checked as false.
+	CheckedState(ctx context.Context, id string) (state cell.NodeState, found, checked bool)
+}
+
+// MaxNodePage is the most nodes on one page.
+const MaxNodePage = 1000
+
+// NodeStatus is a node as this replica sees it.
+type NodeStatus struct {
+	freeslot.Node
+	Status freeslot.Status `json:"status" doc:"Whether the node takes new jobs."`
+	Epoch  string          `json:"epoch" doc:"The incarnation of the node's agent."`
+	// Used and the rest are documented for their readers in the tags.
+	Used            int             `json:"used" doc:"Slots in use."`
+	Version         uint64          `json:"version" doc:"The revision of the node's last announced change."`
+	RegisteredAtMS  int64           `json:"registered_at_ms" doc:"The store's clock, in milliseconds since 1970."`
+	LastHeartbeatMS int64           `json:"last_heartbeat_ms" doc:"The store's clock, in milliseconds since 1970."`
+	Resources       json.RawMessage `json:"resources,omitempty" doc:"What the last heartbeat said of the machine."`
+	Checked         string          `json:"checked,omitempty" enum:"fresh,timeout" doc:"With checked=true: whether the store confirmed this state, or did not answer in time."`
+}
+
+// NodePage is one page of a listing.
+type NodePage struct {
+	Nodes  []NodeStatus `json:"nodes" doc:"In the order of their ids."`
+	Cursor string       `json:"cursor,omitempty" doc:"Continues the listing; absent at its end."`
+}
+
+type (
+	nodesInput struct {
+		Cursor string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most so many nodes."`
+	}
+	nodeInput struct {
+		ID      string `path:"id" doc:"The node's id."`
+		Checked bool   `query:"checked" doc:"Compare with the store first, for at most the configured time."`
+	}
+	nodesOutput struct{ Body NodePage }
+	nodeOutput  struct{ Body NodeStatus }
+)
+
+func (s *Server) registerNodes(api huma.API) {
+	huma.Register(api, huma.Operation{
+		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: []string{"nodes"},
+		Summary: "List nodes", Description: "As the cache of this replica has them. Operators only.",
+	}, s.listNodes)
+	huma.Register(api, huma.Operation{
+		OperationID: "get-node", Method: http.MethodGet, Path: "/v1/nodes/{id}", Tags: []string{"nodes"},
+		Summary: "Read a node", Description: "Operators only.",
+	}, s.getNode)
+}
+
+func operatorsOnly(ctx context.Context) error {
+	if principalOf(ctx).Operator {
+		return nil
+	}
+	return &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: "only operators may see the nodes"}
+}
+
+func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, s.refuse("nodes", err)
+	}
+	nodes := slices.DeleteFunc(s.nodes.States(), func(n cell.NodeState) bool { return n.Node.ID <= in.Cursor })
+	page := NodePage{Nodes: []NodeStatus{}}
+	for i := range nodes[:min(len(nodes), in.Limit)] {
+		page.Nodes = append(page.Nodes, nodeStatus(&nodes[i]))
+	}
+	if len(nodes) > in.Limit {
+		page.Cursor = nodes[in.Limit-1].Node.ID
+	}
+	return &nodesOutput{Body: page}, nil
+}
+
+func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, s.refuse("node", err)
+	}
+	if err := freeslot.ValidateName("id", in.ID); err != nil {
+		return nil, s.refuse("node", err)
+	}
+	var state cell.NodeState
+	var found, checked bool
+	if in.Checked {
+		state, found, checked = s.nodes.CheckedState(ctx, in.ID)
+	} else {
+		state, found = s.nodes.State(in.ID)
+	}
+	if !found {
+		return nil, s.refuse("node", &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no node " + in.ID})
+	}
+	out := &nodeOutput{Body: nodeStatus(&state)}
+	switch {
+	case checked:
+		out.Body.Checked = "fresh"
+	case in.Checked:
+		out.Body.Checked = "timeout"
+	}
+	return out, nil
+}
+
+func nodeStatus(n *cell.NodeState) NodeStatus {
+	status := NodeStatus{
+		Node: n.Node, Status: cmp.Or(n.Status, freeslot.StatusOnline), Epoch: n.Epoch, Used: n.Used, Version: n.Revision,
+		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources,
+	}
+	if status.Services == nil {
+		status.Services = []freeslot.Service{}
+	}
+	return status
+}

@@ -1,0 +1,146 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/freeslot/freeslot"
+)
+
+const apiDescription = `Submit jobs to a fleet of nodes and see what becomes of them.
+
+Jobs can also be submitted, and their results received, over a WebSocket at /v1/ws (subprotocol freeslot.v1).
+Every refusal is an Error; see its code.`
+
+func apiConfig(version string) huma.Config {
+	if version == "" {
+		version = "dev"
+	}
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "freeslot scheduler", Version: version, Description: apiDescription},
+			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}, {Name: "health"}},
+			Components: &huma.Components{
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"token": {Type: "http", Scheme: "bearer", Description: "A token of the replica's configuration. Without any configured, none is needed."},
+				},
+			},
+			Security: []map[string][]string{{"token": {}}, {}},
+		},
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+	}
+}
+
+// finish completes the document where the Go types cannot say it.
+func finish(api huma.API) {
+	doc := api.OpenAPI()
+	schemas := doc.Components.Schemas
+
+	jobs := doc.Paths["/v1/jobs"]
+	jobSchema := schemas.Schema(reflect.TypeFor[freeslot.Job](), true, "Job")
+	jobs.Post.RequestBody = &huma.RequestBody{
+		Required: true,
+		Content:  map[string]*huma.MediaType{"application/json": {Schema: jobSchema}},
+	}
+	jobs.Post.Responses["202"].Description = "Accepted; the job had not ended when this was written."
+	jobs.Post.Responses["200"] = &huma.Response{Description: "The job has ended.", Content: jobs.Post.Responses["202"].Content}
+
+	components := schemas.Map()
+	components["JobStatus"].Properties["state"].Enum = anys(freeslot.States())
+	components["NodeStatus"].Properties["status"].Enum = anys([]freeslot.Status{freeslot.StatusOnline, freeslot.StatusDraining})
+	components["Error"].Properties["code"].Enum = anys(codes)
+	for schema, fields := range fieldDocs {
+		for field, text := range fields {
+			components[schema].Properties[field].Description = text
+		}
+	}
+
+	for path, summary := range map[string]string{
+		"/healthz": "Whether the process is alive",
+		"/readyz":  "Whether new work should be sent here",
+	} {
+		doc.Paths[path] = &huma.PathItem{Get: plainOperation(path[1:], summary, "application/json")}
+	}
+	doc.Paths["/readyz"].Get.Responses["200"].Content["application/json"].Schema = schemas.Schema(reflect.TypeFor[Readiness](), true, "Readiness")
+	doc.Paths["/readyz"].Get.Responses["503"] = &huma.Response{
+		Description: "Not now; the checks say why.", Content: doc.Paths["/readyz"].Get.Responses["200"].Content,
+	}
+	doc.Paths["/metrics"] = &huma.PathItem{Get: plainOperation("metrics", "Metrics for Prometheus", "text/plain")}
+}
+
+func plainOperation(id, summary, contentType string) *huma.Operation {
+	return &huma.Operation{
+		OperationID: id, Summary: summary, Tags: []string{"health"}, Security: []map[string][]string{},
+		Responses: map[string]*huma.Response{
+			"200": {Description: "OK", Content: map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{}}}},
+		},
+	}
+}
+
+// serveDocument renders the document once, so that serving it races with nothing.
+func serveDocument(mux *http.ServeMux, doc *huma.OpenAPI) {
+	asJSON, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		panic("api: the OpenAPI document cannot be rendered: " + err.Error())
+	}
+	asYAML, err := doc.YAML()
+	if err != nil {
+		panic("api: the OpenAPI document cannot be rendered: " + err.Error())
+	}
+	serve := func(path, contentType string, data []byte) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			_, _ = w.Write(data)
+		})
+	}
+	serve("/openapi.json", "application/openapi+json", asJSON)
+	serve("/openapi.yaml", "application/openapi+yaml", asYAML)
+}
+
+// codes lists every code of the protocol.
+var codes = []freeslot.Code{
+	freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded, freeslot.CodeUnavailable,
+	freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeInternal,
+}
+
+// fieldDocs are the descriptions of what package freeslot defines, by schema
+// and field. A name that is not there panics in finish, and so in every test.
+var fieldDocs = map[string]map[string]string{
+	"Job": {
+		"service":     "Names the handler that runs the job; the node must have it installed.",
+		"payload":     "Any JSON value, handed to the handler as it is.",
+		"requirement": "What the node must offer besides the service.",
+		"slots":       "How much of a node's capacity the job takes; absent means 1.",
+		"traceparent": "The W3C trace context of the submitter.",
+	},
+	"Requirement": {
+		"pool":            "Only nodes of this pool.",
+		"services":        "Further services that the node must have installed.",
+		"source_language": "A BCP 47 tag of a language that the node must understand.",
+		"target_language": "A BCP 47 tag of a language that the node must produce.",
+		"labels":          "Labels that the node must have, with these very values.",
+	},
+	"JobStatus": {
+		"node":            "Where the job runs or ran.",
+		"attempt":         "Which try that is, from 1.",
+		"result":          "What the handler returned; only in state succeeded.",
+		"error":           "Why the job failed; only in state failed.",
+		"submitted_at_ms": "The store's clock, in milliseconds since 1970.",
+		"assigned_at_ms":  "The store's clock, in milliseconds since 1970; 0 means not yet.",
+		"finished_at_ms":  "The store's clock, in milliseconds since 1970; absent means not yet.",
+	},
+}
+
+func anys[T ~string](values []T) []any {
+	out := make([]any, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}

@@ -1,0 +1,216 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+)
+
+// document is the OpenAPI document as served.
+func document(t *testing.T) map[string]any {
+	t.Helper()
+	f := setup(t, api.Config{}, withTokens) // no token is needed to read it
+	got := f.do(t, "GET", "/openapi.json", "")
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/openapi+json" {
+		t.Fatal(got.status, got.header)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal([]byte(got.text), &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func at(v any, path ...string) any {
+	for _, name := range path {
+		v = v.(map[string]any)[name]
+	}
+	return v
+}
+
+func TestDocumentListsEveryRoute(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for path, item := range at(document(t), "paths").(map[string]any) {
+		for method := range item.(map[string]any) {
+			got = append(got, strings.ToUpper(method)+" "+path)
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"GET /healthz", "GET /metrics", "GET /readyz",
+		"GET /v1/jobs", "GET /v1/jobs/{id}", "GET /v1/nodes", "GET /v1/nodes/{id}",
+		"POST /v1/jobs", "POST /v1/jobs/{id}/cancel",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	// And each of them is one: not the router's 404.
+	f := setup(t, api.Config{})
+	for _, route := range got {
+		method, path, _ := strings.Cut(route, " ")
+		path = strings.NewReplacer("/jobs/{id}", "/jobs/"+jobID, "/nodes/{id}", "/nodes/node-1").Replace(path)
+		if got := f.do(t, method, path, ttsJob); strings.Contains(got.text, "nothing at this path") || got.status == http.StatusMethodNotAllowed {
+			t.Errorf("%s is documented and not served: %s", route, got.text)
+		}
+	}
+}
+
+// TestDocumentIsValid checks what OpenAPI 3.1 demands of the parts that we use.
+func TestDocumentIsValid(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	if doc["openapi"] != "3.1.0" || at(doc, "info", "title") == "" || at(doc, "info", "version") != "test" {
+		t.Error(doc["openapi"], doc["info"])
+	}
+	schemas := at(doc, "components", "schemas").(map[string]any)
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok {
+				name, ok := strings.CutPrefix(ref, "#/components/schemas/")
+				if _, known := schemas[name]; !ok || !known {
+					t.Errorf("%s: %s leads nowhere", path, ref)
+				}
+			}
+			if strings.Contains(path, "/schemas/") || strings.HasSuffix(path, "/schema") {
+				checkSchema(t, path, v)
+			}
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				walk(path+"/"+name, v[name])
+			}
+		case []any:
+			for i, item := range v {
+				walk(fmt.Sprintf("%s/%d", path, i), item)
+			}
+		}
+	}
+	walk("", doc)
+
+	ids := map[string]string{}
+	for path, item := range at(doc, "paths").(map[string]any) {
+		for method, op := range item.(map[string]any) {
+			route := method + " " + path
+			id, _ := at(op, "operationId").(string)
+			if other, twice := ids[id]; id == "" || twice {
+				t.Errorf("%s has the operationId %q, which %q has too", route, id, other)
+			}
+			ids[id] = route
+			responses, _ := at(op, "responses").(map[string]any)
+			if len(responses) == 0 {
+				t.Errorf("%s has no responses", route)
+			}
+			for status, response := range responses {
+				if at(response, "description") == "" {
+					t.Errorf("%s: response %s has no description", route, status)
+				}
+			}
+			checkPathParameters(t, path, op)
+			if strings.HasPrefix(path, "/v1/") {
+				if ref := at(responses, "default", "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/Error" {
+					t.Errorf("%s: errors are %v, expected Error", route, ref)
+				}
+			}
+		}
+	}
+}
+
+func checkSchema(t *testing.T, path string, schema map[string]any) {
+	t.Helper()
+	types := []any{}
+	switch v := schema["type"].(type) {
+	case string:
+		types = append(types, v)
+	case []any:
+		types = v
+	}
+	for _, v := range types {
+		if !slices.Contains([]any{"object", "array", "string", "integer", "number", "boolean", "null"}, v) {
+			t.Errorf("%s has the type %v", path, v)
+		}
+	}
+	if slices.Contains(types, any("array")) && schema["items"] == nil {
+		t.Errorf("%s is an array without items", path)
+	}
+}
+
+func checkPathParameters(t *testing.T, path string, op any) {
+	t.Helper()
+	var declared []string
+	parameters, _ := op.(map[string]any)["parameters"].([]any)
+	for _, p := range parameters {
+		if at(p, "in") == "path" {
+			declared = append(declared, "{"+at(p, "name").(string)+"}")
+			if at(p, "required") != true {
+				t.Errorf("%s: a path parameter is not required", path)
+			}
+		}
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if strings.HasPrefix(part, "{") && !slices.Contains(declared, part) {
+			t.Errorf("%s: %s is not declared", path, part)
+		}
+	}
+}
+
+func TestDocumentDescribesTheTypes(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	schemas := at(doc, "components", "schemas")
+	if ref := at(doc, "paths", "/v1/jobs", "post", "requestBody", "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/Job" {
+		t.Error("the body of a submit is", ref)
+	}
+	if got := at(schemas, "Job", "additionalProperties"); got != false {
+		t.Error("unknown fields of a job are", got)
+	}
+	if diff := cmp.Diff([]any{"service"}, at(schemas, "Job", "required")); diff != "" {
+		t.Error(diff)
+	}
+	if payload := at(schemas, "Job", "properties", "payload").(map[string]any); payload["type"] != nil {
+		t.Error("a payload can be any JSON value, yet is", payload)
+	}
+	var states []any
+	for _, s := range freeslot.States() {
+		states = append(states, string(s))
+	}
+	if diff := cmp.Diff(states, at(schemas, "JobStatus", "properties", "state", "enum")); diff != "" {
+		t.Error(diff)
+	}
+	for _, status := range []string{"200", "202"} {
+		if ref := at(doc, "paths", "/v1/jobs", "post", "responses", status, "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/JobStatus" {
+			t.Error(status, ref)
+		}
+	}
+}
+
+func TestDocumentAsYAML(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	got := f.do(t, "GET", "/openapi.yaml", "")
+	var fromYAML any
+	if err := yaml.Unmarshal([]byte(got.text), &fromYAML); err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.Marshal(fromYAML)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(asJSON, &doc); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(document(t), doc); diff != "" {
+		t.Error("the two documents differ:", diff)
+	}
+}

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/freeslot/freeslot"
+)
+
+// register puts the documented operations on mux.
+func (s *Server) register(mux *http.ServeMux) huma.API {
+	api := humago.New(mux, apiConfig(s.cfg.Version))
+	api.UseMiddleware(s.authenticate, s.readBody)
+	s.registerJobs(api)
+	s.registerNodes(api)
+	finish(api)
+	return api
+}
+
+// authenticate puts the caller into the context of the operation.
+func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	p, err := s.auth.principal(r)
+	if err != nil {
+		writeError(w, body(err))
+		return
+	}
+	next(huma.WithValue(ctx, principalKey{}, p))
+}
+
+// readBody reads the body before the framework does, with a deadline that is
+// lifted again: one that stays would end a request that waits for its result,
+// since net/http takes a failed background read for a client that has gone.
+func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	if r.Method != http.MethodPost {
+		next(ctx)
+		return
+	}
+	limit := int64(s.cfg.MaxPayloadBytes + bodyOverhead)
+	control := http.NewResponseController(w)
+	// Not every writer has deadlines (httptest's has none); the server's has.
+	_ = control.SetReadDeadline(time.Now().Add(readBodyTimeout))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		writeError(w, body(&freeslot.Error{
+			Code: freeslot.CodePayloadTooLarge, Field: "job",
+			Message: "job is larger than " + bytesText(limit) + ", its payload may have " + bytesText(int64(s.cfg.MaxPayloadBytes)),
+		}))
+		return
+	case err != nil:
+		writeError(w, body(&freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "the body of the request could not be read"}))
+		return
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	next(ctx)
+}
+
+// strictRoutes answers for mux where it has no route: not_found, or which
+// methods the path has.
+func strictRoutes(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fallback, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		answer := &discarded{header: http.Header{}}
+		fallback.ServeHTTP(answer, r)
+		if allow := answer.header.Get("Allow"); answer.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", allow)
+			writeError(w, &Error{
+				Code: freeslot.CodeInvalidArgument, Message: "there is no " + r.Method + " here, expected " + allow,
+				status: http.StatusMethodNotAllowed,
+			})
+			return
+		}
+		writeError(w, body(&freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is nothing at this path; /openapi.json lists what there is"}))
+	})
+}
+
+// discarded takes an answer that is only looked at.
+type discarded struct {
+	header http.Header
+	status int
+}
+
+func (d *discarded) Header() http.Header         { return d.header }
+func (d *discarded) WriteHeader(status int)      { d.status = status }
+func (d *discarded) Write(b []byte) (int, error) { return len(b), nil }

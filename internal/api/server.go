@@ -1,0 +1,284 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+)
+
+// SessionPath is where the WebSocket is served.
+const SessionPath = "/v1/ws"
+
+// MaxWait is the longest that a submit can wait for its result.
+const MaxWait = time.Minute
+
+const (
+	defaultMaxWaits = 10_000
+
+	// bodyOverhead is what a job may take besides its payload: requirement, names.
+	bodyOverhead = 128 << 10
+	// callTimeout bounds what one request asks of the store, waits not included.
+	callTimeout = 5 * time.Second
+
+	readHeaderTimeout = 5 * time.Second
+	readBodyTimeout   = 15 * time.Second
+	writeTimeout      = MaxWait + 15*time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 32 << 10
+	maxScrapes        = 4
+)
+
+// Config is how a server behaves. Zero fields have defaults unless said otherwise.
+type Config struct {
+	// Listen is host:port; port 0 takes any free one. Only Start needs it.
+	Listen string
+	// Replica and Version name this process in answers.
+	Replica string
+	Version string
+	// MaxPayloadBytes is the largest payload of a job; 0 means freeslot.DefaultMaxPayloadBytes.
+	MaxPayloadBytes int
+	// MaxWaits is how many submits may wait for their result at a time, 0 means
+	// 10000. Further ones are refused as overloaded.
+	MaxWaits int
+	// AllowedOrigins are the web origins besides the server's own.
+	AllowedOrigins []string
+}
+
+// WithDefaults returns c with zero fields replaced.
+func (c Config) WithDefaults() Config {
+	if c.MaxPayloadBytes == 0 {
+		c.MaxPayloadBytes = freeslot.DefaultMaxPayloadBytes
+	}
+	if c.MaxWaits == 0 {
+		c.MaxWaits = defaultMaxWaits
+	}
+	return c
+}
+
+// Deps are what a server is made of.
+type Deps struct {
+	Jobs  Jobs
+	Nodes Nodes
+	Auth  *Authenticator
+	// Sessions serves /v1/ws and does its own authentication; nil leaves the route out.
+	Sessions http.Handler
+	// Checks make up readiness, in the order in which /readyz lists them.
+	Checks []Check
+	// Gatherer is served at /metrics; nil leaves the route out. Registerer gets
+	// the server's own metrics; nil means none.
+	Gatherer       prometheus.Gatherer
+	Registerer     prometheus.Registerer
+	TracerProvider trace.TracerProvider
+	Logger         *zap.Logger
+}
+
+// Server is the HTTP side of a replica. It is safe for concurrent use.
+type Server struct {
+	cfg     Config
+	jobs    Jobs
+	nodes   Nodes
+	auth    *Authenticator
+	checks  []Check
+	log     *zap.Logger
+	tracer  trace.Tracer
+	metrics *metrics
+	// waits has room for Config.MaxWaits; whoever waits holds one place.
+	waits chan struct{}
+
+	handler http.Handler
+	openapi huma.API
+	http    *http.Server
+
+	drain    sync.Once
+	draining chan struct{} // closed by Drain
+
+	mu       sync.Mutex // guards listener, started
+	listener net.Listener
+	started  bool
+	done     chan struct{} // closed when Serve has returned
+	err      error         // why; set before done is closed
+}
+
+// New makes a server. It does no I/O.
+func New(cfg Config, deps Deps) *Server {
+	overrideErrors()
+	cfg = cfg.WithDefaults()
+	if deps.Logger == nil {
+		deps.Logger = zap.NewNop()
+	}
+	if deps.TracerProvider == nil {
+		deps.TracerProvider = noop.NewTracerProvider()
+	}
+	s := &Server{
+		cfg: cfg, jobs: deps.Jobs, nodes: deps.Nodes, auth: deps.Auth, checks: deps.Checks,
+		log: deps.Logger, tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
+		waits: make(chan struct{}, cfg.MaxWaits), draining: make(chan struct{}), done: make(chan struct{}),
+	}
+	s.handler = s.routes(deps)
+	s.http = &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          zap.NewStdLog(deps.Logger.Named("http")),
+	}
+	return s
+}
+
+func (s *Server) routes(deps Deps) http.Handler {
+	mux := http.NewServeMux()
+	s.openapi = s.register(mux)
+	serveDocument(mux, s.openapi.OpenAPI())
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+	if deps.Gatherer != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(deps.Gatherer, promhttp.HandlerOpts{
+			MaxRequestsInFlight: maxScrapes, Timeout: callTimeout, ErrorLog: zap.NewStdLog(deps.Logger.Named("metrics")),
+		}))
+	}
+	inner := s.metrics.wrap(s.recovered(strictRoutes(mux)))
+	return newGuard(deps.Auth.Open(), s.cfg.AllowedOrigins).wrap(beside(inner, deps.Sessions))
+}
+
+// beside keeps WebSocket sessions, which last for hours, out of what measures
+// requests. (A second ServeMux would put its own pattern on every request.)
+func beside(next, sessions http.Handler) http.Handler {
+	if sessions == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == SessionPath {
+			sessions.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Handler serves everything; for tests and for embedding into another server.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Start listens, and serves until Stop. The error says what could not be listened on.
+func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started {
+		return errors.New("server was started before")
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, cause(err))
+	}
+	s.listener, s.started = listener, true
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.err = fmt.Errorf("serve %s: %w", s.cfg.Listen, err)
+		}
+	}()
+	return nil
+}
+
+// cause drops "listen tcp 127.0.0.1:7480: bind:" from before what happened.
+func cause(err error) error {
+	var e *net.OpError
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// Addr is where the server listens; empty before Start.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return ""
+	}
+	return s.listener.Addr().String()
+}
+
+// Done is closed when a started server serves no more. Err then says why,
+// nil after Stop.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err is nil until Done is closed.
+func (s *Server) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// Drain turns readiness red, answers the submits that wait and refuses new
+// ones. It returns at once; further calls do nothing.
+func (s *Server) Drain() { s.drain.Do(func() { close(s.draining) }) }
+
+func (s *Server) isDraining() bool {
+	select {
+	case <-s.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// Stop drains, closes the listener and waits for requests under way; when ctx
+// ends it cuts them off and returns its error. WebSocket sessions are not
+// waited for: they belong to their handler. Stop tolerates a server that was
+// never started, and being called twice.
+func (s *Server) Stop(ctx context.Context) error {
+	s.Drain()
+	s.mu.Lock()
+	started := s.started
+	s.started = true // too late to start now
+	s.mu.Unlock()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		_ = s.http.Close()
+		err = fmt.Errorf("stop server: %w", err)
+	}
+	if started {
+		<-s.done
+	}
+	return err
+}
+
+// recovered turns a panic into an internal error; the stack goes to the log. An
+// answer that had begun is cut off instead, so that nobody takes it for whole.
+func (s *Server) recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			err, _ := v.(error)
+			if !errors.Is(err, http.ErrAbortHandler) {
+				s.log.Error("http.handler_panicked", zap.String("route", r.Pattern), zap.Any("panic", v), zap.Stack("stack"))
+			}
+			if recorder, ok := w.(*statusRecorder); errors.Is(err, http.ErrAbortHandler) || ok && recorder.begun {
+				panic(http.ErrAbortHandler)
+			}
+			writeError(w, body(&freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error; the replica's log has the cause"}))
+		}()
+		next.ServeHTTP(w, r)
+	})
+}

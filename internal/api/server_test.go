@@ -1,0 +1,174 @@
+package api_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+)
+
+func stop(t *testing.T, f *fixture) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+	defer cancel()
+	if err := f.server.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartStop(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+		url := start(t, f)
+		resp, err := http.DefaultTransport.RoundTrip(newRequest(t, "GET", url+"/healthz", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { stop(t, f) })
+		}
+		wg.Wait()
+		soon(t, f.server.Done(), "the server to end")
+		if err := f.server.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	never := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	stop(t, never)
+	if err := never.server.Start(t.Context()); err == nil {
+		t.Error("a stopped server starts")
+	}
+}
+
+func TestStartOnTakenPort(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f := setup(t, api.Config{Listen: l.Addr().String()})
+	err = f.server.Start(t.Context())
+	if want := "listen on " + l.Addr().String() + ": bind: address already in use"; err == nil || err.Error() != want {
+		t.Errorf("error is %v, expected %s", err, want)
+	}
+	stop(t, f)
+}
+
+func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}), make(chan struct{})
+	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	f.jobs.submit = func(submission) error {
+		close(entered)
+		<-release
+		return nil
+	}
+	if err := f.server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answers := ask(t, "http://"+f.server.Addr(), "/v1/jobs")
+	soon(t, entered, "the submit")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.server.Stop(ctx); err == nil {
+		t.Error("no error although a request was cut off")
+	}
+	if got := soon(t, answers, "the connection to be cut"); got != nil {
+		t.Error("an answer came:", got.Status)
+	}
+	close(release)
+}
+
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	var detail string
+	f := setup(t, api.Config{}, func(d *api.Deps) {
+		d.Checks = []api.Check{{Name: "redis", Ready: func() (bool, string) { return detail == "", detail }}}
+	})
+	if got := f.do(t, "GET", "/readyz", ""); got.status != http.StatusOK || got.body["ready"] != true {
+		t.Error(got.text)
+	}
+	detail = "no answer for 3s"
+	got := f.do(t, "GET", "/readyz", "")
+	if want := `{"ready":false,"checks":[{"name":"serving","ok":true},{"name":"redis","ok":false,"detail":"no answer for 3s"}]}`; got.status != http.StatusServiceUnavailable || strings.TrimSpace(got.text) != want {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	detail = ""
+	f.server.Drain()
+	got = f.do(t, "GET", "/readyz", "")
+	if got.status != http.StatusServiceUnavailable || !strings.Contains(got.text, "stopping") {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	if got := f.do(t, "GET", "/healthz", ""); got.status != http.StatusOK || got.body["replica"] != "r1" {
+		t.Error("a draining replica is alive:", got.text)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.do(t, "GET", "/v1/jobs/"+jobID, "")
+	f.do(t, "GET", "/v1/nowhere", "")
+	got := f.do(t, "GET", "/metrics", "")
+	for _, want := range []string{
+		`freeslot_http_requests_total{route="GET /v1/jobs/{id}",status="200"} 1`,
+		`freeslot_http_requests_total{route="none",status="404"} 1`,
+		"freeslot_http_waits 0",
+	} {
+		if !strings.Contains(got.text, want) {
+			t.Errorf("no %s in\n%s", want, got.text)
+		}
+	}
+}
+
+// TestReadDeadlineIsLifted: a deadline that stayed would end a waiting request.
+func TestReadDeadlineIsLifted(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/jobs", strings.NewReader(ttsJob))
+	r.Host = localIP
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	f.server.Handler().ServeHTTP(w, r)
+	if len(w.set) != 2 || w.set[0].IsZero() || !w.set[1].IsZero() {
+		t.Errorf("deadlines are %v, expected one and then none", w.set)
+	}
+}
+
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.set = append(d.set, t)
+	return nil
+}
+
+func TestSessionsAreServedBesides(t *testing.T) {
+	t.Parallel()
+	served := false
+	f := setup(t, api.Config{}, withTokens, func(d *api.Deps) {
+		d.Sessions = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			served = true
+			if _, ok := w.(*httptest.ResponseRecorder); !ok {
+				t.Errorf("the WebSocket handler got a wrapped %T, which cannot be hijacked", w)
+			}
+		})
+	})
+	f.do(t, "GET", "/v1/ws", "")
+	if !served {
+		t.Error("not served")
+	}
+	f.do(t, "GET", "/v1/ws", "", "Origin", "https://evil.example").refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+}

@@ -1,0 +1,123 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+)
+
+// ask sends a waiting submit to a running server and returns its answer later.
+func ask(t *testing.T, url, target string) <-chan *http.Response {
+	t.Helper()
+	answers := make(chan *http.Response, 1)
+	go func() {
+		defer close(answers)
+		resp, err := http.DefaultTransport.RoundTrip(newRequest(t, "POST", url+target, ttsJob))
+		if err != nil {
+			t.Log(err)
+			return
+		}
+		resp.Body.Close()
+		answers <- resp
+	}()
+	return answers
+}
+
+func newRequest(t *testing.T, method, url, content string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true // no idle connection to outlive the test
+	return r
+}
+
+func start(t *testing.T, f *fixture) string {
+	t.Helper()
+	if err := f.server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, f) })
+	return "http://" + f.server.Addr()
+}
+
+func TestWaitForResult(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	url := start(t, f)
+	answers := ask(t, url, "/v1/jobs?wait_ms=60000")
+	soon(t, f.jobs.sinks, "the submit").Result(succeeded())
+	if got := soon(t, answers, "the answer"); got == nil || got.StatusCode != http.StatusOK {
+		t.Errorf("answer is %+v, expected 200", got)
+	}
+	if got := f.jobs.forgets(); got != 0 {
+		t.Error("Forget, which looks at every job, was called although the result came")
+	}
+}
+
+func TestWaitIsOver(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	got := f.do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob)
+	if got.status != http.StatusAccepted || got.body["state"] != "running" {
+		t.Errorf("answer is %d %s", got.status, got.text)
+	}
+	if got := f.jobs.forgets(); got != 1 {
+		t.Error("the sink of a request that has ended was not forgotten")
+	}
+	// Ended in the very moment: the record says so.
+	f.jobs.job = func(string, string) (freeslot.JobStatus, error) { return succeeded(), nil }
+	if got := f.do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob); got.status != http.StatusOK || got.body["state"] != "succeeded" {
+		t.Errorf("answer is %d %s", got.status, got.text)
+	}
+}
+
+func TestWaitEndsWhenAnotherAttaches(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	answers := ask(t, start(t, f), "/v1/jobs?wait_ms=60000")
+	soon(t, f.jobs.sinks, "the submit").Detached(jobID)
+	if got := soon(t, answers, "the answer"); got == nil || got.StatusCode != http.StatusAccepted {
+		t.Errorf("answer is %+v, expected 202", got)
+	}
+}
+
+func TestWaitEndsWithDrain(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	answers := ask(t, start(t, f), "/v1/jobs?wait_ms=60000")
+	soon(t, f.jobs.sinks, "the submit")
+	f.server.Drain()
+	if got := soon(t, answers, "the answer"); got == nil || got.StatusCode != http.StatusAccepted {
+		t.Errorf("answer is %+v, expected 202", got)
+	}
+	f.do(t, "POST", "/v1/jobs", ttsJob).refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
+}
+
+func TestWaitsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{Listen: "127.0.0.1:0", MaxWaits: 1})
+	answers := ask(t, start(t, f), "/v1/jobs?wait_ms=60000")
+	sink := soon(t, f.jobs.sinks, "the submit")
+	f.do(t, "POST", "/v1/jobs?wait_ms=60000", ttsJob).refusal(t, http.StatusTooManyRequests, freeslot.CodeOverloaded)
+	if got := f.do(t, "POST", "/v1/jobs", ttsJob); got.status != http.StatusAccepted {
+		t.Error("a submit that does not wait is refused:", got.text)
+	}
+	sink.Result(succeeded())
+	soon(t, answers, "the answer")
+}
+
+func TestSinksNeverBlock(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob)
+	sink := soon(t, f.jobs.sinks, "the submit")
+	for range 3 {
+		sink.Result(succeeded())
+		sink.Detached(jobID)
+	}
+}

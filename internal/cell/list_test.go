@@ -1,0 +1,234 @@
+package cell
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+)
+
+// all pages through a listing.
+func (r *rig) all(f JobFilter, limit int) (ids []string, pages int) {
+	r.t.Helper()
+	for cursor := ""; ; {
+		page, err := r.Jobs(r.ctx(), f, cursor, limit)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if len(page.Jobs) > max(limit, 1) {
+			r.t.Errorf("page of %d has %d", limit, len(page.Jobs))
+		}
+		for _, j := range page.Jobs {
+			ids = append(ids, j.ID)
+		}
+		if pages++; page.Cursor == "" {
+			return ids, pages
+		}
+		if pages > 1000 {
+			r.t.Fatal("the listing has no end")
+		}
+		cursor = page.Cursor
+	}
+}
+
+func TestJobsListing(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		if ids, _ := r.all(JobFilter{}, 10); len(ids) != 0 {
+			t.Errorf("an empty cell lists %v", ids)
+		}
+		var running, cancelling, succeeded, failed []string
+		for _, node := range []string{"b", "a", "c"} {
+			epoch := r.register(testNode(node, 10))
+			r.register(testNode(node+"-idle", 1))
+			for range 2 {
+				running = append(running, r.place("", 1, node))
+				cancelling = append(cancelling, r.place("", 1, node))
+				succeeded = append(succeeded, r.place("", 1, node))
+				failed = append(failed, r.place("", 1, node))
+			}
+			for i := range 2 {
+				at := len(running) - 2 + i
+				if _, err := r.Cancel(r.ctx(), "", cancelling[at]); err != nil {
+					t.Fatal(err)
+				}
+				r.end(node, epoch, succeeded[at])
+				comp := succeed(node, epoch, failed[at])
+				comp.State, comp.Error = freeslot.StateFailed, &freeslot.JobError{Code: "x"}
+				if _, err := r.Complete(r.ctx(), comp); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		other := submission("", "a")
+		other.Tenant = "other"
+		if p, err := r.Submit(r.ctx(), other); err != nil || !p.Assigned {
+			t.Fatal(p, err)
+		}
+		everything := slices.Concat(running, cancelling, succeeded, failed, []string{other.JobID})
+		r.unchanged("listing", func() {
+			for _, c := range []struct {
+				f    JobFilter
+				want []string
+			}{
+				{JobFilter{}, everything},
+				{JobFilter{Tenant: "acme"}, everything[:len(everything)-1]},
+				{JobFilter{Tenant: "other"}, []string{other.JobID}},
+				{JobFilter{Tenant: "nobody"}, nil},
+				{JobFilter{State: freeslot.StateRunning}, append(slices.Clone(running), other.JobID)},
+				{JobFilter{State: freeslot.StateRunning, Tenant: "acme"}, running},
+				{JobFilter{State: freeslot.StateCancelling}, cancelling},
+				{JobFilter{State: freeslot.StateSucceeded}, succeeded},
+				{JobFilter{State: freeslot.StateFailed, Tenant: "acme"}, failed},
+				{JobFilter{State: freeslot.StateFailed, Tenant: "other"}, nil},
+				{JobFilter{State: freeslot.StateCancelled}, nil},
+			} {
+				want := slices.Sorted(slices.Values(c.want))
+				for _, limit := range []int{-1, 1, 2, 3, 5, 1000} {
+					got, _ := r.all(c.f, limit)
+					if slices.Sort(got); !slices.Equal(got, want) {
+						t.Errorf("%+v in pages of %d: got %d jobs, want %d", c.f, limit, len(got), len(want))
+					}
+				}
+			}
+		}, nil)
+		// Running ones come by node, then terminal ones, the newest first.
+		got, _ := r.all(JobFilter{}, 4)
+		ended := got[len(running)+len(cancelling)+1:]
+		for i := 1; i < len(ended); i++ {
+			if r.scores(r.l.Finished())[ended[i]] > r.scores(r.l.Finished())[ended[i-1]] {
+				t.Errorf("terminal job %d is newer than the one before", i)
+			}
+		}
+	})
+}
+
+// TestJobsListingWhileJobsEnd: at every page border one more job ends, and none is missed.
+func TestJobsListingWhileJobsEnd(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epochs := make(map[string]Epoch)
+		type at struct{ node, job string }
+		var jobs []at
+		for i := range 12 {
+			node := fmt.Sprintf("n%d", i%3)
+			if epochs[node] == "" {
+				epochs[node] = r.register(testNode(node, 10))
+			}
+			jobs = append(jobs, at{node, r.place("", 1, node)})
+		}
+		for _, limit := range []int{1, 2, 5} {
+			seen := make(map[string]int)
+			cursor, ends := "", 0
+			for {
+				page, err := r.Jobs(r.ctx(), JobFilter{}, cursor, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, j := range page.Jobs {
+					seen[j.ID]++
+				}
+				if cursor = page.Cursor; cursor == "" {
+					break
+				}
+				if ends < 3 { // from the far end, where the listing has not been yet
+					last := jobs[len(jobs)-1]
+					r.end(last.node, epochs[last.node], last.job)
+					ends++
+					jobs = append([]at{last}, jobs[:len(jobs)-1]...)
+				}
+			}
+			for _, j := range jobs {
+				if seen[j.job] == 0 {
+					t.Errorf("pages of %d missed job %s", limit, j.job)
+				}
+			}
+		}
+	})
+}
+
+// TestJobsListingNodeLeaves: its jobs end, and are found among the terminal ones.
+func TestJobsListingNodeLeaves(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("a", 3))
+		r.register(testNode("b", 3))
+		jobs := []string{r.place("", 1, "a"), r.place("", 1, "a"), r.place("", 1, "b")}
+		page, err := r.Jobs(r.ctx(), JobFilter{}, "", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Deregister(r.ctx(), "a", epoch); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{page.Jobs[0].ID: true}
+		for page.Cursor != "" {
+			if page, err = r.Jobs(r.ctx(), JobFilter{}, page.Cursor, 1); err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range page.Jobs {
+				seen[j.ID] = true
+			}
+		}
+		for _, job := range jobs {
+			if !seen[job] {
+				t.Errorf("missed %s", job)
+			}
+		}
+	})
+}
+
+// TestJobsListingTies: jobs that ended in the same microsecond, as those of two
+// calls can when the clock was set back.
+func TestJobsListingTies(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 1))
+		var want []string
+		for i := range tieRoom {
+			job := r.place("", 1, "n1")
+			r.end("n1", epoch, job)
+			r.do("ZADD", r.l.Finished(), strconv.Itoa(1_700_000_000_000_000+i/40), job)
+			want = append(want, job)
+		}
+		slices.Sort(want)
+		for _, limit := range []int{1, 7, 63, 64, 65} {
+			got, _ := r.all(JobFilter{State: freeslot.StateSucceeded}, limit)
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("pages of %d brought %d jobs, want %d", limit, len(got), len(want))
+			}
+		}
+	})
+}
+
+// TestJobsListingExpired: a record that ran out before its index entry leaves a short page.
+func TestJobsListingExpired(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 1))
+		var jobs []string
+		for range 4 {
+			jobs = append(jobs, r.place("", 1, "n1"))
+			r.end("n1", epoch, jobs[len(jobs)-1])
+		}
+		r.do("DEL", r.l.Job(jobs[3]))
+		r.do("DEL", r.l.Job(jobs[1]))
+		if got, pages := r.all(JobFilter{State: freeslot.StateSucceeded}, 1); !slices.Equal(got, []string{jobs[2], jobs[0]}) || pages < 4 {
+			t.Errorf("%v in %d pages, want %s and %s", got, pages, jobs[2], jobs[0])
+		}
+	})
+}
+
+func TestJobsBadCursor(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("n1", 1))
+		for _, cursor := range []string{
+			"x", "~", "f~x~y", "f~nan~", "f~NaN~", "f~inf~a", "f~-1~a", "f~1e400~a", "f~0x10~a", "f~1.5~a", "f~ 1~a", "F~~", "1", "é~~",
+		} {
+			_, err := r.Jobs(r.ctx(), JobFilter{}, cursor, 10)
+			wantErr(t, err, freeslot.CodeInvalidArgument)
+		}
+		for _, cursor := range []string{"n", "n~~", "n~zzz~", "n~é:{}~*", "f", "f~~", "f~0~", "f~9007199254740993~a"} {
+			if _, err := r.Jobs(r.ctx(), JobFilter{}, cursor, 10); err != nil {
+				t.Errorf("cursor %q: %v", cursor, err)
+			}
+		}
+	})
+}

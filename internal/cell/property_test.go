@@ -1,0 +1,287 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"pgregory.net/rapid"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// TestModel compares random histories with a slow and obvious model: the answer of
+// every call, and after each call everything that can be seen in Redis.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		base := newRig(t, redis)
+		rapid.Check(t, func(rt *rapid.T) {
+			h := newHistory(rt, base)
+			defer h.close()
+			rt.Repeat(map[string]func(*rapid.T){
+				"register":   h.register,
+				"deregister": h.deregister,
+				"heartbeat":  h.heartbeat,
+				"submit":     h.submit,
+				"submit all": h.submitAll,
+				"resubmit":   h.resubmit,
+				"complete":   h.complete,
+				"cancel":     h.cancel,
+				"attach":     h.attach,
+				"":           h.compare,
+			})
+		})
+	})
+}
+
+// history is one run of the model beside a cell with keys of its own.
+type history struct {
+	r     *rig
+	model *model
+}
+
+func newHistory(rt *rapid.T, base *rig) *history {
+	cfg := Config{Layout: base.l, CallTimeout: patience, HeartbeatLimit: time.Hour}
+	cfg.Layout.Prefix = base.redis.Prefix(base.t)
+	c, err := New(cfg, base.client, zap.NewNop(), nil)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if err := c.Start(base.ctx()); err != nil {
+		rt.Fatal(err)
+	}
+	h := &history{r: &rig{Cell: c, t: base.t, redis: base.redis, raw: base.raw, l: cfg.Layout}, model: newModel()}
+	for _, replica := range modelReplicas {
+		if err := c.OpenReplies(base.ctx(), replica); err != nil {
+			rt.Fatal(err)
+		}
+		h.model.replies[replica] = []string{"open"}
+	}
+	return h
+}
+
+func (h *history) close() {
+	if err := h.r.Stop(context.Background()); err != nil {
+		h.r.t.Error(err)
+	}
+}
+
+func check[T any](rt *rapid.T, what string, want, got T, wantErr, err error) {
+	rt.Helper()
+	if !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil) {
+		rt.Fatalf("%s: error %v, want %v", what, err, wantErr)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		rt.Fatalf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+var (
+	errNotFound   = &freeslot.Error{Code: freeslot.CodeNotFound}
+	modelReplicas = []string{"r1", "r2"}
+)
+
+func drawNode(rt *rapid.T) string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "node") }
+
+func drawEpoch(rt *rapid.T) Epoch { return rapid.SampledFrom([]string{"e1", "e2"}).Draw(rt, "epoch") }
+
+// drawJob mostly names a job that there is.
+func (h *history) drawJob(rt *rapid.T) string {
+	n := len(h.model.order)
+	if i := rapid.IntRange(0, n+n/4).Draw(rt, "job"); i < n {
+		return h.model.order[n-1-i]
+	}
+	return "0-00000000000000000000000000"
+}
+
+func (h *history) register(rt *rapid.T) {
+	node := testNode(drawNode(rt), rapid.IntRange(1, 5).Draw(rt, "max"))
+	node.Pools = rapid.SampledFrom([][]string{nil, {"p"}, {"q"}, {"p", "q"}}).Draw(rt, "pools")
+	epoch := drawEpoch(rt)
+	lost, _ := h.model.register(node, epoch)
+	reg, err := h.r.Register(h.r.ctx(), node, epoch)
+	slices.Sort(reg.Lost)
+	want := Registration{Revision: h.model.revision, Lost: lost, HeartbeatLimit: time.Hour}
+	check(rt, "register", want, reg, nil, err)
+}
+
+func (h *history) deregister(rt *rapid.T) {
+	node, epoch := drawNode(rt), drawEpoch(rt)
+	want, wantErr := h.model.deregister(node, epoch)
+	lost, err := h.r.Deregister(h.r.ctx(), node, epoch)
+	slices.Sort(lost)
+	check(rt, "deregister", want, lost, wantErr, err)
+}
+
+func (h *history) heartbeat(rt *rapid.T) {
+	hb := Heartbeat{
+		Node: drawNode(rt), Epoch: drawEpoch(rt),
+		Status: rapid.SampledFrom([]freeslot.Status{freeslot.StatusOnline, freeslot.StatusOnline, freeslot.StatusDraining}).Draw(rt, "status"),
+	}
+	for range rapid.IntRange(0, 4).Draw(rt, "named") {
+		hb.Running = append(hb.Running, Attempt{h.drawJob(rt), rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "attempt")})
+	}
+	read := 0
+	if stream := h.r.stream(h.r.l.Dispatch(hb.Node)); len(stream) > 0 {
+		read = rapid.IntRange(0, len(stream)).Draw(rt, "read")
+		if read > 0 {
+			hb.Read = stream[read-1].ID
+		}
+	}
+	want, wantErr := h.model.heartbeat(hb, read)
+	got, err := h.r.Heartbeat(h.r.ctx(), hb)
+	for _, list := range []*[]Attempt{&got.Start, &got.Stop, &got.Cancel} {
+		*list = sortedAttempts(*list)
+	}
+	check(rt, "heartbeat", want, got, wantErr, err)
+}
+
+func (h *history) draw(rt *rapid.T) Submission {
+	s := submission(rapid.SampledFrom([]string{"", "r1", "r2"}).Draw(rt, "reply to"))
+	s.Job.Slots = rapid.IntRange(0, 3).Draw(rt, "slots")
+	s.Tenant = rapid.SampledFrom([]string{"acme", "other"}).Draw(rt, "tenant")
+	for range rapid.IntRange(1, 3).Draw(rt, "candidates") {
+		s.Candidates = append(s.Candidates, drawNode(rt))
+	}
+	return s
+}
+
+func (h *history) submit(rt *rapid.T) {
+	s := h.draw(rt)
+	want := h.model.submit(s)
+	got, err := h.r.Submit(h.r.ctx(), s)
+	got.AssignedAtMS = 0
+	check(rt, "submit", want, got, nil, err)
+}
+
+func (h *history) submitAll(rt *rapid.T) {
+	subs := make([]Submission, rapid.IntRange(2, 6).Draw(rt, "jobs"))
+	want := make([]Placement, len(subs))
+	for i := range subs {
+		subs[i] = h.draw(rt)
+		want[i] = h.model.submit(subs[i])
+	}
+	for i, got := range h.r.SubmitAll(h.r.ctx(), subs) {
+		got.Placement.AssignedAtMS = 0
+		check(rt, "submit all", want[i], got.Placement, nil, got.Err)
+	}
+}
+
+// resubmit repeats a submission whose answer was lost, possibly long ago.
+func (h *history) resubmit(rt *rapid.T) {
+	s := h.draw(rt)
+	if len(h.model.order) > 0 {
+		s.JobID = rapid.SampledFrom(h.model.order).Draw(rt, "job")
+	}
+	want := h.model.submit(s)
+	got, err := h.r.Submit(h.r.ctx(), s)
+	got.AssignedAtMS = 0
+	check(rt, "resubmit", want, got, nil, err)
+}
+
+func (h *history) complete(rt *rapid.T) {
+	comp := Completion{
+		Node: drawNode(rt), Epoch: drawEpoch(rt),
+		Attempt: Attempt{h.drawJob(rt), rapid.SampledFrom([]int{1, 1, 1, 1, 0, 2}).Draw(rt, "attempt")},
+		State:   rapid.SampledFrom([]freeslot.State{freeslot.StateSucceeded, freeslot.StateFailed, freeslot.StateCancelled}).Draw(rt, "state"),
+	}
+	if j := h.model.jobs[comp.Attempt.Job]; j != nil && rapid.IntRange(0, 3).Draw(rt, "by the owner") > 0 {
+		comp.Node, comp.Epoch = j.node, j.epoch
+	}
+	switch comp.State {
+	case freeslot.StateSucceeded:
+		comp.Result = fmt.Appendf(nil, "%d", rapid.IntRange(0, 9).Draw(rt, "result"))
+	case freeslot.StateFailed:
+		comp.Error = &freeslot.JobError{Code: "boom"}
+	default:
+	}
+	want := h.model.complete(comp)
+	got, err := h.r.Complete(h.r.ctx(), comp)
+	check(rt, "complete", want, got, nil, err)
+}
+
+func (h *history) cancel(rt *rapid.T) {
+	job, tenant := h.drawJob(rt), rapid.SampledFrom([]string{"", "acme", "other"}).Draw(rt, "tenant")
+	want, wantErr := h.model.cancel(tenant, job)
+	got, err := h.r.Cancel(h.r.ctx(), tenant, job)
+	check(rt, "cancel", want, timeless(rt, got), wantErr, err)
+}
+
+func (h *history) attach(rt *rapid.T) {
+	job, tenant := h.drawJob(rt), rapid.SampledFrom([]string{"", "acme", "other"}).Draw(rt, "tenant")
+	replica := rapid.SampledFrom(modelReplicas).Draw(rt, "replica")
+	want, wantErr := h.model.attach(tenant, job, replica)
+	got, err := h.r.Attach(h.r.ctx(), tenant, job, replica)
+	check(rt, "attach", want, timeless(rt, got), wantErr, err)
+}
+
+// timeless takes the times out of a status, after a look at their order.
+func timeless(rt *rapid.T, s freeslot.JobStatus) freeslot.JobStatus {
+	if s.SubmittedAtMS > s.AssignedAtMS || s.State.Terminal() && s.AssignedAtMS > s.FinishedAtMS || !s.State.Terminal() && s.FinishedAtMS != 0 {
+		rt.Fatalf("times of %+v", s)
+	}
+	s.SubmittedAtMS, s.AssignedAtMS, s.FinishedAtMS = 0, 0, 0
+	return s
+}
+
+// compare is everything that can be seen in Redis against the model.
+func (h *history) compare(rt *rapid.T) {
+	r := h.r
+	got := view{
+		Revision: r.revision(), Nodes: map[string]nodeView{}, Jobs: map[string]freeslot.JobStatus{}, Replies: map[string][]string{},
+		Online: r.set(r.l.Online()), Finished: slices.Sorted(maps.Keys(r.scores(r.l.Finished()))),
+		Pools: map[string][]string{"p": r.set(r.l.PoolMembers("p")), "q": r.set(r.l.PoolMembers("q"))},
+	}
+	revisions := make(map[string]Revision)
+	for member, score := range r.scores(r.l.Revisions()) {
+		revisions[member] = Revision(score)
+	}
+	got.Revisions = revisions
+	for _, node := range []string{"a", "b", "c"} {
+		profile := r.hash(r.l.Node(node))
+		held, sum := r.slots(node)
+		v := nodeView{Epoch: profile["epoch"], Status: profile["status"], Max: profile["max_concurrency"], Sum: sum, Owned: map[string]string{}}
+		for job, o := range held {
+			v.Owned[job] = fmt.Sprintf("%d:%s:%d:%v", o.attempt, o.epoch, o.slots, o.cancelled)
+		}
+		for _, e := range r.stream(r.l.Dispatch(node)) {
+			v.Stream = append(v.Stream, e.FieldValues["j"]+e.FieldValues["c"])
+		}
+		got.Nodes[node] = v
+	}
+	for _, job := range h.model.order {
+		s, err := r.Job(r.ctx(), "", job)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		got.Jobs[job] = timeless(rt, s)
+	}
+	for _, replica := range modelReplicas {
+		rs, err := r.Replies(r.ctx(), replica, "", 0, 1000)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for _, reply := range rs {
+			switch {
+			case reply.Status.ID == "":
+				got.Replies[replica] = append(got.Replies[replica], "open")
+			case reply.Detached:
+				got.Replies[replica] = append(got.Replies[replica], reply.Status.ID+" detached")
+			default:
+				got.Replies[replica] = append(got.Replies[replica], reply.Status.ID+" "+string(reply.Status.State))
+			}
+		}
+	}
+	if d := cmp.Diff(h.model.view(), got); d != "" {
+		rt.Fatalf("Redis is not as the model (-model +redis):\n%s", d)
+	}
+}

@@ -1,0 +1,212 @@
+package cell
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/events"
+)
+
+// TestRevisions runs a random mix of calls. Each revision is published exactly once,
+// in order, and says what Redis says.
+func TestRevisions(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		rng := rand.New(rand.NewPCG(seed, 0))
+		mix := newMix(rng, "n0", "n1", "n2")
+		hear := r.listen()
+		last := Revision(0)
+		kinds := make(map[events.Kind]int)
+		for range 600 {
+			what := mix.step(t, r.Cell)
+			for _, e := range hear.drain() {
+				kinds[e.Kind]++
+				if last++; e.Revision != last {
+					t.Fatalf("%s published %+v after revision %d", what, e, last-1)
+				}
+				r.truth(what, e)
+			}
+			if got := r.revision(); got != last {
+				t.Fatalf("%s: revision is %d, the last event has %d", what, got, last)
+			}
+		}
+		for _, k := range []events.Kind{events.Register, events.Heartbeat, events.Offline, events.SlotFull, events.SlotFree} {
+			if kinds[k] == 0 {
+				t.Errorf("the mix has no %s", k)
+			}
+		}
+		r.sound()
+	})
+}
+
+// truth compares an event with what Redis has of the node now.
+func (r *rig) truth(what string, e events.Event) {
+	r.t.Helper()
+	profile := r.hash(r.l.Node(e.Node))
+	_, sum := r.slots(e.Node)
+	if e.Kind == events.Offline {
+		if len(profile) != 0 || e.Status != "offline" || e.Used != 0 {
+			r.t.Errorf("%s published %+v, Redis has %v", what, e, profile)
+		}
+		return
+	}
+	if string(e.Status) != profile["status"] || strconv.Itoa(e.MaxConcurrency) != profile["max_concurrency"] ||
+		e.Used != sum || e.Epoch != profile["epoch"] {
+		r.t.Errorf("%s published %+v, Redis has %v and %d slots in use", what, e, profile, sum)
+	}
+	if full := e.Used >= e.MaxConcurrency; e.Kind == events.SlotFull && !full || e.Kind == events.SlotFree && full {
+		r.t.Errorf("%s published %+v", what, e)
+	}
+	if revision := r.scores(r.l.Revisions())[e.Node]; revision != float64(e.Revision) {
+		r.t.Errorf("%s: node %s is indexed at revision %.0f, the event has %d", what, e.Node, revision, e.Revision)
+	}
+	if e.Kind == events.Register || e.Kind == events.Heartbeat {
+		if !json.Valid([]byte(e.Body)) {
+			r.t.Errorf("%s published the body %q", what, e.Body)
+		}
+	} else if e.Body != "" {
+		r.t.Errorf("%s published the body %q", what, e.Body)
+	}
+}
+
+// TestRevisionsOfManyWriters is the same with writers that race.
+func TestRevisionsOfManyWriters(t *testing.T) {
+	racing(t, 4, func(t *testing.T, r *rig, cells []*Cell) {
+		hear := r.listen()
+		var wg sync.WaitGroup
+		for i, c := range cells {
+			// Two writers share each node, so that they supersede each other.
+			mix := newMix(rand.New(rand.NewPCG(rand.Uint64(), 0)), fmt.Sprintf("n%d", i), fmt.Sprintf("n%d", (i+1)%len(cells)))
+			wg.Go(func() {
+				for range 150 {
+					mix.step(t, c)
+				}
+			})
+		}
+		wg.Wait()
+		last := Revision(0)
+		used := make(map[string]events.Event)
+		for _, e := range hear.drain() {
+			if last++; e.Revision != last || e.Used < 0 || e.Used > e.MaxConcurrency {
+				t.Fatalf("event %+v after revision %d", e, last-1)
+			}
+			used[e.Node] = e
+		}
+		if r.revision() != last {
+			t.Errorf("revision is %d, the last event has %d", r.revision(), last)
+		}
+		// A replica that has applied all of them knows which nodes are full.
+		for node, e := range used {
+			_, sum := r.slots(node)
+			profile := r.hash(r.l.Node(node))
+			limit, _ := strconv.Atoi(profile["max_concurrency"])
+			if alive := len(profile) > 0; alive == (e.Kind == events.Offline) || alive && (sum >= limit) != (e.Used >= e.MaxConcurrency) {
+				t.Errorf("node %s has %d of %d slots in use, the last event was %+v", node, sum, limit, e)
+			}
+		}
+	})
+}
+
+// mix makes random calls for some nodes. It remembers epochs and jobs that may have
+// ended long ago, so that repeated, stale and superseded calls are among them.
+type mix struct {
+	rng    *rand.Rand
+	nodes  []string
+	epochs map[string][]Epoch
+	jobs   []mixedJob
+}
+
+type mixedJob struct {
+	id, node string
+	epoch    Epoch
+}
+
+func newMix(rng *rand.Rand, nodes ...string) *mix {
+	return &mix{rng: rng, nodes: nodes, epochs: make(map[string][]Epoch)}
+}
+
+func (m *mix) node() string { return m.nodes[m.rng.IntN(len(m.nodes))] }
+
+// epoch is mostly the latest that this mix has registered.
+func (m *mix) epoch(node string) Epoch {
+	known := m.epochs[node]
+	switch {
+	case len(known) == 0:
+		return "none"
+	case m.rng.IntN(8) == 0:
+		return known[m.rng.IntN(len(known))]
+	default:
+		return known[len(known)-1]
+	}
+}
+
+func (m *mix) job() mixedJob {
+	switch n := len(m.jobs); {
+	case n == 0:
+		return mixedJob{id: NewJobID(), node: m.nodes[0], epoch: "none"}
+	case m.rng.IntN(3) == 0:
+		return m.jobs[m.rng.IntN(n)]
+	default: // a recent one, which probably runs
+		return m.jobs[n-1-m.rng.IntN(min(n, 4))]
+	}
+}
+
+func (m *mix) step(t *testing.T, c *Cell) (what string) {
+	node := m.node()
+	var err error
+	switch dice := m.rng.IntN(100); {
+	case dice < 8:
+		epoch := m.epoch(node)
+		size := 8
+		if epoch == "none" || m.rng.IntN(3) == 0 {
+			epoch, size = NewEpoch(), 4 // which can only grow: a node that shrinks may hold more than its maximum
+			m.epochs[node] = append(m.epochs[node], epoch)
+		}
+		what = "register " + node
+		_, err = c.Register(t.Context(), testNode(node, size), epoch)
+	case dice < 11:
+		what = "deregister " + node
+		_, err = c.Deregister(t.Context(), node, m.epoch(node))
+	case dice < 28:
+		hb := Heartbeat{Node: node, Epoch: m.epoch(node), Status: freeslot.StatusOnline, Resources: json.RawMessage(`{"a b":"c\n"}`)}
+		if m.rng.IntN(6) == 0 {
+			hb.Status = freeslot.StatusDraining
+		}
+		what = "heartbeat " + node
+		_, err = c.Heartbeat(t.Context(), hb)
+	case dice < 65:
+		subs := make([]Submission, 1+m.rng.IntN(4))
+		for i := range subs {
+			subs[i] = submission("", node, m.node())
+			subs[i].Job.Slots = 1 + m.rng.IntN(3)
+		}
+		what = fmt.Sprintf("submit %d jobs to %s", len(subs), node)
+		for i, res := range c.SubmitAll(t.Context(), subs) {
+			if err = errors.Join(err, res.Err); res.Placement.Assigned {
+				m.jobs = append(m.jobs, mixedJob{subs[i].JobID, res.Placement.Node, m.epoch(res.Placement.Node)})
+			}
+		}
+	case dice < 95:
+		j := m.job()
+		what = "complete " + j.id
+		_, err = c.Complete(t.Context(), succeed(j.node, j.epoch, j.id))
+	case dice < 98:
+		what = "cancel"
+		_, err = c.Cancel(t.Context(), "", m.job().id)
+	default:
+		what = "attach"
+		_, err = c.Attach(t.Context(), "", m.job().id, "r1")
+	}
+	if err != nil && !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrUnknownNode) && !strings.Contains(err.Error(), "not_found") {
+		t.Errorf("%s: %v", what, err)
+	}
+	return what
+}

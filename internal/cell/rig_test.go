@@ -1,0 +1,510 @@
+package cell
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// patience bounds everything that a test waits for; nothing takes as long unless it hangs.
+const patience = 20 * time.Second
+
+// rig is a cell with keys of its own, and a client beside it that shows what is
+// really in Redis.
+type rig struct {
+	*Cell
+	t     *testing.T
+	redis *redistest.Target
+	raw   rueidis.Client
+	l     Layout
+}
+
+func newRig(t *testing.T, redis *redistest.Target, change ...func(*Config)) *rig {
+	t.Helper()
+	patient := func(c *Config) { c.CallTimeout = patience }
+	c := open(t, redis, append([]func(*Config){patient}, change...)...)
+	return &rig{Cell: c, t: t, redis: redis, raw: redis.Client(t), l: c.Layout()}
+}
+
+// backends runs a suite in parallel on the single server and on the cluster, each
+// time with a rig of its own.
+func backends(t *testing.T, suite func(t *testing.T, r *rig)) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		suite(t, newRig(t, redis))
+	})
+}
+
+func (r *rig) ctx() context.Context { return r.t.Context() }
+
+// do runs one command on the client beside the cell.
+func (r *rig) do(args ...string) rueidis.RedisMessage {
+	r.t.Helper()
+	m, err := r.try(args...)
+	if err != nil && !rueidis.IsRedisNil(err) {
+		r.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return m
+}
+
+func (r *rig) try(args ...string) (rueidis.RedisMessage, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	// In a cluster the second word is the key of all commands that tests use.
+	cmd := r.raw.B().Arbitrary(args[0])
+	if len(args) > 1 {
+		cmd = cmd.Keys(args[1]).Args(args[2:]...)
+	}
+	return r.raw.Do(ctx, cmd.Build()).ToMessage()
+}
+
+func (r *rig) hash(key string) map[string]string {
+	r.t.Helper()
+	m := r.do("HGETALL", key)
+	out, err := m.AsStrMap()
+	if err != nil {
+		r.t.Fatalf("HGETALL %s: %v", key, err)
+	}
+	return out
+}
+
+func (r *rig) field(key, field string) string {
+	r.t.Helper()
+	m := r.do("HGET", key, field)
+	if m.IsNil() {
+		return ""
+	}
+	s, err := m.ToString()
+	if err != nil {
+		r.t.Fatalf("HGET %s %s: %v", key, field, err)
+	}
+	return s
+}
+
+func (r *rig) int(args ...string) int64 {
+	r.t.Helper()
+	m := r.do(args...)
+	n, err := m.AsInt64()
+	if err != nil {
+		r.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return n
+}
+
+func (r *rig) strings(args ...string) []string {
+	r.t.Helper()
+	m := r.do(args...)
+	if m.IsNil() {
+		return nil
+	}
+	out, err := m.AsStrSlice()
+	if err != nil {
+		r.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+func (r *rig) set(key string) []string {
+	return slices.Sorted(slices.Values(r.strings("SMEMBERS", key)))
+}
+
+func (r *rig) scores(key string) map[string]float64 {
+	r.t.Helper()
+	m := r.do("ZRANGE", key, "0", "-1", "WITHSCORES")
+	found, err := m.AsZScores()
+	if err != nil {
+		r.t.Fatalf("ZRANGE %s: %v", key, err)
+	}
+	out := make(map[string]float64, len(found))
+	for _, z := range found {
+		out[z.Member] = z.Score
+	}
+	return out
+}
+
+func (r *rig) stream(key string) []rueidis.XRangeEntry {
+	r.t.Helper()
+	m := r.do("XRANGE", key, "-", "+")
+	out, err := m.AsXRange()
+	if err != nil {
+		r.t.Fatalf("XRANGE %s: %v", key, err)
+	}
+	return out
+}
+
+func (r *rig) exists(key string) bool { r.t.Helper(); return r.int("EXISTS", key) == 1 }
+
+// nowMS is Redis' clock.
+func (r *rig) nowMS() int64 {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := r.raw.B().Eval().Script(`local t = redis.call('TIME') return math.floor(t[1] * 1000 + t[2] / 1000)`).
+		Numkeys(1).Key(r.l.Version()).Build()
+	now, err := r.raw.Do(ctx, cmd).AsInt64()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return now
+}
+
+// revision is the cell's, as Redis has it.
+func (r *rig) revision() Revision {
+	r.t.Helper()
+	n, _ := strconv.ParseUint(r.field(r.l.Version(), "revision"), 10, 64)
+	return n
+}
+
+// dump is every key of the cell as text: what two dumps have in common is equal.
+func (r *rig) dump() map[string]string {
+	r.t.Helper()
+	keys := r.keys()
+	out := make(map[string]string, len(keys))
+	for _, key := range keys {
+		out[strings.TrimPrefix(key, r.l.Prefix+":")] = r.show(key)
+	}
+	return out
+}
+
+func (r *rig) keys() []string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var keys []string
+	for _, node := range r.raw.Nodes() {
+		for cursor, done := uint64(0), false; !done; done = cursor == 0 {
+			e, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(r.l.Prefix+":*").Count(10_000).Build()).AsScanEntry()
+			if err != nil {
+				r.t.Fatalf("SCAN: %v", err)
+			}
+			keys, cursor = append(keys, e.Elements...), e.Cursor
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func (r *rig) show(key string) string {
+	r.t.Helper()
+	m := r.do("TYPE", key)
+	kind, _ := m.ToString()
+	var lines []string
+	switch kind {
+	case "hash":
+		for f, v := range r.hash(key) {
+			lines = append(lines, f+"="+v)
+		}
+		slices.Sort(lines)
+	case "set":
+		lines = r.set(key)
+	case "zset":
+		for f, v := range r.scores(key) {
+			lines = append(lines, fmt.Sprintf("%s=%.0f", f, v))
+		}
+		slices.Sort(lines)
+	case "stream":
+		for _, e := range r.stream(key) {
+			line := e.ID
+			for _, f := range slices.Sorted(maps.Keys(e.FieldValues)) {
+				line += " " + f + "=" + e.FieldValues[f]
+			}
+			lines = append(lines, line)
+		}
+	case "string":
+		m := r.do("GET", key)
+		s, _ := m.ToString()
+		lines = append(lines, s)
+	case "none":
+		return "gone"
+	default:
+		r.t.Fatalf("key %s is a %s", key, kind)
+	}
+	return fmt.Sprintf("%s until %d\n%s", kind, r.int("PEXPIRETIME", key), strings.Join(lines, "\n"))
+}
+
+// unchanged runs f and fails if any key is different afterwards. mask, if not nil,
+// takes out of a dump what may change.
+func (r *rig) unchanged(what string, f func(), mask func(dump map[string]string)) {
+	r.t.Helper()
+	before := r.dump()
+	f()
+	after := r.dump()
+	if mask != nil {
+		mask(before)
+		mask(after)
+	}
+	if d := cmp.Diff(before, after); d != "" {
+		r.t.Errorf("%s changed Redis (-before +after):\n%s", what, d)
+	}
+}
+
+// owned is one job in a node's slots hash.
+type owned struct {
+	attempt, slots int
+	epoch          string
+	cancelled      bool
+}
+
+// slots reads a node's ownership set and the sum beside it.
+func (r *rig) slots(node string) (jobs map[string]owned, sum int) {
+	r.t.Helper()
+	jobs = make(map[string]owned)
+	for job, value := range r.hash(r.l.Slots(node)) {
+		if job == "sum" {
+			sum, _ = strconv.Atoi(value)
+			continue
+		}
+		part := strings.Split(value, ":")
+		if len(part) < 3 || len(part) > 4 || len(part) == 4 && part[3] != "c" {
+			r.t.Errorf("node %s owns %s as %q", node, job, value)
+			continue
+		}
+		attempt, errA := strconv.Atoi(part[0])
+		slots, errS := strconv.Atoi(part[2])
+		if errA != nil || errS != nil {
+			r.t.Errorf("node %s owns %s as %q", node, job, value)
+		}
+		jobs[job] = owned{attempt: attempt, epoch: part[1], slots: slots, cancelled: len(part) == 4}
+	}
+	return jobs, sum
+}
+
+// sound checks all that must hold between the keys of a cell at any time.
+func (r *rig) sound() {
+	r.t.Helper()
+	kinds := make(map[string][]string) // "jobs" -> ids
+	for _, key := range r.keys() {
+		kind, rest, _ := strings.Cut(strings.TrimPrefix(key, r.l.Prefix+":"), ":")
+		if tag := "{" + r.l.Tag + "}"; r.l.Tag != "" {
+			_, rest, _ = strings.Cut(rest, tag)
+			rest = strings.TrimPrefix(rest, ":")
+		}
+		kinds[kind] = append(kinds[kind], rest)
+	}
+	r.soundOwnership(kinds["slots"], kinds["jobs"])
+	r.soundIndexes(kinds["nodes"])
+}
+
+func (r *rig) soundOwnership(nodes, jobs []string) {
+	r.t.Helper()
+	where := make(map[string]string)
+	for _, node := range nodes {
+		held, sum := r.slots(node)
+		total := 0
+		for job, o := range held {
+			total += o.slots
+			if other, twice := where[job]; twice {
+				r.t.Errorf("job %s is owned by %s and %s", job, other, node)
+			}
+			where[job] = node
+			record := r.hash(r.l.Job(job))
+			want := string(freeslot.StateRunning)
+			if o.cancelled {
+				want = string(freeslot.StateCancelling)
+			}
+			if record["state"] != want || record["node"] != node || record["epoch"] != o.epoch ||
+				record["attempt"] != strconv.Itoa(o.attempt) || record["slots"] != strconv.Itoa(o.slots) {
+				r.t.Errorf("node %s owns %s as %+v, the record says %v", node, job, o, record)
+			}
+		}
+		if total != sum {
+			r.t.Errorf("node %s owns %d slots, sum says %d", node, total, sum)
+		}
+		profile := r.hash(r.l.Node(node))
+		if limit, _ := strconv.Atoi(profile["max_concurrency"]); sum > limit {
+			r.t.Errorf("node %s has %d of %d slots in use", node, sum, limit)
+		}
+		for job, o := range held {
+			if o.epoch != profile["epoch"] {
+				r.t.Errorf("node %s of epoch %q owns %s of epoch %q", node, profile["epoch"], job, o.epoch)
+			}
+		}
+	}
+	finished := r.scores(r.l.Finished())
+	for _, job := range jobs {
+		state := freeslot.State(r.field(r.l.Job(job), "state"))
+		ttl := r.int("PTTL", r.l.Job(job))
+		_, ended := finished[job]
+		if state.Terminal() != ended || state.Terminal() != (ttl > 0) {
+			r.t.Errorf("job %s is %s, index of finished jobs %v, TTL %d ms", job, state, ended, ttl)
+		}
+		if _, has := where[job]; has == state.Terminal() {
+			r.t.Errorf("job %s is %s and owned: %v", job, state, has)
+		}
+	}
+}
+
+func (r *rig) soundIndexes(nodes []string) {
+	r.t.Helper()
+	revisions, beats, online := r.scores(r.l.Revisions()), r.scores(r.l.Heartbeats()), r.set(r.l.Online())
+	nodes = slices.DeleteFunc(nodes, func(n string) bool { return n == "index:online" || n == "online" || n == "" })
+	want := 0
+	for _, node := range nodes {
+		profile := r.hash(r.l.Node(node))
+		if _, ok := revisions[node]; !ok {
+			r.t.Errorf("node %s has no revision", node)
+		}
+		if _, ok := beats[node]; !ok {
+			r.t.Errorf("node %s has no heartbeat", node)
+		}
+		if slices.Contains(online, node) != (profile["status"] == "online") {
+			r.t.Errorf("node %s is %s, set of online nodes %v", node, profile["status"], online)
+		}
+		if profile["status"] == "online" {
+			want++
+		}
+	}
+	tombstones, seen := 0, make(map[float64]string)
+	for member, score := range revisions {
+		if strings.HasPrefix(member, "-") {
+			tombstones++
+			if _, alive := revisions[member[1:]]; alive {
+				r.t.Errorf("node %s lives and has a tombstone", member[1:])
+			}
+		}
+		if other, twice := seen[score]; twice {
+			r.t.Errorf("%s and %s share revision %.0f", member, other, score)
+		}
+		seen[score] = member
+		if score > float64(r.revision()) {
+			r.t.Errorf("%s has revision %.0f of %d", member, score, r.revision())
+		}
+	}
+	if len(beats) != len(nodes) || len(revisions) != len(nodes)+tombstones || len(online) != want {
+		r.t.Errorf("%d nodes (%d online), %d heartbeats, %d revisions of which %d tombstones, %d in the set of online nodes",
+			len(nodes), want, len(beats), len(revisions), tombstones, len(online))
+	}
+	if counted := r.field(r.l.Version(), "tombstones"); counted != "" && counted != strconv.Itoa(tombstones) {
+		r.t.Errorf("%d tombstones, counted %s", tombstones, counted)
+	}
+}
+
+// register makes a node known under a new epoch.
+func (r *rig) register(node freeslot.Node) Epoch {
+	r.t.Helper()
+	epoch := NewEpoch()
+	if _, err := r.Register(r.ctx(), node, epoch); err != nil {
+		r.t.Fatal(err)
+	}
+	return epoch
+}
+
+// place submits one job that must be assigned, and returns its id.
+func (r *rig) place(replica string, slots int, nodes ...string) string {
+	r.t.Helper()
+	s := submission(replica, nodes...)
+	s.Job.Slots = slots
+	p, err := r.Submit(r.ctx(), s)
+	if err != nil || !p.Assigned {
+		r.t.Fatalf("submit: %+v, %v", p, err)
+	}
+	return s.JobID
+}
+
+func succeed(node string, epoch Epoch, job string) Completion {
+	return Completion{
+		Node: node, Epoch: epoch, Attempt: Attempt{Job: job, N: 1},
+		State: freeslot.StateSucceeded, Result: []byte(`{"ok":true}`),
+	}
+}
+
+// end completes one job that the node owns.
+func (r *rig) end(node string, epoch Epoch, job string) {
+	r.t.Helper()
+	if out, err := r.Complete(r.ctx(), succeed(node, epoch, job)); err != nil || out != Completed {
+		r.t.Fatalf("complete: %v, %v", out, err)
+	}
+}
+
+func (r *rig) status(job string) freeslot.JobStatus {
+	r.t.Helper()
+	s, err := r.Job(r.ctx(), "", job)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// listener collects what is published for a cell.
+type listener struct {
+	r        *rig
+	messages chan string
+}
+
+const marker = "marker"
+
+// listen returns when the subscription stands.
+func (r *rig) listen() *listener {
+	r.t.Helper()
+	l := &listener{r: r, messages: make(chan string, 1<<16)}
+	client := r.redis.Client(r.t)
+	ctx, cancel := context.WithCancel(context.Background())
+	ready := make(chan struct{}, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { ready <- struct{}{} })
+		_ = client.Receive(ctx, client.B().Subscribe().Channel(r.l.NodeEvents()).Build(), func(m rueidis.PubSubMessage) {
+			l.messages <- m.Message
+		})
+	}()
+	r.t.Cleanup(func() { cancel(); <-done })
+	select {
+	case <-ready:
+	case <-time.After(patience):
+		r.t.Fatal("no subscription")
+	}
+	l.drain() // in a cluster, what was published before can come late
+	return l
+}
+
+// drain returns every event published up to now. A marker goes the way of the
+// events, by the master that owns the cell, so that none can come after it.
+func (l *listener) drain() []events.Event {
+	l.r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := l.r.raw.B().Eval().Script(`return redis.call('PUBLISH', ARGV[1], ARGV[2])`).
+		Numkeys(1).Key(l.r.l.Version()).Arg(l.r.l.NodeEvents(), marker).Build()
+	if err := l.r.raw.Do(ctx, cmd).Error(); err != nil {
+		l.r.t.Fatal(err)
+	}
+	var out []events.Event
+	for {
+		select {
+		case m := <-l.messages:
+			if m == marker {
+				return out
+			}
+			e, err := events.Decode(m)
+			if err != nil {
+				l.r.t.Errorf("event %q: %v", m, err)
+				continue
+			}
+			out = append(out, e)
+		case <-ctx.Done():
+			l.r.t.Fatal("an event did not arrive")
+		}
+	}
+}
+
+// wantErr fails unless err is a *freeslot.Error with this code.
+func wantErr(t *testing.T, err error, code freeslot.Code) {
+	t.Helper()
+	if freeslot.CodeOf(err) != code {
+		t.Errorf("error is %v, expected code %s", err, code)
+	}
+}

@@ -1,0 +1,196 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+func TestDispatches(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		if ds, err := r.Dispatches(r.ctx(), "n1", "", 0, 10); err != nil || len(ds) != 0 {
+			t.Errorf("no stream: %+v, %v", ds, err)
+		}
+		r.register(testNode("n1", 5))
+		var jobs []string
+		for range 5 {
+			jobs = append(jobs, r.place("", 1, "n1"))
+		}
+		var got []string
+		after := ""
+		for _, n := range []int{2, 2, 1, 0} {
+			ds, err := r.Dispatches(r.ctx(), "n1", after, 0, 2)
+			if err != nil || len(ds) != n {
+				t.Fatalf("%d entries, %v; want %d", len(ds), err, n)
+			}
+			for _, d := range ds {
+				got, after = append(got, d.Attempt.Job), d.ID
+			}
+		}
+		for i := range jobs {
+			if got[i] != jobs[i] {
+				t.Errorf("entry %d is of job %s, want %s", i, got[i], jobs[i])
+			}
+		}
+	})
+}
+
+// TestBlockingRead: it ends with an entry, with its time, or with its context.
+func TestBlockingRead(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("n1", 1))
+		type answer struct {
+			ds  []Dispatch
+			err error
+		}
+		read := func(ctx context.Context, block time.Duration) <-chan answer {
+			c := make(chan answer, 1)
+			go func() {
+				ds, err := r.Dispatches(ctx, "n1", "", block, 10)
+				c <- answer{ds, err}
+			}()
+			return c
+		}
+		wait := func(c <-chan answer) answer {
+			t.Helper()
+			select {
+			case a := <-c:
+				return a
+			case <-time.After(patience):
+				t.Fatal("the read does not end")
+				return answer{}
+			}
+		}
+		for _, block := range []time.Duration{-time.Second, 0, time.Microsecond, time.Millisecond} {
+			begin := time.Now()
+			if a := wait(read(r.ctx(), block)); a.err != nil || len(a.ds) != 0 || time.Since(begin) > blockMargin {
+				t.Errorf("block %s: %+v after %s", block, a, time.Since(begin))
+			}
+		}
+		ctx, cancel := context.WithCancel(r.ctx())
+		gone := read(ctx, time.Hour)
+		cancel()
+		if a := wait(gone); !errors.Is(a.err, context.Canceled) {
+			t.Errorf("cancelled: %+v", a)
+		}
+		arrives := read(r.ctx(), time.Hour)
+		job := r.place("", 1, "n1")
+		if a := wait(arrives); a.err != nil || len(a.ds) != 1 || a.ds[0].Attempt.Job != job {
+			t.Errorf("an entry came: %+v", a)
+		}
+	})
+}
+
+// TestDispatchesSkipUnreadable: an entry of another release, or an operator's, does
+// not hold up those behind it.
+func TestDispatchesSkipUnreadable(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("n1", 3))
+		bad := [][]string{{"j", "x"}, {"a", "1"}, {"j", NewJobID(), "a", "one"}, {"j", NewJobID(), "a", "1", "s", "{"}, {"k", "drain"}}
+		spoil := func() {
+			for _, fields := range bad {
+				r.do(append([]string{"XADD", r.l.Dispatch("n1"), "*"}, fields...)...)
+			}
+		}
+		spoil()
+		one := r.place("", 1, "n1")
+		spoil()
+		two := r.place("", 1, "n1")
+		spoil()
+		after, got := "", []string(nil)
+		for range 2 {
+			ds, err := r.Dispatches(r.ctx(), "n1", after, 0, 3)
+			if err != nil || len(ds) == 0 {
+				t.Fatalf("%+v, %v", ds, err)
+			}
+			for _, d := range ds {
+				got, after = append(got, d.Attempt.Job), d.ID
+			}
+		}
+		if len(got) != 2 || got[0] != one || got[1] != two {
+			t.Errorf("got %v, want %s and %s", got, one, two)
+		}
+		if ds, err := r.Dispatches(r.ctx(), "n1", after, 0, 3); err != nil || len(ds) != 0 {
+			t.Errorf("behind the last: %+v, %v", ds, err)
+		}
+	})
+}
+
+func TestReplyStream(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		if err := r.KeepReplies(r.ctx(), "r1", ""); !errors.Is(err, ErrRepliesGone) {
+			t.Errorf("keep without open: %v", err)
+		}
+		if err := r.KeepReplies(r.ctx(), "r1", "0-1"); !errors.Is(err, ErrRepliesGone) || r.exists(r.l.Replies("r1")) {
+			t.Errorf("keep without open: %v", err)
+		}
+		if err := r.OpenReplies(r.ctx(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		lives := func() {
+			t.Helper()
+			if ttl := r.int("PTTL", r.l.Replies("r1")); ttl <= 0 || ttl > replyTTL.Milliseconds() {
+				t.Errorf("TTL %d ms", ttl)
+			}
+		}
+		lives()
+		epoch := r.register(testNode("n1", 1))
+		for range 3 {
+			r.end("n1", epoch, r.place("r1", 1, "n1"))
+		}
+		rs, err := r.Replies(r.ctx(), "r1", "", 0, 10)
+		if err != nil || len(rs) != 4 || rs[0].Status.ID != "" || rs[1].Status.ID == "" {
+			t.Fatalf("%+v, %v", rs, err)
+		}
+		r.do("PERSIST", r.l.Replies("r1"))
+		if err := r.KeepReplies(r.ctx(), "r1", rs[2].ID); err != nil {
+			t.Fatal(err)
+		}
+		lives()
+		if left := r.stream(r.l.Replies("r1")); len(left) != 2 || left[0].ID != rs[2].ID {
+			t.Errorf("trimmed to %v", left)
+		}
+		if rs, err := r.Replies(r.ctx(), "r1", rs[2].ID, 0, 10); err != nil || len(rs) != 1 {
+			t.Errorf("%+v, %v", rs, err)
+		}
+		// Opening again keeps what is there.
+		if err := r.OpenReplies(r.ctx(), "r1"); err != nil || len(r.stream(r.l.Replies("r1"))) != 3 {
+			t.Errorf("%v, %v", err, r.stream(r.l.Replies("r1")))
+		}
+		for range 2 {
+			if err := r.CloseReplies(r.ctx(), "r1"); err != nil || r.exists(r.l.Replies("r1")) {
+				t.Errorf("close: %v", err)
+			}
+		}
+	})
+}
+
+// TestRepliesPassUnreadable: an entry that cannot be read moves the position on and
+// says nothing else.
+func TestRepliesPassUnreadable(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		if err := r.OpenReplies(r.ctx(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		r.do("XADD", r.l.Replies("r1"), "*", "j", NewJobID(), "a", "one", "s", "succeeded")
+		r.do("XADD", r.l.Replies("r1"), "*", "j", NewJobID(), "a", "1", "f", "1", "s", "failed", "e", "{")
+		epoch := r.register(testNode("n1", 1))
+		job := r.place("r1", 1, "n1")
+		r.end("n1", epoch, job)
+		rs, err := r.Replies(r.ctx(), "r1", "", 0, 10)
+		if err != nil || len(rs) != 4 {
+			t.Fatalf("%+v, %v", rs, err)
+		}
+		for i, reply := range rs {
+			if i < 3 && reply.Status.ID != "" || reply.ID == "" {
+				t.Errorf("entry %d: %+v", i, reply)
+			}
+		}
+		if rs[3].Status.ID != job || rs[3].Status.State != freeslot.StateSucceeded {
+			t.Errorf("%+v", rs[3])
+		}
+	})
+}

@@ -1,0 +1,116 @@
+package cell
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/freeslot/freeslot"
+)
+
+// maxResources bounds what a heartbeat says of its node: every replica gets it each time.
+const maxResources = 16 << 10
+
+// Everything that becomes part of a key, of a value with separators or of an event
+// is checked before Redis is asked. The errors are *freeslot.Errors with code
+// invalid_argument.
+
+func invalid(field, format string, args ...any) *freeslot.Error {
+	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
+}
+
+func validateAgent(node string, epoch Epoch) error {
+	if err := freeslot.ValidateName("node_id", node); err != nil {
+		return err
+	}
+	return freeslot.ValidateName("epoch", epoch)
+}
+
+func validateReplica(replica string) error { return freeslot.ValidateName("replica", replica) }
+
+// validate leaves the job's contents to whoever took it from its submitter.
+func (s *Submission) validate() error {
+	if err := ValidateJobID("job_id", s.JobID); err != nil {
+		return err
+	}
+	if err := freeslot.ValidateName("tenant", s.Tenant); err != nil {
+		return err
+	}
+	if s.ReplyTo != "" {
+		if err := freeslot.ValidateName("reply_to", s.ReplyTo); err != nil {
+			return err
+		}
+	}
+	if s.Job == nil {
+		return invalid("job", "is missing")
+	}
+	if s.Job.Slots < 0 || s.Job.Slots > freeslot.MaxSlots {
+		return invalid("job.slots", "is %d, expected 0 to %d", s.Job.Slots, freeslot.MaxSlots)
+	}
+	if len(s.Candidates) == 0 || len(s.Candidates) > MaxCandidates {
+		return invalid("candidates", "has %d entries, expected 1 to %d", len(s.Candidates), MaxCandidates)
+	}
+	for _, node := range s.Candidates {
+		if err := freeslot.ValidateName("candidates", node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Completion) validate() error {
+	if err := validateAgent(c.Node, c.Epoch); err != nil {
+		return err
+	}
+	if err := ValidateJobID("job_id", c.Attempt.Job); err != nil {
+		return err
+	}
+	switch {
+	case !c.State.Terminal():
+		return invalid("state", "is %q, which is not terminal", c.State)
+	case c.State == freeslot.StateFailed && c.Error == nil:
+		return invalid("error", "is missing from a job that failed")
+	case len(c.Result) > 0 && !json.Valid(c.Result):
+		return invalid("result", "is not valid JSON")
+	default:
+		return nil
+	}
+}
+
+func (hb *Heartbeat) validate() error {
+	if err := validateAgent(hb.Node, hb.Epoch); err != nil {
+		return err
+	}
+	switch {
+	case hb.Status != "" && hb.Status != freeslot.StatusOnline && hb.Status != freeslot.StatusDraining:
+		return invalid("status", "is %q, expected online or draining", hb.Status)
+	case len(hb.Resources) > maxResources:
+		return invalid("resources", "has %d bytes, expected at most %d", len(hb.Resources), maxResources)
+	case len(hb.Resources) > 0 && !json.Valid(hb.Resources):
+		return invalid("resources", "is not valid JSON")
+	case hb.Read != "" && !isStreamID(hb.Read):
+		return invalid("read", "is %q, which is not the id of a stream entry", hb.Read)
+	}
+	for i := range hb.Running {
+		if err := ValidateJobID("running", hb.Running[i].Job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isStreamID accepts the long form only, which is what Redis hands out.
+func isStreamID(id string) bool {
+	ms, seq, ok := strings.Cut(id, "-")
+	return ok && isDigits(ms) && isDigits(seq)
+}
+
+func isDigits(s string) bool {
+	const longest = 20 // of a 64-bit number
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= longest
+}

@@ -1,0 +1,38 @@
+// Package config reads configurations: a YAML file, the environment and flags
+// over defaults, into a plain struct.
+//
+// A configuration is a struct whose fields carry `koanf:"name"` tags. [Load]
+// fills it, and refuses what it does not understand: unknown keys with the
+// nearest known one, values of the wrong type with what was expected, and
+// whatever the struct's own Validate method objects to. All of it is reported
+// at once, one line each.
+//
+//	type Agent struct {
+//		Heartbeat time.Duration     `koanf:"heartbeat"`
+//		Labels    map[string]string `koanf:"labels"`
+//		Redis     struct {
+//			URL string `koanf:"url" secret:"true"`
+//		} `koanf:"redis"`
+//	}
+//
+//	func (a *Agent) Validate(p *config.Problems) {
+//		if a.Heartbeat < time.Second {
+//			p.Addf("heartbeat", "is %v, expected at least 1s", a.Heartbeat)
+//		}
+//	}
+//
+//	agent, err := config.Load(Agent{Heartbeat: 3 * time.Second}, config.Options{
+//		File:  "agent.yaml",
+//		Flags: []config.Flag{{Name: "--redis-url", Path: "redis.url", Value: "redis://10.0.0.1:6379"}},
+//	})
+//
+// Fields can be structs, pointers, strings, booleans, integers, floats,
+// [time.Duration], slices and string-keyed maps of those, `any`, and types with
+// an UnmarshalText method. Nil pointers tell "absent" from a zero value.
+//
+// Flags win over the environment, that over the file, that over the defaults.
+// Maps are merged key by key, lists are replaced. The variable of redis.url is
+// FREESLOT_REDIS__URL: two underscores step into a section. In the environment
+// and in flags a list of texts is written a,b,c, a map of texts k=v,k=v, and
+// anything deeper as YAML in one line ([{id: a}, {id: b}]).
+package config

@@ -1,0 +1,68 @@
+package config
+
+import "time"
+
+// LocklessCache is the section of the same name in earlier designs of the
+// scheduler. Each of its keys either works as the key that replaced it, or is
+// refused with the name of that. Nil means absent.
+type LocklessCache struct {
+	Enabled                  *bool    `koanf:"enabled"`
+	RedisURL                 *string  `koanf:"redis_url" secret:"true"`
+	RedisPoolSize            *int     `koanf:"redis_pool_size"`
+	CacheTTLMS               *int     `koanf:"cache_ttl_ms"`
+	VersionCheckTimeoutMS    *int     `koanf:"version_check_timeout_ms"`
+	EnablePubSubInvalidation *bool    `koanf:"enable_pubsub_invalidation"`
+	PubSubChannels           []string `koanf:"pubsub_channels"`
+	BatchRefreshSize         *int     `koanf:"batch_refresh_size"`
+	BatchRefreshIntervalMS   *int     `koanf:"batch_refresh_interval_ms"`
+	EnableLegacyWrite        *bool    `koanf:"enable_legacy_write"`
+	EnableDataSync           *bool    `koanf:"enable_data_sync"`
+}
+
+func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems) {
+	const at = "lockless_cache."
+	follow(at+"redis_url", l.RedisURL, "redis.url", &r.Redis.URL, isSet, p)
+	follow(at+"enable_pubsub_invalidation", l.EnablePubSubInvalidation, "cache.pubsub", &r.Cache.PubSub, isSet, p)
+	follow(at+"batch_refresh_size", l.BatchRefreshSize, "cache.batch_refresh_size", &r.Cache.BatchRefreshSize, isSet, p)
+	follow(at+"version_check_timeout_ms", milliseconds(l.VersionCheckTimeoutMS), "cache.version_check_timeout", &r.Cache.VersionCheckTimeout, isSet, p)
+	follow(at+"batch_refresh_interval_ms", milliseconds(l.BatchRefreshIntervalMS), "cache.batch_refresh_interval", &r.Cache.BatchRefreshInterval, isSet, p)
+
+	if l.Enabled != nil && !*l.Enabled {
+		p.Addf(at+"enabled", "is false, expected true: the lock-free cache is the only one in this release")
+	}
+	if l.RedisPoolSize != nil {
+		p.Addf(at+"redis_pool_size", "is not used: commands share pipelined connections, set redis.connections instead")
+	}
+	if l.CacheTTLMS != nil {
+		p.Addf(at+"cache_ttl_ms", "is not used: a node stays in the cache until it falls silent, set heartbeat_limit instead")
+	}
+	if l.PubSubChannels != nil {
+		p.Addf(at+"pubsub_channels", "is not used: the names of channels derive from redis.key_prefix, set that instead")
+	}
+	const nothing = "is true, expected false: this release has no older store that writes could be mirrored to"
+	if l.EnableLegacyWrite != nil && *l.EnableLegacyWrite {
+		p.Addf(at+"enable_legacy_write", nothing)
+	}
+	if l.EnableDataSync != nil && *l.EnableDataSync {
+		p.Addf(at+"enable_data_sync", nothing)
+	}
+}
+
+// follow lets an old name set the new key, unless that says something else.
+func follow[T comparable](oldPath string, value *T, newPath string, dst *T, isSet func(string) bool, p *Problems) {
+	switch {
+	case value == nil:
+	case isSet(newPath) && *dst != *value:
+		p.Addf(oldPath, "contradicts %s, which is its new name: set only that", newPath)
+	default:
+		*dst = *value
+	}
+}
+
+func milliseconds(n *int) *time.Duration {
+	if n == nil {
+		return nil
+	}
+	d := time.Duration(*n) * time.Millisecond
+	return &d
+}

@@ -1,0 +1,106 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Problem is one thing wrong with a configuration.
+type Problem struct {
+	// Path is the key concerned ("redis.url", "tokens[2].role"); empty when it is
+	// none in particular.
+	Path string
+	// Message continues a sentence that began with the path. It never holds a secret.
+	Message string
+	// Source says where the value comes from (a file, a variable, a flag); empty
+	// for a default.
+	Source string
+}
+
+func (p Problem) String() string {
+	s := p.Message
+	if p.Path != "" {
+		s = p.Path + " " + s
+	}
+	if p.Source != "" {
+		s += " (from " + p.Source + ")"
+	}
+	return s
+}
+
+// Problems is everything wrong with a configuration. It is the error that
+// [Load] returns; the zero value is ready for use and holds nothing.
+type Problems []Problem
+
+// Error has one line a problem.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, problem := range p {
+		lines[i] = problem.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Addf notes a problem with the value at path. The message continues a sentence
+// that begins with the path: "is 0, expected 1 to 100".
+func (p *Problems) Addf(path, format string, args ...any) {
+	*p = append(*p, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// Add notes err, when it is not nil, as a problem with the value at path.
+func (p *Problems) Add(path string, err error) {
+	if err != nil {
+		*p = append(*p, Problem{Path: path, Message: strings.TrimPrefix(err.Error(), path+" ")})
+	}
+}
+
+// OneOf notes a problem unless value is one of allowed.
+func (p *Problems) OneOf(path, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		p.Addf(path, "is %q, expected %s", value, orList(allowed))
+	}
+}
+
+// Between notes a problem unless low <= value <= high.
+func (p *Problems) Between(path string, value, low, high int) {
+	if value < low || value > high {
+		p.Addf(path, "is %d, expected %d to %d", value, low, high)
+	}
+}
+
+// DurationBetween notes a problem unless low <= value <= high.
+func (p *Problems) DurationBetween(path string, value, low, high time.Duration) {
+	if value < low || value > high {
+		p.Addf(path, "is %s, expected %s to %s", FormatDuration(value), FormatDuration(low), FormatDuration(high))
+	}
+}
+
+// Has reports whether there is a problem with the value at path or within it.
+// It spares checks that would only repeat it.
+func (p *Problems) Has(path string) bool {
+	return slices.ContainsFunc(*p, func(x Problem) bool {
+		rest, ok := strings.CutPrefix(x.Path, path)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// FormatDuration is d.String without trailing zero units: "1h", not "1h0m0s".
+func FormatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func orList(items []string) string {
+	if len(items) < 2 {
+		return strings.Join(items, "")
+	}
+	return strings.Join(items[:len(items)-1], ", ") + " or " + items[len(items)-1]
+}

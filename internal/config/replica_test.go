@@ -1,0 +1,187 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/config"
+)
+
+func loadYAML(t *testing.T, content string) (config.Replica, []string) {
+	t.Helper()
+	file := writeFile(t, content)
+	cfg, err := config.LoadReplica(config.Options{File: file, Environ: []string{}})
+	if err == nil {
+		return cfg, nil
+	}
+	got := lines(t, err, file)
+	for i := range got {
+		got[i] = strings.TrimSuffix(got[i], " (from FILE)")
+	}
+	return cfg, got
+}
+
+func TestReplicaDefaults(t *testing.T) {
+	t.Parallel()
+	cfg, problems := loadYAML(t, "")
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	if err := freeslot.ValidateName("replica_id", cfg.ReplicaID); err != nil {
+		t.Error(err)
+	}
+	if again := config.DefaultReplica(); again.ReplicaID == cfg.ReplicaID {
+		t.Error("two replicas of one host have the same id:", cfg.ReplicaID)
+	}
+}
+
+func TestReplicaRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, []byte(" \n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		yaml string
+		want string
+	}{
+		"public without tokens":   {"listen: 0.0.0.0:7480", `listen is "0.0.0.0:7480", reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1`},
+		"any without tokens":      {"listen: ':7480'", `listen is ":7480", reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1`},
+		"name without tokens":     {"listen: example.com:7480", `listen is "example.com:7480", reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1`},
+		"no port":                 {"listen: localhost", `listen is "localhost", expected host:port such as 127.0.0.1:7480 or :7480`},
+		"bad port":                {"listen: 'localhost:http'", `listen has the port "http", expected 0 to 65535 (0 takes any free one)`},
+		"replica id":              {"replica_id: 'a:b'", `replica_id has ':' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
+		"redis url":               {"redis: {url: 'http://user:hidden@host'}", `redis.url is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
+		"key prefix":              {"redis: {key_prefix: '{x}'}", `redis.key_prefix has '{' at position 0, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
+		"connections":             {"redis: {connections: 3}", `redis.connections is 3, expected 1, 2, 4 or 8`},
+		"batch size":              {"cache: {batch_refresh_size: 0}", `cache.batch_refresh_size is 0, expected 1 to 1000`},
+		"batch interval":          {"cache: {batch_refresh_interval: 1h}", `cache.batch_refresh_interval is 1h, expected 10ms to 1m`},
+		"version check":           {"cache: {version_check_timeout: 0s}", `cache.version_check_timeout is 0s, expected 1ms to 10s`},
+		"heartbeats":              {"heartbeat_limit: 5s", `heartbeat_limit is 5s, expected at least twice heartbeat_interval (3s): one late heartbeat would cost a healthy node its jobs`},
+		"retention":               {"retention: -1s", `retention is -1s, expected 1s to 720h`},
+		"drain":                   {"drain_timeout: 0s", `drain_timeout is 0s, expected 100ms to 1h`},
+		"payload":                 {"limits: {max_payload_bytes: 0}", `limits.max_payload_bytes is 0, expected 1 to 16777216`},
+		"batch over outstanding":  {"limits: {max_outstanding_per_session: 10}", `limits.max_batch is 1000, expected at most limits.max_outstanding_per_session (10): no session could ever submit a full batch`},
+		"queue under batch":       {"limits: {session_queue: 100}", `limits.session_queue is 100, expected at least 3000: 3 messages for each job of a batch of limits.max_batch (1000)`},
+		"queue under payload":     {"limits: {session_queue_bytes: 1024}", `limits.session_queue_bytes is 1024, expected at least twice limits.max_payload_bytes (262144): one large result would cut its client off`},
+		"token missing":           {"tokens: [{tenant: a}]", `tokens[0].token is missing, expected token or token_file`},
+		"token and file":          {"tokens: [{token: hidden, token_file: " + empty + ", tenant: a}]", `tokens[0].token_file is set beside token, expected one of them`},
+		"token file missing":      {"tokens: [{token_file: /nowhere/token, tenant: a}]", `tokens[0].token_file is "/nowhere/token", which cannot be read: no such file or directory`},
+		"token file is a folder":  {"tokens: [{token_file: " + dir + ", tenant: a}]", `tokens[0].token_file is "` + dir + `", which cannot be read: is a directory`},
+		"token file empty":        {"tokens: [{token_file: " + empty + ", tenant: a}]", `tokens[0].token_file is "` + empty + `", which is empty, expected a file that holds the token`},
+		"token with space":        {"tokens: [{token: 'hid den', tenant: a}]", `tokens[0].token cannot be sent in a header, expected at most 512 letters, digits and punctuation, without spaces`},
+		"token twice":             {"tokens: [{token: hidden, tenant: a}, {token: hidden, tenant: b}]", `tokens[1].token is the same as that of tokens[0], expected each token once`},
+		"tenant missing":          {"tokens: [{token: hidden}]", `tokens[0].tenant is 0 characters long, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
+		"role":                    {"tokens: [{token: hidden, tenant: a, role: admin}]", `tokens[0].role is "admin", expected client or operator`},
+		"origin":                  {"allowed_origins: ['https://a.example.com/']", `allowed_origins[0] is "https://a.example.com/", expected an origin such as https://app.example.com, without a path`},
+		"origin without a scheme": {"allowed_origins: [a.example.com]", `allowed_origins[0] is "a.example.com", expected an origin such as https://app.example.com, without a path`},
+		"pool id":                 {"pools: [{services: [tts]}]", `pools[0].id is 0 characters long, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
+		"pool twice":              {"pools: [{id: a, services: [x]}, {id: a, services: [y]}]", `pools[1].id is "a" like that of pools[0], expected each id once`},
+		"pool language":           {"pools: [{id: a, source_languages: ['d e']}]", `pools[0].source_languages[0] is "d e", expected a BCP 47 language tag such as de or zh-Hant-TW of at most 64 characters`},
+		"pool service":            {"pools: [{id: a, services: ['']}]", `pools[0].services[0] is 0 characters long, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
+		"log level":               {"log: {level: trace}", `log.level is "trace", expected debug, info, warn or error`},
+		"log format":              {"log: {format: text}", `log.format is "text", expected json or console`},
+		"endpoint":                {"tracing: {otlp_endpoint: 'localhost:4318'}", `tracing.otlp_endpoint is "localhost:4318", expected a URL such as http://127.0.0.1:4318`},
+		"ratio":                   {"tracing: {sample_ratio: 2}", `tracing.sample_ratio is 2, expected 0 to 1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, problems := loadYAML(t, c.yaml)
+			if diff := cmp.Diff([]string{c.want}, problems); diff != "" {
+				t.Error(diff)
+			}
+			if strings.Contains(strings.Join(problems, ""), "hidden") {
+				t.Error("the message gives a secret away")
+			}
+		})
+	}
+}
+
+func TestReplicaTokens(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("from-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, problems := loadYAML(t, "listen: ':7480'\ntokens:\n- {token: abc, tenant: a, role: operator}\n- {token_file: "+file+", tenant: b}\n")
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	want := []config.Token{
+		{Token: "abc", Tenant: "a", Role: config.RoleOperator},
+		{Token: "from-file", TokenFile: file, Tenant: "b", Role: config.RoleClient},
+	}
+	if diff := cmp.Diff(want, cfg.Tokens); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLocklessCache goes through every key of the section: it works, or it is
+// refused with the name of what replaces it.
+func TestLocklessCache(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	works := map[string]struct {
+		yaml  string
+		check func(config.Replica) bool
+	}{
+		"enabled":                    {"enabled: true", func(config.Replica) bool { return true }},
+		"redis_url":                  {"redis_url: 'redis://other:1'", func(r config.Replica) bool { return r.Redis.URL == "redis://other:1" }},
+		"version_check_timeout_ms":   {"version_check_timeout_ms: 70", func(r config.Replica) bool { return r.Cache.VersionCheckTimeout == 70*time.Millisecond }},
+		"enable_pubsub_invalidation": {"enable_pubsub_invalidation: false", func(r config.Replica) bool { return !r.Cache.PubSub }},
+		"batch_refresh_size":         {"batch_refresh_size: 7", func(r config.Replica) bool { return r.Cache.BatchRefreshSize == 7 }},
+		"batch_refresh_interval_ms":  {"batch_refresh_interval_ms: 250", func(r config.Replica) bool { return r.Cache.BatchRefreshInterval == 250*time.Millisecond }},
+		"enable_legacy_write":        {"enable_legacy_write: false", func(config.Replica) bool { return true }},
+		"enable_data_sync":           {"enable_data_sync: false", func(config.Replica) bool { return true }},
+	}
+	for name, c := range works {
+		seen[name] = true
+		cfg, problems := loadYAML(t, "lockless_cache:\n  "+c.yaml+"\n")
+		if problems != nil || !c.check(cfg) {
+			t.Errorf("%s does not work: %v %+v", c.yaml, problems, cfg)
+		}
+	}
+	const nothing = " is true, expected false: this release has no older store that writes could be mirrored to"
+	refused := map[string]struct{ yaml, want string }{
+		"enabled":             {"enabled: false", " is false, expected true: the lock-free cache is the only one in this release"},
+		"redis_pool_size":     {"redis_pool_size: 10", " is not used: commands share pipelined connections, set redis.connections instead"},
+		"cache_ttl_ms":        {"cache_ttl_ms: 5000", " is not used: a node stays in the cache until it falls silent, set heartbeat_limit instead"},
+		"pubsub_channels":     {"pubsub_channels: ['scheduler:events:node_update']", " is not used: the names of channels derive from redis.key_prefix, set that instead"},
+		"enable_legacy_write": {"enable_legacy_write: true", nothing},
+		"enable_data_sync":    {"enable_data_sync: true", nothing},
+	}
+	for name, c := range refused {
+		seen[name] = true
+		_, problems := loadYAML(t, "lockless_cache:\n  "+c.yaml+"\n")
+		if diff := cmp.Diff([]string{"lockless_cache." + name + c.want}, problems); diff != "" {
+			t.Error(diff)
+		}
+	}
+	for _, k := range config.Keys(config.LocklessCache{}) {
+		if !seen[k.Path] {
+			t.Errorf("lockless_cache.%s has no test", k.Path)
+		}
+	}
+}
+
+func TestLocklessCacheContradictions(t *testing.T) {
+	t.Parallel()
+	_, problems := loadYAML(t, "redis: {url: 'redis://user:hidden@a:1'}\nlockless_cache: {redis_url: 'redis://b:1'}\n")
+	if diff := cmp.Diff([]string{"lockless_cache.redis_url contradicts redis.url, which is its new name: set only that"}, problems); diff != "" {
+		t.Error(diff)
+	}
+	if _, problems := loadYAML(t, "redis: {url: 'redis://a:1'}\nlockless_cache: {redis_url: 'redis://a:1'}\n"); problems != nil {
+		t.Error("the same value under both names is refused:", problems)
+	}
+	_, problems = loadYAML(t, "lockless_cache: {batch_refresh_interval_ms: 0}\n")
+	if diff := cmp.Diff([]string{"cache.batch_refresh_interval is 0s, expected 10ms to 1m"}, problems); diff != "" {
+		t.Error(diff)
+	}
+}

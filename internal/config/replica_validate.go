@@ -1,0 +1,251 @@
+package config
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"math/bits"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// The bounds of what can be configured.
+const (
+	maxConnections  = 8
+	maxPayloadBytes = 16 << 20
+	maxBatch        = 10_000
+	maxCount        = 1_000_000
+	maxQueueBytes   = 1 << 30
+	maxTokenLength  = 512
+	// messagesPerJob is what a session sends of one job: accepted, assigned, result.
+	messagesPerJob    = 3
+	maxTokenFileBytes = 4096
+)
+
+// Resolve reads token files and follows the names of the lockless_cache section.
+func (r *Replica) Resolve(isSet func(path string) bool, p *Problems) {
+	r.LocklessCache.resolve(r, isSet, p)
+	for i := range r.Tokens {
+		t := &r.Tokens[i]
+		if t.Role == "" {
+			t.Role = RoleClient
+		}
+		at := element("tokens", i)
+		switch {
+		case t.Token == "" && t.TokenFile == "":
+			p.Addf(at+".token", "is missing, expected token or token_file")
+		case t.Token != "" && t.TokenFile != "":
+			p.Addf(at+".token_file", "is set beside token, expected one of them")
+		case t.TokenFile != "":
+			t.Token = readToken(at+".token_file", t.TokenFile, p)
+		}
+	}
+}
+
+// readToken reads a secret; white space around it is none of it.
+func readToken(path, name string, p *Problems) string {
+	f, err := os.Open(name)
+	if err != nil {
+		p.Addf(path, "is %q, which cannot be read: %v", name, fsCause(err))
+		return ""
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxTokenFileBytes))
+	token := strings.TrimSpace(string(data))
+	switch {
+	case err != nil:
+		p.Addf(path, "is %q, which cannot be read: %v", name, fsCause(err))
+	case token == "":
+		p.Addf(path, "is %q, which is empty, expected a file that holds the token", name)
+	}
+	return token
+}
+
+func fsCause(err error) error {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return pathError.Err
+	}
+	return err
+}
+
+// Validate notes every value that cannot be used, and every combination.
+func (r *Replica) Validate(p *Problems) {
+	r.validateListen(p)
+	p.Add("replica_id", nameError("replica_id", r.ReplicaID))
+	r.Redis.validate(p)
+	r.Cache.validate(p)
+	r.validateTimes(p)
+	r.Limits.validate(p)
+	r.validateTokens(p)
+	for i, origin := range r.AllowedOrigins {
+		validateOrigin(element("allowed_origins", i), origin, p)
+	}
+	r.validatePools(p)
+	p.OneOf("log.level", r.Log.Level, "debug", "info", "warn", "error")
+	p.OneOf("log.format", r.Log.Format, "json", "console")
+	r.Tracing.validate(p)
+}
+
+func (r *Replica) validateListen(p *Problems) {
+	host, port, err := net.SplitHostPort(r.Listen)
+	if err != nil {
+		p.Addf("listen", "is %q, expected host:port such as 127.0.0.1:7480 or :7480", r.Listen)
+		return
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		p.Addf("listen", "has the port %q, expected 0 to 65535 (0 takes any free one)", port)
+	}
+	if len(r.Tokens) == 0 && !p.Has("tokens") && !Loopback(host) {
+		p.Addf("listen", "is %q, reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1", r.Listen)
+	}
+}
+
+// Loopback reports whether host, an IP address or "localhost", is this machine only.
+func Loopback(host string) bool {
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (c *Redis) validate(p *Problems) {
+	u, err := url.Parse(c.URL)
+	ok := err == nil && u.Host != "" && (u.Scheme == "redis" || u.Scheme == "rediss") || err == nil && u.Scheme == "unix" && u.Path != ""
+	if !ok {
+		p.Addf("redis.url", "is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS")
+	}
+	p.Add("redis.key_prefix", nameError("redis.key_prefix", c.KeyPrefix))
+	if c.Connections < 1 || c.Connections > maxConnections || bits.OnesCount(uint(c.Connections)) != 1 {
+		p.Addf("redis.connections", "is %d, expected 1, 2, 4 or 8", c.Connections)
+	}
+}
+
+func (c *Cache) validate(p *Problems) {
+	p.Between("cache.batch_refresh_size", c.BatchRefreshSize, 1, 1000)
+	p.DurationBetween("cache.batch_refresh_interval", c.BatchRefreshInterval, 10*time.Millisecond, time.Minute)
+	p.DurationBetween("cache.version_check_timeout", c.VersionCheckTimeout, time.Millisecond, 10*time.Second)
+}
+
+func (r *Replica) validateTimes(p *Problems) {
+	p.DurationBetween("heartbeat_interval", r.HeartbeatInterval, 100*time.Millisecond, 10*time.Minute)
+	p.DurationBetween("heartbeat_limit", r.HeartbeatLimit, 200*time.Millisecond, time.Hour)
+	if r.HeartbeatLimit < 2*r.HeartbeatInterval && !p.Has("heartbeat_limit") && !p.Has("heartbeat_interval") {
+		p.Addf("heartbeat_limit", "is %s, expected at least twice heartbeat_interval (%s): one late heartbeat would cost a healthy node its jobs",
+			FormatDuration(r.HeartbeatLimit), FormatDuration(r.HeartbeatInterval))
+	}
+	p.DurationBetween("retention", r.Retention, time.Second, 30*24*time.Hour)
+	p.DurationBetween("drain_timeout", r.DrainTimeout, 100*time.Millisecond, time.Hour)
+}
+
+func (l *Limits) validate(p *Problems) {
+	p.Between("limits.max_payload_bytes", l.MaxPayloadBytes, 1, maxPayloadBytes)
+	p.Between("limits.max_batch", l.MaxBatch, 1, maxBatch)
+	p.Between("limits.max_sessions", l.MaxSessions, 1, maxCount)
+	p.Between("limits.max_outstanding_per_session", l.MaxOutstandingPerSession, 1, maxCount)
+	p.Between("limits.session_queue", l.SessionQueue, 1, maxCount)
+	p.Between("limits.session_queue_bytes", l.SessionQueueBytes, 1<<10, maxQueueBytes)
+	p.Between("limits.max_waits", l.MaxWaits, 1, maxCount)
+	p.Between("limits.submit_queue", l.SubmitQueue, 1, maxCount)
+	if p.Has("limits") {
+		return
+	}
+	if need := messagesPerJob * l.MaxBatch; l.SessionQueue < need {
+		p.Addf("limits.session_queue", "is %d, expected at least %d: %d messages for each job of a batch of limits.max_batch (%d)",
+			l.SessionQueue, need, messagesPerJob, l.MaxBatch)
+	}
+	if l.SessionQueueBytes < 2*l.MaxPayloadBytes {
+		p.Addf("limits.session_queue_bytes", "is %d, expected at least twice limits.max_payload_bytes (%d): one large result would cut its client off",
+			l.SessionQueueBytes, l.MaxPayloadBytes)
+	}
+	if l.MaxBatch > l.MaxOutstandingPerSession {
+		p.Addf("limits.max_batch", "is %d, expected at most limits.max_outstanding_per_session (%d): no session could ever submit a full batch",
+			l.MaxBatch, l.MaxOutstandingPerSession)
+	}
+}
+
+func (r *Replica) validateTokens(p *Problems) {
+	seen := make(map[string]int, len(r.Tokens))
+	for i, t := range r.Tokens {
+		at := element("tokens", i)
+		if t.Token != "" && !usableToken(t.Token) {
+			p.Addf(at+".token", "cannot be sent in a header, expected at most %d letters, digits and punctuation, without spaces", maxTokenLength)
+		}
+		if first, ok := seen[t.Token]; ok && t.Token != "" {
+			p.Addf(at+".token", "is the same as that of tokens[%d], expected each token once", first)
+		} else {
+			seen[t.Token] = i
+		}
+		p.Add(at+".tenant", nameError(at+".tenant", t.Tenant))
+		p.OneOf(at+".role", string(t.Role), string(RoleClient), string(RoleOperator))
+	}
+}
+
+func usableToken(s string) bool {
+	return len(s) <= maxTokenLength && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+func validateOrigin(path, origin string, p *Problems) {
+	u, err := url.Parse(origin)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+		p.Addf(path, "is %q, expected an origin such as https://app.example.com, without a path", origin)
+	}
+}
+
+func (r *Replica) validatePools(p *Problems) {
+	if len(r.Pools) > selection.MaxConfiguredPools {
+		p.Addf("pools", "has %d entries, expected at most %d", len(r.Pools), selection.MaxConfiguredPools)
+		return
+	}
+	first := make(map[string]int, len(r.Pools))
+	for i := range r.Pools {
+		// One at a time: Pools.Validate stops at the first bad field.
+		var e *freeslot.Error
+		if errors.As(r.Pools[i:i+1].Validate("pools"), &e) {
+			rest := strings.TrimPrefix(e.Field, "pools[0]")
+			p.Add(element("pools", i)+rest, trimmed(e, e.Field))
+		}
+		if j, ok := first[r.Pools[i].ID]; ok && r.Pools[i].ID != "" {
+			p.Addf(element("pools", i)+".id", "is %q like that of pools[%d], expected each id once", r.Pools[i].ID, j)
+		} else {
+			first[r.Pools[i].ID] = i
+		}
+	}
+}
+
+func (t *Tracing) validate(p *Problems) {
+	if t.OTLPEndpoint != "" {
+		u, err := url.Parse(t.OTLPEndpoint)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			p.Addf("tracing.otlp_endpoint", "is %q, expected a URL such as http://127.0.0.1:4318", t.OTLPEndpoint)
+		}
+	}
+	if t.SampleRatio < 0 || t.SampleRatio > 1 {
+		p.Addf("tracing.sample_ratio", "is %v, expected 0 to 1", t.SampleRatio)
+	}
+}
+
+// nameError is ValidateName's message without the field, nil as a plain nil.
+func nameError(field, name string) error {
+	if err := freeslot.ValidateName(field, name); err != nil {
+		return trimmed(err, field)
+	}
+	return nil
+}
+
+// trimmed is the message of a coded error without its code and field: the
+// problem has a path of its own.
+func trimmed(err error, field string) error {
+	var e *freeslot.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return errors.New(strings.TrimPrefix(strings.TrimPrefix(e.Message, field), " "))
+}
+
+func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

@@ -1,0 +1,60 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+)
+
+var listIndex = regexp.MustCompile(`\[\d+\]`)
+
+// suggest is ", did you mean …?" with the known key nearest to an unknown path,
+// or empty when none is near.
+func suggest(path string, known []Key) string {
+	path = listIndex.ReplaceAllString(path, "[]")
+	best, bestDistance := "", 1+max(2, len(path)/4)
+	for _, k := range known {
+		d := distance(fold(path), fold(k.Path))
+		if lastName(path) == lastName(k.Path) {
+			// The right name in the wrong section is a nearer miss than any slip of the pen.
+			d = min(d, 1)
+		} else if section(path) == section(k.Path) {
+			d = min(d, distance(lastName(path), lastName(k.Path)))
+		}
+		if d < bestDistance {
+			best, bestDistance = k.Path, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return ", did you mean " + best + "?"
+}
+
+// fold makes redis_url, redis-url and redis.url equal.
+func fold(path string) string {
+	return strings.NewReplacer(".", "_", "-", "_").Replace(strings.ToLower(path))
+}
+
+func lastName(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+
+func section(path string) string { return strings.TrimSuffix(path, lastName(path)) }
+
+// distance is the Levenshtein distance in bytes.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

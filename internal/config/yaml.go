@@ -1,0 +1,60 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// strictYAML parses exactly one document that is a mapping, or nothing at all.
+// (koanf's own parser drops every document after the first without a word.)
+type strictYAML struct{}
+
+func (strictYAML) Unmarshal(data []byte) (map[string]any, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var out any
+	switch err := dec.Decode(&out); {
+	case errors.Is(err, io.EOF):
+		return map[string]any{}, nil
+	case err != nil:
+		return nil, yamlError(err)
+	}
+	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("holds more than one YAML document, expected one")
+	}
+	switch out := out.(type) {
+	case nil:
+		return map[string]any{}, nil
+	case map[string]any:
+		return out, nil
+	default:
+		return nil, errors.New("is not a mapping, expected lines such as \"listen: 127.0.0.1:7480\"")
+	}
+}
+
+func (strictYAML) Marshal(map[string]any) ([]byte, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// parseYAML reads a value that the environment or a flag spells in YAML.
+func parseYAML(s string) (any, error) {
+	var out any
+	if err := yaml.Unmarshal([]byte(s), &out); err != nil {
+		return nil, yamlError(err)
+	}
+	return out, nil
+}
+
+// yamlError puts the library's messages, which can have several lines, on one.
+func yamlError(err error) error {
+	s := strings.TrimPrefix(err.Error(), "yaml: ")
+	s = strings.TrimPrefix(s, "unmarshal errors:\n")
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return errors.New(strings.Join(lines, "; "))
+}

@@ -1,0 +1,230 @@
+package dev
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/client"
+	"github.com/freeslot/freeslot/worker"
+)
+
+const (
+	startTimeout = 20 * time.Second
+	batchTimeout = 30 * time.Second
+	stopTimeout  = 15 * time.Second
+	nodePoll     = 10 * time.Millisecond
+)
+
+// ErrJobsFailed is returned by Run when Exit is set and a job of the batch did not succeed.
+var ErrJobsFailed = errors.New("not every job succeeded")
+
+// Replica is a scheduler replica that Run starts on the store.
+type Replica interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+// Config is what a dev system is made of. Every field but Registry is required
+// unless it says otherwise.
+type Config struct {
+	// Dir holds the data; it is made where it is missing.
+	Dir string
+	// Listen is the replica's address, host:port.
+	Listen string
+	// RedisPort is the port of the Redis that is started.
+	RedisPort int
+	// Embedded uses the embedded stand-in even where a redis-server is installed.
+	Embedded bool
+	// Exit ends the system after the batch.
+	Exit bool
+	// NewReplica makes the replica; it is started once Redis runs.
+	NewReplica func(redisURL string, log *zap.Logger) (Replica, error)
+	Logger     *zap.Logger
+	Out        io.Writer
+}
+
+// Run brings the system up, runs the batch, and serves until ctx ends, or until
+// the batch is done if Exit is set. Everything is stopped when it returns.
+func Run(ctx context.Context, cfg Config) (err error) {
+	s := &system{cfg: cfg}
+	defer func() {
+		// A context of its own: the one we were given may be what ended us.
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		err = errors.Join(err, s.stop(stopCtx))
+	}()
+	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := s.start(startCtx); err != nil {
+		if ctx.Err() != nil {
+			return nil // interrupted on the way up
+		}
+		return err
+	}
+	failed, err := s.batch(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return err
+	case cfg.Exit && failed > 0:
+		return fmt.Errorf("%w: %d of them", ErrJobsFailed, failed)
+	case cfg.Exit:
+		return nil
+	}
+	s.greet()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.redis.failed:
+		return errors.New("redis-server ended by itself; its output is in the log above")
+	}
+}
+
+// system holds what runs; stops run in reverse order.
+type system struct {
+	cfg   Config
+	redis *store
+	stops []func(context.Context) error
+}
+
+func (s *system) start(ctx context.Context) error {
+	if err := checkDir(s.cfg.Dir); err != nil {
+		return err
+	}
+	if err := checkListen(s.cfg.Listen); err != nil {
+		return err
+	}
+	var err error
+	if s.redis, err = startRedis(ctx, s.cfg.Dir, s.cfg.RedisPort, s.cfg.Embedded, s.cfg.Logger); err != nil {
+		return err
+	}
+	s.stops = append(s.stops, s.redis.stop)
+	log := s.cfg.Logger
+	if s.redis.lacks != "" {
+		s.say("warning: %s", s.redis.lacks)
+		// Said once for all: the stand-in is exempt from the start-up checks.
+		log = log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))
+	}
+	replica, err := s.cfg.NewReplica(s.redis.url, log)
+	if err != nil {
+		return err
+	}
+	if err := replica.Start(ctx); err != nil {
+		return err
+	}
+	s.stops = append(s.stops, replica.Stop)
+	for _, profile := range profiles() {
+		w, err := worker.New(worker.Config{RedisURL: s.redis.url, Node: profile, Logger: log})
+		if err != nil {
+			return err
+		}
+		for _, service := range profile.Services {
+			w.Handle(service.Name, handlers[service.Name])
+		}
+		if err := w.Start(ctx); err != nil {
+			return fmt.Errorf("start %s: %w", profile.ID, err)
+		}
+		s.stops = append(s.stops, w.Stop)
+	}
+	return s.awaitNodes(ctx)
+}
+
+func (s *system) stop(ctx context.Context) error {
+	var errs []error
+	for _, stop := range slices.Backward(s.stops) {
+		errs = append(errs, stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// awaitNodes waits until the replica has heard of all nodes.
+func (s *system) awaitNodes(ctx context.Context) error {
+	ticker := time.NewTicker(nodePoll)
+	defer ticker.Stop()
+	for {
+		n, err := s.nodes(ctx)
+		if err == nil && n >= len(profiles()) {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the replica has heard of %d of %d nodes (last error: %w)", n, len(profiles()), errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+func (s *system) nodes(ctx context.Context) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.cfg.Listen+"/v1/nodes", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var body struct {
+		Nodes []json.RawMessage `json:"nodes"`
+	}
+	err = json.NewDecoder(resp.Body).Decode(&body)
+	return len(body.Nodes), err
+}
+
+func (s *system) batch(ctx context.Context) (failed int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	c, err := client.Dial(ctx, "ws://"+s.cfg.Listen, client.Options{Logger: s.cfg.Logger})
+	if err != nil {
+		return 0, fmt.Errorf("connect to the replica: %w", err)
+	}
+	defer func() { _ = c.Close() }()
+	return printTable(s.cfg.Out, runBatch(ctx, c, firstBatch()))
+}
+
+func (s *system) greet() {
+	s.say("")
+	s.say("serving until Ctrl-C")
+	s.say("  WebSocket  ws://%s/v1/ws", s.cfg.Listen)
+	s.say("  HTTP       http://%s/v1/jobs  (OpenAPI: http://%s/openapi.json)", s.cfg.Listen, s.cfg.Listen)
+	s.say("  Redis      %s", s.redis.url)
+	s.say("submit a job:")
+	s.say(`  bin/schedctl --server http://%s submit upper '"hello"' --wait`, s.cfg.Listen)
+}
+
+func (s *system) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.cfg.Out, format+"\n", args...)
+}
+
+// checkDir makes the data folder and proves that it can be written to.
+func checkDir(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		probe := filepath.Join(dir, ".probe")
+		if err = os.WriteFile(probe, nil, 0o600); err == nil {
+			return os.Remove(probe)
+		}
+	}
+	return fmt.Errorf("cannot write to the data folder %s: %w: choose another with --dir", dir, err)
+}
+
+// checkListen finds a taken port before anything is started.
+func checkListen(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s: %w: stop what listens there, or choose another address with --listen", addr, err)
+	}
+	return l.Close()
+}

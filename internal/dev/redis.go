@@ -1,0 +1,57 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"github.com/alicebob/miniredis/v2"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/redisproc"
+)
+
+// store is the Redis of a dev system.
+type store struct {
+	url string
+	// lacks is what to warn of; empty for a real server.
+	lacks string
+	// failed is closed when the server ended by itself; nil where that cannot be.
+	failed <-chan struct{}
+	stop   func(ctx context.Context) error
+}
+
+// startRedis starts a redis-server on port with its data under dir, or the
+// embedded stand-in where none is installed or embedded asks for it.
+func startRedis(ctx context.Context, dir string, port int, embedded bool, log *zap.Logger) (*store, error) {
+	if embedded {
+		return startEmbedded(port, "")
+	}
+	server := redisproc.New(redisproc.Config{Dir: filepath.Join(dir, "redis"), Port: port, AppendOnly: true, Logger: log})
+	err := server.Start(ctx)
+	if errors.Is(err, redisproc.ErrNotFound) {
+		return startEmbedded(port, "no redis-server is installed (`make deps` installs one); ")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &store{url: server.URL(), failed: server.Done(), stop: server.Stop}, nil
+}
+
+func startEmbedded(port int, why string) (*store, error) {
+	m := miniredis.NewMiniRedis()
+	// Nothing else moves the stand-in's clock for TTLs.
+	m.ClockTTL(true)
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	if err := m.StartAddr(addr); err != nil {
+		return nil, fmt.Errorf("embedded redis: %w: stop what listens on %s, or choose another port with --redis-port", err, addr)
+	}
+	return &store{
+		url:   "redis://" + m.Addr(),
+		lacks: why + "running on the embedded stand-in: nothing is kept when this process ends, no client-side caching, slow; for trying out only",
+		stop:  func(context.Context) error { m.Close(); return nil },
+	}, nil
+}

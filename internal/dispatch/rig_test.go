@@ -1,0 +1,433 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// patience bounds every wait of these tests; nothing takes that long.
+const patience = 20 * time.Second
+
+const tenant = "acme"
+
+func deadline(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !cond(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func receive[T any](t *testing.T, what string, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("not in time: %s", what)
+		panic("unreachable")
+	}
+}
+
+// start runs a service until the end of the test.
+func start(t *testing.T, s interface {
+	Start(context.Context) error
+	Stop(context.Context) error
+},
+) {
+	t.Helper()
+	if err := s.Start(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, s) })
+}
+
+func stop(t *testing.T, s interface{ Stop(context.Context) error }) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// rig is one Redis with keys of its own: the fleet and the replicas of one test.
+type rig struct {
+	t      *testing.T
+	redis  *redistest.Target
+	layout cell.Layout
+	log    *zap.Logger
+	// cell is on the direct way to Redis, whatever is between it and the replicas.
+	cell   *cell.Cell
+	client rueidis.Client
+}
+
+func newRig(t *testing.T, redis *redistest.Target) *rig {
+	t.Helper()
+	r := &rig{t: t, redis: redis, layout: cell.Layout{Prefix: redis.Prefix(t)}, log: zaptest.NewLogger(t)}
+	if redis.IsCluster() {
+		r.layout.Tag = "c0"
+	}
+	r.client = redis.Client(t)
+	r.cell = r.newCell(r.client)
+	return r
+}
+
+func (r *rig) newCell(client rueidis.Client, change ...func(*cell.Config)) *cell.Cell {
+	r.t.Helper()
+	// Nodes of these tests live as long as they do, unless a test says otherwise.
+	cfg := cell.Config{Layout: r.layout, HeartbeatLimit: time.Hour}
+	for _, f := range change {
+		f(&cfg)
+	}
+	c, err := cell.New(cfg, client, r.log, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	start(r.t, c)
+	return c
+}
+
+// clients are the two clients of a replica, by url where it is not empty.
+func (r *rig) clients(url string) (commands, subscriber rueidis.Client) {
+	r.t.Helper()
+	if r.redis.IsCluster() {
+		return r.redis.Client(r.t), r.redis.Client(r.t)
+	}
+	if url == "" {
+		url = r.redis.URL()
+	}
+	open := func(role func(redisclient.Config) (rueidis.Client, error)) rueidis.Client {
+		c, err := role(redisclient.Config{URL: url})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.t.Cleanup(c.Close)
+		return c
+	}
+	return open(redisclient.Commands), open(redisclient.Subscriber)
+}
+
+// replica is one scheduler without its interfaces.
+type replica struct {
+	*Dispatcher
+	rig   *rig
+	cache *cache.Cache
+	cell  *cell.Cell
+	reg   *prometheus.Registry
+}
+
+type replicaConfig struct {
+	// url leads to Redis; empty is the direct way.
+	url      string
+	dispatch Config
+	cache    cache.Config
+	cell     func(*cell.Config)
+	log      *zap.Logger
+}
+
+// replica starts one more replica.
+func (r *rig) replica(name string, change ...func(*replicaConfig)) *replica {
+	r.t.Helper()
+	rep := r.unstarted(name, change...)
+	start(r.t, rep.cache)
+	start(r.t, rep.Dispatcher)
+	return rep
+}
+
+func (r *rig) unstarted(name string, change ...func(*replicaConfig)) *replica {
+	r.t.Helper()
+	cfg := replicaConfig{dispatch: Config{Replica: name}, cell: func(*cell.Config) {}, log: r.log}
+	for _, f := range change {
+		f(&cfg)
+	}
+	commands, subscriber := r.clients(cfg.url)
+	rep := &replica{rig: r, reg: prometheus.NewRegistry()}
+	rep.cell = r.newCell(commands, cfg.cell)
+	rep.cache = cache.New(cfg.cache, rep.cell, subscriber, cfg.log.Named(name), rep.reg)
+	var err error
+	if rep.Dispatcher, err = New(cfg.dispatch, rep.cell, rep.cache, cfg.log.Named(name), rep.reg); err != nil {
+		r.t.Fatal(err)
+	}
+	return rep
+}
+
+// pending is the sum of the reservations that the replica's cache holds.
+func (rep *replica) pending() int {
+	sum := 0
+	for _, s := range rep.cache.States() {
+		if n, ok := rep.cache.Node(s.Node.ID); ok {
+			_, pending := n.Load()
+			sum += pending
+		}
+	}
+	return sum
+}
+
+// settled checks what has to hold whenever no submit is under way.
+func (rep *replica) settled() {
+	rep.rig.t.Helper()
+	if n := rep.pending(); n != 0 {
+		rep.rig.t.Errorf("%d slots are still pending in the cache of %s", n, rep.Replica())
+	}
+}
+
+// place submits one job and returns its id, or the error.
+func (rep *replica) place(job *freeslot.Job, sink Sink) (string, error) {
+	rep.rig.t.Helper()
+	var id string
+	var err error
+	calls := 0
+	rep.Submit(deadline(rep.rig.t), []Request{{Tenant: tenant, Job: job}}, sink, func(i int, jobID string, e error) {
+		calls++
+		id, err = jobID, e
+		if i != 0 || (id == "") == (err == nil) {
+			rep.rig.t.Errorf("accepted(%d, %q, %v)", i, jobID, e)
+		}
+	})
+	if calls != 1 {
+		rep.rig.t.Errorf("accepted was called %d times", calls)
+	}
+	rep.settled()
+	return id, err
+}
+
+func (rep *replica) mustPlace(job *freeslot.Job, sink Sink) string {
+	rep.rig.t.Helper()
+	id, err := rep.place(job, sink)
+	if err != nil {
+		rep.rig.t.Fatalf("submit: %v", err)
+	}
+	return id
+}
+
+func job() *freeslot.Job {
+	return &freeslot.Job{Service: "echo", Payload: json.RawMessage(`{"n":1}`)}
+}
+
+func node(id string, slots int) freeslot.Node {
+	return freeslot.Node{ID: id, MaxConcurrency: slots, Services: []freeslot.Service{{Name: "echo"}}}
+}
+
+// agent is a node that does what the test tells it.
+type agent struct {
+	rig   *rig
+	node  freeslot.Node
+	epoch cell.Epoch
+	after string // last dispatch entry read
+}
+
+func (r *rig) agent(n freeslot.Node) *agent {
+	r.t.Helper()
+	a := &agent{rig: r, node: n, epoch: cell.NewEpoch()}
+	a.register()
+	return a
+}
+
+func (a *agent) register() {
+	a.rig.t.Helper()
+	if _, err := a.rig.cell.Register(deadline(a.rig.t), a.node, a.epoch); err != nil {
+		a.rig.t.Fatal(err)
+	}
+}
+
+func (a *agent) heartbeat(status freeslot.Status) {
+	a.rig.t.Helper()
+	if _, err := a.rig.cell.Heartbeat(deadline(a.rig.t), cell.Heartbeat{Node: a.node.ID, Epoch: a.epoch, Status: status}); err != nil {
+		a.rig.t.Fatal(err)
+	}
+}
+
+// next waits for the node's next dispatch entry.
+func (a *agent) next() cell.Dispatch {
+	a.rig.t.Helper()
+	ds, err := a.rig.cell.Dispatches(deadline(a.rig.t), a.node.ID, a.after, patience/2, 1)
+	if err != nil || len(ds) != 1 {
+		a.rig.t.Fatalf("dispatches of %s: %v, %v", a.node.ID, ds, err)
+	}
+	a.after = ds[0].ID
+	return ds[0]
+}
+
+// complete ends a job of this node.
+func (a *agent) complete(id, result string) {
+	a.rig.t.Helper()
+	a.end(cell.Completion{
+		Attempt: cell.Attempt{Job: id, N: 1}, State: freeslot.StateSucceeded, Result: json.RawMessage(result),
+	})
+}
+
+func (a *agent) end(comp cell.Completion) {
+	a.rig.t.Helper()
+	comp.Node, comp.Epoch = a.node.ID, a.epoch
+	out, err := a.rig.cell.Complete(deadline(a.rig.t), comp)
+	if err != nil || out == cell.CompletedStale {
+		a.rig.t.Errorf("complete %s: %s, %v", comp.Attempt.Job, out, err)
+	}
+}
+
+// serve runs every job that comes until the end of the test: handle says what the
+// result is. Each runs by itself.
+func (a *agent) serve(handle func(d cell.Dispatch) string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			ds, err := a.rig.cell.Dispatches(ctx, a.node.ID, a.after, time.Second, 256)
+			if err != nil {
+				if ctx.Err() == nil {
+					a.rig.t.Errorf("dispatches of %s: %v", a.node.ID, err)
+				}
+				return
+			}
+			for _, d := range ds {
+				a.after = d.ID
+				if !d.Cancel {
+					running.Go(func() { a.complete(d.Attempt.Job, handle(d)) })
+				}
+			}
+		}
+	})
+	a.rig.t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// owned is what Redis says that a node owns: the jobs, and the slots in use.
+func (r *rig) owned(node string) (jobs []string, used int) {
+	r.t.Helper()
+	slots, err := r.client.Do(deadline(r.t), r.client.B().Hgetall().Key(r.layout.Slots(node)).Build()).AsStrMap()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for job, value := range slots {
+		if job == "sum" {
+			_, err = fmt.Sscan(value, &used)
+		} else {
+			jobs = append(jobs, job)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	slices.Sort(jobs)
+	return jobs, used
+}
+
+// recorder is a sink that keeps what it is told, and fails the test when the
+// order is broken.
+type recorder struct {
+	t  *testing.T
+	mu sync.Mutex
+	// jobs holds what happened to each job, in order.
+	jobs map[string][]any
+	news chan struct{} // has room for one
+	// hold, if not nil, is called by every method of the sink.
+	hold func()
+}
+
+func newRecorder(t *testing.T) *recorder {
+	return &recorder{t: t, jobs: make(map[string][]any), news: make(chan struct{}, 1)}
+}
+
+type gone struct{}
+
+func (r *recorder) add(id string, what any) {
+	if r.hold != nil {
+		r.hold()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.jobs[id] = append(r.jobs[id], what)
+	select {
+	case r.news <- struct{}{}:
+	default:
+	}
+}
+
+func (r *recorder) Assigned(a Assignment)       { r.add(a.JobID, a) }
+func (r *recorder) Result(s freeslot.JobStatus) { r.add(s.ID, s) }
+func (r *recorder) Detached(jobID string)       { r.add(jobID, gone{}) }
+
+func (r *recorder) of(id string) []any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.jobs[id])
+}
+
+// result waits for the job's terminal state.
+func (r *recorder) result(id string) freeslot.JobStatus {
+	r.t.Helper()
+	var found freeslot.JobStatus
+	eventually(r.t, "result of "+id, func() bool {
+		for _, what := range r.of(id) {
+			if s, ok := what.(freeslot.JobStatus); ok {
+				found = s
+				return true
+			}
+		}
+		return false
+	})
+	if !found.State.Terminal() {
+		r.t.Errorf("result of %s in state %s", id, found.State)
+	}
+	return found
+}
+
+// kinds is the job's story in one word each: assigned, result, detached.
+func (r *recorder) kinds(id string) string {
+	var out []string
+	for _, what := range r.of(id) {
+		switch what.(type) {
+		case Assignment:
+			out = append(out, "assigned")
+		case freeslot.JobStatus:
+			out = append(out, "result")
+		case gone:
+			out = append(out, "detached")
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func (r *recorder) want(id, kinds string) {
+	r.t.Helper()
+	if got := r.kinds(id); got != kinds {
+		r.t.Errorf("job %s: got %q, want %q", id, got, kinds)
+	}
+}
+
+func asError(t *testing.T, err error, code freeslot.Code) *freeslot.Error {
+	t.Helper()
+	var e *freeslot.Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Fatalf("got %v, want the code %s", err, code)
+	}
+	return e
+}

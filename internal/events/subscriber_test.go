@@ -1,0 +1,274 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// patience bounds every wait of these tests; nothing takes that long.
+const patience = 20 * time.Second
+
+func receive[T any](t *testing.T, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		t.Fatal("nothing came")
+		panic("unreachable")
+	}
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !cond(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// start runs a service until the end of the test.
+func start(t *testing.T, s interface {
+	Start(context.Context) error
+	Stop(context.Context) error
+},
+) {
+	t.Helper()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, s) })
+}
+
+func stop(t *testing.T, s interface{ Stop(context.Context) error }) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// client is what a replica subscribes through.
+func client(t *testing.T, redis *redistest.Target) rueidis.Client {
+	t.Helper()
+	if redis.IsCluster() {
+		return redis.Client(t)
+	}
+	c, err := redisclient.Subscriber(redisclient.Config{URL: redis.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func do(t *testing.T, c rueidis.Client, args ...string) rueidis.RedisResult {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r := c.Do(ctx, c.B().Arbitrary(args[0]).Args(args[1:]...).Build())
+	if err := r.NonRedisError(); err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return r
+}
+
+func publish(t *testing.T, c rueidis.Client, channel, message string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := c.Do(ctx, c.B().Publish().Channel(channel).Message(message).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSubscriberDeliversInOrder(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		// All by one server, as all scripts of a cell run on one.
+		c, channel := redistest.At("one", false, redis.Addrs()[0]).Client(t), redis.Prefix(t)
+		sub := NewSubscriber(client(t, redis), channel, zaptest.NewLogger(t))
+		start(t, sub)
+		receive(t, sub.Resets())
+		for i := range 100 {
+			publish(t, c, channel, strconv.Itoa(i))
+			publish(t, c, channel+"-other", "not this one")
+		}
+		for i := range 100 {
+			if got := receive(t, sub.Messages()); got != strconv.Itoa(i) {
+				t.Fatalf("message %d is %q", i, got)
+			}
+		}
+		if n := len(sub.Resets()); n != 0 {
+			t.Errorf("%d resets without a reason", n)
+		}
+	})
+}
+
+// The connection is cut again and again: each time a reset tells, and what is
+// published after it arrives.
+func TestSubscriberResetsWhenKilled(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	c := redis.Client(t)
+	sub := NewSubscriber(client(t, redis.Target), "channel", zaptest.NewLogger(t))
+	start(t, sub)
+	receive(t, sub.Resets())
+	// 30 are enough to show a delay that grows with every one of them.
+	for i := range 30 {
+		if n, err := do(t, c, "CLIENT", "KILL", "TYPE", "pubsub").AsInt64(); err != nil || n != 1 {
+			t.Fatalf("killed %d, %v", n, err)
+		}
+		receive(t, sub.Resets())
+		publish(t, c, "channel", strconv.Itoa(i))
+		if got := receive(t, sub.Messages()); got != strconv.Itoa(i) {
+			t.Fatalf("message %d is %q", i, got)
+		}
+	}
+}
+
+func TestSubscriberResetsAfterRestart(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	sub := NewSubscriber(client(t, redis.Target), "channel", zaptest.NewLogger(t))
+	start(t, sub)
+	receive(t, sub.Resets())
+	redis.Kill()
+	redis.Restart()
+	receive(t, sub.Resets())
+	publish(t, redis.Client(t), "channel", "after")
+	if got := receive(t, sub.Messages()); got != "after" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What does not fit into the queue is dropped and counted; what fits is the
+// oldest, in order, and reading makes room again.
+func TestSubscriberQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	const extra = 100
+	redis := redistest.Shared(t)
+	c, channel := redis.Client(t), redis.Prefix(t)
+	sub := NewSubscriber(client(t, redis), channel, zaptest.NewLogger(t))
+	start(t, sub)
+	receive(t, sub.Resets())
+	cmds := make(rueidis.Commands, 0, queueLimit+extra)
+	for i := range queueLimit + extra {
+		cmds = append(cmds, c.B().Publish().Channel(channel).Message(strconv.Itoa(i)).Build())
+	}
+	for _, r := range c.DoMulti(t.Context(), cmds...) {
+		if err := r.Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the drops", func() bool { return sub.Dropped() == extra })
+	for i := range queueLimit {
+		if got := receive(t, sub.Messages()); got != strconv.Itoa(i) {
+			t.Fatalf("message %d is %q", i, got)
+		}
+	}
+	publish(t, c, channel, "later")
+	if got := receive(t, sub.Messages()); got != "later" {
+		t.Errorf("got %q", got)
+	}
+	if n := sub.Dropped(); n != extra {
+		t.Errorf("%d dropped, want %d", n, extra)
+	}
+}
+
+// A subscription that Redis refuses is tried again until it is allowed, with a
+// reason in the log and no reset before it stands.
+func TestSubscriberRefused(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	admin := redis.Client(t)
+	if err := do(t, admin, "ACL", "SETUSER", "replica", "on", ">secret", "+@all", "resetchannels").Error(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := redisclient.Subscriber(redisclient.Config{URL: "redis://replica:secret@" + redis.Addrs()[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	core, logs := observer.New(zapcore.WarnLevel)
+	sub := NewSubscriber(c, "channel", zap.New(core))
+	start(t, sub)
+	eventually(t, "three refusals", func() bool { return logs.Len() >= 3 })
+	if got := fmt.Sprint(logs.All()[0].ContextMap()["error"]); got == "" || len(sub.Resets()) != 0 {
+		t.Errorf("error %q, %d resets", got, len(sub.Resets()))
+	}
+	if err := do(t, admin, "ACL", "SETUSER", "replica", "allchannels").Error(); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, sub.Resets())
+	publish(t, admin, "channel", "allowed")
+	if got := receive(t, sub.Messages()); got != "allowed" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Stop ends a subscriber in every state, at once; TestMain looks for what it left.
+func TestSubscriberStop(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(t *testing.T, redis *redistest.Server, sub *Subscriber){
+		"never started": func(*testing.T, *redistest.Server, *Subscriber) {},
+		"just started": func(t *testing.T, _ *redistest.Server, sub *Subscriber) {
+			if err := sub.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"subscribed": func(t *testing.T, _ *redistest.Server, sub *Subscriber) {
+			if err := sub.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			receive(t, sub.Resets())
+		},
+		"server hangs": func(t *testing.T, redis *redistest.Server, sub *Subscriber) {
+			if err := sub.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			receive(t, sub.Resets())
+			redis.Pause()
+		},
+		"server gone": func(t *testing.T, redis *redistest.Server, sub *Subscriber) {
+			redis.Kill()
+			if err := sub.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.New(t)
+			sub := NewSubscriber(client(t, redis.Target), "channel", zaptest.NewLogger(t))
+			prepare(t, redis, sub)
+			begin := time.Now()
+			stop(t, sub)
+			stop(t, sub)
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("took %s", took)
+			}
+			if err := sub.Start(t.Context()); err != nil { // says nothing and does nothing
+				t.Error(err)
+			}
+			stop(t, sub)
+		})
+	}
+}

@@ -1,0 +1,244 @@
+package redisclient
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+const patience = 20 * time.Second
+
+var roles = map[string]func(Config) (rueidis.Client, error){
+	"commands": Commands, "agent": Agent, "subscriber": Subscriber,
+}
+
+func open(t *testing.T, role func(Config) (rueidis.Client, error), c Config) rueidis.Client {
+	t.Helper()
+	client, err := role(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// listed returns the lines of CLIENT LIST with this name.
+func listed(t *testing.T, c rueidis.Client, name string) []string {
+	t.Helper()
+	text, err := c.Do(deadline(t), c.B().Arbitrary("CLIENT", "LIST").Build()).ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(`(?m)^.* name=`+name+` .*$`).FindAllString(text, -1)
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	admin := redis.Client(t)
+	for role, openRole := range roles {
+		open(t, openRole, Config{URL: redis.URL(), Name: role})
+		if lines := listed(t, admin, role); len(lines) != 1 {
+			t.Errorf("%s: connections %q", role, lines)
+		}
+	}
+	open(t, Commands, Config{URL: redis.URL() + "?client_name=ignored"})
+	if lines := listed(t, admin, "freeslot"); len(lines) != 1 {
+		t.Errorf("without a name: %q", lines)
+	}
+}
+
+func TestDatabase(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	c := open(t, Commands, Config{URL: redis.URL() + "/3"})
+	if err := c.Do(deadline(t), c.B().Set().Key("key").Value("v").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	admin := redis.Client(t)
+	if err := admin.Do(deadline(t), admin.B().Get().Key("key").Build()).Error(); !rueidis.IsRedisNil(err) {
+		t.Errorf("database 0 has it: %v", err)
+	}
+}
+
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	admin := redis.Client(t)
+	for n, want := range map[int]int{0: 1, 1: 1, 2: 2, 4: 4, 8: 8} {
+		name := "c" + string(rune('0'+n))
+		c := open(t, Commands, Config{URL: redis.URL(), Connections: n, Name: name})
+		// A connection is dialled when the first command with a key falls to it.
+		for range 400 {
+			if err := c.Do(deadline(t), c.B().Exists().Key("key").Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := len(listed(t, admin, name)); got != want {
+			t.Errorf("%d: %d connections, want %d", n, got, want)
+		}
+	}
+	for _, n := range []int{-1, 3, 6, 16, 1024} {
+		if c, err := Commands(Config{URL: redis.URL(), Connections: n}); err == nil || !strings.Contains(err.Error(), "expected 1, 2, 4 or 8") {
+			t.Errorf("%d: %v, %v", n, c, err)
+		}
+	}
+}
+
+// Agents are many: however many calls block, one holds three connections at most.
+func TestAgentConnections(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	admin := redis.Client(t)
+	c := open(t, Agent, Config{URL: redis.URL(), Name: "agent"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var calls sync.WaitGroup
+	for range 5 {
+		calls.Go(func() {
+			if err := c.Do(ctx, c.B().Blpop().Key("nothing").Timeout(0).Build()).Error(); !errors.Is(err, context.Canceled) {
+				t.Errorf("blocking read: %v", err)
+			}
+		})
+	}
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); len(listed(t, admin, "agent")) < 3; <-tick.C {
+		if time.Now().After(end) {
+			t.Fatal("the blocking reads have no connections")
+		}
+	}
+	// The pipelined connection is free for other calls meanwhile.
+	if err := c.Do(deadline(t), c.B().Ping().Build()).Error(); err != nil {
+		t.Error(err)
+	}
+	if lines := listed(t, admin, "agent"); len(lines) != 3 {
+		t.Errorf("%d connections", len(lines))
+	}
+	cancel()
+	calls.Wait()
+}
+
+// A replica notices a silent server by itself in about 1.3 s: this bounds how
+// long everything that waits without a deadline of its own can wait.
+func TestReplicaNoticesHungServer(t *testing.T) {
+	t.Parallel()
+	const limit = 5 * time.Second // 1.3 s, on a machine that does other things too
+	redis := redistest.New(t)
+	commands := open(t, Commands, Config{URL: redis.URL()})
+	subscriber := open(t, Subscriber, Config{URL: redis.URL()})
+
+	ended := make(chan error, 1)
+	subscribed := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	hooked := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { subscribed <- struct{}{} })
+	hooked = rueidis.WithOnReceiveReturnHook(hooked, func(err error, _ rueidis.CommandClient) error {
+		select {
+		case ended <- err:
+		default:
+		}
+		return err
+	})
+	var receiving sync.WaitGroup
+	receiving.Go(func() {
+		_ = subscriber.Receive(hooked, subscriber.B().Subscribe().Channel("channel").Build(), func(rueidis.PubSubMessage) {})
+	})
+	defer receiving.Wait()
+	defer cancel()
+	<-subscribed
+
+	redis.Pause()
+	defer redis.Resume()
+	begin := time.Now()
+	// A write, as reads are repeated until their context ends.
+	if err := commands.Do(t.Context(), commands.B().Set().Key("key").Value("v").Build()).Error(); err == nil {
+		t.Error("a paused server answered")
+	}
+	if took := time.Since(begin); took > limit {
+		t.Errorf("commands: noticed after %s", took)
+	}
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the subscription ended without an error")
+		}
+	case <-time.After(limit):
+		t.Error("subscriber: not noticed")
+	}
+}
+
+// Nothing can be opened without a server; it is said in time and nothing stays behind.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	redis.Kill()
+	for role, openRole := range roles {
+		c, err := openRole(Config{URL: redis.URL()})
+		if err == nil {
+			c.Close()
+			t.Errorf("%s: no error", role)
+		}
+	}
+}
+
+func TestRetryDelay(t *testing.T) {
+	t.Parallel()
+	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	for attempt := range 100 {
+		if d := retryDelay(attempt, rueidis.Completed{}, errors.New("EOF")); d != resubscribeDelay {
+			t.Fatalf("attempt %d: %s", attempt, d)
+		}
+		if d := retryDelay(attempt, rueidis.Completed{}, refused); d != redialDelay {
+			t.Fatalf("attempt %d: %s", attempt, d)
+		}
+	}
+}
+
+// However a URL is mistyped, its password does not get into a log.
+func TestBadURL(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		"redis://user:secret@host:port":      "expected redis://",
+		"redis://user:secret@host:6379/0/1":  "invalid URL path",
+		"redis://user:secret@host:6379/zero": "invalid database number",
+		"redis://user:se/cret@host:6379":     "expected redis://",
+		"redis://user:1/secret@host:6379":    "expected redis://",
+		"redis://:secret":                    "expected redis://",
+		"redis://user:se%zzcret@host":        "expected redis://",
+		"user:secret@host:6379":              "expected redis://",
+		"http://user:secret@host:6379":       "invalid URL scheme",
+		"127.0.0.1:6379":                     "expected redis://",
+		"redis://h?dial_timeout=soon":        "invalid dial timeout",
+	} {
+		t.Run(raw, func(t *testing.T) {
+			t.Parallel()
+			for role, openRole := range roles {
+				_, err := openRole(Config{URL: raw})
+				if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "cret") {
+					t.Errorf("%s: %v, want %q", role, err, want)
+				}
+				var parse *url.Error
+				if got := errors.As(err, &parse); got != (want == "expected redis://") {
+					t.Errorf("%s: is a *url.Error: %v", role, got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,378 @@
+package redisproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+var (
+	// ErrNotFound is returned when the server's binary is not installed; the message has the command
+	// that installs it.
+	ErrNotFound = errors.New("redis-server not found")
+	// ErrPortTaken is returned when something else listens on the port.
+	ErrPortTaken = errors.New("port taken")
+	// ErrDir is returned when the data folder cannot be made, written to or locked.
+	ErrDir = errors.New("data folder not usable")
+	// ErrRunning is returned by Start when the server runs already.
+	ErrRunning = errors.New("redis-server runs already")
+	// ErrNotRunning is returned by Kill, Pause and Resume when no server runs.
+	ErrNotRunning = errors.New("redis-server does not run")
+	// ErrExited is returned when the server ended although nobody stopped it.
+	ErrExited = errors.New("redis-server exited")
+)
+
+// startTries bounds the ports that Start tries when it may choose one and loses the race for it.
+const startTries = 5
+
+// Server is one redis-server. All methods are safe for concurrent use; Start, Stop, Kill and Restart
+// run one after the other.
+type Server struct {
+	cfg Config
+
+	life sync.Mutex // held over a whole Start, Stop, Kill or Restart
+
+	mu     sync.Mutex // guards the fields below; never held while waiting
+	port   int        // 0 until the first Start
+	folder *folder    // nil when stopped
+	proc   *process   // the last run; nil before the first
+}
+
+// New returns a server that is not started.
+func New(cfg Config) *Server {
+	return &Server{cfg: cfg.WithDefaults(), port: cfg.Port}
+}
+
+// Start launches the server and returns when it answers PING. ctx bounds the start-up alone; with no
+// deadline in it a server that loads a large file may take as long as it needs. After an error nothing
+// runs. ErrNotFound, ErrPortTaken, ErrDir, ErrRunning and ErrExited tell the causes apart.
+func (s *Server) Start(ctx context.Context) error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	return s.start(ctx)
+}
+
+// Stop ends the server: SIGTERM, and SIGKILL after Config.StopGrace or when ctx ends. It returns when
+// the process is gone and its temporary folder removed. It is harmless twice and before Start.
+func (s *Server) Stop(ctx context.Context) error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	return errors.Join(s.terminate(ctx), s.closeFolder())
+}
+
+// Restart stops the server, if it runs, and starts it again on the same port and folder.
+func (s *Server) Restart(ctx context.Context) error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if err := s.terminate(ctx); err != nil {
+		return err
+	}
+	return s.start(ctx)
+}
+
+// Kill sends SIGKILL, as a crash would, and returns when the process is gone. Done is closed and Err
+// tells of it. The folder is kept for a Start or Restart.
+func (s *Server) Kill() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	p, err := s.signal(syscall.SIGKILL, true)
+	if err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+// Pause freezes the server (SIGSTOP) and returns when it stands still: connections are accepted by the
+// kernel and nothing is answered.
+func (s *Server) Pause() error {
+	p, err := s.signal(syscall.SIGSTOP, true)
+	if err != nil {
+		return err
+	}
+	return awaitStopped(p.pid)
+}
+
+// Resume ends a Pause (SIGCONT). It is harmless without one.
+func (s *Server) Resume() error {
+	_, err := s.signal(syscall.SIGCONT, true)
+	return err
+}
+
+// Addr is host:port, or empty before the first Start when the port is to be picked.
+func (s *Server) Addr() string {
+	port := s.Port()
+	if port == 0 {
+		return ""
+	}
+	return loopback(port)
+}
+
+// URL is the address as clients take it, redis://127.0.0.1:port; empty when Addr is.
+func (s *Server) URL() string {
+	addr := s.Addr()
+	if addr == "" {
+		return ""
+	}
+	return "redis://" + addr
+}
+
+// Port is the TCP port; 0 before the first Start when it is to be picked.
+func (s *Server) Port() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.port
+}
+
+// PID is the process id of the server that runs, or 0.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil || s.proc.ended() {
+		return 0
+	}
+	return s.proc.pid
+}
+
+// Dir is the data folder, or empty when the server is stopped.
+func (s *Server) Dir() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.folder == nil {
+		return ""
+	}
+	return s.folder.path
+}
+
+// Done is closed when the server that was started last has ended, for whatever reason. Before the first
+// Start it is nil: it blocks for ever.
+func (s *Server) Done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return nil
+	}
+	return s.proc.done
+}
+
+// Err is nil while the server runs, after Stop, and before Start; else it says why the server ended
+// (ErrExited).
+func (s *Server) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil || s.proc.asked || !s.proc.ended() {
+		return nil
+	}
+	return s.proc.exitError(s.port)
+}
+
+func (s *Server) start(ctx context.Context) error {
+	if err := s.cfg.Validate(); err != nil {
+		return fmt.Errorf("redis-server: %w", err)
+	}
+	if s.PID() != 0 {
+		return ErrRunning
+	}
+	binary, err := findBinary(s.cfg.Binary)
+	if err != nil {
+		return err
+	}
+	fresh := s.Dir() == ""
+	if err := s.ensureFolder(); err != nil {
+		return err
+	}
+	err = s.launch(ctx, binary)
+	if err != nil && fresh {
+		err = errors.Join(err, s.closeFolder())
+	}
+	return err
+}
+
+// launch tries several ports where the port is free to choose: between the choice and the bind somebody
+// else can take it. A port that clients may know already is never changed.
+func (s *Server) launch(ctx context.Context, binary string) error {
+	if port := s.Port(); port != 0 {
+		if err := checkPort(port); err != nil {
+			return err
+		}
+		return s.launchOn(ctx, binary, port)
+	}
+	var err error
+	for range startTries {
+		var port int
+		if port, err = FreePort(); err != nil {
+			return err
+		}
+		if err = s.launchOn(ctx, binary, port); err == nil {
+			s.mu.Lock()
+			s.port = port
+			s.mu.Unlock()
+		}
+		if !errors.Is(err, ErrPortTaken) {
+			return err
+		}
+	}
+	return err
+}
+
+func (s *Server) launchOn(ctx context.Context, binary string, port int) error {
+	cmd := exec.Command(binary, s.args(port)...)
+	// An unknown locale in the environment would keep the server from starting.
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	p, err := launch(cmd, &output{logger: s.cfg.Logger})
+	if err != nil {
+		return err
+	}
+	if err := awaitReady(ctx, p, port); err != nil {
+		if !p.ended() {
+			err = errors.Join(err, p.signal(syscall.SIGKILL, true))
+			<-p.done
+		}
+		return err
+	}
+	s.mu.Lock()
+	s.proc = p
+	s.mu.Unlock()
+	s.cfg.Logger.Info("redis-server started", zap.Int("port", port), zap.Int("pid", p.pid))
+	return nil
+}
+
+func (s *Server) args(port int) []string {
+	args := []string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", s.Dir(),
+		"--daemonize", "no", "--logfile", "", "--save", "", "--appendonly", "no",
+	}
+	if s.cfg.AppendOnly {
+		args[len(args)-1] = "yes"
+		args = append(args, "--appendfsync", s.cfg.AppendFsync)
+	}
+	return append(args, s.cfg.ExtraArgs...)
+}
+
+// awaitReady asks the server until it answers, has ended, or ctx has.
+func awaitReady(ctx context.Context, p *process, port int) error {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for {
+		err := probe(ctx, loopback(port), p.pid)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return p.exitError(port)
+		case <-ctx.Done():
+			return fmt.Errorf("redis-server on port %d did not answer in time: %w (%w): %s",
+				port, ctx.Err(), err, p.out.tail(1))
+		case <-tick.C:
+		}
+	}
+}
+
+// terminate ends the process and leaves the folder as it is.
+func (s *Server) terminate(ctx context.Context) error {
+	p := s.askToStop()
+	if p == nil {
+		return nil
+	}
+	grace := time.NewTimer(s.cfg.StopGrace)
+	defer grace.Stop()
+	select {
+	case <-p.done:
+		s.cfg.Logger.Info("redis-server stopped", zap.Int("pid", p.pid))
+		return nil
+	case <-grace.C:
+	case <-ctx.Done():
+	}
+	s.cfg.Logger.Warn("redis-server did not stop in time, killing it", zap.Int("pid", p.pid))
+	if _, err := s.signal(syscall.SIGKILL, true); err != nil && !errors.Is(err, ErrNotRunning) {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+// askToStop sends SIGTERM and returns the process to wait for, or nil when none runs. SIGCONT follows,
+// as a paused server would act on nothing but SIGKILL.
+func (s *Server) askToStop() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return nil
+	}
+	s.proc.asked = true
+	if s.proc.ended() {
+		return nil
+	}
+	_ = s.proc.signal(syscall.SIGTERM, false)
+	_ = s.proc.signal(syscall.SIGCONT, true)
+	return s.proc
+}
+
+func (s *Server) signal(sig syscall.Signal, group bool) (*process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil || s.proc.ended() {
+		return nil, ErrNotRunning
+	}
+	return s.proc, s.proc.signal(sig, group)
+}
+
+func (s *Server) ensureFolder() error {
+	if s.Dir() != "" {
+		return nil
+	}
+	f, err := openFolder(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.folder = f
+	return nil
+}
+
+func (s *Server) closeFolder() error {
+	s.mu.Lock()
+	f := s.folder
+	s.folder = nil
+	s.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f.close()
+}
+
+// findBinary returns the path of the server's command.
+func findBinary(name string) (string, error) {
+	names := []string{name}
+	if name == "" {
+		names = []string{"redis-server", "valkey-server"}
+	}
+	for _, n := range names {
+		path, err := exec.LookPath(n)
+		if err == nil {
+			return path, nil
+		}
+		if !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("redis-server command: %w", err)
+		}
+	}
+	return "", fmt.Errorf("%w (looked for %q); install it with: %s", ErrNotFound, names[0], installCommand())
+}
+
+func installCommand() string {
+	if runtime.GOOS == "darwin" {
+		return "brew install redis"
+	}
+	return "sudo apt-get install redis-server"
+}

@@ -1,0 +1,25 @@
+package redisproc
+
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// childAttr has the kernel kill the child when its parent thread dies. SIGKILL and not SIGTERM: a paused
+// server would never act on the latter, and an append-only file survives the former.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// awaitStopped returns when the child has really stopped (or ended): a signal is delivered some time
+// after kill(2) returned. WNOWAIT leaves the child's state to the goroutine that reaps it.
+func awaitStopped(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/redisproc"
+)
+
+const (
+	masters   = 3
+	slots     = 16384
+	busTries  = 5
+	formCheck = 10 * time.Millisecond
+
+	// formTimeout is the node timeout while the cluster forms: a master that joins waits for it before it
+	// takes writes. runTimeout follows: three masters without replicas fail over to nothing, so a short
+	// timeout would only turn a busy machine into a cluster that is down.
+	formTimeout = "500"
+	runTimeout  = "5000"
+)
+
+// ClusterServer is one test's own cluster of three masters without replicas.
+type ClusterServer struct {
+	*Target
+	nodes nodes
+}
+
+// NewCluster starts a cluster that is stopped at the end of the test. It takes about three seconds; a test
+// that does no harm to the servers uses Cluster.
+func NewCluster(tb testing.TB) *ClusterServer {
+	tb.Helper()
+	n, err := startCluster()
+	if err != nil {
+		tb.Fatal(explain(err))
+	}
+	tb.Cleanup(func() {
+		if err := n.stop(); err != nil {
+			tb.Errorf("stop cluster: %v", err)
+		}
+	})
+	return &ClusterServer{Target: n.target(), nodes: n}
+}
+
+// Processes are the masters, in the order of their hash slots and of Addrs. The caller owns the slice.
+func (c *ClusterServer) Processes() []*redisproc.Server {
+	return append([]*redisproc.Server(nil), c.nodes...)
+}
+
+// nodes are the masters of a cluster.
+type nodes []*redisproc.Server
+
+func (n nodes) target() *Target {
+	addrs := make([]string, len(n))
+	for i, proc := range n {
+		addrs[i] = proc.Addr()
+	}
+	return At("cluster", true, addrs...)
+}
+
+func (n nodes) stop() error {
+	errs := make(chan error, len(n))
+	for _, proc := range n {
+		go func() { errs <- stopServer(proc) }()
+	}
+	var all error
+	for range n {
+		all = errors.Join(all, <-errs)
+	}
+	return all
+}
+
+// startCluster returns when every master says that the cluster is whole.
+func startCluster() (nodes, error) {
+	var n nodes
+	var bus []string
+	for range masters {
+		proc, port, err := startNode()
+		if err != nil {
+			return nil, errors.Join(err, n.stop())
+		}
+		n, bus = append(n, proc), append(bus, port)
+	}
+	if err := n.form(bus); err != nil {
+		return nil, errors.Join(fmt.Errorf("form a cluster: %w", err), n.stop())
+	}
+	return n, nil
+}
+
+// startNode names the bus port, which by default is the port + 10000 and may not exist or be taken.
+func startNode() (*redisproc.Server, string, error) {
+	var err error
+	for range busTries {
+		var port int
+		if port, err = redisproc.FreePort(); err != nil {
+			break
+		}
+		bus := strconv.Itoa(port)
+		var proc *redisproc.Server
+		if proc, err = startServer(Args(
+			"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-announce-ip", "127.0.0.1",
+			"--cluster-node-timeout", formTimeout,
+		)); !errors.Is(err, redisproc.ErrPortTaken) {
+			return proc, bus, err
+		}
+	}
+	return nil, "", err
+}
+
+// form gives each master its share of the hash slots, and has the first meet the others.
+func (n nodes) form(bus []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	clients := make([]rueidis.Client, len(n))
+	for i, proc := range n {
+		c, err := rueidis.NewClient(rueidis.ClientOption{
+			InitAddress: []string{proc.Addr()}, DisableCache: true, ForceSingleClient: true,
+		})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		clients[i] = c
+	}
+	for i, c := range clients {
+		first, last := i*slots/len(n), (i+1)*slots/len(n)-1
+		if err := errors.Join(
+			run(ctx, c, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)),
+			run(ctx, c, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last)),
+		); err != nil {
+			return err
+		}
+	}
+	for i, proc := range n[1:] {
+		if err := run(ctx, clients[0], "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(proc.Port()), bus[i+1]); err != nil {
+			return err
+		}
+	}
+	for _, c := range clients {
+		if err := awaitCluster(ctx, c); err != nil {
+			return err
+		}
+	}
+	for _, c := range clients {
+		if err := run(ctx, c, "CONFIG", "SET", "cluster-node-timeout", runTimeout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitCluster waits until the node knows all the others, with their slots.
+func awaitCluster(ctx context.Context, c rueidis.Client) error {
+	tick := time.NewTicker(formCheck)
+	defer tick.Stop()
+	for {
+		info, err := c.Do(ctx, c.B().ClusterInfo().Build()).ToString()
+		if err != nil {
+			return err
+		}
+		if formed(info) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s", ctx.Err(), strings.Join(strings.Fields(info), " "))
+		case <-tick.C:
+		}
+	}
+}
+
+// formed takes the reply of CLUSTER INFO, which in RESP3 is a verbatim string: its type is part of it.
+func formed(info string) bool {
+	lines := make(map[string]bool)
+	for _, line := range strings.Fields(strings.TrimPrefix(info, "txt:")) {
+		lines[line] = true
+	}
+	return lines["cluster_state:ok"] && lines[fmt.Sprintf("cluster_slots_ok:%d", slots)] &&
+		lines[fmt.Sprintf("cluster_known_nodes:%d", masters)] && lines[fmt.Sprintf("cluster_size:%d", masters)]
+}
+
+func run(ctx context.Context, c rueidis.Client, args ...string) error {
+	if err := c.Do(ctx, c.B().Arbitrary(args...).Build()).Error(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/redisproc"
+)
+
+const (
+	// BinaryEnv is the environment variable that names the redis-server to test with.
+	BinaryEnv = "FREESLOT_TEST_REDIS_SERVER"
+
+	startLimit = 30 * time.Second
+	stopLimit  = 5 * time.Second
+)
+
+// Option changes how a server of New is started.
+type Option func(*redisproc.Config)
+
+// AppendOnly keeps the data over Kill and Restart; fsync is always, everysec or no.
+func AppendOnly(fsync string) Option {
+	return func(c *redisproc.Config) { c.AppendOnly, c.AppendFsync = true, fsync }
+}
+
+// Args adds arguments of redis-server: Args("--maxmemory", "32mb").
+func Args(args ...string) Option {
+	return func(c *redisproc.Config) { c.ExtraArgs = append(c.ExtraArgs, args...) }
+}
+
+// Server is one test's own server. What goes wrong fails the test. Its methods may be called from any
+// goroutine of the test.
+type Server struct {
+	*Target
+	tb   testing.TB
+	proc *redisproc.Server
+}
+
+// New starts a server that is stopped, if it still runs, at the end of the test.
+func New(tb testing.TB, options ...Option) *Server {
+	tb.Helper()
+	proc, err := startServer(options...)
+	if err != nil {
+		tb.Fatal(explain(err))
+	}
+	s := &Server{Target: At("single", false, proc.Addr()), tb: tb, proc: proc}
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// Process is the server's process, for what has no method here.
+func (s *Server) Process() *redisproc.Server { return s.proc }
+
+// Kill ends the server as a crash does, and returns when it is gone.
+func (s *Server) Kill() { s.check("kill", s.proc.Kill()) }
+
+// Pause freezes the server: it accepts connections and answers nothing until Resume.
+func (s *Server) Pause() { s.check("pause", s.proc.Pause()) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() { s.check("resume", s.proc.Resume()) }
+
+// Restart stops the server if it runs, and starts it at the same address. Without AppendOnly it is empty.
+func (s *Server) Restart() {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	s.check("restart", s.proc.Restart(ctx))
+}
+
+// Stop ends the server in good order; it can be called more than once. Restart does not work afterwards
+// on the same data.
+func (s *Server) Stop() { s.check("stop", stopServer(s.proc)) }
+
+// check reports with Error, as Fatal is for the test's own goroutine only.
+func (s *Server) check(operation string, err error) {
+	if err != nil {
+		s.tb.Errorf("%s redis-server: %v", operation, err)
+	}
+}
+
+func startServer(options ...Option) (*redisproc.Server, error) {
+	cfg := redisproc.Config{Binary: os.Getenv(BinaryEnv)}
+	for _, o := range options {
+		o(&cfg)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	proc := redisproc.New(cfg)
+	return proc, proc.Start(ctx)
+}
+
+func stopServer(proc *redisproc.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return proc.Stop(ctx)
+}
+
+// explain adds what a developer of this repository has to run.
+func explain(err error) string {
+	if errors.Is(err, redisproc.ErrNotFound) {
+		return "these tests need a redis-server; install it with `make deps`, or name one in " + BinaryEnv + ": " + err.Error()
+	}
+	return "start redis-server: " + err.Error()
+}

@@ -1,0 +1,80 @@
+package redistest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/rueidis"
+)
+
+// Target is a Redis to test against: one server or a cluster. It is immutable and safe for concurrent use.
+type Target struct {
+	name    string
+	addrs   []string
+	cluster bool
+}
+
+// At describes a Redis that something else runs: the server at addrs[0], or the cluster of which addrs are
+// members.
+func At(name string, cluster bool, addrs ...string) *Target {
+	return &Target{name: name, cluster: cluster, addrs: append([]string(nil), addrs...)}
+}
+
+// Name is single or cluster, or what At was told.
+func (r *Target) Name() string { return r.name }
+
+// IsCluster tells whether keys must share a hash tag to be used together.
+func (r *Target) IsCluster() bool { return r.cluster }
+
+// Addrs are host:port of the server, or of every master of the cluster. The caller owns the slice.
+func (r *Target) Addrs() []string { return append([]string(nil), r.addrs...) }
+
+// URL is what rueidis.ParseURL takes; the further masters of a cluster are its addr parameters.
+func (r *Target) URL() string {
+	u := url.URL{Scheme: "redis", Host: r.addrs[0]}
+	if len(r.addrs) > 1 {
+		u.RawQuery = url.Values{"addr": r.addrs[1:]}.Encode()
+	}
+	return u.String()
+}
+
+// Client returns a client that is closed at the end of the test. It has no client-side cache and no
+// choice of server kind to make; options may change that.
+func (r *Target) Client(tb testing.TB, options ...func(*rueidis.ClientOption)) rueidis.Client {
+	tb.Helper()
+	opt := rueidis.ClientOption{
+		InitAddress:       r.Addrs(),
+		DisableCache:      true,
+		ForceSingleClient: !r.cluster,
+	}
+	for _, o := range options {
+		o(&opt)
+	}
+	client, err := rueidis.NewClient(opt)
+	if err != nil {
+		tb.Fatalf("client of the %s Redis at %s: %v", r.name, r.addrs[0], err)
+	}
+	tb.Cleanup(client.Close)
+	return client
+}
+
+const longestName = 40
+
+var prefixes atomic.Uint64
+
+// Prefix returns a key prefix that no other call returns, also not in another run against the same
+// server. It has only letters, digits and '-': no braces, hence no hash tag.
+func (r *Target) Prefix(tb testing.TB) string {
+	name := strings.Map(func(c rune) rune {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+			return c
+		}
+		return '-'
+	}, tb.Name())
+	return fmt.Sprintf("%s-%08x-%d", name[:min(len(name), longestName)], rand.Uint32(), prefixes.Add(1))
+}

@@ -1,0 +1,170 @@
+package session
+
+import (
+	"fmt"
+	"path"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/session/wire"
+)
+
+// Defaults of Config.
+const (
+	DefaultMaxBatch        = 1000
+	DefaultMaxFrameBytes   = 8 << 20
+	DefaultMaxSessions     = 10_000
+	DefaultMaxJobs         = 10_000
+	DefaultMaxRequests     = 64
+	DefaultMaxRequestBytes = 16 << 20
+	DefaultQueueMessages   = 16 << 10
+	DefaultQueueBytes      = 16 << 20
+	DefaultPingInterval    = 20 * time.Second
+	DefaultPingTimeout     = 10 * time.Second
+	DefaultWriteTimeout    = 10 * time.Second
+	DefaultCloseTimeout    = 5 * time.Second
+	DefaultDrainGrace      = time.Second
+
+	// envelopeBytes is room for all of a submit but its payload.
+	envelopeBytes = 64 << 10
+	// messagesPerJob is how many messages one submitted job makes: accepted,
+	// assigned and result.
+	messagesPerJob = 3
+)
+
+// Config bounds and names what a replica's sessions do. The zero value of each
+// field means its default.
+type Config struct {
+	// Replica and Version are told to clients in the welcome message.
+	Replica string
+	Version string
+
+	// MaxPayloadBytes is the largest payload of one job.
+	MaxPayloadBytes int
+	// MaxBatch is the most jobs of one frame.
+	MaxBatch int
+	// MaxFrameBytes is the largest frame of a client. It is raised, if need be, to
+	// what a job with the largest payload takes.
+	MaxFrameBytes int
+
+	// MaxSessions is the most sessions at a time; more are refused.
+	MaxSessions int
+	// MaxJobs is the most jobs of one session that have no result yet; more are
+	// refused as overloaded.
+	MaxJobs int
+	// MaxRequests and MaxRequestBytes bound the requests of one session that are
+	// under way, by number and by the size of their frames. When they are reached
+	// the session reads no further. A frame is always read when none is under way.
+	MaxRequests     int
+	MaxRequestBytes int
+	// QueueMessages and QueueBytes bound what waits for a client to read it. A
+	// client that lets them overflow is cut off. Past half of either the session
+	// reads no further, so that only results of jobs already submitted can do it.
+	// QueueMessages must hold all messages of one batch.
+	QueueMessages int
+	QueueBytes    int
+
+	// PingInterval is how often a client is pinged, PingTimeout how long it may
+	// take to answer. A client from which bytes arrive is alive.
+	PingInterval time.Duration
+	PingTimeout  time.Duration
+	// WriteTimeout bounds the writing of one frame.
+	WriteTimeout time.Duration
+	// CloseTimeout bounds the end of a session, delivery of the queue included.
+	CloseTimeout time.Duration
+	// DrainGrace is how long a drained session without jobs waits for the client
+	// to leave, and meanwhile refuses its late requests, before it is closed.
+	DrainGrace time.Duration
+
+	// AllowedOrigins are the web origins, besides the replica's own, whose pages
+	// may connect: host patterns for path.Match ("*.example.com"), or with a
+	// scheme ("https://app.example.com").
+	AllowedOrigins []string
+
+	// TracerProvider makes a server span of each submitted job; nil makes none.
+	TracerProvider trace.TracerProvider
+}
+
+// WithDefaults returns c with zero fields replaced.
+func (c Config) WithDefaults() Config {
+	for field, value := range map[*int]int{
+		&c.MaxPayloadBytes: freeslot.DefaultMaxPayloadBytes,
+		&c.MaxBatch:        DefaultMaxBatch,
+		&c.MaxFrameBytes:   DefaultMaxFrameBytes,
+		&c.MaxSessions:     DefaultMaxSessions,
+		&c.MaxJobs:         DefaultMaxJobs,
+		&c.MaxRequests:     DefaultMaxRequests,
+		&c.MaxRequestBytes: DefaultMaxRequestBytes,
+		&c.QueueMessages:   DefaultQueueMessages,
+		&c.QueueBytes:      DefaultQueueBytes,
+	} {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	for field, value := range map[*time.Duration]time.Duration{
+		&c.PingInterval: DefaultPingInterval,
+		&c.PingTimeout:  DefaultPingTimeout,
+		&c.WriteTimeout: DefaultWriteTimeout,
+		&c.CloseTimeout: DefaultCloseTimeout,
+		&c.DrainGrace:   DefaultDrainGrace,
+	} {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	c.MaxFrameBytes = max(c.MaxFrameBytes, c.MaxPayloadBytes+envelopeBytes)
+	return c
+}
+
+// Validate names the first bad field.
+func (c Config) Validate() error {
+	for _, bound := range []struct {
+		name  string
+		value int
+	}{
+		{"max_payload_bytes", c.MaxPayloadBytes},
+		{"max_batch", c.MaxBatch},
+		{"max_frame_bytes", c.MaxFrameBytes},
+		{"max_sessions", c.MaxSessions},
+		{"max_jobs", c.MaxJobs},
+		{"max_requests", c.MaxRequests},
+		{"max_request_bytes", c.MaxRequestBytes},
+		{"queue_messages", c.QueueMessages},
+		{"queue_bytes", c.QueueBytes},
+	} {
+		if bound.value < 1 {
+			return fmt.Errorf("%s is %d, expected at least 1", bound.name, bound.value)
+		}
+	}
+	if need := messagesPerJob * c.MaxBatch; c.QueueMessages < need {
+		return fmt.Errorf("queue_messages is %d, expected at least %d: %d messages for each job of a batch of %d",
+			c.QueueMessages, need, messagesPerJob, c.MaxBatch)
+	}
+	for _, bound := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"ping_interval", c.PingInterval},
+		{"ping_timeout", c.PingTimeout},
+		{"write_timeout", c.WriteTimeout},
+		{"close_timeout", c.CloseTimeout},
+		{"drain_grace", c.DrainGrace},
+	} {
+		if bound.value < time.Millisecond {
+			return fmt.Errorf("%s is %s, expected at least 1ms", bound.name, bound.value)
+		}
+	}
+	for _, pattern := range c.AllowedOrigins {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("allowed_origins has %q, which is not a pattern", pattern)
+		}
+	}
+	return nil
+}
+
+func (c Config) limits() wire.Limits {
+	return wire.Limits{MaxPayloadBytes: c.MaxPayloadBytes, MaxBatch: c.MaxBatch, MaxFrameBytes: c.MaxFrameBytes}
+}

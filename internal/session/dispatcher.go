@@ -1,0 +1,27 @@
+package session
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/dispatch"
+)
+
+// Dispatcher places jobs. Every call must end in bounded time: a session waits
+// for those under way before it is gone. The context of a call ends when the
+// handler is stopped, not when the client leaves: a job that was read is
+// submitted.
+type Dispatcher interface {
+	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, jobID string, err error))
+	Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
+	Attach(ctx context.Context, tenant, jobID string, sink dispatch.Sink) (freeslot.JobStatus, error)
+	Forget(sink dispatch.Sink)
+}
+
+// Authenticator says who sent a request, by tenant and role. Operators may cancel
+// the jobs of every tenant. The error is a *freeslot.Error with code
+// unauthenticated or permission_denied.
+type Authenticator interface {
+	Authenticate(r *http.Request) (tenant string, operator bool, err error)
+}

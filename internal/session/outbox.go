@@ -1,0 +1,191 @@
+package session
+
+import (
+	"sync"
+
+	"github.com/coder/websocket"
+)
+
+// order is how a session is to end.
+type order struct {
+	// code goes into the close frame. 0: the connection is gone already, or not
+	// worth a close frame.
+	code websocket.StatusCode
+	// text is the reason in the close frame, at most 123 bytes.
+	text string
+	// label names the reason in the log and in metrics.
+	label string
+	// flush: what is queued is delivered first. Otherwise it is dropped.
+	flush bool
+}
+
+// keptBytes is the largest buffer that an idle session keeps for the next burst.
+const keptBytes = 32 << 10
+
+// outbox is the bounded queue between those who have messages for a client and
+// the session's writer. Messages are encoded straight into its buffer.
+type outbox struct {
+	maxMessages, maxBytes int
+
+	mu sync.Mutex // guards what follows
+	// filled is signalled for the writer, emptied for the reader.
+	filled, emptied sync.Cond
+	queue           chunk
+	// messages and bytes count what is queued and what the writer has taken and
+	// not yet written. Invariant: they are over their bounds only once order is set.
+	messages, bytes int
+	order           *order
+}
+
+func (o *outbox) init(maxMessages, maxBytes int) {
+	o.maxMessages, o.maxBytes = maxMessages, maxBytes
+	o.filled.L, o.emptied.L = &o.mu, &o.mu
+}
+
+// put queues the message that encode appends. It returns false when the queue
+// has thereby overflowed: the session must then be ended. Messages for a session
+// that is ending are dropped.
+func (o *outbox) put(encode func(dst []byte) []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.order != nil {
+		return true
+	}
+	before := len(o.queue.buf)
+	o.queue.add(encode)
+	o.messages++
+	o.bytes += len(o.queue.buf) - before
+	o.filled.Signal()
+	return o.messages <= o.maxMessages && o.bytes <= o.maxBytes
+}
+
+// end gives the order unless one was given before.
+func (o *outbox) end(by order) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.order != nil {
+		return false
+	}
+	o.order = &by
+	if !by.flush {
+		o.queue = chunk{}
+	}
+	o.filled.Signal()
+	o.emptied.Signal()
+	return true
+}
+
+func (o *outbox) ended() *order {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.order
+}
+
+// take waits for messages or, when there are none left, for the order. The
+// writer hands back its last chunk to be filled again.
+func (o *outbox) take(used chunk) (chunk, *order) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.queue.len() == 0 && o.order == nil {
+		o.filled.Wait()
+	}
+	if o.queue.len() == 0 {
+		return chunk{}, o.order
+	}
+	full := o.queue
+	o.queue = used.reset()
+	return full, nil
+}
+
+// written tells that messages have been handed to the connection. It returns
+// false when the rest is not wanted any more.
+func (o *outbox) written(messages, bytes int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.messages -= messages
+	o.bytes -= bytes
+	if !o.crowded() {
+		o.emptied.Signal()
+	}
+	return o.order == nil || o.order.flush
+}
+
+// waitRoom waits until the queue is at most half full. It returns false when the
+// session ends. paused is called before a wait.
+func (o *outbox) waitRoom(paused func()) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.order == nil && o.crowded() {
+		paused()
+		o.emptied.Wait()
+	}
+	return o.order == nil
+}
+
+func (o *outbox) crowded() bool {
+	return o.messages > o.maxMessages/2 || o.bytes > o.maxBytes/2
+}
+
+// chunk is a sequence of encoded messages, each with one byte before it: room
+// for the comma or bracket that makes an array of them without copying.
+type chunk struct {
+	buf []byte
+	// ends are the positions after each message.
+	ends []int
+}
+
+func (c *chunk) len() int { return len(c.ends) }
+
+func (c *chunk) add(encode func(dst []byte) []byte) {
+	c.buf = encode(append(c.buf, ','))
+	c.ends = append(c.ends, len(c.buf))
+}
+
+func (c chunk) reset() chunk {
+	if cap(c.buf) > keptBytes {
+		return chunk{}
+	}
+	return chunk{buf: c.buf[:0], ends: c.ends[:0]}
+}
+
+// size is what a frame counts in the outbox.
+type size struct{ messages, bytes int }
+
+// each yields the messages one by one.
+func (c *chunk) each(yield func(frame []byte, s size) bool) {
+	begin := 0
+	for _, end := range c.ends {
+		if !yield(c.buf[begin+1:end], size{1, end - begin}) {
+			return
+		}
+		begin = end
+	}
+}
+
+// arrays yields the messages in arrays of about maxBytes at most, a larger
+// message by itself. A frame is valid until the next one is asked for: it
+// overwrites the separators at both its ends.
+func (c *chunk) arrays(maxBytes int) func(yield func(frame []byte, s size) bool) {
+	return func(yield func(frame []byte, s size) bool) {
+		begin := 0
+		for i := 0; i < len(c.ends); {
+			next := i + 1
+			for next < len(c.ends) && c.ends[next]-begin < maxBytes {
+				next++
+			}
+			end := c.ends[next-1]
+			frame := c.buf[begin+1 : end]
+			if next > i+1 {
+				if end == len(c.buf) {
+					c.buf = append(c.buf, ']')
+				}
+				c.buf[begin], c.buf[end] = '[', ']'
+				frame = c.buf[begin : end+1]
+			}
+			if !yield(frame, size{next - i, end - begin}) {
+				return
+			}
+			i, begin = next, end
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/session/wire"
+)
+
+// tooManyRetryAfter is what a client is told that has too many jobs without a
+// result: about the time of a short job.
+const tooManyRetryAfter = 100 * time.Millisecond
+
+// serve carries out one request.
+func (s *session) serve(req *wire.Request) {
+	switch req.Type {
+	case wire.TypeSubmit:
+		s.submit(req)
+	case wire.TypeCancel:
+		s.cancel(req)
+	case wire.TypeAttach:
+		s.attach(req)
+	case wire.TypePing: // answered by the reader
+	}
+}
+
+// submit hands the good jobs of a request to the dispatcher. Each job gets its
+// own answer.
+func (s *session) submit(req *wire.Request) {
+	good := make([]int, 0, len(req.Jobs))
+	for i := range req.Jobs {
+		if err := s.handler.limits.CheckJob(req, i); err != nil {
+			s.sendError(req.ID, req.Index(i), "", err)
+			continue
+		}
+		good = append(good, i)
+	}
+	room, refusal := s.reserve(len(good))
+	for _, i := range good[room:] {
+		s.sendError(req.ID, req.Index(i), "", refusal)
+	}
+	if good = good[:room]; len(good) > 0 {
+		s.dispatch(req, good)
+	}
+}
+
+// reserve takes room for up to n jobs. The error is why it is not n.
+func (s *session) reserve(n int) (int, *freeslot.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return 0, stoppingError("the job was not submitted")
+	}
+	limit := s.handler.cfg.MaxJobs
+	room := min(n, limit-len(s.jobs)-s.reserved)
+	if room < 0 {
+		room = 0 // attached jobs count, and are not refused
+	}
+	s.reserved += room
+	if room == n {
+		return n, nil
+	}
+	return room, &freeslot.Error{
+		Code: freeslot.CodeOverloaded, RetryAfter: tooManyRetryAfter,
+		Message: fmt.Sprintf("the session has %d jobs without a result, which is its limit", limit),
+	}
+}
+
+func (s *session) dispatch(req *wire.Request, good []int) {
+	requests := make([]dispatch.Request, len(good))
+	for k, i := range good {
+		requests[k] = dispatch.Request{Tenant: s.principal.tenant, Job: &req.Jobs[i]}
+	}
+	var spans []trace.Span
+	if s.handler.tracer.enabled() {
+		spans = make([]trace.Span, len(good))
+		for k, r := range requests {
+			spans[k] = s.handler.tracer.start(r.Job, r.Tenant)
+		}
+	}
+	s.handler.dispatcher.Submit(s.handler.calls, requests, s, func(k int, jobID string, err error) {
+		s.answer(req.ID, req.Index(good[k]), jobID, err)
+		if spans != nil {
+			endSpan(spans[k], jobID, err)
+		}
+	})
+}
+
+// answer tells what became of one submitted job. Invariant: "accepted" is in the
+// outbox before the job can be found in jobs, and so before any news of it.
+func (s *session) answer(id string, index int, jobID string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved--
+	if err != nil {
+		s.sendError(id, index, jobID, s.asError("submit", jobID, err))
+		s.leaveIfIdle()
+		return
+	}
+	s.send(func(dst []byte) []byte { return wire.AppendAccepted(dst, id, index, jobID) })
+	s.jobs[jobID] = nil
+}
+
+func (s *session) cancel(req *wire.Request) {
+	tenant := s.principal.tenant
+	if s.principal.operator {
+		tenant = ""
+	}
+	status, err := s.handler.dispatcher.Cancel(s.handler.calls, tenant, req.JobID)
+	if err != nil {
+		s.sendError(req.ID, wire.NoIndex, req.JobID, s.asError("cancel", req.JobID, err))
+		return
+	}
+	s.send(func(dst []byte) []byte { return wire.AppendStatus(dst, req.ID, &status) })
+}
+
+// attach has a job's result sent here. Operators, too, attach only to jobs of
+// their own tenant: it takes the result away from whoever waits for it.
+func (s *session) attach(req *wire.Request) {
+	if err := s.beginAttach(req.JobID); err != nil {
+		s.sendError(req.ID, wire.NoIndex, req.JobID, err)
+		return
+	}
+	status, err := s.handler.dispatcher.Attach(s.handler.calls, s.principal.tenant, req.JobID, s)
+	s.endAttach(req, status, err)
+}
+
+// beginAttach makes the job the session's before the dispatcher can send its
+// result, and holds back its news until endAttach.
+func (s *session) beginAttach(jobID string) *freeslot.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return stoppingError("attach on another replica")
+	}
+	a, known := s.jobs[jobID]
+	if !known && len(s.jobs)+s.reserved >= s.handler.cfg.MaxJobs {
+		return &freeslot.Error{
+			Code: freeslot.CodeOverloaded, RetryAfter: tooManyRetryAfter,
+			Message: fmt.Sprintf("the session has %d jobs without a result, which is its limit", s.handler.cfg.MaxJobs),
+		}
+	}
+	if a == nil {
+		a = &attachment{owned: known}
+		s.jobs[jobID] = a
+	}
+	a.pending++
+	return nil
+}
+
+func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.jobs[req.JobID] // there as long as an attach is pending
+	a.pending--
+	if err != nil {
+		s.sendError(req.ID, wire.NoIndex, req.JobID, s.asError("attach", req.JobID, err))
+	} else {
+		a.owned = true
+		s.send(func(dst []byte) []byte { return wire.AppendStatus(dst, req.ID, &status) })
+	}
+	if a.pending > 0 {
+		return
+	}
+	switch {
+	case err == nil && status.State.Terminal(), !a.owned:
+		delete(s.jobs, req.JobID)
+	case a.result != nil:
+		s.deliver(a.result)
+	case a.detached:
+		s.leaveTo(req.JobID)
+	default:
+		s.jobs[req.JobID] = nil
+	}
+	s.leaveIfIdle()
+}
+
+// asError logs what the client is not told.
+func (s *session) asError(operation, jobID string, err error) *freeslot.Error {
+	if freeslot.CodeOf(err) == freeslot.CodeInternal {
+		s.logInternal(operation, jobID, err)
+	}
+	return wire.AsError(err)
+}

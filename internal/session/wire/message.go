@@ -1,0 +1,197 @@
+package wire
+
+import (
+	"errors"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+// Protocol is the WebSocket subprotocol.
+const Protocol = "freeslot.v1"
+
+// MessageType says what a replica tells.
+type MessageType string
+
+// The messages of the protocol.
+const (
+	TypeWelcome  MessageType = "welcome"
+	TypeAccepted MessageType = "accepted"
+	TypeAssigned MessageType = "assigned"
+	TypeResult   MessageType = "result"
+	TypeStatus   MessageType = "status"
+	TypeDetached MessageType = "detached"
+	TypeError    MessageType = "error"
+	TypePong     MessageType = "pong"
+	TypeGoaway   MessageType = "goaway"
+)
+
+// MessageTypes lists every MessageType.
+func MessageTypes() []MessageType {
+	return []MessageType{
+		TypeWelcome, TypeAccepted, TypeAssigned, TypeResult, TypeStatus,
+		TypeDetached, TypeError, TypePong, TypeGoaway,
+	}
+}
+
+// The close codes of the protocol besides those of RFC 6455.
+const (
+	// CloseSlowClient: the client did not read fast enough.
+	CloseSlowClient = 4008
+	// CloseSilentClient: the client did not answer a ping.
+	CloseSilentClient = 4009
+)
+
+// Welcome is the first message of a session.
+type Welcome struct {
+	Protocol        string
+	SessionID       string
+	Replica         string
+	Version         string
+	MaxPayloadBytes int
+	MaxBatch        int
+	MaxFrameBytes   int
+}
+
+// AppendWelcome appends a welcome message.
+func AppendWelcome(dst []byte, w *Welcome) []byte {
+	dst = appendString(append(dst, `{"type":"welcome","protocol":`...), w.Protocol)
+	dst = appendString(append(dst, `,"session_id":`...), w.SessionID)
+	dst = appendString(append(dst, `,"replica":`...), w.Replica)
+	dst = appendString(append(dst, `,"version":`...), w.Version)
+	dst = appendInt(append(dst, `,"max_payload_bytes":`...), int64(w.MaxPayloadBytes))
+	dst = appendInt(append(dst, `,"max_batch":`...), int64(w.MaxBatch))
+	dst = appendInt(append(dst, `,"max_frame_bytes":`...), int64(w.MaxFrameBytes))
+	return append(dst, '}')
+}
+
+// AppendAccepted appends an accepted message. index is NoIndex outside batches.
+func AppendAccepted(dst []byte, id string, index int, jobID string) []byte {
+	dst = appendString(append(dst, `{"type":"accepted","id":`...), id)
+	dst = appendIndex(dst, index)
+	return appendString(append(dst, `,"job_id":`...), jobID, '}')
+}
+
+// AppendAssigned appends an assigned message. assignedAtMS is Redis' clock.
+func AppendAssigned(dst []byte, jobID, node string, attempt int, assignedAtMS int64) []byte {
+	dst = appendString(append(dst, `{"type":"assigned","job_id":`...), jobID)
+	dst = appendString(append(dst, `,"node":`...), node)
+	dst = appendInt(append(dst, `,"attempt":`...), int64(attempt))
+	dst = appendInt(append(dst, `,"assigned_at_ms":`...), assignedAtMS)
+	return append(dst, '}')
+}
+
+// AppendResult appends a result message. s.Result must be valid JSON.
+func AppendResult(dst []byte, s *freeslot.JobStatus) []byte {
+	dst = append(dst, `{"type":"result","job":`...)
+	return append(appendStatus(dst, s), '}')
+}
+
+// AppendStatus appends a status message. s.Result must be valid JSON.
+func AppendStatus(dst []byte, id string, s *freeslot.JobStatus) []byte {
+	dst = appendString(append(dst, `{"type":"status","id":`...), id)
+	dst = append(dst, `,"job":`...)
+	return append(appendStatus(dst, s), '}')
+}
+
+// AppendDetached appends a detached message.
+func AppendDetached(dst []byte, jobID string) []byte {
+	return appendString(append(dst, `{"type":"detached","job_id":`...), jobID, '}')
+}
+
+// AppendPong appends a pong message.
+func AppendPong(dst []byte, id string) []byte {
+	return appendString(append(dst, `{"type":"pong","id":`...), id, '}')
+}
+
+// AppendGoaway appends a goaway message.
+func AppendGoaway(dst []byte, reason string) []byte {
+	return appendString(append(dst, `{"type":"goaway","reason":`...), reason, '}')
+}
+
+// AppendError appends an error message. id and jobID are left out when empty,
+// index when it is NoIndex.
+func AppendError(dst []byte, id string, index int, jobID string, e *freeslot.Error) []byte {
+	dst = append(dst, `{"type":"error"`...)
+	if id != "" {
+		dst = appendString(append(dst, `,"id":`...), id)
+	}
+	dst = appendIndex(dst, index)
+	if jobID != "" {
+		dst = appendString(append(dst, `,"job_id":`...), jobID)
+	}
+	dst = append(dst, ',')
+	dst = appendErrorFields(dst, e)
+	return append(dst, '}')
+}
+
+// AppendErrorBody appends e as the JSON body of an HTTP response.
+func AppendErrorBody(dst []byte, e *freeslot.Error) []byte {
+	return append(appendErrorFields(append(dst, '{'), e), '}')
+}
+
+func appendErrorFields(dst []byte, e *freeslot.Error) []byte {
+	dst = appendString(append(dst, `"code":`...), string(e.Code))
+	dst = appendString(append(dst, `,"message":`...), e.Message)
+	if e.Field != "" {
+		dst = appendString(append(dst, `,"field":`...), e.Field)
+	}
+	if e.RetryAfter > 0 {
+		// Rounded up: 0 would say "at once".
+		ms := (e.RetryAfter + time.Millisecond - 1) / time.Millisecond
+		dst = appendInt(append(dst, `,"retry_after_ms":`...), int64(ms))
+	}
+	if len(e.Breakdown) > 0 {
+		dst = append(dst, `,"breakdown":{`...)
+		for i, name := range sortedKeys(e.Breakdown) {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendString(dst, name), ':')
+			dst = appendInt(dst, int64(e.Breakdown[name]))
+		}
+		dst = append(dst, '}')
+	}
+	return dst
+}
+
+func appendIndex(dst []byte, index int) []byte {
+	if index == NoIndex {
+		return dst
+	}
+	return appendInt(append(dst, `,"index":`...), int64(index))
+}
+
+func appendStatus(dst []byte, s *freeslot.JobStatus) []byte {
+	dst = appendString(append(dst, `{"job_id":`...), s.ID)
+	dst = appendString(append(dst, `,"tenant":`...), s.Tenant)
+	dst = appendString(append(dst, `,"service":`...), s.Service)
+	dst = appendString(append(dst, `,"state":`...), string(s.State))
+	dst = appendString(append(dst, `,"node":`...), s.Node)
+	dst = appendInt(append(dst, `,"attempt":`...), int64(s.Attempt))
+	dst = appendInt(append(dst, `,"slots":`...), int64(s.Slots))
+	if len(s.Result) > 0 {
+		dst = append(append(dst, `,"result":`...), s.Result...)
+	}
+	if s.Error != nil {
+		dst = appendString(append(dst, `,"error":{"code":`...), s.Error.Code)
+		dst = appendString(append(dst, `,"message":`...), s.Error.Message, '}')
+	}
+	dst = appendInt(append(dst, `,"submitted_at_ms":`...), s.SubmittedAtMS)
+	dst = appendInt(append(dst, `,"assigned_at_ms":`...), s.AssignedAtMS)
+	if s.FinishedAtMS != 0 {
+		dst = appendInt(append(dst, `,"finished_at_ms":`...), s.FinishedAtMS)
+	}
+	return append(dst, '}')
+}
+
+// AsError makes any error one that the protocol can carry. What is not a
+// *freeslot.Error becomes CodeInternal without its text, which is for the log,
+// not for clients.
+func AsError(err error) *freeslot.Error {
+	var e *freeslot.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error, see the replica's log"}
+}

@@ -1,0 +1,356 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/freeslot/freeslot"
+)
+
+var limits = Limits{MaxPayloadBytes: 64, MaxBatch: 3, MaxFrameBytes: 1 << 20}
+
+func TestDecodeRequest(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		frame string
+		want  Request
+	}{
+		{
+			`{"type":"submit","id":"r1","job":{"service":"tts"}}`,
+			Request{Type: TypeSubmit, ID: "r1", Jobs: []freeslot.Job{{Service: "tts"}}},
+		},
+		{
+			` { "job" : { "slots" : 2 , "payload" : { "a" : [ "]}" , 1e3 ] } , "service" : "t\u0074s" } , "id" : "r1" , "type" : "submit" } `,
+			Request{Type: TypeSubmit, ID: "r1", Jobs: []freeslot.Job{{Service: "tts", Slots: 2, Payload: []byte(`{ "a" : [ "]}" , 1e3 ] }`)}}},
+		},
+		{
+			`{"type":"submit","id":"r2","jobs":[{"service":"a","payload":null},{"service":"b","traceparent":"00-x",` +
+				`"requirement":{"pool":"p","services":["c","d"],"source_language":"de","target_language":"en","labels":{"zone":"e\"u"}}}]}`,
+			Request{Type: TypeSubmit, ID: "r2", Batch: true, Jobs: []freeslot.Job{
+				{Service: "a", Payload: []byte("null")},
+				{Service: "b", TraceParent: "00-x", Requirement: freeslot.Requirement{
+					Pool: "p", Services: []string{"c", "d"}, SourceLanguage: "de", TargetLanguage: "en", Labels: map[string]string{"zone": `e"u`},
+				}},
+			}},
+		},
+		{`{"type":"cancel","id":"r3","job_id":"0-1"}`, Request{Type: TypeCancel, ID: "r3", JobID: "0-1"}},
+		{`{"type":"attach","id":"r4","job_id":"0-1"}`, Request{Type: TypeAttach, ID: "r4", JobID: "0-1"}},
+		{`{"type":"ping","id":"r 5~"}`, Request{Type: TypePing, ID: "r 5~"}},
+		{`{"\u0074ype":"ping","id":"r5"}`, Request{Type: TypePing, ID: "r5"}},
+	}
+	for _, tt := range tests {
+		got, err := limits.DecodeRequest([]byte(tt.frame))
+		if err != nil {
+			t.Errorf("%s: %v", tt.frame, err)
+			continue
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", tt.frame, diff)
+		}
+	}
+}
+
+func TestDecodeRequestRefuses(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", MaxIDLength+1)
+	tests := []struct {
+		frame, id, field, message string
+	}{
+		{``, "", "", "frame is not valid JSON: expected an object at byte 0"},
+		{`null`, "", "", "frame is null, expected an object"},
+		{`[]`, "", "", "frame is an array, expected an object"},
+		{`{`, "", "", "frame is not valid JSON: expected a member's name in double quotes at byte 1"},
+		{`{}`, "", "type", "type is missing"},
+		{`{"type":"ping","id":"r1"} {}`, "r1", "", "frame is followed by further data at byte 26, expected one JSON value"},
+		{`{"type":"ping","id":"r1",}`, "r1", "", "frame is not valid JSON: expected a member's name in double quotes at byte 25"},
+		{`{"type":"ping" "id":"r1"}`, "", "", "frame is not valid JSON: expected , or } after a member at byte 15"},
+		{`{"type" "ping"}`, "", "", "frame is not valid JSON: expected : after a member's name at byte 8"},
+		{"{\"type\":\"ping\",\"id\":\"r\x01\"}", "", "id", "id is not valid JSON: control character in a string at byte 22"},
+		{"{\"type\":\"ping\",\"id\":\"r\xff\"}", "", "", "frame is not valid UTF-8"},
+		{`{"type":"ping","id":"r\q"}`, "", "id", "id is not valid JSON: malformed string at byte 20"},
+		{`{"type":"pong","id":"r1"}`, "r1", "type", `type is "pong", expected submit, cancel, attach or ping`},
+		{`{"type":"` + long + `","id":"r1"}`, "r1", "type", `type is "` + long[:40] + `", expected submit, cancel, attach or ping`},
+		{`{"type":1,"id":"r1"}`, "r1", "type", "type is a number, expected a string"},
+		{`{"type":"ping"}`, "", "id", "id is missing"},
+		{`{"type":"ping","id":""}`, "", "id", "id " + idRule},
+		{`{"type":"ping","id":"` + long + `"}`, "", "id", "id " + idRule},
+		{`{"type":"ping","id":"é"}`, "", "id", "id " + idRule},
+		{`{"type":"ping","id":"r1","id":"r2"}`, "r1", "id", "id is given twice"},
+		{`{"type":"ping","id":"r1","Type":"ping"}`, "r1", "Type", "Type is not a known field"},
+		{`{"type":"ping","id":"r1","job_id":"0-1"}`, "r1", "job_id", "job_id does not belong here"},
+		{`{"type":"cancel","id":"r1"}`, "r1", "job_id", "job_id is missing"},
+		{`{"type":"cancel","id":"r1","job_id":null}`, "r1", "job_id", "job_id is null, expected a string"},
+		{`{"type":"attach","id":"r1","job_id":"0-1","job":{}}`, "r1", "job", "job does not belong here"},
+		{`{"type":"submit","id":"r1"}`, "r1", "job", "job is missing"},
+		{`{"type":"submit","id":"r1","job":{},"jobs":[{}]}`, "r1", "job", "job does not belong here"},
+		{`{"type":"submit","id":"r1","jobs":[]}`, "r1", "jobs", "jobs is empty, expected 1 to 3 jobs"},
+		{`{"type":"submit","id":"r1","jobs":[{},{},{},{}]}`, "r1", "jobs", "jobs has more than 3 entries, the limit of one batch"},
+		{`{"type":"submit","id":"r1","jobs":{}}`, "r1", "jobs", "jobs is an object, expected an array"},
+		{`{"type":"submit","id":"r1","jobs":[{},]}`, "r1", "jobs[1]", "jobs[1] is not valid JSON: expected an object at byte 38"},
+		{`{"type":"submit","id":"r1","jobs":[{} {}]}`, "r1", "jobs", "jobs is not valid JSON: expected , or ] after an element at byte 38"},
+		{`{"type":"submit","id":"r1","jobs":[{"service":"a"},7]}`, "r1", "jobs[1]", "jobs[1] is a number, expected an object"},
+		{`{"type":"submit","jobs":[{},{"requirement":{"pools":"x"}}],"id":"r1"}`, "r1", "jobs[1].requirement.pools", "jobs[1].requirement.pools is not a known field"},
+		{`{"type":"submit","id":"r1","job":{"service":7}}`, "r1", "job.service", "job.service is a number, expected a string"},
+		{`{"type":"submit","id":"r1","job":{"slots":"2"}}`, "r1", "job.slots", "job.slots is a string, expected an integer"},
+		{`{"type":"submit","id":"r1","job":{"slots":1.0}}`, "r1", "job.slots", `job.slots is "1.0", expected an integer`},
+		{`{"type":"submit","id":"r1","job":{"slots":01}}`, "r1", "job.slots", `job.slots is "01", expected an integer`},
+		{`{"type":"submit","id":"r1","job":{"slots":-}}`, "r1", "job.slots", `job.slots is "-", expected an integer`},
+		{`{"type":"submit","id":"r1","job":{"slots":99999999999999999999}}`, "r1", "job.slots", `job.slots is "99999999999999999999", expected an integer`},
+		{`{"type":"submit","id":"r1","job":{"slots":true}}`, "r1", "job.slots", "job.slots is a boolean, expected an integer"},
+		{`{"type":"submit","id":"r1","job":{"payload":}}`, "r1", "job.payload", "job.payload is not valid JSON: expected a value at byte 44"},
+		{`{"type":"submit","id":"r1","job":{"payload":[1}`, "r1", "job", "job is not valid JSON: expected , or } after a member at byte 47"},
+		{`{"type":"submit","id":"r1","job":{"payload":[1`, "r1", "job.payload", "job.payload is not valid JSON: value without an end at byte 46"},
+		{`{"type":"submit","id":"r1","job":{"payload":"x`, "r1", "job.payload", "job.payload is not valid JSON: string without an end at byte 44"},
+		{`{"type":"submit","id":"r1","job":{"requirement":null}}`, "r1", "job.requirement", "job.requirement is null, expected an object"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"services":["a",1]}}}`, "r1", "job.requirement.services[1]", "job.requirement.services[1] is a number, expected a string"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"services":[` + strings.Repeat(`"a",`, 64) + `"a"]}}}`, "r1", "job.requirement.services", "job.requirement.services has more than 64 entries"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"labels":{"a":"1","a":"2"}}}}`, "r1", "job.requirement.labels.a", "job.requirement.labels.a is given twice"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"labels":{"a":["1"]}}}}`, "r1", "job.requirement.labels.a", "job.requirement.labels.a is an array, expected a string"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"labels":{` + manyLabels(65) + `}}}}`, "r1", "job.requirement.labels", "job.requirement.labels has more than 64 entries"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"pool":"a","pool":"a"}}}`, "r1", "job.requirement.pool", "job.requirement.pool is given twice"},
+		{`{"x":[,"id":"r1"`, "", "x", "x is not a known field"},
+		{`{"x":1,"id":7}`, "", "x", "x is not a known field"},
+	}
+	for _, tt := range tests {
+		got, err := limits.DecodeRequest([]byte(tt.frame))
+		want := &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: tt.field, Message: tt.message}
+		if diff := cmp.Diff(want, err); diff != "" {
+			t.Errorf("%s: error (-want +got)\n%s", tt.frame, diff)
+		}
+		if diff := cmp.Diff(Request{ID: tt.id}, got); diff != "" {
+			t.Errorf("%s: request (-want +got)\n%s", tt.frame, diff)
+		}
+	}
+}
+
+func manyLabels(n int) string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf(`"l%d":""`, i))
+	}
+	return strings.Join(list, ",")
+}
+
+func TestCheckJob(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		job   string
+		code  freeslot.Code
+		field string
+	}{
+		{`{"service":"tts"}`, "", ""},
+		{`{}`, freeslot.CodeInvalidArgument, ".service"},
+		{`{"service":"tts","payload":tru}`, freeslot.CodeInvalidArgument, ".payload"},
+		{`{"service":"tts","payload":{"a":]}`, freeslot.CodeInvalidArgument, ".payload"},
+		{`{"service":"tts","payload":"` + strings.Repeat("x", 63) + `"}`, freeslot.CodePayloadTooLarge, ".payload"},
+		{`{"service":"tts","payload":"` + strings.Repeat("x", 62) + `"}`, "", ""},
+		{`{"service":"tts","slots":-1}`, freeslot.CodeInvalidArgument, ".slots"},
+		{`{"service":"tts","requirement":{"pool":"a:b"}}`, freeslot.CodeInvalidArgument, ".requirement.pool"},
+	}
+	for _, tt := range tests {
+		for path, frame := range map[string]string{
+			"job":     `{"type":"submit","id":"r1","job":` + tt.job + `}`,
+			"jobs[1]": `{"type":"submit","id":"r1","jobs":[{"service":"a"},` + tt.job + `]}`,
+		} {
+			r, err := limits.DecodeRequest([]byte(frame))
+			if err != nil {
+				t.Errorf("%s: %v", frame, err)
+				continue
+			}
+			err = limits.CheckJob(&r, len(r.Jobs)-1)
+			switch {
+			case tt.code == "" && err != nil:
+				t.Errorf("%s: %v", frame, err)
+			case tt.code != "" && (err == nil || err.Code != tt.code || err.Field != path+tt.field):
+				t.Errorf("%s: error %+v, want %s in %s", frame, err, tt.code, path+tt.field)
+			}
+		}
+	}
+}
+
+// twin is the request as encoding/json sees it.
+type twin struct {
+	Type  RequestType     `json:"type"`
+	ID    string          `json:"id"`
+	Job   *freeslot.Job   `json:"job"`
+	Jobs  []freeslot.Job  `json:"jobs"`
+	JobID json.RawMessage `json:"job_id"`
+}
+
+// checkTwin holds what the decoder accepted against encoding/json. The other
+// direction does not hold: encoding/json is the laxer of the two.
+func checkTwin(t interface{ Fatalf(string, ...any) }, l Limits, frame []byte) {
+	got, err := l.DecodeRequest(frame)
+	if err != nil {
+		if err.Message == "" || err.Code != freeslot.CodeInvalidArgument {
+			t.Fatalf("%q: bad refusal %+v", frame, err)
+		}
+		return
+	}
+	for i := range got.Jobs {
+		if l.CheckJob(&got, i) != nil {
+			return
+		}
+	}
+	dec := json.NewDecoder(bytes.NewReader(frame))
+	dec.DisallowUnknownFields()
+	var w twin
+	if err := dec.Decode(&w); err != nil {
+		t.Fatalf("%q is accepted, encoding/json says %v", frame, err)
+	}
+	want := Request{Type: w.Type, ID: w.ID, Jobs: w.Jobs, Batch: w.Jobs != nil}
+	if w.Job != nil {
+		want.Jobs = []freeslot.Job{*w.Job}
+	}
+	if w.JobID != nil {
+		if err := json.Unmarshal(w.JobID, &want.JobID); err != nil {
+			t.Fatalf("%q: %v", frame, err)
+		}
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("%q: (-encoding/json +decoder)\n%s", frame, diff)
+	}
+}
+
+func FuzzDecodeFrame(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"submit","id":"r1","job":{"service":"tts","payload":{"text":"hi \u00e9 \ud83d\ude00"},"requirement":{"pool":"p","services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"}},"slots":1,"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}`,
+		`{"type":"submit","id":"r2","jobs":[{"service":"a"},{"service":"b","payload":[1,[2,{"x":null}],-1.5e+10,"\"]"]}]}`,
+		`{"type":"cancel","id":"r3","job_id":"0-01ARZ3NDEKTSV4RRFFQ69G5FAV"}`,
+		`{"type":"attach","id":"r4","job_id":"0-1"}`,
+		`{"type":"ping","id":"r5"}`,
+		`{"type":"ping","id":"r5","id":"r6"}`,
+		`[{"type":"ping"}]`, `{"type":`, `{"a":{"b":[}`, `"`, "\x00", "{\"\\",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		checkTwin(t, Limits{MaxPayloadBytes: 1 << 10, MaxBatch: 10}, frame)
+	})
+}
+
+// TestDecodeRequestTwin feeds the decoder mutilated good frames, which get
+// further into it than noise does.
+func TestDecodeRequestTwin(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		frame := encodeRequest(genRequest(t))
+		for range rapid.IntRange(0, 3).Draw(t, "mutations") {
+			at := rapid.IntRange(0, len(frame)-1).Draw(t, "at")
+			switch rapid.IntRange(0, 2).Draw(t, "kind") {
+			case 0:
+				frame[at] = rapid.SampledFrom([]byte("{}[]\",:\\0-ntu \x01\xff")).Draw(t, "byte")
+			case 1:
+				frame = append(frame[:at:at], frame[at+1:]...)
+			case 2:
+				frame = append(frame[:at:at], frame[rapid.IntRange(0, at).Draw(t, "from"):]...)
+			}
+			if len(frame) == 0 {
+				break
+			}
+		}
+		checkTwin(t, Limits{MaxPayloadBytes: 1 << 20, MaxBatch: 10}, frame)
+	})
+}
+
+func TestRequestRoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		want := genRequest(t)
+		frame := encodeRequest(want)
+		got, err := Limits{MaxPayloadBytes: 1 << 20, MaxBatch: 10}.DecodeRequest(frame)
+		if err != nil {
+			t.Fatalf("%s: %v", frame, err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("%s: (-want +got)\n%s", frame, diff)
+		}
+	})
+}
+
+func encodeRequest(r Request) []byte {
+	switch r.Type {
+	case TypeSubmit:
+		if r.Batch {
+			return AppendSubmitBatch(nil, r.ID, r.Jobs)
+		}
+		return AppendSubmit(nil, r.ID, &r.Jobs[0])
+	case TypeCancel:
+		return AppendCancel(nil, r.ID, r.JobID)
+	case TypeAttach:
+		return AppendAttach(nil, r.ID, r.JobID)
+	default:
+		return AppendPing(nil, r.ID)
+	}
+}
+
+func genRequest(t *rapid.T) Request {
+	id := rapid.StringMatching(`[ -~]{1,64}`)
+	r := Request{Type: rapid.SampledFrom(RequestTypes()).Draw(t, "type"), ID: id.Draw(t, "id")}
+	switch r.Type {
+	case TypeSubmit:
+		r.Batch = rapid.Bool().Draw(t, "batch")
+		n := 1
+		if r.Batch {
+			n = rapid.IntRange(1, 4).Draw(t, "jobs")
+		}
+		for range n {
+			r.Jobs = append(r.Jobs, genJob(t))
+		}
+	case TypeCancel, TypeAttach:
+		r.JobID = id.Draw(t, "job_id")
+	}
+	return r
+}
+
+func genJob(t *rapid.T) freeslot.Job {
+	text := rapid.StringOf(rapid.Rune())
+	return freeslot.Job{
+		Service: text.Draw(t, "service"),
+		Payload: genJSON(t),
+		Requirement: freeslot.Requirement{
+			Pool:           text.Draw(t, "pool"),
+			Services:       rapid.SliceOfN(text, 0, 3).Draw(t, "services"),
+			SourceLanguage: text.Draw(t, "source"),
+			TargetLanguage: text.Draw(t, "target"),
+			Labels:         rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"),
+		},
+		Slots:       rapid.IntRange(-5, 1<<40).Draw(t, "slots"),
+		TraceParent: text.Draw(t, "traceparent"),
+	}
+}
+
+func genJSON(t *rapid.T) json.RawMessage {
+	if rapid.Bool().Draw(t, "absent") {
+		return nil
+	}
+	text := rapid.StringOf(rapid.Rune())
+	value := map[string]any{
+		text.Draw(t, "key"): []any{text.Draw(t, "text"), rapid.Float64Range(-1e300, 1e300).Draw(t, "number"), nil, true},
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func BenchmarkDecodeRequest(b *testing.B) {
+	frame := []byte(`{"type":"submit","id":"r1","job":{"service":"tts","payload":{"text":"a sentence of a usual length, which is spoken"},"requirement":{"pool":"gpu","source_language":"de"},"slots":1}}`)
+	l := Limits{MaxPayloadBytes: freeslot.DefaultMaxPayloadBytes, MaxBatch: 1000}
+	b.SetBytes(int64(len(frame)))
+	b.ReportAllocs()
+	for b.Loop() {
+		r, err := l.DecodeRequest(frame)
+		if err != nil || l.CheckJob(&r, 0) != nil {
+			b.Fatal(err)
+		}
+	}
+}

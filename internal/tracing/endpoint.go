@@ -1,0 +1,17 @@
+package tracing
+
+import (
+	"net/url"
+	"strings"
+)
+
+// tracesURL adds OTLP's path to a base URL that has none, as
+// OTEL_EXPORTER_OTLP_ENDPOINT does; the exporter takes its URL as it is.
+func tracesURL(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || strings.Trim(u.Path, "/") != "" {
+		return endpoint
+	}
+	u.Path = "/v1/traces"
+	return u.String()
+}

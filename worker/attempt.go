@@ -1,0 +1,262 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/logging"
+)
+
+// maxErrorBytes bounds the message of a failed job: it is kept in Redis.
+const maxErrorBytes = 8 << 10
+
+// returned is what a handler left behind.
+type returned struct {
+	result json.RawMessage
+	// refused says why the result cannot be the job's.
+	refused *freeslot.JobError
+	err     error
+	// panicked is set when the handler panicked or ended its goroutine.
+	panicked *freeslot.JobError
+	// cause is why the context had been cancelled when the handler returned.
+	cause error
+	// stuck is true when the handler has not returned and is not waited for any more.
+	stuck bool
+}
+
+// attempt owns one attempt from its arrival until it is settled.
+func (w *Worker) attempt(a *attempt) {
+	if comp, ok := w.perform(a); ok {
+		w.report(comp, a)
+	}
+	if w.ledger.settle(a) {
+		w.requestBeat()
+	}
+}
+
+// perform runs the job and decides its end. It returns false when there is nothing
+// to report.
+func (w *Worker) perform(a *attempt) (cell.Completion, bool) {
+	if !w.readSpec(a) {
+		return w.unbegun(a)
+	}
+	n := a.job.SlotCount()
+	if w.slots.acquire(a.ctx, n) != nil {
+		return w.unbegun(a)
+	}
+	if !w.ledger.begin(a) {
+		w.slots.release(n)
+		return w.unbegun(a)
+	}
+	ctx, span := w.startSpan(a)
+	defer span.End()
+	comp, ok := w.conclude(a, w.call(ctx, a))
+	if comp.Error != nil {
+		span.SetStatus(codes.Error, comp.Error.Code)
+	}
+	span.SetAttributes(attribute.String("freeslot.state", string(comp.State)))
+	return comp, ok
+}
+
+// readSpec reads the job of an attempt that came without it, until it is there or
+// the attempt is cancelled.
+func (w *Worker) readSpec(a *attempt) bool {
+	for pauses := retryPauses(); a.job == nil; {
+		ctx, cancel := context.WithTimeout(a.ctx, callTimeout)
+		job, tenant, err := w.store.Spec(ctx, a.id.Job)
+		cancel()
+		switch {
+		case err == nil:
+			a.job, a.tenant = job, tenant
+		case freeslot.CodeOf(err) == freeslot.CodeNotFound:
+			// The record is gone, so nobody waits for an end. If the node still owns
+			// the attempt all the same, a later heartbeat offers it again.
+			w.log.Warn("job.record_missing", zap.String(logging.FieldJob, a.id.Job))
+			w.ledger.disown(a.id)
+			return false
+		case !pause(a.ctx, pauses.NextBackOff()):
+			return false
+		}
+	}
+	return true
+}
+
+// unbegun ends an attempt whose handler was never called.
+func (w *Worker) unbegun(a *attempt) (cell.Completion, bool) {
+	asked, disowned := w.ledger.finish(a)
+	comp := w.completion(a)
+	switch {
+	case disowned:
+		w.ended(a.service(), outcomeDropped)
+		return comp, false
+	case asked:
+		comp.State = freeslot.StateCancelled
+	default:
+		comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: "the node stopped before the job began"}
+	}
+	return comp, true
+}
+
+// conclude decides what the handler's return means for the job.
+func (w *Worker) conclude(a *attempt, r returned) (cell.Completion, bool) {
+	asked, disowned := w.ledger.finish(a)
+	comp := w.completion(a)
+	switch {
+	case disowned:
+		w.ended(a.job.Service, outcomeDropped)
+		return comp, false
+	case r.stuck:
+		comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: "the node stopped while the job ran, and its handler did not return"}
+	case r.panicked != nil:
+		comp.Error = r.panicked
+	case r.refused != nil:
+		comp.Error = r.refused
+	case r.err == nil:
+		comp.State, comp.Result = freeslot.StateSucceeded, r.result
+	case asked && r.cause != nil:
+		comp.State = freeslot.StateCancelled
+	case errors.Is(r.cause, ErrStopping):
+		comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: bounded("the node stopped while the job ran: " + r.err.Error())}
+	default:
+		comp.Error = jobError(r.err)
+	}
+	return comp, true
+}
+
+func (w *Worker) completion(a *attempt) cell.Completion {
+	return cell.Completion{Node: w.cfg.Node.ID, Epoch: w.epoch, Attempt: a.id, State: freeslot.StateFailed}
+}
+
+// call runs the handler in a goroutine of its own, which releases the slots when the
+// handler returns. It is waited for until the worker gives up on stuck handlers.
+func (w *Worker) call(ctx context.Context, a *attempt) returned {
+	fn := w.handlers[a.job.Service]
+	job := &Job{
+		ID: a.id.Job, Tenant: a.tenant, Service: a.job.Service, Attempt: a.id.N,
+		Payload: a.job.Payload, Requirement: a.job.Requirement, Slots: a.job.SlotCount(),
+	}
+	done := make(chan returned, 1)
+	w.handling.Add(1)
+	w.metrics.running.Inc()
+	go func() {
+		begun := time.Now()
+		var r returned
+		ok := false
+		// A deferred function, because a handler can end its goroutine
+		// (runtime.Goexit, as t.FailNow does) without a return and without a panic.
+		defer func() {
+			if !ok {
+				r = returned{panicked: w.panicked(job, recover())}
+			}
+			r.cause = context.Cause(ctx)
+			w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)).Observe(time.Since(begun).Seconds())
+			w.metrics.running.Dec()
+			w.handling.Add(-1)
+			w.slots.release(job.Slots)
+			done <- r
+		}()
+		if fn == nil {
+			r.err = &freeslot.JobError{Code: freeslot.JobErrorNoHandler, Message: "node " + w.cfg.Node.ID + " runs no service " + job.Service}
+		} else {
+			var result any
+			if result, r.err = fn(ctx, job); r.err == nil {
+				r.result, r.refused = w.encode(result) // here, for a MarshalJSON that panics
+			}
+		}
+		ok = true
+	}()
+	select {
+	case r := <-done:
+		return r
+	case <-w.abandon:
+	}
+	select {
+	case r := <-done:
+		return r
+	default:
+		w.log.Error("job.handler_stuck", zap.String(logging.FieldJob, job.ID), zap.String("service", job.Service))
+		return returned{stuck: true}
+	}
+}
+
+func (w *Worker) panicked(job *Job, value any) *freeslot.JobError {
+	message := "the handler ended its goroutine"
+	if value != nil {
+		message = fmt.Sprint(value)
+	}
+	w.log.Error("job.handler_panicked", zap.String(logging.FieldJob, job.ID), zap.String("service", job.Service),
+		zap.String("panic", message), zap.ByteString("stack", debug.Stack()))
+	return &freeslot.JobError{Code: freeslot.JobErrorPanic, Message: bounded(message)}
+}
+
+// encode makes a handler's result the job's.
+func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
+	raw, ok := result.(json.RawMessage)
+	if ok && len(raw) <= w.cfg.MaxResultBytes && len(raw) > 0 && !json.Valid(raw) {
+		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON"}
+	}
+	if !ok {
+		var err error
+		if raw, err = json.Marshal(result); err != nil {
+			return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the handler's result cannot be encoded: " + err.Error())}
+		}
+	}
+	if len(raw) > w.cfg.MaxResultBytes {
+		return nil, &freeslot.JobError{
+			Code:    freeslot.JobErrorResultTooLarge,
+			Message: fmt.Sprintf("the result has %d bytes, the node's limit is %d", len(raw), w.cfg.MaxResultBytes),
+		}
+	}
+	return raw, nil
+}
+
+// jobError keeps the code that a handler chose, if it is one that can be shown.
+func jobError(err error) *freeslot.JobError {
+	var chosen *freeslot.JobError
+	if errors.As(err, &chosen) && chosen != nil && freeslot.ValidateName("code", chosen.Code) == nil {
+		return &freeslot.JobError{Code: chosen.Code, Message: bounded(chosen.Message)}
+	}
+	return &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded(err.Error())}
+}
+
+// bounded cuts a message to maxErrorBytes and makes it valid UTF-8.
+func bounded(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= maxErrorBytes {
+		return s
+	}
+	cut := maxErrorBytes
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// startSpan continues the submitter's trace, if the job has one.
+func (w *Worker) startSpan(a *attempt) (context.Context, trace.Span) {
+	ctx := a.ctx
+	if a.job.TraceParent != "" {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": a.job.TraceParent})
+	}
+	return w.tracer.Start(ctx, "run "+a.job.Service, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		attribute.String("freeslot.job_id", a.id.Job),
+		attribute.Int("freeslot.attempt", a.id.N),
+		attribute.String("freeslot.service", a.job.Service),
+		attribute.String("freeslot.tenant", a.tenant),
+		attribute.String("freeslot.node", w.cfg.Node.ID),
+	))
+}

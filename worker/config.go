@@ -1,0 +1,120 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// Defaults of Config.
+const (
+	DefaultHeartbeatInterval = 3 * time.Second
+	DefaultStopTimeout       = 30 * time.Second
+	DefaultInterruptGrace    = 5 * time.Second
+	DefaultMaxResultBytes    = 1 << 20
+)
+
+// Bounds of Config.
+const (
+	// MinHeartbeatInterval keeps a fleet from spending Redis on heartbeats.
+	MinHeartbeatInterval = 100 * time.Millisecond
+	// MaxResultBytesLimit is the largest MaxResultBytes: results live in Redis' memory.
+	MaxResultBytesLimit = 16 << 20
+)
+
+// Config describes a worker. RedisURL, Node.ID and Node.MaxConcurrency have no
+// default.
+type Config struct {
+	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS.
+	RedisURL string
+	// KeyPrefix must be the schedulers'. Empty means "scheduler".
+	KeyPrefix string
+	// Node is the profile. Handle adds the services of its handlers.
+	Node freeslot.Node
+	// HeartbeatInterval must not be above half of the schedulers' heartbeat limit (8 s
+	// unless they are configured otherwise): one late heartbeat would cost the node
+	// its jobs. 0 means DefaultHeartbeatInterval.
+	HeartbeatInterval time.Duration
+	// StopTimeout is how long Stop lets running handlers go on. 0 means
+	// DefaultStopTimeout; to interrupt them at once, give Stop an ended context.
+	StopTimeout time.Duration
+	// InterruptGrace is how long Stop waits for handlers whose context it has
+	// cancelled; those that have not returned then are abandoned. 0 means
+	// DefaultInterruptGrace.
+	InterruptGrace time.Duration
+	// MaxResultBytes is the largest result, as JSON. A larger one fails the job
+	// with freeslot.JobErrorResultTooLarge. 0 means DefaultMaxResultBytes.
+	MaxResultBytes int
+	// Logger nil logs nothing.
+	Logger *zap.Logger
+	// Registerer nil keeps metrics to the worker. Metrics carry the label "node",
+	// so several workers can share a registerer as long as their nodes differ.
+	Registerer prometheus.Registerer
+	// TracerProvider nil traces nothing.
+	TracerProvider trace.TracerProvider
+}
+
+// WithDefaults returns a copy in which zero values are replaced by the defaults.
+func (c Config) WithDefaults() Config {
+	if c.KeyPrefix == "" {
+		c.KeyPrefix = cell.DefaultPrefix
+	}
+	if c.HeartbeatInterval == 0 {
+		c.HeartbeatInterval = DefaultHeartbeatInterval
+	}
+	if c.StopTimeout == 0 {
+		c.StopTimeout = DefaultStopTimeout
+	}
+	if c.InterruptGrace == 0 {
+		c.InterruptGrace = DefaultInterruptGrace
+	}
+	if c.MaxResultBytes == 0 {
+		c.MaxResultBytes = DefaultMaxResultBytes
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = noop.NewTracerProvider()
+	}
+	return c
+}
+
+// Validate reports every field that New would refuse, joined into one error.
+// It expects the defaults to be applied.
+func (c Config) Validate() error {
+	var bad []error
+	refuse := func(field, format string, args ...any) {
+		bad = append(bad, fmt.Errorf("%s "+format, append([]any{field}, args...)...))
+	}
+	if c.RedisURL == "" {
+		refuse("redis_url", "is empty, expected redis://host:port")
+	}
+	if err := freeslot.ValidateName("key_prefix", c.KeyPrefix); err != nil {
+		bad = append(bad, err)
+	}
+	if err := c.Node.Validate("node"); err != nil {
+		bad = append(bad, err)
+	}
+	if c.HeartbeatInterval < MinHeartbeatInterval {
+		refuse("heartbeat_interval", "is %s, expected at least %s", c.HeartbeatInterval, MinHeartbeatInterval)
+	}
+	if c.StopTimeout < 0 {
+		refuse("stop_timeout", "is %s, expected a positive duration", c.StopTimeout)
+	}
+	if c.InterruptGrace < 0 {
+		refuse("interrupt_grace", "is %s, expected a positive duration", c.InterruptGrace)
+	}
+	if c.MaxResultBytes < 0 || c.MaxResultBytes > MaxResultBytesLimit {
+		refuse("max_result_bytes", "is %d, expected 1 to %d", c.MaxResultBytes, MaxResultBytesLimit)
+	}
+	return errors.Join(bad...)
+}

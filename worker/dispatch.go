@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+const (
+	// readBlock is long, because thousands of agents wait like this. The cell's
+	// deadline for the read is a little later.
+	readBlock = 20 * time.Second
+	// readLimit is how many entries one read takes in.
+	readLimit = 128
+)
+
+// errReadAgain ends a read that may hang on a dead connection.
+var errReadAgain = errors.New("worker: read again")
+
+// dispatches reads the node's dispatch stream. Its position only moves forward, in
+// this process: what is missed otherwise is delivered by heartbeats.
+func (w *Worker) dispatches(ctx context.Context) {
+	pauses := retryPauses()
+	failing := false
+	for ctx.Err() == nil {
+		err := w.readOnce(ctx)
+		switch {
+		case err == nil:
+			failing = false
+			pauses.Reset()
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errReadAgain):
+		default:
+			w.metrics.readFailures.Inc()
+			if !failing {
+				w.log.Warn("dispatch.read_failed", zap.Error(err))
+			}
+			failing = true
+			w.requestBeat()
+			if !pause(ctx, pauses.NextBackOff()) {
+				return
+			}
+		}
+	}
+}
+
+func (w *Worker) readOnce(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	w.reading.Store(&end)
+
+	number := w.ledger.read()
+	entries, err := w.store.Dispatches(ctx, w.cfg.Node.ID, *w.position.Load(), readBlock, readLimit)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	for i := range entries {
+		w.receive(&entries[i])
+	}
+	if n := len(entries); n > 0 {
+		last := entries[n-1].ID // a copy: the entries hold their jobs in memory
+		w.position.Store(&last)
+	}
+	if len(entries) < readLimit {
+		w.ledger.caughtUp(number)
+	}
+	return nil
+}
+
+func (w *Worker) receive(d *cell.Dispatch) {
+	if d.Cancel {
+		w.ledger.ask(d.Attempt)
+		return
+	}
+	w.take(d.Attempt, d.Job, d.Tenant)
+}
+
+// readAgain ends the read that is under way. A connection that died in silence
+// holds it until its deadline; heartbeats, being short, notice both the loss and
+// the return much earlier. Nothing is lost: reading changes nothing in Redis.
+func (w *Worker) readAgain() {
+	if end := w.reading.Load(); end != nil {
+		(*end)(errReadAgain)
+	}
+}
+
+// take starts an attempt that the node is said to own, unless it is known.
+func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string) {
+	a := w.ledger.offer(id, job, tenant)
+	if a == nil {
+		return
+	}
+	w.attempts.Go(func() { w.attempt(a) })
+}

@@ -1,0 +1,83 @@
+// Package worker runs jobs in a Go process: it makes the process a node of a
+// freeslot fleet, takes the jobs that schedulers place there, calls the handler
+// of their service and reports what came of it.
+//
+//	w, err := worker.New(worker.Config{
+//		RedisURL: "redis://127.0.0.1:7481",
+//		Node:     freeslot.Node{ID: "node-1", MaxConcurrency: 4},
+//	})
+//	if err != nil { … }
+//	w.Handle("upper", func(ctx context.Context, job *worker.Job) (any, error) { … })
+//	err = w.Run(ctx)
+//
+// # Guarantees
+//
+//   - A job is executed at least once or reported as lost, and has exactly one
+//     terminal state. Every completion is checked in Redis against the slot's
+//     attempt and epoch; one that comes from an attempt which the node no longer
+//     owns changes nothing. A handler with effects outside the job should make
+//     them repeatable, for instance by Job.ID and Job.Attempt.
+//   - An attempt is started at most once in the life of a process, however often
+//     it is delivered (see "Delivery"). The memory behind this holds the 65,536
+//     attempts that ended last.
+//   - The running handlers never take more than Node.MaxConcurrency slots. A
+//     handler that ignores its cancelled context keeps its slots until it
+//     returns; jobs that arrive meanwhile wait inside the process.
+//   - A panic in a handler fails its job and nothing else.
+//
+// # An attempt in the process
+//
+//	            offered by the stream or by a heartbeat's reply
+//	                               |
+//	(spec not in the entry) ---> waiting ---- cancel asked ------------+
+//	                               | slots free                        |
+//	                               v                                   v
+//	not owned any more <------- running -- returned, panicked ----> finishing <--+
+//	context cancelled,             |                                   |         | no answer:
+//	result dropped                 +-- cancel asked: context           +---------+ again after
+//	      |                            cancelled, handler returns      |           a pause
+//	      |                                                            | acknowledged or refused
+//	      +----------------------------> settled <---------------------+
+//	                                       | a heartbeat and a read that started later are through
+//	                                       v
+//	                                   forgotten
+//
+// A job that was asked to be cancelled ends as cancelled when its handler then
+// returns an error, and as succeeded when the handler returns a result all the
+// same: the work is done and its result is worth more than its absence.
+//
+// # Delivery
+//
+// Jobs arrive on the node's dispatch stream. The stream is a hint: what the node
+// owns is written in Redis, and every heartbeat (every 3 s, at once after a lost
+// answer or a reconnect) names the attempts that the process holds. The reply
+// says which it owns but did not name (they are started) and which it named but
+// does not own (they are stopped). So an attempt can arrive twice, and late:
+//
+//   - A heartbeat that began before an attempt arrived by the stream does not name
+//     it, and its reply therefore says "start it". In between, the attempt may
+//     have arrived, run and been acknowledged.
+//   - An attempt that was started by such a reply has an entry in the stream which
+//     a lagging reader sees only later, possibly after the attempt has ended.
+//
+// Hence an ended attempt is remembered until a heartbeat that started after its
+// acknowledgement has been answered and a read that started after it has reached
+// the end of the stream. Cancel requests for attempts that have not been seen are
+// remembered by the same rule, at most 4,096 of them, oldest dropped first.
+//
+// # Failures
+//
+//   - Redis away: handlers go on; completions are repeated with growing pauses
+//     until they are answered; heartbeats are tried until one gets through. If
+//     that takes longer than the cell's heartbeat limit, the node may have been
+//     given up meanwhile; the first reply then says which handlers to stop.
+//   - The node is not known (reaped, or Redis lost its data): it registers again
+//     under the same epoch.
+//   - Another process registered the same node: this one stops its handlers and
+//     ends with [ErrSuperseded]. [Worker.Done] closes.
+//   - Stop: the node takes no new jobs, running ones get Config.StopTimeout, then
+//     their context is cancelled with cause [ErrStopping] and they fail with code
+//     freeslot.JobErrorInterrupted. Jobs that had not begun fail so at once.
+//   - The process dies: schedulers notice the silence, or the node's next
+//     registration gives up what the dead process held.
+package worker

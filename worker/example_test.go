@@ -1,0 +1,85 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/worker"
+)
+
+// A node with one service, from start to stop.
+func Example() {
+	redisURL, submit, done := exampleFleet() // a Redis and a scheduler
+	defer done()
+
+	w, err := worker.New(worker.Config{
+		RedisURL: redisURL,
+		Node: freeslot.Node{
+			ID:             "node-1",
+			MaxConcurrency: 4,
+			Languages:      freeslot.Languages{TTS: []string{"de", "en"}},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	w.Handle("upper", func(_ context.Context, job *worker.Job) (any, error) {
+		var text string
+		if err := json.Unmarshal(job.Payload, &text); err != nil {
+			return nil, &freeslot.JobError{Code: "bad_payload", Message: err.Error()}
+		}
+		return strings.ToUpper(text), nil
+	})
+
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(ctx) }()
+
+	fmt.Println(submit("upper", `"hello"`))
+	fmt.Println(submit("upper", `42`))
+
+	cancel()
+	fmt.Println("stopped:", <-ran)
+	// Output:
+	// succeeded "HELLO"
+	// failed bad_payload: json: cannot unmarshal number into Go value of type string
+	// stopped: <nil>
+}
+
+// A handler that takes long watches its context, and can tell why it ended.
+func ExampleHandlerFunc() {
+	var handler worker.HandlerFunc = func(ctx context.Context, job *worker.Job) (any, error) {
+		select {
+		case <-time.After(time.Hour): // the work
+			return map[string]int{"attempt": job.Attempt}, nil
+		case <-ctx.Done():
+			// Nobody waits for the result any more.
+			return nil, context.Cause(ctx)
+		}
+	}
+
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(worker.ErrCancelled)
+	_, err := handler(ctx, &worker.Job{ID: "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z", Attempt: 1})
+	fmt.Println(err, errors.Is(err, worker.ErrCancelled))
+	// Output:
+	// worker: the job was cancelled true
+}
+
+func ExampleConfig_Validate() {
+	cfg := worker.Config{
+		RedisURL:          "redis://127.0.0.1:6379",
+		Node:              freeslot.Node{ID: "node 1", MaxConcurrency: 4},
+		HeartbeatInterval: time.Millisecond,
+	}
+	fmt.Println(cfg.WithDefaults().Validate())
+	// Output:
+	// invalid_argument: node.node_id has ' ' at position 4, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit
+	// heartbeat_interval is 1ms, expected at least 100ms
+}

@@ -1,0 +1,279 @@
+package worker
+
+import (
+	"context"
+	"sync"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+const (
+	// maxSettled bounds the ended attempts that are remembered: at 3 s a heartbeat
+	// it is reached by a node that ends more than 20,000 jobs a second.
+	maxSettled = 1 << 16
+	// maxEarlyCancels bounds the cancels remembered for attempts not seen yet.
+	maxEarlyCancels = 1 << 12
+)
+
+type phase uint8
+
+const (
+	waiting   phase = iota // for its spec or for slots
+	running                // the handler has been called
+	finishing              // its end is decided and being reported
+)
+
+// attempt is one try of one job that the process holds. id, ctx and cancel never
+// change; the ledger's mutex guards the rest, except that job and tenant belong
+// to the attempt's goroutine once it has begun.
+type attempt struct {
+	id     cell.Attempt
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	job    *freeslot.Job // nil until it has been read
+	tenant string
+
+	phase phase
+	// asked is true once somebody asked to cancel the job.
+	asked bool
+	// disowned is true once Redis said that the node does not own the attempt:
+	// it is not named in heartbeats any more and its end is not reported.
+	disowned bool
+}
+
+// service is empty while the job has not been read.
+func (a *attempt) service() string {
+	if a.job == nil {
+		return ""
+	}
+	return a.job.Service
+}
+
+// ledger knows which attempts the process holds, which have ended and which it is
+// to cancel before it has seen them. It does no I/O and has no clock. Every
+// decision that two goroutines could race for (start or not, report or drop) is
+// one method, made under mu.
+type ledger struct {
+	// limit bounds held: the slots that Redis can have granted, and as many again
+	// for handlers that have lost their attempt and not returned yet.
+	limit int
+	base  context.Context
+
+	mu      sync.Mutex // guards the rest
+	held    map[cell.Attempt]*attempt
+	settled memory
+	cancels memory
+	// started and through count heartbeats and reads: started ones, and the latest
+	// start whose answer has been applied.
+	started, through moment
+	// refused is true when an attempt was turned away at the limit since the last settle.
+	refused  bool
+	draining bool
+	closed   bool
+	// idle is closed when nothing is held after drain was called.
+	idle chan struct{}
+}
+
+func newLedger(base context.Context, maxConcurrency int) *ledger {
+	return &ledger{
+		limit:   2 * maxConcurrency,
+		base:    base,
+		held:    make(map[cell.Attempt]*attempt),
+		settled: newMemory(maxSettled),
+		cancels: newMemory(maxEarlyCancels),
+		idle:    make(chan struct{}),
+	}
+}
+
+// offer takes in an attempt that the node is said to own. It returns nil when the
+// attempt is known already, and when there is no room: then the next heartbeat does
+// not name it, and its reply offers it again.
+func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string) *attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.held[id]; ok || l.closed || l.settled.has(id) {
+		return nil
+	}
+	if len(l.held) >= l.limit {
+		l.refused = true
+		return nil
+	}
+	a := &attempt{id: id, job: job, tenant: tenant, asked: l.cancels.has(id)}
+	a.ctx, a.cancel = context.WithCancelCause(l.base)
+	if a.asked {
+		l.cancels.remove(id)
+		a.cancel(ErrCancelled)
+	}
+	if l.draining {
+		a.cancel(ErrStopping)
+	}
+	l.held[id] = a
+	return a
+}
+
+// ask notes that the attempt is to be cancelled. One whose end is decided already
+// keeps it; one that has not been seen is cancelled when it arrives.
+func (l *ledger) ask(id cell.Attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, ok := l.held[id]
+	switch {
+	case ok && a.phase != finishing:
+		a.asked = true
+		a.cancel(ErrCancelled)
+	case !ok && !l.settled.has(id) && !l.cancels.has(id):
+		l.cancels.add(id, l.started)
+	}
+}
+
+// disown stops an attempt that the node does not own. One that is being reported
+// is left alone: the answer to its report decides, and the reason why it is not
+// owned may be that this report has been applied.
+func (l *ledger) disown(id cell.Attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a, ok := l.held[id]; ok && a.phase != finishing {
+		a.disowned = true
+		a.cancel(ErrNotOwned)
+	}
+}
+
+// begin moves the attempt to running, unless it has been cancelled, disowned or
+// interrupted before.
+func (l *ledger) begin(a *attempt) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.ctx.Err() != nil {
+		return false
+	}
+	a.phase = running
+	return true
+}
+
+// finish decides the attempt's end: no cancel and no loss of ownership counts
+// after it. It reports what was asked before.
+func (l *ledger) finish(a *attempt) (asked, disowned bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !a.disowned {
+		a.phase = finishing
+	}
+	return a.asked, a.disowned
+}
+
+// settle lets go of an attempt that has been reported or dropped. It reports
+// whether a heartbeat is due because another attempt was turned away before.
+func (l *ledger) settle(a *attempt) (due bool) {
+	a.cancel(context.Canceled)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, a.id)
+	l.settled.add(a.id, l.started)
+	due, l.refused = l.refused, false
+	l.checkIdle()
+	return due
+}
+
+// beat starts a heartbeat: it returns the attempts to name and the heartbeat's number.
+func (l *ledger) beat() (names []cell.Attempt, number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	names = make([]cell.Attempt, 0, len(l.held))
+	for id, a := range l.held {
+		if !a.disowned {
+			names = append(names, id)
+		}
+	}
+	l.started.beats++
+	return names, l.started.beats
+}
+
+// answered notes that the reply to the numbered heartbeat has been applied.
+func (l *ledger) answered(number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.through.beats = number
+	l.forget()
+}
+
+// read starts a read of the dispatch stream and returns its number.
+func (l *ledger) read() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.started.reads++
+	return l.started.reads
+}
+
+// caughtUp notes that the numbered read has reached the end of the stream and
+// that its entries have been applied.
+func (l *ledger) caughtUp(number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.through.reads = number
+	l.forget()
+}
+
+func (l *ledger) forget() {
+	l.settled.forget(l.through)
+	l.cancels.forget(l.through)
+}
+
+// drain cancels what has not begun, with cause ErrStopping, and everything that is
+// offered from now on. The returned channel is closed when nothing is held.
+func (l *ledger) drain() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.draining = true
+	for _, a := range l.held {
+		if a.phase == waiting {
+			a.cancel(ErrStopping)
+		}
+	}
+	l.checkIdle()
+	return l.idle
+}
+
+// interrupt cancels everything that is held.
+func (l *ledger) interrupt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.held {
+		a.cancel(ErrStopping)
+	}
+}
+
+// abandon disowns everything, because the node belongs to another process.
+func (l *ledger) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.held {
+		a.disowned = true
+		a.cancel(ErrSuperseded)
+	}
+}
+
+// close makes every further offer void.
+func (l *ledger) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+}
+
+func (l *ledger) isDraining() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.draining
+}
+
+func (l *ledger) checkIdle() {
+	if !l.draining || len(l.held) > 0 {
+		return
+	}
+	select {
+	case <-l.idle:
+	default:
+		close(l.idle)
+	}
+}

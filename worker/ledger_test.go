@@ -1,0 +1,368 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+func id(n int) cell.Attempt { return cell.Attempt{Job: fmt.Sprintf("0-%d", n), N: 1} }
+
+func TestLedgerKnowsHeldAttempts(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	a := l.offer(id(1), nil, "")
+	if a == nil || l.offer(id(1), nil, "") != nil {
+		t.Fatal("expected the first offer to be taken and the second not")
+	}
+	if next := l.offer(cell.Attempt{Job: id(1).Job, N: 2}, nil, ""); next == nil {
+		t.Fatal("another attempt of the same job was taken for the first")
+	}
+}
+
+// The reply to a heartbeat that began before an attempt arrived says "start it"
+// although the attempt may have ended since.
+func TestLedgerRemembersUntilALaterHeartbeat(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	_, early := l.beat()
+	l.settle(l.offer(id(1), nil, ""))
+	l.caughtUp(l.read())
+	if l.offer(id(1), nil, "") != nil {
+		t.Fatal("started again by the reply to a heartbeat that began before its end")
+	}
+	l.answered(early)
+	if !l.settled.has(id(1)) {
+		t.Fatal("forgotten by a heartbeat that began before its end")
+	}
+	_, late := l.beat()
+	l.answered(late)
+	if l.settled.has(id(1)) {
+		t.Fatal("still remembered")
+	}
+}
+
+// An attempt that a heartbeat's reply started may still be ahead in the stream.
+func TestLedgerRemembersUntilALaterRead(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	early := l.read()
+	l.settle(l.offer(id(1), nil, ""))
+	_, beat := l.beat()
+	l.answered(beat)
+	if l.offer(id(1), nil, "") != nil {
+		t.Fatal("started again by a read that began before its end")
+	}
+	l.caughtUp(early)
+	if !l.settled.has(id(1)) {
+		t.Fatal("forgotten by a read that began before its end")
+	}
+	l.caughtUp(l.read())
+	if l.settled.has(id(1)) {
+		t.Fatal("still remembered")
+	}
+}
+
+func TestLedgerCancelsWhatItHasNotSeen(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	l.ask(id(1))
+	a := l.offer(id(1), nil, "")
+	if a == nil || context.Cause(a.ctx) != ErrCancelled || l.begin(a) {
+		t.Fatal("an attempt whose cancel came first began")
+	}
+	if asked, _ := l.finish(a); !asked {
+		t.Fatal("the cancel was forgotten")
+	}
+	l.ask(id(2))
+	_, n := l.beat()
+	l.answered(n)
+	l.caughtUp(l.read())
+	if b := l.offer(id(2), nil, ""); b.ctx.Err() != nil {
+		t.Fatal("a cancel outlived the heartbeat that would have repeated it")
+	}
+}
+
+func TestLedgerBoundsEarlyCancels(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	for i := range maxEarlyCancels + 1 {
+		l.ask(id(i))
+	}
+	if len(l.cancels.since) != maxEarlyCancels || l.cancels.has(id(0)) || !l.cancels.has(id(maxEarlyCancels)) {
+		t.Fatalf("%d cancels remembered, expected the newest %d", len(l.cancels.since), maxEarlyCancels)
+	}
+}
+
+func TestLedgerLeavesADecidedEndAlone(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	a := l.offer(id(1), nil, "")
+	if !l.begin(a) {
+		t.Fatal("did not begin")
+	}
+	l.finish(a)
+	l.ask(a.id)
+	l.disown(a.id)
+	if a.ctx.Err() != nil || a.asked || a.disowned {
+		t.Fatal("changed after its end was decided")
+	}
+	if names, _ := l.beat(); !slices.Equal(names, []cell.Attempt{a.id}) {
+		t.Fatalf("heartbeat names %v, expected the unacknowledged attempt", names)
+	}
+}
+
+func TestLedgerDisowns(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	a := l.offer(id(1), nil, "")
+	l.begin(a)
+	l.disown(a.id)
+	if cause := context.Cause(a.ctx); !errors.Is(cause, ErrNotOwned) {
+		t.Fatalf("cause %v, expected ErrNotOwned", cause)
+	}
+	if names, _ := l.beat(); len(names) != 0 {
+		t.Fatalf("heartbeat names %v, expected none", names)
+	}
+	if l.offer(a.id, nil, "") != nil {
+		t.Fatal("started again while its first handler still runs")
+	}
+}
+
+func TestLedgerTurnsAwayBeyondTheLimit(t *testing.T) {
+	l := newLedger(t.Context(), 1)
+	a := l.offer(id(1), nil, "")
+	if l.offer(id(2), nil, "") == nil || l.offer(id(3), nil, "") != nil {
+		t.Fatal("expected room for twice the slots")
+	}
+	if !l.settle(a) {
+		t.Fatal("room came free and no heartbeat asks for what was turned away")
+	}
+	if l.settle(l.offer(id(3), nil, "")) {
+		t.Fatal("nothing was turned away since")
+	}
+}
+
+func TestLedgerDrains(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	runs, waits := l.offer(id(1), nil, ""), l.offer(id(2), nil, "")
+	l.begin(runs)
+	idle := l.drain()
+	late := l.offer(id(3), nil, "")
+	if runs.ctx.Err() != nil || context.Cause(waits.ctx) != ErrStopping || context.Cause(late.ctx) != ErrStopping {
+		t.Fatal("expected the running attempt to go on and the others to be cancelled")
+	}
+	l.interrupt()
+	if context.Cause(runs.ctx) != ErrStopping {
+		t.Fatal("the running attempt was not interrupted")
+	}
+	for _, a := range []*attempt{runs, waits, late} {
+		select {
+		case <-idle:
+			t.Fatal("idle while something is held")
+		default:
+		}
+		l.settle(a)
+	}
+	<-idle
+	l.close()
+	if l.offer(id(4), nil, "") != nil {
+		t.Fatal("took an offer after close")
+	}
+}
+
+func TestMemoryDropsTheOldest(t *testing.T) {
+	m := newMemory(2)
+	m.add(id(1), moment{1, 1})
+	m.add(id(2), moment{1, 1})
+	m.remove(id(1))
+	if !m.add(id(3), moment{2, 2}) {
+		t.Fatal("a removed entry was counted as displaced")
+	}
+	if m.add(id(4), moment{3, 3}) || m.has(id(2)) || !m.has(id(3)) || !m.has(id(4)) {
+		t.Fatal("expected the oldest to be displaced")
+	}
+}
+
+// ledgerModel plays Redis for a ledger: assignments appear in the slots and in the
+// stream at one step; heartbeats and reads are sent, executed and answered at
+// steps of their own, in any order with everything else.
+type ledgerModel struct {
+	l       *ledger
+	next    int
+	owned   map[cell.Attempt]bool
+	stream  []cell.Attempt
+	pos     int
+	starts  map[cell.Attempt]int
+	running []*attempt
+	applied []*attempt // ended in Redis, not acknowledged
+
+	beat *modelBeat
+	read *modelRead
+}
+
+type modelBeat struct {
+	number   uint64
+	names    []cell.Attempt
+	executed bool
+	start    []cell.Attempt
+}
+
+type modelRead struct {
+	number   uint64
+	executed bool
+	entries  []cell.Attempt
+}
+
+const modelReadLimit = 2
+
+func (m *ledgerModel) take(a cell.Attempt) {
+	if got := m.l.offer(a, nil, ""); got != nil {
+		m.starts[a]++
+		m.running = append(m.running, got)
+	}
+}
+
+func (m *ledgerModel) sendBeat() {
+	if m.beat == nil {
+		names, number := m.l.beat()
+		m.beat = &modelBeat{number: number, names: names}
+	}
+}
+
+func (m *ledgerModel) executeBeat() {
+	if m.beat == nil || m.beat.executed {
+		return
+	}
+	m.beat.executed = true
+	for a := range m.owned {
+		if !slices.Contains(m.beat.names, a) {
+			m.beat.start = append(m.beat.start, a)
+		}
+	}
+}
+
+func (m *ledgerModel) answerBeat() {
+	if m.beat == nil || !m.beat.executed {
+		return
+	}
+	for _, a := range m.beat.start {
+		m.take(a)
+	}
+	m.l.answered(m.beat.number)
+	m.beat = nil
+}
+
+func (m *ledgerModel) sendRead() {
+	if m.read == nil {
+		m.read = &modelRead{number: m.l.read()}
+	}
+}
+
+func (m *ledgerModel) executeRead() {
+	if m.read != nil && !m.read.executed {
+		m.read.executed = true
+		m.read.entries = m.stream[m.pos:min(m.pos+modelReadLimit, len(m.stream))]
+	}
+}
+
+func (m *ledgerModel) answerRead() {
+	if m.read == nil || !m.read.executed {
+		return
+	}
+	for _, a := range m.read.entries {
+		m.take(a)
+	}
+	m.pos += len(m.read.entries)
+	if len(m.read.entries) < modelReadLimit {
+		m.l.caughtUp(m.read.number)
+	}
+	m.read = nil
+}
+
+func TestLedgerStartsEachAttemptOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &ledgerModel{l: newLedger(context.Background(), 3), owned: map[cell.Attempt]bool{}, starts: map[cell.Attempt]int{}}
+		pick := func(list *[]*attempt) *attempt {
+			if len(*list) == 0 {
+				return nil
+			}
+			i := rapid.IntRange(0, len(*list)-1).Draw(t, "which")
+			a := (*list)[i]
+			*list = slices.Delete(*list, i, i+1)
+			return a
+		}
+		actions := map[string]func(*rapid.T){
+			"assign": func(*rapid.T) {
+				m.next++
+				m.owned[id(m.next)] = true
+				m.stream = append(m.stream, id(m.next))
+			},
+			"sendBeat": func(*rapid.T) { m.sendBeat() }, "executeBeat": func(*rapid.T) { m.executeBeat() },
+			"answerBeat": func(*rapid.T) { m.answerBeat() },
+			"loseBeat":   func(*rapid.T) { m.beat = nil },
+			"sendRead":   func(*rapid.T) { m.sendRead() }, "executeRead": func(*rapid.T) { m.executeRead() },
+			"answerRead": func(*rapid.T) { m.answerRead() },
+			"loseRead":   func(*rapid.T) { m.read = nil },
+			"complete": func(*rapid.T) {
+				if a := pick(&m.running); a != nil {
+					m.l.begin(a)
+					m.l.finish(a)
+					delete(m.owned, a.id)
+					m.applied = append(m.applied, a)
+				}
+			},
+			"end": func(*rapid.T) {
+				if a := pick(&m.running); a != nil {
+					m.l.begin(a)
+					m.l.finish(a)
+					delete(m.owned, a.id)
+					m.l.settle(a)
+				}
+			},
+			"acknowledge": func(*rapid.T) {
+				if a := pick(&m.applied); a != nil {
+					m.l.settle(a)
+				}
+			},
+			// Whole operations, so that long histories are likely too.
+			"read": func(*rapid.T) { m.read = nil; m.sendRead(); m.executeRead(); m.answerRead() },
+			"beat": func(*rapid.T) { m.beat = nil; m.sendBeat(); m.executeBeat(); m.answerBeat() },
+			"": func(t *rapid.T) {
+				for a, n := range m.starts {
+					if n > 1 {
+						t.Fatalf("attempt %v was started %d times", a, n)
+					}
+				}
+			},
+		}
+		t.Repeat(actions)
+
+		// Whatever happened, once heartbeats get through, everything owned is started
+		// exactly once, and with the stream read nothing stays remembered.
+		for range 2*m.next + 2 {
+			for len(m.running) > 0 {
+				actions["complete"](t)
+			}
+			for len(m.applied) > 0 {
+				actions["acknowledge"](t)
+			}
+			m.answerBeat()
+			m.sendBeat()
+			m.executeBeat()
+			m.answerBeat()
+			m.executeRead()
+			m.answerRead()
+			m.sendRead()
+			m.executeRead()
+			m.answerRead()
+		}
+		for n := range m.next {
+			if m.starts[id(n+1)] != 1 {
+				t.Fatalf("attempt %v was started %d times, expected once", id(n+1), m.starts[id(n+1)])
+			}
+		}
+		if len(m.l.held)+len(m.l.settled.order)+len(m.l.settled.since) != 0 {
+			t.Fatalf("left over: %d held, %d remembered", len(m.l.held), len(m.l.settled.order))
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package worker
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// Outcomes of attempts, the label of freeslot_worker_jobs_total. Those of reported
+// ones are the job's state.
+const (
+	outcomeInterrupted = "interrupted"
+	// outcomeStale: reported, but the node did not own the attempt any more.
+	outcomeStale = "stale"
+	// outcomeDropped: not reported, because the node did not own it or could not.
+	outcomeDropped = "dropped"
+)
+
+type metrics struct {
+	jobs              *prometheus.CounterVec
+	running           prometheus.Gauge
+	handlerSeconds    *prometheus.HistogramVec
+	heartbeatSeconds  prometheus.Histogram
+	heartbeatFailures prometheus.Counter
+	readFailures      prometheus.Counter
+	completionRetries prometheus.Counter
+}
+
+// newMetrics registers the metrics with reg, which may be nil.
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	const namespace, subsystem = "freeslot", "worker"
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+	}
+	m := &metrics{
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "jobs_total",
+			Help: "Attempts that ended, by service and outcome.",
+		}, []string{"service", "outcome"}),
+		running: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "jobs_running",
+			Help: "Handlers that run, those that ignore a cancelled context included.",
+		}),
+		handlerSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "handler_seconds",
+			Help:    "How long handlers ran.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 15), // 0.5 ms to 3 min
+		}, []string{"service"}),
+		heartbeatSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "heartbeat_seconds",
+			Help:    "How long answered heartbeats took.",
+			Buckets: cell.LatencyBuckets,
+		}),
+		heartbeatFailures: counter("heartbeat_failures_total", "Heartbeats and repeated registrations without an answer."),
+		readFailures:      counter("dispatch_read_failures_total", "Reads of the dispatch stream that failed."),
+		completionRetries: counter("completion_retries_total", "Completions that had to be repeated."),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.jobs, m.running, m.handlerSeconds, m.heartbeatSeconds, m.heartbeatFailures, m.readFailures, m.completionRetries,
+	} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// ended counts one attempt.
+func (w *Worker) ended(service, outcome string) {
+	w.metrics.jobs.WithLabelValues(w.serviceLabel(service), outcome).Inc()
+}
+
+// serviceLabel keeps services that come from outside from becoming label values
+// without bound. An attempt that ended before its job was read has none either.
+func (w *Worker) serviceLabel(service string) string {
+	if w.handlers[service] == nil {
+		return "other"
+	}
+	return service
+}
+
+func outcomeOf(comp *cell.Completion) string {
+	if comp.Error != nil && comp.Error.Code == freeslot.JobErrorInterrupted {
+		return outcomeInterrupted
+	}
+	return string(comp.State)
+}

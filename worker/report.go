@@ -1,0 +1,61 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/logging"
+)
+
+// report tells Redis how the attempt ended, until it is acknowledged or refused, or
+// the worker's life ends. Repeating is harmless: the first report wins.
+func (w *Worker) report(comp cell.Completion, a *attempt) {
+	service := a.service()
+	for pauses := retryPauses(); ; {
+		outcome, err := w.complete(comp)
+		switch {
+		case err == nil && outcome == cell.CompletedStale:
+			w.ended(service, outcomeStale)
+			return
+		case err == nil:
+			w.ended(service, outcomeOf(&comp))
+			return
+		case errors.Is(err, cell.ErrSuperseded):
+			w.fail(ErrSuperseded)
+			w.ended(service, outcomeStale)
+			return
+		case errors.Is(err, cell.ErrUnknownNode):
+			// What the node owned is gone with it; the heartbeat registers again.
+			w.requestBeat()
+			w.ended(service, outcomeStale)
+			return
+		case refusedForGood(err) && comp.State == freeslot.StateSucceeded:
+			comp.State, comp.Result = freeslot.StateFailed, nil
+			comp.Error = &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the result was refused: " + err.Error())}
+		}
+		w.metrics.completionRetries.Inc()
+		w.log.Debug("job.report_retried", zap.String(logging.FieldJob, comp.Attempt.Job), zap.Error(err))
+		w.requestBeat()
+		if !pause(w.life, pauses.NextBackOff()) {
+			w.log.Warn("job.report_abandoned", zap.String(logging.FieldJob, comp.Attempt.Job), zap.Error(err))
+			w.ended(service, outcomeDropped)
+			return
+		}
+	}
+}
+
+func (w *Worker) complete(comp cell.Completion) (cell.CompletionOutcome, error) {
+	ctx, cancel := context.WithTimeout(w.life, callTimeout)
+	defer cancel()
+	return w.store.Complete(ctx, comp)
+}
+
+// refusedForGood tells errors that blame the result from those of the moment.
+func refusedForGood(err error) bool {
+	code := freeslot.CodeOf(err)
+	return code == freeslot.CodeInvalidArgument || code == freeslot.CodePayloadTooLarge
+}

@@ -1,0 +1,433 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/logging"
+)
+
+// What ends a worker, or the context of a handler (see context.Cause).
+var (
+	// ErrSuperseded is the end of a worker whose node another process has
+	// registered, and the cause of its handlers' cancelled contexts.
+	ErrSuperseded = errors.New("worker: another process has registered this node")
+	// ErrNotOwned is the cause when the node no longer owns the job: it was given
+	// up for dead, or the job has ended otherwise. The result will be dropped.
+	ErrNotOwned = errors.New("worker: the node does not own this job any more")
+	// ErrCancelled is the cause when somebody asked to cancel the job.
+	ErrCancelled = errors.New("worker: the job was cancelled")
+	// ErrStopping is the cause when the worker stops and the job's time is up.
+	ErrStopping = errors.New("worker: the node is stopping")
+	// ErrStopped is returned by Start once the worker has been started or stopped.
+	ErrStopped = errors.New("worker: started or stopped before")
+)
+
+const (
+	// callTimeout bounds one call to Redis.
+	callTimeout = 2 * time.Second
+	// reportTimeout bounds, while stopping, the reports of interrupted jobs.
+	reportTimeout = 2 * time.Second
+	// retryMin and retryMax bound the pauses between attempts at one call.
+	retryMin = 50 * time.Millisecond
+	retryMax = 2 * time.Second
+)
+
+// Job is a job as a handler sees it. It belongs to the handler.
+type Job struct {
+	ID     string
+	Tenant string
+	// Service is what the handler was registered for.
+	Service string
+	// Attempt counts the tries of the job, from 1; with ID it names this execution.
+	Attempt     int
+	Payload     json.RawMessage
+	Requirement freeslot.Requirement
+	// Slots is how much of the node's capacity the job takes, at least 1.
+	Slots int
+}
+
+// HandlerFunc runs one job. The result becomes the job's: a json.RawMessage as it
+// is, anything else by json.Marshal. An error fails the job: one that is or wraps a
+// *freeslot.JobError keeps its code, any other gets freeslot.JobErrorHandler.
+//
+// ctx carries the span of the job. It is cancelled when the job is cancelled, when the
+// node no longer owns it and when the worker stops; context.Cause tells which. A
+// handler should then return soon. Handlers run concurrently.
+type HandlerFunc func(ctx context.Context, job *Job) (result any, err error)
+
+// Worker is one node. Its methods are safe for concurrent use, except that Handle
+// goes before Start. A worker is started at most once.
+type Worker struct {
+	cfg      Config
+	log      *zap.Logger
+	metrics  *metrics
+	tracer   trace.Tracer
+	handlers map[string]HandlerFunc // read-only once started
+
+	// open is openStore; tests put a fake cell here.
+	open       func(context.Context) (store, func(context.Context) error, error)
+	closeStore func(context.Context) error
+	store      store
+	epoch      cell.Epoch
+	ledger     *ledger
+	slots      *slots
+	sampler    *sampler
+
+	// beatNow asks for a heartbeat without waiting for the interval.
+	beatNow chan struct{}
+	// reading is the dispatch read that is under way; see readAgain.
+	reading atomic.Pointer[context.CancelCauseFunc]
+	// position is the last dispatch entry that has been taken in.
+	position atomic.Pointer[string]
+
+	// life ends the reports of ended jobs; the loops end before.
+	life    context.Context
+	endLife context.CancelFunc
+	// attempts has a goroutine for each attempt held; handling counts those of
+	// handlers, which are not waited for when they ignore their context.
+	attempts sync.WaitGroup
+	handling atomic.Int64
+
+	mu    sync.Mutex // guards state and fatal
+	state state
+	fatal error
+
+	stop    chan struct{} // closed: drain and end
+	hurry   chan struct{} // closed: do not wait for running handlers
+	failed  chan struct{} // closed: fatal is set
+	abandon chan struct{} // closed: do not wait for interrupted handlers either
+	done    chan struct{} // closed: ended
+	stopErr error         // set before done is closed
+
+	stopOnce, hurryOnce sync.Once
+}
+
+type state uint8
+
+const (
+	idle state = iota
+	started
+	ended
+)
+
+// New checks the configuration. It does no I/O.
+func New(cfg Config) (*Worker, error) {
+	cfg = cfg.WithDefaults()
+	cfg.Node.Services = slices.Clone(cfg.Node.Services)
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	var reg prometheus.Registerer
+	if cfg.Registerer != nil {
+		reg = prometheus.WrapRegistererWith(prometheus.Labels{"node": cfg.Node.ID}, cfg.Registerer)
+	}
+	m, err := newMetrics(reg)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	w := &Worker{
+		cfg:      cfg,
+		log:      cfg.Logger.With(zap.String(logging.FieldNode, cfg.Node.ID)),
+		metrics:  m,
+		tracer:   cfg.TracerProvider.Tracer("github.com/freeslot/freeslot/worker"),
+		handlers: make(map[string]HandlerFunc),
+		ledger:   newLedger(context.Background(), cfg.Node.MaxConcurrency),
+		slots:    newSlots(cfg.Node.MaxConcurrency),
+		sampler:  newSampler(max(cfg.HeartbeatInterval, minSampleInterval)),
+		beatNow:  make(chan struct{}, 1),
+		stop:     make(chan struct{}),
+		hurry:    make(chan struct{}),
+		failed:   make(chan struct{}),
+		abandon:  make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+	w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
+		return openStore(ctx, w.cfg, reg)
+	}
+	w.position.Store(new(string))
+	return w, nil
+}
+
+// Handle makes fn the handler of a service and adds the service to the node's
+// profile if it is not there. It panics, like http.ServeMux, on what can only be a
+// mistake in the program: an invalid name, a nil fn, a second handler for a
+// service, and any call after Start.
+func (w *Worker) Handle(service string, fn HandlerFunc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := freeslot.ValidateName("service", service); err != nil {
+		panic(fmt.Sprintf("worker: Handle: %v", err))
+	}
+	switch {
+	case fn == nil:
+		panic("worker: Handle: nil handler for " + service)
+	case w.handlers[service] != nil:
+		panic("worker: Handle: second handler for " + service)
+	case w.state != idle:
+		panic("worker: Handle after Start: " + service)
+	}
+	w.handlers[service] = fn
+	if !slices.ContainsFunc(w.cfg.Node.Services, func(s freeslot.Service) bool { return s.Name == service }) {
+		w.cfg.Node.Services = append(w.cfg.Node.Services, freeslot.Service{Name: service})
+	}
+}
+
+// Start connects to Redis, registers the node under a new epoch and starts to take
+// jobs. ctx bounds the start only. A worker that failed to start has ended.
+//
+// Start takes the node over from any other process that has registered it: that one
+// ends with ErrSuperseded.
+func (w *Worker) Start(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state != idle {
+		return ErrStopped
+	}
+	if err := w.start(ctx); err != nil {
+		w.state = ended
+		close(w.done)
+		return err
+	}
+	w.state = started
+	return nil
+}
+
+func (w *Worker) start(ctx context.Context) error {
+	if err := w.cfg.Node.Validate("node"); err != nil { // again: Handle has added to it
+		return err
+	}
+	var err error
+	if w.store, w.closeStore, err = w.open(ctx); err != nil {
+		return err
+	}
+	w.epoch = cell.NewEpoch()
+	if err := w.register(ctx); err != nil {
+		return errors.Join(err, w.closeStore(ctx))
+	}
+	w.life, w.endLife = context.WithCancel(context.Background())
+	go w.supervise()
+	return nil
+}
+
+func (w *Worker) register(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	reg, err := w.store.Register(ctx, w.cfg.Node, w.epoch)
+	if err != nil {
+		return fmt.Errorf("register node %s: %w", w.cfg.Node.ID, err)
+	}
+	w.log.Info("node.registered", zap.String("epoch", w.epoch), zap.Int("max_concurrency", w.cfg.Node.MaxConcurrency))
+	if len(reg.Lost) > 0 {
+		w.log.Warn("node.jobs_lost", zap.Strings("job_ids", reg.Lost), zap.String(logging.FieldReason, "the node's earlier process left them unfinished"))
+	}
+	return nil
+}
+
+// Stop ends the worker: it takes no new jobs, lets the running ones go on for
+// Config.StopTimeout or until ctx ends, interrupts the rest and takes the node out of
+// the fleet. Interrupted jobs fail with freeslot.JobErrorInterrupted.
+//
+// Stop outlasts ctx by at most Config.InterruptGrace and some seconds of bounded calls
+// to Redis. It may be called at any time, repeatedly and concurrently; every
+// call returns when the worker has ended. The error tells what was left undone.
+func (w *Worker) Stop(ctx context.Context) error {
+	w.mu.Lock()
+	if w.state == idle {
+		w.state = ended
+		close(w.done)
+	}
+	w.mu.Unlock()
+	w.stopOnce.Do(func() { close(w.stop) })
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		w.hurryOnce.Do(func() { close(w.hurry) })
+		<-w.done
+	}
+	return w.stopErr
+}
+
+// Run starts the worker, waits until ctx ends or the worker does, and stops it. It
+// returns nil only when it was ended by ctx and left nothing undone.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.Start(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-w.done:
+	}
+	return errors.Join(w.Err(), w.Stop(context.WithoutCancel(ctx)))
+}
+
+// Done is closed when the worker has ended: stopped, failed to start, or superseded.
+func (w *Worker) Done() <-chan struct{} { return w.done }
+
+// Err says why the worker ended by itself, at present only ErrSuperseded. It is nil
+// while it runs and after Stop.
+func (w *Worker) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fatal
+}
+
+// fail ends the worker for a reason of its own.
+func (w *Worker) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fatal == nil {
+		w.fatal = err
+		close(w.failed)
+	}
+}
+
+// supervise owns the loops and the attempts: it starts the former, and ends both.
+func (w *Worker) supervise() {
+	defer close(w.done)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context){w.heartbeats, w.dispatches, w.sampler.run} {
+		loops.Go(func() { loop(ctx) })
+	}
+
+	select {
+	case <-w.stop:
+		w.drain()
+	case <-w.failed:
+	}
+	cancel()
+	loops.Wait()
+	w.ledger.close()
+	if w.Err() != nil {
+		w.supersede()
+	}
+	w.endLife()
+	w.attempts.Wait()
+	w.stopErr = w.leave()
+}
+
+// drain lets running handlers end, then interrupts them, then gives up on those
+// that do not return. Each wait ends early when the worker is superseded.
+func (w *Worker) drain() {
+	w.log.Info("node.draining")
+	idle := w.ledger.drain()
+	w.requestBeat()
+	if w.await(idle, w.cfg.StopTimeout, w.hurry) {
+		return
+	}
+	w.ledger.interrupt()
+	if w.await(idle, w.cfg.InterruptGrace, nil) {
+		return
+	}
+	close(w.abandon)
+	w.await(idle, reportTimeout, nil)
+}
+
+func (w *Worker) await(idle <-chan struct{}, limit time.Duration, hurry <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-w.failed:
+		return true
+	case <-timer.C:
+	case <-hurry:
+	}
+	return false
+}
+
+// supersede cancels every handler and waits a little for them: their results are
+// dropped, but an executor may have a process to end.
+func (w *Worker) supersede() {
+	w.log.Error("node.superseded", zap.String(logging.FieldReason, "another process has registered this node"))
+	w.ledger.abandon()
+	idle := w.ledger.drain()
+	timer := time.NewTimer(w.cfg.InterruptGrace)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
+		w.giveUp()
+	}
+}
+
+func (w *Worker) giveUp() {
+	select {
+	case <-w.abandon: // drain came this far before the worker was superseded
+	default:
+		close(w.abandon)
+	}
+}
+
+// leave takes the node out of the fleet and closes the store.
+func (w *Worker) leave() error {
+	var errs []error
+	if n := w.handling.Load(); n > 0 {
+		errs = append(errs, fmt.Errorf("stop: %d handlers ignore their cancelled context and still run", n))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	if w.Err() == nil {
+		switch lost, err := w.store.Deregister(ctx, w.cfg.Node.ID, w.epoch); {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("deregister node %s: %w", w.cfg.Node.ID, err))
+		case len(lost) > 0:
+			w.log.Warn("node.jobs_lost", zap.Strings("job_ids", lost), zap.String(logging.FieldReason, "the node stopped"))
+		}
+	}
+	closeCtx, cancelClose := context.WithTimeout(context.Background(), callTimeout)
+	defer cancelClose()
+	if err := w.closeStore(closeCtx); err != nil {
+		errs = append(errs, fmt.Errorf("close cell: %w", err))
+	}
+	w.log.Info("node.stopped")
+	return errors.Join(errs...)
+}
+
+// requestBeat makes the heartbeat loop beat at once; requests coalesce.
+func (w *Worker) requestBeat() {
+	select {
+	case w.beatNow <- struct{}{}:
+	default:
+	}
+}
+
+// retryPauses are exponential with jitter, so that a fleet does not come back in step.
+func retryPauses() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval = retryMin
+	b.MaxInterval = retryMax
+	return b
+}
+
+// pause waits for d and reports false when ctx ended before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// jitter spreads the first heartbeats of processes that start together.
+func jitter(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d))) + 1 }
