@@ -44,7 +44,7 @@ func (c *devCmd) Run(env *environment) error {
 // replica is configured by the flags alone: neither the environment nor a file
 // meant for a real replica should change what is tried out.
 func (c *devCmd) replica(env *environment, redisURL string, logger *zap.Logger) (dev.Replica, error) {
-	cfg, err := config.LoadReplica(config.Options{Flags: []config.Flag{
+	cfg, err := config.LoadReplica(config.Options{Environ: []string{}, Flags: []config.Flag{
 		{Name: "--listen", Path: "listen", Value: c.Listen},
 		{Name: "--redis-port", Path: "redis.url", Value: redisURL},
 		{Name: "dev", Path: "replica_id", Value: "dev"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/config"
@@ -80,6 +81,9 @@ func (c *serveCmd) load(environ []string) (config.Replica, error) {
 
 // serve runs one replica until ctx ends.
 func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
+	// A collector that is away is told of in the log's own format; the handler is
+	// the process', which is why it is set here.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing.export_failed", zap.Error(err)) }))
 	r, err := newReplica(ctx, cfg, logger)
 	if err != nil {
 		return err

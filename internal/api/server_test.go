@@ -25,7 +25,7 @@ func stop(t *testing.T, f *fixture) {
 
 func TestStartStop(t *testing.T) {
 	t.Parallel()
-	for range 20 {
+	for range 10 {
 		f := setup(t, api.Config{Listen: "127.0.0.1:0"})
 		url := start(t, f)
 		resp, err := http.DefaultTransport.RoundTrip(newRequest(t, "GET", url+"/healthz", ""))

@@ -148,7 +148,7 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		return nil, fmt.Errorf("cell: Redis is a cluster, where the keys of a cell need a hash tag to stay together")
 	}
 	c := &Cell{
-		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: loadScripts(), metrics: newMetrics(reg),
+		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: loadScripts(),
 		tombstones: tombstonesKept,
 		stopping:   make(chan struct{}), stopped: make(chan struct{}),
 	}
@@ -165,6 +165,7 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
 		observe: func(n int) { c.metrics.batch.WithLabelValues("complete").Observe(float64(n)) },
 	}
+	c.metrics = newMetrics(c, reg)
 	return c, nil
 }
 
@@ -234,6 +235,8 @@ func (c *Cell) exec(ctx context.Context, name string, script *rueidis.Lua, keys,
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
 		defer cancel()
 	}
+	c.metrics.inFlight.Inc()
+	defer c.metrics.inFlight.Dec()
 	begin := time.Now()
 	result := script.Exec(ctx, c.client, keys, args)
 	c.metrics.observe(name, begin, result.Error())
@@ -247,6 +250,8 @@ func (c *Cell) do(ctx context.Context, name string, cmd rueidis.Completed) rueid
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
 		defer cancel()
 	}
+	c.metrics.inFlight.Inc()
+	defer c.metrics.inFlight.Dec()
 	begin := time.Now()
 	result := c.client.Do(ctx, cmd)
 	c.metrics.observe(name, begin, result.Error())

@@ -17,9 +17,12 @@ type metrics struct {
 	latency *prometheus.HistogramVec
 	errors  *prometheus.CounterVec
 	batch   *prometheus.HistogramVec
+	// inFlight is what a pool's use would be with a connection a call: all calls
+	// share one pipelined connection.
+	inFlight prometheus.Gauge
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(c *Cell, reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "freeslot_redis_call_seconds", Help: "Time of one call to Redis, as this process saw it.",
@@ -32,9 +35,20 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "freeslot_redis_batch_items", Help: "Items that one script call carried.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64},
 		}, []string{"call"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "freeslot_redis_calls_in_flight", Help: "Calls to Redis under way; they share the pipelined connections.",
+		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.latency, m.errors, m.batch)
+		queued := func(call string, n func() int) prometheus.Collector {
+			return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "freeslot_redis_queued_items", Help: "Items that wait for the next script call.",
+				ConstLabels: prometheus.Labels{"call": call},
+			}, func() float64 { return float64(n()) })
+		}
+		reg.MustRegister(m.latency, m.errors, m.batch, m.inFlight,
+			queued("submit", func() int { return len(c.submits.queue) }),
+			queued("complete", func() int { return len(c.completions.queue) }))
 	}
 	return m
 }

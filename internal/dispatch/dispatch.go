@@ -162,12 +162,16 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 // in their records. It tolerates a dispatcher that was never started, and being
 // called twice.
 func (d *Dispatcher) Stop(ctx context.Context) error {
+	d.cancel()
+	ended := make(chan struct{})
+	go func() { d.loops.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return fmt.Errorf("stop dispatcher: %w", ctx.Err())
+	}
 	var err error
-	d.stop.Do(func() {
-		d.cancel()
-		d.loops.Wait()
-		err = d.cell.CloseReplies(ctx, d.cfg.Replica)
-	})
+	d.stop.Do(func() { err = d.cell.CloseReplies(ctx, d.cfg.Replica) })
 	return err
 }
 

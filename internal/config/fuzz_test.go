@@ -1,0 +1,31 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/config"
+)
+
+// FuzzLoad: whatever a file holds, it is loaded or refused with a reason.
+func FuzzLoad(f *testing.F) {
+	example, err := os.ReadFile("../../deploy/scheduler.example.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(example), "a,b")
+	f.Add("tokens: [{token: a, tenant: b}, 1, null, [x]]\npools: {1: 2}\n1: 2\n", "[{id: a}]")
+	f.Add("redis: &a {url: *a}\n", "{")
+	f.Fuzz(func(t *testing.T, yaml, pools string) {
+		file := filepath.Join(t.TempDir(), "f.yaml")
+		if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := config.LoadReplica(config.Options{File: file, Environ: []string{"FREESLOT_POOLS=" + pools}})
+		if err != nil && strings.TrimSpace(err.Error()) == "" {
+			t.Error("refused without a reason")
+		}
+	})
+}
