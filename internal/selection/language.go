@@ -64,5 +64,5 @@ func shorten(tag string) string {
 }
 
 func endsInSingle(tag string) bool {
-	return len(tag) == 1 || len(tag) > 1 && tag[len(tag)-2] == '-' && tag[len(tag)-1] != '-'
+	return len(tag) == 1 && tag != "-" || len(tag) > 1 && tag[len(tag)-2] == '-' && tag[len(tag)-1] != '-'
 }
