@@ -92,7 +92,7 @@ func (f *fleet) Cancel(_ context.Context, _, id string) (freeslot.JobStatus, err
 	job := f.jobs[id]
 	f.mu.Unlock()
 	if job == nil {
-		return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "no such job"}
+		return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeNotFound, Field: "job_id", Message: "no such job"}
 	}
 	f.finish(id, freeslot.StateCancelled, nil)
 	f.mu.Lock()
@@ -105,7 +105,7 @@ func (f *fleet) Attach(_ context.Context, _, id string, sink dispatch.Sink) (fre
 	f.attaches++
 	job, err := f.jobs[id], f.attachErr
 	if job == nil {
-		err = &freeslot.Error{Code: freeslot.CodeNotFound, Message: "no such job"}
+		err = &freeslot.Error{Code: freeslot.CodeNotFound, Field: "job_id", Message: "no such job"}
 	}
 	if err != nil {
 		f.attachErr = nil
@@ -145,6 +145,8 @@ type replica struct {
 	t      *testing.T
 	server *httptest.Server
 	url    string
+	// hangUp is there only in a scripted replica.
+	hangUp func()
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}

@@ -166,7 +166,7 @@ func (l *link) readAll(r io.Reader, buf []byte) ([]byte, error) {
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		l.received.Add(int64(n))
-		if err == io.EOF { //nolint:errorlint // io.Reader's own contract
+		if err == io.EOF {
 			return buf, nil
 		}
 		if err != nil {

@@ -213,33 +213,65 @@ func TestLostRecord(t *testing.T) {
 	}
 }
 
-// TestSilentReplica: one that accepts connections and then says nothing is left
-// for another.
-func TestSilentReplica(t *testing.T) {
-	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
+// scripted is a replica that sends the given frames and then says nothing more,
+// not even to a ping.
+func scripted(t *testing.T, frames ...string) *replica {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead := make(chan struct{})
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	over := make(chan struct{})
+	server := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"freeslot.v1"}})
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		_ = conn.Write(r.Context(), websocket.MessageText, []byte(`{"type":"welcome","protocol":"freeslot.v1","max_batch":1}`))
-		<-dead // it reads nothing, so it answers no ping
+		for _, frame := range frames {
+			_ = conn.Write(r.Context(), websocket.MessageText, []byte(frame))
+		}
+		<-over
 		_ = conn.CloseNow()
 	})}
 	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(silent) }()
-	t.Cleanup(func() { close(dead); _ = server.Close(); <-served })
+	go func() { defer close(served); _ = server.Serve(listener) }()
+	hangUp := sync.OnceFunc(func() { close(over) })
+	t.Cleanup(func() { hangUp(); _ = server.Close(); <-served })
+	return &replica{url: "ws://" + listener.Addr().String(), hangUp: hangUp}
+}
 
-	good := newFleet(t).replica(session.Config{})
-	bad := &replica{url: "ws://" + silent.Addr().String()}
-	c := dial(t, client.Options{PingInterval: 5 * time.Millisecond, PingTimeout: 50 * time.Millisecond}, bad, good)
-	runUntilConnected(t, c)
+const welcome = `{"type":"welcome","protocol":"freeslot.v1","max_batch":1}`
+
+// TestBadReplicas: one that goes silent, talks nonsense or is about to stop is left
+// for another.
+func TestBadReplicas(t *testing.T) {
+	t.Parallel()
+	for name, frames := range map[string][]string{
+		"silent":              {welcome},
+		"nonsense":            {welcome, `{"type":7}`},
+		"news for nobody":     {welcome, `[{"type":"later"},{"type":"result","job":{"job_id":"0-1"}},{"type":"accepted","id":"x","job_id":"0-1"}]`},
+		"goaway":              {welcome, `{"type":"goaway","reason":"test"}`},
+		"goaway with welcome": {`[` + welcome + `,{"type":"goaway","reason":"test"}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bad, good := scripted(t, frames...), newFleet(t).replica(session.Config{})
+			c := dial(t, client.Options{PingInterval: 5 * time.Millisecond, PingTimeout: 50 * time.Millisecond}, bad, good)
+			runUntilConnected(t, c)
+			bad.hangUp() // or the client's Close waits for it
+		})
+	}
+}
+
+func TestNoReplica(t *testing.T) {
+	t.Parallel()
+	for _, frame := range []string{`{"type":"hello"}`, `[]`, `<html>`, `{"type":"welcome","protocol":"freeslot.v2"}`} {
+		_, err := client.Dial(deadline(t), scripted(t, frame).url, client.Options{})
+		if freeslot.CodeOf(err) != freeslot.CodeUnavailable {
+			t.Errorf("%s: %v", frame, err)
+		}
+	}
 }
 
 // runUntilConnected runs jobs until one gets through: a break is noticed only by

@@ -80,7 +80,7 @@ func (w *Worker) beat(ctx context.Context) error {
 		w.fail(ErrSuperseded)
 		return ErrSuperseded
 	case errors.Is(err, cell.ErrUnknownNode):
-		return w.reregister(ctx, names)
+		return w.reregister(ctx)
 	case err != nil:
 		w.metrics.heartbeatFailures.Inc()
 		return err
@@ -106,13 +106,10 @@ func (w *Worker) apply(reply cell.HeartbeatReply) {
 }
 
 // reregister brings back a node that was given up for dead or whose Redis lost its
-// data. The epoch stays, for it names this process. A draining node stays away: it
-// owns nothing any more.
-func (w *Worker) reregister(ctx context.Context, held []cell.Attempt) error {
+// data. The epoch stays, for it names this process. A draining node stays away; the
+// answers to its completions say whether it owned what it runs.
+func (w *Worker) reregister(ctx context.Context) error {
 	if w.ledger.isDraining() {
-		for _, id := range held {
-			w.ledger.disown(id)
-		}
 		return nil
 	}
 	w.log.Warn("node.forgotten", zap.String(logging.FieldReason, "Redis does not know the node any more; it registers again"))

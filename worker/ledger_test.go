@@ -70,7 +70,7 @@ func TestLedgerCancelsWhatItHasNotSeen(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	l.ask(id(1))
 	a := l.offer(id(1), nil, "")
-	if a == nil || context.Cause(a.ctx) != ErrCancelled || l.begin(a) {
+	if a == nil || !errors.Is(context.Cause(a.ctx), ErrCancelled) || l.begin(a) {
 		t.Fatal("an attempt whose cancel came first began")
 	}
 	if asked, _ := l.finish(a); !asked {
@@ -148,11 +148,11 @@ func TestLedgerDrains(t *testing.T) {
 	l.begin(runs)
 	idle := l.drain()
 	late := l.offer(id(3), nil, "")
-	if runs.ctx.Err() != nil || context.Cause(waits.ctx) != ErrStopping || context.Cause(late.ctx) != ErrStopping {
+	if runs.ctx.Err() != nil || !errors.Is(context.Cause(waits.ctx), ErrStopping) || !errors.Is(context.Cause(late.ctx), ErrStopping) {
 		t.Fatal("expected the running attempt to go on and the others to be cancelled")
 	}
 	l.interrupt()
-	if context.Cause(runs.ctx) != ErrStopping {
+	if !errors.Is(context.Cause(runs.ctx), ErrStopping) {
 		t.Fatal("the running attempt was not interrupted")
 	}
 	for _, a := range []*attempt{runs, waits, late} {

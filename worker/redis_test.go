@@ -337,7 +337,8 @@ func TestRedisLosesItsData(t *testing.T) {
 	if cause := <-ended; !errors.Is(cause, ErrNotOwned) {
 		t.Fatalf("cause %v", cause)
 	}
-	for r.cell.OpenReplies(t.Context(), replicaName) != nil { // the replica has to connect again, too
+	for err := errRedisAway; err != nil; { // the replica has to connect again, too
+		err = r.cell.OpenReplies(t.Context(), replicaName)
 	}
 	r.last = ""
 	if status := r.end(r.submit(freeslot.Job{Service: "echo"})); status.State != freeslot.StateSucceeded {

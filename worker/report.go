@@ -11,11 +11,16 @@ import (
 	"github.com/freeslot/freeslot/internal/logging"
 )
 
+// quietTries is how often a report is tried before the log says so: an outage of some
+// seconds is told by the heartbeats, once and not for every job.
+const quietTries = 10
+
 // report tells Redis how the attempt ended, until it is acknowledged or refused, or
 // the worker's life ends. Repeating is harmless: the first report wins.
 func (w *Worker) report(comp cell.Completion, a *attempt) {
 	service := a.service()
-	for pauses := retryPauses(); ; {
+	pauses := retryPauses()
+	for try := 1; ; try++ {
 		outcome, err := w.complete(comp)
 		switch {
 		case err == nil && outcome == cell.CompletedStale:
@@ -38,6 +43,9 @@ func (w *Worker) report(comp cell.Completion, a *attempt) {
 			comp.Error = &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the result was refused: " + err.Error())}
 		}
 		w.metrics.completionRetries.Inc()
+		if try == quietTries {
+			w.log.Warn("job.report_unanswered", zap.String(logging.FieldJob, comp.Attempt.Job), zap.Error(err))
+		}
 		w.log.Debug("job.report_retried", zap.String(logging.FieldJob, comp.Attempt.Job), zap.Error(err))
 		w.requestBeat()
 		if !pause(w.life, pauses.NextBackOff()) {

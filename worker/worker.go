@@ -42,9 +42,9 @@ const (
 	callTimeout = 2 * time.Second
 	// reportTimeout bounds, while stopping, the reports of interrupted jobs.
 	reportTimeout = 2 * time.Second
-	// retryMin and retryMax bound the pauses between attempts at one call.
-	retryMin = 50 * time.Millisecond
-	retryMax = 2 * time.Second
+	// shortestRetry and longestRetry bound the pauses between attempts at one call.
+	shortestRetry = 50 * time.Millisecond
+	longestRetry  = 2 * time.Second
 )
 
 // Job is a job as a handler sees it. It belongs to the handler.
@@ -412,8 +412,8 @@ func (w *Worker) requestBeat() {
 // retryPauses are exponential with jitter, so that a fleet does not come back in step.
 func retryPauses() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval = retryMin
-	b.MaxInterval = retryMax
+	b.InitialInterval = shortestRetry
+	b.MaxInterval = longestRetry
 	return b
 }
 

@@ -142,11 +142,17 @@ func (d *driver) closedLoop(ctx context.Context, s scenario, t *tally, cancel co
 func (d *driver) openLoop(ctx context.Context, s scenario, t *tally, cancel context.CancelCauseFunc) {
 	var jobs sync.WaitGroup
 	defer jobs.Wait()
+	pace, err := newPacer(ctx)
+	if err != nil {
+		cancel(err)
+		return
+	}
+	defer pace.close()
 	begin := time.Now()
 	inFlight := make(chan struct{}, openInFlight)
 	for i := 0; ; i++ {
 		due := begin.Add(time.Duration(float64(i) / float64(s.Rate) * float64(time.Second)))
-		if !due.Before(t.to) || sleepUntil(ctx, due) != nil {
+		if !due.Before(t.to) || pace.wait(ctx, due) != nil {
 			return
 		}
 		select {
@@ -157,6 +163,7 @@ func (d *driver) openLoop(ctx context.Context, s scenario, t *tally, cancel cont
 		c := d.clients[i%len(d.clients)]
 		jobs.Go(func() {
 			defer func() { <-inFlight }()
+			t.submits(due)
 			if err := d.single(ctx, c, t, due); err != nil {
 				cancel(err)
 			}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -22,6 +24,9 @@ const (
 	buildLimit    = 5 * time.Minute
 	schedulerPath = "./cmd/scheduler"
 )
+
+// errEnded is said of a process that ended in good order although it was needed.
+var errEnded = errors.New("exit status 0")
 
 // process is a child of this one.
 type process struct {
@@ -48,7 +53,7 @@ func startProcess(name string, cmd *exec.Cmd) (*process, error) {
 
 // exited says how the process ended by itself.
 func (p *process) exited() error {
-	return fmt.Errorf("%s ended: %v: %s", p.name, p.err, p.out.tail())
+	return fmt.Errorf("%s ended: %w: %s", p.name, cmp.Or(p.err, errEnded), p.out.tail())
 }
 
 // stop asks the process to end and waits until it has; after stopGrace it is killed.

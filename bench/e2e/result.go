@@ -49,6 +49,9 @@ type measurements struct {
 	JobsPerSecond float64 `json:"jobs_per_second"`
 	Assign        latency `json:"time_to_assign"`
 	Result        latency `json:"time_to_result"`
+	// Late is, in an open loop, by how much the submits came after they were due: what this program adds to
+	// both times. In a closed loop it is absent.
+	Late *latency `json:"submitted_late,omitempty"`
 	// Loaded is the yardstick while the load was on.
 	Loaded latency   `json:"evalsha_loaded"`
 	Redis  redisCost `json:"redis"`
@@ -141,7 +144,7 @@ func loadResults(path string) (*results, error) {
 	if err != nil {
 		return nil, fmt.Errorf("results: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	dec := json.NewDecoder(f)
 	dec.DisallowUnknownFields()
 	r := new(results)

@@ -22,14 +22,15 @@ type tally struct {
 
 	mu              sync.Mutex
 	assign, result  *hdrhistogram.Histogram
-	last            time.Time // when the last counted job ended
+	late            *hdrhistogram.Histogram // of the submits of an open loop
+	last            time.Time               // when the last counted job ended
 	refused, failed map[string]int64
 	failures        int
 }
 
 func newTally(l loop, from, to time.Time) *tally {
 	return &tally{
-		loop: l, from: from, to: to, assign: newHistogram(), result: newHistogram(),
+		loop: l, from: from, to: to, assign: newHistogram(), result: newHistogram(), late: newHistogram(),
 		refused: make(map[string]int64), failed: make(map[string]int64),
 	}
 }
@@ -42,6 +43,17 @@ func (t *tally) counts(begin, end time.Time) bool {
 		at = begin
 	}
 	return !at.Before(t.from) && at.Before(t.to)
+}
+
+// submits notes how long after it was due a job of an open loop is submitted.
+func (t *tally) submits(due time.Time) {
+	now := time.Now()
+	if !t.counts(due, now) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	record(t.late, now.Sub(due))
 }
 
 // ended notes a job that has come to its end, or that nothing is known of (err).
@@ -116,6 +128,10 @@ func (t *tally) into(m *measurements) {
 	defer t.mu.Unlock()
 	m.Jobs = t.result.TotalCount()
 	m.Assign, m.Result = summary(t.assign), summary(t.result)
+	if t.loop == open {
+		late := summary(t.late)
+		m.Late = &late
+	}
 	m.Refused, m.Failed = t.refused, t.failed
 	window := t.to.Sub(t.from)
 	if t.loop == open && t.last.After(t.to) {

@@ -125,7 +125,7 @@ func openInput(name string, stdin io.Reader) ([]phrase, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	phrases, err := readPhrases(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -44,7 +44,7 @@ func readPhrases(r io.Reader) ([]phrase, error) {
 	var phrases []phrase
 	for n := 1; ; n++ {
 		text, tooLong, err := readLine(in)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return phrases, nil
 		}
 		if err != nil {
@@ -75,7 +75,7 @@ func readLine(in *bufio.Reader) (text string, tooLong bool, err error) {
 		tooLong = true
 		_, more, err = in.ReadLine()
 	}
-	if err == io.EOF && tooLong {
+	if errors.Is(err, io.EOF) && tooLong {
 		err = nil
 	}
 	return text, tooLong, err

@@ -24,8 +24,8 @@ const (
 	// inFlight is how many lines are submitted at a time: more than one node can hold, so that lines of one
 	// language wait for their node, and no more than a file of many lines needs.
 	inFlight = 12
-	// pauseMin is the pause after a refusal that names none.
-	pauseMin = 20 * time.Millisecond
+	// shortPause is the pause after a refusal that names none.
+	shortPause = 20 * time.Millisecond
 )
 
 // outcome is what became of a line.
@@ -117,7 +117,7 @@ func (o *outcome) submit(ctx context.Context, c runner, job freeslot.Job) (*clie
 		if !errors.As(err, &refused) || refused.Code != freeslot.CodeOverloaded {
 			return h, err
 		}
-		pause := time.NewTimer(max(refused.RetryAfter, pauseMin))
+		pause := time.NewTimer(max(refused.RetryAfter, shortPause))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():

@@ -28,6 +28,9 @@ const (
 	DefaultVersionCheckTimeout = 50 * time.Millisecond
 )
 
+// syncRetry is the pause before Sync asks again after a comparison that failed.
+const syncRetry = 50 * time.Millisecond
+
 // staleAfter is how many refresh intervals may pass without a successful
 // comparison before the cache calls itself stale.
 const staleAfter = 3
@@ -83,19 +86,14 @@ type Cache struct {
 	// profiles counts profile changes; class lists are current while it stands still.
 	profiles atomic.Uint64
 
-	revision   atomic.Uint64 // of the last change applied; written by the loop only
-	syncedAt   atomic.Int64  // Now of the last successful comparison; unsynced before the first
-	generation string        // owned by the loop
-	// clockOffset is Now minus Redis' clock, in nanoseconds; owned by the loop. It
-	// is measured against the monotonic clock, so a step of the local wall clock
-	// makes no node look dead or alive.
-	clockOffset int64
+	revision atomic.Uint64 // of the last change applied; written by the loop only
+	syncedAt atomic.Int64  // Now of the last successful comparison; unsynced before the first
+	follow   follow
 
-	syncs    chan chan struct{}
+	syncs    chan chan bool // each with room for its answer
 	start    sync.Once
 	stop     sync.Once
 	stopping chan struct{}
-	started  atomic.Bool
 	done     chan struct{}
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -110,7 +108,7 @@ func New(cfg Config, source Source, subscriber rueidis.Client, log *zap.Logger, 
 	c := &Cache{
 		cfg: cfg.WithDefaults(), source: source, log: log, origin: time.Now(),
 		nodes: xsync.NewMapOf[string, *entry](), classes: xsync.NewMapOf[string, *class](),
-		syncs: make(chan chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
+		syncs: make(chan chan bool), stopping: make(chan struct{}), done: make(chan struct{}),
 		ctx: ctx, cancel: cancel,
 	}
 	c.syncedAt.Store(unsynced)
@@ -122,31 +120,32 @@ func New(cfg Config, source Source, subscriber rueidis.Client, log *zap.Logger, 
 }
 
 // Start loads all nodes and follows their changes until Stop. It returns when the
-// first load is done; ctx bounds that only.
+// first load is done; ctx bounds that only. After an error the cache is stopped.
 func (c *Cache) Start(ctx context.Context) error {
 	var err error
 	c.start.Do(func() {
 		if c.sub != nil {
 			err = c.sub.Start(ctx)
 		}
-		c.started.Store(true)
 		go c.loop()
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.Sync(ctx)
 	}
-	return c.Sync(ctx)
+	if err != nil {
+		return errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+	}
+	return nil
 }
 
 // Stop ends the loop and waits for it. It tolerates a cache that was never
 // started, and being called twice.
 func (c *Cache) Stop(ctx context.Context) error {
+	// What is stopped before its Start never starts.
+	c.start.Do(func() { close(c.done) })
 	c.stop.Do(func() {
 		close(c.stopping)
 		c.cancel()
-		if !c.started.Load() {
-			close(c.done)
-		}
 	})
 	select {
 	case <-c.done:
@@ -163,22 +162,32 @@ func (c *Cache) Stop(ctx context.Context) error {
 var errStopped = errors.New("cache is stopped")
 
 // Sync waits until the cache has compared itself with Redis after the call began.
+// While Redis does not answer it goes on trying until ctx ends.
 func (c *Cache) Sync(ctx context.Context) error {
-	answer := make(chan struct{})
-	select {
-	case c.syncs <- answer:
-	case <-ctx.Done():
-		return fmt.Errorf("synchronise node cache: %w", ctx.Err())
-	case <-c.stopping:
-		return errStopped
-	}
-	select {
-	case <-answer:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("synchronise node cache: %w", ctx.Err())
-	case <-c.stopping:
-		return errStopped
+	for {
+		answer := make(chan bool, 1)
+		select {
+		case c.syncs <- answer:
+		case <-ctx.Done():
+			return fmt.Errorf("synchronise node cache: %w", ctx.Err())
+		case <-c.stopping:
+			return errStopped
+		}
+		select {
+		case done := <-answer:
+			if done {
+				return nil
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("synchronise node cache: %w", ctx.Err())
+		case <-c.stopping:
+			return errStopped
+		}
+		select {
+		case <-time.After(syncRetry):
+		case <-ctx.Done():
+		case <-c.stopping:
+		}
 	}
 }
 
@@ -284,7 +293,7 @@ func (c *Cache) Refused(r cell.Refusal) {
 
 // localNow converts Redis' clock to Now; owned by the loop.
 func (c *Cache) localNow(redisMS int64) int64 {
-	return min(redisMS*int64(time.Millisecond)+c.clockOffset, c.Now())
+	return min(redisMS*int64(time.Millisecond)+c.follow.clockOffset, c.Now())
 }
 
 // validProfile guards the cache against a profile that an operator broke by hand.

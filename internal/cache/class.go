@@ -27,12 +27,18 @@ type builtClass struct {
 	// profiles is the cache's profile count when the list was begun: the list is
 	// current as long as the two are equal.
 	profiles uint64
+	// restUntil is Now from which on Class makes a new one.
+	restUntil int64
 }
 
+// restShare keeps a fleet that registers node by node from having every list made
+// anew for every node: building takes a tenth of one core for a class at most.
+const restShare = 9
+
 // Class returns the candidates of "service with requirement r", which must be
-// valid. While somebody else brings the list up to date the former one is
-// returned: a choice never waits. Use Settled before telling a client that no
-// node fits.
+// valid. While somebody else brings the list up to date, and for nine times as long
+// as that took, the former one is returned: a choice never waits. Use Settled before
+// telling a client that no node fits.
 func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class {
 	cl := c.class(service, r)
 	built := cl.built.Load()
@@ -42,11 +48,11 @@ func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class 
 	if built == nil {
 		return c.settle(cl)
 	}
-	if cl.rebuild.TryLock() {
-		defer cl.rebuild.Unlock()
-		return c.build(cl)
+	if c.Now() < built.restUntil || !cl.rebuild.TryLock() {
+		return built.list
 	}
-	return built.list
+	defer cl.rebuild.Unlock()
+	return c.build(cl)
 }
 
 // Settled is Class, but waits for a list that knows every profile that the cache
@@ -70,9 +76,12 @@ func (c *Cache) class(service string, r *freeslot.Requirement) *class {
 }
 
 func (c *Cache) settle(cl *class) *selection.Class {
+	// Not the count of when the lock is had: who waits while profiles go on changing
+	// would have a list made each.
+	want := c.profiles.Load()
 	cl.rebuild.Lock()
 	defer cl.rebuild.Unlock()
-	if built := cl.built.Load(); built != nil && built.profiles == c.profiles.Load() {
+	if built := cl.built.Load(); built != nil && built.profiles >= want {
 		return built.list
 	}
 	return c.build(cl)
@@ -82,13 +91,14 @@ func (c *Cache) settle(cl *class) *selection.Class {
 // a profile that changes in between makes the list out of date, never falsely
 // current.
 func (c *Cache) build(cl *class) *selection.Class {
-	profiles := c.profiles.Load()
+	begin, profiles := c.Now(), c.profiles.Load()
 	nodes := make([]*selection.Node, 0, c.nodes.Size())
 	c.nodes.Range(func(_ string, e *entry) bool {
 		nodes = append(nodes, e.node.Load())
 		return true
 	})
 	list := selection.NewClass(nodes, c.cfg.Pools, cl.service, &cl.requirement)
-	cl.built.Store(&builtClass{list: list, profiles: profiles})
+	end := c.Now()
+	cl.built.Store(&builtClass{list: list, profiles: profiles, restUntil: end + restShare*(end-begin)})
 	return list
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,6 +13,32 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/selection"
 )
+
+// calm is the least time from one comparison that an event caused to the next.
+// A flood of events that cannot be applied (another wire version, a node whose
+// profile is broken, a Redis that refuses the comparison) then costs some tens of
+// comparisons a second, not one for each event.
+const calm = 50 * time.Millisecond
+
+// follow is what the loop, and nobody else, knows of the counter that it follows.
+type follow struct {
+	timer *time.Timer // of the next comparison
+	dueAt int64       // Now when it fires
+	// calmAt is Now from which on an event may cause a comparison again.
+	calmAt   int64
+	failures int // comparisons that failed since the last that did not
+
+	generation string
+	// clockOffset is Now minus Redis' clock, in nanoseconds. It is measured against
+	// the monotonic clock, so a step of the local wall clock makes no node look dead
+	// or alive.
+	clockOffset int64
+	// subscribed is true once the subscription stood. suspect is true from a
+	// renewed one to the next replacing load: the server may have come back without
+	// its last writes and given their revisions to others, which no comparison of
+	// revisions can show.
+	subscribed, suspect bool
+}
 
 // loop is the only writer of the cache. Everything that changes a node comes
 // through here one after the other, so that an older state can never overwrite a
@@ -23,25 +50,65 @@ func (c *Cache) loop() {
 	if c.sub != nil {
 		messages, resets = c.sub.Messages(), c.sub.Resets()
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	c.follow.timer = time.NewTimer(0)
+	defer c.follow.timer.Stop()
 	for {
 		select {
 		case m := <-messages:
 			c.receive(m)
 		case <-resets:
-			c.resync("subscribed")
-		case <-timer.C:
-			c.resync("interval")
+			c.reset(messages)
+		case <-c.follow.timer.C:
 			// Jitter keeps replicas that were started together from asking together.
-			timer.Reset(c.cfg.RefreshInterval*3/4 + rand.N(c.cfg.RefreshInterval/2))
+			// First, because a comparison that fails wants an earlier one.
+			c.schedule(c.cfg.RefreshInterval*3/4 + rand.N(c.cfg.RefreshInterval/2+1))
+			c.resync("interval")
 		case answer := <-c.syncs:
-			if c.resync("asked") {
-				close(answer)
-			}
+			c.answer(answer)
 		case <-c.stopping:
 			return
 		}
+	}
+}
+
+func (c *Cache) schedule(wait time.Duration) {
+	c.follow.dueAt = c.Now() + int64(wait)
+	c.follow.timer.Reset(wait)
+}
+
+// hasten has the next comparison made after wait at the latest.
+func (c *Cache) hasten(wait time.Duration) {
+	if c.Now()+int64(wait) < c.follow.dueAt {
+		c.schedule(wait)
+	}
+}
+
+// reset takes in that the subscription stands (again).
+func (c *Cache) reset(messages <-chan string) {
+	// What was received before the comparison begins is older than what it brings,
+	// and may be of a history that the server has lost.
+	for len(messages) > 0 {
+		<-messages
+	}
+	c.follow.suspect = c.follow.suspect || c.follow.subscribed
+	c.follow.subscribed = true
+	c.resync("subscribed")
+}
+
+// answer serves everybody who waits in Sync with one comparison.
+func (c *Cache) answer(first chan bool) {
+	waiting := []chan bool{first}
+	for more := true; more; {
+		select {
+		case next := <-c.syncs:
+			waiting = append(waiting, next)
+		default:
+			more = false
+		}
+	}
+	done := c.resync("asked")
+	for _, w := range waiting {
+		w <- done
 	}
 }
 
@@ -49,8 +116,9 @@ func (c *Cache) receive(message string) {
 	e, err := events.Decode(message)
 	if err != nil {
 		c.metrics.badEvents.Inc()
-		c.log.Warn("cache.bad_event", zap.Error(err))
-		c.resync("bad event")
+		if c.catchUp("bad event") {
+			c.log.Warn("cache.bad_event", zap.Error(err))
+		}
 		return
 	}
 	c.metrics.events.WithLabelValues(e.Kind.String()).Inc()
@@ -63,12 +131,26 @@ func (c *Cache) receive(message string) {
 		if c.apply(&e) {
 			c.revision.Store(e.Revision)
 		} else {
-			c.resync("unknown node")
+			c.catchUp("unknown node")
 		}
 	default:
 		c.metrics.gaps.Inc()
-		c.resync("gap")
+		c.catchUp("gap")
 	}
+}
+
+// catchUp compares because an event could not be applied: now, or when calm is
+// over. Until then the revision stands still, so that no later event is applied
+// either. It reports whether it was now.
+func (c *Cache) catchUp(why string) bool {
+	wait := c.follow.calmAt - c.Now()
+	if wait <= 0 {
+		c.resync(why)
+		c.follow.calmAt = c.Now() + int64(calm)
+		return true
+	}
+	c.hasten(time.Duration(wait))
+	return false
 }
 
 // apply takes over one event. It returns false when the event says too little
@@ -106,16 +188,18 @@ func (c *Cache) applyRegister(e *events.Event) bool {
 		return false
 	}
 	if known, ok := c.nodes.Load(e.Node); ok {
-		if in := known.incarnation.Load(); in.epoch == e.Epoch {
+		if in := known.incarnation.Load(); in.epoch == e.Epoch { // only the profile changed
 			state.RegisteredAtMS = in.registeredAtMS
+			state.Resources = json.RawMessage(*known.resources.Load())
 		}
 	}
 	c.put(&state)
 	return true
 }
 
-// put takes over the whole state of a node.
+// put takes over the whole state of a node, which it may change.
 func (c *Cache) put(state *cell.NodeState) {
+	normalize(&state.Node)
 	if state.Broken != nil || !validProfile(&state.Node) {
 		c.remove(state.Node.ID)
 		return
@@ -138,6 +222,16 @@ func (c *Cache) put(state *cell.NodeState) {
 func (c *Cache) remove(id string) {
 	if _, ok := c.nodes.LoadAndDelete(id); ok {
 		c.profiles.Add(1)
+	}
+}
+
+// normalize removes what distinguishes a profile as its agent stated it, which
+// comes with an event, from the same one as Redis has it.
+func normalize(n *freeslot.Node) {
+	slices.Sort(n.Pools)
+	n.Pools = slices.Compact(n.Pools)
+	if n.Services == nil {
+		n.Services = []freeslot.Service{}
 	}
 }
 

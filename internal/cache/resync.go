@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,7 +11,7 @@ import (
 
 // resync compares the cache with Redis and fetches what changed since; everything,
 // when the counter itself is another one. It returns false when Redis did not
-// answer: the cache then stays as it is and the next comparison tries again.
+// answer: the cache then stays as it is and another comparison follows soon.
 func (c *Cache) resync(why string) bool {
 	begin := time.Now()
 	read, replaced, err := c.fetch()
@@ -19,8 +20,13 @@ func (c *Cache) resync(why string) bool {
 			c.metrics.resyncErrors.Inc()
 			c.log.Warn("cache.resync_failed", zap.String("why", why), zap.Error(err))
 		}
+		// Soon at first: what failed may have been one connection. Then more and more
+		// seldom, up to the interval.
+		c.hasten(min(calm<<min(c.follow.failures, 10), c.cfg.RefreshInterval))
+		c.follow.failures++
 		return false
 	}
+	c.follow.failures = 0
 	c.syncedAt.Store(c.Now())
 	c.metrics.resyncNodes.Observe(float64(read))
 	if replaced {
@@ -30,22 +36,42 @@ func (c *Cache) resync(why string) bool {
 	return true
 }
 
+// fetchTries bounds how often one comparison begins again.
+const fetchTries = 3
+
+var errTooFast = errors.New("nodes leave faster than they can be read")
+
 func (c *Cache) fetch() (read int, replaced bool, err error) {
+	for range fetchTries {
+		n, replacing, again, err := c.fetchOnce()
+		read += n
+		if err != nil || !again {
+			return read, replacing, err
+		}
+	}
+	return read, false, errTooFast
+}
+
+// fetchOnce asks to be called again when what it has read lost its meaning on the
+// way: the counter is another one, or tombstones were dropped before they were read.
+func (c *Cache) fetchOnce() (read int, replacing, again bool, err error) {
 	last := c.revision.Load()
 	page, err := c.changes(last)
 	if err != nil {
-		return 0, false, err
+		return 0, false, false, err
 	}
-	unsure := c.syncedAt.Load() == unsynced || page.Generation != c.generation || page.Revision < last || page.Incomplete
-	if unsure && last > 0 {
+	replacing = c.follow.suspect || c.syncedAt.Load() == unsynced ||
+		page.Generation != c.follow.generation || page.Revision < last || page.Incomplete
+	if replacing && last > 0 {
 		if page, err = c.changes(0); err != nil {
-			return 0, false, err
+			return 0, true, false, err
 		}
 	}
 	var present map[string]bool
-	if unsure {
+	if replacing {
 		present = make(map[string]bool)
 	}
+	first := page
 	for {
 		for i := range page.Nodes {
 			c.take(&page.Nodes[i], present)
@@ -54,21 +80,33 @@ func (c *Cache) fetch() (read int, replaced bool, err error) {
 		if !page.More {
 			break
 		}
-		generation := page.Generation
 		if page, err = c.changes(page.Next); err != nil {
-			return read, false, err
+			return read, replacing, false, err
 		}
-		if page.Generation != generation {
-			// The counter was lost while we read: begin again.
-			return c.fetch()
+		if page.Generation != first.Generation || page.Incomplete && !replacing {
+			return read, replacing, true, nil
 		}
 	}
-	if unsure {
+	if replacing {
+		if again, err = c.leftUnseen(&first, &page); again || err != nil {
+			return read, true, again, err
+		}
 		c.sweep(present)
-		c.generation = page.Generation
+		c.follow.generation, c.follow.suspect = page.Generation, false
 	}
 	c.revision.Store(page.Next)
-	return read, unsure, nil
+	return read, replacing, false, nil
+}
+
+// leftUnseen reports whether a node may have left, and its tombstone been dropped,
+// between the first and the last page of a replacing load. Incomplete of the pages
+// between says nothing here: they ask from revisions of long ago.
+func (c *Cache) leftUnseen(first, last *cell.Changes) (bool, error) {
+	if first.Revision == last.Revision {
+		return false, nil
+	}
+	page, err := c.changes(first.Revision)
+	return page.Incomplete || page.Generation != first.Generation, err
 }
 
 func (c *Cache) changes(since cell.Revision) (cell.Changes, error) {
@@ -77,7 +115,7 @@ func (c *Cache) changes(since cell.Revision) (cell.Changes, error) {
 	begin := c.Now()
 	page, err := c.source.Changes(c.ctx, since, c.cfg.RefreshSize)
 	if err == nil {
-		c.clockOffset = begin - page.NowMS*int64(time.Millisecond)
+		c.follow.clockOffset = begin - page.NowMS*int64(time.Millisecond)
 	}
 	return page, err
 }

@@ -183,8 +183,9 @@ func TestBatchCallerLeaves(t *testing.T) {
 	queued, kept := c.add(ctx, 2), c.add(t.Context(), 3)
 	leave()
 	leaveSent()
-	c.wants(queued, "", ErrNotSent)
-	c.wants(queued, "", context.Canceled)
+	if out, err := queued.wait(c.stopped); out != "" || !errors.Is(err, ErrNotSent) || !errors.Is(err, context.Canceled) {
+		t.Errorf("left while queued: %q, %v", out, err)
+	}
 	// A context that ended before it was noticed is not sent either.
 	late := c.add(ctx, 4)
 	c.answer(nil)
@@ -198,15 +199,13 @@ func TestBatchCallerLeaves(t *testing.T) {
 // TestBatchFull: callers beyond the queue wait for room, their context or the end.
 func TestBatchFull(t *testing.T) {
 	t.Parallel()
-	c := newCalls(t, func(b *batch[int, string]) { b.queue = make(chan *item[int, string], 1) })
+	c := newCalls(t, func(b *batch[int, string]) { b.queue, b.limit = make(chan *item[int, string], 1), 1 })
 	first := c.add(t.Context(), 1)
 	c.starts(1)
 	second := c.add(t.Context(), 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if it := c.add(ctx, 3); true {
-		c.wants(it, "", ErrNotSent)
-	}
+	c.wants(c.add(ctx, 3), "", ErrNotSent)
 	room := make(chan *item[int, string])
 	go func() { room <- c.add(t.Context(), 4) }()
 	c.answer(nil)

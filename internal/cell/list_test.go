@@ -182,11 +182,12 @@ func TestJobsListingNodeLeaves(t *testing.T) {
 func TestJobsListingTies(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 1))
+		begin := r.nowMS() * 1000
 		var want []string
-		for i := range tieRoom {
+		for i := range int64(tieRoom) {
 			job := r.place("", 1, "n1")
 			r.end("n1", epoch, job)
-			r.do("ZADD", r.l.Finished(), strconv.Itoa(1_700_000_000_000_000+i/40), job)
+			r.do("ZADD", r.l.Finished(), strconv.FormatInt(begin+i/40, 10), job)
 			want = append(want, job)
 		}
 		slices.Sort(want)

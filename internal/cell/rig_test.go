@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -444,7 +445,9 @@ type listener struct {
 	messages chan string
 }
 
-const marker = "marker"
+// markers makes every marker another one: a listener can still receive those of the
+// one before.
+var markers atomic.Uint64
 
 // listen returns when the subscription stands.
 func (r *rig) listen() *listener {
@@ -477,6 +480,7 @@ func (l *listener) drain() []events.Event {
 	l.r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	marker := fmt.Sprintf("marker %d", markers.Add(1))
 	cmd := l.r.raw.B().Eval().Script(`return redis.call('PUBLISH', ARGV[1], ARGV[2])`).
 		Numkeys(1).Key(l.r.l.Version()).Arg(l.r.l.NodeEvents(), marker).Build()
 	if err := l.r.raw.Do(ctx, cmd).Error(); err != nil {
@@ -488,6 +492,9 @@ func (l *listener) drain() []events.Event {
 		case m := <-l.messages:
 			if m == marker {
 				return out
+			}
+			if strings.HasPrefix(m, "marker ") {
+				continue
 			}
 			e, err := events.Decode(m)
 			if err != nil {

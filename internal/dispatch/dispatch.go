@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/puzpuzpuz/xsync/v3"
+	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
@@ -74,8 +75,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Sink is who waits for a job: a session or an HTTP request. Its methods must not
-// block. For one job they are called one after the other.
+// Sink is who waits for a job: a session or an HTTP request. Sinks are told apart
+// by ==, so they are pointers. The methods must not block and must not call the
+// dispatcher. For one job they are called one after the other.
 type Sink interface {
 	// Assigned is called once for each accepted job, before its Result.
 	Assigned(a Assignment)
@@ -112,12 +114,16 @@ type Dispatcher struct {
 	read        position  // in the reply stream
 	// fetches bounds the results that are read from their records at once.
 	fetches chan struct{}
+	// page is how many records one recheck reads; owned by keepReplies.
+	page int
 
-	start  sync.Once
-	stop   sync.Once
-	ctx    context.Context
-	cancel context.CancelFunc
-	loops  sync.WaitGroup
+	start    sync.Once
+	startErr error // set within start
+	running  bool  // set within start: there are loops, and a reply stream
+	stop     sync.Once
+	ctx      context.Context
+	cancel   context.CancelFunc
+	loops    sync.WaitGroup
 }
 
 // New makes a dispatcher. It does no I/O. reg may be nil.
@@ -132,6 +138,7 @@ func New(cfg Config, cl *cell.Cell, ca *cache.Cache, log *zap.Logger, reg promet
 		outstanding: xsync.NewMapOf[string, *waiter](),
 		sources:     sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
 		fetches:     make(chan struct{}, fetchLimit),
+		page:        cell.MaxPage,
 		ctx:         ctx, cancel: cancel,
 	}
 	d.metrics = newMetrics(d, reg)
@@ -145,33 +152,33 @@ func (d *Dispatcher) Replica() string { return d.cfg.Replica }
 func (d *Dispatcher) Outstanding() int { return d.outstanding.Size() }
 
 // Start opens the reply stream and begins to read it. ctx bounds the opening only.
+// After an error nothing runs and the dispatcher cannot be started any more.
 func (d *Dispatcher) Start(ctx context.Context) error {
-	var err error
 	d.start.Do(func() {
-		if err = d.cell.OpenReplies(ctx, d.cfg.Replica); err != nil {
+		if d.startErr = d.cell.OpenReplies(ctx, d.cfg.Replica); d.startErr != nil {
 			return
 		}
+		d.running = true
 		d.loops.Add(2)
 		go func() { defer d.loops.Done(); d.readReplies() }()
 		go func() { defer d.loops.Done(); d.keepReplies() }()
 	})
-	return err
+	return d.startErr
 }
 
 // Stop ends the loops and gives the reply stream up: results that come later stay
-// in their records. It tolerates a dispatcher that was never started, and being
-// called twice.
+// in their records, and jobs that come later are refused. It tolerates a dispatcher
+// that was never started, and being called twice.
 func (d *Dispatcher) Stop(ctx context.Context) error {
-	d.cancel()
-	ended := make(chan struct{})
-	go func() { d.loops.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		return fmt.Errorf("stop dispatcher: %w", ctx.Err())
-	}
 	var err error
-	d.stop.Do(func() { err = d.cell.CloseReplies(ctx, d.cfg.Replica) })
+	d.start.Do(func() {}) // what is stopped before its Start never starts
+	d.stop.Do(func() {
+		d.cancel()
+		d.loops.Wait()
+		if d.running {
+			err = d.cell.CloseReplies(ctx, d.cfg.Replica)
+		}
+	})
 	return err
 }
 
@@ -179,25 +186,39 @@ func (d *Dispatcher) Stop(ctx context.Context) error {
 // *freeslot.Error.
 func (d *Dispatcher) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	s, err := d.cell.Cancel(ctx, tenant, jobID)
-	return s, coded("cancel", err)
+	return s, d.coded("cancel", err)
 }
 
 // Job reads a job's record; as Cancel.
 func (d *Dispatcher) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	s, err := d.cell.Job(ctx, tenant, jobID)
-	return s, coded("read job", err)
+	return s, d.coded("read job", err)
 }
 
 // Jobs lists jobs; see cell.Jobs. The error is a *freeslot.Error.
 func (d *Dispatcher) Jobs(ctx context.Context, f cell.JobFilter, cursor string, limit int) (cell.JobPage, error) {
 	page, err := d.cell.Jobs(ctx, f, cursor, limit)
-	return page, coded("list jobs", err)
+	return page, d.coded("list jobs", err)
+}
+
+// coded is the function coded, and logs what the caller is not told.
+func (d *Dispatcher) coded(what string, err error) error {
+	d.logFailure(what, err)
+	return coded(what, err)
+}
+
+func (d *Dispatcher) logFailure(what string, err error) {
+	var known *freeslot.Error
+	if err != nil && !errors.As(err, &known) && !errors.Is(err, context.Canceled) && !errors.Is(err, cell.ErrStopped) {
+		d.log.Warn("redis.call_failed", zap.String("operation", what), zap.Error(err))
+	}
 }
 
 // coded makes every error a *freeslot.Error: what is not one already says that
 // Redis could not be asked.
 func coded(what string, err error) error {
 	var known *freeslot.Error
+	var answer *rueidis.RedisError
 	switch {
 	case err == nil:
 		return nil
@@ -210,6 +231,8 @@ func coded(what string, err error) error {
 		}
 	case errors.Is(err, cell.ErrStopped):
 		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: what + ": this replica is stopping", RetryAfter: retryAfter()}
+	case errors.As(err, &answer):
+		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: what + ": Redis answered with an error", RetryAfter: retryAfter()}
 	default:
 		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: what + ": Redis did not answer", RetryAfter: retryAfter()}
 	}

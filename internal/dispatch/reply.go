@@ -1,9 +1,11 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -67,8 +69,9 @@ func (d *Dispatcher) deliver(r *cell.Reply) {
 	switch {
 	case !ok: // forgotten, or a second reply; the record has it
 	case r.Detached:
-		w.detached(r.Status.ID)
-		d.drop(r.Status.ID, w)
+		if w.detached(r.Status.ID) {
+			d.drop(r.Status.ID, w)
+		}
 	case r.Partial:
 		// Read apart from this loop, which all other results pass.
 		d.fetches <- struct{}{}
@@ -125,32 +128,60 @@ func (d *Dispatcher) keep() bool {
 	return false
 }
 
-// recheckOlder reads one page of records of jobs not looked at for age.
+// due is an outstanding job whose record has not been read since at.
+type due struct {
+	id string
+	w  *waiter
+	at int64
+}
+
+// recheckOlder reads the records of jobs not looked at for age, the longest first:
+// one page at most, or all of them when age is 0.
 func (d *Dispatcher) recheckOlder(age time.Duration) {
-	now := d.cache.Now()
-	var ids []string
-	d.outstanding.Range(func(id string, w *waiter) bool {
-		w.mu.Lock()
-		due := w.open && now-w.checkedAt >= int64(age)+rand.Int64N(int64(age)/4+1)
-		if due {
-			w.checkedAt = now
+	jobs := d.dueFor(age)
+	if age > 0 && len(jobs) > cell.MaxPage {
+		jobs = jobs[:cell.MaxPage]
+	}
+	for len(jobs) > 0 && d.ctx.Err() == nil {
+		n := min(len(jobs), d.page)
+		ids := make([]string, n)
+		for i, j := range jobs[:n] {
+			ids[i] = j.id
+			j.w.mu.Lock()
+			j.w.checkedAt = d.cache.Now()
+			j.w.mu.Unlock()
 		}
-		w.mu.Unlock()
-		if due {
-			ids = append(ids, id)
+		if !d.recheck(ids) {
+			// Redis is away, or the results are too large to be read at once. The others
+			// have their turn next time, these after them.
+			d.page = max(d.page/2, 1)
+			return
 		}
-		return age == 0 || len(ids) < cell.MaxPage
-	})
-	for len(ids) > 0 && d.ctx.Err() == nil {
-		n := min(len(ids), cell.MaxPage)
-		d.recheck(ids[:n])
-		ids = ids[n:]
+		d.page = min(d.page*2, cell.MaxPage)
+		jobs = jobs[n:]
 	}
 }
 
+func (d *Dispatcher) dueFor(age time.Duration) []due {
+	now := d.cache.Now()
+	var jobs []due
+	d.outstanding.Range(func(id string, w *waiter) bool {
+		w.mu.Lock()
+		waits, at := w.open && w.sink != nil, w.checkedAt
+		w.mu.Unlock()
+		if waits && now-at >= int64(age)+rand.Int64N(int64(age)/4+1) {
+			jobs = append(jobs, due{id: id, w: w, at: at})
+		}
+		return true
+	})
+	slices.SortFunc(jobs, func(a, b due) int { return cmp.Compare(a.at, b.at) })
+	return jobs
+}
+
 // recheck delivers what the records say. A record that is gone although somebody
-// waits was lost with Redis' data: its waiter is told, rather than left waiting.
-func (d *Dispatcher) recheck(ids []string) {
+// waits was lost with Redis' data: its waiter is told, rather than left waiting. It
+// returns false when the records could not be read.
+func (d *Dispatcher) recheck(ids []string) bool {
 	ctx, cancel := context.WithTimeout(d.ctx, ioTimeout)
 	defer cancel()
 	jobs, err := d.cell.JobsByID(ctx, ids)
@@ -158,7 +189,7 @@ func (d *Dispatcher) recheck(ids []string) {
 		if d.ctx.Err() == nil {
 			d.log.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
 		}
-		return
+		return false
 	}
 	found := make(map[string]bool, len(jobs))
 	for i := range jobs {
@@ -175,6 +206,7 @@ func (d *Dispatcher) recheck(ids []string) {
 			})
 		}
 	}
+	return true
 }
 
 func (d *Dispatcher) recovered(s freeslot.JobStatus) {

@@ -18,7 +18,8 @@ type placing struct {
 	index   int
 	request Request
 	id      string
-	waiter  *waiter // nil when nobody waits
+	// waiter is nil when nobody waits, and once the job is decided.
+	waiter *waiter
 	// candidates of the present round; taken is set while the first of them
 	// carries this replica's unconfirmed reservation.
 	candidates []*selection.Node
@@ -35,24 +36,34 @@ type placing struct {
 
 // Submit places the jobs. accepted is called exactly once for each index, before
 // anything about that job reaches sink; its error is a *freeslot.Error. Submit
-// returns when all are decided, within the submit timeout. sink may be nil: then
-// nobody is told of the result and the record alone keeps it.
+// returns when all are decided: within the submit timeout, and the time that the
+// cell gives the call that is then under way. sink may be nil: then nobody is told
+// of the result and the record alone keeps it.
 func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, accepted func(i int, jobID string, err error)) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.SubmitTimeout)
 	defer cancel()
 	begin := time.Now()
+	all := make([]placing, len(reqs))
 	jobs := make([]*placing, len(reqs))
 	for i, r := range reqs {
-		p := &placing{index: i, request: r, id: cell.NewJobID()}
+		jobs[i] = &all[i]
+		all[i] = placing{index: i, request: r, id: cell.NewJobID()}
 		if sink != nil {
-			p.waiter = &waiter{sink: sink, checkedAt: d.cache.Now(), known: freeslot.JobStatus{
+			all[i].waiter = &waiter{sink: sink, checkedAt: d.cache.Now(), known: freeslot.JobStatus{
 				Tenant: r.Tenant, Service: r.Job.Service, Slots: r.Job.SlotCount(),
 			}}
 			// Before the script runs, because the result can be faster than its reply.
-			d.outstanding.Store(p.id, p.waiter)
+			d.outstanding.Store(all[i].id, all[i].waiter)
 		}
-		jobs[i] = p
 	}
+	// There is something to clean up only when accepted or the sink has panicked: an
+	// HTTP server survives that, and slots that stay taken would be lost for good.
+	defer func() {
+		for i := range all {
+			d.giveBack(&all[i])
+			d.abandon(&all[i])
+		}
+	}()
 	decide := func(p *placing, a Assignment, err error) {
 		d.metrics.submitted(err, time.Since(begin))
 		if err != nil {
@@ -61,9 +72,11 @@ func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, acce
 			return
 		}
 		accepted(p.index, p.id, nil)
-		if p.waiter != nil {
-			p.waiter.opened(a)
-			d.dropDone(p.id, p.waiter)
+		if w := p.waiter; w != nil {
+			if w.opened(a) {
+				d.drop(p.id, w)
+			}
+			p.waiter = nil
 		}
 	}
 	wait := backoff.NewExponentialBackOff()
@@ -96,9 +109,16 @@ func (d *Dispatcher) round(ctx context.Context, jobs []*placing, decide func(*pl
 		subs = append(subs, d.submission(p))
 	}
 	results := d.cell.SubmitAll(ctx, subs)
+	var failure error // one of them
+	for i, p := range calls {
+		d.settle(p, results[i])
+		if failure == nil {
+			failure = results[i].Err
+		}
+	}
+	d.logFailure("submit", failure)
 	for i, p := range calls {
 		r := results[i]
-		d.settle(p, r)
 		switch {
 		case r.Err != nil && ctx.Err() == nil && !errors.Is(r.Err, cell.ErrStopped) && !definite(r.Err):
 			p.unsure, failed = true, true
@@ -124,6 +144,9 @@ func (d *Dispatcher) choose(p *placing) error {
 	if p.unsure {
 		return nil // same candidates: only the script knows whether it is placed
 	}
+	if d.ctx.Err() != nil {
+		return coded("submit", cell.ErrStopped) // its result would find nobody
+	}
 	job := p.request.Job
 	p.rounds++
 	if p.rounds > d.cfg.Rounds {
@@ -136,6 +159,13 @@ func (d *Dispatcher) choose(p *placing) error {
 	source, _ := d.sources.Get().(*selection.Source)
 	defer d.sources.Put(source)
 	p.candidates = class.Choose(p.room[:0], q, source)
+	if len(p.candidates) == 0 {
+		// The list may be of before the last change of a profile.
+		if settled := d.cache.Settled(job.Service, &job.Requirement); settled != class {
+			class = settled
+			p.candidates = class.Choose(p.room[:0], q, source)
+		}
+	}
 	if len(p.candidates) == 0 && !p.probed {
 		// Completions reach the cache late, or not at all when another replica's
 		// jobs complete: only Redis knows that the fleet is full.
@@ -201,24 +231,29 @@ func (d *Dispatcher) submission(p *placing) cell.Submission {
 
 // settle takes the answer over into the cache and gives back what choose took.
 func (d *Dispatcher) settle(p *placing, r cell.SubmitResult) {
-	first, slots := p.candidates[0], p.request.Job.SlotCount()
+	first := p.candidates[0]
 	placed := r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0
-	switch {
-	case p.taken && placed && r.Placement.Node == first.ID():
-		first.Confirm(slots, r.Placement.Used)
-	case p.taken:
-		first.Release(slots)
-		fallthrough
-	default:
-		if node, ok := d.cache.Node(r.Placement.Node); placed && ok {
+	if p.taken && placed && r.Placement.Node == first.ID() {
+		first.Confirm(p.request.Job.SlotCount(), r.Placement.Used)
+		p.taken = false
+	} else if placed {
+		if node, ok := d.cache.Node(r.Placement.Node); ok {
 			node.SetUsed(r.Placement.Used)
 		}
 	}
-	p.taken = false
+	d.giveBack(p)
 	for _, refusal := range r.Placement.Refusals {
 		d.metrics.refusals.WithLabelValues(string(refusal.Reason)).Inc()
 		d.cache.Refused(refusal)
 		p.refused = append(p.refused, refusal.Node)
+	}
+}
+
+// giveBack releases what choose took, unless that was done.
+func (d *Dispatcher) giveBack(p *placing) {
+	if p.taken {
+		p.candidates[0].Release(p.request.Job.SlotCount())
+		p.taken = false
 	}
 }
 
@@ -243,17 +278,9 @@ func isQueued(err error) bool {
 
 // abandon forgets a job that was not accepted.
 func (d *Dispatcher) abandon(p *placing) {
-	if p.waiter != nil {
-		d.drop(p.id, p.waiter)
-	}
-}
-
-// dropDone removes the waiter of a job whose result came before its acceptance.
-func (d *Dispatcher) dropDone(id string, w *waiter) {
-	w.mu.Lock()
-	done := w.sink == nil
-	w.mu.Unlock()
-	if done {
-		d.drop(id, w)
+	if w := p.waiter; w != nil {
+		w.forget(nil)
+		d.drop(p.id, w)
+		p.waiter = nil
 	}
 }

@@ -8,87 +8,142 @@ import (
 )
 
 // waiter is one outstanding job: who waits for it, and what the reply stream does
-// not repeat. mu makes the calls for one job come one after the other.
+// not repeat. mu makes the calls for one job come one after the other. Methods that
+// return done say whether nobody waits any more: the waiter is then to be dropped.
 type waiter struct {
 	mu sync.Mutex
-	// sink is nil once the result was given or the waiter was forgotten.
+	// sink is nil while nobody but attaches under way needs the waiter, and once the
+	// result was given or the waiter was forgotten.
 	sink Sink
-	// open is false until the sink knows the job; a result that is faster waits in early.
+	// open is false until the sink knows the job. What comes sooner is kept in early
+	// and gone.
 	open  bool
-	early *freeslot.JobStatus
+	early *freeslot.JobStatus // for attaches under way, too
+	gone  bool
+	// attaching counts the attaches under way.
+	attaching int
 	// known holds what is known from the start: tenant, service, slots, times.
 	known     freeslot.JobStatus
-	checkedAt int64 // cache.Now when the record was last read; mu
+	checkedAt int64 // cache.Now when the record was last read
 }
 
-// opened tells the sink of the assignment, and of the result if that was faster.
-func (w *waiter) opened(a Assignment) {
+// done is called with mu held.
+func (w *waiter) done() bool { return w.sink == nil && w.attaching == 0 }
+
+// opened tells the sink of the assignment, and of what was faster.
+func (w *waiter) opened(a Assignment) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.sink == nil {
-		return
+		return w.done()
 	}
 	w.known.AssignedAtMS, w.known.SubmittedAtMS = a.AssignedAtMS, a.AssignedAtMS
-	w.sink.Assigned(a)
 	w.open = true
-	if w.early != nil {
+	w.sink.Assigned(a)
+	switch {
+	case w.early != nil:
 		w.finish(*w.early)
+	case w.gone:
+		w.detach(a.JobID)
 	}
+	return w.done()
 }
 
-// result gives a terminal state to the sink; the first one counts. It reports
-// whether the waiter is done with.
-func (w *waiter) result(s freeslot.JobStatus) bool {
+// result gives a terminal state to the sink; the first one counts.
+func (w *waiter) result(s freeslot.JobStatus) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.sink == nil {
-		return true
-	}
-	if !w.open {
+	if w.early == nil && (!w.open || w.attaching > 0) {
 		w.early = &s
-		return false
 	}
-	w.finish(s)
-	return true
+	if w.open && w.sink != nil {
+		w.finish(s)
+	}
+	return w.done()
 }
 
-// finish is called with mu held.
+// detached takes in that another replica has attached.
+func (w *waiter) detached(jobID string) (done bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.attaching > 0:
+		// Before us, and then we take the job back; or after us, and then the record
+		// tells the result. To believe it could leave the job with nobody.
+	case !w.open:
+		w.gone = true
+	case w.sink != nil:
+		w.detach(jobID)
+	}
+	return w.done()
+}
+
+// attached ends an attach under way: unless it failed, sink has what is known now,
+// and gets what is still to come.
+func (w *waiter) attached(sink Sink, status *freeslot.JobStatus, err error) (done bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.attaching--
+	switch {
+	case err != nil:
+	case status.State.Terminal() && w.sink == sink:
+		w.sink = nil
+	case status.State.Terminal():
+		if w.sink != nil { // nothing was taken from it
+			w.finish(*status)
+		}
+	default:
+		if w.sink != nil && w.sink != sink {
+			w.detach(status.ID)
+		}
+		w.sink, w.open, w.known = sink, true, *status
+		if w.early != nil {
+			w.finish(*w.early)
+		}
+	}
+	return w.done()
+}
+
+// forget is for a sink that is gone; nil stands for any.
+func (w *waiter) forget(sink Sink) (done bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if sink == nil || w.sink == sink {
+		w.sink = nil
+	}
+	return w.done()
+}
+
+// finish and detach are called with mu held and a sink that is open.
 func (w *waiter) finish(s freeslot.JobStatus) {
 	if s.Tenant == "" { // from the reply stream, which does not repeat these
 		s.Tenant, s.Service, s.Slots = w.known.Tenant, w.known.Service, w.known.Slots
 		s.SubmittedAtMS, s.AssignedAtMS = w.known.SubmittedAtMS, w.known.AssignedAtMS
 	}
-	w.sink.Result(s)
+	sink := w.sink
 	w.sink = nil
+	sink.Result(s)
 }
 
-func (w *waiter) detached(jobID string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.sink != nil {
-		w.sink.Detached(jobID)
-		w.sink = nil
-	}
+func (w *waiter) detach(jobID string) {
+	sink := w.sink
+	w.sink = nil
+	sink.Detached(jobID)
 }
 
-// Forget drops everything that sink waits for: its session has ended. The jobs go
-// on; whoever wants their results attaches. Cost: O(outstanding).
+// Forget drops everything that sink waits for: its session has ended, and no Submit
+// or Attach of it is under way. The jobs go on; whoever wants their results
+// attaches. Cost: O(outstanding).
 func (d *Dispatcher) Forget(sink Sink) {
 	d.outstanding.Range(func(id string, w *waiter) bool {
-		w.mu.Lock()
-		mine := w.sink == sink
-		if mine {
-			w.sink = nil
-		}
-		w.mu.Unlock()
-		if mine {
+		if w.forget(sink) {
 			d.drop(id, w)
 		}
 		return true
 	})
 }
 
-// drop removes w unless somebody has attached since.
+// drop removes w unless another has taken its place since.
 func (d *Dispatcher) drop(id string, w *waiter) {
 	d.outstanding.Compute(id, func(now *waiter, loaded bool) (*waiter, bool) {
 		return now, !loaded || now == w
@@ -97,39 +152,52 @@ func (d *Dispatcher) drop(id string, w *waiter) {
 
 // Attach makes sink the one that gets the job's result and returns what is known
 // now. When that is terminal nothing more comes; else Result or Detached comes
-// once, possibly before Attach returns. Who waited before is told Detached. The
-// error is a *freeslot.Error.
+// once, possibly before Attach returns. Who waited before is told Detached, but if
+// Attach fails, still waits. The error is a *freeslot.Error.
 func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink) (freeslot.JobStatus, error) {
-	// The record is read first, so that a stranger cannot take over a waiter.
-	known, err := d.Job(ctx, tenant, jobID)
+	// The record is read first, so that a stranger makes no waiter.
+	if _, err := d.Job(ctx, tenant, jobID); err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	// Before the script runs, because the result can be faster than its reply.
+	w, err := d.join(jobID)
 	if err != nil {
 		return freeslot.JobStatus{}, err
 	}
-	w := &waiter{sink: sink, open: true, known: known, checkedAt: d.cache.Now()}
-	if before, ok := d.outstanding.LoadAndStore(jobID, w); ok {
-		before.mu.Lock()
-		same := before.sink == sink
-		if same {
-			before.sink = nil
-		}
-		before.mu.Unlock()
-		if !same {
-			before.detached(jobID)
-		}
-	}
 	status, err := d.cell.Attach(ctx, tenant, jobID, d.cfg.Replica)
+	if w.attached(sink, &status, err) {
+		d.drop(jobID, w)
+	}
 	if err != nil {
-		d.drop(jobID, w)
-		return freeslot.JobStatus{}, coded("attach", err)
-	}
-	w.mu.Lock()
-	w.known = status
-	if status.State.Terminal() {
-		w.sink = nil
-	}
-	w.mu.Unlock()
-	if status.State.Terminal() {
-		d.drop(jobID, w)
+		return freeslot.JobStatus{}, d.coded("attach", err)
 	}
 	return status, nil
+}
+
+// join returns the job's waiter with an attach under way.
+func (d *Dispatcher) join(jobID string) (*waiter, error) {
+	for {
+		w, loaded := d.outstanding.LoadOrCompute(jobID, func() *waiter {
+			return &waiter{attaching: 1, checkedAt: d.cache.Now()}
+		})
+		if !loaded {
+			return w, nil
+		}
+		w.mu.Lock()
+		done, accepting := w.done(), w.sink != nil && !w.open
+		if !done && !accepting {
+			w.attaching++
+		}
+		w.mu.Unlock()
+		switch {
+		case accepting:
+			return nil, &freeslot.Error{
+				Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
+				Message: "attach: the job is just being accepted",
+			}
+		case !done:
+			return w, nil
+		}
+		d.drop(jobID, w) // as whoever ended it is about to
+	}
 }

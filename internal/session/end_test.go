@@ -111,6 +111,20 @@ func (s *server) expectClosed(reason string) {
 	}
 }
 
+// TestLargeMessagePassesAnEmptyQueue, and no other.
+func TestLargeMessagePassesAnEmptyQueue(t *testing.T) {
+	t.Parallel()
+	o := &outbox{}
+	o.init(100, 10)
+	large := func(dst []byte) []byte { return append(dst, "01234567890123456789"...) }
+	if !o.put(large) {
+		t.Error("a large message alone overflows the queue")
+	}
+	if o.put(func(dst []byte) []byte { return append(dst, '0') }) {
+		t.Error("a message behind a large one does not overflow the queue")
+	}
+}
+
 // TestReaderPausesWhileTheQueueIsCrowded: requests wait while the client does not
 // take its messages.
 func TestReaderPausesWhileTheQueueIsCrowded(t *testing.T) {

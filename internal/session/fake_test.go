@@ -13,8 +13,8 @@ import (
 )
 
 // fakeDispatcher decides by the name of a job's service what becomes of it:
-// "echo" succeeds with its payload, "fail" fails, "hold" runs until it is
-// cancelled or finished by the test, "nowhere" fits no node, "busy" no free one,
+// "echo" or "tts" succeeds with its payload, "fail" fails, "hold" runs until it is
+// cancelled or finished by the test, "nowhere" or "unheard-of" fits no node, "busy" no free one,
 // "broken" meets a defect. Everything happens within Submit.
 type fakeDispatcher struct {
 	mu   sync.Mutex
@@ -43,8 +43,8 @@ func (d *fakeDispatcher) Submit(_ context.Context, reqs []dispatch.Request, sink
 	}
 	for i, r := range reqs {
 		switch r.Job.Service {
-		case "nowhere":
-			accepted(i, "", &freeslot.Error{Code: freeslot.CodeNoMatchingNode, Message: "no node fits", Breakdown: map[string]int{"service": 2}})
+		case "nowhere", "unheard-of":
+			accepted(i, "", &freeslot.Error{Code: freeslot.CodeNoMatchingNode, Message: "no node fits", Breakdown: map[string]int{"service": 1}})
 		case "busy":
 			accepted(i, "", &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "all nodes are busy", RetryAfter: 200e6})
 		case "broken":
@@ -54,7 +54,7 @@ func (d *fakeDispatcher) Submit(_ context.Context, reqs []dispatch.Request, sink
 			accepted(i, id, nil)
 			sink.Assigned(dispatch.Assignment{JobID: id, Node: "node-1", Attempt: 1, AssignedAtMS: 1})
 			switch r.Job.Service {
-			case "echo":
+			case "echo", "tts":
 				d.finish(id, freeslot.StateSucceeded, r.Job.Payload)
 			case "fail":
 				d.finish(id, freeslot.StateFailed, nil)
@@ -93,7 +93,7 @@ func (d *fakeDispatcher) finish(id string, state freeslot.State, result json.Raw
 func (d *fakeDispatcher) find(tenant, id string) (*fakeJob, error) {
 	job, ok := d.jobs[id]
 	if !ok || tenant != "" && tenant != job.status.Tenant {
-		return nil, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "no such job"}
+		return nil, &freeslot.Error{Code: freeslot.CodeNotFound, Field: "job_id", Message: "no such job"}
 	}
 	return job, nil
 }
@@ -148,13 +148,13 @@ func (d *fakeDispatcher) Forget(sink dispatch.Sink) {
 	d.forgotten <- sink
 }
 
-// fakeAuth knows the tokens "acme" and "other", of tenants of these names, and
+// fakeAuth knows the tokens "acme", "other" and "default", of tenants of these names, and
 // "root", an operator of tenant acme.
 type fakeAuth struct{}
 
 func (fakeAuth) Authenticate(r *http.Request) (tenant string, operator bool, err error) {
 	switch token := r.Header.Get("Authorization"); token {
-	case "Bearer acme", "Bearer other":
+	case "Bearer acme", "Bearer other", "Bearer default":
 		return token[len("Bearer "):], false, nil
 	case "Bearer root":
 		return "acme", true, nil

@@ -32,7 +32,8 @@ type outbox struct {
 	filled, emptied sync.Cond
 	queue           chunk
 	// messages and bytes count what is queued and what the writer has taken and
-	// not yet written. Invariant: they are over their bounds only once order is set.
+	// not yet written. Invariant: they are over their bounds only once order is
+	// set, or by a single message.
 	messages, bytes int
 	order           *order
 }
@@ -43,8 +44,9 @@ func (o *outbox) init(maxMessages, maxBytes int) {
 }
 
 // put queues the message that encode appends. It returns false when the queue
-// has thereby overflowed: the session must then be ended. Messages for a session
-// that is ending are dropped.
+// has thereby overflowed: the session must then be ended. A message that is over
+// the limit by itself passes an empty queue, or no client could ever get it.
+// Messages for a session that is ending are dropped.
 func (o *outbox) put(encode func(dst []byte) []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -56,7 +58,7 @@ func (o *outbox) put(encode func(dst []byte) []byte) bool {
 	o.messages++
 	o.bytes += len(o.queue.buf) - before
 	o.filled.Signal()
-	return o.messages <= o.maxMessages && o.bytes <= o.maxBytes
+	return o.messages <= o.maxMessages && (o.bytes <= o.maxBytes || o.messages == 1)
 }
 
 // end gives the order unless one was given before.

@@ -77,7 +77,7 @@ func (s *session) readFrame(r io.Reader) ([]byte, error) {
 		switch {
 		case len(buf) > s.handler.limits.MaxFrameBytes:
 			return nil, errFrameTooBig
-		case err == io.EOF: //nolint:errorlint // io.Reader's own contract
+		case err == io.EOF:
 			return buf, nil
 		case err != nil:
 			return nil, err

@@ -31,7 +31,7 @@ func TestSubmit(t *testing.T) {
 	p.expect(`{"type":"result","job":{"job_id":"…job2","tenant":"acme","service":"fail","state":"failed","node":"node-1","attempt":1,"slots":1,
 		"error":{"code":"handler_error","message":"it broke"},"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 	for service, want := range map[string]string{
-		"nowhere": `{"type":"error","id":"r3","code":"no_matching_node","message":"no node fits","breakdown":{"service":2}}`,
+		"nowhere": `{"type":"error","id":"r3","code":"no_matching_node","message":"no node fits","breakdown":{"service":1}}`,
 		"busy":    `{"type":"error","id":"r3","code":"overloaded","message":"all nodes are busy","retry_after_ms":200}`,
 		"broken":  `{"type":"error","id":"r3","code":"internal","message":"internal error, see the replica's log"}`,
 	} {
@@ -54,7 +54,7 @@ func TestSubmitBatch(t *testing.T) {
 	p.expect(`{"type":"error","id":"b","index":3,"code":"payload_too_large","field":"jobs[3].payload","message":"jobs[3].payload has 12 bytes, the limit is 10"}`)
 	p.expect(`{"type":"accepted","id":"b","index":0,"job_id":"…j0"}`)
 	p.expect(`{"type":"assigned","job_id":"…j0","node":"node-1","attempt":1,"assigned_at_ms":1}`)
-	p.expect(`{"type":"error","id":"b","index":2,"code":"no_matching_node","message":"no node fits","breakdown":{"service":2}}`)
+	p.expect(`{"type":"error","id":"b","index":2,"code":"no_matching_node","message":"no node fits","breakdown":{"service":1}}`)
 	p.expect(`{"type":"accepted","id":"b","index":4,"job_id":"…j4"}`)
 	p.expect(`{"type":"assigned","job_id":"…j4","node":"node-1","attempt":1,"assigned_at_ms":1}`)
 }
@@ -118,7 +118,7 @@ func TestCancel(t *testing.T) {
 	stranger.vars = p.vars
 	stranger.read()
 	stranger.send(`{"type":"cancel","id":"r1","job_id":"…job"}`)
-	stranger.expect(`{"type":"error","id":"r1","job_id":"…job","code":"not_found","message":"no such job"}`)
+	stranger.expect(`{"type":"error","id":"r1","job_id":"…job","code":"not_found","field":"job_id","message":"no such job"}`)
 
 	operator, _, err := s.dial(dialing{token: "root"})
 	if err != nil {
@@ -158,7 +158,7 @@ func TestAttach(t *testing.T) {
 	first.send(`{"type":"attach","id":"a3","job_id":"…job"}`)
 	first.expect(`{"type":"status","id":"a3","job":` + done + `}`)
 	first.send(`{"type":"attach","id":"a4","job_id":"0-nothing"}`)
-	first.expect(`{"type":"error","id":"a4","job_id":"0-nothing","code":"not_found","message":"no such job"}`)
+	first.expect(`{"type":"error","id":"a4","job_id":"0-nothing","code":"not_found","field":"job_id","message":"no such job"}`)
 	first.send(`{"type":"ping","id":"p"}`)
 	first.expect(`{"type":"pong","id":"p"}`)
 }
@@ -238,13 +238,13 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	default:
 	}
 	release <- struct{}{}
-	p.expect(`{"type":"error","id":"r","code":"no_matching_node","message":"no node fits","breakdown":{"service":2}}`)
+	p.expect(`{"type":"error","id":"r","code":"no_matching_node","message":"no node fits","breakdown":{"service":1}}`)
 	if got := waitFor(t, entered, "the second submit"); got != "1" {
 		t.Errorf("submit %s came second", got)
 	}
 	p.expect(`{"type":"pong","id":"p"}`)
 	release <- struct{}{}
-	p.expect(`{"type":"error","id":"r","code":"no_matching_node","message":"no node fits","breakdown":{"service":2}}`)
+	p.expect(`{"type":"error","id":"r","code":"no_matching_node","message":"no node fits","breakdown":{"service":1}}`)
 }
 
 func TestRefusedHandshakes(t *testing.T) {

@@ -3,7 +3,8 @@
 --
 -- Guarantee: changes a running job only, and only the caller's; the same call
 -- again changes nothing. The request reaches the agent by its stream and, should
--- that entry be lost, by the mark in the slot that every heartbeat reads.
+-- that entry be lost, by the mark in the slot that every heartbeat reads. The first
+-- write frees memory, so that it works where Redis refuses other writes.
 --
 -- KEYS[1] jobs:<job>  hash
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3] key prefix   ARGV[4] tag part
@@ -20,8 +21,9 @@ if not record[1] or (tenant ~= '' and record[2] ~= tenant) then return {} end
 if record[1] == 'running' then
   local slots_key = key('slots', record[3])
   local value = redis.call('HGET', slots_key, job)
+  redis.call('HDEL', slots_key, job)
   if value then redis.call('HSET', slots_key, job, value .. ':c') end
   redis.call('HSET', job_key, 'state', 'cancelling')
-  redis.call('XADD', key('dispatch', record[3]), '*', 'j', job, 'a', record[4], 'c', '1')
+  redis.call('XADD', key('dispatch', record[3]), 'NOMKSTREAM', '*', 'j', job, 'a', record[4], 'c', '1')
 end
 return redis.call('HMGET', job_key, unpack(ARGV, 5))

@@ -2,7 +2,8 @@
 -- the replica that waits.
 --
 -- Guarantee: only the owner of an attempt, in the epoch that was given it, can
--- end it, and only once; a repeated or stale item changes nothing.
+-- end it, and only once; a repeated or stale item changes nothing. The first write
+-- frees memory, so that it works where Redis refuses other writes.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
 -- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash
@@ -34,7 +35,8 @@ for i = 6, #KEYS do
   if owned_attempt == attempt and owned_epoch == epoch then
     redis.call('HDEL', slots_key, job)
     used = used - tonumber(slots)
-    finish(job, job_key, node, attempt, record[1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+    -- A record that an operator deleted is not made again: only its end would be in it.
+    if record[2] then finish(job, job_key, node, attempt, record[1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]) end
     reply[#reply + 1] = 1
   elseif record[3] == attempt and record[4] == epoch and record[2] ~= 'running' and record[2] ~= 'cancelling' then
     reply[#reply + 1] = 2
@@ -48,7 +50,7 @@ if used < before then
   local profile = redis.call('HMGET', profile_key, 'status', 'max_concurrency')
   local max = tonumber(profile[2]) or 0
   if used < max and before >= max then
-    announce('e', node, epoch, profile[1] or 'offline', max, used, '')
+    announce('e', node, epoch, profile[1], max, used, '')
   end
 end
 reply[1] = used

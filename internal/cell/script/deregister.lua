@@ -15,7 +15,7 @@
 -- ARGV[8] tombstones kept, at most
 -- Returns {revision, lost job, ...}; {0} was not there; {-2} superseded
 -- Foreign keys (jobs, replies, pools) come from records of this cell.
--- Redis 7.0. Cost: O(jobs lost + pools).
+-- Redis 7.0. Cost: O(jobs lost + pools + silent nodes, where a tombstone is dropped).
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, heartbeats_key, version_key, finished_key =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local node, epoch, channel, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -26,18 +26,15 @@ local inline = 0
 -- include lib/announce.lua
 -- include lib/finish.lua
 -- include lib/abandon.lua
+-- include lib/pool.lua
 
 local profile = redis.call('HMGET', profile_key, 'epoch', 'pool_ids')
 if not profile[1] then return {0} end
 if profile[1] ~= epoch then return {-2} end
 
-local lost = abandon(slots_key, node, failure)
+local lost = abandon(slots_key, node, failure, '')
 forget()
-if profile[2] then
-  for _, pool in ipairs(cjson.decode(profile[2])) do
-    redis.call('SREM', key('pool', pool .. ':members'), node)
-  end
-end
+leave_pools(node, profile[2])
 redis.call('DEL', profile_key, load_key, dispatch_key)
 redis.call('SREM', online_key, node)
 redis.call('ZREM', heartbeats_key, node)
@@ -46,17 +43,22 @@ local revision = announce('o', node, epoch, 'offline', '0', 0, '')
 redis.call('ZREM', revisions_key, node)
 redis.call('ZADD', revisions_key, revision, '-' .. node)
 if redis.call('HINCRBY', version_key, 'tombstones', 1) > tombstones then
-  -- Living nodes move to the front with every heartbeat, so the oldest tombstone
-  -- is among the last entries; when it is not, a later call drops it.
-  local oldest = redis.call('ZRANGE', revisions_key, 0, 99, 'WITHSCORES')
-  for i = 1, #oldest, 2 do
-    if string.sub(oldest[i], 1, 1) == '-' then
-      redis.call('ZREM', revisions_key, oldest[i])
-      redis.call('HSET', version_key, 'floor', oldest[i + 1])
-      redis.call('HINCRBY', version_key, 'tombstones', -1)
-      break
+  -- Living nodes move away from the oldest entries with every heartbeat, so only
+  -- nodes that died in silence can come before the oldest tombstone.
+  local first, dropped = 0, false
+  repeat
+    local oldest = redis.call('ZRANGE', revisions_key, first, first + 99, 'WITHSCORES')
+    for i = 1, #oldest, 2 do
+      if string.sub(oldest[i], 1, 1) == '-' then
+        redis.call('ZREM', revisions_key, oldest[i])
+        redis.call('HSET', version_key, 'floor', oldest[i + 1])
+        redis.call('HINCRBY', version_key, 'tombstones', -1)
+        dropped = true
+        break
+      end
     end
-  end
+    first = first + 100
+  until dropped or #oldest == 0
 end
 table.insert(lost, 1, revision)
 return lost

@@ -3,7 +3,8 @@
 --
 -- Guarantee: changes nothing unless the caller's epoch is the registered one.
 -- Never touches the tracked profile unless the status changes. Harmless when
--- repeated: the revision moves on, nothing else.
+-- repeated: the revision and the time move on, nothing else. The sum of slots in use
+-- is counted anew, so that an edit by hand cannot leave slots lost or given twice.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       hash, TTL
 -- KEYS[3] slots:<node>      hash     KEYS[4] dispatch:<node>   stream
@@ -28,21 +29,26 @@ if profile[1] ~= epoch then return {-2} end
 
 local named = {}
 for i = 8, #ARGV do named[ARGV[i]] = true end
-local start, stop, cancel, used = {}, {}, {}, 0
+local start, stop, cancel, used, sum = {}, {}, {}, 0, '0'
 local owned = redis.call('HGETALL', slots_key)
 for i = 1, #owned, 2 do
   local job, value = owned[i], owned[i + 1]
-  if job == 'sum' then
-    used = tonumber(value)
-  else
-    local attempt, mark = string.match(value, '^(%d+):[^:]*:%d+(:?c?)$')
+  local attempt, slots, mark = string.match(value, '^(%d+):[^:]*:(%d+)(:?c?)$')
+  if attempt then
     local held = job .. ':' .. attempt
+    used = used + tonumber(slots)
     if mark == ':c' then cancel[#cancel + 1] = held end
     if named[held] then named[held] = nil else start[#start + 1] = held end
+  elseif job == 'sum' then
+    sum = value
   end
 end
 for held in pairs(named) do stop[#stop + 1] = held end
 
+-- First, because it frees memory: where Redis refuses other writes for lack of it,
+-- this makes it take the ones that follow.
+if read ~= '' then redis.call('XTRIM', dispatch_key, 'MINID', read) end
+if tonumber(sum) ~= used then redis.call('HSET', slots_key, 'sum', used) end
 local revision = announce('h', node, epoch, status, profile[3] or '0', used, resources)
 if profile[2] ~= status then
   redis.call('HSET', profile_key, 'status', status, 'version', revision)
@@ -51,5 +57,4 @@ end
 redis.call('ZADD', heartbeats_key, now, node)
 redis.call('HSET', load_key, 'resources', resources, 'last_heartbeat_ms', now, 'version', revision)
 redis.call('PEXPIRE', load_key, load_ttl)
-if read ~= '' then redis.call('XTRIM', dispatch_key, 'MINID', read) end
 return {1, revision, used, start, stop, cancel}

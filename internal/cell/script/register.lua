@@ -1,9 +1,10 @@
 -- register: makes a node known, or changes its profile.
 --
--- Guarantee: idempotent by epoch (boot id): the same call again changes nothing.
--- A new epoch takes the node over: the jobs of the old one end in the same
--- script, its slots are free and its dispatch stream starts empty, so nothing of
--- an earlier incarnation can reach the new one.
+-- Guarantee: idempotent by epoch (boot id): the same call again changes nothing but
+-- the time of the last heartbeat. A new epoch takes the node over: the jobs of the
+-- old one end in the same script, its slots are free and its dispatch stream starts
+-- empty, so nothing of an earlier incarnation can reach the new one. An epoch whose
+-- profile was lost keeps the jobs that it owns.
 --
 -- KEYS[1]  nodes:<node>           hash    profile
 -- KEYS[2]  load:<node>            hash    with TTL
@@ -33,14 +34,15 @@ local inline = 0
 -- include lib/announce.lua
 -- include lib/finish.lua
 -- include lib/abandon.lua
+-- include lib/pool.lua
 
 local fields = {'epoch', 'pool_ids', 'status'}
 for i = 12, #ARGV, 2 do fields[#fields + 1] = ARGV[i] end
 local before = redis.call('HMGET', profile_key, unpack(fields))
-redis.call('ZADD', heartbeats_key, now, node)
 local same = before[1] == epoch
 for i = 4, #fields do same = same and before[i] == ARGV[2 * i + 5] end
 if same then
+  redis.call('ZADD', heartbeats_key, now, node)
   return {tonumber(redis.call('HGET', version_key, 'revision')) or 0}
 end
 
@@ -49,19 +51,16 @@ if before[1] == epoch then
   used = tonumber(redis.call('HGET', slots_key, 'sum')) or 0
   status = before[3] or status
 else
-  lost = abandon(slots_key, node, failure)
+  lost, used = abandon(slots_key, node, failure, epoch)
   forget()
   redis.call('DEL', dispatch_key, profile_key, load_key)
   redis.call('HSET', profile_key, 'registered_at_ms', now)
 end
 
-if before[2] then
-  for _, pool in ipairs(cjson.decode(before[2])) do
-    redis.call('SREM', key('pool', pool .. ':members'), node)
-  end
-end
+leave_pools(node, before[2])
 for i = 10, #KEYS do redis.call('SADD', KEYS[i], node) end
 
+redis.call('ZADD', heartbeats_key, now, node)
 redis.call('HSETNX', version_key, 'generation', ARGV[3])
 if redis.call('ZREM', revisions_key, '-' .. node) == 1 then
   redis.call('HINCRBY', version_key, 'tombstones', -1)

@@ -84,7 +84,8 @@ for i = 1, item_count do
   local item, job_key = items[i], KEYS[3 + 3 * node_count + i]
   local record = redis.call('HMGET', job_key, 'state', 'node', 'attempt', 'assigned_at_ms')
   if record[1] then
-    replies[i] = {2, record[2], tonumber(record[3]), tonumber(record[4])}
+    -- The defaults are for a record that was edited: a nil would cut the answer short.
+    replies[i] = {2, record[2] or '', tonumber(record[3]) or 0, tonumber(record[4]) or 0}
   else
     local reply = {0}
     for _, index in ipairs(item.candidates) do

@@ -11,9 +11,9 @@ import (
 // NoIndex is the index of answers that are not about a batch.
 const NoIndex = -1
 
-// AppendSubmit, AppendSubmitBatch, AppendCancel, AppendAttach and AppendPing
-// append the frame of a request. Payloads must be valid JSON: they are copied as
-// they are.
+// AppendSubmit appends the frame of a request, and so do AppendSubmitBatch,
+// AppendCancel, AppendAttach and AppendPing. Payloads must be valid JSON: they are
+// copied as they are.
 func AppendSubmit(dst []byte, id string, job *freeslot.Job) []byte {
 	dst = appendRequest(dst, TypeSubmit, id)
 	dst = append(dst, `,"job":`...)

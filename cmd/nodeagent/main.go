@@ -1,0 +1,114 @@
+// Command nodeagent makes a machine a node of a freeslot fleet: it runs the jobs
+// that schedulers place there, by HTTP requests to local services or by commands.
+//
+// Exit codes: 0 after an orderly end, 1 for a failure, 2 when the command line
+// or the configuration is wrong.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+const description = `Runs on a node the jobs that freeslot's schedulers place there.
+
+  nodeagent --config nodeagent.yaml              the services are in the file
+  nodeagent --config nodeagent.yaml --node-id node-7 --max-concurrency 8
+  nodeagent --check --config nodeagent.yaml
+
+Flags win over the environment (FREESLOT_REDIS__URL for redis.url), that over the file, that over the defaults.
+
+The first SIGINT or SIGTERM drains: the node takes no new jobs, running ones go on for up to stop_timeout. With the
+second one they are interrupted and fail as such. The third one ends the process where it stands.`
+
+// environment is what the command gets besides its flags.
+type environment struct {
+	// ctx ends with the first SIGINT or SIGTERM, hurry with the second.
+	ctx, hurry context.Context
+	out, err   io.Writer
+	// environ is the environment as os.Environ has it.
+	environ []string
+}
+
+// usageError is the fault of whoever typed the command or wrote the configuration.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+
+func main() {
+	env := &environment{out: os.Stdout, err: os.Stderr, environ: os.Environ()}
+	env.ctx, env.hurry = interrupted()
+	os.Exit(run(os.Args[1:], env))
+}
+
+// interrupted returns contexts that end with the first and the second signal. The
+// third ends the process where it stands, and leaves running commands behind.
+func interrupted() (ctx, hurry context.Context) {
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, first := context.WithCancel(context.Background())
+	hurry, second := context.WithCancel(context.Background())
+	go func() {
+		<-signals
+		first()
+		<-signals
+		second()
+		<-signals
+		_, _ = fmt.Fprintln(os.Stderr, "nodeagent: third signal, exiting at once")
+		os.Exit(exitFailure)
+	}()
+	return ctx, hurry
+}
+
+// run parses the command line, runs the agent and returns the exit code.
+func run(args []string, env *environment) (code int) {
+	// The parser ends --help by its exit function, which must not return.
+	type exit int
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case exit:
+			code = int(v)
+		default:
+			panic(v)
+		}
+	}()
+	parser, err := kong.New(
+		&runCmd{},
+		kong.Name("nodeagent"), kong.Description(description), kong.Writers(env.out, env.err),
+		kong.Exit(func(code int) { panic(exit(code)) }), kong.Bind(env),
+		kong.Vars{"version": versionLine()},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+	)
+	if err != nil {
+		panic(err) // the struct is wrong
+	}
+	ctx, err := parser.Parse(args)
+	if err != nil {
+		_, _ = fmt.Fprintf(env.err, "nodeagent: %v\nRun \"nodeagent --help\" for usage.\n", err)
+		return exitUsage
+	}
+	switch err := ctx.Run(); {
+	case err == nil:
+		return exitOK
+	case errors.As(err, new(usageError)):
+		_, _ = fmt.Fprintln(env.err, err)
+		return exitUsage
+	default:
+		_, _ = fmt.Fprintf(env.err, "nodeagent: %v\n", err)
+		return exitFailure
+	}
+}

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// asProcessEnv makes the test binary run the command itself.
+const asProcessEnv = "FREESLOT_TEST_AS_NODEAGENT"
+
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProcessEnv) != "" {
+		main()
+	}
+	redistest.Main(m)
+}
+
+// output is a buffer for concurrent use.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// command runs the program inside the test, without an environment of its own.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err output
+	code = run(args, &environment{ctx: t.Context(), hurry: t.Context(), out: &out, err: &err, environ: []string{}})
+	return code, out.String(), err.String()
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	t.Parallel()
+	if code, out, _ := command(t, "--help"); code != exitOK || !strings.Contains(out, "stop_timeout") || !strings.Contains(out, "--max-concurrency") {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out, _ := command(t, "--version"); code != exitOK || !strings.HasPrefix(out, "nodeagent dev") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--confg x":                      "nodeagent: unknown flag --confg",
+		"extra":                          "nodeagent: unexpected argument extra",
+		"--set stop_timeout":             "--set stop_timeout: expected KEY=VALUE such as --set stop_timeout=5m\n",
+		"":                               "services is empty, expected at least one service\n",
+		"--config /nowhere.yaml":         "cannot read the configuration file /nowhere.yaml: no such file or directory\n",
+		"--max-concurrency 0 " + example: "node.max_concurrency is 0, expected 1 to 65536 (from --max-concurrency)\n",
+		"--set log.level=x " + example:   `log.level is "x", expected debug, info, warn or error (from --set log.level)` + "\n",
+	} {
+		code, _, got := command(t, strings.Fields(args)...)
+		if code != exitUsage || !strings.HasPrefix(got, want) {
+			t.Errorf("%q: exit code %d\n got %s\nwant %s", args, code, got, want)
+		}
+	}
+}
+
+const example = "--config ../../deploy/nodeagent.example.yaml"
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	code, out, err := command(t, append(strings.Fields(example), "--check")...)
+	if code != exitOK || out != "the configuration is valid\n" {
+		t.Errorf("%d %s %s", code, out, err)
+	}
+}
+
+// TestStartFailures: one line that says what is wrong, and exit code 1.
+func TestStartFailures(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	evicting := redistest.New(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no redis": {
+			[]string{"--redis-url", "redis://user:hidden@127.0.0.1:1"},
+			"nodeagent: redis at 127.0.0.1:1 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused\n",
+		},
+		"wrong password": {
+			[]string{"--redis-url", strings.Replace(redis.URL(), "redis://", "redis://user:hidden@", 1)},
+			"nodeagent: redis at " + redis.Addrs()[0] + " cannot be used: WRONGPASS invalid username-password pair or user is disabled.\n",
+		},
+		"evicting redis": {
+			[]string{"--redis-url", evicting.URL()},
+			"nodeagent: redis at " + evicting.Addrs()[0] + " has maxmemory-policy allkeys-lru, which deletes jobs when memory runs short, expected noeviction: " +
+				"run `redis-cli CONFIG SET maxmemory-policy noeviction` and put the same into redis.conf\n",
+		},
+		"taken port": {
+			[]string{"--redis-url", redis.URL(), "--metrics-listen", redis.Addrs()[0]},
+			"nodeagent: listen on metrics_listen " + redis.Addrs()[0] + ": bind: address already in use\n",
+		},
+		"missing program": {
+			[]string{"--set", "services=[{name: a, command: {argv: [no-such-program]}}]"},
+			"nodeagent: command no-such-program: executable file not found in $PATH\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append(strings.Fields(example+" --log-level error --set redis.key_prefix="+redis.Prefix(t)), test.args...)
+			if code, _, got := command(t, args...); code != exitFailure || got != test.want {
+				t.Errorf("exit code %d\n got %s\nwant %s", code, got, test.want)
+			}
+		})
+	}
+}
+
+// node is the program as a process.
+type node struct {
+	t    *testing.T
+	cell *cell.Cell
+	cmd  *exec.Cmd
+	log  *bufio.Scanner
+	last string
+	// release is a named pipe: whoever writes a line to it ends a job.
+	release string
+}
+
+// start runs the program with one service, "wait", whose jobs say on the returned
+// pipe that they have begun, and go on until they are stopped.
+func start(t *testing.T, set ...string) (n *node, begun *bufio.Reader) {
+	t.Helper()
+	redis := redistest.Shared(t)
+	prefix := redis.Prefix(t)
+	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: prefix}}, redis.Client(t), zap.NewNop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Start(t.Context()), c.OpenReplies(t.Context(), "replica-1")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0) // also for writing, so that nobody waits for the other side
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pipe.Close() })
+
+	args := []string{
+		"--node-id=node-1", "--redis-url=" + redis.URL(), "--set=redis.key_prefix=" + prefix, "--set=heartbeat_interval=100ms",
+		// Single quotes inside YAML's double ones.
+		`--set=services=[{name: wait, command: {argv: [sh, -c, "echo begun > '` + fifo + `'; read x < '` + fifo + `.go'"], kill_grace: 1s}}]`,
+	}
+	if err := syscall.Mkfifo(fifo+".go", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range set {
+		args = append(args, "--set="+s)
+	}
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProcessEnv+"=1", "GORACE=atexit_sleep_ms=0")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	n = &node{t: t, cell: c, cmd: cmd, release: fifo + ".go", log: bufio.NewScanner(stderr)}
+	n.logged("agent.started")
+	return n, bufio.NewReader(pipe)
+}
+
+// logged waits for a line.
+func (n *node) logged(event string) {
+	n.t.Helper()
+	for n.log.Scan() {
+		if strings.Contains(n.log.Text(), `"`+event+`"`) {
+			return
+		}
+	}
+	n.t.Fatalf("the process ended without %s", event)
+}
+
+// exit waits for the end of the process.
+func (n *node) exit() int {
+	for n.log.Scan() {
+	}
+	_ = n.cmd.Wait()
+	return n.cmd.ProcessState.ExitCode()
+}
+
+func (n *node) submit() string {
+	n.t.Helper()
+	s := cell.Submission{JobID: cell.NewJobID(), Tenant: "acme", Job: &freeslot.Job{Service: "wait"}, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
+	if p, err := n.cell.Submit(n.t.Context(), s); err != nil || !p.Assigned {
+		n.t.Fatalf("%+v, %v", p, err)
+	}
+	return s.JobID
+}
+
+func (n *node) end(jobID string) freeslot.JobStatus {
+	n.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		replies, err := n.cell.Replies(n.t.Context(), "replica-1", n.last, time.Second, 10)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for _, r := range replies {
+			if n.last = r.ID; r.Status.ID == jobID {
+				return r.Status
+			}
+		}
+	}
+	n.t.Fatal("the job does not end")
+	return freeslot.JobStatus{}
+}
+
+func (n *node) signal() {
+	n.t.Helper()
+	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func TestFirstSignalDrains(t *testing.T) {
+	t.Parallel()
+	n, begun := start(t)
+	job := n.submit()
+	if _, err := begun.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	n.signal()
+	n.logged("node.draining")
+	if err := os.WriteFile(n.release, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := n.end(job); s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v", s)
+	}
+	if code := n.exit(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestSecondSignalInterrupts(t *testing.T) {
+	t.Parallel()
+	n, begun := start(t, "stop_timeout=1h")
+	job := n.submit()
+	if _, err := begun.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	n.signal()
+	n.logged("node.draining")
+	n.signal()
+	if s := n.end(job); s.Error == nil || s.Error.Code != freeslot.JobErrorInterrupted {
+		t.Errorf("%+v", s)
+	}
+	if code := n.exit(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestSupersededEnds(t *testing.T) {
+	t.Parallel()
+	n, _ := start(t)
+	if _, err := n.cell.Register(t.Context(), freeslot.Node{ID: "node-1", MaxConcurrency: 1}, cell.NewEpoch()); err != nil {
+		t.Fatal(err)
+	}
+	n.logged("node.superseded")
+	if code := n.exit(); code != exitFailure {
+		t.Errorf("exit code %d", code)
+	}
+}

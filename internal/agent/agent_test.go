@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+const patience = 30 * time.Second
+
+// fleet is a Redis, as much of a scheduler as these tests need, and one agent.
+type fleet struct {
+	t     *testing.T
+	cell  *cell.Cell
+	agent *Agent
+	last  string
+}
+
+func startFleet(t *testing.T, services ...Service) *fleet {
+	t.Helper()
+	redis := redistest.Shared(t)
+	cfg := DefaultConfig()
+	cfg.Node = Node{ID: "node-1", MaxConcurrency: 2, Languages: Languages{TTS: []string{"de"}}}
+	cfg.Services = services
+	cfg.Redis = Redis{URL: redis.URL(), KeyPrefix: redis.Prefix(t)}
+	cfg.MetricsListen = "127.0.0.1:0"
+	cfg.Resolve(nil, nil)
+
+	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: cfg.Redis.KeyPrefix}}, redis.Client(t), zap.NewNop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Start(t.Context()), c.OpenReplies(t.Context(), "replica-1")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+
+	a, err := New(cfg, zap.NewNop(), prometheus.NewPedanticRegistry(), noop.NewTracerProvider())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		<-a.Done()
+	})
+	return &fleet{t: t, cell: c, agent: a}
+}
+
+func (f *fleet) submit(job freeslot.Job) string {
+	f.t.Helper()
+	s := cell.Submission{JobID: cell.NewJobID(), Tenant: "acme", Job: &job, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
+	if p, err := f.cell.Submit(f.t.Context(), s); err != nil || !p.Assigned {
+		f.t.Fatalf("%+v, %v", p, err)
+	}
+	return s.JobID
+}
+
+func (f *fleet) end(jobID string) freeslot.JobStatus {
+	f.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		replies, err := f.cell.Replies(f.t.Context(), "replica-1", f.last, time.Second, 10)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, r := range replies {
+			f.last = r.ID
+			if r.Status.ID == jobID {
+				return r.Status
+			}
+		}
+	}
+	f.t.Fatalf("job %s does not end", jobID)
+	return freeslot.JobStatus{}
+}
+
+func TestAgentRunsJobs(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.Copy(w, r.Body)
+	}))
+	t.Cleanup(server.Close)
+	f := startFleet(
+		t,
+		Service{Name: "echo", Version: "1.0", HTTP: &HTTP{URL: server.URL}},
+		Service{Name: "speak", Command: &Command{Argv: []string{"sh", "-c", `printf %s "$FREESLOT_TARGET_LANGUAGE:$FREESLOT_PAYLOAD_TEXT"`}, Output: OutputBase64}},
+		Service{Name: "fail", Command: &Command{Argv: []string{"sh", "-c", "echo no voice >&2; exit 2"}}},
+		Service{Name: "wait", Command: &Command{Argv: []string{"sleep", "1000"}}},
+	)
+	if s := f.end(f.submit(freeslot.Job{Service: "echo", Payload: json.RawMessage(`{"a":1}`)})); string(s.Result) != `{"a":1}` {
+		t.Errorf("%+v", s)
+	}
+	speak := freeslot.Job{Service: "speak", Payload: json.RawMessage(`{"text":"ja"}`), Requirement: freeslot.Requirement{TargetLanguage: "de"}}
+	if s := f.end(f.submit(speak)); string(s.Result) != `"ZGU6amE="` { // de:ja
+		t.Errorf("%+v", s)
+	}
+	if s := f.end(f.submit(freeslot.Job{Service: "fail"})); s.State != freeslot.StateFailed || s.Error.Code != "exit_2" || s.Error.Message != "the command exited with 2: no voice" {
+		t.Errorf("%+v", s)
+	}
+	job := f.submit(freeslot.Job{Service: "wait"})
+	if _, err := f.cell.Cancel(t.Context(), "", job); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.end(job); s.State != freeslot.StateCancelled {
+		t.Errorf("%+v", s)
+	}
+	changes, err := f.cell.Changes(t.Context(), 0, 10)
+	if err != nil || len(changes.Nodes) != 1 || len(changes.Nodes[0].Node.Services) != 4 || changes.Nodes[0].Node.Services[0].Version != "1.0" {
+		t.Errorf("%+v, %v", changes.Nodes, err)
+	}
+}
+
+func TestAgentMonitor(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, Service{Name: "echo", Command: &Command{Argv: []string{"cat"}}})
+	f.end(f.submit(freeslot.Job{Service: "echo"}))
+	get := func(path string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.agent.monitor.addr.String()+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Close = true
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return resp.Status + "\n" + string(body)
+	}
+	if got := get("/healthz"); got != "200 OK\nok\n" {
+		t.Error(got)
+	}
+	want := `freeslot_worker_jobs_total{node="node-1",outcome="succeeded",service="echo"} 1`
+	got := ""
+	for begun := time.Now(); !strings.Contains(got, want) && time.Since(begun) < patience; { // counted once acknowledged
+		got = get("/metrics")
+	}
+	if !strings.Contains(got, want) || !strings.Contains(got, `freeslot_redis_call_seconds_count{call="complete",node="node-1"}`) {
+		t.Error(got)
+	}
+	if got := get("/"); !strings.HasPrefix(got, "404") {
+		t.Error(got)
+	}
+}
+
+func TestAgentStartFailures(t *testing.T) {
+	t.Parallel()
+	cfg := DefaultConfig()
+	cfg.Node.ID = "node-1"
+	cfg.Services = []Service{{Name: "a", Command: &Command{Argv: []string{"no-such-program"}}}}
+	cfg.Resolve(nil, nil)
+	if _, err := New(cfg, zap.NewNop(), prometheus.NewRegistry(), noop.NewTracerProvider()); err == nil || !strings.Contains(err.Error(), "no-such-program") {
+		t.Errorf("error %v", err)
+	}
+	cfg.Services[0].Command.Argv[0] = "cat"
+	cfg.Redis.URL, cfg.MetricsListen = "redis://127.0.0.1:1", "127.0.0.1:0"
+	a, err := New(cfg, zap.NewNop(), prometheus.NewRegistry(), noop.NewTracerProvider())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Start(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "redis at 127.0.0.1:1 cannot be used") {
+		t.Errorf("error %v", err)
+	}
+	<-a.Done()
+	if err := a.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

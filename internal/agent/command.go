@@ -1,0 +1,173 @@
+//go:build unix
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/worker"
+)
+
+const (
+	// stderrBytes is how much of the end of standard error goes into the job's error.
+	stderrBytes = 4 << 10
+	// pipeDelay is how long a process that left the group may hold the command's
+	// output open after the command has ended.
+	pipeDelay = time.Second
+)
+
+// errTooLarge is the cause of a context that ended because of too much output.
+var errTooLarge = errors.New("too much output")
+
+// commandExecutor runs jobs by processes. It is safe for concurrent use.
+type commandExecutor struct {
+	cfg      Command
+	path     string
+	limit    int
+	fixedEnv []string
+}
+
+// newCommand looks the program up, so that a missing one is known at the start and
+// not by the first job.
+func newCommand(cfg Command, limit int) (*commandExecutor, error) {
+	path, err := exec.LookPath(cfg.Argv[0])
+	if err != nil {
+		return nil, fmt.Errorf("command %s: %w", cfg.Argv[0], errors.Unwrap(err))
+	}
+	return &commandExecutor{cfg: cfg, path: path, limit: limit, fixedEnv: fixedEnviron(cfg)}, nil
+}
+
+// run is the handler.
+func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error) {
+	stdin, err := c.cfg.Input.bytes(payload(job))
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, errTimeout)
+	defer cancel()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+
+	stdout := &capped{limit: c.limit, exceeded: func() { stop(errTooLarge) }}
+	stderr := &tail{limit: stderrBytes}
+	cmd := exec.Command(c.path, c.cfg.Argv[1:]...)
+	cmd.Args[0] = c.cfg.Argv[0]
+	cmd.Dir, cmd.Env = c.cfg.Dir, c.environ(ctx, job)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), stdout, stderr
+	cmd.WaitDelay = pipeDelay
+	// A group of its own, so that what the command starts ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, jobError(CodeStartFailed, "the command could not be started: "+err.Error())
+	}
+	terminated, err := await(ctx, cmd, c.cfg.KillGrace)
+	switch {
+	case stdout.over:
+		return nil, jobError(freeslot.JobErrorResultTooLarge, fmt.Sprintf("the command wrote more than %d bytes", c.limit))
+	case terminated && errors.Is(context.Cause(ctx), errTimeout):
+		return nil, jobError(CodeTimeout, withStderr(fmt.Sprintf("the command took longer than %s", c.cfg.Timeout), stderr))
+	case terminated:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, exitError(err, stderr)
+	}
+	return c.result(stdout.data)
+}
+
+func (c *commandExecutor) result(data []byte) (any, error) {
+	output := c.cfg.Output
+	if output == OutputAuto {
+		output = OutputText
+		if json.Valid(data) {
+			output = OutputJSON
+		}
+	}
+	return output.result(data)
+}
+
+// await waits until the command has ended, and ends it when ctx does. It reports
+// whether the end was of its doing: a command that then exits with 0 has not done
+// its work.
+//
+// The group is signalled only between Start and Wait. All that time its leader
+// exists, if only as a zombie, so that its id cannot have become another group's.
+func await(ctx context.Context, cmd *exec.Cmd, grace time.Duration) (terminated bool, err error) {
+	group := cmd.Process.Pid
+	ended := make(chan struct{})
+	var terminator sync.WaitGroup
+	terminator.Go(func() { terminated = terminate(ctx, group, grace, ended) })
+	awaitExit(group)
+	close(ended)
+	terminator.Wait()
+	signalGroup(group, syscall.SIGKILL) // what the command left behind
+	return terminated, cmd.Wait()
+}
+
+// terminate ends the group when ctx does, unless its leader has ended before.
+func terminate(ctx context.Context, group int, grace time.Duration, ended <-chan struct{}) bool {
+	select {
+	case <-ended:
+		return false
+	case <-ctx.Done():
+	}
+	signalGroup(group, syscall.SIGTERM)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		signalGroup(group, syscall.SIGKILL)
+	}
+	return true
+}
+
+func signalGroup(group int, signal syscall.Signal) {
+	_ = syscall.Kill(-group, signal) // the only failure is that nobody is left
+}
+
+// exitError says how the command ended.
+func exitError(err error, stderr *tail) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		if errors.Is(err, exec.ErrWaitDelay) {
+			return jobError(CodeBadOutput, "a process that the command left behind holds its output open")
+		}
+		return jobError(CodeStartFailed, "the command could not be run: "+err.Error())
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return jobError(CodeSignalled, withStderr("the command was ended by signal "+strconv.Itoa(int(status.Signal()))+" ("+status.Signal().String()+")", stderr))
+	}
+	return jobError("exit_"+strconv.Itoa(exit.ExitCode()), withStderr("the command exited with "+strconv.Itoa(exit.ExitCode()), stderr))
+}
+
+func withStderr(message string, stderr *tail) string {
+	if text := stderr.String(); text != "" {
+		return message + ": " + text
+	}
+	return message
+}
+
+// bytes is what goes to standard input.
+func (i Input) bytes(payload json.RawMessage) ([]byte, error) {
+	if i != InputText {
+		return payload, nil
+	}
+	var text *string
+	if err := json.Unmarshal(payload, &text); err != nil || text == nil {
+		return nil, jobError(CodeBadPayload, "the payload is not a JSON string")
+	}
+	return []byte(*text), nil
+}

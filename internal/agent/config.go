@@ -1,0 +1,324 @@
+package agent
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/worker"
+)
+
+// Defaults of the configuration, besides those of package worker.
+const (
+	DefaultTimeout   = 60 * time.Second
+	DefaultKillGrace = 5 * time.Second
+)
+
+const (
+	maxTimeout   = 24 * time.Hour
+	maxKillGrace = time.Minute
+	minDuration  = time.Millisecond
+)
+
+// defaultPassEnv are the variables that commands get from the agent's environment
+// unless configured: what programs need to find their files and to speak to people.
+var defaultPassEnv = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"}
+
+// Config is the configuration of one nodeagent.
+type Config struct {
+	Node Node `koanf:"node"`
+	// Services are what the node runs, at least one.
+	Services []Service `koanf:"services"`
+	Redis    Redis     `koanf:"redis"`
+	// HeartbeatInterval must be at most half of the schedulers' heartbeat_limit.
+	HeartbeatInterval time.Duration `koanf:"heartbeat_interval"`
+	// StopTimeout is how long running jobs may go on after SIGTERM.
+	StopTimeout time.Duration `koanf:"stop_timeout"`
+	// MaxResultBytes is the largest result, and the most that is read of a
+	// response or of a command's output.
+	MaxResultBytes int `koanf:"max_result_bytes"`
+	// MetricsListen is host:port of /metrics and /healthz; empty serves neither.
+	MetricsListen string         `koanf:"metrics_listen"`
+	Log           config.Log     `koanf:"log"`
+	Tracing       config.Tracing `koanf:"tracing"`
+}
+
+// Node is the profile.
+type Node struct {
+	// ID is unique in the fleet. The default is the host's name.
+	ID             string            `koanf:"id"`
+	MaxConcurrency int               `koanf:"max_concurrency"`
+	Languages      Languages         `koanf:"languages"`
+	Labels         map[string]string `koanf:"labels"`
+	Pools          []string          `koanf:"pools"`
+	Features       map[string]bool   `koanf:"features"`
+}
+
+// Languages are BCP 47 tags by stage.
+type Languages struct {
+	ASR      []string `koanf:"asr"`
+	TTS      []string `koanf:"tts"`
+	Semantic []string `koanf:"semantic"`
+}
+
+// Service is one service of the node: exactly one of HTTP and Command is set.
+type Service struct {
+	Name    string   `koanf:"name"`
+	Version string   `koanf:"version"`
+	HTTP    *HTTP    `koanf:"http"`
+	Command *Command `koanf:"command"`
+}
+
+// HTTP runs a job by a POST.
+type HTTP struct {
+	URL     string        `koanf:"url" secret:"true"`
+	Timeout time.Duration `koanf:"timeout"`
+	// Headers are sent besides the executor's own, which win.
+	Headers map[string]string `koanf:"headers" secret:"true"`
+	Output  Output            `koanf:"output"`
+}
+
+// Command runs a job by a process.
+type Command struct {
+	// Argv is the program and its arguments. There is no shell unless it names one.
+	Argv    []string      `koanf:"argv"`
+	Timeout time.Duration `koanf:"timeout"`
+	// KillGrace is how long the process may take to end after SIGTERM.
+	KillGrace time.Duration `koanf:"kill_grace"`
+	// Dir is the working directory; empty is the agent's.
+	Dir string `koanf:"dir"`
+	// PassEnv are the variables of the agent's environment that the command gets;
+	// nil means defaultPassEnv.
+	PassEnv []string          `koanf:"pass_env"`
+	Env     map[string]string `koanf:"env" secret:"true"`
+	Input   Input             `koanf:"input"`
+	Output  Output            `koanf:"output"`
+}
+
+// Redis says where the shared state is; both must be the schedulers'.
+type Redis struct {
+	URL       string `koanf:"url" secret:"true"`
+	KeyPrefix string `koanf:"key_prefix"`
+}
+
+// DefaultConfig is a configuration without services.
+func DefaultConfig() Config {
+	return Config{
+		Node:              Node{ID: hostName(), MaxConcurrency: 1},
+		Redis:             Redis{URL: "redis://127.0.0.1:6379", KeyPrefix: "scheduler"},
+		HeartbeatInterval: worker.DefaultHeartbeatInterval,
+		StopTimeout:       worker.DefaultStopTimeout,
+		MaxResultBytes:    worker.DefaultMaxResultBytes,
+		Log:               config.Log{Level: "info", Format: "json"},
+		Tracing:           config.Tracing{SampleRatio: 0.1},
+	}
+}
+
+// Load reads a configuration over the defaults. The error is config.Problems.
+func Load(opts config.Options) (Config, error) { return config.Load(DefaultConfig(), opts) }
+
+// hostName is the host's name as far as it can be a node's; empty when it cannot.
+func hostName() string {
+	host, err := os.Hostname()
+	if err != nil || freeslot.ValidateName("host", host) != nil {
+		return ""
+	}
+	return host
+}
+
+// Resolve gives the services their defaults, which no loader can: how many there
+// are is not known before.
+func (c *Config) Resolve(func(string) bool, *config.Problems) {
+	for i := range c.Services {
+		if h := c.Services[i].HTTP; h != nil {
+			h.Timeout = orDefault(h.Timeout, DefaultTimeout)
+			h.Output = orDefault(h.Output, OutputAuto)
+		}
+		if m := c.Services[i].Command; m != nil {
+			m.Timeout = orDefault(m.Timeout, DefaultTimeout)
+			m.KillGrace = orDefault(m.KillGrace, DefaultKillGrace)
+			m.Input = orDefault(m.Input, InputJSON)
+			m.Output = orDefault(m.Output, OutputAuto)
+			if m.PassEnv == nil {
+				m.PassEnv = defaultPassEnv
+			}
+		}
+	}
+}
+
+func orDefault[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// Validate notes every value that cannot be used.
+func (c *Config) Validate(p *config.Problems) {
+	c.Node.validate(p)
+	if len(c.Services) == 0 && !p.Has("services") {
+		p.Addf("services", "is empty, expected at least one service")
+	}
+	if len(c.Services) > freeslot.MaxServices {
+		p.Addf("services", "has %d entries, expected at most %d", len(c.Services), freeslot.MaxServices)
+	}
+	first := make(map[string]int, len(c.Services))
+	for i := range c.Services {
+		at := "services[" + strconv.Itoa(i) + "]"
+		c.Services[i].validate(at, p)
+		if j, ok := first[c.Services[i].Name]; ok && c.Services[i].Name != "" {
+			p.Addf(at+".name", "is %q like that of services[%d], expected each name once", c.Services[i].Name, j)
+		} else {
+			first[c.Services[i].Name] = i
+		}
+	}
+	c.Redis.validate(p)
+	p.DurationBetween("heartbeat_interval", c.HeartbeatInterval, worker.MinHeartbeatInterval, 10*time.Minute)
+	p.DurationBetween("stop_timeout", c.StopTimeout, minDuration, maxTimeout)
+	p.Between("max_result_bytes", c.MaxResultBytes, 1, worker.MaxResultBytesLimit)
+	if c.MetricsListen != "" {
+		if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil {
+			p.Addf("metrics_listen", "is %q, expected host:port such as 127.0.0.1:7490", c.MetricsListen)
+		}
+	}
+	p.OneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	p.OneOf("log.format", c.Log.Format, "json", "console")
+	if c.Tracing.OTLPEndpoint != "" && !httpURL(c.Tracing.OTLPEndpoint) {
+		p.Addf("tracing.otlp_endpoint", "is %q, expected a URL such as http://127.0.0.1:4318", c.Tracing.OTLPEndpoint)
+	}
+	if c.Tracing.SampleRatio < 0 || c.Tracing.SampleRatio > 1 {
+		p.Addf("tracing.sample_ratio", "is %v, expected 0 to 1", c.Tracing.SampleRatio)
+	}
+}
+
+// profileKeys are the keys of the configuration by the fields that Node.Validate names.
+var profileKeys = map[string]string{
+	"node.pool_ids":                        "node.pools",
+	"node.features_supported":              "node.features",
+	"node.capabilities.asr_languages":      "node.languages.asr",
+	"node.capabilities.tts_languages":      "node.languages.tts",
+	"node.capabilities.semantic_languages": "node.languages.semantic",
+}
+
+func (n *Node) validate(p *config.Problems) {
+	addName(p, "node.id", n.ID)
+	p.Between("node.max_concurrency", n.MaxConcurrency, 1, freeslot.MaxConcurrencyLimit)
+	profile := n.profile()
+	// In parts, because Validate stops at the first bad field.
+	for _, part := range []freeslot.Node{
+		{Languages: freeslot.Languages{ASR: profile.Languages.ASR}},
+		{Languages: freeslot.Languages{TTS: profile.Languages.TTS}},
+		{Languages: freeslot.Languages{Semantic: profile.Languages.Semantic}},
+		{Labels: profile.Labels},
+		{Pools: profile.Pools},
+		{Features: profile.Features},
+	} {
+		part.ID, part.MaxConcurrency = "x", 1
+		var e *freeslot.Error
+		if errors.As(part.Validate("node"), &e) {
+			p.Addf(orDefault(profileKeys[e.Field], e.Field), "%s", strings.TrimPrefix(e.Message, e.Field+" "))
+		}
+	}
+}
+
+// profile is the node without its services.
+func (n *Node) profile() freeslot.Node {
+	return freeslot.Node{
+		ID: n.ID, MaxConcurrency: n.MaxConcurrency, Labels: n.Labels, Pools: n.Pools, Features: n.Features,
+		Languages: freeslot.Languages{ASR: n.Languages.ASR, TTS: n.Languages.TTS, Semantic: n.Languages.Semantic},
+	}
+}
+
+func (s *Service) validate(at string, p *config.Problems) {
+	addName(p, at+".name", s.Name)
+	if s.Version != "" {
+		addName(p, at+".version", s.Version)
+	}
+	switch {
+	case s.HTTP == nil && s.Command == nil:
+		if !p.Has(at) {
+			p.Addf(at, "says not how it is run, expected http or command")
+		}
+	case s.HTTP != nil && s.Command != nil:
+		p.Addf(at+".command", "is set beside http, expected one of them")
+	case s.HTTP != nil:
+		s.HTTP.validate(at+".http", p)
+	default:
+		s.Command.validate(at+".command", p)
+	}
+}
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+func (h *HTTP) validate(at string, p *config.Problems) {
+	if !httpURL(h.URL) {
+		p.Addf(at+".url", "is not a URL of a service, expected one such as http://127.0.0.1:8000/run")
+	}
+	p.DurationBetween(at+".timeout", h.Timeout, minDuration, maxTimeout)
+	h.Output.validate(at+".output", p)
+	for name, value := range h.Headers {
+		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
+			p.Addf(at+".headers", "has %q, which cannot be sent as a header", name)
+		}
+	}
+}
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+func (c *Command) validate(at string, p *config.Problems) {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		p.Addf(at+".argv", "is empty, expected a program and its arguments")
+	}
+	for i, arg := range c.Argv {
+		if strings.ContainsRune(arg, 0) {
+			p.Addf(at+".argv["+strconv.Itoa(i)+"]", "has a zero byte")
+		}
+	}
+	p.DurationBetween(at+".timeout", c.Timeout, minDuration, maxTimeout)
+	p.DurationBetween(at+".kill_grace", c.KillGrace, minDuration, maxKillGrace)
+	if c.Dir != "" && !filepath.IsAbs(c.Dir) {
+		p.Addf(at+".dir", "is %q, expected an absolute path", c.Dir)
+	}
+	for i, name := range c.PassEnv {
+		if !envName.MatchString(name) {
+			p.Addf(at+".pass_env["+strconv.Itoa(i)+"]", "is %q, expected the name of a variable", name)
+		}
+	}
+	for name, value := range c.Env {
+		if !envName.MatchString(name) || strings.ContainsRune(value, 0) {
+			p.Addf(at+".env", "has %q, which cannot be a variable", name)
+		}
+	}
+	p.OneOf(at+".input", string(c.Input), string(InputJSON), string(InputText))
+	c.Output.validate(at+".output", p)
+}
+
+func (r *Redis) validate(p *config.Problems) {
+	u, err := url.Parse(r.URL)
+	tcp := err == nil && u.Host != "" && (u.Scheme == "redis" || u.Scheme == "rediss")
+	if unix := err == nil && u.Scheme == "unix" && u.Path != ""; !tcp && !unix {
+		p.Addf("redis.url", "is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS")
+	}
+	addName(p, "redis.key_prefix", r.KeyPrefix)
+}
+
+func addName(p *config.Problems, path, name string) {
+	var e *freeslot.Error
+	if errors.As(freeslot.ValidateName(path, name), &e) {
+		p.Addf(path, "%s", strings.TrimPrefix(e.Message, path+" "))
+	}
+}
+
+func httpURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/worker"
+)
+
+const (
+	// maxPayloadFields and maxFieldBytes bound what of a payload becomes variables:
+	// all variables and arguments together must fit into what the kernel allows.
+	maxPayloadFields = 64
+	maxFieldBytes    = 8 << 10
+)
+
+// environ is the environment of one command: the agent's variables that are passed,
+// the configured ones, then the job's, each winning over those before.
+func (c *commandExecutor) environ(ctx context.Context, job *worker.Job) []string {
+	env := slices.Clone(c.fixedEnv)
+	set := func(name, value string) {
+		if value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	set("FREESLOT_JOB_ID", job.ID)
+	set("FREESLOT_ATTEMPT", strconv.Itoa(job.Attempt))
+	set("FREESLOT_TENANT", job.Tenant)
+	set("FREESLOT_SERVICE", job.Service)
+	set("FREESLOT_SLOTS", strconv.Itoa(job.Slots))
+	set("FREESLOT_POOL", job.Requirement.Pool)
+	set("FREESLOT_SOURCE_LANGUAGE", job.Requirement.SourceLanguage)
+	set("FREESLOT_TARGET_LANGUAGE", job.Requirement.TargetLanguage)
+	set("TRACEPARENT", tracing.TraceParent(ctx))
+	return appendPayloadFields(env, job.Payload)
+}
+
+// fixedEnviron is the part that does not depend on the job.
+func fixedEnviron(cfg Command) []string {
+	var env []string
+	for _, name := range cfg.PassEnv {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Env)) {
+		env = append(env, name+"="+cfg.Env[name])
+	}
+	return env
+}
+
+var fieldName = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
+
+// appendPayloadFields adds FREESLOT_PAYLOAD_<FIELD> for the texts, numbers and
+// booleans at the top of a payload that is an object. The prefix keeps a payload from
+// setting any variable that means something to a program.
+func appendPayloadFields(env []string, payload json.RawMessage) []string {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(payload, &fields) != nil {
+		return env
+	}
+	seen := make(map[string]bool)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		variable := "FREESLOT_PAYLOAD_" + strings.ToUpper(name)
+		value, ok := scalar(fields[name])
+		// Of "text" and "TEXT" the first in order counts, not the luck of a map.
+		if !ok || !fieldName.MatchString(name) || seen[variable] || len(seen) == maxPayloadFields {
+			continue
+		}
+		seen[variable] = true
+		env = append(env, variable+"="+value)
+	}
+	return env
+}
+
+// scalar is the text of a JSON string, number or boolean that can be a variable.
+func scalar(raw json.RawMessage) (string, bool) {
+	text := string(raw)
+	switch {
+	case text == "" || text == "null" || text[0] == '{' || text[0] == '[':
+		return "", false
+	case text[0] == '"':
+		if json.Unmarshal(raw, &text) != nil {
+			return "", false
+		}
+	}
+	return text, len(text) <= maxFieldBytes && !strings.ContainsRune(text, 0)
+}

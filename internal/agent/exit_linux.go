@@ -1,0 +1,17 @@
+package agent
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// awaitExit returns when the child has ended, and leaves it a zombie.
+func awaitExit(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return // ended, or not a child any more: Wait will tell
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/worker"
+)
+
+const (
+	dialTimeout     = 5 * time.Second
+	idleConnTimeout = 90 * time.Second
+	// excerptBytes is how much of the body of a refusal goes into the job's error.
+	excerptBytes = 512
+)
+
+// errTimeout is the cause of a context that ended by a service's own timeout.
+var errTimeout = errors.New("timeout")
+
+// httpExecutor runs jobs by POSTs to one service. It is safe for concurrent use.
+type httpExecutor struct {
+	cfg    HTTP
+	limit  int
+	client *http.Client
+}
+
+// newHTTP makes an executor that keeps up to conns idle connections and reads at
+// most limit bytes of a response.
+func newHTTP(cfg HTTP, limit, conns int) *httpExecutor {
+	return &httpExecutor{cfg: cfg, limit: limit, client: &http.Client{
+		// No proxy: the service is local, whatever HTTP_PROXY says.
+		Transport: &http.Transport{
+			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			MaxIdleConnsPerHost: conns,
+			IdleConnTimeout:     idleConnTimeout,
+		},
+		// A redirect would be answered by something that nobody configured.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+func (e *httpExecutor) close() { e.client.CloseIdleConnections() }
+
+// run is the handler.
+func (e *httpExecutor) run(ctx context.Context, job *worker.Job) (any, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.Timeout, errTimeout)
+	defer cancel()
+	req, err := e.request(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := e.client.Do(req)
+	if err != nil {
+		return nil, e.failure(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return nil, refusal(resp)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(e.limit)+1))
+	if err != nil {
+		return nil, e.failure(ctx, err)
+	}
+	if len(body) > e.limit {
+		return nil, jobError(freeslot.JobErrorResultTooLarge, fmt.Sprintf("the response has more than %d bytes", e.limit))
+	}
+	return e.result(resp, body)
+}
+
+func (e *httpExecutor) request(ctx context.Context, job *worker.Job) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.cfg.URL, bytes.NewReader(payload(job)))
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range e.cfg.Headers {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for name, value := range map[string]string{
+		"X-Freeslot-Job-Id":          job.ID,
+		"X-Freeslot-Attempt":         strconv.Itoa(job.Attempt),
+		"X-Freeslot-Tenant":          job.Tenant,
+		"X-Freeslot-Service":         job.Service,
+		"X-Freeslot-Source-Language": job.Requirement.SourceLanguage,
+		"X-Freeslot-Target-Language": job.Requirement.TargetLanguage,
+		"Traceparent":                tracing.TraceParent(ctx),
+	} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	return req, nil
+}
+
+// failure tells an end of the job's context from a service that does not answer.
+func (e *httpExecutor) failure(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTimeout):
+		return jobError(CodeTimeout, fmt.Sprintf("the service took longer than %s", e.cfg.Timeout))
+	case cause != nil:
+		return cause
+	}
+	return jobError(CodeUnreachable, "the service did not answer: "+plain(err))
+}
+
+// plain is the error without the URL, which may hold a secret.
+func plain(err error) string {
+	var withURL *url.Error
+	if errors.As(err, &withURL) {
+		err = withURL.Err
+	}
+	return err.Error()
+}
+
+func refusal(resp *http.Response) error {
+	excerpt, _ := io.ReadAll(io.LimitReader(resp.Body, excerptBytes)) // what has come is enough
+	message := "the service answered " + resp.Status
+	if text := strings.TrimSpace(strings.ToValidUTF8(string(excerpt), "\uFFFD")); text != "" {
+		message += ": " + text
+	}
+	return jobError("http_"+strconv.Itoa(resp.StatusCode), message)
+}
+
+func (e *httpExecutor) result(resp *http.Response, body []byte) (any, error) {
+	output := e.cfg.Output
+	if output == OutputAuto {
+		if len(body) == 0 {
+			return nil, nil
+		}
+		output = OutputText
+		if isJSON(resp.Header.Get("Content-Type")) {
+			output = OutputJSON
+		}
+	}
+	return output.result(body)
+}
+
+func isJSON(contentType string) bool {
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
+}
+
+// payload is the job's payload as bytes: none is null.
+func payload(job *worker.Job) json.RawMessage {
+	if len(job.Payload) == 0 {
+		return json.RawMessage("null")
+	}
+	return job.Payload
+}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/config"
+)
+
+// The codes of jobs that an executor failed, besides freeslot's own,
+// http_<status> and exit_<code>.
+const (
+	// CodeTimeout: the service or command took longer than its timeout.
+	CodeTimeout = "timeout"
+	// CodeBadPayload: the payload is not what the service is configured to take.
+	CodeBadPayload = "bad_payload"
+	// CodeBadOutput: what came back is not in the configured format.
+	CodeBadOutput = "bad_output"
+	// CodeUnreachable: the HTTP service did not answer.
+	CodeUnreachable = "unreachable"
+	// CodeStartFailed: the command could not be started.
+	CodeStartFailed = "start_failed"
+	// CodeSignalled: the command was ended by a signal that was not the agent's.
+	CodeSignalled = "signalled"
+)
+
+// Output says how bytes become a job's result.
+type Output string
+
+// The values of Output.
+const (
+	// OutputAuto: JSON where the response says so by its content type, or where
+	// the output of a command is valid JSON; text otherwise.
+	OutputAuto Output = "auto"
+	// OutputJSON: the bytes are the result, and must be valid JSON.
+	OutputJSON Output = "json"
+	// OutputText: the result is a JSON string of the bytes, which must be UTF-8.
+	OutputText Output = "text"
+	// OutputBase64: the result is a JSON string of the bytes in base64.
+	OutputBase64 Output = "base64"
+)
+
+// Input says how a payload reaches a command's standard input.
+type Input string
+
+// The values of Input.
+const (
+	// InputJSON: the payload as it is.
+	InputJSON Input = "json"
+	// InputText: the payload must be a JSON string; the command gets the string.
+	InputText Input = "text"
+)
+
+func (o Output) validate(path string, p *config.Problems) {
+	p.OneOf(path, string(o), string(OutputAuto), string(OutputJSON), string(OutputText), string(OutputBase64))
+}
+
+// result makes the job's result of data; o is not OutputAuto.
+func (o Output) result(data []byte) (json.RawMessage, error) {
+	switch o {
+	case OutputJSON:
+		if !json.Valid(data) {
+			return nil, jobError(CodeBadOutput, "the output is not valid JSON")
+		}
+		return data, nil
+	case OutputBase64:
+		// Written out, because json.Marshal would copy what may be megabytes twice.
+		out := make([]byte, 0, base64.StdEncoding.EncodedLen(len(data))+2)
+		out = append(out, '"')
+		out = base64.StdEncoding.AppendEncode(out, data)
+		return append(out, '"'), nil
+	default:
+		if !utf8.Valid(data) {
+			return nil, jobError(CodeBadOutput, "the output is not UTF-8 text; for other data set output: base64")
+		}
+		return json.Marshal(string(data))
+	}
+}
+
+func jobError(code, message string) *freeslot.JobError {
+	return &freeslot.JobError{Code: code, Message: message}
+}

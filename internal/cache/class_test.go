@@ -1,0 +1,326 @@
+package cache
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// A list is made anew when a profile changes, and for nothing else.
+func TestClassIsRebuiltForProfilesOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never})
+	n := testNode("a", 2)
+	n.Pools = []string{"z", "a", "z"} // as an agent says it; Redis has them in order
+	r.register(n)
+	r.run()
+	var all freeslot.Requirement
+	list := r.Class("echo", &all)
+	same := func(why string) {
+		t.Helper()
+		if r.Class("echo", &all) != list || r.Settled("echo", &all) != list {
+			t.Errorf("rebuilt after %s", why)
+		}
+	}
+	renewed := func(why string, fits int) {
+		t.Helper()
+		next := r.Settled("echo", &all)
+		if next == list {
+			t.Errorf("not rebuilt after %s", why)
+		}
+		if next.Fits() != fits {
+			t.Errorf("after %s %d nodes fit, want %d", why, next.Fits(), fits)
+		}
+		list = next
+		same("nothing")
+	}
+	same("nothing")
+	r.heartbeat("a", `{"x":1}`)
+	r.converges()
+	same("a heartbeat")
+	job := r.submit("a")
+	r.submit("a")
+	r.converges()
+	same("slot_full")
+	r.complete("a", job)
+	r.converges()
+	same("slot_free")
+	r.epochs["a"] = cell.NewEpoch()
+	r.register(n)
+	r.converges()
+	same("a new epoch with the same profile")
+	r.do("HINCRBY", r.cell.Layout().Version(), "revision", "1") // a gap: the profile is read from Redis
+	r.heartbeat("a", `{"x":2}`)
+	r.converges()
+	same("reading the same profile again")
+
+	r.register(testNode("b", 1))
+	r.converges()
+	renewed("a new node", 2)
+	n.MaxConcurrency = 3
+	r.register(n)
+	r.converges()
+	renewed("another max_concurrency", 2)
+	if list.MaxSlots() != 3 {
+		t.Errorf("max slots %d", list.MaxSlots())
+	}
+	n.Services = []freeslot.Service{{Name: "other"}}
+	r.register(n)
+	r.converges()
+	renewed("other services", 1)
+	r.deregister("b")
+	r.converges()
+	renewed("a node that left", 0)
+}
+
+// A fleet that registers node by node does not have every list made for every node,
+// and the last node is found all the same.
+func TestClassRests(t *testing.T) {
+	t.Parallel()
+	const fleet = 2000
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	var all freeslot.Requirement
+	put := func(i int) {
+		r.put(&cell.NodeState{Node: testNode(nodeName(i), 1), Status: freeslot.StatusOnline})
+	}
+	for i := range fleet {
+		put(i)
+	}
+	lists, last := 0, r.Class("echo", &all)
+	// The last list has not rested yet: it does not count.
+	begin, building, latest := r.Now(), int64(0), int64(0)
+	for i := range fleet {
+		put(fleet + i)
+		before := r.Now()
+		if next := r.Class("echo", &all); next != last {
+			building += latest
+			latest = r.Now() - before
+			lists, last = lists+1, next
+		}
+	}
+	if took := r.Now() - begin; building > took/3 {
+		t.Errorf("%d lists for %d nodes, %s of %s", lists, fleet, time.Duration(building), time.Duration(took))
+	}
+	eventually(t, "the whole fleet", func() bool { return r.Class("echo", &all).Fits() == 2*fleet })
+}
+
+// Spellings of one requirement share a list; different ones do not.
+func TestClassesAreCanonical(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r.register(testNode("a", 2))
+	r.run()
+	one := r.Class("echo", &freeslot.Requirement{Services: []string{"x", "y"}, SourceLanguage: "DE_at"})
+	two := r.Class("echo", &freeslot.Requirement{Services: []string{"y", "x", "echo", "y"}, SourceLanguage: "de-AT"})
+	if one != two {
+		t.Error("two lists for one class")
+	}
+	if r.Class("echo", &freeslot.Requirement{Pool: "p"}) == r.Class("echo", &freeslot.Requirement{Pool: "q"}) {
+		t.Error("one list for two classes")
+	}
+	if n := r.classes.Size(); n != 3 {
+		t.Errorf("%d classes", n)
+	}
+}
+
+// Live figures are shared between the cache and all lists, old ones included.
+func TestFiguresAreShared(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never})
+	r.register(testNode("a", 4))
+	r.run()
+	old := r.Class("echo", &freeslot.Requirement{})
+	var room [1]*selection.Node
+	query := selection.Query{Now: r.Now(), SilenceLimit: r.SilenceLimit()}
+	before := old.Choose(room[:0], query, selection.NewSource(1))[0]
+	if !before.TryTake(1) {
+		t.Fatal("no free slot")
+	}
+	r.register(testNode("a", 9)) // another profile while a reservation is under way
+	r.converges()
+	now, _ := r.Node("a")
+	if _, pending := now.Load(); pending != 1 {
+		t.Errorf("%d pending after the profile changed", pending)
+	}
+	before.Release(1)
+	if _, pending := now.Load(); pending != 0 {
+		t.Errorf("%d pending after the release", pending)
+	}
+	// The node leaves and comes back: whoever holds the former one does no harm.
+	before.TryTake(1)
+	r.deregister("a")
+	r.register(testNode("a", 9))
+	r.converges()
+	now, _ = r.Node("a")
+	if _, pending := now.Load(); pending != 0 {
+		t.Errorf("%d pending on the new incarnation", pending)
+	}
+	before.Confirm(1, 3)
+	if used, pending := now.Load(); used != 0 || pending != 0 {
+		t.Errorf("%d used, %d pending on the new incarnation", used, pending)
+	}
+}
+
+// Clients name the classes: there can be any number, and not all are kept.
+func TestClassLimit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r.register(testNode("a", 2))
+	r.run()
+	var askers sync.WaitGroup
+	for i := range 4 {
+		askers.Go(func() {
+			for j := range classLimit {
+				requirement := freeslot.Requirement{Labels: map[string]string{"x": fmt.Sprintf("%d-%d", i, j)}}
+				if fits := r.Class("echo", &requirement).Fits(); fits != 0 {
+					t.Errorf("%d nodes fit", fits)
+				}
+				if n := r.classes.Size(); n > classLimit+4 {
+					t.Errorf("%d classes", n)
+					return
+				}
+			}
+		})
+	}
+	askers.Wait()
+	if n := r.counter(r.metrics.classesDropped); n < 3 {
+		t.Errorf("dropped %d times", n)
+	}
+	if fits := r.Class("echo", &freeslot.Requirement{}).Fits(); fits != 1 {
+		t.Errorf("%d nodes fit in the end", fits)
+	}
+}
+
+// Settled knows every profile that the cache knew before the call, whoever else
+// builds lists at the same time.
+func TestSettledIsNeverStale(t *testing.T) {
+	t.Parallel()
+	const fleet, readers = 300, 4
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	// The loop's part is ours: it puts one node after the other.
+	r.syncedAt.Store(0)
+	var known atomic.Int64
+	var all freeslot.Requirement
+	var readersDone sync.WaitGroup
+	stop := make(chan struct{})
+	for range readers {
+		readersDone.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				want := int(known.Load())
+				if got := r.Settled("echo", &all).Fits(); got < want {
+					t.Errorf("%d nodes fit, %d were known", got, want)
+					return
+				}
+				if got := r.Class("echo", &all).Fits(); got > fleet {
+					t.Errorf("%d nodes fit", got)
+				}
+			}
+		})
+	}
+	for i := range fleet {
+		r.put(&cell.NodeState{Node: testNode(nodeName(i), 1), Status: freeslot.StatusOnline})
+		known.Add(1)
+	}
+	close(stop)
+	readersDone.Wait()
+	if got := r.Class("echo", &all).Fits(); got != fleet {
+		t.Errorf("%d nodes fit in the end", got)
+	}
+}
+
+// Readers of every kind while events stream; the race detector is the judge.
+func TestReadersWhileEventsStream(t *testing.T) {
+	t.Parallel()
+	const fleet = 10
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: time.Millisecond, RefreshSize: 3})
+	for i := range fleet {
+		r.register(testNode(nodeName(i), 2))
+	}
+	r.run()
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	loop := func(read func(random *selection.Source)) {
+		for seed := range 2 {
+			readers.Go(func() {
+				random := selection.NewSource(uint64(seed))
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						read(random)
+					}
+				}
+			})
+		}
+	}
+	pools := []freeslot.Requirement{{}, {Pool: "even"}, {Pool: "odd"}}
+	loop(func(random *selection.Source) {
+		var room [3]*selection.Node
+		requirement := &pools[random.Uint64()%3]
+		q := selection.Query{Want: 3, Now: r.Now(), SilenceLimit: r.SilenceLimit()}
+		for _, n := range r.Class("echo", requirement).Choose(room[:0], q, random) {
+			if n.TryTake(1) {
+				if random.Uint64()%2 == 0 {
+					n.Release(1)
+				} else {
+					n.Confirm(1, 1)
+				}
+			}
+		}
+	})
+	loop(func(random *selection.Source) {
+		r.Settled("echo", &pools[random.Uint64()%3]).Breakdown(selection.Query{Now: r.Now()})
+		r.Refused(cell.Refusal{Node: nodeName(int(random.Uint64() % fleet)), Reason: cell.RefusedFull, Used: 2})
+	})
+	loop(func(random *selection.Source) {
+		for _, s := range r.States() {
+			if s.Node.ID == "" || s.Node.MaxConcurrency == 0 {
+				t.Errorf("half a node: %+v", s)
+			}
+		}
+		r.State(nodeName(int(random.Uint64() % fleet)))
+		_ = r.Health()
+	})
+	loop(func(random *selection.Source) {
+		r.CheckedState(t.Context(), nodeName(int(random.Uint64()%fleet)))
+	})
+	for i := range 200 {
+		id := nodeName(i % fleet)
+		switch i % 5 {
+		case 0:
+			n := testNode(id, 1+i%7)
+			n.Pools = []string{[]string{"even", "odd"}[i%2]}
+			r.register(n)
+		case 1:
+			r.deregister(id)
+			r.register(testNode(id, 2))
+		default:
+			r.heartbeat(id, fmt.Sprintf(`{"i":%d}`, i))
+		}
+	}
+	close(stop)
+	readers.Wait()
+	for i := range fleet {
+		r.heartbeat(nodeName(i), `{}`) // what the readers made up is corrected
+	}
+	r.converges()
+	for i := range fleet {
+		n, _ := r.Node(nodeName(i))
+		if _, pending := n.Load(); pending != 0 {
+			t.Errorf("%s has %d pending", n.ID(), pending)
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/rueidis"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// patience bounds every wait of these tests; nothing takes that long.
+const patience = 20 * time.Second
+
+func deadline(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !cond(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// rig is one cell, a cache that follows it, and a way around both.
+type rig struct {
+	t      *testing.T
+	redis  *redistest.Target
+	client rueidis.Client
+	cell   *cell.Cell
+	source *source
+	*Cache
+	registry *prometheus.Registry
+	epochs   map[string]cell.Epoch
+}
+
+// source counts what the cache reads, and lets a test come between.
+type source struct {
+	*cell.Cell
+	calls atomic.Int64
+	// after, if set, sees what every Changes call brought before the cache does.
+	after atomic.Pointer[func(ctx context.Context, since cell.Revision, ch *cell.Changes, err error) error]
+}
+
+func (s *source) Changes(ctx context.Context, since cell.Revision, limit int) (cell.Changes, error) {
+	ch, err := s.Cell.Changes(ctx, since, limit)
+	s.calls.Add(1)
+	if after := s.after.Load(); after != nil {
+		err = (*after)(ctx, since, &ch, err)
+	}
+	return ch, err
+}
+
+func (s *source) intercept(f func(ctx context.Context, since cell.Revision, ch *cell.Changes, err error) error) {
+	if f == nil {
+		s.after.Store(nil)
+		return
+	}
+	s.after.Store(&f)
+}
+
+// never is an interval in which no comparison happens by itself.
+const never = time.Hour
+
+// newRig makes a cache that is not started.
+func newRig(t *testing.T, redis *redistest.Target, cfg Config) *rig {
+	t.Helper()
+	layout := cell.Layout{Prefix: redis.Prefix(t)}
+	var subscriber rueidis.Client
+	if redis.IsCluster() {
+		layout.Tag = "c0"
+		subscriber = redis.Client(t)
+	} else {
+		var err error
+		if subscriber, err = redisclient.Subscriber(redisclient.Config{URL: redis.URL()}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(subscriber.Close)
+	}
+	r := &rig{t: t, redis: redis, client: redis.Client(t), registry: prometheus.NewRegistry(), epochs: make(map[string]cell.Epoch)}
+	r.cell = newCell(t, r.client, cell.Config{Layout: layout})
+	commands := redis.Client(t, func(o *rueidis.ClientOption) { o.ConnWriteTimeout = time.Second })
+	r.source = &source{Cell: newCell(t, commands, cell.Config{Layout: layout, CallTimeout: 250 * time.Millisecond})}
+	r.Cache = New(cfg, r.source, subscriber, zaptest.NewLogger(t), r.registry)
+	return r
+}
+
+func newCell(t *testing.T, client rueidis.Client, cfg cell.Config) *cell.Cell {
+	t.Helper()
+	c, err := cell.New(cfg, client, zaptest.NewLogger(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(deadline(t)); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// run starts the cache until the end of the test, and waits until it is subscribed
+// and quiet: from then on it reads only if something makes it.
+func (r *rig) run() *rig {
+	r.t.Helper()
+	r.t.Cleanup(func() {
+		if err := r.Stop(deadline(r.t)); err != nil {
+			r.t.Error(err)
+		}
+	})
+	if err := r.Start(deadline(r.t)); err != nil {
+		r.t.Fatal(err)
+	}
+	if r.sub != nil {
+		eventually(r.t, "the subscription", func() bool { return r.subscribers() == 1 })
+	}
+	// The comparisons of the start and of the subscription come before this one, or
+	// are two more that find nothing.
+	r.sync()
+	r.sync()
+	return r
+}
+
+// subscribers is how many there are of the cell's channel.
+func (r *rig) subscribers() int64 {
+	r.t.Helper()
+	sum := int64(0)
+	for _, addr := range r.redis.Addrs() {
+		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		reply, err := c.Do(deadline(r.t), c.B().PubsubNumsub().Channel(r.cell.Layout().NodeEvents()).Build()).ToArray()
+		c.Close()
+		if err != nil || len(reply) != 2 {
+			r.t.Fatalf("PUBSUB NUMSUB: %v, %v", reply, err)
+		}
+		n, err := reply[1].AsInt64()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+func (r *rig) sync() {
+	r.t.Helper()
+	if err := r.Sync(deadline(r.t)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) do(args ...string) rueidis.RedisResult {
+	r.t.Helper()
+	// The key first, so that a cluster's client finds the server.
+	cmd := r.client.B().Arbitrary(args[0])
+	if len(args) > 1 {
+		cmd = cmd.Keys(args[1]).Args(args[2:]...)
+	}
+	result := r.client.Do(deadline(r.t), cmd.Build())
+	if err := result.Error(); err != nil && !rueidis.IsRedisNil(err) {
+		r.t.Fatalf("%q: %v", args, err)
+	}
+	return result
+}
+
+func testNode(id string, slots int) freeslot.Node {
+	return freeslot.Node{ID: id, MaxConcurrency: slots, Services: []freeslot.Service{{Name: "echo"}}}
+}
+
+func (r *rig) register(n freeslot.Node) {
+	r.t.Helper()
+	if r.epochs[n.ID] == "" {
+		r.epochs[n.ID] = cell.NewEpoch()
+	}
+	if _, err := r.cell.Register(deadline(r.t), n, r.epochs[n.ID]); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) deregister(id string) {
+	r.t.Helper()
+	if _, err := r.cell.Deregister(deadline(r.t), id, r.epochs[id]); err != nil {
+		r.t.Fatal(err)
+	}
+	delete(r.epochs, id)
+}
+
+func (r *rig) heartbeat(id, resources string) {
+	r.t.Helper()
+	hb := cell.Heartbeat{Node: id, Epoch: r.epochs[id], Resources: []byte(resources)}
+	if _, err := r.cell.Heartbeat(deadline(r.t), hb); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// submit puts a job on the node; "" if it is full.
+func (r *rig) submit(id string) string {
+	r.t.Helper()
+	s := cell.Submission{JobID: cell.NewJobID(), Tenant: "acme", Job: &freeslot.Job{Service: "echo"}, Candidates: []string{id}}
+	p, err := r.cell.Submit(deadline(r.t), s)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if !p.Assigned {
+		return ""
+	}
+	return s.JobID
+}
+
+func (r *rig) complete(id, job string) {
+	r.t.Helper()
+	_, err := r.cell.Complete(deadline(r.t), cell.Completion{
+		Node: id, Epoch: r.epochs[id], Attempt: cell.Attempt{Job: job, N: 1}, State: freeslot.StateSucceeded,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// truth is what Redis has: slow and obvious.
+func (r *rig) truth() []cell.NodeState {
+	r.t.Helper()
+	found := make(map[string]cell.NodeState)
+	for since := cell.Revision(0); ; {
+		page, err := r.cell.Changes(deadline(r.t), since, 1000)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, n := range page.Nodes {
+			delete(found, n.Node.ID)
+			if !n.Gone && n.Broken == nil {
+				found[n.Node.ID] = n
+			}
+		}
+		if !page.More {
+			break
+		}
+		since = page.Next
+	}
+	out := make([]cell.NodeState, 0, len(found))
+	for _, n := range found {
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b cell.NodeState) int { return cmp.Compare(a.Node.ID, b.Node.ID) })
+	return out
+}
+
+// agrees compares the cache with Redis.
+func (r *rig) agrees() {
+	r.t.Helper()
+	if diff := r.diff(); diff != "" {
+		r.t.Fatalf("-redis +cache\n%s", diff)
+	}
+}
+
+// converges waits until the cache agrees with Redis.
+func (r *rig) converges() {
+	r.t.Helper()
+	end := time.Now().Add(patience)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for diff := r.diff(); diff != ""; diff = r.diff() {
+		if time.Now().After(end) {
+			r.t.Fatalf("not in time: -redis +cache\n%s", diff)
+		}
+		<-tick.C
+	}
+}
+
+func (r *rig) diff() string {
+	r.t.Helper()
+	// Empty lists and absent ones are the same profile.
+	same := gocmp.Transformer("emptied", func(n freeslot.Node) freeslot.Node {
+		normalize(&n)
+		if len(n.Pools) == 0 {
+			n.Pools = nil
+		}
+		if len(n.Labels) == 0 {
+			n.Labels = nil
+		}
+		if len(n.Features) == 0 {
+			n.Features = nil
+		}
+		return n
+	})
+	once := gocmp.FilterPath(func(p gocmp.Path) bool {
+		for _, step := range p[:len(p)-1] {
+			if tr, ok := step.(gocmp.Transform); ok && tr.Name() == "emptied" {
+				return false
+			}
+		}
+		return true
+	}, same)
+	return gocmp.Diff(r.truth(), r.States(), once)
+}
+
+func (r *rig) counter(c prometheus.Collector) int { return int(testutil.ToFloat64(c)) }
+
+// chosen is the nodes that a choice made at now can bring.
+func (r *rig) chosen(now int64) []string {
+	r.t.Helper()
+	dst := make([]*selection.Node, 0, 8)
+	q := selection.Query{Want: 8, Now: now, SilenceLimit: r.SilenceLimit()}
+	out := make([]string, 0, 8)
+	for _, n := range r.Settled("echo", &freeslot.Requirement{}).Choose(dst, q, selection.NewSource(1)) {
+		out = append(out, n.ID())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func nodeName(i int) string { return fmt.Sprintf("n%03d", i) }
+
+func itoa(i int) string { return strconv.Itoa(i) }

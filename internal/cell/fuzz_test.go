@@ -1,0 +1,153 @@
+package cell
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+)
+
+// What the fuzzers look for: no panic on whatever an operator or another release
+// left in Redis, and a result that can be encoded for a client.
+
+func encodable(t *testing.T, s freeslot.JobStatus) {
+	t.Helper()
+	if len(s.Result) > 0 && !json.Valid(s.Result) {
+		return // results are checked before they are written, and not again
+	}
+	if _, err := json.Marshal(s); err != nil {
+		t.Errorf("status %+v cannot be encoded: %v", s, err)
+	}
+}
+
+func FuzzDecodeStatus(f *testing.F) {
+	f.Add("running|acme|echo|n1|1|1||||1700000000000|1700000000000|")
+	f.Add("succeeded|acme|echo|n1|1|1|{\"a\":1}||1|1|1")
+	f.Add("failed|acme|echo|n1|1|1||{\"code\":\"x\",\"message\":\"y\"}|1|1|1")
+	f.Add("failed|acme|echo|n1|1|1||{|1|1|1")
+	f.Add("cancelled|acme|echo|n1|x|1||||1|1|1")
+	f.Add("||||||||||")
+	f.Fuzz(func(t *testing.T, fields string) {
+		text := strings.SplitN(fields, "|", len(statusFields))
+		s, err := decodeStatus("0-1", text)
+		if err != nil {
+			return
+		}
+		encodable(t, s)
+		if len(text) != len(statusFields) || s.ID != "0-1" || string(s.State) != text[0] || strconv.Itoa(s.Attempt) == "" {
+			t.Errorf("%q became %+v", text, s)
+		}
+		if s.State == freeslot.StateFailed && s.Error == nil || s.State == freeslot.StateSucceeded && len(s.Result) == 0 {
+			t.Errorf("%q became %+v", text, s)
+		}
+	})
+}
+
+// pairs reads "field=value|…".
+func pairs(text string) map[string]string {
+	m := make(map[string]string)
+	for p := range strings.SplitSeq(text, "|") {
+		field, value, _ := strings.Cut(p, "=")
+		m[field] = value
+	}
+	return m
+}
+
+func FuzzDecodeDispatch(f *testing.F) {
+	f.Add("j=0-1|a=1|t=acme|s={\"service\":\"echo\"}")
+	f.Add("j=0-1|a=1|c=1")
+	f.Add("j=0-1|a=99999999999999999999")
+	f.Add("j=|a=1")
+	f.Add("j=0-1|a=1|s=null")
+	f.Add("j=0-1|a=1|s={\"service\":1}")
+	f.Fuzz(func(t *testing.T, fields string) {
+		e := rueidis.XRangeEntry{ID: "1-1", FieldValues: pairs(fields)}
+		d, err := decodeDispatch(e)
+		if err == nil && (d.ID != "1-1" || d.Attempt.Job == "" || d.Attempt.Job != e.FieldValues["j"]) {
+			t.Errorf("%q became %+v", fields, d)
+		}
+		if err == nil && d.Job != nil && d.Job.SlotCount() < 1 {
+			t.Errorf("%q takes %d slots", fields, d.Job.SlotCount())
+		}
+	})
+}
+
+func FuzzDecodeReply(f *testing.F) {
+	f.Add("j=0-1|n=n1|a=1|s=succeeded|f=1700000000000|r={}|e=|p=0|u=1")
+	f.Add("j=0-1|n=n1|a=1|s=failed|f=1700000000000|r=|e={\"code\":\"x\"}|p=0|u=0")
+	f.Add("j=0-1|n=n1|a=1|s=succeeded|f=1|r=|e=|p=1|u=-1")
+	f.Add("j=0-1|d=1")
+	f.Add("j=0-1|a=x")
+	f.Fuzz(func(t *testing.T, fields string) {
+		e := rueidis.XRangeEntry{ID: "1-1", FieldValues: pairs(fields)}
+		r, err := decodeReply(e)
+		if err != nil {
+			return
+		}
+		encodable(t, r.Status)
+		if r.ID != "1-1" || r.Status.ID != e.FieldValues["j"] || r.Detached != (e.FieldValues["d"] != "") {
+			t.Errorf("%q became %+v", fields, r)
+		}
+	})
+}
+
+func FuzzParseAttempt(f *testing.F) {
+	f.Add("0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z:1")
+	f.Add(":")
+	f.Add("a:b:1")
+	f.Add("a:-1")
+	f.Fuzz(func(t *testing.T, held string) {
+		a, err := parseAttempt(held)
+		if err == nil && !strings.HasPrefix(held, a.Job+":") {
+			t.Errorf("%q became %+v", held, a)
+		}
+	})
+}
+
+func FuzzDecodeNode(f *testing.F) {
+	f.Add("n1|1|0|1700000000000|{}|e1|online|1700000000000|4|{}|[]|[]|{}|{}")
+	f.Add("-n1|1")
+	f.Add("-|1")
+	f.Add("n1|x|0|0|{}|e1|online|0|4|{}|[]|[]|{}|{}")
+	f.Add("n1|1|x|x|{|e1|on line|x|x|{|{|{|[|[")
+	f.Fuzz(func(t *testing.T, values string) {
+		n, err := decodeNode(strings.Split(values, "|"))
+		if err != nil {
+			return
+		}
+		if n.Resources != nil && !json.Valid(n.Resources) {
+			t.Errorf("%q has resources %s", values, n.Resources)
+		}
+		if n.Gone != strings.HasPrefix(values, "-") {
+			t.Errorf("%q became %+v", values, n)
+		}
+		if _, err := json.Marshal(n.Node); err != nil {
+			t.Errorf("%q became %+v: %v", values, n, err)
+		}
+	})
+}
+
+func FuzzIsStreamID(f *testing.F) {
+	f.Add("1700000000000-0")
+	f.Add("-")
+	f.Add("1-1-1")
+	f.Fuzz(func(t *testing.T, id string) {
+		if isStreamID(id) && (strings.Trim(id, "0123456789-") != "" || strings.Count(id, "-") != 1) {
+			t.Errorf("%q is no id", id)
+		}
+	})
+}
+
+func FuzzValidateJobID(f *testing.F) {
+	f.Add(NewJobID())
+	f.Add("0-{}")
+	f.Fuzz(func(t *testing.T, id string) {
+		if ValidateJobID("id", id) == nil && freeslot.ValidateName("id", id) != nil {
+			t.Errorf("%q may be part of a key", id)
+		}
+	})
+}

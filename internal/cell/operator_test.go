@@ -1,0 +1,182 @@
+package cell
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/events"
+)
+
+// TestEditedProfile: whatever an operator does to a profile, the node can still beat,
+// register and leave, its events can be read, and no job goes to it wrongly.
+func TestEditedProfile(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		for name, edit := range map[string][]string{
+			"no pools":         {"HDEL", "pool_ids"},
+			"pools no JSON":    {"HSET", "pool_ids", "{"},
+			"pools null":       {"HSET", "pool_ids", "null"},
+			"pools a string":   {"HSET", "pool_ids", `"gpu"`},
+			"pools of numbers": {"HSET", "pool_ids", `[1,{"a":[]},null,"gpu"]`},
+			"no maximum":       {"HDEL", "max_concurrency"},
+			"maximum no digit": {"HSET", "max_concurrency", "many slots"},
+			"maximum 0":        {"HSET", "max_concurrency", "0"},
+			"no status":        {"HDEL", "status"},
+			"odd status":       {"HSET", "status", "on line"},
+			"version":          {"HSET", "version", "x"},
+		} {
+			epoch := r.register(richNode("n1"))
+			job := r.place("", 3, "n1")
+			hear := r.listen()
+			r.do(append([]string{edit[0], r.l.Node("n1")}, edit[1:]...)...)
+			if p, err := r.Submit(r.ctx(), submission("", "n1")); err != nil || p.Assigned {
+				t.Errorf("%s: submit: %+v, %v", name, p, err)
+			}
+			if _, err := r.Changes(r.ctx(), 0, 10); err != nil {
+				t.Errorf("%s: changes: %v", name, err)
+			}
+			r.end("n1", epoch, job)
+			if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil {
+				t.Errorf("%s: heartbeat: %v", name, err)
+			}
+			if reg, err := r.Register(r.ctx(), richNode("n1"), epoch); err != nil || len(reg.Lost) != 0 {
+				t.Errorf("%s: register: %+v, %v", name, reg, err)
+			}
+			last := Revision(0)
+			for _, e := range hear.drain() { // which fails for what cannot be read
+				if last != 0 && e.Revision != last+1 {
+					t.Errorf("%s: event %+v after revision %d", name, e, last)
+				}
+				last = e.Revision
+			}
+			if p, err := r.Submit(r.ctx(), submission("", "n1")); name != "version" && (err != nil || !p.Assigned) {
+				t.Errorf("%s: the node is not mended: %+v, %v", name, p, err)
+			}
+			r.do(append([]string{edit[0], r.l.Node("n1")}, edit[1:]...)...)
+			if _, err := r.Deregister(r.ctx(), "n1", epoch); err != nil {
+				t.Errorf("%s: deregister: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestEditedSlots: the next heartbeat counts the slots in use anew.
+func TestEditedSlots(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 4))
+		a, b := r.place("", 1, "n1"), r.place("", 2, "n1")
+		hear := r.listen()
+		for name, edit := range map[string]struct {
+			command []string
+			used    int
+		}{
+			"sum too high":  {[]string{"HSET", "sum", "9"}, 3},
+			"sum too low":   {[]string{"HSET", "sum", "0"}, 3},
+			"sum no number": {[]string{"HSET", "sum", "x"}, 3},
+			"no sum":        {[]string{"HDEL", "sum"}, 3},
+			"odd entry":     {[]string{"HSET", "x", "y"}, 3},
+			"odd value":     {[]string{"HSET", "0-x", "1:e"}, 3},
+		} {
+			r.do(append([]string{edit.command[0], r.l.Slots("n1")}, edit.command[1:]...)...)
+			hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: []Attempt{{a, 1}, {b, 1}}})
+			if err != nil || hb.Used != edit.used || len(hb.Start)+len(hb.Stop)+len(hb.Cancel) != 0 {
+				t.Errorf("%s: %+v, %v", name, hb, err)
+			}
+			if got := r.field(r.l.Slots("n1"), "sum"); got != "3" {
+				t.Errorf("%s: sum is %s", name, got)
+			}
+			if heard := hear.drain(); len(heard) != 1 || heard[0].Kind != events.Heartbeat || heard[0].Used != 3 {
+				t.Errorf("%s: events %+v", name, heard)
+			}
+		}
+		// A job that was taken out is stopped, and its slot is free.
+		r.do("HDEL", r.l.Slots("n1"), b, "x", "0-x")
+		hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: []Attempt{{a, 1}, {b, 1}}})
+		if err != nil || hb.Used != 1 || !slices.Equal(hb.Stop, []Attempt{{b, 1}}) {
+			t.Errorf("%+v, %v", hb, err)
+		}
+		// An empty node without a sum is left alone.
+		r.end("n1", epoch, a)
+		r.do("DEL", r.l.Slots("n1"))
+		if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil || r.exists(r.l.Slots("n1")) {
+			t.Errorf("%v, slots %v", err, r.hash(r.l.Slots("n1")))
+		}
+	})
+}
+
+// TestEditedRecord: a record that was deleted or spoiled harms nobody else.
+func TestEditedRecord(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 9))
+		whole, deleted, spoiled := submission("", "n1"), submission("", "n1"), submission("", "n1")
+		for _, res := range r.SubmitAll(r.ctx(), []Submission{whole, deleted, spoiled}) {
+			if res.Err != nil || !res.Placement.Assigned {
+				t.Fatal(res)
+			}
+		}
+		r.do("DEL", r.l.Job(deleted.JobID))
+		r.do("HSET", r.l.Job(spoiled.JobID), "attempt", "x", "assigned_at_ms", "y")
+		r.do("HDEL", r.l.Job(spoiled.JobID), "node")
+
+		page, err := r.Jobs(r.ctx(), JobFilter{}, "", 10)
+		if err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != whole.JobID {
+			t.Errorf("listing: %+v, %v", page, err)
+		}
+		if got, err := r.JobsByID(r.ctx(), []string{spoiled.JobID, whole.JobID}); err != nil || len(got) != 1 {
+			t.Errorf("by id: %+v, %v", got, err)
+		}
+		if _, err := r.Job(r.ctx(), "", spoiled.JobID); err == nil || freeslot.CodeOf(err) != freeslot.CodeInternal {
+			t.Errorf("read: %v", err)
+		}
+		// A repeated submit in one call with others.
+		got, err := r.Cell.submit(r.ctx(), encoded(t, spoiled, whole))
+		if err != nil || !got[0].Repeated || !got[1].Repeated || got[1].Node != "n1" {
+			t.Errorf("repeated: %+v, %v", got, err)
+		}
+		// The end of a job without a record frees its slot and writes nothing.
+		if out, err := r.Complete(r.ctx(), succeed("n1", epoch, deleted.JobID)); err != nil || out != Completed {
+			t.Errorf("complete: %v, %v", out, err)
+		}
+		if r.exists(r.l.Job(deleted.JobID)) || len(r.scores(r.l.Finished())) != 0 {
+			t.Error("a record was made of the end alone")
+		}
+		r.end("n1", epoch, spoiled.JobID)
+		r.end("n1", epoch, whole.JobID)
+		if held, sum := r.slots("n1"); len(held) != 0 || sum != 0 {
+			t.Errorf("slots %v, sum %d", held, sum)
+		}
+	})
+}
+
+// TestLostCell: everything is gone, as after a restart of a Redis without a file.
+// The agent registers again under its epoch and is told to stop what it runs.
+func TestLostCell(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 2))
+		job := r.place("", 1, "n1")
+		before := r.field(r.l.Version(), "generation")
+		for _, key := range r.keys() {
+			r.do("DEL", key)
+		}
+		running := []Attempt{{job, 1}}
+		if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: running}); !errors.Is(err, ErrUnknownNode) {
+			t.Errorf("heartbeat: %v", err)
+		}
+		if out, err := r.Complete(r.ctx(), succeed("n1", epoch, job)); err != nil || out != CompletedStale {
+			t.Errorf("complete: %v, %v", out, err)
+		}
+		if _, err := r.Register(r.ctx(), testNode("n1", 2), epoch); err != nil {
+			t.Fatal(err)
+		}
+		hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: running})
+		if err != nil || !slices.Equal(hb.Stop, running) || hb.Used != 0 {
+			t.Errorf("heartbeat: %+v, %v", hb, err)
+		}
+		ch, err := r.Changes(r.ctx(), 0, 10)
+		if err != nil || ch.Generation == before || ch.Generation == "" || ch.Revision != 2 {
+			t.Errorf("changes: %+v, %v", ch, err)
+		}
+		r.sound()
+	})
+}

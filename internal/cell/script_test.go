@@ -1,0 +1,200 @@
+package cell
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// texts are the sources of the scripts by name, without what they include.
+func texts(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	files, err := sources.ReadDir(path.Join("script", folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for _, f := range files {
+		if name, ok := strings.CutSuffix(f.Name(), ".lua"); ok {
+			out[name] = mustRead(path.Join(folder, f.Name()))
+		}
+	}
+	return out
+}
+
+// header is the comment that a script begins with, as one line.
+func header(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		comment, ok := strings.CutPrefix(line, "--")
+		if !ok {
+			break
+		}
+		lines = append(lines, strings.TrimSpace(comment))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestScriptHeaders(t *testing.T) {
+	t.Parallel()
+	all := texts(t, "")
+	if len(all) != 8 {
+		t.Errorf("%d scripts", len(all))
+	}
+	for name, text := range all {
+		h := header(text)
+		for _, part := range []string{
+			`^` + name + `: [a-z]`, `\n\nGuarantee: `, `\nKEYS\[1\] `, `\nARGV\[1\] `, `\nReturns `, `\nRedis 7\.0\. Cost: O\(`,
+		} {
+			if !regexp.MustCompile(part).MatchString(h) {
+				t.Errorf("the header of %s.lua has no %q", name, part)
+			}
+		}
+		if strings.Contains(text, "redis.call") && strings.Contains(strings.TrimPrefix(text, "--"), "KEYS[") {
+			documented := indexes(h, "KEYS")
+			for i := range indexes(body(text), "KEYS") {
+				if !documented[i] {
+					t.Errorf("%s.lua uses KEYS[%d], which its header does not explain", name, i)
+				}
+			}
+			documented = indexes(h, "ARGV")
+			for i := range indexes(body(text), "ARGV") {
+				if !documented[i] {
+					t.Errorf("%s.lua uses ARGV[%d], which its header does not explain", name, i)
+				}
+			}
+		}
+	}
+	for name, text := range texts(t, "lib") {
+		if !strings.HasPrefix(text, "-- ") || !regexp.MustCompile(`(?m)^local `).MatchString(text) {
+			t.Errorf("lib/%s.lua does not say what it is, or defines nothing", name)
+		}
+		included := false
+		for _, script := range all {
+			included = included || strings.Contains(script, "-- include lib/"+name+".lua\n")
+		}
+		if !included {
+			t.Errorf("nothing includes lib/%s.lua", name)
+		}
+	}
+}
+
+func body(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		code, _, _ := strings.Cut(line, "--")
+		b.WriteString(code)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// indexes are the constant indexes of KEYS or ARGV in text.
+func indexes(text, table string) map[int]bool {
+	out := make(map[int]bool)
+	for _, m := range regexp.MustCompile(table+`\[(\d+)`).FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(m[1])
+		out[n] = true
+	}
+	return out
+}
+
+// TestScriptsDefineBeforeUse: scripts are put together by inclusion, and Lua takes a
+// name that is not bound yet for a global that is nil.
+func TestScriptsDefineBeforeUse(t *testing.T) {
+	t.Parallel()
+	names := map[string]string{} // function -> the part that defines it
+	for part, text := range texts(t, "lib") {
+		for _, m := range regexp.MustCompile(`(?m)^local function (\w+)`).FindAllStringSubmatch(text, -1) {
+			names[m[1]] = part
+		}
+	}
+	for name := range texts(t, "") {
+		full := body(source(name))
+		for function := range names {
+			use := regexp.MustCompile(`\b` + function + `\(`).FindStringIndex(strings.ReplaceAll(full, "local function "+function+"(", strings.Repeat(" ", len("local function "+function+"("))))
+			define := strings.Index(full, "local function "+function+"(")
+			if use != nil && (define < 0 || use[0] < define) {
+				t.Errorf("%s.lua calls %s before it is defined", name, function)
+			}
+		}
+	}
+}
+
+// TestScriptsUseWhatIsPassed runs every operation with KEYS and ARGV that report an
+// index beyond the end: a caller that passes too few would else go unnoticed, as
+// Lua reads nil there. Scripts that walk to #KEYS stay within by themselves.
+func TestScriptsUseWhatIsPassed(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		ran := make(map[string]bool)
+		strict := func(name string) *rueidis.Lua {
+			ran[name] = true
+			return rueidis.NewLuaScript(guard + source(name))
+		}
+		r.Cell.scripts = scripts{
+			register: strict("register"), heartbeat: strict("heartbeat"), deregister: strict("deregister"), submit: strict("submit"),
+			complete: strict("complete"), cancel: strict("cancel"), attach: strict("attach"), changes: strict("changes"),
+		}
+		if missing := len(texts(t, "")) - len(ran); missing != 0 {
+			t.Errorf("%d scripts are not run: have %v", missing, slices.Collect(maps.Keys(ran)))
+		}
+		if err := r.OpenReplies(r.ctx(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		epoch := r.register(richNode("n1"))
+		r.register(testNode("n2", 1))
+		// Several items, nodes and pools, so that the computed indexes are covered.
+		a, b := submission("r1", "n1", "n2", "n3"), submission("", "n2")
+		for _, res := range r.SubmitAll(r.ctx(), []Submission{a, b, a, submission("", "n3", "n2")}) {
+			if res.Err != nil {
+				t.Error(res.Err)
+			}
+		}
+		if _, err := r.Register(r.ctx(), testNode("n1", 3), epoch); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Read: "0-1", Running: []Attempt{{a.JobID, 1}, {b.JobID, 1}}}); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.Attach(r.ctx(), "", a.JobID, "r2"); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.Cancel(r.ctx(), "", a.JobID); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.Cell.complete(r.ctx(), []Completion{succeed("n1", epoch, a.JobID), succeed("n1", epoch, b.JobID)}); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.Changes(r.ctx(), 0, 10); err != nil {
+			t.Error(err)
+		}
+		c := r.place("r1", 1, "n1")
+		if lost, err := r.Deregister(r.ctx(), "n1", epoch); err != nil || !slices.Equal(lost, []string{c}) {
+			t.Error(lost, err)
+		}
+		r.sound()
+		// The guard itself works.
+		cmd := r.raw.B().Eval().Script(guard + "return KEYS[2]").Numkeys(1).Key(r.l.Version()).Build()
+		if err := r.raw.Do(r.ctx(), cmd).Error(); err == nil || !strings.Contains(err.Error(), "KEYS[2] of 1") {
+			t.Errorf("reading beyond the end: %v", err)
+		}
+	})
+}
+
+// guard makes reading beyond KEYS and ARGV an error.
+var guard = func() string {
+	line := `local %[1]s = setmetatable({unpack(%[1]s)}, {__index = function(t, i) error('%[1]s[' .. tostring(i) .. '] of ' .. #t) end})` + "\n"
+	return fmt.Sprintf(line, "KEYS") + fmt.Sprintf(line, "ARGV")
+}()

@@ -1,0 +1,54 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	// testService is run by an HTTP request to the node's service.
+	testService = "count"
+	// shoutService is run by a command, on nodes that are told to.
+	shoutService = "shout"
+)
+
+// nodeSpec is what a node is configured with.
+type nodeSpec struct {
+	id     string
+	slots  int
+	tts    []string
+	pools  []string
+	labels map[string]string
+	// shout adds the service that is a command.
+	shout bool
+}
+
+// startAgent starts a nodeagent. It is registered when a replica sees it.
+func (s *system) startAgent(n nodeSpec, svc *service) *process {
+	s.t.Helper()
+	services := []any{map[string]any{"name": testService, "http": map[string]any{"url": svc.URL}}}
+	if n.shout {
+		services = append(services, map[string]any{
+			"name": shoutService, "command": map[string]any{"argv": []string{"tr", "a-z", "A-Z"}, "input": "text", "output": "text"},
+		})
+	}
+	// JSON is YAML, too.
+	data, err := json.Marshal(map[string]any{
+		"node": map[string]any{
+			"id": n.id, "max_concurrency": n.slots, "languages": map[string]any{"tts": n.tts}, "pools": n.pools, "labels": n.labels,
+		},
+		"services":     services,
+		"redis":        map[string]any{"url": s.redis.URL(), "key_prefix": s.prefix},
+		"stop_timeout": (10 * time.Second).String(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	file := filepath.Join(s.t.TempDir(), n.id+".yaml")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return start(s.t, nil, "nodeagent", "--config", file)
+}

@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// system is a Redis with a key prefix, which together keep one test's fleet apart.
+type system struct {
+	t      *testing.T
+	redis  *redistest.Target
+	prefix string
+}
+
+func newSystem(t *testing.T) *system {
+	t.Helper()
+	redis := redistest.Shared(t)
+	return &system{t: t, redis: redis, prefix: redis.Prefix(t)}
+}
+
+// replica is a scheduler process.
+type replica struct {
+	*process
+	id, addr string
+}
+
+// startReplica starts `scheduler serve` on a free port and waits until it is ready.
+func (s *system) startReplica(id string, env ...string) *replica {
+	s.t.Helper()
+	r := &replica{id: id}
+	r.process = start(s.t, append([]string{
+		"FREESLOT_REDIS__KEY_PREFIX=" + s.prefix,
+		"FREESLOT_REPLICA_ID=" + id,
+	}, env...), "scheduler", "serve", "--listen", "127.0.0.1:0", "--redis-url", s.redis.URL())
+	r.addr = r.started()
+	eventually(s.t, startLimit, func() error { return r.ready() })
+	return r
+}
+
+// started reads the address from the line that tells of the start.
+func (r *replica) started() string {
+	r.t.Helper()
+	timer := time.NewTimer(startLimit)
+	defer timer.Stop()
+	for position := 0; ; {
+		line, next, err := r.stderr.line(position, timer.C)
+		if err != nil {
+			r.t.Fatalf("replica %s did not start: %v", r.id, err)
+		}
+		position = next
+		var event struct{ Event, Address string }
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			r.t.Errorf("replica %s logs a line that is not JSON: %s", r.id, line)
+		}
+		if event.Event == "replica.started" {
+			return event.Address
+		}
+	}
+}
+
+func (r *replica) ws() string   { return "ws://" + r.addr }
+func (r *replica) http() string { return "http://" + r.addr }
+
+// ready is nil when /readyz is green.
+func (r *replica) ready() error {
+	var body struct{ Ready bool }
+	status, err := r.get("/readyz", &body)
+	if err == nil && (status != http.StatusOK || !body.Ready) {
+		err = fmt.Errorf("/readyz of %s says %d, ready %t", r.id, status, body.Ready)
+	}
+	return err
+}
+
+// get decodes what a path answers.
+func (r *replica) get(path string, v any) (status int, err error) {
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.http()+path, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	return do(req, v)
+}
+
+var httpClient = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func do(req *http.Request, v any) (status int, err error) {
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return resp.StatusCode, err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return resp.StatusCode, fmt.Errorf("%s answers %q: %w", req.URL, data, err)
+	}
+	return resp.StatusCode, nil
+}
+
+// nodeView is what a replica tells of a node.
+type nodeView struct {
+	ID     string `json:"node_id"`
+	Status string `json:"status"`
+	Used   int    `json:"used"`
+}
+
+// nodes are the nodes as a replica sees them.
+func (r *replica) nodes() (map[string]nodeView, error) {
+	var page struct {
+		Nodes []nodeView `json:"nodes"`
+	}
+	if status, err := r.get("/v1/nodes", &page); err != nil || status != http.StatusOK {
+		return nil, fmt.Errorf("nodes of %s: status %d: %w", r.id, status, err)
+	}
+	nodes := make(map[string]nodeView)
+	for _, n := range page.Nodes {
+		nodes[n.ID] = n
+	}
+	return nodes, nil
+}
+
+// awaitNodes waits until the replica sees exactly so many nodes.
+func (r *replica) awaitNodes(n int) {
+	r.t.Helper()
+	eventually(r.t, startLimit, func() error {
+		nodes, err := r.nodes()
+		if err == nil && len(nodes) != n {
+			err = fmt.Errorf("replica %s sees %d nodes, expected %d", r.id, len(nodes), n)
+		}
+		return err
+	})
+}
+
+// idle is nil when no node has a slot in use, as this replica sees it.
+func (r *replica) idle() error {
+	nodes, err := r.nodes()
+	for _, n := range nodes {
+		if n.Used != 0 {
+			err = errors.Join(err, fmt.Errorf("replica %s sees %d slots in use on %s", r.id, n.Used, n.ID))
+		}
+	}
+	return err
+}

@@ -1,0 +1,27 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestRetention has a replica that keeps the records of finished jobs for a second, and an agent that has no
+// such setting: it is the replica's that counts.
+func TestRetention(t *testing.T) {
+	s := newSystem(t)
+	s.startAgent(nodeSpec{id: "node-a", slots: 1}, newService(t, nil))
+	r := s.startReplica("r1", "FREESLOT_RETENTION=1s")
+	r.awaitNodes(1)
+	ours := submitOurs(t, r.ws(), anyJobs(1))
+	waitOurs(t, ours)
+	eventually(t, 5*time.Second, func() error {
+		var body any
+		status, err := r.get("/v1/jobs/"+ours[0].ID(), &body)
+		if err == nil && status != http.StatusNotFound {
+			err = fmt.Errorf("the record is still there (status %d)", status)
+		}
+		return err
+	})
+}
