@@ -243,8 +243,9 @@ func (w *Worker) register(ctx context.Context) error {
 // the fleet. Interrupted jobs fail with freeslot.JobErrorInterrupted.
 //
 // Stop outlasts ctx by at most Config.InterruptGrace and some seconds of bounded calls
-// to Redis. It may be called at any time, repeatedly and concurrently; every
-// call returns when the worker has ended. The error tells what was left undone.
+// to Redis. It may be called at any time, repeatedly and concurrently, and then waits
+// for a Start that is under way; every call returns when the worker has ended. The
+// error tells what was left undone.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	if w.state == idle {
@@ -335,7 +336,7 @@ func (w *Worker) drain() {
 	if w.await(idle, w.cfg.InterruptGrace, nil) {
 		return
 	}
-	close(w.abandon)
+	w.giveUp()
 	w.await(idle, reportTimeout, nil)
 }
 
@@ -368,6 +369,7 @@ func (w *Worker) supersede() {
 	}
 }
 
+// giveUp ends the waiting for handlers. Only supervise's goroutine calls it.
 func (w *Worker) giveUp() {
 	select {
 	case <-w.abandon: // drain came this far before the worker was superseded

@@ -327,6 +327,12 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// loaded is the error that a handler stored, nil before.
+func loaded(v *atomic.Value) error {
+	err, _ := v.Load().(error)
+	return err
+}
+
 func TestStopDropsWhatTheNodeDoesNotOwn(t *testing.T) {
 	var cause atomic.Value
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -335,7 +341,7 @@ func TestStopDropsWhatTheNodeDoesNotOwn(t *testing.T) {
 		f.disown(a)
 		f.await(t, "the handler's end", func() bool { return cause.Load() != nil })
 		synctest.Wait()
-		if cause.Load() != ErrNotOwned || f.completes != 0 {
+		if !errors.Is(loaded(&cause), ErrNotOwned) || f.completes != 0 {
 			t.Fatalf("cause %v, %d completions", cause.Load(), f.completes)
 		}
 		if got := testutil.ToFloat64(w.metrics.jobs.WithLabelValues("s", outcomeDropped)); got != 1 {
@@ -444,7 +450,7 @@ func TestSupersededStopsEverything(t *testing.T) {
 		synctest.Wait()
 		f.with(func() { f.epoch = "another" })
 		<-w.Done()
-		if !errors.Is(w.Err(), ErrSuperseded) || cause.Load() != ErrSuperseded {
+		if !errors.Is(w.Err(), ErrSuperseded) || !errors.Is(loaded(&cause), ErrSuperseded) {
 			t.Fatalf("err %v, cause %v", w.Err(), cause.Load())
 		}
 		if _, ok := f.ended[a]; ok || f.completes != 0 || f.epoch != "another" {

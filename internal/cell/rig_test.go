@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"os"
 	"context"
 	"fmt"
 	"maps"
@@ -43,6 +44,10 @@ func newRig(t *testing.T, redis *redistest.Target, change ...func(*Config)) *rig
 // time with a rig of its own.
 func backends(t *testing.T, suite func(t *testing.T, r *rig)) {
 	t.Parallel()
+	if os.Getenv("ZZMINI") != "" {
+		suite(t, mini(t))
+		return
+	}
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
 		suite(t, newRig(t, redis))

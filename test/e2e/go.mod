@@ -2,7 +2,7 @@
 // needs no Node.js. Run them with: make e2e
 module github.com/freeslot/freeslot/test/e2e
 
-go 1.26.8
+go 1.26.0
 
 require (
 	github.com/freeslot/freeslot v0.0.0

@@ -1,7 +1,7 @@
 // The Docker tests are a module of their own, so that what they need stays out of the product.
 module github.com/freeslot/freeslot/internal/redistest/docker
 
-go 1.26.8
+go 1.26.0
 
 require (
 	github.com/freeslot/freeslot v0.0.0-00010101000000-000000000000
