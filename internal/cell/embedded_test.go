@@ -7,29 +7,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redisclient"
-	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 // TestEmbedded is the life of jobs on the stand-in that `scheduler dev` uses where no
-// redis-server is installed: the same answers, events and keys as on Redis.
+// redis-server is installed, through the client that a replica opens.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
-	server := miniredis.NewMiniRedis()
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	client, err := redisclient.Commands(redisclient.Config{URL: "redis://" + server.Addr()})
+	target := embedded(t)
+	client, err := redisclient.Commands(redisclient.Config{URL: target.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	target := redistest.At("embedded", false, server.Addr())
 	layout := Layout{Prefix: DefaultPrefix}
 	warnings, err := Check(t.Context(), client, layout)
 	if err != nil || len(warnings) == 0 {

@@ -258,12 +258,12 @@ func (h *history) compare(rt *rapid.T) {
 		}
 		got.Nodes[node] = v
 	}
-	for _, job := range h.model.order {
-		s, err := r.Job(r.ctx(), "", job)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		got.Jobs[job] = timeless(rt, s)
+	records, err := r.JobsByID(r.ctx(), h.model.order)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	for _, s := range records {
+		got.Jobs[s.ID] = timeless(rt, s)
 	}
 	for _, replica := range modelReplicas {
 		rs, err := r.Replies(r.ctx(), replica, "", 0, 1000)

@@ -25,7 +25,7 @@ func TestRevisions(t *testing.T) {
 		hear := r.listen()
 		last := Revision(0)
 		kinds := make(map[events.Kind]int)
-		for range 600 {
+		for range 300 {
 			what := mix.step(t, r.Cell)
 			for _, e := range hear.drain() {
 				kinds[e.Kind]++

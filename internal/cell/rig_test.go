@@ -1,7 +1,6 @@
 package cell
 
 import (
-	"os"
 	"context"
 	"fmt"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/rueidis"
 
@@ -40,18 +40,30 @@ func newRig(t *testing.T, redis *redistest.Target, change ...func(*Config)) *rig
 	return &rig{Cell: c, t: t, redis: redis, raw: redis.Client(t), l: c.Layout()}
 }
 
-// backends runs a suite in parallel on the single server and on the cluster, each
-// time with a rig of its own.
+// backends runs a suite in parallel on the single server, on the cluster and on the
+// embedded stand-in of `scheduler dev`, each time with a rig of its own. The stand-in
+// shows that it does the same; what holds on Redis is shown on Redis.
 func backends(t *testing.T, suite func(t *testing.T, r *rig)) {
 	t.Parallel()
-	if os.Getenv("ZZMINI") != "" {
-		suite(t, mini(t))
-		return
-	}
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
 		suite(t, newRig(t, redis))
 	})
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		suite(t, newRig(t, embedded(t)))
+	})
+}
+
+func embedded(t *testing.T) *redistest.Target {
+	t.Helper()
+	server := miniredis.NewMiniRedis()
+	server.ClockTTL(true)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	return redistest.At("embedded", false, server.Addr())
 }
 
 func (r *rig) ctx() context.Context { return r.t.Context() }

@@ -1,0 +1,160 @@
+package dispatch
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+)
+
+// story is a sink that writes down what it is told.
+type story struct{ told []string }
+
+func (s *story) Assigned(Assignment)              { s.told = append(s.told, "assigned") }
+func (s *story) Result(status freeslot.JobStatus) { s.told = append(s.told, string(status.State)) }
+func (s *story) Detached(string)                  { s.told = append(s.told, "detached") }
+
+// TestWaiter plays what can come in any order at one job: news from the reply
+// stream and from its record, the acceptance, attaches and a session that ends.
+func TestWaiter(t *testing.T) {
+	t.Parallel()
+	running := freeslot.JobStatus{ID: "j", Tenant: "acme", State: freeslot.StateRunning}
+	ended := freeslot.JobStatus{ID: "j", Tenant: "acme", State: freeslot.StateFailed}
+	failed := errors.New("no answer")
+	type step struct {
+		what func(w *waiter, first, second *story) bool
+		done bool
+	}
+	opened := func(w *waiter, _, _ *story) bool { return w.opened(Assignment{JobID: "j"}) }
+	result := func(w *waiter, _, _ *story) bool {
+		return w.result(freeslot.JobStatus{ID: "j", State: freeslot.StateSucceeded})
+	}
+	recheck := func(w *waiter, _, _ *story) bool { return w.result(ended) }
+	detached := func(w *waiter, _, _ *story) bool { return w.detached("j") }
+	join := func(w *waiter, _, _ *story) bool { w.attaching++; return w.done() }
+	forget := func(w *waiter, first, _ *story) bool { return w.forget(first) }
+	attached := func(who int, status freeslot.JobStatus, err error) func(w *waiter, first, second *story) bool {
+		return func(w *waiter, first, second *story) bool {
+			return w.attached([]Sink{first, second}[who], &status, err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		attach bool // the waiter is made by an attach, not by a submit
+		steps  []step
+		first  string
+		second string
+	}{
+		"as it should be":             {steps: []step{{opened, false}, {result, true}}, first: "assigned succeeded"},
+		"result before acceptance":    {steps: []step{{result, false}, {opened, true}}, first: "assigned succeeded"},
+		"the first result counts":     {steps: []step{{result, false}, {recheck, false}, {opened, true}, {recheck, true}}, first: "assigned succeeded"},
+		"detached":                    {steps: []step{{opened, false}, {detached, true}, {result, true}}, first: "assigned detached"},
+		"detached before acceptance":  {steps: []step{{detached, false}, {opened, true}}, first: "assigned detached"},
+		"forgotten":                   {steps: []step{{opened, false}, {forget, true}, {result, true}}, first: "assigned"},
+		"forgotten before acceptance": {steps: []step{{forget, true}, {opened, true}}},
+		"attach": {
+			attach: true, steps: []step{{attached(1, running, nil), false}, {result, true}}, second: "succeeded",
+		},
+		"attach to a job that has ended": {attach: true, steps: []step{{attached(1, ended, nil), true}}},
+		"attach fails":                   {attach: true, steps: []step{{attached(1, running, failed), true}}},
+		"result while attaching": {
+			attach: true, steps: []step{{result, false}, {attached(1, running, nil), true}}, second: "succeeded",
+		},
+		"result while attaching, and the status has it": {
+			attach: true, steps: []step{{result, false}, {attached(1, ended, nil), true}},
+		},
+		"result while an attach fails": {attach: true, steps: []step{{result, false}, {attached(1, running, failed), true}}},
+		"a second session takes over": {
+			steps: []step{{opened, false}, {join, false}, {attached(1, running, nil), false}, {result, true}},
+			first: "assigned detached", second: "succeeded",
+		},
+		"a second session cannot take over": {
+			steps: []step{{opened, false}, {join, false}, {attached(1, running, failed), false}, {result, true}},
+			first: "assigned succeeded",
+		},
+		"a second session comes too late": {
+			steps: []step{{opened, false}, {join, false}, {attached(1, ended, nil), true}},
+			first: "assigned failed",
+		},
+		"result while a second session takes over": {
+			steps: []step{{opened, false}, {join, false}, {result, false}, {attached(1, running, nil), true}},
+			first: "assigned succeeded", second: "succeeded",
+		},
+		"result while a second session fails to take over": {
+			steps: []step{{opened, false}, {join, false}, {result, false}, {attached(1, running, failed), true}},
+			first: "assigned succeeded",
+		},
+		"the same session attaches": {
+			steps: []step{{opened, false}, {join, false}, {attached(0, running, nil), false}, {result, true}},
+			first: "assigned succeeded",
+		},
+		"the same session attaches and fails": {
+			steps: []step{{opened, false}, {join, false}, {attached(0, running, failed), false}, {result, true}},
+			first: "assigned succeeded",
+		},
+		"the same session attaches, and the status has the result": {
+			steps: []step{{opened, false}, {join, false}, {attached(0, ended, nil), true}, {result, true}},
+			first: "assigned",
+		},
+		"two sessions attach": {
+			attach: true,
+			steps:  []step{{join, false}, {attached(0, running, nil), false}, {attached(1, running, nil), false}, {result, true}},
+			first:  "detached", second: "succeeded",
+		},
+		"two sessions attach, the second fails": {
+			attach: true,
+			steps:  []step{{join, false}, {attached(0, running, nil), false}, {attached(1, running, failed), false}, {result, true}},
+			first:  "succeeded",
+		},
+		"two sessions attach, the first fails": {
+			attach: true,
+			steps:  []step{{join, false}, {attached(0, running, failed), false}, {attached(1, running, nil), false}, {result, true}},
+			second: "succeeded",
+		},
+		// The entry may be older than the attach; if it is not, the record brings the result.
+		"detached while attaching": {
+			attach: true, steps: []step{{detached, false}, {attached(1, running, nil), false}, {recheck, true}}, second: "failed",
+		},
+		"detached while attaching fails": {
+			steps: []step{{opened, false}, {join, false}, {detached, false}, {attached(1, running, failed), false}, {recheck, true}},
+			first: "assigned failed",
+		},
+		"forgotten while a second session attaches": {
+			steps: []step{{opened, false}, {join, false}, {forget, false}, {attached(1, running, nil), false}, {result, true}},
+			first: "assigned", second: "succeeded",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := new(story), new(story)
+			w := &waiter{sink: first}
+			if tt.attach {
+				w = &waiter{attaching: 1}
+			}
+			for i, s := range tt.steps {
+				if done := s.what(w, first, second); done != s.done {
+					t.Errorf("step %d: done is %v", i+1, done)
+				}
+			}
+			if got := strings.Join(first.told, " "); got != tt.first {
+				t.Errorf("first sink: %q, want %q", got, tt.first)
+			}
+			if got := strings.Join(second.told, " "); got != tt.second {
+				t.Errorf("second sink: %q, want %q", got, tt.second)
+			}
+		})
+	}
+}
+
+// The reply stream does not repeat what is known from the start.
+func TestWaiterCompletesTheStatus(t *testing.T) {
+	t.Parallel()
+	sink := newRecorder(t)
+	w := &waiter{sink: sink, known: freeslot.JobStatus{Tenant: "acme", Service: "echo", Slots: 3}}
+	w.opened(Assignment{JobID: "j", Node: "n", Attempt: 1, AssignedAtMS: 17})
+	w.result(freeslot.JobStatus{ID: "j", State: freeslot.StateSucceeded, Node: "n", Attempt: 1, FinishedAtMS: 18})
+	s := sink.result("j")
+	if s.Tenant != "acme" || s.Service != "echo" || s.Slots != 3 || s.SubmittedAtMS != 17 || s.AssignedAtMS != 17 || s.FinishedAtMS != 18 {
+		t.Errorf("%+v", s)
+	}
+}
