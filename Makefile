@@ -19,6 +19,7 @@ FUZZTIME ?= 10s
 BENCH ?= .
 BENCH_COUNT ?= 1
 BENCH_ARGS ?= -benchmem
+BENCH_E2E_ARGS ?= -duration 10s
 
 DOCKER_MODULE := internal/redistest/docker
 E2E := test/e2e
@@ -40,8 +41,8 @@ build: ## build bin/scheduler, bin/nodeagent and bin/schedctl
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: deps
-deps: ## install what the tests need and is missing: redis, a C compiler, node, docker
-	@scripts/deps.sh redis cc node docker
+deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox
+	@scripts/deps.sh redis cc node docker espeak sox
 
 .PHONY: deps-redis
 deps-redis:
@@ -89,7 +90,8 @@ e2e: ## the real programs as processes, also driven by a client from npm
 	$(GO) test -C $(E2E) -race -count=1 -timeout 8m $(TEST_ARGS) ./...
 
 .PHONY: bench
-bench: ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchstat)
+bench: build deps-redis ## load end to end into bench/RESULTS.md, then micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchstat)
+	$(GO) run ./bench/e2e $(BENCH_E2E_ARGS)
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -count $(BENCH_COUNT) $(BENCH_ARGS) ./...
 
 .PHONY: fuzz

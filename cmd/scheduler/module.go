@@ -176,8 +176,8 @@ func checkRedis(ctx context.Context, client rueidis.Client, layout cell.Layout, 
 	return err
 }
 
-// frontend is what faces clients. The two parts stop side by side, because
-// neither may take the other's time.
+// frontend is what faces clients. The port stays open until the sessions have
+// drained, so that whoever asks /readyz in the meantime sees it red.
 type frontend struct {
 	server   *api.Server
 	sessions *session.Handler
@@ -197,9 +197,6 @@ func (f *frontend) Stop(ctx context.Context) error {
 		defer cancel()
 	}
 	f.server.Drain()
-	var serverErr error
-	var server sync.WaitGroup
-	server.Go(func() { serverErr = f.server.Stop(ctx) })
 	drainCtx, cancel := ctx, context.CancelFunc(func() {})
 	if ok {
 		// What is left after that is for closing the sessions that stay.
@@ -209,6 +206,10 @@ func (f *frontend) Stop(ctx context.Context) error {
 	if err := f.sessions.Drain(drainCtx); err != nil {
 		f.log.Info("sessions.drain_incomplete", zap.Error(err))
 	}
+	// Side by side, because neither may take the other's time.
+	var serverErr error
+	var server sync.WaitGroup
+	server.Go(func() { serverErr = f.server.Stop(ctx) })
 	err := f.sessions.Stop(ctx)
 	server.Wait()
 	return errors.Join(err, serverErr)

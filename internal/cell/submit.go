@@ -73,7 +73,7 @@ func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) ([]Placemen
 	for i := range subs {
 		call.add(&subs[i])
 	}
-	keys, args := call.encode(c.layout, c.cfg.HeartbeatLimit.Milliseconds())
+	keys, args := call.encode(c.layout, c.cfg)
 	reply, err := c.exec(ctx, "submit", c.scripts.submit, keys, args).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("submit %d jobs: %w", len(subs), err)
@@ -115,16 +115,16 @@ func (sc *submitCall) add(s *encodedSubmission) {
 	}
 }
 
-func (sc *submitCall) encode(l Layout, limitMS int64) (keys, args []string) {
+func (sc *submitCall) encode(l Layout, cfg Config) (keys, args []string) {
 	keys = make([]string, 0, 3+3*len(sc.nodes)+len(sc.jobs))
 	keys = append(keys, l.Revisions(), l.Version(), l.Heartbeats())
 	for _, node := range sc.nodes {
 		keys = append(keys, l.Node(node), l.Slots(node), l.Dispatch(node))
 	}
 	keys = append(keys, sc.jobs...)
-	args = make([]string, 0, 5+len(sc.nodes)+len(sc.items))
-	args = append(args, l.NodeEvents(), strconv.FormatInt(limitMS, 10), strconv.Itoa(len(sc.nodes)),
-		strconv.Itoa(len(sc.jobs)), strconv.Itoa(inlineSpec))
+	args = make([]string, 0, 6+len(sc.nodes)+len(sc.items))
+	args = append(args, l.NodeEvents(), millis(cfg.HeartbeatLimit), strconv.Itoa(len(sc.nodes)),
+		strconv.Itoa(len(sc.jobs)), strconv.Itoa(inlineSpec), millis(cfg.Retention))
 	args = append(args, sc.nodes...)
 	return keys, append(args, sc.items...)
 }

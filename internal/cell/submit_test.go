@@ -227,7 +227,7 @@ func TestSubmitMalformed(t *testing.T) {
 			for _, s := range encoded(t, submission("", "n1"), submission("", "n1")) {
 				call.add(&s)
 			}
-			keys, args := call.encode(r.l, 1000)
+			keys, args := call.encode(r.l, Config{HeartbeatLimit: time.Second})
 			c.wrong(keys, args)
 			r.unchanged(c.name, func() {
 				if err := r.exec(r.ctx(), "submit", r.scripts.submit, keys, args).Error(); err == nil || !strings.Contains(err.Error(), "item 2") {

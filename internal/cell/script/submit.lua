@@ -11,7 +11,8 @@
 -- KEYS[4+3n..]   jobs:<job>  hash, one an item
 -- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] n, number of nodes
 -- ARGV[4] number of items   ARGV[5] largest spec put on the stream, bytes
--- ARGV[6..5+n]  node ids
+-- ARGV[6] retention, ms, which is kept for those who complete: agents are not told it otherwise
+-- ARGV[7..6+n]  node ids
 -- then for each item: job, tenant, service, slots, reply-to ('' for none), spec (JSON), candidates c, c node indexes from 1
 -- Returns one array an item:
 --   {1, node index, now, used}                       assigned, attempt 1
@@ -23,7 +24,7 @@ local channel, limit, node_count, item_count, inline = ARGV[1], tonumber(ARGV[2]
 -- include lib/clock.lua
 -- include lib/announce.lua
 
-local items, at = {}, 6 + node_count
+local items, at = {}, 7 + node_count
 for i = 1, item_count do
   local item = {job = ARGV[at], tenant = ARGV[at + 1], service = ARGV[at + 2], slots = tonumber(ARGV[at + 3]),
     reply_to = ARGV[at + 4], spec = ARGV[at + 5], candidates = {}}
@@ -47,7 +48,7 @@ local function node_at(index)
   local node = nodes[index]
   if node then return node end
   local first = 1 + 3 * index
-  node = {id = ARGV[5 + index], slots_key = KEYS[first + 1], dispatch_key = KEYS[first + 2], used = 0, max = 0}
+  node = {id = ARGV[6 + index], slots_key = KEYS[first + 1], dispatch_key = KEYS[first + 2], used = 0, max = 0}
   local profile = redis.call('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency')
   if not profile[1] then
     node.refusal = 'g'
@@ -79,7 +80,7 @@ local function assign(item, job_key, node)
   end
 end
 
-local replies = {}
+local replies, assigned = {}, false
 for i = 1, item_count do
   local item, job_key = items[i], KEYS[3 + 3 * node_count + i]
   local record = redis.call('HMGET', job_key, 'state', 'node', 'attempt', 'assigned_at_ms')
@@ -94,6 +95,7 @@ for i = 1, item_count do
       if not refusal and node.used + item.slots > node.max then refusal = 'f' end
       if not refusal then
         assign(item, job_key, node)
+        assigned = true
         reply = {1, index, now, node.used}
         break
       end
@@ -103,4 +105,5 @@ for i = 1, item_count do
     replies[i] = reply
   end
 end
+if assigned then redis.call('HSET', version_key, 'retention_ms', ARGV[6]) end
 return replies

@@ -1,0 +1,557 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+func (r *rig) do(args ...string) int64 {
+	r.t.Helper()
+	n, err := r.client.Do(deadline(r.t), r.client.B().Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build()).AsInt64()
+	if err != nil {
+		r.t.Fatalf("%q: %v", args, err)
+	}
+	return n
+}
+
+// quick makes a replica that reads the records of its jobs at every tick.
+func quick(c *replicaConfig) { c.dispatch.RecheckInterval = time.Millisecond }
+
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		a := r.agent(node("n1", 8))
+		rep := r.replica("r1")
+		sink := newRecorder(t)
+		failure := &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "no luck"}
+
+		failed := rep.mustPlace(job(), sink)
+		a.end(cell.Completion{Attempt: cell.Attempt{Job: failed, N: 1}, State: freeslot.StateFailed, Error: failure})
+		if s := sink.result(failed); s.State != freeslot.StateFailed || s.Error == nil || *s.Error != *failure || s.Result != nil {
+			t.Errorf("%+v", s)
+		}
+		none := rep.mustPlace(job(), sink)
+		a.end(cell.Completion{Attempt: cell.Attempt{Job: none, N: 1}, State: freeslot.StateSucceeded})
+		if s := sink.result(none); string(s.Result) != "null" || s.Error != nil {
+			t.Errorf("%+v", s)
+		}
+		lost := rep.mustPlace(job(), sink)
+		a.epoch = cell.NewEpoch()
+		a.register()
+		if s := sink.result(lost); s.State != freeslot.StateFailed || s.Error.Code != freeslot.JobErrorNodeLost {
+			t.Errorf("%+v", s)
+		}
+		interrupted := rep.mustPlace(job(), sink)
+		if _, err := r.cell.Deregister(deadline(t), "n1", a.epoch); err != nil {
+			t.Fatal(err)
+		}
+		if s := sink.result(interrupted); s.Error == nil || s.Error.Code != freeslot.JobErrorInterrupted {
+			t.Errorf("%+v", s)
+		}
+		for _, id := range []string{failed, none, lost, interrupted} {
+			sink.want(id, "assigned result")
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		a := r.agent(node("n1", 8))
+		rep := r.replica("r1")
+		sink := newRecorder(t)
+		id := rep.mustPlace(job(), sink)
+		a.next()
+		_, err := rep.Cancel(deadline(t), "somebody-else", id)
+		asError(t, err, freeslot.CodeNotFound)
+		for _, who := range []string{tenant, ""} { // again, by an operator
+			s, err := rep.Cancel(deadline(t), who, id)
+			if err != nil || s.State != freeslot.StateCancelling || s.ID != id {
+				t.Errorf("%+v, %v", s, err)
+			}
+		}
+		if d := a.next(); !d.Cancel || d.Attempt.Job != id {
+			t.Errorf("dispatched %+v", d)
+		}
+		a.end(cell.Completion{Attempt: cell.Attempt{Job: id, N: 1}, State: freeslot.StateCancelled})
+		if s := sink.result(id); s.State != freeslot.StateCancelled {
+			t.Errorf("%+v", s)
+		}
+		sink.want(id, "assigned result")
+		s, err := rep.Cancel(deadline(t), tenant, id)
+		if err != nil || s.State != freeslot.StateCancelled {
+			t.Errorf("cancelled again: %+v, %v", s, err)
+		}
+		_, err = rep.Cancel(deadline(t), tenant, "nonsense")
+		asError(t, err, freeslot.CodeInvalidArgument)
+	})
+}
+
+// A result that is too large for the stream is read from the record, and results
+// behind it do not wait for that.
+func TestLargeResult(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		const jobs = 3 * fetchLimit
+		r := newRig(t, redis)
+		a := r.agent(node("n1", jobs))
+		rep := r.replica("r1")
+		sink := newRecorder(t)
+		ids := make([]string, jobs)
+		for i := range ids {
+			ids[i] = rep.mustPlace(job(), sink)
+		}
+		want := func(i int) string {
+			if i%2 == 0 {
+				return fmt.Sprintf(`"%d %s"`, i, strings.Repeat("x", 100<<10))
+			}
+			return fmt.Sprint(i)
+		}
+		for i, id := range ids {
+			a.complete(id, want(i))
+		}
+		for i, id := range ids {
+			if s := sink.result(id); string(s.Result) != want(i) || s.Service != "echo" {
+				t.Errorf("job %d has the result %.40s", i, s.Result)
+			}
+			sink.want(id, "assigned result")
+		}
+		eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+	})
+}
+
+// Somebody deletes the reply stream while a job ends: nothing is written then. The
+// stream is opened again and all records are read.
+func TestReplyStreamIsGone(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		a := r.agent(node("n1", 8))
+		rep := r.replica("r1", func(c *replicaConfig) { c.dispatch.RecheckInterval = time.Hour })
+		sink := newRecorder(t)
+		during, after := rep.mustPlace(job(), sink), rep.mustPlace(job(), sink)
+		r.do("DEL", r.layout.Replies("r1"))
+		a.complete(during, `"during"`)
+		if s := sink.result(during); string(s.Result) != `"during"` {
+			t.Errorf("%+v", s)
+		}
+		if r.do("EXISTS", r.layout.Replies("r1")) != 1 {
+			t.Error("the stream was not opened again")
+		}
+		a.complete(after, `"after"`)
+		if s := sink.result(after); string(s.Result) != `"after"` {
+			t.Errorf("%+v", s)
+		}
+		sink.want(during, "assigned result")
+		sink.want(after, "assigned result")
+	})
+}
+
+// A reply is deleted before it is read: the record is read when the job has been
+// outstanding for long.
+func TestReplyIsLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 8))
+	rep := r.replica("r1", quick)
+	sink, stopper := newRecorder(t), newRecorder(t)
+	id := rep.mustPlace(job(), sink)
+	// The reader is held in the sink of another job, so that it cannot be the first.
+	hold, held := make(chan struct{}), make(chan struct{})
+	block := rep.mustPlace(job(), stopper)
+	var once sync.Once
+	stopper.hold = func() { once.Do(func() { close(held); <-hold }) }
+	a.complete(block, `1`)
+	receive(t, "the reader in the sink", held)
+	a.complete(id, `"found"`)
+	entries, err := r.client.Do(deadline(t), r.client.B().Xrange().Key(r.layout.Replies("r1")).Start("-").End("+").Build()).AsXRange()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted := int64(0)
+	for _, e := range entries {
+		if e.FieldValues["j"] == id {
+			deleted += r.do("XDEL", r.layout.Replies("r1"), e.ID)
+		}
+	}
+	if deleted != 1 {
+		t.Fatalf("deleted %d of %v", deleted, entries)
+	}
+	close(hold)
+	if s := sink.result(id); string(s.Result) != `"found"` || s.Tenant != tenant {
+		t.Errorf("%+v", s)
+	}
+	sink.want(id, "assigned result")
+	stopper.want(block, "assigned result")
+}
+
+// Redis lost the job: whoever waits is told, and not left waiting.
+func TestRecordIsGone(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		r.agent(node("n1", 8))
+		rep := r.replica("r1", quick)
+		sink := newRecorder(t)
+		id := rep.mustPlace(job(), sink)
+		r.do("DEL", r.layout.Job(id))
+		s := sink.result(id)
+		if s.State != freeslot.StateFailed || s.Error == nil || s.Error.Code != freeslot.JobErrorLost || s.Tenant != tenant || s.Service != "echo" {
+			t.Errorf("%+v", s)
+		}
+		sink.want(id, "assigned result")
+		eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+	})
+}
+
+// A job whose submit is under way has no record yet; that is no loss.
+func TestJobBeingPlacedIsNotLost(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	r := newRig(t, redis.Target)
+	a := r.agent(node("n1", 8))
+	rep := r.unstarted("r1", quick)
+	start(t, rep.cache)
+	sink := newRecorder(t)
+	var id string
+	rep.Submit(deadline(t), []Request{{tenant, job()}}, sink, func(_ int, jobID string, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = jobID
+		r.do("HSET", r.layout.Job("elsewhere"), "x", "1")
+		rep.recheckOlder(0)
+		rep.recheckOlder(time.Nanosecond)
+		sink.want(jobID, "")
+	})
+	sink.want(id, "assigned")
+	a.complete(id, `1`)
+	rep.recheckOlder(0)
+	sink.want(id, "assigned result")
+}
+
+// More jobs are outstanding for long than one recheck reads: each has its turn.
+func TestRecheckIsFair(t *testing.T) {
+	t.Parallel()
+	const jobs = 2*cell.MaxPage + 200
+	r := newRig(t, redistest.Shared(t))
+	rep := r.unstarted("r1")
+	start(t, rep.cache)
+	waiters := make([]*waiter, jobs)
+	last := ""
+	for i := range waiters {
+		id := cell.NewJobID()
+		waiters[i] = &waiter{sink: newRecorder(t), open: true, checkedAt: int64(i % 7)}
+		rep.outstanding.Store(id, waiters[i])
+		r.do("HSET", r.layout.Job(id), "state", "running", "tenant", tenant, "attempt", "1", "slots", "1")
+		last = id
+	}
+	for range 3 {
+		rep.recheckOlder(time.Nanosecond)
+	}
+	for i, w := range waiters {
+		if w.checkedAt < 7 {
+			t.Fatalf("job %d was not read", i)
+		}
+	}
+	if rep.Outstanding() != jobs {
+		t.Errorf("%d outstanding", rep.Outstanding())
+	}
+	// Age 0 stands for all of them at once.
+	before := rep.cache.Now()
+	rep.recheckOlder(0)
+	for i, w := range waiters {
+		if w.checkedAt < before {
+			t.Fatalf("job %d was not read again", i)
+		}
+	}
+	r.do("DEL", r.layout.Job(last))
+	rep.recheckOlder(0)
+	if rep.Outstanding() != jobs-1 {
+		t.Errorf("%d outstanding", rep.Outstanding())
+	}
+}
+
+// Redis is away: a recheck ends with the first read that fails, asks for less the
+// next time, and is back to full pages soon after Redis is.
+func TestRecheckWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	const jobs = 2 * cell.MaxPage
+	redis := redistest.New(t)
+	r := newRig(t, redis.Target)
+	rep := r.unstarted("r1", func(c *replicaConfig) {
+		c.cell = func(cc *cell.Config) { cc.CallTimeout = 20 * time.Millisecond }
+	})
+	start(t, rep.cache)
+	for range jobs {
+		rep.outstanding.Store(cell.NewJobID(), &waiter{sink: newRecorder(t), open: true})
+	}
+	redis.Pause()
+	begin := time.Now()
+	for want := cell.MaxPage / 2; want > 1; want /= 2 {
+		rep.recheckOlder(0)
+		if rep.page != want {
+			t.Errorf("page is %d, want %d", rep.page, want)
+		}
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("took %s", took)
+	}
+	if rep.Outstanding() != jobs {
+		t.Errorf("%d outstanding", rep.Outstanding())
+	}
+	redis.Resume()
+	eventually(t, "all are read", func() bool {
+		rep.recheckOlder(0)
+		return rep.Outstanding() == 0 // they were never there
+	})
+	if rep.page != cell.MaxPage {
+		t.Errorf("page is %d", rep.page)
+	}
+}
+
+// The connections break again and again while jobs come and go: every result arrives once.
+func TestResultsWhileConnectionsBreak(t *testing.T) {
+	t.Parallel()
+	const jobs = 60
+	redis := redistest.Shared(t)
+	r := newRig(t, redis)
+	r.agent(node("n1", 4)).serve(func(d cell.Dispatch) string { return string(d.Job.Payload) })
+	p := newProxy(t, redis)
+	rep := r.replica("r1", quick, func(c *replicaConfig) { c.url = p.url() })
+	sink := newRecorder(t)
+	p.cutOn(r.layout.Prefix, unanswered, 0)
+	for i := range jobs {
+		switch i % 6 {
+		case 0:
+			p.cutOn("XREAD", unanswered, 1) // the reader: what it was about to get is read again
+		case 3:
+			p.cutOn("EVALSHA", []verdict{lost, unanswered}[i/6%2], 1)
+		}
+		payload := fmt.Sprintf(`"%d"`, i)
+		var id string
+		eventually(t, "a place", func() bool {
+			var err error
+			id, err = rep.place(&freeslot.Job{Service: "echo", Payload: json.RawMessage(payload)}, sink)
+			if err != nil && freeslot.CodeOf(err) != freeslot.CodeOverloaded {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		if s := sink.result(id); string(s.Result) != payload {
+			t.Errorf("job %d has the result %s", i, s.Result)
+		}
+		sink.want(id, "assigned result")
+	}
+	if n := p.cuts.Load(); n < jobs/6 {
+		t.Errorf("only %d connections were cut", n)
+	}
+	eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+	if _, used := r.owned("n1"); used != 0 {
+		t.Errorf("%d slots in use", used)
+	}
+}
+
+func TestForget(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 8))
+	rep := r.replica("r1")
+	left, stays := newRecorder(t), newRecorder(t)
+	gone1, gone2, kept := rep.mustPlace(job(), left), rep.mustPlace(job(), left), rep.mustPlace(job(), stays)
+	rep.Forget(left)
+	if n := rep.Outstanding(); n != 1 {
+		t.Errorf("%d outstanding", n)
+	}
+	rep.Forget(left) // again, and by one who waits for nothing
+	for _, id := range []string{gone1, gone2, kept} {
+		a.complete(id, `1`)
+	}
+	stays.result(kept) // the others were before it
+	left.want(gone1, "assigned")
+	left.want(gone2, "assigned")
+	stays.want(kept, "assigned result")
+	if s, err := rep.Job(deadline(t), tenant, gone1); err != nil || s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	t.Run("never started", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Shared(t))
+		// Another replica of this name, by mistake or not, keeps its stream.
+		if err := r.cell.OpenReplies(deadline(t), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		rep := r.unstarted("r1")
+		stop(t, rep)
+		stop(t, rep)
+		if r.do("EXISTS", r.layout.Replies("r1")) != 1 {
+			t.Error("the stream was deleted")
+		}
+		if err := rep.Start(deadline(t)); err != nil {
+			t.Error(err)
+		}
+		stop(t, rep)
+	})
+	t.Run("with work under way", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Shared(t))
+		a := r.agent(node("n1", 8))
+		rep, other := r.replica("r1"), r.replica("r2")
+		sink := newRecorder(t)
+		id := rep.mustPlace(job(), sink)
+		stop(t, rep)
+		if r.do("EXISTS", r.layout.Replies("r1")) != 0 {
+			t.Error("the stream is still there")
+		}
+		_, err := rep.place(job(), sink)
+		if e := asError(t, err, freeslot.CodeUnavailable); !strings.Contains(e.Message, "stopping") || e.RetryAfter <= 0 {
+			t.Errorf("%+v", e)
+		}
+		if jobs, _ := r.owned("n1"); len(jobs) != 1 {
+			t.Errorf("n1 owns %v", jobs)
+		}
+		later := newRecorder(t)
+		if s, err := other.Attach(deadline(t), tenant, id, later); err != nil || s.State != freeslot.StateRunning {
+			t.Errorf("%+v, %v", s, err)
+		}
+		a.complete(id, `1`)
+		later.result(id)
+		sink.want(id, "assigned")
+		if r.do("EXISTS", r.layout.Replies("r1")) != 0 {
+			t.Error("the stream is back")
+		}
+	})
+	t.Run("together with submits", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, redistest.Shared(t))
+		r.agent(node("n1", 1000)).serve(func(cell.Dispatch) string { return "1" })
+		rep := r.replica("r1")
+		stopped := make(chan struct{})
+		var answers atomic.Int64
+		first := make(chan struct{}, 1)
+		go func() {
+			defer close(stopped)
+			<-first
+			stop(t, rep)
+		}()
+		for i := 0; ; i++ {
+			rep.Submit(deadline(t), []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ string, err error) {
+				answers.Add(1)
+				if err != nil && freeslot.CodeOf(err) != freeslot.CodeUnavailable {
+					t.Errorf("submit: %v", err)
+				}
+			})
+			if answers.Load() != int64(i+1) {
+				t.Fatalf("%d answers for %d submits", answers.Load(), i+1)
+			}
+			if i == 10 {
+				first <- struct{}{}
+			}
+			select {
+			case <-stopped:
+				rep.settled()
+				return
+			default:
+			}
+		}
+	})
+	t.Run("while Redis hangs", func(t *testing.T) {
+		t.Parallel()
+		redis := redistest.New(t)
+		r := newRig(t, redis.Target)
+		rep := r.unstarted("r1")
+		start(t, rep.cache)
+		if err := rep.Start(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+		redis.Pause()
+		defer redis.Resume()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		if err := rep.Stop(ctx); err == nil {
+			t.Error("the stream was deleted by a server that hangs")
+		}
+		if took := time.Since(begin); took > 2*ioTimeout+time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+}
+
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	r := newRig(t, redis.Target)
+	rep := r.unstarted("r1", func(c *replicaConfig) {
+		c.cell = func(cc *cell.Config) { cc.CallTimeout = 50 * time.Millisecond }
+	})
+	redis.Pause()
+	defer redis.Resume()
+	for range 2 {
+		if err := rep.Start(context.Background()); err == nil {
+			t.Error("started without a reply stream")
+		}
+	}
+	stop(t, rep)
+}
+
+// The cause of an error that the client is told only in general is in the log, and
+// what the client did wrong is not.
+func TestFailuresAreLogged(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zapcore.WarnLevel)
+	redis := redistest.New(t)
+	r := newRig(t, redis.Target)
+	a := r.agent(node("n1", 8))
+	rep := r.replica("r1", func(c *replicaConfig) {
+		c.log = zap.New(core)
+		c.dispatch.SubmitTimeout = 100 * time.Millisecond
+	})
+	_, err := rep.Job(deadline(t), tenant, cell.NewJobID())
+	asError(t, err, freeslot.CodeNotFound)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = rep.Job(ctx, tenant, cell.NewJobID())
+	asError(t, err, freeslot.CodeUnavailable)
+	if n := logs.FilterMessage("redis.call_failed").Len(); n != 0 {
+		t.Errorf("logged: %v", logs.All())
+	}
+	r.do("DEL", r.layout.Slots(a.node.ID))
+	if err := r.client.Do(deadline(t), r.client.B().Set().Key(r.layout.Slots(a.node.ID)).Value("no hash").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = rep.place(job(), newRecorder(t))
+	if e := asError(t, err, freeslot.CodeUnavailable); strings.Contains(e.Message, "WRONGTYPE") || !strings.Contains(e.Message, "answered with an error") {
+		t.Errorf("%+v", e)
+	}
+	found := logs.FilterMessage("redis.call_failed").All()
+	if len(found) == 0 || !strings.Contains(fmt.Sprint(found[0].ContextMap()["error"]), "WRONGTYPE") {
+		t.Errorf("logged: %v", found)
+	}
+}
+

@@ -1,0 +1,756 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// blind makes a replica whose cache learns nothing after its start.
+func blind(c *replicaConfig) {
+	c.cache = cache.Config{NoEvents: true, RefreshInterval: time.Hour}
+}
+
+func (rep *replica) refusals(reason cell.RefusalReason) int {
+	return int(testutil.ToFloat64(rep.metrics.refusals.WithLabelValues(string(reason))))
+}
+
+func TestLifeOfAJob(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		a := r.agent(node("n1", 2))
+		rep := r.replica("r1")
+		sink := newRecorder(t)
+		id := rep.mustPlace(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`{"n":1}`), Slots: 2}, sink)
+		if rep.Outstanding() != 1 {
+			t.Errorf("%d outstanding", rep.Outstanding())
+		}
+		d := a.next()
+		if d.Attempt != (cell.Attempt{Job: id, N: 1}) || d.Tenant != tenant || string(d.Job.Payload) != `{"n":1}` {
+			t.Errorf("dispatched %+v", d)
+		}
+		assigned, ok := sink.of(id)[0].(Assignment)
+		if !ok || assigned.JobID != id || assigned.Node != "n1" || assigned.Attempt != 1 || assigned.AssignedAtMS == 0 {
+			t.Errorf("assigned %+v", assigned)
+		}
+		if s, _ := rep.cache.State("n1"); s.Used != 2 {
+			t.Errorf("the cache has %d slots in use", s.Used)
+		}
+		a.complete(id, `{"ok":true}`)
+		got := sink.result(id)
+		want, err := rep.Job(deadline(t), tenant, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) || got.State != freeslot.StateSucceeded || string(got.Result) != `{"ok":true}` {
+			t.Errorf("result %+v, record %+v", got, want)
+		}
+		sink.want(id, "assigned result")
+		eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+		eventually(t, "the slots in the cache", func() bool { s, _ := rep.cache.State("n1"); return s.Used == 0 })
+		page, err := rep.Jobs(deadline(t), cell.JobFilter{State: freeslot.StateSucceeded}, "", 10)
+		if err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != id {
+			t.Errorf("listed %+v, %v", page, err)
+		}
+	})
+}
+
+// The node can be done before the submit has heard that it was placed: the sink
+// learns of it in order all the same.
+func TestResultFasterThanAcceptance(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		a := r.agent(node("n1", 1))
+		rep := r.replica("r1")
+		sink := newRecorder(t)
+		var id string
+		rep.Submit(deadline(t), []Request{{tenant, job()}}, sink, func(_ int, jobID string, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			id = jobID
+			a.complete(jobID, `1`)
+			w, ok := rep.outstanding.Load(jobID)
+			if !ok {
+				t.Fatal("nobody waits")
+			}
+			eventually(t, "the reply", func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.early != nil
+			})
+			sink.want(jobID, "")
+		})
+		sink.want(id, "assigned result")
+		if n := rep.Outstanding(); n != 0 {
+			t.Errorf("%d outstanding", n)
+		}
+		rep.settled()
+	})
+}
+
+// A batch is decided item by item: more jobs than slots, and one that fits nowhere.
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		const slots, jobs = 70, 100 // more than one call of the cell
+		r := newRig(t, redis)
+		for i := range 7 {
+			r.agent(node(fmt.Sprintf("n%d", i), slots/7)).serve(func(d cell.Dispatch) string { return string(d.Job.Payload) })
+		}
+		rep := r.replica("r1")
+		// Nothing ends before all are placed.
+		sink := newRecorder(t)
+		reqs := make([]Request, jobs)
+		for i := range reqs {
+			reqs[i] = Request{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(fmt.Sprint(i))}}
+		}
+		reqs[50].Job = &freeslot.Job{Service: "unknown"}
+		ids := make([]string, jobs)
+		codes := make(map[freeslot.Code]int)
+		seen := make([]int, jobs)
+		rep.Submit(deadline(t), reqs, sink, func(i int, jobID string, err error) {
+			ids[i] = jobID
+			seen[i]++
+			codes[freeslot.CodeOf(err)]++
+			if want := i == 50; want != (freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode) {
+				t.Errorf("job %d: %v", i, err)
+			}
+			if err == nil {
+				sink.want(jobID, "")
+			}
+		})
+		rep.settled()
+		for i, n := range seen {
+			if n != 1 {
+				t.Errorf("job %d was answered %d times", i, n)
+			}
+		}
+		if codes[""] < slots || codes[""]+codes[freeslot.CodeOverloaded]+codes[freeslot.CodeNoMatchingNode] != jobs {
+			t.Errorf("answers: %v", codes)
+		}
+		for i, id := range ids {
+			if id == "" {
+				continue
+			}
+			if s := sink.result(id); string(s.Result) != fmt.Sprint(i) {
+				t.Errorf("job %d has the result %s", i, s.Result)
+			}
+			sink.want(id, "assigned result")
+		}
+		eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+	})
+}
+
+// Without a node that could ever run the job the client learns why; with nodes
+// that are only busy, when to come back.
+func TestNoNode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	rep := r.replica("r1")
+	outcome := func(job *freeslot.Job, code freeslot.Code) *freeslot.Error {
+		t.Helper()
+		_, err := rep.place(job, newRecorder(t))
+		return asError(t, err, code)
+	}
+	if e := outcome(job(), freeslot.CodeNoMatchingNode); len(e.Breakdown) != 0 || e.RetryAfter != 0 {
+		t.Errorf("no node at all: %+v", e)
+	}
+	busy := r.agent(node("busy", 1))
+	other := node("other", 4)
+	other.Services[0].Name = "other"
+	r.agent(other)
+	eventually(t, "both nodes", func() bool { return rep.cache.Size() == 2 })
+	first := rep.mustPlace(job(), newRecorder(t))
+
+	if e := outcome(job(), freeslot.CodeOverloaded); e.RetryAfter <= 0 || e.RetryAfter > time.Second || len(e.Breakdown) != 0 {
+		t.Errorf("busy: %+v", e)
+	}
+	e := outcome(&freeslot.Job{Service: "echo", Requirement: freeslot.Requirement{Labels: map[string]string{"gpu": "a"}}}, freeslot.CodeNoMatchingNode)
+	if e.Breakdown["labels"] != 1 || e.Breakdown["service"] != 1 || e.RetryAfter != 0 {
+		t.Errorf("no label: %+v", e)
+	}
+	if e := outcome(&freeslot.Job{Service: "echo", Slots: 2}, freeslot.CodeNoMatchingNode); e.Breakdown["slots"] != 1 || e.Breakdown["service"] != 1 {
+		t.Errorf("too large for every node: %+v", e)
+	}
+	busy.complete(first, `1`)
+	busy.heartbeat(freeslot.StatusDraining)
+	eventually(t, "the drain", func() bool { n, _ := rep.cache.Node("busy"); return n.Draining() })
+	outcome(job(), freeslot.CodeOverloaded)
+	busy.heartbeat(freeslot.StatusOnline)
+	eventually(t, "the end of the drain", func() bool { n, _ := rep.cache.Node("busy"); return !n.Draining() })
+	rep.mustPlace(job(), newRecorder(t))
+	if n := testutil.ToFloat64(rep.metrics.submits.WithLabelValues("overloaded")); n != 2 {
+		t.Errorf("%v overloaded counted", n)
+	}
+}
+
+// What the cache believes is wrong: Redis refuses, which puts the cache right, and
+// the job goes elsewhere.
+func TestRefusalsMendTheCache(t *testing.T) {
+	t.Parallel()
+	for reason, spoil := range map[cell.RefusalReason]func(r *rig, a *agent){
+		cell.RefusedFull: func(r *rig, a *agent) {
+			s := cell.Submission{JobID: cell.NewJobID(), Tenant: tenant, Job: &freeslot.Job{Service: "echo", Slots: 9}, Candidates: []string{a.node.ID}}
+			if p, err := r.cell.Submit(deadline(r.t), s); err != nil || !p.Assigned {
+				r.t.Fatalf("%+v, %v", p, err)
+			}
+		},
+		cell.RefusedDraining: func(_ *rig, a *agent) { a.heartbeat(freeslot.StatusDraining) },
+		cell.RefusedGone: func(r *rig, a *agent) {
+			if _, err := r.cell.Deregister(deadline(r.t), a.node.ID, a.epoch); err != nil {
+				r.t.Fatal(err)
+			}
+		},
+		cell.RefusedSilent: func(r *rig, a *agent) {
+			zadd := r.client.B().Zadd().Key(r.layout.Heartbeats()).ScoreMember().ScoreMember(1, a.node.ID).Build()
+			if err := r.client.Do(deadline(r.t), zadd).Error(); err != nil {
+				r.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, redistest.Shared(t))
+			bad := r.agent(node("bad", 9))
+			r.agent(node("good", 1000))
+			// One candidate: where another takes the job, its refusal is not told.
+			rep := r.replica("r1", blind, func(c *replicaConfig) { c.dispatch.Candidates = 1 })
+			spoil(r, bad)
+			ids := make([]string, 20)
+			sink := newRecorder(t)
+			for i := range ids {
+				ids[i] = rep.mustPlace(job(), sink)
+			}
+			for _, id := range ids {
+				if a, _ := sink.of(id)[0].(Assignment); a.Node != "good" {
+					t.Errorf("job %s went to %s", id, a.Node)
+				}
+			}
+			// The first refusal is enough. "bad" is chosen once: it seems to be idle.
+			if n := rep.refusals(reason); n != 1 {
+				t.Errorf("%d refusals", n)
+			}
+			if _, used := r.owned("good"); used != 20 {
+				t.Errorf("%d jobs on the good node", used)
+			}
+		})
+	}
+}
+
+// Only a fleet that Redis calls full is full: what the cache believes is not enough.
+func TestFullInTheCacheOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 1))
+	rep := r.replica("r1", blind)
+	n, _ := rep.cache.Node("n1")
+	n.SetUsed(1)
+	rep.mustPlace(job(), nil)
+	_, err := rep.place(job(), nil)
+	asError(t, err, freeslot.CodeOverloaded)
+	if jobs, used := r.owned("n1"); used != 1 || len(jobs) != 1 {
+		t.Errorf("%d jobs, %d slots", len(jobs), used)
+	}
+}
+
+// A node that registers while its class is being listed by somebody else is found.
+func TestFirstNodeOfAClass(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	rep := r.replica("r1")
+	for i := range 30 {
+		service := fmt.Sprintf("s%d", i)
+		_, err := rep.place(&freeslot.Job{Service: service}, nil)
+		asError(t, err, freeslot.CodeNoMatchingNode)
+		n := node(fmt.Sprintf("n%d", i), 1)
+		n.Services[0].Name = service
+		r.agent(n)
+		eventually(t, "the node", func() bool { return rep.cache.Size() == i+1 })
+		rep.mustPlace(&freeslot.Job{Service: service}, nil)
+	}
+}
+
+// Two replicas with a cache each and many clients race for few slots: no node ever
+// has more than it can, every submit is answered once, every job ends once.
+func TestTwoReplicasManySubmits(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		const clients, each, nodes, slots = 20, 10, 3, 2
+		r := newRig(t, redis)
+		var running [nodes]atomic.Int64
+		over := make(chan string, 1)
+		for i := range nodes {
+			r.agent(node(fmt.Sprintf("n%d", i), slots)).serve(func(d cell.Dispatch) string {
+				if n := running[i].Add(1); n > slots {
+					select {
+					case over <- fmt.Sprintf("%d jobs at once on n%d", n, i):
+					default:
+					}
+				}
+				running[i].Add(-1)
+				return string(d.Job.Payload)
+			})
+		}
+		replicas := []*replica{r.replica("r1"), r.replica("r2")}
+		watch, stopWatch := make(chan struct{}), make(chan struct{})
+		go func() { // what Redis says all the while
+			defer close(watch)
+			for {
+				select {
+				case <-stopWatch:
+					return
+				default:
+				}
+				for i := range nodes {
+					if jobs, used := r.owned(fmt.Sprintf("n%d", i)); used > slots || len(jobs) != used {
+						t.Errorf("n%d owns %v, %d slots", i, jobs, used)
+					}
+				}
+			}
+		}()
+		var all sync.WaitGroup
+		var answers, overloaded atomic.Int64
+		for c := range clients {
+			rep := replicas[c%2]
+			all.Go(func() {
+				sink := newRecorder(t)
+				for i := range each {
+					payload := fmt.Sprintf(`"%d-%d"`, c, i)
+					var id string
+					for id == "" {
+						calls := 0
+						rep.Submit(deadline(t), []Request{{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(payload)}}}, sink,
+							func(_ int, jobID string, err error) {
+								calls++
+								id = jobID
+								if err != nil && freeslot.CodeOf(err) != freeslot.CodeOverloaded {
+									t.Errorf("submit: %v", err)
+								}
+							})
+						if calls != 1 {
+							t.Errorf("answered %d times", calls)
+						}
+						answers.Add(1)
+						if id == "" {
+							overloaded.Add(1)
+						}
+						if t.Failed() {
+							return
+						}
+					}
+					if s := sink.result(id); string(s.Result) != payload {
+						t.Errorf("job %s has the result %s, want %s", id, s.Result, payload)
+					}
+					sink.want(id, "assigned result")
+				}
+			})
+		}
+		all.Wait()
+		close(stopWatch)
+		<-watch
+		select {
+		case what := <-over:
+			t.Error(what)
+		default:
+		}
+		for i := range nodes {
+			if jobs, used := r.owned(fmt.Sprintf("n%d", i)); used != 0 || len(jobs) != 0 {
+				t.Errorf("n%d still owns %v, %d slots", i, jobs, used)
+			}
+		}
+		submits := 0.0
+		for _, rep := range replicas {
+			rep.settled()
+			eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+			for _, outcome := range []string{"accepted", "overloaded"} {
+				submits += testutil.ToFloat64(rep.metrics.submits.WithLabelValues(outcome))
+			}
+		}
+		if int64(submits) != answers.Load() {
+			t.Errorf("%v submits counted, %d answers", submits, answers.Load())
+		}
+		t.Logf("%d submits, %d of them overloaded", answers.Load(), overloaded.Load())
+	})
+}
+
+// The connection breaks in the middle of the call, before or after the script ran.
+// The submit is repeated under the same id and the job is placed once.
+func TestUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	for name, what := range map[string]verdict{"request lost": lost, "answer lost": unanswered} {
+		for _, times := range []int64{1, 3} {
+			t.Run(fmt.Sprintf("%s %d times", name, times), func(t *testing.T) {
+				t.Parallel()
+				redis := redistest.Shared(t)
+				r := newRig(t, redis)
+				a := r.agent(node("n1", 8))
+				p := newProxy(t, redis)
+				rep := r.replica("r1", func(c *replicaConfig) { c.url = p.url() })
+				sink := newRecorder(t)
+				rep.mustPlace(job(), sink) // Redis knows the script
+				a.next()
+				p.cutOn("mark-1", what, times)
+				id := rep.mustPlace(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-1"`)}, sink)
+				if n := p.cuts.Load(); n != times {
+					t.Errorf("cut %d times", n)
+				}
+				jobs, used := r.owned("n1")
+				if used != 2 || len(jobs) != 2 || !slices.Contains(jobs, id) {
+					t.Errorf("n1 owns %v, %d slots; the job is %s", jobs, used, id)
+				}
+				if d := a.next(); d.Attempt.Job != id {
+					t.Errorf("dispatched %+v", d)
+				}
+				a.complete(id, `"done"`)
+				if s := sink.result(id); string(s.Result) != `"done"` || s.AssignedAtMS == 0 || s.Node != "n1" {
+					t.Errorf("result %+v", s)
+				}
+				sink.want(id, "assigned result")
+				if n, err := r.client.Do(deadline(t), r.client.B().Xlen().Key(r.layout.Dispatch("n1")).Build()).AsInt64(); err != nil || n != 2 {
+					t.Errorf("%d dispatch entries, %v", n, err)
+				}
+			})
+		}
+	}
+}
+
+// The same for a batch of which the second call breaks, while it is full of
+// refusals as well.
+func TestUnknownOutcomeOfABatch(t *testing.T) {
+	t.Parallel()
+	const jobs, slots = 100, 90
+	redis := redistest.Shared(t)
+	r := newRig(t, redis)
+	r.agent(node("n1", slots))
+	p := newProxy(t, redis)
+	rep := r.replica("r1", func(c *replicaConfig) { c.url = p.url() })
+	reqs := make([]Request, jobs)
+	for i := range reqs {
+		reqs[i] = Request{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(fmt.Sprintf(`"mark-%d-"`, i))}}
+	}
+	p.cutOn("mark-70-", unanswered, 2)
+	codes := make(map[freeslot.Code]int)
+	var placed []string
+	rep.Submit(deadline(t), reqs, newRecorder(t), func(_ int, id string, err error) {
+		codes[freeslot.CodeOf(err)]++
+		if err == nil {
+			placed = append(placed, id)
+		}
+	})
+	rep.settled()
+	if codes[""] != slots || codes[freeslot.CodeOverloaded] != jobs-slots {
+		t.Errorf("answers: %v", codes)
+	}
+	owned, used := r.owned("n1")
+	slices.Sort(placed)
+	if used != slots || !slices.Equal(owned, placed) {
+		t.Errorf("%d slots in use, %d jobs owned, %d accepted", used, len(owned), len(placed))
+	}
+	if rep.Outstanding() != slots {
+		t.Errorf("%d outstanding", rep.Outstanding())
+	}
+}
+
+// Redis hangs: the client is told within the submit timeout, and that the job may
+// be there. Nothing of it stays behind in the replica.
+func TestRedisHangs(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	r := newRig(t, redis.Target)
+	r.agent(node("n1", 8))
+	const timeout, call = 300 * time.Millisecond, 100 * time.Millisecond
+	rep := r.replica("r1", func(c *replicaConfig) {
+		c.dispatch.SubmitTimeout = timeout
+		c.cell = func(cc *cell.Config) { cc.CallTimeout = call }
+	})
+	rep.mustPlace(job(), nil)
+	redis.Pause()
+	begin := time.Now()
+	var e *freeslot.Error
+	rep.Submit(deadline(t), []Request{{tenant, job()}, {tenant, job()}}, newRecorder(t), func(_ int, id string, err error) {
+		if id != "" || !errors.As(err, &e) {
+			t.Errorf("accepted(%q, %v)", id, err)
+		}
+	})
+	took := time.Since(begin)
+	redis.Resume()
+	if took < timeout/2 || took > timeout+call+time.Second {
+		t.Errorf("took %s", took)
+	}
+	if e.Code != freeslot.CodeUnavailable || e.RetryAfter <= 0 || !strings.Contains(e.Message, "may have been placed") {
+		t.Errorf("%+v", e)
+	}
+	if rep.Outstanding() != 0 {
+		t.Errorf("%d outstanding", rep.Outstanding())
+	}
+	rep.settled()
+	eventually(t, "Redis is back", func() bool {
+		_, err := rep.place(job(), nil)
+		return err == nil
+	})
+}
+
+// What was never sent was not placed, and is not said to be.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 8))
+	rep := r.replica("r1")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	rep.Submit(ctx, []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ string, err error) {
+		if e := asError(t, err, freeslot.CodeUnavailable); strings.Contains(e.Message, "may have been") {
+			t.Errorf("%+v", e)
+		}
+	})
+	if jobs, _ := r.owned("n1"); len(jobs) != 0 || rep.Outstanding() != 0 {
+		t.Errorf("owned %v, %d outstanding", jobs, rep.Outstanding())
+	}
+	rep.settled()
+	stop(t, rep.cell)
+	_, err := rep.place(job(), newRecorder(t))
+	if e := asError(t, err, freeslot.CodeUnavailable); !strings.Contains(e.Message, "stopping") || strings.Contains(e.Message, "may have been") {
+		t.Errorf("%+v", e)
+	}
+	if rep.Outstanding() != 0 {
+		t.Errorf("%d outstanding", rep.Outstanding())
+	}
+}
+
+// While Redis hangs a queue builds up before it; the callers who leave it in time
+// know that nothing was placed.
+func TestHangingCallersLeave(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	r := newRig(t, redis.Target)
+	r.agent(node("n1", 1000))
+	rep := r.replica("r1", func(c *replicaConfig) { c.dispatch.SubmitTimeout = 200 * time.Millisecond })
+	redis.Pause()
+	var all sync.WaitGroup
+	var sent, queued atomic.Int64
+	for range 200 {
+		all.Go(func() {
+			rep.Submit(deadline(t), []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ string, err error) {
+				var e *freeslot.Error
+				if !errors.As(err, &e) || e.Code != freeslot.CodeUnavailable {
+					t.Errorf("%v", err)
+				} else if strings.Contains(e.Message, "may have been") {
+					sent.Add(1)
+				} else {
+					queued.Add(1)
+				}
+			})
+		})
+	}
+	all.Wait()
+	redis.Resume()
+	rep.settled()
+	if rep.Outstanding() != 0 || sent.Load()+queued.Load() != 200 || sent.Load() == 0 {
+		t.Errorf("%d outstanding, %d sent, %d queued", rep.Outstanding(), sent.Load(), queued.Load())
+	}
+	eventually(t, "what was sent", func() bool {
+		jobs, _ := r.owned("n1")
+		return len(jobs) <= int(sent.Load())
+	})
+}
+
+// A cache that lost touch does not say that no node fits.
+func TestStaleCacheSaysNothingOfFitting(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	r := newRig(t, redis.Target)
+	r.agent(node("n1", 1))
+	rep := r.replica("r1", func(c *replicaConfig) { c.cache.RefreshInterval = 20 * time.Millisecond })
+	unknown := &freeslot.Job{Service: "unknown"}
+	_, err := rep.place(unknown, nil)
+	asError(t, err, freeslot.CodeNoMatchingNode)
+	redis.Pause()
+	defer redis.Resume()
+	eventually(t, "a stale cache", func() bool { return rep.cache.Health().Stale })
+	_, err = rep.place(unknown, nil)
+	if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Memory runs out, on a server that evicts nothing: submits are refused at once and
+// go through again when there is room.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t, redistest.Args("--maxmemory", "100mb", "--maxmemory-policy", "noeviction"))
+	r := newRig(t, redis.Target)
+	r.agent(node("n1", 8))
+	rep := r.replica("r1")
+	sink := newRecorder(t)
+	rep.mustPlace(job(), sink)
+	do := func(args ...string) {
+		t.Helper()
+		if err := r.client.Do(deadline(t), r.client.B().Arbitrary(args...).Build()).Error(); err != nil && !rueidis.IsRedisNil(err) {
+			t.Fatal(err)
+		}
+	}
+	do("CONFIG", "SET", "maxmemory", "1")
+	begin := time.Now()
+	_, err := rep.place(job(), sink)
+	if e := asError(t, err, freeslot.CodeOverloaded); e.RetryAfter <= 0 || !strings.Contains(e.Message, "out of memory") || strings.Contains(e.Message, "may have been") {
+		t.Errorf("%+v", e)
+	}
+	if took := time.Since(begin); took > DefaultSubmitTimeout {
+		t.Errorf("took %s", took)
+	}
+	if jobs, _ := r.owned("n1"); len(jobs) != 1 || rep.Outstanding() != 1 {
+		t.Errorf("owned %v, %d outstanding", jobs, rep.Outstanding())
+	}
+	do("CONFIG", "SET", "maxmemory", "0")
+	rep.mustPlace(job(), sink)
+}
+
+// An HTTP server survives the panic of a handler; the slots that its job had taken
+// and the waiters that nobody will open must not outlive it.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 50))
+	rep := r.replica("r1")
+	unknown := &freeslot.Job{Service: "unknown"}
+	for name, tt := range map[string]struct {
+		reqs     []Request
+		sink     Sink
+		accepted func(i int, id string, err error)
+	}{
+		"accepted, when nothing was sent yet": {
+			[]Request{{tenant, job()}, {tenant, job()}, {tenant, unknown}}, newRecorder(t),
+			func(_ int, _ string, err error) {
+				if err != nil {
+					panic("test")
+				}
+			},
+		},
+		"accepted, of the first of three": {
+			[]Request{{tenant, job()}, {tenant, job()}, {tenant, job()}}, newRecorder(t),
+			func(int, string, error) { panic("test") },
+		},
+		"accepted, without a sink": {
+			[]Request{{tenant, job()}, {tenant, job()}}, nil, func(int, string, error) { panic("test") },
+		},
+		"the sink": {
+			[]Request{{tenant, job()}, {tenant, job()}}, panicking{}, func(int, string, error) {},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("no panic")
+					}
+				}()
+				rep.Submit(deadline(t), tt.reqs, tt.sink, tt.accepted)
+			}()
+			rep.settled()
+			if n := rep.Outstanding(); n != 0 {
+				t.Errorf("%d outstanding", n)
+			}
+		})
+	}
+	rep.mustPlace(job(), newRecorder(t))
+}
+
+type panicking struct{}
+
+func (panicking) Assigned(Assignment)       { panic("test") }
+func (panicking) Result(freeslot.JobStatus) {}
+func (panicking) Detached(string)           {}
+
+// Without a sink the job runs and only its record tells.
+func TestFireAndForget(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	rep := r.replica("r1")
+	id := rep.mustPlace(job(), nil)
+	if rep.Outstanding() != 0 {
+		t.Errorf("%d outstanding", rep.Outstanding())
+	}
+	a.complete(id, `1`)
+	if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v, %v", s, err)
+	}
+	n, err := r.client.Do(deadline(t), r.client.B().Xlen().Key(r.layout.Replies("r1")).Build()).AsInt64()
+	if err != nil || n != 1 { // the entry that opened it
+		t.Errorf("%d replies, %v", n, err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Config{
+		"replica":    {},
+		"white":      {Replica: "a b"},
+		"candidates": {Replica: "r1", Candidates: cell.MaxCandidates + 1},
+	} {
+		if d, err := New(cfg, nil, nil, nil, nil); err == nil {
+			t.Errorf("%s: %+v", name, d.cfg)
+		}
+	}
+	got := Config{Replica: "r1"}.WithDefaults()
+	want := Config{
+		Replica: "r1", SubmitTimeout: DefaultSubmitTimeout, RecheckInterval: DefaultRecheckInterval,
+		Candidates: DefaultCandidates, Rounds: DefaultRounds,
+	}
+	if got != want {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestCoded(t *testing.T) {
+	t.Parallel()
+	known := &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no such job"}
+	for name, tt := range map[string]struct {
+		err  error
+		code freeslot.Code
+		text string
+	}{
+		"known":          {fmt.Errorf("wrapped: %w", known), freeslot.CodeNotFound, "there is no such job"},
+		"out of memory":  {errors.New("submit 1 jobs: OOM command not allowed when used memory > 'maxmemory'."), freeslot.CodeOverloaded, "out of memory"},
+		"stopped":        {fmt.Errorf("wrapped: %w", cell.ErrStopped), freeslot.CodeUnavailable, "stopping"},
+		"deadline":       {fmt.Errorf("wrapped: %w", context.DeadlineExceeded), freeslot.CodeUnavailable, "did not answer"},
+		"cancelled":      {context.Canceled, freeslot.CodeUnavailable, "did not answer"},
+		"broken":         {errors.New("EOF"), freeslot.CodeUnavailable, "did not answer"},
+		"queued":         {fmt.Errorf("%w: %w", cell.ErrNotSent, context.DeadlineExceeded), freeslot.CodeUnavailable, "did not answer"},
+		"error of Redis": {fmt.Errorf("wrapped: %w", new(rueidis.RedisError)), freeslot.CodeUnavailable, "answered with an error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := coded("submit", tt.err)
+			e := asError(t, err, tt.code)
+			if !strings.Contains(e.Message, tt.text) || (tt.code.Temporary() && e.RetryAfter <= 0) {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+	if err := coded("submit", nil); err != nil {
+		t.Errorf("nil became %v", err)
+	}
+}
