@@ -117,7 +117,7 @@ func BenchmarkClassBuild(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				c.profiles.Add(1)
-				c.Class("tts", &requirement)
+				c.Settled("tts", &requirement)
 			}
 		})
 	}

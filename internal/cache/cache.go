@@ -85,6 +85,9 @@ type Cache struct {
 	classes *xsync.MapOf[string, *class]
 	// profiles counts profile changes; class lists are current while it stands still.
 	profiles atomic.Uint64
+	// listed is about the number of candidates in all class lists.
+	listed    atomic.Int64
+	listLimit int64
 
 	revision atomic.Uint64 // of the last change applied; written by the loop only
 	syncedAt atomic.Int64  // Now of the last successful comparison; unsynced before the first
@@ -108,7 +111,8 @@ func New(cfg Config, source Source, subscriber rueidis.Client, log *zap.Logger, 
 	c := &Cache{
 		cfg: cfg.WithDefaults(), source: source, log: log, origin: time.Now(),
 		nodes: xsync.NewMapOf[string, *entry](), classes: xsync.NewMapOf[string, *class](),
-		syncs: make(chan chan bool), stopping: make(chan struct{}), done: make(chan struct{}),
+		listLimit: listLimit,
+		syncs:     make(chan chan bool), stopping: make(chan struct{}), done: make(chan struct{}),
 		ctx: ctx, cancel: cancel,
 	}
 	c.syncedAt.Store(unsynced)

@@ -8,10 +8,14 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// classLimit bounds the candidate lists that are kept. Clients name the classes,
-// so there could be any number; past the limit all are dropped and those in use
-// come back at the cost of one match per node.
-const classLimit = 4096
+// classLimit and listLimit bound the candidate lists that are kept: their number,
+// and the candidates in all of them (8 bytes each, and as much again at worst).
+// Clients name the classes, so there could be any number; past a limit all are
+// dropped and those in use come back at the cost of one match per node.
+const (
+	classLimit = 4096
+	listLimit  = 4 << 20
+)
 
 // class is one class's candidate list and what it was built from.
 type class struct {
@@ -67,8 +71,9 @@ func (c *Cache) class(service string, r *freeslot.Requirement) *class {
 	if cl, ok := c.classes.Load(key); ok {
 		return cl
 	}
-	if c.classes.Size() >= classLimit {
+	if c.classes.Size() >= classLimit || c.listed.Load() >= c.listLimit {
 		c.classes.Clear()
+		c.listed.Store(0)
 		c.metrics.classesDropped.Inc()
 	}
 	cl, _ := c.classes.LoadOrStore(key, &class{service: service, requirement: *r})
@@ -98,6 +103,10 @@ func (c *Cache) build(cl *class) *selection.Class {
 		return true
 	})
 	list := selection.NewClass(nodes, c.cfg.Pools, cl.service, &cl.requirement)
+	c.listed.Add(int64(list.Fits()))
+	if former := cl.built.Load(); former != nil {
+		c.listed.Add(-int64(former.list.Fits()))
+	}
 	end := c.Now()
 	cl.built.Store(&builtClass{list: list, profiles: profiles, restUntil: end + restShare*(end-begin)})
 	return list

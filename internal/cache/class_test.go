@@ -198,6 +198,37 @@ func TestClassLimit(t *testing.T) {
 	}
 }
 
+// Nor are they kept when they are few and long.
+func TestListLimit(t *testing.T) {
+	t.Parallel()
+	const fleet, kept = 100, 10
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r.listLimit = kept * fleet
+	for i := range fleet {
+		n := testNode(nodeName(i), 1)
+		n.Languages.ASR = []string{"de"}
+		r.put(&cell.NodeState{Node: n, Status: freeslot.StatusOnline})
+	}
+	for i := range 10 * kept {
+		requirement := freeslot.Requirement{SourceLanguage: fmt.Sprintf("de-x-n%d", i)}
+		for range 3 { // made anew, it does not count twice
+			if fits := r.Settled("echo", &requirement).Fits(); fits != fleet {
+				t.Fatalf("%d nodes fit", fits)
+			}
+			r.profiles.Add(1)
+		}
+		if n := r.classes.Size(); n > kept {
+			t.Fatalf("%d classes", n)
+		}
+		if n := r.listed.Load(); n > kept*fleet || n < fleet {
+			t.Fatalf("%d candidates listed", n)
+		}
+	}
+	if n := r.counter(r.metrics.classesDropped); n != 9 {
+		t.Errorf("dropped %d times", n)
+	}
+}
+
 // Settled knows every profile that the cache knew before the call, whoever else
 // builds lists at the same time.
 func TestSettledIsNeverStale(t *testing.T) {
@@ -235,7 +266,7 @@ func TestSettledIsNeverStale(t *testing.T) {
 	}
 	close(stop)
 	readersDone.Wait()
-	if got := r.Class("echo", &all).Fits(); got != fleet {
+	if got := r.Settled("echo", &all).Fits(); got != fleet {
 		t.Errorf("%d nodes fit in the end", got)
 	}
 }

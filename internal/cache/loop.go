@@ -87,7 +87,7 @@ func (c *Cache) hasten(wait time.Duration) {
 func (c *Cache) reset(messages <-chan string) {
 	// What was received before the comparison begins is older than what it brings,
 	// and may be of a history that the server has lost.
-	for len(messages) > 0 {
+	for range len(messages) {
 		<-messages
 	}
 	c.follow.suspect = c.follow.suspect || c.follow.subscribed

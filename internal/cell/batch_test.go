@@ -2,15 +2,19 @@ package cell
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
@@ -304,52 +308,263 @@ func TestBatchStress(t *testing.T) {
 	wg.Wait()
 }
 
-// TestSubmitSharesCalls: while Redis is slow, callers gather: 1 + 128 jobs take 3 calls.
-func TestSubmitSharesCalls(t *testing.T) {
-	t.Parallel()
-	server := redistest.New(t)
-	client := server.Client(t)
-	reg := prometheus.NewRegistry()
-	cfg := Config{Layout: Layout{Prefix: server.Prefix(t)}, CallTimeout: patience}
-	c, err := New(cfg, client, nil, reg)
-	if err != nil {
+// slow is a cell on a server that can be paused, and a signal of each call that begins.
+type slow struct {
+	*Cell
+	server *redistest.Server
+	reg    *prometheus.Registry
+	calls  chan int // items of the call
+	epoch  Epoch
+}
+
+func newSlow(t *testing.T) *slow {
+	t.Helper()
+	s := &slow{server: redistest.New(t), reg: prometheus.NewRegistry(), calls: make(chan int, 1000), epoch: NewEpoch()}
+	cfg := Config{Layout: Layout{Prefix: s.server.Prefix(t)}, CallTimeout: patience}
+	var err error
+	if s.Cell, err = New(cfg, s.server.Client(t), zap.NewNop(), s.reg); err != nil {
 		t.Fatal(err)
 	}
-	calling := make(chan int, 10)
-	observe := c.submits.observe
-	c.submits.observe = func(n int) { observe(n); calling <- n }
-	if err := c.Start(t.Context()); err != nil {
+	submits, completions := s.submits.observe, s.completions.observe
+	s.submits.observe = func(n int) { submits(n); s.calls <- n }
+	s.completions.observe = func(n int) { completions(n); s.calls <- n }
+	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Stop(context.Background()) })
-	if _, err := c.Register(t.Context(), testNode("n1", 1000), "e1"); err != nil {
-		t.Fatal(err)
-	}
-	server.Pause()
-	var items []*item[encodedSubmission, Placement]
-	add := func() {
-		s, err := encodeSubmission(submission("", "n1"))
-		if err != nil {
-			t.Fatal(err)
+	t.Cleanup(func() {
+		s.server.Resume()
+		if err := s.Stop(context.Background()); err != nil {
+			t.Error(err)
 		}
-		items = append(items, c.submits.submit(t.Context(), c.stopping, s))
+	})
+	if _, err := s.Register(t.Context(), testNode("n1", 1000), s.epoch); err != nil {
+		t.Fatal(err)
 	}
-	add()
-	if n := receive(t, calling); n != 1 {
-		t.Errorf("the first call has %d items", n)
+	return s
+}
+
+func (s *slow) queue(t *testing.T, sub Submission) *item[encodedSubmission, Placement] {
+	t.Helper()
+	return s.queueSubmission(t.Context(), sub)
+}
+
+// TestSharedCalls: while Redis is slow callers gather: 1 + 128 jobs take 3 calls, to
+// submit and to complete.
+func TestSharedCalls(t *testing.T) {
+	t.Parallel()
+	s := newSlow(t)
+	const n = 1 + 2*batchItems
+	s.server.Pause()
+	var subs []Submission
+	var items []*item[encodedSubmission, Placement]
+	for i := range n {
+		subs = append(subs, submission("", "n1"))
+		items = append(items, s.queue(t, subs[i]))
+		if i == 0 && receive(t, s.calls) != 1 {
+			t.Error("the first call has more than one item")
+		}
 	}
-	for range 2 * batchItems {
-		add()
-	}
-	server.Resume()
+	s.server.Resume()
 	for i, it := range items {
-		p, err := it.wait(c.stopped)
+		p, err := it.wait(s.stopped)
 		if err != nil || p.Used != i+1 { // in the order of arrival
 			t.Errorf("job %d: %+v, %v", i, p, err)
 		}
 	}
-	if calls, sum := batchCount(t, reg, "submit"); calls != 3 || sum != 1+2*batchItems {
-		t.Errorf("%d calls carried %d items", calls, sum)
+	if calls, sum := batchCount(t, s.reg, "submit"); calls != 3 || sum != n {
+		t.Errorf("%d calls carried %d jobs", calls, sum)
+	}
+	for len(s.calls) > 0 {
+		<-s.calls
+	}
+	s.server.Pause()
+	outcomes := make(chan CompletionOutcome, n)
+	var ends []*item[Completion, CompletionOutcome]
+	for i := range n {
+		ends = append(ends, s.completions.submit(t.Context(), s.stopping, succeed("n1", s.epoch, subs[i].JobID)))
+		if i == 0 && receive(t, s.calls) != 1 {
+			t.Error("the first call has more than one item")
+		}
+	}
+	s.server.Resume()
+	for _, it := range ends {
+		out, err := it.wait(s.stopped)
+		if err != nil {
+			t.Error(err)
+		}
+		outcomes <- out
+	}
+	for range n {
+		if out := <-outcomes; out != Completed {
+			t.Errorf("outcome %s", out)
+		}
+	}
+	if calls, sum := batchCount(t, s.reg, "complete"); calls != 3 || sum != n {
+		t.Errorf("%d calls carried %d completions", calls, sum)
+	}
+}
+
+// TestCallBytes: jobs that are large together do not share a call.
+func TestCallBytes(t *testing.T) {
+	t.Parallel()
+	s := newSlow(t)
+	s.server.Pause()
+	first := s.queue(t, submission("", "n1"))
+	receive(t, s.calls)
+	items := []*item[encodedSubmission, Placement]{first}
+	for _, size := range []int{batchBytes / 2, batchBytes/2 - 1000, 2000, 2 * batchBytes, 10} {
+		sub := submission("", "n1")
+		sub.Job.Payload = json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
+		items = append(items, s.queue(t, sub))
+	}
+	s.server.Resume()
+	for _, want := range []int{2, 1, 1, 1} {
+		if got := receive(t, s.calls); got != want {
+			t.Errorf("a call carries %d jobs, want %d", got, want)
+		}
+	}
+	for i, it := range items {
+		if p, err := it.wait(s.stopped); err != nil || !p.Assigned {
+			t.Errorf("job %d: %+v, %v", i, p, err)
+		}
+	}
+}
+
+// TestNotSent: who is told so has left no trace.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	s := newSlow(t)
+	s.server.Pause()
+	first := s.queue(t, submission("", "n1"))
+	receive(t, s.calls)
+	ctx, leave := context.WithCancel(t.Context())
+	var stays, leaves []Submission
+	errs := make(chan error, 20)
+	var wg sync.WaitGroup
+	for range 20 {
+		a, b := submission("", "n1"), submission("", "n1")
+		stays, leaves = append(stays, a), append(leaves, b)
+		left, kept := s.queueSubmission(ctx, b), s.queue(t, a)
+		wg.Go(func() { _, err := left.wait(s.stopped); errs <- err })
+		wg.Go(func() {
+			if p, err := kept.wait(s.stopped); err != nil || !p.Assigned {
+				t.Errorf("%+v, %v", p, err)
+			}
+		})
+	}
+	leave()
+	for range leaves {
+		if err := receive(t, errs); !errors.Is(err, ErrNotSent) || !errors.Is(err, context.Canceled) {
+			t.Errorf("left while queued: %v", err)
+		}
+	}
+	s.server.Resume()
+	wg.Wait()
+	if _, err := first.wait(s.stopped); err != nil {
+		t.Error(err)
+	}
+	for i := range leaves {
+		_, err := s.Job(t.Context(), "", leaves[i].JobID)
+		wantErr(t, err, freeslot.CodeNotFound)
+		if _, err := s.Job(t.Context(), "", stays[i].JobID); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestStopUnderLoad: every caller is answered; those told that the cell is stopped
+// have left no trace, all others are placed.
+func TestStopUnderLoad(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	cfg := Config{Layout: Layout{Prefix: redis.Prefix(t)}, CallTimeout: patience, QueueLimit: 16}
+	c, err := New(cfg, redis.Client(t), zap.NewNop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Register(t.Context(), testNode("n1", freeslot.MaxConcurrencyLimit), "e1"); err != nil {
+		t.Fatal(err)
+	}
+	const callers, enough = 50, 200
+	var mu sync.Mutex
+	answers := make(map[string]error)
+	begun := make(chan struct{})
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for {
+				s := submission("", "n1")
+				_, err := c.Submit(t.Context(), s)
+				mu.Lock()
+				answers[s.JobID] = err
+				if len(answers) == enough {
+					close(begun)
+				}
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	receive(t, begun)
+	together(3, func(int) {
+		if err := c.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Wait()
+	stopped := 0
+	for job, err := range answers {
+		_, found := c.Job(t.Context(), "", job)
+		switch {
+		case err == nil && found != nil:
+			t.Errorf("an accepted job: %v", found)
+		case err != nil && !errors.Is(err, ErrStopped):
+			t.Error(err)
+		case err != nil:
+			stopped++
+			wantErr(t, found, freeslot.CodeNotFound)
+		}
+	}
+	if stopped != callers {
+		t.Errorf("%d callers were stopped", stopped)
+	}
+}
+
+// TestStartStopStress: Start, Stop and Submit in any order and at once.
+func TestStartStopStress(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	client := redis.Client(t)
+	layout := Layout{Prefix: redis.Prefix(t)}
+	for range 100 {
+		c, err := New(Config{Layout: layout, CallTimeout: patience}, client, zap.NewNop(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		together(6, func(i int) {
+			switch i {
+			case 0, 1:
+				if err := c.Start(t.Context()); err != nil {
+					t.Error(err)
+				}
+			case 2, 3:
+				if err := c.Stop(t.Context()); err != nil {
+					t.Error(err)
+				}
+			default:
+				if p, err := c.Submit(t.Context(), submission("", "gone")); err != nil && !errors.Is(err, ErrStopped) || p.Assigned {
+					t.Errorf("%+v, %v", p, err)
+				}
+			}
+		})
+		if err := c.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -216,6 +217,39 @@ func TestCompleteRefused(t *testing.T) {
 				wantErr(t, err, freeslot.CodeInvalidArgument)
 			}, nil)
 		}
+	})
+}
+
+// TestRetention: whoever ends a job keeps its record as long as the replica that
+// took it was told.
+func TestRetention(t *testing.T) {
+	racing(t, 1, func(t *testing.T, r *rig, _ []*Cell) {
+		day := 24 * time.Hour
+		replica := open(t, r.redis, func(c *Config) { c.Layout, c.Retention = r.l, day })
+		epoch := r.register(testNode("n1", 3))
+		subs := []Submission{submission("", "n1"), submission("", "n1"), submission("", "n1")}
+		for _, res := range replica.SubmitAll(r.ctx(), subs) {
+			if res.Err != nil || !res.Placement.Assigned {
+				t.Fatal(res)
+			}
+		}
+		// An index entry older than the agent's own retention, younger than the replica's.
+		r.do("ZADD", r.l.Finished(), strconv.FormatInt((r.nowMS()-2*DefaultRetention.Milliseconds())*1000, 10), "older")
+		r.do("SET", r.l.Job("older"), "", "EX", "1000")
+		r.end("n1", epoch, subs[0].JobID)
+		if _, err := r.Register(r.ctx(), testNode("n1", 3), NewEpoch()); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range subs {
+			if ttl := r.int("PTTL", r.l.Job(s.JobID)); ttl <= DefaultRetention.Milliseconds() || ttl > day.Milliseconds() {
+				t.Errorf("TTL %d ms", ttl)
+			}
+		}
+		if _, ok := r.scores(r.l.Finished())["older"]; !ok {
+			t.Error("the index lost a job within the replica's retention")
+		}
+		r.do("ZREM", r.l.Finished(), "older")
+		r.do("DEL", r.l.Job("older"))
 	})
 }
 

@@ -219,6 +219,7 @@ func TestHeartbeat(t *testing.T) {
 		}
 		foreign := NewJobID()
 		hear := r.listen()
+		r.do("PERSIST", r.l.Load("n1"))
 		before, profile := r.nowMS(), r.hash(r.l.Node("n1"))
 		reply, err := r.Heartbeat(r.ctx(), Heartbeat{
 			Node: "n1", Epoch: epoch, Resources: json.RawMessage(`{"cpu": 0.5}`),
@@ -239,6 +240,9 @@ func TestHeartbeat(t *testing.T) {
 		beat, _ := strconv.ParseInt(load["last_heartbeat_ms"], 10, 64)
 		if load["resources"] != `{"cpu": 0.5}` || beat < before || load["version"] != fmt.Sprint(reply.Revision) {
 			t.Errorf("load %v", load)
+		}
+		if ttl := r.int("PTTL", r.l.Load("n1")); ttl <= 0 || ttl > loadTTL.Milliseconds() {
+			t.Errorf("TTL of the load is %d ms", ttl)
 		}
 		if r.scores(r.l.Heartbeats())["n1"] != float64(beat) || r.scores(r.l.Revisions())["n1"] != float64(reply.Revision) {
 			t.Error("indexes do not say the same as the load")

@@ -210,3 +210,43 @@ func (m *mix) step(t *testing.T, c *Cell) (what string) {
 	}
 	return what
 }
+
+// TestLargeNumbers: Lua prints a number with 14 digits unless it is told otherwise.
+func TestLargeNumbers(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		const last = 9_007_199_254_740_000 // near the largest that a double counts to
+		r.do("HSET", r.l.Version(), "revision", strconv.Itoa(last))
+		hear := r.listen()
+		node := testNode("n1", freeslot.MaxConcurrencyLimit)
+		epoch := NewEpoch()
+		reg, err := r.Register(r.ctx(), node, epoch)
+		if err != nil || reg.Revision != last+1 {
+			t.Fatalf("register: %+v, %v", reg, err)
+		}
+		job := r.place("", freeslot.MaxSlots, "n1")
+		hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: []Attempt{{job, 1}}})
+		if err != nil || hb.Revision != last+3 || hb.Used != freeslot.MaxSlots || len(hb.Start)+len(hb.Stop) != 0 {
+			t.Fatalf("heartbeat: %+v, %v", hb, err)
+		}
+		for i, e := range hear.drain() {
+			if e.Revision != Revision(last+1+i) || i > 0 && e.Used != freeslot.MaxSlots {
+				t.Errorf("event %d: %+v", i, e)
+			}
+		}
+		ch, err := r.Changes(r.ctx(), last, 10)
+		if err != nil || ch.Revision != last+3 || len(ch.Nodes) != 1 || ch.Nodes[0].Revision != last+3 || ch.Nodes[0].Used != freeslot.MaxSlots {
+			t.Errorf("changes: %+v, %v", ch, err)
+		}
+		if ch, err := r.Changes(r.ctx(), last+3, 10); err != nil || len(ch.Nodes) != 0 {
+			t.Errorf("changes since the last: %+v, %v", ch, err)
+		}
+		if rev, err := r.NodeRevision(r.ctx(), "n1"); err != nil || rev != last+3 {
+			t.Errorf("revision %d, %v", rev, err)
+		}
+		r.end("n1", epoch, job)
+		if s := r.status(job); s.FinishedAtMS < 1_600_000_000_000 || s.Slots != freeslot.MaxSlots {
+			t.Errorf("%+v", s)
+		}
+		r.sound()
+	})
+}

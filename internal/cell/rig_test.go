@@ -250,7 +250,11 @@ func (r *rig) show(key string) string {
 	default:
 		r.t.Fatalf("key %s is a %s", key, kind)
 	}
-	return fmt.Sprintf("%s until %d\n%s", kind, r.int("PEXPIRETIME", key), strings.Join(lines, "\n"))
+	until := r.int("PEXPIRETIME", key)
+	if r.redis.Name() == "embedded" { // keeps what is left, not when it ends
+		until = min(until, 0)
+	}
+	return fmt.Sprintf("%s until %d\n%s", kind, until, strings.Join(lines, "\n"))
 }
 
 // unchanged runs f and fails if any key is different afterwards. mask, if not nil,

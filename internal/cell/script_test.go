@@ -59,17 +59,11 @@ func TestScriptHeaders(t *testing.T) {
 				t.Errorf("the header of %s.lua has no %q", name, part)
 			}
 		}
-		if strings.Contains(text, "redis.call") && strings.Contains(strings.TrimPrefix(text, "--"), "KEYS[") {
-			documented := indexes(h, "KEYS")
-			for i := range indexes(body(text), "KEYS") {
+		for _, table := range []string{"KEYS", "ARGV"} {
+			documented := indexes(h, table+`\[(\d+)`) // "KEYS[6..]" too
+			for i := range indexes(body(text), table+`\[(\d+)\]`) {
 				if !documented[i] {
-					t.Errorf("%s.lua uses KEYS[%d], which its header does not explain", name, i)
-				}
-			}
-			documented = indexes(h, "ARGV")
-			for i := range indexes(body(text), "ARGV") {
-				if !documented[i] {
-					t.Errorf("%s.lua uses ARGV[%d], which its header does not explain", name, i)
+					t.Errorf("%s.lua uses %s[%d], which its header does not explain", name, table, i)
 				}
 			}
 		}
@@ -98,10 +92,10 @@ func body(text string) string {
 	return b.String()
 }
 
-// indexes are the constant indexes of KEYS or ARGV in text.
-func indexes(text, table string) map[int]bool {
+// indexes are the numbers that pattern finds in text.
+func indexes(text, pattern string) map[int]bool {
 	out := make(map[int]bool)
-	for _, m := range regexp.MustCompile(table+`\[(\d+)`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 		n, _ := strconv.Atoi(m[1])
 		out[n] = true
 	}

@@ -65,9 +65,8 @@ func TestBlockingRead(t *testing.T) {
 			}
 		}
 		for _, block := range []time.Duration{-time.Second, 0, time.Microsecond, time.Millisecond} {
-			begin := time.Now()
-			if a := wait(read(r.ctx(), block)); a.err != nil || len(a.ds) != 0 || time.Since(begin) > blockMargin {
-				t.Errorf("block %s: %+v after %s", block, a, time.Since(begin))
+			if a := wait(read(r.ctx(), block)); a.err != nil || len(a.ds) != 0 {
+				t.Errorf("block %s: %+v", block, a)
 			}
 		}
 		ctx, cancel := context.WithCancel(r.ctx())

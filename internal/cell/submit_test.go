@@ -42,7 +42,7 @@ func TestSubmit(t *testing.T) {
 		now := strconv.FormatInt(p.AssignedAtMS, 10)
 		record := map[string]string{
 			"state": "running", "tenant": "acme", "service": "tts", "slots": "2", "node": "n1", "epoch": epoch, "attempt": "1",
-			"reply_to": "r1", "spec": string(spec), "submitted_at_ms": now, "assigned_at_ms": now,
+			"reply_to": "r1", "spec": string(spec), "submitted_at_ms": now, "assigned_at_ms": now, "retention_ms": "3600000",
 		}
 		if d := cmp.Diff(record, r.hash(r.l.Job(s.JobID))); d != "" {
 			t.Errorf("record (-want +got):\n%s", d)

@@ -112,7 +112,8 @@ type Completion struct {
 	Attempt Attempt
 	// State is StateSucceeded, StateFailed or StateCancelled.
 	State freeslot.State
-	// Result is any JSON value, for StateSucceeded; nil is null.
+	// Result is any JSON value, for StateSucceeded; nil is null. It must not be
+	// changed any more: a call that was given up can still be sending it.
 	Result json.RawMessage
 	// Error is set for StateFailed.
 	Error *freeslot.JobError
@@ -125,7 +126,8 @@ type CompletionOutcome string
 const (
 	// Completed: stored, slot freed, result sent.
 	Completed CompletionOutcome = "completed"
-	// CompletedBefore: this attempt had been completed by an earlier call; nothing changed.
+	// CompletedBefore: this attempt had ended before, by an earlier call or because
+	// its node was taken over; nothing changed.
 	CompletedBefore CompletionOutcome = "completed_before"
 	// CompletedStale: the node does not own this attempt; nothing changed.
 	CompletedStale CompletionOutcome = "stale"

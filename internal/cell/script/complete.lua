@@ -23,20 +23,24 @@ local PREFIX, TAG = ARGV[6], ARGV[7]
 -- include lib/announce.lua
 -- include lib/finish.lua
 
-used = tonumber(redis.call('HGET', slots_key, 'sum')) or 0
-local reply, before = {0}, used
+local fields = {'sum'}
+for i = 6, #KEYS do fields[i - 4] = ARGV[8 + 5 * (i - 6)] end
+local owned = redis.call('HMGET', slots_key, unpack(fields))
+used = tonumber(owned[1]) or 0
+local reply, before, ended = {0}, used, {}
 for i = 6, #KEYS do
   local job_key, at = KEYS[i], 8 + 5 * (i - 6)
   local job, attempt = ARGV[at], ARGV[at + 1]
-  local record = redis.call('HMGET', job_key, 'reply_to', 'state', 'attempt', 'epoch')
-  local value = redis.call('HGET', slots_key, job)
+  local record = redis.call('HMGET', job_key, 'reply_to', 'state', 'attempt', 'epoch', 'retention_ms')
+  local value = owned[i - 4]
   local owned_attempt, owned_epoch, slots
   if value then owned_attempt, owned_epoch, slots = string.match(value, '^(%d+):([^:]*):(%d+)') end
-  if owned_attempt == attempt and owned_epoch == epoch then
+  if owned_attempt == attempt and owned_epoch == epoch and not ended[job] then
+    ended[job] = true
     redis.call('HDEL', slots_key, job)
     used = used - tonumber(slots)
     -- A record that an operator deleted is not made again: only its end would be in it.
-    if record[2] then finish(job, job_key, node, attempt, record[1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]) end
+    if record[2] then finish(job, job_key, node, attempt, record[1], record[5], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]) end
     reply[#reply + 1] = 1
   elseif record[3] == attempt and record[4] == epoch and record[2] ~= 'running' and record[2] ~= 'cancelling' then
     reply[#reply + 1] = 2

@@ -11,7 +11,7 @@
 -- KEYS[4+3n..]   jobs:<job>  hash, one an item
 -- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] n, number of nodes
 -- ARGV[4] number of items   ARGV[5] largest spec put on the stream, bytes
--- ARGV[6] retention, ms, which is kept for those who complete: agents are not told it otherwise
+-- ARGV[6] retention, ms: kept in the record for whoever ends the job, as agents are not told it
 -- ARGV[7..6+n]  node ids
 -- then for each item: job, tenant, service, slots, reply-to ('' for none), spec (JSON), candidates c, c node indexes from 1
 -- Returns one array an item:
@@ -21,6 +21,7 @@
 -- Redis 7.0. Cost: O(items + nodes looked at).
 local revisions_key, version_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
 local channel, limit, node_count, item_count, inline = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local retention = ARGV[6]
 -- include lib/clock.lua
 -- include lib/announce.lua
 
@@ -71,7 +72,7 @@ local function assign(item, job_key, node)
   redis.call('HSET', node.slots_key, item.job, '1:' .. node.epoch .. ':' .. item.slots, 'sum', node.used)
   redis.call('HSET', job_key, 'state', 'running', 'tenant', item.tenant, 'service', item.service,
     'slots', item.slots, 'node', node.id, 'epoch', node.epoch, 'attempt', 1, 'reply_to', item.reply_to,
-    'spec', item.spec, 'submitted_at_ms', now, 'assigned_at_ms', now)
+    'spec', item.spec, 'submitted_at_ms', now, 'assigned_at_ms', now, 'retention_ms', retention)
   local spec = item.spec
   if #spec > inline then spec = '' end
   redis.call('XADD', node.dispatch_key, '*', 'j', item.job, 'a', 1, 't', item.tenant, 's', spec)
@@ -80,7 +81,7 @@ local function assign(item, job_key, node)
   end
 end
 
-local replies, assigned = {}, false
+local replies = {}
 for i = 1, item_count do
   local item, job_key = items[i], KEYS[3 + 3 * node_count + i]
   local record = redis.call('HMGET', job_key, 'state', 'node', 'attempt', 'assigned_at_ms')
@@ -95,7 +96,6 @@ for i = 1, item_count do
       if not refusal and node.used + item.slots > node.max then refusal = 'f' end
       if not refusal then
         assign(item, job_key, node)
-        assigned = true
         reply = {1, index, now, node.used}
         break
       end
@@ -105,5 +105,4 @@ for i = 1, item_count do
     replies[i] = reply
   end
 end
-if assigned then redis.call('HSET', version_key, 'retention_ms', ARGV[6]) end
 return replies

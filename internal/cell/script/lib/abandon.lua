@@ -15,11 +15,11 @@ local function abandon(slots_key, node, failure, keep)
       kept[#kept + 1] = {job, value}
     elseif job ~= 'sum' then
       local job_key = key('jobs', job)
-      local record = redis.call('HMGET', job_key, 'state', 'attempt', 'reply_to')
+      local record = redis.call('HMGET', job_key, 'state', 'attempt', 'reply_to', 'retention_ms')
       if record[2] == attempt and record[1] == 'cancelling' then
-        finish(job, job_key, node, attempt, record[3], 'cancelled', '', '')
+        finish(job, job_key, node, attempt, record[3], record[4], 'cancelled', '', '')
       elseif record[2] == attempt and record[1] == 'running' then
-        finish(job, job_key, node, attempt, record[3], 'failed', '', failure)
+        finish(job, job_key, node, attempt, record[3], record[4], 'failed', '', failure)
       end
       lost[#lost + 1] = job
     end

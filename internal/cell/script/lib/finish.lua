@@ -1,12 +1,12 @@
 -- finish: gives a job its one terminal state and tells the replica that waits
 -- for it. A reply stream that is gone belongs to a replica that is gone: nothing
 -- is written, and the record keeps the result for whoever asks later.
--- finished_key, version_key, retention (ms; for a cell in which no submit has said
--- another) and inline (bytes) are bound by the script. used is what the node has in use after this job: the reply brings it to the cache of
--- the replica that placed the job.
+-- finished_key, retention (ms; where the record does not say its own) and inline
+-- (bytes) are bound by the script. used is what the node has in use after this job:
+-- the reply brings it to the cache of the replica that placed the job.
 local finished, used = 0, 0
-retention = tonumber(redis.call('HGET', version_key, 'retention_ms')) or retention
-local function finish(job, job_key, node, attempt, reply_to, state, result, failure)
+local function finish(job, job_key, node, attempt, reply_to, kept, state, result, failure)
+  retention = tonumber(kept) or retention
   redis.call('HSET', job_key, 'state', state, 'finished_at_ms', now, 'result', result, 'error', failure)
   redis.call('PEXPIRE', job_key, retention)
   redis.call('ZADD', finished_key, string.format('%.0f', now_us + finished), job)

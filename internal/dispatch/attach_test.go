@@ -1,0 +1,269 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// Whoever attaches last gets the result, on the same replica or another one, and
+// the one before is told.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		for _, where := range []string{"same replica", "another replica"} {
+			t.Run(where, func(t *testing.T) {
+				r := newRig(t, redis)
+				a := r.agent(node("n1", 8))
+				rep := r.replica("r1")
+				other := rep
+				if where == "another replica" {
+					other = r.replica("r2")
+				}
+				first, second := newRecorder(t), newRecorder(t)
+				id := rep.mustPlace(&freeslot.Job{Service: "echo", Slots: 3}, first)
+				s, err := other.Attach(deadline(t), tenant, id, second)
+				if err != nil || s.State != freeslot.StateRunning || s.Node != "n1" || s.Slots != 3 || s.AssignedAtMS == 0 {
+					t.Fatalf("%+v, %v", s, err)
+				}
+				eventually(t, "the first is told", func() bool { return first.kinds(id) == "assigned detached" })
+				a.complete(id, `"done"`)
+				got := second.result(id)
+				if string(got.Result) != `"done"` || got.Tenant != tenant || got.Slots != 3 || got.AssignedAtMS != s.AssignedAtMS {
+					t.Errorf("%+v", got)
+				}
+				second.want(id, "result")
+				first.want(id, "assigned detached")
+				for _, x := range []*replica{rep, other} {
+					eventually(t, "nothing outstanding", func() bool { return x.Outstanding() == 0 })
+				}
+			})
+		}
+	})
+}
+
+func TestAttachToEndedJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 8))
+	rep := r.replica("r1")
+	id := rep.mustPlace(job(), nil)
+	a.complete(id, `"done"`)
+	sink := newRecorder(t)
+	s, err := rep.Attach(deadline(t), tenant, id, sink)
+	if err != nil || s.State != freeslot.StateSucceeded || string(s.Result) != `"done"` {
+		t.Errorf("%+v, %v", s, err)
+	}
+	sink.want(id, "")
+	if n := rep.Outstanding(); n != 0 {
+		t.Errorf("%d outstanding", n)
+	}
+}
+
+// Its result is on the way to who waits for it, but slow: who attaches meanwhile
+// gets the status and takes nothing away.
+func TestAttachToEndedJobWhoseReplyIsLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 8))
+	rep := r.replica("r1", func(c *replicaConfig) { c.dispatch.RecheckInterval = time.Hour })
+	first, second := newRecorder(t), newRecorder(t)
+	id := rep.mustPlace(job(), first)
+	r.do("HSET", r.layout.Job(id), "reply_to", "")
+	a.complete(id, `"done"`)
+	s, err := rep.Attach(deadline(t), tenant, id, second)
+	if err != nil || s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v, %v", s, err)
+	}
+	second.want(id, "")
+	first.want(id, "assigned result")
+	if n := rep.Outstanding(); n != 0 {
+		t.Errorf("%d outstanding", n)
+	}
+}
+
+// A stranger learns nothing and takes nothing.
+func TestAttachRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 8))
+	rep := r.replica("r1")
+	owner, stranger := newRecorder(t), newRecorder(t)
+	id := rep.mustPlace(job(), owner)
+	_, err := rep.Attach(deadline(t), "somebody-else", id, stranger)
+	wantCode(t, err, freeslot.CodeNotFound)
+	_, err = rep.Attach(deadline(t), tenant, cell.NewJobID(), stranger)
+	wantCode(t, err, freeslot.CodeNotFound)
+	_, err = rep.Attach(deadline(t), tenant, "nonsense", stranger)
+	wantCode(t, err, freeslot.CodeInvalidArgument)
+	if n := rep.Outstanding(); n != 1 {
+		t.Errorf("%d outstanding", n)
+	}
+	a.complete(id, `1`)
+	owner.result(id)
+	owner.want(id, "assigned result")
+	stranger.want(id, "")
+}
+
+// An attach that fails leaves who waited where it was, the same session included.
+func TestAttachFails(t *testing.T) {
+	t.Parallel()
+	for _, who := range []string{"same sink", "another sink", "nobody waited"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Shared(t)
+			r := newRig(t, redis)
+			a := r.agent(node("n1", 8))
+			p := newProxy(t, redis)
+			rep := r.replica("r1", func(c *replicaConfig) { c.url = p.url() })
+			first := newRecorder(t)
+			attacher, waiting := first, Sink(first)
+			switch who {
+			case "another sink":
+				attacher = newRecorder(t)
+			case "nobody waited":
+				attacher, waiting = newRecorder(t), nil
+			}
+			id := rep.mustPlace(job(), waiting)
+			if _, err := rep.Attach(deadline(t), tenant, rep.mustPlace(job(), nil), newRecorder(t)); err != nil { // Redis knows the script
+				t.Fatal(err)
+			}
+			p.cutOn("EVALSHA", lost, 1)
+			_, err := rep.Attach(deadline(t), tenant, id, attacher)
+			wantCode(t, err, freeslot.CodeUnavailable)
+			if p.cuts.Load() != 1 {
+				t.Fatalf("%d cuts", p.cuts.Load())
+			}
+			a.complete(id, `1`)
+			if waiting != nil {
+				first.result(id)
+				first.want(id, "assigned result")
+			}
+			if attacher != first {
+				attacher.want(id, "")
+			}
+			eventually(t, "the other job only", func() bool { return rep.Outstanding() == 1 })
+		})
+	}
+}
+
+// The session that waits attaches to its own job, as a client does that is not
+// sure whether its submit was heard.
+func TestAttachBySameSink(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 8))
+	rep := r.replica("r1")
+	sink := newRecorder(t)
+	id := rep.mustPlace(job(), sink)
+	for range 3 {
+		if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.State != freeslot.StateRunning {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	}
+	a.complete(id, `1`)
+	sink.result(id)
+	sink.want(id, "assigned result")
+	if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v, %v", s, err)
+	}
+	sink.want(id, "assigned result")
+}
+
+// Who knows the id of a job from a listing, before the submitter was told of it,
+// has to wait; and a takeover by another replica in that moment is told in order.
+func TestAttachWhileAccepting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 8))
+	rep, other := r.replica("r1"), r.replica("r2")
+	first, early, second := newRecorder(t), newRecorder(t), newRecorder(t)
+	var id string
+	rep.Submit(deadline(t), []Request{{tenant, job()}}, first, func(_ int, jobID string, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = jobID
+		_, err = rep.Attach(deadline(t), tenant, jobID, early)
+		wantCode(t, err, freeslot.CodeUnavailable)
+		if _, err := other.Attach(deadline(t), tenant, jobID, second); err != nil {
+			t.Fatal(err)
+		}
+		w, _ := rep.outstanding.Load(jobID)
+		eventually(t, "the takeover", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.gone
+		})
+		first.want(jobID, "")
+	})
+	first.want(id, "assigned detached")
+	if n := rep.Outstanding(); n != 0 {
+		t.Errorf("%d outstanding", n)
+	}
+	a.complete(id, `1`)
+	second.result(id)
+	second.want(id, "result")
+	early.want(id, "")
+}
+
+// Sessions of two replicas take jobs from each other while they end: every job has
+// a result at one of those who attached, or in the status that Attach returned.
+func TestAttachRaces(t *testing.T) {
+	t.Parallel()
+	const jobs, sessions = 20, 3
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", jobs))
+	replicas := []*replica{r.replica("r1", quick), r.replica("r2", quick)}
+	first := newRecorder(t)
+	for i := range jobs {
+		id := replicas[i%2].mustPlace(job(), first)
+		sinks := make([]*recorder, 2*sessions)
+		ended := make([]bool, len(sinks))
+		var all sync.WaitGroup
+		for j := range sinks {
+			sinks[j] = newRecorder(t)
+			all.Go(func() {
+				s, err := replicas[j%2].Attach(deadline(t), tenant, id, sinks[j])
+				if err != nil {
+					t.Errorf("attach: %v", err)
+				}
+				ended[j] = s.State.Terminal()
+			})
+			if j == len(sinks)/2 {
+				all.Go(func() { a.complete(id, `1`) })
+			}
+		}
+		all.Wait()
+		eventually(t, "nothing outstanding", func() bool {
+			return replicas[0].Outstanding() == 0 && replicas[1].Outstanding() == 0
+		})
+		got := ""
+		for j, sink := range sinks {
+			story := sink.kinds(id)
+			got += fmt.Sprintf(" %s/%v", story, ended[j])
+			switch {
+			case story == "result" && !ended[j], story == "detached" && !ended[j], story == "" && ended[j]:
+			default:
+				t.Errorf("session %d: %q, and the status was terminal: %v", j, story, ended[j])
+			}
+		}
+		switch story := first.kinds(id); story {
+		case "assigned result", "assigned detached":
+		default:
+			t.Errorf("first: %q; the others%s", story, got)
+		}
+	}
+	for _, rep := range replicas {
+		if _, err := rep.Jobs(context.Background(), cell.JobFilter{}, "", 1); err != nil {
+			t.Error(err)
+		}
+	}
+}
