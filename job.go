@@ -3,7 +3,10 @@ package freeslot
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"strings"
+	"unicode/utf8"
 )
 
 // DefaultMaxPayloadBytes is the largest payload that a replica accepts unless
@@ -38,8 +41,10 @@ func (j *Job) Validate(path string) error {
 	if j.Slots < 0 || j.Slots > MaxSlots {
 		return invalid(path+".slots", "is %d, expected 1 to %d (0 or absent means 1)", j.Slots, MaxSlots)
 	}
-	if len(j.Payload) > 0 && !json.Valid(j.Payload) {
-		return invalid(path+".payload", "is not valid JSON")
+	// json.Valid alone lets strings pass that are not UTF-8 and would end the
+	// WebSocket session of whoever is sent them.
+	if len(j.Payload) > 0 && !(utf8.Valid(j.Payload) && json.Valid(j.Payload)) {
+		return invalid(path+".payload", "is not valid JSON in UTF-8")
 	}
 	if len(j.TraceParent) > 64 || strings.ContainsFunc(j.TraceParent, isControl) {
 		return invalid(path+".traceparent", "is not a W3C traceparent")
@@ -128,7 +133,7 @@ func DecodeStrict(path string, data []byte, v any) error {
 	if err := dec.Decode(v); err != nil {
 		return &Error{Code: CodeInvalidArgument, Field: path, Message: path + ": " + strings.TrimPrefix(err.Error(), "json: ")}
 	}
-	if dec.More() {
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return invalid(path, "is followed by further data, expected one JSON value")
 	}
 	return nil

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,38 @@ func TestResultsSurviveACrash(t *testing.T) {
 	f.finish(after.ID(), freeslot.StateSucceeded, json.RawMessage("2"))
 	if got := wait(t, after); string(got.Result) != "2" {
 		t.Errorf("status %+v", got)
+	}
+}
+
+// TestLargeResultsAfterAReconnect: all come over one connection, although together
+// they are several times what may wait for a client.
+func TestLargeResultsAfterAReconnect(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	first := f.replica(session.Config{})
+	c := dial(t, client.Options{}, first)
+	handles := make([]*client.Handle, 64)
+	for i := range handles {
+		handles[i] = submit(t, c, "hold")
+	}
+	first.kill()
+	result := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+	for _, h := range handles {
+		f.mu.Lock()
+		f.jobs[h.ID()].sink = nil
+		f.mu.Unlock()
+		f.finish(h.ID(), freeslot.StateSucceeded, result)
+	}
+	f.replicaAt(strings.TrimPrefix(first.url, "ws://"), session.Config{})
+	for _, h := range handles {
+		if got := wait(t, h); !bytes.Equal(got.Result, result) {
+			t.Fatalf("job %s: %s with a result of %d bytes", h.ID(), got.State, len(got.Result))
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.attaches != len(handles) {
+		t.Errorf("%d attaches for %d jobs", f.attaches, len(handles))
 	}
 }
 

@@ -18,7 +18,16 @@ fail() {
 }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-redis_binary() { echo "${FREESLOT_TEST_REDIS_SERVER:-redis-server}"; }
+# redis_binary prints the server that the programs and the tests would take.
+redis_binary() {
+	if [ -n "${FREESLOT_TEST_REDIS_SERVER:-}" ]; then
+		echo "$FREESLOT_TEST_REDIS_SERVER"
+	elif ! has redis-server && has valkey-server; then
+		echo valkey-server
+	else
+		echo redis-server
+	fi
+}
 
 # missing prints the packages that the dependency $1 still needs.
 missing() {

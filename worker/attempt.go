@@ -82,10 +82,11 @@ func (w *Worker) readSpec(a *attempt) bool {
 		switch {
 		case err == nil:
 			a.job, a.tenant = job, tenant
-		case freeslot.CodeOf(err) == freeslot.CodeNotFound:
-			// The record is gone, so nobody waits for an end. If the node still owns
-			// the attempt all the same, a later heartbeat offers it again.
-			w.log.Warn("job.record_missing", zap.String(logging.FieldJob, a.id.Job))
+		case refusedSpec(err):
+			// The record is gone, or never was if no job can have this id, so nobody
+			// waits for an end. If the node still owns the attempt all the same, a later
+			// heartbeat offers it again.
+			w.log.Warn("job.record_missing", zap.String(logging.FieldJob, a.id.Job), zap.Error(err))
 			w.ledger.disown(a.id)
 			return false
 		case !pause(a.ctx, pauses.NextBackOff()):
@@ -93,6 +94,12 @@ func (w *Worker) readSpec(a *attempt) bool {
 		}
 	}
 	return true
+}
+
+// refusedSpec tells that asking for the job again would be answered the same.
+func refusedSpec(err error) bool {
+	code := freeslot.CodeOf(err)
+	return code == freeslot.CodeNotFound || code == freeslot.CodeInvalidArgument
 }
 
 // unbegun ends an attempt whose handler was never called.
@@ -220,6 +227,11 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 			Code:    freeslot.JobErrorResultTooLarge,
 			Message: fmt.Sprintf("the result has %d bytes, the node's limit is %d", len(raw), w.cfg.MaxResultBytes),
 		}
+	}
+	// Neither json.Valid nor json.Marshal of what contains a RawMessage refuses it,
+	// and no client could take it: WebSocket text is UTF-8.
+	if !utf8.Valid(raw) {
+		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid UTF-8, as JSON must be"}
 	}
 	return raw, nil
 }

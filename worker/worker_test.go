@@ -77,20 +77,23 @@ func TestOutcomes(t *testing.T) {
 		code   string
 		says   string
 	}{
-		"raw":             {fn: echo, state: freeslot.StateSucceeded, result: `{"n":1}`},
-		"value":           {fn: returns(map[string]int{"a": 1}, nil), state: freeslot.StateSucceeded, result: `{"a":1}`},
-		"nil":             {fn: returns(nil, nil), state: freeslot.StateSucceeded, result: `null`},
-		"invalid raw":     {fn: returns(json.RawMessage(`{`), nil), code: freeslot.JobErrorHandler, says: "not valid JSON"},
-		"unencodable":     {fn: returns(func() {}, nil), code: freeslot.JobErrorHandler, says: "cannot be encoded"},
-		"too large":       {fn: returns(strings.Repeat("x", DefaultMaxResultBytes), nil), code: freeslot.JobErrorResultTooLarge, says: "1048578 bytes"},
-		"error":           {fn: returns(nil, errors.New("out of paper")), code: freeslot.JobErrorHandler, says: "out of paper"},
-		"coded error":     {fn: returns(nil, fmt.Errorf("tts: %w", coded)), code: "voice_missing", says: "no voice"},
-		"unusable code":   {fn: returns(nil, &freeslot.JobError{Code: "no way", Message: "x"}), code: freeslot.JobErrorHandler},
-		"nil coded error": {fn: returns(nil, fmt.Errorf("%w", (*nilError)(nil))), code: freeslot.JobErrorHandler},
-		"long error":      {fn: returns(nil, errors.New(strings.Repeat("ü", maxErrorBytes))), code: freeslot.JobErrorHandler, says: "…"},
-		"panic":           {fn: func(context.Context, *Job) (any, error) { panic("boom") }, code: freeslot.JobErrorPanic, says: "boom"},
-		"panic in result": {fn: returns(panics{}, nil), code: freeslot.JobErrorPanic, says: "in MarshalJSON"},
-		"goexit":          {fn: func(context.Context, *Job) (any, error) { runtime.Goexit(); return nil, nil }, code: freeslot.JobErrorPanic, says: "ended its goroutine"},
+		"raw":              {fn: echo, state: freeslot.StateSucceeded, result: `{"n":1}`},
+		"value":            {fn: returns(map[string]int{"a": 1}, nil), state: freeslot.StateSucceeded, result: `{"a":1}`},
+		"nil":              {fn: returns(nil, nil), state: freeslot.StateSucceeded, result: `null`},
+		"invalid raw":      {fn: returns(json.RawMessage(`{`), nil), code: freeslot.JobErrorHandler, says: "not valid JSON"},
+		"raw not UTF-8":    {fn: returns(json.RawMessage("\"\xff\""), nil), code: freeslot.JobErrorHandler, says: "not valid UTF-8"},
+		"inner not UTF-8":  {fn: returns(map[string]any{"a": json.RawMessage("\"\xff\"")}, nil), code: freeslot.JobErrorHandler, says: "not valid UTF-8"},
+		"string not UTF-8": {fn: returns("\xff", nil), state: freeslot.StateSucceeded, result: `"\ufffd"`},
+		"unencodable":      {fn: returns(func() {}, nil), code: freeslot.JobErrorHandler, says: "cannot be encoded"},
+		"too large":        {fn: returns(strings.Repeat("x", DefaultMaxResultBytes), nil), code: freeslot.JobErrorResultTooLarge, says: "1048578 bytes"},
+		"error":            {fn: returns(nil, errors.New("out of paper")), code: freeslot.JobErrorHandler, says: "out of paper"},
+		"coded error":      {fn: returns(nil, fmt.Errorf("tts: %w", coded)), code: "voice_missing", says: "no voice"},
+		"unusable code":    {fn: returns(nil, &freeslot.JobError{Code: "no way", Message: "x"}), code: freeslot.JobErrorHandler},
+		"nil coded error":  {fn: returns(nil, fmt.Errorf("%w", (*nilError)(nil))), code: freeslot.JobErrorHandler},
+		"long error":       {fn: returns(nil, errors.New(strings.Repeat("ü", maxErrorBytes))), code: freeslot.JobErrorHandler, says: "…"},
+		"panic":            {fn: func(context.Context, *Job) (any, error) { panic("boom") }, code: freeslot.JobErrorPanic, says: "boom"},
+		"panic in result":  {fn: returns(panics{}, nil), code: freeslot.JobErrorPanic, says: "in MarshalJSON"},
+		"goexit":           {fn: func(context.Context, *Job) (any, error) { runtime.Goexit(); return nil, nil }, code: freeslot.JobErrorPanic, says: "ended its goroutine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
@@ -182,6 +185,28 @@ func TestLargeJobIsReadFromItsRecord(t *testing.T) {
 		if comp := f.end(t, id(1)); string(comp.Result) != `"large"` {
 			t.Fatalf("%+v", comp)
 		}
+	}, handle("s", echo))
+}
+
+// An entry with an id that no job can have is dropped: trying again would not help.
+func TestBadJobIDIsDropped(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
+		reads, named := 0, false
+		f.with(func() {
+			f.onSpec = func() error {
+				reads++
+				return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "job_id", Message: "job_id is not an id"}
+			}
+			f.owned[id(1)] = false
+			f.add(cell.Dispatch{Attempt: id(1)})
+		})
+		f.await(t, "a read of the job", func() bool { return reads > 0 })
+		f.with(func() { f.beats = nil })
+		f.await(t, "a heartbeat that does not name the attempt", func() bool {
+			n := len(f.beats)
+			named = n > 0 && len(f.beats[n-1].Running) > 0
+			return n > 0 && !named
+		})
 	}, handle("s", echo))
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 type devCmd struct {
-	Listen    string `default:"127.0.0.1:7480" placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket; loopback only."`
-	RedisPort int    `default:"7481" placeholder:"PORT" help:"Port of the Redis that is started."`
+	Listen    string `default:"127.0.0.1:7480" placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket, loopback only; port 0 takes any free one."`
+	RedisPort int    `default:"7481" placeholder:"PORT" help:"Port of the Redis that is started; 0 takes any free one."`
 	Dir       string `default:".dev" type:"path" placeholder:"DIR" help:"Folder of the data."`
 	Embedded  bool   `help:"Use the embedded stand-in for Redis even where redis-server is installed."`
 	Exit      bool   `help:"End after the first batch; the exit code is 0 only if every job succeeded."`
@@ -27,8 +27,8 @@ prints what became of them, and serves until Ctrl-C.`
 
 // Run brings the system up and waits for its end.
 func (c *devCmd) Run(env *environment) error {
-	if c.RedisPort < 1 || c.RedisPort > 65535 {
-		return usageError{fmt.Errorf("--redis-port is %d, expected 1 to 65535", c.RedisPort)}
+	if c.RedisPort < 0 || c.RedisPort > 65535 {
+		return usageError{fmt.Errorf("--redis-port is %d, expected 0 to 65535", c.RedisPort)}
 	}
 	logger, err := logging.New(logging.Config{Level: c.LogLevel, Format: "console"}, env.err)
 	if err != nil {

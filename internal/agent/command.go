@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/worker"
@@ -68,8 +70,11 @@ func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error)
 	cmd.Dir, cmd.Env = c.cfg.Dir, c.environ(ctx, job)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), stdout, stderr
 	cmd.WaitDelay = pipeDelay
-	// A group of its own, so that what the command starts ends with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = childAttr()
+	// The parent-death signal belongs to the thread that forks, and idle threads of a
+	// Go process may end: this goroutine keeps its thread until Wait has returned.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return nil, jobError(CodeStartFailed, "the command could not be started: "+err.Error())
 	}
@@ -91,7 +96,7 @@ func (c *commandExecutor) result(data []byte) (any, error) {
 	output := c.cfg.Output
 	if output == OutputAuto {
 		output = OutputText
-		if json.Valid(data) {
+		if json.Valid(data) && utf8.Valid(data) {
 			output = OutputJSON
 		}
 	}

@@ -109,6 +109,7 @@ func TestHTTPResponses(t *testing.T) {
 		"json":            {contentType: "application/json", body: `[1]`, want: `[1]`},
 		"json suffix":     {contentType: "application/problem+json", body: `{}`, want: `{}`},
 		"bad json":        {contentType: "application/json", body: `[1`, code: CodeBadOutput, says: "not valid JSON"},
+		"json not UTF-8":  {contentType: "application/json", body: "[\"\xff\"]", code: CodeBadOutput, says: "output: base64"},
 		"text":            {contentType: "text/plain", body: `hi "you"`, want: `"hi \"you\""`},
 		"no type":         {body: `42`, want: `"42"`},
 		"empty":           {contentType: "application/json", want: `null`},

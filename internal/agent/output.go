@@ -32,9 +32,9 @@ type Output string
 // The values of Output.
 const (
 	// OutputAuto: JSON where the response says so by its content type, or where
-	// the output of a command is valid JSON; text otherwise.
+	// the output of a command is valid JSON in UTF-8; text otherwise.
 	OutputAuto Output = "auto"
-	// OutputJSON: the bytes are the result, and must be valid JSON.
+	// OutputJSON: the bytes are the result, and must be valid JSON in UTF-8.
 	OutputJSON Output = "json"
 	// OutputText: the result is a JSON string of the bytes, which must be UTF-8.
 	OutputText Output = "text"
@@ -63,6 +63,9 @@ func (o Output) result(data []byte) (json.RawMessage, error) {
 	case OutputJSON:
 		if !json.Valid(data) {
 			return nil, jobError(CodeBadOutput, "the output is not valid JSON")
+		}
+		if !utf8.Valid(data) { // json.Valid does not look at it
+			return nil, jobError(CodeBadOutput, "the output is JSON that is not UTF-8; for other data set output: base64")
 		}
 		return data, nil
 	case OutputBase64:

@@ -34,9 +34,26 @@ func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, principalKey{}, p))
 }
 
-// readBody reads the body before the framework does, with a deadline that is
-// lifted again: one that stays would end a request that waits for its result,
-// since net/http takes a failed background read for a client that has gone.
+// boundBody comes first of all: whoever sends no body after having announced one
+// would else hold the answer back for ever, since net/http reads what is left of
+// a body before it answers, and the connection after that. So the body has a
+// deadline, and the connection ends with the answer unless readBody has read it
+// all. A request without a body has neither; that is every WebSocket's
+// handshake, and hijacking lifts the deadline of one that does have a body.
+func (s *Server) boundBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			// Not every writer has deadlines (httptest's has none); the server's has.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readBody reads the body before the framework does, and lifts the deadline
+// again: one that stays would end a request that waits for its result, since
+// net/http takes a failed background read for a client that has gone.
 func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if r.Method != http.MethodPost {
@@ -44,9 +61,6 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	limit := int64(s.cfg.MaxPayloadBytes + bodyOverhead)
-	control := http.NewResponseController(w)
-	// Not every writer has deadlines (httptest's has none); the server's has.
-	_ = control.SetReadDeadline(time.Now().Add(readBodyTimeout))
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -60,7 +74,8 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 		writeError(w, body(&freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "the body of the request could not be read"}))
 		return
 	}
-	_ = control.SetReadDeadline(time.Time{})
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	w.Header().Del("Connection")
 	r.Body = io.NopCloser(bytes.NewReader(data))
 	next(ctx)
 }

@@ -26,7 +26,8 @@ const SessionPath = "/v1/ws"
 const MaxWait = time.Minute
 
 const (
-	defaultMaxWaits = 10_000
+	defaultMaxWaits    = 10_000
+	defaultBodyTimeout = 15 * time.Second
 
 	// bodyOverhead is what a job may take besides its payload: requirement, names.
 	bodyOverhead = 128 << 10
@@ -34,7 +35,6 @@ const (
 	callTimeout = 5 * time.Second
 
 	readHeaderTimeout = 5 * time.Second
-	readBodyTimeout   = 15 * time.Second
 	writeTimeout      = MaxWait + 15*time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 32 << 10
@@ -53,6 +53,8 @@ type Config struct {
 	// MaxWaits is how many submits may wait for their result at a time, 0 means
 	// 10000. Further ones are refused as overloaded.
 	MaxWaits int
+	// BodyTimeout is how long the body of a request may take to arrive, 0 means 15 s.
+	BodyTimeout time.Duration
 	// AllowedOrigins are the web origins besides the server's own.
 	AllowedOrigins []string
 }
@@ -64,6 +66,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.MaxWaits == 0 {
 		c.MaxWaits = defaultMaxWaits
+	}
+	if c.BodyTimeout == 0 {
+		c.BodyTimeout = defaultBodyTimeout
 	}
 	return c
 }
@@ -151,7 +156,7 @@ func (s *Server) routes(deps Deps) http.Handler {
 		}))
 	}
 	inner := s.metrics.wrap(s.recovered(strictRoutes(mux)))
-	return newGuard(deps.Auth.Open(), s.cfg.AllowedOrigins).wrap(beside(inner, deps.Sessions))
+	return s.boundBody(newGuard(deps.Auth.Open(), s.cfg.AllowedOrigins).wrap(beside(inner, deps.Sessions)))
 }
 
 // beside keeps WebSocket sessions, which last for hours, out of what measures

@@ -137,12 +137,16 @@ func (r *rig) run() *rig {
 		r.t.Fatal(err)
 	}
 	if r.sub != nil {
-		eventually(r.t, "the subscription", func() bool { return r.subscribers() == 1 })
+		// An event of long ago, which is only counted: when it is, the subscription
+		// stands, and its reset has been signalled.
+		probe := "1 o 0 1 probe e offline 0 0 "
+		eventually(r.t, "the subscription", func() bool {
+			r.do("PUBLISH", r.cell.Layout().NodeEvents(), probe)
+			return r.counter(r.metrics.events.WithLabelValues("node_offline")) > 0
+		})
+		eventually(r.t, "the reset", func() bool { return len(r.sub.Resets()) == 0 })
 	}
-	// The comparisons of the start and of the subscription come before this one, or
-	// are two more that find nothing.
-	r.sync()
-	r.sync()
+	r.sync() // behind the reset, as the loop does one after the other
 	return r
 }
 

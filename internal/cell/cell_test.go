@@ -97,12 +97,8 @@ func TestLifeOfAJob(t *testing.T) {
 			t.Fatalf("replies: %+v, %v", rs, err)
 		}
 		page, err := c.Jobs(ctx, JobFilter{}, "", 10)
-		if err != nil || len(page.Jobs) != 0 || page.Cursor == "" {
-			t.Fatalf("first page: %+v, %v", page, err)
-		}
-		page, err = c.Jobs(ctx, JobFilter{}, page.Cursor, 10)
-		if err != nil || len(page.Jobs) != 1 || page.Jobs[0].State != freeslot.StateSucceeded {
-			t.Fatalf("second page: %+v, %v", page, err)
+		if err != nil || len(page.Jobs) != 1 || page.Jobs[0].State != freeslot.StateSucceeded || page.Cursor != "" {
+			t.Fatalf("page: %+v, %v", page, err)
 		}
 		ch, err := c.Changes(ctx, 0, 10)
 		if err != nil || len(ch.Nodes) != 1 || ch.Nodes[0].Used != 0 || ch.Nodes[0].Node.Services[0].Name != "echo" {

@@ -14,9 +14,12 @@ import (
 // statusFields are the fields of a job's record that make up its status, in the
 // order that decodeStatus expects.
 var statusFields = []string{
-	"state", "tenant", "service", "node", "attempt", "slots", "result", "error",
-	"submitted_at_ms", "assigned_at_ms", "finished_at_ms",
+	"state", "tenant", "service", "node", "attempt", "slots", "error",
+	"submitted_at_ms", "assigned_at_ms", "finished_at_ms", "result",
 }
+
+// headFields are all of them but the result, which can be large.
+var headFields = statusFields[:len(statusFields)-1]
 
 // Cancel asks the node that runs the job to stop it and returns what is known
 // then; a terminal job is only read. An empty tenant stands for any. Errors:
@@ -123,15 +126,16 @@ func (e *unreadableError) Error() string { return fmt.Sprintf("record of job %s:
 
 func (e *unreadableError) Unwrap() error { return e.err }
 
-// decodeStatus reads the values of statusFields.
+// decodeStatus reads the values of statusFields, or of headFields: then without
+// the result.
 func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
-	if len(text) != len(statusFields) {
+	if len(text) != len(statusFields) && len(text) != len(headFields) {
 		return freeslot.JobStatus{}, fmt.Errorf("%d fields, expected %d", len(text), len(statusFields))
 	}
 	s := freeslot.JobStatus{
 		ID: jobID, State: freeslot.State(text[0]), Tenant: text[1], Service: text[2], Node: text[3],
 	}
-	numbers := map[int]*int64{8: &s.SubmittedAtMS, 9: &s.AssignedAtMS, 10: &s.FinishedAtMS}
+	numbers := map[int]*int64{7: &s.SubmittedAtMS, 8: &s.AssignedAtMS, 9: &s.FinishedAtMS}
 	for i, target := range numbers {
 		if text[i] == "" {
 			continue
@@ -149,7 +153,13 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 		}
 		*target = n
 	}
-	return s, setOutcome(&s, text[6], text[7])
+	if len(text) == len(headFields) {
+		err := setOutcome(&s, "", text[6])
+		s.Result = nil
+		return s, err
+	}
+	err := setOutcome(&s, text[10], text[6])
+	return s, err
 }
 
 // setOutcome fills in what a terminal job came to. A job that succeeded without

@@ -1,9 +1,12 @@
 package cell
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/freeslot/freeslot"
@@ -67,6 +70,7 @@ func TestJobsListing(t *testing.T) {
 			t.Fatal(p, err)
 		}
 		everything := slices.Concat(running, cancelling, succeeded, failed, []string{other.JobID})
+		r.all(JobFilter{}, 1) // the first page that is not the last makes the cursors' key
 		r.unchanged("listing", func() {
 			for _, c := range []struct {
 				f    JobFilter
@@ -200,6 +204,57 @@ func TestJobsListingTies(t *testing.T) {
 	})
 }
 
+// TestJobsListingLeavesResultsOut: whatever their size, a page does not carry them.
+func TestJobsListingLeavesResultsOut(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 1))
+		job := r.place("", 1, "n1")
+		comp := succeed("n1", epoch, job)
+		comp.Result = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+		if out, err := r.Complete(r.ctx(), comp); err != nil || out != Completed {
+			t.Fatal(out, err)
+		}
+		page, err := r.Jobs(r.ctx(), JobFilter{}, "", 10)
+		if err != nil || len(page.Jobs) != 1 || page.Jobs[0].State != freeslot.StateSucceeded || page.Jobs[0].Result != nil {
+			t.Errorf("%d jobs, %v", len(page.Jobs), err)
+		}
+		if whole, err := r.Job(r.ctx(), "", job); err != nil || len(whole.Result) != len(comp.Result) {
+			t.Errorf("%d bytes of result, %v", len(whole.Result), err)
+		}
+	})
+}
+
+// TestCursorTellsNothing: a position names jobs and nodes of others; whoever holds
+// a cursor cannot read it, nor make one, and another replica can go on with it.
+func TestCursorTellsNothing(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("secret-node", 2))
+		first, second := r.place("", 1, "secret-node"), r.place("", 1, "secret-node")
+		page, err := r.Jobs(r.ctx(), JobFilter{Tenant: "stranger"}, "", 1)
+		if err != nil || page.Cursor == "" {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		plain, err := base64.RawURLEncoding.DecodeString(page.Cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, told := range []string{"secret-node", first, second} {
+			if strings.Contains(page.Cursor, told) || strings.Contains(string(plain), told) {
+				t.Errorf("the cursor names %s", told)
+			}
+		}
+		rest, err := r.Jobs(r.ctx(), JobFilter{}, page.Cursor, 10)
+		if err != nil || len(rest.Jobs) != 1 {
+			t.Errorf("%+v, %v", rest, err)
+		}
+		for _, forged := range []string{"n~secret-node~", "AAAA", page.Cursor[:len(page.Cursor)-2] + "AA", "!"} {
+			if _, err := r.Jobs(r.ctx(), JobFilter{}, forged, 10); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+				t.Errorf("cursor %q: %v", forged, err)
+			}
+		}
+	})
+}
+
 // TestJobsListingExpired: a record that ran out before its index entry leaves a short page.
 func TestJobsListingExpired(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
@@ -226,10 +281,22 @@ func TestJobsBadCursor(t *testing.T) {
 			_, err := r.Jobs(r.ctx(), JobFilter{}, cursor, 10)
 			wantErr(t, err, freeslot.CodeInvalidArgument)
 		}
-		for _, cursor := range []string{"n", "n~~", "n~zzz~", "n~é:{}~*", "f", "f~~", "f~0~", "f~9007199254740993~a"} {
-			if _, err := r.Jobs(r.ctx(), JobFilter{}, cursor, 10); err != nil {
-				t.Errorf("cursor %q: %v", cursor, err)
+		for _, at := range []position{{}, {place: "zzz"}, {place: "é:{}", job: "*"}, {finished: true}, {finished: true, place: "9007199254740993", job: "a"}} {
+			cursor, err := r.sealCursor(r.ctx(), &at)
+			if err != nil {
+				t.Fatal(err)
 			}
+			if _, err := r.Jobs(r.ctx(), JobFilter{}, cursor, 10); err != nil {
+				t.Errorf("%+v: %v", at, err)
+			}
+		}
+		for _, place := range []string{"x", "-1", "1.5", "NaN", " 1"} {
+			cursor, err := r.sealCursor(r.ctx(), &position{finished: true, place: place})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = r.Jobs(r.ctx(), JobFilter{}, cursor, 10)
+			wantErr(t, err, freeslot.CodeInvalidArgument)
 		}
 	})
 }

@@ -21,6 +21,9 @@ func TestOutOfMemory(t *testing.T) {
 	done, cancelled, refused := r.place("r1", 1, "n1"), r.place("r1", 1, "n1"), submission("r1", "n1")
 	left, lost := r.place("r1", 1, "n2"), r.place("r1", 1, "n3")
 	read := r.lastDispatch("n1")
+	if page, err := r.Jobs(r.ctx(), JobFilter{}, "", 1); err != nil || page.Cursor == "" {
+		t.Fatalf("%+v, %v", page, err)
+	}
 
 	r.do("CONFIG", "SET", "maxmemory", "1")
 	defer r.do("CONFIG", "SET", "maxmemory", "0")
@@ -57,6 +60,9 @@ func TestOutOfMemory(t *testing.T) {
 	rs, err := r.Replies(r.ctx(), "r1", "", 0, 10)
 	if err != nil || len(rs) != 4 {
 		t.Errorf("replies: %+v, %v", rs, err)
+	}
+	if ids, _ := r.all(JobFilter{}, 1); len(ids) != 4 {
+		t.Errorf("listed %v", ids)
 	}
 	for job, state := range map[string]freeslot.State{
 		done: freeslot.StateSucceeded, cancelled: freeslot.StateCancelling, left: freeslot.StateFailed, lost: freeslot.StateFailed,

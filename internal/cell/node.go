@@ -206,10 +206,15 @@ func attemptsAt(reply []rueidis.RedisMessage, i int) ([]Attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Attempt, len(held))
-	for i, h := range held {
-		if out[i], err = parseAttempt(h); err != nil {
+	out := make([]Attempt, 0, len(held))
+	for _, h := range held {
+		a, err := parseAttempt(h)
+		if err != nil {
 			return nil, err
+		}
+		// What another release put into the slots is not for this one to run.
+		if ValidateJobID("job_id", a.Job) == nil {
+			out = append(out, a)
 		}
 	}
 	return out, nil

@@ -61,6 +61,28 @@ func TestEditedProfile(t *testing.T) {
 	})
 }
 
+// TestKeysOfAnotherType: what is wrong with one node fails no other's jobs.
+func TestKeysOfAnotherType(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("n1", 9))
+		r.register(testNode("profile", 9))
+		r.do("DEL", r.l.Node("profile"))
+		r.do("SET", r.l.Node("profile"), "x")
+		r.register(testNode("slots", 9))
+		r.do("SET", r.l.Slots("slots"), "x")
+		subs := []Submission{submission("", "profile", "slots"), submission("", "slots", "n1"), submission("", "n1")}
+		got, err := r.Cell.submit(r.ctx(), encoded(t, subs...))
+		if err != nil || got[0].Assigned || !got[1].Assigned || !got[2].Assigned || len(got[0].Refusals) != 2 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		for _, refusal := range got[0].Refusals {
+			if refusal.Reason != RefusedGone {
+				t.Errorf("%+v", refusal)
+			}
+		}
+	})
+}
+
 // TestEditedSlots: the next heartbeat counts the slots in use anew.
 func TestEditedSlots(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {

@@ -161,8 +161,9 @@ func (c *Cell) xread(key, after string, block time.Duration, limit int) rueidis.
 }
 
 func decodeDispatch(e rueidis.XRangeEntry) (Dispatch, error) {
-	if e.FieldValues["j"] == "" {
-		return Dispatch{}, errors.New("names no job")
+	// A job id that this release does not know would spoil every heartbeat that names it.
+	if err := ValidateJobID("job_id", e.FieldValues["j"]); err != nil {
+		return Dispatch{}, err
 	}
 	n, err := strconv.Atoi(e.FieldValues["a"])
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
 )
@@ -70,8 +71,8 @@ func (c *Completion) validate() error {
 		return invalid("state", "is %q, which is not terminal", c.State)
 	case c.State == freeslot.StateFailed && c.Error == nil:
 		return invalid("error", "is missing from a job that failed")
-	case len(c.Result) > 0 && !json.Valid(c.Result):
-		return invalid("result", "is not valid JSON")
+	case len(c.Result) > 0 && !(utf8.Valid(c.Result) && json.Valid(c.Result)):
+		return invalid("result", "is not valid JSON in UTF-8")
 	default:
 		return nil
 	}

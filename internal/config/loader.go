@@ -19,8 +19,16 @@ import (
 const EnvPrefix = "FREESLOT_"
 
 // foreignEnv are patterns of variables that begin with EnvPrefix and are no
-// configuration keys: they belong to the command lines and to the tests.
-var foreignEnv = []string{"FREESLOT_CONFIG", "FREESLOT_SERVER", "FREESLOT_TOKEN", "FREESLOT_TOKEN_FILE", "FREESLOT_TEST_*"}
+// configuration keys. No key may have a name that one of them fits.
+var foreignEnv = []string{
+	// What the command lines read.
+	"FREESLOT_CONFIG", "FREESLOT_SERVER", "FREESLOT_TOKEN", "FREESLOT_TOKEN_FILE",
+	// What developers set for the tests.
+	"FREESLOT_NO_DOCKER", "FREESLOT_TEST_*",
+	// What an agent sets for the commands that it runs, which may be ours.
+	"FREESLOT_JOB_ID", "FREESLOT_ATTEMPT", "FREESLOT_TENANT", "FREESLOT_SERVICE", "FREESLOT_SLOTS", "FREESLOT_POOL",
+	"FREESLOT_SOURCE_LANGUAGE", "FREESLOT_TARGET_LANGUAGE", "FREESLOT_PAYLOAD_*",
+}
 
 // Options says where a configuration comes from. The zero value reads only the
 // environment.
@@ -144,15 +152,20 @@ func readEnv(environ []string) layer {
 		Prefix:      EnvPrefix,
 		EnvironFunc: func() []string { return environ },
 		TransformFunc: func(name, value string) (string, any) {
-			for _, pattern := range foreignEnv {
-				if ok, _ := path.Match(pattern, name); ok {
-					return "", nil
-				}
+			if foreign(name) {
+				return "", nil
 			}
 			return envPath(name), text(value)
 		},
 	}), nil)
 	return l
+}
+
+func foreign(name string) bool {
+	return slices.ContainsFunc(foreignEnv, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
 }
 
 // envPath is the key that a variable sets: redis.url for FREESLOT_REDIS__URL.

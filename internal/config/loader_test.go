@@ -260,3 +260,31 @@ func TestFormatDuration(t *testing.T) {
 		}
 	}
 }
+
+// TestForeignVariables: ours, but not keys. An agent may run a command of ours, and a
+// developer's shell has what the tests read.
+func TestForeignVariables(t *testing.T) {
+	t.Parallel()
+	environ := []string{
+		"FREESLOT_CONFIG=x", "FREESLOT_SERVER=x", "FREESLOT_TOKEN=x", "FREESLOT_TOKEN_FILE=x",
+		"FREESLOT_NO_DOCKER=1", "FREESLOT_TEST_REDIS_SERVER=x", "FREESLOT_TEST_REDIS_IMAGE=x",
+		"FREESLOT_JOB_ID=x", "FREESLOT_ATTEMPT=1", "FREESLOT_TENANT=x", "FREESLOT_SERVICE=x", "FREESLOT_SLOTS=1",
+		"FREESLOT_POOL=x", "FREESLOT_SOURCE_LANGUAGE=en", "FREESLOT_TARGET_LANGUAGE=de", "FREESLOT_PAYLOAD_TEXT=x", "FREESLOT_PAYLOAD_A__B=x",
+	}
+	if _, err := config.LoadReplica(config.Options{Environ: environ}); err != nil {
+		t.Error(err)
+	}
+	if _, err := config.LoadReplica(config.Options{Environ: []string{"FREESLOT_JOB=x"}}); err == nil {
+		t.Error("an unknown variable is accepted")
+	}
+	foreign := make(map[string]bool)
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		foreign[name] = true
+	}
+	for _, k := range config.Keys(config.DefaultReplica()) {
+		if name := k.Env(); foreign[name] || strings.HasPrefix(name, "FREESLOT_TEST_") || strings.HasPrefix(name, "FREESLOT_PAYLOAD_") {
+			t.Errorf("%s can never be set by its variable %s", k.Path, name)
+		}
+	}
+}

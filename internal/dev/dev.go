@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,6 +34,11 @@ var ErrJobsFailed = errors.New("not every job succeeded")
 type Replica interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
+	// Addr is where a started replica listens.
+	Addr() string
+	// Done is closed when a started replica serves no more; Err then says why.
+	Done() <-chan struct{}
+	Err() error
 }
 
 // Config is what a dev system is made of. Every field but Registry is required
@@ -40,9 +46,9 @@ type Replica interface {
 type Config struct {
 	// Dir holds the data; it is made where it is missing.
 	Dir string
-	// Listen is the replica's address, host:port.
+	// Listen is the replica's address, host:port; port 0 takes any free one.
 	Listen string
-	// RedisPort is the port of the Redis that is started.
+	// RedisPort is the port of the Redis that is started; 0 takes any free one.
 	RedisPort int
 	// Embedded uses the embedded stand-in even where a redis-server is installed.
 	Embedded bool
@@ -72,10 +78,14 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		}
 		return err
 	}
-	failed, err := s.batch(ctx)
+	running, stopWatching := s.watch(ctx)
+	defer stopWatching()
+	failed, err := s.batch(running)
 	switch {
 	case ctx.Err() != nil:
 		return nil
+	case running.Err() != nil:
+		return context.Cause(running)
 	case err != nil:
 		return err
 	case cfg.Exit && failed > 0:
@@ -84,19 +94,43 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return nil
 	}
 	s.greet()
-	select {
-	case <-ctx.Done():
+	<-running.Done()
+	if ctx.Err() != nil {
 		return nil
-	case <-s.redis.failed:
-		return errors.New("redis-server ended by itself; its output is in the log above")
 	}
+	return context.Cause(running)
 }
 
 // system holds what runs; stops run in reverse order.
 type system struct {
-	cfg   Config
-	redis *store
-	stops []func(context.Context) error
+	cfg     Config
+	redis   *store
+	replica Replica
+	stops   []func(context.Context) error
+}
+
+// watch returns a context that ends with ctx, or when a part ends by itself; its
+// cause then says which. stop ends the watching, which must be before the parts are stopped.
+func (s *system) watch(ctx context.Context) (running context.Context, stop func()) {
+	running, end := context.WithCancelCause(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-running.Done():
+		case <-s.redis.failed:
+			end(endedByItself("redis-server", s.redis.err()))
+		case <-s.replica.Done():
+			end(endedByItself("the replica", s.replica.Err()))
+		}
+	})
+	return running, func() { end(nil); watcher.Wait() }
+}
+
+func endedByItself(part string, why error) error {
+	if why == nil {
+		return fmt.Errorf("%s ended by itself", part)
+	}
+	return fmt.Errorf("%s ended by itself: %w", part, why)
 }
 
 func (s *system) start(ctx context.Context) error {
@@ -124,6 +158,7 @@ func (s *system) start(ctx context.Context) error {
 	if err := replica.Start(ctx); err != nil {
 		return err
 	}
+	s.replica = replica
 	s.stops = append(s.stops, replica.Stop)
 	for _, profile := range profiles() {
 		w, err := worker.New(worker.Config{RedisURL: s.redis.url, Node: profile, Logger: log})
@@ -167,7 +202,7 @@ func (s *system) awaitNodes(ctx context.Context) error {
 }
 
 func (s *system) nodes(ctx context.Context) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.cfg.Listen+"/v1/nodes", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.replica.Addr()+"/v1/nodes", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -186,7 +221,7 @@ func (s *system) nodes(ctx context.Context) (int, error) {
 func (s *system) batch(ctx context.Context) (failed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	c, err := client.Dial(ctx, "ws://"+s.cfg.Listen, client.Options{Logger: s.cfg.Logger})
+	c, err := client.Dial(ctx, "ws://"+s.replica.Addr(), client.Options{Logger: s.cfg.Logger})
 	if err != nil {
 		return 0, fmt.Errorf("connect to the replica: %w", err)
 	}
@@ -195,13 +230,14 @@ func (s *system) batch(ctx context.Context) (failed int, err error) {
 }
 
 func (s *system) greet() {
+	addr := s.replica.Addr()
 	s.say("")
 	s.say("serving until Ctrl-C")
-	s.say("  WebSocket  ws://%s/v1/ws", s.cfg.Listen)
-	s.say("  HTTP       http://%s/v1/jobs  (OpenAPI: http://%s/openapi.json)", s.cfg.Listen, s.cfg.Listen)
+	s.say("  WebSocket  ws://%s/v1/ws", addr)
+	s.say("  HTTP       http://%s/v1/jobs  (OpenAPI: http://%s/openapi.json)", addr, addr)
 	s.say("  Redis      %s", s.redis.url)
 	s.say("submit a job:")
-	s.say(`  bin/schedctl --server http://%s submit upper '"hello"' --wait`, s.cfg.Listen)
+	s.say(`  bin/schedctl --server http://%s submit upper '"hello"' --wait`, addr)
 }
 
 func (s *system) say(format string, args ...any) {

@@ -19,12 +19,14 @@ type store struct {
 	url string
 	// lacks is what to warn of; empty for a real server.
 	lacks string
-	// failed is closed when the server ended by itself; nil where that cannot be.
+	// failed is closed when the server ended by itself, err then says why; both are
+	// nil where that cannot be.
 	failed <-chan struct{}
+	err    func() error
 	stop   func(ctx context.Context) error
 }
 
-// startRedis starts a redis-server on port with its data under dir, or the
+// startRedis starts a redis-server on port (0: any free one) with its data under dir, or the
 // embedded stand-in where none is installed or embedded asks for it.
 func startRedis(ctx context.Context, dir string, port int, embedded bool, log *zap.Logger) (*store, error) {
 	if embedded {
@@ -35,10 +37,15 @@ func startRedis(ctx context.Context, dir string, port int, embedded bool, log *z
 	if errors.Is(err, redisproc.ErrNotFound) {
 		return startEmbedded(port, "no redis-server is installed (`make deps` installs one); ")
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, redisproc.ErrPortTaken):
+		return nil, fmt.Errorf("--redis-port %d: %w", port, err)
+	case errors.Is(err, redisproc.ErrDir):
+		return nil, fmt.Errorf("--dir %s: %w", dir, err)
+	case err != nil:
 		return nil, err
 	}
-	return &store{url: server.URL(), failed: server.Done(), stop: server.Stop}, nil
+	return &store{url: server.URL(), failed: server.Done(), err: server.Err, stop: server.Stop}, nil
 }
 
 func startEmbedded(port int, why string) (*store, error) {

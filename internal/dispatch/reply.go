@@ -194,8 +194,8 @@ func (d *Dispatcher) recheck(ids []string) bool {
 	found := make(map[string]bool, len(jobs))
 	for i := range jobs {
 		found[jobs[i].ID] = true
-		if jobs[i].State.Terminal() {
-			d.recovered(jobs[i])
+		if jobs[i].State.Terminal() && !d.recover(ctx, jobs[i]) {
+			return false
 		}
 	}
 	for _, id := range ids {
@@ -206,6 +206,24 @@ func (d *Dispatcher) recheck(ids []string) bool {
 			})
 		}
 	}
+	return true
+}
+
+// recover delivers what was found by its head alone. Results are read one by one,
+// so that large ones do not hold up everything else on the connection.
+func (d *Dispatcher) recover(ctx context.Context, head freeslot.JobStatus) bool {
+	if head.State == freeslot.StateSucceeded {
+		whole, err := d.cell.Job(ctx, "", head.ID)
+		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
+			return true // as long ago as results are kept: the next recheck says so
+		}
+		if err != nil {
+			d.log.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
+			return false
+		}
+		head = whole
+	}
+	d.recovered(head)
 	return true
 }
 

@@ -526,8 +526,16 @@ func TestFailuresAreLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
 	redis := redistest.New(t)
 	r := newRig(t, redis.Target)
-	a := r.agent(node("n1", 8))
+	r.agent(node("n1", 8))
+	acl := func(args ...string) {
+		t.Helper()
+		if err := r.client.Do(deadline(t), r.client.B().Arbitrary("ACL", "SETUSER", "replica").Args(args...).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acl("on", ">secret", "allkeys", "allchannels", "+@all")
 	rep := r.replica("r1", func(c *replicaConfig) {
+		c.url = "redis://replica:secret@" + redis.Addrs()[0]
 		c.log = zap.New(core)
 		c.dispatch.SubmitTimeout = 100 * time.Millisecond
 	})
@@ -540,16 +548,13 @@ func TestFailuresAreLogged(t *testing.T) {
 	if n := logs.FilterMessage("redis.call_failed").Len(); n != 0 {
 		t.Errorf("logged: %v", logs.All())
 	}
-	r.do("DEL", r.layout.Slots(a.node.ID))
-	if err := r.client.Do(deadline(t), r.client.B().Set().Key(r.layout.Slots(a.node.ID)).Value("no hash").Build()).Error(); err != nil {
-		t.Fatal(err)
-	}
+	acl("-@scripting")
 	_, err = rep.place(job(), newRecorder(t))
-	if e := asError(t, err, freeslot.CodeUnavailable); strings.Contains(e.Message, "WRONGTYPE") || !strings.Contains(e.Message, "answered with an error") {
+	if e := asError(t, err, freeslot.CodeUnavailable); strings.Contains(e.Message, "NOPERM") || !strings.Contains(e.Message, "answered with an error") {
 		t.Errorf("%+v", e)
 	}
 	found := logs.FilterMessage("redis.call_failed").All()
-	if len(found) == 0 || !strings.Contains(fmt.Sprint(found[0].ContextMap()["error"]), "WRONGTYPE") {
+	if len(found) == 0 || !strings.Contains(fmt.Sprint(found[0].ContextMap()["error"]), "NOPERM") {
 		t.Errorf("logged: %v", found)
 	}
 }

@@ -28,8 +28,8 @@ type placing struct {
 	// refused are the nodes that said no.
 	refused []string
 	rounds  int
-	// probed is true once the job was offered to nodes that seemed full.
-	probed bool
+	// probes counts the offers to nodes that seemed full.
+	probes int
 	// failure is that of the last call, which may have been applied; nil is certainty.
 	failure error
 }
@@ -166,10 +166,10 @@ func (d *Dispatcher) choose(p *placing) error {
 			p.candidates = class.Choose(p.room[:0], q, source)
 		}
 	}
-	if len(p.candidates) == 0 && !p.probed {
+	if len(p.candidates) == 0 && p.probes < maxProbes(job) {
 		// Completions reach the cache late, or not at all when another replica's
 		// jobs complete: only Redis knows that the fleet is full.
-		p.probed = true
+		p.probes++
 		q.IgnoreFull, q.Want = true, cell.MaxCandidates
 		p.candidates = class.Choose(p.room[:0], q, source)
 	}
@@ -178,6 +178,15 @@ func (d *Dispatcher) choose(p *placing) error {
 	}
 	p.taken = p.candidates[0].TryTake(job.SlotCount())
 	return nil
+}
+
+// maxProbes is one for a job of one slot, because every node tells when it becomes
+// full or free; how many slots are free in between it does not tell.
+func maxProbes(job *freeslot.Job) int {
+	if job.SlotCount() == 1 {
+		return 1
+	}
+	return DefaultRounds
 }
 
 func (d *Dispatcher) query(p *placing) selection.Query {
@@ -265,13 +274,13 @@ func definite(err error) bool {
 
 // giveUp is what the client is told of a job whose fate is open or that was never sent.
 func (d *Dispatcher) giveUp(p *placing, err error) error {
-	open := p.failure != nil || !isQueued(err)
+	open := p.failure != nil || !isQueued(err) && !definite(err)
 	if p.failure != nil && errors.Is(err, cell.ErrNotSent) {
 		err = p.failure // that the time was over says less
 	}
 	err = coded("submit", err)
 	var known *freeslot.Error
-	if errors.As(err, &known) && known.Code == freeslot.CodeUnavailable && open {
+	if open && errors.As(err, &known) {
 		told := *known // which other jobs of the call may share
 		told.Message += "; the job may have been placed all the same"
 		return &told

@@ -38,8 +38,9 @@ const (
 // field means its default.
 //
 // A session holds at most MaxRequestBytes of requests, one frame that is being
-// read, and QueueBytes of messages; a client has to send, or to leave unread, what
-// it makes the replica hold.
+// read, QueueBytes of messages, and the answers to a few attaches and cancels that
+// wait for room there; a client has to send, or to leave unread, what it makes the
+// replica hold.
 type Config struct {
 	// Replica and Version are told to clients in the welcome message.
 	Replica string
@@ -65,7 +66,8 @@ type Config struct {
 	MaxRequestBytes int
 	// QueueMessages and QueueBytes bound what waits for a client to read it. A
 	// client that lets them overflow is cut off. Past half of either the session
-	// reads no further, so that only results of jobs already submitted can do it.
+	// reads no further and answers no attach and no cancel, so that only answers to
+	// submits already read, and news of jobs, can do it.
 	// QueueMessages must hold all messages of one batch. A single message may be
 	// larger than QueueBytes.
 	QueueMessages int

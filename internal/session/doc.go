@@ -13,6 +13,10 @@
 //	client ◄── writer ◄── outbox ◄── dispatcher (Sink), answers
 //	                   (QueueMessages, QueueBytes): full = the client is cut off
 //
+// The answer to an attach or a cancel may hold a result of megabytes. Only a few are
+// asked for at a time, while the outbox is at most half full, and they are added one by
+// one as there is room: a client may attach to any number of ended jobs at once.
+//
 // What the dispatcher calls never waits for a client: it appends to the outbox,
 // and the session whose outbox overflows is ended.
 //

@@ -136,7 +136,7 @@ func TestReaderPausesWhileTheQueueIsCrowded(t *testing.T) {
 		put()
 	}
 	paused, result := make(chan struct{}), make(chan bool)
-	wait := func() { result <- o.waitRoom(func() { paused <- struct{}{} }) }
+	wait := func() { result <- o.waitRoom(0, func() { paused <- struct{}{} }) }
 	go wait()
 	waitFor(t, paused, "the pause")
 	taken, _ := o.take(chunk{})

@@ -24,6 +24,8 @@ type fakeDispatcher struct {
 	submitting func(reqs []dispatch.Request)
 	// attaching, when set, is called within Attach, after it took effect.
 	attaching func(jobID string)
+	// answering, when set, is called at the end of each Cancel and Attach.
+	answering func()
 	// forgotten gets every sink that was forgotten, when it is not nil.
 	forgotten chan dispatch.Sink
 }
@@ -99,6 +101,9 @@ func (d *fakeDispatcher) find(tenant, id string) (*fakeJob, error) {
 }
 
 func (d *fakeDispatcher) Cancel(_ context.Context, tenant, id string) (freeslot.JobStatus, error) {
+	if d.answering != nil {
+		defer d.answering()
+	}
 	d.mu.Lock()
 	job, err := d.find(tenant, id)
 	if err != nil {
@@ -117,6 +122,9 @@ func (d *fakeDispatcher) Cancel(_ context.Context, tenant, id string) (freeslot.
 }
 
 func (d *fakeDispatcher) Attach(_ context.Context, tenant, id string, sink dispatch.Sink) (freeslot.JobStatus, error) {
+	if d.answering != nil {
+		defer d.answering()
+	}
 	d.mu.Lock()
 	job, err := d.find(tenant, id)
 	if err != nil {

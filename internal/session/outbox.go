@@ -28,7 +28,7 @@ type outbox struct {
 	maxMessages, maxBytes int
 
 	mu sync.Mutex // guards what follows
-	// filled is signalled for the writer, emptied for the reader.
+	// filled is signalled for the writer, emptied for all who wait for room.
 	filled, emptied sync.Cond
 	queue           chunk
 	// messages and bytes count what is queued and what the writer has taken and
@@ -73,7 +73,7 @@ func (o *outbox) end(by order) bool {
 		o.queue = chunk{}
 	}
 	o.filled.Signal()
-	o.emptied.Signal()
+	o.emptied.Broadcast()
 	return true
 }
 
@@ -107,17 +107,18 @@ func (o *outbox) written(messages, bytes int) bool {
 	o.messages -= messages
 	o.bytes -= bytes
 	if !o.crowded() {
-		o.emptied.Signal()
+		o.emptied.Broadcast()
 	}
 	return o.order == nil || o.order.flush
 }
 
-// waitRoom waits until the queue is at most half full. It returns false when the
-// session ends. paused is called before a wait.
-func (o *outbox) waitRoom(paused func()) bool {
+// waitRoom waits until the queue is at most half full and has room for size bytes
+// more, or is empty. It returns false when the session ends. paused is called before
+// a wait.
+func (o *outbox) waitRoom(size int, paused func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.order == nil && o.crowded() {
+	for o.order == nil && o.messages > 0 && (o.crowded() || o.bytes+size > o.maxBytes) {
 		paused()
 		o.emptied.Wait()
 	}

@@ -19,7 +19,7 @@ const firstBytes = 1 << 10
 
 // readLoop takes requests until the session ends, and says why it does.
 func (s *session) readLoop() order {
-	for s.out.waitRoom(s.pause) {
+	for s.out.waitRoom(0, s.pause) {
 		s.paused.Store(false)
 		// Without a deadline: end and the keep-alive close the connection, and a
 		// context would cost every read a timer.

@@ -105,7 +105,11 @@ func (s *session) answer(id string, index int, jobID string, err error) {
 	s.jobs[jobID] = nil
 }
 
+// cancel is carried out also when the session ends while it waits for its turn: it
+// has been read.
 func (s *session) cancel(req *wire.Request) {
+	s.ask()
+	defer s.asked()
 	tenant := s.principal.tenant
 	if s.principal.operator {
 		tenant = ""
@@ -115,18 +119,24 @@ func (s *session) cancel(req *wire.Request) {
 		s.sendError(req.ID, wire.NoIndex, req.JobID, s.asError("cancel", req.JobID, err))
 		return
 	}
-	s.send(func(dst []byte) []byte { return wire.AppendStatus(dst, req.ID, &status) })
+	s.reply(&status, func() {
+		s.send(func(dst []byte) []byte { return wire.AppendStatus(dst, req.ID, &status) })
+	})
 }
 
 // attach has a job's result sent here. Operators, too, attach only to jobs of
 // their own tenant: it takes the result away from whoever waits for it.
 func (s *session) attach(req *wire.Request) {
+	defer s.asked()
+	if !s.ask() {
+		return // nobody is left to attach for
+	}
 	if err := s.beginAttach(req.JobID); err != nil {
 		s.sendError(req.ID, wire.NoIndex, req.JobID, err)
 		return
 	}
 	status, err := s.handler.dispatcher.Attach(s.handler.calls, s.principal.tenant, req.JobID, s)
-	s.endAttach(req, status, err)
+	s.reply(&status, func() { s.endAttach(req, status, err) })
 }
 
 // beginAttach makes the job the session's before the dispatcher can send its

@@ -41,6 +41,11 @@ type session struct {
 	// quit ends the keep-alive; done is closed when all is over.
 	quit, done chan struct{}
 
+	// asking holds a token for each request that asks for a status; replying is held
+	// by the one whose answer waits for room. It is taken before mu.
+	asking   chan struct{}
+	replying sync.Mutex
+
 	mu sync.Mutex // guards what follows; taken before out's
 	// freed is signalled for the reader when a request ends.
 	freed sync.Cond
@@ -57,7 +62,8 @@ type session struct {
 func newSession(h *Handler, id string, p principal, conn *websocket.Conn, nc net.Conn, batch bool) *session {
 	s := &session{
 		handler: h, id: id, principal: p, conn: conn, net: nc, batch: batch, opened: time.Now(),
-		jobs: map[string]*attachment{}, quit: make(chan struct{}), done: make(chan struct{}),
+		asking: make(chan struct{}, maxAsking),
+		jobs:   map[string]*attachment{}, quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.freed.L = &s.mu
 	s.out.init(h.cfg.QueueMessages, h.cfg.QueueBytes)

@@ -1,10 +1,17 @@
 package e2e
 
 import (
+	"context"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/redis/rueidis"
 )
 
 // TestDev brings up the whole system for trying out, lets its first batch run, and expects it to leave nothing
@@ -12,19 +19,134 @@ import (
 func TestDev(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dev")
 	for range 2 { // the second time on the data of the first
-		listen, redis := closedPort(t), closedPort(t)
-		stdout, stderr, code := run(t, nil, "scheduler", "dev", "--exit", "--dir", dir,
-			"--listen", listen, "--redis-port", redis[strings.LastIndexByte(redis, ':')+1:])
+		stdout, stderr, code := runDev(t, "--exit", "--dir", dir)
 		if code != 0 {
 			t.Fatalf("exit status %d\n%s\n%s", code, stdout, stderr)
 		}
-		for _, want := range []string{"succeeded", "JOB"} {
-			if !strings.Contains(stdout, want) {
-				t.Errorf("the table has no %s:\n%s", want, stdout)
-			}
+		checkTable(t, stdout)
+		if strings.Contains(stdout, "warning") {
+			t.Errorf("a warning without a reason:\n%s", stdout)
 		}
 	}
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestDevEmbedded needs no redis-server, and says what that costs.
+func TestDevEmbedded(t *testing.T) {
+	stdout, stderr, code := runDev(t, "--embedded", "--exit", "--dir", t.TempDir())
+	if code != 0 {
+		t.Fatalf("exit status %d\n%s\n%s", code, stdout, stderr)
+	}
+	if !strings.HasPrefix(stdout, "warning: ") || !strings.Contains(stdout, "embedded stand-in") {
+		t.Errorf("no warning of the stand-in:\n%s", stdout)
+	}
+	checkTable(t, stdout)
+}
+
+// TestDevCtrlC: everything ends, and the Redis that was started is gone.
+func TestDevCtrlC(t *testing.T) {
+	p := start(t, nil, "scheduler", "dev", "--listen", "127.0.0.1:0", "--redis-port", "0", "--dir", t.TempDir())
+	serving := make(map[string]string) // the address by the first word of a line
+	timeout := after(t, startLimit)
+	for next := 0; serving["HTTP"] == "" || serving["Redis"] == ""; {
+		line, n, err := p.stdout.line(next, timeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if words := strings.Fields(line); len(words) >= 2 {
+			serving[words[0]] = words[1]
+		}
+		next = n
+	}
+	listen := strings.TrimSuffix(strings.TrimPrefix(serving["HTTP"], "http://"), "/v1/jobs")
+	redis := strings.TrimPrefix(serving["Redis"], "redis://")
+	pid := redisPID(t, redis)
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Fatalf("redis-server has no process %d: %v", pid, err)
+	}
+	p.signal(syscall.SIGINT)
+	if code := p.wait(stopLimit); code != 0 {
+		t.Errorf("ended with status %d after SIGINT", code)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("redis-server %d is still there: %v", pid, err)
+	}
+	for _, addr := range []string{listen, redis} {
+		if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr); err == nil {
+			_ = conn.Close()
+			t.Errorf("something still listens on %s", addr)
+		}
+	}
+}
+
+// TestDevUnusable: one line that says what to do, and a failure.
+func TestDevUnusable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file") // even root cannot make a folder of it
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	for name, c := range map[string]struct {
+		args []string
+		flag string
+	}{
+		"port":       {[]string{"--listen", l.Addr().String()}, "--listen"},
+		"redis port": {[]string{"--redis-port", port}, "--redis-port"},
+		"folder":     {[]string{"--dir", file}, "--dir"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdout, stderr, code := runDev(t, append([]string{"--dir", t.TempDir()}, c.args...)...)
+			if code <= 0 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.flag) {
+				t.Errorf("exit status %d, expected one line that names %s\n%s%s", code, c.flag, stdout, stderr)
+			}
+		})
+	}
+}
+
+// runDev runs scheduler dev on free ports to its end.
+func runDev(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return run(t, nil, "scheduler", append([]string{"dev", "--listen", "127.0.0.1:0", "--redis-port", "0"}, args...)...)
+}
+
+func checkTable(t *testing.T, stdout string) {
+	t.Helper()
+	_, table, found := strings.Cut(stdout, "JOB ")
+	rows := strings.Count(table, "\n") - 1
+	if !found || rows < 1 || strings.Count(table, " succeeded ") != rows {
+		t.Errorf("not every row of the table has succeeded:\n%s", stdout)
+	}
+}
+
+func redisPID(t *testing.T, addr string) int {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), redisLimit)
+	defer cancel()
+	info, err := client.Do(ctx, client.B().Info().Section("server").Build()).ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, "process_id:"); ok {
+			pid, err := strconv.Atoi(strings.TrimSpace(value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	t.Fatalf("redis at %s does not tell its process:\n%s", addr, info)
+	return 0
 }

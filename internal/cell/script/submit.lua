@@ -50,12 +50,14 @@ local function node_at(index)
   if node then return node end
   local first = 1 + 3 * index
   node = {id = ARGV[6 + index], slots_key = KEYS[first + 1], dispatch_key = KEYS[first + 2], used = 0, max = 0}
-  local profile = redis.call('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency')
-  if not profile[1] then
+  -- Protected: what is wrong with one node's keys must not fail the jobs of others.
+  local profile = redis.pcall('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency')
+  local sum = redis.pcall('HGET', node.slots_key, 'sum')
+  if profile.err or not profile[1] or type(sum) == 'table' then
     node.refusal = 'g'
   else
     node.epoch, node.status, node.max = profile[1], profile[2] or 'offline', tonumber(profile[3]) or 0
-    node.used = tonumber(redis.call('HGET', node.slots_key, 'sum')) or 0
+    node.used = tonumber(sum) or 0
     local seen = tonumber(redis.call('ZSCORE', heartbeats_key, node.id)) or 0
     if node.status ~= 'online' then
       node.refusal = 'd'

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -135,6 +136,16 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
+
+// appendUTF8 appends JSON that may have been stored before results were checked for
+// UTF-8: a frame that is not UTF-8 would end the session of everybody who asks for it.
+// In valid JSON such bytes can only be within strings, so that it stays valid.
+func appendUTF8(dst, raw []byte) []byte {
+	if !utf8.Valid(raw) {
+		raw = bytes.ToValidUTF8(raw, []byte("\ufffd"))
+	}
+	return append(dst, raw...)
+}
 
 const hexDigits = "0123456789abcdef"
 

@@ -81,13 +81,14 @@ func AppendAssigned(dst []byte, jobID, node string, attempt int, assignedAtMS in
 	return append(dst, '}')
 }
 
-// AppendResult appends a result message. s.Result must be valid JSON.
+// AppendResult appends a result message. s.Result must be valid JSON, except that what
+// is not UTF-8 in it becomes U+FFFD.
 func AppendResult(dst []byte, s *freeslot.JobStatus) []byte {
 	dst = append(dst, `{"type":"result","job":`...)
 	return append(appendStatus(dst, s), '}')
 }
 
-// AppendStatus appends a status message. s.Result must be valid JSON.
+// AppendStatus appends a status message. s.Result is as for AppendResult.
 func AppendStatus(dst []byte, id string, s *freeslot.JobStatus) []byte {
 	dst = appendString(append(dst, `{"type":"status","id":`...), id)
 	dst = append(dst, `,"job":`...)
@@ -171,7 +172,7 @@ func appendStatus(dst []byte, s *freeslot.JobStatus) []byte {
 	dst = appendInt(append(dst, `,"attempt":`...), int64(s.Attempt))
 	dst = appendInt(append(dst, `,"slots":`...), int64(s.Slots))
 	if len(s.Result) > 0 {
-		dst = append(append(dst, `,"result":`...), s.Result...)
+		dst = appendUTF8(append(dst, `,"result":`...), s.Result)
 	}
 	if s.Error != nil {
 		dst = appendString(append(dst, `,"error":{"code":`...), s.Error.Code)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -37,6 +38,30 @@ func TestAppendMessages(t *testing.T) {
 		if string(got) != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
+	}
+}
+
+// TestStoredResultThatIsNotUTF8: a frame that is not UTF-8 would end the session of
+// everybody who asks for the job.
+func TestStoredResultThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	s := &freeslot.JobStatus{ID: "0-1", Result: json.RawMessage("{\"a\xff\":\"b\xc3\xc3ü\"}")}
+	stored := string(s.Result)
+	for name, frame := range map[string][]byte{"result": AppendResult(nil, s), "status": AppendStatus(nil, "r1", s)} {
+		if !utf8.Valid(frame) || !json.Valid(frame) {
+			t.Errorf("%s: %q", name, frame)
+		}
+		err := DecodeMessages(frame, func(m *Message) {
+			if got, want := string(m.Job.Result), "{\"a\ufffd\":\"b\ufffdü\"}"; got != want {
+				t.Errorf("%s: got %q, want %q", name, got, want)
+			}
+		})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if string(s.Result) != stored {
+		t.Error("the caller's result was changed")
 	}
 }
 

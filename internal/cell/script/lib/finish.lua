@@ -4,11 +4,12 @@
 -- finished_key, retention (ms; where the record does not say its own) and inline
 -- (bytes) are bound by the script. used is what the node has in use after this job:
 -- the reply brings it to the cache of the replica that placed the job.
-local finished, used = 0, 0
+local finished, used, longest = 0, 0, retention
 local function finish(job, job_key, node, attempt, reply_to, kept, state, result, failure)
-  retention = tonumber(kept) or retention
+  local keep = math.max(tonumber(kept) or retention, 1)
+  longest = math.max(longest, keep)
   redis.call('HSET', job_key, 'state', state, 'finished_at_ms', now, 'result', result, 'error', failure)
-  redis.call('PEXPIRE', job_key, retention)
+  redis.call('PEXPIRE', job_key, keep)
   redis.call('ZADD', finished_key, string.format('%.0f', now_us + finished), job)
   finished = finished + 1
   if reply_to and reply_to ~= '' then
@@ -19,10 +20,10 @@ local function finish(job, job_key, node, attempt, reply_to, kept, state, result
   end
 end
 
--- forget: drops what is older than the retention from the index of finished jobs;
+-- forget: drops what is older than the longest retention met from the index of finished jobs;
 -- their records expire by themselves. At most 1000 a call, many times what one call
 -- adds, so that the first call after a quiet hour does not stop Redis.
 local function forget()
-  local old = redis.call('ZCOUNT', finished_key, '-inf', string.format('(%.0f', now_us - retention * 1000))
+  local old = redis.call('ZCOUNT', finished_key, '-inf', string.format('(%.0f', now_us - longest * 1000))
   if old > 0 then redis.call('ZREMRANGEBYRANK', finished_key, 0, math.min(old, 1000) - 1) end
 end
