@@ -1,0 +1,205 @@
+package freeslot_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/freeslot/freeslot"
+)
+
+func ExampleJob_Validate() {
+	job := freeslot.Job{
+		Service:     "tts",
+		Payload:     json.RawMessage(`{"text":"Servus"}`),
+		Requirement: freeslot.Requirement{TargetLanguage: "de-AT", Pool: "no good"},
+	}
+	var refused *freeslot.Error
+	if errors.As(job.Validate("job"), &refused) {
+		fmt.Println(refused.Code, refused.Field)
+	}
+	// Output: invalid_argument job.requirement.pool
+}
+
+func ExampleError_Is() {
+	err := fmt.Errorf("submit: %w", &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "all nodes are busy"})
+	fmt.Println(errors.Is(err, &freeslot.Error{Code: freeslot.CodeOverloaded}), freeslot.CodeOf(err).Temporary())
+	// Output: true true
+}
+
+// field returns what an error names, "" for nil.
+func field(t *testing.T, err error) string {
+	t.Helper()
+	if err == nil {
+		return ""
+	}
+	var coded *freeslot.Error
+	if !errors.As(err, &coded) || coded.Code != freeslot.CodeInvalidArgument || !strings.HasPrefix(coded.Message, coded.Field) {
+		t.Fatalf("%#v is not an invalid_argument that begins with its field", err)
+	}
+	return coded.Field
+}
+
+func TestValidateName(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a", "9", "node-1", "A.b_c-d", strings.Repeat("x", 64)} {
+		if err := freeslot.ValidateName("node", name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for _, name := range []string{"", "-a", ".a", "_a", "a:b", "a{b}", "a b", "a\n", "ä", "a/b", strings.Repeat("x", 65), "\xff"} {
+		if got := field(t, freeslot.ValidateName("node", name)); got != "node" {
+			t.Errorf("%q: field %q", name, got)
+		}
+	}
+}
+
+func TestJobValidate(t *testing.T) {
+	t.Parallel()
+	many := make(map[string]string)
+	for i := range freeslot.MaxLabels + 1 {
+		many[fmt.Sprintf("l%d", i)] = ""
+	}
+	for name, c := range map[string]struct {
+		change func(*freeslot.Job)
+		field  string
+	}{
+		"nothing":              {func(*freeslot.Job) {}, ""},
+		"largest slots":        {func(j *freeslot.Job) { j.Slots = freeslot.MaxSlots }, ""},
+		"no service":           {func(j *freeslot.Job) { j.Service = "" }, "job.service"},
+		"negative slots":       {func(j *freeslot.Job) { j.Slots = -1 }, "job.slots"},
+		"too many slots":       {func(j *freeslot.Job) { j.Slots = freeslot.MaxSlots + 1 }, "job.slots"},
+		"payload not JSON":     {func(j *freeslot.Job) { j.Payload = json.RawMessage(`{`) }, "job.payload"},
+		"payload not UTF-8":    {func(j *freeslot.Job) { j.Payload = json.RawMessage("\"\xff\"") }, "job.payload"},
+		"trace with a newline": {func(j *freeslot.Job) { j.TraceParent = "00\n" }, "job.traceparent"},
+		"bad pool":             {func(j *freeslot.Job) { j.Requirement.Pool = "a:b" }, "job.requirement.pool"},
+		"bad service":          {func(j *freeslot.Job) { j.Requirement.Services = []string{"ok", ""} }, "job.requirement.services"},
+		"source":               {func(j *freeslot.Job) { j.Requirement.SourceLanguage = "not a tag" }, "job.requirement.source_language"},
+		"target":               {func(j *freeslot.Job) { j.Requirement.TargetLanguage = strings.Repeat("a", 65) }, "job.requirement.target_language"},
+		"many labels":          {func(j *freeslot.Job) { j.Requirement.Labels = many }, "job.requirement.labels"},
+		"label name":           {func(j *freeslot.Job) { j.Requirement.Labels = map[string]string{"a b": ""} }, "job.requirement.labels name"},
+		"label value":          {func(j *freeslot.Job) { j.Requirement.Labels = map[string]string{"a": "\x00"} }, "job.requirement.labels.a"},
+	} {
+		job := freeslot.Job{Service: "tts"}
+		c.change(&job)
+		if got := field(t, job.Validate("job")); got != c.field {
+			t.Errorf("%s: field %q, want %q", name, got, c.field)
+		}
+	}
+}
+
+func TestNodeValidate(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*freeslot.Node)
+		field  string
+	}{
+		"nothing":     {func(*freeslot.Node) {}, ""},
+		"no id":       {func(n *freeslot.Node) { n.ID = "" }, "node.node_id"},
+		"no slots":    {func(n *freeslot.Node) { n.MaxConcurrency = 0 }, "node.max_concurrency"},
+		"service":     {func(n *freeslot.Node) { n.Services = []freeslot.Service{{Name: "a:b"}} }, "node.installed_services"},
+		"version":     {func(n *freeslot.Node) { n.Services = []freeslot.Service{{Name: "a", Version: " "}} }, "node.installed_services.version"},
+		"pool":        {func(n *freeslot.Node) { n.Pools = []string{"{}"} }, "node.pool_ids"},
+		"pools":       {func(n *freeslot.Node) { n.Pools = make([]string, freeslot.MaxPools+1) }, "node.pool_ids"},
+		"feature":     {func(n *freeslot.Node) { n.Features = map[string]bool{"": true} }, "node.features_supported"},
+		"language":    {func(n *freeslot.Node) { n.Languages.TTS = []string{"de", "??"} }, "node.capabilities.tts_languages"},
+		"label value": {func(n *freeslot.Node) { n.Labels = map[string]string{"a": strings.Repeat("x", 129)} }, "node.labels.a"},
+	} {
+		node := freeslot.Node{ID: "n", MaxConcurrency: 1}
+		c.change(&node)
+		if got := field(t, node.Validate("node")); got != c.field {
+			t.Errorf("%s: field %q, want %q", name, got, c.field)
+		}
+	}
+}
+
+func TestDecodeStrict(t *testing.T) {
+	t.Parallel()
+	for in, ok := range map[string]bool{
+		`{"service":"a"}`: true, ` {"service":"a"} ` + "\n": true,
+		`{"service":"a","x":1}`: false, `{"service":1}`: false, `{"service":"a"}}`: false, `{"service":"a"}]`: false,
+		`{"service":"a"} {}`: false, `{"service":"a"}x`: false, ``: false, `{`: false,
+	} {
+		var job freeslot.Job
+		if err := freeslot.DecodeStrict("job", []byte(in), &job); (err == nil) != ok {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+}
+
+func TestStates(t *testing.T) {
+	t.Parallel()
+	terminal := 0
+	for _, s := range freeslot.States() {
+		if s.Terminal() {
+			terminal++
+		}
+	}
+	if terminal != 3 || len(freeslot.States()) != 5 {
+		t.Errorf("%d of %d states are terminal", terminal, len(freeslot.States()))
+	}
+}
+
+// TestClassIsCanonical: order, repetition and spelling make no difference to the
+// class; anything that a node could tell apart does.
+func TestClassIsCanonical(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.StringMatching(`[a-c]`)
+		r := freeslot.Requirement{
+			Pool:           rapid.SampledFrom([]string{"", "p", "q"}).Draw(t, "pool"),
+			Services:       rapid.SliceOfN(name, 0, 3).Draw(t, "services"),
+			SourceLanguage: rapid.SampledFrom([]string{"", "de", "de-AT"}).Draw(t, "source"),
+			TargetLanguage: rapid.SampledFrom([]string{"", "en", "zh-Hant"}).Draw(t, "target"),
+			Labels:         rapid.MapOfN(name, name, 0, 3).Draw(t, "labels"),
+		}
+		class := func(r freeslot.Requirement, service string) string { return string(r.AppendClass(nil, service)) }
+		base := class(r, "tts")
+		same := r
+		same.Services = append(rapid.Permutation(r.Services).Draw(t, "order"), r.Services...)
+		same.SourceLanguage = strings.ReplaceAll(strings.ToUpper(r.SourceLanguage), "-", "_")
+		if got := class(same, "tts"); got != base {
+			t.Fatalf("%q and %q are one class", got, base)
+		}
+		for what, change := range map[string]func(*freeslot.Requirement){
+			"pool":   func(r *freeslot.Requirement) { r.Pool += "x" },
+			"source": func(r *freeslot.Requirement) { r.SourceLanguage = "fr" },
+			"target": func(r *freeslot.Requirement) { r.TargetLanguage = "fr" },
+			"labels": func(r *freeslot.Requirement) { r.Labels = map[string]string{"z": "z"} },
+			"service": func(r *freeslot.Requirement) {
+				r.Services = append([]string{"zzz"}, r.Services...)
+			},
+		} {
+			other := r
+			change(&other)
+			if class(other, "tts") == base {
+				t.Fatalf("another %s is another class", what)
+			}
+		}
+		if class(r, "asr") == base {
+			t.Fatal("another service is another class")
+		}
+	})
+}
+
+func FuzzDecodeStrict(f *testing.F) {
+	for _, seed := range []string{`{"service":"a"}`, `{"requirement":{"labels":{"a":"b"}}}`, `[]`, `{"slots":1e400}`, "\xff"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var job freeslot.Job
+		if freeslot.DecodeStrict("job", data, &job) != nil {
+			return
+		}
+		if !json.Valid(data) {
+			t.Errorf("%q is not JSON", data)
+		}
+		if job.Validate("job") == nil && job.SlotCount() < 1 {
+			t.Errorf("%q takes %d slots", data, job.SlotCount())
+		}
+	})
+}
