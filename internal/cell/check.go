@@ -111,3 +111,23 @@ func checkSchema(ctx context.Context, client rueidis.Client, layout Layout) erro
 			"`redis-cli --scan --pattern '%s:*' | xargs redis-cli del`, or set another redis.key_prefix", key, text, SchemaVersion, layout.Prefix)
 	}
 }
+
+// MemoryUse is the share of its maxmemory that Redis uses, from 0; 0 when there is
+// no limit, or Redis does not tell. On several servers it is the highest.
+func (c *Cell) MemoryUse(ctx context.Context) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	highest := 0.0
+	for addr, node := range c.client.Nodes() {
+		info, err := serverInfo(ctx, node)
+		if err != nil {
+			return 0, fmt.Errorf("memory of redis at %s: %w", addr, err)
+		}
+		used, usedErr := strconv.ParseFloat(info["used_memory"], 64)
+		limit, limitErr := strconv.ParseFloat(info["maxmemory"], 64)
+		if usedErr == nil && limitErr == nil && limit > 0 {
+			highest = max(highest, used/limit)
+		}
+	}
+	return highest, nil
+}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -112,6 +113,8 @@ type Dispatcher struct {
 	outstanding *xsync.MapOf[string, *waiter]
 	sources     sync.Pool // *selection.Source, one a goroutine
 	read        position  // in the reply stream
+	// short is true while Redis is so full that it takes no new jobs; see watchMemory.
+	short atomic.Bool
 	// fetches bounds the results that are read from their records at once.
 	fetches chan struct{}
 	// page is how many records one recheck reads; owned by keepReplies.

@@ -102,6 +102,7 @@ func (d *Dispatcher) keepReplies() {
 			return
 		case <-ticker.C:
 		}
+		d.watchMemory()
 		if d.keep() {
 			d.recheckOlder(0)
 		} else {

@@ -148,6 +148,9 @@ func (d *Dispatcher) choose(p *placing) error {
 		return coded("submit", cell.ErrStopped) // its result would find nobody
 	}
 	job := p.request.Job
+	if d.short.Load() {
+		return shortOfMemory()
+	}
 	p.rounds++
 	if p.rounds > d.cfg.Rounds {
 		return full(p.request.Job)

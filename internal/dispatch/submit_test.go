@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -629,7 +630,48 @@ func TestOutOfMemory(t *testing.T) {
 		t.Errorf("owned %v, %d outstanding", jobs, rep.Outstanding())
 	}
 	do("CONFIG", "SET", "maxmemory", "0")
-	rep.mustPlace(job(), sink)
+	eventually(t, "there is memory again", func() bool { _, err := rep.place(job(), sink); return err == nil })
+}
+
+// TestAlmostOutOfMemory: from 80 % on there are no new jobs, so that those that run
+// can still end.
+func TestAlmostOutOfMemory(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t, redistest.Args("--maxmemory-policy", "noeviction"))
+	r := newRig(t, redis.Target)
+	a := r.agent(node("n1", 1000))
+	rep := r.replica("r1")
+	sink := newRecorder(t)
+	id := rep.mustPlace(job(), sink)
+	limit := func(share float64) {
+		t.Helper()
+		info, err := r.client.Do(deadline(t), r.client.B().Info().Section("memory").Build()).ToString()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, used, _ := strings.Cut(info, "used_memory:")
+		used, _, _ = strings.Cut(used, "\r")
+		n, err := strconv.ParseFloat(used, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		max := strconv.FormatFloat(n/share, 'f', 0, 64)
+		if err := r.client.Do(deadline(t), r.client.B().Arbitrary("CONFIG", "SET", "maxmemory", max).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(0.88)
+	eventually(t, "the keeper sees it", rep.short.Load)
+	_, err := rep.place(job(), sink)
+	if e := asError(t, err, freeslot.CodeOverloaded); e.RetryAfter <= 0 || !strings.Contains(e.Message, "80 %") {
+		t.Errorf("%+v", e)
+	}
+	a.complete(id, `1`)
+	if s := sink.result(id); s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v", s)
+	}
+	limit(0.1)
+	eventually(t, "submits are taken again", func() bool { _, err := rep.place(job(), sink); return err == nil })
 }
 
 // An HTTP server survives the panic of a handler; the slots that its job had taken

@@ -28,8 +28,8 @@ func (s *session) asked() { <-s.asking }
 // reply calls send, which queues the status, once there is room for it. mu must not
 // be held: it would keep the dispatcher waiting for the client.
 //
-// Invariant: the queue is at most half full, or else empty, when an answer is added,
-// for replies come one by one. So an answer alone never overflows it.
+// Replies come one by one, so that no two fill the same room: answers alone never
+// overflow the queue. When the session ends the status is dropped.
 func (s *session) reply(status *freeslot.JobStatus, send func()) {
 	s.replying.Lock()
 	defer s.replying.Unlock()

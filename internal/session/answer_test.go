@@ -41,11 +41,11 @@ func TestAnswersWaitForRoom(t *testing.T) {
 		request, query string
 		jobs, size     int
 	}{
-		"attach":                    {request: "attach", jobs: 64, size: 256 << 10},
-		"attach, batch":             {request: "attach", query: "?frames=batch", jobs: 64, size: 256 << 10},
-		"cancel":                    {request: "cancel", jobs: 64, size: 256 << 10},
-		"more than half the queue":  {request: "attach", jobs: 20, size: 700 << 10},
-		"more than the whole queue": {request: "attach", jobs: 10, size: 2 << 20},
+		"attach":                    {request: "attach", jobs: 64, size: 64 << 10},
+		"attach, batch":             {request: "attach", query: "?frames=batch", jobs: 64, size: 64 << 10},
+		"cancel":                    {request: "cancel", jobs: 64, size: 64 << 10},
+		"more than half the queue":  {request: "attach", jobs: 60, size: 175 << 10},
+		"more than the whole queue": {request: "attach", jobs: 10, size: 512 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +53,7 @@ func TestAnswersWaitForRoom(t *testing.T) {
 			ids := d.ended(test.jobs, test.size)
 			release := make(chan struct{})
 			d.answering = func() { <-release }
-			s := serve(t, Config{QueueBytes: 1 << 20}, d)
+			s := serve(t, Config{QueueBytes: 256 << 10}, d)
 			p := s.connect(test.query)
 			p.conn.SetReadLimit(-1)
 			p.ask(test.request, ids)
@@ -148,10 +148,10 @@ func TestWaitingAnswersEndWithTheSession(t *testing.T) {
 func TestDrainWithWaitingAnswers(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()
-	ids := d.ended(64, 256<<10)
+	ids := d.ended(64, 64<<10)
 	release := make(chan struct{})
 	d.answering = func() { <-release }
-	s := serve(t, Config{QueueBytes: 1 << 20, DrainGrace: 20 * time.Millisecond}, d)
+	s := serve(t, Config{QueueBytes: 256 << 10, DrainGrace: 20 * time.Millisecond}, d)
 	p := s.connect("")
 	p.conn.SetReadLimit(-1)
 	p.ask("attach", ids)

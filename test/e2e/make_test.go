@@ -14,7 +14,7 @@ const fakeValkey = "#!/bin/sh\necho 'Server v=%s sha=00000000:0 malloc=libc bits
 // TestMakeRunWithoutRedis: where none can be installed, make run goes on with the embedded stand-in.
 func TestMakeRunWithoutRedis(t *testing.T) {
 	p := start(t, []string{"PATH=" + pathWithout(t, "redis-server", "valkey-server", "apt-get")},
-		"make", "-C", "../..", "run", "RUN_ARGS=--exit --listen 127.0.0.1:0 --redis-port 0 --dir "+t.TempDir())
+		"make", "--no-print-directory", "-C", "../..", "run", "RUN_ARGS=--exit --listen 127.0.0.1:0 --redis-port 0 --dir "+t.TempDir())
 	if code := p.wait(buildLimit); code != 0 {
 		t.Fatalf("exit status %d", code)
 	}

@@ -1,0 +1,35 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+)
+
+// memoryLimit is the share of Redis' maxmemory from which on submits are refused:
+// what is left is for the results of the jobs that run.
+const memoryLimit = 0.8
+
+// watchMemory is called by the keeper, once a second. When Redis does not tell,
+// what was known last holds.
+func (d *Dispatcher) watchMemory() {
+	ctx, cancel := context.WithTimeout(d.ctx, ioTimeout)
+	defer cancel()
+	use, err := d.cell.MemoryUse(ctx)
+	if err != nil {
+		return // the keeper's next call says so
+	}
+	if short := use >= memoryLimit; d.short.Swap(short) != short {
+		d.log.Warn("redis.memory", zap.Float64("use", use), zap.Bool("submits_refused", short))
+	}
+}
+
+func shortOfMemory() *freeslot.Error {
+	return &freeslot.Error{
+		Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
+		Message: "Redis is almost out of memory, at 80 % of its maxmemory or more: no new jobs until results have expired or the limit is raised",
+	}
+}
