@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -146,7 +147,8 @@ func dial(t *testing.T, addr string) net.Conn {
 }
 
 func isTimeout(err error) bool {
-	netError, ok := err.(net.Error)
+	var netError net.Error
+	ok := errors.As(err, &netError)
 	return ok && netError.Timeout()
 }
 

@@ -29,7 +29,8 @@ func TestComplete(t *testing.T) {
 			{"succeeded", Completion{State: freeslot.StateSucceeded, Result: json.RawMessage(`{"a":"é"}`)}, `{"a":"é"}`, nil},
 			{"no result", Completion{State: freeslot.StateSucceeded}, `null`, nil},
 			{
-				"failed", Completion{State: freeslot.StateFailed, Error: &freeslot.JobError{Code: "boom", Message: "a \"b\"\n"}},
+				"failed",
+				Completion{State: freeslot.StateFailed, Error: &freeslot.JobError{Code: "boom", Message: "a \"b\"\n"}},
 				"", &freeslot.JobError{Code: "boom", Message: "a \"b\"\n"},
 			},
 			{"cancelled", Completion{State: freeslot.StateCancelled}, "", nil},

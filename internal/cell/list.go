@@ -17,9 +17,6 @@ import (
 // MaxPage is the most jobs that one call of Jobs returns.
 const MaxPage = 500
 
-// maxPageBytes bounds the results on one page: as many jobs as fit, and one at least.
-const maxPageBytes = 8 << 20
-
 // tieRoom is how many terminal jobs can share a microsecond and still be paged
 // without loss: a batch gives each of its own a microsecond of its own.
 const tieRoom = 64

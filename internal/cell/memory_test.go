@@ -25,7 +25,25 @@ func TestOutOfMemory(t *testing.T) {
 		t.Fatalf("%+v, %v", page, err)
 	}
 
+	use := func() float64 {
+		t.Helper()
+		share, err := r.MemoryUse(r.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return share
+	}
+	if share := use(); share != 0 {
+		t.Errorf("%v of an unlimited memory is in use", share)
+	}
+	r.do("CONFIG", "SET", "maxmemory", "1gb")
+	if share := use(); share <= 0 || share > 0.5 {
+		t.Errorf("%v of 1 GB is in use", share)
+	}
 	r.do("CONFIG", "SET", "maxmemory", "1")
+	if share := use(); share <= 1 {
+		t.Errorf("%v of 1 byte is in use", share)
+	}
 	defer r.do("CONFIG", "SET", "maxmemory", "0")
 	if _, err := r.try("SET", r.l.Prefix+":x", "y"); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Fatalf("Redis takes writes: %v", err)

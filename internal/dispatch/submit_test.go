@@ -655,8 +655,8 @@ func TestAlmostOutOfMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		max := strconv.FormatFloat(n/share, 'f', 0, 64)
-		if err := r.client.Do(deadline(t), r.client.B().Arbitrary("CONFIG", "SET", "maxmemory", max).Build()).Error(); err != nil {
+		bytes := strconv.FormatFloat(n/share, 'f', 0, 64)
+		if err := r.client.Do(deadline(t), r.client.B().Arbitrary("CONFIG", "SET", "maxmemory", bytes).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -98,8 +98,16 @@ func slowSubtags(tag string) []string {
 
 func FuzzLanguageLookup(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"de-AT", "de"}, {"zh-Hant-TW", "ZH-hant,en"}, {"de-x-a-b", "de-x-a,de-x"}, {"de--at", "de-"},
-		{"-de", ",-"}, {"a-b-c", "a"}, {"de_at", "de_"}, {"K", "k"}, {"\xff-a-bb", "\xff"}, {"--", "-"},
+		{"de-AT", "de"},
+		{"zh-Hant-TW", "ZH-hant,en"},
+		{"de-x-a-b", "de-x-a,de-x"},
+		{"de--at", "de-"},
+		{"-de", ",-"},
+		{"a-b-c", "a"},
+		{"de_at", "de_"},
+		{"K", "k"},
+		{"\xff-a-bb", "\xff"},
+		{"--", "-"},
 	} {
 		f.Add(seed[0], seed[1])
 	}
