@@ -10,7 +10,7 @@ GO ?= go
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -X main.version=$(VERSION)
+LDFLAGS := -X github.com/freeslot/freeslot/internal/version.stamped=$(VERSION)
 
 RUN_ARGS ?=
 DEMO_ARGS ?=

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/freeslot/freeslot/internal/version"
 )
 
 const (
@@ -90,7 +92,7 @@ func run(args []string, env *environment) (code int) {
 		&runCmd{},
 		kong.Name("nodeagent"), kong.Description(description), kong.Writers(env.out, env.err),
 		kong.Exit(func(code int) { panic(exit(code)) }), kong.Bind(env),
-		kong.Vars{"version": versionLine()},
+		kong.Vars{"version": version.Line("nodeagent")},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 	)
 	if err != nil {

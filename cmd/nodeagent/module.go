@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/agent"
 	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/internal/version"
 )
 
 // process is one agent with what it needs, ready to be started once.
@@ -39,7 +40,7 @@ func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freeslot_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": buildVersion()},
+		Name: "freeslot_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version.String()},
 	}, func() float64 { return 1 }))
 	return reg
 }
@@ -47,7 +48,7 @@ func newRegistry() *prometheus.Registry {
 func newTracing(cfg agent.Config) (*tracing.Tracing, error) {
 	return tracing.Open(context.Background(), tracing.Config{
 		Endpoint: cfg.Tracing.OTLPEndpoint, SampleRatio: cfg.Tracing.SampleRatio,
-		Service: "freeslot-nodeagent", Version: buildVersion(), Instance: cfg.Node.ID,
+		Service: "freeslot-nodeagent", Version: version.String(), Instance: cfg.Node.ID,
 	})
 }
 

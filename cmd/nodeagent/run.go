@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/agent"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/version"
 )
 
 // startTimeout bounds a start, up to the registration of the node.
@@ -97,7 +98,7 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger) error {
 		return rootCause(err)
 	}
 	logger.Info("agent.started", zap.String(logging.FieldNode, cfg.Node.ID), zap.String("key_prefix", cfg.Redis.KeyPrefix),
-		zap.Int("services", len(cfg.Services)), zap.String("version", buildVersion()))
+		zap.Int("services", len(cfg.Services)), zap.String("version", version.String()))
 	select {
 	case <-env.ctx.Done():
 	case <-p.agent.Done():

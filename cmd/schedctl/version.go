@@ -2,34 +2,14 @@ package main
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
-)
 
-// version is set by the linker (-X main.version=v0.1.0); without, what the build
-// knows of itself is shown.
-var version string
+	"github.com/freeslot/freeslot/internal/version"
+)
 
 type versionCmd struct{}
 
 // Run prints one line.
 func (versionCmd) Run(a *app) error {
-	_, err := fmt.Fprintf(a.out, "schedctl %s (%s %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintln(a.out, version.Line("schedctl"))
 	return err
-}
-
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "dev"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return "dev-" + s.Value[:12]
-		}
-	}
-	return "dev"
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/session"
 	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/internal/version"
 )
 
 // module builds a replica from a config.Replica, a *zap.Logger and *resources.
@@ -51,7 +52,7 @@ func open(ctx context.Context, cfg config.Replica) (*resources, error) {
 	}
 	res.tracing, err = tracing.Open(ctx, tracing.Config{
 		Endpoint: cfg.Tracing.OTLPEndpoint, SampleRatio: cfg.Tracing.SampleRatio,
-		Service: "freeslot-scheduler", Version: buildVersion(), Instance: cfg.ReplicaID,
+		Service: "freeslot-scheduler", Version: version.String(), Instance: cfg.ReplicaID,
 	})
 	if err != nil {
 		res.close(ctx)
@@ -75,7 +76,7 @@ func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freeslot_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": buildVersion()},
+		Name: "freeslot_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version.String()},
 	}, func() float64 { return 1 }))
 	return reg
 }
@@ -108,7 +109,7 @@ func newAuthenticator(cfg config.Replica) *api.Authenticator {
 
 func newSessions(cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authenticator, res *resources, log *zap.Logger, reg *prometheus.Registry) (*session.Handler, error) {
 	return session.New(session.Config{
-		Replica: cfg.ReplicaID, Version: buildVersion(),
+		Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxBatch: cfg.Limits.MaxBatch,
 		MaxSessions: cfg.Limits.MaxSessions, MaxJobs: cfg.Limits.MaxOutstandingPerSession,
 		QueueMessages: cfg.Limits.SessionQueue, QueueBytes: cfg.Limits.SessionQueueBytes,
@@ -122,7 +123,7 @@ func newServer(cfg config.Replica, d *dispatch.Dispatcher, ca *cache.Cache, auth
 	res *resources, log *zap.Logger, reg *prometheus.Registry,
 ) *api.Server {
 	return api.New(api.Config{
-		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: buildVersion(),
+		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
 	}, api.Deps{
 		Jobs: d, Nodes: ca, Auth: auth, Sessions: sessions, Checks: checks(ca),

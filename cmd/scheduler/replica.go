@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/version"
 )
 
 // replica is one scheduler replica, ready to be started. It is for one Start and
@@ -52,7 +53,7 @@ func (r *replica) Start(ctx context.Context) error {
 		zap.String(logging.FieldAddress, r.server.Addr()),
 		zap.String("redis", redisHost(r.cfg.Redis.URL)),
 		zap.String("key_prefix", r.cfg.Redis.KeyPrefix),
-		zap.String("version", buildVersion()),
+		zap.String("version", version.String()),
 		zap.Bool("tokens", len(r.cfg.Tokens) > 0),
 	)
 	return nil

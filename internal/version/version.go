@@ -1,0 +1,34 @@
+// Package version says which build this is.
+package version
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// stamped is set by the linker: -X github.com/freeslot/freeslot/internal/version.stamped=v0.1.0.
+var stamped string
+
+// String is the version that was stamped into the build or, without one, what the
+// build knows of itself.
+func String() string {
+	if stamped != "" {
+		return stamped
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "dev"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "dev-" + s.Value[:12]
+		}
+	}
+	return "dev"
+}
+
+// Line is what a program prints when it is asked for its version.
+func Line(program string) string {
+	return fmt.Sprintf("%s %s (%s %s/%s)", program, String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
