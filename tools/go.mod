@@ -2,7 +2,7 @@
 // Run one with: go tool -modfile=tools/go.mod <name>
 module github.com/freeslot/freeslot/tools
 
-go 1.26.8
+go 1.26.0
 
 tool (
 	github.com/golangci/golangci-lint/v2/cmd/golangci-lint
