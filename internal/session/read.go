@@ -108,25 +108,31 @@ func (s *session) begin(req wire.Request, size int) {
 	}
 	cfg := &s.handler.cfg
 	s.mu.Lock()
-	for s.underWay > 0 && (s.underWay >= cfg.MaxRequests || s.underWayBytes+size > cfg.MaxRequestBytes) {
+	// The reader goes on while the queue is half full at most, so the other half is
+	// what the answers to all that is under way may take.
+	maxJobs := cfg.QueueMessages / 2 / messagesPerJob
+	for s.underWay > 0 && (s.underWay >= cfg.MaxRequests || s.underWayBytes+size > cfg.MaxRequestBytes ||
+		s.underWayJobs+len(req.Jobs) > maxJobs) {
 		s.pause()
 		s.freed.Wait()
 	}
 	s.paused.Store(false)
 	s.underWay++
 	s.underWayBytes += size
+	s.underWayJobs += len(req.Jobs)
 	s.mu.Unlock()
 	s.requests.Go(func() {
 		s.serve(&req)
-		s.finish(size)
+		s.finish(size, len(req.Jobs))
 	})
 }
 
-func (s *session) finish(size int) {
+func (s *session) finish(size, jobs int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.underWay--
 	s.underWayBytes -= size
+	s.underWayJobs -= jobs
 	s.freed.Signal()
 	s.leaveIfIdle()
 }

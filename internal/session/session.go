@@ -53,8 +53,9 @@ type session struct {
 	// way. reserved counts those whose submit is under way.
 	jobs     map[string]*attachment
 	reserved int
-	// underWay and underWayBytes count requests and their frames.
-	underWay, underWayBytes int
+	// underWay, underWayBytes and underWayJobs count requests, the bytes of their
+	// frames and the jobs that they submit.
+	underWay, underWayBytes, underWayJobs int
 	// draining: no new jobs. leaving: grace runs.
 	draining, leaving bool
 }

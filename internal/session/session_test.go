@@ -247,6 +247,36 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	p.expect(`{"type":"error","id":"r","code":"no_matching_node","message":"no node fits","breakdown":{"service":1}}`)
 }
 
+// TestJobsUnderWayAreBounded: batches under way whose answers together would
+// overflow the queue wait for each other, so that a client which only submits much
+// is not cut off as slow.
+func TestJobsUnderWayAreBounded(t *testing.T) {
+	t.Parallel()
+	d := newFakeDispatcher()
+	entered, release := make(chan string), make(chan struct{})
+	d.submitting = func(reqs []dispatch.Request) { entered <- string(reqs[0].Job.Payload); <-release }
+	s := serve(t, Config{MaxBatch: 2, QueueMessages: 12}, d)
+	p := s.connect("")
+	const batches = 6
+	for i := range batches {
+		p.send(fmt.Sprintf(`{"type":"submit","id":"r","jobs":[{"service":"nowhere","payload":%d},{"service":"nowhere"}]}`, i))
+	}
+	for i := range batches {
+		if got := waitFor(t, entered, "a submit"); got != fmt.Sprint(i) {
+			t.Errorf("batch %s came in place of %d", got, i)
+		}
+		select {
+		case got := <-entered:
+			t.Fatalf("batch %s began while batch %d was under way", got, i)
+		default:
+		}
+		release <- struct{}{}
+		for index := range 2 {
+			p.expect(fmt.Sprintf(`{"type":"error","id":"r","index":%d,"code":"no_matching_node","message":"no node fits","breakdown":{"service":1}}`, index))
+		}
+	}
+}
+
 func TestRefusedHandshakes(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Config{AllowedOrigins: []string{"*.example.com", "https://app.example.org"}, MaxSessions: 1}, newFakeDispatcher())
