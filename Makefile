@@ -20,6 +20,7 @@ BENCH ?= .
 BENCH_COUNT ?= 1
 BENCH_ARGS ?= -benchmem
 BENCH_E2E_ARGS ?= -duration 10s
+BENCH_CORE_ARGS ?=
 
 DOCKER_MODULE := internal/redistest/docker
 E2E := test/e2e
@@ -29,7 +30,7 @@ TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS"
+	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS"
 
 .PHONY: run
 run: build ## bring up Redis, schedulers and nodes here and watch jobs run (RUN_ARGS=--exit: one batch)
@@ -97,6 +98,14 @@ bench: deps-redis ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchst
 .PHONY: bench-e2e
 bench-e2e: deps-redis ## load end to end, which rewrites bench/RESULTS.md (BENCH_E2E_ARGS)
 	$(GO) run ./bench/e2e $(BENCH_E2E_ARGS)
+
+.PHONY: bench-core
+bench-core: deps-redis ## what the core promises, measured, into bench/RESULTS.md (BENCH_CORE_ARGS='-run choose')
+	$(GO) run ./bench/core $(BENCH_CORE_ARGS)
+
+.PHONY: bench-report
+bench-report: ## write bench/RESULTS.md from the JSON files in bench/results
+	$(GO) run ./bench/e2e -report
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME

@@ -28,6 +28,9 @@ const (
 	CodePermissionDenied Code = "permission_denied"
 	// CodeNotFound: there is no such job or node, or it belongs to another tenant.
 	CodeNotFound Code = "not_found"
+	// CodeConflict: what is to be changed is not what the caller saw any more; read it
+	// again. Only changes of the configuration end so.
+	CodeConflict Code = "conflict"
 	// CodeInternal: a defect of the scheduler; the replica's log has the cause.
 	CodeInternal Code = "internal"
 )
@@ -48,6 +51,16 @@ type Error struct {
 	// Breakdown counts, for CodeNoMatchingNode, the nodes that failed each part
 	// of the requirement, by its first failing part.
 	Breakdown map[string]int
+	// Errors has every offending input where several are told at once; Field and
+	// Message are then those of the first, and how many follow.
+	Errors []FieldError
+}
+
+// FieldError is one of several offending inputs.
+type FieldError struct {
+	Field string `json:"field"`
+	// Message begins with the field.
+	Message string `json:"message"`
 }
 
 // Error returns the code and the message.

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/freeslot/freeslot"
 )
 
@@ -76,8 +74,13 @@ func TestJobValidate(t *testing.T) {
 		"payload not JSON":     {func(j *freeslot.Job) { j.Payload = json.RawMessage(`{`) }, "job.payload"},
 		"payload not UTF-8":    {func(j *freeslot.Job) { j.Payload = json.RawMessage("\"\xff\"") }, "job.payload"},
 		"trace with a newline": {func(j *freeslot.Job) { j.TraceParent = "00\n" }, "job.traceparent"},
+		"affinity key":         {func(j *freeslot.Job) { j.AffinityKey = "user 1/ä" }, ""},
+		"affinity key control": {func(j *freeslot.Job) { j.AffinityKey = "a\x7f" }, "job.affinity_key"},
+		"affinity key bytes":   {func(j *freeslot.Job) { j.AffinityKey = "\xff" }, "job.affinity_key"},
+		"long affinity key":    {func(j *freeslot.Job) { j.AffinityKey = strings.Repeat("x", 129) }, "job.affinity_key"},
+		"preferred pool":       {func(j *freeslot.Job) { j.Requirement.PreferredPool = "a:b" }, "job.requirement.preferred_pool"},
 		"bad pool":             {func(j *freeslot.Job) { j.Requirement.Pool = "a:b" }, "job.requirement.pool"},
-		"bad service":          {func(j *freeslot.Job) { j.Requirement.Services = []string{"ok", ""} }, "job.requirement.services"},
+		"bad service":          {func(j *freeslot.Job) { j.Requirement.Services = []string{"ok", ""} }, "job.requirement.services[1]"},
 		"source":               {func(j *freeslot.Job) { j.Requirement.SourceLanguage = "not a tag" }, "job.requirement.source_language"},
 		"target":               {func(j *freeslot.Job) { j.Requirement.TargetLanguage = strings.Repeat("a", 65) }, "job.requirement.target_language"},
 		"many labels":          {func(j *freeslot.Job) { j.Requirement.Labels = many }, "job.requirement.labels"},
@@ -142,48 +145,6 @@ func TestStates(t *testing.T) {
 	if terminal != 3 || len(freeslot.States()) != 5 {
 		t.Errorf("%d of %d states are terminal", terminal, len(freeslot.States()))
 	}
-}
-
-// TestClassIsCanonical: order, repetition and spelling make no difference to the
-// class; anything that a node could tell apart does.
-func TestClassIsCanonical(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		name := rapid.StringMatching(`[a-c]`)
-		r := freeslot.Requirement{
-			Pool:           rapid.SampledFrom([]string{"", "p", "q"}).Draw(t, "pool"),
-			Services:       rapid.SliceOfN(name, 0, 3).Draw(t, "services"),
-			SourceLanguage: rapid.SampledFrom([]string{"", "de", "de-AT"}).Draw(t, "source"),
-			TargetLanguage: rapid.SampledFrom([]string{"", "en", "zh-Hant"}).Draw(t, "target"),
-			Labels:         rapid.MapOfN(name, name, 0, 3).Draw(t, "labels"),
-		}
-		class := func(r freeslot.Requirement, service string) string { return string(r.AppendClass(nil, service)) }
-		base := class(r, "tts")
-		same := r
-		same.Services = append(rapid.Permutation(r.Services).Draw(t, "order"), r.Services...)
-		same.SourceLanguage = strings.ReplaceAll(strings.ToUpper(r.SourceLanguage), "-", "_")
-		if got := class(same, "tts"); got != base {
-			t.Fatalf("%q and %q are one class", got, base)
-		}
-		for what, change := range map[string]func(*freeslot.Requirement){
-			"pool":   func(r *freeslot.Requirement) { r.Pool += "x" },
-			"source": func(r *freeslot.Requirement) { r.SourceLanguage = "fr" },
-			"target": func(r *freeslot.Requirement) { r.TargetLanguage = "fr" },
-			"labels": func(r *freeslot.Requirement) { r.Labels = map[string]string{"z": "z"} },
-			"service": func(r *freeslot.Requirement) {
-				r.Services = append([]string{"zzz"}, r.Services...)
-			},
-		} {
-			other := r
-			change(&other)
-			if class(other, "tts") == base {
-				t.Fatalf("another %s is another class", what)
-			}
-		}
-		if class(r, "asr") == base {
-			t.Fatal("another service is another class")
-		}
-	})
 }
 
 func FuzzDecodeStrict(f *testing.F) {

@@ -16,6 +16,9 @@ const DefaultMaxPayloadBytes = 256 << 10
 // MaxSlots is the most slots that one job can ask for.
 const MaxSlots = 1 << 16
 
+// MaxAffinityKeyLength is the longest affinity key, in bytes.
+const MaxAffinityKeyLength = 128
+
 // Job is a unit of work as a client submits it.
 type Job struct {
 	// Service names the handler that runs the job; the node must have it installed.
@@ -25,6 +28,11 @@ type Job struct {
 	// Requirement is what the node must offer besides the service. The zero
 	// value asks for nothing.
 	Requirement Requirement `json:"requirement,omitzero"`
+	// AffinityKey keeps jobs with the same key on the same node while that has room,
+	// so that a session stays where its model is warm. It has at most
+	// MaxAffinityKeyLength bytes of UTF-8 without control characters; empty is no
+	// affinity. It plays no part in which nodes fit.
+	AffinityKey string `json:"affinity_key,omitempty"`
 	// Slots is how much of a node's capacity the job takes while it runs. 0 means 1.
 	Slots int `json:"slots,omitempty"`
 	// TraceParent is the W3C trace context of the submitter; empty when it is not traced.
@@ -40,6 +48,9 @@ func (j *Job) Validate(path string) error {
 	}
 	if j.Slots < 0 || j.Slots > MaxSlots {
 		return invalid(path+".slots", "is %d, expected 1 to %d (0 or absent means 1)", j.Slots, MaxSlots)
+	}
+	if !utf8.ValidString(j.AffinityKey) || len(j.AffinityKey) > MaxAffinityKeyLength || strings.ContainsFunc(j.AffinityKey, isControl) {
+		return invalid(path+".affinity_key", "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
 	}
 	// json.Valid alone lets strings pass that are not UTF-8 and would end the
 	// WebSocket session of whoever is sent them.

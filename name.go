@@ -2,6 +2,9 @@ package freeslot
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -35,16 +38,23 @@ func ValidateName(field, name string) error {
 }
 
 func validateLabels(field string, labels map[string]string) error {
-	for name, value := range labels {
+	// Sorted, so that the same labels are always refused for the same one.
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if err := ValidateName(field+" name", name); err != nil {
 			return err
 		}
-		if len(value) > MaxLabelValueLength || strings.ContainsFunc(value, isControl) {
+		if !validLabelValue(labels[name]) {
 			return invalid(field+"."+name, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength)
 		}
 	}
 	return nil
 }
+
+func validLabelValue(value string) bool {
+	return len(value) <= MaxLabelValueLength && !strings.ContainsFunc(value, isControl)
+}
+
+func element(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
 func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
 

@@ -1,11 +1,6 @@
 package freeslot
 
-import (
-	"slices"
-	"strings"
-
-	"golang.org/x/text/language"
-)
+import "golang.org/x/text/language"
 
 // MaxServices, MaxPools, MaxLabels and MaxLanguages bound what one node offers or one
 // requirement asks for.
@@ -21,7 +16,12 @@ const (
 type Requirement struct {
 	// Pool restricts the choice to the members of one pool.
 	Pool string `json:"pool,omitempty"`
-	// Services are further services that the node must have installed.
+	// PreferredPool is tried first; the other fitting nodes come after it. It allows
+	// no node that the rest of the requirement would not allow.
+	PreferredPool string `json:"preferred_pool,omitempty"`
+	// Services are further services that the node must have installed, each
+	// optionally with a range of versions: "asr", "asr@>=1.2 <2", "asr@^1.4"; see
+	// [ParseVersionRange]. The job's own service may be listed too, to give it one.
 	Services []string `json:"services,omitempty"`
 	// SourceLanguage and TargetLanguage are BCP 47 tags. The node must
 	// understand the first and produce the second; either may stand alone. They
@@ -31,34 +31,37 @@ type Requirement struct {
 	TargetLanguage string `json:"target_language,omitempty"`
 	// Labels must all be on the node with these very values.
 	Labels map[string]string `json:"labels,omitempty"`
+	// LabelRules must all hold for the node's labels.
+	LabelRules []LabelRule `json:"label_rules,omitempty"`
 }
 
 func (r *Requirement) validate(path string) error {
-	if r.Pool != "" {
-		if err := ValidateName(path+".pool", r.Pool); err != nil {
-			return err
-		}
-	}
-	if len(r.Services) > MaxServices {
-		return invalid(path+".services", "has %d entries, expected at most %d", len(r.Services), MaxServices)
-	}
-	for _, s := range r.Services {
-		if err := ValidateName(path+".services", s); err != nil {
-			return err
-		}
-	}
-	for field, tag := range map[string]string{"source_language": r.SourceLanguage, "target_language": r.TargetLanguage} {
-		if tag == "" {
+	for _, pool := range []struct{ field, id string }{{"pool", r.Pool}, {"preferred_pool", r.PreferredPool}} {
+		if pool.id == "" {
 			continue
 		}
-		if err := validateLanguage(path+"."+field, tag); err != nil {
+		if err := ValidateName(path+"."+pool.field, pool.id); err != nil {
+			return err
+		}
+	}
+	if err := validateServices(path+".services", r.Services); err != nil {
+		return err
+	}
+	for _, stage := range []struct{ field, tag string }{{"source_language", r.SourceLanguage}, {"target_language", r.TargetLanguage}} {
+		if stage.tag == "" {
+			continue
+		}
+		if err := validateLanguage(path+"."+stage.field, stage.tag); err != nil {
 			return err
 		}
 	}
 	if len(r.Labels) > MaxLabels {
 		return invalid(path+".labels", "has %d entries, expected at most %d", len(r.Labels), MaxLabels)
 	}
-	return validateLabels(path+".labels", r.Labels)
+	if err := validateLabels(path+".labels", r.Labels); err != nil {
+		return err
+	}
+	return validateLabelRules(path+".label_rules", r.LabelRules)
 }
 
 func validateLanguage(field, tag string) error {
@@ -69,38 +72,4 @@ func validateLanguage(field, tag string) error {
 		return invalid(field, "is %q, expected a BCP 47 language tag such as de or zh-Hant-TW", tag)
 	}
 	return nil
-}
-
-// AppendClass appends the canonical form of "service with requirement r" to
-// dst. Two jobs have the same class, and so fit the same nodes, exactly when
-// their canonical forms are equal: order and repetition of services, order of
-// labels and letter case of languages make no difference. r must be valid.
-func (r *Requirement) AppendClass(dst []byte, service string) []byte {
-	services := append(slices.Clone(r.Services), service)
-	slices.Sort(services)
-	dst = append(dst, "s="...)
-	dst = append(dst, strings.Join(slices.Compact(services), ",")...)
-	dst = append(dst, " p="...)
-	dst = append(dst, r.Pool...)
-	dst = append(dst, " l="...)
-	dst = append(dst, canonicalTag(r.SourceLanguage)...)
-	dst = append(dst, '>')
-	dst = append(dst, canonicalTag(r.TargetLanguage)...)
-	names := make([]string, 0, len(r.Labels))
-	for name := range r.Labels {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		dst = append(dst, "\x00"...)
-		dst = append(dst, name...)
-		dst = append(dst, '=')
-		dst = append(dst, r.Labels[name]...)
-	}
-	return dst
-}
-
-// canonicalTag folds the spellings of one tag: letter case, and '_' for '-'.
-func canonicalTag(tag string) string {
-	return strings.ReplaceAll(strings.ToLower(tag), "_", "-")
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redisproc"
 	"github.com/freeslot/freeslot/internal/session"
@@ -86,11 +87,12 @@ func (s *realSystem) start() error {
 	if err := s.startNode(ctx, redis.URL()); err != nil {
 		return err
 	}
-	ca := cache.New(cache.Config{}, cl, subscriber, zap.NewNop(), nil)
+	feed := cache.Feed{Source: cl, Events: events.NewSubscriber(subscriber, cl.Layout().NodeEvents(), false, zap.NewNop())}
+	ca := cache.New(cache.Config{}, []cache.Feed{feed}, zap.NewNop(), nil)
 	if err := s.run(ctx, ca); err != nil {
 		return err
 	}
-	d, err := dispatch.New(dispatch.Config{Replica: "replica-1"}, cl, ca, zap.NewNop(), nil)
+	d, err := dispatch.New(dispatch.Config{Replica: "replica-1"}, cell.NewSet(cl), ca, zap.NewNop(), nil)
 	if err != nil {
 		return err
 	}

@@ -30,11 +30,17 @@ const (
 	MaxResultBytesLimit = 16 << 20
 )
 
-// Config describes a worker. RedisURL, Node.ID and Node.MaxConcurrency have no
-// default.
+// Config describes a worker. RedisURL or RedisURLs, Node.ID and Node.MaxConcurrency
+// have no default.
 type Config struct {
-	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS.
+	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS: one
+	// server, or nodes of a Redis Cluster, the further ones as ?addr=host:port&addr=….
 	RedisURL string
+	// RedisURLs are the standalone servers over which the schedulers spread their
+	// cells, in the same order; instead of RedisURL.
+	RedisURLs []string
+	// Cells is how many cells the schedulers have. 0 means 1.
+	Cells int
 	// KeyPrefix must be the schedulers'. Empty means "scheduler".
 	KeyPrefix string
 	// Node is the profile. Handle adds the services of its handlers.
@@ -64,6 +70,9 @@ type Config struct {
 
 // WithDefaults returns a copy in which zero values are replaced by the defaults.
 func (c Config) WithDefaults() Config {
+	if c.Cells == 0 {
+		c.Cells = 1
+	}
 	if c.KeyPrefix == "" {
 		c.KeyPrefix = cell.DefaultPrefix
 	}
@@ -95,8 +104,16 @@ func (c Config) Validate() error {
 	refuse := func(field, format string, args ...any) {
 		bad = append(bad, fmt.Errorf("%s "+format, append([]any{field}, args...)...))
 	}
-	if c.RedisURL == "" {
+	switch {
+	case c.RedisURL == "" && len(c.RedisURLs) == 0:
 		refuse("redis_url", "is empty, expected redis://host:port")
+	case c.RedisURL != "" && len(c.RedisURLs) > 0:
+		refuse("redis_urls", "is set beside redis_url, expected one of them")
+	}
+	if c.Cells < 1 || c.Cells > cell.MaxCells {
+		refuse("cells", "is %d, expected 1 to %d", c.Cells, cell.MaxCells)
+	} else if len(c.RedisURLs) > c.Cells {
+		refuse("redis_urls", "names %d servers, expected at most one for each of the %d cells", len(c.RedisURLs), c.Cells)
 	}
 	if err := freeslot.ValidateName("key_prefix", c.KeyPrefix); err != nil {
 		bad = append(bad, err)

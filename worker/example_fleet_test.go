@@ -28,7 +28,7 @@ func exampleFleet() (redisURL string, submit func(service, payload string) strin
 	last := ""
 	submit = func(service, payload string) string {
 		s := cell.Submission{
-			JobID: cell.NewJobID(), Tenant: "default", Candidates: []string{"node-1"}, ReplyTo: "replica-1",
+			JobID: cell.NewJobID(0), Tenant: "default", Candidates: []string{"node-1"}, ReplyTo: "replica-1",
 			Job: &freeslot.Job{Service: service, Payload: json.RawMessage(payload)},
 		}
 		for assigned := false; !assigned; { // until the node has registered

@@ -70,6 +70,10 @@ func (w *Worker) beat(ctx context.Context) error {
 		Running:   names,
 		Read:      *w.position.Load(),
 	}
+	read := hb.Read
+	if read == w.trimmed {
+		hb.Read = "" // older entries are gone already
+	}
 	if w.ledger.isDraining() {
 		hb.Status = freeslot.StatusDraining
 	}
@@ -86,6 +90,7 @@ func (w *Worker) beat(ctx context.Context) error {
 		return err
 	}
 	w.metrics.heartbeatSeconds.Observe(time.Since(begun).Seconds())
+	w.trimmed = read
 	w.apply(reply)
 	w.ledger.answered(number)
 	return nil

@@ -49,7 +49,7 @@ func newReplica(t *testing.T, redis *redistest.Target, prefix string) *replica {
 // not known, silent or full.
 func (r *replica) submit(job freeslot.Job) string {
 	r.t.Helper()
-	s := cell.Submission{JobID: cell.NewJobID(), Tenant: "default", Job: &job, Candidates: []string{"node-1"}, ReplyTo: replicaName}
+	s := cell.Submission{JobID: r.cell.NewJobID(), Tenant: "default", Job: &job, Candidates: []string{"node-1"}, ReplyTo: replicaName}
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if p, err := r.cell.Submit(r.t.Context(), s); err == nil && p.Assigned {
 			return s.JobID

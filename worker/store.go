@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,14 +28,28 @@ type store interface {
 	Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error)
 }
 
-// openStore connects to Redis and starts the cell. The returned function stops
-// the cell and closes the client.
+// openStore connects to the Redis of the node's cell and starts the cell. The returned
+// function stops the cell and closes the client.
 func openStore(ctx context.Context, cfg Config, reg prometheus.Registerer) (store, func(context.Context) error, error) {
-	client, err := redisclient.Agent(redisclient.Config{URL: cfg.RedisURL, Name: "freeslot-agent-" + cfg.Node.ID})
+	topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: cfg.RedisURL, URLs: cfg.RedisURLs, Name: "freeslot-agent-" + cfg.Node.ID})
 	if err != nil {
-		return nil, nil, unreachable(cfg.RedisURL, err)
+		return nil, nil, unreachable(cmp.Or(cfg.RedisURL, strings.Join(cfg.RedisURLs, " ")), err)
 	}
-	c, err := openCell(ctx, cfg, client, reg)
+	index := cell.NodeCell(cfg.Node.ID, cfg.Cells)
+	p := &place{cfg: cfg, topology: topology, cell: cell.Config{
+		Layout: cell.Layouts(cfg.KeyPrefix, cfg.Cells, topology.Cluster)[index],
+		Index:  index, Cells: cfg.Cells, Servers: topology.Servers,
+	}}
+	if topology.Cluster {
+		if err := p.checkCluster(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	client, err := p.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := p.open(ctx, client, reg)
 	if err != nil {
 		client.Close()
 		return nil, nil, err
@@ -44,21 +60,53 @@ func openStore(ctx context.Context, cfg Config, reg prometheus.Registerer) (stor
 	}, nil
 }
 
-// openCell checks the server first: an agent of another release must not touch
-// keys that it does not understand. The warnings are for the schedulers' operators,
-// who get them there.
-func openCell(ctx context.Context, cfg Config, client rueidis.Client, reg prometheus.Registerer) (*cell.Cell, error) {
-	layout := cell.Layout{Prefix: cfg.KeyPrefix}
-	warnings, err := cell.Check(ctx, client, layout)
+// place is where the node's cell is.
+type place struct {
+	cfg      Config
+	topology *redisclient.Topology
+	cell     cell.Config
+}
+
+func (p *place) connect(ctx context.Context) (rueidis.Client, error) {
+	slot, _ := p.cell.Layout.Slot()
+	client, err := p.topology.Agent(ctx, p.cell.Index, slot)
+	if err != nil {
+		return nil, unreachable(p.topology.Config(p.topology.Server(p.cell.Index)).URL, err)
+	}
+	return client, nil
+}
+
+// checkCluster compares the number of cells on a client that is closed again: the
+// record is somewhere in the cluster, and the agent shall keep no connection there.
+func (p *place) checkCluster(ctx context.Context) error {
+	client, err := p.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	c, err := cell.New(p.cell, client, p.cfg.Logger, nil)
+	if err != nil {
+		return err
+	}
+	return c.CheckRecord(ctx)
+}
+
+// open checks the server first: an agent of another release must not touch keys that
+// it does not understand. The warnings are for the schedulers' operators, who get them
+// there.
+func (p *place) open(ctx context.Context, client rueidis.Client, reg prometheus.Registerer) (*cell.Cell, error) {
+	c, err := cell.New(p.cell, client, p.cfg.Logger, reg)
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range warnings {
-		cfg.Logger.Debug("redis.warning", zap.String("warning", w))
-	}
-	c, err := cell.New(cell.Config{Layout: layout}, client, cfg.Logger, reg)
-	if err != nil {
-		return nil, err
+	if !p.topology.Cluster {
+		warnings, err := c.Check(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range warnings {
+			p.cfg.Logger.Debug("redis.warning", zap.String("warning", w))
+		}
 	}
 	return c, c.Start(ctx)
 }

@@ -94,6 +94,8 @@ type Worker struct {
 	reading atomic.Pointer[context.CancelCauseFunc]
 	// position is the last dispatch entry that has been taken in.
 	position atomic.Pointer[string]
+	// trimmed is the position that the last answered heartbeat named; its loop's own.
+	trimmed string
 
 	// life ends the reports of ended jobs; the loops end before.
 	life    context.Context

@@ -230,8 +230,17 @@ func TestHeartbeatsAreSpacedAndNameWhatIsHeld(t *testing.T) {
 		if n := len(f.beats); n < 29 || n > 32 {
 			t.Fatalf("%d heartbeats in 30.5 intervals", n)
 		}
+		named := 0 // the position is told once
+		for _, b := range f.beats {
+			if b.Read != "" {
+				named++
+			}
+		}
+		if named != 1 {
+			t.Errorf("%d heartbeats name the position, expected 1", named)
+		}
 		last := f.beats[len(f.beats)-1]
-		if len(last.Running) != 1 || last.Running[0] != a || last.Status != freeslot.StatusOnline || last.Read == "" {
+		if len(last.Running) != 1 || last.Running[0] != a || last.Status != freeslot.StatusOnline || last.Read != "" {
 			t.Fatalf("heartbeat %+v", last)
 		}
 		var r resources

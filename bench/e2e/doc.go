@@ -4,8 +4,8 @@
 //
 //	go run ./bench/e2e -duration 10s
 //	go run ./bench/e2e -scenario closed:64 -scenario open:2000 -aof off,everysec
-//	go run ./bench/e2e -report    write bench/RESULTS.md from bench/results/e2e.json
-//	go run ./bench/e2e -check     exit 1 unless bench/RESULTS.md is what the JSON gives
+//	go run ./bench/e2e -report    write bench/RESULTS.md from the files in bench/results
+//	go run ./bench/e2e -check     exit 1 unless bench/RESULTS.md is what the JSON files give
 //
 // # What a figure means
 //

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -36,7 +37,7 @@ func runFleet(args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StartLimit)
 	defer cancel()
 	var fleet []*worker.Worker
 	for i := range nodes {
@@ -65,7 +66,7 @@ func startNode(ctx context.Context, redisURL string, i, slots int) (*worker.Work
 
 // stopFleet stops all nodes side by side: each may have to wait for its last read of Redis.
 func stopFleet(fleet []*worker.Worker) error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
 	errs := make([]error, len(fleet))
 	var stops sync.WaitGroup

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/e2e/result"
+	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/client"
 )
 
@@ -37,8 +39,8 @@ func benchJob(size int) freeslot.Job {
 }
 
 // measure runs one scenario: warmUp that does not count, then the window.
-func (d *driver) measure(ctx context.Context, s scenario, warmUp, window time.Duration) (measurements, error) {
-	m := measurements{Scenario: s}
+func (d *driver) measure(ctx context.Context, s result.Scenario, warmUp, window time.Duration) (result.Measurements, error) {
+	m := result.Measurements{Scenario: s}
 	begin := time.Now()
 	t := newTally(s.Loop, begin.Add(warmUp), begin.Add(warmUp+window))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -56,8 +58,8 @@ func (d *driver) measure(ctx context.Context, s scenario, warmUp, window time.Du
 	return m, err
 }
 
-func (d *driver) load(ctx context.Context, s scenario, t *tally, cancel context.CancelCauseFunc) {
-	if s.Loop == open {
+func (d *driver) load(ctx context.Context, s result.Scenario, t *tally, cancel context.CancelCauseFunc) {
+	if s.Loop == result.Open {
 		d.openLoop(ctx, s, t, cancel)
 		return
 	}
@@ -65,11 +67,11 @@ func (d *driver) load(ctx context.Context, s scenario, t *tally, cancel context.
 }
 
 // watch reads Redis' counters at both ends of what counts, and the yardstick in between.
-func (d *driver) watch(ctx context.Context, s scenario, t *tally, m *measurements, load *sync.WaitGroup) error {
-	if err := sleepUntil(ctx, t.from); err != nil {
+func (d *driver) watch(ctx context.Context, s result.Scenario, t *tally, m *result.Measurements, load *sync.WaitGroup) error {
+	if err := measure.SleepUntil(ctx, t.from); err != nil {
 		return err
 	}
-	before, err := readRedisStat(ctx, d.stats)
+	before, err := measure.ReadRedisStat(ctx, d.stats)
 	if err != nil {
 		return err
 	}
@@ -78,23 +80,23 @@ func (d *driver) watch(ctx context.Context, s scenario, t *tally, m *measurement
 	if m.Loaded, err = d.yard.during(window); err != nil {
 		return err
 	}
-	after, err := readRedisStat(ctx, d.stats)
+	after, err := measure.ReadRedisStat(ctx, d.stats)
 	if err != nil {
 		return err
 	}
 	if err := drained(ctx, load); err != nil {
 		return err
 	}
-	if s.Loop == open {
+	if s.Loop == result.Open {
 		// Jobs that were due in the window count although they ended after it.
-		if after, err = readRedisStat(ctx, d.stats); err != nil {
+		if after, err = measure.ReadRedisStat(ctx, d.stats); err != nil {
 			return err
 		}
 	}
 	t.mu.Lock()
 	jobs := t.result.TotalCount()
 	t.mu.Unlock()
-	m.Redis = after.cost(before, jobs)
+	m.Redis = after.Cost(before, jobs)
 	return nil
 }
 
@@ -117,7 +119,7 @@ func drained(ctx context.Context, load *sync.WaitGroup) error {
 }
 
 // closedLoop keeps s.Concurrency jobs in flight until the window ends.
-func (d *driver) closedLoop(ctx context.Context, s scenario, t *tally, cancel context.CancelCauseFunc) {
+func (d *driver) closedLoop(ctx context.Context, s result.Scenario, t *tally, cancel context.CancelCauseFunc) {
 	var callers sync.WaitGroup
 	for i := range s.Concurrency / s.Batch {
 		c := d.clients[i%len(d.clients)]
@@ -139,20 +141,20 @@ func (d *driver) closedLoop(ctx context.Context, s scenario, t *tally, cancel co
 }
 
 // openLoop submits each job when it is due, or as soon after as it can.
-func (d *driver) openLoop(ctx context.Context, s scenario, t *tally, cancel context.CancelCauseFunc) {
+func (d *driver) openLoop(ctx context.Context, s result.Scenario, t *tally, cancel context.CancelCauseFunc) {
 	var jobs sync.WaitGroup
 	defer jobs.Wait()
-	pace, err := newPacer(ctx)
+	pace, err := measure.NewPacer(ctx)
 	if err != nil {
 		cancel(err)
 		return
 	}
-	defer pace.close()
+	defer pace.Close()
 	begin := time.Now()
 	inFlight := make(chan struct{}, openInFlight)
 	for i := 0; ; i++ {
 		due := begin.Add(time.Duration(float64(i) / float64(s.Rate) * float64(time.Second)))
-		if !due.Before(t.to) || pace.wait(ctx, due) != nil {
+		if !due.Before(t.to) || pace.Wait(ctx, due) != nil {
 			return
 		}
 		select {
@@ -190,7 +192,7 @@ func (d *driver) single(ctx context.Context, c *client.Client, t *tally, begin t
 		if err != nil || wait == 0 {
 			return err
 		}
-		if sleepUntil(ctx, time.Now().Add(wait)) != nil {
+		if measure.SleepUntil(ctx, time.Now().Add(wait)) != nil {
 			return nil
 		}
 	}
@@ -230,22 +232,6 @@ func (d *driver) batch(ctx context.Context, c *client.Client, t *tally, n int) e
 		})
 	}
 	waiters.Wait()
-	_ = sleepUntil(ctx, time.Now().Add(wait)) // the loop looks at ctx
+	_ = measure.SleepUntil(ctx, time.Now().Add(wait)) // the loop looks at ctx
 	return errors.Join(ends...)
-}
-
-// sleepUntil returns at the time, or when ctx ends with its error.
-func sleepUntil(ctx context.Context, at time.Time) error {
-	wait := time.Until(at)
-	if wait <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -8,12 +8,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
+	"github.com/freeslot/freeslot/bench/e2e/result"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/report"
 	"github.com/freeslot/freeslot/internal/redisclient"
 )
-
-const modulePath = "github.com/freeslot/freeslot"
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == fleetMode {
@@ -37,9 +40,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "e2e:", err)
 		return 2
 	case o.check:
-		err = check(o.out, o.markdown)
+		err = report.Check(filepath.Dir(o.out), o.markdown)
 	case o.report:
-		err = writeReport(o.out, o.markdown)
+		err = report.Write(filepath.Dir(o.out), o.markdown)
 	default:
 		err = measureAll(ctx, o, stdout)
 	}
@@ -52,16 +55,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // measureAll runs every scenario on every kind of Redis and writes results and report.
 func measureAll(ctx context.Context, o options, stdout io.Writer) error {
-	root, err := command(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", modulePath)
+	root, err := measure.Root(ctx)
 	if err != nil {
-		return fmt.Errorf("run this inside the repository: %w", err)
+		return err
 	}
 	folder, err := os.MkdirTemp("", "freeslot-e2e-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // temporary
-	scheduler, err := buildScheduler(ctx, root, folder)
+	scheduler, err := measure.BuildScheduler(ctx, root, folder)
 	if err != nil {
 		return err
 	}
@@ -73,24 +76,24 @@ func measureAll(ctx context.Context, o options, stdout io.Writer) error {
 		}
 		r.Systems = append(r.Systems, part)
 	}
-	data, err := r.encode()
+	data, err := measure.Encode(r)
 	if err != nil {
 		return err
 	}
-	if err := writeFile(o.out, data); err != nil {
+	if err := measure.WriteFile(o.out, data); err != nil {
 		return err
 	}
-	if err := writeReport(o.out, o.markdown); err != nil {
+	if err := report.Write(filepath.Dir(o.out), o.markdown); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "wrote %s and %s\n", o.out, o.markdown)
-	if n := r.failures(); n > 0 {
+	if n := r.Failures(); n > 0 {
 		return fmt.Errorf("%d jobs failed", n)
 	}
 	return nil
 }
 
-func measureSystem(ctx context.Context, o options, scheduler, aof string, stdout io.Writer) (part systemPart, err error) {
+func measureSystem(ctx context.Context, o options, scheduler, aof string, stdout io.Writer) (part result.System, err error) {
 	s, err := startSystem(ctx, scheduler, aof, o.shape)
 	if err != nil {
 		return part, err
@@ -103,13 +106,13 @@ func measureSystem(ctx context.Context, o options, scheduler, aof string, stdout
 	defer redis.Close()
 	d := &driver{clients: s.clients, stats: redis, yard: newYardstick(redis), job: benchJob(o.payload)}
 	part.AOF = aof
-	if part.Redis, err = redisVersion(ctx, redis); err != nil {
+	if part.Redis, err = measure.RedisVersion(ctx, redis); err != nil {
 		return part, err
 	}
 	if part.Idle, err = d.yard.idle(ctx); err != nil {
 		return part, err
 	}
-	fmt.Fprintf(stdout, "%s, append-only file %s: bare EVALSHA %s\n", part.Redis, aof, part.Idle.words())
+	fmt.Fprintf(stdout, "%s, append-only file %s: bare EVALSHA %s\n", part.Redis, aof, part.Idle.Words())
 	for _, sc := range o.scenarios {
 		m, err := d.measure(ctx, sc, o.warmUp, o.duration)
 		if err != nil {
@@ -117,7 +120,20 @@ func measureSystem(ctx context.Context, o options, scheduler, aof string, stdout
 		}
 		part.Scenarios = append(part.Scenarios, m)
 		fmt.Fprintf(stdout, "%-14s %8s jobs/s  assign %s  result %s  EVALSHA %s  redis %.1f us/job  refused %s  failed %s\n", sc,
-			thousands(m.JobsPerSecond), m.Assign.words(), m.Result.words(), m.Loaded.words(), m.Redis.CPUPerJob, counts(m.Refused), counts(m.Failed))
+			measure.Thousands(m.JobsPerSecond), m.Assign.Words(), m.Result.Words(), m.Loaded.Words(), m.Redis.CPUPerJob, result.Counts(m.Refused), result.Counts(m.Failed))
 	}
 	return part, nil
+}
+
+func describe(ctx context.Context, o options, root string) *result.Results {
+	return &result.Results{
+		Machine:   measure.Describe(ctx, "go run ./bench/e2e "+strings.Join(o.args, " "), root),
+		Replicas:  o.shape.replicas,
+		Nodes:     o.shape.nodes,
+		Slots:     o.shape.slots,
+		Sessions:  o.shape.sessions,
+		Payload:   o.payload,
+		WarmUpMS:  o.warmUp.Milliseconds(),
+		MeasureMS: o.duration.Milliseconds(),
+	}
 }

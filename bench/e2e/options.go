@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/freeslot/freeslot/bench/e2e/result"
 )
 
 // The bounds of what can be asked for.
@@ -27,7 +29,7 @@ type options struct {
 	shape            shape
 	payload          int
 	aof              []string
-	scenarios        []scenario
+	scenarios        []result.Scenario
 	out, markdown    string
 	report, check    bool
 	args             []string
@@ -50,8 +52,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.shape.sessions, "sessions", 4, "WebSocket sessions, spread over the replicas")
 	f.IntVar(&o.payload, "payload", 256, "bytes of a job's payload")
 	f.StringVar(&aof, "aof", "everysec", "append-only file: off, everysec, always, no; several separated by commas run one after the other")
-	f.Func("scenario", "load to measure, repeatable: closed:64 (jobs in flight), closed:1024/64 (64 jobs a frame), open:2000 (jobs per second)\n(default "+listed(defaultScenarios())+")", func(text string) error {
-		s, err := parseScenario(text)
+	f.Func("scenario", "load to measure, repeatable: closed:64 (jobs in flight), closed:1024/64 (64 jobs a frame), open:2000 (jobs per second)\n(default "+listed(result.DefaultScenarios())+")", func(text string) error {
+		s, err := result.ParseScenario(text)
 		o.scenarios = append(o.scenarios, s)
 		return err
 	})
@@ -67,7 +69,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	}
 	o.aof = strings.Split(aof, ",")
 	if o.scenarios == nil {
-		o.scenarios = defaultScenarios()
+		o.scenarios = result.DefaultScenarios()
 	}
 	return o, o.validate()
 }
@@ -98,7 +100,7 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-func listed(scenarios []scenario) string {
+func listed(scenarios []result.Scenario) string {
 	names := make([]string, 0, len(scenarios))
 	for _, s := range scenarios {
 		names = append(names, s.String())

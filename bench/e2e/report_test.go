@@ -3,52 +3,19 @@ package main
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/freeslot/freeslot/bench/report"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata/report.md")
-
-// TestReport pins the report of a results file: go test ./bench/e2e -run TestReport -update rewrites it.
-func TestReport(t *testing.T) {
-	t.Parallel()
-	r, err := loadResults("testdata/results.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := report(r)
-	if *update {
-		if err := os.WriteFile("testdata/report.md", got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/report.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// TestCommittedReport is what -check is for: the report in the repository belongs to the results beside it.
-func TestCommittedReport(t *testing.T) {
-	t.Parallel()
-	if err := check("../results/e2e.json", "../RESULTS.md"); err != nil {
-		t.Error(err)
-	}
-}
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	results, markdown := filepath.Join(dir, "r.json"), filepath.Join(dir, "R.md")
-	data, err := os.ReadFile("testdata/results.json")
+	results, markdown := filepath.Join(dir, "e2e.json"), filepath.Join(dir, "R.md")
+	data, err := os.ReadFile("result/testdata/results.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +31,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: got %q, expected it to contain %q", step, &stderr, message)
 		}
 	}
-	expect("no results", args, 1, "no such file")
+	expect("no results", args, 1, "no results file")
 	if err := os.WriteFile(results, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +43,8 @@ func TestCheck(t *testing.T) {
 	if err := os.WriteFile(results, edited, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	expect("other figure", args, 1, "go run ./bench/e2e -report")
-	if err := check(results, markdown); !errors.Is(err, errStale) {
+	expect("other figure", args, 1, "make bench-report")
+	if err := report.Check(dir, markdown); !errors.Is(err, report.ErrStale) {
 		t.Errorf("got %v, expected errStale", err)
 	}
 	if err := os.WriteFile(results, append(data, '{'), 0o644); err != nil {

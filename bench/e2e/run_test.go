@@ -2,8 +2,13 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/freeslot/freeslot/bench/e2e/result"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/report"
 )
 
 // TestRun measures a very small load, so that the tool does not rot.
@@ -18,11 +23,15 @@ func TestRun(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit status %d: %s", code, &stderr)
 	}
-	if err := check(out, markdown); err != nil {
+	if err := report.Check(dir, markdown); err != nil {
 		t.Error(err)
 	}
-	r, err := loadResults(out)
+	data, err := os.ReadFile(out)
 	if err != nil {
+		t.Fatal(err)
+	}
+	r := new(result.Results)
+	if err := measure.Decode(out, data, r); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Systems) != 1 || len(r.Systems[0].Scenarios) != 3 {

@@ -8,10 +8,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 
+	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/redisproc"
 )
@@ -27,9 +27,9 @@ type shape struct {
 // system is everything that one set of scenarios runs against, freshly started.
 type system struct {
 	redis    *redisproc.Server
-	nodes    *process
+	nodes    *measure.Process
 	nodesIn  io.Closer
-	replicas []*process
+	replicas []*measure.Process
 	clients  []*client.Client
 }
 
@@ -42,7 +42,7 @@ func startSystem(ctx context.Context, scheduler, aof string, sh shape) (_ *syste
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	startCtx, cancel := context.WithTimeout(ctx, startLimit)
+	startCtx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
 	if err := s.redis.Start(startCtx); err != nil {
 		return nil, err
@@ -82,14 +82,14 @@ func (s *system) startNodes(ctx context.Context, sh shape) error {
 		return err
 	}
 	cmd := exec.Command(self, fleetMode, s.redis.URL(), strconv.Itoa(sh.nodes), strconv.Itoa(sh.slots))
-	cmd.Env = plainEnv()
+	cmd.Env = measure.PlainEnv()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
 	read, write := io.Pipe()
 	cmd.Stdout = write
-	p, err := startProcess("fleet of nodes", cmd)
+	p, err := measure.StartProcess("fleet of nodes", cmd)
 	if err != nil {
 		return err
 	}
@@ -101,18 +101,18 @@ func (s *system) startNodes(ctx context.Context, sh shape) error {
 		_, _ = io.Copy(io.Discard, read)
 	}()
 	go func() {
-		<-p.done
+		<-p.Done
 		_ = write.Close()
 	}()
 	select {
 	case ok := <-ready:
 		if !ok {
-			<-p.done
-			return p.exited()
+			<-p.Done
+			return p.Exited()
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%s did not register in time: %w", p.name, ctx.Err())
+		return fmt.Errorf("%s did not register in time: %w", p.Name, ctx.Err())
 	}
 }
 
@@ -123,18 +123,18 @@ func (s *system) startReplica(ctx context.Context, scheduler string, i int) (add
 	}
 	address = "127.0.0.1:" + strconv.Itoa(port)
 	cmd := exec.Command(scheduler, "serve")
-	cmd.Env = plainEnv(
+	cmd.Env = measure.PlainEnv(
 		"FREESLOT_LISTEN="+address,
 		"FREESLOT_REPLICA_ID=bench-"+strconv.Itoa(i+1),
 		"FREESLOT_REDIS__URL="+s.redis.URL(),
 		"FREESLOT_LOG__LEVEL=warn",
 	)
-	p, err := startProcess("replica "+strconv.Itoa(i+1), cmd)
+	p, err := measure.StartProcess("replica "+strconv.Itoa(i+1), cmd)
 	if err != nil {
 		return "", err
 	}
 	s.replicas = append(s.replicas, p)
-	return address, p.awaitOK(ctx, "http://"+address+"/readyz")
+	return address, p.AwaitOK(ctx, "http://"+address+"/readyz")
 }
 
 // stop ends what was started, clients first and Redis last.
@@ -144,26 +144,13 @@ func (s *system) stop() error {
 		_ = c.Close() // nothing is outstanding
 	}
 	for _, p := range s.replicas {
-		errs = append(errs, p.stop())
+		errs = append(errs, p.Stop())
 	}
 	if s.nodes != nil {
 		_ = s.nodesIn.Close()
-		errs = append(errs, s.nodes.wait())
+		errs = append(errs, s.nodes.Wait())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
 	return errors.Join(append(errs, s.redis.Stop(ctx))...)
-}
-
-// buildScheduler builds the replica's binary from the tree that this program was built from.
-func buildScheduler(ctx context.Context, root, folder string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, buildLimit)
-	defer cancel()
-	binary := filepath.Join(folder, "scheduler")
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, schedulerPath)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w: %s", schedulerPath, err, strings.TrimSpace(string(out)))
-	}
-	return binary, nil
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/e2e/result"
+	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/client"
 )
 
@@ -17,7 +19,7 @@ const maxFailures = 1000
 
 // tally collects what became of the jobs of one scenario. Safe for concurrent use.
 type tally struct {
-	loop     loop
+	loop     result.Loop
 	from, to time.Time // the window that counts
 
 	mu              sync.Mutex
@@ -28,9 +30,9 @@ type tally struct {
 	failures        int
 }
 
-func newTally(l loop, from, to time.Time) *tally {
+func newTally(l result.Loop, from, to time.Time) *tally {
 	return &tally{
-		loop: l, from: from, to: to, assign: newHistogram(), result: newHistogram(), late: newHistogram(),
+		loop: l, from: from, to: to, assign: measure.NewHistogram(), result: measure.NewHistogram(), late: measure.NewHistogram(),
 		refused: make(map[string]int64), failed: make(map[string]int64),
 	}
 }
@@ -39,7 +41,7 @@ func newTally(l loop, from, to time.Time) *tally {
 // ones are all in; in a closed loop by when it ended, so that throughput is over the window alone.
 func (t *tally) counts(begin, end time.Time) bool {
 	at := end
-	if t.loop == open {
+	if t.loop == result.Open {
 		at = begin
 	}
 	return !at.Before(t.from) && at.Before(t.to)
@@ -53,7 +55,7 @@ func (t *tally) submits(due time.Time) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	record(t.late, now.Sub(due))
+	measure.Record(t.late, now.Sub(due))
 }
 
 // ended notes a job that has come to its end, or that nothing is known of (err).
@@ -72,8 +74,8 @@ func (t *tally) ended(begin time.Time, h *client.Handle, status freeslot.JobStat
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	record(t.assign, h.Assignment().At.Sub(begin))
-	record(t.result, end.Sub(begin))
+	measure.Record(t.assign, h.Assignment().At.Sub(begin))
+	measure.Record(t.result, end.Sub(begin))
 	if end.After(t.last) {
 		t.last = end
 	}
@@ -123,19 +125,19 @@ func (t *tally) fail(err error) error {
 }
 
 // into writes the figures.
-func (t *tally) into(m *measurements) {
+func (t *tally) into(m *result.Measurements) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.Jobs = t.result.TotalCount()
-	m.Assign, m.Result = summary(t.assign), summary(t.result)
-	if t.loop == open {
-		late := summary(t.late)
+	m.Assign, m.Result = measure.Summary(t.assign), measure.Summary(t.result)
+	if t.loop == result.Open {
+		late := measure.Summary(t.late)
 		m.Late = &late
 	}
 	m.Refused, m.Failed = t.refused, t.failed
 	window := t.to.Sub(t.from)
-	if t.loop == open && t.last.After(t.to) {
+	if t.loop == result.Open && t.last.After(t.to) {
 		window = t.last.Sub(t.from)
 	}
-	m.JobsPerSecond = rounded(float64(m.Jobs) / window.Seconds())
+	m.JobsPerSecond = measure.Rounded(float64(m.Jobs) / window.Seconds())
 }

@@ -7,10 +7,11 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/bench/measure"
 )
 
 const (
-	callTimeout   = 5 * time.Second
 	idleProbes    = 3000
 	probeInterval = 5 * time.Millisecond
 )
@@ -27,44 +28,44 @@ func newYardstick(client rueidis.Client) *yardstick {
 }
 
 func (y *yardstick) once(ctx context.Context, h *hdrhistogram.Histogram) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, measure.CallTimeout)
 	defer cancel()
 	begin := time.Now()
 	if err := y.script.Exec(ctx, y.client, nil, nil).Error(); err != nil {
 		return fmt.Errorf("bare EVALSHA: %w", err)
 	}
-	record(h, time.Since(begin))
+	measure.Record(h, time.Since(begin))
 	return nil
 }
 
 // idle calls one after the other. The first call loads the script and is not counted.
-func (y *yardstick) idle(ctx context.Context) (latency, error) {
-	h := newHistogram()
+func (y *yardstick) idle(ctx context.Context) (measure.Latency, error) {
+	h := measure.NewHistogram()
 	for i := range idleProbes + 1 {
 		if i == 1 {
 			h.Reset()
 		}
 		if err := y.once(ctx, h); err != nil {
-			return latency{}, err
+			return measure.Latency{}, err
 		}
 	}
-	return summary(h), nil
+	return measure.Summary(h), nil
 }
 
 // during calls at a fixed pace until ctx ends, and returns what it measured until then.
-func (y *yardstick) during(ctx context.Context) (latency, error) {
-	h := newHistogram()
+func (y *yardstick) during(ctx context.Context) (measure.Latency, error) {
+	h := measure.NewHistogram()
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return summary(h), nil
+			return measure.Summary(h), nil
 		case <-tick.C:
 		}
 		// A call that is under way when ctx ends is still counted.
 		if err := y.once(context.WithoutCancel(ctx), h); err != nil {
-			return summary(h), err
+			return measure.Summary(h), err
 		}
 	}
 }

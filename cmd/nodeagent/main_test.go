@@ -221,7 +221,7 @@ func (n *node) exit() int {
 
 func (n *node) submit() string {
 	n.t.Helper()
-	s := cell.Submission{JobID: cell.NewJobID(), Tenant: "acme", Job: &freeslot.Job{Service: "wait"}, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
+	s := cell.Submission{JobID: cell.NewJobID(0), Tenant: "acme", Job: &freeslot.Job{Service: "wait"}, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
 	if p, err := n.cell.Submit(n.t.Context(), s); err != nil || !p.Assigned {
 		n.t.Fatalf("%+v, %v", p, err)
 	}

@@ -117,12 +117,14 @@ func (c *apiClient) refusal(resp *http.Response, data []byte) error {
 		Field        string         `json:"field"`
 		RetryAfterMS int64          `json:"retry_after_ms"`
 		Breakdown    map[string]int `json:"breakdown"`
+
+		Errors []freeslot.FieldError `json:"errors"`
 	}
 	if json.Unmarshal(data, &e) != nil || e.Code == "" {
 		return fmt.Errorf("%s does not answer like a scheduler: HTTP %s", c.base, resp.Status)
 	}
 	return &freeslot.Error{
-		Code: e.Code, Message: e.Message, Field: e.Field, Breakdown: e.Breakdown,
+		Code: e.Code, Message: e.Message, Field: e.Field, Breakdown: e.Breakdown, Errors: e.Errors,
 		RetryAfter: time.Duration(e.RetryAfterMS) * time.Millisecond,
 	}
 }
@@ -165,6 +167,7 @@ type node struct {
 	Version         uint64          `json:"version"`
 	RegisteredAtMS  int64           `json:"registered_at_ms"`
 	LastHeartbeatMS int64           `json:"last_heartbeat_ms"`
+	MemberOf        []string        `json:"member_of,omitempty"`
 	Resources       json.RawMessage `json:"resources,omitempty"`
 	Checked         string          `json:"checked,omitempty"`
 }

@@ -44,12 +44,14 @@ type commands struct {
 	TokenFile string `env:"FREESLOT_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token."`
 	Output    string `short:"o" enum:"table,json" default:"table" placeholder:"FORMAT" help:"table or json."`
 
-	Submit submitCmd `cmd:"" help:"Submit a job."`
-	Get    getCmd    `cmd:"" help:"Show a job."`
-	List   listCmd   `cmd:"" help:"List jobs: running ones by node, then ended ones, the newest first."`
-	Cancel cancelCmd `cmd:"" help:"Ask for a job to be stopped."`
-	Nodes  nodesCmd  `cmd:"" help:"List nodes, or show one."`
-	Watch  watchCmd  `cmd:"" help:"Follow nodes and running jobs, or wait for one job's result."`
+	Submit  submitCmd  `cmd:"" help:"Submit a job."`
+	Get     getCmd     `cmd:"" help:"Show a job."`
+	List    listCmd    `cmd:"" help:"List jobs: running ones by node, then ended ones, the newest first."`
+	Cancel  cancelCmd  `cmd:"" help:"Ask for a job to be stopped."`
+	Nodes   nodesGroup `cmd:"" help:"List nodes, show one, or import a list of them."`
+	Config  configCmd  `cmd:"" help:"Show and change the configuration of pools."`
+	Explain explainCmd `cmd:"" help:"Show which nodes could run a job, and what speaks against the others."`
+	Watch   watchCmd   `cmd:"" help:"Follow nodes and running jobs, or wait for one job's result."`
 
 	Version versionCmd `cmd:"" help:"Print the version."`
 }

@@ -147,10 +147,18 @@ func nodeRows(nodes []node) [][]string {
 		}
 		rows = append(rows, []string{
 			n.ID, string(n.Status), fmt.Sprintf("%d/%d", n.Used, n.MaxConcurrency),
-			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(n.Pools), labels(n.Labels), clock(n.LastHeartbeatMS),
+			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(n.memberships()), labels(n.Labels), clock(n.LastHeartbeatMS),
 		})
 	}
 	return rows
+}
+
+// memberships are the pools by rule, too, where the scheduler tells them.
+func (n *node) memberships() []string {
+	if n.MemberOf != nil {
+		return n.MemberOf
+	}
+	return n.Pools
 }
 
 func list(items []string) string { return shorten(dash(strings.Join(items, ",")), maxCell) }
@@ -170,6 +178,11 @@ func explain(err error) error {
 		return err
 	}
 	lines := []string{clean(e.Error())}
+	if len(e.Errors) > 1 {
+		for _, f := range e.Errors {
+			lines = append(lines, "  "+clean(f.Message))
+		}
+	}
 	for _, reason := range slices.Sorted(maps.Keys(e.Breakdown)) {
 		lines = append(lines, fmt.Sprintf("  %d node(s): %s", e.Breakdown[reason], clean(reason)))
 	}

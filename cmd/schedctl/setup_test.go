@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/session"
@@ -40,12 +41,13 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
 	commands, err := redisclient.Commands(redisclient.Config{URL: redis.URL()})
 	must(t, err)
-	events, err := redisclient.Subscriber(redisclient.Config{URL: redis.URL()})
+	subscriber, err := redisclient.Subscriber(redisclient.Config{URL: redis.URL()})
 	must(t, err)
 	cl, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: prefix}}, commands, log, nil)
 	must(t, err)
-	ca := cache.New(cache.Config{}, cl, events, log, nil)
-	d, err := dispatch.New(dispatch.Config{Replica: "r1"}, cl, ca, log, nil)
+	feed := cache.Feed{Source: cl, Events: events.NewSubscriber(subscriber, cl.Layout().NodeEvents(), false, log)}
+	ca := cache.New(cache.Config{}, []cache.Feed{feed}, log, nil)
+	d, err := dispatch.New(dispatch.Config{Replica: "r1"}, cell.NewSet(cl), ca, log, nil)
 	must(t, err)
 	auth := api.NewAuthenticator(credentials, "default")
 	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
@@ -65,7 +67,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 		end()
 		_ = w.Stop(ended)
 		err := errors.Join(l.server.Stop(ctx), sessions.Stop(ctx), d.Stop(ctx), ca.Stop(ctx), cl.Stop(ctx))
-		events.Close()
+		subscriber.Close()
 		commands.Close()
 		if err != nil {
 			t.Error(err)

@@ -25,15 +25,10 @@ type submitCmd struct {
 	Service string `arg:"" help:"Service that runs the job."`
 	Payload string `arg:"" optional:"" help:"JSON value handed to the handler; - reads it from standard input."`
 
-	File        string            `short:"f" type:"existingfile" placeholder:"FILE" help:"Read the payload from a file."`
-	Pool        string            `placeholder:"POOL" help:"Only nodes of this pool."`
-	AlsoService []string          `placeholder:"SERVICE" help:"Further service that the node must have. Can be repeated."`
-	Source      string            `placeholder:"LANG" help:"Language that the node must understand, such as de or zh-Hant-TW."`
-	Target      string            `placeholder:"LANG" help:"Language that the node must produce."`
-	Label       map[string]string `mapsep:"," placeholder:"NAME=VALUE" help:"Label that the node must have. Can be repeated."`
-	Slots       int               `placeholder:"N" help:"Slots that the job takes (default 1)."`
-	Wait        bool              `short:"w" help:"Wait for the end of the job and print its result. The exit code is 1 unless it succeeds."`
-	Timeout     time.Duration     `placeholder:"DURATION" help:"With --wait: stop waiting after this time; the job goes on."`
+	File string `short:"f" type:"existingfile" placeholder:"FILE" help:"Read the payload from a file."`
+	requirementFlags
+	Wait    bool          `short:"w" help:"Wait for the end of the job and print its result. The exit code is 1 unless it succeeds."`
+	Timeout time.Duration `placeholder:"DURATION" help:"With --wait: stop waiting after this time; the job goes on."`
 }
 
 // Help is shown below the flags.
@@ -102,12 +97,8 @@ func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	job := &freeslot.Job{
-		Service: c.Service, Payload: payload, Slots: c.Slots,
-		Requirement: freeslot.Requirement{
-			Pool: c.Pool, Services: c.AlsoService, SourceLanguage: c.Source, TargetLanguage: c.Target, Labels: c.Label,
-		},
-	}
+	job := c.requirementFlags.job(c.Service)
+	job.Payload = payload
 	if err := job.Validate("job"); err != nil {
 		return nil, usageError{explain(err)}
 	}

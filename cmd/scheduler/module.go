@@ -8,69 +8,22 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/redis/rueidis"
 	"go.uber.org/fx"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/cache"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/session"
-	"github.com/freeslot/freeslot/internal/tracing"
 	"github.com/freeslot/freeslot/internal/version"
 )
 
 // module builds a replica from a config.Replica, a *zap.Logger and *resources.
 var module = fx.Options(
-	fx.Provide(newRegistry, newCell, newCache, newDispatcher, newAuthenticator, newSessions, newServer),
+	fx.Provide(newRegistry, newFleet, newPoolConfig, newDispatcher, newAuthenticator, newSessions, newServer),
 	fx.Invoke(lifecycle),
 )
-
-// resources are what is open before anything is built, and closed last.
-type resources struct {
-	// commands runs scripts and blocking reads; events subscribes and does nothing else.
-	commands rueidis.Client
-	events   rueidis.Client
-	tracing  *tracing.Tracing
-}
-
-// open connects to Redis: a replica without it would have nothing to offer, and
-// whoever starts it wants to be told at once.
-func open(ctx context.Context, cfg config.Replica) (*resources, error) {
-	rc := redisclient.Config{URL: cfg.Redis.URL, Name: "freeslot-" + cfg.ReplicaID, Connections: cfg.Redis.Connections}
-	var res resources
-	var err error
-	if res.commands, err = redisclient.Commands(rc); err != nil {
-		return nil, unreachable(cfg.Redis.URL, err)
-	}
-	if res.events, err = redisclient.Subscriber(rc); err != nil {
-		res.close(ctx)
-		return nil, unreachable(cfg.Redis.URL, err)
-	}
-	res.tracing, err = tracing.Open(ctx, tracing.Config{
-		Endpoint: cfg.Tracing.OTLPEndpoint, SampleRatio: cfg.Tracing.SampleRatio,
-		Service: "freeslot-scheduler", Version: version.String(), Instance: cfg.ReplicaID,
-	})
-	if err != nil {
-		res.close(ctx)
-		return nil, err
-	}
-	return &res, nil
-}
-
-func (r *resources) close(ctx context.Context) {
-	if r.tracing != nil {
-		_ = r.tracing.Close(ctx) // a collector that is away costs spans, nothing else
-	}
-	for _, c := range []rueidis.Client{r.events, r.commands} {
-		if c != nil {
-			c.Close()
-		}
-	}
-}
 
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
@@ -79,24 +32,6 @@ func newRegistry() *prometheus.Registry {
 		Name: "freeslot_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version.String()},
 	}, func() float64 { return 1 }))
 	return reg
-}
-
-func newCell(cfg config.Replica, res *resources, log *zap.Logger, reg *prometheus.Registry) (*cell.Cell, error) {
-	return cell.New(cell.Config{
-		Layout: cell.Layout{Prefix: cfg.Redis.KeyPrefix}, HeartbeatLimit: cfg.HeartbeatLimit,
-		Retention: cfg.Retention, QueueLimit: cfg.Limits.SubmitQueue,
-	}, res.commands, log.Named("cell"), reg)
-}
-
-func newCache(cfg config.Replica, c *cell.Cell, res *resources, log *zap.Logger, reg *prometheus.Registry) *cache.Cache {
-	return cache.New(cache.Config{
-		Pools: cfg.Pools, RefreshSize: cfg.Cache.BatchRefreshSize, RefreshInterval: cfg.Cache.BatchRefreshInterval,
-		VersionCheckTimeout: cfg.Cache.VersionCheckTimeout, NoEvents: !cfg.Cache.PubSub,
-	}, c, res.events, log.Named("cache"), reg)
-}
-
-func newDispatcher(cfg config.Replica, cl *cell.Cell, ca *cache.Cache, log *zap.Logger, reg *prometheus.Registry) (*dispatch.Dispatcher, error) {
-	return dispatch.New(dispatch.Config{Replica: cfg.ReplicaID}, cl, ca, log.Named("dispatch"), reg)
 }
 
 func newAuthenticator(cfg config.Replica) *api.Authenticator {
@@ -119,34 +54,17 @@ func newSessions(cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authentic
 	}, d, auth, log.Named("session"), reg)
 }
 
-func newServer(cfg config.Replica, d *dispatch.Dispatcher, ca *cache.Cache, auth *api.Authenticator, sessions *session.Handler,
+func newServer(cfg config.Replica, d *dispatch.Dispatcher, f *fleet, pools *poolconfig.Follower, auth *api.Authenticator, sessions *session.Handler,
 	res *resources, log *zap.Logger, reg *prometheus.Registry,
 ) *api.Server {
 	return api.New(api.Config{
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
 	}, api.Deps{
-		Jobs: d, Nodes: ca, Auth: auth, Sessions: sessions, Checks: checks(ca),
+		Jobs: d, Nodes: f.cache, Auth: auth, Sessions: sessions, Checks: checks(f.cache, pools),
+		Config: poolconfig.NewStore(f.cells.At(0)), Pools: pools,
 		Gatherer: reg, Registerer: reg, TracerProvider: res.tracing.Provider(), Logger: log.Named("api"),
 	})
-}
-
-// checks read what the cache knows; none of them asks Redis.
-func checks(c *cache.Cache) []api.Check {
-	return []api.Check{
-		{Name: "cache", Ready: func() (bool, string) {
-			if !c.Health().Synced {
-				return false, "the nodes have not been loaded yet"
-			}
-			return true, ""
-		}},
-		{Name: "redis", Ready: func() (bool, string) {
-			if h := c.Health(); h.Synced && h.Stale {
-				return false, "Redis has not answered for " + h.Age.Round(time.Second/10).String()
-			}
-			return true, ""
-		}},
-	}
 }
 
 // lifecycle is the order of starting, bottom up; stopping is the reverse:
@@ -155,26 +73,23 @@ func checks(c *cache.Cache) []api.Check {
 //     told to go elsewhere, the listener closes; then sessions end
 //  2. dispatcher: results that come now stay in their records, where clients
 //     that attach at other replicas find them
-//  3. cache, then cell
+//  3. configuration of pools, verifier, cache, then tracker and cells
 //  4. the connections to Redis, and what is left of the traces
-func lifecycle(lc fx.Lifecycle, res *resources, cl *cell.Cell, ca *cache.Cache, d *dispatch.Dispatcher,
+func lifecycle(lc fx.Lifecycle, res *resources, f *fleet, pools *poolconfig.Follower, d *dispatch.Dispatcher,
 	sessions *session.Handler, server *api.Server, log *zap.Logger,
 ) {
 	front := &frontend{server: server, sessions: sessions, log: log}
 	lc.Append(fx.StopHook(res.close))
-	lc.Append(fx.StartHook(func(ctx context.Context) error { return checkRedis(ctx, res.commands, cl.Layout(), log) }))
-	lc.Append(fx.StartStopHook(cl.Start, cl.Stop))
-	lc.Append(fx.StartStopHook(ca.Start, ca.Stop))
+	lc.Append(fx.StartHook(func(ctx context.Context) error { return checkRedis(ctx, f, log) }))
+	lc.Append(fx.StartStopHook(f.cells.Start, f.cells.Stop))
+	lc.Append(fx.StartStopHook(f.tracker.Start, f.tracker.Stop))
+	lc.Append(fx.StartStopHook(f.cache.Start, f.cache.Stop))
+	lc.Append(fx.StartStopHook(pools.Start, pools.Stop))
+	if f.verifier != nil {
+		lc.Append(fx.StartStopHook(f.verifier.Start, f.verifier.Stop))
+	}
 	lc.Append(fx.StartStopHook(d.Start, d.Stop))
 	lc.Append(fx.StartStopHook(front.Start, front.Stop))
-}
-
-func checkRedis(ctx context.Context, client rueidis.Client, layout cell.Layout, log *zap.Logger) error {
-	warnings, err := cell.Check(ctx, client, layout)
-	for _, w := range warnings {
-		log.Warn("redis.warning", zap.String("warning", w))
-	}
-	return err
 }
 
 // frontend is what faces clients. The port stays open until the sessions have

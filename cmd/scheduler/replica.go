@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"go.uber.org/dig"
 	"go.uber.org/fx"
@@ -51,7 +52,8 @@ func (r *replica) Start(ctx context.Context) error {
 	r.log.Info("replica.started",
 		zap.String(logging.FieldReplica, r.cfg.ReplicaID),
 		zap.String(logging.FieldAddress, r.server.Addr()),
-		zap.String("redis", redisHost(r.cfg.Redis.URL)),
+		zap.Strings("redis", redisHosts(r.cfg.Redis)),
+		zap.Int("cells", r.cfg.Redis.Cells),
 		zap.String("key_prefix", r.cfg.Redis.KeyPrefix),
 		zap.String("version", version.String()),
 		zap.Bool("tokens", len(r.cfg.Tokens) > 0),
@@ -99,11 +101,23 @@ func redisHost(rawURL string) string {
 	return u.Host
 }
 
+// redisHosts are the servers without their credentials.
+func redisHosts(r config.Redis) []string {
+	if r.URL != "" {
+		return []string{redisHost(r.URL)}
+	}
+	hosts := make([]string, len(r.URLs))
+	for i, u := range r.URLs {
+		hosts[i] = redisHost(u)
+	}
+	return hosts
+}
+
 // unreachable says which Redis it was, and never the password.
-func unreachable(rawURL string, err error) error {
+func unreachable(r config.Redis, err error) error {
 	var urlError *url.Error
 	if errors.As(err, &urlError) {
 		return errors.New("redis.url is not a URL")
 	}
-	return fmt.Errorf("redis at %s cannot be used: %w (redis.url in the configuration, or --redis-url)", redisHost(rawURL), err)
+	return fmt.Errorf("redis at %s cannot be used: %w (redis.url in the configuration, or --redis-url)", strings.Join(redisHosts(r), ", "), err)
 }

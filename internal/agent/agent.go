@@ -32,7 +32,7 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 		node.Services = append(node.Services, freeslot.Service{Name: s.Name, Version: s.Version})
 	}
 	w, err := worker.New(worker.Config{
-		RedisURL: cfg.Redis.URL, KeyPrefix: cfg.Redis.KeyPrefix, Node: node,
+		RedisURL: cfg.Redis.URL, RedisURLs: cfg.Redis.URLs, Cells: cfg.Redis.Cells, KeyPrefix: cfg.Redis.KeyPrefix, Node: node,
 		HeartbeatInterval: cfg.HeartbeatInterval, StopTimeout: cfg.StopTimeout, InterruptGrace: cfg.interruptGrace(),
 		MaxResultBytes: cfg.MaxResultBytes, Logger: log, Registerer: reg, TracerProvider: tracers,
 	})

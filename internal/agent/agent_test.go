@@ -67,7 +67,7 @@ func startFleet(t *testing.T, services ...Service) *fleet {
 
 func (f *fleet) submit(job freeslot.Job) string {
 	f.t.Helper()
-	s := cell.Submission{JobID: cell.NewJobID(), Tenant: "acme", Job: &job, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
+	s := cell.Submission{JobID: cell.NewJobID(0), Tenant: "acme", Job: &job, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
 	if p, err := f.cell.Submit(f.t.Context(), s); err != nil || !p.Assigned {
 		f.t.Fatalf("%+v, %v", p, err)
 	}

@@ -103,17 +103,21 @@ type Command struct {
 	Output  Output            `koanf:"output"`
 }
 
-// Redis says where the shared state is; both must be the schedulers'.
+// Redis says where the shared state is; all of it must be the schedulers'.
 type Redis struct {
-	URL       string `koanf:"url" secret:"true"`
-	KeyPrefix string `koanf:"key_prefix"`
+	// URL is one server, sentinels or a cluster; empty when URLs are set.
+	URL string `koanf:"url" secret:"true"`
+	// URLs are several standalone servers, in the schedulers' order.
+	URLs      []string `koanf:"urls" secret:"true"`
+	Cells     int      `koanf:"cells"`
+	KeyPrefix string   `koanf:"key_prefix"`
 }
 
 // DefaultConfig is a configuration without services.
 func DefaultConfig() Config {
 	return Config{
 		Node:              Node{ID: hostName(), MaxConcurrency: 1},
-		Redis:             Redis{URL: "redis://127.0.0.1:6379", KeyPrefix: "scheduler"},
+		Redis:             Redis{URL: "redis://127.0.0.1:6379", Cells: 1, KeyPrefix: "scheduler"},
 		HeartbeatInterval: worker.DefaultHeartbeatInterval,
 		StopTimeout:       worker.DefaultStopTimeout,
 		MaxResultBytes:    worker.DefaultMaxResultBytes,
@@ -136,7 +140,8 @@ func hostName() string {
 
 // Resolve gives the services their defaults, which no loader can: how many there
 // are is not known before.
-func (c *Config) Resolve(func(string) bool, *config.Problems) {
+func (c *Config) Resolve(isSet func(string) bool, p *config.Problems) {
+	config.ResolveRedis(&c.Redis.URL, c.Redis.URLs, isSet, p)
 	for i := range c.Services {
 		if h := c.Services[i].HTTP; h != nil {
 			h.Timeout = orDefault(h.Timeout, DefaultTimeout)
@@ -303,11 +308,7 @@ func (c *Command) validate(at string, p *config.Problems) {
 }
 
 func (r *Redis) validate(p *config.Problems) {
-	u, err := url.Parse(r.URL)
-	tcp := err == nil && u.Host != "" && (u.Scheme == "redis" || u.Scheme == "rediss")
-	if unix := err == nil && u.Scheme == "unix" && u.Path != ""; !tcp && !unix {
-		p.Addf("redis.url", "is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS")
-	}
+	config.ValidateRedis(r.URL, r.URLs, r.Cells, p)
 	addName(p, "redis.key_prefix", r.KeyPrefix)
 }
 

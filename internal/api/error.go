@@ -26,6 +26,10 @@ type Error struct {
 	RetryAfterMS int64          `json:"retry_after_ms,omitempty" doc:"How long to wait before the same request may succeed."`
 	Breakdown    map[string]int `json:"breakdown,omitempty" doc:"For no_matching_node: how many nodes failed each part of the requirement."`
 
+	Errors []freeslot.FieldError `json:"errors,omitempty" doc:"Every offending input, where several are told at once."`
+	// CurrentVersion is documented for its reader in the tag.
+	CurrentVersion *uint64 `json:"current_version,omitempty" doc:"For conflict: the version that is there now."`
+
 	status int
 }
 
@@ -66,6 +70,8 @@ func statusOf(code freeslot.Code) int {
 		return http.StatusForbidden
 	case freeslot.CodeNotFound:
 		return http.StatusNotFound
+	case freeslot.CodeConflict:
+		return http.StatusConflict
 	default:
 		return http.StatusInternalServerError
 	}
@@ -115,7 +121,7 @@ func coded(err error) *freeslot.Error {
 func body(e *freeslot.Error) *Error {
 	return &Error{
 		Code: e.Code, Message: e.Message, Field: e.Field, RetryAfterMS: e.RetryAfter.Milliseconds(), Breakdown: e.Breakdown,
-		status: statusOf(e.Code),
+		Errors: e.Errors, status: statusOf(e.Code),
 	}
 }
 

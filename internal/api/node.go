@@ -10,11 +10,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // Nodes is what the server needs of the node cache; *cache.Cache is it.
 type Nodes interface {
+	Fleet
 	// States are all nodes, ordered by id; the slice is the caller's.
 	States() []cell.NodeState
 	// State returns what the cache has; false when it has no such node.
@@ -23,6 +25,8 @@ type Nodes interface {
 	// the store's state where they differ. When that takes too long it returns
 	// what the cache has and checked as false.
 	CheckedState(ctx context.Context, id string) (state cell.NodeState, found, checked bool)
+	// Health tells how old what the cache has is.
+	Health() cache.Health
 }
 
 // MaxNodePage is the most nodes on one page.
@@ -38,14 +42,17 @@ type NodeStatus struct {
 	Version         uint64          `json:"version" doc:"The revision of the node's last announced change."`
 	RegisteredAtMS  int64           `json:"registered_at_ms" doc:"The store's clock, in milliseconds since 1970."`
 	LastHeartbeatMS int64           `json:"last_heartbeat_ms" doc:"The store's clock, in milliseconds since 1970."`
+	MemberOf        []string        `json:"member_of,omitempty" doc:"The pools that the node is in: those that it names, and those that list it or whose rule it satisfies."`
 	Resources       json.RawMessage `json:"resources,omitempty" doc:"What the last heartbeat said of the machine."`
 	Checked         string          `json:"checked,omitempty" enum:"fresh,timeout" doc:"With checked=true: whether the store confirmed this state, or did not answer in time."`
+	Freshness
 }
 
 // NodePage is one page of a listing.
 type NodePage struct {
 	Nodes  []NodeStatus `json:"nodes" doc:"In the order of their ids."`
 	Cursor string       `json:"cursor,omitempty" doc:"Continues the listing; absent at its end."`
+	Freshness
 }
 
 type (
@@ -84,9 +91,11 @@ func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, e
 		return nil, s.refuse("nodes", err)
 	}
 	nodes := slices.DeleteFunc(s.nodes.States(), func(n cell.NodeState) bool { return n.Node.ID <= in.Cursor })
-	page := NodePage{Nodes: []NodeStatus{}}
+	health := s.nodes.Health()
+	page := NodePage{Nodes: []NodeStatus{}, Freshness: fleetFreshness(&health)}
 	for i := range nodes[:min(len(nodes), in.Limit)] {
-		page.Nodes = append(page.Nodes, nodeStatus(&nodes[i]))
+		page.Nodes = append(page.Nodes, s.nodeStatus(&nodes[i]))
+		page.Nodes[i].Freshness = freshness(&health, nodes[i].Node.ID)
 	}
 	if len(nodes) > in.Limit {
 		page.Cursor = nodes[in.Limit-1].Node.ID
@@ -111,20 +120,22 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 	if !found {
 		return nil, s.refuse("node", &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no node " + in.ID})
 	}
-	out := &nodeOutput{Body: nodeStatus(&state)}
+	out := &nodeOutput{Body: s.nodeStatus(&state)}
+	health := s.nodes.Health()
+	out.Body.Freshness = freshness(&health, in.ID)
 	switch {
 	case checked:
-		out.Body.Checked = "fresh"
+		out.Body.Checked, out.Body.Freshness = "fresh", Freshness{}
 	case in.Checked:
 		out.Body.Checked = "timeout"
 	}
 	return out, nil
 }
 
-func nodeStatus(n *cell.NodeState) NodeStatus {
+func (s *Server) nodeStatus(n *cell.NodeState) NodeStatus {
 	status := NodeStatus{
 		Node: n.Node, Status: cmp.Or(n.Status, freeslot.StatusOnline), Epoch: n.Epoch, Used: n.Used, Version: n.Revision,
-		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources,
+		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources, MemberOf: s.memberOf(&n.Node),
 	}
 	if status.Services == nil {
 		status.Services = []freeslot.Service{}

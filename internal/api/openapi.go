@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 const apiDescription = `Submit jobs to a fleet of nodes and see what becomes of them.
@@ -23,7 +24,7 @@ func apiConfig(version string) huma.Config {
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info:    &huma.Info{Title: "freeslot scheduler", Version: version, Description: apiDescription},
-			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}, {Name: "health"}},
+			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}, {Name: "config"}, {Name: "health"}},
 			Components: &huma.Components{
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"token": {Type: "http", Scheme: "bearer", Description: "A token of the replica's configuration. Without any configured, none is needed."},
@@ -51,10 +52,26 @@ func finish(api huma.API) {
 	jobs.Post.Responses["202"].Description = "Accepted; the job had not ended when this was written."
 	jobs.Post.Responses["200"] = &huma.Response{Description: "The job has ended.", Content: jobs.Post.Responses["202"].Content}
 
+	doc.Paths[explainPath].Post.RequestBody = &huma.RequestBody{
+		Required: true,
+		Content:  map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[ExplainRequest](), true, "ExplainRequest")}},
+	}
+	if config := doc.Paths[configPath]; config != nil {
+		for op, typ := range map[*huma.Operation]reflect.Type{
+			config.Put: reflect.TypeFor[ConfigUpdate](), doc.Paths[configPath+"/rollback"].Post: reflect.TypeFor[ConfigRollback](),
+		} {
+			op.RequestBody = &huma.RequestBody{
+				Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(typ, true, typ.Name())}},
+			}
+		}
+	}
+
 	components := schemas.Map()
 	components["JobStatus"].Properties["state"].Enum = anys(freeslot.States())
+	components["LabelRule"].Properties["operator"].Enum = anys(freeslot.LabelOperators())
 	components["NodeStatus"].Properties["status"].Enum = anys([]freeslot.Status{freeslot.StatusOnline, freeslot.StatusDraining})
 	components["Error"].Properties["code"].Enum = anys(codes)
+	components["NodeExplanation"].Properties["reason"].Enum = anys(selection.Reasons())
 	for schema, fields := range fieldDocs {
 		for field, text := range fields {
 			components[schema].Properties[field].Description = text
@@ -106,25 +123,62 @@ func serveDocument(mux *http.ServeMux, doc *huma.OpenAPI) {
 // codes lists every code of the protocol.
 var codes = []freeslot.Code{
 	freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded, freeslot.CodeUnavailable,
-	freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeInternal,
+	freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeConflict, freeslot.CodeInternal,
 }
 
 // fieldDocs are the descriptions of what package freeslot defines, by schema
 // and field. A name that is not there panics in finish, and so in every test.
 var fieldDocs = map[string]map[string]string{
+	"Explanation": {
+		"class":     "The job's class in canonical form: jobs of one class fit the same nodes.",
+		"mode":      "How pools restrict jobs that name none.",
+		"policy":    "Which of the sampled nodes is taken.",
+		"total":     "All nodes.",
+		"fits":      "Nodes whose profiles fit, whatever their state.",
+		"qualify":   "Nodes that could be chosen now.",
+		"max_slots": "The largest max_concurrency among the nodes that fit.",
+		"tiers":     "Lists of candidates in the order in which they are tried.",
+		"breakdown": "How many nodes each reason speaks against; each node counts once.",
+		"nodes":     "Nodes that qualify, then those that fit, then the others.",
+	},
+	"TierExplanation": {
+		"pool":      "The pool whose members these are; absent means any.",
+		"preferred": "Whether they come first because the job prefers their pool.",
+		"fits":      "Nodes of this tier whose profiles fit.",
+		"qualify":   "Nodes of this tier that could be chosen now.",
+	},
+	"NodeExplanation": {
+		"cell":            "The index of the node's cell.",
+		"reason":          "The first thing that speaks against the node; absent if it qualifies.",
+		"detail":          "What the node has and what was expected.",
+		"fits":            "Whether the profile fits.",
+		"tier":            "The index of the node's tier; -1 if it does not fit.",
+		"pools":           "All pools that the node is in.",
+		"used":            "Slots in use as last heard of.",
+		"pending":         "Slots that this replica has asked for without an answer yet.",
+		"max_concurrency": "All slots of the node.",
+	},
 	"Job": {
-		"service":     "Names the handler that runs the job; the node must have it installed.",
-		"payload":     "Any JSON value, handed to the handler as it is.",
-		"requirement": "What the node must offer besides the service.",
-		"slots":       "How much of a node's capacity the job takes; absent means 1.",
-		"traceparent": "The W3C trace context of the submitter.",
+		"service":      "Names the handler that runs the job; the node must have it installed.",
+		"payload":      "Any JSON value, handed to the handler as it is.",
+		"requirement":  "What the node must offer besides the service.",
+		"affinity_key": "Jobs with the same key go to the same node while that has room. At most 128 bytes.",
+		"slots":        "How much of a node's capacity the job takes; absent means 1.",
+		"traceparent":  "The W3C trace context of the submitter.",
 	},
 	"Requirement": {
 		"pool":            "Only nodes of this pool.",
-		"services":        "Further services that the node must have installed.",
+		"preferred_pool":  "Fitting nodes of this pool come first, the other fitting nodes after them.",
+		"services":        "Further services that the node must have installed, each optionally with a range of versions: asr@>=1.2 <2.",
 		"source_language": "A BCP 47 tag of a language that the node must understand.",
 		"target_language": "A BCP 47 tag of a language that the node must produce.",
 		"labels":          "Labels that the node must have, with these very values.",
+		"label_rules":     "Comparisons of the node's labels, all of which must hold.",
+	},
+	"LabelRule": {
+		"label":    "The label's name. A label that the node does not have fails all operators but not_in and not_exists.",
+		"operator": "gt, ge, lt and le compare decimal numbers.",
+		"values":   "1 to 64 for in and not_in, none for exists and not_exists, one decimal number for the others.",
 	},
 	"JobStatus": {
 		"node":            "Where the job runs or ran.",

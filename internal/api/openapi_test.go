@@ -49,8 +49,10 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 	slices.Sort(got)
 	want := []string{
 		"GET /healthz", "GET /metrics", "GET /readyz",
-		"GET /v1/jobs", "GET /v1/jobs/{id}", "GET /v1/nodes", "GET /v1/nodes/{id}",
-		"POST /v1/jobs", "POST /v1/jobs/{id}/cancel",
+		"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/{version}",
+		"GET /v1/jobs", "GET /v1/jobs/{id}", "GET /v1/nodes", "GET /v1/nodes/{id}", "GET /v1/pools", "GET /v1/pools/{id}",
+		"POST /v1/config/rollback",
+		"POST /v1/explain", "POST /v1/jobs", "POST /v1/jobs/{id}/cancel", "PUT /v1/config",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -185,6 +187,13 @@ func TestDocumentDescribesTheTypes(t *testing.T) {
 		states = append(states, string(s))
 	}
 	if diff := cmp.Diff(states, at(schemas, "JobStatus", "properties", "state", "enum")); diff != "" {
+		t.Error(diff)
+	}
+	var operators []any
+	for _, operator := range freeslot.LabelOperators() {
+		operators = append(operators, string(operator))
+	}
+	if diff := cmp.Diff(operators, at(schemas, "LabelRule", "properties", "operator", "enum")); diff != "" {
 		t.Error(diff)
 	}
 	for _, status := range []string{"200", "202"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // register puts the documented operations on mux.
@@ -19,6 +20,9 @@ func (s *Server) register(mux *http.ServeMux) huma.API {
 	api.UseMiddleware(s.authenticate, s.readBody)
 	s.registerJobs(api)
 	s.registerNodes(api)
+	s.registerExplain(api)
+	s.registerConfig(api)
+	s.registerPools(api)
 	finish(api)
 	return api
 }
@@ -56,19 +60,16 @@ func (s *Server) boundBody(next http.Handler) http.Handler {
 // net/http takes a failed background read for a client that has gone.
 func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
-	if r.Method != http.MethodPost {
+	if r.Method != http.MethodPost && r.Method != http.MethodPut {
 		next(ctx)
 		return
 	}
-	limit := int64(s.cfg.MaxPayloadBytes + bodyOverhead)
+	limit, refusal := s.bodyLimit(r)
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		writeError(w, body(&freeslot.Error{
-			Code: freeslot.CodePayloadTooLarge, Field: "job",
-			Message: "job is larger than " + bytesText(limit) + ", its payload may have " + bytesText(int64(s.cfg.MaxPayloadBytes)),
-		}))
+		writeError(w, body(refusal))
 		return
 	case err != nil:
 		writeError(w, body(&freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "the body of the request could not be read"}))
@@ -78,6 +79,21 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	w.Header().Del("Connection")
 	r.Body = io.NopCloser(bytes.NewReader(data))
 	next(ctx)
+}
+
+// bodyLimit is the most that a body may have, and the refusal of one that has more.
+func (s *Server) bodyLimit(r *http.Request) (limit int64, refusal *freeslot.Error) {
+	if r.URL.Path == configPath {
+		limit = cell.MaxConfigBytes + bodyOverhead
+		return limit, &freeslot.Error{
+			Code: freeslot.CodePayloadTooLarge, Field: "config", Message: "config is larger than " + bytesText(cell.MaxConfigBytes),
+		}
+	}
+	limit = int64(s.cfg.MaxPayloadBytes + bodyOverhead)
+	return limit, &freeslot.Error{
+		Code: freeslot.CodePayloadTooLarge, Field: "job",
+		Message: "job is larger than " + bytesText(limit) + ", its payload may have " + bytesText(int64(s.cfg.MaxPayloadBytes)),
+	}
 }
 
 // strictRoutes answers for mux where it has no route: not_found, or which

@@ -78,6 +78,10 @@ type Deps struct {
 	Jobs  Jobs
 	Nodes Nodes
 	Auth  *Authenticator
+	// Config is the configuration of pools in the store, Pools what is in force here.
+	// Without Pools the routes of pools are left out, and those of the configuration without either.
+	Config ConfigStore
+	Pools  ConfigFollower
 	// Sessions serves /v1/ws and does its own authentication; nil leaves the route out.
 	Sessions http.Handler
 	// Checks make up readiness, in the order in which /readyz lists them.
@@ -95,6 +99,8 @@ type Server struct {
 	cfg     Config
 	jobs    Jobs
 	nodes   Nodes
+	config  ConfigStore
+	pools   ConfigFollower
 	auth    *Authenticator
 	checks  []Check
 	log     *zap.Logger
@@ -128,7 +134,7 @@ func New(cfg Config, deps Deps) *Server {
 		deps.TracerProvider = noop.NewTracerProvider()
 	}
 	s := &Server{
-		cfg: cfg, jobs: deps.Jobs, nodes: deps.Nodes, auth: deps.Auth, checks: deps.Checks,
+		cfg: cfg, jobs: deps.Jobs, nodes: deps.Nodes, config: deps.Config, pools: deps.Pools, auth: deps.Auth, checks: deps.Checks,
 		log: deps.Logger, tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
 		waits: make(chan struct{}, cfg.MaxWaits), draining: make(chan struct{}), done: make(chan struct{}),
 	}

@@ -19,8 +19,10 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,6 +113,10 @@ func succeeded() freeslot.JobStatus {
 
 type fakeNodes struct {
 	nodes   map[string]cell.NodeState
+	live    []*selection.Node
+	config  selection.Config
+	skip    selection.CellMask
+	health  cache.Health
 	checked func(ctx context.Context, id string) (cell.NodeState, bool, bool)
 }
 
@@ -122,6 +128,13 @@ func (f *fakeNodes) States() []cell.NodeState {
 	slices.SortFunc(out, func(a, b cell.NodeState) int { return strings.Compare(a.Node.ID, b.Node.ID) })
 	return out
 }
+
+func (f *fakeNodes) Health() cache.Health        { return f.health }
+func (f *fakeNodes) AllNodes() []*selection.Node { return slices.Clone(f.live) }
+func (f *fakeNodes) Config() *selection.Config   { return &f.config }
+func (f *fakeNodes) Now() int64                  { return 0 }
+func (f *fakeNodes) SilenceLimit() time.Duration { return time.Second }
+func (f *fakeNodes) Skip() selection.CellMask    { return f.skip }
 
 func (f *fakeNodes) State(id string) (cell.NodeState, bool) {
 	n, ok := f.nodes[id]
@@ -136,14 +149,15 @@ type fixture struct {
 	server *api.Server
 	jobs   *fakeJobs
 	nodes  *fakeNodes
+	config *fakeConfig
 }
 
 func setup(t *testing.T, cfg api.Config, adapt ...func(*api.Deps)) *fixture {
 	t.Helper()
-	f := &fixture{jobs: &fakeJobs{sinks: make(chan dispatch.Sink, 16)}, nodes: &fakeNodes{nodes: map[string]cell.NodeState{}}}
+	f := &fixture{jobs: &fakeJobs{sinks: make(chan dispatch.Sink, 16)}, nodes: &fakeNodes{nodes: map[string]cell.NodeState{}}, config: newFakeConfig()}
 	reg := prometheus.NewRegistry()
 	deps := api.Deps{
-		Jobs: f.jobs, Nodes: f.nodes, Auth: api.NewAuthenticator(nil, "default"),
+		Jobs: f.jobs, Nodes: f.nodes, Config: f.config, Pools: f.config, Auth: api.NewAuthenticator(nil, "default"),
 		Gatherer: reg, Registerer: reg, Logger: zaptest.NewLogger(t),
 	}
 	for _, a := range adapt {
@@ -210,7 +224,7 @@ func (r response) refusal(t *testing.T, status int, code freeslot.Code) {
 	}
 	for field := range r.body {
 		switch field {
-		case "code", "message", "field", "retry_after_ms", "breakdown":
+		case "code", "message", "field", "retry_after_ms", "breakdown", "errors", "current_version":
 		default:
 			t.Errorf("an error has the field %q: %s", field, r.text)
 		}

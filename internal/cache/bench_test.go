@@ -21,14 +21,15 @@ type noSource struct{}
 func (noSource) Changes(context.Context, cell.Revision, int) (cell.Changes, error) {
 	return cell.Changes{}, nil
 }
+func (noSource) Nodes(context.Context, []string) (cell.Changes, error)       { return cell.Changes{}, nil }
+func (noSource) History(context.Context) (string, error)                     { return "", nil }
 func (noSource) NodeRevision(context.Context, string) (cell.Revision, error) { return 0, nil }
 func (noSource) HeartbeatLimit() time.Duration                               { return time.Hour }
-func (noSource) Layout() cell.Layout                                         { return cell.Layout{Prefix: "bench"} }
 
 // benchCache is a fleet as a load brings it: pool i%pools, every second node with
 // German, every fourth in the zone.
 func benchCache(nodes, pools int) *Cache {
-	c := New(Config{NoEvents: true}, noSource{}, nil, zap.NewNop(), prometheus.NewRegistry())
+	c := New(Config{}, []Feed{{Source: noSource{}}}, zap.NewNop(), prometheus.NewRegistry())
 	for i := range nodes {
 		n := freeslot.Node{
 			ID: fmt.Sprintf("node-%d", i), MaxConcurrency: 4,
@@ -42,7 +43,7 @@ func benchCache(nodes, pools int) *Cache {
 		if i%4 == 0 {
 			n.Labels = map[string]string{"zone": "eu-1"}
 		}
-		c.put(&cell.NodeState{Node: n, Epoch: "01JD5Y8G6W9V0M5T2C3Q4R7X8Z", Status: freeslot.StatusOnline, Used: 1})
+		c.followers[0].put(&cell.NodeState{Node: n, Epoch: "01JD5Y8G6W9V0M5T2C3Q4R7X8Z", Status: freeslot.StatusOnline, Used: 1})
 		node, _ := c.Node(n.ID)
 		node.Seen(c.Now())
 	}
@@ -71,10 +72,10 @@ func BenchmarkEvent(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				c.receive(messages[i])
+				c.followers[0].receive(messages[i])
 				if i++; i == nodes {
 					i = 0
-					c.revision.Store(0)
+					c.followers[0].revision.Store(0)
 				}
 			}
 		})
@@ -100,7 +101,7 @@ func BenchmarkClassChoose(b *testing.B) {
 			var room [2]*selection.Node
 			for b.Loop() {
 				q := selection.Query{Want: 2, Now: c.Now(), SilenceLimit: c.SilenceLimit()}
-				if got := c.Class("tts", &requirement).Choose(room[:0], q, random); len(got) != 2 {
+				if got := c.Class("tts", &requirement).Choose(room[:0], &q, random); len(got) != 2 {
 					b.Fatalf("%d candidates", len(got))
 				}
 			}
@@ -117,7 +118,7 @@ func BenchmarkClassBuild(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				c.profiles.Add(1)
-				c.Settled("tts", &requirement)
+				c.Settle("tts", &requirement)
 			}
 		})
 	}

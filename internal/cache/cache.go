@@ -12,10 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/puzpuzpuz/xsync/v3"
-	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -31,26 +29,34 @@ const (
 // syncRetry is the pause before Sync asks again after a comparison that failed.
 const syncRetry = 50 * time.Millisecond
 
+// startGrace is how long a start waits for the other cells once one has been loaded:
+// a server that is down keeps only its own nodes out.
+const startGrace = 2 * time.Second
+
 // staleAfter is how many refresh intervals may pass without a successful
-// comparison before the cache calls itself stale.
+// comparison before a cell counts as stale.
 const staleAfter = 3
 
 // Config is how a cache behaves. The zero value of each field means its default.
 type Config struct {
-	Pools selection.Pools
+	// Selection is how nodes are chosen until SetConfig says otherwise; nil is the
+	// zero selection.Config.
+	Selection *selection.Config
 	// RefreshSize is how many nodes one call of a resynchronisation reads.
 	RefreshSize int
-	// RefreshInterval is how often the cache compares its revision with Redis'.
+	// RefreshInterval is how often the cache compares its revisions with Redis'.
 	RefreshInterval time.Duration
 	// VersionCheckTimeout bounds the comparison of a checked read.
 	VersionCheckTimeout time.Duration
-	// NoEvents leaves out the subscription: changes are then seen at the next
-	// comparison only.
-	NoEvents bool
+	// Mirror, if set, is told of every change that the cache applies.
+	Mirror Mirror
 }
 
 // WithDefaults returns c with zero fields replaced.
 func (c Config) WithDefaults() Config {
+	if c.Selection == nil {
+		c.Selection = new(selection.Config)
+	}
 	if c.RefreshSize == 0 {
 		c.RefreshSize = DefaultRefreshSize
 	}
@@ -63,78 +69,95 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Source is the truth that the cache follows; *cell.Cell is it.
+// Source is the truth of one cell; *cell.Cell is it.
 type Source interface {
 	Changes(ctx context.Context, since cell.Revision, limit int) (cell.Changes, error)
+	Nodes(ctx context.Context, ids []string) (cell.Changes, error)
 	NodeRevision(ctx context.Context, node string) (cell.Revision, error)
+	History(ctx context.Context) (string, error)
 	HeartbeatLimit() time.Duration
-	Layout() cell.Layout
 }
 
-// Cache is the lock-free picture of all nodes. All methods are safe for
-// concurrent use.
-type Cache struct {
-	cfg     Config
-	source  Source
-	sub     *events.Subscriber // nil without events
-	log     *zap.Logger
-	metrics *metrics
-	origin  time.Time // of Now
+// Feed is what the cache learns one cell from.
+type Feed struct {
+	Source Source
+	// Events is started and stopped by the cache. Nil leaves it out: changes are then
+	// seen at the next comparison only.
+	Events *events.Subscriber
+	// Watch tells of changes that no script announced; its tracker is the caller's.
+	// Nil leaves it out.
+	Watch Watch
+}
 
-	nodes   *xsync.MapOf[string, *entry]
-	classes *xsync.MapOf[string, *class]
+// Watch tells of changes that no script announced; *events.Watch is it.
+type Watch interface {
+	// Changed has one token while there is something to take.
+	Changed() <-chan struct{}
+	// Take returns the nodes that may have changed, or that all may have.
+	Take() (nodes []string, all bool)
+	// Connected is false while changes are missed.
+	Connected() bool
+}
+
+// Cache is the lock-free picture of all nodes of all cells. All methods are safe
+// for concurrent use.
+type Cache struct {
+	cfg       Config
+	log       *zap.Logger
+	metrics   *metrics
+	clock     *clock
+	followers []*follower // by cell
+
+	// selection is how nodes are chosen; see SetConfig.
+	selection atomic.Pointer[selection.Config]
+	nodes     *xsync.MapOf[string, *entry]
+	classes   *xsync.MapOf[string, *class]
+	// lookups finds the class of a requirement as stated, without its canonical form.
+	lookups [lookupSize]atomic.Pointer[lookup]
 	// profiles counts profile changes; class lists are current while it stands still.
 	profiles atomic.Uint64
 	// listed is about the number of candidates in all class lists.
 	listed    atomic.Int64
 	listLimit int64
+	// failing are the cells that did not answer the last time they were asked.
+	failing atomic.Uint64
 
-	revision atomic.Uint64 // of the last change applied; written by the loop only
-	syncedAt atomic.Int64  // Now of the last successful comparison; unsynced before the first
-	follow   follow
-
-	syncs    chan chan bool // each with room for its answer
 	start    sync.Once
 	stop     sync.Once
 	stopping chan struct{}
+	loops    sync.WaitGroup
 	done     chan struct{}
 	ctx      context.Context
 	cancel   context.CancelFunc
 }
 
-const unsynced = -1
-
-// New makes a cache that follows source, subscribed through subscriber, which
-// must do nothing else and stays the caller's. It does no I/O. reg may be nil.
-func New(cfg Config, source Source, subscriber rueidis.Client, log *zap.Logger, reg prometheus.Registerer) *Cache {
+// New makes a cache that follows the cells of feeds, in the order of their indexes.
+// It does no I/O. reg may be nil.
+func New(cfg Config, feeds []Feed, log *zap.Logger, reg prometheus.Registerer) *Cache {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Cache{
-		cfg: cfg.WithDefaults(), source: source, log: log, origin: time.Now(),
+		cfg: cfg.WithDefaults(), log: log, clock: newClock(),
 		nodes: xsync.NewMapOf[string, *entry](), classes: xsync.NewMapOf[string, *class](),
 		listLimit: listLimit,
-		syncs:     make(chan chan bool), stopping: make(chan struct{}), done: make(chan struct{}),
+		stopping:  make(chan struct{}), done: make(chan struct{}),
 		ctx: ctx, cancel: cancel,
 	}
-	c.syncedAt.Store(unsynced)
-	if !cfg.NoEvents {
-		c.sub = events.NewSubscriber(subscriber, source.Layout().NodeEvents(), log)
+	for i, feed := range feeds {
+		c.followers = append(c.followers, newFollower(c, i, feed))
 	}
+	c.SetConfig(c.cfg.Selection)
 	c.metrics = newMetrics(c, reg)
 	return c
 }
 
 // Start loads all nodes and follows their changes until Stop. It returns when the
-// first load is done; ctx bounds that only. After an error the cache is stopped.
+// first load is done: of all cells, or of at least one while others do not answer
+// for startGrace. ctx bounds that only. After an error the cache is stopped.
 func (c *Cache) Start(ctx context.Context) error {
 	var err error
-	c.start.Do(func() {
-		if c.sub != nil {
-			err = c.sub.Start(ctx)
-		}
-		go c.loop()
-	})
+	c.start.Do(func() { err = c.launch(ctx) })
 	if err == nil {
-		err = c.Sync(ctx)
+		err = c.load(ctx)
 	}
 	if err != nil {
 		return errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
@@ -142,7 +165,53 @@ func (c *Cache) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the loop and waits for it. It tolerates a cache that was never
+func (c *Cache) launch(ctx context.Context) error {
+	for _, f := range c.followers {
+		if f.events != nil {
+			if err := f.events.Start(ctx); err != nil {
+				close(c.done)
+				return err
+			}
+		}
+	}
+	c.loops.Add(1 + len(c.followers))
+	go func() { defer c.loops.Done(); c.clock.run(c.stopping) }()
+	for _, f := range c.followers {
+		go func() { defer c.loops.Done(); f.loop() }()
+	}
+	go func() { c.loops.Wait(); close(c.done) }()
+	return nil
+}
+
+// load waits for the first load.
+func (c *Cache) load(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	loaded := make(chan error, len(c.followers))
+	for _, f := range c.followers {
+		go func() { loaded <- f.sync(ctx) }() // ends with ctx at the latest
+	}
+	var grace <-chan time.Time
+	var first error
+	for range c.followers {
+		select {
+		case err := <-loaded:
+			if err == nil && grace == nil {
+				grace = time.After(startGrace)
+			}
+			first = cmp.Or(first, err)
+		case <-grace:
+			c.log.Warn("cache.cells_missing", zap.Uint64("cells", c.failing.Load()))
+			return nil
+		}
+	}
+	if grace != nil {
+		return nil
+	}
+	return first
+}
+
+// Stop ends the loops and waits for them. It tolerates a cache that was never
 // started, and being called twice.
 func (c *Cache) Stop(ctx context.Context) error {
 	// What is stopped before its Start never starts.
@@ -156,8 +225,12 @@ func (c *Cache) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("stop cache: %w", ctx.Err())
 	}
-	if c.sub != nil {
-		return c.sub.Stop(ctx)
+	for _, f := range c.followers {
+		if f.events != nil {
+			if err := f.events.Stop(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -165,41 +238,37 @@ func (c *Cache) Stop(ctx context.Context) error {
 // errStopped is returned by Sync of a cache that was stopped.
 var errStopped = errors.New("cache is stopped")
 
-// Sync waits until the cache has compared itself with Redis after the call began.
-// While Redis does not answer it goes on trying until ctx ends.
+// Sync waits until the cache has compared every cell with Redis after the call
+// began. While one does not answer it goes on trying until ctx ends.
 func (c *Cache) Sync(ctx context.Context) error {
-	for {
-		answer := make(chan bool, 1)
-		select {
-		case c.syncs <- answer:
-		case <-ctx.Done():
-			return fmt.Errorf("synchronise node cache: %w", ctx.Err())
-		case <-c.stopping:
-			return errStopped
-		}
-		select {
-		case done := <-answer:
-			if done {
-				return nil
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("synchronise node cache: %w", ctx.Err())
-		case <-c.stopping:
-			return errStopped
-		}
-		select {
-		case <-time.After(syncRetry):
-		case <-ctx.Done():
-		case <-c.stopping:
-		}
+	errs := make([]error, len(c.followers))
+	var all sync.WaitGroup
+	for i, f := range c.followers {
+		all.Go(func() { errs[i] = f.sync(ctx) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// SetConfig replaces what decides how nodes are chosen. Lists that are built from
+// now on follow it. cfg must be valid, and must not change any more.
+func (c *Cache) SetConfig(cfg *selection.Config) {
+	c.selection.Store(cfg)
+	c.profiles.Add(1)
+	if c.cfg.Mirror != nil {
+		c.cfg.Mirror.SetConfig(cfg)
 	}
 }
 
-// Now is the present on the monotonic clock that the nodes' figures use.
-func (c *Cache) Now() int64 { return int64(time.Since(c.origin)) }
+// Config is what was last given to SetConfig; never nil.
+func (c *Cache) Config() *selection.Config { return c.selection.Load() }
+
+// Now is the present on the monotonic clock of the nodes' figures, up to 20 ms
+// late: it is read for every choice and must cost nothing.
+func (c *Cache) Now() int64 { return c.clock.coarse() }
 
 // SilenceLimit is how long a node may be silent and still be chosen.
-func (c *Cache) SilenceLimit() time.Duration { return c.source.HeartbeatLimit() }
+func (c *Cache) SilenceLimit() time.Duration { return c.followers[0].source.HeartbeatLimit() }
 
 // Node returns the live figures of a node.
 func (c *Cache) Node(id string) (*selection.Node, bool) {
@@ -207,11 +276,22 @@ func (c *Cache) Node(id string) (*selection.Node, bool) {
 	if !ok {
 		return nil, false
 	}
-	return e.node.Load(), true
+	return e.node, true
 }
 
 // Size is the number of nodes known.
 func (c *Cache) Size() int { return c.nodes.Size() }
+
+// AllNodes returns the live figures of every node known, ordered by id.
+func (c *Cache) AllNodes() []*selection.Node {
+	out := make([]*selection.Node, 0, c.nodes.Size())
+	c.nodes.Range(func(_ string, e *entry) bool {
+		out = append(out, e.node)
+		return true
+	})
+	slices.SortFunc(out, func(a, b *selection.Node) int { return cmp.Compare(a.ID(), b.ID()) })
+	return out
+}
 
 // States returns every node known, ordered by id.
 func (c *Cache) States() []cell.NodeState {
@@ -239,7 +319,8 @@ func (c *Cache) State(id string) (cell.NodeState, bool) {
 func (c *Cache) CheckedState(ctx context.Context, id string) (state cell.NodeState, found, checked bool) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.VersionCheckTimeout)
 	defer cancel()
-	current, err := c.source.NodeRevision(ctx, id)
+	f := c.followers[cell.NodeCell(id, len(c.followers))]
+	current, err := f.source.NodeRevision(ctx, id)
 	if err == nil {
 		e, ok := c.nodes.Load(id)
 		if ok && e.revision.Load() == current {
@@ -247,36 +328,13 @@ func (c *Cache) CheckedState(ctx context.Context, id string) (state cell.NodeSta
 			return e.state(), true, true
 		}
 		c.metrics.misses.Inc()
-		err = c.Sync(ctx)
+		err = f.sync(ctx)
 	}
 	if err != nil {
 		c.metrics.checkTimeouts.Inc()
 	}
 	state, found = c.State(id)
 	return state, found, err == nil
-}
-
-// Health is what is known of the cache itself.
-type Health struct {
-	// Synced is true after the first load.
-	Synced bool
-	// Stale is true when no comparison has succeeded for three intervals.
-	Stale bool
-	// Age is the time since the last successful comparison.
-	Age      time.Duration
-	Revision cell.Revision
-	Nodes    int
-}
-
-// Health reports the state of the cache.
-func (c *Cache) Health() Health {
-	at := c.syncedAt.Load()
-	h := Health{Synced: at != unsynced, Revision: c.revision.Load(), Nodes: c.nodes.Size()}
-	if h.Synced {
-		h.Age = time.Duration(c.Now() - at)
-	}
-	h.Stale = !h.Synced || h.Age > staleAfter*c.cfg.RefreshInterval
-	return h
 }
 
 // Refused takes over the fresh state that came with a refusal.
@@ -294,11 +352,3 @@ func (c *Cache) Refused(r cell.Refusal) {
 		node.MarkSilent()
 	}
 }
-
-// localNow converts Redis' clock to Now; owned by the loop.
-func (c *Cache) localNow(redisMS int64) int64 {
-	return min(redisMS*int64(time.Millisecond)+c.follow.clockOffset, c.Now())
-}
-
-// validProfile guards the cache against a profile that an operator broke by hand.
-func validProfile(n *freeslot.Node) bool { return n.Validate("node") == nil }

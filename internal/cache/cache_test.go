@@ -42,7 +42,7 @@ func TestFirstLoadIsPaged(t *testing.T) {
 		if n := r.source.calls.Load(); largest != 4 || n < 7 {
 			t.Errorf("read in %d calls of up to %d nodes", n, largest)
 		}
-		if h := r.Health(); !h.Synced || h.Stale || h.Nodes != 24 || r.Size() != 24 || h.Revision != 27 {
+		if h := r.Health(); !h.Synced || h.Stale || h.Nodes != 24 || r.Size() != 24 || h.Cells[0].Revision != 27 {
 			t.Errorf("after the load: %+v", h)
 		}
 		if s, ok := r.State(nodeName(5)); !ok || s.Used != 1 {
@@ -175,7 +175,7 @@ func TestReplacingLoad(t *testing.T) {
 			t.Parallel()
 			redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 				t.Parallel()
-				r := newRig(t, redis, Config{RefreshInterval: never, NoEvents: true})
+				r := newRig(t, redis, Config{RefreshInterval: never}, withoutEvents(true))
 				for _, id := range []string{"a", "b", "c"} {
 					r.register(testNode(id, 2))
 				}
@@ -212,7 +212,7 @@ func TestFlushAll(t *testing.T) {
 		t.Run(fmt.Sprintf("events=%v", events), func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.New(t)
-			r := newRig(t, redis.Target, Config{RefreshInterval: 20 * time.Millisecond, NoEvents: !events})
+			r := newRig(t, redis.Target, Config{RefreshInterval: 20 * time.Millisecond}, withoutEvents(!events))
 			for i := range 5 {
 				r.register(testNode(nodeName(i), 2))
 			}
@@ -238,38 +238,59 @@ func TestFlushAll(t *testing.T) {
 }
 
 // After a failover the server can have lost its last writes and have given their
-// revisions to others. Where the subscription breaks everything is read anew.
-func TestReplacingLoadAfterResubscription(t *testing.T) {
+// revisions to others. Where the subscription breaks and the server is another one,
+// everything is read anew; where it is the same, what changed since is enough.
+func TestResubscription(t *testing.T) {
 	t.Parallel()
-	redis := redistest.New(t)
-	r := newRig(t, redis.Target, Config{RefreshInterval: never})
-	r.register(testNode("a", 2))
-	r.register(testNode("b", 2))
-	r.run()
-	// Another history with the same counter.
-	layout := r.cell.Layout()
-	r.do("HSET", layout.Node("a"), "max_concurrency", "7")
-	r.do("DEL", layout.Node("b"))
-	r.do("ZREM", layout.Revisions(), "b")
-	r.sync()
-	if s, _ := r.State("a"); s.Node.MaxConcurrency != 2 || r.Size() != 2 {
-		t.Fatal("the comparison has found it: this test shows nothing")
+	for name, c := range map[string]struct {
+		history   string
+		replacing bool
+	}{
+		"same server":             {"run 1", false},
+		"another server":          {"run 2", true},
+		"a server that keeps mum": {"", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.New(t)
+			r := newRig(t, redis.Target, Config{RefreshInterval: never})
+			before := "run 1"
+			r.source.history.Store(&before)
+			r.register(testNode("a", 2))
+			r.register(testNode("b", 2))
+			r.run()
+			// Another history with the same counter.
+			layout := r.cell.Layout()
+			r.do("HSET", layout.Node("a"), "max_concurrency", "7")
+			r.do("DEL", layout.Node("b"))
+			r.do("ZREM", layout.Revisions(), "b")
+			r.sync()
+			if s, _ := r.State("a"); s.Node.MaxConcurrency != 2 || r.Size() != 2 {
+				t.Fatal("the comparison has found it: this test shows nothing")
+			}
+			r.source.history.Store(&c.history)
+			admin := redis.Client(t)
+			calls := r.source.calls.Load()
+			if err := admin.Do(deadline(t), admin.B().Arbitrary("CLIENT", "KILL", "TYPE", "pubsub").Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a comparison", func() bool { return r.source.calls.Load() > calls })
+			r.sync() // behind it
+			if s, _ := r.State("a"); (s.Node.MaxConcurrency == 7) != c.replacing || (r.Size() == 1) != c.replacing {
+				t.Errorf("a has %d slots, %d nodes", s.Node.MaxConcurrency, r.Size())
+			}
+		})
 	}
-	admin := redis.Client(t)
-	if err := admin.Do(deadline(t), admin.B().Arbitrary("CLIENT", "KILL", "TYPE", "pubsub").Build()).Error(); err != nil {
-		t.Fatal(err)
-	}
-	r.converges()
 }
 
 // Events that were queued before the subscription was renewed belong to a history
 // that may be lost: they must not be applied on top of what was read since.
 func TestResetDropsQueuedEvents(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
 	r.register(testNode("a", 2))
-	r.follow.timer = time.NewTimer(never) // not started: the loop's part is ours
-	defer r.follow.timer.Stop()
+	r.timer = time.NewTimer(never) // not started: the loop's part is ours
+	defer r.timer.Stop()
 	if !r.resync("test") {
 		t.Fatal("no first load")
 	}
@@ -308,7 +329,7 @@ func TestLoadWhileChanging(t *testing.T) {
 		for _, replacing := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/replacing=%v", name, replacing), func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t, redistest.Shared(t), Config{RefreshSize: 3, RefreshInterval: never, NoEvents: true})
+				r := newRig(t, redistest.Shared(t), Config{RefreshSize: 3, RefreshInterval: never}, withoutEvents(true))
 				if !replacing {
 					r.register(testNode("first", 1))
 					r.run()
@@ -339,7 +360,7 @@ func TestLoadWhileChanging(t *testing.T) {
 // A fleet that leaves faster than it can be read ends the comparison, not the loop.
 func TestLoadIsBounded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t), Config{RefreshSize: 1, RefreshInterval: never, NoEvents: true})
+	r := newRig(t, redistest.Shared(t), Config{RefreshSize: 1, RefreshInterval: never}, withoutEvents(true))
 	for i := range 3 {
 		r.register(testNode(nodeName(i), 2))
 	}
@@ -371,7 +392,7 @@ func TestBrokenProfile(t *testing.T) {
 		for _, events := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/events=%v", field, events), func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: !events})
+				r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(!events))
 				for _, id := range []string{"a", "b", "c"} {
 					r.register(testNode(id, 2))
 				}
@@ -382,7 +403,7 @@ func TestBrokenProfile(t *testing.T) {
 				}
 				r.do("HSET", key, field, value)
 				r.run()
-				if got := r.chosen(r.Now()); !slices.Equal(got, []string{"a", "c"}) {
+				if got := r.chosen(r.clock.now()); !slices.Equal(got, []string{"a", "c"}) {
 					t.Errorf("while broken: %v", got)
 				}
 				alive := func(resources string) {
@@ -406,7 +427,7 @@ func TestBrokenProfile(t *testing.T) {
 				r.do("HSET", key, field, good)
 				alive(`{"broken":0}`)
 				r.converges()
-				if got := r.chosen(r.Now()); !slices.Equal(got, []string{"a", "b", "c"}) {
+				if got := r.chosen(r.clock.now()); !slices.Equal(got, []string{"a", "b", "c"}) {
 					t.Errorf("mended: %v", got)
 				}
 			})
@@ -495,33 +516,33 @@ func TestSilentNodes(t *testing.T) {
 	}
 	r.do("ZADD", r.cell.Layout().Heartbeats(), fmt.Sprintf("%.0f", now-float64(limit.Milliseconds())-1), "dead")
 	r.run()
-	if got := r.chosen(r.Now()); !slices.Equal(got, []string{"a"}) {
+	if got := r.chosen(r.clock.now()); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("loaded: %v", got)
 	}
-	if got := r.chosen(r.Now() + int64(limit)); len(got) != 0 {
+	if got := r.chosen(r.clock.now() + int64(limit)); len(got) != 0 {
 		t.Errorf("after the limit: %v", got)
 	}
 	r.heartbeat("dead", `{}`)
 	r.converges()
-	if got := r.chosen(r.Now()); !slices.Equal(got, []string{"a", "dead"}) {
+	if got := r.chosen(r.clock.now()); !slices.Equal(got, []string{"a", "dead"}) {
 		t.Errorf("after a heartbeat: %v", got)
 	}
 	// Redis knows better than we do, until the next sign of life.
 	for _, reason := range []cell.RefusalReason{cell.RefusedSilent, cell.RefusedGone} {
 		r.Refused(cell.Refusal{Node: "a", Reason: reason})
-		if got := r.chosen(r.Now()); !slices.Equal(got, []string{"dead"}) {
+		if got := r.chosen(r.clock.now()); !slices.Equal(got, []string{"dead"}) {
 			t.Errorf("after the refusal %s: %v", reason, got)
 		}
 		r.heartbeat("a", fmt.Sprintf(`{"after":%q}`, reason))
 		r.converges()
-		if got := r.chosen(r.Now()); !slices.Equal(got, []string{"a", "dead"}) {
+		if got := r.chosen(r.clock.now()); !slices.Equal(got, []string{"a", "dead"}) {
 			t.Errorf("after its next heartbeat: %v", got)
 		}
 	}
 	r.Refused(cell.Refusal{Node: "a", Reason: cell.RefusedFull, Used: 2, MaxConcurrency: 2})
 	r.Refused(cell.Refusal{Node: "dead", Reason: cell.RefusedDraining})
 	r.Refused(cell.Refusal{Node: "unknown", Reason: cell.RefusedFull, Used: 2})
-	if got := r.chosen(r.Now()); len(got) != 0 {
+	if got := r.chosen(r.clock.now()); len(got) != 0 {
 		t.Errorf("one full, one draining: %v", got)
 	}
 }
@@ -529,7 +550,7 @@ func TestSilentNodes(t *testing.T) {
 // No time that Redis says makes a node look alive in the future.
 func TestTimesAreNotInTheFuture(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
 	r.register(testNode("a", 2))
 	now, err := r.do("ZSCORE", r.cell.Layout().Heartbeats(), "a").AsFloat64()
 	if err != nil {
@@ -538,8 +559,8 @@ func TestTimesAreNotInTheFuture(t *testing.T) {
 	r.do("ZADD", r.cell.Layout().Heartbeats(), fmt.Sprintf("%.0f", now+1e7), "a")
 	r.run()
 	node, _ := r.Node("a")
-	if at, ok := node.SeenAt(); !ok || at > r.Now() {
-		t.Errorf("seen at %d, now %d", at, r.Now())
+	if at, ok := node.SeenAt(); !ok || at > r.clock.now() {
+		t.Errorf("seen at %d, now %d", at, r.clock.now())
 	}
 }
 
@@ -547,7 +568,7 @@ func TestCheckedState(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
-		r := newRig(t, redis, Config{RefreshInterval: never, NoEvents: true, VersionCheckTimeout: patience})
+		r := newRig(t, redis, Config{RefreshInterval: never, VersionCheckTimeout: patience}, withoutEvents(true))
 		r.register(testNode("a", 2))
 		r.run()
 		expect := func(id string, wantFound bool, wantSlots, hits, misses int) {
@@ -604,7 +625,7 @@ func TestNoEvents(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
-		r := newRig(t, redis, Config{RefreshInterval: 10 * time.Millisecond, NoEvents: true})
+		r := newRig(t, redis, Config{RefreshInterval: 10 * time.Millisecond}, withoutEvents(true))
 		r.register(testNode("a", 2))
 		r.run()
 		if n := r.subscribers(); n != 0 {
@@ -626,18 +647,18 @@ func TestHealth(t *testing.T) {
 		t.Run(fmt.Sprintf("events=%v", events), func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.New(t)
-			r := newRig(t, redis.Target, Config{RefreshInterval: 50 * time.Millisecond, NoEvents: !events})
+			r := newRig(t, redis.Target, Config{RefreshInterval: 50 * time.Millisecond}, withoutEvents(!events))
 			r.register(testNode("a", 2))
 			r.run()
-			if h := r.Health(); h.Stale || !h.Synced || h.Nodes != 1 || h.Revision != 1 {
+			if h := r.Health(); h.Stale || !h.Synced || h.Nodes != 1 || h.Cells[0].Revision != 1 {
 				t.Fatalf("at first: %+v", h)
 			}
 			redis.Pause()
 			eventually(t, "stale", func() bool { return r.Health().Stale })
-			if h := r.Health(); !h.Synced || h.Age < staleAfter*50*time.Millisecond || h.Nodes != 1 || h.Revision != 1 {
+			if h := r.Health(); !h.Synced || h.Age < staleAfter*50*time.Millisecond || h.Nodes != 1 || h.Cells[0].Revision != 1 {
 				t.Errorf("while Redis hangs: %+v", h)
 			}
-			if got := r.chosen(r.Now()); !slices.Equal(got, []string{"a"}) {
+			if got := r.chosen(r.clock.now()); !slices.Equal(got, []string{"a"}) {
 				t.Errorf("while Redis hangs: %v", got)
 			}
 			redis.Resume()
@@ -725,7 +746,7 @@ func TestStop(t *testing.T) {
 	t.Run("together with start", func(t *testing.T) {
 		t.Parallel()
 		for range 50 {
-			r := newRig(t, redistest.Shared(t), Config{NoEvents: true})
+			r := newRig(t, redistest.Shared(t), Config{}, withoutEvents(true))
 			var both sync.WaitGroup
 			both.Go(func() { _ = r.Start(deadline(t)) }) // stopped or not, both is well
 			both.Go(func() {
@@ -743,7 +764,7 @@ func TestStop(t *testing.T) {
 func TestSyncIsShared(t *testing.T) {
 	t.Parallel()
 	const callers = 100
-	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true}).run()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true)).run()
 	held, release := make(chan struct{}, 1), make(chan struct{})
 	var first atomic.Bool
 	r.source.intercept(func(_ context.Context, _ cell.Revision, _ *cell.Changes, err error) error {

@@ -1,6 +1,8 @@
 package cache
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,6 +19,18 @@ const (
 	listLimit  = 4 << 20
 )
 
+// lookupSize is how many requirements as stated are remembered with their class.
+// Where two share a place the later one has it.
+const lookupSize = 4096
+
+// lookup is immutable.
+type lookup struct {
+	hash        uint64
+	service     string
+	requirement freeslot.Requirement
+	class       *class
+}
+
 // class is one class's candidate list and what it was built from.
 type class struct {
 	service     string
@@ -31,7 +45,7 @@ type builtClass struct {
 	// profiles is the cache's profile count when the list was begun: the list is
 	// current as long as the two are equal.
 	profiles uint64
-	// restUntil is Now from which on Class makes a new one.
+	// restUntil is when a new one may be made.
 	restUntil int64
 }
 
@@ -39,9 +53,15 @@ type builtClass struct {
 // anew for every node: building takes a tenth of one core for a class at most.
 const restShare = 9
 
+// Choose appends candidates for "service with requirement r", which must be valid,
+// to dst as selection.Class.Choose does, from the list that Class gives.
+func (c *Cache) Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node {
+	return c.Class(service, r).Choose(dst, q, rnd)
+}
+
 // Class returns the candidates of "service with requirement r", which must be
 // valid. While somebody else brings the list up to date, and for nine times as long
-// as that took, the former one is returned: a choice never waits. Use Settled before
+// as that took, the former one is returned: a choice never waits. Use Settle before
 // telling a client that no node fits.
 func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class {
 	cl := c.class(service, r)
@@ -49,35 +69,75 @@ func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class 
 	if built != nil && built.profiles == c.profiles.Load() {
 		return built.list
 	}
+	return c.renew(cl, built)
+}
+
+func (c *Cache) renew(cl *class, built *builtClass) *selection.Class {
 	if built == nil {
 		return c.settle(cl)
 	}
-	if c.Now() < built.restUntil || !cl.rebuild.TryLock() {
+	if c.clock.now() < built.restUntil || !cl.rebuild.TryLock() {
 		return built.list
 	}
 	defer cl.rebuild.Unlock()
 	return c.build(cl)
 }
 
-// Settled is Class, but waits for a list that knows every profile that the cache
+// Settle is Class, but waits for a list that knows every profile that the cache
 // knew when it was called.
-func (c *Cache) Settled(service string, r *freeslot.Requirement) *selection.Class {
+func (c *Cache) Settle(service string, r *freeslot.Requirement) *selection.Class {
 	return c.settle(c.class(service, r))
 }
 
+// class finds the class of a requirement as it is stated; most of them are stated
+// in the same words again and again, which saves bringing them into canonical form.
 func (c *Cache) class(service string, r *freeslot.Requirement) *class {
+	hash := r.ClassHash(service)
+	l := c.lookups[hash%lookupSize].Load()
+	if l != nil && l.hash == hash && l.service == service && freeslot.SameRequirement(&l.requirement, r) {
+		return l.class
+	}
+	return c.lookUp(hash, service, r)
+}
+
+func (c *Cache) lookUp(hash uint64, service string, r *freeslot.Requirement) *class {
+	cl := c.canonical(service, r)
+	c.lookups[hash%lookupSize].Store(&lookup{hash: hash, service: service, requirement: clone(r), class: cl})
+	return cl
+}
+
+func (c *Cache) canonical(service string, r *freeslot.Requirement) *class {
 	var buf [256]byte
 	key := string(r.AppendClass(buf[:0], service))
 	if cl, ok := c.classes.Load(key); ok {
 		return cl
 	}
 	if c.classes.Size() >= classLimit || c.listed.Load() >= c.listLimit {
-		c.classes.Clear()
-		c.listed.Store(0)
-		c.metrics.classesDropped.Inc()
+		c.dropClasses()
 	}
-	cl, _ := c.classes.LoadOrStore(key, &class{service: service, requirement: *r})
+	cl, _ := c.classes.LoadOrStore(key, &class{service: service, requirement: clone(r)})
 	return cl
+}
+
+func (c *Cache) dropClasses() {
+	c.classes.Clear()
+	for i := range c.lookups {
+		c.lookups[i].Store(nil)
+	}
+	c.listed.Store(0)
+	c.metrics.classesDropped.Inc()
+}
+
+// clone is a requirement that shares nothing with its caller's.
+func clone(r *freeslot.Requirement) freeslot.Requirement {
+	out := *r
+	out.Services = slices.Clone(r.Services)
+	out.Labels = maps.Clone(r.Labels)
+	out.LabelRules = slices.Clone(r.LabelRules)
+	for i := range out.LabelRules {
+		out.LabelRules[i].Values = slices.Clone(out.LabelRules[i].Values)
+	}
+	return out
 }
 
 func (c *Cache) settle(cl *class) *selection.Class {
@@ -96,18 +156,18 @@ func (c *Cache) settle(cl *class) *selection.Class {
 // a profile that changes in between makes the list out of date, never falsely
 // current.
 func (c *Cache) build(cl *class) *selection.Class {
-	begin, profiles := c.Now(), c.profiles.Load()
+	begin, profiles := c.clock.now(), c.profiles.Load()
 	nodes := make([]*selection.Node, 0, c.nodes.Size())
 	c.nodes.Range(func(_ string, e *entry) bool {
-		nodes = append(nodes, e.node.Load())
+		nodes = append(nodes, e.node)
 		return true
 	})
-	list := selection.NewClass(nodes, c.cfg.Pools, cl.service, &cl.requirement)
+	list := selection.NewClass(nodes, c.selection.Load(), cl.service, &cl.requirement)
 	c.listed.Add(int64(list.Fits()))
 	if former := cl.built.Load(); former != nil {
 		c.listed.Add(-int64(former.list.Fits()))
 	}
-	end := c.Now()
+	end := c.clock.now()
 	cl.built.Store(&builtClass{list: list, profiles: profiles, restUntil: end + restShare*(end-begin)})
 	return list
 }

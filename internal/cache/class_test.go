@@ -25,13 +25,13 @@ func TestClassIsRebuiltForProfilesOnly(t *testing.T) {
 	list := r.Class("echo", &all)
 	same := func(why string) {
 		t.Helper()
-		if r.Class("echo", &all) != list || r.Settled("echo", &all) != list {
+		if r.Class("echo", &all) != list || r.Settle("echo", &all) != list {
 			t.Errorf("rebuilt after %s", why)
 		}
 	}
 	renewed := func(why string, fits int) {
 		t.Helper()
-		next := r.Settled("echo", &all)
+		next := r.Settle("echo", &all)
 		if next == list {
 			t.Errorf("not rebuilt after %s", why)
 		}
@@ -85,7 +85,7 @@ func TestClassIsRebuiltForProfilesOnly(t *testing.T) {
 func TestClassRests(t *testing.T) {
 	t.Parallel()
 	const fleet = 2000
-	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
 	var all freeslot.Requirement
 	put := func(i int) {
 		r.put(&cell.NodeState{Node: testNode(nodeName(i), 1), Status: freeslot.StatusOnline})
@@ -95,17 +95,17 @@ func TestClassRests(t *testing.T) {
 	}
 	lists, last := 0, r.Class("echo", &all)
 	// The last list has not rested yet: it does not count.
-	begin, building, latest := r.Now(), int64(0), int64(0)
+	begin, building, latest := r.clock.now(), int64(0), int64(0)
 	for i := range fleet {
 		put(fleet + i)
-		before := r.Now()
+		before := r.clock.now()
 		if next := r.Class("echo", &all); next != last {
 			building += latest
-			latest = r.Now() - before
+			latest = r.clock.now() - before
 			lists, last = lists+1, next
 		}
 	}
-	if took := r.Now() - begin; building > took/3 {
+	if took := r.clock.now() - begin; building > took/3 {
 		t.Errorf("%d lists for %d nodes, %s of %s", lists, fleet, time.Duration(building), time.Duration(took))
 	}
 	eventually(t, "the whole fleet", func() bool { return r.Class("echo", &all).Fits() == 2*fleet })
@@ -114,7 +114,7 @@ func TestClassRests(t *testing.T) {
 // Spellings of one requirement share a list; different ones do not.
 func TestClassesAreCanonical(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
 	r.register(testNode("a", 2))
 	r.run()
 	one := r.Class("echo", &freeslot.Requirement{Services: []string{"x", "y"}, SourceLanguage: "DE_at"})
@@ -138,8 +138,8 @@ func TestFiguresAreShared(t *testing.T) {
 	r.run()
 	old := r.Class("echo", &freeslot.Requirement{})
 	var room [1]*selection.Node
-	query := selection.Query{Now: r.Now(), SilenceLimit: r.SilenceLimit()}
-	before := old.Choose(room[:0], query, selection.NewSource(1))[0]
+	query := selection.Query{Now: r.clock.now(), SilenceLimit: r.SilenceLimit()}
+	before := old.Choose(room[:0], &query, selection.NewSource(1))[0]
 	if !before.TryTake(1) {
 		t.Fatal("no free slot")
 	}
@@ -171,7 +171,7 @@ func TestFiguresAreShared(t *testing.T) {
 // Clients name the classes: there can be any number, and not all are kept.
 func TestClassLimit(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
 	r.register(testNode("a", 2))
 	r.run()
 	var askers sync.WaitGroup
@@ -202,7 +202,7 @@ func TestClassLimit(t *testing.T) {
 func TestListLimit(t *testing.T) {
 	t.Parallel()
 	const fleet, kept = 100, 10
-	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
 	r.listLimit = kept * fleet
 	for i := range fleet {
 		n := testNode(nodeName(i), 1)
@@ -212,7 +212,7 @@ func TestListLimit(t *testing.T) {
 	for i := range 10 * kept {
 		requirement := freeslot.Requirement{SourceLanguage: fmt.Sprintf("de-x-n%d", i)}
 		for range 3 { // made anew, it does not count twice
-			if fits := r.Settled("echo", &requirement).Fits(); fits != fleet {
+			if fits := r.Settle("echo", &requirement).Fits(); fits != fleet {
 				t.Fatalf("%d nodes fit", fits)
 			}
 			r.profiles.Add(1)
@@ -234,7 +234,7 @@ func TestListLimit(t *testing.T) {
 func TestSettledIsNeverStale(t *testing.T) {
 	t.Parallel()
 	const fleet, readers = 300, 4
-	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, NoEvents: true})
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
 	// The loop's part is ours: it puts one node after the other.
 	r.syncedAt.Store(0)
 	var known atomic.Int64
@@ -250,7 +250,7 @@ func TestSettledIsNeverStale(t *testing.T) {
 				default:
 				}
 				want := int(known.Load())
-				if got := r.Settled("echo", &all).Fits(); got < want {
+				if got := r.Settle("echo", &all).Fits(); got < want {
 					t.Errorf("%d nodes fit, %d were known", got, want)
 					return
 				}
@@ -266,7 +266,7 @@ func TestSettledIsNeverStale(t *testing.T) {
 	}
 	close(stop)
 	readersDone.Wait()
-	if got := r.Settled("echo", &all).Fits(); got != fleet {
+	if got := r.Settle("echo", &all).Fits(); got != fleet {
 		t.Errorf("%d nodes fit in the end", got)
 	}
 }
@@ -301,8 +301,8 @@ func TestReadersWhileEventsStream(t *testing.T) {
 	loop(func(random *selection.Source) {
 		var room [3]*selection.Node
 		requirement := &pools[random.Uint64()%3]
-		q := selection.Query{Want: 3, Now: r.Now(), SilenceLimit: r.SilenceLimit()}
-		for _, n := range r.Class("echo", requirement).Choose(room[:0], q, random) {
+		q := selection.Query{Want: 3, Now: r.clock.now(), SilenceLimit: r.SilenceLimit()}
+		for _, n := range r.Class("echo", requirement).Choose(room[:0], &q, random) {
 			if n.TryTake(1) {
 				if random.Uint64()%2 == 0 {
 					n.Release(1)
@@ -313,7 +313,7 @@ func TestReadersWhileEventsStream(t *testing.T) {
 		}
 	})
 	loop(func(random *selection.Source) {
-		r.Settled("echo", &pools[random.Uint64()%3]).Breakdown(selection.Query{Now: r.Now()})
+		r.Settle("echo", &pools[random.Uint64()%3]).Breakdown(&selection.Query{Now: r.clock.now()})
 		r.Refused(cell.Refusal{Node: nodeName(int(random.Uint64() % fleet)), Reason: cell.RefusedFull, Used: 2})
 	})
 	loop(func(random *selection.Source) {

@@ -9,10 +9,10 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// entry is what the cache knows of one node. Only the cache's loop writes it.
+// entry is what the cache knows of one node. Only the follower of its cell writes it.
 type entry struct {
 	// node carries the profile and the figures that a choice reads.
-	node atomic.Pointer[selection.Node]
+	node *selection.Node
 	// incarnation changes when an agent registers.
 	incarnation atomic.Pointer[incarnation]
 	revision    atomic.Uint64
@@ -25,28 +25,28 @@ type incarnation struct {
 	registeredAtMS int64
 }
 
-func newEntry(state *cell.NodeState) *entry {
-	e := new(entry)
-	e.node.Store(selection.NewNode(selection.Compile(&state.Node)))
+func newEntry(state *cell.NodeState, index int) *entry {
+	e := &entry{node: selection.NewNode(selection.Compile(&state.Node), index)}
 	e.restate(state)
 	return e
 }
 
 // restate takes over everything but the profile.
 func (e *entry) restate(state *cell.NodeState) {
-	e.incarnation.Store(&incarnation{epoch: state.Epoch, registeredAtMS: state.RegisteredAtMS})
+	if in := e.incarnation.Load(); in == nil || in.epoch != state.Epoch || in.registeredAtMS != state.RegisteredAtMS {
+		e.incarnation.Store(&incarnation{epoch: state.Epoch, registeredAtMS: state.RegisteredAtMS})
+	}
 	e.revision.Store(state.Revision)
 	e.heartbeatMS.Store(state.LastHeartbeatMS)
 	resources := string(state.Resources)
 	e.resources.Store(&resources)
-	node := e.node.Load()
-	node.SetUsed(state.Used)
-	node.SetDraining(state.Status != freeslot.StatusOnline)
+	e.node.SetUsed(state.Used)
+	e.node.SetDraining(state.Status != freeslot.StatusOnline)
 }
 
 // state is the entry as one value, for listings.
 func (e *entry) state() cell.NodeState {
-	node, in := e.node.Load(), e.incarnation.Load()
+	node, in := e.node, e.incarnation.Load()
 	used, _ := node.Load()
 	status := freeslot.StatusOnline
 	if node.Draining() {

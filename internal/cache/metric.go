@@ -1,19 +1,27 @@
 package cache
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/events"
 )
 
 type metrics struct {
 	events                      *prometheus.CounterVec
+	byKind                      [256]prometheus.Counter
 	badEvents, gaps             prometheus.Counter
-	resyncErrors                prometheus.Counter
+	resyncErrors, invalidated   prometheus.Counter
 	hits, misses, checkTimeouts prometheus.Counter
 	classesDropped              prometheus.Counter
 	eventDelay, resyncNodes     prometheus.Histogram
 }
+
+// event is the counter of one kind; found without the labels' map, because this is
+// on the path of every heartbeat.
+func (m *metrics) event(k events.Kind) prometheus.Counter { return m.byKind[k] }
 
 // newMetrics registers the cache's metrics; gauges read atomics, so a scrape costs
 // the same whatever the number of nodes.
@@ -28,6 +36,7 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 		badEvents:      counter("freeslot_cache_bad_events_total", "Node events that could not be read."),
 		gaps:           counter("freeslot_cache_gaps_total", "Gaps seen in the revisions of node events."),
 		resyncErrors:   counter("freeslot_cache_resync_errors_total", "Comparisons with Redis that failed."),
+		invalidated:    counter("freeslot_cache_invalidated_nodes_total", "Nodes that were read again because their profile was written, by a script or by somebody else."),
 		hits:           counter("freeslot_cache_checked_hits_total", "Checked reads that found the cached version current."),
 		misses:         counter("freeslot_cache_checked_misses_total", "Checked reads that found the cached version out of date."),
 		checkTimeouts:  counter("freeslot_cache_version_check_timeouts_total", "Checked reads served from the cache because Redis did not answer in time."),
@@ -41,34 +50,52 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 			Buckets: []float64{0, 1, 10, 100, 1000, 10000},
 		}),
 	}
+	for _, k := range []events.Kind{events.Register, events.Heartbeat, events.Offline, events.SlotFull, events.SlotFree} {
+		m.byKind[k] = m.events.WithLabelValues(k.String())
+	}
 	if reg == nil {
 		return m
 	}
-	gauge := func(name, help string, value func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	reg.MustRegister(m.events, m.badEvents, m.gaps, m.resyncErrors, m.invalidated, m.hits, m.misses, m.checkTimeouts,
+		m.classesDropped, m.eventDelay, m.resyncNodes)
+	registerGauges(c, reg)
+	return m
+}
+
+func registerGauges(c *Cache, reg prometheus.Registerer) {
+	gauge := func(name, help string, labels prometheus.Labels, value func() float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value))
 	}
-	reg.MustRegister(m.events, m.badEvents, m.gaps, m.resyncErrors, m.hits, m.misses, m.checkTimeouts, m.classesDropped,
-		m.eventDelay, m.resyncNodes,
-		gauge("freeslot_cache_nodes", "Nodes known.", func() float64 { return float64(c.nodes.Size()) }),
-		gauge("freeslot_cache_revision", "Revision of the last change applied.", func() float64 { return float64(c.revision.Load()) }),
-		gauge("freeslot_cache_age_seconds", "Time since the cache was last compared with Redis; -1 before the first time.", func() float64 {
-			h := c.Health()
+	yes := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	gauge("freeslot_cache_nodes", "Nodes known.", nil, func() float64 { return float64(c.nodes.Size()) })
+	for _, f := range c.followers {
+		labels := prometheus.Labels{"cell": strconv.Itoa(f.index)}
+		gauge("freeslot_cache_revision", "Revision of the last change applied.", labels, func() float64 { return float64(f.revision.Load()) })
+		gauge("freeslot_cache_age_seconds", "Time since the cell was last compared with Redis; -1 before the first time.", labels, func() float64 {
+			h := f.health()
 			if !h.Synced {
 				return -1
 			}
 			return h.Age.Seconds()
-		}),
-		gauge("freeslot_cache_stale", "1 when the cache has not been compared with Redis for three intervals.", func() float64 {
-			if c.Health().Stale {
-				return 1
-			}
-			return 0
-		}),
-	)
-	if c.sub != nil {
-		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "freeslot_cache_events_dropped_total", Help: "Node events dropped because the queue was full.",
-		}, func() float64 { return float64(c.sub.Dropped()) }))
+		})
+		gauge("freeslot_cache_stale", "1 when the cell has not been compared with Redis for three intervals.", labels, func() float64 { return yes(f.health().Stale) })
+		gauge("freeslot_cache_unreachable", "1 when the cell did not answer the last time it was asked.", labels, func() float64 { return yes(f.health().Unreachable) })
+		gauge("freeslot_cache_untracked", "1 while changes made behind the scripts' back are not told.", labels, func() float64 { return yes(f.health().Untracked) })
 	}
-	return m
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "freeslot_cache_events_dropped_total", Help: "Node events dropped because the queue was full.",
+	}, func() float64 {
+		sum := uint64(0)
+		for _, f := range c.followers {
+			if f.events != nil {
+				sum += f.events.Dropped()
+			}
+		}
+		return float64(sum)
+	}))
 }

@@ -75,7 +75,8 @@ func newHistory(t *testing.T, rt *rapid.T, redis *redistest.Target, admin rueidi
 		t: t, redis: redis, client: admin, cell: c, source: &source{Cell: read}, epochs: make(map[string]cell.Epoch),
 	}}
 	cfg := Config{RefreshInterval: never, RefreshSize: rapid.SampledFrom([]int{1, 2, 100}).Draw(rt, "page")}
-	h.Cache = New(cfg, h.source, subscriber, log, nil)
+	h.Cache = New(cfg, []Feed{h.feed(subscriber, rigOptions{})}, log, nil)
+	h.follower = h.followers[0]
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	h.close = func() {
 		for _, err := range []error{h.Stop(ctx), c.Stop(ctx)} {

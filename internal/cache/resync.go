@@ -12,26 +12,28 @@ import (
 // resync compares the cache with Redis and fetches what changed since; everything,
 // when the counter itself is another one. It returns false when Redis did not
 // answer: the cache then stays as it is and another comparison follows soon.
-func (c *Cache) resync(why string) bool {
+func (f *follower) resync(why string) bool {
 	begin := time.Now()
-	read, replaced, err := c.fetch()
+	read, replaced, err := f.fetch()
 	if err != nil {
-		if c.ctx.Err() == nil {
-			c.metrics.resyncErrors.Inc()
-			c.log.Warn("cache.resync_failed", zap.String("why", why), zap.Error(err))
+		if f.cache.ctx.Err() == nil {
+			f.cache.failing.Or(f.mask())
+			f.cache.metrics.resyncErrors.Inc()
+			f.log.Warn("cache.resync_failed", zap.String("why", why), zap.Error(err))
 		}
 		// Soon at first: what failed may have been one connection. Then more and more
 		// seldom, up to the interval.
-		c.hasten(min(calm<<min(c.follow.failures, 10), c.cfg.RefreshInterval))
-		c.follow.failures++
+		f.hasten(min(calm<<min(f.failures, 10), f.cache.cfg.RefreshInterval))
+		f.failures++
 		return false
 	}
-	c.follow.failures = 0
-	c.syncedAt.Store(c.Now())
-	c.metrics.resyncNodes.Observe(float64(read))
+	f.failures = 0
+	f.syncedAt.Store(f.cache.clock.now())
+	f.cache.failing.And(^f.mask())
+	f.cache.metrics.resyncNodes.Observe(float64(read))
 	if replaced {
-		c.log.Info("cache.replaced", zap.String("why", why), zap.Int("nodes", read),
-			zap.Uint64("revision", c.revision.Load()), zap.Duration("took", time.Since(begin)))
+		f.log.Info("cache.replaced", zap.String("why", why), zap.Int("nodes", read),
+			zap.Uint64("revision", f.revision.Load()), zap.Duration("took", time.Since(begin)))
 	}
 	return true
 }
@@ -41,9 +43,9 @@ const fetchTries = 3
 
 var errTooFast = errors.New("nodes leave faster than they can be read")
 
-func (c *Cache) fetch() (read int, replaced bool, err error) {
+func (f *follower) fetch() (read int, replaced bool, err error) {
 	for range fetchTries {
-		n, replacing, again, err := c.fetchOnce()
+		n, replacing, again, err := f.fetchOnce()
 		read += n
 		if err != nil || !again {
 			return read, replacing, err
@@ -54,16 +56,21 @@ func (c *Cache) fetch() (read int, replaced bool, err error) {
 
 // fetchOnce asks to be called again when what it has read lost its meaning on the
 // way: the counter is another one, or tombstones were dropped before they were read.
-func (c *Cache) fetchOnce() (read int, replacing, again bool, err error) {
-	last := c.revision.Load()
-	page, err := c.changes(last)
+func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
+	// First, so that what is read is never of an older history than it is said to be.
+	history, err := f.sameHistory()
 	if err != nil {
 		return 0, false, false, err
 	}
-	replacing = c.follow.suspect || c.syncedAt.Load() == unsynced ||
-		page.Generation != c.follow.generation || page.Revision < last || page.Incomplete
+	last := f.revision.Load()
+	page, err := f.changes(last)
+	if err != nil {
+		return 0, false, false, err
+	}
+	replacing = f.stale || f.suspect || f.syncedAt.Load() == unsynced ||
+		page.Generation != f.generation || page.Revision < last || page.Incomplete
 	if replacing && last > 0 {
-		if page, err = c.changes(0); err != nil {
+		if page, err = f.changes(0); err != nil {
 			return 0, true, false, err
 		}
 	}
@@ -74,13 +81,13 @@ func (c *Cache) fetchOnce() (read int, replacing, again bool, err error) {
 	first := page
 	for {
 		for i := range page.Nodes {
-			c.take(&page.Nodes[i], present)
+			f.take(&page.Nodes[i], present)
 		}
 		read += len(page.Nodes)
 		if !page.More {
 			break
 		}
-		if page, err = c.changes(page.Next); err != nil {
+		if page, err = f.changes(page.Next); err != nil {
 			return read, replacing, false, err
 		}
 		if page.Generation != first.Generation || page.Incomplete && !replacing {
@@ -88,55 +95,71 @@ func (c *Cache) fetchOnce() (read int, replacing, again bool, err error) {
 		}
 	}
 	if replacing {
-		if again, err = c.leftUnseen(&first, &page); again || err != nil {
+		if again, err = f.leftUnseen(&first, &page); again || err != nil {
 			return read, true, again, err
 		}
-		c.sweep(present)
-		c.follow.generation, c.follow.suspect = page.Generation, false
+		f.sweep(present)
+		f.generation, f.history = page.Generation, history
+		f.suspect, f.stale = false, false
 	}
-	c.revision.Store(page.Next)
+	f.revision.Store(page.Next)
+	clear(f.ahead)
 	return read, replacing, false, nil
+}
+
+// sameHistory settles a suspicion: where the server is the one of before, and was not
+// restarted, the revisions that were missed are all that was missed. It returns the
+// server's history, to be remembered by a replacing load.
+func (f *follower) sameHistory() (string, error) {
+	if !f.suspect && f.syncedAt.Load() != unsynced {
+		return f.history, nil
+	}
+	history, err := f.source.History(f.cache.ctx)
+	if err == nil && history != "" && history == f.history {
+		f.suspect = false
+	}
+	return history, err
 }
 
 // leftUnseen reports whether a node may have left, and its tombstone been dropped,
 // between the first and the last page of a replacing load. Incomplete of the pages
 // between says nothing here: they ask from revisions of long ago.
-func (c *Cache) leftUnseen(first, last *cell.Changes) (bool, error) {
+func (f *follower) leftUnseen(first, last *cell.Changes) (bool, error) {
 	if first.Revision == last.Revision {
 		return false, nil
 	}
-	page, err := c.changes(first.Revision)
+	page, err := f.changes(first.Revision)
 	return page.Incomplete || page.Generation != first.Generation, err
 }
 
-func (c *Cache) changes(since cell.Revision) (cell.Changes, error) {
+func (f *follower) changes(since cell.Revision) (cell.Changes, error) {
 	// The earlier end of the call, so that an error in the offset makes nodes look
 	// silent sooner, never later.
-	begin := c.Now()
-	page, err := c.source.Changes(c.ctx, since, c.cfg.RefreshSize)
+	begin := f.cache.clock.now()
+	page, err := f.source.Changes(f.cache.ctx, since, f.cache.cfg.RefreshSize)
 	if err == nil {
-		c.follow.clockOffset = begin - page.NowMS*int64(time.Millisecond)
+		f.clockOffset = begin - page.NowMS*int64(time.Millisecond)
 	}
 	return page, err
 }
 
-func (c *Cache) take(state *cell.NodeState, present map[string]bool) {
+func (f *follower) take(state *cell.NodeState, present map[string]bool) {
 	if state.Gone {
-		c.remove(state.Node.ID)
+		f.remove(state.Node.ID)
 		delete(present, state.Node.ID)
 		return
 	}
-	c.put(state)
+	f.put(state)
 	if present != nil {
 		present[state.Node.ID] = true
 	}
 }
 
-// sweep removes what a replacing load did not bring.
-func (c *Cache) sweep(present map[string]bool) {
-	c.nodes.Range(func(id string, _ *entry) bool {
+// sweep removes what a replacing load did not bring; remove spares the nodes of other cells.
+func (f *follower) sweep(present map[string]bool) {
+	f.cache.nodes.Range(func(id string, _ *entry) bool {
 		if !present[id] {
-			c.remove(id)
+			f.remove(id)
 		}
 		return true
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -52,14 +53,18 @@ type rig struct {
 	cell   *cell.Cell
 	source *source
 	*Cache
-	registry *prometheus.Registry
-	epochs   map[string]cell.Epoch
+	*follower // of the one cell
+	registry  *prometheus.Registry
+	epochs    map[string]cell.Epoch
 }
 
 // source counts what the cache reads, and lets a test come between.
 type source struct {
 	*cell.Cell
 	calls atomic.Int64
+	reads atomic.Int64 // of single nodes
+	// history, if set, is what the server says of itself.
+	history atomic.Pointer[string]
 	// after, if set, sees what every Changes call brought before the cache does.
 	after atomic.Pointer[func(ctx context.Context, since cell.Revision, ch *cell.Changes, err error) error]
 }
@@ -71,6 +76,18 @@ func (s *source) Changes(ctx context.Context, since cell.Revision, limit int) (c
 		err = (*after)(ctx, since, &ch, err)
 	}
 	return ch, err
+}
+
+func (s *source) Nodes(ctx context.Context, ids []string) (cell.Changes, error) {
+	s.reads.Add(1)
+	return s.Cell.Nodes(ctx, ids)
+}
+
+func (s *source) History(ctx context.Context) (string, error) {
+	if h := s.history.Load(); h != nil {
+		return *h, nil
+	}
+	return s.Cell.History(ctx)
 }
 
 func (s *source) intercept(f func(ctx context.Context, since cell.Revision, ch *cell.Changes, err error) error) {
@@ -85,14 +102,18 @@ func (s *source) intercept(f func(ctx context.Context, since cell.Revision, ch *
 const never = time.Hour
 
 // newRig makes a cache that is not started.
-func newRig(t *testing.T, redis *redistest.Target, cfg Config) *rig {
+func newRig(t *testing.T, redis *redistest.Target, cfg Config, options ...option) *rig {
 	t.Helper()
+	var opts rigOptions
+	for _, o := range options {
+		o(&opts)
+	}
 	layout := cell.Layout{Prefix: redis.Prefix(t)}
 	var subscriber rueidis.Client
 	if redis.IsCluster() {
 		layout.Tag = "c0"
 		subscriber = redis.Client(t)
-	} else {
+	} else if !opts.noEvents {
 		var err error
 		if subscriber, err = redisclient.Subscriber(redisclient.Config{URL: redis.URL()}); err != nil {
 			t.Fatal(err)
@@ -103,7 +124,8 @@ func newRig(t *testing.T, redis *redistest.Target, cfg Config) *rig {
 	r.cell = newCell(t, r.client, cell.Config{Layout: layout})
 	commands := redis.Client(t, func(o *rueidis.ClientOption) { o.ConnWriteTimeout = time.Second })
 	r.source = &source{Cell: newCell(t, commands, cell.Config{Layout: layout, CallTimeout: 250 * time.Millisecond})}
-	r.Cache = New(cfg, r.source, subscriber, zaptest.NewLogger(t), r.registry)
+	r.Cache = New(cfg, []Feed{r.feed(subscriber, opts)}, zaptest.NewLogger(t), r.registry)
+	r.follower = r.followers[0]
 	return r
 }
 
@@ -124,6 +146,26 @@ func newCell(t *testing.T, client rueidis.Client, cfg cell.Config) *cell.Cell {
 	return c
 }
 
+// rigOptions is what a rig leaves out or adds.
+type rigOptions struct {
+	noEvents bool
+	watch    Watch
+}
+
+type option func(*rigOptions)
+
+func watched(w Watch) option { return func(o *rigOptions) { o.watch = w } }
+
+func withoutEvents(without bool) option { return func(o *rigOptions) { o.noEvents = without } }
+
+func (r *rig) feed(subscriber rueidis.Client, opts rigOptions) Feed {
+	feed := Feed{Source: r.source, Watch: opts.watch}
+	if !opts.noEvents {
+		feed.Events = events.NewSubscriber(subscriber, r.cell.Layout().NodeEvents(), false, zaptest.NewLogger(r.t))
+	}
+	return feed
+}
+
 // run starts the cache until the end of the test, and waits until it is subscribed
 // and quiet: from then on it reads only if something makes it.
 func (r *rig) run() *rig {
@@ -136,7 +178,7 @@ func (r *rig) run() *rig {
 	if err := r.Start(deadline(r.t)); err != nil {
 		r.t.Fatal(err)
 	}
-	if r.sub != nil {
+	if r.events != nil {
 		// An event of long ago, which is only counted: when it is, the subscription
 		// stands, and its reset has been signalled.
 		probe := "1 o 0 1 probe e offline 0 0 "
@@ -144,7 +186,7 @@ func (r *rig) run() *rig {
 			r.do("PUBLISH", r.cell.Layout().NodeEvents(), probe)
 			return r.counter(r.metrics.events.WithLabelValues("node_offline")) > 0
 		})
-		eventually(r.t, "the reset", func() bool { return len(r.sub.Resets()) == 0 })
+		eventually(r.t, "the reset", func() bool { return len(r.events.Resets()) == 0 })
 	}
 	r.sync() // behind the reset, as the loop does one after the other
 	return r
@@ -227,7 +269,7 @@ func (r *rig) heartbeat(id, resources string) {
 // submit puts a job on the node; "" if it is full.
 func (r *rig) submit(id string) string {
 	r.t.Helper()
-	s := cell.Submission{JobID: cell.NewJobID(), Tenant: "acme", Job: &freeslot.Job{Service: "echo"}, Candidates: []string{id}}
+	s := cell.Submission{JobID: cell.NewJobID(0), Tenant: "acme", Job: &freeslot.Job{Service: "echo"}, Candidates: []string{id}}
 	p, err := r.cell.Submit(deadline(r.t), s)
 	if err != nil {
 		r.t.Fatal(err)
@@ -333,7 +375,7 @@ func (r *rig) chosen(now int64) []string {
 	dst := make([]*selection.Node, 0, 8)
 	q := selection.Query{Want: 8, Now: now, SilenceLimit: r.SilenceLimit()}
 	out := make([]string, 0, 8)
-	for _, n := range r.Settled("echo", &freeslot.Requirement{}).Choose(dst, q, selection.NewSource(1)) {
+	for _, n := range r.Settle("echo", &freeslot.Requirement{}).Choose(dst, &q, selection.NewSource(1)) {
 		out = append(out, n.ID())
 	}
 	slices.Sort(out)

@@ -76,7 +76,7 @@ func TestAlphabets(t *testing.T) {
 			"keep replies":      {func(s string) error { return r.KeepReplies(r.ctx(), s, "") }, false},
 			"replies":           {func(s string) error { _, err := r.Replies(r.ctx(), s, "", 0, 1); return err }, false},
 			"close replies":     {func(s string) error { return r.CloseReplies(r.ctx(), s) }, false},
-			"cancel, in braces": {func(s string) error { _, err := r.Cancel(r.ctx(), "", jobPrefix+s); return err }, false},
+			"cancel, in braces": {func(s string) error { _, err := r.Cancel(r.ctx(), "", "0-"+s); return err }, false},
 		} {
 			r.unchanged(name, func() {
 				for _, s := range bad {
@@ -112,7 +112,7 @@ func TestJobIDs(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
 	for range 1000 {
-		id := NewJobID()
+		id := NewJobID(0)
 		if err := ValidateJobID("id", id); err != nil || seen[id] {
 			t.Fatalf("%s: %v, seen %v", id, err, seen[id])
 		}
@@ -121,9 +121,9 @@ func TestJobIDs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	good := NewJobID()
+	good := NewJobID(0)
 	for _, id := range []string{
-		good[:len(good)-1], good + "A", "1" + good[1:], good[2:], "0-" + strings.Repeat("I", 26), "0-" + strings.Repeat("Z", 26),
+		good[:len(good)-1], good + "A", "64" + good[1:], good[2:], "0-" + strings.Repeat("I", 26), "0-" + strings.Repeat("Z", 26),
 		"0-01JD5Y8G6W9V0M5T2C3Q4R7X8:", "0--01JD5Y8G6W9V0M5T2C3Q4R7X8Z", "00-" + good[2:], " " + good, good + "\n",
 	} {
 		err := ValidateJobID("the_field", id)

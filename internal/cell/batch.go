@@ -2,9 +2,12 @@ package cell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/rueidis"
 )
 
 // batch gathers concurrent calls of one operation into arrays. While one call
@@ -21,6 +24,9 @@ type batch[In, Out any] struct {
 	maxBytes int                // sum of size a call; a single larger item goes alone
 	timeout  time.Duration
 	observe  func(items int)
+	// yields makes a call that got no answer answer the queue behind it with
+	// ErrNotSent: its callers know somewhere else to go.
+	yields bool
 }
 
 // item is one caller's part. done is closed after out and err are set.
@@ -99,7 +105,10 @@ func (b *batch[In, Out]) loop(stop <-chan struct{}) {
 			return
 		}
 		items, carry = b.gather(first)
-		b.call(items)
+		if err := b.call(items); err != nil && b.yields && !isAnswer(err) {
+			b.yield(carry, err)
+			carry = nil
+		}
 	}
 }
 
@@ -110,7 +119,7 @@ func (b *batch[In, Out]) next(carry *item[In, Out], stop <-chan struct{}) *item[
 	select {
 	case <-stop:
 		if carry != nil {
-			carry.refuse()
+			carry.refuse(ErrStopped)
 		}
 		return nil
 	default:
@@ -146,7 +155,7 @@ func (b *batch[In, Out]) gather(first *item[In, Out]) (items []*item[In, Out], c
 
 // call leaves out items whose caller has gone: they were never sent, so their
 // answer is definite.
-func (b *batch[In, Out]) call(items []*item[In, Out]) {
+func (b *batch[In, Out]) call(items []*item[In, Out]) error {
 	in := make([]In, 0, len(items))
 	live := items[:0]
 	for _, it := range items {
@@ -157,7 +166,7 @@ func (b *batch[In, Out]) call(items []*item[In, Out]) {
 		live = append(live, it)
 	}
 	if len(in) == 0 {
-		return
+		return nil
 	}
 	b.observe(len(in))
 	// Background, because the call serves many callers: none of them may end it
@@ -173,13 +182,31 @@ func (b *batch[In, Out]) call(items []*item[In, Out]) {
 		}
 		close(it.done)
 	}
+	return err
+}
+
+// isAnswer reports whether it was Redis that said so.
+func isAnswer(err error) bool {
+	var answer *rueidis.RedisError
+	return errors.As(err, &answer)
+}
+
+// yield answers carry, which may be nil, and what is queued now.
+func (b *batch[In, Out]) yield(carry *item[In, Out], cause error) {
+	err := fmt.Errorf("%w, behind a call that failed: %w", ErrNotSent, cause)
+	if carry != nil {
+		carry.refuse(err)
+	}
+	for range len(b.queue) {
+		(<-b.queue).refuse(err)
+	}
 }
 
 func (b *batch[In, Out]) refuseQueued() {
 	for {
 		select {
 		case it := <-b.queue:
-			it.refuse()
+			it.refuse(ErrStopped)
 		default:
 			return
 		}
@@ -187,9 +214,9 @@ func (b *batch[In, Out]) refuseQueued() {
 }
 
 // refuse answers an item that will not be sent, unless its caller has left.
-func (it *item[In, Out]) refuse() {
+func (it *item[In, Out]) refuse(err error) {
 	if it.claimed.CompareAndSwap(false, true) {
-		it.err = ErrStopped
+		it.err = err
 		close(it.done)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
@@ -633,5 +634,38 @@ func repeat[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
 		if v, err = f(); err == nil || ctx.Err() != nil {
 			return v, err
 		}
+	}
+}
+
+// TestBatchYields: who is queued behind a call that gets no answer learns at once
+// that nothing was sent, and can go elsewhere; an error that Redis answers with is
+// no reason.
+func TestBatchYields(t *testing.T) {
+	t.Parallel()
+	c := newCalls(t, func(b *batch[int, string]) { b.yields = true })
+	broken := errors.New("broken")
+	a := c.add(t.Context(), 1)
+	c.starts(1)
+	b, carried, queued := c.add(t.Context(), 60), c.add(t.Context(), 500), c.add(t.Context(), 7)
+	ctx, leave := context.WithCancel(t.Context())
+	left := c.add(ctx, 8)
+	leave()
+	c.wants(left, "", context.Canceled)
+	c.answer(fmt.Errorf("wrapped: %w", new(rueidis.RedisError)))
+	c.starts(60)
+	c.answer(broken)
+	if _, err := b.wait(c.stopped); !errors.Is(err, broken) || errors.Is(err, ErrNotSent) {
+		t.Errorf("sent: %v", err)
+	}
+	for _, it := range []*item[int, string]{carried, queued} {
+		c.wants(it, "", ErrNotSent)
+		c.wants(it, "", broken)
+	}
+	d := c.add(t.Context(), 9)
+	c.starts(9)
+	c.answer(nil)
+	c.wants(d, "9", nil)
+	if _, err := a.wait(c.stopped); err == nil || errors.Is(err, ErrNotSent) {
+		t.Errorf("refused by Redis: %v", err)
 	}
 }

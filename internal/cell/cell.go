@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,7 +31,8 @@ var (
 	// again, and re-read the records of all outstanding jobs.
 	ErrRepliesGone = errors.New("reply stream is gone")
 	// ErrNotSent is returned, with the context's error, by Submit and Complete of a
-	// caller that gave up while its item was still queued: nothing was changed.
+	// caller that gave up while its item was still queued, and by Submit, with that
+	// error, when the call before it got no answer: nothing was changed.
 	ErrNotSent = errors.New("not sent to redis")
 	// ErrStopped is returned by calls of a cell that was stopped or never started.
 	ErrStopped = errors.New("cell is stopped")
@@ -60,6 +62,13 @@ const (
 type Config struct {
 	// Layout names the keys. The zero value is DefaultPrefix without a tag.
 	Layout Layout
+	// Index is the cell's number among the cells of the system, from 0.
+	Index int
+	// Cells is how many cells the system has. 0 means 1.
+	Cells int
+	// Servers is over how many standalone servers they are spread, cell i on server i
+	// mod Servers; 1 on a cluster. 0 means 1.
+	Servers int
 	// HeartbeatLimit is the silence after which a node gets no jobs.
 	HeartbeatLimit time.Duration
 	// CallTimeout bounds every call to Redis that has no deadline of its own.
@@ -76,6 +85,7 @@ func (c Config) WithDefaults() Config {
 	if c.Layout.Prefix == "" {
 		c.Layout.Prefix = DefaultPrefix
 	}
+	c.Cells, c.Servers = max(c.Cells, 1), max(c.Servers, 1)
 	if c.HeartbeatLimit == 0 {
 		c.HeartbeatLimit = DefaultHeartbeatLimit
 	}
@@ -100,6 +110,12 @@ func (c Config) Validate() error {
 		if err := freeslot.ValidateName("tag", c.Layout.Tag); err != nil {
 			return err
 		}
+	}
+	if c.Cells > MaxCells || c.Index < 0 || c.Index >= MaxCells {
+		return fmt.Errorf("cell %d of %d, expected at most %d cells", c.Index, c.Cells, MaxCells)
+	}
+	if c.Servers > c.Cells {
+		return fmt.Errorf("servers is %d, expected at most one for each of the %d cells", c.Servers, c.Cells)
 	}
 	if c.QueueLimit < 0 {
 		return fmt.Errorf("queue_limit is %d, expected at least 1 (0 means %d)", c.QueueLimit, DefaultQueueLimit)
@@ -148,13 +164,13 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		return nil, fmt.Errorf("cell: Redis is a cluster, where the keys of a cell need a hash tag to stay together")
 	}
 	c := &Cell{
-		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: loadScripts(),
+		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: loadScripts(cfg.Layout.Sharded),
 		tombstones: tombstonesKept,
 		stopping:   make(chan struct{}), stopped: make(chan struct{}),
 	}
 	c.submits = &batch[encodedSubmission, Placement]{
 		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit),
-		run:   c.submit, size: submissionSize,
+		run:   c.submit, size: submissionSize, yields: true,
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
 		observe: func(n int) { c.metrics.batch.WithLabelValues("submit").Observe(float64(n)) },
 	}
@@ -202,11 +218,30 @@ func (c *Cell) Layout() Layout { return c.layout }
 // HeartbeatLimit is the silence after which a node gets no jobs.
 func (c *Cell) HeartbeatLimit() time.Duration { return c.cfg.HeartbeatLimit }
 
-// jobPrefix is the number of the cell: there is one so far.
-const jobPrefix = "0-"
+// NewJobID makes the id of a new job of this cell.
+func (c *Cell) NewJobID() string { return NewJobID(c.cfg.Index) }
+
+// Index is the cell's number.
+func (c *Cell) Index() int { return c.cfg.Index }
 
 // NewJobID makes the id of a new job: its cell, then a ULID.
-func NewJobID() string { return jobPrefix + ulid.Make().String() }
+func NewJobID(cell int) string { return strconv.Itoa(cell) + "-" + ulid.Make().String() }
+
+// JobCell is the cell that a job's id names; false for what is not a job id.
+func JobCell(id string) (cell int, ok bool) {
+	number, rest, ok := strings.Cut(id, "-")
+	if !ok || len(number) > 1 && number[0] == '0' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(number, 10, 8)
+	if err != nil || n >= MaxCells {
+		return 0, false
+	}
+	if _, err := ulid.ParseStrict(rest); err != nil {
+		return 0, false
+	}
+	return int(n), true
+}
 
 // NewEpoch makes the epoch of one incarnation of an agent.
 func NewEpoch() Epoch { return ulid.Make().String() }
@@ -214,12 +249,7 @@ func NewEpoch() Epoch { return ulid.Make().String() }
 // ValidateJobID checks an id that came from outside. The error is a
 // *freeslot.Error with code invalid_argument.
 func ValidateJobID(field, id string) error {
-	rest, ok := strings.CutPrefix(id, jobPrefix)
-	if ok {
-		_, err := ulid.ParseStrict(rest)
-		ok = err == nil
-	}
-	if !ok {
+	if _, ok := JobCell(id); !ok {
 		return &freeslot.Error{
 			Code: freeslot.CodeInvalidArgument, Field: field,
 			Message: field + ` is not a job id, expected one such as "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"`,

@@ -17,10 +17,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // open starts a cell with keys of its own on redis.
 func open(t *testing.T, redis *redistest.Target, change ...func(*Config)) *Cell {
 	t.Helper()
-	cfg := Config{Layout: Layout{Prefix: redis.Prefix(t)}}
-	if redis.IsCluster() {
-		cfg.Layout.Tag = "c0"
-	}
+	cfg := Config{Layout: Layouts(redis.Prefix(t), 1, redis.IsCluster())[0]}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -50,7 +47,7 @@ func testJob() *freeslot.Job {
 }
 
 func submission(replica string, nodes ...string) Submission {
-	return Submission{JobID: NewJobID(), Tenant: "acme", Job: testJob(), Candidates: nodes, ReplyTo: replica}
+	return Submission{JobID: NewJobID(0), Tenant: "acme", Job: testJob(), Candidates: nodes, ReplyTo: replica}
 }
 
 func TestLifeOfAJob(t *testing.T) {

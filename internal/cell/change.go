@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -30,6 +31,39 @@ func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (Changes,
 	return out, nil
 }
 
+// Nodes reads the nodes with these valid ids; one without a profile is Gone. In the
+// answer Revision and NowMS are the cell's at that time, and a node's Revision is
+// that of its last announced change, 0 when there is none.
+func (c *Cell) Nodes(ctx context.Context, ids []string) (Changes, error) {
+	l := c.layout
+	keys := []string{l.Version(), l.Revisions(), l.Heartbeats()}
+	args := append([]string{strconv.Itoa(len(ids)), strings.Join(ids, " "), l.Prefix, l.tagPart()}, profileFieldNames...)
+	reply, err := c.exec(ctx, "nodes", c.scripts.nodes, keys, args).ToArray()
+	if err != nil {
+		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)
+	}
+	now, revision, err := twoInts(reply, 0)
+	if err != nil {
+		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)
+	}
+	nodes, err := c.decodeNodes(reply[2:])
+	if err != nil {
+		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)
+	}
+	return Changes{NowMS: now, Revision: Revision(revision), Nodes: nodes}, nil
+}
+
+// History names the history that the server's data belongs to. It differs after a
+// restart or a failover: the last writes may be lost then, and their revisions used
+// again. Empty when the server does not tell.
+func (c *Cell) History(ctx context.Context) (string, error) {
+	id, err := c.exec(ctx, "identity", c.scripts.identity, []string{c.layout.Version()}, nil).ToString()
+	if err != nil {
+		return "", fmt.Errorf("read server identity: %w", err)
+	}
+	return id, nil
+}
+
 func (c *Cell) decodeChanges(reply []rueidis.RedisMessage, since Revision) (Changes, error) {
 	if len(reply) < 5 {
 		return Changes{}, fmt.Errorf("reply has %d values, expected at least 5", len(reply))
@@ -48,24 +82,32 @@ func (c *Cell) decodeChanges(reply []rueidis.RedisMessage, since Revision) (Chan
 		Generation: generation, Revision: Revision(head[0]), NowMS: head[1],
 		Incomplete: since > 0 && since < Revision(head[2]), More: head[3] == 1, Next: Revision(head[0]),
 	}
-	for _, m := range reply[5:] {
-		text, err := m.AsStrSlice()
-		if err != nil {
-			return Changes{}, err
-		}
-		node, err := decodeNode(text)
-		if err != nil {
-			return Changes{}, err
-		}
-		if node.Broken != nil {
-			c.log.Warn("node.unreadable", zap.String("node", node.Node.ID), zap.Error(node.Broken))
-		}
-		out.Nodes = append(out.Nodes, node)
+	if out.Nodes, err = c.decodeNodes(reply[5:]); err != nil {
+		return Changes{}, err
 	}
 	if out.More {
 		out.Next = out.Nodes[len(out.Nodes)-1].Revision
 	}
 	return out, nil
+}
+
+func (c *Cell) decodeNodes(reply []rueidis.RedisMessage) ([]NodeState, error) {
+	nodes := make([]NodeState, 0, len(reply))
+	for _, m := range reply {
+		text, err := m.AsStrSlice()
+		if err != nil {
+			return nil, err
+		}
+		node, err := decodeNode(text)
+		if err != nil {
+			return nil, err
+		}
+		if node.Broken != nil {
+			c.log.Warn("node.unreadable", zap.String("node", node.Node.ID), zap.Error(node.Broken))
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
 }
 
 // decodeNode reads a node of changes.lua. An operator may have edited what it says:

@@ -111,7 +111,7 @@ func TestChangesBrokenProfile(t *testing.T) {
 		}
 		r.register(testNode("good", 1))
 		r.register(testNode("resources", 1))
-		r.do("HSET", r.l.Load("resources"), "resources", "{ no")
+		r.do("SET", r.l.Load("resources"), "{ no")
 		r.register(testNode("sum", 1))
 		r.do("HSET", r.l.Slots("sum"), "sum", "x")
 		r.register(testNode("removed", 1))

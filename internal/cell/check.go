@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
+	"go.uber.org/zap"
 )
 
 // SchemaVersion is the version of the key layout that this release reads and writes.
@@ -16,31 +18,177 @@ const SchemaVersion = 1
 
 const checkTimeout = 5 * time.Second
 
-// Check looks whether Redis can be trusted with jobs, before the first is
-// accepted. Warnings are settings that cost safety or that cannot be read; an
-// error says what must be changed, and how. It writes the schema version where
-// there is none.
+// Check looks whether Redis can be trusted with the jobs of a system of one cell; see
+// [Set.Check], which does it for any number.
 func Check(ctx context.Context, client rueidis.Client, layout Layout) (warnings []string, err error) {
+	c, err := New(Config{Layout: layout}, client, zap.NewNop(), nil)
+	if err != nil {
+		return nil, err
+	}
+	warnings, _, err = NewSet(c).Check(ctx)
+	return warnings, err
+}
+
+// Check looks whether every server can be trusted with jobs, before the first is
+// accepted. Warnings are settings that cost safety or that cannot be read; an error
+// says what must be changed, and how. Where nothing is recorded yet it records the
+// schema version, and how many cells and servers there are, which stays as it is.
+//
+// down are the cells that do not answer, and why: they are not checked, and they are
+// no error as long as one cell answers. Call [Cell.Check] when one of them comes up.
+func (s *Set) Check(ctx context.Context) (warnings []string, down map[int]error, err error) {
+	found := make([][]string, len(s.cells))
+	refused := make([]error, len(s.cells))
+	down = byCell(s.each(func(c *Cell) error {
+		var err error
+		found[c.cfg.Index%len(s.cells)], err = c.Check(ctx)
+		var unreachable *unreachableError
+		if errors.As(err, &unreachable) {
+			return err
+		}
+		refused[c.cfg.Index%len(s.cells)] = err
+		return nil
+	}))
+	// Cells of one server say the same of it.
+	seen := make(map[string]bool)
+	for _, w := range slices.Concat(found...) {
+		if !seen[w] {
+			seen[w] = true
+			warnings = append(warnings, w)
+		}
+	}
+	for _, err := range refused {
+		if err != nil {
+			return warnings, down, err
+		}
+	}
+	if len(down) == len(s.cells) {
+		return warnings, down, down[0]
+	}
+	return warnings, down, nil
+}
+
+// Check is [Set.Check] for this cell and its server.
+func (c *Cell) Check(ctx context.Context) (warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	for addr, node := range client.Nodes() {
-		info, err := serverInfo(ctx, node)
-		if err != nil {
-			var refused *rueidis.RedisError
-			if !errors.As(err, &refused) {
-				return nil, fmt.Errorf("redis at %s does not answer: %w", addr, err)
-			}
-			warnings = append(warnings, fmt.Sprintf("redis at %s does not let us read its settings (%v): "+
-				"make sure that it is 7.0 or later, maxmemory-policy is noeviction and appendonly is yes", addr, err))
-			continue
+	if c.client.Mode() == rueidis.ClientModeCluster {
+		if err := c.checkCluster(ctx); err != nil {
+			return nil, err
 		}
-		w, err := checkServer(addr, info)
+	}
+	nodes := c.client.Nodes()
+	for addr, node := range nodes {
+		w, err := checkNode(ctx, addr, node, c.client.Mode() == rueidis.ClientModeCluster)
 		if err != nil {
 			return nil, err
 		}
 		warnings = append(warnings, w...)
 	}
-	return warnings, checkSchema(ctx, client, layout)
+	slices.Sort(warnings)
+	return warnings, unreachableOr(c.CheckRecord(ctx))
+}
+
+// CheckRecord records the number of cells and servers and the schema version, or
+// compares with what is recorded. On a cluster it is all that an agent looks at: the
+// settings of the servers are for the replicas, who are few.
+func (c *Cell) CheckRecord(ctx context.Context) error {
+	if err := c.checkCells(ctx); err != nil {
+		return err
+	}
+	return c.checkSchema(ctx)
+}
+
+// unreachableError is that a server did not answer: it may be trusted or not.
+type unreachableError struct{ err error }
+
+func (e *unreachableError) Error() string { return e.err.Error() }
+
+func (e *unreachableError) Unwrap() error { return e.err }
+
+// unreachableOr marks what is neither an answer of Redis nor a finding of ours.
+func unreachableOr(err error) error {
+	var answer *rueidis.RedisError
+	var finding *refusal
+	if err == nil || errors.As(err, &answer) || errors.As(err, &finding) {
+		return err
+	}
+	return &unreachableError{err}
+}
+
+// refusal is a finding that somebody has to mend.
+type refusal struct{ message string }
+
+func (e *refusal) Error() string { return e.message }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// checkNode looks at one server. A member of a cluster that is down is the cluster's
+// business: others take its place.
+func checkNode(ctx context.Context, addr string, node rueidis.Client, cluster bool) (warnings []string, err error) {
+	info, err := serverInfo(ctx, node)
+	var refused *rueidis.RedisError
+	switch {
+	case errors.As(err, &refused):
+		return []string{fmt.Sprintf("redis at %s does not let us read its settings (%v): "+
+			"make sure that it is 7.0 or later, maxmemory-policy is noeviction and appendonly is yes", addr, err)}, nil
+	case err != nil && cluster:
+		return []string{fmt.Sprintf("redis at %s, a member of the cluster, does not answer: %v", addr, err)}, nil
+	case err != nil:
+		return nil, &unreachableError{fmt.Errorf("redis at %s does not answer: %w", addr, err)}
+	}
+	if info["cluster_enabled"] == "1" && !cluster {
+		return nil, refuse("redis at %s is a member of a cluster, and is used as a standalone server: name the cluster's nodes in redis.url, and leave redis.urls out", addr)
+	}
+	return checkServer(addr, info)
+}
+
+// minMasters is the fewest masters of a cluster that can agree on a failover.
+const minMasters = 3
+
+func (c *Cell) checkCluster(ctx context.Context) error {
+	reply, err := c.client.Do(ctx, c.client.B().ClusterInfo().Build()).ToString()
+	if err != nil {
+		return unreachableOr(fmt.Errorf("ask for the state of the cluster: %w", err))
+	}
+	info := infoFields(strings.TrimPrefix(reply, "txt:"))
+	if info["cluster_state"] != "ok" {
+		return refuse("the Redis Cluster is not whole (cluster_state %s, %s of %d hash slots served): mend it, see `redis-cli --cluster check`",
+			info["cluster_state"], info["cluster_slots_ok"], hashSlots)
+	}
+	if n, err := strconv.Atoi(info["cluster_size"]); err != nil || n < minMasters {
+		return refuse("the Redis Cluster has %s masters with hash slots, expected at least %d: fewer cannot agree on a failover; add masters, or use standalone servers",
+			info["cluster_size"], minMasters)
+	}
+	return nil
+}
+
+func (c *Cell) checkCells(ctx context.Context) error {
+	server := c.cfg.Index % c.cfg.Servers
+	keys := []string{c.layout.Cells()}
+	if c.client.Mode() != rueidis.ClientModeCluster {
+		keys = append(keys, Layout{Prefix: c.layout.Prefix}.Schema())
+	}
+	args := []string{strconv.Itoa(c.cfg.Cells), strconv.Itoa(c.cfg.Servers), strconv.Itoa(server)}
+	found, err := c.exec(ctx, "check", c.scripts.cells, keys, args).AsStrSlice()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", c.layout.Cells(), err)
+	}
+	if len(found) != len(args) {
+		return refuse("%s has %d fields, expected %d: no release wrote it", c.layout.Cells(), len(found), len(args))
+	}
+	switch prefix := c.layout.Prefix; {
+	case found[0] != args[0]:
+		return refuse("redis.cells is %s, and the data under %s was made with %s: the number is fixed by the first start; set redis.cells to %s, or set another redis.key_prefix",
+			args[0], prefix, found[0], found[0])
+	case found[1] != args[1]:
+		return refuse("redis.urls names %s servers, and the data under %s was spread over %s: list the same servers, or set another redis.key_prefix",
+			args[1], prefix, found[1])
+	case found[2] != args[2]:
+		return refuse("the server at redis.urls[%s] holds the cells of redis.urls[%s], such as cell %s: list the servers in the order in which they were first used",
+			args[2], found[2], found[2])
+	}
+	return nil
 }
 
 // serverInfo reads INFO's sections that Check needs as one map.
@@ -49,32 +197,33 @@ func serverInfo(ctx context.Context, client rueidis.Client) (map[string]string, 
 	if err != nil {
 		return nil, err
 	}
+	return infoFields(text), nil
+}
+
+func infoFields(text string) map[string]string {
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			info[name] = value
 		}
 	}
-	return info, nil
+	return info
 }
 
 func checkServer(addr string, info map[string]string) (warnings []string, err error) {
-	if info["cluster_enabled"] == "1" {
-		return nil, fmt.Errorf("redis at %s runs in cluster mode, which this release does not support: use a standalone server, or sentinels", addr)
-	}
 	version, told := info["redis_version"]
 	major, _, _ := strings.Cut(version, ".")
 	if n, err := strconv.Atoi(major); !told {
 		warnings = append(warnings, fmt.Sprintf("redis at %s does not tell its version: make sure that it is 7.0 or later", addr))
 	} else if err != nil || n < 7 {
-		return nil, fmt.Errorf("redis at %s is version %q, expected 7.0 or later: upgrade the server", addr, version)
+		return nil, refuse("redis at %s is version %q, expected 7.0 or later: upgrade the server", addr, version)
 	}
 	switch policy := info["maxmemory_policy"]; policy {
 	case "noeviction":
 	case "":
 		warnings = append(warnings, fmt.Sprintf("redis at %s does not tell its maxmemory-policy: make sure that it is noeviction", addr))
 	default:
-		return nil, fmt.Errorf("redis at %s has maxmemory-policy %s, which deletes jobs when memory runs short, expected noeviction: "+
+		return nil, refuse("redis at %s has maxmemory-policy %s, which deletes jobs when memory runs short, expected noeviction: "+
 			"run `redis-cli CONFIG SET maxmemory-policy noeviction` and put the same into redis.conf", addr, policy)
 	}
 	switch info["aof_enabled"] {
@@ -88,13 +237,13 @@ func checkServer(addr string, info map[string]string) (warnings []string, err er
 	return warnings, nil
 }
 
-func checkSchema(ctx context.Context, client rueidis.Client, layout Layout) error {
-	key := layout.Schema()
-	set := client.B().Set().Key(key).Value(strconv.Itoa(SchemaVersion)).Nx().Build()
-	if err := client.Do(ctx, set).Error(); err != nil && !rueidis.IsRedisNil(err) {
+func (c *Cell) checkSchema(ctx context.Context) error {
+	key := c.layout.Schema()
+	set := c.client.B().Set().Key(key).Value(strconv.Itoa(SchemaVersion)).Nx().Build()
+	if err := c.client.Do(ctx, set).Error(); err != nil && !rueidis.IsRedisNil(err) {
 		return fmt.Errorf("write %s: %w", key, err)
 	}
-	text, err := client.Do(ctx, client.B().Get().Key(key).Build()).ToString()
+	text, err := c.client.Do(ctx, c.client.B().Get().Key(key).Build()).ToString()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", key, err)
 	}
@@ -103,31 +252,29 @@ func checkSchema(ctx context.Context, client rueidis.Client, layout Layout) erro
 	case err == nil && found == SchemaVersion:
 		return nil
 	case err == nil && found > SchemaVersion:
-		return fmt.Errorf("the data under %s was written by a newer release (schema %d, this one knows %d): upgrade this process, or set another redis.key_prefix",
-			layout.Prefix, found, SchemaVersion)
+		return refuse("the data under %s was written by a newer release (schema %d, this one knows %d): upgrade this process, or set another redis.key_prefix",
+			c.layout.Prefix, found, SchemaVersion)
 	default:
 		// There has been no older schema, so there is nothing to migrate from.
-		return fmt.Errorf("%s is %q, expected %d: no release wrote it; delete the data with "+
-			"`redis-cli --scan --pattern '%s:*' | xargs redis-cli del`, or set another redis.key_prefix", key, text, SchemaVersion, layout.Prefix)
+		return refuse("%s is %q, expected %d: no release wrote it; delete the data with "+
+			"`redis-cli --scan --pattern '%s:*' | xargs redis-cli del`, or set another redis.key_prefix", key, text, SchemaVersion, c.layout.Prefix)
 	}
 }
 
-// MemoryUse is the share of its maxmemory that Redis uses, from 0; 0 when there is
-// no limit, or Redis does not tell. On several servers it is the highest.
+// MemoryUse is the share of its maxmemory that the cell's server uses, from 0; 0 when
+// there is no limit, or the server does not tell.
 func (c *Cell) MemoryUse(ctx context.Context) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
-	defer cancel()
-	highest := 0.0
-	for addr, node := range c.client.Nodes() {
-		info, err := serverInfo(ctx, node)
-		if err != nil {
-			return 0, fmt.Errorf("memory of redis at %s: %w", addr, err)
-		}
-		used, usedErr := strconv.ParseFloat(info["used_memory"], 64)
-		limit, limitErr := strconv.ParseFloat(info["maxmemory"], 64)
-		if usedErr == nil && limitErr == nil && limit > 0 {
-			highest = max(highest, used/limit)
-		}
+	reply, err := c.exec(ctx, "memory", c.scripts.memory, []string{c.layout.Version()}, nil).AsStrSlice()
+	if err != nil {
+		return 0, fmt.Errorf("memory of redis: %w", err)
 	}
-	return highest, nil
+	if len(reply) < 2 {
+		return 0, nil
+	}
+	used, usedErr := strconv.ParseFloat(reply[0], 64)
+	limit, limitErr := strconv.ParseFloat(reply[1], 64)
+	if usedErr != nil || limitErr != nil || limit <= 0 {
+		return 0, nil
+	}
+	return used / limit, nil
 }

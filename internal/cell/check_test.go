@@ -42,7 +42,6 @@ func TestCheckServer(t *testing.T) {
 		"policy untold":        {change: map[string]string{"maxmemory_policy": "-"}, warnings: []string{"does not tell its maxmemory-policy"}},
 		"no AOF":               {change: map[string]string{"aof_enabled": "0"}, warnings: []string{"CONFIG SET appendonly yes"}},
 		"AOF untold":           {change: map[string]string{"aof_enabled": "-"}, warnings: []string{"does not tell whether it keeps an append-only file"}},
-		"cluster":              {change: map[string]string{"cluster_enabled": "1"}, err: "cluster mode"},
 		"everything untold": {
 			change:   map[string]string{"redis_version": "-", "maxmemory_policy": "-", "aof_enabled": "-", "cluster_enabled": "-"},
 			warnings: []string{"version", "maxmemory-policy", "append-only"},
@@ -132,21 +131,6 @@ func TestCheck(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestCheckCluster: also through a client that takes the node for a single server.
-func TestCheckCluster(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Cluster(t)
-	single := redistest.At("node", false, redis.Addrs()[0])
-	for _, client := range []rueidis.Client{redis.Client(t), single.Client(t)} {
-		if _, err := Check(t.Context(), client, Layout{Prefix: redis.Prefix(t), Tag: "c0"}); err == nil || !strings.Contains(err.Error(), "cluster mode") {
-			t.Errorf("error %v", err)
-		}
-	}
-	if _, err := New(Config{Layout: Layout{Prefix: redis.Prefix(t)}}, redis.Client(t), nil, nil); err == nil || !strings.Contains(err.Error(), "hash tag") {
-		t.Errorf("a cell without a tag on a cluster: %v", err)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestCompleteStale(t *testing.T) {
 			{"earlier attempt", "n1", epoch, Attempt{running, 0}, CompletedStale},
 			{"later attempt", "n1", epoch, Attempt{running, 2}, CompletedStale},
 			{"attempt by prefix", "n1", epoch, Attempt{running, 11}, CompletedStale},
-			{"unknown job", "n1", epoch, Attempt{NewJobID(), 1}, CompletedStale},
+			{"unknown job", "n1", epoch, Attempt{NewJobID(0), 1}, CompletedStale},
 			{"unknown node", "n3", epoch, Attempt{running, 1}, CompletedStale},
 			{"done", "n1", epoch, Attempt{done, 1}, CompletedBefore},
 			{"done, other attempt", "n1", epoch, Attempt{done, 2}, CompletedStale},
@@ -124,7 +124,7 @@ func TestCompleteBatch(t *testing.T) {
 		a, b, c := r.place("", 1, "n1"), r.place("", 2, "n1"), r.place("", 3, "n1")
 		hear := r.listen()
 		got, err := r.Cell.complete(r.ctx(), []Completion{
-			succeed("n1", epoch, a), succeed("n1", epoch, NewJobID()), succeed("n1", epoch, b), succeed("n1", epoch, a),
+			succeed("n1", epoch, a), succeed("n1", epoch, NewJobID(0)), succeed("n1", epoch, b), succeed("n1", epoch, a),
 		})
 		want := []CompletionOutcome{Completed, CompletedStale, Completed, CompletedBefore}
 		if d := cmp.Diff(want, got); err != nil || d != "" {

@@ -8,6 +8,9 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -22,9 +25,21 @@ type position struct {
 	place, job string
 }
 
+// microsecond is place among the finished; infinite at their beginning.
+func (p position) microsecond() (float64, error) {
+	if p.place == "" {
+		return math.Inf(1), nil
+	}
+	us, err := strconv.ParseUint(p.place, 10, 64)
+	if err != nil {
+		return 0, badCursor()
+	}
+	return float64(us), nil
+}
+
 // Cursors are sealed, because a position names jobs and nodes that the reader may
-// have no business with. The key is the cell's, so that every replica can go on
-// with what another began.
+// have no business with. The key is a cell's, so that every replica can go on with
+// what another began; which cell's is the cursor's first byte.
 
 func badCursor() *freeslot.Error {
 	return &freeslot.Error{
@@ -48,17 +63,27 @@ func (c *Cell) sealCursor(ctx context.Context, at *position) (string, error) {
 	nonce := make([]byte, seal.NonceSize())
 	_, _ = rand.Read(nonce) // never fails (crypto/rand)
 	plain := []byte(kind + "~" + at.place + "~" + at.job)
-	return base64.RawURLEncoding.EncodeToString(seal.Seal(nonce, nonce, plain, nil)), nil
+	head := append([]byte{byte(c.cfg.Index)}, nonce...)
+	return base64.RawURLEncoding.EncodeToString(seal.Seal(head, nonce, plain, nil)), nil
 }
 
-func (c *Cell) openCursor(ctx context.Context, cursor string) (position, error) {
+// openCursor needs the cell whose key the cursor was sealed with.
+func (s *Set) openCursor(ctx context.Context, cursor string) (position, error) {
 	if cursor == "" {
 		return position{}, nil
 	}
 	sealed, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil {
+	if err != nil || len(sealed) == 0 {
 		return position{}, badCursor()
 	}
+	i := slices.IndexFunc(s.cells, func(c *Cell) bool { return c.cfg.Index == int(sealed[0]) })
+	if i < 0 {
+		return position{}, badCursor()
+	}
+	return s.cells[i].openSealed(ctx, sealed[1:])
+}
+
+func (c *Cell) openSealed(ctx context.Context, sealed []byte) (position, error) {
 	seal, err := c.cursorSeal(ctx)
 	if err != nil {
 		return position{}, err

@@ -148,7 +148,7 @@ func FuzzIsStreamID(f *testing.F) {
 }
 
 func FuzzValidateJobID(f *testing.F) {
-	f.Add(NewJobID())
+	f.Add(NewJobID(0))
 	f.Add("0-{}")
 	f.Fuzz(func(t *testing.T, id string) {
 		if ValidateJobID("id", id) == nil && freeslot.ValidateName("id", id) != nil {

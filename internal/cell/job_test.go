@@ -16,7 +16,7 @@ func TestCancel(t *testing.T) {
 		r.unchanged("cancel of somebody else's job, of no job", func() {
 			_, err := r.Cancel(r.ctx(), "other", job)
 			wantErr(t, err, freeslot.CodeNotFound)
-			_, err = r.Cancel(r.ctx(), "acme", NewJobID())
+			_, err = r.Cancel(r.ctx(), "acme", NewJobID(0))
 			wantErr(t, err, freeslot.CodeNotFound)
 		}, nil)
 		s, err := r.Cancel(r.ctx(), "acme", job)
@@ -85,7 +85,7 @@ func TestAttach(t *testing.T) {
 		r.unchanged("attach to somebody else's job, to no job, and where one is attached", func() {
 			_, err := r.Attach(r.ctx(), "other", job, "r2")
 			wantErr(t, err, freeslot.CodeNotFound)
-			_, err = r.Attach(r.ctx(), "acme", NewJobID(), "r2")
+			_, err = r.Attach(r.ctx(), "acme", NewJobID(0), "r2")
 			wantErr(t, err, freeslot.CodeNotFound)
 			if s, err := r.Attach(r.ctx(), "acme", job, "r1"); err != nil || s.State != freeslot.StateRunning {
 				t.Errorf("%+v, %v", s, err)
@@ -168,9 +168,9 @@ func TestReads(t *testing.T) {
 					t.Errorf("tenant %q: %+v, %v", tenant, s, err)
 				}
 			}
-			_, err := r.Job(r.ctx(), "", NewJobID())
+			_, err := r.Job(r.ctx(), "", NewJobID(0))
 			wantErr(t, err, freeslot.CodeNotFound)
-			_, _, err = r.Spec(r.ctx(), NewJobID())
+			_, _, err = r.Spec(r.ctx(), NewJobID(0))
 			wantErr(t, err, freeslot.CodeNotFound)
 			spec, tenant, err := r.Spec(r.ctx(), job)
 			want := testJob()
@@ -178,7 +178,7 @@ func TestReads(t *testing.T) {
 			if err != nil || tenant != "acme" || !cmp.Equal(spec, want) {
 				t.Errorf("%+v, %q, %v", spec, tenant, err)
 			}
-			got, err := r.JobsByID(r.ctx(), []string{NewJobID(), job, NewJobID()})
+			got, err := r.JobsByID(r.ctx(), []string{NewJobID(0), job, NewJobID(0)})
 			if err != nil || len(got) != 1 || got[0].ID != job {
 				t.Errorf("%+v, %v", got, err)
 			}

@@ -13,6 +13,9 @@ type Layout struct {
 	// Tag is the hash tag that holds the cell's keys in one hash slot. Empty on a
 	// single server, where names are as short as they can be.
 	Tag string
+	// Sharded is true on Redis Cluster: node events go by sharded pub/sub (SPUBLISH,
+	// SSUBSCRIBE) on the tagged channel, and so only to the master that owns the cell.
+	Sharded bool
 }
 
 func (l Layout) key(kind, rest string) string {
@@ -31,7 +34,7 @@ func (l Layout) key(kind, rest string) string {
 // Node is the hash of a node's profile.
 func (l Layout) Node(id string) string { return l.key("nodes", id) }
 
-// Load is the hash of what a node's heartbeats say; it has a TTL.
+// Load is the figures that a node's last heartbeat said, as JSON text; it has a TTL.
 func (l Layout) Load(id string) string { return l.key("load", id) }
 
 // Slots is the hash of what a node owns: job -> attempt:epoch:slots, and the sum.
@@ -67,7 +70,11 @@ func (l Layout) Version() string { return l.key("version:nodes", "") }
 // Schema is the version of the key layout.
 func (l Layout) Schema() string { return l.key("version:schema", "") }
 
-// NodeEvents is the channel of node events.
+// Cells is the record of how many cells there are. It has no tag, because a start with
+// another number of cells, hence other tags, must find it.
+func (l Layout) Cells() string { return Layout{Prefix: l.Prefix}.key("version:cells", "") }
+
+// NodeEvents is the channel of node events; sharded pub/sub where Sharded says so.
 func (l Layout) NodeEvents() string { return l.key("events:node_update", "") }
 
 // String names the cell in logs.

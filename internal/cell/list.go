@@ -1,10 +1,11 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -21,102 +22,210 @@ const MaxPage = 500
 // without loss: a batch gives each of its own a microsecond of its own.
 const tieRoom = 64
 
+// Jobs is [Set.Jobs] of this cell alone.
+func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
+	return NewSet(c).Jobs(ctx, f, cursor, limit)
+}
+
 // Jobs lists running jobs by node, then terminal ones, the newest first, one
 // page at a time, without their results: a page of large ones would hold up
 // everything else on the connection. Job brings the result. A job that ends while
-// the listing goes on can be seen twice, never missed. limit is cut to MaxPage.
-// Errors: *freeslot.Error for a cursor that Jobs did not make, else what Redis said.
-func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
+// the listing goes on can be seen twice, never missed, but for those of a cell that
+// does not answer: the page names it, and the listing goes on without its jobs.
+// limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that Jobs did not
+// make, else what Redis said when no cell answered.
+func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
 	limit = min(max(limit, 1), MaxPage)
-	at, err := c.openCursor(ctx, cursor)
+	at, err := s.openCursor(ctx, cursor)
 	if err != nil {
 		return JobPage{}, err
+	}
+	if at.finished {
+		if _, err := at.microsecond(); err != nil {
+			return JobPage{}, err
+		}
 	}
 	if cursor == "" && f.State.Terminal() {
 		at.finished = true
 	}
-	ids, next, err := c.idPage(ctx, at, limit, f.State == "" || f.State.Terminal())
-	if err != nil {
-		return JobPage{}, err
+	l := &listing{set: s, failed: make(map[int]error)}
+	found, next := l.page(ctx, at, limit, f.State == "" || f.State.Terminal())
+	jobs := l.statuses(ctx, found, f)
+	if len(l.failed) == len(s.cells) {
+		return JobPage{}, errors.Join(slices.Collect(maps.Values(l.failed))...)
 	}
-	jobs, err := c.statuses(ctx, ids, f)
-	if err != nil {
-		return JobPage{}, err
-	}
-	sealed, err := c.sealCursor(ctx, next)
-	return JobPage{Jobs: jobs, Cursor: sealed}, err
+	sealed, err := l.seal(ctx, next)
+	return JobPage{Jobs: jobs, Cursor: sealed, Unreachable: slices.Sorted(maps.Keys(l.failed))}, err
 }
 
-// idPage reads one page of job ids behind at. Where the owned jobs end on the way,
-// the terminal ones follow if they are wanted.
-func (c *Cell) idPage(ctx context.Context, at position, limit int, terminal bool) (ids []string, next *position, err error) {
+// listed is a job at its place in the listing. A position is valid in every cell,
+// because the order of nodes and times is one for all.
+type listed struct {
+	cell int
+	node string  // of an owned job
+	us   float64 // when a terminal one ended
+	job  string
+}
+
+// listing is one page under way. A cell that failed is not asked again.
+type listing struct {
+	set    *Set
+	failed map[int]error
+}
+
+// page reads one page behind at. Where the owned jobs end on the way, the terminal
+// ones follow if they are wanted.
+func (l *listing) page(ctx context.Context, at position, limit int, terminal bool) (found []listed, next *position) {
 	if !at.finished {
-		ids, next, err = c.ownedPage(ctx, at, limit)
-		if err != nil || next != nil || !terminal {
-			return ids, next, err
+		found = l.merge(limit, func(a, b listed) int {
+			return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.job, b.job))
+		}, func(c *Cell) ([]listed, error) { return c.ownedPage(ctx, at, limit) })
+		if len(found) == limit {
+			return found, &position{place: found[limit-1].node, job: found[limit-1].job}
+		}
+		if !terminal {
+			return found, nil
 		}
 		at = position{finished: true}
 	}
-	more, next, err := c.finishedPage(ctx, at, limit-len(ids))
-	return append(ids, more...), next, err
+	rest := limit - len(found)
+	ended := l.merge(rest, func(a, b listed) int {
+		return cmp.Or(cmp.Compare(b.us, a.us), cmp.Compare(b.job, a.job))
+	}, func(c *Cell) ([]listed, error) { return c.finishedPage(ctx, at, rest) })
+	if len(ended) == rest {
+		last := ended[rest-1]
+		next = &position{finished: true, place: strconv.FormatFloat(last.us, 'f', 0, 64), job: last.job}
+	}
+	return append(found, ended...), next
+}
+
+// merge asks every cell and keeps the first limit in order.
+func (l *listing) merge(limit int, order func(a, b listed) int, read func(c *Cell) ([]listed, error)) []listed {
+	parts := make([][]listed, len(l.set.cells))
+	l.ask(func(i int, c *Cell) (err error) {
+		parts[i], err = read(c)
+		return err
+	})
+	var all []listed
+	for i, part := range parts {
+		for j := range part {
+			part[j].cell = i
+		}
+		all = append(all, part...)
+	}
+	slices.SortFunc(all, order)
+	return all[:min(len(all), limit)]
+}
+
+// ask runs f for every cell that has not failed, side by side; i is its place.
+func (l *listing) ask(f func(i int, c *Cell) error) {
+	place := make(map[*Cell]int, len(l.set.cells))
+	for i, c := range l.set.cells {
+		place[c] = i
+	}
+	for i, err := range l.set.each(func(c *Cell) error {
+		if l.failed[place[c]] != nil {
+			return nil
+		}
+		return f(place[c], c)
+	}) {
+		if err != nil {
+			l.failed[i] = err
+		}
+	}
+}
+
+// statuses reads the records in the order in which they were found.
+func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []freeslot.JobStatus {
+	ids := make([][]string, len(l.set.cells))
+	for _, j := range found {
+		ids[j.cell] = append(ids[j.cell], j.job)
+	}
+	parts := make([][]freeslot.JobStatus, len(l.set.cells))
+	l.ask(func(i int, c *Cell) (err error) {
+		parts[i], err = c.statuses(ctx, ids[i], f)
+		return err
+	})
+	var jobs []freeslot.JobStatus
+	for _, j := range found {
+		if rest := parts[j.cell]; len(rest) > 0 && rest[0].ID == j.job {
+			jobs, parts[j.cell] = append(jobs, rest[0]), rest[1:]
+		}
+	}
+	return jobs
+}
+
+// seal makes a cursor by the key of the first cell that answers.
+func (l *listing) seal(ctx context.Context, next *position) (string, error) {
+	var last error
+	for i, c := range l.set.cells {
+		if l.failed[i] != nil {
+			continue
+		}
+		sealed, err := c.sealCursor(ctx, next)
+		if err == nil {
+			return sealed, nil
+		}
+		last = err
+	}
+	return "", last
 }
 
 // ownedPage reads owned jobs, in the order of node and job, behind at.
-func (c *Cell) ownedPage(ctx context.Context, at position, limit int) (ids []string, next *position, err error) {
+func (c *Cell) ownedPage(ctx context.Context, at position, limit int) ([]listed, error) {
 	nodes, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Heartbeats()).Min("0").Max("-1").Build()).AsStrSlice()
 	if err != nil {
-		return nil, nil, fmt.Errorf("list nodes: %w", err)
+		return nil, fmt.Errorf("list nodes: %w", err)
 	}
 	slices.Sort(nodes)
 	from, _ := slices.BinarySearch(nodes, at.place)
+	var found []listed
 	for _, n := range nodes[from:] {
 		owned, err := c.do(ctx, "list", c.client.B().Hkeys().Key(c.layout.Slots(n)).Build()).AsStrSlice()
 		if err != nil {
-			return nil, nil, fmt.Errorf("list jobs of node %s: %w", n, err)
+			return nil, fmt.Errorf("list jobs of node %s: %w", n, err)
 		}
 		slices.Sort(owned)
 		for _, id := range owned {
 			if id == "sum" || n == at.place && id <= at.job {
 				continue
 			}
-			ids = append(ids, id)
-			if len(ids) == limit {
-				return ids, &position{place: n, job: id}, nil
+			found = append(found, listed{node: n, job: id})
+			if len(found) == limit {
+				return found, nil
 			}
 		}
 	}
-	return ids, nil, nil
+	return found, nil
 }
 
 // finishedPage reads terminal jobs, the newest first, behind at.
-func (c *Cell) finishedPage(ctx context.Context, at position, limit int) (ids []string, next *position, err error) {
-	top, last := "+inf", math.Inf(1)
-	if at.place != "" {
-		us, err := strconv.ParseUint(at.place, 10, 64)
-		if err != nil {
-			return nil, nil, badCursor()
-		}
-		top, last = at.place, float64(us)
-	}
-	cmd := c.client.B().Zrevrangebyscore().Key(c.layout.Finished()).Max(top).Min("-inf").Withscores().Limit(0, int64(limit+tieRoom)).Build()
-	found, err := c.do(ctx, "list", cmd).AsZScores()
+func (c *Cell) finishedPage(ctx context.Context, at position, limit int) ([]listed, error) {
+	last, err := at.microsecond()
 	if err != nil {
-		return nil, nil, fmt.Errorf("list finished jobs: %w", err)
+		return nil, err
 	}
-	for _, z := range found {
+	top := cmp.Or(at.place, "+inf")
+	cmd := c.client.B().Zrevrangebyscore().Key(c.layout.Finished()).Max(top).Min("-inf").Withscores().Limit(0, int64(limit+tieRoom)).Build()
+	scores, err := c.do(ctx, "list", cmd).AsZScores()
+	if err != nil {
+		return nil, fmt.Errorf("list finished jobs: %w", err)
+	}
+	var found []listed
+	for _, z := range scores {
 		if z.Score == last && z.Member >= at.job && at.job != "" {
 			continue
 		}
-		ids = append(ids, z.Member)
-		if len(ids) == limit {
-			return ids, &position{finished: true, place: strconv.FormatFloat(z.Score, 'f', 0, 64), job: z.Member}, nil
+		found = append(found, listed{us: z.Score, job: z.Member})
+		if len(found) == limit {
+			break
 		}
 	}
-	return ids, nil, nil
+	return found, nil
 }
 
-// statuses reads records, but for their results, in one pipeline and drops those that are gone, cannot be
-// read or do not fit the filter.
+// statuses reads records, but for their results, in one pipeline and drops those
+// that are gone, cannot be read or do not fit the filter. Their order stays.
 func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]freeslot.JobStatus, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -148,9 +257,9 @@ func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]frees
 	return jobs, nil
 }
 
-// JobsByID reads the records of several jobs, but for their results, in one
-// pipeline, MaxPage at most; those that are gone or cannot be read are left out. Errors: *freeslot.Error
-// (invalid_argument), else what Redis said.
+// JobsByID reads the records of several jobs of this cell, but for their results, in
+// one pipeline, MaxPage at most; those that are gone or cannot be read are left out.
+// Errors: *freeslot.Error (invalid_argument), else what Redis said.
 func (c *Cell) JobsByID(ctx context.Context, ids []string) ([]freeslot.JobStatus, error) {
 	for _, id := range ids {
 		if err := ValidateJobID("job_id", id); err != nil {

@@ -189,7 +189,7 @@ func (m *model) submit(s Submission) Placement {
 		if used+slots == n.profile.MaxConcurrency {
 			m.announce(id)
 		}
-		return Placement{Assigned: true, Node: id, Attempt: 1, Used: used + slots}
+		return Placement{Assigned: true, Node: id, Attempt: 1, Used: used + slots, Refusals: refusals}
 	}
 	return Placement{Refusals: refusals}
 }

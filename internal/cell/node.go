@@ -18,6 +18,7 @@ import (
 const (
 	codeUnknownNode = -1
 	codeSuperseded  = -2
+	codeAllKeys     = -3 // of heartbeat: it needs the keys that most heartbeats need not
 )
 
 var (
@@ -36,8 +37,6 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	if err := freeslot.ValidateName("epoch", epoch); err != nil {
 		return Registration{}, err
 	}
-	fields := profileFields(node)
-	maxConcurrency := strconv.Itoa(node.MaxConcurrency)
 	l := c.layout
 	keys := []string{
 		l.Node(node.ID), l.Load(node.ID), l.Slots(node.ID), l.Dispatch(node.ID), l.Online(),
@@ -47,9 +46,9 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 		keys = append(keys, l.PoolMembers(pool))
 	}
 	args := append([]string{
-		node.ID, epoch, newGeneration(), l.NodeEvents(), l.Prefix, l.tagPart(), millis(loadTTL), millis(c.cfg.Retention),
-		failureNodeLost, maxConcurrency, string(mustJSON(node)),
-	}, fields...)
+		node.ID, epoch, l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.Retention),
+		failureNodeLost, string(mustJSON(node)),
+	}, profileArgs(node)...)
 	reply, err := c.exec(ctx, "register", c.scripts.register, keys, args).ToArray()
 	if err != nil {
 		return Registration{}, fmt.Errorf("register node %s: %w", node.ID, err)
@@ -70,23 +69,22 @@ func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatReply, err
 	}
 	l := c.layout
 	keys := []string{
-		l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Dispatch(hb.Node),
-		l.Revisions(), l.Heartbeats(), l.Version(), l.Online(),
+		l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Revisions(), l.Heartbeats(), l.Version(),
 	}
-	resources := "{}"
-	if len(hb.Resources) > 0 {
-		resources = string(hb.Resources)
+	allKeys := func() []string { return append(keys, l.Dispatch(hb.Node), l.Online()) }
+	if hb.Read != "" {
+		keys = allKeys()
 	}
-	status := hb.Status
-	if status == "" {
-		status = freeslot.StatusOnline
+	args := hb.args(l.NodeEvents())
+	reply, err := c.exec(ctx, "heartbeat", c.scripts.heartbeat, keys, args).ToMessage()
+	if err != nil && hb.Read == "" && strings.HasPrefix(err.Error(), "OOM ") {
+		// Nothing was done. With a trim, which frees memory, before them, Redis takes the writes.
+		args[6], keys = "0-0", allKeys()
+		reply, err = c.exec(ctx, "heartbeat", c.scripts.heartbeat, keys, args).ToMessage()
 	}
-	args := make([]string, 0, 7+len(hb.Running))
-	args = append(args, hb.Node, hb.Epoch, string(status), resources, millis(loadTTL), l.NodeEvents(), hb.Read)
-	for _, a := range hb.Running {
-		args = append(args, a.Job+":"+strconv.Itoa(a.N))
+	if code, _ := reply.AsInt64(); err == nil && reply.IsInt64() && code == codeAllKeys {
+		reply, err = c.exec(ctx, "heartbeat", c.scripts.heartbeat, allKeys(), args).ToMessage()
 	}
-	reply, err := c.exec(ctx, "heartbeat", c.scripts.heartbeat, keys, args).ToArray()
 	if err != nil {
 		return HeartbeatReply{}, fmt.Errorf("heartbeat of node %s: %w", hb.Node, err)
 	}
@@ -132,48 +130,92 @@ var profileFieldNames = []string{
 	"max_concurrency", "capabilities", "installed_services", "pool_ids", "labels", "features_supported",
 }
 
-// profileFields are the fields that an agent states, in pairs; empty lists are
+// profileArgs are what an agent states, in the order of register.lua; empty lists are
 // written as such, so that a re-registration clears what it no longer names.
-func profileFields(n freeslot.Node) []string {
+func profileArgs(n freeslot.Node) []string {
 	return []string{
-		"node_id", n.ID,
-		"health", "Online",
-		"max_concurrency", strconv.Itoa(n.MaxConcurrency),
-		"capabilities", mustJSON(n.Languages),
-		"installed_services", mustJSON(orEmpty(n.Services)),
-		"pool_ids", mustJSON(orEmpty(slices.Compact(slices.Sorted(slices.Values(n.Pools))))),
-		"labels", mustJSON(orEmptyMap(n.Labels)),
-		"features_supported", mustJSON(orEmptyMap(n.Features)),
+		strconv.Itoa(n.MaxConcurrency),
+		mustJSON(orEmpty(slices.Compact(slices.Sorted(slices.Values(n.Pools))))),
+		mustJSON(n.Languages),
+		mustJSON(orEmpty(n.Services)),
+		mustJSON(orEmptyMap(n.Labels)),
+		mustJSON(orEmptyMap(n.Features)),
 	}
 }
 
-func decodeHeartbeat(reply []rueidis.RedisMessage) (HeartbeatReply, error) {
-	code, err := intAt(reply, 0)
+// args are ARGV of heartbeat.lua.
+func (hb *Heartbeat) args(channel string) []string {
+	resources := "{}"
+	if len(hb.Resources) > 0 {
+		resources = string(hb.Resources)
+	}
+	status := hb.Status
+	if status == "" {
+		status = freeslot.StatusOnline
+	}
+	args := make([]string, 0, 7+len(hb.Running))
+	args = append(args, hb.Node, hb.Epoch, string(status), resources, millis(loadTTL), channel, hb.Read)
+	for _, a := range hb.Running {
+		args = append(args, a.Job+":"+strconv.Itoa(a.N))
+	}
+	return args
+}
+
+// decodeHeartbeat reads what heartbeat.lua returns: a code, the figures as text, or
+// the figures and the lists.
+func decodeHeartbeat(reply rueidis.RedisMessage) (HeartbeatReply, error) {
+	switch {
+	case reply.IsInt64():
+		return HeartbeatReply{}, heartbeatError(reply)
+	case reply.IsArray():
+		return decodeHeartbeatLists(reply)
+	}
+	text, err := reply.ToString()
 	if err != nil {
 		return HeartbeatReply{}, err
 	}
-	switch code {
-	case codeUnknownNode:
-		return HeartbeatReply{}, ErrUnknownNode
-	case codeSuperseded:
-		return HeartbeatReply{}, ErrSuperseded
-	case 1:
-	default:
-		return HeartbeatReply{}, fmt.Errorf("unknown code %d", code)
-	}
+	revision, used, _ := strings.Cut(text, " ")
 	var out HeartbeatReply
-	revision, err := intAt(reply, 1)
+	if out.Revision, err = strconv.ParseUint(revision, 10, 64); err != nil {
+		return HeartbeatReply{}, fmt.Errorf("revision: %w", err)
+	}
+	if out.Used, err = strconv.Atoi(used); err != nil {
+		return HeartbeatReply{}, fmt.Errorf("slots in use: %w", err)
+	}
+	return out, nil
+}
+
+func heartbeatError(reply rueidis.RedisMessage) error {
+	code, err := reply.AsInt64()
+	switch {
+	case err != nil:
+		return err
+	case code == codeUnknownNode:
+		return ErrUnknownNode
+	case code == codeSuperseded:
+		return ErrSuperseded
+	default:
+		return fmt.Errorf("unknown code %d", code)
+	}
+}
+
+func decodeHeartbeatLists(reply rueidis.RedisMessage) (out HeartbeatReply, err error) {
+	values, err := reply.ToArray()
+	if err != nil {
+		return out, err
+	}
+	revision, err := intAt(values, 0)
 	if err != nil {
 		return out, err
 	}
 	out.Revision = Revision(revision)
-	used, err := intAt(reply, 2)
+	used, err := intAt(values, 1)
 	if err != nil {
 		return out, err
 	}
 	out.Used = int(used)
 	for i, list := range []*[]Attempt{&out.Start, &out.Stop, &out.Cancel} {
-		if *list, err = attemptsAt(reply, 3+i); err != nil {
+		if *list, err = attemptsAt(values, 2+i); err != nil {
 			return out, err
 		}
 	}

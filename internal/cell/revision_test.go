@@ -151,7 +151,7 @@ func (m *mix) epoch(node string) Epoch {
 func (m *mix) job() mixedJob {
 	switch n := len(m.jobs); {
 	case n == 0:
-		return mixedJob{id: NewJobID(), node: m.nodes[0], epoch: "none"}
+		return mixedJob{id: NewJobID(0), node: m.nodes[0], epoch: "none"}
 	case m.rng.IntN(3) == 0:
 		return m.jobs[m.rng.IntN(n)]
 	default: // a recent one, which probably runs

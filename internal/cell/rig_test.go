@@ -40,14 +40,22 @@ func newRig(t *testing.T, redis *redistest.Target, change ...func(*Config)) *rig
 	return &rig{Cell: c, t: t, redis: redis, raw: redis.Client(t), l: c.Layout()}
 }
 
+// third makes the cell the third of four.
+func third(c *Config) {
+	c.Layout = Layouts(c.Layout.Prefix, 4, c.Layout.Sharded)[2]
+	c.Index, c.Cells = 2, 4
+}
+
 // backends runs a suite in parallel on the single server, on the cluster and on the
-// embedded stand-in of `scheduler dev`, each time with a rig of its own. The stand-in
-// shows that it does the same; what holds on Redis is shown on Redis.
+// embedded stand-in of `scheduler dev`, each time with a rig of its own: of the only
+// cell and, on real servers, of the third of four. The stand-in shows that it does the
+// same; what holds on Redis is shown on Redis.
 func backends(t *testing.T, suite func(t *testing.T, r *rig)) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
-		suite(t, newRig(t, redis))
+		t.Run("cells=1", func(t *testing.T) { t.Parallel(); suite(t, newRig(t, redis)) })
+		t.Run("cells=4", func(t *testing.T) { t.Parallel(); suite(t, newRig(t, redis, third)) })
 	})
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
@@ -481,7 +489,11 @@ func (r *rig) listen() *listener {
 	go func() {
 		defer close(done)
 		ctx := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { ready <- struct{}{} })
-		_ = client.Receive(ctx, client.B().Subscribe().Channel(r.l.NodeEvents()).Build(), func(m rueidis.PubSubMessage) {
+		subscribe := client.B().Subscribe().Channel(r.l.NodeEvents()).Build()
+		if r.l.Sharded {
+			subscribe = client.B().Ssubscribe().Channel(r.l.NodeEvents()).Build()
+		}
+		_ = client.Receive(ctx, subscribe, func(m rueidis.PubSubMessage) {
 			l.messages <- m.Message
 		})
 	}()
@@ -502,7 +514,11 @@ func (l *listener) drain() []events.Event {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	marker := fmt.Sprintf("marker %d", markers.Add(1))
-	cmd := l.r.raw.B().Eval().Script(`return redis.call('PUBLISH', ARGV[1], ARGV[2])`).
+	publish := "PUBLISH"
+	if l.r.l.Sharded {
+		publish = "SPUBLISH"
+	}
+	cmd := l.r.raw.B().Eval().Script(`return redis.call('` + publish + `', ARGV[1], ARGV[2])`).
 		Numkeys(1).Key(l.r.l.Version()).Arg(l.r.l.NodeEvents(), marker).Build()
 	if err := l.r.raw.Do(ctx, cmd).Error(); err != nil {
 		l.r.t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/redis/rueidis"
 )
@@ -11,24 +12,44 @@ import (
 //go:embed script
 var sources embed.FS
 
+// publishCall is how lib/announce.lua begins to publish a node event. On a cluster
+// SPUBLISH takes its place: the channel is in the slot of the script's keys.
+const publishCall = "'PUBLISH', channel, '1 '"
+
 var includeLine = regexp.MustCompile(`(?m)^-- include (\S+)$`)
 
 // scripts holds one compiled script an operation.
 type scripts struct {
-	register, heartbeat, deregister, submit, complete, cancel, attach, changes *rueidis.Lua
+	register, heartbeat, deregister, submit, complete, cancel, attach, changes, nodes, identity, memory, cells *rueidis.Lua
+	configRead, configApply                                                                                    *rueidis.Lua
 }
 
-func loadScripts() scripts {
+// loadScripts makes the scripts; sharded is how they publish node events.
+func loadScripts(sharded bool) scripts {
+	load := func(name string) *rueidis.Lua {
+		text := source(name)
+		if sharded {
+			text = strings.Replace(text, publishCall, "'S"+publishCall[1:], 1)
+		}
+		return rueidis.NewLuaScript(text)
+	}
 	return scripts{
-		register:   rueidis.NewLuaScript(source("register")),
-		heartbeat:  rueidis.NewLuaScript(source("heartbeat")),
-		deregister: rueidis.NewLuaScript(source("deregister")),
-		submit:     rueidis.NewLuaScript(source("submit")),
-		complete:   rueidis.NewLuaScript(source("complete")),
-		cancel:     rueidis.NewLuaScript(source("cancel")),
-		attach:     rueidis.NewLuaScript(source("attach")),
+		register:   load("register"),
+		heartbeat:  load("heartbeat"),
+		deregister: load("deregister"),
+		submit:     load("submit"),
+		complete:   load("complete"),
+		cancel:     load("cancel"),
+		attach:     load("attach"),
 		// Read-only, but not called so: the embedded server takes TIME for a write.
-		changes: rueidis.NewLuaScript(source("changes")),
+		changes:  load("changes"),
+		nodes:    load("nodes"),
+		identity: load("identity"),
+		memory:   load("memory"),
+		cells:    load("cells"),
+
+		configRead:  load("config_read"),
+		configApply: load("config_apply"),
 	}
 }
 

@@ -140,14 +140,19 @@ func (sc *submitCall) decode(m rueidis.RedisMessage) (Placement, error) {
 	}
 	switch code {
 	case 0:
-		return sc.decodeRefusals(reply)
+		refusals, err := sc.decodeRefusals(reply, 1)
+		return Placement{Refusals: refusals}, err
 	case 1:
 		node, err := sc.node(reply, 1)
 		if err != nil {
 			return Placement{}, err
 		}
 		now, used, err := twoInts(reply, 2)
-		return Placement{Assigned: true, Node: node, Attempt: 1, AssignedAtMS: now, Used: int(used)}, err
+		if err != nil {
+			return Placement{}, err
+		}
+		refusals, err := sc.decodeRefusals(reply, 4)
+		return Placement{Assigned: true, Node: node, Attempt: 1, AssignedAtMS: now, Used: int(used), Refusals: refusals}, err
 	case 2:
 		if len(reply) < 4 {
 			return Placement{}, fmt.Errorf("reply has %d values, expected 4", len(reply))
@@ -167,28 +172,28 @@ var refusalReasons = map[string]RefusalReason{
 	"f": RefusedFull, "g": RefusedGone, "d": RefusedDraining, "s": RefusedSilent,
 }
 
-func (sc *submitCall) decodeRefusals(reply []rueidis.RedisMessage) (Placement, error) {
-	var p Placement
-	for i := 1; i < len(reply); i += 4 {
+// decodeRefusals reads those that begin at index from.
+func (sc *submitCall) decodeRefusals(reply []rueidis.RedisMessage, from int) (refusals []Refusal, err error) {
+	for i := from; i < len(reply); i += 4 {
 		node, err := sc.node(reply, i)
 		if err != nil {
-			return p, err
+			return nil, err
 		}
 		letter, err := reply[i+1].ToString()
 		if err != nil {
-			return p, err
+			return nil, err
 		}
 		reason, ok := refusalReasons[letter]
 		if !ok {
-			return p, fmt.Errorf("unknown refusal %q", letter)
+			return nil, fmt.Errorf("unknown refusal %q", letter)
 		}
 		used, limit, err := twoInts(reply, i+2)
 		if err != nil {
-			return p, err
+			return nil, err
 		}
-		p.Refusals = append(p.Refusals, Refusal{Node: node, Reason: reason, Used: int(used), MaxConcurrency: int(limit)})
+		refusals = append(refusals, Refusal{Node: node, Reason: reason, Used: int(used), MaxConcurrency: int(limit)})
 	}
-	return p, nil
+	return refusals, nil
 }
 
 func (sc *submitCall) node(reply []rueidis.RedisMessage, i int) (string, error) {

@@ -13,6 +13,10 @@ type Revision = uint64
 // Epoch is one incarnation (boot id) of a node's agent.
 type Epoch = string
 
+// ImportEpoch is the epoch of a node that was registered without an agent: it is
+// draining until an agent registers.
+const ImportEpoch Epoch = "import"
+
 // Attempt names one try of one job; it is what the ownership check compares.
 type Attempt struct {
 	Job string
@@ -71,7 +75,7 @@ type Submission struct {
 
 // Placement is what became of a Submission.
 type Placement struct {
-	// Assigned is false when every candidate refused; Refusals says why.
+	// Assigned is false when every candidate refused.
 	Assigned bool
 	// Repeated is true when the record was there already: an earlier call with
 	// this id had been applied although its answer was lost. Node and Attempt
@@ -81,7 +85,8 @@ type Placement struct {
 	Attempt      int
 	AssignedAtMS int64
 	// Used is the number of slots in use on Node after this call.
-	Used     int
+	Used int
+	// Refusals say why the candidates before Node, or all of them, did not get the job.
 	Refusals []Refusal
 }
 
@@ -207,4 +212,7 @@ type JobPage struct {
 	// Cursor continues the listing; empty at its end. A page can be short, even
 	// empty, and still have a Cursor: filters are applied to what was read.
 	Cursor string
+	// Unreachable are the cells that did not answer, whose jobs are not in the page;
+	// nil when all did.
+	Unreachable []int
 }

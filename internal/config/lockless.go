@@ -3,8 +3,8 @@ package config
 import "time"
 
 // LocklessCache is the section of the same name in earlier designs of the
-// scheduler. Each of its keys either works as the key that replaced it, or is
-// refused with the name of that. Nil means absent.
+// scheduler. Each of its keys works, as the key that replaced it if there is one, or
+// is refused with the name of that. Nil means absent.
 type LocklessCache struct {
 	Enabled                  *bool    `koanf:"enabled"`
 	RedisURL                 *string  `koanf:"redis_url" secret:"true"`
@@ -27,9 +27,7 @@ func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems
 	follow(at+"version_check_timeout_ms", milliseconds(l.VersionCheckTimeoutMS), "cache.version_check_timeout", &r.Cache.VersionCheckTimeout, isSet, p)
 	follow(at+"batch_refresh_interval_ms", milliseconds(l.BatchRefreshIntervalMS), "cache.batch_refresh_interval", &r.Cache.BatchRefreshInterval, isSet, p)
 
-	if l.Enabled != nil && !*l.Enabled {
-		p.Addf(at+"enabled", "is false, expected true: the lock-free cache is the only one in this release")
-	}
+	r.Locked = l.locked()
 	if l.RedisPoolSize != nil {
 		p.Addf(at+"redis_pool_size", "is not used: commands share pipelined connections, set redis.connections instead")
 	}
@@ -39,13 +37,26 @@ func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems
 	if l.PubSubChannels != nil {
 		p.Addf(at+"pubsub_channels", "is not used: the names of channels derive from redis.key_prefix, set that instead")
 	}
-	const nothing = "is true, expected false: this release has no older store that writes could be mirrored to"
-	if l.EnableLegacyWrite != nil && *l.EnableLegacyWrite {
-		p.Addf(at+"enable_legacy_write", nothing)
+}
+
+// Locked is what a replica does with the lock-based picture of the fleet beside the
+// cache. The zero value is: nothing.
+type Locked struct {
+	// Enabled has nodes chosen from it, not from the cache.
+	Enabled bool
+	// Mirror keeps it current; the others need that and imply it.
+	Mirror bool
+	// Verify compares it with the cache once a minute.
+	Verify bool
+}
+
+func (l *LocklessCache) locked() Locked {
+	k := Locked{
+		Enabled: l.Enabled != nil && !*l.Enabled,
+		Verify:  l.EnableDataSync != nil && *l.EnableDataSync,
 	}
-	if l.EnableDataSync != nil && *l.EnableDataSync {
-		p.Addf(at+"enable_data_sync", nothing)
-	}
+	k.Mirror = k.Enabled || k.Verify || l.EnableLegacyWrite != nil && *l.EnableLegacyWrite
+	return k
 }
 
 // follow lets an old name set the new key, unless that says something else.

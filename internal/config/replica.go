@@ -47,11 +47,18 @@ type Replica struct {
 	DrainTimeout time.Duration `koanf:"drain_timeout"`
 	// LocklessCache has the names that earlier designs gave to some keys.
 	LocklessCache LocklessCache `koanf:"lockless_cache"`
+	// Locked is resolved from LocklessCache.
+	Locked Locked
 }
 
 // Redis says where the shared state is.
 type Redis struct {
-	URL       string `koanf:"url" secret:"true"`
+	// URL is one server, sentinels or a cluster; empty when URLs are set.
+	URL string `koanf:"url" secret:"true"`
+	// URLs are several standalone servers: cell i lives on URLs[i mod len(URLs)].
+	URLs []string `koanf:"urls" secret:"true"`
+	// Cells is how many cells there are; it is fixed by the first start.
+	Cells     int    `koanf:"cells"`
 	KeyPrefix string `koanf:"key_prefix"`
 	// Connections is how many pipelined connections to each server: 1, 2, 4 or 8.
 	Connections int `koanf:"connections"`
@@ -128,7 +135,7 @@ func DefaultReplica() Replica {
 	return Replica{
 		Listen:            DefaultListen,
 		ReplicaID:         newReplicaID(),
-		Redis:             Redis{URL: "redis://127.0.0.1:6379", KeyPrefix: "scheduler", Connections: 1},
+		Redis:             Redis{URL: "redis://127.0.0.1:6379", Cells: 1, KeyPrefix: "scheduler", Connections: 1},
 		Cache:             Cache{BatchRefreshSize: 100, BatchRefreshInterval: time.Second, VersionCheckTimeout: 50 * time.Millisecond, PubSub: true},
 		HeartbeatInterval: 3 * time.Second,
 		HeartbeatLimit:    8 * time.Second,

@@ -132,14 +132,14 @@ func TestLocklessCache(t *testing.T) {
 		yaml  string
 		check func(config.Replica) bool
 	}{
-		"enabled":                    {"enabled: true", func(config.Replica) bool { return true }},
+		"enabled":                    {"enabled: true", func(r config.Replica) bool { return r.Locked == config.Locked{} }},
 		"redis_url":                  {"redis_url: 'redis://other:1'", func(r config.Replica) bool { return r.Redis.URL == "redis://other:1" }},
 		"version_check_timeout_ms":   {"version_check_timeout_ms: 70", func(r config.Replica) bool { return r.Cache.VersionCheckTimeout == 70*time.Millisecond }},
 		"enable_pubsub_invalidation": {"enable_pubsub_invalidation: false", func(r config.Replica) bool { return !r.Cache.PubSub }},
 		"batch_refresh_size":         {"batch_refresh_size: 7", func(r config.Replica) bool { return r.Cache.BatchRefreshSize == 7 }},
 		"batch_refresh_interval_ms":  {"batch_refresh_interval_ms: 250", func(r config.Replica) bool { return r.Cache.BatchRefreshInterval == 250*time.Millisecond }},
-		"enable_legacy_write":        {"enable_legacy_write: false", func(config.Replica) bool { return true }},
-		"enable_data_sync":           {"enable_data_sync: false", func(config.Replica) bool { return true }},
+		"enable_legacy_write":        {"enable_legacy_write: true", func(r config.Replica) bool { return r.Locked == config.Locked{Mirror: true} }},
+		"enable_data_sync":           {"enable_data_sync: true", func(r config.Replica) bool { return r.Locked == config.Locked{Mirror: true, Verify: true} }},
 	}
 	for name, c := range works {
 		seen[name] = true
@@ -148,14 +148,10 @@ func TestLocklessCache(t *testing.T) {
 			t.Errorf("%s does not work: %v %+v", c.yaml, problems, cfg)
 		}
 	}
-	const nothing = " is true, expected false: this release has no older store that writes could be mirrored to"
 	refused := map[string]struct{ yaml, want string }{
-		"enabled":             {"enabled: false", " is false, expected true: the lock-free cache is the only one in this release"},
-		"redis_pool_size":     {"redis_pool_size: 10", " is not used: commands share pipelined connections, set redis.connections instead"},
-		"cache_ttl_ms":        {"cache_ttl_ms: 5000", " is not used: a node stays in the cache until it falls silent, set heartbeat_limit instead"},
-		"pubsub_channels":     {"pubsub_channels: ['scheduler:events:node_update']", " is not used: the names of channels derive from redis.key_prefix, set that instead"},
-		"enable_legacy_write": {"enable_legacy_write: true", nothing},
-		"enable_data_sync":    {"enable_data_sync: true", nothing},
+		"redis_pool_size": {"redis_pool_size: 10", " is not used: commands share pipelined connections, set redis.connections instead"},
+		"cache_ttl_ms":    {"cache_ttl_ms: 5000", " is not used: a node stays in the cache until it falls silent, set heartbeat_limit instead"},
+		"pubsub_channels": {"pubsub_channels: ['scheduler:events:node_update']", " is not used: the names of channels derive from redis.key_prefix, set that instead"},
 	}
 	for name, c := range refused {
 		seen[name] = true

@@ -32,6 +32,7 @@ const (
 // Resolve reads token files and follows the names of the lockless_cache section.
 func (r *Replica) Resolve(isSet func(path string) bool, p *Problems) {
 	r.LocklessCache.resolve(r, isSet, p)
+	ResolveRedis(&r.Redis.URL, r.Redis.URLs, isSet, p)
 	for i := range r.Tokens {
 		t := &r.Tokens[i]
 		if t.Role == "" {
@@ -115,11 +116,7 @@ func Loopback(host string) bool {
 }
 
 func (c *Redis) validate(p *Problems) {
-	u, err := url.Parse(c.URL)
-	ok := err == nil && u.Host != "" && (u.Scheme == "redis" || u.Scheme == "rediss") || err == nil && u.Scheme == "unix" && u.Path != ""
-	if !ok {
-		p.Addf("redis.url", "is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS")
-	}
+	ValidateRedis(c.URL, c.URLs, c.Cells, p)
 	p.Add("redis.key_prefix", nameError("redis.key_prefix", c.KeyPrefix))
 	if c.Connections < 1 || c.Connections > maxConnections || bits.OnesCount(uint(c.Connections)) != 1 {
 		p.Addf("redis.connections", "is %d, expected 1, 2, 4 or 8", c.Connections)

@@ -99,7 +99,7 @@ func TestAttachRefused(t *testing.T) {
 	id := rep.mustPlace(job(), owner)
 	_, err := rep.Attach(deadline(t), "somebody-else", id, stranger)
 	wantCode(t, err, freeslot.CodeNotFound)
-	_, err = rep.Attach(deadline(t), tenant, cell.NewJobID(), stranger)
+	_, err = rep.Attach(deadline(t), tenant, cell.NewJobID(0), stranger)
 	wantCode(t, err, freeslot.CodeNotFound)
 	_, err = rep.Attach(deadline(t), tenant, "nonsense", stranger)
 	wantCode(t, err, freeslot.CodeInvalidArgument)
@@ -196,7 +196,7 @@ func TestAttachWhileAccepting(t *testing.T) {
 		if _, err := other.Attach(deadline(t), tenant, jobID, second); err != nil {
 			t.Fatal(err)
 		}
-		w, _ := rep.outstanding.Load(jobID)
+		w, _ := rep.links[0].outstanding.Load(jobID)
 		eventually(t, "the takeover", func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -1,22 +1,20 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/puzpuzpuz/xsync/v3"
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -27,8 +25,6 @@ const (
 	DefaultRecheckInterval = 5 * time.Second
 	DefaultCandidates      = 2
 	DefaultRounds          = 4
-
-	fetchLimit = 16
 )
 
 // Config is how a dispatcher behaves. The zero value of each field but Replica
@@ -105,24 +101,21 @@ type Request struct {
 // Dispatcher places jobs and brings their results. It is safe for concurrent use.
 type Dispatcher struct {
 	cfg     Config
-	cell    *cell.Cell
-	cache   *cache.Cache
+	cells   *cell.Set
+	nodes   Nodes
 	log     *zap.Logger
 	metrics *metrics
+	links   []*link // by cell
+	// short are the cells whose Redis takes no new jobs for lack of memory, and every
+	// is all cells.
+	short cellSet
+	every selection.CellMask
 
-	outstanding *xsync.MapOf[string, *waiter]
-	sources     sync.Pool // *selection.Source, one a goroutine
-	read        position  // in the reply stream
-	// short is true while Redis is so full that it takes no new jobs; see watchMemory.
-	short atomic.Bool
-	// fetches bounds the results that are read from their records at once.
-	fetches chan struct{}
-	// page is how many records one recheck reads; owned by keepReplies.
-	page int
+	sources sync.Pool // *selection.Source, one a goroutine
 
 	start    sync.Once
 	startErr error // set within start
-	running  bool  // set within start: there are loops, and a reply stream
+	running  bool  // set within start: there are loops, and reply streams
 	stop     sync.Once
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -130,21 +123,22 @@ type Dispatcher struct {
 }
 
 // New makes a dispatcher. It does no I/O. reg may be nil.
-func New(cfg Config, cl *cell.Cell, ca *cache.Cache, log *zap.Logger, reg prometheus.Registerer) (*Dispatcher, error) {
+func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg prometheus.Registerer) (*Dispatcher, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("dispatch: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Dispatcher{
-		cfg: cfg, cell: cl, cache: ca, log: log,
-		outstanding: xsync.NewMapOf[string, *waiter](),
-		sources:     sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
-		fetches:     make(chan struct{}, fetchLimit),
-		page:        cell.MaxPage,
-		ctx:         ctx, cancel: cancel,
+		cfg: cfg, cells: cells, nodes: nodes, log: log,
+		sources: sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
+		ctx:     ctx, cancel: cancel,
 	}
 	d.metrics = newMetrics(d, reg)
+	for _, c := range cells.All() {
+		d.links = append(d.links, newLink(d, c))
+		d.every = d.every.With(c.Index())
+	}
 	return d, nil
 }
 
@@ -152,24 +146,66 @@ func New(cfg Config, cl *cell.Cell, ca *cache.Cache, log *zap.Logger, reg promet
 func (d *Dispatcher) Replica() string { return d.cfg.Replica }
 
 // Outstanding is the number of jobs whose results somebody here waits for.
-func (d *Dispatcher) Outstanding() int { return d.outstanding.Size() }
+func (d *Dispatcher) Outstanding() int {
+	n := 0
+	for _, l := range d.links {
+		n += l.outstanding.Size()
+	}
+	return n
+}
 
-// Start opens the reply stream and begins to read it. ctx bounds the opening only.
-// After an error nothing runs and the dispatcher cannot be started any more.
+// Start opens a reply stream in each cell and begins to read them. A cell that does
+// not answer is left for later as long as another one does. ctx bounds the opening
+// only. After an error nothing runs and the dispatcher cannot be started any more.
 func (d *Dispatcher) Start(ctx context.Context) error {
 	d.start.Do(func() {
-		if d.startErr = d.cell.OpenReplies(ctx, d.cfg.Replica); d.startErr != nil {
+		if d.startErr = d.open(ctx); d.startErr != nil {
 			return
 		}
 		d.running = true
-		d.loops.Add(2)
-		go func() { defer d.loops.Done(); d.readReplies() }()
-		go func() { defer d.loops.Done(); d.keepReplies() }()
+		d.loops.Add(2 * len(d.links))
+		for _, l := range d.links {
+			go func() { defer d.loops.Done(); l.readReplies() }()
+			go func() { defer d.loops.Done(); l.keepReplies() }()
+		}
 	})
 	return d.startErr
 }
 
-// Stop ends the loops and gives the reply stream up: results that come later stay
+// startGrace is how long a start waits for the other cells once one has answered.
+const startGrace = 2 * time.Second
+
+// open returns nil when a cell has opened its stream and the others have had their
+// time; the keepers of those open theirs later.
+func (d *Dispatcher) open(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	opened := make(chan error, len(d.links))
+	for _, l := range d.links {
+		go func() { opened <- l.open(ctx) }()
+	}
+	var first error
+	some := false
+	for range d.links {
+		err := <-opened
+		switch {
+		case err != nil:
+			first = cmp.Or(first, err)
+		case !some:
+			some = true
+			defer time.AfterFunc(startGrace, cancel).Stop()
+		}
+	}
+	if !some {
+		return first
+	}
+	if first != nil {
+		d.log.Warn("replies.not_opened", zap.Error(first))
+	}
+	return nil
+}
+
+// Stop ends the loops and gives the reply streams up: results that come later stay
 // in their records, and jobs that come later are refused. It tolerates a dispatcher
 // that was never started, and being called twice.
 func (d *Dispatcher) Stop(ctx context.Context) error {
@@ -179,41 +215,53 @@ func (d *Dispatcher) Stop(ctx context.Context) error {
 		d.cancel()
 		d.loops.Wait()
 		if d.running {
-			err = d.cell.CloseReplies(ctx, d.cfg.Replica)
+			err = d.close(ctx)
 		}
 	})
 	return err
 }
 
+// close gives the streams up, side by side: a cell that is away takes the others no
+// time.
+func (d *Dispatcher) close(ctx context.Context) error {
+	errs := make([]error, len(d.links))
+	var all sync.WaitGroup
+	for i, l := range d.links {
+		all.Go(func() { errs[i] = l.close(ctx) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
 // Cancel asks the job's node to stop it; tenant "" stands for any. The error is a
 // *freeslot.Error.
 func (d *Dispatcher) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
-	s, err := d.cell.Cancel(ctx, tenant, jobID)
+	s, err := d.cells.Cancel(ctx, tenant, jobID)
 	return s, d.coded("cancel", err)
 }
 
 // Job reads a job's record; as Cancel.
 func (d *Dispatcher) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
-	s, err := d.cell.Job(ctx, tenant, jobID)
+	s, err := d.cells.Job(ctx, tenant, jobID)
 	return s, d.coded("read job", err)
 }
 
-// Jobs lists jobs; see cell.Jobs. The error is a *freeslot.Error.
+// Jobs lists jobs; see cell.Set.Jobs. The error is a *freeslot.Error.
 func (d *Dispatcher) Jobs(ctx context.Context, f cell.JobFilter, cursor string, limit int) (cell.JobPage, error) {
-	page, err := d.cell.Jobs(ctx, f, cursor, limit)
+	page, err := d.cells.Jobs(ctx, f, cursor, limit)
 	return page, d.coded("list jobs", err)
 }
 
 // coded is the function coded, and logs what the caller is not told.
 func (d *Dispatcher) coded(what string, err error) error {
-	d.logFailure(what, err)
+	logFailure(d.log, what, err)
 	return coded(what, err)
 }
 
-func (d *Dispatcher) logFailure(what string, err error) {
+func logFailure(log *zap.Logger, what string, err error) {
 	var known *freeslot.Error
 	if err != nil && !errors.As(err, &known) && !errors.Is(err, context.Canceled) && !errors.Is(err, cell.ErrStopped) {
-		d.log.Warn("redis.call_failed", zap.String("operation", what), zap.Error(err))
+		log.Warn("redis.call_failed", zap.String("operation", what), zap.Error(err))
 	}
 }
 
@@ -227,7 +275,7 @@ func coded(what string, err error) error {
 		return nil
 	case errors.As(err, &known):
 		return known
-	case strings.Contains(err.Error(), "OOM "):
+	case isOutOfMemory(err):
 		return &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
 			Message: what + ": Redis is out of memory",
@@ -240,6 +288,8 @@ func coded(what string, err error) error {
 		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: what + ": Redis did not answer", RetryAfter: retryAfter()}
 	}
 }
+
+func isOutOfMemory(err error) bool { return strings.Contains(err.Error(), "OOM ") }
 
 // retryAfter is spread, so that clients that were refused together do not come
 // back together.

@@ -15,15 +15,20 @@ const memoryLimit = 0.8
 
 // watchMemory is called by the keeper, once a second. When Redis does not tell,
 // what was known last holds.
-func (d *Dispatcher) watchMemory() {
-	ctx, cancel := context.WithTimeout(d.ctx, ioTimeout)
+func (l *link) watchMemory() {
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
 	defer cancel()
-	use, err := d.cell.MemoryUse(ctx)
+	use, err := l.cell.MemoryUse(ctx)
 	if err != nil {
 		return // the keeper's next call says so
 	}
-	if short := use >= memoryLimit; d.short.Swap(short) != short {
-		d.log.Warn("redis.memory", zap.Float64("use", use), zap.Bool("submits_refused", short))
+	l.setShort(use >= memoryLimit, zap.Float64("use", use))
+}
+
+// setShort says whether the cell's Redis takes no new jobs for lack of memory.
+func (l *link) setShort(short bool, why zap.Field) {
+	if l.d.short.set(l.cell.Index(), short) {
+		l.log.Warn("redis.memory", why, zap.Bool("submits_refused", short))
 	}
 }
 

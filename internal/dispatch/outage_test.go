@@ -22,7 +22,7 @@ func (a *agent) persist() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			out, err := a.rig.cell.Complete(ctx, cell.Completion{
+			out, err := a.cell.Complete(ctx, cell.Completion{
 				Node: a.node.ID, Epoch: a.epoch, Attempt: d.Attempt, State: freeslot.StateSucceeded, Result: d.Job.Payload,
 			})
 			if err == nil {
@@ -39,7 +39,7 @@ func (a *agent) persist() {
 		defer tick.Stop()
 		after := ""
 		for ctx.Err() == nil {
-			ds, err := a.rig.cell.Dispatches(ctx, a.node.ID, after, time.Second, 64)
+			ds, err := a.cell.Dispatches(ctx, a.node.ID, after, time.Second, 64)
 			if err != nil {
 				<-tick.C
 				continue

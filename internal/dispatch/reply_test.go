@@ -241,13 +241,13 @@ func TestJobBeingPlacedIsNotLost(t *testing.T) {
 		}
 		id = jobID
 		r.do("HSET", r.layout.Job("elsewhere"), "x", "1")
-		rep.recheckOlder(0)
-		rep.recheckOlder(time.Nanosecond)
+		rep.links[0].recheckOlder(0)
+		rep.links[0].recheckOlder(time.Nanosecond)
 		sink.want(jobID, "")
 	})
 	sink.want(id, "assigned")
 	a.complete(id, `1`)
-	rep.recheckOlder(0)
+	rep.links[0].recheckOlder(0)
 	sink.want(id, "assigned result")
 }
 
@@ -261,14 +261,14 @@ func TestRecheckIsFair(t *testing.T) {
 	waiters := make([]*waiter, jobs)
 	last := ""
 	for i := range waiters {
-		id := cell.NewJobID()
+		id := cell.NewJobID(0)
 		waiters[i] = &waiter{sink: newRecorder(t), open: true, checkedAt: int64(i % 7)}
-		rep.outstanding.Store(id, waiters[i])
+		rep.links[0].outstanding.Store(id, waiters[i])
 		r.do("HSET", r.layout.Job(id), "state", "running", "tenant", tenant, "attempt", "1", "slots", "1")
 		last = id
 	}
 	for range 3 {
-		rep.recheckOlder(time.Nanosecond)
+		rep.links[0].recheckOlder(time.Nanosecond)
 	}
 	for i, w := range waiters {
 		if w.checkedAt < 7 {
@@ -280,14 +280,14 @@ func TestRecheckIsFair(t *testing.T) {
 	}
 	// Age 0 stands for all of them at once.
 	before := rep.cache.Now()
-	rep.recheckOlder(0)
+	rep.links[0].recheckOlder(0)
 	for i, w := range waiters {
 		if w.checkedAt < before {
 			t.Fatalf("job %d was not read again", i)
 		}
 	}
 	r.do("DEL", r.layout.Job(last))
-	rep.recheckOlder(0)
+	rep.links[0].recheckOlder(0)
 	if rep.Outstanding() != jobs-1 {
 		t.Errorf("%d outstanding", rep.Outstanding())
 	}
@@ -305,14 +305,14 @@ func TestRecheckWhileRedisIsAway(t *testing.T) {
 	})
 	start(t, rep.cache)
 	for range jobs {
-		rep.outstanding.Store(cell.NewJobID(), &waiter{sink: newRecorder(t), open: true})
+		rep.links[0].outstanding.Store(cell.NewJobID(0), &waiter{sink: newRecorder(t), open: true})
 	}
 	redis.Pause()
 	begin := time.Now()
 	for want := cell.MaxPage / 2; want > 1; want /= 2 {
-		rep.recheckOlder(0)
-		if rep.page != want {
-			t.Errorf("page is %d, want %d", rep.page, want)
+		rep.links[0].recheckOlder(0)
+		if rep.links[0].page != want {
+			t.Errorf("page is %d, want %d", rep.links[0].page, want)
 		}
 	}
 	if took := time.Since(begin); took > 5*time.Second {
@@ -323,11 +323,11 @@ func TestRecheckWhileRedisIsAway(t *testing.T) {
 	}
 	redis.Resume()
 	eventually(t, "all are read", func() bool {
-		rep.recheckOlder(0)
+		rep.links[0].recheckOlder(0)
 		return rep.Outstanding() == 0 // they were never there
 	})
-	if rep.page != cell.MaxPage {
-		t.Errorf("page is %d", rep.page)
+	if rep.links[0].page != cell.MaxPage {
+		t.Errorf("page is %d", rep.links[0].page)
 	}
 }
 
@@ -539,11 +539,11 @@ func TestFailuresAreLogged(t *testing.T) {
 		c.log = zap.New(core)
 		c.dispatch.SubmitTimeout = 100 * time.Millisecond
 	})
-	_, err := rep.Job(deadline(t), tenant, cell.NewJobID())
+	_, err := rep.Job(deadline(t), tenant, cell.NewJobID(0))
 	wantCode(t, err, freeslot.CodeNotFound)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = rep.Job(ctx, tenant, cell.NewJobID())
+	_, err = rep.Job(ctx, tenant, cell.NewJobID(0))
 	wantCode(t, err, freeslot.CodeUnavailable)
 	if n := logs.FilterMessage("redis.call_failed").Len(); n != 0 {
 		t.Errorf("logged: %v", logs.All())

@@ -14,11 +14,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
@@ -35,7 +37,7 @@ func deadline(t testing.TB) context.Context {
 	return ctx
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
+func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -46,7 +48,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-func receive[T any](t *testing.T, what string, ch <-chan T) T {
+func receive[T any](t testing.TB, what string, ch <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-ch:
@@ -58,7 +60,7 @@ func receive[T any](t *testing.T, what string, ch <-chan T) T {
 }
 
 // start runs a service until the end of the test.
-func start(t *testing.T, s interface {
+func start(t testing.TB, s interface {
 	Start(context.Context) error
 	Stop(context.Context) error
 },
@@ -70,7 +72,7 @@ func start(t *testing.T, s interface {
 	t.Cleanup(func() { stop(t, s) })
 }
 
-func stop(t *testing.T, s interface{ Stop(context.Context) error }) {
+func stop(t testing.TB, s interface{ Stop(context.Context) error }) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -79,51 +81,82 @@ func stop(t *testing.T, s interface{ Stop(context.Context) error }) {
 	}
 }
 
-// rig is one Redis with keys of its own: the fleet and the replicas of one test.
+// rig is a Redis with keys of its own: the fleet and the replicas of one test.
 type rig struct {
-	t      *testing.T
-	redis  *redistest.Target
+	t       testing.TB
+	servers []*redistest.Target // cell i is on server i modulo their number
+	layouts []cell.Layout
+	log     *zap.Logger
+	// set and clients, by cell and server, are on the direct way to Redis, whatever
+	// is between it and the replicas.
+	set     *cell.Set
+	clients []rueidis.Client
+
+	// These are of the first cell.
 	layout cell.Layout
-	log    *zap.Logger
-	// cell is on the direct way to Redis, whatever is between it and the replicas.
 	cell   *cell.Cell
 	client rueidis.Client
 }
 
-func newRig(t *testing.T, redis *redistest.Target) *rig {
+// newRig is a rig of one cell.
+func newRig(t testing.TB, redis *redistest.Target) *rig {
 	t.Helper()
-	r := &rig{t: t, redis: redis, layout: cell.Layout{Prefix: redis.Prefix(t)}, log: zaptest.NewLogger(t)}
-	if redis.IsCluster() {
-		r.layout.Tag = "c0"
+	return newCells(t, 1, redis)
+}
+
+func newCells(t testing.TB, cells int, servers ...*redistest.Target) *rig {
+	t.Helper()
+	r := &rig{t: t, servers: servers, log: zaptest.NewLogger(t, zaptest.Level(logLevel(t)))}
+	r.layouts = cell.Layouts(servers[0].Prefix(t), cells, servers[0].IsCluster())
+	for _, s := range servers {
+		r.clients = append(r.clients, s.Client(t))
 	}
-	r.client = redis.Client(t)
-	r.cell = r.newCell(r.client)
+	r.set = r.newSet(r.clients)
+	r.layout, r.cell, r.client = r.layouts[0], r.set.At(0), r.clients[0]
 	return r
 }
 
-func (r *rig) newCell(client rueidis.Client, change ...func(*cell.Config)) *cell.Cell {
-	r.t.Helper()
-	// Nodes of these tests live as long as they do, unless a test says otherwise.
-	cfg := cell.Config{Layout: r.layout, HeartbeatLimit: time.Hour}
-	for _, f := range change {
-		f(&cfg)
+// logLevel keeps benchmarks from measuring logs.
+func logLevel(t testing.TB) zapcore.Level {
+	if _, ok := t.(*testing.B); ok {
+		return zapcore.FatalLevel
 	}
-	c, err := cell.New(cfg, client, r.log, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	start(r.t, c)
-	return c
+	return zapcore.DebugLevel
 }
 
-// clients are the two clients of a replica, by url where it is not empty.
-func (r *rig) clients(url string) (commands, subscriber rueidis.Client) {
+func (r *rig) newSet(clients []rueidis.Client, change ...func(*cell.Config)) *cell.Set {
 	r.t.Helper()
-	if r.redis.IsCluster() {
-		return r.redis.Client(r.t), r.redis.Client(r.t)
+	cells := make([]*cell.Cell, len(r.layouts))
+	for i, layout := range r.layouts {
+		// Nodes of these tests live as long as they do, unless a test says otherwise.
+		cfg := cell.Config{Layout: layout, Index: i, HeartbeatLimit: time.Hour}
+		for _, f := range change {
+			f(&cfg)
+		}
+		var err error
+		if cells[i], err = cell.New(cfg, clients[i%len(clients)], r.log, nil); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	set := cell.NewSet(cells...)
+	start(r.t, set)
+	return set
+}
+
+// of is the direct way to a node's cell and its keys.
+func (r *rig) of(node string) (*cell.Cell, cell.Layout, rueidis.Client) {
+	c := r.set.OfNode(node)
+	return c, r.layouts[c.Index()], r.clients[c.Index()%len(r.clients)]
+}
+
+// open makes the two clients of a replica to one server, by url where it is not empty.
+func (r *rig) open(server *redistest.Target, url string) (commands, subscriber rueidis.Client) {
+	r.t.Helper()
+	if server.IsCluster() {
+		return server.Client(r.t), server.Client(r.t)
 	}
 	if url == "" {
-		url = r.redis.URL()
+		url = server.URL()
 	}
 	open := func(role func(redisclient.Config) (rueidis.Client, error)) rueidis.Client {
 		c, err := role(redisclient.Config{URL: url})
@@ -141,13 +174,15 @@ type replica struct {
 	*Dispatcher
 	rig   *rig
 	cache *cache.Cache
-	cell  *cell.Cell
+	set   *cell.Set
 	reg   *prometheus.Registry
 }
 
 type replicaConfig struct {
-	// url leads to Redis; empty is the direct way.
-	url      string
+	// url leads to the first server; empty is the direct way.
+	url string
+	// blind is for a cache that learns nothing after its start.
+	blind    bool
 	dispatch Config
 	cache    cache.Config
 	cell     func(*cell.Config)
@@ -169,12 +204,23 @@ func (r *rig) unstarted(name string, change ...func(*replicaConfig)) *replica {
 	for _, f := range change {
 		f(&cfg)
 	}
-	commands, subscriber := r.clients(cfg.url)
+	commands, subscribers := make([]rueidis.Client, len(r.servers)), make([]rueidis.Client, len(r.servers))
+	for i, s := range r.servers {
+		commands[i], subscribers[i] = r.open(s, cfg.url)
+		cfg.url = ""
+	}
 	rep := &replica{rig: r, reg: prometheus.NewRegistry()}
-	rep.cell = r.newCell(commands, cfg.cell)
-	rep.cache = cache.New(cfg.cache, rep.cell, subscriber, cfg.log.Named(name), rep.reg)
+	rep.set = r.newSet(commands, cfg.cell)
+	feeds := make([]cache.Feed, len(r.layouts))
+	for i, l := range r.layouts {
+		feeds[i].Source = rep.set.At(i)
+		if !cfg.blind {
+			feeds[i].Events = events.NewSubscriber(subscribers[i%len(subscribers)], l.NodeEvents(), l.Sharded, cfg.log.Named(name))
+		}
+	}
+	rep.cache = cache.New(cfg.cache, feeds, cfg.log.Named(name), rep.reg)
 	var err error
-	if rep.Dispatcher, err = New(cfg.dispatch, rep.cell, rep.cache, cfg.log.Named(name), rep.reg); err != nil {
+	if rep.Dispatcher, err = New(cfg.dispatch, rep.set, rep.cache, cfg.log.Named(name), rep.reg); err != nil {
 		r.t.Fatal(err)
 	}
 	return rep
@@ -183,11 +229,9 @@ func (r *rig) unstarted(name string, change ...func(*replicaConfig)) *replica {
 // pending is the sum of the reservations that the replica's cache holds.
 func (rep *replica) pending() int {
 	sum := 0
-	for _, s := range rep.cache.States() {
-		if n, ok := rep.cache.Node(s.Node.ID); ok {
-			_, pending := n.Load()
-			sum += pending
-		}
+	for _, n := range rep.cache.AllNodes() {
+		_, pending := n.Load()
+		sum += pending
 	}
 	return sum
 }
@@ -240,6 +284,7 @@ func node(id string, slots int) freeslot.Node {
 // agent is a node that does what the test tells it.
 type agent struct {
 	rig   *rig
+	cell  *cell.Cell
 	node  freeslot.Node
 	epoch cell.Epoch
 	after string // last dispatch entry read
@@ -247,21 +292,21 @@ type agent struct {
 
 func (r *rig) agent(n freeslot.Node) *agent {
 	r.t.Helper()
-	a := &agent{rig: r, node: n, epoch: cell.NewEpoch()}
+	a := &agent{rig: r, cell: r.set.OfNode(n.ID), node: n, epoch: cell.NewEpoch()}
 	a.register()
 	return a
 }
 
 func (a *agent) register() {
 	a.rig.t.Helper()
-	if _, err := a.rig.cell.Register(deadline(a.rig.t), a.node, a.epoch); err != nil {
+	if _, err := a.cell.Register(deadline(a.rig.t), a.node, a.epoch); err != nil {
 		a.rig.t.Fatal(err)
 	}
 }
 
 func (a *agent) heartbeat(status freeslot.Status) {
 	a.rig.t.Helper()
-	if _, err := a.rig.cell.Heartbeat(deadline(a.rig.t), cell.Heartbeat{Node: a.node.ID, Epoch: a.epoch, Status: status}); err != nil {
+	if _, err := a.cell.Heartbeat(deadline(a.rig.t), cell.Heartbeat{Node: a.node.ID, Epoch: a.epoch, Status: status}); err != nil {
 		a.rig.t.Fatal(err)
 	}
 }
@@ -269,7 +314,7 @@ func (a *agent) heartbeat(status freeslot.Status) {
 // next waits for the node's next dispatch entry.
 func (a *agent) next() cell.Dispatch {
 	a.rig.t.Helper()
-	ds, err := a.rig.cell.Dispatches(deadline(a.rig.t), a.node.ID, a.after, patience/2, 1)
+	ds, err := a.cell.Dispatches(deadline(a.rig.t), a.node.ID, a.after, patience/2, 1)
 	if err != nil || len(ds) != 1 {
 		a.rig.t.Fatalf("dispatches of %s: %v, %v", a.node.ID, ds, err)
 	}
@@ -291,7 +336,7 @@ func (a *agent) end(comp cell.Completion) {
 	// Not deadline, which ends with the test: serve goes on a little longer.
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	out, err := a.rig.cell.Complete(ctx, comp)
+	out, err := a.cell.Complete(ctx, comp)
 	if err != nil || out == cell.CompletedStale {
 		a.rig.t.Errorf("complete %s: %s, %v", comp.Attempt.Job, out, err)
 	}
@@ -304,7 +349,7 @@ func (a *agent) serve(handle func(d cell.Dispatch) string) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for ctx.Err() == nil {
-			ds, err := a.rig.cell.Dispatches(ctx, a.node.ID, a.after, time.Second, 256)
+			ds, err := a.cell.Dispatches(ctx, a.node.ID, a.after, time.Second, 256)
 			if err != nil {
 				if ctx.Err() == nil {
 					a.rig.t.Errorf("dispatches of %s: %v", a.node.ID, err)
@@ -325,7 +370,8 @@ func (a *agent) serve(handle func(d cell.Dispatch) string) {
 // owned is what Redis says that a node owns: the jobs, and the slots in use.
 func (r *rig) owned(node string) (jobs []string, used int) {
 	r.t.Helper()
-	slots, err := r.client.Do(deadline(r.t), r.client.B().Hgetall().Key(r.layout.Slots(node)).Build()).AsStrMap()
+	_, layout, client := r.of(node)
+	slots, err := client.Do(deadline(r.t), client.B().Hgetall().Key(layout.Slots(node)).Build()).AsStrMap()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -346,7 +392,7 @@ func (r *rig) owned(node string) (jobs []string, used int) {
 // recorder is a sink that keeps what it is told, and fails the test when the
 // order is broken.
 type recorder struct {
-	t  *testing.T
+	t  testing.TB
 	mu sync.Mutex
 	// jobs holds what happened to each job, in order.
 	jobs map[string][]any
@@ -355,7 +401,7 @@ type recorder struct {
 	hold func()
 }
 
-func newRecorder(t *testing.T) *recorder {
+func newRecorder(t testing.TB) *recorder {
 	return &recorder{t: t, jobs: make(map[string][]any), news: make(chan struct{}, 1)}
 }
 
@@ -426,12 +472,12 @@ func (r *recorder) want(id, kinds string) {
 	}
 }
 
-func wantCode(t *testing.T, err error, code freeslot.Code) {
+func wantCode(t testing.TB, err error, code freeslot.Code) {
 	t.Helper()
 	_ = asError(t, err, code)
 }
 
-func asError(t *testing.T, err error, code freeslot.Code) *freeslot.Error {
+func asError(t testing.TB, err error, code freeslot.Code) *freeslot.Error {
 	t.Helper()
 	var e *freeslot.Error
 	if !errors.As(err, &e) || e.Code != code {

@@ -24,7 +24,7 @@ import (
 
 // blind makes a replica whose cache learns nothing after its start.
 func blind(c *replicaConfig) {
-	c.cache = cache.Config{NoEvents: true, RefreshInterval: time.Hour}
+	c.blind, c.cache = true, cache.Config{RefreshInterval: time.Hour}
 }
 
 func (rep *replica) refusals(reason cell.RefusalReason) int {
@@ -90,7 +90,7 @@ func TestResultFasterThanAcceptance(t *testing.T) {
 			}
 			id = jobID
 			a.complete(jobID, `1`)
-			w, ok := rep.outstanding.Load(jobID)
+			w, ok := rep.links[0].outstanding.Load(jobID)
 			if !ok {
 				t.Fatal("nobody waits")
 			}
@@ -212,7 +212,7 @@ func TestRefusalsMendTheCache(t *testing.T) {
 	t.Parallel()
 	for reason, spoil := range map[cell.RefusalReason]func(r *rig, a *agent){
 		cell.RefusedFull: func(r *rig, a *agent) {
-			s := cell.Submission{JobID: cell.NewJobID(), Tenant: tenant, Job: &freeslot.Job{Service: "echo", Slots: 9}, Candidates: []string{a.node.ID}}
+			s := cell.Submission{JobID: cell.NewJobID(0), Tenant: tenant, Job: &freeslot.Job{Service: "echo", Slots: 9}, Candidates: []string{a.node.ID}}
 			if p, err := r.cell.Submit(deadline(r.t), s); err != nil || !p.Assigned {
 				r.t.Fatalf("%+v, %v", p, err)
 			}
@@ -535,7 +535,7 @@ func TestNotSent(t *testing.T) {
 		t.Errorf("owned %v, %d outstanding", jobs, rep.Outstanding())
 	}
 	rep.settled()
-	stop(t, rep.cell)
+	stop(t, rep.set)
 	_, err := rep.place(job(), newRecorder(t))
 	if e := asError(t, err, freeslot.CodeUnavailable); !strings.Contains(e.Message, "stopping") || strings.Contains(e.Message, "may have been") {
 		t.Errorf("%+v", e)
@@ -661,7 +661,7 @@ func TestAlmostOutOfMemory(t *testing.T) {
 		}
 	}
 	limit(0.88)
-	eventually(t, "the keeper sees it", rep.short.Load)
+	eventually(t, "the keeper sees it", func() bool { return rep.short.load() != 0 })
 	_, err := rep.place(job(), sink)
 	if e := asError(t, err, freeslot.CodeOverloaded); e.RetryAfter <= 0 || !strings.Contains(e.Message, "80 %") {
 		t.Errorf("%+v", e)

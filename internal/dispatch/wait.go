@@ -24,7 +24,7 @@ type waiter struct {
 	attaching int
 	// known holds what is known from the start: tenant, service, slots, times.
 	known     freeslot.JobStatus
-	checkedAt int64 // cache.Now when the record was last read
+	checkedAt int64 // Nodes.Now when the record was last read
 }
 
 // done is called with mu held.
@@ -135,19 +135,14 @@ func (w *waiter) detach(jobID string) {
 // or Attach of it is under way. The jobs go on; whoever wants their results
 // attaches. Cost: O(outstanding).
 func (d *Dispatcher) Forget(sink Sink) {
-	d.outstanding.Range(func(id string, w *waiter) bool {
-		if w.forget(sink) {
-			d.drop(id, w)
-		}
-		return true
-	})
-}
-
-// drop removes w unless another has taken its place since.
-func (d *Dispatcher) drop(id string, w *waiter) {
-	d.outstanding.Compute(id, func(now *waiter, loaded bool) (*waiter, bool) {
-		return now, !loaded || now == w
-	})
+	for _, l := range d.links {
+		l.outstanding.Range(func(id string, w *waiter) bool {
+			if w.forget(sink) {
+				l.drop(id, w)
+			}
+			return true
+		})
+	}
 }
 
 // Attach makes sink the one that gets the job's result and returns what is known
@@ -160,13 +155,14 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 		return freeslot.JobStatus{}, err
 	}
 	// Before the script runs, because the result can be faster than its reply.
-	w, err := d.join(jobID)
+	l, _ := d.of(jobID) // its record was read there
+	w, err := l.join(jobID)
 	if err != nil {
 		return freeslot.JobStatus{}, err
 	}
-	status, err := d.cell.Attach(ctx, tenant, jobID, d.cfg.Replica)
+	status, err := l.cell.Attach(ctx, tenant, jobID, d.cfg.Replica)
 	if w.attached(sink, &status, err) {
-		d.drop(jobID, w)
+		l.drop(jobID, w)
 	}
 	if err != nil {
 		return freeslot.JobStatus{}, d.coded("attach", err)
@@ -175,10 +171,10 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 }
 
 // join returns the job's waiter with an attach under way.
-func (d *Dispatcher) join(jobID string) (*waiter, error) {
+func (l *link) join(jobID string) (*waiter, error) {
 	for {
-		w, loaded := d.outstanding.LoadOrCompute(jobID, func() *waiter {
-			return &waiter{attaching: 1, checkedAt: d.cache.Now()}
+		w, loaded := l.outstanding.LoadOrCompute(jobID, func() *waiter {
+			return &waiter{attaching: 1, checkedAt: l.d.nodes.Now()}
 		})
 		if !loaded {
 			return w, nil
@@ -198,6 +194,6 @@ func (d *Dispatcher) join(jobID string) (*waiter, error) {
 		case !done:
 			return w, nil
 		}
-		d.drop(jobID, w) // as whoever ended it is about to
+		l.drop(jobID, w) // as whoever ended it is about to
 	}
 }

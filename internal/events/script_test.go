@@ -29,7 +29,7 @@ func TestScriptsPublishThis(t *testing.T) {
 			t.Fatal(err)
 		}
 		start(t, c)
-		sub := NewSubscriber(redis.Client(t), layout.NodeEvents(), zaptest.NewLogger(t))
+		sub := NewSubscriber(redis.Client(t), layout.NodeEvents(), false, zaptest.NewLogger(t))
 		start(t, sub)
 		receive(t, sub.Resets())
 
@@ -64,7 +64,7 @@ func TestScriptsPublishThis(t *testing.T) {
 		submit := func() string {
 			t.Helper()
 			s := cell.Submission{
-				JobID: cell.NewJobID(), Tenant: "acme", Candidates: []string{node.ID},
+				JobID: cell.NewJobID(0), Tenant: "acme", Candidates: []string{node.ID},
 				Job: &freeslot.Job{Service: "echo"},
 			}
 			if p, err := c.Submit(ctx, s); err != nil || !p.Assigned {

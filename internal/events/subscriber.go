@@ -13,8 +13,8 @@ import (
 )
 
 // queueLimit bounds the messages that wait for the reader. What does not fit is
-// dropped: the reader sees the gap in the revisions and resynchronises, which
-// costs less than applying a long backlog of old heartbeats.
+// dropped with a reset: the reader resynchronises, which costs less than applying
+// a long backlog of old heartbeats.
 const queueLimit = 8192
 
 // A subscription that Redis refuses (no permission, too many clients) is tried
@@ -24,11 +24,13 @@ const (
 	lastRetry  = time.Second
 )
 
-// Subscriber receives the messages of one channel on a client that does nothing
-// else. It is for one reader.
+// Subscriber receives the messages of one channel. It is for one reader. After
+// every possible loss of messages there is a reset.
 type Subscriber struct {
 	client  rueidis.Client
 	channel string
+	sharded bool
+	master  string // the channel's server, as far as known; the goroutine's own
 	log     *zap.Logger
 
 	messages chan string
@@ -43,11 +45,13 @@ type Subscriber struct {
 }
 
 // NewSubscriber makes a subscriber on client, which stays the caller's and must
-// not be used for anything else. It does no I/O.
-func NewSubscriber(client rueidis.Client, channel string, log *zap.Logger) *Subscriber {
+// not be used for anything but subscribers. It does no I/O. sharded is for what
+// SPUBLISH sends: client is then a cluster's, which the subscribers of several
+// channels may share. Without it the messages are those of PUBLISH.
+func NewSubscriber(client rueidis.Client, channel string, sharded bool, log *zap.Logger) *Subscriber {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Subscriber{
-		client: client, channel: channel, log: log, ctx: ctx, cancel: cancel,
+		client: client, channel: channel, sharded: sharded, log: log, ctx: ctx, cancel: cancel,
 		messages: make(chan string, queueLimit), resets: make(chan struct{}, 1),
 	}
 }
@@ -55,7 +59,9 @@ func NewSubscriber(client rueidis.Client, channel string, log *zap.Logger) *Subs
 // Messages delivers the messages in the order of their publication.
 func (s *Subscriber) Messages() <-chan string { return s.messages }
 
-// Resets fires after each (re)subscription: messages may have been lost before it.
+// Resets fires after each (re)subscription, and when the queue was full: messages
+// may have been lost before it. Those that wait when a subscription stands anew
+// are older than its reset.
 func (s *Subscriber) Resets() <-chan struct{} { return s.resets }
 
 // Dropped is the number of messages that found the queue full.
@@ -83,6 +89,9 @@ func (s *Subscriber) Stop(context.Context) error {
 func (s *Subscriber) run() {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry
+	if s.sharded {
+		wait.InitialInterval = firstShardRetry
+	}
 	for s.ctx.Err() == nil {
 		subscribed, err := s.receive()
 		if s.ctx.Err() != nil {
@@ -99,29 +108,49 @@ func (s *Subscriber) run() {
 	}
 }
 
-// receive resubscribes by itself; it ends only with the subscriber, for errors
-// that are not about the connection, or by an UNSUBSCRIBE that nobody here sends.
+// errUnsubscribed is what ends a sharded subscription whose slot moves or whose
+// master steps down. To others it happens by an UNSUBSCRIBE that nobody here sends.
+var errUnsubscribed = errors.New("unsubscribed by the server")
+
 func (s *Subscriber) receive() (subscribed bool, err error) {
+	if s.sharded {
+		return s.receiveShard()
+	}
+	return s.receiveFrom(s.ctx, s.client, s.client.B().Subscribe().Channel(s.channel).Build(), func() {})
+}
+
+// receiveFrom resubscribes by itself; it ends with ctx, for errors that are not
+// about the connection, and when the server unsubscribes. It calls stands each time
+// that the subscription does.
+func (s *Subscriber) receiveFrom(ctx context.Context, c rueidis.Client, subscribe rueidis.Completed, stands func()) (subscribed bool, err error) {
 	var confirmed atomic.Bool
-	ctx := rueidis.WithOnSubscriptionHook(s.ctx, func(rueidis.PubSubSubscription) {
-		confirmed.Store(true)
-		select {
-		case s.resets <- struct{}{}:
-		default: // one is waiting already, and stands for this one too
+	ctx = rueidis.WithOnSubscriptionHook(ctx, func(sub rueidis.PubSubSubscription) {
+		if sub.Kind == "subscribe" || sub.Kind == "ssubscribe" {
+			confirmed.Store(true)
+			s.reset()
+			stands()
 		}
 	})
-	err = s.client.Receive(ctx, s.client.B().Subscribe().Channel(s.channel).Build(), s.deliver)
-	if err == nil {
-		err = errors.New("unsubscribed by the server")
+	if err = c.Receive(ctx, subscribe, s.deliver); err == nil {
+		err = errUnsubscribed
 	}
 	return confirmed.Load(), err
 }
 
-// deliver runs on the connection's reader, which must never wait.
+// deliver is called one message after the other and must not wait: others share
+// the connection.
 func (s *Subscriber) deliver(m rueidis.PubSubMessage) {
 	select {
 	case s.messages <- m.Message:
 	default:
 		s.dropped.Add(1)
+		s.reset()
+	}
+}
+
+func (s *Subscriber) reset() {
+	select {
+	case s.resets <- struct{}{}:
+	default: // one is waiting already, and stands for this one too
 	}
 }

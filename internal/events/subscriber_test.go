@@ -104,7 +104,7 @@ func TestSubscriberDeliversInOrder(t *testing.T) {
 		t.Parallel()
 		// All by one server, as all scripts of a cell run on one.
 		c, channel := redistest.At("one", false, redis.Addrs()[0]).Client(t), redis.Prefix(t)
-		sub := NewSubscriber(client(t, redis), channel, zaptest.NewLogger(t))
+		sub := NewSubscriber(client(t, redis), channel, false, zaptest.NewLogger(t))
 		start(t, sub)
 		receive(t, sub.Resets())
 		for i := range 100 {
@@ -128,7 +128,7 @@ func TestSubscriberResetsWhenKilled(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
 	c := redis.Client(t)
-	sub := NewSubscriber(client(t, redis.Target), "channel", zaptest.NewLogger(t))
+	sub := NewSubscriber(client(t, redis.Target), "channel", false, zaptest.NewLogger(t))
 	start(t, sub)
 	receive(t, sub.Resets())
 	// 30 are enough to show a delay that grows with every one of them.
@@ -147,7 +147,7 @@ func TestSubscriberResetsWhenKilled(t *testing.T) {
 func TestSubscriberResetsAfterRestart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
-	sub := NewSubscriber(client(t, redis.Target), "channel", zaptest.NewLogger(t))
+	sub := NewSubscriber(client(t, redis.Target), "channel", false, zaptest.NewLogger(t))
 	start(t, sub)
 	receive(t, sub.Resets())
 	redis.Kill()
@@ -166,7 +166,7 @@ func TestSubscriberQueueIsBounded(t *testing.T) {
 	const extra = 100
 	redis := redistest.Shared(t)
 	c, channel := redis.Client(t), redis.Prefix(t)
-	sub := NewSubscriber(client(t, redis), channel, zaptest.NewLogger(t))
+	sub := NewSubscriber(client(t, redis), channel, false, zaptest.NewLogger(t))
 	start(t, sub)
 	receive(t, sub.Resets())
 	cmds := make(rueidis.Commands, 0, queueLimit+extra)
@@ -208,7 +208,7 @@ func TestSubscriberRefused(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	core, logs := observer.New(zapcore.WarnLevel)
-	sub := NewSubscriber(c, "channel", zap.New(core))
+	sub := NewSubscriber(c, "channel", false, zap.New(core))
 	start(t, sub)
 	eventually(t, "three refusals", func() bool { return logs.Len() >= 3 })
 	if got := fmt.Sprint(logs.All()[0].ContextMap()["error"]); got == "" || len(sub.Resets()) != 0 {
@@ -257,7 +257,7 @@ func TestSubscriberStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.New(t)
-			sub := NewSubscriber(client(t, redis.Target), "channel", zaptest.NewLogger(t))
+			sub := NewSubscriber(client(t, redis.Target), "channel", false, zaptest.NewLogger(t))
 			prepare(t, redis, sub)
 			begin := time.Now()
 			stop(t, sub)

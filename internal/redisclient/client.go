@@ -32,13 +32,22 @@ const (
 	// redialDelay is for a server that does not accept connections: it is not
 	// helped up by five hundred attempts a second.
 	redialDelay = 20 * time.Millisecond
+	// topologyRefresh is how often a replica asks a cluster who owns which slots. Agents,
+	// who are many, ask only when a connection breaks or a command is redirected.
+	topologyRefresh = time.Second
 )
 
 // Config says where Redis is. The zero value of every field but URL is usable.
 type Config struct {
 	// URL is redis://[user:password@]host:port[/db], rediss:// for TLS, or one of
-	// rueidis' forms for several addresses.
+	// rueidis' forms for several addresses: &addr=host:port for each further node of a
+	// cluster, &master_set=name for sentinels.
 	URL string
+	// URLs are several standalone servers, each with its share of the cells; URL is
+	// not used then. Only Inspect knows them: a role is opened for one server.
+	URLs []string
+	// Cluster is true where URL names nodes of a Redis Cluster; Inspect finds out.
+	Cluster bool
 	// Name is shown by CLIENT LIST; empty means "freeslot".
 	Name string
 	// Connections is how many pipelined connections a replica keeps to each
@@ -60,12 +69,21 @@ func (c Config) option() (rueidis.ClientOption, error) {
 	}
 	opt.DisableCache = true
 	// One server, or the master that sentinels name. Without this rueidis takes
-	// the embedded server for a cluster; a real cluster is refused by cell.Check.
-	opt.ForceSingleClient = true
+	// the embedded server for a cluster.
+	opt.ForceSingleClient = !c.Cluster
 	if opt.Dialer.Timeout == 0 {
 		opt.Dialer.Timeout = defaultDialTimeout
 	}
 	return opt, nil
+}
+
+// addr is the first address of a valid URL.
+func (c Config) addr() string {
+	opt, err := c.option()
+	if err != nil {
+		return ""
+	}
+	return opt.InitAddress[0]
 }
 
 // Commands opens the client on which a replica runs its scripts and blocking reads.
@@ -76,6 +94,7 @@ func Commands(c Config) (rueidis.Client, error) {
 	}
 	opt.ConnWriteTimeout = replicaSilence
 	opt.Dialer.KeepAlive = replicaKeepAlive
+	opt.ClusterOption.ShardsRefreshInterval = topologyRefresh
 	opt.PipelineMultiplex = -1
 	if c.Connections > 1 {
 		opt.PipelineMultiplex = bits.Len(uint(c.Connections)) - 1
@@ -84,11 +103,17 @@ func Commands(c Config) (rueidis.Client, error) {
 }
 
 // Agent opens the client of a node agent: agents are many, so it holds few
-// connections, small buffers, and does not ping.
-func Agent(c Config) (rueidis.Client, error) {
+// connections, small buffers, and does not ping. On a cluster see [Topology.Agent].
+func Agent(c Config) (rueidis.Client, error) { return openAgent(c, "") }
+
+// openAgent starts from addr, unless it is empty, in place of the addresses of c.
+func openAgent(c Config, addr string) (rueidis.Client, error) {
 	opt, err := c.option()
 	if err != nil {
 		return nil, err
+	}
+	if addr != "" {
+		opt.InitAddress = []string{addr}
 	}
 	opt.Dialer = net.Dialer{Timeout: opt.Dialer.Timeout, KeepAlive: agentKeepAlive}
 	opt.ConnWriteTimeout = agentKeepAlive
@@ -108,6 +133,7 @@ func Subscriber(c Config) (rueidis.Client, error) {
 	}
 	opt.ConnWriteTimeout = replicaSilence
 	opt.Dialer.KeepAlive = replicaKeepAlive
+	opt.ClusterOption.ShardsRefreshInterval = topologyRefresh
 	opt.PipelineMultiplex = -1
 	opt.RetryDelay = retryDelay
 	return rueidis.NewClient(opt)

@@ -24,7 +24,7 @@ func benchFleet(count, used int) []*Node {
 		if i%4 == 0 {
 			n.Labels = map[string]string{"zone": "eu-1"}
 		}
-		nodes[i] = NewNode(Compile(n))
+		nodes[i] = NewNode(Compile(n), 0)
 		nodes[i].Seen(0)
 		nodes[i].SetUsed(used)
 	}
@@ -41,7 +41,7 @@ func BenchmarkChoose(b *testing.B) {
 				b.ReportAllocs()
 				rnd, dst := NewSource(1), make([]*Node, 0, want)
 				for b.Loop() {
-					dst = class.Choose(dst[:0], Query{Want: want}, rnd)
+					dst = class.Choose(dst[:0], &Query{Want: want}, rnd)
 				}
 			})
 		}
@@ -56,7 +56,7 @@ func BenchmarkChooseFull(b *testing.B) {
 			b.ReportAllocs()
 			rnd, dst := NewSource(1), make([]*Node, 0, 1)
 			for b.Loop() {
-				dst = class.Choose(dst[:0], Query{}, rnd)
+				dst = class.Choose(dst[:0], &Query{}, rnd)
 			}
 		})
 	}
@@ -69,7 +69,7 @@ func BenchmarkChooseTakeConfirm(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		rnd, dst := NewSource(1), make([]*Node, 0, 3)
 		for pb.Next() {
-			dst = class.Choose(dst[:0], Query{Want: 3}, rnd)
+			dst = class.Choose(dst[:0], &Query{Want: 3}, rnd)
 			if dst[0].TryTake(1) {
 				dst[0].Confirm(1, 1)
 			}
@@ -88,7 +88,7 @@ func BenchmarkNewClass(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d/pools=%d", size, len(pools)), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				NewClass(nodes, pools, "tts", r)
+				NewClass(nodes, enabled(pools), "tts", r)
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func BenchmarkBreakdown(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d", size), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				class.Breakdown(Query{})
+				class.Breakdown(&Query{})
 			}
 		})
 	}

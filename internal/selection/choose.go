@@ -1,11 +1,8 @@
 package selection
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
-// rounds is how often a tier is sampled before it is walked. In a fleet of which
+// rounds is how often a list is sampled before it is walked. In a fleet of which
 // half is free the walk is then needed once in 256 choices; a nearly full one
 // pays for eight checks that the walk would not have needed.
 const rounds = 4
@@ -13,29 +10,127 @@ const rounds = 4
 // Choose appends up to q.Want candidates to dst, in the order in which they
 // should be tried, and returns it. It never grows dst: at most its free capacity
 // is used, and a dst without any gets nothing. Candidates are distinct and
-// differ from what dst already holds.
+// differ from what dst already holds. Those of one call are all of one cell.
 //
-// Every candidate is chosen as the first would be if the earlier ones were not
-// there: the least loaded of q.Samples nodes drawn from the first tier that has
-// any qualifying node left. If fewer than could be are appended, all others failed
-// the query when they were looked at; [Class.Breakdown] says how.
+// The cell is chosen first: one with nodes in the first tier that has a qualifying
+// node, at random, weighted by the free slots that it has in that tier. Every
+// candidate is then chosen as the first would be if the earlier ones were not there:
+// the least loaded of q.Samples nodes drawn from the first tier that has any
+// qualifying node of the cell left (under [PolicyBinpack] the most loaded). For a
+// q.AffinityKey see the package comment.
 //
-// It allocates nothing. Cost: a few checks in general, one per node at worst.
-func (c *Class) Choose(dst []*Node, q Query, rnd *Source) []*Node {
-	q = q.withDefaults()
-	limit := len(dst) + min(q.Want, cap(dst)-len(dst))
-	for _, tier := range c.tiers {
-		dst = q.chooseFrom(tier, dst, limit, rnd)
+// If it appends nothing, all nodes failed the query when they were looked at; if
+// fewer than could be, all others of the cell did. [Class.Breakdown] says how.
+//
+// q is only read. It allocates nothing, but the first key of a class has a ring
+// made. Cost: a few checks in general, one per node at worst.
+func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
+	if len(c.pairs) > 1 && len(dst) == 0 && cap(dst) > 0 && q.plain() {
+		if n := pair(c.pairs, q.need(), rnd.Uint64()); n != nil {
+			return append(dst, n)
+		}
+	}
+	return c.choose(dst, q, rnd)
+}
+
+// plain reports whether one candidate is wanted, of two samples, and nothing besides.
+func (q *Query) plain() bool {
+	return q.Want <= 1 && q.Samples&^DefaultSamples|len(q.AffinityKey)|len(q.Exclude) == 0 && q.Skip == 0 && !q.IgnoreFull
+}
+
+// pair draws two distinct nodes, of which there must be as many, and returns the
+// less loaded of those that are ready, nil if none is. Both come out of one random
+// word, in either order equally often: so the first may win a tie. A 32-bit share of
+// the word favours some nodes by at most one in 2^32 / len(nodes).
+func pair(nodes []*Node, w need, word uint64) *Node {
+	count := uint64(len(nodes))
+	i := word & (1<<32 - 1) * count >> 32
+	j := word >> 32 * (count - 1) >> 32
+	if j >= i {
+		j++
+	}
+	a, b := nodes[i], nodes[j]
+	takenA, limitA, okA := a.ready(w)
+	takenB, limitB, okB := b.ready(w)
+	switch {
+	case okA && okB:
+		if less(takenB, limitB, takenA, limitA) {
+			return b
+		}
+		return a
+	case okA:
+		return a
+	case okB:
+		return b
+	default:
+		return nil
+	}
+}
+
+// less orders two nodes by load. Fractions are compared crosswise: a product is
+// below 2^33 * 2^16 and cannot overflow.
+func less(takenA, limitA, takenB, limitB int) bool {
+	return takenA*limitB < takenB*limitA
+}
+
+// choice is one call of Choose under way.
+type choice struct {
+	*Class
+	q       *Query
+	w       need
+	rnd     *Source
+	samples int
+	limit   int // length of dst at which it ends
+	// cell is that of the candidates so far, -1 while there are none.
+	cell int
+}
+
+func (c *Class) choose(dst []*Node, q *Query, rnd *Source) []*Node {
+	s := choice{Class: c, q: q, w: q.need(), rnd: rnd, samples: q.Samples, cell: -1}
+	s.limit = len(dst) + min(max(q.Want, 1), cap(dst)-len(dst))
+	switch {
+	case s.samples > 0:
+		s.samples = min(s.samples, MaxSamples)
+	case c.binpack:
+		s.samples = MaxSamples
+	default:
+		s.samples = DefaultSamples
+	}
+	for _, t := range c.tiers {
+		if len(dst) == s.limit {
+			break
+		}
+		if q.AffinityKey != "" {
+			dst = s.byKey(t, dst)
+		}
+		dst = s.fromTier(t, dst)
 	}
 	return dst
 }
 
-// chooseFrom fills dst up to limit as far as the tier goes.
-func (q *Query) chooseFrom(tier, dst []*Node, limit int, rnd *Source) []*Node {
-	for len(dst) < limit {
-		n := q.sample(tier, dst, rnd)
+// fromTier fills dst as far as the cells of the tier go that may be chosen.
+func (s *choice) fromTier(t *tier, dst []*Node) []*Node {
+	tried := s.q.Skip
+	for len(dst) < s.limit {
+		cell := s.pick(t, tried)
+		if cell == nil {
+			break
+		}
+		before := len(dst)
+		if dst = s.fill(t.nodes[cell.from:cell.to], dst); len(dst) > before {
+			s.cell = cell.cell
+		}
+		tried = tried.With(cell.cell)
+	}
+	return dst
+}
+
+// fill adds candidates of a list until dst is full or the list has no more.
+func (s *choice) fill(nodes, dst []*Node) []*Node {
+	for len(dst) < s.limit {
+		n := s.sample(nodes, dst)
 		if n == nil {
-			return q.walk(tier, dst, limit, rnd)
+			return s.walk(nodes, dst)
 		}
 		dst = append(dst, n)
 	}
@@ -43,72 +138,68 @@ func (q *Query) chooseFrom(tier, dst []*Node, limit int, rnd *Source) []*Node {
 }
 
 // sample returns the winner of the first round that has one, nil if none has.
-func (q *Query) sample(tier, not []*Node, rnd *Source) *Node {
+func (s *choice) sample(nodes, not []*Node) *Node {
 	for range rounds {
-		if n := q.round(tier, not, rnd); n != nil {
+		if n := s.round(nodes, not); n != nil {
 			return n
 		}
 	}
 	return nil
 }
 
-// round draws distinct nodes (by Floyd's algorithm) and returns the least loaded
-// of those that qualify and are not in not; ties are broken at random.
-func (q *Query) round(tier, not []*Node, rnd *Source) *Node {
+// round draws distinct nodes (by Floyd's algorithm) and returns the best of those
+// that qualify and are not in not; ties are broken at random.
+func (s *choice) round(nodes, not []*Node) *Node {
 	var (
-		drawn [MaxSamples]int
-		best  *Node
-		least int // slots taken on best
-		equal int // nodes as loaded as best, itself included
+		drawn       [MaxSamples]int
+		best        *Node
+		taken, most int // slots taken on best, and its capacity
+		equal       int // nodes as loaded as best, itself included
 	)
-	count := min(q.Samples, len(tier))
+	count := min(s.samples, len(nodes))
 	for k := range count {
-		last := len(tier) - count + k
-		i := rnd.intn(last + 1)
+		last := len(nodes) - count + k
+		i := s.rnd.intn(last + 1)
 		if slices.Contains(drawn[:k], i) {
 			i = last
 		}
 		drawn[k] = i
-		n := tier[i]
-		taken, why := q.check(n)
-		if why != "" || slices.Contains(not, n) {
-			continue
-		}
-		switch order := compare(n, taken, best, least); {
-		case order < 0:
-			best, least, equal = n, taken, 1
-		case order == 0:
-			equal++
-			if rnd.intn(equal) == 0 {
-				best, least = n, taken
+		n := nodes[i]
+		used, limit, ok := s.q.qualifies(n, s.w, not)
+		switch {
+		case !ok:
+		case best == nil || s.better(used, limit, taken, most):
+			best, taken, most, equal = n, used, limit, 1
+		case !s.better(taken, most, used, limit):
+			if equal++; s.rnd.intn(equal) == 0 {
+				best, taken, most = n, used, limit
 			}
 		}
 	}
 	return best
 }
 
-// walk looks at every node of the tier once, from a random start, and appends
-// those that qualify until dst has limit entries.
-func (q *Query) walk(tier, dst []*Node, limit int, rnd *Source) []*Node {
-	start := rnd.intn(len(tier))
-	for _, part := range [2][]*Node{tier[start:], tier[:start]} {
+// better reports whether a node with the first load comes before one with the second.
+func (s *choice) better(takenA, limitA, takenB, limitB int) bool {
+	if s.binpack {
+		return less(takenB, limitB, takenA, limitA)
+	}
+	return less(takenA, limitA, takenB, limitB)
+}
+
+// walk looks at every node of the list once, from a random start, and appends
+// those that qualify until dst is full.
+func (s *choice) walk(nodes, dst []*Node) []*Node {
+	start := s.rnd.intn(len(nodes))
+	for _, part := range [2][]*Node{nodes[start:], nodes[:start]} {
 		for _, n := range part {
-			if len(dst) == limit {
+			if len(dst) == s.limit {
 				return dst
 			}
-			if _, why := q.check(n); why == "" && !slices.Contains(dst, n) {
+			if _, _, ok := s.q.qualifies(n, s.w, dst); ok {
 				dst = append(dst, n)
 			}
 		}
 	}
 	return dst
-}
-
-// compare orders two nodes by load; any node is less loaded than none. Fractions
-// are compared crosswise: a product is below 2^31 * 2^16 and cannot overflow.
-func compare(a *Node, takenA int, b *Node, takenB int) int {
-	if b == nil {
-		return -1
-	}
-	return cmp.Compare(int64(takenA)*int64(b.max), int64(takenB)*int64(a.max))
 }

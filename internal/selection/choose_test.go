@@ -40,7 +40,7 @@ func TestChooseTakesTheLessLoaded(t *testing.T) {
 		b.SetUsed(tc.usedB)
 		class, rnd := ttsClass([]*Node{b, a}), NewSource(1)
 		for range 100 {
-			if got := ids(class.Choose(make([]*Node, 0, 2), Query{Want: 2}, rnd)); !slices.Equal(got, []string{"a", "b"}) {
+			if got := ids(class.Choose(make([]*Node, 0, 2), &Query{Want: 2}, rnd)); !slices.Equal(got, []string{"a", "b"}) {
 				t.Fatalf("%s: got %q, want a before b", name, got)
 			}
 		}
@@ -52,7 +52,7 @@ func TestChooseCountsPending(t *testing.T) {
 	nodes := testFleet(2, 4)
 	nodes[0].SetUsed(1)
 	nodes[1].TryTake(2)
-	if got := ttsClass(nodes).Choose(make([]*Node, 0, 1), Query{}, NewSource(1)); got[0] != nodes[0] {
+	if got := ttsClass(nodes).Choose(make([]*Node, 0, 1), &Query{}, NewSource(1)); got[0] != nodes[0] {
 		t.Errorf("got %s, which has more used and pending together", got[0].ID())
 	}
 }
@@ -63,7 +63,7 @@ func TestChooseBreaksTiesAtRandom(t *testing.T) {
 		nodes := testFleet(5, 4)
 		class, rnd, counts := ttsClass(nodes), NewSource(7), map[string]int{}
 		for range 10000 {
-			counts[class.Choose(make([]*Node, 0, 1), Query{Samples: samples}, rnd)[0].ID()]++
+			counts[class.Choose(make([]*Node, 0, 1), &Query{Samples: samples}, rnd)[0].ID()]++
 		}
 		for _, n := range nodes {
 			if got := counts[n.ID()]; got < 1800 || got > 2200 {
@@ -83,7 +83,7 @@ func TestChooseIsNotTheLeastLoadedOfAll(t *testing.T) {
 	}
 	class, rnd, counts := ttsClass(nodes), NewSource(3), map[string]int{}
 	for range 9000 {
-		counts[class.Choose(make([]*Node, 0, 1), Query{}, rnd)[0].ID()]++
+		counts[class.Choose(make([]*Node, 0, 1), &Query{}, rnd)[0].ID()]++
 	}
 	if counts["n0"] < 5800 || counts["n0"] > 6200 || counts["n2"] != 0 {
 		t.Errorf("got %v, want about 6000, 3000 and 0", counts)
@@ -100,7 +100,7 @@ func TestChooseSameSeedSameChoice(t *testing.T) {
 	run := func(seed uint64) []string {
 		rnd, all := NewSource(seed), []*Node(nil)
 		for range 100 {
-			all = append(all, class.Choose(make([]*Node, 0, 3), Query{Want: 3}, rnd)...)
+			all = append(all, class.Choose(make([]*Node, 0, 3), &Query{Want: 3}, rnd)...)
 		}
 		return ids(all)
 	}
@@ -119,7 +119,7 @@ func TestChooseUsesFreeCapacityOnly(t *testing.T) {
 		{0, 0, 3, 0}, {0, 2, 3, 2}, {0, 9, 3, 3}, {0, 9, 9, 5}, {2, 2, 1, 2}, {0, 4, 0, 1}, {0, 4, -1, 1},
 	} {
 		dst := make([]*Node, tc.length, tc.capacity)
-		got := class.Choose(dst, Query{Want: tc.want}, rnd)
+		got := class.Choose(dst, &Query{Want: tc.want}, rnd)
 		if len(got) != tc.got || cap(got) != tc.capacity {
 			t.Errorf("%+v: got %d of capacity %d", tc, len(got), cap(got))
 		}
@@ -132,11 +132,11 @@ func TestChooseTopsUp(t *testing.T) {
 	class, rnd := ttsClass(testFleet(4, 1)), NewSource(1)
 	dst := make([]*Node, 0, 8)
 	for want := 1; want <= 4; want++ {
-		if dst = class.Choose(dst, Query{}, rnd); len(dst) != want {
+		if dst = class.Choose(dst, &Query{}, rnd); len(dst) != want {
 			t.Fatalf("got %q after %d calls", ids(dst), want)
 		}
 	}
-	if dst = class.Choose(dst, Query{}, rnd); len(dst) != 4 {
+	if dst = class.Choose(dst, &Query{}, rnd); len(dst) != 4 {
 		t.Errorf("got %q, want all four once", ids(dst))
 	}
 }
@@ -145,7 +145,7 @@ func TestChooseBoundsSamples(t *testing.T) {
 	t.Parallel()
 	class := ttsClass(testFleet(5*MaxSamples, 1))
 	for _, samples := range []int{-1, 4 * MaxSamples} {
-		if got := class.Choose(make([]*Node, 0, 3), Query{Want: 3, Samples: samples}, NewSource(1)); len(got) != 3 {
+		if got := class.Choose(make([]*Node, 0, 3), &Query{Want: 3, Samples: samples}, NewSource(1)); len(got) != 3 {
 			t.Errorf("samples=%d: got %q, want three nodes", samples, ids(got))
 		}
 	}
@@ -163,7 +163,7 @@ func TestChooseConcurrently(t *testing.T) {
 		wg.Go(func() {
 			rnd, dst := NewSource(uint64(w)), make([]*Node, 0, 1)
 			for {
-				if dst = class.Choose(dst[:0], Query{}, rnd); len(dst) == 0 {
+				if dst = class.Choose(dst[:0], &Query{}, rnd); len(dst) == 0 {
 					return
 				}
 				if dst[0].TryTake(1) {
@@ -180,7 +180,7 @@ func TestChooseConcurrently(t *testing.T) {
 	if total != count*slots {
 		t.Errorf("took %d slots, want %d", total, count*slots)
 	}
-	checkBreakdown(t, class.Breakdown(Query{}), map[Reason]int{ReasonFull: count})
+	checkBreakdown(t, class.Breakdown(&Query{}), map[Reason]int{ReasonFull: count})
 }
 
 func TestChooseDoesNotAllocate(t *testing.T) {
@@ -190,7 +190,7 @@ func TestChooseDoesNotAllocate(t *testing.T) {
 	}
 	class, rnd, dst := ttsClass(nodes), NewSource(1), make([]*Node, 0, 4)
 	query := Query{Want: 4, Exclude: []string{"x"}}
-	if got := testing.AllocsPerRun(100, func() { dst = class.Choose(dst[:0], query, rnd) }); got != 0 {
+	if got := testing.AllocsPerRun(100, func() { dst = class.Choose(dst[:0], &query, rnd) }); got != 0 {
 		t.Errorf("got %v allocations a choice, want 0", got)
 	}
 	if len(dst) != 1 || dst[0] != nodes[199] {

@@ -5,43 +5,52 @@ import "github.com/freeslot/freeslot"
 // Class holds the candidates for one class of jobs: the nodes whose profiles fit,
 // by tier, and the reasons why the others do not. It is immutable and safe for
 // concurrent use; the figures inside its nodes change under it. It is to be built
-// again when a profile or the pools change.
+// again when a profile or the configuration changes.
 type Class struct {
+	// pairs is the first tier where the plainest choice applies to it: two samples,
+	// the less loaded wins, one cell. Else nil.
+	pairs []*Node
 	// tiers are disjoint and not empty, best first.
-	tiers      [][]*Node
+	tiers      []*tier
+	binpack    bool
+	factor     float64
 	mismatches map[Reason]int
 	fits       int
 	maxSlots   int
 }
 
 // NewClass builds the candidate lists of "service with requirement r", which must
-// be valid. nodes must be distinct; the slice is not kept, the nodes are. Cost:
+// be valid. cfg nil is the zero Config; what is prepared from cfg is kept for as long
+// as it lives. nodes must be distinct; the slice is not kept, the nodes are. Cost:
 // one match per node.
-func NewClass(nodes []*Node, pools Pools, service string, r *freeslot.Requirement) *Class {
-	f := newFilter(pools, service, r)
-	c := &Class{mismatches: make(map[Reason]int)}
-	tiers := make([][]*Node, max(len(f.tiers), 1))
-	for _, n := range nodes {
-		tier, why := f.match(n.profile)
+func NewClass(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement) *Class {
+	prepared := compile(cfg)
+	f := newFilter(prepared, service, r)
+	c := &Class{binpack: prepared.binpack, factor: prepared.factor, mismatches: make(map[Reason]int)}
+	sorter := newSorter(nodes, f.tierCount())
+	for i, n := range nodes {
+		tier, why := f.match(n.Profile())
 		if why != "" {
 			c.mismatches[why]++
 			continue
 		}
-		tiers[tier] = append(tiers[tier], n)
+		sorter.put(i, tier)
 		c.fits++
-		c.maxSlots = max(c.maxSlots, n.max)
+		c.maxSlots = max(c.maxSlots, n.Max())
 	}
-	for _, tier := range tiers {
-		if len(tier) > 0 {
-			c.tiers = append(c.tiers, tier)
-		}
+	c.tiers = sorter.tiers(c.fits)
+	for _, t := range c.tiers {
+		t.pool = f.tierPool(t.place)
+	}
+	if len(c.tiers) > 0 && len(c.tiers[0].spans) == 1 && len(c.tiers[0].nodes) > 1 && !c.binpack {
+		c.pairs = c.tiers[0].nodes
 	}
 	return c
 }
 
 // Fits is the number of nodes whose profiles fit, whatever their state. 0 means
 // that no node can run the job (no_matching_node); if there are some and Choose
-// finds none, they are busy, draining or silent.
+// finds none, they are busy, draining, silent or out of reach.
 func (c *Class) Fits() int { return c.fits }
 
 // MaxSlots is the largest max_concurrency among the nodes that fit; 0 without
@@ -50,17 +59,16 @@ func (c *Class) MaxSlots() int { return c.maxSlots }
 
 // Breakdown counts the nodes against which something speaks, by the first
 // [Reason]. Together with the nodes that qualify they are all the nodes of the
-// class's construction. q.Want and q.Samples make no difference. The map is the
-// caller's. Cost: one check per node that fits.
-func (c *Class) Breakdown(q Query) map[string]int {
-	q = q.withDefaults()
+// class's construction. q.Want, q.Samples and q.AffinityKey make no difference. The
+// map is the caller's. Cost: one check per node that fits.
+func (c *Class) Breakdown(q *Query) map[string]int {
 	counts := make(map[string]int, len(c.mismatches))
 	for why, count := range c.mismatches {
 		counts[string(why)] = count
 	}
-	for _, tier := range c.tiers {
-		for _, n := range tier {
-			if _, why := q.check(n); why != "" {
+	for _, t := range c.tiers {
+		for _, n := range t.nodes {
+			if why := q.check(n); why != "" {
 				counts[string(why)]++
 			}
 		}

@@ -23,7 +23,7 @@ func TestClassBreakdown(t *testing.T) {
 	t.Parallel()
 	free, small, draining, silent, full, excluded := newTestNode("free", 4), newTestNode("small", 1),
 		newTestNode("draining", 4), newTestNode("silent", 4), newTestNode("full", 4), newTestNode("excluded", 4)
-	other := NewNode(Compile(&freeslot.Node{ID: "other", MaxConcurrency: 9}))
+	other := NewNode(Compile(&freeslot.Node{ID: "other", MaxConcurrency: 9}), 0)
 	for _, n := range []*Node{free, small, draining, full, excluded} {
 		n.Seen(int64(time.Minute))
 	}
@@ -39,29 +39,29 @@ func TestClassBreakdown(t *testing.T) {
 	want := map[Reason]int{
 		ReasonService: 1, ReasonSlots: 1, ReasonDraining: 1, ReasonSilent: 1, ReasonFull: 1, ReasonExcluded: 1,
 	}
-	checkBreakdown(t, class.Breakdown(query), want)
+	checkBreakdown(t, class.Breakdown(&query), want)
 
 	free.SetDraining(true)
 	want[ReasonDraining]++
-	checkBreakdown(t, class.Breakdown(query), want)
+	checkBreakdown(t, class.Breakdown(&query), want)
 	query.Slots = 5
-	checkBreakdown(t, class.Breakdown(query), map[Reason]int{ReasonService: 1, ReasonSlots: 6})
+	checkBreakdown(t, class.Breakdown(&query), map[Reason]int{ReasonService: 1, ReasonSlots: 6})
 }
 
 func TestClassBreakdownBelongsToCaller(t *testing.T) {
 	t.Parallel()
 	class := NewClass([]*Node{newTestNode("a", 1)}, nil, "ocr", &freeslot.Requirement{})
-	clear(class.Breakdown(Query{}))
-	checkBreakdown(t, class.Breakdown(Query{}), map[Reason]int{ReasonService: 1})
+	clear(class.Breakdown(&Query{}))
+	checkBreakdown(t, class.Breakdown(&Query{}), map[Reason]int{ReasonService: 1})
 }
 
 func TestClassWithoutNodes(t *testing.T) {
 	t.Parallel()
-	class := NewClass(nil, Pools{{ID: "a", SourceLanguages: []string{"de"}}}, "tts", &freeslot.Requirement{SourceLanguage: "de"})
-	if class.Fits() != 0 || class.MaxSlots() != 0 || len(class.Breakdown(Query{})) != 0 {
+	class := NewClass(nil, enabled(Pools{{ID: "a", SourceLanguages: []string{"de"}}}), "tts", &freeslot.Requirement{SourceLanguage: "de"})
+	if class.Fits() != 0 || class.MaxSlots() != 0 || len(class.Breakdown(&Query{})) != 0 {
 		t.Error("an empty fleet has something to say")
 	}
-	if got := class.Choose(make([]*Node, 0, 1), Query{}, NewSource(1)); len(got) != 0 {
+	if got := class.Choose(make([]*Node, 0, 1), &Query{}, NewSource(1)); len(got) != 0 {
 		t.Errorf("chose %q of an empty fleet", got[0].ID())
 	}
 }
@@ -71,11 +71,14 @@ func TestClassCoveringPoolWithoutMembers(t *testing.T) {
 	t.Parallel()
 	node := NewNode(Compile(&freeslot.Node{
 		ID: "a", MaxConcurrency: 1, Services: services("tts"), Languages: freeslot.Languages{ASR: []string{"de"}},
-	}))
+	}), 0)
 	pools := Pools{{ID: "p", SourceLanguages: []string{"de"}, Services: []string{"asr"}}}
 	r := &freeslot.Requirement{SourceLanguage: "de"}
-	checkBreakdown(t, NewClass([]*Node{node}, pools, "tts", r).Breakdown(Query{}), map[Reason]int{ReasonPool: 1})
+	checkBreakdown(t, NewClass([]*Node{node}, enabled(pools), "tts", r).Breakdown(&Query{}), map[Reason]int{ReasonPool: 1})
 	if got := NewClass([]*Node{node}, nil, "tts", r).Fits(); got != 1 {
 		t.Errorf("got %d fits without pools, want 1", got)
 	}
 }
+
+// enabled is a configuration with these pools.
+func enabled(pools Pools) *Config { return &Config{Enabled: true, Pools: pools} }

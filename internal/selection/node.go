@@ -4,27 +4,22 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
-	"time"
 )
 
 // unseen is the seenAt of a node of which nothing was ever heard. It is not 0,
 // which is a moment on a monotonic clock that starts with the process.
 const unseen = math.MinInt64
 
-// Node is a candidate: an immutable profile and the live figures of the node,
-// shared by the cache, which corrects them, and by every class that lists it. It
-// is safe for concurrent use and takes no lock.
+// Node is a candidate: the node's profile and its live figures, shared by the
+// cache, which corrects them, and by every class that lists it. It is safe for
+// concurrent use and takes no lock.
 //
 // All figures are hints. The reservation in Redis checks them again; what a
 // reader here gets wrong costs a refusal, never an over-commitment.
+//
+// Its size is one cache line: to look at a node that nobody looked at lately costs
+// one miss.
 type Node struct {
-	profile *Profile
-	max     int
-	*figures
-}
-
-// figures outlive a change of the profile; see [Node.WithProfile].
-type figures struct {
 	// slots holds used in its upper half and pending in its lower one, so that a
 	// confirmed reservation moves from pending to used in one atomic step. In two
 	// words a reader in between would count it twice, or not at all and send the
@@ -32,31 +27,46 @@ type figures struct {
 	//
 	// Invariant: pending is the sum of the slots taken and not yet released or
 	// confirmed, whatever happens to used.
-	slots    atomic.Uint64
-	seenAt   atomic.Int64
+	slots  atomic.Uint64
+	seenAt atomic.Int64
+	// rest is when the quarantine ends; its lowest byte counts the refusals. See Refused.
+	rest     atomic.Int64
+	max      atomic.Int32
 	draining atomic.Bool
+	cell     uint8
+	profile  atomic.Pointer[Profile]
+	id       string
 }
 
-// NewNode makes a node with nothing used or pending, online, of which nothing has
-// been heard: it does not qualify until [Node.Seen] is called.
-func NewNode(p *Profile) *Node {
-	n := &Node{profile: p, max: p.node.MaxConcurrency, figures: new(figures)}
+// NewNode makes a node of a cell with nothing used or pending, online, of which
+// nothing has been heard: it does not qualify until [Node.Seen] is called.
+func NewNode(p *Profile, cell int) *Node {
+	n := &Node{id: p.node.ID, cell: uint8(cell)}
 	n.seenAt.Store(unseen)
+	n.rest.Store(rested)
+	n.SetProfile(p)
 	return n
 }
 
-// WithProfile returns a node with another profile and the same live figures: what
-// is done to either shows in both, so reservations under way while the profile
-// changes are neither lost nor released twice.
-func (n *Node) WithProfile(p *Profile) *Node {
-	return &Node{profile: p, max: p.node.MaxConcurrency, figures: n.figures}
+// SetProfile replaces the profile, which must be of the same node, and leaves the
+// figures alone: reservations under way meanwhile are neither lost nor released
+// twice. Classes that list the node are to be built again.
+func (n *Node) SetProfile(p *Profile) {
+	n.profile.Store(p)
+	n.max.Store(int32(p.node.MaxConcurrency))
 }
 
 // ID is the node's id.
-func (n *Node) ID() string { return n.profile.node.ID }
+func (n *Node) ID() string { return n.id }
+
+// Cell is the index of the node's cell.
+func (n *Node) Cell() int { return int(n.cell) }
+
+// Max is the node's max_concurrency.
+func (n *Node) Max() int { return int(n.max.Load()) }
 
 // Profile is the node's profile.
-func (n *Node) Profile() *Profile { return n.profile }
+func (n *Node) Profile() *Profile { return n.profile.Load() }
 
 // Load returns the slots in use as last heard of and those that this replica has
 // taken without an answer yet, as they were at one instant. The node's load is
@@ -72,7 +82,7 @@ func (n *Node) TryTake(slots int) bool {
 	for {
 		word := n.slots.Load()
 		used, pending := split(word)
-		if slots > n.max-used-pending {
+		if slots > n.Max()-used-pending {
 			return false
 		}
 		if n.slots.CompareAndSwap(word, join(used, pending+slots)) {
@@ -127,11 +137,6 @@ func (n *Node) SetDraining(draining bool) { n.draining.Store(draining) }
 
 // Draining reports what was last given to SetDraining.
 func (n *Node) Draining() bool { return n.draining.Load() }
-
-func (n *Node) silent(now int64, limit time.Duration) bool {
-	at, ok := n.SeenAt()
-	return !ok || now-at > int64(limit)
-}
 
 // update replaces both figures by one compare-and-swap, so that no concurrent
 // change of either is lost.

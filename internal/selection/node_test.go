@@ -10,7 +10,7 @@ import (
 )
 
 func newTestNode(id string, slots int) *Node {
-	n := NewNode(Compile(&freeslot.Node{ID: id, MaxConcurrency: slots, Services: services("tts")}))
+	n := NewNode(Compile(&freeslot.Node{ID: id, MaxConcurrency: slots, Services: services("tts")}), 0)
 	n.Seen(0)
 	return n
 }
@@ -66,26 +66,27 @@ func TestNodePanicsOnReleaseBeyondTaken(t *testing.T) {
 
 func TestNodeWithProfileKeepsFigures(t *testing.T) {
 	t.Parallel()
-	before := newTestNode("a", 2)
-	before.TryTake(2)
-	before.SetDraining(true)
-	after := before.WithProfile(Compile(&freeslot.Node{ID: "a", MaxConcurrency: 3}))
-	if !after.Draining() || !after.TryTake(1) || after.TryTake(1) {
+	n := newTestNode("a", 2)
+	n.TryTake(2)
+	n.SetDraining(true)
+	n.SetProfile(Compile(&freeslot.Node{ID: "a", MaxConcurrency: 3}))
+	if !n.Draining() || !n.TryTake(1) || n.TryTake(1) {
 		t.Error("figures or capacity are not as expected after the change")
 	}
-	before.Confirm(2, 2)
-	checkLoad(t, after, 2, 1)
-	if before.Profile().Node().MaxConcurrency != 2 || after.Profile().Node().MaxConcurrency != 3 {
-		t.Error("profiles are mixed up")
+	n.Confirm(2, 2)
+	checkLoad(t, n, 2, 1)
+	if n.Max() != 3 || n.Profile().Node().MaxConcurrency != 3 {
+		t.Error("the profile is the old one")
 	}
 }
 
 func TestNodeSilence(t *testing.T) {
 	t.Parallel()
-	n := NewNode(Compile(&freeslot.Node{ID: "a", MaxConcurrency: 1}))
+	n := NewNode(Compile(&freeslot.Node{ID: "a", MaxConcurrency: 1}), 0)
 	check := func(now time.Duration, silent bool) {
 		t.Helper()
-		if got := n.silent(int64(now), 8*time.Second); got != silent {
+		q := Query{Now: int64(now), SilenceLimit: 8 * time.Second}
+		if got := q.check(n) == ReasonSilent; got != silent {
 			t.Errorf("at %s: silent is %t, want %t", now, got, silent)
 		}
 	}

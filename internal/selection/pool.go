@@ -6,101 +6,121 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Pool is a named group of nodes: those that name it in their profile, and those
-// that satisfy its rule. The rule is everything but ID; a pool without any has
-// explicit members only.
+// Pool is a named group of nodes: those that name it in their profile, those that it
+// names, and those that satisfy its rule. The rule is everything but ID and Members;
+// a pool without any has explicit members only.
 type Pool struct {
 	ID string `json:"id" koanf:"id"`
+	// Members are the ids of nodes that are in the pool whatever its rule says.
+	Members []string `json:"members,omitempty" koanf:"members"`
 	// SourceLanguages and TargetLanguages are BCP 47 tags. As a rule: where one is
 	// listed, the node must handle at least one of its entries. As coverage: the
 	// jobs whose languages are found here are restricted to this pool; see the
 	// package comment.
 	SourceLanguages []string `json:"source_languages,omitempty" koanf:"source_languages"`
 	TargetLanguages []string `json:"target_languages,omitempty" koanf:"target_languages"`
-	// Services must all be installed on a node that joins by rule.
+	// Services must all be installed on a node that joins by rule, each optionally
+	// with a range of versions as in freeslot.Requirement.Services.
 	Services []string `json:"services,omitempty" koanf:"services"`
 	// Labels must all be on it with these very values.
 	Labels map[string]string `json:"labels,omitempty" koanf:"labels"`
 }
 
 // Pools is the configuration of all pools; for jobs that state a language the
-// order is the order of preference. Nil means that none is configured. It must
-// not change while it is in use.
+// order is the order of preference. Nil means that none is configured.
 type Pools []Pool
 
-// Members returns the pools that n is in: the configured ones in their order,
-// then those that only n's profile names. A job that names one of these, and no
-// other, finds n in its pool.
-func (ps Pools) Members(n *freeslot.Node) []string {
-	p := Compile(n)
-	var ids []string
-	for i := range ps {
-		if newRule(&ps[i]).admits(p) {
-			ids = append(ids, ps[i].ID)
-		}
-	}
-	for _, id := range n.Pools {
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// named returns the rule of the pool with this id.
-func (ps Pools) named(id string) *rule {
-	for i := range ps {
-		if ps[i].ID == id {
-			return newRule(&ps[i])
-		}
-	}
-	return newRule(&Pool{ID: id})
-}
-
-// covering returns the rules of the pools that cover the folded languages, in
-// order; "" is a language that the job does not state.
-func (ps Pools) covering(source, target string) []*rule {
-	if source == "" && target == "" {
-		return nil
-	}
-	var rules []*rule
-	for i := range ps {
-		if ps[i].covers(source, target) {
-			rules = append(rules, newRule(&ps[i]))
-		}
-	}
-	return rules
-}
-
-func (p *Pool) covers(source, target string) bool {
-	return (source == "" || newLanguages(p.SourceLanguages).find(source)) &&
-		(target == "" || newLanguages(p.TargetLanguages).find(target))
-}
-
-// rule is a Pool prepared for telling its members.
+// rule is a Pool prepared for telling its members and what it covers.
 type rule struct {
-	pool           *Pool
-	source, target []string
+	id             string
+	index          int // among the configured pools
+	named          set // node ids
+	source, target languages
+	services       serviceList
+	labels         map[string]string
 	explicit       bool // explicit members only
 }
 
 func newRule(p *Pool) *rule {
 	return &rule{
-		pool:   p,
-		source: newLanguages(p.SourceLanguages).tags,
-		target: newLanguages(p.TargetLanguages).tags,
+		id:       p.ID,
+		index:    -1,
+		named:    newSet(slices.Clone(p.Members)),
+		source:   newLanguages(p.SourceLanguages),
+		target:   newLanguages(p.TargetLanguages),
+		services: newServiceList(p.Services),
+		labels:   p.Labels,
 		explicit: len(p.SourceLanguages) == 0 && len(p.TargetLanguages) == 0 &&
 			len(p.Services) == 0 && len(p.Labels) == 0,
 	}
 }
 
 func (r *rule) admits(p *Profile) bool {
-	if p.pools.has(r.pool.ID) {
+	if p.pools.has(r.id) || r.named.has(p.node.ID) {
 		return true
 	}
 	return !r.explicit &&
-		p.hasServices(r.pool.Services) &&
-		(len(r.source) == 0 || p.source.findAny(r.source)) &&
-		(len(r.target) == 0 || p.target.findAny(r.target)) &&
-		p.hasLabels(r.pool.Labels)
+		r.services.installed(p) == "" && r.services.inRange(p) == "" &&
+		(len(r.source.tags) == 0 || p.source.findAny(r.source.tags)) &&
+		(len(r.target.tags) == 0 || p.target.findAny(r.target.tags)) &&
+		p.hasLabels(r.labels)
+}
+
+// serviceList is a list of services with optional version ranges, prepared. It is
+// immutable.
+type serviceList struct {
+	names  []string // all of them
+	ranges []rangedService
+}
+
+type rangedService struct {
+	name     string
+	versions freeslot.VersionRange
+}
+
+// newServiceList prepares entries, which must be valid: a range that is not contains
+// no version.
+func newServiceList(entries []string) serviceList {
+	l := serviceList{names: make([]string, len(entries))}
+	for i, entry := range entries {
+		name, versions := freeslot.SplitService(entry)
+		l.names[i] = name
+		if versions != "" {
+			parsed, _ := freeslot.ParseVersionRange(versions)
+			l.ranges = append(l.ranges, rangedService{name: name, versions: parsed})
+		}
+	}
+	return l
+}
+
+// installed returns the first service that is not installed, "" if all are.
+func (l *serviceList) installed(p *Profile) string {
+	for _, name := range l.names {
+		if !p.services.has(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// inRange returns the first service of which no installed version is in range, ""
+// if there is none.
+func (l *serviceList) inRange(p *Profile) string {
+	for i := range l.ranges {
+		if !l.ranges[i].admits(p) {
+			return l.ranges[i].name
+		}
+	}
+	return ""
+}
+
+// admits reports whether a service of this name is installed in range. A node may
+// list a service more than once; one that fits is enough.
+func (s *rangedService) admits(p *Profile) bool {
+	for _, installed := range p.node.Services {
+		if installed.Name == s.name && s.versions.Contains(installed.Version) {
+			return true
+		}
+	}
+	return false
 }

@@ -35,7 +35,7 @@ func TestPoolsMembers(t *testing.T) {
 		"both stages":              {freeslot.Node{Languages: freeslot.Languages{ASR: []string{"en"}, TTS: []string{"it"}}}, []string{"pair"}},
 		"labels":                   {freeslot.Node{Labels: map[string]string{"zone": "eu", "a": "b"}}, []string{"eu"}},
 	} {
-		if got := pools.Members(&tc.node); !slices.Equal(got, tc.want) {
+		if got := enabled(pools).Members(&tc.node); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
@@ -105,8 +105,8 @@ func TestPoolCoverage(t *testing.T) {
 		{"it", "", nil},
 	} {
 		var got []string
-		for _, r := range pools.covering(fold(tc.source), fold(tc.target)) {
-			got = append(got, r.pool.ID)
+		for _, r := range compile(enabled(pools)).covering(fold(tc.source), fold(tc.target)) {
+			got = append(got, r.id)
 		}
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%q > %q: got %q, want %q", tc.source, tc.target, got, tc.want)

@@ -2,12 +2,13 @@ package selection
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/freeslot/freeslot"
 )
 
-// Profile is a freeslot.Node prepared for matching. It is immutable and safe for
-// concurrent use.
+// Profile is a freeslot.Node prepared for matching. What it says never changes; it
+// is safe for concurrent use.
 type Profile struct {
 	node     *freeslot.Node
 	services set
@@ -16,6 +17,8 @@ type Profile struct {
 	source   languages
 	target   languages
 	semantic languages
+	// memberships is the last answer of compiled.memberships.
+	memberships atomic.Pointer[memberships]
 }
 
 // Compile prepares a valid profile. It keeps n, which must not change any more.
@@ -37,15 +40,6 @@ func Compile(n *freeslot.Node) *Profile {
 // Node is what was compiled. The caller must not change it.
 func (p *Profile) Node() *freeslot.Node { return p.node }
 
-func (p *Profile) hasServices(names []string) bool {
-	for _, name := range names {
-		if !p.services.has(name) {
-			return false
-		}
-	}
-	return true
-}
-
 func (p *Profile) hasLabels(labels map[string]string) bool {
 	for name, want := range labels {
 		if got, ok := p.node.Labels[name]; !ok || got != want {
@@ -53,6 +47,16 @@ func (p *Profile) hasLabels(labels map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// failsRule returns the first rule that does not hold for the labels, nil if all do.
+func (p *Profile) failsRule(rules []freeslot.LabelRule) *freeslot.LabelRule {
+	for i := range rules {
+		if !rules[i].Holds(p.node.Labels) {
+			return &rules[i]
+		}
+	}
+	return nil
 }
 
 // hasPair implements the rule of freeslot.Languages.Semantic; "" is no language.

@@ -16,59 +16,113 @@ const (
 	DefaultSilenceLimit = 8 * time.Second
 )
 
-// Query is what one choice asks for besides the class.
+// MaxCells is the most cells that a system can have.
+const MaxCells = 64
+
+// CellMask is a set of cells; bit i stands for cell i. The zero value is empty.
+type CellMask uint64
+
+// Only is the set of all cells but cell: skipping it leaves that one.
+func Only(cell int) CellMask { return ^(1 << uint(cell)) }
+
+// FirstCells is the set of the cells 0 to count-1.
+func FirstCells(count int) CellMask { return 1<<uint(count) - 1 }
+
+// With is m with cell.
+func (m CellMask) With(cell int) CellMask { return m | 1<<uint(cell) }
+
+// Has reports whether cell is in m.
+func (m CellMask) Has(cell int) bool { return m>>(uint(cell)&63)&1 == 1 }
+
+// Query is what one choice asks for besides the class. It is only read, and may be
+// used again.
 type Query struct {
 	// Want is how many candidates to return at most. 0 or less means 1.
 	Want int
 	// Slots is how many free slots a node must have. 0 or less means 1.
 	Slots int
-	// Samples is how many nodes are compared for one choice, at most MaxSamples.
-	// 0 or less means DefaultSamples; 1 is plain random choice.
+	// Samples is how many nodes are compared for one choice, at most MaxSamples. 0
+	// or less means DefaultSamples, or MaxSamples under PolicyBinpack; 1 is plain
+	// random choice.
 	Samples int
 	// Now is the present in nanoseconds, on the monotonic clock of [Node.Seen].
 	Now int64
 	// SilenceLimit is how long a node may have been silent and still qualify. 0
 	// or less means DefaultSilenceLimit.
 	SilenceLimit time.Duration
-	// IgnoreFull makes nodes qualify that seem to have too few free slots. The
-	// figures are hints and lag behind: before a fleet is called full, Redis is asked.
+	// IgnoreFull makes nodes qualify that seem to have too few free slots or are in
+	// quarantine. The figures are hints and lag behind: before a fleet is called
+	// full, Redis is asked.
 	IgnoreFull bool
+	// AffinityKey is the job's; empty is none.
+	AffinityKey string
+	// Skip are the cells whose nodes must not be chosen.
+	Skip CellMask
 	// Exclude are the ids of nodes that must not be chosen. It is compared entry
 	// by entry, so it should be short.
 	Exclude []string
 }
 
-func (q Query) withDefaults() Query {
-	q.Want = max(q.Want, 1)
-	q.Slots = max(q.Slots, 1)
-	if q.Samples <= 0 {
-		q.Samples = DefaultSamples
-	}
-	q.Samples = min(q.Samples, MaxSamples)
-	if q.SilenceLimit <= 0 {
-		q.SilenceLimit = DefaultSilenceLimit
-	}
-	return q
+// need is what a query asks of a node's figures, with its defaults: four words that
+// stay in registers while nodes are looked at.
+type need struct {
+	slots    int
+	now      int64
+	earliest int64 // a node that was last seen before is silent
 }
 
-// check returns the first reason against n, or "" if n qualifies, and how many of
-// its slots were taken at the instant of the check. q must have its defaults. It
-// is the only place that decides whether a node qualifies, so that a choice and
-// its breakdown cannot disagree.
-func (q *Query) check(n *Node) (taken int, why Reason) {
-	used, pending := n.Load()
-	taken = used + pending
-	switch {
-	case q.Slots > n.max:
-		return taken, ReasonSlots
-	case n.Draining():
-		return taken, ReasonDraining
-	case n.silent(q.Now, q.SilenceLimit):
-		return taken, ReasonSilent
-	case q.Slots > n.max-taken && !q.IgnoreFull:
-		return taken, ReasonFull
-	case slices.Contains(q.Exclude, n.ID()):
-		return taken, ReasonExcluded
+func (q *Query) need() need {
+	limit := int64(q.SilenceLimit)
+	if limit <= 0 {
+		limit = int64(DefaultSilenceLimit)
 	}
-	return taken, ""
+	return need{slots: max(q.Slots, 1), now: q.Now, earliest: q.Now - limit}
+}
+
+// ready reports whether the figures let the node qualify, and how many of its slots
+// are taken of how many. It says nothing about the rest of the query.
+func (n *Node) ready(w need) (taken, limit int, ok bool) {
+	word := n.slots.Load()
+	taken, limit = int(word>>32)+int(uint32(word)), int(n.max.Load())
+	ok = taken+w.slots <= limit && n.seenAt.Load() >= w.earliest && n.rest.Load() <= w.now && !n.draining.Load()
+	return taken, limit, ok
+}
+
+// check returns the first reason against n, or "" if n qualifies. It agrees with
+// qualifies, which does not say why.
+func (q *Query) check(n *Node) Reason {
+	w := q.need()
+	used, pending := n.Load()
+	limit := n.Max()
+	switch {
+	case w.slots > limit:
+		return ReasonSlots
+	case q.Skip.Has(n.Cell()):
+		return ReasonUnreachable
+	case n.Draining():
+		return ReasonDraining
+	case n.seenAt.Load() < w.earliest:
+		return ReasonSilent
+	case n.rest.Load() > w.now && !q.IgnoreFull:
+		return ReasonQuarantined
+	case w.slots > limit-used-pending && !q.IgnoreFull:
+		return ReasonFull
+	case slices.Contains(q.Exclude, n.id):
+		return ReasonExcluded
+	}
+	return ""
+}
+
+// qualifies is ready for a query of any kind, and leaves out what is in not.
+func (q *Query) qualifies(n *Node, w need, not []*Node) (taken, limit int, ok bool) {
+	taken, limit, ok = n.ready(w)
+	if !ok {
+		if !q.IgnoreFull || w.slots > limit || n.draining.Load() || n.seenAt.Load() < w.earliest {
+			return taken, limit, false
+		}
+	}
+	if len(q.Exclude) > 0 && slices.Contains(q.Exclude, n.id) {
+		return taken, limit, false
+	}
+	return taken, limit, !q.Skip.Has(int(n.cell)) && !slices.Contains(not, n)
 }

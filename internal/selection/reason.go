@@ -10,6 +10,9 @@ type Reason string
 const (
 	// ReasonService: the job's service or one that it requires besides is not installed.
 	ReasonService Reason = "service"
+	// ReasonServiceVersion: they are all installed, but the version of one is not in
+	// the range that the job asks for.
+	ReasonServiceVersion Reason = "service_version"
 	// ReasonPool: the node is in none of the pools to which the job is restricted,
 	// by name or by its languages.
 	ReasonPool Reason = "pool"
@@ -20,7 +23,7 @@ const (
 	// ReasonLanguagePair: the node handles both languages, but its translation
 	// stage does not have both.
 	ReasonLanguagePair Reason = "language_pair"
-	// ReasonLabels: a label is missing or has another value.
+	// ReasonLabels: a label is missing or has another value, or a label rule fails.
 	ReasonLabels Reason = "labels"
 )
 
@@ -30,12 +33,24 @@ const (
 	// ReasonSlots: the job asks for more slots than the node has, used or not. It
 	// will not fit until the node's profile changes.
 	ReasonSlots Reason = "slots"
+	// ReasonUnreachable: the node's cell does not answer, whatever the node does.
+	ReasonUnreachable Reason = "unreachable"
 	// ReasonDraining: the node takes nothing new.
 	ReasonDraining Reason = "draining"
 	// ReasonSilent: nothing was heard from the node for too long.
 	ReasonSilent Reason = "silent"
+	// ReasonQuarantined: the node refused several jobs in a row; see [Node.Refused].
+	ReasonQuarantined Reason = "quarantined"
 	// ReasonFull: too few free slots at the moment.
 	ReasonFull Reason = "full"
 	// ReasonExcluded: the query excludes the node.
 	ReasonExcluded Reason = "excluded"
 )
+
+// Reasons lists every reason, in the order in which they are checked.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonService, ReasonServiceVersion, ReasonPool, ReasonSourceLanguage, ReasonTargetLanguage, ReasonLanguagePair, ReasonLabels,
+		ReasonSlots, ReasonUnreachable, ReasonDraining, ReasonSilent, ReasonQuarantined, ReasonFull, ReasonExcluded,
+	}
+}

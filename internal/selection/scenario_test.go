@@ -158,7 +158,7 @@ func (s *scenario) addNode(id string, f scenarioFields) {
 	if err := profile.Validate("node"); err != nil {
 		s.t.Error(err)
 	}
-	n := NewNode(Compile(profile))
+	n := NewNode(Compile(profile), 0)
 	if pending := f.number("pending", 0); pending > 0 && !n.TryTake(pending) {
 		s.t.Errorf("node %s has no %d slots to take", id, pending)
 	}
@@ -178,22 +178,22 @@ func (s *scenario) job(out *bytes.Buffer, service string, f scenarioFields) {
 	if err := job.Validate("job"); err != nil {
 		s.t.Error(err)
 	}
-	class := NewClass(s.nodes, s.pools, service, &job.Requirement)
+	class := NewClass(s.nodes, enabled(s.pools), service, &job.Requirement)
 	query := Query{Slots: job.SlotCount(), Exclude: f.list("exclude"), Want: len(s.nodes)}
 	fmt.Fprintf(out, "= fits %d of %d", class.Fits(), len(s.nodes))
 	if class.Fits() > 0 {
 		fmt.Fprintf(out, ", up to %d slots", class.MaxSlots())
 	}
 	out.WriteByte('\n')
-	all := class.Choose(make([]*Node, 0, len(s.nodes)), query, NewSource(1))
+	all := class.Choose(make([]*Node, 0, len(s.nodes)), &query, NewSource(1))
 	for i, tier := range class.tiers {
-		qualify := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return !slices.Contains(tier, n) })
+		qualify := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return !slices.Contains(tier.nodes, n) })
 		fmt.Fprintf(out, "= tier %d: %s\n", i+1, sorted(qualify))
 	}
 	if len(all) > 0 {
 		fmt.Fprintf(out, "= first: %s\n", sorted(firstChoices(class, query)))
 	}
-	if counts := class.Breakdown(query); len(counts) > 0 {
+	if counts := class.Breakdown(&query); len(counts) > 0 {
 		fmt.Fprintf(out, "= breakdown: %s\n", strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(counts), "map["), "]"))
 	}
 }
@@ -202,7 +202,7 @@ func firstChoices(class *Class, query Query) []*Node {
 	var first []*Node
 	query.Want = 1
 	for seed := range uint64(1000) {
-		if n := class.Choose(make([]*Node, 0, 1), query, NewSource(seed))[0]; !slices.Contains(first, n) {
+		if n := class.Choose(make([]*Node, 0, 1), &query, NewSource(seed))[0]; !slices.Contains(first, n) {
 			first = append(first, n)
 		}
 	}

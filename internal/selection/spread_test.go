@@ -14,7 +14,7 @@ func fullest(t *testing.T, samples int, seed uint64) int {
 	nodes := testFleet(spreadNodes, 1000)
 	class, rnd, dst := ttsClass(nodes), NewSource(seed), make([]*Node, 0, 1)
 	for range spreadNodes * spreadMean {
-		dst = class.Choose(dst[:0], Query{Samples: samples}, rnd)
+		dst = class.Choose(dst[:0], &Query{Samples: samples}, rnd)
 		if !dst[0].TryTake(1) {
 			t.Fatalf("%s has no slot although it was chosen", dst[0].ID())
 		}
@@ -54,12 +54,12 @@ func TestSpreadOverUnequalNodes(t *testing.T) {
 	}
 	class, rnd, dst := ttsClass(nodes), NewSource(1), make([]*Node, 0, 1)
 	for range 1000 { // half of the 2000 slots
-		dst = class.Choose(dst[:0], Query{}, rnd)
+		dst = class.Choose(dst[:0], &Query{}, rnd)
 		dst[0].TryTake(1)
 	}
 	for _, n := range nodes {
-		if used, pending := n.Load(); used+pending < n.max/4 || used+pending > n.max*3/4 {
-			t.Errorf("%s has %d of %d slots taken, want about half", n.ID(), used+pending, n.max)
+		if used, pending := n.Load(); used+pending < n.Max()/4 || used+pending > n.Max()*3/4 {
+			t.Errorf("%s has %d of %d slots taken, want about half", n.ID(), used+pending, n.Max())
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestSpreadOfStaleReplicas(t *testing.T) {
 		}
 		class, rnd, dst := ttsClass(view), NewSource(replica), make([]*Node, 0, 1)
 		for range jobs {
-			dst = class.Choose(dst[:0], Query{}, rnd)
+			dst = class.Choose(dst[:0], &Query{}, rnd)
 			dst[0].TryTake(1)
 			truth[dst[0].ID()]++
 		}

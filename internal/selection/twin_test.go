@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/freeslot/freeslot"
@@ -9,18 +10,21 @@ import (
 // The twins say the same as the package, one sentence of its documentation after
 // the other, without anything prepared in advance. They share no code with it.
 
-// slowMatch returns the reason against the node, or "" and the position of the
-// pool by which it is a candidate.
-func slowMatch(pools Pools, n *freeslot.Node, service string, r *freeslot.Requirement) (Reason, int) {
-	if !slowOffers(n, service) {
-		return ReasonService, 0
-	}
-	for _, s := range r.Services {
-		if !slowOffers(n, s) {
+// slowMatch returns the reason against the node, or "" and its tier: the position of
+// the pool by which it is a candidate, -1 for the members of the preferred pool.
+func slowMatch(cfg *Config, n *freeslot.Node, service string, r *freeslot.Requirement) (Reason, int) {
+	all := append([]string{service}, r.Services...)
+	for _, entry := range all {
+		if name, _, _ := strings.Cut(entry, "@"); !slowOffers(n, name) {
 			return ReasonService, 0
 		}
 	}
-	tier, ok := slowTier(pools, n, r)
+	for _, entry := range all {
+		if !slowOffers(n, entry) {
+			return ReasonServiceVersion, 0
+		}
+	}
+	tier, ok := slowTier(cfg, n, r)
 	if !ok {
 		return ReasonPool, 0
 	}
@@ -39,20 +43,31 @@ func slowMatch(pools Pools, n *freeslot.Node, service string, r *freeslot.Requir
 	if !slowLabelled(n, r.Labels) {
 		return ReasonLabels, 0
 	}
+	for _, rule := range r.LabelRules {
+		if !slowRule(n, rule) {
+			return ReasonLabels, 0
+		}
+	}
 	return "", tier
 }
 
-func slowTier(pools Pools, n *freeslot.Node, r *freeslot.Requirement) (int, bool) {
+func slowTier(cfg *Config, n *freeslot.Node, r *freeslot.Requirement) (int, bool) {
+	tier, ok := slowAllowed(cfg, n, r)
+	if ok && r.PreferredPool != "" && slices.Contains(slowPools(cfg, n), r.PreferredPool) {
+		return -1, true
+	}
+	return tier, ok
+}
+
+func slowAllowed(cfg *Config, n *freeslot.Node, r *freeslot.Requirement) (int, bool) {
 	if r.Pool != "" {
-		for _, p := range pools {
-			if p.ID == r.Pool {
-				return 0, slowMember(p, n)
-			}
-		}
-		return 0, slowMember(Pool{ID: r.Pool}, n)
+		return 0, slices.Contains(slowPools(cfg, n), r.Pool)
+	}
+	if !cfg.Enabled || cfg.Mode == ModeFlat {
+		return 0, true
 	}
 	restricted := false
-	for i, p := range pools {
+	for i, p := range cfg.Pools {
 		coversSource := r.SourceLanguage == "" || slowFind(p.SourceLanguages, r.SourceLanguage)
 		coversTarget := r.TargetLanguage == "" || slowFind(p.TargetLanguages, r.TargetLanguage)
 		statesAny := r.SourceLanguage+r.TargetLanguage != ""
@@ -66,9 +81,25 @@ func slowTier(pools Pools, n *freeslot.Node, r *freeslot.Requirement) (int, bool
 	return 0, !restricted
 }
 
+// slowPools are all pools that the node is in.
+func slowPools(cfg *Config, n *freeslot.Node) []string {
+	ids := slices.Clone(n.Pools)
+	for _, p := range cfg.Pools {
+		if cfg.Enabled && slowMember(p, n) {
+			ids = append(ids, p.ID)
+		}
+	}
+	return ids
+}
+
 func slowMember(p Pool, n *freeslot.Node) bool {
 	for _, id := range n.Pools {
 		if id == p.ID {
+			return true
+		}
+	}
+	for _, id := range p.Members {
+		if id == n.ID {
 			return true
 		}
 	}
@@ -93,12 +124,41 @@ func slowFindOne(offered, listed []string) bool {
 	return len(listed) == 0
 }
 
-func slowOffers(n *freeslot.Node, service string) bool {
-	names := ","
+// slowInRange are the ranges that the generators know, and the versions in them.
+var slowInRange = map[string]string{
+	">=2":         " 2 2.1.0 3 ",
+	"^1":          " 1 1.4 v1.9.9 ",
+	">=1.2 <2.1":  " 1.4 v1.9.9 2 ",
+	"1.x || >2.5": " 1 1.4 v1.9.9 3 ",
+}
+
+func slowOffers(n *freeslot.Node, entry string) bool {
+	name, versions, ranged := strings.Cut(entry, "@")
 	for _, s := range n.Services {
-		names += s.Name + ","
+		if s.Name == name && (!ranged || s.Version != "" && strings.Contains(slowInRange[versions], " "+s.Version+" ")) {
+			return true
+		}
 	}
-	return strings.Contains(names, ","+service+",")
+	return false
+}
+
+// slowRule knows labels that are one digit, or no number.
+func slowRule(n *freeslot.Node, r freeslot.LabelRule) bool {
+	value, there := n.Labels[r.Label]
+	among := false
+	for _, v := range r.Values {
+		among = among || there && v == value
+	}
+	first := ""
+	if len(r.Values) > 0 {
+		first = r.Values[0]
+	}
+	number := there && len(value) == 1 && value >= "0" && value <= "9"
+	return map[freeslot.LabelOperator]bool{
+		freeslot.LabelIn: among, freeslot.LabelNotIn: !among, freeslot.LabelExists: there, freeslot.LabelNotExists: !there,
+		freeslot.LabelGreater: number && value > first, freeslot.LabelGreaterEqual: number && value >= first,
+		freeslot.LabelLess: number && value < first, freeslot.LabelLessEqual: number && value <= first,
+	}[r.Operator]
 }
 
 func slowLabelled(n *freeslot.Node, labels map[string]string) bool {
@@ -115,13 +175,19 @@ func slowCheck(m *modelNode, q Query) Reason {
 	if m.profile.MaxConcurrency < q.Slots {
 		return ReasonSlots
 	}
+	if q.Skip.Has(m.cell) {
+		return ReasonUnreachable
+	}
 	if m.draining {
 		return ReasonDraining
 	}
 	if !m.seen || m.seenAt+int64(q.SilenceLimit) < q.Now {
 		return ReasonSilent
 	}
-	if m.used+m.pending+q.Slots > m.profile.MaxConcurrency {
+	if m.resting && !q.IgnoreFull {
+		return ReasonQuarantined
+	}
+	if m.used+m.pending+q.Slots > m.profile.MaxConcurrency && !q.IgnoreFull {
 		return ReasonFull
 	}
 	for _, id := range q.Exclude {

@@ -116,6 +116,11 @@ func TestAsyncAPINames(t *testing.T) {
 		states = append(states, string(state))
 	}
 	sameNames(t, "job states", states, enum(d, "JobState", "enum"))
+	var operators []string
+	for _, operator := range freeslot.LabelOperators() {
+		operators = append(operators, string(operator))
+	}
+	sameNames(t, "label operators", operators, enum(d, "LabelOperator", "enum"))
 }
 
 // TestProtocolPageNames: every code is explained in docs/protocol.md.
@@ -198,8 +203,10 @@ func TestAsyncAPISchemas(t *testing.T) {
 	d := readDocument(t)
 	job := &freeslot.Job{
 		Service: "tts", Payload: json.RawMessage("1"), Slots: 2, TraceParent: "00-x", Requirement: freeslot.Requirement{
-			Pool: "p", Services: []string{"a"}, SourceLanguage: "de", TargetLanguage: "en", Labels: map[string]string{"a": "b"},
+			Pool: "p", PreferredPool: "q", Services: []string{"a@>=1.2 <2"}, SourceLanguage: "de", TargetLanguage: "en", Labels: map[string]string{"a": "b"},
+			LabelRules: []freeslot.LabelRule{{Label: "a", Operator: freeslot.LabelIn, Values: []string{"b"}}},
 		},
+		AffinityKey: "k",
 	}
 	bare := &freeslot.Job{Service: "tts"}
 	status := &freeslot.JobStatus{

@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/session/wire"
@@ -85,9 +86,10 @@ func realDispatcher(t *testing.T, redis *redistest.Target, prefix, replica strin
 	}
 	start(t, cl)
 	before()
-	ca := cache.New(cache.Config{}, cl, subscriber, zap.NewNop(), nil)
+	feed := cache.Feed{Source: cl, Events: events.NewSubscriber(subscriber, cl.Layout().NodeEvents(), false, zap.NewNop())}
+	ca := cache.New(cache.Config{}, []cache.Feed{feed}, zap.NewNop(), nil)
 	start(t, ca)
-	d, err := dispatch.New(dispatch.Config{Replica: replica}, cl, ca, zap.NewNop(), nil)
+	d, err := dispatch.New(dispatch.Config{Replica: replica}, cell.NewSet(cl), ca, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

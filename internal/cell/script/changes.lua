@@ -16,6 +16,7 @@ local version_key, revisions_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
 local since, page, PREFIX, TAG = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 -- include lib/clock.lua
 -- include lib/key.lua
+-- include lib/state.lua
 
 local version = redis.call('HMGET', version_key, 'generation', 'revision', 'floor')
 local changed = redis.call('ZRANGEBYSCORE', revisions_key, '(' .. since, '+inf', 'WITHSCORES', 'LIMIT', 0, page + 1)
@@ -26,15 +27,7 @@ for i = 1, math.min(#changed, 2 * page), 2 do
   if string.sub(id, 1, 1) == '-' then
     reply[#reply + 1] = {id, revision}
   else
-    local profile = redis.call('HMGET', key('nodes', id), unpack(ARGV, 5))
-    if profile[1] then
-      local node = {id, revision, redis.call('HGET', key('slots', id), 'sum') or '0',
-        redis.call('ZSCORE', heartbeats_key, id) or '0', redis.call('HGET', key('load', id), 'resources') or ''}
-      for f = 1, #profile do node[f + 5] = profile[f] or '' end
-      reply[#reply + 1] = node
-    else
-      reply[#reply + 1] = {'-' .. id, revision}
-    end
+    reply[#reply + 1] = node_state(id, revision)
   end
 end
 return reply

@@ -4,10 +4,11 @@
 -- the time of the last heartbeat. A new epoch takes the node over: the jobs of the
 -- old one end in the same script, its slots are free and its dispatch stream starts
 -- empty, so nothing of an earlier incarnation can reach the new one. An epoch whose
--- profile was lost keeps the jobs that it owns.
+-- profile was lost keeps the jobs that it owns. The epoch 'import' has no agent: its
+-- node is draining, and takes no job before an agent takes it over.
 --
 -- KEYS[1]  nodes:<node>           hash    profile
--- KEYS[2]  load:<node>            hash    with TTL
+-- KEYS[2]  load:<node>            string  with TTL: deleted, the first heartbeat makes it
 -- KEYS[3]  slots:<node>           hash
 -- KEYS[4]  dispatch:<node>        stream
 -- KEYS[5]  nodes:index:online     set
@@ -16,18 +17,19 @@
 -- KEYS[8]  version:nodes          hash
 -- KEYS[9]  finished               zset
 -- KEYS[10..] pool:<pool>:members  set     one for each pool of the new profile
--- ARGV[1]  node          ARGV[2]  epoch         ARGV[3]  generation, if none is set yet
--- ARGV[4]  channel       ARGV[5]  key prefix    ARGV[6]  tag part, ':{tag}' or ''
--- ARGV[7]  load TTL, ms  ARGV[8]  retention, ms ARGV[9]  failure of lost jobs, JSON
--- ARGV[10] max_concurrency   ARGV[11] profile as JSON, for the event
--- ARGV[12..] profile fields and values, in pairs; 'pool_ids' and 'max_concurrency' among them
+-- ARGV[1]  node          ARGV[2]  epoch         ARGV[3]  channel
+-- ARGV[4]  key prefix    ARGV[5]  tag part, ':{tag}' or ''
+-- ARGV[6]  retention, ms ARGV[7]  failure of lost jobs, JSON
+-- ARGV[8]  profile as JSON, for the event
+-- ARGV[9]  max_concurrency            ARGV[10] pool_ids, JSON   ARGV[11] capabilities, JSON
+-- ARGV[12] installed_services, JSON   ARGV[13] labels, JSON     ARGV[14] features_supported, JSON
 -- Returns {revision, lost job, ...}
 -- Foreign keys (jobs, replies, former pools) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs lost + pools).
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, heartbeats_key, version_key, finished_key =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local node, epoch, channel, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6]
-local load_ttl, retention, failure, max, body = ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
+local node, epoch, channel, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local retention, failure, body, max, pool_ids = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local inline = 0
 -- include lib/clock.lua
 -- include lib/key.lua
@@ -36,39 +38,44 @@ local inline = 0
 -- include lib/abandon.lua
 -- include lib/pool.lua
 
-local fields = {'epoch', 'pool_ids', 'status'}
-for i = 12, #ARGV, 2 do fields[#fields + 1] = ARGV[i] end
-local before = redis.call('HMGET', profile_key, unpack(fields))
-local same = before[1] == epoch
-for i = 4, #fields do same = same and before[i] == ARGV[2 * i + 5] end
+-- before[4..9] are what ARGV[9..14] state.
+local before = redis.call('HMGET', profile_key, 'epoch', 'status', 'registered_at_ms',
+  'max_concurrency', 'pool_ids', 'capabilities', 'installed_services', 'labels', 'features_supported')
+local taken = before[1] ~= epoch
+local same = not taken
+for i = 4, 9 do same = same and before[i] == ARGV[i + 5] end
 if same then
-  redis.call('ZADD', heartbeats_key, now, node)
+  redis.call('ZADD', heartbeats_key, at, node)
   return {tonumber(redis.call('HGET', version_key, 'revision')) or 0}
 end
 
-local lost, used, status = {}, 0, 'online'
-if before[1] == epoch then
-  used = tonumber(redis.call('HGET', slots_key, 'sum')) or 0
-  status = before[3] or status
-else
+local lost, used, status = {}, 0, epoch == 'import' and 'draining' or 'online'
+if taken then
   lost, used = abandon(slots_key, node, failure, epoch)
-  forget()
-  redis.call('DEL', dispatch_key, profile_key, load_key)
-  redis.call('HSET', profile_key, 'registered_at_ms', now)
+  if #lost > 0 then forget() end
+  redis.call('DEL', profile_key, load_key, dispatch_key)
+else
+  used = tonumber(redis.call('HGET', slots_key, 'sum')) or 0
+  status = before[2] or status
 end
-
-leave_pools(node, before[2])
-for i = 10, #KEYS do redis.call('SADD', KEYS[i], node) end
-
-redis.call('ZADD', heartbeats_key, now, node)
-redis.call('HSETNX', version_key, 'generation', ARGV[3])
-if redis.call('ZREM', revisions_key, '-' .. node) == 1 then
+redis.call('ZADD', heartbeats_key, at, node)
+if taken or before[5] ~= pool_ids then
+  if before[5] then leave_pools(node, before[5]) end
+  for i = 10, #KEYS do redis.call('SADD', KEYS[i], node) end
+end
+if not before[1] and redis.call('ZREM', revisions_key, '-' .. node) == 1 then
   redis.call('HINCRBY', version_key, 'tombstones', -1)
 end
 local revision = announce('r', node, epoch, status, max, used, body)
-redis.call('HSET', profile_key, 'epoch', epoch, 'status', status, 'version', revision, unpack(ARGV, 12))
-redis.call('HSET', load_key, 'last_heartbeat_ms', now, 'version', revision)
-redis.call('PEXPIRE', load_key, load_ttl)
-if status == 'online' then redis.call('SADD', online_key, node) end
+if taken then
+  -- What scripts read comes first: a small hash is searched from its beginning.
+  redis.call('HSET', profile_key, 'epoch', epoch, 'status', status, 'max_concurrency', max, 'version', revision,
+    'registered_at_ms', at, 'node_id', node, 'health', 'Online', 'pool_ids', pool_ids, 'capabilities', ARGV[11],
+    'installed_services', ARGV[12], 'labels', ARGV[13], 'features_supported', ARGV[14])
+  if before[2] ~= status then redis.call(status == 'online' and 'SADD' or 'SREM', online_key, node) end
+else
+  redis.call('HSET', profile_key, 'version', revision, 'max_concurrency', max, 'pool_ids', pool_ids, 'capabilities', ARGV[11],
+    'installed_services', ARGV[12], 'labels', ARGV[13], 'features_supported', ARGV[14])
+end
 table.insert(lost, 1, revision)
 return lost

@@ -15,9 +15,9 @@
 -- ARGV[7..6+n]  node ids
 -- then for each item: job, tenant, service, slots, reply-to ('' for none), spec (JSON), candidates c, c node indexes from 1
 -- Returns one array an item:
---   {1, node index, now, used}                       assigned, attempt 1
+--   {1, node index, now, used, ...}                  assigned, attempt 1; ... are the refusals of the candidates before
 --   {2, node, attempt, assigned_at_ms}               was there already
---   {0, node index, reason, used, max, ...}          refused by all: f full, g gone, d draining, s silent
+--   {0, node index, reason, used, max, ...}          refused by all, four values each: f full, g gone, d draining, s silent
 -- Redis 7.0. Cost: O(items + nodes looked at).
 local revisions_key, version_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
 local channel, limit, node_count, item_count, inline = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -98,7 +98,9 @@ for i = 1, item_count do
       if not refusal and node.used + item.slots > node.max then refusal = 'f' end
       if not refusal then
         assign(item, job_key, node)
+        local refusals = reply
         reply = {1, index, now, node.used}
+        for k = 2, #refusals do reply[k + 3] = refusals[k] end
         break
       end
       local n = #reply

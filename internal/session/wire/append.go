@@ -64,9 +64,12 @@ func appendJob(dst []byte, job *freeslot.Job) []byte {
 		dst = append(dst, `,"payload":`...)
 		dst = append(dst, job.Payload...)
 	}
-	if r := &job.Requirement; r.Pool != "" || len(r.Services) > 0 || r.SourceLanguage != "" || r.TargetLanguage != "" || len(r.Labels) > 0 {
+	if r := &job.Requirement; !freeslot.SameRequirement(r, &freeslot.Requirement{}) {
 		dst = append(dst, `,"requirement":`...)
 		dst = appendRequirement(dst, r)
+	}
+	if job.AffinityKey != "" {
+		dst = appendString(append(dst, `,"affinity_key":`...), job.AffinityKey)
 	}
 	if job.Slots != 0 {
 		dst = appendInt(append(dst, `,"slots":`...), int64(job.Slots))
@@ -92,16 +95,13 @@ func appendRequirement(dst []byte, r *freeslot.Requirement) []byte {
 		field("pool")
 		dst = appendString(dst, r.Pool)
 	}
+	if r.PreferredPool != "" {
+		field("preferred_pool")
+		dst = appendString(dst, r.PreferredPool)
+	}
 	if len(r.Services) > 0 {
 		field("services")
-		dst = append(dst, '[')
-		for i, s := range r.Services {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendString(dst, s)
-		}
-		dst = append(dst, ']')
+		dst = appendStrings(dst, r.Services)
 	}
 	if r.SourceLanguage != "" {
 		field("source_language")
@@ -123,7 +123,22 @@ func appendRequirement(dst []byte, r *freeslot.Requirement) []byte {
 		}
 		dst = append(dst, '}')
 	}
+	if len(r.LabelRules) > 0 {
+		field("label_rules")
+		dst = appendLabelRules(dst, r.LabelRules)
+	}
 	return append(dst, '}')
+}
+
+func appendStrings(dst []byte, list []string) []byte {
+	dst = append(dst, '[')
+	for i, s := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(dst, s)
+	}
+	return append(dst, ']')
 }
 
 func sortedKeys[V any](m map[string]V) []string {

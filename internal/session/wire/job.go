@@ -13,6 +13,7 @@ const (
 	jobRequirement
 	jobSlots
 	jobTraceParent
+	jobAffinityKey
 )
 
 const (
@@ -21,6 +22,8 @@ const (
 	reqSource
 	reqTarget
 	reqLabels
+	reqPreferredPool
+	reqLabelRules
 )
 
 func (d *requestDecoder) job(job *freeslot.Job) *problem {
@@ -55,6 +58,10 @@ func (d *requestDecoder) jobField(job *freeslot.Job, seen *fields, key []byte) (
 	case "requirement":
 		if p = seen.add(jobRequirement); p == nil {
 			p = d.requirement(&job.Requirement)
+		}
+	case "affinity_key":
+		if p = seen.add(jobAffinityKey); p == nil {
+			job.AffinityKey, p = d.string()
 		}
 	case "slots":
 		if p = seen.add(jobSlots); p == nil {
@@ -113,9 +120,13 @@ func (d *requestDecoder) requirementField(r *freeslot.Requirement, seen *fields,
 		if p = seen.add(reqPool); p == nil {
 			r.Pool, p = d.string()
 		}
+	case "preferred_pool":
+		if p = seen.add(reqPreferredPool); p == nil {
+			r.PreferredPool, p = d.string()
+		}
 	case "services":
 		if p = seen.add(reqServices); p == nil {
-			r.Services, p = d.services()
+			r.Services, p = d.strings(freeslot.MaxServices)
 		}
 	case "source_language":
 		if p = seen.add(reqSource); p == nil {
@@ -129,15 +140,19 @@ func (d *requestDecoder) requirementField(r *freeslot.Requirement, seen *fields,
 		if p = seen.add(reqLabels); p == nil {
 			r.Labels, p = d.labels()
 		}
+	case "label_rules":
+		if p = seen.add(reqLabelRules); p == nil {
+			r.LabelRules, p = d.labelRules()
+		}
 	default:
 		p = unknownField()
 	}
 	return p
 }
 
-// services and labels stop at their limits: what lies beyond would be refused
-// anyway, and need not be built first.
-func (d *requestDecoder) services() ([]string, *problem) {
+// strings, labels and labelRules stop at their limits: what lies beyond would be
+// refused anyway, and need not be built first.
+func (d *requestDecoder) strings(limit int) ([]string, *problem) {
 	if p := d.openArray(); p != nil {
 		return nil, p
 	}
@@ -147,8 +162,8 @@ func (d *requestDecoder) services() ([]string, *problem) {
 		if p != nil || !ok {
 			return list, p
 		}
-		if i == freeslot.MaxServices {
-			return nil, tooMany(freeslot.MaxServices)
+		if i == limit {
+			return nil, tooMany(limit)
 		}
 		s, p := d.string()
 		if p != nil {

@@ -40,6 +40,18 @@ func TestDecodeRequest(t *testing.T) {
 				}},
 			}},
 		},
+		{
+			`{"type":"submit","id":"r1","job":{"service":"a","affinity_key":"u 1","requirement":{"preferred_pool":"q","services":["c@>=1.2 <2"],` +
+				`"label_rules":[{"label":"gpu","operator":"in","values":["A100","H100"]},{"operator":"exists","label":"zone"}]}}}`,
+			Request{Type: TypeSubmit, ID: "r1", Jobs: []freeslot.Job{{
+				Service: "a", AffinityKey: "u 1", Requirement: freeslot.Requirement{
+					PreferredPool: "q", Services: []string{"c@>=1.2 <2"}, LabelRules: []freeslot.LabelRule{
+						{Label: "gpu", Operator: freeslot.LabelIn, Values: []string{"A100", "H100"}},
+						{Label: "zone", Operator: freeslot.LabelExists},
+					},
+				},
+			}}},
+		},
 		{`{"type":"cancel","id":"r3","job_id":"0-1"}`, Request{Type: TypeCancel, ID: "r3", JobID: "0-1"}},
 		{`{"type":"attach","id":"r4","job_id":"0-1"}`, Request{Type: TypeAttach, ID: "r4", JobID: "0-1"}},
 		{`{"type":"ping","id":"r 5~"}`, Request{Type: TypePing, ID: "r 5~"}},
@@ -114,6 +126,12 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		{`{"type":"submit","id":"r1","job":{"requirement":{"labels":{"a":"1","a":"2"}}}}`, "r1", "job.requirement.labels.a", "job.requirement.labels.a is given twice"},
 		{`{"type":"submit","id":"r1","job":{"requirement":{"labels":{"a":["1"]}}}}`, "r1", "job.requirement.labels.a", "job.requirement.labels.a is an array, expected a string"},
 		{`{"type":"submit","id":"r1","job":{"requirement":{"labels":{` + manyLabels(65) + `}}}}`, "r1", "job.requirement.labels", "job.requirement.labels has more than 64 entries"},
+		{`{"type":"submit","id":"r1","job":{"affinity_key":7}}`, "r1", "job.affinity_key", "job.affinity_key is a number, expected a string"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[{"label":"a"},{"label":1}]}}}`, "r1", "job.requirement.label_rules[1].label", "job.requirement.label_rules[1].label is a number, expected a string"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[{"label":"a","label":"b"}]}}}`, "r1", "job.requirement.label_rules[0].label", "job.requirement.label_rules[0].label is given twice"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[{"value":"a"}]}}}`, "r1", "job.requirement.label_rules[0].value", "job.requirement.label_rules[0].value is not a known field"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[` + strings.Repeat(`{},`, 32) + `{}]}}}`, "r1", "job.requirement.label_rules", "job.requirement.label_rules has more than 32 entries"},
+		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[{"values":[` + strings.Repeat(`"a",`, 64) + `"a"]}]}}}`, "r1", "job.requirement.label_rules[0].values", "job.requirement.label_rules[0].values has more than 64 entries"},
 		{`{"type":"submit","id":"r1","job":{"requirement":{"pool":"a","pool":"a"}}}`, "r1", "job.requirement.pool", "job.requirement.pool is given twice"},
 		{`{"x":[,"id":"r1"`, "", "x", "x is not a known field"},
 		{`{"x":1,"id":7}`, "", "x", "x is not a known field"},
@@ -221,7 +239,7 @@ func checkTwin(t interface{ Fatalf(string, ...any) }, l Limits, frame []byte) {
 
 func FuzzDecodeFrame(f *testing.F) {
 	for _, seed := range []string{
-		`{"type":"submit","id":"r1","job":{"service":"tts","payload":{"text":"hi \u00e9 \ud83d\ude00"},"requirement":{"pool":"p","services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"}},"slots":1,"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}`,
+		`{"type":"submit","id":"r1","job":{"service":"tts","payload":{"text":"hi \u00e9 \ud83d\ude00"},"requirement":{"pool":"p","services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"},"preferred_pool":"q","label_rules":[{"label":"a","operator":"in","values":["b"]}]},"affinity_key":"k","slots":1,"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}`,
 		`{"type":"submit","id":"r2","jobs":[{"service":"a"},{"service":"b","payload":[1,[2,{"x":null}],-1.5e+10,"\"]"]}]}`,
 		`{"type":"cancel","id":"r3","job_id":"0-01ARZ3NDEKTSV4RRFFQ69G5FAV"}`,
 		`{"type":"attach","id":"r4","job_id":"0-1"}`,
@@ -321,7 +339,15 @@ func genJob(t *rapid.T) freeslot.Job {
 			SourceLanguage: text.Draw(t, "source"),
 			TargetLanguage: text.Draw(t, "target"),
 			Labels:         rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"),
+			PreferredPool:  text.Draw(t, "preferred pool"),
+			LabelRules: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) freeslot.LabelRule {
+				return freeslot.LabelRule{
+					Label: text.Draw(t, "label"), Operator: freeslot.LabelOperator(text.Draw(t, "operator")),
+					Values: rapid.SliceOfN(text, 0, 2).Draw(t, "values"),
+				}
+			}), 0, 2).Draw(t, "label rules"),
 		},
+		AffinityKey: text.Draw(t, "affinity key"),
 		Slots:       rapid.IntRange(-5, 1<<40).Draw(t, "slots"),
 		TraceParent: text.Draw(t, "traceparent"),
 	}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/core/result"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+const (
+	// eventRate is how many heartbeat events a second are applied beside the choices.
+	eventRate = 20_000
+	// requirementCount is the number of requirements that are gone through.
+	requirementCount = 1024
+)
+
+// choiceRun is one line of the table of choices.
+type choiceRun struct {
+	name  string
+	nodes int
+	rate  int // of events a second
+	want  int
+	fed   bool // with events even if rate is flatOut
+
+	median, p99, p999, longest, applied []float64
+	missed                              int
+	allocations                         float64
+}
+
+func runChoose(ctx context.Context, b *bench) error {
+	rounds, window := sized(b, 9, 1), sized(b, time.Second, 60*time.Millisecond)
+	sizes := sized(b, []int{1_000, 10_000, 100_000}, []int{1_000, 2_000})
+	main := sizes[1]
+	b.say("One goroutine chooses from raw requirements, class lookup included, through the interface that the dispatcher uses; of ten, 4 name a pool, 3 a language pair, 3 a pool, a service and a label; %s requirements with strings of their own, %d pools, two_level.",
+		measure.Thousands(requirementCount), benchPools)
+	b.say("Beside it %s heartbeat events a second pass the cache's own queue and loop (decode and apply), published in steps of %s by another goroutine of this process; the rate really applied is in the table.", measure.Thousands(eventRate), feedStep)
+	b.say("Timed in blocks of %d choices, the reading of the clock included; a choice is a block / %d. %d windows of %s for each line, in turns; medians over the windows. Allocations are counted without events beside.", blockSize, blockSize, rounds, window)
+	caches := make(map[int]*cachePicture)
+	defer func() {
+		for _, p := range caches {
+			p.stop()
+		}
+	}()
+	for _, nodes := range sizes {
+		f, err := newFedCache(ctx, fleetStates(nodes))
+		if err != nil {
+			return err
+		}
+		caches[nodes] = &cachePicture{fedCache: f, nodes: nodes}
+	}
+	runs := []*choiceRun{{name: "bare sampling of two, no requirement, no events", nodes: main}}
+	for _, nodes := range sizes {
+		runs = append(runs, &choiceRun{name: measure.Thousands(float64(nodes)) + " nodes", nodes: nodes, rate: eventRate, want: 1})
+	}
+	runs = append(runs,
+		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, no events", nodes: main, want: 1},
+		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, two candidates", nodes: main, rate: eventRate, want: 2})
+	bare, timer, requirements := newBarePicture(main), newBlockTimer(), requirementMix(requirementCount)
+	stop, err := b.startProfile()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for range rounds {
+		for _, r := range runs {
+			if r.want == 0 {
+				r.note(timer, window, bare.blocks())
+				continue
+			}
+			if err := r.window(ctx, caches[r.nodes], requirements, timer, window); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range runs[1:] {
+		r.allocations = newChoices(caches[r.nodes], requirements, r.want).allocations(sized(b, 20_000, 500))
+	}
+	return reportChoices(b, runs)
+}
+
+// window measures one window of choices with events beside.
+func (r *choiceRun) window(ctx context.Context, p picture, requirements []freeslot.Requirement, timer *blockTimer, window time.Duration) error {
+	// Room for a feed that is a little late, and for lists that have to be built first.
+	due := r.rate * int(2*window/time.Millisecond) / 1000
+	if r.rate == flatOut && r.fed {
+		due = int(flatOutMessages * min(window.Seconds(), 1))
+	}
+	messages := p.beats(due)
+	c := newChoices(p, requirements, r.want)
+	for range len(requirements) / blockSize {
+		c.block()
+	}
+	runtime.GC()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var applied float64
+	var err error
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		if len(messages) > 0 {
+			applied, err = feed(ctx, p, messages, r.rate, window)
+		}
+	}()
+	r.note(timer, window, c.block)
+	<-fed
+	r.applied = append(r.applied, applied)
+	r.missed += c.missed
+	return err
+}
+
+func (r *choiceRun) note(timer *blockTimer, window time.Duration, block func()) {
+	timer.run(window, block)
+	r.median = append(r.median, timer.at(0.5)/blockSize)
+	r.p99 = append(r.p99, timer.at(0.99)/blockSize)
+	r.p999 = append(r.p999, timer.at(0.999)/1000)
+	r.longest = append(r.longest, timer.at(1)/1000)
+}
+
+func reportChoices(b *bench, runs []*choiceRun) error {
+	t := result.Table{First: "What", Columns: []result.Column{
+		{Name: "median a choice", Unit: result.Nanoseconds}, {Name: "p99 a choice", Unit: result.Nanoseconds},
+		{Name: "p99.9 of a block", Unit: result.Microseconds}, {Name: "longest block", Unit: result.Microseconds},
+		{Name: "events applied", Unit: result.PerSecond}, {Name: "allocations a choice", Unit: result.Number},
+	}}
+	var failed error
+	for _, r := range runs {
+		values := result.Values(rounded(median(r.median)), rounded(median(r.p99)), rounded(median(r.p999)), rounded(median(r.longest)),
+			rounded(median(append(r.applied, 0)[:max(len(r.applied), 1)])), rounded(r.allocations))
+		if r.want == 0 {
+			values[4], values[5] = nil, nil
+		}
+		t.Rows = append(t.Rows, result.Row{Name: r.name, Values: values})
+		if r.missed > 0 {
+			failed = errors.Join(failed, fmt.Errorf("%s: %d choices found no node", r.name, r.missed))
+		}
+	}
+	b.result.Tables = []result.Table{t}
+	small, main, large := runs[1], runs[2], runs[len(runs)-3]
+	at := fmt.Sprintf("choose, %s nodes, %d pools, %s events/s: ", measure.Thousands(float64(main.nodes)), benchPools, measure.Thousands(eventRate))
+	b.target(at+"median", result.Nanoseconds, result.AtMost, 60, median(main.median))
+	b.target(at+"allocations", result.Number, result.AtMost, 0, main.allocations)
+	b.target(at+"p99.9 of a block of 16", result.Microseconds, result.AtMost, 20, median(main.p999))
+	b.target(fmt.Sprintf("choose, %s nodes / %s nodes", measure.Thousands(float64(large.nodes)), measure.Thousands(float64(small.nodes))),
+		result.Times, result.AtMost, 2, median(ratios(large.median, small.median)))
+	return failed
+}
+
+// blocks chooses as little as can be chosen.
+func (p *barePicture) blocks() func() {
+	random := selection.NewSource(1)
+	var sum int64
+	return func() {
+		for range blockSize {
+			list := *p.list.Load()
+			draw := random.Uint64()
+			a := list[uint64(uint32(draw))*uint64(len(list))>>32]
+			z := list[(draw>>32)*uint64(len(list))>>32]
+			x, y := a.used.Load(), z.used.Load()
+			sum += min(x, y)
+		}
+	}
+}
+
+// startProfile begins the CPU profile that was asked for, if any.
+func (b *bench) startProfile() (stop func(), err error) {
+	if b.profile == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(b.profile)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close() // a profile that is incomplete cannot be read
+	}, nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/redisproc"
+)
+
+// noAOF and everysec are how a scenario's Redis keeps its data.
+const (
+	noAOF    = "append-only file off"
+	everysec = "append-only file, fsync everysec"
+)
+
+// server is a scenario's own Redis.
+type server struct {
+	*redisproc.Server
+	client rueidis.Client
+}
+
+// startRedis starts a server for the scenario and notes which.
+func (b *bench) startRedis(ctx context.Context, durability string) (_ *server, err error) {
+	startCtx, cancel := context.WithTimeout(ctx, measure.StartLimit)
+	defer cancel()
+	s := &server{Server: redisproc.New(redisproc.Config{AppendOnly: durability == everysec, AppendFsync: "everysec"})}
+	if err := s.Start(startCtx); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if s.client, err = s.commands("bench"); err != nil {
+		return nil, err
+	}
+	b.result.Durability = durability
+	b.result.Redis, err = measure.RedisVersion(ctx, s.client)
+	return s, err
+}
+
+func (s *server) commands(name string) (rueidis.Client, error) {
+	return redisclient.Commands(redisclient.Config{URL: s.URL(), Name: name})
+}
+
+func (s *server) stop() error {
+	if s.client != nil {
+		s.client.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
+	defer cancel()
+	return s.Stop(ctx)
+}
+
+// do runs one plain command.
+func (s *server) do(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, measure.CallTimeout)
+	defer cancel()
+	if err := s.client.Do(ctx, s.client.B().Arbitrary(args...).Build()).Error(); err != nil {
+		return fmt.Errorf("%q: %w", args, err)
+	}
+	return nil
+}
+
+// newCell makes a started cell on client. Nodes of a benchmark do not beat unless that is measured, so
+// they may be silent for long.
+func newCell(ctx context.Context, client rueidis.Client) (*cell.Cell, error) {
+	c, err := cell.New(cell.Config{HeartbeatLimit: time.Hour, CallTimeout: measure.CallTimeout}, client, zap.NewNop(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Start(ctx)
+}
+
+func stopCell(c *cell.Cell) {
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
+	defer cancel()
+	_ = c.Stop(ctx) // nothing is under way
+}

@@ -1,0 +1,166 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The time that things may take.
+const (
+	StartLimit    = 20 * time.Second
+	StopGrace     = 30 * time.Second
+	pollInterval  = 20 * time.Millisecond
+	pollTimeout   = time.Second
+	outputKept    = 16 << 10
+	outputQuoted  = 2 << 10
+	BuildLimit    = 5 * time.Minute
+	schedulerPath = "./cmd/scheduler"
+)
+
+// errEnded is said of a process that ended in good order although it was needed.
+var errEnded = errors.New("exit status 0")
+
+// Process is a child of this one.
+type Process struct {
+	Name string
+	Cmd  *exec.Cmd
+	out  output
+	// Done is closed when it has ended.
+	Done chan struct{}
+	err  error // set before Done is closed
+}
+
+// StartProcess starts cmd, whose standard error is kept for error messages. The caller stops it.
+func StartProcess(name string, cmd *exec.Cmd) (*Process, error) {
+	p := &Process{Name: name, Cmd: cmd, Done: make(chan struct{})}
+	cmd.Stderr = &p.out
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		defer close(p.Done)
+		p.err = cmd.Wait()
+	}()
+	return p, nil
+}
+
+// Exited says how the process ended by itself.
+func (p *Process) Exited() error {
+	return fmt.Errorf("%s ended: %w: %s", p.Name, cmp.Or(p.err, errEnded), p.out.tail())
+}
+
+// Stop asks the process to end and waits until it has; after StopGrace it is killed.
+func (p *Process) Stop() error {
+	_ = p.Cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	return p.Wait()
+}
+
+// Wait waits until it has ended by itself; after StopGrace it is killed.
+func (p *Process) Wait() error {
+	grace := time.NewTimer(StopGrace)
+	defer grace.Stop()
+	select {
+	case <-p.Done:
+		if p.err != nil {
+			return p.Exited()
+		}
+		return nil
+	case <-grace.C:
+	}
+	_ = p.Cmd.Process.Kill()
+	<-p.Done
+	return fmt.Errorf("%s did not stop within %s and was killed: %s", p.Name, StopGrace, p.out.tail())
+}
+
+// AwaitOK polls url until it answers 200.
+func (p *Process) AwaitOK(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, StartLimit)
+	defer cancel()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		if answersOK(ctx, url) {
+			return nil
+		}
+		select {
+		case <-p.Done:
+			return p.Exited()
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %s does not answer 200: %w: %s", p.Name, url, ctx.Err(), p.out.tail())
+		case <-tick.C:
+		}
+	}
+}
+
+func answersOK(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return false
+	}
+	req.Close = true // one answer is all that is wanted
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// output keeps the end of what a process wrote. Safe for concurrent use.
+type output struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, p...)
+	if cut := len(o.text) - outputKept; cut > 0 {
+		o.text = append(o.text[:0], o.text[cut:]...)
+	}
+	return len(p), nil
+}
+
+func (o *output) tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.TrimSpace(string(o.text[max(0, len(o.text)-outputQuoted):]))
+}
+
+// PlainEnv is the environment without settings of freeslot, so that a developer's shell does not change
+// what is measured.
+func PlainEnv(extra ...string) []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "FREESLOT_") {
+			env = append(env, e)
+		}
+	}
+	return append(env, extra...)
+}
+
+// BuildScheduler builds the replica's binary from the tree that this program was built from.
+func BuildScheduler(ctx context.Context, root, folder string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, BuildLimit)
+	defer cancel()
+	binary := filepath.Join(folder, "scheduler")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, schedulerPath)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", schedulerPath, err, strings.TrimSpace(string(out)))
+	}
+	return binary, nil
+}

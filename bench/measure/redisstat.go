@@ -1,0 +1,155 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// commandsShown bounds the list of commands in a result.
+const commandsShown = 6
+
+// CallTimeout bounds one call of a tool to Redis.
+const CallTimeout = 5 * time.Second
+
+// RedisStat is a reading of Redis' own counters since its start.
+type RedisStat struct {
+	// CPUSeconds are the main thread's, user and system.
+	CPUSeconds float64
+	// Commands are by name as INFO has it, such as evalsha.
+	Commands map[string]CommandStat
+}
+
+// CommandStat is one command's part.
+type CommandStat struct{ Calls, Usec float64 }
+
+// RedisCost is what Redis spent on one counted job.
+type RedisCost struct {
+	// CPUPerJob is the main thread's user and system time.
+	CPUPerJob float64 `json:"cpu_us_per_job"`
+	// ScriptPerJob is the time inside EVALSHA, the commands that scripts call included.
+	ScriptPerJob float64 `json:"evalsha_us_per_job"`
+	// Commands are those that took the most time; those called by scripts are counted here too.
+	Commands []CommandCost `json:"commands"`
+}
+
+// CommandCost is one command's part of it.
+type CommandCost struct {
+	Command     string  `json:"command"`
+	CallsPerJob float64 `json:"calls_per_job"`
+	TimePerJob  float64 `json:"us_per_job"`
+}
+
+// ReadRedisStat asks the server.
+func ReadRedisStat(ctx context.Context, client rueidis.Client) (RedisStat, error) {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	text, err := client.Do(ctx, client.B().Info().Section("cpu", "commandstats").Build()).ToString()
+	if err != nil {
+		return RedisStat{}, fmt.Errorf("read INFO: %w", err)
+	}
+	return parseRedisStat(text)
+}
+
+// parseRedisStat reads lines such as
+//
+//	used_cpu_sys_main_thread:1.5
+//	cmdstat_evalsha:calls=21,usec=175,usec_per_call=8.33,rejected_calls=0,failed_calls=0
+func parseRedisStat(info string) (RedisStat, error) {
+	stat := RedisStat{Commands: make(map[string]CommandStat)}
+	for line := range strings.Lines(info) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if !ok {
+			continue
+		}
+		switch command, isCommand := strings.CutPrefix(name, "cmdstat_"); {
+		case isCommand:
+			c, err := parseCommandStat(value)
+			if err != nil {
+				return stat, fmt.Errorf("INFO line %q: %w", line, err)
+			}
+			stat.Commands[command] = c
+		case name == "used_cpu_user_main_thread", name == "used_cpu_sys_main_thread":
+			seconds, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return stat, fmt.Errorf("INFO line %q: %w", line, err)
+			}
+			stat.CPUSeconds += seconds
+		}
+	}
+	return stat, nil
+}
+
+func parseCommandStat(fields string) (CommandStat, error) {
+	var c CommandStat
+	for field := range strings.SplitSeq(fields, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		var into *float64
+		switch name {
+		case "calls":
+			into = &c.Calls
+		case "usec":
+			into = &c.Usec
+		default:
+			continue
+		}
+		figure, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return c, err
+		}
+		*into = figure
+	}
+	return c, nil
+}
+
+// Cost is what Redis spent between two readings on each of jobs.
+func (s RedisStat) Cost(before RedisStat, jobs int64) RedisCost {
+	if jobs == 0 {
+		return RedisCost{}
+	}
+	n := float64(jobs)
+	out := RedisCost{CPUPerJob: Rounded((s.CPUSeconds - before.CPUSeconds) * 1e6 / n)}
+	for name, after := range s.Commands {
+		was := before.Commands[name]
+		c := CommandCost{Command: name, CallsPerJob: hundredths((after.Calls - was.Calls) / n), TimePerJob: hundredths((after.Usec - was.Usec) / n)}
+		if name == "evalsha" {
+			out.ScriptPerJob = Rounded((after.Usec - was.Usec) / n)
+		}
+		if c.TimePerJob > 0 {
+			out.Commands = append(out.Commands, c)
+		}
+	}
+	slices.SortFunc(out.Commands, func(a, b CommandCost) int {
+		return cmp.Or(cmp.Compare(b.TimePerJob, a.TimePerJob), cmp.Compare(a.Command, b.Command))
+	})
+	out.Commands = out.Commands[:min(len(out.Commands), commandsShown)]
+	return out
+}
+
+func hundredths(f float64) float64 { return float64(int64(f*100+0.5)) / 100 }
+
+// RedisVersion names the server as its INFO does.
+func RedisVersion(ctx context.Context, client rueidis.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	text, err := client.Do(ctx, client.B().Info().Section("server").Build()).ToString()
+	if err != nil {
+		return "", fmt.Errorf("read INFO: %w", err)
+	}
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	if v := fields["valkey_version"]; v != "" {
+		return "Valkey " + v, nil
+	}
+	return "Redis " + fields["redis_version"], nil
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/poolconfig"
+)
+
+// printDiff says what was changed, or would be.
+func (a *app) printDiff(r *api.ConfigResult) error {
+	if a.json {
+		return a.printJSON(r)
+	}
+	switch {
+	case r.Unchanged && r.Version > 0:
+		_, err := fmt.Fprintf(a.out, "nothing to change: version %d says the same\n", r.Version)
+		return err
+	case r.Unchanged:
+		_, err := fmt.Fprintln(a.out, "nothing to change")
+		return err
+	case r.DryRun:
+		_, _ = fmt.Fprintf(a.out, "compared with version %d; nothing was changed\n", r.Version)
+	default:
+		_, _ = fmt.Fprintf(a.out, "version %d is in force\n", r.Version)
+	}
+	return writeDiff(a.out, &r.Diff)
+}
+
+func writeDiff(w io.Writer, d *poolconfig.Diff) error {
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, f := range d.Settings {
+		add("~ %s: %s -> %s", f.Field, value(f.Before), value(f.After))
+	}
+	for _, id := range d.Removed {
+		add("- pool %s", id)
+	}
+	for _, id := range d.Added {
+		add("+ pool %s", id)
+	}
+	for _, p := range d.Changed {
+		for _, f := range p.Fields {
+			add("~ pool %s: %s: %s -> %s", p.ID, f.Field, value(f.Before), value(f.After))
+		}
+	}
+	if d.Reordered {
+		add("~ the order of preference of the pools")
+	}
+	for _, m := range d.Members {
+		if m.Join > 0 {
+			add("  %d node(s) join pool %s: %s", m.Join, m.Pool, some(m.Joining, m.Join))
+		}
+		if m.Leave > 0 {
+			add("  %d node(s) leave pool %s: %s", m.Leave, m.Pool, some(m.Leaving, m.Leave))
+		}
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(w, clean(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func value(v json.RawMessage) string {
+	if v == nil {
+		return "nothing"
+	}
+	return string(v)
+}
+
+func some(ids []string, total int) string {
+	s := strings.Join(ids, ", ")
+	if total > len(ids) {
+		s += ", …"
+	}
+	return s
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/freeslot/freeslot"
+)
+
+// maxDetail is how much of a reason a table shows.
+const maxDetail = 100
+
+type explainCmd struct {
+	Service string `arg:"" help:"Service of the job."`
+	requirementFlags
+	Limit int `default:"20" placeholder:"N" help:"At most so many nodes (default ${default})."`
+}
+
+// Help is shown below the flags.
+func (explainCmd) Help() string {
+	return `Nothing is submitted. Examples:
+  schedctl explain tts --target-language de --slots 2
+  schedctl explain asr --also-service "asr@^1.4" --label gpu=a100 --label-rule "vram ge 40"
+  schedctl explain tts --prefer-pool eu -o json`
+}
+
+// explanation is the answer of the API.
+type explanation struct {
+	Class    string `json:"class"`
+	Mode     string `json:"mode"`
+	Policy   string `json:"policy"`
+	Total    int    `json:"total"`
+	Fits     int    `json:"fits"`
+	Qualify  int    `json:"qualify"`
+	MaxSlots int    `json:"max_slots"`
+	Tiers    []struct {
+		Pool      string `json:"pool,omitempty"`
+		Preferred bool   `json:"preferred,omitempty"`
+		Fits      int    `json:"fits"`
+		Qualify   int    `json:"qualify"`
+	} `json:"tiers"`
+	Breakdown map[string]int `json:"breakdown"`
+	Nodes     []struct {
+		Node    string `json:"node"`
+		Reason  string `json:"reason"`
+		Detail  string `json:"detail"`
+		Tier    int    `json:"tier"`
+		Used    int    `json:"used"`
+		Pending int    `json:"pending"`
+		Max     int    `json:"max_concurrency"`
+	} `json:"nodes"`
+	Candidates []string `json:"candidates"`
+	Omitted    int      `json:"omitted"`
+}
+
+// Run asks one replica where a job could go.
+func (c *explainCmd) Run(a *app) error {
+	defer a.api.close()
+	job := c.job(c.Service)
+	if err := job.Validate("job"); err != nil {
+		return usageError{explain(err)}
+	}
+	content, err := json.Marshal(struct {
+		Service     string               `json:"service"`
+		Requirement freeslot.Requirement `json:"requirement,omitzero"`
+		Slots       int                  `json:"slots,omitempty"`
+		AffinityKey string               `json:"affinity_key,omitempty"`
+		Limit       int                  `json:"limit"`
+	}{job.Service, job.Requirement, job.Slots, job.AffinityKey, c.Limit})
+	if err != nil {
+		return err
+	}
+	var answer json.RawMessage
+	if err := a.api.call(a.ctx, http.MethodPost, "/v1/explain", nil, content, 0, &answer); err != nil {
+		return explain(err)
+	}
+	if a.json {
+		return a.printJSON(answer)
+	}
+	var e explanation
+	if err := json.Unmarshal(answer, &e); err != nil {
+		return fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	return a.printExplanation(&e)
+}
+
+func (a *app) printExplanation(e *explanation) error {
+	verdict := fmt.Sprintf("%d of %d nodes fit, %d of them could take the job now.", e.Fits, e.Total, e.Qualify)
+	if len(e.Candidates) > 0 {
+		verdict += " It would be offered to " + strings.Join(e.Candidates, ", then ") + "."
+	}
+	_, _ = fmt.Fprintf(a.out, "%s\nclass: %s\n", clean(verdict), clean(e.Class))
+	for i, tier := range e.Tiers {
+		name := "any pool"
+		if tier.Pool != "" {
+			name = "pool " + tier.Pool
+		}
+		if tier.Preferred {
+			name += " (preferred)"
+		}
+		_, _ = fmt.Fprintf(a.out, "tier %d: %s: %d fit, %d could take it\n", i, clean(name), tier.Fits, tier.Qualify)
+	}
+	if len(e.Breakdown) > 0 {
+		reasons := slices.Sorted(maps.Keys(e.Breakdown))
+		for i, why := range reasons {
+			reasons[i] = fmt.Sprintf("%s %d", why, e.Breakdown[why])
+		}
+		_, _ = fmt.Fprintf(a.out, "against: %s\n", clean(strings.Join(reasons, ", ")))
+	}
+	return a.printExplained(e)
+}
+
+func (a *app) printExplained(e *explanation) error {
+	if len(e.Nodes) > 0 {
+		rows := [][]string{{"NODE", "TIER", "SLOTS", "VERDICT"}}
+		for _, n := range e.Nodes {
+			tier, verdict := "-", "could take it"
+			if n.Tier >= 0 {
+				tier = fmt.Sprint(n.Tier)
+			}
+			if n.Reason != "" {
+				verdict = n.Reason + ": " + n.Detail
+			}
+			rows = append(rows, []string{n.Node, tier, fmt.Sprintf("%d/%d", n.Used+n.Pending, n.Max), shorten(verdict, maxDetail)})
+		}
+		_, _ = fmt.Fprintln(a.out)
+		if err := table(a.out, rows); err != nil {
+			return err
+		}
+	}
+	if e.Omitted > 0 {
+		_, _ = fmt.Fprintf(a.out, "… and %d more; --limit shows them\n", e.Omitted)
+	}
+	return nil
+}

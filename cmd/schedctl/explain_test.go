@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestPrintExplanation: the answer of the API's own golden file, as people see it.
+// -update writes it.
+func TestPrintExplanation(t *testing.T) {
+	t.Parallel()
+	answer, err := os.ReadFile(filepath.Join("..", "..", "internal", "api", "testdata", "explain.json"))
+	must(t, err)
+	var e explanation
+	must(t, json.Unmarshal(answer, &e))
+	e.Omitted = 3
+	var out bytes.Buffer
+	a := &app{environment: &environment{out: &out}}
+	must(t, a.printExplanation(&e))
+	file := filepath.Join("testdata", "explain.txt")
+	if *update {
+		must(t, os.WriteFile(file, out.Bytes(), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	must(t, err)
+	if diff := cmp.Diff(string(want), out.String()); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	l.ctl(t, "explain", "echo", "--source-language", "en", "--target", "de-AT", "--label", "gpu=a100", "--label-rule", "zone in eu,us", "--slots", "2").
+		expect(t, exitOK, "1 of 1 nodes fit, 1 of them could take the job now. It would be offered to node-1.", "could take it")
+	l.ctl(t, "explain", "echo", "--label-rule", "zone not_in eu").
+		expect(t, exitOK, "0 of 1 nodes fit", "against: labels 1", "labels: label zone is eu, expected not in eu")
+	l.ctl(t, "explain", "unknown", "--limit", "0").expect(t, exitOK, "against: service 1", "… and 1 more")
+	got := l.ctl(t, "explain", "echo", "--affinity-key", "k", "--prefer-pool", "eu", "-o", "json").expect(t, exitOK)
+	var e explanation
+	if err := json.Unmarshal([]byte(got.out), &e); err != nil || e.Total != 1 || len(e.Tiers) != 2 || len(e.Candidates) != 1 || e.Nodes[0].Node != "node-1" {
+		t.Errorf("%v %s", err, got.out)
+	}
+	for _, args := range [][]string{
+		{"explain"}, {"explain", "no such name"}, {"explain", "echo", "--label-rule", "gpu"}, {"explain", "echo", "--slots", "-1"},
+	} {
+		l.ctl(t, args...).expect(t, exitUsage)
+	}
+	l.ctl(t, "explain", "echo", "--limit", "1001").expect(t, exitFailure, "limit is 1001")
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/locked"
+)
+
+// nodesGroup is "nodes", which lists them unless a further word says otherwise.
+type nodesGroup struct {
+	Show   nodesCmd  `cmd:"" default:"withargs" help:"List nodes, or show one."`
+	Import importCmd `cmd:"" help:"Copy a node list into Redis, and verify the copy."`
+}
+
+type importCmd struct {
+	File           string        `arg:"" name:"file" help:"JSON array of nodes, or an object that has it as \"nodes\"; - is standard input."`
+	RedisURL       string        `default:"redis://127.0.0.1:6379" env:"FREESLOT_REDIS__URL" placeholder:"URL" help:"Redis to copy to (default ${default})."`
+	KeyPrefix      string        `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
+	Cells          int           `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system (default ${default})."`
+	HeartbeatLimit time.Duration `default:"8s" env:"FREESLOT_HEARTBEAT_LIMIT" placeholder:"TIME" help:"Silence after which an agent counts as gone (default ${default})."`
+	DryRun         bool          `help:"Only say what would be done."`
+	Force          bool          `help:"Also take over nodes that an agent speaks for or that have jobs: those end as node_lost, and the agent exits."`
+}
+
+// importTimeout bounds the whole of an import, besides the limits of its calls.
+const importTimeout = 30 * time.Minute
+
+// What became of one node.
+const (
+	importCopied  = "copied"
+	importToCopy  = "to copy"
+	importSame    = "same"
+	importDiffers = "differs"
+	importRefused = "refused"
+	importLeft    = "left"
+)
+
+// importResult is what became of one node.
+type importResult struct {
+	NodeID string `json:"node_id"`
+	Result string `json:"result"`
+	// Field and Reason are of a refusal; Reason alone of a node that was left.
+	Field  string `json:"field,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Differences are between the list (a) and Redis (b): after the copy, or before it
+	// in a dry run.
+	Differences []locked.Difference `json:"differences,omitempty"`
+	// Ignored are fields that mean nothing here.
+	Ignored []string `json:"ignored,omitempty"`
+}
+
+// Run copies the list and reads it back. Whatever it did before an error stays, and
+// is found to be the same when it is run again.
+func (c *importCmd) Run(a *app) error {
+	defer a.api.close()
+	entries, err := c.read(a.in)
+	if err != nil {
+		return usage("%s %w", c.File, err)
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, importTimeout)
+	defer cancel()
+	cells, closeCells, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeCells()
+	im := &importer{cells: cells, dryRun: c.DryRun, force: c.Force, limit: c.HeartbeatLimit}
+	results, err := im.run(ctx, entries)
+	if err != nil {
+		return fmt.Errorf("%w (%d nodes were copied before; run it again)", err, im.copied)
+	}
+	if err := a.printImport(results); err != nil {
+		return err
+	}
+	return failure(results)
+}
+
+func (c *importCmd) read(in io.Reader) ([]importEntry, error) {
+	if c.File == "-" {
+		return readNodeList(in)
+	}
+	f, err := os.Open(c.File)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", errors.Unwrap(err))
+	}
+	defer func() { _ = f.Close() }()
+	return readNodeList(f)
+}
+
+// failure is an error when something is not in Redis as the list has it. A node that
+// was left to its agent is not such: the agent knows better.
+func failure(results []importResult) error {
+	counts := countImport(results)
+	if bad := counts[importDiffers] + counts[importRefused]; bad > 0 {
+		return fmt.Errorf("%d of %d nodes are not in Redis as the list has them", bad, len(results))
+	}
+	return nil
+}
+
+func countImport(results []importResult) map[string]int {
+	counts := make(map[string]int)
+	for _, r := range results {
+		counts[r.Result]++
+	}
+	return counts
+}
+
+func (a *app) printImport(results []importResult) error {
+	if a.json {
+		return a.printJSON(map[string]any{"nodes": results, "counts": countImport(results)})
+	}
+	rows := [][]string{{"NODE", "RESULT", "WHY"}}
+	for _, r := range results {
+		rows = append(rows, []string{dash(r.NodeID), r.Result, dash(r.why())})
+	}
+	if err := table(a.out, rows); err != nil {
+		return err
+	}
+	counts := countImport(results)
+	parts := make([]string, 0, len(counts))
+	for _, result := range []string{importCopied, importToCopy, importSame, importLeft, importDiffers, importRefused} {
+		if counts[result] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[result], result))
+		}
+	}
+	_, err := fmt.Fprintf(a.out, "%d nodes: %s\n", len(results), strings.Join(parts, ", "))
+	return err
+}
+
+func (r *importResult) why() string {
+	var parts []string
+	if r.Reason != "" {
+		parts = append(parts, strings.TrimSpace(r.Field+" "+r.Reason))
+	}
+	for _, d := range r.Differences {
+		parts = append(parts, fmt.Sprintf("%s is %s in the list, %s in Redis", d.Field, shorten(d.A, maxCell), shorten(d.B, maxCell)))
+	}
+	if len(r.Ignored) > 0 {
+		parts = append(parts, "not read: "+strings.Join(r.Ignored, ", "))
+	}
+	return strings.Join(slices.Compact(parts), "; ")
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/locked"
+	"github.com/freeslot/freeslot/internal/redisclient"
+)
+
+// importPage is how many nodes one call reads.
+const importPage = 100
+
+// open connects to the cells. Nothing is written in a dry run.
+func (c *importCmd) open(ctx context.Context) (cells *cell.Set, closeCells func(), err error) {
+	if c.Cells != 1 {
+		return nil, nil, usage("--cells is %d, expected 1", c.Cells)
+	}
+	client, err := redisclient.Commands(redisclient.Config{URL: c.RedisURL, Name: "schedctl"})
+	if err != nil {
+		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", err)
+	}
+	one, err := cell.New(cell.Config{
+		Layout: cell.Layout{Prefix: c.KeyPrefix}, HeartbeatLimit: c.HeartbeatLimit,
+	}, client, zap.NewNop(), nil)
+	if err == nil && !c.DryRun {
+		_, err = cell.Check(ctx, client, one.Layout())
+	}
+	if err != nil {
+		client.Close()
+		return nil, nil, err
+	}
+	return cell.NewSet(one), client.Close, nil
+}
+
+// importer copies nodes into their cells.
+type importer struct {
+	cells         *cell.Set
+	dryRun, force bool
+	// limit is the silence after which an agent counts as gone.
+	limit  time.Duration
+	copied int
+}
+
+// run returns one result for each entry, in their order.
+func (im *importer) run(ctx context.Context, entries []importEntry) ([]importResult, error) {
+	results := make([]importResult, len(entries))
+	for i, e := range entries {
+		results[i] = importResult{NodeID: e.node.ID, Ignored: e.unknown}
+		if r := e.refusal; r != nil {
+			results[i].Result, results[i].Field, results[i].Reason = importRefused, r.field, r.reason
+		}
+	}
+	for _, step := range []func(context.Context, *importEntry, *importResult, *found) error{im.copy, im.verify} {
+		if err := im.each(ctx, entries, results, step); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// found is a node as Redis has it.
+type found struct {
+	cell.NodeState
+	// now is Redis' clock when it was read.
+	now int64
+}
+
+// each reads the nodes that are not refused, page by page, and hands each to step.
+func (im *importer) each(ctx context.Context, entries []importEntry, results []importResult,
+	step func(context.Context, *importEntry, *importResult, *found) error,
+) error {
+	pages := make([][]int, im.cells.Len()) // by cell: indexes of entries
+	flush := func(index int) error {
+		err := im.page(ctx, index, pages[index], entries, results, step)
+		pages[index] = pages[index][:0]
+		return err
+	}
+	for i := range entries {
+		if results[i].Result == importRefused {
+			continue
+		}
+		index := im.cells.OfNode(entries[i].node.ID).Index()
+		pages[index] = append(pages[index], i)
+		if len(pages[index]) == importPage {
+			if err := flush(index); err != nil {
+				return err
+			}
+		}
+	}
+	for index := range pages {
+		if len(pages[index]) > 0 {
+			if err := flush(index); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (im *importer) page(ctx context.Context, index int, page []int, entries []importEntry, results []importResult,
+	step func(context.Context, *importEntry, *importResult, *found) error,
+) error {
+	ids := make([]string, len(page))
+	for k, i := range page {
+		ids[k] = entries[i].node.ID
+	}
+	answer, err := im.cells.At(index).Nodes(ctx, ids)
+	if err != nil {
+		return err
+	}
+	if len(answer.Nodes) != len(page) {
+		return fmt.Errorf("read %d nodes: the answer has %d", len(page), len(answer.Nodes))
+	}
+	for k, i := range page {
+		if err := step(ctx, &entries[i], &results[i], &found{NodeState: answer.Nodes[k], now: answer.NowMS}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copy registers the node, unless it is there already or somebody speaks for it.
+func (im *importer) copy(ctx context.Context, e *importEntry, r *importResult, f *found) error {
+	differences := f.differences(e)
+	switch {
+	case !f.Gone && len(differences) == 0:
+		r.Result = importSame
+		return nil
+	case !f.Gone && f.Epoch != cell.ImportEpoch && !im.force:
+		if why := im.spokenFor(f); why != "" {
+			r.Result, r.Reason, r.Differences = importLeft, why, differences
+			return nil
+		}
+	}
+	if im.dryRun {
+		r.Result = importToCopy
+		if !f.Gone {
+			r.Differences = differences
+		}
+		return nil
+	}
+	if _, err := im.cells.OfNode(e.node.ID).Register(ctx, e.node, cell.ImportEpoch); err != nil {
+		return err
+	}
+	r.Result = importCopied
+	im.copied++
+	return nil
+}
+
+// spokenFor says why a node must not be taken from its agent; empty when it may be.
+func (im *importer) spokenFor(f *found) string {
+	switch silence := time.Duration(f.now-f.LastHeartbeatMS) * time.Millisecond; {
+	case silence <= im.limit:
+		return "its agent is alive"
+	case f.Used > 0:
+		return strconv.Itoa(f.Used) + " slots of it are in use"
+	}
+	return ""
+}
+
+// verify compares what was copied with what Redis has now.
+func (im *importer) verify(_ context.Context, e *importEntry, r *importResult, f *found) error {
+	if r.Result != importCopied {
+		return nil
+	}
+	differences := f.differences(e)
+	switch {
+	case len(differences) == 0:
+	case !f.Gone && f.Epoch != cell.ImportEpoch:
+		r.Result, r.Reason, r.Differences = importLeft, "an agent has taken it over", differences
+	default:
+		r.Result, r.Differences = importDiffers, differences
+	}
+	return nil
+}
+
+// differences are between the list and Redis.
+func (f *found) differences(e *importEntry) []locked.Difference {
+	switch {
+	case f.Gone:
+		return []locked.Difference{{Node: e.node.ID, Field: "node", A: "known", B: "absent"}}
+	case f.Broken != nil:
+		return []locked.Difference{{Node: e.node.ID, Field: "node", A: "readable", B: f.Broken.Error()}}
+	}
+	return locked.CompareProfiles(&e.node, &f.Node)
+}

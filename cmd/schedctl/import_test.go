@@ -1,0 +1,263 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// importing is a Redis to import into.
+type importing struct {
+	cell        *cell.Cell
+	client      rueidis.Client
+	url, prefix string
+}
+
+func newImporting(t *testing.T) *importing {
+	t.Helper()
+	redis := redistest.Shared(t)
+	im := &importing{url: redis.URL(), prefix: redis.Prefix(t), client: redis.Client(t)}
+	var err error
+	im.cell, err = cell.New(cell.Config{Layout: cell.Layout{Prefix: im.prefix}}, im.client, zap.NewNop(), nil)
+	must(t, err)
+	return im
+}
+
+func (im *importing) run(t *testing.T, list string, flags ...string) result {
+	t.Helper()
+	return command(t, list, append([]string{"nodes", "import", "-", "--redis-url", im.url, "--key-prefix", im.prefix}, flags...)...)
+}
+
+// results runs an import and returns "node result" for each node, in order.
+func (im *importing) results(t *testing.T, code int, list string, flags ...string) (out []string, all []importResult) {
+	t.Helper()
+	got := im.run(t, list, append(flags, "-o", "json")...).expect(t, code)
+	var answer struct {
+		Nodes  []importResult
+		Counts map[string]int
+	}
+	if err := json.Unmarshal([]byte(got.out), &answer); err != nil {
+		t.Fatalf("%v: %s%s", err, got.out, got.err)
+	}
+	sum := 0
+	for _, r := range answer.Nodes {
+		out = append(out, r.NodeID+" "+r.Result)
+	}
+	for _, n := range answer.Counts {
+		sum += n
+	}
+	if sum != len(answer.Nodes) {
+		t.Errorf("%d nodes are counted, there are %d", sum, len(answer.Nodes))
+	}
+	return out, answer.Nodes
+}
+
+func (im *importing) state(t *testing.T, id string) cell.NodeState {
+	t.Helper()
+	got, err := im.cell.Nodes(t.Context(), []string{id})
+	must(t, err)
+	return got.Nodes[0]
+}
+
+func listed(id string, slots int) string {
+	return fmt.Sprintf(`{"node_id": %q, "resources": {"max_concurrency": %d}, "installed_services": ["tts"], "pool_ids": [1]}`, id, slots)
+}
+
+func profile(id string, slots int) freeslot.Node {
+	return freeslot.Node{ID: id, MaxConcurrency: slots, Services: []freeslot.Service{{Name: "tts"}}, Pools: []string{"1"}}
+}
+
+// expectSame compares lines in order.
+func expectSame(t *testing.T, want, got []string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestImport(t *testing.T) {
+	t.Parallel()
+	im := newImporting(t)
+	file := filepath.Join(t.TempDir(), "nodes.json")
+	must(t, os.WriteFile(file, []byte("["+seedNode+","+listed("n2", 3)+"]"), 0o600))
+	args := []string{"nodes", "import", file, "--redis-url", im.url, "--key-prefix", im.prefix}
+	command(t, "", append(args, "--dry-run")...).expect(t, exitOK, "node-12345", "to copy", "2 nodes: 2 to copy")
+	if keys, err := im.client.Do(t.Context(), im.client.B().Keys().Pattern(im.prefix+":*").Build()).AsStrSlice(); err != nil || len(keys) != 0 {
+		t.Errorf("a dry run wrote %v %v", keys, err)
+	}
+	command(t, "", args...).expect(t, exitOK, "2 nodes: 2 copied")
+	got := im.state(t, "node-12345")
+	if got.Epoch != cell.ImportEpoch || got.Status != freeslot.StatusDraining || got.Node.MaxConcurrency != 10 || !slices.Equal(got.Node.Pools, []string{"1", "2"}) {
+		t.Errorf("%+v", got)
+	}
+	// Again, and again after a change of the list.
+	before := got.Revision
+	command(t, "", args...).expect(t, exitOK, "2 nodes: 2 same")
+	if after := im.state(t, "node-12345"); after.Revision != before {
+		t.Error("an import without changes changed the node")
+	}
+	lines, all := im.results(t, exitOK, "["+listed("n2", 4)+"]", "--dry-run")
+	expectSame(t, []string{"n2 to copy"}, lines)
+	if d := all[0].Differences; len(d) != 1 || d[0].Field != "max_concurrency" || d[0].A != "4" || d[0].B != "3" {
+		t.Error(d)
+	}
+	lines, _ = im.results(t, exitOK, "["+listed("n2", 4)+"]")
+	expectSame(t, []string{"n2 copied"}, lines)
+	if im.state(t, "n2").Node.MaxConcurrency != 4 {
+		t.Error("the change was not copied")
+	}
+}
+
+// TestImportedNodeWaitsForItsAgent: it takes no job before, and all the same as any
+// other node after an agent has registered.
+func TestImportedNodeWaitsForItsAgent(t *testing.T) {
+	t.Parallel()
+	im := newImporting(t)
+	im.run(t, "["+listed("n1", 1)+"]").expect(t, exitOK)
+	online := func() []string {
+		members, err := im.client.Do(t.Context(), im.client.B().Smembers().Key(im.cell.Layout().Online()).Build()).AsStrSlice()
+		must(t, err)
+		return members
+	}
+	must(t, im.cell.Start(t.Context()))
+	defer func() { must(t, im.cell.Stop(t.Context())) }()
+	submit := func() cell.Placement {
+		got := im.cell.SubmitAll(t.Context(), []cell.Submission{{
+			JobID: im.cell.NewJobID(), Tenant: "t", Job: &freeslot.Job{Service: "tts"}, Candidates: []string{"n1"},
+		}})
+		must(t, got[0].Err)
+		return got[0].Placement
+	}
+	if got := submit(); got.Assigned || got.Refusals[0].Reason != cell.RefusedDraining || len(online()) != 0 {
+		t.Errorf("%+v, online: %q", got, online())
+	}
+	_, err := im.cell.Register(t.Context(), profile("n1", 1), cell.NewEpoch())
+	must(t, err)
+	if got := submit(); !got.Assigned || !slices.Equal(online(), []string{"n1"}) {
+		t.Errorf("%+v, online: %q", got, online())
+	}
+}
+
+// TestImportLeavesAgentsAlone: a node with an agent, or with jobs, is not touched
+// unless forced.
+func TestImportLeavesAgentsAlone(t *testing.T) {
+	t.Parallel()
+	im := newImporting(t)
+	epoch := cell.NewEpoch()
+	for _, id := range []string{"alive", "busy", "gone", "same"} {
+		_, err := im.cell.Register(t.Context(), profile(id, 2), epoch)
+		must(t, err)
+	}
+	must(t, im.cell.Start(t.Context()))
+	got := im.cell.SubmitAll(t.Context(), []cell.Submission{{
+		JobID: im.cell.NewJobID(), Tenant: "t", Job: &freeslot.Job{Service: "tts"}, Candidates: []string{"busy"},
+	}})
+	if got[0].Err != nil || !got[0].Placement.Assigned {
+		t.Fatalf("%+v", got)
+	}
+	must(t, im.cell.Stop(t.Context()))
+	// As if their last heartbeats were of long ago.
+	for _, id := range []string{"busy", "gone"} {
+		must(t, im.client.Do(t.Context(), im.client.B().Zadd().Key(im.cell.Layout().Heartbeats()).ScoreMember().ScoreMember(1000, id).Build()).Error())
+	}
+	list := "[" + strings.Join([]string{listed("alive", 3), listed("busy", 3), listed("gone", 3), listed("same", 2)}, ",") + "]"
+	lines, all := im.results(t, exitOK, list)
+	expectSame(t, []string{"alive left", "busy left", "gone copied", "same same"}, lines)
+	if all[0].Reason != "its agent is alive" || all[1].Reason != "1 slots of it are in use" || all[0].Differences[0].Field != "max_concurrency" {
+		t.Errorf("%+v", all)
+	}
+	for id, want := range map[string]cell.Epoch{"alive": epoch, "busy": epoch, "gone": cell.ImportEpoch, "same": epoch} {
+		if s := im.state(t, id); s.Epoch != want {
+			t.Errorf("%s has epoch %s", id, s.Epoch)
+		}
+	}
+	lines, _ = im.results(t, exitOK, list, "--force")
+	expectSame(t, []string{"alive copied", "busy copied", "gone same", "same same"}, lines)
+	if _, err := im.cell.Heartbeat(t.Context(), cell.Heartbeat{Node: "alive", Epoch: epoch}); err == nil {
+		t.Error("the agent was not told that its node was taken")
+	}
+}
+
+// TestImportRefuses: what is wrong with one node keeps no other out.
+func TestImportRefuses(t *testing.T) {
+	t.Parallel()
+	im := newImporting(t)
+	list := `[{"node_id": "a b"}, ` + listed("n1", 1) + `, {"node_id": "n2", "max_concurrency": 1, "region": "eu"}]`
+	lines, all := im.results(t, exitFailure, list)
+	expectSame(t, []string{"a b refused", "n1 copied", "n2 copied"}, lines)
+	if all[0].Field != "resources.max_concurrency" || !slices.Equal(all[2].Ignored, []string{"region"}) {
+		t.Errorf("%+v", all)
+	}
+	im.run(t, list).expect(t, exitFailure, "resources.max_concurrency is missing or 0", "not read: region", "3 nodes: 2 same, 1 refused",
+		"1 of 3 nodes are not in Redis as the list has them")
+
+	im.run(t, "[").expect(t, exitUsage, "- cannot be read")
+	command(t, "", "nodes", "import", "/nowhere").expect(t, exitUsage, "/nowhere cannot be read: no such file")
+	im.run(t, "[]", "--cells", "0").expect(t, exitUsage, "--cells is 0")
+	im.run(t, "[]", "--key-prefix", "a:b").expect(t, exitFailure, "key_prefix")
+	im.run(t, "[]", "--redis-url", "redis://user:hidden@127.0.0.1:1").expect(t, exitFailure, "redis cannot be used")
+	if got := im.run(t, "[]", "--redis-url", "redis://user:hidden@127.0.0.1:1"); strings.Contains(got.err, "hidden") {
+		t.Error(got.err)
+	}
+}
+
+// TestImportVerifies: the report says what Redis has, not what was sent.
+func TestImportVerifies(t *testing.T) {
+	t.Parallel()
+	im := newImporting(t)
+	entries, err := readNodeList(strings.NewReader("[" + listed("edited", 1) + "," + listed("lost", 1) + "," + listed("taken", 1) + "," + listed("broken", 1) + "]"))
+	must(t, err)
+	imp := &importer{cells: cell.NewSet(im.cell)}
+	results := make([]importResult, len(entries))
+	must(t, imp.each(t.Context(), entries, results, imp.copy))
+	edit := func(id, field, value string) {
+		must(t, im.client.Do(t.Context(), im.client.B().Hset().Key(im.cell.Layout().Node(id)).FieldValue().FieldValue(field, value).Build()).Error())
+	}
+	edit("edited", "max_concurrency", "9")
+	edit("broken", "labels", "[")
+	must(t, im.client.Do(t.Context(), im.client.B().Del().Key(im.cell.Layout().Node("lost")).Build()).Error())
+	_, err = im.cell.Register(t.Context(), profile("taken", 7), cell.NewEpoch())
+	must(t, err)
+	must(t, imp.each(t.Context(), entries, results, imp.verify))
+	var got []string
+	for _, r := range results {
+		got = append(got, r.Result+" "+r.why())
+	}
+	want := []string{
+		"differs max_concurrency is 1 in the list, 9 in Redis",
+		"differs node is known in the list, absent in Redis",
+		"left an agent has taken it over; max_concurrency is 1 in the list, 7 in Redis",
+	}
+	expectSame(t, want, got[:3])
+	if !strings.HasPrefix(got[3], "differs node is readable in the list, field labels of node broken") {
+		t.Error(got[3])
+	}
+	if err := failure(results); err == nil || err.Error() != "3 of 4 nodes are not in Redis as the list has them" {
+		t.Error(err)
+	}
+}
+
+// TestImportMany is more than one page.
+func TestImportMany(t *testing.T) {
+	t.Parallel()
+	im := newImporting(t)
+	nodes := make([]string, 2*importPage+7)
+	for i := range nodes {
+		nodes[i] = listed(fmt.Sprintf("n%d", i), 1+i%3)
+	}
+	list := "[" + strings.Join(nodes, ",") + "]"
+	im.run(t, list).expect(t, exitOK, "207 nodes: 207 copied")
+	im.run(t, list).expect(t, exitOK, "207 nodes: 207 same")
+}

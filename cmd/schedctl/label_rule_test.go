@@ -1,0 +1,45 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/freeslot/freeslot"
+)
+
+func TestLabelRule(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]freeslot.LabelRule{
+		"gpu in A100,H100":   {Label: "gpu", Operator: freeslot.LabelIn, Values: []string{"A100", "H100"}},
+		" gpu  in  A100 80 ": {Label: "gpu", Operator: freeslot.LabelIn, Values: []string{"A100 80"}},
+		"gpu exists":         {Label: "gpu", Operator: freeslot.LabelExists},
+		"ram ge 64":          {Label: "ram", Operator: freeslot.LabelGreaterEqual, Values: []string{"64"}},
+	} {
+		var got labelRule
+		if err := got.UnmarshalText([]byte(text)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		if diff := cmp.Diff(want, freeslot.LabelRule(got)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+	for _, text := range []string{"", "gpu", " gpu "} {
+		if err := new(labelRule).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken for a rule", text)
+		}
+	}
+}
+
+// Flags that no node satisfies are refused with what they ask for, so they arrive.
+func TestSubmitRequirements(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	for want, flags := range map[string][]string{
+		"service_version": {"--also-service", "echo@>=1.2, <2"},
+		"labels":          {"--label-rule", "gpu in A100,H100", "--label-rule", "gpu exists"},
+	} {
+		l.ctl(t, append([]string{"submit", "echo"}, flags...)...).expect(t, exitFailure, "no_matching_node", want)
+	}
+	l.ctl(t, "submit", "echo", "1", "--wait", "--prefer-pool", "fast", "--affinity-key", "user 7", "--label-rule", "gpu not_exists").expect(t, exitOK, "1")
+}

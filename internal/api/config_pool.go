@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// firstMembers is how many members a listing of pools names of each.
+const firstMembers = 20
+
+// PoolStatus is a pool with its present members.
+type PoolStatus struct {
+	selection.Pool
+	Configured bool `json:"configured" doc:"False for a pool that only nodes name, in their profiles."`
+	// Size and Nodes are documented for their readers in the tags.
+	Size  int      `json:"size" doc:"How many nodes are in the pool."`
+	Nodes []string `json:"nodes" doc:"Their ids, in order; the first 20 in a listing of pools, else one page."`
+}
+
+// PoolList is every pool.
+type PoolList struct {
+	Version uint64 `json:"version" doc:"The version of the configuration in force at this replica; 0: that of its own file."`
+	Source  string `json:"source" enum:"redis,file,history" doc:"Where it comes from."`
+	Enabled bool   `json:"enabled" doc:"When false, configured pools have no members and restrict nothing."`
+	Mode    string `json:"mode" enum:"two_level,flat" doc:"two_level: the job's languages give the pools. flat: pools restrict only the jobs that name one."`
+
+	Pools []PoolStatus `json:"pools" doc:"The configured ones in order of preference, then those that only nodes name."`
+}
+
+// PoolMembers is one pool with one page of its members.
+type PoolMembers struct {
+	PoolStatus
+	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end."`
+}
+
+type (
+	poolsOutput struct{ Body PoolList }
+	poolInput   struct {
+		ID     string `path:"id" doc:"The pool's id."`
+		Cursor string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most so many members."`
+	}
+	poolOutput struct{ Body PoolMembers }
+)
+
+func (s *Server) registerPools(api huma.API) {
+	if s.pools == nil {
+		return
+	}
+	huma.Register(api, huma.Operation{
+		OperationID: "list-pools", Method: http.MethodGet, Path: "/v1/pools", Tags: []string{"config"},
+		Summary: "List pools", Description: "By the configuration in force at this replica and the nodes in its cache. Operators only.",
+	}, s.listPools)
+	huma.Register(api, huma.Operation{
+		OperationID: "get-pool", Method: http.MethodGet, Path: "/v1/pools/{id}", Tags: []string{"config"},
+		Summary: "Read a pool", Description: "With its members, page by page. Operators only.",
+	}, s.getPool)
+}
+
+func (s *Server) listPools(ctx context.Context, _ *configInput) (*poolsOutput, error) {
+	if err := configOperatorsOnly(ctx); err != nil {
+		return nil, s.refuse("pools", err)
+	}
+	now := s.pools.Current()
+	cfg := now.Config.WithDefaults()
+	out := PoolList{Version: now.Version, Source: string(now.Source), Enabled: cfg.Enabled, Mode: string(cfg.Mode), Pools: s.poolStatuses(now.Config)}
+	for i := range out.Pools {
+		out.Pools[i].Nodes = out.Pools[i].Nodes[:min(firstMembers, out.Pools[i].Size)]
+	}
+	return &poolsOutput{Body: out}, nil
+}
+
+func (s *Server) getPool(ctx context.Context, in *poolInput) (*poolOutput, error) {
+	if err := configOperatorsOnly(ctx); err != nil {
+		return nil, s.refuse("pool", err)
+	}
+	if err := freeslot.ValidateName("id", in.ID); err != nil {
+		return nil, s.refuse("pool", err)
+	}
+	pools := s.poolStatuses(s.pools.Current().Config)
+	i := slices.IndexFunc(pools, func(p PoolStatus) bool { return p.ID == in.ID })
+	if i < 0 {
+		return nil, s.refuse("pool", &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no pool " + in.ID + ", and no node names one"})
+	}
+	out := PoolMembers{PoolStatus: pools[i]}
+	out.Nodes = slices.DeleteFunc(out.Nodes, func(id string) bool { return id <= in.Cursor })
+	if len(out.Nodes) > in.Limit {
+		out.Nodes = out.Nodes[:in.Limit]
+		out.Cursor = out.Nodes[in.Limit-1]
+	}
+	return &poolOutput{Body: out}, nil
+}
+
+// poolStatuses are all pools with all their members.
+func (s *Server) poolStatuses(cfg *selection.Config) []PoolStatus {
+	pools := make([]PoolStatus, 0, len(cfg.Pools))
+	index := make(map[string]int, len(cfg.Pools))
+	for i := range cfg.Pools {
+		index[cfg.Pools[i].ID] = i
+		pools = append(pools, PoolStatus{Pool: cfg.Pools[i], Configured: true, Nodes: []string{}})
+	}
+	for _, n := range s.allNodes() {
+		for _, id := range cfg.Members(&n) {
+			i, ok := index[id]
+			if !ok {
+				i = len(pools)
+				index[id] = i
+				pools = append(pools, PoolStatus{Pool: selection.Pool{ID: id}})
+			}
+			pools[i].Nodes = append(pools[i].Nodes, n.ID)
+			pools[i].Size++
+		}
+	}
+	slices.SortFunc(pools[len(cfg.Pools):], func(a, b PoolStatus) int { return strings.Compare(a.ID, b.ID) })
+	return pools
+}
+
+// memberOf are the pools that a node is in; nil where nobody knows.
+func (s *Server) memberOf(n *freeslot.Node) []string {
+	if s.pools == nil {
+		return nil
+	}
+	return s.pools.Current().Config.Members(n)
+}

@@ -1,0 +1,322 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// fakeConfig is the store and the follower of the configuration, without a Redis.
+type fakeConfig struct {
+	mu       sync.Mutex // guards what follows
+	versions []cell.ConfigEntry
+	contents []*selection.Config
+	problem  error
+	failure  error
+	edited   bool
+	syncs    int
+	current  poolconfig.State
+}
+
+func newFakeConfig() *fakeConfig {
+	return &fakeConfig{current: poolconfig.State{Config: &selection.Config{}, Source: poolconfig.SourceFile}}
+}
+
+func (f *fakeConfig) version() uint64 { return uint64(len(f.versions)) }
+
+func (f *fakeConfig) Read(context.Context) (poolconfig.Document, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	doc := poolconfig.Document{Version: f.version(), Problem: f.problem, Edited: f.edited}
+	if n := len(f.versions); n > 0 {
+		doc.Entry = &f.versions[n-1]
+		if f.problem == nil {
+			doc.Config = f.contents[n-1]
+		}
+	}
+	return doc, f.failure
+}
+
+func (f *fakeConfig) Apply(_ context.Context, c poolconfig.Change) (cell.ConfigOutcome, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.version()
+	switch {
+	case f.failure != nil:
+		return cell.ConfigOutcome{}, f.failure
+	case n > 0 && string(poolconfig.Encode(c.Config)) == string(poolconfig.Encode(f.contents[n-1])):
+		return cell.ConfigOutcome{Version: n, Unchanged: true}, nil
+	case c.Seen != n:
+		return cell.ConfigOutcome{}, &cell.ConfigConflictError{Seen: c.Seen, Current: n}
+	}
+	f.contents = append(f.contents, c.Config)
+	f.versions = append(f.versions, cell.ConfigEntry{Version: n + 1, Author: c.Author, Note: c.Note, Restores: c.Restores, AtMS: 1000 * int64(n+1)})
+	return cell.ConfigOutcome{Version: n + 1}, nil
+}
+
+func (f *fakeConfig) Versions(context.Context) ([]cell.ConfigEntry, error) {
+	out := slices.Clone(f.versions)
+	slices.Reverse(out)
+	return out, f.failure
+}
+
+func (f *fakeConfig) At(_ context.Context, version uint64) (cell.ConfigEntry, *selection.Config, error) {
+	if version == 0 || version > f.version() {
+		return cell.ConfigEntry{}, nil, &freeslot.Error{Code: freeslot.CodeNotFound, Field: "version", Message: "no such version"}
+	}
+	return f.versions[version-1], f.contents[version-1], f.failure
+}
+
+func (f *fakeConfig) Current() poolconfig.State { return f.current }
+
+func (f *fakeConfig) Sync(context.Context) error {
+	f.syncs++
+	n := f.version()
+	f.current = poolconfig.State{Config: f.contents[n-1], Version: n, Source: poolconfig.SourceRedis}
+	return nil
+}
+
+// configUpdate is the body of a change to pools that take the nodes of a zone.
+func configUpdate(seen int, zones ...string) string {
+	var pools []string
+	for _, zone := range zones {
+		pools = append(pools, fmt.Sprintf(`{"id":"pool-%s","labels":{"zone":%q}}`, zone, zone))
+	}
+	return fmt.Sprintf(`{"version":%d,"config":{"enabled":true,"pools":[%s]},"note":"for %s","author":"alice"}`, seen, strings.Join(pools, ","), zones)
+}
+
+// zoned adds nodes, the even ones in eu and the odd ones in us.
+func (f *fixture) zoned(n int) {
+	for i := range n {
+		state := node(fmt.Sprintf("node-%03d", i))
+		state.Node.Labels = map[string]string{"zone": []string{"eu", "us"}[i%2]}
+		f.nodes.nodes[state.Node.ID] = state
+	}
+}
+
+func field(v any, path ...string) string { return fmt.Sprint(at(v, path...)) }
+
+func TestConfigLife(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.zoned(50)
+	got := f.do(t, "GET", "/v1/config", "")
+	if got.status != http.StatusOK || field(got.body, "version") != "0" || field(got.body, "source") != "file" || field(got.body, "config", "enabled") != "false" {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	got = f.do(t, "PUT", "/v1/config?dry_run=true", configUpdate(0, "eu"))
+	members := at(got.body, "diff", "members").([]any)
+	if got.status != http.StatusOK || field(got.body, "dry_run") != "true" || field(got.body, "diff", "added") != "[pool-eu]" || len(members) != 1 ||
+		field(members[0], "join") != "25" || len(at(members[0], "joining").([]any)) != 20 || f.config.version() != 0 {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	got = f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
+	if got.status != http.StatusOK || field(got.body, "version") != "1" || field(got.body, "unchanged") != "false" || f.config.syncs != 1 {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	got = f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
+	if got.status != http.StatusOK || field(got.body, "version") != "1" || field(got.body, "unchanged") != "true" {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	got = f.do(t, "PUT", "/v1/config", configUpdate(1, "us"))
+	if got.status != http.StatusOK || field(got.body, "version") != "2" || field(got.body, "diff", "removed") != "[pool-eu]" {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	got = f.do(t, "GET", "/v1/config", "")
+	for path, want := range map[string]string{"version": "2", "source": "redis", "author": "default/alice", "note": "for [us]", "at_ms": "2000"} {
+		if field(got.body, path) != want {
+			t.Errorf("%s is %s, expected %s", path, field(got.body, path), want)
+		}
+	}
+	if field(got.body, "in_force", "version") != "2" || field(got.body, "config", "mode") != "two_level" {
+		t.Error(got.text)
+	}
+	got = f.do(t, "POST", "/v1/config/rollback?dry_run=true", `{"restore":1}`)
+	if got.status != http.StatusOK || field(got.body, "diff", "added") != "[pool-eu]" || f.config.version() != 2 {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	got = f.do(t, "POST", "/v1/config/rollback", `{"version":2,"restore":1,"note":"back"}`)
+	if got.status != http.StatusOK || field(got.body, "version") != "3" {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	got = f.do(t, "GET", "/v1/config/history", "")
+	versions := at(got.body, "versions").([]any)
+	if len(versions) != 3 || field(versions[0], "version") != "3" || field(versions[0], "restores") != "1" || field(versions[0], "author") != "default" {
+		t.Error(got.text)
+	}
+	got = f.do(t, "GET", "/v1/config/history/2", "")
+	if got.status != http.StatusOK || field(got.body, "version") != "2" || !strings.Contains(got.text, "pool-us") {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	f.do(t, "GET", "/v1/config/history/9", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.do(t, "POST", "/v1/config/rollback", `{"version":3,"restore":9}`).refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+}
+
+func TestConfigConflict(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
+	f.do(t, "PUT", "/v1/config", configUpdate(1, "us"))
+	for _, target := range []string{"/v1/config", "/v1/config?dry_run=true"} {
+		got := f.do(t, "PUT", target, configUpdate(1, "asia"))
+		got.refusal(t, http.StatusConflict, freeslot.CodeConflict)
+		want := "version is 1, but the configuration is at 2, by default/alice at 1970-01-01T00:00:02Z"
+		if field(got.body, "current_version") != "2" || got.body["message"] != want || f.config.version() != 2 {
+			t.Error(got.text)
+		}
+	}
+	f.do(t, "POST", "/v1/config/rollback", `{"version":1,"restore":1}`).refusal(t, http.StatusConflict, freeslot.CodeConflict)
+}
+
+// TestConfigRefused: a bad configuration is refused whole, with every bad field.
+func TestConfigRefused(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	got := f.do(t, "PUT", "/v1/config", `{"version":0,"config":{"mode":"x","polcy":1,"pools":[{"id":"a b"},{"id":"b","services":7}]}}`)
+	got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	var named []string
+	for _, e := range got.body["errors"].([]any) {
+		named = append(named, field(e, "field"))
+	}
+	slices.Sort(named)
+	if fmt.Sprint(named) != "[config.mode config.polcy config.pools[0].id config.pools[1].services]" {
+		t.Error(got.text)
+	}
+	for content, want := range map[string]string{
+		`{"config":{}}`:                           "version",
+		`{"version":0}`:                           "config",
+		`{"version":-1,"config":{}}`:              "update",
+		`{"version":0,"config":{},"nota":"x"}`:    "update",
+		`{"version":0,"config":{}} x`:             "update",
+		`{"version":0,"config":[]}`:               "config",
+		`{"version":0,"config":{"pools":[null]}}`: "config.pools[0].id",
+	} {
+		got := f.do(t, "PUT", "/v1/config", content)
+		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if got.body["field"] != want {
+			t.Errorf("%s: %s", content, got.text)
+		}
+	}
+	f.do(t, "PUT", "/v1/config?dry_run=maybe", configUpdate(0, "eu")).refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.do(t, "GET", "/v1/config/history/x", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.do(t, "GET", "/v1/config/history/0", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	if f.config.version() != 0 {
+		t.Error("something was applied")
+	}
+	// A large one fits, unlike a job of that size; one too large is told so.
+	large := strings.Replace(configUpdate(0, "eu"), `"note"`, strings.Repeat(" ", 700<<10)+`"note"`, 1)
+	if got := f.do(t, "PUT", "/v1/config", large); got.status != http.StatusOK {
+		t.Error(got.status, got.text)
+	}
+	got = f.do(t, "PUT", "/v1/config", strings.Repeat(" ", 2<<20))
+	got.refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
+	if got.body["field"] != "config" {
+		t.Error(got.text)
+	}
+}
+
+func TestConfigProblems(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
+	_, f.config.problem = poolconfig.Decode([]byte(`{"mode":"x"}`))
+	f.config.edited = true
+	got := f.do(t, "GET", "/v1/config", "")
+	problems := got.body["problems"].([]any)
+	if len(problems) != 1 || field(problems[0], "field") != "config.mode" || field(got.body, "edited") != "true" || !strings.Contains(got.text, "pool-eu") {
+		t.Error(got.text)
+	}
+	// A change is compared with what is in force.
+	if got := f.do(t, "PUT", "/v1/config?dry_run=true", configUpdate(1, "us")); field(got.body, "diff", "removed") != "[pool-eu]" {
+		t.Error(got.text)
+	}
+	f.config.failure = context.DeadlineExceeded
+	for _, target := range []string{"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/1", "PUT /v1/config", "POST /v1/config/rollback"} {
+		method, path, _ := strings.Cut(target, " ")
+		content := ""
+		switch method {
+		case "PUT":
+			content = configUpdate(1, "us")
+		case "POST":
+			content = `{"version":1,"restore":1}`
+		}
+		f.do(t, method, path, content).refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
+	}
+	f.config.failure = errors.New("a defect")
+	f.do(t, "GET", "/v1/config", "").refusal(t, http.StatusInternalServerError, freeslot.CodeInternal)
+}
+
+func TestConfigForOperatorsOnly(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{}, withTokens)
+	for _, target := range []string{
+		"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/1", "PUT /v1/config", "POST /v1/config/rollback", "GET /v1/pools", "GET /v1/pools/a",
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		f.do(t, method, path, "").refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
+		f.do(t, method, path, configUpdate(0, "eu"), "Authorization", "Bearer acme-token").refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+	}
+	if got := f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"), "Authorization", "Bearer root-token"); got.status != http.StatusOK || f.config.versions[0].Author != "ops/alice" {
+		t.Error(got.status, got.text, f.config.versions)
+	}
+}
+
+func TestPools(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.zoned(50)
+	own := f.nodes.nodes["node-007"]
+	own.Node.Pools = []string{"own"}
+	f.nodes.nodes["node-007"] = own
+	f.do(t, "PUT", "/v1/config", configUpdate(0, "eu", "asia"))
+
+	got := f.do(t, "GET", "/v1/pools", "")
+	var summary []string
+	for _, p := range got.body["pools"].([]any) {
+		summary = append(summary, fmt.Sprint(field(p, "id"), " ", field(p, "configured"), " ", field(p, "size"), " ", len(at(p, "nodes").([]any))))
+	}
+	if want := "[pool-eu true 25 20 pool-asia true 0 0 own false 1 1]"; fmt.Sprint(summary) != want || field(got.body, "version") != "1" || field(got.body, "mode") != "two_level" {
+		t.Errorf("%s, expected %s: %s", summary, want, got.text)
+	}
+	var ids []any
+	cursor := ""
+	for range 3 {
+		got = f.do(t, "GET", "/v1/pools/pool-eu?limit=10"+cursor, "")
+		ids = append(ids, got.body["nodes"].([]any)...)
+		if field(got.body, "size") != "25" || !strings.Contains(got.text, `"labels":{"zone":"eu"}`) {
+			t.Error(got.text)
+		}
+		if next, ok := got.body["cursor"].(string); ok {
+			cursor = "&cursor=" + next
+		} else {
+			cursor = ""
+		}
+	}
+	if len(ids) != 25 || cursor != "" || fmt.Sprint(ids[0], " ", ids[24]) != "node-000 node-048" {
+		t.Error(ids, cursor)
+	}
+	f.do(t, "GET", "/v1/pools/nobody", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.do(t, "GET", "/v1/pools/a%3Ab", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	// A node says which pools it is in, by its own words and by rule.
+	for id, want := range map[string][]string{"node-000": {"pool-eu"}, "node-001": nil, "node-007": {"own"}} {
+		var n struct {
+			MemberOf []string `json:"member_of"`
+		}
+		got := f.do(t, "GET", "/v1/nodes/"+id, "")
+		if err := json.Unmarshal([]byte(got.text), &n); err != nil || !slices.Equal(n.MemberOf, want) {
+			t.Errorf("%s is in %v, expected %v (%v)", id, n.MemberOf, want, err)
+		}
+	}
+}

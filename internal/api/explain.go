@@ -1,0 +1,136 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// Fleet is what choices are made from; *cache.Cache is it.
+type Fleet interface {
+	// AllNodes are the live figures of all nodes, ordered by id; the slice is the caller's.
+	AllNodes() []*selection.Node
+	// Config is how nodes are chosen; it must not be changed.
+	Config() *selection.Config
+	// Now is the clock of the nodes' figures.
+	Now() int64
+	// SilenceLimit is how long a node may be silent and still be chosen.
+	SilenceLimit() time.Duration
+	// Skip are the cells that choices leave out now.
+	Skip() selection.CellMask
+}
+
+// explainPath is where a job is explained.
+const explainPath = "/v1/explain"
+
+// DefaultExplained and MaxExplained bound the nodes that an explanation lists.
+const (
+	DefaultExplained = 100
+	MaxExplained     = 1000
+)
+
+// ExplainRequest is the part of a job that decides where it goes.
+type ExplainRequest struct {
+	// Service and the rest are documented for their readers in the tags.
+	Service     string               `json:"service" doc:"The job's service."`
+	Requirement freeslot.Requirement `json:"requirement,omitzero" doc:"The job's requirement."`
+	Slots       int                  `json:"slots,omitempty" minimum:"0" maximum:"65536" doc:"How many slots the job takes; absent means 1."`
+	AffinityKey string               `json:"affinity_key,omitempty" doc:"The job's affinity key."`
+	Limit       *int                 `json:"limit,omitempty" minimum:"0" maximum:"1000" default:"100" doc:"At most so many nodes are listed."`
+}
+
+// Explanation says which nodes a job could go to, and what speaks against the others.
+type Explanation struct {
+	selection.Explanation
+	// Candidates is documented for its reader in the tag.
+	Candidates []string `json:"candidates" doc:"The nodes that would be offered the job if it were submitted now, in this order. The choice is random: asked again, it can be another one."`
+	Omitted    int      `json:"omitted" doc:"How many nodes the list leaves out because of its limit."`
+}
+
+type (
+	explainInput  struct{ RawBody []byte }
+	explainOutput struct{ Body Explanation }
+)
+
+func (s *Server) registerExplain(api huma.API) {
+	huma.Register(api, huma.Operation{
+		OperationID: "explain-job", Method: http.MethodPost, Path: explainPath, Tags: []string{"nodes"},
+		Summary: "Explain where a job could go",
+		Description: "Nothing is submitted. The answer counts all nodes and lists those that the job could go to, by tier, then those that fit and cannot take it now, " +
+			"then the others, with the first thing that speaks against each. It is what the cache of this replica says. Operators only.",
+	}, s.explain)
+}
+
+func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, s.refuse("explain", err)
+	}
+	job, limit, err := decodeExplain(in.RawBody)
+	if err != nil {
+		return nil, s.refuse("explain", err)
+	}
+	nodes, cfg := s.nodes.AllNodes(), s.nodes.Config()
+	q := selection.Query{
+		Want: dispatch.DefaultCandidates, Slots: job.SlotCount(), Now: s.nodes.Now(), SilenceLimit: s.nodes.SilenceLimit(),
+		AffinityKey: job.AffinityKey, Skip: s.nodes.Skip(),
+	}
+	out := Explanation{
+		Explanation: selection.Explain(nodes, cfg, job.Service, &job.Requirement, &q),
+		Candidates:  []string{},
+	}
+	class := selection.NewClass(nodes, cfg, job.Service, &job.Requirement)
+	for _, n := range class.Choose(make([]*selection.Node, 0, q.Want), &q, selection.NewSource(rand.Uint64())) {
+		out.Candidates = append(out.Candidates, n.ID())
+	}
+	out.shorten(limit)
+	return &explainOutput{Body: out}, nil
+}
+
+// decodeExplain reads the body as the job that it is a part of.
+func decodeExplain(data []byte) (job *freeslot.Job, limit int, err error) {
+	var r ExplainRequest
+	if err := freeslot.DecodeStrict("job", data, &r); err != nil {
+		return nil, 0, err
+	}
+	limit = DefaultExplained
+	if r.Limit != nil {
+		limit = *r.Limit
+	}
+	if limit < 0 || limit > MaxExplained {
+		return nil, 0, &freeslot.Error{
+			Code: freeslot.CodeInvalidArgument, Field: "limit", Message: fmt.Sprintf("limit is %d, expected 0 to %d", limit, MaxExplained),
+		}
+	}
+	job = &freeslot.Job{Service: r.Service, Requirement: r.Requirement, Slots: r.Slots, AffinityKey: r.AffinityKey}
+	return job, limit, job.Validate("job")
+}
+
+// shorten puts the nodes that matter most first and leaves out those beyond limit.
+func (e *Explanation) shorten(limit int) {
+	rank := func(n *selection.NodeExplanation) int {
+		switch {
+		case n.Reason == "":
+			return 0
+		case n.Fits:
+			return 1
+		default:
+			return 2
+		}
+	}
+	slices.SortStableFunc(e.Nodes, func(a, b selection.NodeExplanation) int {
+		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Tier, b.Tier), strings.Compare(a.Node, b.Node))
+	})
+	e.Omitted = max(len(e.Nodes)-limit, 0)
+	e.Nodes = e.Nodes[:min(len(e.Nodes), limit)]
+}

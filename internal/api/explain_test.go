@@ -1,0 +1,122 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// explained is a fleet with a node for most reasons.
+func explained(f *fakeNodes) {
+	add := func(id string, cell int, change func(*freeslot.Node)) *selection.Node {
+		n := &freeslot.Node{
+			ID: id, MaxConcurrency: 4, Services: []freeslot.Service{{Name: "tts", Version: "1.4.0"}},
+			Languages: freeslot.Languages{TTS: []string{"de"}}, Labels: map[string]string{"gpu": "a100", "vram": "80"},
+		}
+		if change != nil {
+			change(n)
+		}
+		live := selection.NewNode(selection.Compile(n), cell)
+		live.Seen(0)
+		f.live = append(f.live, live)
+		return live
+	}
+	add("busy", 0, nil).SetUsed(4)
+	add("draining", 0, nil).SetDraining(true)
+	add("ready", 0, func(n *freeslot.Node) { n.Pools = []string{"eu"} }).SetUsed(1)
+	add("french", 1, func(n *freeslot.Node) { n.Languages.TTS = []string{"fr"} })
+	add("lonely", 1, func(n *freeslot.Node) { n.MaxConcurrency = 1 })
+	add("old", 1, func(n *freeslot.Node) { n.Services[0].Version = "1.1.0" })
+	add("small", 1, func(n *freeslot.Node) { n.Labels["vram"] = "24" })
+	add("spare", 1, nil)
+	add("upper", 1, func(n *freeslot.Node) { n.Services = []freeslot.Service{{Name: "upper"}} })
+	add("away", 2, nil)
+	f.skip = selection.CellMask(0).With(2)
+}
+
+const explainedJob = `{"service":"tts","slots":2,"affinity_key":"session-7","requirement":{"preferred_pool":"eu","target_language":"de-AT",
+	"services":["tts@^1.2"],"labels":{"gpu":"a100"},"label_rules":[{"label":"vram","operator":"ge","values":["40"]}]}}`
+
+// TestExplain compares the whole answer with the golden file; -update writes it.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	explained(f.nodes)
+	got := f.do(t, "POST", "/v1/explain", explainedJob)
+	if got.status != http.StatusOK {
+		t.Fatal(got.status, got.text)
+	}
+	var text bytes.Buffer
+	if err := json.Indent(&text, []byte(got.text), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "explain.json")
+	if *update {
+		if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text.String()); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+}
+
+func TestExplainLimit(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	explained(f.nodes)
+	for limit, want := range map[int]int{0: 0, 3: 3, 10: 10, 1000: 10} {
+		got := f.do(t, "POST", "/v1/explain", fmt.Sprintf(`{"service":"tts","limit":%d}`, limit))
+		nodes, _ := got.body["nodes"].([]any)
+		if got.status != http.StatusOK || len(nodes) != want || got.body["omitted"] != float64(10-want) || got.body["total"] != 10.0 {
+			t.Errorf("limit %d: %d %s", limit, got.status, got.text)
+		}
+	}
+	empty := setup(t, api.Config{})
+	if got := empty.do(t, "POST", "/v1/explain", `{"service":"tts"}`); got.status != http.StatusOK || got.body["candidates"] == nil || got.body["nodes"] == nil {
+		t.Errorf("without nodes: %d %s", got.status, got.text)
+	}
+}
+
+func TestExplainRefuses(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	for content, field := range map[string]string{
+		`{}`:                             "job.service",
+		`{"service":"tts","x":1}`:        "job",
+		`{"service":"tts","limit":-1}`:   "limit",
+		`{"service":"tts","limit":1001}`: "limit",
+		`{"service":"tts","slots":-1}`:   "job.slots",
+		`{"service":"tts","requirement":{"pool":"a pool"}}`: "job.requirement.pool",
+		`{"service":"tts"`: "job",
+	} {
+		got := f.do(t, "POST", "/v1/explain", content)
+		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if got.body["field"] != field {
+			t.Errorf("%s: field %v, expected %s", content, got.body["field"], field)
+		}
+	}
+	withAuth := setup(t, api.Config{}, withTokens)
+	withAuth.do(t, "POST", "/v1/explain", `{"service":"tts"}`).refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
+	withAuth.do(t, "POST", "/v1/explain", `{"service":"tts"}`, "Authorization", "Bearer acme-token").refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+	if got := withAuth.do(t, "POST", "/v1/explain", `{"service":"tts"}`, "Authorization", "Bearer root-token"); got.status != http.StatusOK {
+		t.Error(got.status, got.text)
+	}
+}

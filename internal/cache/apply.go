@@ -1,0 +1,184 @@
+package cache
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+func (f *follower) receive(message string) {
+	m := f.cache.metrics
+	e, err := events.Decode(message)
+	if err != nil {
+		m.badEvents.Inc()
+		if f.catchUp("bad event") {
+			f.log.Warn("cache.bad_event", zap.Error(err))
+		}
+		return
+	}
+	m.event(e.Kind).Inc()
+	switch last := f.revision.Load(); {
+	case e.Revision <= last:
+		// Known already from a resynchronisation. A counter that went back is
+		// found by the next comparison.
+	case e.Revision == last+1:
+		m.eventDelay.Observe(time.Duration(f.cache.clock.now() - f.localNow(e.AtMS)).Seconds())
+		if f.outdated(&e) || f.apply(&e) {
+			f.revision.Store(e.Revision)
+		} else {
+			f.catchUp("unknown node")
+		}
+	default:
+		m.gaps.Inc()
+		f.catchUp("gap")
+	}
+}
+
+// outdated reports whether the event's node was read at a later revision already.
+func (f *follower) outdated(e *events.Event) bool {
+	if len(f.ahead) == 0 {
+		return false
+	}
+	revision, ok := f.ahead[e.Node]
+	if ok && e.Revision >= revision {
+		delete(f.ahead, e.Node)
+	}
+	return ok && e.Revision <= revision
+}
+
+// catchUp compares because an event could not be applied: now, or when calm is
+// over. Until then the revision stands still, so that no later event is applied
+// either. It reports whether it was now.
+func (f *follower) catchUp(why string) bool {
+	wait := f.calmAt - f.cache.clock.now()
+	if wait <= 0 {
+		f.resync(why)
+		f.calmAt = f.cache.clock.now() + int64(calm)
+		return true
+	}
+	f.hasten(time.Duration(wait))
+	return false
+}
+
+// apply takes over one event. It returns false when the event says too little
+// about a node that the cache does not know.
+func (f *follower) apply(e *events.Event) bool {
+	known, ok := f.cache.nodes.Load(e.Node)
+	switch {
+	case e.Kind == events.Offline:
+		f.remove(e.Node)
+		return true
+	case e.Kind == events.Register:
+		return f.applyRegister(e)
+	case !ok || known.incarnation.Load().epoch != e.Epoch:
+		return false
+	}
+	known.node.SetUsed(e.Used)
+	known.node.SetDraining(e.Status != freeslot.StatusOnline)
+	if e.Kind == events.Heartbeat {
+		// The event's own time, so that a backlog does not make a dead node look alive.
+		known.node.Seen(f.localNow(e.AtMS))
+		known.heartbeatMS.Store(e.AtMS)
+		resources := e.Body
+		known.resources.Store(&resources)
+	}
+	known.revision.Store(e.Revision)
+	if mirror := f.cache.cfg.Mirror; mirror != nil {
+		at, _ := known.node.SeenAt()
+		mirror.Heartbeat(e.Node, e.Used, e.Status, at, *known.resources.Load())
+	}
+	return true
+}
+
+func (f *follower) applyRegister(e *events.Event) bool {
+	state := cell.NodeState{
+		Epoch: e.Epoch, Status: e.Status, Used: e.Used, Revision: e.Revision,
+		RegisteredAtMS: e.AtMS, LastHeartbeatMS: e.AtMS,
+	}
+	if err := json.Unmarshal([]byte(e.Body), &state.Node); err != nil || state.Node.ID != e.Node {
+		return false
+	}
+	if known, ok := f.cache.nodes.Load(e.Node); ok {
+		if in := known.incarnation.Load(); in.epoch == e.Epoch { // only the profile changed
+			state.RegisteredAtMS = in.registeredAtMS
+			state.Resources = json.RawMessage(*known.resources.Load())
+		}
+	}
+	f.put(&state)
+	return true
+}
+
+// put takes over the whole state of a node, which it may change.
+func (f *follower) put(state *cell.NodeState) {
+	c := f.cache
+	normalize(&state.Node)
+	if state.Broken != nil || !validProfile(&state.Node) {
+		f.remove(state.Node.ID)
+		return
+	}
+	known, ok := c.nodes.Load(state.Node.ID)
+	switch {
+	case !ok:
+		share(&state.Node)
+		known = newEntry(state, f.index)
+		c.nodes.Store(state.Node.ID, known)
+		c.profiles.Add(1)
+	case known.node.Cell() != f.index:
+		// Written by somebody who counts other cells; cell.Check keeps our own from it.
+		f.log.Warn("cache.foreign_node", zap.String("node", state.Node.ID), zap.Int("known_in_cell", known.node.Cell()))
+		return
+	default:
+		if !sameProfile(known.node.Profile().Node(), &state.Node) {
+			share(&state.Node)
+			known.node.SetProfile(selection.Compile(&state.Node))
+			c.profiles.Add(1)
+		}
+		known.restate(state)
+	}
+	known.node.Seen(f.localNow(state.LastHeartbeatMS))
+	if c.cfg.Mirror != nil {
+		c.cfg.Mirror.Put(state)
+		at, _ := known.node.SeenAt()
+		c.cfg.Mirror.Heartbeat(state.Node.ID, state.Used, state.Status, at, string(state.Resources))
+	}
+}
+
+func (f *follower) remove(id string) {
+	known, ok := f.cache.nodes.Load(id)
+	if !ok || known.node.Cell() != f.index {
+		return
+	}
+	f.cache.nodes.Delete(id)
+	f.cache.profiles.Add(1)
+	if f.cache.cfg.Mirror != nil {
+		f.cache.cfg.Mirror.Remove(id)
+	}
+}
+
+// validProfile guards the cache against a profile that an operator broke by hand.
+func validProfile(n *freeslot.Node) bool { return n.Validate("node") == nil }
+
+// normalize removes what distinguishes a profile as its agent stated it, which
+// comes with an event, from the same one as Redis has it.
+func normalize(n *freeslot.Node) {
+	slices.Sort(n.Pools)
+	n.Pools = slices.Compact(n.Pools)
+	if n.Services == nil {
+		n.Services = []freeslot.Service{}
+	}
+}
+
+// sameProfile compares the JSON forms: profiles are small and change rarely, and
+// a field added later cannot be forgotten here.
+func sameProfile(a, b *freeslot.Node) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}

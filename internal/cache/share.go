@@ -1,0 +1,42 @@
+package cache
+
+import (
+	"maps"
+	"slices"
+	"unique"
+
+	"github.com/freeslot/freeslot"
+)
+
+// share makes the strings of a profile the same ones that other profiles have. The
+// nodes of a fleet say the same few hundred names over and over, which would
+// otherwise be most of the cache's memory.
+func share(n *freeslot.Node) {
+	for i := range n.Services {
+		n.Services[i].Name, n.Services[i].Version = one(n.Services[i].Name), one(n.Services[i].Version)
+	}
+	n.Services = slices.Clip(n.Services)
+	for _, list := range []*[]string{&n.Pools, &n.Languages.ASR, &n.Languages.TTS, &n.Languages.Semantic} {
+		for i, s := range *list {
+			(*list)[i] = one(s)
+		}
+		*list = slices.Clip(*list)
+	}
+	if len(n.Labels) > 0 {
+		labels := make(map[string]string, len(n.Labels))
+		for name, value := range n.Labels {
+			labels[one(name)] = one(value)
+		}
+		n.Labels = labels
+	}
+	if len(n.Features) > 0 {
+		features := maps.Clone(n.Features)
+		clear(features)
+		for name, on := range n.Features {
+			features[one(name)] = on
+		}
+		n.Features = features
+	}
+}
+
+func one(s string) string { return unique.Make(s).Value() }

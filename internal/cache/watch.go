@@ -1,0 +1,68 @@
+package cache
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// changed takes in what the watch has to say. Registrations invalidate too, and
+// their events have told already: nodes are gathered, so that a fleet that registers
+// costs some calls and not one a node.
+func (f *follower) changed() {
+	nodes, all := f.watch.Take()
+	f.cache.metrics.invalidated.Add(float64(len(nodes)))
+	if all {
+		// Whatever changed behind the scripts' back has no revision.
+		f.stale, f.invalid = true, nil
+		f.catchUp("invalidated")
+		return
+	}
+	f.invalid = append(f.invalid, nodes...)
+	if !f.gathering && len(f.invalid) > 0 {
+		f.gathering = true
+		f.gatherTimer.Reset(gather)
+	}
+}
+
+// reread reads the invalidated nodes, one call's worth a turn so that events are not
+// kept waiting.
+func (f *follower) reread() {
+	n := min(len(f.invalid), f.cache.cfg.RefreshSize)
+	if n == 0 {
+		return
+	}
+	page, err := f.source.Nodes(f.cache.ctx, f.invalid[:n])
+	if err != nil {
+		if f.cache.ctx.Err() == nil {
+			f.cache.metrics.resyncErrors.Inc()
+			f.log.Warn("cache.reread_failed", zap.Error(err))
+		}
+		f.stale, f.invalid = true, nil // the next comparison reads everything
+		f.hasten(calm)
+		return
+	}
+	f.invalid = f.invalid[n:]
+	for i := range page.Nodes {
+		f.takeAhead(&page.Nodes[i], page.Revision)
+	}
+	if len(f.invalid) > 0 {
+		f.gathering = true
+		f.gatherTimer.Reset(time.Millisecond)
+	}
+}
+
+// takeAhead takes over a node as it was at a revision of the cell that events may
+// still be short of.
+func (f *follower) takeAhead(state *cell.NodeState, revision cell.Revision) {
+	if state.Gone {
+		f.remove(state.Node.ID)
+	} else {
+		f.put(state)
+	}
+	if revision > f.revision.Load() {
+		f.ahead[state.Node.ID] = revision
+	}
+}

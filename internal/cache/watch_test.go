@@ -1,0 +1,149 @@
+package cache
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// fakeWatch says what a test wants.
+type fakeWatch struct {
+	token     chan struct{}
+	nodes     []string
+	all       bool
+	connected bool
+}
+
+func (w *fakeWatch) Changed() <-chan struct{} { return w.token }
+func (w *fakeWatch) Connected() bool          { return w.connected }
+func (w *fakeWatch) Take() ([]string, bool)   { return w.nodes, w.all }
+
+// A node that was read because its key was written is ahead of the events that are
+// still on their way: an older one must not bring back what is gone.
+func TestReadAheadOfEvents(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
+	r.timer.Reset(never) // not started: the loop's part is ours
+	defer r.timer.Stop()
+	r.register(testNode("a", 2))
+	if !r.resync("test") {
+		t.Fatal("no first load")
+	}
+	register := func(slots int) string {
+		n := testNode("a", slots)
+		r.register(n)
+		body, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("1 r %d 1 a %s online %d 0 %s", r.truthRevision(), r.epochs["a"], slots, body)
+	}
+	late := register(5)
+	r.do("DEL", r.cell.Layout().Node("a"))
+	r.invalid = []string{"a"}
+	r.reread()
+	if _, ok := r.Node("a"); ok {
+		t.Fatal("the node is still there")
+	}
+	r.receive(late)
+	if _, ok := r.Node("a"); ok {
+		t.Error("an event of before brought it back")
+	}
+	if got := int(r.revision.Load()); got != r.truthRevision() {
+		t.Errorf("revision %d, Redis has %d", got, r.truthRevision())
+	}
+	r.receive(register(6))
+	if s, ok := r.State("a"); !ok || s.Node.MaxConcurrency != 6 {
+		t.Errorf("the next event: %+v, %v", s, ok)
+	}
+	if len(r.ahead) != 0 {
+		t.Errorf("%d nodes are remembered", len(r.ahead))
+	}
+}
+
+// Invalidated nodes are gathered: a registration of many costs calls of many nodes.
+func TestInvalidatedNodesAreGathered(t *testing.T) {
+	t.Parallel()
+	const fleet, page = 20, 8
+	w := &fakeWatch{token: make(chan struct{}, 1), connected: true}
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, RefreshSize: page}, withoutEvents(true), watched(w)).run()
+	for i := range fleet {
+		n := testNode(nodeName(i), 2)
+		r.register(n)
+		w.nodes = append(w.nodes, n.ID)
+	}
+	w.token <- struct{}{}
+	eventually(t, "the fleet", func() bool { return r.Size() == fleet })
+	r.agrees()
+	if n := r.counter(r.metrics.invalidated); n != fleet {
+		t.Errorf("%d nodes counted", n)
+	}
+	if n := r.source.reads.Load(); n != (fleet+page-1)/page {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// The tracker cannot say what it missed: everything is read.
+func TestEverythingInvalidated(t *testing.T) {
+	t.Parallel()
+	w := &fakeWatch{token: make(chan struct{}, 1), connected: true, all: true}
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true), watched(w))
+	r.register(testNode("a", 2))
+	r.register(testNode("b", 2))
+	r.run()
+	r.do("HSET", r.cell.Layout().Node("a"), "max_concurrency", "5")
+	r.do("DEL", r.cell.Layout().Node("b"))
+	w.token <- struct{}{}
+	r.converges()
+	if got := r.chosen(r.clock.now()); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("chosen %v", got)
+	}
+}
+
+// A tracker that is not there holds the start up for a moment and no longer, and the
+// cache says so.
+func TestUntracked(t *testing.T) {
+	t.Parallel()
+	w := &fakeWatch{token: make(chan struct{})}
+	r := newRig(t, redistest.Shared(t), Config{}, watched(w))
+	r.register(testNode("a", 2))
+	begin := time.Now()
+	r.run()
+	if took := time.Since(begin); took > patience/2 {
+		t.Errorf("took %s", took)
+	}
+	if h := r.Health(); !h.Synced || h.Stale || !h.Cells[0].Untracked {
+		t.Errorf("%+v", h)
+	}
+}
+
+// Every change that is applied is told to the mirror.
+func TestMirror(t *testing.T) {
+	t.Parallel()
+	m := newMap()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never, Mirror: m})
+	r.register(testNode("a", 2))
+	r.run()
+	r.register(testNode("b", 3))
+	r.heartbeat("a", `{"x":1}`)
+	r.submit("b")
+	r.submit("b")
+	r.submit("b")
+	r.converges()
+	if got := m.text(); got != `a slots=2 used=0 {"x":1}, b slots=3 used=3 ` {
+		t.Errorf("mirrored: %s", got)
+	}
+	r.deregister("b")
+	r.register(testNode("a", 9))
+	r.converges()
+	if got := m.text(); got != `a slots=9 used=0 {"x":1}` {
+		t.Errorf("mirrored: %s", got)
+	}
+	if m.configs.Load() != 1 {
+		t.Errorf("%d configurations", m.configs.Load())
+	}
+}

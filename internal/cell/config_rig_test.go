@@ -1,0 +1,18 @@
+package cell
+
+import (
+	"context"
+
+	"github.com/redis/rueidis"
+)
+
+// contextWithHook ends with cancel; ready gets a token when a subscription stands.
+func contextWithHook(r *rig, ready chan<- struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	return rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) {
+		select {
+		case ready <- struct{}{}:
+		default:
+		}
+	}), cancel
+}

@@ -1,0 +1,116 @@
+package cell
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// reserve is the yardstick: a script of five commands that any scheduler on Redis needs.
+const reserveScript = `
+local profile = redis.call('HMGET', KEYS[1], 'status', 'max_concurrency', 'epoch')
+local used = redis.call('ZCARD', KEYS[2])
+redis.call('ZADD', KEYS[2], ARGV[1], ARGV[2])
+redis.call('XADD', KEYS[3], 'MAXLEN', '~', '128', '*', 'd', ARGV[3])
+return redis.call('HINCRBY', KEYS[1], 'version', 1)`
+
+// BenchmarkScriptCost reports the time that Redis itself takes for a call of the
+// scripts that a fleet runs all the time, by its own accounts, beside the yardstick
+// in the same run. Calls are spread over many nodes, in turns of the kinds.
+func BenchmarkScriptCost(b *testing.B) {
+	const nodes, turn = 1000, 200
+	m := newMeter(b, redistest.New(b))
+	all := make([]freeslot.Node, nodes)
+	epochs := make([]Epoch, nodes)
+	position := make([]string, nodes)
+	for i := range all {
+		all[i], epochs[i] = richNode("node-"+strconv.Itoa(i)), NewEpoch()
+		_, err := m.c.Register(m.ctx, all[i], epochs[i])
+		m.must(err)
+		position[i] = fmt.Sprintf("%d-0", i+1)
+	}
+	reserve := rueidis.NewLuaScript(reserveScript)
+	payload := strings.Repeat("x", 256)
+	prefix := m.c.Layout().Prefix
+	resources := []byte(`{"cpu":{"percent":12.5},"memory":{"used_bytes":123456789,"total_bytes":987654321},"load":[0.5,0.4,0.3]}`)
+	serial := 0
+	beat := func(i int, change func(*Heartbeat)) {
+		hb := Heartbeat{Node: all[i].ID, Epoch: epochs[i], Resources: resources}
+		change(&hb)
+		_, err := m.c.Heartbeat(m.ctx, hb)
+		m.must(err)
+	}
+	busy := make([][]Attempt, nodes)
+	for i := 0; i < nodes; i += 2 {
+		for range 2 {
+			s := submission("r1", all[i].ID)
+			e, err := encodeSubmission(s)
+			m.must(err)
+			_, err = m.c.submit(m.ctx, []encodedSubmission{e})
+			m.must(err)
+			busy[i] = append(busy[i], Attempt{s.JobID, 1})
+		}
+	}
+	kinds := []struct {
+		name string
+		call func(i int)
+	}{
+		{"reserve", func(i int) {
+			serial++
+			keys := []string{prefix + ":reserve:" + all[i].ID, prefix + ":held:" + all[i].ID, prefix + ":stream:" + all[i].ID}
+			m.must(reserve.Exec(m.ctx, m.raw, keys, []string{strconv.Itoa(serial), "job-" + strconv.Itoa(serial%16), payload}).Error())
+		}},
+		{"heartbeat", func(i int) { beat(i|1, func(*Heartbeat) {}) }},
+		{"heartbeat-read", func(i int) { beat(i|1, func(hb *Heartbeat) { hb.Read = position[i|1] }) }},
+		{"heartbeat-2-jobs", func(i int) { beat(i&^1, func(hb *Heartbeat) { hb.Running = busy[i&^1] }) }},
+		{"register-new", func(i int) {
+			serial++
+			_, err := m.c.Register(m.ctx, richNode("new-"+strconv.Itoa(serial)), NewEpoch())
+			m.must(err)
+		}},
+		{"register-epoch", func(i int) {
+			epochs[i|1] = NewEpoch()
+			_, err := m.c.Register(m.ctx, all[i|1], epochs[i|1])
+			m.must(err)
+		}},
+		{"register-changed", func(i int) {
+			all[i|1].MaxConcurrency = 3 + all[i|1].MaxConcurrency%4
+			_, err := m.c.Register(m.ctx, all[i|1], epochs[i|1])
+			m.must(err)
+		}},
+		{"register-same", func(i int) {
+			_, err := m.c.Register(m.ctx, all[i], epochs[i])
+			m.must(err)
+		}},
+	}
+	us, calls := make([]float64, len(kinds)), make([]float64, len(kinds))
+	rounds := 0
+	b.StopTimer()
+	b.ResetTimer()
+	for range b.N {
+		rounds++
+		for k, kind := range kinds {
+			m.us, m.calls = 0, 0
+			m.measured(func() {
+				for range turn {
+					kind.call(rand.IntN(nodes))
+				}
+			})
+			us[k] += m.us
+			calls[k] += m.calls
+		}
+	}
+	per := func(sum float64) float64 { return sum / float64(rounds*turn) }
+	for k, kind := range kinds {
+		b.ReportMetric(per(us[k]), kind.name+"-us")
+		b.ReportMetric(per(calls[k]), kind.name+"-calls")
+		b.ReportMetric(us[k]/us[0], kind.name+"-ratio")
+	}
+}

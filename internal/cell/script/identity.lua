@@ -1,0 +1,15 @@
+-- identity: names the history that this server's data belongs to. It differs after a
+-- restart or a failover, when the last writes may be lost and their revisions used
+-- again. By a script, because on a cluster only a key says which server is asked.
+--
+-- Guarantee: read-only.
+--
+-- KEYS[1] version:nodes  hash: only names the server
+-- Returns run id and replication id as one text; '' where the server does not tell
+-- Redis 7.0. Cost: O(1), about 30 us.
+local ok, server = pcall(redis.call, 'INFO', 'server')
+local also, replication = pcall(redis.call, 'INFO', 'replication')
+if not ok or not also or type(server) ~= 'string' or type(replication) ~= 'string' then return '' end
+local run, history = string.match(server, 'run_id:(%w+)'), string.match(replication, 'master_replid:(%w+)')
+if not run or not history then return '' end
+return run .. ' ' .. history

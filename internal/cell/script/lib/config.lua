@@ -1,0 +1,9 @@
+-- config_counter: the version of the dynamic configuration and the generation that was
+-- made with its counter. 0 and '' where the counter is gone or not what a release
+-- wrote: an operator may have edited it. version_key is bound by the script.
+local function config_counter()
+  if redis.call('TYPE', version_key).ok ~= 'hash' then return 0, '' end
+  local counter = redis.call('HMGET', version_key, 'revision', 'generation')
+  if not counter[1] or not counter[2] or #counter[1] > 15 or not string.find(counter[1], '^[1-9]%d*$') then return 0, '' end
+  return tonumber(counter[1]), counter[2]
+end

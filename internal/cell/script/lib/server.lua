@@ -1,0 +1,10 @@
+-- server_history: names the history that this server's data belongs to: its run id and
+-- replication id. '' where the server does not tell.
+local function server_history()
+  local ok, server = pcall(redis.call, 'INFO', 'server')
+  local also, replication = pcall(redis.call, 'INFO', 'replication')
+  if not ok or not also or type(server) ~= 'string' or type(replication) ~= 'string' then return '' end
+  local run, history = string.match(server, 'run_id:(%w+)'), string.match(replication, 'master_replid:(%w+)')
+  if not run or not history then return '' end
+  return run .. ' ' .. history
+end

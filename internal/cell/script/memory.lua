@@ -1,0 +1,14 @@
+-- memory: tells how much of its memory the server that holds this cell uses. By a
+-- script, because on a cluster only a key says which server is asked.
+--
+-- Guarantee: read-only.
+--
+-- KEYS[1] version:nodes  hash: only names the server
+-- Returns {used, limit} in bytes as text, limit '0' where there is none; {} where the
+-- server does not tell
+-- Redis 7.0. Cost: O(1), about 20 us.
+local ok, info = pcall(redis.call, 'INFO', 'memory')
+if not ok or type(info) ~= 'string' then return {} end
+local used, limit = string.match(info, '[\r\n]used_memory:(%d+)'), string.match(info, '[\r\n]maxmemory:(%d+)')
+if not used or not limit then return {} end
+return {used, limit}

@@ -1,0 +1,23 @@
+-- nodes: reads the nodes that are asked for, with everything that a replica's cache
+-- holds of them. For changes that no script announced, such as an operator's HSET.
+--
+-- Guarantee: read-only.
+--
+-- KEYS[1] version:nodes  hash   KEYS[2] index:revision  zset   KEYS[3] index:heartbeats  zset
+-- ARGV[1] n, number of nodes   ARGV[2] node ids, joined by spaces
+-- ARGV[3] key prefix   ARGV[4] tag part   ARGV[5..] profile fields to return, epoch first
+-- Returns {now, revision of the cell, node, ...}; nodes as in changes.lua, with the revision of their last
+-- announced change, '0' when there is none
+-- Foreign keys (profiles, slots, load) are of this cell, as its nodes are.
+-- Redis 7.0. Cost: O(n).
+local version_key, revisions_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
+local PREFIX, TAG = ARGV[3], ARGV[4]
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/state.lua
+
+local reply = {string.format('%.0f', now), redis.call('HGET', version_key, 'revision') or '0'}
+for id in string.gmatch(ARGV[2], '%S+') do
+  reply[#reply + 1] = node_state(id, redis.call('ZSCORE', revisions_key, id) or '0')
+end
+return reply

@@ -1,0 +1,164 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// MaxCells is the most cells that a system can have.
+const MaxCells = selection.MaxCells
+
+// Set is all cells of a system, in the order of their indexes. It is immutable and
+// safe for concurrent use. Its methods ask the cells side by side: one that does not
+// answer costs the others nothing.
+type Set struct{ cells []*Cell }
+
+// NewSet makes a set of at least one cell; the index of each must be its place.
+func NewSet(cells ...*Cell) *Set { return &Set{cells: cells} }
+
+// Len is the number of cells.
+func (s *Set) Len() int { return len(s.cells) }
+
+// At is one cell; an index that there is not panics.
+func (s *Set) At(index int) *Cell { return s.cells[index] }
+
+// All are the cells; the caller must not change the slice.
+func (s *Set) All() []*Cell { return s.cells }
+
+// OfNode is the cell in which a node lives.
+func (s *Set) OfNode(node string) *Cell { return s.cells[NodeCell(node, len(s.cells))] }
+
+// OfJob is the cell that a job's id names; false when there is none.
+func (s *Set) OfJob(id string) (*Cell, bool) {
+	i, ok := JobCell(id)
+	if !ok || i >= len(s.cells) {
+		return nil, false
+	}
+	return s.cells[i], true
+}
+
+// Start begins to gather the calls of every cell. It does no I/O.
+func (s *Set) Start(ctx context.Context) error {
+	return errors.Join(s.each(func(c *Cell) error { return c.Start(ctx) })...)
+}
+
+// Stop stops every cell; see [Cell.Stop].
+func (s *Set) Stop(ctx context.Context) error {
+	return errors.Join(s.each(func(c *Cell) error { return c.Stop(ctx) })...)
+}
+
+// Cancel is [Cell.Cancel] in the job's cell.
+func (s *Set) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	c, err := s.ofJob(jobID)
+	if err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	return c.Cancel(ctx, tenant, jobID)
+}
+
+// Attach is [Cell.Attach] in the job's cell.
+func (s *Set) Attach(ctx context.Context, tenant, jobID, replica string) (freeslot.JobStatus, error) {
+	c, err := s.ofJob(jobID)
+	if err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	return c.Attach(ctx, tenant, jobID, replica)
+}
+
+// Job is [Cell.Job] in the job's cell.
+func (s *Set) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	c, err := s.ofJob(jobID)
+	if err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	return c.Job(ctx, tenant, jobID)
+}
+
+// Spec is [Cell.Spec] in the job's cell.
+func (s *Set) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
+	c, err := s.ofJob(jobID)
+	if err != nil {
+		return nil, "", err
+	}
+	return c.Spec(ctx, jobID)
+}
+
+// MemoryUse is [Cell.MemoryUse] by cell; failed has the cells that did not tell.
+func (s *Set) MemoryUse(ctx context.Context) (shares []float64, failed map[int]error) {
+	shares = make([]float64, len(s.cells))
+	return shares, byCell(s.each(func(c *Cell) (err error) {
+		shares[c.cfg.Index], err = c.MemoryUse(ctx)
+		return err
+	}))
+}
+
+// JobsByID reads the records of several jobs, but for their results, MaxPage a cell
+// at most and in no order. Those that are gone or cannot be read are left out, and so
+// are ids of cells that there are not. failed has the cells that did not answer, nil
+// when all did: nothing is known of their jobs.
+func (s *Set) JobsByID(ctx context.Context, ids []string) (jobs []freeslot.JobStatus, failed map[int]error) {
+	groups := make([][]string, len(s.cells))
+	for _, id := range ids {
+		if c, ok := s.OfJob(id); ok {
+			groups[c.cfg.Index] = append(groups[c.cfg.Index], id)
+		}
+	}
+	found := make([][]freeslot.JobStatus, len(s.cells))
+	failed = byCell(s.each(func(c *Cell) (err error) {
+		found[c.cfg.Index], err = c.statuses(ctx, groups[c.cfg.Index], JobFilter{})
+		return err
+	}))
+	for _, part := range found {
+		jobs = append(jobs, part...)
+	}
+	return jobs, failed
+}
+
+// ofJob is OfJob with the error that its caller is told.
+func (s *Set) ofJob(id string) (*Cell, error) {
+	if err := ValidateJobID("job_id", id); err != nil {
+		return nil, err
+	}
+	if c, ok := s.OfJob(id); ok {
+		return c, nil
+	}
+	at, _ := JobCell(id)
+	return nil, &freeslot.Error{
+		Code: freeslot.CodeNotFound, Field: "job_id",
+		Message: fmt.Sprintf("there is no job %s: its id names cell %d, and there are %d, from 0", id, at, len(s.cells)),
+	}
+}
+
+// each runs f for every cell side by side; the errors are in the order of the cells.
+func (s *Set) each(f func(c *Cell) error) []error {
+	if len(s.cells) == 1 {
+		return []error{f(s.cells[0])}
+	}
+	errs := make([]error, len(s.cells))
+	var calls sync.WaitGroup
+	for i, c := range s.cells {
+		calls.Go(func() { errs[i] = f(c) })
+	}
+	calls.Wait()
+	return errs
+}
+
+// byCell drops the cells without an error; nil when no cell has one.
+func byCell(errs []error) map[int]error {
+	var failed map[int]error
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		if failed == nil {
+			failed = make(map[int]error)
+		}
+		failed[i] = err
+	}
+	return failed
+}

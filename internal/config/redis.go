@@ -1,0 +1,48 @@
+package config
+
+import (
+	"net/url"
+
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// ResolveRedis gives way to redis.urls: redis.url has a default, which is not used then.
+func ResolveRedis(rawURL *string, urls []string, isSet func(path string) bool, p *Problems) {
+	switch {
+	case len(urls) == 0:
+	case isSet("redis.url"):
+		p.Addf("redis.url", "is set beside redis.urls, expected one of them")
+	default:
+		*rawURL = ""
+	}
+}
+
+// ValidateRedis notes what is wrong with where the servers are and with the number of
+// cells; rawURL is not looked at when there are urls.
+func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
+	if len(urls) == 0 {
+		validateRedisURL("redis.url", rawURL, p)
+	}
+	first := make(map[string]int, len(urls))
+	for i, u := range urls {
+		at := element("redis.urls", i)
+		validateRedisURL(at, u, p)
+		if j, ok := first[u]; ok {
+			p.Addf(at, "is the same as redis.urls[%d], expected each server once", j)
+		} else {
+			first[u] = i
+		}
+	}
+	p.Between("redis.cells", cells, 1, selection.MaxCells)
+	if len(urls) > cells && !p.Has("redis.cells") {
+		p.Addf("redis.urls", "has %d entries, expected at most redis.cells (%d): a server without a cell would have nothing to do", len(urls), cells)
+	}
+}
+
+func validateRedisURL(path, raw string, p *Problems) {
+	u, err := url.Parse(raw)
+	tcp := err == nil && u.Host != "" && (u.Scheme == "redis" || u.Scheme == "rediss")
+	if unix := err == nil && u.Scheme == "unix" && u.Path != ""; !tcp && !unix {
+		p.Addf(path, "is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS")
+	}
+}

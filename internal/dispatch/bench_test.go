@@ -1,0 +1,63 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// BenchmarkSubmit is one client that submits one job after the other, on one server.
+func BenchmarkSubmit(b *testing.B) {
+	for _, cells := range []int{1, 4} {
+		for _, batch := range []int{1, 16} {
+			b.Run(fmt.Sprintf("cells=%d/batch=%d", cells, batch), func(b *testing.B) {
+				r := newCells(b, cells, redistest.Shared(b))
+				for i := range r.layouts {
+					for _, n := range r.nodesIn(i, 40/cells, 60_000) {
+						r.agent(n)
+					}
+				}
+				rep := r.replica("r1")
+				reqs := make([]Request, batch)
+				for i := range reqs {
+					reqs[i] = Request{tenant, job()}
+				}
+				ctx := b.Context()
+				accepted := func(_ int, _ string, err error) {
+					if err != nil {
+						b.Error(err)
+					}
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					rep.Submit(ctx, reqs, nil, accepted)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/job")
+			})
+		}
+	}
+}
+
+// BenchmarkChoose is the part of a submit that only looks into memory.
+func BenchmarkChoose(b *testing.B) {
+	for _, cells := range []int{1, 4} {
+		b.Run(fmt.Sprintf("cells=%d", cells), func(b *testing.B) {
+			r := newCells(b, cells, redistest.Shared(b))
+			for i := range r.layouts {
+				for _, n := range r.nodesIn(i, 1000/cells, 8) {
+					r.agent(n)
+				}
+			}
+			rep := r.replica("r1")
+			p := &placing{request: Request{tenant, job()}}
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := rep.choose(p); err != nil {
+					b.Fatal(err)
+				}
+				p.giveBack()
+			}
+		})
+	}
+}

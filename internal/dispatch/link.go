@@ -1,0 +1,101 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/puzpuzpuz/xsync/v3"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// fetchLimit bounds the results of one cell that are read from their records at once.
+const fetchLimit = 16
+
+// link is the replica's side of one cell: its reply stream and the jobs there whose
+// results somebody waits for. Cells have nothing in common, so that one whose server
+// is down holds up no other.
+type link struct {
+	d       *Dispatcher
+	cell    *cell.Cell
+	log     *zap.Logger
+	metrics linkMetrics
+
+	outstanding *xsync.MapOf[string, *waiter]
+	read        position // in the reply stream
+	// fetches bounds the results that are read from their records at once.
+	fetches chan struct{}
+	// page is how many records one recheck reads; owned by keepReplies.
+	page int
+}
+
+func newLink(d *Dispatcher, c *cell.Cell) *link {
+	l := &link{
+		d: d, cell: c, log: d.log, metrics: d.metrics.link(c.Index()),
+		outstanding: xsync.NewMapOf[string, *waiter](),
+		fetches:     make(chan struct{}, fetchLimit),
+		page:        cell.MaxPage,
+	}
+	if d.cells.Len() > 1 {
+		l.log = d.log.With(zap.Int("cell", c.Index()))
+	}
+	return l
+}
+
+// of is the link of a job's cell; false when no cell has such jobs.
+func (d *Dispatcher) of(jobID string) (*link, bool) {
+	c, ok := d.cells.OfJob(jobID)
+	if !ok {
+		return nil, false
+	}
+	return d.links[c.Index()], true
+}
+
+func (l *link) open(ctx context.Context) error { return l.cell.OpenReplies(ctx, l.d.cfg.Replica) }
+
+func (l *link) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
+	defer cancel()
+	return l.cell.CloseReplies(ctx, l.d.cfg.Replica)
+}
+
+func (l *link) logFailure(what string, err error) { logFailure(l.log, what, err) }
+
+// failed has the cell's nodes left out of choices until the cell answers again.
+func (l *link) failed() {
+	l.metrics.failures.Inc()
+	l.d.nodes.CellFailed(l.cell.Index())
+}
+
+// drop removes w unless another has taken its place since.
+func (l *link) drop(id string, w *waiter) {
+	l.outstanding.Compute(id, func(now *waiter, loaded bool) (*waiter, bool) {
+		return now, !loaded || now == w
+	})
+}
+
+// isAway reports whether err says that Redis did not do its part, as against one of
+// ours that it refused, or this process that stops.
+func isAway(err error) bool {
+	return !definite(err) && !errors.Is(err, cell.ErrStopped)
+}
+
+// cellSet is a set of cells that many goroutines read and some change.
+type cellSet struct{ mask atomic.Uint64 }
+
+func (s *cellSet) load() selection.CellMask { return selection.CellMask(s.mask.Load()) }
+
+// set puts cell in, or takes it out, and reports whether that changed anything.
+func (s *cellSet) set(cell int, in bool) bool {
+	bit := uint64(1) << uint(cell)
+	if in {
+		return s.mask.Or(bit)&bit == 0
+	}
+	return s.mask.And(^bit)&bit != 0
+}
+
+type linkMetrics struct{ placed, failures prometheus.Counter }

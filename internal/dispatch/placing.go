@@ -1,0 +1,158 @@
+package dispatch
+
+import (
+	"errors"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// placing is one job on its way to a node.
+type placing struct {
+	index   int
+	request Request
+	// id and link are those of the cell of the present candidates. A job that a cell
+	// has refused, or was never sent, can go to another one, under another id.
+	id   string
+	link *link
+	// waiter is nil when nobody waits, and once the job is decided.
+	waiter *waiter
+	// query is here because a variable of its own would be allocated for every choice.
+	query selection.Query
+	// candidates of the present round, all of one cell; taken is set while the first
+	// of them carries this replica's unconfirmed reservation.
+	candidates []*selection.Node
+	room       [cell.MaxCandidates]*selection.Node
+	taken      bool
+	// refused are the nodes that said no, in rounds calls.
+	refused []string
+	rounds  int
+	// probes counts the offers to nodes that seemed full.
+	probes int
+	// settled is the class that the present list is known to be.
+	settled *selection.Class
+	// failure is that of the last call that may have been applied; nil is certainty.
+	failure error
+	// missed is true when the last call failed, whether it was sent or not.
+	missed bool
+}
+
+// enlist gives the job its id, and has its result awaited, in the cell of its
+// candidates: before the script runs, because the result can be faster than its reply.
+func (d *Dispatcher) enlist(p *placing) {
+	l := d.links[p.candidates[0].Cell()]
+	if p.link == l {
+		return
+	}
+	if p.waiter != nil && p.link != nil {
+		p.link.drop(p.id, p.waiter)
+	}
+	p.link, p.id = l, l.cell.NewJobID()
+	if p.waiter != nil {
+		l.outstanding.Store(p.id, p.waiter)
+	}
+}
+
+func (d *Dispatcher) submission(p *placing) cell.Submission {
+	names := make([]string, len(p.candidates))
+	for i, n := range p.candidates {
+		names[i] = n.ID()
+	}
+	replyTo := ""
+	if p.waiter != nil {
+		replyTo = d.cfg.Replica
+	}
+	return cell.Submission{
+		JobID: p.id, Tenant: p.request.Tenant, Job: p.request.Job, Candidates: names, ReplyTo: replyTo,
+	}
+}
+
+// settle takes the answer over into the cache and gives back what choose took.
+func (d *Dispatcher) settle(p *placing, r cell.SubmitResult) {
+	first := p.candidates[0]
+	placed := r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0
+	if placed {
+		node := p.candidate(r.Placement.Node)
+		if node == first && p.taken {
+			first.Confirm(p.request.Job.SlotCount(), r.Placement.Used)
+			p.taken = false
+		} else if node != nil {
+			node.SetUsed(r.Placement.Used)
+		}
+		if node != nil {
+			node.Accepted()
+		}
+	}
+	p.giveBack()
+	for _, refusal := range r.Placement.Refusals {
+		d.refused(p, refusal)
+	}
+}
+
+// refused corrects the cache, in which the node seemed to be free.
+func (d *Dispatcher) refused(p *placing, r cell.Refusal) {
+	d.metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
+	d.nodes.Refused(r)
+	// A node that is full has done nothing wrong: others were faster.
+	if node := p.candidate(r.Node); node != nil && r.Reason != cell.RefusedFull {
+		node.Refused(d.nodes.Now())
+	}
+	p.refused = append(p.refused, r.Node)
+}
+
+// candidate is the one of this name; nil if there is none.
+func (p *placing) candidate(id string) *selection.Node {
+	for _, n := range p.candidates {
+		if n.ID() == id {
+			return n
+		}
+	}
+	return nil
+}
+
+// giveBack releases what choose took, unless that was done.
+func (p *placing) giveBack() {
+	if p.taken {
+		p.candidates[0].Release(p.request.Job.SlotCount())
+		p.taken = false
+	}
+}
+
+// definite reports whether Redis itself answered with an error: the script did
+// not run, or refused the call before its first write.
+func definite(err error) bool {
+	return freeslot.CodeOf(coded("submit", err)) != freeslot.CodeUnavailable
+}
+
+// giveUp is what the client is told of a job whose fate is open or that was never sent.
+func (p *placing) giveUp(err error) error {
+	open := p.failure != nil || !isQueued(err) && !definite(err)
+	if p.failure != nil && errors.Is(err, cell.ErrNotSent) {
+		err = p.failure // that the time was over says less
+	}
+	err = coded("submit", err)
+	var known *freeslot.Error
+	if open && errors.As(err, &known) {
+		told := *known // which other jobs of the call may share
+		told.Message += "; the job may have been placed all the same"
+		return &told
+	}
+	return err
+}
+
+// isQueued reports whether the call was never sent.
+func isQueued(err error) bool {
+	return errors.Is(err, cell.ErrStopped) || errors.Is(err, cell.ErrNotSent)
+}
+
+// abandon forgets a job that was not accepted.
+func (p *placing) abandon() {
+	if w := p.waiter; w != nil {
+		w.forget(nil)
+		if p.link != nil {
+			p.link.drop(p.id, w)
+		}
+		p.waiter = nil
+	}
+}

@@ -1,0 +1,119 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// due is an outstanding job whose record has not been read since at.
+type due struct {
+	id string
+	w  *waiter
+	at int64
+}
+
+// recheckOlder reads the records of jobs not looked at for age, the longest first:
+// one page at most, or all of them when age is 0.
+func (l *link) recheckOlder(age time.Duration) {
+	jobs := l.dueFor(age)
+	if age > 0 && len(jobs) > cell.MaxPage {
+		jobs = jobs[:cell.MaxPage]
+	}
+	for len(jobs) > 0 && l.d.ctx.Err() == nil {
+		n := min(len(jobs), l.page)
+		ids := make([]string, n)
+		for i, j := range jobs[:n] {
+			ids[i] = j.id
+			j.w.mu.Lock()
+			j.w.checkedAt = l.d.nodes.Now()
+			j.w.mu.Unlock()
+		}
+		if !l.recheck(ids) {
+			// Redis is away, or the results are too large to be read at once. The others
+			// have their turn next time, these after them.
+			l.page = max(l.page/2, 1)
+			return
+		}
+		l.page = min(l.page*2, cell.MaxPage)
+		jobs = jobs[n:]
+	}
+}
+
+func (l *link) dueFor(age time.Duration) []due {
+	now := l.d.nodes.Now()
+	var jobs []due
+	l.outstanding.Range(func(id string, w *waiter) bool {
+		w.mu.Lock()
+		waits, at := w.open && w.sink != nil, w.checkedAt
+		w.mu.Unlock()
+		if waits && now-at >= int64(age)+rand.Int64N(int64(age)/4+1) {
+			jobs = append(jobs, due{id: id, w: w, at: at})
+		}
+		return true
+	})
+	slices.SortFunc(jobs, func(a, b due) int { return cmp.Compare(a.at, b.at) })
+	return jobs
+}
+
+// recheck delivers what the records say. A record that is gone although somebody
+// waits was lost with Redis' data: its waiter is told, rather than left waiting. It
+// returns false when the records could not be read.
+func (l *link) recheck(ids []string) bool {
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	jobs, err := l.cell.JobsByID(ctx, ids)
+	if err != nil {
+		if l.d.ctx.Err() == nil {
+			l.log.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
+		}
+		return false
+	}
+	found := make(map[string]bool, len(jobs))
+	for i := range jobs {
+		found[jobs[i].ID] = true
+		if jobs[i].State.Terminal() && !l.recover(ctx, jobs[i]) {
+			return false
+		}
+	}
+	for _, id := range ids {
+		if !found[id] {
+			l.recovered(freeslot.JobStatus{
+				ID: id, State: freeslot.StateFailed,
+				Error: &freeslot.JobError{Code: freeslot.JobErrorLost, Message: "the job's record is gone"},
+			})
+		}
+	}
+	return true
+}
+
+// recover delivers what was found by its head alone. Results are read one by one,
+// so that large ones do not hold up everything else on the connection.
+func (l *link) recover(ctx context.Context, head freeslot.JobStatus) bool {
+	if head.State == freeslot.StateSucceeded {
+		whole, err := l.cell.Job(ctx, "", head.ID)
+		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
+			return true // as long ago as results are kept: the next recheck says so
+		}
+		if err != nil {
+			l.log.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
+			return false
+		}
+		head = whole
+	}
+	l.recovered(head)
+	return true
+}
+
+func (l *link) recovered(s freeslot.JobStatus) {
+	if w, ok := l.outstanding.Load(s.ID); ok {
+		l.answer(w, s)
+	}
+}

@@ -1,0 +1,232 @@
+package locked
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+func online(id string, slots int) *cell.NodeState {
+	return &cell.NodeState{
+		Node:  freeslot.Node{ID: id, MaxConcurrency: slots, Services: []freeslot.Service{{Name: "tts"}}},
+		Epoch: "e1", Status: freeslot.StatusOnline,
+	}
+}
+
+func choose(n Nodes) *selection.Node {
+	q := selection.Query{}
+	var room [1]*selection.Node
+	if got := n.Choose(room[:0], "tts", &freeslot.Requirement{}, &q, selection.NewSource(1)); len(got) == 1 {
+		return got[0]
+	}
+	return nil
+}
+
+// TestSnapshotNeverChanges: whoever holds a snapshot sees the same fleet for ever.
+func TestSnapshotNeverChanges(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	s.Put(online("n1", 4))
+	before := s.Snapshot()
+	s.Heartbeat("n1", 3, freeslot.StatusDraining, 1, `{"cpu":1}`)
+	s.Put(online("n2", 4))
+	s.Remove("n1")
+	if got, ok := before.State("n1"); !ok || got.Used != 0 || got.Status != freeslot.StatusOnline || before.Size() != 1 {
+		t.Errorf("the snapshot changed: %+v", got)
+	}
+	if _, ok := before.State("n2"); ok {
+		t.Error("a node joined a snapshot that was there before it")
+	}
+	if now := s.Snapshot(); now.Version() != before.Version()+3 || now.Size() != 1 {
+		t.Errorf("version %d after %d, %d nodes", now.Version(), before.Version(), now.Size())
+	}
+}
+
+// TestReservationOutlivesHeartbeat: what a replica has asked for without an answer
+// yet counts, whatever heartbeats come in between.
+func TestReservationOutlivesHeartbeat(t *testing.T) {
+	t.Parallel()
+	for name, n := range pictures(Config{}) {
+		n.Put(online("n1", 1))
+		n.Heartbeat("n1", 0, freeslot.StatusOnline, 0, "")
+		node := choose(n)
+		if node == nil || !node.TryTake(1) {
+			t.Fatalf("%s: n1 cannot be taken", name)
+		}
+		n.Heartbeat("n1", 0, freeslot.StatusOnline, 0, "")
+		changed := online("n1", 1)
+		changed.Node.Labels = map[string]string{"zone": "a"}
+		n.Put(changed)
+		if choose(n) != nil {
+			t.Errorf("%s: the slot was given twice", name)
+		}
+		node.Release(1)
+		if choose(n) == nil {
+			t.Errorf("%s: a released slot stays taken", name)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[cell.RefusalReason]string{
+		cell.RefusedFull: "full", cell.RefusedDraining: "draining", cell.RefusedSilent: "silent", cell.RefusedGone: "silent",
+	} {
+		s := New(Config{})
+		s.Put(online("n1", 2))
+		s.Heartbeat("n1", 0, freeslot.StatusOnline, 0, "")
+		s.Refused(cell.Refusal{Node: "n1", Reason: reason, Used: 2, MaxConcurrency: 2})
+		s.Refused(cell.Refusal{Node: "unknown", Reason: reason})
+		class := s.Settle("tts", &freeslot.Requirement{})
+		if got := class.Breakdown(&selection.Query{}); choose(s) != nil || got[want] != 1 || class.Fits() != 1 || class.MaxSlots() != 2 {
+			t.Errorf("after %s the breakdown is %v", reason, got)
+		}
+		s.Heartbeat("n1", 0, freeslot.StatusOnline, 1, "")
+		if choose(s) == nil {
+			t.Errorf("after %s a heartbeat does not bring the node back", reason)
+		}
+	}
+}
+
+// TestMembersOutliveHeartbeats: lists are made anew for profiles, never for load.
+func TestMembersOutliveHeartbeats(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	s.Put(online("n1", 2))
+	list := func() *selection.Class { return s.Settle("tts", &freeslot.Requirement{}) }
+	first := list()
+	s.Heartbeat("n1", 1, freeslot.StatusDraining, 0, "")
+	s.Put(online("n1", 2))
+	s.Remove("unknown")
+	if list() != first {
+		t.Error("a heartbeat dropped the list")
+	}
+	s.Put(online("n1", 3))
+	second := list()
+	s.Put(online("n2", 3))
+	third := list()
+	s.SetConfig(&selection.Config{Enabled: true})
+	fourth := list()
+	s.Remove("n2")
+	if second == first || third == second || fourth == third || list() == fourth {
+		t.Error("a list outlived what it was made from")
+	}
+}
+
+// TestListsAreBounded: any number of classes does not fill the memory, neither by
+// lists nor by what is in them.
+func TestListsAreBounded(t *testing.T) {
+	t.Parallel()
+	s, p := New(Config{}), NewPlain(Config{})
+	for i := range listLimit + 10 {
+		r := &freeslot.Requirement{Pool: fmt.Sprintf("pool-%d", i)}
+		s.Settle("tts", r)
+		p.Choose(nil, "tts", r, &selection.Query{}, selection.NewSource(1))
+	}
+	if a, b := len(s.members.lists.byHash), len(p.lists.byHash); a != 10 || b != 10 {
+		t.Errorf("%d and %d lists", a, b)
+	}
+	s.Put(online("n1", 1))
+	s.Settle("tts", &freeslot.Requirement{})
+	if s.members.lists.candidates != 1 {
+		t.Errorf("%d candidates counted", s.members.lists.candidates)
+	}
+	s.members.lists.candidates = candidateLimit
+	s.Settle("asr", &freeslot.Requirement{})
+	if ls := s.members.lists; len(ls.byHash) != 1 || ls.candidates != 0 {
+		t.Errorf("%d lists, %d candidates", len(ls.byHash), ls.candidates)
+	}
+}
+
+// TestListsShareNothing: whoever asked may change the requirement afterwards.
+func TestListsShareNothing(t *testing.T) {
+	t.Parallel()
+	r := freeslot.Requirement{
+		Services: []string{"asr"}, Labels: map[string]string{"a": "b"},
+		LabelRules: []freeslot.LabelRule{{Label: "a", Operator: "in", Values: []string{"b"}}},
+	}
+	kept := copied(&r)
+	r.Services[0], r.Labels["a"], r.LabelRules[0].Values[0] = "x", "x", "x"
+	if kept.Services[0] != "asr" || kept.Labels["a"] != "b" || kept.LabelRules[0].Values[0] != "b" {
+		t.Errorf("%+v", kept)
+	}
+	// Two requirements in one place: the later has it, and neither gets the other's list.
+	ls := newLists()
+	first := ls.findOrAdd(1, "tts", &freeslot.Requirement{Pool: "p"})
+	second := ls.findOrAdd(1, "tts", &freeslot.Requirement{Pool: "q"})
+	if first == second || ls.find(1, "tts", &freeslot.Requirement{Pool: "p"}) != nil || ls.find(1, "asr", &freeslot.Requirement{Pool: "q"}) != nil {
+		t.Error("a collision was taken for a hit")
+	}
+}
+
+// TestRace: many goroutines change, choose and read. Whatever was done last to a
+// node is what everybody sees in the end.
+func TestRace(t *testing.T) {
+	t.Parallel()
+	const writers, choosers, rounds = 4, 4, 300
+	for name, n := range pictures(Config{Cells: cells}) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n.Put(online("refused", 1))
+			var all sync.WaitGroup
+			for w := range writers {
+				all.Go(func() {
+					for i := range rounds {
+						id := fmt.Sprintf("n%d-%d", w, i%5)
+						switch i % 7 {
+						case 0:
+							n.Remove(id)
+						case 1, 3:
+							n.Put(online(id, 1+i%3))
+						case 6:
+							n.SetConfig(&selection.Config{Enabled: i%2 == 0})
+						default:
+							n.Heartbeat(id, i%2, freeslot.StatusOnline, int64(i), "")
+						}
+					}
+					for i := range 5 {
+						id := fmt.Sprintf("n%d-%d", w, i)
+						n.Put(online(id, 5))
+						n.Heartbeat(id, i, freeslot.StatusOnline, rounds, "")
+					}
+				})
+			}
+			for c := range choosers {
+				all.Go(func() {
+					rnd, room := selection.NewSource(uint64(c)), make([]*selection.Node, 0, 2)
+					for i := range rounds {
+						q := selection.Query{Now: int64(i), Want: 2}
+						for _, node := range n.Choose(room, "tts", &freeslot.Requirement{}, &q, rnd) {
+							if node.TryTake(1) {
+								node.Release(1)
+							}
+						}
+						n.States()
+						if s, ok := n.(*State); ok {
+							s.Settle("tts", &freeslot.Requirement{})
+							s.Refused(cell.Refusal{Node: "refused", Reason: cell.RefusedSilent})
+						}
+					}
+				})
+			}
+			all.Wait()
+			if got := n.States(); len(got) != writers*5+1 {
+				t.Errorf("%d nodes, expected %d", len(got), writers*5+1)
+			}
+			for w := range writers {
+				for i := range 5 {
+					if s, ok := n.State(fmt.Sprintf("n%d-%d", w, i)); !ok || s.Used != i || s.Node.MaxConcurrency != 5 {
+						t.Errorf("n%d-%d is %+v", w, i, s)
+					}
+				}
+			}
+			if got := choosable(n, "tts", &freeslot.Requirement{}, selection.Query{Now: rounds}); len(got) != writers*5 {
+				t.Errorf("%d nodes can be chosen: %q", len(got), got)
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package poolconfig
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// Source says where the configuration in force comes from.
+type Source string
+
+// The sources.
+const (
+	// SourceFile: the replica's own file; there is no document in Redis.
+	SourceFile Source = "file"
+	// SourceRedis: the document.
+	SourceRedis Source = "redis"
+	// SourceHistory: the history, because the document was broken when the replica started.
+	SourceHistory Source = "history"
+)
+
+// State is what is in force at a replica. The zero value is that before Start.
+type State struct {
+	// Config must not be changed; nil before Start.
+	Config *selection.Config
+	// Version is 0 with SourceFile.
+	Version uint64
+	Source  Source
+	// Problem says what is wrong with the document in Redis; nil when nothing is.
+	Problem error
+}
+
+// memory is a State with what the next reading is compared with.
+type memory struct {
+	State
+	// term is the generation and the history of the data within which versions do not go back.
+	term    string
+	highest uint64 // of the versions accepted within term
+	content []byte // of State.Config, in canonical form
+	last    cell.ConfigState
+	// seen is true once there was a reading.
+	seen bool
+}
+
+// interpret returns nil and nil when there is no document.
+func interpret(state *cell.ConfigState) (*selection.Config, error) {
+	problem := func(format string, args ...any) error {
+		return refusal([]freeslot.FieldError{{Field: root, Message: root + " " + fmt.Sprintf(format, args...)}})
+	}
+	switch {
+	case state.Type == "none":
+		return nil, nil
+	case state.Type != "string":
+		return nil, problem("is a %s in Redis, expected a string", state.Type)
+	case state.Content == nil:
+		return nil, problem("has %d bytes in Redis, expected at most %d", state.Length, cell.MaxConfigBytes)
+	}
+	return Decode(state.Content)
+}
+
+// news reports whether a reading differs from the one before.
+func (m *memory) news(read *cell.ConfigState) bool {
+	return !m.seen || m.last.Version != read.Version || m.last.Generation != read.Generation || m.last.Server != read.Server ||
+		m.last.Type != read.Type || m.last.Length != read.Length || !bytes.Equal(m.last.Content, read.Content)
+}
+
+// accept takes over a reading. It returns true when another configuration is in force
+// after it. file is what is in force without a document.
+func (m *memory) accept(read *cell.ConfigState, file *selection.Config) (changed bool) {
+	m.last, m.seen = *read, true
+	if term := read.Generation + " " + read.Server; term != m.term {
+		m.term, m.highest = term, 0
+	}
+	cfg, problem := interpret(read)
+	if problem == nil && read.Version < m.highest {
+		problem = fmt.Errorf("the version in Redis went back from %d to %d: somebody changed its counter", m.highest, read.Version)
+	}
+	if m.Problem = problem; problem != nil {
+		return false
+	}
+	m.highest = read.Version
+	if cfg == nil {
+		return m.put(file, 0, SourceFile)
+	}
+	return m.put(cfg, read.Version, SourceRedis)
+}
+
+func (m *memory) put(cfg *selection.Config, version uint64, source Source) (changed bool) {
+	content := Encode(cfg)
+	m.Version, m.Source = version, source
+	if m.Config != nil && bytes.Equal(content, m.content) {
+		return false
+	}
+	m.Config, m.content = cfg, content
+	return true
+}

@@ -1,0 +1,79 @@
+package poolconfig
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// BenchmarkFollow is from before the script to the callback of the last of three
+// replicas: what is applied alternates.
+func BenchmarkFollow(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprintf("replicas=3/pools=%d", n), func(b *testing.B) {
+			r := newRig(b, redistest.Shared(b))
+			replicas := make([]*replica, 3)
+			for i := range replicas {
+				replicas[i] = r.follow(Config{Interval: neverCompare})
+				receive(b, replicas[i].told, "the first")
+			}
+			cfgs := [2]*selection.Config{largeConfig(n, 4), largeConfig(n, 5)}
+			seen := uint64(0)
+			b.ResetTimer()
+			for b.Loop() {
+				seen = r.apply(seen, cfgs[seen%2]).Version
+				for _, f := range replicas {
+					<-f.told
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCompare is the comparison that each replica makes each second.
+func BenchmarkCompare(b *testing.B) {
+	for _, labels := range []int{1, 60} {
+		cfg := largeConfig(100, labels)
+		b.Run(fmt.Sprintf("bytes=%d", len(Encode(cfg))), func(b *testing.B) {
+			r := newRig(b, redistest.Shared(b))
+			r.apply(0, cfg)
+			f := r.follow(Config{Interval: neverCompare, NoEvents: true})
+			for b.Loop() {
+				if err := f.Sync(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// largeConfig has n pools, each with a pair of languages and labels of 100 bytes.
+func largeConfig(n, labels int) *selection.Config {
+	cfg := pools()
+	for i := range n {
+		p := selection.Pool{
+			ID: fmt.Sprint("pool-", i), Services: []string{"asr", "tts"},
+			SourceLanguages: []string{"zh", "en"}, TargetLanguages: []string{"de", "fr"}, Labels: map[string]string{},
+		}
+		for l := range labels {
+			p.Labels[fmt.Sprint("label-", l)] = strings.Repeat("x", 90)
+		}
+		cfg.Pools = append(cfg.Pools, p)
+	}
+	return cfg
+}
+
+// BenchmarkDecode is what a replica does with a document that has changed.
+func BenchmarkDecode(b *testing.B) {
+	content := Encode(largeConfig(100, 4))
+	b.SetBytes(int64(len(content)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Decode(content); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

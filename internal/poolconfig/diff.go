@@ -1,0 +1,166 @@
+package poolconfig
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// MaxDiffNodes is how many nodes a MemberChange names.
+const MaxDiffNodes = 20
+
+// Diff is what one configuration changes about another. Nothing in it is nil.
+type Diff struct {
+	// Settings are the changed fields outside of the pools.
+	Settings []FieldChange `json:"settings" doc:"Changed settings outside of the pools."`
+	Added    []string      `json:"added" doc:"Pools that are new."`
+	Removed  []string      `json:"removed" doc:"Pools that are no more."`
+	Changed  []PoolChange  `json:"changed" doc:"Pools whose rules change."`
+	// Reordered is true when the pools that stay change their order of preference.
+	Reordered bool           `json:"reordered" doc:"Whether the pools that stay change their order of preference."`
+	Members   []MemberChange `json:"members" doc:"Pools that nodes join or leave, by id."`
+}
+
+// FieldChange is one field before and after; absent means that it is not set.
+type FieldChange struct {
+	Field  string          `json:"field"`
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
+}
+
+// PoolChange is a pool with other rules.
+type PoolChange struct {
+	ID     string        `json:"id"`
+	Fields []FieldChange `json:"fields"`
+}
+
+// MemberChange is what becomes of the members of one pool.
+type MemberChange struct {
+	Pool    string   `json:"pool"`
+	Join    int      `json:"join" doc:"How many nodes join."`
+	Joining []string `json:"joining" doc:"Their ids, up to 20."`
+	Leave   int      `json:"leave" doc:"How many nodes leave."`
+	Leaving []string `json:"leaving" doc:"Their ids, up to 20."`
+}
+
+// Empty reports whether nothing changes.
+func (d *Diff) Empty() bool {
+	return len(d.Settings)+len(d.Added)+len(d.Removed)+len(d.Changed)+len(d.Members) == 0 && !d.Reordered
+}
+
+// Compare tells what the change from before to after, both valid, means for nodes, in
+// whose order members are named. Cost: two membership tests a node.
+func Compare(before, after *selection.Config, nodes []freeslot.Node) Diff {
+	old, now := fieldsOf(before), fieldsOf(after)
+	oldPools, newPools := poolsOf(before), poolsOf(after)
+	delete(old, "pools")
+	delete(now, "pools")
+	d := Diff{
+		Settings: changedFields(old, now), Added: []string{}, Removed: []string{}, Changed: []PoolChange{},
+		Members: memberChanges(before, after, nodes),
+	}
+	var staying, stayed []string
+	for i := range before.Pools {
+		id := before.Pools[i].ID
+		if newPools[id] == nil {
+			d.Removed = append(d.Removed, id)
+		} else {
+			stayed = append(stayed, id)
+		}
+	}
+	for i := range after.Pools {
+		id := after.Pools[i].ID
+		if oldPools[id] == nil {
+			d.Added = append(d.Added, id)
+			continue
+		}
+		staying = append(staying, id)
+		if fields := changedFields(oldPools[id], newPools[id]); len(fields) > 0 {
+			d.Changed = append(d.Changed, PoolChange{ID: id, Fields: fields})
+		}
+	}
+	d.Reordered = !slices.Equal(staying, stayed)
+	return d
+}
+
+// fieldsOf are the fields of v as they are written.
+func fieldsOf(v any) map[string]json.RawMessage {
+	if cfg, ok := v.(*selection.Config); ok {
+		v = normal(cfg)
+	}
+	text, err := json.Marshal(v)
+	fields := make(map[string]json.RawMessage)
+	if err == nil {
+		err = json.Unmarshal(text, &fields)
+	}
+	if err != nil {
+		panic("poolconfig: a valid configuration is no JSON object: " + err.Error())
+	}
+	return fields
+}
+
+func poolsOf(cfg *selection.Config) map[string]map[string]json.RawMessage {
+	out := make(map[string]map[string]json.RawMessage, len(cfg.Pools))
+	for i := range cfg.Pools {
+		out[cfg.Pools[i].ID] = fieldsOf(&cfg.Pools[i])
+	}
+	return out
+}
+
+func changedFields(before, after map[string]json.RawMessage) []FieldChange {
+	out := []FieldChange{}
+	all := maps.Clone(before)
+	maps.Copy(all, after)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !bytes.Equal(before[name], after[name]) {
+			out = append(out, FieldChange{Field: name, Before: before[name], After: after[name]})
+		}
+	}
+	return out
+}
+
+func memberChanges(before, after *selection.Config, nodes []freeslot.Node) []MemberChange {
+	changes := make(map[string]*MemberChange)
+	of := func(pool string) *MemberChange {
+		c := changes[pool]
+		if c == nil {
+			c = &MemberChange{Pool: pool, Joining: []string{}, Leaving: []string{}}
+			changes[pool] = c
+		}
+		return c
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		was, is := before.Members(n), after.Members(n)
+		for _, pool := range is {
+			if !slices.Contains(was, pool) {
+				c := of(pool)
+				c.Join, c.Joining = c.Join+1, limited(c.Joining, n.ID)
+			}
+		}
+		for _, pool := range was {
+			if !slices.Contains(is, pool) {
+				c := of(pool)
+				c.Leave, c.Leaving = c.Leave+1, limited(c.Leaving, n.ID)
+			}
+		}
+	}
+	out := make([]MemberChange, 0, len(changes))
+	for _, c := range changes {
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(a, b MemberChange) int { return cmp.Compare(a.Pool, b.Pool) })
+	return out
+}
+
+func limited(ids []string, id string) []string {
+	if len(ids) >= MaxDiffNodes {
+		return ids
+	}
+	return append(ids, id)
+}

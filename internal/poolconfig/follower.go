@@ -1,0 +1,168 @@
+package poolconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// DefaultInterval is how often a follower compares itself with Redis.
+const DefaultInterval = time.Second
+
+const (
+	// staleAfter is how many intervals may pass without a successful comparison before
+	// Health says so.
+	staleAfter = 3
+	// startRetry is the pause before Start asks again a Redis that did not answer.
+	startRetry = 50 * time.Millisecond
+)
+
+// Config is how a follower behaves.
+type Config struct {
+	// Interval of the comparison; 0 means DefaultInterval. It varies by a tenth.
+	Interval time.Duration
+	// File is what is in force while there is no document in Redis; nil means no pools.
+	// It must be valid, and not change any more.
+	File *selection.Config
+	// OnChange gets each configuration that comes into force, valid and in order,
+	// and must not block; nil means nobody. Start calls it for the first.
+	OnChange func(*selection.Config)
+	// NoEvents leaves out the subscription: changes are then seen by comparison only.
+	NoEvents bool
+}
+
+// Follower keeps a replica's configuration what Redis says; see the package comment.
+// It is told of changes by their channel, and compares itself each interval: messages
+// can be lost, and an operator's edit sends none. The comparison reads the whole
+// document. A client-side cache would read less, but tell of a change no sooner than
+// the channel does, need a tracking connection, and be wrong while that is away; and
+// the version alone says nothing of an edit. What a reading costs is in docs/pools.md.
+// All methods are safe for concurrent use.
+type Follower struct {
+	cfg     Config
+	backend Backend
+	sub     *events.Subscriber // nil without events
+	log     *zap.Logger
+	metrics *metrics
+
+	memory memory // the loop's own
+	state  atomic.Pointer[State]
+	// comparedAt is the last successful comparison, in nanoseconds since origin; never before the first.
+	comparedAt atomic.Int64
+	origin     time.Time
+
+	syncs    chan chan error // each with room for its answer
+	start    sync.Once
+	stop     sync.Once
+	stopping chan struct{}
+	done     chan struct{}
+	ctx      context.Context
+	cancel   context.CancelFunc
+}
+
+const never = -1
+
+// New makes a follower of backend, told of changes by channel (cell.Layout.ConfigEvents)
+// through subscriber, which stays the caller's. It does no I/O. reg may be nil.
+func New(cfg Config, backend Backend, channel string, subscriber rueidis.Client, log *zap.Logger, reg prometheus.Registerer) *Follower {
+	if cfg.Interval == 0 {
+		cfg.Interval = DefaultInterval
+	}
+	if cfg.File == nil {
+		cfg.File = &selection.Config{}
+	}
+	cfg.File = normal(cfg.File)
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &Follower{
+		cfg: cfg, backend: backend, log: log, origin: time.Now(),
+		syncs: make(chan chan error), stopping: make(chan struct{}), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+	}
+	f.state.Store(&State{})
+	f.comparedAt.Store(never)
+	if !cfg.NoEvents {
+		f.sub = events.NewSubscriber(subscriber, channel, false, log)
+	}
+	f.metrics = newMetrics(f, reg)
+	return f
+}
+
+// Start reads the configuration and follows it until Stop. It returns when the first
+// one is in force; ctx bounds that only. After an error the follower is stopped.
+func (f *Follower) Start(ctx context.Context) error {
+	var err error
+	f.start.Do(func() {
+		if f.sub != nil {
+			err = f.sub.Start(ctx)
+		}
+		go f.loop()
+	})
+	for err == nil {
+		if err = f.Sync(ctx); err == nil {
+			return nil
+		}
+		f.log.Warn("config.read_failed", zap.Error(err))
+		select {
+		case <-time.After(startRetry):
+			err = nil
+		case <-ctx.Done():
+		case <-f.stopping:
+		}
+	}
+	return errors.Join(err, f.Stop(context.WithoutCancel(ctx)))
+}
+
+// Stop ends the loop and waits for it. It tolerates a follower that was never
+// started, and being called twice.
+func (f *Follower) Stop(ctx context.Context) error {
+	f.start.Do(func() { close(f.done) })
+	f.stop.Do(func() {
+		close(f.stopping)
+		f.cancel()
+	})
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return fmt.Errorf("stop configuration follower: %w", ctx.Err())
+	}
+	if f.sub != nil {
+		return f.sub.Stop(ctx)
+	}
+	return nil
+}
+
+// errStopped is returned by Sync of a follower that was stopped.
+var errStopped = errors.New("configuration follower is stopped")
+
+// Sync compares the configuration with Redis now, and returns when what was found is in
+// force. The error is what Redis said.
+func (f *Follower) Sync(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case f.syncs <- answer:
+	case <-ctx.Done():
+		return fmt.Errorf("compare configuration: %w", ctx.Err())
+	case <-f.stopping:
+		return errStopped
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("compare configuration: %w", ctx.Err())
+	case <-f.stopping:
+		return errStopped
+	}
+}
+
+// Current is what is in force; its Config is nil before Start has returned.
+func (f *Follower) Current() State { return *f.state.Load() }

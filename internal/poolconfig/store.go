@@ -1,0 +1,118 @@
+package poolconfig
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// Backend is where the configuration is kept; the first *cell.Cell is it.
+type Backend interface {
+	ReadConfig(ctx context.Context) (cell.ConfigState, error)
+	ApplyConfig(ctx context.Context, change cell.ConfigChange) (cell.ConfigOutcome, error)
+	ConfigVersions(ctx context.Context) ([]cell.ConfigEntry, error)
+	ConfigAt(ctx context.Context, version uint64) (cell.ConfigEntry, []byte, error)
+}
+
+// Store reads and changes the configuration in Redis. It is safe for concurrent use.
+type Store struct{ backend Backend }
+
+// NewStore makes a store. It does no I/O.
+func NewStore(backend Backend) *Store { return &Store{backend: backend} }
+
+// Document is the configuration as it is in Redis.
+type Document struct {
+	// Version is 0 when there is none, and also when an operator removed its counter:
+	// what is applied next is to be based on 0 then.
+	Version uint64
+	// Config is nil without a document, and when Problem says what is wrong with it.
+	Config *selection.Config
+	// Problem is a *freeslot.Error that names every bad field.
+	Problem error
+	// Entry says who made this version; nil when the history does not have it.
+	Entry *cell.ConfigEntry
+	// Edited is true when the document is not what the history has as this version:
+	// somebody wrote it past this package.
+	Edited bool
+}
+
+// Read reads the document. What is wrong with it is in the document; the error is
+// what Redis said.
+func (s *Store) Read(ctx context.Context) (Document, error) {
+	state, err := s.backend.ReadConfig(ctx)
+	if err != nil {
+		return Document{}, err
+	}
+	doc := Document{Version: state.Version}
+	doc.Config, doc.Problem = interpret(&state)
+	if doc.Version == 0 {
+		doc.Edited = doc.Config != nil
+		return doc, nil
+	}
+	entry, content, err := s.backend.ConfigAt(ctx, doc.Version)
+	if err != nil {
+		// It is told without: the history has its own call.
+		doc.Edited = doc.Config != nil
+		return doc, nil //nolint:nilerr // above
+	}
+	doc.Entry = &entry
+	doc.Edited = doc.Config == nil || !bytes.Equal(content, Encode(doc.Config))
+	return doc, nil
+}
+
+// Change is a configuration to put in force.
+type Change struct {
+	// Seen is the version that it was made from; 0 means none.
+	Seen   uint64
+	Config *selection.Config
+	// Author and Note are for people.
+	Author, Note string
+	// Restores is the version whose content this is; 0 when it is none in particular.
+	Restores uint64
+}
+
+// Apply puts a valid configuration in force; see cell.Cell.ApplyConfig.
+func (s *Store) Apply(ctx context.Context, c Change) (cell.ConfigOutcome, error) {
+	if bad := validate(c.Config); len(bad) > 0 {
+		return cell.ConfigOutcome{}, refusal(bad)
+	}
+	index, err := pairs(c.Config)
+	if err != nil {
+		return cell.ConfigOutcome{}, err
+	}
+	return s.backend.ApplyConfig(ctx, cell.ConfigChange{
+		Seen: c.Seen, Content: Encode(c.Config), LanguagePairs: index, Author: c.Author, Note: c.Note, Restores: c.Restores,
+	})
+}
+
+// Versions are those of the history, the newest first.
+func (s *Store) Versions(ctx context.Context) ([]cell.ConfigEntry, error) {
+	return s.backend.ConfigVersions(ctx)
+}
+
+// At reads one version of the history. Errors: *freeslot.Error (not_found; invalid_argument
+// when it is no valid configuration for this release), else what Redis said.
+func (s *Store) At(ctx context.Context, version uint64) (cell.ConfigEntry, *selection.Config, error) {
+	entry, content, err := s.backend.ConfigAt(ctx, version)
+	if err != nil {
+		return entry, nil, err
+	}
+	cfg, err := Decode(content)
+	if err != nil {
+		return entry, nil, fmt.Errorf("version %d of the configuration: %w", version, err)
+	}
+	return entry, cfg, nil
+}
+
+// Rollback applies the content of an old version as a new one. seen is the version that
+// the caller took for the current one.
+func (s *Store) Rollback(ctx context.Context, seen, version uint64, author, note string) (cell.ConfigOutcome, error) {
+	_, cfg, err := s.At(ctx, version)
+	if err != nil {
+		return cell.ConfigOutcome{}, err
+	}
+	return s.Apply(ctx, Change{Seen: seen, Config: cfg, Author: author, Note: note, Restores: version})
+}

@@ -1,0 +1,244 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/redisproc"
+)
+
+const (
+	// failoverTimeout is the node timeout of a cluster with replicas: short, as its tests wait for failovers.
+	failoverTimeout = "1000"
+	viewCheck       = 20 * time.Millisecond
+)
+
+// ReplicaCluster is one test's own cluster of three masters with a replica each, which can fail over, move
+// slots and grow. What goes wrong in a method fails the test; methods are for the test's own goroutine.
+type ReplicaCluster struct {
+	*Target
+	tb    testing.TB
+	procs []*redisproc.Server
+}
+
+// NewReplicaCluster starts a cluster that is stopped at the end of the test. It takes some five seconds.
+func NewReplicaCluster(tb testing.TB) *ReplicaCluster {
+	tb.Helper()
+	n, err := startCluster()
+	if err != nil {
+		tb.Fatal(explain(err))
+	}
+	c := &ReplicaCluster{Target: n.target(), tb: tb, procs: n}
+	tb.Cleanup(c.stop)
+	replicas := c.join(len(n))
+	for i, replica := range replicas {
+		c.run(replica, "CLUSTER", "REPLICATE", c.id(n[i]))
+	}
+	for _, replica := range replicas {
+		c.await("a replica", func(ctx context.Context) bool { return synced(ctx, replica) })
+	}
+	for _, proc := range c.procs {
+		c.run(proc, "CONFIG", "SET", "cluster-node-timeout", failoverTimeout)
+	}
+	return c
+}
+
+func (c *ReplicaCluster) stop() {
+	if err := nodes(c.procs).stop(); err != nil {
+		c.tb.Errorf("stop cluster: %v", err)
+	}
+}
+
+// Processes are all nodes, masters first as they were at the start. The caller owns the slice.
+func (c *ReplicaCluster) Processes() []*redisproc.Server {
+	return append([]*redisproc.Server(nil), c.procs...)
+}
+
+// Join adds a node without slots, and returns when all nodes know it.
+func (c *ReplicaCluster) Join() *redisproc.Server {
+	c.tb.Helper()
+	return c.join(1)[0]
+}
+
+func (c *ReplicaCluster) join(n int) []*redisproc.Server {
+	c.tb.Helper()
+	before := len(c.procs)
+	for range n {
+		proc, bus, err := startNode()
+		if err != nil {
+			c.tb.Fatal(explain(err))
+		}
+		c.procs = append(c.procs, proc)
+		c.run(c.procs[0], "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(proc.Port()), bus)
+	}
+	known := fmt.Sprintf("cluster_known_nodes:%d\r", len(c.procs))
+	c.await("the new node to be known", func(ctx context.Context) bool {
+		for _, p := range c.procs {
+			if p.PID() == 0 {
+				continue
+			}
+			if info, err := ask(ctx, p, "CLUSTER", "INFO").ToString(); err != nil || !strings.Contains(info, known) {
+				return false
+			}
+		}
+		return true
+	})
+	return c.procs[before:]
+}
+
+// Owner is the master of a slot. It waits until all nodes that run agree on one.
+func (c *ReplicaCluster) Owner(slot uint16) *redisproc.Server {
+	c.tb.Helper()
+	var owner *redisproc.Server
+	c.await("the nodes to agree on a master", func(ctx context.Context) bool {
+		owner = nil
+		for _, p := range c.procs {
+			if p.PID() == 0 {
+				continue
+			}
+			ports := holders(ctx, p, slot)
+			if len(ports) == 0 || owner != nil && owner.Port() != ports[0] {
+				return false
+			}
+			owner = c.at(ports[0])
+		}
+		return owner != nil && owner.PID() != 0
+	})
+	return owner
+}
+
+// Failover makes a replica of the slot's master take its place in good order, and returns it.
+func (c *ReplicaCluster) Failover(slot uint16) *redisproc.Server {
+	c.tb.Helper()
+	owner := c.Owner(slot)
+	var replica *redisproc.Server
+	c.await("a replica", func(ctx context.Context) bool {
+		for _, port := range holders(ctx, owner, slot)[1:] {
+			if p := c.at(port); p != nil && p.PID() != 0 {
+				replica = p
+			}
+		}
+		return replica != nil && synced(ctx, replica)
+	})
+	c.run(replica, "CLUSTER", "FAILOVER")
+	c.await("the failover", func(context.Context) bool { return c.Owner(slot) == replica })
+	return replica
+}
+
+// MigrateSlot moves a slot with its keys to another master.
+func (c *ReplicaCluster) MigrateSlot(slot uint16, to *redisproc.Server) {
+	c.tb.Helper()
+	from, number := c.Owner(slot), strconv.Itoa(int(slot))
+	fromID, toID := c.id(from), c.id(to)
+	c.run(to, "CLUSTER", "SETSLOT", number, "IMPORTING", fromID)
+	c.run(from, "CLUSTER", "SETSLOT", number, "MIGRATING", toID)
+	c.await("the keys to move", func(ctx context.Context) bool {
+		keys, err := ask(ctx, from, "CLUSTER", "GETKEYSINSLOT", number, "100").AsStrSlice()
+		if err == nil && len(keys) > 0 {
+			move := append([]string{"MIGRATE", "127.0.0.1", strconv.Itoa(to.Port()), "", "0", "5000", "KEYS"}, keys...)
+			_ = ask(ctx, from, move...).Error() // the next round tells
+			return false
+		}
+		return err == nil
+	})
+	c.run(to, "CLUSTER", "SETSLOT", number, "NODE", toID)
+	c.run(from, "CLUSTER", "SETSLOT", number, "NODE", toID)
+	c.await("the slot to move", func(context.Context) bool { return c.Owner(slot) == to })
+}
+
+// synced tells whether a replica has all of its master.
+func synced(ctx context.Context, replica *redisproc.Server) bool {
+	info, err := ask(ctx, replica, "INFO", "replication").ToString()
+	return err == nil && strings.Contains(info, "master_link_status:up")
+}
+
+func (c *ReplicaCluster) at(port int) *redisproc.Server {
+	for _, p := range c.procs {
+		if p.Port() == port {
+			return p
+		}
+	}
+	return nil
+}
+
+func (c *ReplicaCluster) id(proc *redisproc.Server) string {
+	c.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	id, err := ask(ctx, proc, "CLUSTER", "MYID").ToString()
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	return id
+}
+
+func (c *ReplicaCluster) run(proc *redisproc.Server, args ...string) {
+	c.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	if err := ask(ctx, proc, args...).Error(); err != nil {
+		c.tb.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+}
+
+func (c *ReplicaCluster) await(what string, cond func(context.Context) bool) {
+	c.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	tick := time.NewTicker(viewCheck)
+	defer tick.Stop()
+	for !cond(ctx) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			c.tb.Fatalf("cluster: waited %s for %s", startLimit, what)
+		}
+	}
+}
+
+// holders are the ports of a slot's master and its replicas, as one node sees them.
+func holders(ctx context.Context, proc *redisproc.Server, slot uint16) []int {
+	ranges, err := ask(ctx, proc, "CLUSTER", "SLOTS").ToArray()
+	if err != nil {
+		return nil
+	}
+	for _, r := range ranges {
+		entry, err := r.ToArray()
+		if err != nil || len(entry) < 3 {
+			continue
+		}
+		first, _ := entry[0].AsInt64()
+		last, _ := entry[1].AsInt64()
+		if int64(slot) < first || int64(slot) > last {
+			continue
+		}
+		var ports []int
+		for _, node := range entry[2:] {
+			if parts, err := node.ToArray(); err == nil && len(parts) > 1 {
+				port, _ := parts[1].AsInt64()
+				ports = append(ports, int(port))
+			}
+		}
+		return ports
+	}
+	return nil
+}
+
+// ask runs one command on a connection of its own: nodes come and go here.
+func ask(ctx context.Context, proc *redisproc.Server, args ...string) rueidis.RedisResult {
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{proc.Addr()}, DisableCache: true, ForceSingleClient: true,
+	})
+	if err != nil {
+		return rueidis.NewErrorResult(errors.Join(errors.New("node "+proc.Addr()), err))
+	}
+	defer c.Close()
+	return c.Do(ctx, c.B().Arbitrary(args...).Build())
+}

@@ -1,0 +1,67 @@
+package selection
+
+// cellDraws is how often a cell is drawn by the free slots of a node of it before it
+// is drawn by capacity: in a fleet of equal nodes of which a fifth of the slots is
+// free, five of six choices go by the free slots.
+const cellDraws = 8
+
+// pick chooses the cell of the tier from which candidates are taken next, nil if
+// there is none left: the one of the candidates so far, else one that was not tried.
+func (s *choice) pick(t *tier, tried CellMask) *span {
+	switch {
+	case s.cell >= 0:
+		if tried.Has(s.cell) {
+			return nil
+		}
+		return t.find(s.cell)
+	case len(t.spans) == 1:
+		if tried.Has(t.spans[0].cell) {
+			return nil
+		}
+		return &t.spans[0]
+	}
+	if cell := s.drawCell(t, tried); cell != nil {
+		return cell
+	}
+	return s.drawByCapacity(t, tried)
+}
+
+// drawCell draws a cell with probability in proportion to its free slots, by
+// rejection: a node is drawn, and taken with the probability of its free slots over
+// the most that a node can have. Nothing has to be kept up to date for that. nil
+// means that every node drawn was rejected.
+func (s *choice) drawCell(t *tier, tried CellMask) *span {
+	for range cellDraws {
+		word := s.rnd.Uint64()
+		n := t.nodes[word&(1<<32-1)*uint64(len(t.nodes))>>32]
+		taken, limit, ok := n.ready(s.w)
+		if free := limit - taken; ok && !tried.Has(int(n.cell)) && int(word>>32*uint64(t.most)>>32) < free {
+			return t.of(n.cell)
+		}
+	}
+	return nil
+}
+
+// drawByCapacity draws one of the cells that were not tried, with probability in
+// proportion to its capacity when the list was made.
+func (s *choice) drawByCapacity(t *tier, tried CellMask) *span {
+	total := 0
+	for i := range t.spans {
+		if !tried.Has(t.spans[i].cell) {
+			total += t.spans[i].capacity
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	left := s.rnd.intn(total)
+	for i := range t.spans {
+		if tried.Has(t.spans[i].cell) {
+			continue
+		}
+		if left -= t.spans[i].capacity; left < 0 {
+			return &t.spans[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package selection
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"weak"
+)
+
+// compiled is a Config prepared for building classes. It is immutable.
+type compiled struct {
+	twoLevel bool
+	binpack  bool
+	factor   float64
+	rules    []*rule
+	byID     map[string]*rule
+}
+
+// prepared keeps what compile made for as long as its Config lives. A decision does
+// not depend on it: compiling again gives the same.
+var prepared sync.Map // weak.Pointer[Config] -> *compiled
+
+// unconfigured is what a nil Config compiles to.
+var unconfigured = newCompiled(new(Config))
+
+// compile prepares cfg, once for all classes that are built with it.
+func compile(cfg *Config) *compiled {
+	if cfg == nil {
+		return unconfigured
+	}
+	key := weak.Make(cfg)
+	if known, ok := prepared.Load(key); ok {
+		return known.(*compiled)
+	}
+	known, loaded := prepared.LoadOrStore(key, newCompiled(cfg))
+	if !loaded {
+		runtime.AddCleanup(cfg, func(key weak.Pointer[Config]) { prepared.Delete(key) }, key)
+	}
+	return known.(*compiled)
+}
+
+// newCompiled keeps nothing that leads back to cfg, which could then never be freed.
+func newCompiled(cfg *Config) *compiled {
+	full := cfg.WithDefaults()
+	c := &compiled{
+		twoLevel: full.Enabled && full.Mode == ModeTwoLevel,
+		binpack:  full.Policy == PolicyBinpack,
+		factor:   full.AffinityLoadFactor,
+		byID:     make(map[string]*rule),
+	}
+	if !full.Enabled {
+		return c
+	}
+	for i := range full.Pools {
+		r := newRule(&full.Pools[i])
+		r.index = i
+		c.rules = append(c.rules, r)
+		c.byID[r.id] = r
+	}
+	return c
+}
+
+// named returns the rule of the pool with this id; one that is not configured has
+// the nodes that name it.
+func (c *compiled) named(id string) *rule {
+	if r, ok := c.byID[id]; ok {
+		return r
+	}
+	return newRule(&Pool{ID: id})
+}
+
+// covering returns the rules of the pools that cover the folded languages, in
+// order; "" is a language that the job does not state.
+func (c *compiled) covering(source, target string) []*rule {
+	if !c.twoLevel || source == "" && target == "" {
+		return nil
+	}
+	var rules []*rule
+	for _, r := range c.rules {
+		if (source == "" || r.source.find(source)) && (target == "" || r.target.find(target)) {
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+func (c *compiled) members(p *Profile) []string {
+	var ids []string
+	for _, r := range c.rules {
+		if r.admits(p) {
+			ids = append(ids, r.id)
+		}
+	}
+	for _, id := range p.node.Pools {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// membership is a set of pools by their index.
+type membership [MaxConfiguredPools / 64]uint64
+
+func (m *membership) add(index int)      { m[index/64] |= 1 << (index % 64) }
+func (m *membership) has(index int) bool { return m[index/64]>>(index%64)&1 == 1 }
+
+// memberships is the membership of one profile in the pools of one configuration.
+type memberships struct {
+	of *compiled
+	in membership
+}
+
+// memberships tells all pools of c that p is in. The last answer is kept with the
+// profile: a fleet with many overlapping pools has them compared once for all classes.
+func (c *compiled) memberships(p *Profile) *membership {
+	if known := p.memberships.Load(); known != nil && known.of == c {
+		return &known.in
+	}
+	fresh := &memberships{of: c}
+	for _, r := range c.rules {
+		if r.admits(p) {
+			fresh.in.add(r.index)
+		}
+	}
+	p.memberships.Store(fresh)
+	return &fresh.in
+}

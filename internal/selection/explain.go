@@ -1,0 +1,127 @@
+package selection
+
+import (
+	"strings"
+
+	"github.com/freeslot/freeslot"
+)
+
+// Explanation tells how a job would be placed now: which nodes qualify, and what
+// speaks against each of the others.
+type Explanation struct {
+	Service string `json:"service"`
+	// Class is the job's class in canonical form, its parts separated by "; ".
+	Class string `json:"class"`
+	// Mode and Policy are those in force.
+	Mode   Mode   `json:"mode"`
+	Policy Policy `json:"policy"`
+	// Total counts all nodes, Fits those whose profiles fit, Qualify those that
+	// could be chosen now.
+	Total   int `json:"total"`
+	Fits    int `json:"fits"`
+	Qualify int `json:"qualify"`
+	// MaxSlots is the largest max_concurrency among the nodes that fit.
+	MaxSlots int `json:"max_slots"`
+	// Tiers are in the order in which they are tried, those without a node included.
+	Tiers []TierExplanation `json:"tiers"`
+	// Breakdown counts the nodes against which something speaks, by reason.
+	Breakdown map[string]int `json:"breakdown"`
+	// Nodes are in the order in which they were given.
+	Nodes []NodeExplanation `json:"nodes"`
+}
+
+// TierExplanation is one list of candidates of equal rank.
+type TierExplanation struct {
+	// Pool is the pool whose members these are; empty means any.
+	Pool string `json:"pool,omitempty"`
+	// Preferred is set if they come first because the job prefers their pool.
+	Preferred bool `json:"preferred,omitempty"`
+	Fits      int  `json:"fits"`
+	Qualify   int  `json:"qualify"`
+}
+
+// NodeExplanation is what a job finds in one node.
+type NodeExplanation struct {
+	Node string `json:"node"`
+	Cell int    `json:"cell"`
+	// Reason is the first thing that speaks against the node; empty if it qualifies.
+	Reason Reason `json:"reason,omitempty"`
+	// Detail says what the node has and what was expected; empty if it qualifies.
+	Detail string `json:"detail,omitempty"`
+	// Fits is set if the profile fits; Tier is then an index of Explanation.Tiers,
+	// else -1.
+	Fits bool `json:"fits"`
+	Tier int  `json:"tier"`
+	// Pools are all that the node is in.
+	Pools []string `json:"pools,omitempty"`
+	// Used are the slots in use as last heard of, Pending those that this replica
+	// has asked for without an answer yet, Max is max_concurrency.
+	Used    int `json:"used"`
+	Pending int `json:"pending"`
+	Max     int `json:"max_concurrency"`
+}
+
+// Explain tells how a job of "service with requirement r", which must be valid, would
+// be placed now: with the same arguments it agrees with [NewClass], [Class.Breakdown]
+// and [Class.Choose]. q.Want, q.Samples and q.AffinityKey make no difference. nil is
+// the zero Config. Cost: some microseconds a node.
+func Explain(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement, q *Query) Explanation {
+	full, prepared := cfg.WithDefaults(), compile(cfg)
+	f := newFilter(prepared, service, r)
+	e := Explanation{
+		Service: service, Class: readableClass(service, r), Mode: full.Mode, Policy: full.Policy,
+		Total: len(nodes), Tiers: f.explainTiers(), Breakdown: make(map[string]int), Nodes: make([]NodeExplanation, len(nodes)),
+	}
+	for i, n := range nodes {
+		x := f.explain(n, q)
+		x.Pools = prepared.members(n.Profile())
+		e.Nodes[i] = x
+		e.count(&x)
+	}
+	return e
+}
+
+func readableClass(service string, r *freeslot.Requirement) string {
+	class := string(r.AppendClass(nil, service))
+	return strings.NewReplacer("\x00", "; ", "\x01", "; ", "\x02", " ").Replace(class)
+}
+
+func (f *filter) explainTiers() []TierExplanation {
+	tiers := make([]TierExplanation, f.tierCount())
+	for i := range tiers {
+		tiers[i] = TierExplanation{Pool: f.tierPool(i), Preferred: f.preferred != nil && i == 0}
+	}
+	return tiers
+}
+
+func (f *filter) explain(n *Node, q *Query) NodeExplanation {
+	p := n.Profile()
+	used, pending := n.Load()
+	x := NodeExplanation{Node: n.ID(), Cell: n.Cell(), Tier: -1, Used: used, Pending: pending, Max: n.Max()}
+	tier, why := f.match(p)
+	if why != "" {
+		x.Reason, x.Detail = why, f.mismatch(p, why)
+		return x
+	}
+	x.Fits, x.Tier = true, tier
+	if why = q.check(n); why != "" {
+		x.Reason, x.Detail = why, q.detail(n, why)
+	}
+	return x
+}
+
+func (e *Explanation) count(x *NodeExplanation) {
+	if x.Reason != "" {
+		e.Breakdown[string(x.Reason)]++
+	}
+	if !x.Fits {
+		return
+	}
+	e.Fits++
+	e.MaxSlots = max(e.MaxSlots, x.Max)
+	e.Tiers[x.Tier].Fits++
+	if x.Reason == "" {
+		e.Qualify++
+		e.Tiers[x.Tier].Qualify++
+	}
+}

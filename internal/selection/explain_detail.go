@@ -1,0 +1,167 @@
+package selection
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+// mismatch says in words what the profile has and what was expected; why is the
+// reason that match gave.
+func (f *filter) mismatch(p *Profile, why Reason) string {
+	switch why {
+	case ReasonService:
+		return fmt.Sprintf("service %s is not installed, only %s", f.services.installed(p), list(p.services))
+	case ReasonServiceVersion:
+		return f.versionMismatch(p)
+	case ReasonPool:
+		return fmt.Sprintf("is in %s, expected %s", pools(f.cfg.members(p)), poolsOf(f.pools))
+	case ReasonSourceLanguage:
+		return fmt.Sprintf("understands %s, expected %s", list(p.source.tags), orShorter(f.source))
+	case ReasonTargetLanguage:
+		return fmt.Sprintf("produces %s, expected %s", list(p.target.tags), orShorter(f.target))
+	case ReasonLanguagePair:
+		return fmt.Sprintf("translates between %s, expected both %s and %s", list(p.semantic.tags), orShorter(f.source), orShorter(f.target))
+	default:
+		return f.labelMismatch(p)
+	}
+}
+
+func (f *filter) versionMismatch(p *Profile) string {
+	for i := range f.services.ranges {
+		if f.entryInRange(i, p) {
+			continue
+		}
+		want := &f.services.ranges[i]
+		var versions []string
+		for _, installed := range p.node.Services {
+			if installed.Name == want.name && installed.Version != "" {
+				versions = append(versions, installed.Version)
+			}
+		}
+		if len(versions) == 0 {
+			return fmt.Sprintf("service %s states no version, expected %s", want.name, want.versions)
+		}
+		return fmt.Sprintf("service %s is %s, expected %s", want.name, list(versions), want.versions)
+	}
+	return ""
+}
+
+func (f *filter) labelMismatch(p *Profile) string {
+	for _, name := range slices.Sorted(maps.Keys(f.labels)) {
+		if got, ok := p.node.Labels[name]; !ok || got != f.labels[name] {
+			return labelIs(p, name) + ", expected " + quoted(f.labels[name])
+		}
+	}
+	rule := p.failsRule(f.rules)
+	if rule == nil {
+		return ""
+	}
+	return labelIs(p, rule.Label) + ", expected " + ruleWords(rule)
+}
+
+func labelIs(p *Profile, name string) string {
+	if got, ok := p.node.Labels[name]; ok {
+		return "label " + name + " is " + quoted(got)
+	}
+	return "label " + name + " is missing"
+}
+
+func ruleWords(r *freeslot.LabelRule) string {
+	switch r.Operator {
+	case freeslot.LabelIn:
+		return "in " + list(r.Values)
+	case freeslot.LabelNotIn:
+		return "not in " + list(r.Values)
+	case freeslot.LabelExists:
+		return "any value"
+	case freeslot.LabelNotExists:
+		return "none"
+	default:
+		sign := map[freeslot.LabelOperator]string{
+			freeslot.LabelGreater: ">", freeslot.LabelGreaterEqual: ">=", freeslot.LabelLess: "<", freeslot.LabelLessEqual: "<=",
+		}
+		return "a number " + sign[r.Operator] + " " + strings.Join(r.Values, ",")
+	}
+}
+
+// detail says in words what is the matter with the node's state; why is the reason
+// that check gave, perhaps of other figures than are read here.
+func (q *Query) detail(n *Node, why Reason) string {
+	w := q.need()
+	used, pending := n.Load()
+	switch why {
+	case ReasonSlots:
+		return fmt.Sprintf("has %d slots in all, expected at least %d", n.Max(), w.slots)
+	case ReasonUnreachable:
+		return fmt.Sprintf("its cell %d does not answer", n.Cell())
+	case ReasonDraining:
+		return "takes no new jobs"
+	case ReasonSilent:
+		at, ok := n.SeenAt()
+		if !ok {
+			return "nothing was heard from it"
+		}
+		return fmt.Sprintf("last heard from %s ago, expected within %s", short(w.now-at), short(w.now-w.earliest))
+	case ReasonQuarantined:
+		return fmt.Sprintf("refused %d jobs in a row, left alone for another %s", n.refusals(), short(n.rest.Load()-w.now))
+	case ReasonFull:
+		return fmt.Sprintf("%d of %d slots are free, expected %d", max(n.Max()-used-pending, 0), n.Max(), w.slots)
+	default:
+		return "the query leaves it out"
+	}
+}
+
+func short(ns int64) string { return time.Duration(ns).Round(time.Millisecond).String() }
+
+func list(values []string) string {
+	if len(values) == 0 {
+		return "none"
+	}
+	words := make([]string, len(values))
+	for i, value := range values {
+		words[i] = quoted(value)
+	}
+	return strings.Join(words, ",")
+}
+
+// quoted leaves alone what needs no quotes.
+func quoted(value string) string {
+	if value == "" || strings.ContainsAny(value, " ,\"\\") {
+		return fmt.Sprintf("%q", value)
+	}
+	return value
+}
+
+func pools(ids []string) string {
+	switch len(ids) {
+	case 0:
+		return "no pool"
+	case 1:
+		return "pool " + ids[0]
+	default:
+		return "pools " + list(ids)
+	}
+}
+
+func poolsOf(rules []*rule) string {
+	ids := make([]string, len(rules))
+	for i, r := range rules {
+		ids[i] = r.id
+	}
+	if len(ids) == 1 {
+		return "pool " + ids[0]
+	}
+	return "one of " + list(ids)
+}
+
+func orShorter(tag string) string {
+	if shorten(tag) == "" {
+		return tag
+	}
+	return tag + " or a shorter form of it"
+}

@@ -1,0 +1,106 @@
+package freeslot
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+)
+
+// MaxVersionRangeLength is the longest version range, in bytes.
+const MaxVersionRangeLength = 128
+
+// rangeRule is quoted in every refusal of a range.
+const rangeRule = "a range of semantic versions such as >=1.2 <2, ^1.4, ~1.2.3 or 1.x"
+
+// SplitService cuts an entry of [Requirement.Services] into the service's name and
+// the range of versions, which is "" where the entry names none.
+func SplitService(entry string) (name, versions string) {
+	name, versions, _ = strings.Cut(entry, "@")
+	return name, versions
+}
+
+// VersionRange is a parsed range of versions. The zero value contains nothing. It
+// is immutable and safe for concurrent use.
+type VersionRange struct{ constraints *semver.Constraints }
+
+// ParseVersionRange reads a range: comparisons (= != > >= < <=), ^1.4 (same major
+// version), ~1.2 (same minor version), 1.x and "1.2 - 1.4", of which those parted
+// by space or comma must all hold, and of groups parted by || one. A version with a
+// pre-release is only in a group that names a pre-release itself. The error says
+// what was expected.
+func ParseVersionRange(s string) (VersionRange, error) {
+	fail := func() (VersionRange, error) {
+		return VersionRange{}, invalid("range", "is %q, expected %s, at most %d bytes long", s, rangeRule, MaxVersionRangeLength)
+	}
+	if len(s) > MaxVersionRangeLength || strings.Contains(strings.ReplaceAll(s, "||", ""), "|") || strings.ContainsFunc(s, isControl) {
+		return fail()
+	}
+	if strings.TrimSpace(s) == "" {
+		return fail()
+	}
+	constraints, err := semver.NewConstraint(s)
+	if err != nil {
+		return fail()
+	}
+	return VersionRange{constraints}, nil
+}
+
+// Contains reports whether a service of this version is in the range. A version may
+// leave out its last numbers ("1.4" is 1.4.0) and begin with a v; one that is no
+// semantic version is in no range.
+func (v VersionRange) Contains(version string) bool {
+	if v.constraints == nil {
+		return false
+	}
+	parsed, err := semver.NewVersion(version)
+	return err == nil && v.constraints.Check(parsed)
+}
+
+// String is the range in canonical form: spelling, order and repetition of its
+// parts make no difference.
+func (v VersionRange) String() string {
+	if v.constraints == nil {
+		return ""
+	}
+	groups := strings.Split(v.constraints.String(), " || ")
+	for i, group := range groups {
+		groups[i] = strings.Join(sortedSet(strings.Fields(group)), " ")
+	}
+	return strings.Join(sortedSet(groups), " || ")
+}
+
+// ValidateService checks a service with an optional version range, an entry of
+// [Requirement.Services]. The error is an [*Error] with code [CodeInvalidArgument]
+// that names field.
+func ValidateService(field, entry string) error {
+	name, versions, ranged := strings.Cut(entry, "@")
+	if err := ValidateName(field, name); err != nil {
+		return err
+	}
+	if !ranged {
+		return nil
+	}
+	if _, err := ParseVersionRange(versions); err != nil {
+		return invalid(field, "is %q, expected after the @ %s, at most %d bytes long", entry, rangeRule, MaxVersionRangeLength)
+	}
+	return nil
+}
+
+func validateServices(field string, entries []string) error {
+	if len(entries) > MaxServices {
+		return invalid(field, "has %d entries, expected at most %d", len(entries), MaxServices)
+	}
+	for i, entry := range entries {
+		if err := ValidateService(element(field, i), entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sortedSet sorts list in place and drops repetitions.
+func sortedSet(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
