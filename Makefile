@@ -21,6 +21,7 @@ BENCH_COUNT ?= 1
 BENCH_ARGS ?= -benchmem
 BENCH_E2E_ARGS ?= -duration 10s
 BENCH_CORE_ARGS ?=
+BENCH_SIM_ARGS ?=
 
 DOCKER_MODULE := internal/redistest/docker
 E2E := test/e2e
@@ -30,7 +31,7 @@ TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS"
+	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_SIM_ARGS"
 
 .PHONY: run
 run: build ## bring up Redis, schedulers and nodes here and watch jobs run (RUN_ARGS=--exit: one batch)
@@ -102,6 +103,11 @@ bench-e2e: deps-redis ## load end to end, which rewrites bench/RESULTS.md (BENCH
 .PHONY: bench-core
 bench-core: deps-redis ## what the core promises, measured, into bench/RESULTS.md (BENCH_CORE_ARGS='-run choose')
 	$(GO) run ./bench/core $(BENCH_CORE_ARGS)
+
+.PHONY: bench-sim
+bench-sim: ## simulate large fleets, into bench/results (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)
+	$(GO) run ./bench/sim/run $(BENCH_SIM_ARGS)
+	@$(MAKE) bench-report
 
 .PHONY: bench-report
 bench-report: ## write bench/RESULTS.md from the JSON files in bench/results

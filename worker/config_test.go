@@ -10,12 +10,12 @@ import (
 
 func TestConfigValidateNamesEveryBadField(t *testing.T) {
 	_, err := New(Config{
-		KeyPrefix: "a b", HeartbeatInterval: time.Millisecond, StopTimeout: -1, InterruptGrace: -1, MaxResultBytes: -1,
+		KeyPrefix: "a b", HeartbeatInterval: time.Millisecond, StopTimeout: -1, InterruptGrace: -1, MaxResultBytes: -1, Cells: -1,
 	})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, field := range []string{"redis_url", "key_prefix", "node.node_id", "heartbeat_interval", "stop_timeout", "interrupt_grace", "max_result_bytes"} {
+	for _, field := range []string{"redis_url", "cells", "key_prefix", "node.node_id", "heartbeat_interval", "stop_timeout", "interrupt_grace", "max_result_bytes"} {
 		if !strings.Contains(err.Error(), field+" ") {
 			t.Errorf("%s is not named in:\n%v", field, err)
 		}

@@ -64,9 +64,12 @@ func runBaseline(ctx context.Context, b *bench) error {
 
 func reportRivals(b *bench, rivals []*rival) error {
 	t := result.Table{First: "Picture", Columns: []result.Column{
-		{Name: "events applied", Unit: result.PerSecond}, {Name: "share of those due", Unit: result.Percent},
-		{Name: "median a choice", Unit: result.Nanoseconds}, {Name: "p99 a choice", Unit: result.Nanoseconds},
-		{Name: "p99.9 of a block", Unit: result.Microseconds}, {Name: "longest block", Unit: result.Microseconds},
+		{Name: "events applied", Unit: result.PerSecond},
+		{Name: "share of those due", Unit: result.Percent},
+		{Name: "median a choice", Unit: result.Nanoseconds},
+		{Name: "p99 a choice", Unit: result.Nanoseconds},
+		{Name: "p99.9 of a block", Unit: result.Microseconds},
+		{Name: "longest block", Unit: result.Microseconds},
 	}}
 	var failed error
 	for _, r := range rivals {

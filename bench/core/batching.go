@@ -36,9 +36,13 @@ func runBatching(ctx context.Context, b *bench) (err error) {
 	b.say("Jobs of about 300 bytes with 2 candidates at random of %d nodes, submitted through the cell on one connection; %d turns of %s each, in turns; Redis emptied between.", batchNodes, rounds, window)
 	b.say("One call at a time: what a cell does, with batches of one job. Pipelined: as many calls under way as there are goroutines, each with one job, which the client writes together. Natural batching: a cell as it is.")
 	t := result.Table{First: "Goroutines", Columns: []result.Column{
-		{Name: batchWays[wayLimited], Unit: result.PerSecond}, {Name: batchWays[wayPipelined], Unit: result.PerSecond}, {Name: batchWays[wayBatched], Unit: result.PerSecond},
-		{Name: "against one at a time", Unit: result.Times}, {Name: "against pipelined", Unit: result.Times},
-		{Name: "in Redis a job, pipelined", Unit: result.Microseconds}, {Name: "in Redis a job, batched", Unit: result.Microseconds},
+		{Name: batchWays[wayLimited], Unit: result.PerSecond},
+		{Name: batchWays[wayPipelined], Unit: result.PerSecond},
+		{Name: batchWays[wayBatched], Unit: result.PerSecond},
+		{Name: "against one at a time", Unit: result.Times},
+		{Name: "against pipelined", Unit: result.Times},
+		{Name: "in Redis a job, pipelined", Unit: result.Microseconds},
+		{Name: "in Redis a job, batched", Unit: result.Microseconds},
 		{Name: "jobs a call", Unit: result.Number},
 	}}
 	for _, goroutines := range sized(b, []int{1, 16, 64, 256, 1024}, []int{64}) {

@@ -98,6 +98,13 @@ func (c *choices) block() {
 	}
 }
 
+// all goes through the requirements once.
+func (c *choices) all() {
+	for range len(c.requirements) / blockSize {
+		c.block()
+	}
+}
+
 // allocations are those of one choice while nothing else runs.
 func (c *choices) allocations(blocks int) float64 {
 	c.block()

@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 
 	"github.com/freeslot/freeslot/bench/measure"
 )
@@ -86,4 +88,15 @@ func (c *childProcess) lost() error {
 func (c *childProcess) end() error {
 	_ = c.in.Close()
 	return c.Wait()
+}
+
+// endAll ends children side by side.
+func endAll(all []*childProcess) error {
+	errs := make([]error, len(all))
+	var ends sync.WaitGroup
+	for i, c := range all {
+		ends.Go(func() { errs[i] = c.end() })
+	}
+	ends.Wait()
+	return errors.Join(errs...)
 }

@@ -35,11 +35,7 @@ func runCuts(ctx context.Context, b *bench) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	var observers []*childProcess
-	defer func() {
-		for _, o := range observers {
-			err = errors.Join(err, o.end())
-		}
-	}()
+	defer func() { err = errors.Join(err, endAll(observers)) }()
 	for range cutObservers {
 		o, err := startReady(observerMode, s.URL())
 		if err != nil {
@@ -53,8 +49,11 @@ func runCuts(ctx context.Context, b *bench) (err error) {
 	b.say("%d rounds of %s. After each the caches are held against what Redis has, field by field, for at most %s.", rounds, span, settleLimit)
 	var total cutFigures
 	t := result.Table{First: "Round", Columns: []result.Column{
-		{Name: "changes", Unit: result.Number}, {Name: "calls that failed", Unit: result.Number}, {Name: "connections killed", Unit: result.Number},
-		{Name: "caches agree after", Unit: result.Milliseconds}, {Name: "nodes that differ in the end", Unit: result.Number},
+		{Name: "changes", Unit: result.Number},
+		{Name: "calls that failed", Unit: result.Number},
+		{Name: "connections killed", Unit: result.Number},
+		{Name: "caches agree after", Unit: result.Milliseconds},
+		{Name: "nodes that differ in the end", Unit: result.Number},
 	}}
 	for round := range rounds {
 		f, err := cutRound(ctx, b, s, observers, span)

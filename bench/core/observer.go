@@ -92,7 +92,7 @@ func serveLines(in *bufio.Reader, out io.Writer, answers map[string]func() any) 
 	w := bufio.NewWriterSize(out, 1<<16)
 	for {
 		line, err := in.ReadString('\n')
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

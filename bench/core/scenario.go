@@ -27,6 +27,7 @@ func init() {
 		{"cuts", "changes while connections are cut at random", runCuts},
 		{"memory", "resident memory of a replica with its nodes cached", runMemory},
 		{"coldstart", "from the start of a replica's process to readiness", runColdStart},
+		{"conflicts", "reservation conflicts of four replicas under a replayed load", runConflicts},
 		{"scripts", "Redis' time for a heartbeat and a registration, against a fixed script of five commands", runScripts},
 		{"batching", "submits of many goroutines through natural batching, against one script call a job", runBatching},
 	}

@@ -43,7 +43,6 @@ type scriptRig struct {
 	reserve *rueidis.Lua
 	epochs  []cell.Epoch
 	running [][]cell.Attempt
-	calls   int
 }
 
 // scriptKind is one operation: each call is for the i-th node.
@@ -241,8 +240,10 @@ func (r *scriptRig) subscribe(ctx context.Context) (stop func(), err error) {
 
 func (r *scriptRig) table(alone, watched map[string][]float64) result.Table {
 	t := result.Table{First: "Script", Columns: []result.Column{
-		{Name: "Redis time a call", Unit: result.Microseconds}, {Name: "ratio", Unit: result.Times},
-		{Name: fmt.Sprintf("with %d subscribers", scriptReplicas), Unit: result.Microseconds}, {Name: "ratio", Unit: result.Times},
+		{Name: "Redis time a call", Unit: result.Microseconds},
+		{Name: "ratio", Unit: result.Times},
+		{Name: fmt.Sprintf("with %d subscribers", scriptReplicas), Unit: result.Microseconds},
+		{Name: "ratio", Unit: result.Times},
 	}}
 	for _, k := range r.kinds() {
 		if k.name == preparation {

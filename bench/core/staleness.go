@@ -79,8 +79,12 @@ func runStaleness(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	t := result.Table{First: "Change", Columns: []result.Column{
-		{Name: "changes", Unit: result.Number}, {Name: "p50", Unit: result.Microseconds}, {Name: "p90", Unit: result.Microseconds},
-		{Name: "p99", Unit: result.Microseconds}, {Name: "p99.9", Unit: result.Microseconds}, {Name: "max", Unit: result.Microseconds},
+		{Name: "changes", Unit: result.Number},
+		{Name: "p50", Unit: result.Microseconds},
+		{Name: "p90", Unit: result.Microseconds},
+		{Name: "p99", Unit: result.Microseconds},
+		{Name: "p99.9", Unit: result.Microseconds},
+		{Name: "max", Unit: result.Microseconds},
 	}}
 	whole := measure.NewHistogram()
 	for kind, h := range all {

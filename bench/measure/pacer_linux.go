@@ -43,6 +43,7 @@ func (p *Pacer) Wait(ctx context.Context, at time.Time) error {
 	return err
 }
 
+// Close ends the pacer, when nobody waits.
 func (p *Pacer) Close() {
 	p.stop()
 	_ = p.file.Close()

@@ -18,6 +18,7 @@ const (
 	maxNodes    = 1_000_000
 	maxViews    = 20_000_000 // replicas x nodes
 	maxPools    = 1_000
+	maxKeys     = 1_000_000
 )
 
 // DefaultBatchItems is how many jobs a call of the product's submit script carries at most.
@@ -88,6 +89,8 @@ type Config struct {
 	// Requests is the trace, for arrivals or durations of that kind.
 	Requests []trace.Request `json:"-"`
 
+	// Keys is how many affinity keys the jobs have, each job one at random; 0 is none.
+	Keys int `json:"affinity_keys,omitempty"`
 	// Policy and the four figures are as in selection and dispatch; zero means their defaults.
 	Policy     selection.Policy `json:"policy,omitempty"`
 	Samples    int              `json:"samples"`
@@ -119,7 +122,6 @@ type Config struct {
 
 // WithDefaults returns c with zero fields replaced.
 func (c Config) WithDefaults() Config {
-	c.Samples = cmp.Or(c.Samples, selection.DefaultSamples)
 	c.Candidates = cmp.Or(c.Candidates, dispatch.DefaultCandidates)
 	c.Rounds = cmp.Or(c.Rounds, dispatch.DefaultRounds)
 	c.BatchItems = cmp.Or(c.BatchItems, DefaultBatchItems)
@@ -156,13 +158,14 @@ func (c *Config) Validate() error {
 		}
 	}
 	need(c.Pools >= 0 && c.Pools <= min(maxPools, len(c.Slots)), "pools is %d, expected 0 to %d and no more than nodes", c.Pools, maxPools)
+	need(c.Keys >= 0 && c.Keys <= maxKeys, "affinity_keys is %d, expected 0 to %d", c.Keys, maxKeys)
 	need(positive(c.Rate), "arrivals_per_second is %v, expected more than 0", c.Rate)
 	need(c.Arrivals.known(), "arrivals is %q, expected trace, poisson or even", c.Arrivals)
 	need(c.Durations.known(), "durations is %q, expected trace, exponential or fixed", c.Durations)
 	need(len(c.Requests) > 1 || c.Arrivals != ArrivalsTrace && c.Durations != DurationsTrace, "arrivals or durations of a trace need a trace")
 	need(c.Jobs >= 1 && c.WarmUp >= 0, "%d jobs after %d of warm-up, expected at least 1 after at least 0", c.Jobs, c.WarmUp)
 	need(c.MeanDuration > 0 && c.Overhead >= 0, "mean duration is %s, overhead %s, expected more than 0 and at least 0", c.MeanDuration, c.Overhead)
-	need(c.Samples >= 1 && c.Samples <= selection.MaxSamples, "samples is %d, expected 1 to %d", c.Samples, selection.MaxSamples)
+	need(c.Samples >= 0 && c.Samples <= selection.MaxSamples, "samples is %d, expected 0 to %d", c.Samples, selection.MaxSamples)
 	need(c.Candidates >= 1 && c.Candidates <= cell.MaxCandidates, "candidates is %d, expected 1 to %d", c.Candidates, cell.MaxCandidates)
 	need(c.Rounds >= 1 && c.BatchItems >= 1, "%d rounds, %d items a call, expected at least 1", c.Rounds, c.BatchItems)
 	need(c.Loss >= 0 && c.Loss < 1, "loss is %v, expected 0 to below 1", c.Loss)

@@ -3,6 +3,7 @@ package sim
 import (
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/freeslot/freeslot/bench/trace"
@@ -26,6 +27,7 @@ type job struct {
 	at   int64
 	held int64
 	pool int32
+	key  string // affinity key
 }
 
 func newJobs(cfg *Config) (*jobs, error) {
@@ -81,6 +83,9 @@ func (j *jobs) following() job {
 	out.at, out.held = int64(j.at), max(out.held+int64(j.cfg.Overhead), 1)
 	if j.cfg.Pools > 1 {
 		out.pool = j.rnd.Int32N(int32(j.cfg.Pools))
+	}
+	if j.cfg.Keys > 0 {
+		out.key = "key-" + strconv.Itoa(j.rnd.IntN(j.cfg.Keys))
 	}
 	return out
 }

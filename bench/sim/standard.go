@@ -20,6 +20,8 @@ const (
 	tailFactor       = 4
 	standardBeat     = 3 * time.Second
 	standardDuration = 500 * time.Millisecond
+	standardKeys     = 1_000
+	longDuration     = 20 * time.Second
 )
 
 // Inputs are what the figures are driven by.
@@ -170,6 +172,7 @@ func (in *Inputs) sizeFigure() (Figure, error) {
 		Title: "Conflicts over the size of the fleet",
 		Method: append(in.method(standardRate, standardBusy),
 			"Either the rate stays, and jobs are the longer the larger the fleet, or the mean duration stays, and the rate grows with the fleet (to 820,000/s).",
+			"The rise near 1,000 nodes is the trace's: there its bursts are as long as the jobs, and many nodes are full in them.",
 			"A point without conflicts (of 100,000 jobs with 100 replicas, 300,000 with 4) is not drawn."),
 		X: Axis{Label: "nodes", Log: true}, Y: Axis{Label: "refused / tried", Log: true, Percent: true}, Lines: lines,
 	}, err
@@ -201,6 +204,7 @@ func (in *Inputs) queueFigure() (Figure, error) {
 		Title: "Time from arrival to slot, against an ideal central scheduler",
 		Method: append(in.method(standardRate, standardBusy),
 			"Jobs that find all full wait in Redis, and completions hand them their slots. The same jobs go to an ideal scheduler, which knows all at once and whose calls take no time; at 80 % busy no job ever waits there.",
+			"At 95 % the trace's bursts go beyond all slots, and half of the jobs have to wait whoever schedules.",
 			"The replicas' times include the call's way to Redis and the wait for the call before."),
 		X: Axis{Label: "time from arrival to slot, ms", Log: true}, Y: Axis{Label: "share of jobs that take longer", Log: true, Percent: true}, Lines: lines,
 	}, nil
@@ -237,11 +241,19 @@ func (in *Inputs) spreadFigure() (Figure, error) {
 	for _, replicas := range pick(in, []int{4, 16, 100}) {
 		add("least loaded, "+replicasWords(replicas), replicas, selection.PolicyLeastLoaded, nil)
 	}
+	add("least loaded, 16 replicas, jobs of 20 s", 16, selection.PolicyLeastLoaded, func(c *Config) {
+		c.Rate *= c.MeanDuration.Seconds() / longDuration.Seconds()
+		c.MeanDuration = longDuration
+		c.Jobs, c.WarmUp = c.Jobs/5, c.WarmUp/5
+	})
 	add("binpack, 4 replicas", 4, selection.PolicyBinpack, nil)
+	add(fmt.Sprintf("%d affinity keys, 4 replicas", standardKeys), 4, selection.PolicyLeastLoaded, func(c *Config) { c.Keys = standardKeys })
 	lines, err := in.plot(plans, func(r *Result) float64 { return r.Spread.Variation })
 	return Figure{
 		Title: "Load spread over the number of samples",
 		Method: append(in.method(standardRate, halfBusy),
+			"Jobs take 0.3 s on average, less than a heartbeat interval, so that replicas know of each other's jobs mostly when nodes become full or free again; jobs of 20 s come at a rate that makes the same load.",
+			"Jobs with an affinity key go to their key's node unless it has 1.25 times the average load; all keys are equally frequent.",
 			"A node's load is the share of its slots in use. The coefficient of variation over the nodes is taken at 100 moments, and averaged."),
 		X: Axis{Label: "nodes sampled for a choice (d)", Log: true}, Y: Axis{Label: "coefficient of variation of load"}, Lines: lines,
 	}, err
@@ -251,7 +263,7 @@ func (in *Inputs) spreadFigure() (Figure, error) {
 func (in *Inputs) method(rate, busy float64) []string {
 	list := trace.Fleet(in.Nodes, in.nodes(0))
 	return []string{
-		fmt.Sprintf("%d nodes of the list with %d slots (one a GPU) unless said otherwise; %.0f arrivals a second of the trace, with its bursts, durations in proportion to generated tokens so that %.0f %% of slots are busy.",
+		fmt.Sprintf("%d nodes of the list with %d slots (one a GPU) unless said otherwise; %.0f arrivals a second of the trace, with its bursts; durations in proportion to generated tokens so that %.0f %% of slots are busy.",
 			len(list), trace.TotalSlots(list), rate, busy*100),
 		fmt.Sprintf("Event delay %.0f us, round trip %.0f us (medians; the 99th percentile is four times that); heartbeats every %s; d = 2, two candidates a call, up to four rounds. Seed %d.",
 			standardEvent, standardTrip, standardBeat, in.Seed),

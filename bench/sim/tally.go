@@ -16,6 +16,10 @@ type Counts struct {
 	// Tried counts the nodes at which the script looked, Refused those that were full: the conflicts.
 	Tried   int64 `json:"tried"`
 	Refused int64 `json:"refused"`
+	// ProbeTried and ProbeRefused are the part of Tried and Refused that is of jobs which found all nodes full and
+	// offered themselves to some that seemed so. In a fleet that is full it is nearly all of them.
+	ProbeTried   int64 `json:"probe_tried"`
+	ProbeRefused int64 `json:"probe_refused"`
 	// FirstRefused counts calls whose first candidate was full, AllRefused those whose every candidate was.
 	FirstRefused int64 `json:"first_refused"`
 	AllRefused   int64 `json:"all_refused"`
@@ -67,16 +71,19 @@ func (t *tally) call(p *placing) {
 		return
 	}
 	t.Calls++
-	refused := len(p.candidates)
+	tried, refused := int64(len(p.candidates)), int64(len(p.candidates))
 	if p.assigned >= 0 {
-		refused = p.assigned
-		t.Tried++
+		tried, refused = int64(p.assigned)+1, int64(p.assigned)
 		t.Rounds[p.rounds-1]++
 	} else {
 		t.AllRefused++
 	}
-	t.Tried += int64(refused)
-	t.Refused += int64(refused)
+	t.Tried += tried
+	t.Refused += refused
+	if p.probing {
+		t.ProbeTried += tried
+		t.ProbeRefused += refused
+	}
 	if refused > 0 {
 		t.FirstRefused++
 	}

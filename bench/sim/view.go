@@ -107,6 +107,7 @@ type placing struct {
 	refused    []string
 	rounds     int
 	probes     int
+	probing    bool // this round is to nodes that seem full
 
 	// What the script answers.
 	assigned int // index of the candidate; -1 is none
@@ -116,7 +117,8 @@ type placing struct {
 // query is internal/dispatch's. Nodes never fall silent here.
 func (w *world) query(p *placing) selection.Query {
 	return selection.Query{
-		Want: w.cfg.Candidates, Samples: w.cfg.Samples, Now: 0, SilenceLimit: math.MaxInt64, Exclude: p.refused,
+		Want: w.cfg.Candidates, Samples: w.cfg.Samples, Now: w.now, SilenceLimit: math.MaxInt64,
+		AffinityKey: p.job.key, Exclude: p.refused,
 	}
 }
 
@@ -131,7 +133,8 @@ func (w *world) choose(p *placing) bool {
 	q := w.query(p)
 	class := r.classes[p.job.pool]
 	p.candidates = class.Choose(p.room[:0], &q, r.rnd)
-	if len(p.candidates) == 0 && p.probes == 0 {
+	p.probing = len(p.candidates) == 0 && p.probes == 0
+	if p.probing {
 		p.probes++
 		q.IgnoreFull, q.Want = true, cell.MaxCandidates
 		p.candidates = class.Choose(p.room[:0], &q, r.rnd)
@@ -149,25 +152,23 @@ func (w *world) choose(p *placing) bool {
 
 // settle takes the script's answer over into the view, as internal/dispatch does.
 func (p *placing) settle() {
-	for i, n := range p.candidates {
-		switch {
-		case i < p.assigned || p.assigned < 0:
-			continue // a refusal, below
-		case i == p.assigned && i == 0 && p.taken:
-			n.Confirm(1, int(p.used[0]))
+	refusals := p.candidates
+	if p.assigned >= 0 {
+		refusals = p.candidates[:p.assigned]
+		n, used := p.candidates[p.assigned], int(p.used[p.assigned])
+		if p.assigned == 0 && p.taken {
+			n.Confirm(1, used)
 			p.taken = false
-		case i == p.assigned:
-			n.SetUsed(int(p.used[i]))
+		} else {
+			n.SetUsed(used)
 		}
+		n.Accepted()
 	}
 	if p.taken {
 		p.candidates[0].Release(1)
 		p.taken = false
 	}
-	for i, n := range p.candidates {
-		if i == p.assigned {
-			break
-		}
+	for i, n := range refusals {
 		n.SetUsed(int(p.used[i]))
 		p.refused = append(p.refused, n.ID())
 	}

@@ -43,16 +43,21 @@ func Run(cfg Config) (*Result, error) {
 	if cfg.Prefill {
 		w.prefill()
 	}
+	w.run()
+	return w.result(), nil
+}
+
+// run lets everything happen until nothing is to come.
+func (w *world) run() {
 	w.start()
 	for {
 		e, ok := w.agenda.next()
 		if !ok {
-			break
+			return
 		}
 		w.now = e.at
 		w.happen(&e)
 	}
-	return w.result(), nil
 }
 
 func newWorld(cfg *Config) (*world, error) {

@@ -56,7 +56,7 @@ func (c *configShowCmd) Run(a *app) error {
 	case "redis":
 		_, _ = fmt.Fprintf(a.out, "# version %d%s\n", current.Version, madeBy(current.Author, current.AtMS, current.Note))
 	case "file":
-		_, _ = fmt.Fprintln(a.out, "# from the replica's own file; none has been applied")
+		_, _ = fmt.Fprintln(a.out, "# from the replica's own file; there is none in Redis")
 	default:
 		_, _ = fmt.Fprintf(a.out, "# version %d of the history\n", current.InForce.Version)
 	}

@@ -21,9 +21,9 @@ type nodesGroup struct {
 
 type importCmd struct {
 	File           string        `arg:"" name:"file" help:"JSON array of nodes, or an object that has it as \"nodes\"; - is standard input."`
-	RedisURL       string        `default:"redis://127.0.0.1:6379" env:"FREESLOT_REDIS__URL" placeholder:"URL" help:"Redis to copy to (default ${default})."`
+	RedisURL       []string      `default:"redis://127.0.0.1:6379" env:"FREESLOT_REDIS__URL" sep:"none" placeholder:"URL" help:"Redis to copy to (default ${default}); once for each server, in the order of redis.urls."`
 	KeyPrefix      string        `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
-	Cells          int           `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system (default ${default})."`
+	Cells          int           `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
 	HeartbeatLimit time.Duration `default:"8s" env:"FREESLOT_HEARTBEAT_LIMIT" placeholder:"TIME" help:"Silence after which an agent counts as gone (default ${default})."`
 	DryRun         bool          `help:"Only say what would be done."`
 	Force          bool          `help:"Also take over nodes that an agent speaks for or that have jobs: those end as node_lost, and the agent exits."`

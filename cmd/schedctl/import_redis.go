@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -16,26 +17,51 @@ import (
 // importPage is how many nodes one call reads.
 const importPage = 100
 
-// open connects to the cells. Nothing is written in a dry run.
+// open connects to all cells. Nothing is written in a dry run.
 func (c *importCmd) open(ctx context.Context) (cells *cell.Set, closeCells func(), err error) {
-	if c.Cells != 1 {
-		return nil, nil, usage("--cells is %d, expected 1", c.Cells)
+	if c.Cells < 1 || c.Cells > cell.MaxCells {
+		return nil, nil, usage("--cells is %d, expected 1 to %d", c.Cells, cell.MaxCells)
 	}
-	client, err := redisclient.Commands(redisclient.Config{URL: c.RedisURL, Name: "schedctl"})
+	topology, err := redisclient.Inspect(ctx, redisclient.Config{URLs: c.RedisURL, Name: "schedctl"})
 	if err != nil {
 		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", err)
 	}
-	one, err := cell.New(cell.Config{
-		Layout: cell.Layout{Prefix: c.KeyPrefix}, HeartbeatLimit: c.HeartbeatLimit,
-	}, client, zap.NewNop(), nil)
-	if err == nil && !c.DryRun {
-		_, err = cell.Check(ctx, client, one.Layout())
+	clients, err := topology.Open(redisclient.Commands)
+	if err != nil {
+		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", err)
+	}
+	if cells, err = c.set(topology, clients); err == nil && !c.DryRun {
+		err = checkAll(ctx, cells)
 	}
 	if err != nil {
-		client.Close()
+		clients.Close()
 		return nil, nil, err
 	}
-	return cell.NewSet(one), client.Close, nil
+	return cells, clients.Close, nil
+}
+
+func (c *importCmd) set(topology *redisclient.Topology, clients *redisclient.Clients) (*cell.Set, error) {
+	all := make([]*cell.Cell, c.Cells)
+	for i, layout := range cell.Layouts(c.KeyPrefix, c.Cells, topology.Cluster) {
+		var err error
+		all[i], err = cell.New(cell.Config{
+			Layout: layout, Index: i, Cells: c.Cells, Servers: topology.Servers, HeartbeatLimit: c.HeartbeatLimit,
+		}, clients.For(i), zap.NewNop(), nil)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return cell.NewSet(all...), nil
+}
+
+// checkAll refuses servers that cannot be trusted with jobs, another number of cells
+// than is recorded, and a cell that does not answer: a list is copied whole.
+func checkAll(ctx context.Context, cells *cell.Set) error {
+	_, down, err := cells.Check(ctx)
+	for i, failure := range down {
+		err = errors.Join(err, fmt.Errorf("cell %d: %w", i, failure))
+	}
+	return err
 }
 
 // importer copies nodes into their cells.

@@ -205,10 +205,11 @@ func TestImportRefuses(t *testing.T) {
 
 	im.run(t, "[").expect(t, exitUsage, "- cannot be read")
 	command(t, "", "nodes", "import", "/nowhere").expect(t, exitUsage, "/nowhere cannot be read: no such file")
-	im.run(t, "[]", "--cells", "0").expect(t, exitUsage, "--cells is 0")
+	im.run(t, "[]", "--cells", "0").expect(t, exitUsage, "--cells is 0, expected 1 to 64")
+	im.run(t, "[]", "--cells", "2").expect(t, exitFailure, im.prefix)
 	im.run(t, "[]", "--key-prefix", "a:b").expect(t, exitFailure, "key_prefix")
-	im.run(t, "[]", "--redis-url", "redis://user:hidden@127.0.0.1:1").expect(t, exitFailure, "redis cannot be used")
-	if got := im.run(t, "[]", "--redis-url", "redis://user:hidden@127.0.0.1:1"); strings.Contains(got.err, "hidden") {
+	got := command(t, "[]", "nodes", "import", "-", "--redis-url", "redis://user:hidden@127.0.0.1:1").expect(t, exitFailure, "redis cannot be used")
+	if strings.Contains(got.err, "hidden") {
 		t.Error(got.err)
 	}
 }
@@ -260,4 +261,54 @@ func TestImportMany(t *testing.T) {
 	list := "[" + strings.Join(nodes, ",") + "]"
 	im.run(t, list).expect(t, exitOK, "207 nodes: 207 copied")
 	im.run(t, list).expect(t, exitOK, "207 nodes: 207 same")
+}
+
+// TestImportCells: each node goes into its cell, on one server, on a cluster and on
+// several servers.
+func TestImportCells(t *testing.T) {
+	t.Parallel()
+	const count, n = 40, 4
+	nodes := make([]string, count)
+	for i := range nodes {
+		nodes[i] = listed(fmt.Sprintf("n%d", i), 1)
+	}
+	list := "[" + strings.Join(nodes, ",") + "]"
+	check := func(t *testing.T, prefix string, targets ...*redistest.Target) {
+		t.Helper()
+		args := []string{"nodes", "import", "-", "--key-prefix", prefix, "--cells", "4"}
+		var clients []rueidis.Client
+		for _, target := range targets {
+			args, clients = append(args, "--redis-url", target.URL()), append(clients, target.Client(t))
+		}
+		command(t, list, append(args, "--dry-run")...).expect(t, exitOK, "40 nodes: 40 to copy")
+		command(t, list, args...).expect(t, exitOK, "40 nodes: 40 copied")
+		command(t, list, args...).expect(t, exitOK, "40 nodes: 40 same")
+		found := 0
+		for i, layout := range cell.Layouts(prefix, n, targets[0].IsCluster()) {
+			c, err := cell.New(cell.Config{Layout: layout, Index: i, Cells: n, Servers: len(targets)}, clients[i%len(clients)], zap.NewNop(), nil)
+			must(t, err)
+			page, err := c.Changes(t.Context(), 0, count)
+			must(t, err)
+			for _, node := range page.Nodes {
+				if found++; cell.NodeCell(node.Node.ID, n) != i {
+					t.Errorf("%s is in cell %d", node.Node.ID, i)
+				}
+			}
+		}
+		if found != count {
+			t.Errorf("%d nodes are in the cells", found)
+		}
+	}
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		check(t, redis.Prefix(t), redis)
+	})
+	t.Run("two servers", func(t *testing.T) {
+		t.Parallel()
+		a, b := redistest.New(t), redistest.New(t)
+		check(t, a.Prefix(t), a.Target, b.Target)
+		b.Stop()
+		command(t, list, "nodes", "import", "-", "--cells", "4", "--key-prefix", "other", "--redis-url", a.URL(), "--redis-url", b.URL()).
+			expect(t, exitFailure, "cell 1: ")
+	})
 }

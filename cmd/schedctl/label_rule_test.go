@@ -41,5 +41,5 @@ func TestSubmitRequirements(t *testing.T) {
 	} {
 		l.ctl(t, append([]string{"submit", "echo"}, flags...)...).expect(t, exitFailure, "no_matching_node", want)
 	}
-	l.ctl(t, "submit", "echo", "1", "--wait", "--prefer-pool", "fast", "--affinity-key", "user 7", "--label-rule", "gpu not_exists").expect(t, exitOK, "1")
+	l.ctl(t, "submit", "echo", "1", "--wait", "--prefer-pool", "fast", "--affinity-key", "user 7", "--label-rule", "tpu not_exists").expect(t, exitOK, "1")
 }

@@ -155,7 +155,7 @@ func TestUsage(t *testing.T) {
 		{"submit", "echo", "--slots", "-1"},
 		{"submit", "echo", "--target", "d e"},
 		{"submit", "echo", "--timeout", "1s"},
-		{"submit", "echo", "--also-service", "asr@>=x"},
+		{"submit", "echo", "--also-service", "asr@newest"},
 		{"submit", "echo", "--label-rule", "gpu"},
 		{"submit", "echo", "--label-rule", "gpu is A100"},
 		{"submit", "echo", "--affinity-key", "a\nb"},

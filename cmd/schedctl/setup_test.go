@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/session"
@@ -29,9 +30,10 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // live is a replica on a real Redis with one node: "echo" returns its payload,
 // "fail" fails, "block" lasts until release.
 type live struct {
-	server  *api.Server
-	release chan struct{}
-	started chan struct{} // gets one for each "block" that began
+	url, prefix string // of the store
+	server      *api.Server
+	release     chan struct{}
+	started     chan struct{} // gets one for each "block" that began
 }
 
 func start(t *testing.T, credentials ...api.Credential) *live {
@@ -49,15 +51,17 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	ca := cache.New(cache.Config{}, []cache.Feed{feed}, log, nil)
 	d, err := dispatch.New(dispatch.Config{Replica: "r1"}, cell.NewSet(cl), ca, log, nil)
 	must(t, err)
+	pools := poolconfig.New(poolconfig.Config{OnChange: ca.SetConfig}, cl, cl.Layout().ConfigEvents(), subscriber, log, nil)
 	auth := api.NewAuthenticator(credentials, "default")
 	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
 	must(t, err)
-	l := &live{release: make(chan struct{}), started: make(chan struct{}, 16)}
-	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Jobs: d, Nodes: ca, Auth: auth, Sessions: sessions, Logger: log})
+	l := &live{url: redis.URL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
+	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Jobs: d, Nodes: ca, Config: poolconfig.NewStore(cl), Pools: pools, Auth: auth, Sessions: sessions, Logger: log})
 
 	must(t, cl.Start(t.Context()))
 	w := l.worker(t, redis.URL(), prefix)
 	must(t, ca.Start(t.Context())) // loads the node, which has registered
+	must(t, pools.Start(t.Context()))
 	must(t, d.Start(t.Context()))
 	must(t, l.server.Start(t.Context()))
 	t.Cleanup(func() {
@@ -66,7 +70,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 		ended, end := context.WithCancel(context.Background())
 		end()
 		_ = w.Stop(ended)
-		err := errors.Join(l.server.Stop(ctx), sessions.Stop(ctx), d.Stop(ctx), ca.Stop(ctx), cl.Stop(ctx))
+		err := errors.Join(l.server.Stop(ctx), sessions.Stop(ctx), d.Stop(ctx), pools.Stop(ctx), ca.Stop(ctx), cl.Stop(ctx))
 		subscriber.Close()
 		commands.Close()
 		if err != nil {

@@ -142,14 +142,21 @@ func (g *gate) Changes(ctx context.Context, since cell.Revision, limit int) (cel
 	return g.Cell.Changes(ctx, since, limit)
 }
 
+// configPatience is how long a start waits for the configuration where the server that
+// has it may be down while others serve.
+const configPatience = 2 * time.Second
+
 func newDispatcher(cfg config.Replica, f *fleet, log *zap.Logger, reg *prometheus.Registry) (*dispatch.Dispatcher, error) {
 	return dispatch.New(dispatch.Config{Replica: cfg.ReplicaID}, f.cells, f.nodes, log.Named("dispatch"), reg)
 }
 
 func newPoolConfig(cfg config.Replica, f *fleet, res *resources, log *zap.Logger, reg *prometheus.Registry) *poolconfig.Follower {
 	first := f.cells.At(0)
-	return poolconfig.New(poolconfig.Config{File: fileConfig(cfg), OnChange: f.cache.SetConfig, NoEvents: !cfg.Cache.PubSub},
-		first, first.Layout().ConfigEvents(), res.events.For(0), log.Named("poolconfig"), reg)
+	follow := poolconfig.Config{File: fileConfig(cfg), OnChange: f.cache.SetConfig, NoEvents: !cfg.Cache.PubSub}
+	if res.topology.Servers > 1 {
+		follow.StartPatience = configPatience
+	}
+	return poolconfig.New(follow, first, first.Layout().ConfigEvents(), res.events.For(0), log.Named("poolconfig"), reg)
 }
 
 // checks read what is known; none of them asks Redis. Whatever a part of the fleet

@@ -148,6 +148,12 @@ func (s *Server) getConfig(ctx context.Context, _ *configInput) (*configOutput, 
 	if err != nil {
 		return nil, s.refuse("config", err)
 	}
+	if doc.Config == nil {
+		// What is in force is shown instead, and should be what follows from this document.
+		syncCtx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		_ = s.pools.Sync(syncCtx) // its own state stands if not
+	}
 	now := s.pools.Current()
 	out := PoolConfig{
 		Version: doc.Version, Source: string(poolconfig.SourceRedis), Config: doc.Config, Edited: doc.Edited,

@@ -84,6 +84,9 @@ func (f *fakeConfig) Current() poolconfig.State { return f.current }
 func (f *fakeConfig) Sync(context.Context) error {
 	f.syncs++
 	n := f.version()
+	if n == 0 {
+		return nil
+	}
 	f.current = poolconfig.State{Config: f.contents[n-1], Version: n, Source: poolconfig.SourceRedis}
 	return nil
 }
@@ -123,7 +126,7 @@ func TestConfigLife(t *testing.T) {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 	got = f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
-	if got.status != http.StatusOK || field(got.body, "version") != "1" || field(got.body, "unchanged") != "false" || f.config.syncs != 1 {
+	if got.status != http.StatusOK || field(got.body, "version") != "1" || field(got.body, "unchanged") != "false" || f.config.syncs != 2 {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 	got = f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))

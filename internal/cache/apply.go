@@ -2,6 +2,7 @@ package cache
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -175,10 +176,11 @@ func normalize(n *freeslot.Node) {
 	}
 }
 
-// sameProfile compares the JSON forms: profiles are small and change rarely, and
-// a field added later cannot be forgotten here.
+// sameProfile compares what an agent states; a test finds a field that is forgotten.
 func sameProfile(a, b *freeslot.Node) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && string(x) == string(y)
+	return a.ID == b.ID && a.MaxConcurrency == b.MaxConcurrency &&
+		slices.Equal(a.Services, b.Services) && slices.Equal(a.Pools, b.Pools) &&
+		slices.Equal(a.Languages.ASR, b.Languages.ASR) && slices.Equal(a.Languages.TTS, b.Languages.TTS) &&
+		slices.Equal(a.Languages.Semantic, b.Languages.Semantic) &&
+		maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Features, b.Features)
 }

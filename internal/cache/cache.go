@@ -113,7 +113,7 @@ type Cache struct {
 	nodes     *xsync.MapOf[string, *entry]
 	classes   *xsync.MapOf[string, *class]
 	// lookups finds the class of a requirement as stated, without its canonical form.
-	lookups [lookupSize]atomic.Pointer[lookup]
+	lookups [lookupSets]lookupSet
 	// profiles counts profile changes; class lists are current while it stands still.
 	profiles atomic.Uint64
 	// listed is about the number of candidates in all class lists.

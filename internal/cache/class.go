@@ -19,9 +19,15 @@ const (
 	listLimit  = 4 << 20
 )
 
-// lookupSize is how many requirements as stated are remembered with their class.
-// Where two share a place the later one has it.
-const lookupSize = 4096
+// Requirements as stated are remembered with their class: lookupSets times
+// lookupWays of them. A set that is full forgets one. Four ways keep a thousand
+// spellings in use at a time from displacing each other for ever.
+const (
+	lookupSets = 2048
+	lookupWays = 4
+)
+
+type lookupSet [lookupWays]atomic.Pointer[lookup]
 
 // lookup is immutable.
 type lookup struct {
@@ -93,16 +99,27 @@ func (c *Cache) Settle(service string, r *freeslot.Requirement) *selection.Class
 // in the same words again and again, which saves bringing them into canonical form.
 func (c *Cache) class(service string, r *freeslot.Requirement) *class {
 	hash := r.ClassHash(service)
-	l := c.lookups[hash%lookupSize].Load()
-	if l != nil && l.hash == hash && l.service == service && freeslot.SameRequirement(&l.requirement, r) {
-		return l.class
+	set := &c.lookups[hash%lookupSets]
+	for i := range set {
+		l := set[i].Load()
+		if l != nil && l.hash == hash && l.service == service && freeslot.SameRequirement(&l.requirement, r) {
+			return l.class
+		}
 	}
-	return c.lookUp(hash, service, r)
+	return c.remember(set, hash, service, r)
 }
 
-func (c *Cache) lookUp(hash uint64, service string, r *freeslot.Requirement) *class {
+// remember puts the class into a free place of the set, or else into one that the
+// hash names, so that two that meet in a set do not take turns in one place.
+func (c *Cache) remember(set *lookupSet, hash uint64, service string, r *freeslot.Requirement) *class {
 	cl := c.canonical(service, r)
-	c.lookups[hash%lookupSize].Store(&lookup{hash: hash, service: service, requirement: clone(r), class: cl})
+	l := &lookup{hash: hash, service: service, requirement: clone(r), class: cl}
+	for i := range set {
+		if set[i].CompareAndSwap(nil, l) {
+			return cl
+		}
+	}
+	set[hash>>32%lookupWays].Store(l)
 	return cl
 }
 
@@ -122,7 +139,9 @@ func (c *Cache) canonical(service string, r *freeslot.Requirement) *class {
 func (c *Cache) dropClasses() {
 	c.classes.Clear()
 	for i := range c.lookups {
-		c.lookups[i].Store(nil)
+		for j := range c.lookups[i] {
+			c.lookups[i][j].Store(nil)
+		}
 	}
 	c.listed.Store(0)
 	c.metrics.classesDropped.Inc()

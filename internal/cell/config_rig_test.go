@@ -6,8 +6,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// contextWithHook ends with cancel; ready gets a token when a subscription stands.
-func contextWithHook(r *rig, ready chan<- struct{}) (context.Context, context.CancelFunc) {
+// contextWithHook is for a subscription: it ends with cancel; ready gets a token when a subscription stands.
+func contextWithHook(ready chan<- struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) {
 		select {

@@ -253,7 +253,7 @@ func (r *rig) hearConfig() <-chan string {
 	r.t.Helper()
 	messages, ready, done := make(chan string, 1<<12), make(chan struct{}, 1), make(chan struct{})
 	client := r.redis.Client(r.t)
-	ctx, cancel := contextWithHook(r, ready)
+	ctx, cancel := contextWithHook(ready)
 	go func() {
 		defer close(done)
 		_ = client.Receive(ctx, client.B().Subscribe().Channel(r.l.ConfigEvents()).Build(), func(m rueidis.PubSubMessage) { messages <- m.Message })

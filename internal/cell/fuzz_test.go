@@ -156,3 +156,30 @@ func FuzzValidateJobID(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseHeartbeat(f *testing.F) {
+	for _, seed := range []string{"1 0", "18446744073709551615 65536", "1", " 1", "1  1", "-1 0", "1 -1", "1e3 0", ""} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		out, err := parseHeartbeat(text)
+		if err != nil {
+			return
+		}
+		if again, err := parseHeartbeat(strconv.FormatUint(out.Revision, 10) + " " + strconv.Itoa(out.Used)); err != nil || again.Revision != out.Revision || again.Used != out.Used {
+			t.Errorf("%q became %+v, then %+v, %v", text, out, again, err)
+		}
+	})
+}
+
+func FuzzInfoFields(f *testing.F) {
+	f.Add("# Server\r\nredis_version:7.0.15\r\nx:\r\n")
+	f.Add("cluster_state:ok\ncluster_size:3")
+	f.Fuzz(func(t *testing.T, text string) {
+		for name, value := range infoFields(text) {
+			if !strings.Contains(text, name+":"+value) {
+				t.Errorf("%q has no %q with %q", text, name, value)
+			}
+		}
+	})
+}

@@ -174,8 +174,12 @@ func decodeHeartbeat(reply rueidis.RedisMessage) (HeartbeatReply, error) {
 	if err != nil {
 		return HeartbeatReply{}, err
 	}
+	return parseHeartbeat(text)
+}
+
+// parseHeartbeat reads 'revision used'.
+func parseHeartbeat(text string) (out HeartbeatReply, err error) {
 	revision, used, _ := strings.Cut(text, " ")
-	var out HeartbeatReply
 	if out.Revision, err = strconv.ParseUint(revision, 10, 64); err != nil {
 		return HeartbeatReply{}, fmt.Errorf("revision: %w", err)
 	}

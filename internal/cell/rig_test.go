@@ -518,7 +518,7 @@ func (l *listener) drain() []events.Event {
 	if l.r.l.Sharded {
 		publish = "SPUBLISH"
 	}
-	cmd := l.r.raw.B().Eval().Script(`return redis.call('` + publish + `', ARGV[1], ARGV[2])`).
+	cmd := l.r.raw.B().Eval().Script(`return redis.call('`+publish+`', ARGV[1], ARGV[2])`).
 		Numkeys(1).Key(l.r.l.Version()).Arg(l.r.l.NodeEvents(), marker).Build()
 	if err := l.r.raw.Do(ctx, cmd).Error(); err != nil {
 		l.r.t.Fatal(err)

@@ -188,6 +188,11 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		if err := r.CheckRecord(r.ctx()); err != nil {
 			t.Error(err)
 		}
+		r.apply(change(0, "a"))
+		r.apply(change(1, "b"))
+		if state := r.readConfig(); state.Version != 2 {
+			t.Errorf("%+v", state)
+		}
 		c := r.place("r1", 1, "n1")
 		if lost, err := r.Deregister(r.ctx(), "n1", epoch); err != nil || !slices.Equal(lost, []string{c}) {
 			t.Error(lost, err)

@@ -93,6 +93,19 @@ func (c *Cell) OpenReplies(ctx context.Context, replica string) error {
 	return c.KeepReplies(ctx, replica, "")
 }
 
+// RepliesLeft is how long the replica's reply stream lives on unless KeepReplies is
+// called; 0 when there is none.
+func (c *Cell) RepliesLeft(ctx context.Context, replica string) (time.Duration, error) {
+	if err := validateReplica(replica); err != nil {
+		return 0, err
+	}
+	ms, err := c.do(ctx, "open_replies", c.client.B().Pttl().Key(c.layout.Replies(replica)).Build()).AsInt64()
+	if err != nil {
+		return 0, fmt.Errorf("look for replies to %s: %w", replica, err)
+	}
+	return max(time.Duration(ms)*time.Millisecond, 0), nil
+}
+
 // KeepReplies renews the stream's TTL and drops entries before trimTo ("" drops
 // none). Errors: ErrRepliesGone, else what Redis said.
 func (c *Cell) KeepReplies(ctx context.Context, replica, trimTo string) error {

@@ -27,6 +27,9 @@ func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems
 	follow(at+"version_check_timeout_ms", milliseconds(l.VersionCheckTimeoutMS), "cache.version_check_timeout", &r.Cache.VersionCheckTimeout, isSet, p)
 	follow(at+"batch_refresh_interval_ms", milliseconds(l.BatchRefreshIntervalMS), "cache.batch_refresh_interval", &r.Cache.BatchRefreshInterval, isSet, p)
 
+	if l.RedisURL != nil && len(r.Redis.URLs) > 0 {
+		p.Addf(at+"redis_url", "is set beside redis.urls, expected one of them")
+	}
 	r.Locked = l.locked()
 	if l.RedisPoolSize != nil {
 		p.Addf(at+"redis_pool_size", "is not used: commands share pipelined connections, set redis.connections instead")

@@ -61,6 +61,12 @@ func TestReplicaRefuses(t *testing.T) {
 		"redis url":               {"redis: {url: 'http://user:hidden@host'}", `redis.url is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
 		"key prefix":              {"redis: {key_prefix: '{x}'}", `redis.key_prefix has '{' at position 0, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
 		"connections":             {"redis: {connections: 3}", `redis.connections is 3, expected 1, 2, 4 or 8`},
+		"cells":                   {"redis: {cells: 65}", `redis.cells is 65, expected 1 to 64`},
+		"urls beside url":         {"redis: {url: 'redis://a', urls: ['redis://b'], cells: 2}", `redis.url is set beside redis.urls, expected one of them`},
+		"one of the urls":         {"redis: {urls: ['redis://a', 'http://user:hidden@b'], cells: 2}", `redis.urls[1] is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
+		"a server twice":          {"redis: {urls: ['redis://a', 'redis://a'], cells: 2}", `redis.urls[1] is the same as redis.urls[0], expected each server once`},
+		"more urls than cells":    {"redis: {urls: ['redis://a', 'redis://b', 'redis://c'], cells: 2}", `redis.urls has 3 entries, expected at most redis.cells (2): a server without a cell would have nothing to do`},
+		"urls beside the old url": {"redis: {urls: ['redis://a', 'redis://b'], cells: 2}\nlockless_cache: {redis_url: 'redis://b'}", `lockless_cache.redis_url is set beside redis.urls, expected one of them`},
 		"batch size":              {"cache: {batch_refresh_size: 0}", `cache.batch_refresh_size is 0, expected 1 to 1000`},
 		"batch interval":          {"cache: {batch_refresh_interval: 1h}", `cache.batch_refresh_interval is 1h, expected 10ms to 1m`},
 		"version check":           {"cache: {version_check_timeout: 0s}", `cache.version_check_timeout is 0s, expected 1ms to 10s`},
@@ -179,5 +185,16 @@ func TestLocklessCacheContradictions(t *testing.T) {
 	_, problems = loadYAML(t, "lockless_cache: {batch_refresh_interval_ms: 0}\n")
 	if diff := cmp.Diff([]string{"cache.batch_refresh_interval is 0s, expected 10ms to 1m"}, problems); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestRedisURLs(t *testing.T) {
+	t.Parallel()
+	r, problems := loadYAML(t, "redis: {urls: ['redis://a', 'redis://b'], cells: 4}")
+	if problems != nil || r.Redis.URL != "" || len(r.Redis.URLs) != 2 || r.Redis.Cells != 4 {
+		t.Errorf("%+v, %q", r.Redis, problems)
+	}
+	if r := config.DefaultReplica(); r.Redis.Cells != 1 || r.Redis.URL == "" {
+		t.Errorf("%+v", r.Redis)
 	}
 }

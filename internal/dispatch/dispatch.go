@@ -184,11 +184,13 @@ func (d *Dispatcher) open(ctx context.Context) error {
 	for _, l := range d.links {
 		go func() { opened <- l.open(ctx) }()
 	}
-	var first error
+	var first, duplicate error
 	some := false
 	for range d.links {
 		err := <-opened
 		switch {
+		case errors.Is(err, ErrReplicaRuns):
+			duplicate = err
 		case err != nil:
 			first = cmp.Or(first, err)
 		case !some:
@@ -196,8 +198,8 @@ func (d *Dispatcher) open(ctx context.Context) error {
 			defer time.AfterFunc(startGrace, cancel).Stop()
 		}
 	}
-	if !some {
-		return first
+	if duplicate != nil || !some {
+		return cmp.Or(duplicate, first)
 	}
 	if first != nil {
 		d.log.Warn("replies.not_opened", zap.Error(first))

@@ -3,7 +3,9 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/puzpuzpuz/xsync/v3"
@@ -55,7 +57,48 @@ func (d *Dispatcher) of(jobID string) (*link, bool) {
 	return d.links[c.Index()], true
 }
 
-func (l *link) open(ctx context.Context) error { return l.cell.OpenReplies(ctx, l.d.cfg.Replica) }
+// watchReplies is how long a stream is watched that another process has opened; its
+// keeper would renew it within that time.
+const watchReplies = keepInterval * 7 / 4
+
+// ErrReplicaRuns is returned by Start when another process runs under the same
+// replica id: each would take results that the other's clients wait for.
+var ErrReplicaRuns = errors.New("another process runs under this replica id")
+
+func (l *link) open(ctx context.Context) error {
+	if err := l.alone(ctx); err != nil {
+		return err
+	}
+	return l.cell.OpenReplies(ctx, l.d.cfg.Replica)
+}
+
+// alone looks whether somebody keeps a stream of this name alive. One that a crash
+// has left behind only grows older, and is taken over.
+func (l *link) alone(ctx context.Context) error {
+	left, err := l.cell.RepliesLeft(ctx, l.d.cfg.Replica)
+	if err != nil || left == 0 {
+		return err
+	}
+	l.log.Info("replies.found", zap.Duration("watched_for", watchReplies))
+	tick := time.NewTicker(watchReplies / 8)
+	defer tick.Stop()
+	for end := time.Now().Add(watchReplies); time.Now().Before(end); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		now, err := l.cell.RepliesLeft(ctx, l.d.cfg.Replica)
+		switch {
+		case err != nil:
+			return err
+		case now > left:
+			return fmt.Errorf("%w: replica_id is %s, expected one that no other replica has", ErrReplicaRuns, l.d.cfg.Replica)
+		}
+		left = now
+	}
+	return nil
+}
 
 func (l *link) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -557,4 +558,34 @@ func TestFailuresAreLogged(t *testing.T) {
 	if len(found) == 0 || !strings.Contains(fmt.Sprint(found[0].ContextMap()["error"]), "NOPERM") {
 		t.Errorf("logged: %v", found)
 	}
+}
+
+// Two processes must not run under one replica id: the second does not start. What a
+// crash has left behind keeps nobody from starting.
+func TestReplicaIDIsTaken(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newCells(t, 2, redis)
+		first := r.replica("same")
+		second := r.unstarted("same")
+		start(t, second.cache)
+		if err := second.Dispatcher.Start(deadline(t)); !errors.Is(err, ErrReplicaRuns) || !strings.Contains(err.Error(), "replica_id is same") {
+			t.Errorf("%v", err)
+		}
+		// The first one is none the worse for it.
+		a := r.agent(node("n1", 1))
+		eventually(t, "the node", func() bool { return first.cache.Size() == 1 })
+		sink := newRecorder(t)
+		id := first.mustPlace(job(), sink)
+		a.complete(id, `1`)
+		_ = sink.result(id)
+
+		for _, c := range r.set.All() {
+			if err := c.OpenReplies(deadline(t), "crashed"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.replica("crashed")
+	})
 }

@@ -135,9 +135,12 @@ func (s *submit) prepare(jobs []*placing) []flight {
 			i++
 		}
 		if i == len(flights) {
-			flights = append(flights, flight{link: p.link, pause: s.pause(p.missed)})
-			flights[i].jobs = make([]*placing, 0, len(jobs))
-			flights[i].subs = make([]cell.Submission, 0, len(jobs))
+			flights = append(flights, flight{link: p.link, pause: s.pause(p.missed), subs: make([]cell.Submission, 0, len(jobs))})
+			if i == 0 {
+				flights[i].jobs = jobs[:0] // what is written there has been read
+			} else {
+				flights[i].jobs = make([]*placing, 0, len(jobs))
+			}
 		}
 		flights[i].jobs = append(flights[i].jobs, p)
 		flights[i].subs = append(flights[i].subs, s.d.submission(p))
@@ -216,7 +219,6 @@ func (s *submit) again(p *placing, err error) bool {
 	case isOutOfMemory(err) && s.d.cells.Len() > 1 && p.failure == nil:
 		// Its keeper would see it within a second; other cells may have room.
 		p.link.setShort(true, zap.Error(err))
-		p.rounds++
 		return true
 	case definite(err):
 		return false

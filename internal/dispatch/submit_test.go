@@ -20,6 +20,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // blind makes a replica whose cache learns nothing after its start.
@@ -801,5 +802,51 @@ func TestCoded(t *testing.T) {
 	}
 	if err := coded("submit", nil); err != nil {
 		t.Errorf("nil became %v", err)
+	}
+}
+
+// A node that refuses again and again although it seems to be free is left alone; a
+// success in between counts anew. To be full is no fault.
+func TestQuarantine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	bad := r.agent(node("bad", 1000))
+	r.agent(node("good", 1000))
+	rep := r.replica("r1", blind, func(c *replicaConfig) { c.dispatch.Candidates = 1 })
+	n, _ := rep.cache.Node("bad")
+	good, _ := rep.cache.Node("good")
+	try := func(status freeslot.Status, times int) {
+		t.Helper()
+		bad.heartbeat(status)
+		for range times {
+			n.SetDraining(false) // whatever the last refusal said
+			good.SetUsed(500)    // so that the other is tried first
+			rep.mustPlace(job(), nil)
+		}
+	}
+	want := func(refusals int) {
+		t.Helper()
+		if got := rep.refusals(cell.RefusedDraining); got != refusals {
+			t.Errorf("%d refusals, expected %d", got, refusals)
+		}
+	}
+	try(freeslot.StatusDraining, 2)
+	want(2)
+	try(freeslot.StatusOnline, 1)
+	try(freeslot.StatusDraining, 2)
+	want(4)
+	quarantined := func(now int64) bool {
+		e := selection.Explain(rep.cache.AllNodes(), nil, "echo", new(freeslot.Requirement), &selection.Query{Now: now, SilenceLimit: time.Hour})
+		return e.Breakdown[string(selection.ReasonQuarantined)] == 1
+	}
+	now := rep.cache.Now() // the quarantine is over soon after
+	if quarantined(now) {
+		t.Error("two refusals in a row are enough")
+	}
+	try(freeslot.StatusDraining, 1)
+	want(5)
+	n.SetDraining(false)
+	if !quarantined(now) {
+		t.Error("three refusals in a row are not enough")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -121,6 +122,37 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("-want +got\n%s", diff)
 		}
 	})
+}
+
+// A replica decodes each event of the fleet, so what it costs is kept small.
+func TestCodecAllocatesNothing(t *testing.T) {
+	dst := make([]byte, 0, 256)
+	for _, tt := range wire {
+		if n := testing.AllocsPerRun(100, func() {
+			e, err := Decode(tt.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dst = e.Append(dst[:0])
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", tt.name, n)
+		}
+	}
+}
+
+// A status that is kept must not keep the message that it came in.
+func TestStatusIsNoPartOfTheMessage(t *testing.T) {
+	t.Parallel()
+	for _, want := range []freeslot.Status{freeslot.StatusOnline, freeslot.StatusDraining, statusOffline} {
+		text := "1 h 8 1 node-1 e1 " + string(want) + " 8 3 {}"
+		e, err := Decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unsafe.StringData(string(e.Status)) != unsafe.StringData(string(want)) {
+			t.Errorf("%s is not the constant", want)
+		}
+	}
 }
 
 // FuzzDecode: what comes from the network never panics, and whatever is accepted

@@ -116,11 +116,13 @@ func (l *link) disconnect() {
 // invalidated is called on the connection's reader; keys is nil after a flush and
 // when the connection breaks.
 func (l *link) invalidated(keys []rueidis.RedisMessage) {
-	if keys == nil {
+	switch {
+	case l.ctx.Err() != nil: // closed here, which is no news
+	case keys == nil:
 		l.touchAll()
-		return
+	default:
+		l.tracker.invalidated(keys)
 	}
-	l.tracker.invalidated(keys)
 }
 
 // touchAll tells the server's cells, and no others.

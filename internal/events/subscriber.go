@@ -92,6 +92,7 @@ func (s *Subscriber) run() {
 	if s.sharded {
 		wait.InitialInterval = firstShardRetry
 	}
+	searching := false
 	for s.ctx.Err() == nil {
 		subscribed, err := s.receive()
 		if s.ctx.Err() != nil {
@@ -100,7 +101,11 @@ func (s *Subscriber) run() {
 		if subscribed {
 			wait.Reset()
 		}
-		s.log.Warn("events.subscription_ended", zap.String("channel", s.channel), zap.Error(err))
+		// The search for a new master takes many attempts, of which one is news.
+		known := searching && !subscribed
+		if searching = s.sharded && !subscribed; !known {
+			s.log.Warn("events.subscription_ended", zap.String("channel", s.channel), zap.Error(err))
+		}
 		select {
 		case <-time.After(wait.NextBackOff()):
 		case <-s.ctx.Done():

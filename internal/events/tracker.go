@@ -98,7 +98,7 @@ func NewTracker(cfg TrackerConfig, log *zap.Logger, reg prometheus.Registerer) *
 		ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	for _, c := range cfg.Cells {
-		w := newWatch()
+		w := newWatch(watchLimit)
 		t.watches[c.Index], t.byTag[c.Tag] = w, w
 	}
 	return t
@@ -208,7 +208,6 @@ func (t *Tracker) follow(wanted map[string][]*Watch) {
 	for server, l := range t.links {
 		if _, ok := wanted[server]; !ok {
 			t.log.Info("events.tracking_given_up", zap.String("server", server))
-			l.watches.Store(new([]*Watch)) // its end is no news to its former cells
 			l.cancel()
 			delete(t.links, server)
 		}

@@ -198,7 +198,8 @@ func TestTrackerSeveralServers(t *testing.T) {
 	tracker := NewTracker(TrackerConfig{
 		Prefix: trackedPrefix, Open: openTracker("tracker"),
 		Cells: []TrackedCell{
-			{Index: 0, Tag: "c0", Server: one.Addrs()[0]}, {Index: 1, Tag: "c1", Server: two.Addrs()[0]},
+			{Index: 0, Tag: "c0", Server: one.Addrs()[0]},
+			{Index: 1, Tag: "c1", Server: two.Addrs()[0]},
 			{Index: 2, Tag: "c2", Server: one.Addrs()[0]},
 		},
 	}, zaptest.NewLogger(t), reg)

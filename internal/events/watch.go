@@ -15,14 +15,15 @@ type Watch struct {
 	changed chan struct{}
 	// links are the servers that the cell's keys may be on; empty where none is known.
 	links atomic.Pointer[[]*link]
+	limit int // of nodes
 
 	mu    sync.Mutex
 	nodes map[string]struct{} // guarded by mu; empty while all is set
 	all   bool                // guarded by mu
 }
 
-func newWatch() *Watch {
-	w := &Watch{changed: make(chan struct{}, 1), nodes: make(map[string]struct{})}
+func newWatch(limit int) *Watch {
+	w := &Watch{limit: limit, changed: make(chan struct{}, 1), nodes: make(map[string]struct{})}
 	w.links.Store(new([]*link))
 	return w
 }
@@ -70,7 +71,7 @@ func (w *Watch) touch(node string) {
 	w.mu.Lock()
 	if !w.all {
 		w.nodes[node] = struct{}{}
-		if len(w.nodes) > watchLimit {
+		if len(w.nodes) > w.limit {
 			w.everything()
 		}
 	}

@@ -15,7 +15,8 @@ import (
 func TestWatchAgainstTwin(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWatch()
+		const limit = 5
+		w := newWatch(limit)
 		twin, twinAll := make(map[string]bool), false
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
@@ -28,8 +29,8 @@ func TestWatchAgainstTwin(t *testing.T) {
 				w.touch(id)
 				twin[id] = true
 			},
-			"flood": func(*rapid.T) {
-				for i := range watchLimit + 1 {
+			"flood": func(t *rapid.T) {
+				for i := range rapid.IntRange(1, limit+1).Draw(t, "nodes") {
 					id := fmt.Sprint("flood-", i)
 					w.touch(id)
 					twin[id] = true
@@ -42,7 +43,7 @@ func TestWatchAgainstTwin(t *testing.T) {
 				default:
 				}
 				nodes, all := w.Take()
-				if wantAll := twinAll || len(twin) > watchLimit; all != wantAll {
+				if wantAll := twinAll || len(twin) > limit; all != wantAll {
 					t.Fatalf("all is %v, want %v", all, wantAll)
 				}
 				if !all && len(nodes) != len(twin) || all && nodes != nil {
@@ -65,7 +66,7 @@ func TestWatchAgainstTwin(t *testing.T) {
 func TestWatchConcurrent(t *testing.T) {
 	t.Parallel()
 	const writers, each = 8, 2000
-	w := newWatch()
+	w := newWatch(watchLimit)
 	var writing sync.WaitGroup
 	var near [writers]atomic.Bool // the last touch is under way
 	for i := range writers {
@@ -111,9 +112,26 @@ func TestWatchConcurrent(t *testing.T) {
 	}
 }
 
+func TestWatchIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newWatch(watchLimit)
+	for i := range watchLimit {
+		w.touch(fmt.Sprint("node-", i))
+	}
+	if nodes, all := w.Take(); len(nodes) != watchLimit || all {
+		t.Errorf("%d nodes, all %v", len(nodes), all)
+	}
+	for i := range watchLimit + 1 {
+		w.touch(fmt.Sprint("node-", i))
+	}
+	if nodes, all := w.Take(); nodes != nil || !all {
+		t.Errorf("%d nodes, all %v", len(nodes), all)
+	}
+}
+
 func TestWatchConnected(t *testing.T) {
 	t.Parallel()
-	w := newWatch()
+	w := newWatch(watchLimit)
 	if w.Connected() {
 		t.Error("connected to no server")
 	}

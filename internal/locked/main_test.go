@@ -3,7 +3,7 @@ package locked
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/freeslot/freeslot/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -128,6 +128,7 @@ func TestMirror(t *testing.T) {
 				t.Fatal(err)
 			}
 		}()
+		asked := genQuestions(t)
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			for range rapid.IntRange(1, 4).Draw(t, "changes") {
 				if step := genChange(t); step.config != nil {
@@ -141,14 +142,14 @@ func TestMirror(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.copy(sources, c.Now())
-			service, r := genService.Draw(t, "service"), genRequirement(t)
-			q := selection.Query{Now: c.Now(), SilenceLimit: c.SilenceLimit(), Slots: rapid.IntRange(1, 2).Draw(t, "slots")}
-			want := w.choosable(service, r, q)
-			c.Settle(service, r)
-			state.Settle(service, r)
-			for name, n := range map[string]chooses{"cache": c, "state": state, "plain": plain, "path": NewPath(c, state)} {
-				if got := choosable(n, service, r, q); !slices.Equal(got, want) {
-					t.Fatalf("%s can choose %q, the twin %q", name, got, want)
+			for _, a := range asked {
+				q := selection.Query{Now: c.Now(), SilenceLimit: c.SilenceLimit(), Slots: a.slots}
+				want := w.choosable(a.service, a.requirement, q)
+				c.Settle(a.service, a.requirement) // a cache uses the former list for a while
+				for name, n := range map[string]chooses{"cache": c, "state": state, "plain": plain, "path": NewPath(c, state)} {
+					if got := choosable(n, a.service, a.requirement, q); !slices.Equal(got, want) {
+						t.Fatalf("%s can choose %q, the twin %q", name, got, want)
+					}
 				}
 			}
 			untold := cmpopts.IgnoreFields(cell.NodeState{}, "Revision", "LastHeartbeatMS")

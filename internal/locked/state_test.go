@@ -117,6 +117,47 @@ func TestMembersOutliveHeartbeats(t *testing.T) {
 	}
 }
 
+// TestSettleWaits: a choice goes on with the former list while somebody makes a new
+// one; who wants to know for certain waits for it.
+func TestSettleWaits(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	s.Put(online("n1", 1))
+	s.Heartbeat("n1", 0, freeslot.StatusOnline, 0, "")
+	former := s.Settle("tts", &freeslot.Requirement{})
+	s.Put(online("n2", 1))
+	r := &freeslot.Requirement{}
+	l := s.members.lists.find(r.ClassHash("tts"), "tts", r)
+	l.rebuild.Lock()
+	if node := choose(s); node == nil || node.ID() != "n1" {
+		t.Error("a choice waited, or found nothing")
+	}
+	settled := make(chan *selection.Class, 1)
+	go func() { settled <- s.Settle("tts", &freeslot.Requirement{}) }()
+	if s.members.of(s.Snapshot(), "tts", r, false) != former {
+		t.Error("a choice did not use the former list")
+	}
+	l.rebuild.Unlock()
+	if got := <-settled; got.Fits() != 2 {
+		t.Errorf("the settled list has %d nodes", got.Fits())
+	}
+}
+
+// TestCells: a node is in the cell of its id.
+func TestCells(t *testing.T) {
+	t.Parallel()
+	s := New(Config{Cells: 64})
+	for _, id := range names("n", 20) {
+		s.Put(online(id, 1))
+		if node, ok := s.Node(id); !ok || node.Cell() != cell.NodeCell(id, 64) {
+			t.Errorf("%s is in cell %d", id, node.Cell())
+		}
+	}
+	if _, ok := s.Node("unknown"); ok {
+		t.Error("there is a node that nobody put")
+	}
+}
+
 // TestListsAreBounded: any number of classes does not fill the memory, neither by
 // lists nor by what is in them.
 func TestListsAreBounded(t *testing.T) {
@@ -167,7 +208,7 @@ func TestListsShareNothing(t *testing.T) {
 // node is what everybody sees in the end.
 func TestRace(t *testing.T) {
 	t.Parallel()
-	const writers, choosers, rounds = 4, 4, 300
+	const writers, choosers, rounds, last = 4, 4, 300, 60
 	for name, n := range pictures(Config{Cells: cells}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,10 +229,10 @@ func TestRace(t *testing.T) {
 							n.Heartbeat(id, i%2, freeslot.StatusOnline, int64(i), "")
 						}
 					}
-					for i := range 5 {
+					for i := range last {
 						id := fmt.Sprintf("n%d-%d", w, i)
 						n.Put(online(id, 5))
-						n.Heartbeat(id, i, freeslot.StatusOnline, rounds, "")
+						n.Heartbeat(id, i%5, freeslot.StatusOnline, rounds, "")
 					}
 				})
 			}
@@ -214,18 +255,18 @@ func TestRace(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if got := n.States(); len(got) != writers*5+1 {
-				t.Errorf("%d nodes, expected %d", len(got), writers*5+1)
+			if got := n.States(); len(got) != writers*last+1 {
+				t.Errorf("%d nodes, expected %d", len(got), writers*last+1)
 			}
 			for w := range writers {
-				for i := range 5 {
-					if s, ok := n.State(fmt.Sprintf("n%d-%d", w, i)); !ok || s.Used != i || s.Node.MaxConcurrency != 5 {
+				for i := range last {
+					if s, ok := n.State(fmt.Sprintf("n%d-%d", w, i)); !ok || s.Used != i%5 || s.Node.MaxConcurrency != 5 {
 						t.Errorf("n%d-%d is %+v", w, i, s)
 					}
 				}
 			}
-			if got := choosable(n, "tts", &freeslot.Requirement{}, selection.Query{Now: rounds}); len(got) != writers*5 {
-				t.Errorf("%d nodes can be chosen: %q", len(got), got)
+			if got := choosable(n, "tts", &freeslot.Requirement{}, selection.Query{Now: rounds}); len(got) != writers*last {
+				t.Errorf("%d nodes can be chosen", len(got))
 			}
 		})
 	}

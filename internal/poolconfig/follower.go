@@ -37,6 +37,9 @@ type Config struct {
 	// OnChange gets each configuration that comes into force, valid and in order,
 	// and must not block; nil means nobody. Start calls it for the first.
 	OnChange func(*selection.Config)
+	// StartPatience is how long Start waits for a Redis that does not answer before File
+	// is in force until it does; 0 waits until the context of Start ends.
+	StartPatience time.Duration
 	// NoEvents leaves out the subscription: changes are then seen by comparison only.
 	NoEvents bool
 }
@@ -62,6 +65,7 @@ type Follower struct {
 	origin     time.Time
 
 	syncs    chan chan error // each with room for its answer
+	withFile chan struct{}   // asks for File to be in force where nothing is
 	start    sync.Once
 	stop     sync.Once
 	stopping chan struct{}
@@ -85,7 +89,7 @@ func New(cfg Config, backend Backend, channel string, subscriber rueidis.Client,
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Follower{
 		cfg: cfg, backend: backend, log: log, origin: time.Now(),
-		syncs: make(chan chan error), stopping: make(chan struct{}), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+		syncs: make(chan chan error), withFile: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	f.state.Store(&State{})
 	f.comparedAt.Store(never)
@@ -99,6 +103,12 @@ func New(cfg Config, backend Backend, channel string, subscriber rueidis.Client,
 // Start reads the configuration and follows it until Stop. It returns when the first
 // one is in force; ctx bounds that only. After an error the follower is stopped.
 func (f *Follower) Start(ctx context.Context) error {
+	patience := ctx
+	if f.cfg.StartPatience > 0 {
+		var cancel context.CancelFunc
+		patience, cancel = context.WithTimeout(ctx, f.cfg.StartPatience)
+		defer cancel()
+	}
 	var err error
 	f.start.Do(func() {
 		if f.sub != nil {
@@ -107,13 +117,21 @@ func (f *Follower) Start(ctx context.Context) error {
 		go f.loop()
 	})
 	for err == nil {
-		if err = f.Sync(ctx); err == nil {
+		if err = f.Sync(patience); err == nil {
 			return nil
 		}
 		f.log.Warn("config.read_failed", zap.Error(err))
 		select {
 		case <-time.After(startRetry):
 			err = nil
+		case <-patience.Done():
+		case <-f.stopping:
+		}
+	}
+	if patience.Err() != nil && ctx.Err() == nil {
+		select {
+		case f.withFile <- struct{}{}:
+			return nil
 		case <-ctx.Done():
 		case <-f.stopping:
 		}

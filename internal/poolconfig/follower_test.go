@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/freeslot/freeslot"
@@ -22,6 +23,16 @@ func backends(t *testing.T, suite func(t *testing.T, r *rig)) {
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
 		suite(t, newRig(t, redis))
+	})
+	// The stand-in of "scheduler dev" does the same.
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		server := miniredis.NewMiniRedis()
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Close)
+		suite(t, newRig(t, redistest.At("embedded", false, server.Addr())))
 	})
 }
 
@@ -254,6 +265,24 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
+// TestConnectionsKilled: what is changed while the subscription is away is seen when it
+// is back, without a comparison in between.
+func TestConnectionsKilled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.New(t).Target)
+	replicas := []*replica{r.follow(Config{Interval: neverCompare}), r.follow(Config{Interval: neverCompare})}
+	for i := range 20 {
+		cfg := pools(fmt.Sprint("p", i))
+		r.do("CLIENT", "KILL", "TYPE", "pubsub")
+		r.apply(uint64(i), cfg)
+		for _, f := range replicas {
+			for got := ""; got != text(cfg); {
+				got = text(receive(t, f.told, "the change"))
+			}
+		}
+	}
+}
+
 func TestStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -271,6 +300,29 @@ func TestStartWithoutRedis(t *testing.T) {
 	server.Resume()
 	if err := f.Sync(deadline(t)); !errors.Is(err, errStopped) {
 		t.Error(err)
+	}
+}
+
+// A replica that may start without Redis has what its file says until Redis is there.
+func TestStartWithFile(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	r.apply(0, pools("redis"))
+	f := r.newReplica(Config{File: pools("file"), StartPatience: 50 * time.Millisecond}, 20*time.Millisecond)
+	server.Pause()
+	if err := f.Start(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, f.told, "the file's configuration"); text(got) != text(pools("file")) {
+		t.Errorf("in force: %s", text(got))
+	}
+	if ok, detail := f.Ready(); !ok || detail == "" {
+		t.Errorf("ready %v, %q", ok, detail)
+	}
+	server.Resume()
+	if got := receive(t, f.told, "Redis' configuration"); text(got) != text(pools("redis")) {
+		t.Errorf("in force: %s", text(got))
 	}
 }
 

@@ -27,6 +27,9 @@ func (f *Follower) loop() {
 		case <-f.stopping:
 			return
 		case answer = <-f.syncs:
+		case <-f.withFile:
+			f.useFile()
+			continue
 		case <-messages:
 			// The message says which version; that of the reading is at least as new.
 			for len(messages) > 0 {
@@ -102,6 +105,21 @@ func (f *Follower) fallBack() (changed bool, err error) {
 		}
 	}
 	return f.memory.put(f.cfg.File, 0, SourceFile), nil
+}
+
+// useFile is for a start without Redis.
+func (f *Follower) useFile() {
+	if f.memory.Config != nil {
+		return
+	}
+	before := f.memory.State
+	f.memory.put(f.cfg.File, 0, SourceFile)
+	f.tell(&before)
+	state := f.memory.State
+	f.state.Store(&state)
+	if f.cfg.OnChange != nil {
+		f.cfg.OnChange(state.Config)
+	}
 }
 
 // tell logs what a reading has changed.

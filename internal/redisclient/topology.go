@@ -76,6 +76,7 @@ func (t *Topology) checkDatabase(opt rueidis.ClientOption) error {
 // probe asks one address whether it is a member of a cluster.
 func probe(ctx context.Context, opt rueidis.ClientOption, addr string) (cluster bool, err error) {
 	opt.InitAddress = []string{addr}
+	opt.SelectDB = 0 // a cluster refuses any other
 	opt.PipelineMultiplex = -1
 	opt.ReadBufferEachConn, opt.WriteBufferEachConn = agentBuffer, agentBuffer
 	client, err := rueidis.NewClient(opt)

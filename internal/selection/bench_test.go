@@ -31,20 +31,77 @@ func benchFleet(count, used int) []*Node {
 	return nodes
 }
 
-var benchSizes = []int{10, 1000, 10000}
+var benchSizes = []int{1000, 10000, 100000}
+
+// What nothing could be faster than: two nodes drawn, one word of each compared.
+func BenchmarkBareSampling(b *testing.B) {
+	for _, size := range benchSizes {
+		nodes := benchFleet(size, 1)
+		b.Run(fmt.Sprintf("nodes=%d", size), func(b *testing.B) {
+			rnd, least := NewSource(1), uint64(0)
+			for b.Loop() {
+				x, y := draw(nodes, rnd.Uint64())
+				least += min(x.slots.Load(), y.slots.Load())
+			}
+			if least == 0 {
+				b.Fatal("idle nodes")
+			}
+		})
+	}
+}
+
+func benchChoose(b *testing.B, class *Class, q Query) {
+	b.ReportAllocs()
+	rnd, dst := NewSource(1), make([]*Node, 0, max(q.Want, 1))
+	for b.Loop() {
+		if dst = class.Choose(dst[:0], &q, rnd); len(dst) == 0 {
+			b.Fatal("none is chosen")
+		}
+	}
+}
 
 func BenchmarkChoose(b *testing.B) {
 	for _, size := range benchSizes {
-		class := NewClass(benchFleet(size, 1), nil, "tts", &freeslot.Requirement{})
-		for _, want := range []int{1, 3} {
-			b.Run(fmt.Sprintf("nodes=%d/want=%d", size, want), func(b *testing.B) {
-				b.ReportAllocs()
-				rnd, dst := NewSource(1), make([]*Node, 0, want)
-				for b.Loop() {
-					dst = class.Choose(dst[:0], &Query{Want: want}, rnd)
-				}
-			})
+		nodes := benchFleet(size, 1)
+		for name, bench := range map[string]struct {
+			cfg *Config
+			q   Query
+		}{
+			"want=1":   {nil, Query{}},
+			"want=2":   {nil, Query{Want: 2}},
+			"want=3":   {nil, Query{Want: 3}},
+			"binpack":  {&Config{Policy: PolicyBinpack}, Query{}},
+			"affinity": {nil, Query{AffinityKey: "session-4711"}},
+		} {
+			class := NewClass(nodes, bench.cfg, "tts", nothing)
+			b.Run(fmt.Sprintf("nodes=%d/%s", size, name), func(b *testing.B) { benchChoose(b, class, bench.q) })
 		}
+	}
+}
+
+// One cell costs nothing; several cost one look at a node, or some more.
+func BenchmarkChooseCell(b *testing.B) {
+	for _, cells := range []int{1, 4, 16} {
+		for _, used := range []int{1, 3} {
+			nodes := cellFleet(10000, cells, 4)
+			for _, n := range nodes {
+				n.SetUsed(used)
+			}
+			class := NewClass(nodes, nil, "tts", nothing)
+			b.Run(fmt.Sprintf("cells=%d/used=%d", cells, used), func(b *testing.B) { benchChoose(b, class, Query{}) })
+		}
+	}
+}
+
+func BenchmarkRing(b *testing.B) {
+	for _, size := range benchSizes {
+		nodes := benchFleet(size, 1)
+		b.Run(fmt.Sprintf("nodes=%d", size), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				newRing(nodes)
+			}
+		})
 	}
 }
 
@@ -77,20 +134,28 @@ func BenchmarkChooseTakeConfirm(b *testing.B) {
 	})
 }
 
+// pools=2 is compared pool by pool, pools=100 by what is remembered of a profile.
 func BenchmarkNewClass(b *testing.B) {
 	r := &freeslot.Requirement{SourceLanguage: "de-AT", TargetLanguage: "zh-Hant-TW", Labels: map[string]string{"zone": "eu-1"}}
-	pools := Pools{
-		{ID: "eu", SourceLanguages: []string{"de", "fr"}, TargetLanguages: []string{"zh-Hant"}, Labels: map[string]string{"zone": "eu-1"}},
-		{ID: "rest", SourceLanguages: []string{"de", "fr"}, TargetLanguages: []string{"zh-Hant", "en"}},
-	}
-	for _, size := range benchSizes {
-		nodes := benchFleet(size, 1)
-		b.Run(fmt.Sprintf("nodes=%d/pools=%d", size, len(pools)), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				NewClass(nodes, enabled(pools), "tts", r)
+	for _, count := range []int{2, 100} {
+		cfg := &Config{Enabled: true}
+		for i := range count {
+			p := Pool{ID: fmt.Sprintf("pool-%d", i), SourceLanguages: []string{"de", "fr"}, TargetLanguages: []string{"zh-Hant"}}
+			if i < count-1 {
+				p.Labels = map[string]string{"zone": fmt.Sprintf("eu-%d", i+1)}
 			}
-		})
+			cfg.Pools = append(cfg.Pools, p)
+		}
+		for _, size := range benchSizes[:2] {
+			nodes := benchFleet(size, 1)
+			NewClass(nodes, cfg, "tts", r)
+			b.Run(fmt.Sprintf("nodes=%d/pools=%d", size, count), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					NewClass(nodes, cfg, "tts", r)
+				}
+			})
+		}
 	}
 }
 

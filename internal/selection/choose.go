@@ -25,31 +25,54 @@ const rounds = 4
 // q is only read. It allocates nothing, but the first key of a class has a ring
 // made. Cost: a few checks in general, one per node at worst.
 func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
-	if len(c.pairs) > 1 && len(dst) == 0 && cap(dst) > 0 && q.plain() {
-		if n := pair(c.pairs, q.need(), rnd.Uint64()); n != nil {
-			return append(dst, n)
+	from, limit := len(dst), len(dst)+min(max(q.Want, 1), cap(dst)-len(dst))
+	if len(c.pairs) > 1 && q.plain() {
+		if dst = fillPlain(dst, limit, c.pairs, q.need(), rnd); len(dst) == limit {
+			return dst
 		}
 	}
-	return c.choose(dst, q, rnd)
+	return c.choose(dst, from, limit, q, rnd)
 }
 
-// plain reports whether one candidate is wanted, of two samples, and nothing besides.
+// plain reports whether two samples are to be compared and nothing besides.
 func (q *Query) plain() bool {
-	return q.Want <= 1 && q.Samples&^DefaultSamples|len(q.AffinityKey)|len(q.Exclude) == 0 && q.Skip == 0 && !q.IgnoreFull
+	return q.Samples&^DefaultSamples|len(q.AffinityKey)|len(q.Exclude) == 0 && q.Skip == 0 && !q.IgnoreFull
 }
 
-// pair draws two distinct nodes, of which there must be as many, and returns the
-// less loaded of those that are ready, nil if none is. Both come out of one random
-// word, in either order equally often: so the first may win a tie. A 32-bit share of
+// fillPlain adds candidates until dst is full or something is not plain sailing: a
+// node is drawn that dst has, or no drawn node qualifies.
+func fillPlain(dst []*Node, limit int, nodes []*Node, w need, rnd *Source) []*Node {
+	for len(dst) < limit {
+		a, b := draw(nodes, rnd.Uint64())
+		if len(dst) > 0 && (slices.Contains(dst, a) || slices.Contains(dst, b)) {
+			return dst
+		}
+		n := lessLoaded(a, b, w)
+		if n == nil {
+			return dst
+		}
+		dst = append(dst, n)
+	}
+	return dst
+}
+
+// draw returns two distinct nodes of a list that has as many, out of one random
+// word. Either order is equally likely: so the first may win a tie. A 32-bit share of
 // the word favours some nodes by at most one in 2^32 / len(nodes).
-func pair(nodes []*Node, w need, word uint64) *Node {
+func draw(nodes []*Node, word uint64) (a, b *Node) {
 	count := uint64(len(nodes))
 	i := word & (1<<32 - 1) * count >> 32
 	j := word >> 32 * (count - 1) >> 32
 	if j >= i {
 		j++
 	}
-	a, b := nodes[i], nodes[j]
+	return nodes[i], nodes[j]
+}
+
+// lessLoaded returns the less loaded of two nodes if they are ready, the first in a
+// tie, and nil if none is. Both are read before anything is decided, so that the
+// second cache miss does not wait for the first.
+func lessLoaded(a, b *Node, w need) *Node {
 	takenA, limitA, okA := a.ready(w)
 	takenB, limitB, okB := b.ready(w)
 	switch {
@@ -85,9 +108,12 @@ type choice struct {
 	cell int
 }
 
-func (c *Class) choose(dst []*Node, q *Query, rnd *Source) []*Node {
-	s := choice{Class: c, q: q, w: q.need(), rnd: rnd, samples: q.Samples, cell: -1}
-	s.limit = len(dst) + min(max(q.Want, 1), cap(dst)-len(dst))
+// choose is Choose in general. What dst has behind from is of this call.
+func (c *Class) choose(dst []*Node, from, limit int, q *Query, rnd *Source) []*Node {
+	s := choice{Class: c, q: q, w: q.need(), rnd: rnd, samples: q.Samples, limit: limit, cell: -1}
+	if len(dst) > from {
+		s.cell = dst[from].Cell()
+	}
 	switch {
 	case s.samples > 0:
 		s.samples = min(s.samples, MaxSamples)
@@ -139,9 +165,28 @@ func (s *choice) fill(nodes, dst []*Node) []*Node {
 
 // sample returns the winner of the first round that has one, nil if none has.
 func (s *choice) sample(nodes, not []*Node) *Node {
+	if s.samples == 2 && len(nodes) > 1 {
+		return s.two(nodes, not)
+	}
 	for range rounds {
 		if n := s.round(nodes, not); n != nil {
 			return n
+		}
+	}
+	return nil
+}
+
+// two is sample for two samples.
+func (s *choice) two(nodes, not []*Node) *Node {
+	for range rounds {
+		a, b := draw(nodes, s.rnd.Uint64())
+		takenA, limitA, okA := s.q.qualifies(a, s.w, not)
+		takenB, limitB, okB := s.q.qualifies(b, s.w, not)
+		switch {
+		case okB && (!okA || s.better(takenB, limitB, takenA, limitA)):
+			return b
+		case okA:
+			return a
 		}
 	}
 	return nil

@@ -18,7 +18,10 @@ func testFleet(count, slots int) []*Node {
 	return nodes
 }
 
-func ttsClass(nodes []*Node) *Class { return NewClass(nodes, nil, "tts", &freeslot.Requirement{}) }
+// nothing asks for nothing.
+var nothing = new(freeslot.Requirement)
+
+func ttsClass(nodes []*Node) *Class { return NewClass(nodes, nil, "tts", nothing) }
 
 func ids(nodes []*Node) []string {
 	list := make([]string, len(nodes))

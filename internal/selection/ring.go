@@ -8,7 +8,8 @@ import (
 )
 
 // probes is how many places of the ring a key looks at. With 21 no node gets more
-// than about 1.05 times its share of the keys (Appleton and O'Reilly 2015).
+// than about 1.05 times its share of the keys (Appleton and O'Reilly 2015). One whose
+// point lies close behind another's can get fewer.
 const probes = 21
 
 // ring finds nodes by keys, by multi-probe consistent hashing: every node has a few

@@ -17,19 +17,22 @@ import (
 
 // TestScenario replays testdata/*.txt. A file lists, one a line:
 //
-//	pool <id> source= target= services= labels=
-//	node <id> max= used= pending= services= asr= tts= semantic= pools= labels= draining silent
-//	job <service> pool= source= target= services= labels= slots= exclude=
+//	config <mode> policy= disabled
+//	pool <id> members= source= target= services= labels=
+//	node <id> cell= max= used= pending= services= asr= tts= semantic= pools= labels= draining silent refused=
+//	job <service> pool= prefer= source= target= services= labels= rules= slots= exclude= skip= key= explain
 //	# a comment
 //
-// Lists are separated by commas, labels are name:value. Nodes have four slots
-// unless they say otherwise. Below each job stand the expected lines, which begin
+// Lists are separated by commas, labels are name:value, services of nodes
+// name:version, label rules label:operator:value|value; a "_" in a range of versions
+// is a space. Nodes have four slots unless they say otherwise. skip= lists cells. Below each job stand the expected lines, which begin
 // with "=" and which -update rewrites:
 //
 //	= fits       nodes whose profile fits, and the most slots of one of them
 //	= tier n     those that qualify now, by tier
 //	= first      those that can be the first choice, as 1000 seeds show
 //	= breakdown  the others
+//	= not        each of them with the reason in words, if the job says explain
 func TestScenario(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -43,7 +46,7 @@ func TestScenario(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := (&scenario{t: t}).replay(string(want))
+			got := (&scenario{t: t, config: Config{Enabled: true}}).replay(string(want))
 			if diff := cmp.Diff(string(want), got); diff != "" && !*update {
 				t.Errorf("%s (-want +got; rewrite with -update):\n%s", file, diff)
 			}
@@ -57,9 +60,9 @@ func TestScenario(t *testing.T) {
 }
 
 type scenario struct {
-	t     *testing.T
-	pools Pools
-	nodes []*Node
+	t      *testing.T
+	config Config
+	nodes  []*Node
 }
 
 func (s *scenario) replay(text string) string {
@@ -75,6 +78,9 @@ func (s *scenario) replay(text string) string {
 		}
 		fields := s.parse(line, words[2:])
 		switch words[0] {
+		case "config":
+			s.config.Mode, s.config.Policy = Mode(words[1]), Policy(fields.text("policy"))
+			s.config.Enabled = !fields.flag("disabled")
 		case "pool":
 			s.addPool(words[1], fields)
 		case "node":
@@ -82,7 +88,7 @@ func (s *scenario) replay(text string) string {
 		case "job":
 			s.job(&out, words[1], fields)
 		default:
-			s.t.Fatalf("%q: expected pool, node, job or #", line)
+			s.t.Fatalf("%q: expected config, pool, node, job or #", line)
 		}
 		for name := range fields {
 			s.t.Errorf("%q: unknown or repeated field %s", line, name)
@@ -130,6 +136,37 @@ func (f scenarioFields) list(name string) []string {
 	return strings.FieldsFunc(f.text(name), func(r rune) bool { return r == ',' })
 }
 
+func (f scenarioFields) services(name string) []string {
+	entries := f.list(name)
+	for i, entry := range entries {
+		entries[i] = strings.ReplaceAll(entry, "_", " ")
+	}
+	return entries
+}
+
+func (f scenarioFields) installed() []freeslot.Service {
+	list := services(f.list("services")...)
+	for i, s := range list {
+		if name, version, ok := strings.Cut(s.Name, ":"); ok {
+			list[i] = freeslot.Service{Name: name, Version: version}
+		}
+	}
+	return list
+}
+
+func (f scenarioFields) rules() []freeslot.LabelRule {
+	var rules []freeslot.LabelRule
+	for _, rule := range f.list("rules") {
+		words := strings.Split(rule, ":")
+		r := freeslot.LabelRule{Label: words[0], Operator: freeslot.LabelOperator(words[1])}
+		if len(words) > 2 {
+			r.Values = strings.Split(words[2], "|")
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
 func (f scenarioFields) labels() map[string]string {
 	labels := map[string]string{}
 	for _, label := range f.list("labels") {
@@ -140,30 +177,33 @@ func (f scenarioFields) labels() map[string]string {
 }
 
 func (s *scenario) addPool(id string, f scenarioFields) {
-	s.pools = append(s.pools, Pool{
+	s.config.Pools = append(s.config.Pools, Pool{
 		ID: id, SourceLanguages: f.list("source"), TargetLanguages: f.list("target"),
-		Services: f.list("services"), Labels: f.labels(),
+		Services: f.services("services"), Labels: f.labels(), Members: f.list("members"),
 	})
-	if err := s.pools.Validate("pools"); err != nil {
+	if err := s.config.Validate(""); err != nil {
 		s.t.Error(err)
 	}
 }
 
 func (s *scenario) addNode(id string, f scenarioFields) {
 	profile := &freeslot.Node{
-		ID: id, MaxConcurrency: f.number("max", 4), Services: services(f.list("services")...),
+		ID: id, MaxConcurrency: f.number("max", 4), Services: f.installed(),
 		Languages: freeslot.Languages{ASR: f.list("asr"), TTS: f.list("tts"), Semantic: f.list("semantic")},
 		Pools:     f.list("pools"), Labels: f.labels(),
 	}
 	if err := profile.Validate("node"); err != nil {
 		s.t.Error(err)
 	}
-	n := NewNode(Compile(profile), 0)
+	n := NewNode(Compile(profile), f.number("cell", 0))
 	if pending := f.number("pending", 0); pending > 0 && !n.TryTake(pending) {
 		s.t.Errorf("node %s has no %d slots to take", id, pending)
 	}
 	n.SetUsed(f.number("used", 0))
 	n.SetDraining(f.flag("draining"))
+	for range f.number("refused", 0) {
+		n.Refused(0)
+	}
 	if !f.flag("silent") {
 		n.Seen(0)
 	}
@@ -171,21 +211,34 @@ func (s *scenario) addNode(id string, f scenarioFields) {
 }
 
 func (s *scenario) job(out *bytes.Buffer, service string, f scenarioFields) {
-	job := &freeslot.Job{Service: service, Slots: f.number("slots", 1), Requirement: freeslot.Requirement{
-		Pool: f.text("pool"), Services: f.list("services"), Labels: f.labels(),
-		SourceLanguage: f.text("source"), TargetLanguage: f.text("target"),
+	job := &freeslot.Job{Service: service, Slots: f.number("slots", 1), AffinityKey: f.text("key"), Requirement: freeslot.Requirement{
+		Pool: f.text("pool"), PreferredPool: f.text("prefer"), Services: f.services("services"), Labels: f.labels(),
+		SourceLanguage: f.text("source"), TargetLanguage: f.text("target"), LabelRules: f.rules(),
 	}}
 	if err := job.Validate("job"); err != nil {
 		s.t.Error(err)
 	}
-	class := NewClass(s.nodes, enabled(s.pools), service, &job.Requirement)
-	query := Query{Slots: job.SlotCount(), Exclude: f.list("exclude"), Want: len(s.nodes)}
+	config := s.config // later lines add to the other
+	class := NewClass(s.nodes, &config, service, &job.Requirement)
+	query := Query{Slots: job.SlotCount(), Exclude: f.list("exclude"), Want: len(s.nodes), AffinityKey: job.AffinityKey}
+	for _, cell := range f.list("skip") {
+		index, err := strconv.Atoi(cell)
+		if err != nil {
+			s.t.Error(err)
+		}
+		query.Skip = query.Skip.With(index)
+	}
 	fmt.Fprintf(out, "= fits %d of %d", class.Fits(), len(s.nodes))
 	if class.Fits() > 0 {
 		fmt.Fprintf(out, ", up to %d slots", class.MaxSlots())
 	}
 	out.WriteByte('\n')
-	all := class.Choose(make([]*Node, 0, len(s.nodes)), &query, NewSource(1))
+	var all []*Node // what qualifies of one cell after the other
+	for cell := range MaxCells {
+		one := query
+		one.Skip |= Only(cell)
+		all = append(all, class.Choose(make([]*Node, 0, len(s.nodes)), &one, NewSource(1))...)
+	}
 	for i, tier := range class.tiers {
 		qualify := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return !slices.Contains(tier.nodes, n) })
 		fmt.Fprintf(out, "= tier %d: %s\n", i+1, sorted(qualify))
@@ -195,6 +248,14 @@ func (s *scenario) job(out *bytes.Buffer, service string, f scenarioFields) {
 	}
 	if counts := class.Breakdown(&query); len(counts) > 0 {
 		fmt.Fprintf(out, "= breakdown: %s\n", strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(counts), "map["), "]"))
+	}
+	if !f.flag("explain") {
+		return
+	}
+	for _, n := range Explain(s.nodes, &config, service, &job.Requirement, &query).Nodes {
+		if n.Reason != "" {
+			fmt.Fprintf(out, "= not %s: %s: %s\n", n.Node, n.Reason, n.Detail)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -318,6 +319,10 @@ func (d document) validate(schema map[string]any, value any) error {
 			ok = typeOf(value) == want || want == "integer" && typeOf(value) == "number"
 		case "const":
 			ok = value == want
+		case "pattern":
+			expression, _ := want.(string)
+			text, isText := value.(string)
+			ok = isText && regexp.MustCompile(expression).MatchString(text)
 		case "enum":
 			list, _ := want.([]any)
 			ok = slices.Contains(list, value)

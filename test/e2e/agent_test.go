@@ -40,7 +40,7 @@ func (s *system) startAgent(n nodeSpec, svc *service) *process {
 			"id": n.id, "max_concurrency": n.slots, "languages": map[string]any{"tts": n.tts}, "pools": n.pools, "labels": n.labels,
 		},
 		"services":     services,
-		"redis":        map[string]any{"url": s.redis.URL(), "key_prefix": s.prefix},
+		"redis":        s.redisConfig(),
 		"stop_timeout": (10 * time.Second).String(),
 	})
 	if err != nil {

@@ -61,12 +61,16 @@ func jobsOf(n int) []freeslot.Job {
 // TestSlots is the proof that no node is ever given more than it has: 10,000 jobs through two replicas, more
 // of them at a time than there are slots, counted by those who do the work.
 func TestSlots(t *testing.T) {
+	checkSlots(t, newSystem(t), 10_000)
+}
+
+// checkSlots runs so many jobs of all kinds through two replicas.
+func checkSlots(t *testing.T, s *system, jobs int) {
+	t.Helper()
 	const (
-		jobs       = 10_000
 		inFlight   = 96
 		driveLimit = time.Minute
 	)
-	s := newSystem(t)
 	gate := make(chan struct{})
 	services := make(map[string]*service)
 	for _, n := range fleetNodes() {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,6 +19,29 @@ type system struct {
 	t      *testing.T
 	redis  *redistest.Target
 	prefix string
+	// more are further standalone servers, over which the cells are spread.
+	more  []*redistest.Target
+	cells int // 0 is 1
+}
+
+// targets are all servers.
+func (s *system) targets() []*redistest.Target {
+	return append([]*redistest.Target{s.redis}, s.more...)
+}
+
+// redisConfig is the redis block of a configuration file.
+func (s *system) redisConfig() map[string]any {
+	block := map[string]any{"key_prefix": s.prefix, "cells": max(s.cells, 1)}
+	if len(s.more) == 0 {
+		block["url"] = s.redis.URL()
+		return block
+	}
+	var urls []string
+	for _, r := range s.targets() {
+		urls = append(urls, r.URL())
+	}
+	block["urls"] = urls
+	return block
 }
 
 func newSystem(t *testing.T) *system {
@@ -35,10 +60,15 @@ type replica struct {
 func (s *system) startReplica(id string, env ...string) *replica {
 	s.t.Helper()
 	r := &replica{id: id}
-	r.process = start(s.t, append([]string{
-		"FREESLOT_REDIS__KEY_PREFIX=" + s.prefix,
-		"FREESLOT_REPLICA_ID=" + id,
-	}, env...), "scheduler", "serve", "--listen", "127.0.0.1:0", "--redis-url", s.redis.URL())
+	file := filepath.Join(s.t.TempDir(), id+".yaml")
+	data, err := json.Marshal(map[string]any{"replica_id": id, "redis": s.redisConfig()}) // JSON is YAML, too
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	r.process = start(s.t, env, "scheduler", "serve", "--listen", "127.0.0.1:0", "--config", file)
 	r.addr = r.started()
 	eventually(s.t, startLimit, func() error { return r.ready() })
 	return r

@@ -32,7 +32,15 @@ func (s *system) keys(client rueidis.Client) []string {
 // checkNoSlotsInUse looks at the truth in Redis: no node owns a job.
 func (s *system) checkNoSlotsInUse() {
 	s.t.Helper()
-	client := s.redis.Client(s.t)
+	for _, redis := range s.targets() {
+		for _, client := range redis.Client(s.t).Nodes() {
+			s.checkNoSlots(client)
+		}
+	}
+}
+
+func (s *system) checkNoSlots(client rueidis.Client) {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), redisLimit)
 	defer cancel()
 	for _, key := range s.keys(client) {

@@ -18,9 +18,9 @@ const (
 type Loop string
 
 const (
-	// Closed: a fixed number of jobs is in flight; the next is submitted when one has ended.
+	// Closed keeps a fixed number of jobs in flight; the next is submitted when one has ended.
 	Closed Loop = "closed"
-	// Open: jobs are due at a fixed rate, whatever became of those before.
+	// Open makes jobs due at a fixed rate, whatever became of those before.
 	Open Loop = "open"
 )
 

@@ -36,20 +36,10 @@ var colours = []color.Color{
 // SVG draws a figure. Points that a logarithmic axis cannot show, at 0 or below, are left out. The same figure
 // gives the same bytes.
 func SVG(f *sim.Figure) ([]byte, error) {
-	p := plot.New()
-	p.BackgroundColor = color.White
-	p.Title.Text = f.Title
-	p.Add(plotter.NewGrid())
-	p.Legend.Top = true
-	p.Legend.Padding = vg.Points(3)
-	for i, l := range f.Lines {
-		if err := addLine(p, f, l, i); err != nil {
-			return nil, fmt.Errorf("plot %s: line %q: %w", f.Name, l.Name, err)
-		}
+	p, err := newPlot(f)
+	if err != nil {
+		return nil, err
 	}
-	p.X.Label.Text, p.Y.Label.Text = f.X.Label, f.Y.Label
-	scale(&p.X, f.X)
-	scale(&p.Y, f.Y)
 	canvas := vgsvg.New(width, height)
 	p.Draw(vgdraw.New(canvas))
 	var b bytes.Buffer
@@ -59,13 +49,78 @@ func SVG(f *sim.Figure) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+func newPlot(f *sim.Figure) (*plot.Plot, error) {
+	p := plot.New()
+	p.BackgroundColor = color.White
+	p.Title.Text = f.Title
+	p.Add(plotter.NewGrid())
+	p.Legend.Padding = vg.Points(3)
+	for i, l := range f.Lines {
+		if err := addLine(p, f, l, i); err != nil {
+			return nil, fmt.Errorf("plot %s: line %q: %w", f.Name, l.Name, err)
+		}
+	}
+	p.X.Label.Text, p.Y.Label.Text = f.X.Label, f.Y.Label
+	scale(&p.X, f.X)
+	scale(&p.Y, f.Y)
+	p.Legend.Left, p.Legend.Top = corner(p, f)
+	return p, nil
+}
+
+// The part of the plot that a legend takes, at most or so.
+const (
+	legendWidth  = 0.45
+	legendHeight = 0.4
+)
+
+// corner is where the fewest points are under the legend.
+func corner(p *plot.Plot, f *sim.Figure) (left, top bool) {
+	var counts [2][2]int // by left and top
+	for _, l := range f.Lines {
+		for _, q := range l.Points {
+			if !shown(f, q) {
+				continue
+			}
+			x, y := p.X.Norm(q.X), p.Y.Norm(q.Y)
+			for i, isLeft := range []bool{false, true} {
+				for k, isTop := range []bool{false, true} {
+					across, along := x > 1-legendWidth, y < legendHeight
+					if isLeft {
+						across = x < legendWidth
+					}
+					if isTop {
+						along = y > 1-legendHeight
+					}
+					if across && along {
+						counts[i][k]++
+					}
+				}
+			}
+		}
+	}
+	best := counts[0][1]
+	top = true
+	for i := range counts {
+		for k := range counts[i] {
+			if counts[i][k] < best {
+				best, left, top = counts[i][k], i == 1, k == 1
+			}
+		}
+	}
+	return left, top
+}
+
+// shown reports whether the axes can show a point.
+func shown(f *sim.Figure, q sim.Point) bool {
+	return !(f.X.Log && q.X <= 0 || f.Y.Log && q.Y <= 0)
+}
+
 func addLine(p *plot.Plot, f *sim.Figure, l sim.Line, index int) error {
 	points := make(plotter.XYs, 0, len(l.Points))
 	for _, q := range l.Points {
-		if f.X.Log && q.X <= 0 || f.Y.Log && q.Y <= 0 {
-			continue
+		if shown(f, q) {
+			points = append(points, plotter.XY{X: q.X, Y: q.Y})
 		}
-		points = append(points, plotter.XY{X: q.X, Y: q.Y})
 	}
 	if len(points) == 0 {
 		return nil

@@ -32,10 +32,9 @@ local profile = redis.call('HMGET', profile_key, 'epoch', 'pool_ids')
 if not profile[1] then return {0} end
 if profile[1] ~= epoch then return {-2} end
 
-local lost = abandon(slots_key, node, failure, '')
+local lost = abandon(slots_key, node, failure, '', profile_key, load_key, dispatch_key)
 forget()
 leave_pools(node, profile[2])
-redis.call('DEL', profile_key, load_key, dispatch_key)
 redis.call('SREM', online_key, node)
 redis.call('ZREM', heartbeats_key, node)
 

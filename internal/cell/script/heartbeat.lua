@@ -40,12 +40,15 @@ if #ARGV > 7 or #owned > 2 or (#owned == 2 and owned[1] ~= 'sum') then
   start, stop, cancel, named = {}, {}, {}, {}
   for i = 8, #ARGV do named[ARGV[i]] = true end
 end
+local first = '1:' .. epoch .. ':' -- how nearly all values begin: what follows is the slots
 for i = 1, #owned, 2 do
   local job, value = owned[i], owned[i + 1]
   if job == 'sum' then
     sum = value
   else
-    local attempt, slots, mark = string.match(value, '^(%d+):[^:]*:(%d+)(:?c?)$')
+    local attempt, slots, mark
+    if string.sub(value, 1, #first) == first then attempt, slots = '1', tonumber(string.sub(value, #first + 1)) end
+    if not slots then attempt, slots, mark = string.match(value, '^(%d+):[^:]*:(%d+)(:?c?)$') end
     if attempt then
       local held = job .. ':' .. attempt
       used = used + tonumber(slots)

@@ -38,41 +38,41 @@ local inline = 0
 -- include lib/abandon.lua
 -- include lib/pool.lua
 
--- before[4..9] are what ARGV[9..14] state.
-local before = redis.call('HMGET', profile_key, 'epoch', 'status', 'registered_at_ms',
+-- before[3..8] are what ARGV[9..14] state.
+local before = redis.call('HMGET', profile_key, 'epoch', 'status',
   'max_concurrency', 'pool_ids', 'capabilities', 'installed_services', 'labels', 'features_supported')
-local taken = before[1] ~= epoch
-local same = not taken
-for i = 4, 9 do same = same and before[i] == ARGV[i + 5] end
-if same then
+local taken, equal = before[1] ~= epoch, true
+for i = 3, 8 do equal = equal and before[i] == ARGV[i + 6] end
+if equal and not taken then
   redis.call('ZADD', heartbeats_key, at, node)
   return {tonumber(redis.call('HGET', version_key, 'revision')) or 0}
 end
 
-local lost, used, status = {}, 0, epoch == 'import' and 'draining' or 'online'
+local lost, used, status = {}, 0, 'online'
 if taken then
-  lost, used = abandon(slots_key, node, failure, epoch)
+  lost, used = abandon(slots_key, node, failure, epoch, load_key, dispatch_key)
   if #lost > 0 then forget() end
-  redis.call('DEL', profile_key, load_key, dispatch_key)
 else
   used = tonumber(redis.call('HGET', slots_key, 'sum')) or 0
   status = before[2] or status
 end
 redis.call('ZADD', heartbeats_key, at, node)
-if taken or before[5] ~= pool_ids then
-  if before[5] then leave_pools(node, before[5]) end
+if before[4] ~= pool_ids then
+  if before[4] then leave_pools(node, before[4]) end
   for i = 10, #KEYS do redis.call('SADD', KEYS[i], node) end
 end
 if not before[1] and redis.call('ZREM', revisions_key, '-' .. node) == 1 then
   redis.call('HINCRBY', version_key, 'tombstones', -1)
 end
 local revision = announce('r', node, epoch, status, max, used, body)
-if taken then
+if before[2] ~= status and status == 'online' then redis.call('SADD', online_key, node) end
+if taken and equal then
+  redis.call('HSET', profile_key, 'epoch', epoch, 'status', status, 'version', revision, 'registered_at_ms', at)
+elseif taken then
   -- What scripts read comes first: a small hash is searched from its beginning.
   redis.call('HSET', profile_key, 'epoch', epoch, 'status', status, 'max_concurrency', max, 'version', revision,
     'registered_at_ms', at, 'node_id', node, 'health', 'Online', 'pool_ids', pool_ids, 'capabilities', ARGV[11],
     'installed_services', ARGV[12], 'labels', ARGV[13], 'features_supported', ARGV[14])
-  if before[2] ~= status then redis.call(status == 'online' and 'SADD' or 'SREM', online_key, node) end
 else
   redis.call('HSET', profile_key, 'version', revision, 'max_concurrency', max, 'pool_ids', pool_ids, 'capabilities', ARGV[11],
     'installed_services', ARGV[12], 'labels', ARGV[13], 'features_supported', ARGV[14])

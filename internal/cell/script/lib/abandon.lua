@@ -1,12 +1,13 @@
 -- abandon: ends every job that a node owns and can no longer finish; a job whose
 -- cancellation was under way ends cancelled, all others failed. What belongs to the
 -- epoch keep ('' for none) stays owned; returned are the lost jobs and the slots
--- kept. The reaper scans the ownership set and nothing else, so no job can hide.
--- The first write frees memory, so that it works where Redis refuses other writes.
-local function abandon(slots_key, node, failure, keep)
+-- kept. Further keys of the node, given behind, are deleted in the same command. The
+-- reaper scans the ownership set and nothing else, so no job can hide. The first write
+-- frees memory, so that it works where Redis refuses other writes.
+local function abandon(slots_key, node, failure, keep, ...)
   local lost, kept, used = {}, {}, 0
   local owned = redis.call('HGETALL', slots_key)
-  redis.call('DEL', slots_key)
+  redis.call('DEL', slots_key, ...)
   for i = 1, #owned, 2 do
     local job, value = owned[i], owned[i + 1]
     local attempt, epoch, slots = string.match(value, '^(%d+):([^:]*):(%d+)')

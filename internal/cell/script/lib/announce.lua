@@ -5,7 +5,7 @@
 -- status and max come from a profile that an operator may have edited: what is none
 -- of ours is published as offline and 0.
 local function announce(kind, node, epoch, status, max, used, body)
-  local revision = string.format('%.0f', redis.call('HINCRBY', version_key, 'revision', 1))
+  local revision = redis.call('HINCRBY', version_key, 'revision', 1) .. '' -- exact below 10^14, as at
   if revision == '1' then
     -- A counter that begins anew gets another name, so that nobody takes it for the one before.
     redis.call('HSET', version_key, 'generation', string.sub(redis.sha1hex(string.format('%.0f', now_us) .. node .. epoch), 1, 16))

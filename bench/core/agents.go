@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisclient"
+)
+
+const (
+	agentsMode = "core-agents"
+
+	agentReaders   = 8
+	agentCells     = 32
+	agentPage      = 64
+	agentPoll      = 10 * time.Millisecond
+	agentHeartbeat = 2 * time.Second
+	agentCall      = 5 * time.Second
+)
+
+func init() { children[agentsMode] = runAgents }
+
+// agents are all nodes of a run in one process. Unlike real ones they share connections, and read the streams
+// of many nodes with one XREAD, again and again, instead of waiting for each. Everything else is as agents do
+// it: registration, heartbeats that name what runs, completions, all by the product's scripts.
+type agents struct {
+	nodes  []*agentNode
+	cells  []*cell.Cell
+	client rueidis.Client
+
+	handled, overCommits, completed, notCompleted atomic.Int64
+	jobs                                          sync.WaitGroup
+}
+
+type agentNode struct {
+	id    string
+	epoch cell.Epoch
+	slots int
+	cell  *cell.Cell
+
+	mu      sync.Mutex // guards what follows
+	read    string
+	running map[string]int // job -> attempt
+	held    int            // slots of the handlers that run
+	most    int
+}
+
+// agentFigures are counted in the handlers.
+type agentFigures struct {
+	Handled      int64 `json:"handled"`
+	Completed    int64 `json:"completed"`
+	NotCompleted int64 `json:"not_completed"`
+	// OverCommits counts the handlers that began while the slots of their node were all held.
+	OverCommits int64 `json:"over_commits"`
+	// Full is how many nodes had all their slots held at some time.
+	Full int `json:"full"`
+}
+
+// runAgents registers all nodes. It answers "figures".
+func runAgents(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) (err error) {
+	if len(args) != 2 {
+		return errors.New("expected the URL of Redis and a workload")
+	}
+	var work workload
+	if err := json.Unmarshal([]byte(args[1]), &work); err != nil {
+		return err
+	}
+	if err := work.load(); err != nil {
+		return err
+	}
+	a := new(agents)
+	if a.client, err = redisclient.Commands(redisclient.Config{URL: args[0], Name: agentsMode}); err != nil {
+		return err
+	}
+	defer a.client.Close()
+	startCtx, cancelStart := context.WithTimeout(ctx, childStart)
+	defer cancelStart()
+	if err := a.register(startCtx, &work); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var loops sync.WaitGroup
+	for i := range agentReaders {
+		loops.Go(func() { cancel(a.readLoop(ctx, i)) })
+	}
+	loops.Go(func() { cancel(a.beatLoop(ctx)) })
+	fmt.Fprintln(out, "ready")
+	err = serveLines(in, out, map[string]func() any{"figures": func() any { return a.figures() }})
+	if cause := context.Cause(ctx); cause != nil {
+		err = errors.Join(err, cause)
+	}
+	cancel(nil)
+	loops.Wait()
+	a.jobs.Wait()
+	for _, c := range a.cells {
+		stopCell(c)
+	}
+	return err
+}
+
+func (a *agents) register(ctx context.Context, work *workload) error {
+	for range agentCells {
+		c, err := newCell(ctx, a.client)
+		if err != nil {
+			return err
+		}
+		a.cells = append(a.cells, c)
+	}
+	var callers sync.WaitGroup
+	errs := make([]error, agentCells)
+	for i := range work.fleet {
+		n := profile(&work.fleet[i])
+		a.nodes = append(a.nodes, &agentNode{
+			id: n.ID, epoch: cell.NewEpoch(), slots: n.MaxConcurrency, cell: a.cells[i%agentCells], running: make(map[string]int),
+		})
+	}
+	for w := range agentCells {
+		callers.Go(func() {
+			for i := w; i < len(a.nodes) && errs[w] == nil; i += agentCells {
+				_, errs[w] = a.cells[w].Register(ctx, profile(&work.fleet[i]), a.nodes[i].epoch)
+			}
+		})
+	}
+	callers.Wait()
+	return errors.Join(errs...)
+}
+
+// readLoop reads the dispatch streams of every agentReaders-th node.
+func (a *agents) readLoop(ctx context.Context, first int) error {
+	var own []*agentNode
+	byKey := make(map[string]*agentNode)
+	var keys []string
+	for i := first; i < len(a.nodes); i += agentReaders {
+		n := a.nodes[i]
+		key := n.cell.Layout().Dispatch(n.id)
+		own, keys = append(own, n), append(keys, key)
+		byKey[key] = n
+	}
+	if len(own) == 0 {
+		return nil
+	}
+	tick := time.NewTicker(agentPoll)
+	defer tick.Stop()
+	ids := make([]string, len(own))
+	for ctx.Err() == nil {
+		for i, n := range own {
+			ids[i] = n.position()
+		}
+		call, cancel := context.WithTimeout(ctx, agentCall)
+		streams, err := a.client.Do(call, a.client.B().Xread().Count(agentPage).Streams().Key(keys...).Id(ids...).Build()).AsXRead()
+		cancel()
+		if err != nil && !rueidis.IsRedisNil(err) {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("read dispatch streams: %w", err)
+		}
+		for key, entries := range streams {
+			for i := range entries {
+				if err := a.begin(byKey[key], &entries[i]); err != nil {
+					return err
+				}
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (n *agentNode) position() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return cmp.Or(n.read, "0")
+}
+
+// begin starts the handler of an entry: it holds its slots until the job's time is over.
+func (a *agents) begin(n *agentNode, e *rueidis.XRangeEntry) error {
+	attempt, err := strconv.Atoi(e.FieldValues["a"])
+	if err != nil {
+		return fmt.Errorf("dispatch entry %v: %w", e.FieldValues, err)
+	}
+	var job freeslot.Job
+	if err := json.Unmarshal([]byte(e.FieldValues["s"]), &job); err != nil {
+		return fmt.Errorf("dispatch entry %v: %w", e.FieldValues, err)
+	}
+	us, err := strconv.ParseInt(string(job.Payload), 10, 64)
+	if err != nil {
+		return fmt.Errorf("dispatch entry %v: %w", e.FieldValues, err)
+	}
+	id := e.FieldValues["j"]
+	n.mu.Lock()
+	n.read = e.ID
+	n.running[id] = attempt
+	if n.held >= n.slots {
+		a.overCommits.Add(1)
+	}
+	n.held++
+	n.most = max(n.most, n.held)
+	n.mu.Unlock()
+	a.handled.Add(1)
+	a.jobs.Add(1)
+	time.AfterFunc(time.Duration(us)*time.Microsecond, func() {
+		defer a.jobs.Done()
+		a.end(n, cell.Attempt{Job: id, N: attempt})
+	})
+	return nil
+}
+
+// end is the end of a handler: the slot is not held any more, and only then told to be free.
+func (a *agents) end(n *agentNode, at cell.Attempt) {
+	n.mu.Lock()
+	n.held--
+	n.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), agentCall)
+	defer cancel()
+	outcome, err := n.cell.Complete(ctx, cell.Completion{Node: n.id, Epoch: n.epoch, Attempt: at, State: freeslot.StateSucceeded})
+	if err != nil || outcome != cell.Completed {
+		a.notCompleted.Add(1)
+	} else {
+		a.completed.Add(1)
+	}
+	n.mu.Lock()
+	delete(n.running, at.Job)
+	n.mu.Unlock()
+}
+
+// beatLoop sends each node's heartbeat every agentHeartbeat, spread evenly.
+func (a *agents) beatLoop(ctx context.Context) error {
+	pace, err := measure.NewPacer(ctx)
+	if err != nil {
+		return err
+	}
+	defer pace.Close()
+	var beats sync.WaitGroup
+	defer beats.Wait()
+	failed := make(chan error, 1)
+	order := rand.Perm(len(a.nodes))
+	begin := time.Now()
+	for i := 0; ; i++ {
+		if pace.Wait(ctx, begin.Add(time.Duration(i)*agentHeartbeat/time.Duration(len(a.nodes)))) != nil {
+			return nil
+		}
+		select {
+		case err := <-failed:
+			return err
+		default:
+		}
+		n := a.nodes[order[i%len(order)]]
+		beats.Go(func() {
+			if err := n.beat(); err != nil {
+				select {
+				case failed <- err:
+				default: // one is enough
+				}
+			}
+		})
+	}
+}
+
+func (n *agentNode) beat() error {
+	n.mu.Lock()
+	hb := cell.Heartbeat{Node: n.id, Epoch: n.epoch, Resources: []byte(benchResources), Read: n.read}
+	for job, attempt := range n.running {
+		hb.Running = append(hb.Running, cell.Attempt{Job: job, N: attempt})
+	}
+	n.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), agentCall)
+	defer cancel()
+	_, err := n.cell.Heartbeat(ctx, hb)
+	return err
+}
+
+func (a *agents) figures() agentFigures {
+	f := agentFigures{
+		Handled: a.handled.Load(), Completed: a.completed.Load(), NotCompleted: a.notCompleted.Load(), OverCommits: a.overCommits.Load(),
+	}
+	for _, n := range a.nodes {
+		n.mu.Lock()
+		if n.most >= n.slots {
+			f.Full++
+		}
+		n.mu.Unlock()
+	}
+	return f
+}

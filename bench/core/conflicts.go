@@ -1,0 +1,369 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/bench/core/result"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/sim"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+const (
+	conflictRate = 10_000
+	probeNodes   = 16
+	probePace    = 10 * time.Millisecond
+	busySample   = 250 * time.Millisecond
+	// startDelay is until the first arrival, so that all replicas begin together.
+	startDelay = 300 * time.Millisecond
+	// slotLost is about how long a slot is taken beside the job's own time: until its stream is read, and for
+	// the completion.
+	slotLost = 8.0
+)
+
+// conflictRun is one load.
+type conflictRun struct {
+	name  string
+	share float64
+	file  string // for the simulation
+	out   conflictOutcome
+}
+
+// conflictOutcome is what was measured in the window, and at the end.
+type conflictOutcome struct {
+	sum      submitterFigures
+	late     sim.Quantiles
+	agents   agentFigures
+	accepted int64 // of the whole run
+	measured sim.Measured
+}
+
+func runConflicts(ctx context.Context, b *bench) error {
+	rate := sized(b, conflictRate, 300)
+	warmUp, window := sized(b, 5*time.Second, 300*time.Millisecond), sized(b, 20*time.Second, 700*time.Millisecond)
+	runs := []*conflictRun{
+		{name: "80 % of slots busy", share: 0.8, file: "measured.json"},
+		{name: "95 % of slots busy", share: 0.95, file: "measured-busy.json"},
+	}
+	for _, run := range runs {
+		w := &workload{Trace: b.trace, Nodes: b.nodes, Rate: float64(rate), Share: run.share, LostMS: slotLost, Limit: sized(b, 0, 40)}
+		if err := w.load(); err != nil {
+			return err
+		}
+		if err := run.measure(ctx, b, w, warmUp, window); err != nil {
+			return fmt.Errorf("%s: %w", run.name, err)
+		}
+		m := &run.out.measured
+		b.progress("%s: %s, refused %d of %d tried (%.3f %%), busy %.1f %%", run.name, measure.Plural(int(m.Assigned), "job"), m.Refused, m.Tried, 100*m.Rate(), 100*m.BusyShare)
+		if err := m.Validate(); err != nil {
+			return fmt.Errorf("%s: %w", run.name, err)
+		}
+		data, err := measure.Encode(m)
+		if err != nil {
+			return err
+		}
+		if err := measure.WriteFile(filepath.Join(filepath.Dir(b.options.out), run.file), data); err != nil {
+			return err
+		}
+	}
+	reportConflicts(b, runs, rate, warmUp, window)
+	return nil
+}
+
+func reportConflicts(b *bench, runs []*conflictRun, rate int, warmUp, window time.Duration) {
+	m := &runs[0].out.measured
+	source := "made-up arrivals, durations and nodes"
+	if b.trace != "" {
+		source = fmt.Sprintf("arrivals of %s at that rate, durations in proportion to its generated tokens, nodes of %s", filepath.Base(b.trace), filepath.Base(b.nodes))
+	}
+	b.say("%d replicas in processes of their own (cell, cache, dispatcher), one Redis, %s with %s slots in one process; %s arrivals/s due; %s. %s after %s of warm-up.",
+		workReplicas, measure.Plural(len(m.Slots), "node"), measure.Thousands(float64(slotSum(m.Slots))), measure.Thousands(float64(rate)), source, window, warmUp)
+	b.say("The nodes share connections and read their streams every %s, many with one XREAD, instead of each waiting for its own; heartbeats every %s, completions and registrations by the product's scripts. Handlers only wait; each counts itself on its node while it runs.", agentPoll, agentHeartbeat)
+	b.say("Refused: reservations that found the node full. Tried: these and the assignments. Busy: the mean of all slots taken in Redis, read every %s. Event delay: of %d more nodes that are made full and free every %s, from the script to each replica's cache.", busySample, probeNodes, probePace)
+	t := result.Table{First: "Load", Columns: []result.Column{
+		{Name: "arrivals", Unit: result.PerSecond},
+		{Name: "submitted late, p99", Unit: result.Milliseconds},
+		{Name: "busy", Unit: result.Percent},
+		{Name: "tried", Unit: result.Number},
+		{Name: "refused", Unit: result.Number},
+		{Name: "refused / tried", Unit: result.Percent},
+		{Name: "overloaded", Unit: result.Number},
+		{Name: "over-commits", Unit: result.Number},
+		{Name: "event delay p50", Unit: result.Microseconds},
+		{Name: "p99", Unit: result.Microseconds},
+		{Name: "submit call p50", Unit: result.Microseconds},
+		{Name: "p99", Unit: result.Microseconds},
+		{Name: "jobs a call", Unit: result.Number},
+	}}
+	for _, run := range runs {
+		o, m := &run.out, &run.out.measured
+		t.Rows = append(t.Rows, result.Row{Name: run.name, Values: result.Values(
+			rounded(float64(o.sum.Accepted+o.sum.Overloaded)/m.Seconds), rounded(valueAt(o.late, 0.99)/1000), rounded(100*m.BusyShare), float64(m.Tried), float64(m.Refused),
+			rounded(100*m.Rate()), float64(m.Overloaded), float64(m.OverCommits),
+			rounded(valueAt(m.EventDelay, 0.5)), rounded(valueAt(m.EventDelay, 0.99)), rounded(valueAt(m.RoundTrip, 0.5)), rounded(valueAt(m.RoundTrip, 0.99)), rounded(m.BatchMean))})
+	}
+	b.result.Tables = []result.Table{t}
+	first := &runs[0].out
+	b.target("arrivals with 80 % of slots busy", result.PerSecond, result.AtLeast, float64(rate)*0.99, float64(first.sum.Accepted+first.sum.Overloaded)/m.Seconds)
+	b.target("slots busy", result.Percent, result.AtLeast, 78, 100*m.BusyShare)
+	b.target("reservation conflicts (refused / tried), 80 % of slots busy", result.Percent, result.AtMost, 1, 100*m.Rate())
+	overCommits := int64(0)
+	for _, run := range runs {
+		overCommits += run.out.measured.OverCommits
+	}
+	b.target("over-commits, counted in the handlers of all runs", result.Number, result.Exactly, 0, float64(overCommits))
+}
+
+func slotSum(slots []int) int {
+	sum := 0
+	for _, n := range slots {
+		sum += n
+	}
+	return sum
+}
+
+func valueAt(q sim.Quantiles, at float64) float64 {
+	for _, p := range q {
+		if p.At == at {
+			return p.US
+		}
+	}
+	return 0
+}
+
+func (run *conflictRun) measure(ctx context.Context, b *bench, w *workload, warmUp, window time.Duration) (err error) {
+	s, err := b.startRedis(ctx, noAOF)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	text, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	fleet, err := startReady(agentsMode, s.URL(), string(text))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fleet.end()) }()
+	probe, err := newProbe(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer probe.close()
+	var replicas []*childProcess
+	defer func() { err = errors.Join(err, endAll(replicas)) }()
+	for i := range workReplicas {
+		r, err := startReady(submitterMode, s.URL(), strconv.Itoa(i), string(text))
+		if err != nil {
+			return err
+		}
+		replicas = append(replicas, r)
+	}
+	return run.drive(ctx, s, w, fleet, replicas, probe, warmUp, window)
+}
+
+func (run *conflictRun) drive(ctx context.Context, s *server, w *workload, fleet *childProcess, replicas []*childProcess, probe *probe, warmUp, window time.Duration) error {
+	begin := time.Now().Add(startDelay)
+	if err := askAll(replicas, "start "+strconv.FormatInt(begin.UnixNano(), 10)); err != nil {
+		return err
+	}
+	if err := measure.SleepUntil(ctx, begin.Add(warmUp)); err != nil {
+		return err
+	}
+	if err := askAll(replicas, "mark"); err != nil {
+		return err
+	}
+	opened := time.Now()
+	end := opened.Add(window)
+	made := make(chan probed, 1)
+	go func() {
+		changes, err := probe.run(ctx, end, probePace)
+		made <- probed{changes, err}
+	}()
+	busy, err := busyShare(ctx, s, w, end)
+	changes := <-made
+	if err = errors.Join(err, changes.err); err != nil {
+		return err
+	}
+	figures := make([]submitterFigures, len(replicas))
+	for i, r := range replicas {
+		if figures[i], err = query[submitterFigures](r, "figures"); err != nil {
+			return err
+		}
+	}
+	closed := time.Now()
+	delay := measure.NewHistogram()
+	for _, r := range replicas {
+		sights, err := query[[]sight](r, "sights")
+		if err != nil {
+			return err
+		}
+		seen, _ := match(changes.made, sights)
+		delay.Merge(seen[changeFull])
+		delay.Merge(seen[changeFree])
+	}
+	o := &run.out
+	for _, r := range replicas {
+		whole, err := query[submitterFigures](r, "stop")
+		if err != nil {
+			return err
+		}
+		o.accepted += whole.Accepted
+		o.late = worst(o.late, whole.Late)
+	}
+	if o.agents, err = query[agentFigures](fleet, "figures"); err != nil {
+		return err
+	}
+	if o.agents.Handled != o.accepted || o.agents.NotCompleted > 0 {
+		return fmt.Errorf("%d jobs accepted, %d handled, %d of them not completed", o.accepted, o.agents.Handled, o.agents.NotCompleted)
+	}
+	run.sum(w, figures, delay, busy, closed.Sub(opened), warmUp)
+	return nil
+}
+
+type probed struct {
+	made []change
+	err  error
+}
+
+// sum fills in what the simulation is told.
+func (run *conflictRun) sum(w *workload, figures []submitterFigures, delay *hdrhistogram.Histogram, busy float64, window, warmUp time.Duration) {
+	o := &run.out
+	for _, f := range figures {
+		o.sum.Calls, o.sum.Batches, o.sum.Refused, o.sum.Others = o.sum.Calls+f.Calls, o.sum.Batches+f.Batches, o.sum.Refused+f.Refused, o.sum.Others+f.Others
+		o.sum.Accepted, o.sum.Overloaded, o.sum.Failed = o.sum.Accepted+f.Accepted, o.sum.Overloaded+f.Overloaded, o.sum.Failed+f.Failed
+		o.sum.RoundTrip = append(o.sum.RoundTrip, f.RoundTrip...)
+	}
+	arrivals, durations := w.kinds()
+	m := &o.measured
+	*m = sim.Measured{
+		About:    fmt.Sprintf("%d replicas in processes of their own, %s", workReplicas, run.name),
+		Replicas: workReplicas, Seconds: window.Seconds(), WarmUpSeconds: warmUp.Seconds(),
+		Arrivals: arrivals, ArrivalsPerSecond: w.Rate,
+		Durations:        sim.MeasuredDurations{Kind: durations, PerTokenNS: w.durations.PerToken, MeanUS: float64(w.mean().Microseconds())},
+		Samples:          selection.DefaultSamples,
+		HeartbeatSeconds: agentHeartbeat.Seconds(),
+		EventDelay:       quantilesOf(delay), RoundTrip: meanQuantiles(figures), BatchMean: rounded(float64(o.sum.Calls) / float64(max(o.sum.Batches, 1))),
+		Calls: o.sum.Calls, Tried: o.sum.Refused + o.sum.Accepted, Refused: o.sum.Refused, Assigned: o.sum.Accepted,
+		Overloaded: o.sum.Overloaded, OverCommits: o.agents.OverCommits, BusyShare: busy,
+	}
+	for i := range w.fleet {
+		m.Slots = append(m.Slots, w.fleet[i].Slots())
+	}
+}
+
+// meanQuantiles is the mean of the replicas' quantiles, point by point.
+func meanQuantiles(figures []submitterFigures) sim.Quantiles {
+	var out sim.Quantiles
+	n := 0.0
+	for _, f := range figures {
+		if len(f.RoundTrip) == 0 {
+			continue
+		}
+		n++
+		if out == nil {
+			out = append(out, f.RoundTrip...)
+			continue
+		}
+		for i := range out {
+			out[i].US += f.RoundTrip[i].US
+		}
+	}
+	for i := range out {
+		out[i].US /= n
+	}
+	return out
+}
+
+// worst takes the larger value of each point.
+func worst(a, b sim.Quantiles) sim.Quantiles {
+	if a == nil {
+		return b
+	}
+	for i := range b {
+		a[i].US = max(a[i].US, b[i].US)
+	}
+	return a
+}
+
+func askAll(replicas []*childProcess, line string) error {
+	for _, r := range replicas {
+		answer, err := r.ask(line)
+		if err != nil {
+			return err
+		}
+		if answer != `"ok"` {
+			return fmt.Errorf("%s: %q was answered %q", r.Name, line, answer)
+		}
+	}
+	return nil
+}
+
+// busyShare is the mean share of all slots that are taken in Redis, until the end.
+func busyShare(ctx context.Context, s *server, w *workload, end time.Time) (float64, error) {
+	l := cell.Layout{Prefix: cell.DefaultPrefix}
+	sum, samples := 0, 0
+	for time.Now().Before(end) {
+		commands := make(rueidis.Commands, len(w.fleet))
+		for i := range w.fleet {
+			commands[i] = s.client.B().Hget().Key(l.Slots(w.fleet[i].ID)).Field("sum").Build()
+		}
+		call, cancel := context.WithTimeout(ctx, measure.CallTimeout)
+		results := s.client.DoMulti(call, commands...)
+		cancel()
+		for _, r := range results {
+			n, err := r.AsInt64()
+			if err != nil && !rueidis.IsRedisNil(err) {
+				return 0, fmt.Errorf("read slots: %w", err)
+			}
+			sum += int(n)
+		}
+		samples++
+		if err := measure.SleepUntil(ctx, time.Now().Add(busySample)); err != nil {
+			return 0, err
+		}
+	}
+	return float64(sum) / float64(samples) / float64(w.slots()), nil
+}
+
+// probe makes changes whose moments are known while the load is on.
+type probe struct {
+	*changer
+	client rueidis.Client
+	cell   *cell.Cell
+}
+
+func newProbe(ctx context.Context, s *server) (*probe, error) {
+	client, err := s.commands("probe")
+	if err != nil {
+		return nil, err
+	}
+	stamped := &stampedClient{Client: client}
+	c, err := newCell(ctx, stamped)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	p := &probe{changer: newChanger(c, stamped, probePrefix, probeNodes), client: client, cell: c}
+	if err := p.register(ctx); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *probe) close() {
+	stopCell(p.cell)
+	p.client.Close()
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/sim"
+	"github.com/freeslot/freeslot/bench/trace"
+)
+
+const (
+	// workReplicas is how many replicas share the arrivals.
+	workReplicas = 4
+	// madeUpNodes and madeUpRequests stand in where no files are given.
+	madeUpNodes    = 400
+	madeUpRequests = 20_000
+	workSeed       = 7
+)
+
+// workload is what the replicas and the agents of one run do; each process makes it anew from the same
+// arguments, and comes to the same.
+type workload struct {
+	Trace string  `json:"trace"`
+	Nodes string  `json:"nodes"`
+	Rate  float64 `json:"rate"`
+	Share float64 `json:"share"`
+	// LostMS is for how long a slot is taken besides the job's own time.
+	LostMS float64 `json:"lost_ms"`
+	// Limit is how many nodes there are; 0 is all.
+	Limit int `json:"limit"`
+
+	fleet     []trace.Node
+	requests  []trace.Request
+	durations trace.Durations
+}
+
+func (w *workload) load() (err error) {
+	if w.Nodes != "" {
+		var list []trace.Node
+		if list, err = trace.OpenNodes(w.Nodes); err != nil {
+			return err
+		}
+		w.fleet = trace.Fleet(list, w.Limit)
+	} else {
+		w.fleet = madeUpFleet(w.Limit)
+	}
+	if w.Trace != "" {
+		if w.requests, err = trace.OpenRequests(w.Trace); err != nil {
+			return err
+		}
+	} else {
+		w.requests = madeUpTrace()
+	}
+	if len(w.fleet) == 0 {
+		return fmt.Errorf("%s: no node has a slot", w.Nodes)
+	}
+	busy := w.Share - w.Rate*w.LostMS/1000/float64(w.slots())
+	w.durations, err = trace.NewDurations(w.requests, w.Rate, w.slots(), busy)
+	return err
+}
+
+func (w *workload) slots() int { return trace.TotalSlots(w.fleet) }
+
+func (w *workload) mean() time.Duration {
+	return time.Duration(w.durations.PerToken * trace.MeanTokens(w.requests))
+}
+
+// kinds are the workload in the words of the simulation.
+func (w *workload) kinds() (sim.ArrivalKind, sim.DurationKind) {
+	if w.Trace == "" {
+		return "poisson", "exponential"
+	}
+	return "trace", "trace"
+}
+
+// arrivals calls submit for each arrival at one of the replicas when it is due, until next says that it is
+// enough.
+func (w *workload) arrivals() (*trace.Arrivals, *rand.Rand, error) {
+	a, err := trace.NewArrivals(w.requests, w.Rate)
+	return a, rand.New(rand.NewPCG(workSeed, workSeed)), err
+}
+
+// profile is a node as its agent states it.
+func profile(n *trace.Node) freeslot.Node { return *n.Profile(benchService) }
+
+// madeUpFleet has nodes of 1 to 8 slots.
+func madeUpFleet(count int) []trace.Node {
+	if count == 0 {
+		count = madeUpNodes
+	}
+	out := make([]trace.Node, count)
+	for i := range out {
+		out[i] = trace.Node{ID: benchNodeID(i), GPU: []int{2, 8, 1, 4, 8, 8, 2, 8}[i%8], Model: "made-up"}
+	}
+	return out
+}
+
+// madeUpTrace has exponential gaps and exponential durations.
+func madeUpTrace() []trace.Request {
+	random := rand.New(rand.NewPCG(3, 4))
+	out := make([]trace.Request, madeUpRequests)
+	at := 0.0
+	for i := range out {
+		out[i] = trace.Request{At: time.Duration(at), GeneratedTokens: int(math.Ceil(random.ExpFloat64() * 1000))}
+		at += random.ExpFloat64() * float64(time.Millisecond)
+	}
+	return out
+}

@@ -1,0 +1,320 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// twin is the slow and obvious simulation: everything that is to come is a function in one list, which is
+// searched for the earliest; every message to every replica is one of them. It knows delays that are always
+// the same, no loss, no waiting.
+type twin struct {
+	cfg    Config
+	now    int64
+	future []coming
+	rnd    interface{ Int64N(int64) int64 }
+	pick   func(int32) int32
+	jobs   *jobs
+	next   job
+	came   int
+	open   int
+
+	used   []int32
+	freeAt int64
+	all    []*twinReplica
+	counts Counts
+	delays []int64
+}
+
+// coming is what happens at a moment. Messages that correct views come before everything else of that moment.
+type coming struct {
+	at      int64
+	message bool
+	do      func()
+}
+
+type twinReplica struct {
+	views []*selection.Node
+	class *selection.Class
+	rnd   *selection.Source
+	queue []*twinJob
+	busy  bool
+}
+
+type twinJob struct {
+	job
+	replica       *twinReplica
+	counts        bool
+	nodes         []*selection.Node
+	taken         bool
+	refused       []string
+	rounds        int
+	probed, probe bool
+}
+
+func (w *twin) after(delay int64, message bool, do func()) {
+	w.future = append(w.future, coming{at: w.now + delay, message: message, do: do})
+}
+
+func (w *twin) run() {
+	for len(w.future) > 0 {
+		first := 0
+		for i, c := range w.future {
+			f := w.future[first]
+			if c.at < f.at || c.at == f.at && c.message && !f.message {
+				first = i
+			}
+		}
+		c := w.future[first]
+		w.future = slices.Delete(w.future, first, first+1)
+		w.now = c.at
+		c.do()
+	}
+}
+
+// serve has Redis do something that takes time, one after the other.
+func (w *twin) serve(takes int64, do func()) {
+	if takes == 0 && w.freeAt <= w.now {
+		do()
+		return
+	}
+	w.freeAt = max(w.freeAt, w.now) + takes
+	w.after(w.freeAt-w.now, false, do)
+}
+
+func (w *twin) publish(node int32) {
+	used := int(w.used[node])
+	for _, r := range w.all {
+		w.after(w.cfg.EventDelay.value(0.5), true, func() { r.views[node].SetUsed(used) })
+	}
+}
+
+func (w *twin) beat(node int32) {
+	w.serve(int64(w.cfg.HeartbeatTime), func() {
+		if w.came == w.cfg.WarmUp+w.cfg.Jobs && w.open == 0 {
+			return
+		}
+		w.counts.Heartbeats++
+		w.publish(node)
+		tenth := int64(w.cfg.Heartbeat) / 10
+		w.after(int64(w.cfg.Heartbeat)-tenth+w.rnd.Int64N(2*tenth+1), false, func() { w.beat(node) })
+	})
+}
+
+func (w *twin) arrive(r *twinReplica) {
+	j := &twinJob{job: w.next, replica: r, counts: w.came >= w.cfg.WarmUp}
+	if j.counts {
+		w.counts.Arrived++
+	}
+	w.came++
+	w.open++
+	if w.came < w.cfg.WarmUp+w.cfg.Jobs {
+		w.plan()
+	}
+	w.offer(j)
+}
+
+func (w *twin) plan() {
+	w.next = w.jobs.following()
+	r := w.all[w.pick(int32(len(w.all)))]
+	w.after(max(w.next.at-w.now, 0), false, func() { w.arrive(r) })
+}
+
+func (w *twin) offer(j *twinJob) {
+	if !w.choose(j) {
+		w.open--
+		if j.counts {
+			w.counts.Overloaded++
+		}
+		return
+	}
+	j.replica.queue = append(j.replica.queue, j)
+	w.send(j.replica)
+}
+
+func (w *twin) choose(j *twinJob) bool {
+	if j.rounds == w.cfg.Rounds {
+		return false
+	}
+	q := selection.Query{Want: w.cfg.Candidates, Samples: w.cfg.Samples, SilenceLimit: math.MaxInt64, Now: w.now, Exclude: j.refused}
+	j.nodes = j.replica.class.Choose(make([]*selection.Node, 0, cell.MaxCandidates), &q, j.replica.rnd)
+	j.probe = false
+	if len(j.nodes) == 0 && !j.probed {
+		j.probed, j.probe = true, true
+		q.IgnoreFull, q.Want = true, cell.MaxCandidates
+		j.nodes = j.replica.class.Choose(make([]*selection.Node, 0, cell.MaxCandidates), &q, j.replica.rnd)
+	}
+	if len(j.nodes) == 0 {
+		return false
+	}
+	j.rounds++
+	j.taken = j.nodes[0].TryTake(1)
+	return true
+}
+
+func (w *twin) send(r *twinReplica) {
+	if r.busy || len(r.queue) == 0 {
+		return
+	}
+	n := min(len(r.queue), w.cfg.BatchItems)
+	batch := slices.Clone(r.queue[:n])
+	r.queue = r.queue[n:]
+	r.busy = true
+	trip := w.cfg.RoundTrip.value(0.5)
+	w.after(trip/2, false, func() {
+		w.serve(int64(w.cfg.CallTime)+int64(n)*int64(w.cfg.ItemTime), func() {
+			var answers []func()
+			for _, j := range batch {
+				answers = append(answers, w.script(j))
+			}
+			w.after(trip-trip/2, false, func() {
+				r.busy = false
+				w.send(r)
+				for _, answer := range answers {
+					answer()
+				}
+			})
+		})
+	})
+}
+
+// script places a job and returns what its replica does with the answer.
+func (w *twin) script(j *twinJob) func() {
+	type refusal struct {
+		n    *selection.Node
+		used int
+	}
+	var refusals []refusal
+	var placed *selection.Node
+	var used int
+	for _, n := range j.nodes {
+		node := int32(slices.Index(j.replica.views, n))
+		if int(w.used[node]) < w.cfg.Slots[node] {
+			w.used[node]++
+			placed, used = n, int(w.used[node])
+			if used == w.cfg.Slots[node] {
+				w.publish(node)
+			}
+			w.after(j.held, false, func() { w.complete(j.replica, node) })
+			break
+		}
+		refusals = append(refusals, refusal{n, int(w.used[node])})
+	}
+	if j.counts {
+		w.count(j, int64(len(refusals)), placed != nil)
+	}
+	return func() {
+		if placed != nil && placed == j.nodes[0] && j.taken {
+			placed.Confirm(1, used)
+			j.taken = false
+		} else if placed != nil {
+			placed.SetUsed(used)
+		}
+		if j.taken {
+			j.nodes[0].Release(1)
+		}
+		for _, r := range refusals {
+			r.n.SetUsed(r.used)
+			j.refused = append(j.refused, r.n.ID())
+		}
+		if placed == nil {
+			w.offer(j)
+		} else {
+			w.open--
+		}
+	}
+}
+
+func (w *twin) count(j *twinJob, refused int64, placed bool) {
+	c := &w.counts
+	c.Calls++
+	c.Refused += refused
+	tried := refused
+	if refused > 0 {
+		c.FirstRefused++
+	}
+	if placed {
+		tried++
+		c.Assigned++
+		c.Rounds[j.rounds-1]++
+		w.delays = append(w.delays, w.now-j.at)
+	} else {
+		c.AllRefused++
+	}
+	c.Tried += tried
+	if j.probe {
+		c.ProbeTried += tried
+		c.ProbeRefused += refused
+	}
+}
+
+func (w *twin) complete(r *twinReplica, node int32) {
+	w.serve(int64(w.cfg.CompleteTime), func() {
+		w.counts.Ended++
+		w.used[node]--
+		if int(w.used[node]) == w.cfg.Slots[node]-1 {
+			w.publish(node)
+		}
+		used := int(w.used[node])
+		w.after(w.cfg.ReplyDelay.value(0.5), true, func() { r.views[node].SetUsed(used) })
+	})
+}
+
+func runTwin(cfg Config) (Counts, []int64, error) {
+	cfg = cfg.WithDefaults()
+	rnd := source(cfg.Seed, 0)
+	w := &twin{cfg: cfg, rnd: rnd, pick: rnd.Int32N, used: make([]int32, len(cfg.Slots)), counts: Counts{Rounds: make([]int64, cfg.Rounds)}}
+	all := profiles(&cfg)
+	for i := range cfg.Replicas {
+		r := newReplica(&cfg, i, all)
+		w.all = append(w.all, &twinReplica{views: r.views, class: r.classes[0], rnd: r.rnd})
+	}
+	var err error
+	if w.jobs, err = newJobs(&cfg); err != nil {
+		return Counts{}, nil, err
+	}
+	if cfg.Heartbeat > 0 {
+		for i := range cfg.Slots {
+			w.after(rnd.Int64N(int64(cfg.Heartbeat)), false, func() { w.beat(int32(i)) })
+		}
+	}
+	w.plan()
+	w.run()
+	return w.counts, w.delays, nil
+}
+
+// TestTwin: the simulation and its twin agree on everything.
+func TestTwin(t *testing.T) {
+	t.Parallel()
+	refused := int64(0)
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := genConfig(t, true)
+		want, delays, err := runTwin(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg = cfg.WithDefaults()
+		w, err := newWorld(&cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.run()
+		if diff := cmp.Diff(want, w.tally.Counts); diff != "" {
+			t.Fatal(diff)
+		}
+		if diff := cmp.Diff(delays, w.tally.delays); diff != "" && len(delays) > 0 {
+			t.Fatal(diff)
+		}
+		refused += want.Refused
+	})
+	if refused == 0 {
+		t.Error("no run had a conflict")
+	}
+}

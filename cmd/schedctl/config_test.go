@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/worker"
+)
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "pools.yaml")
+	must(t, os.WriteFile(name, []byte(content), 0o600))
+	return name
+}
+
+const germanPool = `
+enabled: true
+pools:
+  - id: german
+    source_languages: [en]
+    target_languages: [de]
+    labels: {zone: eu}
+`
+
+func TestConfigLife(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	l.ctl(t, "config", "show").expect(t, exitOK, "from the replica's own file", "version: 0", "enabled: false")
+	l.ctl(t, "config", "history").expect(t, exitOK, "VERSION")
+	file := writeFile(t, germanPool)
+	l.ctl(t, "config", "diff", file).expect(t, exitOK, "compared with version 0; nothing was changed", "~ enabled: false -> true", "+ pool german", "1 node(s) join pool german: node-1")
+	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitFailure, "+ pool german", "differ")
+	l.ctl(t, "config", "apply", file, "--dry-run").expect(t, exitOK, "nothing was changed")
+	l.ctl(t, "config", "apply", file, "--note", "the first", "--author", "alice").expect(t, exitOK, "version 1 is in force", "+ pool german")
+	l.ctl(t, "config", "apply", file).expect(t, exitOK, "nothing to change: version 1 says the same")
+	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitOK, "nothing to change")
+	l.ctl(t, "nodes").expect(t, exitOK, "german")
+
+	// What show prints is a file for apply, which refuses it when somebody was faster.
+	shown := l.ctl(t, "config", "show").expect(t, exitOK, "# version 1, by default/alice at ", ": the first", "\nversion: 1\n", "source_languages: [en]", "zone: eu")
+	edited := strings.Replace(shown.out, "zone: eu", "zone: us", 1)
+	got := command(t, edited, "--server", l.server.Addr(), "config", "apply", "-", "--author", "bob")
+	got.expect(t, exitOK, "version 2 is in force", `~ pool german: labels: {"zone":"eu"} -> {"zone":"us"}`, "1 node(s) leave pool german: node-1")
+	faster := strings.Replace(shown.out, "german", "other", 1)
+	command(t, faster, "--server", l.server.Addr(), "config", "apply", "-").expect(t, exitFailure, "conflict: version is 1, but the configuration is at 2, by default/bob")
+	l.ctl(t, "config", "apply", file, "--version", "1").expect(t, exitFailure, "conflict")
+
+	l.ctl(t, "config", "rollback", "1", "--dry-run").expect(t, exitOK, "compared with version 2")
+	l.ctl(t, "config", "rollback", "1", "--note", "bob was wrong", "--author", "alice").expect(t, exitOK, "version 3 is in force", "1 node(s) join pool german")
+	l.ctl(t, "config", "rollback", "9").expect(t, exitFailure, "not_found")
+	history := l.ctl(t, "config", "history").expect(t, exitOK, "bob was wrong", "default/bob")
+	if lines := strings.Split(strings.TrimSpace(history.out), "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "3 ") || !strings.Contains(lines[1], "  1 ") {
+		t.Error(history.out)
+	}
+	l.ctl(t, "config", "show", "--version", "2").expect(t, exitOK, "version 2 of the history, by default/bob", "zone: us")
+	l.ctl(t, "config", "show", "--version", "9").expect(t, exitFailure, "not_found")
+	var current api.PoolConfig
+	if got := l.ctl(t, "config", "show", "-o", "json"); json.Unmarshal([]byte(got.out), &current) != nil || current.Version != 3 || current.Restores != 1 {
+		t.Error(got.out)
+	}
+	l.ctl(t, "config", "apply", file, "-o", "json").expect(t, exitOK, `"unchanged": true`)
+	l.ctl(t, "config", "history", "-o", "json").expect(t, exitOK, `"version": 3`)
+	asJSON := writeFile(t, `{"enabled": true, "pools": []}`)
+	l.ctl(t, "config", "apply", asJSON).expect(t, exitOK, "version 4 is in force", "- pool german")
+}
+
+func TestConfigRefusals(t *testing.T) {
+	t.Parallel()
+	l := start(t, api.Credential{Token: "acme-token", Tenant: "acme"}, api.Credential{Token: "root-token", Tenant: "ops", Operator: true})
+	bad := writeFile(t, "mode: round\npolcy: x\npools:\n  - {id: a b}\n  - {id: c, services: tts, labels: {zone: 7}}\n")
+	root := func(args ...string) result {
+		return l.ctl(t, append([]string{"--token", "root-token", "config"}, args...)...)
+	}
+	root("apply", bad).expect(t, exitFailure, "invalid_argument", "config.mode", "config.polcy", "did you mean", "config.pools[0].id", "config.pools[1].services", "config.pools[1].labels.zone")
+	root("show").expect(t, exitOK, "version: 0")
+	l.ctl(t, "--token", "acme-token", "config", "show").expect(t, exitFailure, "permission_denied", "configuration of pools")
+	l.ctl(t, "config", "show").expect(t, exitFailure, "unauthenticated")
+	for content, want := range map[string]string{
+		"":                       "is empty",
+		" \n":                    "is empty",
+		"- a":                    "is not a mapping",
+		"a: [":                   "pools.yaml",
+		"a: 1\n---\nb: 2":        "more than one YAML document",
+		"version: x":             "expected a whole number",
+		"version: -1":            "expected a whole number",
+		"pools: {[1]: 2}":        "pools.yaml",
+		"enabled: true\n1: true": "pools.yaml",
+	} {
+		if got := root("apply", writeFile(t, content)); got.code != exitUsage || !strings.Contains(got.err, want) {
+			t.Errorf("%q: exit code %d: %s", content, got.code, got.err)
+		}
+	}
+	root("apply", "/nowhere").expect(t, exitFailure, "/nowhere")
+	root("apply").expect(t, exitUsage)
+	root("rollback", "x").expect(t, exitUsage)
+	root().expect(t, exitUsage)
+	root("apply", writeFile(t, "enabled: true"), "--author", "carol").expect(t, exitOK, "version 1")
+	root("show").expect(t, exitOK, "by ops/carol")
+}
+
+// TestConfigMovesJobs: a job goes to a node of another pool right after an apply that
+// this replica has answered.
+func TestConfigMovesJobs(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	w, err := worker.New(worker.Config{
+		RedisURL: l.url, KeyPrefix: l.prefix,
+		Node: freeslot.Node{
+			ID: "node-2", MaxConcurrency: 4, Labels: map[string]string{"zone": "us"},
+			Languages: freeslot.Languages{ASR: []string{"en"}, TTS: []string{"de"}},
+		},
+	})
+	must(t, err)
+	w.Handle("echo", func(_ context.Context, job *worker.Job) (any, error) { return job.Payload, nil })
+	must(t, w.Start(t.Context()))
+	t.Cleanup(func() {
+		ended, end := context.WithCancel(context.Background())
+		end()
+		_ = w.Stop(ended)
+	})
+	l.ctl(t, "nodes", "node-2", "--checked").expect(t, exitOK, "fresh") // the replica knows it
+	file := writeFile(t, germanPool)
+	american := writeFile(t, strings.Replace(germanPool, "zone: eu", "zone: us", 1))
+	for i := range 6 {
+		name, want := file, "node-1"
+		if i%2 == 1 {
+			name, want = american, "node-2"
+		}
+		l.ctl(t, "config", "apply", name).expect(t, exitOK, "is in force")
+		for range 4 {
+			got := l.ctl(t, "submit", "echo", "1", "--source", "en", "--target", "de", "--wait", "-o", "json").expect(t, exitOK)
+			var status freeslot.JobStatus
+			if err := json.Unmarshal([]byte(got.out), &status); err != nil || status.Node != want {
+				t.Fatalf("the job ran on %s, expected %s: %v", status.Node, want, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// TestPoolsOfAllReplicas: a configuration that is put in force at one replica is in
+// force at the others, and wins over what their files say.
+func TestPoolsOfAllReplicas(t *testing.T) {
+	t.Parallel()
+	var cfg config.Replica
+	first := startSystem(t, func(c *config.Replica) {
+		c.Pools = selection.Pools{{ID: "of-file", Services: []string{"echo"}}}
+		cfg = *c
+	})
+	cfg.ReplicaID, cfg.DrainTimeout = "second", 10*time.Second
+	r, err := newReplica(t.Context(), cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := &system{replica: r, url: "http://" + r.Addr()}
+	t.Cleanup(func() { second.stop(t) })
+	second.await(t, "node-1")
+
+	pools := func(s *system) string {
+		t.Helper()
+		status, body := s.call(t, http.MethodGet, "/v1/pools", "")
+		list, _ := body["pools"].([]any)
+		out := fmt.Sprint(status, " version ", body["version"])
+		for _, p := range list {
+			p, _ := p.(map[string]any)
+			out += fmt.Sprint(" ", p["id"], p["nodes"])
+		}
+		return out
+	}
+	for _, s := range []*system{first, second} {
+		if got := pools(s); got != "200 version 0 of-file[node-1]" {
+			t.Error(got)
+		}
+	}
+	status, body := first.call(t, http.MethodPut, "/v1/config", `{"version":0,"config":{"enabled":true,"pools":[{"id":"by-label","labels":{"zone":"eu"}},{"id":"named","members":["node-1"]}]}}`)
+	if status != http.StatusOK {
+		t.Fatal(status, body)
+	}
+	const want = "200 version 1 by-label[] named[node-1]"
+	if got := pools(first); got != want {
+		t.Error(got)
+	}
+	for deadline := time.Now().Add(10 * time.Second); pools(second) != want; {
+		if time.Now().After(deadline) {
+			t.Fatalf("the second replica has %s", pools(second))
+		}
+	}
+	// Jobs follow: nobody is in the pool of the file any more.
+	for _, s := range []*system{first, second} {
+		if status, body := s.call(t, http.MethodPost, "/v1/jobs?wait_ms=10000", `{"service":"echo","requirement":{"pool":"named"}}`); status != http.StatusOK {
+			t.Error(status, body)
+		}
+		if status, body := s.call(t, http.MethodPost, "/v1/jobs", `{"service":"echo","requirement":{"pool":"of-file"}}`); status != http.StatusUnprocessableEntity {
+			t.Error(status, body)
+		}
+		if status, body := s.call(t, http.MethodGet, "/readyz", ""); status != http.StatusOK {
+			t.Error(status, body)
+		}
+	}
+}
