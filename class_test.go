@@ -131,10 +131,20 @@ func TestClassHashOfEachField(t *testing.T) {
 	t.Parallel()
 	rules := func(rules ...freeslot.LabelRule) freeslot.Requirement { return freeslot.Requirement{LabelRules: rules} }
 	all := []freeslot.Requirement{
-		{}, {Pool: "a"}, {PreferredPool: "a"}, {SourceLanguage: "a"}, {TargetLanguage: "a"},
-		{Services: []string{"a"}}, {Services: []string{"a", "b"}}, {Services: []string{"b", "a"}}, {Services: []string{"ab"}},
-		{Labels: map[string]string{"a": "b"}}, {Labels: map[string]string{"b": "a"}}, {Labels: map[string]string{"a": ""}},
-		{Labels: map[string]string{"a": "b", "b": "a"}}, {Labels: map[string]string{"a": "a", "b": "b"}},
+		{},
+		{Pool: "a"},
+		{PreferredPool: "a"},
+		{SourceLanguage: "a"},
+		{TargetLanguage: "a"},
+		{Services: []string{"a"}},
+		{Services: []string{"a", "b"}},
+		{Services: []string{"b", "a"}},
+		{Services: []string{"ab"}},
+		{Labels: map[string]string{"a": "b"}},
+		{Labels: map[string]string{"b": "a"}},
+		{Labels: map[string]string{"a": ""}},
+		{Labels: map[string]string{"a": "b", "b": "a"}},
+		{Labels: map[string]string{"a": "a", "b": "b"}},
 		rules(freeslot.LabelRule{Label: "a", Operator: "in", Values: []string{"b"}}), rules(freeslot.LabelRule{Label: "b", Operator: "in", Values: []string{"a"}}),
 		rules(freeslot.LabelRule{Label: "a", Operator: "not_in", Values: []string{"b"}}), rules(freeslot.LabelRule{Label: "a", Operator: "in", Values: []string{"b", "b"}}),
 	}

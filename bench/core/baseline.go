@@ -51,7 +51,7 @@ func runBaseline(ctx context.Context, b *bench) error {
 			rivals = append(rivals, &rival{choiceRun: choiceRun{name: name, nodes: nodes, rate: rate, want: 1, fed: true}, picture: p, due: rate})
 		}
 	}
-	requirements, timer := requirementMix(requirementCount), newBlockTimer()
+	requirements, timer := requirementsOf(requirementCount, mix...), newBlockTimer()
 	for range rounds {
 		for _, r := range rivals {
 			if err := r.window(ctx, r.picture, requirements, timer, window); err != nil {

@@ -32,7 +32,7 @@ func runBatching(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	rounds, window := sized(b, 9, 1), sized(b, time.Second, 50*time.Millisecond)
+	rounds, window := sized(b, 7, 1), sized(b, 600*time.Millisecond, 50*time.Millisecond)
 	b.say("Jobs of about 300 bytes with 2 candidates at random of %d nodes, submitted through the cell on one connection; %d turns of %s each, in turns; Redis emptied between.", batchNodes, rounds, window)
 	b.say("One call at a time: what a cell does, with batches of one job. Pipelined: as many calls under way as there are goroutines, each with one job, which the client writes together. Natural batching: a cell as it is.")
 	t := result.Table{First: "Goroutines", Columns: []result.Column{
@@ -45,7 +45,7 @@ func runBatching(ctx context.Context, b *bench) (err error) {
 		{Name: "in Redis a job, batched", Unit: result.Microseconds},
 		{Name: "jobs a call", Unit: result.Number},
 	}}
-	for _, goroutines := range sized(b, []int{1, 16, 64, 256, 1024}, []int{64}) {
+	for _, goroutines := range sized(b, []int{1, 16, 64, 256}, []int{64}) {
 		m, err := measureBatching(ctx, s, goroutines, rounds, window)
 		if err != nil {
 			return err

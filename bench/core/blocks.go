@@ -22,18 +22,32 @@ const (
 	feedStep = 500 * time.Microsecond
 )
 
-// requirementMix are what clients ask for: of ten, four name a pool, three a language pair, and three a pool,
-// a service and a label. Each is a value of its own, as if it had just been read.
-func requirementMix(count int) []freeslot.Requirement {
+// The kinds of requirements.
+const (
+	asksPool = iota
+	asksLanguages
+	asksLabels
+	requirementKinds
+)
+
+var requirementNames = [requirementKinds]string{"a pool", "a language pair", "a pool, a service and a label"}
+
+// mix is what clients ask for: of ten, four name a pool, three a language pair, and three a pool, a service and
+// a label.
+var mix = []int{asksPool, asksPool, asksPool, asksPool, asksLanguages, asksLanguages, asksLanguages, asksLabels, asksLabels, asksLabels}
+
+// requirementsOf are count requirements of these kinds, in turn, shuffled. Each is a value of its own, as if it
+// had just been read.
+func requirementsOf(count int, kinds ...int) []freeslot.Requirement {
 	random := rand.New(rand.NewPCG(1, 2))
 	own := strings.Clone
 	out := make([]freeslot.Requirement, count)
 	for i := range out {
 		pool := random.IntN(benchPools)
-		switch kind := i % 10; {
-		case kind < 4:
+		switch kinds[i%len(kinds)] {
+		case asksPool:
 			out[i] = freeslot.Requirement{Pool: own(poolID(pool))}
-		case kind < 7:
+		case asksLanguages:
 			source, target := pair(pool)
 			out[i] = freeslot.Requirement{SourceLanguage: own(source), TargetLanguage: own(target)}
 		default:

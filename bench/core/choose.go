@@ -28,7 +28,8 @@ type choiceRun struct {
 	nodes int
 	rate  int // of events a second
 	want  int
-	fed   bool // with events even if rate is flatOut
+	kinds []int // of requirements; nil is the mix
+	fed   bool  // with events even if rate is flatOut
 
 	median, p99, p999, longest, applied []float64
 	missed                              int
@@ -63,7 +64,10 @@ func runChoose(ctx context.Context, b *bench) error {
 	runs = append(runs,
 		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, no events", nodes: main, want: 1},
 		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, two candidates", nodes: main, rate: eventRate, want: 2})
-	bare, timer, requirements := newBarePicture(main), newBlockTimer(), requirementMix(requirementCount)
+	for kind, name := range requirementNames {
+		runs = append(runs, &choiceRun{name: measure.Thousands(float64(main)) + " nodes, no events, all ask for " + name, nodes: main, want: 1, kinds: []int{kind}})
+	}
+	bare, timer, requirements := newBarePicture(main), newBlockTimer(), requirementsOf(requirementCount, mix...)
 	for _, p := range caches {
 		newChoices(p, requirements, 1).all() // builds the candidate lists, which is not what is measured
 	}
@@ -78,7 +82,11 @@ func runChoose(ctx context.Context, b *bench) error {
 				r.note(timer, window, bare.blocks())
 				continue
 			}
-			if err := r.window(ctx, caches[r.nodes], requirements, timer, window); err != nil {
+			asked := requirements
+			if r.kinds != nil {
+				asked = requirementsOf(requirementCount, r.kinds...)
+			}
+			if err := r.window(ctx, caches[r.nodes], asked, timer, window); err != nil {
 				return err
 			}
 		}
@@ -148,7 +156,7 @@ func reportChoices(b *bench, runs []*choiceRun) error {
 		}
 	}
 	b.result.Tables = []result.Table{t}
-	small, main, large := runs[1], runs[2], runs[len(runs)-3]
+	small, main, large := runs[1], runs[2], largest(runs)
 	at := fmt.Sprintf("choose, %s nodes, %d pools, %s events/s: ", measure.Thousands(float64(main.nodes)), benchPools, measure.Thousands(eventRate))
 	b.target(at+"median", result.Nanoseconds, result.AtMost, 60, median(main.median))
 	b.target(at+"allocations", result.Number, result.AtMost, 0, main.allocations)
@@ -156,6 +164,17 @@ func reportChoices(b *bench, runs []*choiceRun) error {
 	b.target(fmt.Sprintf("choose, %s nodes / %s nodes", measure.Thousands(float64(large.nodes)), measure.Thousands(float64(small.nodes))),
 		result.Times, result.AtMost, 2, median(ratios(large.median, small.median)))
 	return failed
+}
+
+// largest is the mix on the largest fleet.
+func largest(runs []*choiceRun) *choiceRun {
+	found := runs[1]
+	for _, r := range runs[1:] {
+		if r.nodes > found.nodes {
+			found = r
+		}
+	}
+	return found
 }
 
 // blocks chooses as little as can be chosen.

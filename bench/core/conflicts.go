@@ -56,7 +56,7 @@ func runConflicts(ctx context.Context, b *bench) error {
 		{name: "95 % of slots busy", share: 0.95, file: "measured-busy.json"},
 	}
 	for _, run := range runs {
-		w := &workload{Trace: b.trace, Nodes: b.nodes, Rate: float64(rate), Share: run.share, LostMS: slotLost, Limit: sized(b, 0, 40)}
+		w := &workload{Trace: b.trace, Nodes: b.nodes, Rate: float64(rate), Share: run.share, LostMS: slotLost, Limit: sized(b, 0, 10)}
 		if err := w.load(); err != nil {
 			return err
 		}
@@ -227,6 +227,9 @@ func (run *conflictRun) drive(ctx context.Context, s *server, w *workload, fleet
 	}
 	if o.agents.Handled != o.accepted || o.agents.NotCompleted > 0 {
 		return fmt.Errorf("%d jobs accepted, %d handled, %d of them not completed", o.accepted, o.agents.Handled, o.agents.NotCompleted)
+	}
+	if o.agents.Silent > 0 {
+		return fmt.Errorf("%d heartbeats failed: this machine cannot carry the load", o.agents.Silent)
 	}
 	run.sum(w, figures, delay, busy, closed.Sub(opened), warmUp)
 	return nil

@@ -56,7 +56,7 @@ func TestRequirementMix(t *testing.T) {
 	}
 	p := &cachePicture{fedCache: f, nodes: 1000}
 	defer p.stop()
-	requirements := requirementMix(requirementCount)
+	requirements := requirementsOf(requirementCount, mix...)
 	kinds := make(map[string]int)
 	for i := range requirements {
 		r := &requirements[i]

@@ -12,6 +12,7 @@ import (
 	core "github.com/freeslot/freeslot/bench/core/result"
 	e2e "github.com/freeslot/freeslot/bench/e2e/result"
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/sim"
 )
 
 // ErrStale is returned by Check when the report is not what the results give.
@@ -30,6 +31,7 @@ type section struct {
 var sections = []section{
 	{"core.json", core.Section},
 	{"e2e.json", e2e.Section},
+	{"sim.json", sim.Section},
 }
 
 const head = "<!-- Written by `make bench-report` from the JSON files in results. Do not edit. -->\n# Measured\n"

@@ -37,7 +37,7 @@ func (q Quantiles) value(u float64) int64 {
 		a, b := q[i-1], q[i]
 		us = a.US + (b.US-a.US)*(u-a.At)/(b.At-a.At)
 	}
-	return int64(us * float64(time.Microsecond))
+	return int64(math.Round(us * float64(time.Microsecond)))
 }
 
 // fixed reports whether all values are the same.
@@ -71,7 +71,7 @@ type channel struct {
 func newChannel(delay Quantiles, rnd *rand.Rand) channel {
 	return channel{
 		delay: delay, rnd: rnd, state: rnd.NormFloat64(),
-		memory: max(float64(leastMemory), 2*float64(delay.value(0.99))),
+		memory: max(float64(leastMemory), 10*float64(delay.value(0.99))),
 	}
 }
 

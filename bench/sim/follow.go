@@ -39,7 +39,7 @@ func (w *world) nextEvent(r *replica) (at int64, ok bool) {
 // takeIn applies the next event.
 func (w *world) takeIn(r *replica) {
 	e := w.truth.event(r.next)
-	r.views[e.node].SetUsed(int(e.used) - 1)
+	r.views[e.node].SetUsed(int(e.used))
 	r.pass()
 }
 

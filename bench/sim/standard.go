@@ -87,7 +87,7 @@ func (in *Inputs) fleet(nodes, replicas int, rate, busy float64) Config {
 	}
 	cfg.MeanDuration = time.Duration(busy * float64(trace.TotalSlots(list)) / rate * float64(time.Second))
 	if in.Quick {
-		cfg.Jobs, cfg.WarmUp = 2_000, 500
+		cfg.Jobs, cfg.WarmUp = 1_000, 200
 	}
 	return cfg
 }

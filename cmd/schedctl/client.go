@@ -170,6 +170,8 @@ type node struct {
 	MemberOf        []string        `json:"member_of,omitempty"`
 	Resources       json.RawMessage `json:"resources,omitempty"`
 	Checked         string          `json:"checked,omitempty"`
+	Degraded        bool            `json:"degraded,omitempty"`
+	AgeMS           int64           `json:"age_ms,omitempty"`
 }
 
 func (c *apiClient) nodes(ctx context.Context) ([]node, error) {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -141,5 +145,28 @@ func TestConfigMovesJobs(t *testing.T) {
 				t.Fatalf("the job ran on %s, expected %s: %v", status.Node, want, err)
 			}
 		}
+	}
+}
+
+// TestConfigFileRoundTrip: apply reads what show prints, whatever the texts look like.
+func TestConfigFileRoundTrip(t *testing.T) {
+	t.Parallel()
+	labels := map[string]string{}
+	for i, v := range []string{"true", "7", "0x1f", "1e3", "null", "~", "", " x ", "a: b", "# no comment", "- a", "2024-01-01", "<&>", "é\u00a0—", `"quoted"`, "'", "[a]", "{a}", "yes", "|", "a\\nb"} {
+		labels[fmt.Sprint("label-", i)] = v
+	}
+	cfg := &selection.Config{Enabled: true, AffinityLoadFactor: 2, Pools: selection.Pools{
+		{ID: "007", Services: []string{"asr@>=1.2 <2"}, SourceLanguages: []string{"no", "zh-Hant"}, Labels: labels}, {ID: "null", Members: []string{"1.0"}},
+	}}
+	want := string(poolconfig.Encode(cfg))
+	var out bytes.Buffer
+	version := uint64(7)
+	must(t, printYAML(&out, &version, json.RawMessage(want)))
+	content, seen, err := readConfig(&out, "-")
+	must(t, err)
+	got, err := poolconfig.Decode(content)
+	must(t, err)
+	if string(poolconfig.Encode(got)) != want || seen == nil || *seen != version {
+		t.Errorf("%s\n%s", poolconfig.Encode(got), want)
 	}
 }

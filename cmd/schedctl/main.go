@@ -31,6 +31,7 @@ const description = `Submits jobs to a freeslot scheduler and shows what becomes
   schedctl get 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z
   schedctl list --state running
   schedctl nodes
+  schedctl config diff pools.yaml                       what a configuration of pools would change; apply does it
   schedctl watch                                        nodes and running jobs, live
 
 The scheduler is found by --server or FREESLOT_SERVER. Where it asks for a token, set FREESLOT_TOKEN,

@@ -27,6 +27,7 @@ func (c *nodesCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(nodes)
 	}
+	a.warnDegraded(nodes...)
 	return table(a.out, nodeRows(nodes))
 }
 
@@ -42,6 +43,7 @@ func (c *nodesCmd) one(a *app) error {
 	if a.json {
 		return a.printJSON(n)
 	}
+	a.warnDegraded(n)
 	rows := nodeRows([]node{n})
 	details := make([][]string, 0, len(rows[0])+5)
 	for i, name := range []string{"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat"} {

@@ -32,15 +32,21 @@ type fleet struct {
 
 func startFleet(t *testing.T, services ...Service) *fleet {
 	t.Helper()
-	redis := redistest.Shared(t)
+	return startFleetOn(t, redistest.Shared(t), 1, services...)
+}
+
+func startFleetOn(t *testing.T, redis *redistest.Target, cells int, services ...Service) *fleet {
+	t.Helper()
 	cfg := DefaultConfig()
 	cfg.Node = Node{ID: "node-1", MaxConcurrency: 2, Languages: Languages{TTS: []string{"de"}}}
 	cfg.Services = services
-	cfg.Redis = Redis{URL: redis.URL(), KeyPrefix: redis.Prefix(t)}
+	cfg.Redis = Redis{URL: redis.URL(), Cells: cells, KeyPrefix: redis.Prefix(t)}
 	cfg.MetricsListen = "127.0.0.1:0"
 	cfg.Resolve(nil, nil)
 
-	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: cfg.Redis.KeyPrefix}}, redis.Client(t), zap.NewNop(), nil)
+	i := cell.NodeCell("node-1", cells)
+	layout := cell.Layouts(cfg.Redis.KeyPrefix, cells, redis.IsCluster())[i]
+	c, err := cell.New(cell.Config{Layout: layout, Index: i, Cells: cells}, redis.Client(t), zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +73,7 @@ func startFleet(t *testing.T, services ...Service) *fleet {
 
 func (f *fleet) submit(job freeslot.Job) string {
 	f.t.Helper()
-	s := cell.Submission{JobID: cell.NewJobID(0), Tenant: "acme", Job: &job, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
+	s := cell.Submission{JobID: f.cell.NewJobID(), Tenant: "acme", Job: &job, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
 	if p, err := f.cell.Submit(f.t.Context(), s); err != nil || !p.Assigned {
 		f.t.Fatalf("%+v, %v", p, err)
 	}
@@ -90,6 +96,18 @@ func (f *fleet) end(jobID string) freeslot.JobStatus {
 	}
 	f.t.Fatalf("job %s does not end", jobID)
 	return freeslot.JobStatus{}
+}
+
+// TestAgentInItsCell: the agent looks for its jobs where the replicas put them.
+func TestAgentInItsCell(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		f := startFleetOn(t, redis, 4, Service{Name: "cat", Command: &Command{Argv: []string{"cat"}}})
+		if s := f.end(f.submit(freeslot.Job{Service: "cat", Payload: json.RawMessage(`{"a":1}`)})); string(s.Result) != `{"a":1}` {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
 func TestAgentRunsJobs(t *testing.T) {

@@ -323,3 +323,18 @@ func TestPools(t *testing.T) {
 		}
 	}
 }
+
+func TestDocumentDescribesTheConfiguration(t *testing.T) {
+	t.Parallel()
+	schemas := at(document(t), "components", "schemas")
+	if ref := at(schemas, "ConfigUpdate", "properties", "config", "$ref"); ref != "#/components/schemas/Config" {
+		t.Error(ref)
+	}
+	if got := fmt.Sprint(at(schemas, "Config", "properties", "mode", "enum")); got != "[two_level flat]" {
+		t.Error(got)
+	}
+	ref := at(document(t), "paths", "/v1/config", "put", "requestBody", "content", "application/json", "schema", "$ref")
+	if ref != "#/components/schemas/ConfigUpdate" {
+		t.Error(ref)
+	}
+}

@@ -5,7 +5,7 @@
 // # Errors
 //
 // Every refusal, those of the router and of the framework included, is the JSON
-// object {code, message, field, retry_after_ms, breakdown} with the codes of
+// object {code, message, field, errors, retry_after_ms, breakdown, current_version} with the codes of
 // package freeslot; see statusOf for the HTTP status of each. A refusal that is
 // worth repeating has a Retry-After header.
 //

@@ -56,15 +56,7 @@ func finish(api huma.API) {
 		Required: true,
 		Content:  map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[ExplainRequest](), true, "ExplainRequest")}},
 	}
-	if config := doc.Paths[configPath]; config != nil {
-		for op, typ := range map[*huma.Operation]reflect.Type{
-			config.Put: reflect.TypeFor[ConfigUpdate](), doc.Paths[configPath+"/rollback"].Post: reflect.TypeFor[ConfigRollback](),
-		} {
-			op.RequestBody = &huma.RequestBody{
-				Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(typ, true, typ.Name())}},
-			}
-		}
-	}
+	finishConfig(doc)
 
 	components := schemas.Map()
 	components["JobStatus"].Properties["state"].Enum = anys(freeslot.States())

@@ -51,7 +51,9 @@ type builtClass struct {
 	// profiles is the cache's profile count when the list was begun: the list is
 	// current as long as the two are equal.
 	profiles uint64
-	// restUntil is when a new one may be made.
+	// config is how nodes were chosen then.
+	config *selection.Config
+	// restUntil is when a new one may be made for profiles that changed.
 	restUntil int64
 }
 
@@ -82,7 +84,9 @@ func (c *Cache) renew(cl *class, built *builtClass) *selection.Class {
 	if built == nil {
 		return c.settle(cl)
 	}
-	if c.clock.now() < built.restUntil || !cl.rebuild.TryLock() {
+	// Another configuration does not wait: nobody applies one for every node.
+	rests := c.clock.now() < built.restUntil && built.config == c.selection.Load()
+	if rests || !cl.rebuild.TryLock() {
 		return built.list
 	}
 	defer cl.rebuild.Unlock()
@@ -175,18 +179,18 @@ func (c *Cache) settle(cl *class) *selection.Class {
 // a profile that changes in between makes the list out of date, never falsely
 // current.
 func (c *Cache) build(cl *class) *selection.Class {
-	begin, profiles := c.clock.now(), c.profiles.Load()
+	begin, profiles, config := c.clock.now(), c.profiles.Load(), c.selection.Load()
 	nodes := make([]*selection.Node, 0, c.nodes.Size())
 	c.nodes.Range(func(_ string, e *entry) bool {
 		nodes = append(nodes, e.node)
 		return true
 	})
-	list := selection.NewClass(nodes, c.selection.Load(), cl.service, &cl.requirement)
+	list := selection.NewClass(nodes, config, cl.service, &cl.requirement)
 	c.listed.Add(int64(list.Fits()))
 	if former := cl.built.Load(); former != nil {
 		c.listed.Add(-int64(former.list.Fits()))
 	}
 	end := c.clock.now()
-	cl.built.Store(&builtClass{list: list, profiles: profiles, restUntil: end + restShare*(end-begin)})
+	cl.built.Store(&builtClass{list: list, profiles: profiles, config: config, restUntil: end + restShare*(end-begin)})
 	return list
 }

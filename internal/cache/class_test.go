@@ -111,6 +111,24 @@ func TestClassRests(t *testing.T) {
 	eventually(t, "the whole fleet", func() bool { return r.Class("echo", &all).Fits() == 2*fleet })
 }
 
+// A configuration that was applied counts for the next choice, however short a time
+// ago the list was made.
+func TestClassFollowsTheConfiguration(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
+	for i := range 100 {
+		r.put(&cell.NodeState{Node: testNode(nodeName(i), 1), Status: freeslot.StatusOnline})
+	}
+	german := freeslot.Requirement{Pool: "p"}
+	for i := range 50 {
+		members := []string{nodeName(i), nodeName(i + 1)}[:1+i%2]
+		r.SetConfig(&selection.Config{Enabled: true, Pools: selection.Pools{{ID: "p", Members: members}}})
+		if got := r.Class("echo", &german).Fits(); got != len(members) {
+			t.Fatalf("%d nodes fit, want %d", got, len(members))
+		}
+	}
+}
+
 // Spellings of one requirement share a list; different ones do not.
 func TestClassesAreCanonical(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 )
 
 // SchemaVersion is the version of the key layout that this release reads and writes.
-const SchemaVersion = 1
+const SchemaVersion = 2
 
 const checkTimeout = 5 * time.Second
 
@@ -254,8 +254,10 @@ func (c *Cell) checkSchema(ctx context.Context) error {
 	case err == nil && found > SchemaVersion:
 		return refuse("the data under %s was written by a newer release (schema %d, this one knows %d): upgrade this process, or set another redis.key_prefix",
 			c.layout.Prefix, found, SchemaVersion)
+	case err == nil && found >= 1:
+		return refuse("the data under %s was written by an older release (schema %d, this one writes %d): let that one finish its jobs, then delete the data with "+
+			"`redis-cli --scan --pattern '%s:*' | xargs redis-cli del`, or set another redis.key_prefix", c.layout.Prefix, found, SchemaVersion, c.layout.Prefix)
 	default:
-		// There has been no older schema, so there is nothing to migrate from.
 		return refuse("%s is %q, expected %d: no release wrote it; delete the data with "+
 			"`redis-cli --scan --pattern '%s:*' | xargs redis-cli del`, or set another redis.key_prefix", key, text, SchemaVersion, c.layout.Prefix)
 	}

@@ -91,11 +91,11 @@ func TestCheck(t *testing.T) {
 		},
 		"newer schema": {
 			options: []redistest.Option{redistest.AppendOnly("everysec")},
-			setup:   []string{"SET", "scheduler:version:schema", "2"}, err: "written by a newer release (schema 2, this one knows 1)",
+			setup:   []string{"SET", "scheduler:version:schema", "3"}, err: "written by a newer release (schema 3, this one knows 2)",
 		},
 		"no schema of ours": {
 			options: []redistest.Option{redistest.AppendOnly("everysec")},
-			setup:   []string{"SET", "scheduler:version:schema", "x"}, err: `is "x", expected 1: no release wrote it`,
+			setup:   []string{"SET", "scheduler:version:schema", "x"}, err: `is "x", expected 2: no release wrote it`,
 		},
 		"schema is no string": {
 			options: []redistest.Option{redistest.AppendOnly("everysec")},
@@ -126,7 +126,7 @@ func TestCheck(t *testing.T) {
 			}
 			if c.err == "" {
 				schema, err := client.Do(t.Context(), client.B().Get().Key("scheduler:version:schema").Build()).ToString()
-				if err != nil || schema != "1" {
+				if err != nil || schema != "2" {
 					t.Errorf("schema %q, %v", schema, err)
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 func change(seen uint64, pool string) ConfigChange {
@@ -384,4 +385,24 @@ func manyPairs() map[string]string {
 		out[fmt.Sprintf("a-%d:b", i)] = "p"
 	}
 	return out
+}
+
+// TestConfigOutOfMemory: an apply that Redis refuses leaves nothing behind.
+func TestConfigOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	r.apply(change(0, "a"))
+	r.do("CONFIG", "SET", "maxmemory", "1mb")
+	large := change(1, "b")
+	r.unchanged("an apply without memory", func() {
+		if out, err := r.ApplyConfig(r.ctx(), large); err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}, nil)
+	if out, err := r.ApplyConfig(r.ctx(), change(0, "a")); err != nil || !out.Unchanged {
+		t.Errorf("the same again: %+v, %v", out, err)
+	}
+	r.do("CONFIG", "SET", "maxmemory", "0")
+	r.apply(large)
 }

@@ -71,7 +71,7 @@ func BenchmarkScriptCost(b *testing.B) {
 		{"heartbeat", func(i int) { beat(i|1, func(*Heartbeat) {}) }},
 		{"heartbeat-read", func(i int) { beat(i|1, func(hb *Heartbeat) { hb.Read = position[i|1] }) }},
 		{"heartbeat-2-jobs", func(i int) { beat(i&^1, func(hb *Heartbeat) { hb.Running = busy[i&^1] }) }},
-		{"register-new", func(i int) {
+		{"register-new", func(int) {
 			serial++
 			_, err := m.c.Register(m.ctx, richNode("new-"+strconv.Itoa(serial)), NewEpoch())
 			m.must(err)

@@ -61,18 +61,20 @@ func pairs(text string) map[string]string {
 }
 
 func FuzzDecodeDispatch(f *testing.F) {
-	const job = "j=0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z|"
-	f.Add(job + "a=1|t=acme|s={\"service\":\"echo\"}")
-	f.Add(job + "a=1|c=1")
-	f.Add(job + "a=99999999999999999999")
-	f.Add("j=|a=1")
-	f.Add("j=1-01JD5Y8G6W9V0M5T2C3Q4R7X8Z|a=1")
-	f.Add(job + "a=1|s=null")
-	f.Add(job + "a=1|s={\"service\":1}")
+	const job = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
+	f.Add("j=" + job + " 1 acme|s={\"service\":\"echo\"}")
+	f.Add("c=" + job + " 1")
+	f.Add("c=" + job + " 1 acme")
+	f.Add("j=" + job + " 99999999999999999999 acme|s=")
+	f.Add("j= 1 acme")
+	f.Add("j=1-01JD5Y8G6W9V0M5T2C3Q4R7X8Z 1 acme|c=")
+	f.Add("j=" + job + " 1 acme|s=null")
+	f.Add("j=" + job + " 1 acme|s={\"service\":1}")
 	f.Fuzz(func(t *testing.T, fields string) {
 		e := rueidis.XRangeEntry{ID: "1-1", FieldValues: pairs(fields)}
 		d, err := decodeDispatch(e)
-		if err == nil && (d.ID != "1-1" || d.Attempt.Job == "" || d.Attempt.Job != e.FieldValues["j"]) {
+		field := map[bool]string{false: "j", true: "c"}[d.Cancel]
+		if err == nil && (d.ID != "1-1" || d.Attempt.Job == "" || !strings.HasPrefix(e.FieldValues[field], d.Attempt.Job+" ")) {
 			t.Errorf("%q became %+v", fields, d)
 		}
 		if err == nil && d.Job != nil && d.Job.SlotCount() < 1 {
@@ -82,11 +84,14 @@ func FuzzDecodeDispatch(f *testing.F) {
 }
 
 func FuzzDecodeReply(f *testing.F) {
-	f.Add("j=0-1|n=n1|a=1|s=succeeded|f=1700000000000|r={}|e=|p=0|u=1")
-	f.Add("j=0-1|n=n1|a=1|s=failed|f=1700000000000|r=|e={\"code\":\"x\"}|p=0|u=0")
-	f.Add("j=0-1|n=n1|a=1|s=succeeded|f=1|r=|e=|p=1|u=-1")
-	f.Add("j=0-1|d=1")
-	f.Add("j=0-1|a=x")
+	f.Add("j=0-1 1 n1 succeeded 1700000000000 1 0|r={}")
+	f.Add("j=0-1 1 n1 failed 1700000000000 0 0|r=|e={\"code\":\"x\"}")
+	f.Add("j=0-1 1 n1 succeeded 1 -1 1|r=")
+	f.Add("d=0-1")
+	f.Add("j=0-1 x n1 succeeded 1 1 1")
+	f.Add("j=0-1 1 n1 succeeded x 1 1")
+	f.Add("j=0-1 1 n1 succeeded 1 x 1")
+	f.Add("j=0-1 1")
 	f.Fuzz(func(t *testing.T, fields string) {
 		e := rueidis.XRangeEntry{ID: "1-1", FieldValues: pairs(fields)}
 		r, err := decodeReply(e)
@@ -94,7 +99,11 @@ func FuzzDecodeReply(f *testing.F) {
 			return
 		}
 		encodable(t, r.Status)
-		if r.ID != "1-1" || r.Status.ID != e.FieldValues["j"] || r.Detached != (e.FieldValues["d"] != "") {
+		id, _, _ := strings.Cut(e.FieldValues["j"], " ")
+		if r.Detached {
+			id = e.FieldValues["d"]
+		}
+		if r.ID != "1-1" || r.Status.ID != id || r.Detached != (e.FieldValues["d"] != "") {
 			t.Errorf("%q became %+v", fields, r)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/rueidis"
 
@@ -12,11 +13,14 @@ import (
 )
 
 // statusFields are the fields of a job's record that make up its status, in the
-// order that decodeStatus expects.
-var statusFields = []string{
-	"state", "tenant", "service", "node", "attempt", "slots", "error",
-	"submitted_at_ms", "assigned_at_ms", "finished_at_ms", "result",
-}
+// order that decodeStatus expects. They are few, because Redis takes its time for
+// each: what is set together is one field, its parts parted by a space.
+//
+//	job: tenant, slots, submitted at (ms), retention (ms), service
+//	run: attempt, node, epoch, assigned at (ms)
+//
+// The other fields of a record are reply_to, where a replica waits, and spec.
+var statusFields = []string{"state", "job", "run", "error", "finished_at_ms", "result"}
 
 // headFields are all of them but the result, which can be large.
 var headFields = statusFields[:len(statusFields)-1]
@@ -64,7 +68,7 @@ func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, e
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return nil, "", err
 	}
-	cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field("spec", "tenant").Build()
+	cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field("spec", "job").Build()
 	reply, err := c.do(ctx, "read", cmd).ToArray()
 	if err != nil {
 		return nil, "", fmt.Errorf("read job %s: %w", jobID, err)
@@ -76,10 +80,11 @@ func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, e
 	if err != nil {
 		return nil, "", fmt.Errorf("read job %s: %w", jobID, err)
 	}
-	tenant, err := reply[1].ToString()
+	static, err := reply[1].ToString()
 	if err != nil {
 		return nil, "", fmt.Errorf("read job %s: %w", jobID, err)
 	}
+	tenant, _, _ := strings.Cut(static, " ")
 	job := new(freeslot.Job)
 	if err := json.Unmarshal(spec, job); err != nil {
 		return nil, "", fmt.Errorf("spec of job %s: %w", jobID, err)
@@ -132,34 +137,58 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 	if len(text) != len(statusFields) && len(text) != len(headFields) {
 		return freeslot.JobStatus{}, fmt.Errorf("%d fields, expected %d", len(text), len(statusFields))
 	}
-	s := freeslot.JobStatus{
-		ID: jobID, State: freeslot.State(text[0]), Tenant: text[1], Service: text[2], Node: text[3],
+	s := freeslot.JobStatus{ID: jobID, State: freeslot.State(text[0])}
+	if err := decodeStatic(&s, text[1]); err != nil {
+		return s, fmt.Errorf("field job: %w", err)
 	}
-	numbers := map[int]*int64{7: &s.SubmittedAtMS, 8: &s.AssignedAtMS, 9: &s.FinishedAtMS}
-	for i, target := range numbers {
-		if text[i] == "" {
-			continue
-		}
-		n, err := strconv.ParseInt(text[i], 10, 64)
-		if err != nil {
-			return s, fmt.Errorf("field %s: %w", statusFields[i], err)
-		}
-		*target = n
+	if err := decodeRun(&s, text[2]); err != nil {
+		return s, fmt.Errorf("field run: %w", err)
 	}
-	for i, target := range map[int]*int{4: &s.Attempt, 5: &s.Slots} {
-		n, err := strconv.Atoi(text[i])
-		if err != nil {
-			return s, fmt.Errorf("field %s: %w", statusFields[i], err)
+	if text[4] != "" {
+		var err error
+		if s.FinishedAtMS, err = strconv.ParseInt(text[4], 10, 64); err != nil {
+			return s, fmt.Errorf("field finished_at_ms: %w", err)
 		}
-		*target = n
 	}
 	if len(text) == len(headFields) {
-		err := setOutcome(&s, "", text[6])
+		err := setOutcome(&s, "", text[3])
 		s.Result = nil
 		return s, err
 	}
-	err := setOutcome(&s, text[10], text[6])
+	err := setOutcome(&s, text[5], text[3])
 	return s, err
+}
+
+// decodeStatic reads the field job. The service comes last: it alone may be any text.
+func decodeStatic(s *freeslot.JobStatus, text string) (err error) {
+	part := strings.SplitN(text, " ", 5)
+	if len(part) != 5 {
+		return fmt.Errorf("%q has %d parts, expected 5", text, len(part))
+	}
+	s.Tenant, s.Service = part[0], part[4]
+	if s.Slots, err = strconv.Atoi(part[1]); err != nil {
+		return fmt.Errorf("slots: %w", err)
+	}
+	if s.SubmittedAtMS, err = strconv.ParseInt(part[2], 10, 64); err != nil {
+		return fmt.Errorf("submitted at: %w", err)
+	}
+	return nil
+}
+
+// decodeRun reads the field run.
+func decodeRun(s *freeslot.JobStatus, text string) (err error) {
+	part := strings.Split(text, " ")
+	if len(part) != 4 {
+		return fmt.Errorf("%q has %d parts, expected 4", text, len(part))
+	}
+	s.Node = part[1]
+	if s.Attempt, err = strconv.Atoi(part[0]); err != nil {
+		return fmt.Errorf("attempt: %w", err)
+	}
+	if s.AssignedAtMS, err = strconv.ParseInt(part[3], 10, 64); err != nil {
+		return fmt.Errorf("assigned at: %w", err)
+	}
+	return nil
 }
 
 // setOutcome fills in what a terminal job came to. A job that succeeded without

@@ -60,6 +60,10 @@ func TestOutOfMemory(t *testing.T) {
 	if err != nil || len(hb.Cancel) != 1 || len(hb.Start) != 2 {
 		t.Errorf("heartbeat: %+v, %v", hb, err)
 	}
+	// Also without anything to trim, which frees memory first.
+	if hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: hb.Start}); err != nil || len(hb.Start) != 0 || len(hb.Cancel) != 1 {
+		t.Errorf("heartbeat: %+v, %v", hb, err)
+	}
 	if out, err := r.Complete(r.ctx(), succeed("n1", epoch, done)); err != nil || out != Completed {
 		t.Errorf("complete: %v, %v", out, err)
 	}

@@ -138,8 +138,8 @@ func TestEditedRecord(t *testing.T) {
 			}
 		}
 		r.do("DEL", r.l.Job(deleted.JobID))
-		r.do("HSET", r.l.Job(spoiled.JobID), "attempt", "x", "assigned_at_ms", "y")
-		r.do("HDEL", r.l.Job(spoiled.JobID), "node")
+		r.do("HSET", r.l.Job(spoiled.JobID), "run", "x n1 y")
+		r.do("HDEL", r.l.Job(spoiled.JobID), "job")
 
 		page, err := r.Jobs(r.ctx(), JobFilter{}, "", 10)
 		if err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != whole.JobID {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -65,7 +66,7 @@ func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Du
 	}
 	out := make([]Reply, 0, len(entries))
 	for _, e := range entries {
-		if e.FieldValues["j"] == "" {
+		if e.FieldValues["j"] == "" && e.FieldValues["d"] == "" {
 			out = append(out, Reply{ID: e.ID}) // the entry that opened the stream
 			continue
 		}
@@ -173,19 +174,30 @@ func (c *Cell) xread(key, after string, block time.Duration, limit int) rueidis.
 	return read.Block(max(block.Milliseconds(), 1)).Streams().Key(key).Id(after).Build()
 }
 
-func decodeDispatch(e rueidis.XRangeEntry) (Dispatch, error) {
+// decodeDispatch reads an entry that brings a job, of fields j ("job attempt tenant")
+// and s (the spec, empty when large), or asks to cancel one: c ("job attempt").
+func decodeDispatch(e rueidis.XRangeEntry) (d Dispatch, err error) {
+	head, cancel := e.FieldValues["c"]
+	parts := 2
+	if !cancel {
+		head, parts = e.FieldValues["j"], 3
+	}
+	part := strings.Split(head, " ")
 	// A job id that this release does not know would spoil every heartbeat that names it.
-	if err := ValidateJobID("job_id", e.FieldValues["j"]); err != nil {
+	if err := ValidateJobID("job_id", part[0]); err != nil {
 		return Dispatch{}, err
 	}
-	n, err := strconv.Atoi(e.FieldValues["a"])
-	if err != nil {
+	if len(part) != parts {
+		return Dispatch{}, fmt.Errorf("%q has %d parts, expected %d", head, len(part), parts)
+	}
+	d = Dispatch{ID: e.ID, Attempt: Attempt{Job: part[0]}, Cancel: cancel}
+	if d.Attempt.N, err = strconv.Atoi(part[1]); err != nil {
 		return Dispatch{}, fmt.Errorf("attempt: %w", err)
 	}
-	d := Dispatch{
-		ID: e.ID, Attempt: Attempt{Job: e.FieldValues["j"], N: n},
-		Cancel: e.FieldValues["c"] != "", Tenant: e.FieldValues["t"],
+	if cancel {
+		return d, nil
 	}
+	d.Tenant = part[2]
 	if spec := e.FieldValues["s"]; spec != "" {
 		d.Job = new(freeslot.Job)
 		if err := json.Unmarshal([]byte(spec), d.Job); err != nil {
@@ -195,22 +207,25 @@ func decodeDispatch(e rueidis.XRangeEntry) (Dispatch, error) {
 	return d, nil
 }
 
-func decodeReply(e rueidis.XRangeEntry) (Reply, error) {
-	r := Reply{ID: e.ID, Status: freeslot.JobStatus{ID: e.FieldValues["j"]}}
-	if e.FieldValues["d"] != "" {
-		r.Detached = true
-		return r, nil
+// decodeReply reads an entry that says how a job ended, of fields j ("job attempt node
+// state finished-at used partial"), r (result) and e (failure), or that another replica
+// has attached to it: d (the job).
+func decodeReply(e rueidis.XRangeEntry) (r Reply, err error) {
+	if job := e.FieldValues["d"]; job != "" {
+		return Reply{ID: e.ID, Detached: true, Status: freeslot.JobStatus{ID: job}}, nil
 	}
-	var err error
-	if r.Status.Attempt, err = strconv.Atoi(e.FieldValues["a"]); err != nil {
+	part := strings.Split(e.FieldValues["j"], " ")
+	if len(part) != 7 {
+		return r, fmt.Errorf("%q has %d parts, expected 7", e.FieldValues["j"], len(part))
+	}
+	r = Reply{ID: e.ID, Partial: part[6] == "1", Status: freeslot.JobStatus{ID: part[0], Node: part[2], State: freeslot.State(part[3])}}
+	if r.Status.Attempt, err = strconv.Atoi(part[1]); err != nil {
 		return r, fmt.Errorf("attempt: %w", err)
 	}
-	if r.Status.FinishedAtMS, err = strconv.ParseInt(e.FieldValues["f"], 10, 64); err != nil {
+	if r.Status.FinishedAtMS, err = strconv.ParseInt(part[4], 10, 64); err != nil {
 		return r, fmt.Errorf("finished: %w", err)
 	}
-	r.Status.Node, r.Status.State = e.FieldValues["n"], freeslot.State(e.FieldValues["s"])
-	r.Partial = e.FieldValues["p"] == "1"
-	if r.Used, err = strconv.Atoi(e.FieldValues["u"]); err != nil {
+	if r.Used, err = strconv.Atoi(part[5]); err != nil {
 		return r, fmt.Errorf("slots in use: %w", err)
 	}
 	return r, setOutcome(&r.Status, e.FieldValues["r"], e.FieldValues["e"])

@@ -88,7 +88,8 @@ func TestBlockingRead(t *testing.T) {
 func TestDispatchesSkipUnreadable(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		r.register(testNode("n1", 3))
-		bad := [][]string{{"j", "x"}, {"a", "1"}, {"j", NewJobID(0), "a", "one"}, {"j", NewJobID(0), "a", "1", "s", "{"}, {"k", "drain"}}
+		id := NewJobID(0)
+		bad := [][]string{{"j", "x 1 acme"}, {"a", "1"}, {"j", id}, {"j", id + " one acme"}, {"j", id + " 1 acme", "s", "{"}, {"c", id}, {"c", "x 1"}, {"k", "drain"}}
 		spoil := func() {
 			for _, fields := range bad {
 				r.do(append([]string{"XADD", r.l.Dispatch("n1"), "*"}, fields...)...)
@@ -174,8 +175,8 @@ func TestRepliesPassUnreadable(t *testing.T) {
 		if err := r.OpenReplies(r.ctx(), "r1"); err != nil {
 			t.Fatal(err)
 		}
-		r.do("XADD", r.l.Replies("r1"), "*", "j", NewJobID(0), "a", "one", "s", "succeeded")
-		r.do("XADD", r.l.Replies("r1"), "*", "j", NewJobID(0), "a", "1", "f", "1", "s", "failed", "e", "{")
+		r.do("XADD", r.l.Replies("r1"), "*", "j", NewJobID(0)+" one n1 succeeded 1 1 0")
+		r.do("XADD", r.l.Replies("r1"), "*", "j", NewJobID(0)+" 1 n1 failed 1 1 0", "e", "{")
 		epoch := r.register(testNode("n1", 1))
 		job := r.place("r1", 1, "n1")
 		r.end("n1", epoch, job)

@@ -41,8 +41,8 @@ func TestSubmit(t *testing.T) {
 		spec, _ := json.Marshal(s.Job)
 		now := strconv.FormatInt(p.AssignedAtMS, 10)
 		record := map[string]string{
-			"state": "running", "tenant": "acme", "service": "tts", "slots": "2", "node": "n1", "epoch": epoch, "attempt": "1",
-			"reply_to": "r1", "spec": string(spec), "submitted_at_ms": now, "assigned_at_ms": now, "retention_ms": "3600000",
+			"state": "running", "job": "acme 2 " + now + " 3600000 tts", "run": "1 n1 " + epoch + " " + now,
+			"reply_to": "r1", "spec": string(spec),
 		}
 		if d := cmp.Diff(record, r.hash(r.l.Job(s.JobID))); d != "" {
 			t.Errorf("record (-want +got):\n%s", d)
@@ -51,7 +51,7 @@ func TestSubmit(t *testing.T) {
 			t.Errorf("slots %v", got)
 		}
 		entries := r.stream(r.l.Dispatch("n1"))
-		if len(entries) != 1 || !cmp.Equal(entries[0].FieldValues, map[string]string{"j": s.JobID, "a": "1", "t": "acme", "s": string(spec)}) {
+		if len(entries) != 1 || !cmp.Equal(entries[0].FieldValues, map[string]string{"j": s.JobID + " 1 acme", "s": string(spec)}) {
 			t.Errorf("dispatch stream %v", entries)
 		}
 		if got := hear.drain(); len(got) != 0 || r.revision() != 1 {
@@ -61,8 +61,7 @@ func TestSubmit(t *testing.T) {
 		if p, err := r.Submit(r.ctx(), one); err != nil || p.Used != 3 {
 			t.Fatalf("last slot: %+v, %v", p, err)
 		}
-		now = r.field(r.l.Job(one.JobID), "assigned_at_ms")
-		at, _ := strconv.ParseInt(now, 10, 64)
+		at := r.status(one.JobID).AssignedAtMS
 		full := []events.Event{{
 			Kind: events.SlotFull, Revision: 2, AtMS: at, Node: "n1", Epoch: epoch,
 			Status: freeslot.StatusOnline, MaxConcurrency: 3, Used: 3,

@@ -507,3 +507,69 @@ func TestOneServerOutOfMemory(t *testing.T) {
 	eventually(t, "there is memory again", func() bool { return cellOf(t, rep.mustPlace(job(), nil)) == 1 })
 	rep.mustPlace(&freeslot.Job{Service: "rare"}, nil)
 }
+
+// A batch has jobs for a cell that hangs and for another one: the latter are decided
+// at once, not with the former.
+func TestBatchWithACellThatHangs(t *testing.T) {
+	t.Parallel()
+	const jobs, hang = 40, 3 * time.Second
+	r, servers := twoServers(t)
+	r.agent(r.nodesIn(0, 1, 1000)[0])
+	r.agent(r.nodesIn(1, 1, 1000)[0])
+	rep := r.replica("r1", func(c *replicaConfig) {
+		c.blind, c.cache.RefreshInterval = true, time.Hour
+		c.dispatch.SubmitTimeout = hang
+		c.cell = func(cc *cell.Config) { cc.CallTimeout = hang }
+	})
+	servers[1].Pause()
+	reqs := make([]Request, jobs)
+	for i := range reqs {
+		reqs[i] = Request{tenant, job()}
+	}
+	begin := time.Now()
+	placed, open := 0, 0
+	rep.Submit(deadline(t), reqs, newRecorder(t), func(_ int, id string, err error) {
+		switch {
+		case err == nil && (cellOf(t, id) != 0 || open > 0 || time.Since(begin) >= hang):
+			t.Errorf("job %s was decided after %s", id, time.Since(begin))
+		case err == nil:
+			placed++
+		case strings.Contains(err.Error(), "may have been placed"):
+			open++
+		default:
+			t.Error(err)
+		}
+	})
+	servers[1].Resume()
+	if placed == 0 || open == 0 || placed+open != jobs || rep.Outstanding() != placed {
+		t.Errorf("%d placed, %d open, %d outstanding", placed, open, rep.Outstanding())
+	}
+	rep.settled()
+}
+
+// What a panic leaves behind is cleaned up in every cell, the calls under way included.
+func TestPanicOverCells(t *testing.T) {
+	t.Parallel()
+	r := newCells(t, 4, redistest.Shared(t))
+	for i := range r.layouts {
+		r.agent(r.nodesIn(i, 1, 1000)[0])
+	}
+	rep := r.replica("r1")
+	reqs := make([]Request, 40)
+	for i := range reqs {
+		reqs[i] = Request{tenant, job()}
+	}
+	told := 0
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("there was no panic")
+			}
+		}()
+		rep.Submit(deadline(t), reqs, newRecorder(t), func(int, string, error) { told++; panic("test") })
+	}()
+	if told != 1 || rep.Outstanding() != 0 {
+		t.Errorf("told %d times, %d outstanding", told, rep.Outstanding())
+	}
+	rep.settled()
+}

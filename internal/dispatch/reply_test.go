@@ -265,7 +265,7 @@ func TestRecheckIsFair(t *testing.T) {
 		id := cell.NewJobID(0)
 		waiters[i] = &waiter{sink: newRecorder(t), open: true, checkedAt: int64(i % 7)}
 		rep.links[0].outstanding.Store(id, waiters[i])
-		r.do("HSET", r.layout.Job(id), "state", "running", "tenant", tenant, "attempt", "1", "slots", "1")
+		r.do("HSET", r.layout.Job(id), "state", "running", "job", tenant+" 1 0 1000 tts", "run", "1 n1 e1 0")
 		last = id
 	}
 	for range 3 {

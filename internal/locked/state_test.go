@@ -2,6 +2,7 @@ package locked
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -136,6 +137,14 @@ func TestSettleWaits(t *testing.T) {
 	go func() { settled <- s.Settle("tts", &freeslot.Requirement{}) }()
 	if s.members.of(s.Snapshot(), "tts", r, false) != former {
 		t.Error("a choice did not use the former list")
+	}
+	for range 1000 { // room for it to come back too early
+		select {
+		case got := <-settled:
+			t.Fatalf("Settle did not wait: %d nodes", got.Fits())
+		default:
+			runtime.Gosched()
+		}
 	}
 	l.rebuild.Unlock()
 	if got := <-settled; got.Fits() != 2 {

@@ -236,7 +236,7 @@ func TestSuite(t *testing.T) {
 		cfg := genConfig(t)
 		all, w := pictures(Config{Cells: cells, Selection: cfg}), &twin{cfg: cfg}
 		asked := genQuestions(t)
-		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			c := genChange(t)
 			w.apply(c)
 			now := rapid.Int64Range(0, 2).Draw(t, "now") * int64(limit)

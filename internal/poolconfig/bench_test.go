@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -91,6 +92,23 @@ func largeConfig(n, labels int) *selection.Config {
 		cfg.Pools = append(cfg.Pools, p)
 	}
 	return cfg
+}
+
+// BenchmarkDiff is a dry run for a large fleet.
+func BenchmarkDiff(b *testing.B) {
+	before, after := largeConfig(100, 1), largeConfig(100, 2)
+	var nodes []freeslot.Node
+	for i := range 10_000 {
+		nodes = append(nodes, freeslot.Node{
+			ID: fmt.Sprint("node-", i), MaxConcurrency: 4, Services: []freeslot.Service{{Name: "asr"}, {Name: "tts"}},
+			Languages: freeslot.Languages{ASR: []string{"zh"}, TTS: []string{"de"}}, Labels: after.Pools[i%100].Labels,
+		})
+	}
+	for b.Loop() {
+		if d := Compare(before, after, nodes); d.Empty() {
+			b.Fatal("nothing changes")
+		}
+	}
 }
 
 // BenchmarkDecode is what a replica does with a document that has changed.

@@ -137,17 +137,15 @@ func memberChanges(before, after *selection.Config, nodes []freeslot.Node) []Mem
 	for i := range nodes {
 		n := &nodes[i]
 		was, is := before.Members(n), after.Members(n)
-		for _, pool := range is {
-			if !slices.Contains(was, pool) {
-				c := of(pool)
-				c.Join, c.Joining = c.Join+1, limited(c.Joining, n.ID)
-			}
+		slices.Sort(was)
+		slices.Sort(is)
+		for _, pool := range without(is, was) {
+			c := of(pool)
+			c.Join, c.Joining = c.Join+1, limited(c.Joining, n.ID)
 		}
-		for _, pool := range was {
-			if !slices.Contains(is, pool) {
-				c := of(pool)
-				c.Leave, c.Leaving = c.Leave+1, limited(c.Leaving, n.ID)
-			}
+		for _, pool := range without(was, is) {
+			c := of(pool)
+			c.Leave, c.Leaving = c.Leave+1, limited(c.Leaving, n.ID)
 		}
 	}
 	out := make([]MemberChange, 0, len(changes))
@@ -155,6 +153,17 @@ func memberChanges(before, after *selection.Config, nodes []freeslot.Node) []Mem
 		out = append(out, *c)
 	}
 	slices.SortFunc(out, func(a, b MemberChange) int { return cmp.Compare(a.Pool, b.Pool) })
+	return out
+}
+
+// without is what a has and b has not; both are sorted.
+func without(a, b []string) []string {
+	var out []string
+	for _, s := range a {
+		if _, ok := slices.BinarySearch(b, s); !ok {
+			out = append(out, s)
+		}
+	}
 	return out
 }
 

@@ -136,8 +136,10 @@ func TestOpenWithOneServerDown(t *testing.T) {
 		t.Errorf("mode %v, nodes %v", late.Mode(), late.Nodes())
 	}
 	for name, call := range map[string]func() error{
-		"multi":   func() error { return late.DoMulti(deadline(t), late.B().Get().Key("k").Build())[0].Error() },
-		"receive": func() error { return late.Receive(deadline(t), late.B().Subscribe().Channel("c").Build(), func(rueidis.PubSubMessage) {}) },
+		"multi": func() error { return late.DoMulti(deadline(t), late.B().Get().Key("k").Build())[0].Error() },
+		"receive": func() error {
+			return late.Receive(deadline(t), late.B().Subscribe().Channel("c").Build(), func(rueidis.PubSubMessage) {})
+		},
 		"dedicated": func() error {
 			return late.Dedicated(func(c rueidis.DedicatedClient) error { return c.Do(deadline(t), c.B().Ping().Build()).Error() })
 		},

@@ -108,6 +108,21 @@ func TestCandidatesAreOfOneCell(t *testing.T) {
 	}
 }
 
+// The first tier has one cell, and one free node, where more are wanted.
+func TestCandidatesAreOfOneCellOverTiers(t *testing.T) {
+	t.Parallel()
+	nodes := cellFleet(20, 2, 4)
+	cfg := &Config{Enabled: true, Pools: Pools{{ID: "p", Members: []string{"n0", "n2"}}}}
+	nodes[2].SetUsed(4)
+	class, rnd := NewClass(nodes, cfg, "tts", &freeslot.Requirement{PreferredPool: "p"}), NewSource(1)
+	for range 100 {
+		got := class.Choose(make([]*Node, 0, 8), &Query{Want: 6}, rnd)
+		if len(got) != 6 || slices.ContainsFunc(got, func(n *Node) bool { return n.Cell() != 0 }) {
+			t.Fatalf("got %q, want six of cell 0", ids(got))
+		}
+	}
+}
+
 func TestSkippedCells(t *testing.T) {
 	t.Parallel()
 	nodes := cellFleet(40, 4, 1)

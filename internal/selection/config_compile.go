@@ -102,8 +102,7 @@ func (c *compiled) members(p *Profile) []string {
 // membership is a set of pools by their index.
 type membership [MaxConfiguredPools / 64]uint64
 
-func (m *membership) add(index int)      { m[index/64] |= 1 << (index % 64) }
-func (m *membership) has(index int) bool { return m[index/64]>>(index%64)&1 == 1 }
+func (m *membership) add(index int) { m[index/64] |= 1 << (index % 64) }
 
 // memberships is the membership of one profile in the pools of one configuration.
 type memberships struct {

@@ -131,13 +131,14 @@ func TestModeAndEnabled(t *testing.T) {
 
 // What is prepared from a Config goes when the Config does.
 func TestCompiledConfigIsFreed(t *testing.T) {
-	cfg := &Config{Enabled: true, Pools: Pools{{ID: "a"}}}
-	key := weak.Make(cfg)
-	if compile(cfg) != compile(cfg) {
-		t.Error("a Config is compiled twice")
-	}
-	runtime.KeepAlive(cfg)
-	cfg = nil
+	key := func() weak.Pointer[Config] {
+		cfg := &Config{Enabled: true, Pools: Pools{{ID: "a"}}}
+		first := compile(cfg)
+		if again := compile(cfg); again != first {
+			t.Error("a Config is compiled twice")
+		}
+		return weak.Make(cfg)
+	}()
 	for range 1000 {
 		runtime.GC() // cleanups run on a goroutine of the runtime some time after it
 		if _, ok := prepared.Load(key); !ok {

@@ -6,17 +6,21 @@
 // # Parts
 //
 //	freeslot.Node --Compile--> Profile --NewNode--> Node (profile + live figures)
-//	[]*Node, Pools, service, Requirement --NewClass--> Class (candidate lists)
+//	[]*Node, Config, service, Requirement --NewClass--> Class (candidate lists)
 //	Class, Query, Source --Choose--> candidates      --Breakdown--> reasons
+//	the same, for each node of the fleet in words    --Explain--> Explanation
 //
-// A [Class] is rebuilt when a profile or the pools change, never for load: load
-// lives in the atomics of each [Node], which all classes share.
+// A [Class] is rebuilt when a profile or the configuration changes, never for load:
+// load lives in the atomics of each [Node], which all classes share. What is prepared
+// from a [Config] is kept with it, and what pools a profile is in with the profile;
+// decisions are the same without.
 //
 // # Which nodes fit
 //
-// A node fits a job when it has the job's service and every further service, is
-// a member of the pools to which the job is restricted, handles the job's
-// languages and has its labels; [Reason] names the first of these that fails.
+// A node fits a job when it has the job's service and every further service, in the
+// versions asked for, is a member of the pools to which the job is restricted, handles
+// the job's languages, has its labels and satisfies its label rules; [Reason] names the
+// first of these that fails.
 //
 // Languages are found by the lookup of RFC 4647 section 3.4: the job's tag is
 // shortened from its end until the node offers exactly what is left. "de-AT"
@@ -27,8 +31,8 @@
 //
 // # Pools
 //
-// A node is a member of a pool when its profile names the pool, or when it
-// satisfies the pool's rule. A job is restricted to pools in two ways:
+// A node is a member of a pool when its profile names the pool, when the pool names
+// it, or when it satisfies the pool's rule. A job is restricted to pools in two ways:
 //
 //   - It names one: only that pool's members are candidates, whatever the pool's
 //     languages. A pool that is not configured has the nodes that name it.
@@ -44,16 +48,47 @@
 // So configuring a pool for a language takes that language away from the nodes
 // outside: even if the pool is empty, its jobs do not spill over.
 //
+// With [ModeFlat] only the first way is left. A configuration that is not enabled has
+// no pools at all.
+//
+// A preferred pool restricts nothing: of the nodes that are allowed, its members are a
+// tier before all others.
+//
 // # Choosing
 //
-// Inside a tier [Class.Choose] draws two nodes at random and takes the less
-// loaded of those that qualify. It does not look for the least loaded of all:
-// every replica would send its jobs to that same node until their caches noticed.
-// Two choices keep the fleet nearly as even, and replicas apart. If none of the
-// drawn nodes qualifies it draws a few more times, and then walks the whole tier
-// once, so that "none" is the truth about the cached figures.
+// The cell comes first, because one reservation can only offer nodes of one cell: a
+// cell is drawn with probability in proportion to the free slots that its nodes have in
+// the tier; see [Class.Choose].
+//
+// Inside a tier and cell two nodes are drawn at random, and the less loaded of those
+// that qualify is taken. It is not the least loaded of all: every replica would send
+// its jobs to that same node until their caches noticed. Two choices keep the fleet
+// nearly as even, and replicas apart. If none of the drawn nodes qualifies a few more
+// are drawn, and then the whole list is walked once, so that "none" is the truth about
+// the cached figures. [PolicyBinpack] takes the most loaded of eight instead.
 //
 // Load is the slots in use as last heard of, plus the slots that this replica has
 // asked for without an answer yet, over the node's capacity. Both are hints: the
-// reservation in Redis checks again, and its answer corrects them.
+// reservation in Redis checks again, and its answer corrects them. A node that refuses
+// three times in a row, for another reason than being full, rests for a while; see
+// [Node.Refused].
+//
+// # Affinity
+//
+// A job with an affinity key goes to its key's node by bounded-load consistent hashing
+// (Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016):
+// a key's order of nodes is the same at every replica, and the first of them takes the
+// job that qualifies and whose load, before the job, is below
+// [Config].AffinityLoadFactor times the average load of the nodes that take jobs, the
+// job included. The average is estimated from 32 nodes drawn at random (from all, in a
+// tier of no more); the standard error is at most 0.09 of a node's capacity and 0.035
+// where the nodes' loads deviate by 0.2, so near the bound a key can go either way.
+// After 16 nodes over the bound the job is placed as one without a key. If a cell is
+// skipped its keys go to their next nodes and come back with it.
+//
+// The order is made by multi-probe consistent hashing (Appleton and O'Reilly, 2015)
+// over points in proportion to capacity, one ring for each tier of a class, made when
+// the first key asks for it. Each next node of a key is drawn anew, not the neighbour
+// on the ring (Chen, Coleman and Shrivastava, "Revisiting Consistent Hashing with
+// Bounded Loads", 2021), which would get all that its neighbour is spared.
 package selection

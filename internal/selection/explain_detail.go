@@ -44,9 +44,9 @@ func (f *filter) versionMismatch(p *Profile) string {
 			}
 		}
 		if len(versions) == 0 {
-			return fmt.Sprintf("service %s states no version, expected %s", want.name, want.versions)
+			return fmt.Sprintf("service %s states no version, expected %s", want.name, want.text)
 		}
-		return fmt.Sprintf("service %s is %s, expected %s", want.name, list(versions), want.versions)
+		return fmt.Sprintf("service %s is %s, expected %s", want.name, list(versions), want.text)
 	}
 	return ""
 }
@@ -96,7 +96,7 @@ func (q *Query) detail(n *Node, why Reason) string {
 	used, pending := n.Load()
 	switch why {
 	case ReasonSlots:
-		return fmt.Sprintf("has %d slots in all, expected at least %d", n.Max(), w.slots)
+		return fmt.Sprintf("max_concurrency is %d, expected at least %d", n.Max(), w.slots)
 	case ReasonUnreachable:
 		return fmt.Sprintf("its cell %d does not answer", n.Cell())
 	case ReasonDraining:

@@ -82,12 +82,19 @@ func TestNodeWithProfileKeepsFigures(t *testing.T) {
 
 func TestNodeSilence(t *testing.T) {
 	t.Parallel()
-	n := NewNode(Compile(&freeslot.Node{ID: "a", MaxConcurrency: 1}), 0)
+	n := NewNode(Compile(&freeslot.Node{ID: "a", MaxConcurrency: 1, Services: services("tts")}), 0)
 	check := func(now time.Duration, silent bool) {
 		t.Helper()
 		q := Query{Now: int64(now), SilenceLimit: 8 * time.Second}
 		if got := q.check(n) == ReasonSilent; got != silent {
 			t.Errorf("at %s: silent is %t, want %t", now, got, silent)
+		}
+		for _, key := range []string{"", "key"} { // both ways of looking at the figures
+			q.AffinityKey, q.IgnoreFull = key, key != ""
+			class := NewClass([]*Node{n, NewNode(Compile(&freeslot.Node{ID: "b", MaxConcurrency: 1, Services: services("tts")}), 0)}, nil, "tts", nothing)
+			if got := class.Choose(make([]*Node, 0, 1), &q, NewSource(1)); (len(got) == 0) != silent {
+				t.Errorf("at %s: %d chosen, want silent %t", now, len(got), silent)
+			}
 		}
 	}
 	check(0, true)

@@ -75,6 +75,7 @@ type serviceList struct {
 
 type rangedService struct {
 	name     string
+	text     string // the range as it was stated
 	versions freeslot.VersionRange
 }
 
@@ -87,7 +88,7 @@ func newServiceList(entries []string) serviceList {
 		l.names[i] = name
 		if versions != "" {
 			parsed, _ := freeslot.ParseVersionRange(versions)
-			l.ranges = append(l.ranges, rangedService{name: name, versions: parsed})
+			l.ranges = append(l.ranges, rangedService{name: name, text: versions, versions: parsed})
 		}
 	}
 	return l

@@ -127,6 +127,41 @@ func TestMatchAgreesWithTwin(t *testing.T) {
 	})
 }
 
+// With as many pools as there can be, a node's tier is the first of those that cover
+// the job and have it.
+func TestTierOfManyPools(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		cfg, source := &Config{Enabled: true}, NewSource(rapid.Uint64().Draw(t, "seed"))
+		for i := range MaxConfiguredPools {
+			p := Pool{ID: fmt.Sprintf("p%d", i), SourceLanguages: []string{[]string{"de", "en"}[source.intn(2)]}}
+			if source.intn(60) == 0 {
+				p.Members = []string{"n"}
+			}
+			cfg.Pools = append(cfg.Pools, p)
+		}
+		node := &freeslot.Node{ID: "n", MaxConcurrency: 1, Services: services("tts"), Languages: freeslot.Languages{ASR: []string{"de"}}}
+		for i := range cfg.Pools {
+			cfg.Pools[i].Services = []string{"none"} // members only
+		}
+		covering, want := 0, -1
+		for _, p := range cfg.Pools {
+			if p.SourceLanguages[0] == "de" {
+				if want < 0 && len(p.Members) > 0 {
+					want = covering
+				}
+				covering++
+			}
+		}
+		f, profile := newFilter(compile(cfg), "tts", &freeslot.Requirement{SourceLanguage: "de"}), Compile(node)
+		// What it was in under another configuration counts for nothing.
+		compile(&Config{Enabled: true, Pools: Pools{{ID: "x", Members: []string{"n"}}}}).memberships(profile)
+		if got := f.tier(profile); got != want || f.tierCount() != covering {
+			t.Fatalf("got tier %d of %d, want %d of %d", got, f.tierCount(), want, covering)
+		}
+	})
+}
+
 // A node is listed under exactly the pools in which a job that names one finds it.
 func TestMembersAgreesWithRequirementPool(t *testing.T) {
 	t.Parallel()

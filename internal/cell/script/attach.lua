@@ -15,12 +15,12 @@ local job_key = KEYS[1]
 local job, tenant, replica, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 -- include lib/key.lua
 
-local record = redis.call('HMGET', job_key, 'state', 'tenant', 'reply_to')
-if not record[1] or (tenant ~= '' and record[2] ~= tenant) then return {} end
+local record = redis.call('HMGET', job_key, 'state', 'job', 'reply_to')
+if not record[1] or (tenant ~= '' and string.match(record[2] or '', '^(%S+) ') ~= tenant) then return {} end
 if (record[1] == 'running' or record[1] == 'cancelling') and record[3] ~= replica then
   redis.call('HSET', job_key, 'reply_to', replica)
   if record[3] and record[3] ~= '' then
-    redis.call('XADD', key('replies', record[3]), 'NOMKSTREAM', '*', 'j', job, 'd', '1')
+    redis.call('XADD', key('replies', record[3]), 'NOMKSTREAM', '*', 'd', job)
   end
 end
 return redis.call('HMGET', job_key, unpack(ARGV, 6))

@@ -16,14 +16,15 @@ local job_key = KEYS[1]
 local job, tenant, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- include lib/key.lua
 
-local record = redis.call('HMGET', job_key, 'state', 'tenant', 'node', 'attempt')
-if not record[1] or (tenant ~= '' and record[2] ~= tenant) then return {} end
-if record[1] == 'running' then
-  local slots_key = key('slots', record[3])
+local record = redis.call('HMGET', job_key, 'state', 'job', 'run')
+if not record[1] or (tenant ~= '' and string.match(record[2] or '', '^(%S+) ') ~= tenant) then return {} end
+local attempt, node = string.match(record[3] or '', '^(%d+) (%S+) ')
+if record[1] == 'running' and node then
+  local slots_key = key('slots', node)
   local value = redis.call('HGET', slots_key, job)
   redis.call('HDEL', slots_key, job)
   if value then redis.call('HSET', slots_key, job, value .. ':c') end
   redis.call('HSET', job_key, 'state', 'cancelling')
-  redis.call('XADD', key('dispatch', record[3]), 'NOMKSTREAM', '*', 'j', job, 'a', record[4], 'c', '1')
+  redis.call('XADD', key('dispatch', node), 'NOMKSTREAM', '*', 'c', job .. ' ' .. attempt)
 end
 return redis.call('HMGET', job_key, unpack(ARGV, 5))

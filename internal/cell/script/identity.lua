@@ -7,9 +7,6 @@
 -- KEYS[1] version:nodes  hash: only names the server
 -- Returns run id and replication id as one text; '' where the server does not tell
 -- Redis 7.0. Cost: O(1), about 30 us.
-local ok, server = pcall(redis.call, 'INFO', 'server')
-local also, replication = pcall(redis.call, 'INFO', 'replication')
-if not ok or not also or type(server) ~= 'string' or type(replication) ~= 'string' then return '' end
-local run, history = string.match(server, 'run_id:(%w+)'), string.match(replication, 'master_replid:(%w+)')
-if not run or not history then return '' end
-return run .. ' ' .. history
+-- include lib/server.lua
+
+return server_history()

@@ -48,7 +48,7 @@ if equal and not taken then
   return {tonumber(redis.call('HGET', version_key, 'revision')) or 0}
 end
 
-local lost, used, status = {}, 0, 'online'
+local lost, used, status = {}, 0, epoch == 'import' and 'draining' or 'online'
 if taken then
   lost, used = abandon(slots_key, node, failure, epoch, load_key, dispatch_key)
   if #lost > 0 then forget() end
@@ -65,7 +65,7 @@ if not before[1] and redis.call('ZREM', revisions_key, '-' .. node) == 1 then
   redis.call('HINCRBY', version_key, 'tombstones', -1)
 end
 local revision = announce('r', node, epoch, status, max, used, body)
-if before[2] ~= status and status == 'online' then redis.call('SADD', online_key, node) end
+if before[2] ~= status then redis.call(status == 'online' and 'SADD' or 'SREM', online_key, node) end
 if taken and equal then
   redis.call('HSET', profile_key, 'epoch', epoch, 'status', status, 'version', revision, 'registered_at_ms', at)
 elseif taken then

@@ -18,95 +18,122 @@
 --   {1, node index, now, used, ...}                  assigned, attempt 1; ... are the refusals of the candidates before
 --   {2, node, attempt, assigned_at_ms}               was there already
 --   {0, node index, reason, used, max, ...}          refused by all, four values each: f full, g gone, d draining, s silent
--- Redis 7.0. Cost: O(items + nodes looked at).
+-- Redis 7.0. Cost: O(items + nodes looked at); five commands a job, four calls and two more for each node that all share.
 local revisions_key, version_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
 local channel, limit, node_count, item_count, inline = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local retention = ARGV[6]
 -- include lib/clock.lua
 -- include lib/announce.lua
 
-local items, at = {}, 7 + node_count
+-- Where each item begins, and the nodes that are asked first: most jobs need no other.
+local items, first_nodes, first_ids, at_arg = {}, {}, {}, 7 + node_count
 for i = 1, item_count do
-  local item = {job = ARGV[at], tenant = ARGV[at + 1], service = ARGV[at + 2], slots = tonumber(ARGV[at + 3]),
-    reply_to = ARGV[at + 4], spec = ARGV[at + 5], candidates = {}}
-  local candidates = tonumber(ARGV[at + 6])
-  if not item.slots or item.slots < 1 or item.slots % 1 ~= 0 or not candidates then
+  local slots, candidates = tonumber(ARGV[at_arg + 3]), tonumber(ARGV[at_arg + 6])
+  if not slots or slots < 1 or slots % 1 ~= 0 or not candidates then
     return redis.error_reply('ERR submit: item ' .. i .. ' is malformed')
   end
-  for c = 1, candidates do
-    local index = tonumber(ARGV[at + 6 + c])
+  for c = at_arg + 7, at_arg + 6 + candidates do
+    local index = tonumber(ARGV[c])
     if not index or index < 1 or index > node_count then
       return redis.error_reply('ERR submit: item ' .. i .. ' names node ' .. tostring(index) .. ' of ' .. node_count)
     end
-    item.candidates[c] = index
+    if c == at_arg + 7 and not first_nodes[index] then
+      first_ids[#first_ids + 1] = ARGV[6 + index]
+      first_nodes[index] = #first_ids
+    end
   end
-  items[i] = item
-  at = at + 7 + candidates
+  items[i] = at_arg
+  at_arg = at_arg + 7 + candidates
 end
 
-local nodes = {}
+local known = {} -- jobs that are there: by id, as the answer says it
+if redis.call('EXISTS', unpack(KEYS, 4 + 3 * node_count)) > 0 then
+  for i = 1, item_count do
+    local record = redis.call('HMGET', KEYS[3 + 3 * node_count + i], 'state', 'run')
+    if record[1] then
+      -- The defaults are for a record that was edited: a nil would cut the answer short.
+      local attempt, node, assigned = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
+      known[ARGV[items[i]]] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned) or 0}
+    end
+  end
+end
+
+local seen = #first_ids > 0 and redis.call('ZMSCORE', heartbeats_key, unpack(first_ids)) or {}
+local nodes, taken = {}, {}
 local function node_at(index)
-  local node = nodes[index]
-  if node then return node end
   local first = 1 + 3 * index
-  node = {id = ARGV[6 + index], slots_key = KEYS[first + 1], dispatch_key = KEYS[first + 2], used = 0, max = 0}
+  local node = {id = ARGV[6 + index], slots_key = KEYS[first + 1], dispatch_key = KEYS[first + 2], used = 0, max = 0}
+  nodes[index] = node
   -- Protected: what is wrong with one node's keys must not fail the jobs of others.
   local profile = redis.pcall('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency')
   local sum = redis.pcall('HGET', node.slots_key, 'sum')
   if profile.err or not profile[1] or type(sum) == 'table' then
     node.refusal = 'g'
-  else
-    node.epoch, node.status, node.max = profile[1], profile[2] or 'offline', tonumber(profile[3]) or 0
-    node.used = tonumber(sum) or 0
-    local seen = tonumber(redis.call('ZSCORE', heartbeats_key, node.id)) or 0
-    if node.status ~= 'online' then
-      node.refusal = 'd'
-    elseif now - seen > limit then
-      node.refusal = 's'
-    end
+    return node
   end
-  nodes[index] = node
+  node.epoch, node.status, node.max = profile[1], profile[2] or 'offline', tonumber(profile[3]) or 0
+  node.used = tonumber(sum) or 0
+  if node.status ~= 'online' then
+    node.refusal = 'd'
+    return node
+  end
+  local beat
+  if first_nodes[index] then beat = seen[first_nodes[index]] else beat = redis.call('ZSCORE', heartbeats_key, node.id) end
+  if now - (tonumber(beat) or 0) > limit then node.refusal = 's' end
   return node
 end
 
-local function assign(item, job_key, node)
-  node.used = node.used + item.slots
-  redis.call('HSET', node.slots_key, item.job, '1:' .. node.epoch .. ':' .. item.slots, 'sum', node.used)
-  redis.call('HSET', job_key, 'state', 'running', 'tenant', item.tenant, 'service', item.service,
-    'slots', item.slots, 'node', node.id, 'epoch', node.epoch, 'attempt', 1, 'reply_to', item.reply_to,
-    'spec', item.spec, 'submitted_at_ms', now, 'assigned_at_ms', now, 'retention_ms', retention)
-  local spec = item.spec
-  if #spec > inline then spec = '' end
-  redis.call('XADD', node.dispatch_key, '*', 'j', item.job, 'a', 1, 't', item.tenant, 's', spec)
-  if node.used >= node.max then
-    announce('f', node.id, node.epoch, node.status, node.max, node.used, '')
+local function assign(item, job_key, node, slots)
+  local job, tenant, count, reply_to, spec = ARGV[item], ARGV[item + 1], ARGV[item + 3], ARGV[item + 4], ARGV[item + 5]
+  local static = tenant .. ' ' .. count .. ' ' .. at .. ' ' .. retention .. ' ' .. ARGV[item + 2]
+  local run = '1 ' .. node.id .. ' ' .. node.epoch .. ' ' .. at
+  if reply_to == '' then
+    redis.call('HSET', job_key, 'state', 'running', 'job', static, 'run', run, 'spec', spec)
+  else
+    redis.call('HSET', job_key, 'state', 'running', 'job', static, 'run', run, 'reply_to', reply_to, 'spec', spec)
   end
+  if #spec > inline then spec = '' end
+  -- Protected: the stream only delivers, the next heartbeat would mend it.
+  redis.pcall('XADD', node.dispatch_key, '*', 'j', job .. ' 1 ' .. tenant, 's', spec)
+  node.used = node.used + slots
+  local owned = node.owned
+  if not owned then
+    owned = {}
+    node.owned, taken[#taken + 1] = owned, node
+  end
+  owned[#owned + 1] = job
+  owned[#owned + 1] = '1:' .. node.epoch .. ':' .. count
 end
 
 local replies = {}
 for i = 1, item_count do
-  local item, job_key = items[i], KEYS[3 + 3 * node_count + i]
-  local record = redis.call('HMGET', job_key, 'state', 'node', 'attempt', 'assigned_at_ms')
-  if record[1] then
-    -- The defaults are for a record that was edited: a nil would cut the answer short.
-    replies[i] = {2, record[2] or '', tonumber(record[3]) or 0, tonumber(record[4]) or 0}
-  else
-    local reply = {0}
-    for _, index in ipairs(item.candidates) do
-      local node = node_at(index)
+  local item = items[i]
+  local job, slots = ARGV[item], tonumber(ARGV[item + 3])
+  local reply = known[job]
+  if not reply then
+    reply = {0}
+    for c = item + 7, item + 6 + ARGV[item + 6] do
+      local index = tonumber(ARGV[c])
+      local node = nodes[index] or node_at(index)
       local refusal = node.refusal
-      if not refusal and node.used + item.slots > node.max then refusal = 'f' end
+      if not refusal and node.used + slots > node.max then refusal = 'f' end
       if not refusal then
-        assign(item, job_key, node)
+        assign(item, KEYS[3 + 3 * node_count + i], node, slots)
         local refusals = reply
         reply = {1, index, now, node.used}
         for k = 2, #refusals do reply[k + 3] = refusals[k] end
+        known[job] = {2, node.id, 1, now}
         break
       end
       local n = #reply
       reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = index, refusal, node.used, node.max
     end
-    replies[i] = reply
   end
+  replies[i] = reply
+end
+for i = 1, #taken do
+  local node = taken[i]
+  redis.call('HSET', node.slots_key, 'sum', node.used, unpack(node.owned))
+  if node.used >= node.max then announce('f', node.id, node.epoch, node.status, node.max, node.used, '') end
 end
 return replies

@@ -16,15 +16,17 @@ local function abandon(slots_key, node, failure, keep, ...)
       kept[#kept + 1] = {job, value}
     elseif job ~= 'sum' then
       local job_key = key('jobs', job)
-      local record = redis.call('HMGET', job_key, 'state', 'attempt', 'reply_to', 'retention_ms')
-      if record[2] == attempt and record[1] == 'cancelling' then
+      local record = redis.call('HMGET', job_key, 'state', 'run', 'reply_to', 'job')
+      local last = string.match(record[2] or '', '^(%d+) ')
+      if last == attempt and record[1] == 'cancelling' then
         finish(job, job_key, node, attempt, record[3], record[4], 'cancelled', '', '')
-      elseif record[2] == attempt and record[1] == 'running' then
+      elseif last == attempt and record[1] == 'running' then
         finish(job, job_key, node, attempt, record[3], record[4], 'failed', '', failure)
       end
       lost[#lost + 1] = job
     end
   end
+  index_finished()
   for _, pair in ipairs(kept) do redis.call('HSET', slots_key, pair[1], pair[2], 'sum', used) end
   return lost, used
 end

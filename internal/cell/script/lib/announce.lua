@@ -5,7 +5,8 @@
 -- status and max come from a profile that an operator may have edited: what is none
 -- of ours is published as offline and 0.
 local function announce(kind, node, epoch, status, max, used, body)
-  local revision = redis.call('HINCRBY', version_key, 'revision', 1) .. '' -- exact below 10^14, as at
+  local revision = redis.call('HINCRBY', version_key, 'revision', 1)
+  revision = revision < 1e14 and revision .. '' or string.format('%.0f', revision)
   if revision == '1' then
     -- A counter that begins anew gets another name, so that nobody takes it for the one before.
     redis.call('HSET', version_key, 'generation', string.sub(redis.sha1hex(string.format('%.0f', now_us) .. node .. epoch), 1, 16))

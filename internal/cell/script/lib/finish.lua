@@ -1,23 +1,41 @@
 -- finish: gives a job its one terminal state and tells the replica that waits
 -- for it. A reply stream that is gone belongs to a replica that is gone: nothing
 -- is written, and the record keeps the result for whoever asks later.
--- finished_key, retention (ms; where the record does not say its own) and inline
--- (bytes) are bound by the script. used is what the node has in use after this job:
--- the reply brings it to the cache of the replica that placed the job.
-local finished, used, longest = 0, 0, retention
-local function finish(job, job_key, node, attempt, reply_to, kept, state, result, failure)
-  local keep = math.max(tonumber(kept) or retention, 1)
+-- finished_key, retention (ms; where the record, whose field job is given, does not say
+-- its own) and inline (bytes) are bound by the script. used is what the node has in use
+-- after this job: the reply brings it to the cache of the replica that placed the job.
+local finished, used, longest, ends = 0, 0, retention, {}
+local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
+  local keep = math.max(tonumber(string.match(static or '', '^%S+ %d+ %d+ (%d+) ')) or retention, 1)
   longest = math.max(longest, keep)
-  redis.call('HSET', job_key, 'state', state, 'finished_at_ms', now, 'result', result, 'error', failure)
+  if result == '' and failure == '' then
+    redis.call('HSET', job_key, 'state', state, 'finished_at_ms', at)
+  elseif failure == '' then
+    redis.call('HSET', job_key, 'state', state, 'finished_at_ms', at, 'result', result)
+  else
+    redis.call('HSET', job_key, 'state', state, 'finished_at_ms', at, 'error', failure)
+    if result ~= '' then redis.call('HSET', job_key, 'result', result) end
+  end
   redis.call('PEXPIRE', job_key, keep)
-  redis.call('ZADD', finished_key, string.format('%.0f', now_us + finished), job)
+  ends[#ends + 1] = string.format('%.0f', now_us + finished)
+  ends[#ends + 1] = job
   finished = finished + 1
   if reply_to and reply_to ~= '' then
     local partial = '0'
     if #result > inline then result, partial = '', '1' end
-    redis.call('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', job, 'n', node, 'a', attempt,
-      's', state, 'f', now, 'r', result, 'e', failure, 'p', partial, 'u', used)
+    local head = job .. ' ' .. attempt .. ' ' .. node .. ' ' .. state .. ' ' .. at .. ' ' .. used .. ' ' .. partial
+    if failure == '' then
+      redis.call('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result)
+    else
+      redis.call('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result, 'e', failure)
+    end
   end
+end
+
+-- index_finished: puts the jobs that finish ended into the index of finished jobs.
+local function index_finished()
+  for i = 1, #ends, 2000 do redis.call('ZADD', finished_key, unpack(ends, i, math.min(i + 1999, #ends))) end
+  ends = {}
 end
 
 -- forget: drops what is older than the longest retention met from the index of finished jobs;

@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestSkewed has the median and the 99th percentile that were asked for.
+func TestSkewed(t *testing.T) {
+	t.Parallel()
+	q := Skewed(200, 800)
+	if err := q.validate("delay", 2); err != nil {
+		t.Fatal(err)
+	}
+	near(t, "median", float64(q.value(0.5)), 200_000, 1e-6)
+	near(t, "p99", float64(q.value(0.99)), 800_000, 1e-6)
+	sigma := math.Log(4) / normalQuantile(0.99)
+	near(t, "mean", q.Mean(), 200*math.Exp(sigma*sigma/2), 0.02)
+}
+
+func TestQuantileValues(t *testing.T) {
+	t.Parallel()
+	q := Quantiles{{0.2, 10}, {0.4, 30}, {1, 60}}
+	for u, want := range map[float64]int64{0: 10_000, 0.2: 10_000, 0.3: 20_000, 0.4: 30_000, 0.7: 45_000, 1: 60_000} {
+		if got := q.value(u); got != want {
+			t.Errorf("at %v: %d, want %d", u, got, want)
+		}
+	}
+	near(t, "mean", q.Mean(), 0.2*10+0.2*20+0.6*45, 1e-9)
+}
+
+// TestChannel: messages keep their order, and their delays are distributed as they should be although they do.
+func TestChannel(t *testing.T) {
+	t.Parallel()
+	delay := Skewed(300, 1500)
+	c := newChannel(delay, source(3, 1))
+	rnd := source(3, 2)
+	var delays []int64
+	at, last := int64(0), int64(0)
+	for range 100_000 {
+		at += int64(rnd.ExpFloat64() * 200_000) // 200 us apart: mostly behind a message that is on its way
+		arrival := c.arrival(at)
+		if arrival < last || arrival < at {
+			t.Fatalf("sent at %d, arrived at %d, the one before at %d", at, arrival, last)
+		}
+		last = arrival
+		delays = append(delays, arrival-at)
+	}
+	slices.Sort(delays)
+	for _, p := range []float64{0.1, 0.5, 0.9, 0.99} {
+		near(t, "delay", float64(delays[int(p*float64(len(delays)))]), float64(delay.value(p)), 0.12)
+	}
+}
+
+// TestAgenda takes entries out by their time, and those of one time in the order in which they came.
+func TestAgenda(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var a agenda
+		var want []entry
+		take := func() {
+			slices.SortStableFunc(want, func(x, y entry) int { return int(x.at - y.at) })
+			got, ok := a.next()
+			if ok != (len(want) > 0) || ok && (got.at != want[0].at || got.node != want[0].node) {
+				t.Fatalf("got %+v, %v, want the first of %+v", got, ok, want)
+			}
+			want = want[min(1, len(want)):]
+		}
+		for i := range rapid.IntRange(0, 60).Draw(t, "steps") {
+			if rapid.IntRange(0, 2).Draw(t, "what") == 0 {
+				take()
+				continue
+			}
+			e := entry{at: rapid.Int64Range(0, 9).Draw(t, "at"), node: int32(i)}
+			a.add(e)
+			want = append(want, e)
+		}
+		for range len(want) + 1 {
+			take()
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package api
+
+import (
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// configDocs are the descriptions of what package selection defines, by schema and
+// field. A name that is not there panics in finishConfig, and so in every test.
+var configDocs = map[string]map[string]string{
+	"Config": {
+		"enabled":              "When false, configured pools have no members and restrict nothing.",
+		"mode":                 "two_level: the job's languages give the pools, the pools give the nodes. flat: pools restrict only the jobs that name one.",
+		"policy":               "least_loaded: the less loaded of the sampled nodes. binpack: the most loaded one that has room.",
+		"affinity_load_factor": "How many times as loaded as the average a node may be and still get jobs for their affinity key.",
+		"pools":                "In order of preference.",
+	},
+	"Pool": {
+		"members":          "Ids of nodes that are in the pool whatever its rule says.",
+		"source_languages": "BCP 47 tags. The node must understand one of these; jobs in these languages are restricted to the pools that cover them.",
+		"target_languages": "BCP 47 tags. The node must produce one of these; as above.",
+		"services":         "The node must have all of these installed, each optionally in a range of versions: asr@>=1.2 <2.",
+		"labels":           "The node must have all of these labels with these very values.",
+	},
+}
+
+// finishConfig completes the document where the Go types cannot say it.
+func finishConfig(doc *huma.OpenAPI) {
+	path := doc.Paths[configPath]
+	if path == nil {
+		return
+	}
+	schemas := doc.Components.Schemas
+	for op, typ := range map[*huma.Operation]reflect.Type{
+		path.Put:                               reflect.TypeFor[ConfigUpdate](),
+		doc.Paths[configPath+"/rollback"].Post: reflect.TypeFor[ConfigRollback](),
+	} {
+		op.RequestBody = &huma.RequestBody{
+			Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(typ, true, typ.Name())}},
+		}
+	}
+	components := schemas.Map()
+	// Raw in Go, so that everything wrong with it is told at once.
+	components["ConfigUpdate"].Properties["config"] = schemas.Schema(reflect.TypeFor[selection.Config](), true, "Config")
+	components["Config"].Properties["mode"].Enum = anys([]selection.Mode{selection.ModeTwoLevel, selection.ModeFlat})
+	components["Config"].Properties["policy"].Enum = anys([]selection.Policy{selection.PolicyLeastLoaded, selection.PolicyBinpack})
+	for schema, fields := range configDocs {
+		for field, text := range fields {
+			components[schema].Properties[field].Description = text
+		}
+	}
+}
