@@ -21,6 +21,7 @@ type noSource struct{}
 func (noSource) Changes(context.Context, cell.Revision, int) (cell.Changes, error) {
 	return cell.Changes{}, nil
 }
+
 func (noSource) Nodes(context.Context, []string) (cell.Changes, error)       { return cell.Changes{}, nil }
 func (noSource) History(context.Context) (string, error)                     { return "", nil }
 func (noSource) NodeRevision(context.Context, string) (cell.Revision, error) { return 0, nil }
