@@ -85,8 +85,11 @@ func SameRequirement(a, b *Requirement) bool {
 }
 
 func sameLists(a, b *Requirement) bool {
-	return slices.Equal(a.Services, b.Services) && maps.Equal(a.Labels, b.Labels) &&
-		slices.EqualFunc(a.LabelRules, b.LabelRules, func(x, y LabelRule) bool {
-			return x.Label == y.Label && x.Operator == y.Operator && slices.Equal(x.Values, y.Values)
-		})
+	return slices.Equal(a.Services, b.Services) && maps.Equal(a.Labels, b.Labels) && sameRules(a, b)
+}
+
+func sameRules(a, b *Requirement) bool {
+	return slices.EqualFunc(a.LabelRules, b.LabelRules, func(x, y LabelRule) bool {
+		return x.Label == y.Label && x.Operator == y.Operator && slices.Equal(x.Values, y.Values)
+	})
 }

@@ -25,6 +25,12 @@ const (
 // what [SameRequirement] calls equal, and the order of labels makes no difference.
 // It allocates nothing and differs from process to process.
 func (r *Requirement) ClassHash(service string) uint64 {
+	return r.UnlabelledHash(service) + r.LabelsHash()
+}
+
+// UnlabelledHash is the part of ClassHash without Labels, going through which takes
+// longer than all the rest; LabelsHash is the other part. Their sum is ClassHash.
+func (r *Requirement) UnlabelledHash(service string) uint64 {
 	h := hashString(hashService, service)
 	if r.Pool != "" {
 		h += hashString(hashPool, r.Pool)
@@ -38,17 +44,22 @@ func (r *Requirement) ClassHash(service string) uint64 {
 	if r.TargetLanguage != "" {
 		h += hashString(hashTarget, r.TargetLanguage)
 	}
-	if len(r.Services)+len(r.Labels)+len(r.LabelRules) > 0 {
+	if len(r.Services)+len(r.LabelRules) > 0 {
 		h += r.hashLists()
+	}
+	return h
+}
+
+// LabelsHash is the part of ClassHash that comes from Labels.
+func (r *Requirement) LabelsHash() (h uint64) {
+	for name, value := range r.Labels {
+		h += hashString(hashString(hashLabels, name), value)
 	}
 	return h
 }
 
 func (r *Requirement) hashLists() uint64 {
 	h := hashList(hashServices, r.Services)
-	for name, value := range r.Labels {
-		h += hashString(hashString(hashLabels, name), value)
-	}
 	for i := range r.LabelRules {
 		rule := &r.LabelRules[i]
 		h = hashString(h^hashRules, rule.Label)

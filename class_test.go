@@ -111,6 +111,9 @@ func TestClassHash(t *testing.T) {
 			b.Services, b.Labels, b.LabelRules = slices.Clone(a.Services), maps.Clone(a.Labels), slices.Clone(a.LabelRules)
 		}
 		same := freeslot.SameRequirement(&a, &b)
+		if freeslot.NewStated(&a).Same(&b) != same || freeslot.NewStated(&b).Same(&a) != same {
+			t.Fatalf("%+v and %+v: same is %t, but not when stated", a, b, same)
+		}
 		if same && (a.ClassHash("tts") != b.ClassHash("tts") || class(a, "tts") != class(b, "tts")) {
 			t.Fatalf("%+v and %+v are equal, their hashes or classes are not", a, b)
 		}
@@ -156,7 +159,7 @@ func TestClassHashOfEachField(t *testing.T) {
 		}
 	}
 	empty := freeslot.Requirement{Services: []string{}, Labels: map[string]string{}, LabelRules: []freeslot.LabelRule{}}
-	if !freeslot.SameRequirement(&empty, &all[0]) || empty.ClassHash("s") != all[0].ClassHash("s") {
+	if !freeslot.SameRequirement(&empty, &all[0]) || !freeslot.NewStated(&empty).Same(&all[0]) || empty.ClassHash("s") != all[0].ClassHash("s") {
 		t.Error("an empty list differs from none")
 	}
 }
@@ -167,9 +170,11 @@ func TestClassHashDoesNotAllocate(t *testing.T) {
 		LabelRules: []freeslot.LabelRule{{Label: "a", Operator: "in", Values: []string{"b"}}},
 	}
 	other := r
+	stated := freeslot.NewStated(&r)
 	if n := testing.AllocsPerRun(100, func() {
 		r.ClassHash("tts")
 		freeslot.SameRequirement(&r, &other)
+		stated.Same(&other)
 	}); n != 0 {
 		t.Errorf("got %v allocations, want 0", n)
 	}
@@ -183,9 +188,9 @@ func BenchmarkClassHash(b *testing.B) {
 	} {
 		b.Run("requirement="+name, func(b *testing.B) {
 			b.ReportAllocs()
-			other := r
+			other := freeslot.NewStated(&r)
 			for b.Loop() {
-				if r.ClassHash("tts") == 0 || !freeslot.SameRequirement(&r, &other) {
+				if r.UnlabelledHash("tts") == 0 || !other.Same(&r) {
 					b.Fatal("not the same")
 				}
 			}

@@ -199,6 +199,13 @@ func TestWrongNumberOfCells(t *testing.T) {
 			defer func() { _ = w.Stop(context.Background()) }()
 			return w.Start(t.Context())
 		}
+		// One that is wrong and starts first decides nothing; the replicas do.
+		if err := start(2); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newClusterReplica(t, redis, prefix, 4).cell.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		if err := start(4); err != nil {
 			t.Fatal(err)
 		}

@@ -100,8 +100,11 @@ func (p *place) open(ctx context.Context, client rueidis.Client, reg prometheus.
 		return nil, err
 	}
 	if !p.topology.Cluster {
-		warnings, err := c.Check(ctx)
+		warnings, err := c.CheckServers(ctx)
 		if err != nil {
+			return nil, err
+		}
+		if err := c.CheckRecord(ctx); err != nil {
 			return nil, err
 		}
 		for _, w := range warnings {

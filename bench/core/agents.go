@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,9 +27,8 @@ const (
 	agentsMode = "core-agents"
 
 	agentReaders   = 8
-	agentCells     = 32
 	agentPage      = 64
-	agentPoll      = 10 * time.Millisecond
+	agentPoll      = 20 * time.Millisecond
 	agentHeartbeat = 2 * time.Second
 	agentCall      = 5 * time.Second
 )
@@ -40,7 +40,6 @@ func init() { children[agentsMode] = runAgents }
 // it: registration, heartbeats that name what runs, completions, all by the product's scripts.
 type agents struct {
 	nodes  []*agentNode
-	cells  []*cell.Cell
 	client rueidis.Client
 
 	handled, overCommits, completed, notCompleted, silent atomic.Int64
@@ -109,32 +108,29 @@ func runAgents(ctx context.Context, args []string, in *bufio.Reader, out io.Writ
 	cancel(nil)
 	loops.Wait()
 	a.jobs.Wait()
-	for _, c := range a.cells {
-		stopCell(c)
+	for _, n := range a.nodes {
+		stopCell(n.cell)
 	}
 	return err
 }
 
+// register gives each node a cell of its own, as each agent has: completions of one node never wait for
+// those of another.
 func (a *agents) register(ctx context.Context, work *workload) error {
-	for range agentCells {
+	for i := range work.fleet {
+		n := profile(&work.fleet[i])
 		c, err := newCell(ctx, a.client)
 		if err != nil {
 			return err
 		}
-		a.cells = append(a.cells, c)
+		a.nodes = append(a.nodes, &agentNode{id: n.ID, epoch: cell.NewEpoch(), slots: n.MaxConcurrency, cell: c, running: make(map[string]int)})
 	}
 	var callers sync.WaitGroup
-	errs := make([]error, agentCells)
-	for i := range work.fleet {
-		n := profile(&work.fleet[i])
-		a.nodes = append(a.nodes, &agentNode{
-			id: n.ID, epoch: cell.NewEpoch(), slots: n.MaxConcurrency, cell: a.cells[i%agentCells], running: make(map[string]int),
-		})
-	}
-	for w := range agentCells {
+	errs := make([]error, registerCallers)
+	for w := range registerCallers {
 		callers.Go(func() {
-			for i := w; i < len(a.nodes) && errs[w] == nil; i += agentCells {
-				_, errs[w] = a.cells[w].Register(ctx, profile(&work.fleet[i]), a.nodes[i].epoch)
+			for i := w; i < len(a.nodes) && errs[w] == nil; i += registerCallers {
+				_, errs[w] = a.nodes[i].cell.Register(ctx, profile(&work.fleet[i]), a.nodes[i].epoch)
 			}
 		})
 	}
@@ -195,7 +191,9 @@ func (n *agentNode) position() string {
 
 // begin starts the handler of an entry: it holds its slots until the job's time is over.
 func (a *agents) begin(n *agentNode, e *rueidis.XRangeEntry) error {
-	attempt, err := strconv.Atoi(e.FieldValues["a"])
+	id, rest, _ := strings.Cut(e.FieldValues["j"], " ")
+	number, _, _ := strings.Cut(rest, " ")
+	attempt, err := strconv.Atoi(number)
 	if err != nil {
 		return fmt.Errorf("dispatch entry %v: %w", e.FieldValues, err)
 	}
@@ -207,7 +205,6 @@ func (a *agents) begin(n *agentNode, e *rueidis.XRangeEntry) error {
 	if err != nil {
 		return fmt.Errorf("dispatch entry %v: %w", e.FieldValues, err)
 	}
-	id := e.FieldValues["j"]
 	n.mu.Lock()
 	n.read = e.ID
 	n.running[id] = attempt
@@ -231,17 +228,32 @@ func (a *agents) end(n *agentNode, at cell.Attempt) {
 	n.mu.Lock()
 	n.held--
 	n.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), agentCall)
-	defer cancel()
-	outcome, err := n.cell.Complete(ctx, cell.Completion{Node: n.id, Epoch: n.epoch, Attempt: at, State: freeslot.StateSucceeded})
-	if err != nil || outcome != cell.Completed {
-		a.notCompleted.Add(1)
-	} else {
+	if n.complete(at) == nil {
 		a.completed.Add(1)
+	} else {
+		a.notCompleted.Add(1)
 	}
 	n.mu.Lock()
 	delete(n.running, at.Job)
 	n.mu.Unlock()
+}
+
+// complete tells until it is answered, as an agent does.
+func (n *agentNode) complete(at cell.Attempt) error {
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
+	defer cancel()
+	for {
+		outcome, err := n.cell.Complete(ctx, cell.Completion{Node: n.id, Epoch: n.epoch, Attempt: at, State: freeslot.StateSucceeded})
+		switch {
+		case err == nil && (outcome == cell.Completed || outcome == cell.CompletedBefore):
+			return nil
+		case err == nil:
+			return fmt.Errorf("completion of %s is %s", at.Job, outcome)
+		}
+		if err := measure.SleepUntil(ctx, time.Now().Add(agentPoll)); err != nil {
+			return err
+		}
+	}
 }
 
 // beatLoop sends each node's heartbeat every agentHeartbeat, spread evenly.

@@ -28,7 +28,7 @@ const (
 	startDelay = 300 * time.Millisecond
 	// slotLost is about how long a slot is taken beside the job's own time: until its stream is read, and for
 	// the completion.
-	slotLost = 8.0
+	slotLost = 14.0
 )
 
 // conflictRun is one load.
@@ -49,7 +49,7 @@ type conflictOutcome struct {
 }
 
 func runConflicts(ctx context.Context, b *bench) error {
-	rate := sized(b, conflictRate, 300)
+	rate := sized(b, b.rate, 300)
 	warmUp, window := sized(b, 5*time.Second, 300*time.Millisecond), sized(b, 20*time.Second, 700*time.Millisecond)
 	runs := []*conflictRun{
 		{name: "80 % of slots busy", share: 0.8, file: "measured.json"},
@@ -64,7 +64,9 @@ func runConflicts(ctx context.Context, b *bench) error {
 			return fmt.Errorf("%s: %w", run.name, err)
 		}
 		m := &run.out.measured
-		b.progress("%s: %s, refused %d of %d tried (%.3f %%), busy %.1f %%", run.name, measure.Plural(int(m.Assigned), "job"), m.Refused, m.Tried, 100*m.Rate(), 100*m.BusyShare)
+		b.progress("%s: %s, refused %d of %d tried (%.3f %%), busy %.1f %%, %d overloaded, event delay %.0f / %.0f us, submit call %.0f / %.0f us",
+			run.name, measure.Plural(int(m.Assigned), "job"), m.Refused, m.Tried, 100*m.Rate(), 100*m.BusyShare, m.Overloaded,
+			valueAt(m.EventDelay, 0.5), valueAt(m.EventDelay, 0.99), valueAt(m.RoundTrip, 0.5), valueAt(m.RoundTrip, 0.99))
 		if err := m.Validate(); err != nil {
 			return fmt.Errorf("%s: %w", run.name, err)
 		}
@@ -84,7 +86,7 @@ func reportConflicts(b *bench, runs []*conflictRun, rate int, warmUp, window tim
 	m := &runs[0].out.measured
 	source := "made-up arrivals, durations and nodes"
 	if b.trace != "" {
-		source = fmt.Sprintf("arrivals of %s at that rate, durations in proportion to its generated tokens, nodes of %s", filepath.Base(b.trace), filepath.Base(b.nodes))
+		source = fmt.Sprintf("Poisson arrivals, durations in proportion to the generated tokens of %s, nodes of %s", filepath.Base(b.trace), filepath.Base(b.nodes))
 	}
 	b.say("%d replicas in processes of their own (cell, cache, dispatcher), one Redis, %s with %s slots in one process; %s arrivals/s due; %s. %s after %s of warm-up.",
 		workReplicas, measure.Plural(len(m.Slots), "node"), measure.Thousands(float64(slotSum(m.Slots))), measure.Thousands(float64(rate)), source, window, warmUp)
@@ -114,7 +116,7 @@ func reportConflicts(b *bench, runs []*conflictRun, rate int, warmUp, window tim
 	}
 	b.result.Tables = []result.Table{t}
 	first := &runs[0].out
-	b.target("arrivals with 80 % of slots busy", result.PerSecond, result.AtLeast, float64(rate)*0.99, float64(first.sum.Accepted+first.sum.Overloaded)/m.Seconds)
+	b.target("arrivals with 80 % of slots busy", result.PerSecond, result.AtLeast, conflictRate*0.99, float64(first.sum.Accepted+first.sum.Overloaded)/m.Seconds)
 	b.target("slots busy", result.Percent, result.AtLeast, 78, 100*m.BusyShare)
 	b.target("reservation conflicts (refused / tried), 80 % of slots busy", result.Percent, result.AtMost, 1, 100*m.Rate())
 	overCommits := int64(0)
@@ -196,13 +198,13 @@ func (run *conflictRun) drive(ctx context.Context, s *server, w *workload, fleet
 	if err = errors.Join(err, changes.err); err != nil {
 		return err
 	}
+	closed := time.Now()
 	figures := make([]submitterFigures, len(replicas))
 	for i, r := range replicas {
 		if figures[i], err = query[submitterFigures](r, "figures"); err != nil {
 			return err
 		}
 	}
-	closed := time.Now()
 	delay := measure.NewHistogram()
 	for _, r := range replicas {
 		sights, err := query[[]sight](r, "sights")

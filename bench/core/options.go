@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// maxRate is beyond what one machine can carry.
+const maxRate = 1_000_000
+
 // options are the command line.
 type options struct {
 	scenarios     []*scenario
@@ -16,6 +19,7 @@ type options struct {
 	short         bool
 	out, markdown string
 	trace, nodes  string
+	rate          int
 	profile       string
 	args          []string
 }
@@ -34,8 +38,9 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.short, "short", false, "a short run of each, which shows that it works and not how fast it is")
 	f.StringVar(&o.out, "out", "bench/results/core.json", "results file; the scenarios that are run are replaced in it")
 	f.StringVar(&o.markdown, "markdown", "bench/RESULTS.md", "report file, written from all results files beside -out")
-	f.StringVar(&o.trace, "trace", "", "arrivals for conflicts: a CSV file of the Azure LLM inference trace 2023; empty: made-up ones")
+	f.StringVar(&o.trace, "trace", "", "durations for conflicts: a CSV file of the Azure LLM inference trace 2023; empty: made-up ones")
 	f.StringVar(&o.nodes, "nodes", "", "node list for conflicts: a CSV file of the Alibaba GPU trace 2023; empty: made-up ones")
+	f.IntVar(&o.rate, "rate", conflictRate, "arrivals a second for conflicts; the target is judged at the default")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the measured part of choose or apply to this file")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -45,6 +50,9 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	}
 	if (o.trace == "") != (o.nodes == "") {
 		return o, errors.New("-trace and -nodes belong together")
+	}
+	if o.rate < 1 || o.rate > maxRate {
+		return o, fmt.Errorf("-rate is %d, expected 1 to %d", o.rate, maxRate)
 	}
 	var err error
 	o.scenarios, err = pick(wanted)

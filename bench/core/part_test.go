@@ -113,14 +113,14 @@ func TestMatch(t *testing.T) {
 	sights := []sight{
 		{Node: "a", Mark: "0", AtNS: 1},
 		{Node: "a", Mark: "1", AtNS: 1_100_000},
-		{Node: "a", Mark: "1", Used: 1, AtNS: 2_200_000},
-		{Node: "a", Mark: "1", AtNS: 3_300_000},
+		{Node: "a", Mark: "1", AtNS: 1_200_000}, // read once more, before the next change
+		{Node: "a", Mark: "1", AtNS: 3_300_000}, // what was in between is known with it
 	}
 	all, unseen := match(made, sights)
 	if unseen != 2 {
 		t.Errorf("%d changes were not seen, expected 2", unseen)
 	}
-	for kind, want := range []int64{100, 200, 300} {
+	for kind, want := range []int64{100, 1300, 300} {
 		if got := all[kind]; got.TotalCount() != 1 || got.Max() != want {
 			t.Errorf("%s: %d of at most %d us, expected one of %d us", changeNames[kind], got.TotalCount(), got.Max(), want)
 		}

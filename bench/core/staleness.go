@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -66,7 +67,7 @@ func runStaleness(ctx context.Context, b *bench) (err error) {
 	defer func() { err = errors.Join(err, o.end()) }()
 	span := sized(b, 30*time.Second, 500*time.Millisecond)
 	b.say("A replica in another process, with its own connections: subscriber, tracker, commands. One change every %s for %s on %d nodes with one slot each: a heartbeat, a job that fills a node, its completion.", staleInterval, span, staleNodes)
-	b.say("From Redis' clock right after the script (TIME, sent together with it) to the moment at which the cache has applied the change; both are this machine's clock, to a microsecond.")
+	b.say("From Redis' clock right after the script (TIME, sent together with it) to the moment at which the cache has applied the change; both are this machine's clock, to a microsecond. Where a comparison with Redis brought a later state first, that is when the change was seen.")
 	if _, err := query[[]sight](o, "sights"); err != nil {
 		return err
 	}
@@ -202,29 +203,31 @@ func (w *changer) collect(ctx context.Context, o *childProcess, made []change) (
 	return all, unseen, nil
 }
 
-// match takes changes and sights of each node in their order; what comes between is passed over.
+// stampSlack is by how much a sight may seem to be before its change: clocks count microseconds.
+const stampSlack = 100 * time.Microsecond
+
+// match takes the changes and the sights of each node in their order. A change is seen with the first sight
+// that shows it, or a later change of its node: a comparison with Redis brings the latest state alone.
 func match(made []change, sights []sight) (all [changeKinds]*hdrhistogram.Histogram, unseen int) {
 	for kind := range all {
 		all[kind] = measure.NewHistogram()
 	}
-	of := make(map[string][]sight)
-	for _, s := range sights {
-		of[s.Node] = append(of[s.Node], s)
-	}
+	of := make(map[string][]change)
 	for _, ch := range made {
-		list := of[ch.node]
-		found := false
-		for i, s := range list {
-			if s.Used == ch.used && s.Mark == ch.mark {
-				measure.Record(all[ch.kind], time.Duration(max(0, s.AtNS-ch.atNS)))
-				of[ch.node] = list[i+1:]
-				found = true
-				break
-			}
+		of[ch.node] = append(of[ch.node], ch)
+	}
+	for _, s := range sights {
+		left := of[s.Node]
+		shown := slices.IndexFunc(left, func(ch change) bool {
+			return ch.used == s.Used && ch.mark == s.Mark && s.AtNS >= ch.atNS-int64(stampSlack)
+		})
+		for _, ch := range left[:shown+1] {
+			measure.Record(all[ch.kind], time.Duration(s.AtNS-ch.atNS))
 		}
-		if !found {
-			unseen++
-		}
+		of[s.Node] = left[shown+1:]
+	}
+	for _, left := range of {
+		unseen += len(left)
 	}
 	return all, unseen
 }

@@ -175,24 +175,21 @@ func (s *submitter) arrive(ctx context.Context, begin time.Time) error {
 		return err
 	}
 	defer pace.Close()
-	all, random, err := s.work.arrivals()
-	if err != nil {
-		return err
-	}
+	all := s.work.arrivals()
 	var submits sync.WaitGroup
 	defer submits.Wait()
 	begin = time.Now().Add(time.Until(begin)) // on the monotonic clock
 	for {
-		a := all.Next()
-		if random.IntN(workReplicas) != s.index {
+		at, replica, request := all.arrive()
+		if replica != s.index {
 			continue
 		}
-		due := begin.Add(a.At)
+		due := begin.Add(at)
 		if pace.Wait(ctx, due) != nil {
 			return nil
 		}
 		measure.Record(s.late, time.Since(due))
-		payload := strconv.AppendInt(nil, s.work.durations.Of(a.Request).Microseconds(), 10)
+		payload := strconv.AppendInt(nil, s.work.durations.Of(request).Microseconds(), 10)
 		job := &freeslot.Job{Service: benchService, Payload: payload}
 		submits.Go(func() {
 			s.dispatcher.Submit(context.WithoutCancel(ctx), []dispatch.Request{{Tenant: "bench", Job: job}}, &jobSink{s}, func(int, string, error) {})

@@ -71,16 +71,30 @@ func (w *workload) mean() time.Duration {
 // kinds are the workload in the words of the simulation.
 func (w *workload) kinds() (sim.ArrivalKind, sim.DurationKind) {
 	if w.Trace == "" {
-		return "poisson", "exponential"
+		return sim.ArrivalsPoisson, sim.DurationsExponential
 	}
-	return "trace", "trace"
+	return sim.ArrivalsPoisson, sim.DurationsTrace
 }
 
-// arrivals calls submit for each arrival at one of the replicas when it is due, until next says that it is
-// enough.
-func (w *workload) arrivals() (*trace.Arrivals, *rand.Rand, error) {
-	a, err := trace.NewArrivals(w.requests, w.Rate)
-	return a, rand.New(rand.NewPCG(workSeed, workSeed)), err
+// arrivals is a Poisson process, each arrival at a random one of the replicas; every process gets the same.
+// The trace's own arrivals are not for such rates: its hour, ups and downs included, would pass in two seconds.
+type arrivals struct {
+	work   *workload
+	random *rand.Rand
+	at     float64 // seconds
+	next   int
+}
+
+func (w *workload) arrivals() *arrivals {
+	return &arrivals{work: w, random: rand.New(rand.NewPCG(workSeed, workSeed))}
+}
+
+// arrive is the next arrival: when, at which replica, and what it asks for.
+func (a *arrivals) arrive() (at time.Duration, replica int, r *trace.Request) {
+	a.at += a.random.ExpFloat64() / a.work.Rate
+	r = &a.work.requests[a.next]
+	a.next = (a.next + 1) % len(a.work.requests)
+	return time.Duration(a.at * float64(time.Second)), a.random.IntN(workReplicas), r
 }
 
 // profile is a node as its agent states it.

@@ -102,8 +102,9 @@ type Config struct {
 	EventDelay Quantiles `json:"event_delay"`
 	// RoundTrip is that of a submit call beside its time in Redis; half of it is the way there.
 	RoundTrip Quantiles `json:"script_round_trip"`
-	// ReplyDelay is from a completion's commit to the submitting replica's view; none means EventDelay.
-	ReplyDelay Quantiles `json:"reply_delay"`
+	// ReplyDelay is from a completion's commit to the submitting replica's view. None means that replicas read
+	// their reply streams as internal/dispatch does, a call after the other of RoundTrip.
+	ReplyDelay Quantiles `json:"reply_delay,omitempty"`
 	// Loss is the probability that an event does not reach a replica, 0 to below 1.
 	Loss float64 `json:"loss,omitempty"`
 
@@ -133,9 +134,6 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.RoundTrip == nil {
 		c.RoundTrip = Fixed(0)
-	}
-	if c.ReplyDelay == nil {
-		c.ReplyDelay = c.EventDelay
 	}
 	return c
 }
@@ -172,7 +170,7 @@ func (c *Config) Validate() error {
 	need(c.Loss == 0 || c.Heartbeat > 0, "events can be lost, but no heartbeat ever shows it")
 	need(c.CallTime >= 0 && c.ItemTime >= 0 && c.CompleteTime >= 0 && c.HeartbeatTime >= 0 && c.Heartbeat >= 0, "a time is below 0")
 	need(c.Full == FullDrop || c.Full == FullWait, "when_full is %q, expected drop or wait", c.Full)
-	errs = append(errs, c.EventDelay.validate("event_delay", 1), c.RoundTrip.validate("script_round_trip", 1), c.ReplyDelay.validate("reply_delay", 1))
+	errs = append(errs, c.EventDelay.validate("event_delay", 1), c.RoundTrip.validate("script_round_trip", 1), c.ReplyDelay.validate("reply_delay", 0))
 	return errors.Join(errs...)
 }
 

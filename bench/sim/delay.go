@@ -95,3 +95,23 @@ func (c *channel) draw() int64 {
 	}
 	return c.delay.value(c.rnd.Float64())
 }
+
+// reader reads a stream as internal/dispatch does: the call waits at Redis for an entry, brings all that there
+// are, and the next one leaves when it has come back.
+type reader struct {
+	trip    channel
+	readAt  int64 // when the last page was read at Redis, or will be
+	arrives int64 // when it is at the replica
+	next    int64 // when the next call reaches Redis
+}
+
+// arrival is when an entry arrives that is written at this moment. Moments must not go back.
+func (r *reader) arrival(at int64) int64 {
+	if at > r.readAt {
+		r.readAt = max(at, r.next)
+		trip := r.trip.draw()
+		r.arrives = r.readAt + trip - trip/2
+		r.next = r.arrives + r.trip.draw()/2
+	}
+	return r.arrives
+}

@@ -48,7 +48,7 @@ type Measured struct {
 	// closed to its jobs' answers, under this load. Waiting for the call before is not part of it.
 	RoundTrip Quantiles `json:"script_round_trip"`
 	// ReplyDelay is from the commit of a completion to the submitting replica's handling of the reply. When it was
-	// not measured (no points) the event delay stands in for it.
+	// not measured (no points) reply streams are read as the product reads them, at the pace of RoundTrip.
 	ReplyDelay Quantiles `json:"reply_delay,omitempty"`
 	// BatchMean is the mean number of jobs in a call of the submit script.
 	BatchMean float64 `json:"batch_mean"`

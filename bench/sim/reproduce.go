@@ -100,7 +100,6 @@ func (m *Measured) config(requests []trace.Request) (Config, error) {
 	held := m.BusyShare * float64(slots) * m.Seconds / float64(m.Assigned) * 1e6
 	cfg := Config{
 		Replicas: m.Replicas, Slots: m.Slots, Rate: m.ArrivalsPerSecond, Arrivals: m.Arrivals,
-		Jobs: int(math.Round(m.ArrivalsPerSecond * m.Seconds)), WarmUp: int(math.Round(m.ArrivalsPerSecond * m.WarmUpSeconds)),
 		Durations: m.Durations.Kind, MeanDuration: micros(mean), Overhead: micros(max(held-mean, 0)), Requests: requests,
 		Samples: m.Samples, Candidates: m.Candidates, Rounds: m.Rounds, BatchItems: m.BatchItems,
 		EventDelay: m.EventDelay, RoundTrip: m.RoundTrip, ReplyDelay: m.ReplyDelay,
@@ -109,7 +108,30 @@ func (m *Measured) config(requests []trace.Request) (Config, error) {
 	if len(cfg.ReplyDelay) == 0 {
 		cfg.ReplyDelay = nil
 	}
-	return cfg, nil
+	var err error
+	cfg.WarmUp, cfg.Jobs, err = m.window(requests)
+	return cfg, err
+}
+
+// window is how many jobs came before the window, and in it. The trace's bursts are at their times.
+func (m *Measured) window(requests []trace.Request) (before, within int, err error) {
+	if m.Arrivals != ArrivalsTrace {
+		return int(math.Round(m.ArrivalsPerSecond * m.WarmUpSeconds)), int(math.Round(m.ArrivalsPerSecond * m.Seconds)), nil
+	}
+	replay, err := trace.NewArrivals(requests, m.ArrivalsPerSecond)
+	if err != nil {
+		return 0, 0, err
+	}
+	for {
+		switch at := replay.Next().At.Seconds(); {
+		case at < m.WarmUpSeconds:
+			before++
+		case at < m.WarmUpSeconds+m.Seconds:
+			within++
+		default:
+			return before, within, nil
+		}
+	}
 }
 
 func micros(us float64) time.Duration { return time.Duration(us * float64(time.Microsecond)) }

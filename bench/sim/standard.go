@@ -85,6 +85,7 @@ func (in *Inputs) fleet(nodes, replicas int, rate, busy float64) Config {
 	for i := range list {
 		cfg.Slots[i] = list[i].Slots()
 	}
+	cfg.ReplyDelay = cfg.EventDelay
 	cfg.MeanDuration = time.Duration(busy * float64(trace.TotalSlots(list)) / rate * float64(time.Second))
 	if in.Quick {
 		cfg.Jobs, cfg.WarmUp = 1_000, 200
@@ -138,6 +139,7 @@ func (in *Inputs) delayFigure() (Figure, error) {
 		for _, us := range pick(in, []float64{50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000}) {
 			cfg := in.fleet(in.nodes(0), replicas, standardRate, standardBusy)
 			cfg.EventDelay = Skewed(us, tailFactor*us)
+			cfg.ReplyDelay = cfg.EventDelay
 			plans = append(plans, planned{line: replicasWords(replicas), x: us / 1000, cfg: cfg})
 		}
 	}
@@ -237,7 +239,7 @@ func (in *Inputs) spreadFigure() (Figure, error) {
 			plans = append(plans, planned{line: line, x: float64(d), cfg: cfg})
 		}
 	}
-	add("least loaded, 1 replica, no delay", 1, selection.PolicyLeastLoaded, func(c *Config) { c.EventDelay, c.RoundTrip = Fixed(0), Fixed(0) })
+	add("least loaded, 1 replica, no delay", 1, selection.PolicyLeastLoaded, func(c *Config) { c.EventDelay, c.ReplyDelay, c.RoundTrip = Fixed(0), Fixed(0), Fixed(0) })
 	for _, replicas := range pick(in, []int{4, 16, 100}) {
 		add("least loaded, "+replicasWords(replicas), replicas, selection.PolicyLeastLoaded, nil)
 	}

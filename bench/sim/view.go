@@ -22,7 +22,7 @@ type replica struct {
 	events  channel
 	next    int
 	nextAt  int64 // its arrival; -1 while not yet drawn
-	replies channel
+	replies interface{ arrival(at int64) int64 }
 	// replied are completions of this replica's jobs on their way, in the order of arrival.
 	replied []reply
 
@@ -70,10 +70,15 @@ func newReplica(cfg *Config, index int, all []*selection.Profile) *replica {
 	salt := uint64(index) << 8
 	r := &replica{
 		views: make([]*selection.Node, len(all)), rnd: selection.NewSource(source(cfg.Seed, salt+2).Uint64()),
-		events:  newChannel(cfg.EventDelay, source(cfg.Seed, salt+3)),
-		replies: newChannel(cfg.ReplyDelay, source(cfg.Seed, salt+4)),
-		trip:    newChannel(cfg.RoundTrip, source(cfg.Seed, salt+5)),
-		nextAt:  -1, gap: -1,
+		events: newChannel(cfg.EventDelay, source(cfg.Seed, salt+3)),
+		trip:   newChannel(cfg.RoundTrip, source(cfg.Seed, salt+5)),
+		nextAt: -1, gap: -1,
+	}
+	if cfg.ReplyDelay == nil {
+		r.replies = &reader{trip: newChannel(cfg.RoundTrip, source(cfg.Seed, salt+4)), readAt: -1}
+	} else {
+		replies := newChannel(cfg.ReplyDelay, source(cfg.Seed, salt+4))
+		r.replies = &replies
 	}
 	for i, p := range all {
 		r.views[i] = selection.NewNode(p, 0)

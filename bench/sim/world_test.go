@@ -38,6 +38,9 @@ func genConfig(t *rapid.T, twin bool) Config {
 	cfg.Prefill = rapid.Bool().Draw(t, "prefill")
 	cfg.Pools = rapid.IntRange(0, 2).Draw(t, "pools")
 	cfg.Keys = rapid.IntRange(0, 3).Draw(t, "keys")
+	if rapid.Bool().Draw(t, "read replies") {
+		cfg.ReplyDelay = nil
+	}
 	cfg.EventDelay = rapid.SampledFrom([]Quantiles{Fixed(0), Skewed(500, 4000)}).Draw(t, "event delay")
 	if cfg.Heartbeat > 0 {
 		cfg.Loss = rapid.SampledFrom([]float64{0, 0.1, 0.7}).Draw(t, "loss")

@@ -50,7 +50,7 @@ func newFleet(cfg config.Replica, res *resources, log *zap.Logger, reg *promethe
 		}
 		g := &gate{Cell: c, log: log}
 		cells[i], f.gates = c, append(f.gates, g)
-		feeds[i] = cache.Feed{Source: g, Watch: watch{f.tracker.Watch(i), f.tracker}}
+		feeds[i] = cache.Feed{Source: g, Watch: watch{f.tracker.Watch(i)}}
 		if cfg.Cache.PubSub {
 			feeds[i].Events = events.NewSubscriber(res.events.For(i), layout.NodeEvents(), layout.Sharded, log.Named("events"))
 		}
@@ -109,14 +109,11 @@ func newTracker(cfg config.Replica, res *resources, layouts []cell.Layout, log *
 	return events.NewTracker(tracked, log.Named("events"), reg)
 }
 
-// watch is one of a tracker that may find out that its server cannot track; the log
-// says so then, and there is nothing to wait for.
-type watch struct {
-	*events.Watch
-	tracker *events.Tracker
-}
+// watch is one of a cell whose server may turn out to be unable to track; the log says
+// so then, and there is nothing to wait for.
+type watch struct{ *events.Watch }
 
-func (w watch) Connected() bool { return !w.tracker.Supported() || w.Watch.Connected() }
+func (w watch) Connected() bool { return !w.Supported() || w.Watch.Connected() }
 
 // gate keeps a cell whose server was down at the start out of the cache until it has
 // been checked like the others.
@@ -153,7 +150,7 @@ func newDispatcher(cfg config.Replica, f *fleet, log *zap.Logger, reg *prometheu
 func newPoolConfig(cfg config.Replica, f *fleet, res *resources, log *zap.Logger, reg *prometheus.Registry) *poolconfig.Follower {
 	first := f.cells.At(0)
 	follow := poolconfig.Config{File: fileConfig(cfg), OnChange: f.cache.SetConfig, NoEvents: !cfg.Cache.PubSub}
-	if res.topology.Servers > 1 {
+	if cfg.Redis.Cells > 1 {
 		follow.StartPatience = configPatience
 	}
 	return poolconfig.New(follow, first, first.Layout().ConfigEvents(), res.events.For(0), log.Named("poolconfig"), reg)

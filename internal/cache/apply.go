@@ -37,7 +37,10 @@ func (f *follower) receive(message string) {
 			f.catchUp("unknown node")
 		}
 	default:
-		m.gaps.Inc()
+		if f.gapAt != last { // not again for each event until it is closed
+			m.gaps.Inc()
+			f.gapAt = last
+		}
 		f.catchUp("gap")
 	}
 }

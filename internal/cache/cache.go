@@ -119,8 +119,14 @@ type Cache struct {
 	// listed is about the number of candidates in all class lists.
 	listed    atomic.Int64
 	listLimit int64
+	// age tells classes in use from others; agesAt is the fill at which the next begins.
+	// Both are written under sweeping.
+	age      atomic.Uint32
+	agesAt   fraction
+	sweeping sync.Mutex
 	// failing are the cells that did not answer the last time they were asked.
-	failing atomic.Uint64
+	failing  atomic.Uint64
+	refusals refusals
 
 	start    sync.Once
 	stop     sync.Once
@@ -186,10 +192,12 @@ func (c *Cache) launch(ctx context.Context) error {
 // load waits for the first load.
 func (c *Cache) load(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	var syncs sync.WaitGroup
+	defer syncs.Wait()
 	defer cancel()
 	loaded := make(chan error, len(c.followers))
 	for _, f := range c.followers {
-		go func() { loaded <- f.sync(ctx) }() // ends with ctx at the latest
+		syncs.Go(func() { loaded <- f.sync(ctx) })
 	}
 	var grace <-chan time.Time
 	var first error

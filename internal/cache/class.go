@@ -1,8 +1,7 @@
 package cache
 
 import (
-	"maps"
-	"slices"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -11,12 +10,13 @@ import (
 )
 
 // classLimit and listLimit bound the candidate lists that are kept: their number,
-// and the candidates in all of them (8 bytes each, and as much again at worst).
-// Clients name the classes, so there could be any number; past a limit all are
-// dropped and those in use come back at the cost of one match per node.
+// and the candidates in all of them, at 8 bytes each. (A class whose jobs carry
+// affinity keys has a ring besides, of up to 96 bytes a node.) Clients name the
+// classes, so there could be any number; past a limit those are dropped that were not
+// used lately, and come back at the cost of one match per node.
 const (
 	classLimit = 4096
-	listLimit  = 4 << 20
+	listLimit  = 16 << 20
 )
 
 // Requirements as stated are remembered with their class: lookupSets times
@@ -25,16 +25,38 @@ const (
 const (
 	lookupSets = 2048
 	lookupWays = 4
+	// lookupParts bounds what is remembered of one: clients state what they like.
+	lookupParts = 32
 )
 
 type lookupSet [lookupWays]atomic.Pointer[lookup]
 
 // lookup is immutable.
 type lookup struct {
-	hash        uint64
-	service     string
-	requirement freeslot.Requirement
-	class       *class
+	hash    uint64
+	service string
+	stated  *freeslot.Stated
+	class   *class
+}
+
+func (s *lookupSet) find(hash uint64, service string, r *freeslot.Requirement) *class {
+	for i := range s {
+		l := s[i].Load()
+		if l != nil && l.hash == hash && l.service == service && l.stated.Same(r) {
+			return l.class
+		}
+	}
+	return nil
+}
+
+// put returns false when the set is full.
+func (s *lookupSet) put(l *lookup) bool {
+	for i := range s {
+		if s[i].CompareAndSwap(nil, l) {
+			return true
+		}
+	}
+	return false
 }
 
 // class is one class's candidate list and what it was built from.
@@ -42,8 +64,12 @@ type class struct {
 	service     string
 	requirement freeslot.Requirement
 	built       atomic.Pointer[builtClass]
-	// rebuild is held by the one goroutine that builds a new list.
+	// rebuild is held by the one goroutine that builds a new list, or drops the class.
 	rebuild sync.Mutex
+	// dropped is guarded by rebuild: its list no longer counts.
+	dropped bool
+	// used is the age of its last use.
+	used atomic.Uint32
 }
 
 type builtClass struct {
@@ -73,6 +99,9 @@ func (c *Cache) Choose(dst []*selection.Node, service string, r *freeslot.Requir
 // telling a client that no node fits.
 func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class {
 	cl := c.class(service, r)
+	if age := c.age.Load(); cl.used.Load() != age {
+		cl.used.Store(age)
+	}
 	built := cl.built.Load()
 	if built != nil && built.profiles == c.profiles.Load() {
 		return built.list
@@ -102,28 +131,36 @@ func (c *Cache) Settle(service string, r *freeslot.Requirement) *selection.Class
 // class finds the class of a requirement as it is stated; most of them are stated
 // in the same words again and again, which saves bringing them into canonical form.
 func (c *Cache) class(service string, r *freeslot.Requirement) *class {
-	hash := r.ClassHash(service)
-	set := &c.lookups[hash%lookupSets]
-	for i := range set {
-		l := set[i].Load()
-		if l != nil && l.hash == hash && l.service == service && freeslot.SameRequirement(&l.requirement, r) {
-			return l.class
-		}
+	hash := r.UnlabelledHash(service)
+	if cl := c.lookups[hash%lookupSets].find(hash, service, r); cl != nil {
+		return cl
 	}
-	return c.remember(set, hash, service, r)
+	return c.classOfMany(hash, service, r)
 }
 
-// remember puts the class into a free place of the set, or else into one that the
-// hash names, so that two that meet in a set do not take turns in one place.
-func (c *Cache) remember(set *lookupSet, hash uint64, service string, r *freeslot.Requirement) *class {
-	cl := c.canonical(service, r)
-	l := &lookup{hash: hash, service: service, requirement: clone(r), class: cl}
-	for i := range set {
-		if set[i].CompareAndSwap(nil, l) {
+// classOfMany is for requirements that differ from many others by their labels alone,
+// and for those that are not remembered.
+func (c *Cache) classOfMany(unlabelled uint64, service string, r *freeslot.Requirement) *class {
+	if len(r.Services)+len(r.Labels)+len(r.LabelRules) > lookupParts {
+		return c.canonical(service, r)
+	}
+	hash := unlabelled + r.LabelsHash()
+	if hash != unlabelled {
+		if cl := c.lookups[hash%lookupSets].find(hash, service, r); cl != nil {
 			return cl
 		}
 	}
-	set[hash>>32%lookupWays].Store(l)
+	cl := c.canonical(service, r)
+	l := &lookup{hash: unlabelled, service: service, stated: freeslot.NewStated(r), class: cl}
+	if c.lookups[unlabelled%lookupSets].put(l) {
+		return cl
+	}
+	other := *l // l may be in use
+	other.hash = hash
+	if set := &c.lookups[hash%lookupSets]; !set.put(&other) {
+		// Where the hash names it, so that two that meet here do not take turns in one place.
+		set[hash>>32%lookupWays].Store(&other)
+	}
 	return cl
 }
 
@@ -133,34 +170,82 @@ func (c *Cache) canonical(service string, r *freeslot.Requirement) *class {
 	if cl, ok := c.classes.Load(key); ok {
 		return cl
 	}
-	if c.classes.Size() >= classLimit || c.listed.Load() >= c.listLimit {
-		c.dropClasses()
-	}
-	cl, _ := c.classes.LoadOrStore(key, &class{service: service, requirement: clone(r)})
+	c.makeRoom()
+	cl, _ := c.classes.LoadOrStore(key, c.newClass(service, r))
 	return cl
 }
 
-func (c *Cache) dropClasses() {
-	c.classes.Clear()
-	for i := range c.lookups {
-		for j := range c.lookups[i] {
-			c.lookups[i][j].Store(nil)
-		}
+func (c *Cache) newClass(service string, r *freeslot.Requirement) *class {
+	cl := &class{service: service, requirement: r.Clone()}
+	cl.used.Store(c.age.Load())
+	return cl
+}
+
+// fill is how much of the limits is taken, in parts of 1.
+func (c *Cache) fill() float64 {
+	return max(float64(c.classes.Size())/classLimit, float64(c.listed.Load())/float64(c.listLimit))
+}
+
+// makeRoom begins a new age with each eighth of the limits that is filled. At the
+// limit the classes are dropped that were not used in the present age, and if that
+// makes too little room then any, down to three quarters.
+func (c *Cache) makeRoom() {
+	if c.fill() < c.agesAt.Load() {
+		return
 	}
-	c.listed.Store(0)
+	c.sweeping.Lock()
+	defer c.sweeping.Unlock()
+	now := c.fill()
+	if now < c.agesAt.Load() {
+		return // somebody else was first
+	}
+	if now >= 1 {
+		c.metrics.classSweeps.Inc()
+		c.dropWhere(func(cl *class) bool { return cl.used.Load() != c.age.Load() })
+		c.dropWhere(func(*class) bool { return c.fill() > 0.75 })
+		c.forgetDropped()
+		now = c.fill()
+	}
+	c.age.Add(1)
+	c.agesAt.Store(min(now+0.125, 1))
+}
+
+func (c *Cache) dropWhere(unwanted func(*class) bool) {
+	c.classes.Range(func(key string, cl *class) bool {
+		if unwanted(cl) {
+			c.drop(key, cl)
+		}
+		return true
+	})
+}
+
+func (c *Cache) drop(key string, cl *class) {
+	c.classes.Delete(key)
+	cl.rebuild.Lock()
+	defer cl.rebuild.Unlock()
+	cl.dropped = true
+	if built := cl.built.Load(); built != nil {
+		c.listed.Add(-int64(built.list.Fits()))
+	}
 	c.metrics.classesDropped.Inc()
 }
 
-// clone is a requirement that shares nothing with its caller's.
-func clone(r *freeslot.Requirement) freeslot.Requirement {
-	out := *r
-	out.Services = slices.Clone(r.Services)
-	out.Labels = maps.Clone(r.Labels)
-	out.LabelRules = slices.Clone(r.LabelRules)
-	for i := range out.LabelRules {
-		out.LabelRules[i].Values = slices.Clone(out.LabelRules[i].Values)
+// forgetDropped clears the places of classes that were dropped.
+func (c *Cache) forgetDropped() {
+	for i := range c.lookups {
+		for j := range c.lookups[i] {
+			place := &c.lookups[i][j]
+			if l := place.Load(); l != nil && l.class.isDropped() {
+				place.CompareAndSwap(l, nil)
+			}
+		}
 	}
-	return out
+}
+
+func (cl *class) isDropped() bool {
+	cl.rebuild.Lock()
+	defer cl.rebuild.Unlock()
+	return cl.dropped
 }
 
 func (c *Cache) settle(cl *class) *selection.Class {
@@ -186,11 +271,19 @@ func (c *Cache) build(cl *class) *selection.Class {
 		return true
 	})
 	list := selection.NewClass(nodes, config, cl.service, &cl.requirement)
-	c.listed.Add(int64(list.Fits()))
-	if former := cl.built.Load(); former != nil {
-		c.listed.Add(-int64(former.list.Fits()))
+	if !cl.dropped {
+		c.listed.Add(int64(list.Fits()))
+		if former := cl.built.Load(); former != nil {
+			c.listed.Add(-int64(former.list.Fits()))
+		}
 	}
 	end := c.clock.now()
 	cl.built.Store(&builtClass{list: list, profiles: profiles, config: config, restUntil: end + restShare*(end-begin)})
 	return list
 }
+
+// fraction is an atomic number from 0 to 1.
+type fraction struct{ bits atomic.Uint64 }
+
+func (s *fraction) Load() float64   { return math.Float64frombits(s.bits.Load()) }
+func (s *fraction) Store(f float64) { s.bits.Store(math.Float64bits(f)) }

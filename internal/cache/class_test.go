@@ -200,7 +200,7 @@ func TestClassLimit(t *testing.T) {
 				if fits := r.Class("echo", &requirement).Fits(); fits != 0 {
 					t.Errorf("%d nodes fit", fits)
 				}
-				if n := r.classes.Size(); n > classLimit+4 {
+				if n := r.classes.Size(); n > classLimit+8 {
 					t.Errorf("%d classes", n)
 					return
 				}
@@ -208,18 +208,18 @@ func TestClassLimit(t *testing.T) {
 		})
 	}
 	askers.Wait()
-	if n := r.counter(r.metrics.classesDropped); n < 3 {
-		t.Errorf("dropped %d times", n)
+	if n := r.counter(r.metrics.classesDropped); n < 2*classLimit {
+		t.Errorf("%d dropped", n)
 	}
 	if fits := r.Class("echo", &freeslot.Requirement{}).Fits(); fits != 1 {
 		t.Errorf("%d nodes fit in the end", fits)
 	}
 }
 
-// Nor are they kept when they are few and long.
+// Nor are they kept when they are few and long; those in use stay.
 func TestListLimit(t *testing.T) {
 	t.Parallel()
-	const fleet, kept = 100, 10
+	const fleet, kept = 100, 40
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
 	r.listLimit = kept * fleet
 	for i := range fleet {
@@ -227,23 +227,67 @@ func TestListLimit(t *testing.T) {
 		n.Languages.ASR = []string{"de"}
 		r.put(&cell.NodeState{Node: n, Status: freeslot.StatusOnline})
 	}
+	used := freeslot.Requirement{SourceLanguage: "de"}
+	list := r.Class("echo", &used)
 	for i := range 10 * kept {
 		requirement := freeslot.Requirement{SourceLanguage: fmt.Sprintf("de-x-n%d", i)}
 		for range 3 { // made anew, it does not count twice
 			if fits := r.Settle("echo", &requirement).Fits(); fits != fleet {
 				t.Fatalf("%d nodes fit", fits)
 			}
-			r.profiles.Add(1)
+			if i == 0 {
+				r.profiles.Add(1)
+				list = r.Settle("echo", &used)
+			}
 		}
-		if n := r.classes.Size(); n > kept {
+		if r.Class("echo", &used) != list {
+			t.Fatalf("the class that is used all the time was dropped for the %d-th other", i)
+		}
+		if n := r.classes.Size(); n > kept+1 {
 			t.Fatalf("%d classes", n)
 		}
-		if n := r.listed.Load(); n > kept*fleet || n < fleet {
+		if n := r.listed.Load(); n > (kept+1)*fleet || n < fleet {
 			t.Fatalf("%d candidates listed", n)
 		}
 	}
-	if n := r.counter(r.metrics.classesDropped); n != 9 {
-		t.Errorf("dropped %d times", n)
+	if n := r.counter(r.metrics.classSweeps); n < 5 {
+		t.Errorf("swept %d times", n)
+	}
+}
+
+// When all are in use some are dropped all the same, and their places with them.
+func TestEverythingInUse(t *testing.T) {
+	t.Parallel()
+	const fleet, kept = 10, 40
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
+	r.listLimit = kept * fleet
+	for i := range fleet {
+		r.put(&cell.NodeState{Node: testNode(nodeName(i), 1), Status: freeslot.StatusOnline})
+	}
+	classes := make([]freeslot.Requirement, 2*kept)
+	for i := range classes {
+		classes[i].PreferredPool = fmt.Sprintf("p%d", i)
+	}
+	for range 20 {
+		for i := range classes {
+			if fits := r.Class("echo", &classes[i]).Fits(); fits != fleet {
+				t.Fatalf("%d nodes fit", fits)
+			}
+		}
+		if n := r.listed.Load(); n > (kept+1)*fleet || int(n) != fleet*r.classes.Size() {
+			t.Fatalf("%d candidates listed in %d classes", n, r.classes.Size())
+		}
+	}
+	for i := range r.lookups {
+		for j := range r.lookups[i] {
+			l := r.lookups[i][j].Load()
+			if l == nil {
+				continue
+			}
+			if l.class.isDropped() {
+				t.Error("a dropped class has a place")
+			}
+		}
 	}
 }
 

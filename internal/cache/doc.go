@@ -1,7 +1,7 @@
 // Package cache is a replica's lock-free picture of all nodes.
 //
 // It is a hint: choosing a node reads only this memory, and the script that
-// reserves checks again. One goroutine writes: it applies events, fetches what
+// reserves checks again. One goroutine a cell writes: it applies events, fetches what
 // changed after a gap in the revisions, and replaces everything when the counter
 // itself was lost, or may have been because the subscription broke. Readers take no
 // lock: nodes stand in a concurrent map, their live figures are atomics shared with

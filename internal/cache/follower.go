@@ -53,6 +53,8 @@ type follower struct {
 	// calmAt is when an event may cause a comparison again.
 	calmAt   int64
 	failures int // comparisons that failed since the last that did not
+	// gapAt is the revision behind which a gap was counted last.
+	gapAt cell.Revision
 
 	generation string
 	// history is the server's whose nodes these are; "" when it does not tell.
@@ -62,8 +64,9 @@ type follower struct {
 	// look dead or alive.
 	clockOffset int64
 	// subscribed is true once the subscription stood. suspect is true from a renewed
-	// one to the next comparison: the server may have come back without its last
-	// writes and given their revisions to others, which revisions cannot show.
+	// one to the next comparison, and where that finds another history: the server may
+	// have come back without its last writes and given their revisions to others, which
+	// revisions cannot show.
 	subscribed, suspect bool
 	// stale is true when nodes may have changed behind the scripts' back, so that only
 	// a replacing load will do.
@@ -174,7 +177,7 @@ func (f *follower) reset(messages <-chan string) {
 	for range len(messages) {
 		<-messages
 	}
-	f.suspect = f.suspect || f.subscribed
+	f.suspect = f.suspect || f.subscribed || f.syncedAt.Load() != unsynced
 	f.subscribed = true
 	f.resync("subscribed")
 }

@@ -71,10 +71,11 @@ func (f *follower) health() CellHealth {
 	return h
 }
 
-// Skip are the cells that choices should leave out because they do not answer. It
-// never covers all: where nothing else is left they are tried all the same.
+// Skip are the cells that choices should leave out because they do not answer or
+// refuse writes. It never covers all: where nothing else is left they are tried all
+// the same.
 func (c *Cache) Skip() selection.CellMask {
-	failing := selection.CellMask(c.failing.Load())
+	failing := selection.CellMask(c.failing.Load()) | c.resting()
 	if failing == 0 || failing == ^selection.CellMask(0)>>(selection.MaxCells-len(c.followers)) {
 		return 0
 	}

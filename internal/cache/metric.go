@@ -15,7 +15,7 @@ type metrics struct {
 	badEvents, gaps             prometheus.Counter
 	resyncErrors, invalidated   prometheus.Counter
 	hits, misses, checkTimeouts prometheus.Counter
-	classesDropped              prometheus.Counter
+	classSweeps, classesDropped prometheus.Counter
 	eventDelay, resyncNodes     prometheus.Histogram
 }
 
@@ -40,7 +40,8 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 		hits:           counter("freeslot_cache_checked_hits_total", "Checked reads that found the cached version current."),
 		misses:         counter("freeslot_cache_checked_misses_total", "Checked reads that found the cached version out of date."),
 		checkTimeouts:  counter("freeslot_cache_version_check_timeouts_total", "Checked reads served from the cache because Redis did not answer in time."),
-		classesDropped: counter("freeslot_cache_class_evictions_total", "Times that all candidate lists were dropped because there were too many."),
+		classSweeps:    counter("freeslot_cache_class_sweeps_total", "Times that room was made because there were too many candidate lists."),
+		classesDropped: counter("freeslot_cache_class_evictions_total", "Candidate lists that were dropped because there were too many."),
 		eventDelay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "freeslot_cache_event_delay_seconds", Help: "Time from a node's change in Redis to its application; resolution 1 ms.",
 			Buckets: cell.LatencyBuckets,
@@ -57,7 +58,7 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 		return m
 	}
 	reg.MustRegister(m.events, m.badEvents, m.gaps, m.resyncErrors, m.invalidated, m.hits, m.misses, m.checkTimeouts,
-		m.classesDropped, m.eventDelay, m.resyncNodes)
+		m.classSweeps, m.classesDropped, m.eventDelay, m.resyncNodes)
 	registerGauges(c, reg)
 	return m
 }

@@ -38,6 +38,10 @@ func (f *follower) resync(why string) bool {
 	return true
 }
 
+// maxPage is what the pages of a load grow to: Redis serves nobody else while it
+// reads one, for about 6 us a node.
+const maxPage = 500
+
 // fetchTries bounds how often one comparison begins again.
 const fetchTries = 3
 
@@ -56,21 +60,23 @@ func (f *follower) fetch() (read int, replaced bool, err error) {
 
 // fetchOnce asks to be called again when what it has read lost its meaning on the
 // way: the counter is another one, or tombstones were dropped before they were read.
+// It reads up to the revision that the cell had when it began: what changes meanwhile
+// comes by events or the next comparison, or else a busy fleet would keep it for ever.
 func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 	// First, so that what is read is never of an older history than it is said to be.
 	history, err := f.sameHistory()
 	if err != nil {
 		return 0, false, false, err
 	}
-	last := f.revision.Load()
-	page, err := f.changes(last)
+	last, size := f.revision.Load(), f.cache.cfg.RefreshSize
+	page, err := f.changes(last, size)
 	if err != nil {
 		return 0, false, false, err
 	}
 	replacing = f.stale || f.suspect || f.syncedAt.Load() == unsynced ||
 		page.Generation != f.generation || page.Revision < last || page.Incomplete
 	if replacing && last > 0 {
-		if page, err = f.changes(0); err != nil {
+		if page, err = f.changes(0, size); err != nil {
 			return 0, true, false, err
 		}
 	}
@@ -79,68 +85,87 @@ func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 		present = make(map[string]bool)
 	}
 	first := page
+	clear(f.ahead)
 	for {
+		last := !page.More || page.Next >= first.Revision
+		var next <-chan answered
+		if !last { // Redis and the decoder work while this page is taken in
+			size = min(2*size, max(maxPage, f.cache.cfg.RefreshSize))
+			next = f.ask(page.Next, size)
+		}
 		for i := range page.Nodes {
 			f.take(&page.Nodes[i], present)
+			if n := &page.Nodes[i]; n.Revision > first.Revision {
+				f.ahead[n.Node.ID] = n.Revision
+			}
 		}
 		read += len(page.Nodes)
-		if !page.More {
+		if last {
 			break
 		}
-		if page, err = f.changes(page.Next); err != nil {
+		if page, err = f.heard(<-next); err != nil {
 			return read, replacing, false, err
 		}
 		if page.Generation != first.Generation || page.Incomplete && !replacing {
 			return read, replacing, true, nil
 		}
 	}
+	// What changed since comes once more. Not the revision of the last page: a node may
+	// have left, and its tombstone been dropped, after its own page was read.
+	f.revision.Store(min(page.Next, first.Revision))
 	if replacing {
-		if again, err = f.leftUnseen(&first, &page); again || err != nil {
-			return read, true, again, err
-		}
-		f.sweep(present)
 		f.generation, f.history = page.Generation, history
+		if err := f.sweep(present); err != nil {
+			return read, true, false, err
+		}
 		f.suspect, f.stale = false, false
 	}
-	f.revision.Store(page.Next)
-	clear(f.ahead)
 	return read, replacing, false, nil
 }
 
-// sameHistory settles a suspicion: where the server is the one of before, and was not
-// restarted, the revisions that were missed are all that was missed. It returns the
-// server's history, to be remembered by a replacing load.
+// sameHistory compares the server's history with that of the nodes here. After a
+// failover the subscription, the tracker and the commands can reach the new server at
+// different times, so it is asked for at each comparison. A suspicion ends where the
+// server is the one of before and was not restarted: the revisions that were missed
+// are all that was missed. It returns the history, to be remembered by a replacing load.
 func (f *follower) sameHistory() (string, error) {
-	if !f.suspect && f.syncedAt.Load() != unsynced {
-		return f.history, nil
-	}
 	history, err := f.source.History(f.cache.ctx)
-	if err == nil && history != "" && history == f.history {
-		f.suspect = false
+	if err == nil && history != "" && f.syncedAt.Load() != unsynced {
+		f.suspect = history != f.history
 	}
 	return history, err
 }
 
-// leftUnseen reports whether a node may have left, and its tombstone been dropped,
-// between the first and the last page of a replacing load. Incomplete of the pages
-// between says nothing here: they ask from revisions of long ago.
-func (f *follower) leftUnseen(first, last *cell.Changes) (bool, error) {
-	if first.Revision == last.Revision {
-		return false, nil
-	}
-	page, err := f.changes(first.Revision)
-	return page.Incomplete || page.Generation != first.Generation, err
+// answered is a page and when it was asked for.
+type answered struct {
+	page  cell.Changes
+	err   error
+	begin int64
 }
 
-func (f *follower) changes(since cell.Revision) (cell.Changes, error) {
-	// The earlier end of the call, so that an error in the offset makes nodes look
-	// silent sooner, never later.
-	begin := f.cache.clock.now()
-	page, err := f.source.Changes(f.cache.ctx, since, f.cache.cfg.RefreshSize)
-	if err == nil {
-		f.clockOffset = begin - page.NowMS*int64(time.Millisecond)
+// ask reads a page. The answer is to be taken from the channel: that is the end of
+// the goroutine.
+func (f *follower) ask(since cell.Revision, size int) <-chan answered {
+	answer := make(chan answered)
+	go func() {
+		a := answered{begin: f.cache.clock.now()}
+		a.page, a.err = f.source.Changes(f.cache.ctx, since, size)
+		answer <- a
+	}()
+	return answer
+}
+
+func (f *follower) changes(since cell.Revision, size int) (cell.Changes, error) {
+	return f.heard(<-f.ask(since, size))
+}
+
+func (f *follower) heard(a answered) (cell.Changes, error) {
+	if a.err == nil {
+		// By the earlier end of the call, so that an error in the offset makes nodes look
+		// silent sooner, never later.
+		f.clockOffset = a.begin - a.page.NowMS*int64(time.Millisecond)
 	}
-	return page, err
+	return a.page, a.err
 }
 
 func (f *follower) take(state *cell.NodeState, present map[string]bool) {
@@ -155,12 +180,26 @@ func (f *follower) take(state *cell.NodeState, present map[string]bool) {
 	}
 }
 
-// sweep removes what a replacing load did not bring; remove spares the nodes of other cells.
-func (f *follower) sweep(present map[string]bool) {
-	f.cache.nodes.Range(func(id string, _ *entry) bool {
-		if !present[id] {
-			f.remove(id)
+// sweep looks at the nodes that a replacing load did not bring: they are gone, or
+// have changed while it was read and so moved behind its end.
+func (f *follower) sweep(present map[string]bool) error {
+	var missing []string
+	f.cache.nodes.Range(func(id string, e *entry) bool {
+		if !present[id] && e.node.Cell() == f.index {
+			missing = append(missing, id)
 		}
 		return true
 	})
+	for len(missing) > 0 {
+		n := min(len(missing), f.cache.cfg.RefreshSize)
+		page, err := f.source.Nodes(f.cache.ctx, missing[:n])
+		if err != nil {
+			return err
+		}
+		for i := range page.Nodes {
+			f.takeAhead(&page.Nodes[i], page.Revision)
+		}
+		missing = missing[n:]
+	}
+	return nil
 }

@@ -57,7 +57,7 @@ func (f *follower) reread() {
 // takeAhead takes over a node as it was at a revision of the cell that events may
 // still be short of.
 func (f *follower) takeAhead(state *cell.NodeState, revision cell.Revision) {
-	if state.Gone {
+	if state.Gone || state.Revision == 0 { // a profile that no agent has registered is no node
 		f.remove(state.Node.ID)
 	} else {
 		f.put(state)

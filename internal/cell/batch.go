@@ -10,11 +10,15 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// batch gathers concurrent calls of one operation into arrays. While one call
-// runs, the next collects; an idle batch sends a single item at once.
+// batch gathers concurrent calls of one operation into arrays. While calls
+// run, the next collects; an idle batch sends a single item at once.
 //
-// One goroutine, owned by the Cell, runs it, so at most one call of the
-// operation is under way: the order of items is the order of arrival.
+// A few goroutines, owned by the Cell, run its loop, so that Redis has the next
+// call while the answers of one are handed out. Items of one call stand in the
+// order of arrival. Items of two calls under way may be carried out in either
+// order, so a caller for whom the order counts waits for the outcome of the first
+// before it queues the second; of several at once for one job or attempt, the
+// scripts let one win and tell the others that it is done.
 type batch[In, Out any] struct {
 	queue    chan *item[In, Out]
 	run      func(ctx context.Context, in []In) ([]Out, error)
@@ -198,7 +202,12 @@ func (b *batch[In, Out]) yield(carry *item[In, Out], cause error) {
 		carry.refuse(err)
 	}
 	for range len(b.queue) {
-		(<-b.queue).refuse(err)
+		select {
+		case it := <-b.queue:
+			it.refuse(err)
+		default: // another loop took the rest
+			return
+		}
 	}
 }
 

@@ -274,8 +274,11 @@ func TestBatchStress(t *testing.T) {
 		},
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() { b.loop(stop); close(stopped) }()
-	var wg sync.WaitGroup
+	var loops, wg sync.WaitGroup
+	for range batchLoops {
+		loops.Go(func() { b.loop(stop) })
+	}
+	go func() { loops.Wait(); close(stopped) }()
 	halfway := make(chan struct{})
 	for i := range callers {
 		wg.Go(func() {
@@ -326,6 +329,7 @@ func newSlow(t *testing.T) *slow {
 	if s.Cell, err = New(cfg, s.server.Client(t), zap.NewNop(), s.reg); err != nil {
 		t.Fatal(err)
 	}
+	s.loopCount = 1 // so that it is known what the next call gathers
 	submits, completions := s.submits.observe, s.completions.observe
 	s.submits.observe = func(n int) { submits(n); s.calls <- n }
 	s.completions.observe = func(n int) { completions(n); s.calls <- n }
@@ -667,5 +671,45 @@ func TestBatchYields(t *testing.T) {
 	c.wants(d, "9", nil)
 	if _, err := a.wait(c.stopped); err == nil || errors.Is(err, ErrNotSent) {
 		t.Errorf("refused by Redis: %v", err)
+	}
+}
+
+// TestBatchYieldsOfSeveralLoops: loops whose calls fail at the same time share out the
+// queue behind them, and none waits for an item that another has answered.
+func TestBatchYieldsOfSeveralLoops(t *testing.T) {
+	t.Parallel()
+	const rounds, loopCount, queued = 200, 4, 64
+	broken := errors.New("broken")
+	for range rounds {
+		var calls, loops sync.WaitGroup
+		calls.Add(loopCount)
+		b := &batch[int, string]{
+			queue: make(chan *item[int, string], queued), size: func(int) int { return 1 },
+			limit: 1, maxBytes: 100, timeout: patience, observe: func(int) {}, yields: true,
+		}
+		b.run = func(context.Context, []int) ([]string, error) {
+			calls.Done()
+			calls.Wait() // each loop has one call, and all fail at once
+			return nil, broken
+		}
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		items := make([]*item[int, string], queued)
+		for i := range items {
+			items[i] = b.submit(t.Context(), stop, i)
+		}
+		for range loopCount {
+			loops.Go(func() {
+				first := b.next(nil, stop)
+				batch, carry := b.gather(first)
+				b.yield(carry, b.call(batch))
+			})
+		}
+		go func() { loops.Wait(); close(stopped) }()
+		receive(t, stopped)
+		for i, it := range items {
+			if _, err := it.wait(stopped); !errors.Is(err, broken) {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
 	}
 }

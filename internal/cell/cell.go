@@ -52,6 +52,7 @@ const (
 	replyTTL        = 30 * time.Second
 	batchItems      = 64
 	batchBytes      = 1 << 20
+	batchLoops      = 2 // calls of an operation under way at once; 3 were measured to be no better
 	inlineSpec      = 8 << 10
 	inlineResult    = 64 << 10
 	tombstonesKept  = 1000
@@ -139,8 +140,8 @@ type Cell struct {
 	log     *zap.Logger
 	scripts scripts
 	metrics *metrics
-	// tombstones is tombstonesKept, but for tests that need fewer.
-	tombstones int
+	// tombstones is tombstonesKept and loopCount batchLoops, but for tests that need fewer.
+	tombstones, loopCount int
 
 	submits     *batch[encodedSubmission, Placement]
 	completions *batch[Completion, CompletionOutcome]
@@ -165,8 +166,8 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 	}
 	c := &Cell{
 		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: loadScripts(cfg.Layout.Sharded),
-		tombstones: tombstonesKept,
-		stopping:   make(chan struct{}), stopped: make(chan struct{}),
+		tombstones: tombstonesKept, loopCount: batchLoops,
+		stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	c.submits = &batch[encodedSubmission, Placement]{
 		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit),
@@ -189,9 +190,10 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 func (c *Cell) Start(context.Context) error {
 	c.start.Do(func() {
 		c.started.Store(true)
-		c.loops.Add(2)
-		go func() { defer c.loops.Done(); c.submits.loop(c.stopping) }()
-		go func() { defer c.loops.Done(); c.completions.loop(c.stopping) }()
+		for range c.loopCount {
+			c.loops.Go(func() { c.submits.loop(c.stopping) })
+			c.loops.Go(func() { c.completions.loop(c.stopping) })
+		}
 	})
 	return nil
 }

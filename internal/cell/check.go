@@ -34,8 +34,9 @@ func Check(ctx context.Context, client rueidis.Client, layout Layout) (warnings 
 // says what must be changed, and how. Where nothing is recorded yet it records the
 // schema version, and how many cells and servers there are, which stays as it is.
 //
-// down are the cells that do not answer, and why: they are not checked, and they are
-// no error as long as one cell answers. Call [Cell.Check] when one of them comes up.
+// down are the cells that do not answer, or answer that they cannot serve now (their
+// server loads its data, say), and why: they are not trusted yet, and they are no error
+// as long as one cell serves. Call [Cell.Check] when one of them comes up.
 func (s *Set) Check(ctx context.Context) (warnings []string, down map[int]error, err error) {
 	found := make([][]string, len(s.cells))
 	refused := make([]error, len(s.cells))
@@ -70,6 +71,15 @@ func (s *Set) Check(ctx context.Context) (warnings []string, down map[int]error,
 
 // Check is [Set.Check] for this cell and its server.
 func (c *Cell) Check(ctx context.Context) (warnings []string, err error) {
+	if warnings, err = c.CheckServers(ctx); err != nil {
+		return nil, err
+	}
+	return warnings, c.checkRecord(ctx, true)
+}
+
+// CheckServers is the part of Check that looks at the settings of the cell's server, or
+// of all of a cluster. It writes nothing.
+func (c *Cell) CheckServers(ctx context.Context) (warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	if c.client.Mode() == rueidis.ClientModeCluster {
@@ -86,42 +96,25 @@ func (c *Cell) Check(ctx context.Context) (warnings []string, err error) {
 		warnings = append(warnings, w...)
 	}
 	slices.Sort(warnings)
-	return warnings, unreachableOr(c.CheckRecord(ctx))
+	return warnings, nil
 }
 
-// CheckRecord records the number of cells and servers and the schema version, or
-// compares with what is recorded. On a cluster it is all that an agent looks at: the
-// settings of the servers are for the replicas, who are few.
+// CheckRecord compares the number of cells and servers and the schema version with what
+// is recorded. It is for agents: it records nothing, because an agent that is configured
+// wrongly and starts first would have every replica refused. Where nothing is recorded
+// there is nothing to differ from.
 func (c *Cell) CheckRecord(ctx context.Context) error {
-	if err := c.checkCells(ctx); err != nil {
-		return err
-	}
-	return c.checkSchema(ctx)
+	return c.checkRecord(ctx, false)
 }
 
-// unreachableError is that a server did not answer: it may be trusted or not.
-type unreachableError struct{ err error }
-
-func (e *unreachableError) Error() string { return e.err.Error() }
-
-func (e *unreachableError) Unwrap() error { return e.err }
-
-// unreachableOr marks what is neither an answer of Redis nor a finding of ours.
-func unreachableOr(err error) error {
-	var answer *rueidis.RedisError
-	var finding *refusal
-	if err == nil || errors.As(err, &answer) || errors.As(err, &finding) {
-		return err
+func (c *Cell) checkRecord(ctx context.Context, write bool) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := c.checkCells(ctx, write); err != nil {
+		return unreachableOr(err)
 	}
-	return &unreachableError{err}
+	return unreachableOr(c.checkSchema(ctx, write))
 }
-
-// refusal is a finding that somebody has to mend.
-type refusal struct{ message string }
-
-func (e *refusal) Error() string { return e.message }
-
-func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
 // checkNode looks at one server. A member of a cluster that is down is the cluster's
 // business: others take its place.
@@ -163,19 +156,25 @@ func (c *Cell) checkCluster(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cell) checkCells(ctx context.Context) error {
+func (c *Cell) checkCells(ctx context.Context, write bool) error {
 	server := c.cfg.Index % c.cfg.Servers
 	keys := []string{c.layout.Cells()}
 	if c.client.Mode() != rueidis.ClientModeCluster {
 		keys = append(keys, Layout{Prefix: c.layout.Prefix}.Schema())
 	}
-	args := []string{strconv.Itoa(c.cfg.Cells), strconv.Itoa(c.cfg.Servers), strconv.Itoa(server)}
+	args := []string{strconv.Itoa(c.cfg.Cells), strconv.Itoa(c.cfg.Servers), strconv.Itoa(server), ""}
+	if write {
+		args[3] = "w"
+	}
 	found, err := c.exec(ctx, "check", c.scripts.cells, keys, args).AsStrSlice()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", c.layout.Cells(), err)
 	}
-	if len(found) != len(args) {
-		return refuse("%s has %d fields, expected %d: no release wrote it", c.layout.Cells(), len(found), len(args))
+	if len(found) == 0 && !write {
+		return nil
+	}
+	if len(found) != 3 {
+		return refuse("%s has %d fields, expected 3: no release wrote it", c.layout.Cells(), len(found))
 	}
 	switch prefix := c.layout.Prefix; {
 	case found[0] != args[0]:
@@ -237,13 +236,18 @@ func checkServer(addr string, info map[string]string) (warnings []string, err er
 	return warnings, nil
 }
 
-func (c *Cell) checkSchema(ctx context.Context) error {
+func (c *Cell) checkSchema(ctx context.Context, write bool) error {
 	key := c.layout.Schema()
-	set := c.client.B().Set().Key(key).Value(strconv.Itoa(SchemaVersion)).Nx().Build()
-	if err := c.client.Do(ctx, set).Error(); err != nil && !rueidis.IsRedisNil(err) {
-		return fmt.Errorf("write %s: %w", key, err)
+	if write {
+		set := c.client.B().Set().Key(key).Value(strconv.Itoa(SchemaVersion)).Nx().Build()
+		if err := c.client.Do(ctx, set).Error(); err != nil && !rueidis.IsRedisNil(err) {
+			return fmt.Errorf("write %s: %w", key, err)
+		}
 	}
 	text, err := c.client.Do(ctx, c.client.B().Get().Key(key).Build()).ToString()
+	if rueidis.IsRedisNil(err) && !write {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", key, err)
 	}

@@ -93,6 +93,10 @@ func TestCheck(t *testing.T) {
 			options: []redistest.Option{redistest.AppendOnly("everysec")},
 			setup:   []string{"SET", "scheduler:version:schema", "3"}, err: "written by a newer release (schema 3, this one knows 2)",
 		},
+		"older schema": {
+			options: []redistest.Option{redistest.AppendOnly("everysec")},
+			setup:   []string{"SET", "scheduler:version:schema", "1"}, err: "written by an older release (schema 1, this one writes 2)",
+		},
 		"no schema of ours": {
 			options: []redistest.Option{redistest.AppendOnly("everysec")},
 			setup:   []string{"SET", "scheduler:version:schema", "x"}, err: `is "x", expected 2: no release wrote it`,

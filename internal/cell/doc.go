@@ -18,7 +18,7 @@
 // can be repeated without harm, because whoever got an error may still have been
 // applied. Scripts compare times with Redis' clock only.
 //
-// Submit and Complete gather concurrent callers: while one call is under way the
+// Submit and Complete gather concurrent callers: while two calls are under way the
 // next collects, so nobody waits for a batch to fill and a busy cell pays Lua's
 // fixed cost once for many jobs.
 //

@@ -25,14 +25,19 @@ func encodable(t *testing.T, s freeslot.JobStatus) {
 }
 
 func FuzzDecodeStatus(f *testing.F) {
-	f.Add("running|acme|echo|n1|1|1||1700000000000|1700000000000||")
-	f.Add("succeeded|acme|echo|n1|1|1||1|1|1|{\"a\":1}")
-	f.Add("succeeded|acme|echo|n1|1|1||1|1|1|")
-	f.Add("succeeded|acme|echo|n1|1|1||1|1|1")
-	f.Add("failed|acme|echo|n1|1|1|{\"code\":\"x\",\"message\":\"y\"}|1|1|1|")
-	f.Add("failed|acme|echo|n1|1|1|{|1|1|1|")
-	f.Add("cancelled|acme|echo|n1|x|1||1|1|1|")
-	f.Add("||||||||||")
+	const running = "|acme 1 1700000000000 3600000 echo|1 n1 e1 1700000000000|"
+	f.Add("running" + running + "||")
+	f.Add("succeeded" + running + "|1|{\"a\":1}")
+	f.Add("succeeded" + running + "|1|")
+	f.Add("succeeded" + running + "|1")
+	f.Add("failed" + running + "{\"code\":\"x\",\"message\":\"y\"}|1|")
+	f.Add("failed" + running + "{|1|")
+	f.Add("cancelled|acme x 1 1 echo|1 n1 e1 1||1|")
+	f.Add("cancelled|acme 1 x 1 echo|1 n1 e1 1||1|")
+	f.Add("cancelled|acme 1 1 1 echo|x n1 e1 1||1|")
+	f.Add("cancelled|acme 1 1 1 echo|1 n1 e1 x||1|")
+	f.Add("cancelled|acme 1 1 1  a b |1 n1 e1 1||x|")
+	f.Add("|||||")
 	f.Fuzz(func(t *testing.T, fields string) {
 		text := strings.SplitN(fields, "|", len(statusFields))
 		s, err := decodeStatus("0-1", text)

@@ -70,10 +70,17 @@ func TestKeysOfAnotherType(t *testing.T) {
 		r.do("SET", r.l.Node("profile"), "x")
 		r.register(testNode("slots", 9))
 		r.do("SET", r.l.Slots("slots"), "x")
-		subs := []Submission{submission("", "profile", "slots"), submission("", "slots", "n1"), submission("", "n1")}
+		stream := r.register(testNode("stream", 9))
+		r.do("SET", r.l.Dispatch("stream"), "x")
+		subs := []Submission{submission("", "profile", "slots"), submission("", "slots", "n1"), submission("", "stream"), submission("", "n1")}
 		got, err := r.Cell.submit(r.ctx(), encoded(t, subs...))
-		if err != nil || got[0].Assigned || !got[1].Assigned || !got[2].Assigned || len(got[0].Refusals) != 2 {
+		if err != nil || got[0].Assigned || !got[1].Assigned || !got[2].Assigned || !got[3].Assigned || len(got[0].Refusals) != 2 {
 			t.Fatalf("%+v, %v", got, err)
+		}
+		// A job that no stream could take reaches its node by the heartbeat.
+		hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "stream", Epoch: stream})
+		if err != nil || !slices.Equal(hb.Start, []Attempt{{subs[2].JobID, 1}}) {
+			t.Errorf("heartbeat: %+v, %v", hb, err)
 		}
 		for _, refusal := range got[0].Refusals {
 			if refusal.Reason != RefusedGone {

@@ -2,6 +2,7 @@ package cell
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -71,7 +72,7 @@ func TestCheckEarlierRelease(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
 	prefix, client := redis.Prefix(t), redis.Client(t)
-	if err := client.Do(t.Context(), client.B().Set().Key(prefix+":version:schema").Value("1").Build()).Error(); err != nil {
+	if err := client.Do(t.Context(), client.B().Set().Key(prefix+":version:schema").Value(strconv.Itoa(SchemaVersion)).Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := newSet(t, prefix, 2, redis).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "set redis.cells to 1") {

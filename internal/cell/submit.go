@@ -23,7 +23,8 @@ type SubmitResult struct {
 	Err       error
 }
 
-// SubmitAll is Submit for several jobs at once. The results are in the order of subs.
+// SubmitAll is Submit for several jobs at once. The results are in the order of subs,
+// which need not be the order in which the jobs are placed.
 func (c *Cell) SubmitAll(ctx context.Context, subs []Submission) []SubmitResult {
 	items := make([]*item[encodedSubmission, Placement], len(subs))
 	for i, s := range subs {

@@ -15,7 +15,7 @@ import (
 // error is what the client is told when there are none.
 func (d *Dispatcher) choose(p *placing) error {
 	switch {
-	case p.failure != nil:
+	case p.repeat:
 		return nil // same candidates: only the script knows whether it is placed
 	case d.ctx.Err() != nil:
 		return coded("submit", cell.ErrStopped) // its result would find nobody
@@ -40,22 +40,31 @@ func (d *Dispatcher) choose(p *placing) error {
 // pick fills in p.candidates.
 func (d *Dispatcher) pick(p *placing, source *selection.Source) {
 	job, q := p.request.Job, &p.query
-	p.candidates = d.nodes.Choose(p.room[:0], job.Service, &job.Requirement, q, source)
-	if len(p.candidates) > 0 {
+	p.class = d.nodes.Class(job.Service, &job.Requirement)
+	if p.candidates = p.class.Choose(p.room[:0], q, source); len(p.candidates) > 0 {
 		return
 	}
-	// The list may be of before the last change of a profile.
-	if class := d.nodes.Settle(job.Service, &job.Requirement); class != p.settled {
-		p.settled = class
-		p.candidates = class.Choose(p.room[:0], q, source)
+	if !couldRun(p.class, job) {
+		// The list may be of before the last change of a profile. Where nodes do fit it
+		// is good enough to call the fleet full: to have it made anew for every submit
+		// that a full fleet turns away would cost more than all placements.
+		p.class = d.nodes.Settle(job.Service, &job.Requirement)
+		if p.candidates = p.class.Choose(p.room[:0], q, source); len(p.candidates) > 0 {
+			return
+		}
 	}
-	if len(p.candidates) == 0 && p.probes < maxProbes(job) {
+	if p.probes < maxProbes(job) {
 		// Completions reach the cache late, or not at all when another replica's
 		// jobs complete: only Redis knows that the fleet is full.
 		p.probes++
 		q.IgnoreFull, q.Want = true, cell.MaxCandidates
-		p.candidates = p.settled.Choose(p.room[:0], q, source)
+		p.candidates = p.class.Choose(p.room[:0], q, source)
 	}
+}
+
+// couldRun reports whether a node of the class would take the job if it were idle.
+func couldRun(class *selection.Class, job *freeslot.Job) bool {
+	return class.Fits() > 0 && job.SlotCount() <= class.MaxSlots()
 }
 
 // maxProbes is one for a job of one slot, because every node tells when it becomes
@@ -71,20 +80,28 @@ func (d *Dispatcher) query(p *placing) selection.Query {
 	job := p.request.Job
 	return selection.Query{
 		Want: d.cfg.Candidates, Slots: job.SlotCount(), Now: d.nodes.Now(), SilenceLimit: d.nodes.SilenceLimit(),
-		AffinityKey: job.AffinityKey, Skip: d.nodes.Skip() | d.short.load(), Exclude: p.refused,
+		AffinityKey: job.AffinityKey, Skip: d.skip(p), Exclude: p.refused,
 	}
 }
 
-// none tells why there is no candidate: no node could ever run the job, all that
+// skip are the cells that the job is not to go to. Of one with a call of unknown fate
+// that is all but the cell of that call: anywhere else it would be another job.
+func (d *Dispatcher) skip(p *placing) selection.CellMask {
+	if p.failure != nil {
+		return selection.Only(p.link.cell.Index())
+	}
+	return d.nodes.Skip() | d.short.load() | p.away
+}
+
+// none tells why pick found no candidate: no node could ever run the job, all that
 // could are busy, or they are where nothing can be sent now.
 func (d *Dispatcher) none(p *placing) error {
 	job := p.request.Job
-	class := d.nodes.Settle(job.Service, &job.Requirement)
-	away := d.nodes.Skip()
-	if class.Fits() > 0 && job.SlotCount() <= class.MaxSlots() {
-		return d.busy(job, class, away)
+	away := d.nodes.Skip() | p.away
+	if couldRun(p.class, job) {
+		return d.busy(p, away)
 	}
-	if d.nodes.Stale() || away != 0 {
+	if d.nodes.Stale() || away|d.failing.load() != 0 {
 		return &freeslot.Error{
 			Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
 			Message: "no node is known to fit, but this replica has lost touch with Redis",
@@ -94,26 +111,28 @@ func (d *Dispatcher) none(p *placing) error {
 	return &freeslot.Error{
 		Code:      freeslot.CodeNoMatchingNode,
 		Message:   fmt.Sprintf("none of %d nodes can run service %s with this requirement", d.nodes.Size(), job.Service),
-		Breakdown: class.Breakdown(&q),
+		Breakdown: p.class.Breakdown(&q),
 	}
 }
 
 // busy tells why none of the nodes that fit takes the job.
-func (d *Dispatcher) busy(job *freeslot.Job, class *selection.Class, away selection.CellMask) error {
-	short := d.short.load()
+func (d *Dispatcher) busy(p *placing, away selection.CellMask) error {
+	job, short := p.request.Job, d.short.load()
 	if away|short == 0 {
 		return full(job)
 	}
-	cells := d.takers(job, class)
+	cells := d.takers(job, p.class)
 	switch {
 	case cells == 0 || cells&^away&^short != 0:
 		return full(job)
 	case cells&^away != 0:
 		return shortOfMemory()
+	case p.refusal != nil:
+		return coded("submit", p.refusal)
 	}
 	return &freeslot.Error{
 		Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
-		Message: fmt.Sprintf("the nodes that can run service %s are in a part of Redis that does not answer", job.Service),
+		Message: fmt.Sprintf("the nodes that can run service %s are in a part of Redis that does not answer or takes no writes", job.Service),
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -110,6 +109,9 @@ type Dispatcher struct {
 	// is all cells.
 	short cellSet
 	every selection.CellMask
+	// failing are the cells whose last submit or sign of life failed. Other than
+	// Nodes.Skip it can have all of them; it leaves none out of choices.
+	failing cellSet
 
 	sources sync.Pool // *selection.Source, one a goroutine
 
@@ -270,11 +272,16 @@ func logFailure(log *zap.Logger, what string, err error) {
 // coded makes every error a *freeslot.Error: what is not one already says that
 // Redis could not be asked.
 func coded(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return codedFailure(what, err)
+}
+
+func codedFailure(what string, err error) *freeslot.Error {
 	var known *freeslot.Error
 	var answer *rueidis.RedisError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &known):
 		return known
 	case isOutOfMemory(err):
@@ -290,8 +297,6 @@ func coded(what string, err error) error {
 		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: what + ": Redis did not answer", RetryAfter: retryAfter()}
 	}
 }
-
-func isOutOfMemory(err error) bool { return strings.Contains(err.Error(), "OOM ") }
 
 // retryAfter is spread, so that clients that were refused together do not come
 // back together.

@@ -12,12 +12,19 @@
 // All candidates of one choice are of one cell, and the job gets an id of that cell.
 // The calls of the cells go on side by side. A cell whose call fails is left out of
 // choices until it answers again, so a server that is down takes out its own nodes
-// and nothing else: a job that was not sent there yet goes to another cell.
+// and nothing else: a job that was not sent there yet goes to another cell, under
+// another id.
 //
-// A call to Redis that fails leaves open whether it was applied. The submit is
+// A Redis that turns a call away because of its state (it is a read-only replica, has
+// too few replicas, is loading, ...) has done nothing: the job goes to another cell at
+// once, and the cell is left out of choices for a while although it answers reads.
+//
+// Any other call that fails leaves open whether it was applied. The submit is
 // then repeated in the same cell under the same job id, which the script answers
-// without doing it twice, until a definite answer or the submit deadline. After a
-// definite refusal the job may go to another cell, under another id.
+// without doing it twice, until an answer or the submit deadline. The job never goes
+// to another cell after that, not even when all nodes of this one refuse it, and a
+// submit that fails then says that the job may have been placed: the first call can
+// still be on its way.
 //
 // Replies are hints too: the record is the truth. After a gap in a reply stream
 // and periodically the records of outstanding jobs are read again, so a client

@@ -39,11 +39,15 @@ func (l *link) keep() bool {
 		l.log.Warn("replies.reopened")
 		err = l.cell.OpenReplies(ctx, l.d.cfg.Replica)
 		if err == nil {
+			l.d.failing.set(l.cell.Index(), false)
 			return true
 		}
 	}
-	if err != nil && l.d.ctx.Err() == nil {
-		l.log.Warn("replies.keep_failed", zap.Error(err))
+	if l.d.ctx.Err() == nil {
+		l.d.failing.set(l.cell.Index(), err != nil && isAway(err))
+		if err != nil {
+			l.log.Warn("replies.keep_failed", zap.Error(err))
+		}
 	}
 	return false
 }

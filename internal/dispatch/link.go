@@ -111,6 +111,7 @@ func (l *link) logFailure(what string, err error) { logFailure(l.log, what, err)
 // failed has the cell's nodes left out of choices until the cell answers again.
 func (l *link) failed() {
 	l.metrics.failures.Inc()
+	l.d.failing.set(l.cell.Index(), true)
 	l.d.nodes.CellFailed(l.cell.Index())
 }
 
@@ -119,12 +120,6 @@ func (l *link) drop(id string, w *waiter) {
 	l.outstanding.Compute(id, func(now *waiter, loaded bool) (*waiter, bool) {
 		return now, !loaded || now == w
 	})
-}
-
-// isAway reports whether err says that Redis did not do its part, as against one of
-// ours that it refused, or this process that stops.
-func isAway(err error) bool {
-	return !definite(err) && !errors.Is(err, cell.ErrStopped)
 }
 
 // cellSet is a set of cells that many goroutines read and some change.

@@ -11,9 +11,9 @@ import (
 // Nodes is what the dispatcher knows of the fleet; *cache.Cache is it. Everything
 // but Settle answers from memory at once, and all of it may be used concurrently.
 type Nodes interface {
-	// Choose appends candidates for a job of this class to dst, within its capacity,
-	// all of one cell, the best first. It allocates nothing.
-	Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node
+	// Class returns the nodes that fit a job of this class, to choose from. It may be of
+	// before the last changes of profiles. It allocates nothing while they stand still.
+	Class(service string, r *freeslot.Requirement) *selection.Class
 	// Settle returns the class as of every profile known when it was called, and
 	// waits for that: before a client is told that no node fits.
 	Settle(service string, r *freeslot.Requirement) *selection.Class
@@ -30,9 +30,13 @@ type Nodes interface {
 	Size() int
 	// Stale reports whether what is known of some cell is out of date.
 	Stale() bool
-	// Skip are the cells that do not answer now. It never covers all of them.
+	// Skip are the cells that do not answer now, or refuse writes. It never covers all
+	// of them.
 	Skip() selection.CellMask
 	// CellFailed says that a call of this cell failed: Skip has it until the cell
 	// answers again.
 	CellFailed(cell int)
+	// CellRefused says that this cell turned a write away: Skip has it for a while,
+	// whatever it answers to reads.
+	CellRefused(cell int)
 }

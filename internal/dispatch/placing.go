@@ -1,9 +1,6 @@
 package dispatch
 
 import (
-	"errors"
-
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -12,8 +9,9 @@ import (
 type placing struct {
 	index   int
 	request Request
-	// id and link are those of the cell of the present candidates. A job that a cell
-	// has refused, or was never sent, can go to another one, under another id.
+	// id and link are those of the cell of the present candidates. A job that nodes or
+	// a cell have refused, or that was never sent, can go to another cell, under
+	// another id. Invariant: once failure is set they stay as they are.
 	id   string
 	link *link
 	// waiter is nil when nobody waits, and once the job is decided.
@@ -30,12 +28,19 @@ type placing struct {
 	rounds  int
 	// probes counts the offers to nodes that seemed full.
 	probes int
-	// settled is the class that the present list is known to be.
-	settled *selection.Class
-	// failure is that of the last call that may have been applied; nil is certainty.
+	// class is the list that was last chosen from.
+	class *selection.Class
+	// failure is that of the last call of unknown fate; nil means there was none. Not
+	// even a refusal that comes later clears it: the call may wait in a connection that
+	// is dead here and still be applied.
 	failure error
-	// missed is true when the last call failed, whether it was sent or not.
+	// repeat is true while the call to make is the one of unknown fate once more.
+	repeat bool
+	// missed is true when the next call is to come after a pause.
 	missed bool
+	// away are the cells whose Redis turned the job away, and refusal is what it said.
+	away    selection.CellMask
+	refusal error
 }
 
 // enlist gives the job its id, and has its result awaited, in the cell of its
@@ -119,31 +124,16 @@ func (p *placing) giveBack() {
 	}
 }
 
-// definite reports whether Redis itself answered with an error: the script did
-// not run, or refused the call before its first write.
-func definite(err error) bool {
-	return freeslot.CodeOf(coded("submit", err)) != freeslot.CodeUnavailable
-}
-
-// giveUp is what the client is told of a job whose fate is open or that was never sent.
-func (p *placing) giveUp(err error) error {
-	open := p.failure != nil || !isQueued(err) && !definite(err)
-	if p.failure != nil && errors.Is(err, cell.ErrNotSent) {
-		err = p.failure // that the time was over says less
+// told is what the client is told of a job that was given up because of err. Where
+// its fate is open that goes before anything else: what was refused in the end may
+// have been placed by an earlier call.
+func (p *placing) told(err error) error {
+	if p.failure == nil {
+		return err
 	}
-	err = coded("submit", err)
-	var known *freeslot.Error
-	if open && errors.As(err, &known) {
-		told := *known // which other jobs of the call may share
-		told.Message += "; the job may have been placed all the same"
-		return &told
-	}
-	return err
-}
-
-// isQueued reports whether the call was never sent.
-func isQueued(err error) bool {
-	return errors.Is(err, cell.ErrStopped) || errors.Is(err, cell.ErrNotSent)
+	open := codedFailure("submit", p.failure) // never one of ours, which others may share
+	open.Message += "; the job may have been placed all the same"
+	return open
 }
 
 // abandon forgets a job that was not accepted.

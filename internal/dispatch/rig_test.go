@@ -186,7 +186,9 @@ type replicaConfig struct {
 	dispatch Config
 	cache    cache.Config
 	cell     func(*cell.Config)
-	log      *zap.Logger
+	// nodes, if not nil, is what the dispatcher is given instead of the cache.
+	nodes func(*cache.Cache) Nodes
+	log   *zap.Logger
 }
 
 // replica starts one more replica.
@@ -219,8 +221,12 @@ func (r *rig) unstarted(name string, change ...func(*replicaConfig)) *replica {
 		}
 	}
 	rep.cache = cache.New(cfg.cache, feeds, cfg.log.Named(name), rep.reg)
+	nodes := Nodes(rep.cache)
+	if cfg.nodes != nil {
+		nodes = cfg.nodes(rep.cache)
+	}
 	var err error
-	if rep.Dispatcher, err = New(cfg.dispatch, rep.set, rep.cache, cfg.log.Named(name), rep.reg); err != nil {
+	if rep.Dispatcher, err = New(cfg.dispatch, rep.set, nodes, cfg.log.Named(name), rep.reg); err != nil {
 		r.t.Fatal(err)
 	}
 	return rep

@@ -172,14 +172,14 @@ func (s *submit) land(f *flight) (ready []*placing) {
 		case r.Err != nil && s.again(p, r.Err):
 			ready = append(ready, p)
 		case r.Err != nil:
-			s.decide(p, Assignment{}, p.giveUp(r.Err))
+			s.decide(p, Assignment{}, coded("submit", r.Err))
 		case r.Placement.Assigned:
 			f.link.metrics.placed.Inc()
 			s.decide(p, Assignment{
 				JobID: p.id, Node: r.Placement.Node, Attempt: r.Placement.Attempt, AssignedAtMS: r.Placement.AssignedAtMS,
 			}, nil)
 		default:
-			p.failure, p.missed = nil, false
+			p.repeat, p.missed = false, false
 			p.rounds++
 			ready = append(ready, p)
 		}
@@ -189,49 +189,66 @@ func (s *submit) land(f *flight) (ready []*placing) {
 
 // notice has a cell left out of choices that did not answer.
 func (s *submit) notice(f *flight) {
-	var failure error // one of them
+	var failure error // one of them; the first that says so where the cell is away
 	behind := false   // a call that failed, whose own Submit may not have said so yet
+	answered, refused := false, false
 	for i := range f.results {
 		err := f.results[i].Err
 		switch {
 		case err == nil:
-		case !errors.Is(err, cell.ErrNotSent):
-			failure = err
-		default:
+			answered = true
+		case errors.Is(err, cell.ErrNotSent):
 			behind = behind || s.ctx.Err() == nil
+		case failure == nil || isAway(err) && !isAway(failure):
+			failure = err
+			fallthrough
+		default:
+			refused = refused || refusal(err) != ""
 		}
 	}
 	f.link.logFailure("submit", failure)
+	if refused {
+		s.d.nodes.CellRefused(f.link.cell.Index())
+	}
 	switch {
 	case failure != nil && isAway(failure):
 		f.link.failed()
 	case behind:
 		s.d.nodes.CellFailed(f.link.cell.Index())
+	case answered:
+		s.d.failing.set(f.link.cell.Index(), false)
 	}
 }
 
 // again reports whether there is still something to be tried for a job whose call
 // failed, and notes what is known of it.
 func (s *submit) again(p *placing, err error) bool {
-	switch {
-	case s.ctx.Err() != nil || errors.Is(err, cell.ErrStopped):
-		return false
-	case isOutOfMemory(err) && s.d.cells.Len() > 1 && p.failure == nil:
-		// Its keeper would see it within a second; other cells may have room.
-		p.link.setShort(true, zap.Error(err))
-		return true
-	case definite(err):
-		return false
+	if !untouched(err) {
+		p.failure, p.repeat = err, true
 	}
 	p.missed = true
-	if !isQueued(err) {
-		p.failure = err
+	switch {
+	case s.ctx.Err() != nil || errors.Is(err, cell.ErrStopped) || isOurs(err):
+		return false
+	case isOutOfMemory(err) && (p.failure != nil || s.d.cells.Len() == 1):
+		return false
+	case p.failure != nil || isQueued(err):
+		return true
+	case isOutOfMemory(err):
+		// Its keeper would see it within a second; other cells may have room.
+		p.link.setShort(true, zap.Error(err))
+	default:
+		p.away, p.refusal = p.away.With(p.link.cell.Index()), err
 	}
+	p.missed = false // another cell has no reason to wait
 	return true
 }
 
 // decide tells what became of a job.
 func (s *submit) decide(p *placing, a Assignment, err error) {
+	if err != nil {
+		err = p.told(err)
+	}
 	s.d.metrics.submitted(err, time.Since(s.begin))
 	if err != nil {
 		p.abandon()

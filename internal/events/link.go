@@ -17,8 +17,10 @@ type link struct {
 	// watches are those of the server's cells; replaced by the tracker's loop.
 	watches   atomic.Pointer[[]*Watch]
 	connected atomic.Bool
-	ctx       context.Context
-	cancel    context.CancelFunc
+	// unsupported is whether the server refused to track when it was asked last.
+	unsupported atomic.Bool
+	ctx         context.Context
+	cancel      context.CancelFunc
 }
 
 // open starts a link; it ends by its cancel or with the tracker.
@@ -35,17 +37,23 @@ func (l *link) run() {
 	defer l.cancel()
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry
+	slow := backoff.NewExponentialBackOff() // for its jitter alone
+	slow.InitialInterval, slow.MaxInterval = l.tracker.cfg.UnsupportedInterval, l.tracker.cfg.UnsupportedInterval
 	said := false
 	for l.ctx.Err() == nil {
 		stood, err := l.session()
-		switch {
-		case l.ctx.Err() != nil:
+		if l.ctx.Err() != nil {
 			return
-		case unsupportedError(err):
-			l.tracker.unsupported.Store(true)
-			l.tracker.log.Warn("events.tracking_unsupported", zap.String("server", l.server), zap.Error(err))
-			return
-		case stood:
+		}
+		if unsupportedError(err) {
+			l.refused(err)
+			// It may be upgraded, or another may take its address.
+			said = false
+			l.pause(slow.NextBackOff())
+			continue
+		}
+		l.unsupported.Store(false)
+		if stood {
 			wait.Reset()
 			said = false
 		}
@@ -54,10 +62,21 @@ func (l *link) run() {
 			said = true
 			l.tracker.log.Warn("events.tracking_failed", zap.String("server", l.server), zap.Error(err))
 		}
-		select {
-		case <-time.After(wait.NextBackOff()):
-		case <-l.ctx.Done():
-		}
+		l.pause(wait.NextBackOff())
+	}
+}
+
+// refused notes that the server cannot track, and says so once.
+func (l *link) refused(err error) {
+	if !l.unsupported.Swap(true) {
+		l.tracker.log.Warn("events.tracking_unsupported", zap.String("server", l.server), zap.Error(err))
+	}
+}
+
+func (l *link) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-l.ctx.Done():
 	}
 }
 
@@ -96,6 +115,7 @@ func (l *link) session() (stood bool, err error) {
 // The cells are told first: whoever sees the connection has been told.
 func (l *link) connect() {
 	l.touchAll()
+	l.unsupported.Store(false)
 	if !l.connected.Swap(true) {
 		l.tracker.metrics.connected.Inc()
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +17,9 @@ import (
 
 // DefaultMastersInterval is how often a Tracker asks for a cluster's masters.
 const DefaultMastersInterval = time.Second
+
+// DefaultUnsupportedInterval is how often a server that cannot track is asked again.
+const DefaultUnsupportedInterval = 30 * time.Second
 
 // mastersLimit bounds one question for the masters: a node that is dead takes that long.
 const mastersLimit = 500 * time.Millisecond
@@ -52,6 +54,9 @@ type TrackerConfig struct {
 	Masters func(context.Context) ([]Master, error)
 	// MastersInterval is how often Masters is asked; 0 means DefaultMastersInterval.
 	MastersInterval time.Duration
+	// UnsupportedInterval is, but for a jitter of half of it, how often a server that
+	// cannot track is asked again: it can be upgraded. 0 means DefaultUnsupportedInterval.
+	UnsupportedInterval time.Duration
 }
 
 // Tracker hears, by client-side caching in broadcast mode, of every write to a
@@ -72,7 +77,6 @@ type Tracker struct {
 	watches map[int]*Watch
 	byTag   map[string]*Watch
 
-	unsupported atomic.Bool
 	// links and lost belong to the loop.
 	links map[string]*link
 	lost  chan struct{} // a token: a connection was lost
@@ -89,6 +93,9 @@ type Tracker struct {
 func NewTracker(cfg TrackerConfig, log *zap.Logger, reg prometheus.Registerer) *Tracker {
 	if cfg.MastersInterval == 0 {
 		cfg.MastersInterval = DefaultMastersInterval
+	}
+	if cfg.UnsupportedInterval == 0 {
+		cfg.UnsupportedInterval = DefaultUnsupportedInterval
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &Tracker{
@@ -107,10 +114,6 @@ func NewTracker(cfg TrackerConfig, log *zap.Logger, reg prometheus.Registerer) *
 // Watch is what is heard of a cell; nil for an index that is not configured. All
 // calls return the same, which is for one reader.
 func (t *Tracker) Watch(cell int) *Watch { return t.watches[cell] }
-
-// Supported is false once a server has refused to track, as the embedded one does.
-// Its cells are never connected then.
-func (t *Tracker) Supported() bool { return !t.unsupported.Load() }
 
 // Start begins to track until Stop. It returns at once; Watch.Connected tells
 // when a cell is tracked.

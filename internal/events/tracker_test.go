@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
@@ -284,26 +286,81 @@ func TestTrackersAreApart(t *testing.T) {
 	}
 }
 
-// A server that cannot track is asked once.
+// A server that cannot track is asked again, seldom; it is said once.
 func TestTrackerUnsupported(t *testing.T) {
 	t.Parallel()
-	mini := miniredis.RunT(t)
-	core, logs := observer.New(zapcore.InfoLevel)
+	for name, c := range map[string]struct {
+		interval   time.Duration
+		from, upTo int // connections
+	}{
+		"as configured": {0, 1, 1},
+		"often":         {10 * time.Millisecond, 5, 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mini := miniredis.RunT(t)
+			core, logs := observer.New(zapcore.InfoLevel)
+			tracker := NewTracker(TrackerConfig{
+				Prefix: trackedPrefix, Cells: []TrackedCell{{Server: mini.Addr()}}, Open: openTracker("tracker"), UnsupportedInterval: c.interval,
+			}, zap.New(core), nil)
+			w := tracker.Watch(0)
+			if !w.Supported() {
+				t.Error("unsupported before it was tried")
+			}
+			start(t, tracker)
+			eventually(t, "the answer", func() bool { return !w.Supported() })
+			eventually(t, "the tries", func() bool { return mini.TotalConnectionCount() >= c.from })
+			if n := mini.TotalConnectionCount(); n > c.upTo {
+				t.Errorf("%d connections", n)
+			}
+			if w.Supported() || w.Connected() || logs.Len() != 1 {
+				t.Errorf("supported, connected, or %d lines in the log", logs.Len())
+			}
+		})
+	}
+}
+
+// One of two servers cannot track: the cells of the other lose nothing by it, and once
+// it has been upgraded its own are tracked too.
+func TestTrackerUpgrade(t *testing.T) {
+	t.Parallel()
+	old, one, two := miniredis.RunT(t), redistest.New(t), redistest.New(t)
+	var upgraded atomic.Bool
+	open := openTracker("tracker")
 	tracker := NewTracker(TrackerConfig{
-		Prefix: trackedPrefix, Cells: []TrackedCell{{Server: mini.Addr()}}, Open: openTracker("tracker"),
-	}, zap.New(core), nil)
-	if !tracker.Supported() {
-		t.Error("unsupported before it was tried")
-	}
+		Prefix: trackedPrefix, UnsupportedInterval: 10 * time.Millisecond,
+		Cells: []TrackedCell{{Index: 0, Tag: "c0", Server: "upgraded"}, {Index: 1, Tag: "c1", Server: one.Addrs()[0]}},
+		Open: func(server string, on func([]rueidis.RedisMessage)) (rueidis.Client, error) {
+			switch {
+			case server != "upgraded":
+				return open(server, on)
+			case upgraded.Load():
+				return open(two.Addrs()[0], on)
+			}
+			return open(old.Addr(), on)
+		},
+	}, zaptest.NewLogger(t), nil)
 	start(t, tracker)
-	eventually(t, "the answer", func() bool { return !tracker.Supported() })
-	tracker.work.Wait() // nobody goes on trying
-	if n := mini.TotalConnectionCount(); n != 1 {
-		t.Errorf("%d connections", n)
+	first, second := tracker.Watch(0), tracker.Watch(1)
+	eventually(t, "the refusal", func() bool { return !first.Supported() })
+	eventually(t, "the connection", second.Connected)
+	if !second.Supported() || first.Connected() {
+		t.Errorf("the other server: supported %v; this one: connected %v", second.Supported(), first.Connected())
 	}
-	if tracker.Watch(0).Connected() || logs.Len() != 1 {
-		t.Errorf("connected, or %d lines in the log", logs.Len())
+	one.Pause()
+	eventually(t, "the loss seen", func() bool { return !second.Connected() })
+	if !second.Supported() {
+		t.Error("a lost connection counts as unsupported")
 	}
+	one.Resume()
+	upgraded.Store(true)
+	eventually(t, "the connection", first.Connected)
+	if !first.Supported() {
+		t.Error("unsupported and connected")
+	}
+	takeAll(t, first)
+	do(t, two.Client(t), "HSET", trackedPrefix+"{c0}:node-1", "v", "1")
+	takeUntil(t, first, "node-1")
 }
 
 // A user who may not track yet is tried again; it is said once.
@@ -329,8 +386,8 @@ func TestTrackerRefused(t *testing.T) {
 	}
 	before := tries()
 	eventually(t, "three tries", func() bool { return tries() >= before+3 })
-	if !tracker.Supported() || logs.Len() != 1 {
-		t.Errorf("supported is %v, %d lines in the log", tracker.Supported(), logs.Len())
+	if w := tracker.Watch(0); !w.Supported() || logs.Len() != 1 {
+		t.Errorf("supported is %v, %d lines in the log", w.Supported(), logs.Len())
 	}
 	do(t, admin, "ACL", "SETUSER", "default", "+client|tracking")
 	eventually(t, "the connection", tracker.Watch(0).Connected)

@@ -66,6 +66,18 @@ func (w *Watch) Connected() bool {
 	return len(links) > 0
 }
 
+// Supported is false while a server that may have the cell's keys refuses to track, as
+// the embedded one does. The cell is not connected then. The server is asked again from
+// time to time.
+func (w *Watch) Supported() bool {
+	for _, l := range *w.links.Load() {
+		if l.unsupported.Load() {
+			return false
+		}
+	}
+	return true
+}
+
 // touch notes that the node's key was written.
 func (w *Watch) touch(node string) {
 	w.mu.Lock()

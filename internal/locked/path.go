@@ -16,6 +16,7 @@ type Follower interface {
 	Stale() bool
 	Skip() selection.CellMask
 	CellFailed(cell int)
+	CellRefused(cell int)
 }
 
 // Path puts a State onto the path of jobs in the place of the cache that it mirrors:
@@ -32,6 +33,11 @@ func NewPath(f Follower, nodes *State) *Path { return &Path{Follower: f, nodes: 
 // Choose is [State.Choose].
 func (p *Path) Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node {
 	return p.nodes.Choose(dst, service, r, q, rnd)
+}
+
+// Class is [State.Class].
+func (p *Path) Class(service string, r *freeslot.Requirement) *selection.Class {
+	return p.nodes.Class(service, r)
 }
 
 // Settle is [State.Settle].

@@ -114,7 +114,12 @@ func (s *State) Node(id string) (*selection.Node, bool) {
 // Choose implements [Nodes]. While somebody else rebuilds the list of candidates the
 // former one is used; Settle waits.
 func (s *State) Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node {
-	return s.members.of(s.snapshots.load(), service, r, false).Choose(dst, q, rnd)
+	return s.Class(service, r).Choose(dst, q, rnd)
+}
+
+// Class returns the candidates of "service with requirement r" as Choose uses them.
+func (s *State) Class(service string, r *freeslot.Requirement) *selection.Class {
+	return s.members.of(s.snapshots.load(), service, r, false)
 }
 
 // Settle returns the candidates of "service with requirement r" after every change

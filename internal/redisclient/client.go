@@ -124,8 +124,8 @@ func openAgent(c Config, addr string) (rueidis.Client, error) {
 	return rueidis.NewClient(opt)
 }
 
-// Subscriber opens a client for one Receive and nothing else: a slow handler
-// stalls every command on its connection.
+// Subscriber opens a client for Receive and nothing else. All subscriptions to a
+// server share its connection: a slow handler stalls the others.
 func Subscriber(c Config) (rueidis.Client, error) {
 	opt, err := c.option()
 	if err != nil {

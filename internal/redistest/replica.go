@@ -132,13 +132,23 @@ func (c *ReplicaCluster) Failover(slot uint16) *redisproc.Server {
 	return replica
 }
 
+// BeginMigration begins to move a slot to another master, moves the keys named and no others, and returns
+// the master that has the slot until MigrateSlot ends what was begun.
+func (c *ReplicaCluster) BeginMigration(slot uint16, to *redisproc.Server, keys ...string) (from *redisproc.Server) {
+	c.tb.Helper()
+	from, number := c.Owner(slot), strconv.Itoa(int(slot))
+	c.run(to, "CLUSTER", "SETSLOT", number, "IMPORTING", c.id(from))
+	c.run(from, "CLUSTER", "SETSLOT", number, "MIGRATING", c.id(to))
+	for _, key := range keys {
+		c.run(from, "MIGRATE", "127.0.0.1", strconv.Itoa(to.Port()), key, "0", "5000")
+	}
+	return from
+}
+
 // MigrateSlot moves a slot with its keys to another master.
 func (c *ReplicaCluster) MigrateSlot(slot uint16, to *redisproc.Server) {
 	c.tb.Helper()
-	from, number := c.Owner(slot), strconv.Itoa(int(slot))
-	fromID, toID := c.id(from), c.id(to)
-	c.run(to, "CLUSTER", "SETSLOT", number, "IMPORTING", fromID)
-	c.run(from, "CLUSTER", "SETSLOT", number, "MIGRATING", toID)
+	from, toID, number := c.BeginMigration(slot, to), c.id(to), strconv.Itoa(int(slot))
 	c.await("the keys to move", func(ctx context.Context) bool {
 		keys, err := ask(ctx, from, "CLUSTER", "GETKEYSINSLOT", number, "100").AsStrSlice()
 		if err == nil && len(keys) > 0 {

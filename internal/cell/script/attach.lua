@@ -20,7 +20,8 @@ if not record[1] or (tenant ~= '' and string.match(record[2] or '', '^(%S+) ') ~
 if (record[1] == 'running' or record[1] == 'cancelling') and record[3] ~= replica then
   redis.call('HSET', job_key, 'reply_to', replica)
   if record[3] and record[3] ~= '' then
-    redis.call('XADD', key('replies', record[3]), 'NOMKSTREAM', '*', 'd', job)
+    -- Protected: a hint, to a replica that has the job no longer.
+    redis.pcall('XADD', key('replies', record[3]), 'NOMKSTREAM', '*', 'd', job)
   end
 end
 return redis.call('HMGET', job_key, unpack(ARGV, 6))

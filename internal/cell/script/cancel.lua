@@ -4,7 +4,7 @@
 -- Guarantee: changes a running job only, and only the caller's; the same call
 -- again changes nothing. The request reaches the agent by its stream and, should
 -- that entry be lost, by the mark in the slot that every heartbeat reads. The first
--- write frees memory, so that it works where Redis refuses other writes.
+-- write asks for no memory, so that it works where Redis refuses other writes.
 --
 -- KEYS[1] jobs:<job>  hash
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3] key prefix   ARGV[4] tag part
@@ -15,16 +15,19 @@
 local job_key = KEYS[1]
 local job, tenant, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- include lib/key.lua
+-- include lib/here.lua
 
 local record = redis.call('HMGET', job_key, 'state', 'job', 'run')
 if not record[1] or (tenant ~= '' and string.match(record[2] or '', '^(%S+) ') ~= tenant) then return {} end
 local attempt, node = string.match(record[3] or '', '^(%d+) (%S+) ')
 if record[1] == 'running' and node then
   local slots_key = key('slots', node)
+  here(job_key, {slots_key})
   local value = redis.call('HGET', slots_key, job)
-  redis.call('HDEL', slots_key, job)
+  redis.call('HDEL', slots_key, '-') -- which nobody has: see above
   if value then redis.call('HSET', slots_key, job, value .. ':c') end
   redis.call('HSET', job_key, 'state', 'cancelling')
-  redis.call('XADD', key('dispatch', node), 'NOMKSTREAM', '*', 'c', job .. ' ' .. attempt)
+  -- Protected: the stream only delivers, the next heartbeat would mend it.
+  redis.pcall('XADD', key('dispatch', node), 'NOMKSTREAM', '*', 'c', job .. ' ' .. attempt)
 end
 return redis.call('HMGET', job_key, unpack(ARGV, 5))

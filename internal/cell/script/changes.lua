@@ -16,6 +16,7 @@ local version_key, revisions_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
 local since, page, PREFIX, TAG = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 -- include lib/clock.lua
 -- include lib/key.lua
+-- include lib/here.lua
 -- include lib/state.lua
 
 local version = redis.call('HMGET', version_key, 'generation', 'revision', 'floor')

@@ -62,8 +62,15 @@ if kind(version_key) ~= 'hash' or seen == 0 then redis.call('DEL', version_key) 
 redis.call('HSET', version_key, 'revision', string.format('%.0f', version), 'generation', current)
 
 if not same or kind(index_key) ~= 'string' then
-  redis.call('DEL', pairs_key)
+  -- Never emptied before it is filled: a key that is gone cannot be made again on a server
+  -- that its hash slot is about to leave.
+  local wanted, stale = {}, kind(pairs_key) == 'hash' and redis.call('HKEYS', pairs_key) or {}
+  if #stale == 0 or #ARGV == 6 then redis.call('DEL', pairs_key) end
+  for i = 7, #ARGV, 2 do wanted[ARGV[i]] = true end
   for i = 7, #ARGV, 1000 do redis.call('HSET', pairs_key, unpack(ARGV, i, math.min(i + 999, #ARGV))) end
+  for _, pair in ipairs(stale) do
+    if not wanted[pair] then redis.call('HDEL', pairs_key, pair) end
+  end
   redis.call('SET', index_key, string.format('%.0f', version))
 end
 

@@ -24,6 +24,7 @@ local inline = 0
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/announce.lua
+-- include lib/here.lua
 -- include lib/finish.lua
 -- include lib/abandon.lua
 -- include lib/pool.lua
@@ -31,16 +32,18 @@ local inline = 0
 local profile = redis.call('HMGET', profile_key, 'epoch', 'pool_ids')
 if not profile[1] then return {0} end
 if profile[1] ~= epoch then return {-2} end
+local pools = former_pools(profile[2], {})
+here(profile_key, pools)
 
 local lost = abandon(slots_key, node, failure, '', profile_key, load_key, dispatch_key)
 forget()
-leave_pools(node, profile[2])
+for _, members in ipairs(pools) do redis.call('SREM', members, node) end
 redis.call('SREM', online_key, node)
 redis.call('ZREM', heartbeats_key, node)
 
 local revision = announce('o', node, epoch, 'offline', '0', 0, '')
-redis.call('ZREM', revisions_key, node)
 redis.call('ZADD', revisions_key, revision, '-' .. node)
+redis.call('ZREM', revisions_key, node)
 if redis.call('HINCRBY', version_key, 'tombstones', 1) > tombstones then
   -- Living nodes move away from the oldest entries with every heartbeat, so only
   -- nodes that died in silence can come before the oldest tombstone.

@@ -14,6 +14,7 @@ local version_key, revisions_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
 local PREFIX, TAG = ARGV[3], ARGV[4]
 -- include lib/clock.lua
 -- include lib/key.lua
+-- include lib/here.lua
 -- include lib/state.lua
 
 local reply = {string.format('%.0f', now), redis.call('HGET', version_key, 'revision') or '0'}

@@ -34,6 +34,7 @@ local inline = 0
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/announce.lua
+-- include lib/here.lua
 -- include lib/finish.lua
 -- include lib/abandon.lua
 -- include lib/pool.lua
@@ -48,6 +49,12 @@ if equal and not taken then
   return {tonumber(redis.call('HGET', version_key, 'revision')) or 0}
 end
 
+local left = {}
+if before[4] ~= pool_ids then
+  left = former_pools(before[4], {unpack(KEYS, 10)})
+  here(profile_key, left)
+end
+
 local lost, used, status = {}, 0, epoch == 'import' and 'draining' or 'online'
 if taken then
   lost, used = abandon(slots_key, node, failure, epoch, load_key, dispatch_key)
@@ -58,7 +65,7 @@ else
 end
 redis.call('ZADD', heartbeats_key, at, node)
 if before[4] ~= pool_ids then
-  if before[4] then leave_pools(node, before[4]) end
+  for _, members in ipairs(left) do redis.call('SREM', members, node) end
   for i = 10, #KEYS do redis.call('SADD', KEYS[i], node) end
 end
 if not before[1] and redis.call('ZREM', revisions_key, '-' .. node) == 1 then

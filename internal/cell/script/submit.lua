@@ -46,7 +46,7 @@ for i = 1, item_count do
   at_arg = at_arg + 7 + candidates
 end
 
-local known = {} -- jobs that are there: by id, as the answer says it
+local known = {} -- jobs that are there: by id the answer, or the node that this call gave it to
 if redis.call('EXISTS', unpack(KEYS, 4 + 3 * node_count)) > 0 then
   for i = 1, item_count do
     local record = redis.call('HMGET', KEYS[3 + 3 * node_count + i], 'state', 'run')
@@ -59,7 +59,7 @@ if redis.call('EXISTS', unpack(KEYS, 4 + 3 * node_count)) > 0 then
 end
 
 local seen = #first_ids > 0 and redis.call('ZMSCORE', heartbeats_key, unpack(first_ids)) or {}
-local nodes, taken = {}, {}
+local nodes, taken, full = {}, {}, {} -- full: those that became so, in this order
 local function node_at(index)
   local first = 1 + 3 * index
   local node = {id = ARGV[6 + index], slots_key = KEYS[first + 1], dispatch_key = KEYS[first + 2], used = 0, max = 0}
@@ -96,10 +96,12 @@ local function assign(item, job_key, node, slots)
   -- Protected: the stream only delivers, the next heartbeat would mend it.
   redis.pcall('XADD', node.dispatch_key, '*', 'j', job .. ' 1 ' .. tenant, 's', spec)
   node.used = node.used + slots
+  if node.used >= node.max then full[#full + 1] = node end
   local owned = node.owned
   if not owned then
     owned = {}
-    node.owned, taken[#taken + 1] = owned, node
+    node.owned = owned
+    taken[#taken + 1] = node
   end
   owned[#owned + 1] = job
   owned[#owned + 1] = '1:' .. node.epoch .. ':' .. count
@@ -109,9 +111,9 @@ local replies = {}
 for i = 1, item_count do
   local item = items[i]
   local job, slots = ARGV[item], tonumber(ARGV[item + 3])
-  local reply = known[job]
+  local reply, refusals = known[job], nil
+  if reply and not reply[1] then reply = {2, reply.id, 1, now} end -- an item before, of the same job: its node
   if not reply then
-    reply = {0}
     for c = item + 7, item + 6 + ARGV[item + 6] do
       local index = tonumber(ARGV[c])
       local node = nodes[index] or node_at(index)
@@ -119,21 +121,27 @@ for i = 1, item_count do
       if not refusal and node.used + slots > node.max then refusal = 'f' end
       if not refusal then
         assign(item, KEYS[3 + 3 * node_count + i], node, slots)
-        local refusals = reply
         reply = {1, index, now, node.used}
-        for k = 2, #refusals do reply[k + 3] = refusals[k] end
-        known[job] = {2, node.id, 1, now}
+        known[job] = node
+        if refusals then
+          for k = 2, #refusals do reply[k + 3] = refusals[k] end
+        end
         break
       end
-      local n = #reply
-      reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = index, refusal, node.used, node.max
+      refusals = refusals or {0}
+      local n = #refusals
+      refusals[n + 1], refusals[n + 2], refusals[n + 3], refusals[n + 4] = index, refusal, node.used, node.max
     end
+    reply = reply or refusals or {0}
   end
   replies[i] = reply
 end
 for i = 1, #taken do
   local node = taken[i]
   redis.call('HSET', node.slots_key, 'sum', node.used, unpack(node.owned))
-  if node.used >= node.max then announce('f', node.id, node.epoch, node.status, node.max, node.used, '') end
+end
+for i = 1, #full do
+  local node = full[i]
+  announce('f', node.id, node.epoch, node.status, node.max, node.used, '')
 end
 return replies

@@ -3,30 +3,39 @@
 -- epoch keep ('' for none) stays owned; returned are the lost jobs and the slots
 -- kept. Further keys of the node, given behind, are deleted in the same command. The
 -- reaper scans the ownership set and nothing else, so no job can hide. The first write
--- frees memory, so that it works where Redis refuses other writes.
+-- frees memory, so that it works where Redis refuses other writes; before it, all
+-- records are looked for.
 local function abandon(slots_key, node, failure, keep, ...)
-  local lost, kept, used = {}, {}, 0
+  local lost, attempts, job_keys, kept, used = {}, {}, {}, false, 0
   local owned = redis.call('HGETALL', slots_key)
-  redis.call('DEL', slots_key, ...)
   for i = 1, #owned, 2 do
-    local job, value = owned[i], owned[i + 1]
-    local attempt, epoch, slots = string.match(value, '^(%d+):([^:]*):(%d+)')
+    local job = owned[i]
+    local attempt, epoch, slots = string.match(owned[i + 1], '^(%d+):([^:]*):(%d+)')
     if epoch == keep then
-      used = used + tonumber(slots)
-      kept[#kept + 1] = {job, value}
+      kept, used = true, used + tonumber(slots)
     elseif job ~= 'sum' then
-      local job_key = key('jobs', job)
-      local record = redis.call('HMGET', job_key, 'state', 'run', 'reply_to', 'job')
-      local last = string.match(record[2] or '', '^(%d+) ')
-      if last == attempt and record[1] == 'cancelling' then
-        finish(job, job_key, node, attempt, record[3], record[4], 'cancelled', '', '')
-      elseif last == attempt and record[1] == 'running' then
-        finish(job, job_key, node, attempt, record[3], record[4], 'failed', '', failure)
-      end
-      lost[#lost + 1] = job
+      local n = #lost + 1
+      lost[n], attempts[job], job_keys[n] = job, attempt, key('jobs', job)
+    end
+  end
+  here(slots_key, job_keys)
+  if kept then
+    redis.call('DEL', ...)
+    for i = 1, #lost, 1000 do redis.call('HDEL', slots_key, unpack(lost, i, math.min(i + 999, #lost))) end
+    redis.call('HSET', slots_key, 'sum', used)
+  else
+    redis.call('DEL', slots_key, ...)
+  end
+  for i, job in ipairs(lost) do
+    local job_key, attempt = job_keys[i], attempts[job]
+    local record = redis.call('HMGET', job_key, 'state', 'run', 'reply_to', 'job')
+    local last = string.match(record[2] or '', '^(%d+) ')
+    if last == attempt and record[1] == 'cancelling' then
+      finish(job, job_key, node, attempt, record[3], record[4], 'cancelled', '', '')
+    elseif last == attempt and record[1] == 'running' then
+      finish(job, job_key, node, attempt, record[3], record[4], 'failed', '', failure)
     end
   end
   index_finished()
-  for _, pair in ipairs(kept) do redis.call('HSET', slots_key, pair[1], pair[2], 'sum', used) end
   return lost, used
 end

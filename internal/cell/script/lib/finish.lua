@@ -1,12 +1,16 @@
 -- finish: gives a job its one terminal state and tells the replica that waits
 -- for it. A reply stream that is gone belongs to a replica that is gone: nothing
--- is written, and the record keeps the result for whoever asks later.
+-- is written, and the record keeps the result for whoever asks later. Nor does a reply
+-- that cannot be written end the script, whose work would be half done then: the stream
+-- may be on another server while a hash slot migrates, and a replica asks for the
+-- records of jobs that it does not hear of.
 -- finished_key, retention (ms; where the record, whose field job is given, does not say
 -- its own) and inline (bytes) are bound by the script. used is what the node has in use
 -- after this job: the reply brings it to the cache of the replica that placed the job.
 local finished, used, longest, ends = 0, 0, retention, {}
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
-  local keep = math.max(tonumber(string.match(static or '', '^%S+ %d+ %d+ (%d+) ')) or retention, 1)
+  local stated = string.match(static or '', '^%S+ %d+ %d+ (%d+) ')
+  local keep = math.max(tonumber(stated or retention), 1)
   longest = math.max(longest, keep)
   if result == '' and failure == '' then
     redis.call('HSET', job_key, 'state', state, 'finished_at_ms', at)
@@ -25,9 +29,9 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
     if #result > inline then result, partial = '', '1' end
     local head = job .. ' ' .. attempt .. ' ' .. node .. ' ' .. state .. ' ' .. at .. ' ' .. used .. ' ' .. partial
     if failure == '' then
-      redis.call('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result)
+      redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result)
     else
-      redis.call('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result, 'e', failure)
+      redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result, 'e', failure)
     end
   end
 end

@@ -1,10 +1,16 @@
--- leave_pools: takes a node out of the pools of a profile, whose 'pool_ids' is
--- given. An operator may have edited it: what cannot be read is passed over, or
--- else the node could neither register nor leave.
-local function leave_pools(node, pool_ids)
+-- former_pools: the member sets, each once, of the pools of a profile, whose 'pool_ids'
+-- is given, but for those in stay. An operator may have edited it: what cannot be read
+-- is passed over, or else the node could neither register nor leave.
+local function former_pools(pool_ids, stay)
+  local keys, known = {}, {}
+  for _, k in ipairs(stay) do known[k] = true end
   local ok, pools = pcall(cjson.decode, pool_ids or '[]')
-  if not ok or type(pools) ~= 'table' then return end
+  if not ok or type(pools) ~= 'table' then return keys end
   for _, pool in ipairs(pools) do
-    if type(pool) == 'string' then redis.call('SREM', key('pool', pool .. ':members'), node) end
+    local members = type(pool) == 'string' and key('pool', pool .. ':members')
+    if members and not known[members] then
+      known[members], keys[#keys + 1] = true, members
+    end
   end
+  return keys
 end

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// TestStartWhileOneCannotServe: one of two servers takes no writes when a replica
+// starts. The other is served, and the first comes to it once it is a master.
+func TestStartWhileOneCannotServe(t *testing.T) {
+	t.Parallel()
+	for i := range 2 {
+		t.Run(fmt.Sprint("server ", i), func(t *testing.T) {
+			t.Parallel()
+			servers := []*redistest.Server{redistest.New(t), redistest.New(t)}
+			role := func(args ...string) {
+				t.Helper()
+				c := servers[i].Client(t)
+				if err := c.Do(t.Context(), c.B().Arbitrary("REPLICAOF").Args(args...).Build()).Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			role("127.0.0.1", "1")
+			cfg := config.DefaultReplica()
+			cfg.Listen, cfg.DrainTimeout = "127.0.0.1:0", 10*time.Second
+			cfg.Redis.URL, cfg.Redis.URLs, cfg.Redis.Cells = "", []string{servers[0].URL(), servers[1].URL()}, 2
+			cfg.Cache.BatchRefreshInterval = 50 * time.Millisecond
+			r, err := newReplica(t.Context(), cfg, zap.NewNop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s := &system{replica: r, url: "http://" + r.Addr()}
+			defer s.stop(t)
+			becomes := func(degraded bool) {
+				t.Helper()
+				deadline := time.Now().Add(20 * time.Second)
+				for {
+					status, body := s.call(t, "GET", "/readyz", "")
+					if status == http.StatusOK && strings.Contains(fmt.Sprint(body), "1 of 2 cells have not answered") == degraded {
+						return
+					}
+					if time.Now().After(deadline) {
+						t.Fatalf("readiness is %d %v", status, body)
+					}
+				}
+			}
+			becomes(true)
+			role("NO", "ONE")
+			becomes(false)
+		})
+	}
+}

@@ -1,0 +1,254 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redisproc"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// halfway is a cell whose hash slot is halfway from one master to another.
+type halfway struct {
+	*rig
+	cluster  *redistest.ReplicaCluster
+	slot     uint16
+	to       *redisproc.Server
+	masters  []rueidis.Client // of the two
+	epoch    Epoch            // of n1
+	told     string           // a job of n1 whose replica listens
+	untold   string           // a job of n1 whose replica is gone
+	finished string           // a job that ended before
+}
+
+// newHalfway makes a cell of two nodes with jobs, on the cluster that all cases share.
+func newHalfway(t *testing.T, cluster *redistest.ReplicaCluster, tag string) *halfway {
+	t.Helper()
+	layout := Layout{Prefix: cluster.Prefix(t), Tag: tag, Sharded: true}
+	client := cluster.Client(t)
+	c, err := New(Config{Layout: layout, CallTimeout: patience}, client, zaptest.NewLogger(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	number, _ := layout.Slot()
+	h := &halfway{rig: &rig{Cell: c, t: t, redis: cluster.Target, raw: client, l: layout}, cluster: cluster, slot: uint16(number)}
+	h.to = cluster.Owner(uint16((number + hashSlots/3) % hashSlots))
+	for _, addr := range []string{cluster.Owner(h.slot).Addr(), h.to.Addr()} {
+		h.masters = append(h.masters, redistest.At("node", false, addr).Client(t))
+	}
+	h.epoch = h.rig.register(richNode("n1"))
+	other := h.rig.register(richNode("n2"))
+	if err := h.OpenReplies(h.ctx(), "r1"); err != nil {
+		t.Fatal(err)
+	}
+	h.finished = h.place("r1", 1, "n2")
+	h.end("n2", other, h.finished)
+	h.place("r1", 1, "n2")
+	h.told, h.untold = h.place("r1", 1, "n1"), h.place("gone", 1, "n1")
+	for node, epoch := range map[string]Epoch{"n1": h.epoch, "n2": other} { // their figures
+		if _, err := h.Heartbeat(h.ctx(), Heartbeat{Node: node, Epoch: epoch, Resources: []byte("{}")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// dumpFooter is the version and checksum that end a DUMP.
+const dumpFooter = 10
+
+// state is every key of the slot, on both masters. The values are the sorted bytes of
+// their DUMP, because Redis may change the order of a large hash's fields at any time.
+func (h *halfway) state() map[string]string {
+	h.t.Helper()
+	out := make(map[string]string)
+	for i, node := range h.masters {
+		list := node.B().Arbitrary("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(int(h.slot)), "1000").Build()
+		keys, err := node.Do(h.ctx(), list).AsStrSlice()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, key := range keys {
+			answers := node.DoMulti(h.ctx(), node.B().Asking().Build(), node.B().Dump().Key(key).Build())
+			text, err := answers[1].ToString()
+			if err != nil {
+				h.t.Fatalf("%s: %v", key, err)
+			}
+			value := []byte(text[:len(text)-dumpFooter])
+			slices.Sort(value)
+			out[fmt.Sprint(i, " ", key)] = string(value)
+		}
+	}
+	return out
+}
+
+// TestMigration: whichever keys of a cell have moved when a script runs, it does all of
+// its work or none, and once the slot has moved the call that is tried again does the
+// rest. Each case moves one of the keys that a script finds by what it reads, or all
+// the others.
+func TestMigration(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.NewReplicaCluster(t)
+	jobs := func(h *halfway) []string { return []string{h.l.Job(h.told), h.l.Job(h.untold)} }
+	replies := func(h *halfway) []string { return []string{h.l.Replies("r1")} }
+	left := func(h *halfway) []string {
+		return append(jobs(h), h.l.Replies("r1"), h.l.PoolMembers(richNode("n1").Pools[0]))
+	}
+	ended := func(h *halfway, want ...freeslot.State) {
+		for i, job := range []string{h.told, h.untold} {
+			if got := h.status(job).State; got != want[i] {
+				h.t.Errorf("a job is %s, want %s", got, want[i])
+			}
+		}
+	}
+	next := NewEpoch()
+	for name, c := range map[string]struct {
+		found  func(h *halfway) []string // the keys that the script finds
+		call   func(h *halfway, ctx context.Context) error
+		verify func(h *halfway)
+		// sure is that the call succeeds while keys that it finds are elsewhere.
+		sure bool
+	}{
+		"complete": {
+			found: replies, sure: true,
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Cell.complete(ctx, []Completion{succeed("n1", h.epoch, h.told), succeed("n1", h.epoch, h.untold)})
+				return err
+			},
+			verify: func(h *halfway) { ended(h, freeslot.StateSucceeded, freeslot.StateSucceeded) },
+		},
+		"deregister": {
+			found: left,
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Deregister(ctx, "n1", h.epoch)
+				return err
+			},
+			verify: func(h *halfway) { ended(h, freeslot.StateFailed, freeslot.StateFailed) },
+		},
+		"register": {
+			found: left,
+			call: func(h *halfway, ctx context.Context) error {
+				node := richNode("n1")
+				node.Pools = node.Pools[1:]
+				_, err := h.Register(ctx, node, next)
+				return err
+			},
+			verify: func(h *halfway) { ended(h, freeslot.StateFailed, freeslot.StateFailed) },
+		},
+		"register, the profile lost": { // its epoch is, and it keeps its jobs
+			found: func(h *halfway) []string {
+				h.do("HSET", h.l.Node("n1"), "epoch", NewEpoch())
+				return left(h)
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Register(ctx, richNode("n1"), h.epoch)
+				return err
+			},
+			verify: func(h *halfway) { ended(h, freeslot.StateRunning, freeslot.StateRunning) },
+		},
+		"cancel": {
+			found: func(h *halfway) []string { return []string{h.l.Slots("n1"), h.l.Dispatch("n1")} },
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Cancel(ctx, "", h.told)
+				return err
+			},
+			verify: func(h *halfway) {
+				ended(h, freeslot.StateCancelling, freeslot.StateRunning)
+				hb, err := h.Heartbeat(h.ctx(), Heartbeat{Node: "n1", Epoch: h.epoch, Resources: []byte("{}")})
+				if err != nil || !slices.Equal(hb.Cancel, []Attempt{{h.told, 1}}) {
+					h.t.Errorf("the agent is told %+v, %v", hb, err)
+				}
+			},
+		},
+		"attach": {
+			found: replies, sure: true,
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Attach(ctx, "", h.told, "r2")
+				return err
+			},
+			verify: func(h *halfway) {
+				if got := h.field(h.l.Job(h.told), "reply_to"); got != "r2" {
+					h.t.Errorf("the result goes to %q", got)
+				}
+			},
+		},
+		"changes": {
+			found: func(h *halfway) []string { return []string{h.l.Node("n1"), h.l.Node("n2")} },
+			call: func(h *halfway, ctx context.Context) error {
+				ch, err := h.Changes(ctx, 0, 100)
+				if err == nil && (len(ch.Nodes) != 2 || ch.Nodes[0].Gone || ch.Nodes[1].Gone) {
+					h.t.Errorf("nodes are missing: %+v", ch.Nodes)
+				}
+				return err
+			},
+			verify: func(*halfway) {},
+		},
+		"configuration": {
+			found: func(h *halfway) []string { h.apply(change(0, "a")); return []string{h.l.Node("n1")} },
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.ApplyConfig(ctx, change(1, "b"))
+				return err
+			},
+			verify: func(h *halfway) {
+				if state := h.readConfig(); state.Version != 2 {
+					h.t.Errorf("%+v", state)
+				}
+			},
+		},
+	} {
+		for i := range 2 * 4 {
+			t.Run(fmt.Sprint(name, "/", i), func(t *testing.T) {
+				h := newHalfway(t, cluster, fmt.Sprintf("m%x-%d", name, i))
+				found := c.found(h)
+				if i >= 2*len(found) {
+					t.Skip("so many keys are not found")
+				}
+				moved := found[i/2 : i/2+1]
+				if i%2 == 1 {
+					moved = slices.DeleteFunc(h.keys(), func(key string) bool { return key == found[i/2] })
+				}
+				cluster.BeginMigration(h.slot, h.to, moved...)
+				before := h.state()
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				err := c.call(h, ctx)
+				cancel()
+				if answer := new(*rueidis.RedisError); errors.As(err, answer) {
+					if after := h.state(); !maps.Equal(before, after) {
+						t.Errorf("it failed halfway: %v; keys before %q, after %q", err, sortedKeys(before), sortedKeys(after))
+					}
+				}
+				if c.sure && err != nil {
+					t.Errorf("moved %q: %v", moved, err)
+				}
+				cluster.MigrateSlot(h.slot, h.to)
+				if err != nil {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					for err != nil && ctx.Err() == nil {
+						err = c.call(h, ctx)
+					}
+					if err != nil {
+						t.Fatalf("tried again: %v", err)
+					}
+				}
+				c.verify(h)
+				h.sound()
+			})
+		}
+	}
+}
