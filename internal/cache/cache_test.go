@@ -397,6 +397,49 @@ func TestLoadEnds(t *testing.T) {
 	}
 }
 
+// A node whose profile changed unheard escapes the load that would bring it, by a
+// heartbeat, whose event says nothing of the profile.
+func TestNodesEscapeFromALoad(t *testing.T) {
+	t.Parallel()
+	// Pages of 3, 6 and 12 nodes, of which the last ends with the last node.
+	const fleet, escaping = 3 + 1 + 6 + 12, 5
+	for _, replacing := range []bool{true, false} {
+		t.Run(fmt.Sprintf("replacing=%v", replacing), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, redistest.Shared(t), Config{RefreshSize: 3, RefreshInterval: never}, withoutEvents(true))
+			for i := range fleet {
+				r.register(testNode(nodeName(i), 2))
+			}
+			r.run()
+			for i := range fleet {
+				r.register(testNode(nodeName(i), 7))
+			}
+			if replacing {
+				other := "another server"
+				r.source.history.Store(&other)
+			}
+			next := 0
+			r.source.intercept(func(context.Context, cell.Revision, *cell.Changes, error) error {
+				r.heartbeat(nodeName(escaping), `{}`)
+				for range 2 * maxPage { // so that the escaped one is not met further on
+					r.heartbeat(nodeName(next%3), `{}`)
+					next++
+				}
+				return nil
+			})
+			r.sync()
+			r.source.intercept(nil)
+			for _, s := range r.States() {
+				if s.Node.MaxConcurrency != 7 {
+					t.Errorf("%s has %d slots", s.Node.ID, s.Node.MaxConcurrency)
+				}
+			}
+			r.sync()
+			r.agrees()
+		})
+	}
+}
+
 // The commands reach the server that took over after everything else has: nothing but
 // the history tells.
 func TestHistoryIsComparedEachTime(t *testing.T) {

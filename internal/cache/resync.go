@@ -60,8 +60,10 @@ func (f *follower) fetch() (read int, replaced bool, err error) {
 
 // fetchOnce asks to be called again when what it has read lost its meaning on the
 // way: the counter is another one, or tombstones were dropped before they were read.
-// It reads up to the revision that the cell had when it began: what changes meanwhile
-// comes by events or the next comparison, or else a busy fleet would keep it for ever.
+// It reads up to the revision that the cell had when it began, or else a busy fleet
+// would keep it for ever. Nodes that change meanwhile escape to behind that; they are
+// read one by one, as the event of their next heartbeat says nothing of what was
+// missed before.
 func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 	// First, so that what is read is never of an older history than it is said to be.
 	history, err := f.sameHistory()
@@ -80,10 +82,7 @@ func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 			return 0, true, false, err
 		}
 	}
-	var present map[string]bool
-	if replacing {
-		present = make(map[string]bool)
-	}
+	present := make(map[string]bool, len(page.Nodes))
 	first := page
 	clear(f.ahead)
 	for {
@@ -112,12 +111,14 @@ func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 	}
 	// What changed since comes once more. Not the revision of the last page: a node may
 	// have left, and its tombstone been dropped, after its own page was read.
+	if replacing || page.More {
+		if err := f.sweep(present, first.Revision); err != nil {
+			return read, replacing, false, err
+		}
+	}
 	f.revision.Store(min(page.Next, first.Revision))
 	if replacing {
 		f.generation, f.history = page.Generation, history
-		if err := f.sweep(present); err != nil {
-			return read, true, false, err
-		}
 		f.suspect, f.stale = false, false
 	}
 	return read, replacing, false, nil
@@ -175,14 +176,13 @@ func (f *follower) take(state *cell.NodeState, present map[string]bool) {
 		return
 	}
 	f.put(state)
-	if present != nil {
-		present[state.Node.ID] = true
-	}
+	present[state.Node.ID] = true
 }
 
-// sweep looks at the nodes that a replacing load did not bring: they are gone, or
-// have changed while it was read and so moved behind its end.
-func (f *follower) sweep(present map[string]bool) error {
+// sweep looks at the nodes that a load did not bring. After a replacing one they are
+// gone, after any they may have changed while it was read and so moved behind its
+// end, which is at revision.
+func (f *follower) sweep(present map[string]bool, revision cell.Revision) error {
 	var missing []string
 	f.cache.nodes.Range(func(id string, e *entry) bool {
 		if !present[id] && e.node.Cell() == f.index {
@@ -197,7 +197,7 @@ func (f *follower) sweep(present map[string]bool) error {
 			return err
 		}
 		for i := range page.Nodes {
-			f.takeAhead(&page.Nodes[i], page.Revision)
+			f.takeAhead(&page.Nodes[i], page.Revision, revision)
 		}
 		missing = missing[n:]
 	}

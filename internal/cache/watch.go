@@ -46,7 +46,7 @@ func (f *follower) reread() {
 	}
 	f.invalid = f.invalid[n:]
 	for i := range page.Nodes {
-		f.takeAhead(&page.Nodes[i], page.Revision)
+		f.takeAhead(&page.Nodes[i], page.Revision, f.revision.Load())
 	}
 	if len(f.invalid) > 0 {
 		f.gathering = true
@@ -54,15 +54,15 @@ func (f *follower) reread() {
 	}
 }
 
-// takeAhead takes over a node as it was at a revision of the cell that events may
-// still be short of.
-func (f *follower) takeAhead(state *cell.NodeState, revision cell.Revision) {
+// takeAhead takes over a node as it was at a revision of the cell, which events that
+// go on behind last may still be short of.
+func (f *follower) takeAhead(state *cell.NodeState, revision, last cell.Revision) {
 	if state.Gone || state.Revision == 0 { // a profile that no agent has registered is no node
 		f.remove(state.Node.ID)
 	} else {
 		f.put(state)
 	}
-	if revision > f.revision.Load() {
+	if revision > last {
 		f.ahead[state.Node.ID] = revision
 	}
 }
