@@ -56,7 +56,7 @@ deps-speech: ## install what the speech example needs and is missing: redis, esp
 	@scripts/deps.sh redis espeak sox
 
 .PHONY: test
-test: deps ## everything to be sure of a change: vet, race, docker-test, e2e (within 10 minutes on 2 cores)
+test: deps ## everything to be sure of a change: vet, race, docker-test, e2e (about 12 minutes on 2 cores)
 	@for part in vet race docker-test e2e; do \
 		begin=$$SECONDS; \
 		echo "== $$part"; \

@@ -46,7 +46,7 @@ func runCuts(ctx context.Context, b *bench) (err error) {
 	rounds, span := sized(b, 6, 1), sized(b, 5*time.Second, 500*time.Millisecond)
 	b.say("%d goroutines on a connection each make random changes to %d nodes: heartbeats, drains, jobs, completions, other profiles, restarts, departures, and an operator's HSET behind the scripts' back.", cutWriters, cutNodes)
 	b.say("Meanwhile a connection drawn at random from CLIENT LIST is killed every %s: commands, subscriptions and trackers of %d replicas in processes of their own, and the writers'.", cutInterval, cutObservers)
-	b.say("%d rounds of %s. After each the caches are held against what Redis has, field by field, for at most %s.", rounds, span, settleLimit)
+	b.say("%d rounds of %s. After each every agent sends one heartbeat, and the caches are held against what Redis has, field by field, for at most %s.", rounds, span, settleLimit)
 	var total cutFigures
 	t := result.Table{First: "Round", Columns: []result.Column{
 		{Name: "changes", Unit: result.Number},
@@ -100,6 +100,7 @@ func cutRound(ctx context.Context, b *bench, s *server, observers []*childProces
 				}
 				changes.Add(1)
 			}
+			errs[i] = w.beat(ctx)
 		})
 	}
 	work.Go(func() { f.killed, errs[cutWriters] = cutConnections(window, s) })
@@ -281,6 +282,22 @@ func (m *mutator) change(ctx context.Context) error {
 		_, err := m.cell.Heartbeat(ctx, cell.Heartbeat{Node: n.ID, Epoch: m.epochs[i], Resources: []byte(`{"n":` + strconv.Itoa(rand.IntN(1000)) + `}`)})
 		return err
 	}
+}
+
+// beat is each agent's next heartbeat. Slots in use between none and all are announced
+// by nothing else.
+func (m *mutator) beat(ctx context.Context) error {
+	for i, epoch := range m.epochs {
+		hb := cell.Heartbeat{Node: "cut-" + strconv.Itoa(i), Epoch: epoch}
+		_, err := m.cell.Heartbeat(ctx, hb)
+		if err != nil && !errors.Is(err, cell.ErrUnknownNode) && !errors.Is(err, cell.ErrSuperseded) {
+			_, err = m.cell.Heartbeat(ctx, hb) // its connection may have been the last to be cut
+			if err != nil && !errors.Is(err, cell.ErrUnknownNode) && !errors.Is(err, cell.ErrSuperseded) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (m *mutator) register(ctx context.Context, i int, n freeslot.Node, epoch cell.Epoch) error {

@@ -448,7 +448,7 @@ func TestNoNodeWithACellAway(t *testing.T) {
 func TestStartWithACellAway(t *testing.T) {
 	t.Parallel()
 	r, servers := twoServers(t)
-	r.agent(r.nodesIn(0, 1, 8)[0])
+	r.agent(r.nodesIn(0, 1, 1000)[0])
 	late := r.agent(r.nodesIn(1, 1, 1000)[0])
 	rep := r.unstarted("r1", shortCalls)
 	servers[1].Pause()
