@@ -24,6 +24,10 @@ var shared struct {
 	cluster lazy
 }
 
+// lateRefresh is where rueidis' cluster client waits for up to a second before it
+// asks for the topology, even when the client was closed meanwhile.
+const lateRefresh = "github.com/redis/rueidis.(*call).DelayDo.func1"
+
 // lazy is a Redis that the first user starts; guarded by shared.mu. A failed start is not tried again,
 // so that every test fails at once with the same words.
 type lazy struct {
@@ -42,7 +46,7 @@ func Main(m *testing.M, options ...goleak.Option) {
 	code := m.Run()
 	err := stopShared()
 	if code == 0 && !fuzzing() {
-		options = append(options, goleak.IgnoreAnyFunction(lateClose))
+		options = append(options, goleak.IgnoreAnyFunction(lateClose), goleak.IgnoreAnyFunction(lateRefresh))
 		err = errors.Join(err, goleak.Find(options...))
 	}
 	if err != nil {
