@@ -209,7 +209,7 @@ func (c *Cache) load(ctx context.Context) error {
 			}
 			first = cmp.Or(first, err)
 		case <-grace:
-			c.log.Warn("cache.cells_missing", zap.Uint64("cells", c.failing.Load()))
+			c.log.Warn("cache.cells_missing", zap.Ints("cells", c.unloaded()))
 			return nil
 		}
 	}
@@ -217,6 +217,16 @@ func (c *Cache) load(ctx context.Context) error {
 		return nil
 	}
 	return first
+}
+
+// unloaded are the cells that were never loaded.
+func (c *Cache) unloaded() (cells []int) {
+	for i, f := range c.followers {
+		if f.syncedAt.Load() == unsynced {
+			cells = append(cells, i)
+		}
+	}
+	return cells
 }
 
 // Stop ends the loops and waits for them. It tolerates a cache that was never

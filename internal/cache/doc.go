@@ -1,9 +1,10 @@
 // Package cache is a replica's lock-free picture of all nodes.
 //
 // It is a hint: choosing a node reads only this memory, and the script that
-// reserves checks again. One goroutine a cell writes: it applies events, fetches what
-// changed after a gap in the revisions, and replaces everything when the counter
-// itself was lost, or may have been because the subscription broke. Readers take no
+// reserves checks again. One goroutine a cell writes its nodes: it applies events,
+// fetches what changed after a gap in the revisions, reads again what somebody wrote
+// without an event, and replaces everything when the counter was lost or the server's
+// history is another one. (The dispatcher corrects figures, too.) Readers take no
 // lock: nodes stand in a concurrent map, their live figures are atomics shared with
 // the candidate lists, and a class's list is immutable behind an atomic pointer,
 // rebuilt on first use after a profile changed.

@@ -1,5 +1,5 @@
 // Package cell is the only writer of scheduler keys: the key layout, the Lua
-// scripts, and one Go function a script.
+// scripts, and one Go function a script. A [Set] is all cells of a system.
 //
 // A cell is the set of keys that share one Redis hash slot, and so the unit of
 // atomicity. Every state change of a job or node is one script in one cell:
@@ -11,7 +11,10 @@
 //	deregister node gone: jobs still owned -> failed
 //	heartbeat  liveness, load, ownership check
 //	attach     who gets the result
-//	changes    what a replica's cache has missed
+//	changes    what a replica's cache has missed; nodes: some by their ids
+//	identity   which history the server's data is of
+//	cells      how many cells and servers there are
+//	config_*   the configuration of pools, in the first cell
 //
 // Guarantees: the slots in use on a node never exceed its max_concurrency; an
 // attempt ends once, by its owner in the epoch that was given it; every script

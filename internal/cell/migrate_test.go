@@ -211,13 +211,14 @@ func TestMigration(t *testing.T) {
 			},
 		},
 	} {
-		for i := range 2 * 4 {
+		keys := len(c.found(newHalfway(t, cluster, fmt.Sprintf("m%x", name))))
+		if keys == 0 {
+			t.Errorf("%s finds no key by what it reads: this test shows nothing", name)
+		}
+		for i := range 2 * keys {
 			t.Run(fmt.Sprint(name, "/", i), func(t *testing.T) {
 				h := newHalfway(t, cluster, fmt.Sprintf("m%x-%d", name, i))
 				found := c.found(h)
-				if i >= 2*len(found) {
-					t.Skip("so many keys are not found")
-				}
 				moved := found[i/2 : i/2+1]
 				if i%2 == 1 {
 					moved = slices.DeleteFunc(h.keys(), func(key string) bool { return key == found[i/2] })
