@@ -71,24 +71,6 @@ func (c *Config) WithDefaults() Config {
 	return out
 }
 
-// ParseConfig reads a configuration in JSON. It refuses unknown fields, trailing
-// data and whatever [Config.Validate] refuses; path is the configuration's name in
-// errors and may be empty.
-func ParseConfig(path string, data []byte) (*Config, error) {
-	name := path
-	if name == "" {
-		name = "config"
-	}
-	c := new(Config)
-	if err := freeslot.DecodeStrict(name, data, c); err != nil {
-		return nil, err
-	}
-	if err := c.Validate(path); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
 // Members returns the pools that n is in: the configured ones in their order, then
 // those that only n's profile names. A job that names one of these, and no other,
 // finds n in its pool. Nil is the zero Config.

@@ -152,7 +152,7 @@ func TestConfigJSON(t *testing.T) {
 	t.Parallel()
 	const text = `{"enabled":true,"mode":"two_level","policy":"binpack","affinity_load_factor":1.5,"pools":[{"id":"a","members":["n1"],` +
 		`"source_languages":["de"],"target_languages":["en"],"services":["asr@^1"],"labels":{"zone":"eu"}}]}`
-	cfg, err := ParseConfig("config", []byte(text))
+	cfg, err := parseConfig("config", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,15 +164,15 @@ func TestConfigJSON(t *testing.T) {
 		`{"pools":[{"id":"a","rules":{}}]}`: "config", `{"mode":"x"}`: "config.mode", `{"pools":[{}]}`: "config.pools[0].id",
 	} {
 		var e *freeslot.Error
-		if _, err := ParseConfig("config", []byte(in)); !errors.As(err, &e) || e.Field != field {
+		if _, err := parseConfig("config", []byte(in)); !errors.As(err, &e) || e.Field != field {
 			t.Errorf("%s: got %v, want %s", in, err, field)
 		}
 	}
 }
 
-// FuzzParseConfig: what is accepted is written and read again as the same, can be
+// FuzzConfig: what is accepted is written and read again as the same, can be
 // used, and lists a node's pools without repetition.
-func FuzzParseConfig(f *testing.F) {
+func FuzzConfig(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `null`, `{"enabled":true,"pools":null}`, `{"enabled":true,"mode":"flat","pools":[{"id":"a"}]}`,
 		`{"enabled":true,"pools":[{"id":"a","source_languages":["de"],"target_languages":["zh-Hant"],"members":["n"],"labels":{"a":"b"}},{"id":"b","services":["asr@>=1 <2"]}]}`,
@@ -182,7 +182,7 @@ func FuzzParseConfig(f *testing.F) {
 	}
 	node := &freeslot.Node{ID: "n", MaxConcurrency: 1, Services: services("asr"), Pools: []string{"a"}, Languages: freeslot.Languages{ASR: []string{"de"}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cfg, err := ParseConfig("", data)
+		cfg, err := parseConfig("", data)
 		if err != nil {
 			return
 		}
@@ -190,7 +190,7 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := ParseConfig("", text)
+		again, err := parseConfig("", text)
 		if err != nil {
 			t.Fatalf("%s is not accepted again: %v", text, err)
 		}
@@ -210,4 +210,22 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		NewClass([]*Node{NewNode(Compile(node), 0)}, cfg, "asr", &freeslot.Requirement{SourceLanguage: "de"}).Choose(make([]*Node, 0, 1), &Query{}, NewSource(1))
 	})
+}
+
+// parseConfig reads a configuration in JSON. It refuses unknown fields, trailing
+// data and whatever [Config.Validate] refuses; path is the configuration's name in
+// errors and may be empty.
+func parseConfig(path string, data []byte) (*Config, error) {
+	name := path
+	if name == "" {
+		name = "config"
+	}
+	c := new(Config)
+	if err := freeslot.DecodeStrict(name, data, c); err != nil {
+		return nil, err
+	}
+	if err := c.Validate(path); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
