@@ -322,7 +322,7 @@ func busyShare(ctx context.Context, s *server, w *workload, end time.Time) (floa
 	for time.Now().Before(end) {
 		commands := make(rueidis.Commands, len(w.fleet))
 		for i := range w.fleet {
-			commands[i] = s.client.B().Hget().Key(l.Slots(w.fleet[i].ID)).Field("sum").Build()
+			commands[i] = s.client.B().Hget().Key(l.Slots(w.fleet[i].ID)).Field("sum").Build().Pin()
 		}
 		call, cancel := context.WithTimeout(ctx, measure.CallTimeout)
 		results := s.client.DoMulti(call, commands...)

@@ -234,7 +234,9 @@ func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]frees
 	defer cancel()
 	cmds := make([]rueidis.Completed, 0, len(ids))
 	for _, id := range ids {
-		cmds = append(cmds, c.client.B().Hmget().Key(c.layout.Job(id)).Field(headFields...).Build())
+		// Pinned: when a connection dies, rueidis asks again on another one and recycles
+		// the commands while the dead connection's writer may still read them.
+		cmds = append(cmds, c.client.B().Hmget().Key(c.layout.Job(id)).Field(headFields...).Build().Pin())
 	}
 	jobs := make([]freeslot.JobStatus, 0, len(ids))
 	for i, result := range c.client.DoMulti(ctx, cmds...) {

@@ -126,7 +126,8 @@ func readAll(ctx context.Context, c rueidis.Client, keys []string) (map[string]s
 	defer cancel()
 	cmds := make(rueidis.Commands, 0, len(keys))
 	for _, key := range keys {
-		cmds = append(cmds, c.B().Hget().Key(key).Field("v").Build())
+		// Pinned, since rueidis recycles what it asks again while a dying writer reads it.
+		cmds = append(cmds, c.B().Hget().Key(key).Field("v").Build().Pin())
 	}
 	values := make(map[string]string)
 	for i, r := range c.DoMulti(ctx, cmds...) {
