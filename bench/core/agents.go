@@ -28,7 +28,7 @@ const (
 
 	agentReaders   = 8
 	agentPage      = 64
-	agentPoll      = 20 * time.Millisecond
+	agentPoll      = 100 * time.Millisecond
 	agentHeartbeat = 2 * time.Second
 	agentCall      = 5 * time.Second
 )

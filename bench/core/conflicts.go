@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,6 +44,7 @@ type conflictRun struct {
 type conflictOutcome struct {
 	sum      submitterFigures
 	late     sim.Quantiles
+	delay    sim.Quantiles // of events, whether or not somebody chose meanwhile
 	agents   agentFigures
 	accepted int64 // of the whole run
 	measured sim.Measured
@@ -66,7 +68,7 @@ func runConflicts(ctx context.Context, b *bench) error {
 		m := &run.out.measured
 		b.progress("%s: %s, refused %d of %d tried (%.3f %%), busy %.1f %%, %d overloaded, event delay %.0f / %.0f us, submit call %.0f / %.0f us",
 			run.name, measure.Plural(int(m.Assigned), "job"), m.Refused, m.Tried, 100*m.Rate(), 100*m.BusyShare, m.Overloaded,
-			valueAt(m.EventDelay, 0.5), valueAt(m.EventDelay, 0.99), valueAt(m.RoundTrip, 0.5), valueAt(m.RoundTrip, 0.99))
+			valueAt(run.out.delay, 0.5), valueAt(run.out.delay, 0.99), valueAt(m.RoundTrip, 0.5), valueAt(m.RoundTrip, 0.99))
 		if err := m.Validate(); err != nil {
 			return fmt.Errorf("%s: %w", run.name, err)
 		}
@@ -112,7 +114,7 @@ func reportConflicts(b *bench, runs []*conflictRun, rate int, warmUp, window tim
 		t.Rows = append(t.Rows, result.Row{Name: run.name, Values: result.Values(
 			rounded(float64(o.sum.Accepted+o.sum.Overloaded)/m.Seconds), rounded(valueAt(o.late, 0.99)/1000), rounded(100*m.BusyShare), float64(m.Tried), float64(m.Refused),
 			rounded(100*m.Rate()), float64(m.Overloaded), float64(m.OverCommits),
-			rounded(valueAt(m.EventDelay, 0.5)), rounded(valueAt(m.EventDelay, 0.99)), rounded(valueAt(m.RoundTrip, 0.5)), rounded(valueAt(m.RoundTrip, 0.99)), rounded(m.BatchMean))})
+			rounded(valueAt(o.delay, 0.5)), rounded(valueAt(o.delay, 0.99)), rounded(valueAt(m.RoundTrip, 0.5)), rounded(valueAt(m.RoundTrip, 0.99)), rounded(m.BatchMean))})
 	}
 	b.result.Tables = []result.Table{t}
 	first := &runs[0].out
@@ -205,35 +207,43 @@ func (run *conflictRun) drive(ctx context.Context, s *server, w *workload, fleet
 			return err
 		}
 	}
-	delay := measure.NewHistogram()
+	delay, met := measure.NewHistogram(), new(unseen)
 	for _, r := range replicas {
 		sights, err := query[[]sight](r, "sights")
 		if err != nil {
 			return err
 		}
-		seen, _ := match(changes.made, sights)
-		delay.Merge(seen[changeFull])
-		delay.Merge(seen[changeFree])
+		choices, err := query[[]int64](r, "choices")
+		if err != nil {
+			return err
+		}
+		seen := slices.DeleteFunc(sightings(changes.made, sights), func(s sighted) bool { return s.kind == changeHeartbeat })
+		for _, s := range seen {
+			measure.Record(delay, time.Duration(s.atNS-s.change.atNS))
+		}
+		met.add(seen, choices)
 	}
 	o := &run.out
+	unanswered := int64(0) // jobs of which their submitter does not know: they may run
 	for _, r := range replicas {
 		whole, err := query[submitterFigures](r, "stop")
 		if err != nil {
 			return err
 		}
 		o.accepted += whole.Accepted
+		unanswered += whole.Failed
 		o.late = worst(o.late, whole.Late)
 	}
 	if o.agents, err = query[agentFigures](fleet, "figures"); err != nil {
 		return err
 	}
-	if o.agents.Handled != o.accepted || o.agents.NotCompleted > 0 {
-		return fmt.Errorf("%d jobs accepted, %d handled, %d of them not completed", o.accepted, o.agents.Handled, o.agents.NotCompleted)
+	if o.agents.Handled < o.accepted || o.agents.Handled > o.accepted+unanswered || o.agents.NotCompleted > 0 {
+		return fmt.Errorf("%d jobs accepted, %d without an answer, %d handled, %d of them not completed", o.accepted, unanswered, o.agents.Handled, o.agents.NotCompleted)
 	}
 	if o.agents.Silent > 0 {
 		return fmt.Errorf("%d heartbeats failed: this machine cannot carry the load", o.agents.Silent)
 	}
-	run.sum(w, figures, delay, busy, closed.Sub(opened), warmUp)
+	run.sum(w, figures, delay, met, busy, closed.Sub(opened), warmUp)
 	return nil
 }
 
@@ -243,13 +253,14 @@ type probed struct {
 }
 
 // sum fills in what the simulation is told.
-func (run *conflictRun) sum(w *workload, figures []submitterFigures, delay *hdrhistogram.Histogram, busy float64, window, warmUp time.Duration) {
+func (run *conflictRun) sum(w *workload, figures []submitterFigures, delay *hdrhistogram.Histogram, met *unseen, busy float64, window, warmUp time.Duration) {
 	o := &run.out
 	for _, f := range figures {
 		o.sum.Calls, o.sum.Batches, o.sum.Refused, o.sum.Others = o.sum.Calls+f.Calls, o.sum.Batches+f.Batches, o.sum.Refused+f.Refused, o.sum.Others+f.Others
 		o.sum.Accepted, o.sum.Overloaded, o.sum.Failed = o.sum.Accepted+f.Accepted, o.sum.Overloaded+f.Overloaded, o.sum.Failed+f.Failed
 		o.sum.RoundTrip = append(o.sum.RoundTrip, f.RoundTrip...)
 	}
+	o.delay = quantilesOf(delay)
 	arrivals, durations := w.kinds()
 	m := &o.measured
 	*m = sim.Measured{
@@ -259,7 +270,7 @@ func (run *conflictRun) sum(w *workload, figures []submitterFigures, delay *hdrh
 		Durations:        sim.MeasuredDurations{Kind: durations, PerTokenNS: w.durations.PerToken, MeanUS: float64(w.mean().Microseconds())},
 		Samples:          selection.DefaultSamples,
 		HeartbeatSeconds: agentHeartbeat.Seconds(),
-		EventDelay:       quantilesOf(delay), RoundTrip: meanQuantiles(figures), BatchMean: rounded(float64(o.sum.Calls) / float64(max(o.sum.Batches, 1))),
+		EventDelay:       met.delays(), RoundTrip: meanQuantiles(figures), BatchMean: rounded(float64(o.sum.Calls) / float64(max(o.sum.Batches, 1))),
 		Calls: o.sum.Calls, Tried: o.sum.Refused + o.sum.Accepted, Refused: o.sum.Refused, Assigned: o.sum.Accepted,
 		Overloaded: o.sum.Overloaded, OverCommits: o.agents.OverCommits, BusyShare: busy,
 	}

@@ -206,12 +206,27 @@ func (w *changer) collect(ctx context.Context, o *childProcess, made []change) (
 // stampSlack is by how much a sight may seem to be before its change: clocks count microseconds.
 const stampSlack = 100 * time.Microsecond
 
-// match takes the changes and the sights of each node in their order. A change is seen with the first sight
-// that shows it, or a later change of its node: a comparison with Redis brings the latest state alone.
+// sighted is a change and when it was seen.
+type sighted struct {
+	change
+	atNS int64
+}
+
+// match says how long each change took to be seen, and how many were not.
 func match(made []change, sights []sight) (all [changeKinds]*hdrhistogram.Histogram, unseen int) {
 	for kind := range all {
 		all[kind] = measure.NewHistogram()
 	}
+	seen := sightings(made, sights)
+	for _, s := range seen {
+		measure.Record(all[s.kind], time.Duration(s.atNS-s.change.atNS))
+	}
+	return all, len(made) - len(seen)
+}
+
+// sightings takes the changes and the sights of each node in their order. A change is seen with the first sight
+// that shows it, or a later change of its node: a comparison with Redis brings the latest state alone.
+func sightings(made []change, sights []sight) (seen []sighted) {
 	of := make(map[string][]change)
 	for _, ch := range made {
 		of[ch.node] = append(of[ch.node], ch)
@@ -222,12 +237,9 @@ func match(made []change, sights []sight) (all [changeKinds]*hdrhistogram.Histog
 			return ch.used == s.Used && ch.mark == s.Mark && s.AtNS >= ch.atNS-int64(stampSlack)
 		})
 		for _, ch := range left[:shown+1] {
-			measure.Record(all[ch.kind], time.Duration(s.AtNS-ch.atNS))
+			seen = append(seen, sighted{change: ch, atNS: s.AtNS})
 		}
 		of[s.Node] = left[shown+1:]
 	}
-	for _, left := range of {
-		unseen += len(left)
-	}
-	return all, unseen
+	return seen
 }

@@ -40,6 +40,7 @@ type submitter struct {
 	work       workload
 	index      int
 	seen       *recorder
+	nodes      *timedNodes
 	registry   *prometheus.Registry
 	trips      *tripClient
 	base       submitterFigures // counters at the start of the window
@@ -64,7 +65,7 @@ type submitterFigures struct {
 
 // submitJobs is a replica. It answers "start NS" (the arrivals begin at that moment of the wall clock),
 // "mark" (the window begins), "figures" (it ends), "stop" (no more arrivals; answers when all results are
-// in), "sights".
+// in), "sights", "choices" (the moments of the choices since the window began).
 func submitJobs(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) (err error) {
 	if len(args) != 3 {
 		return errors.New("expected the URL of Redis, an index and a workload")
@@ -98,7 +99,8 @@ func (s *submitter) open(ctx context.Context, url string) (err error) {
 	if s.replica, err = openReplica(ctx, url, name, s.seen, wrap, s.registry); err != nil {
 		return err
 	}
-	s.dispatcher, err = dispatch.New(dispatch.Config{Replica: name}, s.cells, s.cache, zap.NewNop(), s.registry)
+	s.nodes = &timedNodes{Cache: s.cache}
+	s.dispatcher, err = dispatch.New(dispatch.Config{Replica: name}, s.cells, s.nodes, zap.NewNop(), s.registry)
 	if err == nil {
 		err = s.dispatcher.Start(ctx)
 	}
@@ -137,6 +139,7 @@ func (s *submitter) serve(ctx context.Context, in *bufio.Reader, out io.Writer) 
 			arrivals.Go(func() { failed <- s.arrive(ctx, time.Unix(0, ns)) })
 		case "mark":
 			s.seen.take()
+			s.nodes.take()
 			s.trips.reset()
 			if s.base, err = s.count(); err != nil {
 				return err
@@ -159,6 +162,8 @@ func (s *submitter) serve(ctx context.Context, in *bufio.Reader, out io.Writer) 
 			answer = f
 		case "sights":
 			answer = s.seen.take()
+		case "choices":
+			answer = s.nodes.take()
 		default:
 			return fmt.Errorf("asked for %q", line)
 		}
@@ -280,7 +285,7 @@ type tripClient struct {
 
 func newTripClient(c rueidis.Client) *tripClient {
 	l := cell.Layout{Prefix: cell.DefaultPrefix}
-	return &tripClient{Client: c, keys: []string{l.Revisions(), l.Version(), l.Heartbeats()}, took: measure.NewHistogram()}
+	return &tripClient{Client: c, keys: []string{l.Revisions(), l.Version()}, took: measure.NewHistogram()}
 }
 
 // Do implements rueidis.Client.

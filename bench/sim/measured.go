@@ -41,8 +41,10 @@ type Measured struct {
 	// HeartbeatSeconds is the nodes' heartbeat interval; 0 means that they sent none.
 	HeartbeatSeconds float64 `json:"heartbeat_seconds"`
 
-	// EventDelay is from the commit of a script that made a node full or free to the change seen in another
-	// replica's cache, under this load. Quantiles as below.
+	// EventDelay is how old a change that made a node full or free is when the choices of a replica know of it,
+	// under this load: the share at a delay is that of the choices made at this age of a change which knew of it.
+	// That is less than the time until the cache has the change where what delays it, a processor that is busy with
+	// others, delays the choices too. Quantiles as below.
 	EventDelay Quantiles `json:"event_delay"`
 	// RoundTrip is the submit script's call as the replica sees it: from the moment at which the call's batch is
 	// closed to its jobs' answers, under this load. Waiting for the call before is not part of it.
