@@ -26,9 +26,19 @@ func benchNode(i int) *cell.NodeState {
 	return &cell.NodeState{Node: n, Epoch: "01JD5Y8G6W9V0M5T2C3Q4R7X8Z", Status: freeslot.StatusOnline, Used: 1}
 }
 
-// benchFleets are pictures of a fleet of which every node has been seen. The State is
-// given one snapshot: it would copy all that it has for each node.
+// benchFleets are pictures of a fleet of which every node has been seen. They are made
+// once for all benchmarks, with their lists: a list takes a match per node.
 func benchFleets(nodes int) map[string]Nodes {
+	if made[nodes] == nil {
+		made[nodes] = makeFleets(nodes)
+	}
+	return made[nodes]
+}
+
+var made = make(map[int]map[string]Nodes)
+
+// makeFleets gives the State one snapshot: it would copy all that it has for each node.
+func makeFleets(nodes int) map[string]Nodes {
 	state, plain := New(Config{}), NewPlain(Config{})
 	snap := &Snapshot{nodes: make(map[string]*view, nodes), config: state.management.config, profiles: 1}
 	for i := range nodes {
@@ -115,11 +125,20 @@ func beat(n Nodes, nodes, rate int, stop <-chan struct{}) (applied int) {
 			return applied
 		}
 		for due := int(time.Since(begin).Seconds() * float64(rate)); applied < due; applied++ {
-			if len(tick.C) > 0 {
-				break // late: look for stop first
+			if closed(stop) {
+				return applied // far behind what is due, it would go on for long
 			}
 			n.Heartbeat(ids[applied*7919%nodes], applied%4, freeslot.StatusOnline, int64(applied), `{"cpu":0.5}`)
 		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
