@@ -85,11 +85,11 @@ func SameRequirement(a, b *Requirement) bool {
 }
 
 func sameLists(a, b *Requirement) bool {
-	return slices.Equal(a.Services, b.Services) && maps.Equal(a.Labels, b.Labels) && sameRules(a, b)
+	return slices.Equal(a.Services, b.Services) && maps.Equal(a.Labels, b.Labels) && sameRules(a.LabelRules, b.LabelRules)
 }
 
-func sameRules(a, b *Requirement) bool {
-	return slices.EqualFunc(a.LabelRules, b.LabelRules, func(x, y LabelRule) bool {
+func sameRules(a, b []LabelRule) bool {
+	return slices.EqualFunc(a, b, func(x, y LabelRule) bool {
 		return x.Label == y.Label && x.Operator == y.Operator && slices.Equal(x.Values, y.Values)
 	})
 }

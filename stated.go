@@ -3,48 +3,63 @@ package freeslot
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
-// Stated is a requirement kept for being compared with others. It is immutable.
+// Stated is what a requirement states besides its labels, kept for being compared
+// with others. It is immutable. The zero value is that of the zero Requirement.
 type Stated struct {
-	requirement Requirement // without Labels
-	// names and values are the labels, beside each other: a map is looked up faster
-	// than gone through.
-	names, values []string
+	pool, preferred, source, target string
+	services                        []string
+	rules                           []LabelRule
 }
 
-// NewStated keeps a copy of r that shares nothing with it but strings.
-func NewStated(r *Requirement) *Stated {
-	s := &Stated{requirement: r.Clone()}
-	for name, value := range s.requirement.Labels {
-		s.names, s.values = append(s.names, name), append(s.values, value)
+// NewStated keeps a copy of what r states that shares nothing with it but the strings
+// of its label rules.
+func NewStated(r *Requirement) Stated {
+	// The names lie beside each other: to compare them touches one cache line or two.
+	all := r.Pool + r.PreferredPool + r.SourceLanguage + r.TargetLanguage + strings.Join(r.Services, "")
+	next := func(s string) (own string) {
+		own, all = all[:len(s)], all[len(s):]
+		return own
 	}
-	s.requirement.Labels = nil
+	s := Stated{pool: next(r.Pool), preferred: next(r.PreferredPool), source: next(r.SourceLanguage), target: next(r.TargetLanguage)}
+	for _, service := range r.Services {
+		s.services = append(s.services, next(service))
+	}
+	s.rules = cloneRules(r.LabelRules)
 	return s
 }
 
-// Same is [SameRequirement]. It allocates nothing.
+// Same reports whether r states this in the same words and order, whatever its
+// Labels: [SameRequirement] but for those. It allocates nothing.
 func (s *Stated) Same(r *Requirement) bool {
-	a := &s.requirement
-	if a.Pool != r.Pool || a.PreferredPool != r.PreferredPool ||
-		a.SourceLanguage != r.SourceLanguage || a.TargetLanguage != r.TargetLanguage ||
-		len(a.Services) != len(r.Services) || len(s.names) != len(r.Labels) || len(a.LabelRules) != len(r.LabelRules) {
+	// Lengths first: most of what differs does in one, and most names are absent.
+	if len(s.pool) != len(r.Pool) || len(s.preferred) != len(r.PreferredPool) ||
+		len(s.source) != len(r.SourceLanguage) || len(s.target) != len(r.TargetLanguage) ||
+		len(s.services) != len(r.Services) || len(s.rules) != len(r.LabelRules) {
 		return false
 	}
-	for i, name := range s.names {
-		if value, ok := r.Labels[name]; !ok || value != s.values[i] {
-			return false
-		}
-	}
-	return len(a.Services)+len(a.LabelRules) == 0 || slices.Equal(a.Services, r.Services) && sameRules(a, r)
+	return same(s.pool, r.Pool) && same(s.preferred, r.PreferredPool) &&
+		same(s.source, r.SourceLanguage) && same(s.target, r.TargetLanguage) &&
+		(len(s.services) == 0 || slices.Equal(s.services, r.Services)) &&
+		(len(s.rules) == 0 || sameRules(s.rules, r.LabelRules))
 }
+
+// same compares strings of one length, and calls nothing for empty ones.
+func same(a, b string) bool { return a == "" || a == b }
 
 // Clone returns a copy that shares nothing with r but strings.
 func (r *Requirement) Clone() Requirement {
 	out := *r
-	out.Services, out.Labels, out.LabelRules = slices.Clone(r.Services), maps.Clone(r.Labels), slices.Clone(r.LabelRules)
-	for i := range out.LabelRules {
-		out.LabelRules[i].Values = slices.Clone(out.LabelRules[i].Values)
+	out.Services, out.Labels, out.LabelRules = slices.Clone(r.Services), maps.Clone(r.Labels), cloneRules(r.LabelRules)
+	return out
+}
+
+func cloneRules(rules []LabelRule) []LabelRule {
+	out := slices.Clone(rules)
+	for i := range out {
+		out[i].Values = slices.Clone(out[i].Values)
 	}
 	return out
 }

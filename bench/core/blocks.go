@@ -83,6 +83,26 @@ func (t *blockTimer) at(q float64) float64 {
 	return float64(t.took[min(int(q*float64(len(t.took))), len(t.took)-1)])
 }
 
+// asLong is block so many times over that it takes as long as like does. What interrupts the process comes so many
+// times a second: it shows in the slowest thousandth of long blocks and not in that of short ones.
+func asLong(t *blockTimer, block, like func()) func() {
+	median := func(f func()) float64 {
+		t.run(20*time.Millisecond, f)
+		return t.at(0.5)
+	}
+	// Both have the clock's time in them, which is not made longer.
+	one, four := median(block), median(repeated(4, block))
+	return repeated(1+max(int(3*(median(like)-one)/(four-one)+0.5), 0), block)
+}
+
+func repeated(times int, block func()) func() {
+	return func() {
+		for range times {
+			block()
+		}
+	}
+}
+
 // choices makes blocks of choices.
 type choices struct {
 	from         chooser

@@ -30,6 +30,7 @@ type choiceRun struct {
 	want  int
 	kinds []int // of requirements; nil is the mix
 	fed   bool  // with events even if rate is flatOut
+	bare  bool  // bare sampling, as often as makes the block as long as one of choices
 
 	median, p99, p999, longest, applied []float64
 	missed                              int
@@ -44,6 +45,7 @@ func runChoose(ctx context.Context, b *bench) error {
 		measure.Thousands(requirementCount), benchPools)
 	b.say("Beside it %s heartbeat events a second pass the cache's own queue and loop (decode and apply), published in steps of %s by another goroutine of this process; the rate really applied is in the table.", measure.Thousands(eventRate), feedStep)
 	b.say("Timed in blocks of %d choices, the reading of the clock included; a choice is a block / %d. %d windows of %s for each line, in turns; medians over the windows. Allocations are counted without events beside.", blockSize, blockSize, rounds, window)
+	b.say("Interruptions come so many a second: where that is more than one in a thousand blocks, the p99.9 is theirs. Bare sampling, repeated until its blocks are as long as those of choices and with the same events beside, shows what the machine does by itself.")
 	caches := make(map[int]*cachePicture)
 	defer func() {
 		for _, p := range caches {
@@ -67,10 +69,14 @@ func runChoose(ctx context.Context, b *bench) error {
 	for kind, name := range requirementNames {
 		runs = append(runs, &choiceRun{name: measure.Thousands(float64(main)) + " nodes, no events, all ask for " + name, nodes: main, want: 1, kinds: []int{kind}})
 	}
+	runs = append(runs,
+		&choiceRun{name: "bare sampling in blocks as long as those of choices, no events", nodes: main, bare: true},
+		&choiceRun{name: fmt.Sprintf("bare sampling in blocks as long as those of choices, %s events/s", measure.Thousands(eventRate)), nodes: main, rate: eventRate, bare: true})
 	bare, timer, requirements := newBarePicture(main), newBlockTimer(), requirementsOf(requirementCount, mix...)
 	for _, p := range caches {
 		newChoices(p, requirements, 1).all() // builds the candidate lists, which is not what is measured
 	}
+	long := asLong(timer, bare.blocks(), newChoices(caches[main], requirements, 1).block)
 	stop, err := b.startProfile()
 	if err != nil {
 		return err
@@ -78,20 +84,28 @@ func runChoose(ctx context.Context, b *bench) error {
 	defer stop()
 	for range rounds {
 		for _, r := range runs {
-			if r.want == 0 {
-				r.note(timer, window, bare.blocks())
-				continue
-			}
 			asked := requirements
 			if r.kinds != nil {
 				asked = requirementsOf(requirementCount, r.kinds...)
 			}
-			if err := r.window(ctx, caches[r.nodes], asked, timer, window); err != nil {
+			var err error
+			switch {
+			case r.bare:
+				err = r.beside(ctx, caches[r.nodes], timer, window, long)
+			case r.want == 0:
+				r.note(timer, window, bare.blocks())
+			default:
+				err = r.window(ctx, caches[r.nodes], asked, timer, window)
+			}
+			if err != nil {
 				return err
 			}
 		}
 	}
-	for _, r := range runs[1:] {
+	for _, r := range runs {
+		if r.want == 0 {
+			continue
+		}
 		r.allocations = newChoices(caches[r.nodes], requirements, r.want).allocations(sized(b, 20_000, 500))
 	}
 	return reportChoices(b, runs)
@@ -99,14 +113,21 @@ func runChoose(ctx context.Context, b *bench) error {
 
 // window measures one window of choices with events beside.
 func (r *choiceRun) window(ctx context.Context, p picture, requirements []freeslot.Requirement, timer *blockTimer, window time.Duration) error {
+	c := newChoices(p, requirements, r.want)
+	c.all()
+	err := r.beside(ctx, p, timer, window, c.block)
+	r.missed += c.missed
+	return err
+}
+
+// beside measures one window of blocks with the run's events beside.
+func (r *choiceRun) beside(ctx context.Context, p picture, timer *blockTimer, window time.Duration, block func()) error {
 	// Room for a feed that is a little late, and for lists that have to be built first.
 	due := r.rate * int(2*window/time.Millisecond) / 1000
 	if r.rate == flatOut && r.fed {
 		due = int(flatOutMessages * min(window.Seconds(), 1))
 	}
 	messages := p.beats(due)
-	c := newChoices(p, requirements, r.want)
-	c.all()
 	runtime.GC()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,10 +140,9 @@ func (r *choiceRun) window(ctx context.Context, p picture, requirements []freesl
 			applied, err = feed(ctx, p, messages, r.rate, window)
 		}
 	}()
-	r.note(timer, window, c.block)
+	r.note(timer, window, block)
 	<-fed
 	r.applied = append(r.applied, applied)
-	r.missed += c.missed
 	return err
 }
 
@@ -148,7 +168,10 @@ func reportChoices(b *bench, runs []*choiceRun) error {
 		values := result.Values(rounded(median(r.median)), rounded(median(r.p99)), rounded(median(r.p999)), rounded(median(r.longest)),
 			rounded(median(append(r.applied, 0)[:max(len(r.applied), 1)])), rounded(r.allocations))
 		if r.want == 0 {
-			values[4], values[5] = nil, nil
+			values[5] = nil
+		}
+		if len(r.applied) == 0 {
+			values[4] = nil
 		}
 		t.Rows = append(t.Rows, result.Row{Name: r.name, Values: values})
 		if r.missed > 0 {

@@ -29,7 +29,7 @@ const (
 	startDelay = 300 * time.Millisecond
 	// slotLost is about how long a slot is taken beside the job's own time: until its stream is read, and for
 	// the completion.
-	slotLost = 14.0
+	slotLost = 56.0
 )
 
 // conflictRun is one load.

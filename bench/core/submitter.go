@@ -24,6 +24,8 @@ import (
 	"github.com/freeslot/freeslot/bench/sim"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/presence"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 const submitterMode = "core-submitter"
@@ -37,6 +39,7 @@ const probePrefix = "probe-"
 type submitter struct {
 	*replica
 	dispatcher *dispatch.Dispatcher
+	presence   *presence.Presence
 	work       workload
 	index      int
 	seen       *recorder
@@ -99,6 +102,10 @@ func (s *submitter) open(ctx context.Context, url string) (err error) {
 	if s.replica, err = openReplica(ctx, url, name, s.seen, wrap, s.registry); err != nil {
 		return err
 	}
+	s.presence = presence.New(presence.Config{Replica: name, OnChange: func(replicas []string) {
+		s.cache.SetShare(selection.NewShare(name, replicas))
+	}}, s.cells.At(0), zap.NewNop())
+	s.presence.Start()
 	s.nodes = &timedNodes{Cache: s.cache}
 	s.dispatcher, err = dispatch.New(dispatch.Config{Replica: name}, s.cells, s.nodes, zap.NewNop(), s.registry)
 	if err == nil {
@@ -110,7 +117,7 @@ func (s *submitter) open(ctx context.Context, url string) (err error) {
 func (s *submitter) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
-	return errors.Join(s.dispatcher.Stop(ctx), s.replica.close())
+	return errors.Join(s.dispatcher.Stop(ctx), s.presence.Stop(ctx), s.replica.close())
 }
 
 func (s *submitter) serve(ctx context.Context, in *bufio.Reader, out io.Writer) error {

@@ -97,6 +97,8 @@ type Config struct {
 	Candidates int              `json:"candidates"`
 	Rounds     int              `json:"rounds"`
 	BatchItems int              `json:"batch_items"`
+	// NoShares has all replicas look at all nodes alike, instead of each at its share first.
+	NoShares bool `json:"no_shares,omitempty"`
 
 	// EventDelay is from a commit to the change in another replica's view.
 	EventDelay Quantiles `json:"event_delay"`

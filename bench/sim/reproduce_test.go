@@ -17,8 +17,8 @@ func pretended(t *testing.T) *Measured {
 	t.Helper()
 	cfg := small()
 	cfg.Arrivals, cfg.Durations, cfg.Requests, cfg.Prefill = ArrivalsTrace, DurationsTrace, someTrace(), false
-	cfg.MeanDuration, cfg.Overhead, cfg.Jobs, cfg.WarmUp = 34*time.Millisecond, 8*time.Millisecond, 10_000, 1000
-	cfg.EventDelay, cfg.RoundTrip, cfg.ReplyDelay = Skewed(1500, 6000), Skewed(600, 2000), Skewed(800, 3000)
+	cfg.MeanDuration, cfg.Overhead, cfg.Jobs, cfg.WarmUp = 34*time.Millisecond, 8*time.Millisecond, 20_000, 1000
+	cfg.EventDelay, cfg.RoundTrip, cfg.ReplyDelay = Skewed(4000, 12000), Skewed(2500, 8000), Skewed(800, 3000)
 	r := mustRun(t, cfg)
 	return &Measured{
 		About: "pretended", Replicas: cfg.Replicas, Slots: cfg.Slots, Seconds: r.Seconds, WarmUpSeconds: 1,

@@ -84,9 +84,9 @@ func newReplica(cfg *Config, index int, all []*selection.Profile) *replica {
 		r.views[i] = selection.NewNode(p, 0)
 		r.views[i].Seen(0)
 	}
-	how := &selection.Config{Enabled: true, Policy: cfg.Policy}
+	how, share := &selection.Config{Enabled: true, Policy: cfg.Policy}, shareOf(cfg, index)
 	if cfg.Pools == 0 {
-		r.classes = []*selection.Class{selection.NewClass(r.views, how, service, new(freeslot.Requirement))}
+		r.classes = []*selection.Class{share.NewClass(r.views, how, service, new(freeslot.Requirement))}
 		return r
 	}
 	members := make([][]*selection.Node, cfg.Pools)
@@ -94,9 +94,20 @@ func newReplica(cfg *Config, index int, all []*selection.Profile) *replica {
 		members[i%cfg.Pools] = append(members[i%cfg.Pools], n)
 	}
 	for i := range members { // the others would only be counted as not fitting
-		r.classes = append(r.classes, selection.NewClass(members[i], how, service, &freeslot.Requirement{Pool: poolName(i)}))
+		r.classes = append(r.classes, share.NewClass(members[i], how, service, &freeslot.Requirement{Pool: poolName(i)}))
 	}
 	return r
+}
+
+func shareOf(cfg *Config, index int) *selection.Share {
+	if cfg.NoShares {
+		return nil
+	}
+	names := make([]string, cfg.Replicas)
+	for i := range names {
+		names[i] = fmt.Sprintf("replica-%d", i)
+	}
+	return selection.NewShare(names[index], names)
 }
 
 // placing is one job on its way to a node, as in internal/dispatch.

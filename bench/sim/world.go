@@ -90,15 +90,15 @@ func (w *world) prefill() {
 	for _, n := range w.truth.slots {
 		slots += int(n)
 	}
-	first := w.replicas[0]
-	for range int(min(w.cfg.load(), mostPrefill) * float64(slots)) {
+	for i := range int(min(w.cfg.load(), mostPrefill) * float64(slots)) {
 		p := &placing{job: job{held: w.jobs.remaining()}, replica: -1}
 		if w.cfg.Pools > 1 {
 			p.job.pool = w.rnd.Int32N(int32(w.cfg.Pools))
 		}
+		by := w.replicas[i%len(w.replicas)]
 		q := w.query(p)
 		q.Want = 1
-		picked := first.classes[p.job.pool].Choose(p.room[:0], &q, first.rnd)
+		picked := by.classes[p.job.pool].Choose(p.room[:0], &q, by.rnd)
 		if len(picked) == 0 {
 			continue // its pool is full
 		}
@@ -108,11 +108,8 @@ func (w *world) prefill() {
 		w.truth.spare[p.job.pool]--
 		w.begin(p, node)
 		w.ideal.add(p.job.pool, p.job.held)
-		picked[0].SetUsed(int(w.truth.used[node]))
-	}
-	for _, r := range w.replicas {
-		for i, n := range r.views {
-			n.SetUsed(int(w.truth.used[i]))
+		for _, r := range w.replicas {
+			r.views[node].SetUsed(int(w.truth.used[node]))
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/locked"
 	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -156,6 +157,13 @@ func newPoolConfig(cfg config.Replica, f *fleet, res *resources, log *zap.Logger
 	return poolconfig.New(follow, first, first.Layout().ConfigEvents(), res.events.For(0), log.Named("poolconfig"), reg)
 }
 
+// newPresence has choices try this replica's share of the fleet first.
+func newPresence(cfg config.Replica, f *fleet, log *zap.Logger) *presence.Presence {
+	return presence.New(presence.Config{Replica: cfg.ReplicaID, OnChange: func(replicas []string) {
+		f.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
+	}}, f.cells.At(0), log.Named("presence"))
+}
+
 // checks read what is known; none of them asks Redis. Whatever a part of the fleet
 // lacks is told beside a readiness that stays, because the rest is served.
 func checks(c *cache.Cache, pools *poolconfig.Follower) []api.Check {
@@ -172,10 +180,13 @@ func checks(c *cache.Cache, pools *poolconfig.Follower) []api.Check {
 }
 
 func redisReady(h cache.Health) (ok bool, detail string) {
-	stale, untracked := 0, 0
+	stale, away, untracked := 0, 0, 0
 	for _, c := range h.Cells {
 		if c.Stale {
 			stale++
+		}
+		if c.Stale || c.Unreachable {
+			away++
 		}
 		if c.Untracked {
 			untracked++
@@ -184,10 +195,11 @@ func redisReady(h cache.Health) (ok bool, detail string) {
 	switch {
 	case h.Synced && stale == len(h.Cells):
 		return false, "Redis has not answered for " + h.Age.Round(time.Second/10).String()
-	case stale > 0:
-		return true, fmt.Sprintf("degraded: %d of %d cells have not answered for up to %s", stale, len(h.Cells), h.Age.Round(time.Second/10))
+	case away > 0:
+		return true, fmt.Sprintf("degraded: %d of %d cells have not answered for up to %s", away, len(h.Cells), h.Age.Round(time.Second/10))
 	case untracked > 0:
-		return true, fmt.Sprintf("degraded: changes behind the scripts' back are not told of in %d of %d cells", untracked, len(h.Cells))
+		return true, fmt.Sprintf("degraded: the connection that tells of edits made by hand in Redis (client-side caching) is away for %d of %d cells; "+
+			"such edits are seen once it is back", untracked, len(h.Cells))
 	default:
 		return true, ""
 	}

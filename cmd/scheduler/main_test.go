@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,11 +101,52 @@ redis.conections is not a key of the configuration, did you mean redis.connectio
 	}
 }
 
+// TestDocumentedMistakes: the manual shows what the program prints, path and all.
+func TestDocumentedMistakes(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const shown = "/etc/freeslot/scheduler.yaml"
+	_, example, _ := strings.Cut(string(manual), "$ scheduler serve --check --config "+shown+" --set heartbeat_limit=5s\n")
+	example, _, ok := strings.Cut(example, "```")
+	if !ok {
+		t.Fatal("the example is not there")
+	}
+	file := filepath.Join(t.TempDir(), "scheduler.yaml")
+	if err := os.WriteFile(file, []byte("redis:\n  conections: 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, got := command(t, "serve", "--check", "--config", file, "--set", "heartbeat_limit=5s")
+	if diff := cmp.Diff(example, strings.ReplaceAll(got, file, shown)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestIgnored: a redis-server that is run in the clone leaves nothing to be committed.
+func TestIgnored(t *testing.T) {
+	t.Parallel()
+	ignored, err := os.ReadFile("../../.gitignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []string{"/appendonlydir/\n", "/dump.rdb\n"} {
+		if !strings.Contains(string(ignored), left) {
+			t.Errorf("%q is not ignored", left)
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	code, out, err := command(t, "serve", "--check", "--config", "../../deploy/scheduler.example.yaml")
 	if code != exitOK || out != "the configuration is valid\n" {
 		t.Errorf("%d %s %s", code, out, err)
+	}
+	code, _, err = command(t, "serve", "--check", "--redis-url", "redis://127.0.0.1:1/notadb")
+	if code != exitUsage || !strings.Contains(err, `redis.url is not a Redis URL: invalid database number: "notadb"`) || !strings.Contains(err, "(from --redis-url)") {
+		t.Errorf("%d %s", code, err)
 	}
 }
 
@@ -113,6 +156,9 @@ func TestStartFailures(t *testing.T) {
 	redis := redistest.Shared(t)
 	old := redistest.New(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
 	taken := listen(t)
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	web := server.Listener.Addr().String()
 	for name, c := range map[string]struct {
 		args []string
 		want string
@@ -120,6 +166,16 @@ func TestStartFailures(t *testing.T) {
 		"no redis": {
 			[]string{"--redis-url", "redis://user:hidden@127.0.0.1:1"},
 			"scheduler: redis at 127.0.0.1:1 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused (redis.url in the configuration, or --redis-url)\n",
+		},
+		"several redis": {
+			[]string{"--set", "redis.urls=redis://127.0.0.1:1,redis://127.0.0.1:2", "--set", "redis.cells=2"},
+			"scheduler: redis at 127.0.0.1:1, 127.0.0.1:2 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused\n" +
+				"dial tcp 127.0.0.1:2: connect: connection refused (redis.urls in the configuration)\n",
+		},
+		"not redis": {
+			[]string{"--redis-url", "redis://" + web},
+			"scheduler: redis at " + web + " cannot be used: what answers there is not Redis, or expects TLS (rediss://): received unknown message type: 72 " +
+				"(redis.url in the configuration, or --redis-url)\n",
 		},
 		"wrong password": {
 			[]string{"--redis-url", strings.Replace(redis.URL(), "redis://", "redis://user:hidden@", 1)},
@@ -131,8 +187,8 @@ func TestStartFailures(t *testing.T) {
 				"run `redis-cli CONFIG SET maxmemory-policy noeviction` and put the same into redis.conf\n",
 		},
 		"taken port": {
-			[]string{"--redis-url", redis.URL(), "--listen", taken},
-			"scheduler: listen on " + taken + ": bind: address already in use\n",
+			[]string{"--redis-url", redis.URL(), "--listen", taken, "--log-level", "info"}, // before anything is logged
+			"scheduler: cannot listen on " + taken + ": bind: address already in use: stop what listens there, or choose another address with --listen (listen in the configuration)\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

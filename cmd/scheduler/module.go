@@ -15,13 +15,14 @@ import (
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/session"
 	"github.com/freeslot/freeslot/internal/version"
 )
 
 // module builds a replica from a config.Replica, a *zap.Logger and *resources.
 var module = fx.Options(
-	fx.Provide(newRegistry, newFleet, newPoolConfig, newDispatcher, newAuthenticator, newSessions, newServer),
+	fx.Provide(newRegistry, newFleet, newPoolConfig, newPresence, newDispatcher, newAuthenticator, newSessions, newServer),
 	fx.Invoke(lifecycle),
 )
 
@@ -73,9 +74,10 @@ func newServer(cfg config.Replica, d *dispatch.Dispatcher, f *fleet, pools *pool
 //     told to go elsewhere, the listener closes; then sessions end
 //  2. dispatcher: results that come now stay in their records, where clients
 //     that attach at other replicas find them
-//  3. configuration of pools, verifier, cache, then tracker and cells
+//  3. presence among the replicas, configuration of pools, verifier, cache, then
+//     tracker and cells
 //  4. the connections to Redis, and what is left of the traces
-func lifecycle(lc fx.Lifecycle, res *resources, f *fleet, pools *poolconfig.Follower, d *dispatch.Dispatcher,
+func lifecycle(lc fx.Lifecycle, res *resources, f *fleet, pools *poolconfig.Follower, here *presence.Presence, d *dispatch.Dispatcher,
 	sessions *session.Handler, server *api.Server, log *zap.Logger,
 ) {
 	front := &frontend{server: server, sessions: sessions, log: log}
@@ -88,6 +90,7 @@ func lifecycle(lc fx.Lifecycle, res *resources, f *fleet, pools *poolconfig.Foll
 	if f.verifier != nil {
 		lc.Append(fx.StartStopHook(f.verifier.Start, f.verifier.Stop))
 	}
+	lc.Append(fx.StartStopHook(here.Start, here.Stop))
 	lc.Append(fx.StartStopHook(d.Start, d.Stop))
 	lc.Append(fx.StartStopHook(front.Start, front.Stop))
 }

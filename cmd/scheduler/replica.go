@@ -119,5 +119,9 @@ func unreachable(r config.Redis, err error) error {
 	if errors.As(err, &urlError) {
 		return errors.New("redis.url is not a URL")
 	}
-	return fmt.Errorf("redis at %s cannot be used: %w (redis.url in the configuration, or --redis-url)", strings.Join(redisHosts(r), ", "), err)
+	where := "redis.url in the configuration, or --redis-url"
+	if r.URL == "" {
+		where = "redis.urls in the configuration"
+	}
+	return fmt.Errorf("redis at %s cannot be used: %w (%s)", strings.Join(redisHosts(r), ", "), err, where)
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -79,11 +82,34 @@ func (c *serveCmd) load(environ []string) (config.Replica, error) {
 	return cfg, nil
 }
 
+// checkListen finds a taken port before anything is started, and logged.
+func checkListen(ctx context.Context, addr string) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err == nil {
+		return l.Close()
+	}
+	hint := "choose another address with --listen (listen in the configuration)"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		hint = "stop what listens there, or " + hint
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return fmt.Errorf("cannot listen on %s: %w: %s", addr, err, hint)
+}
+
 // serve runs one replica until ctx ends.
 func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
 	// A collector that is away is told of in the log's own format; the handler is
 	// the process', which is why it is set here.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing.export_failed", zap.Error(err)) }))
+	if err := checkListen(ctx, cfg.Listen); err != nil {
+		return err
+	}
+	restoreGC := relaxGC()
+	defer restoreGC()
 	r, err := newReplica(ctx, cfg, logger)
 	if err != nil {
 		return err
@@ -96,6 +122,7 @@ func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
 		}
 		return err
 	}
+	restoreGC()
 	select {
 	case <-ctx.Done():
 	case <-r.Done():

@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
-	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/profile"
 )
 
 func (f *follower) receive(message string) {
@@ -109,6 +109,9 @@ func (f *follower) applyRegister(e *events.Event) bool {
 	if err := json.Unmarshal([]byte(e.Body), &state.Node); err != nil || state.Node.ID != e.Node {
 		return false
 	}
+	profile.Normalize(&state.Node)
+	state.Broken = state.Node.Validate("node")
+	profile.Share(&state.Node)
 	if known, ok := f.cache.nodes.Load(e.Node); ok {
 		if in := known.incarnation.Load(); in.epoch == e.Epoch { // only the profile changed
 			state.RegisteredAtMS = in.registeredAtMS
@@ -119,19 +122,18 @@ func (f *follower) applyRegister(e *events.Event) bool {
 	return true
 }
 
-// put takes over the whole state of a node, which it may change.
+// put takes over the whole state of a node. One with a profile that an operator broke
+// by hand is no node.
 func (f *follower) put(state *cell.NodeState) {
 	c := f.cache
-	normalize(&state.Node)
-	if state.Broken != nil || !validProfile(&state.Node) {
+	if state.Broken != nil {
 		f.remove(state.Node.ID)
 		return
 	}
 	known, ok := c.nodes.Load(state.Node.ID)
 	switch {
 	case !ok:
-		share(&state.Node)
-		known = newEntry(state, f.index)
+		known = newEntry(state, f.compiler, f.index)
 		c.nodes.Store(state.Node.ID, known)
 		c.profiles.Add(1)
 	case known.node.Cell() != f.index:
@@ -140,8 +142,7 @@ func (f *follower) put(state *cell.NodeState) {
 		return
 	default:
 		if !sameProfile(known.node.Profile().Node(), &state.Node) {
-			share(&state.Node)
-			known.node.SetProfile(selection.Compile(&state.Node))
+			known.node.SetProfile(f.compiler.Compile(&state.Node))
 			c.profiles.Add(1)
 		}
 		known.restate(state)
@@ -163,19 +164,6 @@ func (f *follower) remove(id string) {
 	f.cache.profiles.Add(1)
 	if f.cache.cfg.Mirror != nil {
 		f.cache.cfg.Mirror.Remove(id)
-	}
-}
-
-// validProfile guards the cache against a profile that an operator broke by hand.
-func validProfile(n *freeslot.Node) bool { return n.Validate("node") == nil }
-
-// normalize removes what distinguishes a profile as its agent stated it, which
-// comes with an event, from the same one as Redis has it.
-func normalize(n *freeslot.Node) {
-	slices.Sort(n.Pools)
-	n.Pools = slices.Compact(n.Pools)
-	if n.Services == nil {
-		n.Services = []freeslot.Service{}
 	}
 }
 

@@ -110,8 +110,10 @@ type Cache struct {
 
 	// selection is how nodes are chosen; see SetConfig.
 	selection atomic.Pointer[selection.Config]
-	nodes     *xsync.MapOf[string, *entry]
-	classes   *xsync.MapOf[string, *class]
+	// share are the nodes that this replica tries first; see SetShare.
+	share   atomic.Pointer[selection.Share]
+	nodes   *xsync.MapOf[string, *entry]
+	classes *xsync.MapOf[string, *class]
 	// lookups finds the class of a requirement as stated, without its canonical form.
 	lookups [lookupSets]lookupSet
 	// profiles counts profile changes; class lists are current while it stands still.
@@ -266,6 +268,13 @@ func (c *Cache) Sync(ctx context.Context) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// SetShare replaces the part of the fleet that choices try first; nil is none. Lists that
+// are built from now on follow it.
+func (c *Cache) SetShare(share *selection.Share) {
+	c.share.Store(share)
+	c.profiles.Add(1)
 }
 
 // SetConfig replaces what decides how nodes are chosen. Lists that are built from

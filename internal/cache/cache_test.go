@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -604,6 +605,20 @@ func TestEventsWhileReadsFail(t *testing.T) {
 	}
 }
 
+// registeredMS is when a node registered, in milliseconds of Redis' clock.
+func (r *rig) registeredMS(node string) int64 {
+	r.t.Helper()
+	text, err := r.do("HGET", r.cell.Layout().Node(node), "registered_at_ms").ToString()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	at, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return at
+}
+
 // A node is silent by the local monotonic clock alone, and by what Redis knew when
 // the cache was loaded.
 func TestSilentNodes(t *testing.T) {
@@ -612,11 +627,7 @@ func TestSilentNodes(t *testing.T) {
 	r.register(testNode("a", 2))
 	r.register(testNode("dead", 2))
 	limit := r.SilenceLimit()
-	now, err := r.do("ZSCORE", r.cell.Layout().Heartbeats(), "dead").AsFloat64()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.do("ZADD", r.cell.Layout().Heartbeats(), fmt.Sprintf("%.0f", now-float64(limit.Milliseconds())-1), "dead")
+	r.do("SET", r.cell.Layout().Load("dead"), fmt.Sprintf("%d {}", r.registeredMS("dead")-limit.Milliseconds()-1))
 	r.run()
 	if got := r.chosen(r.clock.now()); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("loaded: %v", got)
@@ -654,11 +665,7 @@ func TestTimesAreNotInTheFuture(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
 	r.register(testNode("a", 2))
-	now, err := r.do("ZSCORE", r.cell.Layout().Heartbeats(), "a").AsFloat64()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.do("ZADD", r.cell.Layout().Heartbeats(), fmt.Sprintf("%.0f", now+1e7), "a")
+	r.do("SET", r.cell.Layout().Load("a"), fmt.Sprintf("%d {}", r.registeredMS("a")+1e7))
 	r.run()
 	node, _ := r.Node("a")
 	if at, ok := node.SeenAt(); !ok || at > r.clock.now() {

@@ -19,61 +19,23 @@ const (
 	listLimit  = 16 << 20
 )
 
-// Requirements as stated are remembered with their class: lookupSets times
-// lookupWays of them. A set that is full forgets one. Four ways keep a thousand
-// spellings in use at a time from displacing each other for ever.
-const (
-	lookupSets = 2048
-	lookupWays = 4
-	// lookupParts bounds what is remembered of one: clients state what they like.
-	lookupParts = 32
-)
-
-type lookupSet [lookupWays]atomic.Pointer[lookup]
-
-// lookup is immutable.
-type lookup struct {
-	hash    uint64
-	service string
-	stated  *freeslot.Stated
-	class   *class
-}
-
-func (s *lookupSet) find(hash uint64, service string, r *freeslot.Requirement) *class {
-	for i := range s {
-		l := s[i].Load()
-		if l != nil && l.hash == hash && l.service == service && l.stated.Same(r) {
-			return l.class
-		}
-	}
-	return nil
-}
-
-// put returns false when the set is full.
-func (s *lookupSet) put(l *lookup) bool {
-	for i := range s {
-		if s[i].CompareAndSwap(nil, l) {
-			return true
-		}
-	}
-	return false
-}
-
 // class is one class's candidate list and what it was built from.
+// What every choice reads is in front, in one cache line.
 type class struct {
-	service     string
-	requirement freeslot.Requirement
-	built       atomic.Pointer[builtClass]
-	// rebuild is held by the one goroutine that builds a new list, or drops the class.
-	rebuild sync.Mutex
-	// dropped is guarded by rebuild: its list no longer counts.
-	dropped bool
+	built atomic.Pointer[builtClass]
 	// used is the age of its last use.
 	used atomic.Uint32
+	// dropped is guarded by rebuild: its list no longer counts.
+	dropped bool
+	// rebuild is held by the one goroutine that builds a new list, or drops the class.
+	rebuild     sync.Mutex
+	service     string
+	requirement freeslot.Requirement
 }
 
 type builtClass struct {
-	list *selection.Class
+	// list is not behind a pointer: that is one thing less to wait for.
+	list selection.Class
 	// profiles is the cache's profile count when the list was begun: the list is
 	// current as long as the two are equal.
 	profiles uint64
@@ -104,7 +66,7 @@ func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class 
 	}
 	built := cl.built.Load()
 	if built != nil && built.profiles == c.profiles.Load() {
-		return built.list
+		return &built.list
 	}
 	return c.renew(cl, built)
 }
@@ -116,7 +78,7 @@ func (c *Cache) renew(cl *class, built *builtClass) *selection.Class {
 	// Another configuration does not wait: nobody applies one for every node.
 	rests := c.clock.now() < built.restUntil && built.config == c.selection.Load()
 	if rests || !cl.rebuild.TryLock() {
-		return built.list
+		return &built.list
 	}
 	defer cl.rebuild.Unlock()
 	return c.build(cl)
@@ -151,15 +113,13 @@ func (c *Cache) classOfMany(unlabelled uint64, service string, r *freeslot.Requi
 		}
 	}
 	cl := c.canonical(service, r)
-	l := &lookup{hash: unlabelled, service: service, stated: freeslot.NewStated(r), class: cl}
-	if c.lookups[unlabelled%lookupSets].put(l) {
+	if c.lookups[unlabelled%lookupSets].put(newLookup(unlabelled, service, r, cl), service, r) {
 		return cl
 	}
-	other := *l // l may be in use
-	other.hash = hash
-	if set := &c.lookups[hash%lookupSets]; !set.put(&other) {
+	l := newLookup(hash, service, r, cl)
+	if set := &c.lookups[hash%lookupSets]; !set.put(l, service, r) {
 		// Where the hash names it, so that two that meet here do not take turns in one place.
-		set[hash>>32%lookupWays].Store(&other)
+		set[hash>>32%lookupWays].Store(l)
 	}
 	return cl
 }
@@ -235,7 +195,7 @@ func (c *Cache) forgetDropped() {
 	for i := range c.lookups {
 		for j := range c.lookups[i] {
 			place := &c.lookups[i][j]
-			if l := place.Load(); l != nil && l.class.isDropped() {
+			if l := place.Load(); l != nil && l.isDropped() {
 				place.CompareAndSwap(l, nil)
 			}
 		}
@@ -255,7 +215,7 @@ func (c *Cache) settle(cl *class) *selection.Class {
 	cl.rebuild.Lock()
 	defer cl.rebuild.Unlock()
 	if built := cl.built.Load(); built != nil && built.profiles >= want {
-		return built.list
+		return &built.list
 	}
 	return c.build(cl)
 }
@@ -270,7 +230,7 @@ func (c *Cache) build(cl *class) *selection.Class {
 		nodes = append(nodes, e.node)
 		return true
 	})
-	list := selection.NewClass(nodes, config, cl.service, &cl.requirement)
+	list := c.share.Load().NewClass(nodes, config, cl.service, &cl.requirement)
 	if !cl.dropped {
 		c.listed.Add(int64(list.Fits()))
 		if former := cl.built.Load(); former != nil {
@@ -278,8 +238,9 @@ func (c *Cache) build(cl *class) *selection.Class {
 		}
 	}
 	end := c.clock.now()
-	cl.built.Store(&builtClass{list: list, profiles: profiles, config: config, restUntil: end + restShare*(end-begin)})
-	return list
+	next := &builtClass{list: *list, profiles: profiles, config: config, restUntil: end + restShare*(end-begin)}
+	cl.built.Store(next)
+	return &next.list
 }
 
 // fraction is an atomic number from 0 to 1.

@@ -129,6 +129,32 @@ func TestClassFollowsTheConfiguration(t *testing.T) {
 	}
 }
 
+// A share counts for the next list, and is tried first.
+func TestClassFollowsTheShare(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
+	for i := range 100 {
+		r.put(&cell.NodeState{Node: testNode(nodeName(i), 1), Status: freeslot.StatusOnline, LastHeartbeatMS: time.Now().UnixMilli()})
+	}
+	first := func(n int) (inShare int) {
+		rnd, query := selection.NewSource(1), selection.Query{Now: r.clock.now(), SilenceLimit: time.Hour}
+		for range n {
+			chosen := r.Choose(make([]*selection.Node, 0, 1), "echo", new(freeslot.Requirement), &query, rnd)
+			if len(chosen) == 1 && selection.NewShare("a", []string{"a", "b"}).Has(chosen[0].ID()) {
+				inShare++
+			}
+		}
+		return inShare
+	}
+	if got := first(100); got > 80 {
+		t.Fatalf("%d of 100 are of the share before there is one", got)
+	}
+	r.SetShare(selection.NewShare("a", []string{"a", "b"}))
+	eventually(t, "the share", func() bool { return first(100) == 100 })
+	r.SetShare(nil)
+	eventually(t, "no share", func() bool { return first(100) < 80 })
+}
+
 // Spellings of one requirement share a list; different ones do not.
 func TestClassesAreCanonical(t *testing.T) {
 	t.Parallel()
@@ -284,7 +310,7 @@ func TestEverythingInUse(t *testing.T) {
 			if l == nil {
 				continue
 			}
-			if l.class.isDropped() {
+			if l.isDropped() {
 				t.Error("a dropped class has a place")
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/logging"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -53,6 +54,7 @@ type follower struct {
 	// calmAt is when an event may cause a comparison again.
 	calmAt   int64
 	failures int // comparisons that failed since the last that did not
+	outage   *logging.Outage
 	// gapAt is the revision behind which a gap was counted last.
 	gapAt cell.Revision
 
@@ -71,6 +73,8 @@ type follower struct {
 	// stale is true when nodes may have changed behind the scripts' back, so that only
 	// a replacing load will do.
 	stale bool
+	// compiler is there while pages are read, whose nodes share their lists.
+	compiler *selection.Compiler
 	// ahead are the nodes that were read at a revision that is still to come: older
 	// events say less than is known.
 	ahead map[string]cell.Revision
@@ -88,6 +92,7 @@ func newFollower(c *Cache, index int, feed Feed) *follower {
 		ahead: make(map[string]cell.Revision),
 		timer: time.NewTimer(time.Hour), gatherTimer: time.NewTimer(time.Hour),
 	}
+	f.outage = logging.NewOutage(f.log, "redis.cell_lost", "redis.cell_back")
 	f.timer.Stop()
 	f.gatherTimer.Stop()
 	f.syncedAt.Store(unsynced)

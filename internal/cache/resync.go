@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // resync compares the cache with Redis and fetches what changed since; everything,
@@ -19,7 +20,7 @@ func (f *follower) resync(why string) bool {
 		if f.cache.ctx.Err() == nil {
 			f.cache.failing.Or(f.mask())
 			f.cache.metrics.resyncErrors.Inc()
-			f.log.Warn("cache.resync_failed", zap.String("why", why), zap.Error(err))
+			f.outage.Failed(err, zap.String("why", why))
 		}
 		// Soon at first: what failed may have been one connection. Then more and more
 		// seldom, up to the interval.
@@ -30,6 +31,7 @@ func (f *follower) resync(why string) bool {
 	f.failures = 0
 	f.syncedAt.Store(f.cache.clock.now())
 	f.cache.failing.And(^f.mask())
+	f.outage.Over()
 	f.cache.metrics.resyncNodes.Observe(float64(read))
 	if replaced {
 		f.log.Info("cache.replaced", zap.String("why", why), zap.Int("nodes", read),
@@ -48,6 +50,8 @@ const fetchTries = 3
 var errTooFast = errors.New("nodes leave faster than they can be read")
 
 func (f *follower) fetch() (read int, replaced bool, err error) {
+	f.compiler = selection.NewCompiler()
+	defer func() { f.compiler = nil }()
 	for range fetchTries {
 		n, replacing, again, err := f.fetchOnce()
 		read += n

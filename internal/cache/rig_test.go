@@ -14,11 +14,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/profile"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -124,7 +127,7 @@ func newRig(t *testing.T, redis *redistest.Target, cfg Config, options ...option
 	r.cell = newCell(t, r.client, cell.Config{Layout: layout})
 	commands := redis.Client(t, func(o *rueidis.ClientOption) { o.ConnWriteTimeout = time.Second })
 	r.source = &source{Cell: newCell(t, commands, cell.Config{Layout: layout, CallTimeout: 250 * time.Millisecond})}
-	r.Cache = New(cfg, []Feed{r.feed(subscriber, opts)}, zaptest.NewLogger(t), r.registry)
+	r.Cache = New(cfg, []Feed{r.feed(subscriber, opts)}, cmp.Or(opts.log, zaptest.NewLogger(t)), r.registry)
 	r.follower = r.followers[0]
 	return r
 }
@@ -150,11 +153,14 @@ func newCell(t *testing.T, client rueidis.Client, cfg cell.Config) *cell.Cell {
 type rigOptions struct {
 	noEvents bool
 	watch    Watch
+	log      *zap.Logger // instead of the test's
 }
 
 type option func(*rigOptions)
 
 func watched(w Watch) option { return func(o *rigOptions) { o.watch = w } }
+
+func logged(core zapcore.Core) option { return func(o *rigOptions) { o.log = zap.New(core) } }
 
 func withoutEvents(without bool) option { return func(o *rigOptions) { o.noEvents = without } }
 
@@ -344,7 +350,7 @@ func (r *rig) diff() string {
 	r.t.Helper()
 	// Empty lists and absent ones are the same profile.
 	same := gocmp.Transformer("emptied", func(n freeslot.Node) freeslot.Node {
-		normalize(&n)
+		profile.Normalize(&n)
 		if len(n.Pools) == 0 {
 			n.Pools = nil
 		}

@@ -197,7 +197,6 @@ func (s *storm) diff() string {
 		var out []string
 		for i := range states {
 			n := &states[i]
-			normalize(&n.Node)
 			out = append(out, fmt.Sprintf("%s epoch=%s slots=%d used=%d pools=%q status=%s resources=%s registered=%d heartbeat=%d",
 				n.Node.ID, n.Epoch, n.Node.MaxConcurrency, n.Used, n.Node.Pools, n.Status, n.Resources, n.RegisteredAtMS, n.LastHeartbeatMS))
 		}

@@ -151,7 +151,6 @@ func TestLayout(t *testing.T) {
 		{"scheduler:finished", plain.Finished(), tagged.Finished()},
 		{"scheduler:nodes:index:online", plain.Online(), tagged.Online()},
 		{"scheduler:index:revision", plain.Revisions(), tagged.Revisions()},
-		{"scheduler:index:heartbeats", plain.Heartbeats(), tagged.Heartbeats()},
 		{"scheduler:version:nodes", plain.Version(), tagged.Version()},
 		{"scheduler:version:schema", plain.Schema(), tagged.Schema()},
 		{"scheduler:events:node_update", plain.NodeEvents(), tagged.NodeEvents()},

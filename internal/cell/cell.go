@@ -48,7 +48,6 @@ const (
 	// MaxCandidates is the most candidates that one Submission can name.
 	MaxCandidates = 8
 
-	loadTTL         = 30 * time.Second
 	replyTTL        = 30 * time.Second
 	batchItems      = 64
 	batchBytes      = 1 << 20
@@ -140,6 +139,7 @@ type Cell struct {
 	log     *zap.Logger
 	scripts scripts
 	metrics *metrics
+	reader  profileReader
 	// tombstones is tombstonesKept and loopCount batchLoops, but for tests that need fewer.
 	tombstones, loopCount int
 

@@ -7,18 +7,20 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/profile"
 )
 
 // Changes reads the nodes that changed after since, oldest change first, up to
 // limit of them, 1 at least. since 0 reads every node.
 func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (Changes, error) {
 	l, limit := c.layout, max(limit, 1)
-	keys := []string{l.Version(), l.Revisions(), l.Heartbeats()}
+	keys := []string{l.Version(), l.Revisions()}
 	args := append([]string{strconv.FormatUint(since, 10), strconv.Itoa(limit), l.Prefix, l.tagPart()}, profileFieldNames...)
 	reply, err := c.exec(ctx, "changes", c.scripts.changes, keys, args).ToArray()
 	if err != nil {
@@ -36,7 +38,7 @@ func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (Changes,
 // that of its last announced change, 0 when there is none.
 func (c *Cell) Nodes(ctx context.Context, ids []string) (Changes, error) {
 	l := c.layout
-	keys := []string{l.Version(), l.Revisions(), l.Heartbeats()}
+	keys := []string{l.Version(), l.Revisions()}
 	args := append([]string{strconv.Itoa(len(ids)), strings.Join(ids, " "), l.Prefix, l.tagPart()}, profileFieldNames...)
 	reply, err := c.exec(ctx, "nodes", c.scripts.nodes, keys, args).ToArray()
 	if err != nil {
@@ -46,7 +48,7 @@ func (c *Cell) Nodes(ctx context.Context, ids []string) (Changes, error) {
 	if err != nil {
 		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)
 	}
-	nodes, err := c.decodeNodes(reply[2:])
+	nodes, err := c.decodeNodes(reply[2:], false)
 	if err != nil {
 		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)
 	}
@@ -82,7 +84,7 @@ func (c *Cell) decodeChanges(reply []rueidis.RedisMessage, since Revision) (Chan
 		Generation: generation, Revision: Revision(head[0]), NowMS: head[1],
 		Incomplete: since > 0 && since < Revision(head[2]), More: head[3] == 1, Next: Revision(head[0]),
 	}
-	if out.Nodes, err = c.decodeNodes(reply[5:]); err != nil {
+	if out.Nodes, err = c.decodeNodes(reply[5:], out.More); err != nil {
 		return Changes{}, err
 	}
 	if out.More {
@@ -91,77 +93,114 @@ func (c *Cell) decodeChanges(reply []rueidis.RedisMessage, since Revision) (Chan
 	return out, nil
 }
 
-func (c *Cell) decodeNodes(reply []rueidis.RedisMessage) ([]NodeState, error) {
-	nodes := make([]NodeState, 0, len(reply))
-	for _, m := range reply {
-		text, err := m.AsStrSlice()
-		if err != nil {
+// profileReader keeps from page to page of a load what the profiles said.
+type profileReader struct {
+	mu      sync.Mutex
+	decoder *profile.Decoder // nil before the first page and after the last
+}
+
+// lock returns the decoder, to be used until unlock.
+func (r *profileReader) lock() *profile.Decoder {
+	r.mu.Lock()
+	if r.decoder == nil {
+		r.decoder = profile.NewDecoder()
+	}
+	return r.decoder
+}
+
+func (r *profileReader) unlock(more bool) {
+	if !more {
+		r.decoder = nil
+	}
+	r.mu.Unlock()
+}
+
+// decodeNodes reads the nodes of one page; more says whether another one follows.
+func (c *Cell) decodeNodes(reply []rueidis.RedisMessage, more bool) ([]NodeState, error) {
+	decoder := c.reader.lock()
+	defer c.reader.unlock(more)
+	nodes := make([]NodeState, len(reply))
+	var text []string
+	for i := range reply {
+		var err error
+		if text, err = appendTexts(text[:0], &reply[i]); err != nil {
 			return nil, err
 		}
-		node, err := decodeNode(text)
-		if err != nil {
+		node := &nodes[i]
+		if err := decodeNode(decoder, node, text); err != nil {
 			return nil, err
 		}
 		if node.Broken != nil {
 			c.log.Warn("node.unreadable", zap.String("node", node.Node.ID), zap.Error(node.Broken))
 		}
-		nodes = append(nodes, node)
 	}
 	return nodes, nil
 }
 
-// decodeNode reads a node of changes.lua. An operator may have edited what it says:
-// a value that cannot be read takes out this node, not the whole page.
-func decodeNode(text []string) (NodeState, error) {
-	if len(text) < 2 || text[0] == "" {
-		return NodeState{}, fmt.Errorf("node with %d values", len(text))
-	}
-	revision, err := strconv.ParseUint(text[1], 10, 64)
+func appendTexts(to []string, m *rueidis.RedisMessage) ([]string, error) {
+	values, err := m.ToArray()
 	if err != nil {
-		return NodeState{}, fmt.Errorf("revision of node %s: %w", text[0], err)
+		return to, err
+	}
+	for i := range values {
+		text, err := values[i].ToString()
+		if err != nil {
+			return to, err
+		}
+		to = append(to, text)
+	}
+	return to, nil
+}
+
+// decodeNode reads a node of changes.lua into state, which is zero. An operator may have
+// edited what it says: a value that cannot be read takes out this node, not the whole page.
+func decodeNode(d *profile.Decoder, state *NodeState, text []string) (err error) {
+	if len(text) < 2 || text[0] == "" {
+		return fmt.Errorf("node with %d values", len(text))
+	}
+	state.Node.ID = text[0]
+	if state.Revision, err = strconv.ParseUint(text[1], 10, 64); err != nil {
+		return fmt.Errorf("revision of node %s: %w", text[0], err)
 	}
 	if text[0][0] == '-' {
-		return NodeState{Node: freeslot.Node{ID: text[0][1:]}, Revision: revision, Gone: true}, nil
+		state.Node.ID, state.Gone = text[0][1:], true
+		return nil
 	}
 	if len(text) != 5+len(profileFieldNames) {
-		return NodeState{}, fmt.Errorf("node %s with %d values", text[0], len(text))
+		return fmt.Errorf("node %s with %d values", text[0], len(text))
 	}
-	state := NodeState{
-		Node: freeslot.Node{ID: text[0]}, Revision: revision,
-		Epoch: text[5], Status: freeslot.Status(text[6]),
+	state.Epoch, state.Status = text[5], freeslot.Status(text[6])
+	if resources := json.RawMessage(text[4]); json.Valid(resources) {
+		state.Resources = resources
 	}
-	if json.Valid([]byte(text[4])) {
-		state.Resources = json.RawMessage(text[4])
+	if err := errors.Join(decodeNumbers(state, text), decodeProfile(d, &state.Node, text)); err != nil {
+		state.Broken = fmt.Errorf("node %s: %w", text[0], err)
 	}
-	state.Broken = errors.Join(decodeNumbers(&state, text), decodeProfile(&state.Node, text[9:]))
-	return state, nil
+	return nil
 }
 
 func decodeNumbers(state *NodeState, text []string) (err error) {
-	for i, target := range map[int]*int64{3: &state.LastHeartbeatMS, 7: &state.RegisteredAtMS} {
-		if *target, err = strconv.ParseInt(orZero(text[i]), 10, 64); err != nil {
-			return fmt.Errorf("node %s: %w", text[0], err)
-		}
+	if state.Used, err = strconv.Atoi(orZero(text[2])); err != nil {
+		return err
 	}
-	for i, target := range map[int]*int{2: &state.Used, 8: &state.Node.MaxConcurrency} {
-		if *target, err = strconv.Atoi(orZero(text[i])); err != nil {
-			return fmt.Errorf("node %s: %w", text[0], err)
-		}
+	if state.LastHeartbeatMS, err = strconv.ParseInt(orZero(text[3]), 10, 64); err != nil {
+		return err
 	}
-	return nil
+	state.RegisteredAtMS, err = strconv.ParseInt(orZero(text[7]), 10, 64)
+	return err
 }
 
-// decodeProfile reads the JSON fields of a profile.
-func decodeProfile(n *freeslot.Node, text []string) error {
-	for i, target := range []any{&n.Languages, &n.Services, &n.Pools, &n.Labels, &n.Features} {
-		if text[i] == "" {
-			continue
-		}
-		if err := json.Unmarshal([]byte(text[i]), target); err != nil {
-			return fmt.Errorf("field %s of node %s: %w", profileFieldNames[4+i], n.ID, err)
-		}
+// decodeProfile reads and checks what the agent stated.
+func decodeProfile(d *profile.Decoder, n *freeslot.Node, text []string) (err error) {
+	if n.MaxConcurrency, err = strconv.Atoi(orZero(text[8])); err != nil {
+		return err
 	}
-	return nil
+	if err := n.Validate("node"); err != nil { // of the two that the decoder does not set
+		return err
+	}
+	return d.Decode(n, profile.Text{
+		Languages: text[9], Services: text[10], Pools: text[11], Labels: text[12], Features: text[13],
+	})
 }
 
 func orZero(s string) string {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,6 +31,7 @@ func TestChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := r.nowMS()
+		beaten, _ := r.load("n1")
 		var ch Changes
 		r.unchanged("changes", func() { ch, err = r.Changes(r.ctx(), 0, 10) }, nil)
 		if err != nil || ch.Revision != r.revision() || ch.Next != ch.Revision || ch.More || ch.Incomplete || ch.NowMS < before ||
@@ -39,7 +41,7 @@ func TestChanges(t *testing.T) {
 		node.Pools = []string{"eu", "gpu"}
 		want := NodeState{
 			Node: node, Epoch: epoch, Status: freeslot.StatusDraining, Used: 2, Resources: json.RawMessage(`{"cpu":1}`), Revision: beat.Revision,
-			RegisteredAtMS: ch.Nodes[0].RegisteredAtMS, LastHeartbeatMS: int64(r.scores(r.l.Heartbeats())["n1"]),
+			RegisteredAtMS: ch.Nodes[0].RegisteredAtMS, LastHeartbeatMS: beaten,
 		}
 		if d := cmp.Diff(want, ch.Nodes[0]); d != "" || want.RegisteredAtMS == 0 {
 			t.Errorf("n1 (-want +got):\n%s", d)
@@ -135,6 +137,48 @@ func TestChangesBrokenProfile(t *testing.T) {
 					t.Errorf("%s is whole: %+v", id, n)
 				}
 			}
+		}
+	})
+}
+
+// TestChangesInvalidProfile: what can be read and is still no profile is broken too, on
+// whatever page it is, and is not taken for what other nodes say.
+func TestChangesInvalidProfile(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		invalid := map[string]string{
+			"max_concurrency": "0", "capabilities": `{"asr_languages":["no language"]}`, "installed_services": `[{"name":"a b"}]`,
+			"pool_ids": `["a:b"]`, "labels": `{"a b":"c"}`, "features_supported": `{"a b":true}`,
+		}
+		for field, text := range invalid {
+			for _, turn := range []string{"first", "again"} {
+				id := turn + "-" + field
+				r.register(testNode("whole-"+id, 1))
+				r.register(testNode(id, 1))
+				r.do("HSET", r.l.Node(id), field, text)
+			}
+		}
+		seen := 0
+		for since := Revision(0); ; {
+			ch, err := r.Changes(r.ctx(), since, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range ch.Nodes {
+				seen++
+				if whole := strings.HasPrefix(n.Node.ID, "whole-"); whole != (n.Broken == nil) {
+					t.Errorf("%s: %v", n.Node.ID, n.Broken)
+				}
+			}
+			if !ch.More {
+				break
+			}
+			since = ch.Next
+		}
+		if seen != 4*len(invalid) {
+			t.Errorf("%d nodes, expected %d", seen, 4*len(invalid))
+		}
+		if r.reader.decoder != nil {
+			t.Error("what was read is kept after the last page")
 		}
 	})
 }

@@ -81,7 +81,7 @@ func TestEmbedded(t *testing.T) {
 		t.Errorf("attach: %+v, %v", s, err)
 	}
 	r.soundOwnership([]string{"n1"}, []string{job, second})
-	r.soundIndexes([]string{"n1"})
+	r.soundIndexes([]string{"n1"}, []string{"n1"})
 	ids, _ := r.all(JobFilter{}, 1)
 	if slices.Sort(ids); !slices.Equal(ids, slices.Sorted(slices.Values([]string{job, second}))) {
 		t.Errorf("listing: %v", ids)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/profile"
 )
 
 // What the fuzzers look for: no panic on whatever an operator or another release
@@ -134,8 +135,8 @@ func FuzzDecodeNode(f *testing.F) {
 	f.Add("n1|x|0|0|{}|e1|online|0|4|{}|[]|[]|{}|{}")
 	f.Add("n1|1|x|x|{|e1|on line|x|x|{|{|{|[|[")
 	f.Fuzz(func(t *testing.T, values string) {
-		n, err := decodeNode(strings.Split(values, "|"))
-		if err != nil {
+		var n NodeState
+		if decodeNode(profile.NewDecoder(), &n, strings.Split(values, "|")) != nil {
 			return
 		}
 		if n.Resources != nil && !json.Valid(n.Resources) {

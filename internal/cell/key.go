@@ -34,7 +34,9 @@ func (l Layout) key(kind, rest string) string {
 // Node is the hash of a node's profile.
 func (l Layout) Node(id string) string { return l.key("nodes", id) }
 
-// Load is the figures that a node's last heartbeat said, as JSON text; it has a TTL.
+// Load is a node's last heartbeat: when it was, in milliseconds of Redis' clock with 13
+// digits, and behind a space what it said of the machine, as JSON text. There is none
+// before the first heartbeat: until then a node was last heard when it registered.
 func (l Layout) Load(id string) string { return l.key("load", id) }
 
 // Slots is the hash of what a node owns: job -> attempt:epoch:slots, and the sum.
@@ -61,11 +63,11 @@ func (l Layout) PoolMembers(pool string) string { return l.key("pool", pool+":me
 // Revisions is the zset of nodes by the revision of their last change.
 func (l Layout) Revisions() string { return l.key("index:revision", "") }
 
-// Heartbeats is the zset of nodes by their last heartbeat.
-func (l Layout) Heartbeats() string { return l.key("index:heartbeats", "") }
-
 // Version is the hash of the cell's revision and generation.
 func (l Layout) Version() string { return l.key("version:nodes", "") }
+
+// Replicas is the zset of the replicas that are there.
+func (l Layout) Replicas() string { return l.key("replicas", "") }
 
 // Schema is the version of the key layout.
 func (l Layout) Schema() string { return l.key("version:schema", "") }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -173,10 +174,11 @@ func (l *listing) seal(ctx context.Context, next *position) (string, error) {
 
 // ownedPage reads owned jobs, in the order of node and job, behind at.
 func (c *Cell) ownedPage(ctx context.Context, at position, limit int) ([]listed, error) {
-	nodes, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Heartbeats()).Min("0").Max("-1").Build()).AsStrSlice()
+	nodes, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Revisions()).Min("0").Max("-1").Build()).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
+	nodes = slices.DeleteFunc(nodes, func(n string) bool { return strings.HasPrefix(n, "-") })
 	slices.Sort(nodes)
 	from, _ := slices.BinarySearch(nodes, at.place)
 	var found []listed

@@ -25,6 +25,7 @@ type modelNode struct {
 	epoch   Epoch
 	status  freeslot.Status
 	stream  []string // job, or job and "1" for a cancel
+	figures string   // of the last heartbeat
 }
 
 type modelJob struct {
@@ -124,7 +125,7 @@ func (m *model) heartbeat(hb Heartbeat, read int) (HeartbeatReply, error) {
 		return HeartbeatReply{}, ErrSuperseded
 	}
 	m.announce(hb.Node)
-	n.status = hb.Status
+	n.status, n.figures = hb.Status, string(hb.Resources)
 	if read > 0 {
 		n.stream = n.stream[read-1:]
 	}
@@ -263,6 +264,7 @@ type view struct {
 
 type nodeView struct {
 	Epoch, Status, Max string
+	Figures            string
 	Sum                int
 	Owned              map[string]string
 	Stream             []string
@@ -282,7 +284,7 @@ func (m *model) view() view {
 		jobs, sum := m.owns(id)
 		nv := nodeView{
 			Epoch: n.epoch, Status: string(n.status), Max: strconv.Itoa(n.profile.MaxConcurrency),
-			Sum: sum, Owned: map[string]string{}, Stream: n.stream,
+			Sum: sum, Owned: map[string]string{}, Stream: n.stream, Figures: n.figures,
 		}
 		for _, j := range jobs {
 			nv.Owned[j.ID] = fmt.Sprintf("1:%s:%d:%v", j.epoch, j.slots, j.State == freeslot.StateCancelling)

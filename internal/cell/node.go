@@ -40,7 +40,7 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	l := c.layout
 	keys := []string{
 		l.Node(node.ID), l.Load(node.ID), l.Slots(node.ID), l.Dispatch(node.ID), l.Online(),
-		l.Revisions(), l.Heartbeats(), l.Version(), l.Finished(),
+		l.Revisions(), l.Version(), l.Finished(),
 	}
 	for _, pool := range node.Pools {
 		keys = append(keys, l.PoolMembers(pool))
@@ -69,7 +69,7 @@ func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatReply, err
 	}
 	l := c.layout
 	keys := []string{
-		l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Revisions(), l.Heartbeats(), l.Version(),
+		l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Revisions(), l.Version(),
 	}
 	allKeys := func() []string { return append(keys, l.Dispatch(hb.Node), l.Online()) }
 	if hb.Read != "" {
@@ -79,7 +79,7 @@ func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatReply, err
 	reply, err := c.exec(ctx, "heartbeat", c.scripts.heartbeat, keys, args).ToMessage()
 	if err != nil && hb.Read == "" && strings.HasPrefix(err.Error(), "OOM ") {
 		// Nothing was done. With a trim, which frees memory, before them, Redis takes the writes.
-		args[6], keys = "0-0", allKeys()
+		args[readArg], keys = "0-0", allKeys()
 		reply, err = c.exec(ctx, "heartbeat", c.scripts.heartbeat, keys, args).ToMessage()
 	}
 	if code, _ := reply.AsInt64(); err == nil && reply.IsInt64() && code == codeAllKeys {
@@ -106,7 +106,7 @@ func (c *Cell) Deregister(ctx context.Context, node string, epoch Epoch) ([]stri
 	l := c.layout
 	keys := []string{
 		l.Node(node), l.Load(node), l.Slots(node), l.Dispatch(node), l.Online(),
-		l.Revisions(), l.Heartbeats(), l.Version(), l.Finished(),
+		l.Revisions(), l.Version(), l.Finished(),
 	}
 	args := []string{
 		node, epoch, l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.Retention), failureInterrupted,
@@ -143,6 +143,9 @@ func profileArgs(n freeslot.Node) []string {
 	}
 }
 
+// readArg is where ARGV of heartbeat.lua has the last dispatch entry taken in.
+const readArg = 5
+
 // args are ARGV of heartbeat.lua.
 func (hb *Heartbeat) args(channel string) []string {
 	resources := "{}"
@@ -153,8 +156,8 @@ func (hb *Heartbeat) args(channel string) []string {
 	if status == "" {
 		status = freeslot.StatusOnline
 	}
-	args := make([]string, 0, 7+len(hb.Running))
-	args = append(args, hb.Node, hb.Epoch, string(status), resources, millis(loadTTL), channel, hb.Read)
+	args := make([]string, 0, 6+len(hb.Running))
+	args = append(args, hb.Node, hb.Epoch, string(status), resources, channel, hb.Read)
 	for _, a := range hb.Running {
 		args = append(args, a.Job+":"+strconv.Itoa(a.N))
 	}

@@ -236,16 +236,15 @@ func TestHeartbeat(t *testing.T) {
 		if d := cmp.Diff(want, reply); d != "" {
 			t.Errorf("reply (-want +got):\n%s", d)
 		}
-		m := r.do("GET", r.l.Load("n1"))
-		if load, _ := m.ToString(); load != `{"cpu": 0.5}` {
+		beat, load := r.load("n1")
+		if load != `{"cpu": 0.5}` {
 			t.Errorf("load %q", load)
 		}
-		beat := int64(r.scores(r.l.Heartbeats())["n1"])
 		if beat < before || beat > r.nowMS() {
 			t.Errorf("heartbeat at %d", beat)
 		}
-		if ttl := r.int("PTTL", r.l.Load("n1")); ttl <= 0 || ttl > loadTTL.Milliseconds() {
-			t.Errorf("TTL of the load is %d ms", ttl)
+		if ttl := r.int("PTTL", r.l.Load("n1")); ttl != -1 {
+			t.Errorf("TTL of the load is %d ms: with it goes when the node was last heard", ttl)
 		}
 		if r.scores(r.l.Revisions())["n1"] != float64(reply.Revision) {
 			t.Error("the index has another revision")
@@ -438,6 +437,35 @@ func TestTombstonesAreBounded(t *testing.T) {
 			ch, err := r.Changes(r.ctx(), c.since, 1000)
 			if err != nil || ch.Incomplete != c.incomplete {
 				t.Errorf("changes since %d (floor %d): incomplete %v, %v", c.since, floor, ch.Incomplete, err)
+			}
+		}
+	})
+}
+
+// TestRegisterChangedFields: a profile that differs in one field alone is another one.
+func TestRegisterChangedFields(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		node := richNode("n1")
+		epoch := r.register(node)
+		for name, change := range map[string]func(){
+			"max_concurrency":    func() { node.MaxConcurrency++ },
+			"pool_ids":           func() { node.Pools = []string{"other"} },
+			"capabilities":       func() { node.Languages.ASR = []string{"it"} },
+			"installed_services": func() { node.Services = []freeslot.Service{{Name: "other"}} },
+			"labels":             func() { node.Labels = map[string]string{"zone": "other"} },
+			"features_supported": func() { node.Features = map[string]bool{"other": true} },
+		} {
+			before, revision := r.field(r.l.Node("n1"), name), r.revision()
+			change()
+			hear := r.listen()
+			// An operator may have put anything there: the event can be read nevertheless.
+			r.do("HSET", r.l.Node("n1"), "status", "on line")
+			reg, err := r.Register(r.ctx(), node, epoch)
+			if err != nil || reg.Revision != revision+1 || r.field(r.l.Node("n1"), name) == before {
+				t.Errorf("%s: %+v after revision %d, %v, is %s", name, reg, revision, err, r.field(r.l.Node("n1"), name))
+			}
+			if heard := hear.drain(); len(heard) != 1 || heard[0].Kind != events.Register {
+				t.Errorf("%s: events %+v", name, heard)
 			}
 		}
 	})

@@ -209,3 +209,29 @@ func TestLostCell(t *testing.T) {
 		r.sound()
 	})
 }
+
+// TestEditedSlotsOfAnIdleNode: what looks like a node without jobs is looked at as closely.
+func TestEditedSlotsOfAnIdleNode(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 4))
+		r.do("HSET", r.l.Slots("n1"), "sum", "3")
+		if hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil || hb.Used != 0 || r.field(r.l.Slots("n1"), "sum") != "0" {
+			t.Errorf("%+v, %v, slots %v", hb, err, r.hash(r.l.Slots("n1")))
+		}
+		r.do("HSET", r.l.Slots("n1"), "sum", "3")
+		epoch = r.register(testNode("n1", 4))
+		if _, sum := r.slots("n1"); sum != 0 {
+			t.Errorf("a restarted agent begins with %d slots in use", sum)
+		}
+		job := r.place("", 1, "n1")
+		r.do("HDEL", r.l.Slots("n1"), "sum")
+		if hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil || !slices.Equal(hb.Start, []Attempt{{job, 1}}) || hb.Used != 1 {
+			t.Errorf("a job without a sum: %+v, %v", hb, err)
+		}
+		r.do("HDEL", r.l.Slots("n1"), "sum")
+		if reg, err := r.Register(r.ctx(), testNode("n1", 4), NewEpoch()); err != nil || !slices.Equal(reg.Lost, []string{job}) {
+			t.Errorf("a job without a sum, restarted: %+v, %v", reg, err)
+		}
+		r.sound()
+	})
+}

@@ -2,6 +2,7 @@ package cell
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -127,6 +128,7 @@ func (h *history) heartbeat(rt *rapid.T) {
 		Node: drawNode(rt), Epoch: drawEpoch(rt),
 		Status: rapid.SampledFrom([]freeslot.Status{freeslot.StatusOnline, freeslot.StatusOnline, freeslot.StatusDraining}).Draw(rt, "status"),
 	}
+	hb.Resources = rapid.SampledFrom([]json.RawMessage{json.RawMessage(`{"cpu":1}`), json.RawMessage(`{"cpu":2}`)}).Draw(rt, "resources")
 	for range rapid.IntRange(0, 4).Draw(rt, "named") {
 		hb.Running = append(hb.Running, Attempt{h.drawJob(rt), rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "attempt")})
 	}
@@ -265,6 +267,7 @@ func (h *history) compare(rt *rapid.T) {
 			}
 			v.Stream = append(v.Stream, d.Attempt.Job+map[bool]string{true: "1"}[d.Cancel])
 		}
+		_, v.Figures = r.load(node)
 		got.Nodes[node] = v
 	}
 	for _, id := range h.model.order {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -312,6 +313,29 @@ func (r *rig) slots(node string) (jobs map[string]owned, sum int) {
 	return jobs, sum
 }
 
+// load is when a node was last heard (ms), by its heartbeats or else its registration, and
+// what the heartbeat said; 0 and "" where Redis does not say, or what no script wrote.
+func (r *rig) load(node string) (at int64, resources string) {
+	r.t.Helper()
+	if !r.exists(r.l.Load(node)) {
+		at, _ = strconv.ParseInt(r.field(r.l.Node(node), "registered_at_ms"), 10, 64)
+		return at, ""
+	}
+	m := r.do("GET", r.l.Load(node))
+	text, _ := m.ToString()
+	if parts := regexp.MustCompile(`^(\d{13})(?: (.*))?$`).FindStringSubmatch(text); parts != nil {
+		at, _ = strconv.ParseInt(parts[1], 10, 64)
+		resources = parts[2]
+	}
+	return at, resources
+}
+
+// heard says when a node was last heard, as if by a heartbeat then.
+func (r *rig) heard(node string, at int64) {
+	r.t.Helper()
+	r.do("SET", r.l.Load(node), strconv.FormatInt(at, 10)+" {}")
+}
+
 // sound checks all that must hold between the keys of a cell at any time.
 func (r *rig) sound() {
 	r.t.Helper()
@@ -325,7 +349,7 @@ func (r *rig) sound() {
 		kinds[kind] = append(kinds[kind], rest)
 	}
 	r.soundOwnership(kinds["slots"], kinds["jobs"])
-	r.soundIndexes(kinds["nodes"])
+	r.soundIndexes(kinds["nodes"], kinds["load"])
 }
 
 func (r *rig) soundOwnership(nodes, jobs []string) {
@@ -377,9 +401,9 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 	}
 }
 
-func (r *rig) soundIndexes(nodes []string) {
+func (r *rig) soundIndexes(nodes, loads []string) {
 	r.t.Helper()
-	revisions, beats, online := r.scores(r.l.Revisions()), r.scores(r.l.Heartbeats()), r.set(r.l.Online())
+	revisions, online := r.scores(r.l.Revisions()), r.set(r.l.Online())
 	nodes = slices.DeleteFunc(nodes, func(n string) bool { return n == "index:online" || n == "online" || n == "" })
 	want := 0
 	for _, node := range nodes {
@@ -387,8 +411,8 @@ func (r *rig) soundIndexes(nodes []string) {
 		if _, ok := revisions[node]; !ok {
 			r.t.Errorf("node %s has no revision", node)
 		}
-		if _, ok := beats[node]; !ok {
-			r.t.Errorf("node %s has no heartbeat", node)
+		if at, _ := r.load(node); at == 0 || at > r.nowMS() {
+			r.t.Errorf("node %s was last heard at %d", node, at)
 		}
 		if slices.Contains(online, node) != (profile["status"] == "online") {
 			r.t.Errorf("node %s is %s, set of online nodes %v", node, profile["status"], online)
@@ -413,9 +437,14 @@ func (r *rig) soundIndexes(nodes []string) {
 			r.t.Errorf("%s has revision %.0f of %d", member, score, r.revision())
 		}
 	}
-	if len(beats) != len(nodes) || len(revisions) != len(nodes)+tombstones || len(online) != want {
-		r.t.Errorf("%d nodes (%d online), %d heartbeats, %d revisions of which %d tombstones, %d in the set of online nodes",
-			len(nodes), want, len(beats), len(revisions), tombstones, len(online))
+	for _, node := range loads {
+		if !slices.Contains(nodes, node) {
+			r.t.Errorf("there is no node %s, and it has figures", node)
+		}
+	}
+	if len(revisions) != len(nodes)+tombstones || len(online) != want {
+		r.t.Errorf("%d nodes (%d online), %d revisions of which %d tombstones, %d in the set of online nodes",
+			len(nodes), want, len(revisions), tombstones, len(online))
 	}
 	if counted := r.field(r.l.Version(), "tombstones"); counted != "" && counted != strconv.Itoa(tombstones) {
 		r.t.Errorf("%d tombstones, counted %s", tombstones, counted)

@@ -12,16 +12,16 @@ import (
 //go:embed script
 var sources embed.FS
 
-// publishCall is how lib/announce.lua begins to publish a node event. On a cluster
+// publishCall is how scripts begin to publish a node event. On a cluster
 // SPUBLISH takes its place: the channel is in the slot of the script's keys.
-const publishCall = "'PUBLISH', channel, '1 '"
+const publishCall = "'PUBLISH', channel, '1 "
 
-var includeLine = regexp.MustCompile(`(?m)^-- include (\S+)$`)
+var includeLine = regexp.MustCompile(`(?m)^ *-- include (\S+)$`)
 
 // scripts holds one compiled script an operation.
 type scripts struct {
 	register, heartbeat, deregister, submit, complete, cancel, attach, changes, nodes, identity, memory, cells *rueidis.Lua
-	configRead, configApply                                                                                    *rueidis.Lua
+	presence, configRead, configApply                                                                          *rueidis.Lua
 }
 
 // loadScripts makes the scripts; sharded is how they publish node events.
@@ -47,6 +47,7 @@ func loadScripts(sharded bool) scripts {
 		identity: load("identity"),
 		memory:   load("memory"),
 		cells:    load("cells"),
+		presence: load("presence"),
 
 		configRead:  load("config_read"),
 		configApply: load("config_apply"),
@@ -56,8 +57,13 @@ func loadScripts(sharded bool) scripts {
 // source is the text of one script with the library parts it includes. A script
 // that is missing from the binary is a broken build.
 func source(name string) string {
-	return includeLine.ReplaceAllStringFunc(mustRead(name+".lua"), func(line string) string {
-		return mustRead(includeLine.FindStringSubmatch(line)[1])
+	return include(name + ".lua")
+}
+
+// include is one file with those it includes, and theirs.
+func include(path string) string {
+	return includeLine.ReplaceAllStringFunc(mustRead(path), func(line string) string {
+		return include(includeLine.FindStringSubmatch(line)[1])
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -141,7 +142,7 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 			register: strict("register"), heartbeat: strict("heartbeat"), deregister: strict("deregister"), submit: strict("submit"),
 			complete: strict("complete"), cancel: strict("cancel"), attach: strict("attach"), changes: strict("changes"),
 			nodes: strict("nodes"), identity: strict("identity"), memory: strict("memory"), cells: strict("cells"),
-			configRead: strict("config_read"), configApply: strict("config_apply"),
+			presence: strict("presence"), configRead: strict("config_read"), configApply: strict("config_apply"),
 		}
 		if missing := len(texts(t, "")) - len(ran); missing != 0 {
 			t.Errorf("%d scripts are not run: have %v", missing, slices.Collect(maps.Keys(ran)))
@@ -187,6 +188,9 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		}
 		if err := r.CheckRecord(r.ctx()); err != nil {
 			t.Error(err)
+		}
+		if all, err := r.Present(r.ctx(), "r1", time.Minute); err != nil || len(all) != 1 {
+			t.Error(all, err)
 		}
 		r.apply(change(0, "a"))
 		r.apply(change(1, "b"))

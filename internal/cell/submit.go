@@ -2,8 +2,11 @@ package cell
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -70,41 +73,68 @@ func submissionSize(s encodedSubmission) int { return len(s.spec) + controlOverh
 
 // submit is one script call for a batch.
 func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) ([]Placement, error) {
-	call := submitCall{layout: c.layout, index: make(map[string]int)}
+	call := newSubmitCall(c.layout, len(subs))
 	for i := range subs {
 		call.add(&subs[i])
 	}
-	keys, args := call.encode(c.layout, c.cfg)
+	keys, args := call.encode(c.cfg)
 	reply, err := c.exec(ctx, "submit", c.scripts.submit, keys, args).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("submit %d jobs: %w", len(subs), err)
 	}
-	if len(reply) != len(subs) {
-		return nil, fmt.Errorf("submit %d jobs: %d answers", len(subs), len(reply))
+	if len(reply) != 1+2*len(subs) {
+		return nil, fmt.Errorf("submit %d jobs: %d values, expected %d", len(subs), len(reply), 1+2*len(subs))
+	}
+	now, err := reply[0].AsInt64()
+	if err != nil {
+		return nil, fmt.Errorf("submit %d jobs: %w", len(subs), err)
 	}
 	out := make([]Placement, len(subs))
-	for i := range reply {
-		if out[i], err = call.decode(reply[i]); err != nil {
+	for i := range out {
+		if err = call.decode(&out[i], now, reply[1+2*i:3+2*i]); err != nil {
 			return nil, fmt.Errorf("submit job %s: %w", subs[i].JobID, err)
 		}
 	}
 	return out, nil
 }
 
-// submitCall collects the arguments of one call: each node once, however many
-// jobs name it.
+// submitCall collects the arguments of one call: each node, and what jobs have in
+// common, once, however many jobs name it.
 type submitCall struct {
 	layout Layout
 	nodes  []string
 	index  map[string]int // node -> its index from 1
+	kinds  map[jobKind]int
+	common []string // the texts of the kinds, in order
 	jobs   []string
-	items  []string
+	specs  []string
+	plan   []int
+}
+
+// jobKind is what many jobs have in common; the script prepares it once.
+type jobKind struct {
+	tenant, service, replyTo string
+	slots                    int
+}
+
+func newSubmitCall(l Layout, jobs int) *submitCall {
+	return &submitCall{
+		layout: l, nodes: make([]string, 0, 2*jobs), index: make(map[string]int, 2*jobs), kinds: make(map[jobKind]int, 1),
+		jobs: make([]string, 0, jobs), specs: make([]string, 0, jobs), plan: make([]int, 0, 4*jobs),
+	}
 }
 
 func (sc *submitCall) add(s *encodedSubmission) {
-	sc.jobs = append(sc.jobs, sc.layout.Job(s.JobID))
-	sc.items = append(sc.items, s.JobID, s.Tenant, s.Job.Service, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo,
-		rueidis.BinaryString(s.spec), strconv.Itoa(len(s.Candidates)))
+	sc.jobs = append(sc.jobs, s.JobID)
+	sc.specs = append(sc.specs, rueidis.BinaryString(s.spec))
+	kind := jobKind{tenant: s.Tenant, service: s.Job.Service, replyTo: s.ReplyTo, slots: s.Job.SlotCount()}
+	k, ok := sc.kinds[kind]
+	if !ok {
+		k = len(sc.kinds) + 1
+		sc.kinds[kind] = k
+		sc.common = append(sc.common, kind.tenant, kind.service, strconv.Itoa(kind.slots), kind.replyTo)
+	}
+	sc.plan = append(sc.plan, k, len(s.Candidates))
 	for _, node := range s.Candidates {
 		i, ok := sc.index[node]
 		if !ok {
@@ -112,60 +142,111 @@ func (sc *submitCall) add(s *encodedSubmission) {
 			i = len(sc.nodes)
 			sc.index[node] = i
 		}
-		sc.items = append(sc.items, strconv.Itoa(i))
+		sc.plan = append(sc.plan, i)
 	}
 }
 
-func (sc *submitCall) encode(l Layout, cfg Config) (keys, args []string) {
-	keys = make([]string, 0, 3+3*len(sc.nodes)+len(sc.jobs))
-	keys = append(keys, l.Revisions(), l.Version(), l.Heartbeats())
+// encodePlan writes the plan behind its head, as single bytes where all numbers fit.
+func (sc *submitCall) encodePlan(head ...int) (plan, width string) {
+	all := [...][]int{head, sc.plan}
+	if slices.Max(head) > math.MaxUint8 {
+		out := make([]byte, 0, 2*(len(head)+len(sc.plan)))
+		for _, numbers := range all {
+			for _, n := range numbers {
+				out = binary.BigEndian.AppendUint16(out, uint16(n)) // batchItems * MaxCandidates is far from its end
+			}
+		}
+		return rueidis.BinaryString(out), "2"
+	}
+	out := make([]byte, 0, len(head)+len(sc.plan))
+	for _, numbers := range all {
+		for _, n := range numbers {
+			out = append(out, byte(n))
+		}
+	}
+	return rueidis.BinaryString(out), "1"
+}
+
+func (sc *submitCall) encode(cfg Config) (keys, args []string) {
+	l := sc.layout
+	profile, slots, dispatch, load, record := before(l.Node), before(l.Slots), before(l.Dispatch), before(l.Load), before(l.Job)
+	b := newKeyBuilder(4*len(sc.nodes) + len(sc.jobs))
 	for _, node := range sc.nodes {
-		keys = append(keys, l.Node(node), l.Slots(node), l.Dispatch(node))
+		b.add(profile, node)
+		b.add(slots, node)
+		b.add(dispatch, node)
+		b.add(load, node)
 	}
-	keys = append(keys, sc.jobs...)
-	args = make([]string, 0, 6+len(sc.nodes)+len(sc.items))
-	args = append(args, l.NodeEvents(), millis(cfg.HeartbeatLimit), strconv.Itoa(len(sc.nodes)),
-		strconv.Itoa(len(sc.jobs)), strconv.Itoa(inlineSpec), millis(cfg.Retention))
-	args = append(args, sc.nodes...)
-	return keys, append(args, sc.items...)
+	for _, job := range sc.jobs {
+		b.add(record, job)
+	}
+	keys = b.keys(l.Revisions(), l.Version())
+	plan, width := sc.encodePlan(len(sc.nodes), len(sc.kinds), len(profile), len(record))
+	args = make([]string, 0, 6+len(sc.common)+len(sc.specs))
+	args = append(args, l.NodeEvents(), millis(cfg.HeartbeatLimit), strconv.Itoa(inlineSpec), millis(cfg.Retention), width, plan)
+	args = append(args, sc.common...)
+	return keys, append(args, sc.specs...)
 }
 
-func (sc *submitCall) decode(m rueidis.RedisMessage) (Placement, error) {
-	reply, err := m.ToArray()
+// decode reads what the script says of one item.
+func (sc *submitCall) decode(p *Placement, now int64, said []rueidis.RedisMessage) error {
+	what, err := said[0].AsInt64()
 	if err != nil {
-		return Placement{}, err
+		return err
 	}
+	if what == 0 {
+		more, err := said[1].ToArray()
+		if err != nil {
+			return err
+		}
+		return sc.decodeRare(p, now, more)
+	}
+	used, err := said[1].AsInt64()
+	if err != nil {
+		return err
+	}
+	return sc.assigned(p, what, now, used)
+}
+
+func (sc *submitCall) assigned(p *Placement, node, now, used int64) (err error) {
+	*p = Placement{Assigned: true, Attempt: 1, AssignedAtMS: now, Used: int(used)}
+	p.Node, err = sc.node(node)
+	return err
+}
+
+// decodeRare reads of an item that was not assigned by its first candidate.
+func (sc *submitCall) decodeRare(p *Placement, now int64, reply []rueidis.RedisMessage) error {
 	code, err := intAt(reply, 0)
 	if err != nil {
-		return Placement{}, err
+		return err
 	}
 	switch code {
 	case 0:
-		refusals, err := sc.decodeRefusals(reply, 1)
-		return Placement{Refusals: refusals}, err
+		p.Refusals, err = sc.decodeRefusals(reply, 1)
+		return err
 	case 1:
-		node, err := sc.node(reply, 1)
+		node, used, err := twoInts(reply, 1)
 		if err != nil {
-			return Placement{}, err
+			return err
 		}
-		now, used, err := twoInts(reply, 2)
-		if err != nil {
-			return Placement{}, err
+		if err = sc.assigned(p, node, now, used); err != nil {
+			return err
 		}
-		refusals, err := sc.decodeRefusals(reply, 4)
-		return Placement{Assigned: true, Node: node, Attempt: 1, AssignedAtMS: now, Used: int(used), Refusals: refusals}, err
+		p.Refusals, err = sc.decodeRefusals(reply, 3)
+		return err
 	case 2:
 		if len(reply) < 4 {
-			return Placement{}, fmt.Errorf("reply has %d values, expected 4", len(reply))
+			return fmt.Errorf("reply has %d values, expected 4", len(reply))
 		}
 		node, err := reply[1].ToString()
 		if err != nil {
-			return Placement{}, err
+			return err
 		}
 		attempt, assigned, err := twoInts(reply, 2)
-		return Placement{Assigned: true, Repeated: true, Node: node, Attempt: int(attempt), AssignedAtMS: assigned, Used: -1}, err
+		*p = Placement{Assigned: true, Repeated: true, Node: node, Attempt: int(attempt), AssignedAtMS: assigned, Used: -1}
+		return err
 	default:
-		return Placement{}, fmt.Errorf("unknown code %d", code)
+		return fmt.Errorf("unknown code %d", code)
 	}
 }
 
@@ -176,7 +257,11 @@ var refusalReasons = map[string]RefusalReason{
 // decodeRefusals reads those that begin at index from.
 func (sc *submitCall) decodeRefusals(reply []rueidis.RedisMessage, from int) (refusals []Refusal, err error) {
 	for i := from; i < len(reply); i += 4 {
-		node, err := sc.node(reply, i)
+		index, err := intAt(reply, i)
+		if err != nil {
+			return nil, err
+		}
+		node, err := sc.node(index)
 		if err != nil {
 			return nil, err
 		}
@@ -197,11 +282,7 @@ func (sc *submitCall) decodeRefusals(reply []rueidis.RedisMessage, from int) (re
 	return refusals, nil
 }
 
-func (sc *submitCall) node(reply []rueidis.RedisMessage, i int) (string, error) {
-	index, err := intAt(reply, i)
-	if err != nil {
-		return "", err
-	}
+func (sc *submitCall) node(index int64) (string, error) {
 	if index < 1 || int(index) > len(sc.nodes) {
 		return "", fmt.Errorf("node %d of %d", index, len(sc.nodes))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,9 +87,9 @@ func TestSubmitRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.register(testNode("silent", 4))
-		r.do("ZADD", r.l.Heartbeats(), strconv.FormatInt(r.nowMS()-DefaultHeartbeatLimit.Milliseconds()-1, 10), "silent")
+		r.heard("silent", r.nowMS()-DefaultHeartbeatLimit.Milliseconds()-1)
 		r.register(testNode("unheard", 4))
-		r.do("ZREM", r.l.Heartbeats(), "unheard")
+		r.do("HSET", r.l.Node("unheard"), "registered_at_ms", strconv.FormatInt(r.nowMS()-DefaultHeartbeatLimit.Milliseconds()-1, 10))
 		gone := r.register(testNode("gone", 4))
 		if _, err := r.Deregister(r.ctx(), "gone", gone); err != nil {
 			t.Fatal(err)
@@ -215,30 +216,133 @@ func encoded(t *testing.T, subs ...Submission) []encodedSubmission {
 func TestSubmitMalformed(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		r.register(testNode("n1", 9))
-		for _, c := range []struct {
-			name  string
-			wrong func(keys, args []string)
-		}{
-			{"slots 0", func(_, args []string) { args[len(args)-5] = "0" }},
-			{"slots 1.5", func(_, args []string) { args[len(args)-5] = "1.5" }},
-			{"slots x", func(_, args []string) { args[len(args)-5] = "x" }},
-			{"no candidates", func(_, args []string) { args[len(args)-2] = "x" }},
-			{"node 0", func(_, args []string) { args[len(args)-1] = "0" }},
-			{"node 2 of 1", func(_, args []string) { args[len(args)-1] = "2" }},
-			{"node x", func(_, args []string) { args[len(args)-1] = "x" }},
+		const plan, kind, candidates, node = 5, 7, 8, 9 // where the second item's part of the plan is
+		replaced := func(at int, with byte) func(args []string) {
+			return func(args []string) {
+				text := []byte(args[plan])
+				text[at] = with
+				args[plan] = string(text)
+			}
+		}
+		slots := func(text string) func(args []string) {
+			return func(args []string) { args[len(args)-4] = text }
+		}
+		for name, wrong := range map[string]func(args []string){
+			"right":         func([]string) {},
+			"slots 0":       slots("0"),
+			"slots 1.5":     slots("1.5"),
+			"slots x":       slots("x"),
+			"kind 0":        replaced(kind, 0),
+			"kind 3 of 2":   replaced(kind, 3),
+			"no candidates": replaced(candidates, 0),
+			"one too many":  replaced(candidates, 2),
+			"node 0":        replaced(node, 0),
+			"node 2 of 1":   replaced(node, 2),
+			"end missing":   func(args []string) { args[plan] = args[plan][:node] },
 		} {
-			call := submitCall{layout: r.l, index: make(map[string]int)}
-			for _, s := range encoded(t, submission("", "n1"), submission("", "n1")) {
+			call := newSubmitCall(r.l, 2)
+			second := submission("", "n1")
+			second.Job.Slots = 2
+			for _, s := range encoded(t, submission("", "n1"), second) {
 				call.add(&s)
 			}
-			keys, args := call.encode(r.l, Config{HeartbeatLimit: time.Second})
-			c.wrong(keys, args)
-			r.unchanged(c.name, func() {
+			keys, args := call.encode(Config{HeartbeatLimit: time.Minute})
+			wrong(args)
+			if name == "right" {
+				if err := r.exec(r.ctx(), "submit", r.scripts.submit, keys, args).Error(); err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			r.unchanged(name, func() {
 				if err := r.exec(r.ctx(), "submit", r.scripts.submit, keys, args).Error(); err == nil || !strings.Contains(err.Error(), "item 2") {
-					t.Errorf("%s: %v", c.name, err)
+					t.Errorf("%s: %v", name, err)
 				}
 			}, nil)
 		}
+		call := newSubmitCall(r.l, 1)
+		for _, s := range encoded(t, submission("", "n1")) {
+			call.add(&s)
+		}
+		keys, args := call.encode(Config{HeartbeatLimit: time.Minute})
+		r.unchanged("no spec", func() {
+			if err := r.exec(r.ctx(), "submit", r.scripts.submit, keys, args[:len(args)-1]).Error(); err == nil || !strings.Contains(err.Error(), "item 1") {
+				t.Error(err)
+			}
+		}, nil)
+	})
+}
+
+// TestSubmitWide: a call with more nodes than one byte can count.
+func TestSubmitWide(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("n1", batchItems))
+		subs := make([]Submission, batchItems)
+		for i := range subs {
+			var candidates []string
+			for c := range MaxCandidates - 1 {
+				candidates = append(candidates, fmt.Sprintf("gone-%d-%d", i, c))
+			}
+			subs[i] = submission("", append(candidates, "n1")...)
+		}
+		got, err := r.Cell.submit(r.ctx(), encoded(t, subs...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range got {
+			if !p.Assigned || p.Node != "n1" || p.Used != i+1 || len(p.Refusals) != MaxCandidates-1 {
+				t.Fatalf("item %d: %+v", i, p)
+			}
+			for c, refusal := range p.Refusals {
+				if refusal != (Refusal{Node: subs[i].Candidates[c], Reason: RefusedGone}) {
+					t.Errorf("item %d: %+v", i, refusal)
+				}
+			}
+		}
+		r.sound()
+	})
+}
+
+// TestSubmitKinds: what each job of a call states is its own.
+func TestSubmitKinds(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("n1", freeslot.MaxConcurrencyLimit))
+		var subs []Submission
+		for i := range 16 {
+			s := submission([]string{"", "r1"}[i&1], "n1")
+			s.Tenant = []string{"acme", "umbrella"}[i>>1&1]
+			s.Job.Service = []string{"asr", "a service of \x00 odd  name "}[i>>2&1]
+			s.Job.Slots = []int{1, 300}[i>>3&1]
+			subs = append(subs, s)
+		}
+		got, err := r.Cell.submit(r.ctx(), encoded(t, append(subs, subs...)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dispatched, err := r.Dispatches(r.ctx(), "n1", "", time.Second, len(subs)+1)
+		if err != nil || len(dispatched) != len(subs) {
+			t.Fatalf("%d dispatches, %v", len(dispatched), err)
+		}
+		held, _ := r.slots("n1")
+		for i, s := range subs {
+			if !got[i].Assigned || got[i].Repeated || !got[len(subs)+i].Repeated || got[len(subs)+i].Node != "n1" {
+				t.Errorf("%+v, then %+v", got[i], got[len(subs)+i])
+			}
+			status, err := r.Job(r.ctx(), "", s.JobID)
+			if err != nil || status.Tenant != s.Tenant || status.Service != s.Job.Service || status.Slots != s.Job.SlotCount() {
+				t.Errorf("%+v, %v", status, err)
+			}
+			if got := r.field(r.l.Job(s.JobID), "reply_to"); got != s.ReplyTo {
+				t.Errorf("reply_to %q, expected %q", got, s.ReplyTo)
+			}
+			if d := dispatched[i]; d.Attempt.Job != s.JobID || d.Tenant != s.Tenant || !cmp.Equal(d.Job, s.Job) {
+				t.Errorf("%+v", d)
+			}
+			if _, ok := held[s.JobID]; !ok {
+				t.Errorf("%s is not held", s.JobID)
+			}
+		}
+		r.sound()
 	})
 }
 

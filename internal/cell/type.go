@@ -167,6 +167,8 @@ type Reply struct {
 
 // NodeState is a node as Redis has it.
 type NodeState struct {
+	// Node is in its normal form. Its lists and maps may be those of other nodes too: they
+	// must not be changed.
 	Node   freeslot.Node
 	Epoch  Epoch
 	Status freeslot.Status
@@ -178,7 +180,8 @@ type NodeState struct {
 	LastHeartbeatMS int64
 	// Gone is true for a tombstone: the node left at Revision; only Node.ID is set.
 	Gone bool
-	// Broken says which field of the profile cannot be read; such a node fits no job.
+	// Broken says which fields of the profile cannot be read or are not valid; they are
+	// empty, and the node fits no job.
 	Broken error
 }
 

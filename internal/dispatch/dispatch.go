@@ -15,6 +15,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/logging"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -103,6 +104,7 @@ type Dispatcher struct {
 	cells   *cell.Set
 	nodes   Nodes
 	log     *zap.Logger
+	often   *zap.Logger // sampled
 	metrics *metrics
 	links   []*link // by cell
 	// short are the cells whose Redis takes no new jobs for lack of memory, and every
@@ -132,7 +134,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Dispatcher{
-		cfg: cfg, cells: cells, nodes: nodes, log: log,
+		cfg: cfg, cells: cells, nodes: nodes, log: log, often: logging.Sampled(log),
 		sources: sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
 		ctx:     ctx, cancel: cancel,
 	}
@@ -258,7 +260,7 @@ func (d *Dispatcher) Jobs(ctx context.Context, f cell.JobFilter, cursor string, 
 
 // coded is the function coded, and logs what the caller is not told.
 func (d *Dispatcher) coded(what string, err error) error {
-	logFailure(d.log, what, err)
+	logFailure(d.often, what, err)
 	return coded(what, err)
 }
 

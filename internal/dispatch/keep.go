@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
@@ -36,17 +34,20 @@ func (l *link) keep() bool {
 	defer cancel()
 	err := l.cell.KeepReplies(ctx, l.d.cfg.Replica, l.read.load())
 	if errors.Is(err, cell.ErrRepliesGone) {
-		l.log.Warn("replies.reopened")
 		err = l.cell.OpenReplies(ctx, l.d.cfg.Replica)
 		if err == nil {
+			l.log.Warn("replies.reopened")
 			l.d.failing.set(l.cell.Index(), false)
+			l.keeping.Over()
 			return true
 		}
 	}
 	if l.d.ctx.Err() == nil {
 		l.d.failing.set(l.cell.Index(), err != nil && isAway(err))
 		if err != nil {
-			l.log.Warn("replies.keep_failed", zap.Error(err))
+			l.keeping.Failed(err)
+		} else {
+			l.keeping.Over()
 		}
 	}
 	return false

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/logging"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -33,6 +34,10 @@ type link struct {
 	fetches chan struct{}
 	// page is how many records one recheck reads; owned by keepReplies.
 	page int
+	// keeping and reading fail for as long as the cell is away; each is its loop's.
+	keeping, reading *logging.Outage
+	// often is log for what fails by the call: some lines of each kind are enough.
+	often *zap.Logger
 }
 
 func newLink(d *Dispatcher, c *cell.Cell) *link {
@@ -45,6 +50,9 @@ func newLink(d *Dispatcher, c *cell.Cell) *link {
 	if d.cells.Len() > 1 {
 		l.log = d.log.With(zap.Int("cell", c.Index()))
 	}
+	l.keeping = logging.NewOutage(l.log, "replies.keep_failed", "replies.kept_again")
+	l.reading = logging.NewOutage(l.log, "replies.read_failed", "replies.read_again")
+	l.often = logging.Sampled(l.log)
 	return l
 }
 
@@ -106,7 +114,7 @@ func (l *link) close(ctx context.Context) error {
 	return l.cell.CloseReplies(ctx, l.d.cfg.Replica)
 }
 
-func (l *link) logFailure(what string, err error) { logFailure(l.log, what, err) }
+func (l *link) logFailure(what string, err error) { logFailure(l.often, what, err) }
 
 // failed has the cell's nodes left out of choices until the cell answers again.
 func (l *link) failed() {

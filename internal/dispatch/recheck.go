@@ -72,7 +72,7 @@ func (l *link) recheck(ids []string) bool {
 	jobs, err := l.cell.JobsByID(ctx, ids)
 	if err != nil {
 		if l.d.ctx.Err() == nil {
-			l.log.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
+			l.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
 		}
 		return false
 	}
@@ -103,7 +103,7 @@ func (l *link) recover(ctx context.Context, head freeslot.JobStatus) bool {
 			return true // as long ago as results are kept: the next recheck says so
 		}
 		if err != nil {
-			l.log.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
+			l.often.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
 			return false
 		}
 		head = whole

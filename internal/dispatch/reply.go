@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -39,7 +38,7 @@ func (l *link) readReplies() {
 			if l.d.ctx.Err() != nil {
 				return
 			}
-			l.log.Warn("replies.read_failed", zap.Error(err))
+			l.reading.Failed(err)
 			select {
 			case <-time.After(wait.NextBackOff()):
 			case <-l.d.ctx.Done():
@@ -47,6 +46,7 @@ func (l *link) readReplies() {
 			continue
 		}
 		wait.Reset()
+		l.reading.Over()
 		for i := range replies {
 			l.deliver(&replies[i])
 		}

@@ -232,8 +232,8 @@ func TestRefusalsMendTheCache(t *testing.T) {
 			}
 		},
 		cell.RefusedSilent: func(r *rig, a *agent) {
-			zadd := r.client.B().Zadd().Key(r.layout.Heartbeats()).ScoreMember().ScoreMember(1, a.node.ID).Build()
-			if err := r.client.Do(deadline(r.t), zadd).Error(); err != nil {
+			long := r.client.B().Set().Key(r.layout.Load(a.node.ID)).Value("1000000000000 {}").Build()
+			if err := r.client.Do(deadline(r.t), long).Error(); err != nil {
 				r.t.Fatal(err)
 			}
 		},

@@ -25,14 +25,14 @@ func (s *choice) byKey(t *tier, dst []*Node) []*Node {
 	hash := hashKey(s.q.AffinityKey)
 	for try := range uint64(affinityTries) {
 		n := t.nodes[ring.find(mix64(hash+try*nextTry))]
-		if s.cell >= 0 && int(n.cell) != s.cell {
+		if s.cell >= 0 && n.Cell() != s.cell {
 			continue
 		}
 		taken, limit, ok := s.q.qualifies(n, s.w, dst)
 		if !ok || !s.q.IgnoreFull && float64(taken) >= bound*float64(limit) {
 			continue
 		}
-		s.cell = int(n.cell)
+		s.cell = n.Cell()
 		if dst = append(dst, n); len(dst) == s.limit {
 			break
 		}
@@ -69,7 +69,7 @@ func (s *choice) bound(t *tier) float64 {
 // does not is none of the load that jobs can be spread over.
 func (s *choice) addLoad(n *Node, taken, capacity *int) {
 	used, limit, _ := n.ready(s.w)
-	if n.seenAt.Load() < s.w.earliest || n.rest.Load() > s.w.now || n.draining.Load() || s.q.Skip.Has(int(n.cell)) {
+	if n.seenAt.Load() < s.w.earliest || n.rests(s.w.now) || n.Draining() || s.q.Skip.Has(n.Cell()) {
 		return
 	}
 	*taken += used

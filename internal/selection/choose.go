@@ -17,7 +17,7 @@ const rounds = 4
 // candidate is then chosen as the first would be if the earlier ones were not there:
 // the least loaded of q.Samples nodes drawn from the first tier that has any
 // qualifying node of the cell left (under [PolicyBinpack] the most loaded). For a
-// q.AffinityKey see the package comment.
+// q.AffinityKey, and for a [Share], see the package comment.
 //
 // If it appends nothing, all nodes failed the query when they were looked at; if
 // fewer than could be, all others of the cell did. [Class.Breakdown] says how.
@@ -26,12 +26,24 @@ const rounds = 4
 // made. Cost: a few checks in general, one per node at worst.
 func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
 	from, limit := len(dst), len(dst)+min(max(q.Want, 1), cap(dst)-len(dst))
-	if len(c.pairs) > 1 && q.plain() {
-		if dst = fillPlain(dst, limit, c.pairs, q.need(), rnd); len(dst) == limit {
+	var first *span
+	if c.paired && q.plain() {
+		w := q.need()
+		nodes, own := c.pairs, c.own
+		if nodes == nil {
+			first, nodes, own = c.tiers[0].drawList(w, rnd)
+		}
+		switch {
+		case own > 1:
+			dst = fillOwn(dst, limit, nodes, own, w, rnd)
+		case len(nodes) > 1:
+			dst = fillPlain(dst, limit, nodes, w, rnd)
+		}
+		if len(dst) == limit {
 			return dst
 		}
 	}
-	return c.choose(dst, from, limit, q, rnd)
+	return c.choose(dst, from, limit, q, rnd, first)
 }
 
 // plain reports whether two samples are to be compared and nothing besides.
@@ -56,6 +68,43 @@ func fillPlain(dst []*Node, limit int, nodes []*Node, w need, rnd *Source) []*No
 	return dst
 }
 
+// fillOwn is fillPlain for a replica with a share, which is in front of the nodes: one of
+// the share, instead of the less loaded of two of all nodes, unless that one would still
+// be the less loaded with a slot more taken. So a replica to which most clients came does
+// not fill its share beside an idle fleet.
+func fillOwn(dst []*Node, limit int, nodes []*Node, own int, w need, rnd *Source) []*Node {
+	for len(dst) < limit {
+		n := drawReady(nodes[:own], dst, w, rnd)
+		if n == nil {
+			return dst
+		}
+		a, b := draw(nodes, rnd.Uint64())
+		if other := lessLoaded(a, b, w); other != nil && idler(other, n, w) && !slices.Contains(dst, other) {
+			n = other
+		}
+		dst = append(dst, n)
+	}
+	return dst
+}
+
+// drawReady draws until a node is ready and not in not; nil if none is after some draws.
+func drawReady(nodes, not []*Node, w need, rnd *Source) *Node {
+	for range 2 * rounds {
+		n := nodes[rnd.intn(len(nodes))]
+		if _, _, ok := n.ready(w); ok && !slices.Contains(not, n) {
+			return n
+		}
+	}
+	return nil
+}
+
+// idler reports whether n would be less loaded than other with a slot more taken.
+func idler(n, other *Node, w need) bool {
+	taken, limit, _ := n.ready(w)
+	takenOther, limitOther, _ := other.ready(w)
+	return less(taken+1, limit, takenOther, limitOther)
+}
+
 // draw returns two distinct nodes of a list that has as many, out of one random
 // word. Either order is equally likely: so the first may win a tie. A 32-bit share of
 // the word favours some nodes by at most one in 2^32 / len(nodes).
@@ -63,9 +112,7 @@ func draw(nodes []*Node, word uint64) (a, b *Node) {
 	count := uint64(len(nodes))
 	i := word & (1<<32 - 1) * count >> 32
 	j := word >> 32 * (count - 1) >> 32
-	if j >= i {
-		j++
-	}
+	j += 1 - (j-i)>>63 // one more unless j < i: as a branch, it would be guessed wrong every other time
 	return nodes[i], nodes[j]
 }
 
@@ -73,18 +120,29 @@ func draw(nodes []*Node, word uint64) (a, b *Node) {
 // tie, and nil if none is. Both are read before anything is decided, so that the
 // second cache miss does not wait for the first.
 func lessLoaded(a, b *Node, w need) *Node {
+	takenA, limitA, okA := a.free(w)
+	takenB, limitB, okB := b.free(w)
+	if !okA || !okB {
+		return readyOne(a, b, w)
+	}
+	// Which of them it is nobody can foretell: as a branch, every other choice would
+	// wait here for its cache misses before the next could begin.
+	pair, second := [2]*Node{a, b}, 0
+	if less(takenB, limitB, takenA, limitA) {
+		second = 1
+	}
+	return pair[second]
+}
+
+// readyOne is lessLoaded where something speaks against a node, or seems to.
+func readyOne(a, b *Node, w need) *Node {
 	takenA, limitA, okA := a.ready(w)
 	takenB, limitB, okB := b.ready(w)
 	switch {
-	case okA && okB:
-		if less(takenB, limitB, takenA, limitA) {
-			return b
-		}
-		return a
+	case okB && (!okA || less(takenB, limitB, takenA, limitA)):
+		return b
 	case okA:
 		return a
-	case okB:
-		return b
 	default:
 		return nil
 	}
@@ -106,11 +164,14 @@ type choice struct {
 	limit   int // length of dst at which it ends
 	// cell is that of the candidates so far, -1 while there are none.
 	cell int
+	// first is the cell that was drawn already, nil if none was.
+	first *span
 }
 
-// choose is Choose in general. What dst has behind from is of this call.
-func (c *Class) choose(dst []*Node, from, limit int, q *Query, rnd *Source) []*Node {
-	s := choice{Class: c, q: q, w: q.need(), rnd: rnd, samples: q.Samples, limit: limit, cell: -1}
+// choose is Choose in general. What dst has behind from is of this call; first is the
+// cell that was drawn for it already, nil if none was.
+func (c *Class) choose(dst []*Node, from, limit int, q *Query, rnd *Source, first *span) []*Node {
+	s := choice{Class: c, q: q, w: q.need(), rnd: rnd, samples: q.Samples, limit: limit, cell: -1, first: first}
 	if len(dst) > from {
 		s.cell = dst[from].Cell()
 	}

@@ -9,6 +9,10 @@ const cellDraws = 8
 // there is none left: the one of the candidates so far, else one that was not tried.
 func (s *choice) pick(t *tier, tried CellMask) *span {
 	switch {
+	case s.first != nil && s.cell < 0:
+		first := s.first
+		s.first = nil
+		return first
 	case s.cell >= 0:
 		if tried.Has(s.cell) {
 			return nil
@@ -20,7 +24,7 @@ func (s *choice) pick(t *tier, tried CellMask) *span {
 		}
 		return &t.spans[0]
 	}
-	if cell := s.drawCell(t, tried); cell != nil {
+	if cell := t.drawCell(s.w, tried, s.rnd); cell != nil {
 		return cell
 	}
 	return s.drawByCapacity(t, tried)
@@ -30,16 +34,26 @@ func (s *choice) pick(t *tier, tried CellMask) *span {
 // rejection: a node is drawn, and taken with the probability of its free slots over
 // the most that a node can have. Nothing has to be kept up to date for that. nil
 // means that every node drawn was rejected.
-func (s *choice) drawCell(t *tier, tried CellMask) *span {
+func (t *tier) drawCell(w need, tried CellMask, rnd *Source) *span {
 	for range cellDraws {
-		word := s.rnd.Uint64()
+		word := rnd.Uint64()
 		n := t.nodes[word&(1<<32-1)*uint64(len(t.nodes))>>32]
-		taken, limit, ok := n.ready(s.w)
-		if free := limit - taken; ok && !tried.Has(int(n.cell)) && int(word>>32*uint64(t.most)>>32) < free {
-			return t.of(n.cell)
+		taken, limit, ok := n.ready(w)
+		if free := limit - taken; ok && !tried.Has(n.Cell()) && int(word>>32*uint64(t.most)>>32) < free {
+			return t.of(n.Cell())
 		}
 	}
 	return nil
+}
+
+// drawList is drawCell among all cells, with the cell's nodes and how many of them, in
+// front, are this replica's share.
+func (t *tier) drawList(w need, rnd *Source) (cell *span, nodes []*Node, own int) {
+	cell = t.drawCell(w, 0, rnd)
+	if cell == nil {
+		return nil, nil, 0
+	}
+	return cell, t.nodes[cell.from:cell.to], cell.own
 }
 
 // drawByCapacity draws one of the cells that were not tried, with probability in

@@ -7,9 +7,11 @@ import "github.com/freeslot/freeslot"
 // concurrent use; the figures inside its nodes change under it. It is to be built
 // again when a profile or the configuration changes.
 type Class struct {
-	// pairs is the first tier where the plainest choice applies to it: two samples,
-	// the less loaded wins, one cell. Else nil.
-	pairs []*Node
+	// pairs is the first tier if it is of one cell, else nil; paired says that there is
+	// one and the less loaded of two wins in it, unless a query says otherwise.
+	pairs  []*Node
+	paired bool
+	own    int // of pairs, those in front that are this replica's share
 	// tiers are disjoint and not empty, best first.
 	tiers      []*tier
 	binpack    bool
@@ -24,6 +26,10 @@ type Class struct {
 // as it lives. nodes must be distinct; the slice is not kept, the nodes are. Cost:
 // one match per node.
 func NewClass(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement) *Class {
+	return newClass(nil, nodes, cfg, service, r)
+}
+
+func newClass(share *Share, nodes []*Node, cfg *Config, service string, r *freeslot.Requirement) *Class {
 	prepared := compile(cfg)
 	f := newFilter(prepared, service, r)
 	c := &Class{binpack: prepared.binpack, factor: prepared.factor, mismatches: make(map[Reason]int)}
@@ -34,7 +40,7 @@ func NewClass(nodes []*Node, cfg *Config, service string, r *freeslot.Requiremen
 			c.mismatches[why]++
 			continue
 		}
-		sorter.put(i, tier)
+		sorter.put(i, tier, share.Has(n.ID()))
 		c.fits++
 		c.maxSlots = max(c.maxSlots, n.Max())
 	}
@@ -42,8 +48,9 @@ func NewClass(nodes []*Node, cfg *Config, service string, r *freeslot.Requiremen
 	for _, t := range c.tiers {
 		t.pool = f.tierPool(t.place)
 	}
-	if len(c.tiers) > 0 && len(c.tiers[0].spans) == 1 && len(c.tiers[0].nodes) > 1 && !c.binpack {
-		c.pairs = c.tiers[0].nodes
+	c.paired = len(c.tiers) > 0 && !c.binpack
+	if c.paired && len(c.tiers[0].spans) == 1 {
+		c.pairs, c.own = c.tiers[0].nodes, c.tiers[0].spans[0].own
 	}
 	return c
 }

@@ -67,6 +67,11 @@
 // are drawn, and then the whole list is walked once, so that "none" is the truth about
 // the cached figures. [PolicyBinpack] takes the most loaded of eight instead.
 //
+// A replica that knows of others has a [Share] of the nodes: one of them is taken
+// rather than the less loaded of two drawn from all, unless that one would still be the
+// less loaded with a slot more. So replicas, which hear of each other's choices late,
+// seldom look at the same free slot. What qualifies is the same with and without.
+//
 // Load is the slots in use as last heard of, plus the slots that this replica has
 // asked for without an answer yet, over the node's capacity. Both are hints: the
 // reservation in Redis checks again, and its answer corrects them. A node that refuses

@@ -15,12 +15,13 @@ type Explanation struct {
 	// Mode and Policy are those in force.
 	Mode   Mode   `json:"mode"`
 	Policy Policy `json:"policy"`
-	// Total counts all nodes, Fits those whose profiles fit, Qualify those that
-	// could be chosen now.
+	// Total counts all nodes, Fits those that could run the job if they were idle and
+	// well, Qualify those that could be chosen now.
 	Total   int `json:"total"`
 	Fits    int `json:"fits"`
 	Qualify int `json:"qualify"`
-	// MaxSlots is the largest max_concurrency among the nodes that fit.
+	// MaxSlots is the largest max_concurrency among the nodes that fit, or would if they
+	// had the slots.
 	MaxSlots int `json:"max_slots"`
 	// Tiers are in the order in which they are tried, those without a node included.
 	Tiers []TierExplanation `json:"tiers"`
@@ -48,8 +49,8 @@ type NodeExplanation struct {
 	Reason Reason `json:"reason,omitempty"`
 	// Detail says what the node has and what was expected; empty if it qualifies.
 	Detail string `json:"detail,omitempty"`
-	// Fits is set if the profile fits; Tier is then an index of Explanation.Tiers,
-	// else -1.
+	// Fits is set if the profile fits and has as many slots as the job asks for; Tier is
+	// then an index of Explanation.Tiers, else -1.
 	Fits bool `json:"fits"`
 	Tier int  `json:"tier"`
 	// Pools are all that the node is in.
@@ -63,7 +64,8 @@ type NodeExplanation struct {
 
 // Explain tells how a job of "service with requirement r", which must be valid, would
 // be placed now: with the same arguments it agrees with [NewClass], [Class.Breakdown]
-// and [Class.Choose]. q.Want, q.Samples and q.AffinityKey make no difference. nil is
+// and [Class.Choose], but for nodes that have too few slots in all: they are listed in a
+// class, because another job of it may ask for less, and do not fit this job. q.Want, q.Samples and q.AffinityKey make no difference. nil is
 // the zero Config. Cost: some microseconds a node.
 func Explain(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement, q *Query) Explanation {
 	full, prepared := cfg.WithDefaults(), compile(cfg)
@@ -74,6 +76,9 @@ func Explain(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement
 	}
 	for i, n := range nodes {
 		x := f.explain(n, q)
+		if x.Reason == ReasonPool && r.Pool == "" {
+			x.Detail += f.whyPools()
+		}
 		x.Pools = prepared.members(n.Profile())
 		e.Nodes[i] = x
 		e.count(&x)
@@ -103,9 +108,11 @@ func (f *filter) explain(n *Node, q *Query) NodeExplanation {
 		x.Reason, x.Detail = why, f.mismatch(p, why)
 		return x
 	}
-	x.Fits, x.Tier = true, tier
 	if why = q.check(n); why != "" {
 		x.Reason, x.Detail = why, q.detail(n, why)
+	}
+	if why != ReasonSlots {
+		x.Fits, x.Tier = true, tier
 	}
 	return x
 }
@@ -114,11 +121,13 @@ func (e *Explanation) count(x *NodeExplanation) {
 	if x.Reason != "" {
 		e.Breakdown[string(x.Reason)]++
 	}
+	if x.Fits || x.Reason == ReasonSlots {
+		e.MaxSlots = max(e.MaxSlots, x.Max)
+	}
 	if !x.Fits {
 		return
 	}
 	e.Fits++
-	e.MaxSlots = max(e.MaxSlots, x.Max)
 	e.Tiers[x.Tier].Fits++
 	if x.Reason == "" {
 		e.Qualify++

@@ -108,7 +108,7 @@ func (q *Query) detail(n *Node, why Reason) string {
 		}
 		return fmt.Sprintf("last heard from %s ago, expected within %s", short(w.now-at), short(w.now-w.earliest))
 	case ReasonQuarantined:
-		return fmt.Sprintf("refused %d jobs in a row, left alone for another %s", n.refusals(), short(n.rest.Load()-w.now))
+		return fmt.Sprintf("refused %d jobs in a row, left alone for another %s", n.refusals(), short(n.rare.rest.Load()-w.now))
 	case ReasonFull:
 		return fmt.Sprintf("%d of %d slots are free, expected %d", max(n.Max()-used-pending, 0), n.Max(), w.slots)
 	default:
@@ -157,6 +157,22 @@ func poolsOf(rules []*rule) string {
 		return "pool " + ids[0]
 	}
 	return "one of " + list(ids)
+}
+
+// whyPools says why a job that names no pool is restricted to some.
+func (f *filter) whyPools() string {
+	verb := ", which covers "
+	if len(f.pools) > 1 {
+		verb = ", which cover "
+	}
+	switch {
+	case f.target == "":
+		return verb + "the source language " + f.source
+	case f.source == "":
+		return verb + "the target language " + f.target
+	default:
+		return verb + f.source + ">" + f.target
+	}
 }
 
 func orShorter(tag string) string {

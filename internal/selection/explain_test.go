@@ -64,7 +64,7 @@ func TestExplainDetails(t *testing.T) {
 		"no-service": "service asr is not installed, only tts",
 		"version":    "service asr is 2.0, expected >=1.2 <2",
 		"no-version": "service asr states no version, expected >=1.2 <2",
-		"pool":       "is in pools gold,x, expected one of main,more",
+		"pool":       "is in pools gold,x, expected one of main,more, which cover de-at>en",
 		"source":     "understands fr,it, expected de-at or a shorter form of it",
 		"target":     "produces none, expected en",
 		"pair":       "translates between en, expected both de-at or a shorter form of it and en",
@@ -92,8 +92,8 @@ func TestExplainDetails(t *testing.T) {
 	}
 	e.Nodes = e.Nodes[:2]
 	summary := Explanation{
-		Service: "tts", Class: e.Class, Mode: ModeTwoLevel, Policy: PolicyLeastLoaded, Total: 20, Fits: 9, Qualify: 2, MaxSlots: 4,
-		Tiers: []TierExplanation{{Pool: "gold", Preferred: true, Fits: 1, Qualify: 1}, {Pool: "main", Fits: 8, Qualify: 1}, {Pool: "more"}},
+		Service: "tts", Class: e.Class, Mode: ModeTwoLevel, Policy: PolicyLeastLoaded, Total: 20, Fits: 8, Qualify: 2, MaxSlots: 4,
+		Tiers: []TierExplanation{{Pool: "gold", Preferred: true, Fits: 1, Qualify: 1}, {Pool: "main", Fits: 7, Qualify: 1}, {Pool: "more"}},
 		Breakdown: map[string]int{
 			"service": 1, "service_version": 2, "pool": 1, "source_language": 1, "target_language": 1, "language_pair": 1, "labels": 4,
 			"slots": 1, "draining": 1, "silent": 2, "quarantined": 1, "full": 1, "excluded": 1,
@@ -105,6 +105,36 @@ func TestExplainDetails(t *testing.T) {
 	}
 	if diff := cmp.Diff(summary, e); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A node that never could take so many slots does not fit, whatever its profile says.
+func TestExplainTooManySlots(t *testing.T) {
+	t.Parallel()
+	nodes := cellFleet(3, 1, 3)
+	e := Explain(nodes, nil, "tts", nothing, &Query{Slots: 99})
+	if e.Fits != 0 || e.Qualify != 0 || e.Tiers[0].Fits != 0 || e.MaxSlots != 3 || e.Breakdown["slots"] != 3 || e.Nodes[0].Fits || e.Nodes[0].Tier != -1 {
+		t.Errorf("got %+v", e)
+	}
+	if e = Explain(nodes, nil, "tts", nothing, &Query{Slots: 3}); e.Fits != 3 || e.MaxSlots != 3 {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// A job that names no pool is told where its pools come from.
+func TestExplainWhyPools(t *testing.T) {
+	t.Parallel()
+	cfg := &Config{Enabled: true, Pools: Pools{{ID: "eu", SourceLanguages: []string{"zh"}, TargetLanguages: []string{"de"}}, {ID: "trial"}}}
+	n := NewNode(Compile(&freeslot.Node{ID: "n", MaxConcurrency: 1, Services: []freeslot.Service{{Name: "tts"}}, Pools: []string{"trial"}}), 0)
+	for want, r := range map[string]freeslot.Requirement{
+		"is in pool trial, expected pool eu, which covers zh>de":                  {SourceLanguage: "zh", TargetLanguage: "de"},
+		"is in pool trial, expected pool eu, which covers the source language zh": {SourceLanguage: "zh"},
+		"is in pool trial, expected pool eu, which covers the target language de": {TargetLanguage: "de"},
+		"is in pool trial, expected pool eu":                                      {Pool: "eu", SourceLanguage: "zh"},
+	} {
+		if got := Explain([]*Node{n}, cfg, "tts", &r, &Query{}).Nodes[0].Detail; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 

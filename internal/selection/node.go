@@ -17,8 +17,8 @@ const unseen = math.MinInt64
 // All figures are hints. The reservation in Redis checks them again; what a
 // reader here gets wrong costs a refusal, never an over-commitment.
 //
-// Its size is one cache line: to look at a node that nobody looked at lately costs
-// one miss.
+// What a choice looks at is half a cache line, and all nodes' halves lie beside each
+// other: in a large fleet a choice takes as long as its cache misses.
 type Node struct {
 	// slots holds used in its upper half and pending in its lower one, so that a
 	// confirmed reservation moves from pending to used in one atomic step. In two
@@ -29,21 +29,27 @@ type Node struct {
 	// confirmed, whatever happens to used.
 	slots  atomic.Uint64
 	seenAt atomic.Int64
+	state  state
+	rare   *rare
+}
+
+// rare is what a choice does not look at.
+type rare struct {
+	id      string
+	profile atomic.Pointer[Profile]
 	// rest is when the quarantine ends; its lowest byte counts the refusals. See Refused.
-	rest     atomic.Int64
-	max      atomic.Int32
-	draining atomic.Bool
-	cell     uint8
-	profile  atomic.Pointer[Profile]
-	id       string
+	rest atomic.Int64
+	// As large as a Node, it would be allocated from between them.
+	_ [2]uint64
 }
 
 // NewNode makes a node of a cell with nothing used or pending, online, of which
 // nothing has been heard: it does not qualify until [Node.Seen] is called.
 func NewNode(p *Profile, cell int) *Node {
-	n := &Node{id: p.node.ID, cell: uint8(cell)}
+	n := &Node{rare: &rare{id: p.node.ID}}
+	n.state.word.Store(uint64(cell) << stateCell)
 	n.seenAt.Store(unseen)
-	n.rest.Store(rested)
+	n.rare.rest.Store(rested)
 	n.SetProfile(p)
 	return n
 }
@@ -52,21 +58,21 @@ func NewNode(p *Profile, cell int) *Node {
 // figures alone: reservations under way meanwhile are neither lost nor released
 // twice. Classes that list the node are to be built again.
 func (n *Node) SetProfile(p *Profile) {
-	n.profile.Store(p)
-	n.max.Store(int32(p.node.MaxConcurrency))
+	n.rare.profile.Store(p)
+	n.state.setMax(p.node.MaxConcurrency)
 }
 
 // ID is the node's id.
-func (n *Node) ID() string { return n.id }
+func (n *Node) ID() string { return n.rare.id }
 
 // Cell is the index of the node's cell.
-func (n *Node) Cell() int { return int(n.cell) }
+func (n *Node) Cell() int { return n.state.cell() }
 
 // Max is the node's max_concurrency.
-func (n *Node) Max() int { return int(n.max.Load()) }
+func (n *Node) Max() int { return n.state.max() }
 
 // Profile is the node's profile.
-func (n *Node) Profile() *Profile { return n.profile.Load() }
+func (n *Node) Profile() *Profile { return n.rare.profile.Load() }
 
 // Load returns the slots in use as last heard of and those that this replica has
 // taken without an answer yet, as they were at one instant. The node's load is
@@ -133,10 +139,10 @@ func (n *Node) SeenAt() (at int64, ok bool) {
 }
 
 // SetDraining says whether the node takes new jobs.
-func (n *Node) SetDraining(draining bool) { n.draining.Store(draining) }
+func (n *Node) SetDraining(draining bool) { n.state.set(stateDraining, draining) }
 
 // Draining reports what was last given to SetDraining.
-func (n *Node) Draining() bool { return n.draining.Load() }
+func (n *Node) Draining() bool { return n.state.has(stateDraining) }
 
 // update replaces both figures by one compare-and-swap, so that no concurrent
 // change of either is lost.

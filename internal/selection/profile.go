@@ -22,20 +22,7 @@ type Profile struct {
 }
 
 // Compile prepares a valid profile. It keeps n, which must not change any more.
-func Compile(n *freeslot.Node) *Profile {
-	services := make([]string, len(n.Services))
-	for i, s := range n.Services {
-		services[i] = s.Name
-	}
-	return &Profile{
-		node:     n,
-		services: newSet(services),
-		pools:    newSet(slices.Clone(n.Pools)),
-		source:   newLanguages(n.Languages.ASR),
-		target:   newLanguages(n.Languages.TTS),
-		semantic: newLanguages(n.Languages.Semantic),
-	}
-}
+func Compile(n *freeslot.Node) *Profile { return (*Compiler)(nil).Compile(n) }
 
 // Node is what was compiled. The caller must not change it.
 func (p *Profile) Node() *freeslot.Node { return p.node }

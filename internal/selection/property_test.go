@@ -265,7 +265,7 @@ func TestChooseAgreesWithTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, models := genFleet(t)
 		cfg, r, q := genConfig(t), genRequirement(t), genQuery(t)
-		class := NewClass(nodes, cfg, "tts", r)
+		class := genShare(t).NewClass(nodes, cfg, "tts", r)
 		qualifying, reasons, fits := map[string]int{}, map[string]int{}, 0
 		for id, m := range models {
 			why, tier := slowMatch(cfg, m.profile, "tts", r)
@@ -285,7 +285,7 @@ func TestChooseAgreesWithTwin(t *testing.T) {
 		if got := class.Breakdown(&q); !maps.Equal(got, reasons) {
 			t.Fatalf("breakdown: got %v, want %v", got, reasons)
 		}
-		checkExplanation(t, Explain(nodes, cfg, "tts", r, &q), models, qualifying, reasons, fits)
+		checkExplanation(t, Explain(nodes, cfg, "tts", r, &q), models, qualifying, reasons, fits-reasons[string(ReasonSlots)])
 		asked := fmt.Sprintf("%+v", q)
 		got := class.Choose(make([]*Node, 0, 8), &q, NewSource(rapid.Uint64().Draw(t, "seed")))
 		if fmt.Sprintf("%+v", q) != asked {
@@ -293,6 +293,12 @@ func TestChooseAgreesWithTwin(t *testing.T) {
 		}
 		checkChoice(t, ids(got), models, qualifying, q.Want)
 	})
+}
+
+// genShare draws a share, which may be nil: what may be chosen is the same with any.
+func genShare(t *rapid.T) *Share {
+	names := replicaNames(rapid.IntRange(0, 4).Draw(t, "replicas"))
+	return NewShare("r0", names)
 }
 
 func checkChoice(t *rapid.T, chosen []string, models map[string]*modelNode, qualifying map[string]int, want int) {

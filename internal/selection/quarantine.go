@@ -31,7 +31,7 @@ const (
 // nothing: those were sent before it, or as a last resort.
 func (n *Node) Refused(now int64) {
 	for {
-		word := n.rest.Load()
+		word := n.rare.rest.Load()
 		if word > now {
 			return
 		}
@@ -41,7 +41,8 @@ func (n *Node) Refused(now int64) {
 			next = (now+int64(quarantine(refusals)))&^refusalMask | refusals
 		}
 		// Of refusals that race one finds the word unchanged, the others see its quarantine.
-		if n.rest.CompareAndSwap(word, next) {
+		if n.rare.rest.CompareAndSwap(word, next) {
+			n.state.set(stateRefused, true)
 			return
 		}
 	}
@@ -55,10 +56,20 @@ func quarantine(refusals int64) time.Duration {
 // Accepted says that the node accepted a reservation. It ends the quarantine and
 // the count of refusals.
 func (n *Node) Accepted() {
-	if n.rest.Load() != rested { // most have none: that saves the line from being written
-		n.rest.Store(rested)
+	if !n.state.has(stateRefused) { // most have none: that saves a line from being read
+		return
+	}
+	n.rare.rest.Store(rested)
+	n.state.set(stateRefused, false)
+	if n.rare.rest.Load() != rested { // a refusal in between, whose flag this took away
+		n.state.set(stateRefused, true)
 	}
 }
 
+// rests reports whether the node is in quarantine.
+func (n *Node) rests(now int64) bool {
+	return n.state.has(stateRefused) && n.rare.rest.Load() > now
+}
+
 // refusals is how many there were in a row, at most 255.
-func (n *Node) refusals() int { return int(n.rest.Load() & refusalMask) }
+func (n *Node) refusals() int { return int(n.rare.rest.Load() & refusalMask) }

@@ -82,10 +82,19 @@ func (q *Query) need() need {
 // ready reports whether the figures let the node qualify, and how many of its slots
 // are taken of how many. It says nothing about the rest of the query.
 func (n *Node) ready(w need) (taken, limit int, ok bool) {
-	word := n.slots.Load()
-	taken, limit = int(word>>32)+int(uint32(word)), int(n.max.Load())
-	ok = taken+w.slots <= limit && n.seenAt.Load() >= w.earliest && n.rest.Load() <= w.now && !n.draining.Load()
+	taken, limit, ok = n.free(w)
+	if !ok && limit < 0 {
+		limit = n.state.max()
+		ok = taken+w.slots <= limit && n.seenAt.Load() >= w.earliest && !n.Draining() && !n.rests(w.now)
+	}
 	return taken, limit, ok
+}
+
+// free is ready, but says no to a node with a flag, and gives it no limit.
+func (n *Node) free(w need) (taken, limit int, ok bool) {
+	word := n.slots.Load()
+	taken, limit = int(word>>32)+int(uint32(word)), n.state.limit()
+	return taken, limit, taken+w.slots <= limit && n.seenAt.Load() >= w.earliest
 }
 
 // check returns the first reason against n, or "" if n qualifies. It agrees with
@@ -103,11 +112,11 @@ func (q *Query) check(n *Node) Reason {
 		return ReasonDraining
 	case n.seenAt.Load() < w.earliest:
 		return ReasonSilent
-	case n.rest.Load() > w.now && !q.IgnoreFull:
+	case !q.IgnoreFull && n.rests(w.now):
 		return ReasonQuarantined
 	case w.slots > limit-used-pending && !q.IgnoreFull:
 		return ReasonFull
-	case slices.Contains(q.Exclude, n.id):
+	case slices.Contains(q.Exclude, n.ID()):
 		return ReasonExcluded
 	}
 	return ""
@@ -117,12 +126,12 @@ func (q *Query) check(n *Node) Reason {
 func (q *Query) qualifies(n *Node, w need, not []*Node) (taken, limit int, ok bool) {
 	taken, limit, ok = n.ready(w)
 	if !ok {
-		if !q.IgnoreFull || w.slots > limit || n.draining.Load() || n.seenAt.Load() < w.earliest {
+		if !q.IgnoreFull || w.slots > limit || n.Draining() || n.seenAt.Load() < w.earliest {
 			return taken, limit, false
 		}
 	}
-	if len(q.Exclude) > 0 && slices.Contains(q.Exclude, n.id) {
+	if len(q.Exclude) > 0 && slices.Contains(q.Exclude, n.ID()) {
 		return taken, limit, false
 	}
-	return taken, limit, !q.Skip.Has(int(n.cell)) && !slices.Contains(not, n)
+	return taken, limit, !q.Skip.Has(n.Cell()) && !slices.Contains(not, n)
 }

@@ -58,7 +58,7 @@ func newRing(nodes []*Node) *ring {
 	}
 	r := &ring{points: make([]uint64, 0, capacity/unit+len(nodes))}
 	for i, n := range nodes {
-		hash := xxhash.Sum64String(n.id)
+		hash := xxhash.Sum64String(n.ID())
 		for k := range max((limits[i]+unit/2)/unit, 1) {
 			place := mix64(hash + uint64(k)*nextTry)
 			r.points = append(r.points, place&^indexMask|uint64(i)&indexMask)

@@ -20,6 +20,7 @@ type tier struct {
 // span is the part of a tier's nodes that is of one cell.
 type span struct {
 	cell, from, to int
+	own            int // in front: this replica's share
 	capacity       int
 }
 
@@ -40,7 +41,7 @@ func newTier(place int, nodes []*Node) *tier {
 }
 
 // of returns the span of a cell that has one.
-func (t *tier) of(cell uint8) *span { return &t.spans[t.at[cell]] }
+func (t *tier) of(cell int) *span { return &t.spans[t.at[cell]] }
 
 // find returns the span of a cell, nil if it has none.
 func (t *tier) find(cell int) *span {
@@ -50,10 +51,10 @@ func (t *tier) find(cell int) *span {
 	return nil
 }
 
-// sorter sorts nodes by tier and cell, stably and in one pass over a count of each.
+// sorter sorts nodes by tier, cell and share, stably and in one pass over a count of each.
 type sorter struct {
 	nodes []*Node
-	group []int32 // of each node: tier * cells + cell, -1 for none
+	group []int32 // of each node: (tier * cells + cell) * 2, one more for those of others; -1 for none
 	count []int32 // of each group
 	cells int
 }
@@ -64,12 +65,15 @@ func newSorter(nodes []*Node, tiers int) *sorter {
 		s.group[i] = -1
 		s.cells = max(s.cells, n.Cell()+1)
 	}
-	s.count = make([]int32, tiers*s.cells)
+	s.count = make([]int32, tiers*s.cells*2)
 	return s
 }
 
-func (s *sorter) put(i, tier int) {
-	group := tier*s.cells + s.nodes[i].Cell()
+func (s *sorter) put(i, tier int, own bool) {
+	group := (tier*s.cells + s.nodes[i].Cell()) * 2
+	if !own {
+		group++
+	}
 	s.group[i] = int32(group)
 	s.count[group]++
 }
@@ -89,10 +93,14 @@ func (s *sorter) tiers(total int) []*tier {
 	}
 	var tiers []*tier
 	from := 0
-	for place := range len(s.count) / s.cells {
-		to := int(next[(place+1)*s.cells-1])
+	for place := range len(s.count) / s.cells / 2 {
+		to := int(next[(place+1)*s.cells*2-1])
 		if to > from {
-			tiers = append(tiers, newTier(place, all[from:to:to]))
+			t := newTier(place, all[from:to:to])
+			for i := range t.spans {
+				t.spans[i].own = int(s.count[(place*s.cells+t.spans[i].cell)*2])
+			}
+			tiers = append(tiers, t)
 		}
 		from = to
 	}

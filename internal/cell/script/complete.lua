@@ -29,13 +29,19 @@ local owned = redis.call('HMGET', slots_key, unpack(fields))
 used = tonumber(owned[1]) or 0
 
 local before, freed, ended, slots = used, {}, {}, {} -- slots: of the items that end a job
+local parsed = {} -- values of owned jobs: nearly all of a node are the same
 for i = 6, #KEYS do
   local at_arg, value = 8 + 5 * (i - 6), owned[i - 4]
   local job = ARGV[at_arg]
   if value and not ended[job] then
-    local attempt, owner, count = string.match(value, '^(%d+):([^:]*):(%d+)')
-    if attempt == ARGV[at_arg + 1] and owner == epoch then
-      ended[job], freed[#freed + 1], slots[i] = true, job, tonumber(count)
+    local part = parsed[value]
+    if not part then
+      local attempt, owner, count = string.match(value, '^(%d+):([^:]*):(%d+)')
+      part = {attempt, owner == epoch and tonumber(count)}
+      parsed[value] = part
+    end
+    if part[2] and part[1] == ARGV[at_arg + 1] then
+      ended[job], freed[#freed + 1], slots[i] = true, job, part[2]
     end
   end
 end

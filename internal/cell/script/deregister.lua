@@ -4,11 +4,10 @@
 -- the same call again finds nothing to do. Jobs that the node still owns end in
 -- the same script. A tombstone of bounded history tells replicas that were away.
 --
--- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>        hash
+-- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>        string
 -- KEYS[3] slots:<node>      hash     KEYS[4] dispatch:<node>    stream
 -- KEYS[5] nodes:index:online set     KEYS[6] index:revision     zset
--- KEYS[7] index:heartbeats  zset     KEYS[8] version:nodes      hash
--- KEYS[9] finished          zset
+-- KEYS[7] version:nodes     hash     KEYS[8] finished           zset
 -- ARGV[1] node          ARGV[2] epoch      ARGV[3] channel
 -- ARGV[4] key prefix    ARGV[5] tag part   ARGV[6] retention, ms
 -- ARGV[7] failure of the jobs still owned, JSON
@@ -16,8 +15,8 @@
 -- Returns {revision, lost job, ...}; {0} was not there; {-2} superseded
 -- Foreign keys (jobs, replies, pools) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs lost + pools + silent nodes, where a tombstone is dropped).
-local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, heartbeats_key, version_key, finished_key =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local node, epoch, channel, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local retention, failure, tombstones = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local inline = 0
@@ -35,11 +34,10 @@ if profile[1] ~= epoch then return {-2} end
 local pools = former_pools(profile[2], {})
 here(profile_key, pools)
 
-local lost = abandon(slots_key, node, failure, '', profile_key, load_key, dispatch_key)
+local lost = abandon(redis.call('HGETALL', slots_key), slots_key, node, failure, '', profile_key, load_key, dispatch_key)
 forget()
 for _, members in ipairs(pools) do redis.call('SREM', members, node) end
 redis.call('SREM', online_key, node)
-redis.call('ZREM', heartbeats_key, node)
 
 local revision = announce('o', node, epoch, 'offline', '0', 0, '')
 redis.call('ZADD', revisions_key, revision, '-' .. node)

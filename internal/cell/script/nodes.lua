@@ -3,14 +3,14 @@
 --
 -- Guarantee: read-only.
 --
--- KEYS[1] version:nodes  hash   KEYS[2] index:revision  zset   KEYS[3] index:heartbeats  zset
+-- KEYS[1] version:nodes  hash   KEYS[2] index:revision  zset
 -- ARGV[1] n, number of nodes   ARGV[2] node ids, joined by spaces
--- ARGV[3] key prefix   ARGV[4] tag part   ARGV[5..] profile fields to return, epoch first
+-- ARGV[3] key prefix   ARGV[4] tag part   ARGV[5..] profile fields to return, as in lib/state.lua
 -- Returns {now, revision of the cell, node, ...}; nodes as in changes.lua, with the revision of their last
 -- announced change, '0' when there is none
 -- Foreign keys (profiles, slots, load) are of this cell, as its nodes are.
 -- Redis 7.0. Cost: O(n).
-local version_key, revisions_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
+local version_key, revisions_key = KEYS[1], KEYS[2]
 local PREFIX, TAG = ARGV[3], ARGV[4]
 -- include lib/clock.lua
 -- include lib/key.lua

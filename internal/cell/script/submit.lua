@@ -6,142 +6,167 @@
 -- reports where the job is and changes nothing. All items are validated before
 -- the first write.
 --
--- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] index:heartbeats  zset
--- KEYS[4..3+3n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream
--- KEYS[4+3n..]   jobs:<job>  hash, one an item
--- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] n, number of nodes
--- ARGV[4] number of items   ARGV[5] largest spec put on the stream, bytes
--- ARGV[6] retention, ms: kept in the record for whoever ends the job, as agents are not told it
--- ARGV[7..6+n]  node ids
--- then for each item: job, tenant, service, slots, reply-to ('' for none), spec (JSON), candidates c, c node indexes from 1
--- Returns one array an item:
---   {1, node index, now, used, ...}                  assigned, attempt 1; ... are the refusals of the candidates before
---   {2, node, attempt, assigned_at_ms}               was there already
---   {0, node index, reason, used, max, ...}          refused by all, four values each: f full, g gone, d draining, s silent
--- Redis 7.0. Cost: O(items + nodes looked at); five commands a job, four calls and two more for each node that all share.
-local revisions_key, version_key, heartbeats_key = KEYS[1], KEYS[2], KEYS[3]
-local channel, limit, node_count, item_count, inline = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local retention = ARGV[6]
+-- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash
+-- KEYS[3..2+4n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
+-- KEYS[3+4n..]   jobs:<job>  hash, one an item
+-- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] largest spec put on the stream, bytes
+-- ARGV[4] retention, ms: kept in the record for whoever ends the job, as agents are not told it
+-- ARGV[5] bytes a number of the plan: 1, or 2 with the high one first
+-- ARGV[6] plan, numbers as bytes, because texts would be converted one by one: n; k, the number of
+--   kinds; the length of what is before the id in the keys of nodes and in those of jobs; then for
+--   each item: its kind (from 1), the number c of its candidates, and c nodes (from 1)
+-- ARGV[7..6+4k]  for each kind, what items have in common: tenant, service, slots, reply-to ('' for none)
+-- ARGV[7+4k..]   spec (JSON), one an item
+-- Returns {now, what, more, ...}, two values an item:
+--   node, used                             assigned by its first candidate, attempt 1
+--   0, {1, node, used, refusals}           assigned by another
+--   0, {2, node id, attempt, assigned_at_ms}  was there already
+--   0, {0, refusals}                       refused by all
+--   refusals, of the candidates before, are four values each: node, reason, used, max; f full, g gone, d draining, s silent
+-- Redis 7.0. Cost: O(items + nodes looked at); three commands a job, two for each node, three that all share.
+local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
+local revisions_key, version_key, channel = KEYS[1], KEYS[2], ARGV[1]
+local limit, inline, retention, plan = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], {string.byte(ARGV[6], 1, -1)}
+if ARGV[5] == '2' then
+  local bytes = plan
+  plan = {}
+  for i = 1, #bytes, 2 do plan[(i + 1) / 2] = bytes[i] * 256 + bytes[i + 1] end
+end
+local node_count, kind_count, node_from, job_from = plan[1], plan[2], plan[3] + 1, plan[4] + 1
+local before_jobs, before_specs = 2 + 4 * node_count, 6 + 4 * kind_count
+local item_count = #KEYS - before_jobs
+local call, try, sub = redis.call, redis.pcall, string.sub
 -- include lib/clock.lua
 -- include lib/announce.lua
 
+local tenants, statics, counts, amounts, replicas = {}, {}, {}, {}, {} -- by kind
+for k = 1, kind_count do
+  local first = 3 + 4 * k
+  local tenant, count = ARGV[first], ARGV[first + 2]
+  tenants[k], counts[k], amounts[k], replicas[k] = tenant, count, tonumber(count), ARGV[first + 3]
+  statics[k] = tenant .. ' ' .. count .. ' ' .. at .. ' ' .. retention .. ' ' .. ARGV[first + 1]
+end
 -- Where each item begins, and the nodes that are asked first: most jobs need no other.
-local items, first_nodes, first_ids, at_arg = {}, {}, {}, 7 + node_count
+local items, first_nodes, first_loads, at_plan = {}, {}, {}, 5
 for i = 1, item_count do
-  local slots, candidates = tonumber(ARGV[at_arg + 3]), tonumber(ARGV[at_arg + 6])
-  if not slots or slots < 1 or slots % 1 ~= 0 or not candidates then
+  local slots, last = amounts[plan[at_plan]], at_plan + 1 + (plan[at_plan + 1] or 0)
+  if not slots or slots < 1 or slots % 1 ~= 0 or last == at_plan + 1 or not ARGV[before_specs + i] then
     return redis.error_reply('ERR submit: item ' .. i .. ' is malformed')
   end
-  for c = at_arg + 7, at_arg + 6 + candidates do
-    local index = tonumber(ARGV[c])
+  for c = at_plan + 2, last do
+    local index = plan[c]
     if not index or index < 1 or index > node_count then
       return redis.error_reply('ERR submit: item ' .. i .. ' names node ' .. tostring(index) .. ' of ' .. node_count)
     end
-    if c == at_arg + 7 and not first_nodes[index] then
-      first_ids[#first_ids + 1] = ARGV[6 + index]
-      first_nodes[index] = #first_ids
-    end
   end
-  items[i] = at_arg
-  at_arg = at_arg + 7 + candidates
+  local index = plan[at_plan + 2]
+  if not first_nodes[index] then
+    local n = #first_loads + 1
+    first_nodes[index], first_loads[n] = n, KEYS[2 + 4 * index]
+  end
+  items[i] = at_plan
+  at_plan = last + 1
 end
 
-local known = {} -- jobs that are there: by id the answer, or the node that this call gave it to
-if redis.call('EXISTS', unpack(KEYS, 4 + 3 * node_count)) > 0 then
+local known = {} -- jobs that are there: by key the answer, or the index of the node that this call gave it to
+if call('EXISTS', unpack(KEYS, before_jobs + 1)) > 0 then
   for i = 1, item_count do
-    local record = redis.call('HMGET', KEYS[3 + 3 * node_count + i], 'state', 'run')
+    local record = call('HMGET', KEYS[before_jobs + i], 'state', 'run')
     if record[1] then
       -- The defaults are for a record that was edited: a nil would cut the answer short.
       local attempt, node, assigned = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
-      known[ARGV[items[i]]] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned) or 0}
+      known[KEYS[before_jobs + i]] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned) or 0}
     end
   end
 end
 
-local seen = #first_ids > 0 and redis.call('ZMSCORE', heartbeats_key, unpack(first_ids)) or {}
-local nodes, taken, full = {}, {}, {} -- full: those that became so, in this order
-local function node_at(index)
-  local first = 1 + 3 * index
-  local node = {id = ARGV[6 + index], slots_key = KEYS[first + 1], dispatch_key = KEYS[first + 2], used = 0, max = 0}
-  nodes[index] = node
-  -- Protected: what is wrong with one node's keys must not fail the jobs of others.
-  local profile = redis.pcall('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency')
-  local sum = redis.pcall('HGET', node.slots_key, 'sum')
-  if profile.err or not profile[1] or type(sum) == 'table' then
-    node.refusal = 'g'
-    return node
-  end
-  node.epoch, node.status, node.max = profile[1], profile[2] or 'offline', tonumber(profile[3]) or 0
-  node.used = tonumber(sum) or 0
-  if node.status ~= 'online' then
-    node.refusal = 'd'
-    return node
-  end
-  local beat
-  if first_nodes[index] then beat = seen[first_nodes[index]] else beat = redis.call('ZSCORE', heartbeats_key, node.id) end
-  if now - (tonumber(beat) or 0) > limit then node.refusal = 's' end
-  return node
-end
-
-local function assign(item, job_key, node, slots)
-  local job, tenant, count, reply_to, spec = ARGV[item], ARGV[item + 1], ARGV[item + 3], ARGV[item + 4], ARGV[item + 5]
-  local static = tenant .. ' ' .. count .. ' ' .. at .. ' ' .. retention .. ' ' .. ARGV[item + 2]
-  local run = '1 ' .. node.id .. ' ' .. node.epoch .. ' ' .. at
-  if reply_to == '' then
-    redis.call('HSET', job_key, 'state', 'running', 'job', static, 'run', run, 'spec', spec)
-  else
-    redis.call('HSET', job_key, 'state', 'running', 'job', static, 'run', run, 'reply_to', reply_to, 'spec', spec)
-  end
-  if #spec > inline then spec = '' end
-  -- Protected: the stream only delivers, the next heartbeat would mend it.
-  redis.pcall('XADD', node.dispatch_key, '*', 'j', job .. ' 1 ' .. tenant, 's', spec)
-  node.used = node.used + slots
-  if node.used >= node.max then full[#full + 1] = node end
-  local owned = node.owned
-  if not owned then
-    owned = {}
-    node.owned = owned
-    taken[#taken + 1] = node
-  end
-  owned[#owned + 1] = job
-  owned[#owned + 1] = '1:' .. node.epoch .. ':' .. count
-end
-
-local replies = {}
+-- By MGET, which passes over a key of another type: what is wrong with one node's keys
+-- must not fail the jobs of others.
+local seen = #first_loads > 0 and call('MGET', unpack(first_loads)) or {}
+-- When a node was heard last, 13 digits, compares as text as well, and at less cost.
+local oldest, newest = now - limit .. '', at .. '~'
+local numbers, texts = {}, {} -- few values come often: each is converted once
+local nodes = {} -- by index {epoch, status, max_concurrency, used}: a table of four costs least
+local refused, full = {}, {} -- why a node gets nothing, by index; nodes that became full, in this order
+local replies, n = {now}, 2
+-- All in one loop, because functions would cost a job a twentieth more.
 for i = 1, item_count do
-  local item = items[i]
-  local job, slots = ARGV[item], tonumber(ARGV[item + 3])
-  local reply, refusals = known[job], nil
-  if reply and not reply[1] then reply = {2, reply.id, 1, now} end -- an item before, of the same job: its node
-  if not reply then
-    for c = item + 7, item + 6 + ARGV[item + 6] do
-      local index = tonumber(ARGV[c])
-      local node = nodes[index] or node_at(index)
-      local refusal = node.refusal
-      if not refusal and node.used + slots > node.max then refusal = 'f' end
+  local item, job_key = items[i], KEYS[before_jobs + i]
+  local kind, what, more, refusals = plan[item], 0, known[job_key], nil
+  if type(more) == 'number' then -- an item before, of the same job: its node
+    more = {2, sub(KEYS[4 * more - 1], node_from), 1, now}
+  elseif not more then
+    local slots = amounts[kind]
+    for c = item + 2, item + 1 + plan[item + 1] do
+      local index = plan[c]
+      local first, node = 4 * index - 1, nodes[index]
+      if not node then
+        local heard
+        if first_nodes[index] then heard = seen[first_nodes[index]] else heard = call('MGET', KEYS[first + 3])[1] end
+        -- Protected for the same reason. Without a heartbeat since, a node was last heard when it registered.
+        node = heard and try('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency') or
+          try('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency', 'registered_at_ms')
+        local sum = try('HGET', KEYS[first + 1], 'sum')
+        local used, max = numbers[sum], numbers[node[3]]
+        if not used or not max then
+          if node.err or type(sum) == 'table' then
+            node, sum = {false, false, false}, false
+          end
+          used, max = tonumber(sum) or 0, tonumber(node[3]) or 0
+          numbers[sum], numbers[node[3]] = used, max
+        end
+        heard = heard or node[4]
+        if not node[1] then
+          refused[index], used, max = 'g', 0, 0
+        elseif node[2] ~= 'online' then
+          refused[index], node[2] = 'd', node[2] or 'offline'
+        elseif not heard or heard < oldest or heard > newest or not string.find(heard, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') then
+          -- Asked so that nan and inf, which an operator may have written, are no time either.
+          local beat = heard and tonumber(sub(heard, 1, 13))
+          if not beat or not (now - beat <= limit and beat < 1e13) then refused[index] = 's' end
+        end
+        nodes[index], node[3], node[4] = node, max, used
+      end
+      local refusal, used = refused[index], node[4] + slots
+      if not refusal and used > node[3] then refusal = 'f' end
       if not refusal then
-        assign(item, KEYS[3 + 3 * node_count + i], node, slots)
-        reply = {1, index, now, node.used}
-        known[job] = node
+        local job, spec, tenant, reply_to, epoch = sub(job_key, job_from), ARGV[before_specs + i], tenants[kind], replicas[kind], node[1]
+        local run = '1 ' .. sub(KEYS[first], node_from) .. ' ' .. epoch .. ' ' .. at
+        if reply_to == '' then
+          call('HSET', job_key, 'state', 'running', 'job', statics[kind], 'run', run, 'spec', spec)
+        else
+          call('HSET', job_key, 'state', 'running', 'job', statics[kind], 'run', run, 'reply_to', reply_to, 'spec', spec)
+        end
+        if #spec > inline then spec = '' end
+        -- Protected: the stream only delivers, the next heartbeat would mend it.
+        try('XADD', KEYS[first + 2], '*', 'j', job .. ' 1 ' .. tenant, 's', spec)
+        local text = texts[used]
+        if not text then
+          text = used .. ''
+          texts[used] = text
+        end
+        call('HSET', KEYS[first + 1], 'sum', text, job, '1:' .. epoch .. ':' .. counts[kind])
+        node[4], known[job_key] = used, index
+        if used >= node[3] then full[#full + 1] = index end
         if refusals then
-          for k = 2, #refusals do reply[k + 3] = refusals[k] end
+          more = {1, index, used, unpack(refusals, 2)}
+        else
+          what, more = index, used
         end
         break
       end
       refusals = refusals or {0}
-      local n = #refusals
-      refusals[n + 1], refusals[n + 2], refusals[n + 3], refusals[n + 4] = index, refusal, node.used, node.max
+      local k = #refusals
+      refusals[k + 1], refusals[k + 2], refusals[k + 3], refusals[k + 4] = index, refusal, node[4], node[3]
     end
-    reply = reply or refusals or {0}
+    more = more or refusals
   end
-  replies[i] = reply
-end
-for i = 1, #taken do
-  local node = taken[i]
-  redis.call('HSET', node.slots_key, 'sum', node.used, unpack(node.owned))
+  replies[n], replies[n + 1] = what, more
+  n = n + 2
 end
 for i = 1, #full do
-  local node = full[i]
-  announce('f', node.id, node.epoch, node.status, node.max, node.used, '')
+  local index = full[i]
+  local node = nodes[index]
+  announce('f', sub(KEYS[4 * index - 1], node_from), node[1], node[2], node[3], node[4], '')
 end
 return replies

@@ -1,13 +1,13 @@
--- abandon: ends every job that a node owns and can no longer finish; a job whose
+-- abandon: ends every job of owned, what a node's slots hash holds (HGETALL), that the
+-- node can no longer finish; a job whose
 -- cancellation was under way ends cancelled, all others failed. What belongs to the
 -- epoch keep ('' for none) stays owned; returned are the lost jobs and the slots
 -- kept. Further keys of the node, given behind, are deleted in the same command. The
 -- reaper scans the ownership set and nothing else, so no job can hide. The first write
 -- frees memory, so that it works where Redis refuses other writes; before it, all
 -- records are looked for.
-local function abandon(slots_key, node, failure, keep, ...)
+local function abandon(owned, slots_key, node, failure, keep, ...)
   local lost, attempts, job_keys, kept, used = {}, {}, {}, false, 0
-  local owned = redis.call('HGETALL', slots_key)
   for i = 1, #owned, 2 do
     local job = owned[i]
     local attempt, epoch, slots = string.match(owned[i + 1], '^(%d+):([^:]*):(%d+)')

@@ -8,10 +8,15 @@
 -- its own) and inline (bytes) are bound by the script. used is what the node has in use
 -- after this job: the reply brings it to the cache of the replica that placed the job.
 local finished, used, longest, ends = 0, 0, retention, {}
+local keeps = {} -- what records say of their retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
-  local stated = string.match(static or '', '^%S+ %d+ %d+ (%d+) ')
-  local keep = math.max(tonumber(stated or retention), 1)
-  longest = math.max(longest, keep)
+  local stated = string.match(static or '', '^%S+ %d+ %d+ (%d+) ') or retention
+  local keep = keeps[stated]
+  if not keep then
+    local ms = math.max(tonumber(stated), 1)
+    longest, keep = math.max(longest, ms), string.format('%.0f', ms)
+    keeps[stated] = keep
+  end
   if result == '' and failure == '' then
     redis.call('HSET', job_key, 'state', state, 'finished_at_ms', at)
   elseif failure == '' then
@@ -21,8 +26,8 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
     if result ~= '' then redis.call('HSET', job_key, 'result', result) end
   end
   redis.call('PEXPIRE', job_key, keep)
-  ends[#ends + 1] = string.format('%.0f', now_us + finished)
-  ends[#ends + 1] = job
+  local n = #ends
+  ends[n + 1], ends[n + 2] = now_us + finished, job -- the number costs least as it is
   finished = finished + 1
   if reply_to and reply_to ~= '' then
     local partial = '0'

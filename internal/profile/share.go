@@ -1,4 +1,4 @@
-package cache
+package profile
 
 import (
 	"maps"
@@ -8,10 +8,20 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// share makes the strings of a profile the same ones that other profiles have. The
+// Normalize removes what distinguishes a profile as its agent stated it, which comes
+// with an event, from the same one as Redis has it. It changes n and its lists.
+func Normalize(n *freeslot.Node) {
+	slices.Sort(n.Pools)
+	n.Pools = slices.Compact(n.Pools)
+	if n.Services == nil {
+		n.Services = []freeslot.Service{}
+	}
+}
+
+// Share makes the strings of a profile the same ones that other profiles have. The
 // nodes of a fleet say the same few hundred names over and over, which would
-// otherwise be most of the cache's memory.
-func share(n *freeslot.Node) {
+// otherwise be most of a cache's memory. It changes n and its lists.
+func Share(n *freeslot.Node) {
 	for i := range n.Services {
 		n.Services[i].Name, n.Services[i].Version = one(n.Services[i].Name), one(n.Services[i].Version)
 	}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/cache"
+)
+
+// TestRedisReady: what an operator is told of an outage as it goes on.
+func TestRedisReady(t *testing.T) {
+	t.Parallel()
+	const away = "degraded: 1 of 2 cells have not answered for up to 1.5s"
+	well := cache.CellHealth{Synced: true}
+	for name, test := range map[string]struct {
+		cells [2]cache.CellHealth
+		ok    bool
+		want  string
+	}{
+		"well":      {[2]cache.CellHealth{well, well}, true, ""},
+		"just lost": {[2]cache.CellHealth{well, {Synced: true, Unreachable: true, Untracked: true}}, true, away},
+		"lost":      {[2]cache.CellHealth{well, {Synced: true, Stale: true, Unreachable: true}}, true, away},
+		"all lost":  {[2]cache.CellHealth{{Synced: true, Stale: true}, {Synced: true, Stale: true}}, false, "Redis has not answered for 1.5s"},
+		"untracked": {
+			[2]cache.CellHealth{well, {Synced: true, Untracked: true}},
+			true,
+			"degraded: the connection that tells of edits made by hand in Redis (client-side caching) is away for 1 of 2 cells; such edits are seen once it is back",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ok, got := redisReady(cache.Health{Synced: true, Age: 1500 * time.Millisecond, Cells: test.cells[:]})
+			if ok != test.ok || got != test.want {
+				t.Errorf("%t %s\nwant %s", ok, got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,42 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// A cell that is away is one line when it is lost and one when it is back, however
+// many comparisons fail meanwhile.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: 5 * time.Millisecond}, logged(core)).run()
+	logs.TakeAll()
+	var failed atomic.Int64
+	r.source.intercept(func(context.Context, cell.Revision, *cell.Changes, error) error {
+		failed.Add(1)
+		return errors.New("no answer")
+	})
+	eventually(t, "ten failures", func() bool { return failed.Load() > 10 })
+	r.source.intercept(nil)
+	r.sync()
+	lost, back := logs.FilterMessage("redis.cell_lost").All(), logs.FilterMessage("redis.cell_back").All()
+	if logs.Len() != 2 || len(lost) != 1 || len(back) != 1 {
+		t.Fatalf("%d failures are logged as %v", failed.Load(), logs.All())
+	}
+	if f := lost[0].ContextMap(); lost[0].Level != zap.WarnLevel || f["cell"] != int64(0) || f["error"] != "no answer" {
+		t.Errorf("%+v", lost[0])
+	}
+	if f := back[0].ContextMap(); back[0].Level != zap.InfoLevel || f["away"].(time.Duration) <= 0 {
+		t.Errorf("%+v", back[0])
+	}
+}

@@ -1,0 +1,45 @@
+package dispatch
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+var errAway = errors.New("connection refused")
+
+// While Redis is away the keeper says so once, and calls that fail a few times: three
+// for the cell's submits, three for everything else.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	server := redistest.New(t)
+	rep := newRig(t, server.Target).unstarted("r1", func(c *replicaConfig) { c.log = zap.New(core) })
+	l := rep.links[0]
+	if err := l.open(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	for range 5 {
+		l.keep()
+	}
+	for range 20 {
+		l.logFailure("submit", errAway)
+		_ = rep.coded("read job", errAway)
+	}
+	server.Restart()
+	eventually(t, "the stream", l.keep)
+	for event, want := range map[string]int{"replies.keep_failed": 1, "redis.call_failed": 6, "replies.kept_again": 1, "replies.reopened": 1} {
+		if found := logs.FilterMessage(event).All(); len(found) != want {
+			t.Errorf("%d lines of %s, expected %d: %v", len(found), event, want, found)
+		}
+	}
+	if back := logs.FilterMessage("replies.kept_again").All(); len(back) == 1 && back[0].ContextMap()["away"].(time.Duration) <= 0 {
+		t.Errorf("%+v", back[0])
+	}
+}

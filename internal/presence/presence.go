@@ -1,0 +1,130 @@
+package presence
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// DefaultInterval is how often a replica says that it is there.
+const DefaultInterval = 2 * time.Second
+
+// missed is how many intervals a replica may stay silent before the others think that it
+// is gone. A pause of Redis of a few seconds then changes nothing.
+const missed = 4
+
+// callTimeout bounds one call.
+const callTimeout = time.Second
+
+// Backend is where replicas say that they are there; *cell.Cell is one.
+type Backend interface {
+	// Present says that the replica is there for as long as limit, and returns all that
+	// are, sorted.
+	Present(ctx context.Context, replica string, limit time.Duration) ([]string, error)
+	// Leave says that it is there no longer.
+	Leave(ctx context.Context, replica string, limit time.Duration) error
+}
+
+// Config is how a Presence behaves.
+type Config struct {
+	// Replica is the name of this replica, different from all others'.
+	Replica string
+	// Interval between two calls; 0 means DefaultInterval. It varies by a tenth.
+	Interval time.Duration
+	// OnChange gets the names of all replicas, this one among them, sorted, whenever they
+	// are not the ones before; at the start it counts as alone. It must not block, nor
+	// change what it gets. nil means nobody.
+	OnChange func(replicas []string)
+}
+
+// Presence says that a replica is there until Stop. All methods are safe for concurrent
+// use.
+type Presence struct {
+	cfg     Config
+	backend Backend
+	log     *zap.Logger
+
+	start, stop sync.Once
+	ctx         context.Context
+	cancel      context.CancelFunc
+	done        chan struct{}
+	known       []string // the loop's own
+}
+
+// New makes a Presence. It does no I/O.
+func New(cfg Config, backend Backend, log *zap.Logger) *Presence {
+	if cfg.Interval <= 0 {
+		cfg.Interval = DefaultInterval
+	}
+	if cfg.OnChange == nil {
+		cfg.OnChange = func([]string) {}
+	}
+	p := &Presence{cfg: cfg, backend: backend, log: log, done: make(chan struct{}), known: []string{cfg.Replica}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// Start begins; it waits for nothing.
+func (p *Presence) Start() { p.start.Do(func() { go p.loop() }) }
+
+// Stop ends it and tells the others, who need not wait then until they find out: that
+// this fails is in the log only. ctx bounds it, and the error is ctx's. Further calls
+// return nil.
+func (p *Presence) Stop(ctx context.Context) (err error) {
+	p.start.Do(func() { close(p.done) }) // what is stopped before its Start never starts
+	p.stop.Do(func() {
+		p.cancel()
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			err = ctx.Err()
+			return
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		if err := p.backend.Leave(call, p.cfg.Replica, p.limit()); err != nil {
+			p.log.Info("presence.not_told", zap.Error(err))
+		}
+	})
+	return err
+}
+
+func (p *Presence) limit() time.Duration { return missed * p.cfg.Interval }
+
+func (p *Presence) loop() {
+	defer close(p.done)
+	failed := false
+	for {
+		err := p.say()
+		if err != nil && !failed && p.ctx.Err() == nil {
+			p.log.Warn("presence.not_told", zap.Error(err))
+		}
+		failed = err != nil
+		pause := time.NewTimer(p.cfg.Interval*9/10 + rand.N(p.cfg.Interval/5+1))
+		select {
+		case <-pause.C:
+		case <-p.ctx.Done():
+			pause.Stop()
+			return
+		}
+	}
+}
+
+func (p *Presence) say() error {
+	ctx, cancel := context.WithTimeout(p.ctx, callTimeout)
+	defer cancel()
+	replicas, err := p.backend.Present(ctx, p.cfg.Replica, p.limit())
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(replicas, p.known) {
+		p.known = replicas
+		p.log.Info("presence.changed", zap.Strings("replicas", replicas))
+		p.cfg.OnChange(replicas)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package presence
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+const patience = 10 * time.Second
+
+// begin starts a presence whose changes come out of the channel.
+func begin(t *testing.T, b Backend, replica string, interval time.Duration) (*Presence, <-chan []string) {
+	t.Helper()
+	changes := make(chan []string, 100)
+	p := New(Config{Replica: replica, Interval: interval, OnChange: func(all []string) { changes <- all }}, b, zaptest.NewLogger(t))
+	p.Start()
+	t.Cleanup(func() { end(t, p) })
+	return p, changes
+}
+
+func end(t *testing.T, p *Presence) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func expect(t *testing.T, changes <-chan []string, want ...string) {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case got := <-changes:
+			if slices.Equal(got, want) {
+				return
+			}
+			t.Logf("passed over %v", got)
+		case <-timeout:
+			t.Fatalf("no change to %v", want)
+		}
+	}
+}
+
+func TestReplicasLearnOfEachOther(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: redis.Prefix(t)}}, redis.Client(t), zaptest.NewLogger(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const interval = 100 * time.Millisecond
+	_, first := begin(t, c, "a", interval)
+	second, also := begin(t, c, "b", interval)
+	expect(t, first, "a", "b")
+	expect(t, also, "a", "b")
+	end(t, second)
+	expect(t, first, "a")
+}
+
+// backend answers what it is told to.
+type backend struct {
+	answers chan func() ([]string, error)
+	left    chan string
+}
+
+func (b *backend) Present(ctx context.Context, _ string, _ time.Duration) ([]string, error) {
+	select {
+	case answer := <-b.answers:
+		return answer()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (b *backend) Leave(_ context.Context, replica string, _ time.Duration) error {
+	b.left <- replica
+	return errors.New("away")
+}
+
+// While Redis does not answer, the last answer holds; one who leaves says so once, and
+// ends all the same when nobody hears it.
+func TestLastAnswerHolds(t *testing.T) {
+	t.Parallel()
+	b := &backend{answers: make(chan func() ([]string, error)), left: make(chan string, 2)}
+	p, changes := begin(t, b, "a", time.Millisecond)
+	say := func(replicas ...string) { b.answers <- func() ([]string, error) { return replicas, nil } }
+	say("a")
+	say("a", "b")
+	expect(t, changes, "a", "b")
+	for range 3 {
+		b.answers <- func() ([]string, error) { return nil, errors.New("away") }
+	}
+	say("a", "b")
+	say("a", "c")
+	if got := <-changes; !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("changed to %v in between", got)
+	}
+	end(t, p)
+	end(t, p)
+	if len(b.left) != 1 || <-b.left != "a" {
+		t.Error("did not leave once")
+	}
+}
+
+func TestStopBeforeStart(t *testing.T) {
+	t.Parallel()
+	b := &backend{left: make(chan string, 1)}
+	p := New(Config{Replica: "a"}, b, zaptest.NewLogger(t))
+	end(t, p)
+	p.Start()
+	end(t, p)
+}
