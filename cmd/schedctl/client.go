@@ -123,6 +123,9 @@ func (c *apiClient) refusal(resp *http.Response, data []byte) error {
 	if json.Unmarshal(data, &e) != nil || e.Code == "" {
 		return fmt.Errorf("%s does not answer like a scheduler: HTTP %s", c.base, resp.Status)
 	}
+	if e.Code == freeslot.CodeNotFound && c.base.Path != "" && strings.HasPrefix(e.Message, "there is nothing at this path") {
+		return fmt.Errorf("%s is not where a scheduler's paths begin: leave %s out of --server (or FREESLOT_SERVER)", c.base, c.base.Path)
+	}
 	return &freeslot.Error{
 		Code: e.Code, Message: e.Message, Field: e.Field, Breakdown: e.Breakdown, Errors: e.Errors,
 		RetryAfter: time.Duration(e.RetryAfterMS) * time.Millisecond,
@@ -162,6 +165,7 @@ const maxPage = 500
 type node struct {
 	freeslot.Node
 	Status          freeslot.Status `json:"status"`
+	Silent          bool            `json:"silent,omitempty"`
 	Epoch           string          `json:"epoch"`
 	Used            int             `json:"used"`
 	Version         uint64          `json:"version"`

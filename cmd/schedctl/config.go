@@ -60,7 +60,7 @@ func (c *configShowCmd) Run(a *app) error {
 	default:
 		_, _ = fmt.Fprintf(a.out, "# version %d of the history\n", current.InForce.Version)
 	}
-	if current.Edited {
+	if current.Edited && (current.Source == "redis" || len(current.Problems) > 0) {
 		_, _ = fmt.Fprintln(a.out, "# somebody edited it in Redis by hand")
 	}
 	for _, p := range current.Problems {
@@ -156,13 +156,13 @@ func (c *configApplyCmd) Run(a *app) error {
 
 type configDiffCmd struct {
 	File     string `arg:"" help:"YAML or JSON file; - reads standard input."`
-	ExitCode bool   `help:"End with exit code 1 when there are differences."`
+	ExitCode bool   `help:"End with exit code 1 when there are differences, 2 when they cannot be told."`
 }
 
 // Run compares.
 func (c *configDiffCmd) Run(a *app) error {
 	defer a.api.close()
-	content, _, err := readConfig(a.in, c.File)
+	content, version, err := readConfig(a.in, c.File)
 	if err != nil {
 		return err
 	}
@@ -170,11 +170,21 @@ func (c *configDiffCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.printDiff(&result); err != nil || result.Unchanged || !c.ExitCode {
+	if err := a.printDiff(&result); err != nil || result.Unchanged {
 		return err
 	}
-	return errors.New("the configurations differ")
+	if version != nil && *version != result.Version {
+		_, _ = fmt.Fprintf(a.err, "schedctl: apply would refuse this file: its version is %d, and the configuration is at %d; "+
+			"make the change in what \"schedctl config show\" prints now, or leave the version out\n", *version, result.Version)
+	}
+	if c.ExitCode {
+		return errDiffers
+	}
+	return nil
 }
+
+// errDiffers is the difference itself; other errors are that it cannot be told.
+var errDiffers = errors.New("the configurations differ")
 
 type configHistoryCmd struct{}
 
@@ -274,6 +284,10 @@ func readConfig(in io.Reader, name string) (content json.RawMessage, version *ui
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil, usage("%s is empty, expected a configuration; to have no pools, apply {\"enabled\": false}", name)
+	}
+	var top yaml.Node
+	if yaml.Unmarshal(data, &top) == nil && len(top.Content) == 1 && top.Content[0].Kind == yaml.SequenceNode {
+		return nil, nil, usage("%s is a list, expected a mapping as \"schedctl config show\" prints it: pools are under \"pools:\"", name)
 	}
 	document, err := config.ParseYAML(data)
 	if err != nil {

@@ -23,11 +23,47 @@ func (a *app) printDiff(r *api.ConfigResult) error {
 		_, err := fmt.Fprintln(a.out, "nothing to change")
 		return err
 	case r.DryRun:
-		_, _ = fmt.Fprintf(a.out, "compared with version %d; nothing was changed\n", r.Version)
+		a.printCompared(r)
 	default:
 		_, _ = fmt.Fprintf(a.out, "version %d is in force\n", r.Version)
+		if len(r.Problems) > 0 {
+			_, _ = fmt.Fprintln(a.out, "it replaces what was broken in Redis")
+		}
 	}
 	return writeDiff(a.out, &r.Diff)
+}
+
+// printCompared says with what a dry run compared. Where Redis has no valid document the
+// content may be in force already, and apply changes something all the same.
+func (a *app) printCompared(r *api.ConfigResult) {
+	broken := len(r.Problems) > 0
+	for _, p := range r.Problems {
+		_, _ = fmt.Fprintf(a.out, "what is in Redis is broken and not in force: %s\n", clean(p.Message))
+	}
+	if broken {
+		_, _ = fmt.Fprintln(a.out, "apply replaces it")
+	}
+	_, _ = fmt.Fprintf(a.out, "compared with %s; nothing was changed\n", comparedWith(r))
+	switch {
+	case !r.Diff.Empty():
+	case broken:
+		_, _ = fmt.Fprintln(a.out, "no differences to what is in force")
+	default:
+		_, _ = fmt.Fprintln(a.out, "no differences; there is no configuration in Redis, apply writes this one")
+	}
+}
+
+func comparedWith(r *api.ConfigResult) string {
+	switch {
+	case r.Source == "file":
+		return "the replica's own file"
+	case r.Source == "history":
+		return "what is in force, which is from the history"
+	case len(r.Problems) > 0:
+		return "what is in force"
+	default:
+		return fmt.Sprintf("version %d", r.Version)
+	}
 }
 
 func writeDiff(w io.Writer, d *poolconfig.Diff) error {

@@ -6,13 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -39,7 +42,7 @@ func TestConfigLife(t *testing.T) {
 	l.ctl(t, "config", "show").expect(t, exitOK, "from the replica's own file", "version: 0", "enabled: false")
 	l.ctl(t, "config", "history").expect(t, exitOK, "VERSION")
 	file := writeFile(t, germanPool)
-	l.ctl(t, "config", "diff", file).expect(t, exitOK, "compared with version 0; nothing was changed", "~ enabled: false -> true", "+ pool german", "1 node(s) join pool german: node-1")
+	l.ctl(t, "config", "diff", file).expect(t, exitOK, "compared with the replica's own file; nothing was changed", "~ enabled: false -> true", "+ pool german", "1 node(s) join pool german: node-1")
 	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitFailure, "+ pool german", "differ")
 	l.ctl(t, "config", "apply", file, "--dry-run").expect(t, exitOK, "nothing was changed")
 	l.ctl(t, "config", "apply", file, "--note", "the first", "--author", "alice").expect(t, exitOK, "version 1 is in force", "+ pool german")
@@ -55,6 +58,13 @@ func TestConfigLife(t *testing.T) {
 	faster := strings.Replace(shown.out, "german", "other", 1)
 	command(t, faster, "--server", l.server.Addr(), "config", "apply", "-").expect(t, exitFailure, "conflict: version is 1, but the configuration is at 2, by default/bob")
 	l.ctl(t, "config", "apply", file, "--version", "1").expect(t, exitFailure, "conflict")
+	old := writeFile(t, faster)
+	l.ctl(t, "config", "diff", old).expect(t, exitOK, "+ pool other", "apply would refuse this file: its version is 1, and the configuration is at 2")
+	l.ctl(t, "config", "diff", "--exit-code", old).expect(t, exitFailure, "apply would refuse", "differ")
+	current := writeFile(t, strings.Replace(faster, "version: 1", "version: 2", 1))
+	if got := l.ctl(t, "config", "diff", current).expect(t, exitOK, "+ pool other"); got.err != "" {
+		t.Error(got.err)
+	}
 
 	l.ctl(t, "config", "rollback", "1", "--dry-run").expect(t, exitOK, "compared with version 2")
 	l.ctl(t, "config", "rollback", "1", "--note", "bob was wrong", "--author", "alice").expect(t, exitOK, "version 3 is in force", "1 node(s) join pool german")
@@ -65,14 +75,77 @@ func TestConfigLife(t *testing.T) {
 	}
 	l.ctl(t, "config", "show", "--version", "2").expect(t, exitOK, "version 2 of the history, by default/bob", "zone: us")
 	l.ctl(t, "config", "show", "--version", "9").expect(t, exitFailure, "not_found")
-	var current api.PoolConfig
-	if got := l.ctl(t, "config", "show", "-o", "json"); json.Unmarshal([]byte(got.out), &current) != nil || current.Version != 3 || current.Restores != 1 {
+	var state api.PoolConfig
+	if got := l.ctl(t, "config", "show", "-o", "json"); json.Unmarshal([]byte(got.out), &state) != nil || state.Version != 3 || state.Restores != 1 {
 		t.Error(got.out)
 	}
 	l.ctl(t, "config", "apply", file, "-o", "json").expect(t, exitOK, `"unchanged": true`)
 	l.ctl(t, "config", "history", "-o", "json").expect(t, exitOK, `"version": 3`)
 	asJSON := writeFile(t, `{"enabled": true, "pools": []}`)
 	l.ctl(t, "config", "apply", asJSON).expect(t, exitOK, "version 4 is in force", "- pool german")
+}
+
+// TestConfigDiffExitCode: as diff(1) has them.
+func TestConfigDiffExitCode(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	diff := []string{"config", "diff", "--exit-code"}
+	l.ctl(t, append(diff, writeFile(t, germanPool))...).expect(t, 1, "the configurations differ")
+	l.ctl(t, append(diff, writeFile(t, "mode: round"))...).expect(t, 2, "invalid_argument")
+	l.ctl(t, append(diff, "/nowhere")...).expect(t, 2, "no such file")
+	command(t, "", append([]string{"--server", "127.0.0.1:1"}, append(diff, writeFile(t, germanPool))...)...).expect(t, 2, "cannot reach the scheduler")
+	command(t, "", append([]string{"--token-file", "/nowhere"}, append(diff, writeFile(t, germanPool))...)...).expect(t, 2, "/nowhere")
+	l.ctl(t, "config", "apply", writeFile(t, germanPool)).expect(t, exitOK)
+	l.ctl(t, append(diff, writeFile(t, germanPool))...).expect(t, exitOK, "nothing to change")
+	l.ctl(t, "config", "diff", writeFile(t, "mode: round")).expect(t, exitFailure, "invalid_argument")
+}
+
+// TestConfigDiffWithoutDocument: what is the same as what is in force is no reason to
+// say nothing where Redis has something else, or nothing.
+func TestConfigDiffWithoutDocument(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	same := writeFile(t, "enabled: false")
+	l.ctl(t, "config", "diff", same).expect(t, exitOK, "compared with the replica's own file", "no differences; there is no configuration in Redis, apply writes this one")
+	file := writeFile(t, germanPool)
+	l.ctl(t, "config", "apply", file).expect(t, exitOK)
+	client := redistest.Shared(t).Client(t)
+	key := cell.Layout{Prefix: l.prefix}.Config()
+	must(t, client.Do(t.Context(), client.B().Set().Key(key).Value(`{"mode":"round"}`).Build()).Error())
+	got := l.ctl(t, "config", "diff", file).expect(t, exitOK, "what is in Redis is broken and not in force: config.mode", "apply replaces it",
+		"compared with what is in force", "no differences to what is in force")
+	if strings.Contains(got.out, "version 1") {
+		t.Error(got.out)
+	}
+	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitFailure, "differ")
+	l.ctl(t, "config", "diff", same).expect(t, exitOK, "apply replaces it", "- pool german")
+	l.ctl(t, "config", "show").expect(t, exitOK, "somebody edited it", "is not in force: config.mode")
+	l.ctl(t, "config", "apply", file).expect(t, exitOK, "version 2 is in force", "it replaces what was broken in Redis")
+	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitOK, "nothing to change: version 2")
+}
+
+// TestDocsFindTheDocument: the pattern of the documentation finds the key, whatever its
+// tag is, and none of the history.
+func TestDocsFindTheDocument(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "pools.md"))
+	must(t, err)
+	_, pattern, _ := strings.Cut(string(text), "\nredis-cli --scan --pattern '")
+	pattern, _, found := strings.Cut(pattern, "'")
+	for cells := 1; cells <= cell.MaxCells && found; cells++ {
+		for _, cluster := range []bool{false, true} {
+			layout := cell.Layouts("scheduler", cells, cluster)[0]
+			if key, err := path.Match(pattern, layout.Config()); !key || err != nil {
+				t.Errorf("%s does not find %s", pattern, layout.Config())
+			}
+			if history, _ := path.Match(pattern, layout.ConfigHistory()); history {
+				t.Errorf("%s finds %s", pattern, layout.ConfigHistory())
+			}
+		}
+	}
+	if two := "redis-cli -c DEL '" + cell.Layouts("scheduler", 2, false)[0].Config() + "'"; !found || !strings.Contains(string(text), two) {
+		t.Errorf("the documentation has the pattern %q, and not %q", pattern, two)
+	}
 }
 
 func TestConfigRefusals(t *testing.T) {
@@ -89,7 +162,7 @@ func TestConfigRefusals(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                       "is empty",
 		" \n":                    "is empty",
-		"- a":                    "is not a mapping",
+		"- a":                    `is a list, expected a mapping as "schedctl config show" prints it`,
 		"a: [":                   "pools.yaml",
 		"a: 1\n---\nb: 2":        "more than one YAML document",
 		"version: x":             "expected a whole number",

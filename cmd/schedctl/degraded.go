@@ -15,7 +15,10 @@ func (a *app) warnDegraded(nodes ...node) {
 		}
 	}
 	if count > 0 {
-		age := (time.Duration(oldest) * time.Millisecond).Round(time.Second / 10)
-		_, _ = fmt.Fprintf(a.err, "schedctl: degraded: Redis does not answer; %d of %d nodes are as the replica knew them up to %s ago\n", count, len(nodes), age)
+		_, _ = fmt.Fprintf(a.err, "schedctl: degraded: Redis does not answer; %d of %d nodes are as the replica knew them up to %s ago\n", count, len(nodes), age(oldest))
 	}
+}
+
+func age(ms int64) time.Duration {
+	return (time.Duration(ms) * time.Millisecond).Round(time.Second / 10)
 }

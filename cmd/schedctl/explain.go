@@ -23,7 +23,7 @@ type explainCmd struct {
 // Help is shown below the flags.
 func (explainCmd) Help() string {
 	return `Nothing is submitted. Examples:
-  schedctl explain tts --target-language de --slots 2
+  schedctl explain tts --target de --slots 2
   schedctl explain asr --also-service "asr@^1.4" --label gpu=a100 --label-rule "vram ge 40"
   schedctl explain tts --prefer-pool eu -o json`
 }
@@ -55,6 +55,9 @@ type explanation struct {
 	} `json:"nodes"`
 	Candidates []string `json:"candidates"`
 	Omitted    int      `json:"omitted"`
+	Outcome    string   `json:"outcome"`
+	Degraded   bool     `json:"degraded"`
+	AgeMS      int64    `json:"age_ms"`
 }
 
 // Run asks one replica where a job could go.
@@ -85,15 +88,18 @@ func (c *explainCmd) Run(a *app) error {
 	if err := json.Unmarshal(answer, &e); err != nil {
 		return fmt.Errorf("the answer cannot be read: %w", err)
 	}
+	if e.Degraded {
+		_, _ = fmt.Fprintf(a.err, "schedctl: degraded: Redis does not answer; nodes are as the replica knew them up to %s ago\n", age(e.AgeMS))
+	}
 	return a.printExplanation(&e)
 }
 
 func (a *app) printExplanation(e *explanation) error {
 	verdict := fmt.Sprintf("%d of %d nodes fit, %d of them could take the job now.", e.Fits, e.Total, e.Qualify)
-	if len(e.Candidates) > 0 {
-		verdict += " It would be offered to " + strings.Join(e.Candidates, ", then ") + "."
+	if e.Outcome == string(freeslot.CodeUnavailable) {
+		verdict = fmt.Sprintf("%d of %d nodes fit, and what they do now is not known.", e.Fits, e.Total)
 	}
-	_, _ = fmt.Fprintf(a.out, "%s\nclass: %s\n", clean(verdict), clean(e.Class))
+	_, _ = fmt.Fprintf(a.out, "%s\nclass: %s\n", verdict, clean(e.Class))
 	for i, tier := range e.Tiers {
 		name := "any pool"
 		if tier.Pool != "" {
@@ -111,7 +117,35 @@ func (a *app) printExplanation(e *explanation) error {
 		}
 		_, _ = fmt.Fprintf(a.out, "against: %s\n", clean(strings.Join(reasons, ", ")))
 	}
-	return a.printExplained(e)
+	if err := a.printExplained(e); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(a.out, "\n"+clean(e.answer()))
+	return err
+}
+
+// answer is what a submit would be told.
+func (e *explanation) answer() string {
+	switch freeslot.Code(e.Outcome) {
+	case "accepted":
+		return "A submit now would be placed: offered to " + strings.Join(e.Candidates, ", then ") + "."
+	case freeslot.CodeOverloaded:
+		return "A submit now would be answered overloaded: nodes fit, and none of them can take the job at the moment."
+	case freeslot.CodeNoMatchingNode:
+		return "A submit now would be answered no_matching_node: no node fits, however idle." + e.hintSlots()
+	case freeslot.CodeUnavailable:
+		return "A submit now would be answered unavailable: Redis does not answer."
+	default:
+		return "A submit now would be answered " + e.Outcome + "."
+	}
+}
+
+// hintSlots names the most slots that a job like this one can ask for.
+func (e *explanation) hintSlots() string {
+	if e.Breakdown["slots"] == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" With %d slots or less one would.", e.MaxSlots)
 }
 
 func (a *app) printExplained(e *explanation) error {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -40,9 +41,13 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	l := start(t)
 	l.ctl(t, "explain", "echo", "--source-language", "en", "--target", "de-AT", "--label", "gpu=a100", "--label-rule", "zone in eu,us", "--slots", "2").
-		expect(t, exitOK, "1 of 1 nodes fit, 1 of them could take the job now. It would be offered to node-1.", "could take it")
+		expect(t, exitOK, "1 of 1 nodes fit, 1 of them could take the job now.", "could take it",
+			"A submit now would be placed: offered to node-1.")
+	l.ctl(t, "explain", "echo", "--slots", "99").
+		expect(t, exitOK, "0 of 1 nodes fit, 0", "against: slots 1", "A submit now would be answered no_matching_node: no node fits, however idle. With 4 slots or less one would.")
+	l.ctl(t, "submit", "echo", "--slots", "99").expect(t, exitFailure, "no_matching_node")
 	l.ctl(t, "explain", "echo", "--label-rule", "zone not_in eu").
-		expect(t, exitOK, "0 of 1 nodes fit", "against: labels 1", "labels: label zone is eu, expected not in eu")
+		expect(t, exitOK, "0 of 1 nodes fit", "against: labels 1", "labels: label zone is eu, expected not in eu", "answered no_matching_node: no node fits, however idle.\n")
 	l.ctl(t, "explain", "unknown", "--limit", "0").expect(t, exitOK, "against: service 1", "… and 1 more")
 	got := l.ctl(t, "explain", "echo", "--affinity-key", "k", "--prefer-pool", "eu", "-o", "json").expect(t, exitOK)
 	var e explanation
@@ -55,4 +60,18 @@ func TestExplain(t *testing.T) {
 		l.ctl(t, args...).expect(t, exitUsage)
 	}
 	l.ctl(t, "explain", "echo", "--limit", "1001").expect(t, exitFailure, "limit is 1001")
+}
+
+// TestHelpUsesItsOwnFlags: what the examples of a help text name is in its list of flags.
+func TestHelpUsesItsOwnFlags(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"explain", "submit"} {
+		help := command(t, "", name, "--help").expect(t, exitOK).out
+		examples, flags, _ := strings.Cut(help, "Flags:")
+		for _, word := range strings.Fields(examples) {
+			if flag, ok := strings.CutPrefix(word, "--"); ok && !strings.Contains(flags, "--"+flag+"=") && !strings.Contains(flags, "--"+flag+" ") {
+				t.Errorf("%s --help uses --%s, which it does not list", name, flag)
+			}
+		}
+	}
 }

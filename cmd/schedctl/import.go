@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/locked"
 )
 
@@ -46,9 +47,11 @@ const (
 type importResult struct {
 	NodeID string `json:"node_id"`
 	Result string `json:"result"`
-	// Field and Reason are of a refusal; Reason alone of a node that was left.
-	Field  string `json:"field,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	// Field and Reason are of a refusal, the first where Errors has all; Reason alone is
+	// of a node that was left.
+	Field  string                `json:"field,omitempty"`
+	Reason string                `json:"reason,omitempty"`
+	Errors []freeslot.FieldError `json:"errors,omitempty"`
 	// Differences are between the list (a) and Redis (b): after the copy, or before it
 	// in a dry run.
 	Differences []locked.Difference `json:"differences,omitempty"`
@@ -74,12 +77,12 @@ func (c *importCmd) Run(a *app) error {
 	im := &importer{cells: cells, dryRun: c.DryRun, force: c.Force, limit: c.HeartbeatLimit}
 	results, err := im.run(ctx, entries)
 	if err != nil {
-		return fmt.Errorf("%w (%d nodes were copied before; run it again)", err, im.copied)
+		return fmt.Errorf("%w (%d nodes were copied before; run it again)", c.named(err), im.copied)
 	}
 	if err := a.printImport(results); err != nil {
 		return err
 	}
-	return failure(results)
+	return failure(results, c.DryRun)
 }
 
 func (c *importCmd) read(in io.Reader) ([]importEntry, error) {
@@ -96,12 +99,31 @@ func (c *importCmd) read(in io.Reader) ([]importEntry, error) {
 
 // failure is an error when something is not in Redis as the list has it. A node that
 // was left to its agent is not such: the agent knows better.
-func failure(results []importResult) error {
+func failure(results []importResult, dryRun bool) error {
 	counts := countImport(results)
-	if bad := counts[importDiffers] + counts[importRefused]; bad > 0 {
-		return fmt.Errorf("%d of %d nodes are not in Redis as the list has them", bad, len(results))
+	if counts[importDiffers]+counts[importRefused] == 0 {
+		return nil
 	}
-	return nil
+	what, verb := []string{importLeft, importDiffers, importRefused}, "are not in Redis as the list has them"
+	if dryRun {
+		verb = "would not be in Redis as the list has them"
+	}
+	not := 0
+	for _, result := range what {
+		not += counts[result]
+	}
+	return fmt.Errorf("%d of %d nodes %s: %s", not, len(results), verb, sayCounts(counts, what...))
+}
+
+// sayCounts lists the results that there are.
+func sayCounts(counts map[string]int, results ...string) string {
+	parts := make([]string, 0, len(results))
+	for _, result := range results {
+		if counts[result] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[result], result))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func countImport(results []importResult) map[string]int {
@@ -123,21 +145,26 @@ func (a *app) printImport(results []importResult) error {
 	if err := table(a.out, rows); err != nil {
 		return err
 	}
-	counts := countImport(results)
-	parts := make([]string, 0, len(counts))
-	for _, result := range []string{importCopied, importToCopy, importSame, importLeft, importDiffers, importRefused} {
-		if counts[result] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[result], result))
-		}
-	}
-	_, err := fmt.Fprintf(a.out, "%d nodes: %s\n", len(results), strings.Join(parts, ", "))
+	_, err := fmt.Fprintf(a.out, "%d nodes: %s\n", len(results),
+		sayCounts(countImport(results), importCopied, importToCopy, importSame, importLeft, importDiffers, importRefused))
 	return err
+}
+
+// refuse takes over what is wrong with the node, of which there is something.
+func (r *importResult) refuse(refusals []importRefusal) {
+	r.Result, r.Field, r.Reason = importRefused, refusals[0].field, refusals[0].reason
+	for _, bad := range refusals {
+		r.Errors = append(r.Errors, freeslot.FieldError{Field: bad.field, Message: bad.field + " " + bad.reason})
+	}
 }
 
 func (r *importResult) why() string {
 	var parts []string
-	if r.Reason != "" {
-		parts = append(parts, strings.TrimSpace(r.Field+" "+r.Reason))
+	for _, e := range r.Errors {
+		parts = append(parts, e.Message)
+	}
+	if r.Reason != "" && len(r.Errors) == 0 {
+		parts = append(parts, r.Reason)
 	}
 	for _, d := range r.Differences {
 		parts = append(parts, fmt.Sprintf("%s is %s in the list, %s in Redis", d.Field, shorten(d.A, maxCell), shorten(d.B, maxCell)))

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
@@ -20,18 +18,14 @@ const maxNodeList = 512 << 20
 // importEntry is one node of a list, or why it is none.
 type importEntry struct {
 	node freeslot.Node
-	// refusal is nil for a node that can be copied.
-	refusal *importRefusal
+	// refusals are all that is wrong with it; none for a node that can be copied.
+	refusals []importRefusal
 	// unknown are the fields that mean nothing here and were not read.
 	unknown []string
 }
 
 // importRefusal says which field of a node is wrong, and how.
 type importRefusal struct{ field, reason string }
-
-func refuse(field, format string, args ...any) *importRefusal {
-	return &importRefusal{field: field, reason: fmt.Sprintf(format, args...)}
-}
 
 // readNodeList reads a JSON array of nodes, or an object that has it as "nodes". What
 // is wrong with one node refuses that node; the error is of the list as a whole.
@@ -53,9 +47,9 @@ func readNodeList(r io.Reader) ([]importEntry, error) {
 	first := make(map[string]int, len(list))
 	for i, raw := range list {
 		e := readNode(raw)
-		if j, ok := first[e.node.ID]; ok && e.refusal == nil {
-			e.refusal = refuse("node_id", "is that of nodes[%d] too, expected each id once", j)
-		} else if e.refusal == nil {
+		if j, ok := first[e.node.ID]; ok && len(e.refusals) == 0 {
+			e.refusals = []importRefusal{{"node_id", fmt.Sprintf("is that of nodes[%d] too, expected each id once", j)}}
+		} else if len(e.refusals) == 0 {
 			first[e.node.ID] = i
 		}
 		entries[i] = e
@@ -96,47 +90,43 @@ func splitNodeList(data []byte) (list []json.RawMessage, err error) {
 // notCopied are fields that tell of a node's present, which only its agent can, or
 // that this system gives itself.
 var notCopied = []string{
-	"status", "health", "epoch", "used", "version", "checked", "registered_at_ms", "last_heartbeat_ms", "member_of", "degraded", "age_ms",
+	"status", "health", "epoch", "used", "version", "checked", "registered_at_ms", "last_heartbeat_ms", "member_of", "silent", "degraded", "age_ms",
 }
 
 // readNode reads one node. The id is set, if there is one, even when it is refused.
-func readNode(raw json.RawMessage) (e importEntry) {
+func readNode(raw json.RawMessage) importEntry {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || fields == nil {
-		e.refusal = refuse("node", "is %s, expected an object", excerpt(raw))
-		return e
+		return importEntry{refusals: []importRefusal{{"node", "is " + excerpt(raw) + ", expected an object"}}}
 	}
-	e.unknown = unknownIn("capabilities", fields["capabilities"], stages)
+	r := nodeReader{importEntry{unknown: unknownIn("capabilities", fields["capabilities"], stages)}}
 	for _, part := range []struct {
 		field string
-		read  func(json.RawMessage, *freeslot.Node) *importRefusal
+		read  func(json.RawMessage)
 	}{
-		{"node_id", readID},
-		{"max_concurrency", readMaxConcurrency},
-		{"resources", readResources},
-		{"capabilities", readCapabilities},
-		{"installed_services", readServices},
-		{"pool_ids", readPools},
-		{"labels", readLabels},
-		{"features_supported", readFeatures},
+		{"node_id", r.id},
+		{"max_concurrency", r.maxConcurrency},
+		{"resources", r.resources},
+		{"capabilities", r.capabilities},
+		{"installed_services", r.services},
+		{"pool_ids", r.pools},
+		{"labels", r.labels},
+		{"features_supported", r.features},
 	} {
 		value := fields[part.field]
 		delete(fields, part.field)
-		if absent(value) {
-			continue
-		}
-		if e.refusal = part.read(value, &e.node); e.refusal != nil {
-			return e
+		if !absent(value) {
+			part.read(value)
 		}
 	}
 	for name := range fields {
 		if !slices.Contains(notCopied, name) {
-			e.unknown = append(e.unknown, name)
+			r.unknown = append(r.unknown, name)
 		}
 	}
-	slices.Sort(e.unknown)
-	e.refusal = validNode(&e.node)
-	return e
+	slices.Sort(r.unknown)
+	r.validate()
+	return r.importEntry
 }
 
 // unknownIn are the fields of an object besides these, with its name before them.
@@ -149,160 +139,6 @@ func unknownIn(name string, raw json.RawMessage, known []string) (out []string) 
 		}
 	}
 	return out
-}
-
-func validNode(n *freeslot.Node) *importRefusal {
-	if n.ID == "" {
-		return refuse("node_id", "is missing")
-	}
-	if n.MaxConcurrency == 0 {
-		return refuse("resources.max_concurrency", "is missing or 0, expected 1 to %d", freeslot.MaxConcurrencyLimit)
-	}
-	var bad *freeslot.Error
-	if err := n.Validate("node"); errors.As(err, &bad) {
-		field := strings.TrimPrefix(bad.Field, "node.")
-		return &importRefusal{field: field, reason: strings.TrimPrefix(strings.TrimPrefix(bad.Message, bad.Field), " ")}
-	}
-	return nil
-}
-
-func readID(raw json.RawMessage, n *freeslot.Node) *importRefusal {
-	if json.Unmarshal(raw, &n.ID) != nil {
-		return refuse("node_id", "is %s, expected text", excerpt(raw))
-	}
-	return nil
-}
-
-func readMaxConcurrency(raw json.RawMessage, n *freeslot.Node) *importRefusal {
-	return readSlots("max_concurrency", raw, n)
-}
-
-// readSlots refuses two different numbers, of which nobody can say which is meant.
-func readSlots(field string, raw json.RawMessage, n *freeslot.Node) *importRefusal {
-	slots, err := strconv.Atoi(string(raw))
-	switch {
-	case err != nil:
-		return refuse(field, "is %s, expected a whole number", excerpt(raw))
-	case slots < 1 || slots > freeslot.MaxConcurrencyLimit:
-		return refuse(field, "is %d, expected 1 to %d", slots, freeslot.MaxConcurrencyLimit)
-	case n.MaxConcurrency != 0 && n.MaxConcurrency != slots:
-		return refuse(field, "is %d, and max_concurrency is %d: expected one number", slots, n.MaxConcurrency)
-	}
-	n.MaxConcurrency = slots
-	return nil
-}
-
-// readResources takes the number of slots; the other figures are of the moment.
-func readResources(raw json.RawMessage, n *freeslot.Node) *importRefusal {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil {
-		return refuse("resources", "is %s, expected an object", excerpt(raw))
-	}
-	if absent(fields["max_concurrency"]) {
-		return nil
-	}
-	return readSlots("resources.max_concurrency", fields["max_concurrency"], n)
-}
-
-// stages are the fields of capabilities.
-var stages = []string{"asr_languages", "tts_languages", "semantic_languages"}
-
-func readCapabilities(raw json.RawMessage, n *freeslot.Node) *importRefusal {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil {
-		return refuse("capabilities", "is %s, expected an object", excerpt(raw))
-	}
-	for i, into := range []*[]string{&n.Languages.ASR, &n.Languages.TTS, &n.Languages.Semantic} {
-		name := stages[i]
-		if !absent(fields[name]) && json.Unmarshal(fields[name], into) != nil {
-			return refuse("capabilities."+name, "is %s, expected a list of languages", excerpt(fields[name]))
-		}
-	}
-	return nil
-}
-
-// serviceNames are the fields in which lists have the name of a service; the first
-// that is there counts.
-var serviceNames = []string{"name", "service_type", "type", "service_id"}
-
-func readServices(raw json.RawMessage, n *freeslot.Node) *importRefusal {
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
-		return refuse("installed_services", "is %s, expected a list", excerpt(raw))
-	}
-	for i, entry := range list {
-		s, ok := readService(entry)
-		if !ok {
-			return refuse(fmt.Sprintf("installed_services[%d]", i), "is %s, expected a name, or an object with one of %s, and version as text",
-				excerpt(entry), strings.Join(serviceNames, ", "))
-		}
-		if !slices.Contains(n.Services, s) {
-			n.Services = append(n.Services, s)
-		}
-	}
-	return nil
-}
-
-func readService(raw json.RawMessage) (s freeslot.Service, ok bool) {
-	if json.Unmarshal(raw, &s.Name) == nil && s.Name != "" {
-		return s, true
-	}
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil {
-		return s, false
-	}
-	if v := fields["version"]; !absent(v) && json.Unmarshal(v, &s.Version) != nil {
-		return s, false
-	}
-	for _, name := range serviceNames {
-		if !absent(fields[name]) {
-			return s, json.Unmarshal(fields[name], &s.Name) == nil && s.Name != ""
-		}
-	}
-	return s, false
-}
-
-// readPools takes numbers as names: pool 7 is the pool "7".
-func readPools(raw json.RawMessage, n *freeslot.Node) *importRefusal {
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
-		return refuse("pool_ids", "is %s, expected a list", excerpt(raw))
-	}
-	for i, entry := range list {
-		var id string
-		if number, err := strconv.ParseUint(string(entry), 10, 64); err == nil {
-			id = strconv.FormatUint(number, 10)
-		} else if json.Unmarshal(entry, &id) != nil || absent(entry) {
-			return refuse(fmt.Sprintf("pool_ids[%d]", i), "is %s, expected a name or a whole number", excerpt(entry))
-		}
-		if !slices.Contains(n.Pools, id) {
-			n.Pools = append(n.Pools, id)
-		}
-	}
-	return nil
-}
-
-func readLabels(raw json.RawMessage, n *freeslot.Node) *importRefusal {
-	if json.Unmarshal(raw, &n.Labels) != nil {
-		return refuse("labels", "is %s, expected an object of texts", excerpt(raw))
-	}
-	return nil
-}
-
-// readFeatures takes names with true or false, or a list of names, which are true.
-func readFeatures(raw json.RawMessage, n *freeslot.Node) *importRefusal {
-	if json.Unmarshal(raw, &n.Features) == nil {
-		return nil
-	}
-	var list []string
-	if json.Unmarshal(raw, &list) != nil {
-		return refuse("features_supported", "is %s, expected an object of true and false, or a list of names", excerpt(raw))
-	}
-	n.Features = make(map[string]bool, len(list))
-	for _, name := range list {
-		n.Features[name] = true
-	}
-	return nil
 }
 
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }

@@ -29,7 +29,7 @@ func TestReadNodeList(t *testing.T) {
 	}
 	for _, list := range []string{"[" + seedNode + "]", `{"nodes": [` + seedNode + `]}`, ` {"cursor": "", "nodes": [` + seedNode + `]} `} {
 		entries, err := readNodeList(strings.NewReader(list))
-		if err != nil || len(entries) != 1 || entries[0].refusal != nil || entries[0].unknown != nil {
+		if err != nil || len(entries) != 1 || entries[0].refusals != nil || entries[0].unknown != nil {
 			t.Fatalf("%v %+v", err, entries)
 		}
 		if diff := cmp.Diff(want, entries[0].node); diff != "" {
@@ -37,10 +37,10 @@ func TestReadNodeList(t *testing.T) {
 		}
 	}
 	// What this system shows of a node can be read again.
-	own, err := json.Marshal([]node{{Node: want, Epoch: "e", Resources: json.RawMessage(`{"cpu":1}`), Checked: "fresh"}})
+	own, err := json.Marshal([]node{{Node: want, Epoch: "e", Resources: json.RawMessage(`{"cpu":1}`), Checked: "fresh", Silent: true}})
 	must(t, err)
 	entries, err := readNodeList(strings.NewReader(string(own)))
-	if err != nil || entries[0].refusal != nil || entries[0].unknown != nil {
+	if err != nil || entries[0].refusals != nil || entries[0].unknown != nil {
 		t.Fatalf("%v %+v", err, entries)
 	}
 	if diff := cmp.Diff(want, entries[0].node); diff != "" {
@@ -75,8 +75,16 @@ func TestReadNodeRefuses(t *testing.T) {
 	for content, want := range map[string]string{
 		`7`:              "node is 7, expected an object",
 		`null`:           "node is null, expected an object",
-		`{}`:             "node_id is missing",
-		`{"node_id": 7}`: "node_id is 7, expected text",
+		`{}`:             "node_id is missing; resources.max_concurrency is missing or 0, expected 1 to 65536",
+		`{"node_id": 7}`: "node_id is 7, expected text; resources.max_concurrency is missing or 0, expected 1 to 65536",
+		`{"node_id": "b ad", "max_concurrency": "4", "capabilities": {"asr_languages": "en"}}`: `max_concurrency is "4", expected a whole number; ` +
+			`capabilities.asr_languages is "en", expected a list of languages; ` +
+			"node_id has ' ' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit",
+		`{` + rest + `"pool_ids": [-1, "a b"], "labels": {"a": 1}, "capabilities": {"tts_languages": ["d e"]}, "installed_services": ["a b", "c"]}`: "pool_ids[0] is -1, expected a name or a whole number; " +
+			`labels is {"a": 1}, expected an object of texts; ` +
+			"installed_services has ' ' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit; " +
+			`capabilities.tts_languages is "d e", expected a BCP 47 language tag such as de or zh-Hant-TW`,
+		`{` + rest + `"pool_ids": [-1, -2]}`:                                          "pool_ids[0] is -1, expected a name or a whole number; pool_ids[1] is -2, expected a name or a whole number",
 		`{"node_id": "a:b", "max_concurrency":1}`:                                     "node_id has ':' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit",
 		`{"node_id": "n"}`:                                                            "resources.max_concurrency is missing or 0, expected 1 to 65536",
 		`{"node_id": "n", "max_concurrency": 0}`:                                      "max_concurrency is 0, expected 1 to 65536",
@@ -100,17 +108,19 @@ func TestReadNodeRefuses(t *testing.T) {
 		`{` + rest + `"features_supported": {"a": "yes"}}`:                            `features_supported is {"a": "yes"}, expected an object of true and false, or a list of names`,
 	} {
 		entries, err := readNodeList(strings.NewReader("[" + content + "]"))
-		if err != nil || len(entries) != 1 || entries[0].refusal == nil {
+		if err != nil || len(entries) != 1 || entries[0].refusals == nil {
 			t.Errorf("%s: %v %+v", content, err, entries)
 			continue
 		}
-		if r := entries[0].refusal; r.field+" "+r.reason != want {
-			t.Errorf("%s:\n got %s %s\nwant %s", content, r.field, r.reason, want)
+		var result importResult
+		result.refuse(entries[0].refusals)
+		if got := result.why(); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", content, got, want)
 		}
 	}
 	entries, err := readNodeList(strings.NewReader(`[{` + rest + `"labels": 1}, {` + rest + `"labels": {}}, {` + rest + `"labels": {}}]`))
 	must(t, err)
-	if entries[1].refusal != nil || entries[2].refusal == nil || entries[2].refusal.reason != "is that of nodes[1] too, expected each id once" {
+	if entries[1].refusals != nil || len(entries[2].refusals) != 1 || entries[2].refusals[0].reason != "is that of nodes[1] too, expected each id once" {
 		t.Errorf("%+v", entries)
 	}
 }
@@ -150,10 +160,12 @@ func FuzzReadNodeList(f *testing.F) {
 		}
 		seen := make(map[string]bool)
 		for _, e := range entries {
-			if e.refusal != nil {
-				if e.refusal.field == "" || e.refusal.reason == "" {
+			for _, bad := range e.refusals {
+				if bad.field == "" || bad.reason == "" || len(e.refusals) > maxRefusals {
 					t.Fatalf("refused without a reason: %+v", e)
 				}
+			}
+			if e.refusals != nil {
 				continue
 			}
 			if err := e.node.Validate("node"); err != nil || seen[e.node.ID] {
@@ -165,7 +177,7 @@ func FuzzReadNodeList(f *testing.F) {
 				t.Fatal(err)
 			}
 			again, err := readNodeList(strings.NewReader(string(own)))
-			if err != nil || again[0].refusal != nil {
+			if err != nil || again[0].refusals != nil {
 				t.Fatalf("%s: %v %+v", own, err, again)
 			}
 			same := found{}

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,20 +28,34 @@ func (c *importCmd) open(ctx context.Context) (cells *cell.Set, closeCells func(
 	}
 	topology, err := redisclient.Inspect(ctx, redisclient.Config{URLs: c.RedisURL, Name: "schedctl"})
 	if err != nil {
-		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", err)
+		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", c.named(err))
 	}
 	clients, err := topology.Open(redisclient.Commands)
 	if err != nil {
-		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", err)
+		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", c.named(err))
 	}
-	if cells, err = c.set(topology, clients); err == nil && !c.DryRun {
-		err = checkAll(ctx, cells)
+	if cells, err = c.set(topology, clients); err == nil {
+		err = checkAll(ctx, cells, c.DryRun)
 	}
 	if err != nil {
 		clients.Close()
-		return nil, nil, err
+		return nil, nil, c.named(err)
 	}
 	return cells, clients.Close, nil
+}
+
+// named says which servers an error is about that does not tell.
+func (c *importCmd) named(err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	hosts := make([]string, len(c.RedisURL))
+	for i, text := range c.RedisURL {
+		if u, err := url.Parse(text); err == nil {
+			hosts[i] = u.Host // without what is secret
+		}
+	}
+	return fmt.Errorf("no answer in time from redis.url, %s: %w", strings.Join(hosts, " and "), err)
 }
 
 func (c *importCmd) set(topology *redisclient.Topology, clients *redisclient.Clients) (*cell.Set, error) {
@@ -55,13 +73,40 @@ func (c *importCmd) set(topology *redisclient.Topology, clients *redisclient.Cli
 }
 
 // checkAll refuses servers that cannot be trusted with jobs, another number of cells
-// than is recorded, and a cell that does not answer: a list is copied whole.
-func checkAll(ctx context.Context, cells *cell.Set) error {
+// than is recorded, and a cell that does not answer: a list is copied whole. In a dry
+// run it records nothing.
+func checkAll(ctx context.Context, cells *cell.Set, dryRun bool) error {
+	if dryRun {
+		return checkRecords(ctx, cells)
+	}
 	_, down, err := cells.Check(ctx)
 	for i, failure := range down {
 		err = errors.Join(err, fmt.Errorf("cell %d: %w", i, failure))
 	}
 	return err
+}
+
+// checkRecords says each thing once: cells of one server find the same.
+func checkRecords(ctx context.Context, cells *cell.Set) error {
+	all := cells.All()
+	found := make([]error, len(all))
+	var checks sync.WaitGroup
+	for i, c := range all {
+		checks.Go(func() {
+			if _, found[i] = c.CheckServers(ctx); found[i] == nil {
+				found[i] = c.CheckRecord(ctx)
+			}
+		})
+	}
+	checks.Wait()
+	seen := make(map[string]bool)
+	return errors.Join(slices.DeleteFunc(found, func(err error) bool {
+		again := err == nil || seen[err.Error()]
+		if err != nil {
+			seen[err.Error()] = true
+		}
+		return again
+	})...)
 }
 
 // importer copies nodes into their cells.
@@ -78,8 +123,8 @@ func (im *importer) run(ctx context.Context, entries []importEntry) ([]importRes
 	results := make([]importResult, len(entries))
 	for i, e := range entries {
 		results[i] = importResult{NodeID: e.node.ID, Ignored: e.unknown}
-		if r := e.refusal; r != nil {
-			results[i].Result, results[i].Field, results[i].Reason = importRefused, r.field, r.reason
+		if len(e.refusals) > 0 {
+			results[i].refuse(e.refusals)
 		}
 	}
 	for _, step := range []func(context.Context, *importEntry, *importResult, *found) error{im.copy, im.verify} {

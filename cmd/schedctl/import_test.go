@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -170,7 +172,7 @@ func TestImportLeavesAgentsAlone(t *testing.T) {
 	must(t, im.cell.Stop(t.Context()))
 	// As if their last heartbeats were of long ago.
 	for _, id := range []string{"busy", "gone"} {
-		must(t, im.client.Do(t.Context(), im.client.B().Zadd().Key(im.cell.Layout().Heartbeats()).ScoreMember().ScoreMember(1000, id).Build()).Error())
+		must(t, im.client.Do(t.Context(), im.client.B().Set().Key(im.cell.Layout().Load(id)).Value("1000000000000 {}").Build()).Error())
 	}
 	list := "[" + strings.Join([]string{listed("alive", 3), listed("busy", 3), listed("gone", 3), listed("same", 2)}, ",") + "]"
 	lines, all := im.results(t, exitOK, list)
@@ -197,20 +199,40 @@ func TestImportRefuses(t *testing.T) {
 	list := `[{"node_id": "a b"}, ` + listed("n1", 1) + `, {"node_id": "n2", "max_concurrency": 1, "region": "eu"}]`
 	lines, all := im.results(t, exitFailure, list)
 	expectSame(t, []string{"a b refused", "n1 copied", "n2 copied"}, lines)
-	if all[0].Field != "resources.max_concurrency" || !slices.Equal(all[2].Ignored, []string{"region"}) {
+	if all[0].Field != "resources.max_concurrency" || len(all[0].Errors) != 2 || all[0].Errors[1].Field != "node_id" || !slices.Equal(all[2].Ignored, []string{"region"}) {
 		t.Errorf("%+v", all)
 	}
 	im.run(t, list).expect(t, exitFailure, "resources.max_concurrency is missing or 0", "not read: region", "3 nodes: 2 same, 1 refused",
-		"1 of 3 nodes are not in Redis as the list has them")
+		"1 of 3 nodes are not in Redis as the list has them: 1 refused")
+	im.run(t, list, "--dry-run").expect(t, exitFailure, "1 of 3 nodes would not be in Redis as the list has them: 1 refused")
 
 	im.run(t, "[").expect(t, exitUsage, "- cannot be read")
 	command(t, "", "nodes", "import", "/nowhere").expect(t, exitUsage, "/nowhere cannot be read: no such file")
 	im.run(t, "[]", "--cells", "0").expect(t, exitUsage, "--cells is 0, expected 1 to 64")
-	im.run(t, "[]", "--cells", "2").expect(t, exitFailure, im.prefix)
+	for _, flags := range [][]string{{}, {"--dry-run"}} {
+		im.run(t, "[]", append(flags, "--cells", "2")...).expect(t, exitFailure, im.prefix, "redis.cells is 2, and the data under")
+	}
 	im.run(t, "[]", "--key-prefix", "a:b").expect(t, exitFailure, "key_prefix")
 	got := command(t, "[]", "nodes", "import", "-", "--redis-url", "redis://user:hidden@127.0.0.1:1").expect(t, exitFailure, "redis cannot be used")
 	if strings.Contains(got.err, "hidden") {
 		t.Error(got.err)
+	}
+}
+
+// TestImportHungRedis: who does not answer is named.
+func TestImportHungRedis(t *testing.T) {
+	t.Parallel()
+	hung, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	defer func() { _ = hung.Close() }() // the system accepts; nobody ever answers
+	args := []string{"nodes", "import", "-", "--redis-url", "redis://user:hidden@" + hung.Addr().String()}
+	got := command(t, "[]", args...).expect(t, exitFailure, "redis cannot be used", "--redis-url", hung.Addr().String())
+	if strings.Contains(got.err, "hidden") {
+		t.Error(got.err)
+	}
+	cmd := importCmd{RedisURL: []string{"redis://a:6379/1", "redis://user:hidden@b:6379"}}
+	if err := cmd.named(context.DeadlineExceeded); err.Error() != "no answer in time from redis.url, a:6379 and b:6379: context deadline exceeded" {
+		t.Error(err)
 	}
 }
 
@@ -242,10 +264,10 @@ func TestImportVerifies(t *testing.T) {
 		"left an agent has taken it over; max_concurrency is 1 in the list, 7 in Redis",
 	}
 	expectSame(t, want, got[:3])
-	if !strings.HasPrefix(got[3], "differs node is readable in the list, field labels of node broken") {
+	if !strings.HasPrefix(got[3], "differs node is readable in the list, node broken: field labels") {
 		t.Error(got[3])
 	}
-	if err := failure(results); err == nil || err.Error() != "3 of 4 nodes are not in Redis as the list has them" {
+	if err := failure(results, false); err == nil || err.Error() != "4 of 4 nodes are not in Redis as the list has them: 1 left, 3 differs" {
 		t.Error(err)
 	}
 }
@@ -283,6 +305,13 @@ func TestImportCells(t *testing.T) {
 		command(t, list, append(args, "--dry-run")...).expect(t, exitOK, "40 nodes: 40 to copy")
 		command(t, list, args...).expect(t, exitOK, "40 nodes: 40 copied")
 		command(t, list, args...).expect(t, exitOK, "40 nodes: 40 same")
+		for _, wrong := range []string{"2", "3", "8"} {
+			other := append(slices.Clone(args), "--cells", wrong)
+			refused := command(t, list, other...).expect(t, exitFailure, "redis.cells is "+wrong)
+			if dry := command(t, list, append(other, "--dry-run")...).expect(t, exitFailure); dry.err != refused.err {
+				t.Errorf("%s cells: %q in a dry run, else %q", wrong, dry.err, refused.err)
+			}
+		}
 		found := 0
 		for i, layout := range cell.Layouts(prefix, n, targets[0].IsCluster()) {
 			c, err := cell.New(cell.Config{Layout: layout, Index: i, Cells: n, Servers: len(targets)}, clients[i%len(clients)], zap.NewNop(), nil)
@@ -310,5 +339,7 @@ func TestImportCells(t *testing.T) {
 		b.Stop()
 		command(t, list, "nodes", "import", "-", "--cells", "4", "--key-prefix", "other", "--redis-url", a.URL(), "--redis-url", b.URL()).
 			expect(t, exitFailure, "cell 1: ")
+		command(t, list, "nodes", "import", "-", "--cells", "4", "--key-prefix", "other", "--redis-url", a.URL(), "--redis-url", b.URL(), "--dry-run").
+			expect(t, exitFailure, "redis at ")
 	})
 }

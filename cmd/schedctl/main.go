@@ -2,7 +2,7 @@
 // of them.
 //
 // Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command
-// line is wrong.
+// line is wrong; config diff --exit-code: 0 no differences, 1 differences, 2 anything else.
 package main
 
 import (
@@ -22,6 +22,8 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	// exitTrouble is that of diff(1), where exitFailure says that there are differences.
+	exitTrouble = 2
 )
 
 const description = `Submits jobs to a freeslot scheduler and shows what becomes of them.
@@ -37,7 +39,8 @@ const description = `Submits jobs to a freeslot scheduler and shows what becomes
 The scheduler is found by --server or FREESLOT_SERVER. Where it asks for a token, set FREESLOT_TOKEN,
 FREESLOT_TOKEN_FILE or --token-file; --token can be seen by other users of the machine.
 
-Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command line is wrong.`
+Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command line is wrong.
+"config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 they cannot be told.`
 
 type commands struct {
 	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default})."`
@@ -111,14 +114,37 @@ func run(args []string, env *environment) (code int) {
 	}
 	ctx, err := parser.Parse(args)
 	if err != nil {
-		_, _ = fmt.Fprintf(env.err, "schedctl: %v\nRun \"schedctl --help\" for usage.\n", err)
+		_, _ = fmt.Fprintf(env.err, "schedctl: %v%s\nRun \"schedctl --help\" for usage.\n", err, hintDashes(parser.Model, args))
 		return exitUsage
 	}
 	a, err := cmds.app(env)
 	if err == nil {
 		err = ctx.Run(a)
 	}
-	return report(env, err)
+	code = report(env, err)
+	if cmds.Config.Diff.ExitCode && code == exitFailure && !errors.Is(err, errDiffers) {
+		code = exitTrouble
+	}
+	return code
+}
+
+// hintDashes finds a long flag with one dash, as other tools write it; the parser takes it
+// for several short ones.
+func hintDashes(model *kong.Application, args []string) (hint string) {
+	for _, arg := range args {
+		name, one := strings.CutPrefix(arg, "-")
+		name, _, _ = strings.Cut(name, "=")
+		if !one || len(name) < 2 {
+			continue
+		}
+		_ = kong.Visit(model, func(node kong.Visitable, next kong.Next) error {
+			if flag, ok := node.(*kong.Flag); ok && flag.Name == name {
+				hint = fmt.Sprintf(" (with two dashes it is --%s)", name)
+			}
+			return next(nil)
+		})
+	}
+	return hint
 }
 
 // report writes what went wrong and returns the exit code.

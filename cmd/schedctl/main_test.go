@@ -170,6 +170,12 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: exit code %d, expected 2: %s", args, got.code, got.err)
 		}
 	}
+	for _, name := range []string{"help", "server", "wait"} {
+		command(t, "", "-"+name+"=x", "list").expect(t, exitUsage, "(with two dashes it is --"+name+")")
+	}
+	if got := command(t, "", "-nonsense", "--x").expect(t, exitUsage); strings.Contains(got.err, "two dashes") {
+		t.Error(got.err)
+	}
 	command(t, "", "--help").expect(t, exitOK, "schedctl submit echo", "FREESLOT_SERVER")
 	command(t, "", "submit", "--help").expect(t, exitOK, "--wait")
 	command(t, "", "version").expect(t, exitOK, "schedctl ")
@@ -189,6 +195,15 @@ func TestUnreachable(t *testing.T) {
 	defer other.Close()
 	command(t, "", "--server", other.URL, "list").expect(t, exitFailure, "does not answer like a scheduler")
 	command(t, "", "--server", other.URL, "--token", "secret", "nodes").expect(t, exitFailure, "does not answer like a scheduler: HTTP 302")
+}
+
+// TestServerWithAPath: the replica does not know why it has nothing there.
+func TestServerWithAPath(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	want := "http://" + l.server.Addr() + "/foo is not where a scheduler's paths begin: leave /foo out of --server (or FREESLOT_SERVER)"
+	command(t, "", "--server", l.server.Addr()+"/foo/", "nodes").expect(t, exitFailure, want)
+	l.ctl(t, "nodes", "node-2").expect(t, exitFailure, "not_found: there is no node node-2")
 }
 
 func TestInterrupted(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // maxCell is how much of a result a table shows.
@@ -146,11 +147,24 @@ func nodeRows(nodes []node) [][]string {
 			services[i] = s.Name
 		}
 		rows = append(rows, []string{
-			n.ID, string(n.Status), fmt.Sprintf("%d/%d", n.Used, n.MaxConcurrency),
+			n.ID, n.shownStatus(), fmt.Sprintf("%d/%d", n.Used, n.MaxConcurrency),
 			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(n.memberships()), labels(n.Labels), clock(n.LastHeartbeatMS),
 		})
 	}
 	return rows
+}
+
+// shownStatus is what keeps jobs from the node, if something does: what a dead agent said
+// last, or nobody yet, is of no interest.
+func (n *node) shownStatus() string {
+	switch {
+	case n.Epoch == cell.ImportEpoch:
+		return "imported"
+	case n.Silent:
+		return "silent"
+	default:
+		return string(n.Status)
+	}
 }
 
 // memberships are the pools by rule, too, where the scheduler tells them.

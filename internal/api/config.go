@@ -59,8 +59,11 @@ type InForce struct {
 type ConfigResult struct {
 	Version   uint64          `json:"version" doc:"The version that is in force; in a dry run, the one that was compared with."`
 	Unchanged bool            `json:"unchanged" doc:"Whether the content was in force already."`
+	Source    string          `json:"source" enum:"redis,file,history" doc:"Where that comes from which was compared with: the configuration in the store; where that is none, or broken, the one in force at this replica."`
 	DryRun    bool            `json:"dry_run" doc:"Whether nothing was changed because that was asked for."`
 	Diff      poolconfig.Diff `json:"diff" doc:"What the change means, by the nodes that this replica knows."`
+	// Problems is documented for its reader in the tag.
+	Problems []freeslot.FieldError `json:"problems,omitempty" doc:"What is wrong with the configuration in the store, which the change replaces, whether or not it says the same as what is in force."`
 }
 
 // ConfigVersions is the history.
@@ -162,14 +165,20 @@ func (s *Server) getConfig(ctx context.Context, _ *configInput) (*configOutput, 
 	if doc.Config == nil {
 		out.Config, out.Source = now.Config, string(now.Source)
 	}
-	var e *freeslot.Error
-	if errors.As(doc.Problem, &e) {
-		out.Problems = e.Errors
-	}
+	out.Problems = problems(&doc)
 	if doc.Entry != nil {
 		out.Author, out.Note, out.Restores, out.AtMS = doc.Entry.Author, doc.Entry.Note, doc.Entry.Restores, doc.Entry.AtMS
 	}
 	return &configOutput{Body: out}, nil
+}
+
+// problems are what is wrong with a broken document.
+func problems(doc *poolconfig.Document) []freeslot.FieldError {
+	var e *freeslot.Error
+	if errors.As(doc.Problem, &e) {
+		return e.Errors
+	}
+	return nil
 }
 
 func (s *Server) readConfig(ctx context.Context) (poolconfig.Document, error) {
@@ -231,11 +240,15 @@ func (s *Server) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	if err != nil {
 		return nil, s.refuse("config", err)
 	}
-	before := doc.Config
+	before, source := doc.Config, poolconfig.SourceRedis
 	if before == nil {
-		before = s.pools.Current().Config
+		now := s.pools.Current()
+		before, source = now.Config, now.Source
 	}
-	out := ConfigResult{Version: doc.Version, DryRun: dryRun, Diff: poolconfig.Compare(before, change.Config, s.allNodes())}
+	out := ConfigResult{
+		Version: doc.Version, Source: string(source), DryRun: dryRun, Problems: problems(&doc),
+		Diff: poolconfig.Compare(before, change.Config, s.allNodes()),
+	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
 	if dryRun {
 		if seen != nil && *seen != doc.Version && !out.Unchanged {

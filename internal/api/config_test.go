@@ -125,6 +125,9 @@ func TestConfigLife(t *testing.T) {
 		field(members[0], "join") != "25" || len(at(members[0], "joining").([]any)) != 20 || f.config.version() != 0 {
 		t.Errorf("%d %s", got.status, got.text)
 	}
+	if field(got.body, "source") != "file" || got.body["problems"] != nil {
+		t.Error(got.text)
+	}
 	got = f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
 	if got.status != http.StatusOK || field(got.body, "version") != "1" || field(got.body, "unchanged") != "false" || f.config.syncs != 2 {
 		t.Errorf("%d %s", got.status, got.text)
@@ -243,6 +246,11 @@ func TestConfigProblems(t *testing.T) {
 	}
 	// A change is compared with what is in force.
 	if got := f.do(t, "PUT", "/v1/config?dry_run=true", configUpdate(1, "us")); field(got.body, "diff", "removed") != "[pool-eu]" {
+		t.Error(got.text)
+	}
+	// The same as what is in force is a change all the same: it repairs the document.
+	got = f.do(t, "PUT", "/v1/config?dry_run=true", configUpdate(1, "eu"))
+	if problems, _ := got.body["problems"].([]any); len(problems) != 1 || field(got.body, "unchanged") != "false" || field(got.body, "source") != "redis" {
 		t.Error(got.text)
 	}
 	f.config.failure = context.DeadlineExceeded

@@ -13,14 +13,19 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/session/wire"
 )
 
 // Fleet is what choices are made from; *cache.Cache is it.
 type Fleet interface {
 	// AllNodes are the live figures of all nodes, ordered by id; the slice is the caller's.
 	AllNodes() []*selection.Node
+	// Node are the live figures of one; false when there is no such node.
+	Node(id string) (*selection.Node, bool)
 	// Config is how nodes are chosen; it must not be changed.
 	Config() *selection.Config
 	// Now is the clock of the nodes' figures.
@@ -56,7 +61,15 @@ type Explanation struct {
 	// Candidates is documented for its reader in the tag.
 	Candidates []string `json:"candidates" doc:"The nodes that would be offered the job if it were submitted now, in this order. The choice is random: asked again, it can be another one."`
 	Omitted    int      `json:"omitted" doc:"How many nodes the list leaves out because of its limit."`
+	Outcome    Outcome  `json:"outcome" enum:"accepted,overloaded,no_matching_node,unavailable" doc:"What a submit would be answered now, as far as this replica knows: accepted, or the code of the refusal."`
+	Freshness
 }
+
+// Outcome is what becomes of a submit: accepted, or the code of the refusal.
+type Outcome string
+
+// OutcomeAccepted is the Outcome of a job that is placed.
+const OutcomeAccepted Outcome = "accepted"
 
 type (
 	explainInput  struct{ RawBody []byte }
@@ -89,31 +102,82 @@ func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput,
 		Explanation: selection.Explain(nodes, cfg, job.Service, &job.Requirement, &q),
 		Candidates:  []string{},
 	}
+	health := s.nodes.Health()
+	out.Freshness = fleetFreshness(&health)
+	out.Outcome = outcome(&out.Explanation, nodes, q.Skip|away(&health))
 	class := selection.NewClass(nodes, cfg, job.Service, &job.Requirement)
 	for _, n := range class.Choose(make([]*selection.Node, 0, q.Want), &q, selection.NewSource(rand.Uint64())) {
 		out.Candidates = append(out.Candidates, n.ID())
 	}
 	out.shorten(limit)
+	s.explainImported(out.Nodes)
 	return &explainOutput{Body: out}, nil
+}
+
+// away are the cells from which nothing is heard.
+func away(h *cache.Health) (cells selection.CellMask) {
+	for i := range h.Cells {
+		if h.Cells[i].Stale || h.Cells[i].Unreachable {
+			cells = cells.With(i)
+		}
+	}
+	return cells
+}
+
+// outcome decides as the dispatcher does. The explanation lists the nodes in their order.
+func outcome(e *selection.Explanation, nodes []*selection.Node, away selection.CellMask) Outcome {
+	takers, reachable := 0, 0
+	for i := range e.Nodes {
+		x := &e.Nodes[i]
+		switch {
+		case !x.Fits || nodes[i].Draining():
+			continue
+		case x.Reason == "" && !away.Has(x.Cell):
+			return OutcomeAccepted
+		case !away.Has(x.Cell):
+			reachable++
+		}
+		takers++
+	}
+	switch {
+	case e.Fits == 0 && away == 0:
+		return Outcome(freeslot.CodeNoMatchingNode)
+	case e.Fits == 0, takers > 0 && reachable == 0:
+		return Outcome(freeslot.CodeUnavailable)
+	default:
+		return Outcome(freeslot.CodeOverloaded)
+	}
+}
+
+// explainImported says of nodes that drain only because nobody speaks for them yet that
+// this is so.
+func (s *Server) explainImported(nodes []selection.NodeExplanation) {
+	for i := range nodes {
+		if nodes[i].Reason != selection.ReasonDraining {
+			continue
+		}
+		if state, ok := s.nodes.State(nodes[i].Node); ok && state.Epoch == cell.ImportEpoch {
+			nodes[i].Detail = "imported, its agent has not started"
+		}
+	}
 }
 
 // decodeExplain reads the body as the job that it is a part of.
 func decodeExplain(data []byte) (job *freeslot.Job, limit int, err error) {
-	var r ExplainRequest
-	if err := freeslot.DecodeStrict("job", data, &r); err != nil {
-		return nil, 0, err
+	part, stated, refused := wire.DecodeExplain(data)
+	if refused != nil {
+		return nil, 0, refused
 	}
 	limit = DefaultExplained
-	if r.Limit != nil {
-		limit = *r.Limit
+	if stated != nil {
+		limit = *stated
 	}
 	if limit < 0 || limit > MaxExplained {
 		return nil, 0, &freeslot.Error{
 			Code: freeslot.CodeInvalidArgument, Field: "limit", Message: fmt.Sprintf("limit is %d, expected 0 to %d", limit, MaxExplained),
 		}
 	}
-	job = &freeslot.Job{Service: r.Service, Requirement: r.Requirement, Slots: r.Slots, AffinityKey: r.AffinityKey}
-	return job, limit, job.Validate("job")
+	return &part, limit, part.Validate("job")
 }
 
 // shorten puts the nodes that matter most first and leaves out those beyond limit.

@@ -9,11 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -95,17 +98,96 @@ func TestExplainLimit(t *testing.T) {
 	}
 }
 
+// TestExplainOutcome: what a submit would be answered.
+func TestExplainOutcome(t *testing.T) {
+	t.Parallel()
+	check := func(f *fixture, job, want string, fits, qualify int) response {
+		t.Helper()
+		got := f.do(t, "POST", "/v1/explain", job)
+		if got.body["outcome"] != want || got.body["fits"] != float64(fits) || got.body["qualify"] != float64(qualify) {
+			t.Errorf("%s: %v of %v and %v, expected %s of %d and %d", job, got.body["outcome"], got.body["fits"], got.body["qualify"], want, fits, qualify)
+		}
+		return got
+	}
+	f := setup(t, api.Config{})
+	const job = `{"service":"tts"}`
+	check(f, job, "no_matching_node", 0, 0)
+	var nodes []*selection.Node
+	for i := range 2 {
+		n := selection.NewNode(selection.Compile(&freeslot.Node{
+			ID: fmt.Sprint("n", i), MaxConcurrency: 3, Services: []freeslot.Service{{Name: "tts"}},
+		}), i)
+		n.Seen(0)
+		nodes = append(nodes, n)
+	}
+	f.nodes.live = nodes
+	check(f, job, "accepted", 2, 2)
+	check(f, `{"service":"tts","slots":3}`, "accepted", 2, 2)
+	check(f, `{"service":"tts","slots":99}`, "no_matching_node", 0, 0)
+	check(f, `{"service":"asr"}`, "no_matching_node", 0, 0)
+	nodes[0].SetUsed(3)
+	nodes[1].SetUsed(3)
+	check(f, job, "overloaded", 2, 0)
+	nodes[1].SetUsed(0)
+
+	// While the store does not answer nothing can be placed, whatever is known of nodes.
+	away := cache.CellHealth{Synced: true, Stale: true, Age: 4500 * time.Millisecond}
+	f.nodes.health.Cells = []cache.CellHealth{{Synced: true}, away}
+	f.nodes.skip = selection.CellMask(0).With(1)
+	if got := check(f, job, "overloaded", 2, 0); got.body["degraded"] != true || got.body["age_ms"] != 4500.0 {
+		t.Error(got.text)
+	}
+	check(f, `{"service":"asr"}`, "unavailable", 0, 0)
+	nodes[0].SetDraining(true)
+	check(f, job, "unavailable", 2, 0)
+	nodes[0].SetDraining(false)
+	nodes[0].SetUsed(0)
+	check(f, job, "accepted", 2, 1)
+	f.nodes.health.Cells[0], f.nodes.skip = away, 0 // all cells are away, so none is skipped
+	check(f, job, "unavailable", 2, 2)
+	f.nodes.health.Cells = nil
+	nodes[0].SetDraining(true)
+	nodes[1].SetDraining(true)
+	if got := check(f, job, "overloaded", 2, 0); got.body["degraded"] != nil || got.body["age_ms"] != nil {
+		t.Error(got.text)
+	}
+}
+
+// TestExplainImported: a node that never had an agent does not drain.
+func TestExplainImported(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	for _, epoch := range []string{"e1", cell.ImportEpoch} {
+		state := node("node-" + epoch)
+		state.Epoch, state.Status = epoch, freeslot.StatusDraining
+		f.nodes.nodes[state.Node.ID] = state
+		n := selection.NewNode(selection.Compile(&state.Node), 0)
+		n.Seen(0)
+		n.SetDraining(true)
+		f.nodes.live = append(f.nodes.live, n)
+	}
+	got := f.do(t, "POST", "/v1/explain", `{"service":"tts"}`)
+	for i, want := range []string{"takes no new jobs", "imported, its agent has not started"} {
+		if n := got.body["nodes"].([]any)[i]; field(n, "detail") != want || field(n, "reason") != "draining" {
+			t.Error(n)
+		}
+	}
+}
+
 func TestExplainRefuses(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
 	for content, field := range map[string]string{
-		`{}`:                             "job.service",
-		`{"service":"tts","x":1}`:        "job",
-		`{"service":"tts","limit":-1}`:   "limit",
-		`{"service":"tts","limit":1001}`: "limit",
-		`{"service":"tts","slots":-1}`:   "job.slots",
+		`{}`:                                                "job.service",
+		`{"service":"tts","x":1}`:                           "job.x",
+		`{"service":"tts","payload":1}`:                     "job.payload",
+		`{"service":"tts","limit":"1"}`:                     "limit",
+		`{"service":5}`:                                     "job.service",
+		`{"service":"tts","limit":-1}`:                      "limit",
+		`{"service":"tts","limit":1001}`:                    "limit",
+		`{"service":"tts","slots":-1}`:                      "job.slots",
 		`{"service":"tts","requirement":{"pool":"a pool"}}`: "job.requirement.pool",
-		`{"service":"tts"`: "job",
+		`{"service":"tts"`:                                  "job",
 	} {
 		got := f.do(t, "POST", "/v1/explain", content)
 		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)

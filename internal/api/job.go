@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/session/wire"
 	"github.com/freeslot/freeslot/internal/tracing"
 )
 
@@ -67,7 +68,7 @@ func (s *Server) registerJobs(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "submit-job", Method: http.MethodPost, Path: "/v1/jobs", Tags: []string{"jobs"},
 		Summary:       "Submit a job",
-		Description:   "Places the job on a node. With wait_ms the answer is 200 and the terminal status if the job ends in time, else 202 and what is known so far. The body is read as JSON whatever its Content-Type says. Unknown fields are refused.",
+		Description:   "Places the job on a node. With wait_ms the answer is 200 and the terminal status if the job ends in time, else 202 and what is known so far. The body is read as JSON whatever its Content-Type says. Unknown fields, fields given twice and null (but as a payload) are refused.",
 		DefaultStatus: http.StatusAccepted,
 	}, s.submit)
 	huma.Register(api, huma.Operation{
@@ -113,9 +114,9 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*jobOutput, error
 }
 
 func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {
-	var job freeslot.Job
-	if err := freeslot.DecodeStrict("job", data, &job); err != nil {
-		return nil, err
+	job, refused := wire.DecodeJob(data)
+	if refused != nil {
+		return nil, refused
 	}
 	if n := len(job.Payload); n > s.cfg.MaxPayloadBytes {
 		return nil, &freeslot.Error{
@@ -205,14 +206,14 @@ func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, erro
 }
 
 // refuse is the only place where a failed call is logged: callers get the code,
-// operators the cause.
+// operators the cause, of an outage some times.
 func (s *Server) refuse(op string, err error) error {
 	e := coded(err)
 	switch e.Code {
 	case freeslot.CodeInternal:
 		s.log.Error("http.call_failed", zap.String("operation", op), zap.Error(err))
 	case freeslot.CodeUnavailable:
-		s.log.Warn("http.call_failed", zap.String("operation", op), zap.Error(err))
+		s.often.Warn("http.call_failed", zap.String("operation", op), zap.Error(err))
 	}
 	return body(e)
 }

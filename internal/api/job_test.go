@@ -65,21 +65,26 @@ func TestSubmitIsStrict(t *testing.T) {
 		"":                                "",
 		"{":                               "job",
 		"[]":                              "job",
-		"null":                            "job.service",
-		`{"service":"tts","color":"red"}`: "job",
+		"null":                            "job",
+		`{"service":"tts","color":"red"}`: "job.color",
 		`{"service":"tts"} {}`:            "job",
-		`{"service":"tts","slots":"2"}`:   "job",
+		`{"service":"tts","slots":"2"}`:   "job.slots",
 		`{"service":"tts","slots":-1}`:    "job.slots",
 		`{"service":"a b"}`:               "job.service",
 		`{}`:                              "job.service",
 		`{"service":"tts","requirement":{"pool":"*"}}`:      "job.requirement.pool",
-		`{"service":"tts","requirement":{"language":"de"}}`: "job",
+		`{"service":"tts","requirement":{"language":"de"}}`: "job.requirement.language",
+		`{"service":"tts","service":"tts"}`:                 "job.service", `{"service":"tts","slots":null}`: "job.slots",
+		`{"service":"tts","payload":{}x}`: "job", `{"service":"tts","payload":x}`: "job.payload",
 	} {
 		got := f.do(t, "POST", "/v1/jobs", body)
 		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 		if gotField, _ := got.body["field"].(string); gotField != field {
 			t.Errorf("%s: field is %q, expected %q", body, gotField, field)
 		}
+	}
+	if got := f.do(t, "POST", "/v1/jobs", `{"service":5}`); got.body["message"] != "job.service is a number, expected a string" {
+		t.Error(got.text)
 	}
 	for target, field := range map[string]string{
 		"/v1/jobs?wait_ms=60001": "wait_ms", "/v1/jobs?wait_ms=-1": "wait_ms", "/v1/jobs?wait_ms=1s": "wait_ms", "/v1/jobs?wait=1": "wait",

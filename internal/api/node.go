@@ -35,8 +35,10 @@ const MaxNodePage = 1000
 // NodeStatus is a node as this replica sees it.
 type NodeStatus struct {
 	freeslot.Node
-	Status freeslot.Status `json:"status" doc:"Whether the node takes new jobs."`
-	Epoch  string          `json:"epoch" doc:"The incarnation of the node's agent."`
+	Status freeslot.Status `json:"status" doc:"Whether the node takes new jobs, as its agent said last."`
+	// Silent is documented for its reader in the tag.
+	Silent bool   `json:"silent,omitempty" doc:"Nothing was heard from the node's agent for longer than the limit: it gets no jobs. Absent means false. While the store does not answer it stays as it was."`
+	Epoch  string `json:"epoch" doc:"The incarnation of the node's agent."`
 	// Used and the rest are documented for their readers in the tags.
 	Used            int             `json:"used" doc:"Slots in use."`
 	Version         uint64          `json:"version" doc:"The revision of the node's last announced change."`
@@ -95,6 +97,7 @@ func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, e
 	page := NodePage{Nodes: []NodeStatus{}, Freshness: fleetFreshness(&health)}
 	for i := range nodes[:min(len(nodes), in.Limit)] {
 		page.Nodes = append(page.Nodes, s.nodeStatus(&nodes[i]))
+		page.Nodes[i].Silent = s.silent(&health, nodes[i].Node.ID)
 		page.Nodes[i].Freshness = freshness(&health, nodes[i].Node.ID)
 	}
 	if len(nodes) > in.Limit {
@@ -122,7 +125,7 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 	}
 	out := &nodeOutput{Body: s.nodeStatus(&state)}
 	health := s.nodes.Health()
-	out.Body.Freshness = freshness(&health, in.ID)
+	out.Body.Silent, out.Body.Freshness = s.silent(&health, in.ID), freshness(&health, in.ID)
 	switch {
 	case checked:
 		out.Body.Checked, out.Body.Freshness = "fresh", Freshness{}
@@ -130,6 +133,22 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 		out.Body.Checked = "timeout"
 	}
 	return out, nil
+}
+
+// silent reports whether choices leave the node out because nothing is heard from it.
+// Where its cell does not answer nothing is heard from any node, which says nothing: it
+// is then as it was when the cell last answered.
+func (s *Server) silent(h *cache.Health, id string) bool {
+	n, ok := s.nodes.Node(id)
+	if !ok {
+		return false
+	}
+	now := s.nodes.Now()
+	if away(h).Has(n.Cell()) {
+		now -= int64(h.Cells[n.Cell()].Age)
+	}
+	at, seen := n.SeenAt()
+	return !seen || at < now-int64(s.nodes.SilenceLimit())
 }
 
 func (s *Server) nodeStatus(n *cell.NodeState) NodeStatus {

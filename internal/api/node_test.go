@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 func node(id string) cell.NodeState {
@@ -59,6 +62,49 @@ func TestNode(t *testing.T) {
 	f.do(t, "GET", "/v1/nodes/node-2", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	f.do(t, "GET", "/v1/nodes/node%3A2", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	f.do(t, "GET", "/v1/nodes/node-1?checked=maybe", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+}
+
+// TestSilentNodes: a node whose agent is not heard of any more says so; one that was heard when
+// its cell last answered does not.
+func TestSilentNodes(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.nodes.checked = func(_ context.Context, id string) (cell.NodeState, bool, bool) { return node(id), true, true }
+	for id, seenAt := range map[string]time.Duration{"alive": -time.Second, "silent": -time.Second - 1, "unheard": 0} {
+		f.nodes.nodes[id] = node(id)
+		state := node(id)
+		n := selection.NewNode(selection.Compile(&state.Node), 0)
+		if seenAt != 0 {
+			n.Seen(int64(seenAt))
+		}
+		f.nodes.live = append(f.nodes.live, n)
+	}
+	check := func(want string) {
+		t.Helper()
+		var got []string
+		for _, n := range f.do(t, "GET", "/v1/nodes", "").body["nodes"].([]any) {
+			if id := field(n, "node_id"); at(n, "silent") == true {
+				got = append(got, id)
+			} else if one := f.do(t, "GET", "/v1/nodes/"+id, ""); one.body["silent"] != nil {
+				t.Error(one.text)
+			}
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("silent: %v, expected %s", got, want)
+		}
+	}
+	check("[silent unheard]")
+	for _, path := range []string{"/v1/nodes/silent", "/v1/nodes/silent?checked=true"} {
+		if got := f.do(t, "GET", path, ""); got.body["silent"] != true || got.body["status"] != "online" {
+			t.Error(got.text)
+		}
+	}
+	f.nodes.health.Cells = []cache.CellHealth{{Synced: true, Age: 1}}
+	check("[silent unheard]")
+	f.nodes.health.Cells = []cache.CellHealth{{Synced: true, Unreachable: true, Age: 1}}
+	check("[unheard]")
+	f.nodes.health.Cells = []cache.CellHealth{{Synced: true, Stale: true, Age: 1}}
+	check("[unheard]")
 }
 
 func TestCheckedNode(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -92,24 +93,22 @@ func plainOperation(id, summary, contentType string) *huma.Operation {
 	}
 }
 
-// serveDocument renders the document once, so that serving it races with nothing.
+// serveDocument renders the document when it is first asked for, and once: that takes
+// longer than the rest of a server's construction. Nothing changes doc any more.
 func serveDocument(mux *http.ServeMux, doc *huma.OpenAPI) {
-	asJSON, err := json.MarshalIndent(doc, "", "  ")
-	if err != nil {
-		panic("api: the OpenAPI document cannot be rendered: " + err.Error())
-	}
-	asYAML, err := doc.YAML()
-	if err != nil {
-		panic("api: the OpenAPI document cannot be rendered: " + err.Error())
-	}
-	serve := func(path, contentType string, data []byte) {
+	serve := func(path, contentType string, render func() ([]byte, error)) {
+		rendered := sync.OnceValues(render)
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			data, err := rendered()
+			if err != nil {
+				panic("api: the OpenAPI document cannot be rendered: " + err.Error())
+			}
 			w.Header().Set("Content-Type", contentType)
 			_, _ = w.Write(data)
 		})
 	}
-	serve("/openapi.json", "application/openapi+json", asJSON)
-	serve("/openapi.yaml", "application/openapi+yaml", asYAML)
+	serve("/openapi.json", "application/openapi+json", func() ([]byte, error) { return json.MarshalIndent(doc, "", "  ") })
+	serve("/openapi.yaml", "application/openapi+yaml", doc.YAML)
 }
 
 // codes lists every code of the protocol.
@@ -126,9 +125,9 @@ var fieldDocs = map[string]map[string]string{
 		"mode":      "How pools restrict jobs that name none.",
 		"policy":    "Which of the sampled nodes is taken.",
 		"total":     "All nodes.",
-		"fits":      "Nodes whose profiles fit, whatever their state.",
+		"fits":      "Nodes that could run the job if they were idle and well.",
 		"qualify":   "Nodes that could be chosen now.",
-		"max_slots": "The largest max_concurrency among the nodes that fit.",
+		"max_slots": "The largest max_concurrency among the nodes that fit, or would if they had the slots.",
 		"tiers":     "Lists of candidates in the order in which they are tried.",
 		"breakdown": "How many nodes each reason speaks against; each node counts once.",
 		"nodes":     "Nodes that qualify, then those that fit, then the others.",
@@ -136,14 +135,14 @@ var fieldDocs = map[string]map[string]string{
 	"TierExplanation": {
 		"pool":      "The pool whose members these are; absent means any.",
 		"preferred": "Whether they come first because the job prefers their pool.",
-		"fits":      "Nodes of this tier whose profiles fit.",
+		"fits":      "Nodes of this tier that fit.",
 		"qualify":   "Nodes of this tier that could be chosen now.",
 	},
 	"NodeExplanation": {
 		"cell":            "The index of the node's cell.",
 		"reason":          "The first thing that speaks against the node; absent if it qualifies.",
 		"detail":          "What the node has and what was expected.",
-		"fits":            "Whether the profile fits.",
+		"fits":            "Whether the profile fits, and has as many slots as the job asks for.",
 		"tier":            "The index of the node's tier; -1 if it does not fit.",
 		"pools":           "All pools that the node is in.",
 		"used":            "Slots in use as last heard of.",

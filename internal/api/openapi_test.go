@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -221,5 +222,23 @@ func TestDocumentAsYAML(t *testing.T) {
 	}
 	if diff := cmp.Diff(document(t), doc); diff != "" {
 		t.Error("the two documents differ:", diff)
+	}
+}
+
+// The document is rendered when it is first asked for, beside requests that use what
+// it describes.
+func TestDocumentBesideRequests(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	texts := make([]string, 4)
+	var requests sync.WaitGroup
+	for i := range texts {
+		requests.Go(func() { texts[i] = f.do(t, "GET", []string{"/openapi.json", "/openapi.yaml"}[i%2], "").text })
+		requests.Go(func() { f.do(t, "POST", "/v1/jobs", `{"service":1}`) })
+		requests.Go(func() { f.do(t, "GET", "/v1/jobs?limit=x", "") })
+	}
+	requests.Wait()
+	if texts[0] != texts[2] || texts[1] != texts[3] || len(texts[0]) < 1000 || len(texts[1]) < 1000 {
+		t.Errorf("the document has %d and %d bytes of JSON, %d and %d of YAML", len(texts[0]), len(texts[2]), len(texts[1]), len(texts[3]))
 	}
 }

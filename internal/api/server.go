@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/logging"
 )
 
 // SessionPath is where the WebSocket is served.
@@ -104,6 +105,7 @@ type Server struct {
 	auth    *Authenticator
 	checks  []Check
 	log     *zap.Logger
+	often   *zap.Logger // sampled
 	tracer  trace.Tracer
 	metrics *metrics
 	// waits has room for Config.MaxWaits; whoever waits holds one place.
@@ -135,7 +137,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s := &Server{
 		cfg: cfg, jobs: deps.Jobs, nodes: deps.Nodes, config: deps.Config, pools: deps.Pools, auth: deps.Auth, checks: deps.Checks,
-		log: deps.Logger, tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
+		log: deps.Logger, often: logging.Sampled(deps.Logger), tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
 		waits: make(chan struct{}, cfg.MaxWaits), draining: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.handler = s.routes(deps)

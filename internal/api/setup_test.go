@@ -131,6 +131,15 @@ func (f *fakeNodes) States() []cell.NodeState {
 
 func (f *fakeNodes) Health() cache.Health        { return f.health }
 func (f *fakeNodes) AllNodes() []*selection.Node { return slices.Clone(f.live) }
+func (f *fakeNodes) Node(id string) (*selection.Node, bool) {
+	for _, n := range f.live {
+		if n.ID() == id {
+			return n, true
+		}
+	}
+	return nil, false
+}
+
 func (f *fakeNodes) Config() *selection.Config   { return &f.config }
 func (f *fakeNodes) Now() int64                  { return 0 }
 func (f *fakeNodes) SilenceLimit() time.Duration { return time.Second }
