@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -120,5 +119,5 @@ func unreachable(rawURL string, err error) error {
 	if parseErr != nil || errors.As(err, new(*url.Error)) {
 		return errors.New("redis_url is not a URL, expected redis://[user:password@]host:port[/db]")
 	}
-	return fmt.Errorf("redis at %s cannot be used: %w", u.Host+u.Path, err)
+	return &redisclient.UnreachableError{Addr: u.Host + u.Path, Err: err}
 }

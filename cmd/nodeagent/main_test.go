@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,10 +99,25 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestMissingProgram: the check and the start find it, and name the key.
+func TestMissingProgram(t *testing.T) {
+	t.Parallel()
+	want := `services[0].command.argv begins with "no-such-program", which cannot be run: executable file not found in $PATH (from --set services)` + "\n"
+	for _, more := range [][]string{{}, {"--check"}} {
+		args := append([]string{"--node-id=n1", "--set", "services=[{name: a, command: {argv: [no-such-program]}}]"}, more...)
+		if code, _, got := command(t, args...); code != exitUsage || got != want {
+			t.Errorf("%q: exit code %d\n got %s\nwant %s", more, code, got, want)
+		}
+	}
+}
+
 // TestStartFailures: one line that says what is wrong, and exit code 1.
 func TestStartFailures(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	web := server.Listener.Addr().String()
 	evicting := redistest.New(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
 	for name, test := range map[string]struct {
 		args []string
@@ -108,11 +125,16 @@ func TestStartFailures(t *testing.T) {
 	}{
 		"no redis": {
 			[]string{"--redis-url", "redis://user:hidden@127.0.0.1:1"},
-			"nodeagent: redis at 127.0.0.1:1 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused\n",
+			"nodeagent: redis at 127.0.0.1:1 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused (redis.url in the configuration, or --redis-url)\n",
 		},
 		"wrong password": {
 			[]string{"--redis-url", strings.Replace(redis.URL(), "redis://", "redis://user:hidden@", 1)},
-			"nodeagent: redis at " + redis.Addrs()[0] + " cannot be used: WRONGPASS invalid username-password pair or user is disabled.\n",
+			"nodeagent: redis at " + redis.Addrs()[0] + " cannot be used: WRONGPASS invalid username-password pair or user is disabled. (redis.url in the configuration, or --redis-url)\n",
+		},
+		"not redis": {
+			[]string{"--redis-url", "redis://" + web},
+			"nodeagent: redis at " + web + " cannot be used: what answers there is not Redis, or expects TLS (rediss://): received unknown message type: 72 " +
+				"(redis.url in the configuration, or --redis-url)\n",
 		},
 		"evicting redis": {
 			[]string{"--redis-url", evicting.URL()},
@@ -122,10 +144,6 @@ func TestStartFailures(t *testing.T) {
 		"taken port": {
 			[]string{"--redis-url", redis.URL(), "--metrics-listen", redis.Addrs()[0]},
 			"nodeagent: listen on metrics_listen " + redis.Addrs()[0] + ": bind: address already in use\n",
-		},
-		"missing program": {
-			[]string{"--set", "services=[{name: a, command: {argv: [no-such-program]}}]"},
-			"nodeagent: command no-such-program: executable file not found in $PATH\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -22,6 +24,8 @@ type Agent struct {
 	worker  *worker.Worker
 	monitor *monitor // nil when nothing is served
 	https   []*httpExecutor
+	// severalServers tells where Redis is configured.
+	severalServers bool
 }
 
 // New builds an agent from a valid configuration and starts nothing. Commands whose
@@ -39,8 +43,8 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{worker: w}
-	for _, s := range cfg.Services {
+	a := &Agent{worker: w, severalServers: len(cfg.Redis.URLs) > 0}
+	for i, s := range cfg.Services {
 		if s.HTTP != nil {
 			e := newHTTP(*s.HTTP, cfg.MaxResultBytes, cfg.Node.MaxConcurrency)
 			a.https = append(a.https, e)
@@ -49,7 +53,7 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 		}
 		e, err := newCommand(*s.Command, cfg.MaxResultBytes)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("services[%d].command.argv %w", i, err)
 		}
 		w.Handle(s.Name, e.run)
 	}
@@ -85,9 +89,20 @@ func (a *Agent) Start(ctx context.Context) error {
 		}
 	}
 	if err := a.worker.Start(ctx); err != nil {
-		return errors.Join(err, a.close(ctx))
+		return errors.Join(a.explain(err), a.close(ctx))
 	}
 	return nil
+}
+
+// explain names the key that says where Redis is, when it could not be reached.
+func (a *Agent) explain(err error) error {
+	if !errors.As(err, new(*redisclient.UnreachableError)) {
+		return err
+	}
+	if a.severalServers {
+		return fmt.Errorf("%w (redis.urls in the configuration)", err)
+	}
+	return fmt.Errorf("%w (redis.url in the configuration, or --redis-url)", err)
 }
 
 // Stop drains; see worker.Worker.Stop, whose bounds are these. A second call with an

@@ -187,7 +187,7 @@ func TestAgentStartFailures(t *testing.T) {
 	cfg.Node.ID = "node-1"
 	cfg.Services = []Service{{Name: "a", Command: &Command{Argv: []string{"no-such-program"}}}}
 	cfg.Resolve(nil, nil)
-	if _, err := New(cfg, zap.NewNop(), prometheus.NewRegistry(), noop.NewTracerProvider()); err == nil || !strings.Contains(err.Error(), "no-such-program") {
+	if _, err := New(cfg, zap.NewNop(), prometheus.NewRegistry(), noop.NewTracerProvider()); err == nil || !strings.HasPrefix(err.Error(), `services[0].command.argv begins with "no-such-program"`) {
 		t.Errorf("error %v", err)
 	}
 	cfg.Services[0].Command.Argv[0] = "cat"

@@ -39,12 +39,10 @@ type commandExecutor struct {
 	fixedEnv []string
 }
 
-// newCommand looks the program up, so that a missing one is known at the start and
-// not by the first job.
 func newCommand(cfg Command, limit int) (*commandExecutor, error) {
-	path, err := exec.LookPath(cfg.Argv[0])
+	path, err := cfg.program()
 	if err != nil {
-		return nil, fmt.Errorf("command %s: %w", cfg.Argv[0], errors.Unwrap(err))
+		return nil, err
 	}
 	return &commandExecutor{cfg: cfg, path: path, limit: limit, fixedEnv: fixedEnviron(cfg)}, nil
 }

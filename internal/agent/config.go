@@ -2,9 +2,12 @@ package agent
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -170,7 +173,8 @@ func orDefault[T comparable](v, otherwise T) T {
 // Validate notes every value that cannot be used.
 func (c *Config) Validate(p *config.Problems) {
 	c.Node.validate(p)
-	if len(c.Services) == 0 && !p.Has("services") {
+	// A file that could not be read, a problem without a path, may have held them.
+	if len(c.Services) == 0 && !p.Has("services") && !p.Has("") {
 		p.Addf("services", "is empty, expected at least one service")
 	}
 	if len(c.Services) > freeslot.MaxServices {
@@ -255,9 +259,11 @@ func (s *Service) validate(at string, p *config.Problems) {
 		}
 	case s.HTTP != nil && s.Command != nil:
 		p.Addf(at+".command", "is set beside http, expected one of them")
-	case s.HTTP != nil:
+	}
+	if s.HTTP != nil {
 		s.HTTP.validate(at+".http", p)
-	default:
+	}
+	if s.Command != nil {
 		s.Command.validate(at+".command", p)
 	}
 }
@@ -282,6 +288,9 @@ var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 func (c *Command) validate(at string, p *config.Problems) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		p.Addf(at+".argv", "is empty, expected a program and its arguments")
+	} else {
+		_, err := c.program()
+		p.Add(at+".argv", err)
 	}
 	for i, arg := range c.Argv {
 		if strings.ContainsRune(arg, 0) {
@@ -305,6 +314,28 @@ func (c *Command) validate(at string, p *config.Problems) {
 	}
 	p.OneOf(at+".input", string(c.Input), string(InputJSON), string(InputText))
 	c.Output.validate(at+".output", p)
+}
+
+// program looks the program up, so that a missing one is known before the first job.
+// The error continues a sentence that begins with the key.
+func (c *Command) program() (string, error) {
+	name := c.Argv[0]
+	if filepath.Base(name) != name && !filepath.IsAbs(name) && filepath.IsAbs(c.Dir) {
+		name = filepath.Join(c.Dir, name)
+	}
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	var notFound *exec.Error
+	if errors.As(err, &notFound) {
+		err = notFound.Err
+	}
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		err = file.Err
+	}
+	return "", fmt.Errorf("begins with %q, which cannot be run: %w", c.Argv[0], err)
 }
 
 func (r *Redis) validate(p *config.Problems) {

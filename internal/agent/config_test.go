@@ -84,6 +84,9 @@ func TestConfigRefuses(t *testing.T) {
 		"no services":      {"", "services is empty, expected at least one service"},
 		"neither":          {"services: [{name: a}]", "services[0] says not how it is run, expected http or command"},
 		"both":             {"services: [{name: a, http: {url: 'http://x'}, command: {argv: [cat]}}]", "services[0].command is set beside http, expected one of them"},
+		"no program":       {"services: [{name: a, command: {argv: [no-such-program]}}]", `services[0].command.argv begins with "no-such-program", which cannot be run: executable file not found in $PATH`},
+		"no file":          {"services: [{name: a, command: {argv: [/nowhere/x]}}]", `services[0].command.argv begins with "/nowhere/x", which cannot be run: no such file or directory`},
+		"database":         {service + "redis: {url: 'redis://user:hidden@host/notadb'}", `redis.url is not a Redis URL: invalid database number: "notadb"; expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
 		"twice":            {"services: [{name: a, command: {argv: [cat]}}, {name: a, command: {argv: [cat]}}]", `services[1].name is "a" like that of services[0], expected each name once`},
 		"service name":     {"services: [{name: 'a b', command: {argv: [cat]}}]", "services[0].name has ' ' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit"},
 		"url":              {"services: [{name: a, http: {url: 'user:hidden@host'}}]", "services[0].http.url is not a URL of a service, expected one such as http://127.0.0.1:8000/run"},
@@ -131,5 +134,42 @@ func TestConfigRefuses(t *testing.T) {
 				t.Error("the message gives a secret away")
 			}
 		})
+	}
+}
+
+// TestAllMistakesAtOnce: none of them waits for another to be mended.
+func TestAllMistakesAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := load(t, "services: [{name: a, http: {url: 'ftp://y'}, command: {argv: [no-such-program], input: xml}}]", "FREESLOT_NODE__ID=n1")
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		"services[0].command is set beside http", "services[0].http.url is not a URL of a service",
+		"services[0].command.argv begins with", "services[0].command.input is",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("nothing begins with %q:\n%v", want, err)
+		}
+	}
+}
+
+// A file that cannot be read says nothing of the services, which may be in it.
+func TestUnreadableFile(t *testing.T) {
+	t.Parallel()
+	_, err := Load(config.Options{File: "/nowhere.yaml", Environ: []string{"FREESLOT_NODE__ID=n1"}})
+	if err == nil || err.Error() != "cannot read the configuration file /nowhere.yaml: no such file or directory" {
+		t.Error(err)
+	}
+}
+
+// A program with a folder in its name is looked for where it is run from.
+func TestProgramIsRelativeToDir(t *testing.T) {
+	t.Parallel()
+	if _, err := load(t, "services: [{name: a, command: {argv: [./sh], dir: /bin}}]", "FREESLOT_NODE__ID=n1"); err != nil {
+		t.Error(err)
+	}
+	if _, err := load(t, "services: [{name: a, command: {argv: [./config_test.go], dir: /bin}}]", "FREESLOT_NODE__ID=n1"); err == nil {
+		t.Error("accepted what is elsewhere")
 	}
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"net/url"
 
+	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -39,10 +40,14 @@ func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
 	}
 }
 
+const redisURLForm = "redis://[user:password@]host:port[/db], or rediss:// for TLS"
+
 func validateRedisURL(path, raw string, p *Problems) {
 	u, err := url.Parse(raw)
 	tcp := err == nil && u.Host != "" && (u.Scheme == "redis" || u.Scheme == "rediss")
 	if unix := err == nil && u.Scheme == "unix" && u.Path != ""; !tcp && !unix {
-		p.Addf(path, "is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS")
+		p.Addf(path, "is not a Redis URL, expected "+redisURLForm)
+	} else if err := redisclient.CheckURL(raw); err != nil {
+		p.Addf(path, "is not a Redis URL: %v; expected "+redisURLForm, err)
 	}
 }

@@ -99,7 +99,7 @@ func Commands(c Config) (rueidis.Client, error) {
 	if c.Connections > 1 {
 		opt.PipelineMultiplex = bits.Len(uint(c.Connections)) - 1
 	}
-	return rueidis.NewClient(opt)
+	return newClient(opt)
 }
 
 // Agent opens the client of a node agent: agents are many, so it holds few
@@ -121,7 +121,7 @@ func openAgent(c Config, addr string) (rueidis.Client, error) {
 	opt.BlockingPoolSize = 2
 	opt.ReadBufferEachConn, opt.WriteBufferEachConn = agentBuffer, agentBuffer
 	opt.RingScaleEachConn = agentRing
-	return rueidis.NewClient(opt)
+	return newClient(opt)
 }
 
 // Subscriber opens a client for Receive and nothing else. All subscriptions to a
@@ -136,7 +136,7 @@ func Subscriber(c Config) (rueidis.Client, error) {
 	opt.ClusterOption.ShardsRefreshInterval = topologyRefresh
 	opt.PipelineMultiplex = -1
 	opt.RetryDelay = retryDelay
-	return rueidis.NewClient(opt)
+	return newClient(opt)
 }
 
 func retryDelay(_ int, _ rueidis.Completed, err error) time.Duration {
@@ -145,6 +145,19 @@ func retryDelay(_ int, _ rueidis.Completed, err error) time.Duration {
 		return redialDelay
 	}
 	return resubscribeDelay
+}
+
+// CheckURL parses a URL as a connection would, and connects to nothing. The error has
+// no secret in it.
+func CheckURL(raw string) error {
+	_, err := rueidis.ParseURL(raw)
+	if err == nil {
+		return nil
+	}
+	if bad := badURL(raw, err); errors.As(bad, new(*url.Error)) {
+		return errors.New("it cannot be parsed")
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
 // badURL says what is wrong with a URL without repeating a password. What the

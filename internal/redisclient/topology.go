@@ -79,7 +79,7 @@ func probe(ctx context.Context, opt rueidis.ClientOption, addr string) (cluster 
 	opt.SelectDB = 0 // a cluster refuses any other
 	opt.PipelineMultiplex = -1
 	opt.ReadBufferEachConn, opt.WriteBufferEachConn = agentBuffer, agentBuffer
-	client, err := rueidis.NewClient(opt)
+	client, err := newClient(opt)
 	if err != nil {
 		return false, err
 	}
@@ -145,7 +145,7 @@ func (t *Topology) owner(ctx context.Context, slot int) (string, error) {
 }
 
 func ownerBy(ctx context.Context, opt rueidis.ClientOption, slot int) (string, error) {
-	client, err := rueidis.NewClient(opt)
+	client, err := newClient(opt)
 	if err != nil {
 		return "", err
 	}

@@ -37,7 +37,7 @@ func Tracker(c Config, addr, prefix string, onInvalidations func([]rueidis.Redis
 	opt.ReadBufferEachConn, opt.WriteBufferEachConn = trackerBuffer, agentBuffer
 	opt.RingScaleEachConn = agentRing
 	opt.RetryDelay = trackerRetryDelay
-	return rueidis.NewClient(opt)
+	return newClient(opt)
 }
 
 // trackerBuffer holds some thousand keys of one notice.
