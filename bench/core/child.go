@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -39,7 +40,19 @@ func startChild(mode string, args ...string) (*childProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, append([]string{mode}, args...)...)
+	return startCommand(mode, exec.Command(self, append([]string{mode}, args...)...))
+}
+
+// startRaised is startChild with this priority.
+func startRaised(nice int, mode string, args ...string) (*childProcess, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return startCommand(mode, exec.Command("nice", append([]string{"-n", strconv.Itoa(nice), self, mode}, args...)...))
+}
+
+func startCommand(mode string, cmd *exec.Cmd) (*childProcess, error) {
 	cmd.Env = measure.PlainEnv()
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -117,6 +117,10 @@ func startReady(mode string, args ...string) (*childProcess, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ready(mode, c)
+}
+
+func ready(mode string, c *childProcess) (*childProcess, error) {
 	line, err := c.line()
 	if err != nil {
 		return nil, err

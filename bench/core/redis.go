@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -50,6 +52,24 @@ func (b *bench) startRedis(ctx context.Context, durability string) (_ *server, e
 
 func (s *server) commands(name string) (rueidis.Client, error) {
 	return redisclient.Commands(redisclient.Config{URL: s.URL(), Name: name})
+}
+
+// raise gives Redis more of the processors than the others get; false means that this was
+// not allowed.
+func (s *server) raise(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, measure.CallTimeout)
+	defer cancel()
+	text, err := s.client.Do(ctx, s.client.B().Info().Section("server").Build()).ToString()
+	if err != nil {
+		return false, fmt.Errorf("process of redis: %w", err)
+	}
+	_, rest, _ := strings.Cut(text, "process_id:")
+	line, _, _ := strings.Cut(rest, "\r\n")
+	pid, err := strconv.Atoi(line)
+	if err != nil {
+		return false, fmt.Errorf("process of redis: %w", err)
+	}
+	return raise(pid) == nil, nil
 }
 
 func (s *server) stop() error {

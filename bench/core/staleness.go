@@ -145,7 +145,7 @@ func (w *changer) run(ctx context.Context, end time.Time, interval time.Duration
 	defer pace.Close()
 	var made []change
 	job := &freeslot.Job{Service: changerService}
-	for due := time.Now(); due.Before(end); w.next++ {
+	for due := time.Now(); due.Before(end) && time.Now().Before(end); w.next++ {
 		i := w.next % len(w.ids)
 		id := cell.NewJobID(0)
 		for kind := range changeKinds {
@@ -217,16 +217,16 @@ func match(made []change, sights []sight) (all [changeKinds]*hdrhistogram.Histog
 	for kind := range all {
 		all[kind] = measure.NewHistogram()
 	}
-	seen := sightings(made, sights)
+	seen, missed := sightings(made, sights)
 	for _, s := range seen {
 		measure.Record(all[s.kind], time.Duration(s.atNS-s.change.atNS))
 	}
-	return all, len(made) - len(seen)
+	return all, len(missed)
 }
 
 // sightings takes the changes and the sights of each node in their order. A change is seen with the first sight
 // that shows it, or a later change of its node: a comparison with Redis brings the latest state alone.
-func sightings(made []change, sights []sight) (seen []sighted) {
+func sightings(made []change, sights []sight) (seen []sighted, missed []change) {
 	of := make(map[string][]change)
 	for _, ch := range made {
 		of[ch.node] = append(of[ch.node], ch)
@@ -241,5 +241,8 @@ func sightings(made []change, sights []sight) (seen []sighted) {
 		}
 		of[s.Node] = left[shown+1:]
 	}
-	return seen
+	for _, left := range of {
+		missed = append(missed, left...)
+	}
+	return seen, missed
 }

@@ -77,12 +77,11 @@ func (w *workload) kinds() (sim.ArrivalKind, sim.DurationKind) {
 }
 
 // arrivals is a Poisson process, each arrival at a random one of the replicas; every process gets the same.
-// The trace's own arrivals are not for such rates: its hour, ups and downs included, would pass in two seconds.
+// The trace's own order is not for such rates: its hour, ups and downs included, would pass in two seconds.
 type arrivals struct {
 	work   *workload
 	random *rand.Rand
 	at     float64 // seconds
-	next   int
 }
 
 func (w *workload) arrivals() *arrivals {
@@ -92,8 +91,7 @@ func (w *workload) arrivals() *arrivals {
 // arrive is the next arrival: when, at which replica, and what it asks for.
 func (a *arrivals) arrive() (at time.Duration, replica int, r *trace.Request) {
 	a.at += a.random.ExpFloat64() / a.work.Rate
-	r = &a.work.requests[a.next]
-	a.next = (a.next + 1) % len(a.work.requests)
+	r = &a.work.requests[a.random.IntN(len(a.work.requests))]
 	return time.Duration(a.at * float64(time.Second)), a.random.IntN(workReplicas), r
 }
 

@@ -19,7 +19,6 @@ type jobs struct {
 	tokens   trace.Durations
 	weighted []int // sums of tokens up to each request, to draw by tokens
 	at       float64
-	next     int
 }
 
 // job is one of them. Times are in nanoseconds since the run began.
@@ -71,7 +70,8 @@ func (j *jobs) following() job {
 	switch j.cfg.Durations {
 	case DurationsTrace:
 		if request == nil {
-			request = &j.cfg.Requests[j.next%len(j.cfg.Requests)]
+			// The trace's order belongs to its arrivals: at other ones its hour could pass in seconds.
+			request = &j.cfg.Requests[j.rnd.IntN(len(j.cfg.Requests))]
 		}
 		out.held = int64(j.tokens.Of(request))
 	case DurationsExponential:
@@ -79,7 +79,6 @@ func (j *jobs) following() job {
 	default:
 		out.held = int64(j.cfg.MeanDuration)
 	}
-	j.next++
 	out.at, out.held = int64(j.at), max(out.held+int64(j.cfg.Overhead), 1)
 	if j.cfg.Pools > 1 {
 		out.pool = j.rnd.Int32N(int32(j.cfg.Pools))

@@ -57,6 +57,9 @@ func (s *lookupSet) put(l *lookup, service string, r *freeslot.Requirement) bool
 	for i := range s {
 		known := s[i].Load()
 		if known != nil && known.hash == l.hash && known.of(service, r) {
+			if known.labelled(r.Labels) != nil {
+				return true // somebody else was first
+			}
 			if both := known.with(l); both != nil {
 				s[i].CompareAndSwap(known, both) // or somebody else was first: another time
 				return true

@@ -134,6 +134,49 @@ func TestEditedSlots(t *testing.T) {
 	})
 }
 
+// Figures that are none, or that nothing exceeds, make a node full: no slot is given
+// beyond the maximum, no job is left half done, and others in the call are not harmed.
+func TestEditedFigures(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("other", 100))
+		epoch := r.register(testNode("n1", 2))
+		refused := func(what string) {
+			t.Helper()
+			edited, other := submission("", "n1"), submission("", "other")
+			results := r.SubmitAll(r.ctx(), []Submission{edited, other})
+			if res := results[0]; res.Err != nil || res.Placement.Assigned || len(res.Placement.Refusals) != 1 || res.Placement.Refusals[0].Reason != RefusedFull {
+				t.Errorf("%s: %+v", what, res)
+			}
+			if res := results[1]; res.Err != nil || !res.Placement.Assigned {
+				t.Errorf("%s: another node: %+v", what, res)
+			}
+			if _, err := r.Job(r.ctx(), "", edited.JobID); freeslot.CodeOf(err) != freeslot.CodeNotFound {
+				t.Errorf("%s: a job that was refused is there, %v", what, err)
+			}
+		}
+		for _, sum := range []string{"nan", "-nan", "inf", "-inf", "x", "1.5", "-3", "0x0", "1e0", "", "100000"} {
+			r.do("HSET", r.l.Slots("n1"), "sum", sum)
+			refused("sum " + sum)
+			if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil {
+				t.Fatal(err)
+			}
+			job := r.place("", 1, "n1")
+			r.do("HSET", r.l.Slots("n1"), "sum", sum)
+			r.end("n1", epoch, job)
+			if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.field(r.l.Slots("n1"), "sum"); got != "0" && got != "" {
+				t.Errorf("sum %s: %s after a heartbeat", sum, got)
+			}
+		}
+		for _, most := range []string{"nan", "inf", "x", "1e5", "0x10", "-1", "", "100000"} {
+			r.do("HSET", r.l.Node("n1"), "max_concurrency", most)
+			refused("maximum " + most)
+		}
+	})
+}
+
 // TestEditedRecord: a record that was deleted or spoiled harms nobody else.
 func TestEditedRecord(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {

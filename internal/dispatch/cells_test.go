@@ -285,7 +285,7 @@ func twoServers(t *testing.T) (r *rig, servers [2]*redistest.Server) {
 func shortCalls(c *replicaConfig) {
 	quick(c)
 	c.dispatch.SubmitTimeout = 400 * time.Millisecond
-	c.cell = func(cc *cell.Config) { cc.CallTimeout = 200 * time.Millisecond }
+	c.cell = func(cc *cell.Config) { cc.CallTimeout = 500 * time.Millisecond }
 }
 
 // One of two servers dies, or hangs: its nodes are out and jobs go to the other one.

@@ -72,20 +72,21 @@ func New(cfg Config, backend Backend, log *zap.Logger) *Presence {
 func (p *Presence) Start() { p.start.Do(func() { go p.loop() }) }
 
 // Stop ends it and tells the others, who need not wait then until they find out: that
-// this fails is in the log only. ctx bounds it, and the error is ctx's. Further calls
-// return nil.
+// this fails is in the log only. It takes a second at most, whatever ctx says. Further
+// calls return nil.
 func (p *Presence) Stop(ctx context.Context) (err error) {
 	p.start.Do(func() { close(p.done) }) // what is stopped before its Start never starts
 	p.stop.Do(func() {
 		p.cancel()
+		// Not within ctx: what stopped before may have used it up, and this is short.
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
 		select {
 		case <-p.done:
-		case <-ctx.Done():
-			err = ctx.Err()
+		case <-call.Done():
+			err = call.Err()
 			return
 		}
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
 		if err := p.backend.Leave(call, p.cfg.Replica, p.limit()); err != nil {
 			p.log.Info("presence.not_told", zap.Error(err))
 		}

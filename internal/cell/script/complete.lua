@@ -26,7 +26,7 @@ local PREFIX, TAG = ARGV[6], ARGV[7]
 local fields = {'sum'}
 for i = 6, #KEYS do fields[i - 4] = ARGV[8 + 5 * (i - 6)] end
 local owned = redis.call('HMGET', slots_key, unpack(fields))
-used = tonumber(owned[1]) or 0
+used = owned[1] and string.find(owned[1], '^%d+$') and tonumber(owned[1]) or 0 -- an edit may have left nan
 
 local before, freed, ended, slots = used, {}, {}, {} -- slots: of the items that end a job
 local parsed = {} -- values of owned jobs: nearly all of a node are the same

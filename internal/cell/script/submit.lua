@@ -112,7 +112,11 @@ for i = 1, item_count do
           if node.err or type(sum) == 'table' then
             node, sum = {false, false, false}, false
           end
-          used, max = tonumber(sum) or 0, tonumber(node[3]) or 0
+          -- What an operator wrote may be no number, or one like nan that nothing exceeds: such
+          -- a node is full until its next heartbeat counts anew, or a registration mends it.
+          used, max = 0, 0
+          if sum then used = string.find(sum, '^%d%d?%d?%d?%d?$') and tonumber(sum) or 99999 end
+          if node[3] and string.find(node[3], '^%d%d?%d?%d?%d?$') then max = tonumber(node[3]) end
           numbers[sum], numbers[node[3]] = used, max
         end
         heard = heard or node[4]
