@@ -53,7 +53,7 @@ func (d *Dispatcher) pick(p *placing, source *selection.Source) {
 			return
 		}
 	}
-	if p.probes < maxProbes(job) {
+	if p.probes < maxProbes(job) && !d.resting.has(p.class, time.Now()) {
 		// Completions reach the cache late, or not at all when another replica's
 		// jobs complete: only Redis knows that the fleet is full.
 		p.probes++

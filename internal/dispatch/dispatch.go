@@ -115,6 +115,7 @@ type Dispatcher struct {
 	// Nodes.Skip it can have all of them; it leaves none out of choices.
 	failing cellSet
 
+	resting resting
 	sources sync.Pool // *selection.Source, one a goroutine
 
 	start    sync.Once

@@ -179,6 +179,9 @@ func (s *submit) land(f *flight) (ready []*placing) {
 				JobID: p.id, Node: r.Placement.Node, Attempt: r.Placement.Attempt, AssignedAtMS: r.Placement.AssignedAtMS,
 			}, nil)
 		default:
+			if p.query.IgnoreFull && p.request.Job.SlotCount() == 1 {
+				s.d.resting.begin(p.class, time.Now())
+			}
 			p.repeat, p.missed = false, false
 			p.rounds++
 			ready = append(ready, p)

@@ -283,6 +283,47 @@ func TestFullInTheCacheOnly(t *testing.T) {
 	}
 }
 
+// A fleet that said that it is full is not asked again by every submit, and is asked
+// again soon.
+func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 1))
+	rep := r.replica("r1", blind)
+	rep.mustPlace(job(), nil)
+	n, _ := rep.cache.Node("n1")
+	asked := func() float64 {
+		return testutil.ToFloat64(rep.metrics.refusals.WithLabelValues(string(cell.RefusedFull)))
+	}
+	refused := func() {
+		t.Helper()
+		n.SetUsed(1)
+		_, err := rep.place(job(), nil)
+		wantCode(t, err, freeslot.CodeOverloaded)
+	}
+	refused()
+	if got := asked(); got != 1 {
+		t.Fatalf("a node was asked %v times", got)
+	}
+	class := rep.cache.Class("echo", new(freeslot.Requirement))
+	rep.resting.begin(class, time.Now().Add(time.Hour))
+	for range 20 {
+		refused()
+	}
+	if got := asked(); got != 1 {
+		t.Errorf("a fleet that said that it is full was asked %v times more", got-1)
+	}
+	rep.resting.begin(class, time.Now().Add(-time.Hour))
+	refused()
+	if got := asked(); got != 2 {
+		t.Errorf("a fleet that was full long ago was asked %v times more, expected once", got-1)
+	}
+	other := rep.cache.Class("other", new(freeslot.Requirement))
+	if rep.resting.has(other, time.Now()) {
+		t.Error("a class rests of which nothing is known")
+	}
+}
+
 // The list of a large fleet is not made anew for every node that comes. The first
 // node of a class is found all the same.
 func TestFirstNodeOfAClass(t *testing.T) {
