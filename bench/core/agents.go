@@ -43,6 +43,7 @@ type agents struct {
 	client rueidis.Client
 
 	handled, overCommits, completed, notCompleted, silent atomic.Int64
+	latest                                                atomic.Int64 // nanoseconds
 	jobs                                                  sync.WaitGroup
 }
 
@@ -68,6 +69,9 @@ type agentFigures struct {
 	Silent int64 `json:"silent"`
 	// OverCommits counts the handlers that began while the slots of their node were all held.
 	OverCommits int64 `json:"over_commits"`
+	// LatestMS is by how much the handler was late that ended latest: how long this process stood still, or
+	// the whole machine did.
+	LatestMS float64 `json:"latest_ms"`
 	// Full is how many nodes had all their slots held at some time.
 	Full int `json:"full"`
 }
@@ -216,8 +220,11 @@ func (a *agents) begin(n *agentNode, e *rueidis.XRangeEntry) error {
 	n.mu.Unlock()
 	a.handled.Add(1)
 	a.jobs.Add(1)
-	time.AfterFunc(time.Duration(us)*time.Microsecond, func() {
+	took := time.Duration(us) * time.Microsecond
+	due := time.Now().Add(took)
+	time.AfterFunc(took, func() {
 		defer a.jobs.Done()
+		a.late(time.Since(due))
 		a.end(n, cell.Attempt{Job: id, N: attempt})
 	})
 	return nil
@@ -236,6 +243,16 @@ func (a *agents) end(n *agentNode, at cell.Attempt) {
 	n.mu.Lock()
 	delete(n.running, at.Job)
 	n.mu.Unlock()
+}
+
+// late notes a handler that ended late.
+func (a *agents) late(by time.Duration) {
+	for {
+		latest := a.latest.Load()
+		if int64(by) <= latest || a.latest.CompareAndSwap(latest, int64(by)) {
+			return
+		}
+	}
 }
 
 // complete tells until it is answered, as an agent does.
@@ -296,7 +313,7 @@ func (n *agentNode) beat() error {
 func (a *agents) figures() agentFigures {
 	f := agentFigures{
 		Handled: a.handled.Load(), Completed: a.completed.Load(), NotCompleted: a.notCompleted.Load(), OverCommits: a.overCommits.Load(),
-		Silent: a.silent.Load(),
+		Silent: a.silent.Load(), LatestMS: float64(a.latest.Load()) / float64(time.Millisecond),
 	}
 	for _, n := range a.nodes {
 		n.mu.Lock()

@@ -118,6 +118,7 @@ func reportConflicts(b *bench, runs []*conflictRun, warmUp, window time.Duration
 		{Name: "arrivals", Unit: result.PerSecond},
 		{Name: "no answer", Unit: result.Number},
 		{Name: "submitted late, p99", Unit: result.Milliseconds},
+		{Name: "handler ended late, max", Unit: result.Milliseconds},
 		{Name: "busy", Unit: result.Percent},
 		{Name: "tried", Unit: result.Number},
 		{Name: "refused", Unit: result.Number},
@@ -133,7 +134,7 @@ func reportConflicts(b *bench, runs []*conflictRun, warmUp, window time.Duration
 	for _, run := range runs {
 		o, m := &run.out, &run.out.measured
 		t.Rows = append(t.Rows, result.Row{Name: run.name, Values: result.Values(
-			float64(run.rate), rounded(o.arrived()), float64(o.sum.Failed), rounded(valueAt(o.late, 0.99)/1000), rounded(100*m.BusyShare), float64(m.Tried), float64(m.Refused),
+			float64(run.rate), rounded(o.arrived()), float64(o.sum.Failed), rounded(valueAt(o.late, 0.99)/1000), rounded(o.agents.LatestMS), rounded(100*m.BusyShare), float64(m.Tried), float64(m.Refused),
 			rounded(100*m.Rate()), float64(m.Overloaded), float64(m.OverCommits),
 			rounded(valueAt(o.delay, 0.5)), rounded(valueAt(o.delay, 0.99)), rounded(valueAt(m.RoundTrip, 0.5)), rounded(valueAt(m.RoundTrip, 0.99)), rounded(m.BatchMean))})
 	}

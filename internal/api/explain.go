@@ -59,7 +59,7 @@ type ExplainRequest struct {
 type Explanation struct {
 	selection.Explanation
 	// Candidates is documented for its reader in the tag.
-	Candidates []string `json:"candidates" doc:"The nodes that would be offered the job if it were submitted now, in this order. The choice is random: asked again, it can be another one."`
+	Candidates []string `json:"candidates" doc:"The nodes that would be offered the job if it were submitted now, in this order. The choice is random, asked again it can be another one; and each of several replicas prefers a part of the nodes, which is left out here."`
 	Omitted    int      `json:"omitted" doc:"How many nodes the list leaves out because of its limit."`
 	Outcome    Outcome  `json:"outcome" enum:"accepted,overloaded,no_matching_node,unavailable" doc:"What a submit would be answered now, as far as this replica knows: accepted, or the code of the refusal."`
 	Freshness
