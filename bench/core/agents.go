@@ -156,6 +156,10 @@ func (a *agents) readLoop(ctx context.Context, first int) error {
 	if len(own) == 0 {
 		return nil
 	}
+	// One reader after the other, so that not all jobs of a tenth of a second begin at once.
+	if measure.SleepUntil(ctx, time.Now().Add(agentPoll*time.Duration(first)/agentReaders)) != nil {
+		return nil
+	}
 	tick := time.NewTicker(agentPoll)
 	defer tick.Stop()
 	ids := make([]string, len(own))

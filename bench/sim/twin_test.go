@@ -45,7 +45,7 @@ type twinReplica struct {
 	class *selection.Class
 	rnd   *selection.Source
 	queue []*twinJob
-	busy  bool
+	calls int
 }
 
 type twinJob struct {
@@ -160,13 +160,13 @@ func (w *twin) choose(j *twinJob) bool {
 }
 
 func (w *twin) send(r *twinReplica) {
-	if r.busy || len(r.queue) == 0 {
+	if r.calls == 2 || len(r.queue) == 0 {
 		return
 	}
 	n := min(len(r.queue), w.cfg.BatchItems)
 	batch := slices.Clone(r.queue[:n])
 	r.queue = r.queue[n:]
-	r.busy = true
+	r.calls++
 	trip := w.cfg.RoundTrip.value(0.5)
 	w.after(trip/2, false, func() {
 		w.serve(int64(w.cfg.CallTime)+int64(n)*int64(w.cfg.ItemTime), func() {
@@ -175,7 +175,7 @@ func (w *twin) send(r *twinReplica) {
 				answers = append(answers, w.script(j))
 			}
 			w.after(trip-trip/2, false, func() {
-				r.busy = false
+				r.calls--
 				w.send(r)
 				for _, answer := range answers {
 					answer()

@@ -28,7 +28,7 @@ type replica struct {
 
 	trip   channel
 	queue  []*placing // of the next call
-	flying bool       // a call is under way
+	flying int        // calls under way
 
 	// What follows is for events that can be lost.
 

@@ -197,16 +197,19 @@ func (w *world) offer(p *placing) {
 	w.decided(p)
 }
 
-// send makes the replica's next call, unless one is under way or there is nothing to send.
+// callsUnderWay is how many submit calls a cell of the product keeps under way.
+const callsUnderWay = 2
+
+// send makes the replica's next call, unless as many are under way as may be or there is nothing to send.
 func (w *world) send(who int32) {
 	r := w.replicas[who]
-	if r.flying || len(r.queue) == 0 {
+	if r.flying == callsUnderWay || len(r.queue) == 0 {
 		return
 	}
 	n := min(len(r.queue), w.cfg.BatchItems)
 	c := &call{replica: who, items: append([]*placing(nil), r.queue[:n]...)}
 	r.queue = append(r.queue[:0], r.queue[n:]...)
-	r.flying = true
+	r.flying++
 	trip := r.trip.draw()
 	c.back = trip - trip/2
 	w.tally.sent(c)
@@ -218,7 +221,7 @@ func (w *world) send(who int32) {
 func (w *world) answer(c *call) {
 	r := w.replicas[c.replica]
 	w.catchUp(r)
-	r.flying = false
+	r.flying--
 	w.send(c.replica)
 	for _, p := range c.items {
 		p.settle()

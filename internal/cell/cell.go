@@ -165,7 +165,7 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		return nil, fmt.Errorf("cell: Redis is a cluster, where the keys of a cell need a hash tag to stay together")
 	}
 	c := &Cell{
-		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: loadScripts(cfg.Layout.Sharded),
+		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: scriptsOf(cfg.Layout.Sharded),
 		tombstones: tombstonesKept, loopCount: batchLoops,
 		stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/redis/rueidis"
 )
@@ -24,7 +25,20 @@ type scripts struct {
 	presence, configRead, configApply                                                                          *rueidis.Lua
 }
 
-// loadScripts makes the scripts; sharded is how they publish node events.
+// scriptsOf are the scripts, put together once for all cells of a process; sharded is how
+// they publish node events.
+func scriptsOf(sharded bool) scripts {
+	if sharded {
+		return shardedScripts()
+	}
+	return plainScripts()
+}
+
+var (
+	plainScripts   = sync.OnceValue(func() scripts { return loadScripts(false) })
+	shardedScripts = sync.OnceValue(func() scripts { return loadScripts(true) })
+)
+
 func loadScripts(sharded bool) scripts {
 	load := func(name string) *rueidis.Lua {
 		text := source(name)
