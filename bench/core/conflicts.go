@@ -328,6 +328,9 @@ func (run *conflictRun) sum(w *workload, figures []submitterFigures, delay *hdrh
 		Calls: o.sum.Calls, Tried: o.sum.Refused + o.sum.Accepted, Refused: o.sum.Refused, Assigned: o.sum.Accepted,
 		Overloaded: o.sum.Overloaded, OverCommits: o.agents.OverCommits, BusyShare: busy,
 	}
+	for _, f := range figures {
+		m.ForwardShare += f.ForwardShare / float64(len(figures))
+	}
 	for i := range w.fleet {
 		m.Slots = append(m.Slots, w.fleet[i].Slots())
 	}

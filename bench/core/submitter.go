@@ -63,7 +63,9 @@ type submitterFigures struct {
 	Failed     int64         `json:"failed"`
 	Results    int64         `json:"results"`
 	RoundTrip  sim.Quantiles `json:"round_trip"`
-	Late       sim.Quantiles `json:"late"`
+	// ForwardShare is the part of a call's time until the script ran.
+	ForwardShare float64       `json:"forward_share"`
+	Late         sim.Quantiles `json:"late"`
 }
 
 // submitJobs is a replica. It answers "start NS" (the arrivals begin at that moment of the wall clock),
@@ -278,7 +280,7 @@ func (s *submitter) figures() (submitterFigures, error) {
 	b := &s.base
 	f.Calls, f.Batches, f.Refused, f.Others = f.Calls-b.Calls, f.Batches-b.Batches, f.Refused-b.Refused, f.Others-b.Others
 	f.Accepted, f.Overloaded, f.Failed, f.Results = f.Accepted-b.Accepted, f.Overloaded-b.Overloaded, f.Failed-b.Failed, f.Results-b.Results
-	f.RoundTrip = s.trips.quantiles()
+	f.RoundTrip, f.ForwardShare = s.trips.quantiles()
 	return f, err
 }
 
@@ -286,8 +288,10 @@ func (s *submitter) figures() (submitterFigures, error) {
 type tripClient struct {
 	rueidis.Client
 	keys []string
-	mu   sync.Mutex // guards took
+	mu   sync.Mutex // guards what follows
 	took *hdrhistogram.Histogram
+	// forward and whole are sums in milliseconds: until the script ran, and of the calls.
+	forward, whole float64
 }
 
 func newTripClient(c rueidis.Client) *tripClient {
@@ -304,22 +308,45 @@ func (c *tripClient) Do(ctx context.Context, cmd rueidis.Completed) rueidis.Redi
 	begin := time.Now()
 	result := c.Client.Do(ctx, cmd)
 	took := time.Since(begin)
+	ran := scriptRan(result)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	measure.Record(c.took, took)
+	if ran > 0 {
+		c.forward += ran - float64(begin.UnixNano())/float64(time.Millisecond)
+		c.whole += took.Seconds() * 1000
+	}
 	return result
+}
+
+// scriptRan is when a submit script ran, in milliseconds of the wall clock, which Redis shares; 0 if it did
+// not. The script tells the whole millisecond, of which the middle is right on average.
+func scriptRan(result rueidis.RedisResult) float64 {
+	fields, err := result.ToArray()
+	if err != nil || len(fields) == 0 {
+		return 0
+	}
+	ms, err := fields[0].AsInt64()
+	if err != nil {
+		return 0
+	}
+	return float64(ms) + 0.5
 }
 
 func (c *tripClient) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.took.Reset()
+	c.forward, c.whole = 0, 0
 }
 
-func (c *tripClient) quantiles() sim.Quantiles {
+func (c *tripClient) quantiles() (trips sim.Quantiles, forwardShare float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return quantilesOf(c.took)
+	if c.whole > 0 {
+		forwardShare = min(max(c.forward/c.whole, 0), 1)
+	}
+	return quantilesOf(c.took), forwardShare
 }
 
 // quantilesOf are the points that the simulation asks for.

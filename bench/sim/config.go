@@ -102,8 +102,10 @@ type Config struct {
 
 	// EventDelay is from a commit to the change in another replica's view.
 	EventDelay Quantiles `json:"event_delay"`
-	// RoundTrip is that of a submit call beside its time in Redis; half of it is the way there.
-	RoundTrip Quantiles `json:"script_round_trip"`
+	// RoundTrip is that of a submit call beside its time in Redis, and ForwardShare the part of it that is the way
+	// there; 0 means one half.
+	RoundTrip    Quantiles `json:"script_round_trip"`
+	ForwardShare float64   `json:"forward_share,omitempty"`
 	// ReplyDelay is from a completion's commit to the submitting replica's view. None means that replicas read
 	// their reply streams as internal/dispatch does, a call after the other of RoundTrip.
 	ReplyDelay Quantiles `json:"reply_delay,omitempty"`
@@ -137,6 +139,7 @@ func (c Config) WithDefaults() Config {
 	if c.RoundTrip == nil {
 		c.RoundTrip = Fixed(0)
 	}
+	c.ForwardShare = cmp.Or(c.ForwardShare, 0.5)
 	return c
 }
 
@@ -149,6 +152,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	need(c.Replicas >= 1 && c.Replicas <= maxReplicas, "replicas is %d, expected 1 to %d", c.Replicas, maxReplicas)
+	need(c.ForwardShare >= 0 && c.ForwardShare <= 1, "forward share is %v, expected 0 to 1", c.ForwardShare)
 	need(len(c.Slots) >= 1 && len(c.Slots) <= maxNodes, "there are %d nodes, expected 1 to %d", len(c.Slots), maxNodes)
 	need(c.Replicas*len(c.Slots) <= maxViews, "%d replicas of %d nodes, expected a product of at most %d", c.Replicas, len(c.Slots), maxViews)
 	for i, n := range c.Slots {

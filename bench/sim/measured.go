@@ -49,6 +49,9 @@ type Measured struct {
 	// RoundTrip is the submit script's call as the replica sees it: from the moment at which the call's batch is
 	// closed to its jobs' answers, under this load. Waiting for the call before is not part of it.
 	RoundTrip Quantiles `json:"script_round_trip"`
+	// ForwardShare is the part of a call's time until the script ran, 0 to 1: a replica that waits for a processor
+	// sees its answers late, which delays nobody's choice. 0 means one half.
+	ForwardShare float64 `json:"forward_share,omitempty"`
 	// ReplyDelay is from the commit of a completion to the submitting replica's handling of the reply. When it was
 	// not measured (no points) reply streams are read as the product reads them, at the pace of RoundTrip.
 	ReplyDelay Quantiles `json:"reply_delay,omitempty"`
@@ -121,6 +124,7 @@ func (m *Measured) Validate() error {
 	need(m.HeartbeatSeconds >= 0, "heartbeat_seconds is %v, expected 0 or more", m.HeartbeatSeconds)
 	need(m.Tried > 0 && m.Refused >= 0 && m.Refused <= m.Tried, "%d refused of %d tried", m.Refused, m.Tried)
 	need(m.Assigned > 0, "assigned is %d, expected more than 0", m.Assigned)
+	need(m.ForwardShare >= 0 && m.ForwardShare <= 1, "forward_share is %v, expected 0 to 1", m.ForwardShare)
 	need(m.BusyShare > 0 && m.BusyShare <= 1, "busy_share is %v, expected more than 0 and at most 1", m.BusyShare)
 	errs = append(errs, m.EventDelay.validate("event_delay", 2), m.RoundTrip.validate("script_round_trip", 2), m.ReplyDelay.validate("reply_delay", 0))
 	return errors.Join(errs...)

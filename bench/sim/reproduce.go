@@ -102,7 +102,7 @@ func (m *Measured) config(requests []trace.Request) (Config, error) {
 		Replicas: m.Replicas, Slots: m.Slots, Rate: m.ArrivalsPerSecond, Arrivals: m.Arrivals,
 		Durations: m.Durations.Kind, MeanDuration: micros(mean), Overhead: micros(max(held-mean, 0)), Requests: requests,
 		Samples: m.Samples, Candidates: m.Candidates, Rounds: m.Rounds, BatchItems: m.BatchItems,
-		EventDelay: m.EventDelay, RoundTrip: m.RoundTrip, ReplyDelay: m.ReplyDelay,
+		EventDelay: m.EventDelay, RoundTrip: m.RoundTrip, ForwardShare: m.ForwardShare, ReplyDelay: m.ReplyDelay,
 		Heartbeat: time.Duration(m.HeartbeatSeconds * float64(time.Second)),
 	}
 	if len(cfg.ReplyDelay) == 0 {

@@ -168,13 +168,14 @@ func (w *twin) send(r *twinReplica) {
 	r.queue = r.queue[n:]
 	r.calls++
 	trip := w.cfg.RoundTrip.value(0.5)
-	w.after(trip/2, false, func() {
+	forward := int64(w.cfg.ForwardShare * float64(trip))
+	w.after(forward, false, func() {
 		w.serve(int64(w.cfg.CallTime)+int64(n)*int64(w.cfg.ItemTime), func() {
 			var answers []func()
 			for _, j := range batch {
 				answers = append(answers, w.script(j))
 			}
-			w.after(trip-trip/2, false, func() {
+			w.after(trip-forward, false, func() {
 				r.calls--
 				w.send(r)
 				for _, answer := range answers {

@@ -211,9 +211,10 @@ func (w *world) send(who int32) {
 	r.queue = append(r.queue[:0], r.queue[n:]...)
 	r.flying++
 	trip := r.trip.draw()
-	c.back = trip - trip/2
+	forward := int64(w.cfg.ForwardShare * float64(trip))
+	c.back = trip - forward
 	w.tally.sent(c)
-	w.agenda.add(entry{at: w.now + trip/2, kind: reach, call: c})
+	w.agenda.add(entry{at: w.now + forward, kind: reach, call: c})
 }
 
 // answer brings a call's results to its replica. The next call leaves first, as the loop that makes calls goes

@@ -36,6 +36,7 @@ func genConfig(t *rapid.T, twin bool) Config {
 	}
 	cfg.Full = rapid.SampledFrom([]FullPolicy{FullDrop, FullWait}).Draw(t, "full")
 	cfg.Prefill = rapid.Bool().Draw(t, "prefill")
+	cfg.ForwardShare = rapid.SampledFrom([]float64{0, 0.25, 0.5, 1}).Draw(t, "forward share")
 	cfg.Pools = rapid.IntRange(0, 2).Draw(t, "pools")
 	cfg.Keys = rapid.IntRange(0, 3).Draw(t, "keys")
 	if rapid.Bool().Draw(t, "read replies") {

@@ -75,8 +75,8 @@ func TestStartFailures(t *testing.T) {
 			want: []string{"node.max_concurrency", "--max-concurrency"},
 		},
 		{
-			name: "agent without its program", program: "nodeagent", args: []string{"--config", agent, "--node-id", "node-a"}, code: 1,
-			want: []string{"no-such-program"},
+			name: "agent without its program", program: "nodeagent", args: []string{"--config", agent, "--node-id", "node-a"}, code: 2,
+			want: []string{"no-such-program", "services[0].command.argv"},
 		},
 		{
 			name: "agent without Redis", program: "nodeagent", args: []string{"--config", working, "--redis-url", "redis://user:secret@" + closed}, code: 1,
