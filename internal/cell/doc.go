@@ -14,6 +14,7 @@
 //	changes    what a replica's cache has missed; nodes: some by their ids
 //	identity   which history the server's data is of
 //	cells      how many cells and servers there are
+//	presence   which replicas are there, in the first cell
 //	config_*   the configuration of pools, in the first cell
 //
 // Guarantees: the slots in use on a node never exceed its max_concurrency; an
