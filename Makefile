@@ -109,6 +109,10 @@ bench-sim: ## simulate large fleets, into bench/results (BENCH_SIM_ARGS='-trace 
 	$(GO) run ./bench/sim/run $(BENCH_SIM_ARGS)
 	@$(MAKE) bench-report
 
+.PHONY: pgo
+pgo: ## measure anew where choices and events spend their time, for the compiler (3 minutes, quiet machine)
+	scripts/pgo.sh
+
 .PHONY: bench-report
 bench-report: ## write bench/RESULTS.md from the JSON files in bench/results
 	$(GO) run ./bench/e2e -report

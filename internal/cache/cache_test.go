@@ -297,7 +297,7 @@ func TestResetDropsQueuedEvents(t *testing.T) {
 		t.Fatal("no first load")
 	}
 	queue := make(chan string, 8)
-	e := fmt.Sprintf("1 f %d 1 a %s online 2 2 ", r.revision.Load()+1, r.epochs["a"])
+	e := fmt.Sprintf("1 1 f %d a %s online 2 2 ", r.revision.Load()+1, r.epochs["a"])
 	queue <- e
 	r.reset(queue)
 	if len(queue) != 0 {

@@ -187,7 +187,7 @@ func (r *rig) run() *rig {
 	if r.events != nil {
 		// An event of long ago, which is only counted: when it is, the subscription
 		// stands, and its reset has been signalled.
-		probe := "1 o 0 1 probe e offline 0 0 "
+		probe := "1 1 o 0 probe e offline 0 0 "
 		eventually(r.t, "the subscription", func() bool {
 			r.do("PUBLISH", r.cell.Layout().NodeEvents(), probe)
 			return r.counter(r.metrics.events.WithLabelValues("node_offline")) > 0

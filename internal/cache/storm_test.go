@@ -401,7 +401,7 @@ func TestFlood(t *testing.T) {
 for i = 1, 60000 do
   revision = redis.call('HINCRBY', KEYS[1], 'revision', 1)
   redis.call('ZADD', KEYS[2], revision, ARGV[1])
-  redis.call('PUBLISH', ARGV[2], string.format('1 h %.0f 1 %s %s online 2 0 {}', revision, ARGV[1], ARGV[3]))
+  redis.call('PUBLISH', ARGV[2], string.format('1 1 h %.0f %s %s online 2 0 {}', revision, ARGV[1], ARGV[3]))
 end
 return revision`
 	layout := s.set.At(0).Layout()

@@ -40,7 +40,7 @@ func TestReadAheadOfEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("1 r %d 1 a %s online %d 0 %s", r.truthRevision(), r.epochs["a"], slots, body)
+		return fmt.Sprintf("1 1 r %d a %s online %d 0 %s", r.truthRevision(), r.epochs["a"], slots, body)
 	}
 	late := register(5)
 	r.do("DEL", r.cell.Layout().Node("a"))

@@ -180,11 +180,14 @@ func decodeHeartbeat(reply rueidis.RedisMessage) (HeartbeatReply, error) {
 	return parseHeartbeat(text)
 }
 
-// parseHeartbeat reads 'revision used'.
+// parseHeartbeat reads 'revision used', or the revision alone where no slot is in use.
 func parseHeartbeat(text string) (out HeartbeatReply, err error) {
-	revision, used, _ := strings.Cut(text, " ")
+	revision, used, some := strings.Cut(text, " ")
 	if out.Revision, err = strconv.ParseUint(revision, 10, 64); err != nil {
 		return HeartbeatReply{}, fmt.Errorf("revision: %w", err)
+	}
+	if !some {
+		return out, nil
 	}
 	if out.Used, err = strconv.Atoi(used); err != nil {
 		return HeartbeatReply{}, fmt.Errorf("slots in use: %w", err)

@@ -323,7 +323,7 @@ func (r *rig) load(node string) (at int64, resources string) {
 	}
 	m := r.do("GET", r.l.Load(node))
 	text, _ := m.ToString()
-	if parts := regexp.MustCompile(`^(\d{13})(?: (.*))?$`).FindStringSubmatch(text); parts != nil {
+	if parts := regexp.MustCompile(`^(\d{13})(?: 1 h(?: \S+){6} (.*))?$`).FindStringSubmatch(text); parts != nil {
 		at, _ = strconv.ParseInt(parts[1], 10, 64)
 		resources = parts[2]
 	}

@@ -15,7 +15,7 @@ var sources embed.FS
 
 // publishCall is how scripts begin to publish a node event. On a cluster
 // SPUBLISH takes its place: the channel is in the slot of the script's keys.
-const publishCall = "'PUBLISH', channel, '1 "
+const publishCall = "'PUBLISH', channel, "
 
 var includeLine = regexp.MustCompile(`(?m)^ *-- include (\S+)$`)
 

@@ -8,16 +8,16 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// wireVersion is the first field of every event. A reader that meets another
+// wireVersion is the second field of every event. A reader that meets another
 // version counts it as a gap, and so reads the truth from Redis.
 const wireVersion = "1"
 
 // The fields before the body, in their order.
 const (
-	fieldVersion = iota
+	fieldTime = iota
+	fieldVersion
 	fieldKind
 	fieldRevision
-	fieldTime
 	fieldNode
 	fieldEpoch
 	fieldStatus
@@ -28,9 +28,10 @@ const (
 
 // Decode reads the wire form that the scripts publish:
 //
-//	version kind revision at_ms node epoch status max used body
+//	at_ms version kind revision node epoch status max used body
 //
-// with one space between. Body is the rest of the message and can be empty.
+// with one space between. The time is in front because load:<node> keeps the last
+// heartbeat's event, and submits compare how it begins. Body is the rest of the message and can be empty.
 // The event's strings are parts of message; nothing is allocated.
 func Decode(message string) (Event, error) {
 	var field [fields]string
@@ -88,10 +89,10 @@ const statusOffline = "offline"
 
 // Append appends the wire form of e to dst; the scripts do the same in Lua.
 func (e Event) Append(dst []byte) []byte {
+	dst = append(strconv.AppendInt(dst, e.AtMS, 10), ' ')
 	dst = append(dst, wireVersion...)
 	dst = append(dst, ' ', byte(e.Kind), ' ')
 	dst = append(strconv.AppendUint(dst, e.Revision, 10), ' ')
-	dst = append(strconv.AppendInt(dst, e.AtMS, 10), ' ')
 	dst = append(append(dst, e.Node...), ' ')
 	dst = append(append(dst, e.Epoch...), ' ')
 	dst = append(append(dst, e.Status...), ' ')

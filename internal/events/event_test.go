@@ -19,18 +19,18 @@ var wire = []struct {
 	event      Event
 }{
 	{
-		"register", `1 r 7 1700000000123 node-1 e1 online 8 0 {"node_id":"node-1"}`,
+		"register", `1700000000123 1 r 7 node-1 e1 online 8 0 {"node_id":"node-1"}`,
 		Event{Register, 7, 1700000000123, "node-1", "e1", "online", 8, 0, `{"node_id":"node-1"}`},
 	},
 	{
-		"heartbeat with spaces in the body", `1 h 8 1 node-1 e1 draining 8 3 {"a": "b c",  "d":1}`,
+		"heartbeat with spaces in the body", `1 1 h 8 node-1 e1 draining 8 3 {"a": "b c",  "d":1}`,
 		Event{Heartbeat, 8, 1, "node-1", "e1", "draining", 8, 3, `{"a": "b c",  "d":1}`},
 	},
-	{"offline", `1 o 9 1 node-1 e1 offline 0 0 `, Event{Offline, 9, 1, "node-1", "e1", "offline", 0, 0, ""}},
-	{"full", `1 f 10 1 node-1 e1 online 8 8 `, Event{SlotFull, 10, 1, "node-1", "e1", "online", 8, 8, ""}},
-	{"free", `1 e 11 1 node-1 e1 online 8 7 `, Event{SlotFree, 11, 1, "node-1", "e1", "online", 8, 7, ""}},
+	{"offline", `1 1 o 9 node-1 e1 offline 0 0 `, Event{Offline, 9, 1, "node-1", "e1", "offline", 0, 0, ""}},
+	{"full", `1 1 f 10 node-1 e1 online 8 8 `, Event{SlotFull, 10, 1, "node-1", "e1", "online", 8, 8, ""}},
+	{"free", `1 1 e 11 node-1 e1 online 8 7 `, Event{SlotFree, 11, 1, "node-1", "e1", "online", 8, 7, ""}},
 	{
-		"largest revision", `1 h 18446744073709551615 9223372036854775807 n e online 65536 65536 {}`,
+		"largest revision", `9223372036854775807 1 h 18446744073709551615 n e online 65536 65536 {}`,
 		Event{Heartbeat, math.MaxUint64, math.MaxInt64, "n", "e", "online", 65536, 65536, "{}"},
 	},
 }
@@ -58,19 +58,19 @@ func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ text, want string }{
 		"nothing":               {"", "1 fields"},
-		"too few fields":        {"1 h 8 1 node-1 e1 online 8", "8 fields"},
-		"no space for the body": {"1 h 8 1 node-1 e1 online 8 3", "9 fields"},
-		"another version":       {"2 h 8 1 node-1 e1 online 8 3 {}", `version "2"`},
-		"unknown kind":          {"1 x 8 1 node-1 e1 online 8 3 {}", `kind "x"`},
-		"long kind":             {"1 hh 8 1 node-1 e1 online 8 3 {}", `kind "hh"`},
-		"no kind":               {"1  8 1 node-1 e1 online 8 3 {}", `kind ""`},
-		"no node":               {"1 h 8 1  e1 online 8 3 {}", "no node"},
-		"negative revision":     {"1 h -8 1 node-1 e1 online 8 3 {}", "revision"},
-		"revision as a float":   {"1 h 1e3 1 node-1 e1 online 8 3 {}", "revision"},
-		"revision too large":    {"1 h 18446744073709551616 1 node-1 e1 online 8 3 {}", "revision"},
-		"bad time":              {"1 h 8 now node-1 e1 online 8 3 {}", "time"},
-		"bad max":               {"1 h 8 1 node-1 e1 online - 3 {}", "max_concurrency"},
-		"bad used":              {"1 h 8 1 node-1 e1 online 8 nil {}", "slots in use"},
+		"too few fields":        {"1 1 h 8 node-1 e1 online 8", "8 fields"},
+		"no space for the body": {"1 1 h 8 node-1 e1 online 8 3", "9 fields"},
+		"another version":       {"1 2 h 8 node-1 e1 online 8 3 {}", `version "2"`},
+		"unknown kind":          {"1 1 x 8 node-1 e1 online 8 3 {}", `kind "x"`},
+		"long kind":             {"1 1 hh 8 node-1 e1 online 8 3 {}", `kind "hh"`},
+		"no kind":               {"1 1  8 node-1 e1 online 8 3 {}", `kind ""`},
+		"no node":               {"1 1 h 8  e1 online 8 3 {}", "no node"},
+		"negative revision":     {"1 1 h -8 node-1 e1 online 8 3 {}", "revision"},
+		"revision as a float":   {"1 1 h 1e3 node-1 e1 online 8 3 {}", "revision"},
+		"revision too large":    {"1 1 h 18446744073709551616 node-1 e1 online 8 3 {}", "revision"},
+		"bad time":              {"now 1 h 8 node-1 e1 online 8 3 {}", "time"},
+		"bad max":               {"1 1 h 8 node-1 e1 online - 3 {}", "max_concurrency"},
+		"bad used":              {"1 1 h 8 node-1 e1 online 8 nil {}", "slots in use"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +144,7 @@ func TestCodecAllocatesNothing(t *testing.T) {
 func TestStatusIsNoPartOfTheMessage(t *testing.T) {
 	t.Parallel()
 	for _, want := range []freeslot.Status{freeslot.StatusOnline, freeslot.StatusDraining, statusOffline} {
-		text := "1 h 8 1 node-1 e1 " + string(want) + " 8 3 {}"
+		text := "1 1 h 8 node-1 e1 " + string(want) + " 8 3 {}"
 		e, err := Decode(text)
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +161,7 @@ func FuzzDecode(f *testing.F) {
 	for _, tt := range wire {
 		f.Add(tt.text)
 	}
-	for _, seed := range []string{"", " ", "1 h +8 -1 n  x -1 +2 \x00", "1 h 007 00 n e s 0 0 ", "2 h 8 1 n e s 1 1 {}", strings.Repeat("1 ", 12)} {
+	for _, seed := range []string{"", " ", "-1 1 h +8 n  x -1 +2 \x00", "00 1 h 007 n e s 0 0 ", "1 2 h 8 n e s 1 1 {}", strings.Repeat("1 ", 12)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -184,7 +184,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	text := `1 h 123456 1700000000123 node-1234 01JD5Y8G6W9V0M5T2C3Q4R7X8Z online 8 3 ` +
+	text := `1700000000123 1 h 123456 node-1234 01JD5Y8G6W9V0M5T2C3Q4R7X8Z online 8 3 ` +
 		`{"cpu":{"percent":12.5},"memory":{"used_bytes":123456789,"total_bytes":987654321},"load":[0.5,0.4,0.3]}`
 	b.ReportAllocs()
 	for b.Loop() {

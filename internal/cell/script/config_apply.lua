@@ -12,13 +12,13 @@
 -- ARGV[1] version that the caller saw (0 = none)   ARGV[2] generation, if none is set yet
 -- ARGV[3] configuration as a JSON object without 'version', not empty
 -- ARGV[4] who and why, a JSON object, not empty
--- ARGV[5] channel   ARGV[6] versions kept in the history
+-- ARGV[5] config_channel   ARGV[6] versions kept in the history
 -- ARGV[7..] language pairs and their pools, in pairs
 -- Returns {status, version, generation, now (ms)}; status 1 applied, 0 in force already, -1 the version
 -- is another one, which is returned
 -- Redis 7.0. Cost: O(language pairs + versions kept).
 local config_key, version_key, index_key, pairs_key, history_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local seen, generation, content, meta, channel, kept = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+local seen, generation, content, meta, config_channel, kept = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 -- include lib/clock.lua
 -- include lib/config.lua
 
@@ -84,6 +84,6 @@ if redis.call('HLEN', history_key) > 2 * kept then
   end
 end
 
-redis.call('PUBLISH', channel, string.format(
+redis.call('PUBLISH', config_channel, string.format(
   '{"event_type":"phase3_config_update","config_type":"phase3","version":%.0f,"timestamp_ms":%.0f}', version, now))
 return {1, version, current, now}

@@ -6,7 +6,7 @@
 -- repeated: the revision and the time move on, nothing else. The sum of slots in use
 -- is counted anew, so that an edit by hand cannot leave slots lost or given twice.
 --
--- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       string
+-- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       string: this heartbeat's event
 -- KEYS[3] slots:<node>      hash     KEYS[4] index:revision    zset
 -- KEYS[5] version:nodes     hash
 -- KEYS[6] dispatch:<node>   stream   KEYS[7] nodes:index:online set: both may be left
@@ -16,12 +16,14 @@
 -- ARGV[6] last dispatch entry taken in, '' for none or none since the last heartbeat:
 --   older entries are trimmed
 -- ARGV[7..] attempts that the agent holds, 'job:attempt'
--- Returns 'revision used', as text because that is what an answer costs least as;
+-- Returns the revision, as text because that is what an answer costs least as, where no
+--         slot is in use; 'revision used' where some are;
 --         {revision, used, {start}, {stop}, {cancel}} where there is anything in the
 --         lists, which hold 'job:attempt';
 --         -1 unknown node: register again;  -2 superseded by another epoch;
 --         -3 nothing was done: call again with all keys
 -- Redis 7.0. Cost: O(slots in use + attempts named); seven commands for an idle node.
+local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local profile_key, load_key, slots_key, revisions_key, version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dispatch_key, online_key
 if #KEYS > 5 then dispatch_key, online_key = KEYS[6], KEYS[7] end
@@ -68,15 +70,15 @@ if sum ~= used then call('HSET', slots_key, 'sum', used) end
 -- include lib/revision.lua
 local max = profile[3]
 if not max or not string.find(max, '^%d%d?%d?%d?%d?$') then max = '0' end -- an operator's; see lib/announce.lua, also for the form
-call('PUBLISH', channel, '1 h ' .. revision .. ' ' .. at .. ' ' .. node .. ' ' .. epoch .. ' ' ..
-  status .. ' ' .. max .. ' ' .. used .. ' ' .. resources)
+local event = at .. ' 1 h ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' .. status .. ' ' .. max .. ' ' .. used .. ' ' .. resources
+call('PUBLISH', channel, event)
 if profile[2] ~= status then
   call('HSET', profile_key, 'status', status, 'version', revision)
   call(status == 'online' and 'SADD' or 'SREM', online_key, node)
 end
-call('SET', load_key, at .. ' ' .. resources)
+call('SET', load_key, event) -- one text for both, because each costs a twentieth of all this
 if named then
   for held in pairs(named) do stop[#stop + 1] = held end
   if #start + #stop + #cancel > 0 then return {revision, used, start, stop, cancel} end
 end
-return revision .. ' ' .. used
+return used == '0' and revision or revision .. ' ' .. used

@@ -82,7 +82,7 @@ end
 -- include lib/revision.lua
 -- As in lib/announce.lua, which says what the parts are.
 local told = (status == 'online' or status == 'draining') and status or 'offline'
-call('PUBLISH', channel, '1 r ' .. revision .. ' ' .. at .. ' ' .. node .. ' ' .. epoch .. ' ' ..
+call('PUBLISH', channel, at .. ' 1 r ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' ..
   told .. ' ' .. max .. ' ' .. in_use .. ' ' .. body)
 if before[2] ~= status then call(status == 'online' and 'SADD' or 'SREM', online_key, node) end
 if taken and equal then

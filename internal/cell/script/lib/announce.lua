@@ -1,5 +1,5 @@
 -- announce: takes the next revision for one node and publishes what changed; returns it
--- as text. Wire form: version kind revision at node epoch status max used body
+-- as text. Wire form: at version kind revision node epoch status max used body
 -- (one space between; body is JSON to the end, or empty). Decoder: internal/events.
 -- status and max come from a profile that an operator may have edited: what is none
 -- of ours is published as offline and 0.
@@ -7,7 +7,7 @@ local function announce(kind, node, epoch, status, max, used, body)
   -- include lib/revision.lua
   if status ~= 'online' and status ~= 'draining' then status = 'offline' end
   if not string.find(max, '^%d%d?%d?%d?%d?$') then max = '0' end
-  redis.call('PUBLISH', channel, '1 ' .. kind .. ' ' .. revision .. ' ' .. at .. ' ' .. node .. ' ' .. epoch .. ' ' ..
+  redis.call('PUBLISH', channel, at .. ' 1 ' .. kind .. ' ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' ..
     status .. ' ' .. max .. ' ' .. used .. ' ' .. body)
   return revision
 end

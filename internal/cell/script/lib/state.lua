@@ -13,7 +13,7 @@ local function node_state(id, revision)
   end
   local load = redis.call('MGET', key('load', id))[1] or profile[3] or ''
   local beat = string.match(string.sub(load, 1, 13), '^%d+$') or '0'
-  local node = {id, revision, redis.call('HGET', key('slots', id), 'sum') or '0', beat, string.sub(load, 15)}
+  local node = {id, revision, redis.call('HGET', key('slots', id), 'sum') or '0', beat, string.match(load, '^%d+ %S+ h %S+ %S+ %S+ %S+ %S+ %S+ (.*)$') or ''}
   for f = 1, #profile do node[f + 5] = profile[f] or '' end
   return node
 end
