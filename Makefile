@@ -25,13 +25,15 @@ BENCH_SIM_ARGS ?=
 
 DOCKER_MODULE := internal/redistest/docker
 E2E := test/e2e
+FAULTS := test/faults
 TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 
 .PHONY: help
 help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_SIM_ARGS"
+	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_SIM_ARGS,"
+	@echo "    SEED, DURATION and SHORT=1 for faults"
 
 .PHONY: run
 run: build ## bring up Redis, schedulers and nodes here and watch jobs run (RUN_ARGS=--exit: one batch)
@@ -70,6 +72,7 @@ vet: ## go vet, in each Go module
 	$(GO) vet ./...
 	cd $(DOCKER_MODULE) && $(GO) vet ./...
 	cd $(E2E) && $(GO) vet ./...
+	cd $(FAULTS) && $(GO) vet ./...
 
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector; each benchmark once
@@ -91,6 +94,10 @@ docker-test: ## the tests against Redis in containers; starts dockerd for them w
 e2e: ## the real programs as processes, also driven by a client from npm
 	@scripts/deps.sh redis node
 	$(GO) test -C $(E2E) -race -count=1 -timeout 8m $(TEST_ARGS) ./...
+
+.PHONY: faults
+faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
+	$(GO) test -C $(FAULTS) -count=1 -v -timeout 10m $(if $(SEED),-run '^TestFaults$$') $(TEST_ARGS) ./...
 
 .PHONY: bench
 bench: deps-redis ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchstat); bench-e2e has the load
@@ -130,18 +137,21 @@ lint: ## golangci-lint, in each Go module (the first run builds it: about 2 minu
 	$(TOOL) golangci-lint run ./...
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint run ./...
 	cd $(E2E) && $(TOOL) golangci-lint run ./...
+	cd $(FAULTS) && $(TOOL) golangci-lint run ./...
 
 .PHONY: fmt
 fmt: ## format the Go code as lint wants it
 	$(TOOL) golangci-lint fmt ./...
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint fmt ./...
 	cd $(E2E) && $(TOOL) golangci-lint fmt ./...
+	cd $(FAULTS) && $(TOOL) golangci-lint fmt ./...
 
 .PHONY: tidy
 tidy: ## go mod tidy, in each Go module
 	$(GO) mod tidy
 	cd $(DOCKER_MODULE) && $(GO) mod tidy
 	cd $(E2E) && $(GO) mod tidy
+	cd $(FAULTS) && $(GO) mod tidy
 	cd tools && $(GO) mod tidy
 
 .PHONY: demo

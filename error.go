@@ -28,8 +28,8 @@ const (
 	CodePermissionDenied Code = "permission_denied"
 	// CodeNotFound: there is no such job or node, or it belongs to another tenant.
 	CodeNotFound Code = "not_found"
-	// CodeConflict: what is to be changed is not what the caller saw any more; read it
-	// again. Only changes of the configuration end so.
+	// CodeConflict: what is to be changed is not what the caller saw any more, or not in the
+	// state that the change needs; or an idempotency key belongs to another job.
 	CodeConflict Code = "conflict"
 	// CodeInternal: a defect of the scheduler; the replica's log has the cause.
 	CodeInternal Code = "internal"

@@ -142,7 +142,7 @@ func TestStates(t *testing.T) {
 			terminal++
 		}
 	}
-	if terminal != 3 || len(freeslot.States()) != 5 {
+	if terminal != 5 || len(freeslot.States()) != 10 {
 		t.Errorf("%d of %d states are terminal", terminal, len(freeslot.States()))
 	}
 }

@@ -16,8 +16,21 @@ const DefaultMaxPayloadBytes = 256 << 10
 // MaxSlots is the most slots that one job can ask for.
 const MaxSlots = 1 << 16
 
-// MaxAffinityKeyLength is the longest affinity key, in bytes.
+// MaxAffinityKeyLength is the longest affinity key and idempotency key, in bytes.
 const MaxAffinityKeyLength = 128
+
+// Bounds and defaults of how a job is queued and repeated.
+const (
+	// MaxPriority is the highest priority of a job.
+	MaxPriority = 9
+	// DefaultMaxAttempts is Job.MaxAttempts where it is 0, and MaxMaxAttempts its bound.
+	DefaultMaxAttempts = 3
+	MaxMaxAttempts     = 100
+	// MaxTimeoutMS bounds Job.TimeoutMS: 30 days.
+	MaxTimeoutMS = 30 * 24 * 60 * 60 * 1000
+	// maxTimeMS is in the year 5138; scripts write times of at most 14 digits exactly.
+	maxTimeMS = 99_999_999_999_999
+)
 
 // Job is a unit of work as a client submits it.
 type Job struct {
@@ -35,6 +48,25 @@ type Job struct {
 	AffinityKey string `json:"affinity_key,omitempty"`
 	// Slots is how much of a node's capacity the job takes while it runs. 0 means 1.
 	Slots int `json:"slots,omitempty"`
+	// Priority orders jobs that wait for the same nodes: a higher one is served first.
+	// 0, the lowest, to MaxPriority.
+	Priority int `json:"priority,omitempty"`
+	// MaxAttempts is how often the job may fail before it is given up as dead: the loss
+	// of its node counts, and so does an error that the handler calls retryable. Any
+	// other error fails the job at once. 0 means DefaultMaxAttempts.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// TimeoutMS is how long the job may take from its submission to its end, in
+	// milliseconds of Redis' clock; then it expires. 0 is no limit.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// RunAtMS is when the job is to begin at the earliest, in milliseconds since the Unix
+	// epoch by Redis' clock: until then it is scheduled. TimeoutMS counts from then. 0, or
+	// a time that has passed, is at once.
+	RunAtMS int64 `json:"run_at_ms,omitempty"`
+	// IdempotencyKey makes a submission repeatable: as long as the key is kept (a day
+	// unless the replicas are configured otherwise) a second job of the tenant with the
+	// same key is not created, and its submitter gets the first one's id and result. It has
+	// the form of AffinityKey; empty is none.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// TraceParent is the W3C trace context of the submitter; empty when it is not traced.
 	TraceParent string `json:"traceparent,omitempty"`
 }
@@ -49,8 +81,10 @@ func (j *Job) Validate(path string) error {
 	if j.Slots < 0 || j.Slots > MaxSlots {
 		return invalid(path+".slots", "is %d, expected 1 to %d (0 or absent means 1)", j.Slots, MaxSlots)
 	}
-	if !utf8.ValidString(j.AffinityKey) || len(j.AffinityKey) > MaxAffinityKeyLength || strings.ContainsFunc(j.AffinityKey, isControl) {
-		return invalid(path+".affinity_key", "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
+	for _, key := range []struct{ field, text string }{{".affinity_key", j.AffinityKey}, {".idempotency_key", j.IdempotencyKey}} {
+		if !utf8.ValidString(key.text) || len(key.text) > MaxAffinityKeyLength || strings.ContainsFunc(key.text, isControl) {
+			return invalid(path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
+		}
 	}
 	// json.Valid alone lets strings pass that are not UTF-8 and would end the
 	// WebSocket session of whoever is sent them.
@@ -60,7 +94,32 @@ func (j *Job) Validate(path string) error {
 	if len(j.TraceParent) > 64 || strings.ContainsFunc(j.TraceParent, isControl) {
 		return invalid(path+".traceparent", "is not a W3C traceparent")
 	}
+	if err := j.validateQueueing(path); err != nil {
+		return err
+	}
 	return j.Requirement.validate(path + ".requirement")
+}
+
+func (j *Job) validateQueueing(path string) error {
+	switch {
+	case j.Priority < 0 || j.Priority > MaxPriority:
+		return invalid(path+".priority", "is %d, expected 0 to %d", j.Priority, MaxPriority)
+	case j.MaxAttempts < 0 || j.MaxAttempts > MaxMaxAttempts:
+		return invalid(path+".max_attempts", "is %d, expected 1 to %d (0 or absent means %d)", j.MaxAttempts, MaxMaxAttempts, DefaultMaxAttempts)
+	case j.RunAtMS < 0 || j.RunAtMS > maxTimeMS:
+		return invalid(path+".run_at_ms", "is %d, expected milliseconds since the Unix epoch", j.RunAtMS)
+	case j.TimeoutMS < 0 || j.TimeoutMS > MaxTimeoutMS:
+		return invalid(path+".timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.TimeoutMS, MaxTimeoutMS)
+	}
+	return nil
+}
+
+// AttemptLimit is MaxAttempts with its default applied.
+func (j *Job) AttemptLimit() int {
+	if j.MaxAttempts == 0 {
+		return DefaultMaxAttempts
+	}
+	return j.MaxAttempts
 }
 
 // SlotCount is Slots with its default applied.
@@ -69,23 +128,42 @@ func (j *Job) SlotCount() int { return max(j.Slots, 1) }
 // State is where a job is in its life.
 type State string
 
-// The states that this release uses. The last three are terminal.
+// The states that this release uses. Those from StateSucceeded on are terminal.
 const (
+	// StateScheduled: for later, see Job.RunAtMS.
+	StateScheduled State = "scheduled"
+	// StateWaiting: for a slot on a node that fits.
+	StateWaiting State = "waiting"
+	// StateRetryWait: an attempt failed, and the next one is due later.
+	StateRetryWait  State = "retry_wait"
 	StateRunning    State = "running"
 	StateCancelling State = "cancelling"
 	StateSucceeded  State = "succeeded"
-	StateFailed     State = "failed"
-	StateCancelled  State = "cancelled"
+	// StateFailed: the handler returned an error that another attempt would not mend.
+	StateFailed    State = "failed"
+	StateCancelled State = "cancelled"
+	// StateExpired: the job was not done by its deadline.
+	StateExpired State = "expired"
+	// StateDead: it failed as often as it may.
+	StateDead State = "dead"
 )
 
 // States lists every state, in the order of a job's life.
 func States() []State {
-	return []State{StateRunning, StateCancelling, StateSucceeded, StateFailed, StateCancelled}
+	return []State{
+		StateScheduled, StateWaiting, StateRetryWait, StateRunning, StateCancelling,
+		StateSucceeded, StateFailed, StateCancelled, StateExpired, StateDead,
+	}
 }
 
 // Terminal reports whether a job in this state will never change again.
 func (s State) Terminal() bool {
-	return s == StateSucceeded || s == StateFailed || s == StateCancelled
+	switch s {
+	case StateSucceeded, StateFailed, StateCancelled, StateExpired, StateDead:
+		return true
+	default:
+		return false
+	}
 }
 
 // JobError says why a job failed.
@@ -105,7 +183,7 @@ const (
 	JobErrorNoHandler = "no_handler"
 	// JobErrorInterrupted: the node stopped before the job was done.
 	JobErrorInterrupted = "interrupted"
-	// JobErrorNodeLost: the node's agent restarted and so lost the job.
+	// JobErrorNodeLost: the node fell silent, or its agent restarted and so lost the job.
 	JobErrorNodeLost = "node_lost"
 	// JobErrorLost: the job's record was lost with the store's data; it may have run.
 	JobErrorLost = "lost"
@@ -122,17 +200,27 @@ type JobStatus struct {
 	Tenant  string `json:"tenant"`
 	Service string `json:"service"`
 	State   State  `json:"state"`
-	// Node and Attempt say where it runs or ran, and which try that is, from 1.
+	// Node and Attempt say where it runs or ran last, and which try that is, from 1; ""
+	// and 0 before the first.
 	Node    string `json:"node"`
 	Attempt int    `json:"attempt"`
 	Slots   int    `json:"slots"`
 	// Result is the handler's result; set only in StateSucceeded.
 	Result json.RawMessage `json:"result,omitempty"`
-	// Error is set only in StateFailed.
-	Error         *JobError `json:"error,omitempty"`
-	SubmittedAtMS int64     `json:"submitted_at_ms"`
-	AssignedAtMS  int64     `json:"assigned_at_ms"`
-	FinishedAtMS  int64     `json:"finished_at_ms,omitempty"`
+	// Error is what failed last: set in StateFailed and StateDead, and in StateExpired
+	// and StateRetryWait where an attempt had failed.
+	Error *JobError `json:"error,omitempty"`
+	// Failures counts the attempts that failed.
+	Failures int `json:"failures,omitempty"`
+	Priority int `json:"priority,omitempty"`
+	// DeadlineMS is when the job expires; 0 is never.
+	DeadlineMS int64 `json:"deadline_ms,omitempty"`
+	// Position is the job's place in the queue of jobs that wait for the same nodes,
+	// from 1, when it was looked up; 0 when it does not wait, and in listings.
+	Position      int   `json:"position,omitempty"`
+	SubmittedAtMS int64 `json:"submitted_at_ms"`
+	AssignedAtMS  int64 `json:"assigned_at_ms"`
+	FinishedAtMS  int64 `json:"finished_at_ms,omitempty"`
 }
 
 // DecodeStrict decodes exactly one JSON value into v and refuses unknown fields

@@ -44,6 +44,8 @@ const (
 	StatusOnline Status = "online"
 	// StatusDraining: finishes what it runs and takes nothing new.
 	StatusDraining Status = "draining"
+	// StatusDrained: likewise, on an operator's word.
+	StatusDrained Status = "drained"
 )
 
 // Validate checks the profile. The error is an [*Error] with code

@@ -115,18 +115,28 @@ func checkJob(job *freeslot.Job, i int, limits wire.Limits) error {
 	return job.Validate(path)
 }
 
-// frameBytes is no less than what a valid job takes in a frame. Only label values
-// can hold characters that are escaped, at worst doubled; the trace context may
-// be added to it.
+// frameBytes is no less than what a valid job takes in a frame. Of its texts only some
+// can hold characters that are escaped, at worst doubled; the trace context may be added
+// to it.
 func frameBytes(job *freeslot.Job) int {
-	const names = 256 // field names, punctuation, slots, traceparent
+	const (
+		names = 512 // field names, punctuation, numbers, traceparent
+		rule  = 48  // names and punctuation of a label rule, and its operator
+	)
 	r := &job.Requirement
-	n := names + len(job.Service) + len(job.Payload) + len(r.Pool) + len(r.SourceLanguage) + len(r.TargetLanguage)
+	n := names + len(job.Service) + len(job.Payload) + 2*(len(job.AffinityKey)+len(job.IdempotencyKey))
+	n += len(r.Pool) + len(r.PreferredPool) + len(r.SourceLanguage) + len(r.TargetLanguage)
 	for _, s := range r.Services {
-		n += len(s) + 3
+		n += 2*len(s) + 3
 	}
 	for name, value := range r.Labels {
 		n += len(name) + 2*len(value) + 6
+	}
+	for i := range r.LabelRules {
+		n += rule + len(r.LabelRules[i].Label)
+		for _, value := range r.LabelRules[i].Values {
+			n += 2*len(value) + 3
+		}
 	}
 	return n
 }

@@ -119,8 +119,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Submit submits a job and returns when it is accepted. While there is no
-// connection it waits for one until ctx ends.
+// Submit submits a job and returns when it is accepted, which does not mean that there
+// is a free slot: the job may wait for one. While there is no connection Submit waits for
+// one until ctx ends.
 //
 // The error holds a *freeslot.Error, or is ErrClosed. With code unavailable the
 // job may have been accepted unless the message says that nothing was sent. When
@@ -150,8 +151,8 @@ func (c *Client) Run(ctx context.Context, job freeslot.Job) (freeslot.JobStatus,
 }
 
 // Cancel asks for a job to be cancelled and returns what is known of it now: a
-// running job is cancelling; the handle, if there is one, gets the end. A job
-// that has ended is unchanged. Errors as Submit; not_found when there is no such
+// running job is cancelling, one that waits is cancelled; the handle, if there is one,
+// gets the end. A job that has ended is unchanged. Errors as Submit; not_found when there is no such
 // job of this tenant.
 func (c *Client) Cancel(ctx context.Context, jobID string) (freeslot.JobStatus, error) {
 	for {

@@ -11,7 +11,10 @@
 //
 // # What is promised
 //
-// Submit returns a Handle only for a job that was accepted. A submit whose
+// Submit returns a Handle only for a job that was accepted. Where no node that fits is
+// free the job waits, and is tried again elsewhere when its node is lost; the Handle goes
+// on through all of that, until the job has ended: succeeded, failed, cancelled, expired
+// by its own TimeoutMS, or dead after Job.MaxAttempts failures. A submit whose
 // connection broke before the answer fails with code unavailable: the job may
 // have been accepted all the same, and the client does not repeat it, because
 // that could run it twice. Cancel and Attach are repeated; that is harmless.

@@ -25,12 +25,14 @@ const patience = 10 * time.Second
 
 // fleet is a scheduler whose store is memory: several replicas, one set of jobs.
 // A job of service "echo" succeeds at once with its payload, "hold" runs until
-// the test or a cancel ends it, "busy" is refused.
+// the test or a cancel ends it, "wait" waits at position 3 until the test places it,
+// "busy" is refused.
 type fleet struct {
 	t  *testing.T
 	mu sync.Mutex
 	// jobs by id; results go to the sink that attached last.
 	jobs map[string]*fleetJob
+	keys map[string]string // idempotency key -> job
 	// submits and attaches count what reached any replica.
 	submits, attaches int
 	// parents are the trace contexts that jobs came with.
@@ -48,7 +50,7 @@ type fleetJob struct {
 
 func newFleet(t *testing.T) *fleet { return &fleet{t: t, jobs: map[string]*fleetJob{}} }
 
-func (f *fleet) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, string, error)) {
+func (f *fleet) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
 	f.mu.Lock()
 	f.submits++
 	submitting := f.submitting
@@ -58,17 +60,36 @@ func (f *fleet) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch
 	}
 	for i, r := range reqs {
 		if r.Job.Service == "busy" {
-			accepted(i, "", &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "busy", RetryAfter: time.Second})
+			accepted(i, dispatch.Accepted{}, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "busy", RetryAfter: time.Second})
 			continue
 		}
 		f.mu.Lock()
+		if known := f.keys[r.Job.IdempotencyKey]; known != "" {
+			f.jobs[known].sink = sink
+			f.mu.Unlock()
+			accepted(i, dispatch.Accepted{JobID: known}, nil)
+			continue
+		}
 		f.parents = append(f.parents, r.Job.TraceParent)
 		id := fmt.Sprintf("0-%d", len(f.jobs)+1)
 		f.jobs[id] = &fleetJob{sink: sink, status: freeslot.JobStatus{
 			ID: id, Tenant: r.Tenant, Service: r.Job.Service, State: freeslot.StateRunning, Node: "node-1", Attempt: 1, Slots: 1,
 		}}
+		if key := r.Job.IdempotencyKey; key != "" {
+			if f.keys == nil {
+				f.keys = make(map[string]string)
+			}
+			f.keys[key] = id
+		}
+		if r.Job.Service == "wait" {
+			status := &f.jobs[id].status
+			status.State, status.Node, status.Attempt, status.Position = freeslot.StateWaiting, "", 0, 3
+			f.mu.Unlock()
+			accepted(i, dispatch.Accepted{JobID: id, Position: 3}, nil)
+			continue
+		}
 		f.mu.Unlock()
-		accepted(i, id, nil)
+		accepted(i, dispatch.Accepted{JobID: id}, nil)
 		sink.Assigned(dispatch.Assignment{JobID: id, Node: "node-1", Attempt: 1, AssignedAtMS: 1})
 		if r.Job.Service == "echo" {
 			f.finish(id, freeslot.StateSucceeded, r.Job.Payload)
@@ -85,6 +106,28 @@ func (f *fleet) finish(id string, state freeslot.State, result json.RawMessage) 
 	if sink != nil {
 		sink.Result(status)
 	}
+}
+
+// place begins the next attempt of a job.
+func (f *fleet) place(id, node string) {
+	f.mu.Lock()
+	status := &f.jobs[id].status
+	status.State, status.Node, status.Position = freeslot.StateRunning, node, 0
+	status.Attempt++
+	a, sink := dispatch.Assignment{JobID: id, Node: node, Attempt: status.Attempt, AssignedAtMS: 1}, f.jobs[id].sink
+	f.mu.Unlock()
+	if sink != nil {
+		sink.Assigned(a)
+	}
+}
+
+// requeue has a job wait again after an attempt failed.
+func (f *fleet) requeue(id string, state freeslot.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	status := &f.jobs[id].status
+	status.State, status.Position = state, 1
+	status.Failures++
 }
 
 func (f *fleet) Cancel(_ context.Context, _, id string) (freeslot.JobStatus, error) {

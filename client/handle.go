@@ -9,7 +9,8 @@ import (
 
 // Assignment says where a job runs.
 type Assignment struct {
-	Node    string
+	Node string
+	// Attempt is which try that is, from 1.
 	Attempt int
 	// At is when this client learned of it, by the local clock.
 	At time.Time
@@ -21,12 +22,15 @@ type Handle struct {
 	client         *Client
 	assigned, done chan struct{}
 	span           jobSpan
+	// position is that of the job when it was accepted or attached to.
+	position int
 
-	// What follows is guarded by client.mu, and does not change once the channel
-	// that tells of it is closed.
+	// What follows is guarded by client.mu; status and err do not change once done is
+	// closed.
 
 	// link brings the job's news.
-	link       *link
+	link *link
+	// assignment is the last that was heard of.
 	assignment Assignment
 	isAssigned bool
 	finished   bool
@@ -35,30 +39,32 @@ type Handle struct {
 }
 
 // newHandle must be called with client.mu held.
-func newHandle(c *Client, id string, l *link, span jobSpan) *Handle {
-	return &Handle{id: id, client: c, link: l, span: span, assigned: make(chan struct{}), done: make(chan struct{})}
+func newHandle(c *Client, id string, position int, l *link, span jobSpan) *Handle {
+	return &Handle{id: id, client: c, position: position, link: l, span: span, assigned: make(chan struct{}), done: make(chan struct{})}
 }
 
 // ID is the job's id.
 func (h *Handle) ID() string { return h.id }
 
-// Assigned is closed when the job has a node, or has ended without the client
-// having learned of one.
+// Position was the job's place among those that wait for the same nodes, from 1, when it
+// was accepted or attached to; 0 when it did not wait.
+func (h *Handle) Position() int { return h.position }
+
+// Assigned is closed when the job has a node for the first time, or has ended without the
+// client having learned of one. A job that waits takes as long as it takes.
 func (h *Handle) Assigned() <-chan struct{} { return h.assigned }
 
-// Assignment is where the job runs; zero before Assigned is closed. It stays what
-// was first known.
+// Assignment is the job's last attempt that this client knows of; zero before Assigned is
+// closed. A job whose node is lost goes on elsewhere, with a higher attempt.
 func (h *Handle) Assignment() Assignment {
-	select {
-	case <-h.assigned:
-		return h.assignment
-	default:
-		return Assignment{}
-	}
+	h.client.mu.Lock()
+	defer h.client.mu.Unlock()
+	return h.assignment
 }
 
-// Wait returns the job's terminal status; a job that failed is no error of Wait.
-// Any number of goroutines may wait, as often as they like.
+// Wait returns the job's terminal status; a job that failed, is dead (failed as often as
+// it may), expired (not done by its deadline) or was cancelled is no error of Wait: look
+// at the status' State and Error. Any number of goroutines may wait, as often as they like.
 //
 // Errors: ctx's when it ends first, and then the job goes on and Wait can be
 // called again; ErrClosed; or a *freeslot.Error when the result will not come:
@@ -78,15 +84,17 @@ func (h *Handle) Wait(ctx context.Context) (freeslot.JobStatus, error) {
 	}
 }
 
-// assign notes where the job runs; only the first time counts. client.mu is held.
+// assign notes where the job runs, unless it is known to be further. client.mu is held.
 func (h *Handle) assign(node string, attempt int) {
-	if h.isAssigned || node == "" {
+	if node == "" || attempt <= h.assignment.Attempt {
 		return
 	}
-	h.isAssigned = true
 	h.assignment = Assignment{Node: node, Attempt: attempt, At: time.Now()}
 	h.span.assigned(node, attempt)
-	close(h.assigned)
+	if !h.isAssigned {
+		h.isAssigned = true
+		close(h.assigned)
+	}
 }
 
 // finish ends the handle; only the first time counts. client.mu is held.

@@ -57,8 +57,14 @@ func (l *link) accepted(m *wire.Message) {
 	if k == nil || !k.open(index) {
 		return
 	}
-	h := newHandle(l.client, m.JobID, l, k.spans[index])
-	l.client.jobs[m.JobID] = h
+	h := l.client.jobs[m.JobID]
+	if h != nil { // its idempotency key belongs to a job of this client
+		h.link = l
+		k.spans[index].end(m.JobID, freeslot.JobStatus{}, nil)
+	} else {
+		h = newHandle(l.client, m.JobID, m.Position, l, k.spans[index])
+		l.client.jobs[m.JobID] = h
+	}
 	if k.accepted(index, h) {
 		l.answered(m.ID, k)
 	}
@@ -105,14 +111,17 @@ func (l *link) attached(k *call, s freeslot.JobStatus) {
 		k.handle = h
 		h.link = l
 	default:
-		k.handle = newHandle(c, s.ID, l, jobSpan{})
+		k.handle = newHandle(c, s.ID, s.Position, l, jobSpan{})
 		if !s.State.Terminal() {
 			c.jobs[s.ID] = k.handle
 		}
 	}
-	k.handle.assign(s.Node, s.Attempt)
-	if s.State.Terminal() {
+	switch {
+	case s.State.Terminal():
 		k.handle.finish(s, nil)
+	case s.State == freeslot.StateRunning || s.State == freeslot.StateCancelling:
+		// Of a job that waits the status tells where it ran last, if it ever did.
+		k.handle.assign(s.Node, s.Attempt)
 	}
 }
 

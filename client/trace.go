@@ -65,6 +65,8 @@ func (s jobSpan) end(jobID string, status freeslot.JobStatus, err error) {
 		s.span.SetStatus(codes.Error, err.Error())
 	case status.Error != nil:
 		s.span.SetStatus(codes.Error, status.Error.Code)
+	case status.State == freeslot.StateExpired || status.State == freeslot.StateDead:
+		s.span.SetStatus(codes.Error, string(status.State))
 	}
 	if status.State != "" {
 		s.span.SetAttributes(attribute.String("freeslot.state", string(status.State)))

@@ -41,6 +41,9 @@ type returned struct {
 // attempt owns one attempt from its arrival until it is settled.
 func (w *Worker) attempt(a *attempt) {
 	if comp, ok := w.perform(a); ok {
+		if comp.Again == cell.HandBack {
+			w.awaitDraining()
+		}
 		w.report(comp, a)
 	}
 	if w.ledger.settle(a) {
@@ -113,7 +116,7 @@ func (w *Worker) unbegun(a *attempt) (cell.Completion, bool) {
 	case asked:
 		comp.State = freeslot.StateCancelled
 	default:
-		comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: "the node stopped before the job began"}
+		handBack(&comp, "the node stopped before the job began")
 	}
 	return comp, true
 }
@@ -127,7 +130,7 @@ func (w *Worker) conclude(a *attempt, r returned) (cell.Completion, bool) {
 		w.ended(a.job.Service, outcomeDropped)
 		return comp, false
 	case r.stuck:
-		comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: "the node stopped while the job ran, and its handler did not return"}
+		handBack(&comp, "the node stopped while the job ran, and its handler did not return")
 	case r.panicked != nil:
 		comp.Error = r.panicked
 	case r.refused != nil:
@@ -137,11 +140,33 @@ func (w *Worker) conclude(a *attempt, r returned) (cell.Completion, bool) {
 	case asked && r.cause != nil:
 		comp.State = freeslot.StateCancelled
 	case errors.Is(r.cause, ErrStopping):
-		comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: bounded("the node stopped while the job ran: " + r.err.Error())}
+		handBack(&comp, bounded("the node stopped while the job ran: "+r.err.Error()))
 	default:
 		comp.Error = jobError(r.err)
+		comp.Again, comp.RetryDelay = again(r.err, a.id.N)
 	}
 	return comp, true
+}
+
+// handBack makes the job wait again, for another node: that this one stops is no failure
+// of the job.
+func handBack(comp *cell.Completion, message string) {
+	comp.Again = cell.HandBack
+	comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: message}
+}
+
+// awaitDraining waits until Redis knows that the node takes no more jobs: the slot that a
+// job leaves would otherwise be given to a job that waits, and that may be the same one.
+// Without an answer it goes on after drainingTimeout: such a job is handed back again.
+func (w *Worker) awaitDraining() {
+	timer := time.NewTimer(drainingTimeout)
+	defer timer.Stop()
+	select {
+	case <-w.draining:
+	case <-w.failed:
+	case <-w.life.Done():
+	case <-timer.C:
+	}
 }
 
 func (w *Worker) completion(a *attempt) cell.Completion {

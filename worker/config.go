@@ -53,8 +53,8 @@ type Config struct {
 	// DefaultStopTimeout; to interrupt them at once, give Stop an ended context.
 	StopTimeout time.Duration
 	// InterruptGrace is how long Stop waits for handlers whose context it has
-	// cancelled; those that have not returned then are abandoned. 0 means
-	// DefaultInterruptGrace.
+	// cancelled; those that have not returned then are abandoned, and their jobs
+	// handed back. 0 means DefaultInterruptGrace.
 	InterruptGrace time.Duration
 	// MaxResultBytes is the largest result, as JSON. A larger one fails the job
 	// with freeslot.JobErrorResultTooLarge. 0 means DefaultMaxResultBytes.

@@ -12,11 +12,12 @@
 //
 // # Guarantees
 //
-//   - A job is executed at least once or reported as lost, and has exactly one
-//     terminal state. Every completion is checked in Redis against the slot's
-//     attempt and epoch; one that comes from an attempt which the node no longer
-//     owns changes nothing. A handler with effects outside the job should make
-//     them repeatable, for instance by Job.ID and Job.Attempt.
+//   - A job has exactly one terminal state. Until it has it, it can be executed
+//     several times, on this node and on others: after an error that asks for it,
+//     and when a node is lost or stops. Every completion is checked in Redis
+//     against the slot's attempt and epoch; one that comes from an attempt which
+//     the node no longer owns changes nothing. A handler with effects outside the
+//     job should make them repeatable, for instance by Job.ID.
 //   - An attempt is started at most once in the life of a process, however often
 //     it is delivered (see "Delivery"). The memory behind this holds the 65,536
 //     attempts that ended last.
@@ -24,6 +25,17 @@
 //     handler that ignores its cancelled context keeps its slots until it
 //     returns; jobs that arrive meanwhile wait inside the process.
 //   - A panic in a handler fails its job and nothing else.
+//
+// # Errors and next attempts
+//
+// A handler's error fails the job for good. One that another attempt may mend is
+// returned through [Retryable], or [RetryAfter] where the handler knows how long to
+// wait: the job is then tried again on any node that fits, until it has failed
+// freeslot.Job.MaxAttempts times. A panic is not tried again: it is a mistake in the
+// handler, which the next node runs too, and a payload that ends it must not go round
+// the fleet. A handler that knows better recovers and returns Retryable.
+//
+// The end of a node is no failure of its jobs: see Stop below.
 //
 // # An attempt in the process
 //
@@ -45,6 +57,11 @@
 // A job that was asked to be cancelled ends as cancelled when its handler then
 // returns an error, and as succeeded when the handler returns a result all the
 // same: the work is done and its result is worth more than its absence.
+//
+// A job can come back to this process as a later attempt while an earlier one still
+// runs or is being reported: a retry, or a job that was taken away while the node was
+// cut off. Each attempt goes this way by itself; they have nothing in common but the
+// job's id, and the later one waits for slots as any job does.
 //
 // # Delivery
 //
@@ -71,13 +88,21 @@
 //     until they are answered; heartbeats are tried until one gets through. If
 //     that takes longer than the cell's heartbeat limit, the node may have been
 //     given up meanwhile; the first reply then says which handlers to stop.
-//   - The node is not known (reaped, or Redis lost its data): it registers again
-//     under the same epoch.
+//   - The node is not known (given up for dead, or Redis lost its data): it registers
+//     again under the same epoch, and the heartbeat after that says which handlers to
+//     stop, with cause [ErrNotOwned]: their jobs have gone to their next attempts.
+//     What such a handler leaves behind is dropped; a completion that is already on
+//     its way is answered as stale, and not repeated.
 //   - Another process registered the same node: this one stops its handlers and
 //     ends with [ErrSuperseded]. [Worker.Done] closes.
 //   - Stop: the node takes no new jobs, running ones get Config.StopTimeout, then
-//     their context is cancelled with cause [ErrStopping] and they fail with code
-//     freeslot.JobErrorInterrupted. Jobs that had not begun fail so at once.
-//   - The process dies: schedulers notice the silence, or the node's next
-//     registration gives up what the dead process held.
+//     their context is cancelled with cause [ErrStopping]. One that then returns a
+//     result has succeeded; the other jobs are handed back and wait for another node,
+//     those that had not begun at once. That counts as no failure, but the next
+//     attempt has a new number. The job of a handler that ignores its context is
+//     handed back Config.InterruptGrace later, when it is given up: for as long as
+//     this process lives, the handler may run beside the next attempt.
+//   - The process dies: schedulers notice the silence, or the node's next registration
+//     gives up what the dead process held. Its jobs go to their next attempts, and
+//     the loss counts as a failure.
 package worker

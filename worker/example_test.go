@@ -72,6 +72,27 @@ func ExampleHandlerFunc() {
 	// worker: the job was cancelled true
 }
 
+// A handler says which of its errors another attempt may mend.
+func ExampleRetryable() {
+	busy := &freeslot.JobError{Code: "busy", Message: "no licence is free"}
+	var handler worker.HandlerFunc = func(_ context.Context, job *worker.Job) (any, error) {
+		if len(job.Payload) == 0 {
+			return nil, errors.New("there is nothing to do") // the job fails
+		}
+		if job.Attempt == 1 {
+			return nil, worker.RetryAfter(busy, 10*time.Second)
+		}
+		return nil, worker.Retryable(fmt.Errorf("after %d attempts: %w", job.Attempt, busy))
+	}
+
+	_, err := handler(context.Background(), &worker.Job{Attempt: 2, Payload: json.RawMessage(`1`)})
+	fmt.Println(err)
+	fmt.Println(errors.Is(err, busy))
+	// Output:
+	// after 2 attempts: busy: no licence is free
+	// true
+}
+
 func ExampleConfig_Validate() {
 	cfg := worker.Config{
 		RedisURL:          "redis://127.0.0.1:6379",

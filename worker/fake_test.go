@@ -27,12 +27,17 @@ type fakeCell struct {
 	specs      map[string]*freeslot.Job
 	ended      map[cell.Attempt]cell.Completion
 	repeats    int // completions of ended attempts
-	stream     []cell.Dispatch
-	entries    int
-	changed    chan struct{} // closed and replaced at each change
-	beats      []cell.Heartbeat
-	closed     bool
-	left       []string
+	stale      int // completions of attempts that were not owned
+	// rash counts the jobs that were handed back although their slots could still have
+	// been given to other jobs.
+	rash    int
+	drained bool // a heartbeat said that the node drains
+	stream  []cell.Dispatch
+	entries int
+	changed chan struct{} // closed and replaced at each change
+	beats   []cell.Heartbeat
+	closed  bool
+	left    []string
 
 	// away makes every call fail.
 	away bool
@@ -65,16 +70,23 @@ func (f *fakeCell) add(d cell.Dispatch) {
 }
 
 // assign gives the node a job, as submit does.
-func (f *fakeCell) assign(n int, job freeslot.Job) cell.Attempt {
+func (f *fakeCell) assign(n int, job freeslot.Job) cell.Attempt { return f.assignAgain(id(n), job) }
+
+// assignAgain gives the node any attempt of a job, as a hand-over does. The attempts
+// before are not the node's any more.
+func (f *fakeCell) assignAgain(a cell.Attempt, job freeslot.Job) cell.Attempt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer f.change()
-	f.owned[id(n)] = false
-	f.specs[id(n).Job] = &job
-	if !f.deaf {
-		f.add(cell.Dispatch{Attempt: id(n), Tenant: "default", Job: &job})
+	for n := range a.N {
+		delete(f.owned, cell.Attempt{Job: a.Job, N: n})
 	}
-	return id(n)
+	f.owned[a] = false
+	f.specs[a.Job] = &job
+	if !f.deaf {
+		f.add(cell.Dispatch{Attempt: a, Tenant: "default", Job: &job})
+	}
+	return a
 }
 
 func (f *fakeCell) cancel(a cell.Attempt) {
@@ -156,6 +168,7 @@ func (f *fakeCell) Heartbeat(_ context.Context, hb cell.Heartbeat) (cell.Heartbe
 		return cell.HeartbeatReply{}, errRedisAway
 	}
 	f.beats = append(f.beats, hb)
+	f.drained = f.drained || hb.Status == freeslot.StatusDraining
 	switch {
 	case f.epoch == "":
 		return cell.HeartbeatReply{}, cell.ErrUnknownNode
@@ -212,6 +225,9 @@ func (f *fakeCell) Complete(_ context.Context, comp cell.Completion) (cell.Compl
 	if f.away {
 		return "", errRedisAway
 	}
+	if comp.Again == cell.HandBack && !f.drained {
+		f.rash++
+	}
 	outcome := cell.CompletedStale
 	if _, ok := f.owned[comp.Attempt]; ok && f.epoch == comp.Epoch {
 		delete(f.owned, comp.Attempt)
@@ -220,6 +236,8 @@ func (f *fakeCell) Complete(_ context.Context, comp cell.Completion) (cell.Compl
 	} else if _, ok := f.ended[comp.Attempt]; ok {
 		f.repeats++
 		outcome = cell.CompletedBefore
+	} else {
+		f.stale++
 	}
 	if f.onComplete != nil {
 		if err := f.onComplete(f.completes); err != nil {

@@ -84,6 +84,9 @@ func (w *Worker) beat(ctx context.Context) error {
 		w.fail(ErrSuperseded)
 		return ErrSuperseded
 	case errors.Is(err, cell.ErrUnknownNode):
+		if hb.Status == freeslot.StatusDraining {
+			w.noMoreJobs()
+		}
 		return w.reregister(ctx)
 	case err != nil:
 		w.metrics.heartbeatFailures.Inc()
@@ -93,7 +96,19 @@ func (w *Worker) beat(ctx context.Context) error {
 	w.trimmed = read
 	w.apply(reply)
 	w.ledger.answered(number)
+	if hb.Status == freeslot.StatusDraining {
+		w.noMoreJobs()
+	}
 	return nil
+}
+
+// noMoreJobs notes that Redis places no more jobs here. Only the heartbeats' loop calls it.
+func (w *Worker) noMoreJobs() {
+	select {
+	case <-w.draining:
+	default:
+		close(w.draining)
+	}
 }
 
 // apply heeds a reply. Cancels come first: an attempt that is to start and to be

@@ -1,9 +1,11 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -14,6 +16,9 @@ import (
 
 func id(n int) cell.Attempt { return cell.Attempt{Job: fmt.Sprintf("0-%d", n), N: 1} }
 
+// next is the attempt of the same job after a.
+func next(a cell.Attempt) cell.Attempt { return cell.Attempt{Job: a.Job, N: a.N + 1} }
+
 func TestLedgerKnowsHeldAttempts(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	a := l.offer(id(1), nil, "")
@@ -22,6 +27,28 @@ func TestLedgerKnowsHeldAttempts(t *testing.T) {
 	}
 	if next := l.offer(cell.Attempt{Job: id(1).Job, N: 2}, nil, ""); next == nil {
 		t.Fatal("another attempt of the same job was taken for the first")
+	}
+}
+
+// A job comes back before a heartbeat has let its attempt before be forgotten.
+func TestLedgerHoldsAttemptsApart(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	l.settle(l.offer(id(1), nil, ""))
+	l.ask(id(1)) // too late
+	second := l.offer(next(id(1)), nil, "")
+	if second == nil || second.ctx.Err() != nil {
+		t.Fatal("the end of an attempt, or a cancel of it, was taken for the next one's")
+	}
+	l.ask(next(second.id)) // early
+	l.disown(id(1))
+	if !l.begin(second) || second.asked || second.disowned {
+		t.Fatal("what was said of other attempts was taken for this one's")
+	}
+	if third := l.offer(next(second.id), nil, ""); third == nil || !third.asked || second.asked {
+		t.Fatal("an early cancel did not reach its attempt")
+	}
+	if names, _ := l.beat(); len(names) != 2 {
+		t.Fatalf("heartbeat names %v, expected both attempts that are held", names)
 	}
 }
 
@@ -185,11 +212,14 @@ func TestMemoryDropsTheOldest(t *testing.T) {
 
 // ledgerModel plays Redis for a ledger: assignments appear in the slots and in the
 // stream at one step; heartbeats and reads are sent, executed and answered at
-// steps of their own, in any order with everything else.
+// steps of their own, in any order with everything else. A job can be taken from the
+// node and come back as its next attempt at any time.
 type ledgerModel struct {
 	l       *ledger
 	next    int
 	owned   map[cell.Attempt]bool
+	lost    map[cell.Attempt]bool // taken from the node before it had ended there
+	given   []cell.Attempt        // every attempt that the node has ever owned
 	stream  []cell.Attempt
 	pos     int
 	starts  map[cell.Attempt]int
@@ -205,6 +235,7 @@ type modelBeat struct {
 	names    []cell.Attempt
 	executed bool
 	start    []cell.Attempt
+	stop     []cell.Attempt
 }
 
 type modelRead struct {
@@ -214,6 +245,21 @@ type modelRead struct {
 }
 
 const modelReadLimit = 2
+
+func (m *ledgerModel) assign(a cell.Attempt) {
+	m.owned[a] = true
+	m.stream = append(m.stream, a)
+	m.given = append(m.given, a)
+}
+
+// complete ends a in Redis, which refuses what the node does not own.
+func (m *ledgerModel) complete(t *rapid.T, a *attempt) {
+	m.l.begin(a)
+	if _, disowned := m.l.finish(a); disowned && m.owned[a.id] {
+		t.Fatalf("attempt %v was stopped although it is owned", a.id)
+	}
+	delete(m.owned, a.id)
+}
 
 func (m *ledgerModel) take(a cell.Attempt) {
 	if got := m.l.offer(a, nil, ""); got != nil {
@@ -239,11 +285,19 @@ func (m *ledgerModel) executeBeat() {
 			m.beat.start = append(m.beat.start, a)
 		}
 	}
+	for _, a := range m.beat.names {
+		if !m.owned[a] {
+			m.beat.stop = append(m.beat.stop, a)
+		}
+	}
 }
 
 func (m *ledgerModel) answerBeat() {
 	if m.beat == nil || !m.beat.executed {
 		return
+	}
+	for _, a := range m.beat.stop {
+		m.l.disown(a)
 	}
 	for _, a := range m.beat.start {
 		m.take(a)
@@ -281,7 +335,7 @@ func (m *ledgerModel) answerRead() {
 
 func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &ledgerModel{l: newLedger(context.Background(), 3), owned: map[cell.Attempt]bool{}, starts: map[cell.Attempt]int{}}
+		m := &ledgerModel{l: newLedger(context.Background(), 3), owned: map[cell.Attempt]bool{}, lost: map[cell.Attempt]bool{}, starts: map[cell.Attempt]int{}}
 		pick := func(list *[]*attempt) *attempt {
 			if len(*list) == 0 {
 				return nil
@@ -294,8 +348,31 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 		actions := map[string]func(*rapid.T){
 			"assign": func(*rapid.T) {
 				m.next++
-				m.owned[id(m.next)] = true
-				m.stream = append(m.stream, id(m.next))
+				m.assign(id(m.next))
+			},
+			// The node was given up for dead, and got the job again.
+			"lose": func(t *rapid.T) {
+				owned := slices.SortedFunc(maps.Keys(m.owned), func(a, b cell.Attempt) int {
+					return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.N, b.N))
+				})
+				if len(owned) > 0 {
+					a := rapid.SampledFrom(owned).Draw(t, "lost")
+					delete(m.owned, a)
+					m.lost[a] = true
+					m.assign(next(a))
+				}
+			},
+			// A retryable failure, after which the job comes back before the node has heard
+			// that the failure was taken in.
+			"retry": func(t *rapid.T) {
+				if a := pick(&m.running); a != nil {
+					owned := m.owned[a.id]
+					m.complete(t, a)
+					m.applied = append(m.applied, a)
+					if owned {
+						m.assign(next(a.id))
+					}
+				}
 			},
 			"sendBeat": func(*rapid.T) { m.sendBeat() }, "executeBeat": func(*rapid.T) { m.executeBeat() },
 			"answerBeat": func(*rapid.T) { m.answerBeat() },
@@ -303,19 +380,15 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 			"sendRead":   func(*rapid.T) { m.sendRead() }, "executeRead": func(*rapid.T) { m.executeRead() },
 			"answerRead": func(*rapid.T) { m.answerRead() },
 			"loseRead":   func(*rapid.T) { m.read = nil },
-			"complete": func(*rapid.T) {
+			"complete": func(t *rapid.T) {
 				if a := pick(&m.running); a != nil {
-					m.l.begin(a)
-					m.l.finish(a)
-					delete(m.owned, a.id)
+					m.complete(t, a)
 					m.applied = append(m.applied, a)
 				}
 			},
-			"end": func(*rapid.T) {
+			"end": func(t *rapid.T) {
 				if a := pick(&m.running); a != nil {
-					m.l.begin(a)
-					m.l.finish(a)
-					delete(m.owned, a.id)
+					m.complete(t, a)
 					m.l.settle(a)
 				}
 			},
@@ -338,8 +411,9 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 		t.Repeat(actions)
 
 		// Whatever happened, once heartbeats get through, everything owned is started
-		// exactly once, and with the stream read nothing stays remembered.
-		for range 2*m.next + 2 {
+		// exactly once, what was lost at most once, and with the stream read nothing
+		// stays remembered.
+		for range 2*len(m.given) + 2 {
 			for len(m.running) > 0 {
 				actions["complete"](t)
 			}
@@ -356,9 +430,9 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 			m.executeRead()
 			m.answerRead()
 		}
-		for n := range m.next {
-			if m.starts[id(n+1)] != 1 {
-				t.Fatalf("attempt %v was started %d times, expected once", id(n+1), m.starts[id(n+1)])
+		for _, a := range m.given {
+			if n := m.starts[a]; n != 1 && (n != 0 || !m.lost[a]) {
+				t.Fatalf("attempt %v was started %d times, expected once", a, n)
 			}
 		}
 		if len(m.l.held)+len(m.l.settled.order)+len(m.l.settled.since) != 0 {

@@ -3,14 +3,16 @@ package worker
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // Outcomes of attempts, the label of freeslot_worker_jobs_total. Those of reported
 // ones are the job's state.
 const (
+	// outcomeInterrupted: handed back because the node stops.
 	outcomeInterrupted = "interrupted"
+	// outcomeRetry: failed with an error after which the job is to be tried again.
+	outcomeRetry = "retry"
 	// outcomeStale: reported, but the node did not own the attempt any more.
 	outcomeStale = "stale"
 	// outcomeDropped: not reported, because the node did not own it or could not.
@@ -84,8 +86,12 @@ func (w *Worker) serviceLabel(service string) string {
 }
 
 func outcomeOf(comp *cell.Completion) string {
-	if comp.Error != nil && comp.Error.Code == freeslot.JobErrorInterrupted {
+	switch comp.Again {
+	case cell.HandBack:
 		return outcomeInterrupted
+	case cell.Retry:
+		return outcomeRetry
+	default:
+		return string(comp.State)
 	}
-	return string(comp.State)
 }

@@ -25,16 +25,22 @@ const patience = 30 * time.Second
 
 // replica is as much of a scheduler as these tests need.
 type replica struct {
-	t    *testing.T
-	cell *cell.Cell
-	last string
+	t     *testing.T
+	cell  *cell.Cell
+	nodes []string
+	last  string
 }
 
 const replicaName = "replica-1"
 
 func newReplica(t *testing.T, redis *redistest.Target, prefix string) *replica {
 	t.Helper()
-	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: prefix}}, redis.Client(t), zap.NewNop(), nil)
+	return newReplicaWith(t, redis, cell.Config{Layout: cell.Layout{Prefix: prefix}})
+}
+
+func newReplicaWith(t *testing.T, redis *redistest.Target, cfg cell.Config) *replica {
+	t.Helper()
+	c, err := cell.New(cfg, redis.Client(t), zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +48,7 @@ func newReplica(t *testing.T, redis *redistest.Target, prefix string) *replica {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
-	return &replica{t: t, cell: c}
+	return &replica{t: t, cell: c, nodes: []string{"node-1", "node-2"}}
 }
 
 // submit places a job on node-1 and returns its id. It insists while the node is
@@ -54,22 +60,42 @@ func (r *replica) submit(job freeslot.Job) string {
 		if p, err := r.cell.Submit(r.t.Context(), s); err == nil && p.Assigned {
 			return s.JobID
 		}
+		r.match() // a job does not pass those that wait
 	}
 	r.t.Fatal("the node takes no jobs")
 	return ""
 }
 
-// end waits for the job's result on the reply stream.
+// match gives the nodes' free slots to the jobs that wait, after those whose pause is over
+// have joined them. What fails is tried again with the next call.
+func (r *replica) match() {
+	_, _ = r.cell.Due(r.t.Context(), 100)
+	waiting, _ := r.cell.Waiting(r.t.Context(), 0)
+	classes := make([]string, len(waiting.Classes))
+	for i, c := range waiting.Classes {
+		classes[i] = c.ID
+	}
+	if len(classes) == 0 {
+		return
+	}
+	for _, node := range r.nodes {
+		_, _ = r.cell.Take(r.t.Context(), node, classes, 1)
+	}
+}
+
+// end waits for the job's result on the reply stream, and does meanwhile for jobs that
+// wait what replicas do.
 func (r *replica) end(jobID string) freeslot.JobStatus {
 	r.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		replies, err := r.cell.Replies(r.t.Context(), replicaName, r.last, time.Second, 100)
+		r.match()
+		replies, err := r.cell.Replies(r.t.Context(), replicaName, r.last, 50*time.Millisecond, 100)
 		if err != nil {
 			continue
 		}
 		for _, reply := range replies {
 			r.last = reply.ID
-			if reply.Status.ID == jobID {
+			if reply.Status.ID == jobID && !reply.Assigned && !reply.Requeued {
 				status, err := r.cell.Job(r.t.Context(), "", jobID)
 				if err != nil {
 					r.t.Fatal(err)
@@ -114,10 +140,15 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 // startRedisWorker starts a worker of node-1 and stops it at the end of the test.
 func startRedisWorker(t *testing.T, redis *redistest.Target, prefix string, setup ...func(*Worker)) (*Worker, *logged) {
 	t.Helper()
+	return startRedisNode(t, redis, prefix, "node-1", setup...)
+}
+
+func startRedisNode(t *testing.T, redis *redistest.Target, prefix, node string, setup ...func(*Worker)) (*Worker, *logged) {
+	t.Helper()
 	logs := newLogged()
 	w, err := New(Config{
 		RedisURL: redis.URL(), KeyPrefix: prefix, HeartbeatInterval: MinHeartbeatInterval, Logger: logs.logger(),
-		Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}, Registerer: prometheus.NewPedanticRegistry(),
+		Node: freeslot.Node{ID: node, MaxConcurrency: 4}, Registerer: prometheus.NewPedanticRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -229,8 +260,8 @@ func TestRedisSuperseded(t *testing.T) {
 	if !errors.Is(first.Err(), ErrSuperseded) {
 		t.Fatalf("err %v", first.Err())
 	}
-	if status := r.end(lost); status.State != freeslot.StateFailed || status.Error.Code != freeslot.JobErrorNodeLost {
-		t.Fatalf("%+v", status)
+	if status := r.end(lost); status.State != freeslot.StateSucceeded || status.Attempt != 2 || status.Failures != 1 {
+		t.Fatalf("%+v, expected a second attempt", status)
 	}
 	if status := r.end(r.submit(freeslot.Job{Service: "s"})); status.State != freeslot.StateSucceeded {
 		t.Fatalf("%+v", status)
@@ -242,7 +273,10 @@ func TestRedisUnknownNodeRegistersAgain(t *testing.T) {
 	redis := redistest.Shared(t)
 	prefix := redis.Prefix(t)
 	ended := make(chan error, 1)
-	w, logs := startRedisWorker(t, redis, prefix, handle("s", echo), handle("wait", func(ctx context.Context, _ *Job) (any, error) {
+	w, logs := startRedisWorker(t, redis, prefix, handle("s", echo), handle("wait", func(ctx context.Context, job *Job) (any, error) {
+		if job.Attempt > 1 {
+			return "back", nil
+		}
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
 		return nil, ctx.Err()
@@ -257,8 +291,8 @@ func TestRedisUnknownNodeRegistersAgain(t *testing.T) {
 	if cause := <-ended; !errors.Is(cause, ErrNotOwned) {
 		t.Fatalf("cause %v", cause)
 	}
-	if status := r.end(lost); status.Error == nil || status.Error.Code != freeslot.JobErrorInterrupted {
-		t.Fatalf("%+v", status)
+	if status := r.end(lost); string(status.Result) != `"back"` || status.Attempt != 2 || status.Failures != 0 {
+		t.Fatalf("%+v, expected a second attempt on the same node", status)
 	}
 	if status := r.end(r.submit(freeslot.Job{Service: "s"})); status.State != freeslot.StateSucceeded {
 		t.Fatalf("%+v", status)
@@ -403,9 +437,9 @@ func TestRedisStress(t *testing.T) {
 		t.Fatal(err)
 	}
 	for job := range ids {
-		// A job that arrived last may have met the stop; none of them can be lost.
+		// A job that arrived last may have met the stop, and waits; none of them can be lost.
 		status, err := r.cell.Job(t.Context(), "", job)
-		if err != nil || !status.State.Terminal() || status.State == freeslot.StateFailed && status.Error.Code != freeslot.JobErrorInterrupted {
+		if err != nil || status.State != freeslot.StateSucceeded && (status.State != freeslot.StateWaiting || status.Failures != 0) {
 			t.Errorf("%+v, %v", status, err)
 		}
 	}

@@ -29,9 +29,12 @@ var (
 	// ErrNotOwned is the cause when the node no longer owns the job: it was given
 	// up for dead, or the job has ended otherwise. The result will be dropped.
 	ErrNotOwned = errors.New("worker: the node does not own this job any more")
-	// ErrCancelled is the cause when somebody asked to cancel the job.
+	// ErrCancelled is the cause when somebody asked to cancel the job, and when its
+	// deadline has passed.
 	ErrCancelled = errors.New("worker: the job was cancelled")
-	// ErrStopping is the cause when the worker stops and the job's time is up.
+	// ErrStopping is the cause when the worker stops and the job's time is up. The job
+	// is handed back, and begins again elsewhere, unless the handler returns a result
+	// within Config.InterruptGrace.
 	ErrStopping = errors.New("worker: the node is stopping")
 	// ErrStopped is returned by Start once the worker has been started or stopped.
 	ErrStopped = errors.New("worker: started or stopped before")
@@ -40,6 +43,9 @@ var (
 const (
 	// callTimeout bounds one call to Redis.
 	callTimeout = 2 * time.Second
+	// drainingTimeout bounds the wait of a job that is to be handed back for the
+	// heartbeat that says that the node stops.
+	drainingTimeout = time.Second
 	// reportTimeout bounds, while stopping, the reports of interrupted jobs.
 	reportTimeout = 2 * time.Second
 	// shortestRetry and longestRetry bound the pauses between attempts at one call.
@@ -53,7 +59,8 @@ type Job struct {
 	Tenant string
 	// Service is what the handler was registered for.
 	Service string
-	// Attempt counts the tries of the job, from 1; with ID it names this execution.
+	// Attempt counts the tries of the job, from 1; with ID it names this execution. Tries
+	// that a node lost, handed back or never began are counted too.
 	Attempt     int
 	Payload     json.RawMessage
 	Requirement freeslot.Requirement
@@ -62,12 +69,14 @@ type Job struct {
 }
 
 // HandlerFunc runs one job. The result becomes the job's: a json.RawMessage as it
-// is, anything else by json.Marshal. An error fails the job: one that is or wraps a
-// *freeslot.JobError keeps its code, any other gets freeslot.JobErrorHandler.
+// is, anything else by json.Marshal. An error fails the job, for good unless Retryable
+// or RetryAfter has marked it: one that is or wraps a *freeslot.JobError keeps its code,
+// any other gets freeslot.JobErrorHandler. A panic fails the job for good, too.
 //
-// ctx carries the span of the job. It is cancelled when the job is cancelled, when the
-// node no longer owns it and when the worker stops; context.Cause tells which. A
-// handler should then return soon. Handlers run concurrently.
+// ctx carries the span of the job. It is cancelled when the job is cancelled or its
+// deadline has passed, when the node no longer owns it and when the worker stops;
+// context.Cause tells which. A handler should then return soon: one that goes on may run
+// beside the job's next attempt on another node. Handlers run concurrently.
 type HandlerFunc func(ctx context.Context, job *Job) (result any, err error)
 
 // Worker is one node. Its methods are safe for concurrent use, except that Handle
@@ -96,6 +105,8 @@ type Worker struct {
 	position atomic.Pointer[string]
 	// trimmed is the position that the last answered heartbeat named; its loop's own.
 	trimmed string
+	// draining is closed, by the heartbeats' loop, once no more jobs are placed here.
+	draining chan struct{}
 
 	// life ends the reports of ended jobs; the loops end before.
 	life    context.Context
@@ -152,6 +163,7 @@ func New(cfg Config) (*Worker, error) {
 		slots:    newSlots(cfg.Node.MaxConcurrency),
 		sampler:  newSampler(max(cfg.HeartbeatInterval, minSampleInterval)),
 		beatNow:  make(chan struct{}, 1),
+		draining: make(chan struct{}),
 		stop:     make(chan struct{}),
 		hurry:    make(chan struct{}),
 		failed:   make(chan struct{}),
@@ -242,7 +254,11 @@ func (w *Worker) register(ctx context.Context) error {
 
 // Stop ends the worker: it takes no new jobs, lets the running ones go on for
 // Config.StopTimeout or until ctx ends, interrupts the rest and takes the node out of
-// the fleet. Interrupted jobs fail with freeslot.JobErrorInterrupted.
+// the fleet. Interrupted jobs, and those that had not begun, are handed back: they wait
+// for another node, without a failure on their account. A handler that returns a result
+// although it was interrupted has done its job. The job of one that does not return
+// within Config.InterruptGrace is handed back all the same, so that the handler may
+// still be running when the next attempt begins.
 //
 // Stop outlasts ctx by at most Config.InterruptGrace and some seconds of bounded calls
 // to Redis. It may be called at any time, repeatedly and concurrently, and then waits
@@ -393,7 +409,7 @@ func (w *Worker) leave() error {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("deregister node %s: %w", w.cfg.Node.ID, err))
 		case len(lost) > 0:
-			w.log.Warn("node.jobs_lost", zap.Strings("job_ids", lost), zap.String(logging.FieldReason, "the node stopped"))
+			w.log.Warn("node.jobs_handed_back", zap.Strings("job_ids", lost), zap.String(logging.FieldReason, "the node stopped before it could say how they ended"))
 		}
 	}
 	closeCtx, cancelClose := context.WithTimeout(context.Background(), callTimeout)

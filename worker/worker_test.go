@@ -104,6 +104,9 @@ func TestOutcomes(t *testing.T) {
 				if comp.State != test.state || string(comp.Result) != test.result {
 					t.Fatalf("%s with %s, expected %s with %s", comp.State, comp.Result, test.state, test.result)
 				}
+				if comp.Again != cell.Never || comp.RetryDelay != 0 {
+					t.Fatalf("tried again (%d) after %s, expected never", comp.Again, comp.RetryDelay)
+				}
 				if test.code == "" {
 					return
 				}
@@ -532,9 +535,7 @@ func TestStopDrains(t *testing.T) {
 		}
 		late := f.assign(3, freeslot.Job{Service: "s"})
 		for _, a := range []cell.Attempt{waiting, late} {
-			if comp := f.end(t, a); comp.Error == nil || comp.Error.Code != freeslot.JobErrorInterrupted {
-				t.Fatalf("%+v, expected interrupted", comp)
-			}
+			wantHandedBack(t, f.end(t, a))
 		}
 		if comp := f.end(t, a); comp.State != freeslot.StateSucceeded {
 			t.Fatalf("%+v, expected the running job to end", comp)
@@ -542,8 +543,8 @@ func TestStopDrains(t *testing.T) {
 		if err := <-stopped; err != nil {
 			t.Fatal(err)
 		}
-		if f.epoch != "" || len(f.left) != 0 {
-			t.Fatalf("epoch %q, left %v", f.epoch, f.left)
+		if f.epoch != "" || len(f.left) != 0 || f.rash != 0 {
+			t.Fatalf("epoch %q, left %v, %d handed back before the fleet knew", f.epoch, f.left, f.rash)
 		}
 	}, handle("s", func(context.Context, *Job) (any, error) {
 		time.Sleep(20 * time.Second) // virtual time
@@ -562,9 +563,7 @@ func TestStopInterruptsAfterTheTimeout(t *testing.T) {
 		if d := time.Since(begun); d != 10*time.Second {
 			t.Fatalf("stopped after %s", d)
 		}
-		if comp := f.ended[a]; comp.Error == nil || comp.Error.Code != freeslot.JobErrorInterrupted {
-			t.Fatalf("%+v, expected interrupted", comp)
-		}
+		wantHandedBack(t, f.ended[a])
 	}, handle("s", untilCancelled))
 }
 
@@ -582,9 +581,7 @@ func TestStopGivesUpOnAStuckHandler(t *testing.T) {
 		if d := time.Since(begun); d > 4*time.Second {
 			t.Fatalf("stopped after %s", d)
 		}
-		if comp := f.ended[a]; comp.Error == nil || comp.Error.Code != freeslot.JobErrorInterrupted {
-			t.Fatalf("%+v, expected interrupted", comp)
-		}
+		wantHandedBack(t, f.ended[a])
 		close(stuck)
 	}, handle("s", func(context.Context, *Job) (any, error) { <-stuck; return nil, nil }))
 }
@@ -599,8 +596,9 @@ func TestStopWithAnEndedContextInterruptsAtOnce(t *testing.T) {
 		if err := w.Stop(ctx); err != nil || time.Since(begun) > time.Second {
 			t.Fatalf("stopped after %s: %v", time.Since(begun), err)
 		}
-		if f.ended[a].Error == nil {
-			t.Fatalf("%+v, expected interrupted", f.ended[a])
+		wantHandedBack(t, f.ended[a])
+		if f.rash != 0 {
+			t.Fatal("handed back before Redis knew that the node drains")
 		}
 	}, handle("s", untilCancelled))
 }

@@ -30,6 +30,8 @@ func init() {
 		{"conflicts", "reservation conflicts of four replicas under a replayed load", runConflicts},
 		{"scripts", "Redis' time for a heartbeat and a registration, against a fixed script of five commands", runScripts},
 		{"batching", "submits of many goroutines through natural batching, against one script call a job", runBatching},
+		{"utilisation", "slots kept busy while jobs wait", runUtilisation},
+		{"fairness", "the wait of a tenant beside another's flood", runFairness},
 	}
 }
 

@@ -206,7 +206,7 @@ func (s *submitter) arrive(ctx context.Context, begin time.Time) error {
 		payload := strconv.AppendInt(nil, s.work.durations.Of(request).Microseconds(), 10)
 		job := &freeslot.Job{Service: benchService, Payload: payload}
 		submits.Go(func() {
-			s.dispatcher.Submit(context.WithoutCancel(ctx), []dispatch.Request{{Tenant: "bench", Job: job}}, &jobSink{s}, func(int, string, error) {})
+			s.dispatcher.Submit(context.WithoutCancel(ctx), []dispatch.Request{{Tenant: "bench", Job: job}}, &jobSink{s}, func(int, dispatch.Accepted, error) {})
 		})
 	}
 }

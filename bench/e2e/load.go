@@ -173,8 +173,8 @@ func (d *driver) openLoop(ctx context.Context, s result.Scenario, t *tally, canc
 	}
 }
 
-// single submits one job, again if it is refused for the time being, and waits for its end. Its
-// latencies begin at begin. The error is for what makes the whole scenario pointless.
+// single submits one job, again if it is refused for the time being, and waits for its end. While the
+// fleet is full it is not refused but waits, and that counts. Its latencies begin at begin. The error is for what makes the whole scenario pointless.
 func (d *driver) single(ctx context.Context, c *client.Client, t *tally, begin time.Time) error {
 	for {
 		h, err := c.Submit(ctx, d.job)

@@ -11,13 +11,13 @@ import (
 	"github.com/freeslot/freeslot/bench/report"
 )
 
-// TestRun measures a very small load, so that the tool does not rot.
+// TestRun measures a very small load, so that the tool does not rot. With 8 slots for 16 jobs in flight some wait.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "e2e.json"), filepath.Join(dir, "RESULTS.md")
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), []string{
-		"-duration", "300ms", "-warmup", "50ms", "-replicas", "2", "-nodes", "2", "-aof", "off",
+		"-duration", "300ms", "-warmup", "50ms", "-replicas", "2", "-nodes", "2", "-slots", "4", "-aof", "off",
 		"-scenario", "closed:4", "-scenario", "closed:16/8", "-scenario", "open:100", "-out", out, "-markdown", markdown,
 	}, &stdout, &stderr)
 	if code != 0 {
@@ -41,6 +41,8 @@ func TestRun(t *testing.T) {
 		switch {
 		case m.Jobs == 0, m.JobsPerSecond <= 0, m.Loaded.Count == 0:
 			t.Errorf("%s: nothing was counted: %+v", m.Scenario, m)
+		case len(m.Refused) > 0, len(m.Failed) > 0:
+			t.Errorf("%s: refused %v, failed %v", m.Scenario, m.Refused, m.Failed)
 		case m.Assign.Count != m.Jobs, m.Result.Count != m.Jobs:
 			t.Errorf("%s: %d jobs, %d assignments, %d results", m.Scenario, m.Jobs, m.Assign.Count, m.Result.Count)
 		case m.Assign.P50 > m.Result.P50:

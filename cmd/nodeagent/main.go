@@ -34,7 +34,7 @@ const description = `Runs on a node the jobs that freeslot's schedulers place th
 Flags win over the environment (FREESLOT_REDIS__URL for redis.url), that over the file, that over the defaults.
 
 The first SIGINT or SIGTERM drains: the node takes no new jobs, running ones go on for up to stop_timeout. With the
-second one they are interrupted and fail as such. The third one ends the process where it stands.`
+second one they are interrupted and handed back. The third one ends the process where it stands.`
 
 // environment is what the command gets besides its flags.
 type environment struct {

@@ -129,8 +129,8 @@ func (e *explanation) answer() string {
 	switch freeslot.Code(e.Outcome) {
 	case "accepted":
 		return "A submit now would be placed: offered to " + strings.Join(e.Candidates, ", then ") + "."
-	case freeslot.CodeOverloaded:
-		return "A submit now would be answered overloaded: nodes fit, and none of them can take the job at the moment."
+	case "waits":
+		return "A submit now would wait: nodes fit, and none of them can take the job at the moment."
 	case freeslot.CodeNoMatchingNode:
 		return "A submit now would be answered no_matching_node: no node fits, however idle." + e.hintSlots()
 	case freeslot.CodeUnavailable:

@@ -16,8 +16,11 @@ import (
 
 // nodesGroup is "nodes", which lists them unless a further word says otherwise.
 type nodesGroup struct {
-	Show   nodesCmd  `cmd:"" default:"withargs" help:"List nodes, or show one."`
-	Import importCmd `cmd:"" help:"Copy a node list into Redis, and verify the copy."`
+	Show    nodesCmd   `cmd:"" default:"withargs" help:"List nodes, or show one."`
+	Drain   drainCmd   `cmd:"" help:"Give a node no more jobs, until undrain."`
+	Undrain undrainCmd `cmd:"" help:"Give a drained node jobs again."`
+	Remove  removeCmd  `cmd:"" help:"Forget a node that has no agent."`
+	Import  importCmd  `cmd:"" help:"Copy a node list into Redis, and verify the copy."`
 }
 
 type importCmd struct {

@@ -31,10 +31,12 @@ const description = `Submits jobs to a freeslot scheduler and shows what becomes
   schedctl submit echo '{"hello":"world"}' --wait       run a job, print its result
   schedctl submit tts --file speech.json --target de    print the job's id
   schedctl get 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z
-  schedctl list --state running
+  schedctl list --state dead
+  schedctl requeue 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z          submit a job again that did not succeed
   schedctl nodes
+  schedctl nodes drain gpu-7                            no more jobs there, until undrain
   schedctl config diff pools.yaml                       what a configuration of pools would change; apply does it
-  schedctl watch                                        nodes and running jobs, live
+  schedctl watch                                        nodes and jobs under way, live
 
 The scheduler is found by --server or FREESLOT_SERVER. Where it asks for a token, set FREESLOT_TOKEN,
 FREESLOT_TOKEN_FILE or --token-file; --token can be seen by other users of the machine.
@@ -50,12 +52,13 @@ type commands struct {
 
 	Submit  submitCmd  `cmd:"" help:"Submit a job."`
 	Get     getCmd     `cmd:"" help:"Show a job."`
-	List    listCmd    `cmd:"" help:"List jobs: running ones by node, then ended ones, the newest first."`
+	List    listCmd    `cmd:"" help:"List jobs: those that wait, running ones by node, then ended ones, the newest first."`
 	Cancel  cancelCmd  `cmd:"" help:"Ask for a job to be stopped."`
-	Nodes   nodesGroup `cmd:"" help:"List nodes, show one, or import a list of them."`
+	Requeue requeueCmd `cmd:"" help:"Submit a job again that is dead, failed or expired."`
+	Nodes   nodesGroup `cmd:"" help:"List nodes, show, drain or remove one, or import a list of them."`
 	Config  configCmd  `cmd:"" help:"Show and change the configuration of pools."`
 	Explain explainCmd `cmd:"" help:"Show which nodes could run a job, and what speaks against the others."`
-	Watch   watchCmd   `cmd:"" help:"Follow nodes and running jobs, or wait for one job's result."`
+	Watch   watchCmd   `cmd:"" help:"Follow nodes and jobs under way, or wait for one job's result."`
 
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
@@ -106,7 +109,7 @@ func run(args []string, env *environment) (code int) {
 	var cmds commands
 	parser, err := kong.New(&cmds,
 		kong.Name("schedctl"), kong.Description(description), kong.Writers(env.out, env.err),
-		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.Exit(func(code int) { panic(exit(code)) }), kong.Vars{"states": stateNames()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 	)
 	if err != nil {

@@ -52,7 +52,7 @@ func TestLifeOfAJob(t *testing.T) {
 	if got := l.ctl(t, "list", "--state", "succeeded").expect(t, exitOK); strings.Contains(got.out, id) {
 		t.Error(got.out)
 	}
-	l.ctl(t, "submit", "block", "--wait", "--timeout", "1ms").expect(t, exitFailure, "it goes on")
+	l.ctl(t, "submit", "block", "--wait", "--wait-timeout", "1ms").expect(t, exitFailure, "it goes on")
 	soon(t, l.started, "the second job to run")
 
 	// Watch it to its end, which cancelling brings.
@@ -154,7 +154,14 @@ func TestUsage(t *testing.T) {
 		{"submit", "a b"},
 		{"submit", "echo", "--slots", "-1"},
 		{"submit", "echo", "--target", "d e"},
-		{"submit", "echo", "--timeout", "1s"},
+		{"submit", "echo", "--wait-timeout", "1s"},
+		{"submit", "echo", "--timeout", "1us"},
+		{"submit", "echo", "--timeout=-1s"},
+		{"submit", "echo", "--timeout", "721h"},
+		{"submit", "echo", "--priority", "10"},
+		{"submit", "echo", "--priority=-1"},
+		{"submit", "echo", "--max-attempts", "101"},
+		{"requeue"},
 		{"submit", "echo", "--also-service", "asr@newest"},
 		{"submit", "echo", "--label-rule", "gpu"},
 		{"submit", "echo", "--label-rule", "gpu is A100"},

@@ -70,18 +70,26 @@ func dash(s string) string {
 }
 
 func jobRows(jobs []freeslot.JobStatus) [][]string {
-	rows := [][]string{{"JOB", "SERVICE", "STATE", "NODE", "ATTEMPT", "TENANT", "SUBMITTED", "TOOK", "RESULT"}}
+	rows := [][]string{{"JOB", "SERVICE", "STATE", "NODE", "ATTEMPT", "FAILURES", "TENANT", "SUBMITTED", "TOOK", "RESULT"}}
 	for _, j := range jobs {
 		took := "-"
 		if j.FinishedAtMS > 0 {
 			took = (time.Duration(j.FinishedAtMS-j.SubmittedAtMS) * time.Millisecond).String()
 		}
 		rows = append(rows, []string{
-			j.ID, j.Service, string(j.State), dash(j.Node), fmt.Sprint(j.Attempt), j.Tenant,
+			j.ID, j.Service, shownState(j), dash(j.Node), fmt.Sprint(j.Attempt), fmt.Sprint(j.Failures), j.Tenant,
 			clock(j.SubmittedAtMS), took, shorten(dash(outcome(j)), maxCell),
 		})
 	}
 	return rows
+}
+
+// shownState has a job's place in the queue, where that is known.
+func shownState(j freeslot.JobStatus) string {
+	if j.Position > 0 {
+		return fmt.Sprintf("%s (position %d)", j.State, j.Position)
+	}
+	return string(j.State)
 }
 
 // outcome is the result or the error, whichever there is.
@@ -99,12 +107,15 @@ func (a *app) printJob(j freeslot.JobStatus) error {
 	}
 	rows := [][]string{
 		{"job", j.ID},
-		{"state", string(j.State)},
+		{"state", shownState(j)},
 		{"service", j.Service},
 		{"tenant", j.Tenant},
 		{"node", dash(j.Node)},
 		{"attempt", fmt.Sprint(j.Attempt)},
+		{"failures", fmt.Sprint(j.Failures)},
 		{"slots", fmt.Sprint(j.Slots)},
+		{"priority", fmt.Sprint(j.Priority)},
+		{"deadline", clock(j.DeadlineMS)},
 		{"submitted", clock(j.SubmittedAtMS)},
 		{"assigned", clock(j.AssignedAtMS)},
 		{"finished", clock(j.FinishedAtMS)},
@@ -132,11 +143,29 @@ func (a *app) printResult(j freeslot.JobStatus) error {
 	case j.State == freeslot.StateSucceeded:
 		_, err := fmt.Fprintln(a.out, string(j.Result))
 		return err
-	case j.Error != nil:
-		return fmt.Errorf("job %s %s on node %s: %s", j.ID, j.State, dash(j.Node), clean(j.Error.Error()))
 	default:
-		return fmt.Errorf("job %s is %s", j.ID, j.State)
+		return errors.New(whatHappened(j))
 	}
+}
+
+// whatHappened says why a job has no result.
+func whatHappened(j freeslot.JobStatus) string {
+	text := fmt.Sprintf("job %s is %s", j.ID, j.State)
+	switch j.State {
+	case freeslot.StateFailed:
+		text = fmt.Sprintf("job %s failed on node %s", j.ID, dash(j.Node))
+	case freeslot.StateDead:
+		text += fmt.Sprintf(" after %d failures, the last on node %s", j.Failures, dash(j.Node))
+	case freeslot.StateExpired:
+		text = fmt.Sprintf("job %s expired: it had not ended by its deadline", j.ID)
+		if j.Error != nil {
+			text += "; before that"
+		}
+	}
+	if j.Error != nil {
+		text += ": " + clean(j.Error.Error())
+	}
+	return text
 }
 
 func nodeRows(nodes []node) [][]string {

@@ -56,7 +56,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
 	must(t, err)
 	l := &live{url: redis.URL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
-	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Jobs: d, Nodes: ca, Config: poolconfig.NewStore(cl), Pools: pools, Auth: auth, Sessions: sessions, Logger: log})
+	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Config: poolconfig.NewStore(cl), Pools: pools, Auth: auth, Sessions: sessions, Logger: log})
 
 	must(t, cl.Start(t.Context()))
 	w := l.worker(t, redis.URL(), prefix)

@@ -27,8 +27,16 @@ type submitCmd struct {
 
 	File string `short:"f" type:"existingfile" placeholder:"FILE" help:"Read the payload from a file."`
 	requirementFlags
-	Wait    bool          `short:"w" help:"Wait for the end of the job and print its result. The exit code is 1 unless it succeeds."`
-	Timeout time.Duration `placeholder:"DURATION" help:"With --wait: stop waiting after this time; the job goes on."`
+	Priority    int           `placeholder:"N" help:"Of the jobs that wait for the same nodes those with a higher priority come first; 0 to 9."`
+	MaxAttempts int           `placeholder:"N" help:"How often the job may fail, by the loss of its node or an error that can be retried, before it is dead; 3 unless set."`
+	Timeout     time.Duration `placeholder:"DURATION" help:"The job expires when it has not ended after this time."`
+
+	At             time.Time     `placeholder:"TIME" help:"Begin no earlier than this time, such as 2026-12-31T23:00:00Z."`
+	In             time.Duration `placeholder:"DURATION" help:"Begin no earlier than after this time."`
+	IdempotencyKey string        `placeholder:"KEY" help:"Submit once: the same job under the same key is the one that is there already."`
+
+	Wait        bool          `short:"w" help:"Wait for the end of the job and print its result. The exit code is 1 unless it succeeds."`
+	WaitTimeout time.Duration `placeholder:"DURATION" help:"With --wait: stop waiting after this time; the job goes on."`
 }
 
 // Help is shown below the flags.
@@ -37,8 +45,10 @@ func (submitCmd) Help() string {
   schedctl submit echo '{"hello":"world"}' --wait
   echo '"hello"' | schedctl submit upper - --wait
   schedctl submit tts --file speech.json --target de --label gpu=a100 --slots 2
+  schedctl submit tts '"now or never"' --priority 9 --max-attempts 1 --timeout 30s
+  schedctl submit report --in 1h --idempotency-key report-2026-11-21
 
-Without --wait the job's id is printed; get, cancel and watch take it.`
+Where no node that fits is free the job waits. Without --wait the job's id is printed; get, cancel and watch take it.`
 }
 
 // Run submits.
@@ -55,15 +65,15 @@ func (c *submitCmd) Run(a *app) error {
 	wait := time.Duration(0)
 	if c.Wait {
 		wait = maxWait
-		if c.Timeout > 0 {
+		if c.WaitTimeout > 0 {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, c.Timeout+callTimeout)
+			ctx, cancel = context.WithTimeout(ctx, c.WaitTimeout+callTimeout)
 			defer cancel()
-			wait = min(wait, c.Timeout)
+			wait = min(wait, c.WaitTimeout)
 		}
 	}
 	defer a.api.close()
-	deadline := time.Now().Add(c.Timeout)
+	deadline := time.Now().Add(c.WaitTimeout)
 	var status freeslot.JobStatus
 	query := url.Values{"wait_ms": {fmt.Sprint(wait.Milliseconds())}}
 	if err := a.api.call(ctx, http.MethodPost, "/v1/jobs", query, content, wait, &status); err != nil {
@@ -77,8 +87,8 @@ func (c *submitCmd) Run(a *app) error {
 		return err
 	}
 	for !status.State.Terminal() {
-		if c.Timeout > 0 && !time.Now().Before(deadline) {
-			return fmt.Errorf("job %s is %s after %s; it goes on: schedctl watch %s", status.ID, status.State, c.Timeout, status.ID)
+		if c.WaitTimeout > 0 && !time.Now().Before(deadline) {
+			return fmt.Errorf("job %s is %s after %s; it goes on: schedctl watch %s", status.ID, shownState(status), c.WaitTimeout, status.ID)
 		}
 		select {
 		case <-time.After(pollInterval):
@@ -98,12 +108,27 @@ func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
 		return nil, err
 	}
 	job := c.requirementFlags.job(c.Service)
-	job.Payload = payload
+	job.Payload, job.Priority, job.MaxAttempts, job.IdempotencyKey = payload, c.Priority, c.MaxAttempts, c.IdempotencyKey
+	switch {
+	case !c.At.IsZero() && c.In != 0:
+		return nil, usage("--at and --in are both set, expected one of them")
+	case c.In < 0:
+		return nil, usage("--in is %s, expected a positive duration", c.In)
+	case c.In > 0:
+		job.RunAtMS = time.Now().Add(c.In).UnixMilli()
+	case !c.At.IsZero():
+		job.RunAtMS = c.At.UnixMilli()
+	}
+	if c.Timeout != 0 {
+		if job.TimeoutMS = c.Timeout.Milliseconds(); job.TimeoutMS < 1 {
+			return nil, usage("--timeout is %s, expected at least 1ms", c.Timeout)
+		}
+	}
 	if err := job.Validate("job"); err != nil {
 		return nil, usageError{explain(err)}
 	}
-	if c.Timeout < 0 || c.Timeout > 0 && !c.Wait {
-		return nil, usage("--timeout is %s, expected a positive duration beside --wait", c.Timeout)
+	if c.WaitTimeout < 0 || c.WaitTimeout > 0 && !c.Wait {
+		return nil, usage("--wait-timeout is %s, expected a positive duration beside --wait", c.WaitTimeout)
 	}
 	return job, nil
 }

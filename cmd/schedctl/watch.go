@@ -24,7 +24,7 @@ type watchCmd struct {
 
 // Help is shown below the flags.
 func (watchCmd) Help() string {
-	return `Without a job id: shows nodes and running jobs until Ctrl-C; with -o json one line each time.
+	return `Without a job id: shows nodes, jobs that wait and running jobs until Ctrl-C; with -o json one line each time.
 
 With a job id: attaches to the job over the WebSocket and prints its result; the exit code is 1 unless it succeeds.
 Whoever waited for the result before is told that it goes elsewhere.`
@@ -69,7 +69,7 @@ func (c *watchCmd) refresh(a *app) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateRunning)}}, c.Limit)
+	jobs, waiting, err := c.underWay(a)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,8 @@ func (c *watchCmd) refresh(a *app) error {
 	if a.terminal {
 		picture.WriteString(clearScreen)
 	}
-	_, _ = fmt.Fprintf(&picture, "%s  %s  %d nodes, %d running jobs shown\n\n", time.Now().Format("15:04:05"), a.api.base.Host, len(nodes), len(jobs))
+	_, _ = fmt.Fprintf(&picture, "%s  %s  %d nodes, %d waiting and %d running jobs shown\n\n",
+		time.Now().Format("15:04:05"), a.api.base.Host, len(nodes), waiting, len(jobs)-waiting)
 	if err := table(&picture, nodeRows(nodes)); err != nil {
 		return err
 	}
@@ -99,6 +100,17 @@ func (c *watchCmd) refresh(a *app) error {
 	picture.WriteByte('\n')
 	_, err = a.out.Write(picture.Bytes())
 	return err
+}
+
+// underWay are up to Limit jobs that run, and what is left of the limit of jobs that wait,
+// which come first.
+func (c *watchCmd) underWay(a *app) (jobs []freeslot.JobStatus, waiting int, err error) {
+	running, err := a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateRunning)}}, c.Limit)
+	if err != nil || len(running) == c.Limit {
+		return running, 0, err
+	}
+	jobs, err = a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateWaiting)}}, c.Limit-len(running))
+	return append(jobs, running...), len(jobs), err
 }
 
 // follow waits for one job.

@@ -44,7 +44,7 @@ func newFleet(cfg config.Replica, res *resources, log *zap.Logger, reg *promethe
 	for i, layout := range layouts {
 		c, err := cell.New(cell.Config{
 			Layout: layout, Index: i, Cells: len(layouts), Servers: res.topology.Servers,
-			HeartbeatLimit: cfg.HeartbeatLimit, Retention: cfg.Retention, QueueLimit: cfg.Limits.SubmitQueue,
+			HeartbeatLimit: cfg.HeartbeatLimit, Retention: cfg.Retention, QueueLimit: cfg.Limits.SubmitQueue, WaitingLimit: cfg.WaitingLimit, KeyRetention: cfg.IdempotencyRetention,
 		}, res.commands.For(i), log.Named("cell"), prometheus.WrapRegistererWith(prometheus.Labels{"cell": strconv.Itoa(i)}, reg))
 		if err != nil {
 			return nil, err
@@ -145,7 +145,7 @@ func (g *gate) Changes(ctx context.Context, since cell.Revision, limit int) (cel
 const configPatience = 2 * time.Second
 
 func newDispatcher(cfg config.Replica, f *fleet, log *zap.Logger, reg *prometheus.Registry) (*dispatch.Dispatcher, error) {
-	return dispatch.New(dispatch.Config{Replica: cfg.ReplicaID}, f.cells, f.nodes, log.Named("dispatch"), reg)
+	return dispatch.New(dispatch.Config{Replica: cfg.ReplicaID, Weight: cfg.TenantWeight}, f.cells, f.nodes, log.Named("dispatch"), reg)
 }
 
 func newPoolConfig(cfg config.Replica, f *fleet, res *resources, log *zap.Logger, reg *prometheus.Registry) *poolconfig.Follower {
@@ -157,10 +157,12 @@ func newPoolConfig(cfg config.Replica, f *fleet, res *resources, log *zap.Logger
 	return poolconfig.New(follow, first, first.Layout().ConfigEvents(), res.events.For(0), log.Named("poolconfig"), reg)
 }
 
-// newPresence has choices try this replica's share of the fleet first.
-func newPresence(cfg config.Replica, f *fleet, log *zap.Logger) *presence.Presence {
+// newPresence has choices try this replica's share of the fleet first, and this replica
+// match free nodes of its share with jobs that wait.
+func newPresence(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger) *presence.Presence {
 	return presence.New(presence.Config{Replica: cfg.ReplicaID, OnChange: func(replicas []string) {
 		f.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
+		d.SetReplicas(replicas)
 	}}, f.cells.At(0), log.Named("presence"))
 }
 

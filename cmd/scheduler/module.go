@@ -62,7 +62,7 @@ func newServer(cfg config.Replica, d *dispatch.Dispatcher, f *fleet, pools *pool
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
 	}, api.Deps{
-		Jobs: d, Nodes: f.cache, Auth: auth, Sessions: sessions, Checks: checks(f.cache, pools),
+		Jobs: d, Specs: f.cells, Control: f.cells, Nodes: f.cache, Auth: auth, Sessions: sessions, Checks: checks(f.cache, pools),
 		Config: poolconfig.NewStore(f.cells.At(0)), Pools: pools,
 		Gatherer: reg, Registerer: reg, TracerProvider: res.tracing.Provider(), Logger: log.Named("api"),
 	})

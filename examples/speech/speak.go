@@ -21,24 +21,22 @@ import (
 const (
 	// lineLimit bounds one line: waiting for a free slot, and being spoken.
 	lineLimit = 3 * time.Minute
-	// inFlight is how many lines are submitted at a time: more than one node can hold, so that lines of one
-	// language wait for their node, and no more than a file of many lines needs.
+	// inFlight is how many lines are submitted at a time: more than the fleet has slots, so that lines wait for
+	// their node, and no more than a file of many lines needs.
 	inFlight = 12
-	// shortPause is the pause after a refusal that names none.
-	shortPause = 20 * time.Millisecond
 )
 
 // outcome is what became of a line.
 type outcome struct {
-	phrase     phrase
-	status     freeslot.JobStatus // zero when no job was made
-	assigned   time.Duration      // since the line was first submitted
-	ended      time.Duration
-	file       string
-	bytes      int
-	seconds    float64
-	err        error // nil: spoken
-	submitting int   // how many submits it took
+	phrase   phrase
+	status   freeslot.JobStatus // zero when no job was made
+	position int                // among the lines that waited for the same nodes; 0: it did not wait
+	assigned time.Duration      // since the line was submitted
+	ended    time.Duration
+	file     string
+	bytes    int
+	seconds  float64
+	err      error // nil: spoken
 }
 
 // runner is what a line needs of the client.
@@ -79,18 +77,18 @@ func speakLine(ctx context.Context, c runner, p phrase, out string) outcome {
 	return o
 }
 
-// run submits the line's job, again while every node that fits is full, and waits for its end.
+// run submits the line's job, which waits while every node that fits is full, and waits for its end.
 func (o *outcome) run(ctx context.Context, c runner) error {
 	job, err := o.phrase.job()
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	h, err := o.submit(ctx, c, job)
+	h, err := c.Submit(ctx, job)
 	if err != nil {
 		return err
 	}
-	o.status.ID = h.ID()
+	o.status.ID, o.position = h.ID(), h.Position()
 	status, err := h.Wait(ctx)
 	if err != nil {
 		return fmt.Errorf("wait for job %s: %w", h.ID(), err)
@@ -106,24 +104,6 @@ func (o *outcome) run(ctx context.Context, c runner) error {
 		return status.Error
 	default:
 		return fmt.Errorf("the job ended %s", status.State)
-	}
-}
-
-func (o *outcome) submit(ctx context.Context, c runner, job freeslot.Job) (*client.Handle, error) {
-	for {
-		o.submitting++
-		h, err := c.Submit(ctx, job)
-		var refused *freeslot.Error
-		if !errors.As(err, &refused) || refused.Code != freeslot.CodeOverloaded {
-			return h, err
-		}
-		pause := time.NewTimer(max(refused.RetryAfter, shortPause))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return nil, fmt.Errorf("%w, after %w", ctx.Err(), err)
-		}
 	}
 }
 

@@ -181,10 +181,18 @@ func TestManyLinesOfOneLanguage(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit status %d with -allow-failures", code)
 	}
+	waited := 0
 	for line := 1; line <= 21; line++ {
-		if r := rows[line]; r["STATE"] != "succeeded" || r["NODE"] != "speech-de" {
+		r := rows[line]
+		if r["STATE"] != "succeeded" || r["NODE"] != "speech-de" {
 			t.Errorf("line %d: %v", line, r)
 		}
+		if r["POSITION"] != "-" {
+			waited++
+		}
+	}
+	if waited == 0 {
+		t.Error("no line waited for its node")
 	}
 	listen(t, filepath.Join(wav, "021-de.wav"))
 	if r := rows[22]; r["STATE"] != "failed" || !strings.Contains(r["NOTE"], "result_too_large") {

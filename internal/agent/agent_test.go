@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
@@ -28,6 +29,8 @@ type fleet struct {
 	cell  *cell.Cell
 	agent *Agent
 	last  string
+	// metrics are the agent's.
+	metrics *prometheus.Registry
 }
 
 func startFleet(t *testing.T, services ...Service) *fleet {
@@ -55,7 +58,8 @@ func startFleetOn(t *testing.T, redis *redistest.Target, cells int, services ...
 	}
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
 
-	a, err := New(cfg, zap.NewNop(), prometheus.NewPedanticRegistry(), noop.NewTracerProvider())
+	reg := prometheus.NewPedanticRegistry()
+	a, err := New(cfg, zap.NewNop(), reg, noop.NewTracerProvider())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +72,7 @@ func startFleetOn(t *testing.T, redis *redistest.Target, cells int, services ...
 		}
 		<-a.Done()
 	})
-	return &fleet{t: t, cell: c, agent: a}
+	return &fleet{t: t, cell: c, agent: a, metrics: reg}
 }
 
 func (f *fleet) submit(job freeslot.Job) string {
@@ -144,6 +148,49 @@ func TestAgentRunsJobs(t *testing.T) {
 	changes, err := f.cell.Changes(t.Context(), 0, 10)
 	if err != nil || len(changes.Nodes) != 1 || len(changes.Nodes[0].Node.Services) != 4 || changes.Nodes[0].Node.Services[0].Version != "1.0" {
 		t.Errorf("%+v, %v", changes.Nodes, err)
+	}
+}
+
+// TestAgentGivesJobsBack: what the executors say of their failures reaches the schedulers.
+func TestAgentGivesJobsBack(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the server sees the abort only then
+		close(begun)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	f := startFleet(
+		t,
+		Service{Name: "busy", Command: &Command{Argv: []string{"sh", "-c", "exit 75"}}},
+		Service{Name: "gone", HTTP: &HTTP{URL: "http://127.0.0.1:1"}},
+		Service{Name: "wait", HTTP: &HTTP{URL: server.URL}},
+	)
+	for service, code := range map[string]string{"busy": "exit_75", "gone": CodeUnreachable} {
+		if s := f.end(f.submit(freeslot.Job{Service: service, MaxAttempts: 1})); s.State != freeslot.StateDead || s.Error == nil || s.Error.Code != code {
+			t.Errorf("%+v, expected dead of %s", s, code)
+		}
+	}
+	job := f.submit(freeslot.Job{Service: "wait"})
+	<-begun
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := f.agent.Stop(ended); err != nil {
+		t.Fatal(err)
+	}
+	if err := testutil.GatherAndCompare(f.metrics, strings.NewReader(`
+# HELP freeslot_worker_jobs_total Attempts that ended, by service and outcome.
+# TYPE freeslot_worker_jobs_total counter
+freeslot_worker_jobs_total{node="node-1",outcome="interrupted",service="wait"} 1
+freeslot_worker_jobs_total{node="node-1",outcome="retry",service="busy"} 1
+freeslot_worker_jobs_total{node="node-1",outcome="retry",service="gone"} 1
+`), "freeslot_worker_jobs_total"); err != nil {
+		t.Error(err)
+	}
+	s, err := f.cell.Job(t.Context(), "", job)
+	if err != nil || s.State != freeslot.StateWaiting || s.Failures != 0 {
+		t.Errorf("%+v, %v, expected the job to wait for another node", s, err)
 	}
 }
 

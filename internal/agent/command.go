@@ -26,6 +26,8 @@ const (
 	// pipeDelay is how long a process that left the group may hold the command's
 	// output open after the command has ended.
 	pipeDelay = time.Second
+	// exitTempFail is EX_TEMPFAIL of sysexits.h: try again later.
+	exitTempFail = 75
 )
 
 // errTooLarge is the cause of a context that ended because of too much output.
@@ -151,9 +153,14 @@ func exitError(err error, stderr *tail) error {
 		return jobError(CodeStartFailed, "the command could not be run: "+err.Error())
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return jobError(CodeSignalled, withStderr("the command was ended by signal "+strconv.Itoa(int(status.Signal()))+" ("+status.Signal().String()+")", stderr))
+		// Most often the kernel, short of memory: another node may have more.
+		return worker.Retryable(jobError(CodeSignalled, withStderr("the command was ended by signal "+strconv.Itoa(int(status.Signal()))+" ("+status.Signal().String()+")", stderr)))
 	}
-	return jobError("exit_"+strconv.Itoa(exit.ExitCode()), withStderr("the command exited with "+strconv.Itoa(exit.ExitCode()), stderr))
+	failure := jobError("exit_"+strconv.Itoa(exit.ExitCode()), withStderr("the command exited with "+strconv.Itoa(exit.ExitCode()), stderr))
+	if exit.ExitCode() == exitTempFail {
+		return worker.Retryable(failure)
+	}
+	return failure
 }
 
 func withStderr(message string, stderr *tail) string {

@@ -64,6 +64,8 @@ func TestCommandResults(t *testing.T) {
 		"stdin not read":           {script: "exec <&-; echo 1", payload: `"` + strings.Repeat("x", 1<<20) + `"`, want: `1`},
 		"exit code":                {script: "echo why >&2; exit 3", code: "exit_3", says: "exited with 3: why"},
 		"quiet failure":            {script: "exit 1", code: "exit_1", says: "exited with 1"},
+		"temporary failure":        {script: "echo busy >&2; exit 75", code: "exit_75", says: "exited with 75: busy"},
+		"neighbouring exit code":   {script: "exit 74", code: "exit_74"},
 		"signal":                   {script: "kill -9 $$", code: CodeSignalled, says: "signal 9 (killed)"},
 		"stderr is no error":       {script: "echo 1; echo warning >&2", want: `1`},
 		"end of stderr": {
@@ -84,6 +86,7 @@ func TestCommandResults(t *testing.T) {
 			result, err := e.run(t.Context(), job)
 			if test.code != "" {
 				wantCode(t, err, test.code, test.says)
+				wantRetry(t, err, test.code == "exit_75" || test.code == CodeSignalled)
 				if len(err.Error()) > stderrBytes+100 {
 					t.Errorf("an error of %d bytes", len(err.Error()))
 				}

@@ -68,7 +68,7 @@ func (e *httpExecutor) run(ctx context.Context, job *worker.Job) (any, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return nil, refusal(resp)
+		return nil, retryRefusal(resp, refusal(resp))
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(e.limit)+1))
 	if err != nil {
@@ -113,7 +113,7 @@ func (e *httpExecutor) failure(ctx context.Context, err error) error {
 	case cause != nil:
 		return cause
 	}
-	return jobError(CodeUnreachable, "the service did not answer: "+plain(err))
+	return worker.Retryable(jobError(CodeUnreachable, "the service did not answer: "+plain(err)))
 }
 
 // plain is the error without the URL, which may hold a secret.
@@ -132,6 +132,30 @@ func refusal(resp *http.Response) error {
 		message += ": " + text
 	}
 	return jobError("http_"+strconv.Itoa(resp.StatusCode), message)
+}
+
+// retryRefusal marks a refusal that is of the moment: the service, or a proxy before it,
+// says that it cannot serve anything now, which tells nothing about the job.
+func retryRefusal(resp *http.Response, err error) error {
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	default:
+		return err
+	}
+	if after, ok := retryAfter(resp.Header.Get("Retry-After")); ok {
+		return worker.RetryAfter(err, after)
+	}
+	return worker.Retryable(err)
+}
+
+// retryAfter reads a number of seconds. A date, the header's other form, would need the
+// clocks of both machines to agree.
+func retryAfter(header string) (time.Duration, bool) {
+	seconds, err := strconv.ParseUint(header, 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0, false
+	}
+	return time.Duration(min(seconds, uint64(worker.MaxRetryAfter/time.Second))) * time.Second, true
 }
 
 func (e *httpExecutor) result(resp *http.Response, body []byte) (any, error) {

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +63,19 @@ func wantCode(t *testing.T, err error, code, says string) {
 	var e *freeslot.JobError
 	if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, says) {
 		t.Errorf("error %v, expected code %s saying %q", err, code, says)
+	}
+}
+
+// wantRetry tells whether worker.Retryable or RetryAfter has marked the error.
+func wantRetry(t *testing.T, err error, want bool) {
+	t.Helper()
+	mark := reflect.TypeOf(worker.Retryable(errors.New("")))
+	marked := false
+	for ; err != nil && !marked; err = errors.Unwrap(err) {
+		marked = reflect.TypeOf(err) == mark
+	}
+	if marked != want {
+		t.Errorf("retryable %v, expected %v", marked, want)
 	}
 }
 
@@ -124,6 +141,10 @@ func TestHTTPResponses(t *testing.T) {
 		"refused at once": {status: http.StatusServiceUnavailable, code: "http_503", says: "answered 503"},
 		"long refusal":    {status: http.StatusBadGateway, body: strings.Repeat("x", 10_000), code: "http_502", says: strings.Repeat("x", excerptBytes)},
 		"redirect":        {status: http.StatusFound, code: "http_302"},
+		"too many":        {status: http.StatusTooManyRequests, code: "http_429"},
+		"gateway timeout": {status: http.StatusGatewayTimeout, code: "http_504"},
+		"broken":          {status: http.StatusInternalServerError, code: "http_500"},
+		"no such path":    {status: http.StatusNotFound, code: "http_404"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,6 +166,7 @@ func TestHTTPResponses(t *testing.T) {
 			result, err := e.run(t.Context(), testJob())
 			if test.code != "" {
 				wantCode(t, err, test.code, test.says)
+				wantRetry(t, err, slices.Contains([]string{"http_429", "http_502", "http_503", "http_504"}, test.code))
 				if len(err.Error()) > 2*excerptBytes {
 					t.Errorf("an error of %d bytes", len(err.Error()))
 				}
@@ -161,6 +183,7 @@ func TestHTTPUnreachable(t *testing.T) {
 	t.Parallel()
 	_, err := executor(t, "http://user:hidden@127.0.0.1:1/").run(t.Context(), testJob())
 	wantCode(t, err, CodeUnreachable, "connection refused")
+	wantRetry(t, err, true)
 	if strings.Contains(err.Error(), "hidden") {
 		t.Error("the message gives a secret away")
 	}
@@ -170,6 +193,46 @@ func TestHTTPUnreachable(t *testing.T) {
 	})
 	_, err = broken.run(t.Context(), testJob())
 	wantCode(t, err, CodeUnreachable, "unexpected EOF")
+	wantRetry(t, err, true)
+	reset := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_ = errors.Join(conn.(*net.TCPConn).SetLinger(0), conn.Close()) // RST
+		}
+	})
+	_, err = reset.run(t.Context(), testJob())
+	wantCode(t, err, CodeUnreachable, "")
+	wantRetry(t, err, true)
+}
+
+func TestHTTPRetryAfter(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, test := range map[string]struct {
+		status int
+		header string
+		want   error
+	}{
+		"none":         {status: http.StatusServiceUnavailable, want: worker.Retryable(refused)},
+		"seconds":      {status: http.StatusServiceUnavailable, header: "7", want: worker.RetryAfter(refused, 7*time.Second)},
+		"at once":      {status: http.StatusTooManyRequests, header: "0", want: worker.RetryAfter(refused, 0)},
+		"too long":     {status: http.StatusTooManyRequests, header: "86400", want: worker.RetryAfter(refused, worker.MaxRetryAfter)},
+		"out of range": {status: http.StatusBadGateway, header: "99999999999999999999", want: worker.RetryAfter(refused, worker.MaxRetryAfter)},
+		"negative":     {status: http.StatusGatewayTimeout, header: "-1", want: worker.Retryable(refused)},
+		"a date":       {status: http.StatusServiceUnavailable, header: "Wed, 21 Oct 2026 07:28:00 GMT", want: worker.Retryable(refused)},
+		"fatal":        {status: http.StatusInternalServerError, header: "7", want: refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			resp := &http.Response{StatusCode: test.status, Header: http.Header{}}
+			if test.header != "" {
+				resp.Header.Set("Retry-After", test.header)
+			}
+			if got := retryRefusal(resp, refused); fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", test.want) {
+				t.Errorf("%#v, expected %#v", got, test.want)
+			}
+		})
+	}
 }
 
 func TestHTTPEndsWithItsContext(t *testing.T) {
@@ -196,6 +259,7 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 		_, err := serve(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); <-r.Context().Done() },
 			func(c *HTTP) { c.Timeout = 20 * time.Millisecond }).run(t.Context(), testJob())
 		wantCode(t, err, CodeTimeout, "longer than 20ms")
+		wantRetry(t, err, false)
 	})
 	t.Run("timeout in the body", func(t *testing.T) {
 		t.Parallel()
@@ -205,6 +269,7 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 			<-r.Context().Done()
 		}, func(c *HTTP) { c.Timeout = 50 * time.Millisecond }).run(t.Context(), testJob())
 		wantCode(t, err, CodeTimeout, "longer than 50ms")
+		wantRetry(t, err, false)
 	})
 }
 

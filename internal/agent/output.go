@@ -18,11 +18,11 @@ const (
 	CodeBadPayload = "bad_payload"
 	// CodeBadOutput: what came back is not in the configured format.
 	CodeBadOutput = "bad_output"
-	// CodeUnreachable: the HTTP service did not answer.
+	// CodeUnreachable: the HTTP service did not answer, or broke off. Retryable.
 	CodeUnreachable = "unreachable"
 	// CodeStartFailed: the command could not be started.
 	CodeStartFailed = "start_failed"
-	// CodeSignalled: the command was ended by a signal that was not the agent's.
+	// CodeSignalled: the command was ended by a signal that was not the agent's. Retryable.
 	CodeSignalled = "signalled"
 )
 

@@ -61,15 +61,20 @@ type Explanation struct {
 	// Candidates is documented for its reader in the tag.
 	Candidates []string `json:"candidates" doc:"The nodes that would be offered the job if it were submitted now, in this order. The choice is random, asked again it can be another one; and each of several replicas prefers a part of the nodes, which is left out here."`
 	Omitted    int      `json:"omitted" doc:"How many nodes the list leaves out because of its limit."`
-	Outcome    Outcome  `json:"outcome" enum:"accepted,overloaded,no_matching_node,unavailable" doc:"What a submit would be answered now, as far as this replica knows: accepted, or the code of the refusal."`
+	Outcome    Outcome  `json:"outcome" enum:"accepted,waits,no_matching_node,unavailable" doc:"What would become of a submit now, as far as this replica knows: accepted, and placed at once; waits, for one of the nodes that fit; or the code of the refusal. Where jobs of the same class wait already, one that fits a free node waits behind them."`
 	Freshness
 }
 
-// Outcome is what becomes of a submit: accepted, or the code of the refusal.
+// Outcome is what becomes of a submit: one of the constants, or the code of the refusal.
 type Outcome string
 
-// OutcomeAccepted is the Outcome of a job that is placed.
-const OutcomeAccepted Outcome = "accepted"
+// The outcomes that are no refusals.
+const (
+	// OutcomeAccepted: the job is placed at once.
+	OutcomeAccepted Outcome = "accepted"
+	// OutcomeWaits: the job is accepted and waits for one of the nodes that fit.
+	OutcomeWaits Outcome = "waits"
+)
 
 type (
 	explainInput  struct{ RawBody []byte }
@@ -145,7 +150,7 @@ func outcome(e *selection.Explanation, nodes []*selection.Node, away selection.C
 	case e.Fits == 0, takers > 0 && reachable == 0:
 		return Outcome(freeslot.CodeUnavailable)
 	default:
-		return Outcome(freeslot.CodeOverloaded)
+		return OutcomeWaits
 	}
 }
 

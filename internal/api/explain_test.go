@@ -127,14 +127,14 @@ func TestExplainOutcome(t *testing.T) {
 	check(f, `{"service":"asr"}`, "no_matching_node", 0, 0)
 	nodes[0].SetUsed(3)
 	nodes[1].SetUsed(3)
-	check(f, job, "overloaded", 2, 0)
+	check(f, job, "waits", 2, 0)
 	nodes[1].SetUsed(0)
 
 	// While the store does not answer nothing can be placed, whatever is known of nodes.
 	away := cache.CellHealth{Synced: true, Stale: true, Age: 4500 * time.Millisecond}
 	f.nodes.health.Cells = []cache.CellHealth{{Synced: true}, away}
 	f.nodes.skip = selection.CellMask(0).With(1)
-	if got := check(f, job, "overloaded", 2, 0); got.body["degraded"] != true || got.body["age_ms"] != 4500.0 {
+	if got := check(f, job, "waits", 2, 0); got.body["degraded"] != true || got.body["age_ms"] != 4500.0 {
 		t.Error(got.text)
 	}
 	check(f, `{"service":"asr"}`, "unavailable", 0, 0)
@@ -148,7 +148,7 @@ func TestExplainOutcome(t *testing.T) {
 	f.nodes.health.Cells = nil
 	nodes[0].SetDraining(true)
 	nodes[1].SetDraining(true)
-	if got := check(f, job, "overloaded", 2, 0); got.body["degraded"] != nil || got.body["age_ms"] != nil {
+	if got := check(f, job, "waits", 2, 0); got.body["degraded"] != nil || got.body["age_ms"] != nil {
 		t.Error(got.text)
 	}
 }

@@ -57,7 +57,8 @@ func TestPreflight(t *testing.T) {
 		return f.do(t, "OPTIONS", "/v1/jobs", "", "Origin", origin, "Access-Control-Request-Method", "POST")
 	}
 	got := ask("https://app.example.com")
-	if got.status != http.StatusNoContent || got.header.Get("Access-Control-Allow-Origin") != "https://app.example.com" {
+	if got.status != http.StatusNoContent || got.header.Get("Access-Control-Allow-Origin") != "https://app.example.com" ||
+		got.header.Get("Access-Control-Allow-Methods") != "GET, POST, PUT, DELETE" {
 		t.Error(got.status, got.header)
 	}
 	if got := ask("https://evil.example"); got.status != http.StatusForbidden || got.header.Get("Access-Control-Allow-Origin") != "" {

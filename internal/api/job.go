@@ -20,7 +20,7 @@ import (
 // Jobs is what the server needs of the dispatcher; *dispatch.Dispatcher is it.
 // An empty tenant stands for any.
 type Jobs interface {
-	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, jobID string, err error))
+	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
 	Forget(sink dispatch.Sink)
 	Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
 	Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
@@ -43,7 +43,7 @@ type (
 		ID string `path:"id" doc:"The job's id."`
 	}
 	listInput struct {
-		State  string `query:"state" enum:"running,cancelling,succeeded,failed,cancelled" doc:"Only jobs in this state."`
+		State  string `query:"state" enum:"scheduled,waiting,retry_wait,running,cancelling,succeeded,failed,cancelled,expired,dead" doc:"Only jobs in this state."`
 		Tenant string `query:"tenant" maxLength:"64" doc:"Only jobs of this tenant. Clients may only name their own; operators see all without it."`
 		Cursor string `query:"cursor" maxLength:"256" doc:"The cursor of the page before."`
 		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"At most so many jobs."`
@@ -59,7 +59,7 @@ type (
 
 // JobPage is one page of a listing.
 type JobPage struct {
-	Jobs []freeslot.JobStatus `json:"jobs" doc:"Running jobs by node, then ended ones, the newest first."`
+	Jobs []freeslot.JobStatus `json:"jobs" doc:"Jobs that wait, running ones by node, then ended ones, the newest first. The place of a job that waits is not listed."`
 	// Cursor is documented for its reader in the tag.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end. A page can be short, even empty, and still have one."`
 }
@@ -67,8 +67,9 @@ type JobPage struct {
 func (s *Server) registerJobs(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "submit-job", Method: http.MethodPost, Path: "/v1/jobs", Tags: []string{"jobs"},
-		Summary:       "Submit a job",
-		Description:   "Places the job on a node. With wait_ms the answer is 200 and the terminal status if the job ends in time, else 202 and what is known so far. The body is read as JSON whatever its Content-Type says. Unknown fields, fields given twice and null (but as a payload) are refused.",
+		Summary: "Submit a job",
+		Description: "Places the job on a node, or has it wait for one that fits; position is then its place. With wait_ms the answer is 200 and the terminal status " +
+			"if the job ends in time, else 202 and what is known so far. The body is read as JSON whatever its Content-Type says. Unknown fields, fields given twice and null (but as a payload) are refused.",
 		DefaultStatus: http.StatusAccepted,
 	}, s.submit)
 	huma.Register(api, huma.Operation{
@@ -81,8 +82,11 @@ func (s *Server) registerJobs(api huma.API) {
 	}, s.listJobs)
 	huma.Register(api, huma.Operation{
 		OperationID: "cancel-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", Tags: []string{"jobs"},
-		Summary: "Cancel a job", Description: "Asks the node to stop the job; the answer is its status then, mostly cancelling. A job that has ended is only read.",
+		Summary: "Cancel a job", Description: "Asks the node to stop the job; the answer is its status then, mostly cancelling. A job that waits is cancelled at once. One that has ended is only read.",
 	}, s.cancelJob)
+	if s.specs != nil {
+		s.registerRequeue(api)
+	}
 }
 
 func (s *Server) submit(ctx context.Context, in *submitInput) (*jobOutput, error) {
@@ -91,26 +95,39 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*jobOutput, error
 	if err != nil {
 		return nil, s.refuse("submit", err)
 	}
-	if s.isDraining() {
-		return nil, s.refuse("submit", &freeslot.Error{
-			Code: freeslot.CodeUnavailable, Message: "the replica is stopping, submit to another", RetryAfter: time.Second,
-		})
+	if err := s.refuseDraining(); err != nil {
+		return nil, s.refuse("submit", err)
 	}
 	if job.TraceParent == "" {
 		job.TraceParent = in.TraceParent
 	}
-	ctx, span := s.tracer.Start(tracing.Parent(ctx, job.TraceParent), "freeslot.http.submit", trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := s.span(ctx, "freeslot.http.submit", job)
 	defer span.End()
-	job.TraceParent = tracing.TraceParent(ctx)
 
 	if in.WaitMS == 0 {
-		id, err := s.place(ctx, p, job, nil)
+		a, err := s.place(ctx, p, job, nil)
 		if err != nil {
 			return nil, s.refuse("submit", err)
 		}
-		return s.soFar(ctx, p, id, job), nil
+		return s.soFar(ctx, p, a, job), nil
 	}
 	return s.submitAndWait(ctx, p, job, time.Duration(in.WaitMS)*time.Millisecond)
+}
+
+// refuseDraining is the refusal of new jobs once the replica stops, else nil.
+func (s *Server) refuseDraining() error {
+	if !s.isDraining() {
+		return nil
+	}
+	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the replica is stopping, submit to another", RetryAfter: time.Second}
+}
+
+// span begins the span of a submit under the job's trace context, and puts its own in
+// the place of that.
+func (s *Server) span(ctx context.Context, name string, job *freeslot.Job) (context.Context, trace.Span) {
+	ctx, span := s.tracer.Start(tracing.Parent(ctx, job.TraceParent), name, trace.WithSpanKind(trace.SpanKindServer))
+	job.TraceParent = tracing.TraceParent(ctx)
+	return ctx, span
 }
 
 func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {
@@ -128,22 +145,27 @@ func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {
 }
 
 // place submits one job; sink may be nil.
-func (s *Server) place(ctx context.Context, p Principal, job *freeslot.Job, sink dispatch.Sink) (id string, err error) {
+func (s *Server) place(ctx context.Context, p Principal, job *freeslot.Job, sink dispatch.Sink) (accepted dispatch.Accepted, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	s.jobs.Submit(ctx, []dispatch.Request{{Tenant: p.Tenant, Job: job}}, sink, func(_ int, jobID string, e error) { id, err = jobID, e })
-	return id, err
+	s.jobs.Submit(ctx, []dispatch.Request{{Tenant: p.Tenant, Job: job}}, sink, func(_ int, a dispatch.Accepted, e error) { accepted, err = a, e })
+	return accepted, err
 }
 
 // soFar is the answer for a job that was accepted: its record, or when that
-// cannot be read now, what is known without it. The job is placed either way.
-func (s *Server) soFar(ctx context.Context, p Principal, id string, job *freeslot.Job) *jobOutput {
+// cannot be read now, what is known without it. The job is stored either way.
+func (s *Server) soFar(ctx context.Context, p Principal, a dispatch.Accepted, job *freeslot.Job) *jobOutput {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	status, err := s.jobs.Job(ctx, p.Tenant, id)
+	status, err := s.jobs.Job(ctx, p.Tenant, a.JobID)
 	if err != nil {
-		s.log.Debug("http.status_unknown", zap.String("job_id", id), zap.Error(err))
-		status = freeslot.JobStatus{ID: id, Tenant: p.Tenant, Service: job.Service, State: freeslot.StateRunning, Slots: job.SlotCount()}
+		s.log.Debug("http.status_unknown", zap.String("job_id", a.JobID), zap.Error(err))
+		status = freeslot.JobStatus{
+			ID: a.JobID, Tenant: p.Tenant, Service: job.Service, State: freeslot.StateRunning, Slots: job.SlotCount(), Priority: job.Priority,
+		}
+		if a.Position > 0 {
+			status.State, status.Position = freeslot.StateWaiting, a.Position
+		}
 	}
 	return answer(status)
 }

@@ -85,7 +85,7 @@ func operatorsOnly(ctx context.Context) error {
 	if principalOf(ctx).Operator {
 		return nil
 	}
-	return &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: "only operators may see the nodes"}
+	return &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: "only operators may see and change the nodes"}
 }
 
 func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, error) {

@@ -50,6 +50,10 @@ func finish(api huma.API) {
 		Required: true,
 		Content:  map[string]*huma.MediaType{"application/json": {Schema: jobSchema}},
 	}
+	if requeue := doc.Paths["/v1/jobs/{id}/requeue"]; requeue != nil {
+		requeue.Post.Responses["202"].Description = "The new job; it had not ended when this was written."
+		requeue.Post.Responses["200"] = &huma.Response{Description: "The new job, which has ended already.", Content: requeue.Post.Responses["202"].Content}
+	}
 	jobs.Post.Responses["202"].Description = "Accepted; the job had not ended when this was written."
 	jobs.Post.Responses["200"] = &huma.Response{Description: "The job has ended.", Content: jobs.Post.Responses["202"].Content}
 
@@ -150,12 +154,17 @@ var fieldDocs = map[string]map[string]string{
 		"max_concurrency": "All slots of the node.",
 	},
 	"Job": {
-		"service":      "Names the handler that runs the job; the node must have it installed.",
-		"payload":      "Any JSON value, handed to the handler as it is.",
-		"requirement":  "What the node must offer besides the service.",
-		"affinity_key": "Jobs with the same key go to the same node while that has room. At most 128 bytes.",
-		"slots":        "How much of a node's capacity the job takes; absent means 1.",
-		"traceparent":  "The W3C trace context of the submitter.",
+		"service":         "Names the handler that runs the job; the node must have it installed.",
+		"payload":         "Any JSON value, handed to the handler as it is.",
+		"requirement":     "What the node must offer besides the service.",
+		"affinity_key":    "Jobs with the same key go to the same node while that has room. At most 128 bytes.",
+		"slots":           "How much of a node's capacity the job takes; absent means 1.",
+		"priority":        "Of jobs that wait for the same nodes the ones with a higher priority come first. 0, the lowest, to 9; absent means 0.",
+		"max_attempts":    "How often the job may fail before it is dead: the loss of its node counts, and so does an error that the handler calls retryable. 1 to 100; absent means 3.",
+		"timeout_ms":      "How long the job may take from its submission to its end, in milliseconds, at most 30 days; then it expires. Absent means no limit.",
+		"run_at_ms":       "The job does not begin before this time, in milliseconds since 1970; it is scheduled until then. Absent means at once.",
+		"idempotency_key": "A second job of the tenant with the same key is not created; the answer has the id of the first. At most 128 bytes.",
+		"traceparent":     "The W3C trace context of the submitter.",
 	},
 	"Requirement": {
 		"pool":            "Only nodes of this pool.",
@@ -172,12 +181,16 @@ var fieldDocs = map[string]map[string]string{
 		"values":   "1 to 64 for in and not_in, none for exists and not_exists, one decimal number for the others.",
 	},
 	"JobStatus": {
-		"node":            "Where the job runs or ran.",
-		"attempt":         "Which try that is, from 1.",
+		"node":            "Where the job runs or ran last; empty before its first attempt.",
+		"attempt":         "Which try that is, from 1; 0 before the first.",
 		"result":          "What the handler returned; only in state succeeded.",
-		"error":           "Why the job failed; only in state failed.",
+		"error":           "What failed last: in the states failed and dead, and in retry_wait and expired where an attempt had failed.",
+		"failures":        "How many attempts failed; absent means none.",
+		"priority":        "As submitted; absent means 0.",
+		"deadline_ms":     "When the job expires, by the store's clock, in milliseconds since 1970; absent means never.",
+		"position":        "The job's place among those that wait for the same nodes, from 1, when it was looked up; absent when it does not wait, and in listings.",
 		"submitted_at_ms": "The store's clock, in milliseconds since 1970.",
-		"assigned_at_ms":  "The store's clock, in milliseconds since 1970; 0 means not yet.",
+		"assigned_at_ms":  "When the last attempt began, by the store's clock, in milliseconds since 1970; 0 means not yet.",
 		"finished_at_ms":  "The store's clock, in milliseconds since 1970; absent means not yet.",
 	},
 }

@@ -20,7 +20,7 @@ import (
 // document is the OpenAPI document as served.
 func document(t *testing.T) map[string]any {
 	t.Helper()
-	f := setup(t, api.Config{}, withTokens) // no token is needed to read it
+	f := setup(t, api.Config{}, withTokens, new(fakeControl).use) // no token is needed to read it
 	got := f.do(t, "GET", "/openapi.json", "")
 	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/openapi+json" {
 		t.Fatal(got.status, got.header)
@@ -49,17 +49,18 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"GET /healthz", "GET /metrics", "GET /readyz",
+		"DELETE /v1/nodes/{id}", "GET /healthz", "GET /metrics", "GET /readyz",
 		"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/{version}",
 		"GET /v1/jobs", "GET /v1/jobs/{id}", "GET /v1/nodes", "GET /v1/nodes/{id}", "GET /v1/pools", "GET /v1/pools/{id}",
 		"POST /v1/config/rollback",
-		"POST /v1/explain", "POST /v1/jobs", "POST /v1/jobs/{id}/cancel", "PUT /v1/config",
+		"POST /v1/explain", "POST /v1/jobs", "POST /v1/jobs/{id}/cancel", "POST /v1/jobs/{id}/requeue",
+		"POST /v1/nodes/{id}/drain", "POST /v1/nodes/{id}/undrain", "PUT /v1/config",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	// And each of them is one: not the router's 404.
-	f := setup(t, api.Config{})
+	f := setup(t, api.Config{}, new(fakeControl).use)
 	for _, route := range got {
 		method, path, _ := strings.Cut(route, " ")
 		path = strings.NewReplacer("/jobs/{id}", "/jobs/"+jobID, "/nodes/{id}", "/nodes/node-1").Replace(path)
@@ -197,6 +198,15 @@ func TestDocumentDescribesTheTypes(t *testing.T) {
 	if diff := cmp.Diff(operators, at(schemas, "LabelRule", "properties", "operator", "enum")); diff != "" {
 		t.Error(diff)
 	}
+	list, _ := at(doc, "paths", "/v1/jobs", "get", "parameters").([]any)
+	for _, parameter := range list {
+		if at(parameter, "name") != "state" {
+			continue
+		}
+		if diff := cmp.Diff(states, at(parameter, "schema", "enum")); diff != "" {
+			t.Error(diff)
+		}
+	}
 	for _, status := range []string{"200", "202"} {
 		if ref := at(doc, "paths", "/v1/jobs", "post", "responses", status, "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/JobStatus" {
 			t.Error(status, ref)
@@ -206,7 +216,7 @@ func TestDocumentDescribesTheTypes(t *testing.T) {
 
 func TestDocumentAsYAML(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := setup(t, api.Config{}, new(fakeControl).use)
 	got := f.do(t, "GET", "/openapi.yaml", "")
 	var fromYAML any
 	if err := yaml.Unmarshal([]byte(got.text), &fromYAML); err != nil {

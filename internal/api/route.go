@@ -20,6 +20,9 @@ func (s *Server) register(mux *http.ServeMux) huma.API {
 	api.UseMiddleware(s.authenticate, s.readBody)
 	s.registerJobs(api)
 	s.registerNodes(api)
+	if s.control != nil {
+		s.registerNodeControl(api)
+	}
 	s.registerExplain(api)
 	s.registerConfig(api)
 	s.registerPools(api)

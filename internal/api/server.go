@@ -79,6 +79,10 @@ type Deps struct {
 	Jobs  Jobs
 	Nodes Nodes
 	Auth  *Authenticator
+	// Specs has jobs as they were submitted; without it nothing can be requeued.
+	Specs Specs
+	// Control changes nodes; without it the routes that do are left out.
+	Control NodeControl
 	// Config is the configuration of pools in the store, Pools what is in force here.
 	// Without Pools the routes of pools are left out, and those of the configuration without either.
 	Config ConfigStore
@@ -99,6 +103,8 @@ type Deps struct {
 type Server struct {
 	cfg     Config
 	jobs    Jobs
+	specs   Specs
+	control NodeControl
 	nodes   Nodes
 	config  ConfigStore
 	pools   ConfigFollower
@@ -136,7 +142,7 @@ func New(cfg Config, deps Deps) *Server {
 		deps.TracerProvider = noop.NewTracerProvider()
 	}
 	s := &Server{
-		cfg: cfg, jobs: deps.Jobs, nodes: deps.Nodes, config: deps.Config, pools: deps.Pools, auth: deps.Auth, checks: deps.Checks,
+		cfg: cfg, jobs: deps.Jobs, specs: deps.Specs, control: deps.Control, nodes: deps.Nodes, config: deps.Config, pools: deps.Pools, auth: deps.Auth, checks: deps.Checks,
 		log: deps.Logger, often: logging.Sampled(deps.Logger), tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
 		waits: make(chan struct{}, cfg.MaxWaits), draining: make(chan struct{}), done: make(chan struct{}),
 	}

@@ -40,8 +40,11 @@ type fakeJobs struct {
 	// sinks gets the sink of each waiting submit.
 	sinks  chan dispatch.Sink
 	submit func(submission) error
-	job    func(tenant, id string) (freeslot.JobStatus, error)
-	list   func(f cell.JobFilter, cursor string, limit int) (cell.JobPage, error)
+	// position is that of every accepted job.
+	position int
+	spec     func(id string) (*freeslot.Job, string, error)
+	job      func(tenant, id string) (freeslot.JobStatus, error)
+	list     func(f cell.JobFilter, cursor string, limit int) (cell.JobPage, error)
 }
 
 type submission struct {
@@ -49,22 +52,26 @@ type submission struct {
 	job    freeslot.Job
 }
 
-func (f *fakeJobs) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, string, error)) {
+func (f *fakeJobs) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
 	s := submission{tenant: reqs[0].Tenant, job: *reqs[0].Job}
 	f.mu.Lock()
 	f.submitted = append(f.submitted, s)
 	f.mu.Unlock()
 	if f.submit != nil {
 		if err := f.submit(s); err != nil {
-			accepted(0, "", err)
+			accepted(0, dispatch.Accepted{}, err)
 			return
 		}
 	}
-	accepted(0, jobID, nil)
+	accepted(0, dispatch.Accepted{JobID: jobID, Position: f.position}, nil)
 	if sink != nil {
 		sink.Assigned(dispatch.Assignment{JobID: jobID, Node: "node-1", Attempt: 1})
 		f.sinks <- sink
 	}
+}
+
+func (f *fakeJobs) Spec(_ context.Context, id string) (*freeslot.Job, string, error) {
+	return f.spec(id)
 }
 
 func (f *fakeJobs) Forget(dispatch.Sink) {
@@ -166,7 +173,7 @@ func setup(t *testing.T, cfg api.Config, adapt ...func(*api.Deps)) *fixture {
 	f := &fixture{jobs: &fakeJobs{sinks: make(chan dispatch.Sink, 16)}, nodes: &fakeNodes{nodes: map[string]cell.NodeState{}}, config: newFakeConfig()}
 	reg := prometheus.NewRegistry()
 	deps := api.Deps{
-		Jobs: f.jobs, Nodes: f.nodes, Config: f.config, Pools: f.config, Auth: api.NewAuthenticator(nil, "default"),
+		Jobs: f.jobs, Specs: f.jobs, Nodes: f.nodes, Config: f.config, Pools: f.config, Auth: api.NewAuthenticator(nil, "default"),
 		Gatherer: reg, Registerer: reg, Logger: zaptest.NewLogger(t),
 	}
 	for _, a := range adapt {

@@ -19,7 +19,8 @@ func newWaiter() *waiter {
 	return &waiter{result: make(chan freeslot.JobStatus, 1), detached: make(chan struct{}, 1)}
 }
 
-// Assigned implements dispatch.Sink; the answer is read from the record.
+// Assigned implements dispatch.Sink; the answer is read from the record, whichever attempt
+// it is then at.
 func (w *waiter) Assigned(dispatch.Assignment) {}
 
 // Result implements dispatch.Sink.
@@ -53,7 +54,7 @@ func (s *Server) submitAndWait(ctx context.Context, p Principal, job *freeslot.J
 		})
 	}
 	w := newWaiter()
-	id, err := s.place(ctx, p, job, w)
+	a, err := s.place(ctx, p, job, w)
 	if err != nil {
 		return nil, s.refuse("submit", err)
 	}
@@ -63,12 +64,12 @@ func (s *Server) submitAndWait(ctx context.Context, p Principal, job *freeslot.J
 	case status := <-w.result:
 		return answer(status), nil
 	case <-w.detached:
-		return s.soFar(ctx, p, id, job), nil
+		return s.soFar(ctx, p, a, job), nil
 	case <-timer.C:
 	case <-s.draining:
 	case <-ctx.Done():
 	}
 	// Only now: Forget looks at every outstanding job.
 	s.jobs.Forget(w)
-	return s.soFar(ctx, p, id, job), nil
+	return s.soFar(ctx, p, a, job), nil
 }

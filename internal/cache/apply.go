@@ -84,8 +84,10 @@ func (f *follower) apply(e *events.Event) bool {
 	case !ok || known.incarnation.Load().epoch != e.Epoch:
 		return false
 	}
+	// That a slot became free is told whatever was known: an answer may have said it before.
+	before := e.Kind != events.SlotFree && f.cache.takes(known.node)
 	known.node.SetUsed(e.Used)
-	known.node.SetDraining(e.Status != freeslot.StatusOnline)
+	known.setStatus(e.Status)
 	if e.Kind == events.Heartbeat {
 		// The event's own time, so that a backlog does not make a dead node look alive.
 		known.node.Seen(f.localNow(e.AtMS))
@@ -98,6 +100,7 @@ func (f *follower) apply(e *events.Event) bool {
 		at, _ := known.node.SeenAt()
 		mirror.Heartbeat(e.Node, e.Used, e.Status, at, *known.resources.Load())
 	}
+	f.cache.freed(known.node, before)
 	return true
 }
 
@@ -153,6 +156,8 @@ func (f *follower) put(state *cell.NodeState) {
 		at, _ := known.node.SeenAt()
 		c.cfg.Mirror.Heartbeat(state.Node.ID, state.Used, state.Status, at, string(state.Resources))
 	}
+	// Whatever was known: what lies between may have been missed.
+	c.freed(known.node, false)
 }
 
 func (f *follower) remove(id string) {

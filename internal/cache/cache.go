@@ -129,6 +129,8 @@ type Cache struct {
 	// failing are the cells that did not answer the last time they were asked.
 	failing  atomic.Uint64
 	refusals refusals
+	// onFree is nil while nobody wants to know; see OnFree.
+	onFree atomic.Pointer[func(*selection.Node)]
 
 	start    sync.Once
 	stop     sync.Once
@@ -290,6 +292,10 @@ func (c *Cache) SetConfig(cfg *selection.Config) {
 // Config is what was last given to SetConfig; never nil.
 func (c *Cache) Config() *selection.Config { return c.selection.Load() }
 
+// ConfigVersion is the version of Config; 0 is none. A list can be of an older one for
+// a moment: what is concluded from a class goes by its own ConfigVersion.
+func (c *Cache) ConfigVersion() uint64 { return c.selection.Load().Version }
+
 // Now is the present on the monotonic clock of the nodes' figures, up to 20 ms
 // late: it is read for every choice and must cost nothing.
 func (c *Cache) Now() int64 { return c.clock.coarse() }
@@ -372,7 +378,9 @@ func (c *Cache) Refused(r cell.Refusal) {
 	}
 	switch r.Reason {
 	case cell.RefusedFull:
+		before := c.takes(node)
 		node.SetUsed(r.Used)
+		c.freed(node, before)
 	case cell.RefusedDraining:
 		node.SetDraining(true)
 	case cell.RefusedSilent, cell.RefusedGone:

@@ -92,6 +92,17 @@ func TestEventsAreAppliedWithoutReading(t *testing.T) {
 		r.epochs["new"] = cell.NewEpoch() // the agent restarts
 		r.register(n)
 		r.converges()
+		if err := r.cell.Drain(deadline(t), "new"); err != nil {
+			t.Fatal(err)
+		}
+		r.converges()
+		if s, _ := r.State("new"); s.Status != freeslot.StatusDrained {
+			t.Errorf("drained by an operator: %s", s.Status)
+		}
+		if err := r.cell.Undrain(deadline(t), "new"); err != nil {
+			t.Fatal(err)
+		}
+		r.converges()
 		hb := cell.Heartbeat{Node: "new", Epoch: r.epochs["new"], Status: freeslot.StatusDraining}
 		if _, err := r.cell.Heartbeat(deadline(t), hb); err != nil {
 			t.Fatal(err)

@@ -28,9 +28,8 @@ type class struct {
 	// dropped is guarded by rebuild: its list no longer counts.
 	dropped bool
 	// rebuild is held by the one goroutine that builds a new list, or drops the class.
-	rebuild     sync.Mutex
-	service     string
-	requirement freeslot.Requirement
+	rebuild  sync.Mutex
+	identity *selection.Identity
 }
 
 type builtClass struct {
@@ -136,7 +135,7 @@ func (c *Cache) canonical(service string, r *freeslot.Requirement) *class {
 }
 
 func (c *Cache) newClass(service string, r *freeslot.Requirement) *class {
-	cl := &class{service: service, requirement: r.Clone()}
+	cl := &class{identity: selection.NewIdentity(service, r)}
 	cl.used.Store(c.age.Load())
 	return cl
 }
@@ -230,7 +229,7 @@ func (c *Cache) build(cl *class) *selection.Class {
 		nodes = append(nodes, e.node)
 		return true
 	})
-	list := c.share.Load().NewClass(nodes, config, cl.service, &cl.requirement)
+	list := cl.identity.NewClass(c.share.Load(), nodes, config)
 	if !cl.dropped {
 		c.listed.Add(int64(list.Fits()))
 		if former := cl.built.Load(); former != nil {

@@ -17,7 +17,9 @@ type entry struct {
 	incarnation atomic.Pointer[incarnation]
 	revision    atomic.Uint64
 	heartbeatMS atomic.Int64
-	resources   atomic.Pointer[string]
+	// drained is true while an operator's word keeps jobs from it.
+	drained   atomic.Bool
+	resources atomic.Pointer[string]
 }
 
 type incarnation struct {
@@ -41,7 +43,12 @@ func (e *entry) restate(state *cell.NodeState) {
 	resources := string(state.Resources)
 	e.resources.Store(&resources)
 	e.node.SetUsed(state.Used)
-	e.node.SetDraining(state.Status != freeslot.StatusOnline)
+	e.setStatus(state.Status)
+}
+
+func (e *entry) setStatus(s freeslot.Status) {
+	e.drained.Store(s == freeslot.StatusDrained)
+	e.node.SetDraining(s != freeslot.StatusOnline)
 }
 
 // state is the entry as one value, for listings.
@@ -49,7 +56,10 @@ func (e *entry) state() cell.NodeState {
 	node, in := e.node, e.incarnation.Load()
 	used, _ := node.Load()
 	status := freeslot.StatusOnline
-	if node.Draining() {
+	switch {
+	case e.drained.Load():
+		status = freeslot.StatusDrained
+	case node.Draining():
 		status = freeslot.StatusDraining
 	}
 	s := cell.NodeState{

@@ -26,7 +26,7 @@ func TestLookupAgreesWithCanonicalForm(t *testing.T) {
 			}
 			for range 2 { // the second time it is remembered
 				if got, want := r.class(service, &asked), r.canonical(service, &asked); got != want {
-					t.Fatalf("%s with %+v: got the class of %s with %+v", service, asked, got.service, got.requirement)
+					t.Fatalf("%s with %+v: got the class of %s", service, asked, got.identity.Definition())
 				}
 			}
 		}

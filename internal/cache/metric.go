@@ -51,7 +51,7 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 			Buckets: []float64{0, 1, 10, 100, 1000, 10000},
 		}),
 	}
-	for _, k := range []events.Kind{events.Register, events.Heartbeat, events.Offline, events.SlotFull, events.SlotFree} {
+	for _, k := range events.Kinds() {
 		m.byKind[k] = m.events.WithLabelValues(k.String())
 	}
 	if reg == nil {

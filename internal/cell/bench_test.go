@@ -142,7 +142,7 @@ func (m *meter) batches(n, jobs int) [][]encodedSubmission {
 		for range jobs {
 			s := submission("r1", "n1")
 			s.Job.Payload = []byte(`"` + strings.Repeat("x", 256) + `"`)
-			e, err := encodeSubmission(s)
+			e, err := encodeSubmission(s, 1)
 			m.must(err)
 			batches[i] = append(batches[i], e)
 		}

@@ -44,6 +44,8 @@ const (
 	DefaultCallTimeout    = time.Second
 	DefaultRetention      = time.Hour
 	DefaultQueueLimit     = 4096
+	DefaultWaitingLimit   = 100_000
+	DefaultKeyRetention   = 24 * time.Hour
 
 	// MaxCandidates is the most candidates that one Submission can name.
 	MaxCandidates = 8
@@ -78,6 +80,11 @@ type Config struct {
 	// QueueLimit bounds the items that wait for the next call of an operation.
 	// Callers beyond it wait for room until their context ends.
 	QueueLimit int
+	// WaitingLimit bounds the jobs of one class that wait for a slot; further ones are
+	// refused.
+	WaitingLimit int
+	// KeyRetention is how long an idempotency key names its job, from the submission on.
+	KeyRetention time.Duration
 }
 
 // WithDefaults returns c with zero fields replaced.
@@ -97,6 +104,12 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.QueueLimit == 0 {
 		c.QueueLimit = DefaultQueueLimit
+	}
+	if c.WaitingLimit == 0 {
+		c.WaitingLimit = DefaultWaitingLimit
+	}
+	if c.KeyRetention == 0 {
+		c.KeyRetention = DefaultKeyRetention
 	}
 	return c
 }
@@ -120,8 +133,11 @@ func (c Config) Validate() error {
 	if c.QueueLimit < 0 {
 		return fmt.Errorf("queue_limit is %d, expected at least 1 (0 means %d)", c.QueueLimit, DefaultQueueLimit)
 	}
+	if c.WaitingLimit < 0 {
+		return fmt.Errorf("waiting_limit is %d, expected at least 1 (0 means %d)", c.WaitingLimit, DefaultWaitingLimit)
+	}
 	for name, d := range map[string]time.Duration{
-		"heartbeat_limit": c.HeartbeatLimit, "call_timeout": c.CallTimeout, "retention": c.Retention,
+		"heartbeat_limit": c.HeartbeatLimit, "call_timeout": c.CallTimeout, "retention": c.Retention, "key_retention": c.KeyRetention,
 	} {
 		if d < time.Millisecond {
 			return fmt.Errorf("%s is %s, expected at least 1ms", name, d)
@@ -130,8 +146,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Cell runs the scripts of one cell. It is safe for concurrent use. Submit and
-// Complete need Start; all else works on a cell that was not started.
+// Cell runs the scripts of one cell. It is safe for concurrent use. Submit,
+// EnqueueAll and Complete need Start; all else works on a cell that was not started.
 type Cell struct {
 	cfg     Config
 	layout  Layout
@@ -144,6 +160,7 @@ type Cell struct {
 	tombstones, loopCount int
 
 	submits     *batch[encodedSubmission, Placement]
+	enqueues    *batch[encodedSubmission, Placement]
 	completions *batch[Completion, CompletionOutcome]
 
 	start   sync.Once
@@ -175,6 +192,12 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
 		observe: func(n int) { c.metrics.batch.WithLabelValues("submit").Observe(float64(n)) },
 	}
+	c.enqueues = &batch[encodedSubmission, Placement]{
+		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit),
+		run:   c.enqueue, size: submissionSize, yields: true,
+		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
+		observe: func(n int) { c.metrics.batch.WithLabelValues("enqueue").Observe(float64(n)) },
+	}
 	c.completions = &batch[Completion, CompletionOutcome]{
 		queue: make(chan *item[Completion, CompletionOutcome], cfg.QueueLimit),
 		run:   c.complete, size: completionSize,
@@ -186,12 +209,13 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 	return c, nil
 }
 
-// Start begins to gather Submit and Complete calls. It does no I/O.
+// Start begins to gather Submit, EnqueueAll and Complete calls. It does no I/O.
 func (c *Cell) Start(context.Context) error {
 	c.start.Do(func() {
 		c.started.Store(true)
 		for range c.loopCount {
 			c.loops.Go(func() { c.submits.loop(c.stopping) })
+			c.loops.Go(func() { c.enqueues.loop(c.stopping) })
 			c.loops.Go(func() { c.completions.loop(c.stopping) })
 		}
 	})

@@ -27,10 +27,10 @@ func completionSize(comp Completion) int { return len(comp.Result) + controlOver
 // complete is one script call for a batch, which is of one node and epoch.
 func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOutcome, error) {
 	l, node := c.layout, comps[0].Node
-	keys := make([]string, 0, 5+len(comps))
-	keys = append(keys, l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node))
-	args := make([]string, 0, 7+5*len(comps))
-	args = append(args, node, comps[0].Epoch, l.NodeEvents(), millis(c.cfg.Retention), strconv.Itoa(inlineResult),
+	keys := make([]string, 0, 6+len(comps))
+	keys = append(keys, l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node), l.Dispatch(node))
+	args := make([]string, 0, 8+6*len(comps))
+	args = append(args, node, comps[0].Epoch, l.NodeEvents(), millis(c.cfg.Retention), strconv.Itoa(inlineResult), strconv.Itoa(inlineSpec),
 		l.Prefix, l.tagPart())
 	for _, comp := range comps {
 		failure := ""
@@ -39,7 +39,7 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOu
 		}
 		keys = append(keys, l.Job(comp.Attempt.Job))
 		args = append(args, comp.Attempt.Job, strconv.Itoa(comp.Attempt.N), string(comp.State),
-			rueidis.BinaryString(comp.Result), failure)
+			rueidis.BinaryString(comp.Result), failure, comp.again())
 	}
 	reply, err := c.exec(ctx, "complete", c.scripts.complete, keys, args).ToArray()
 	if err != nil {
@@ -55,6 +55,18 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOu
 		}
 	}
 	return out, nil
+}
+
+// again is how complete.lua gets what is to come.
+func (c *Completion) again() string {
+	switch c.Again {
+	case Retry:
+		return strconv.FormatInt(max(c.RetryDelay.Milliseconds(), 0), 10)
+	case HandBack:
+		return "h"
+	default:
+		return ""
+	}
 }
 
 func completionOutcome(reply []rueidis.RedisMessage, i int) (CompletionOutcome, error) {

@@ -229,6 +229,9 @@ func TestRetention(t *testing.T) {
 		replica := open(t, r.redis, func(c *Config) { c.Layout, c.Retention = r.l, day })
 		epoch := r.register(testNode("n1", 3))
 		subs := []Submission{submission("", "n1"), submission("", "n1"), submission("", "n1")}
+		for _, s := range subs {
+			s.Job.MaxAttempts = 1
+		}
 		for _, res := range replica.SubmitAll(r.ctx(), subs) {
 			if res.Err != nil || !res.Placement.Assigned {
 				t.Fatal(res)

@@ -52,7 +52,7 @@ func BenchmarkScriptCost(b *testing.B) {
 	for i := 0; i < nodes; i += 2 {
 		for range 2 {
 			s := submission("r1", all[i].ID)
-			e, err := encodeSubmission(s)
+			e, err := encodeSubmission(s, 1)
 			m.must(err)
 			_, err = m.c.submit(m.ctx, []encodedSubmission{e})
 			m.must(err)

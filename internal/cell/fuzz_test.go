@@ -26,18 +26,24 @@ func encodable(t *testing.T, s freeslot.JobStatus) {
 }
 
 func FuzzDecodeStatus(f *testing.F) {
-	const running = "|acme 1 1700000000000 3600000 echo|1 n1 e1 1700000000000|"
+	const static = "|acme 1 1700000000000 3600000 263ba84df4d365a9 9 3 1700000060000 {\"service\":\"echo\"}|"
+	const running = static + "1 n1 e1 1700000000000||"
 	f.Add("running" + running + "||")
 	f.Add("succeeded" + running + "|1|{\"a\":1}")
 	f.Add("succeeded" + running + "|1|")
 	f.Add("succeeded" + running + "|1")
 	f.Add("failed" + running + "{\"code\":\"x\",\"message\":\"y\"}|1|")
 	f.Add("failed" + running + "{|1|")
-	f.Add("cancelled|acme x 1 1 echo|1 n1 e1 1||1|")
-	f.Add("cancelled|acme 1 x 1 echo|1 n1 e1 1||1|")
-	f.Add("cancelled|acme 1 1 1 echo|x n1 e1 1||1|")
-	f.Add("cancelled|acme 1 1 1 echo|1 n1 e1 x||1|")
-	f.Add("cancelled|acme 1 1 1  a b |1 n1 e1 1||x|")
+	f.Add("waiting" + static + "|||")
+	f.Add("retry_wait" + static + "2 n1 e1 1|1 1700000000000 n1|{\"code\":\"x\"}|")
+	f.Add("retry_wait" + static + "2 n1 e1 1|x 1 n1|{|")
+	f.Add("dead" + static + "3 n1 e1 1|3 1 n1|{\"code\":\"x\"}|1|")
+	f.Add("expired" + static + "|||1|")
+	f.Add("cancelled|acme x 1 1 c 0 3 0 {}|1 n1 e1 1||1|")
+	f.Add("cancelled|acme 1 x 1 c 0 3 0 {}|1 n1 e1 1||1|")
+	f.Add("cancelled|acme 1 1 1 c x 3 0 {}|x n1 e1 1||1|")
+	f.Add("cancelled|acme 1 1 1 c 0 3 x {}|1 n1 e1 x||1|")
+	f.Add("cancelled|acme 1 1 1 c 0 3 0  a b |1 n1 e1 1||x|")
 	f.Add("|||||")
 	f.Fuzz(func(t *testing.T, fields string) {
 		text := strings.SplitN(fields, "|", len(statusFields))
@@ -94,6 +100,14 @@ func FuzzDecodeReply(f *testing.F) {
 	f.Add("j=0-1 1 n1 failed 1700000000000 0 0|r=|e={\"code\":\"x\"}")
 	f.Add("j=0-1 1 n1 succeeded 1 -1 1|r=")
 	f.Add("d=0-1")
+	f.Add("a=0-1 2 n1 1700000000000 3")
+	f.Add("a=0-1 x n1 1 3")
+	f.Add("a=0-1 1 n1 x 3")
+	f.Add("a=0-1 1 n1 1 x")
+	f.Add("a=0-1")
+	f.Add("w=0-1 263ba84df4d365a9")
+	f.Add("w=0-1")
+	f.Add("j=0-1 0 - cancelled 1700000000000 0 0|r=")
 	f.Add("j=0-1 x n1 succeeded 1 1 1")
 	f.Add("j=0-1 1 n1 succeeded x 1 1")
 	f.Add("j=0-1 1 n1 succeeded 1 x 1")
@@ -105,9 +119,19 @@ func FuzzDecodeReply(f *testing.F) {
 			return
 		}
 		encodable(t, r.Status)
-		id, _, _ := strings.Cut(e.FieldValues["j"], " ")
+		field := "j"
+		switch {
+		case r.Assigned:
+			field = "a"
+		case r.Requeued:
+			field = "w"
+		}
+		id, _, _ := strings.Cut(e.FieldValues[field], " ")
 		if r.Detached {
 			id = e.FieldValues["d"]
+		}
+		if r.Assigned && (r.Detached || r.Requeued || r.Status.State != freeslot.StateRunning) || r.Requeued && r.Detached {
+			t.Errorf("%q became %+v", fields, r)
 		}
 		if r.ID != "1-1" || r.Status.ID != id || r.Detached != (e.FieldValues["d"] != "") {
 			t.Errorf("%q became %+v", fields, r)

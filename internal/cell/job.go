@@ -16,24 +16,29 @@ import (
 // order that decodeStatus expects. They are few, because Redis takes its time for
 // each: what is set together is one field, its parts parted by a space.
 //
-//	job: tenant, slots, submitted at (ms), retention (ms), service
-//	run: attempt, node, epoch, assigned at (ms)
+//	job:   tenant, slots, submitted at (ms), retention (ms), class, priority, attempts that it may have,
+//	       deadline (ms, 0 for none), definition of the class (JSON)
+//	run:   attempt, node, epoch, assigned at (ms); absent before the first
+//	fails: failures, when the last attempt ended (ms), its node; absent before the first
 //
-// The other fields of a record are reply_to, where a replica waits, and spec.
-var statusFields = []string{"state", "job", "run", "error", "finished_at_ms", "result"}
+// The other fields of a record are reply_to, where a replica waits, spec, and why, which
+// is "expired" where a job is being stopped for its deadline.
+var statusFields = []string{"state", "job", "run", "fails", "error", "finished_at_ms", "result"}
 
 // headFields are all of them but the result, which can be large.
 var headFields = statusFields[:len(statusFields)-1]
 
-// Cancel asks the node that runs the job to stop it and returns what is known
-// then; a terminal job is only read. An empty tenant stands for any. Errors:
+// Cancel ends a job that waits, or asks the node that runs it to stop it, and returns what
+// is known then; a terminal job is only read. An empty tenant stands for any. Errors:
 // *freeslot.Error (invalid_argument, not_found), else what Redis said.
 func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return freeslot.JobStatus{}, err
 	}
-	args := append([]string{jobID, tenant, c.layout.Prefix, c.layout.tagPart()}, statusFields...)
-	return statusReply(jobID, c.exec(ctx, "cancel", c.scripts.cancel, []string{c.layout.Job(jobID)}, args))
+	l := c.layout
+	keys := []string{l.Job(jobID), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
+	args := append([]string{jobID, tenant, l.Prefix, l.tagPart(), millis(c.cfg.Retention)}, statusFields...)
+	return statusReply(jobID, c.exec(ctx, "cancel", c.scripts.cancel, keys, args))
 }
 
 // Attach makes replica the one whose reply stream gets the job's result, and
@@ -55,11 +60,37 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 		return freeslot.JobStatus{}, err
 	}
 	cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field(statusFields...).Build()
-	status, err := statusReply(jobID, c.do(ctx, "read", cmd))
-	if err == nil && tenant != "" && status.Tenant != tenant {
+	reply := c.do(ctx, "read", cmd)
+	status, err := statusReply(jobID, reply)
+	if err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	if tenant != "" && status.Tenant != tenant {
 		return freeslot.JobStatus{}, notFound(jobID)
 	}
+	if status.State == freeslot.StateWaiting {
+		status.Position, err = c.place(ctx, jobID, reply)
+	}
 	return status, err
+}
+
+// place is where in the queue of its class a job stands, from 1; 0 when it has left. record
+// is the answer with its status fields.
+func (c *Cell) place(ctx context.Context, jobID string, record rueidis.RedisResult) (int, error) {
+	fields, err := record.AsStrSlice()
+	if err != nil {
+		return 0, fmt.Errorf("job %s: %w", jobID, err)
+	}
+	part := strings.SplitN(fields[1], " ", staticParts)
+	rank, err := c.do(ctx, "read", c.client.B().Zrank().Key(c.layout.Line(part[4])).Member(jobID).Build()).AsInt64()
+	switch {
+	case rueidis.IsRedisNil(err):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("place of job %s: %w", jobID, err)
+	default:
+		return int(rank) + 1, nil
+	}
 }
 
 // Spec reads what the job is, for an agent that got no spec by its stream.
@@ -144,28 +175,47 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 	if err := decodeRun(&s, text[2]); err != nil {
 		return s, fmt.Errorf("field run: %w", err)
 	}
-	if text[4] != "" {
+	if err := decodeFails(&s, text[3]); err != nil {
+		return s, fmt.Errorf("field fails: %w", err)
+	}
+	if text[5] != "" {
 		var err error
-		if s.FinishedAtMS, err = strconv.ParseInt(text[4], 10, 64); err != nil {
+		if s.FinishedAtMS, err = strconv.ParseInt(text[5], 10, 64); err != nil {
 			return s, fmt.Errorf("field finished_at_ms: %w", err)
 		}
 	}
 	if len(text) == len(headFields) {
-		err := setOutcome(&s, "", text[3])
+		err := setOutcome(&s, "", text[4])
 		s.Result = nil
 		return s, err
 	}
-	err := setOutcome(&s, text[5], text[3])
+	err := setOutcome(&s, text[6], text[4])
 	return s, err
 }
 
-// decodeStatic reads the field job. The service comes last: it alone may be any text.
+// staticParts is how many the field job has.
+const staticParts = 9
+
+// decodeStatic reads the field job. The definition comes last: it alone may be any text.
 func decodeStatic(s *freeslot.JobStatus, text string) (err error) {
-	part := strings.SplitN(text, " ", 5)
-	if len(part) != 5 {
-		return fmt.Errorf("%q has %d parts, expected 5", text, len(part))
+	part := strings.SplitN(text, " ", staticParts)
+	if len(part) != staticParts {
+		return fmt.Errorf("%q has %d parts, expected %d", text, len(part), staticParts)
 	}
-	s.Tenant, s.Service = part[0], part[4]
+	s.Tenant = part[0]
+	var definition struct {
+		Service string `json:"service"`
+	}
+	if err := json.Unmarshal([]byte(part[8]), &definition); err != nil {
+		return fmt.Errorf("definition: %w", err)
+	}
+	s.Service = definition.Service
+	if s.Priority, err = strconv.Atoi(part[5]); err != nil {
+		return fmt.Errorf("priority: %w", err)
+	}
+	if s.DeadlineMS, err = strconv.ParseInt(part[7], 10, 64); err != nil {
+		return fmt.Errorf("deadline: %w", err)
+	}
 	if s.Slots, err = strconv.Atoi(part[1]); err != nil {
 		return fmt.Errorf("slots: %w", err)
 	}
@@ -175,8 +225,21 @@ func decodeStatic(s *freeslot.JobStatus, text string) (err error) {
 	return nil
 }
 
+// decodeFails reads the field fails.
+func decodeFails(s *freeslot.JobStatus, text string) (err error) {
+	if text == "" {
+		return nil
+	}
+	count, _, _ := strings.Cut(text, " ")
+	s.Failures, err = strconv.Atoi(count)
+	return err
+}
+
 // decodeRun reads the field run.
 func decodeRun(s *freeslot.JobStatus, text string) (err error) {
+	if text == "" {
+		return nil // it has waited from the start
+	}
 	part := strings.Split(text, " ")
 	if len(part) != 4 {
 		return fmt.Errorf("%q has %d parts, expected 4", text, len(part))
@@ -200,7 +263,10 @@ func setOutcome(s *freeslot.JobStatus, result, failure string) error {
 		if result == "" {
 			s.Result = json.RawMessage("null")
 		}
-	case freeslot.StateFailed:
+	case freeslot.StateFailed, freeslot.StateDead, freeslot.StateExpired, freeslot.StateRetryWait:
+		if failure == "" && s.State != freeslot.StateFailed {
+			return nil
+		}
 		s.Error = new(freeslot.JobError)
 		if err := json.Unmarshal([]byte(failure), s.Error); err != nil {
 			return fmt.Errorf("field error: %w", err)

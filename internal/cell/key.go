@@ -1,6 +1,10 @@
 package cell
 
-import "fmt"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+)
 
 // DefaultPrefix is the first part of every key and channel unless configured.
 const DefaultPrefix = "scheduler"
@@ -53,6 +57,34 @@ func (l Layout) Replies(replica string) string { return l.key("replies", replica
 
 // Finished is the zset of terminal jobs by the time they ended.
 func (l Layout) Finished() string { return l.key("finished", "") }
+
+// Due is the zset of jobs by the time (ms) when somebody must look at them.
+func (l Layout) Due() string { return l.key("due", "") }
+
+// Waiting is the hash of the classes of which jobs wait: id -> definition.
+func (l Layout) Waiting() string { return l.key("waiting", "") }
+
+// WaitingVersion changes with the set of those classes.
+func (l Layout) WaitingVersion() string { return l.key("version:waiting", "") }
+
+// Line is the zset of the jobs of a class that wait, in the order in which they are served.
+func (l Layout) Line(class string) string { return l.key("waiting", class) }
+
+// Fair is the hash of a class's virtual time and of its tenants' tags.
+func (l Layout) Fair(class string) string { return l.key("fair", class) }
+
+// Serves is the string of the classes that a node was found to serve.
+func (l Layout) Serves(node string) string { return l.key("serves", node) }
+
+// ServesVersion is the newest version of the pools' configuration that a replica told of.
+func (l Layout) ServesVersion() string { return l.key("version:serves", "") }
+
+// Idempotency is the string that names the job of a tenant's idempotency key, of which only
+// a hash is part of the name: the key can be any text.
+func (l Layout) Idempotency(tenant, key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return l.key("idem", tenant+":"+hex.EncodeToString(sum[:16]))
+}
 
 // Online is the set of online nodes.
 func (l Layout) Online() string { return l.key("nodes:index:online", "") }

@@ -28,13 +28,13 @@ func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) 
 	return NewSet(c).Jobs(ctx, f, cursor, limit)
 }
 
-// Jobs lists running jobs by node, then terminal ones, the newest first, one
-// page at a time, without their results: a page of large ones would hold up
-// everything else on the connection. Job brings the result. A job that ends while
-// the listing goes on can be seen twice, never missed, but for those of a cell that
-// does not answer: the page names it, and the listing goes on without its jobs.
-// limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that Jobs did not
-// make, else what Redis said when no cell answered.
+// Jobs lists jobs for later and those with a pause before their next attempt, then those that wait, by class,
+// running ones by node, and terminal ones, the newest first; one page at a time, without
+// their results: a page of large ones would hold up everything else on the connection. Job
+// brings the result. A job that moves on while the listing goes on can be seen twice, never
+// missed, unless it goes back to wait. The jobs of a cell that does not answer are missing:
+// the page names it. limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that Jobs
+// did not make, else what Redis said when no cell answered.
 func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
 	limit = min(max(limit, 1), MaxPage)
 	at, err := s.openCursor(ctx, cursor)
@@ -50,7 +50,7 @@ func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (
 		at.finished = true
 	}
 	l := &listing{set: s, failed: make(map[int]error)}
-	found, next := l.page(ctx, at, limit, f.State == "" || f.State.Terminal())
+	found, next := l.page(ctx, at, limit, f.State)
 	jobs := l.statuses(ctx, found, f)
 	if len(l.failed) == len(s.cells) {
 		return JobPage{}, errors.Join(slices.Collect(maps.Values(l.failed))...)
@@ -63,7 +63,7 @@ func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (
 // because the order of nodes and times is one for all.
 type listed struct {
 	cell int
-	node string  // of an owned job
+	node string  // of an owned job; the place of one that waits
 	us   float64 // when a terminal one ended
 	job  string
 }
@@ -76,15 +76,15 @@ type listing struct {
 
 // page reads one page behind at. Where the owned jobs end on the way, the terminal
 // ones follow if they are wanted.
-func (l *listing) page(ctx context.Context, at position, limit int, terminal bool) (found []listed, next *position) {
+func (l *listing) page(ctx context.Context, at position, limit int, state freeslot.State) (found []listed, next *position) {
 	if !at.finished {
 		found = l.merge(limit, func(a, b listed) int {
 			return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.job, b.job))
-		}, func(c *Cell) ([]listed, error) { return c.ownedPage(ctx, at, limit) })
+		}, func(c *Cell) ([]listed, error) { return c.livingPage(ctx, at, limit, state) })
 		if len(found) == limit {
 			return found, &position{place: found[limit-1].node, job: found[limit-1].job}
 		}
-		if !terminal {
+		if state != "" && !state.Terminal() {
 			return found, nil
 		}
 		at = position{finished: true}
@@ -150,10 +150,33 @@ func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []f
 	var jobs []freeslot.JobStatus
 	for _, j := range found {
 		if rest := parts[j.cell]; len(rest) > 0 && rest[0].ID == j.job {
-			jobs, parts[j.cell] = append(jobs, rest[0]), rest[1:]
+			if j.is(rest[0].State) {
+				jobs = append(jobs, rest[0])
+			}
+			parts[j.cell] = rest[1:]
 		}
 	}
 	return jobs
+}
+
+// Where jobs are listed that no node owns. No node is called so, and they come before all
+// nodes.
+const (
+	placeDue  = "+"  // those that are due some time; which have a pause is in their records
+	placeLine = "+c" // and the class
+)
+
+// is reports whether a job in this state belongs where it was found: in the index of due
+// jobs are others as well, and one may have moved on since.
+func (j *listed) is(state freeslot.State) bool {
+	switch {
+	case j.node == placeDue:
+		return state == freeslot.StateRetryWait || state == freeslot.StateScheduled
+	case strings.HasPrefix(j.node, placeLine):
+		return state == freeslot.StateWaiting
+	default:
+		return true
+	}
 }
 
 // seal makes a cursor by the key of the first cell that answers.
@@ -172,20 +195,18 @@ func (l *listing) seal(ctx context.Context, next *position) (string, error) {
 	return "", last
 }
 
-// ownedPage reads owned jobs, in the order of node and job, behind at.
-func (c *Cell) ownedPage(ctx context.Context, at position, limit int) ([]listed, error) {
-	nodes, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Revisions()).Min("0").Max("-1").Build()).AsStrSlice()
+// livingPage reads jobs that have not ended, in the order of place and job, behind at.
+func (c *Cell) livingPage(ctx context.Context, at position, limit int, state freeslot.State) ([]listed, error) {
+	places, err := c.places(ctx, state)
 	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
+		return nil, err
 	}
-	nodes = slices.DeleteFunc(nodes, func(n string) bool { return strings.HasPrefix(n, "-") })
-	slices.Sort(nodes)
-	from, _ := slices.BinarySearch(nodes, at.place)
+	from, _ := slices.BinarySearch(places, at.place)
 	var found []listed
-	for _, n := range nodes[from:] {
-		owned, err := c.do(ctx, "list", c.client.B().Hkeys().Key(c.layout.Slots(n)).Build()).AsStrSlice()
+	for _, n := range places[from:] {
+		owned, err := c.do(ctx, "list", c.jobsAt(n)).AsStrSlice()
 		if err != nil {
-			return nil, fmt.Errorf("list jobs of node %s: %w", n, err)
+			return nil, fmt.Errorf("list jobs of %s: %w", n, err)
 		}
 		slices.Sort(owned)
 		for _, id := range owned {
@@ -199,6 +220,41 @@ func (c *Cell) ownedPage(ctx context.Context, at position, limit int) ([]listed,
 		}
 	}
 	return found, nil
+}
+
+// places are where jobs of the state, "" for any, can be found before they end, sorted.
+func (c *Cell) places(ctx context.Context, state freeslot.State) (places []string, err error) {
+	if state == "" || state == freeslot.StateRetryWait || state == freeslot.StateScheduled {
+		places = append(places, placeDue)
+	}
+	if state == "" || state == freeslot.StateWaiting {
+		classes, err := c.do(ctx, "list", c.client.B().Hkeys().Key(c.layout.Waiting()).Build()).AsStrSlice()
+		if err != nil {
+			return nil, fmt.Errorf("list classes: %w", err)
+		}
+		for _, class := range classes {
+			places = append(places, placeLine+class)
+		}
+	}
+	if state == "" || state == freeslot.StateRunning || state == freeslot.StateCancelling {
+		nodes, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Revisions()).Min("0").Max("-1").Build()).AsStrSlice()
+		if err != nil {
+			return nil, fmt.Errorf("list nodes: %w", err)
+		}
+		places = append(places, slices.DeleteFunc(nodes, func(n string) bool { return strings.HasPrefix(n, "-") })...)
+	}
+	slices.Sort(places)
+	return places, nil
+}
+
+func (c *Cell) jobsAt(place string) rueidis.Completed {
+	if place == placeDue {
+		return c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Build()
+	}
+	if class, ok := strings.CutPrefix(place, placeLine); ok {
+		return c.client.B().Zrange().Key(c.layout.Line(class)).Min("0").Max("-1").Build()
+	}
+	return c.client.B().Hkeys().Key(c.layout.Slots(place)).Build()
 }
 
 // finishedPage reads terminal jobs, the newest first, behind at.

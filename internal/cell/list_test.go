@@ -4,10 +4,13 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot"
 )
@@ -151,31 +154,39 @@ func TestJobsListingWhileJobsEnd(t *testing.T) {
 	})
 }
 
-// TestJobsListingNodeLeaves: its jobs end, and are found among the terminal ones.
+// TestJobsListingNodeLeaves: its jobs wait again, and the next listing has them there.
 func TestJobsListingNodeLeaves(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("a", 3))
 		r.register(testNode("b", 3))
 		jobs := []string{r.place("", 1, "a"), r.place("", 1, "a"), r.place("", 1, "b")}
-		page, err := r.Jobs(r.ctx(), JobFilter{}, "", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
 		if _, err := r.Deregister(r.ctx(), "a", epoch); err != nil {
 			t.Fatal(err)
 		}
-		seen := map[string]bool{page.Jobs[0].ID: true}
-		for page.Cursor != "" {
-			if page, err = r.Jobs(r.ctx(), JobFilter{}, page.Cursor, 1); err != nil {
-				t.Fatal(err)
-			}
-			for _, j := range page.Jobs {
-				seen[j.ID] = true
+		list := func(f JobFilter) map[string]freeslot.State {
+			seen := make(map[string]freeslot.State)
+			for cursor := ""; ; {
+				page, err := r.Jobs(r.ctx(), f, cursor, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, j := range page.Jobs {
+					seen[j.ID] = j.State
+				}
+				if cursor = page.Cursor; cursor == "" {
+					return seen
+				}
 			}
 		}
-		for _, job := range jobs {
-			if !seen[job] {
-				t.Errorf("missed %s", job)
+		all := map[string]freeslot.State{jobs[0]: freeslot.StateWaiting, jobs[1]: freeslot.StateWaiting, jobs[2]: freeslot.StateRunning}
+		if diff := cmp.Diff(all, list(JobFilter{})); diff != "" {
+			t.Errorf("all (-want +got):\n%s", diff)
+		}
+		for _, state := range []freeslot.State{freeslot.StateWaiting, freeslot.StateRunning} {
+			want := maps.Clone(all)
+			maps.DeleteFunc(want, func(_ string, s freeslot.State) bool { return s != state })
+			if diff := cmp.Diff(want, list(JobFilter{State: state})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", state, diff)
 			}
 		}
 	})

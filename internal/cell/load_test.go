@@ -13,6 +13,7 @@ import (
 // refused submits a job to one node alone, and says why it was not taken; "" when it was.
 func (r *rig) refused(node string) RefusalReason {
 	r.t.Helper()
+	r.cancelWaiting() // which it would not pass
 	p, err := r.Submit(r.ctx(), submission("", node))
 	switch {
 	case err != nil || p.Assigned == (len(p.Refusals) > 0):
@@ -160,6 +161,7 @@ func TestEditedLoad(t *testing.T) {
 				if _, err := r.Register(r.ctx(), node, epoch); err != nil {
 					t.Fatal(err)
 				}
+				r.cancelWaiting() // jobs that the node lost by that
 				r.do("HSET", r.l.Node("n1"), "registered_at_ms", "1000000000000")
 				r.do("DEL", r.l.Load("n1"))
 				r.do(append([]string{edit[0], r.l.Load("n1")}, edit[1:]...)...)

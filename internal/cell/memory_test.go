@@ -3,6 +3,7 @@ package cell
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redistest"
@@ -87,11 +88,67 @@ func TestOutOfMemory(t *testing.T) {
 		t.Errorf("listed %v", ids)
 	}
 	for job, state := range map[string]freeslot.State{
-		done: freeslot.StateSucceeded, cancelled: freeslot.StateCancelling, left: freeslot.StateFailed, lost: freeslot.StateFailed,
+		done: freeslot.StateSucceeded, cancelled: freeslot.StateCancelling, left: freeslot.StateWaiting, lost: freeslot.StateWaiting,
 	} {
 		if s := r.status(job); s.State != state {
 			t.Errorf("job is %s, expected %s", s.State, state)
 		}
+	}
+	r.sound()
+}
+
+// TestOutOfMemoryWhileJobsWait: nobody new may wait, and all that makes those that wait fewer goes on.
+func TestOutOfMemoryWhileJobsWait(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	must(t, r.OpenReplies(r.ctx(), "r1"))
+	epoch, silent := r.register(testNode("n1", 1)), r.register(richNode("n2"))
+	running := r.place("r1", 1, "n1")
+	lost := r.place("r1", 1, "n2")
+	r.take("n1") // nobody waits, and the node is known to serve them
+	next := r.waits("r1")
+	cancelled, late, paused := r.waits("r1"), r.waits("r1", timeout(60_000)), r.waits("r1")
+	r.pass(late)
+	r.silence("n2")
+
+	r.do("CONFIG", "SET", "maxmemory", "1")
+	defer r.do("CONFIG", "SET", "maxmemory", "0")
+	r.unchanged("a refused enqueue", func() {
+		for _, s := range []Submission{submission("r1", "n1"), submission("r1")} {
+			if res := r.EnqueueAll(r.ctx(), []Submission{s})[0]; res.Err == nil || !strings.Contains(res.Err.Error(), "OOM") {
+				t.Errorf("enqueue: %+v", res)
+			}
+		}
+	}, nil)
+	if s, err := r.Cancel(r.ctx(), "", cancelled); err != nil || s.State != freeslot.StateCancelled {
+		t.Errorf("cancel: %+v, %v", s, err)
+	}
+	if d, err := r.Due(r.ctx(), 10); err != nil || d.Expired != 1 {
+		t.Errorf("due: %+v, %v", d, err)
+	}
+	if got, err := r.Reap(r.ctx(), "n2", silent); err != nil || !got.Gone || len(got.Jobs) != 1 {
+		t.Errorf("reap: %+v, %v", got, err)
+	}
+	r.end("n1", epoch, running) // hands over: to the lost one or the next, both were first
+	for range 3 {
+		held, _ := r.slots("n1")
+		for job := range held {
+			failed := r.fails("n1", epoch, job, Retry)
+			failed.RetryDelay = time.Hour
+			r.complete1(failed)
+		}
+	}
+	for job, want := range map[string]freeslot.State{
+		running: freeslot.StateSucceeded, late: freeslot.StateExpired, cancelled: freeslot.StateCancelled,
+		lost: freeslot.StateRetryWait, next: freeslot.StateRetryWait, paused: freeslot.StateRetryWait,
+	} {
+		if s := r.status(job); s.State != want {
+			t.Errorf("job is %s, expected %s", s.State, want)
+		}
+	}
+	if got, err := r.Take(r.ctx(), "n1", []string{echo}, 1); err == nil && got.Jobs != 0 {
+		t.Errorf("take: %+v, %v", got, err)
 	}
 	r.sound()
 }

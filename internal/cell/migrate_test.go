@@ -29,6 +29,22 @@ type halfway struct {
 	told     string           // a job of n1 whose replica listens
 	untold   string           // a job of n1 whose replica is gone
 	finished string           // a job that ended before
+	first    string           // jobs that wait, in this order: the only ones of their class unless more is said
+	second   string
+	other    Epoch // of n2
+}
+
+// queue has jobs wait, and makes every key that a script takes for granted on a cell that has
+// been busy: those that are nowhere cannot be told from those that have moved.
+func (h *halfway) queue(jobs int) {
+	h.t.Helper()
+	must(h.t, h.ConfigSeen(h.ctx(), 1))
+	h.take("n1")
+	h.take("n2")
+	h.first = h.waits("r1", timeout(time.Hour.Milliseconds()), slots(2))
+	if jobs > 1 {
+		h.second = h.waits("r1", slots(2))
+	}
 }
 
 // newHalfway makes a cell of two nodes with jobs, on the cluster that all cases share.
@@ -57,6 +73,7 @@ func newHalfway(t *testing.T, cluster *redistest.ReplicaCluster, tag string) *ha
 	}
 	h.finished = h.place("r1", 1, "n2")
 	h.end("n2", other, h.finished)
+	h.other = other
 	h.place("r1", 1, "n2")
 	h.told, h.untold = h.place("r1", 1, "n1"), h.place("gone", 1, "n1")
 	for node, epoch := range map[string]Epoch{"n1": h.epoch, "n2": other} { // their figures
@@ -65,6 +82,13 @@ func newHalfway(t *testing.T, cluster *redistest.ReplicaCluster, tag string) *ha
 		}
 	}
 	return h
+}
+
+// submission is that of a job that is there already.
+func (h *halfway) submission(job string) Submission {
+	s := submission("r1")
+	s.JobID, s.Job.Slots = job, 2
+	return s
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
@@ -138,7 +162,7 @@ func TestMigration(t *testing.T) {
 				_, err := h.Deregister(ctx, "n1", h.epoch)
 				return err
 			},
-			verify: func(h *halfway) { ended(h, freeslot.StateFailed, freeslot.StateFailed) },
+			verify: func(h *halfway) { ended(h, freeslot.StateWaiting, freeslot.StateWaiting) },
 		},
 		"register": {
 			found: left,
@@ -148,7 +172,7 @@ func TestMigration(t *testing.T) {
 				_, err := h.Register(ctx, node, next)
 				return err
 			},
-			verify: func(h *halfway) { ended(h, freeslot.StateFailed, freeslot.StateFailed) },
+			verify: func(h *halfway) { ended(h, freeslot.StateWaiting, freeslot.StateWaiting) },
 		},
 		"register, the profile lost": { // its epoch is, and it keeps its jobs
 			found: func(h *halfway) []string {
@@ -172,6 +196,125 @@ func TestMigration(t *testing.T) {
 				hb, err := h.Heartbeat(h.ctx(), Heartbeat{Node: "n1", Epoch: h.epoch, Resources: []byte("{}")})
 				if err != nil || !slices.Equal(hb.Cancel, []Attempt{{h.told, 1}}) {
 					h.t.Errorf("the agent is told %+v, %v", hb, err)
+				}
+			},
+		},
+		"complete, and hand over": { // n1 has 3 slots, of which 2 are in use
+			found: func(h *halfway) []string {
+				h.queue(1)
+				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Waiting(), h.l.WaitingVersion(), h.l.Serves("n1"), h.l.Replies("r1")}
+			},
+			sure: true,
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Cell.complete(ctx, []Completion{succeed("n1", h.epoch, h.told)})
+				return err
+			},
+			verify: func(h *halfway) {
+				ended(h, freeslot.StateSucceeded, freeslot.StateRunning)
+				h.take("n1") // what was not handed over
+				if s := h.status(h.first); s.State != freeslot.StateRunning || s.Attempt != 1 {
+					h.t.Errorf("the job that waited: %+v", s)
+				}
+			},
+		},
+		"complete, to be tried again": {
+			found: func(h *halfway) []string {
+				h.queue(1)
+				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Waiting(), h.l.WaitingVersion(), h.l.Due(), h.l.Replies("r1")}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				failed := Completion{
+					Node: "n1", Epoch: h.epoch, Attempt: Attempt{h.told, 1}, State: freeslot.StateFailed,
+					Error: &freeslot.JobError{Code: "boom"}, Again: Retry,
+				}
+				paused := failed
+				paused.Attempt.Job, paused.RetryDelay = h.untold, time.Hour
+				_, err := h.Cell.complete(ctx, []Completion{failed, paused})
+				return err
+			},
+			verify: func(h *halfway) { ended(h, freeslot.StateWaiting, freeslot.StateRetryWait) },
+		},
+		"take": {
+			found: func(h *halfway) []string {
+				h.queue(1)
+				h.end("n1", h.epoch, h.untold) // hands it over
+				h.complete1(h.fails("n1", h.epoch, h.first, HandBack))
+				h.forgive(h.first)
+				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Replies("r1")}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Take(ctx, "n1", []string{echo}, 1)
+				return err
+			},
+			verify: func(h *halfway) {
+				h.take("n1")
+				if s := h.status(h.first); s.State != freeslot.StateRunning || s.Attempt != 2 {
+					h.t.Errorf("the job that waited: %+v", s)
+				}
+			},
+		},
+		"cancel of a job that waits": {
+			found: func(h *halfway) []string {
+				h.queue(1)
+				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Replies("r1")}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Cancel(ctx, "", h.first)
+				return err
+			},
+			verify: func(h *halfway) {
+				if s := h.status(h.first); s.State != freeslot.StateCancelled {
+					h.t.Errorf("%+v", s)
+				}
+			},
+		},
+		"due": { // the one expires, the other's pause is over, and a third is asked to stop
+			found: func(h *halfway) []string {
+				h.queue(1)
+				paused := h.fails("n1", h.epoch, h.untold, Retry)
+				h.do("DEL", h.l.Serves("n1"))
+				paused.RetryDelay = time.Hour
+				h.complete1(paused)
+				h.pass(h.first)
+				h.pass(h.untold)
+				h.do("ZADD", h.l.Due(), "1", h.untold) // so that the one that expires is the last
+				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Job(h.untold), h.l.Replies("r1")}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Due(ctx, 10)
+				return err
+			},
+			verify: func(h *halfway) {
+				ended(h, freeslot.StateRunning, freeslot.StateWaiting)
+				if s := h.status(h.first); s.State != freeslot.StateExpired {
+					h.t.Errorf("%+v", s)
+				}
+			},
+		},
+		"reap": {
+			found: func(h *halfway) []string {
+				h.queue(1)
+				h.do("SET", h.l.Load("n1"), "1000000000000")
+				return append(left(h), h.l.Line(echo), h.l.Fair(echo))
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Reap(ctx, "n1", h.epoch)
+				return err
+			},
+			verify: func(h *halfway) { ended(h, freeslot.StateWaiting, freeslot.StateWaiting) },
+		},
+		"enqueue": {
+			found: func(h *halfway) []string {
+				h.queue(2)
+				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Replies("r1")}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Cell.enqueue(ctx, encoded(h.t, withCandidates(h.submission(h.second), "n2"), withCandidates(h.submission(h.second), "n1")))
+				return err
+			},
+			verify: func(h *halfway) {
+				if s := h.status(h.second); s.State != freeslot.StateWaiting && s.State != freeslot.StateRunning {
+					h.t.Errorf("%+v", s)
 				}
 			},
 		},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/freeslot/freeslot"
 )
@@ -18,28 +19,57 @@ type model struct {
 	order     []string // jobs as they were submitted
 	revisions map[string]Revision
 	replies   map[string][]string
+	lines     map[string]*modelLine
+	// serves is what nodes were found to serve, by the version of the configuration.
+	serves        map[string]modelServes
+	servesVersion uint64
+}
+
+// modelLine is the queue of a class: virtual time and each tenant's tag, as long as it has jobs.
+type modelLine struct {
+	jobs    []*modelJob // in any order
+	virtual int
+	tags    map[string]int
+}
+
+type modelServes struct {
+	version uint64
+	classes []string
 }
 
 type modelNode struct {
 	profile freeslot.Node
 	epoch   Epoch
 	status  freeslot.Status
-	stream  []string // job, or job and "1" for a cancel
-	figures string   // of the last heartbeat
+	stream  []string
+	figures string // of the last heartbeat
 }
 
 type modelJob struct {
 	freeslot.JobStatus
-	node    string
+	node    string // of the last attempt
 	epoch   Epoch
 	slots   int
 	replyTo string
+	class   string
+	limit   int // attempts that may fail
+	tag     int // where it stands in its line, among those of its priority
+	avoid   bool
+	expires bool // it is being stopped for its deadline
+	failure *freeslot.JobError
 }
+
+func (j *modelJob) runs() bool {
+	return j.State == freeslot.StateRunning || j.State == freeslot.StateCancelling
+}
+
+// entry is how a stream tells of an attempt.
+func (j *modelJob) entry(cancel bool) string { return fmt.Sprintf("%s %d %v", j.ID, j.Attempt, cancel) }
 
 func newModel() *model {
 	return &model{
 		nodes: map[string]*modelNode{}, jobs: map[string]*modelJob{},
-		revisions: map[string]Revision{}, replies: map[string][]string{},
+		revisions: map[string]Revision{}, replies: map[string][]string{}, lines: map[string]*modelLine{}, serves: map[string]modelServes{},
 	}
 }
 
@@ -51,7 +81,7 @@ func (m *model) announce(node string) {
 // owns lists what the node owns: every job on it that has not ended.
 func (m *model) owns(node string) (jobs []*modelJob, sum int) {
 	for _, id := range m.order {
-		if j := m.jobs[id]; j.node == node && !j.State.Terminal() {
+		if j := m.jobs[id]; j.node == node && j.runs() {
 			jobs = append(jobs, j)
 			sum += j.slots
 		}
@@ -61,6 +91,9 @@ func (m *model) owns(node string) (jobs []*modelJob, sum int) {
 
 func (m *model) end(j *modelJob, state freeslot.State, result []byte, err *freeslot.JobError) {
 	j.State, j.Error = state, err
+	if state == freeslot.StateExpired {
+		j.Error = j.failure
+	}
 	if state == freeslot.StateSucceeded {
 		j.Result = result
 	}
@@ -69,20 +102,276 @@ func (m *model) end(j *modelJob, state freeslot.State, result []byte, err *frees
 	}
 }
 
-// abandon ends what the node owns, in the order of the jobs' names: Redis' own order
-// is any, so both sides compare sorted.
-func (m *model) abandon(node, code, message string) (lost []string) {
+// abandon takes what the node owns from it.
+func (m *model) abandon(node string, counted bool, code, message string) (lost []string) {
 	jobs, _ := m.owns(node)
 	for _, j := range jobs {
 		if j.State == freeslot.StateCancelling {
-			m.end(j, freeslot.StateCancelled, nil, nil)
+			m.end(j, m.stopped(j), nil, nil)
 		} else {
-			m.end(j, freeslot.StateFailed, nil, &freeslot.JobError{Code: code, Message: message})
+			m.again(j, counted, &freeslot.JobError{Code: code, Message: message}, 0)
 		}
 		lost = append(lost, j.ID)
 	}
+	delete(m.serves, node)
 	slices.Sort(lost)
 	return lost
+}
+
+// stopped is how a job ends that somebody asked to stop.
+func (m *model) stopped(j *modelJob) freeslot.State {
+	if j.expires {
+		return freeslot.StateExpired
+	}
+	return freeslot.StateCancelled
+}
+
+// again sends a job to its next attempt.
+func (m *model) again(j *modelJob, counted bool, failure *freeslot.JobError, delay time.Duration) {
+	j.failure, j.avoid = failure, true
+	if counted {
+		j.Failures++
+	}
+	switch {
+	case counted && j.Failures >= j.limit:
+		m.end(j, freeslot.StateDead, nil, failure)
+		return
+	case delay > 0:
+		j.State, j.Error = freeslot.StateRetryWait, failure
+	default:
+		m.back(j)
+	}
+	m.tell(j, "requeued")
+}
+
+func (m *model) tell(j *modelJob, what string) {
+	if j.replyTo != "" {
+		m.replies[j.replyTo] = append(m.replies[j.replyTo], j.ID+" "+what)
+	}
+}
+
+func (m *model) lineOf(class string) *modelLine {
+	if m.lines[class] == nil {
+		m.lines[class] = &modelLine{tags: map[string]int{}}
+	}
+	return m.lines[class]
+}
+
+// back lets a job wait that was charged before: it stands with those that are served now.
+func (m *model) back(j *modelJob) {
+	l := m.lineOf(j.class)
+	j.State, j.Error, j.tag = freeslot.StateWaiting, nil, l.virtual
+	l.jobs = append(l.jobs, j)
+}
+
+func (m *model) leave(j *modelJob) {
+	l := m.lines[j.class]
+	l.jobs = slices.DeleteFunc(l.jobs, func(other *modelJob) bool { return other == j })
+	if len(l.jobs) == 0 {
+		delete(m.lines, j.class)
+	}
+}
+
+// inLine is who waits in a class, the next first.
+func (m *model) inLine(class string) []*modelJob {
+	if m.lines[class] == nil {
+		return nil
+	}
+	return slices.SortedFunc(slices.Values(m.lines[class].jobs), func(a, b *modelJob) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.tag, b.tag), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// position is a job's place; 1 also where it stands in no line.
+func (m *model) position(j *modelJob) int {
+	return slices.Index(m.inLine(j.class), j) + 1
+}
+
+// next is the job of a class that is next on a node.
+func (m *model) next(class, node string) *modelJob {
+	for i, j := range m.inLine(class) {
+		const look = 64
+		if i < look && j.slots <= m.nodes[node].profile.MaxConcurrency && !(j.avoid && j.node == node) {
+			return j
+		}
+	}
+	return nil
+}
+
+// take gives the node's free slots to jobs of these classes, and returns for each that began
+// the slots in use then.
+func (m *model) take(node string, classes []string) (begun []*modelJob, used []int) {
+	n := m.nodes[node]
+	for {
+		_, sum := m.owns(node)
+		var best *modelJob
+		for _, class := range classes {
+			j := m.next(class, node)
+			if j == nil || sum+j.slots > n.profile.MaxConcurrency {
+				continue
+			}
+			if best == nil || cmp.Or(cmp.Compare(best.Priority, j.Priority), cmp.Compare(j.ID, best.ID)) < 0 {
+				best = j
+			}
+		}
+		if best == nil {
+			return begun, used
+		}
+		l := m.lines[best.class]
+		l.virtual = max(l.virtual, best.tag)
+		m.leave(best)
+		best.State, best.Node, best.node, best.epoch = freeslot.StateRunning, node, node, n.epoch
+		best.Attempt++
+		n.stream = append(n.stream, best.entry(false))
+		m.tell(best, fmt.Sprintf("assigned %s %d %d", node, best.Attempt, sum+best.slots))
+		begun, used = append(begun, best), append(used, sum+best.slots)
+	}
+}
+
+// offer is take for a node that may get no jobs at all; why says so.
+func (m *model) offer(node string, classes []string) (begun []*modelJob, used []int, why RefusalReason) {
+	n := m.nodes[node]
+	if n == nil {
+		return nil, nil, RefusedGone
+	}
+	_, sum := m.owns(node)
+	switch {
+	case n.status != freeslot.StatusOnline:
+		return nil, nil, RefusedDraining
+	case sum >= n.profile.MaxConcurrency:
+		return nil, nil, RefusedFull
+	}
+	begun, used = m.take(node, classes)
+	if len(used) > 0 && used[len(used)-1] >= n.profile.MaxConcurrency {
+		m.announce(node)
+	}
+	return begun, used, ""
+}
+
+func (m *model) takeAll(node string, classes []string, config uint64) Taken {
+	begun, _, why := m.offer(node, classes)
+	if why == "" || why == RefusedFull {
+		if m.servesVersion == 0 {
+			m.servesVersion = config
+		}
+		if m.servesVersion == config {
+			s := modelServes{config, slices.Clone(classes)}
+			if former := m.serves[node]; former.version == config {
+				for _, class := range former.classes {
+					if m.lines[class] != nil {
+						s.classes = append(s.classes, class)
+					}
+				}
+			}
+			slices.Sort(s.classes)
+			s.classes = slices.Compact(s.classes)
+			m.serves[node] = s
+		}
+	}
+	t := Taken{Jobs: len(begun), Refusal: why}
+	if n := m.nodes[node]; n != nil {
+		_, t.Used = m.owns(node)
+		t.MaxConcurrency = n.profile.MaxConcurrency
+	}
+	return t
+}
+
+func (m *model) enqueue(subs []Submission) []Placement {
+	out := make([]Placement, len(subs))
+	var nodes []string
+	wishes := make(map[string][]string)
+	for i, s := range subs {
+		class := ClassOf(s.Job).ID
+		for _, node := range s.Candidates {
+			if !slices.Contains(nodes, node) {
+				nodes = append(nodes, node)
+			}
+		}
+		j := m.jobs[s.JobID]
+		if j != nil && j.State != freeslot.StateWaiting && j.State != freeslot.StateRetryWait {
+			out[i] = Placement{Assigned: true, Repeated: true, Node: j.Node, Attempt: j.Attempt, Used: -1}
+			continue
+		}
+		if j == nil {
+			j = m.add(s)
+			l := m.lineOf(class)
+			j.State, j.tag = freeslot.StateWaiting, max(l.virtual, l.tags[j.Tenant])
+			l.tags[j.Tenant] = j.tag + max(j.slots*1024/max(s.Weight, 1), 1)
+			l.jobs = append(l.jobs, j)
+		}
+		for _, node := range s.Candidates {
+			wishes[node] = append(wishes[node], class)
+		}
+	}
+	began := make(map[string]Placement)
+	for _, node := range nodes {
+		begun, used, _ := m.offer(node, wishes[node])
+		for i, j := range begun {
+			began[j.ID] = Placement{Assigned: true, Node: node, Attempt: j.Attempt, Used: used[i]}
+		}
+	}
+	for i, s := range subs {
+		if out[i].Assigned {
+			continue
+		}
+		out[i] = Placement{Waiting: true, Position: m.position(m.jobs[s.JobID]), Used: -1}
+		if p, ok := began[s.JobID]; ok {
+			out[i] = p
+		}
+	}
+	return out
+}
+
+// add makes a job that is nowhere yet.
+func (m *model) add(s Submission) *modelJob {
+	j := &modelJob{
+		JobStatus: freeslot.JobStatus{
+			ID: s.JobID, Tenant: s.Tenant, Service: s.Job.Service, Slots: s.Job.SlotCount(), Priority: s.Job.Priority,
+			DeadlineMS: min(s.Job.TimeoutMS, 1),
+		},
+		slots: s.Job.SlotCount(), replyTo: s.ReplyTo, class: ClassOf(s.Job).ID, limit: s.Job.AttemptLimit(),
+	}
+	m.jobs[s.JobID] = j
+	m.order = append(m.order, s.JobID)
+	return j
+}
+
+// due is what happens once the job's pause or deadline is over.
+func (m *model) due(j *modelJob) (d Due) {
+	switch {
+	case j.State == freeslot.StateRetryWait:
+		m.back(j)
+		d.Classes = []Class{{ID: j.class, Definition: mustJSON(ClassDefinition{Service: j.Service})}}
+	case j.DeadlineMS == 0 || j.State.Terminal():
+	case j.State == freeslot.StateWaiting:
+		m.leave(j)
+		m.end(j, freeslot.StateExpired, nil, nil)
+		d.Expired = 1
+	case j.expires: // the node did not confirm
+		m.end(j, freeslot.StateExpired, nil, nil)
+	default:
+		j.State, j.expires = freeslot.StateCancelling, true
+		m.nodes[j.node].stream = append(m.nodes[j.node].stream, j.entry(true))
+		d.Expired = 1
+	}
+	return d
+}
+
+// reap takes a node out that fell silent.
+func (m *model) reap(node string, epoch Epoch, silent bool) Reaped {
+	n := m.nodes[node]
+	if n == nil || n.epoch != epoch || !silent {
+		return Reaped{}
+	}
+	lost := m.abandon(node, true, freeslot.JobErrorNodeLost, "the node fell silent")
+	m.gone(node)
+	return Reaped{Gone: true, Jobs: lost}
+}
+
+func (m *model) gone(node string) {
+	delete(m.nodes, node)
+	delete(m.revisions, node)
+	m.announce("-" + node)
 }
 
 func (m *model) register(profile freeslot.Node, epoch Epoch) (lost []string, changed bool) {
@@ -92,8 +381,9 @@ func (m *model) register(profile freeslot.Node, epoch Epoch) (lost []string, cha
 			return nil, false
 		}
 		n.profile = profile
+		delete(m.serves, profile.ID)
 	} else {
-		lost = m.abandon(profile.ID, freeslot.JobErrorNodeLost, "the node's agent restarted and lost the job")
+		lost = m.abandon(profile.ID, true, freeslot.JobErrorNodeLost, "the node's agent restarted and lost the job")
 		m.nodes[profile.ID] = &modelNode{profile: profile, epoch: epoch, status: freeslot.StatusOnline}
 	}
 	delete(m.revisions, "-"+profile.ID)
@@ -109,10 +399,8 @@ func (m *model) deregister(node string, epoch Epoch) (lost []string, err error) 
 	if n.epoch != epoch {
 		return nil, ErrSuperseded
 	}
-	lost = m.abandon(node, freeslot.JobErrorInterrupted, "the node left before the job was done")
-	delete(m.nodes, node)
-	delete(m.revisions, node)
-	m.announce("-" + node)
+	lost = m.abandon(node, false, freeslot.JobErrorInterrupted, "the node left before the job was done")
+	m.gone(node)
 	return lost, nil
 }
 
@@ -132,7 +420,7 @@ func (m *model) heartbeat(hb Heartbeat, read int) (HeartbeatReply, error) {
 	jobs, sum := m.owns(hb.Node)
 	reply := HeartbeatReply{Revision: m.revision, Used: sum}
 	for _, j := range jobs {
-		a := Attempt{j.ID, 1}
+		a := Attempt{j.ID, j.Attempt}
 		if !slices.Contains(hb.Running, a) {
 			reply.Start = append(reply.Start, a)
 		}
@@ -141,7 +429,7 @@ func (m *model) heartbeat(hb Heartbeat, read int) (HeartbeatReply, error) {
 		}
 	}
 	for _, a := range hb.Running {
-		owned := slices.ContainsFunc(jobs, func(j *modelJob) bool { return a == Attempt{j.ID, 1} })
+		owned := slices.ContainsFunc(jobs, func(j *modelJob) bool { return a == Attempt{j.ID, j.Attempt} })
 		if !owned && !slices.Contains(reply.Stop, a) {
 			reply.Stop = append(reply.Stop, a)
 		}
@@ -158,7 +446,13 @@ func sortedAttempts(as []Attempt) []Attempt {
 
 func (m *model) submit(s Submission) Placement {
 	if j := m.jobs[s.JobID]; j != nil {
-		return Placement{Assigned: true, Repeated: true, Node: j.node, Attempt: 1, Used: -1}
+		if j.State == freeslot.StateWaiting || j.State == freeslot.StateRetryWait {
+			return Placement{Waiting: true, Repeated: true, Position: m.position(j), Used: -1}
+		}
+		return Placement{Assigned: true, Repeated: true, Node: j.Node, Attempt: j.Attempt, Used: -1}
+	}
+	if m.lines[ClassOf(s.Job).ID] != nil {
+		return Placement{Behind: true}
 	}
 	slots := max(s.Job.Slots, 1)
 	var refusals []Refusal
@@ -179,14 +473,9 @@ func (m *model) submit(s Submission) Placement {
 			refusals = append(refusals, Refusal{Node: id, Reason: reason, Used: used, MaxConcurrency: n.profile.MaxConcurrency})
 			continue
 		}
-		m.jobs[s.JobID] = &modelJob{
-			JobStatus: freeslot.JobStatus{
-				ID: s.JobID, Tenant: s.Tenant, Service: s.Job.Service, State: freeslot.StateRunning, Node: id, Attempt: 1, Slots: slots,
-			},
-			node: id, epoch: n.epoch, slots: slots, replyTo: s.ReplyTo,
-		}
-		m.order = append(m.order, s.JobID)
-		n.stream = append(n.stream, s.JobID)
+		j := m.add(s)
+		j.State, j.Node, j.Attempt, j.node, j.epoch = freeslot.StateRunning, id, 1, id, n.epoch
+		n.stream = append(n.stream, j.entry(false))
 		if used+slots == n.profile.MaxConcurrency {
 			m.announce(id)
 		}
@@ -198,19 +487,33 @@ func (m *model) submit(s Submission) Placement {
 func (m *model) complete(comp Completion) CompletionOutcome {
 	j := m.jobs[comp.Attempt.Job]
 	switch {
-	case j == nil || comp.Attempt.N != 1 || comp.Epoch != j.epoch:
+	case j == nil || j.Attempt == 0 || comp.Attempt.N != j.Attempt || comp.Epoch != j.epoch:
 		return CompletedStale
-	case j.State.Terminal():
+	case !j.runs():
 		// Whoever asks: the epoch was given this attempt, and it has ended.
 		return CompletedBefore
 	case comp.Node != j.node:
 		return CompletedStale
 	}
+	n := m.nodes[j.node]
 	_, before := m.owns(j.node)
-	m.end(j, comp.State, comp.Result, comp.Error)
-	_, after := m.owns(j.node)
-	if limit := m.nodes[j.node].profile.MaxConcurrency; before >= limit && after < limit {
-		m.announce(j.node)
+	switch {
+	case comp.Again != Never && j.State == freeslot.StateRunning:
+		m.again(j, comp.Again == Retry, comp.Error, comp.RetryDelay)
+	case comp.Again != Never || comp.State == freeslot.StateCancelled:
+		if comp.Error != nil {
+			j.failure = comp.Error // which is told of a job that expires
+		}
+		m.end(j, m.stopped(j), nil, nil)
+	default:
+		m.end(j, comp.State, comp.Result, comp.Error)
+	}
+	if s := m.serves[comp.Node]; s.version != 0 && s.version == m.servesVersion && n.status == freeslot.StatusOnline {
+		m.take(comp.Node, s.classes)
+	}
+	_, after := m.owns(comp.Node)
+	if limit := n.profile.MaxConcurrency; (before >= limit) != (after >= limit) {
+		m.announce(comp.Node)
 	}
 	return Completed
 }
@@ -228,10 +531,16 @@ func (m *model) cancel(tenant, job string) (freeslot.JobStatus, error) {
 	if err != nil {
 		return freeslot.JobStatus{}, err
 	}
-	if j.State == freeslot.StateRunning {
+	switch j.State {
+	case freeslot.StateRunning:
 		j.State = freeslot.StateCancelling
-		n := m.nodes[j.node]
-		n.stream = append(n.stream, job+"1")
+		m.nodes[j.node].stream = append(m.nodes[j.node].stream, j.entry(true))
+	case freeslot.StateWaiting:
+		m.leave(j)
+		m.end(j, freeslot.StateCancelled, nil, nil)
+	case freeslot.StateRetryWait:
+		m.end(j, freeslot.StateCancelled, nil, nil)
+	default:
 	}
 	return j.JobStatus, nil
 }
@@ -260,6 +569,9 @@ type view struct {
 	Pools     map[string][]string
 	Finished  []string
 	Replies   map[string][]string
+	Lines     map[string][]string
+	Virtual   map[string]int
+	Serves    map[string]string
 }
 
 type nodeView struct {
@@ -274,6 +586,16 @@ func (m *model) view() view {
 	v := view{
 		Revision: m.revision, Revisions: m.revisions, Nodes: map[string]nodeView{}, Jobs: map[string]freeslot.JobStatus{},
 		Pools: map[string][]string{"p": nil, "q": nil}, Replies: m.replies,
+		Lines: map[string][]string{}, Virtual: map[string]int{}, Serves: map[string]string{},
+	}
+	for class, l := range m.lines {
+		for _, j := range m.inLine(class) {
+			v.Lines[class] = append(v.Lines[class], fmt.Sprint(j.ID, " ", j.tag))
+		}
+		v.Virtual[class] = l.virtual
+	}
+	for node, s := range m.serves {
+		v.Serves[node] = fmt.Sprint(s.version, s.classes)
 	}
 	for _, id := range []string{"a", "b", "c"} {
 		n := m.nodes[id]
@@ -287,7 +609,7 @@ func (m *model) view() view {
 			Sum: sum, Owned: map[string]string{}, Stream: n.stream, Figures: n.figures,
 		}
 		for _, j := range jobs {
-			nv.Owned[j.ID] = fmt.Sprintf("1:%s:%d:%v", j.epoch, j.slots, j.State == freeslot.StateCancelling)
+			nv.Owned[j.ID] = fmt.Sprintf("%d:%s:%d:%v", j.Attempt, j.epoch, j.slots, j.State == freeslot.StateCancelling)
 		}
 		v.Nodes[id] = nv
 		if n.status == freeslot.StatusOnline {
@@ -298,7 +620,11 @@ func (m *model) view() view {
 		}
 	}
 	for id, j := range m.jobs {
-		v.Jobs[id] = j.JobStatus
+		status := j.JobStatus
+		if j.State == freeslot.StateWaiting {
+			status.Position = m.position(j)
+		}
+		v.Jobs[id] = status
 		if j.State.Terminal() {
 			v.Finished = append(v.Finished, id)
 		}

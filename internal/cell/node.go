@@ -3,6 +3,7 @@ package cell
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,12 +24,13 @@ const (
 
 var (
 	failureNodeLost    = mustJSON(freeslot.JobError{Code: freeslot.JobErrorNodeLost, Message: "the node's agent restarted and lost the job"})
+	failureSilent      = mustJSON(freeslot.JobError{Code: freeslot.JobErrorNodeLost, Message: "the node fell silent"})
 	failureInterrupted = mustJSON(freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: "the node left before the job was done"})
 )
 
 // Register makes a node known under epoch, or changes its profile. It can be
 // repeated; with a new epoch it takes the node over and the jobs of the former
-// epoch end with freeslot.JobErrorNodeLost. Errors: *freeslot.Error for a bad
+// epoch go to their next attempts, a failure with freeslot.JobErrorNodeLost. Errors: *freeslot.Error for a bad
 // profile, else what Redis said.
 func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (Registration, error) {
 	if err := node.Validate("node"); err != nil {
@@ -40,7 +42,7 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	l := c.layout
 	keys := []string{
 		l.Node(node.ID), l.Load(node.ID), l.Slots(node.ID), l.Dispatch(node.ID), l.Online(),
-		l.Revisions(), l.Version(), l.Finished(),
+		l.Revisions(), l.Version(), l.Finished(), l.Due(), l.Waiting(), l.WaitingVersion(), l.Serves(node.ID),
 	}
 	for _, pool := range node.Pools {
 		keys = append(keys, l.PoolMembers(pool))
@@ -95,24 +97,15 @@ func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatReply, err
 	return out, nil
 }
 
-// Deregister takes the node out of the cell; jobs that it still owns end with
-// freeslot.JobErrorInterrupted and are returned. A node that is not registered
+// Deregister takes the node out of the cell; jobs that it still owns go to their next
+// attempts, which does not count as a failure, and are returned. A node that is not registered
 // is no error. Errors: *freeslot.Error (invalid_argument), ErrSuperseded, else what
 // Redis said.
 func (c *Cell) Deregister(ctx context.Context, node string, epoch Epoch) ([]string, error) {
 	if err := validateAgent(node, epoch); err != nil {
 		return nil, err
 	}
-	l := c.layout
-	keys := []string{
-		l.Node(node), l.Load(node), l.Slots(node), l.Dispatch(node), l.Online(),
-		l.Revisions(), l.Version(), l.Finished(),
-	}
-	args := []string{
-		node, epoch, l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.Retention), failureInterrupted,
-		strconv.Itoa(c.tombstones),
-	}
-	reply, err := c.exec(ctx, "deregister", c.scripts.deregister, keys, args).ToArray()
+	reply, err := c.exec(ctx, "deregister", c.scripts.deregister, c.leaveKeys(node), c.leaveArgs(node, epoch, failureInterrupted)).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("deregister node %s: %w", node, err)
 	}
@@ -121,6 +114,71 @@ func (c *Cell) Deregister(ctx context.Context, node string, epoch Epoch) ([]stri
 		return nil, fmt.Errorf("deregister node %s: %w", node, err)
 	}
 	return lost, nil
+}
+
+// Reap takes a node of this epoch out of the cell when it was not heard for longer than
+// the heartbeat limit, by Redis' clock; jobs that it owned go to their next attempts, which
+// counts as a failure. A node of ImportEpoch is never reaped. Errors: *freeslot.Error
+// (invalid_argument), else what Redis said.
+func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, error) {
+	if err := validateAgent(node, epoch); err != nil {
+		return Reaped{}, err
+	}
+	args := append(c.leaveArgs(node, epoch, failureSilent), millis(c.cfg.HeartbeatLimit))
+	reply, err := c.exec(ctx, "reap", c.scripts.reap, c.leaveKeys(node), args).ToArray()
+	if err != nil {
+		return Reaped{}, fmt.Errorf("reap node %s: %w", node, err)
+	}
+	revision, jobs, err := decodeLeave(reply)
+	if err != nil && !errors.Is(err, ErrSuperseded) {
+		return Reaped{}, fmt.Errorf("reap node %s: %w", node, err)
+	}
+	return Reaped{Gone: revision > 0, Jobs: jobs}, nil
+}
+
+// Drain has the node get no more jobs, on an operator's word that lasts until Undrain, also
+// over a restart of its agent; what runs there goes on. Errors: *freeslot.Error
+// (invalid_argument, not_found), else what Redis said.
+func (c *Cell) Drain(ctx context.Context, node string) error {
+	return c.drain(ctx, node, freeslot.StatusDrained)
+}
+
+// Undrain takes Drain back. As Drain.
+func (c *Cell) Undrain(ctx context.Context, node string) error {
+	return c.drain(ctx, node, freeslot.StatusOnline)
+}
+
+func (c *Cell) drain(ctx context.Context, node string, status freeslot.Status) error {
+	if err := freeslot.ValidateName("node_id", node); err != nil {
+		return err
+	}
+	l := c.layout
+	keys := []string{l.Node(node), l.Online(), l.Revisions(), l.Version(), l.Slots(node)}
+	found, err := c.exec(ctx, "drain", c.scripts.drain, keys, []string{node, l.NodeEvents(), string(status)}).AsInt64()
+	switch {
+	case err != nil:
+		return fmt.Errorf("drain node %s: %w", node, err)
+	case found == 0:
+		return &freeslot.Error{Code: freeslot.CodeNotFound, Field: "node_id", Message: "there is no node " + node}
+	default:
+		return nil
+	}
+}
+
+// leaveKeys and leaveArgs are what deregister.lua and reap.lua have in common.
+func (c *Cell) leaveKeys(node string) []string {
+	l := c.layout
+	return []string{
+		l.Node(node), l.Load(node), l.Slots(node), l.Dispatch(node), l.Online(),
+		l.Revisions(), l.Version(), l.Finished(), l.Due(), l.Waiting(), l.WaitingVersion(), l.Serves(node),
+	}
+}
+
+func (c *Cell) leaveArgs(node string, epoch Epoch, failure string) []string {
+	l := c.layout
+	return []string{
+		node, epoch, l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.Retention), failure, strconv.Itoa(c.tombstones),
+	}
 }
 
 // profileFieldNames are the fields of the profile hash that changes.lua reads,

@@ -145,7 +145,7 @@ func TestRegisterTakesOver(t *testing.T) {
 		if want := slices.Sorted(slices.Values([]string{running, cancelling})); !slices.Equal(reg.Lost, want) {
 			t.Errorf("lost %v, want %v", reg.Lost, want)
 		}
-		if s := r.status(running); s.State != freeslot.StateFailed || s.Error.Code != freeslot.JobErrorNodeLost || s.FinishedAtMS == 0 {
+		if s := r.status(running); s.State != freeslot.StateWaiting || s.Failures != 1 || s.Attempt != 1 || s.Position != 1 || s.FinishedAtMS != 0 {
 			t.Errorf("running job: %+v", s)
 		}
 		if s := r.status(cancelling); s.State != freeslot.StateCancelled || s.Error != nil {
@@ -158,7 +158,7 @@ func TestRegisterTakesOver(t *testing.T) {
 			t.Error("the dispatch stream outlived its epoch")
 		}
 		replies, err := r.Replies(r.ctx(), "r1", "", 0, 10)
-		if err != nil || len(replies) != 2 || replies[1].Status.ID != running || replies[1].Status.Error.Code != freeslot.JobErrorNodeLost {
+		if err != nil || len(replies) != 2 || replies[1].Status.ID != running || !replies[1].Requeued || replies[1].Class != echo {
 			t.Errorf("replies %+v, %v", replies, err)
 		}
 		if got := hear.drain(); len(got) != 1 || got[0].Kind != events.Register || got[0].Epoch != "e2" || got[0].Used != 0 {
@@ -375,7 +375,7 @@ func TestDeregister(t *testing.T) {
 		if got := hear.drain(); len(got) != 1 || got[0].Kind != events.Offline || got[0].Node != "n1" || got[0].Epoch != epoch || got[0].Used != 0 {
 			t.Errorf("events %+v", got)
 		}
-		if s := r.status(job); s.State != freeslot.StateFailed || s.Error.Code != freeslot.JobErrorInterrupted {
+		if s := r.status(job); s.State != freeslot.StateWaiting || s.Failures != 0 || s.Attempt != 1 {
 			t.Errorf("job %+v", s)
 		}
 		if s := r.status(cancelled); s.State != freeslot.StateCancelled {

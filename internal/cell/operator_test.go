@@ -57,6 +57,7 @@ func TestEditedProfile(t *testing.T) {
 			if _, err := r.Deregister(r.ctx(), "n1", epoch); err != nil {
 				t.Errorf("%s: deregister: %v", name, err)
 			}
+			r.cancelWaiting()
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +40,13 @@ func TestModel(t *testing.T) {
 				"complete":   h.complete,
 				"cancel":     h.cancel,
 				"attach":     h.attach,
-				"":           h.compare,
+				"enqueue":    h.enqueue,
+				"take":       h.take,
+				"due":        h.due,
+				"reap":       h.reap,
+				"forgive":    h.forgive,
+				"config":     h.configSeen,
+				"":           h.check,
 			})
 		})
 	})
@@ -48,6 +56,8 @@ func TestModel(t *testing.T) {
 type history struct {
 	r     *rig
 	model *model
+	// eager has every node that may take jobs do so after each call.
+	eager bool
 }
 
 func newHistory(rt *rapid.T, base *rig) *history {
@@ -61,6 +71,7 @@ func newHistory(rt *rapid.T, base *rig) *history {
 		rt.Fatal(err)
 	}
 	h := &history{r: &rig{Cell: c, t: base.t, redis: base.redis, raw: base.raw, l: cfg.Layout}, model: newModel()}
+	h.eager = rapid.Bool().Draw(rt, "eager")
 	for _, replica := range modelReplicas {
 		if err := c.OpenReplies(base.ctx(), replica); err != nil {
 			rt.Fatal(err)
@@ -130,7 +141,7 @@ func (h *history) heartbeat(rt *rapid.T) {
 	}
 	hb.Resources = rapid.SampledFrom([]json.RawMessage{json.RawMessage(`{"cpu":1}`), json.RawMessage(`{"cpu":2}`)}).Draw(rt, "resources")
 	for range rapid.IntRange(0, 4).Draw(rt, "named") {
-		hb.Running = append(hb.Running, Attempt{h.drawJob(rt), rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "attempt")})
+		hb.Running = append(hb.Running, h.drawAttempt(rt))
 	}
 	read := 0
 	if stream := h.r.stream(h.r.l.Dispatch(hb.Node)); len(stream) > 0 {
@@ -151,6 +162,11 @@ func (h *history) draw(rt *rapid.T) Submission {
 	s := submission(rapid.SampledFrom([]string{"", "r1", "r2"}).Draw(rt, "reply to"))
 	s.Job.Slots = rapid.IntRange(0, 3).Draw(rt, "slots")
 	s.Tenant = rapid.SampledFrom([]string{"acme", "other"}).Draw(rt, "tenant")
+	s.Weight = map[string]int{"acme": 0, "other": 3}[s.Tenant]
+	s.Job.Service = rapid.SampledFrom([]string{"echo", "echo", "tts"}).Draw(rt, "service")
+	s.Job.Priority = rapid.SampledFrom([]int{0, 0, 0, 9}).Draw(rt, "priority")
+	s.Job.MaxAttempts = rapid.SampledFrom([]int{0, 1, 2}).Draw(rt, "attempts")
+	s.Job.TimeoutMS = rapid.SampledFrom([]int64{0, 0, 10 * time.Hour.Milliseconds()}).Draw(rt, "timeout")
 	for range rapid.IntRange(1, 3).Draw(rt, "candidates") {
 		s.Candidates = append(s.Candidates, drawNode(rt))
 	}
@@ -161,7 +177,7 @@ func (h *history) submit(rt *rapid.T) {
 	s := h.draw(rt)
 	want := h.model.submit(s)
 	got, err := h.r.Submit(h.r.ctx(), s)
-	got.AssignedAtMS = 0
+	got = bare(got)
 	check(rt, "submit", want, got, nil, err)
 }
 
@@ -178,8 +194,7 @@ func (h *history) submitAll(rt *rapid.T) {
 		rt.Fatal(err)
 	}
 	for i, p := range got {
-		p.AssignedAtMS = 0
-		check(rt, "submit all", want[i], p, nil, nil)
+		check(rt, "submit all", want[i], bare(p), nil, nil)
 	}
 }
 
@@ -188,20 +203,21 @@ func (h *history) resubmit(rt *rapid.T) {
 	s := h.draw(rt)
 	if len(h.model.order) > 0 {
 		s.JobID = rapid.SampledFrom(h.model.order).Draw(rt, "job")
+		s.Job.Service = h.model.jobs[s.JobID].Service // it stays what it is
 	}
 	want := h.model.submit(s)
 	got, err := h.r.Submit(h.r.ctx(), s)
-	got.AssignedAtMS = 0
+	got = bare(got)
 	check(rt, "resubmit", want, got, nil, err)
 }
 
 func (h *history) complete(rt *rapid.T) {
 	comp := Completion{
 		Node: drawNode(rt), Epoch: drawEpoch(rt),
-		Attempt: Attempt{h.drawJob(rt), rapid.SampledFrom([]int{1, 1, 1, 1, 0, 2}).Draw(rt, "attempt")},
+		Attempt: h.drawAttempt(rt),
 		State:   rapid.SampledFrom([]freeslot.State{freeslot.StateSucceeded, freeslot.StateFailed, freeslot.StateCancelled}).Draw(rt, "state"),
 	}
-	if j := h.model.jobs[comp.Attempt.Job]; j != nil && rapid.IntRange(0, 3).Draw(rt, "by the owner") > 0 {
+	if j := h.model.jobs[comp.Attempt.Job]; j != nil && j.node != "" && rapid.IntRange(0, 3).Draw(rt, "by the owner") > 0 {
 		comp.Node, comp.Epoch = j.node, j.epoch
 	}
 	switch comp.State {
@@ -209,6 +225,10 @@ func (h *history) complete(rt *rapid.T) {
 		comp.Result = fmt.Appendf(nil, "%d", rapid.IntRange(0, 9).Draw(rt, "result"))
 	case freeslot.StateFailed:
 		comp.Error = &freeslot.JobError{Code: "boom"}
+		comp.Again = rapid.SampledFrom([]Again{Never, Retry, Retry, HandBack}).Draw(rt, "again")
+		if comp.Again == Retry {
+			comp.RetryDelay = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "pause")
+		}
 	default:
 	}
 	want := h.model.complete(comp)
@@ -233,11 +253,168 @@ func (h *history) attach(rt *rapid.T) {
 
 // timeless takes the times out of a status, after a look at their order.
 func timeless(rt *rapid.T, s freeslot.JobStatus) freeslot.JobStatus {
-	if s.SubmittedAtMS > s.AssignedAtMS || s.State.Terminal() && s.AssignedAtMS > s.FinishedAtMS || !s.State.Terminal() && s.FinishedAtMS != 0 {
+	if s.AssignedAtMS != 0 && s.SubmittedAtMS > s.AssignedAtMS || s.State.Terminal() && s.AssignedAtMS > s.FinishedAtMS || !s.State.Terminal() && s.FinishedAtMS != 0 {
 		rt.Fatalf("times of %+v", s)
 	}
-	s.SubmittedAtMS, s.AssignedAtMS, s.FinishedAtMS = 0, 0, 0
+	s.SubmittedAtMS, s.AssignedAtMS, s.FinishedAtMS, s.DeadlineMS = 0, 0, 0, min(s.DeadlineMS, 1)
 	return s
+}
+
+// bare takes the times out of a placement.
+func bare(p Placement) Placement {
+	p.AssignedAtMS, p.SubmittedAtMS = 0, 0
+	return p
+}
+
+// drawAttempt is mostly the present one.
+func (h *history) drawAttempt(rt *rapid.T) Attempt {
+	a := Attempt{Job: h.drawJob(rt), N: 1}
+	if j := h.model.jobs[a.Job]; j != nil {
+		a.N = j.Attempt
+	}
+	a.N = max(a.N+rapid.SampledFrom([]int{0, 0, 0, 0, -1, 1}).Draw(rt, "attempt"), 0)
+	return a
+}
+
+func (h *history) enqueue(rt *rapid.T) {
+	subs := make([]Submission, rapid.IntRange(1, 5).Draw(rt, "jobs"))
+	for i := range subs {
+		subs[i] = h.draw(rt)
+		subs[i].Candidates = subs[i].Candidates[:rapid.IntRange(0, len(subs[i].Candidates)).Draw(rt, "named")]
+		if n := len(h.model.order); n > 0 && rapid.IntRange(0, 5).Draw(rt, "repeated") == 0 {
+			id := rapid.SampledFrom(h.model.order).Draw(rt, "job")
+			subs[i].JobID, subs[i].Job.Service = id, h.model.jobs[id].Service // it stays what it is
+		}
+	}
+	want := h.model.enqueue(subs)
+	for i, p := range h.r.enqueued(subs...) {
+		check(rt, fmt.Sprint("enqueue ", i), want[i], bare(p), nil, nil)
+	}
+}
+
+var modelClasses = []string{echo, ClassOf(&freeslot.Job{Service: "tts"}).ID}
+
+func (h *history) take(rt *rapid.T) {
+	node, config := drawNode(rt), rapid.SampledFrom([]uint64{1, 1, 2}).Draw(rt, "config")
+	classes := rapid.SampledFrom([][]string{modelClasses, modelClasses[:1], modelClasses[1:], {modelClasses[1], modelClasses[1]}}).Draw(rt, "classes")
+	want := h.model.takeAll(node, classes, config)
+	got, err := h.r.Take(h.r.ctx(), node, classes, config)
+	check(rt, "take", want, got, nil, err)
+}
+
+func (h *history) configSeen(rt *rapid.T) {
+	h.model.servesVersion = rapid.Uint64Range(1, 2).Draw(rt, "config")
+	if err := h.r.ConfigSeen(h.r.ctx(), h.model.servesVersion); err != nil {
+		rt.Fatal(err)
+	}
+}
+
+// due lets the time pass that a job's pause or deadline takes.
+func (h *history) due(rt *rapid.T) {
+	id := h.drawJob(rt)
+	j := h.model.jobs[id]
+	if j == nil {
+		return
+	}
+	want := h.model.due(j)
+	h.r.pass(id)
+	got, err := h.r.Due(h.r.ctx(), 10)
+	check(rt, "due", want, got, nil, err)
+}
+
+func (h *history) reap(rt *rapid.T) {
+	node, epoch := drawNode(rt), drawEpoch(rt)
+	n := h.model.nodes[node]
+	silent := n != nil && n.epoch == epoch && rapid.Bool().Draw(rt, "silent")
+	if silent {
+		h.r.silence(node)
+	}
+	want := h.model.reap(node, epoch, silent)
+	got, err := h.r.Reap(h.r.ctx(), node, epoch)
+	slices.Sort(got.Jobs)
+	check(rt, "reap", want, got, nil, err)
+}
+
+// forgive lets the time pass in which a node gets no job that has just failed there.
+func (h *history) forgive(*rapid.T) {
+	for _, j := range h.model.jobs {
+		if j.avoid {
+			j.avoid = false
+			h.r.forgive(j.ID)
+		}
+	}
+}
+
+// check compares, and lets nodes take jobs where they do that after each call.
+func (h *history) check(rt *rapid.T) {
+	h.pin()
+	h.compare(rt)
+	if !h.eager {
+		return
+	}
+	for _, node := range []string{"a", "b", "c"} {
+		want := h.model.takeAll(node, modelClasses, 1)
+		got, err := h.r.Take(h.r.ctx(), node, modelClasses, 1)
+		check(rt, "match", want, got, nil, err)
+	}
+	h.compare(rt)
+	h.live(rt)
+}
+
+// pin keeps the moment in which a job has just failed from passing.
+func (h *history) pin() {
+	for _, j := range h.model.jobs {
+		if j.avoid && !j.State.Terminal() {
+			part := strings.Split(h.r.field(h.r.l.Job(j.ID), "fails"), " ")
+			h.r.do("HSET", h.r.l.Job(j.ID), "fails", part[0]+" 9000000000000 "+part[2])
+		}
+	}
+}
+
+// live fails where a slot is free beside a job that waits and may have it.
+func (h *history) live(rt *rapid.T) {
+	for node, n := range h.model.nodes {
+		_, used := h.r.slots(node)
+		if n.status != freeslot.StatusOnline {
+			continue
+		}
+		for _, class := range modelClasses {
+			for _, id := range h.r.line(class) {
+				j := h.model.jobs[id]
+				if j.slots > n.profile.MaxConcurrency || j.avoid && j.node == node {
+					continue
+				}
+				if used+j.slots <= n.profile.MaxConcurrency {
+					rt.Fatalf("job %s of %d slots waits, node %s has %d of %d in use", id, j.slots, node, used, n.profile.MaxConcurrency)
+				}
+				break // nobody passes it
+			}
+		}
+	}
+}
+
+// lines reads the queues, and what nodes serve.
+func (h *history) lines(v *view) {
+	r := h.r
+	v.Lines, v.Virtual, v.Serves = map[string][]string{}, map[string]int{}, map[string]string{}
+	for _, class := range modelClasses {
+		scores := r.scores(r.l.Line(class))
+		for _, job := range r.line(class) {
+			v.Lines[class] = append(v.Lines[class], fmt.Sprint(job, " ", int(scores[job])%(1<<48)))
+		}
+		if len(scores) > 0 {
+			v.Virtual[class], _ = strconv.Atoi(r.field(r.l.Fair(class), "v"))
+		}
+	}
+	for _, node := range []string{"a", "b", "c"} {
+		m := r.do("GET", r.l.Serves(node))
+		if text, err := m.ToString(); err == nil {
+			part := strings.Fields(text)
+			slices.Sort(part[1:])
+			version, _ := strconv.Atoi(part[0])
+			v.Serves[node] = fmt.Sprint(version, part[1:])
+		}
+	}
 }
 
 // compare is everything that can be seen in Redis against the model.
@@ -248,6 +425,7 @@ func (h *history) compare(rt *rapid.T) {
 		Online: r.set(r.l.Online()), Finished: slices.Sorted(maps.Keys(r.scores(r.l.Finished()))),
 		Pools: map[string][]string{"p": r.set(r.l.PoolMembers("p")), "q": r.set(r.l.PoolMembers("q"))},
 	}
+	h.lines(&got)
 	revisions := make(map[string]Revision)
 	for member, score := range r.scores(r.l.Revisions()) {
 		revisions[member] = Revision(score)
@@ -265,7 +443,7 @@ func (h *history) compare(rt *rapid.T) {
 			if err != nil {
 				h.r.t.Error(err)
 			}
-			v.Stream = append(v.Stream, d.Attempt.Job+map[bool]string{true: "1"}[d.Cancel])
+			v.Stream = append(v.Stream, fmt.Sprintf("%s %d %v", d.Attempt.Job, d.Attempt.N, d.Cancel))
 		}
 		_, v.Figures = r.load(node)
 		got.Nodes[node] = v
@@ -289,6 +467,11 @@ func (h *history) compare(rt *rapid.T) {
 			switch {
 			case reply.Status.ID == "":
 				got.Replies[replica] = append(got.Replies[replica], "open")
+			case reply.Assigned:
+				got.Replies[replica] = append(got.Replies[replica],
+					fmt.Sprintf("%s assigned %s %d %d", reply.Status.ID, reply.Status.Node, reply.Status.Attempt, reply.Used))
+			case reply.Requeued:
+				got.Replies[replica] = append(got.Replies[replica], reply.Status.ID+" requeued")
 			case reply.Detached:
 				got.Replies[replica] = append(got.Replies[replica], reply.Status.ID+" detached")
 			default:

@@ -196,7 +196,7 @@ func TestRaceToRegister(t *testing.T) {
 					continue
 				}
 				s := r.status(subs[i].JobID)
-				if failed := s.State == freeslot.StateFailed; failed != (lost[s.ID] == 1) || lost[s.ID] > 1 {
+				if waits := s.State == freeslot.StateWaiting; waits != (lost[s.ID] == 1) || lost[s.ID] > 1 {
 					t.Errorf("job %+v was lost %d times", s, lost[s.ID])
 				}
 			}
@@ -264,7 +264,7 @@ func TestRaceOfEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, reply := range rs {
-					if reply.Status.ID == job && !reply.Detached {
+					if reply.Status.ID == job && !reply.Detached && !reply.Requeued {
 						told++
 						if want := r.field(r.l.Job(job), "reply_to"); want != replica {
 							t.Errorf("replica %s was told, %s had attached last", replica, want)
@@ -278,6 +278,7 @@ func TestRaceOfEnds(t *testing.T) {
 			if told != 1 {
 				t.Errorf("told %d times", told)
 			}
+			r.cancelWaiting()
 		}
 	})
 }

@@ -100,7 +100,7 @@ func TestRepeat(t *testing.T) {
 				}
 			}
 		}
-		if s := r.status(submitted.JobID); s.State != freeslot.StateFailed {
+		if s := r.status(submitted.JobID); s.State != freeslot.StateWaiting {
 			t.Errorf("%+v", s)
 		}
 	})

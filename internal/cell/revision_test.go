@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/events"
@@ -190,14 +192,32 @@ func (m *mix) step(t *testing.T, c *Cell) (what string) {
 		}
 		what = fmt.Sprintf("submit %d jobs to %s", len(subs), node)
 		for i, res := range c.SubmitAll(t.Context(), subs) {
-			if err = errors.Join(err, res.Err); res.Placement.Assigned {
+			err = errors.Join(err, res.Err)
+			if res.Placement.Behind {
+				err = errors.Join(err, c.EnqueueAll(t.Context(), subs[i:i+1])[0].Err)
+			}
+			if res.Placement.Assigned || res.Placement.Behind {
 				m.jobs = append(m.jobs, mixedJob{subs[i].JobID, res.Placement.Node, m.epoch(res.Placement.Node)})
 			}
 		}
-	case dice < 95:
+	case dice < 90:
 		j := m.job()
 		what = "complete " + j.id
-		_, err = c.Complete(t.Context(), succeed(j.node, j.epoch, j.id))
+		_, err = c.Complete(t.Context(), m.end(t, c, j))
+	case dice < 94:
+		what = "take for " + node
+		_, err = c.Take(t.Context(), node, []string{echo}, 1)
+	case dice < 96:
+		what = "due"
+		_, err = c.Due(t.Context(), 3)
+	case dice < 97:
+		what = "cancel all that wait"
+		var page JobPage
+		page, err = c.Jobs(t.Context(), JobFilter{State: freeslot.StateWaiting}, "", MaxPage)
+		for _, j := range page.Jobs {
+			_, e := c.Cancel(t.Context(), "", j.ID)
+			err = errors.Join(err, e)
+		}
 	case dice < 98:
 		what = "cancel"
 		_, err = c.Cancel(t.Context(), "", m.job().id)
@@ -209,6 +229,19 @@ func (m *mix) step(t *testing.T, c *Cell) (what string) {
 		t.Errorf("%s: %v", what, err)
 	}
 	return what
+}
+
+// end is how an attempt of the job ends, mostly the present one.
+func (m *mix) end(t *testing.T, c *Cell, j mixedJob) Completion {
+	comp := succeed(cmp.Or(j.node, m.nodes[0]), j.epoch, j.id)
+	if s, err := c.Job(t.Context(), "", j.id); err == nil && s.Attempt > 1 || j.node == "" && s.Attempt > 0 {
+		comp.Node, comp.Attempt.N, comp.Epoch = s.Node, s.Attempt, m.epoch(s.Node)
+	}
+	if again := Again(m.rng.IntN(6)); again == Retry || again == HandBack {
+		comp.State, comp.Result, comp.Error = freeslot.StateFailed, nil, &freeslot.JobError{Code: "boom"}
+		comp.Again, comp.RetryDelay = again, time.Duration(m.rng.IntN(2))*time.Millisecond
+	}
+	return comp
 }
 
 // TestLargeNumbers: Lua prints a number with 14 digits unless it is told otherwise.

@@ -349,6 +349,8 @@ func (r *rig) sound() {
 		kinds[kind] = append(kinds[kind], rest)
 	}
 	r.soundOwnership(kinds["slots"], kinds["jobs"])
+	r.soundLines(kinds["waiting"], kinds["fair"], kinds["jobs"])
+	r.soundDue(kinds["jobs"])
 	r.soundIndexes(kinds["nodes"], kinds["load"])
 }
 
@@ -395,9 +397,94 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 		if state.Terminal() != ended || state.Terminal() != (ttl > 0) {
 			r.t.Errorf("job %s is %s, index of finished jobs %v, TTL %d ms", job, state, ended, ttl)
 		}
-		if _, has := where[job]; has == state.Terminal() {
+		runs := state == freeslot.StateRunning || state == freeslot.StateCancelling
+		if _, has := where[job]; has != runs {
 			r.t.Errorf("job %s is %s and owned: %v", job, state, has)
 		}
+	}
+}
+
+// soundLines: a job that waits stands in the queue of its class, and nobody else does.
+func (r *rig) soundLines(lines, fairs, jobs []string) {
+	r.t.Helper()
+	waiting := r.hash(r.l.Waiting())
+	lines = slices.DeleteFunc(lines, func(class string) bool { return class == "" }) // the hash of all classes
+	if classes := slices.Sorted(maps.Keys(waiting)); !slices.Equal(classes, lines) {
+		r.t.Errorf("classes %v are told to have jobs that wait, %v do", classes, lines)
+	}
+	for _, class := range fairs {
+		if !slices.Contains(lines, class) {
+			r.t.Errorf("class %s has tags and no job that waits", class)
+		}
+	}
+	stands := make(map[string]string)
+	for _, class := range lines {
+		if !r.exists(r.l.Fair(class)) {
+			// Only jobs that came back stand there: nobody was charged.
+			for job := range r.scores(r.l.Line(class)) {
+				if r.field(r.l.Job(job), "run") == "" {
+					r.t.Errorf("job %s waits in class %s, which has no tags", job, class)
+				}
+			}
+		}
+		for job, score := range r.scores(r.l.Line(class)) {
+			if other, twice := stands[job]; twice {
+				r.t.Errorf("job %s stands in %s and %s", job, other, class)
+			}
+			stands[job] = class
+			part := strings.SplitN(r.field(r.l.Job(job), "job"), " ", staticParts)
+			if len(part) != staticParts || part[4] != class || part[8] != waiting[class] {
+				r.t.Errorf("job %s of %q stands in class %s of definition %s", job, part, class, waiting[class])
+			} else if priority, _ := strconv.Atoi(part[5]); 9-int(score)>>48 != priority {
+				r.t.Errorf("job %s of priority %d stands at %.0f", job, priority, score)
+			}
+		}
+	}
+	for _, job := range jobs {
+		state := freeslot.State(r.field(r.l.Job(job), "state"))
+		if _, has := stands[job]; has != (state == freeslot.StateWaiting) {
+			r.t.Errorf("job %s is %s and stands in a queue: %v", job, state, has)
+		}
+		delete(stands, job)
+	}
+	if len(stands) > 0 {
+		r.t.Errorf("there are no jobs %v, and they stand in queues", stands)
+	}
+}
+
+// soundDue: what has a pause or a deadline is looked at when that is over, and nothing else.
+func (r *rig) soundDue(jobs []string) {
+	r.t.Helper()
+	due := r.scores(r.l.Due())
+	for _, job := range jobs {
+		record := r.hash(r.l.Job(job))
+		part := strings.SplitN(record["job"], " ", staticParts)
+		if len(part) != staticParts {
+			r.t.Errorf("job %s is %q", job, record)
+			continue
+		}
+		deadline, _ := strconv.ParseFloat(part[7], 64)
+		at, has := due[job]
+		delete(due, job)
+		switch state := freeslot.State(record["state"]); {
+		case state.Terminal():
+			if has {
+				r.t.Errorf("job %s is %s and due", job, state)
+			}
+		case state == freeslot.StateRetryWait || state == freeslot.StateScheduled:
+			if !has || deadline != 0 && at >= deadline {
+				r.t.Errorf("job %s has a pause, is due at %.0f (%v), its deadline is %.0f", job, at, has, deadline)
+			}
+		case record["why"] == "expired":
+			if at <= deadline {
+				r.t.Errorf("job %s is being stopped for its deadline %.0f and due at %.0f", job, deadline, at)
+			}
+		case has != (deadline != 0) || at != deadline:
+			r.t.Errorf("job %s is %s with deadline %.0f and due at %.0f (%v)", job, state, deadline, at, has)
+		}
+	}
+	if len(due) > 0 {
+		r.t.Errorf("there are no jobs %v, and they are due", due)
 	}
 }
 

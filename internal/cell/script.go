@@ -22,7 +22,7 @@ var includeLine = regexp.MustCompile(`(?m)^ *-- include (\S+)$`)
 // scripts holds one compiled script an operation.
 type scripts struct {
 	register, heartbeat, deregister, submit, complete, cancel, attach, changes, nodes, identity, memory, cells *rueidis.Lua
-	presence, configRead, configApply                                                                          *rueidis.Lua
+	presence, configRead, configApply, enqueue, take, reap, due, serves, drain                                 *rueidis.Lua
 }
 
 // scriptsOf are the scripts, put together once for all cells of a process; sharded is how
@@ -62,6 +62,12 @@ func loadScripts(sharded bool) scripts {
 		memory:   load("memory"),
 		cells:    load("cells"),
 		presence: load("presence"),
+		enqueue:  load("enqueue"),
+		take:     load("take"),
+		reap:     load("reap"),
+		due:      load("due"),
+		serves:   load("serves"),
+		drain:    load("drain"),
 
 		configRead:  load("config_read"),
 		configApply: load("config_apply"),

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -142,6 +143,7 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 			register: strict("register"), heartbeat: strict("heartbeat"), deregister: strict("deregister"), submit: strict("submit"),
 			complete: strict("complete"), cancel: strict("cancel"), attach: strict("attach"), changes: strict("changes"),
 			nodes: strict("nodes"), identity: strict("identity"), memory: strict("memory"), cells: strict("cells"),
+			enqueue: strict("enqueue"), take: strict("take"), reap: strict("reap"), due: strict("due"), serves: strict("serves"), drain: strict("drain"),
 			presence: strict("presence"), configRead: strict("config_read"), configApply: strict("config_apply"),
 		}
 		if missing := len(texts(t, "")) - len(ran); missing != 0 {
@@ -197,6 +199,38 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		if state := r.readConfig(); state.Version != 2 {
 			t.Errorf("%+v", state)
 		}
+		w := submission("r1", "n1", "n2")
+		w.Job.Slots, w.Job.TimeoutMS = 9, 1
+		for _, res := range r.EnqueueAll(r.ctx(), []Submission{w, submission("r1"), submission("r1", "n1")}) {
+			if res.Err != nil {
+				t.Error(res.Err)
+			}
+		}
+		if _, err := r.Take(r.ctx(), "n1", []string{echo}, 2); err != nil {
+			t.Error(err)
+		}
+		if err := r.ConfigSeen(r.ctx(), 2); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(r.Drain(r.ctx(), "n2"), r.Undrain(r.ctx(), "n2")); err != nil {
+			t.Error(err)
+		}
+		held, _ := r.slots("n1")
+		for job := range held {
+			comp := r.fails("n1", epoch, job, Retry)
+			comp.RetryDelay = time.Millisecond
+			if _, err := r.Cell.complete(r.ctx(), []Completion{comp}); err != nil {
+				t.Error(err)
+			}
+		}
+		r.pass(w.JobID)
+		if _, err := r.Due(r.ctx(), 10); err != nil {
+			t.Error(err)
+		}
+		if reaped, err := r.Reap(r.ctx(), "n2", "none"); err != nil || reaped.Gone {
+			t.Error(reaped, err)
+		}
+		r.cancelWaiting()
 		c := r.place("r1", 1, "n1")
 		if lost, err := r.Deregister(r.ctx(), "n1", epoch); err != nil || !slices.Equal(lost, []string{c}) {
 			t.Error(lost, err)

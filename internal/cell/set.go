@@ -88,6 +88,19 @@ func (s *Set) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, er
 	return c.Spec(ctx, jobID)
 }
 
+// Drain is [Cell.Drain] in the node's cell.
+func (s *Set) Drain(ctx context.Context, node string) error { return s.OfNode(node).Drain(ctx, node) }
+
+// Undrain is [Cell.Undrain] in the node's cell.
+func (s *Set) Undrain(ctx context.Context, node string) error {
+	return s.OfNode(node).Undrain(ctx, node)
+}
+
+// Remove is [Cell.Deregister] in the node's cell, for a node without an agent.
+func (s *Set) Remove(ctx context.Context, node string, epoch Epoch) (jobs []string, err error) {
+	return s.OfNode(node).Deregister(ctx, node, epoch)
+}
+
 // MemoryUse is [Cell.MemoryUse] by cell; failed has the cells that did not tell.
 func (s *Set) MemoryUse(ctx context.Context) (shares []float64, failed map[int]error) {
 	shares = make([]float64, len(s.cells))

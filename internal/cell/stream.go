@@ -66,8 +66,8 @@ func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Du
 	}
 	out := make([]Reply, 0, len(entries))
 	for _, e := range entries {
-		if e.FieldValues["j"] == "" && e.FieldValues["d"] == "" {
-			out = append(out, Reply{ID: e.ID}) // the entry that opened the stream
+		if e.FieldValues["open"] != "" {
+			out = append(out, Reply{ID: e.ID})
 			continue
 		}
 		r, err := decodeReply(e)
@@ -208,11 +208,23 @@ func decodeDispatch(e rueidis.XRangeEntry) (d Dispatch, err error) {
 }
 
 // decodeReply reads an entry that says how a job ended, of fields j ("job attempt node
-// state finished-at used partial"), r (result) and e (failure), or that another replica
-// has attached to it: d (the job).
+// state finished-at used partial"), r (result), e (failure) and f (how many attempts failed,
+// absent for none); that another replica has
+// attached to it: d (the job); that it got a slot after it had waited: a ("job attempt node
+// assigned-at used"); or that it waits again: w ("job class").
 func decodeReply(e rueidis.XRangeEntry) (r Reply, err error) {
 	if job := e.FieldValues["d"]; job != "" {
 		return Reply{ID: e.ID, Detached: true, Status: freeslot.JobStatus{ID: job}}, nil
+	}
+	if again := e.FieldValues["w"]; again != "" {
+		job, class, ok := strings.Cut(again, " ")
+		if !ok {
+			return r, fmt.Errorf("%q has no class", again)
+		}
+		return Reply{ID: e.ID, Requeued: true, Class: class, Status: freeslot.JobStatus{ID: job}}, nil
+	}
+	if begun := e.FieldValues["a"]; begun != "" {
+		return decodeAssigned(e.ID, begun)
 	}
 	part := strings.Split(e.FieldValues["j"], " ")
 	if len(part) != 7 {
@@ -228,5 +240,34 @@ func decodeReply(e rueidis.XRangeEntry) (r Reply, err error) {
 	if r.Used, err = strconv.Atoi(part[5]); err != nil {
 		return r, fmt.Errorf("slots in use: %w", err)
 	}
+	if fails := e.FieldValues["f"]; fails != "" {
+		if r.Status.Failures, err = strconv.Atoi(fails); err != nil {
+			return r, fmt.Errorf("failures: %w", err)
+		}
+	}
+	if r.Status.Node == noNode {
+		r.Status.Node = ""
+	}
 	return r, setOutcome(&r.Status, e.FieldValues["r"], e.FieldValues["e"])
+}
+
+// noNode stands for the node of a job that ended before its first attempt.
+const noNode = "-"
+
+func decodeAssigned(id, text string) (r Reply, err error) {
+	part := strings.Split(text, " ")
+	if len(part) != 5 {
+		return r, fmt.Errorf("%q has %d parts, expected 5", text, len(part))
+	}
+	r = Reply{ID: id, Assigned: true, Status: freeslot.JobStatus{ID: part[0], Node: part[2], State: freeslot.StateRunning}}
+	if r.Status.Attempt, err = strconv.Atoi(part[1]); err != nil {
+		return r, fmt.Errorf("attempt: %w", err)
+	}
+	if r.Status.AssignedAtMS, err = strconv.ParseInt(part[3], 10, 64); err != nil {
+		return r, fmt.Errorf("assigned: %w", err)
+	}
+	if r.Used, err = strconv.Atoi(part[4]); err != nil {
+		return r, fmt.Errorf("slots in use: %w", err)
+	}
+	return r, nil
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
 )
 
 // Submit places one job; concurrent callers share a call. Errors: *freeslot.Error
@@ -41,14 +43,19 @@ func (c *Cell) SubmitAll(ctx context.Context, subs []Submission) []SubmitResult 
 }
 
 func (c *Cell) queueSubmission(ctx context.Context, s Submission) *item[encodedSubmission, Placement] {
-	e, err := encodeSubmission(s)
+	return c.queueIn(ctx, c.submits, s, 1)
+}
+
+// queueIn queues a submission with at least so many candidates.
+func (c *Cell) queueIn(ctx context.Context, b *batch[encodedSubmission, Placement], s Submission, candidates int) *item[encodedSubmission, Placement] {
+	e, err := encodeSubmission(s, candidates)
 	if err == nil && !c.started.Load() {
 		err = ErrStopped
 	}
 	if err != nil {
 		return failed[encodedSubmission, Placement](err)
 	}
-	return c.submits.submit(ctx, c.stopping, e)
+	return b.submit(ctx, c.stopping, e)
 }
 
 // encodedSubmission is a submission that can be sent: one that cannot must be told
@@ -56,9 +63,14 @@ func (c *Cell) queueSubmission(ctx context.Context, s Submission) *item[encodedS
 type encodedSubmission struct {
 	Submission
 	spec []byte
+	// before and behind the deadline in the record's field job.
+	before, behind string
 }
 
-func encodeSubmission(s Submission) (encodedSubmission, error) {
+func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
+	if err := s.validateCandidates(candidates); err != nil {
+		return encodedSubmission{}, err
+	}
 	if err := s.validate(); err != nil {
 		return encodedSubmission{}, err
 	}
@@ -66,7 +78,31 @@ func encodeSubmission(s Submission) (encodedSubmission, error) {
 	if err != nil {
 		return encodedSubmission{}, invalid("job", "cannot be encoded: %v", err)
 	}
-	return encodedSubmission{Submission: s, spec: spec}, nil
+	if s.Class.ID == "" {
+		s.Class = ClassOf(s.Job)
+	}
+	e := encodedSubmission{Submission: s, spec: spec}
+	e.before = " " + s.Class.ID + " " + strconv.Itoa(s.Job.Priority) + " " + strconv.Itoa(s.Job.AttemptLimit()) + " "
+	if e.behind = " " + s.Class.Definition; s.Job.TimeoutMS == 0 {
+		e.before, e.behind = e.before+"0"+e.behind, ""
+	}
+	return e, nil
+}
+
+// ClassOf is the class of a job that was not chosen for by its class.
+func ClassOf(job *freeslot.Job) Class {
+	return Class{
+		ID:         freeslot.ClassID(job.Service, &job.Requirement),
+		Definition: mustJSON(ClassDefinition{Service: job.Service, Requirement: job.Requirement}),
+	}
+}
+
+// timeout is how scripts get it: ” is none.
+func (s *encodedSubmission) timeout() string {
+	if s.Job.TimeoutMS == 0 {
+		return ""
+	}
+	return strconv.FormatInt(s.Job.TimeoutMS, 10)
 }
 
 func submissionSize(s encodedSubmission) int { return len(s.spec) + controlOverhead }
@@ -107,14 +143,16 @@ type submitCall struct {
 	kinds  map[jobKind]int
 	common []string // the texts of the kinds, in order
 	jobs   []string
+	lines  []string // the queues of the kinds' classes, in order
 	specs  []string
 	plan   []int
 }
 
 // jobKind is what many jobs have in common; the script prepares it once.
 type jobKind struct {
-	tenant, service, replyTo string
-	slots                    int
+	tenant, replyTo, before, behind string
+	slots                           int
+	timeoutMS                       int64
 }
 
 func newSubmitCall(l Layout, jobs int) *submitCall {
@@ -127,12 +165,15 @@ func newSubmitCall(l Layout, jobs int) *submitCall {
 func (sc *submitCall) add(s *encodedSubmission) {
 	sc.jobs = append(sc.jobs, s.JobID)
 	sc.specs = append(sc.specs, rueidis.BinaryString(s.spec))
-	kind := jobKind{tenant: s.Tenant, service: s.Job.Service, replyTo: s.ReplyTo, slots: s.Job.SlotCount()}
+	kind := jobKind{
+		tenant: s.Tenant, replyTo: s.ReplyTo, before: s.before, behind: s.behind, slots: s.Job.SlotCount(), timeoutMS: s.Job.TimeoutMS,
+	}
 	k, ok := sc.kinds[kind]
 	if !ok {
 		k = len(sc.kinds) + 1
 		sc.kinds[kind] = k
-		sc.common = append(sc.common, kind.tenant, kind.service, strconv.Itoa(kind.slots), kind.replyTo)
+		sc.common = append(sc.common, kind.tenant, strconv.Itoa(kind.slots), kind.replyTo, s.timeout(), kind.before, kind.behind)
+		sc.lines = append(sc.lines, sc.layout.Line(s.Class.ID))
 	}
 	sc.plan = append(sc.plan, k, len(s.Candidates))
 	for _, node := range s.Candidates {
@@ -180,7 +221,7 @@ func (sc *submitCall) encode(cfg Config) (keys, args []string) {
 	for _, job := range sc.jobs {
 		b.add(record, job)
 	}
-	keys = b.keys(l.Revisions(), l.Version())
+	keys = append(b.keys(l.Revisions(), l.Version(), l.Due()), sc.lines...)
 	plan, width := sc.encodePlan(len(sc.nodes), len(sc.kinds), len(profile), len(record))
 	args = make([]string, 0, 6+len(sc.common)+len(sc.specs))
 	args = append(args, l.NodeEvents(), millis(cfg.HeartbeatLimit), strconv.Itoa(inlineSpec), millis(cfg.Retention), width, plan)
@@ -244,6 +285,13 @@ func (sc *submitCall) decodeRare(p *Placement, now int64, reply []rueidis.RedisM
 		}
 		attempt, assigned, err := twoInts(reply, 2)
 		*p = Placement{Assigned: true, Repeated: true, Node: node, Attempt: int(attempt), AssignedAtMS: assigned, Used: -1}
+		return err
+	case 3:
+		*p = Placement{Behind: true}
+		return nil
+	case 4:
+		position, err := intAt(reply, 1)
+		*p = Placement{Waiting: true, Repeated: true, Position: int(position), Used: -1}
 		return err
 	default:
 		return fmt.Errorf("unknown code %d", code)

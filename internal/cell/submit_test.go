@@ -40,9 +40,10 @@ func TestSubmit(t *testing.T) {
 			t.Errorf("placement (-want +got):\n%s", d)
 		}
 		spec, _ := json.Marshal(s.Job)
+		class := ClassOf(s.Job)
 		now := strconv.FormatInt(p.AssignedAtMS, 10)
 		record := map[string]string{
-			"state": "running", "job": "acme 2 " + now + " 3600000 tts", "run": "1 n1 " + epoch + " " + now,
+			"state": "running", "job": "acme 2 " + now + " 3600000 " + class.ID + " 0 3 0 " + class.Definition, "run": "1 n1 " + epoch + " " + now,
 			"reply_to": "r1", "spec": string(spec),
 		}
 		if d := cmp.Diff(record, r.hash(r.l.Job(s.JobID))); d != "" {
@@ -205,7 +206,7 @@ func encoded(t *testing.T, subs ...Submission) []encodedSubmission {
 	out := make([]encodedSubmission, len(subs))
 	for i, s := range subs {
 		var err error
-		if out[i], err = encodeSubmission(s); err != nil {
+		if out[i], err = encodeSubmission(s, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,7 +226,7 @@ func TestSubmitMalformed(t *testing.T) {
 			}
 		}
 		slots := func(text string) func(args []string) {
-			return func(args []string) { args[len(args)-4] = text }
+			return func(args []string) { args[len(args)-7] = text }
 		}
 		for name, wrong := range map[string]func(args []string){
 			"right":         func([]string) {},

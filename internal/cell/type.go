@@ -26,8 +26,8 @@ type Attempt struct {
 // Registration is the answer to Register.
 type Registration struct {
 	Revision Revision
-	// Lost are the jobs of the superseded epoch, now failed with
-	// freeslot.JobErrorNodeLost. Empty when the same epoch registers again.
+	// Lost are the jobs of the superseded epoch: they go to their next attempts, or are
+	// dead. Empty when the same epoch registers again.
 	Lost []string
 	// HeartbeatLimit is the silence after which replicas take the node for dead.
 	HeartbeatLimit time.Duration
@@ -67,16 +67,48 @@ type Submission struct {
 	Tenant string
 	Job    *freeslot.Job
 	// Candidates are tried in order; the first with enough free slots gets the
-	// job. 1 to MaxCandidates of them.
+	// job. 1 to MaxCandidates of them; for Enqueue there may be none.
 	Candidates []string
+	// Class is the job's.
+	Class Class
+	// Weight is the tenant's share beside others whose jobs wait in the same class, 1 to
+	// MaxWeight. 0 means 1. Enqueue alone heeds it.
+	Weight int
 	// ReplyTo is the replica whose reply stream gets the result.
 	ReplyTo string
+}
+
+// Class is what jobs that fit the same nodes have in common.
+type Class struct {
+	// ID is a hash of the canonical form, 16 hexadecimal digits.
+	ID string
+	// Definition is a ClassDefinition in JSON.
+	Definition string
+}
+
+// ClassDefinition tells which nodes fit.
+type ClassDefinition struct {
+	Service     string               `json:"service"`
+	Requirement freeslot.Requirement `json:"requirement,omitzero"`
 }
 
 // Placement is what became of a Submission.
 type Placement struct {
 	// Assigned is false when every candidate refused.
 	Assigned bool
+	// Behind is true when jobs of the class wait: the job was not offered to the
+	// candidates, because it must not pass them. Enqueue it.
+	Behind bool
+	// Waiting is true when the job waits in the queue of its class, at Position, from 1.
+	// A job for later waits at 0.
+	Waiting  bool
+	Position int
+	// Owner is set when the idempotency key belongs to another job, which this is; the
+	// submitted one was not created. Differs is true when their specs differ.
+	Owner   string
+	Differs bool
+	// SubmittedAtMS is when a job that Enqueue has wait came to do so.
+	SubmittedAtMS int64
 	// Repeated is true when the record was there already: an earlier call with
 	// this id had been applied although its answer was lost. Node and Attempt
 	// are then the record's.
@@ -122,6 +154,63 @@ type Completion struct {
 	Result json.RawMessage
 	// Error is set for StateFailed.
 	Error *freeslot.JobError
+	// Again says, for StateFailed, whether there is to be another attempt, and
+	// RetryDelay after how long. A job that is being cancelled or that has no attempts
+	// or time left ends all the same.
+	Again      Again
+	RetryDelay time.Duration
+}
+
+// Again is whether a job that failed is to be tried again.
+type Again uint8
+
+const (
+	// Never says that the job has failed.
+	Never Again = iota
+	// Retry counts the failure; the job is dead with the last one that it may have.
+	Retry
+	// HandBack is for a node that stops; that is no failure of the job.
+	HandBack
+)
+
+// Taken is what a node got by Take.
+type Taken struct {
+	// Jobs is the number of jobs that began.
+	Jobs int
+	// Used and MaxConcurrency are the node's after the call.
+	Used           int
+	MaxConcurrency int
+	// Refusal is why the node gets no jobs at all; "" where it may.
+	Refusal RefusalReason
+}
+
+// Waiting is which classes have jobs that wait in a cell.
+type Waiting struct {
+	// Revision changes with the set of classes.
+	Revision uint64
+	// Same is true when it is the one that the caller knew: Classes is then nil.
+	Same    bool
+	Classes []Class
+}
+
+// Reaped is what became of a silent node.
+type Reaped struct {
+	// Gone is true when the node was taken out; else it lives, has another epoch or
+	// was gone before.
+	Gone bool
+	// Jobs are those that it owned: they go to their next attempts, or are dead.
+	Jobs []string
+}
+
+// Due is what Cell.Due did.
+type Due struct {
+	// Classes have jobs whose time to wait for a slot has come.
+	Classes []Class
+	// Expired is the number of jobs that passed their deadline, those included that run
+	// and are asked to stop.
+	Expired int
+	// More is true when there was more to do than the limit allowed.
+	More bool
 }
 
 // CompletionOutcome says what a Completion did.
@@ -160,6 +249,13 @@ type Reply struct {
 	// Partial is true when the result was too large for the stream: Status has
 	// all but Result, which is read by Job.
 	Partial bool
+	// Assigned is true when the job got a slot after it had waited: Status has Node,
+	// Attempt, State and AssignedAtMS.
+	Assigned bool
+	// Requeued is true when an attempt of the job was lost or failed, and it waits again:
+	// only Status.ID is set, and Class.
+	Requeued bool
+	Class    string
 	// Detached is true when another replica attached to the job: it will get
 	// the result, this one will not. Only Status.ID is set then.
 	Detached bool

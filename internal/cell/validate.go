@@ -48,13 +48,24 @@ func (s *Submission) validate() error {
 	if s.Job.Slots < 0 || s.Job.Slots > freeslot.MaxSlots {
 		return invalid("job.slots", "is %d, expected 0 to %d", s.Job.Slots, freeslot.MaxSlots)
 	}
-	if len(s.Candidates) == 0 || len(s.Candidates) > MaxCandidates {
-		return invalid("candidates", "has %d entries, expected 1 to %d", len(s.Candidates), MaxCandidates)
+	if s.Job.Priority < 0 || s.Job.Priority > freeslot.MaxPriority || s.Job.MaxAttempts < 0 || s.Job.TimeoutMS < 0 {
+		return invalid("job", "has a priority, max_attempts or timeout_ms that was not validated")
 	}
 	for _, node := range s.Candidates {
 		if err := freeslot.ValidateName("candidates", node); err != nil {
 			return err
 		}
+	}
+	if id := s.Class.ID; id != "" && (len(id) != 16 || strings.Trim(id, "0123456789abcdef") != "") {
+		return invalid("class", "is %q, expected 16 hexadecimal digits", id)
+	}
+	return nil
+}
+
+// validateCandidates is for submissions that nodes must be named for.
+func (s *Submission) validateCandidates(least int) error {
+	if len(s.Candidates) < least || len(s.Candidates) > MaxCandidates {
+		return invalid("candidates", "has %d entries, expected %d to %d", len(s.Candidates), least, MaxCandidates)
 	}
 	return nil
 }
@@ -71,6 +82,8 @@ func (c *Completion) validate() error {
 		return invalid("state", "is %q, which is not terminal", c.State)
 	case c.State == freeslot.StateFailed && c.Error == nil:
 		return invalid("error", "is missing from a job that failed")
+	case c.Again != Never && c.State != freeslot.StateFailed:
+		return invalid("again", "is set for a job that is %s, expected one that failed", c.State)
 	case len(c.Result) > 0 && !(utf8.Valid(c.Result) && json.Valid(c.Result)):
 		return invalid("result", "is not valid JSON in UTF-8")
 	default:

@@ -10,7 +10,8 @@ import (
 // Key describes one key of a configuration.
 type Key struct {
 	// Path is the key's name with those of its sections; "[]" stands for any
-	// element of a list ("tokens[].role").
+	// element of a list ("tokens[].role"), "<name>" for any name in a map
+	// ("tenants.<name>.weight").
 	Path string
 	// Type is section, list, map, text, duration, whole number, number, true/false or any.
 	Type string
@@ -18,14 +19,17 @@ type Key struct {
 	Default string
 }
 
-// Env is the variable that sets the key, empty for keys inside lists: those are
-// set by the list's variable as a whole.
+// Env is the variable that sets the key, empty for keys inside lists and maps: those are
+// set by the variable of the list or the map as a whole.
 func (k Key) Env() string {
-	if strings.Contains(k.Path, "[]") {
+	if strings.Contains(k.Path, "[]") || strings.Contains(k.Path, anyName) {
 		return ""
 	}
 	return EnvName(k.Path)
 }
+
+// anyName stands for the names in a map.
+const anyName = "<name>"
 
 // Keys lists the keys of a configuration struct in the order of its fields,
 // with the given value's fields as defaults. Sections come before their keys.
@@ -45,6 +49,8 @@ func appendKeys(keys []Key, path string, v reflect.Value) []Key {
 			keys = appendKeys(keys, key.Path, value)
 		case key.Type == "list" && typeName(t.Elem()) == "section":
 			keys = appendKeys(keys, key.Path+"[]", reflect.Zero(indirect(t.Elem())))
+		case key.Type == "map" && typeName(t.Elem()) == "section":
+			keys = appendKeys(keys, join(key.Path, anyName), reflect.Zero(indirect(t.Elem())))
 		}
 	}
 	return keys

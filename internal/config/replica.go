@@ -32,10 +32,16 @@ type Replica struct {
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// Retention is how long the record of a finished job is kept.
 	Retention time.Duration `koanf:"retention"`
-	Limits    Limits        `koanf:"limits"`
+	// IdempotencyRetention is how long an idempotency key names its job.
+	IdempotencyRetention time.Duration `koanf:"idempotency_retention"`
+	// WaitingLimit is how many jobs of one class may wait in a cell.
+	WaitingLimit int    `koanf:"waiting_limit"`
+	Limits       Limits `koanf:"limits"`
 	// Tokens are the callers that are let in. Without any only loopback is
 	// served, and every caller is an operator of tenant DefaultTenant.
 	Tokens []Token `koanf:"tokens"`
+	// Tenants are those that differ from the others, by name.
+	Tenants map[string]Tenant `koanf:"tenants"`
 	// AllowedOrigins are the web origins, besides the replica's own, whose pages
 	// may call it from a browser.
 	AllowedOrigins []string `koanf:"allowed_origins"`
@@ -112,6 +118,21 @@ type Token struct {
 	Role Role `koanf:"role"`
 }
 
+// Tenant is how the jobs of one tenant are treated.
+type Tenant struct {
+	// Weight is the tenant's share of the slots while jobs of several tenants wait for
+	// the same nodes; nil means 1.
+	Weight *int `koanf:"weight"`
+}
+
+// TenantWeight is the weight of a tenant, 1 unless configured.
+func (r *Replica) TenantWeight(name string) int {
+	if w := r.Tenants[name].Weight; w != nil {
+		return *w
+	}
+	return 1
+}
+
 // Log says what is logged and how.
 type Log struct {
 	// Level is debug, info, warn or error.
@@ -133,13 +154,15 @@ type Tracing struct {
 // ReplicaID differs in each call.
 func DefaultReplica() Replica {
 	return Replica{
-		Listen:            DefaultListen,
-		ReplicaID:         newReplicaID(),
-		Redis:             Redis{URL: "redis://127.0.0.1:6379", Cells: 1, KeyPrefix: "scheduler", Connections: 1},
-		Cache:             Cache{BatchRefreshSize: 100, BatchRefreshInterval: time.Second, VersionCheckTimeout: 50 * time.Millisecond, PubSub: true},
-		HeartbeatInterval: 3 * time.Second,
-		HeartbeatLimit:    8 * time.Second,
-		Retention:         time.Hour,
+		Listen:               DefaultListen,
+		ReplicaID:            newReplicaID(),
+		Redis:                Redis{URL: "redis://127.0.0.1:6379", Cells: 1, KeyPrefix: "scheduler", Connections: 1},
+		Cache:                Cache{BatchRefreshSize: 100, BatchRefreshInterval: time.Second, VersionCheckTimeout: 50 * time.Millisecond, PubSub: true},
+		HeartbeatInterval:    3 * time.Second,
+		HeartbeatLimit:       8 * time.Second,
+		Retention:            time.Hour,
+		IdempotencyRetention: 24 * time.Hour,
+		WaitingLimit:         100_000,
 		Limits: Limits{
 			MaxPayloadBytes:          freeslot.DefaultMaxPayloadBytes,
 			MaxBatch:                 1000,

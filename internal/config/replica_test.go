@@ -75,6 +75,14 @@ func TestReplicaRefuses(t *testing.T) {
 		"version check":           {"cache: {version_check_timeout: 0s}", `cache.version_check_timeout is 0s, expected 1ms to 10s`},
 		"heartbeats":              {"heartbeat_limit: 5s", `heartbeat_limit is 5s, expected at least twice heartbeat_interval (3s): one late heartbeat would cost a healthy node its jobs`},
 		"retention":               {"retention: -1s", `retention is -1s, expected 1s to 720h`},
+		"idempotency retention":   {"idempotency_retention: 1ms", `idempotency_retention is 1ms, expected 1s to 720h`},
+		"waiting limit":           {"waiting_limit: 0", `waiting_limit is 0, expected 1 to 10000000`},
+		"weight of none":          {"tenants: {acme: {weight: 0}}", `tenants.acme.weight is 0, expected 1 to 1000`},
+		"weight of all":           {"tenants: {acme: {weight: 1001}}", `tenants.acme.weight is 1001, expected 1 to 1000`},
+		"weight in words":         {"tenants: {acme: {weight: high}}", `tenants.acme.weight is "high", expected a whole number`},
+		"tenant name":             {"tenants: {'a b': {weight: 1}}", `tenants.a b has ' ' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
+		"tenant key":              {"tenants: {acme: {wait: 1}}", `tenants.acme.wait is not a key of the configuration`},
+		"tenant without a name":   {"tenants: [{weight: 1}]", `tenants is a list, expected a mapping of names to values`},
 		"drain":                   {"drain_timeout: 0s", `drain_timeout is 0s, expected 100ms to 1h`},
 		"payload":                 {"limits: {max_payload_bytes: 0}", `limits.max_payload_bytes is 0, expected 1 to 16777216`},
 		"batch over outstanding":  {"limits: {max_outstanding_per_session: 10}", `limits.max_batch is 1000, expected at most limits.max_outstanding_per_session (10): no session could ever submit a full batch`},
@@ -199,5 +207,22 @@ func TestRedisURLs(t *testing.T) {
 	}
 	if r := config.DefaultReplica(); r.Redis.Cells != 1 || r.Redis.URL == "" {
 		t.Errorf("%+v", r.Redis)
+	}
+}
+
+func TestTenantWeight(t *testing.T) {
+	t.Parallel()
+	cfg, problems := loadYAML(t, "tenants: {acme: {weight: 3}, small: {}, a.b: {weight: 1000}}")
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	for name, want := range map[string]int{"acme": 3, "small": 1, "a.b": 1000, "other": 1} {
+		if got := cfg.TenantWeight(name); got != want {
+			t.Errorf("%s has the weight %d, expected %d", name, got, want)
+		}
+	}
+	cfg, err := config.LoadReplica(config.Options{Environ: []string{"FREESLOT_TENANTS={acme: {weight: 7}}", "FREESLOT_WAITING_LIMIT=5"}})
+	if err != nil || cfg.TenantWeight("acme") != 7 || cfg.WaitingLimit != 5 {
+		t.Error(err, cfg.Tenants, cfg.WaitingLimit)
 	}
 }

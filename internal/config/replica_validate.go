@@ -24,6 +24,8 @@ const (
 	maxCount        = 1_000_000
 	maxQueueBytes   = 1 << 30
 	maxTokenLength  = 512
+	maxWaiting      = 10_000_000
+	maxWeight       = 1000
 	// messagesPerJob is what a session sends of one job: accepted, assigned, result.
 	messagesPerJob    = 3
 	maxTokenFileBytes = 4096
@@ -84,8 +86,10 @@ func (r *Replica) Validate(p *Problems) {
 	r.Redis.validate(p)
 	r.Cache.validate(p)
 	r.validateTimes(p)
+	p.Between("waiting_limit", r.WaitingLimit, 1, maxWaiting)
 	r.Limits.validate(p)
 	r.validateTokens(p)
+	r.validateTenants(p)
 	for i, origin := range r.AllowedOrigins {
 		validateOrigin(element("allowed_origins", i), origin, p)
 	}
@@ -137,6 +141,7 @@ func (r *Replica) validateTimes(p *Problems) {
 			FormatDuration(r.HeartbeatLimit), FormatDuration(r.HeartbeatInterval))
 	}
 	p.DurationBetween("retention", r.Retention, time.Second, 30*24*time.Hour)
+	p.DurationBetween("idempotency_retention", r.IdempotencyRetention, time.Second, 30*24*time.Hour)
 	p.DurationBetween("drain_timeout", r.DrainTimeout, 100*time.Millisecond, time.Hour)
 }
 
@@ -180,6 +185,16 @@ func (r *Replica) validateTokens(p *Problems) {
 		}
 		p.Add(at+".tenant", nameError(at+".tenant", t.Tenant))
 		p.OneOf(at+".role", string(t.Role), string(RoleClient), string(RoleOperator))
+	}
+}
+
+func (r *Replica) validateTenants(p *Problems) {
+	for name, t := range r.Tenants {
+		at := join("tenants", name)
+		p.Add(at, nameError(at, name))
+		if t.Weight != nil && !p.Has(join(at, "weight")) {
+			p.Between(join(at, "weight"), *t.Weight, 1, maxWeight)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package dev
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -17,7 +16,8 @@ import (
 type outcome struct {
 	job    freeslot.Job
 	status freeslot.JobStatus
-	// assign and result are measured here, from the submit that was accepted.
+	// assign and result are measured here, from the submit. The fleet is small and the batch is
+	// not: some jobs wait.
 	assign, result time.Duration
 	err            error
 }
@@ -33,32 +33,20 @@ func runBatch(ctx context.Context, c *client.Client, jobs []freeslot.Job) []outc
 	return out
 }
 
-// runJob submits until there is room: the fleet is small and the batch is not.
 func runJob(ctx context.Context, c *client.Client, job freeslot.Job) outcome {
-	for {
-		begin := time.Now()
-		h, err := c.Submit(ctx, job)
-		var refused *freeslot.Error
-		if errors.As(err, &refused) && refused.Code == freeslot.CodeOverloaded {
-			select {
-			case <-time.After(refused.RetryAfter):
-				continue
-			case <-ctx.Done():
-			}
-		}
-		if err != nil {
-			return outcome{job: job, err: err}
-		}
-		o := outcome{job: job}
-		select {
-		case <-h.Assigned():
-			o.assign = h.Assignment().At.Sub(begin)
-		case <-ctx.Done():
-		}
-		o.status, o.err = h.Wait(ctx)
-		o.result = time.Since(begin)
+	begin := time.Now()
+	o := outcome{job: job}
+	h, err := c.Submit(ctx, job)
+	if err != nil {
+		o.err = err
 		return o
 	}
+	o.status, o.err = h.Wait(ctx)
+	o.result = time.Since(begin)
+	if at := h.Assignment().At; !at.IsZero() {
+		o.assign = at.Sub(begin)
+	}
+	return o
 }
 
 // printTable writes one row a job and returns how many did not succeed.

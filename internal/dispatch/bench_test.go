@@ -24,7 +24,7 @@ func BenchmarkSubmit(b *testing.B) {
 					reqs[i] = Request{tenant, job()}
 				}
 				ctx := b.Context()
-				accepted := func(_ int, _ string, err error) {
+				accepted := func(_ int, _ Accepted, err error) {
 					if err != nil {
 						b.Error(err)
 					}

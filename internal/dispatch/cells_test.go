@@ -89,7 +89,8 @@ func TestExactlyOnceOverCells(t *testing.T) {
 						reqs[k] = Request{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(fmt.Sprintf(`"%d-%d-%d"`, c, i, k))}}
 					}
 					ids := make(map[string]int)
-					rep.Submit(deadline(t), reqs, sink, func(k int, id string, err error) {
+					rep.Submit(deadline(t), reqs, sink, func(k int, a Accepted, err error) {
+						id := a.JobID
 						if err == nil {
 							ids[id] = k
 						} else if freeslot.CodeOf(err) != freeslot.CodeOverloaded {
@@ -215,8 +216,7 @@ func TestCellsByFreeCapacity(t *testing.T) {
 	for range (small + large) / 2 {
 		count[cellOf(t, rep.mustPlace(job(), nil))]++
 	}
-	_, err := rep.place(job(), nil)
-	wantCode(t, err, freeslot.CodeOverloaded)
+	rep.mustWait(job(), 1, nil)
 	if count[0] != small || count[1] != large {
 		t.Errorf("%v jobs in the cells", count)
 	}
@@ -385,7 +385,8 @@ func TestQueuedJobsGoElsewhere(t *testing.T) {
 	var all sync.WaitGroup
 	for range jobs {
 		all.Go(func() {
-			rep.Submit(context.Background(), []Request{{tenant, job()}}, newRecorder(t), func(_ int, id string, err error) {
+			rep.Submit(context.Background(), []Request{{tenant, job()}}, newRecorder(t), func(_ int, a Accepted, err error) {
+				id := a.JobID
 				switch {
 				case err == nil && cellOf(t, id) != 0:
 					t.Errorf("job %s was placed where nobody answers", id)
@@ -532,7 +533,8 @@ func TestBatchWithACellThatHangs(t *testing.T) {
 	}
 	begin := time.Now()
 	placed, open := 0, 0
-	rep.Submit(deadline(t), reqs, newRecorder(t), func(_ int, id string, err error) {
+	rep.Submit(deadline(t), reqs, newRecorder(t), func(_ int, a Accepted, err error) {
+		id := a.JobID
 		switch {
 		case err == nil && (cellOf(t, id) != 0 || open > 0 || time.Since(begin) >= hang):
 			t.Errorf("job %s was decided after %s", id, time.Since(begin))
@@ -570,7 +572,7 @@ func TestPanicOverCells(t *testing.T) {
 				t.Error("there was no panic")
 			}
 		}()
-		rep.Submit(deadline(t), reqs, newRecorder(t), func(int, string, error) { told++; panic("test") })
+		rep.Submit(deadline(t), reqs, newRecorder(t), func(int, Accepted, error) { told++; panic("test") })
 	}()
 	if told != 1 || rep.Outstanding() != 0 {
 		t.Errorf("told %d times, %d outstanding", told, rep.Outstanding())

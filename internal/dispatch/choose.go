@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/freeslot/freeslot"
@@ -10,9 +9,10 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// choose picks the candidates of the next round, all of one cell, and takes the
-// first one's slots in the cache, so that this replica's other choices see them. The
-// error is what the client is told when there are none.
+// choose picks what the next call offers the job to: candidates, all of one cell, of
+// which it takes the first one's slots in the cache, so that this replica's other choices
+// see them; or the cell in whose queue the job is to wait. The error is what the client
+// is told when there is neither.
 func (d *Dispatcher) choose(p *placing) error {
 	switch {
 	case p.repeat:
@@ -21,45 +21,56 @@ func (d *Dispatcher) choose(p *placing) error {
 		return coded("submit", cell.ErrStopped) // its result would find nobody
 	case d.short.load() == d.every:
 		return shortOfMemory()
-	case p.rounds >= d.cfg.Rounds:
-		return full(p.request.Job)
 	}
 	begin := time.Now()
 	p.query = d.query(p)
 	source, _ := d.sources.Get().(*selection.Source)
-	d.pick(p, source)
-	d.sources.Put(source)
-	d.metrics.selection.Observe(time.Since(begin).Seconds())
-	if len(p.candidates) == 0 {
+	defer func() {
+		d.sources.Put(source)
+		d.metrics.selection.Observe(time.Since(begin).Seconds())
+	}()
+	if p.class == nil && queuedFirst(p.request.Job) {
+		d.classFirst(p)
+	}
+	if !p.enqueue && p.rounds < d.cfg.Rounds && d.pick(p, source) {
+		p.to = d.links[p.candidates[0].Cell()]
+		p.taken = p.candidates[0].TryTake(p.request.Job.SlotCount())
+		return nil
+	}
+	if !couldRun(p.class, p.request.Job) {
 		return d.none(p)
 	}
-	p.taken = p.candidates[0].TryTake(p.request.Job.SlotCount())
-	return nil
+	// What was sought in vain a moment ago is not sought again.
+	searched := !p.enqueue && len(p.refused) == 0 && p.query.Skip == d.skip(p)
+	return d.stand(p, source, !searched)
 }
 
-// pick fills in p.candidates.
-func (d *Dispatcher) pick(p *placing, source *selection.Source) {
+// pick fills in p.candidates with nodes that seem to be free, and returns false when
+// there are none or jobs of the class wait before this one.
+func (d *Dispatcher) pick(p *placing, source *selection.Source) bool {
 	job, q := p.request.Job, &p.query
 	p.class = d.nodes.Class(job.Service, &job.Requirement)
+	behind := d.behind(p.class)
+	q.Skip |= behind
 	if p.candidates = p.class.Choose(p.room[:0], q, source); len(p.candidates) > 0 {
-		return
+		return true
 	}
 	if !couldRun(p.class, job) {
 		// The list may be of before the last change of a profile. Where nodes do fit it
 		// is good enough to call the fleet full: to have it made anew for every submit
-		// that a full fleet turns away would cost more than all placements.
+		// to a full fleet would cost more than all placements.
 		p.class = d.nodes.Settle(job.Service, &job.Requirement)
 		if p.candidates = p.class.Choose(p.room[:0], q, source); len(p.candidates) > 0 {
-			return
+			return true
 		}
 	}
-	if p.probes < maxProbes(job) && !d.resting.has(p.class, time.Now()) {
-		// Completions reach the cache late, or not at all when another replica's
-		// jobs complete: only Redis knows that the fleet is full.
+	if behind == 0 && p.probes < maxProbes(job) && !d.resting.has(p.class, time.Now()) {
+		// Only Redis knows that the fleet is full.
 		p.probes++
 		q.IgnoreFull, q.Want = true, cell.MaxCandidates
 		p.candidates = p.class.Choose(p.room[:0], q, source)
 	}
+	return len(p.candidates) > 0
 }
 
 // couldRun reports whether a node of the class would take the job if it were idle.
@@ -67,13 +78,14 @@ func couldRun(class *selection.Class, job *freeslot.Job) bool {
 	return class.Fits() > 0 && job.SlotCount() <= class.MaxSlots()
 }
 
-// maxProbes is one for a job of one slot, because every node tells when it becomes
-// full or free; how many slots are free in between it does not tell.
+// maxProbes is how often nodes that seem full are asked before the job is enqueued, which
+// asks once more. Every node tells when it becomes full or free, so that is enough for a
+// job of one slot; how many slots are free in between it does not tell.
 func maxProbes(job *freeslot.Job) int {
 	if job.SlotCount() == 1 {
-		return 1
+		return 0
 	}
-	return DefaultRounds
+	return DefaultRounds - 1
 }
 
 func (d *Dispatcher) query(p *placing) selection.Query {
@@ -93,14 +105,10 @@ func (d *Dispatcher) skip(p *placing) selection.CellMask {
 	return d.nodes.Skip() | d.short.load() | p.away
 }
 
-// none tells why pick found no candidate: no node could ever run the job, all that
-// could are busy, or they are where nothing can be sent now.
+// none tells that no node could ever run the job, or that it is not known.
 func (d *Dispatcher) none(p *placing) error {
 	job := p.request.Job
 	away := d.nodes.Skip() | p.away
-	if couldRun(p.class, job) {
-		return d.busy(p, away)
-	}
 	if d.nodes.Stale() || away|d.failing.load() != 0 {
 		return &freeslot.Error{
 			Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
@@ -112,51 +120,5 @@ func (d *Dispatcher) none(p *placing) error {
 		Code:      freeslot.CodeNoMatchingNode,
 		Message:   fmt.Sprintf("none of %d nodes can run service %s with this requirement", d.nodes.Size(), job.Service),
 		Breakdown: p.class.Breakdown(&q),
-	}
-}
-
-// busy tells why none of the nodes that fit takes the job.
-func (d *Dispatcher) busy(p *placing, away selection.CellMask) error {
-	job, short := p.request.Job, d.short.load()
-	if away|short == 0 {
-		return full(job)
-	}
-	cells := d.takers(job, p.class)
-	switch {
-	case cells == 0 || cells&^away&^short != 0:
-		return full(job)
-	case cells&^away != 0:
-		return shortOfMemory()
-	case p.refusal != nil:
-		return coded("submit", p.refusal)
-	}
-	return &freeslot.Error{
-		Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
-		Message: fmt.Sprintf("the nodes that can run service %s are in a part of Redis that does not answer or takes no writes", job.Service),
-	}
-}
-
-// takers are the cells with nodes that could take the job were they free. Silence
-// is no matter, because where Redis is away every node falls silent.
-func (d *Dispatcher) takers(job *freeslot.Job, class *selection.Class) selection.CellMask {
-	var room [1]*selection.Node
-	var cells selection.CellMask
-	source, _ := d.sources.Get().(*selection.Source)
-	defer d.sources.Put(source)
-	for i := range d.links {
-		q := selection.Query{
-			Slots: job.SlotCount(), Now: d.nodes.Now(), SilenceLimit: math.MaxInt64, IgnoreFull: true, Skip: selection.Only(i),
-		}
-		if len(class.Choose(room[:0], &q, source)) > 0 {
-			cells = cells.With(i)
-		}
-	}
-	return cells
-}
-
-func full(job *freeslot.Job) *freeslot.Error {
-	return &freeslot.Error{
-		Code: freeslot.CodeOverloaded, RetryAfter: retryAfter(),
-		Message: fmt.Sprintf("all nodes that can run service %s are busy, draining or silent", job.Service),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,7 @@ const (
 	DefaultRecheckInterval = 5 * time.Second
 	DefaultCandidates      = 2
 	DefaultRounds          = 4
+	DefaultSweepInterval   = time.Second
 )
 
 // Config is how a dispatcher behaves. The zero value of each field but Replica
@@ -40,8 +42,15 @@ type Config struct {
 	RecheckInterval time.Duration
 	// Candidates is how many nodes one reservation offers the job to.
 	Candidates int
-	// Rounds is how many reservations may be refused before the fleet counts as full.
+	// Rounds is how many reservations may be refused before the fleet counts as full and
+	// the job waits.
 	Rounds int
+	// SweepInterval is how often free nodes are sought for the jobs that wait, whatever
+	// was heard of either. It varies by a quarter.
+	SweepInterval time.Duration
+	// Weight is a tenant's share beside others whose jobs wait for the same nodes, from 1.
+	// It must not block. nil means 1 for all.
+	Weight func(tenant string) int
 }
 
 // WithDefaults returns c with zero fields replaced.
@@ -57,6 +66,12 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Rounds == 0 {
 		c.Rounds = DefaultRounds
+	}
+	if c.SweepInterval == 0 {
+		c.SweepInterval = DefaultSweepInterval
+	}
+	if c.Weight == nil {
+		c.Weight = func(string) int { return 1 }
 	}
 	return c
 }
@@ -76,15 +91,27 @@ func (c Config) Validate() error {
 // by ==, so they are pointers. The methods must not block and must not call the
 // dispatcher. For one job they are called one after the other.
 type Sink interface {
-	// Assigned is called once for each accepted job, before its Result.
+	// Assigned is called for each attempt that begins, in order: the first one is told at
+	// once unless the job waits, or never if it ends before. One of which the reply was
+	// lost may be left out.
 	Assigned(a Assignment)
-	// Result is called at most once, with a terminal state.
+	// Result is called at most once, with a terminal state; nothing comes after it.
 	Result(s freeslot.JobStatus)
 	// Detached is called instead of Result when somebody else attached to the job.
 	Detached(jobID string)
 }
 
-// Assignment says which node a job went to.
+// Accepted is what is known of a job once it is kept in Redis.
+type Accepted struct {
+	// JobID is that of an earlier job when the idempotency key belongs to it: its result
+	// comes to the sink, and no assignment that was before.
+	JobID string
+	// Position is the job's place in the queue of its class, from 1; 0 when it does not
+	// wait, or is for later.
+	Position int
+}
+
+// Assignment says which node a job went to, for which of its attempts, from 1.
 type Assignment struct {
 	JobID        string
 	Node         string
@@ -114,8 +141,14 @@ type Dispatcher struct {
 	// failing are the cells whose last submit or sign of life failed. Other than
 	// Nodes.Skip it can have all of them; it leaves none out of choices.
 	failing cellSet
+	// queued are the cells of which some class is known to have jobs that wait.
+	queued cellSet
+	// share are the nodes that this replica is the first to match with jobs that wait;
+	// nil is all of them.
+	share atomic.Pointer[selection.Share]
 
 	resting resting
+	homes   homes
 	sources sync.Pool // *selection.Source, one a goroutine
 
 	start    sync.Once
@@ -127,7 +160,7 @@ type Dispatcher struct {
 	loops    sync.WaitGroup
 }
 
-// New makes a dispatcher. It does no I/O. reg may be nil.
+// New makes a dispatcher. It does no I/O. reg may be nil. nodes has no other dispatcher.
 func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg prometheus.Registerer) (*Dispatcher, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -144,7 +177,15 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 		d.links = append(d.links, newLink(d, c))
 		d.every = d.every.With(c.Index())
 	}
+	nodes.OnFree(d.freed)
 	return d, nil
+}
+
+// SetReplicas says which replicas run, this one among them, each named once: of several
+// that hear of a free node one goes first to match it with jobs that wait. Until it is
+// called, this one is alone.
+func (d *Dispatcher) SetReplicas(names []string) {
+	d.share.Store(selection.NewShare(d.cfg.Replica, names))
 }
 
 // Replica is the name of this replica.
@@ -168,10 +209,8 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 			return
 		}
 		d.running = true
-		d.loops.Add(2 * len(d.links))
 		for _, l := range d.links {
-			go func() { defer d.loops.Done(); l.readReplies() }()
-			go func() { defer d.loops.Done(); l.keepReplies() }()
+			l.run()
 		}
 	})
 	return d.startErr
@@ -213,7 +252,7 @@ func (d *Dispatcher) open(ctx context.Context) error {
 }
 
 // Stop ends the loops and gives the reply streams up: results that come later stay
-// in their records, and jobs that come later are refused. It tolerates a dispatcher
+// in their records, jobs that wait go on waiting, and jobs that come later are refused. It tolerates a dispatcher
 // that was never started, and being called twice.
 func (d *Dispatcher) Stop(ctx context.Context) error {
 	var err error
@@ -240,7 +279,7 @@ func (d *Dispatcher) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Cancel asks the job's node to stop it; tenant "" stands for any. The error is a
+// Cancel ends a job that waits, and asks the node of one that runs to stop it; tenant "" stands for any. The error is a
 // *freeslot.Error.
 func (d *Dispatcher) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	s, err := d.cells.Cancel(ctx, tenant, jobID)

@@ -2,12 +2,21 @@
 //
 //	submit -> choose candidates from memory -> reserve by one script -> assigned
 //	                 ^  refusal with fresh state  |
-//	                 +----------------------------+
-//	reply stream of this replica and cell -> outstanding job -> result
+//	                 +----------------------------+-> enqueue -> waits -> assigned
+//	reply stream of this replica and cell -> outstanding job -> assigned, result
 //
 // A choice is a hint; the reservation decides. A refusal brings the node's fresh
 // state into the cache and the job is offered elsewhere, a few times; then the
-// fleet is full and the client is told so.
+// fleet is full and the job waits in the queue of its class, in one cell. No job passes
+// one of its class that waits there: while some are known to, jobs are enqueued at once,
+// and the call that enqueues gives the free slots of the candidates to whoever is first.
+// Only jobs that no node could ever run are refused.
+//
+// A slot that a job frees goes to the next one that waits in the call that completes the
+// former. For all else there are four loops a cell: match has free nodes that were heard
+// of take jobs that wait, sweep looks for such nodes once a second whatever was heard, due
+// ends pauses and deadlines, and reap takes out nodes that fell silent. Every replica runs
+// them; Redis lets each thing happen once. None of them is needed for a job to be kept.
 //
 // All candidates of one choice are of one cell, and the job gets an id of that cell.
 // The calls of the cells go on side by side. A cell whose call fails is left out of

@@ -9,7 +9,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
-// A full fleet whose profiles change all the time says so from the list that it has;
+// A job waits for a full fleet whose profiles change all the time by the list that there is;
 // only before a client is told that no node fits is the list brought up to date.
 func TestFullFleetMakesNoLists(t *testing.T) {
 	t.Parallel()
@@ -35,11 +35,12 @@ func TestFullFleetMakesNoLists(t *testing.T) {
 			return known && n.Profile().Node().Services[0].Name == other.Services[0].Name
 		})
 	}
+	place := 0
 	for i := range 5 {
 		churn(i)
 		for _, slots := range []int{1, 2} {
-			_, err := rep.place(&freeslot.Job{Service: "echo", Slots: slots}, nil)
-			wantCode(t, err, freeslot.CodeOverloaded)
+			place++
+			rep.mustWait(&freeslot.Job{Service: "echo", Slots: slots}, place, nil)
 		}
 	}
 	if n := spied.settled.Load(); n != 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 // fetchLimit bounds the results of one cell that are read from their records at once.
 const fetchLimit = 16
 
-// link is the replica's side of one cell: its reply stream and the jobs there whose
-// results somebody waits for. Cells have nothing in common, so that one whose server
+// link is the replica's side of one cell: its reply stream, the jobs there whose
+// results somebody waits for, and the care for those that wait for a slot. Cells have nothing in common, so that one whose server
 // is down holds up no other.
 type link struct {
 	d       *Dispatcher
@@ -38,6 +39,14 @@ type link struct {
 	keeping, reading *logging.Outage
 	// often is log for what fails by the call: some lines of each kind are enough.
 	often *zap.Logger
+
+	queues queues
+	match  *matcher
+	// contact is since when the cell has answered without a break.
+	contact contact
+	reaper  reaper // owned by its loop
+	// sweeping, tending and reaping fail as keeping does.
+	sweeping, tending, reaping *logging.Outage
 }
 
 func newLink(d *Dispatcher, c *cell.Cell) *link {
@@ -52,8 +61,42 @@ func newLink(d *Dispatcher, c *cell.Cell) *link {
 	}
 	l.keeping = logging.NewOutage(l.log, "replies.keep_failed", "replies.kept_again")
 	l.reading = logging.NewOutage(l.log, "replies.read_failed", "replies.read_again")
+	l.sweeping = logging.NewOutage(l.log, "queues.sweep_failed", "queues.swept_again")
+	l.tending = logging.NewOutage(l.log, "due.failed", "due.handled_again")
+	l.reaping = logging.NewOutage(l.log, "nodes.reap_failed", "nodes.reaped_again")
 	l.often = logging.Sampled(l.log)
+	l.queues.byID = xsync.NewMapOf[string, *queue]()
+	l.match = newMatcher()
 	return l
+}
+
+// run starts the loops of the cell, which Stop waits for.
+func (l *link) run() {
+	loops := []func(){l.readReplies, l.keepReplies, l.sweepQueues, l.handleDue, l.reapNodes}
+	for range matchers {
+		loops = append(loops, l.matchNodes)
+	}
+	l.d.loops.Add(len(loops))
+	for _, loop := range loops {
+		go func() { defer l.d.loops.Done(); loop() }()
+	}
+}
+
+// tick calls f again and again, with pauses of interval that vary by a quarter, until
+// Stop; a token of wake ends a pause.
+func (l *link) tick(interval time.Duration, wake <-chan struct{}, f func()) {
+	for {
+		timer := time.NewTimer(interval*7/8 + rand.N(interval/4+1))
+		select {
+		case <-timer.C:
+		case <-wake:
+			timer.Stop()
+		case <-l.d.ctx.Done():
+			timer.Stop()
+			return
+		}
+		f()
+	}
 }
 
 // of is the link of a job's cell; false when no cell has such jobs.
@@ -144,4 +187,7 @@ func (s *cellSet) set(cell int, in bool) bool {
 	return s.mask.And(^bit)&bit != 0
 }
 
-type linkMetrics struct{ placed, failures prometheus.Counter }
+type linkMetrics struct {
+	placed, failures, enqueued, matched, reaped, expired prometheus.Counter
+	sparing                                              prometheus.Gauge
+}

@@ -15,6 +15,11 @@ type metrics struct {
 	refusals  *prometheus.CounterVec
 	placed    *prometheus.CounterVec
 	failures  *prometheus.CounterVec
+	enqueued  *prometheus.CounterVec
+	matched   *prometheus.CounterVec
+	reaped    *prometheus.CounterVec
+	expired   *prometheus.CounterVec
+	sparing   *prometheus.GaugeVec
 	selection prometheus.Histogram
 	assign    prometheus.Histogram
 }
@@ -26,18 +31,25 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		submits:  counters("freeslot_submits_total", "Jobs submitted, by outcome: accepted or the error code.", "outcome"),
 		refusals: counters("freeslot_reservation_refusals_total", "Reservations that Redis refused, by reason: how wrong the cache was.", "reason"),
-		placed:   counters("freeslot_cell_jobs_total", "Jobs placed, by cell.", "cell"),
+		placed:   counters("freeslot_cell_jobs_total", "Jobs placed at their submission, by cell.", "cell"),
 		failures: counters("freeslot_cell_failures_total", "Calls after which a cell was left out of choices until it answered again.", "cell"),
+		enqueued: counters("freeslot_jobs_enqueued_total", "Jobs that had to wait for a slot when they were submitted, by cell.", "cell"),
+		matched:  counters("freeslot_jobs_matched_total", "Attempts that began because this replica found a free node for jobs that waited, by cell.", "cell"),
+		reaped:   counters("freeslot_nodes_reaped_total", "Silent nodes that this replica took out of a cell.", "cell"),
+		expired:  counters("freeslot_jobs_expired_total", "Jobs that this replica found past their deadline, by cell.", "cell"),
+		sparing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "freeslot_reaping_paused", Help: "1 while silent nodes of a cell are left alone because too many fell silent at once.",
+		}, []string{"cell"}),
 		selection: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "freeslot_selection_seconds", Help: "Time to choose the candidates of one job from memory.",
 			Buckets: []float64{100e-9, 250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 1e-3, 10e-3},
 		}),
 		assign: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "freeslot_assign_seconds", Help: "Time from a submit to its assignment.", Buckets: cell.LatencyBuckets,
+			Name: "freeslot_assign_seconds", Help: "Time from a submit to its assignment, of jobs that did not wait.", Buckets: cell.LatencyBuckets,
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.submits, m.refusals, m.placed, m.failures, m.selection, m.assign, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		reg.MustRegister(m.submits, m.refusals, m.placed, m.failures, m.enqueued, m.matched, m.reaped, m.expired, m.sparing, m.selection, m.assign, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "freeslot_outstanding_jobs", Help: "Jobs whose results somebody at this replica waits for.",
 		}, func() float64 { return float64(d.Outstanding()) }))
 	}
@@ -47,14 +59,20 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 // link are the counters of one cell. There are MaxCells of them at most.
 func (m *metrics) link(index int) linkMetrics {
 	label := strconv.Itoa(index)
-	return linkMetrics{placed: m.placed.WithLabelValues(label), failures: m.failures.WithLabelValues(label)}
+	return linkMetrics{
+		placed: m.placed.WithLabelValues(label), failures: m.failures.WithLabelValues(label),
+		enqueued: m.enqueued.WithLabelValues(label), matched: m.matched.WithLabelValues(label),
+		reaped: m.reaped.WithLabelValues(label), expired: m.expired.WithLabelValues(label), sparing: m.sparing.WithLabelValues(label),
+	}
 }
 
-func (m *metrics) submitted(err error, took time.Duration) {
+func (m *metrics) submitted(err error, assigned bool, took time.Duration) {
 	if err != nil {
 		m.submits.WithLabelValues(string(freeslot.CodeOf(err))).Inc()
 		return
 	}
 	m.submits.WithLabelValues("accepted").Inc()
-	m.assign.Observe(took.Seconds())
+	if assigned {
+		m.assign.Observe(took.Seconds())
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -26,6 +27,14 @@ type Nodes interface {
 	Now() int64
 	// SilenceLimit is how long a node may be silent and still be chosen.
 	SilenceLimit() time.Duration
+	// AllNodes are all nodes known; their figures need not be the live ones.
+	AllNodes() []*selection.Node
+	// Silent are the nodes that were not heard for longer than limit. It is a hint.
+	Silent(limit time.Duration) []cache.SilentNode
+	// ConfigVersion is that of the configuration by which nodes are chosen.
+	ConfigVersion() uint64
+	// OnFree has f called, which must not block, when a node has become able to take a job.
+	OnFree(f func(node *selection.Node))
 	// Size is the number of nodes known.
 	Size() int
 	// Stale reports whether what is known of some cell is out of date.

@@ -74,7 +74,8 @@ func TestRedisIsKilled(t *testing.T) {
 				var id string
 				eventually(t, "a place", func() bool {
 					rep.Submit(context.Background(), []Request{{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(payload)}}}, sink,
-						func(_ int, jobID string, err error) {
+						func(_ int, a Accepted, err error) {
+							jobID := a.JobID
 							id = jobID
 							if err != nil && !freeslot.CodeOf(err).Temporary() {
 								t.Errorf("submit: %v", err)

@@ -16,17 +16,22 @@ type placing struct {
 	link *link
 	// waiter is nil when nobody waits, and once the job is decided.
 	waiter *waiter
-	// query is here because a variable of its own would be allocated for every choice.
+	// query is that of the last choice. It is here because a variable of its own would be allocated for every choice.
 	query selection.Query
+	// to is the cell of the next call. With enqueue, the job is to wait there if no slot
+	// is free; it stays so once it is.
+	to      *link
+	enqueue bool
 	// candidates of the present round, all of one cell; taken is set while the first
-	// of them carries this replica's unconfirmed reservation.
+	// of them carries this replica's unconfirmed reservation. Where the job is to be
+	// enqueued there may be none.
 	candidates []*selection.Node
 	room       [cell.MaxCandidates]*selection.Node
 	taken      bool
 	// refused are the nodes that said no, in rounds calls.
 	refused []string
 	rounds  int
-	// probes counts the offers to nodes that seemed full.
+	// probes counts the offers to nodes that seemed full, but for that of enqueueing.
 	probes int
 	// class is the list that was last chosen from.
 	class *selection.Class
@@ -43,10 +48,10 @@ type placing struct {
 	refusal error
 }
 
-// enlist gives the job its id, and has its result awaited, in the cell of its
-// candidates: before the script runs, because the result can be faster than its reply.
+// enlist gives the job its id, and has its result awaited, in the cell that it goes to:
+// before the script runs, because the result can be faster than its reply.
 func (d *Dispatcher) enlist(p *placing) {
-	l := d.links[p.candidates[0].Cell()]
+	l := p.to
 	if p.link == l {
 		return
 	}
@@ -70,17 +75,18 @@ func (d *Dispatcher) submission(p *placing) cell.Submission {
 	}
 	return cell.Submission{
 		JobID: p.id, Tenant: p.request.Tenant, Job: p.request.Job, Candidates: names, ReplyTo: replyTo,
+		Class:  cell.Class{ID: p.class.ID(), Definition: p.class.Definition()},
+		Weight: d.cfg.Weight(p.request.Tenant),
 	}
 }
 
 // settle takes the answer over into the cache and gives back what choose took.
 func (d *Dispatcher) settle(p *placing, r cell.SubmitResult) {
-	first := p.candidates[0]
 	placed := r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0
 	if placed {
 		node := p.candidate(r.Placement.Node)
-		if node == first && p.taken {
-			first.Confirm(p.request.Job.SlotCount(), r.Placement.Used)
+		if p.taken && node == p.candidates[0] {
+			node.Confirm(p.request.Job.SlotCount(), r.Placement.Used)
 			p.taken = false
 		} else if node != nil {
 			node.SetUsed(r.Placement.Used)

@@ -79,8 +79,13 @@ func (l *link) recheck(ids []string) bool {
 	found := make(map[string]bool, len(jobs))
 	for i := range jobs {
 		found[jobs[i].ID] = true
-		if jobs[i].State.Terminal() && !l.recover(ctx, jobs[i]) {
-			return false
+		switch {
+		case jobs[i].State.Terminal():
+			if !l.recover(ctx, jobs[i]) {
+				return false
+			}
+		case jobs[i].Attempt > 0:
+			l.began(&jobs[i])
 		}
 	}
 	for _, id := range ids {
@@ -112,8 +117,19 @@ func (l *link) recover(ctx context.Context, head freeslot.JobStatus) bool {
 	return true
 }
 
+// began delivers the attempt that a record has; one that lies in the past for a job that
+// waits again is as good as any.
+func (l *link) began(s *freeslot.JobStatus) {
+	if w, ok := l.outstanding.Load(s.ID); ok {
+		w.assigned(assignmentOf(s))
+	}
+}
+
 func (l *link) recovered(s freeslot.JobStatus) {
 	if w, ok := l.outstanding.Load(s.ID); ok {
+		if s.Attempt > 0 {
+			w.assigned(assignmentOf(&s))
+		}
 		l.answer(w, s)
 	}
 }

@@ -57,17 +57,21 @@ func (l *link) readReplies() {
 }
 
 func (l *link) deliver(r *cell.Reply) {
-	if node, known := l.d.nodes.Node(r.Status.Node); known {
-		node.SetUsed(r.Used)
+	l.correct(r)
+	if r.Requeued {
+		l.look()
+		return
 	}
 	w, ok := l.outstanding.Load(r.Status.ID)
 	switch {
 	case !ok: // forgotten, or a second reply; the record has it
+	case r.Assigned:
+		w.assigned(assignmentOf(&r.Status))
 	case r.Detached:
 		if w.detached(r.Status.ID) {
 			l.drop(r.Status.ID, w)
 		}
-	case r.Partial:
+	case r.Partial || w.misses(r.Status.Attempt):
 		// Read apart from this loop, which all other results pass.
 		l.fetches <- struct{}{}
 		l.d.loops.Add(1)
@@ -78,6 +82,23 @@ func (l *link) deliver(r *cell.Reply) {
 	default:
 		l.answer(w, r.Status)
 	}
+}
+
+// correct takes over what the reply says of its node. How many slots are in use there
+// it says of attempts that began or that the node ended: others ended without the node.
+func (l *link) correct(r *cell.Reply) {
+	node, known := l.d.nodes.Node(r.Status.Node)
+	if !known || !r.Assigned && r.Status.State != freeslot.StateSucceeded && r.Status.State != freeslot.StateFailed {
+		return
+	}
+	node.SetUsed(r.Used)
+	if r.Used < node.Max() {
+		l.d.freed(node)
+	}
+}
+
+func assignmentOf(s *freeslot.JobStatus) Assignment {
+	return Assignment{JobID: s.ID, Node: s.Node, Attempt: s.Attempt, AssignedAtMS: s.AssignedAtMS}
 }
 
 func (l *link) answer(w *waiter, s freeslot.JobStatus) {

@@ -52,17 +52,23 @@ func TestOutcomes(t *testing.T) {
 		if s := sink.result(none); string(s.Result) != "null" || s.Error != nil {
 			t.Errorf("%+v", s)
 		}
-		lost := rep.mustPlace(job(), sink)
+		lost := rep.mustPlace(&freeslot.Job{Service: "echo", MaxAttempts: 1}, sink)
 		a.epoch = cell.NewEpoch()
 		a.register()
-		if s := sink.result(lost); s.State != freeslot.StateFailed || s.Error.Code != freeslot.JobErrorNodeLost {
+		if s := sink.result(lost); s.State != freeslot.StateDead || s.Error.Code != freeslot.JobErrorNodeLost {
 			t.Errorf("%+v", s)
 		}
 		interrupted := rep.mustPlace(job(), sink)
 		if _, err := r.cell.Deregister(deadline(t), "n1", a.epoch); err != nil {
 			t.Fatal(err)
 		}
-		if s := sink.result(interrupted); s.Error == nil || s.Error.Code != freeslot.JobErrorInterrupted {
+		if s, err := rep.Job(deadline(t), tenant, interrupted); err != nil || s.State != freeslot.StateWaiting || s.Failures != 0 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if s, err := rep.Cancel(deadline(t), tenant, interrupted); err != nil || s.State != freeslot.StateCancelled {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if s := sink.result(interrupted); s.State != freeslot.StateCancelled {
 			t.Errorf("%+v", s)
 		}
 		for _, id := range []string{failed, none, lost, interrupted} {
@@ -236,7 +242,8 @@ func TestJobBeingPlacedIsNotLost(t *testing.T) {
 	start(t, rep.cache)
 	sink := newRecorder(t)
 	var id string
-	rep.Submit(deadline(t), []Request{{tenant, job()}}, sink, func(_ int, jobID string, err error) {
+	rep.Submit(deadline(t), []Request{{tenant, job()}}, sink, func(_ int, a Accepted, err error) {
+		jobID := a.JobID
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +272,7 @@ func TestRecheckIsFair(t *testing.T) {
 		id := cell.NewJobID(0)
 		waiters[i] = &waiter{sink: newRecorder(t), open: true, checkedAt: int64(i % 7)}
 		rep.links[0].outstanding.Store(id, waiters[i])
-		r.do("HSET", r.layout.Job(id), "state", "running", "job", tenant+" 1 0 1000 tts", "run", "1 n1 e1 0")
+		r.do("HSET", r.layout.Job(id), "state", "running", "job", tenant+` 1 0 1000 0123456789abcdef 0 3 0 {"service":"tts"}`, "run", "1 n1 e1 0")
 		last = id
 	}
 	for range 3 {
@@ -460,7 +467,7 @@ func TestStop(t *testing.T) {
 			stop(t, rep)
 		}()
 		for i := 0; ; i++ {
-			rep.Submit(deadline(t), []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ string, err error) {
+			rep.Submit(deadline(t), []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
 				answers.Add(1)
 				if err != nil && freeslot.CodeOf(err) != freeslot.CodeUnavailable {
 					t.Errorf("submit: %v", err)

@@ -253,21 +253,35 @@ func (rep *replica) settled() {
 // place submits one job and returns its id, or the error.
 func (rep *replica) place(job *freeslot.Job, sink Sink) (string, error) {
 	rep.rig.t.Helper()
-	var id string
-	var err error
+	accepted, err := rep.submit(job, sink)
+	return accepted.JobID, err
+}
+
+// mustWait submits one job, which is to get this position in its queue; 0 is none.
+func (rep *replica) mustWait(job *freeslot.Job, position int, sink Sink) string {
+	rep.rig.t.Helper()
+	accepted, err := rep.submit(job, sink)
+	if err != nil || accepted.Position != position {
+		rep.rig.t.Fatalf("%+v, %v; expected position %d", accepted, err, position)
+	}
+	return accepted.JobID
+}
+
+func (rep *replica) submit(job *freeslot.Job, sink Sink) (accepted Accepted, err error) {
+	rep.rig.t.Helper()
 	calls := 0
-	rep.Submit(deadline(rep.rig.t), []Request{{Tenant: tenant, Job: job}}, sink, func(i int, jobID string, e error) {
+	rep.Submit(deadline(rep.rig.t), []Request{{Tenant: tenant, Job: job}}, sink, func(i int, a Accepted, e error) {
 		calls++
-		id, err = jobID, e
-		if i != 0 || (id == "") == (err == nil) {
-			rep.rig.t.Errorf("accepted(%d, %q, %v)", i, jobID, e)
+		accepted, err = a, e
+		if i != 0 || (a.JobID == "") == (err == nil) {
+			rep.rig.t.Errorf("accepted(%d, %+v, %v)", i, a, e)
 		}
 	})
 	if calls != 1 {
 		rep.rig.t.Errorf("accepted was called %d times", calls)
 	}
 	rep.settled()
-	return id, err
+	return accepted, err
 }
 
 func (rep *replica) mustPlace(job *freeslot.Job, sink Sink) string {
@@ -455,6 +469,21 @@ func (r *recorder) result(id string) freeslot.JobStatus {
 	if !found.State.Terminal() {
 		r.t.Errorf("result of %s in state %s", id, found.State)
 	}
+	return found
+}
+
+// begun waits for the attempt of this number.
+func (r *recorder) begun(id string, attempt int) (found Assignment) {
+	r.t.Helper()
+	eventually(r.t, fmt.Sprintf("attempt %d of %s", attempt, id), func() bool {
+		for _, what := range r.of(id) {
+			if a, ok := what.(Assignment); ok && a.Attempt == attempt {
+				found = a
+				return true
+			}
+		}
+		return false
+	})
 	return found
 }
 

@@ -18,12 +18,12 @@ const (
 	lastPause  = 500 * time.Millisecond
 )
 
-// Submit places the jobs. accepted is called exactly once for each index, before
-// anything about that job reaches sink; its error is a *freeslot.Error. Submit
-// returns when all are decided: within the submit timeout, and the time that the
+// Submit places the jobs, or has them wait where no slot is free. accepted is called
+// exactly once for each index, before anything about that job reaches sink; its error is a
+// *freeslot.Error. Submit returns when all are decided: within the submit timeout, and the time that the
 // cells give the calls that are then under way. sink may be nil: then nobody is told
 // of the result and the record alone keeps it.
-func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, accepted func(i int, jobID string, err error)) {
+func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, accepted func(i int, a Accepted, err error)) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.SubmitTimeout)
 	s := submit{d: d, ctx: ctx, begin: time.Now(), accepted: accepted, all: make([]placing, len(reqs))}
 	jobs := make([]*placing, len(reqs))
@@ -32,8 +32,8 @@ func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, acce
 		s.all[i] = placing{index: i, request: r}
 		if sink != nil {
 			s.all[i].waiter = &waiter{sink: sink, checkedAt: d.nodes.Now(), known: freeslot.JobStatus{
-				Tenant: r.Tenant, Service: r.Job.Service, Slots: r.Job.SlotCount(),
-			}}
+				Tenant: r.Tenant, Service: r.Job.Service, Slots: r.Job.SlotCount(), Priority: r.Job.Priority,
+			}, timeout: r.Job.TimeoutMS}
 		}
 	}
 	// There is something to clean up only when accepted or the sink has panicked: an
@@ -45,6 +45,9 @@ func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, acce
 	s.run(jobs)
 }
 
+// errUndecided is an answer to an enqueued job that neither placed nor kept it.
+var errUndecided = errors.New("the job was neither placed nor enqueued")
+
 // submit is one call of Submit. It is its caller's goroutine that chooses, decides
 // and tells; calls of cells go on beside it, so that a cell that does not answer
 // holds up only the jobs that are there.
@@ -52,7 +55,7 @@ type submit struct {
 	d        *Dispatcher
 	ctx      context.Context
 	begin    time.Time
-	accepted func(i int, jobID string, err error)
+	accepted func(i int, a Accepted, err error)
 	all      []placing
 
 	// flying is the number of flights under way beside, which end in landed. It has
@@ -68,6 +71,7 @@ type submit struct {
 // flight is one call of one cell for some of the jobs.
 type flight struct {
 	link    *link
+	enqueue bool
 	jobs    []*placing
 	subs    []cell.Submission
 	results []cell.SubmitResult
@@ -114,11 +118,16 @@ func (f *flight) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	f.results = f.link.cell.SubmitAll(ctx, f.subs)
+	if f.enqueue {
+		f.results = f.link.cell.EnqueueAll(ctx, f.subs)
+	} else {
+		f.results = f.link.cell.SubmitAll(ctx, f.subs)
+	}
 }
 
 // prepare chooses candidates for the jobs and puts those of one cell into one
-// flight. Jobs for which there are none are decided.
+// flight, or into two where some are to be enqueued. Jobs for which there are none are
+// decided.
 func (s *submit) prepare(jobs []*placing) []flight {
 	flights := s.room[:0]
 	if s.flying > 0 {
@@ -126,16 +135,16 @@ func (s *submit) prepare(jobs []*placing) []flight {
 	}
 	for _, p := range jobs {
 		if err := s.d.choose(p); err != nil {
-			s.decide(p, Assignment{}, err)
+			s.decide(p, cell.Placement{}, err)
 			continue
 		}
 		s.d.enlist(p)
 		i := 0
-		for i < len(flights) && (flights[i].link != p.link || flights[i].pause > 0 != p.missed) {
+		for i < len(flights) && (flights[i].link != p.link || flights[i].enqueue != p.enqueue || flights[i].pause > 0 != p.missed) {
 			i++
 		}
 		if i == len(flights) {
-			flights = append(flights, flight{link: p.link, pause: s.pause(p.missed), subs: make([]cell.Submission, 0, len(jobs))})
+			flights = append(flights, flight{link: p.link, enqueue: p.enqueue, pause: s.pause(p.missed), subs: make([]cell.Submission, 0, len(jobs))})
 			if i == 0 {
 				flights[i].jobs = jobs[:0] // what is written there has been read
 			} else {
@@ -172,16 +181,31 @@ func (s *submit) land(f *flight) (ready []*placing) {
 		case r.Err != nil && s.again(p, r.Err):
 			ready = append(ready, p)
 		case r.Err != nil:
-			s.decide(p, Assignment{}, coded("submit", r.Err))
+			s.decide(p, cell.Placement{}, coded("submit", r.Err))
 		case r.Placement.Assigned:
 			f.link.metrics.placed.Inc()
-			s.decide(p, Assignment{
-				JobID: p.id, Node: r.Placement.Node, Attempt: r.Placement.Attempt, AssignedAtMS: r.Placement.AssignedAtMS,
-			}, nil)
-		default:
-			if p.query.IgnoreFull && p.request.Job.SlotCount() == 1 {
+			if f.enqueue {
+				f.link.served(p.class)
+			}
+			s.decide(p, r.Placement, nil)
+		case r.Placement.Waiting:
+			f.link.metrics.enqueued.Inc()
+			if p.query.IgnoreFull {
 				s.d.resting.begin(p.class, time.Now())
 			}
+			if r.Placement.Position > 0 { // else it is for later
+				f.link.waits(p.class, p.request.Job)
+			}
+			s.decide(p, r.Placement, nil)
+		case r.Placement.Owner != "":
+			s.owned(p, r.Placement)
+		case f.enqueue:
+			s.decide(p, cell.Placement{}, coded("submit", errUndecided))
+		case r.Placement.Behind:
+			f.link.waits(p.class, p.request.Job)
+			p.repeat, p.missed, p.enqueue = false, false, true
+			ready = append(ready, p)
+		default:
 			p.repeat, p.missed = false, false
 			p.rounds++
 			ready = append(ready, p)
@@ -248,19 +272,23 @@ func (s *submit) again(p *placing, err error) bool {
 }
 
 // decide tells what became of a job.
-func (s *submit) decide(p *placing, a Assignment, err error) {
+func (s *submit) decide(p *placing, placed cell.Placement, err error) {
 	if err != nil {
 		err = p.told(err)
 	}
-	s.d.metrics.submitted(err, time.Since(s.begin))
+	s.d.metrics.submitted(err, placed.Assigned, time.Since(s.begin))
 	if err != nil {
 		p.abandon()
-		s.accepted(p.index, "", err)
+		s.accepted(p.index, Accepted{}, err)
 		return
 	}
-	s.accepted(p.index, p.id, nil)
+	accepted := Accepted{JobID: p.id}
+	if placed.Waiting {
+		accepted.Position = placed.Position
+	}
+	s.accepted(p.index, accepted, nil)
 	if w := p.waiter; w != nil {
-		if w.opened(a) {
+		if w.opened(p.id, placed) {
 			p.link.drop(p.id, w)
 		}
 		p.waiter = nil

@@ -92,7 +92,8 @@ func TestResultFasterThanAcceptance(t *testing.T) {
 		rep := r.replica("r1")
 		sink := newRecorder(t)
 		var id string
-		rep.Submit(deadline(t), []Request{{tenant, job()}}, sink, func(_ int, jobID string, err error) {
+		rep.Submit(deadline(t), []Request{{tenant, job()}}, sink, func(_ int, accepted Accepted, err error) {
+			jobID := accepted.JobID
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +139,8 @@ func TestBatch(t *testing.T) {
 		ids := make([]string, jobs)
 		codes := make(map[freeslot.Code]int)
 		seen := make([]int, jobs)
-		rep.Submit(deadline(t), reqs, sink, func(i int, jobID string, err error) {
+		rep.Submit(deadline(t), reqs, sink, func(i int, a Accepted, err error) {
+			jobID := a.JobID
 			ids[i] = jobID
 			seen[i]++
 			codes[freeslot.CodeOf(err)]++
@@ -172,7 +174,7 @@ func TestBatch(t *testing.T) {
 }
 
 // Without a node that could ever run the job the client learns why; with nodes
-// that are only busy, when to come back.
+// that are only busy or draining, the job waits.
 func TestNoNode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -192,9 +194,8 @@ func TestNoNode(t *testing.T) {
 	eventually(t, "both nodes", func() bool { return rep.cache.Size() == 2 })
 	first := rep.mustPlace(job(), newRecorder(t))
 
-	if e := outcome(job(), freeslot.CodeOverloaded); e.RetryAfter <= 0 || e.RetryAfter > time.Second || len(e.Breakdown) != 0 {
-		t.Errorf("busy: %+v", e)
-	}
+	waiting := newRecorder(t)
+	second := rep.mustWait(job(), 1, waiting)
 	e := outcome(&freeslot.Job{Service: "echo", Requirement: freeslot.Requirement{Labels: map[string]string{"gpu": "a"}}}, freeslot.CodeNoMatchingNode)
 	if e.Breakdown["labels"] != 1 || e.Breakdown["service"] != 1 || e.RetryAfter != 0 {
 		t.Errorf("no label: %+v", e)
@@ -202,15 +203,19 @@ func TestNoNode(t *testing.T) {
 	if e := outcome(&freeslot.Job{Service: "echo", Slots: 2}, freeslot.CodeNoMatchingNode); e.Breakdown["slots"] != 1 || e.Breakdown["service"] != 1 {
 		t.Errorf("too large for every node: %+v", e)
 	}
-	busy.complete(first, `1`)
 	busy.heartbeat(freeslot.StatusDraining)
 	eventually(t, "the drain", func() bool { n, _ := rep.cache.Node("busy"); return n.Draining() })
-	_ = outcome(job(), freeslot.CodeOverloaded)
+	busy.complete(first, `1`)
+	third := rep.mustWait(job(), 2, waiting)
 	busy.heartbeat(freeslot.StatusOnline)
-	eventually(t, "the end of the drain", func() bool { n, _ := rep.cache.Node("busy"); return !n.Draining() })
-	rep.mustPlace(job(), newRecorder(t))
-	if n := testutil.ToFloat64(rep.metrics.submits.WithLabelValues("overloaded")); n != 2 {
-		t.Errorf("%v overloaded counted", n)
+	for _, id := range []string{second, third} {
+		waiting.begun(id, 1)
+		busy.complete(id, `1`)
+		_ = waiting.result(id)
+		waiting.want(id, "assigned result")
+	}
+	if n := testutil.ToFloat64(rep.metrics.enqueued.WithLabelValues("0")); n != 2 {
+		t.Errorf("%v enqueued counted", n)
 	}
 }
 
@@ -267,7 +272,7 @@ func TestRefusalsMendTheCache(t *testing.T) {
 	}
 }
 
-// Only a fleet that Redis calls full is full: what the cache believes is not enough.
+// Only a fleet that Redis calls full makes jobs wait: what the cache believes is not enough.
 func TestFullInTheCacheOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -275,16 +280,16 @@ func TestFullInTheCacheOnly(t *testing.T) {
 	rep := r.replica("r1", blind)
 	n, _ := rep.cache.Node("n1")
 	n.SetUsed(1)
-	rep.mustPlace(job(), nil)
-	_, err := rep.place(job(), nil)
-	wantCode(t, err, freeslot.CodeOverloaded)
+	rep.mustWait(job(), 0, nil)
+	n.SetUsed(1)
+	rep.mustWait(job(), 1, nil)
 	if jobs, used := r.owned("n1"); used != 1 || len(jobs) != 1 {
 		t.Errorf("%d jobs, %d slots", len(jobs), used)
 	}
 }
 
-// A fleet that said that it is full is not asked again by every submit, and is asked
-// again soon.
+// A fleet that said that it is full is not asked again by every job that is enqueued, and
+// is asked again soon.
 func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -292,31 +297,31 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	rep := r.replica("r1", blind)
 	rep.mustPlace(job(), nil)
 	n, _ := rep.cache.Node("n1")
-	asked := func() float64 {
-		return testutil.ToFloat64(rep.metrics.refusals.WithLabelValues(string(cell.RefusedFull)))
-	}
-	refused := func() {
+	n.SetUsed(1)
+	asked := func() int {
 		t.Helper()
-		n.SetUsed(1)
-		_, err := rep.place(job(), nil)
-		wantCode(t, err, freeslot.CodeOverloaded)
+		p := &placing{request: Request{tenant, job()}}
+		if err := rep.choose(p); err != nil || !p.enqueue || p.to != rep.links[0] {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		return len(p.candidates)
 	}
-	refused()
 	if got := asked(); got != 1 {
-		t.Fatalf("a node was asked %v times", got)
+		t.Fatalf("%d nodes are asked", got)
 	}
 	class := rep.cache.Class("echo", new(freeslot.Requirement))
 	rep.resting.begin(class, time.Now().Add(time.Hour))
-	for range 20 {
-		refused()
-	}
-	if got := asked(); got != 1 {
-		t.Errorf("a fleet that said that it is full was asked %v times more", got-1)
+	if got := asked(); got != 0 {
+		t.Errorf("%d nodes are asked of a fleet that said that it is full", got)
 	}
 	rep.resting.begin(class, time.Now().Add(-time.Hour))
-	refused()
-	if got := asked(); got != 2 {
-		t.Errorf("a fleet that was full long ago was asked %v times more, expected once", got-1)
+	if got := asked(); got != 1 {
+		t.Errorf("%d nodes are asked of a fleet that was full long ago, expected one", got)
+	}
+	begin := time.Now()
+	rep.mustWait(job(), 1, nil)
+	if !rep.resting.has(class, begin) {
+		t.Error("the class does not rest")
 	}
 	other := rep.cache.Class("other", new(freeslot.Requirement))
 	if rep.resting.has(other, time.Now()) {
@@ -397,7 +402,8 @@ func TestTwoReplicasManySubmits(t *testing.T) {
 					for id == "" {
 						calls := 0
 						rep.Submit(deadline(t), []Request{{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(payload)}}}, sink,
-							func(_ int, jobID string, err error) {
+							func(_ int, a Accepted, err error) {
+								jobID := a.JobID
 								calls++
 								id = jobID
 								if err != nil && freeslot.CodeOf(err) != freeslot.CodeOverloaded {
@@ -508,16 +514,17 @@ func TestUnknownOutcomeOfABatch(t *testing.T) {
 	p.cutOn("mark-70-", unanswered, 2)
 	codes := make(map[freeslot.Code]int)
 	var placed []string
-	rep.Submit(deadline(t), reqs, newRecorder(t), func(_ int, id string, err error) {
+	rep.Submit(deadline(t), reqs, newRecorder(t), func(_ int, a Accepted, err error) {
+		id := a.JobID
 		codes[freeslot.CodeOf(err)]++
-		if err == nil {
+		if err == nil && a.Position == 0 {
 			placed = append(placed, id)
-		} else if !strings.Contains(err.Error(), "may have been placed") {
+		} else if err != nil && !strings.Contains(err.Error(), "may have been placed") {
 			t.Errorf("%v, although the first call of this job has no answer", err)
 		}
 	})
 	rep.settled()
-	if codes[""] != slots || codes[freeslot.CodeUnavailable] != jobs-slots {
+	if codes[""] != jobs {
 		t.Errorf("answers: %v", codes)
 	}
 	owned, used := r.owned("n1")
@@ -525,7 +532,7 @@ func TestUnknownOutcomeOfABatch(t *testing.T) {
 	if used != slots || !slices.Equal(owned, placed) {
 		t.Errorf("%d slots in use, %d jobs owned, %d accepted", used, len(owned), len(placed))
 	}
-	if rep.Outstanding() != slots {
+	if rep.Outstanding() != jobs {
 		t.Errorf("%d outstanding", rep.Outstanding())
 	}
 }
@@ -546,7 +553,8 @@ func TestRedisHangs(t *testing.T) {
 	redis.Pause()
 	begin := time.Now()
 	var e *freeslot.Error
-	rep.Submit(deadline(t), []Request{{tenant, job()}, {tenant, job()}}, newRecorder(t), func(_ int, id string, err error) {
+	rep.Submit(deadline(t), []Request{{tenant, job()}, {tenant, job()}}, newRecorder(t), func(_ int, a Accepted, err error) {
+		id := a.JobID
 		if id != "" || !errors.As(err, &e) {
 			t.Errorf("accepted(%q, %v)", id, err)
 		}
@@ -577,7 +585,7 @@ func TestNotSent(t *testing.T) {
 	rep := r.replica("r1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	rep.Submit(ctx, []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ string, err error) {
+	rep.Submit(ctx, []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
 		if e := asError(t, err, freeslot.CodeUnavailable); strings.Contains(e.Message, "may have been") {
 			t.Errorf("%+v", e)
 		}
@@ -609,7 +617,7 @@ func TestHangingCallersLeave(t *testing.T) {
 	var sent, queued atomic.Int64
 	for range 200 {
 		all.Go(func() {
-			rep.Submit(deadline(t), []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ string, err error) {
+			rep.Submit(deadline(t), []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
 				var e *freeslot.Error
 				if !errors.As(err, &e) || e.Code != freeslot.CodeUnavailable {
 					t.Errorf("%v", err)
@@ -736,12 +744,12 @@ func TestPanics(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reqs     []Request
 		sink     Sink
-		accepted func(i int, id string, err error)
+		accepted func(i int, a Accepted, err error)
 	}{
 		"accepted, when nothing was sent yet": {
 			[]Request{{tenant, job()}, {tenant, job()}, {tenant, unknown}},
 			newRecorder(t),
-			func(_ int, _ string, err error) {
+			func(_ int, _ Accepted, err error) {
 				if err != nil {
 					panic("test")
 				}
@@ -750,13 +758,13 @@ func TestPanics(t *testing.T) {
 		"accepted, of the first of three": {
 			[]Request{{tenant, job()}, {tenant, job()}, {tenant, job()}},
 			newRecorder(t),
-			func(int, string, error) { panic("test") },
+			func(int, Accepted, error) { panic("test") },
 		},
 		"accepted, without a sink": {
-			[]Request{{tenant, job()}, {tenant, job()}}, nil, func(int, string, error) { panic("test") },
+			[]Request{{tenant, job()}, {tenant, job()}}, nil, func(int, Accepted, error) { panic("test") },
 		},
 		"the sink": {
-			[]Request{{tenant, job()}, {tenant, job()}}, panicking{}, func(int, string, error) {},
+			[]Request{{tenant, job()}, {tenant, job()}}, panicking{}, func(int, Accepted, error) {},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -817,9 +825,13 @@ func TestConfig(t *testing.T) {
 	got := Config{Replica: "r1"}.WithDefaults()
 	want := Config{
 		Replica: "r1", SubmitTimeout: DefaultSubmitTimeout, RecheckInterval: DefaultRecheckInterval,
-		Candidates: DefaultCandidates, Rounds: DefaultRounds,
+		Candidates: DefaultCandidates, Rounds: DefaultRounds, SweepInterval: DefaultSweepInterval,
 	}
-	if got != want {
+	if n := got.Weight("acme"); n != 1 {
+		t.Errorf("a tenant has the weight %d", n)
+	}
+	got.Weight = nil
+	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %+v", got)
 	}
 }

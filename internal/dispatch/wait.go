@@ -1,10 +1,12 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // waiter is one outstanding job: who waits for it, and what the reply stream does
@@ -15,38 +17,67 @@ type waiter struct {
 	// sink is nil while nobody but attaches under way needs the waiter, and once the
 	// result was given or the waiter was forgotten.
 	sink Sink
-	// open is false until the sink knows the job. What comes sooner is kept in early
-	// and gone.
+	// open is false until the sink knows the job. What comes sooner is kept in begun,
+	// early and gone.
 	open  bool
+	begun []Assignment        // rising attempts, for attaches under way, too
 	early *freeslot.JobStatus // for attaches under way, too
 	gone  bool
 	// attaching counts the attaches under way.
 	attaching int
-	// known holds what is known from the start: tenant, service, slots, times.
+	// known holds what is known from the start: tenant, service, slots, times; and of the
+	// last attempt that the sink was told of: node, number, time.
 	known     freeslot.JobStatus
+	timeout   int64 // the job's, in milliseconds; 0 is none
 	checkedAt int64 // Nodes.Now when the record was last read
 }
 
 // done is called with mu held.
 func (w *waiter) done() bool { return w.sink == nil && w.attaching == 0 }
 
-// opened tells the sink of the assignment, and of what was faster.
-func (w *waiter) opened(a Assignment) (done bool) {
+// opened tells the sink of the assignment, if there is one, and of what was faster.
+func (w *waiter) opened(jobID string, placed cell.Placement) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.sink == nil {
 		return w.done()
 	}
-	w.known.AssignedAtMS, w.known.SubmittedAtMS = a.AssignedAtMS, a.AssignedAtMS
+	w.known.SubmittedAtMS = cmp.Or(placed.SubmittedAtMS, placed.AssignedAtMS)
+	if w.timeout > 0 {
+		w.known.DeadlineMS = w.known.SubmittedAtMS + w.timeout
+	}
 	w.open = true
-	w.sink.Assigned(a)
+	if placed.Assigned && placed.Attempt > 0 { // 0 of a job that ended while it waited
+		w.begin(Assignment{JobID: jobID, Node: placed.Node, Attempt: placed.Attempt, AssignedAtMS: placed.AssignedAtMS})
+	}
+	w.catchUp()
 	switch {
 	case w.early != nil:
 		w.finish(*w.early)
 	case w.gone:
-		w.detach(a.JobID)
+		w.detach(jobID)
 	}
 	return w.done()
+}
+
+// assigned takes in that an attempt has begun; one that is known already is nothing new.
+func (w *waiter) assigned(a Assignment) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open || w.attaching > 0 {
+		w.begun = append(w.begun, a)
+	}
+	if w.open && w.sink != nil {
+		w.begin(a)
+	}
+}
+
+// misses reports whether a result of this attempt would come to a sink that was not told
+// of it.
+func (w *waiter) misses(attempt int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.open && w.sink != nil && attempt > w.known.Attempt
 }
 
 // result gives a terminal state to the sink; the first one counts.
@@ -93,13 +124,22 @@ func (w *waiter) attached(sink Sink, status *freeslot.JobStatus, err error) (don
 			w.finish(*status)
 		}
 	default:
+		last := w.known
 		if w.sink != nil && w.sink != sink {
 			w.detach(status.ID)
 		}
+		same := w.sink == sink
 		w.sink, w.open, w.known = sink, true, *status
+		if same && last.Attempt > status.Attempt { // it was told already
+			w.known.Node, w.known.Attempt, w.known.AssignedAtMS = last.Node, last.Attempt, last.AssignedAtMS
+		}
+		w.catchUp()
 		if w.early != nil {
 			w.finish(*w.early)
 		}
+	}
+	if w.attaching == 0 {
+		w.begun = nil
 	}
 	return w.done()
 }
@@ -114,11 +154,30 @@ func (w *waiter) forget(sink Sink) (done bool) {
 	return w.done()
 }
 
-// finish and detach are called with mu held and a sink that is open.
+// begin tells the sink of an attempt unless it knows a later one, or this. It is called
+// with mu held and a sink that is open, as catchUp, finish and detach are.
+func (w *waiter) begin(a Assignment) {
+	if a.Attempt > w.known.Attempt {
+		w.known.Node, w.known.Attempt, w.known.AssignedAtMS = a.Node, a.Attempt, a.AssignedAtMS
+		w.sink.Assigned(a)
+	}
+}
+
+// catchUp tells of the attempts that began before the sink was open.
+func (w *waiter) catchUp() {
+	for _, a := range w.begun {
+		w.begin(a)
+	}
+	if w.attaching == 0 {
+		w.begun = nil
+	}
+}
+
 func (w *waiter) finish(s freeslot.JobStatus) {
 	if s.Tenant == "" { // from the reply stream, which does not repeat these
 		s.Tenant, s.Service, s.Slots = w.known.Tenant, w.known.Service, w.known.Slots
 		s.SubmittedAtMS, s.AssignedAtMS = w.known.SubmittedAtMS, w.known.AssignedAtMS
+		s.Priority, s.DeadlineMS = w.known.Priority, w.known.DeadlineMS
 	}
 	sink := w.sink
 	w.sink = nil

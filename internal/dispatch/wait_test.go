@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // story is a sink that writes down what it is told.
@@ -26,10 +27,18 @@ func TestWaiter(t *testing.T) {
 		what func(w *waiter, first, second *story) bool
 		done bool
 	}
-	opened := func(w *waiter, _, _ *story) bool { return w.opened(Assignment{JobID: "j"}) }
+	opened := func(w *waiter, _, _ *story) bool { return w.opened("j", cell.Placement{Assigned: true, Attempt: 1}) }
 	result := func(w *waiter, _, _ *story) bool {
 		return w.result(freeslot.JobStatus{ID: "j", State: freeslot.StateSucceeded})
 	}
+	waits := func(w *waiter, _, _ *story) bool { return w.opened("j", cell.Placement{Waiting: true, Position: 3}) }
+	began := func(attempt int) func(w *waiter, _, _ *story) bool {
+		return func(w *waiter, _, _ *story) bool {
+			w.assigned(Assignment{JobID: "j", Node: "n", Attempt: attempt})
+			return w.done()
+		}
+	}
+	second := freeslot.JobStatus{ID: "j", Tenant: "acme", State: freeslot.StateRunning, Attempt: 2}
 	recheck := func(w *waiter, _, _ *story) bool { return w.result(ended) }
 	detached := func(w *waiter, _, _ *story) bool { return w.detached("j") }
 	join := func(w *waiter, _, _ *story) bool { w.attaching++; return w.done() }
@@ -47,6 +56,21 @@ func TestWaiter(t *testing.T) {
 	}{
 		"as it should be":             {steps: []step{{opened, false}, {result, true}}, first: "assigned succeeded"},
 		"result before acceptance":    {steps: []step{{result, false}, {opened, true}}, first: "assigned succeeded"},
+		"waits":                       {steps: []step{{waits, false}, {began(1), false}, {result, true}}, first: "assigned succeeded"},
+		"ends while it waits":         {steps: []step{{waits, false}, {recheck, true}}, first: "failed"},
+		"two attempts":                {steps: []step{{opened, false}, {began(2), false}, {began(2), false}, {began(1), false}, {result, true}}, first: "assigned assigned succeeded"},
+		"attempts before acceptance":  {steps: []step{{began(1), false}, {began(2), false}, {result, false}, {waits, true}}, first: "assigned assigned succeeded"},
+		"the same before acceptance":  {steps: []step{{began(1), false}, {opened, false}, {result, true}}, first: "assigned succeeded"},
+		"attempt while attaching":     {attach: true, steps: []step{{began(2), false}, {attached(1, running, nil), false}, {result, true}}, second: "assigned succeeded"},
+		"attempt that the status has": {attach: true, steps: []step{{began(2), false}, {attached(1, second, nil), false}, {result, true}}, second: "succeeded"},
+		"attempt while a second session takes over": {
+			steps: []step{{waits, false}, {join, false}, {began(1), false}, {attached(1, running, nil), false}, {result, true}},
+			first: "assigned detached", second: "assigned succeeded",
+		},
+		"attempt while the same session attaches": {
+			steps: []step{{waits, false}, {join, false}, {began(1), false}, {attached(0, running, nil), false}, {began(1), false}, {result, true}},
+			first: "assigned succeeded",
+		},
 		"the first result counts":     {steps: []step{{result, false}, {recheck, false}, {opened, true}, {recheck, true}}, first: "assigned succeeded"},
 		"detached":                    {steps: []step{{opened, false}, {detached, true}, {result, true}}, first: "assigned detached"},
 		"detached before acceptance":  {steps: []step{{detached, false}, {opened, true}}, first: "assigned detached"},
@@ -151,7 +175,7 @@ func TestWaiterCompletesTheStatus(t *testing.T) {
 	t.Parallel()
 	sink := newRecorder(t)
 	w := &waiter{sink: sink, known: freeslot.JobStatus{Tenant: "acme", Service: "echo", Slots: 3}}
-	w.opened(Assignment{JobID: "j", Node: "n", Attempt: 1, AssignedAtMS: 17})
+	w.opened("j", cell.Placement{Assigned: true, Node: "n", Attempt: 1, AssignedAtMS: 17})
 	w.result(freeslot.JobStatus{ID: "j", State: freeslot.StateSucceeded, Node: "n", Attempt: 1, FinishedAtMS: 18})
 	s := sink.result("j")
 	if s.Tenant != "acme" || s.Service != "echo" || s.Slots != 3 || s.SubmittedAtMS != 17 || s.AssignedAtMS != 17 || s.FinishedAtMS != 18 {

@@ -77,6 +77,8 @@ func status(text string) freeslot.Status {
 		return freeslot.StatusOnline
 	case string(freeslot.StatusDraining):
 		return freeslot.StatusDraining
+	case string(freeslot.StatusDrained):
+		return freeslot.StatusDrained
 	case statusOffline:
 		return statusOffline
 	default:

@@ -17,12 +17,19 @@ const (
 	SlotFull Kind = 'f'
 	// SlotFree: it has free slots again.
 	SlotFree Kind = 'e'
+	// StatusChange: an operator drained it, or undid that.
+	StatusChange Kind = 'c'
 )
+
+// Kinds are the kinds above; the slice is the caller's.
+func Kinds() []Kind {
+	return []Kind{Register, Heartbeat, Offline, SlotFull, SlotFree, StatusChange}
+}
 
 // known tells whether k is one of the kinds above.
 func (k Kind) known() bool {
 	switch k {
-	case Register, Heartbeat, Offline, SlotFull, SlotFree:
+	case Register, Heartbeat, Offline, SlotFull, SlotFree, StatusChange:
 		return true
 	default:
 		return false
@@ -41,6 +48,8 @@ func (k Kind) String() string {
 		return "slot_full"
 	case SlotFree:
 		return "slot_free"
+	case StatusChange:
+		return "node_config_update"
 	default:
 		return "unknown"
 	}

@@ -2,6 +2,7 @@ package events
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -86,10 +87,15 @@ func TestKindString(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[Kind]string{
 		Register: "node_register", Heartbeat: "node_heartbeat", Offline: "node_offline",
-		SlotFull: "slot_full", SlotFree: "slot_free", 0: "unknown", 'x': "unknown",
+		SlotFull: "slot_full", SlotFree: "slot_free", StatusChange: "node_config_update", 0: "unknown", 'x': "unknown",
 	} {
 		if got := kind.String(); got != want {
 			t.Errorf("%q: got %s, want %s", byte(kind), got, want)
+		}
+	}
+	for k := range 256 {
+		if kind := Kind(k); kind.known() != (kind.String() != "unknown") || kind.known() != slices.Contains(Kinds(), kind) {
+			t.Errorf("%q: %s, known %t, among %q", byte(kind), kind, kind.known(), Kinds())
 		}
 	}
 }
@@ -99,12 +105,12 @@ func TestRoundTrip(t *testing.T) {
 	name := rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._-]{0,63}`)
 	rapid.Check(t, func(t *rapid.T) {
 		want := Event{
-			Kind:           rapid.SampledFrom([]Kind{Register, Heartbeat, Offline, SlotFull, SlotFree}).Draw(t, "kind"),
+			Kind:           rapid.SampledFrom(Kinds()).Draw(t, "kind"),
 			Revision:       rapid.Uint64().Draw(t, "revision"),
 			AtMS:           rapid.Int64Min(0).Draw(t, "at"),
 			Node:           name.Draw(t, "node"),
 			Epoch:          name.Draw(t, "epoch"),
-			Status:         rapid.SampledFrom([]freeslot.Status{freeslot.StatusOnline, freeslot.StatusDraining, "offline"}).Draw(t, "status"),
+			Status:         rapid.SampledFrom([]freeslot.Status{freeslot.StatusOnline, freeslot.StatusDraining, freeslot.StatusDrained, "offline"}).Draw(t, "status"),
 			MaxConcurrency: rapid.IntRange(0, freeslot.MaxConcurrencyLimit).Draw(t, "max"),
 			Used:           rapid.IntRange(0, freeslot.MaxConcurrencyLimit).Draw(t, "used"),
 			Body:           rapid.String().Draw(t, "body"),

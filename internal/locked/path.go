@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -14,6 +15,10 @@ type Follower interface {
 	Now() int64
 	SilenceLimit() time.Duration
 	Stale() bool
+	AllNodes() []*selection.Node
+	Silent(limit time.Duration) []cache.SilentNode
+	ConfigVersion() uint64
+	OnFree(f func(node *selection.Node))
 	Skip() selection.CellMask
 	CellFailed(cell int)
 	CellRefused(cell int)

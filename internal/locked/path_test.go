@@ -68,7 +68,7 @@ func TestPath(t *testing.T) {
 	}
 	sink := make(results, 1)
 	submit := func(job *freeslot.Job) (id string, err error) {
-		d.Submit(ctx, []dispatch.Request{{Tenant: "t", Job: job}}, sink, func(_ int, jobID string, failure error) { id, err = jobID, failure })
+		d.Submit(ctx, []dispatch.Request{{Tenant: "t", Job: job}}, sink, func(_ int, a dispatch.Accepted, failure error) { id, err = a.JobID, failure })
 		return id, err
 	}
 	id, err := submit(&freeslot.Job{Service: "tts"})
@@ -79,8 +79,15 @@ func TestPath(t *testing.T) {
 		t.Error("the placement did not reach the picture that is chosen from")
 	}
 	var refusal *freeslot.Error
-	if _, err := submit(&freeslot.Job{Service: "tts"}); !errors.As(err, &refusal) || refusal.Code != freeslot.CodeOverloaded {
+	waiting, err := submit(&freeslot.Job{Service: "tts"})
+	if err != nil {
 		t.Errorf("a full fleet gives %v", err)
+	}
+	if s, err := d.Cancel(ctx, "t", waiting); err != nil || s.State != freeslot.StateCancelled {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s := <-sink; s.ID != waiting {
+		t.Errorf("%+v", s)
 	}
 	if _, err := submit(&freeslot.Job{Service: "ocr"}); !errors.As(err, &refusal) || refusal.Code != freeslot.CodeNoMatchingNode || refusal.Breakdown["service"] != 1 {
 		t.Errorf("a fleet that cannot gives %v", err)

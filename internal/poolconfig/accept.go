@@ -24,7 +24,7 @@ const (
 
 // State is what is in force at a replica. The zero value is that before Start.
 type State struct {
-	// Config must not be changed; nil before Start.
+	// Config must not be changed; nil before Start. Its Version is Version.
 	Config *selection.Config
 	// Version is 0 with SourceFile.
 	Version uint64
@@ -88,12 +88,17 @@ func (m *memory) accept(read *cell.ConfigState, file *selection.Config) (changed
 	return m.put(cfg, read.Version, SourceRedis)
 }
 
+// put makes cfg the one in force. The same content under another version is another
+// configuration: replicas tell each other by the version which one they go by.
 func (m *memory) put(cfg *selection.Config, version uint64, source Source) (changed bool) {
 	content := Encode(cfg)
+	same := m.Config != nil && m.Version == version && bytes.Equal(content, m.content)
 	m.Version, m.Source = version, source
-	if m.Config != nil && bytes.Equal(content, m.content) {
+	if same {
 		return false
 	}
-	m.Config, m.content = cfg, content
+	stamped := *cfg
+	stamped.Version = version
+	m.Config, m.content = &stamped, content
 	return true
 }

@@ -35,7 +35,7 @@ func TestAccept(t *testing.T) {
 		{"nothing yet", none(0), true, "file", 0, SourceFile, false},
 		{"the first", reading(1, "g1", "s1", "a"), true, "a", 1, SourceRedis, false},
 		{"another", reading(3, "g1", "s1", "b"), true, "b", 3, SourceRedis, false},
-		{"the same content", reading(4, "g1", "s1", "b"), false, "b", 4, SourceRedis, false},
+		{"the same content", reading(4, "g1", "s1", "b"), true, "b", 4, SourceRedis, false},
 		{"an edit", reading(4, "g1", "s1", "c"), true, "c", 4, SourceRedis, false},
 		{"not JSON", broken(4, "{"), false, "c", 4, SourceRedis, true},
 		{"not valid", broken(4, `{"mode":"x"}`), false, "c", 4, SourceRedis, true},
@@ -50,7 +50,7 @@ func TestAccept(t *testing.T) {
 		{"after a failover", reading(2, "g1", "s2", "d"), true, "d", 2, SourceRedis, false},
 		{"after a flush", reading(1, "g2", "s2", "e"), true, "e", 1, SourceRedis, false},
 		{"counter lost", reading(0, "", "s2", "f"), true, "f", 0, SourceRedis, false},
-		{"counter back", reading(1, "g3", "s2", "f"), false, "f", 1, SourceRedis, false},
+		{"counter back", reading(1, "g3", "s2", "f"), true, "f", 1, SourceRedis, false},
 	} {
 		if !m.news(&step.read) {
 			t.Errorf("%d, %s: no news", i, step.what)
@@ -60,6 +60,9 @@ func TestAccept(t *testing.T) {
 		want := fmt.Sprint(step.changed, text(pools(step.pool)), step.version, step.source, step.problem)
 		if got != want {
 			t.Errorf("%d, %s: %s, expected %s (%v)", i, step.what, got, want, m.Problem)
+		}
+		if m.Config.Version != step.version {
+			t.Errorf("%d, %s: the configuration says version %d", i, step.what, m.Config.Version)
 		}
 		if m.news(&step.read) {
 			t.Errorf("%d, %s: news again", i, step.what)

@@ -34,8 +34,8 @@ type Config struct {
 	// File is what is in force while there is no document in Redis; nil means no pools.
 	// It must be valid, and not change any more.
 	File *selection.Config
-	// OnChange gets each configuration that comes into force, valid and in order,
-	// and must not block; nil means nobody. Start calls it for the first.
+	// OnChange gets each configuration that comes into force, valid, in order and with
+	// its version, and must not block; nil means nobody. Start calls it for the first.
 	OnChange func(*selection.Config)
 	// StartPatience is how long Start waits for a Redis that does not answer before File
 	// is in force until it does; 0 waits until the context of Start ends.

@@ -77,7 +77,7 @@ func property(t *testing.T, r *rig) {
 			for range len(f.told) - 1 {
 				<-f.told
 			}
-			if last := <-f.told; text(last) != text(got.Config) {
+			if last := <-f.told; text(last) != text(got.Config) || last.Version != got.Version {
 				t.Fatalf("step %d, %s: replica %d was told %s and has %s", step, what, i, text(last), text(got.Config))
 			}
 			f.told <- got.Config // so that the next round finds one

@@ -19,6 +19,9 @@ type Class struct {
 	mismatches map[Reason]int
 	fits       int
 	maxSlots   int
+	identity   *Identity
+	config     uint64
+	filter     *filter // for Has
 }
 
 // NewClass builds the candidate lists of "service with requirement r", which must
@@ -26,13 +29,16 @@ type Class struct {
 // as it lives. nodes must be distinct; the slice is not kept, the nodes are. Cost:
 // one match per node.
 func NewClass(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement) *Class {
-	return newClass(nil, nodes, cfg, service, r)
+	return newClass(nil, nodes, cfg, NewIdentity(service, r))
 }
 
-func newClass(share *Share, nodes []*Node, cfg *Config, service string, r *freeslot.Requirement) *Class {
+func newClass(share *Share, nodes []*Node, cfg *Config, identity *Identity) *Class {
 	prepared := compile(cfg)
-	f := newFilter(prepared, service, r)
-	c := &Class{binpack: prepared.binpack, factor: prepared.factor, mismatches: make(map[Reason]int)}
+	f := newFilter(prepared, identity.service, &identity.requirement)
+	c := &Class{binpack: prepared.binpack, factor: prepared.factor, mismatches: make(map[Reason]int), identity: identity}
+	if cfg != nil {
+		c.config = cfg.Version
+	}
 	sorter := newSorter(nodes, f.tierCount())
 	for i, n := range nodes {
 		tier, why := f.match(n.Profile())
@@ -52,7 +58,27 @@ func newClass(share *Share, nodes []*Node, cfg *Config, service string, r *frees
 	if c.paired && len(c.tiers[0].spans) == 1 {
 		c.pairs, c.own = c.tiers[0].nodes, c.tiers[0].spans[0].own
 	}
+	c.filter = f.shared()
 	return c
+}
+
+// ID is that of the class's [Identity]. Calls after the first cost nothing.
+func (c *Class) ID() string { return c.identity.ID() }
+
+// Definition is that of the class's [Identity]. Calls after the first cost nothing.
+func (c *Class) Definition() string { return c.identity.Definition() }
+
+// ConfigVersion is Config.Version of the configuration that the lists were built with.
+// What [Class.Has] says holds under that one.
+func (c *Class) ConfigVersion() uint64 { return c.config }
+
+// Has reports whether n's profile, as it is now, fits the class under the configuration
+// that the lists were built with, whatever n's figures. It is about profiles, not about
+// the lists: it is right for a node too that came or changed after they were built, and
+// it takes no memory. Cost: one match.
+func (c *Class) Has(n *Node) bool {
+	_, why := c.filter.match(n.Profile())
+	return why == ""
 }
 
 // Fits is the number of nodes whose profiles fit, whatever their state. 0 means

@@ -50,6 +50,9 @@ type Config struct {
 	// DefaultAffinityLoadFactor.
 	AffinityLoadFactor float64 `json:"affinity_load_factor,omitempty" koanf:"affinity_load_factor"`
 	Pools              Pools   `json:"pools" koanf:"pools"`
+	// Version is the number under which the configuration is kept; 0 is none. It is no
+	// part of the document and makes no difference to a choice.
+	Version uint64 `json:"-" koanf:"-"`
 }
 
 // WithDefaults returns a copy in which nothing is left to a default. Nil is the

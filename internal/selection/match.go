@@ -28,12 +28,16 @@ func (p *Profile) Match(cfg *Config, service string, r *freeslot.Requirement) Re
 const fewPools = 4
 
 // filter is a class prepared for being compared with many profiles. It is the
-// only place that decides whether a node fits. It is for one goroutine.
+// only place that decides whether a node fits. It is for one goroutine, but for what
+// shared returns.
 type filter struct {
-	cfg            *compiled
-	services       serviceList
-	versions       map[versionOf]bool // in range, by installed version: a fleet has few
-	source, target string             // folded; "" is not stated
+	cfg      *compiled
+	services serviceList
+	// versions is which installed ones are in range, as a fleet has few. Once frozen it
+	// takes no more in.
+	versions       map[versionOf]bool
+	frozen         bool
+	source, target string // folded; "" is not stated
 	labels         map[string]string
 	rules          []freeslot.LabelRule
 	// pools are those to which the job is restricted, in order. Empty means none.
@@ -73,6 +77,13 @@ func newFilter(cfg *compiled, service string, r *freeslot.Requirement) *filter {
 	if r.PreferredPool != "" && r.PreferredPool != r.Pool {
 		f.preferred = cfg.named(r.PreferredPool)
 	}
+	return f
+}
+
+// shared is f for any number of goroutines from now on: match writes to versions alone,
+// where most are known by then.
+func (f *filter) shared() *filter {
+	f.frozen = true
 	return f
 }
 
@@ -122,7 +133,9 @@ func (f *filter) entryInRange(i int, p *Profile) bool {
 		ok, known := f.versions[key]
 		if !known {
 			ok = want.versions.Contains(installed.Version)
-			f.versions[key] = ok
+			if !f.frozen {
+				f.versions[key] = ok
+			}
 		}
 		if ok {
 			return true

@@ -282,6 +282,11 @@ func TestChooseAgreesWithTwin(t *testing.T) {
 		if class.Fits() != fits {
 			t.Fatalf("got %d fits, want %d", class.Fits(), fits)
 		}
+		for _, n := range nodes {
+			if why, _ := slowMatch(cfg, models[n.ID()].profile, "tts", r); class.Has(n) != (why == "") {
+				t.Fatalf("Has(%s) is %t, but %q speaks against it", n.ID(), class.Has(n), why)
+			}
+		}
 		if got := class.Breakdown(&q); !maps.Equal(got, reasons) {
 			t.Fatalf("breakdown: got %v, want %v", got, reasons)
 		}

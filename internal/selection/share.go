@@ -64,5 +64,5 @@ func weight(node, seed uint64) uint64 {
 
 // NewClass is [NewClass] for a replica with this share, which may be nil.
 func (s *Share) NewClass(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement) *Class {
-	return newClass(s, nodes, cfg, service, r)
+	return newClass(s, nodes, cfg, NewIdentity(service, r))
 }

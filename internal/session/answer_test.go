@@ -17,7 +17,7 @@ import (
 func (d *fakeDispatcher) ended(n, size int) []string {
 	ids := make([]string, n)
 	for i := range ids {
-		ids[i] = d.add(dispatch.Request{Tenant: "acme", Job: &freeslot.Job{Service: "hold"}}, nil)
+		ids[i] = d.add(dispatch.Request{Tenant: "acme", Job: &freeslot.Job{Service: "hold"}}, nil).JobID
 		d.finish(ids[i], freeslot.StateSucceeded, json.RawMessage(`"`+strings.Repeat("x", size)+`"`))
 	}
 	return ids

@@ -124,7 +124,7 @@ func TestAsyncAPINames(t *testing.T) {
 	sameNames(t, "label operators", operators, enum(d, "LabelOperator", "enum"))
 }
 
-// TestProtocolPageNames: every code is explained in docs/protocol.md.
+// TestProtocolPageNames: every code and every state is explained in docs/protocol.md.
 func TestProtocolPageNames(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(protocolPage)
@@ -140,6 +140,9 @@ func TestProtocolPageNames(t *testing.T) {
 	names := slices.Concat(constants(t, "../../error.go", "Code"), constants(t, "../../job.go", "JobError"), []string{
 		"1000", "1001", "1003", "1007", "1009", strconv.Itoa(wire.CloseSlowClient), strconv.Itoa(wire.CloseSilentClient),
 	})
+	for _, state := range freeslot.States() {
+		names = append(names, string(state))
+	}
 	for _, name := range names {
 		if !rows[name] {
 			t.Errorf("%s is in no table", name)
@@ -203,7 +206,7 @@ func TestAsyncAPISchemas(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
 	job := &freeslot.Job{
-		Service: "tts", Payload: json.RawMessage("1"), Slots: 2, TraceParent: "00-x", Requirement: freeslot.Requirement{
+		Service: "tts", Payload: json.RawMessage("1"), Slots: 2, Priority: 9, MaxAttempts: 5, TimeoutMS: 60000, RunAtMS: 5, IdempotencyKey: "i", TraceParent: "00-x", Requirement: freeslot.Requirement{
 			Pool: "p", PreferredPool: "q", Services: []string{"a@>=1.2 <2"}, SourceLanguage: "de", TargetLanguage: "en", Labels: map[string]string{"a": "b"},
 			LabelRules: []freeslot.LabelRule{{Label: "a", Operator: freeslot.LabelIn, Values: []string{"b"}}},
 		},
@@ -212,7 +215,8 @@ func TestAsyncAPISchemas(t *testing.T) {
 	bare := &freeslot.Job{Service: "tts"}
 	status := &freeslot.JobStatus{
 		ID: "0-1", Tenant: "t", Service: "tts", State: freeslot.StateFailed, Node: "n", Attempt: 1, Slots: 1,
-		Result: json.RawMessage("{}"), Error: &freeslot.JobError{Code: "c", Message: "m"}, SubmittedAtMS: 1, AssignedAtMS: 2, FinishedAtMS: 3,
+		Result: json.RawMessage("{}"), Error: &freeslot.JobError{Code: "c", Message: "m"},
+		Failures: 1, Priority: 9, DeadlineMS: 4, Position: 3, SubmittedAtMS: 1, AssignedAtMS: 2, FinishedAtMS: 3,
 	}
 	running := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateRunning}
 	failure := &freeslot.Error{
@@ -224,7 +228,7 @@ func TestAsyncAPISchemas(t *testing.T) {
 		wire.AppendSubmitBatch(nil, "r", []freeslot.Job{*job, *bare}),
 		wire.AppendCancel(nil, "r", "0-1"), wire.AppendAttach(nil, "r", "0-1"), wire.AppendPing(nil, "r"),
 		wire.AppendWelcome(nil, &wire.Welcome{Protocol: wire.Protocol}),
-		wire.AppendAccepted(nil, "r", 0, "0-1"), wire.AppendAccepted(nil, "r", wire.NoIndex, "0-1"),
+		wire.AppendAccepted(nil, "r", 0, "0-1", 0), wire.AppendAccepted(nil, "r", wire.NoIndex, "0-1", 3),
 		wire.AppendAssigned(nil, "0-1", "n", 1, 2),
 		wire.AppendResult(nil, status), wire.AppendStatus(nil, "r", status), wire.AppendStatus(nil, "r", running),
 		wire.AppendDetached(nil, "0-1"),

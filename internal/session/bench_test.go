@@ -18,10 +18,10 @@ import (
 // instantDispatcher runs every job at once and keeps nothing.
 type instantDispatcher struct{ Dispatcher }
 
-func (instantDispatcher) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, string, error)) {
+func (instantDispatcher) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
 	for i, r := range reqs {
 		id := cellID(i)
-		accepted(i, id, nil)
+		accepted(i, dispatch.Accepted{JobID: id}, nil)
 		sink.Assigned(dispatch.Assignment{JobID: id, Node: "node-1", Attempt: 1, AssignedAtMS: 1})
 		sink.Result(freeslot.JobStatus{
 			ID: id, Tenant: r.Tenant, Service: r.Job.Service, State: freeslot.StateSucceeded, Node: "node-1", Attempt: 1, Slots: 1,

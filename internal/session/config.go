@@ -29,8 +29,9 @@ const (
 
 	// envelopeBytes is room for all of a submit but its payload.
 	envelopeBytes = 64 << 10
-	// messagesPerJob is how many messages one submitted job makes: accepted,
-	// assigned and result.
+	// messagesPerJob is how many messages one submitted job makes: accepted, assigned
+	// and result. One that is tried again makes more, spread over the time that its
+	// attempts take.
 	messagesPerJob = 3
 )
 

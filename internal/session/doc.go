@@ -22,8 +22,9 @@
 //
 // # Guarantees
 //
-// For each job: accepted, then assigned, then result, each at most once. For an
-// attach: status, then result. Nothing is ordered between jobs, nor between
+// For each job: accepted, then assigned for each of its attempts, then result; accepted
+// and result at most once. For an attach: status, then assigned for the attempts that
+// begin later, then result. Nothing is ordered between jobs, nor between
 // requests. A session that ends loses what was not delivered; the jobs go on, and
 // another session can attach to them.
 //

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/freeslot/freeslot"
@@ -13,13 +14,18 @@ import (
 )
 
 // fakeDispatcher decides by the name of a job's service what becomes of it:
-// "echo" or "tts" succeeds with its payload, "fail" fails, "hold" runs until it is
+// "echo" or "tts" succeeds with its payload, "fail" fails, "flaky" is tried until it is dead, "hold" runs until it is
 // cancelled or finished by the test, "nowhere" or "unheard-of" fits no node, "busy" no free one,
-// "broken" meets a defect. Everything happens within Submit.
+// "broken" meets a defect. Everything happens within Submit, but for jobs that wait: with
+// slots set, until there is room, and with a timeout not even that long.
 type fakeDispatcher struct {
 	mu   sync.Mutex
 	next int
 	jobs map[string]*fakeJob
+	// slots of the one node; 0 is no limit. used are in use, and waiting are the ids of
+	// the jobs that do not fit, in their order.
+	slots, used int
+	waiting     []string
 	// submitting, when set, is called at the start of each Submit.
 	submitting func(reqs []dispatch.Request)
 	// attaching, when set, is called within Attach, after it took effect.
@@ -32,57 +38,112 @@ type fakeDispatcher struct {
 
 type fakeJob struct {
 	status freeslot.JobStatus
-	sink   dispatch.Sink
+	// payload is the result to come, attempts how many of them there may be.
+	payload  json.RawMessage
+	attempts int
+	sink     dispatch.Sink
 }
 
 func newFakeDispatcher() *fakeDispatcher {
 	return &fakeDispatcher{jobs: map[string]*fakeJob{}, forgotten: make(chan dispatch.Sink, 1000)}
 }
 
-func (d *fakeDispatcher) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, string, error)) {
+func (d *fakeDispatcher) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
 	if d.submitting != nil {
 		d.submitting(reqs)
 	}
 	for i, r := range reqs {
 		switch r.Job.Service {
 		case "nowhere", "unheard-of":
-			accepted(i, "", &freeslot.Error{Code: freeslot.CodeNoMatchingNode, Message: "no node fits", Breakdown: map[string]int{"service": 1}})
+			accepted(i, dispatch.Accepted{}, &freeslot.Error{Code: freeslot.CodeNoMatchingNode, Message: "no node fits", Breakdown: map[string]int{"service": 1}})
 		case "busy":
-			accepted(i, "", &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "all nodes are busy", RetryAfter: 200e6})
+			accepted(i, dispatch.Accepted{}, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "too many jobs wait", RetryAfter: 200e6})
 		case "broken":
-			accepted(i, "", errors.New("secret"))
+			accepted(i, dispatch.Accepted{}, errors.New("secret"))
 		default:
-			id := d.add(r, sink)
-			accepted(i, id, nil)
-			sink.Assigned(dispatch.Assignment{JobID: id, Node: "node-1", Attempt: 1, AssignedAtMS: 1})
-			switch r.Job.Service {
-			case "echo", "tts":
-				d.finish(id, freeslot.StateSucceeded, r.Job.Payload)
-			case "fail":
-				d.finish(id, freeslot.StateFailed, nil)
+			a := d.add(r, sink)
+			accepted(i, a, nil)
+			switch {
+			case a.Position == 0:
+				d.runJob(a.JobID)
+			case r.Job.TimeoutMS > 0:
+				d.finish(a.JobID, freeslot.StateExpired, nil)
 			}
 		}
 	}
 }
 
-func (d *fakeDispatcher) add(r dispatch.Request, sink dispatch.Sink) string {
+// runJob is one attempt of a job that has its slots.
+func (d *fakeDispatcher) runJob(id string) {
+	d.mu.Lock()
+	job := d.jobs[id]
+	job.status.State, job.status.Node, job.status.Position, job.status.AssignedAtMS = freeslot.StateRunning, "node-1", 0, 1
+	job.status.Attempt++
+	attempt, sink := job.status.Attempt, job.sink
+	d.mu.Unlock()
+	if sink != nil {
+		sink.Assigned(dispatch.Assignment{JobID: id, Node: "node-1", Attempt: attempt, AssignedAtMS: 1})
+	}
+	switch job.status.Service {
+	case "echo", "tts":
+		d.finish(id, freeslot.StateSucceeded, job.payload)
+	case "fail":
+		d.finish(id, freeslot.StateFailed, nil)
+	case "flaky":
+		d.requeue(id)
+		if attempt < job.attempts {
+			d.runJob(id)
+		} else {
+			d.finish(id, freeslot.StateDead, nil)
+		}
+	}
+}
+
+func (d *fakeDispatcher) add(r dispatch.Request, sink dispatch.Sink) dispatch.Accepted {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.next++
 	id := fmt.Sprintf("0-%026d", d.next)
-	d.jobs[id] = &fakeJob{sink: sink, status: freeslot.JobStatus{
-		ID: id, Tenant: r.Tenant, Service: r.Job.Service, State: freeslot.StateRunning, Node: "node-1", Attempt: 1,
-		Slots: r.Job.SlotCount(), SubmittedAtMS: 1, AssignedAtMS: 1,
+	job := &fakeJob{sink: sink, payload: r.Job.Payload, attempts: r.Job.AttemptLimit(), status: freeslot.JobStatus{
+		ID: id, Tenant: r.Tenant, Service: r.Job.Service, State: freeslot.StateWaiting, Slots: r.Job.SlotCount(),
+		Priority: r.Job.Priority, SubmittedAtMS: 1,
 	}}
-	return id
+	if r.Job.TimeoutMS > 0 {
+		job.status.DeadlineMS = 1 + r.Job.TimeoutMS
+	}
+	d.jobs[id] = job
+	if d.slots > 0 && d.used+job.status.Slots > d.slots {
+		d.waiting = append(d.waiting, id)
+		job.status.Position = len(d.waiting)
+		return dispatch.Accepted{JobID: id, Position: job.status.Position}
+	}
+	d.used += job.status.Slots
+	return dispatch.Accepted{JobID: id}
 }
 
-// finish ends a job and tells whoever waits.
+// leave takes a job that ends off the node or out of the queue, and returns the job that
+// gets its slots; "" is none. mu is held.
+func (d *fakeDispatcher) leave(id string) (next string) {
+	if i := slices.Index(d.waiting, id); i >= 0 {
+		d.waiting = slices.Delete(d.waiting, i, i+1)
+		return ""
+	}
+	d.used -= d.jobs[id].status.Slots
+	if len(d.waiting) == 0 || d.used+d.jobs[d.waiting[0]].status.Slots > d.slots {
+		return ""
+	}
+	next, d.waiting = d.waiting[0], d.waiting[1:]
+	d.used += d.jobs[next].status.Slots
+	return next
+}
+
+// finish ends a job, tells whoever waits, and begins the next one.
 func (d *fakeDispatcher) finish(id string, state freeslot.State, result json.RawMessage) {
 	d.mu.Lock()
 	job := d.jobs[id]
-	job.status.State, job.status.Result, job.status.FinishedAtMS = state, result, 2
-	if state == freeslot.StateFailed {
+	next := d.leave(id)
+	job.status.State, job.status.Result, job.status.Position, job.status.FinishedAtMS = state, result, 0, 2
+	if state == freeslot.StateFailed || state == freeslot.StateDead && job.status.Service == "flaky" {
 		job.status.Error = &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "it broke"}
 	}
 	sink, status := job.sink, job.status
@@ -90,6 +151,18 @@ func (d *fakeDispatcher) finish(id string, state freeslot.State, result json.Raw
 	if sink != nil {
 		sink.Result(status)
 	}
+	if next != "" {
+		d.runJob(next)
+	}
+}
+
+// requeue has a running job wait again, in front of all others.
+func (d *fakeDispatcher) requeue(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	status := &d.jobs[id].status
+	status.State, status.Position = freeslot.StateWaiting, 1
+	status.Failures++
 }
 
 func (d *fakeDispatcher) find(tenant, id string) (*fakeJob, error) {
@@ -114,10 +187,16 @@ func (d *fakeDispatcher) Cancel(_ context.Context, tenant, id string) (freeslot.
 		defer d.mu.Unlock()
 		return job.status, nil
 	}
+	waits := slices.Contains(d.waiting, id)
 	status := job.status
 	status.State = freeslot.StateCancelling
 	d.mu.Unlock()
 	d.finish(id, freeslot.StateCancelled, nil)
+	if waits {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return job.status, nil
+	}
 	return status, nil
 }
 

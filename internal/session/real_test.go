@@ -60,6 +60,9 @@ func system(t *testing.T, slots int) *dispatch.Dispatcher {
 		}
 		w.Handle("tts", func(_ context.Context, job *worker.Job) (any, error) { return job.Payload, nil })
 		w.Handle("fail", func(context.Context, *worker.Job) (any, error) { return nil, errors.New("it broke") })
+		w.Handle("flaky", func(context.Context, *worker.Job) (any, error) {
+			return nil, worker.RetryAfter(errors.New("it broke"), time.Millisecond)
+		})
 		w.Handle("hold", func(ctx context.Context, _ *worker.Job) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
 		start(t, w)
 	})

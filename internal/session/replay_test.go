@@ -205,5 +205,9 @@ func replayAll(t *testing.T, newServer func(t *testing.T) *server) {
 // TestProtocolPage replays docs/protocol.md with a dispatcher made of memory.
 func TestProtocolPage(t *testing.T) {
 	t.Parallel()
-	replayAll(t, func(t *testing.T) *server { return serve(t, Config{}, newFakeDispatcher()) })
+	replayAll(t, func(t *testing.T) *server {
+		d := newFakeDispatcher()
+		d.slots = 100
+		return serve(t, Config{}, d)
+	})
 }

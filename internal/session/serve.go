@@ -82,27 +82,27 @@ func (s *session) dispatch(req *wire.Request, good []int) {
 			spans[k] = s.handler.tracer.start(r.Job, r.Tenant)
 		}
 	}
-	s.handler.dispatcher.Submit(s.handler.calls, requests, s, func(k int, jobID string, err error) {
-		s.answer(req.ID, req.Index(good[k]), jobID, err)
+	s.handler.dispatcher.Submit(s.handler.calls, requests, s, func(k int, a dispatch.Accepted, err error) {
+		s.answer(req.ID, req.Index(good[k]), a, err)
 		if spans != nil {
-			endSpan(spans[k], jobID, err)
+			endSpan(spans[k], a.JobID, err)
 		}
 	})
 }
 
 // answer tells what became of one submitted job. Invariant: "accepted" is in the
 // outbox before the job can be found in jobs, and so before any news of it.
-func (s *session) answer(id string, index int, jobID string, err error) {
+func (s *session) answer(id string, index int, a dispatch.Accepted, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserved--
 	if err != nil {
-		s.sendError(id, index, jobID, s.asError("submit", jobID, err))
+		s.sendError(id, index, a.JobID, s.asError("submit", a.JobID, err))
 		s.leaveIfIdle()
 		return
 	}
-	s.send(func(dst []byte) []byte { return wire.AppendAccepted(dst, id, index, jobID) })
-	s.jobs[jobID] = nil
+	s.send(func(dst []byte) []byte { return wire.AppendAccepted(dst, id, index, a.JobID, a.Position) })
+	s.jobs[a.JobID] = nil
 }
 
 // cancel is carried out also when the session ends while it waits for its turn: it
@@ -173,11 +173,18 @@ func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err er
 		a.owned = true
 		s.send(func(dst []byte) []byte { return wire.AppendStatus(dst, req.ID, &status) })
 	}
+	if status.Attempt >= a.assigned.Attempt {
+		a.assigned = dispatch.Assignment{} // the status has told of it
+	}
 	if a.pending > 0 {
 		return
 	}
+	ended := err == nil && status.State.Terminal()
+	if a.assigned.Attempt > 0 && a.owned && !ended {
+		s.assign(a.assigned)
+	}
 	switch {
-	case err == nil && status.State.Terminal(), !a.owned:
+	case ended, !a.owned:
 		delete(s.jobs, req.JobID)
 	case a.result != nil:
 		s.deliver(a.result)

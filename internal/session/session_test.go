@@ -32,7 +32,7 @@ func TestSubmit(t *testing.T) {
 		"error":{"code":"handler_error","message":"it broke"},"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 	for service, want := range map[string]string{
 		"nowhere": `{"type":"error","id":"r3","code":"no_matching_node","message":"no node fits","breakdown":{"service":1}}`,
-		"busy":    `{"type":"error","id":"r3","code":"overloaded","message":"all nodes are busy","retry_after_ms":200}`,
+		"busy":    `{"type":"error","id":"r3","code":"overloaded","message":"too many jobs wait","retry_after_ms":200}`,
 		"broken":  `{"type":"error","id":"r3","code":"internal","message":"internal error, see the replica's log"}`,
 	} {
 		p.send(`{"type":"submit","id":"r3","job":{"service":"` + service + `"}}`)

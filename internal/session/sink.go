@@ -16,7 +16,8 @@ type attachment struct {
 	pending int
 	// owned: the job's result is to come here, whatever becomes of the attaches.
 	owned bool
-	// result and detached are what was held back.
+	// assigned, result and detached are what was held back; of the attempts, the last.
+	assigned dispatch.Assignment
 	result   *freeslot.JobStatus
 	detached bool
 }
@@ -25,12 +26,13 @@ type attachment struct {
 func (s *session) Assigned(a dispatch.Assignment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.jobs[a.JobID]; !ok {
-		return
+	switch held, ok := s.jobs[a.JobID]; {
+	case !ok:
+	case held != nil:
+		held.assigned = a
+	default:
+		s.assign(a)
 	}
-	s.send(func(dst []byte) []byte {
-		return wire.AppendAssigned(dst, a.JobID, a.Node, a.Attempt, a.AssignedAtMS)
-	})
 }
 
 // Result implements dispatch.Sink. A job that the session does not wait for has had its
@@ -62,7 +64,13 @@ func (s *session) Detached(jobID string) {
 	}
 }
 
-// deliver and leaveTo must be called with mu held.
+// assign, deliver and leaveTo must be called with mu held.
+func (s *session) assign(a dispatch.Assignment) {
+	s.send(func(dst []byte) []byte {
+		return wire.AppendAssigned(dst, a.JobID, a.Node, a.Attempt, a.AssignedAtMS)
+	})
+}
+
 func (s *session) deliver(status *freeslot.JobStatus) {
 	delete(s.jobs, status.ID)
 	s.send(func(dst []byte) []byte { return wire.AppendResult(dst, status) })

@@ -33,7 +33,7 @@ func TestSpans(t *testing.T) {
 	p.send(`{"type":"submit","id":"r1","jobs":[{"service":"hold","traceparent":"` + traceParent + `"},{"service":"busy"}]}`)
 	p.expect(`{"type":"accepted","id":"r1","index":0,"job_id":"…job"}`)
 	p.expect(`{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":1}`)
-	p.expect(`{"type":"error","id":"r1","index":1,"code":"overloaded","message":"all nodes are busy","retry_after_ms":200}`)
+	p.expect(`{"type":"error","id":"r1","index":1,"code":"overloaded","message":"too many jobs wait","retry_after_ms":200}`)
 	first, second := waitFor(t, parents, "a job"), waitFor(t, parents, "a job")
 	_ = p.conn.CloseNow()
 	if err := s.Stop(t.Context()); err != nil {

@@ -23,6 +23,8 @@ type nodeSpec struct {
 	labels map[string]string
 	// shout adds the service that is a command.
 	shout bool
+	// heartbeat is the interval; the agent's default unless set.
+	heartbeat time.Duration
 }
 
 // startAgent starts a nodeagent. It is registered when a replica sees it.
@@ -34,15 +36,18 @@ func (s *system) startAgent(n nodeSpec, svc *service) *process {
 			"name": shoutService, "command": map[string]any{"argv": []string{"tr", "a-z", "A-Z"}, "input": "text", "output": "text"},
 		})
 	}
-	// JSON is YAML, too.
-	data, err := json.Marshal(map[string]any{
+	config := map[string]any{
 		"node": map[string]any{
 			"id": n.id, "max_concurrency": n.slots, "languages": map[string]any{"tts": n.tts}, "pools": n.pools, "labels": n.labels,
 		},
 		"services":     services,
 		"redis":        s.redisConfig(),
 		"stop_timeout": (10 * time.Second).String(),
-	})
+	}
+	if n.heartbeat > 0 {
+		config["heartbeat_interval"] = n.heartbeat.String()
+	}
+	data, err := json.Marshal(config) // JSON is YAML, too
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -104,7 +107,7 @@ func anyJobs(n int) []freeslot.Job {
 	return jobs
 }
 
-// submitOurs submits jobs with the Go client and returns their handles, all of them assigned.
+// submitOurs submits jobs with the Go client and returns their handles.
 func submitOurs(t *testing.T, urls string, jobs []freeslot.Job) []*client.Handle {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
@@ -174,14 +177,8 @@ func TestAgentDrains(t *testing.T) {
 	running := submitOurs(t, r.ws(), []freeslot.Job{german})
 	svc.awaitUse(1)
 	a.signal(syscall.SIGTERM)
-	eventually(t, startLimit, func() error {
-		nodes, err := r.nodes()
-		if err == nil && nodes["node-a"].Status != string(freeslot.StatusDraining) {
-			err = fmt.Errorf("node-a is %q, expected draining", nodes["node-a"].Status)
-		}
-		return err
-	})
-	refuseOurs(t, r.ws(), german)
+	eventually(t, startLimit, func() error { return r.status("node-a", freeslot.StatusDraining) })
+	waiting := waitInLine(t, r.ws(), (&kind{requirement: german.Requirement}).job(1))
 	close(gate)
 	waitOurs(t, running)
 	if code := a.wait(stopLimit); code != 0 {
@@ -191,23 +188,20 @@ func TestAgentDrains(t *testing.T) {
 	if left := s.mentions("node-a"); len(left) > 0 {
 		t.Errorf("the node has gone, and Redis still has %v", left)
 	}
-	// The node that stays takes the next job.
+	// The node that stays takes what it can, and the other one its own job when it is back.
 	waitOurs(t, submitOurs(t, r.ws(), anyJobs(1)))
+	s.startAgent(nodeSpec{id: "node-a", slots: 4, tts: []string{"de"}}, svc)
+	checkAttempt(t, waiting, "node-a", 1)
 }
 
-// refuseOurs expects that a job is refused because the only node for it takes nothing new.
-func refuseOurs(t *testing.T, url string, job freeslot.Job) {
+// waitInLine submits a job that no node takes now, and expects that it is the first to wait.
+func waitInLine(t *testing.T, url string, job freeslot.Job) *client.Handle {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
-	c, err := client.Dial(ctx, url, client.Options{})
-	if err != nil {
-		t.Fatal(err)
+	h := submitOurs(t, url, []freeslot.Job{job})[0]
+	if h.Position() != 1 {
+		t.Errorf("job %s is accepted at position %d, expected 1", h.ID(), h.Position())
 	}
-	defer c.Close()
-	if h, err := c.Submit(ctx, job); freeslot.CodeOf(err) != freeslot.CodeOverloaded {
-		t.Errorf("a draining node got the job %v (%v)", h, err)
-	}
+	return h
 }
 
 // TestReadyzIsRedWhileDraining looks at a replica that cannot stop yet, because a job of one of its sessions
@@ -244,4 +238,102 @@ func TestReadyzIsRedWhileDraining(t *testing.T) {
 		t.Errorf("the replica ended with status %d", code)
 	}
 	close(gate)
+}
+
+// TestOperatorDrains has an operator take a node out of use and back.
+func TestOperatorDrains(t *testing.T) {
+	s := newSystem(t)
+	gate := make(chan struct{})
+	svc := newService(t, gate)
+	spec := nodeSpec{id: "n1", slots: 2}
+	a := s.startAgent(spec, svc)
+	r := s.startReplica("r1")
+	r.awaitNodes(1)
+	running := submitOurs(t, r.ws(), anyJobs(1))
+	svc.awaitUse(1)
+	r.schedctlNodes(0, "n1 is drained", "drain", "n1")
+	eventually(t, startLimit, func() error { return r.status("n1", freeslot.StatusDrained) })
+	r.schedctlNodes(0, " drained ")
+	waiting := waitInLine(t, r.ws(), anyJobs(2)[1])
+	close(gate) // what runs there goes on, and its slot goes to nobody
+	waitOurs(t, running)
+	a.signal(syscall.SIGKILL)
+	a.wait(stopLimit)
+	a = s.startAgent(spec, svc)
+	eventually(t, startLimit, func() error {
+		if log := a.stderr.String(); !strings.Contains(log, `"agent.started"`) {
+			return fmt.Errorf("the agent has not started: %s", log)
+		}
+		return nil
+	})
+	if err := r.status("n1", freeslot.StatusDrained); err != nil {
+		t.Error("with an agent that was started again:", err)
+	}
+	select {
+	case <-waiting.Assigned():
+		t.Error("a drained node got a job:", waiting.Assignment())
+	default:
+	}
+	r.schedctlNodes(0, "n1 is online", "undrain", "n1")
+	checkAttempt(t, waiting, "n1", 1)
+	r.schedctlNodes(1, "the agent of node n1 is alive", "remove", "n1")
+	r.schedctlNodes(1, "not_found", "drain", "n2")
+}
+
+// TestOperatorRemoves has an operator take out a node that died while no replica ran, before the replica that
+// comes would: it waits until it has been in touch with Redis for the heartbeat limit.
+func TestOperatorRemoves(t *testing.T) {
+	s := newSystem(t)
+	const limit = 5 * time.Second
+	env := []string{"FREESLOT_HEARTBEAT_LIMIT=" + limit.String(), "FREESLOT_HEARTBEAT_INTERVAL=1s"}
+	gate := make(chan struct{})
+	svc := newService(t, gate)
+	a := s.startAgent(nodeSpec{id: "n1", slots: 1, heartbeat: time.Second}, svc)
+	first := s.startReplica("r1", append(env, "FREESLOT_DRAIN_TIMEOUT=1s")...)
+	first.awaitNodes(1)
+	stdout, _, _ := run(t, []string{"FREESLOT_SERVER=" + first.http()}, "schedctl", "submit", testService, `{"index":0,"slots":1}`)
+	id := strings.TrimSpace(stdout)
+	svc.awaitUse(1)
+	first.stop()
+	a.signal(syscall.SIGKILL)
+	a.wait(stopLimit)
+	close(gate)
+	eventually(t, 2*limit, func() error { return s.silent("n1", limit) })
+
+	r := s.startReplica("r2", env...)
+	r.schedctlNodes(0, "n1 is removed; its jobs go to their next attempts: "+id, "remove", "n1")
+	r.awaitNodes(0)
+	r.schedctlNodes(1, "not_found", "remove", "n1")
+	if left := s.mentions("n1"); len(left) > 0 {
+		t.Errorf("the node is removed, and Redis still has %v", left)
+	}
+	s.startAgent(nodeSpec{id: "n2", slots: 1}, svc)
+	var job freeslot.JobStatus
+	eventually(t, startLimit, func() error {
+		if _, err := r.get("/v1/jobs/"+id, &job); err != nil {
+			return err
+		}
+		return expectState(job, freeslot.StateSucceeded)
+	})
+	if job.Node != "n2" || job.Attempt != 2 || job.Failures != 0 {
+		t.Errorf("the job ended on %s with attempt %d and %d failures, expected n2, 2 and none", job.Node, job.Attempt, job.Failures)
+	}
+
+	imported := filepath.Join(t.TempDir(), "nodes.json")
+	if err := os.WriteFile(imported, []byte(`[{"node_id":"old","max_concurrency":1}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.schedctlNodes(0, "copied", "import", imported, "--redis-url", s.redis.URL(), "--key-prefix", s.prefix)
+	r.awaitNodes(2)
+	r.schedctlNodes(0, "old is removed", "remove", "old")
+	r.awaitNodes(1)
+}
+
+// schedctlNodes runs "schedctl nodes" against the replica.
+func (r *replica) schedctlNodes(code int, want string, args ...string) {
+	r.t.Helper()
+	stdout, stderr, got := run(r.t, []string{"FREESLOT_SERVER=" + r.http()}, "schedctl", append([]string{"nodes"}, args...)...)
+	if got != code || !strings.Contains(stdout+stderr, want) {
+		r.t.Errorf("schedctl nodes %v: exit status %d, expected %d and %q:\n%s%s", args, got, code, want, stdout, stderr)
+	}
 }

@@ -57,13 +57,13 @@ func (d *driver) expect(name string, v any, limit time.Duration) {
 	}
 }
 
-// expectDone waits for the last event of submit.mjs and for the end of the script. That somebody was refused
-// for the time being is no event then.
+// expectDone waits for the last event of submit.mjs and for the end of the script. That a job waits is no
+// event then.
 func (d *driver) expectDone(done *submitDone, limit time.Duration) {
 	d.t.Helper()
 	timeout := after(d.t, limit)
 	line, next, err := d.stdout.line(d.read, timeout)
-	if err == nil && line == `{"event":"refused"}` {
+	if err == nil && line == `{"event":"waiting"}` {
 		d.read = next
 	}
 	d.expect("done", done, limit)
@@ -102,9 +102,8 @@ type answer struct {
 // submitDone is the last event of submit.mjs.
 type submitDone struct {
 	Answers []answer `json:"answers"`
-	// Refusals counts overloaded answers, Unhinted those of them that did not say when to try again.
-	Refusals int `json:"refusals"`
-	Unhinted int `json:"unhinted"`
+	// Waited counts the jobs that were accepted without a slot.
+	Waited int `json:"waited"`
 	// Strays are messages that should not have come.
 	Strays   []json.RawMessage `json:"strays"`
 	Replicas []string          `json:"replicas"`
@@ -121,9 +120,6 @@ func (s *submitDone) check(t *testing.T) {
 			break
 		}
 		t.Errorf("unexpected message: %s", stray)
-	}
-	if s.Unhinted > 0 {
-		t.Errorf("%d of %d overloaded answers have no retry_after_ms", s.Unhinted, s.Refusals)
 	}
 }
 

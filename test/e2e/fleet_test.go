@@ -84,17 +84,17 @@ func checkSlots(t *testing.T, s *system, jobs int) {
 
 	plan := submitPlan{URLs: []string{replicas[0].ws(), replicas[1].ws()}, Jobs: jobsOf(jobs), Concurrency: inFlight, Batch: 1}
 	d := startDriver(t, "submit.mjs", plan)
-	d.expect("refused", nil, startLimit)
+	d.expect("waiting", nil, startLimit)
 	for _, n := range fleetNodes() {
 		services[n.id].awaitUse(n.slots)
 	}
-	close(gate) // the whole fleet is full, and somebody has been refused
+	close(gate) // the whole fleet is full, and jobs wait
 	var done submitDone
 	d.expectDone(&done, driveLimit)
 
 	done.check(t)
-	if done.Refusals == 0 {
-		t.Error("nobody was refused, although more jobs were in flight than there are slots")
+	if done.Waited == 0 {
+		t.Error("no job waited, although more were in flight than there are slots")
 	}
 	checkAnswers(t, done.Answers)
 	executions := make(map[int]int)
@@ -116,7 +116,7 @@ func checkSlots(t *testing.T, s *system, jobs int) {
 			t.Errorf("job %d was executed %d times", i, executions[i])
 		}
 	}
-	t.Logf("%d submits were refused as overloaded and tried again; frames %v, of them arrays %v", done.Refusals, done.Frames, done.Arrays)
+	t.Logf("%d jobs waited; frames %v, of them arrays %v", done.Waited, done.Frames, done.Arrays)
 	for _, r := range replicas {
 		eventually(t, startLimit, func() error { return r.idle() })
 	}

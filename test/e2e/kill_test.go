@@ -5,8 +5,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/client"
 )
 
 // TestReplicaIsKilled takes a replica away without a word: what it had accepted goes on, and clients find
@@ -34,31 +36,101 @@ func TestReplicaIsKilled(t *testing.T) {
 	}
 }
 
-// TestAgentIsKilled takes a node's agent away without a word and starts it again: the job that it ran is
-// reported as lost, its slot is free again, and the node takes jobs.
+// TestAgentIsKilled takes a node's agent away without a word, for good: its job goes to the other node, and
+// nothing of the lost one is left.
 func TestAgentIsKilled(t *testing.T) {
 	s := newSystem(t)
 	gate := make(chan struct{})
-	svc := newService(t, gate)
+	first, second := newService(t, gate), newService(t, nil)
+	// Short, so that the test need not wait for long.
+	const heartbeat, limit = 250 * time.Millisecond, "FREESLOT_HEARTBEAT_LIMIT=2s"
+	a := s.startAgent(nodeSpec{id: "node-a", slots: 2, tts: []string{"de"}, heartbeat: heartbeat}, first)
+	replicas := []*replica{s.startReplica("r1", limit, "FREESLOT_HEARTBEAT_INTERVAL=1s"), s.startReplica("r2", limit, "FREESLOT_HEARTBEAT_INTERVAL=1s")}
+	for _, r := range replicas {
+		r.awaitNodes(1)
+	}
+	ours := submitOurs(t, replicas[0].ws(), anyJobs(2))
+	first.awaitUse(2)
+	s.startAgent(nodeSpec{id: "node-b", slots: 2, heartbeat: heartbeat}, second)
+	for _, r := range replicas {
+		r.awaitNodes(2)
+	}
+	a.signal(syscall.SIGKILL)
+	a.wait(stopLimit)
+	for _, h := range ours {
+		checkAttempt(t, h, "node-b", 2)
+	}
+	for _, r := range replicas {
+		r.awaitNodes(1)
+	}
+	if left := s.mentions("node-a"); len(left) > 0 {
+		t.Errorf("the node is lost, and Redis still has %v", left)
+	}
+	close(gate)
+	s.checkNoSlotsInUse()
+}
+
+// TestAgentIsRestarted kills a node's agent and starts it again: the job that it ran is not kept waiting until
+// the node is missed, only for the moment in which other nodes would go first.
+func TestAgentIsRestarted(t *testing.T) {
+	s := newSystem(t)
+	gate := make(chan struct{})
 	spec := nodeSpec{id: "node-a", slots: 1}
-	a := s.startAgent(spec, svc)
-	r := s.startReplica("r1")
+	a := s.startAgent(spec, newService(t, gate))
+	// Nobody takes it for lost while this test runs.
+	r := s.startReplica("r1", "FREESLOT_HEARTBEAT_LIMIT=1h")
 	r.awaitNodes(1)
-	lost := submitOurs(t, r.ws(), anyJobs(1))
-	svc.awaitUse(1)
+	ours := submitOurs(t, r.ws(), anyJobs(1))
+	<-ours[0].Assigned()
 	a.signal(syscall.SIGKILL)
 	a.wait(stopLimit)
 
-	s.startAgent(spec, svc)
-	ctx, cancel := context.WithTimeout(t.Context(), stopLimit)
-	defer cancel()
-	status, err := lost[0].Wait(ctx)
-	if err != nil || status.State != freeslot.StateFailed || status.Error == nil || status.Error.Code != freeslot.JobErrorNodeLost {
-		t.Errorf("the job ended %s with %v (%v), expected failed with node_lost", status.State, status.Error, err)
-	}
+	begin := time.Now()
+	s.startAgent(spec, newService(t, nil))
+	checkAttempt(t, ours[0], "node-a", 2)
+	t.Logf("the job ended %s after the agent's start", time.Since(begin).Round(time.Millisecond))
 	close(gate)
 	waitOurs(t, submitOurs(t, r.ws(), anyJobs(2)[1:]))
 	s.checkNoSlotsInUse()
+}
+
+// TestAgentHandsBack stops an agent whose job does not end in time: the job goes to the other node, and that
+// is no failure of the job.
+func TestAgentHandsBack(t *testing.T) {
+	s := newSystem(t)
+	gate := make(chan struct{})
+	first := newService(t, gate)
+	a := s.startAgent(nodeSpec{id: "node-a", slots: 1}, first)
+	r := s.startReplica("r1")
+	r.awaitNodes(1)
+	ours := submitOurs(t, r.ws(), anyJobs(1))
+	first.awaitUse(1)
+	s.startAgent(nodeSpec{id: "node-b", slots: 1}, newService(t, nil))
+	r.awaitNodes(2)
+	a.signal(syscall.SIGTERM)
+	eventually(t, startLimit, func() error { return r.status("node-a", freeslot.StatusDraining) })
+	a.signal(syscall.SIGTERM)
+	if status := checkAttempt(t, ours[0], "node-b", 2); status.Failures != 0 {
+		t.Errorf("the job has %d failures, expected none", status.Failures)
+	}
+	if code := a.wait(stopLimit); code != 0 {
+		t.Errorf("the agent ended with status %d", code)
+	}
+	close(gate)
+	s.checkNoSlotsInUse()
+}
+
+// checkAttempt expects that a job succeeds on this node with this attempt.
+func checkAttempt(t *testing.T, h *client.Handle, node string, attempt int) freeslot.JobStatus {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), stopLimit)
+	defer cancel()
+	status, err := h.Wait(ctx)
+	if err != nil || status.State != freeslot.StateSucceeded || status.Node != node || status.Attempt != attempt {
+		t.Errorf("job %s: %s on %s, attempt %d (%v, %v), expected succeeded on %s with attempt %d",
+			h.ID(), status.State, status.Node, status.Attempt, status.Error, err, node, attempt)
+	}
+	return status
 }
 
 // TestSecondAgent starts an agent under the name of another that runs: the first gives way and says why.

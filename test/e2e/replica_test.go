@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
@@ -155,6 +156,15 @@ func (r *replica) nodes() (map[string]nodeView, error) {
 		nodes[n.ID] = n
 	}
 	return nodes, nil
+}
+
+// status is nil when the replica sees the node with this status.
+func (r *replica) status(node string, want freeslot.Status) error {
+	nodes, err := r.nodes()
+	if err == nil && nodes[node].Status != string(want) {
+		err = fmt.Errorf("replica %s sees %s %q, expected %s", r.id, node, nodes[node].Status, want)
+	}
+	return err
 }
 
 // awaitNodes waits until the replica sees exactly so many nodes.

@@ -108,3 +108,30 @@ func (s *system) mentions(node string) []string {
 	}
 	return found
 }
+
+// silent is nil when Redis has not heard of the node for longer than limit, by its own clock.
+func (s *system) silent(node string, limit time.Duration) error {
+	client := s.redis.Client(s.t)
+	ctx, cancel := context.WithTimeout(s.t.Context(), redisLimit)
+	defer cancel()
+	clock, err := client.Do(ctx, client.B().Time().Build()).AsIntSlice()
+	if err != nil {
+		return err
+	}
+	// Until the first heartbeat there is the registration alone.
+	text, err := client.Do(ctx, client.B().Get().Key(s.prefix+":load:"+node).Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		text, err = client.Do(ctx, client.B().Hget().Key(s.prefix+":nodes:"+node).Field("registered_at_ms").Build()).ToString()
+	}
+	if err != nil {
+		return err
+	}
+	var beat int64
+	if _, err := fmt.Sscanf(text, "%13d", &beat); err != nil {
+		return fmt.Errorf("%s was last heard at %q: %w", node, text, err)
+	}
+	if age := time.Duration(clock[0])*time.Second - time.Duration(beat)*time.Millisecond; age <= limit {
+		return fmt.Errorf("%s was heard %s ago, expected more than %s", node, age, limit)
+	}
+	return nil
+}

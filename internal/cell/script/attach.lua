@@ -17,7 +17,9 @@ local job, tenant, replica, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4], AR
 
 local record = redis.call('HMGET', job_key, 'state', 'job', 'reply_to')
 if not record[1] or (tenant ~= '' and string.match(record[2] or '', '^(%S+) ') ~= tenant) then return {} end
-if (record[1] == 'running' or record[1] == 'cancelling') and record[3] ~= replica then
+local open = record[1] == 'running' or record[1] == 'cancelling' or record[1] == 'waiting' or record[1] == 'retry_wait' or
+  record[1] == 'scheduled'
+if open and record[3] ~= replica then
   redis.call('HSET', job_key, 'reply_to', replica)
   if record[3] and record[3] ~= '' then
     -- Protected: a hint, to a replica that has the job no longer.

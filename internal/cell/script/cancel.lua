@@ -1,23 +1,29 @@
--- cancel: asks the node that runs a job to stop it. The slot stays taken until
--- the agent confirms.
+-- cancel: ends a job that does not run, or asks the node that runs it to stop it: then
+-- the slot stays taken until the agent confirms.
 --
--- Guarantee: changes a running job only, and only the caller's; the same call
+-- Guarantee: changes only a job that has not ended, and only the caller's; the same call
 -- again changes nothing. The request reaches the agent by its stream and, should
 -- that entry be lost, by the mark in the slot that every heartbeat reads. The first
 -- write asks for no memory, so that it works where Redis refuses other writes.
 --
--- KEYS[1] jobs:<job>  hash
--- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3] key prefix   ARGV[4] tag part
--- ARGV[5..] fields of the record to return
+-- KEYS[1] jobs:<job>  hash   KEYS[2] due  zset   KEYS[3] finished  zset
+-- KEYS[4] waiting  hash      KEYS[5] version:waiting  string
+-- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3] key prefix   ARGV[4] tag part   ARGV[5] retention, ms
+-- ARGV[6..] fields of the record to return
 -- Returns the fields' values; {} when there is no such job of this tenant
--- Foreign keys (slots, dispatch of the job's node) come from the record.
+-- Foreign keys (slots, dispatch of the job's node, its queue) come from the record.
 -- Redis 7.0. Cost: O(1).
-local job_key = KEYS[1]
-local job, tenant, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local job_key, due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local job, tenant, PREFIX, TAG, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local inline = 0
+-- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
+-- include lib/finish.lua
+-- include lib/job.lua
+-- include lib/line.lua
 
-local record = redis.call('HMGET', job_key, 'state', 'job', 'run')
+local record = redis.call('HMGET', job_key, 'state', 'job', 'run', 'reply_to')
 if not record[1] or (tenant ~= '' and string.match(record[2] or '', '^(%S+) ') ~= tenant) then return {} end
 local attempt, node = string.match(record[3] or '', '^(%d+) (%S+) ')
 if record[1] == 'running' and node then
@@ -29,5 +35,14 @@ if record[1] == 'running' and node then
   redis.call('HSET', job_key, 'state', 'cancelling')
   -- Protected: the stream only delivers, the next heartbeat would mend it.
   redis.pcall('XADD', key('dispatch', node), 'NOMKSTREAM', '*', 'c', job .. ' ' .. attempt)
+elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
+  local _, _, class = job_parts(record[2])
+  local keys = {}
+  line_keys(record[2], keys)
+  here(job_key, keys)
+  redis.call('ZREM', due_key, job)
+  if class and record[1] == 'waiting' then leave_line(class, job) end
+  finish(job, job_key, node or '-', attempt or 0, record[4], record[2], 'cancelled', '', '')
+  index_finished()
 end
-return redis.call('HMGET', job_key, unpack(ARGV, 5))
+return redis.call('HMGET', job_key, unpack(ARGV, 6))

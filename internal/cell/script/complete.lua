@@ -1,37 +1,40 @@
--- complete: ends attempts of one node: stores the outcome, frees the slot, tells
--- the replica that waits.
+-- complete: ends attempts of one node: stores the outcome, frees the slot, gives it to the
+-- next job that waits and may have it, tells the replica that waits.
 --
 -- Guarantee: only the owner of an attempt, in the epoch that was given it, can
 -- end it, and only once; a repeated or stale item changes nothing. The first write
 -- frees memory, so that it works where Redis refuses other writes.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
--- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash
--- KEYS[6..] jobs:<job>    hash, one an item
+-- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash   KEYS[6] dispatch:<node> stream
+-- KEYS[7..] jobs:<job>    hash, one an item
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] retention, ms
--- ARGV[5] largest result put on the reply stream, bytes
--- ARGV[6] key prefix   ARGV[7] tag part
--- then for each item: job, attempt, state, result (JSON or ''), failure (JSON or '')
+-- ARGV[5] largest result put on the reply stream, bytes   ARGV[6] largest spec on the dispatch stream, bytes
+-- ARGV[7] key prefix   ARGV[8] tag part
+-- then for each item: job, attempt, state, result (JSON or ''), failure (JSON or ''), again: '' ends the job,
+--   'h' hands it back uncounted, else the pause before the next attempt, ms
 -- Returns {used, outcome, ...}: 1 completed, 2 this attempt was ended before, 0 stale
--- Foreign keys (replies) come from records of this cell.
--- Redis 7.0. Cost: O(items); four commands a job, seven that all share.
-local revisions_key, version_key, finished_key, profile_key, slots_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local node, epoch, channel, retention, inline = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local PREFIX, TAG = ARGV[6], ARGV[7]
+-- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are none of
+-- KEYS because most are often not there: while a hash slot migrates Redis would refuse every call.
+-- Redis 7.0. Cost: O(items + jobs that begin); four commands a job, eight that all share.
+local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local node, epoch, channel, retention, inline, inline_spec = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local PREFIX, TAG = ARGV[7], ARGV[8]
+local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':waiting' .. TAG, PREFIX .. ':version:waiting' .. TAG
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/announce.lua
 -- include lib/finish.lua
 
 local fields = {'sum'}
-for i = 6, #KEYS do fields[i - 4] = ARGV[8 + 5 * (i - 6)] end
+for i = 7, #KEYS do fields[i - 5] = ARGV[9 + 6 * (i - 7)] end
 local owned = redis.call('HMGET', slots_key, unpack(fields))
 used = owned[1] and string.find(owned[1], '^%d+$') and tonumber(owned[1]) or 0 -- an edit may have left nan
 
-local before, freed, ended, slots = used, {}, {}, {} -- slots: of the items that end a job
+local before, freed, ended, slots, returns = used, {}, {}, {}, false -- slots: of the items that end an attempt
 local parsed = {} -- values of owned jobs: nearly all of a node are the same
-for i = 6, #KEYS do
-  local at_arg, value = 8 + 5 * (i - 6), owned[i - 4]
+for i = 7, #KEYS do
+  local at_arg, value = 9 + 6 * (i - 7), owned[i - 5]
   local job = ARGV[at_arg]
   if value and not ended[job] then
     local part = parsed[value]
@@ -42,40 +45,86 @@ for i = 6, #KEYS do
     end
     if part[2] and part[1] == ARGV[at_arg + 1] then
       ended[job], freed[#freed + 1], slots[i] = true, job, part[2]
+      used = used - part[2]
+      returns = returns or ARGV[at_arg + 5] ~= ''
     end
   end
 end
-if #freed > 0 then redis.call('HDEL', slots_key, unpack(freed)) end
+local records = {} -- of the items that end an attempt
+for i = 7, #KEYS do
+  if slots[i] then records[i] = redis.call('HMGET', KEYS[i], 'state', 'reply_to', 'job', 'fails', 'why') end
+end
+-- Protected: while a hash slot migrates they may be on another server. Then nobody gets the slots.
+local serves = redis.pcall('MGET', key('serves', node), PREFIX .. ':version:serves' .. TAG)
 
-local reply = {0}
-for i = 6, #KEYS do
-  local job_key, at_arg, outcome = KEYS[i], 8 + 5 * (i - 6), 0
+-- Functions are made where they are needed: most calls find nobody waiting.
+if #freed > 0 and not serves[1] and not returns then
+  redis.call('HDEL', slots_key, unpack(freed))
+elseif #freed > 0 then
+  -- include lib/job.lua
+  -- include lib/here.lua
+  -- include lib/line.lua
+  -- include lib/again.lua
+  -- include lib/take.lua
+  if returns then
+    local lines = {due_key, waiting_key, waiting_version_key}
+    for i, record in pairs(records) do
+      if ARGV[14 + 6 * (i - 7)] ~= '' then line_keys(record[3], lines) end
+    end
+    here(slots_key, lines)
+  end
+  redis.call('HDEL', slots_key, unpack(freed))
+  for i = 7, #KEYS do
+    local record, at_arg = records[i], 9 + 6 * (i - 7)
+    local pause = ARGV[at_arg + 5]
+    if record and record[1] == 'running' and pause ~= '' then
+      again(ARGV[at_arg], KEYS[i], node, ARGV[at_arg + 1], record[2], record[3], record[4], pause ~= 'h', ARGV[at_arg + 4], tonumber(pause) or 0)
+      records[i] = nil
+    end
+  end
+  local version, classes = string.match(serves[1] or '', '^(%d+) (.*)$')
+  if version and version == serves[2] then
+    local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
+    if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
+      local list = {}
+      for class in string.gmatch(classes, '%x+') do list[#list + 1] = class end
+      used = take(node, epoch, tonumber(profile[3]), used, slots_key, dispatch_key, list)
+    end
+  end
+end
+
+local reply = {used}
+for i = 7, #KEYS do
+  local job_key, at_arg, outcome = KEYS[i], 9 + 6 * (i - 7), 0
   local job, attempt = ARGV[at_arg], ARGV[at_arg + 1]
   if slots[i] then
-    used, outcome = used - slots[i], 1
-    local record = redis.call('HMGET', job_key, 'state', 'reply_to', 'job')
+    outcome = 1
+    local record, state = records[i], ARGV[at_arg + 2]
     -- A record that an operator deleted is not made again: only its end would be in it.
-    if record[1] then
-      finish(job, job_key, node, attempt, record[2], record[3], ARGV[at_arg + 2], ARGV[at_arg + 3], ARGV[at_arg + 4])
+    if record and record[1] then
+      if record[1] == 'cancelling' and ARGV[at_arg + 5] ~= '' then state = 'cancelled' end
+      if state == 'cancelled' and record[5] == 'expired' then state = 'expired' end
+      local failure = ARGV[at_arg + 4]
+      if state == 'cancelled' then failure = '' end
+      finish(job, job_key, node, attempt, record[2], record[3], state, ARGV[at_arg + 3], failure)
     end
   else
     local record = redis.call('HMGET', job_key, 'state', 'run')
     local last, owner = string.match(record[2] or '', '^(%d+) %S+ (%S+) ')
     if last == attempt and owner == epoch and record[1] ~= 'running' and record[1] ~= 'cancelling' then outcome = 2 end
   end
-  reply[i - 4] = outcome
+  reply[i - 5] = outcome
 end
 if #freed > 0 then
   redis.call('HSET', slots_key, 'sum', used)
   index_finished()
   forget()
-  if used < before then
+  if used ~= before then
     local profile = redis.call('HMGET', profile_key, 'status', 'max_concurrency')
     local max = tonumber(profile[2]) or 0
-    if used < max and before >= max then
-      announce('e', node, epoch, profile[1], max, used, '')
+    if (used < max) ~= (before < max) then
+      announce(used < max and 'e' or 'f', node, epoch, profile[1], max, used, '')
     end
   end
 end
-reply[1] = used
 return reply

@@ -33,6 +33,7 @@ local call = redis.call -- to look it up each time is a hundredth of the cost
 
 local profile = call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
 if profile[1] ~= epoch then return profile[1] and -2 or -1 end
+if profile[2] == 'drained' then status = 'drained' end -- by an operator: it stays so until an operator undoes it
 if not online_key and (profile[2] ~= status or read ~= '') then return -3 end
 -- include lib/at.lua
 

@@ -2,7 +2,7 @@
 --
 -- Guarantee: idempotent by epoch (boot id): the same call again changes nothing but
 -- the time of the last heartbeat. A new epoch takes the node over: the jobs of the
--- old one end in the same script, its slots are free and its dispatch stream starts
+-- old one go to their next attempts in the same script, its slots are free and its dispatch stream starts
 -- empty, so nothing of an earlier incarnation can reach the new one. An epoch whose
 -- profile was lost keeps the jobs that it owns. The epoch 'import' has no agent: its
 -- node is draining, and takes no job before an agent takes it over.
@@ -16,7 +16,9 @@
 -- KEYS[6] index:revision         zset
 -- KEYS[7] version:nodes          hash
 -- KEYS[8] finished               zset
--- KEYS[9..] pool:<pool>:members  set     one for each pool of the new profile
+-- KEYS[9] due zset   KEYS[10] waiting hash   KEYS[11] version:waiting string
+-- KEYS[12] serves:<node>         string  deleted with a change of the profile: see take.lua
+-- KEYS[13..] pool:<pool>:members set     one for each pool of the new profile
 -- ARGV[1]  node          ARGV[2]  epoch         ARGV[3]  channel
 -- ARGV[4]  key prefix    ARGV[5]  tag part, ':{tag}' or ''
 -- ARGV[6]  retention, ms ARGV[7]  failure of lost jobs, JSON
@@ -28,6 +30,7 @@
 -- Redis 7.0. Cost: O(jobs lost + pools); eight commands for the new agent of an idle node.
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local due_key, waiting_key, waiting_version_key, serves_key = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local node, epoch, channel, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local body, max, pool_ids, capabilities, services, labels, features = ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 local call = redis.call -- to look it up each time is a hundredth of the cost
@@ -49,39 +52,44 @@ if moved then
   -- include lib/key.lua
   -- include lib/here.lua
   -- include lib/pool.lua
-  left = former_pools(before[4], {unpack(KEYS, 9)})
+  left = former_pools(before[4], {unpack(KEYS, 13)})
   here(profile_key, left)
 end
 
 local lost, in_use, status = nil, 0, epoch == 'import' and 'draining' or 'online'
+if before[2] == 'drained' then status = 'drained' end -- by an operator, whoever the agent is
 if taken then
   local owned = call('HGETALL', slots_key)
   if #owned == 0 or (#owned == 2 and owned[1] == 'sum') then
-    call('DEL', slots_key, load_key, dispatch_key)
+    call('DEL', slots_key, load_key, dispatch_key, serves_key)
   else
     local retention, failure, inline = tonumber(ARGV[6]), ARGV[7], 0
     -- include lib/key.lua
     -- include lib/here.lua
     -- include lib/finish.lua
+    -- include lib/job.lua
+    -- include lib/line.lua
+    -- include lib/again.lua
     -- include lib/abandon.lua
-    lost, in_use = abandon(owned, slots_key, node, failure, epoch, load_key, dispatch_key)
+    lost, in_use = abandon(owned, slots_key, node, failure, true, epoch, load_key, dispatch_key, serves_key)
     if #lost > 0 then forget() end
   end
 else
   in_use = tonumber(call('HGET', slots_key, 'sum')) or 0
   status = before[2] or status
+  call('DEL', serves_key)
   -- include lib/heard.lua
 end
 if moved then
   for _, members in ipairs(left) do call('SREM', members, node) end
-  for i = 9, #KEYS do call('SADD', KEYS[i], node) end
+  for i = 13, #KEYS do call('SADD', KEYS[i], node) end
 end
 if not before[1] and call('ZREM', revisions_key, '-' .. node) == 1 then
   call('HINCRBY', version_key, 'tombstones', -1)
 end
 -- include lib/revision.lua
 -- As in lib/announce.lua, which says what the parts are.
-local told = (status == 'online' or status == 'draining') and status or 'offline'
+local told = (status == 'online' or status == 'draining' or status == 'drained') and status or 'offline'
 call('PUBLISH', channel, at .. ' 1 r ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' ..
   told .. ' ' .. max .. ' ' .. in_use .. ' ' .. body)
 if before[2] ~= status then call(status == 'online' and 'SADD' or 'SREM', online_key, node) end

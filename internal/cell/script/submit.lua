@@ -4,28 +4,31 @@
 -- never more than max_concurrency are in use on a node, and record, slot and
 -- dispatch entry come into being together. Idempotent by job id: a repeated item
 -- reports where the job is and changes nothing. All items are validated before
--- the first write.
+-- the first write. No job passes one of its class that waits.
 --
--- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash
--- KEYS[3..2+4n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
--- KEYS[3+4n..]   jobs:<job>  hash, one an item
+-- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset
+-- KEYS[4..3+4n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
+-- then jobs:<job>  hash, one an item, and waiting:<class>  zset, one for each of k kinds
 -- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] largest spec put on the stream, bytes
 -- ARGV[4] retention, ms: kept in the record for whoever ends the job, as agents are not told it
 -- ARGV[5] bytes a number of the plan: 1, or 2 with the high one first
 -- ARGV[6] plan, numbers as bytes, because texts would be converted one by one: n; k, the number of
 --   kinds; the length of what is before the id in the keys of nodes and in those of jobs; then for
 --   each item: its kind (from 1), the number c of its candidates, and c nodes (from 1)
--- ARGV[7..6+4k]  for each kind, what items have in common: tenant, service, slots, reply-to ('' for none)
--- ARGV[7+4k..]   spec (JSON), one an item
+-- ARGV[7..6+6k]  for each kind, what items have in common: tenant, slots, reply-to ('' for none), timeout (ms,
+--   '' for none), and what is before and behind the deadline in the record's field job
+-- ARGV[7+6k..]   spec (JSON), one an item
 -- Returns {now, what, more, ...}, two values an item:
 --   node, used                             assigned by its first candidate, attempt 1
 --   0, {1, node, used, refusals}           assigned by another
 --   0, {2, node id, attempt, assigned_at_ms}  was there already
+--   0, {3}                                 jobs of its class wait
+--   0, {4, position}                       was there already and waits; position from 1, 0 for a retry that is due later
 --   0, {0, refusals}                       refused by all
 --   refusals, of the candidates before, are four values each: node, reason, used, max; f full, g gone, d draining, s silent
--- Redis 7.0. Cost: O(items + nodes looked at); three commands a job, two for each node, three that all share.
+-- Redis 7.0. Cost: O(items + nodes looked at); three commands a job, two for each node, four that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
-local revisions_key, version_key, channel = KEYS[1], KEYS[2], ARGV[1]
+local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local limit, inline, retention, plan = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], {string.byte(ARGV[6], 1, -1)}
 if ARGV[5] == '2' then
   local bytes = plan
@@ -33,18 +36,23 @@ if ARGV[5] == '2' then
   for i = 1, #bytes, 2 do plan[(i + 1) / 2] = bytes[i] * 256 + bytes[i + 1] end
 end
 local node_count, kind_count, node_from, job_from = plan[1], plan[2], plan[3] + 1, plan[4] + 1
-local before_jobs, before_specs = 2 + 4 * node_count, 6 + 4 * kind_count
-local item_count = #KEYS - before_jobs
+local before_jobs, before_specs = 3 + 4 * node_count, 6 + 6 * kind_count
+local item_count = #KEYS - before_jobs - kind_count
+local before_lines = before_jobs + item_count
 local call, try, sub = redis.call, redis.pcall, string.sub
 -- include lib/clock.lua
 -- include lib/announce.lua
 
-local tenants, statics, counts, amounts, replicas = {}, {}, {}, {}, {} -- by kind
+local tenants, statics, counts, amounts, replicas, deadlines = {}, {}, {}, {}, {}, {} -- by kind
 for k = 1, kind_count do
-  local first = 3 + 4 * k
-  local tenant, count = ARGV[first], ARGV[first + 2]
-  tenants[k], counts[k], amounts[k], replicas[k] = tenant, count, tonumber(count), ARGV[first + 3]
-  statics[k] = tenant .. ' ' .. count .. ' ' .. at .. ' ' .. retention .. ' ' .. ARGV[first + 1]
+  local first = 1 + 6 * k
+  local tenant, count, deadline = ARGV[first], ARGV[first + 1], ''
+  if ARGV[first + 3] ~= '' then
+    deadline = string.format('%.0f', now + ARGV[first + 3])
+    deadlines[k] = deadline
+  end
+  tenants[k], counts[k], amounts[k], replicas[k] = tenant, count, tonumber(count), ARGV[first + 2]
+  statics[k] = tenant .. ' ' .. count .. ' ' .. at .. ' ' .. retention .. ARGV[first + 4] .. deadline .. ARGV[first + 5]
 end
 -- Where each item begins, and the nodes that are asked first: most jobs need no other.
 local items, first_nodes, first_loads, at_plan = {}, {}, {}, 5
@@ -62,22 +70,30 @@ for i = 1, item_count do
   local index = plan[at_plan + 2]
   if not first_nodes[index] then
     local n = #first_loads + 1
-    first_nodes[index], first_loads[n] = n, KEYS[2 + 4 * index]
+    first_nodes[index], first_loads[n] = n, KEYS[3 + 4 * index]
   end
   items[i] = at_plan
   at_plan = last + 1
 end
 
 local known = {} -- jobs that are there: by key the answer, or the index of the node that this call gave it to
-if call('EXISTS', unpack(KEYS, before_jobs + 1)) > 0 then
+if call('EXISTS', unpack(KEYS, before_jobs + 1, before_lines)) > 0 then
   for i = 1, item_count do
     local record = call('HMGET', KEYS[before_jobs + i], 'state', 'run')
-    if record[1] then
+    if record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
+      local rank = call('ZRANK', KEYS[before_lines + plan[items[i]]], sub(KEYS[before_jobs + i], job_from))
+      known[KEYS[before_jobs + i]] = {4, rank and rank + 1 or 0}
+    elseif record[1] then
       -- The defaults are for a record that was edited: a nil would cut the answer short.
       local attempt, node, assigned = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
       known[KEYS[before_jobs + i]] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned) or 0}
     end
   end
+end
+
+local behind = {} -- kinds with jobs that wait
+if kind_count > 0 and call('EXISTS', unpack(KEYS, before_lines + 1)) > 0 then
+  for k = 1, kind_count do behind[k] = call('EXISTS', KEYS[before_lines + k]) == 1 and {3} or nil end
 end
 
 -- By MGET, which passes over a key of another type: what is wrong with one node's keys
@@ -94,12 +110,14 @@ for i = 1, item_count do
   local item, job_key = items[i], KEYS[before_jobs + i]
   local kind, what, more, refusals = plan[item], 0, known[job_key], nil
   if type(more) == 'number' then -- an item before, of the same job: its node
-    more = {2, sub(KEYS[4 * more - 1], node_from), 1, now}
+    more = {2, sub(KEYS[4 * more], node_from), 1, now}
+  elseif not more and behind[kind] then
+    more = behind[kind]
   elseif not more then
     local slots = amounts[kind]
     for c = item + 2, item + 1 + plan[item + 1] do
       local index = plan[c]
-      local first, node = 4 * index - 1, nodes[index]
+      local first, node = 4 * index, nodes[index]
       if not node then
         local heard
         if first_nodes[index] then heard = seen[first_nodes[index]] else heard = call('MGET', KEYS[first + 3])[1] end
@@ -150,6 +168,7 @@ for i = 1, item_count do
           texts[used] = text
         end
         call('HSET', KEYS[first + 1], 'sum', text, job, '1:' .. epoch .. ':' .. counts[kind])
+        if deadlines[kind] then call('ZADD', due_key, deadlines[kind], job) end
         node[4], known[job_key] = used, index
         if used >= node[3] then full[#full + 1] = index end
         if refusals then
@@ -171,6 +190,6 @@ end
 for i = 1, #full do
   local index = full[i]
   local node = nodes[index]
-  announce('f', sub(KEYS[4 * index - 1], node_from), node[1], node[2], node[3], node[4], '')
+  announce('f', sub(KEYS[4 * index], node_from), node[1], node[2], node[3], node[4], '')
 end
 return replies

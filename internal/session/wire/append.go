@@ -74,6 +74,21 @@ func appendJob(dst []byte, job *freeslot.Job) []byte {
 	if job.Slots != 0 {
 		dst = appendInt(append(dst, `,"slots":`...), int64(job.Slots))
 	}
+	if job.Priority != 0 {
+		dst = appendInt(append(dst, `,"priority":`...), int64(job.Priority))
+	}
+	if job.MaxAttempts != 0 {
+		dst = appendInt(append(dst, `,"max_attempts":`...), int64(job.MaxAttempts))
+	}
+	if job.TimeoutMS != 0 {
+		dst = appendInt(append(dst, `,"timeout_ms":`...), job.TimeoutMS)
+	}
+	if job.RunAtMS != 0 {
+		dst = appendInt(append(dst, `,"run_at_ms":`...), job.RunAtMS)
+	}
+	if job.IdempotencyKey != "" {
+		dst = appendString(append(dst, `,"idempotency_key":`...), job.IdempotencyKey)
+	}
 	if job.TraceParent != "" {
 		dst = appendString(append(dst, `,"traceparent":`...), job.TraceParent)
 	}

@@ -14,6 +14,11 @@ const (
 	jobSlots
 	jobTraceParent
 	jobAffinityKey
+	jobPriority
+	jobMaxAttempts
+	jobTimeoutMS
+	jobRunAtMS
+	jobIdempotencyKey
 )
 
 const (
@@ -66,6 +71,26 @@ func (d *requestDecoder) jobField(job *freeslot.Job, seen *fields, key []byte) (
 	case "slots":
 		if p = seen.add(jobSlots); p == nil {
 			job.Slots, p = d.smallInt()
+		}
+	case "priority":
+		if p = seen.add(jobPriority); p == nil {
+			job.Priority, p = d.smallInt()
+		}
+	case "max_attempts":
+		if p = seen.add(jobMaxAttempts); p == nil {
+			job.MaxAttempts, p = d.smallInt()
+		}
+	case "timeout_ms":
+		if p = seen.add(jobTimeoutMS); p == nil {
+			job.TimeoutMS, p = d.integer()
+		}
+	case "run_at_ms":
+		if p = seen.add(jobRunAtMS); p == nil {
+			job.RunAtMS, p = d.integer()
+		}
+	case "idempotency_key":
+		if p = seen.add(jobIdempotencyKey); p == nil {
+			job.IdempotencyKey, p = d.string()
 		}
 	case "traceparent":
 		if p = seen.add(jobTraceParent); p == nil {

@@ -65,11 +65,13 @@ func AppendWelcome(dst []byte, w *Welcome) []byte {
 	return append(dst, '}')
 }
 
-// AppendAccepted appends an accepted message. index is NoIndex outside batches.
-func AppendAccepted(dst []byte, id string, index int, jobID string) []byte {
+// AppendAccepted appends an accepted message. index is NoIndex outside batches,
+// position is 0 unless the job waits.
+func AppendAccepted(dst []byte, id string, index int, jobID string, position int) []byte {
 	dst = appendString(append(dst, `{"type":"accepted","id":`...), id)
 	dst = appendIndex(dst, index)
-	return appendString(append(dst, `,"job_id":`...), jobID, '}')
+	dst = appendString(append(dst, `,"job_id":`...), jobID)
+	return append(appendPositive(dst, `,"position":`, int64(position)), '}')
 }
 
 // AppendAssigned appends an assigned message. assignedAtMS is Redis' clock.
@@ -178,12 +180,21 @@ func appendStatus(dst []byte, s *freeslot.JobStatus) []byte {
 		dst = appendString(append(dst, `,"error":{"code":`...), s.Error.Code)
 		dst = appendString(append(dst, `,"message":`...), s.Error.Message, '}')
 	}
+	dst = appendPositive(dst, `,"failures":`, int64(s.Failures))
+	dst = appendPositive(dst, `,"priority":`, int64(s.Priority))
+	dst = appendPositive(dst, `,"deadline_ms":`, s.DeadlineMS)
+	dst = appendPositive(dst, `,"position":`, int64(s.Position))
 	dst = appendInt(append(dst, `,"submitted_at_ms":`...), s.SubmittedAtMS)
 	dst = appendInt(append(dst, `,"assigned_at_ms":`...), s.AssignedAtMS)
-	if s.FinishedAtMS != 0 {
-		dst = appendInt(append(dst, `,"finished_at_ms":`...), s.FinishedAtMS)
+	return append(appendPositive(dst, `,"finished_at_ms":`, s.FinishedAtMS), '}')
+}
+
+// appendPositive appends a member that is left out when it is 0.
+func appendPositive(dst []byte, member string, n int64) []byte {
+	if n == 0 {
+		return dst
 	}
-	return append(dst, '}')
+	return appendInt(append(dst, member...), n)
 }
 
 // AsError makes any error one that the protocol can carry. What is not a

@@ -18,6 +18,8 @@ type Message struct {
 	// Index is the position in the batch; NoIndex when the message has none.
 	Index int
 	JobID string
+	// Position is set for TypeAccepted when the job waits.
+	Position int
 	// Node, Attempt and AssignedAtMS are set for TypeAssigned.
 	Node         string
 	Attempt      int
@@ -108,6 +110,8 @@ func (c *cursor) message(m *Message) *problem {
 			return c.intoInt(&m.Index)
 		case "job_id":
 			return c.into(&m.JobID)
+		case "position":
+			return c.intoInt(&m.Position)
 		case "node":
 			return c.into(&m.Node)
 		case "attempt":
@@ -188,6 +192,14 @@ func (c *cursor) status(s *freeslot.JobStatus) *problem {
 		case "error":
 			s.Error = &freeslot.JobError{}
 			return true, c.jobError(s.Error)
+		case "failures":
+			return c.intoInt(&s.Failures)
+		case "priority":
+			return c.intoInt(&s.Priority)
+		case "deadline_ms":
+			return c.intoInt64(&s.DeadlineMS)
+		case "position":
+			return c.intoInt(&s.Position)
 		case "submitted_at_ms":
 			return c.intoInt64(&s.SubmittedAtMS)
 		case "assigned_at_ms":

@@ -20,11 +20,14 @@ func TestAppendMessages(t *testing.T) {
 		ID: "0-1", Tenant: "acme", Service: "tts", State: freeslot.StateSucceeded, Node: "n1", Attempt: 1, Slots: 2,
 		Result: json.RawMessage(`{"a":1}`), SubmittedAtMS: 10, AssignedAtMS: 11, FinishedAtMS: 12,
 	}
+	waiting := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateWaiting, Failures: 1, Priority: 2, DeadlineMS: 3, Position: 4}
 	failed := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateFailed, Error: &freeslot.JobError{Code: "panic", Message: "a \"b\"\n\x01\xff"}}
 	for want, got := range map[string][]byte{
 		`{"type":"welcome","protocol":"freeslot.v1","session_id":"s","replica":"r","version":"v","max_payload_bytes":1,"max_batch":2,"max_frame_bytes":3}`: AppendWelcome(nil, &Welcome{Protocol: Protocol, SessionID: "s", Replica: "r", Version: "v", MaxPayloadBytes: 1, MaxBatch: 2, MaxFrameBytes: 3}),
-		`{"type":"accepted","id":"r1","job_id":"0-1"}`:                                  AppendAccepted(nil, "r1", NoIndex, "0-1"),
-		`{"type":"accepted","id":"r1","index":0,"job_id":"0-1"}`:                        AppendAccepted(nil, "r1", 0, "0-1"),
+		`{"type":"accepted","id":"r1","job_id":"0-1"}`:                        AppendAccepted(nil, "r1", NoIndex, "0-1", 0),
+		`{"type":"accepted","id":"r1","index":0,"job_id":"0-1"}`:              AppendAccepted(nil, "r1", 0, "0-1", 0),
+		`{"type":"accepted","id":"r1","index":0,"job_id":"0-1","position":7}`: AppendAccepted(nil, "r1", 0, "0-1", 7),
+		`{"type":"status","id":"r1","job":{"job_id":"0-1","tenant":"","service":"","state":"waiting","node":"","attempt":0,"slots":0,"failures":1,"priority":2,"deadline_ms":3,"position":4,"submitted_at_ms":0,"assigned_at_ms":0}}`: AppendStatus(nil, "r1", waiting),
 		`{"type":"assigned","job_id":"0-1","node":"n1","attempt":1,"assigned_at_ms":5}`: AppendAssigned(nil, "0-1", "n1", 1, 5),
 		`{"type":"detached","job_id":"0-1"}`:                                            AppendDetached(nil, "0-1"),
 		`{"type":"pong","id":"r1"}`:                                                     AppendPong(nil, "r1"),
@@ -142,6 +145,7 @@ func TestDecodeMessagesRefuses(t *testing.T) {
 
 func FuzzDecodeMessages(f *testing.F) {
 	f.Add([]byte(`[{"type":"accepted","id":"r1","index":0,"job_id":"0-1"},{"type":"error","code":"internal","message":"m","breakdown":{"a":1}}]`))
+	f.Add([]byte(`[{"type":"accepted","id":"r1","job_id":"0-1","position":3},{"type":"status","id":"r2","job":{"state":"waiting","failures":1,"priority":2,"deadline_ms":3,"position":4}}]`))
 	f.Add([]byte(`{"type":"result","job":{"job_id":"0-1","result":[1],"error":{"code":"a","message":"b"}}}`))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if err := DecodeMessages(frame, func(*Message) {}); err != nil && !errors.Is(err, ErrMalformed) {
@@ -168,6 +172,8 @@ func genStatus(t *rapid.T) freeslot.JobStatus {
 		ID: text.Draw(t, "job_id"), Tenant: text.Draw(t, "tenant"), Service: text.Draw(t, "service"),
 		State: rapid.SampledFrom(freeslot.States()).Draw(t, "state"), Node: text.Draw(t, "node"),
 		Attempt: rapid.IntRange(0, 9).Draw(t, "attempt"), Slots: rapid.IntRange(0, 9).Draw(t, "slots"),
+		Failures: rapid.IntRange(0, 9).Draw(t, "failures"), Priority: rapid.IntRange(0, 9).Draw(t, "priority"),
+		DeadlineMS: ms.Draw(t, "deadline"), Position: rapid.IntRange(0, 1<<20).Draw(t, "position"),
 		Result: genJSON(t), SubmittedAtMS: ms.Draw(t, "submitted"), AssignedAtMS: ms.Draw(t, "assigned"), FinishedAtMS: ms.Draw(t, "finished"),
 	}
 	if rapid.Bool().Draw(t, "failed") {
@@ -185,6 +191,7 @@ func genMessage(t *rapid.T) Message {
 		m.Welcome = Welcome{Protocol: Protocol, SessionID: id, Replica: jobID, Version: "v", MaxPayloadBytes: 1, MaxBatch: 2, MaxFrameBytes: 3}
 	case TypeAccepted:
 		m.ID, m.JobID, m.Index = id, jobID, rapid.IntRange(NoIndex, 5).Draw(t, "index")
+		m.Position = rapid.IntRange(0, 9).Draw(t, "position")
 	case TypeAssigned:
 		m.JobID, m.Node, m.Attempt, m.AssignedAtMS = jobID, id, 3, rapid.Int64Range(0, 1<<52).Draw(t, "at")
 	case TypeResult:
@@ -213,7 +220,7 @@ func encodeMessage(dst []byte, m Message) []byte {
 	case TypeWelcome:
 		return AppendWelcome(dst, &m.Welcome)
 	case TypeAccepted:
-		return AppendAccepted(dst, m.ID, m.Index, m.JobID)
+		return AppendAccepted(dst, m.ID, m.Index, m.JobID, m.Position)
 	case TypeAssigned:
 		return AppendAssigned(dst, m.JobID, m.Node, m.Attempt, m.AssignedAtMS)
 	case TypeResult:
@@ -236,7 +243,7 @@ func BenchmarkAppendMessages(b *testing.B) {
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		buf = AppendAccepted(buf[:0], "r1", NoIndex, status.ID)
+		buf = AppendAccepted(buf[:0], "r1", NoIndex, status.ID, 0)
 		buf = AppendAssigned(buf, status.ID, status.Node, 1, 2)
 		buf = AppendResult(buf, status)
 	}
@@ -244,7 +251,7 @@ func BenchmarkAppendMessages(b *testing.B) {
 
 func BenchmarkDecodeMessages(b *testing.B) {
 	status := &freeslot.JobStatus{ID: "0-01ARZ3NDEKTSV4RRFFQ69G5FAV", Tenant: "acme", Service: "tts", State: freeslot.StateSucceeded, Node: "node-1", Attempt: 1, Slots: 1, Result: json.RawMessage(`{"ok":true}`), SubmittedAtMS: 1, AssignedAtMS: 2, FinishedAtMS: 3}
-	frame := append([]byte{'['}, AppendAccepted(nil, "r1", NoIndex, status.ID)...)
+	frame := append([]byte{'['}, AppendAccepted(nil, "r1", NoIndex, status.ID, 0)...)
 	frame = append(AppendAssigned(append(frame, ','), status.ID, status.Node, 1, 2), ',')
 	frame = append(AppendResult(frame, status), ']')
 	b.ReportAllocs()

@@ -52,6 +52,10 @@ func TestDecodeRequest(t *testing.T) {
 				},
 			}}},
 		},
+		{
+			`{"type":"submit","id":"r1","job":{"timeout_ms":60000,"priority":9,"max_attempts":5,"service":"a"}}`,
+			Request{Type: TypeSubmit, ID: "r1", Jobs: []freeslot.Job{{Service: "a", Priority: 9, MaxAttempts: 5, TimeoutMS: 60000}}},
+		},
 		{`{"type":"cancel","id":"r3","job_id":"0-1"}`, Request{Type: TypeCancel, ID: "r3", JobID: "0-1"}},
 		{`{"type":"attach","id":"r4","job_id":"0-1"}`, Request{Type: TypeAttach, ID: "r4", JobID: "0-1"}},
 		{`{"type":"ping","id":"r 5~"}`, Request{Type: TypePing, ID: "r 5~"}},
@@ -239,7 +243,7 @@ func checkTwin(t interface{ Fatalf(string, ...any) }, l Limits, frame []byte) {
 
 func FuzzDecodeFrame(f *testing.F) {
 	for _, seed := range []string{
-		`{"type":"submit","id":"r1","job":{"service":"tts","payload":{"text":"hi \u00e9 \ud83d\ude00"},"requirement":{"pool":"p","services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"},"preferred_pool":"q","label_rules":[{"label":"a","operator":"in","values":["b"]}]},"affinity_key":"k","slots":1,"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}`,
+		`{"type":"submit","id":"r1","job":{"service":"tts","payload":{"text":"hi \u00e9 \ud83d\ude00"},"requirement":{"pool":"p","services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"},"preferred_pool":"q","label_rules":[{"label":"a","operator":"in","values":["b"]}]},"affinity_key":"k","slots":1,"priority":1,"max_attempts":2,"timeout_ms":3,"run_at_ms":4,"idempotency_key":"i","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}`,
 		`{"type":"submit","id":"r2","jobs":[{"service":"a"},{"service":"b","payload":[1,[2,{"x":null}],-1.5e+10,"\"]"]}]}`,
 		`{"type":"cancel","id":"r3","job_id":"0-01ARZ3NDEKTSV4RRFFQ69G5FAV"}`,
 		`{"type":"attach","id":"r4","job_id":"0-1"}`,
@@ -347,9 +351,14 @@ func genJob(t *rapid.T) freeslot.Job {
 				}
 			}), 0, 2).Draw(t, "label rules"),
 		},
-		AffinityKey: text.Draw(t, "affinity key"),
-		Slots:       rapid.IntRange(-5, 1<<40).Draw(t, "slots"),
-		TraceParent: text.Draw(t, "traceparent"),
+		AffinityKey:    text.Draw(t, "affinity key"),
+		Slots:          rapid.IntRange(-5, 1<<40).Draw(t, "slots"),
+		Priority:       rapid.IntRange(-5, 1<<40).Draw(t, "priority"),
+		MaxAttempts:    rapid.IntRange(-5, 1<<40).Draw(t, "max attempts"),
+		TimeoutMS:      rapid.Int64().Draw(t, "timeout"),
+		RunAtMS:        rapid.Int64().Draw(t, "run at"),
+		IdempotencyKey: text.Draw(t, "idempotency key"),
+		TraceParent:    text.Draw(t, "traceparent"),
 	}
 }
 

@@ -1,10 +1,10 @@
 // Submits jobs over several replicas in turn and prints what was told of each.
 //
 // Input, one JSON line:  {"urls": ["ws://..."], "jobs": [{...}], "concurrency": 64, "batch": 1}
-// Output, JSON lines:    {"event": "refused"}     at the first overloaded answer
-//                        {"event": "done", "answers": [...], "refusals": n, "unhinted": n, "strays": [...], ...}
+// Output, JSON lines:    {"event": "waiting"}     when the first job is told that it waits
+//                        {"event": "done", "answers": [...], "waited": n, "strays": [...], ...}
 // Answers are in the order of the jobs: {job_id, replica, accepted, assigned, results, node, state, result}
-// or {code, message, breakdown} for a job that was refused for good. The three middle ones count messages.
+// or {code, message, breakdown} for a job that was refused. The three middle ones count messages.
 import { createInterface } from 'node:readline';
 import { Session } from './session.mjs';
 
@@ -25,8 +25,7 @@ const answers = plan.jobs.map(() => ({ accepted: 0, assigned: 0, results: 0 }));
 const byJob = new Map(); // job_id -> answer
 const early = new Map(); // job_id -> messages that came before their accepted
 const strays = []; // messages that belong to nothing
-let refusals = 0; // overloaded answers
-let unhinted = 0; // those without retry_after_ms
+let waited = 0; // jobs that were accepted at a position among those that wait
 let next = 0;
 let open = 0; // jobs submitted and without their end
 let finished = 0;
@@ -72,6 +71,10 @@ function onMessage(message, session) {
       if (byJob.has(message.job_id)) strays.push({ twice: message });
       byJob.set(message.job_id, answer);
       if (early.has(message.job_id)) strays.push({ early: early.get(message.job_id) });
+      if (message.position !== undefined) {
+        if (!(message.position > 0)) strays.push({ position: message });
+        if (waited++ === 0) say({ event: 'waiting' });
+      }
       return;
     }
     case 'assigned': {
@@ -95,13 +98,6 @@ function onMessage(message, session) {
       return;
     }
     case 'error': {
-      if (message.code === 'overloaded') {
-        if (refusals++ === 0) say({ event: 'refused' });
-        if (!(message.retry_after_ms > 0)) unhinted++;
-        const index = indexOf(message);
-        setTimeout(() => submit(index), message.retry_after_ms ?? 10);
-        return;
-      }
       Object.assign(answers[indexOf(message)], { code: message.code, message: message.message, field: message.field, breakdown: message.breakdown });
       ended();
       return;
@@ -137,7 +133,7 @@ function end() {
 
 function done() {
   say({
-    event: 'done', answers, refusals, unhinted, strays,
+    event: 'done', answers, waited, strays,
     replicas: sessions.map((s) => s.welcome.replica), arrays: sessions.map((s) => s.arrays), frames: sessions.map((s) => s.frames),
   });
   for (const s of sessions) s.close();

@@ -1,12 +1,12 @@
--- abandon: ends every job of owned, what a node's slots hash holds (HGETALL), that the
--- node can no longer finish; a job whose
--- cancellation was under way ends cancelled, all others failed. What belongs to the
+-- abandon: takes every job of owned, what a node's slots hash holds (HGETALL), from the
+-- node: a job whose cancellation was under way ends so, all others go to their next
+-- attempts; counted says whether that is a failure of theirs. What belongs to the
 -- epoch keep ('' for none) stays owned; returned are the lost jobs and the slots
 -- kept. Further keys of the node, given behind, are deleted in the same command. The
 -- reaper scans the ownership set and nothing else, so no job can hide. The first write
 -- frees memory, so that it works where Redis refuses other writes; before it, all
--- records are looked for.
-local function abandon(owned, slots_key, node, failure, keep, ...)
+-- records are looked for. Needs lib/again.
+local function abandon(owned, slots_key, node, failure, counted, keep, ...)
   local lost, attempts, job_keys, kept, used = {}, {}, {}, false, 0
   for i = 1, #owned, 2 do
     local job = owned[i]
@@ -19,6 +19,12 @@ local function abandon(owned, slots_key, node, failure, keep, ...)
     end
   end
   here(slots_key, job_keys)
+  local records, lines = {}, {}
+  for i, job_key in ipairs(job_keys) do
+    records[i] = redis.call('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why')
+    line_keys(records[i][4], lines)
+  end
+  here(slots_key, lines)
   if kept then
     redis.call('DEL', ...)
     for i = 1, #lost, 1000 do redis.call('HDEL', slots_key, unpack(lost, i, math.min(i + 999, #lost))) end
@@ -28,12 +34,12 @@ local function abandon(owned, slots_key, node, failure, keep, ...)
   end
   for i, job in ipairs(lost) do
     local job_key, attempt = job_keys[i], attempts[job]
-    local record = redis.call('HMGET', job_key, 'state', 'run', 'reply_to', 'job')
+    local record = records[i]
     local last = string.match(record[2] or '', '^(%d+) ')
     if last == attempt and record[1] == 'cancelling' then
-      finish(job, job_key, node, attempt, record[3], record[4], 'cancelled', '', '')
+      finish(job, job_key, node, attempt, record[3], record[4], record[6] == 'expired' and 'expired' or 'cancelled', '', '')
     elseif last == attempt and record[1] == 'running' then
-      finish(job, job_key, node, attempt, record[3], record[4], 'failed', '', failure)
+      again(job, job_key, node, attempt, record[3], record[4], record[5], counted, failure, 0)
     end
   end
   index_finished()

@@ -5,7 +5,7 @@
 -- of ours is published as offline and 0.
 local function announce(kind, node, epoch, status, max, used, body)
   -- include lib/revision.lua
-  if status ~= 'online' and status ~= 'draining' then status = 'offline' end
+  if status ~= 'online' and status ~= 'draining' and status ~= 'drained' then status = 'offline' end
   if not string.find(max, '^%d%d?%d?%d?%d?$') then max = '0' end
   redis.call('PUBLISH', channel, at .. ' 1 ' .. kind .. ' ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' ..
     status .. ' ' .. max .. ' ' .. used .. ' ' .. body)

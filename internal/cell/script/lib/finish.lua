@@ -4,13 +4,17 @@
 -- that cannot be written end the script, whose work would be half done then: the stream
 -- may be on another server while a hash slot migrates, and a replica asks for the
 -- records of jobs that it does not hear of.
--- finished_key, retention (ms; where the record, whose field job is given, does not say
--- its own) and inline (bytes) are bound by the script. used is what the node has in use
+-- finished_key, due_key, retention (ms; where the record, whose field job is given, does not
+-- say its own) and inline (bytes) are bound by the script. used is what the node has in use
 -- after this job: the reply brings it to the cache of the replica that placed the job.
 local finished, used, longest, ends = 0, 0, retention, {}
 local keeps = {} -- what records say of their retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
-  local stated = string.match(static or '', '^%S+ %d+ %d+ (%d+) ') or retention
+  local stated, deadline = string.match(static or '', '^%S+ %d+ %d+ (%d+) %S+ %d+ %d+ (%d+) ')
+  if not stated then stated = retention end
+  -- Protected: due may be elsewhere while a hash slot migrates, and whoever handles due jobs
+  -- passes over one that has ended.
+  if deadline ~= '0' then redis.pcall('ZREM', due_key, job) end
   local keep = keeps[stated]
   if not keep then
     local ms = math.max(tonumber(stated), 1)
@@ -33,7 +37,13 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
     local partial = '0'
     if #result > inline then result, partial = '', '1' end
     local head = job .. ' ' .. attempt .. ' ' .. node .. ' ' .. state .. ' ' .. at .. ' ' .. used .. ' ' .. partial
-    if failure == '' then
+    local fails -- few jobs have any, so few are asked
+    if tostring(attempt) ~= '1' or state ~= 'succeeded' and state ~= 'failed' then
+      fails = string.match(redis.call('HGET', job_key, 'fails') or '', '^%d+')
+    end
+    if fails then
+      redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result, 'e', failure, 'f', fails)
+    elseif failure == '' then
       redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result)
     else
       redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result, 'e', failure)
@@ -51,6 +61,7 @@ end
 -- their records expire by themselves. At most 1000 a call, many times what one call
 -- adds, so that the first call after a quiet hour does not stop Redis.
 local function forget()
+  if finished == 0 then return end -- how long others keep theirs is not known then
   local old = redis.call('ZCOUNT', finished_key, '-inf', string.format('(%.0f', now_us - longest * 1000))
   if old > 0 then redis.call('ZREMRANGEBYRANK', finished_key, 0, math.min(old, 1000) - 1) end
 end

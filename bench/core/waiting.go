@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/core/result"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/worker"
+)
+
+const (
+	napService = "nap"
+	napTenant  = "bench"
+)
+
+// napFleet is a replica and nodes whose handlers sleep, all in this process; between them
+// is Redis, as ever.
+type napFleet struct {
+	server     *server
+	replica    *replica
+	dispatcher *dispatch.Dispatcher
+	workers    []*worker.Worker
+
+	nap     time.Duration
+	inside  atomic.Int64 // nanoseconds that handlers have slept
+	running atomic.Int64
+	most    atomic.Int64
+	begun   func(job *worker.Job) // nil for nobody
+}
+
+func (b *bench) startNaps(ctx context.Context, nodes, slots int, nap time.Duration, begun func(*worker.Job)) (_ *napFleet, err error) {
+	f := &napFleet{nap: nap, begun: begun}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.stop())
+		}
+	}()
+	if f.server, err = b.startRedis(ctx, noAOF); err != nil {
+		return nil, err
+	}
+	if f.replica, err = openReplica(ctx, f.server.URL(), "replica-0", nil, nil, nil); err != nil {
+		return nil, err
+	}
+	if f.dispatcher, err = dispatch.New(dispatch.Config{Replica: "replica-0"}, f.replica.cells, f.replica.cache, zap.NewNop(), nil); err != nil {
+		return nil, err
+	}
+	if err = f.dispatcher.Start(ctx); err != nil {
+		return nil, err
+	}
+	for i := range nodes {
+		w, err := worker.New(worker.Config{
+			RedisURL: f.server.URL(), Node: freeslot.Node{ID: "node-" + strconv.Itoa(i), MaxConcurrency: slots},
+		})
+		if err != nil {
+			return nil, err
+		}
+		w.Handle(napService, f.handle)
+		if err := w.Start(ctx); err != nil {
+			return nil, err
+		}
+		f.workers = append(f.workers, w)
+	}
+	return f, nil
+}
+
+func (f *napFleet) handle(_ context.Context, job *worker.Job) (any, error) {
+	if f.begun != nil {
+		f.begun(job)
+	}
+	begin := time.Now()
+	if now := f.running.Add(1); now > f.most.Load() {
+		f.most.Store(now)
+	}
+	time.Sleep(f.nap)
+	f.running.Add(-1)
+	f.inside.Add(int64(time.Since(begin)))
+	return nil, nil
+}
+
+func (f *napFleet) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
+	defer cancel()
+	errs := make([]error, len(f.workers))
+	var all sync.WaitGroup
+	for i, w := range f.workers {
+		all.Go(func() { errs[i] = w.Stop(ctx) })
+	}
+	all.Wait()
+	if f.dispatcher != nil {
+		errs = append(errs, f.dispatcher.Stop(ctx))
+	}
+	if f.replica != nil {
+		errs = append(errs, f.replica.close())
+	}
+	if f.server != nil {
+		errs = append(errs, f.server.stop())
+	}
+	return errors.Join(errs...)
+}
+
+// napSink counts what becomes of jobs.
+type napSink struct {
+	ended    func(freeslot.JobStatus)
+	assigned func(dispatch.Assignment)
+}
+
+func (s *napSink) Assigned(a dispatch.Assignment) {
+	if s.assigned != nil {
+		s.assigned(a)
+	}
+}
+func (s *napSink) Result(status freeslot.JobStatus) { s.ended(status) }
+func (s *napSink) Detached(string)                  {}
+
+// submit hands in count jobs of a tenant in calls of a batch's size.
+func (f *napFleet) submit(ctx context.Context, tenant string, count int, sink *napSink, accepted func(id string)) error {
+	const batch = 64
+	var failed error
+	for count > 0 && failed == nil {
+		requests := make([]dispatch.Request, min(batch, count))
+		for i := range requests {
+			requests[i] = dispatch.Request{Tenant: tenant, Job: &freeslot.Job{Service: napService}}
+		}
+		f.dispatcher.Submit(ctx, requests, sink, func(_ int, a dispatch.Accepted, err error) {
+			if err != nil {
+				failed = err
+			} else if accepted != nil {
+				accepted(a.JobID)
+			}
+		})
+		count -= len(requests)
+	}
+	return failed
+}
+
+// runUtilisation keeps more jobs waiting than there are slots and counts the time inside handlers.
+func runUtilisation(ctx context.Context, b *bench) (err error) {
+	nodes, window := sized(b, 50, 8), sized(b, 10*time.Second, 300*time.Millisecond)
+	const nap, depth = 10 * time.Millisecond, 4
+	b.say("%d nodes of one slot, jobs that sleep %s, always %d jobs a slot under way or waiting; replica and nodes are one process. Time inside handlers / (slots x %s).", nodes, nap, depth, window)
+	f, err := b.startNaps(ctx, nodes, 1, nap, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.stop()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	more := make(chan struct{}, depth*nodes)
+	var ended atomic.Int64
+	sink := &napSink{ended: func(freeslot.JobStatus) { ended.Add(1); more <- struct{}{} }}
+	for range depth * nodes {
+		more <- struct{}{}
+	}
+	var failed error
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-more:
+			case <-ctx.Done():
+				return
+			}
+			count := 1
+			for ; count < 64 && len(more) > 0; count++ {
+				<-more
+			}
+			if err := f.submit(ctx, napTenant, count, sink, nil); err != nil && ctx.Err() == nil {
+				failed = err
+				return
+			}
+		}
+	})
+	if err := measure.SleepUntil(ctx, time.Now().Add(window/5)); err != nil {
+		return err
+	}
+	inside, jobs, begin := f.inside.Load(), ended.Load(), time.Now()
+	if err := measure.SleepUntil(ctx, begin.Add(window)); err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	share := float64(f.inside.Load()-inside) / float64(took) / float64(nodes) * 100
+	rate := float64(ended.Load()-jobs) / took.Seconds()
+	cancel()
+	feeding.Wait()
+	if failed != nil {
+		return failed
+	}
+	b.result.Tables = []result.Table{{First: "Slots", Columns: []result.Column{
+		{Name: "jobs", Unit: result.PerSecond}, {Name: "slots busy", Unit: result.Percent}, {Name: "most handlers at once", Unit: result.Number},
+	}, Rows: []result.Row{{Name: strconv.Itoa(nodes), Values: result.Values(rounded(rate), rounded(share), float64(f.most.Load()))}}}}
+	b.target(fmt.Sprintf("time inside handlers / (slots x time), %d nodes of one slot, jobs of %s", nodes, nap), result.Percent, result.AtLeast, 98, share)
+	return nil
+}
+
+// runFairness has one tenant flood the queue and another one submit now and then.
+func runFairness(ctx context.Context, b *bench) (err error) {
+	nodes, slots, flood, pause := 5, 8, sized(b, 100_000, 1_000), sized(b, time.Second, 50*time.Millisecond)
+	const nap = 20 * time.Millisecond
+	b.say("Tenant A submits %s jobs that sleep %s as fast as it can, onto %d nodes of %d slots; tenant B, of the same weight, one every %s until A's are done. B's wait is from its submit to the begin of its handler.",
+		measure.Thousands(float64(flood)), nap, nodes, slots, pause)
+	var mu sync.Mutex
+	submitted := make(map[string]time.Time) // of B's jobs, by payload
+	waits := measure.NewHistogram()
+	begun := func(job *worker.Job) {
+		if job.Tenant != "b" {
+			return
+		}
+		now := time.Now()
+		mu.Lock()
+		defer mu.Unlock()
+		measure.Record(waits, now.Sub(submitted[string(job.Payload)]))
+	}
+	f, err := b.startNaps(ctx, nodes, slots, nap, begun)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.stop()) }()
+	done := make(chan struct{})
+	var left atomic.Int64
+	left.Store(int64(flood))
+	begin := time.Now()
+	sinkA := &napSink{ended: func(freeslot.JobStatus) {
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+	}}
+	var flooding sync.WaitGroup
+	var floodErr error
+	flooding.Go(func() { floodErr = f.submit(ctx, "a", flood, sinkA, nil) })
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	var others sync.WaitGroup
+	count := 0
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+			count++
+			payload := strconv.Itoa(count)
+			ended := make(chan struct{})
+			mu.Lock()
+			submitted[payload] = time.Now()
+			mu.Unlock()
+			others.Go(func() {
+				f.dispatcher.Submit(ctx, []dispatch.Request{{Tenant: "b", Job: &freeslot.Job{Service: napService, Payload: []byte(payload)}}},
+					&napSink{ended: func(freeslot.JobStatus) { close(ended) }}, func(int, dispatch.Accepted, error) {})
+				select {
+				case <-ended:
+				case <-ctx.Done():
+				}
+			})
+		}
+	}
+	took := time.Since(begin)
+	flooding.Wait()
+	others.Wait()
+	if floodErr != nil {
+		return floodErr
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	ms := func(q float64) float64 { return rounded(float64(waits.ValueAtQuantile(q)) / 1e3) }
+	b.result.Tables = []result.Table{{First: "Tenant B's jobs", Columns: []result.Column{
+		{Name: "wait p50", Unit: result.Milliseconds}, {Name: "p99", Unit: result.Milliseconds}, {Name: "longest", Unit: result.Milliseconds},
+		{Name: "A's jobs", Unit: result.PerSecond},
+	}, Rows: []result.Row{{Name: strconv.Itoa(count), Values: result.Values(ms(50), ms(99), rounded(float64(waits.Max())/1e3), rounded(float64(flood)/took.Seconds()))}}}}
+	b.target(fmt.Sprintf("wait of a tenant beside another's flood of %s jobs of %s: p99", measure.Thousands(float64(flood)), nap), result.Milliseconds, result.AtMost, 25, ms(99))
+	return nil
+}

@@ -1,0 +1,135 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// fakeControl notes what it is called with.
+type fakeControl struct {
+	calls []string
+	jobs  []string // of a node that is removed
+	err   error
+}
+
+func (f *fakeControl) call(ctx context.Context, parts ...any) error {
+	if _, ok := ctx.Deadline(); !ok {
+		return fmt.Errorf("%v has no deadline", parts)
+	}
+	f.calls = append(f.calls, strings.TrimSpace(fmt.Sprintln(parts...)))
+	return f.err
+}
+
+func (f *fakeControl) Drain(ctx context.Context, node string) error {
+	return f.call(ctx, "drain", node)
+}
+
+func (f *fakeControl) Undrain(ctx context.Context, node string) error {
+	return f.call(ctx, "undrain", node)
+}
+
+func (f *fakeControl) Remove(ctx context.Context, node string, epoch cell.Epoch) ([]string, error) {
+	return f.jobs, f.call(ctx, "remove", node, epoch)
+}
+
+func (f *fakeControl) use(d *api.Deps) { d.Control = f }
+
+// changes are the calls that change a node.
+var changes = []struct{ method, action string }{
+	{"POST", "/drain"}, {"POST", "/undrain"}, {"DELETE", ""},
+}
+
+// add gives the fleet a node whose agent was heard so long ago.
+func (f *fakeNodes) add(state cell.NodeState, silence time.Duration) {
+	f.nodes[state.Node.ID] = state
+	n := selection.NewNode(selection.Compile(&state.Node), 0)
+	n.Seen(-int64(silence))
+	f.live = append(f.live, n)
+}
+
+func TestNodeControl(t *testing.T) {
+	t.Parallel()
+	control := &fakeControl{}
+	f := setup(t, api.Config{}, control.use)
+	f.nodes.add(node("alive"), f.nodes.SilenceLimit())
+	f.nodes.add(node("silent"), f.nodes.SilenceLimit()+1)
+	imported := node("imported")
+	imported.Epoch = cell.ImportEpoch
+	f.nodes.add(imported, 1)
+	for _, c := range []struct {
+		method, path, call, answer string
+		jobs                       []string
+	}{
+		{method: "POST", path: "alive/drain", call: "drain alive", answer: `{"node_id":"alive","status":"drained"}`},
+		{method: "POST", path: "alive/undrain", call: "undrain alive", answer: `{"node_id":"alive","status":"online"}`},
+		{method: "DELETE", path: "silent", call: "remove silent e1", answer: `{"node_id":"silent","status":"removed","jobs":["` + jobID + `"]}`, jobs: []string{jobID}},
+		{method: "DELETE", path: "imported", call: "remove imported import", answer: `{"node_id":"imported","status":"removed"}`},
+	} {
+		control.calls, control.jobs = nil, c.jobs
+		got := f.do(t, c.method, "/v1/nodes/"+c.path, "")
+		if got.status != http.StatusOK || strings.TrimSpace(got.text) != c.answer {
+			t.Errorf("%s %s: %d %s", c.method, c.path, got.status, got.text)
+		}
+		if s := fmt.Sprint(control.calls); s != "["+c.call+"]" {
+			t.Errorf("%s %s: called %s", c.method, c.path, s)
+		}
+	}
+}
+
+// TestNodeControlRefused: what is refused before the store is asked, and what the store refuses.
+func TestNodeControlRefused(t *testing.T) {
+	t.Parallel()
+	control := &fakeControl{}
+	f := setup(t, api.Config{}, withTokens, control.use)
+	f.nodes.add(node("alive"), 0)
+	f.nodes.add(node("silent"), f.nodes.SilenceLimit()+1)
+	root := []string{"Authorization", "Bearer root-token"}
+	for _, c := range changes {
+		f.do(t, c.method, "/v1/nodes/silent"+c.action, "").refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
+		f.do(t, c.method, "/v1/nodes/silent"+c.action, "", "Authorization", "Bearer acme-token").refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+		f.do(t, c.method, "/v1/nodes/node%3A2"+c.action, "", root...).refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	}
+	f.do(t, "DELETE", "/v1/nodes/nobody", "", root...).refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	got := f.do(t, "DELETE", "/v1/nodes/alive", "", root...)
+	got.refusal(t, http.StatusConflict, freeslot.CodeConflict)
+	if got.body["field"] != "id" || !strings.Contains(got.text, "the agent of node alive is alive") {
+		t.Error(got.text)
+	}
+	if len(control.calls) != 0 {
+		t.Error("called all the same:", control.calls)
+	}
+
+	control.err = &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no such node"}
+	for _, c := range changes {
+		f.do(t, c.method, "/v1/nodes/silent"+c.action, "", root...).refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	}
+	// The agent has come back meanwhile, which this replica does not know yet.
+	control.err = fmt.Errorf("deregister node silent: %w", cell.ErrSuperseded)
+	f.do(t, "DELETE", "/v1/nodes/silent", "", root...).refusal(t, http.StatusConflict, freeslot.CodeConflict)
+	control.err = context.DeadlineExceeded
+	control.jobs = []string{jobID}
+	for _, c := range changes {
+		f.do(t, c.method, "/v1/nodes/silent"+c.action, "", root...).refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
+	}
+}
+
+// TestWithoutNodeControl: a server that can change no node has no such routes.
+func TestWithoutNodeControl(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.nodes.add(node("silent"), f.nodes.SilenceLimit()+1)
+	for _, c := range changes {
+		if got := f.do(t, c.method, "/v1/nodes/silent"+c.action, ""); got.status != http.StatusNotFound && got.status != http.StatusMethodNotAllowed {
+			t.Errorf("%s %s: %d %s", c.method, c.action, got.status, got.text)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// Specs has jobs as they were submitted; *cell.Set is it.
+type Specs interface {
+	Spec(ctx context.Context, jobID string) (job *freeslot.Job, tenant string, err error)
+}
+
+type requeueInput struct {
+	ID          string `path:"id" doc:"The id of a job that is dead, failed or expired."`
+	TraceParent string `header:"Traceparent" doc:"W3C trace context of the new job; without it the old job's goes on."`
+}
+
+func (s *Server) registerRequeue(api huma.API) {
+	huma.Register(api, huma.Operation{
+		OperationID: "requeue-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/requeue", Tags: []string{"jobs"},
+		Summary: "Submit a job again that did not succeed",
+		Description: "Makes a new job, of the same tenant, out of what a dead, failed or expired one was submitted as; the answer is its status, with an id of its own. " +
+			"The old job stays as it is until its retention ends. Asking twice makes two jobs.",
+		DefaultStatus: http.StatusAccepted,
+	}, s.requeue)
+}
+
+func (s *Server) requeue(ctx context.Context, in *requeueInput) (*jobOutput, error) {
+	job, tenant, err := s.ended(ctx, in.ID)
+	if err == nil {
+		err = s.refuseDraining()
+	}
+	if err != nil {
+		return nil, s.refuse("requeue", err)
+	}
+	// The key would answer with the old job.
+	job.RunAtMS, job.IdempotencyKey = 0, ""
+	if in.TraceParent != "" {
+		job.TraceParent = in.TraceParent
+	}
+	ctx, span := s.span(ctx, "freeslot.http.requeue", job)
+	defer span.End()
+	p := principalOf(ctx)
+	p.Tenant = tenant
+	a, err := s.place(ctx, p, job, nil)
+	if err != nil {
+		return nil, s.refuse("requeue", err)
+	}
+	return s.soFar(ctx, p, a, job), nil
+}
+
+// ended is what a job was submitted as that the caller may see and that did not succeed.
+func (s *Server) ended(ctx context.Context, id string) (job *freeslot.Job, tenant string, err error) {
+	if err := cell.ValidateJobID("id", id); err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status, err := s.jobs.Job(ctx, principalOf(ctx).scope(), id)
+	if err != nil {
+		return nil, "", err
+	}
+	switch status.State {
+	case freeslot.StateDead, freeslot.StateFailed, freeslot.StateExpired:
+		return s.specs.Spec(ctx, id)
+	default:
+		return nil, "", &freeslot.Error{
+			Code: freeslot.CodeInvalidArgument, Field: "id",
+			Message: fmt.Sprintf("id is that of a job that is %s, expected one that is dead, failed or expired", status.State),
+		}
+	}
+}

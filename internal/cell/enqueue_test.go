@@ -1,0 +1,268 @@
+package cell
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/events"
+)
+
+// TestEnqueue: a job waits at its place, and the same call again says the same.
+func TestEnqueue(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		if w, err := r.Waiting(r.ctx(), 0); err != nil || !w.Same || w.Revision != 0 {
+			t.Errorf("nobody waits: %+v, %v", w, err)
+		}
+		first, second, other := submission("r1"), submission(""), submission("")
+		first.Job.TimeoutMS, first.Job.MaxAttempts, other.Job.Service = 60_000, 7, "tts"
+		before := r.nowMS()
+		for i, want := range []int{1, 2, 1} {
+			s := []Submission{first, second, other}[i]
+			res := r.EnqueueAll(r.ctx(), []Submission{s})[0]
+			if p := res.Placement; res.Err != nil || !p.Waiting || p.Assigned || p.Position != want {
+				t.Errorf("job %d: %+v", i, res)
+			}
+			r.unchanged("the same again", func() {
+				if p := r.enqueued(s)[0]; !p.Waiting || p.Position != want {
+					t.Errorf("job %d again: %+v", i, p)
+				}
+			}, nil)
+			if p, err := r.Submit(r.ctx(), withCandidates(s, "n1")); err != nil || !p.Waiting || !p.Repeated || p.Position != want {
+				t.Errorf("job %d submitted: %+v, %v", i, p, err)
+			}
+		}
+		s := r.status(first.JobID)
+		want := freeslot.JobStatus{
+			ID: first.JobID, Tenant: "acme", Service: "echo", State: freeslot.StateWaiting, Slots: 1, Position: 1,
+			SubmittedAtMS: s.SubmittedAtMS, DeadlineMS: s.SubmittedAtMS + 60_000,
+		}
+		if d := cmp.Diff(want, s); d != "" || s.SubmittedAtMS < before || s.SubmittedAtMS > r.nowMS() {
+			t.Errorf("submitted after %d (-want +got):\n%s", before, d)
+		}
+		w, err := r.Waiting(r.ctx(), 0)
+		slices.SortFunc(w.Classes, func(a, b Class) int { return cmpText(a.Definition, b.Definition) })
+		if d := cmp.Diff([]Class{ClassOf(first.Job), ClassOf(other.Job)}, w.Classes); err != nil || d != "" {
+			t.Errorf("%v, classes (-want +got):\n%s", err, d)
+		}
+		if again, err := r.Waiting(r.ctx(), w.Revision); err != nil || !again.Same || again.Classes != nil {
+			t.Errorf("nothing has changed: %+v, %v", again, err)
+		}
+		r.sound()
+		r.cancelWaiting()
+		if again, err := r.Waiting(r.ctx(), w.Revision); err != nil || again.Same || len(again.Classes) != 0 {
+			t.Errorf("nobody waits any more: %+v, %v", again, err)
+		}
+		r.sound()
+	})
+}
+
+func cmpText(a, b string) int {
+	if a < b {
+		return -1
+	}
+	return 1
+}
+
+func withCandidates(s Submission, nodes ...string) Submission {
+	s.Candidates = nodes
+	return s
+}
+
+// TestEnqueueFull: a queue has an end; a job that waits already is not refused.
+func TestEnqueueFull(t *testing.T) {
+	racing(t, 1, func(t *testing.T, r *rig, _ []*Cell) {
+		c := open(t, r.redis, func(c *Config) { c.Layout, c.WaitingLimit = r.l, 2 })
+		subs := []Submission{submission(""), submission(""), submission("")}
+		for i, s := range subs {
+			res := c.EnqueueAll(r.ctx(), []Submission{s})[0]
+			if i < 2 && (res.Err != nil || !res.Placement.Waiting) {
+				t.Errorf("job %d: %+v", i, res)
+			}
+			if i == 2 {
+				wantErr(t, res.Err, freeslot.CodeOverloaded)
+			}
+		}
+		if r.exists(r.l.Job(subs[2].JobID)) {
+			t.Error("a job that was refused is there")
+		}
+		if res := c.EnqueueAll(r.ctx(), subs[:1])[0]; res.Err != nil || !res.Placement.Waiting {
+			t.Errorf("again: %+v", res)
+		}
+		other := submission("")
+		other.Job.Service = "tts"
+		if res := c.EnqueueAll(r.ctx(), []Submission{other})[0]; res.Err != nil || !res.Placement.Waiting {
+			t.Errorf("of another class: %+v", res)
+		}
+	})
+}
+
+// TestEnqueueTakesFreeSlots: candidates' slots go to who is first in the classes that name
+// them, several classes and nodes in one call.
+func TestEnqueueTakesFreeSlots(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		if err := r.OpenReplies(r.ctx(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		r.register(testNode("n1", 2))
+		r.register(testNode("n2", 1))
+		early := r.waits("r1")
+		hear := r.listen()
+		a, b, c, d := submission("r1", "n1"), submission("r1", "n1", "n2"), submission("", "n2"), submission("", "n1", "none")
+		c.Job.Service, d.Job.Priority = "tts", 5
+		got := r.enqueued(a, b, c, d, a)
+		for i, want := range []struct {
+			node     string
+			used     int
+			position int
+		}{{node: "n2", used: 1}, {position: 1}, {position: 1}, {node: "n1", used: 1}, {node: "n2", used: 1}} {
+			p := got[i]
+			if p.Assigned != (want.node != "") || p.Node != want.node || p.Assigned && (p.Used != want.used || p.Attempt != 1) || p.Waiting && p.Position != want.position {
+				t.Errorf("item %d: %+v, want %+v", i, p, want)
+			}
+		}
+		// Who had waited before got what was left, and its replica is told.
+		s := r.status(early)
+		if s.State != freeslot.StateRunning || s.Node != "n1" || s.Attempt != 1 {
+			t.Errorf("the first: %+v", s)
+		}
+		begun := func(job, node string, used int) Reply {
+			return Reply{Assigned: true, Used: used, Status: freeslot.JobStatus{
+				ID: job, Node: node, Attempt: 1, AssignedAtMS: s.AssignedAtMS, State: freeslot.StateRunning,
+			}}
+		}
+		want := []Reply{begun(early, "n1", 2), begun(a.JobID, "n2", 1)}
+		if d := cmp.Diff(want, r.told("r1")); d != "" {
+			t.Errorf("replies (-want +got):\n%s", d)
+		}
+		full := map[string]int{}
+		for _, e := range hear.drain() {
+			if e.Kind != events.SlotFull || e.Used != e.MaxConcurrency {
+				t.Errorf("event %+v", e)
+			}
+			full[e.Node]++
+		}
+		if d := cmp.Diff(map[string]int{"n1": 1, "n2": 1}, full); d != "" {
+			t.Errorf("nodes announced as full (-want +got):\n%s", d)
+		}
+		ds, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
+		if err != nil || len(ds) != 2 || ds[0].Attempt != (Attempt{d.JobID, 1}) || ds[1].Attempt != (Attempt{early, 1}) || ds[1].Job == nil || ds[1].Tenant != "acme" {
+			t.Errorf("dispatches %+v, %v", ds, err)
+		}
+		r.sound()
+	})
+}
+
+// TestEnqueueAsksNodes: one that may get no job gets none.
+func TestEnqueueAsksNodes(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		draining := r.register(testNode("draining", 1))
+		if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "draining", Epoch: draining, Status: freeslot.StatusDraining}); err != nil {
+			t.Fatal(err)
+		}
+		r.register(testNode("silent", 1))
+		r.silence("silent")
+		r.register(testNode("full", 1))
+		r.place("", 1, "full")
+		r.register(testNode("edited", 1))
+		r.do("HSET", r.l.Slots("edited"), "sum", "nan")
+		if p := r.enqueued(submission("", "draining", "silent", "full", "none", "edited"))[0]; !p.Waiting || p.Assigned {
+			t.Errorf("%+v", p)
+		}
+		for node, why := range map[string]RefusalReason{
+			"draining": RefusedDraining, "silent": RefusedSilent, "full": RefusedFull, "none": RefusedGone, "edited": RefusedFull,
+		} {
+			if got, err := r.Take(r.ctx(), node, []string{echo}, 1); err != nil || got.Jobs != 0 || got.Refusal != why {
+				t.Errorf("%s: %+v, %v", node, got, err)
+			}
+		}
+		r.do("HSET", r.l.Slots("edited"), "sum", "0")
+		if got := r.take("edited"); got != 1 {
+			t.Errorf("a node with a free slot took %d", got)
+		}
+		r.do("DEL", r.l.Load("silent"))
+		r.sound()
+	})
+}
+
+// TestSubmitBehind: no job passes one of its class that waits, also within a call; others go on.
+func TestSubmitBehind(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("n1", 9))
+		r.waits("")
+		behind, free := submission("", "n1"), submission("", "n1")
+		free.Job.Service = "tts"
+		got, err := r.Cell.submit(r.ctx(), encoded(t, behind, free))
+		if err != nil || !cmp.Equal(got[0], Placement{Behind: true}) || !got[1].Assigned {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if r.exists(r.l.Job(behind.JobID)) {
+			t.Error("a job that must wait is there")
+		}
+		if n := r.take("n1"); n != 1 {
+			t.Errorf("%d began", n)
+		}
+		if p, err := r.Submit(r.ctx(), behind); err != nil || !p.Assigned {
+			t.Errorf("nobody waits any more: %+v, %v", p, err)
+		}
+		r.sound()
+	})
+}
+
+// TestFairness is start-time fair queueing in the plainest way beside the queue: tenants of
+// different weights, jobs of different sizes, some enqueued while others are served.
+func TestFairness(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 4))
+		type job struct {
+			id         string
+			start      int
+			tenant     string
+			slots, was int
+		}
+		var waiting []job
+		virtual, tags := 0, map[string]int{}
+		add := func(tenant string, weight, n int) {
+			id := r.waits("", of(tenant, weight), slots(n))
+			start := max(virtual, tags[tenant])
+			tags[tenant] = start + n*1024/weight
+			waiting = append(waiting, job{id: id, start: start, tenant: tenant, slots: n, was: len(waiting)})
+		}
+		for range 12 {
+			add("heavy", 4, 1)
+		}
+		for i := range 6 {
+			add("light", 1, 1+i%2)
+			add("other", 2, 1)
+		}
+		served := map[string]int{}
+		for n := 0; len(waiting) > 0; n++ {
+			slices.SortStableFunc(waiting, func(a, b job) int {
+				if a.start != b.start {
+					return a.start - b.start
+				}
+				return cmpText(a.id, b.id)
+			})
+			next := waiting[0]
+			virtual = max(virtual, next.start)
+			waiting = waiting[1:]
+			r.do("HSET", r.l.Node("n1"), "max_concurrency", strconv.Itoa(next.slots)) // room for this one alone
+			if got := r.take("n1"); got != 1 || r.status(next.id).State != freeslot.StateRunning {
+				t.Fatalf("job %d of %s does not come at place %d, but %v", next.was, next.tenant, n, r.line(echo))
+			}
+			r.do("DEL", r.l.Serves("n1")) // or else the end would hand the slot over
+			r.end("n1", epoch, next.id)
+			served[next.tenant] += next.slots
+			if n == 8 {
+				if served["heavy"] < 5 || served["light"] > 3 {
+					t.Errorf("slots served at first: %v", served)
+				}
+				add("late", 1, 1) // begins with those served now, not before all others
+			}
+		}
+		r.sound()
+	})
+}

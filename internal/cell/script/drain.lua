@@ -1,0 +1,29 @@
+-- drain: an operator's word that a node is to get no more jobs, or may get some again.
+-- What runs there goes on.
+--
+-- Guarantee: it lasts until it is undone, whatever the agent says, also over its restart;
+-- the same call again changes nothing.
+--
+-- KEYS[1] nodes:<node> hash   KEYS[2] nodes:index:online set   KEYS[3] index:revision zset
+-- KEYS[4] version:nodes hash  KEYS[5] slots:<node> hash
+-- ARGV[1] node   ARGV[2] channel   ARGV[3] drained, or online to undo it
+-- Returns 1;  0: there is no such node
+-- Redis 7.0. Cost: O(1).
+local profile_key, online_key, revisions_key, version_key, slots_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local node, channel, want = ARGV[1], ARGV[2], ARGV[3]
+-- include lib/clock.lua
+-- include lib/announce.lua
+
+local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
+local epoch = profile[1]
+if not epoch then return 0 end
+-- A node whose agent drains it is not made online by an operator who never drained it. One
+-- without an agent drains until an agent comes.
+if (profile[2] == 'drained') == (want == 'drained') then return 1 end
+if want ~= 'drained' and epoch == 'import' then want = 'draining' end
+local used = redis.call('HGET', slots_key, 'sum') or '0'
+if not string.find(used, '^%d+$') then used = '0' end
+local revision = announce('c', node, epoch, want, profile[3] or '0', used, '')
+redis.call('HSET', profile_key, 'status', want, 'version', revision)
+redis.call(want == 'online' and 'SADD' or 'SREM', online_key, node)
+return 1

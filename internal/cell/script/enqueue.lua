@@ -1,0 +1,117 @@
+-- enqueue: lets jobs wait in the queues of their classes, and gives the free slots of
+-- their candidates to whoever is first there.
+--
+-- A job for later is set aside until then.
+--
+-- Guarantee: no slot of a candidate stays free beside a job that waits and may have it:
+-- both are looked at in the same script. Idempotent by job id: a repeated item reports
+-- where the job is and changes nothing. An idempotency key makes one job as long as it is
+-- kept: a second one with the key is not created.
+--
+-- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset   KEYS[4] finished  zset
+-- KEYS[5] waiting  hash          KEYS[6] version:waiting  string
+-- KEYS[7..6+4n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
+-- then jobs:<job>  hash, one an item, and idem:<tenant>:<key>  string, one an idempotency key: job, space, digest of its spec
+-- ARGV[1] channel   ARGV[2] key prefix   ARGV[3] tag part   ARGV[4] heartbeat limit, ms   ARGV[5] largest spec put on the
+--   stream, bytes   ARGV[6] retention, ms   ARGV[7] most jobs of a class   ARGV[8] n
+-- ARGV[9] number of items   ARGV[10] how long idempotency keys are kept, ms   ARGV[11..10+n] node ids
+-- then for each item: job, tenant, slots, reply-to ('' for none), timeout (ms, '' for none), what is before and behind the
+--   deadline in the record's field job, class, definition, priority, weight, spec, candidates (indexes from 1, joined by spaces),
+--   when to begin (ms, '' for at once), which idempotency key (from 1, '' for none), digest of the spec
+-- Returns {now, answer, ...}, an answer an item: {1, node id, used, attempt}  assigned;  {2, node id, attempt,
+--   assigned_at_ms}  was there already;  {4, position}  waits, or is set aside: 0;  {5}  refused, the queue is full;  {6, job}  the key
+--   belongs to this job;  {7, job}  which was another one, by its digest
+-- Foreign keys (queues, jobs, replies) are of this cell.
+-- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes); six commands for a job that waits.
+local revisions_key, version_key, due_key, finished_key, waiting_key, waiting_version_key =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local channel, PREFIX, TAG, silence, inline_spec, retention = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local most, node_count, item_count, keep_keys = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
+local inline = 0
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/announce.lua
+-- include lib/finish.lua
+-- include lib/job.lua
+-- include lib/line.lua
+-- include lib/take.lua
+-- include lib/offer.lua
+-- include lib/here.lua
+
+local from, before_jobs = 10 + node_count, 6 + 4 * node_count
+local answers, wishes, lines, queues = {}, {}, {}, {} -- wishes: by node, the classes of the items that name it
+for i = 1, item_count do
+  local class = ARGV[from + 16 * (i - 1) + 8]
+  queues[2 * i - 1], queues[2 * i] = key('waiting', class), key('fair', class)
+end
+here(version_key, queues)
+for i = 1, item_count do
+  local at_arg, job_key = from + 16 * (i - 1), KEYS[before_jobs + i]
+  local job, tenant, slots, reply_to, timeout = ARGV[at_arg + 1], ARGV[at_arg + 2], tonumber(ARGV[at_arg + 3]), ARGV[at_arg + 4], ARGV[at_arg + 5]
+  local class, definition, priority, weight = ARGV[at_arg + 8], ARGV[at_arg + 9], tonumber(ARGV[at_arg + 10]), tonumber(ARGV[at_arg + 11])
+  local record = redis.call('HMGET', job_key, 'state', 'run')
+  local line, begin, named = key('waiting', class), tonumber(ARGV[at_arg + 14]) or 0, tonumber(ARGV[at_arg + 15])
+  local idem = named and KEYS[before_jobs + item_count + named]
+  local owner, digest
+  if idem then owner, digest = string.match(redis.call('GET', idem) or '', '^(%S+) (%x+)$') end
+  lines[i] = line
+  if owner and owner ~= job then
+    answers[i] = {digest == ARGV[at_arg + 16] and 6 or 7, owner}
+  elseif record[1] == 'scheduled' then
+    answers[i] = {4, 0}
+  elseif record[1] and record[1] ~= 'waiting' and record[1] ~= 'retry_wait' then
+    local attempt, node, assigned_at = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
+    answers[i] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned_at) or 0}
+  elseif not record[1] and redis.call('ZCARD', line) >= most then
+    answers[i] = {5}
+  elseif not record[1] then
+    local later, deadline = begin > now, ''
+    if timeout ~= '' then deadline = string.format('%.0f', math.max(begin, now) + timeout) end
+    if later or deadline ~= '' then redis.call('ZADD', due_key, later and string.format('%.0f', begin) or deadline, job) end
+    local state = later and 'scheduled' or 'waiting'
+    local static = tenant .. ' ' .. ARGV[at_arg + 3] .. ' ' .. at .. ' ' .. ARGV[6] .. ARGV[at_arg + 6] .. deadline .. ARGV[at_arg + 7]
+    if reply_to == '' then
+      redis.call('HSET', job_key, 'state', state, 'job', static, 'spec', ARGV[at_arg + 12])
+    else
+      redis.call('HSET', job_key, 'state', state, 'job', static, 'reply_to', reply_to, 'spec', ARGV[at_arg + 12])
+    end
+    if idem then redis.call('SET', idem, job .. ' ' .. ARGV[at_arg + 16], 'PX', keep_keys) end
+    if later then
+      answers[i] = {4, 0}
+    else
+      stand_in_line(job, class, definition, fair_score(class, tenant, slots, priority, weight))
+    end
+  end
+  if not answers[i] then
+    for index in string.gmatch(ARGV[at_arg + 13], '%d+') do
+      local wish = wishes[tonumber(index)] or {classes = {}, known = {}}
+      wishes[tonumber(index)] = wish
+      if not wish.known[class] then
+        wish.known[class] = true
+        wish.classes[#wish.classes + 1] = class
+      end
+    end
+  end
+end
+
+for n = 1, node_count do
+  if wishes[n] then
+    local first = 3 + 4 * n
+    offer(ARGV[10 + n], KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], wishes[n].classes)
+  end
+end
+
+local replies = {now}
+for i = 1, item_count do
+  local job = ARGV[from + 16 * (i - 1) + 1]
+  if answers[i] then
+    replies[i + 1] = answers[i]
+  elseif assigned[job] then
+    replies[i + 1] = {1, assigned[job][3], assigned[job][1], assigned[job][2]}
+  else
+    -- Protected: a job with a pause is in no queue, whose key may then be looked for elsewhere.
+    local rank = tonumber(redis.pcall('ZRANK', lines[i], job))
+    replies[i + 1] = {4, rank and rank + 1 or 0}
+  end
+end
+return replies

@@ -1,0 +1,28 @@
+-- leave: takes a node out of the indexes and announces that, after its keys were deleted.
+-- A tombstone of bounded history tells replicas that were away. pools are its member
+-- sets; node, epoch, online_key, revisions_key, version_key and tombstones are bound by the
+-- script, which needs lib/announce. It is no function: a script has one node that leaves.
+for _, members in ipairs(pools) do redis.call('SREM', members, node) end
+redis.call('SREM', online_key, node)
+
+local revision = announce('o', node, epoch, 'offline', '0', 0, '')
+redis.call('ZADD', revisions_key, revision, '-' .. node)
+redis.call('ZREM', revisions_key, node)
+if redis.call('HINCRBY', version_key, 'tombstones', 1) > tombstones then
+  -- Living nodes move away from the oldest entries with every heartbeat, so only
+  -- nodes that died in silence can come before the oldest tombstone.
+  local first, dropped = 0, false
+  repeat
+    local oldest = redis.call('ZRANGE', revisions_key, first, first + 99, 'WITHSCORES')
+    for i = 1, #oldest, 2 do
+      if string.sub(oldest[i], 1, 1) == '-' then
+        redis.call('ZREM', revisions_key, oldest[i])
+        redis.call('HSET', version_key, 'floor', oldest[i + 1])
+        redis.call('HINCRBY', version_key, 'tombstones', -1)
+        dropped = true
+        break
+      end
+    end
+    first = first + 100
+  until dropped or #oldest == 0
+end

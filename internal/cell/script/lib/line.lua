@@ -1,0 +1,46 @@
+-- The queues of waiting jobs, one a class. waiting_key (class -> definition, while jobs of
+-- it wait) and waiting_version_key (changes with the set of classes) are bound by the
+-- script, which needs lib/job. A score is the priority, highest first, and below it a start tag of start-time
+-- fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) over the tenants of the class: exact in
+-- a double, because tags stay below 2^48.
+local TAGS = 281474976710656 -- 2^48
+
+-- line_keys: appends the keys of the queue that a job of this field job would stand in.
+local function line_keys(static, keys)
+  local _, _, class = job_parts(static)
+  if class then keys[#keys + 1], keys[#keys + 2] = key('waiting', class), key('fair', class) end
+end
+
+-- fair_score: a job's place; the tenant is charged its slots, less by its weight.
+local function fair_score(class, tenant, slots, priority, weight)
+  local fair = key('fair', class)
+  local tags = redis.call('HMGET', fair, 'v', 't' .. tenant)
+  local start = math.min(math.max(tonumber(tags[1]) or 0, tonumber(tags[2]) or 0), TAGS - 1)
+  redis.call('HSET', fair, 't' .. tenant, string.format('%.0f', start + math.max(math.floor(slots * 1024 / weight), 1)))
+  return (9 - priority) * TAGS + start
+end
+
+-- front_score: the place of a job that comes back: it was charged before, so it stands
+-- with those that are served now.
+local function front_score(class, priority)
+  local virtual = tonumber(redis.call('HGET', key('fair', class), 'v') or '0') or 0
+  return (9 - priority) * TAGS + math.min(virtual, TAGS - 1)
+end
+
+-- stand_in_line: puts a job into the queue of its class.
+local function stand_in_line(job, class, definition, score)
+  redis.call('ZADD', key('waiting', class), string.format('%.0f', score), job)
+  if redis.call('HSETNX', waiting_key, class, definition) == 1 then redis.call('INCR', waiting_version_key) end
+end
+
+-- leave_line: takes a job out of the queue of its class, and forgets the class with its last
+-- job. How many wait is asked before, because while a hash slot migrates Redis looks on the
+-- other server for a key that has just vanished, which would end the script halfway.
+local function leave_line(class, job)
+  local line = key('waiting', class)
+  local last = redis.call('ZCARD', line) == 1
+  if redis.call('ZREM', line, job) == 1 and last then
+    redis.call('DEL', key('fair', class))
+    if redis.call('HDEL', waiting_key, class) == 1 then redis.call('INCR', waiting_version_key) end
+  end
+end

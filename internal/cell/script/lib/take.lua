@@ -1,0 +1,89 @@
+-- take: gives the free slots of a node to the first jobs that wait in these classes,
+-- and returns the slots in use then and how many jobs began. Among the heads of the
+-- classes priority goes first, then age, which the ids tell. A job that needs more slots
+-- than are free is not passed by others of its class, or else it would wait for ever; one
+-- that the node is too small for is, and one that has just failed there. Needs lib/job,
+-- lib/line, lib/finish. inline_spec (bytes) is bound by the script.
+local LOOK = 64 -- how many of a class are looked at for one that the node may take
+local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
+local assigned = {} -- job -> {slots in use then, attempt}
+
+local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
+  -- head: the job of a class that is next on this node, nil where there is none.
+  local function head(class)
+    local line, from, to = key('waiting', class), 0, 1 -- the first or second is the one, nearly always
+    while true do
+      -- Protected, as what follows: while a hash slot migrates keys may be on another
+      -- server, and the script must not end in the middle of its work.
+      local jobs, gone = redis.pcall('ZRANGE', line, from, to, 'WITHSCORES'), false
+      if jobs.err then return nil end
+      for i = 1, #jobs, 2 do
+        local job = jobs[i]
+        local job_key = key('jobs', job)
+        local all = redis.pcall('EXISTS', line, job_key, waiting_key, waiting_version_key, key('fair', class))
+        if type(all) == 'table' then return nil end
+        local record = redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails')
+        local tenant, slots, _, _, _, deadline = job_parts(record[2])
+        if record.err or record[1] ~= 'waiting' or not tenant then
+          leave_line(class, job) -- what an operator edited or deleted
+          gone = true
+        elseif deadline > 0 and deadline <= now then
+          gone = gone -- its time is over: whoever handles due jobs says so
+        else
+          local failed_at, failed_on = string.match(record[5] or '', '^%d+ (%d+) (%S+)$')
+          local avoid = failed_on == node and now - tonumber(failed_at) < AVOID
+          if slots <= max and not avoid then
+            return {job = job, key = job_key, class = class, score = tonumber(jobs[i + 1]), slots = slots,
+              tenant = tenant, run = record[3], reply_to = record[4]}
+          end
+        end
+      end
+      if not gone then
+        if #jobs < 2 * (to - from + 1) or to == LOOK - 1 then return nil end
+        from, to = to + 1, LOOK - 1
+      end
+    end
+  end
+
+  local function before(a, b)
+    local first, second = math.floor(a.score / TAGS), math.floor(b.score / TAGS)
+    if first ~= second then return first < second end
+    return string.sub(a.job, -26) < string.sub(b.job, -26)
+  end
+
+  local function begin(next)
+    local job, attempt = next.job, tonumber(string.match(next.run or '', '^(%d+) ') or '0') + 1
+    local tag, fair = next.score % TAGS, key('fair', next.class)
+    if tag > (tonumber(redis.call('HGET', fair, 'v') or '0') or 0) then redis.call('HSET', fair, 'v', string.format('%.0f', tag)) end
+    leave_line(next.class, job)
+    redis.call('HSET', next.key, 'state', 'running', 'run', attempt .. ' ' .. node .. ' ' .. epoch .. ' ' .. at)
+    local spec = redis.call('HGET', next.key, 'spec') or ''
+    if #spec > inline_spec then spec = '' end
+    -- Protected: the stream only delivers, the next heartbeat would mend it.
+    redis.pcall('XADD', dispatch_key, '*', 'j', job .. ' ' .. attempt .. ' ' .. next.tenant, 's', spec)
+    used = used + next.slots
+    redis.call('HSET', slots_key, 'sum', used, job, attempt .. ':' .. epoch .. ':' .. next.slots)
+    if next.reply_to and next.reply_to ~= '' then
+      redis.pcall('XADD', key('replies', next.reply_to), 'NOMKSTREAM', '*', 'a', job .. ' ' .. attempt .. ' ' .. node .. ' ' .. at .. ' ' .. used)
+    end
+    assigned[job] = {used, attempt, node}
+  end
+
+  local heads, named, begun = {}, {}, 0
+  for i, class in ipairs(classes) do
+    heads[i] = not named[class] and head(class) or false -- one job must not come from two heads
+    named[class] = true
+  end
+  while used < max do
+    local best
+    for i = 1, #classes do
+      local next = heads[i]
+      if next and next.slots <= max - used and (not best or before(next, heads[best])) then best = i end
+    end
+    if not best then break end
+    begin(heads[best])
+    begun = begun + 1
+    heads[best] = head(classes[best]) or false
+  end
+  return used, begun
+end

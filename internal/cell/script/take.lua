@@ -1,0 +1,56 @@
+-- take: gives a node's free slots to jobs that wait in the classes that are named, and
+-- remembers that the node serves them: from then on its completions hand their slots over
+-- by themselves.
+--
+-- Guarantee: never more than max_concurrency slots are in use; each job begins once. The
+-- same call again gives what is free then.
+--
+-- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset   KEYS[4] finished  zset
+-- KEYS[5] waiting  hash          KEYS[6] version:waiting  string
+-- KEYS[7] nodes:<node> hash      KEYS[8] slots:<node> hash    KEYS[9] dispatch:<node> stream
+-- KEYS[10] load:<node> string    KEYS[11] serves:<node> string: version of the pools' configuration, classes, joined by spaces
+-- KEYS[12] version:serves  string: of the newest configuration that a replica told of
+-- ARGV[1] channel   ARGV[2] key prefix   ARGV[3] tag part   ARGV[4] heartbeat limit, ms   ARGV[5] largest spec put on the
+--   stream, bytes   ARGV[6] retention, ms   ARGV[7] node   ARGV[8] version of the configuration   ARGV[9..] classes, best first
+-- Returns {jobs that began, slots in use, max_concurrency, why it may get none: '' f g d s}
+-- Foreign keys (queues, jobs, replies) are of this cell.
+-- Redis 7.0. Cost: O(jobs that begin + classes).
+local revisions_key, version_key, due_key, finished_key, waiting_key, waiting_version_key =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local serves_key, serves_version_key = KEYS[11], KEYS[12]
+local channel, PREFIX, TAG, silence, inline_spec, retention = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local node, config = ARGV[7], ARGV[8]
+local inline = 0
+local MOST = 32 -- classes that are remembered of a node
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/announce.lua
+-- include lib/finish.lua
+-- include lib/job.lua
+-- include lib/line.lua
+-- include lib/take.lua
+-- include lib/offer.lua
+
+local classes = {unpack(ARGV, 9)}
+local why, begun, used, max = offer(node, KEYS[7], KEYS[8], KEYS[9], KEYS[10], classes)
+if why == '' or why == 'f' then
+  local newest = redis.call('GET', serves_version_key)
+  if not newest or newest == config then
+    if not newest then redis.call('SET', serves_version_key, config) end
+    local known, kept = {}, {}
+    for _, class in ipairs(classes) do
+      if not known[class] and #kept < MOST then known[class], kept[#kept + 1] = true, class end
+    end
+    -- Those of before stay, behind the new ones, as long as jobs of them wait.
+    local version, former = string.match(redis.call('GET', serves_key) or '', '^(%d+) (.*)$')
+    if version == config then
+      for class in string.gmatch(former, '%x+') do
+        if not known[class] and #kept < MOST and redis.pcall('HEXISTS', waiting_key, class) == 1 then
+          known[class], kept[#kept + 1] = true, class
+        end
+      end
+    end
+    redis.call('SET', serves_key, config .. ' ' .. table.concat(kept, ' '), 'EX', 3600)
+  end
+end
+return {begun, used, max, why}

@@ -1,0 +1,72 @@
+package dispatch
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	dueInterval = 250 * time.Millisecond
+	// dueLimit is how many jobs one call handles, and dueCalls how many calls follow each
+	// other without a pause.
+	dueLimit = 256
+	dueCalls = 16
+)
+
+// handleDue has the jobs of the cell go on whose pause before a retry is over, and those
+// end whose deadline has passed. Every replica does: what one has handled the others do
+// not find any more.
+func (l *link) handleDue() {
+	l.tick(dueInterval, nil, func() {
+		for range dueCalls {
+			if !l.due() {
+				return
+			}
+		}
+	})
+}
+
+// due returns true when there is more to do.
+func (l *link) due() (more bool) {
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	did, err := l.cell.Due(ctx, dueLimit)
+	if err != nil {
+		if l.d.ctx.Err() == nil {
+			l.contact.lost()
+			l.tending.Failed(err)
+		}
+		return false
+	}
+	l.contact.made(l.d.nodes.Now())
+	l.tending.Over()
+	l.metrics.expired.Add(float64(did.Expired))
+	if len(did.Classes) > 0 {
+		l.look()
+	}
+	return did.More
+}
+
+// contact is since when a cell has answered without a break, on the clock of Nodes.Now.
+type contact struct {
+	since atomic.Int64
+	is    atomic.Bool
+}
+
+func (c *contact) made(now int64) {
+	if !c.is.Load() {
+		c.since.Store(now)
+		c.is.Store(true)
+	}
+}
+
+func (c *contact) lost() { c.is.Store(false) }
+
+// lasts reports whether there was contact all the time since, and for how long.
+func (c *contact) lasts(now int64) time.Duration {
+	if !c.is.Load() {
+		return 0
+	}
+	return time.Duration(now - c.since.Load())
+}

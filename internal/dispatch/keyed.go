@@ -1,0 +1,74 @@
+package dispatch
+
+import (
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// queuedFirst reports whether a job is enqueued without being offered to nodes before: what
+// its key or its time mean is decided there.
+func queuedFirst(job *freeslot.Job) bool { return job.IdempotencyKey != "" || job.RunAtMS != 0 }
+
+// classFirst fills in the class of such a job.
+func (d *Dispatcher) classFirst(p *placing) {
+	job := p.request.Job
+	p.enqueue, p.class = true, d.nodes.Class(job.Service, &job.Requirement)
+	if !couldRun(p.class, job) {
+		p.class = d.nodes.Settle(job.Service, &job.Requirement)
+	}
+}
+
+// keyHome is the cell that jobs with this idempotency key go to: the same one for every
+// replica, as long as the same cells have nodes that could run the job. It is found
+// whether or not the cell answers now: in another one a second job would come into being.
+func keyHome(p *placing, homes *classHomes) (home int, ok bool) {
+	cells := len(homes.nodes)
+	first := cell.NodeCell(p.request.Tenant+" "+p.request.Job.IdempotencyKey, cells)
+	for i := range cells {
+		if home = (first + i) % cells; homes.takes(home, p.request.Job, selection.CellMask(0)) {
+			return home, true
+		}
+	}
+	return 0, false
+}
+
+// owned tells of a job whose idempotency key belongs to another one: that one is what was
+// accepted, and its result comes to the sink, unless the two are not the same.
+func (s *submit) owned(p *placing, placed cell.Placement) {
+	tenant, sink := p.request.Tenant, Sink(nil)
+	if p.waiter != nil {
+		sink = p.waiter.sink
+	}
+	p.abandon()
+	if placed.Differs {
+		s.decide(p, cell.Placement{}, &freeslot.Error{
+			Code: freeslot.CodeConflict, Field: "job.idempotency_key",
+			Message: "job.idempotency_key was used for job " + placed.Owner + ", which differs from this one, expected the same job or another key",
+		})
+		return
+	}
+	// Its record can be gone before the key is.
+	if _, err := s.d.Job(s.ctx, tenant, placed.Owner); err != nil {
+		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
+			err = &freeslot.Error{
+				Code: freeslot.CodeConflict, Field: "job.idempotency_key",
+				Message: "job.idempotency_key was used for job " + placed.Owner + ", which ended longer ago than results are kept",
+			}
+		}
+		s.decide(p, cell.Placement{}, err)
+		return
+	}
+	p.id = placed.Owner
+	s.decide(p, cell.Placement{Assigned: true}, nil)
+	if sink == nil {
+		return
+	}
+	status, err := s.d.Attach(s.ctx, tenant, placed.Owner, sink)
+	switch {
+	case err != nil:
+		sink.Detached(placed.Owner) // whoever it is attaches when Redis answers again
+	case status.State.Terminal():
+		sink.Result(status)
+	}
+}

@@ -1,0 +1,114 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// submitOne submits one job and returns what its submitter is told.
+func (r *replica) submitOne(t *testing.T, j *freeslot.Job, sink Sink) (accepted Accepted, err error) {
+	t.Helper()
+	told := 0
+	r.Submit(deadline(t), []Request{{Tenant: tenant, Job: j}}, sink, func(_ int, a Accepted, e error) {
+		told++
+		accepted, err = a, e
+	})
+	if told != 1 {
+		t.Fatalf("told %d times", told)
+	}
+	return accepted, err
+}
+
+// Two submits with one idempotency key make one job, whichever replicas they go to and
+// whether or not it has ended, and both submitters get its result.
+func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		agents := map[string]*agent{"n1": r.agent(node("n1", 2)), "n2": r.agent(node("n2", 2)), "n3": r.agent(node("n3", 2))}
+		x, y := r.replica("x"), r.replica("y")
+		keyed := func(key string) *freeslot.Job { return &freeslot.Job{Service: "echo", IdempotencyKey: key} }
+		first, second, third := newRecorder(t), newRecorder(t), newRecorder(t)
+		a, err := x.submitOne(t, keyed("k"), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := first.begun(a.JobID, 1).Node
+		if b, err := y.submitOne(t, keyed("k"), second); err != nil || b.JobID != a.JobID {
+			t.Fatalf("%+v, %v, expected job %s", b, err, a.JobID)
+		}
+		if c, err := x.submitOne(t, keyed("l"), nil); err != nil || c.JobID == a.JobID {
+			t.Errorf("another key: %+v, %v", c, err)
+		}
+		agents[at].attempt(a.JobID, 1)
+		got := second.result(a.JobID)
+		if got.State != freeslot.StateSucceeded {
+			t.Errorf("%+v", got)
+		}
+		if b, err := x.submitOne(t, keyed("k"), third); err != nil || b.JobID != a.JobID || third.result(a.JobID).State != freeslot.StateSucceeded {
+			t.Errorf("after its end: %+v, %v", b, err)
+		}
+		other := keyed("k")
+		other.Slots = 2
+		if _, err := y.submitOne(t, other, third); freeslot.CodeOf(err) != freeslot.CodeConflict {
+			t.Errorf("another job under the key: %v", err)
+		}
+		traced := keyed("k")
+		traced.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		if b, err := y.submitOne(t, traced, nil); err != nil || b.JobID != a.JobID {
+			t.Errorf("traced: %+v, %v", b, err)
+		}
+		if l, _ := x.of(a.JobID); l.cell.Layout().Prefix != "" {
+			r.do("DEL", l.cell.Layout().Job(a.JobID))
+		}
+		if _, err := x.submitOne(t, keyed("k"), third); freeslot.CodeOf(err) != freeslot.CodeConflict {
+			t.Errorf("after its record expired: %v", err)
+		}
+		eventually(t, "nothing outstanding", func() bool { return y.Outstanding() == 0 })
+	})
+}
+
+// A job for later is scheduled until its time has come by Redis' clock, and can be
+// cancelled before.
+func TestJobForLater(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		a := r.agent(node("n1", 2))
+		rep := r.replica("r1")
+		sink := newRecorder(t)
+		runAt := time.Now().Add(400 * time.Millisecond).UnixMilli()
+		accepted, err := rep.submitOne(t, &freeslot.Job{Service: "echo", RunAtMS: runAt}, sink)
+		if err != nil || accepted.Position != 0 {
+			t.Fatalf("%+v, %v", accepted, err)
+		}
+		if s, err := rep.Job(deadline(t), tenant, accepted.JobID); err != nil || s.State != freeslot.StateScheduled {
+			t.Errorf("%+v, %v", s, err)
+		}
+		never, err := rep.submitOne(t, &freeslot.Job{Service: "echo", RunAtMS: runAt + 3_600_000}, sink)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := rep.Cancel(deadline(t), tenant, never.JobID); err != nil || s.State != freeslot.StateCancelled {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if got := sink.result(never.JobID); got.State != freeslot.StateCancelled {
+			t.Errorf("%+v", got)
+		}
+		if b := sink.begun(accepted.JobID, 1); b.AssignedAtMS < runAt {
+			t.Errorf("began at %d, %d ms early", b.AssignedAtMS, runAt-b.AssignedAtMS)
+		}
+		a.attempt(accepted.JobID, 1)
+		_ = sink.result(accepted.JobID)
+		past, err := rep.submitOne(t, &freeslot.Job{Service: "echo", RunAtMS: 1}, sink)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sink.begun(past.JobID, 1)
+	})
+}

@@ -1,0 +1,513 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// sweeping makes a replica that looks for free nodes often.
+func sweeping(c *replicaConfig) { c.dispatch.SweepInterval = 10 * time.Millisecond }
+
+// idle makes a replica that looks for free nodes only when it is told to.
+func idle(c *replicaConfig) { c.dispatch.SweepInterval = time.Hour }
+
+// attempt ends one attempt of a job with a result.
+func (a *agent) attempt(id string, n int) {
+	a.rig.t.Helper()
+	a.end(cell.Completion{Attempt: cell.Attempt{Job: id, N: n}, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)})
+}
+
+// Jobs that find no free slot wait, and get theirs in order as jobs end.
+func TestWaitingJobsGetSlots(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		a := r.agent(node("n1", 1))
+		rep := r.replica("r1", idle)
+		sink := newRecorder(t)
+		ids := []string{rep.mustWait(job(), 0, sink)}
+		for i := range 4 {
+			ids = append(ids, rep.mustWait(&freeslot.Job{Service: "echo", Priority: 3, TimeoutMS: 3_600_000}, i+1, sink))
+		}
+		sink.want(ids[1], "")
+		if s, err := rep.Job(deadline(t), tenant, ids[2]); err != nil || s.State != freeslot.StateWaiting || s.Position != 2 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		for _, id := range ids {
+			if b := sink.begun(id, 1); b.Node != "n1" || b.AssignedAtMS == 0 {
+				t.Errorf("%+v", b)
+			}
+			if d := a.next(); d.Attempt != (cell.Attempt{Job: id, N: 1}) {
+				t.Errorf("dispatched %+v, expected job %s", d, id)
+			}
+			a.attempt(id, 1)
+			got := sink.result(id)
+			want, err := rep.Job(deadline(t), tenant, id)
+			if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("result %+v, record %+v, %v", got, want, err)
+			}
+			sink.want(id, "assigned result")
+		}
+		eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+		if n := testutil.ToFloat64(rep.metrics.enqueued.WithLabelValues("0")); n != 4 {
+			t.Errorf("%v enqueued counted", n)
+		}
+		// Nobody waits any more: a job is submitted as ever.
+		eventually(t, "nobody waits", func() bool {
+			_ = rep.links[0].sweep()
+			return rep.queued.load() == 0
+		})
+		rep.mustWait(job(), 0, sink)
+	})
+}
+
+// A job that waits goes before the next one of its class, although a slot is free.
+func TestNoJobPassesOneThatWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 2))
+	x, y := r.replica("x", idle, blind), r.replica("y", idle, blind)
+	sink := newRecorder(t)
+	small := x.mustWait(job(), 0, sink)
+	large := x.mustWait(&freeslot.Job{Service: "echo", Slots: 2}, 1, sink)
+	// It believes that a slot is free, which is so, and knows of nobody who waits.
+	second := y.mustWait(job(), 2, sink)
+	sink.want(second, "")
+	a.attempt(small, 1)
+	sink.begun(large, 1)
+	a.next()
+	a.attempt(large, 1)
+	sink.begun(second, 1)
+	a.attempt(second, 1)
+	_ = sink.result(second)
+}
+
+// A free node that nobody announced is found by the sweep, and so is one that seems to be
+// full: the figures here are hints.
+func TestSweepFindsFreeNodes(t *testing.T) {
+	t.Parallel()
+	for used, what := range []string{"free", "full"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, redistest.Shared(t))
+			a := r.agent(node("n1", 1))
+			rep := r.unstarted("r1", blind)
+			start(t, rep.cache)
+			first := rep.mustWait(job(), 0, nil)
+			id := rep.mustWait(job(), 1, nil)
+			a.attempt(first, 1) // which is told nobody
+			n, _ := rep.cache.Node("n1")
+			n.SetUsed(used)
+			l := rep.links[0]
+			if l.sweep() {
+				t.Error("there are more nodes")
+			}
+			o := receive(t, "the node", l.match.free)
+			l.match.queued.Clear()
+			if o != (offered{node: "n1", probe: used == 1}) {
+				t.Errorf("%+v is offered", o)
+			}
+			l.take(o)
+			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateRunning {
+				t.Errorf("%+v, %v", s, err)
+			}
+			if got := testutil.ToFloat64(l.metrics.matched); got != 1 {
+				t.Errorf("%v attempts matched", got)
+			}
+		})
+	}
+}
+
+// Of the replicas that hear of a free node one goes first. Where that one is gone the
+// others' sweeps find the node.
+func TestFirstReplicaIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	rep := r.replica("r1", sweeping)
+	for i := 0; rep.first("n1"); i++ {
+		rep.SetReplicas([]string{"r1", fmt.Sprintf("gone-%d", i)})
+	}
+	first := rep.mustWait(job(), 0, nil)
+	sink := newRecorder(t)
+	id := rep.mustWait(job(), 1, sink)
+	a.attempt(first, 1)
+	sink.begun(id, 1)
+}
+
+// What is heard of a free node that is another replica's is left to that one.
+func TestFreeNodeOfAnotherReplica(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 1))
+	rep := r.unstarted("r1")
+	start(t, rep.cache)
+	l := rep.links[0]
+	n, _ := rep.cache.Node("n1")
+	rep.freed(n)
+	if len(l.match.free) != 0 {
+		t.Error("a node is to be matched although nobody waits")
+	}
+	rep.queued.set(0, true)
+	rep.freed(n)
+	rep.freed(n)
+	if len(l.match.free) != 1 {
+		t.Errorf("%d nodes are to be matched", len(l.match.free))
+	}
+	<-l.match.free
+	l.match.queued.Clear()
+	for i := 0; rep.first("n1"); i++ {
+		rep.SetReplicas([]string{"r1", fmt.Sprintf("r2-%d", i)})
+	}
+	rep.freed(n)
+	if len(l.match.free) != 0 {
+		t.Error("a node is to be matched that is another replica's")
+	}
+	// The queue is bounded; what it has no room for is left to the sweep.
+	for i := range matchQueue + 10 {
+		other := node("n1", 1)
+		other.ID = fmt.Sprintf("other-%d", i)
+		l.offer(selection.NewNode(selection.NewCompiler().Compile(&other), 0), false)
+	}
+	if len(l.match.free) != matchQueue || l.match.queued.Size() != matchQueue {
+		t.Errorf("%d nodes are to be matched, %d are known to be", len(l.match.free), l.match.queued.Size())
+	}
+}
+
+// A job that waits is cancelled at once, and those behind it move up.
+func TestCancelWhileWaiting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	rep := r.replica("r1", idle)
+	sink := newRecorder(t)
+	first := rep.mustWait(job(), 0, sink)
+	second, third := rep.mustWait(job(), 1, sink), rep.mustWait(job(), 2, sink)
+	if s, err := rep.Cancel(deadline(t), tenant, second); err != nil || s.State != freeslot.StateCancelled {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s := sink.result(second); s.State != freeslot.StateCancelled || s.Tenant != tenant || s.Node != "" || s.SubmittedAtMS == 0 {
+		t.Errorf("%+v", s)
+	}
+	sink.want(second, "result")
+	if s, err := rep.Job(deadline(t), tenant, third); err != nil || s.Position != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	n, _ := rep.cache.Node("n1")
+	if used, _ := n.Load(); used != 1 {
+		t.Errorf("%d slots in use", used)
+	}
+	a.attempt(first, 1)
+	sink.begun(third, 1)
+}
+
+// A job that waits past its deadline ends.
+func TestExpiresWhileWaiting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 1))
+	rep := r.replica("r1", idle)
+	rep.mustWait(job(), 0, nil)
+	sink := newRecorder(t)
+	id := rep.mustWait(&freeslot.Job{Service: "echo", TimeoutMS: 1}, 1, sink)
+	if s := sink.result(id); s.State != freeslot.StateExpired {
+		t.Errorf("%+v", s)
+	}
+	sink.want(id, "result")
+	eventually(t, "it is counted", func() bool { // the reply stream is faster
+		return testutil.ToFloat64(rep.metrics.expired.WithLabelValues("0")) == 1
+	})
+}
+
+// A job that failed is tried again after a pause, and its sink is told of each attempt.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	agents := map[string]*agent{"n1": r.agent(node("n1", 1)), "n2": r.agent(node("n2", 1))}
+	rep := r.replica("r1", sweeping)
+	sink := newRecorder(t)
+	id := rep.mustWait(job(), 0, sink)
+	first := sink.begun(id, 1)
+	agents[first.Node].end(cell.Completion{
+		Attempt: cell.Attempt{Job: id, N: 1}, State: freeslot.StateFailed, Again: cell.Retry, RetryDelay: 20 * time.Millisecond,
+		Error: &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "not yet"},
+	})
+	second := sink.begun(id, 2)
+	if second.Node == first.Node {
+		t.Errorf("both attempts were on %s", first.Node)
+	}
+	agents[second.Node].attempt(id, 2)
+	got := sink.result(id)
+	want, err := rep.Job(deadline(t), tenant, id)
+	if err != nil || got.State != freeslot.StateSucceeded || got.Attempt != 2 || got.Node != second.Node || got.AssignedAtMS != want.AssignedAtMS {
+		t.Errorf("%+v, record %+v, %v", got, want, err)
+	}
+	sink.want(id, "assigned assigned result")
+}
+
+// A replica that stops leaves its jobs waiting; whoever attaches elsewhere hears of the
+// attempt and the result.
+func TestStopWithJobsWaiting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	x := r.unstarted("x", idle)
+	start(t, x.cache)
+	start(t, x.Dispatcher)
+	y := r.replica("y", sweeping)
+	sink := newRecorder(t)
+	first, id := x.mustWait(job(), 0, sink), x.mustWait(job(), 1, sink)
+	stop(t, x.Dispatcher)
+	sink.want(id, "")
+	other := newRecorder(t)
+	s, err := y.Attach(deadline(t), tenant, id, other)
+	if err != nil || s.State != freeslot.StateWaiting {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	a.attempt(first, 1)
+	other.begun(id, 1)
+	a.attempt(id, 1)
+	if s := other.result(id); s.State != freeslot.StateSucceeded || s.Tenant != tenant || s.AssignedAtMS == 0 {
+		t.Errorf("%+v", s)
+	}
+	other.want(id, "assigned result")
+}
+
+// An entry of the reply stream that says that the job got its slot can be lost: the
+// record says so.
+func TestAssignmentIsLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	rep := r.unstarted("r1", idle)
+	start(t, rep.cache)
+	first := rep.mustWait(job(), 0, nil)
+	sink := newRecorder(t)
+	id := rep.mustWait(job(), 1, sink)
+	l := rep.links[0]
+	l.recheckOlder(0)
+	sink.want(id, "")
+	a.attempt(first, 1)
+	if err := l.list(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := rep.cache.Node("n1")
+	n.SetUsed(0)
+	l.take(offered{node: "n1"})
+	l.recheckOlder(0)
+	sink.want(id, "assigned")
+	a.attempt(id, 1)
+	l.recheckOlder(0)
+	sink.want(id, "assigned result")
+}
+
+// Many jobs of several classes on few slots, by two replicas and in two cells: each is run
+// once, and none is left.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	onCells(t, func(t *testing.T, r *rig) {
+		const jobs = 150
+		book := &ledger{runs: make(map[string]int)}
+		for i := range r.layouts {
+			for k, n := range r.nodesIn(i, 2, 2) {
+				if k == 0 {
+					n.Services = append(n.Services, freeslot.Service{Name: "rare"})
+				}
+				r.agent(n).serve(book.run)
+			}
+		}
+		var all sync.WaitGroup
+		for k, rep := range []*replica{r.replica("r1", patient), r.replica("r2", patient)} {
+			rep.SetReplicas([]string{"r1", "r2"})
+			all.Go(func() {
+				sink := newRecorder(t)
+				reqs := make([]Request, jobs)
+				for i := range reqs {
+					reqs[i] = Request{tenant, &freeslot.Job{
+						Service: []string{"echo", "rare"}[i%2], Slots: 1 + i/2%2, Priority: i % 3, Payload: json.RawMessage(fmt.Sprintf(`"%d-%d"`, k, i)),
+					}}
+				}
+				ids := make([]string, jobs)
+				rep.Submit(deadline(t), reqs, sink, func(i int, a Accepted, err error) {
+					if err != nil {
+						t.Errorf("submit: %v", err)
+					}
+					ids[i] = a.JobID
+				})
+				for i, id := range ids {
+					if s := sink.result(id); string(s.Result) != string(reqs[i].Job.Payload) {
+						t.Errorf("job %s: %+v", id, s)
+					}
+					sink.want(id, "assigned result")
+				}
+				rep.settled()
+			})
+		}
+		all.Wait()
+		for id, n := range book.runs {
+			if n != 1 {
+				t.Errorf("job %s was run %d times", id, n)
+			}
+		}
+		if len(book.runs) != 2*jobs {
+			t.Errorf("%d jobs were run", len(book.runs))
+		}
+	})
+}
+
+// A job waits only where nodes could run it, in proportion to their number.
+func TestHomes(t *testing.T) {
+	t.Parallel()
+	h := &classHomes{nodes: []int{30, 0, 10}, slots: []int{1, 0, 4}}
+	source := selection.NewSource(1)
+	count := make([]int, 3)
+	for range 4000 {
+		home, ok := h.draw(job(), 0, source)
+		if !ok {
+			t.Fatal("nowhere")
+		}
+		count[home]++
+	}
+	// 1000 of 4000 are expected; the standard deviation is below 28.
+	if count[1] != 0 || count[2] < 830 || count[2] > 1170 {
+		t.Errorf("%v", count)
+	}
+	if home, ok := h.draw(&freeslot.Job{Slots: 2}, 0, source); !ok || home != 2 {
+		t.Errorf("%d, %v", home, ok)
+	}
+	if home, ok := h.draw(job(), selection.CellMask(0).With(0), source); !ok || home != 2 {
+		t.Errorf("%d, %v", home, ok)
+	}
+	if _, ok := h.draw(&freeslot.Job{Slots: 5}, 0, source); ok {
+		t.Error("a job waits for a node that there is not")
+	}
+}
+
+// Where all nodes of a class are draining, jobs wait in the cells that have them.
+func TestWaitsForDrainingNodes(t *testing.T) {
+	t.Parallel()
+	r := newCells(t, 2, redistest.Shared(t))
+	there, other := r.agent(r.nodesIn(1, 1, 5)[0]), r.nodesIn(0, 1, 5)[0]
+	other.Services[0].Name = "other"
+	r.agent(other)
+	rep := r.replica("r1", sweeping)
+	there.heartbeat(freeslot.StatusDraining)
+	eventually(t, "the drain", func() bool { n, _ := rep.cache.Node(there.node.ID); return n.Draining() })
+	sink := newRecorder(t)
+	id := rep.mustWait(job(), 1, sink)
+	if cellOf(t, id) != 1 {
+		t.Errorf("job %s waits where no node could run it", id)
+	}
+	there.heartbeat(freeslot.StatusOnline)
+	sink.begun(id, 1)
+}
+
+// versioned is a cache that is given configurations.
+func versioned(version uint64) *selection.Config { return &selection.Config{Version: version} }
+
+// Nodes take jobs under the configuration that the classes are of, which every cell is
+// told of.
+func TestConfigIsTold(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	rep := r.unstarted("r1", func(c *replicaConfig) { c.cache = cache.Config{Selection: versioned(7)} })
+	start(t, rep.cache)
+	l := rep.links[0]
+	told := func() string {
+		t.Helper()
+		s, err := r.client.Do(deadline(t), r.client.B().Get().Key(r.layout.ServesVersion()).Build()).ToString()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	_ = l.sweep()
+	if got := told(); got != "7" {
+		t.Errorf("told %s", got)
+	}
+	first := rep.mustWait(job(), 0, nil)
+	rep.mustWait(job(), 1, nil)
+	rep.cache.SetConfig(versioned(8))
+	n, _ := rep.cache.Node("n1")
+	if got := l.serves(n, 7); len(got) != 0 {
+		t.Errorf("a node serves %v by a configuration that is not in use", got)
+	}
+	if got := l.serves(n, 8); len(got) != 1 {
+		t.Errorf("a node serves %v", got)
+	}
+	_ = l.sweep()
+	if got := told(); got != "8" {
+		t.Errorf("told %s", got)
+	}
+	a.attempt(first, 1)
+}
+
+// While jobs of a class wait the next one is enqueued by one call, whatever seems to be
+// free, until one of them gets its slot at once.
+func TestStraightToTheQueue(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 1))
+	rep := r.replica("r1", blind, idle)
+	rep.mustWait(job(), 0, nil)
+	rep.mustWait(job(), 1, nil)
+	n, _ := rep.cache.Node("n1")
+	n.SetUsed(0)
+	enqueued := func() bool {
+		t.Helper()
+		p := &placing{request: Request{tenant, job()}}
+		if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		p.giveBack()
+		return p.enqueue
+	}
+	if !enqueued() {
+		t.Error("a job is offered to a node before those that wait")
+	}
+	rep.links[0].served(rep.cache.Class("echo", new(freeslot.Requirement)))
+	if enqueued() {
+		t.Error("a job is enqueued although nobody waits")
+	}
+}
+
+// A result of an attempt that the sink was not told of is read from the record, which says
+// where and when that began.
+func TestResultOfAnUnknownAttempt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	rep := r.unstarted("r1", idle)
+	start(t, rep.cache)
+	first := rep.mustWait(job(), 0, nil)
+	sink := newRecorder(t)
+	id := rep.mustWait(job(), 1, sink)
+	l := rep.links[0]
+	a.attempt(first, 1)
+	n, _ := rep.cache.Node("n1")
+	n.SetUsed(0)
+	l.take(offered{node: "n1"})
+	a.attempt(id, 1)
+	l.deliver(&cell.Reply{Status: freeslot.JobStatus{ID: id, Node: "n1", Attempt: 1, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)}})
+	if b := sink.begun(id, 1); b.Node != "n1" || b.AssignedAtMS == 0 {
+		t.Errorf("%+v", b)
+	}
+	if s := sink.result(id); s.SubmittedAtMS == 0 || s.AssignedAtMS == 0 || s.FinishedAtMS == 0 {
+		t.Errorf("%+v", s)
+	}
+	rep.loops.Wait()
+	sink.want(id, "assigned result")
+}

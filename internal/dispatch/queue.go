@@ -1,0 +1,139 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/puzpuzpuz/xsync/v3"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// queue is a class of which jobs wait in a cell, or did a moment ago.
+type queue struct {
+	// job has the service and the requirement, and nothing else.
+	job freeslot.Job
+	// straight is true while the next job of the class would stand behind others: it is
+	// enqueued without being offered to nodes first. It is a hint.
+	straight atomic.Bool
+	// turn is that of the last news that jobs wait; see queues.
+	turn atomic.Uint64
+}
+
+// queues are the classes of a cell with jobs that wait, as far as this replica knows. It
+// learns of them by its own jobs at once, and of all others by asking once a sweep.
+type queues struct {
+	byID *xsync.MapOf[string, *queue]
+	// turn counts the times that Redis was asked: news that came since the last question
+	// went out may be newer than its answer, which does not drop them.
+	turn atomic.Uint64
+	// noted is true when there were news of our own since. The set of classes can then
+	// differ from what its revision says, so all of it is read.
+	noted atomic.Bool
+	// revision is that of the last answer, and config the version that the cell was told
+	// of, if told; owned by the sweep.
+	revision, config uint64
+	told             bool
+}
+
+// waits takes in that jobs of the class wait in the cell.
+func (l *link) waits(class *selection.Class, job *freeslot.Job) {
+	q, known := l.queues.byID.Load(class.ID())
+	if !known {
+		fresh := &queue{job: freeslot.Job{Service: job.Service, Requirement: job.Requirement.Clone()}}
+		fresh.turn.Store(l.queues.turn.Load())
+		q, known = l.queues.byID.LoadOrStore(class.ID(), fresh)
+	}
+	if turn := l.queues.turn.Load(); q.turn.Load() != turn || !known {
+		q.turn.Store(turn)
+		l.queues.noted.Store(true)
+	}
+	if !q.straight.Load() {
+		q.straight.Store(true)
+	}
+	l.d.queued.set(l.cell.Index(), true)
+	if !known {
+		l.look() // a slot may have become free before it was known that somebody waits
+	}
+}
+
+// served takes in that a job of the class got its slot at once: nobody was before it.
+func (l *link) served(class *selection.Class) {
+	if !l.d.queued.load().Has(l.cell.Index()) {
+		return
+	}
+	if q, known := l.queues.byID.Load(class.ID()); known {
+		q.straight.Store(false)
+	}
+}
+
+// behind are the cells in which a job of the class would stand behind others.
+func (d *Dispatcher) behind(class *selection.Class) (cells selection.CellMask) {
+	for rest := uint64(d.queued.load()); rest != 0; rest &= rest - 1 {
+		i := bits.TrailingZeros64(rest)
+		if q, known := d.links[i].queues.byID.Load(class.ID()); known && q.straight.Load() {
+			cells = cells.With(i)
+		}
+	}
+	return cells
+}
+
+// list brings the classes up to date.
+func (l *link) list(ctx context.Context) error {
+	qs := &l.queues
+	asked := qs.turn.Add(1)
+	known := qs.revision
+	if qs.noted.Swap(false) {
+		known = 0
+	}
+	w, err := l.cell.Waiting(ctx, known)
+	if err != nil {
+		qs.noted.Store(true)
+		return err
+	}
+	if w.Same && known != 0 {
+		return nil
+	}
+	qs.revision = w.Revision
+	listed := make(map[string]bool, len(w.Classes))
+	for _, c := range w.Classes {
+		listed[c.ID] = true
+		l.learn(c)
+	}
+	qs.byID.Range(func(id string, q *queue) bool {
+		if !listed[id] && q.turn.Load() < asked {
+			qs.byID.Delete(id)
+		}
+		return true
+	})
+	// In this order: a class that comes in between sets it again, or is seen.
+	l.d.queued.set(l.cell.Index(), false)
+	if qs.byID.Size() > 0 {
+		l.d.queued.set(l.cell.Index(), true)
+	}
+	return nil
+}
+
+// learn takes in a class that another replica enqueued jobs of.
+func (l *link) learn(c cell.Class) {
+	if _, known := l.queues.byID.Load(c.ID); known {
+		return
+	}
+	var def cell.ClassDefinition
+	err := json.Unmarshal([]byte(c.Definition), &def)
+	q := &queue{job: freeslot.Job{Service: def.Service, Requirement: def.Requirement}}
+	if err == nil {
+		err = q.job.Validate("class")
+	}
+	if err != nil {
+		l.often.Warn("queue.unreadable", zap.String("class", c.ID), zap.Error(err))
+		return
+	}
+	q.straight.Store(true)
+	l.queues.byID.LoadOrStore(c.ID, q)
+}

@@ -1,0 +1,147 @@
+package dispatch
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/cache"
+)
+
+const (
+	// Reaping pauses when more than this share of at least this many nodes is silent: it
+	// is likelier then that heartbeats do not get through than that all these nodes died.
+	sparePercent  = 30
+	spareFewest   = 10
+	spareLimits   = 2 // for how many heartbeat limits at most
+	reapsPerLimit = 16
+	reapSlowest   = time.Second
+	// reapMost is how many nodes one round takes out.
+	reapMost = 256
+)
+
+// reaper is what the loop that takes silent nodes out of a cell remembers.
+type reaper struct {
+	// spareSince is when too many nodes were found silent at once, on the clock of
+	// Nodes.Now; spares is false while they are not.
+	spareSince int64
+	spares     bool
+	over       bool // the pause has lasted as long as it may
+	// alive is when Redis last said of a node that seems silent that it is not to be taken
+	// out: events are missed here, and it is not asked again at once.
+	alive map[string]int64
+}
+
+// reapNodes takes silent nodes out of the cell: their jobs go to their next attempts.
+// Every replica does; Redis decides by its own clock, and once.
+func (l *link) reapNodes() {
+	interval := min(l.d.nodes.SilenceLimit()/reapsPerLimit, reapSlowest)
+	l.tick(max(interval, time.Millisecond), nil, l.reap)
+}
+
+// reap is one round.
+func (l *link) reap() {
+	limit := l.d.nodes.SilenceLimit()
+	now := l.d.nodes.Now()
+	// While Redis was away nobody could say that it lives. All have had the time to since.
+	if l.contact.lasts(now) < limit {
+		return
+	}
+	all := l.d.nodes.Silent(limit)
+	silent := make([]cache.SilentNode, 0, len(all))
+	for _, n := range all {
+		if n.Cell == l.cell.Index() {
+			silent = append(silent, n)
+		}
+	}
+	if l.spare(now, limit, len(silent), len(all)) {
+		return
+	}
+	silent = l.reaper.doubtful(silent, now, limit)
+	// So that replicas that begin together do not go the same way.
+	rand.Shuffle(len(silent), func(i, j int) { silent[i], silent[j] = silent[j], silent[i] })
+	for _, n := range silent[:min(len(silent), reapMost)] {
+		if !l.reapNode(n) {
+			return
+		}
+	}
+}
+
+// doubtful leaves out nodes of which Redis has just said that they live, and forgets those
+// that are silent no longer.
+func (r *reaper) doubtful(silent []cache.SilentNode, now int64, limit time.Duration) (out []cache.SilentNode) {
+	alive := make(map[string]int64)
+	for _, n := range silent {
+		if at, known := r.alive[n.ID]; known && now-at < int64(limit/2) {
+			alive[n.ID] = at
+		} else {
+			out = append(out, n)
+		}
+	}
+	r.alive = alive
+	return out
+}
+
+// reapNode returns false when the cell did not answer.
+func (l *link) reapNode(n cache.SilentNode) bool {
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	reaped, err := l.cell.Reap(ctx, n.ID, n.Epoch)
+	if err != nil {
+		if l.d.ctx.Err() == nil {
+			l.reaping.Failed(err)
+		}
+		return false
+	}
+	l.reaping.Over()
+	if !reaped.Gone {
+		l.reaper.alive[n.ID] = l.d.nodes.Now()
+	} else {
+		l.metrics.reaped.Inc()
+		l.log.Warn("node.reaped", zap.String("node", n.ID), zap.Int("jobs", len(reaped.Jobs)))
+		if len(reaped.Jobs) > 0 {
+			l.look()
+		}
+	}
+	return true
+}
+
+// spare reports whether silent nodes are to be left alone. They are counted in the cell
+// and in the whole fleet, because the cells can be small.
+func (l *link) spare(now int64, limit time.Duration, here, everywhere int) bool {
+	r := &l.reaper
+	many := here > 0 && (tooMany(everywhere, l.d.nodes.Size()) || tooMany(here, l.size()))
+	switch {
+	case !many:
+		if r.spares && !r.over {
+			l.metrics.sparing.Set(0)
+			l.log.Info("nodes.reaping_resumed", zap.Int("silent", here))
+		}
+		r.spares, r.over = false, false
+	case !r.spares:
+		r.spares, r.over, r.spareSince = true, false, now
+		l.metrics.sparing.Set(1)
+		l.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", spareLimits*limit))
+	case !r.over && now-r.spareSince >= int64(spareLimits*limit):
+		r.over = true
+		l.metrics.sparing.Set(0)
+		l.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))
+	}
+	return r.spares && !r.over
+}
+
+// size is the number of nodes of the cell.
+func (l *link) size() (n int) {
+	for _, node := range l.d.nodes.AllNodes() {
+		if node.Cell() == l.cell.Index() {
+			n++
+		}
+	}
+	return n
+}
+
+func tooMany(silent, nodes int) bool {
+	return nodes >= spareFewest && silent*100 > nodes*sparePercent
+}

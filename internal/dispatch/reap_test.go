@@ -1,0 +1,210 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// mortal makes a replica that takes nodes for dead soon.
+func mortal(limit time.Duration) func(c *replicaConfig) {
+	return func(c *replicaConfig) {
+		c.cell = func(cc *cell.Config) { cc.HeartbeatLimit = limit }
+	}
+}
+
+// beat has a node say that it lives until the end of the test, or until it is killed.
+func (a *agent) beat() (kill func()) {
+	done := make(chan struct{})
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			// Not deadline, which ends with the test.
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			_, err := a.cell.Heartbeat(ctx, cell.Heartbeat{Node: a.node.ID, Epoch: a.epoch, Status: freeslot.StatusOnline})
+			cancel()
+			if err != nil {
+				a.rig.t.Errorf("heartbeat of %s: %v", a.node.ID, err)
+			}
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	var once sync.Once
+	kill = func() { once.Do(func() { close(done); beating.Wait() }) }
+	a.rig.t.Cleanup(kill)
+	return kill
+}
+
+// A node dies with a job: it is taken out, and the job runs on another one.
+func TestNodeIsKilled(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		agents, kill := make(map[string]*agent), make(map[string]func())
+		for _, id := range []string{"n1", "n2"} {
+			agents[id] = r.agent(node(id, 1))
+			kill[id] = agents[id].beat()
+		}
+		rep := r.replica("r1", mortal(1500*time.Millisecond))
+		sink := newRecorder(t)
+		id := rep.mustWait(job(), 0, sink)
+		first := sink.begun(id, 1)
+		kill[first.Node]()
+		second := sink.begun(id, 2)
+		if second.Node == first.Node {
+			t.Errorf("both attempts were on %s", first.Node)
+		}
+		agents[second.Node].attempt(id, 2)
+		if s := sink.result(id); s.State != freeslot.StateSucceeded || s.Attempt != 2 || s.Node != second.Node {
+			t.Errorf("%+v", s)
+		}
+		sink.want(id, "assigned assigned result")
+		s, err := rep.Job(deadline(t), tenant, id)
+		if err != nil || s.Failures != 1 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		eventually(t, "the reaped node is counted", func() bool {
+			return testutil.ToFloat64(rep.metrics.reaped.WithLabelValues("0")) == 1
+		})
+		eventually(t, "the node is gone", func() bool { _, known := rep.cache.Node(first.Node); return !known })
+	})
+}
+
+// Several replicas reap at once: each node is taken out once, and none that lives.
+func TestReplicasReap(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	alive := r.agent(node("alive", 1))
+	alive.beat()
+	for i := range 8 {
+		r.agent(node(fmt.Sprintf("dead-%d", i), 1))
+	}
+	limit := mortal(1200 * time.Millisecond)
+	reps := []*replica{r.replica("r1", limit), r.replica("r2", limit)}
+	for _, rep := range reps {
+		eventually(t, "the dead are gone", func() bool { return rep.cache.Size() == 1 })
+	}
+	eventually(t, "each is counted once", func() bool {
+		sum := 0.0
+		for _, rep := range reps {
+			sum += testutil.ToFloat64(rep.metrics.reaped.WithLabelValues("0"))
+		}
+		return sum == 8
+	})
+	reps[0].mustWait(job(), 0, nil)
+}
+
+// census is a cache of which the test says how many nodes it has.
+type census struct {
+	*cache.Cache
+	nodes []*selection.Node
+}
+
+func (c *census) Size() int                   { return len(c.nodes) }
+func (c *census) AllNodes() []*selection.Node { return c.nodes }
+
+// Many nodes that fall silent at once are left alone for a while.
+func TestSelfPreservation(t *testing.T) {
+	t.Parallel()
+	r := newCells(t, 2, redistest.Shared(t))
+	counted := new(census)
+	rep := r.unstarted("r1", func(c *replicaConfig) {
+		c.nodes = func(c *cache.Cache) Nodes { counted.Cache = c; return counted }
+	})
+	fleet := func(here, there int) {
+		counted.nodes = nil
+		for i := range here + there {
+			n := node(fmt.Sprintf("n%d", i), 1)
+			at := 0
+			if i >= here {
+				at = 1
+			}
+			counted.nodes = append(counted.nodes, selection.NewNode(selection.NewCompiler().Compile(&n), at))
+		}
+	}
+	const limit = time.Second
+	l := rep.links[0]
+	gauge := func() float64 { return testutil.ToFloat64(rep.metrics.sparing.WithLabelValues("0")) }
+	for i, tt := range []struct {
+		here, there      int // nodes
+		silent, all      int
+		at               time.Duration
+		spares, isPaused bool
+	}{
+		{here: 20, silent: 6, all: 6}, // 30 % are not more
+		{here: 9, silent: 9, all: 9},  // too few to say
+		{here: 20, silent: 7, all: 7, at: 10 * limit, spares: true, isPaused: true},            // begins
+		{here: 20, silent: 20, all: 20, at: 12*limit - 1, spares: true, isPaused: true},        // goes on
+		{here: 20, silent: 20, all: 20, at: 12 * limit},                                        // and ends
+		{here: 13, silent: 13, all: 13, at: 20 * limit},                                        // not a second time
+		{here: 20, silent: 1, all: 1, at: 21 * limit},                                          // until it was well
+		{here: 20, silent: 7, all: 7, at: 22 * limit, spares: true, isPaused: true},            // then anew
+		{here: 20, silent: 1, all: 1, at: 22*limit + 1},                                        // which a recovery ends
+		{here: 5, there: 35, silent: 5, all: 12, at: 23 * limit},                               // 30 % of the fleet
+		{here: 5, there: 35, silent: 5, all: 13, at: 24 * limit, spares: true, isPaused: true}, // more
+		{here: 5, there: 35, silent: 0, all: 40, at: 25 * limit},                               // nothing to do here
+		{here: 10, there: 90, silent: 4, all: 4, at: 26 * limit, spares: true, isPaused: true}, // much of this cell
+	} {
+		fleet(tt.here, tt.there)
+		if got := l.spare(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
+			t.Errorf("%d: spares is %v", i, got)
+		}
+		if got := gauge() == 1; got != tt.isPaused {
+			t.Errorf("%d: the gauge says %v", i, got)
+		}
+	}
+}
+
+// Nobody is reaped before this replica has been in touch with Redis for a heartbeat limit.
+func TestContact(t *testing.T) {
+	t.Parallel()
+	var c contact
+	if got := c.lasts(100); got != 0 {
+		t.Errorf("lasts %s before any", got)
+	}
+	c.made(10)
+	c.made(50)
+	if got := c.lasts(100); got != 90 {
+		t.Errorf("lasts %s", got)
+	}
+	c.lost()
+	if got := c.lasts(110); got != 0 {
+		t.Errorf("lasts %s after a break", got)
+	}
+	c.made(120)
+	if got := c.lasts(130); got != 10 {
+		t.Errorf("lasts %s since a break", got)
+	}
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 1))
+	rep := r.unstarted("r1", mortal(time.Millisecond))
+	start(t, rep.cache)
+	l := rep.links[0]
+	eventually(t, "the node is silent", func() bool { return len(rep.cache.Silent(time.Millisecond)) == 1 })
+	l.reap()
+	if n := testutil.ToFloat64(l.metrics.reaped); n != 0 {
+		t.Errorf("%v nodes were reaped without any contact", n)
+	}
+	eventually(t, "the node is reaped", func() bool {
+		_ = l.due()
+		l.reap()
+		return testutil.ToFloat64(l.metrics.reaped) == 1
+	})
+}

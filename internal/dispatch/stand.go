@@ -1,0 +1,133 @@
+package dispatch
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// stand picks the cell in whose queue the job is to wait, and candidates there: the free
+// slots of these go to the first in the queue, this job perhaps, in the same call. So
+// completions that the cache has not heard of yet, or will not because another replica's
+// jobs complete, are found at no extra cost. search is for nodes that seem to be free.
+func (d *Dispatcher) stand(p *placing, source *selection.Source, search bool) error {
+	p.enqueue = true
+	homes := d.homesOf(p.class)
+	q := &p.query
+	q.Skip, q.IgnoreFull, q.Want, q.Exclude = d.skip(p), false, d.cfg.Candidates, nil
+	if p.link != nil && homes.takes(p.link.cell.Index(), p.request.Job, q.Skip) {
+		q.Skip |= selection.Only(p.link.cell.Index())
+	}
+	p.candidates = nil
+	if p.request.Job.IdempotencyKey != "" {
+		home, ok := keyHome(p, homes)
+		if !ok || q.Skip.Has(home) {
+			return d.unreachable(p, homes)
+		}
+		q.Skip |= selection.Only(home)
+	}
+	search = search && p.request.Job.RunAtMS == 0
+	if search {
+		p.candidates = p.class.Choose(p.room[:0], q, source)
+	}
+	if len(p.candidates) == 0 && p.request.Job.RunAtMS == 0 && !d.resting.has(p.class, time.Now()) {
+		q.IgnoreFull, q.Want = true, cell.MaxCandidates
+		p.candidates = p.class.Choose(p.room[:0], q, source)
+	}
+	if len(p.candidates) > 0 {
+		p.to = d.links[p.candidates[0].Cell()]
+		return nil
+	}
+	home, ok := homes.draw(p.request.Job, q.Skip, source)
+	if !ok {
+		return d.unreachable(p, homes)
+	}
+	p.to = d.links[home]
+	return nil
+}
+
+// unreachable tells why the job cannot even wait: the cells with nodes that fit are where
+// nothing can be sent now.
+func (d *Dispatcher) unreachable(p *placing, homes *classHomes) error {
+	away, short := d.nodes.Skip()|p.away, d.short.load()
+	for i := range d.links {
+		if short.Has(i) && homes.takes(i, p.request.Job, away) {
+			return shortOfMemory()
+		}
+	}
+	if p.refusal != nil {
+		return coded("submit", p.refusal)
+	}
+	return &freeslot.Error{
+		Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
+		Message: fmt.Sprintf("the nodes that can run service %s are in a part of Redis that does not answer or takes no writes", p.request.Job.Service),
+	}
+}
+
+// homes remembers in which cells the nodes of a class are, as resting does: until the
+// class is built again. The zero value is empty. It is safe for concurrent use.
+type homes [256]atomic.Pointer[classHomes]
+
+// classHomes is how many nodes of a class each cell has, whatever their state, and the
+// most slots of any of them. It is immutable.
+type classHomes struct {
+	class *selection.Class
+	nodes []int
+	slots []int
+}
+
+var homesSeed = maphash.MakeSeed()
+
+func (d *Dispatcher) homesOf(class *selection.Class) *classHomes {
+	place := &d.homes[maphash.Comparable(homesSeed, class)%uint64(len(d.homes))]
+	if known := place.Load(); known != nil && known.class == class {
+		return known
+	}
+	h := &classHomes{class: class, nodes: make([]int, len(d.links)), slots: make([]int, len(d.links))}
+	if len(d.links) == 1 {
+		h.nodes[0], h.slots[0] = class.Fits(), class.MaxSlots()
+	} else {
+		for _, n := range d.nodes.AllNodes() {
+			if i := n.Cell(); class.Has(n) {
+				h.nodes[i], h.slots[i] = h.nodes[i]+1, max(h.slots[i], n.Max())
+			}
+		}
+	}
+	place.Store(h)
+	return h
+}
+
+// takes reports whether the job may wait in the cell, in which a node could run it.
+func (h *classHomes) takes(cell int, job *freeslot.Job, skip selection.CellMask) bool {
+	return !skip.Has(cell) && h.nodes[cell] > 0 && job.SlotCount() <= h.slots[cell]
+}
+
+// draw picks one of the cells in which the job may wait at random, weighted by the nodes
+// there; false when there is none.
+func (h *classHomes) draw(job *freeslot.Job, skip selection.CellMask, source *selection.Source) (cell int, ok bool) {
+	total := uint64(0)
+	for i, n := range h.nodes {
+		if h.takes(i, job, skip) {
+			total += uint64(n)
+		}
+	}
+	if total == 0 {
+		return 0, false
+	}
+	left := source.Uint64() % total
+	for i, n := range h.nodes {
+		if !h.takes(i, job, skip) {
+			continue
+		}
+		if left < uint64(n) {
+			return i, true
+		}
+		left -= uint64(n)
+	}
+	panic("dispatch: a draw beyond its total")
+}

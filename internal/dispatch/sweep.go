@@ -1,0 +1,127 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+const (
+	// sweepNodes is how many free nodes of a class one sweep looks for.
+	sweepNodes = 64
+	// sweepProbes is how many nodes one sweep has asked that seem to be full: an answer that
+	// was late may have left a wrong figure, which only the next heartbeat would mend.
+	sweepProbes = 8
+	// sweepRest is the least time between two sweeps, and when the next one comes where
+	// jobs began and more nodes are free.
+	sweepRest = 20 * time.Millisecond
+)
+
+// sweepQueues asks which classes have jobs that wait and offers free nodes to them, once
+// an interval and when somebody says so. No slot that fits stays free beside a job that
+// waits for longer than that, whichever news were lost.
+func (l *link) sweepQueues() {
+	l.tick(l.d.cfg.SweepInterval, l.match.looks, func() {
+		for more := true; more; {
+			begun := l.match.begun.Load()
+			more = l.sweep() && l.rest(sweepRest) && l.match.begun.Load() != begun
+		}
+		l.rest(sweepRest)
+	})
+}
+
+// rest waits, and returns false once the dispatcher is stopped.
+func (l *link) rest(pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.d.ctx.Done():
+		return false
+	}
+}
+
+// sweep returns true when there were more free nodes than it has looked for.
+func (l *link) sweep() (more bool) {
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	err := l.tellConfig(ctx)
+	if err == nil {
+		err = l.list(ctx)
+	}
+	if err != nil {
+		if l.d.ctx.Err() == nil {
+			l.sweeping.Failed(err)
+		}
+		return false
+	}
+	l.sweeping.Over()
+	l.forgetVain()
+	probes := sweepProbes
+	l.queues.byID.Range(func(_ string, q *queue) bool {
+		more = l.seek(q, &probes) || more
+		return true
+	})
+	return more
+}
+
+// tellConfig tells the cell of a new configuration: what nodes were found to serve under
+// an older one no longer counts then.
+func (l *link) tellConfig(ctx context.Context) error {
+	version := l.d.nodes.ConfigVersion()
+	if l.queues.told && l.queues.config == version {
+		return nil
+	}
+	if err := l.cell.ConfigSeen(ctx, version); err != nil {
+		return err
+	}
+	l.queues.told, l.queues.config = true, version
+	return nil
+}
+
+// seek offers free nodes to the jobs of a class, and one that seems to be full as long as
+// there are probes left. It returns true when there are more.
+func (l *link) seek(q *queue, probes *int) (more bool) {
+	var room [sweepNodes]*selection.Node
+	source, _ := l.d.sources.Get().(*selection.Source)
+	defer l.d.sources.Put(source)
+	query := selection.Query{
+		Want: sweepNodes, Samples: selection.MaxSamples, // the emptiest: jobs may need many slots
+		Now: l.d.nodes.Now(), SilenceLimit: l.d.nodes.SilenceLimit(), Skip: selection.Only(l.cell.Index()),
+	}
+	class := l.d.nodes.Class(q.job.Service, &q.job.Requirement)
+	offered := 0
+	for _, n := range class.Choose(room[:0], &query, source) {
+		if !l.rests(n) {
+			l.offer(n, false)
+			offered++
+		}
+	}
+	if *probes > 0 {
+		query.IgnoreFull, query.Want, query.Samples = true, 1, 1
+		for _, n := range class.Choose(room[:0], &query, source) {
+			*probes--
+			l.offer(n, true)
+		}
+	}
+	return offered == sweepNodes
+}
+
+// rests reports whether a node had its try and is left to the replica that goes first.
+func (l *link) rests(n *selection.Node) bool {
+	v, known := l.match.vain.Load(n.ID())
+	used, _ := n.Load()
+	return known && v.used == used && l.d.nodes.Now()-v.at < int64(vainRest) && !l.d.first(n.ID())
+}
+
+func (l *link) forgetVain() {
+	earliest := l.d.nodes.Now() - int64(vainRest)
+	l.match.vain.Range(func(id string, v vain) bool {
+		if v.at < earliest {
+			l.match.vain.Delete(id)
+		}
+		return true
+	})
+}

@@ -1,0 +1,327 @@
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+const (
+	// abortSlack is how long before the service noticed it a request may have been broken off: a handler that is
+	// aborted counts as owned only until then.
+	abortSlack = time.Second
+	// stopGrace is how long a handler may run on when its job has ended elsewhere or otherwise: a fault in between
+	// keeps the agent from learning of it.
+	stopGrace = 12 * time.Second
+)
+
+// Violation is one thing that must not have happened.
+type Violation struct {
+	// Rule is a word for what was broken, Text says where.
+	Rule, Text string
+}
+
+// String is the rule and the text.
+func (v Violation) String() string { return v.Rule + ": " + v.Text }
+
+// job is everything that is known of one submission.
+type job struct {
+	task      Task
+	accepted  *Event // by the client's word
+	refused   bool
+	unknown   bool
+	cancelled bool // somebody asked for it
+	ends      []*Event
+	again     []*Event
+	noAnswer  *Event
+	looks     []*Event
+	handlers  []*handler
+	records   []*Record
+	lastBegun int // the highest attempt of a handler
+}
+
+// handler is one call of a handler. end is nil while it runs.
+type handler struct {
+	begin, end *Event
+}
+
+func (h *handler) done() bool { return h.end != nil && h.end.Kind == Ended }
+
+// checker collects what a history says of each job, and what is wrong with it.
+type checker struct {
+	history    *History
+	jobs       map[int]*job
+	violations []Violation
+}
+
+// Check lists all that is wrong with a history; nil when nothing is.
+func Check(h *History) []Violation {
+	c := &checker{history: h, jobs: map[int]*job{}}
+	c.collect()
+	for _, n := range slices.Sorted(maps.Keys(c.jobs)) {
+		j := c.jobs[n]
+		c.checkRecords(n, j)
+		c.checkAnswers(n, j)
+		c.checkReason(n, j)
+		c.checkHandlers(n, j)
+	}
+	c.checkSlots()
+	c.checkStates()
+	for _, l := range h.Final.Leftovers {
+		c.bad("leftover", "%s", l)
+	}
+	return c.violations
+}
+
+func (c *checker) bad(rule, format string, args ...any) {
+	c.violations = append(c.violations, Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
+}
+
+type attemptKey struct {
+	job     string
+	attempt int
+}
+
+// collect sorts the events by job.
+func (c *checker) collect() {
+	running := map[attemptKey]*handler{}
+	for i := range c.history.Events {
+		e := &c.history.Events[i]
+		if e.Kind == Fault {
+			continue
+		}
+		if e.Kind == Used {
+			if limit := c.history.Slots[e.Node]; e.Slots > limit {
+				c.bad("over-commit", "%s has %d slots, and %d in use at %s by Redis' word", e.Node, limit, e.Slots, e.At)
+			}
+			continue
+		}
+		if e.Kind == Submitted {
+			c.jobs[e.N] = &job{task: *e.Task}
+			continue
+		}
+		j := c.jobs[e.N]
+		if j == nil {
+			c.bad("unsubmitted", "%s of submission %d (job %s) that nobody made", e.Kind, e.N, e.Job)
+			continue
+		}
+		c.note(j, e, running)
+	}
+	for i := range c.history.Final.Records {
+		r := &c.history.Final.Records[i]
+		j := c.jobs[r.N]
+		if j == nil {
+			c.bad("unsubmitted", "record %s is of submission %d that nobody made", r.Job, r.N)
+			continue
+		}
+		j.records = append(j.records, r)
+	}
+}
+
+func (c *checker) note(j *job, e *Event, running map[attemptKey]*handler) {
+	switch e.Kind {
+	case Accepted:
+		j.accepted = e
+	case Refused:
+		j.refused = true
+	case Unknown:
+		j.unknown = true
+	case CancelAsked:
+		j.cancelled = true
+	case Learned:
+		j.ends = append(j.ends, e)
+	case AskedAgain:
+		j.again = append(j.again, e)
+	case NoAnswer:
+		j.noAnswer = e
+	case Looked:
+		j.looks = append(j.looks, e)
+	case Begun:
+		k := attemptKey{e.Job, e.Attempt}
+		if running[k] != nil {
+			c.bad("begun twice", "attempt %d of job %s began on %s and again on %s", e.Attempt, e.Job, running[k].begin.Node, e.Node)
+		}
+		h := &handler{begin: e}
+		running[k] = h
+		j.handlers = append(j.handlers, h)
+		j.lastBegun = max(j.lastBegun, e.Attempt)
+	case Ended, Aborted:
+		if h := running[attemptKey{e.Job, e.Attempt}]; h != nil {
+			h.end = e
+		}
+	case Submitted, Used, Fault:
+	}
+}
+
+// checkRecords: one record for each job that was accepted, at most one for one that may have been, none for one
+// that was refused; and all have ended.
+func (c *checker) checkRecords(n int, j *job) {
+	switch {
+	case j.accepted != nil && len(j.records) == 0:
+		c.bad("lost", "job %s (submission %d) was accepted and has no record", j.accepted.Job, n)
+	case len(j.records) > 1:
+		c.bad("doubled", "submission %d has %d records: %s and %s", n, len(j.records), j.records[0].Job, j.records[1].Job)
+	case j.refused && len(j.records) > 0:
+		c.bad("refused", "submission %d was refused and has the record %s", n, j.records[0].Job)
+	}
+	for _, e := range j.looks {
+		if e.State == "" {
+			c.bad("lost", "job %s (submission %d) was not found at %s", e.Job, n, e.At)
+		}
+	}
+	for _, r := range j.records {
+		if !r.State.Terminal() {
+			c.bad("not ended", "job %s (submission %d) is %s, attempt %d on %q", r.Job, n, r.State, r.Attempt, r.Node)
+		}
+		if j.accepted != nil && j.accepted.Job != r.Job {
+			c.bad("doubled", "submission %d was accepted as %s and has the record %s", n, j.accepted.Job, r.Job)
+		}
+	}
+}
+
+// checkAnswers: the client of an accepted job learned its end once, and everybody the same.
+func (c *checker) checkAnswers(n int, j *job) {
+	if j.noAnswer != nil {
+		c.bad("no answer", "the client of job %s (submission %d) was told: %s", j.noAnswer.Job, n, j.noAnswer.Note)
+	}
+	if j.accepted != nil && len(j.ends) == 0 && j.noAnswer == nil {
+		c.bad("no answer", "the client of job %s (submission %d) learned of no end", j.accepted.Job, n)
+	}
+	if len(j.ends) > 1 {
+		c.bad("doubled", "the client of job %s learned of %d ends", j.ends[0].Job, len(j.ends))
+	}
+	for _, e := range slices.Concat(j.ends, j.again) {
+		if !e.State.Terminal() {
+			c.bad("not ended", "job %s was told to have ended as %s", e.Job, e.State)
+		}
+		if len(j.records) != 1 {
+			continue
+		}
+		r := j.records[0]
+		told := Record{Job: e.Job, N: n, State: e.State, Node: e.Node, Attempt: e.Attempt, Failures: e.Failures}
+		kept := Record{Job: r.Job, N: n, State: r.State, Node: r.Node, Attempt: r.Attempt, Failures: r.Failures}
+		if told != kept || !sameResult(e.Result, r.Result) {
+			c.bad("answers differ", "%s was told %+v with %v, the record says %+v with %v", e.Who, told, e.Result, kept, r.Result)
+		}
+	}
+}
+
+func sameResult(a, b *Result) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+// checkReason: the end that a job came to has a cause.
+func (c *checker) checkReason(n int, j *job) {
+	for _, r := range j.records {
+		switch r.State {
+		case freeslot.StateSucceeded:
+			c.checkSuccess(n, j, r)
+		case freeslot.StateFailed:
+			if !j.task.Fatal {
+				c.bad("no reason", "job %s (submission %d) failed without reason: %s", r.Job, n, r.Error)
+			}
+		case freeslot.StateCancelled:
+			if !j.cancelled {
+				c.bad("no reason", "job %s (submission %d) was cancelled by nobody", r.Job, n)
+			}
+		case freeslot.StateExpired:
+			if j.task.TimeoutMS == 0 {
+				c.bad("no reason", "job %s (submission %d) expired and has no timeout", r.Job, n)
+			}
+		case freeslot.StateDead:
+			c.bad("no reason", "job %s (submission %d) is dead after %d attempts: %s", r.Job, n, r.Attempt, r.Error)
+		default: // not ended, which checkRecords tells
+		}
+	}
+	for _, e := range j.ends {
+		if j.accepted == nil {
+			continue
+		}
+		if age := e.At - j.accepted.From; e.State == freeslot.StateExpired && age < time.Duration(j.task.TimeoutMS)*time.Millisecond {
+			c.bad("no reason", "job %s (submission %d) expired %s after its submission, its timeout is %d ms", e.Job, n, age, j.task.TimeoutMS)
+		}
+	}
+}
+
+// checkSuccess: the result is of a handler that has run to its end before anybody learned of it.
+func (c *checker) checkSuccess(n int, j *job, r *Record) {
+	want := Result{N: n, Job: r.Job, Node: r.Node, Attempt: r.Attempt}
+	if r.Result == nil || *r.Result != want {
+		c.bad("stale", "job %s (submission %d) succeeded by attempt %d on %s with the result of %v", r.Job, n, r.Attempt, r.Node, r.Result)
+	}
+	i := slices.IndexFunc(j.handlers, func(h *handler) bool {
+		return h.done() && h.end.State == freeslot.StateSucceeded && h.begin.Job == r.Job && h.begin.Attempt == r.Attempt && h.begin.Node == r.Node
+	})
+	if i < 0 {
+		c.bad("stale", "job %s (submission %d) succeeded by attempt %d on %s, whose handler has not run to its end", r.Job, n, r.Attempt, r.Node)
+		return
+	}
+	for _, e := range j.ends {
+		if e.At < j.handlers[i].end.At {
+			c.bad("stale", "job %s was told to have succeeded before its handler had ended", r.Job)
+		}
+	}
+}
+
+// checkHandlers: no attempt after the one that the job ended by, and no handler that runs on when its job has ended.
+func (c *checker) checkHandlers(n int, j *job) {
+	for _, r := range j.records {
+		if r.State.Terminal() && j.lastBegun > r.Attempt {
+			c.bad("stale", "job %s (submission %d) ended %s by attempt %d, but attempt %d had begun", r.Job, n, r.State, r.Attempt, j.lastBegun)
+		}
+	}
+	for _, h := range j.handlers {
+		if h.end == nil {
+			c.bad("handler runs", "attempt %d of job %s still runs on %s", h.begin.Attempt, h.begin.Job, h.begin.Node)
+			continue
+		}
+		for _, e := range j.ends {
+			if late := h.end.At - e.At; late > stopGrace {
+				c.bad("handler runs", "attempt %d of job %s ran on %s for %s after the job was %s", h.begin.Attempt, e.Job, h.begin.Node, late, e.State)
+			}
+		}
+	}
+}
+
+// change is when a node's slots in use change.
+type change struct {
+	at    time.Duration
+	slots int
+	text  string
+}
+
+// checkSlots: never more slots in use on a node than it has, as its handlers count. A handler whose request was
+// broken off counts until abortSlack before that was noticed.
+func (c *checker) checkSlots() {
+	changes := map[string][]change{}
+	for _, j := range c.jobs {
+		for _, h := range j.handlers {
+			end := time.Duration(1<<63 - 1)
+			if h.end != nil {
+				end = h.end.At
+			}
+			if h.end != nil && h.end.Kind == Aborted {
+				end = max(h.begin.At, end-abortSlack)
+			}
+			if end == h.begin.At {
+				continue
+			}
+			node, text := h.begin.Node, fmt.Sprintf("attempt %d of %s", h.begin.Attempt, h.begin.Job)
+			changes[node] = append(changes[node], change{h.begin.At, j.task.Slots, text}, change{end, -j.task.Slots, text})
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(changes)) {
+		list := changes[node]
+		slices.SortFunc(list, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.slots, b.slots)) })
+		used := 0
+		for _, ch := range list {
+			if used += ch.slots; used > c.history.Slots[node] && ch.slots > 0 {
+				c.bad("over-commit", "%s has %d slots, and %d in use at %s by %s", node, c.history.Slots[node], used, ch.at, ch.text)
+			}
+		}
+	}
+}

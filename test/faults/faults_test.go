@@ -1,0 +1,246 @@
+package faults
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+const (
+	defaultLength = 60 * time.Second
+	shortLength   = 12 * time.Second
+	// restLimit is how long the fleet may take to come to rest when the faults are over.
+	restLimit = 45 * time.Second
+	// lookInterval is how often it is looked whether it has.
+	lookInterval = 100 * time.Millisecond
+	loaders      = 3
+	// jobsASecond is the load of most seeds; the others have more than the nodes can do, so that jobs wait all the time.
+	jobsASecond   = 60
+	jobsOverwhelm = 90
+)
+
+// TestFaults runs one seed: SEED, or a fresh one. DURATION is how long things break, SHORT=1 makes that short.
+func TestFaults(t *testing.T) {
+	seed, length := seedOfRun(t), lengthOfRun(t)
+	replay := fmt.Sprintf("make faults SEED=%d DURATION=%s", seed, length)
+	t.Logf("this run again: %s", replay)
+	folder := filepath.Join(logs, "seed-"+strconv.FormatUint(seed, 10))
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("FAILED; the history and the logs are in %s; again: %s", folder, replay)
+		} else {
+			_ = os.RemoveAll(folder)
+		}
+	})
+	f := newFleet(t, NewRecorder(), folder, fleetConfig{
+		replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1 + int(seed%3)/2, interval: 500 * time.Millisecond, limit: 2 * time.Second,
+	})
+	history, rested := runFaults(t, f, seed, Plan(seed, length, f.targets()), restLimit)
+	if !rested {
+		t.Errorf("the fleet has not come to rest within %s", restLimit)
+	}
+	violations := Check(history)
+	for i, v := range violations {
+		if i == 30 {
+			t.Errorf("and %d more", len(violations)-i)
+			break
+		}
+		t.Errorf("%s", v)
+	}
+	t.Log(summary(history))
+	if t.Failed() {
+		save(t, history, filepath.Join(folder, "history.jsonl"))
+	}
+}
+
+func seedOfRun(t *testing.T) uint64 {
+	t.Helper()
+	if text := os.Getenv("SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("SEED is %q, expected a number", text)
+		}
+		return seed
+	}
+	var data [4]byte
+	rand.Read(data[:])
+	return uint64(binary.BigEndian.Uint32(data[:]))
+}
+
+func lengthOfRun(t *testing.T) time.Duration {
+	t.Helper()
+	if text := os.Getenv("DURATION"); text != "" {
+		length, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatalf("DURATION is %q, expected one such as 60s", text)
+		}
+		return length
+	}
+	if os.Getenv("SHORT") == "1" {
+		return shortLength
+	}
+	return defaultLength
+}
+
+// targets are all that can be broken.
+func (f *fleet) targets() []string {
+	targets := []string{redisTarget}
+	for _, name := range slices.Sorted(maps.Keys(f.programs)) {
+		targets = append(targets, name, "way-"+name)
+	}
+	for i := range loaders {
+		targets = append(targets, loaderName(i))
+	}
+	return targets
+}
+
+func loaderName(i int) string { return "c" + strconv.Itoa(i+1) }
+
+// runFaults runs load and faults, brings everything to rest, and returns all that was seen; rested is false when
+// something was left when the limit was over.
+func runFaults(t *testing.T, f *fleet, seed uint64, plan []Breakage, limit time.Duration) (history *History, rested bool) {
+	t.Helper()
+	all, endAll := context.WithCancel(t.Context())
+	submit, endSubmit := context.WithCancel(all)
+	defer endAll()
+	defer endSubmit()
+
+	var next atomic.Int64
+	open := &register{}
+	clients := map[string]*loader{}
+	var loads, lookers sync.WaitGroup
+	rate := float64(jobsASecond)
+	if seed%4 == 1 {
+		rate = jobsOverwhelm
+	}
+	for i := range loaders {
+		name := loaderName(i)
+		l := newLoader(t, f, name, f.urls("r"+strconv.Itoa(1+i%f.cfg.replicas)), seed*100+uint64(i), &next, open)
+		clients[name] = l
+		loads.Go(func() { l.run(submit, all, rate/loaders) })
+	}
+	lookers.Go(func() { f.look(submit, mathrand.New(mathrand.NewPCG(seed, 3)), open) })
+	lookers.Go(func() { f.watchSlots(submit) })
+
+	b := &breaker{fleet: f, crash: func(name string) { clients[name].crash(all) }}
+	b.run(all, plan)
+	f.rec.Add(Event{Kind: Fault, Note: "all is mended"})
+	endSubmit()
+	lookers.Wait()
+
+	f.awaitUp(startLimit)
+	final, rested := f.awaitRest(limit, &loads)
+	endAll()
+	loads.Wait()
+	late, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	f.askAgain(late, open)
+	return &History{Slots: f.nodes, Events: f.rec.Events(), Final: final}, rested
+}
+
+// awaitRest waits until every client has its answers and nothing is left in Redis, and returns what Redis holds then, or
+// when the time is over.
+func (f *fleet) awaitRest(limit time.Duration, loads *sync.WaitGroup) (final Final, rested bool) {
+	f.t.Helper()
+	answered := make(chan struct{})
+	go func() { // ends with the loads, which runFaults waits for
+		loads.Wait()
+		close(answered)
+	}()
+	begin := time.Now()
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for over := false; !rested && !over; {
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			over = true
+			continue
+		}
+		left, err := f.read(false)
+		if err != nil {
+			f.t.Errorf("Redis cannot be read: %v", err)
+			break
+		}
+		rested = len(left.Leftovers) == 0 && isClosed(answered)
+	}
+	f.rec.Add(Event{Kind: Fault, Note: fmt.Sprintf("at rest after %s", time.Since(begin).Round(time.Millisecond))})
+	final, err := f.read(true)
+	if err != nil {
+		f.t.Errorf("Redis cannot be read: %v", err)
+	}
+	return final, rested
+}
+
+func (f *fleet) read(records bool) (Final, error) {
+	ctx, cancel := context.WithTimeout(f.t.Context(), startLimit)
+	defer cancel()
+	return f.final(ctx, records)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func save(t *testing.T, h *History, name string) {
+	t.Helper()
+	file, err := os.Create(name)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if err := errors.Join(h.Write(file), file.Close()); err != nil {
+		t.Errorf("write the history: %v", err)
+	}
+}
+
+// summary says what happened in a run: one in which nothing did would prove nothing.
+func summary(h *History) string {
+	kinds, states, attempts, faults := map[Kind]int{}, map[freeslot.State]int{}, 0, 0
+	rest := "" // the last word on all
+	for i := range h.Events {
+		e := &h.Events[i]
+		kinds[e.Kind]++
+		if e.Kind == Learned {
+			states[e.State]++
+		}
+		if e.Kind == Begun && e.Attempt > 1 {
+			attempts++
+		}
+		if e.Kind == Fault && e.Note == "mended" {
+			faults++
+		}
+		if e.Kind == Fault && e.Who == "" {
+			rest = e.Note
+		}
+	}
+	return fmt.Sprintf("%d submitted, %d accepted, %d refused, %d unknown; ends %v; %d handlers, %d of them of later attempts, %d aborted; %d looks; %d faults; %s",
+		kinds[Submitted], kinds[Accepted], kinds[Refused], kinds[Unknown], states, kinds[Begun], attempts, kinds[Aborted], kinds[Looked], faults, rest)
+}

@@ -1,0 +1,158 @@
+package faults
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+// Kind is what an Event tells of.
+type Kind string
+
+// The kinds of events.
+const (
+	// Submitted: a client is about to submit.
+	Submitted Kind = "submitted"
+	// Accepted, Refused and Unknown are what the client was answered. An unknown submission may have been accepted.
+	Accepted Kind = "accepted"
+	Refused  Kind = "refused"
+	Unknown  Kind = "unknown"
+	// CancelAsked: the client is about to ask for the job to be cancelled.
+	CancelAsked Kind = "cancel_asked"
+	// Learned: the client that submitted the job has its end. AskedAgain: so has another one, later.
+	Learned    Kind = "learned"
+	AskedAgain Kind = "asked_again"
+	// NoAnswer: the client was told that the job's end will not come.
+	NoAnswer Kind = "no_answer"
+	// Looked: somebody looked the job up; From is when the question was asked.
+	Looked Kind = "looked"
+	// Begun: a handler was called. Ended: it has run to its end. Aborted: the agent broke the request off.
+	Begun   Kind = "begun"
+	Ended   Kind = "ended"
+	Aborted Kind = "aborted"
+	// Used: Slots is what Redis says is in use on the node.
+	Used Kind = "used"
+	// Fault: Note says what was broken or mended.
+	Fault Kind = "fault"
+)
+
+// Event is one entry of a history. Times are since the begin of the run.
+type Event struct {
+	At   time.Duration `json:"at"`
+	From time.Duration `json:"from,omitempty"`
+	Kind Kind          `json:"kind"`
+	// N numbers the submissions, from 1; 0 where no job is concerned.
+	N       int            `json:"n,omitempty"`
+	Job     string         `json:"job,omitempty"`
+	Node    string         `json:"node,omitempty"`
+	Attempt int            `json:"attempt,omitempty"`
+	State   freeslot.State `json:"state,omitempty"`
+	Slots   int            `json:"slots,omitempty"`
+	// Failures is how many attempts failed, by the word of whoever told the state.
+	Failures int `json:"failures,omitempty"`
+	// Result is what the handler answered, where the event brings a result.
+	Result *Result `json:"result,omitempty"`
+	// Task is set for Submitted.
+	Task *Task  `json:"task,omitempty"`
+	Who  string `json:"who,omitempty"`
+	Note string `json:"note,omitempty"`
+}
+
+// Task is what a job is to do; it is its payload.
+type Task struct {
+	N int `json:"n"`
+	// TakeMS is how long the handler takes.
+	TakeMS int `json:"take_ms"`
+	Slots  int `json:"slots"`
+	// Fatal: the handler fails for good. Refusals: so many of the first attempts fail for the time being.
+	Fatal    bool `json:"fatal,omitempty"`
+	Refusals int  `json:"refusals,omitempty"`
+	// CancelMS is when the client cancels the job after its acceptance, and TimeoutMS its timeout; 0 is never.
+	CancelMS  int   `json:"cancel_ms,omitempty"`
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	Priority  int   `json:"priority,omitempty"`
+}
+
+// Result is what the handler answers: who it was.
+type Result struct {
+	N       int    `json:"n"`
+	Job     string `json:"job"`
+	Node    string `json:"node"`
+	Attempt int    `json:"attempt"`
+}
+
+// Record is a job as Redis has it at the end.
+type Record struct {
+	Job     string         `json:"job"`
+	N       int            `json:"n"`
+	State   freeslot.State `json:"state"`
+	Node    string         `json:"node"`
+	Attempt int            `json:"attempt"`
+	Result  *Result        `json:"result,omitempty"`
+	Error   string         `json:"error,omitempty"`
+	// Failures is how many attempts failed.
+	Failures int `json:"failures,omitempty"`
+}
+
+// Final is what Redis holds when everything has come to rest.
+type Final struct {
+	Records []Record `json:"records"`
+	// Leftovers are keys that should be empty, with what is in them.
+	Leftovers []string `json:"leftovers"`
+}
+
+// History is all that is known of a run.
+type History struct {
+	// Slots is each node's capacity.
+	Slots  map[string]int `json:"slots"`
+	Events []Event        `json:"-"`
+	Final  Final          `json:"final"`
+}
+
+// Write writes the history as lines of JSON, the events first.
+func (h *History) Write(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	enc := json.NewEncoder(out)
+	for i := range h.Events {
+		if err := enc.Encode(&h.Events[i]); err != nil {
+			return err
+		}
+	}
+	if err := enc.Encode(h); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// Recorder collects events. It is safe for concurrent use: the order of the events is the order of the calls.
+type Recorder struct {
+	begin time.Time
+
+	mu     sync.Mutex // guards events
+	events []Event
+}
+
+// NewRecorder begins a history now.
+func NewRecorder() *Recorder { return &Recorder{begin: time.Now()} }
+
+// Now is the time since the begin.
+func (r *Recorder) Now() time.Duration { return time.Since(r.begin) }
+
+// Add records an event as of now.
+func (r *Recorder) Add(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.At = r.Now()
+	r.events = append(r.events, e)
+}
+
+// Events are those recorded so far. The caller must not change them.
+func (r *Recorder) Events() []Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.events[:len(r.events):len(r.events)]
+}

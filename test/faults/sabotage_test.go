@@ -1,0 +1,123 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sabotageRest is how long a fleet that cannot come to rest is waited for.
+const sabotageRest = 5 * time.Second
+
+// edit replaces a part of a script; it must be there.
+type edit struct{ file, old, new string }
+
+// TestSabotage builds the programs with scripts that do not hold what they promise, and expects that a run finds out.
+func TestSabotage(t *testing.T) {
+	if os.Getenv("SHORT") == "1" {
+		t.Skip("left out by SHORT=1")
+	}
+	for _, c := range []struct {
+		name  string
+		edits []edit
+		plan  []Breakage
+		rules []string // one of them is broken
+	}{
+		{
+			// Whoever comes with an end of an attempt that it does not own any more is heard.
+			name: "fencing", plan: freezes(), rules: []string{"stale", "answers differ", "states"},
+			edits: []edit{{
+				"complete.lua", "    local record = redis.call('HMGET', job_key, 'state', 'run')\n",
+				"    local any = redis.call('HMGET', job_key, 'state', 'reply_to', 'job')\n" +
+					"    if any[1] == 'running' then finish(job, job_key, node, attempt, any[2], any[3], ARGV[at_arg + 2], ARGV[at_arg + 3], ARGV[at_arg + 4]) end\n" +
+					"    local record = redis.call('HMGET', job_key, 'state', 'run')\n",
+			}},
+		},
+		{
+			// Nobody looks whether there is room.
+			name: "slots", rules: []string{"over-commit"}, plan: freezes(),
+			edits: []edit{
+				{"submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
+				{"lib/take.lua", "next.slots <= max - used", "next.slots <= max - used + 1"},
+			},
+		},
+		{
+			// One end in two hundred is forgotten.
+			name: "result", rules: []string{"not ended", "no answer"}, plan: freezes()[:1],
+			edits: []edit{{
+				"lib/finish.lua", "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n",
+				"local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n" +
+					"  if now_us % 200 == 7 then return end\n",
+			}},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFleet(t, NewRecorder(), t.TempDir(), fleetConfig{
+				replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1, interval: 200 * time.Millisecond, limit: time.Second,
+				programs: sabotaged(t, c.edits),
+			})
+			history, _ := runFaults(t, f, 1, c.plan, sabotageRest)
+			found := Check(history)
+			t.Log(summary(history))
+			i := slices.IndexFunc(found, func(v Violation) bool { return slices.Contains(c.rules, v.Rule) })
+			if i < 0 {
+				t.Fatalf("found %v, expected one of %v", found, c.rules)
+			}
+			t.Logf("found %d, such as: %s", len(found), found[i])
+		})
+	}
+}
+
+// freezes has agents lose their jobs again and again while their handlers go on.
+func freezes() []Breakage {
+	var plan []Breakage
+	for i, target := range []string{"n1", "n2", "n3", "n4", "n1", "n2", "n3", "n4"} {
+		plan = append(plan, Breakage{At: time.Second + time.Duration(i)*1500*time.Millisecond, Target: target, Action: Freeze, For: 1800 * time.Millisecond})
+	}
+	return plan
+}
+
+// sabotaged builds the programs with edited scripts and returns their folder. The sources are left alone.
+func sabotaged(t *testing.T, edits []edit) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	overlay := map[string]string{}
+	for _, e := range edits {
+		source := filepath.Join(root, "internal", "cell", "script", filepath.FromSlash(e.file))
+		text, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), e.old); n != 1 {
+			t.Fatalf("%s has %d of %q, expected one", e.file, n, e.old)
+		}
+		overlay[source] = filepath.Join(folder, filepath.Base(e.file))
+		if err := os.WriteFile(overlay[source], []byte(strings.Replace(string(text), e.old, e.new, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "overlay.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
+	defer cancel()
+	programs := filepath.Join(folder, "bin")
+	if err := build(ctx, root, programs, "-overlay", file); err != nil {
+		t.Fatal(err)
+	}
+	return programs
+}

@@ -1,0 +1,84 @@
+package worker
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// Pauses before a job's next attempt.
+const (
+	// FirstRetryDelay is the longest pause after a first attempt. It doubles with each
+	// further one, up to LongestRetryDelay.
+	FirstRetryDelay   = time.Second
+	LongestRetryDelay = 5 * time.Minute
+	// MaxRetryAfter bounds the pauses that RetryAfter states.
+	MaxRetryAfter = time.Hour
+)
+
+// retryError marks err; its message is err's.
+type retryError struct {
+	err error
+	// after is meaningless unless stated.
+	after  time.Duration
+	stated bool
+}
+
+func (e *retryError) Error() string { return e.err.Error() }
+
+func (e *retryError) Unwrap() error { return e.err }
+
+// Retryable marks an error of the moment: when a handler returns it, or an error that
+// wraps it, the job is tried again, on any node that fits, until it has failed
+// freeslot.Job.MaxAttempts times. It is then dead, with this error.
+//
+// The next attempt is due after a random pause between 0 and FirstRetryDelay, which
+// doubles with the number of the attempt up to LongestRetryDelay. errors.Is and errors.As
+// see what err is. Retryable(nil) is nil.
+func Retryable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryError{err: err}
+}
+
+// RetryAfter is like Retryable with a pause of d, which is cut to the range from 0 to
+// MaxRetryAfter. Of several marks on one error the outermost counts.
+func RetryAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &retryError{err: err, after: min(max(d, 0), MaxRetryAfter), stated: true}
+}
+
+// again decides whether an attempt that ended with err is to be followed by another.
+func again(err error, attempt int) (cell.Again, time.Duration) {
+	var e *retryError
+	switch {
+	case !errors.As(err, &e):
+		return cell.Never, 0
+	case e.stated:
+		return cell.Retry, e.after
+	default:
+		return cell.Retry, retryDelay(attempt, rand.Int64N)
+	}
+}
+
+// retryDelay has full jitter: jobs that failed together, of one cause, must not come
+// back together. below returns a random number from 0 to n-1.
+func retryDelay(attempt int, below func(n int64) int64) time.Duration {
+	return time.Duration(below(int64(longestDelay(attempt)) + 1))
+}
+
+// longestDelay is the upper end of the pauses after the numbered attempt, from 1.
+func longestDelay(attempt int) time.Duration {
+	limit := FirstRetryDelay
+	for range attempt - 1 {
+		if limit *= 2; limit >= LongestRetryDelay {
+			return LongestRetryDelay
+		}
+	}
+	return limit
+}
