@@ -37,7 +37,7 @@ func (s *Server) registerNodeControl(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "drain-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/drain", Tags: []string{"nodes"},
 		Summary:     "Give a node no more jobs",
-		Description: "What runs there goes on. It lasts until the node is undrained, also when its agent dies and is started again; an agent that is stopped takes the node out, and this with it. Operators only.",
+		Description: "What runs there goes on. It lasts until the node is undrained, also over a stop and start of its agent. Operators only.",
 	}, func(ctx context.Context, in *nodeChangeInput) (*nodeChangeOutput, error) {
 		return s.changeNode(ctx, in.ID, "drained", s.control.Drain)
 	})

@@ -64,6 +64,11 @@ func TestDrain(t *testing.T) {
 		expect("with another profile", freeslot.StatusDrained)
 		epoch = r.register(node)
 		expect("with another agent", freeslot.StatusDrained)
+		if _, err := r.Deregister(r.ctx(), "n1", epoch); err != nil {
+			t.Fatal(err)
+		}
+		epoch = r.register(node)
+		expect("with an agent that had left", freeslot.StatusDrained)
 		drain(func() error { return r.Undrain(r.ctx(), "n1") })
 		expect("undrained", freeslot.StatusOnline)
 		beat(freeslot.StatusDraining)

@@ -73,6 +73,9 @@ func (l Layout) Line(class string) string { return l.key("waiting", class) }
 // Fair is the hash of a class's virtual time and of its tenants' tags.
 func (l Layout) Fair(class string) string { return l.key("fair", class) }
 
+// Drained is the set of the nodes that operators have drained.
+func (l Layout) Drained() string { return l.key("drained", "") }
+
 // Serves is the string of the classes that a node was found to serve.
 func (l Layout) Serves(node string) string { return l.key("serves", node) }
 

@@ -42,7 +42,7 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	l := c.layout
 	keys := []string{
 		l.Node(node.ID), l.Load(node.ID), l.Slots(node.ID), l.Dispatch(node.ID), l.Online(),
-		l.Revisions(), l.Version(), l.Finished(), l.Due(), l.Waiting(), l.WaitingVersion(), l.Serves(node.ID),
+		l.Revisions(), l.Version(), l.Finished(), l.Due(), l.Waiting(), l.WaitingVersion(), l.Serves(node.ID), l.Drained(),
 	}
 	for _, pool := range node.Pools {
 		keys = append(keys, l.PoolMembers(pool))
@@ -137,7 +137,7 @@ func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, erro
 }
 
 // Drain has the node get no more jobs, on an operator's word that lasts until Undrain, also
-// over a restart of its agent; what runs there goes on. Errors: *freeslot.Error
+// over a stop and start of its agent; what runs there goes on. Errors: *freeslot.Error
 // (invalid_argument, not_found), else what Redis said.
 func (c *Cell) Drain(ctx context.Context, node string) error {
 	return c.drain(ctx, node, freeslot.StatusDrained)
@@ -153,7 +153,7 @@ func (c *Cell) drain(ctx context.Context, node string, status freeslot.Status) e
 		return err
 	}
 	l := c.layout
-	keys := []string{l.Node(node), l.Online(), l.Revisions(), l.Version(), l.Slots(node)}
+	keys := []string{l.Node(node), l.Online(), l.Revisions(), l.Version(), l.Slots(node), l.Drained()}
 	found, err := c.exec(ctx, "drain", c.scripts.drain, keys, []string{node, l.NodeEvents(), string(status)}).AsInt64()
 	switch {
 	case err != nil:

@@ -18,7 +18,8 @@
 -- KEYS[8] finished               zset
 -- KEYS[9] due zset   KEYS[10] waiting hash   KEYS[11] version:waiting string
 -- KEYS[12] serves:<node>         string  deleted with a change of the profile: see take.lua
--- KEYS[13..] pool:<pool>:members set     one for each pool of the new profile
+-- KEYS[13] drained               set     of nodes that operators have drained: see drain.lua
+-- KEYS[14..] pool:<pool>:members set     one for each pool of the new profile
 -- ARGV[1]  node          ARGV[2]  epoch         ARGV[3]  channel
 -- ARGV[4]  key prefix    ARGV[5]  tag part, ':{tag}' or ''
 -- ARGV[6]  retention, ms ARGV[7]  failure of lost jobs, JSON
@@ -52,12 +53,14 @@ if moved then
   -- include lib/key.lua
   -- include lib/here.lua
   -- include lib/pool.lua
-  left = former_pools(before[4], {unpack(KEYS, 13)})
+  left = former_pools(before[4], {unpack(KEYS, 14)})
   here(profile_key, left)
 end
 
 local lost, in_use, status = nil, 0, epoch == 'import' and 'draining' or 'online'
-if before[2] == 'drained' then status = 'drained' end -- by an operator, whoever the agent is
+if before[2] == 'drained' or (not before[1] and call('SISMEMBER', KEYS[13], node) == 1) then
+  status = 'drained' -- by an operator, whoever the agent is
+end
 if taken then
   local owned = call('HGETALL', slots_key)
   if #owned == 0 or (#owned == 2 and owned[1] == 'sum') then
@@ -82,7 +85,7 @@ else
 end
 if moved then
   for _, members in ipairs(left) do call('SREM', members, node) end
-  for i = 13, #KEYS do call('SADD', KEYS[i], node) end
+  for i = 14, #KEYS do call('SADD', KEYS[i], node) end
 end
 if not before[1] and call('ZREM', revisions_key, '-' .. node) == 1 then
   call('HINCRBY', version_key, 'tombstones', -1)
