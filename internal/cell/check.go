@@ -14,7 +14,7 @@ import (
 )
 
 // SchemaVersion is the version of the key layout that this release reads and writes.
-const SchemaVersion = 2
+const SchemaVersion = 3
 
 const checkTimeout = 5 * time.Second
 

@@ -91,15 +91,15 @@ func TestCheck(t *testing.T) {
 		},
 		"newer schema": {
 			options: []redistest.Option{redistest.AppendOnly("everysec")},
-			setup:   []string{"SET", "scheduler:version:schema", "3"}, err: "written by a newer release (schema 3, this one knows 2)",
+			setup:   []string{"SET", "scheduler:version:schema", "4"}, err: "written by a newer release (schema 4, this one knows 3)",
 		},
 		"older schema": {
 			options: []redistest.Option{redistest.AppendOnly("everysec")},
-			setup:   []string{"SET", "scheduler:version:schema", "1"}, err: "written by an older release (schema 1, this one writes 2)",
+			setup:   []string{"SET", "scheduler:version:schema", "1"}, err: "written by an older release (schema 1, this one writes 3)",
 		},
 		"no schema of ours": {
 			options: []redistest.Option{redistest.AppendOnly("everysec")},
-			setup:   []string{"SET", "scheduler:version:schema", "x"}, err: `is "x", expected 2: no release wrote it`,
+			setup:   []string{"SET", "scheduler:version:schema", "x"}, err: `is "x", expected 3: no release wrote it`,
 		},
 		"schema is no string": {
 			options: []redistest.Option{redistest.AppendOnly("everysec")},
