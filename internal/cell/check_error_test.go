@@ -3,6 +3,7 @@ package cell
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,7 +121,7 @@ func TestCheckRecordWritesNothing(t *testing.T) {
 		if err := right.At(3).CheckRecord(t.Context()); err != nil {
 			t.Error(err)
 		}
-		run(t, redis, []string{"SET", right.At(0).layout.Schema(), "3"})
+		run(t, redis, []string{"SET", right.At(0).layout.Schema(), strconv.Itoa(SchemaVersion + 1)})
 		if err := right.At(0).CheckRecord(t.Context()); err == nil || !strings.Contains(err.Error(), "written by a newer release") {
 			t.Errorf("another schema: %v", err)
 		}
@@ -132,7 +133,7 @@ func TestCheckRecordEarlierRelease(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
 	prefix := redis.Prefix(t)
-	run(t, redis, []string{"SET", prefix + ":version:schema", "2"})
+	run(t, redis, []string{"SET", prefix + ":version:schema", strconv.Itoa(SchemaVersion)})
 	for range 2 {
 		if err := newSet(t, prefix, 2, redis).At(0).CheckRecord(t.Context()); err == nil || !strings.Contains(err.Error(), "set redis.cells to 1") {
 			t.Errorf("2 cells: %v", err)

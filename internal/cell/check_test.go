@@ -2,6 +2,7 @@ package cell
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +131,7 @@ func TestCheck(t *testing.T) {
 			}
 			if c.err == "" {
 				schema, err := client.Do(t.Context(), client.B().Get().Key("scheduler:version:schema").Build()).ToString()
-				if err != nil || schema != "2" {
+				if err != nil || schema != strconv.Itoa(SchemaVersion) {
 					t.Errorf("schema %q, %v", schema, err)
 				}
 			}

@@ -28,6 +28,9 @@ type fakeDispatcher struct {
 	waiting     []string
 	// submitting, when set, is called at the start of each Submit.
 	submitting func(reqs []dispatch.Request)
+	// hanging, when set, is called by Attach before it does anything; Attach then fails if
+	// its context has ended.
+	hanging func(ctx context.Context)
 	// attaching, when set, is called within Attach, after it took effect.
 	attaching func(jobID string)
 	// answering, when set, is called at the end of each Cancel and Attach.
@@ -200,7 +203,13 @@ func (d *fakeDispatcher) Cancel(_ context.Context, tenant, id string) (freeslot.
 	return status, nil
 }
 
-func (d *fakeDispatcher) Attach(_ context.Context, tenant, id string, sink dispatch.Sink) (freeslot.JobStatus, error) {
+func (d *fakeDispatcher) Attach(ctx context.Context, tenant, id string, sink dispatch.Sink) (freeslot.JobStatus, error) {
+	if d.hanging != nil {
+		d.hanging(ctx)
+		if ctx.Err() != nil {
+			return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: ctx.Err().Error()}
+		}
+	}
 	if d.answering != nil {
 		defer d.answering()
 	}

@@ -135,7 +135,7 @@ func (s *session) attach(req *wire.Request) {
 		s.sendError(req.ID, wire.NoIndex, req.JobID, err)
 		return
 	}
-	status, err := s.handler.dispatcher.Attach(s.handler.calls, s.principal.tenant, req.JobID, s)
+	status, err := s.handler.dispatcher.Attach(s.life, s.principal.tenant, req.JobID, s)
 	s.reply(&status, func() { s.endAttach(req, status, err) })
 }
 

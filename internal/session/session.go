@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,9 @@ type session struct {
 	// are there from the start, not running, so that end needs no lock.
 	grace, limit *time.Timer
 
+	// life is the context of what the session alone wants to know; over ends it.
+	life context.Context
+	over context.CancelFunc
 	// tasks are the writer and the keep-alive, requests what the reader began.
 	tasks, requests sync.WaitGroup
 	// quit ends the keep-alive; done is closed when all is over.
@@ -66,6 +70,7 @@ func newSession(h *Handler, id string, p principal, conn *websocket.Conn, nc net
 		asking: make(chan struct{}, maxAsking),
 		jobs:   map[string]*attachment{}, quit: make(chan struct{}), done: make(chan struct{}),
 	}
+	s.life, s.over = context.WithCancel(h.calls)
 	s.freed.L = &s.mu
 	s.out.init(h.cfg.QueueMessages, h.cfg.QueueBytes)
 	s.limit = stoppedTimer(s.cut)
@@ -94,6 +99,7 @@ func (s *session) run() {
 	s.tasks.Go(s.writeLoop)
 	s.tasks.Go(s.keepAlive)
 	s.end(s.readLoop())
+	s.over()
 	// Only now can no submit add to the sink any more.
 	s.requests.Wait()
 	s.handler.dispatcher.Forget(s)

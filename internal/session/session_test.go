@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -439,6 +440,32 @@ func TestForgetAfterTheLastSubmit(t *testing.T) {
 			t.Errorf("job %s still has the sink", id)
 		}
 	}
+}
+
+// TestAttachEndsWithItsSession: one that still waits for Redis when its client is gone
+// takes the job from nobody who attached since.
+func TestAttachEndsWithItsSession(t *testing.T) {
+	t.Parallel()
+	d := newFakeDispatcher()
+	s := serve(t, Config{}, d)
+	owner := s.connect("")
+	owner.send(`{"type":"submit","id":"r1","job":{"service":"hold"}}`)
+	owner.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
+	owner.expect(`{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":"…"}`)
+	entered := make(chan struct{})
+	d.hanging = func(ctx context.Context) { close(entered); <-ctx.Done() }
+	var id string
+	d.mu.Lock()
+	for id = range d.jobs {
+	}
+	d.mu.Unlock()
+	p := s.connect("")
+	p.send(`{"type":"attach","id":"r1","job_id":"` + id + `"}`)
+	waitFor(t, entered, "the attach")
+	_ = p.conn.CloseNow()
+	waitFor(t, d.forgotten, "the sink to be forgotten")
+	d.finish(id, freeslot.StateSucceeded, nil)
+	owner.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"succeeded","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`)
 }
 
 func TestConfig(t *testing.T) {
