@@ -210,7 +210,7 @@ func (c *Cell) Waiting(ctx context.Context, known uint64) (Waiting, error) {
 	if err != nil && !rueidis.IsRedisNil(err) {
 		return Waiting{}, fmt.Errorf("read waiting classes: %w", err)
 	}
-	if revision == known {
+	if revision == known && known != 0 { // 0, too, where the counter was lost
 		return Waiting{Revision: revision, Same: true}, nil
 	}
 	all, err := c.do(ctx, "waiting", c.client.B().Hgetall().Key(l.Waiting()).Build()).AsStrMap()

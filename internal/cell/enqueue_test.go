@@ -14,7 +14,7 @@ import (
 // TestEnqueue: a job waits at its place, and the same call again says the same.
 func TestEnqueue(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
-		if w, err := r.Waiting(r.ctx(), 0); err != nil || !w.Same || w.Revision != 0 {
+		if w, err := r.Waiting(r.ctx(), 0); err != nil || w.Same || w.Revision != 0 || len(w.Classes) != 0 {
 			t.Errorf("nobody waits: %+v, %v", w, err)
 		}
 		first, second, other := submission("r1"), submission(""), submission("")

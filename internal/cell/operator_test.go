@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/events"
@@ -275,6 +276,139 @@ func TestEditedSlotsOfAnIdleNode(t *testing.T) {
 		r.do("HDEL", r.l.Slots("n1"), "sum")
 		if reg, err := r.Register(r.ctx(), testNode("n1", 4), NewEpoch()); err != nil || !slices.Equal(reg.Lost, []string{job}) {
 			t.Errorf("a job without a sum, restarted: %+v, %v", reg, err)
+		}
+		r.sound()
+	})
+}
+
+// TestQueueKeysOfAnotherType: whatever an operator made of a queue's keys, no job is lost that a
+// script has in hand: it ends, or goes on, and waits where its client is told so.
+func TestQueueKeysOfAnotherType(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		node := testNode("n1", 1)
+		epoch := r.register(node)
+		for name, edit := range map[string][]string{
+			"tags":        {r.l.Fair(echo), "x"},
+			"version":     {r.l.WaitingVersion(), "x"},
+			"classes":     {r.l.Waiting(), "x"},
+			"no tag nan":  {r.l.Fair(echo), "v", "nan"},
+			"no tag text": {r.l.Fair(echo), "v", "x"},
+		} {
+			spoil := func() {
+				t.Helper()
+				r.do("DEL", edit[0])
+				if len(edit) == 3 {
+					r.do(append([]string{"HSET"}, edit...)...)
+				} else {
+					r.do(append([]string{"SET"}, edit...)...)
+				}
+			}
+			state := func(job string, want freeslot.State) {
+				t.Helper()
+				if s := r.status(job); s.State != want || want == freeslot.StateWaiting && s.Position == 0 {
+					t.Errorf("%s: %+v, expected state %s", name, s, want)
+				}
+			}
+			a := r.place("", 1, "n1")
+			b := r.waits("")
+			r.take("n1") // which has its completions hand slots over
+			spoil()
+			r.end("n1", epoch, a)
+			state(a, freeslot.StateSucceeded)
+			state(b, freeslot.StateRunning)
+			spoil()
+			c := r.waits("")
+			state(c, freeslot.StateWaiting)
+			spoil()
+			failed := r.fails("n1", epoch, b, Retry)
+			failed.RetryDelay = time.Hour
+			r.complete1(failed)
+			state(c, freeslot.StateRunning)
+			r.pass(b)
+			spoil()
+			r.due(10)
+			state(b, freeslot.StateWaiting)
+			spoil()
+			epoch = r.register(node)
+			state(c, freeslot.StateWaiting)
+			r.forgive(b)
+			r.forgive(c)
+			spoil()
+			r.take("n1")
+			spoil()
+			r.silence("n1")
+			if got, err := r.Reap(r.ctx(), "n1", epoch); err != nil || !got.Gone || len(got.Jobs) != 1 {
+				t.Errorf("%s: reap: %+v, %v", name, got, err)
+			}
+			for _, job := range []string{b, c} {
+				state(job, freeslot.StateWaiting)
+				spoil()
+				if _, err := r.Cancel(r.ctx(), "", job); err != nil {
+					t.Errorf("%s: cancel: %v", name, err)
+				}
+			}
+			r.do("DEL", r.l.Fair(echo), r.l.Waiting())
+			epoch = r.register(node)
+		}
+		r.sound()
+	})
+}
+
+// TestQueueDeleted: a job whose queue is gone stands in line again when it is enqueued once more.
+func TestQueueDeleted(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		s := submission("")
+		r.enqueued(s)
+		r.do("DEL", r.l.Line(echo), r.l.Fair(echo), r.l.Waiting())
+		if p := r.enqueued(s)[0]; !p.Waiting || p.Position != 1 {
+			t.Errorf("%+v", p)
+		}
+		r.sound()
+	})
+}
+
+// TestDueOfAnotherType: one key that is no job holds up none that is due.
+func TestDueOfAnotherType(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 1))
+		job := r.place("", 1, "n1")
+		failed := r.fails("n1", epoch, job, Retry)
+		failed.RetryDelay = time.Hour
+		r.complete1(failed)
+		r.pass(job)
+		r.do("SET", r.l.Job("0-x"), "x")
+		r.do("ZADD", r.l.Due(), "1", "0-x")
+		r.due(10)
+		if s := r.status(job); s.State != freeslot.StateWaiting {
+			t.Errorf("%+v", s)
+		}
+		if r.exists(r.l.Due()) {
+			t.Errorf("still due: %v", r.scores(r.l.Due()))
+		}
+		r.do("DEL", r.l.Job("0-x"))
+		r.sound()
+	})
+}
+
+// TestEditedSumHandsNothingOver: nobody knows what is free until the next heartbeat counts.
+func TestEditedSumHandsNothingOver(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 2))
+		a, b := r.place("", 1, "n1"), r.place("", 1, "n1")
+		for range 4 {
+			r.waits("")
+		}
+		r.take("n1")
+		r.do("HSET", r.l.Slots("n1"), "sum", "nan")
+		r.end("n1", epoch, a)
+		if owned := r.hash(r.l.Slots("n1")); len(owned) != 2 {
+			t.Errorf("owned: %v", owned)
+		}
+		if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: []Attempt{{b, 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.take("n1"); n != 1 {
+			t.Errorf("%d jobs began, expected 1", n)
 		}
 		r.sound()
 	})

@@ -61,7 +61,7 @@ func (s *submit) owned(p *placing, placed cell.Placement) {
 	}
 	p.id = placed.Owner
 	s.decide(p, cell.Placement{Assigned: true}, nil)
-	if sink == nil {
+	if sink == nil || s.d.awaits(placed.Owner, sink) {
 		return
 	}
 	status, err := s.d.Attach(s.ctx, tenant, placed.Owner, sink)
@@ -71,4 +71,19 @@ func (s *submit) owned(p *placing, placed cell.Placement) {
 	case status.State.Terminal():
 		sink.Result(status)
 	}
+}
+
+// awaits reports whether the sink gets the job's result already, by another submit or attach.
+func (d *Dispatcher) awaits(jobID string, sink Sink) bool {
+	l, ok := d.of(jobID)
+	if !ok {
+		return false
+	}
+	w, ok := l.outstanding.Load(jobID)
+	if !ok {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.open && w.sink == sink
 }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -70,6 +71,33 @@ func TestIdempotencyKey(t *testing.T) {
 		}
 		eventually(t, "nothing outstanding", func() bool { return y.Outstanding() == 0 })
 	})
+}
+
+// Two jobs with one key in one batch are one job, whose result the sink gets once: nobody takes
+// it away.
+func TestKeyTwiceInABatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	rep := r.replica("r1")
+	for i := range 20 {
+		sink := newRecorder(t)
+		j := job()
+		j.IdempotencyKey = strconv.Itoa(i)
+		var ids [2]string
+		rep.Submit(deadline(t), []Request{{tenant, j}, {tenant, j}}, sink, func(i int, got Accepted, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			ids[i] = got.JobID
+		})
+		if ids[0] != ids[1] {
+			t.Fatalf("two jobs: %v", ids)
+		}
+		a.attempt(ids[0], sink.begun(ids[0], 1).Attempt)
+		_ = sink.result(ids[0])
+		sink.want(ids[0], "assigned result")
+	}
 }
 
 // A job for later is scheduled until its time has come by Redis' clock, and can be

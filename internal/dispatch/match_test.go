@@ -3,6 +3,7 @@ package dispatch
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -125,6 +126,42 @@ func TestSweepFindsFreeNodes(t *testing.T) {
 			}
 			if got := testutil.ToFloat64(l.metrics.matched); got != 1 {
 				t.Errorf("%v attempts matched", got)
+			}
+		})
+	}
+}
+
+// A server that came back without its last writes gives the revision of the classes a second
+// time, for others: they are found all the same, and so are those whose revision was lost.
+func TestClassesUnderAKnownRevision(t *testing.T) {
+	t.Parallel()
+	for name, forget := range map[string]func(r *rig, l *link, key string){
+		"again": func(r *rig, l *link, key string) {
+			r.do("DEL", key)
+			r.do("INCRBY", key, strconv.FormatUint(l.queues.revision, 10))
+			l.queues.wholeAt = l.d.nodes.Now() - int64(wholeEvery)
+		},
+		"lost": func(r *rig, l *link, key string) { r.do("DEL", key) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, redistest.Shared(t))
+			n := node("n1", 1)
+			n.Services = append(n.Services, freeslot.Service{Name: "other"})
+			r.agent(n)
+			x, y := r.replica("x", idle), r.unstarted("y", blind)
+			start(t, y.cache)
+			x.mustWait(job(), 0, nil)
+			x.mustWait(job(), 1, nil)
+			l := y.links[0]
+			_ = l.sweep()
+			x.mustWait(&freeslot.Job{Service: "other"}, 1, nil)
+			for range 2 {
+				forget(r, l, l.cell.Layout().WaitingVersion())
+				_ = l.sweep()
+			}
+			if size := l.queues.byID.Size(); size != 2 {
+				t.Errorf("%d classes are known, expected 2", size)
 			}
 		})
 	}

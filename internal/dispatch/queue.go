@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math/bits"
 	"sync/atomic"
+	"time"
 
 	"github.com/puzpuzpuz/xsync/v3"
 	"go.uber.org/zap"
@@ -25,6 +26,10 @@ type queue struct {
 	turn atomic.Uint64
 }
 
+// wholeEvery is how often all classes are read although their revision is the known one: a
+// server that came back without its last writes gives revisions a second time.
+const wholeEvery = 10 * time.Second
+
 // queues are the classes of a cell with jobs that wait, as far as this replica knows. It
 // learns of them by its own jobs at once, and of all others by asking once a sweep.
 type queues struct {
@@ -36,9 +41,11 @@ type queues struct {
 	// differ from what its revision says, so all of it is read.
 	noted atomic.Bool
 	// revision is that of the last answer, and config the version that the cell was told
-	// of, if told; owned by the sweep.
+	// of, if told; wholeAt is when all classes were read last, on the clock of Nodes.Now.
+	// Owned by the sweep.
 	revision, config uint64
 	told             bool
+	wholeAt          int64
 }
 
 // waits takes in that jobs of the class wait in the cell.
@@ -87,8 +94,8 @@ func (d *Dispatcher) behind(class *selection.Class) (cells selection.CellMask) {
 func (l *link) list(ctx context.Context) error {
 	qs := &l.queues
 	asked := qs.turn.Add(1)
-	known := qs.revision
-	if qs.noted.Swap(false) {
+	known, now := qs.revision, l.d.nodes.Now()
+	if qs.noted.Swap(false) || now-qs.wholeAt >= int64(wholeEvery) {
 		known = 0
 	}
 	w, err := l.cell.Waiting(ctx, known)
@@ -96,10 +103,10 @@ func (l *link) list(ctx context.Context) error {
 		qs.noted.Store(true)
 		return err
 	}
-	if w.Same && known != 0 {
+	if w.Same {
 		return nil
 	}
-	qs.revision = w.Revision
+	qs.revision, qs.wholeAt = w.Revision, now
 	listed := make(map[string]bool, len(w.Classes))
 	for _, c := range w.Classes {
 		listed[c.ID] = true

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -175,7 +176,12 @@ func (s *submit) land(f *flight) (ready []*placing) {
 	}
 	s.notice(f) // before the next choice
 	ready = f.jobs[:0]
-	for i, p := range f.jobs {
+	var owned []int // told last: the owner may be one of this call, and is to be decided first
+	jobs := f.jobs
+	if slices.ContainsFunc(f.results, func(r cell.SubmitResult) bool { return r.Placement.Owner != "" }) {
+		jobs = slices.Clone(jobs) // ready is written over them
+	}
+	for i, p := range jobs {
 		r := f.results[i]
 		switch {
 		case r.Err != nil && s.again(p, r.Err):
@@ -198,7 +204,7 @@ func (s *submit) land(f *flight) (ready []*placing) {
 			}
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Owner != "":
-			s.owned(p, r.Placement)
+			owned = append(owned, i)
 		case f.enqueue:
 			s.decide(p, cell.Placement{}, coded("submit", errUndecided))
 		case r.Placement.Behind:
@@ -210,6 +216,9 @@ func (s *submit) land(f *flight) (ready []*placing) {
 			p.rounds++
 			ready = append(ready, p)
 		}
+	}
+	for _, i := range owned {
+		s.owned(jobs[i], f.results[i].Placement)
 	}
 	return ready
 }

@@ -40,7 +40,7 @@ elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'sche
   local keys = {}
   line_keys(record[2], keys)
   here(job_key, keys)
-  redis.call('ZREM', due_key, job)
+  sure('ZREM', due_key, job)
   if class and record[1] == 'waiting' then leave_line(class, job) end
   finish(job, job_key, node or '-', attempt or 0, record[4], record[2], 'cancelled', '', '')
   index_finished()

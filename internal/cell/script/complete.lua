@@ -29,7 +29,8 @@ local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFI
 local fields = {'sum'}
 for i = 7, #KEYS do fields[i - 5] = ARGV[9 + 6 * (i - 7)] end
 local owned = redis.call('HMGET', slots_key, unpack(fields))
-used = owned[1] and string.find(owned[1], '^%d+$') and tonumber(owned[1]) or 0 -- an edit may have left nan
+local counted = owned[1] and string.find(owned[1], '^%d+$') -- an edit may have left nan
+used = counted and tonumber(owned[1]) or 0
 
 local before, freed, ended, slots, returns = used, {}, {}, {}, false -- slots: of the items that end an attempt
 local parsed = {} -- values of owned jobs: nearly all of a node are the same
@@ -83,7 +84,7 @@ elseif #freed > 0 then
     end
   end
   local version, classes = string.match(serves[1] or '', '^(%d+) (.*)$')
-  if version and version == serves[2] then
+  if version and version == serves[2] and counted then -- else nobody gets a slot until the next heartbeat counts anew
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
     if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
       local list = {}

@@ -19,13 +19,14 @@ local inline = 0
 -- include lib/job.lua
 -- include lib/line.lua
 
-local jobs = redis.call('ZRANGEBYSCORE', due_key, '-inf', at, 'LIMIT', 0, most)
+local jobs = sure('ZRANGEBYSCORE', due_key, '-inf', at, 'LIMIT', 0, most)
 local expired, known, reply = 0, {}, {0, #jobs == most and '1' or '0'}
 local job_keys, found, keys = {}, {}, {}
 for i, job in ipairs(jobs) do job_keys[i] = key('jobs', job) end
 here(due_key, job_keys)
 for i, job_key in ipairs(job_keys) do
-  local record = redis.call('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'error', 'why')
+  -- Protected: a key that an operator made something else of is no job, and holds up no other.
+  local record = redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'error', 'why')
   local one = {state = record[1], static = record[2], reply_to = record[4], failure = record[5] or '', why = record[6]}
   local tenant, slots, class, priority, _, deadline, definition = job_parts(record[2])
   one.tenant, one.slots, one.class, one.priority, one.deadline, one.definition = tenant, slots, class, priority, deadline, definition

@@ -62,12 +62,15 @@ for i = 1, item_count do
   elseif record[1] and record[1] ~= 'waiting' and record[1] ~= 'retry_wait' then
     local attempt, node, assigned_at = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
     answers[i] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned_at) or 0}
-  elseif not record[1] and redis.call('ZCARD', line) >= most then
+  elseif record[1] == 'waiting' and not sure('ZRANK', line, job) then
+    -- Its queue was lost, by an operator's hand: to say that it waits would not be true.
+    stand_in_line(job, class, definition, fair_score(class, tenant, slots, priority, weight))
+  elseif not record[1] and sure('ZCARD', line) >= most then
     answers[i] = {5}
   elseif not record[1] then
     local later, deadline = begin > now, ''
     if timeout ~= '' then deadline = string.format('%.0f', math.max(begin, now) + timeout) end
-    if later or deadline ~= '' then redis.call('ZADD', due_key, later and string.format('%.0f', begin) or deadline, job) end
+    if later or deadline ~= '' then sure('ZADD', due_key, later and string.format('%.0f', begin) or deadline, job) end
     local state = later and 'scheduled' or 'waiting'
     local static = tenant .. ' ' .. ARGV[at_arg + 3] .. ' ' .. at .. ' ' .. ARGV[6] .. ARGV[at_arg + 6] .. deadline .. ARGV[at_arg + 7]
     if reply_to == '' then

@@ -22,7 +22,7 @@ local function again(job, job_key, node, attempt, reply_to, static, fails, count
   end
   if delay > 0 then
     redis.call('HSET', job_key, 'state', 'retry_wait', 'error', failure)
-    redis.call('ZADD', due_key, string.format('%.0f', now + delay), job)
+    sure('ZADD', due_key, string.format('%.0f', now + delay), job)
   else
     redis.call('HSET', job_key, 'state', 'waiting', 'error', failure)
     stand_in_line(job, class, definition, front_score(class, priority))

@@ -5,6 +5,22 @@
 -- a double, because tags stay below 2^48.
 local TAGS = 281474976710656 -- 2^48
 
+-- sure: a command on a key of the queues. Where an operator made something else of the key it is made
+-- anew: to end here, in the middle of a script, would lose the job that it has in hand.
+local function sure(command, name, ...)
+  local answer = redis.pcall(command, name, ...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  if string.find(answer.err, 'WRONGTYPE', 1, true) or string.find(answer.err, 'not an integer', 1, true) then
+    redis.call('DEL', name)
+  end
+  return redis.call(command, name, ...)
+end
+
+-- tag: a tag as a number; what an edit made no number of, or nan, is 0.
+local function tag(text)
+  return text and string.find(text, '^%d+$') and tonumber(text) or 0
+end
+
 -- line_keys: appends the keys of the queue that a job of this field job would stand in.
 local function line_keys(static, keys)
   local _, _, class = job_parts(static)
@@ -14,8 +30,8 @@ end
 -- fair_score: a job's place; the tenant is charged its slots, less by its weight.
 local function fair_score(class, tenant, slots, priority, weight)
   local fair = key('fair', class)
-  local tags = redis.call('HMGET', fair, 'v', 't' .. tenant)
-  local start = math.min(math.max(tonumber(tags[1]) or 0, tonumber(tags[2]) or 0), TAGS - 1)
+  local tags = sure('HMGET', fair, 'v', 't' .. tenant)
+  local start = math.min(math.max(tag(tags[1]), tag(tags[2])), TAGS - 1)
   redis.call('HSET', fair, 't' .. tenant, string.format('%.0f', start + math.max(math.floor(slots * 1024 / weight), 1)))
   return (9 - priority) * TAGS + start
 end
@@ -23,14 +39,13 @@ end
 -- front_score: the place of a job that comes back: it was charged before, so it stands
 -- with those that are served now.
 local function front_score(class, priority)
-  local virtual = tonumber(redis.call('HGET', key('fair', class), 'v') or '0') or 0
-  return (9 - priority) * TAGS + math.min(virtual, TAGS - 1)
+  return (9 - priority) * TAGS + math.min(tag(sure('HGET', key('fair', class), 'v')), TAGS - 1)
 end
 
 -- stand_in_line: puts a job into the queue of its class.
 local function stand_in_line(job, class, definition, score)
-  redis.call('ZADD', key('waiting', class), string.format('%.0f', score), job)
-  if redis.call('HSETNX', waiting_key, class, definition) == 1 then redis.call('INCR', waiting_version_key) end
+  sure('ZADD', key('waiting', class), string.format('%.0f', score), job)
+  if sure('HSETNX', waiting_key, class, definition) == 1 then sure('INCR', waiting_version_key) end
 end
 
 -- leave_line: takes a job out of the queue of its class, and forgets the class with its last
@@ -38,9 +53,9 @@ end
 -- other server for a key that has just vanished, which would end the script halfway.
 local function leave_line(class, job)
   local line = key('waiting', class)
-  local last = redis.call('ZCARD', line) == 1
+  local last = sure('ZCARD', line) == 1
   if redis.call('ZREM', line, job) == 1 and last then
     redis.call('DEL', key('fair', class))
-    if redis.call('HDEL', waiting_key, class) == 1 then redis.call('INCR', waiting_version_key) end
+    if sure('HDEL', waiting_key, class) == 1 then sure('INCR', waiting_version_key) end
   end
 end

@@ -53,8 +53,8 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
 
   local function begin(next)
     local job, attempt = next.job, tonumber(string.match(next.run or '', '^(%d+) ') or '0') + 1
-    local tag, fair = next.score % TAGS, key('fair', next.class)
-    if tag > (tonumber(redis.call('HGET', fair, 'v') or '0') or 0) then redis.call('HSET', fair, 'v', string.format('%.0f', tag)) end
+    local start, fair = next.score % TAGS, key('fair', next.class)
+    if start > tag(sure('HGET', fair, 'v')) then redis.call('HSET', fair, 'v', string.format('%.0f', start)) end
     leave_line(next.class, job)
     redis.call('HSET', next.key, 'state', 'running', 'run', attempt .. ' ' .. node .. ' ' .. epoch .. ' ' .. at)
     local spec = redis.call('HGET', next.key, 'spec') or ''
