@@ -292,6 +292,14 @@ func (c *Cache) SetConfig(cfg *selection.Config) {
 // Config is what was last given to SetConfig; never nil.
 func (c *Cache) Config() *selection.Config { return c.selection.Load() }
 
+// Epoch is the incarnation of a node's agent; "" when there is no such node.
+func (c *Cache) Epoch(id string) cell.Epoch {
+	if e, ok := c.nodes.Load(id); ok {
+		return e.incarnation.Load().epoch
+	}
+	return ""
+}
+
 // ConfigVersion is the version of Config; 0 is none. A list can be of an older one for
 // a moment: what is concluded from a class goes by its own ConfigVersion.
 func (c *Cache) ConfigVersion() uint64 { return c.selection.Load().Version }

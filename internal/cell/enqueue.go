@@ -39,7 +39,7 @@ func (c *Cell) EnqueueAll(ctx context.Context, subs []Submission) []SubmitResult
 func (c *Cell) lineFull() *freeslot.Error {
 	return &freeslot.Error{
 		Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
-		Message: fmt.Sprintf("%d jobs wait for the same nodes already, which is the limit", c.cfg.WaitingLimit),
+		Message: fmt.Sprintf("as many jobs wait as may: %d for the same nodes, 1024 kinds of jobs, or %d for later", c.cfg.WaitingLimit, 10*c.cfg.WaitingLimit),
 	}
 }
 
@@ -163,6 +163,11 @@ func decodeEnqueued(p *Placement, now int64, answer []rueidis.RedisMessage) erro
 // completions on it then hand their slots over by themselves. At most MaxTake classes are
 // heeded. Errors: *freeslot.Error (invalid_argument), else what Redis said.
 func (c *Cell) Take(ctx context.Context, node string, classes []string, config uint64) (Taken, error) {
+	return c.TakeAs(ctx, node, "", classes, config)
+}
+
+// TakeAs is Take for a node of this epoch; one of another epoch gets nothing. "" is any.
+func (c *Cell) TakeAs(ctx context.Context, node string, epoch Epoch, classes []string, config uint64) (Taken, error) {
 	if err := freeslot.ValidateName("node_id", node); err != nil {
 		return Taken{}, err
 	}
@@ -171,7 +176,7 @@ func (c *Cell) Take(ctx context.Context, node string, classes []string, config u
 		l.Revisions(), l.Version(), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion(),
 		l.Node(node), l.Slots(node), l.Dispatch(node), l.Load(node), l.Serves(node), l.ServesVersion(),
 	}
-	args := append(c.takeArgs(), node, strconv.FormatUint(config, 10))
+	args := append(c.takeArgs(), node, epoch, strconv.FormatUint(config, 10))
 	args = append(args, classes[:min(len(classes), MaxTake)]...)
 	reply, err := c.exec(ctx, "take", c.scripts.take, keys, args).ToArray()
 	if err != nil {
@@ -199,7 +204,7 @@ func decodeTaken(reply []rueidis.RedisMessage) (t Taken, err error) {
 	if err != nil {
 		return t, fmt.Errorf("take: %w", err)
 	}
-	return Taken{Jobs: int(begun), Used: int(used), MaxConcurrency: int(limit), Refusal: refusalReasons[why]}, nil
+	return Taken{Jobs: int(begun), Used: int(used), MaxConcurrency: int(limit), Refusal: refusalReasons[why], Superseded: why == "e"}, nil
 }
 
 // Waiting reads of which classes jobs wait; known is the revision that the caller has, 0

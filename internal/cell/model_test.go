@@ -205,16 +205,18 @@ func (m *model) take(node string, classes []string) (begun []*modelJob, used []i
 	for {
 		_, sum := m.owns(node)
 		var best *modelJob
+		large := -1 // the highest priority of those that need more room
 		for _, class := range classes {
 			j := m.next(class, node)
-			if j == nil || sum+j.slots > n.profile.MaxConcurrency {
-				continue
-			}
-			if best == nil || cmp.Or(cmp.Compare(best.Priority, j.Priority), cmp.Compare(j.ID, best.ID)) < 0 {
+			switch {
+			case j == nil:
+			case sum+j.slots > n.profile.MaxConcurrency:
+				large = max(large, j.Priority)
+			case best == nil || cmp.Or(cmp.Compare(best.Priority, j.Priority), cmp.Compare(j.ID, best.ID)) < 0:
 				best = j
 			}
 		}
-		if best == nil {
+		if best == nil || large > best.Priority {
 			return begun, used
 		}
 		l := m.lines[best.class]
@@ -250,13 +252,14 @@ func (m *model) offer(node string, classes []string) (begun []*modelJob, used []
 
 func (m *model) takeAll(node string, classes []string, config uint64) Taken {
 	begun, _, why := m.offer(node, classes)
-	if why == "" || why == RefusedFull {
+	former, known := m.serves[node]
+	if (why == "" || why == RefusedFull) && (!known || former.version != 0) {
 		if m.servesVersion == 0 {
 			m.servesVersion = config
 		}
 		if m.servesVersion == config {
 			s := modelServes{config, slices.Clone(classes)}
-			if former := m.serves[node]; former.version == config {
+			if former.version == config {
 				for _, class := range former.classes {
 					if m.lines[class] != nil {
 						s.classes = append(s.classes, class)
@@ -381,7 +384,7 @@ func (m *model) register(profile freeslot.Node, epoch Epoch) (lost []string, cha
 			return nil, false
 		}
 		n.profile = profile
-		delete(m.serves, profile.ID)
+		m.serves[profile.ID] = modelServes{} // a mark, for longer than a history takes
 	} else {
 		lost = m.abandon(profile.ID, true, freeslot.JobErrorNodeLost, "the node's agent restarted and lost the job")
 		m.nodes[profile.ID] = &modelNode{profile: profile, epoch: epoch, status: freeslot.StatusOnline}

@@ -382,16 +382,24 @@ func (h *history) live(rt *rapid.T) {
 		if n.status != freeslot.StatusOnline {
 			continue
 		}
+		var heads []*modelJob
+		large := -1 // the highest priority of the heads that need more room, which is left to them
 		for _, class := range modelClasses {
 			for _, id := range h.r.line(class) {
 				j := h.model.jobs[id]
 				if j.slots > n.profile.MaxConcurrency || j.avoid && j.node == node {
 					continue
 				}
-				if used+j.slots <= n.profile.MaxConcurrency {
-					rt.Fatalf("job %s of %d slots waits, node %s has %d of %d in use", id, j.slots, node, used, n.profile.MaxConcurrency)
+				heads = append(heads, j)
+				if used+j.slots > n.profile.MaxConcurrency {
+					large = max(large, j.Priority)
 				}
 				break // nobody passes it
+			}
+		}
+		for _, j := range heads {
+			if used+j.slots <= n.profile.MaxConcurrency && j.Priority >= large {
+				rt.Fatalf("job %s of %d slots waits, node %s has %d of %d in use", j.ID, j.slots, node, used, n.profile.MaxConcurrency)
 			}
 		}
 	}

@@ -182,6 +182,8 @@ type Taken struct {
 	MaxConcurrency int
 	// Refusal is why the node gets no jobs at all; "" where it may.
 	Refusal RefusalReason
+	// Superseded is true when the node has another epoch: nothing was looked at.
+	Superseded bool
 }
 
 // Waiting is which classes have jobs that wait in a cell.

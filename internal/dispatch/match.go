@@ -118,15 +118,18 @@ func (l *link) take(o offered) {
 	if used, _ := n.Load(); used >= n.Max() && !o.probe {
 		return
 	}
-	// Before the classes, which must not be of an older one than Redis is told.
-	version := l.d.nodes.ConfigVersion()
+	// Before the classes, which must not be of older ones than Redis is told.
+	version, epoch := l.d.nodes.ConfigVersion(), l.d.nodes.Epoch(o.node)
+	if epoch == "" {
+		return
+	}
 	classes := l.serves(n, version)
 	if len(classes) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
 	defer cancel()
-	taken, err := l.cell.Take(ctx, o.node, classes, version)
+	taken, err := l.cell.TakeAs(ctx, o.node, epoch, classes, version)
 	if err != nil {
 		if l.d.ctx.Err() == nil { // whatever began, the reply streams tell
 			l.often.Warn("queues.match_failed", zap.String("node", o.node), zap.Error(err))
@@ -137,6 +140,9 @@ func (l *link) take(o offered) {
 }
 
 func (l *link) took(n *selection.Node, t cell.Taken) {
+	if t.Superseded {
+		return // the cache is about to hear of the new agent
+	}
 	if t.Refusal != "" {
 		l.d.nodes.Refused(cell.Refusal{Node: n.ID(), Reason: t.Refusal, Used: t.Used, MaxConcurrency: t.MaxConcurrency})
 		return

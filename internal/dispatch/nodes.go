@@ -31,6 +31,8 @@ type Nodes interface {
 	AllNodes() []*selection.Node
 	// Silent are the nodes that were not heard for longer than limit. It is a hint.
 	Silent(limit time.Duration) []cache.SilentNode
+	// Epoch is the incarnation of a node's agent; "" when there is no such node.
+	Epoch(id string) cell.Epoch
 	// ConfigVersion is that of the configuration by which nodes are chosen.
 	ConfigVersion() uint64
 	// OnFree has f called, which must not block, when a node has become able to take a job.

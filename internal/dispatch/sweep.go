@@ -88,17 +88,23 @@ func (l *link) seek(q *queue, probes *int) (more bool) {
 	source, _ := l.d.sources.Get().(*selection.Source)
 	defer l.d.sources.Put(source)
 	query := selection.Query{
-		Want: sweepNodes, Samples: selection.MaxSamples, // the emptiest: jobs may need many slots
+		Want: sweepNodes, Samples: selection.MaxSamples,
 		Now: l.d.nodes.Now(), SilenceLimit: l.d.nodes.SilenceLimit(), Skip: selection.Only(l.cell.Index()),
 	}
 	class := l.d.nodes.Class(q.job.Service, &q.job.Requirement)
-	offered := 0
-	for _, n := range class.Choose(room[:0], &query, source) {
-		if !l.rests(n) {
-			l.offer(n, false)
-			offered++
+	// How many slots the jobs need is not known here: nodes with room for one, two, four and
+	// so on are sought.
+	for query.Slots = 1; query.Slots <= max(class.MaxSlots(), 1); query.Slots *= 2 {
+		offered := 0
+		for _, n := range class.Choose(room[:0], &query, source) {
+			if !l.rests(n) {
+				l.offer(n, false)
+				offered++
+			}
 		}
+		more = more || offered == sweepNodes
 	}
+	query.Slots = 1
 	if *probes > 0 {
 		query.IgnoreFull, query.Want, query.Samples = true, 1, 1
 		for _, n := range class.Choose(room[:0], &query, source) {
@@ -106,7 +112,7 @@ func (l *link) seek(q *queue, probes *int) (more bool) {
 			l.offer(n, true)
 		}
 	}
-	return offered == sweepNodes
+	return more
 }
 
 // rests reports whether a node had its try and is left to the replica that goes first.

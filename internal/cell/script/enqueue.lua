@@ -38,6 +38,15 @@ local inline = 0
 -- include lib/offer.lua
 -- include lib/here.lua
 
+-- too_many: what waits is bounded by class, by the number of classes, for which replicas pay
+-- with every free node, and by what is due some time.
+local MOST_CLASSES, DUE_PER_CLASS = 1024, 10
+local function too_many(class, line, later)
+  if later then return sure('ZCARD', due_key) >= most * DUE_PER_CLASS end
+  if sure('ZCARD', line) >= most then return true end
+  return sure('HLEN', waiting_key) >= MOST_CLASSES and sure('HEXISTS', waiting_key, class) == 0
+end
+
 local from, before_jobs = 10 + node_count, 6 + 4 * node_count
 local answers, wishes, lines, queues = {}, {}, {}, {} -- wishes: by node, the classes of the items that name it
 for i = 1, item_count do
@@ -65,7 +74,7 @@ for i = 1, item_count do
   elseif record[1] == 'waiting' and not sure('ZRANK', line, job) then
     -- Its queue was lost, by an operator's hand: to say that it waits would not be true.
     stand_in_line(job, class, definition, fair_score(class, tenant, slots, priority, weight))
-  elseif not record[1] and sure('ZCARD', line) >= most then
+  elseif not record[1] and too_many(class, line, begin > now) then
     answers[i] = {5}
   elseif not record[1] then
     local later, deadline = begin > now, ''

@@ -17,7 +17,7 @@
 -- KEYS[7] version:nodes          hash
 -- KEYS[8] finished               zset
 -- KEYS[9] due zset   KEYS[10] waiting hash   KEYS[11] version:waiting string
--- KEYS[12] serves:<node>         string  deleted with a change of the profile: see take.lua
+-- KEYS[12] serves:<node>         string  marked with a change of the profile: see take.lua
 -- KEYS[13] drained               set     of nodes that operators have drained: see drain.lua
 -- KEYS[14..] pool:<pool>:members set     one for each pool of the new profile
 -- ARGV[1]  node          ARGV[2]  epoch         ARGV[3]  channel
@@ -80,7 +80,7 @@ if taken then
 else
   in_use = tonumber(call('HGET', slots_key, 'sum')) or 0
   status = before[2] or status
-  call('DEL', serves_key)
+  call('SET', serves_key, '-', 'PX', '5000') -- a replica that has not heard of it yet must not say what it serves
   -- include lib/heard.lua
 end
 if moved then

@@ -2,13 +2,17 @@
 -- and returns the slots in use then and how many jobs began. Among the heads of the
 -- classes priority goes first, then age, which the ids tell. A job that needs more slots
 -- than are free is not passed by others of its class, or else it would wait for ever; one
--- that the node is too small for is, and one that has just failed there. Needs lib/job,
+-- that the node is too small for is, and one that has just failed there. Of other classes jobs
+-- of a lower priority do not pass it either, and after a while none that came later. Needs lib/job,
 -- lib/line, lib/finish. inline_spec (bytes) is bound by the script.
 local LOOK = 64 -- how many of a class are looked at for one that the node may take
+local LOOKS = 96 -- how many of all classes together, but that two of each always are
+local PATIENCE = 10000 -- ms that a job waits for room while others of its priority pass it
 local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
 local assigned = {} -- job -> {slots in use then, attempt}
 
 local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
+  local looks = 0
   -- head: the job of a class that is next on this node, nil where there is none.
   local function head(class)
     local line, from, to = key('waiting', class), 0, 1 -- the first or second is the one, nearly always
@@ -20,6 +24,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
       for i = 1, #jobs, 2 do
         local job = jobs[i]
         local job_key = key('jobs', job)
+        looks = looks + 1
         local all = redis.pcall('EXISTS', line, job_key, waiting_key, waiting_version_key, key('fair', class))
         if type(all) == 'table' then return nil end
         local record = redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails')
@@ -34,13 +39,14 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
           local avoid = failed_on == node and now - tonumber(failed_at) < AVOID
           if slots <= max and not avoid then
             return {job = job, key = job_key, class = class, score = tonumber(jobs[i + 1]), slots = slots,
-              tenant = tenant, run = record[3], reply_to = record[4]}
+              tenant = tenant, run = record[3], reply_to = record[4],
+              since = tonumber(string.match(record[2], '^%S+ %d+ (%d+) ') or '0')}
           end
         end
       end
       if not gone then
-        if #jobs < 2 * (to - from + 1) or to == LOOK - 1 then return nil end
-        from, to = to + 1, LOOK - 1
+        if #jobs < 2 * (to - from + 1) or to >= LOOK - 1 or looks >= LOOKS then return nil end
+        from, to = to + 1, math.min(LOOK - 1, to + LOOKS - looks)
       end
     end
   end
@@ -75,12 +81,19 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
     named[class] = true
   end
   while used < max do
-    local best
+    local best, large -- large: the first of those that need more room
     for i = 1, #classes do
       local next = heads[i]
-      if next and next.slots <= max - used and (not best or before(next, heads[best])) then best = i end
+      if next and next.slots > max - used then
+        if not large or before(next, large) then large = next end
+      elseif next and (not best or before(next, heads[best])) then
+        best = i
+      end
     end
     if not best then break end
+    -- Room is left to one of a higher priority, and to one that has waited for long.
+    if large and before(large, heads[best]) and
+      (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.since > PATIENCE) then break end
     begin(heads[best])
     begun = begun + 1
     heads[best] = head(classes[best]) or false
