@@ -274,7 +274,9 @@ func runFairness(ctx context.Context, b *bench) (err error) {
 	defer mu.Unlock()
 	ms := func(q float64) float64 { return rounded(float64(waits.ValueAtQuantile(q)) / 1e3) }
 	b.result.Tables = []result.Table{{First: "Tenant B's jobs", Columns: []result.Column{
-		{Name: "wait p50", Unit: result.Milliseconds}, {Name: "p99", Unit: result.Milliseconds}, {Name: "longest", Unit: result.Milliseconds},
+		{Name: "wait p50", Unit: result.Milliseconds},
+		{Name: "p99", Unit: result.Milliseconds},
+		{Name: "longest", Unit: result.Milliseconds},
 		{Name: "A's jobs", Unit: result.PerSecond},
 	}, Rows: []result.Row{{Name: strconv.Itoa(count), Values: result.Values(ms(50), ms(99), rounded(float64(waits.Max())/1e3), rounded(float64(flood)/took.Seconds()))}}}}
 	b.target(fmt.Sprintf("wait of a tenant beside another's flood of %s jobs of %s: p99", measure.Thousands(float64(flood)), nap), result.Milliseconds, result.AtMost, 25, ms(99))

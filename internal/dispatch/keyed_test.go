@@ -10,10 +10,10 @@ import (
 )
 
 // submitOne submits one job and returns what its submitter is told.
-func (r *replica) submitOne(t *testing.T, j *freeslot.Job, sink Sink) (accepted Accepted, err error) {
+func (rep *replica) submitOne(t *testing.T, j *freeslot.Job, sink Sink) (accepted Accepted, err error) {
 	t.Helper()
 	told := 0
-	r.Submit(deadline(t), []Request{{Tenant: tenant, Job: j}}, sink, func(_ int, a Accepted, e error) {
+	rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: j}}, sink, func(_ int, a Accepted, e error) {
 		told++
 		accepted, err = a, e
 	})

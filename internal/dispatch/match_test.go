@@ -141,7 +141,7 @@ func TestClassesUnderAKnownRevision(t *testing.T) {
 			r.do("INCRBY", key, strconv.FormatUint(l.queues.revision, 10))
 			l.queues.wholeAt = l.d.nodes.Now() - int64(wholeEvery)
 		},
-		"lost": func(r *rig, l *link, key string) { r.do("DEL", key) },
+		"lost": func(r *rig, _ *link, key string) { r.do("DEL", key) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -454,10 +456,8 @@ func TestAttachEndsWithItsSession(t *testing.T) {
 	owner.expect(`{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":"…"}`)
 	entered := make(chan struct{})
 	d.hanging = func(ctx context.Context) { close(entered); <-ctx.Done() }
-	var id string
 	d.mu.Lock()
-	for id = range d.jobs {
-	}
+	id := slices.Collect(maps.Keys(d.jobs))[0]
 	d.mu.Unlock()
 	p := s.connect("")
 	p.send(`{"type":"attach","id":"r1","job_id":"` + id + `"}`)
