@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -149,12 +150,17 @@ func TestDrainWithWaitingAnswers(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()
 	ids := d.ended(64, 64<<10)
-	release := make(chan struct{})
-	d.answering = func() { <-release }
+	release, asked := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	d.answering = func() {
+		once.Do(func() { close(asked) })
+		<-release
+	}
 	s := serve(t, Config{QueueBytes: 256 << 10, DrainGrace: 20 * time.Millisecond}, d)
 	p := s.connect("")
 	p.conn.SetReadLimit(-1)
 	p.ask("attach", ids)
+	waitFor(t, asked, "the first attach") // or else a busy machine drains before any
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(t.Context()) }()
 	p.expect(`{"type":"goaway","reason":"the replica is stopping"}`)
