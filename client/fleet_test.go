@@ -35,6 +35,7 @@ type fleet struct {
 	keys map[string]string // idempotency key -> job
 	// submits and attaches count what reached any replica.
 	submits, attaches int
+	attaching         chan struct{} // has a token after an attach
 	// parents are the trace contexts that jobs came with.
 	parents []string
 	// submitting, when set, is called before each submit takes effect.
@@ -48,7 +49,9 @@ type fleetJob struct {
 	sink   dispatch.Sink
 }
 
-func newFleet(t *testing.T) *fleet { return &fleet{t: t, jobs: map[string]*fleetJob{}} }
+func newFleet(t *testing.T) *fleet {
+	return &fleet{t: t, jobs: map[string]*fleetJob{}, attaching: make(chan struct{}, 1)}
+}
 
 func (f *fleet) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
 	f.mu.Lock()
@@ -146,6 +149,10 @@ func (f *fleet) Cancel(_ context.Context, _, id string) (freeslot.JobStatus, err
 func (f *fleet) Attach(_ context.Context, _, id string, sink dispatch.Sink) (freeslot.JobStatus, error) {
 	f.mu.Lock()
 	f.attaches++
+	select {
+	case f.attaching <- struct{}{}:
+	default:
+	}
 	job, err := f.jobs[id], f.attachErr
 	if job == nil {
 		err = &freeslot.Error{Code: freeslot.CodeNotFound, Field: "job_id", Message: "no such job"}

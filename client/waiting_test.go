@@ -87,14 +87,18 @@ func TestWaitingSurvivesACrash(t *testing.T) {
 // attached waits until n attaches have reached any replica.
 func (f *fleet) attached(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
 		f.mu.Lock()
 		got := f.attaches
 		f.mu.Unlock()
-		switch {
-		case got >= n:
+		if got >= n {
 			return
-		case time.Now().After(end):
+		}
+		select {
+		case <-f.attaching:
+		case <-limit.C:
 			t.Fatalf("%d attaches, want %d", got, n)
 		}
 	}

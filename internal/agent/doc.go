@@ -3,9 +3,10 @@
 //
 // An executor turns one attempt of a job into one request or one process. It keeps
 // nothing between jobs and repeats nothing by itself: failures of the moment it marks
-// by worker.Retryable, and the next attempt can be on any node. What it reads back is bounded, and ends with the job: when the job is cancelled,
-// times out or the node stops, the request is aborted, and the command's whole
-// process group gets SIGTERM, then SIGKILL after its grace.
+// by worker.Retryable, and the next attempt can be on any node. What it reads back is
+// bounded, and ends with the job: when the job is cancelled, times out or the node stops,
+// the request is aborted, and the command's whole process group gets SIGTERM, then SIGKILL
+// after its grace.
 //
 // Failures are *freeslot.JobError with one of the Code constants, or wrap one.
 package agent

@@ -5,10 +5,16 @@
 // atomicity. Every state change of a job or node is one script in one cell:
 //
 //	submit     none -> running     record, slot and dispatch entry together
-//	cancel     running -> cancelling
-//	complete   running, cancelling -> succeeded, failed, cancelled
-//	register   takes a node over: jobs of the former epoch -> failed
-//	deregister node gone: jobs still owned -> failed
+//	enqueue    none -> waiting, scheduled; free slots of candidates to the first in line
+//	take       waiting -> running  a free node and the queues that it fits
+//	complete   running, cancelling -> an end, retry_wait or waiting; its slot to the next
+//	due        scheduled, retry_wait -> waiting; deadlines that have passed
+//	cancel     waiting, scheduled, retry_wait -> cancelled; running -> cancelling
+//	register   takes a node over: jobs of the former epoch -> waiting, or dead
+//	deregister node gone: jobs still owned -> waiting, without a failure
+//	reap       silent node gone: jobs still owned -> waiting, or dead
+//	drain      an operator's word that a node gets no jobs, and its end
+//	serves     by which configuration of pools nodes serve queues
 //	heartbeat  liveness, load, ownership check
 //	attach     who gets the result
 //	changes    what a replica's cache has missed; nodes: some by their ids
@@ -22,7 +28,7 @@
 // can be repeated without harm, because whoever got an error may still have been
 // applied. Scripts compare times with Redis' clock only.
 //
-// Submit and Complete gather concurrent callers: while two calls are under way the
+// Submit, EnqueueAll and Complete gather concurrent callers: while two calls are under way the
 // next collects, so nobody waits for a batch to fill and a busy cell pays Lua's
 // fixed cost once for many jobs.
 //

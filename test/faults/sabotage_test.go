@@ -17,17 +17,16 @@ const sabotageRest = 5 * time.Second
 // edit replaces a part of a script; it must be there.
 type edit struct{ file, old, new string }
 
-// TestSabotage builds the programs with scripts that do not hold what they promise, and expects that a run finds out.
-func TestSabotage(t *testing.T) {
-	if os.Getenv("SHORT") == "1" {
-		t.Skip("left out by SHORT=1")
-	}
-	for _, c := range []struct {
-		name  string
-		edits []edit
-		plan  []Breakage
-		rules []string // one of them is broken
-	}{
+// sabotage is a way in which the scripts do not hold what they promise.
+type sabotage struct {
+	name  string
+	edits []edit
+	plan  []Breakage
+	rules []string // one of them is broken
+}
+
+func sabotages() []sabotage {
+	return []sabotage{
 		{
 			// Whoever comes with an end of an attempt that it does not own any more is heard.
 			name: "fencing", plan: freezes(), rules: []string{"stale", "answers differ", "states"},
@@ -43,7 +42,7 @@ func TestSabotage(t *testing.T) {
 			name: "slots", rules: []string{"over-commit"}, plan: freezes(),
 			edits: []edit{
 				{"submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
-				{"lib/take.lua", "next.slots <= max - used", "next.slots <= max - used + 1"},
+				{"lib/take.lua", "next.slots > max - used", "next.slots > max - used + 1"},
 			},
 		},
 		{
@@ -55,7 +54,22 @@ func TestSabotage(t *testing.T) {
 					"  if now_us % 50 == 7 then return end\n",
 			}},
 		},
-	} {
+	}
+}
+
+// TestSabotageApplies: the edits are of the scripts as they are now, also where the runs are left out.
+func TestSabotageApplies(t *testing.T) {
+	for _, c := range sabotages() {
+		overlaid(t, c.edits, t.TempDir())
+	}
+}
+
+// TestSabotage builds the programs with scripts that do not hold what they promise, and expects that a run finds out.
+func TestSabotage(t *testing.T) {
+	if os.Getenv("SHORT") == "1" {
+		t.Skip("left out by SHORT=1")
+	}
+	for _, c := range sabotages() {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFleet(t, NewRecorder(), t.TempDir(), fleetConfig{
 				replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1, interval: 200 * time.Millisecond, limit: time.Second,
@@ -85,12 +99,37 @@ func freezes() []Breakage {
 // sabotaged builds the programs with edited scripts and returns their folder. The sources are left alone.
 func sabotaged(t *testing.T, edits []edit) string {
 	t.Helper()
+	folder := t.TempDir()
+	data, err := json.Marshal(map[string]any{"Replace": overlaid(t, edits, folder)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "overlay.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
+	defer cancel()
+	programs := filepath.Join(folder, "bin")
+	if err := build(ctx, sourceRoot(t), programs, "-overlay", file); err != nil {
+		t.Fatal(err)
+	}
+	return programs
+}
+
+func sourceRoot(t *testing.T) string {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
-	overlay := map[string]string{}
+	return root
+}
+
+// overlaid writes the edited scripts into folder and returns which file takes the place of which.
+func overlaid(t *testing.T, edits []edit, folder string) map[string]string {
+	t.Helper()
+	root, overlay := sourceRoot(t), map[string]string{}
 	for _, e := range edits {
 		source := filepath.Join(root, "internal", "cell", "script", filepath.FromSlash(e.file))
 		text, err := os.ReadFile(source)
@@ -105,19 +144,5 @@ func sabotaged(t *testing.T, edits []edit) string {
 			t.Fatal(err)
 		}
 	}
-	data, err := json.Marshal(map[string]any{"Replace": overlay})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(folder, "overlay.json")
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
-	defer cancel()
-	programs := filepath.Join(folder, "bin")
-	if err := build(ctx, root, programs, "-overlay", file); err != nil {
-		t.Fatal(err)
-	}
-	return programs
+	return overlay
 }

@@ -58,8 +58,21 @@ end
 -- Protected: while a hash slot migrates they may be on another server. Then nobody gets the slots.
 local serves = redis.pcall('MGET', key('serves', node), PREFIX .. ':version:serves' .. TAG)
 
+-- Of the queues that the node serves those in which somebody waits; none until the next
+-- heartbeat has counted anew what an edit left in the sum.
+local version, classes = string.match(serves[1] or '', '^(%d+) (.*)$')
+local open = {}
+if #freed > 0 and counted and version and version == serves[2] and redis.pcall('EXISTS', waiting_key) == 1 then
+  local served = {}
+  for class in string.gmatch(classes, '%x+') do served[#served + 1] = class end
+  local waits = redis.pcall('HMGET', waiting_key, unpack(served))
+  for i, class in ipairs(served) do
+    if waits.err or waits[i] then open[#open + 1] = class end
+  end
+end
+
 -- Functions are made where they are needed: most calls find nobody waiting.
-if #freed > 0 and not serves[1] and not returns then
+if #freed > 0 and #open == 0 and not returns then
   redis.call('HDEL', slots_key, unpack(freed))
 elseif #freed > 0 then
   -- include lib/job.lua
@@ -83,13 +96,10 @@ elseif #freed > 0 then
       records[i] = nil
     end
   end
-  local version, classes = string.match(serves[1] or '', '^(%d+) (.*)$')
-  if version and version == serves[2] and counted then -- else nobody gets a slot until the next heartbeat counts anew
+  if #open > 0 then
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
     if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
-      local list = {}
-      for class in string.gmatch(classes, '%x+') do list[#list + 1] = class end
-      used = take(node, epoch, tonumber(profile[3]), used, slots_key, dispatch_key, list)
+      used = take(node, epoch, tonumber(profile[3]), used, slots_key, dispatch_key, open)
     end
   end
 end

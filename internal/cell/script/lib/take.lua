@@ -32,9 +32,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
         if record.err or record[1] ~= 'waiting' or not tenant then
           leave_line(class, job) -- what an operator edited or deleted
           gone = true
-        elseif deadline > 0 and deadline <= now then
-          gone = gone -- its time is over: whoever handles due jobs says so
-        else
+        elseif deadline == 0 or deadline > now then -- else its time is over, which whoever handles due jobs says
           local failed_at, failed_on = string.match(record[5] or '', '^%d+ (%d+) (%S+)$')
           local avoid = failed_on == node and now - tonumber(failed_at) < AVOID
           if slots <= max and not avoid then
