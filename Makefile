@@ -33,7 +33,7 @@ help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_SIM_ARGS,"
-	@echo "    SEED, DURATION and SHORT=1 for faults"
+	@echo "    SEED, DURATION and SHORT=1 for faults, DURATION for soak"
 
 .PHONY: run
 run: build ## bring up Redis, schedulers and nodes here and watch jobs run (RUN_ARGS=--exit: one batch)
@@ -84,11 +84,19 @@ integration: ## only the packages that test against a real Redis, with the race 
 		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/freeslot\/internal\/redistest[] ]/ { print $$1 }')
 
 .PHONY: docker-test
-docker-test: ## the tests against Redis in containers; starts dockerd for them when no engine runs
+docker-test: ## the tests against Redis in containers, a fault suite's too; starts dockerd when no engine runs
 	@mkdir -p .dev
 	@engine="scripts/dockerd.sh run"; \
 	if [ "$${FREESLOT_NO_DOCKER:-}" = 1 ]; then engine=""; else scripts/deps.sh redis docker; fi; \
-	$$engine $(GO) test -C $(DOCKER_MODULE) -race -count=1 -v -timeout 5m $(TEST_ARGS) ./... | tee .dev/docker-test.log
+	$$engine $(MAKE) -j2 --output-sync=target docker-redis docker-faults | tee .dev/docker-test.log
+
+# The two wait most of the time.
+.PHONY: docker-redis docker-faults
+docker-redis:
+	$(GO) test -C $(DOCKER_MODULE) -race -count=1 -v -timeout 5m $(TEST_ARGS) ./...
+
+docker-faults:
+	FREESLOT_FAULTS_DOCKER=1 $(GO) test -C $(FAULTS) -count=1 -v -timeout 5m -run '^TestContainer$$' .
 
 .PHONY: e2e
 e2e: ## the real programs as processes, also driven by a client from npm
@@ -98,6 +106,10 @@ e2e: ## the real programs as processes, also driven by a client from npm
 .PHONY: faults
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
 	$(GO) test -C $(FAULTS) -count=1 -v -timeout 10m $(if $(SEED),-run '^TestFaults$$') $(TEST_ARGS) ./...
+
+.PHONY: soak
+soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutines must not grow; samples in .dev/soak
+	SOAK=$(or $(DURATION),1h) $(GO) test -C $(FAULTS) -count=1 -v -timeout 0 -run '^TestSoak$$' .
 
 .PHONY: bench
 bench: deps-redis ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchstat); bench-e2e has the load

@@ -19,6 +19,9 @@ const (
 	CodeNoMatchingNode Code = "no_matching_node"
 	// CodeOverloaded: fitting nodes exist but all are full, or a queue is; try again after Error.RetryAfter.
 	CodeOverloaded Code = "overloaded"
+	// CodeRateLimited: the tenant submits more jobs than its submit rate allows; this one may
+	// come again after Error.RetryAfter.
+	CodeRateLimited Code = "rate_limited"
 	// CodeUnavailable: the scheduler cannot reach its store or is stopping. A
 	// submit that ends so may still have been applied.
 	CodeUnavailable Code = "unavailable"
@@ -36,7 +39,9 @@ const (
 )
 
 // Temporary reports whether the same request may succeed later unchanged.
-func (c Code) Temporary() bool { return c == CodeOverloaded || c == CodeUnavailable }
+func (c Code) Temporary() bool {
+	return c == CodeOverloaded || c == CodeRateLimited || c == CodeUnavailable
+}
 
 // Error is a failure as every interface of freeslot reports it.
 type Error struct {

@@ -134,6 +134,33 @@ func TestDecodeStrict(t *testing.T) {
 	}
 }
 
+func TestDecodeStrictErrors(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string][2]string{
+		`{"x":1}`:           {"x", "x is not a known field"},
+		`{"cron":7}`:        {"cron", "cron is of type number, expected a string"},
+		`{"grace":"1s"}`:    {"grace", "grace is of type string, expected a whole number in range"},
+		`{"grace":0.5}`:     {"grace", "grace is of type number, expected a whole number in range"},
+		`{"in":{"on":"y"}}`: {"in.on", "in.on is of type string, expected true or false"},
+		`{"in":[]}`:         {"in", "in is of type array, expected an object"},
+		`[]`:                {"what", "what is of type array, expected an object"},
+		`{`:                 {"what", "what: unexpected EOF"},
+	} {
+		var v struct {
+			Cron  string `json:"cron"`
+			Grace int64  `json:"grace"`
+			In    *struct {
+				On *bool `json:"on"`
+			} `json:"in"`
+		}
+		var e *freeslot.Error
+		err := freeslot.DecodeStrict("what", []byte(in), &v)
+		if !errors.As(err, &e) || e.Code != freeslot.CodeInvalidArgument || e.Field != want[0] || e.Message != want[1] {
+			t.Errorf("%s: %v", in, err)
+		}
+	}
+}
+
 func TestStates(t *testing.T) {
 	t.Parallel()
 	terminal := 0
@@ -142,7 +169,7 @@ func TestStates(t *testing.T) {
 			terminal++
 		}
 	}
-	if terminal != 5 || len(freeslot.States()) != 10 {
+	if terminal != 5 || len(freeslot.States()) != 11 {
 		t.Errorf("%d of %d states are terminal", terminal, len(freeslot.States()))
 	}
 }

@@ -62,11 +62,27 @@ type Job struct {
 	// epoch by Redis' clock: until then it is scheduled. TimeoutMS counts from then. 0, or
 	// a time that has passed, is at once.
 	RunAtMS int64 `json:"run_at_ms,omitempty"`
+	// ProgressTimeoutMS is how long the handler may go without telling progress, in
+	// milliseconds of its node's clock, from the moment that it is called: then it is
+	// stopped, and the attempt has failed with JobErrorStalled. The job is tried again
+	// while MaxAttempts lasts. 0 is no limit.
+	ProgressTimeoutMS int64 `json:"progress_timeout_ms,omitempty"`
+	// OnLeaseLoss says whether the handler goes on when its node is cut off from Redis
+	// for the heartbeat limit. Empty means LeaseLossContinue.
+	OnLeaseLoss OnLeaseLoss `json:"on_lease_loss,omitempty"`
 	// IdempotencyKey makes a submission repeatable: as long as the key is kept (a day
 	// unless the replicas are configured otherwise) a second job of the tenant with the
 	// same key is not created, and its submitter gets the first one's id and result. It has
 	// the form of AffinityKey; empty is none.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// ConcurrencyKey bounds how many jobs of the tenant with the same key run at a time:
+	// ConcurrencyLimit of them, and further ones are held back, in the order of their priority and age. Jobs of
+	// one key should ask for the same nodes: with several cells the limit is one of each cell that
+	// has jobs of the key. It has the form of AffinityKey; empty is none.
+	ConcurrencyKey string `json:"concurrency_key,omitempty"`
+	// ConcurrencyLimit is 1 to MaxConcurrencyLimit; that of the job submitted last holds
+	// for all. 0 means 1.
+	ConcurrencyLimit int `json:"concurrency_limit,omitempty"`
 	// TraceParent is the W3C trace context of the submitter; empty when it is not traced.
 	TraceParent string `json:"traceparent,omitempty"`
 }
@@ -81,7 +97,7 @@ func (j *Job) Validate(path string) error {
 	if j.Slots < 0 || j.Slots > MaxSlots {
 		return invalid(path+".slots", "is %d, expected 1 to %d (0 or absent means 1)", j.Slots, MaxSlots)
 	}
-	for _, key := range []struct{ field, text string }{{".affinity_key", j.AffinityKey}, {".idempotency_key", j.IdempotencyKey}} {
+	for _, key := range []struct{ field, text string }{{".affinity_key", j.AffinityKey}, {".idempotency_key", j.IdempotencyKey}, {".concurrency_key", j.ConcurrencyKey}} {
 		if !utf8.ValidString(key.text) || len(key.text) > MaxAffinityKeyLength || strings.ContainsFunc(key.text, isControl) {
 			return invalid(path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
 		}
@@ -97,6 +113,9 @@ func (j *Job) Validate(path string) error {
 	if err := j.validateQueueing(path); err != nil {
 		return err
 	}
+	if err := j.validateSupervision(path); err != nil {
+		return err
+	}
 	return j.Requirement.validate(path + ".requirement")
 }
 
@@ -106,6 +125,10 @@ func (j *Job) validateQueueing(path string) error {
 		return invalid(path+".priority", "is %d, expected 0 to %d", j.Priority, MaxPriority)
 	case j.MaxAttempts < 0 || j.MaxAttempts > MaxMaxAttempts:
 		return invalid(path+".max_attempts", "is %d, expected 1 to %d (0 or absent means %d)", j.MaxAttempts, MaxMaxAttempts, DefaultMaxAttempts)
+	case j.ConcurrencyLimit < 0 || j.ConcurrencyLimit > MaxConcurrencyLimit:
+		return invalid(path+".concurrency_limit", "is %d, expected 1 to %d (0 or absent means 1)", j.ConcurrencyLimit, MaxConcurrencyLimit)
+	case j.ConcurrencyLimit != 0 && j.ConcurrencyKey == "":
+		return invalid(path+".concurrency_limit", "is %d without a concurrency_key, expected both or neither", j.ConcurrencyLimit)
 	case j.RunAtMS < 0 || j.RunAtMS > maxTimeMS:
 		return invalid(path+".run_at_ms", "is %d, expected milliseconds since the Unix epoch", j.RunAtMS)
 	case j.TimeoutMS < 0 || j.TimeoutMS > MaxTimeoutMS:
@@ -122,6 +145,9 @@ func (j *Job) AttemptLimit() int {
 	return j.MaxAttempts
 }
 
+// KeyLimit is ConcurrencyLimit with its default applied.
+func (j *Job) KeyLimit() int { return max(j.ConcurrencyLimit, 1) }
+
 // SlotCount is Slots with its default applied.
 func (j *Job) SlotCount() int { return max(j.Slots, 1) }
 
@@ -134,6 +160,8 @@ const (
 	StateScheduled State = "scheduled"
 	// StateWaiting: for a slot on a node that fits.
 	StateWaiting State = "waiting"
+	// StateMoving: from a part of the store that has no nodes left for it to one that has.
+	StateMoving State = "moving"
 	// StateRetryWait: an attempt failed, and the next one is due later.
 	StateRetryWait  State = "retry_wait"
 	StateRunning    State = "running"
@@ -151,7 +179,7 @@ const (
 // States lists every state, in the order of a job's life.
 func States() []State {
 	return []State{
-		StateScheduled, StateWaiting, StateRetryWait, StateRunning, StateCancelling,
+		StateScheduled, StateWaiting, StateMoving, StateRetryWait, StateRunning, StateCancelling,
 		StateSucceeded, StateFailed, StateCancelled, StateExpired, StateDead,
 	}
 }
@@ -185,6 +213,10 @@ const (
 	JobErrorInterrupted = "interrupted"
 	// JobErrorNodeLost: the node fell silent, or its agent restarted and so lost the job.
 	JobErrorNodeLost = "node_lost"
+	// JobErrorStalled: the handler told no progress for Job.ProgressTimeoutMS.
+	JobErrorStalled = "stalled"
+	// JobErrorLeaseLost: the node was cut off, and Job.OnLeaseLoss is LeaseLossCancel.
+	JobErrorLeaseLost = "lease_lost"
 	// JobErrorLost: the job's record was lost with the store's data; it may have run.
 	JobErrorLost = "lost"
 	// JobErrorResultTooLarge: the handler's result is over the node's limit.
@@ -193,13 +225,24 @@ const (
 
 func (e *JobError) Error() string { return e.Code + ": " + e.Message }
 
+// What can hold a waiting job back although slots are free; see JobStatus.HeldBy.
+const (
+	// HeldByTenant: as many jobs of the tenant run as may.
+	HeldByTenant = "max_running"
+	// HeldByKey: as many jobs with its concurrency key run as may.
+	HeldByKey = "concurrency_key"
+)
+
 // JobStatus is a job's record: what is known of it now. Times are Redis' clock,
 // in milliseconds since the Unix epoch; 0 means not yet.
 type JobStatus struct {
 	ID      string `json:"job_id"`
 	Tenant  string `json:"tenant"`
 	Service string `json:"service"`
-	State   State  `json:"state"`
+	// Class names the requirement of the job: jobs of a class fit the same nodes. It is the
+	// [ClassID], and absent from what a session is told.
+	Class string `json:"class,omitempty"`
+	State State  `json:"state"`
 	// Node and Attempt say where it runs or ran last, and which try that is, from 1; ""
 	// and 0 before the first.
 	Node    string `json:"node"`
@@ -210,6 +253,9 @@ type JobStatus struct {
 	// Error is what failed last: set in StateFailed and StateDead, and in StateExpired
 	// and StateRetryWait where an attempt had failed.
 	Error *JobError `json:"error,omitempty"`
+	// Progress is what a handler of the job told last; absent where none has, in listings
+	// and in results that are sent by themselves.
+	Progress *Progress `json:"progress,omitempty"`
 	// Failures counts the attempts that failed.
 	Failures int `json:"failures,omitempty"`
 	Priority int `json:"priority,omitempty"`
@@ -217,20 +263,23 @@ type JobStatus struct {
 	DeadlineMS int64 `json:"deadline_ms,omitempty"`
 	// Position is the job's place in the queue of jobs that wait for the same nodes,
 	// from 1, when it was looked up; 0 when it does not wait, and in listings.
-	Position      int   `json:"position,omitempty"`
-	SubmittedAtMS int64 `json:"submitted_at_ms"`
-	AssignedAtMS  int64 `json:"assigned_at_ms"`
-	FinishedAtMS  int64 `json:"finished_at_ms,omitempty"`
+	Position int `json:"position,omitempty"`
+	// HeldBy is what keeps a waiting job out of that queue, HeldByTenant or HeldByKey, when
+	// it was looked up; empty when nothing does, and in listings.
+	HeldBy        string `json:"held_by,omitempty"`
+	SubmittedAtMS int64  `json:"submitted_at_ms"`
+	AssignedAtMS  int64  `json:"assigned_at_ms"`
+	FinishedAtMS  int64  `json:"finished_at_ms,omitempty"`
 }
 
 // DecodeStrict decodes exactly one JSON value into v and refuses unknown fields
 // and trailing data. path names the value in errors, which are [*Error]s with
-// code [CodeInvalidArgument].
+// code [CodeInvalidArgument]; those of one of its fields name that.
 func DecodeStrict(path string, data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return &Error{Code: CodeInvalidArgument, Field: path, Message: path + ": " + strings.TrimPrefix(err.Error(), "json: ")}
+		return undecoded(path, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return invalid(path, "is followed by further data, expected one JSON value")

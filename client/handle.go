@@ -33,9 +33,12 @@ type Handle struct {
 	// assignment is the last that was heard of.
 	assignment Assignment
 	isAssigned bool
-	finished   bool
-	status     freeslot.JobStatus
-	err        error
+	// progress is made when it is first needed; told is the latest that was heard of.
+	progress chan freeslot.Progress
+	told     freeslot.Progress
+	finished bool
+	status   freeslot.JobStatus
+	err      error
 }
 
 // newHandle must be called with client.mu held.
@@ -60,6 +63,42 @@ func (h *Handle) Assignment() Assignment {
 	h.client.mu.Lock()
 	defer h.client.mu.Unlock()
 	return h.assignment
+}
+
+// Progress is a channel of what the job's handler tells of it: of what nobody has received
+// yet it holds the latest, so that whoever reads slowly misses what came between. It is
+// closed when the handle is done; a job whose handler tells nothing has no more of it than
+// that. All callers share one channel, and each value goes to one of them.
+func (h *Handle) Progress() <-chan freeslot.Progress {
+	h.client.mu.Lock()
+	defer h.client.mu.Unlock()
+	return h.progressChannel()
+}
+
+// progressChannel is called with client.mu held.
+func (h *Handle) progressChannel() chan freeslot.Progress {
+	if h.progress == nil {
+		h.progress = make(chan freeslot.Progress, 1)
+		if h.finished {
+			close(h.progress)
+		}
+	}
+	return h.progress
+}
+
+// tell takes in progress, unless something later is known. client.mu is held, so that nobody
+// else sends: the channel has room once the earlier value is out.
+func (h *Handle) tell(p *freeslot.Progress) {
+	if p == nil || h.finished || !p.After(&h.told) {
+		return
+	}
+	h.told = *p
+	c := h.progressChannel()
+	select {
+	case <-c:
+	default:
+	}
+	c <- *p
 }
 
 // Wait returns the job's terminal status; a job that failed, is dead (failed as often as
@@ -113,5 +152,8 @@ func (h *Handle) finish(s freeslot.JobStatus, err error) {
 		delete(h.client.jobs, h.id)
 	}
 	h.span.end(h.id, s, err)
+	if h.progress != nil {
+		close(h.progress)
+	}
 	close(h.done)
 }

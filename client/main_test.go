@@ -116,6 +116,13 @@ func (s *realSystem) startNode(ctx context.Context, redisURL string) error {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
+	w.Handle("talk", func(ctx context.Context, job *worker.Job) (any, error) {
+		if err := job.Progress([]int{1, 2}); err != nil {
+			return nil, err
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
 	return s.run(ctx, w)
 }
 

@@ -26,6 +26,10 @@ func (l *link) take(m *wire.Message) {
 		if h := c.jobs[m.JobID]; h != nil {
 			h.assign(m.Node, m.Attempt)
 		}
+	case wire.TypeProgress:
+		if h := c.jobs[m.JobID]; h != nil {
+			h.tell(&m.Progress)
+		}
 	case wire.TypeResult:
 		if h := c.jobs[m.Job.ID]; h != nil {
 			h.finish(m.Job, nil)
@@ -116,6 +120,7 @@ func (l *link) attached(k *call, s freeslot.JobStatus) {
 			c.jobs[s.ID] = k.handle
 		}
 	}
+	k.handle.tell(s.Progress)
 	switch {
 	case s.State.Terminal():
 		k.handle.finish(s, nil)

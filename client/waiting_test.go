@@ -152,7 +152,7 @@ func TestSubmitBatchOfDemandingJobs(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat(`"`, 128)
 	job := freeslot.Job{
-		Service: "echo", AffinityKey: text, IdempotencyKey: text, Slots: freeslot.MaxSlots, Priority: freeslot.MaxPriority, MaxAttempts: freeslot.MaxMaxAttempts,
+		Service: "echo", AffinityKey: text, IdempotencyKey: text, ConcurrencyKey: text, ConcurrencyLimit: freeslot.MaxConcurrencyLimit, Slots: freeslot.MaxSlots, Priority: freeslot.MaxPriority, MaxAttempts: freeslot.MaxMaxAttempts,
 		TimeoutMS: freeslot.MaxTimeoutMS, Requirement: freeslot.Requirement{PreferredPool: strings.Repeat("p", 64), Labels: map[string]string{"a": text}},
 	}
 	for range 32 {

@@ -58,7 +58,7 @@ func (w *Worker) perform(a *attempt) (cell.Completion, bool) {
 		return w.unbegun(a)
 	}
 	n := a.job.SlotCount()
-	if w.slots.acquire(a.ctx, n) != nil {
+	if !w.acquire(a.ctx, n) {
 		return w.unbegun(a)
 	}
 	if !w.ledger.begin(a) {
@@ -73,6 +73,14 @@ func (w *Worker) perform(a *attempt) (cell.Completion, bool) {
 	}
 	span.SetAttributes(attribute.String("freeslot.state", string(comp.State)))
 	return comp, ok
+}
+
+// acquire takes slots for a handler. It gives up when ctx ends, and after slotPatience: then
+// handlers keep them that do not return, and the job may find a better node.
+func (w *Worker) acquire(ctx context.Context, n int) bool {
+	ctx, cancel := context.WithTimeout(ctx, w.slotPatience)
+	defer cancel()
+	return w.slots.acquire(ctx, n) == nil
 }
 
 // readSpec reads the job of an attempt that came without it, until it is there or
@@ -116,9 +124,20 @@ func (w *Worker) unbegun(a *attempt) (cell.Completion, bool) {
 	case asked:
 		comp.State = freeslot.StateCancelled
 	default:
-		handBack(&comp, "the node stopped before the job began")
+		handBack(&comp, whyUnbegun(context.Cause(a.ctx)))
 	}
 	return comp, true
+}
+
+func whyUnbegun(cause error) string {
+	switch {
+	case cause == nil:
+		return "the node's slots are kept by handlers that were told to stop and do not return"
+	case errors.Is(cause, ErrLeaseLost):
+		return "the node was cut off from Redis before the job began"
+	default:
+		return "the node stopped before the job began"
+	}
 }
 
 // conclude decides what the handler's return means for the job.
@@ -129,6 +148,8 @@ func (w *Worker) conclude(a *attempt, r returned) (cell.Completion, bool) {
 	case disowned:
 		w.ended(a.job.Service, outcomeDropped)
 		return comp, false
+	case r.stuck && stoppedHere(r.cause):
+		w.failStopped(&comp, a, r)
 	case r.stuck:
 		handBack(&comp, "the node stopped while the job ran, and its handler did not return")
 	case r.panicked != nil:
@@ -137,6 +158,8 @@ func (w *Worker) conclude(a *attempt, r returned) (cell.Completion, bool) {
 		comp.Error = r.refused
 	case r.err == nil:
 		comp.State, comp.Result = freeslot.StateSucceeded, r.result
+	case stoppedHere(r.cause):
+		w.failStopped(&comp, a, r)
 	case asked && r.cause != nil:
 		comp.State = freeslot.StateCancelled
 	case errors.Is(r.cause, ErrStopping):
@@ -174,13 +197,15 @@ func (w *Worker) completion(a *attempt) cell.Completion {
 }
 
 // call runs the handler in a goroutine of its own, which releases the slots when the
-// handler returns. It is waited for until the worker gives up on stuck handlers.
+// handler returns. It is waited for until the worker gives up on it.
 func (w *Worker) call(ctx context.Context, a *attempt) returned {
 	fn := w.handlers[a.job.Service]
 	job := &Job{
 		ID: a.id.Job, Tenant: a.tenant, Service: a.job.Service, Attempt: a.id.N,
 		Payload: a.job.Payload, Requirement: a.job.Requirement, Slots: a.job.SlotCount(),
 	}
+	told := w.progress.begin(a.id)
+	job.tell = func(value json.RawMessage) { w.progress.tell(told, value) }
 	done := make(chan returned, 1)
 	w.handling.Add(1)
 	w.metrics.running.Inc()
@@ -211,18 +236,7 @@ func (w *Worker) call(ctx context.Context, a *attempt) returned {
 		}
 		ok = true
 	}()
-	select {
-	case r := <-done:
-		return r
-	case <-w.abandon:
-	}
-	select {
-	case r := <-done:
-		return r
-	default:
-		w.log.Error("job.handler_stuck", zap.String(logging.FieldJob, job.ID), zap.String("service", job.Service))
-		return returned{stuck: true}
-	}
+	return w.attend(a, told, done)
 }
 
 func (w *Worker) panicked(job *Job, value any) *freeslot.JobError {

@@ -20,12 +20,15 @@ const (
 	DefaultStopTimeout       = 30 * time.Second
 	DefaultInterruptGrace    = 5 * time.Second
 	DefaultMaxResultBytes    = 1 << 20
+	DefaultProgressInterval  = 100 * time.Millisecond
 )
 
 // Bounds of Config.
 const (
 	// MinHeartbeatInterval keeps a fleet from spending Redis on heartbeats.
 	MinHeartbeatInterval = 100 * time.Millisecond
+	// MinProgressInterval does so for progress.
+	MinProgressInterval = 10 * time.Millisecond
 	// MaxResultBytesLimit is the largest MaxResultBytes: results live in Redis' memory.
 	MaxResultBytesLimit = 16 << 20
 )
@@ -49,6 +52,14 @@ type Config struct {
 	// unless they are configured otherwise): one late heartbeat would cost the node
 	// its jobs. 0 means DefaultHeartbeatInterval.
 	HeartbeatInterval time.Duration
+	// HeartbeatLimit is the schedulers' heartbeat limit. Handlers of jobs with
+	// freeslot.LeaseLossCancel are stopped when no heartbeat has been answered for as long,
+	// so it must not be above theirs. 0 means 8 s, which is their default, or twice
+	// HeartbeatInterval if that is more.
+	HeartbeatLimit time.Duration
+	// ProgressInterval is the shortest time between two reports of one job's progress. 0
+	// means DefaultProgressInterval.
+	ProgressInterval time.Duration
 	// StopTimeout is how long Stop lets running handlers go on. 0 means
 	// DefaultStopTimeout; to interrupt them at once, give Stop an ended context.
 	StopTimeout time.Duration
@@ -78,6 +89,12 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.HeartbeatInterval == 0 {
 		c.HeartbeatInterval = DefaultHeartbeatInterval
+	}
+	if c.HeartbeatLimit == 0 {
+		c.HeartbeatLimit = max(cell.DefaultHeartbeatLimit, 2*c.HeartbeatInterval)
+	}
+	if c.ProgressInterval == 0 {
+		c.ProgressInterval = DefaultProgressInterval
 	}
 	if c.StopTimeout == 0 {
 		c.StopTimeout = DefaultStopTimeout
@@ -123,6 +140,12 @@ func (c Config) Validate() error {
 	}
 	if c.HeartbeatInterval < MinHeartbeatInterval {
 		refuse("heartbeat_interval", "is %s, expected at least %s", c.HeartbeatInterval, MinHeartbeatInterval)
+	}
+	if c.HeartbeatLimit < c.HeartbeatInterval {
+		refuse("heartbeat_limit", "is %s, expected at least the heartbeat_interval of %s", c.HeartbeatLimit, c.HeartbeatInterval)
+	}
+	if c.ProgressInterval < MinProgressInterval {
+		refuse("progress_interval", "is %s, expected at least %s", c.ProgressInterval, MinProgressInterval)
 	}
 	if c.StopTimeout < 0 {
 		refuse("stop_timeout", "is %s, expected a positive duration", c.StopTimeout)

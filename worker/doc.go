@@ -23,7 +23,8 @@
 //     attempts that ended last.
 //   - The running handlers never take more than Node.MaxConcurrency slots. A
 //     handler that ignores its cancelled context keeps its slots until it
-//     returns; jobs that arrive meanwhile wait inside the process.
+//     returns; jobs that arrive meanwhile wait inside the process, and are handed
+//     back after 10 s.
 //   - A panic in a handler fails its job and nothing else.
 //
 // # Errors and next attempts
@@ -36,6 +37,15 @@
 // the fleet. A handler that knows better recovers and returns Retryable.
 //
 // The end of a node is no failure of its jobs: see Stop below.
+//
+// # Progress, and handlers that hang
+//
+// A handler tells how far it is by [Job.Progress]. A job with a ProgressTimeoutMS is for
+// handlers that can hang: one that tells nothing for so long has its context cancelled with
+// cause [ErrStalled], and the attempt has failed with freeslot.JobErrorStalled, unless it
+// returns a result all the same. The failure counts, and the job is tried again. A handler
+// that does not return within 30 s of that is given up: its job goes on elsewhere, while its
+// slots stay taken here, and it may run beside the next attempt for as long as it likes.
 //
 // # An attempt in the process
 //
@@ -87,7 +97,10 @@
 //   - Redis away: handlers go on; completions are repeated with growing pauses
 //     until they are answered; heartbeats are tried until one gets through. If
 //     that takes longer than the cell's heartbeat limit, the node may have been
-//     given up meanwhile; the first reply then says which handlers to stop.
+//     given up meanwhile; the first reply then says which handlers to stop. Those of jobs
+//     with freeslot.LeaseLossCancel are stopped without waiting for that, with cause
+//     [ErrLeaseLost], when no heartbeat has been answered for Config.HeartbeatLimit. Their
+//     attempts have failed with freeslot.JobErrorLeaseLost, where the node owns them still.
 //   - The node is not known (given up for dead, or Redis lost its data): it registers
 //     again under the same epoch, and the heartbeat after that says which handlers to
 //     stop, with cause [ErrNotOwned]: their jobs have gone to their next attempts.

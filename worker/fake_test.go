@@ -38,6 +38,9 @@ type fakeCell struct {
 	beats   []cell.Heartbeat
 	closed  bool
 	left    []string
+	// told is the progress that was taken in, by progressCalls calls.
+	told          []cell.ProgressReport
+	progressCalls int
 
 	// away makes every call fail.
 	away bool
@@ -245,6 +248,30 @@ func (f *fakeCell) Complete(_ context.Context, comp cell.Completion) (cell.Compl
 		}
 	}
 	return outcome, nil
+}
+
+func (f *fakeCell) Progress(_ context.Context, _ string, epoch cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.change()
+	f.progressCalls++
+	if f.away {
+		return nil, errRedisAway
+	}
+	out := make([]cell.ProgressOutcome, len(reports))
+	for i, r := range reports {
+		asked, owned := f.owned[r.Attempt]
+		switch {
+		case !owned || f.epoch != epoch:
+			continue
+		case asked:
+			out[i] = cell.ProgressCancel
+		default:
+			out[i] = cell.ProgressTaken
+		}
+		f.told = append(f.told, r)
+	}
+	return out, nil
 }
 
 func (f *fakeCell) Dispatches(ctx context.Context, _, after string, block time.Duration, limit int) ([]cell.Dispatch, error) {

@@ -94,6 +94,7 @@ func (w *Worker) beat(ctx context.Context) error {
 	}
 	w.metrics.heartbeatSeconds.Observe(time.Since(begun).Seconds())
 	w.trimmed = read
+	w.renew(begun)
 	w.apply(reply)
 	w.ledger.answered(number)
 	if hb.Status == freeslot.StatusDraining {

@@ -72,6 +72,8 @@ type ledger struct {
 	refused  bool
 	draining bool
 	closed   bool
+	// cutOff is true while Redis has not answered for the heartbeat limit.
+	cutOff bool
 	// idle is closed when nothing is held after drain was called.
 	idle chan struct{}
 }
@@ -145,6 +147,9 @@ func (l *ledger) disown(id cell.Attempt) {
 func (l *ledger) begin(a *attempt) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.cutOff && a.job.OnLeaseLoss == freeslot.LeaseLossCancel {
+		a.cancel(ErrLeaseLost)
+	}
 	if a.ctx.Err() != nil {
 		return false
 	}

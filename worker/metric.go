@@ -19,7 +19,19 @@ const (
 	outcomeDropped = "dropped"
 )
 
+// Outcomes of what handlers tell, the label of freeslot_worker_progress_total.
+const (
+	progressSent = "sent"
+	// progressReplaced: something later was told before it was sent.
+	progressReplaced = "replaced"
+	// progressDropped: the handler returned before it was sent.
+	progressDropped = "dropped"
+	// progressStale: sent, but the node did not own the attempt any more.
+	progressStale = "stale"
+)
+
 type metrics struct {
+	progress          *prometheus.CounterVec
 	jobs              *prometheus.CounterVec
 	running           prometheus.Gauge
 	handlerSeconds    *prometheus.HistogramVec
@@ -40,6 +52,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Namespace: namespace, Subsystem: subsystem, Name: "jobs_total",
 			Help: "Attempts that ended, by service and outcome.",
 		}, []string{"service", "outcome"}),
+		progress: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "progress_total",
+			Help: "What handlers told as progress, by outcome.",
+		}, []string{"outcome"}),
 		running: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "jobs_running",
 			Help: "Handlers that run, those that ignore a cancelled context included.",
@@ -62,7 +78,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.running, m.handlerSeconds, m.heartbeatSeconds, m.heartbeatFailures, m.readFailures, m.completionRetries,
+		m.jobs, m.progress, m.running, m.handlerSeconds, m.heartbeatSeconds, m.heartbeatFailures, m.readFailures, m.completionRetries,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -70,6 +86,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	return m, nil
 }
+
+func (m *metrics) told(outcome string) { m.progress.WithLabelValues(outcome).Inc() }
 
 // ended counts one attempt.
 func (w *Worker) ended(service, outcome string) {

@@ -23,6 +23,7 @@ type store interface {
 	Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error)
 	Deregister(ctx context.Context, node string, epoch cell.Epoch) ([]string, error)
 	Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error)
+	Progress(ctx context.Context, node string, epoch cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error)
 	Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]cell.Dispatch, error)
 	Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error)
 }
@@ -38,6 +39,7 @@ func openStore(ctx context.Context, cfg Config, reg prometheus.Registerer) (stor
 	p := &place{cfg: cfg, topology: topology, cell: cell.Config{
 		Layout: cell.Layouts(cfg.KeyPrefix, cfg.Cells, topology.Cluster)[index],
 		Index:  index, Cells: cfg.Cells, Servers: topology.Servers,
+		HeartbeatLimit: cfg.HeartbeatLimit,
 	}}
 	if topology.Cluster {
 		if err := p.checkCluster(ctx); err != nil {

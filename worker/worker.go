@@ -36,6 +36,12 @@ var (
 	// is handed back, and begins again elsewhere, unless the handler returns a result
 	// within Config.InterruptGrace.
 	ErrStopping = errors.New("worker: the node is stopping")
+	// ErrStalled is the cause when the handler has told no progress for the job's
+	// ProgressTimeoutMS. The attempt has failed, unless the handler returns a result.
+	ErrStalled = errors.New("worker: the handler told no progress in time")
+	// ErrLeaseLost is the cause, for a job whose OnLeaseLoss is cancel, when Redis has not
+	// answered for the heartbeat limit. The job may be running elsewhere by then.
+	ErrLeaseLost = errors.New("worker: the node has lost its lease, because Redis cannot be reached")
 	// ErrStopped is returned by Start once the worker has been started or stopped.
 	ErrStopped = errors.New("worker: started or stopped before")
 )
@@ -66,6 +72,8 @@ type Job struct {
 	Requirement freeslot.Requirement
 	// Slots is how much of the node's capacity the job takes, at least 1.
 	Slots int
+
+	tell func(value json.RawMessage) // nil for a Job that a program made itself
 }
 
 // HandlerFunc runs one job. The result becomes the job's: a json.RawMessage as it
@@ -74,7 +82,8 @@ type Job struct {
 // any other gets freeslot.JobErrorHandler. A panic fails the job for good, too.
 //
 // ctx carries the span of the job. It is cancelled when the job is cancelled or its
-// deadline has passed, when the node no longer owns it and when the worker stops;
+// deadline has passed, when the node no longer owns it, when the worker stops, and where
+// the job asks for it when no progress was told or Redis is out of reach for too long;
 // context.Cause tells which. A handler should then return soon: one that goes on may run
 // beside the job's next attempt on another node. Handlers run concurrently.
 type HandlerFunc func(ctx context.Context, job *Job) (result any, err error)
@@ -96,6 +105,12 @@ type Worker struct {
 	ledger     *ledger
 	slots      *slots
 	sampler    *sampler
+	progress   *progress
+	// limit is the heartbeat limit; set by start. stopGrace and slotPatience are the
+	// constants, but for tests.
+	limit, stopGrace, slotPatience time.Duration
+	// renewals has the last answered heartbeat, as long as the loop of leases has not seen it.
+	renewals chan time.Time
 
 	// beatNow asks for a heartbeat without waiting for the interval.
 	beatNow chan struct{}
@@ -163,6 +178,11 @@ func New(cfg Config) (*Worker, error) {
 		slots:    newSlots(cfg.Node.MaxConcurrency),
 		sampler:  newSampler(max(cfg.HeartbeatInterval, minSampleInterval)),
 		beatNow:  make(chan struct{}, 1),
+		renewals: make(chan time.Time, 1),
+		progress: newProgress(cfg.ProgressInterval, m),
+
+		stopGrace: stopGrace, slotPatience: slotPatience,
+
 		draining: make(chan struct{}),
 		stop:     make(chan struct{}),
 		hurry:    make(chan struct{}),
@@ -245,6 +265,9 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("register node %s: %w", w.cfg.Node.ID, err)
 	}
+	if w.limit == 0 {
+		w.limit = reg.HeartbeatLimit
+	}
 	w.log.Info("node.registered", zap.String("epoch", w.epoch), zap.Int("max_concurrency", w.cfg.Node.MaxConcurrency))
 	if len(reg.Lost) > 0 {
 		w.log.Warn("node.jobs_lost", zap.Strings("job_ids", reg.Lost), zap.String(logging.FieldReason, "the node's earlier process left them unfinished"))
@@ -321,7 +344,7 @@ func (w *Worker) supervise() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){w.heartbeats, w.dispatches, w.sampler.run} {
+	for _, loop := range []func(context.Context){w.heartbeats, w.dispatches, w.leases, w.progresses, w.sampler.run} {
 		loops.Go(func() { loop(ctx) })
 	}
 

@@ -220,6 +220,9 @@ func (j *jobSink) Result(freeslot.JobStatus) { j.s.results.Add(1) }
 
 func (*jobSink) Detached(string) {}
 
+// Progress implements dispatch.Sink.
+func (*jobSink) Progress(string, freeslot.Progress) {}
+
 // drained waits for the results of all accepted jobs and returns the counts since the replica's start.
 func (s *submitter) drained() (submitterFigures, error) {
 	for end := time.Now().Add(measure.StopGrace); ; {

@@ -119,8 +119,9 @@ func (s *napSink) Assigned(a dispatch.Assignment) {
 		s.assigned(a)
 	}
 }
-func (s *napSink) Result(status freeslot.JobStatus) { s.ended(status) }
-func (s *napSink) Detached(string)                  {}
+func (s *napSink) Result(status freeslot.JobStatus)   { s.ended(status) }
+func (s *napSink) Detached(string)                    {}
+func (s *napSink) Progress(string, freeslot.Progress) {}
 
 // submit hands in count jobs of a tenant in calls of a batch's size.
 func (f *napFleet) submit(ctx context.Context, tenant string, count int, sink *napSink, accepted func(id string)) error {

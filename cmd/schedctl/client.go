@@ -58,12 +58,16 @@ func (c *apiClient) webSocketURL() string {
 func (c *apiClient) close() { c.http.CloseIdleConnections() }
 
 // call decodes the answer into out. Refusals are *freeslot.Error. wait is what
-// the request may take beyond callTimeout.
+// the request may take beyond callTimeout. Names in path are escaped.
 func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+wait)
 	defer cancel()
 	u := *c.base
-	u.Path += path
+	u.RawPath = u.EscapedPath() + path
+	var err error
+	if u.Path, err = url.PathUnescape(u.RawPath); err != nil {
+		return err
+	}
 	u.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(content))
 	if err != nil {

@@ -56,6 +56,9 @@ type explanation struct {
 	Candidates []string `json:"candidates"`
 	Omitted    int      `json:"omitted"`
 	Outcome    string   `json:"outcome"`
+	ClassID    string   `json:"class_id"`
+	Waiting    *int     `json:"waiting"`
+	PausedBy   string   `json:"paused_by"`
 	Degraded   bool     `json:"degraded"`
 	AgeMS      int64    `json:"age_ms"`
 }
@@ -120,8 +123,16 @@ func (a *app) printExplanation(e *explanation) error {
 	if err := a.printExplained(e); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, "\n"+clean(e.answer()))
+	_, err := fmt.Fprintln(a.out, "\n"+clean(e.answer()+e.queue()))
 	return err
+}
+
+// queue tells of jobs like this one that wait.
+func (e *explanation) queue() string {
+	if e.Waiting == nil || *e.Waiting == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" Of its class, %s, %d wait before it.", e.ClassID, *e.Waiting)
 }
 
 // answer is what a submit would be told.
@@ -130,6 +141,9 @@ func (e *explanation) answer() string {
 	case "accepted":
 		return "A submit now would be placed: offered to " + strings.Join(e.Candidates, ", then ") + "."
 	case "waits":
+		if e.PausedBy != "" {
+			return "A submit now would wait: " + e.PausedBy + " is paused."
+		}
 		return "A submit now would wait: nodes fit, and none of them can take the job at the moment."
 	case freeslot.CodeNoMatchingNode:
 		return "A submit now would be answered no_matching_node: no node fits, however idle." + e.hintSlots()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -37,30 +36,6 @@ func (c *cancelCmd) Run(a *app) error {
 	return a.printJob(status)
 }
 
-type requeueCmd struct {
-	ID string `arg:"" name:"job-id" help:"Id of a job that is dead, failed or expired."`
-}
-
-// Help is shown below the flags.
-func (requeueCmd) Help() string {
-	return `Makes a new job out of what the old one was submitted as, and prints its id. The old one stays as it is until its
-retention ends. "schedctl list --state dead" shows the jobs that failed as often as they may.`
-}
-
-// Run submits the job again and prints the id of the new one.
-func (c *requeueCmd) Run(a *app) error {
-	defer a.api.close()
-	var status freeslot.JobStatus
-	if err := a.api.call(a.ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(c.ID)+"/requeue", nil, nil, 0, &status); err != nil {
-		return explain(err)
-	}
-	if a.json {
-		return a.printJSON(status)
-	}
-	_, err := fmt.Fprintln(a.out, status.ID)
-	return err
-}
-
 // stateNames are the states of jobs for the parser.
 func stateNames() string {
 	names := make([]string, len(freeslot.States()))
@@ -73,6 +48,7 @@ func stateNames() string {
 type listCmd struct {
 	State  string `enum:",${states}" default:"" placeholder:"STATE" help:"Only jobs in this state, one of ${states}."`
 	Tenant string `placeholder:"TENANT" help:"Only jobs of this tenant (operators)."`
+	Class  string `placeholder:"CLASS" help:"Only jobs of this class, by its id; those that wait in the order in which they are served."`
 	Limit  int    `default:"50" placeholder:"N" help:"At most so many jobs (default ${default})."`
 }
 
@@ -88,6 +64,9 @@ func (c *listCmd) Run(a *app) error {
 	}
 	if c.Tenant != "" {
 		query.Set("tenant", c.Tenant)
+	}
+	if c.Class != "" {
+		query.Set("class", c.Class)
 	}
 	jobs, err := a.api.jobs(a.ctx, query, c.Limit)
 	if err != nil {

@@ -33,9 +33,12 @@ const description = `Submits jobs to a freeslot scheduler and shows what becomes
   schedctl get 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z
   schedctl list --state dead
   schedctl requeue 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z          submit a job again that did not succeed
+  schedctl queues                                       what waits, and for what
+  schedctl pause service tts                            no new jobs of it begin, until resume
   schedctl nodes
   schedctl nodes drain gpu-7                            no more jobs there, until undrain
   schedctl config diff pools.yaml                       what a configuration of pools would change; apply does it
+  schedctl schedules apply -f nightly.yaml              a job that runs again and again
   schedctl watch                                        nodes and jobs under way, live
 
 The scheduler is found by --server or FREESLOT_SERVER. Where it asks for a token, set FREESLOT_TOKEN,
@@ -54,11 +57,17 @@ type commands struct {
 	Get     getCmd     `cmd:"" help:"Show a job."`
 	List    listCmd    `cmd:"" help:"List jobs: those that wait, running ones by node, then ended ones, the newest first."`
 	Cancel  cancelCmd  `cmd:"" help:"Ask for a job to be stopped."`
-	Requeue requeueCmd `cmd:"" help:"Submit a job again that is dead, failed or expired."`
+	Requeue requeueCmd `cmd:"" help:"Submit jobs again that are dead, failed or expired."`
+	Drop    dropCmd    `cmd:"" help:"Forget jobs that have ended."`
+	Queues  queuesCmd  `cmd:"" help:"Show which jobs wait, and for what."`
+	Pause   pauseCmd   `cmd:"" help:"Begin no new jobs of a pool, a service or a class."`
+	Resume  resumeCmd  `cmd:"" help:"End a pause."`
 	Nodes   nodesGroup `cmd:"" help:"List nodes, show, drain or remove one, or import a list of them."`
 	Config  configCmd  `cmd:"" help:"Show and change the configuration of pools."`
 	Explain explainCmd `cmd:"" help:"Show which nodes could run a job, and what speaks against the others."`
 	Watch   watchCmd   `cmd:"" help:"Follow nodes and jobs under way, or wait for one job's result."`
+
+	Schedules schedulesCmd `cmd:"" help:"Jobs that run again and again: list, show, make, pause them."`
 
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
@@ -117,7 +126,9 @@ func run(args []string, env *environment) (code int) {
 	}
 	ctx, err := parser.Parse(args)
 	if err != nil {
-		_, _ = fmt.Fprintf(env.err, "schedctl: %v%s\nRun \"schedctl --help\" for usage.\n", err, hintDashes(parser.Model, args))
+		// The empty value is what a flag has that is not given.
+		text := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1)
+		_, _ = fmt.Fprintf(env.err, "schedctl: %s%s\nRun \"schedctl --help\" for usage.\n", text, hintDashes(parser.Model, args))
 		return exitUsage
 	}
 	a, err := cmds.app(env)

@@ -70,14 +70,14 @@ func dash(s string) string {
 }
 
 func jobRows(jobs []freeslot.JobStatus) [][]string {
-	rows := [][]string{{"JOB", "SERVICE", "STATE", "NODE", "ATTEMPT", "FAILURES", "TENANT", "SUBMITTED", "TOOK", "RESULT"}}
+	rows := [][]string{{"JOB", "SERVICE", "CLASS", "STATE", "NODE", "ATTEMPT", "FAILURES", "TENANT", "SUBMITTED", "TOOK", "RESULT"}}
 	for _, j := range jobs {
 		took := "-"
 		if j.FinishedAtMS > 0 {
 			took = (time.Duration(j.FinishedAtMS-j.SubmittedAtMS) * time.Millisecond).String()
 		}
 		rows = append(rows, []string{
-			j.ID, j.Service, shownState(j), dash(j.Node), fmt.Sprint(j.Attempt), fmt.Sprint(j.Failures), j.Tenant,
+			j.ID, j.Service, dash(j.Class), shownState(j), dash(j.Node), fmt.Sprint(j.Attempt), fmt.Sprint(j.Failures), j.Tenant,
 			clock(j.SubmittedAtMS), took, shorten(dash(outcome(j)), maxCell),
 		})
 	}
@@ -88,6 +88,9 @@ func jobRows(jobs []freeslot.JobStatus) [][]string {
 func shownState(j freeslot.JobStatus) string {
 	if j.Position > 0 {
 		return fmt.Sprintf("%s (position %d)", j.State, j.Position)
+	}
+	if j.HeldBy != "" {
+		return fmt.Sprintf("%s (held by %s)", j.State, j.HeldBy)
 	}
 	return string(j.State)
 }
@@ -109,6 +112,7 @@ func (a *app) printJob(j freeslot.JobStatus) error {
 		{"job", j.ID},
 		{"state", shownState(j)},
 		{"service", j.Service},
+		{"class", dash(j.Class)},
 		{"tenant", j.Tenant},
 		{"node", dash(j.Node)},
 		{"attempt", fmt.Sprint(j.Attempt)},
@@ -119,6 +123,9 @@ func (a *app) printJob(j freeslot.JobStatus) error {
 		{"submitted", clock(j.SubmittedAtMS)},
 		{"assigned", clock(j.AssignedAtMS)},
 		{"finished", clock(j.FinishedAtMS)},
+	}
+	if p := j.Progress; p != nil {
+		rows = append(rows, []string{"progress", string(p.Value)}, []string{"told", clock(p.AtMS)})
 	}
 	switch {
 	case j.Error != nil:
@@ -155,7 +162,9 @@ func whatHappened(j freeslot.JobStatus) string {
 	case freeslot.StateFailed:
 		text = fmt.Sprintf("job %s failed on node %s", j.ID, dash(j.Node))
 	case freeslot.StateDead:
-		text += fmt.Sprintf(" after %d failures, the last on node %s", j.Failures, dash(j.Node))
+		if text += " after 1 failure, on node " + dash(j.Node); j.Failures != 1 {
+			text = fmt.Sprintf("job %s is dead after %d failures, the last on node %s", j.ID, j.Failures, dash(j.Node))
+		}
 	case freeslot.StateExpired:
 		text = fmt.Sprintf("job %s expired: it had not ended by its deadline", j.ID)
 		if j.Error != nil {

@@ -16,11 +16,13 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/internal/session"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -28,7 +30,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // live is a replica on a real Redis with one node: "echo" returns its payload,
-// "fail" fails, "block" lasts until release.
+// "fail" fails, "block" lasts until release, and so does "talk", which tells its payload.
 type live struct {
 	url, prefix string // of the store
 	server      *api.Server
@@ -51,18 +53,20 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	ca := cache.New(cache.Config{}, []cache.Feed{feed}, log, nil)
 	d, err := dispatch.New(dispatch.Config{Replica: "r1"}, cell.NewSet(cl), ca, log, nil)
 	must(t, err)
-	pools := poolconfig.New(poolconfig.Config{OnChange: ca.SetConfig}, cl, cl.Layout().ConfigEvents(), subscriber, log, nil)
+	pools := poolconfig.New(poolconfig.Config{OnChange: func(c *selection.Config) { ca.SetConfig(c); d.ConfigChanged() }}, cl, cl.Layout().ConfigEvents(), subscriber, log, nil)
 	auth := api.NewAuthenticator(credentials, "default")
 	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
 	must(t, err)
 	l := &live{url: redis.URL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
-	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Config: poolconfig.NewStore(cl), Pools: pools, Auth: auth, Sessions: sessions, Logger: log})
+	runs := cron.NewRunner(cron.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl), d, log, nil)
+	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Pauses: poolconfig.NewStore(cl), Schedules: cron.NewService(cell.NewSet(cl), 0), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Config: poolconfig.NewStore(cl), Pools: pools, Auth: auth, Sessions: sessions, Logger: log})
 
 	must(t, cl.Start(t.Context()))
 	w := l.worker(t, redis.URL(), prefix)
 	must(t, ca.Start(t.Context())) // loads the node, which has registered
 	must(t, pools.Start(t.Context()))
 	must(t, d.Start(t.Context()))
+	must(t, runs.Start(t.Context()))
 	must(t, l.server.Start(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -70,7 +74,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 		ended, end := context.WithCancel(context.Background())
 		end()
 		_ = w.Stop(ended)
-		err := errors.Join(l.server.Stop(ctx), sessions.Stop(ctx), d.Stop(ctx), pools.Stop(ctx), ca.Stop(ctx), cl.Stop(ctx))
+		err := errors.Join(l.server.Stop(ctx), sessions.Stop(ctx), runs.Stop(ctx), d.Stop(ctx), pools.Stop(ctx), ca.Stop(ctx), cl.Stop(ctx))
 		subscriber.Close()
 		commands.Close()
 		if err != nil {
@@ -94,6 +98,17 @@ func (l *live) worker(t *testing.T, url, prefix string) *worker.Worker {
 	w.Handle("fail", func(context.Context, *worker.Job) (any, error) { return nil, errors.New("no \x1b[31mvoice") })
 	w.Handle("block", func(ctx context.Context, _ *worker.Job) (any, error) {
 		l.started <- struct{}{}
+		select {
+		case <-l.release:
+			return "released", nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	w.Handle("talk", func(ctx context.Context, job *worker.Job) (any, error) {
+		if err := job.Progress(job.Payload); err != nil {
+			return nil, err
+		}
 		select {
 		case <-l.release:
 			return "released", nil

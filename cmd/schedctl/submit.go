@@ -35,7 +35,14 @@ type submitCmd struct {
 	In             time.Duration `placeholder:"DURATION" help:"Begin no earlier than after this time."`
 	IdempotencyKey string        `placeholder:"KEY" help:"Submit once: the same job under the same key is the one that is there already."`
 
+	ConcurrencyKey   string `placeholder:"KEY" help:"At most one job under the same key runs at a time; see --concurrency-limit."`
+	ConcurrencyLimit int    `placeholder:"N" help:"How many jobs under the key may run at a time."`
+
+	ProgressTimeout time.Duration        `placeholder:"DURATION" help:"Stop the handler, and try again, when it tells no progress for this time."`
+	OnLeaseLoss     freeslot.OnLeaseLoss `enum:",continue,cancel" default:"" placeholder:"WHAT" help:"What a node does with the job when it is cut off from Redis: continue, as it does unless told otherwise, or cancel."`
+
 	Wait        bool          `short:"w" help:"Wait for the end of the job and print its result. The exit code is 1 unless it succeeds."`
+	Progress    bool          `help:"With --wait: write what the handler tells as progress to standard error."`
 	WaitTimeout time.Duration `placeholder:"DURATION" help:"With --wait: stop waiting after this time; the job goes on."`
 }
 
@@ -64,7 +71,9 @@ func (c *submitCmd) Run(a *app) error {
 	ctx := a.ctx
 	wait := time.Duration(0)
 	if c.Wait {
-		wait = maxWait
+		if !c.Progress {
+			wait = maxWait
+		}
 		if c.WaitTimeout > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, c.WaitTimeout+callTimeout)
@@ -85,6 +94,9 @@ func (c *submitCmd) Run(a *app) error {
 		}
 		_, err := fmt.Fprintln(a.out, status.ID)
 		return err
+	}
+	if c.Progress {
+		return a.follow(ctx, status.ID)
 	}
 	for !status.State.Terminal() {
 		if c.WaitTimeout > 0 && !time.Now().Before(deadline) {
@@ -109,6 +121,7 @@ func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
 	}
 	job := c.requirementFlags.job(c.Service)
 	job.Payload, job.Priority, job.MaxAttempts, job.IdempotencyKey = payload, c.Priority, c.MaxAttempts, c.IdempotencyKey
+	job.ConcurrencyKey, job.ConcurrencyLimit = c.ConcurrencyKey, c.ConcurrencyLimit
 	switch {
 	case !c.At.IsZero() && c.In != 0:
 		return nil, usage("--at and --in are both set, expected one of them")
@@ -123,6 +136,15 @@ func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
 		if job.TimeoutMS = c.Timeout.Milliseconds(); job.TimeoutMS < 1 {
 			return nil, usage("--timeout is %s, expected at least 1ms", c.Timeout)
 		}
+	}
+	if c.ProgressTimeout != 0 {
+		if job.ProgressTimeoutMS = c.ProgressTimeout.Milliseconds(); job.ProgressTimeoutMS < 1 {
+			return nil, usage("--progress-timeout is %s, expected at least 1ms", c.ProgressTimeout)
+		}
+	}
+	job.OnLeaseLoss = c.OnLeaseLoss
+	if c.Progress && !c.Wait {
+		return nil, usage("--progress is set, expected it beside --wait")
 	}
 	if err := job.Validate("job"); err != nil {
 		return nil, usageError{explain(err)}

@@ -74,6 +74,7 @@ func TestWhatHappened(t *testing.T) {
 	for want, status := range map[string]freeslot.JobStatus{
 		"job 0-1 failed on node n1: node_lost: it fell  silent":                                      {ID: "0-1", State: freeslot.StateFailed, Node: "n1", Error: failure},
 		"job 0-1 is dead after 3 failures, the last on node n1: node_lost: it fell  silent":          {ID: "0-1", State: freeslot.StateDead, Node: "n1", Failures: 3, Error: failure},
+		"job 0-1 is dead after 1 failure, on node n1: node_lost: it fell  silent":                    {ID: "0-1", State: freeslot.StateDead, Node: "n1", Failures: 1, Error: failure},
 		"job 0-1 expired: it had not ended by its deadline":                                          {ID: "0-1", State: freeslot.StateExpired},
 		"job 0-1 expired: it had not ended by its deadline; before that: node_lost: it fell  silent": {ID: "0-1", State: freeslot.StateExpired, Failures: 1, Error: failure},
 		"job 0-1 is cancelled": {ID: "0-1", State: freeslot.StateCancelled},

@@ -27,13 +27,14 @@ func (watchCmd) Help() string {
 	return `Without a job id: shows nodes, jobs that wait and running jobs until Ctrl-C; with -o json one line each time.
 
 With a job id: attaches to the job over the WebSocket and prints its result; the exit code is 1 unless it succeeds.
+What its handler tells as progress is written to standard error.
 Whoever waited for the result before is told that it goes elsewhere.`
 }
 
 // Run follows.
 func (c *watchCmd) Run(a *app) error {
 	if c.ID != "" {
-		return c.follow(a)
+		return a.follow(a.ctx, c.ID)
 	}
 	if c.Interval < 100*time.Millisecond {
 		return usage("--interval is %s, expected at least 100ms", c.Interval)
@@ -113,9 +114,9 @@ func (c *watchCmd) underWay(a *app) (jobs []freeslot.JobStatus, waiting int, err
 	return append(jobs, running...), len(jobs), err
 }
 
-// follow waits for one job.
-func (c *watchCmd) follow(a *app) error {
-	cl, err := client.Dial(a.ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl"})
+// follow waits for one job, and shows its progress.
+func (a *app) follow(ctx context.Context, id string) error {
+	cl, err := client.Dial(ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl"})
 	if err != nil {
 		var refusal *freeslot.Error
 		if errors.As(err, &refusal) && refusal.Code != freeslot.CodeUnavailable {
@@ -124,16 +125,37 @@ func (c *watchCmd) follow(a *app) error {
 		return a.api.unreachable(err)
 	}
 	defer func() { _ = cl.Close() }()
-	handle, err := cl.Attach(a.ctx, c.ID)
+	handle, err := cl.Attach(ctx, id)
 	if err != nil {
 		return explain(err)
 	}
-	status, err := handle.Wait(a.ctx)
-	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("job %s goes on: %w", c.ID, err)
+	a.printProgress(ctx, handle.Progress())
+	status, err := handle.Wait(ctx)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("job %s goes on: %w", id, err)
 	}
 	if err != nil {
 		return explain(err)
 	}
 	return a.printResult(status)
+}
+
+// printProgress writes what the handler tells to standard error, since the result alone
+// belongs on standard output, until the job has ended or ctx has.
+func (a *app) printProgress(ctx context.Context, told <-chan freeslot.Progress) {
+	for {
+		select {
+		case p, ok := <-told:
+			switch {
+			case !ok:
+				return
+			case a.json:
+				_ = json.NewEncoder(a.err).Encode(p)
+			default:
+				_, _ = fmt.Fprintf(a.err, "attempt %d: %s\n", p.Attempt, p.Value)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }

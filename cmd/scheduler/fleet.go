@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/locked"
@@ -44,7 +46,8 @@ func newFleet(cfg config.Replica, res *resources, log *zap.Logger, reg *promethe
 	for i, layout := range layouts {
 		c, err := cell.New(cell.Config{
 			Layout: layout, Index: i, Cells: len(layouts), Servers: res.topology.Servers,
-			HeartbeatLimit: cfg.HeartbeatLimit, Retention: cfg.Retention, QueueLimit: cfg.Limits.SubmitQueue, WaitingLimit: cfg.WaitingLimit, KeyRetention: cfg.IdempotencyRetention,
+			HeartbeatLimit: cfg.HeartbeatLimit, Retention: cfg.Retention, RetentionBytes: int64(cfg.RetentionBytes / len(layouts)), QueueLimit: cfg.Limits.SubmitQueue, WaitingLimit: cfg.WaitingLimit, KeyRetention: cfg.IdempotencyRetention,
+			Acknowledge: acknowledge(cfg),
 		}, res.commands.For(i), log.Named("cell"), prometheus.WrapRegistererWith(prometheus.Labels{"cell": strconv.Itoa(i)}, reg))
 		if err != nil {
 			return nil, err
@@ -145,25 +148,74 @@ func (g *gate) Changes(ctx context.Context, since cell.Revision, limit int) (cel
 const configPatience = 2 * time.Second
 
 func newDispatcher(cfg config.Replica, f *fleet, log *zap.Logger, reg *prometheus.Registry) (*dispatch.Dispatcher, error) {
-	return dispatch.New(dispatch.Config{Replica: cfg.ReplicaID, Weight: cfg.TenantWeight}, f.cells, f.nodes, log.Named("dispatch"), reg)
+	grace := cfg.MoveGrace
+	if grace == 0 {
+		grace = -1 // never
+	}
+	return dispatch.New(dispatch.Config{Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg), Rates: submitRates(cfg)}, f.cells, f.nodes, log.Named("dispatch"), reg)
 }
 
-func newPoolConfig(cfg config.Replica, f *fleet, res *resources, log *zap.Logger, reg *prometheus.Registry) *poolconfig.Follower {
+// tenantLimits are looked up for every job.
+func tenantLimits(cfg config.Replica) func(string) dispatch.Limits {
+	all := make(map[string]dispatch.Limits)
+	for name, t := range cfg.Tenants {
+		if t.MaxRunning > 0 || t.MaxWaiting > 0 {
+			all[name] = dispatch.Limits{Running: t.MaxRunning, Waiting: t.MaxWaiting}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return func(tenant string) dispatch.Limits { return all[tenant] }
+}
+
+func newPoolConfig(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, res *resources, log *zap.Logger, reg *prometheus.Registry) *poolconfig.Follower {
 	first := f.cells.At(0)
-	follow := poolconfig.Config{File: fileConfig(cfg), OnChange: f.cache.SetConfig, NoEvents: !cfg.Cache.PubSub}
+	follow := poolconfig.Config{File: fileConfig(cfg), NoEvents: !cfg.Cache.PubSub, OnChange: func(next *selection.Config) {
+		f.cache.SetConfig(next)
+		d.ConfigChanged()
+	}}
 	if cfg.Redis.Cells > 1 {
 		follow.StartPatience = configPatience
 	}
 	return poolconfig.New(follow, first, first.Layout().ConfigEvents(), res.events.For(0), log.Named("poolconfig"), reg)
 }
 
+// newRuns makes the runs of schedules.
+func newRuns(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg *prometheus.Registry) *cron.Runner {
+	return cron.NewRunner(cron.Config{
+		Replica: cfg.ReplicaID, MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MarkerRetention: cfg.IdempotencyRetention,
+	}, f.cells, d, log.Named("cron"), reg)
+}
+
 // newPresence has choices try this replica's share of the fleet first, and this replica
 // match free nodes of its share with jobs that wait.
-func newPresence(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger) *presence.Presence {
+func newPresence(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, runs *cron.Runner, log *zap.Logger) *presence.Presence {
 	return presence.New(presence.Config{Replica: cfg.ReplicaID, OnChange: func(replicas []string) {
 		f.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
 		d.SetReplicas(replicas)
-	}}, f.cells.At(0), log.Named("presence"))
+		runs.SetReplicas(replicas)
+	}}, announcer{f.cells.At(0), d}, log.Named("presence"))
+}
+
+// announcer says, beside that this replica is there, that it can follow jobs that move from cell to
+// cell, and hears which others can: replicas of releases before that cannot.
+type announcer struct {
+	*cell.Cell
+	dispatcher *dispatch.Dispatcher
+}
+
+func (a announcer) Present(ctx context.Context, replica string, limit time.Duration) ([]string, error) {
+	movers, err := a.Movers().Present(ctx, replica, limit)
+	if err != nil {
+		return nil, err
+	}
+	a.dispatcher.SetMovers(movers)
+	return a.Cell.Present(ctx, replica, limit)
+}
+
+func (a announcer) Leave(ctx context.Context, replica string, limit time.Duration) error {
+	return errors.Join(a.Cell.Leave(ctx, replica, limit), a.Movers().Leave(ctx, replica, limit))
 }
 
 // checks read what is known; none of them asks Redis. Whatever a part of the fleet

@@ -13,6 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/presence"
@@ -22,7 +23,7 @@ import (
 
 // module builds a replica from a config.Replica, a *zap.Logger and *resources.
 var module = fx.Options(
-	fx.Provide(newRegistry, newFleet, newPoolConfig, newPresence, newDispatcher, newAuthenticator, newSessions, newServer),
+	fx.Provide(newRegistry, newFleet, newPoolConfig, newPresence, newDispatcher, newRuns, newAuthenticator, newSessions, newServer),
 	fx.Invoke(lifecycle),
 )
 
@@ -62,9 +63,10 @@ func newServer(cfg config.Replica, d *dispatch.Dispatcher, f *fleet, pools *pool
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
 	}, api.Deps{
-		Jobs: d, Specs: f.cells, Control: f.cells, Nodes: f.cache, Auth: auth, Sessions: sessions, Checks: checks(f.cache, pools),
-		Config: poolconfig.NewStore(f.cells.At(0)), Pools: pools,
-		Gatherer: reg, Registerer: reg, TracerProvider: res.tracing.Provider(), Logger: log.Named("api"),
+		Jobs: d, Specs: f.cells, Control: f.cells, Nodes: f.cache, Auth: auth, Sessions: sessions, Checks: append(checks(f.cache, pools), durability(cfg, d)...),
+		Config: poolconfig.NewStore(f.cells.At(0)), Pools: pools, Queues: d, Pauses: poolconfig.NewStore(f.cells.At(0)),
+		Schedules: cron.NewService(f.cells, cfg.Limits.MaxPayloadBytes),
+		Gatherer:  reg, Registerer: reg, TracerProvider: res.tracing.Provider(), Logger: log.Named("api"),
 	})
 }
 
@@ -72,12 +74,12 @@ func newServer(cfg config.Replica, d *dispatch.Dispatcher, f *fleet, pools *pool
 //
 //  1. frontend: readiness turns red, submits that wait are answered, clients are
 //     told to go elsewhere, the listener closes; then sessions end
-//  2. dispatcher: results that come now stay in their records, where clients
+//  2. runs of schedules, with which other replicas go on; dispatcher: results that come now stay in their records, where clients
 //     that attach at other replicas find them
 //  3. presence among the replicas, configuration of pools, verifier, cache, then
 //     tracker and cells
 //  4. the connections to Redis, and what is left of the traces
-func lifecycle(lc fx.Lifecycle, res *resources, f *fleet, pools *poolconfig.Follower, here *presence.Presence, d *dispatch.Dispatcher,
+func lifecycle(lc fx.Lifecycle, res *resources, f *fleet, pools *poolconfig.Follower, here *presence.Presence, d *dispatch.Dispatcher, runs *cron.Runner,
 	sessions *session.Handler, server *api.Server, log *zap.Logger,
 ) {
 	front := &frontend{server: server, sessions: sessions, log: log}
@@ -92,6 +94,7 @@ func lifecycle(lc fx.Lifecycle, res *resources, f *fleet, pools *poolconfig.Foll
 	}
 	lc.Append(fx.StartStopHook(here.Start, here.Stop))
 	lc.Append(fx.StartStopHook(d.Start, d.Stop))
+	lc.Append(fx.StartStopHook(runs.Start, runs.Stop))
 	lc.Append(fx.StartStopHook(front.Start, front.Stop))
 }
 

@@ -93,6 +93,7 @@ func (n *node) speak(ctx context.Context, job *worker.Job) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("this node has no voice for %q", job.Requirement.TargetLanguage)
 	}
+	_ = job.Progress(map[string]string{"speaks": voice}) // which whoever watches the job sees
 	file := filepath.Join(n.folder, job.ID+".wav")
 	defer os.Remove(file) //nolint:errcheck // it may not have been written
 	if err := synthesize(ctx, n.program, voice, req.Text, file); err != nil {

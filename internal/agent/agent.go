@@ -37,7 +37,7 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 	}
 	w, err := worker.New(worker.Config{
 		RedisURL: cfg.Redis.URL, RedisURLs: cfg.Redis.URLs, Cells: cfg.Redis.Cells, KeyPrefix: cfg.Redis.KeyPrefix, Node: node,
-		HeartbeatInterval: cfg.HeartbeatInterval, StopTimeout: cfg.StopTimeout, InterruptGrace: cfg.interruptGrace(),
+		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatLimit: cfg.HeartbeatLimit, StopTimeout: cfg.StopTimeout, InterruptGrace: cfg.interruptGrace(),
 		MaxResultBytes: cfg.MaxResultBytes, Logger: log, Registerer: reg, TracerProvider: tracers,
 	})
 	if err != nil {

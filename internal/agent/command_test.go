@@ -224,6 +224,9 @@ func TestCommandGroupEndsWithTheJob(t *testing.T) {
 		"cancelled, nobody heeds SIGTERM": {
 			script: deaf + `sleep 1000 & echo $! >&3; wait`, grace: 50 * time.Millisecond, cancel: worker.ErrCancelled,
 		},
+		"stalled": {
+			script: deaf + `sleep 1000 & echo $! >&3; wait`, grace: 10 * time.Millisecond, cancel: worker.ErrStalled,
+		},
 		"timeout": {
 			script: deaf + `sleep 1000 & echo $! >&3; wait`, grace: 10 * time.Millisecond, timeout: 300 * time.Millisecond, code: CodeTimeout,
 		},

@@ -43,6 +43,8 @@ type Config struct {
 	Redis    Redis     `koanf:"redis"`
 	// HeartbeatInterval must be at most half of the schedulers' heartbeat_limit.
 	HeartbeatInterval time.Duration `koanf:"heartbeat_interval"`
+	// HeartbeatLimit is the schedulers' heartbeat_limit; 0 is the default of package worker.
+	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// StopTimeout is how long running jobs may go on after SIGTERM.
 	StopTimeout time.Duration `koanf:"stop_timeout"`
 	// MaxResultBytes is the largest result, and the most that is read of a
@@ -192,6 +194,9 @@ func (c *Config) Validate(p *config.Problems) {
 	}
 	c.Redis.validate(p)
 	p.DurationBetween("heartbeat_interval", c.HeartbeatInterval, worker.MinHeartbeatInterval, 10*time.Minute)
+	if c.HeartbeatLimit != 0 {
+		p.DurationBetween("heartbeat_limit", c.HeartbeatLimit, c.HeartbeatInterval, 20*time.Minute)
+	}
 	p.DurationBetween("stop_timeout", c.StopTimeout, minDuration, maxTimeout)
 	p.Between("max_result_bytes", c.MaxResultBytes, 1, worker.MaxResultBytesLimit)
 	if c.MetricsListen != "" {

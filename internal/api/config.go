@@ -245,9 +245,13 @@ func (s *Server) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 		now := s.pools.Current()
 		before, source = now.Config, now.Source
 	}
+	after := *change.Config
+	if after.Paused == nil {
+		after.Paused = before.Paused // it stays
+	}
 	out := ConfigResult{
 		Version: doc.Version, Source: string(source), DryRun: dryRun, Problems: problems(&doc),
-		Diff: poolconfig.Compare(before, change.Config, s.allNodes()),
+		Diff: poolconfig.Compare(before, &after, s.allNodes()),
 	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
 	if dryRun {

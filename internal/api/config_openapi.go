@@ -17,6 +17,12 @@ var configDocs = map[string]map[string]string{
 		"policy":               "least_loaded: the less loaded of the sampled nodes. binpack: the most loaded one that has room.",
 		"affinity_load_factor": "How many times as loaded as the average a node may be and still get jobs for their affinity key.",
 		"pools":                "In order of preference.",
+		"paused":               "What no new job begins by, whatever enabled says. A change without it leaves what is paused as it is; an empty one ends all pauses.",
+	},
+	"Paused": {
+		"pools":    "A node takes no jobs by way of these.",
+		"services": "Nor do jobs of these begin, or jobs that ask for one besides their own.",
+		"classes":  "Nor do jobs of these, by their ids.",
 	},
 	"Pool": {
 		"members":          "Ids of nodes that are in the pool whatever its rule says.",

@@ -19,7 +19,9 @@ const firstMembers = 20
 type PoolStatus struct {
 	selection.Pool
 	Configured bool `json:"configured" doc:"False for a pool that only nodes name, in their profiles."`
-	// Size and Nodes are documented for their readers in the tags.
+	// Paused, Size and Nodes are documented for their readers in the tags.
+	Paused bool `json:"paused,omitempty" doc:"Whether no new job begins on its nodes by way of it."`
+
 	Size  int      `json:"size" doc:"How many nodes are in the pool."`
 	Nodes []string `json:"nodes" doc:"Their ids, in order; the first 20 in a listing of pools, else one page."`
 }
@@ -117,6 +119,9 @@ func (s *Server) poolStatuses(cfg *selection.Config) []PoolStatus {
 			pools[i].Nodes = append(pools[i].Nodes, n.ID)
 			pools[i].Size++
 		}
+	}
+	for i := range pools {
+		pools[i].Paused = cfg.Paused != nil && slices.Contains(cfg.Paused.Pools, pools[i].ID)
 	}
 	slices.SortFunc(pools[len(cfg.Pools):], func(a, b PoolStatus) int { return strings.Compare(a.ID, b.ID) })
 	return pools

@@ -203,8 +203,8 @@ func TestConfigRefused(t *testing.T) {
 	for content, want := range map[string]string{
 		`{"config":{}}`:                           "version",
 		`{"version":0}`:                           "config",
-		`{"version":-1,"config":{}}`:              "update",
-		`{"version":0,"config":{},"nota":"x"}`:    "update",
+		`{"version":-1,"config":{}}`:              "version",
+		`{"version":0,"config":{},"nota":"x"}`:    "nota",
 		`{"version":0,"config":{}} x`:             "update",
 		`{"version":0,"config":[]}`:               "config",
 		`{"version":0,"config":{"pools":[null]}}`: "config.pools[0].id",

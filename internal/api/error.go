@@ -60,7 +60,7 @@ func statusOf(code freeslot.Code) int {
 		return http.StatusRequestEntityTooLarge
 	case freeslot.CodeNoMatchingNode:
 		return http.StatusUnprocessableEntity
-	case freeslot.CodeOverloaded:
+	case freeslot.CodeOverloaded, freeslot.CodeRateLimited:
 		return http.StatusTooManyRequests
 	case freeslot.CodeUnavailable:
 		return http.StatusServiceUnavailable

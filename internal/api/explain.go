@@ -62,6 +62,10 @@ type Explanation struct {
 	Candidates []string `json:"candidates" doc:"The nodes that would be offered the job if it were submitted now, in this order. The choice is random, asked again it can be another one; and each of several replicas prefers a part of the nodes, which is left out here."`
 	Omitted    int      `json:"omitted" doc:"How many nodes the list leaves out because of its limit."`
 	Outcome    Outcome  `json:"outcome" enum:"accepted,waits,no_matching_node,unavailable" doc:"What would become of a submit now, as far as this replica knows: accepted, and placed at once; waits, for one of the nodes that fit; or the code of the refusal. Where jobs of the same class wait already, one that fits a free node waits behind them."`
+	// ClassID and the rest are documented for their reader in the tags.
+	ClassID  string `json:"class_id" doc:"The id of the class, as listings show it."`
+	Waiting  *int   `json:"waiting,omitempty" doc:"How many jobs of the class wait; absent where the store did not say in time."`
+	PausedBy string `json:"paused_by,omitempty" doc:"The service or the class that is paused, so that no such job begins; of paused pools the nodes tell."`
 	Freshness
 }
 
@@ -111,6 +115,7 @@ func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput,
 	out.Freshness = fleetFreshness(&health)
 	out.Outcome = outcome(&out.Explanation, nodes, q.Skip|away(&health))
 	class := selection.NewClass(nodes, cfg, job.Service, &job.Requirement)
+	out.ClassID, out.PausedBy, out.Waiting = class.ID(), class.Paused(), s.length(ctx, job)
 	for _, n := range class.Choose(make([]*selection.Node, 0, q.Want), &q, selection.NewSource(rand.Uint64())) {
 		out.Candidates = append(out.Candidates, n.ID())
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/internal/session/wire"
 	"github.com/freeslot/freeslot/internal/tracing"
 )
@@ -43,8 +44,9 @@ type (
 		ID string `path:"id" doc:"The job's id."`
 	}
 	listInput struct {
-		State  string `query:"state" enum:"scheduled,waiting,retry_wait,running,cancelling,succeeded,failed,cancelled,expired,dead" doc:"Only jobs in this state."`
+		State  string `query:"state" enum:"scheduled,waiting,moving,retry_wait,running,cancelling,succeeded,failed,cancelled,expired,dead" doc:"Only jobs in this state."`
 		Tenant string `query:"tenant" maxLength:"64" doc:"Only jobs of this tenant. Clients may only name their own; operators see all without it."`
+		Class  string `query:"class" maxLength:"16" doc:"Only jobs of this class, by its id. Those that wait come in the order in which they are served."`
 		Cursor string `query:"cursor" maxLength:"256" doc:"The cursor of the page before."`
 		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"At most so many jobs."`
 	}
@@ -146,9 +148,13 @@ func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {
 
 // place submits one job; sink may be nil.
 func (s *Server) place(ctx context.Context, p Principal, job *freeslot.Job, sink dispatch.Sink) (accepted dispatch.Accepted, err error) {
+	return s.send(ctx, dispatch.Request{Tenant: p.Tenant, Job: job}, sink)
+}
+
+func (s *Server) send(ctx context.Context, req dispatch.Request, sink dispatch.Sink) (accepted dispatch.Accepted, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	s.jobs.Submit(ctx, []dispatch.Request{{Tenant: p.Tenant, Job: job}}, sink, func(_ int, a dispatch.Accepted, e error) { accepted, err = a, e })
+	s.jobs.Submit(ctx, []dispatch.Request{req}, sink, func(_ int, a dispatch.Accepted, e error) { accepted, err = a, e })
 	return accepted, err
 }
 
@@ -201,7 +207,12 @@ func (s *Server) one(ctx context.Context, op, id string, call func(context.Conte
 
 func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, error) {
 	p := principalOf(ctx)
-	filter := cell.JobFilter{Tenant: in.Tenant, State: freeslot.State(in.State)}
+	filter := cell.JobFilter{Tenant: in.Tenant, State: freeslot.State(in.State), Class: in.Class}
+	if in.Class != "" {
+		if err := selection.ValidateClassID("class", in.Class); err != nil {
+			return nil, s.refuse("list", err)
+		}
+	}
 	if in.Tenant != "" {
 		if err := freeslot.ValidateName("tenant", in.Tenant); err != nil {
 			return nil, s.refuse("list", err)

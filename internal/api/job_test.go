@@ -155,6 +155,10 @@ func TestEveryCode(t *testing.T) {
 	if got.header.Get("Retry-After") != "2" || got.body["retry_after_ms"] != 1500.0 {
 		t.Error("expected to be told to retry after 1.5s:", got.header, got.text)
 	}
+	got = check(submit(&freeslot.Error{Code: freeslot.CodeRateLimited, Message: "too many", RetryAfter: 3 * time.Second}), 429, freeslot.CodeRateLimited)
+	if got.header.Get("Retry-After") != "3" {
+		t.Error("429 without Retry-After")
+	}
 	got = check(submit(fmt.Errorf("submit: %w", context.DeadlineExceeded)), 503, freeslot.CodeUnavailable)
 	if got.header.Get("Retry-After") != "1" {
 		t.Error("503 without Retry-After")
@@ -165,7 +169,7 @@ func TestEveryCode(t *testing.T) {
 		t.Error("an internal error tells its cause:", got.text)
 	}
 	for _, code := range []freeslot.Code{
-		freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded, freeslot.CodeUnavailable,
+		freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded, freeslot.CodeRateLimited, freeslot.CodeUnavailable,
 		freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeInternal,
 	} {
 		if !reached[code] {

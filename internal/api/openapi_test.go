@@ -20,7 +20,7 @@ import (
 // document is the OpenAPI document as served.
 func document(t *testing.T) map[string]any {
 	t.Helper()
-	f := setup(t, api.Config{}, withTokens, new(fakeControl).use) // no token is needed to read it
+	f := setup(t, api.Config{}, withTokens, new(fakeQueues).use, new(fakeControl).use, new(fakeSchedules).use) // no token is needed to read it
 	got := f.do(t, "GET", "/openapi.json", "")
 	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/openapi+json" {
 		t.Fatal(got.status, got.header)
@@ -49,18 +49,21 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"DELETE /v1/nodes/{id}", "GET /healthz", "GET /metrics", "GET /readyz",
+		"DELETE /v1/jobs/{id}", "DELETE /v1/nodes/{id}", "DELETE /v1/schedules/{name}", "GET /healthz", "GET /metrics", "GET /readyz",
 		"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/{version}",
-		"GET /v1/jobs", "GET /v1/jobs/{id}", "GET /v1/nodes", "GET /v1/nodes/{id}", "GET /v1/pools", "GET /v1/pools/{id}",
-		"POST /v1/config/rollback",
+		"GET /v1/jobs", "GET /v1/jobs/{id}", "GET /v1/nodes", "GET /v1/nodes/{id}", "GET /v1/pools", "GET /v1/pools/{id}", "GET /v1/queues",
+		"GET /v1/schedules", "GET /v1/schedules/{name}",
+		"POST /v1/classes/{id}/pause", "POST /v1/classes/{id}/resume", "POST /v1/config/rollback",
 		"POST /v1/explain", "POST /v1/jobs", "POST /v1/jobs/{id}/cancel", "POST /v1/jobs/{id}/requeue",
-		"POST /v1/nodes/{id}/drain", "POST /v1/nodes/{id}/undrain", "PUT /v1/config",
+		"POST /v1/nodes/{id}/drain", "POST /v1/nodes/{id}/undrain", "POST /v1/pools/{id}/pause", "POST /v1/pools/{id}/resume",
+		"POST /v1/schedules/{name}/pause", "POST /v1/schedules/{name}/resume", "POST /v1/schedules/{name}/run",
+		"POST /v1/services/{id}/pause", "POST /v1/services/{id}/resume", "PUT /v1/config", "PUT /v1/schedules/{name}",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	// And each of them is one: not the router's 404.
-	f := setup(t, api.Config{}, new(fakeControl).use)
+	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, new(fakeSchedules).use)
 	for _, route := range got {
 		method, path, _ := strings.Cut(route, " ")
 		path = strings.NewReplacer("/jobs/{id}", "/jobs/"+jobID, "/nodes/{id}", "/nodes/node-1").Replace(path)
@@ -216,7 +219,7 @@ func TestDocumentDescribesTheTypes(t *testing.T) {
 
 func TestDocumentAsYAML(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{}, new(fakeControl).use)
+	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, new(fakeSchedules).use)
 	got := f.do(t, "GET", "/openapi.yaml", "")
 	var fromYAML any
 	if err := yaml.Unmarshal([]byte(got.text), &fromYAML); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch"
 )
 
 // Specs has jobs as they were submitted; *cell.Set is it.
@@ -26,7 +27,7 @@ func (s *Server) registerRequeue(api huma.API) {
 		OperationID: "requeue-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/requeue", Tags: []string{"jobs"},
 		Summary: "Submit a job again that did not succeed",
 		Description: "Makes a new job, of the same tenant, out of what a dead, failed or expired one was submitted as; the answer is its status, with an id of its own. " +
-			"The old job stays as it is until its retention ends. Asking twice makes two jobs.",
+			"The old job stays as it is until its retention ends. Asking twice makes two jobs. A job that an operator submits again does not count for the tenant's submit_rate.",
 		DefaultStatus: http.StatusAccepted,
 	}, s.requeue)
 }
@@ -48,7 +49,7 @@ func (s *Server) requeue(ctx context.Context, in *requeueInput) (*jobOutput, err
 	defer span.End()
 	p := principalOf(ctx)
 	p.Tenant = tenant
-	a, err := s.place(ctx, p, job, nil)
+	a, err := s.send(ctx, dispatch.Request{Tenant: tenant, Job: job, Unlimited: p.Operator}, nil)
 	if err != nil {
 		return nil, s.refuse("requeue", err)
 	}

@@ -26,6 +26,9 @@ func (s *Server) register(mux *http.ServeMux) huma.API {
 	s.registerExplain(api)
 	s.registerConfig(api)
 	s.registerPools(api)
+	s.registerSchedules(api)
+	s.registerPauses(api)
+	s.registerQueues(api)
 	finish(api)
 	return api
 }

@@ -81,12 +81,18 @@ type Deps struct {
 	Auth  *Authenticator
 	// Specs has jobs as they were submitted; without it nothing can be requeued.
 	Specs Specs
+	// Queues is what operators see and do with what waits and has ended; without it the routes of
+	// that are left out, and those of pauses without Pauses, which changes what is paused.
+	Queues Queues
+	Pauses PauseStore
 	// Control changes nodes; without it the routes that do are left out.
 	Control NodeControl
 	// Config is the configuration of pools in the store, Pools what is in force here.
 	// Without Pools the routes of pools are left out, and those of the configuration without either.
 	Config ConfigStore
 	Pools  ConfigFollower
+	// Schedules are periodic jobs; without them their routes are left out.
+	Schedules Schedules
 	// Sessions serves /v1/ws and does its own authentication; nil leaves the route out.
 	Sessions http.Handler
 	// Checks make up readiness, in the order in which /readyz lists them.
@@ -108,6 +114,8 @@ type Server struct {
 	nodes   Nodes
 	config  ConfigStore
 	pools   ConfigFollower
+	queues  Queues
+	pauses  PauseStore
 	auth    *Authenticator
 	checks  []Check
 	log     *zap.Logger
@@ -116,6 +124,8 @@ type Server struct {
 	metrics *metrics
 	// waits has room for Config.MaxWaits; whoever waits holds one place.
 	waits chan struct{}
+
+	schedules Schedules // nil where there are none
 
 	handler http.Handler
 	openapi huma.API
@@ -142,10 +152,11 @@ func New(cfg Config, deps Deps) *Server {
 		deps.TracerProvider = noop.NewTracerProvider()
 	}
 	s := &Server{
-		cfg: cfg, jobs: deps.Jobs, specs: deps.Specs, control: deps.Control, nodes: deps.Nodes, config: deps.Config, pools: deps.Pools, auth: deps.Auth, checks: deps.Checks,
+		cfg: cfg, jobs: deps.Jobs, specs: deps.Specs, control: deps.Control, nodes: deps.Nodes, config: deps.Config, pools: deps.Pools, queues: deps.Queues, pauses: deps.Pauses, auth: deps.Auth, checks: deps.Checks,
 		log: deps.Logger, often: logging.Sampled(deps.Logger), tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
 		waits: make(chan struct{}, cfg.MaxWaits), draining: make(chan struct{}), done: make(chan struct{}),
 	}
+	s.schedules = deps.Schedules
 	s.handler = s.routes(deps)
 	s.http = &http.Server{
 		Handler:           s.handler,

@@ -23,6 +23,9 @@ func newWaiter() *waiter {
 // it is then at.
 func (w *waiter) Assigned(dispatch.Assignment) {}
 
+// Progress implements dispatch.Sink; the record has the latest.
+func (w *waiter) Progress(string, freeslot.Progress) {}
+
 // Result implements dispatch.Sink.
 func (w *waiter) Result(status freeslot.JobStatus) {
 	select {

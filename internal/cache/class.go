@@ -75,7 +75,11 @@ func (c *Cache) renew(cl *class, built *builtClass) *selection.Class {
 		return c.settle(cl)
 	}
 	// Another configuration does not wait: nobody applies one for every node.
-	rests := c.clock.now() < built.restUntil && built.config == c.selection.Load()
+	cfg := c.selection.Load()
+	rests := c.clock.now() < built.restUntil && built.config == cfg
+	if built.config != cfg && (cfg.Pauses() || built.config.Pauses()) {
+		return c.settle(cl) // what is paused must not begin, and what no longer is must not wait
+	}
 	if rests || !cl.rebuild.TryLock() {
 		return &built.list
 	}

@@ -77,6 +77,9 @@ type Config struct {
 	CallTimeout time.Duration
 	// Retention is how long the record of a terminal job is kept.
 	Retention time.Duration
+	// RetentionBytes is how many bytes the records of terminal jobs of this cell may take. 0 is
+	// no limit.
+	RetentionBytes int64
 	// QueueLimit bounds the items that wait for the next call of an operation.
 	// Callers beyond it wait for room until their context ends.
 	QueueLimit int
@@ -85,6 +88,8 @@ type Config struct {
 	WaitingLimit int
 	// KeyRetention is how long an idempotency key names its job, from the submission on.
 	KeyRetention time.Duration
+	// Acknowledge says who must have a job before it counts as accepted.
+	Acknowledge Acknowledge
 }
 
 // WithDefaults returns c with zero fields replaced.
@@ -108,6 +113,9 @@ func (c Config) WithDefaults() Config {
 	if c.WaitingLimit == 0 {
 		c.WaitingLimit = DefaultWaitingLimit
 	}
+	if c.Acknowledge.Timeout == 0 {
+		c.Acknowledge.Timeout = DefaultReplicationTimeout
+	}
 	if c.KeyRetention == 0 {
 		c.KeyRetention = DefaultKeyRetention
 	}
@@ -130,11 +138,17 @@ func (c Config) Validate() error {
 	if c.Servers > c.Cells {
 		return fmt.Errorf("servers is %d, expected at most one for each of the %d cells", c.Servers, c.Cells)
 	}
+	if c.RetentionBytes < 0 {
+		return fmt.Errorf("retention_bytes is %d, expected at least 1 (0 means no limit)", c.RetentionBytes)
+	}
 	if c.QueueLimit < 0 {
 		return fmt.Errorf("queue_limit is %d, expected at least 1 (0 means %d)", c.QueueLimit, DefaultQueueLimit)
 	}
 	if c.WaitingLimit < 0 {
 		return fmt.Errorf("waiting_limit is %d, expected at least 1 (0 means %d)", c.WaitingLimit, DefaultWaitingLimit)
+	}
+	if err := c.Acknowledge.validate(); err != nil {
+		return err
 	}
 	for name, d := range map[string]time.Duration{
 		"heartbeat_limit": c.HeartbeatLimit, "call_timeout": c.CallTimeout, "retention": c.Retention, "key_retention": c.KeyRetention,
@@ -156,6 +170,8 @@ type Cell struct {
 	scripts scripts
 	metrics *metrics
 	reader  profileReader
+	// clock is what the cell's clock said last to somebody who moves jobs here; nil at first.
+	clock atomic.Pointer[clockReading]
 	// tombstones is tombstonesKept and loopCount batchLoops, but for tests that need fewer.
 	tombstones, loopCount int
 
@@ -189,13 +205,13 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 	c.submits = &batch[encodedSubmission, Placement]{
 		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit),
 		run:   c.submit, size: submissionSize, yields: true,
-		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
+		limit: batchItems, maxBytes: batchBytes, timeout: cfg.callTimeout(),
 		observe: func(n int) { c.metrics.batch.WithLabelValues("submit").Observe(float64(n)) },
 	}
 	c.enqueues = &batch[encodedSubmission, Placement]{
 		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit),
 		run:   c.enqueue, size: submissionSize, yields: true,
-		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
+		limit: batchItems, maxBytes: batchBytes, timeout: cfg.callTimeout(),
 		observe: func(n int) { c.metrics.batch.WithLabelValues("enqueue").Observe(float64(n)) },
 	}
 	c.completions = &batch[Completion, CompletionOutcome]{
@@ -286,6 +302,10 @@ func ValidateJobID(field, id string) error {
 
 // exec runs one script with the default deadline where ctx has none, and times it.
 func (c *Cell) exec(ctx context.Context, name string, script *rueidis.Lua, keys, args []string) rueidis.RedisResult {
+	return c.execOn(ctx, c.client, name, script, keys, args)
+}
+
+func (c *Cell) execOn(ctx context.Context, on rueidis.Client, name string, script *rueidis.Lua, keys, args []string) rueidis.RedisResult {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
@@ -294,13 +314,17 @@ func (c *Cell) exec(ctx context.Context, name string, script *rueidis.Lua, keys,
 	c.metrics.inFlight.Inc()
 	defer c.metrics.inFlight.Dec()
 	begin := time.Now()
-	result := script.Exec(ctx, c.client, keys, args)
+	result := script.Exec(ctx, on, keys, args)
 	c.metrics.observe(name, begin, result.Error())
 	return result
 }
 
 // do runs one plain command likewise.
 func (c *Cell) do(ctx context.Context, name string, cmd rueidis.Completed) rueidis.RedisResult {
+	return c.doOn(ctx, c.client, name, cmd)
+}
+
+func (c *Cell) doOn(ctx context.Context, on rueidis.Client, name string, cmd rueidis.Completed) rueidis.RedisResult {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
@@ -309,7 +333,7 @@ func (c *Cell) do(ctx context.Context, name string, cmd rueidis.Completed) rueid
 	c.metrics.inFlight.Inc()
 	defer c.metrics.inFlight.Dec()
 	begin := time.Now()
-	result := c.client.Do(ctx, cmd)
+	result := on.Do(ctx, cmd)
 	c.metrics.observe(name, begin, result.Error())
 	return result
 }

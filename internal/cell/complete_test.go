@@ -46,7 +46,7 @@ func TestComplete(t *testing.T) {
 				t.Errorf("%s: finished at %d", c.name, s.FinishedAtMS)
 			}
 			want := freeslot.JobStatus{
-				ID: job, Tenant: "acme", Service: "echo", State: c.end.State, Node: "n1", Attempt: 1, Slots: 1,
+				ID: job, Tenant: "acme", Service: "echo", Class: echo, State: c.end.State, Node: "n1", Attempt: 1, Slots: 1,
 				Result: json.RawMessage(c.result), Error: c.err,
 				SubmittedAtMS: s.SubmittedAtMS, AssignedAtMS: s.SubmittedAtMS, FinishedAtMS: s.FinishedAtMS,
 			}

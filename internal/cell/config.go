@@ -61,6 +61,10 @@ type ConfigState struct {
 	Length int
 	// Content is nil unless Type is "string" and Length is at most MaxConfigBytes.
 	Content []byte
+	// PausedType is what Redis keeps under the key of what is paused; "none" when there is
+	// nothing. Paused is empty unless it is "string" and no longer than MaxConfigBytes.
+	PausedType string
+	Paused     []byte
 }
 
 // ConfigChange is a configuration to put in force.
@@ -72,7 +76,9 @@ type ConfigChange struct {
 	Content []byte
 	// LanguagePairs are the pools, joined by commas, by language pair.
 	LanguagePairs map[string]string
-	Author, Note  string
+	// Paused is a JSON object in canonical form; empty leaves what is paused as it is.
+	Paused       []byte
+	Author, Note string
 	// Restores is the version whose content this is; 0 when it is none in particular.
 	Restores uint64
 }
@@ -103,11 +109,14 @@ type ConfigEntry struct {
 	Restores uint64 `json:"restores,omitempty"`
 	// AtMS is Redis' clock when it was put in force.
 	AtMS int64 `json:"at_ms"`
+	// Paused is what was paused then, a JSON object; empty where the release that made the
+	// version did not know of that. It is no part of listings.
+	Paused string `json:"-"`
 }
 
 // ReadConfig reads the dynamic configuration. What an operator broke is no error.
 func (c *Cell) ReadConfig(ctx context.Context) (ConfigState, error) {
-	keys := []string{c.layout.Config(), c.layout.ConfigVersion()}
+	keys := []string{c.layout.Config(), c.layout.ConfigVersion(), c.layout.ConfigPaused()}
 	reply, err := c.exec(ctx, "config_read", c.scripts.configRead, keys, []string{strconv.Itoa(MaxConfigBytes)}).ToArray()
 	if err == nil {
 		var state ConfigState
@@ -119,8 +128,8 @@ func (c *Cell) ReadConfig(ctx context.Context) (ConfigState, error) {
 }
 
 func decodeConfigState(reply []rueidis.RedisMessage) (state ConfigState, err error) {
-	if len(reply) != 6 {
-		return state, fmt.Errorf("reply has %d values, expected 6", len(reply))
+	if len(reply) != 8 {
+		return state, fmt.Errorf("reply has %d values, expected 8", len(reply))
 	}
 	version, err := intAt(reply, 0)
 	if err != nil {
@@ -131,14 +140,17 @@ func decodeConfigState(reply []rueidis.RedisMessage) (state ConfigState, err err
 		return state, err
 	}
 	state.Version, state.Length = uint64(version), int(length)
-	var content string
-	for i, target := range map[int]*string{1: &state.Generation, 2: &state.Server, 3: &state.Type, 5: &content} {
+	var content, paused string
+	for i, target := range map[int]*string{1: &state.Generation, 2: &state.Server, 3: &state.Type, 5: &content, 6: &state.PausedType, 7: &paused} {
 		if *target, err = reply[i].ToString(); err != nil {
 			return ConfigState{}, err
 		}
 	}
 	if state.Type == "string" && state.Length <= MaxConfigBytes {
 		state.Content = []byte(content)
+	}
+	if paused != "" {
+		state.Paused = []byte(paused)
 	}
 	return state, nil
 }
@@ -150,19 +162,15 @@ func (c *Cell) ApplyConfig(ctx context.Context, change ConfigChange) (ConfigOutc
 	if err := change.validate(); err != nil {
 		return ConfigOutcome{}, err
 	}
-	meta, err := json.Marshal(struct {
-		Author   string `json:"author"`
-		Note     string `json:"note,omitempty"`
-		Restores uint64 `json:"restores,omitempty"`
-	}{change.Author, change.Note, change.Restores})
+	meta, err := remark(change.Author, change.Note, change.Restores)
 	if err != nil {
 		return ConfigOutcome{}, fmt.Errorf("apply configuration: %w", err)
 	}
 	l := c.layout
-	keys := []string{l.Config(), l.ConfigVersion(), l.LanguagePairsVersion(), l.LanguagePairs(), l.ConfigHistory()}
+	keys := []string{l.Config(), l.ConfigVersion(), l.LanguagePairsVersion(), l.LanguagePairs(), l.ConfigHistory(), l.ConfigPaused()}
 	args := []string{
-		strconv.FormatUint(change.Seen, 10), newGeneration(), string(change.Content), string(meta),
-		l.ConfigEvents(), strconv.Itoa(ConfigHistory),
+		strconv.FormatUint(change.Seen, 10), newGeneration(), string(change.Content), meta,
+		l.ConfigEvents(), strconv.Itoa(ConfigHistory), string(change.Paused),
 	}
 	for _, pair := range slices.Sorted(maps.Keys(change.LanguagePairs)) {
 		args = append(args, pair, change.LanguagePairs[pair])
@@ -212,10 +220,12 @@ func (c *ConfigChange) validate() error {
 	case len(c.LanguagePairs) > MaxLanguagePairs:
 		return invalid("config.pools", "cover %d pairs of languages, expected at most %d", len(c.LanguagePairs), MaxLanguagePairs)
 	}
-	if err := validateRemark("author", c.Author, maxConfigAuthor); err != nil {
-		return err
+	if len(c.Paused) > 0 {
+		if err := validatePaused(c.Paused); err != nil {
+			return err
+		}
 	}
-	return validateRemark("note", c.Note, maxConfigNote)
+	return validateRemarks(c.Author, c.Note)
 }
 
 func validateRemark(field, text string, longest int) error {
@@ -260,6 +270,12 @@ func (c *Cell) ConfigAt(ctx context.Context, version uint64) (ConfigEntry, []byt
 	found, err := c.do(ctx, "config_history", cmd).ToArray()
 	if err != nil {
 		return ConfigEntry{}, nil, fmt.Errorf("version %d of the configuration: %w", version, err)
+	}
+	if len(found) == 2 && found[0].IsNil() && !found[1].IsNil() {
+		return ConfigEntry{}, nil, &freeslot.Error{
+			Code: freeslot.CodeNotFound, Field: "version",
+			Message: fmt.Sprintf("version %d of the configuration changed what is paused and nothing else, while there was no configuration in Redis", version),
+		}
 	}
 	if len(found) != 2 || found[0].IsNil() {
 		return ConfigEntry{}, nil, &freeslot.Error{

@@ -15,9 +15,16 @@ func isMetaField(field string) bool {
 
 // decodeConfigEntry reads who made a version, and when. The field decides which version it is.
 func decodeConfigEntry(field, text string) (ConfigEntry, bool) {
-	var entry ConfigEntry
-	if json.Unmarshal([]byte(text), &entry) != nil {
+	var read struct {
+		ConfigEntry
+		Paused json.RawMessage `json:"paused"`
+	}
+	if json.Unmarshal([]byte(text), &read) != nil {
 		return ConfigEntry{}, false
+	}
+	entry := read.ConfigEntry
+	if len(read.Paused) > 0 && read.Paused[0] == '{' {
+		entry.Paused = string(read.Paused)
 	}
 	version, err := strconv.ParseUint(strings.TrimSuffix(field, metaSuffix), 10, 64)
 	entry.Version = version

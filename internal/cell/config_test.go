@@ -165,7 +165,7 @@ func TestConfigHistory(t *testing.T) {
 		}
 		for i, e := range entries {
 			version := uint64(made - i)
-			want := ConfigEntry{Version: version, Author: "ops/alice", Note: fmt.Sprintf("for p%d", version), Restores: (version - 1) / 100, AtMS: e.AtMS}
+			want := ConfigEntry{Version: version, Author: "ops/alice", Note: fmt.Sprintf("for p%d", version), Restores: (version - 1) / 100, AtMS: e.AtMS, Paused: "{}"}
 			if e != want || e.AtMS < begin || i > 0 && e.AtMS > entries[i-1].AtMS {
 				t.Errorf("%+v, expected %+v", e, want)
 			}

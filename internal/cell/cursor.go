@@ -19,9 +19,10 @@ import (
 )
 
 // position is where a listing goes on: behind job, on the node of that name or,
-// among the finished, at that microsecond.
+// among the finished, at that microsecond, or in the queue of a class, at that score.
 type position struct {
 	finished   bool
+	line       bool
 	place, job string
 }
 
@@ -60,6 +61,9 @@ func (c *Cell) sealCursor(ctx context.Context, at *position) (string, error) {
 	if at.finished {
 		kind = "f"
 	}
+	if at.line {
+		kind = "l"
+	}
 	nonce := make([]byte, seal.NonceSize())
 	_, _ = rand.Read(nonce) // never fails (crypto/rand)
 	plain := []byte(kind + "~" + at.place + "~" + at.job)
@@ -97,7 +101,7 @@ func (c *Cell) openSealed(ctx context.Context, sealed []byte) (position, error) 
 	}
 	kind, rest, _ := strings.Cut(string(plain), "~")
 	place, job, _ := strings.Cut(rest, "~")
-	return position{finished: kind == "f", place: place, job: job}, nil
+	return position{finished: kind == "f", line: kind == "l", place: place, job: job}, nil
 }
 
 // cursorSeal reads the cell's key, which the first listing makes. It is written only

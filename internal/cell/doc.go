@@ -9,11 +9,15 @@
 //	take       waiting -> running  a free node and the queues that it fits
 //	complete   running, cancelling -> an end, retry_wait or waiting; its slot to the next
 //	due        scheduled, retry_wait -> waiting; deadlines that have passed
+//	move       waiting -> moving, on the way to another cell; moves: which do
+//	move_in    none -> waiting, of a job that comes from another cell; move_ack: settles that
+//	move_note  moving -> a record that sends on to the other cell
 //	cancel     waiting, scheduled, retry_wait -> cancelled; running -> cancelling
 //	register   takes a node over: jobs of the former epoch -> waiting, or dead
 //	deregister node gone: jobs still owned -> waiting, without a failure
 //	reap       silent node gone: jobs still owned -> waiting, or dead
 //	drain      an operator's word that a node gets no jobs, and its end
+//	rate       permits to submit, out of a tenant's bucket
 //	serves     by which configuration of pools nodes serve queues
 //	heartbeat  liveness, load, ownership check
 //	attach     who gets the result
@@ -22,6 +26,7 @@
 //	cells      how many cells and servers there are
 //	presence   which replicas are there, in the first cell
 //	config_*   the configuration of pools, in the first cell
+//	cron_*     schedules of periodic jobs
 //
 // Guarantees: the slots in use on a node never exceed its max_concurrency; an
 // attempt ends once, by its owner in the epoch that was given it; every script

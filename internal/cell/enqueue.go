@@ -29,7 +29,9 @@ func (c *Cell) EnqueueAll(ctx context.Context, subs []Submission) []SubmitResult
 	out := make([]SubmitResult, len(subs))
 	for i, it := range items {
 		out[i].Placement, out[i].Err = it.wait(c.stopped)
-		if p := out[i].Placement; out[i].Err == nil && !p.Assigned && !p.Waiting && p.Owner == "" {
+		if out[i].Placement.Crowded {
+			out[i].Err = subs[i].crowded()
+		} else if p := out[i].Placement; out[i].Err == nil && !p.Assigned && !p.Waiting && p.Owner == "" {
 			out[i].Err = c.lineFull()
 		}
 	}
@@ -46,7 +48,7 @@ func (c *Cell) lineFull() *freeslot.Error {
 // enqueue is one script call for a batch.
 func (c *Cell) enqueue(ctx context.Context, subs []encodedSubmission) ([]Placement, error) {
 	keys, args := c.enqueueCall(subs)
-	reply, err := c.exec(ctx, "enqueue", c.scripts.enqueue, keys, args).ToArray()
+	reply, err := c.execKept(ctx, "enqueue", c.scripts.enqueue, keys, args).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("enqueue %d jobs: %w", len(subs), err)
 	}
@@ -87,13 +89,13 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 			named = append(named, strconv.Itoa(index[node]))
 		}
 		idem, digest := "", ""
-		if s.Job.IdempotencyKey != "" {
-			idems = append(idems, l.Idempotency(s.Tenant, s.Job.IdempotencyKey))
+		if name := s.keyName(l); name != "" {
+			idems = append(idems, name)
 			idem, digest = strconv.Itoa(len(idems)), specDigest(s.Job)
 		}
 		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, s.timeout(), s.before, s.behind,
 			s.Class.ID, s.Class.Definition, strconv.Itoa(s.Job.Priority), strconv.Itoa(min(max(s.Weight, 1), MaxWeight)),
-			rueidis.BinaryString(s.spec), strings.Join(named, " "), begin(s.Job), idem, digest)
+			rueidis.BinaryString(s.spec), strings.Join(named, " "), begin(s.Job), idem, digest, gatesArg(s.Gates))
 	}
 	for i := range subs {
 		keys = append(keys, l.Job(subs[i].JobID))
@@ -151,6 +153,9 @@ func decodeEnqueued(p *Placement, now int64, answer []rueidis.RedisMessage) erro
 		p.Owner, err = answer[1].ToString()
 		p.Differs = code == 7
 		return err
+	case code == 8:
+		p.Crowded = true
+		return nil
 	case code == 5:
 		return nil // neither assigned nor waiting
 	default:
@@ -227,14 +232,4 @@ func (c *Cell) Waiting(ctx context.Context, known uint64) (Waiting, error) {
 		w.Classes = append(w.Classes, Class{ID: id, Definition: definition})
 	}
 	return w, nil
-}
-
-// ConfigSeen tells the cell the version of the pools' configuration that nodes are chosen
-// by. Errors: what Redis said.
-func (c *Cell) ConfigSeen(ctx context.Context, version uint64) error {
-	err := c.exec(ctx, "serves", c.scripts.serves, []string{c.layout.ServesVersion()}, []string{strconv.FormatUint(version, 10)}).Error()
-	if err != nil {
-		return fmt.Errorf("tell version of the configuration: %w", err)
-	}
-	return nil
 }

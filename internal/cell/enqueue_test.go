@@ -37,7 +37,7 @@ func TestEnqueue(t *testing.T) {
 		}
 		s := r.status(first.JobID)
 		want := freeslot.JobStatus{
-			ID: first.JobID, Tenant: "acme", Service: "echo", State: freeslot.StateWaiting, Slots: 1, Position: 1,
+			ID: first.JobID, Tenant: "acme", Service: "echo", Class: ClassOf(first.Job).ID, State: freeslot.StateWaiting, Slots: 1, Position: 1,
 			SubmittedAtMS: s.SubmittedAtMS, DeadlineMS: s.SubmittedAtMS + 60_000,
 		}
 		if d := cmp.Diff(want, s); d != "" || s.SubmittedAtMS < before || s.SubmittedAtMS > r.nowMS() {

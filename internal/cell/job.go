@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,14 +20,20 @@ import (
 //	job:   tenant, slots, submitted at (ms), retention (ms), class, priority, attempts that it may have,
 //	       deadline (ms, 0 for none), definition of the class (JSON)
 //	run:   attempt, node, epoch, assigned at (ms); absent before the first
+//	progress: attempt, number, when it came (ms), value (JSON); absent before the first
 //	fails: failures, when the last attempt ended (ms), its node; absent before the first
+//
+//	known: the id that clients know the job by; absent where that is the record's
+//
+// Of a job that moves to another cell, or has moved, there are besides: move, the cell that it goes to and
+// the hop of this record; hop, which move of its life brought it here; keep, its retention while that move is not settled.
 //
 // The other fields of a record are reply_to, where a replica waits, spec, and why, which
 // is "expired" where a job is being stopped for its deadline.
-var statusFields = []string{"state", "job", "run", "fails", "error", "finished_at_ms", "result"}
+var statusFields = []string{"state", "job", "run", "fails", "error", "finished_at_ms", "result", "progress", "known"}
 
-// headFields are all of them but the result, which can be large.
-var headFields = statusFields[:len(statusFields)-1]
+// headFields are all of them but the result and the progress, which can be large.
+var headFields = append(slices.Clone(statusFields[:len(statusFields)-3]), "known")
 
 // Cancel ends a job that waits, or asks the node that runs it to stop it, and returns what
 // is known then; a terminal job is only read. An empty tenant stands for any. Errors:
@@ -38,7 +45,9 @@ func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSt
 	l := c.layout
 	keys := []string{l.Job(jobID), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
 	args := append([]string{jobID, tenant, l.Prefix, l.tagPart(), millis(c.cfg.Retention)}, statusFields...)
-	return statusReply(jobID, c.exec(ctx, "cancel", c.scripts.cancel, keys, args))
+	return c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
+		return statusReply(jobID, c.execOn(ctx, on, "cancel", c.scripts.cancel, keys, args))
+	})
 }
 
 // Attach makes replica the one whose reply stream gets the job's result, and
@@ -51,7 +60,9 @@ func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (frees
 		return freeslot.JobStatus{}, err
 	}
 	args := append([]string{jobID, tenant, replica, c.layout.Prefix, c.layout.tagPart()}, statusFields...)
-	return statusReply(jobID, c.exec(ctx, "attach", c.scripts.attach, []string{c.layout.Job(jobID)}, args))
+	return c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
+		return statusReply(jobID, c.execOn(ctx, on, "attach", c.scripts.attach, []string{c.layout.Job(jobID)}, args))
+	})
 }
 
 // Job reads a job's record. Errors as Cancel.
@@ -59,9 +70,12 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return freeslot.JobStatus{}, err
 	}
-	cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field(statusFields...).Build()
-	reply := c.do(ctx, "read", cmd)
-	status, err := statusReply(jobID, reply)
+	var reply rueidis.RedisResult
+	status, err := c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
+		cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field(statusFields...).Build()
+		reply = c.doOn(ctx, on, "read", cmd)
+		return statusReply(jobID, reply)
+	})
 	if err != nil {
 		return freeslot.JobStatus{}, err
 	}
@@ -69,28 +83,30 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 		return freeslot.JobStatus{}, notFound(jobID)
 	}
 	if status.State == freeslot.StateWaiting {
-		status.Position, err = c.place(ctx, jobID, reply)
+		err = c.place(ctx, &status, reply)
 	}
 	return status, err
 }
 
-// place is where in the queue of its class a job stands, from 1; 0 when it has left. record
-// is the answer with its status fields.
-func (c *Cell) place(ctx context.Context, jobID string, record rueidis.RedisResult) (int, error) {
+// place fills in where a job stands in the queue of its class, or what holds it back; neither
+// when it has left meanwhile. record is the answer with its status fields.
+func (c *Cell) place(ctx context.Context, s *freeslot.JobStatus, record rueidis.RedisResult) error {
 	fields, err := record.AsStrSlice()
 	if err != nil {
-		return 0, fmt.Errorf("job %s: %w", jobID, err)
+		return fmt.Errorf("job %s: %w", s.ID, err)
 	}
 	part := strings.SplitN(fields[1], " ", staticParts)
-	rank, err := c.do(ctx, "read", c.client.B().Zrank().Key(c.layout.Line(part[4])).Member(jobID).Build()).AsInt64()
+	rank, err := c.do(ctx, "read", c.client.B().Zrank().Key(c.layout.Line(part[4])).Member(s.ID).Build()).AsInt64()
 	switch {
 	case rueidis.IsRedisNil(err):
-		return 0, nil
-	case err != nil:
-		return 0, fmt.Errorf("place of job %s: %w", jobID, err)
-	default:
-		return int(rank) + 1, nil
+		s.HeldBy, err = c.heldBy(ctx, s.ID, part[4])
+	case err == nil:
+		s.Position = int(rank) + 1
 	}
+	if err != nil {
+		return fmt.Errorf("place of job %s: %w", s.ID, err)
+	}
+	return nil
 }
 
 // Spec reads what the job is, for an agent that got no spec by its stream.
@@ -148,6 +164,11 @@ func statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, 
 	if err != nil {
 		return freeslot.JobStatus{}, &unreadableError{job: jobID, err: err}
 	}
+	if known := text[len(text)-1]; known != "" {
+		if _, ok := JobCell(known); ok {
+			status.ID = known
+		}
+	}
 	return status, nil
 }
 
@@ -163,7 +184,7 @@ func (e *unreadableError) Error() string { return fmt.Sprintf("record of job %s:
 func (e *unreadableError) Unwrap() error { return e.err }
 
 // decodeStatus reads the values of statusFields, or of headFields: then without
-// the result.
+// the result and the progress.
 func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 	if len(text) != len(statusFields) && len(text) != len(headFields) {
 		return freeslot.JobStatus{}, fmt.Errorf("%d fields, expected %d", len(text), len(statusFields))
@@ -189,8 +210,17 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 		s.Result = nil
 		return s, err
 	}
-	err := setOutcome(&s, text[6], text[4])
-	return s, err
+	if err := setOutcome(&s, text[6], text[4]); err != nil {
+		return s, err
+	}
+	if text[7] == "" {
+		return s, nil
+	}
+	var err error
+	if s.Progress, err = decodeProgress(text[7]); err != nil {
+		return s, fmt.Errorf("field progress: %w", err)
+	}
+	return s, nil
 }
 
 // staticParts is how many the field job has.
@@ -202,7 +232,7 @@ func decodeStatic(s *freeslot.JobStatus, text string) (err error) {
 	if len(part) != staticParts {
 		return fmt.Errorf("%q has %d parts, expected %d", text, len(part), staticParts)
 	}
-	s.Tenant = part[0]
+	s.Tenant, s.Class = part[0], part[4]
 	var definition struct {
 		Service string `json:"service"`
 	}

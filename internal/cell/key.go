@@ -58,6 +58,9 @@ func (l Layout) Replies(replica string) string { return l.key("replies", replica
 // Finished is the zset of terminal jobs by the time they ended.
 func (l Layout) Finished() string { return l.key("finished", "") }
 
+// Kept is the hash of how many bytes the records of ended jobs take, where that is limited.
+func (l Layout) Kept() string { return l.key("kept", "") }
+
 // Due is the zset of jobs by the time (ms) when somebody must look at them.
 func (l Layout) Due() string { return l.key("due", "") }
 
@@ -82,12 +85,48 @@ func (l Layout) Serves(node string) string { return l.key("serves", node) }
 // ServesVersion is the newest version of the pools' configuration that a replica told of.
 func (l Layout) ServesVersion() string { return l.key("version:serves", "") }
 
+// ServesGeneration is the generation of the counter that ServesVersion is of.
+func (l Layout) ServesGeneration() string { return l.key("version:serves-of", "") }
+
+// Followed is the hash of the versions that the replicas go by. It is kept in the first cell only.
+func (l Layout) Followed() string { return l.key("version:followed", "") }
+
+// ConfigPaused is what is paused, a JSON object, of the version that ConfigVersion tells. It is kept
+// beside the configuration, because a release that does not know of it refuses a configuration with a key
+// that it does not know.
+func (l Layout) ConfigPaused() string { return l.key("config:paused", "") }
+
 // Idempotency is the string that names the job of a tenant's idempotency key, of which only
 // a hash is part of the name: the key can be any text.
 func (l Layout) Idempotency(tenant, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return l.key("idem", tenant+":"+hex.EncodeToString(sum[:16]))
 }
+
+// Rate is the string of how many permits a tenant's bucket has left, and when that was.
+func (l Layout) Rate(tenant string) string { return l.key("rate", tenant) }
+
+// Replicated is what is written to learn how far Redis' replicas have come.
+func (l Layout) Replicated() string { return l.key("replicated", "") }
+
+// Gates is the hash of the limits of gates, by name.
+func (l Layout) Gates() string { return l.key("gates", "") }
+
+// Gate is the set of the jobs that count at a gate.
+func (l Layout) Gate(name string) string { return l.key("gate", name) }
+
+// Parked is the zset of the gates that hold jobs back, by the time (ms) when they were looked at.
+func (l Layout) Parked() string { return l.key("parked", "") }
+
+// ParkedAt is the zset of the jobs that a gate holds back, each behind its class and a space.
+func (l Layout) ParkedAt(gate string) string { return l.key("parked", gate) }
+
+// Moves is the zset of the jobs that move to another cell, by the time (ms) when somebody must look
+// at them, and Moved that of the records that send on to jobs that have.
+func (l Layout) Moves() string { return l.key("moves", "") }
+
+// Moved is explained with Moves.
+func (l Layout) Moved() string { return l.key("moved", "") }
 
 // Online is the set of online nodes.
 func (l Layout) Online() string { return l.key("nodes:index:online", "") }
@@ -103,6 +142,9 @@ func (l Layout) Version() string { return l.key("version:nodes", "") }
 
 // Replicas is the zset of the replicas that are there.
 func (l Layout) Replicas() string { return l.key("replicas", "") }
+
+// Movers is the zset of those of them that can follow jobs from cell to cell.
+func (l Layout) Movers() string { return l.key("replicas:movers", "") }
 
 // Schema is the version of the key layout.
 func (l Layout) Schema() string { return l.key("version:schema", "") }

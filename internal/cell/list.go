@@ -33,7 +33,8 @@ func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) 
 // their results: a page of large ones would hold up everything else on the connection. Job
 // brings the result. A job that moves on while the listing goes on can be seen twice, never
 // missed, unless it goes back to wait. The jobs of a cell that does not answer are missing:
-// the page names it. limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that Jobs
+// the page names it. Those of one class that wait are listed in the order in which each cell serves
+// them. limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that Jobs
 // did not make, else what Redis said when no cell answered.
 func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
 	limit = min(max(limit, 1), MaxPage)
@@ -50,7 +51,13 @@ func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (
 		at.finished = true
 	}
 	l := &listing{set: s, failed: make(map[int]error)}
-	found, next := l.page(ctx, at, limit, f.State)
+	if at.line && f.Class == "" {
+		return JobPage{}, badCursor()
+	}
+	if cursor == "" && f.Class != "" && (f.State == "" || f.State == freeslot.StateWaiting) {
+		at.line = true
+	}
+	found, next := l.pageOf(ctx, at, limit, f)
 	jobs := l.statuses(ctx, found, f)
 	if len(l.failed) == len(s.cells) {
 		return JobPage{}, errors.Join(slices.Collect(maps.Values(l.failed))...)
@@ -64,7 +71,7 @@ func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (
 type listed struct {
 	cell int
 	node string  // of an owned job; the place of one that waits
-	us   float64 // when a terminal one ended
+	us   float64 // when a terminal one ended; the score of one that waits, where a class is listed
 	job  string
 }
 
@@ -76,11 +83,12 @@ type listing struct {
 
 // page reads one page behind at. Where the owned jobs end on the way, the terminal
 // ones follow if they are wanted.
-func (l *listing) page(ctx context.Context, at position, limit int, state freeslot.State) (found []listed, next *position) {
+func (l *listing) page(ctx context.Context, at position, limit int, f JobFilter) (found []listed, next *position) {
+	state := f.State
 	if !at.finished {
 		found = l.merge(limit, func(a, b listed) int {
 			return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.job, b.job))
-		}, func(c *Cell) ([]listed, error) { return c.livingPage(ctx, at, limit, state) })
+		}, func(c *Cell) ([]listed, error) { return c.livingPage(ctx, at, limit, f) })
 		if len(found) == limit {
 			return found, &position{place: found[limit-1].node, job: found[limit-1].job}
 		}
@@ -142,21 +150,21 @@ func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []f
 	for _, j := range found {
 		ids[j.cell] = append(ids[j.cell], j.job)
 	}
-	parts := make([][]freeslot.JobStatus, len(l.set.cells))
+	parts := make([][]record, len(l.set.cells))
 	l.ask(func(i int, c *Cell) (err error) {
-		parts[i], err = c.statuses(ctx, ids[i], f)
+		parts[i], err = c.records(ctx, ids[i], f)
 		return err
 	})
 	var jobs []freeslot.JobStatus
 	for _, j := range found {
-		if rest := parts[j.cell]; len(rest) > 0 && rest[0].ID == j.job {
+		if rest := parts[j.cell]; len(rest) > 0 && rest[0].id == j.job {
 			if j.is(rest[0].State) {
-				jobs = append(jobs, rest[0])
+				jobs = append(jobs, rest[0].JobStatus)
 			}
 			parts[j.cell] = rest[1:]
 		}
 	}
-	return jobs
+	return once(jobs)
 }
 
 // Where jobs are listed that no node owns. No node is called so, and they come before all
@@ -164,6 +172,7 @@ func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []f
 const (
 	placeDue  = "+"  // those that are due some time; which have a pause is in their records
 	placeLine = "+c" // and the class
+	placeMove = "+m" // those that move
 )
 
 // is reports whether a job in this state belongs where it was found: in the index of due
@@ -174,9 +183,20 @@ func (j *listed) is(state freeslot.State) bool {
 		return state == freeslot.StateRetryWait || state == freeslot.StateScheduled
 	case strings.HasPrefix(j.node, placeLine):
 		return state == freeslot.StateWaiting
+	case j.node == placeMove:
+		return state == freeslot.StateMoving
 	default:
 		return true
 	}
+}
+
+// once leaves out jobs that move and that were found where they go as well.
+func once(jobs []freeslot.JobStatus) []freeslot.JobStatus {
+	there := make(map[string]bool)
+	for i := range jobs {
+		there[jobs[i].ID] = there[jobs[i].ID] || jobs[i].State != freeslot.StateMoving
+	}
+	return slices.DeleteFunc(jobs, func(s freeslot.JobStatus) bool { return s.State == freeslot.StateMoving && there[s.ID] })
 }
 
 // seal makes a cursor by the key of the first cell that answers.
@@ -196,10 +216,13 @@ func (l *listing) seal(ctx context.Context, next *position) (string, error) {
 }
 
 // livingPage reads jobs that have not ended, in the order of place and job, behind at.
-func (c *Cell) livingPage(ctx context.Context, at position, limit int, state freeslot.State) ([]listed, error) {
-	places, err := c.places(ctx, state)
+func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilter) ([]listed, error) {
+	places, err := c.places(ctx, f.State)
 	if err != nil {
 		return nil, err
+	}
+	if f.Class != "" { // its queue was listed before
+		places = slices.DeleteFunc(places, func(p string) bool { return strings.HasPrefix(p, placeLine) })
 	}
 	from, _ := slices.BinarySearch(places, at.place)
 	var found []listed
@@ -236,6 +259,9 @@ func (c *Cell) places(ctx context.Context, state freeslot.State) (places []strin
 			places = append(places, placeLine+class)
 		}
 	}
+	if state == "" || state == freeslot.StateMoving {
+		places = append(places, placeMove)
+	}
 	if state == "" || state == freeslot.StateRunning || state == freeslot.StateCancelling {
 		nodes, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Revisions()).Min("0").Max("-1").Build()).AsStrSlice()
 		if err != nil {
@@ -250,6 +276,9 @@ func (c *Cell) places(ctx context.Context, state freeslot.State) (places []strin
 func (c *Cell) jobsAt(place string) rueidis.Completed {
 	if place == placeDue {
 		return c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Build()
+	}
+	if place == placeMove {
+		return c.client.B().Zrange().Key(c.layout.Moves()).Min("0").Max("-1").Build()
 	}
 	if class, ok := strings.CutPrefix(place, placeLine); ok {
 		return c.client.B().Zrange().Key(c.layout.Line(class)).Min("0").Max("-1").Build()
@@ -282,9 +311,28 @@ func (c *Cell) finishedPage(ctx context.Context, at position, limit int) ([]list
 	return found, nil
 }
 
-// statuses reads records, but for their results, in one pipeline and drops those
-// that are gone, cannot be read or do not fit the filter. Their order stays.
+// statuses are those of records.
 func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]freeslot.JobStatus, error) {
+	found, err := c.records(ctx, ids, f)
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]freeslot.JobStatus, len(found))
+	for i := range found {
+		jobs[i] = found[i].JobStatus
+	}
+	return jobs, nil
+}
+
+// record is a job's, by the id that it has in its cell.
+type record struct {
+	id string
+	freeslot.JobStatus
+}
+
+// records reads records, but for their results, in one pipeline and drops those
+// that are gone, cannot be read or do not fit the filter. Their order stays.
+func (c *Cell) records(ctx context.Context, ids []string, f JobFilter) ([]record, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -296,7 +344,7 @@ func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]frees
 		// the commands while the dead connection's writer may still read them.
 		cmds = append(cmds, c.client.B().Hmget().Key(c.layout.Job(id)).Field(headFields...).Build().Pin())
 	}
-	jobs := make([]freeslot.JobStatus, 0, len(ids))
+	jobs := make([]record, 0, len(ids))
 	for i, result := range c.client.DoMulti(ctx, cmds...) {
 		s, err := statusReply(ids[i], result)
 		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
@@ -310,8 +358,8 @@ func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]frees
 		if err != nil {
 			return nil, err
 		}
-		if (f.Tenant == "" || s.Tenant == f.Tenant) && (f.State == "" || s.State == f.State) {
-			jobs = append(jobs, s)
+		if (f.Tenant == "" || s.Tenant == f.Tenant) && (f.State == "" || s.State == f.State) && (f.Class == "" || s.Class == f.Class) {
+			jobs = append(jobs, record{id: ids[i], JobStatus: s})
 		}
 	}
 	return jobs, nil

@@ -20,6 +20,9 @@ type metrics struct {
 	// inFlight is what a pool's use would be with a connection a call: all calls
 	// share one pipelined connection.
 	inFlight prometheus.Gauge
+	// waits for Redis' replicas, by outcome, and their time.
+	waits    *prometheus.CounterVec
+	waitTime prometheus.Histogram
 }
 
 func newMetrics(c *Cell, reg prometheus.Registerer) *metrics {
@@ -38,6 +41,13 @@ func newMetrics(c *Cell, reg prometheus.Registerer) *metrics {
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "freeslot_redis_calls_in_flight", Help: "Calls to Redis under way; they share the pipelined connections.",
 		}),
+		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freeslot_replication_waits_total", Help: "Waits for Redis' replicas, by outcome: confirmed, short (too few in time) or failed.",
+		}, []string{"outcome"}),
+		waitTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "freeslot_replication_wait_seconds", Help: "Time of the calls that waited for Redis' replicas, the call itself included.",
+			Buckets: LatencyBuckets,
+		}),
 	}
 	if reg != nil {
 		queued := func(call string, n func() int) prometheus.Collector {
@@ -46,7 +56,7 @@ func newMetrics(c *Cell, reg prometheus.Registerer) *metrics {
 				ConstLabels: prometheus.Labels{"call": call},
 			}, func() float64 { return float64(n()) })
 		}
-		reg.MustRegister(m.latency, m.errors, m.batch, m.inFlight,
+		reg.MustRegister(m.latency, m.errors, m.batch, m.inFlight, m.waits, m.waitTime,
 			queued("submit", func() int { return len(c.submits.queue) }),
 			queued("complete", func() int { return len(c.completions.queue) }))
 	}
@@ -58,4 +68,9 @@ func (m *metrics) observe(call string, begin time.Time, err error) {
 	if err != nil && !rueidis.IsRedisNil(err) {
 		m.errors.WithLabelValues(call).Inc()
 	}
+}
+
+func (m *metrics) replicated(outcome string, begin time.Time) {
+	m.waits.WithLabelValues(outcome).Inc()
+	m.waitTime.Observe(time.Since(begin).Seconds())
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,23 @@ type halfway struct {
 	first    string           // jobs that wait, in this order: the only ones of their class unless more is said
 	second   string
 	other    Epoch // of n2
+	coming   *Move // of a job of another cell
+}
+
+// moves has two jobs move, of which one has gone, and makes a third one that is to come: as first is.
+func (h *halfway) moves() {
+	h.t.Helper()
+	tts := func(s *Submission) { s.Job.Service = "tts" }
+	gone := h.waits("r1", tts)
+	h.waits("r1", tts)
+	if _, err := h.BeginMoves(h.ctx(), ClassOf(&freeslot.Job{Service: "tts"}).ID, Target{Cell: 9, Slots: 9}, 0, 10); err != nil {
+		h.t.Fatal(err)
+	}
+	must(h.t, h.noteMoves(h.ctx(), []moveNote{{move: &Move{Job: gone, Cell: 9, Hop: 1}, what: "f"}}))
+	h.coming = &Move{Job: "9-" + strings.TrimPrefix(NewJobID(0), "0-"), Cell: h.Index(), Hop: 1}
+	for field, value := range h.hash(h.l.Job(h.first)) {
+		h.coming.fields = append(h.coming.fields, field, value)
+	}
 }
 
 // queue has jobs wait, and makes every key that a script takes for granted on a cell that has
@@ -185,6 +203,59 @@ func TestMigration(t *testing.T) {
 			},
 			verify: func(h *halfway) { ended(h, freeslot.StateRunning, freeslot.StateRunning) },
 		},
+		"moves begin": {
+			found: func(h *halfway) []string {
+				h.queue(2)
+				h.moves()
+				return []string{h.l.Job(h.first), h.l.Line(echo), h.l.Fair(echo)}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.BeginMoves(ctx, echo, Target{Cell: 9, Slots: 9}, 0, 10)
+				return err
+			},
+			verify: func(h *halfway) {
+				for _, job := range []string{h.first, h.second} {
+					if s := h.status(job); s.State != freeslot.StateMoving {
+						h.t.Errorf("%+v", s)
+					}
+				}
+			},
+		},
+		"a job comes": {
+			found: func(h *halfway) []string {
+				h.queue(2)
+				h.moves()
+				return []string{h.l.Line(echo), h.l.Fair(echo)}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.moveIn(ctx, []*Move{h.coming}, 1e15, nil)
+				return err
+			},
+			verify: func(h *halfway) {
+				if s := h.status(h.coming.there()); s.State != freeslot.StateWaiting || s.ID != h.coming.Job || len(h.line(echo)) != 3 {
+					h.t.Errorf("%+v, %v", s, h.line(echo))
+				}
+			},
+		},
+		"a move is settled": {
+			found: func(h *halfway) []string {
+				h.queue(2)
+				h.moves()
+				if _, err := h.moveIn(h.ctx(), []*Move{h.coming}, 1e15, nil); err != nil {
+					h.t.Fatal(err)
+				}
+				return []string{h.l.Job(h.coming.there())}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.moveAck(ctx, []*Move{h.coming})
+				return err
+			},
+			verify: func(h *halfway) {
+				if record := h.hash(h.l.Job(h.coming.there())); record["keep"] != "" || record["hop"] != "1" {
+					h.t.Errorf("%v", record)
+				}
+			},
+		},
 		"cancel": {
 			found: func(h *halfway) []string { return []string{h.l.Slots("n1"), h.l.Dispatch("n1")} },
 			call: func(h *halfway, ctx context.Context) error {
@@ -288,6 +359,24 @@ func TestMigration(t *testing.T) {
 				ended(h, freeslot.StateRunning, freeslot.StateWaiting)
 				if s := h.status(h.first); s.State != freeslot.StateExpired {
 					h.t.Errorf("%+v", s)
+				}
+			},
+		},
+		"retain": {
+			found: func(h *halfway) []string {
+				h.cfg.RetentionBytes = 1 << 40
+				h.retain(h.Cell, 10)
+				h.cfg.RetentionBytes = 1
+				h.end("n1", h.epoch, h.told)
+				return []string{h.l.Job(h.finished), h.l.Job(h.told)}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Cell.retain(ctx, 10)
+				return err
+			},
+			verify: func(h *halfway) {
+				if got := h.retain(h.Cell, 10); got.Bytes != 0 || h.exists(h.l.Finished()) || h.exists(h.l.Job(h.told)) || !h.exists(h.l.Job(h.untold)) {
+					h.t.Errorf("%+v, expected no record of a job that has ended", got)
 				}
 			},
 		},

@@ -329,7 +329,7 @@ func (m *model) enqueue(subs []Submission) []Placement {
 func (m *model) add(s Submission) *modelJob {
 	j := &modelJob{
 		JobStatus: freeslot.JobStatus{
-			ID: s.JobID, Tenant: s.Tenant, Service: s.Job.Service, Slots: s.Job.SlotCount(), Priority: s.Job.Priority,
+			ID: s.JobID, Tenant: s.Tenant, Service: s.Job.Service, Class: ClassOf(s.Job).ID, Slots: s.Job.SlotCount(), Priority: s.Job.Priority,
 			DeadlineMS: min(s.Job.TimeoutMS, 1),
 		},
 		slots: s.Job.SlotCount(), replyTo: s.ReplyTo, class: ClassOf(s.Job).ID, limit: s.Job.AttemptLimit(),

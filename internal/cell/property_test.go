@@ -40,6 +40,7 @@ func TestModel(t *testing.T) {
 				"complete":   h.complete,
 				"cancel":     h.cancel,
 				"attach":     h.attach,
+				"progress":   h.progress,
 				"enqueue":    h.enqueue,
 				"take":       h.take,
 				"due":        h.due,
@@ -257,6 +258,9 @@ func timeless(rt *rapid.T, s freeslot.JobStatus) freeslot.JobStatus {
 		rt.Fatalf("times of %+v", s)
 	}
 	s.SubmittedAtMS, s.AssignedAtMS, s.FinishedAtMS, s.DeadlineMS = 0, 0, 0, min(s.DeadlineMS, 1)
+	if s.Progress != nil {
+		s.Progress.AtMS = 0
+	}
 	return s
 }
 
@@ -484,6 +488,8 @@ func (h *history) compare(rt *rapid.T) {
 					fmt.Sprintf("%s assigned %s %d %d", reply.Status.ID, reply.Status.Node, reply.Status.Attempt, reply.Used))
 			case reply.Requeued:
 				got.Replies[replica] = append(got.Replies[replica], reply.Status.ID+" requeued")
+			case reply.Progress != nil:
+				got.Replies[replica] = append(got.Replies[replica], reply.Status.ID+" "+toldLine(reply.Progress))
 			case reply.Detached:
 				got.Replies[replica] = append(got.Replies[replica], reply.Status.ID+" detached")
 			default:

@@ -51,6 +51,10 @@ func TestRepeat(t *testing.T) {
 			{"submit to the last slot", func() error { _, err := r.Submit(r.ctx(), cancelled); return err }, nil, 0},
 			{"submit, refused", func() error { _, err := r.Submit(r.ctx(), refused); return err }, nil, 0},
 			{"attach", func() error { _, err := r.Attach(r.ctx(), "acme", submitted.JobID, "r2"); return err }, nil, 0},
+			{"progress", func() error {
+				_, err := r.Progress(r.ctx(), "n1", epoch, []ProgressReport{told(submitted.JobID, 1, 1, "1")})
+				return err
+			}, nil, 0},
 			{"cancel", func() error { _, err := r.Cancel(r.ctx(), "acme", cancelled.JobID); return err }, nil, 0},
 			{"complete", func() error { _, err := r.Complete(r.ctx(), succeed("n1", epoch, ended.JobID)); return err }, nil, 0},
 			{"complete, cancelled", func() error {

@@ -341,6 +341,9 @@ func (r *rig) sound() {
 	r.t.Helper()
 	kinds := make(map[string][]string) // "jobs" -> ids
 	for _, key := range r.keys() {
+		if r.l.Tag != "" && !strings.Contains(key, "{"+r.l.Tag+"}") {
+			continue // of another cell
+		}
 		kind, rest, _ := strings.Cut(strings.TrimPrefix(key, r.l.Prefix+":"), ":")
 		if tag := "{" + r.l.Tag + "}"; r.l.Tag != "" {
 			_, rest, _ = strings.Cut(rest, tag)
@@ -349,8 +352,11 @@ func (r *rig) sound() {
 		kinds[kind] = append(kinds[kind], rest)
 	}
 	r.soundOwnership(kinds["slots"], kinds["jobs"])
-	r.soundLines(kinds["waiting"], kinds["fair"], kinds["jobs"])
+	r.soundLines(kinds["waiting"], kinds["fair"], kinds["jobs"], r.soundGates(kinds["gate"], kinds["parked"], kinds["jobs"]))
 	r.soundDue(kinds["jobs"])
+	r.soundCron()
+	r.soundProgress(kinds["jobs"])
+	r.soundMoves(kinds["jobs"])
 	r.soundIndexes(kinds["nodes"], kinds["load"])
 }
 
@@ -394,7 +400,7 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 		state := freeslot.State(r.field(r.l.Job(job), "state"))
 		ttl := r.int("PTTL", r.l.Job(job))
 		_, ended := finished[job]
-		if state.Terminal() != ended || state.Terminal() != (ttl > 0) {
+		if state.Terminal() != ended || state.Terminal() != (ttl > 0) && state != stateMoved {
 			r.t.Errorf("job %s is %s, index of finished jobs %v, TTL %d ms", job, state, ended, ttl)
 		}
 		runs := state == freeslot.StateRunning || state == freeslot.StateCancelling
@@ -404,8 +410,8 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 	}
 }
 
-// soundLines: a job that waits stands in the queue of its class, and nobody else does.
-func (r *rig) soundLines(lines, fairs, jobs []string) {
+// soundLines: a job that waits stands in the queue of its class or is held back, and nobody else does.
+func (r *rig) soundLines(lines, fairs, jobs []string, parked map[string]string) {
 	r.t.Helper()
 	waiting := r.hash(r.l.Waiting())
 	lines = slices.DeleteFunc(lines, func(class string) bool { return class == "" }) // the hash of all classes
@@ -422,7 +428,7 @@ func (r *rig) soundLines(lines, fairs, jobs []string) {
 		if !r.exists(r.l.Fair(class)) {
 			// Only jobs that came back stand there: nobody was charged.
 			for job := range r.scores(r.l.Line(class)) {
-				if r.field(r.l.Job(job), "run") == "" {
+				if r.field(r.l.Job(job), "run") == "" && r.field(r.l.Job(job), "charged") == "" {
 					r.t.Errorf("job %s waits in class %s, which has no tags", job, class)
 				}
 			}
@@ -439,6 +445,12 @@ func (r *rig) soundLines(lines, fairs, jobs []string) {
 				r.t.Errorf("job %s of priority %d stands at %.0f", job, priority, score)
 			}
 		}
+	}
+	for job, gate := range parked {
+		if class, twice := stands[job]; twice {
+			r.t.Errorf("job %s stands in %s and is held back by %s", job, class, gate)
+		}
+		stands[job] = gate
 	}
 	for _, job := range jobs {
 		state := freeslot.State(r.field(r.l.Job(job), "state"))
@@ -467,7 +479,7 @@ func (r *rig) soundDue(jobs []string) {
 		at, has := due[job]
 		delete(due, job)
 		switch state := freeslot.State(record["state"]); {
-		case state.Terminal():
+		case state.Terminal() || OnTheMove(state):
 			if has {
 				r.t.Errorf("job %s is %s and due", job, state)
 			}

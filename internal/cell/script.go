@@ -21,8 +21,11 @@ var includeLine = regexp.MustCompile(`(?m)^ *-- include (\S+)$`)
 
 // scripts holds one compiled script an operation.
 type scripts struct {
-	register, heartbeat, deregister, submit, complete, cancel, attach, changes, nodes, identity, memory, cells *rueidis.Lua
-	presence, configRead, configApply, enqueue, take, reap, due, serves, drain                                 *rueidis.Lua
+	register, heartbeat, deregister, submit, complete, cancel, attach, changes, nodes, identity, memory, cells            *rueidis.Lua
+	progress, retain                                                                                                      *rueidis.Lua
+	configPause, follow, drop                                                                                             *rueidis.Lua
+	move, moves, moveIn, moveAck, moveNote                                                                                *rueidis.Lua
+	presence, configRead, configApply, enqueue, take, reap, due, serves, drain, gates, rate, cronDue, cronWrite, cronList *rueidis.Lua
 }
 
 // scriptsOf are the scripts, put together once for all cells of a process; sharded is how
@@ -62,15 +65,31 @@ func loadScripts(sharded bool) scripts {
 		memory:   load("memory"),
 		cells:    load("cells"),
 		presence: load("presence"),
+		progress: load("progress"),
+		retain:   load("retain"),
 		enqueue:  load("enqueue"),
 		take:     load("take"),
 		reap:     load("reap"),
 		due:      load("due"),
 		serves:   load("serves"),
+		rate:     load("rate"),
 		drain:    load("drain"),
+		move:     load("move"),
+		moves:    load("moves"),
+		moveIn:   load("move_in"),
+		moveAck:  load("move_ack"),
+		moveNote: load("move_note"),
+		gates:    load("gates"),
+
+		cronDue:   load("cron_due"),
+		cronWrite: load("cron_write"),
+		cronList:  load("cron_list"),
 
 		configRead:  load("config_read"),
 		configApply: load("config_apply"),
+		configPause: load("config_pause"),
+		follow:      load("follow"),
+		drop:        load("drop"),
 	}
 }
 

@@ -143,8 +143,11 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 			register: strict("register"), heartbeat: strict("heartbeat"), deregister: strict("deregister"), submit: strict("submit"),
 			complete: strict("complete"), cancel: strict("cancel"), attach: strict("attach"), changes: strict("changes"),
 			nodes: strict("nodes"), identity: strict("identity"), memory: strict("memory"), cells: strict("cells"),
-			enqueue: strict("enqueue"), take: strict("take"), reap: strict("reap"), due: strict("due"), serves: strict("serves"), drain: strict("drain"),
-			presence: strict("presence"), configRead: strict("config_read"), configApply: strict("config_apply"),
+			enqueue: strict("enqueue"), take: strict("take"), reap: strict("reap"), due: strict("due"), serves: strict("serves"), rate: strict("rate"), drain: strict("drain"), gates: strict("gates"),
+			move: strict("move"), moves: strict("moves"), moveIn: strict("move_in"), moveAck: strict("move_ack"), moveNote: strict("move_note"),
+			cronDue: strict("cron_due"), cronWrite: strict("cron_write"), cronList: strict("cron_list"),
+			presence: strict("presence"), progress: strict("progress"), retain: strict("retain"), configRead: strict("config_read"), configApply: strict("config_apply"),
+			configPause: strict("config_pause"), follow: strict("follow"), drop: strict("drop"),
 		}
 		if missing := len(texts(t, "")) - len(ran); missing != 0 {
 			t.Errorf("%d scripts are not run: have %v", missing, slices.Collect(maps.Keys(ran)))
@@ -170,6 +173,9 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		if _, err := r.Attach(r.ctx(), "", a.JobID, "r2"); err != nil {
 			t.Error(err)
 		}
+		r.cfg.RetentionBytes = 1
+		r.retain(r.Cell, 3)
+		r.tells("n1", epoch, []ProgressOutcome{ProgressTaken, ProgressStale}, told(a.JobID, 1, 1, "1"), told(b.JobID, 1, 1, "1"))
 		if _, err := r.Cancel(r.ctx(), "", a.JobID); err != nil {
 			t.Error(err)
 		}
@@ -185,9 +191,13 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		if id, err := r.History(r.ctx()); err != nil || id == "" {
 			t.Error(id, err)
 		}
+		if _, err := r.TakePermits(r.ctx(), "acme", Rate{PerSecond: 1, Burst: 1}, 1); err != nil {
+			t.Error(err)
+		}
 		if _, err := r.MemoryUse(r.ctx()); err != nil {
 			t.Error(err)
 		}
+		r.schedules("acme/a")
 		if err := r.CheckRecord(r.ctx()); err != nil {
 			t.Error(err)
 		}
@@ -196,8 +206,18 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		}
 		r.apply(change(0, "a"))
 		r.apply(change(1, "b"))
-		if state := r.readConfig(); state.Version != 2 {
+		if out, err := r.PauseConfig(r.ctx(), PauseChange{Seen: 2, Paused: []byte(`{"pools":["a"]}`)}); err != nil || out.Version != 3 {
+			t.Error(out, err)
+		}
+		r.apply(change(3, "a"))
+		if state := r.readConfig(); state.Version != 4 || string(state.Paused) != `{"pools":["a"]}` {
 			t.Errorf("%+v", state)
+		}
+		if err := r.Follow(r.ctx(), "r1", 4, "g"); err != nil {
+			t.Error(err)
+		}
+		if status, err := r.Drop(r.ctx(), "", a.JobID); err != nil || status.ID != a.JobID {
+			t.Error(status, err)
 		}
 		w := submission("r1", "n1", "n2")
 		w.Job.Slots, w.Job.TimeoutMS = 9, 1
@@ -224,12 +244,16 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 			}
 		}
 		r.pass(w.JobID)
+		if _, err := r.CheckGates(r.ctx(), 10); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := r.Due(r.ctx(), 10); err != nil {
 			t.Error(err)
 		}
 		if reaped, err := r.Reap(r.ctx(), "n2", "none"); err != nil || reaped.Gone {
 			t.Error(reaped, err)
 		}
+		r.strictMoves()
 		r.cancelWaiting()
 		c := r.place("r1", 1, "n1")
 		if lost, err := r.Deregister(r.ctx(), "n1", epoch); err != nil || !slices.Equal(lost, []string{c}) {

@@ -1,10 +1,12 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -13,10 +15,13 @@ import (
 // MaxCells is the most cells that a system can have.
 const MaxCells = selection.MaxCells
 
-// Set is all cells of a system, in the order of their indexes. It is immutable and
+// Set is all cells of a system, in the order of their indexes. It is immutable, but for its guide, and
 // safe for concurrent use. Its methods ask the cells side by side: one that does not
 // answer costs the others nothing.
-type Set struct{ cells []*Cell }
+type Set struct {
+	cells []*Cell
+	guide atomic.Pointer[Guide]
+}
 
 // NewSet makes a set of at least one cell; the index of each must be its place.
 func NewSet(cells ...*Cell) *Set { return &Set{cells: cells} }
@@ -52,40 +57,40 @@ func (s *Set) Stop(ctx context.Context) error {
 	return errors.Join(s.each(func(c *Cell) error { return c.Stop(ctx) })...)
 }
 
-// Cancel is [Cell.Cancel] in the job's cell.
+// Cancel is [Cell.Cancel] in the cell where the job is, which is another than the one of its id when it has moved.
 func (s *Set) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
-	c, err := s.ofJob(jobID)
-	if err != nil {
-		return freeslot.JobStatus{}, err
-	}
-	return c.Cancel(ctx, tenant, jobID)
+	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Cancel(ctx, tenant, id) })
 }
 
-// Attach is [Cell.Attach] in the job's cell.
+// Attach is [Cell.Attach] in the cell where the job is, which is another than the one of its id when it has moved.
 func (s *Set) Attach(ctx context.Context, tenant, jobID, replica string) (freeslot.JobStatus, error) {
-	c, err := s.ofJob(jobID)
-	if err != nil {
-		return freeslot.JobStatus{}, err
-	}
-	return c.Attach(ctx, tenant, jobID, replica)
+	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Attach(ctx, tenant, id, replica) })
 }
 
-// Job is [Cell.Job] in the job's cell.
+// Job is [Cell.Job] in the cell where the job is, which is another than the one of its id when it has moved.
 func (s *Set) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
-	c, err := s.ofJob(jobID)
-	if err != nil {
-		return freeslot.JobStatus{}, err
-	}
-	return c.Job(ctx, tenant, jobID)
+	return s.read(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Job(ctx, tenant, id) })
 }
 
-// Spec is [Cell.Spec] in the job's cell.
+// Spec is [Cell.Spec] in the cell where the job is, which is another than the one of its id when it has moved.
 func (s *Set) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
 	c, err := s.ofJob(jobID)
 	if err != nil {
 		return nil, "", err
 	}
-	return c.Spec(ctx, jobID)
+	job, tenant, err := c.Spec(ctx, jobID)
+	if freeslot.CodeOf(err) != freeslot.CodeNotFound {
+		return job, tenant, err
+	}
+	// What is left of one that has moved has no spec.
+	at, id, failed := s.seek(ctx, c, jobID)
+	if failed != nil || at == nil {
+		return nil, "", cmp.Or(failed, err)
+	}
+	if job, tenant, err = at.Spec(ctx, id); err != nil {
+		err = asked(err, jobID, id)
+	}
+	return job, tenant, err
 }
 
 // Drain is [Cell.Drain] in the node's cell.

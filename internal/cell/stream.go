@@ -60,13 +60,25 @@ func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Du
 	if err := validateReplica(replica); err != nil {
 		return nil, err
 	}
-	entries, err := c.read(ctx, c.layout.Replies(replica), after, block, limit)
+	var out []Reply
+	err := c.onOne(func(on rueidis.Client, confirm func(context.Context) error) error {
+		entries, err := c.readOn(ctx, on, c.layout.Replies(replica), after, block, limit)
+		if err != nil {
+			return err
+		}
+		out, err = safe(ctx, c.decodeReplies(replica, entries), confirm)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read replies to %s: %w", replica, err)
 	}
+	return out, nil
+}
+
+func (c *Cell) decodeReplies(replica string, entries []rueidis.XRangeEntry) []Reply {
 	out := make([]Reply, 0, len(entries))
 	for _, e := range entries {
-		if e.FieldValues["open"] != "" {
+		if e.FieldValues["open"] != "" && e.FieldValues["p"] == "" {
 			out = append(out, Reply{ID: e.ID})
 			continue
 		}
@@ -77,7 +89,7 @@ func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Du
 		}
 		out = append(out, r)
 	}
-	return out, nil
+	return out
 }
 
 // OpenReplies makes the replica's reply stream: scripts write only to one that
@@ -144,6 +156,10 @@ func (c *Cell) CloseReplies(ctx context.Context, replica string) error {
 }
 
 func (c *Cell) read(ctx context.Context, key, after string, block time.Duration, limit int) ([]rueidis.XRangeEntry, error) {
+	return c.readOn(ctx, c.client, key, after, block, limit)
+}
+
+func (c *Cell) readOn(ctx context.Context, on rueidis.Client, key, after string, block time.Duration, limit int) ([]rueidis.XRangeEntry, error) {
 	if after == "" {
 		after = "0"
 	}
@@ -153,7 +169,7 @@ func (c *Cell) read(ctx context.Context, key, after string, block time.Duration,
 	defer cancel(nil)
 	late := time.AfterFunc(max(block, 0)+blockMargin, func() { cancel(errReadLate) })
 	defer late.Stop()
-	streams, err := c.client.Do(ctx, c.xread(key, after, block, limit)).AsXRead()
+	streams, err := on.Do(ctx, c.xread(key, after, block, limit)).AsXRead()
 	switch {
 	case rueidis.IsRedisNil(err):
 		return nil, nil
@@ -211,8 +227,11 @@ func decodeDispatch(e rueidis.XRangeEntry) (d Dispatch, err error) {
 // state finished-at used partial"), r (result), e (failure) and f (how many attempts failed,
 // absent for none); that another replica has
 // attached to it: d (the job); that it got a slot after it had waited: a ("job attempt node
-// assigned-at used"); or that it waits again: w ("job class").
+// assigned-at used"); that it waits again: w ("job class"); or what its handler told: p and v.
 func decodeReply(e rueidis.XRangeEntry) (r Reply, err error) {
+	if head := e.FieldValues["p"]; head != "" {
+		return decodeProgressEntry(e.ID, head, e.FieldValues["v"])
+	}
 	if job := e.FieldValues["d"]; job != "" {
 		return Reply{ID: e.ID, Detached: true, Status: freeslot.JobStatus{ID: job}}, nil
 	}

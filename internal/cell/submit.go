@@ -114,7 +114,7 @@ func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) ([]Placemen
 		call.add(&subs[i])
 	}
 	keys, args := call.encode(c.cfg)
-	reply, err := c.exec(ctx, "submit", c.scripts.submit, keys, args).ToArray()
+	reply, err := c.execKept(ctx, "submit", c.scripts.submit, keys, args).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("submit %d jobs: %w", len(subs), err)
 	}

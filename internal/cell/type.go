@@ -76,6 +76,13 @@ type Submission struct {
 	Weight int
 	// ReplyTo is the replica whose reply stream gets the result.
 	ReplyTo string
+	// Gates bound how many jobs like this run or wait. Enqueue alone heeds them.
+	Gates []Gate
+	// Once, where it is not empty, has the job created once although its record may be gone
+	// by the time of a repetition: the Placement of that has JobID as its Owner. It is kept
+	// as long as an idempotency key, which the job has none of, or until ForgetOnce. Enqueue
+	// alone heeds it.
+	Once string
 }
 
 // Class is what jobs that fit the same nodes have in common.
@@ -107,6 +114,8 @@ type Placement struct {
 	// submitted one was not created. Differs is true when their specs differ.
 	Owner   string
 	Differs bool
+	// Crowded is true when as many jobs of the tenant wait as may: this one was not created.
+	Crowded bool
 	// SubmittedAtMS is when a job that Enqueue has wait came to do so.
 	SubmittedAtMS int64
 	// Repeated is true when the record was there already: an earlier call with
@@ -258,6 +267,8 @@ type Reply struct {
 	// only Status.ID is set, and Class.
 	Requeued bool
 	Class    string
+	// Progress is what a handler of the job told: only Status.ID is set beside it.
+	Progress *freeslot.Progress
 	// Detached is true when another replica attached to the job: it will get
 	// the result, this one will not. Only Status.ID is set then.
 	Detached bool
@@ -305,6 +316,8 @@ type Changes struct {
 type JobFilter struct {
 	Tenant string
 	State  freeslot.State
+	// Class is a freeslot.ClassID.
+	Class string
 }
 
 // JobPage is one page of a listing.

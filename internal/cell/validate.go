@@ -51,6 +51,9 @@ func (s *Submission) validate() error {
 	if s.Job.Priority < 0 || s.Job.Priority > freeslot.MaxPriority || s.Job.MaxAttempts < 0 || s.Job.TimeoutMS < 0 {
 		return invalid("job", "has a priority, max_attempts or timeout_ms that was not validated")
 	}
+	if err := s.validateGates(); err != nil {
+		return err
+	}
 	for _, node := range s.Candidates {
 		if err := freeslot.ValidateName("candidates", node); err != nil {
 			return err

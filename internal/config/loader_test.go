@@ -204,7 +204,7 @@ func TestLoadBadFiles(t *testing.T) {
 		"syntax":    {content: "name: [a\n", want: `FILE: line 1: did not find expected ',' or ']'`},
 		"tab":       {content: "redis:\n\turl: x\n", want: `FILE: line 2: found character that cannot start any token`},
 		"twice":     {content: "name: a\nname: b\n", want: `FILE: line 2: mapping key "name" already defined at line 1`},
-		"list":      {content: "- a\n", want: `FILE: is not a mapping, expected lines such as "listen: 127.0.0.1:7480"`},
+		"list":      {content: "- a\n", want: `FILE: is not a mapping, expected lines such as "key: value"`},
 		"documents": {content: "name: a\n---\nname: b\n", want: `FILE: holds more than one YAML document, expected one`},
 	} {
 		t.Run(name, func(t *testing.T) {

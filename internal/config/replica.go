@@ -32,11 +32,23 @@ type Replica struct {
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// Retention is how long the record of a finished job is kept.
 	Retention time.Duration `koanf:"retention"`
+	// RetentionBytes is how many bytes the records of finished jobs may take, all cells
+	// together. 0 is no limit.
+	RetentionBytes int `koanf:"retention_bytes"`
 	// IdempotencyRetention is how long an idempotency key names its job.
 	IdempotencyRetention time.Duration `koanf:"idempotency_retention"`
 	// WaitingLimit is how many jobs of one class may wait in a cell.
-	WaitingLimit int    `koanf:"waiting_limit"`
-	Limits       Limits `koanf:"limits"`
+	WaitingLimit int `koanf:"waiting_limit"`
+	// MoveGrace is how long a cell must have been without a node that fits before the jobs that
+	// wait for one go to another cell; 0 is never.
+	MoveGrace time.Duration `koanf:"move_grace"`
+	// Acknowledge is whose having a job makes it accepted: AcknowledgeLocal or AcknowledgeReplicated.
+	Acknowledge string `koanf:"acknowledge"`
+	// AcknowledgeReplicas is how many of Redis' replicas must have it at AcknowledgeReplicated,
+	// and AcknowledgeTimeout how long one call waits for them.
+	AcknowledgeReplicas int           `koanf:"acknowledge_replicas"`
+	AcknowledgeTimeout  time.Duration `koanf:"acknowledge_timeout"`
+	Limits              Limits        `koanf:"limits"`
 	// Tokens are the callers that are let in. Without any only loopback is
 	// served, and every caller is an operator of tenant DefaultTenant.
 	Tokens []Token `koanf:"tokens"`
@@ -123,7 +135,24 @@ type Tenant struct {
 	// Weight is the tenant's share of the slots while jobs of several tenants wait for
 	// the same nodes; nil means 1.
 	Weight *int `koanf:"weight"`
+	// MaxRunning is how many jobs of the tenant may run at a time, and MaxWaiting how many may wait. 0 is
+	// no limit.
+	MaxRunning int `koanf:"max_running"`
+	MaxWaiting int `koanf:"max_waiting"`
+	// SubmitRate is how many jobs a second the tenant may submit, at all replicas together. 0 is
+	// no limit. SubmitBurst is how many at once after a pause; 0 means what SubmitRate says,
+	// and 1 at least.
+	SubmitRate  float64 `koanf:"submit_rate"`
+	SubmitBurst int     `koanf:"submit_burst"`
 }
+
+// The values of Replica.Acknowledge.
+const (
+	// AcknowledgeLocal: Redis' master.
+	AcknowledgeLocal = "local"
+	// AcknowledgeReplicated: as many of its replicas besides as AcknowledgeReplicas says.
+	AcknowledgeReplicated = "replicated"
+)
 
 // TenantWeight is the weight of a tenant, 1 unless configured.
 func (r *Replica) TenantWeight(name string) int {
@@ -163,6 +192,10 @@ func DefaultReplica() Replica {
 		Retention:            time.Hour,
 		IdempotencyRetention: 24 * time.Hour,
 		WaitingLimit:         100_000,
+		MoveGrace:            10 * time.Second,
+		Acknowledge:          AcknowledgeLocal,
+		AcknowledgeReplicas:  1,
+		AcknowledgeTimeout:   time.Second,
 		Limits: Limits{
 			MaxPayloadBytes:          freeslot.DefaultMaxPayloadBytes,
 			MaxBatch:                 1000,

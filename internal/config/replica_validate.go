@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math/bits"
@@ -26,6 +27,7 @@ const (
 	maxTokenLength  = 512
 	maxWaiting      = 10_000_000
 	maxWeight       = 1000
+	maxTenantLimit  = 10_000_000
 	// messagesPerJob is what a session sends of one job: accepted, assigned, result.
 	messagesPerJob    = 3
 	maxTokenFileBytes = 4096
@@ -87,6 +89,7 @@ func (r *Replica) Validate(p *Problems) {
 	r.Cache.validate(p)
 	r.validateTimes(p)
 	p.Between("waiting_limit", r.WaitingLimit, 1, maxWaiting)
+	r.validateAcknowledge(p)
 	r.Limits.validate(p)
 	r.validateTokens(p)
 	r.validateTenants(p)
@@ -141,7 +144,11 @@ func (r *Replica) validateTimes(p *Problems) {
 			FormatDuration(r.HeartbeatLimit), FormatDuration(r.HeartbeatInterval))
 	}
 	p.DurationBetween("retention", r.Retention, time.Second, 30*24*time.Hour)
+	r.validateRetentionBytes(p)
 	p.DurationBetween("idempotency_retention", r.IdempotencyRetention, time.Second, 30*24*time.Hour)
+	if r.MoveGrace != 0 && (r.MoveGrace < time.Second || r.MoveGrace > time.Hour) {
+		p.Addf("move_grace", "is %s, expected 1s to 1h, or 0s to begin no moves", FormatDuration(r.MoveGrace))
+	}
 	p.DurationBetween("drain_timeout", r.DrainTimeout, 100*time.Millisecond, time.Hour)
 }
 
@@ -195,6 +202,20 @@ func (r *Replica) validateTenants(p *Problems) {
 		if t.Weight != nil && !p.Has(join(at, "weight")) {
 			p.Between(join(at, "weight"), *t.Weight, 1, maxWeight)
 		}
+		r.validateLimit(join(at, "max_running"), t.MaxRunning, p)
+		r.validateLimit(join(at, "max_waiting"), t.MaxWaiting, p)
+		t.validateRate(at, p)
+	}
+}
+
+// validateLimit: each cell has a share of it, which is at least one job.
+func (r *Replica) validateLimit(at string, limit int, p *Problems) {
+	switch {
+	case limit == 0 || p.Has(at) || p.Has("redis.cells"):
+	case limit < r.Redis.Cells && r.Redis.Cells > 1:
+		p.Add(at, fmt.Errorf("%s is %d, expected 0 for no limit, or at least %d, the number of cells", at, limit, r.Redis.Cells))
+	default:
+		p.Between(at, limit, 0, maxTenantLimit)
 	}
 }
 

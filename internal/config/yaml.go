@@ -31,7 +31,7 @@ func (strictYAML) Unmarshal(data []byte) (map[string]any, error) {
 	case map[string]any:
 		return out, nil
 	default:
-		return nil, errors.New("is not a mapping, expected lines such as \"listen: 127.0.0.1:7480\"")
+		return nil, errors.New("is not a mapping, expected lines such as \"key: value\"")
 	}
 }
 

@@ -186,7 +186,7 @@ func TestAttachWhileAccepting(t *testing.T) {
 	rep, other := r.replica("r1"), r.replica("r2")
 	first, early, second := newRecorder(t), newRecorder(t), newRecorder(t)
 	var id string
-	rep.Submit(deadline(t), []Request{{tenant, job()}}, first, func(_ int, a Accepted, err error) {
+	rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: job()}}, first, func(_ int, a Accepted, err error) {
 		jobID := a.JobID
 		if err != nil {
 			t.Fatal(err)

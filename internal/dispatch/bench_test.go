@@ -21,7 +21,7 @@ func BenchmarkSubmit(b *testing.B) {
 				rep := r.replica("r1")
 				reqs := make([]Request, batch)
 				for i := range reqs {
-					reqs[i] = Request{tenant, job()}
+					reqs[i] = Request{Tenant: tenant, Job: job()}
 				}
 				ctx := b.Context()
 				accepted := func(_ int, _ Accepted, err error) {
@@ -50,7 +50,7 @@ func BenchmarkChoose(b *testing.B) {
 				}
 			}
 			rep := r.replica("r1")
-			p := &placing{request: Request{tenant, job()}}
+			p := &placing{request: Request{Tenant: tenant, Job: job()}}
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := rep.choose(p); err != nil {

@@ -86,7 +86,7 @@ func TestExactlyOnceOverCells(t *testing.T) {
 				for i := range each {
 					reqs := make([]Request, 1+c%2*(batch-1))
 					for k := range reqs {
-						reqs[k] = Request{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(fmt.Sprintf(`"%d-%d-%d"`, c, i, k))}}
+						reqs[k] = Request{Tenant: tenant, Job: &freeslot.Job{Service: "echo", Payload: json.RawMessage(fmt.Sprintf(`"%d-%d-%d"`, c, i, k))}}
 					}
 					ids := make(map[string]int)
 					rep.Submit(deadline(t), reqs, sink, func(k int, a Accepted, err error) {
@@ -385,7 +385,7 @@ func TestQueuedJobsGoElsewhere(t *testing.T) {
 	var all sync.WaitGroup
 	for range jobs {
 		all.Go(func() {
-			rep.Submit(context.Background(), []Request{{tenant, job()}}, newRecorder(t), func(_ int, a Accepted, err error) {
+			rep.Submit(context.Background(), []Request{{Tenant: tenant, Job: job()}}, newRecorder(t), func(_ int, a Accepted, err error) {
 				id := a.JobID
 				switch {
 				case err == nil && cellOf(t, id) != 0:
@@ -529,7 +529,7 @@ func TestBatchWithACellThatHangs(t *testing.T) {
 	servers[1].Pause()
 	reqs := make([]Request, jobs)
 	for i := range reqs {
-		reqs[i] = Request{tenant, job()}
+		reqs[i] = Request{Tenant: tenant, Job: job()}
 	}
 	begin := time.Now()
 	placed, open := 0, 0
@@ -563,7 +563,7 @@ func TestPanicOverCells(t *testing.T) {
 	rep := r.replica("r1")
 	reqs := make([]Request, 40)
 	for i := range reqs {
-		reqs[i] = Request{tenant, job()}
+		reqs[i] = Request{Tenant: tenant, Job: job()}
 	}
 	told := 0
 	func() {

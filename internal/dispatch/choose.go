@@ -16,20 +16,24 @@ import (
 func (d *Dispatcher) choose(p *placing) error {
 	switch {
 	case p.repeat:
-		return nil // same candidates: only the script knows whether it is placed
+		d.repeated(p)
+		return nil // only the script knows whether it is placed
 	case d.ctx.Err() != nil:
 		return coded("submit", cell.ErrStopped) // its result would find nobody
 	case d.short.load() == d.every:
 		return shortOfMemory()
+	case d.bare.load() == d.every:
+		return d.tooFewReplicas()
 	}
 	begin := time.Now()
+	d.refresh(p)
 	p.query = d.query(p)
 	source, _ := d.sources.Get().(*selection.Source)
 	defer func() {
 		d.sources.Put(source)
 		d.metrics.selection.Observe(time.Since(begin).Seconds())
 	}()
-	if p.class == nil && queuedFirst(p.request.Job) {
+	if p.class == nil && d.queuedFirst(&p.request) {
 		d.classFirst(p)
 	}
 	if !p.enqueue && p.rounds < d.cfg.Rounds && d.pick(p, source) {
@@ -102,7 +106,10 @@ func (d *Dispatcher) skip(p *placing) selection.CellMask {
 	if p.failure != nil {
 		return selection.Only(p.link.cell.Index())
 	}
-	return d.nodes.Skip() | d.short.load() | p.away
+	if l := d.fixed(p); l != nil {
+		return selection.Only(l.cell.Index())
+	}
+	return d.nodes.Skip() | d.short.load() | d.bare.load() | p.away
 }
 
 // none tells that no node could ever run the job, or that it is not known.

@@ -27,6 +27,7 @@ const (
 	DefaultCandidates      = 2
 	DefaultRounds          = 4
 	DefaultSweepInterval   = time.Second
+	DefaultMoveGrace       = 10 * time.Second
 )
 
 // Config is how a dispatcher behaves. The zero value of each field but Replica
@@ -48,9 +49,16 @@ type Config struct {
 	// SweepInterval is how often free nodes are sought for the jobs that wait, whatever
 	// was heard of either. It varies by a quarter.
 	SweepInterval time.Duration
+	// MoveGrace is how long a cell must have been without a node that fits for its jobs to go to
+	// another one; below 0 they never do.
+	MoveGrace time.Duration
 	// Weight is a tenant's share beside others whose jobs wait for the same nodes, from 1.
 	// It must not block. nil means 1 for all.
 	Weight func(tenant string) int
+	// Rates are the submit rates of the tenants that have one.
+	Rates map[string]cell.Rate
+	// Limits are those of a tenant. It must not block. nil means none for all.
+	Limits func(tenant string) Limits
 }
 
 // WithDefaults returns c with zero fields replaced.
@@ -70,8 +78,14 @@ func (c Config) WithDefaults() Config {
 	if c.SweepInterval == 0 {
 		c.SweepInterval = DefaultSweepInterval
 	}
+	if c.MoveGrace == 0 {
+		c.MoveGrace = DefaultMoveGrace
+	}
 	if c.Weight == nil {
 		c.Weight = func(string) int { return 1 }
+	}
+	if c.Limits == nil {
+		c.Limits = func(string) Limits { return Limits{} }
 	}
 	return c
 }
@@ -95,6 +109,9 @@ type Sink interface {
 	// once unless the job waits, or never if it ends before. One of which the reply was
 	// lost may be left out.
 	Assigned(a Assignment)
+	// Progress is called with what the handler of a begun attempt told, each time something
+	// later; not with everything that it told.
+	Progress(jobID string, p freeslot.Progress)
 	// Result is called at most once, with a terminal state; nothing comes after it.
 	Result(s freeslot.JobStatus)
 	// Detached is called instead of Result when somebody else attached to the job.
@@ -107,7 +124,7 @@ type Accepted struct {
 	// comes to the sink, and no assignment that was before.
 	JobID string
 	// Position is the job's place in the queue of its class, from 1; 0 when it does not
-	// wait, or is for later.
+	// wait, is for later or is held back by a limit.
 	Position int
 }
 
@@ -123,6 +140,11 @@ type Assignment struct {
 type Request struct {
 	Tenant string
 	Job    *freeslot.Job
+	// Unlimited is true for a job that the tenant's submit rate is not for: one that an
+	// operator submits again.
+	Unlimited bool
+	// Run is set for the job of a schedule.
+	Run *Run
 }
 
 // Dispatcher places jobs and brings their results. It is safe for concurrent use.
@@ -138,6 +160,8 @@ type Dispatcher struct {
 	// is all cells.
 	short cellSet
 	every selection.CellMask
+	// bare are the cells whose Redis has too few replicas for a job to count as accepted.
+	bare cellSet
 	// failing are the cells whose last submit or sign of life failed. Other than
 	// Nodes.Skip it can have all of them; it leaves none out of choices.
 	failing cellSet
@@ -146,6 +170,20 @@ type Dispatcher struct {
 	// share are the nodes that this replica is the first to match with jobs that wait;
 	// nil is all of them.
 	share atomic.Pointer[selection.Share]
+
+	// buckets are of the tenants with a submit rate; the map is immutable. known is how many
+	// replicas run.
+	buckets map[string]*bucket
+	known   atomic.Int64
+
+	// fence tells when nothing goes by an older configuration any more; configs has a token
+	// when there is another one, and followed is the last one of which that was said.
+	fence    fence
+	configs  chan struct{}
+	followed atomic.Pointer[selection.Config]
+
+	// present are the replicas that run, and movers those of them that can follow jobs from cell to cell; nil is not known.
+	present, movers atomic.Pointer[[]string]
 
 	resting resting
 	homes   homes
@@ -170,6 +208,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	d := &Dispatcher{
 		cfg: cfg, cells: cells, nodes: nodes, log: log, often: logging.Sampled(log),
 		sources: sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
+		configs: make(chan struct{}, 1),
 		ctx:     ctx, cancel: cancel,
 	}
 	d.metrics = newMetrics(d, reg)
@@ -177,7 +216,9 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 		d.links = append(d.links, newLink(d, c))
 		d.every = d.every.With(c.Index())
 	}
+	d.buckets = newBuckets(d, cfg.Rates)
 	nodes.OnFree(d.freed)
+	cells.SetGuide(d.guide())
 	return d, nil
 }
 
@@ -186,6 +227,8 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 // called, this one is alone.
 func (d *Dispatcher) SetReplicas(names []string) {
 	d.share.Store(selection.NewShare(d.cfg.Replica, names))
+	d.present.Store(&names)
+	d.known.Store(int64(len(names)))
 }
 
 // Replica is the name of this replica.
@@ -212,6 +255,8 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 		for _, l := range d.links {
 			l.run()
 		}
+		d.loops.Add(1)
+		go func() { defer d.loops.Done(); d.followConfig() }()
 	})
 	return d.startErr
 }
@@ -331,6 +376,8 @@ func codedFailure(what string, err error) *freeslot.Error {
 			Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
 			Message: what + ": Redis is out of memory",
 		}
+	case errors.Is(err, cell.ErrNotReplicated):
+		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: what + ": too few of Redis' replicas have confirmed it in time", RetryAfter: retryAfter()}
 	case errors.Is(err, cell.ErrStopped):
 		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: what + ": this replica is stopping", RetryAfter: retryAfter()}
 	case errors.As(err, &answer):

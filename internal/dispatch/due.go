@@ -18,7 +18,11 @@ const (
 // end whose deadline has passed. Every replica does: what one has handled the others do
 // not find any more.
 func (l *link) handleDue() {
+	ticks := 0
 	l.tick(dueInterval, nil, func() {
+		if ticks++; ticks%gateTicks == 0 {
+			l.checkGates()
+		}
 		for range dueCalls {
 			if !l.due() {
 				return

@@ -13,6 +13,7 @@ import (
 func (l *link) keepReplies() {
 	ticker := time.NewTicker(keepInterval)
 	defer ticker.Stop()
+	l.watchReplicas()
 	for {
 		select {
 		case <-l.d.ctx.Done():
@@ -20,6 +21,7 @@ func (l *link) keepReplies() {
 		case <-ticker.C:
 		}
 		l.watchMemory()
+		l.watchReplicas()
 		if l.keep() {
 			l.recheckOlder(0)
 		} else {

@@ -6,10 +6,6 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// queuedFirst reports whether a job is enqueued without being offered to nodes before: what
-// its key or its time mean is decided there.
-func queuedFirst(job *freeslot.Job) bool { return job.IdempotencyKey != "" || job.RunAtMS != 0 }
-
 // classFirst fills in the class of such a job.
 func (d *Dispatcher) classFirst(p *placing) {
 	job := p.request.Job
@@ -19,12 +15,12 @@ func (d *Dispatcher) classFirst(p *placing) {
 	}
 }
 
-// keyHome is the cell that jobs with this idempotency key go to: the same one for every
+// keyHome is the cell that jobs with this key go to: the same one for every
 // replica, as long as the same cells have nodes that could run the job. It is found
 // whether or not the cell answers now: in another one a second job would come into being.
-func keyHome(p *placing, homes *classHomes) (home int, ok bool) {
+func keyHome(p *placing, key string, homes *classHomes) (home int, ok bool) {
 	cells := len(homes.nodes)
-	first := cell.NodeCell(p.request.Tenant+" "+p.request.Job.IdempotencyKey, cells)
+	first := cell.NodeCell(p.request.Tenant+" "+key, cells)
 	for i := range cells {
 		if home = (first + i) % cells; homes.takes(home, p.request.Job, selection.CellMask(0)) {
 			return home, true
@@ -39,6 +35,10 @@ func (s *submit) owned(p *placing, placed cell.Placement) {
 	tenant, sink := p.request.Tenant, Sink(nil)
 	if p.waiter != nil {
 		sink = p.waiter.sink
+	}
+	if p.request.Run != nil && placed.Owner == p.id { // it was made before, and its record is gone again
+		s.decide(p, cell.Placement{Assigned: true}, nil)
+		return
 	}
 	p.abandon()
 	if placed.Differs {

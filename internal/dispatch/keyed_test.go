@@ -85,7 +85,7 @@ func TestKeyTwiceInABatch(t *testing.T) {
 		j := job()
 		j.IdempotencyKey = strconv.Itoa(i)
 		var ids [2]string
-		rep.Submit(deadline(t), []Request{{tenant, j}, {tenant, j}}, sink, func(i int, got Accepted, err error) {
+		rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: j}, {Tenant: tenant, Job: j}}, sink, func(i int, got Accepted, err error) {
 			if err != nil {
 				t.Error(err)
 			}

@@ -45,8 +45,9 @@ type link struct {
 	// contact is since when the cell has answered without a break.
 	contact contact
 	reaper  reaper // owned by its loop
-	// sweeping, tending and reaping fail as keeping does.
-	sweeping, tending, reaping *logging.Outage
+	mover   mover  // owned by its loop
+	// sweeping, tending, reaping and moving fail as keeping does.
+	sweeping, tending, reaping, moving *logging.Outage
 }
 
 func newLink(d *Dispatcher, c *cell.Cell) *link {
@@ -64,6 +65,7 @@ func newLink(d *Dispatcher, c *cell.Cell) *link {
 	l.sweeping = logging.NewOutage(l.log, "queues.sweep_failed", "queues.swept_again")
 	l.tending = logging.NewOutage(l.log, "due.failed", "due.handled_again")
 	l.reaping = logging.NewOutage(l.log, "nodes.reap_failed", "nodes.reaped_again")
+	l.moving = logging.NewOutage(l.log, "jobs.move_failed", "jobs.move_again")
 	l.often = logging.Sampled(l.log)
 	l.queues.byID = xsync.NewMapOf[string, *queue]()
 	l.match = newMatcher()
@@ -72,7 +74,10 @@ func newLink(d *Dispatcher, c *cell.Cell) *link {
 
 // run starts the loops of the cell, which Stop waits for.
 func (l *link) run() {
-	loops := []func(){l.readReplies, l.keepReplies, l.sweepQueues, l.handleDue, l.reapNodes}
+	loops := []func(){l.readReplies, l.keepReplies, l.sweepQueues, l.handleDue, l.reapNodes, l.retainRecords}
+	if len(l.d.links) > 1 {
+		loops = append(loops, l.moveJobs)
+	}
 	for range matchers {
 		loops = append(loops, l.matchNodes)
 	}
@@ -188,6 +193,8 @@ func (s *cellSet) set(cell int, in bool) bool {
 }
 
 type linkMetrics struct {
-	placed, failures, enqueued, matched, reaped, expired prometheus.Counter
-	sparing                                              prometheus.Gauge
+	placed, failures, enqueued, matched, reaped, expired, moved, dropped prometheus.Counter
+	sparing                                                              prometheus.Gauge
+	// retained has no value where nothing is limited.
+	retained *prometheus.GaugeVec
 }

@@ -118,6 +118,8 @@ func (l *link) take(o offered) {
 	if used, _ := n.Load(); used >= n.Max() && !o.probe {
 		return
 	}
+	age := l.d.fence.enter() // before the classes are looked at
+	defer l.d.fence.leave(age)
 	// Before the classes, which must not be of older ones than Redis is told.
 	version, epoch := l.d.nodes.ConfigVersion(), l.d.nodes.Epoch(o.node)
 	if epoch == "" {
@@ -165,7 +167,7 @@ func (l *link) serves(n *selection.Node, version uint64) (classes []string) {
 		if class.ConfigVersion() != version {
 			class = l.d.nodes.Settle(q.job.Service, &q.job.Requirement)
 		}
-		if class.ConfigVersion() == version && class.Has(n) {
+		if class.ConfigVersion() == version && class.Takes(n) {
 			classes = append(classes, id)
 		}
 		return true

@@ -372,7 +372,7 @@ func TestFlood(t *testing.T) {
 				sink := newRecorder(t)
 				reqs := make([]Request, jobs)
 				for i := range reqs {
-					reqs[i] = Request{tenant, &freeslot.Job{
+					reqs[i] = Request{Tenant: tenant, Job: &freeslot.Job{
 						Service: []string{"echo", "rare"}[i%2], Slots: 1 + i/2%2, Priority: i % 3, Payload: json.RawMessage(fmt.Sprintf(`"%d-%d"`, k, i)),
 					}}
 				}
@@ -505,7 +505,7 @@ func TestStraightToTheQueue(t *testing.T) {
 	n.SetUsed(0)
 	enqueued := func() bool {
 		t.Helper()
-		p := &placing{request: Request{tenant, job()}}
+		p := &placing{request: Request{Tenant: tenant, Job: job()}}
 		if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
 			t.Fatalf("%+v, %v", p, err)
 		}

@@ -19,7 +19,11 @@ type metrics struct {
 	matched   *prometheus.CounterVec
 	reaped    *prometheus.CounterVec
 	expired   *prometheus.CounterVec
+	moved     *prometheus.CounterVec
+	retained  *prometheus.GaugeVec
+	dropped   *prometheus.CounterVec
 	sparing   *prometheus.GaugeVec
+	rated     *prometheus.CounterVec
 	selection prometheus.Histogram
 	assign    prometheus.Histogram
 }
@@ -36,10 +40,18 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 		enqueued: counters("freeslot_jobs_enqueued_total", "Jobs that had to wait for a slot when they were submitted, by cell.", "cell"),
 		matched:  counters("freeslot_jobs_matched_total", "Attempts that began because this replica found a free node for jobs that waited, by cell.", "cell"),
 		reaped:   counters("freeslot_nodes_reaped_total", "Silent nodes that this replica took out of a cell.", "cell"),
-		expired:  counters("freeslot_jobs_expired_total", "Jobs that this replica found past their deadline, by cell.", "cell"),
+		dropped:  counters("freeslot_records_dropped_total", "Records of ended jobs that this replica dropped because they took too many bytes, by cell.", "cell"),
+		retained: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "freeslot_retained_bytes", Help: "Bytes that the records of ended jobs take, by cell; where retention_bytes limits them.",
+		}, []string{"cell"}),
+		expired: counters("freeslot_jobs_expired_total", "Jobs that this replica found past their deadline, by cell.", "cell"),
+		moved:   counters("freeslot_jobs_moved_total", "Waiting jobs that this replica brought to another cell because theirs had no node left that fits, by the cell that they left.", "cell"),
 		sparing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "freeslot_reaping_paused", Help: "1 while silent nodes of a cell are left alone because too many fell silent at once.",
 		}, []string{"cell"}),
+		rated: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "freeslot_rate_submits_total", Help: "Jobs of the tenants with a submit rate: admitted, refused, or failed where Redis was not there to be asked.",
+		}, []string{"tenant", "outcome"}),
 		selection: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "freeslot_selection_seconds", Help: "Time to choose the candidates of one job from memory.",
 			Buckets: []float64{100e-9, 250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 1e-3, 10e-3},
@@ -49,7 +61,7 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.submits, m.refusals, m.placed, m.failures, m.enqueued, m.matched, m.reaped, m.expired, m.sparing, m.selection, m.assign, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		reg.MustRegister(m.submits, m.refusals, m.placed, m.failures, m.enqueued, m.matched, m.reaped, m.expired, m.moved, m.retained, m.dropped, m.sparing, m.rated, m.selection, m.assign, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "freeslot_outstanding_jobs", Help: "Jobs whose results somebody at this replica waits for.",
 		}, func() float64 { return float64(d.Outstanding()) }))
 	}
@@ -62,7 +74,8 @@ func (m *metrics) link(index int) linkMetrics {
 	return linkMetrics{
 		placed: m.placed.WithLabelValues(label), failures: m.failures.WithLabelValues(label),
 		enqueued: m.enqueued.WithLabelValues(label), matched: m.matched.WithLabelValues(label),
-		reaped: m.reaped.WithLabelValues(label), expired: m.expired.WithLabelValues(label), sparing: m.sparing.WithLabelValues(label),
+		reaped: m.reaped.WithLabelValues(label), expired: m.expired.WithLabelValues(label), moved: m.moved.WithLabelValues(label), sparing: m.sparing.WithLabelValues(label),
+		dropped: m.dropped.WithLabelValues(label), retained: m.retained.MustCurryWith(prometheus.Labels{"cell": label}),
 	}
 }
 

@@ -33,8 +33,9 @@ type Nodes interface {
 	Silent(limit time.Duration) []cache.SilentNode
 	// Epoch is the incarnation of a node's agent; "" when there is no such node.
 	Epoch(id string) cell.Epoch
-	// ConfigVersion is that of the configuration by which nodes are chosen.
+	// ConfigVersion is that of the configuration by which nodes are chosen, Config.
 	ConfigVersion() uint64
+	Config() *selection.Config
 	// OnFree has f called, which must not block, when a node has become able to take a job.
 	OnFree(f func(node *selection.Node))
 	// Size is the number of nodes known.

@@ -73,7 +73,7 @@ func TestRedisIsKilled(t *testing.T) {
 				payload := fmt.Sprintf(`"%d-%d"`, c, i)
 				var id string
 				eventually(t, "a place", func() bool {
-					rep.Submit(context.Background(), []Request{{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(payload)}}}, sink,
+					rep.Submit(context.Background(), []Request{{Tenant: tenant, Job: &freeslot.Job{Service: "echo", Payload: json.RawMessage(payload)}}}, sink,
 						func(_ int, a Accepted, err error) {
 							jobID := a.JobID
 							id = jobID

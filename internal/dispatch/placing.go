@@ -58,8 +58,13 @@ func (d *Dispatcher) enlist(p *placing) {
 	if p.waiter != nil && p.link != nil {
 		p.link.drop(p.id, p.waiter)
 	}
-	p.link, p.id = l, l.cell.NewJobID()
+	if p.link, p.id = l, l.cell.NewJobID(); p.request.Run != nil {
+		p.id = p.request.Run.JobID
+	}
 	if p.waiter != nil {
+		if p.waiter.known.Class == "" { // else others may read it by now
+			p.waiter.known.Class = p.class.ID()
+		}
 		l.outstanding.Store(p.id, p.waiter)
 	}
 }
@@ -73,7 +78,16 @@ func (d *Dispatcher) submission(p *placing) cell.Submission {
 	if p.waiter != nil {
 		replyTo = d.cfg.Replica
 	}
+	var gates []cell.Gate
+	if p.enqueue {
+		gates = d.gatesOf(&p.request, p.link.cell.Index())
+	}
+	once := ""
+	if p.request.Run != nil {
+		once = p.request.Run.Once
+	}
 	return cell.Submission{
+		Gates: gates, Once: once,
 		JobID: p.id, Tenant: p.request.Tenant, Job: p.request.Job, Candidates: names, ReplyTo: replyTo,
 		Class:  cell.Class{ID: p.class.ID(), Definition: p.class.Definition()},
 		Weight: d.cfg.Weight(p.request.Tenant),
@@ -138,7 +152,7 @@ func (p *placing) told(err error) error {
 		return err
 	}
 	open := codedFailure("submit", p.failure) // never one of ours, which others may share
-	open.Message += "; the job may have been placed all the same"
+	open.Message += "; the job may have been placed all the same, as " + p.id
 	return open
 }
 

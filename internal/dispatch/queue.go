@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,12 +41,14 @@ type queues struct {
 	// noted is true when there were news of our own since. The set of classes can then
 	// differ from what its revision says, so all of it is read.
 	noted atomic.Bool
-	// revision is that of the last answer, and config the version that the cell was told
-	// of, if told; wholeAt is when all classes were read last, on the clock of Nodes.Now.
-	// Owned by the sweep.
-	revision, config uint64
-	told             bool
-	wholeAt          int64
+	// revision is that of the last answer; wholeAt is when all classes were read last, on
+	// the clock of Nodes.Now. Owned by the sweep.
+	revision uint64
+	wholeAt  int64
+	// telling is held while the cell is told of a configuration, and guards told, the last one
+	// that it was told of.
+	telling sync.Mutex
+	told    *selection.Config
 }
 
 // waits takes in that jobs of the class wait in the cell.

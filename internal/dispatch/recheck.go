@@ -77,6 +77,7 @@ func (l *link) recheck(ids []string) bool {
 		return false
 	}
 	found := make(map[string]bool, len(jobs))
+	jobs, unknown := l.elsewhere(ctx, jobs)
 	for i := range jobs {
 		found[jobs[i].ID] = true
 		switch {
@@ -89,7 +90,7 @@ func (l *link) recheck(ids []string) bool {
 		}
 	}
 	for _, id := range ids {
-		if !found[id] {
+		if !found[id] && !unknown[id] {
 			l.recovered(freeslot.JobStatus{
 				ID: id, State: freeslot.StateFailed,
 				Error: &freeslot.JobError{Code: freeslot.JobErrorLost, Message: "the job's record is gone"},
@@ -102,14 +103,17 @@ func (l *link) recheck(ids []string) bool {
 // recover delivers what was found by its head alone. Results are read one by one,
 // so that large ones do not hold up everything else on the connection.
 func (l *link) recover(ctx context.Context, head freeslot.JobStatus) bool {
-	if head.State == freeslot.StateSucceeded {
-		whole, err := l.cell.Job(ctx, "", head.ID)
+	if head.State == freeslot.StateSucceeded || l.cell.AcknowledgeReplicas() > 0 { // as heads are not confirmed
+		whole, err := l.d.cells.Job(ctx, "", head.ID)
 		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
 			return true // as long ago as results are kept: the next recheck says so
 		}
 		if err != nil {
 			l.often.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
 			return false
+		}
+		if !whole.State.Terminal() {
+			return true // a failover has taken the end back
 		}
 		head = whole
 	}

@@ -57,30 +57,37 @@ func (l *link) readReplies() {
 }
 
 func (l *link) deliver(r *cell.Reply) {
+	home := l.home(r)
+	if r.Progress != nil {
+		if w, ok := home.outstanding.Load(r.Status.ID); ok {
+			w.progress(r.Status.ID, r.Progress)
+		}
+		return
+	}
 	l.correct(r)
 	if r.Requeued {
 		l.look()
 		return
 	}
-	w, ok := l.outstanding.Load(r.Status.ID)
+	w, ok := home.outstanding.Load(r.Status.ID)
 	switch {
 	case !ok: // forgotten, or a second reply; the record has it
 	case r.Assigned:
 		w.assigned(assignmentOf(&r.Status))
 	case r.Detached:
 		if w.detached(r.Status.ID) {
-			l.drop(r.Status.ID, w)
+			home.drop(r.Status.ID, w)
 		}
 	case r.Partial || w.misses(r.Status.Attempt):
 		// Read apart from this loop, which all other results pass.
-		l.fetches <- struct{}{}
+		home.fetches <- struct{}{}
 		l.d.loops.Add(1)
 		go func() {
-			defer func() { <-l.fetches; l.d.loops.Done() }()
-			l.recheck([]string{r.Status.ID})
+			defer func() { <-home.fetches; l.d.loops.Done() }()
+			home.recheck([]string{r.Status.ID})
 		}()
 	default:
-		l.answer(w, r.Status)
+		home.answer(w, r.Status)
 	}
 }
 

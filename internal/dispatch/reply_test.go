@@ -242,7 +242,7 @@ func TestJobBeingPlacedIsNotLost(t *testing.T) {
 	start(t, rep.cache)
 	sink := newRecorder(t)
 	var id string
-	rep.Submit(deadline(t), []Request{{tenant, job()}}, sink, func(_ int, a Accepted, err error) {
+	rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: job()}}, sink, func(_ int, a Accepted, err error) {
 		jobID := a.JobID
 		if err != nil {
 			t.Fatal(err)
@@ -467,7 +467,7 @@ func TestStop(t *testing.T) {
 			stop(t, rep)
 		}()
 		for i := 0; ; i++ {
-			rep.Submit(deadline(t), []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
+			rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
 				answers.Add(1)
 				if err != nil && freeslot.CodeOf(err) != freeslot.CodeUnavailable {
 					t.Errorf("submit: %v", err)

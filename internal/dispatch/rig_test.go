@@ -443,9 +443,10 @@ func (r *recorder) add(id string, what any) {
 	}
 }
 
-func (r *recorder) Assigned(a Assignment)       { r.add(a.JobID, a) }
-func (r *recorder) Result(s freeslot.JobStatus) { r.add(s.ID, s) }
-func (r *recorder) Detached(jobID string)       { r.add(jobID, gone{}) }
+func (r *recorder) Assigned(a Assignment)                      { r.add(a.JobID, a) }
+func (r *recorder) Result(s freeslot.JobStatus)                { r.add(s.ID, s) }
+func (r *recorder) Detached(jobID string)                      { r.add(jobID, gone{}) }
+func (r *recorder) Progress(jobID string, p freeslot.Progress) { r.add(jobID, p) }
 
 func (r *recorder) of(id string) []any {
 	r.mu.Lock()

@@ -24,8 +24,9 @@ func (d *Dispatcher) stand(p *placing, source *selection.Source, search bool) er
 		q.Skip |= selection.Only(p.link.cell.Index())
 	}
 	p.candidates = nil
-	if p.request.Job.IdempotencyKey != "" {
-		home, ok := keyHome(p, homes)
+	fixed := d.fixed(p)
+	if key, keyed := homeKey(p.request.Job); keyed && fixed == nil {
+		home, ok := keyHome(p, key, homes)
 		if !ok || q.Skip.Has(home) {
 			return d.unreachable(p, homes)
 		}
@@ -43,6 +44,10 @@ func (d *Dispatcher) stand(p *placing, source *selection.Source, search bool) er
 		p.to = d.links[p.candidates[0].Cell()]
 		return nil
 	}
+	if fixed != nil {
+		p.to = fixed
+		return nil
+	}
 	home, ok := homes.draw(p.request.Job, q.Skip, source)
 	if !ok {
 		return d.unreachable(p, homes)
@@ -54,10 +59,14 @@ func (d *Dispatcher) stand(p *placing, source *selection.Source, search bool) er
 // unreachable tells why the job cannot even wait: the cells with nodes that fit are where
 // nothing can be sent now.
 func (d *Dispatcher) unreachable(p *placing, homes *classHomes) error {
-	away, short := d.nodes.Skip()|p.away, d.short.load()
+	away, short, bare := d.nodes.Skip()|p.away, d.short.load(), d.bare.load()
 	for i := range d.links {
-		if short.Has(i) && homes.takes(i, p.request.Job, away) {
+		switch {
+		case !homes.takes(i, p.request.Job, away):
+		case short.Has(i):
 			return shortOfMemory()
+		case bare.Has(i):
+			return d.tooFewReplicas()
 		}
 	}
 	if p.refusal != nil {

@@ -43,7 +43,7 @@ func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, acce
 		cancel()
 		s.cleanUp()
 	}()
-	s.run(jobs)
+	s.run(s.admit(jobs))
 }
 
 // errUndecided is an answer to an enqueued job that neither placed nor kept it.
@@ -78,11 +78,13 @@ type flight struct {
 	results []cell.SubmitResult
 	// pause before the call: one of the jobs was in a call of this cell that failed.
 	pause time.Duration
+	// age is that of the fence, which run leaves.
+	age uint32
 }
 
 func (s *submit) run(ready []*placing) {
 	for len(ready) > 0 || s.flying > 0 {
-		flights := s.prepare(ready)
+		flights := s.depart(ready)
 		ready = nil
 		if len(flights) == 1 && s.flying == 0 {
 			flights[0].run(s.ctx)
@@ -111,6 +113,7 @@ func (s *submit) launch(f *flight) {
 }
 
 func (f *flight) run(ctx context.Context) {
+	defer f.link.d.fence.leave(f.age)
 	if f.pause > 0 {
 		timer := time.NewTimer(f.pause)
 		defer timer.Stop()
@@ -124,6 +127,21 @@ func (f *flight) run(ctx context.Context) {
 	} else {
 		f.results = f.link.cell.SubmitAll(ctx, f.subs)
 	}
+}
+
+// depart is prepare behind the fence, in which every flight stays until it is over: what it
+// carries was chosen by the configuration of now.
+func (s *submit) depart(jobs []*placing) (flights []flight) {
+	age := s.d.fence.enter()
+	defer func() {
+		s.d.fence.hold(age, len(flights))
+		s.d.fence.leave(age)
+	}()
+	flights = s.prepare(jobs)
+	for i := range flights {
+		flights[i].age = age
+	}
+	return flights
 }
 
 // prepare chooses candidates for the jobs and puts those of one cell into one
@@ -196,10 +214,10 @@ func (s *submit) land(f *flight) (ready []*placing) {
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Waiting:
 			f.link.metrics.enqueued.Inc()
-			if p.query.IgnoreFull {
-				s.d.resting.begin(p.class, time.Now())
-			}
-			if r.Placement.Position > 0 { // else it is for later
+			if r.Placement.Position > 0 { // else it is for later, or held back by a limit
+				if p.query.IgnoreFull {
+					s.d.resting.begin(p.class, time.Now())
+				}
 				f.link.waits(p.class, p.request.Job)
 			}
 			s.decide(p, r.Placement, nil)

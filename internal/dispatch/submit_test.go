@@ -92,7 +92,7 @@ func TestResultFasterThanAcceptance(t *testing.T) {
 		rep := r.replica("r1")
 		sink := newRecorder(t)
 		var id string
-		rep.Submit(deadline(t), []Request{{tenant, job()}}, sink, func(_ int, accepted Accepted, err error) {
+		rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: job()}}, sink, func(_ int, accepted Accepted, err error) {
 			jobID := accepted.JobID
 			if err != nil {
 				t.Fatal(err)
@@ -133,7 +133,7 @@ func TestBatch(t *testing.T) {
 		sink := newRecorder(t)
 		reqs := make([]Request, jobs)
 		for i := range reqs {
-			reqs[i] = Request{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(fmt.Sprint(i))}}
+			reqs[i] = Request{Tenant: tenant, Job: &freeslot.Job{Service: "echo", Payload: json.RawMessage(fmt.Sprint(i))}}
 		}
 		reqs[50].Job = &freeslot.Job{Service: "unknown"}
 		ids := make([]string, jobs)
@@ -300,7 +300,7 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	n.SetUsed(1)
 	asked := func() int {
 		t.Helper()
-		p := &placing{request: Request{tenant, job()}}
+		p := &placing{request: Request{Tenant: tenant, Job: job()}}
 		if err := rep.choose(p); err != nil || !p.enqueue || p.to != rep.links[0] {
 			t.Fatalf("%+v, %v", p, err)
 		}
@@ -401,7 +401,7 @@ func TestTwoReplicasManySubmits(t *testing.T) {
 					var id string
 					for id == "" {
 						calls := 0
-						rep.Submit(deadline(t), []Request{{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(payload)}}}, sink,
+						rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: &freeslot.Job{Service: "echo", Payload: json.RawMessage(payload)}}}, sink,
 							func(_ int, a Accepted, err error) {
 								jobID := a.JobID
 								calls++
@@ -509,7 +509,7 @@ func TestUnknownOutcomeOfABatch(t *testing.T) {
 	rep := r.replica("r1", func(c *replicaConfig) { c.url = p.url() })
 	reqs := make([]Request, jobs)
 	for i := range reqs {
-		reqs[i] = Request{tenant, &freeslot.Job{Service: "echo", Payload: json.RawMessage(fmt.Sprintf(`"mark-%d-"`, i))}}
+		reqs[i] = Request{Tenant: tenant, Job: &freeslot.Job{Service: "echo", Payload: json.RawMessage(fmt.Sprintf(`"mark-%d-"`, i))}}
 	}
 	p.cutOn("mark-70-", unanswered, 2)
 	codes := make(map[freeslot.Code]int)
@@ -553,7 +553,7 @@ func TestRedisHangs(t *testing.T) {
 	redis.Pause()
 	begin := time.Now()
 	var e *freeslot.Error
-	rep.Submit(deadline(t), []Request{{tenant, job()}, {tenant, job()}}, newRecorder(t), func(_ int, a Accepted, err error) {
+	rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: job()}, {Tenant: tenant, Job: job()}}, newRecorder(t), func(_ int, a Accepted, err error) {
 		id := a.JobID
 		if id != "" || !errors.As(err, &e) {
 			t.Errorf("accepted(%q, %v)", id, err)
@@ -585,7 +585,7 @@ func TestNotSent(t *testing.T) {
 	rep := r.replica("r1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	rep.Submit(ctx, []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
+	rep.Submit(ctx, []Request{{Tenant: tenant, Job: job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
 		if e := asError(t, err, freeslot.CodeUnavailable); strings.Contains(e.Message, "may have been") {
 			t.Errorf("%+v", e)
 		}
@@ -617,7 +617,7 @@ func TestHangingCallersLeave(t *testing.T) {
 	var sent, queued atomic.Int64
 	for range 200 {
 		all.Go(func() {
-			rep.Submit(deadline(t), []Request{{tenant, job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
+			rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
 				var e *freeslot.Error
 				if !errors.As(err, &e) || e.Code != freeslot.CodeUnavailable {
 					t.Errorf("%v", err)
@@ -747,7 +747,7 @@ func TestPanics(t *testing.T) {
 		accepted func(i int, a Accepted, err error)
 	}{
 		"accepted, when nothing was sent yet": {
-			[]Request{{tenant, job()}, {tenant, job()}, {tenant, unknown}},
+			[]Request{{Tenant: tenant, Job: job()}, {Tenant: tenant, Job: job()}, {Tenant: tenant, Job: unknown}},
 			newRecorder(t),
 			func(_ int, _ Accepted, err error) {
 				if err != nil {
@@ -756,15 +756,15 @@ func TestPanics(t *testing.T) {
 			},
 		},
 		"accepted, of the first of three": {
-			[]Request{{tenant, job()}, {tenant, job()}, {tenant, job()}},
+			[]Request{{Tenant: tenant, Job: job()}, {Tenant: tenant, Job: job()}, {Tenant: tenant, Job: job()}},
 			newRecorder(t),
 			func(int, Accepted, error) { panic("test") },
 		},
 		"accepted, without a sink": {
-			[]Request{{tenant, job()}, {tenant, job()}}, nil, func(int, Accepted, error) { panic("test") },
+			[]Request{{Tenant: tenant, Job: job()}, {Tenant: tenant, Job: job()}}, nil, func(int, Accepted, error) { panic("test") },
 		},
 		"the sink": {
-			[]Request{{tenant, job()}, {tenant, job()}}, panicking{}, func(int, Accepted, error) {},
+			[]Request{{Tenant: tenant, Job: job()}, {Tenant: tenant, Job: job()}}, panicking{}, func(int, Accepted, error) {},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -787,9 +787,10 @@ func TestPanics(t *testing.T) {
 
 type panicking struct{}
 
-func (panicking) Assigned(Assignment)       { panic("test") }
-func (panicking) Result(freeslot.JobStatus) {}
-func (panicking) Detached(string)           {}
+func (panicking) Assigned(Assignment)                { panic("test") }
+func (panicking) Result(freeslot.JobStatus)          {}
+func (panicking) Detached(string)                    {}
+func (panicking) Progress(string, freeslot.Progress) {}
 
 // Without a sink the job runs and only its record tells.
 func TestFireAndForget(t *testing.T) {
@@ -826,11 +827,12 @@ func TestConfig(t *testing.T) {
 	want := Config{
 		Replica: "r1", SubmitTimeout: DefaultSubmitTimeout, RecheckInterval: DefaultRecheckInterval,
 		Candidates: DefaultCandidates, Rounds: DefaultRounds, SweepInterval: DefaultSweepInterval,
+		MoveGrace: DefaultMoveGrace,
 	}
 	if n := got.Weight("acme"); n != 1 {
 		t.Errorf("a tenant has the weight %d", n)
 	}
-	got.Weight = nil
+	got.Weight, got.Limits = nil, nil
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %+v", got)
 	}

@@ -70,14 +70,16 @@ func (l *link) sweep() (more bool) {
 // tellConfig tells the cell of a new configuration: what nodes were found to serve under
 // an older one no longer counts then.
 func (l *link) tellConfig(ctx context.Context) error {
-	version := l.d.nodes.ConfigVersion()
-	if l.queues.told && l.queues.config == version {
+	l.queues.telling.Lock() // or else a call of before could come after one of now
+	defer l.queues.telling.Unlock()
+	cfg := l.d.nodes.Config()
+	if l.queues.told == cfg {
 		return nil
 	}
-	if err := l.cell.ConfigSeen(ctx, version); err != nil {
+	if _, err := l.cell.ConfigTold(ctx, cfg.Version, cfg.Generation); err != nil {
 		return err
 	}
-	l.queues.told, l.queues.config = true, version
+	l.queues.told = cfg
 	return nil
 }
 
@@ -92,6 +94,9 @@ func (l *link) seek(q *queue, probes *int) (more bool) {
 		Now: l.d.nodes.Now(), SilenceLimit: l.d.nodes.SilenceLimit(), Skip: selection.Only(l.cell.Index()),
 	}
 	class := l.d.nodes.Class(q.job.Service, &q.job.Requirement)
+	if class.Paused() != "" {
+		return false
+	}
 	// How many slots the jobs need is not known here: nodes with room for one, two, four and
 	// so on are sought.
 	for query.Slots = 1; query.Slots <= max(class.MaxSlots(), 1); query.Slots *= 2 {

@@ -23,6 +23,8 @@ type waiter struct {
 	begun []Assignment        // rising attempts, for attaches under way, too
 	early *freeslot.JobStatus // for attaches under way, too
 	gone  bool
+	// told is the last progress, once there is any; passed on is what the sink knows of it.
+	told, passedOn freeslot.Progress
 	// attaching counts the attaches under way.
 	attaching int
 	// known holds what is known from the start: tenant, service, slots, times; and of the
@@ -51,6 +53,7 @@ func (w *waiter) opened(jobID string, placed cell.Placement) (done bool) {
 		w.begin(Assignment{JobID: jobID, Node: placed.Node, Attempt: placed.Attempt, AssignedAtMS: placed.AssignedAtMS})
 	}
 	w.catchUp()
+	w.passOn(jobID)
 	switch {
 	case w.early != nil:
 		w.finish(*w.early)
@@ -69,6 +72,7 @@ func (w *waiter) assigned(a Assignment) {
 	}
 	if w.open && w.sink != nil {
 		w.begin(a)
+		w.passOn(a.JobID)
 	}
 }
 
@@ -130,10 +134,17 @@ func (w *waiter) attached(sink Sink, status *freeslot.JobStatus, err error) (don
 		}
 		same := w.sink == sink
 		w.sink, w.open, w.known = sink, true, *status
+		if !same {
+			w.passedOn = freeslot.Progress{}
+		}
+		if p := status.Progress; p != nil && p.After(&w.passedOn) {
+			w.passedOn = *p
+		}
 		if same && last.Attempt > status.Attempt { // it was told already
 			w.known.Node, w.known.Attempt, w.known.AssignedAtMS = last.Node, last.Attempt, last.AssignedAtMS
 		}
 		w.catchUp()
+		w.passOn(status.ID)
 		if w.early != nil {
 			w.finish(*w.early)
 		}
@@ -175,7 +186,7 @@ func (w *waiter) catchUp() {
 
 func (w *waiter) finish(s freeslot.JobStatus) {
 	if s.Tenant == "" { // from the reply stream, which does not repeat these
-		s.Tenant, s.Service, s.Slots = w.known.Tenant, w.known.Service, w.known.Slots
+		s.Tenant, s.Service, s.Class, s.Slots = w.known.Tenant, w.known.Service, w.known.Class, w.known.Slots
 		s.SubmittedAtMS, s.AssignedAtMS = w.known.SubmittedAtMS, w.known.AssignedAtMS
 		s.Priority, s.DeadlineMS = w.known.Priority, w.known.DeadlineMS
 	}
@@ -210,16 +221,18 @@ func (d *Dispatcher) Forget(sink Sink) {
 // Attach fails, still waits. The error is a *freeslot.Error.
 func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink) (freeslot.JobStatus, error) {
 	// The record is read first, so that a stranger makes no waiter.
-	if _, err := d.Job(ctx, tenant, jobID); err != nil {
+	known, err := d.Job(ctx, tenant, jobID)
+	if err != nil {
 		return freeslot.JobStatus{}, err
 	}
+	jobID = known.ID // which it may not be, of a job that has moved
 	// Before the script runs, because the result can be faster than its reply.
 	l, _ := d.of(jobID) // its record was read there
 	w, err := l.join(jobID)
 	if err != nil {
 		return freeslot.JobStatus{}, err
 	}
-	status, err := l.cell.Attach(ctx, tenant, jobID, d.cfg.Replica)
+	status, err := d.cells.Attach(ctx, tenant, jobID, d.cfg.Replica)
 	if w.attached(sink, &status, err) {
 		l.drop(jobID, w)
 	}

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,6 +16,9 @@ type story struct{ told []string }
 func (s *story) Assigned(Assignment)              { s.told = append(s.told, "assigned") }
 func (s *story) Result(status freeslot.JobStatus) { s.told = append(s.told, string(status.State)) }
 func (s *story) Detached(string)                  { s.told = append(s.told, "detached") }
+func (s *story) Progress(_ string, p freeslot.Progress) {
+	s.told = append(s.told, fmt.Sprintf("told:%d/%d", p.Attempt, p.Seq))
+}
 
 // TestWaiter plays what can come in any order at one job: news from the reply
 // stream and from its record, the acceptance, attaches and a session that ends.
@@ -48,15 +52,42 @@ func TestWaiter(t *testing.T) {
 			return w.attached([]Sink{first, second}[who], &status, err)
 		}
 	}
+	told := func(attempt int, seq int64) func(w *waiter, _, _ *story) bool {
+		return func(w *waiter, _, _ *story) bool {
+			w.progress("j", &freeslot.Progress{Attempt: attempt, Seq: seq})
+			return w.done()
+		}
+	}
+	knows := second
+	knows.Progress = &freeslot.Progress{Attempt: 2, Seq: 5}
 	for name, tt := range map[string]struct {
 		attach bool // the waiter is made by an attach, not by a submit
 		steps  []step
 		first  string
 		second string
 	}{
-		"as it should be":             {steps: []step{{opened, false}, {result, true}}, first: "assigned succeeded"},
-		"result before acceptance":    {steps: []step{{result, false}, {opened, true}}, first: "assigned succeeded"},
-		"waits":                       {steps: []step{{waits, false}, {began(1), false}, {result, true}}, first: "assigned succeeded"},
+		"as it should be":          {steps: []step{{opened, false}, {result, true}}, first: "assigned succeeded"},
+		"result before acceptance": {steps: []step{{result, false}, {opened, true}}, first: "assigned succeeded"},
+		"waits":                    {steps: []step{{waits, false}, {began(1), false}, {result, true}}, first: "assigned succeeded"},
+		"progress": {
+			steps: []step{{opened, false}, {told(1, 2), false}, {told(1, 2), false}, {told(1, 1), false}, {told(1, 4), false}, {result, true}, {told(1, 5), true}},
+			first: "assigned told:1/2 told:1/4 succeeded",
+		},
+		"progress before acceptance": {steps: []step{{told(1, 1), false}, {told(1, 3), false}, {opened, false}, {result, true}}, first: "assigned told:1/3 succeeded"},
+		"progress of another attempt": {
+			steps: []step{{opened, false}, {told(2, 1), false}, {began(2), false}, {told(1, 9), false}, {told(2, 2), false}, {result, true}},
+			first: "assigned assigned told:2/1 told:2/2 succeeded",
+		},
+		"progress while attaching":     {attach: true, steps: []step{{told(2, 6), false}, {attached(1, knows, nil), false}, {result, true}}, second: "told:2/6 succeeded"},
+		"progress that the status has": {attach: true, steps: []step{{told(2, 5), false}, {attached(1, knows, nil), false}, {told(2, 4), false}, {result, true}}, second: "succeeded"},
+		"progress while another attaches": {
+			steps: []step{{opened, false}, {began(2), false}, {join, false}, {told(2, 6), false}, {attached(1, knows, nil), false}, {told(2, 7), false}, {result, true}},
+			first: "assigned assigned told:2/6 detached", second: "told:2/6 told:2/7 succeeded",
+		},
+		"progress while the same attaches": {
+			steps: []step{{opened, false}, {began(2), false}, {join, false}, {told(2, 6), false}, {attached(0, knows, nil), false}, {told(2, 6), false}, {result, true}},
+			first: "assigned assigned told:2/6 succeeded",
+		},
 		"ends while it waits":         {steps: []step{{waits, false}, {recheck, true}}, first: "failed"},
 		"two attempts":                {steps: []step{{opened, false}, {began(2), false}, {began(2), false}, {began(1), false}, {result, true}}, first: "assigned assigned succeeded"},
 		"attempts before acceptance":  {steps: []step{{began(1), false}, {began(2), false}, {result, false}, {waits, true}}, first: "assigned assigned succeeded"},

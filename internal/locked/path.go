@@ -18,6 +18,7 @@ type Follower interface {
 	AllNodes() []*selection.Node
 	Silent(limit time.Duration) []cache.SilentNode
 	ConfigVersion() uint64
+	Config() *selection.Config
 	Epoch(id string) cell.Epoch
 	OnFree(f func(node *selection.Node))
 	Skip() selection.CellMask

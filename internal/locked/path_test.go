@@ -21,9 +21,10 @@ import (
 // results is a client that waits for the results of its jobs.
 type results chan freeslot.JobStatus
 
-func (r results) Assigned(dispatch.Assignment)     {}
-func (r results) Result(status freeslot.JobStatus) { r <- status }
-func (r results) Detached(string)                  {}
+func (r results) Assigned(dispatch.Assignment)       {}
+func (r results) Result(status freeslot.JobStatus)   { r <- status }
+func (r results) Detached(string)                    {}
+func (r results) Progress(string, freeslot.Progress) {}
 
 // TestPath: jobs find their nodes through a State that mirrors the cache, from submit
 // to result, and whoever finds none is told why.

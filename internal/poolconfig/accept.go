@@ -26,7 +26,7 @@ const (
 type State struct {
 	// Config must not be changed; nil before Start. Its Version is Version.
 	Config *selection.Config
-	// Version is 0 with SourceFile.
+	// Version is 0 with SourceFile unless something is paused.
 	Version uint64
 	Source  Source
 	// Problem says what is wrong with the document in Redis; nil when nothing is.
@@ -45,8 +45,35 @@ type memory struct {
 	seen bool
 }
 
-// interpret returns nil and nil when there is no document.
-func interpret(state *cell.ConfigState) (*selection.Config, error) {
+// interpret reads the document, nil where there is none, and what is paused.
+func interpret(state *cell.ConfigState) (cfg *selection.Config, paused *selection.Paused, err error) {
+	if cfg, err = interpretDocument(state); err != nil {
+		return nil, nil, err
+	}
+	if paused, err = interpretPaused(state); err != nil {
+		return nil, nil, err
+	}
+	if cfg != nil {
+		cfg.Paused = paused
+	}
+	return cfg, paused, nil
+}
+
+// interpretPaused returns nil where nothing is paused.
+func interpretPaused(state *cell.ConfigState) (*selection.Paused, error) {
+	switch state.PausedType {
+	case "", "none":
+		return nil, nil
+	case "string":
+		return DecodePaused(state.Paused)
+	default:
+		return nil, refusal([]freeslot.FieldError{{
+			Field: pausedPath, Message: fmt.Sprintf("%s is a %s in Redis, expected a string", pausedPath, state.PausedType),
+		}})
+	}
+}
+
+func interpretDocument(state *cell.ConfigState) (*selection.Config, error) {
 	problem := func(format string, args ...any) error {
 		return refusal([]freeslot.FieldError{{Field: root, Message: root + " " + fmt.Sprintf(format, args...)}})
 	}
@@ -58,13 +85,17 @@ func interpret(state *cell.ConfigState) (*selection.Config, error) {
 	case state.Content == nil:
 		return nil, problem("has %d bytes in Redis, expected at most %d", state.Length, cell.MaxConfigBytes)
 	}
-	return Decode(state.Content)
+	cfg, err := Decode(state.Content)
+	if err == nil && cfg.Paused != nil {
+		err = refusal([]freeslot.FieldError{{Field: pausedPath, Message: pausedPath + " is in the document in Redis, expected under a key of its own"}})
+	}
+	return cfg, err
 }
 
 // news reports whether a reading differs from the one before.
 func (m *memory) news(read *cell.ConfigState) bool {
 	return !m.seen || m.last.Version != read.Version || m.last.Generation != read.Generation || m.last.Server != read.Server ||
-		m.last.Type != read.Type || m.last.Length != read.Length || !bytes.Equal(m.last.Content, read.Content)
+		m.last.Type != read.Type || m.last.PausedType != read.PausedType || !bytes.Equal(m.last.Paused, read.Paused) || m.last.Length != read.Length || !bytes.Equal(m.last.Content, read.Content)
 }
 
 // accept takes over a reading. It returns true when another configuration is in force
@@ -74,7 +105,7 @@ func (m *memory) accept(read *cell.ConfigState, file *selection.Config) (changed
 	if term := read.Generation + " " + read.Server; term != m.term {
 		m.term, m.highest = term, 0
 	}
-	cfg, problem := interpret(read)
+	cfg, paused, problem := interpret(read)
 	if problem == nil && read.Version < m.highest {
 		problem = fmt.Errorf("the version in Redis went back from %d to %d: somebody changed its counter", m.highest, read.Version)
 	}
@@ -82,23 +113,29 @@ func (m *memory) accept(read *cell.ConfigState, file *selection.Config) (changed
 		return false
 	}
 	m.highest = read.Version
-	if cfg == nil {
-		return m.put(file, 0, SourceFile)
+	switch {
+	case cfg != nil:
+		return m.put(cfg, read.Version, read.Generation, SourceRedis)
+	case paused.Empty():
+		return m.put(file, 0, "", SourceFile)
+	default:
+		with := *file
+		with.Paused = paused
+		return m.put(&with, read.Version, read.Generation, SourceFile)
 	}
-	return m.put(cfg, read.Version, SourceRedis)
 }
 
 // put makes cfg the one in force. The same content under another version is another
 // configuration: replicas tell each other by the version which one they go by.
-func (m *memory) put(cfg *selection.Config, version uint64, source Source) (changed bool) {
-	content := Encode(cfg)
-	same := m.Config != nil && m.Version == version && bytes.Equal(content, m.content)
+func (m *memory) put(cfg *selection.Config, version uint64, generation string, source Source) (changed bool) {
+	content := append(Encode(cfg), cfg.Paused.Text()...)
+	same := m.Config != nil && m.Version == version && m.Config.Generation == generation && bytes.Equal(content, m.content)
 	m.Version, m.Source = version, source
 	if same {
 		return false
 	}
 	stamped := *cfg
-	stamped.Version = version
+	stamped.Version, stamped.Generation = version, generation
 	m.Config, m.content = &stamped, content
 	return true
 }

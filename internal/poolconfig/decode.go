@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/freeslot/freeslot"
@@ -115,12 +116,30 @@ func refusal(bad []freeslot.FieldError) *freeslot.Error {
 	return e
 }
 
-// Encode is the canonical form of a valid configuration: equal ones have equal forms.
+// pausedPath is the path of what is paused.
+const pausedPath = root + ".paused"
+
+// DecodePaused reads what is paused, nil where that is nothing. The error is as that of Decode.
+func DecodePaused(data []byte) (*selection.Paused, error) {
+	if len(data) == 0 {
+		return nil, refusal([]freeslot.FieldError{{Field: pausedPath, Message: pausedPath + " is empty or too long, expected a JSON object"}})
+	}
+	cfg, err := Decode(slices.Concat([]byte(`{"paused":`), data, []byte(`}`)))
+	if err != nil || cfg.Paused.Empty() {
+		return nil, err
+	}
+	return cfg.Paused, nil
+}
+
+// Encode is the canonical form of a valid configuration, but for what is paused, which has its
+// own: equal ones have equal forms.
 func Encode(cfg *selection.Config) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(normal(cfg)); err != nil {
+	out := normal(cfg)
+	out.Paused = nil
+	if err := enc.Encode(out); err != nil {
 		panic(fmt.Sprintf("poolconfig: a configuration that was validated is no JSON: %v", err))
 	}
 	return bytes.TrimSpace(b.Bytes())

@@ -91,7 +91,11 @@ func Compare(before, after *selection.Config, nodes []freeslot.Node) Diff {
 // fieldsOf are the fields of v as they are written.
 func fieldsOf(v any) map[string]json.RawMessage {
 	if cfg, ok := v.(*selection.Config); ok {
-		v = normal(cfg)
+		full := normal(cfg)
+		if full.Paused.Empty() {
+			full.Paused = nil
+		}
+		v = full
 	}
 	text, err := json.Marshal(v)
 	fields := make(map[string]json.RawMessage)

@@ -12,6 +12,7 @@
 // On every replica the same, a function of what is in Redis:
 //
 //	no document                    what the replica's own file says in "pools"
+//	no document, something paused  the same, but for what is paused
 //	a valid document               the document, whoever wrote it
 //	anything else                  what was in force before; problem reported
 //
@@ -19,6 +20,13 @@
 // unknown key, a bad value, a version below one that was in force. A replica that
 // starts while it is so takes the newest valid version of the history, and without
 // one its own file.
+//
+// # What is paused
+//
+// Pools, services and classes of which no new job begins are part of the configuration
+// and of its versions, and kept under a key of their own: a release that does not know of them
+// reads the document as ever, and begins jobs of what is paused. A change of the document that says
+// nothing of them, as all of such a release do, leaves them as they are.
 //
 // # Order
 //

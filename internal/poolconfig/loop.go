@@ -96,15 +96,20 @@ func (f *Follower) fallBack() (changed bool, err error) {
 		f.log.Warn("config.history_unreadable", zap.Error(err))
 	}
 	for _, v := range versions {
-		_, content, err := f.backend.ConfigAt(f.ctx, v.Version)
+		entry, content, err := f.backend.ConfigAt(f.ctx, v.Version)
 		if err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound {
 			return false, err
 		}
 		if cfg, err := Decode(content); err == nil {
-			return f.memory.put(cfg, v.Version, SourceHistory), nil
+			// What is paused is a safeguard: where the broken document is all that is wrong, it is
+			// that of now.
+			if cfg.Paused, err = interpretPaused(&f.memory.last); err != nil {
+				cfg.Paused = pausedThen(entry.Paused)
+			}
+			return f.memory.put(cfg, v.Version, f.memory.last.Generation, SourceHistory), nil
 		}
 	}
-	return f.memory.put(f.cfg.File, 0, SourceFile), nil
+	return f.memory.put(f.cfg.File, 0, "", SourceFile), nil
 }
 
 // useFile is for a start without Redis.
@@ -113,7 +118,7 @@ func (f *Follower) useFile() {
 		return
 	}
 	before := f.memory.State
-	f.memory.put(f.cfg.File, 0, SourceFile)
+	f.memory.put(f.cfg.File, 0, "", SourceFile)
 	f.tell(&before)
 	state := f.memory.State
 	f.state.Store(&state)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -17,6 +18,8 @@ type twin struct {
 	versions map[uint64]*selection.Config // the history
 	document *selection.Config            // nil without one, or a broken one
 	broken   bool
+	paused   *selection.Paused
+	then     map[uint64]*selection.Paused // by version of the history
 	// could are what a replica could have in force when it has not looked since the last sync.
 	could map[string]bool
 }
@@ -59,7 +62,7 @@ func property(t *testing.T, r *rig) {
 		// One compares only when it is told to or hears something, one never hears anything.
 		replicas[i] = r.follow(Config{Interval: neverCompare, File: pools("file"), NoEvents: i == 2})
 	}
-	w := &twin{versions: map[uint64]*selection.Config{}, could: map[string]bool{text(pools("file")): true}}
+	w := &twin{then: map[uint64]*selection.Paused{}, versions: map[uint64]*selection.Config{}, could: map[string]bool{text(pools("file")): true}}
 	for step := range 400 {
 		what := r.operation(t, w, random, step)
 		w.note()
@@ -71,13 +74,15 @@ func property(t *testing.T, r *rig) {
 			switch {
 			case w.broken != (got.Problem != nil):
 				t.Fatalf("step %d, %s: replica %d says %v", step, what, i, got.Problem)
+			case !w.broken && !got.Config.Paused.Equal(w.paused):
+				t.Fatalf("step %d, %s: replica %d pauses %s, expected %s", step, what, i, got.Config.Paused.Text(), w.paused.Text())
 			case !w.broken && text(got.Config) != w.truth(), !w.could[text(got.Config)]:
 				t.Fatalf("step %d, %s: replica %d has %s, expected %s", step, what, i, text(got.Config), w.truth())
 			}
 			for range len(f.told) - 1 {
 				<-f.told
 			}
-			if last := <-f.told; text(last) != text(got.Config) || last.Version != got.Version {
+			if last := <-f.told; text(last) != text(got.Config) || !last.Paused.Equal(got.Config.Paused) || last.Version != got.Version {
 				t.Fatalf("step %d, %s: replica %d was told %s and has %s", step, what, i, text(last), text(got.Config))
 			}
 			f.told <- got.Config // so that the next round finds one
@@ -97,12 +102,16 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 	t.Helper()
 	ctx := deadline(t)
 	fresh := pools(fmt.Sprint("p", random.IntN(12)), fmt.Sprint("q", random.IntN(4)))
+	paused := &selection.Paused{Pools: [][]string{nil, {"p1"}, {"p2", "p1"}}[random.IntN(3)]}
+	if random.IntN(4) == 0 {
+		fresh.Paused = paused // else what is paused stays
+	}
 	applied := func(what string, cfg *selection.Config, out cell.ConfigOutcome, err error) string {
 		if err != nil {
 			t.Fatalf("step %d, %s: %v", step, what, err)
 		}
 		if out.Unchanged {
-			if w.broken || w.truth() != text(cfg) {
+			if w.broken || w.truth() != text(cfg) || cfg.Paused != nil && !cfg.Paused.Equal(w.paused) {
 				t.Fatalf("step %d, %s: called unchanged", step, what)
 			}
 			return what
@@ -115,6 +124,10 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 			t.Fatalf("step %d, %s: version %d, expected %d", step, what, out.Version, next+1)
 		}
 		w.version, w.document, w.broken = out.Version, cfg, false
+		if cfg.Paused != nil {
+			w.paused = cfg.Paused
+		}
+		w.then[out.Version] = w.paused
 		w.versions[out.Version] = cfg
 		delete(w.versions, out.Version-cell.ConfigHistory)
 		return what
@@ -126,7 +139,15 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 	case n < 10 && len(w.versions) > 0:
 		for v, cfg := range w.versions {
 			out, err := r.store.Rollback(ctx, w.version, v, "", "")
-			return applied("rollback", cfg, out, err)
+			if cfg == nil { // a pause without a document
+				if freeslot.CodeOf(err) != freeslot.CodeNotFound {
+					t.Fatalf("step %d: rollback to %d: %v", step, v, err)
+				}
+				return "rollback to no document"
+			}
+			restored := *cfg
+			restored.Paused = w.then[v].Normal()
+			return applied("rollback", &restored, out, err)
 		}
 	case n < 11:
 		_, err := r.store.Apply(ctx, Change{Seen: w.version + 1 + random.Uint64N(5), Config: pools("conflict")})
@@ -135,7 +156,21 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 			t.Fatalf("step %d: %v, expected a conflict with %d", step, err, w.version)
 		}
 		return "conflict"
+	case n < 13 && !w.broken:
+		before := w.paused
+		out, err := r.store.Pause(ctx, w.version, paused, "", "")
+		if err != nil || out.Unchanged != paused.Equal(before) {
+			t.Fatalf("step %d, pause %s after %s: %+v, %v", step, paused.Text(), before.Text(), out, err)
+		}
+		if out.Unchanged {
+			return "pause what is paused"
+		}
+		w.version, w.paused = out.Version, paused
+		w.versions[out.Version], w.then[out.Version] = w.document, paused
+		delete(w.versions, out.Version-cell.ConfigHistory)
+		return "pause"
 	case n < 14:
+		fresh.Paused = nil
 		r.do("SET", r.l.Config(), text(fresh))
 		w.document, w.broken = fresh, false
 		return "edit"
@@ -156,7 +191,7 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 		return "lose the index"
 	default:
 		r.flush()
-		w.version, w.document, w.broken = 0, nil, false
+		w.version, w.document, w.broken, w.paused = 0, nil, false, nil
 		clear(w.versions)
 		return "flush"
 	}

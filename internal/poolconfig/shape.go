@@ -20,6 +20,9 @@ func normal(cfg *selection.Config) *selection.Config {
 	if out.Pools == nil {
 		out.Pools = selection.Pools{}
 	}
+	if out.Paused != nil {
+		out.Paused = out.Paused.Normal() // an empty one is not an absent one in a change
+	}
 	return &out
 }
 

@@ -13,6 +13,7 @@ import (
 type Backend interface {
 	ReadConfig(ctx context.Context) (cell.ConfigState, error)
 	ApplyConfig(ctx context.Context, change cell.ConfigChange) (cell.ConfigOutcome, error)
+	PauseConfig(ctx context.Context, change cell.PauseChange) (cell.ConfigOutcome, error)
 	ConfigVersions(ctx context.Context) ([]cell.ConfigEntry, error)
 	ConfigAt(ctx context.Context, version uint64) (cell.ConfigEntry, []byte, error)
 }
@@ -30,6 +31,10 @@ type Document struct {
 	Version uint64
 	// Config is nil without a document, and when Problem says what is wrong with it.
 	Config *selection.Config
+	// Paused is what is paused, with a document or without; nil when nothing is, and with a Problem.
+	Paused *selection.Paused
+	// Generation is that of the counter of Version.
+	Generation string
 	// Problem is a *freeslot.Error that names every bad field.
 	Problem error
 	// Entry says who made this version; nil when the history does not have it.
@@ -46,8 +51,8 @@ func (s *Store) Read(ctx context.Context) (Document, error) {
 	if err != nil {
 		return Document{}, err
 	}
-	doc := Document{Version: state.Version}
-	doc.Config, doc.Problem = interpret(&state)
+	doc := Document{Version: state.Version, Generation: state.Generation}
+	doc.Config, doc.Paused, doc.Problem = interpret(&state)
 	if doc.Version == 0 {
 		doc.Edited = doc.Config != nil
 		return doc, nil
@@ -66,7 +71,8 @@ func (s *Store) Read(ctx context.Context) (Document, error) {
 // Change is a configuration to put in force.
 type Change struct {
 	// Seen is the version that it was made from; 0 means none.
-	Seen   uint64
+	Seen uint64
+	// Config without Paused leaves what is paused as it is; an empty one ends all pauses.
 	Config *selection.Config
 	// Author and Note are for people.
 	Author, Note string
@@ -83,9 +89,13 @@ func (s *Store) Apply(ctx context.Context, c Change) (cell.ConfigOutcome, error)
 	if err != nil {
 		return cell.ConfigOutcome{}, err
 	}
-	return s.backend.ApplyConfig(ctx, cell.ConfigChange{
+	change := cell.ConfigChange{
 		Seen: c.Seen, Content: Encode(c.Config), LanguagePairs: index, Author: c.Author, Note: c.Note, Restores: c.Restores,
-	})
+	}
+	if c.Config.Paused != nil {
+		change.Paused = []byte(c.Config.Paused.Text())
+	}
+	return s.backend.ApplyConfig(ctx, change)
 }
 
 // Versions are those of the history, the newest first.
@@ -104,6 +114,7 @@ func (s *Store) At(ctx context.Context, version uint64) (cell.ConfigEntry, *sele
 	if err != nil {
 		return entry, nil, fmt.Errorf("version %d of the configuration: %w", version, err)
 	}
+	cfg.Paused = pausedThen(entry.Paused)
 	return entry, cfg, nil
 }
 

@@ -35,6 +35,11 @@ const (
 	// topologyRefresh is how often a replica asks a cluster who owns which slots. Agents,
 	// who are many, ask only when a connection breaks or a command is redirected.
 	topologyRefresh = time.Second
+	// sentinelRefresh and agentSentinelRefresh are how often sentinels are asked who is the
+	// master: they announce a change once, a demoted master closes no connection, and who
+	// misses the news would stay with it.
+	sentinelRefresh      = 2 * time.Second
+	agentSentinelRefresh = 15 * time.Second
 )
 
 // Config says where Redis is. The zero value of every field but URL is usable.
@@ -66,6 +71,9 @@ func (c Config) option() (rueidis.ClientOption, error) {
 	opt.ClientName = c.Name
 	if opt.ClientName == "" {
 		opt.ClientName = "freeslot"
+	}
+	if opt.Sentinel.MasterSet != "" {
+		opt.Sentinel.TopologyRefreshInterval = sentinelRefresh
 	}
 	opt.DisableCache = true
 	// One server, or the master that sentinels name. Without this rueidis takes
@@ -117,6 +125,9 @@ func openAgent(c Config, addr string) (rueidis.Client, error) {
 	}
 	opt.Dialer = net.Dialer{Timeout: opt.Dialer.Timeout, KeepAlive: agentKeepAlive}
 	opt.ConnWriteTimeout = agentKeepAlive
+	if opt.Sentinel.MasterSet != "" {
+		opt.Sentinel.TopologyRefreshInterval = agentSentinelRefresh
+	}
 	opt.PipelineMultiplex = -1
 	opt.BlockingPoolSize = 2
 	opt.ReadBufferEachConn, opt.WriteBufferEachConn = agentBuffer, agentBuffer

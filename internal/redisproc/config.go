@@ -30,6 +30,9 @@ type Config struct {
 	AppendOnly bool
 	// AppendFsync is always, everysec or no; empty means DefaultAppendFsync. It says nothing without AppendOnly.
 	AppendFsync string
+	// ConfigFile is a file of the server's own settings, which the fields here override; the server may write to
+	// it, as a sentinel does (ExtraArgs "--sentinel"). Empty: none.
+	ConfigFile string
 	// ExtraArgs come last on the command line, so they win over everything above: "--hz", "100".
 	// They must not change the port, the bind address or the folder.
 	ExtraArgs []string

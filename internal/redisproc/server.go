@@ -255,6 +255,9 @@ func (s *Server) args(port int) []string {
 		args[len(args)-1] = "yes"
 		args = append(args, "--appendfsync", s.cfg.AppendFsync)
 	}
+	if s.cfg.ConfigFile != "" { // known as such by its place alone
+		args = append([]string{s.cfg.ConfigFile}, args...)
+	}
 	return append(args, s.cfg.ExtraArgs...)
 }
 

@@ -105,6 +105,7 @@ func startNode() (*redisproc.Server, string, error) {
 		bus := strconv.Itoa(port)
 		var proc *redisproc.Server
 		if proc, err = startServer(Args(
+			"--repl-diskless-sync-delay", "0", // else a new replica waits five seconds
 			"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-announce-ip", "127.0.0.1",
 			"--cluster-node-timeout", formTimeout,
 		)); !errors.Is(err, redisproc.ErrPortTaken) {

@@ -200,16 +200,8 @@ func (c *ReplicaCluster) run(proc *redisproc.Server, args ...string) {
 
 func (c *ReplicaCluster) await(what string, cond func(context.Context) bool) {
 	c.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	tick := time.NewTicker(viewCheck)
-	defer tick.Stop()
-	for !cond(ctx) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			c.tb.Fatalf("cluster: waited %s for %s", startLimit, what)
-		}
+	if err := awaitCond(cond); err != nil {
+		c.tb.Fatalf("cluster: waited for %s: %v", what, err)
 	}
 }
 

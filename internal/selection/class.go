@@ -18,6 +18,7 @@ type Class struct {
 	factor     float64
 	mismatches map[Reason]int
 	fits       int
+	paused     int
 	maxSlots   int
 	identity   *Identity
 	config     uint64
@@ -46,11 +47,19 @@ func newClass(share *Share, nodes []*Node, cfg *Config, identity *Identity) *Cla
 			c.mismatches[why]++
 			continue
 		}
-		sorter.put(i, tier, share.Has(n.ID()))
 		c.fits++
 		c.maxSlots = max(c.maxSlots, n.Max())
+		tier, halt := f.running(n.Profile(), tier)
+		if halt != "" {
+			c.paused++
+			continue
+		}
+		sorter.put(i, tier, share.Has(n.ID()))
 	}
-	c.tiers = sorter.tiers(c.fits)
+	if c.paused > 0 {
+		c.mismatches[ReasonPaused] = c.paused
+	}
+	c.tiers = sorter.tiers(c.fits - c.paused)
 	for _, t := range c.tiers {
 		t.pool = f.tierPool(t.place)
 	}
@@ -73,7 +82,7 @@ func (c *Class) Definition() string { return c.identity.Definition() }
 func (c *Class) ConfigVersion() uint64 { return c.config }
 
 // Has reports whether n's profile, as it is now, fits the class under the configuration
-// that the lists were built with, whatever n's figures. It is about profiles, not about
+// that the lists were built with, whatever n's figures and what is paused. It is about profiles, not about
 // the lists: it is right for a node too that came or changed after they were built, and
 // it takes no memory. Cost: one match.
 func (c *Class) Has(n *Node) bool {
@@ -81,9 +90,27 @@ func (c *Class) Has(n *Node) bool {
 	return why == ""
 }
 
+// Takes reports whether n may be given jobs of the class: [Class.Has], and nothing that
+// concerns it is paused. As for Has, the configuration is the one of the lists.
+func (c *Class) Takes(n *Node) bool {
+	tier, why := c.filter.match(n.Profile())
+	if why != "" {
+		return false
+	}
+	_, halt := c.filter.running(n.Profile(), tier)
+	return halt == ""
+}
+
+// PausedNodes is how many of the nodes that fit get no jobs of the class because
+// something is paused.
+func (c *Class) PausedNodes() int { return c.paused }
+
+// Paused says what pauses the class as a whole, as [Config.PausedBy] does.
+func (c *Class) Paused() string { return c.filter.halted }
+
 // Fits is the number of nodes whose profiles fit, whatever their state. 0 means
 // that no node can run the job (no_matching_node); if there are some and Choose
-// finds none, they are busy, draining, silent or out of reach.
+// finds none, they are busy, draining, silent, paused or out of reach.
 func (c *Class) Fits() int { return c.fits }
 
 // MaxSlots is the largest max_concurrency among the nodes that fit; 0 without

@@ -50,13 +50,17 @@ type Config struct {
 	// DefaultAffinityLoadFactor.
 	AffinityLoadFactor float64 `json:"affinity_load_factor,omitempty" koanf:"affinity_load_factor"`
 	Pools              Pools   `json:"pools" koanf:"pools"`
+	// Paused counts whatever Enabled says; nil is nothing, or in a change: what it was.
+	Paused *Paused `json:"paused,omitempty" koanf:"paused"`
 	// Version is the number under which the configuration is kept; 0 is none. It is no
 	// part of the document and makes no difference to a choice.
 	Version uint64 `json:"-" koanf:"-"`
+	// Generation tells versions of one counter from those of another; it is kept as Version is.
+	Generation string `json:"-" koanf:"-"`
 }
 
 // WithDefaults returns a copy in which nothing is left to a default. Nil is the
-// zero Config. The copy shares the pools.
+// zero Config. The copy shares the pools and what is paused.
 func (c *Config) WithDefaults() Config {
 	out := Config{Pools: Pools{}}
 	if c != nil {

@@ -14,6 +14,7 @@ type compiled struct {
 	factor   float64
 	rules    []*rule
 	byID     map[string]*rule
+	paused   pauses
 }
 
 // prepared keeps what compile made for as long as its Config lives. A decision does
@@ -47,6 +48,7 @@ func newCompiled(cfg *Config) *compiled {
 		binpack:  full.Policy == PolicyBinpack,
 		factor:   full.AffinityLoadFactor,
 		byID:     make(map[string]*rule),
+		paused:   newPauses(full.Paused),
 	}
 	if !full.Enabled {
 		return c

@@ -108,6 +108,14 @@ func (f *filter) explain(n *Node, q *Query) NodeExplanation {
 		x.Reason, x.Detail = why, f.mismatch(p, why)
 		return x
 	}
+	tier, halt := f.running(p, tier)
+	if halt != "" {
+		x.Reason, x.Detail = ReasonPaused, pausedDetail(halt)
+		if q.need().slots <= n.Max() {
+			x.Fits, x.Tier = true, tier
+		}
+		return x
+	}
 	if why = q.check(n); why != "" {
 		x.Reason, x.Detail = why, q.detail(n, why)
 	}
@@ -121,7 +129,7 @@ func (e *Explanation) count(x *NodeExplanation) {
 	if x.Reason != "" {
 		e.Breakdown[string(x.Reason)]++
 	}
-	if x.Fits || x.Reason == ReasonSlots {
+	if x.Fits || x.Reason == ReasonSlots || x.Reason == ReasonPaused {
 		e.MaxSlots = max(e.MaxSlots, x.Max)
 	}
 	if !x.Fits {

@@ -45,6 +45,8 @@ type filter struct {
 	mask  membership // of pools; only set for more than fewPools
 	// preferred comes first; nil if there is none.
 	preferred *rule
+	// halted is what pauses the class as a whole, "" if nothing does.
+	halted string
 }
 
 type versionOf struct {
@@ -73,6 +75,9 @@ func newFilter(cfg *compiled, service string, r *freeslot.Requirement) *filter {
 		for _, pool := range f.pools {
 			f.mask.add(pool.index)
 		}
+	}
+	if cfg.paused.any {
+		f.halted = cfg.halted(f.services.names, service, r)
 	}
 	if r.PreferredPool != "" && r.PreferredPool != r.Pool {
 		f.preferred = cfg.named(r.PreferredPool)

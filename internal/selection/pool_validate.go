@@ -79,6 +79,7 @@ func (c *Config) Validate(path string) error {
 		ps.addf(path+"affinity_load_factor", "is %v, expected %v to %v (0 or absent means %v)", f, MinAffinityLoadFactor, MaxAffinityLoadFactor, DefaultAffinityLoadFactor)
 	}
 	c.Pools.problems(path+"pools", &ps)
+	c.Paused.problems(path+"paused", &ps)
 	return ps.orNil()
 }
 

@@ -265,13 +265,21 @@ func TestChooseAgreesWithTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, models := genFleet(t)
 		cfg, r, q := genConfig(t), genRequirement(t), genQuery(t)
+		cfg.Paused = genPaused(t, freeslot.ClassID("tts", r))
 		class := genShare(t).NewClass(nodes, cfg, "tts", r)
-		qualifying, reasons, fits := map[string]int{}, map[string]int{}, 0
+		qualifying, reasons, fits, small := map[string]int{}, map[string]int{}, 0, 0
 		for id, m := range models {
 			why, tier := slowMatch(cfg, m.profile, "tts", r)
 			if why == "" {
 				fits++
 				why = slowCheck(m, q)
+				if why == ReasonSlots {
+					small++
+				}
+				var paused bool
+				if paused, tier = slowPaused(cfg, m.profile, "tts", r); paused {
+					why = ReasonPaused
+				}
 			}
 			if why == "" {
 				qualifying[id] = tier
@@ -286,11 +294,15 @@ func TestChooseAgreesWithTwin(t *testing.T) {
 			if why, _ := slowMatch(cfg, models[n.ID()].profile, "tts", r); class.Has(n) != (why == "") {
 				t.Fatalf("Has(%s) is %t, but %q speaks against it", n.ID(), class.Has(n), why)
 			}
+			paused, _ := slowPaused(cfg, models[n.ID()].profile, "tts", r)
+			if class.Takes(n) != (class.Has(n) && !paused) {
+				t.Fatalf("Takes(%s) is %t, it fits: %t, is paused: %t", n.ID(), class.Takes(n), class.Has(n), paused)
+			}
 		}
 		if got := class.Breakdown(&q); !maps.Equal(got, reasons) {
 			t.Fatalf("breakdown: got %v, want %v", got, reasons)
 		}
-		checkExplanation(t, Explain(nodes, cfg, "tts", r, &q), models, qualifying, reasons, fits-reasons[string(ReasonSlots)])
+		checkExplanation(t, Explain(nodes, cfg, "tts", r, &q), models, qualifying, reasons, fits-small)
 		asked := fmt.Sprintf("%+v", q)
 		got := class.Choose(make([]*Node, 0, 8), &q, NewSource(rapid.Uint64().Draw(t, "seed")))
 		if fmt.Sprintf("%+v", q) != asked {

@@ -30,6 +30,9 @@ const (
 // Reasons that concern one choice, in the order in which they are checked, after
 // those above.
 const (
+	// ReasonPaused: the service, the class or all pools by way of which the node would take
+	// the job are paused.
+	ReasonPaused Reason = "paused"
 	// ReasonSlots: the job asks for more slots than the node has, used or not. It
 	// will not fit until the node's profile changes.
 	ReasonSlots Reason = "slots"
@@ -51,6 +54,6 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonService, ReasonServiceVersion, ReasonPool, ReasonSourceLanguage, ReasonTargetLanguage, ReasonLanguagePair, ReasonLabels,
-		ReasonSlots, ReasonUnreachable, ReasonDraining, ReasonSilent, ReasonQuarantined, ReasonFull, ReasonExcluded,
+		ReasonPaused, ReasonSlots, ReasonUnreachable, ReasonDraining, ReasonSilent, ReasonQuarantined, ReasonFull, ReasonExcluded,
 	}
 }

@@ -206,16 +206,17 @@ func TestAsyncAPISchemas(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
 	job := &freeslot.Job{
-		Service: "tts", Payload: json.RawMessage("1"), Slots: 2, Priority: 9, MaxAttempts: 5, TimeoutMS: 60000, RunAtMS: 5, IdempotencyKey: "i", TraceParent: "00-x", Requirement: freeslot.Requirement{
+		Service: "tts", Payload: json.RawMessage("1"), Slots: 2, Priority: 9, MaxAttempts: 5, TimeoutMS: 60000, RunAtMS: 5, IdempotencyKey: "i", ConcurrencyKey: "c", ConcurrencyLimit: 2, TraceParent: "00-x", Requirement: freeslot.Requirement{
 			Pool: "p", PreferredPool: "q", Services: []string{"a@>=1.2 <2"}, SourceLanguage: "de", TargetLanguage: "en", Labels: map[string]string{"a": "b"},
 			LabelRules: []freeslot.LabelRule{{Label: "a", Operator: freeslot.LabelIn, Values: []string{"b"}}},
 		},
-		AffinityKey: "k",
+		AffinityKey: "k", ProgressTimeoutMS: 7, OnLeaseLoss: freeslot.LeaseLossCancel,
 	}
 	bare := &freeslot.Job{Service: "tts"}
 	status := &freeslot.JobStatus{
 		ID: "0-1", Tenant: "t", Service: "tts", State: freeslot.StateFailed, Node: "n", Attempt: 1, Slots: 1,
 		Result: json.RawMessage("{}"), Error: &freeslot.JobError{Code: "c", Message: "m"},
+		Progress: &freeslot.Progress{Attempt: 1, Seq: 2, AtMS: 3, Value: json.RawMessage("4")},
 		Failures: 1, Priority: 9, DeadlineMS: 4, Position: 3, SubmittedAtMS: 1, AssignedAtMS: 2, FinishedAtMS: 3,
 	}
 	running := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateRunning}
@@ -231,7 +232,7 @@ func TestAsyncAPISchemas(t *testing.T) {
 		wire.AppendAccepted(nil, "r", 0, "0-1", 0), wire.AppendAccepted(nil, "r", wire.NoIndex, "0-1", 3),
 		wire.AppendAssigned(nil, "0-1", "n", 1, 2),
 		wire.AppendResult(nil, status), wire.AppendStatus(nil, "r", status), wire.AppendStatus(nil, "r", running),
-		wire.AppendDetached(nil, "0-1"),
+		wire.AppendProgress(nil, "0-1", status.Progress), wire.AppendDetached(nil, "0-1"),
 		wire.AppendError(nil, "r", 0, "0-1", failure),
 		wire.AppendError(nil, "", wire.NoIndex, "", &freeslot.Error{Code: freeslot.CodeInternal}),
 		wire.AppendPong(nil, "r"), wire.AppendGoaway(nil, "x"),

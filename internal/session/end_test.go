@@ -32,7 +32,7 @@ func flood(t *testing.T, d *fakeDispatcher, id string) int {
 	result := json.RawMessage(`"` + strings.Repeat("x", 64<<10) + `"`)
 	for n := 1; ; n++ {
 		s.mu.Lock()
-		s.jobs[id] = nil
+		s.jobs[keyOf(id)] = nil
 		s.mu.Unlock()
 		s.Result(freeslot.JobStatus{ID: id, State: freeslot.StateSucceeded, Result: result})
 		if s.out.ended() != nil {

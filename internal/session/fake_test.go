@@ -14,7 +14,7 @@ import (
 )
 
 // fakeDispatcher decides by the name of a job's service what becomes of it:
-// "echo" or "tts" succeeds with its payload, "fail" fails, "flaky" is tried until it is dead, "hold" runs until it is
+// "echo" or "tts" succeeds with its payload, "fail" fails, "flaky" is tried until it is dead, "talk" tells something and does as "hold", which runs until it is
 // cancelled or finished by the test, "nowhere" or "unheard-of" fits no node, "busy" no free one,
 // "broken" meets a defect. Everything happens within Submit, but for jobs that wait: with
 // slots set, until there is room, and with a timeout not even that long.
@@ -31,6 +31,8 @@ type fakeDispatcher struct {
 	// hanging, when set, is called by Attach before it does anything; Attach then fails if
 	// its context has ended.
 	hanging func(ctx context.Context)
+	// alias, when set, is another id of the job named by it.
+	alias map[string]string
 	// attaching, when set, is called within Attach, after it took effect.
 	attaching func(jobID string)
 	// answering, when set, is called at the end of each Cancel and Attach.
@@ -92,6 +94,8 @@ func (d *fakeDispatcher) runJob(id string) {
 		d.finish(id, freeslot.StateSucceeded, job.payload)
 	case "fail":
 		d.finish(id, freeslot.StateFailed, nil)
+	case "talk":
+		d.tell(id, freeslot.Progress{Attempt: attempt, Seq: 1, AtMS: 5, Value: json.RawMessage(`{"done":70}`)})
 	case "flaky":
 		d.requeue(id)
 		if attempt < job.attempts {
@@ -150,6 +154,7 @@ func (d *fakeDispatcher) finish(id string, state freeslot.State, result json.Raw
 		job.status.Error = &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "it broke"}
 	}
 	sink, status := job.sink, job.status
+	status.Progress = nil
 	d.mu.Unlock()
 	if sink != nil {
 		sink.Result(status)
@@ -212,6 +217,9 @@ func (d *fakeDispatcher) Attach(ctx context.Context, tenant, id string, sink dis
 	}
 	if d.answering != nil {
 		defer d.answering()
+	}
+	if known := d.alias[id]; known != "" {
+		id = known
 	}
 	d.mu.Lock()
 	job, err := d.find(tenant, id)

@@ -324,7 +324,7 @@ func (h *Handler) refuse(w http.ResponseWriter, err *freeslot.Error) {
 		header.Set("WWW-Authenticate", `Bearer realm="freeslot"`)
 	case freeslot.CodePermissionDenied:
 		status = http.StatusForbidden
-	case freeslot.CodeOverloaded, freeslot.CodeUnavailable:
+	case freeslot.CodeOverloaded, freeslot.CodeRateLimited, freeslot.CodeUnavailable:
 		status = http.StatusServiceUnavailable
 	}
 	if err.RetryAfter > 0 {

@@ -9,6 +9,8 @@ type metrics struct {
 	messagesOut         prometheus.Counter
 	malformed           prometheus.Counter
 	closed, refused     *prometheus.CounterVec
+
+	progressSent, progressReplaced, progressDropped prometheus.Counter
 }
 
 // The labels of closed sessions.
@@ -32,7 +34,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	bytes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "freeslot_session_bytes_total", Help: "Bytes of the data frames of all sessions, without the WebSocket's own headers.",
 	}, []string{"direction"})
+	progress := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "freeslot_session_progress_total", Help: "Progress of jobs for clients, by outcome: sent, replaced by something later that was told before it was sent, dropped because the client reads too slowly.",
+	}, []string{"outcome"})
 	m := &metrics{
+		progressSent: progress.WithLabelValues("sent"), progressReplaced: progress.WithLabelValues("replaced"), progressDropped: progress.WithLabelValues("dropped"),
 		open: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "freeslot_sessions", Help: "WebSocket sessions that are open.",
 		}),
@@ -54,7 +60,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	// There from the start, so that the first slow client shows in rate().
 	m.closed.WithLabelValues(closedSlow)
 	if reg != nil {
-		reg.MustRegister(m.open, frames, bytes, m.messagesOut, m.malformed, m.closed, m.refused)
+		reg.MustRegister(m.open, frames, bytes, m.messagesOut, progress, m.malformed, m.closed, m.refused)
 	}
 	return m
 }

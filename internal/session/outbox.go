@@ -36,6 +36,8 @@ type outbox struct {
 	// set, or by a single message.
 	messages, bytes int
 	order           *order
+	// news goes beside the queue and counts for none of its bounds.
+	news news
 }
 
 func (o *outbox) init(maxMessages, maxBytes int) {
@@ -69,6 +71,7 @@ func (o *outbox) end(by order) bool {
 		return false
 	}
 	o.order = &by
+	o.news = news{} // what is to come first is the results
 	if !by.flush {
 		o.queue = chunk{}
 	}
@@ -88,14 +91,15 @@ func (o *outbox) ended() *order {
 func (o *outbox) take(used chunk) (chunk, *order) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.queue.len() == 0 && o.order == nil {
+	for o.queue.len() == 0 && o.news.len() == 0 && o.order == nil {
 		o.filled.Wait()
 	}
-	if o.queue.len() == 0 {
+	if o.queue.len() == 0 && o.news.len() == 0 {
 		return chunk{}, o.order
 	}
 	full := o.queue
 	o.queue = used.reset()
+	o.news.take(&full)
 	return full, nil
 }
 
@@ -135,6 +139,8 @@ type chunk struct {
 	buf []byte
 	// ends are the positions after each message.
 	ends []int
+	// news is how many of the messages, the last ones, came from beside the queue.
+	news int
 }
 
 func (c *chunk) len() int { return len(c.ends) }
@@ -151,14 +157,23 @@ func (c chunk) reset() chunk {
 	return chunk{buf: c.buf[:0], ends: c.ends[:0]}
 }
 
-// size is what a frame counts in the outbox.
-type size struct{ messages, bytes int }
+// size is what a frame counts in the outbox, and how many messages in it count for nothing.
+type size struct{ messages, bytes, news int }
+
+// size is that of the messages from the one on that begins at the position.
+func (c *chunk) size(from, to, begin int) size {
+	counted := min(to, len(c.ends)-c.news)
+	if counted <= from {
+		return size{news: to - from}
+	}
+	return size{messages: counted - from, bytes: c.ends[counted-1] - begin, news: to - counted}
+}
 
 // each yields the messages one by one.
 func (c *chunk) each(yield func(frame []byte, s size) bool) {
 	begin := 0
-	for _, end := range c.ends {
-		if !yield(c.buf[begin+1:end], size{1, end - begin}) {
+	for i, end := range c.ends {
+		if !yield(c.buf[begin+1:end], c.size(i, i+1, begin)) {
 			return
 		}
 		begin = end
@@ -185,7 +200,7 @@ func (c *chunk) arrays(maxBytes int) func(yield func(frame []byte, s size) bool)
 				c.buf[begin], c.buf[end] = '[', ']'
 				frame = c.buf[begin : end+1]
 			}
-			if !yield(frame, size{next - i, end - begin}) {
+			if !yield(frame, c.size(i, next, begin)) {
 				return
 			}
 			i, begin = next, end

@@ -63,6 +63,13 @@ func system(t *testing.T, slots int) *dispatch.Dispatcher {
 		w.Handle("flaky", func(context.Context, *worker.Job) (any, error) {
 			return nil, worker.RetryAfter(errors.New("it broke"), time.Millisecond)
 		})
+		w.Handle("talk", func(ctx context.Context, job *worker.Job) (any, error) {
+			if err := job.Progress(map[string]int{"done": 70}); err != nil {
+				return nil, err
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
 		w.Handle("hold", func(ctx context.Context, _ *worker.Job) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
 		start(t, w)
 	})

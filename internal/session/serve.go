@@ -102,7 +102,7 @@ func (s *session) answer(id string, index int, a dispatch.Accepted, err error) {
 		return
 	}
 	s.send(func(dst []byte) []byte { return wire.AppendAccepted(dst, id, index, a.JobID, a.Position) })
-	s.jobs[a.JobID] = nil
+	s.jobs[keyOf(a.JobID)] = nil
 }
 
 // cancel is carried out also when the session ends while it waits for its turn: it
@@ -147,7 +147,7 @@ func (s *session) beginAttach(jobID string) *freeslot.Error {
 	if s.draining {
 		return stoppingError("attach on another replica")
 	}
-	a, known := s.jobs[jobID]
+	a, known := s.jobs[keyOf(jobID)]
 	if !known && len(s.jobs)+s.reserved >= s.handler.cfg.MaxJobs {
 		return &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: tooManyRetryAfter,
@@ -156,7 +156,7 @@ func (s *session) beginAttach(jobID string) *freeslot.Error {
 	}
 	if a == nil {
 		a = &attachment{owned: known}
-		s.jobs[jobID] = a
+		s.jobs[keyOf(jobID)] = a
 	}
 	a.pending++
 	return nil
@@ -165,7 +165,7 @@ func (s *session) beginAttach(jobID string) *freeslot.Error {
 func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.jobs[req.JobID] // there as long as an attach is pending
+	a := s.jobs[keyOf(req.JobID)] // there as long as an attach is pending
 	a.pending--
 	if err != nil {
 		s.sendError(req.ID, wire.NoIndex, req.JobID, s.asError("attach", req.JobID, err))
@@ -173,6 +173,7 @@ func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err er
 		a.owned = true
 		s.send(func(dst []byte) []byte { return wire.AppendStatus(dst, req.ID, &status) })
 	}
+	last := max(status.Attempt, a.assigned.Attempt)
 	if status.Attempt >= a.assigned.Attempt {
 		a.assigned = dispatch.Assignment{} // the status has told of it
 	}
@@ -183,15 +184,18 @@ func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err er
 	if a.assigned.Attempt > 0 && a.owned && !ended {
 		s.assign(a.assigned)
 	}
+	if told := status.Progress; a.owned && !ended && a.progress.Attempt > 0 && a.progress.Attempt >= last && (told == nil || a.progress.After(told)) {
+		s.tell(a.id, &a.progress)
+	}
 	switch {
 	case ended, !a.owned:
-		delete(s.jobs, req.JobID)
+		delete(s.jobs, keyOf(req.JobID))
 	case a.result != nil:
 		s.deliver(a.result)
 	case a.detached:
-		s.leaveTo(req.JobID)
+		s.leaveTo(a.id)
 	default:
-		s.jobs[req.JobID] = nil
+		s.jobs[keyOf(req.JobID)] = nil
 	}
 	s.leaveIfIdle()
 }

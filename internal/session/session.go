@@ -53,7 +53,7 @@ type session struct {
 	mu sync.Mutex // guards what follows; taken before out's
 	// freed is signalled for the reader when a request ends.
 	freed sync.Cond
-	// jobs are those that have no result yet, with nil unless an attach is under
+	// jobs are those that have no result yet, by keyOf, with nil unless an attach is under
 	// way. reserved counts those whose submit is under way.
 	jobs     map[string]*attachment
 	reserved int

@@ -55,7 +55,8 @@ func (s *session) write(queued *chunk, late *time.Timer) error {
 		}
 		m.framesOut.Inc()
 		m.bytesOut.Add(float64(len(frame)))
-		m.messagesOut.Add(float64(size.messages))
+		m.messagesOut.Add(float64(size.messages + size.news))
+		m.progressSent.Add(float64(size.news))
 		if !s.out.written(size.messages, size.bytes) {
 			return nil
 		}

@@ -37,17 +37,34 @@ type job struct {
 	cancelled bool // somebody asked for it
 	ends      []*Event
 	again     []*Event
-	noAnswer  *Event
+	noAnswer  []*Event
 	looks     []*Event
 	handlers  []*handler
 	records   []*Record
 	lastBegun int // the highest attempt of a handler
+	// twice says of each attempt that began once more where that was.
+	twice []string
+	// first and last bound the job's life, as far as anything was seen of it.
+	first, last time.Duration
+	// doubt: a write of the job may have been lost.
+	doubt bool
+}
+
+// handler is the first one that the condition holds for; nil for none.
+func (j *job) handler(condition func(h *handler) bool) *handler {
+	if i := slices.IndexFunc(j.handlers, condition); i >= 0 {
+		return j.handlers[i]
+	}
+	return nil
 }
 
 // handler is one call of a handler. end is nil while it runs.
 type handler struct {
 	begin, end *Event
 }
+
+// is reports whether an event is of the handler's attempt.
+func (h *handler) is(e *Event) bool { return h.begin.Job == e.Job && h.begin.Attempt == e.Attempt }
 
 func (h *handler) done() bool { return h.end != nil && h.end.Kind == Ended }
 
@@ -64,6 +81,13 @@ func Check(h *History) []Violation {
 	c.collect()
 	for _, n := range slices.Sorted(maps.Keys(c.jobs)) {
 		j := c.jobs[n]
+		if j.doubt = j.isInDoubt(h.Losses); j.doubt {
+			c.checkDoubtful(n, j)
+			continue
+		}
+		for _, text := range j.twice {
+			c.bad("begun twice", "%s", text)
+		}
 		c.checkRecords(n, j)
 		c.checkAnswers(n, j)
 		c.checkReason(n, j)
@@ -81,14 +105,8 @@ func (c *checker) bad(rule, format string, args ...any) {
 	c.violations = append(c.violations, Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
 }
 
-type attemptKey struct {
-	job     string
-	attempt int
-}
-
 // collect sorts the events by job.
 func (c *checker) collect() {
-	running := map[attemptKey]*handler{}
 	for i := range c.history.Events {
 		e := &c.history.Events[i]
 		if e.Kind == Fault {
@@ -101,7 +119,7 @@ func (c *checker) collect() {
 			continue
 		}
 		if e.Kind == Submitted {
-			c.jobs[e.N] = &job{task: *e.Task}
+			c.jobs[e.N] = &job{task: *e.Task, first: e.At, last: e.At}
 			continue
 		}
 		j := c.jobs[e.N]
@@ -109,7 +127,7 @@ func (c *checker) collect() {
 			c.bad("unsubmitted", "%s of submission %d (job %s) that nobody made", e.Kind, e.N, e.Job)
 			continue
 		}
-		c.note(j, e, running)
+		c.note(j, e)
 	}
 	for i := range c.history.Final.Records {
 		r := &c.history.Final.Records[i]
@@ -122,7 +140,10 @@ func (c *checker) collect() {
 	}
 }
 
-func (c *checker) note(j *job, e *Event, running map[attemptKey]*handler) {
+func (c *checker) note(j *job, e *Event) {
+	if e.Kind != AskedAgain && e.Who != lateClient {
+		j.last = max(j.last, e.At)
+	}
 	switch e.Kind {
 	case Accepted:
 		j.accepted = e
@@ -137,20 +158,17 @@ func (c *checker) note(j *job, e *Event, running map[attemptKey]*handler) {
 	case AskedAgain:
 		j.again = append(j.again, e)
 	case NoAnswer:
-		j.noAnswer = e
+		j.noAnswer = append(j.noAnswer, e)
 	case Looked:
 		j.looks = append(j.looks, e)
 	case Begun:
-		k := attemptKey{e.Job, e.Attempt}
-		if running[k] != nil {
-			c.bad("begun twice", "attempt %d of job %s began on %s and again on %s", e.Attempt, e.Job, running[k].begin.Node, e.Node)
+		if h := j.handler(func(h *handler) bool { return h.is(e) }); h != nil {
+			j.twice = append(j.twice, fmt.Sprintf("attempt %d of job %s began on %s and again on %s", e.Attempt, e.Job, h.begin.Node, e.Node))
 		}
-		h := &handler{begin: e}
-		running[k] = h
-		j.handlers = append(j.handlers, h)
+		j.handlers = append(j.handlers, &handler{begin: e})
 		j.lastBegun = max(j.lastBegun, e.Attempt)
 	case Ended, Aborted:
-		if h := running[attemptKey{e.Job, e.Attempt}]; h != nil {
+		if h := j.handler(func(h *handler) bool { return h.is(e) && h.begin.Node == e.Node && h.end == nil }); h != nil {
 			h.end = e
 		}
 	case Submitted, Used, Fault:
@@ -185,10 +203,10 @@ func (c *checker) checkRecords(n int, j *job) {
 
 // checkAnswers: the client of an accepted job learned its end once, and everybody the same.
 func (c *checker) checkAnswers(n int, j *job) {
-	if j.noAnswer != nil {
-		c.bad("no answer", "the client of job %s (submission %d) was told: %s", j.noAnswer.Job, n, j.noAnswer.Note)
+	for _, e := range j.noAnswer {
+		c.bad("no answer", "the client of job %s (submission %d) was told: %s", e.Job, n, e.Note)
 	}
-	if j.accepted != nil && len(j.ends) == 0 && j.noAnswer == nil {
+	if j.accepted != nil && len(j.ends) == 0 && len(j.noAnswer) == 0 {
 		c.bad("no answer", "the client of job %s (submission %d) learned of no end", j.accepted.Job, n)
 	}
 	if len(j.ends) > 1 {
@@ -260,6 +278,9 @@ func (c *checker) checkSuccess(n int, j *job, r *Record) {
 		c.bad("stale", "job %s (submission %d) succeeded by attempt %d on %s, whose handler has not run to its end", r.Job, n, r.Attempt, r.Node)
 		return
 	}
+	if j.doubt {
+		return // it may have been answered by a handler that nobody knows of any more
+	}
 	for _, e := range j.ends {
 		if e.At < j.handlers[i].end.At {
 			c.bad("stale", "job %s was told to have succeeded before its handler had ended", r.Job)
@@ -299,6 +320,9 @@ type change struct {
 func (c *checker) checkSlots() {
 	changes := map[string][]change{}
 	for _, j := range c.jobs {
+		if j.doubt { // nobody knows any more what it owned
+			continue
+		}
 		for _, h := range j.handlers {
 			end := time.Duration(1<<63 - 1)
 			if h.end != nil {

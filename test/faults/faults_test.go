@@ -116,9 +116,18 @@ func (f *fleet) targets() []string {
 
 func loaderName(i int) string { return "c" + strconv.Itoa(i+1) }
 
-// runFaults runs load and faults, brings everything to rest, and returns all that was seen; rested is false when
-// something was left when the limit was over.
+// runFaults runs load and the faults of a plan.
 func runFaults(t *testing.T, f *fleet, seed uint64, plan []Breakage, limit time.Duration) (history *History, rested bool) {
+	t.Helper()
+	return runLoad(t, f, seed, limit, func(ctx context.Context, crash func(client string)) {
+		b := &breaker{fleet: f, crash: crash}
+		b.run(ctx, plan)
+	})
+}
+
+// runLoad runs load for as long as meanwhile takes, which breaks things and mends them, brings everything to rest, and
+// returns all that was seen; rested is false when something was left when the limit was over.
+func runLoad(t *testing.T, f *fleet, seed uint64, limit time.Duration, meanwhile func(ctx context.Context, crash func(client string))) (history *History, rested bool) {
 	t.Helper()
 	all, endAll := context.WithCancel(t.Context())
 	submit, endSubmit := context.WithCancel(all)
@@ -142,8 +151,7 @@ func runFaults(t *testing.T, f *fleet, seed uint64, plan []Breakage, limit time.
 	lookers.Go(func() { f.look(submit, mathrand.New(mathrand.NewPCG(seed, 3)), open) })
 	lookers.Go(func() { f.watchSlots(submit) })
 
-	b := &breaker{fleet: f, crash: func(name string) { clients[name].crash(all) }}
-	b.run(all, plan)
+	meanwhile(all, func(name string) { clients[name].crash(all) })
 	f.rec.Add(Event{Kind: Fault, Note: "all is mended"})
 	endSubmit()
 	lookers.Wait()

@@ -70,16 +70,33 @@ func split(key string) (kind, id string) {
 
 func (r reader) keys() ([]string, error) {
 	keys := map[string]struct{}{} // a scan can tell a key twice
-	for cursor := uint64(0); ; {
-		page, err := r.Do(r.ctx, r.B().Scan().Cursor(cursor).Match(prefix+":*").Count(5000).Build()).AsScanEntry()
+	for _, node := range r.Nodes() {
+		role, err := node.Do(r.ctx, node.B().Role().Build()).ToArray()
 		if err != nil {
 			return nil, err
+		}
+		if kind, _ := role[0].ToString(); kind != "master" {
+			continue
+		}
+		if err := scan(r.ctx, node, keys); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Sorted(maps.Keys(keys)), nil
+}
+
+// scan puts the keys of one server into a set.
+func scan(ctx context.Context, node rueidis.Client, keys map[string]struct{}) error {
+	for cursor := uint64(0); ; {
+		page, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(prefix+":*").Count(5000).Build()).AsScanEntry()
+		if err != nil {
+			return err
 		}
 		for _, key := range page.Elements {
 			keys[key] = struct{}{}
 		}
 		if cursor = page.Cursor; cursor == 0 {
-			return slices.Sorted(maps.Keys(keys)), nil
+			return nil
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -31,6 +32,20 @@ type fleetConfig struct {
 	interval, limit time.Duration
 	// programs is the folder of the binaries; empty is that of this build.
 	programs string
+	// store is the fleet's Redis where that is not a server of its own, each program with a proxy to it.
+	store *store
+	// metrics has the agents serve theirs, as replicas always do.
+	metrics bool
+	// replica are further settings of replicas.
+	replica map[string]any
+}
+
+// store is a Redis that something else runs.
+type store struct {
+	url     string // as programs are configured with
+	cluster bool
+	// loses: it can lose what it has acknowledged.
+	loses bool
 }
 
 // fleet is everything that runs, beside the clients.
@@ -43,6 +58,7 @@ type fleet struct {
 	service  *httptest.Server
 	proxies  *toxiproxy.ApiServer
 	replicas map[string]string   // name -> address
+	metrics  map[string]string   // name -> address
 	nodes    map[string]int      // name -> slots
 	programs map[string]*program // replicas and nodes
 	ways     map[string]*toxiproxy.Proxy
@@ -53,9 +69,12 @@ func newFleet(t *testing.T, rec *Recorder, folder string, cfg fleetConfig) *flee
 	t.Helper()
 	f := &fleet{
 		t: t, cfg: cfg, rec: rec, folder: folder,
-		redis: redistest.New(t, redistest.AppendOnly("always")), service: newService(t, rec),
+		service:  newService(t, rec),
 		proxies:  toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
-		replicas: map[string]string{}, nodes: map[string]int{}, programs: map[string]*program{}, ways: map[string]*toxiproxy.Proxy{},
+		replicas: map[string]string{}, metrics: map[string]string{}, nodes: map[string]int{}, programs: map[string]*program{}, ways: map[string]*toxiproxy.Proxy{},
+	}
+	if cfg.store == nil {
+		f.redis = redistest.New(t, redistest.AppendOnly("always"))
 	}
 	t.Cleanup(func() {
 		for _, way := range f.ways {
@@ -76,14 +95,12 @@ func newFleet(t *testing.T, rec *Recorder, folder string, cfg fleetConfig) *flee
 }
 
 func (f *fleet) addReplica(name string) {
-	port, err := redisproc.FreePort()
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.replicas[name] = "127.0.0.1:" + strconv.Itoa(port)
+	f.replicas[name] = f.freeAddr()
+	f.metrics[name] = f.replicas[name]
 	config := map[string]any{
 		"listen": f.replicas[name], "redis": f.redisConfig(name), "drain_timeout": "3s",
 	}
+	maps.Copy(config, f.cfg.replica)
 	if name == "r1" { // the others have a new name at each start
 		config["replica_id"] = name
 	}
@@ -104,7 +121,20 @@ func (f *fleet) addNode(name string, slots int) {
 	if f.cfg.interval > 0 {
 		config["heartbeat_interval"] = f.cfg.interval.String()
 	}
+	if f.cfg.metrics {
+		f.metrics[name] = f.freeAddr()
+		config["metrics_listen"] = f.metrics[name]
+	}
 	f.programs[name] = newProgram(f.t, f.rec, f.folder, name, "agent.started", f.path("nodeagent"), "--config", f.write(name, config))
+}
+
+func (f *fleet) freeAddr() string {
+	f.t.Helper()
+	port, err := redisproc.FreePort()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return "127.0.0.1:" + strconv.Itoa(port)
 }
 
 func (f *fleet) path(program string) string {
@@ -127,8 +157,11 @@ func (f *fleet) write(name string, config map[string]any) string {
 	return file
 }
 
-// redisConfig leads to Redis by a proxy of the program's own.
+// redisConfig leads to Redis, where it is the fleet's own by a proxy of the program's own.
 func (f *fleet) redisConfig(name string) map[string]any {
+	if f.cfg.store != nil {
+		return map[string]any{"url": f.cfg.store.url, "key_prefix": prefix, "cells": f.cfg.cells}
+	}
 	// Not one that the kernel gives to those who connect: whoever dials a way that is cut could be given its own port.
 	port, err := redisproc.FreePort()
 	if err != nil {
@@ -168,9 +201,19 @@ func (f *fleet) awaitUp(limit time.Duration) {
 
 // client speaks to Redis itself, by no proxy. The caller closes it.
 func (f *fleet) client() (rueidis.Client, error) {
-	return rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{f.redis.Process().Addr()}, DisableCache: true, DisableRetry: true, ConnWriteTimeout: 5 * time.Second,
-	})
+	url := ""
+	if f.cfg.store != nil {
+		url = f.cfg.store.url
+	} else {
+		url = f.redis.Process().URL()
+	}
+	option, err := rueidis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	option.DisableCache, option.DisableRetry, option.ConnWriteTimeout = true, true, 5*time.Second
+	option.ForceSingleClient = f.cfg.store == nil || !f.cfg.store.cluster
+	return rueidis.NewClient(option)
 }
 
 // do sends one command to Redis.

@@ -60,6 +60,8 @@ type Event struct {
 	Task *Task  `json:"task,omitempty"`
 	Who  string `json:"who,omitempty"`
 	Note string `json:"note,omitempty"`
+	// Code is the code of the job's error, where whoever told the state told one.
+	Code string `json:"code,omitempty"`
 }
 
 // Task is what a job is to do; it is its payload.
@@ -111,6 +113,8 @@ type History struct {
 	Slots  map[string]int `json:"slots"`
 	Events []Event        `json:"-"`
 	Final  Final          `json:"final"`
+	// Losses are when Redis may have lost writes that it had acknowledged.
+	Losses []Loss `json:"losses,omitempty"`
 }
 
 // Write writes the history as lines of JSON, the events first.
@@ -131,6 +135,8 @@ func (h *History) Write(w io.Writer) error {
 // Recorder collects events. It is safe for concurrent use: the order of the events is the order of the calls.
 type Recorder struct {
 	begin time.Time
+	// forget: nothing is kept, for runs that are too long for it.
+	forget bool
 
 	mu     sync.Mutex // guards events
 	events []Event
@@ -144,6 +150,9 @@ func (r *Recorder) Now() time.Duration { return time.Since(r.begin) }
 
 // Add records an event as of now.
 func (r *Recorder) Add(e Event) {
+	if r.forget {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.At = r.Now()

@@ -35,6 +35,8 @@ type loader struct {
 	next *atomic.Int64 // numbers of submissions
 	open *register
 	jobs sync.WaitGroup
+	// loses: Redis may lose jobs, so that they are not found.
+	loses bool
 
 	mu        sync.Mutex // guards what follows
 	current   *client.Client
@@ -43,7 +45,7 @@ type loader struct {
 
 func newLoader(t *testing.T, f *fleet, name, urls string, seed uint64, next *atomic.Int64, open *register) *loader {
 	t.Helper()
-	l := &loader{t: t, rec: f.rec, name: name, urls: urls, rng: rand.New(rand.NewPCG(seed, 2)), next: next, open: open}
+	l := &loader{t: t, rec: f.rec, name: name, urls: urls, rng: rand.New(rand.NewPCG(seed, 2)), next: next, open: open, loses: f.cfg.store != nil && f.cfg.store.loses}
 	l.current = l.dial(t.Context())
 	t.Cleanup(func() { _ = l.client().Close() })
 	return l
@@ -191,6 +193,9 @@ func (l *loader) robbed(err error, e *Event) bool {
 // told puts what a client was told of a job into an event.
 func told(e *Event, status *freeslot.JobStatus) {
 	e.State, e.Node, e.Attempt, e.Failures = status.State, status.Node, status.Attempt, status.Failures
+	if status.Error != nil {
+		e.Code = status.Error.Code
+	}
 	if len(status.Result) > 0 {
 		e.Result = new(Result)
 		if err := json.Unmarshal(status.Result, e.Result); err != nil {
@@ -227,7 +232,7 @@ func (l *loader) cancel(ctx context.Context, h *client.Handle, task *Task, e Eve
 		_, err := l.client().Cancel(limit, h.ID())
 		cancel()
 		switch {
-		case err == nil || ctx.Err() != nil:
+		case err == nil || ctx.Err() != nil || l.loses && freeslot.CodeOf(err) == freeslot.CodeNotFound:
 			return
 		case !again(err):
 			l.t.Errorf("cancel %s: %v", h.ID(), err)

@@ -60,7 +60,7 @@ func (f *fleet) watchSlots(ctx context.Context) {
 func (f *fleet) readSlots(ctx context.Context, redis rueidis.Client) error {
 	limit, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	layouts := cell.Layouts(prefix, f.cfg.cells, false)
+	layouts := cell.Layouts(prefix, f.cfg.cells, f.cfg.store != nil && f.cfg.store.cluster)
 	for node := range f.nodes {
 		key := layouts[cell.NodeCell(node, len(layouts))].Slots(node)
 		used, err := redis.Do(limit, redis.B().Hget().Key(key).Field("sum").Build()).AsInt64()
@@ -107,7 +107,7 @@ func lookUp(ctx context.Context, httpClient *http.Client, e *Event) bool {
 
 // askAgain has another client ask for the ends of all jobs, when they have ended.
 func (f *fleet) askAgain(ctx context.Context, open *register) {
-	c, err := client.Dial(ctx, f.urls("r2"), client.Options{Name: "late"})
+	c, err := client.Dial(ctx, f.urls("r2"), client.Options{Name: lateClient})
 	if err != nil {
 		f.t.Errorf("nobody answers a client that comes late: %v", err)
 		return
@@ -119,7 +119,7 @@ func (f *fleet) askAgain(ctx context.Context, open *register) {
 		places <- struct{}{}
 		asks.Go(func() {
 			defer func() { <-places }()
-			e := Event{Kind: AskedAgain, N: job.n, Job: job.id, From: f.rec.Now(), Who: "late"}
+			e := Event{Kind: AskedAgain, N: job.n, Job: job.id, From: f.rec.Now(), Who: lateClient}
 			h, err := c.Attach(ctx, job.id)
 			if err == nil {
 				var status freeslot.JobStatus

@@ -53,6 +53,9 @@ var stateModel = porcupine.Model{
 func (c *checker) checkStates() {
 	for _, n := range slices.Sorted(maps.Keys(c.jobs)) {
 		j := c.jobs[n]
+		if j.doubt {
+			continue
+		}
 		var ops []porcupine.Operation
 		for _, e := range slices.Concat(j.looks, j.again, j.ends) {
 			s := seen{attempt: e.Attempt, state: e.State}

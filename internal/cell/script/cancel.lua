@@ -22,8 +22,9 @@ local inline = 0
 -- include lib/finish.lua
 -- include lib/job.lua
 -- include lib/line.lua
+-- include lib/gate.lua
 
-local record = redis.call('HMGET', job_key, 'state', 'job', 'run', 'reply_to')
+local record = redis.call('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'gates')
 if not record[1] or (tenant ~= '' and string.match(record[2] or '', '^(%S+) ') ~= tenant) then return {} end
 local attempt, node = string.match(record[3] or '', '^(%d+) (%S+) ')
 if record[1] == 'running' and node then
@@ -39,6 +40,8 @@ elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'sche
   local _, _, class = job_parts(record[2])
   local keys = {}
   line_keys(record[2], keys)
+  gated[job] = record[5] or nil
+  if record[5] then gate_keys(record[5], keys) end
   here(job_key, keys)
   sure('ZREM', due_key, job)
   if class and record[1] == 'waiting' then leave_line(class, job) end

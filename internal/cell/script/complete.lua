@@ -32,7 +32,7 @@ local owned = redis.call('HMGET', slots_key, unpack(fields))
 local counted = owned[1] and string.find(owned[1], '^%d+$') -- an edit may have left nan
 used = counted and tonumber(owned[1]) or 0
 
-local before, freed, ended, slots, returns = used, {}, {}, {}, false -- slots: of the items that end an attempt
+local before, freed, ended, slots, returns, through = used, {}, {}, {}, false, false -- slots: of the items that end an attempt; through: a gate
 local parsed = {} -- values of owned jobs: nearly all of a node are the same
 for i = 7, #KEYS do
   local at_arg, value = 9 + 6 * (i - 7), owned[i - 5]
@@ -53,7 +53,10 @@ for i = 7, #KEYS do
 end
 local records = {} -- of the items that end an attempt
 for i = 7, #KEYS do
-  if slots[i] then records[i] = redis.call('HMGET', KEYS[i], 'state', 'reply_to', 'job', 'fails', 'why') end
+  if slots[i] then
+    records[i] = redis.call('HMGET', KEYS[i], 'state', 'reply_to', 'job', 'fails', 'why', 'gates')
+    through = through or records[i][6]
+  end
 end
 -- Protected: while a hash slot migrates they may be on another server. Then nobody gets the slots.
 local serves = redis.pcall('MGET', key('serves', node), PREFIX .. ':version:serves' .. TAG)
@@ -61,9 +64,8 @@ local serves = redis.pcall('MGET', key('serves', node), PREFIX .. ':version:serv
 -- Of the queues that the node serves those in which somebody waits; none until the next
 -- heartbeat has counted anew what an edit left in the sum.
 local version, classes = string.match(serves[1] or '', '^(%d+) (.*)$')
-local open = {}
-if #freed > 0 and counted and version and version == serves[2] and redis.pcall('EXISTS', waiting_key) == 1 then
-  local served = {}
+local served, open = {}, {}
+if #freed > 0 and counted and version and version == serves[2] and (through or redis.pcall('EXISTS', waiting_key) == 1) then
   for class in string.gmatch(classes, '%x+') do served[#served + 1] = class end
   local waits = redis.pcall('HMGET', waiting_key, unpack(served))
   for i, class in ipairs(served) do
@@ -72,18 +74,20 @@ if #freed > 0 and counted and version and version == serves[2] and redis.pcall('
 end
 
 -- Functions are made where they are needed: most calls find nobody waiting.
-if #freed > 0 and #open == 0 and not returns then
+if #freed > 0 and #open == 0 and not returns and not through then
   redis.call('HDEL', slots_key, unpack(freed))
 elseif #freed > 0 then
   -- include lib/job.lua
   -- include lib/here.lua
   -- include lib/line.lua
+  -- include lib/gate.lua
   -- include lib/again.lua
   -- include lib/take.lua
-  if returns then
+  if returns or through then
     local lines = {due_key, waiting_key, waiting_version_key}
     for i, record in pairs(records) do
       if ARGV[14 + 6 * (i - 7)] ~= '' then line_keys(record[3], lines) end
+      if record[6] then gate_keys(record[6], lines) end
     end
     here(slots_key, lines)
   end
@@ -91,10 +95,17 @@ elseif #freed > 0 then
   for i = 7, #KEYS do
     local record, at_arg = records[i], 9 + 6 * (i - 7)
     local pause = ARGV[at_arg + 5]
-    if record and record[1] == 'running' and pause ~= '' then
+    local goes_on = record and record[1] == 'running' and pause ~= ''
+    if record and record[6] then
+      if goes_on then gated[ARGV[at_arg]] = record[6] else quit(ARGV[at_arg], record[6], record[3]) end
+    end
+    if goes_on then
       again(ARGV[at_arg], KEYS[i], node, ARGV[at_arg + 1], record[2], record[3], record[4], pause ~= 'h', ARGV[at_arg + 4], tonumber(pause) or 0)
       records[i] = nil
     end
+  end
+  for _, class in ipairs(served) do
+    if unparked[class] then open[#open + 1] = class end
   end
   if #open > 0 then
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')

@@ -6,6 +6,7 @@
 --
 -- KEYS[1] due  zset   KEYS[2] finished  zset   KEYS[3] waiting  hash   KEYS[4] version:waiting  string
 -- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] retention, ms   ARGV[4] most jobs   ARGV[5] grace, ms
+-- Also takes places of records that are gone out of the index of finished jobs.
 -- Returns {jobs that expired, '1' if there is more, class, definition, ...}: classes whose jobs wait now
 -- Foreign keys (jobs, queues, slots, dispatch, replies) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs due).
@@ -18,6 +19,8 @@ local inline = 0
 -- include lib/finish.lua
 -- include lib/job.lua
 -- include lib/line.lua
+-- include lib/places.lua
+-- include lib/gate.lua
 
 local jobs = sure('ZRANGEBYSCORE', due_key, '-inf', at, 'LIMIT', 0, most)
 local expired, known, reply = 0, {}, {0, #jobs == most and '1' or '0'}
@@ -26,7 +29,7 @@ for i, job in ipairs(jobs) do job_keys[i] = key('jobs', job) end
 here(due_key, job_keys)
 for i, job_key in ipairs(job_keys) do
   -- Protected: a key that an operator made something else of is no job, and holds up no other.
-  local record = redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'error', 'why')
+  local record = redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'error', 'why', 'gates')
   local one = {state = record[1], static = record[2], reply_to = record[4], failure = record[5] or '', why = record[6]}
   local tenant, slots, class, priority, _, deadline, definition = job_parts(record[2])
   one.tenant, one.slots, one.class, one.priority, one.deadline, one.definition = tenant, slots, class, priority, deadline, definition
@@ -34,6 +37,8 @@ for i, job_key in ipairs(job_keys) do
   one.late = one.tenant and one.deadline > 0 and one.deadline <= now
   found[i] = one
   line_keys(record[2], keys)
+  gated[jobs[i]] = record[7] or nil
+  if record[7] then gate_keys(record[7], keys) end
   if one.node then keys[#keys + 1] = key('slots', one.node) end
 end
 here(due_key, keys)
@@ -93,5 +98,9 @@ for i, job in ipairs(jobs) do
   end
 end
 index_finished()
+for class, definition in pairs(unparked) do
+  if not known[class] then reply[#reply + 1], reply[#reply + 2] = class, definition end
+end
+if forget_gone(most) then reply[2] = '1' end
 reply[1] = expired
 return reply

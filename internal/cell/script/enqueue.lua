@@ -17,10 +17,11 @@
 -- ARGV[9] number of items   ARGV[10] how long idempotency keys are kept, ms   ARGV[11..10+n] node ids
 -- then for each item: job, tenant, slots, reply-to ('' for none), timeout (ms, '' for none), what is before and behind the
 --   deadline in the record's field job, class, definition, priority, weight, spec, candidates (indexes from 1, joined by spaces),
---   when to begin (ms, '' for at once), which idempotency key (from 1, '' for none), digest of the spec
+--   when to begin (ms, '' for at once), which idempotency key (from 1, '' for none), digest of the spec, its gates: name and limit in
+--   turn, joined by spaces
 -- Returns {now, answer, ...}, an answer an item: {1, node id, used, attempt}  assigned;  {2, node id, attempt,
 --   assigned_at_ms}  was there already;  {4, position}  waits, or is set aside: 0;  {5}  refused, the queue is full;  {6, job}  the key
---   belongs to this job;  {7, job}  which was another one, by its digest
+--   belongs to this job;  {7, job}  which was another one, by its digest;  {8}  refused, as many jobs of the tenant wait as may
 -- Foreign keys (queues, jobs, replies) are of this cell.
 -- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes); six commands for a job that waits.
 local revisions_key, version_key, due_key, finished_key, waiting_key, waiting_version_key =
@@ -34,6 +35,7 @@ local inline = 0
 -- include lib/finish.lua
 -- include lib/job.lua
 -- include lib/line.lua
+-- include lib/gate.lua
 -- include lib/take.lua
 -- include lib/offer.lua
 -- include lib/here.lua
@@ -48,14 +50,16 @@ local function too_many(class, line, later)
 end
 
 local from, before_jobs = 10 + node_count, 6 + 4 * node_count
+local limits = {} -- gates of which the limit was written
 local answers, wishes, lines, queues = {}, {}, {}, {} -- wishes: by node, the classes of the items that name it
 for i = 1, item_count do
-  local class = ARGV[from + 16 * (i - 1) + 8]
-  queues[2 * i - 1], queues[2 * i] = key('waiting', class), key('fair', class)
+  local class = ARGV[from + 17 * (i - 1) + 8]
+  queues[#queues + 1], queues[#queues + 2] = key('waiting', class), key('fair', class)
+  if ARGV[from + 17 * i] ~= '' then gate_keys(ARGV[from + 17 * i], queues) end
 end
 here(version_key, queues)
 for i = 1, item_count do
-  local at_arg, job_key = from + 16 * (i - 1), KEYS[before_jobs + i]
+  local at_arg, job_key = from + 17 * (i - 1), KEYS[before_jobs + i]
   local job, tenant, slots, reply_to, timeout = ARGV[at_arg + 1], ARGV[at_arg + 2], tonumber(ARGV[at_arg + 3]), ARGV[at_arg + 4], ARGV[at_arg + 5]
   local class, definition, priority, weight = ARGV[at_arg + 8], ARGV[at_arg + 9], tonumber(ARGV[at_arg + 10]), tonumber(ARGV[at_arg + 11])
   local record = redis.call('HMGET', job_key, 'state', 'run')
@@ -63,8 +67,24 @@ for i = 1, item_count do
   local idem = named and KEYS[before_jobs + item_count + named]
   local owner, digest
   if idem then owner, digest = string.match(redis.call('GET', idem) or '', '^(%S+) (%x+)$') end
+  local gates, crowded, closed, own = nil, false, nil, nil
+  if ARGV[at_arg + 17] ~= '' then
+    gates = weight .. ' ' .. ARGV[at_arg + 17]
+    for name, limit in string.gmatch(ARGV[at_arg + 17], '(%a:%S+) (%d+)') do
+      if not limits[name] then sure('HSET', gates_key, name, limit) end
+      limits[name] = true
+      crowded = crowded or string.sub(name, 1, 2) == 'w:' and room(name, limit) < 1
+    end
+    closed, own = shut(job, gates)
+  end
+  -- enter: has the job wait, or be held back.
+  local function enter()
+    if not closed then return stand_in_line(job, class, definition, fair_score(class, tenant, slots, priority, weight)) end
+    park(job, class, tenant .. ' ' .. slots .. ' ' .. at .. ' 0 ' .. class .. ' ' .. priority .. ' ', closed, own)
+    answers[i] = {4, 0}
+  end
   lines[i] = line
-  if owner and owner ~= job then
+  if owner and (owner ~= job or not record[1]) then -- else a repetition could run again what is over and forgotten
     answers[i] = {digest == ARGV[at_arg + 16] and 6 or 7, owner}
   elseif record[1] == 'scheduled' then
     answers[i] = {4, 0}
@@ -72,10 +92,12 @@ for i = 1, item_count do
     local attempt, node, assigned_at = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
     answers[i] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned_at) or 0}
   elseif record[1] == 'waiting' and not sure('ZRANK', line, job) then
-    -- Its queue was lost, by an operator's hand: to say that it waits would not be true.
-    stand_in_line(job, class, definition, fair_score(class, tenant, slots, priority, weight))
+    -- Its queue was lost, by an operator's hand: to say that it waits would not be true. Or it is held back.
+    enter()
   elseif not record[1] and too_many(class, line, begin > now) then
     answers[i] = {5}
+  elseif not record[1] and crowded then
+    answers[i] = {8}
   elseif not record[1] then
     local later, deadline = begin > now, ''
     if timeout ~= '' then deadline = string.format('%.0f', math.max(begin, now) + timeout) end
@@ -87,12 +109,19 @@ for i = 1, item_count do
     else
       redis.call('HSET', job_key, 'state', state, 'job', static, 'reply_to', reply_to, 'spec', ARGV[at_arg + 12])
     end
+    if gates then
+      redis.call('HSET', job_key, 'gates', gates)
+      waits_again(job, gates)
+    end
     if idem then redis.call('SET', idem, job .. ' ' .. ARGV[at_arg + 16], 'PX', keep_keys) end
     if later then
       answers[i] = {4, 0}
     else
-      stand_in_line(job, class, definition, fair_score(class, tenant, slots, priority, weight))
+      enter()
     end
+  end
+  if gates and answers[i] and answers[i][1] ~= 4 then
+    for name in string.gmatch(gates, ' (k:%S+)') do forget_limit(name) end -- as of one that was refused
   end
   if not answers[i] then
     for index in string.gmatch(ARGV[at_arg + 13], '%d+') do
@@ -115,7 +144,7 @@ end
 
 local replies = {now}
 for i = 1, item_count do
-  local job = ARGV[from + 16 * (i - 1) + 1]
+  local job = ARGV[from + 17 * (i - 1) + 1]
   if answers[i] then
     replies[i + 1] = answers[i]
   elseif assigned[job] then

@@ -31,6 +31,7 @@ local inline = 0
 -- include lib/finish.lua
 -- include lib/job.lua
 -- include lib/line.lua
+-- include lib/gate.lua
 -- include lib/again.lua
 -- include lib/abandon.lua
 -- include lib/pool.lua

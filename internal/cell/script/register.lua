@@ -72,6 +72,7 @@ if taken then
     -- include lib/finish.lua
     -- include lib/job.lua
     -- include lib/line.lua
+    -- include lib/gate.lua
     -- include lib/again.lua
     -- include lib/abandon.lua
     lost, in_use = abandon(owned, slots_key, node, failure, true, epoch, load_key, dispatch_key, serves_key)

@@ -1,12 +1,18 @@
 -- serves: tells the cell of the version of the pools' configuration that a replica
 -- chooses by: what nodes were found to serve under another one no longer counts.
 --
--- Guarantee: the same call again changes nothing. The last one counts, since versions begin
--- anew where their counter is lost.
+-- Guarantee: the same call again changes nothing. Within one generation of the versions' counter it
+-- does not go back: a replica that is late, or a call that arrives late, brings nothing back that
+-- was paused since. Without a generation the last one counts.
 --
--- KEYS[1] version:serves  string
--- ARGV[1] version
--- Returns 1
+-- KEYS[1] version:serves  string   KEYS[2] version:serves-of  string: generation of it
+-- ARGV[1] version   ARGV[2] generation, '' for none
+-- Returns 1, or 0 where a newer one was told
 -- Redis 7.0. Cost: O(1).
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then redis.call('SET', KEYS[1], ARGV[1]) end
+local version, generation = ARGV[1], ARGV[2]
+local told = redis.call('GET', KEYS[1])
+local of = redis.pcall('GET', KEYS[2])
+if generation ~= '' and of == generation and told and string.find(told, '^%d+$') and tonumber(told) > tonumber(version) then return 0 end
+if told ~= version then redis.call('SET', KEYS[1], version) end
+if of ~= generation then redis.call('SET', KEYS[2], generation) end
 return 1

@@ -30,6 +30,7 @@ local MOST = 32 -- classes that are remembered of a node
 -- include lib/finish.lua
 -- include lib/job.lua
 -- include lib/line.lua
+-- include lib/gate.lua
 -- include lib/take.lua
 -- include lib/offer.lua
 

@@ -41,6 +41,19 @@ func engine(tb testing.TB) *dockertest.Pool {
 	return pool
 }
 
+// Answers reports whether there is a Docker engine and the tests may use it.
+func Answers() bool {
+	if os.Getenv(SkipEnv) == "1" {
+		return false
+	}
+	pool, err := dockertest.NewPool("")
+	if err != nil {
+		return false
+	}
+	defer pool.Client.HTTPClient.CloseIdleConnections()
+	return pool.Client.Ping() == nil
+}
+
 // prepared is what the first container of a test binary makes ready for all: parallel tests would import
 // the image several times and sweep the same leftovers.
 var prepared struct {

@@ -86,8 +86,20 @@ func appendJob(dst []byte, job *freeslot.Job) []byte {
 	if job.RunAtMS != 0 {
 		dst = appendInt(append(dst, `,"run_at_ms":`...), job.RunAtMS)
 	}
+	if job.ProgressTimeoutMS != 0 {
+		dst = appendInt(append(dst, `,"progress_timeout_ms":`...), job.ProgressTimeoutMS)
+	}
+	if job.OnLeaseLoss != "" {
+		dst = appendString(append(dst, `,"on_lease_loss":`...), string(job.OnLeaseLoss))
+	}
 	if job.IdempotencyKey != "" {
 		dst = appendString(append(dst, `,"idempotency_key":`...), job.IdempotencyKey)
+	}
+	if job.ConcurrencyKey != "" {
+		dst = appendString(append(dst, `,"concurrency_key":`...), job.ConcurrencyKey)
+	}
+	if job.ConcurrencyLimit != 0 {
+		dst = appendInt(append(dst, `,"concurrency_limit":`...), int64(job.ConcurrencyLimit))
 	}
 	if job.TraceParent != "" {
 		dst = appendString(append(dst, `,"traceparent":`...), job.TraceParent)

@@ -22,7 +22,7 @@ func DecodeExplain(data []byte) (job freeslot.Job, limit *int, err *freeslot.Err
 	d := bodyDecoder{requestDecoder: requestDecoder{cursor: cursor{data: data}}}
 	err = d.decode(func(key []byte) *problem {
 		switch string(key) {
-		case "payload", "priority", "max_attempts", "timeout_ms", "run_at_ms", "idempotency_key", "traceparent":
+		case "payload", "priority", "max_attempts", "timeout_ms", "run_at_ms", "idempotency_key", "progress_timeout_ms", "on_lease_loss", "traceparent":
 			return unknownField()
 		case "limit":
 			return d.limit(&limit)

@@ -9,7 +9,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-const wholeJob = `{"service":"tts","payload":null,"slots":2,"affinity_key":"k","priority":9,"max_attempts":5,"timeout_ms":60000,"run_at_ms":1800000000000,"idempotency_key":"i","traceparent":"t","requirement":{"pool":"p","preferred_pool":"q",
+const wholeJob = `{"service":"tts","payload":null,"slots":2,"affinity_key":"k","priority":9,"max_attempts":5,"timeout_ms":60000,"run_at_ms":1800000000000,"idempotency_key":"i","progress_timeout_ms":5000,"on_lease_loss":"cancel","traceparent":"t","requirement":{"pool":"p","preferred_pool":"q",
 	"services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"},"label_rules":[{"label":"l","operator":"in","values":["x"]}]}}`
 
 func TestDecodeJob(t *testing.T) {
@@ -86,16 +86,18 @@ func TestBodyRefusals(t *testing.T) {
 	_, err = DecodeJob([]byte(`{"limit":1}`))
 	check("limit", refusal{"job.limit", "job.limit is not a known field"}, err)
 	for content, want := range map[string]refusal{
-		`{"limit":"1"}`:           {"limit", "limit is a string, expected an integer"},
-		`{"limit":null}`:          {"limit", "limit is null, expected an integer"},
-		`{"limit":1,"limit":1}`:   {"limit", "limit is given twice"},
-		`{"payload":1}`:           {"job.payload", "job.payload is not a known field"},
-		`{"priority":1}`:          {"job.priority", "job.priority is not a known field"},
-		`{"max_attempts":1}`:      {"job.max_attempts", "job.max_attempts is not a known field"},
-		`{"run_at_ms":1}`:         {"job.run_at_ms", "job.run_at_ms is not a known field"},
-		`{"idempotency_key":"a"}`: {"job.idempotency_key", "job.idempotency_key is not a known field"},
-		`{"timeout_ms":1}`:        {"job.timeout_ms", "job.timeout_ms is not a known field"},
-		`{"limit":1,"slots":"x"}`: {"job.slots", "job.slots is a string, expected an integer"},
+		`{"limit":"1"}`:              {"limit", "limit is a string, expected an integer"},
+		`{"limit":null}`:             {"limit", "limit is null, expected an integer"},
+		`{"limit":1,"limit":1}`:      {"limit", "limit is given twice"},
+		`{"payload":1}`:              {"job.payload", "job.payload is not a known field"},
+		`{"priority":1}`:             {"job.priority", "job.priority is not a known field"},
+		`{"max_attempts":1}`:         {"job.max_attempts", "job.max_attempts is not a known field"},
+		`{"run_at_ms":1}`:            {"job.run_at_ms", "job.run_at_ms is not a known field"},
+		`{"idempotency_key":"a"}`:    {"job.idempotency_key", "job.idempotency_key is not a known field"},
+		`{"progress_timeout_ms":1}`:  {"job.progress_timeout_ms", "job.progress_timeout_ms is not a known field"},
+		`{"on_lease_loss":"cancel"}`: {"job.on_lease_loss", "job.on_lease_loss is not a known field"},
+		`{"timeout_ms":1}`:           {"job.timeout_ms", "job.timeout_ms is not a known field"},
+		`{"limit":1,"slots":"x"}`:    {"job.slots", "job.slots is a string, expected an integer"},
 	} {
 		_, _, err := DecodeExplain([]byte(content))
 		check(content, want, err)

@@ -19,6 +19,10 @@ const (
 	jobTimeoutMS
 	jobRunAtMS
 	jobIdempotencyKey
+	jobProgressTimeoutMS
+	jobOnLeaseLoss
+	jobConcurrencyKey
+	jobConcurrencyLimit
 )
 
 const (
@@ -88,9 +92,27 @@ func (d *requestDecoder) jobField(job *freeslot.Job, seen *fields, key []byte) (
 		if p = seen.add(jobRunAtMS); p == nil {
 			job.RunAtMS, p = d.integer()
 		}
+	case "progress_timeout_ms":
+		if p = seen.add(jobProgressTimeoutMS); p == nil {
+			job.ProgressTimeoutMS, p = d.integer()
+		}
+	case "on_lease_loss":
+		if p = seen.add(jobOnLeaseLoss); p == nil {
+			var text string
+			text, p = d.string()
+			job.OnLeaseLoss = freeslot.OnLeaseLoss(text)
+		}
 	case "idempotency_key":
 		if p = seen.add(jobIdempotencyKey); p == nil {
 			job.IdempotencyKey, p = d.string()
+		}
+	case "concurrency_key":
+		if p = seen.add(jobConcurrencyKey); p == nil {
+			job.ConcurrencyKey, p = d.string()
+		}
+	case "concurrency_limit":
+		if p = seen.add(jobConcurrencyLimit); p == nil {
+			job.ConcurrencyLimit, p = d.smallInt()
 		}
 	case "traceparent":
 		if p = seen.add(jobTraceParent); p == nil {

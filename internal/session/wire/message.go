@@ -18,6 +18,7 @@ const (
 	TypeWelcome  MessageType = "welcome"
 	TypeAccepted MessageType = "accepted"
 	TypeAssigned MessageType = "assigned"
+	TypeProgress MessageType = "progress"
 	TypeResult   MessageType = "result"
 	TypeStatus   MessageType = "status"
 	TypeDetached MessageType = "detached"
@@ -29,7 +30,7 @@ const (
 // MessageTypes lists every MessageType.
 func MessageTypes() []MessageType {
 	return []MessageType{
-		TypeWelcome, TypeAccepted, TypeAssigned, TypeResult, TypeStatus,
+		TypeWelcome, TypeAccepted, TypeAssigned, TypeProgress, TypeResult, TypeStatus,
 		TypeDetached, TypeError, TypePong, TypeGoaway,
 	}
 }
@@ -81,6 +82,23 @@ func AppendAssigned(dst []byte, jobID, node string, attempt int, assignedAtMS in
 	dst = appendInt(append(dst, `,"attempt":`...), int64(attempt))
 	dst = appendInt(append(dst, `,"assigned_at_ms":`...), assignedAtMS)
 	return append(dst, '}')
+}
+
+// AppendProgress appends a progress message. p.Value must be valid JSON.
+func AppendProgress(dst []byte, jobID string, p *freeslot.Progress) []byte {
+	dst = appendString(append(dst, `{"type":"progress","job_id":`...), jobID)
+	return append(appendProgressFields(append(dst, ','), p), '}')
+}
+
+func appendProgressFields(dst []byte, p *freeslot.Progress) []byte {
+	dst = appendInt(append(dst, `"attempt":`...), int64(p.Attempt))
+	dst = appendInt(append(dst, `,"seq":`...), p.Seq)
+	dst = appendInt(append(dst, `,"at_ms":`...), p.AtMS)
+	dst = append(dst, `,"value":`...)
+	if len(p.Value) == 0 {
+		return append(dst, "null"...)
+	}
+	return appendUTF8(dst, p.Value)
 }
 
 // AppendResult appends a result message. s.Result must be valid JSON, except that what
@@ -179,6 +197,9 @@ func appendStatus(dst []byte, s *freeslot.JobStatus) []byte {
 	if s.Error != nil {
 		dst = appendString(append(dst, `,"error":{"code":`...), s.Error.Code)
 		dst = appendString(append(dst, `,"message":`...), s.Error.Message, '}')
+	}
+	if s.Progress != nil {
+		dst = append(appendProgressFields(append(dst, `,"progress":{`...), s.Progress), '}')
 	}
 	dst = appendPositive(dst, `,"failures":`, int64(s.Failures))
 	dst = appendPositive(dst, `,"priority":`, int64(s.Priority))

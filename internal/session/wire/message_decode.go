@@ -24,6 +24,8 @@ type Message struct {
 	Node         string
 	Attempt      int
 	AssignedAtMS int64
+	// Progress is set for TypeProgress, as is Attempt.
+	Progress freeslot.Progress
 	// Job is set for TypeResult and TypeStatus.
 	Job freeslot.JobStatus
 	// Error is set for TypeError, and may be nil even then if the replica left
@@ -100,7 +102,7 @@ func (c *cursor) eachMember(field func(key []byte) (known bool, p *problem)) *pr
 }
 
 func (c *cursor) message(m *Message) *problem {
-	return c.eachMember(func(key []byte) (bool, *problem) {
+	p := c.eachMember(func(key []byte) (bool, *problem) {
 		switch string(key) {
 		case "type":
 			return c.into((*string)(&m.Type))
@@ -118,6 +120,8 @@ func (c *cursor) message(m *Message) *problem {
 			return c.intoInt(&m.Attempt)
 		case "assigned_at_ms":
 			return c.intoInt64(&m.AssignedAtMS)
+		case "seq", "at_ms", "value":
+			return true, c.progressField(key, &m.Progress)
 		case "job":
 			return true, c.status(&m.Job)
 		case "reason":
@@ -145,6 +149,41 @@ func (c *cursor) message(m *Message) *problem {
 			return false, nil
 		}
 	})
+	if m.Type == TypeProgress {
+		m.Progress.Attempt = m.Attempt
+		m.Progress.Value = orNull(m.Progress.Value)
+	}
+	return p
+}
+
+// orNull stands for a value that was null, which counts as absent.
+func orNull(value json.RawMessage) json.RawMessage {
+	if value == nil {
+		return json.RawMessage("null")
+	}
+	return value
+}
+
+func (c *cursor) progressField(key []byte, to *freeslot.Progress) (p *problem) {
+	switch string(key) {
+	case "attempt":
+		_, p = c.intoInt(&to.Attempt)
+	case "seq":
+		_, p = c.intoInt64(&to.Seq)
+	case "at_ms":
+		_, p = c.intoInt64(&to.AtMS)
+	case "value":
+		to.Value, p = c.json()
+	default:
+		_, p = c.value()
+	}
+	return p
+}
+
+func (c *cursor) progress(to *freeslot.Progress) *problem {
+	p := c.eachMember(func(key []byte) (bool, *problem) { return true, c.progressField(key, to) })
+	to.Value = orNull(to.Value)
+	return p
 }
 
 func (c *cursor) errorField(key []byte, e *freeslot.Error) (p *problem) {
@@ -192,6 +231,9 @@ func (c *cursor) status(s *freeslot.JobStatus) *problem {
 		case "error":
 			s.Error = &freeslot.JobError{}
 			return true, c.jobError(s.Error)
+		case "progress":
+			s.Progress = &freeslot.Progress{}
+			return true, c.progress(s.Progress)
 		case "failures":
 			return c.intoInt(&s.Failures)
 		case "priority":
@@ -212,16 +254,21 @@ func (c *cursor) status(s *freeslot.JobStatus) *problem {
 	})
 }
 
-func (c *cursor) result(s *freeslot.JobStatus) *problem {
+func (c *cursor) result(s *freeslot.JobStatus) (p *problem) {
+	s.Result, p = c.json()
+	return p
+}
+
+// json is a copy of the next value.
+func (c *cursor) json() (json.RawMessage, *problem) {
 	text, p := c.value()
 	if p != nil {
-		return p
+		return nil, p
 	}
 	if !json.Valid(text) {
-		return &problem{text: "is not valid JSON"}
+		return nil, &problem{text: "is not valid JSON"}
 	}
-	s.Result = bytes.Clone(text)
-	return nil
+	return bytes.Clone(text), nil
 }
 
 func (c *cursor) jobError(e *freeslot.JobError) *problem {

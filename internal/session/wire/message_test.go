@@ -20,6 +20,7 @@ func TestAppendMessages(t *testing.T) {
 		ID: "0-1", Tenant: "acme", Service: "tts", State: freeslot.StateSucceeded, Node: "n1", Attempt: 1, Slots: 2,
 		Result: json.RawMessage(`{"a":1}`), SubmittedAtMS: 10, AssignedAtMS: 11, FinishedAtMS: 12,
 	}
+	told := &freeslot.Progress{Attempt: 2, Seq: 3, AtMS: 4, Value: json.RawMessage(`{"done":5}`)}
 	waiting := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateWaiting, Failures: 1, Priority: 2, DeadlineMS: 3, Position: 4}
 	failed := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateFailed, Error: &freeslot.JobError{Code: "panic", Message: "a \"b\"\n\x01\xff"}}
 	for want, got := range map[string][]byte{
@@ -28,11 +29,13 @@ func TestAppendMessages(t *testing.T) {
 		`{"type":"accepted","id":"r1","index":0,"job_id":"0-1"}`:              AppendAccepted(nil, "r1", 0, "0-1", 0),
 		`{"type":"accepted","id":"r1","index":0,"job_id":"0-1","position":7}`: AppendAccepted(nil, "r1", 0, "0-1", 7),
 		`{"type":"status","id":"r1","job":{"job_id":"0-1","tenant":"","service":"","state":"waiting","node":"","attempt":0,"slots":0,"failures":1,"priority":2,"deadline_ms":3,"position":4,"submitted_at_ms":0,"assigned_at_ms":0}}`: AppendStatus(nil, "r1", waiting),
-		`{"type":"assigned","job_id":"0-1","node":"n1","attempt":1,"assigned_at_ms":5}`: AppendAssigned(nil, "0-1", "n1", 1, 5),
-		`{"type":"detached","job_id":"0-1"}`:                                            AppendDetached(nil, "0-1"),
-		`{"type":"pong","id":"r1"}`:                                                     AppendPong(nil, "r1"),
-		`{"type":"goaway","reason":"stopping"}`:                                         AppendGoaway(nil, "stopping"),
-		`{"type":"error","code":"internal","message":"m"}`:                              AppendError(nil, "", NoIndex, "", &freeslot.Error{Code: freeslot.CodeInternal, Message: "m"}),
+		`{"type":"assigned","job_id":"0-1","node":"n1","attempt":1,"assigned_at_ms":5}`:       AppendAssigned(nil, "0-1", "n1", 1, 5),
+		`{"type":"progress","job_id":"0-1","attempt":2,"seq":3,"at_ms":4,"value":{"done":5}}`: AppendProgress(nil, "0-1", told),
+		`{"type":"progress","job_id":"0-1","attempt":1,"seq":1,"at_ms":0,"value":null}`:       AppendProgress(nil, "0-1", &freeslot.Progress{Attempt: 1, Seq: 1}),
+		`{"type":"detached","job_id":"0-1"}`:                                                  AppendDetached(nil, "0-1"),
+		`{"type":"pong","id":"r1"}`:                                                           AppendPong(nil, "r1"),
+		`{"type":"goaway","reason":"stopping"}`:                                               AppendGoaway(nil, "stopping"),
+		`{"type":"error","code":"internal","message":"m"}`:                                    AppendError(nil, "", NoIndex, "", &freeslot.Error{Code: freeslot.CodeInternal, Message: "m"}),
 		`{"type":"error","id":"r1","index":3,"job_id":"0-1","code":"overloaded","message":"m","field":"f","retry_after_ms":2,"breakdown":{"pool":1,"service":2}}`: AppendError(nil, "r1", 3, "0-1", &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "m", Field: "f", RetryAfter: 1500 * time.Microsecond, Breakdown: map[string]int{"service": 2, "pool": 1}}),
 		`{"code":"not_found","message":"m"}`: AppendErrorBody(nil, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "m"}),
 		`{"type":"result","job":{"job_id":"0-1","tenant":"acme","service":"tts","state":"succeeded","node":"n1","attempt":1,"slots":2,"result":{"a":1},"submitted_at_ms":10,"assigned_at_ms":11,"finished_at_ms":12}}`:                             AppendResult(nil, status),
@@ -136,6 +139,7 @@ func TestDecodeMessagesRefuses(t *testing.T) {
 	for _, frame := range []string{
 		``, `1`, `[`, `[{]`, `{"type":1}`, `{"type":"pong"}x`, `[{"type":"pong"},]`, `[{"type":"pong"}]]`,
 		`{"type":"result","job":{"result":tru}}`, `{"type":"error","breakdown":{"a":"b"}}`, `{"type":"result","job":[]}`,
+		`{"type":"progress","value":tru}`, `{"type":"progress","seq":"1"}`, `{"type":"status","job":{"progress":1}}`,
 	} {
 		if err := DecodeMessages([]byte(frame), func(*Message) {}); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: error %v, want ErrMalformed", frame, err)
@@ -146,6 +150,7 @@ func TestDecodeMessagesRefuses(t *testing.T) {
 func FuzzDecodeMessages(f *testing.F) {
 	f.Add([]byte(`[{"type":"accepted","id":"r1","index":0,"job_id":"0-1"},{"type":"error","code":"internal","message":"m","breakdown":{"a":1}}]`))
 	f.Add([]byte(`[{"type":"accepted","id":"r1","job_id":"0-1","position":3},{"type":"status","id":"r2","job":{"state":"waiting","failures":1,"priority":2,"deadline_ms":3,"position":4}}]`))
+	f.Add([]byte(`[{"type":"progress","job_id":"0-1","attempt":1,"seq":2,"at_ms":3,"value":{"a":[1]}},{"type":"status","id":"r","job":{"progress":{"attempt":1,"seq":2,"at_ms":3,"value":null}}}]`))
 	f.Add([]byte(`{"type":"result","job":{"job_id":"0-1","result":[1],"error":{"code":"a","message":"b"}}}`))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if err := DecodeMessages(frame, func(*Message) {}); err != nil && !errors.Is(err, ErrMalformed) {
@@ -176,10 +181,24 @@ func genStatus(t *rapid.T) freeslot.JobStatus {
 		DeadlineMS: ms.Draw(t, "deadline"), Position: rapid.IntRange(0, 1<<20).Draw(t, "position"),
 		Result: genJSON(t), SubmittedAtMS: ms.Draw(t, "submitted"), AssignedAtMS: ms.Draw(t, "assigned"), FinishedAtMS: ms.Draw(t, "finished"),
 	}
+	if rapid.Bool().Draw(t, "told") {
+		p := genProgress(t)
+		s.Progress = &p
+	}
 	if rapid.Bool().Draw(t, "failed") {
 		s.Error = &freeslot.JobError{Code: text.Draw(t, "code"), Message: text.Draw(t, "message")}
 	}
 	return s
+}
+
+// genProgress has a value, because what is absent is decoded as null.
+func genProgress(t *rapid.T) freeslot.Progress {
+	n := rapid.Int64Range(0, 1<<52)
+	p := freeslot.Progress{Attempt: rapid.IntRange(0, 9).Draw(t, "attempt"), Seq: n.Draw(t, "seq"), AtMS: n.Draw(t, "at"), Value: genJSON(t)}
+	if p.Value == nil {
+		p.Value = json.RawMessage("null")
+	}
+	return p
 }
 
 func genMessage(t *rapid.T) Message {
@@ -194,6 +213,9 @@ func genMessage(t *rapid.T) Message {
 		m.Position = rapid.IntRange(0, 9).Draw(t, "position")
 	case TypeAssigned:
 		m.JobID, m.Node, m.Attempt, m.AssignedAtMS = jobID, id, 3, rapid.Int64Range(0, 1<<52).Draw(t, "at")
+	case TypeProgress:
+		m.JobID, m.Progress = jobID, genProgress(t)
+		m.Attempt = m.Progress.Attempt
 	case TypeResult:
 		m.Job = genStatus(t)
 	case TypeStatus:
@@ -223,6 +245,8 @@ func encodeMessage(dst []byte, m Message) []byte {
 		return AppendAccepted(dst, m.ID, m.Index, m.JobID, m.Position)
 	case TypeAssigned:
 		return AppendAssigned(dst, m.JobID, m.Node, m.Attempt, m.AssignedAtMS)
+	case TypeProgress:
+		return AppendProgress(dst, m.JobID, &m.Progress)
 	case TypeResult:
 		return AppendResult(dst, &m.Job)
 	case TypeStatus:

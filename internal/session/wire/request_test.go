@@ -243,7 +243,7 @@ func checkTwin(t interface{ Fatalf(string, ...any) }, l Limits, frame []byte) {
 
 func FuzzDecodeFrame(f *testing.F) {
 	for _, seed := range []string{
-		`{"type":"submit","id":"r1","job":{"service":"tts","payload":{"text":"hi \u00e9 \ud83d\ude00"},"requirement":{"pool":"p","services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"},"preferred_pool":"q","label_rules":[{"label":"a","operator":"in","values":["b"]}]},"affinity_key":"k","slots":1,"priority":1,"max_attempts":2,"timeout_ms":3,"run_at_ms":4,"idempotency_key":"i","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}`,
+		`{"type":"submit","id":"r1","job":{"service":"tts","payload":{"text":"hi \u00e9 \ud83d\ude00"},"requirement":{"pool":"p","services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"},"preferred_pool":"q","label_rules":[{"label":"a","operator":"in","values":["b"]}]},"affinity_key":"k","slots":1,"priority":1,"max_attempts":2,"timeout_ms":3,"run_at_ms":4,"idempotency_key":"i","progress_timeout_ms":5,"on_lease_loss":"cancel","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}`,
 		`{"type":"submit","id":"r2","jobs":[{"service":"a"},{"service":"b","payload":[1,[2,{"x":null}],-1.5e+10,"\"]"]}]}`,
 		`{"type":"cancel","id":"r3","job_id":"0-01ARZ3NDEKTSV4RRFFQ69G5FAV"}`,
 		`{"type":"attach","id":"r4","job_id":"0-1"}`,
@@ -358,7 +358,12 @@ func genJob(t *rapid.T) freeslot.Job {
 		TimeoutMS:      rapid.Int64().Draw(t, "timeout"),
 		RunAtMS:        rapid.Int64().Draw(t, "run at"),
 		IdempotencyKey: text.Draw(t, "idempotency key"),
-		TraceParent:    text.Draw(t, "traceparent"),
+		ConcurrencyKey: text.Draw(t, "concurrency key"), ConcurrencyLimit: rapid.Int().Draw(t, "concurrency limit"),
+
+		ProgressTimeoutMS: rapid.Int64().Draw(t, "progress timeout"),
+		OnLeaseLoss:       freeslot.OnLeaseLoss(text.Draw(t, "on lease loss")),
+
+		TraceParent: text.Draw(t, "traceparent"),
 	}
 }
 

@@ -21,8 +21,12 @@ local function abandon(owned, slots_key, node, failure, counted, keep, ...)
   here(slots_key, job_keys)
   local records, lines = {}, {}
   for i, job_key in ipairs(job_keys) do
-    records[i] = redis.call('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why')
+    records[i] = redis.call('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why', 'gates')
     line_keys(records[i][4], lines)
+    if records[i][7] then
+      gated[lost[i]] = records[i][7]
+      gate_keys(records[i][7], lines)
+    end
   end
   here(slots_key, lines)
   if kept then

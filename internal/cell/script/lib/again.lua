@@ -1,7 +1,7 @@
 -- again: sends a job whose attempt did not end it on to its next one: at once, or after
 -- delay (ms). A failure that counts ends it as dead when it was the last that it may have,
 -- and a job without time left expires. failure is JSON, kept in the record. node is where
--- the attempt was; for a moment other nodes go first. Needs lib/job, lib/line, lib/finish.
+-- the attempt was; for a moment other nodes go first. Needs lib/job, lib/line, lib/finish, lib/gate.
 -- due_key is bound by the script.
 local function again(job, job_key, node, attempt, reply_to, static, fails, counted, failure, delay)
   local tenant, slots, class, priority, limit, deadline, definition = job_parts(static)
@@ -19,6 +19,10 @@ local function again(job, job_key, node, attempt, reply_to, static, fails, count
   if deadline > 0 and deadline <= now + delay then
     finish(job, job_key, node, attempt, reply_to, static, 'expired', '', failure)
     return
+  end
+  if gated[job] then
+    quit(job, gated[job], static)
+    waits_again(job, gated[job])
   end
   if delay > 0 then
     redis.call('HSET', job_key, 'state', 'retry_wait', 'error', failure)

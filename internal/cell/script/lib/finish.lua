@@ -8,8 +8,10 @@
 -- say its own) and inline (bytes) are bound by the script. used is what the node has in use
 -- after this job: the reply brings it to the cache of the replica that placed the job.
 local finished, used, longest, ends = 0, 0, retention, {}
+local gated, quit = {}, nil -- job -> field gates of its record, while it counts there; how it stops to, see lib/gate.lua
 local keeps = {} -- what records say of their retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
+  if gated[job] then quit(job, gated[job], static) end
   local stated, deadline = string.match(static or '', '^%S+ %d+ %d+ (%d+) %S+ %d+ %d+ (%d+) ')
   if not stated then stated = retention end
   -- Protected: due may be elsewhere while a hash slot migrates, and whoever handles due jobs

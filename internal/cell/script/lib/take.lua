@@ -4,7 +4,7 @@
 -- than are free is not passed by others of its class, or else it would wait for ever; one
 -- that the node is too small for is, and one that has just failed there. Of other classes jobs
 -- of a lower priority do not pass it either, and after a while none that came later. Needs lib/job,
--- lib/line, lib/finish. inline_spec (bytes) is bound by the script.
+-- lib/line, lib/gate, lib/finish. inline_spec (bytes) is bound by the script.
 local LOOK = 64 -- how many of a class are looked at for one that the node may take
 local LOOKS = 96 -- how many of all classes together, but that two of each always are
 local PATIENCE = 10000 -- ms that a job waits for room while others of its priority pass it
@@ -13,6 +13,12 @@ local assigned = {} -- job -> {slots in use then, attempt}
 
 local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
   local looks = 0
+  local function put_aside(class, job, job_key, static, name, own)
+    leave_line(class, job)
+    redis.call('HSET', job_key, 'charged', '1')
+    park(job, class, static, name, own)
+  end
+
   -- head: the job of a class that is next on this node, nil where there is none.
   local function head(class)
     local line, from, to = key('waiting', class), 0, 1 -- the first or second is the one, nearly always
@@ -27,7 +33,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
         looks = looks + 1
         local all = redis.pcall('EXISTS', line, job_key, waiting_key, waiting_version_key, key('fair', class))
         if type(all) == 'table' then return nil end
-        local record = redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails')
+        local record = redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails', 'gates')
         local tenant, slots, _, _, _, deadline = job_parts(record[2])
         if record.err or record[1] ~= 'waiting' or not tenant then
           leave_line(class, job) -- what an operator edited or deleted
@@ -36,12 +42,19 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
           local failed_at, failed_on = string.match(record[5] or '', '^%d+ (%d+) (%S+)$')
           local avoid = failed_on == node and now - tonumber(failed_at) < AVOID
           if slots <= max and not avoid then
-            return {job = job, key = job_key, class = class, score = tonumber(jobs[i + 1]), slots = slots,
-              tenant = tenant, run = record[3], reply_to = record[4],
-              since = tonumber(string.match(record[2], '^%S+ %d+ (%d+) ') or '0')}
+            local names = record[6]
+            if names and type(redis.pcall('EXISTS', line, unpack(gate_keys(names, {})))) == 'table' then return nil end
+            local closed, own
+            if names then closed, own = shut(job, names) end
+            if not closed then return {job = job, gates = names, key = job_key, class = class, score = tonumber(jobs[i + 1]), slots = slots,
+              tenant = tenant, static = record[2], run = record[3], reply_to = record[4],
+              since = tonumber(string.match(record[2], '^%S+ %d+ (%d+) ') or '0')} end
+            put_aside(class, job, job_key, record[2], closed, own)
+            gone = true
           end
         end
       end
+      if looks >= LOOKS and gone then return nil end
       if not gone then
         if #jobs < 2 * (to - from + 1) or to >= LOOK - 1 or looks >= LOOKS then return nil end
         from, to = to + 1, math.min(LOOK - 1, to + LOOKS - looks)
@@ -65,6 +78,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
     if #spec > inline_spec then spec = '' end
     -- Protected: the stream only delivers, the next heartbeat would mend it.
     redis.pcall('XADD', dispatch_key, '*', 'j', job .. ' ' .. attempt .. ' ' .. next.tenant, 's', spec)
+    if next.gates then passes(job, next.gates) end
     used = used + next.slots
     redis.call('HSET', slots_key, 'sum', used, job, attempt .. ':' .. epoch .. ':' .. next.slots)
     if next.reply_to and next.reply_to ~= '' then
@@ -92,8 +106,15 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
     -- Room is left to one of a higher priority, and to one that has waited for long.
     if large and before(large, heads[best]) and
       (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.since > PATIENCE) then break end
-    begin(heads[best])
-    begun = begun + 1
+    local next = heads[best]
+    local closed, own -- by one that has just begun
+    if next.gates then closed, own = shut(next.job, next.gates) end
+    if closed then
+      put_aside(next.class, next.job, next.key, next.static, closed, own)
+    else
+      begin(next)
+      begun = begun + 1
+    end
     heads[best] = head(classes[best]) or false
   end
   return used, begun

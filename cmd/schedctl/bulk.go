@@ -1,0 +1,196 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+// bulkFlags choose jobs that have ended: by id, or all that fit.
+type bulkFlags struct {
+	IDs       []string      `arg:"" optional:"" name:"job-id" help:"Job ids."`
+	State     string        `enum:",succeeded,failed,cancelled,expired,dead" default:"" placeholder:"STATE" help:"Instead of ids: jobs that ended in this state."`
+	Class     string        `placeholder:"CLASS" help:"With --state: only jobs of this class, by its id."`
+	Tenant    string        `placeholder:"TENANT" help:"With --state: only jobs of this tenant (operators)."`
+	OlderThan time.Duration `placeholder:"DURATION" help:"With --state: only jobs that ended longer ago than this, such as 24h."`
+	Limit     int           `default:"1000" placeholder:"N" help:"With --state: at most so many jobs (default ${default})."`
+}
+
+func (f *bulkFlags) validate() error {
+	switch {
+	case len(f.IDs) > 0 && (f.State != "" || f.Class != "" || f.Tenant != "" || f.OlderThan != 0):
+		return usage("job ids and --state choose jobs in two ways, expected one of them")
+	case len(f.IDs) == 0 && f.State == "":
+		return usage("expected job ids, or --state and what else they have in common")
+	case f.Limit < 1:
+		return usage("--limit is %d, expected at least 1", f.Limit)
+	case f.OlderThan < 0:
+		return usage("--older-than is %s, expected no less than 0s", f.OlderThan)
+	}
+	return nil
+}
+
+// find returns the ids of the jobs, and whether there may be more than the limit.
+func (f *bulkFlags) find(a *app) (ids []string, more bool, err error) {
+	if len(f.IDs) > 0 {
+		return f.IDs, false, nil
+	}
+	query := url.Values{"state": {f.State}, "limit": {fmt.Sprint(maxPage)}}
+	for name, value := range map[string]string{"class": f.Class, "tenant": f.Tenant} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	before := time.Now().Add(-f.OlderThan).UnixMilli()
+	for {
+		var page struct {
+			Jobs   []freeslot.JobStatus `json:"jobs"`
+			Cursor string               `json:"cursor"`
+		}
+		if err := a.api.call(a.ctx, http.MethodGet, "/v1/jobs", query, nil, 0, &page); err != nil {
+			return nil, false, explain(err)
+		}
+		for _, j := range page.Jobs {
+			if f.OlderThan > 0 && j.FinishedAtMS > before {
+				continue
+			}
+			if len(ids) == f.Limit {
+				return ids, true, nil
+			}
+			ids = append(ids, j.ID)
+		}
+		if page.Cursor == "" {
+			return ids, false, nil
+		}
+		query.Set("cursor", page.Cursor)
+	}
+}
+
+// did is what became of one job of several.
+type did struct {
+	ID    string `json:"job_id"`
+	New   string `json:"new_job_id,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// each does something to every job and tells of each as it is done; verb says what. A job
+// that is gone where all that fit were asked for was somebody else's to do.
+func (f *bulkFlags) each(a *app, verb string, do func(id string) (fresh string, err error)) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	ids, more, err := f.find(a)
+	if err != nil {
+		return err
+	}
+	all, failed, done := []did{}, 0, 0
+	for _, id := range ids {
+		fresh, err := do(id)
+		switch {
+		case a.ctx.Err() != nil:
+			return a.ctx.Err()
+		case err != nil && len(f.IDs) == 0 && freeslot.CodeOf(err) == freeslot.CodeNotFound:
+			continue
+		case err != nil:
+			failed++
+			all = append(all, did{ID: id, Error: err.Error()})
+			_, _ = fmt.Fprintf(a.err, "schedctl: %s: %s\n", clean(id), strings.TrimSpace(explain(err).Error()))
+			continue
+		}
+		done++
+		all = append(all, did{ID: id, New: fresh})
+		if !a.json {
+			_, _ = fmt.Fprintln(a.out, clean(strings.TrimSpace(id+" "+fresh)))
+		}
+	}
+	if a.json {
+		err = a.printJSON(all)
+	}
+	if more {
+		_, _ = fmt.Fprintf(a.err, "schedctl: %d jobs %s, and there are more; --limit raises how many\n", done, verb)
+	}
+	if failed > 0 {
+		return errors.New(fmt.Sprint(failed, " of ", len(ids), " jobs could not be ", verb))
+	}
+	return err
+}
+
+type dropCmd struct{ bulkFlags }
+
+// Help is shown below the flags.
+func (dropCmd) Help() string {
+	return `Forgets jobs that have ended before their retention is over, and prints the id of each. Examples:
+  schedctl drop 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z
+  schedctl drop --state dead --class 5f1d7a84db00d2fc --older-than 24h`
+}
+
+// Run drops.
+func (c *dropCmd) Run(a *app) error {
+	defer a.api.close()
+	return c.each(a, "dropped", func(id string) (string, error) { return "", a.drop(id) })
+}
+
+func (a *app) drop(id string) error {
+	var status freeslot.JobStatus
+	return a.api.call(a.ctx, http.MethodDelete, "/v1/jobs/"+url.PathEscape(id), nil, nil, 0, &status)
+}
+
+type requeueCmd struct {
+	bulkFlags
+	Drop bool `help:"Forget the old job once the new one is accepted, so that it is not submitted again another time."`
+}
+
+// Help is shown below the flags.
+func (requeueCmd) Help() string {
+	return `Makes a new job out of what an old one, which is dead, failed or expired, was submitted as, and prints its id; of
+several, each old id and the new one beside it. The old one stays as it is until its retention ends. Examples:
+  schedctl requeue 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z
+  schedctl requeue --state dead --class 5f1d7a84db00d2fc --drop`
+}
+
+// Run submits the jobs again.
+func (c *requeueCmd) Run(a *app) error {
+	defer a.api.close()
+	if c.State == string(freeslot.StateSucceeded) || c.State == string(freeslot.StateCancelled) {
+		return usage("--state is %s, expected dead, failed or expired", c.State)
+	}
+	if len(c.IDs) == 1 && c.validate() == nil {
+		status, err := a.requeue(c.IDs[0], c.Drop)
+		if err != nil {
+			return explain(err)
+		}
+		if a.json {
+			return a.printJSON(status)
+		}
+		_, err = fmt.Fprintln(a.out, status.ID)
+		return err
+	}
+	return c.each(a, "submitted again", func(id string) (string, error) {
+		status, err := a.requeue(id, c.Drop)
+		return status.ID, err
+	})
+}
+
+// requeue returns the new job even where the old one could not be dropped.
+func (a *app) requeue(id string, drop bool) (status freeslot.JobStatus, err error) {
+	if err = a.api.call(a.ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/requeue", nil, nil, 0, &status); err != nil || !drop {
+		return status, err
+	}
+	if err = a.drop(id); err != nil {
+		err = fmt.Errorf("submitted again as %s, but not dropped: %w", status.ID, err)
+	}
+	return status, err
+}
+
+// ago is how long ago a time of the wall clock was; "-" for none.
+func ago(ms int64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return age(max(time.Now().UnixMilli()-ms, 0)).String()
+}

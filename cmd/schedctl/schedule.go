@@ -1,0 +1,336 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/config"
+)
+
+type schedulesCmd struct {
+	List   schedulesListCmd   `cmd:"" help:"List schedules."`
+	Get    schedulesGetCmd    `cmd:"" help:"Show a schedule and how it stands."`
+	Apply  schedulesApplyCmd  `cmd:"" help:"Make or replace schedules by a file."`
+	Delete schedulesDeleteCmd `cmd:"" help:"Delete a schedule; its jobs go on."`
+	Pause  schedulesPauseCmd  `cmd:"" help:"Keep a schedule from running."`
+	Resume schedulesResumeCmd `cmd:"" help:"Have a schedule run again, from its next run on."`
+	Run    schedulesRunCmd    `cmd:"" help:"Submit a schedule's job now, and print the job's id."`
+	Next   schedulesNextCmd   `cmd:"" help:"Show the coming runs of a schedule."`
+}
+
+// ofTenant chooses whose schedules are meant.
+type ofTenant struct {
+	Tenant string `placeholder:"TENANT" help:"Of this tenant (operators)."`
+}
+
+func (t ofTenant) query() url.Values {
+	q := url.Values{}
+	if t.Tenant != "" {
+		q.Set("tenant", t.Tenant)
+	}
+	return q
+}
+
+type oneSchedule struct {
+	Name string `arg:"" help:"Name of the schedule."`
+	ofTenant
+}
+
+// call asks for one schedule, or for something to be done with it.
+func (c *oneSchedule) call(a *app, method, action string, query url.Values, out any) error {
+	defer a.api.close()
+	return explainOf(a.api.call(a.ctx, method, schedulesPath+"/"+url.PathEscape(c.Name)+action, query, nil, 0, out))
+}
+
+const schedulesPath = "/v1/schedules"
+
+// explainOf is explain for what may be no error.
+func explainOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return explain(err)
+}
+
+type schedulesListCmd struct {
+	ofTenant
+	Limit int `default:"1000" placeholder:"N" help:"At most so many schedules (default ${default})."`
+}
+
+// Run lists schedules.
+func (c *schedulesListCmd) Run(a *app) error {
+	if c.Limit < 1 {
+		return usage("--limit is %d, expected at least 1", c.Limit)
+	}
+	defer a.api.close()
+	query, all := c.query(), []api.Schedule{}
+	for len(all) < c.Limit {
+		query.Set("limit", strconv.Itoa(min(c.Limit-len(all), 100)))
+		var page api.SchedulePage
+		if err := a.api.call(a.ctx, http.MethodGet, schedulesPath, query, nil, 0, &page); err != nil {
+			return explain(err)
+		}
+		if all = append(all, page.Schedules...); page.Cursor == "" {
+			break
+		}
+		query.Set("cursor", page.Cursor)
+	}
+	if a.json {
+		return a.printJSON(all)
+	}
+	rows := [][]string{{"SCHEDULE", "TENANT", "WHEN", "ZONE", "SERVICE", "NEXT RUN", "LAST RUN", "RUNS", "FAILED", "MISSED", "ERROR"}}
+	for _, s := range all {
+		rows = append(rows, []string{
+			s.Name, s.Tenant, s.Cron, s.TimeZone, s.Job.Service, nextRun(&s), clock(s.LastRunMS),
+			fmt.Sprint(s.Runs), fmt.Sprint(s.Failed), fmt.Sprint(s.Missed), shorten(dash(s.LastError), maxCell),
+		})
+	}
+	return table(a.out, rows)
+}
+
+func nextRun(s *api.Schedule) string {
+	if s.Paused {
+		return "paused"
+	}
+	return clock(s.NextRunMS)
+}
+
+type schedulesGetCmd struct{ oneSchedule }
+
+// Run shows one schedule.
+func (c *schedulesGetCmd) Run(a *app) error {
+	var s api.Schedule
+	if err := c.call(a, http.MethodGet, "", c.query(), &s); err != nil {
+		return err
+	}
+	return a.printSchedule(&s)
+}
+
+func (a *app) printSchedule(s *api.Schedule) error {
+	if a.json {
+		return a.printJSON(s)
+	}
+	job, err := json.Marshal(s.Job)
+	if err != nil {
+		return err
+	}
+	rows := [][]string{
+		{"schedule", s.Name},
+		{"tenant", s.Tenant},
+		{"when", s.Cron},
+		{"time zone", s.TimeZone},
+		{"job", string(job)},
+		{"on missed", string(s.OnMissed)},
+		{"grace", (time.Duration(s.GraceMS) * time.Millisecond).String()},
+		{"version", fmt.Sprint(s.Version)},
+		{"next run", nextRun(s)},
+		{"last run", clock(s.LastRunMS)},
+		{"last job", dash(s.LastJobID)},
+		{"runs", fmt.Sprint(s.Runs)},
+		{"failed", fmt.Sprint(s.Failed)},
+		{"missed", fmt.Sprint(s.Missed)},
+	}
+	if s.LastError != "" {
+		rows = append(rows, []string{"error", s.LastError}, []string{"error at", clock(s.LastErrorAtMS)})
+	}
+	return table(a.out, rows)
+}
+
+type schedulesApplyCmd struct {
+	File string `short:"f" required:"" placeholder:"FILE" help:"YAML or JSON file; - reads standard input."`
+	ofTenant
+}
+
+// Help is shown below the flags.
+func (schedulesApplyCmd) Help() string {
+	return `A file has one schedule, or several under "schedules":
+
+  name: nightly-report
+  cron: "30 4 * * 1-5"          # minute, hour, day of month, month, day of week; or @daily, "@every 10m"
+  time_zone: Europe/Berlin      # UTC unless set
+  on_missed: latest             # skip, latest (default) or all
+  job:
+    service: report
+    payload: {kind: nightly}
+
+What "schedctl schedules get NAME -o json" prints can be applied, too: its version key makes sure that nothing that
+somebody else changed meanwhile is lost. A schedule that is paused stays so unless the file says "paused: false".`
+}
+
+// Run applies all schedules of the file, in order, until one is refused.
+func (c *schedulesApplyCmd) Run(a *app) error {
+	defer a.api.close()
+	documents, err := readSchedules(a.in, c.File)
+	if err != nil {
+		return err
+	}
+	var applied []api.Schedule
+	for _, document := range documents {
+		s, err := a.applySchedule(document, c.query())
+		if err != nil {
+			return err
+		}
+		applied = append(applied, *s)
+		if !a.json {
+			if _, err := fmt.Fprintf(a.out, "%s is at version %d, next run: %s\n", s.Name, s.Version, nextRun(s)); err != nil {
+				return err
+			}
+		}
+	}
+	if a.json {
+		return a.printJSON(applied)
+	}
+	return nil
+}
+
+func (a *app) applySchedule(document map[string]any, query url.Values) (*api.Schedule, error) {
+	name, _ := document["name"].(string)
+	if err := freeslot.ValidateName("name", name); err != nil {
+		return nil, usageError{explain(err)}
+	}
+	if tenant, ok := document["tenant"].(string); ok && query.Get("tenant") == "" {
+		query.Set("tenant", tenant)
+	}
+	document = maps.Clone(document)
+	for _, shown := range []string{
+		"name", "tenant", "created_at_ms", "updated_at_ms", "next_run_ms", "last_run_ms", "last_job_id",
+		"last_error", "last_error_at_ms", "runs", "failed", "missed", "next_runs_ms",
+	} {
+		delete(document, shown)
+	}
+	content, err := json.Marshal(document)
+	if err != nil {
+		return nil, usage("schedule %s cannot be sent: %w", name, err)
+	}
+	var s api.Schedule
+	if err := a.api.call(a.ctx, http.MethodPut, schedulesPath+"/"+url.PathEscape(name), query, content, 0, &s); err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", name, explain(err))
+	}
+	return &s, nil
+}
+
+// readSchedules reads a file of one schedule or of several.
+func readSchedules(in io.Reader, name string) ([]map[string]any, error) {
+	var data []byte
+	var err error
+	if name == "-" {
+		name = "standard input"
+		data, err = io.ReadAll(in)
+	} else {
+		data, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the schedules: %w", err)
+	}
+	document, err := config.ParseYAML(data)
+	if err != nil {
+		return nil, usage("%s %w", name, err)
+	}
+	list, several := document["schedules"]
+	if !several {
+		if len(document) == 0 {
+			return nil, usage("%s is empty, expected a schedule: see \"schedctl schedules apply --help\"", name)
+		}
+		return []map[string]any{document}, nil
+	}
+	items, ok := list.([]any)
+	if !ok || len(document) != 1 {
+		return nil, usage("%s: schedules is not alone, or no list", name)
+	}
+	var out []map[string]any
+	for i, item := range items {
+		s, ok := item.(map[string]any)
+		if !ok {
+			return nil, usage("%s: schedules[%d] is not a mapping", name, i)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+type schedulesDeleteCmd struct{ oneSchedule }
+
+// Run deletes a schedule.
+func (c *schedulesDeleteCmd) Run(a *app) error { return c.does(a, http.MethodDelete, "", "deleted") }
+
+type schedulesPauseCmd struct{ oneSchedule }
+
+// Run pauses a schedule.
+func (c *schedulesPauseCmd) Run(a *app) error { return c.does(a, http.MethodPost, "/pause", "paused") }
+
+type schedulesResumeCmd struct{ oneSchedule }
+
+// Run ends the pause of a schedule.
+func (c *schedulesResumeCmd) Run(a *app) error { return c.does(a, http.MethodPost, "/resume", "") }
+
+// does prints what became of a schedule: state, or its next run with "".
+func (c *oneSchedule) does(a *app, method, action, state string) error {
+	var s api.Schedule
+	if err := c.call(a, method, action, c.query(), &s); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(s)
+	}
+	_, err := fmt.Fprintf(a.out, "%s is %s\n", s.Name, cmp.Or(state, "resumed, next run: "+nextRun(&s)))
+	return err
+}
+
+type schedulesRunCmd struct{ oneSchedule }
+
+// Run submits the job of a schedule.
+func (c *schedulesRunCmd) Run(a *app) error {
+	var status freeslot.JobStatus
+	if err := c.call(a, http.MethodPost, "/run", c.query(), &status); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(status)
+	}
+	_, err := fmt.Fprintln(a.out, status.ID)
+	return err
+}
+
+type schedulesNextCmd struct {
+	oneSchedule
+	Count int `short:"n" default:"5" placeholder:"N" help:"How many (default ${default}), at most 100."`
+}
+
+// Run shows the coming runs in the schedule's time zone.
+func (c *schedulesNextCmd) Run(a *app) error {
+	if c.Count < 1 || c.Count > 100 {
+		return usage("--count is %d, expected 1 to 100", c.Count)
+	}
+	query := c.query()
+	query.Set("runs", strconv.Itoa(c.Count))
+	var s api.Schedule
+	if err := c.call(a, http.MethodGet, "", query, &s); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(s.NextRunsMS)
+	}
+	zone, err := time.LoadLocation(s.TimeZone)
+	if err != nil {
+		zone = time.UTC
+	}
+	if s.Paused {
+		_, _ = fmt.Fprintf(a.err, "schedctl: %s is paused; it would run:\n", s.Name)
+	}
+	for _, at := range s.NextRunsMS {
+		if _, err := fmt.Fprintln(a.out, time.UnixMilli(at).In(zone).Format("2006-01-02 15:04:05 -0700")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/config"
+)
+
+// TestSubmitRate: beyond its rate a tenant is told when to come again, others and what an
+// operator submits again are not concerned.
+func TestSubmitRate(t *testing.T) {
+	t.Parallel()
+	s := startSystem(t, func(cfg *config.Replica) {
+		cfg.Tenants = map[string]config.Tenant{"small": {SubmitRate: 0.01, SubmitBurst: 2}}
+		cfg.Tokens = []config.Token{{Token: "small", Tenant: "small"}, {Token: "other", Tenant: "other"}, {Token: "root", Tenant: "ops", Role: config.RoleOperator}}
+	})
+	submit := func(token, path, job string) (int, map[string]any) {
+		t.Helper()
+		return s.call(t, "POST", path, job, "Authorization", "Bearer "+token)
+	}
+	_, first := submit("small", "/v1/jobs?wait_ms=20000", `{"service":"block","timeout_ms":50}`)
+	if first["state"] != "expired" {
+		t.Fatal(first)
+	}
+	if status, got := submit("small", "/v1/jobs", `{"service":"echo"}`); status != http.StatusAccepted && status != http.StatusOK {
+		t.Error(status, got)
+	}
+	status, got := submit("small", "/v1/jobs", `{"service":"echo"}`)
+	if ms, _ := got["retry_after_ms"].(float64); status != http.StatusTooManyRequests || got["code"] != "rate_limited" || ms < 50_000 || ms > 101_000 {
+		t.Error("beyond the rate:", status, got)
+	}
+	again := "/v1/jobs/" + first["job_id"].(string) + "/requeue"
+	if status, got := submit("small", again, ""); status != http.StatusTooManyRequests {
+		t.Error("requeue by the tenant:", status, got)
+	}
+	if status, got := submit("root", again, ""); status != http.StatusAccepted && status != http.StatusOK {
+		t.Error("requeue by an operator:", status, got)
+	}
+	if status, got := submit("other", "/v1/jobs", `{"service":"echo"}`); status != http.StatusAccepted && status != http.StatusOK {
+		t.Error("another tenant:", status, got)
+	}
+}
+
+// TestAcknowledgeWithoutReplicas: the replica starts, says in its readiness what is missing,
+// and refuses jobs at once.
+func TestAcknowledgeWithoutReplicas(t *testing.T) {
+	t.Parallel()
+	s := startSystem(t, func(cfg *config.Replica) { cfg.Acknowledge = config.AcknowledgeReplicated })
+	for begin := time.Now(); ; {
+		status, body := s.call(t, "GET", "/readyz", "")
+		if status == http.StatusServiceUnavailable && strings.Contains(fmt.Sprint(body), "fewer than acknowledge_replicas (1)") {
+			break
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal(status, body)
+		}
+	}
+	if status, got := s.call(t, "POST", "/v1/jobs", `{"service":"echo"}`); status != http.StatusServiceUnavailable || got["code"] != "unavailable" {
+		t.Error(status, got)
+	}
+}

@@ -1,0 +1,130 @@
+package cell
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// PauseChange says what is to be paused from now on, all of it.
+type PauseChange struct {
+	// Seen is the version that the caller based it on; 0 means none.
+	Seen uint64
+	// Paused is a JSON object in canonical form; "{}" is nothing.
+	Paused       []byte
+	Author, Note string
+}
+
+// PauseConfig puts what is paused in force as a new version of the dynamic configuration,
+// of which the rest stays as it is. Errors: as ApplyConfig.
+func (c *Cell) PauseConfig(ctx context.Context, change PauseChange) (ConfigOutcome, error) {
+	if err := validatePaused(change.Paused); err != nil {
+		return ConfigOutcome{}, err
+	}
+	if err := validateRemarks(change.Author, change.Note); err != nil {
+		return ConfigOutcome{}, err
+	}
+	meta, err := remark(change.Author, change.Note, 0)
+	if err != nil {
+		return ConfigOutcome{}, err
+	}
+	l := c.layout
+	keys := []string{l.Config(), l.ConfigVersion(), l.ConfigHistory(), l.ConfigPaused()}
+	args := []string{
+		strconv.FormatUint(change.Seen, 10), newGeneration(), string(change.Paused), meta, l.ConfigEvents(), strconv.Itoa(ConfigHistory),
+	}
+	reply, err := c.exec(ctx, "config_pause", c.scripts.configPause, keys, args).ToArray()
+	if err != nil {
+		return ConfigOutcome{}, fmt.Errorf("pause: %w", err)
+	}
+	return decodeConfigOutcome(reply, change.Seen)
+}
+
+func remark(author, note string, restores uint64) (string, error) {
+	meta, err := json.Marshal(struct {
+		Author   string `json:"author"`
+		Note     string `json:"note,omitempty"`
+		Restores uint64 `json:"restores,omitempty"`
+	}{author, note, restores})
+	if err != nil {
+		return "", fmt.Errorf("apply configuration: %w", err)
+	}
+	return string(meta), nil
+}
+
+func validatePaused(paused []byte) error {
+	if len(paused) < 2 || len(paused) > MaxConfigBytes || paused[0] != '{' || !json.Valid(paused) {
+		return invalid("config.paused", "is not a JSON object of at most %d bytes", MaxConfigBytes)
+	}
+	return nil
+}
+
+func validateRemarks(author, note string) error {
+	if err := validateRemark("author", author, maxConfigAuthor); err != nil {
+		return err
+	}
+	return validateRemark("note", note, maxConfigNote)
+}
+
+// ConfigSeen is ConfigTold of a version without a generation.
+func (c *Cell) ConfigSeen(ctx context.Context, version uint64) error {
+	_, err := c.ConfigTold(ctx, version, "")
+	return err
+}
+
+// ConfigTold tells the cell the version of the pools' configuration that nodes are chosen
+// by, and the generation of its counter, "" for none. It returns false where a newer version of that
+// generation was told before, which then goes on to count. Errors: what Redis said.
+func (c *Cell) ConfigTold(ctx context.Context, version uint64, generation string) (bool, error) {
+	keys := []string{c.layout.ServesVersion(), c.layout.ServesGeneration()}
+	counts, err := c.exec(ctx, "serves", c.scripts.serves, keys, []string{strconv.FormatUint(version, 10), generation}).AsInt64()
+	if err != nil {
+		return false, fmt.Errorf("tell version of the configuration: %w", err)
+	}
+	return counts == 1, nil
+}
+
+// followLimit is for how long what a replica said of itself is kept.
+const followLimit = 10 * time.Minute
+
+// Follow notes that the replica goes by this version of the configuration, and begins
+// nothing by an older one any more. It is to be repeated well within ten minutes. Errors: what Redis said.
+func (c *Cell) Follow(ctx context.Context, replica string, version uint64, generation string) error {
+	if generation == "" {
+		generation = "-"
+	}
+	args := []string{replica, strconv.FormatUint(version, 10), generation, millis(followLimit)}
+	if err := c.exec(ctx, "follow", c.scripts.follow, []string{c.layout.Followed()}, args).Error(); err != nil {
+		return fmt.Errorf("note the version of replica %s: %w", replica, err)
+	}
+	return nil
+}
+
+// Behind returns the replicas that are there and have not said that they go by this
+// version of this generation, or a newer one; sorted. Errors: what Redis said.
+func (c *Cell) Behind(ctx context.Context, version uint64, generation string) ([]string, error) {
+	there, err := c.do(ctx, "follow", c.client.B().Zrange().Key(c.layout.Replicas()).Min("0").Max("-1").Build()).AsStrSlice()
+	if err != nil {
+		return nil, fmt.Errorf("which replicas are there: %w", err)
+	}
+	said, err := c.do(ctx, "follow", c.client.B().Hgetall().Key(c.layout.Followed()).Build()).AsStrMap()
+	if err != nil {
+		return nil, fmt.Errorf("which versions replicas go by: %w", err)
+	}
+	there = slices.DeleteFunc(there, func(replica string) bool { return follows(said[replica], version, generation) })
+	slices.Sort(there)
+	return there, nil
+}
+
+func follows(said string, version uint64, generation string) bool {
+	part := strings.Split(said, " ")
+	if len(part) != 3 || part[1] != generation {
+		return false
+	}
+	n, err := strconv.ParseUint(part[0], 10, 64)
+	return err == nil && n >= version
+}

@@ -1,0 +1,209 @@
+package cell
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// TestGatesForgotten: a key that no job has any more leaves nothing behind, whether its jobs ran, were
+// refused or cancelled: keys can be as many as jobs.
+func TestGatesForgotten(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 4))
+		limited := func(key string) func(*Submission) {
+			return gates(KeyGate("t1", key, 1), WaitingGate("t1", 3))
+		}
+		runs := r.waits("", limited("a"))
+		r.take("n1")
+		second, third, cancelled := r.waits("", limited("a")), r.waits("", limited("b")), r.waits("", limited("c"))
+		refused := submission("")
+		limited("d")(&refused)
+		if res := r.EnqueueAll(r.ctx(), []Submission{refused})[0]; freeslot.CodeOf(res.Err) != freeslot.CodeOverloaded {
+			t.Fatalf("%+v", res)
+		}
+		if _, err := r.Cancel(r.ctx(), "", cancelled); err != nil {
+			t.Fatal(err)
+		}
+		r.sound()
+		if got := r.hash(r.l.Gates()); len(got) != 3 {
+			t.Errorf("gates %v, expected those of two keys and of a tenant", got)
+		}
+		r.end("n1", epoch, runs)
+		r.take("n1")
+		r.sound()
+		for _, job := range []string{second, third} {
+			r.end("n1", epoch, job)
+			r.sound()
+		}
+		if got := r.hash(r.l.Gates()); len(got) != 1 {
+			t.Errorf("gates %v are kept, expected that of the tenant at most", got)
+		}
+		r.check()
+		if r.exists(r.l.Gates()) {
+			t.Error("a gate that nobody is at is kept")
+		}
+	})
+}
+
+// TestUnparkNoMore: however many end in one call, no more come back than there is room for.
+func TestUnparkNoMore(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		const n = 12
+		epoch := r.register(testNode("n1", n))
+		limited := gates(RunningGate("t1", n))
+		for range n {
+			r.waits("", limited)
+		}
+		if got := r.take("n1"); got != n {
+			t.Fatalf("%d began", got)
+		}
+		for range 4 * n {
+			r.waits("", limited)
+		}
+		r.do("DEL", r.l.Serves("n1")) // nobody gets the slots yet
+		running, _ := r.slots("n1")
+		var ends []Completion
+		for job := range running {
+			ends = append(ends, succeed("n1", epoch, job))
+		}
+		if out, err := r.complete(r.ctx(), ends); err != nil || out[0] != Completed {
+			t.Fatal(out, err)
+		}
+		if got := len(r.line(echo)); got != n {
+			t.Errorf("%d jobs came back to their queue, %d have ended", got, n)
+		}
+		r.sound()
+	})
+}
+
+// TestHeldBackRepeated: a submission that comes again does not change the place of a job that is held back.
+func TestHeldBackRepeated(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("n1", 4))
+		g := RunningGate("t1", 1)
+		r.waits("", gates(g))
+		r.take("n1")
+		s := submission("")
+		s.Gates = []Gate{g}
+		r.enqueued(s)
+		before := r.scores(r.l.ParkedAt(g.name))
+		for now := r.nowMS(); r.nowMS() <= now+1; { // another time of Redis' clock
+		}
+		r.enqueued(s)
+		for job, score := range r.scores(r.l.ParkedAt(g.name)) {
+			if before[job] != score {
+				t.Errorf("%s moved from %.0f to %.0f", job, before[job], score)
+			}
+		}
+	})
+}
+
+// TestGatesOutOfMemory: what is counted is put right also where Redis refuses writes.
+func TestGatesOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	r.register(testNode("n1", 4))
+	busy, open := KeyGate("t1", "busy", 1), KeyGate("t1", "open", 1)
+	r.waits("", gates(busy))
+	first := r.waits("", gates(open))
+	r.take("n1")
+	r.waits("", gates(busy))
+	held := r.waits("", gates(open))
+	r.do("DEL", r.l.Job(first)) // by an operator: it counts still
+	r.do("CONFIG", "SET", "maxmemory", "1")
+	defer r.do("CONFIG", "SET", "maxmemory", "0")
+	if n := r.check(); n != 1 || len(r.line(echo)) != 1 || r.line(echo)[0] != held {
+		t.Errorf("%d classes, %v wait, expected %s", n, r.line(echo), held)
+	}
+	r.check()
+}
+
+// TestGateLimitEdited: what an operator made no number of the limit is the job's own.
+func TestGateLimitEdited(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 4))
+		g := KeyGate("t1", "k", 1)
+		for _, text := range []string{"nan", "inf", "-5", "many", ""} {
+			first := r.waits("", gates(g))
+			r.take("n1")
+			held := r.waits("", gates(g))
+			r.do("HSET", r.l.Gates(), g.name, text)
+			r.end("n1", epoch, first)
+			r.check()
+			r.take("n1")
+			if s := r.status(held); s.State != freeslot.StateRunning {
+				t.Fatalf("%q: %+v", text, s)
+			}
+			r.end("n1", epoch, held)
+		}
+	})
+}
+
+// TestMoveGateNames: a tenant whose name ends like a gate does counts nowhere else.
+func TestMoveGateNames(t *testing.T) {
+	onMovers(t, func(t *testing.T, m *movers) {
+		m.SetGuide(&Guide{
+			Home: func(string, *freeslot.Job) (int, bool) { return 2, true },
+			Gates: func(tenant string, _ *freeslot.Job, _ int) []Gate {
+				return []Gate{KeyGate(tenant, "k", 1), WaitingGate(tenant, 9)}
+			},
+		})
+		m.waitsIn(0, "", of("new", 1), func(s *Submission) {
+			s.Job.ConcurrencyKey, s.Gates = "k", []Gate{KeyGate("new", "k", 1), WaitingGate("new", 9)}
+		})
+		m.begin(0, 1, 1)
+		m.driven(0, 0)
+		m.later()
+		m.driven(0, 1)
+		r := m.rigs[2]
+		for _, key := range r.keys() {
+			if strings.Contains(key, ":gate:") && key != r.l.Gate("w:new") {
+				t.Errorf("it counts at %s", key)
+			}
+		}
+		m.sound()
+	})
+}
+
+// TestMoveDropped: a job that has moved is dropped where it is, by the id that its client knows, and does not come
+// a second time from where it was.
+func TestMoveDropped(t *testing.T) {
+	onMovers(t, func(t *testing.T, m *movers) {
+		id := m.waitsIn(0, "", timeout(time.Hour.Milliseconds()))
+		m.begin(0, 1, 1)
+		found, _, err := m.At(0).moves(m.ctx(), m.At(0).layout.Moves(), 0, 10)
+		if err != nil || len(found) != 1 {
+			t.Fatal(found, err)
+		}
+		if _, err := m.At(1).moveIn(m.ctx(), []*Move{&found[0]}, 1e15, nil); err != nil {
+			t.Fatal(err)
+		}
+		m.runsIn(1, id) // before the first cell knows that it has come
+		if s, err := m.Drop(m.ctx(), "", MovedID(id, 1)); freeslot.CodeOf(err) != freeslot.CodeUnavailable {
+			t.Errorf("its move is not settled: %+v, %v", s, err)
+		}
+		m.driven(0, 0)
+		if s, err := m.Drop(m.ctx(), "", id); freeslot.CodeOf(err) != freeslot.CodeUnavailable {
+			t.Errorf("somebody may be about to bring it: %+v, %v", s, err)
+		}
+		if s := m.job(id); s.State != freeslot.StateSucceeded {
+			t.Errorf("%+v", s)
+		}
+		at := m.rigs[1]
+		at.do("HSET", at.l.Job(MovedID(id, 1)), "finished_at_ms", "1") // long ago
+		if s, err := m.Drop(m.ctx(), "", id); err != nil || s.State != freeslot.StateSucceeded || s.ID != id {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if s, err := m.Job(m.ctx(), "", id); freeslot.CodeOf(err) != freeslot.CodeNotFound {
+			t.Errorf("%+v, %v", s, err)
+		}
+		m.later()
+		m.driven(0, 0)
+		m.sound()
+	})
+}

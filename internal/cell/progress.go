@@ -1,0 +1,139 @@
+package cell
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+)
+
+const (
+	// MaxProgressItems is the most reports that one call of Progress takes.
+	MaxProgressItems = batchItems
+	// progressBacklog is the length from which on a reply stream gets no progress. A replica
+	// drops each second what it has read, so that a stream which is read well has the entries
+	// of that second.
+	progressBacklog = 8192
+)
+
+// ProgressReport is what a handler told last of one attempt.
+type ProgressReport struct {
+	Attempt Attempt
+	// Seq counts what the attempt told, from 1.
+	Seq int64
+	// Value is JSON of at most freeslot.MaxProgressBytes. It must not be changed any more.
+	Value json.RawMessage
+}
+
+// ProgressOutcome says what a ProgressReport did.
+type ProgressOutcome uint8
+
+// The outcomes of a report.
+const (
+	// ProgressStale: the node does not own this attempt; nothing changed.
+	ProgressStale ProgressOutcome = iota
+	// ProgressTaken: it is in the record, or something later is.
+	ProgressTaken
+	// ProgressCancel: as ProgressTaken, and somebody asked to cancel the job.
+	ProgressCancel
+)
+
+// Progress takes in what handlers of one node told, in one call: 1 to MaxProgressItems
+// reports, of each attempt one. It can be repeated: a report changes nothing once it, or a
+// later one, was taken in. Errors: *freeslot.Error for reports that cannot be sent, else
+// what Redis said; then it may have been applied.
+func (c *Cell) Progress(ctx context.Context, node string, epoch Epoch, reports []ProgressReport) ([]ProgressOutcome, error) {
+	if err := validateReports(node, epoch, reports); err != nil {
+		return nil, err
+	}
+	l := c.layout
+	keys := append(make([]string, 0, 1+len(reports)), l.Slots(node))
+	args := append(make([]string, 0, 5+4*len(reports)), node, epoch, l.Prefix, l.tagPart(), strconv.Itoa(progressBacklog))
+	for i := range reports {
+		r := &reports[i]
+		keys = append(keys, l.Job(r.Attempt.Job))
+		args = append(args, r.Attempt.Job, strconv.Itoa(r.Attempt.N), strconv.FormatInt(r.Seq, 10), rueidis.BinaryString(r.Value))
+	}
+	reply, err := c.exec(ctx, "progress", c.scripts.progress, keys, args).AsIntSlice()
+	if err != nil {
+		return nil, fmt.Errorf("progress of %d jobs of node %s: %w", len(reports), node, err)
+	}
+	if len(reply) != len(reports) {
+		return nil, fmt.Errorf("progress of %d jobs of node %s: %d answers", len(reports), node, len(reply))
+	}
+	out := make([]ProgressOutcome, len(reply))
+	for i, code := range reply {
+		if code < int64(ProgressStale) || code > int64(ProgressCancel) {
+			return nil, fmt.Errorf("progress of job %s: unknown code %d", reports[i].Attempt.Job, code)
+		}
+		out[i] = ProgressOutcome(code)
+	}
+	return out, nil
+}
+
+func validateReports(node string, epoch Epoch, reports []ProgressReport) error {
+	if err := validateAgent(node, epoch); err != nil {
+		return err
+	}
+	if len(reports) < 1 || len(reports) > MaxProgressItems {
+		return invalid("reports", "has %d entries, expected 1 to %d", len(reports), MaxProgressItems)
+	}
+	for i := range reports {
+		r := &reports[i]
+		if err := ValidateJobID("job_id", r.Attempt.Job); err != nil {
+			return err
+		}
+		switch {
+		case r.Attempt.N < 1 || r.Seq < 1:
+			return invalid("reports", "has number %d of attempt %d of job %s, expected them from 1", r.Seq, r.Attempt.N, r.Attempt.Job)
+		case len(r.Value) > freeslot.MaxProgressBytes:
+			return invalid("value", "has %d bytes, expected at most %d", len(r.Value), freeslot.MaxProgressBytes)
+		case !utf8.Valid(r.Value) || !json.Valid(r.Value):
+			return invalid("value", "is not valid JSON in UTF-8")
+		}
+	}
+	return nil
+}
+
+// decodeProgress reads the field progress of a record.
+func decodeProgress(text string) (*freeslot.Progress, error) {
+	part := strings.SplitN(text, " ", 4)
+	if len(part) != 4 {
+		return nil, fmt.Errorf("%.80q has %d parts, expected 4", text, len(part))
+	}
+	p := &freeslot.Progress{Value: json.RawMessage(part[3])}
+	var err error
+	if p.Attempt, err = strconv.Atoi(part[0]); err != nil {
+		return nil, fmt.Errorf("attempt: %w", err)
+	}
+	if p.Seq, err = strconv.ParseInt(part[1], 10, 64); err != nil {
+		return nil, fmt.Errorf("number: %w", err)
+	}
+	if p.AtMS, err = strconv.ParseInt(part[2], 10, 64); err != nil {
+		return nil, fmt.Errorf("time: %w", err)
+	}
+	if !json.Valid(p.Value) { // an operator's edit, which no client could take
+		return nil, fmt.Errorf("value is not JSON")
+	}
+	return p, nil
+}
+
+// decodeProgressEntry reads an entry that says what a handler told, of fields p ("job attempt
+// number at") and v (the value). It also has the field open, for older readers to pass over.
+func decodeProgressEntry(id, head, value string) (Reply, error) {
+	job, rest, _ := strings.Cut(head, " ")
+	if err := ValidateJobID("job_id", job); err != nil {
+		return Reply{}, err
+	}
+	p, err := decodeProgress(rest + " " + value)
+	if err != nil {
+		return Reply{}, err
+	}
+	return Reply{ID: id, Progress: p, Status: freeslot.JobStatus{ID: job}}, nil
+}

@@ -1,0 +1,188 @@
+package cell
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/redis/rueidis"
+)
+
+const (
+	// queueBatch is how many queues are looked at in one round trip.
+	queueBatch = 128
+	// queueLook is how many jobs of each priority in a queue are compared for the oldest.
+	queueLook = 100
+	// levelSize is how far apart the scores of two priorities are, as lib/line.lua has it.
+	levelSize = 1 << 48
+)
+
+// Queue is a class of which jobs wait.
+type Queue struct {
+	Class
+	// Waiting is how many jobs of it wait.
+	Waiting int
+	// OldestMS is when the oldest of them was submitted, in milliseconds since 1970 by the clock
+	// of the replica that took it. It is found among the first hundred of each priority, where it
+	// is unless a hundred tenants wait there.
+	OldestMS int64
+	// First is the job that is served next.
+	First string
+}
+
+// Queues reads the classes of which jobs wait, by id. Those that were left in between are
+// left out. Errors: what Redis said.
+func (c *Cell) Queues(ctx context.Context) ([]Queue, error) {
+	w, err := c.Waiting(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(w.Classes, func(a, b Class) int { return cmp.Compare(a.ID, b.ID) })
+	var queues []Queue
+	for part := range slices.Chunk(w.Classes, queueBatch) {
+		found, err := c.queues(ctx, part)
+		if err != nil {
+			return nil, fmt.Errorf("read queues: %w", err)
+		}
+		queues = append(queues, found...)
+	}
+	return queues, nil
+}
+
+// QueueLength is how many jobs of a class wait. Errors: what Redis said.
+func (c *Cell) QueueLength(ctx context.Context, class string) (int, error) {
+	n, err := c.do(ctx, "queues", c.client.B().Zcard().Key(c.layout.Line(class)).Build()).AsInt64()
+	if err != nil {
+		return 0, fmt.Errorf("length of the queue of class %s: %w", class, err)
+	}
+	return int(n), nil
+}
+
+func (c *Cell) queues(ctx context.Context, classes []Class) ([]Queue, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	var asked []rueidis.Completed
+	for _, class := range classes {
+		b, line := c.client.B, c.layout.Line(class.ID)
+		asked = append(asked, b().Zcard().Key(line).Build().Pin(), b().Zrange().Key(line).Min("0").Max("0").Withscores().Build().Pin(),
+			b().Zrange().Key(line).Min("-1").Max("-1").Withscores().Build().Pin())
+	}
+	answers := c.client.DoMulti(ctx, asked...)
+	var queues []Queue
+	var looks []rueidis.Completed
+	var of []int // the queue of each look
+	for i, class := range classes {
+		q, levels, err := decodeQueue(class, answers[3*i:3*i+3])
+		if err != nil {
+			return nil, err
+		}
+		if q.Waiting == 0 || len(levels) == 0 {
+			continue
+		}
+		queues = append(queues, q)
+		for _, level := range levels {
+			from, to := level*levelSize, (level+1)*levelSize
+			look := c.client.B().Zrangebyscore().Key(c.layout.Line(class.ID)).Min(strconv.FormatInt(from, 10)).Max("("+strconv.FormatInt(to, 10)).
+				Limit(0, queueLook).Build().Pin()
+			looks, of = append(looks, look), append(of, len(queues)-1)
+		}
+	}
+	if len(looks) == 0 {
+		return nil, nil
+	}
+	for i, answer := range c.client.DoMulti(ctx, looks...) {
+		jobs, err := answer.AsStrSlice()
+		if err != nil {
+			return nil, err
+		}
+		q := &queues[of[i]]
+		for _, job := range jobs {
+			if at := submittedMS(job); at > 0 && (q.OldestMS == 0 || at < q.OldestMS) {
+				q.OldestMS = at
+			}
+		}
+	}
+	return queues, nil
+}
+
+// decodeQueue reads the length, the first and the last of a queue, and which priorities may wait in
+// it. There is nothing of one that is gone.
+func decodeQueue(class Class, answers []rueidis.RedisResult) (q Queue, levels []int64, err error) {
+	count, err := answers[0].AsInt64()
+	if err != nil {
+		return q, nil, err
+	}
+	var ends [2]rueidis.ZScore
+	for i := range ends {
+		jobs, err := answers[1+i].AsZScores()
+		if err != nil {
+			return q, nil, err
+		}
+		if len(jobs) == 0 {
+			return q, nil, nil
+		}
+		ends[i] = jobs[0]
+	}
+	q = Queue{Class: class, Waiting: int(count), First: ends[0].Member}
+	level := func(score float64) int64 { return int64(math.Floor(min(max(score/levelSize, 0), 9))) } // an operator's may be any
+	for l := level(ends[0].Score); l <= level(ends[1].Score); l++ {
+		levels = append(levels, l)
+	}
+	return q, levels, nil
+}
+
+// submittedMS is when the id of a job was made; 0 of what is none.
+func submittedMS(job string) int64 {
+	_, rest, _ := strings.Cut(job, "-")
+	id, err := ulid.ParseStrict(rest)
+	if err != nil {
+		return 0
+	}
+	return int64(id.Time())
+}
+
+// Queues are those of all cells: of a class that waits in several, how many in all, the oldest,
+// and the first of the first of them. failed has the cells that did not answer, nil when all did.
+func (s *Set) Queues(ctx context.Context) (queues []Queue, failed map[int]error) {
+	parts := make([][]Queue, len(s.cells))
+	failed = byCell(s.each(func(c *Cell) (err error) {
+		parts[c.cfg.Index], err = c.Queues(ctx)
+		return err
+	}))
+	byID := make(map[string]int)
+	for _, part := range parts {
+		for _, q := range part {
+			i, known := byID[q.ID]
+			if !known {
+				byID[q.ID] = len(queues)
+				queues = append(queues, q)
+				continue
+			}
+			all := &queues[i]
+			all.Waiting += q.Waiting
+			if q.OldestMS > 0 && (all.OldestMS == 0 || q.OldestMS < all.OldestMS) {
+				all.OldestMS = q.OldestMS
+			}
+		}
+	}
+	slices.SortFunc(queues, func(a, b Queue) int { return cmp.Compare(a.ID, b.ID) })
+	return queues, failed
+}
+
+// QueueLength is that of all cells together. failed is as that of Queues.
+func (s *Set) QueueLength(ctx context.Context, class string) (waiting int, failed map[int]error) {
+	counts := make([]int, len(s.cells))
+	failed = byCell(s.each(func(c *Cell) (err error) {
+		counts[c.cfg.Index], err = c.QueueLength(ctx, class)
+		return err
+	}))
+	for _, n := range counts {
+		waiting += n
+	}
+	return waiting, failed
+}

@@ -1,0 +1,69 @@
+-- gates: looks whether the jobs that count at gates still should, and lets parked ones
+-- back into their queues where there is room.
+--
+-- Guarantee: nobody stays parked beside an open gate for longer than the time between two
+-- calls that come to it; what an older release, an operator or a migrating hash slot
+-- left counted is put right. The same call again changes nothing.
+--
+-- KEYS[1] version:nodes  hash   KEYS[2] waiting  hash   KEYS[3] version:waiting  string
+-- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] most gates: of those with parked jobs the ones that
+--   were looked at longest ago, and as many others drawn at random
+-- Returns {class, definition, ...}: classes whose jobs wait now
+-- Foreign keys (gates, jobs, queues, replies) are of this cell.
+-- Redis 7.0. Cost: O(gates + jobs looked at, 512 and those of one gate at most, + 128 that come back).
+local version_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3]
+local PREFIX, TAG, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local finished_key, due_key, retention, inline = '', '', 0, 0 -- of lib/finish, which nobody calls here
+local HOLDERS, LOOK = 64, 1024 -- of a gate
+local left = 512 -- of all gates
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/here.lua
+-- include lib/finish.lua
+-- include lib/job.lua
+-- include lib/line.lua
+-- include lib/gate.lua
+
+local function listed(answer) return type(answer) == 'table' and not answer.err and answer or {} end
+local names, known = {}, {}
+local function add(found)
+  for _, name in ipairs(listed(found)) do
+    if not known[name] then known[name], names[#names + 1] = true, name end
+  end
+end
+-- Nobody has it: see cancel.lua. Protected, as what follows.
+redis.pcall('ZREM', parked_key, '-')
+add(sure('ZRANGE', parked_key, 0, most - 1))
+add(sure('HRANDFIELD', gates_key, most))
+
+for _, name in ipairs(names) do
+  if left <= 0 or came >= MOST_BACK then break end -- the others were looked at longer ago at the next call
+  local gate, parked = key('gate', name), key('parked', name)
+  local waits = string.sub(name, 1, 2) == 'w:'
+  local gone, here_now = {}, redis.pcall('EXISTS', version_key, gate, parked)
+  if type(here_now) == 'number' then
+    local holders = listed(sure('SRANDMEMBER', gate, HOLDERS))
+    for _, job in ipairs(holders) do
+      local state = redis.pcall('HGET', key('jobs', job), 'state')
+      local runs = state == 'running' or state == 'cancelling'
+      local stands = state == 'waiting' or state == 'retry_wait' or state == 'scheduled'
+      if type(state) ~= 'table' and not (waits and stands or not waits and runs) then gone[#gone + 1] = job end
+    end
+    if #gone > 0 then redis.call('SREM', gate, unpack(gone)) end
+    sure('ZCARD', parked) -- which mends what is of another type
+    left = left - #holders - unpark(name, LOOK)
+    local there = redis.pcall('EXISTS', parked)
+    if there == 0 then
+      redis.pcall('ZREM', parked_key, name)
+      if redis.pcall('EXISTS', gate) == 0 then redis.pcall('HDEL', gates_key, name) end
+    elseif there == 1 then
+      sure('ZADD', parked_key, at, name)
+    end
+  end
+end
+
+local reply = {}
+for class, definition in pairs(unparked) do
+  reply[#reply + 1], reply[#reply + 2] = class, definition
+end
+return reply

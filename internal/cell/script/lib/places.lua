@@ -1,0 +1,19 @@
+-- forget_gone: takes places out of the index of finished jobs whose records are gone, the oldest first, up to
+-- the first whose record is there; most of them, and returns true where there may be more. The
+-- agents that end jobs do not know how long replicas keep records, so what lib/finish forgets by
+-- its age can be far too much to keep. Protected: while a hash slot migrates keys are
+-- elsewhere, and what is not known to be gone stays. finished_key is bound by the script.
+local function forget_gone(most)
+  local function gone(job)
+    return redis.pcall('EXISTS', finished_key, key('jobs', job)) == 1 -- the index alone
+  end
+  local oldest = redis.pcall('ZRANGE', finished_key, 0, 0)
+  if oldest.err or not oldest[1] or not gone(oldest[1]) then return false end
+  local places = {}
+  for _, job in ipairs(redis.call('ZRANGE', finished_key, 0, most - 1)) do
+    if not gone(job) then break end
+    places[#places + 1] = job
+  end
+  for i = 1, #places, 2000 do redis.call('ZREM', finished_key, unpack(places, i, math.min(i + 1999, #places))) end
+  return #places == most
+end

@@ -1,0 +1,50 @@
+-- move: takes jobs that wait in a class out of its queue, the first of them first, because
+-- they are to go to another cell. From then on they are in nobody's queue and due at no
+-- time: who looks after them finds them in moves, until they are there.
+--
+-- Guarantee: a job that moves has one target, which its record names, or '?' where a key of the job says
+-- which cell that is (see move_note.lua); the same call again finds others. A job whose last move is not settled yet stays where it is.
+--
+-- KEYS[1] waiting  hash   KEYS[2] version:waiting  string   KEYS[3] due  zset
+-- KEYS[4] moves  zset: job -> when somebody must look at it next, ms
+-- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] class   ARGV[4] cell to go to   ARGV[5] most slots that a job may need there
+-- ARGV[6] how many of the queue to leave out at its beginning   ARGV[7] how many to look at
+-- Returns {jobs that move, jobs that were looked at and stay, '1' if there are more behind}
+-- Foreign keys (the queue, its jobs) are of this cell.
+-- Redis 7.0. Cost: O(jobs looked at).
+local waiting_key, waiting_version_key, due_key, moves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local PREFIX, TAG, class, target, room, from, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/here.lua
+-- include lib/job.lua
+-- include lib/line.lua
+
+here(waiting_key, {key('waiting', class), key('fair', class), due_key, moves_key, waiting_version_key})
+local jobs, keys, records = sure('ZRANGE', key('waiting', class), from, from + most - 1), {}, {}
+for i, job in ipairs(jobs) do keys[i] = key('jobs', job) end
+here(waiting_key, keys)
+for i, job_key in ipairs(keys) do
+  -- Protected: a key that an operator made something else of is no job.
+  records[i] = redis.pcall('HMGET', job_key, 'state', 'job', 'keep', 'hop', 'gates')
+end
+local moved, stayed = 0, 0
+for i, job in ipairs(jobs) do
+  local record = records[i]
+  local tenant, slots, _, _, _, deadline = job_parts(record[2])
+  if record.err or record[1] ~= 'waiting' or not tenant then
+    leave_line(class, job) -- what an operator edited or deleted
+  elseif slots > room or record[3] or deadline > 0 and deadline <= now then
+    stayed = stayed + 1
+  else
+    local to = string.find(record[5] or '', ' k:', 1, true) and '?' or target
+    redis.call('HSET', keys[i], 'state', 'moving', 'move', to .. ' ' .. (record[4] or '0'))
+    sure('ZADD', moves_key, at, job)
+    if deadline > 0 then sure('ZREM', due_key, job) end
+    -- Protected: where it goes on counting the next look at all gates mends it.
+    for name in string.gmatch(record[5] or '', '%a:%S+') do redis.pcall('SREM', key('gate', name), job) end
+    leave_line(class, job)
+    moved = moved + 1
+  end
+end
+return {moved, stayed, #jobs == most and '1' or '0'}

@@ -1,0 +1,69 @@
+-- move_in: lets jobs wait that come from another cell, each as its record was there: with its
+-- attempts, failures and deadline, under an id of this cell. Its place is the one that the
+-- tags of its tenant give it here and now, among those of its priority.
+--
+-- Guarantee: idempotent by job id and hop, the number of the move in the job's life: a job
+-- that came with this hop, or a later one, is left as it is, for as long as its record is kept. That is
+-- until its move is settled (see move_ack.lua), whatever becomes of the job meanwhile, and a while beyond;
+-- and no call acts that was read from the other cell for longer than that ago.
+--
+-- KEYS[1] due  zset   KEYS[2] waiting  hash   KEYS[3] version:waiting  string   KEYS[4] moved  zset   KEYS[5..] jobs:<job>  hash
+-- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] how long a record is kept whose move is not settled, ms
+-- ARGV[4] until when to act, ms
+-- then for each item: job, id that its client knows, hop, weight of the tenant, its gates and their limits in this cell (name limit ...),
+--   number of texts, and so many: names and values of fields
+-- Returns {now, what, ...}: 1 it waits now, 2 it was there already, 0 too late, 3 its record is none
+-- Foreign keys (queues) are of this cell.
+-- Redis 7.0. Cost: O(items).
+local due_key, waiting_key, waiting_version_key, moved_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local PREFIX, TAG, hold, till = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/here.lua
+-- include lib/job.lua
+-- include lib/line.lua
+
+local gates_key = PREFIX .. ':gates' .. TAG
+local items, keys, from = {}, {due_key, moved_key, waiting_version_key}, 5
+for i = 5, #KEYS do
+  local count = tonumber(ARGV[from + 5])
+  local one = {job = ARGV[from], known = ARGV[from + 1], hop = tonumber(ARGV[from + 2]), weight = tonumber(ARGV[from + 3]),
+    limits = ARGV[from + 4], fields = {unpack(ARGV, from + 6, from + 5 + count)}}
+  for f = 1, count, 2 do
+    if one.fields[f] == 'job' then one.static, one.at = one.fields[f + 1], f + 1 end
+    if one.fields[f] == 'gates' then one.gates = one.fields[f + 1] end
+  end
+  line_keys(one.static, keys)
+  items[i] = one
+  from = from + 6 + count
+end
+here(waiting_key, keys)
+local reply = {now}
+for i = 5, #KEYS do
+  local job_key, one = KEYS[i], items[i]
+  local record = redis.pcall('HMGET', job_key, 'state', 'hop')
+  local tenant, slots, class, priority, _, deadline, definition = job_parts(one.static)
+  if record.err or not tenant then
+    reply[i - 3] = 3
+  elseif record[1] and (record[1] ~= 'moved' or tonumber(record[2] or '0') >= one.hop) then
+    reply[i - 3] = 2
+  elseif now > till then
+    reply[i - 3] = 0
+  else
+    local head, keep, rest = string.match(one.static, '^(%S+ %d+ %d+) (%d+)( .*)$')
+    one.fields[one.at] = head .. ' ' .. string.format('%.0f', math.max(hold, tonumber(keep))) .. rest
+    redis.call('HSET', job_key, 'state', 'waiting', 'known', one.known, 'hop', one.hop, 'keep', keep, unpack(one.fields))
+    if record[1] then -- it was here before, and went away
+      redis.call('HDEL', job_key, 'move')
+      redis.call('PERSIST', job_key)
+      sure('ZREM', moved_key, one.job)
+    end
+    if deadline > 0 then sure('ZADD', due_key, string.format('%.0f', deadline), one.job) end
+    stand_in_line(one.job, class, definition, fair_score(class, tenant, slots, priority, one.weight))
+    -- Protected: where it does not count the next look at all gates mends it.
+    for name, limit in string.gmatch(one.limits, '(%S+) (%d+)') do redis.pcall('HSET', gates_key, name, limit) end
+    for name in string.gmatch(one.gates or '', ' (w:%S+)') do redis.pcall('SADD', key('gate', name), one.job) end
+    reply[i - 3] = 1
+  end
+end
+return reply

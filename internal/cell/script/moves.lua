@@ -1,0 +1,46 @@
+-- moves: reads the records of jobs that move, or of those that have moved, that somebody must look at.
+--
+-- Guarantee: changes no job; what is in the index and belongs there no more is taken out.
+--
+-- KEYS[1] moves  zset, or moved  zset
+-- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] how long ago the time to look at them must have come, ms
+-- ARGV[4] most jobs    ARGV[5] about how many bytes of records to read   ARGV[6..] the jobs to look at, whatever their time; none: those
+--   whose time has come
+-- Returns {'1' if there are more, job, state (moving or moved), where to, fields of the record and their values, ...}, four
+--   values a job; the fields only of one that is moving
+-- Foreign keys (jobs) are of this cell.
+-- Redis 7.0. Cost: O(jobs read).
+local moves_key = KEYS[1]
+local PREFIX, TAG, late, most, bytes = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/here.lua
+-- include lib/job.lua
+-- include lib/line.lua
+
+local jobs, keys, gone, size = {unpack(ARGV, 6)}, {}, {}, 0
+if #jobs == 0 then jobs = sure('ZRANGEBYSCORE', moves_key, '-inf', string.format('%.0f', now - late), 'LIMIT', 0, most) end
+for i, job in ipairs(jobs) do keys[i] = key('jobs', job) end
+here(moves_key, keys)
+local reply = {#jobs == most and '1' or '0'}
+for i, job in ipairs(jobs) do
+  -- Protected: a key that an operator made something else of is no job.
+  local record = redis.pcall('HMGET', keys[i], 'state', 'move')
+  local found = not record.err and record[2] and string.find(record[2], '^[%d?]+ %d+$')
+  if found and record[1] == 'moving' then
+    if size >= bytes then
+      reply[1] = '1'
+      break
+    end
+    local fields, n = redis.call('HGETALL', keys[i]), #reply
+    for _, text in ipairs(fields) do size = size + #text end
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = job, record[1], record[2], fields
+  elseif found and record[1] == 'moved' then
+    local n = #reply
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = job, record[1], record[2], {}
+  else
+    gone[#gone + 1] = job
+  end
+end
+if #gone > 0 then sure('ZREM', moves_key, unpack(gone)) end
+return reply

@@ -1,0 +1,466 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+// maxHops bounds how often one call follows a job from cell to cell.
+const maxHops = 8
+
+// Guide is what those who look after moves know of jobs. The functions that are nil say nothing;
+// none may block.
+type Guide struct {
+	// Weight is a tenant's share of the slots, 1 where it is not said.
+	Weight func(tenant string) int
+	// Home is the cell of a job with a key that decides on it; false while there is none.
+	Home func(tenant string, job *freeslot.Job) (cell int, ok bool)
+	// Gates are a job's, with their limits in a cell.
+	Gates func(tenant string, job *freeslot.Job, cell int) []Gate
+}
+
+func (g *Guide) weight(tenant string) int {
+	if g == nil || g.Weight == nil {
+		return 1
+	}
+	return min(max(g.Weight(tenant), 1), MaxWeight)
+}
+
+func (g *Guide) home(m *Move) (cell int, ok bool) {
+	tenant, job, err := m.what()
+	if g == nil || g.Home == nil || err != nil {
+		return 0, false
+	}
+	return g.Home(tenant, job)
+}
+
+func (g *Guide) gates(m *Move) []Gate {
+	if g == nil || g.Gates == nil || m.field("gates") == "" {
+		return nil
+	}
+	tenant, job, err := m.what()
+	if err != nil {
+		return nil
+	}
+	return g.Gates(tenant, job, m.Cell)
+}
+
+// SetGuide says who knows of jobs that move; nil, as at first, is nobody.
+func (s *Set) SetGuide(g *Guide) { s.guide.Store(g) }
+
+// Moved is what DriveMoves did.
+type Moved struct {
+	// Jobs came to other cells, in Cells.
+	Jobs  int
+	Cells []int
+	// More is true when there is more to do.
+	More bool
+}
+
+// DriveMoves brings jobs of a cell that move to where they go, and looks whether the records that send on
+// are still needed, limit at most: those that somebody should have looked at as long as late
+// ago. Any number of callers may do so at once. Errors: what Redis said, of all cells that did
+// not do their part; the others did theirs.
+func (s *Set) DriveMoves(ctx context.Context, from *Cell, late time.Duration, limit int) (Moved, error) {
+	done, err := s.drive(ctx, from, func() ([]Move, bool, error) {
+		return from.moves(ctx, from.layout.Moves(), late, limit)
+	})
+	if err != nil {
+		return done, err
+	}
+	left, err := s.drive(ctx, from, func() ([]Move, bool, error) {
+		return from.moves(ctx, from.layout.Moved(), late, limit)
+	})
+	done.More = done.More || left.More
+	return done, err
+}
+
+// help drives the move of one job, on behalf of somebody who wants to do something with it: it
+// is in one place only once that is done.
+func (s *Set) help(ctx context.Context, from *Cell, job string) error {
+	_, err := s.drive(ctx, from, func() ([]Move, bool, error) { return from.moves(ctx, from.layout.Moves(), 0, 1, job) })
+	return err
+}
+
+func (s *Set) drive(ctx context.Context, from *Cell, read func() ([]Move, bool, error)) (done Moved, err error) {
+	begin := time.Now()
+	found, more, err := read()
+	if err != nil {
+		return Moved{}, err
+	}
+	// The clock of a target must be known before its jobs are read: see moveLife.
+	unread := false
+	for to := range byTarget(found) {
+		if c := s.target(to); c != nil && c.clock.Load() == nil {
+			ctx, cancel := c.atMost(ctx)
+			_, failed := c.moveAck(ctx, nil)
+			cancel()
+			unread, err = true, errors.Join(err, failed)
+		}
+	}
+	if unread {
+		begin = time.Now()
+		var again error
+		if found, more, again = read(); again != nil {
+			return Moved{}, errors.Join(err, again)
+		}
+	}
+	done.More = more
+	for to, moves := range byTarget(found) {
+		n, failed := s.driveTo(ctx, from, to, moves, begin)
+		if done.Jobs += n; n > 0 {
+			done.Cells = append(done.Cells, to)
+		}
+		err = errors.Join(err, failed)
+	}
+	return done, err
+}
+
+// atMost leaves time for others where the cell does not answer.
+func (c *Cell) atMost(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.cfg.callTimeout())
+}
+
+func byTarget(all []Move) map[int][]*Move {
+	out := make(map[int][]*Move)
+	for i := range all {
+		out[all[i].Cell] = append(out[all[i].Cell], &all[i])
+	}
+	return out
+}
+
+// target is the cell of this number; nil when there is none, which only an edit can name.
+func (s *Set) target(index int) *Cell {
+	if index < 0 || index >= len(s.cells) {
+		return nil
+	}
+	return s.cells[index]
+}
+
+// driveTo does what is next for the moves to one cell. moves were read after begin.
+func (s *Set) driveTo(ctx context.Context, from *Cell, to int, moves []*Move, begin time.Time) (came int, err error) {
+	if to == keyDecides {
+		return 0, from.noteMoves(ctx, s.decide(moves))
+	}
+	target := s.target(to)
+	if target == nil {
+		return 0, from.noteMoves(ctx, later(moves, moveLook))
+	}
+	var coming, gone []*Move
+	for _, m := range moves {
+		if m.Done {
+			gone = append(gone, m)
+		} else {
+			coming = append(coming, m)
+		}
+	}
+	here, came, err := s.bring(ctx, from, target, coming, begin)
+	if err == nil {
+		err = s.lookAfter(ctx, from, target, append(here, gone...))
+	}
+	if err != nil {
+		// It may be that target does not answer: what waits behind these has its turn before.
+		return came, errors.Join(err, from.noteMoves(ctx, later(moves, moveAgain)))
+	}
+	return came, nil
+}
+
+// decide finds out where jobs go that have a key.
+func (s *Set) decide(moves []*Move) []moveNote {
+	notes := later(moves, moveAgain)
+	for i, m := range moves {
+		if home, ok := s.guide.Load().home(m); ok {
+			notes[i] = moveNote{move: m, what: "t", to: home}
+		}
+	}
+	return notes
+}
+
+func later(moves []*Move, after time.Duration) []moveNote {
+	notes := make([]moveNote, len(moves))
+	for i, m := range moves {
+		notes[i] = moveNote{move: m, what: "l", after: after}
+	}
+	return notes
+}
+
+// bring makes jobs in their new cell and then has the old one send on to it.
+func (s *Set) bring(ctx context.Context, from, target *Cell, moves []*Move, begin time.Time) (here []*Move, came int, err error) {
+	if len(moves) == 0 {
+		return nil, 0, nil
+	}
+	clock, known := target.clockAt(begin)
+	if !known { // it did not answer
+		return nil, 0, from.noteMoves(ctx, later(moves, moveAgain))
+	}
+	if err := s.carryKeys(ctx, from, moves); err != nil {
+		return nil, 0, err
+	}
+	limited, cancel := target.atMost(ctx)
+	defer cancel()
+	what, err := target.moveIn(limited, moves, clock+moveLife.Milliseconds(), s.guide.Load())
+	if err != nil {
+		return nil, 0, err
+	}
+	var notes []moveNote
+	for i, m := range moves {
+		switch what[i] {
+		case moveCame, moveThere:
+			if what[i] == moveCame {
+				came++
+			}
+			here = append(here, m)
+			notes = append(notes, moveNote{move: m, what: "f"})
+		case moveBroken:
+			notes = append(notes, moveNote{move: m, what: "l", after: moveLook})
+		default: // too late: they are read anew
+		}
+	}
+	return here, came, from.noteMoves(ctx, notes)
+}
+
+// carryKeys has the idempotency keys of jobs name them where somebody would look who submits such a job again.
+func (s *Set) carryKeys(ctx context.Context, from *Cell, moves []*Move) error {
+	for _, m := range moves {
+		if !strings.Contains(m.field("spec"), `"idempotency_key"`) {
+			continue
+		}
+		home, ok := s.guide.Load().home(m)
+		to := s.target(home)
+		if !ok || to == nil || to == from {
+			continue
+		}
+		tenant, job, err := m.what()
+		if err != nil || job.IdempotencyKey == "" {
+			continue
+		}
+		value, left, err := from.key(ctx, tenant, job.IdempotencyKey)
+		if err == nil && left > 0 {
+			err = to.setKey(ctx, tenant, job.IdempotencyKey, value, left)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookAfter settles moves that are done, and lets go of records that send on to a job that has ended.
+func (s *Set) lookAfter(ctx context.Context, from, target *Cell, moves []*Move) error {
+	if len(moves) == 0 {
+		return nil
+	}
+	limited, cancel := target.atMost(ctx)
+	defer cancel()
+	left, err := target.moveAck(limited, moves)
+	if err != nil {
+		return err
+	}
+	notes := make([]moveNote, len(moves))
+	for i, m := range moves {
+		notes[i] = moveNote{move: m, what: "e", after: time.Duration(max(left[i], 0)) * time.Millisecond}
+		if left[i] == -1 {
+			notes[i] = moveNote{move: m, what: "l", after: moveLook}
+		}
+	}
+	return from.noteMoves(ctx, notes)
+}
+
+// act does something with a job where it is now. A move that is under way is brought to its end before.
+func (s *Set) act(ctx context.Context, jobID string, do func(c *Cell, id string) (freeslot.JobStatus, error)) (freeslot.JobStatus, error) {
+	c, err := s.ofJob(jobID)
+	if err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	id := jobID
+	for range maxHops {
+		status, err := do(c, id)
+		if err != nil {
+			return freeslot.JobStatus{}, asked(err, jobID, id)
+		}
+		switch status.State {
+		case freeslot.StateMoving:
+			if err := s.help(ctx, c, id); err != nil {
+				return freeslot.JobStatus{}, err
+			}
+		case stateMoved:
+			next, err := c.routes(ctx, []string{id})
+			if err != nil {
+				return freeslot.JobStatus{}, err
+			}
+			if to := s.target(next[0].to); next[0].onward() && to != nil {
+				c, id = to, MovedID(jobID, next[0].to)
+			}
+		default:
+			return status, nil
+		}
+	}
+	return freeslot.JobStatus{}, movesOn(jobID)
+}
+
+// asked tells of a job that is gone by the id that was asked for.
+func asked(err error, jobID, id string) error {
+	if id != jobID && freeslot.CodeOf(err) == freeslot.CodeNotFound {
+		return notFound(jobID)
+	}
+	return err
+}
+
+func movesOn(jobID string) *freeslot.Error {
+	return &freeslot.Error{
+		Code: freeslot.CodeUnavailable, RetryAfter: moveAgain / 4,
+		Message: "job " + jobID + " is moving to another part of Redis",
+	}
+}
+
+// seek finds where a job is whose record at c sends on; nil when it is gone. A job whose move has only begun is where it was.
+func (s *Set) seek(ctx context.Context, c *Cell, id string) (*Cell, string, error) {
+	var from *Cell // where it was last, as long as it is not known to have come further
+	fromID, hop := "", 0
+	for range 2 * maxHops {
+		found, err := c.routes(ctx, []string{id})
+		if err != nil {
+			return nil, "", err
+		}
+		at := found[0]
+		if at.state == "" || at.hop < hop {
+			return from, fromID, nil
+		}
+		if !at.onward() {
+			return c, id, nil
+		}
+		from, fromID = nil, ""
+		if at.state == freeslot.StateMoving {
+			from, fromID = c, id
+		}
+		hop = at.hop + 1
+		if c = s.target(at.to); c == nil {
+			return from, fromID, nil
+		}
+		id = MovedID(id, at.to)
+	}
+	return nil, "", movesOn(id)
+}
+
+// read reads something of a job where it is now, without changing anything.
+func (s *Set) read(ctx context.Context, jobID string, do func(c *Cell, id string) (freeslot.JobStatus, error)) (freeslot.JobStatus, error) {
+	first, err := s.ofJob(jobID)
+	if err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	status, err := do(first, jobID)
+	for range maxHops {
+		if err != nil || status.State != freeslot.StateMoving && status.State != stateMoved {
+			return status, err
+		}
+		c, id, err := s.seek(ctx, first, jobID)
+		if err != nil {
+			return freeslot.JobStatus{}, err
+		}
+		if c == nil {
+			return freeslot.JobStatus{}, notFound(jobID)
+		}
+		if status, err = do(c, id); err != nil {
+			return freeslot.JobStatus{}, asked(err, jobID, id)
+		}
+		if status.State == freeslot.StateMoving {
+			return status, nil // it was nowhere else a moment ago
+		}
+	}
+	return freeslot.JobStatus{}, movesOn(jobID)
+}
+
+// Elsewhere reads the records of jobs that are not where their ids say, as JobsByID. failed are
+// those of which nothing is known, because a cell did not answer or they move on just now.
+func (s *Set) Elsewhere(ctx context.Context, ids []string) (jobs []freeslot.JobStatus, failed map[string]bool) {
+	failed = make(map[string]bool)
+	at := make(map[string]string, len(ids))                    // the id asked for by the one where the job is
+	hops, begun := make(map[string]int), make(map[string]bool) // begun: it may not have come there yet
+	wanted := make([][]string, len(s.cells))
+	open := make([][]string, len(s.cells))
+	add := func(lists [][]string, id, now string) {
+		at[now] = id
+		if c, ok := s.OfJob(now); ok {
+			lists[c.cfg.Index] = append(lists[c.cfg.Index], now)
+		}
+	}
+	for _, id := range ids {
+		add(open, id, id)
+	}
+	for round := 0; round < 2*maxHops && some(open); round++ {
+		next := make([][]string, len(s.cells))
+		found, errs := s.allRoutes(ctx, open)
+		for i, group := range open {
+			for k, now := range group {
+				id := at[now]
+				switch {
+				case errs[i] != nil:
+					failed[id] = true
+				case found[i][k].state == "" || found[i][k].hop < hops[id]:
+					failed[id] = begun[id] // else it is gone
+				case found[i][k].onward() && s.target(found[i][k].to) != nil:
+					hops[id], begun[id] = found[i][k].hop+1, found[i][k].state == freeslot.StateMoving
+					add(next, id, MovedID(id, found[i][k].to))
+				default:
+					add(wanted, id, now)
+				}
+			}
+		}
+		open = next
+	}
+	return s.collect(ctx, at, wanted, open, failed)
+}
+
+func some(groups [][]string) bool {
+	for _, g := range groups {
+		if len(g) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Set) allRoutes(ctx context.Context, groups [][]string) (found [][]route, errs []error) {
+	found = make([][]route, len(s.cells))
+	return found, s.each(func(c *Cell) (err error) {
+		if i := c.cfg.Index; len(groups[i]) > 0 {
+			found[i], err = c.routes(ctx, groups[i])
+		}
+		return err
+	})
+}
+
+// collect reads the records that were found; open are jobs that moved on all the time.
+func (s *Set) collect(ctx context.Context, at map[string]string, wanted, open [][]string, failed map[string]bool) ([]freeslot.JobStatus, map[string]bool) {
+	var jobs []freeslot.JobStatus
+	for _, group := range open {
+		for _, now := range group {
+			failed[at[now]] = true
+		}
+	}
+	parts := make([][]record, len(s.cells))
+	errs := s.each(func(c *Cell) (err error) {
+		parts[c.cfg.Index], err = c.records(ctx, wanted[c.cfg.Index], JobFilter{})
+		return err
+	})
+	for i, group := range wanted {
+		for _, now := range group {
+			if errs[i] != nil {
+				failed[at[now]] = true
+			}
+		}
+		for _, r := range parts[i] {
+			r.ID = at[r.id]
+			if r.State == freeslot.StateMoving || r.State == stateMoved {
+				failed[r.ID] = true
+			} else {
+				jobs = append(jobs, r.JobStatus)
+			}
+		}
+	}
+	return jobs, failed
+}

@@ -1,0 +1,471 @@
+package cron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+const (
+	// DefaultInterval is how often a cell is asked what is due.
+	DefaultInterval = time.Second
+	// DefaultTakeOver is how late a run is when the replicas take it that do not go first.
+	DefaultTakeOver = 2 * time.Second
+
+	// pageSize is how many due schedules one look finds.
+	pageSize = 128
+	// aheadIntervals is for how many intervals a look tells what comes.
+	aheadIntervals = 2
+	// workers is how many schedules of a cell are worked on at once.
+	workers = 8
+	// retryPause is how long a run rests that could not be made.
+	retryPause = time.Second
+	// brokenPause is how long a schedule rests that cannot be read.
+	brokenPause = time.Minute
+	callTimeout = 3 * time.Second
+	// shortest sleep between two looks.
+	shortest = 5 * time.Millisecond
+)
+
+// Dispatcher is what a Runner needs of *dispatch.Dispatcher.
+type Dispatcher interface {
+	Home(tenant string, job *freeslot.Job, near int) (int, error)
+	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
+	Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
+}
+
+// Config is how a Runner behaves. The zero value of each field but Replica means its default.
+type Config struct {
+	// Replica is the name of this replica.
+	Replica string
+	// Interval is how often a cell is asked what is due. It varies by a quarter.
+	Interval time.Duration
+	// TakeOver is how late a run is when this replica takes it although another one goes first.
+	TakeOver time.Duration
+	// MaxPayloadBytes bounds the payload of a template; 0 means freeslot.DefaultMaxPayloadBytes.
+	MaxPayloadBytes int
+	// MarkerRetention is how long the marker of a job that was created is kept at least; 0
+	// means cell.DefaultKeyRetention.
+	MarkerRetention time.Duration
+}
+
+// WithDefaults returns c with zero fields replaced.
+func (c Config) WithDefaults() Config {
+	if c.Interval == 0 {
+		c.Interval = DefaultInterval
+	}
+	if c.TakeOver == 0 {
+		c.TakeOver = DefaultTakeOver
+	}
+	if c.MaxPayloadBytes == 0 {
+		c.MaxPayloadBytes = freeslot.DefaultMaxPayloadBytes
+	}
+	if c.MarkerRetention == 0 {
+		c.MarkerRetention = cell.DefaultKeyRetention
+	}
+	return c
+}
+
+// Runner makes the runs of schedules. All methods are safe for concurrent use.
+type Runner struct {
+	cfg     Config
+	cells   *cell.Set
+	jobs    Dispatcher
+	log     *zap.Logger
+	often   *zap.Logger // sampled
+	metrics *metrics
+	// share are the schedules that this replica goes first for; nil is all of them.
+	share atomic.Pointer[selection.Share]
+
+	start, stop sync.Once
+	ctx         context.Context
+	cancel      context.CancelFunc
+	loops       sync.WaitGroup
+}
+
+// NewRunner makes one. It does no I/O. reg may be nil.
+func NewRunner(cfg Config, cells *cell.Set, jobs Dispatcher, log *zap.Logger, reg prometheus.Registerer) *Runner {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Runner{
+		cfg: cfg.WithDefaults(), cells: cells, jobs: jobs, log: log, often: logging.Sampled(log), metrics: newMetrics(reg),
+		ctx: ctx, cancel: cancel,
+	}
+}
+
+// SetReplicas says which replicas run, this one among them, each named once: of several one
+// goes first for a schedule. Until it is called, this one is alone.
+func (r *Runner) SetReplicas(names []string) {
+	r.share.Store(selection.NewShare(r.cfg.Replica, names))
+}
+
+// Start begins to make runs. It does no I/O.
+func (r *Runner) Start(context.Context) error {
+	r.start.Do(func() {
+		for _, c := range r.cells.All() {
+			r.loops.Go(func() { r.loop(c) })
+		}
+	})
+	return nil
+}
+
+// Stop ends the loops; a run that is just being made is left to the other replicas. It
+// tolerates a runner that was never started, and being called twice.
+func (r *Runner) Stop(context.Context) error {
+	r.start.Do(func() {}) // what is stopped before its Start never starts
+	r.stop.Do(r.cancel)
+	r.loops.Wait() // each call has a deadline of its own
+	return nil
+}
+
+func (r *Runner) loop(c *cell.Cell) {
+	failing := logging.NewOutage(r.log.With(zap.Int("cell", c.Index())), "schedules.look_failed", "schedules.looked_again")
+	timer := time.NewTimer(rand.N(r.cfg.Interval))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-r.ctx.Done():
+			return
+		}
+		pause, err := r.look(c)
+		switch {
+		case err == nil:
+			failing.Over()
+		case r.ctx.Err() == nil:
+			failing.Failed(err)
+		}
+		timer.Reset(pause)
+	}
+}
+
+// look makes the runs that are due, and returns for how long there is nothing to do.
+func (r *Runner) look(c *cell.Cell) (pause time.Duration, err error) {
+	pause = r.cfg.Interval*7/8 + rand.N(r.cfg.Interval/4+1)
+	ctx, cancel := context.WithTimeout(r.ctx, callTimeout)
+	defer cancel()
+	found, nowMS, err := c.CronDue(ctx, aheadIntervals*r.cfg.Interval, pageSize)
+	if err != nil {
+		return pause, err
+	}
+	var mine []string
+	for _, f := range found {
+		late := nowMS - f.AtMS
+		first := r.first(f.ID)
+		switch {
+		case late >= 0 && (first || late >= r.cfg.TakeOver.Milliseconds()):
+			mine = append(mine, f.ID)
+		case late < 0 && first:
+			pause = min(pause, max(time.Duration(-late)*time.Millisecond, shortest))
+		}
+	}
+	if len(mine) == 0 {
+		return pause, nil
+	}
+	var made atomic.Bool
+	r.each(mine, func(id string) {
+		some, err := r.handle(id)
+		if some {
+			made.Store(true)
+		}
+		if err != nil && r.ctx.Err() == nil {
+			r.often.Warn("schedule.run_failed", zap.String("schedule", id), zap.Error(err))
+		}
+	})
+	if made.Load() {
+		return shortest, nil // for what came due meanwhile, and what comes next
+	}
+	return pause, nil
+}
+
+// first reports whether this replica goes first for a schedule.
+func (r *Runner) first(id string) bool {
+	share := r.share.Load()
+	return share == nil || share.Has(id)
+}
+
+// each calls f for all ids, some at once: one whose cell is away holds up no other.
+func (r *Runner) each(ids []string, f func(id string)) {
+	next := make(chan string, len(ids))
+	for _, id := range ids {
+		next <- id
+	}
+	close(next)
+	var all sync.WaitGroup
+	for range min(workers, len(ids)) {
+		all.Go(func() {
+			for id := range next {
+				f(id)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// errTaken says that another replica, or a client, was faster.
+var errTaken = errors.New("the schedule was changed meanwhile")
+
+// handle makes the runs of a schedule that are due, one after the other, and no more than
+// those that may be made up for. some is true when it made one.
+func (r *Runner) handle(id string) (some bool, err error) {
+	for range MaxMissed + 1 {
+		more, err := r.advance(id)
+		if errors.Is(err, errTaken) {
+			return some, nil // and whoever it was goes on
+		}
+		if err != nil || !more {
+			return some, err
+		}
+		some = true
+	}
+	return some, nil
+}
+
+// advance takes a schedule through one run, and returns true when there may be more.
+func (r *Runner) advance(id string) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(r.ctx, 3*callTimeout)
+	defer cancel()
+	run, err := r.read(ctx, id)
+	switch {
+	case err != nil || run == nil || r.ctx.Err() != nil:
+		return false, err
+	case run.state.Claim != nil:
+		return r.make(ctx, run)
+	case run.state.Paused || run.state.NextMS == 0 || run.state.NextMS > run.nowMS:
+		// It should not have been looked at: an edit by hand, or a change just now.
+		return false, run.write(ctx, run.state.step(), 0)
+	}
+	d := due(&run.expression, run.schedule, run.state.NextMS, run.nowMS)
+	next := run.state.step()
+	next.Missed += d.missed
+	if d.runMS == 0 {
+		next.NextMS = d.nextMS
+	} else {
+		next.NextMS, next.Claim = d.runMS, &claim{RunMS: d.runMS, SinceMS: run.nowMS}
+		_ = r.place(run, next.Claim) // else the next step tells why
+	}
+	if err := run.write(ctx, next, 0); err != nil {
+		return false, err
+	}
+	r.metrics.missed.Add(float64(d.missed))
+	if d.runMS == 0 {
+		return false, nil
+	}
+	return r.make(ctx, run)
+}
+
+// place gives the job of a run its id, in a cell that takes it.
+func (r *Runner) place(run *run, c *claim) error {
+	home, err := r.jobs.Home(run.tenant, &run.schedule.Job, run.cell.Index())
+	if err == nil {
+		c.JobID, c.PlacedMS = jobID(home, run.record.ID, run.state.UID, c.RunMS), run.nowMS
+	}
+	return err
+}
+
+// make creates the job of the claim.
+func (r *Runner) make(ctx context.Context, run *run) (more bool, err error) {
+	st := run.state
+	if st.Claim.JobID == "" {
+		next := st.step()
+		if err := r.place(run, next.Claim); err != nil {
+			return r.refused(ctx, run, err)
+		}
+		if err := run.write(ctx, next, 0); err != nil {
+			return false, err
+		}
+		st = run.state
+	}
+	// The marker may be gone where it was made: what is created now could be a second one.
+	if limit := r.cfg.MarkerRetention / 2; run.nowMS-st.Claim.PlacedMS > limit.Milliseconds() {
+		if made, err := r.exists(ctx, run); err != nil || made {
+			return r.ended(ctx, run, err)
+		}
+		return r.failed(ctx, run, fmt.Errorf("it is not known whether the job was created, for which there was no definite answer in %s", limit))
+	}
+	if err := r.allowed(run.schedule); err != nil {
+		return r.refused(ctx, run, err)
+	}
+	job := run.schedule.Job
+	var outcome error
+	r.jobs.Submit(ctx, []dispatch.Request{{
+		Tenant: run.tenant, Job: &job, Unlimited: true, Run: &dispatch.Run{JobID: st.Claim.JobID, Once: st.once()},
+	}}, nil, func(_ int, _ dispatch.Accepted, err error) { outcome = err })
+	if outcome != nil {
+		return r.refused(ctx, run, outcome)
+	}
+	return r.ended(ctx, run, nil)
+}
+
+// allowed looks whether this replica would take the schedule: limits change.
+func (r *Runner) allowed(s *Schedule) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	return s.checkSize(r.cfg.MaxPayloadBytes)
+}
+
+// exists reports whether the job of the claim was created, as far as its record tells.
+func (r *Runner) exists(ctx context.Context, run *run) (bool, error) {
+	if run.state.Claim.JobID == "" {
+		return false, nil
+	}
+	_, err := r.jobs.Job(ctx, run.tenant, run.state.Claim.JobID)
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// refused is what follows where a job could not be created: another try, or the end of the run.
+func (r *Runner) refused(ctx context.Context, run *run, cause error) (more bool, err error) {
+	if r.ctx.Err() != nil {
+		return false, nil // this replica stops; another one goes on
+	}
+	if isTemporary(cause) && run.nowMS-run.state.Claim.SinceMS < run.schedule.graceMS() {
+		next := run.state.step()
+		next.fail(cause, run.nowMS)
+		return false, run.write(ctx, next, run.nowMS+retryPause.Milliseconds())
+	}
+	// An earlier try may have been applied although its answer was lost.
+	made, err := r.exists(ctx, run)
+	switch {
+	case err != nil:
+		next := run.state.step()
+		next.fail(err, run.nowMS)
+		return false, run.write(ctx, next, run.nowMS+retryPause.Milliseconds())
+	case made:
+		return r.ended(ctx, run, nil)
+	default:
+		return r.failed(ctx, run, cause)
+	}
+}
+
+// failed ends a run without a job.
+func (r *Runner) failed(ctx context.Context, run *run, cause error) (more bool, err error) {
+	next := run.state.step()
+	next.fail(cause, run.nowMS)
+	next.Failed++
+	next.over(&run.expression)
+	if err := run.write(ctx, next, 0); err != nil {
+		return false, err
+	}
+	r.metrics.runs.WithLabelValues("failed").Inc()
+	r.log.Warn("schedule.run_not_made", zap.String("schedule", run.record.ID), zap.Int64("run_ms", next.LastMS), zap.Error(cause))
+	return true, nil
+}
+
+// ended ends a run whose job was created, unless err says that this is not known.
+func (r *Runner) ended(ctx context.Context, run *run, err error) (more bool, _ error) {
+	if err != nil {
+		return false, err
+	}
+	job, once := run.state.Claim.JobID, run.state.once()
+	lag := time.Duration(run.nowMS-run.state.Claim.RunMS)*time.Millisecond + time.Since(run.readAt)
+	for range tries {
+		next := run.state.step()
+		next.Made, next.LastJob, next.LastError, next.LastErrorMS = next.Made+1, job, "", 0
+		next.over(&run.expression)
+		if err = run.write(ctx, next, 0); !errors.Is(err, errTaken) {
+			break
+		}
+		// By a client's change, perhaps, which leaves the claim as it is.
+		if run, err = r.read(ctx, run.record.ID); err != nil || run == nil || run.state.Claim == nil || run.state.Claim.JobID != job {
+			return true, err
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	r.metrics.runs.WithLabelValues("created").Inc()
+	r.metrics.lag.Observe(max(lag.Seconds(), 0))
+	// Else it goes by itself.
+	if err := r.cells.ForgetOnce(ctx, run.tenant, job, once); err != nil {
+		r.log.Debug("schedule.marker_stays", zap.String("schedule", run.record.ID), zap.Error(err))
+	}
+	return true, nil
+}
+
+// run is a schedule that is worked on.
+type run struct {
+	*found
+	cell       *cell.Cell
+	tenant     string
+	expression Expression
+	readAt     time.Time // nowMS on this process' clock
+}
+
+// read returns nil where there is nothing that can be worked on.
+func (r *Runner) read(ctx context.Context, id string) (*run, error) {
+	c := r.cells.OfCron(id)
+	record, nowMS, err := c.CronRead(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if record.State == "" && record.Definition != "" {
+		return nil, r.mend(ctx, c, record, nowMS)
+	}
+	run := &run{found: decodeFound(record, nowMS), cell: c, readAt: time.Now()}
+	var ok bool
+	if run.tenant, _, ok = cell.SplitCronID(id); !ok {
+		run.broken = errors.New("its name is " + strconv.Quote(id))
+	}
+	if run.broken == nil && run.state != nil {
+		run.expression, run.broken = Parse(run.schedule.Cron, run.schedule.TimeZone)
+	}
+	switch {
+	case run.broken != nil:
+		r.often.Warn("schedule.unreadable", zap.String("schedule", id), zap.Error(run.broken))
+		_, err := c.CronWrite(ctx, cell.CronChange{ID: id, Seen: record.State, State: record.State, DueMS: nowMS + brokenPause.Milliseconds()})
+		return nil, err
+	case run.state == nil:
+		_, err := c.CronWrite(ctx, cell.CronChange{ID: id})
+		return nil, err
+	}
+	return run, nil
+}
+
+// mend gives a schedule a state whose own was lost by an operator's hand.
+func (r *Runner) mend(ctx context.Context, c *cell.Cell, record cell.CronRecord, nowMS int64) error {
+	st := &state{UID: newUID(), Steps: 1, Version: 1, CreatedMS: nowMS, UpdatedMS: nowMS, Paused: true}
+	if s, err := decodeSchedule(record.Definition); err != nil {
+		st.fail(err, nowMS)
+	} else {
+		e, _ := Parse(s.Cron, s.TimeZone) // as decodeSchedule did
+		st = newState(&e, nowMS, false)
+	}
+	r.log.Warn("schedule.mended", zap.String("schedule", record.ID))
+	_, err := c.CronWrite(ctx, cell.CronChange{ID: record.ID, State: st.encode(), DueMS: st.dueMS()})
+	return err
+}
+
+// write makes next the state, to be looked at when it says, or at atMS where that is not 0.
+// errTaken says that the state is another one by now.
+func (run *run) write(ctx context.Context, next *state, atMS int64) error {
+	text := next.encode()
+	if atMS == 0 {
+		atMS = next.dueMS()
+	}
+	made, err := run.cell.CronWrite(ctx, cell.CronChange{ID: run.record.ID, Seen: run.record.State, State: text, DueMS: atMS})
+	if err != nil {
+		return err
+	}
+	if !made {
+		return errTaken
+	}
+	run.state, run.record.State = next, text
+	return nil
+}

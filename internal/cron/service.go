@@ -1,0 +1,317 @@
+package cron
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+const (
+	// MaxSchedules is the most schedules of one tenant. It can be passed by as many as
+	// are made in one moment.
+	MaxSchedules = 1000
+	// MaxPage is the most schedules of one page.
+	MaxPage = 100
+	// MaxRuns is the most coming runs that are told.
+	MaxRuns = 100
+
+	// tries of a change that others' changes come between.
+	tries = 8
+)
+
+// Service manages schedules. It is safe for concurrent use. Its errors are *freeslot.Error, or
+// what Redis said.
+type Service struct {
+	cells      *cell.Set
+	maxPayload int
+}
+
+// NewService makes one on cells. maxPayload bounds the payloads of templates, in bytes; 0 means
+// freeslot.DefaultMaxPayloadBytes.
+func NewService(cells *cell.Set, maxPayload int) *Service {
+	if maxPayload == 0 {
+		maxPayload = freeslot.DefaultMaxPayloadBytes
+	}
+	return &Service{cells: cells, maxPayload: maxPayload}
+}
+
+// Page is a part of a listing.
+type Page struct {
+	Schedules []Status
+	// Cursor continues the listing; empty at its end.
+	Cursor string
+}
+
+// Put makes a schedule, or replaces the one of this name; what is there already stays as it is,
+// its version included. created tells whether there was none.
+func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) (status Status, created bool, err error) {
+	if err = change.Validate(); err == nil {
+		err = change.checkSize(s.maxPayload)
+	}
+	if err != nil {
+		return Status{}, false, err
+	}
+	e, err := Parse(change.Cron, change.TimeZone)
+	if err != nil {
+		return Status{}, false, err
+	}
+	definition, err := change.Schedule.encode()
+	if err != nil {
+		return Status{}, false, err
+	}
+	counted := false
+	status, err = s.change(ctx, tenant, name, func(f *found) (*state, string, error) {
+		if err := checkVersion(change.Version, f.state); err != nil {
+			return nil, "", err
+		}
+		paused := change.Pause != nil && *change.Pause
+		if created = f.state == nil; created {
+			if !counted {
+				if err := s.room(ctx, tenant); err != nil {
+					return nil, "", err
+				}
+				counted = true
+			}
+			f.schedule = &change.Schedule
+			// One that cannot be read is replaced, too.
+			return newState(&e, f.nowMS, paused), definition, nil
+		}
+		if change.Pause == nil {
+			paused = f.state.Paused
+		}
+		if f.record.Definition == definition && f.state.Paused == paused {
+			return nil, "", nil
+		}
+		next := f.state.step()
+		next.Version, next.UpdatedMS = next.Version+1, f.nowMS
+		if f.schedule.Cron != change.Cron || f.schedule.TimeZone != change.TimeZone || next.Paused != paused || next.NextMS == 0 {
+			next.NextMS = e.NextMS(max(f.nowMS, next.LastMS))
+		}
+		next.Paused, f.schedule = paused, &change.Schedule
+		return next, definition, nil
+	})
+	return status, created, err
+}
+
+func checkVersion(want *uint64, st *state) error {
+	current := uint64(0)
+	if st != nil {
+		current = st.Version
+	}
+	if want == nil || *want == current {
+		return nil
+	}
+	return &freeslot.Error{
+		Code: freeslot.CodeConflict, Field: "version",
+		Message: fmt.Sprintf("version is %d, and the schedule is at %d (0 is none): make the change in what it is now", *want, current),
+	}
+}
+
+// room refuses a further schedule of a tenant that has as many as may be.
+func (s *Service) room(ctx context.Context, tenant string) error {
+	n, err := s.cells.CronCount(ctx, tenant)
+	if err == nil && n >= MaxSchedules {
+		err = &freeslot.Error{
+			Code:    freeslot.CodeOverloaded,
+			Message: fmt.Sprintf("tenant %s has %d schedules, expected at most %d: delete one first", tenant, n, MaxSchedules),
+		}
+	}
+	return err
+}
+
+// Get reads a schedule, with so many of its coming runs, at most MaxRuns.
+func (s *Service) Get(ctx context.Context, tenant, name string, runs int) (Status, error) {
+	f, err := s.find(ctx, tenant, name)
+	if err != nil {
+		return Status{}, err
+	}
+	if f.broken != nil {
+		return Status{}, f.unreadable()
+	}
+	if f.state == nil {
+		return Status{}, notFound(name)
+	}
+	status := statusOf(f.record.ID, f.schedule, f.state)
+	status.NextRuns = comingRuns(f, min(runs, MaxRuns))
+	return status, nil
+}
+
+// comingRuns are the next runs, of a paused schedule those that there would be.
+func comingRuns(f *found, n int) (runs []int64) {
+	e, err := Parse(f.schedule.Cron, f.schedule.TimeZone)
+	if err != nil {
+		return nil // it was validated
+	}
+	at := f.state.NextMS
+	if f.state.Paused {
+		at = e.NextMS(max(f.nowMS, f.state.LastMS))
+	}
+	for ; len(runs) < n && at != 0; at = e.NextMS(at) {
+		runs = append(runs, at)
+	}
+	return runs
+}
+
+// List reads schedules in the order of their tenants and names; tenant "" stands for all.
+// Those that an operator's edit made unreadable are left out.
+func (s *Service) List(ctx context.Context, tenant, cursor string, limit int) (Page, error) {
+	if _, _, ok := cell.SplitCronID(cursor); cursor != "" && !ok {
+		return Page{}, invalid("cursor", "is not one of a listing of schedules")
+	}
+	found, err := s.cells.CronList(ctx, tenant, cursor, min(max(limit, 1), MaxPage))
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Schedules: make([]Status, 0, len(found.Records))}
+	for _, r := range found.Records {
+		if f := decodeFound(r, found.NowMS); f.broken == nil && f.state != nil {
+			page.Schedules = append(page.Schedules, statusOf(r.ID, f.schedule, f.state))
+		}
+	}
+	if found.More {
+		page.Cursor = found.Records[len(found.Records)-1].ID
+	}
+	return page, nil
+}
+
+// Pause keeps a schedule from running until Resume; a run that is just being made is made.
+func (s *Service) Pause(ctx context.Context, tenant, name string) (Status, error) {
+	return s.pause(ctx, tenant, name, true)
+}
+
+// Resume has a schedule run again, from its next run on: those of the pause were not missed.
+func (s *Service) Resume(ctx context.Context, tenant, name string) (Status, error) {
+	return s.pause(ctx, tenant, name, false)
+}
+
+func (s *Service) pause(ctx context.Context, tenant, name string, paused bool) (Status, error) {
+	return s.change(ctx, tenant, name, func(f *found) (*state, string, error) {
+		switch {
+		case f.broken != nil:
+			return nil, "", f.unreadable()
+		case f.state == nil:
+			return nil, "", notFound(name)
+		case f.state.Paused == paused:
+			return nil, "", nil
+		}
+		e, err := Parse(f.schedule.Cron, f.schedule.TimeZone)
+		if err != nil {
+			return nil, "", err
+		}
+		next := f.state.step()
+		next.Version, next.UpdatedMS, next.Paused = next.Version+1, f.nowMS, paused
+		next.NextMS = e.NextMS(max(f.nowMS, next.LastMS))
+		return next, "", nil
+	})
+}
+
+// Delete drops a schedule, and returns what it was. A run that is just being made may come to a
+// job or not; jobs that were created go on.
+func (s *Service) Delete(ctx context.Context, tenant, name string) (Status, error) {
+	for range tries {
+		f, err := s.find(ctx, tenant, name)
+		if err != nil {
+			return Status{}, err
+		}
+		if f.record.State == "" && f.record.Definition == "" {
+			return Status{}, notFound(name)
+		}
+		c := s.cells.OfCron(f.record.ID)
+		made, err := c.CronWrite(ctx, cell.CronChange{ID: f.record.ID, Seen: f.record.State})
+		if err != nil {
+			return Status{}, err
+		}
+		if made && f.state != nil && f.schedule != nil {
+			return statusOf(f.record.ID, f.schedule, f.state), nil
+		}
+		if made {
+			return Status{Name: name, Tenant: tenant}, nil
+		}
+	}
+	return Status{}, busy(name)
+}
+
+// found is a schedule as it was read.
+type found struct {
+	record   cell.CronRecord
+	nowMS    int64
+	schedule *Schedule // nil where it cannot be read, or is none
+	state    *state    // likewise
+	broken   error
+}
+
+func (f *found) unreadable() error {
+	return &freeslot.Error{
+		Code: freeslot.CodeConflict, Field: "name",
+		Message: fmt.Sprintf("name is that of a schedule that was edited in Redis and cannot be read: put it anew, or delete it (%v)", f.broken),
+	}
+}
+
+func (s *Service) find(ctx context.Context, tenant, name string) (*found, error) {
+	if err := freeslot.ValidateName("name", name); err != nil {
+		return nil, err
+	}
+	if err := freeslot.ValidateName("tenant", tenant); err != nil {
+		return nil, err
+	}
+	id := cell.CronID(tenant, name)
+	record, now, err := s.cells.OfCron(id).CronRead(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return decodeFound(record, now), nil
+}
+
+func decodeFound(record cell.CronRecord, nowMS int64) *found {
+	f := &found{record: record, nowMS: nowMS}
+	if record.State == "" && record.Definition == "" {
+		return f
+	}
+	if f.schedule, f.broken = decodeSchedule(record.Definition); f.broken == nil {
+		f.state, f.broken = decodeState(record.State)
+	}
+	if f.broken != nil {
+		f.schedule, f.state = nil, nil
+	}
+	return f
+}
+
+// change makes a change that is computed from what is there, anew where another one came
+// between. compute returns the next state, nil for no change, and the definition where that
+// changes.
+func (s *Service) change(ctx context.Context, tenant, name string, compute func(*found) (*state, string, error)) (Status, error) {
+	for range tries {
+		f, err := s.find(ctx, tenant, name)
+		if err != nil {
+			return Status{}, err
+		}
+		next, definition, err := compute(f)
+		if err != nil {
+			return Status{}, err
+		}
+		if next == nil {
+			return statusOf(f.record.ID, f.schedule, f.state), nil
+		}
+		made, err := s.cells.OfCron(f.record.ID).CronWrite(ctx, cell.CronChange{
+			ID: f.record.ID, Seen: f.record.State, State: next.encode(), Definition: definition, DueMS: next.dueMS(),
+		})
+		if err != nil {
+			return Status{}, err
+		}
+		if made {
+			return statusOf(f.record.ID, f.schedule, next), nil
+		}
+	}
+	return Status{}, busy(name)
+}
+
+func notFound(name string) error {
+	return &freeslot.Error{Code: freeslot.CodeNotFound, Field: "name", Message: "there is no schedule " + name}
+}
+
+func busy(name string) error {
+	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "schedule " + name + " is changed by others again and again", RetryAfter: time.Second}
+}

@@ -1,0 +1,220 @@
+package cron
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+func TestService(t *testing.T) {
+	backends(t, func(t *testing.T, g *rig) {
+		ctx := t.Context()
+		zero, one, two := uint64(0), uint64(1), uint64(2)
+		wrong := func(err error, code freeslot.Code, field string) {
+			t.Helper()
+			var e *freeslot.Error
+			if !errors.As(err, &e) || e.Code != code || e.Field != field {
+				t.Errorf("%v, expected %s of %q", err, code, field)
+			}
+		}
+		_, _, err := g.Put(ctx, tenant, "a", change("@daily", func(c *Change) { c.Version = &one }))
+		wrong(err, freeslot.CodeConflict, "version")
+		s, created, err := g.Put(ctx, tenant, "a", change("30 2 * * *", func(c *Change) { c.Version, c.TimeZone = &zero, "Europe/Berlin" }))
+		if err != nil || !created || s.Version != 1 || s.OnMissed != Latest || s.GraceMS != 60_000 || s.NextRunMS <= s.CreatedAtMS || s.Tenant != tenant || s.Name != "a" {
+			t.Fatalf("%+v, %v, %v", s, created, err)
+		}
+		if got := g.get("a"); cmp.Diff(s, got) != "" {
+			t.Error(cmp.Diff(s, got))
+		}
+		again, created, err := g.Put(ctx, tenant, "a", change("30 2 * * *", func(c *Change) { c.TimeZone = "Europe/Berlin" }))
+		if err != nil || created || cmp.Diff(s, again) != "" {
+			t.Errorf("the same again: %v, %v, %s", created, err, cmp.Diff(s, again))
+		}
+		_, _, err = g.Put(ctx, tenant, "a", change("@daily", func(c *Change) { c.Version = &two }))
+		wrong(err, freeslot.CodeConflict, "version")
+		// What does not change the times leaves the next run as it is.
+		next := g.overdue("a", time.Second)
+		s, _, err = g.Put(ctx, tenant, "a", change("30 2 * * *", func(c *Change) { c.TimeZone, c.Version, c.Job.Priority = "Europe/Berlin", &one, 3 }))
+		if err != nil || s.Version != 2 || s.Job.Priority != 3 || s.NextRunMS != next {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if s = g.put("a", change("@every 1h")); s.NextRunMS != s.UpdatedAtMS+3600_000 || s.Version != 3 {
+			t.Errorf("%+v", s)
+		}
+		// A pause stays over a Put that does not speak of it.
+		if s, err = g.Pause(ctx, tenant, "a"); err != nil || !s.Paused || s.NextRunMS != 0 || s.Version != 4 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if s, err = g.Pause(ctx, tenant, "a"); err != nil || s.Version != 4 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if due, _, err := g.set.OfCron("acme/a").CronDue(ctx, 48*time.Hour, 1); err != nil || len(due) != 0 {
+			t.Error(due, err)
+		}
+		if s = g.put("a", change("@every 2h")); !s.Paused {
+			t.Errorf("%+v", s)
+		}
+		s, err = g.Get(ctx, tenant, "a", 3)
+		if err != nil || len(s.NextRuns) != 3 || s.NextRuns[2]-s.NextRuns[0] != 4*3600_000 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if s, err = g.Resume(ctx, tenant, "a"); err != nil || s.Paused || s.NextRunMS < s.UpdatedAtMS+2*3600_000 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		off := true
+		if s = g.put("a", change("@every 2h", func(c *Change) { c.Pause = &off })); !s.Paused {
+			t.Errorf("%+v", s)
+		}
+		for _, f := range []func() error{
+			func() error { _, err := g.Get(ctx, "other", "a", 0); return err },
+			func() error { _, err := g.Delete(ctx, "other", "a"); return err },
+			func() error { _, err := g.Pause(ctx, tenant, "b"); return err },
+		} {
+			wrong(f(), freeslot.CodeNotFound, "name")
+		}
+		_, err = g.Get(ctx, tenant, "a/b", 0)
+		wrong(err, freeslot.CodeInvalidArgument, "name")
+		_, err = g.List(ctx, "", "x", 1)
+		wrong(err, freeslot.CodeInvalidArgument, "cursor")
+		large := change("@daily", func(c *Change) { c.Job.Payload = json.RawMessage(`"` + strings.Repeat("x", 1<<10) + `"`) })
+		_, _, err = g.Put(ctx, tenant, "a", large)
+		wrong(err, freeslot.CodePayloadTooLarge, "job.payload")
+		for i := range 5 {
+			g.put(fmt.Sprint("b", i), change("@daily"))
+		}
+		var names []string
+		for cursor := ""; ; {
+			page, err := g.List(ctx, tenant, cursor, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range page.Schedules {
+				names = append(names, s.Name)
+			}
+			if cursor = page.Cursor; cursor == "" {
+				break
+			}
+		}
+		if strings.Join(names, " ") != "a b0 b1 b2 b3 b4" {
+			t.Error(names)
+		}
+		if s, err = g.Delete(ctx, tenant, "a"); err != nil || s.Name != "a" || s.Cron != "@every 2h" {
+			t.Errorf("%+v, %v", s, err)
+		}
+		_, err = g.Delete(ctx, tenant, "a")
+		wrong(err, freeslot.CodeNotFound, "name")
+	})
+}
+
+// TestBound: a tenant has no more than MaxSchedules, and others are not held back by it.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, redistest.Shared(t), 3)
+	for i := range MaxSchedules {
+		id := cell.CronID(tenant, fmt.Sprint("s", i))
+		if made, err := g.set.OfCron(id).CronWrite(t.Context(), cell.CronChange{ID: id, State: "x", Definition: "x"}); err != nil || !made {
+			t.Fatal(made, err)
+		}
+	}
+	if _, _, err := g.Put(t.Context(), tenant, "further", change("@daily")); freeslot.CodeOf(err) != freeslot.CodeOverloaded {
+		t.Error(err)
+	}
+	if _, _, err := g.Put(t.Context(), "other", "first", change("@daily")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDecodeChangeRefuses(t *testing.T) {
+	t.Parallel()
+	for text, field := range map[string]string{
+		`{`:                       "schedule",
+		`{"cron":"@daily"}`:       "job",
+		`{"cron":"@daily","x":1}`: "x",
+		`{"cron":"@daily","job":{"service":"echo","x":1}}`:                      "job.x",
+		`{"cron":"@daily","job":{}}`:                                            "job.service",
+		`{"cron":"@dail","job":{"service":"echo"}}`:                             "cron",
+		`{"cron":"@daily","time_zone":"X","job":{"service":"echo"}}`:            "time_zone",
+		`{"cron":"@daily","on_missed":"x","job":{"service":"echo"}}`:            "on_missed",
+		`{"cron":"@daily","grace_ms":-1,"job":{"service":"echo"}}`:              "grace_ms",
+		`{"cron":"@daily","job":{"service":"echo","run_at_ms":1}}`:              "job.run_at_ms",
+		`{"cron":"@daily","job":{"service":"echo","idempotency_key":"x"}}`:      "job.idempotency_key",
+		`{"cron":"@daily","job":{"service":"echo","traceparent":"00-1-1-00"}}`:  "job.traceparent",
+		`{"cron":"@daily","job":{"service":"echo","requirement":{"pool":"?"}}}`: "job.requirement.pool",
+	} {
+		_, err := DecodeChange([]byte(text))
+		var e *freeslot.Error
+		if !errors.As(err, &e) || e.Code != freeslot.CodeInvalidArgument || e.Field != field || !strings.Contains(e.Message, field) {
+			t.Errorf("%s: %v, expected %s", text, err, field)
+		}
+	}
+}
+
+// TestJobID: of a run it is always the same, of any two it is not.
+func TestJobID(t *testing.T) {
+	t.Parallel()
+	if got, want := jobID(2, "acme/a", "01JD5Y8G6W9V0M5T2C3Q4R7X8Z", 1_800_000_000_000), "2-01MCC5RM009W7RY97TFBB92Q3V"; got != want {
+		t.Errorf("%s, expected %s, by which replicas of other releases know it", got, want)
+	}
+	seen := map[string]bool{}
+	for _, id := range []string{"acme/a", "acme/b"} {
+		for _, uid := range []string{"01JD5Y8G6W9V0M5T2C3Q4R7X8Z", "01JD5Y8G6W9V0M5T2C3Q4R7X8Y"} {
+			for _, run := range []int64{1_800_000_000_000, 1_800_000_001_000} {
+				job := jobID(0, id, uid, run)
+				if seen[job] || runTime(job) != run || cell.ValidateJobID("id", job) != nil {
+					t.Errorf("%s of %s, %s, %d", job, id, uid, run)
+				}
+				seen[job] = true
+			}
+		}
+	}
+}
+
+// FuzzStored: whatever is in Redis, it is refused or understood, and what is understood can
+// be written and read again.
+func FuzzStored(f *testing.F) {
+	e := parsed(f, "@daily", "")
+	st := newState(&e, 1_700_000_000_000, false)
+	st.Claim = &claim{RunMS: 5, SinceMS: 6, JobID: jobID(3, "acme/a", st.UID, 5)}
+	definition, err := change("@every 5m").Schedule.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(definition, st.encode(), int64(1_800_000_000_000))
+	f.Add(`{"cron":"* * * * *","job":null}`, `{"uid":""}`, int64(0))
+	f.Fuzz(func(t *testing.T, definition, text string, now int64) {
+		found := decodeFound(cell.CronRecord{ID: "acme/a", Definition: definition, State: text}, now&(1<<45-1))
+		if found.broken != nil || found.state == nil {
+			return
+		}
+		again, err := decodeState(found.state.encode())
+		if err != nil || cmp.Diff(found.state, again) != "" {
+			t.Fatal(err, cmp.Diff(found.state, again))
+		}
+		if found.state.step().encode() == found.state.encode() {
+			t.Fatal("a step changes nothing")
+		}
+		statusOf("acme/a", found.schedule, found.state)
+		comingRuns(found, 3)
+		if st := found.state; st.NextMS > 0 && st.NextMS <= found.nowMS && found.nowMS-st.NextMS < 24*3600_000 {
+			e, _ := Parse(found.schedule.Cron, found.schedule.TimeZone)
+			if d := due(&e, found.schedule, st.NextMS, found.nowMS); d.runMS == 0 && d.missed == 0 {
+				t.Fatal("neither made nor missed")
+			}
+		}
+		if c := found.state.Claim; c != nil {
+			e, _ := Parse(found.schedule.Cron, found.schedule.TimeZone)
+			if found.state.over(&e); found.state.Claim != nil || found.state.LastMS < c.RunMS || found.state.NextMS != 0 && found.state.NextMS <= c.RunMS {
+				t.Fatalf("after the run at %d: %+v", c.RunMS, found.state)
+			}
+		}
+	})
+}

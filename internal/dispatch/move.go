@@ -1,0 +1,248 @@
+package dispatch
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+const (
+	moveInterval = 250 * time.Millisecond
+	// moveBatch is how many jobs of a cell one round looks at: about 500 a second, so that a move of
+	// all takes no cell much of its time.
+	moveBatch = 128
+	// moveCalls is how many calls follow each other in one round: their batches can be smaller than asked
+	// for, where records are large.
+	moveCalls = 4
+	// moveRests is how many rounds are left out while there is nothing to do.
+	moveRests = 4
+	// moveLate is how late a move has to be for a replica to look after it that does not go first.
+	moveLate = 3 * time.Second
+	// moveTimeout bounds one call, in which several cells may have to be waited for.
+	moveTimeout = 10 * time.Second
+)
+
+// mover is what the loop remembers that has jobs move whose cell has no nodes left for them. It is
+// the loop's own.
+type mover struct {
+	// since is from when on that has been so of a class, on the clock of Nodes.Now.
+	since map[string]int64
+	// fine are the lists of the classes of which that was not so: it stays as long as they do.
+	fine map[string]*selection.Class
+	// from is how many of a class's queue were looked at in vain.
+	from map[string]int
+	// rests is how many rounds are still to be left out, unless there is news.
+	rests int
+	// last is when the loop came last: what it has not watched says nothing.
+	last int64
+}
+
+// SetMovers says which of the replicas that run can follow jobs that move. While one cannot no job begins
+// to: its clients would not hear of the result. Until it is called all can.
+func (d *Dispatcher) SetMovers(names []string) { d.movers.Store(&names) }
+
+// mayMove reports whether jobs may begin to move.
+func (d *Dispatcher) mayMove() bool {
+	all, movers := d.present.Load(), d.movers.Load()
+	if d.cfg.MoveGrace < 0 {
+		return false
+	}
+	if all == nil || movers == nil {
+		return all == nil || len(*all) < 2
+	}
+	return !slices.ContainsFunc(*all, func(name string) bool { return !slices.Contains(*movers, name) })
+}
+
+// guide is what cells are told of jobs that move.
+func (d *Dispatcher) guide() *cell.Guide {
+	return &cell.Guide{
+		Weight: d.cfg.Weight,
+		Home: func(tenant string, job *freeslot.Job) (int, bool) {
+			key, keyed := homeKey(job)
+			if !keyed {
+				return 0, false
+			}
+			homes := d.homesOf(d.nodes.Class(job.Service, &job.Requirement))
+			return keyHome(&placing{request: Request{Tenant: tenant, Job: job}}, key, homes)
+		},
+		Gates: func(tenant string, job *freeslot.Job, cell int) []cell.Gate {
+			return d.gatesOf(&Request{Tenant: tenant, Job: job}, cell)
+		},
+	}
+}
+
+// moveJobs has jobs that wait go to other cells where this one has no node left that fits, until Stop.
+func (l *link) moveJobs() {
+	l.tick(moveInterval, nil, func() {
+		first := l.d.first("cell " + strconv.Itoa(l.cell.Index()))
+		if l.d.mayMove() {
+			l.beginMoves(first)
+		} else {
+			l.mover.since, l.mover.fine = nil, nil
+		}
+		l.driveMoves(first)
+	})
+}
+
+// beginMoves has jobs begin to move of classes that have been without a node for the grace.
+func (l *link) beginMoves(first bool) {
+	m, now := &l.mover, l.d.nodes.Now()
+	grace := l.d.cfg.MoveGrace
+	if !first {
+		grace += moveLate // whoever goes first may be gone
+	}
+	if now-m.last > int64(10*moveInterval) || l.d.nodes.Stale() || l.contact.lasts(now) < l.d.cfg.MoveGrace {
+		m.since = nil
+	}
+	m.last = now
+	stranded, fine := make(map[string]int64), make(map[string]*selection.Class)
+	left := moveBatch
+	l.queues.byID.Range(func(id string, q *queue) bool {
+		class := l.d.nodes.Class(q.job.Service, &q.job.Requirement)
+		// homesOf remembers few classes, and to look at all nodes for each of many takes long.
+		if m.fine[id] == class || !l.stranded(q, class) {
+			fine[id] = class
+			return true
+		}
+		since, known := m.since[id]
+		if !known {
+			since = now
+		}
+		stranded[id] = since
+		if now-since >= int64(grace) && left > 0 {
+			left -= l.beginMove(id, q, left)
+		}
+		return true
+	})
+	m.since, m.fine = stranded, fine
+	for id := range m.from {
+		if _, still := stranded[id]; !still {
+			delete(m.from, id)
+		}
+	}
+}
+
+// stranded reports whether no node of the cell fits the class, and one of another cell does.
+func (l *link) stranded(q *queue, class *selection.Class) bool {
+	homes := l.d.homesOf(class)
+	if homes.nodes[l.cell.Index()] > 0 {
+		return false
+	}
+	for i := range homes.nodes {
+		if homes.takes(i, &q.job, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// beginMove returns how many jobs were looked at.
+func (l *link) beginMove(id string, q *queue, limit int) int {
+	class := l.d.nodes.Settle(q.job.Service, &q.job.Requirement)
+	if !l.stranded(q, class) {
+		return 0
+	}
+	homes := l.d.homesOf(class)
+	source, _ := l.d.sources.Get().(*selection.Source)
+	defer l.d.sources.Put(source)
+	to, ok := homes.draw(&q.job, l.d.nodes.Skip()|l.d.short.load()|l.d.failing.load(), source)
+	if !ok {
+		return 0 // they do not answer now
+	}
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	m := &l.mover
+	begun, err := l.cell.BeginMoves(ctx, id, cell.Target{Cell: to, Slots: homes.slots[to]}, m.from[id], limit)
+	if err != nil {
+		l.logFailure("begin moves", err)
+		return 0
+	}
+	if m.from == nil {
+		m.from = make(map[string]int)
+	}
+	if m.from[id] += begun.Stayed; !begun.More {
+		delete(m.from, id)
+	}
+	if begun.Jobs > 0 {
+		m.rests = 0
+	}
+	return begun.Jobs + begun.Stayed
+}
+
+// driveMoves brings jobs that move to where they go.
+func (l *link) driveMoves(first bool) {
+	m := &l.mover
+	if m.rests > 0 {
+		m.rests--
+		return
+	}
+	late := moveLate
+	if first {
+		late = 0
+	}
+	for range moveCalls {
+		ctx, cancel := context.WithTimeout(l.d.ctx, moveTimeout)
+		done, err := l.d.cells.DriveMoves(ctx, l.cell, late, moveBatch)
+		cancel()
+		l.metrics.moved.Add(float64(done.Jobs))
+		for _, i := range done.Cells {
+			l.d.links[i].look()
+		}
+		if err != nil && l.d.ctx.Err() == nil {
+			l.moving.Failed(err)
+			return
+		}
+		l.moving.Over()
+		if !done.More {
+			if done.Jobs == 0 {
+				m.rests = moveRests + rand.IntN(2)
+			}
+			return
+		}
+	}
+}
+
+// home is the link at which somebody waits for the job that a reply is of, whose id becomes the
+// one that is known there: a job that has moved has another id in this cell, of which the second
+// part is the same.
+func (l *link) home(r *cell.Reply) *link {
+	if _, here := l.outstanding.Load(r.Status.ID); here || len(l.d.links) == 1 || r.Status.ID == "" {
+		return l
+	}
+	for i, other := range l.d.links {
+		if other.outstanding.Size() == 0 {
+			continue
+		}
+		if id := cell.MovedID(r.Status.ID, i); other != l {
+			if _, there := other.outstanding.Load(id); there {
+				r.Status.ID = id
+				return other
+			}
+		}
+	}
+	return l
+}
+
+// elsewhere reads on about outstanding jobs of which the records send on. all is false when
+// some could not be read.
+func (l *link) elsewhere(ctx context.Context, jobs []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
+	var ids []string
+	for i := range jobs {
+		if cell.OnTheMove(jobs[i].State) {
+			ids = append(ids, jobs[i].ID)
+		} else {
+			found = append(found, jobs[i])
+		}
+	}
+	if len(ids) == 0 {
+		return jobs, nil
+	}
+	more, unknown := l.d.cells.Elsewhere(ctx, ids)
+	return append(found, more...), unknown
+}

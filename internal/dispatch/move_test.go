@@ -1,0 +1,164 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// moving makes a replica that lets jobs move soon.
+func moving(c *replicaConfig) {
+	patient(c)
+	c.dispatch.MoveGrace = 50 * time.Millisecond
+	c.dispatch.RecheckInterval = 200 * time.Millisecond
+}
+
+// leave takes an agent's node out of its cell.
+func (a *agent) leave() {
+	a.rig.t.Helper()
+	if _, err := a.cell.Deregister(deadline(a.rig.t), a.node.ID, a.epoch); err != nil {
+		a.rig.t.Fatal(err)
+	}
+}
+
+// ends completes the next n attempts that come to the node, with the id that it knows as result.
+func (a *agent) ends(n int) (ids []string) {
+	a.rig.t.Helper()
+	for range n {
+		d := a.next()
+		ids = append(ids, d.Attempt.Job)
+		a.end(cell.Completion{Attempt: d.Attempt, State: freeslot.StateSucceeded, Result: json.RawMessage(`"` + d.Attempt.Job + `"`)})
+	}
+	return ids
+}
+
+func (rep *replica) listed(state freeslot.State) (ids []string) {
+	rep.rig.t.Helper()
+	for cursor, more := "", true; more; more = cursor != "" {
+		page, err := rep.Jobs(deadline(rep.rig.t), cell.JobFilter{State: state}, cursor, 3)
+		if err != nil {
+			rep.rig.t.Fatal(err)
+		}
+		for _, s := range page.Jobs {
+			ids = append(ids, s.ID)
+		}
+		cursor = page.Cursor
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// The last node of a cell leaves: what waits there ends on the nodes of another one, and
+// everybody is told by the ids that they know.
+func TestJobsMove(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newCells(t, 2, redis)
+		old := r.agent(r.nodesIn(0, 1, 1)[0])
+		x, y := r.replica("x", moving), r.replica("y", moving)
+		x.SetReplicas([]string{"x", "y"})
+		y.SetReplicas([]string{"x", "y"})
+		first, second := newRecorder(t), newRecorder(t)
+		keyed := func() *freeslot.Job {
+			j := job()
+			j.IdempotencyKey = "once"
+			return j
+		}
+		var ids []string
+		for i := range 6 {
+			j := job()
+			if i == 5 {
+				j = keyed()
+			}
+			rep := []*replica{x, y}[i%2]
+			ids = append(ids, rep.mustWait(j, i, first))
+		}
+		fresh := r.agent(r.nodesIn(1, 1, 9)[0])
+		old.leave()
+		eventually(t, "nothing moves as long as it is not known that all replicas can follow", func() bool {
+			return x.listedIn(0, freeslot.StateWaiting) == len(ids)
+		})
+		if _, err := y.Cancel(deadline(t), tenant, ids[2]); err != nil {
+			t.Error(err)
+		}
+		x.SetMovers([]string{"x", "y"})
+		y.SetMovers([]string{"x", "y"})
+		for _, id := range ids {
+			if id == ids[2] {
+				continue
+			}
+			attempt := 1
+			if id == ids[0] {
+				attempt = 2
+			}
+			if a := first.begun(id, attempt); a.Node != fresh.node.ID {
+				t.Errorf("job %s runs on %s", id, a.Node)
+			}
+		}
+		if got := x.listed(freeslot.StateRunning); !slices.Equal(got, slices.Sorted(slices.Values(slices.Delete(slices.Clone(ids), 2, 3)))) {
+			t.Errorf("%v run, of %v", got, ids)
+		}
+		// Another session attaches to one by the id that it knows, and one is stopped by it.
+		if s, err := x.Attach(deadline(t), tenant, ids[1], second); err != nil || s.ID != ids[1] || s.State != freeslot.StateRunning {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if s, err := y.Cancel(deadline(t), tenant, ids[3]); err != nil || s.State != freeslot.StateCancelling || s.ID != ids[3] {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if a, err := y.submit(keyed(), nil); err != nil || a.JobID != ids[5] {
+			t.Errorf("the key names %+v, %v; want %s", a, err, ids[5])
+		}
+		ran := fresh.ends(5)
+		for i, id := range ids {
+			sink, want := first, freeslot.StateSucceeded
+			switch i {
+			case 1:
+				sink = second
+			case 2:
+				want = freeslot.StateCancelled
+			}
+			s := sink.result(id)
+			if s.State != want || want == freeslot.StateSucceeded && string(s.Result) != fmt.Sprintf("%q", cell.MovedID(id, 1)) {
+				t.Errorf("job %s: %+v", id, s)
+			}
+			if s.Node != "" && !slices.Contains(ran, cell.MovedID(id, 1)) {
+				t.Errorf("job %s did not run where it went", id)
+			}
+			for _, rep := range []*replica{x, y} {
+				if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.ID != id || s.State != want {
+					t.Errorf("%+v, %v", s, err)
+				}
+			}
+		}
+		if got := y.listed(""); !slices.Equal(got, slices.Sorted(slices.Values(ids))) {
+			t.Errorf("%v are listed, want each of %v once", got, ids)
+		}
+		eventually(t, "the one before is told", func() bool { return first.kinds(ids[1]) == "assigned detached" })
+		count := testutil.ToFloat64(x.links[0].metrics.moved) + testutil.ToFloat64(y.links[0].metrics.moved)
+		if count != 5 {
+			t.Errorf("%v moves are counted", count)
+		}
+		for _, rep := range []*replica{x, y} {
+			eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+		}
+	})
+}
+
+// listedIn counts the jobs of a state in one cell.
+func (rep *replica) listedIn(index int, state freeslot.State) int {
+	rep.rig.t.Helper()
+	page, err := rep.rig.set.At(index).Jobs(deadline(rep.rig.t), cell.JobFilter{State: state}, "", 100)
+	if err != nil {
+		rep.rig.t.Fatal(err)
+	}
+	return len(page.Jobs)
+}

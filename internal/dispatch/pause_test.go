@@ -1,0 +1,442 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// paused is a configuration that pauses services.
+func paused(version uint64, services ...string) *selection.Config {
+	return &selection.Config{Version: version, Generation: "g", Paused: &selection.Paused{Services: services}}
+}
+
+// here makes replicas known to each other.
+func (r *rig) here(reps ...*replica) {
+	r.t.Helper()
+	for _, rep := range reps {
+		if _, err := r.cell.Present(deadline(r.t), rep.Replica(), time.Hour); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// goBy has a replica go by another configuration, as its follower does.
+func (rep *replica) goBy(cfg *selection.Config) {
+	rep.cache.SetConfig(cfg)
+	rep.ConfigChanged()
+}
+
+func (rep *replica) confirmed(version uint64) {
+	rep.rig.t.Helper()
+	if behind, err := rep.Confirm(deadline(rep.rig.t), version, "g"); err != nil || len(behind) > 0 {
+		rep.rig.t.Fatalf("%v are behind, %v", behind, err)
+	}
+}
+
+func ofService(name string) *freeslot.Job { return &freeslot.Job{Service: name} }
+
+// Jobs of a paused service wait beside free nodes, what runs goes on, and all begin on resume.
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		a := r.agent(node("n1", 3))
+		rep := r.replica("r1", idle)
+		r.here(rep)
+		sink := newRecorder(t)
+		before := rep.mustWait(job(), 0, sink)
+		rep.goBy(paused(1, "echo"))
+		rep.confirmed(1)
+		first := rep.mustWait(job(), 1, sink)
+		second := rep.mustWait(&freeslot.Job{Service: "echo", Slots: 2}, 2, sink)
+		keyed := rep.mustWait(&freeslot.Job{Service: "echo", IdempotencyKey: "k"}, 3, sink)
+		// The hand-over of the slot that becomes free ends too.
+		a.attempt(before, 1)
+		_ = sink.result(before)
+		_ = rep.links[0].sweep()
+		for _, id := range []string{first, second, keyed} {
+			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateWaiting {
+				t.Errorf("%+v, %v", s, err)
+			}
+		}
+		queues, _, err := rep.Queues(deadline(t))
+		if err != nil || len(queues) != 1 || queues[0].Waiting != 3 || !queues[0].Paused() || queues[0].PausedBy != "service echo" ||
+			queues[0].Fits != 1 || queues[0].First != first || queues[0].OldestMS == 0 || queues[0].Service != "echo" {
+			t.Errorf("%+v, %v", queues, err)
+		}
+		rep.goBy(&selection.Config{Version: 2, Generation: "g"})
+		for _, id := range []string{first, second} {
+			sink.begun(id, 1)
+			a.attempt(id, 1)
+		}
+		sink.begun(keyed, 1)
+	})
+}
+
+// A job that no node fits is refused as ever, whatever is paused.
+func TestPauseIsNoMismatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 1))
+	rep := r.replica("r1", idle)
+	rep.goBy(paused(1, "echo", "other"))
+	if _, err := rep.place(ofService("other"), nil); freeslot.CodeOf(err) != freeslot.CodeNoMatchingNode {
+		t.Error(err)
+	}
+	if _, err := rep.place(&freeslot.Job{Service: "echo", Slots: 2}, nil); freeslot.CodeOf(err) != freeslot.CodeNoMatchingNode {
+		t.Error(err)
+	}
+	rep.mustWait(job(), 1, nil)
+}
+
+// After a pause is confirmed no job of the service begins, whatever completes and whoever
+// submits meanwhile; on resume all do.
+func TestPauseRace(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newCells(t, 2, redis)
+		for _, n := range append(r.nodesIn(0, 2, 2), r.nodesIn(1, 2, 2)...) {
+			n.Services = append(n.Services, freeslot.Service{Name: "other"})
+			r.agent(n).serve(func(cell.Dispatch) string { return `1` })
+		}
+		var reps []*replica
+		for i := range 3 {
+			reps = append(reps, r.replica(fmt.Sprintf("r%d", i), func(c *replicaConfig) { c.dispatch.SweepInterval = 20 * time.Millisecond }))
+		}
+		r.here(reps...)
+		load := r.load(reps)
+		for version := uint64(1); version <= 5; version += 2 {
+			load.wait(60, 60)
+			for i := range reps { // in another order each time
+				reps[(i+int(version))%len(reps)].goBy(paused(version, "echo"))
+			}
+			reps[version%3].confirmed(version)
+			at := r.nowMS()
+			load.wait(0, 60) // the others go on
+			load.check(at)
+			load.wait(20, 0) // more of them come, and wait
+			for _, rep := range reps {
+				rep.goBy(&selection.Config{Version: version + 1, Generation: "g"})
+			}
+		}
+		load.end()
+	})
+}
+
+// load submits jobs of two services by all replicas, so many that some always wait, and
+// keeps the ids of the first.
+type load struct {
+	r         *rig
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+	submitted [2]atomic.Int64
+	mu        sync.Mutex
+	ids       []string
+}
+
+func (r *rig) load(reps []*replica) *load {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{r: r, cancel: cancel}
+	for _, rep := range reps {
+		for service, name := range []string{"echo", "other"} {
+			l.running.Go(func() {
+				for ctx.Err() == nil {
+					reqs := make([]Request, 4)
+					for i := range reqs {
+						reqs[i] = Request{Tenant: tenant, Job: ofService(name)}
+					}
+					rep.Submit(ctx, reqs, nil, func(_ int, a Accepted, err error) {
+						if err != nil {
+							if ctx.Err() == nil {
+								r.t.Errorf("submit: %v", err)
+							}
+							return
+						}
+						l.submitted[service].Add(1)
+						if service == 0 {
+							l.mu.Lock()
+							l.ids = append(l.ids, a.JobID)
+							l.mu.Unlock()
+						}
+					})
+				}
+			})
+		}
+	}
+	r.t.Cleanup(func() { cancel(); l.running.Wait() })
+	return l
+}
+
+// wait waits until so many more of each service are accepted.
+func (l *load) wait(more ...int64) {
+	l.r.t.Helper()
+	for i, n := range more {
+		until := l.submitted[i].Load() + n
+		eventually(l.r.t, "submits", func() bool { return l.submitted[i].Load() >= until })
+	}
+}
+
+func (l *load) statuses() []freeslot.JobStatus {
+	l.r.t.Helper()
+	l.mu.Lock()
+	ids := slices.Clone(l.ids)
+	l.mu.Unlock()
+	var all []freeslot.JobStatus
+	for part := range slices.Chunk(ids, 200) {
+		jobs, failed := l.r.set.JobsByID(deadline(l.r.t), part)
+		if failed != nil || len(jobs) != len(part) {
+			l.r.t.Fatalf("%d jobs of %d, %v", len(jobs), len(part), failed)
+		}
+		all = append(all, jobs...)
+	}
+	return all
+}
+
+// check fails for every job that began after at.
+func (l *load) check(at int64) {
+	l.r.t.Helper()
+	waiting := 0
+	for _, s := range l.statuses() {
+		if s.AssignedAtMS > at {
+			l.r.t.Errorf("job %s began %d ms after the pause was confirmed", s.ID, s.AssignedAtMS-at)
+		}
+		if s.State == freeslot.StateWaiting {
+			waiting++
+		}
+	}
+	if waiting == 0 {
+		l.r.t.Error("no job waits")
+	}
+}
+
+// end submits no more and waits until all are done.
+func (l *load) end() {
+	l.r.t.Helper()
+	l.cancel()
+	l.running.Wait()
+	eventually(l.r.t, "all jobs done", func() bool {
+		return !slices.ContainsFunc(l.statuses(), func(s freeslot.JobStatus) bool { return s.State != freeslot.StateSucceeded })
+	})
+}
+
+// nowMS is Redis' clock.
+func (r *rig) nowMS() int64 {
+	r.t.Helper()
+	latest := int64(0)
+	for _, c := range r.clients[0].Nodes() {
+		at, err := c.Do(deadline(r.t), c.B().Time().Build()).AsStrSlice()
+		var s, us int64
+		if err == nil {
+			_, err = fmt.Sscan(at[0]+" "+at[1], &s, &us)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		latest = max(latest, s*1000+us/1000)
+	}
+	return latest
+}
+
+// A replica that does not say that it goes by a pause is named, until it does.
+func TestConfirmNamesWhoIsBehind(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	x, y := r.replica("x", idle), r.replica("y", idle)
+	r.here(x, y)
+	if _, err := r.cell.Present(deadline(t), "older", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	x.goBy(paused(7, "echo"))
+	behind := func() []string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		defer cancel()
+		names, _ := x.Confirm(ctx, 7, "g") // a busy machine may not answer in time
+		return names
+	}
+	eventually(t, "x follows", func() bool { return slices.Equal(behind(), []string{"older", "y"}) })
+	y.goBy(paused(8))
+	eventually(t, "y follows", func() bool { return slices.Equal(behind(), []string{"older"}) })
+	if err := r.cell.Leave(deadline(t), "older", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	x.confirmed(7)
+	// Versions of another counter say nothing.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if names, err := x.Confirm(ctx, 1, "h"); err != nil || len(names) != 2 {
+		t.Error(names, err)
+	}
+}
+
+// What entered before a pass is waited for, and what enters after it is not.
+func TestFence(t *testing.T) {
+	t.Parallel()
+	var f fence
+	first := f.enter()
+	f.hold(first, 1)
+	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if err := f.pass(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	later := f.enter()
+	passed := make(chan error, 1)
+	go func() { passed <- f.pass(deadline(t)) }()
+	f.leave(first)
+	select {
+	case err := <-passed:
+		t.Fatalf("passed beside one that entered before, %v", err)
+	default:
+	}
+	f.leave(first)
+	f.leave(later)
+	if err := receive(t, "the pass", passed); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := f.pass(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Nothing that entered is left when a pass is over that began later, however many do.
+func TestFenceRace(t *testing.T) {
+	t.Parallel()
+	var f fence
+	var value, passes atomic.Int64
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for passes.Load() < 200 {
+				age := f.enter()
+				before := value.Load()
+				if now := value.Load(); now-before > 1 { // one pass may have begun meanwhile, but not have ended
+					t.Errorf("two passes were over beside one that entered before")
+				}
+				f.leave(age)
+			}
+		})
+	}
+	for range 200 {
+		if err := f.pass(deadline(t)); err != nil {
+			t.Error(err)
+		}
+		value.Add(1)
+		passes.Add(1)
+	}
+	workers.Wait()
+}
+
+// A job that was offered to nodes before a pause holds up its confirmation until the call is over.
+func TestConfirmWaitsForCallsUnderWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 2))
+	chosen, gate := make(chan struct{}), make(chan struct{})
+	var held atomic.Bool
+	rep := r.replica("r1", idle, func(c *replicaConfig) {
+		// It is asked for between the choice and the call.
+		c.dispatch.Weight = func(string) int {
+			if held.CompareAndSwap(false, true) {
+				close(chosen)
+				<-gate
+			}
+			return 1
+		}
+	})
+	placed := make(chan string, 1)
+	go rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: job()}}, nil, func(_ int, a Accepted, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		placed <- a.JobID
+	})
+	_ = receive(t, "the choice", chosen)
+	r.here(rep)
+	rep.goBy(paused(1, "echo"))
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if behind, err := rep.Confirm(ctx, 1, "g"); err != nil || !slices.Equal(behind, []string{"r1"}) {
+		t.Errorf("%v are behind, %v", behind, err)
+	}
+	close(gate)
+	rep.confirmed(1)
+	if s, err := rep.Job(deadline(t), tenant, receive(t, "the answer", placed)); err != nil || s.State != freeslot.StateRunning {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A job whose first call was before a pause is offered to nobody by the next one.
+func TestPauseBetweenCalls(t *testing.T) {
+	t.Parallel()
+	for name, request := range map[string]*freeslot.Job{"plain": job(), "keyed": {Service: "echo", IdempotencyKey: "k"}} {
+		for _, repeat := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s repeat %t", name, repeat), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, redistest.Shared(t))
+				r.agent(node("n1", 2))
+				rep := r.replica("r1", idle)
+				p := &placing{request: Request{Tenant: tenant, Job: request}}
+				if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
+					t.Fatalf("%+v, %v", p, err)
+				}
+				rep.enlist(p)
+				if !repeat {
+					p.giveBack()
+				}
+				rep.goBy(paused(1, "echo"))
+				p.repeat = repeat
+				if err := rep.choose(p); err != nil || len(p.candidates) != 0 || !p.enqueue || p.to == nil {
+					t.Errorf("%+v, %v", p, err)
+				}
+				rep.settled()
+			})
+		}
+	}
+}
+
+// That Redis fails in between is no answer: who asks whether all go by a pause is told once they do.
+func TestConfirmOutlastsAFailure(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	r := newRig(t, redis)
+	p := newProxy(t, redis)
+	x := r.replica("x", shortCalls, func(c *replicaConfig) { c.url = p.url() })
+	r.here(x)
+	p.cutOn("{replicas}", lost, 1<<40)
+	answer := make(chan error, 1)
+	go func() {
+		behind, err := x.Confirm(deadline(t), 7, "g")
+		if len(behind) > 0 {
+			err = fmt.Errorf("%v are behind, %w", behind, err)
+		}
+		answer <- err
+	}()
+	eventually(t, "several calls that failed", func() bool { return p.cuts.Load() >= 30 })
+	// Where nothing is known in the end, that is said.
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if behind, err := x.Confirm(ctx, 7, "g"); err == nil {
+		t.Errorf("%v is known", behind)
+	}
+	p.cut.Store(nil)
+	x.goBy(paused(7, "echo"))
+	if err := receive(t, "answer", answer); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,48 @@
+package dispatch
+
+import (
+	"math/rand/v2"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// Run is what the run of a schedule fixes of its job. The job is enqueued in the cell that
+// its id names, whatever nodes are there by now: so it is the same one whoever submits it.
+type Run struct {
+	JobID string
+	// Once makes it be created once, see cell.Submission.
+	Once string
+}
+
+// Home is the index of the cell to which a job is to go that is submitted later: that of the
+// index near if nodes there could run it, else one as good as any. Errors: as of a Submit that
+// no cell takes.
+func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, error) {
+	p := &placing{request: Request{Tenant: tenant, Job: job}}
+	if d.ctx.Err() != nil {
+		return 0, coded("submit", cell.ErrStopped)
+	}
+	d.classFirst(p)
+	p.query = d.query(p)
+	if !couldRun(p.class, job) {
+		return 0, d.none(p)
+	}
+	if _, keyed := homeKey(job); !keyed {
+		p.link = d.links[near]
+	}
+	if err := d.stand(p, selection.NewSource(rand.Uint64()), false); err != nil {
+		return 0, err
+	}
+	return p.to.cell.Index(), nil
+}
+
+// fixed is the cell of the job of a run; nil for any other.
+func (d *Dispatcher) fixed(p *placing) *link {
+	if p.request.Run == nil {
+		return nil
+	}
+	l, _ := d.of(p.request.Run.JobID)
+	return l
+}

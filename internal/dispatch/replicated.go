@@ -1,0 +1,54 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+)
+
+// watchReplicas is called by the keeper, at the start and once a second: where jobs count as
+// accepted only once replicas of Redis have them, and there are too few, none is sent. A job
+// that is sent all the same finds out by itself.
+func (l *link) watchReplicas() {
+	need := l.cell.AcknowledgeReplicas()
+	if need == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	have, err := l.cell.ReplicasOnline(ctx)
+	if err != nil {
+		return // as with memory
+	}
+	if l.d.bare.set(l.cell.Index(), have < need) {
+		l.log.Warn("redis.replicas", zap.Int("online", have), zap.Int("acknowledge_replicas", need), zap.Bool("submits_refused", have < need))
+	}
+}
+
+// Replicated reports whether Redis has the replicas that must confirm jobs, as far as is
+// known, and for how many cells it has not. It is for readiness.
+func (d *Dispatcher) Replicated() (ok bool, detail string) {
+	bare := d.bare.load()
+	if bare == 0 {
+		return true, ""
+	}
+	n := 0
+	for i := range d.links {
+		if bare.Has(i) {
+			n++
+		}
+	}
+	return bare != d.every, fmt.Sprintf("Redis has fewer than acknowledge_replicas (%d) replicas that keep up with it, for %d of %d cells: no jobs are accepted there",
+		d.cells.At(0).AcknowledgeReplicas(), n, len(d.links))
+}
+
+func (d *Dispatcher) tooFewReplicas() *freeslot.Error {
+	return &freeslot.Error{
+		Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
+		Message: fmt.Sprintf("acknowledge is replicated, and Redis has fewer than acknowledge_replicas (%d) replicas that keep up with it: no new jobs until it has",
+			d.cells.At(0).AcknowledgeReplicas()),
+	}
+}

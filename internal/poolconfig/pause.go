@@ -1,0 +1,67 @@
+package poolconfig
+
+import (
+	"context"
+	"errors"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// pauseTries is how often a change of what is paused is tried beside other changes.
+const pauseTries = 16
+
+// Pause makes paused all that is paused; seen is as in Change, and nil or empty ends all
+// pauses. The rest of the configuration stays what it is, and where there is none that of the
+// replicas' files goes on to count. See cell.Cell.PauseConfig.
+func (s *Store) Pause(ctx context.Context, seen uint64, paused *selection.Paused, author, note string) (cell.ConfigOutcome, error) {
+	if bad := validate(&selection.Config{Paused: paused}); len(bad) > 0 {
+		return cell.ConfigOutcome{}, refusal(bad)
+	}
+	return s.backend.PauseConfig(ctx, cell.PauseChange{Seen: seen, Paused: []byte(paused.Text()), Author: author, Note: note})
+}
+
+// ChangePaused has edit change what is paused, and tries again with what is paused then where
+// somebody else was faster: so changes of others stay. It returns what is paused after it.
+// A configuration in Redis that is not valid is a *freeslot.Error with the code conflict: nothing that
+// is changed beside it would come into force. Other errors as those of Pause and of Read.
+func (s *Store) ChangePaused(ctx context.Context, edit func(*selection.Paused), author, note string) (cell.ConfigOutcome, *selection.Paused, error) {
+	for try := 0; ; try++ {
+		doc, err := s.Read(ctx)
+		if err != nil {
+			return cell.ConfigOutcome{}, nil, err
+		}
+		if doc.Problem != nil {
+			return cell.ConfigOutcome{}, nil, &freeslot.Error{
+				Code: freeslot.CodeConflict, Field: root,
+				Message: "the configuration in Redis is not valid, so that no change of it comes into force: " + doc.Problem.Error(),
+			}
+		}
+		paused := doc.Paused.Normal()
+		edit(paused)
+		paused = paused.Normal()
+		out, err := s.Pause(ctx, doc.Version, paused, author, note)
+		var conflict *cell.ConfigConflictError
+		if !errors.As(err, &conflict) || try == pauseTries || ctx.Err() != nil {
+			return out, paused, err
+		}
+	}
+}
+
+// pausedThen is what an entry of the history says was paused: nil where it says nothing, or
+// an operator edited it, so that a rollback leaves alone what is paused now.
+func pausedThen(text string) *selection.Paused {
+	if len(text) == 0 {
+		return nil
+	}
+	paused, err := DecodePaused([]byte(text))
+	switch {
+	case err != nil:
+		return nil
+	case paused == nil:
+		return &selection.Paused{}
+	default:
+		return paused
+	}
+}

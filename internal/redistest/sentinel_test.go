@@ -1,0 +1,35 @@
+package redistest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/rueidis"
+)
+
+// TestSentinels: when the master dies a client of the sentinels finds the replica in its place.
+func TestSentinels(t *testing.T) {
+	t.Parallel()
+	s := NewSentinels(t)
+	option, err := rueidis.ParseURL(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	option.DisableCache = true
+	c, err := rueidis.NewClient(option)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	set := func(ctx context.Context) bool { return run(ctx, c, "SET", "key", "value") == nil }
+	if !set(t.Context()) {
+		t.Fatal("the master takes no writes")
+	}
+	s.Master.Kill()
+	s.await("the failover", set)
+	if role, err := ask(t.Context(), s.Replica.Process(), "ROLE").ToArray(); err != nil || role[0].String() == "" {
+		t.Fatalf("the role of the replica: %v", err)
+	} else if kind, _ := role[0].ToString(); kind != "master" {
+		t.Errorf("the replica is a %s, expected the master", kind)
+	}
+}

@@ -1,0 +1,192 @@
+package selection
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/freeslot/freeslot"
+)
+
+// MaxPaused is the most entries that each list of a Paused can have.
+const MaxPaused = 1000
+
+// Paused is what no new job begins by; what runs goes on, and jobs that come wait. The
+// zero value pauses nothing.
+//
+// A pool: a node that a class finds in pools takes its jobs by way of those that are not
+// paused, and none where all of them are. For a class that is restricted to pools these
+// are the pools that it may use, for any other all pools that the node is in: a node in no
+// pool at all is not concerned. A paused pool is preferred by nobody.
+//
+// A service: the jobs of it, and those that ask for it besides their own.
+//
+// A class: the jobs with this very requirement, by [freeslot.ClassID].
+type Paused struct {
+	Pools    []string `json:"pools,omitempty" koanf:"pools"`
+	Services []string `json:"services,omitempty" koanf:"services"`
+	Classes  []string `json:"classes,omitempty" koanf:"classes"`
+}
+
+// Empty reports whether nothing is paused. Nil is empty.
+func (p *Paused) Empty() bool {
+	return p == nil || len(p.Pools)+len(p.Services)+len(p.Classes) == 0
+}
+
+// Normal returns a copy in which each list is sorted and has no entry twice; it shares
+// nothing with p. Nil gives an empty one.
+func (p *Paused) Normal() *Paused {
+	if p == nil {
+		return &Paused{}
+	}
+	tidy := func(list []string) []string {
+		if len(list) == 0 {
+			return nil
+		}
+		list = slices.Clone(list)
+		slices.Sort(list)
+		return slices.Compact(list)
+	}
+	return &Paused{Pools: tidy(p.Pools), Services: tidy(p.Services), Classes: tidy(p.Classes)}
+}
+
+// Text is the canonical form: equal ones have equal texts, and an empty one is "{}".
+func (p *Paused) Text() string {
+	text, err := json.Marshal(p.Normal())
+	if err != nil {
+		panic("selection: names are no JSON: " + err.Error())
+	}
+	return string(text)
+}
+
+// Equal reports whether the same is paused.
+func (p *Paused) Equal(other *Paused) bool { return p.Text() == other.Text() }
+
+func (p *Paused) problems(path string, found *Problems) {
+	if p == nil {
+		return
+	}
+	check := func(field string, list []string, valid func(field, entry string) error) {
+		field = path + "." + field
+		if len(list) > MaxPaused {
+			found.addf(field, "has %d entries, expected at most %d", len(list), MaxPaused)
+			return
+		}
+		for i, entry := range list {
+			found.add(valid(element(field, i), entry))
+		}
+	}
+	check("pools", p.Pools, freeslot.ValidateName)
+	check("services", p.Services, freeslot.ValidateName)
+	check("classes", p.Classes, ValidateClassID)
+}
+
+// ValidateClassID checks the form of a class id. The error is a *freeslot.Error that names
+// field.
+func ValidateClassID(field, id string) error {
+	ok := len(id) == freeslot.ClassIDLength
+	for i := range len(id) {
+		ok = ok && ('0' <= id[i] && id[i] <= '9' || 'a' <= id[i] && id[i] <= 'f')
+	}
+	if !ok {
+		return invalid(field, "is %q, expected the id of a class, %d of 0-9 a-f", id, freeslot.ClassIDLength)
+	}
+	return nil
+}
+
+// Pauses reports whether anything is paused. Nil is the zero Config.
+func (c *Config) Pauses() bool { return c != nil && !c.Paused.Empty() }
+
+// PausedBy says what pauses all jobs of "service with requirement r", whatever the nodes:
+// "service asr", "class 0123456789abcdef", or "" if nothing does. Pools pause nodes; see
+// [Class.PausedNodes].
+func (c *Config) PausedBy(service string, r *freeslot.Requirement) string {
+	return compile(c).halted(newServiceList(append(slices.Clone(r.Services), service)).names, service, r)
+}
+
+// pauses is a Paused prepared; the zero value pauses nothing.
+type pauses struct {
+	any                      bool
+	pools, services, classes map[string]bool
+}
+
+func newPauses(p *Paused) pauses {
+	if p.Empty() {
+		return pauses{}
+	}
+	names := func(list []string) map[string]bool {
+		m := make(map[string]bool, len(list))
+		for _, name := range list {
+			m[name] = true
+		}
+		return m
+	}
+	return pauses{any: true, pools: names(p.Pools), services: names(p.Services), classes: names(p.Classes)}
+}
+
+// halted says what pauses a class as a whole.
+func (c *compiled) halted(services []string, service string, r *freeslot.Requirement) string {
+	for _, name := range services {
+		if c.paused.services[name] {
+			return "service " + name
+		}
+	}
+	if len(c.paused.classes) > 0 {
+		if id := freeslot.ClassID(service, r); c.paused.classes[id] {
+			return "class " + id
+		}
+	}
+	return ""
+}
+
+// running is by way of which tier p, which fits and would be in that tier if nothing were
+// paused, takes jobs; why is what pauses it, "" if nothing does.
+func (f *filter) running(p *Profile, tier int) (now int, why string) {
+	switch {
+	case !f.cfg.paused.any:
+		return tier, ""
+	case f.halted != "":
+		return tier, f.halted
+	case len(f.cfg.paused.pools) == 0:
+		return tier, ""
+	}
+	if len(f.pools) == 0 {
+		if why = f.cfg.allPaused(f.cfg.members(p)); why != "" {
+			return tier, why
+		}
+	} else {
+		var in []string
+		now = slices.IndexFunc(f.pools, func(r *rule) bool {
+			if !r.admits(p) {
+				return false
+			}
+			in = append(in, r.id)
+			return !f.cfg.paused.pools[r.id]
+		})
+		if now < 0 {
+			return tier, f.cfg.allPaused(in)
+		}
+	}
+	if f.preferred == nil {
+		return now, ""
+	}
+	if !f.cfg.paused.pools[f.preferred.id] && f.preferred.admits(p) {
+		return 0, ""
+	}
+	return now + 1, ""
+}
+
+// allPaused names the first of the pools if all of them are paused, and there are some.
+func (c *compiled) allPaused(pools []string) (why string) {
+	for _, id := range pools {
+		if !c.paused.pools[id] {
+			return ""
+		}
+		why = cmp.Or(why, "pool "+id)
+	}
+	return why
+}
+
+// pausedDetail says in words what keeps new jobs from a node.
+func pausedDetail(why string) string { return fmt.Sprintf("%s is paused", why) }

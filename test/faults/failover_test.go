@@ -1,0 +1,396 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisproc"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+const (
+	// resumeTarget is how long after a new master is up the first job may take to be accepted and to end;
+	// resumeLimit allows for a machine that is busy with other tests.
+	resumeTarget = 3 * time.Second
+	resumeLimit  = 10 * time.Second
+	// lossLength is how long a master acknowledges what no replica gets.
+	lossLength = 400 * time.Millisecond
+	// beforeLoss is how much earlier than the last write that a replica has got anybody may have learned of it.
+	beforeLoss = 200 * time.Millisecond
+	// promoteLimit bounds the promotion itself, which is none of ours.
+	promoteLimit = 30 * time.Second
+	steady       = 1500 * time.Millisecond
+	roleInterval = 5 * time.Millisecond
+)
+
+// TestSentinelFailover kills the master that sentinels watch, under load, and has it lose writes that it acknowledged.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	s := redistest.NewSentinels(t)
+	f, folder := newFailover(t, fleetConfig{slots: []int{2, 3, 4, 3}, cells: 1, store: &store{url: s.URL(), loses: true}})
+	var loss Loss
+	history, rested := runLoad(t, f, 1, restLimit, func(ctx context.Context, _ func(string)) {
+		loss = f.loseMaster(ctx, s)
+		f.resumed(ctx, loss.To, func(string) bool { return true })
+		pause(ctx, steady)
+		if os.Getenv("SHORT") != "1" { // it takes the sentinels ten seconds
+			f.comeBack(ctx, s)
+			pause(ctx, steady)
+		}
+	})
+	history.Losses = []Loss{loss}
+	judge(t, history, rested, folder)
+	if lost := lostAnswers(history); lost == 0 {
+		t.Error("no job was answered as lost, although writes were lost")
+	} else {
+		t.Logf("%d jobs were accepted, lost with the master's data, and answered as lost", lost)
+	}
+}
+
+// TestReplicatedFailover is the same where jobs are accepted only when a replica has them: no accepted job is lost, and none
+// is accepted while there is no replica.
+func TestReplicatedFailover(t *testing.T) {
+	if os.Getenv("SHORT") == "1" {
+		t.Skip("left out by SHORT=1")
+	}
+	t.Parallel()
+	s := redistest.NewSentinels(t)
+	f, folder := newFailover(t, fleetConfig{
+		slots: []int{2, 3, 4, 3}, cells: 1, store: &store{url: s.URL(), loses: true}, replica: map[string]any{"acknowledge": "replicated"},
+	})
+	var loss Loss
+	var replicas time.Duration
+	history, rested := runLoad(t, f, 1, restLimit, func(ctx context.Context, _ func(string)) {
+		loss = f.loseMaster(ctx, s)
+		pause(ctx, steady)
+		replicas = f.rec.Now()
+		f.resumed(ctx, f.comeBack(ctx, s), func(string) bool { return true })
+		pause(ctx, steady)
+	})
+	loss.Keeps = true
+	history.Losses = []Loss{loss}
+	judge(t, history, rested, folder)
+	if n := lostAnswers(history); n > 0 {
+		t.Errorf("%d jobs were lost that a replica had", n)
+	}
+	for _, e := range history.Events {
+		if e.Kind == Accepted && e.From > loss.To && e.At < replicas {
+			t.Errorf("job %s was submitted at %s and accepted at %s, when there was no replica", e.Job, e.From, e.At)
+		}
+	}
+}
+
+// TestFrozenMasterFailover freezes the master, so that every connection to it stays open, and wakes it when another one has
+// taken its place: for a while it takes itself for the master still.
+func TestFrozenMasterFailover(t *testing.T) {
+	if os.Getenv("SHORT") == "1" {
+		t.Skip("left out by SHORT=1")
+	}
+	t.Parallel()
+	s := redistest.NewSentinels(t)
+	f, folder := newFailover(t, fleetConfig{slots: []int{2, 3, 4, 3}, cells: 1, store: &store{url: s.URL(), loses: true}})
+	var loss Loss
+	history, rested := runLoad(t, f, 1, restLimit, func(ctx context.Context, _ func(string)) {
+		pause(ctx, steady)
+		loss.From = f.rec.Now() - beforeLoss
+		f.fault("freeze the master")
+		s.Master.Pause()
+		up := f.promoted(ctx, s.Replica.Process())
+		f.resumed(ctx, up, func(string) bool { return true })
+		pause(ctx, steady)
+		f.fault("the old master wakes up")
+		s.Master.Resume()
+		loss.To = f.demoted(ctx, s)
+		pause(ctx, steady)
+	})
+	history.Losses = []Loss{loss}
+	judge(t, history, rested, folder)
+	t.Logf("%d jobs were answered as lost", lostAnswers(history))
+}
+
+// loseMaster kills the master after it has acknowledged writes that the replica does not get, and returns when the
+// replica has taken its place.
+func (f *fleet) loseMaster(ctx context.Context, s *redistest.Sentinels) Loss {
+	f.t.Helper()
+	pause(ctx, steady)
+	cut := f.detour(ctx, s)
+	loss := Loss{From: f.rec.Now() - beforeLoss}
+	f.fault("the replica gets nothing any more")
+	pause(ctx, lossLength)
+	f.fault("kill the master")
+	s.Master.Kill()
+	cut()
+	loss.To = f.promoted(ctx, s.Replica.Process())
+	return loss
+}
+
+// comeBack starts the old master, which takes itself for one until the sentinels have told it otherwise, and returns when
+// it follows the new one.
+func (f *fleet) comeBack(ctx context.Context, s *redistest.Sentinels) time.Duration {
+	f.t.Helper()
+	f.fault("the old master comes back")
+	s.Master.Restart()
+	return f.demoted(ctx, s)
+}
+
+// demoted returns when the old master follows the new one.
+func (f *fleet) demoted(ctx context.Context, s *redistest.Sentinels) time.Duration {
+	f.t.Helper()
+	await(f.t, f.rec, promoteLimit, "the old master to become a replica", func(*Event) bool {
+		info, err := tell(ctx, s.Master.Process(), "INFO", "replication").ToString()
+		return err == nil && strings.Contains(info, "role:slave") && strings.Contains(info, "master_link_status:up")
+	})
+	return f.rec.Now()
+}
+
+// TestClusterFailover kills one master of a cluster under load: its replica takes its place, and the cells on other masters go
+// on meanwhile.
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	c := redistest.NewReplicaCluster(t)
+	const cells = 3
+	f, folder := newFailover(t, fleetConfig{slots: []int{2, 2, 2, 2, 2, 2, 2, 2}, cells: cells, store: &store{url: c.URL(), cluster: true, loses: true}})
+	old, dead, others := f.victim(c)
+	var loss Loss
+	var killed time.Duration
+	history, rested := runLoad(t, f, 1, restLimit, func(ctx context.Context, _ func(string)) {
+		pause(ctx, steady)
+		killed = f.rec.Now()
+		loss.From, loss.Cells = killed-beforeLoss, dead
+		f.fault("kill a master")
+		if err := old.Kill(); err != nil {
+			t.Error(err)
+		}
+		loss.To = f.promoted(ctx, c.Processes()[3:]...)
+		f.resumed(ctx, loss.To, func(id string) bool { return loss.concerns(id) })
+		f.fault("the old master comes back")
+		if err := old.Restart(ctx); err != nil {
+			t.Error(err)
+		}
+		pause(ctx, steady)
+	})
+	history.Losses = []Loss{loss}
+	judge(t, history, rested, folder)
+	meanwhile := endedBetween(history, killed+beforeLoss, loss.To, others)
+	t.Logf("%d jobs of other cells began and ended while the master was away; %d jobs of its own were lost", meanwhile, lostAnswers(history))
+	if meanwhile == 0 {
+		t.Error("no job of the other cells ended while one master was away")
+	}
+}
+
+// newFailover starts a fleet on a Redis that fails over.
+func newFailover(t *testing.T, cfg fleetConfig) (f *fleet, folder string) {
+	t.Helper()
+	folder = filepath.Join(logs, t.Name())
+	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("FAILED; the history and the logs are in %s", folder)
+		} else {
+			_ = os.RemoveAll(folder)
+		}
+	})
+	cfg.replicas, cfg.interval, cfg.limit = 2, 500*time.Millisecond, 2*time.Second
+	return newFleet(t, NewRecorder(), folder, cfg), folder
+}
+
+// judge reports what is wrong with a history.
+func judge(t *testing.T, history *History, rested bool, folder string) {
+	t.Helper()
+	if !rested {
+		t.Errorf("the fleet has not come to rest within %s", restLimit)
+	}
+	violations := Check(history)
+	for _, v := range violations[:min(len(violations), 30)] {
+		t.Errorf("%s", v)
+	}
+	t.Log(summary(history))
+	if t.Failed() {
+		t.Logf("%d violations", len(violations))
+		save(t, history, filepath.Join(folder, "history.jsonl"))
+	}
+}
+
+func (f *fleet) fault(note string) { f.rec.Add(Event{Kind: Fault, Who: redisTarget, Note: note}) }
+
+// detour leads the replication over a proxy that lets nothing through any more, once the replica has everything. cut
+// ends it, with what is on its way.
+func (f *fleet) detour(ctx context.Context, s *redistest.Sentinels) (cut func()) {
+	f.t.Helper()
+	port, err := redisproc.FreePort()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	way := toxiproxy.NewProxy(f.proxies, "replication", fmt.Sprintf("127.0.0.1:%d", port), s.Master.Process().Addr())
+	if err := way.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	f.ways["replication"] = way
+	if err := tell(ctx, s.Replica.Process(), "REPLICAOF", "127.0.0.1", fmt.Sprint(port)).Error(); err != nil {
+		f.t.Fatal(err)
+	}
+	await(f.t, f.rec, startLimit, "the replica to follow by the proxy", func(*Event) bool {
+		info, err := tell(ctx, s.Replica.Process(), "INFO", "replication").ToString()
+		return err == nil && strings.Contains(info, "master_link_status:up") && strings.Contains(info, fmt.Sprintf("master_port:%d", port))
+	})
+	if _, err := way.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(toxics[Hole], "downstream"))); err != nil {
+		f.t.Fatal(err)
+	}
+	return way.Stop
+}
+
+// promoted returns when one of the servers that were replicas is a master that takes writes.
+func (f *fleet) promoted(ctx context.Context, replicas ...*redisproc.Server) time.Duration {
+	f.t.Helper()
+	begin := f.rec.Now()
+	limit, cancel := context.WithTimeout(ctx, promoteLimit)
+	defer cancel()
+	for pause(limit, roleInterval) {
+		for _, proc := range replicas {
+			if role(limit, proc) == "master" && takesWrites(limit, proc) {
+				up := f.rec.Now()
+				f.fault("a new master is up")
+				f.t.Logf("a new master was up %s after the old one had gone", (up - begin).Round(time.Millisecond))
+				return up
+			}
+		}
+	}
+	f.t.Fatalf("no replica has become a master within %s", promoteLimit)
+	return 0
+}
+
+// resumed waits for the first job that was accepted after the new master was up, and has ended, and reports how long that took.
+func (f *fleet) resumed(ctx context.Context, up time.Duration, counts func(id string) bool) {
+	f.t.Helper()
+	limit, cancel := context.WithTimeout(ctx, 3*resumeLimit)
+	defer cancel()
+	for pause(limit, roleInterval) {
+		since := map[string]bool{}
+		for _, e := range f.rec.Events() {
+			if e.Kind == Accepted && e.At >= up && counts(e.Job) {
+				since[e.Job] = true
+			}
+			if e.Kind != Learned || e.State != freeslot.StateSucceeded || !since[e.Job] {
+				continue
+			}
+			took := e.At - up
+			f.t.Logf("the first job was accepted and ended %s after the new master was up; the target is %s", took.Round(time.Millisecond), resumeTarget)
+			if took > resumeLimit {
+				f.t.Errorf("service resumed %s after the new master was up, expected at most %s", took, resumeLimit)
+			}
+			return
+		}
+	}
+	f.t.Errorf("service has not resumed %s after the new master was up", 3*resumeLimit)
+}
+
+// victim is a master that has cells; dead are these, and others those that live elsewhere. Both have nodes.
+func (f *fleet) victim(c *redistest.ReplicaCluster) (master *redisproc.Server, dead []int, others map[int]bool) {
+	f.t.Helper()
+	layouts := cell.Layouts(prefix, f.cfg.cells, true)
+	nodes := map[int]int{}
+	for name := range f.nodes {
+		nodes[cell.NodeCell(name, len(layouts))]++
+	}
+	others = map[int]bool{}
+	for i := range layouts {
+		slot, _ := layouts[i].Slot()
+		owner := c.Owner(uint16(slot))
+		if master == nil {
+			master = owner
+		}
+		if owner == master {
+			dead = append(dead, i)
+		} else {
+			others[i] = true
+		}
+		if nodes[i] == 0 {
+			f.t.Fatalf("cell %d has no node", i)
+		}
+	}
+	if len(others) == 0 {
+		f.t.Fatal("all cells live on one master")
+	}
+	for _, proc := range c.Processes() {
+		// Else no master answers while the slots of one of them are served by nobody.
+		if err := tell(f.t.Context(), proc, "CONFIG", "SET", "cluster-require-full-coverage", "no").Error(); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return master, dead, others
+}
+
+// endedBetween counts the jobs of some cells that began and succeeded within a time.
+func endedBetween(h *History, from, to time.Duration, cells map[int]bool) int {
+	begun, ended := map[string]bool{}, 0
+	for i := range h.Events {
+		e := &h.Events[i]
+		if e.At < from || e.At > to || e.Job == "" {
+			continue
+		}
+		number, ok := cell.JobCell(e.Job)
+		if !ok || !cells[number] {
+			continue
+		}
+		if e.Kind == Begun {
+			begun[e.Job] = true
+		}
+		if e.Kind == Learned && e.State == freeslot.StateSucceeded && begun[e.Job] {
+			ended++
+		}
+	}
+	return ended
+}
+
+func lostAnswers(h *History) int {
+	lost := 0
+	for i := range h.Events {
+		if e := &h.Events[i]; e.Kind == Learned && e.isLost() {
+			lost++
+		}
+	}
+	return lost
+}
+
+// role is what a server says that it is: master or slave; "" where it does not answer.
+func role(ctx context.Context, proc *redisproc.Server) string {
+	parts, err := tell(ctx, proc, "ROLE").ToArray()
+	if err != nil || len(parts) == 0 {
+		return ""
+	}
+	kind, _ := parts[0].ToString()
+	return kind
+}
+
+// takesWrites reports whether a master is in a cluster that works, or in none.
+func takesWrites(ctx context.Context, proc *redisproc.Server) bool {
+	info, err := tell(ctx, proc, "CLUSTER", "INFO").ToString()
+	return err != nil || strings.Contains(info, "cluster_state:ok")
+}
+
+// tell sends one command to one server.
+func tell(ctx context.Context, proc *redisproc.Server, command ...string) rueidis.RedisResult {
+	limit, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{proc.Addr()}, DisableCache: true, DisableRetry: true, ForceSingleClient: true, ConnWriteTimeout: lookLimit,
+	})
+	if err != nil {
+		return rueidis.NewErrorResult(err)
+	}
+	defer c.Close()
+	return c.Do(limit, c.B().Arbitrary(command...).Build())
+}

@@ -1,0 +1,134 @@
+package faults
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// memoryGrowth is how much larger a mean of the last quarter may be than that of the second.
+	memoryGrowth = 1.1
+	// goroutineSlack is how many more goroutines there may be in the last quarter, for requests that happen to be
+	// under way at the same time.
+	goroutineSlack = 20
+	// fewestSamples is how many a quarter must have to tell anything.
+	fewestSamples = 10
+	// goroutines begins the names of series that count them; all others are of memory or of what fills it.
+	goroutines = "goroutines "
+)
+
+// Sample is what was measured at one time of a soak, by the name of the series.
+type Sample struct {
+	At     time.Duration
+	Values map[string]float64
+}
+
+// Growth compares the second quarter of a series with the last: the means, and for goroutines the highest values.
+// What grew by more than Limit allows has grown.
+type Growth struct {
+	Series string  `json:"series"`
+	Second float64 `json:"second_quarter"`
+	Last   float64 `json:"last_quarter"`
+	// Limit is what Last may be at most.
+	Limit float64 `json:"limit"`
+	// Samples are those of the quarter that has fewer.
+	Samples int  `json:"samples"`
+	Grew    bool `json:"grew"`
+}
+
+// String is the comparison in words.
+func (g Growth) String() string {
+	word := "steady"
+	switch {
+	case g.Samples < fewestSamples:
+		word = fmt.Sprintf("UNKNOWN, %d samples a quarter", g.Samples)
+	case g.Grew:
+		word = "GREW"
+	}
+	return fmt.Sprintf("%-24s second quarter %12.0f, last quarter %12.0f, at most %12.0f: %s", g.Series, g.Second, g.Last, g.Limit, word)
+}
+
+// Judge compares the quarters of each series of a soak of this length, which begins at 0. A series with too few samples
+// counts as grown: it proves nothing.
+func Judge(samples []Sample, length time.Duration) []Growth {
+	second, last := map[string][]float64{}, map[string][]float64{}
+	names := map[string]bool{}
+	for _, s := range samples {
+		for name, value := range s.Values {
+			names[name] = true
+			switch quarter := s.At * 4 / length; quarter {
+			case 1:
+				second[name] = append(second[name], value)
+			case 3:
+				last[name] = append(last[name], value)
+			}
+		}
+	}
+	var all []Growth
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		all = append(all, judgeOne(name, second[name], last[name]))
+	}
+	return all
+}
+
+func judgeOne(name string, second, last []float64) Growth {
+	g := Growth{Series: name, Samples: min(len(second), len(last))}
+	if g.Samples < fewestSamples {
+		g.Grew = true
+		return g
+	}
+	if strings.HasPrefix(name, goroutines) {
+		g.Second, g.Last = slices.Max(second), slices.Max(last)
+		g.Limit = g.Second + goroutineSlack
+	} else {
+		g.Second, g.Last = mean(second), mean(last)
+		g.Limit = g.Second * memoryGrowth
+	}
+	g.Grew = g.Last > g.Limit
+	return g
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+// WriteSamples writes samples as CSV, one a line: the seconds since the begin, then each series. Where a series has no
+// value the field is empty.
+func WriteSamples(w io.Writer, samples []Sample) error {
+	names := map[string]bool{}
+	for _, s := range samples {
+		for name := range s.Values {
+			names[name] = true
+		}
+	}
+	columns := slices.Sorted(maps.Keys(names))
+	out := csv.NewWriter(w)
+	if err := out.Write(append([]string{"seconds"}, columns...)); err != nil {
+		return err
+	}
+	for _, s := range samples {
+		line := []string{strconv.FormatFloat(s.At.Seconds(), 'f', 1, 64)}
+		for _, name := range columns {
+			text := ""
+			if value, ok := s.Values[name]; ok {
+				text = strconv.FormatFloat(value, 'f', -1, 64)
+			}
+			line = append(line, text)
+		}
+		if err := out.Write(line); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}

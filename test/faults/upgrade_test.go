@@ -1,0 +1,200 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	// upgradeRate is more than the nodes can do for some of the time, so that jobs wait.
+	upgradeRate = 60
+	// stepPause is how long each mixture of programs runs, at least; endPause those that are all of one release.
+	stepPause = 300 * time.Millisecond
+	endPause  = time.Second
+)
+
+// step is one step of a change of releases: a program joins, and another one leaves. The same name is one that
+// is started anew as the other release.
+type step struct{ joins, leaves string }
+
+// upgrading is the way to the next release: replicas and nodes take the place of others, or are started anew.
+var upgrading = []step{{"r1", "r1"}, {"n5", "n3"}, {"n1", "n1"}, {"r3", "r2"}, {"n6", "n4"}, {"n2", "n2"}}
+
+// backwards is the way back, the last to come the first to go.
+func backwards(steps []step) (back []step) {
+	for _, s := range slices.Backward(steps) {
+		back = append(back, step{joins: s.leaves, leaves: s.joins})
+	}
+	return back
+}
+
+// TestUpgrade exchanges the programs of the previous release for those of this build, one by one and under load, and
+// goes the same way back.
+func TestUpgrade(t *testing.T) {
+	cells := []int{1}
+	if os.Getenv("SHORT") != "1" {
+		cells = append(cells, 2)
+	}
+	old := buildRelease(t)
+	for _, n := range cells {
+		t.Run("cells="+strconv.Itoa(n), func(t *testing.T) { runUpgrade(t, old, n) })
+	}
+}
+
+func runUpgrade(t *testing.T, old string, cells int) {
+	seed := seedOfRun(t)
+	t.Logf("this run again: SEED=%d go test -C test/faults -run '^TestUpgrade$' .", seed)
+	folder := filepath.Join(logs, "upgrade-"+strconv.Itoa(cells))
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	mustMake(t, folder)
+	f := newFleet(t, NewRecorder(), folder, fleetConfig{
+		replicas: 2, slots: []int{2, 4, 3, 2}, cells: cells, interval: 500 * time.Millisecond, limit: 2 * time.Second, programs: old,
+	})
+	u := &upgrade{fleet: f, old: old, now: programs, seed: seed, open: &register{}}
+	u.cfg.programs = u.now
+	u.addReplica("r3")
+	u.configure("r3", "retention_bytes", mostRetained)
+	u.addNode("n5", 3)
+	u.addNode("n6", 2)
+
+	history := u.run()
+	violations := slices.Concat(Check(history), u.checkDrains(), u.checkLogs())
+	for i, v := range violations {
+		if i == 30 {
+			t.Errorf("and %d more", len(violations)-i)
+			break
+		}
+		t.Errorf("%s", v)
+	}
+	t.Log(summary(history))
+	t.Logf("%d jobs with a key were accepted the same by two replicas, %d nodes drained; of jobs with new fields %d were accepted, %d refused by the previous release",
+		u.keyed.Load(), len(u.drained), u.accepted.Load(), u.refused.Load())
+	if u.keyed.Load() == 0 || u.accepted.Load() == 0 || u.refused.Load() == 0 {
+		t.Error("expected some of each")
+	}
+	if t.Failed() {
+		save(t, history, filepath.Join(folder, "history.jsonl"))
+		t.Logf("FAILED; the history and the logs are in %s", folder)
+	} else {
+		_ = os.RemoveAll(folder)
+	}
+}
+
+// upgrade is a fleet of which some programs are of the previous release and some of this build.
+type upgrade struct {
+	*fleet
+	old, now string // folders of programs
+	seed     uint64
+	open     *register
+	next     atomic.Int64
+	keyed    atomic.Int64 // jobs that two replicas accepted as the same
+
+	// accepted and refused are jobs with fields that the previous release does not know.
+	accepted, refused atomic.Int64
+	modern            sync.WaitGroup // those that were accepted, until they end
+
+	drained []drain // of the one who drains
+}
+
+// run goes there and back under load, brings everything to rest, and returns all that was seen.
+func (u *upgrade) run() *History {
+	all, endAll := context.WithCancel(u.t.Context())
+	submit, endSubmit := context.WithCancel(all)
+	defer endAll()
+	defer endSubmit()
+	modern, endModern := context.WithCancel(submit)
+	defer endModern()
+	var loads, others, moderns sync.WaitGroup
+	for i := range loaders {
+		l := newLoader(u.t, u.fleet, loaderName(i), u.urls("r"+strconv.Itoa(1+i%2)), u.seed*100+uint64(i), &u.next, u.open)
+		loads.Go(func() { l.run(submit, all, upgradeRate/loaders) })
+		if i == 0 {
+			others.Go(func() { u.submitKeyed(submit, all, l) })
+			moderns.Go(func() { u.submitModern(modern, all, l) })
+		}
+	}
+	others.Go(func() { u.look(submit, mathrand.New(mathrand.NewPCG(u.seed, 3)), u.open) })
+	others.Go(func() { u.watchSlots(submit) })
+	others.Go(func() { u.drainAny(submit, mathrand.New(mathrand.NewPCG(u.seed, 4))) })
+
+	pause(all, endPause)
+	u.change(all, upgrading, u.now)
+	u.rec.Add(Event{Kind: Fault, Note: "all is new"})
+	pause(all, endPause)
+	// Whoever goes all the way back lets the jobs end first that only the next release knows how to treat.
+	back := backwards(upgrading)
+	u.change(all, back[:len(back)-1], u.old)
+	endModern()
+	moderns.Wait()
+	u.modern.Wait()
+	u.change(all, back[len(back)-1:], u.old)
+	u.rec.Add(Event{Kind: Fault, Note: "all is old"})
+	pause(all, endPause)
+	endSubmit()
+	others.Wait()
+	u.undrainAll()
+
+	final, rested := u.awaitRest(restLimit, &loads)
+	if !rested {
+		u.t.Errorf("the fleet has not come to rest within %s", restLimit)
+	}
+	endAll()
+	loads.Wait()
+	late, cancel := context.WithTimeout(u.t.Context(), restLimit)
+	defer cancel()
+	u.askAgain(late, u.open)
+	u.startAs("r3", u.now)
+	u.sameListing(late, final)
+	u.awaitGates(late)
+	u.awaitRetained(late)
+	return &History{Slots: u.nodes, Events: u.rec.Events(), Final: final}
+}
+
+// change takes the steps with the programs of a folder.
+func (u *upgrade) change(ctx context.Context, steps []step, programs string) {
+	for _, s := range steps {
+		u.rec.Add(Event{Kind: Fault, Note: fmt.Sprintf("%s joins, %s leaves", s.joins, s.leaves)})
+		if s.joins == s.leaves {
+			u.programs[s.leaves].stop()
+		}
+		u.startAs(s.joins, programs)
+		if s.joins != s.leaves {
+			pause(ctx, stepPause)
+			u.programs[s.leaves].stop()
+		}
+		u.rec.Add(Event{Kind: Fault, Who: s.joins, Note: "mended"})
+		pause(ctx, stepPause)
+	}
+}
+
+// startAs starts a program that does not run, as that of a folder, and returns when it is up.
+func (u *upgrade) startAs(name, programs string) {
+	p := u.programs[name]
+	p.args[0] = filepath.Join(programs, filepath.Base(p.args[0]))
+	p.start()
+	select {
+	case <-p.isUp():
+	case <-time.After(startLimit):
+		u.t.Fatalf("%s is not up after %s; see %s", name, startLimit, u.folder)
+	}
+}
+
+// addresses are those of the replicas, in the order of their names.
+func (u *upgrade) addresses() (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(u.replicas)) {
+		list = append(list, u.replicas[name])
+	}
+	return list
+}

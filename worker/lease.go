@@ -1,0 +1,80 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+)
+
+// renew notes that a heartbeat that was begun then has been answered. Only the heartbeats'
+// loop calls it.
+func (w *Worker) renew(begun time.Time) {
+	select {
+	case <-w.renewals: // which nobody has looked at
+	default:
+	}
+	w.renewals <- begun
+}
+
+// leases stops the handlers of jobs that ask for it once no heartbeat has been answered for
+// the heartbeat limit: from then on schedulers may have given the node up, and may have the
+// jobs begin elsewhere. The limit counts from the call of the last heartbeat that was
+// answered, which is before Redis took it in, so that this clock is never behind theirs.
+func (w *Worker) leases(ctx context.Context) {
+	timer := time.NewTimer(w.limit)
+	defer timer.Stop()
+	lost := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case begun := <-w.renewals:
+			timer.Reset(max(time.Until(begun.Add(w.limit)), 0))
+			if lost {
+				lost = false
+				w.ledger.renewLease()
+			}
+		case <-timer.C:
+			if len(w.renewals) > 0 {
+				continue
+			}
+			lost = true
+			if jobs := w.ledger.loseLease(); len(jobs) > 0 {
+				w.log.Warn("node.lease_lost", zap.Duration("heartbeat_limit", w.limit), zap.Strings("cancelled", jobs))
+			}
+		}
+	}
+}
+
+// loseLease stops what runs of the jobs that ask for it, and keeps others of them from
+// beginning until renewLease.
+func (l *ledger) loseLease() (stopped []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cutOff = true
+	for _, a := range l.held {
+		if a.phase == running && a.job.OnLeaseLoss == freeslot.LeaseLossCancel && a.ctx.Err() == nil {
+			a.cancel(ErrLeaseLost)
+			stopped = append(stopped, a.id.Job)
+		}
+	}
+	return stopped
+}
+
+func (l *ledger) renewLease() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cutOff = false
+}
+
+// stop ends a running attempt for a cause of the node's own, unless its end is decided.
+func (l *ledger) stop(a *attempt, cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.phase == running {
+		a.cancel(cause)
+	}
+}

@@ -1,0 +1,199 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// lines are what the cell was told, as "job number value".
+func (f *fakeCell) lines() (out []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.told {
+		out = append(out, fmt.Sprintf("%s %d %s", r.Attempt.Job, r.Seq, r.Value))
+	}
+	return out
+}
+
+func (w *Worker) progressCount(outcome string) float64 {
+	return testutil.ToFloat64(w.metrics.progress.WithLabelValues(outcome))
+}
+
+// The first value is sent at once, then the latest after each interval.
+func TestProgressIsLimited(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
+		comp := f.end(t, f.assign(1, freeslot.Job{Service: "s"}))
+		if comp.State != freeslot.StateSucceeded {
+			t.Fatalf("%+v", comp)
+		}
+		synctest.Wait()
+		// Told every 35 ms from 0 on, sent every 100 ms: the numbers 1 (0 ms), 3 (70), 6 (175), 9 (280).
+		if got := strings.Join(f.lines(), ", "); got != "0-1 1 0, 0-1 3 2, 0-1 6 5, 0-1 9 8" {
+			t.Errorf("told %s", got)
+		}
+		sent, replaced, dropped := w.progressCount(progressSent), w.progressCount(progressReplaced), w.progressCount(progressDropped)
+		if sent != 4 || replaced != 6 || dropped != 1 {
+			t.Errorf("%v sent, %v replaced, %v dropped; expected 4, 6 and 1 of 11", sent, replaced, dropped)
+		}
+	}, handle("s", func(_ context.Context, job *Job) (any, error) {
+		for i := range 11 {
+			if err := job.Progress(i); err != nil {
+				return nil, err
+			}
+			if i < 10 {
+				time.Sleep(35 * time.Millisecond)
+			}
+		}
+		return nil, nil
+	}))
+}
+
+// While Redis is away the latest is kept, of each job one; it is sent when Redis is back, and
+// no completion waits for it.
+func TestProgressWhileRedisIsAway(t *testing.T) {
+	var release chan struct{} // made within the bubble, as its time stands still otherwise
+	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
+		f.assign(1, freeslot.Job{Service: "s"})
+		synctest.Wait()
+		f.with(func() { f.away = true })
+		time.Sleep(10 * time.Second)
+		w.progress.mu.Lock()
+		unsent := len(w.progress.unsent)
+		w.progress.mu.Unlock()
+		if unsent != 1 {
+			t.Errorf("%d jobs have something unsent", unsent)
+		}
+		f.mu.Lock()
+		calls := f.progressCalls
+		f.mu.Unlock()
+		if calls > 20 {
+			t.Errorf("%d calls in 10 s that fail", calls)
+		}
+		f.with(func() { f.away = false })
+		time.Sleep(4 * time.Second)
+		close(release)
+		synctest.Wait()
+		lines := f.lines()
+		last := f.told[len(f.told)-1]
+		if len(lines) < 2 || last.Seq < 500 {
+			t.Errorf("told %v", lines)
+		}
+	}, func(*Worker) { release = make(chan struct{}) }, handle("s", func(_ context.Context, job *Job) (any, error) {
+		for i := 0; ; i++ {
+			_ = job.Progress(i)
+			select {
+			case <-release:
+				return nil, nil
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}))
+}
+
+// What the cell says of the job counts as a heartbeat's reply does.
+func TestProgressTellsOfCancelAndLoss(t *testing.T) {
+	var causes chan error
+	talks := func(ctx context.Context, job *Job) (any, error) {
+		for {
+			_ = job.Progress(nil)
+			select {
+			case <-ctx.Done():
+				causes <- context.Cause(ctx)
+				return nil, ctx.Err()
+			case <-time.After(time.Second):
+			}
+		}
+	}
+	bubbleWith(t, func(c *Config) { c.HeartbeatInterval, c.HeartbeatLimit = 10*time.Hour, 20*time.Hour }, func(t *testing.T, w *Worker, f *fakeCell) {
+		lost, cancelled := f.assign(1, freeslot.Job{Service: "s"}), f.assign(2, freeslot.Job{Service: "s"})
+		synctest.Wait()
+		f.disown(lost)
+		if cause := <-causes; !errors.Is(cause, ErrNotOwned) {
+			t.Errorf("cause %v", cause)
+		}
+		f.with(func() { f.owned[cancelled] = true })
+		if cause := <-causes; !errors.Is(cause, ErrCancelled) {
+			t.Errorf("cause %v", cause)
+		}
+		if comp := f.end(t, cancelled); comp.State != freeslot.StateCancelled {
+			t.Errorf("%+v", comp)
+		}
+		if n := w.progressCount(progressStale); n != 1 {
+			t.Errorf("%v stale", n)
+		}
+	}, func(*Worker) { causes = make(chan error, 2) }, handle("s", talks))
+}
+
+func TestProgressRefusesValues(t *testing.T) {
+	var job Job
+	for _, good := range []any{nil, 1, "x", map[string]int{"done": 7}, json.RawMessage(`{"a": 1}`), strings.Repeat("x", freeslot.MaxProgressBytes-2)} {
+		if err := job.Progress(good); err != nil {
+			t.Errorf("%.20v: %v", good, err)
+		}
+	}
+	for _, bad := range []any{
+		strings.Repeat("x", freeslot.MaxProgressBytes-1), math.NaN(), json.RawMessage(`{`), json.RawMessage("\"\xff\""), func() {},
+	} {
+		if err := job.Progress(bad); err == nil {
+			t.Errorf("%.20v was taken", bad)
+		}
+	}
+	told := 0
+	job.tell = func(json.RawMessage) { told++ }
+	if err := job.Progress(make(chan int)); err == nil || told != 0 {
+		t.Errorf("%v; %d were sent", err, told)
+	}
+}
+
+// What a handler tells that runs on after its end was decided goes nowhere.
+func TestProgressAfterTheEnd(t *testing.T) {
+	p := newProgress(time.Second, must(newMetrics(nil)))
+	a := p.begin(id(1))
+	p.tell(a, json.RawMessage("1"))
+	p.end(a)
+	p.tell(a, json.RawMessage("2"))
+	if talks, _, next := p.ready(time.Now()); len(talks) != 0 || next != 0 {
+		t.Errorf("%d to send, next in %s", len(talks), next)
+	}
+}
+
+// One call takes what one may; the rest has its turn in the next.
+func TestProgressIsSentInCalls(t *testing.T) {
+	p := newProgress(time.Second, must(newMetrics(nil)))
+	now := time.Now()
+	for i := range cell.MaxProgressItems + 3 {
+		p.tell(p.begin(id(i)), json.RawMessage("1"))
+	}
+	talks, reports, next := p.ready(now)
+	if len(talks) != cell.MaxProgressItems || len(reports) != len(talks) || next == 0 {
+		t.Fatalf("%d in the first call, next in %s", len(talks), next)
+	}
+	p.tell(talks[0], json.RawMessage("2")) // while the call is under way
+	p.sent(talks, reports, now)
+	if talks, _, next := p.ready(now); len(talks) != 3 || next <= 0 || next > time.Second {
+		t.Errorf("%d in the second call, next in %s", len(talks), next)
+	}
+	p.sent(nil, nil, now)
+	if again, _, _ := p.ready(now.Add(time.Second)); len(again) != 4 {
+		t.Errorf("%d after the interval, expected the 3 that were not sent and the one with news", len(again))
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

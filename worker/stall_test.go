@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+func wantRetry(t *testing.T, comp cell.Completion, code, says string) {
+	t.Helper()
+	if comp.State != freeslot.StateFailed || comp.Error == nil || comp.Error.Code != code || comp.Again != cell.Retry || !strings.Contains(comp.Error.Message, says) {
+		t.Errorf("%+v with error %v, expected a retry after %s: %s", comp, comp.Error, code, says)
+	}
+}
+
+func TestStalledHandler(t *testing.T) {
+	var causes chan error // made within the bubble, as its time stands still otherwise
+	const timeout = 5 * time.Second
+	job := func(service string) freeslot.Job {
+		return freeslot.Job{Service: service, ProgressTimeoutMS: timeout.Milliseconds()}
+	}
+	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
+		begun := time.Now()
+		wantRetry(t, f.end(t, f.assign(1, job("silent"))), freeslot.JobErrorStalled, "no progress for 5s")
+		if took := time.Since(begun); took != timeout {
+			t.Errorf("stopped after %s", took)
+		}
+		if cause := <-causes; !errors.Is(cause, ErrStalled) {
+			t.Errorf("cause %v", cause)
+		}
+		wantRetry(t, f.end(t, f.assign(2, job("explains"))), freeslot.JobErrorStalled, "no progress for 5s: camera: no picture")
+		if comp := f.end(t, f.assign(3, job("talks"))); comp.State != freeslot.StateSucceeded {
+			t.Errorf("%+v of a handler that told progress in time", comp)
+		}
+		if comp := f.end(t, f.assign(4, job("saves"))); comp.State != freeslot.StateSucceeded || string(comp.Result) != `"saved"` {
+			t.Errorf("%+v of a handler that returned a result", comp)
+		}
+		if comp := f.end(t, f.assign(5, freeslot.Job{Service: "slow"})); comp.State != freeslot.StateSucceeded {
+			t.Errorf("%+v of a job without a progress timeout", comp)
+		}
+	}, func(*Worker) { causes = make(chan error, 1) }, handle("silent", func(ctx context.Context, _ *Job) (any, error) {
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, ctx.Err()
+	}), handle("explains", func(ctx context.Context, _ *Job) (any, error) {
+		<-ctx.Done()
+		return nil, errors.New("camera: no picture")
+	}), handle("talks", func(ctx context.Context, job *Job) (any, error) {
+		for range 10 {
+			time.Sleep(timeout - time.Millisecond)
+			if err := errors.Join(ctx.Err(), job.Progress("on")); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}), handle("saves", func(ctx context.Context, _ *Job) (any, error) {
+		<-ctx.Done()
+		return "saved", nil
+	}), handle("slow", func(context.Context, *Job) (any, error) {
+		time.Sleep(10 * timeout)
+		return nil, nil
+	}))
+}
+
+// A handler that does not return: its job goes on elsewhere after the grace, its slots stay
+// taken here, and what has to wait for them for too long is handed back.
+func TestStalledHandlerThatDoesNotReturn(t *testing.T) {
+	var release chan struct{}
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 1 }, func(t *testing.T, w *Worker, f *fakeCell) {
+		begun := time.Now()
+		stuck := f.assign(1, freeslot.Job{Service: "stuck", ProgressTimeoutMS: 1000})
+		wantRetry(t, f.end(t, stuck), freeslot.JobErrorStalled, "has not returned")
+		if took := time.Since(begun); took != time.Second+stopGrace {
+			t.Errorf("given up after %s", took)
+		}
+		if n := w.slots.inUse(); n != 1 {
+			t.Errorf("%d slots in use", n)
+		}
+		comp := f.end(t, f.assign(2, freeslot.Job{Service: "quick"}))
+		if comp.Again != cell.HandBack || !strings.Contains(comp.Error.Message, "do not return") {
+			t.Errorf("%+v, expected the job to be handed back", comp)
+		}
+		later := f.assign(3, freeslot.Job{Service: "quick"})
+		synctest.Wait()
+		close(release)
+		if comp := f.end(t, later); comp.State != freeslot.StateSucceeded {
+			t.Errorf("%+v once the handler has returned", comp)
+		}
+		if n := w.slots.inUse(); n != 0 {
+			t.Errorf("%d slots in use", n)
+		}
+	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
+}
+
+// A job that is cancelled, or whose node stops, does not stall beside: the first counts.
+func TestStallGivesWay(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
+		a := f.assign(1, freeslot.Job{Service: "s", ProgressTimeoutMS: 1000})
+		synctest.Wait()
+		f.cancel(a)
+		if comp := f.end(t, a); comp.State != freeslot.StateCancelled {
+			t.Errorf("%+v, expected cancelled", comp)
+		}
+	}, handle("s", func(ctx context.Context, _ *Job) (any, error) {
+		<-ctx.Done()
+		time.Sleep(time.Minute)
+		return nil, ctx.Err()
+	}))
+}
