@@ -23,8 +23,22 @@ func undecoded(path string, err error) error {
 	if wrong.Field != "" {
 		path = wrong.Field
 	}
-	got, _, _ := strings.Cut(wrong.Value, " ") // "number 0.5"
-	return invalid(path, "is of type %s, expected %s", got, expected(wrong.Type))
+	return invalid(path, "is %s, expected %s", found(wrong.Value), expected(wrong.Type))
+}
+
+// found is what there was: a type, or "number" and which one.
+func found(value string) string {
+	kind, number, _ := strings.Cut(value, " ")
+	switch {
+	case number != "":
+		return number
+	case kind == "array" || kind == "object":
+		return "an " + kind
+	case kind == "bool":
+		return "true or false"
+	default:
+		return "a " + kind
+	}
 }
 
 // expected is how JSON writes values of the type.
@@ -41,6 +55,6 @@ func expected(t reflect.Type) string {
 	case reflect.Float32, reflect.Float64:
 		return "a number"
 	default:
-		return "a whole number in range"
+		return "an integer in range"
 	}
 }

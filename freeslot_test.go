@@ -138,12 +138,13 @@ func TestDecodeStrictErrors(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string][2]string{
 		`{"x":1}`:           {"x", "x is not a known field"},
-		`{"cron":7}`:        {"cron", "cron is of type number, expected a string"},
-		`{"grace":"1s"}`:    {"grace", "grace is of type string, expected a whole number in range"},
-		`{"grace":0.5}`:     {"grace", "grace is of type number, expected a whole number in range"},
-		`{"in":{"on":"y"}}`: {"in.on", "in.on is of type string, expected true or false"},
-		`{"in":[]}`:         {"in", "in is of type array, expected an object"},
-		`[]`:                {"what", "what is of type array, expected an object"},
+		`{"cron":7}`:        {"cron", "cron is a number, expected a string"},
+		`{"grace":"1s"}`:    {"grace", "grace is a string, expected an integer in range"},
+		`{"grace":0.5}`:     {"grace", "grace is 0.5, expected an integer in range"},
+		`{"in":{"on":"y"}}`: {"in.on", "in.on is a string, expected true or false"},
+		`{"in":[]}`:         {"in", "in is an array, expected an object"},
+		`{"cron":true}`:     {"cron", "cron is true or false, expected a string"},
+		`[]`:                {"what", "what is an array, expected an object"},
 		`{`:                 {"what", "what: unexpected EOF"},
 	} {
 		var v struct {

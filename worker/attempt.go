@@ -224,6 +224,9 @@ func (w *Worker) call(ctx context.Context, a *attempt) returned {
 			w.metrics.running.Dec()
 			w.handling.Add(-1)
 			w.slots.release(job.Slots)
+			if !a.left.CompareAndSwap(false, true) {
+				w.withhold(-job.Slots)
+			}
 			done <- r
 		}()
 		if fn == nil {

@@ -63,13 +63,24 @@ func (w *Worker) attend(a *attempt, t *talk, done <-chan returned) returned {
 
 // leaveStuck gives up on a handler, unless it has just returned.
 func (w *Worker) leaveStuck(a *attempt, done <-chan returned) returned {
-	select {
-	case r := <-done:
-		return r
-	default:
-		w.log.Error("job.handler_stuck", zap.String(logging.FieldJob, a.id.Job), zap.String("service", a.job.Service))
-		return returned{stuck: true, cause: context.Cause(a.ctx)}
+	if !a.left.CompareAndSwap(false, true) {
+		return <-done
 	}
+	w.withhold(a.job.SlotCount())
+	w.log.Error("job.handler_stuck", zap.String(logging.FieldJob, a.id.Job), zap.String("service", a.job.Service))
+	return returned{stuck: true, cause: context.Cause(a.ctx)}
+}
+
+// withhold notes that stuck handlers keep so many slots more. The fleet is told with the next
+// heartbeat, or else the node would seem free and draw jobs that it can only hand back.
+func (w *Worker) withhold(slots int) {
+	w.withheld.Add(int64(slots))
+	w.requestBeat()
+}
+
+// offers is how many slots the node has for jobs.
+func (w *Worker) offers() int {
+	return max(w.cfg.Node.MaxConcurrency-int(w.withheld.Load()), 0)
 }
 
 // stoppedHere reports whether a context ended because the node itself stopped the attempt,

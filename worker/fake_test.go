@@ -23,6 +23,7 @@ type fakeCell struct {
 	mu         sync.Mutex
 	epoch      cell.Epoch // "" means that the node is not known
 	registered int
+	size       int                   // that was registered last
 	owned      map[cell.Attempt]bool // true once a cancel was asked
 	specs      map[string]*freeslot.Job
 	ended      map[cell.Attempt]cell.Completion
@@ -147,7 +148,7 @@ func (f *fakeCell) await(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-func (f *fakeCell) Register(_ context.Context, _ freeslot.Node, epoch cell.Epoch) (cell.Registration, error) {
+func (f *fakeCell) Register(_ context.Context, node freeslot.Node, epoch cell.Epoch) (cell.Registration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer f.change()
@@ -155,6 +156,7 @@ func (f *fakeCell) Register(_ context.Context, _ freeslot.Node, epoch cell.Epoch
 		return cell.Registration{}, errRedisAway
 	}
 	f.registered++
+	f.size = node.MaxConcurrency
 	if f.epoch != epoch {
 		f.epoch = epoch
 		clear(f.owned)

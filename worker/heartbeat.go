@@ -74,7 +74,8 @@ func (w *Worker) beat(ctx context.Context) error {
 	if read == w.trimmed {
 		hb.Read = "" // older entries are gone already
 	}
-	if w.ledger.isDraining() {
+	stopping := w.ledger.isDraining()
+	if stopping || w.offers() == 0 {
 		hb.Status = freeslot.StatusDraining
 	}
 	begun := time.Now()
@@ -84,7 +85,7 @@ func (w *Worker) beat(ctx context.Context) error {
 		w.fail(ErrSuperseded)
 		return ErrSuperseded
 	case errors.Is(err, cell.ErrUnknownNode):
-		if hb.Status == freeslot.StatusDraining {
+		if stopping {
 			w.noMoreJobs()
 		}
 		return w.reregister(ctx)
@@ -97,8 +98,12 @@ func (w *Worker) beat(ctx context.Context) error {
 	w.renew(begun)
 	w.apply(reply)
 	w.ledger.answered(number)
-	if hb.Status == freeslot.StatusDraining {
+	if stopping {
 		w.noMoreJobs()
+		return nil
+	}
+	if max(w.offers(), 1) != w.registered {
+		return w.register(ctx)
 	}
 	return nil
 }

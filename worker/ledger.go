@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -41,6 +42,8 @@ type attempt struct {
 	// disowned is true once Redis said that the node does not own the attempt:
 	// it is not named in heartbeats any more and its end is not reported.
 	disowned bool
+	// left is set by whoever comes first: the handler that returns, or who gives it up.
+	left atomic.Bool
 }
 
 // service is empty while the job has not been read.

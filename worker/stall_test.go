@@ -98,6 +98,29 @@ func TestStalledHandlerThatDoesNotReturn(t *testing.T) {
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
 
+// The slots of a handler that does not return are not offered until it does.
+func TestStuckHandlersAreNotOffered(t *testing.T) {
+	var release chan struct{}
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 3 }, func(t *testing.T, _ *Worker, f *fakeCell) {
+		offered := func(slots int, status freeslot.Status) {
+			t.Helper()
+			f.await(t, "a heartbeat", func() bool {
+				return f.size == slots && len(f.beats) > 0 && f.beats[len(f.beats)-1].Status == status
+			})
+		}
+		offered(3, freeslot.StatusOnline)
+		f.end(t, f.assign(1, freeslot.Job{Service: "stuck", ProgressTimeoutMS: 1000, Slots: 2}))
+		offered(1, freeslot.StatusOnline)
+		if comp := f.end(t, f.assign(2, freeslot.Job{Service: "quick"})); comp.State != freeslot.StateSucceeded {
+			t.Errorf("%+v on the slot that is left", comp)
+		}
+		f.end(t, f.assign(3, freeslot.Job{Service: "stuck", ProgressTimeoutMS: 1000}))
+		offered(1, freeslot.StatusDraining)
+		close(release)
+		offered(3, freeslot.StatusOnline)
+	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
+}
+
 // A job that is cancelled, or whose node stops, does not stall beside: the first counts.
 func TestStallGivesWay(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {

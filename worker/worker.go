@@ -130,6 +130,11 @@ type Worker struct {
 	// handlers, which are not waited for when they ignore their context.
 	attempts sync.WaitGroup
 	handling atomic.Int64
+	// withheld are the slots of handlers that were given up and have not returned, and
+	// registered is how many the fleet was told that the node has; the heartbeats' loop owns it
+	// once that runs.
+	withheld   atomic.Int64
+	registered int
 
 	mu    sync.Mutex // guards state and fatal
 	state state
@@ -261,14 +266,17 @@ func (w *Worker) start(ctx context.Context) error {
 func (w *Worker) register(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	reg, err := w.store.Register(ctx, w.cfg.Node, w.epoch)
+	node := w.cfg.Node
+	node.MaxConcurrency = max(w.offers(), 1) // without any it is draining
+	reg, err := w.store.Register(ctx, node, w.epoch)
 	if err != nil {
 		return fmt.Errorf("register node %s: %w", w.cfg.Node.ID, err)
 	}
 	if w.limit == 0 {
 		w.limit = reg.HeartbeatLimit
 	}
-	w.log.Info("node.registered", zap.String("epoch", w.epoch), zap.Int("max_concurrency", w.cfg.Node.MaxConcurrency))
+	w.log.Info("node.registered", zap.String("epoch", w.epoch), zap.Int("max_concurrency", node.MaxConcurrency))
+	w.registered = node.MaxConcurrency
 	if len(reg.Lost) > 0 {
 		w.log.Warn("node.jobs_lost", zap.Strings("job_ids", reg.Lost), zap.String(logging.FieldReason, "the node's earlier process left them unfinished"))
 	}

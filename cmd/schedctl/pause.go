@@ -86,7 +86,8 @@ type queuesCmd struct{}
 // Help is shown below the flags.
 func (queuesCmd) Help() string {
 	return `Jobs of a class fit the same nodes. FITS is how many nodes fit, whatever they do now; "schedctl explain" says what
-speaks against each, and "schedctl list --class" lists the jobs.`
+speaks against each, and "schedctl list --class" lists the jobs. Jobs that a limit holds back are in no queue: which
+limits that are is shown below.`
 }
 
 // Run lists what waits.
@@ -107,6 +108,16 @@ func (queuesCmd) Run(a *app) error {
 	}
 	if err := table(a.out, rows); err != nil {
 		return err
+	}
+	if len(list.Held) > 0 {
+		rows := [][]string{{"HELD BY", "TENANT", "LIMIT", "RUNNING", "HELD", "NEXT"}}
+		for _, h := range list.Held {
+			rows = append(rows, []string{h.By, h.Tenant, fmt.Sprint(h.Limit), fmt.Sprint(h.Running), fmt.Sprint(h.Held), h.First})
+		}
+		_, _ = fmt.Fprintln(a.out)
+		if err := table(a.out, rows); err != nil {
+			return err
+		}
 	}
 	for _, what := range pausedNames(list.AllPaused) {
 		_, _ = fmt.Fprintln(a.out, clean("paused: "+what))

@@ -82,6 +82,7 @@ func TestDropAndRequeueMany(t *testing.T) {
 	for _, args := range [][]string{{}, {ids[0], "--state", "failed"}, {"--class", class}, {"--state", "failed", "--limit", "0"}, {"--state", "running"}} {
 		l.ctl(t, append([]string{"drop"}, args...)...).expect(t, exitUsage)
 	}
+	l.ctl(t, "drop", "--state", "running").expect(t, exitUsage, `--state must be one of "succeeded",`)
 	l.ctl(t, "requeue", "--state", "succeeded").expect(t, exitUsage)
 	l.ctl(t, "drop", "--state", "failed", "--older-than", "1h").expect(t, exitOK)
 	l.ctl(t, "drop", "--state", "failed", "--class", "0123456789abcdef").expect(t, exitOK)

@@ -49,6 +49,10 @@ func (f *fakeQueues) Queues(context.Context) ([]dispatch.Queue, []int, error) {
 	return f.queues, []int{3}, f.failure
 }
 
+func (f *fakeQueues) Held(context.Context) ([]cell.Held, []int, error) {
+	return []cell.Held{{By: freeslot.HeldByKey, Tenant: "acme", Limit: 2, Running: 2, Jobs: 9, First: "0-first"}}, nil, nil
+}
+
 func (f *fakeQueues) QueueLength(context.Context, string, *freeslot.Requirement) (int, bool) {
 	return f.waiting, f.failure == nil
 }
@@ -126,6 +130,7 @@ func TestQueues(t *testing.T) {
 		Queues: []api.QueueStatus{{
 			Class: classID, Service: "tts", Requirement: freeslot.Requirement{Pool: "eu"}, Waiting: 7, OldestMS: 5, First: jobID, Fits: 3, Paused: true, PausedNodes: 3,
 		}},
+		Held:      []api.HeldStatus{{By: "concurrency_key", Tenant: "acme", Limit: 2, Running: 2, Held: 9, First: "0-first"}},
 		AllPaused: f.nodes.config.Paused, Unreachable: []int{3},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -19,6 +20,7 @@ const lengthTimeout = 500 * time.Millisecond
 // it. An empty tenant stands for any.
 type Queues interface {
 	Queues(ctx context.Context) (queues []dispatch.Queue, unreachable []int, err error)
+	Held(ctx context.Context) (held []cell.Held, unreachable []int, err error)
 	QueueLength(ctx context.Context, service string, r *freeslot.Requirement) (waiting int, known bool)
 	Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error)
 	Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
@@ -40,9 +42,21 @@ type QueueStatus struct {
 	Unreadable  bool                 `json:"unreadable,omitempty" doc:"Whether the definition in the store is not one that this release reads."`
 }
 
+// HeldStatus is a limit that holds jobs back.
+type HeldStatus struct {
+	// By and the rest are documented for their readers in the tags.
+	By      string `json:"by" enum:"max_running,concurrency_key" doc:"Which limit."`
+	Tenant  string `json:"tenant"`
+	Limit   int    `json:"limit" doc:"How many jobs may run; of max_running the share of one cell."`
+	Running int    `json:"running" doc:"How many do."`
+	Held    int    `json:"held" doc:"How many wait for that, and are in no queue meanwhile."`
+	First   string `json:"first" doc:"The job that goes on next."`
+}
+
 // QueueList is what waits.
 type QueueList struct {
 	Queues      []QueueStatus     `json:"queues" doc:"The longest first."`
+	Held        []HeldStatus      `json:"held" doc:"Limits that hold jobs back, at most 1000 of each cell."`
 	AllPaused   *selection.Paused `json:"all_paused" doc:"All that is paused, as this replica goes by it."`
 	Unreachable []int             `json:"unreachable,omitempty" doc:"The cells that did not answer, whose jobs are not counted."`
 }
@@ -79,13 +93,20 @@ func (s *Server) listQueues(ctx context.Context, _ *queuesInput) (*queuesOutput,
 	if err != nil {
 		return nil, s.refuse("queues", err)
 	}
-	out := QueueList{Queues: make([]QueueStatus, len(queues)), AllPaused: s.nodes.Config().Paused.Normal(), Unreachable: unreachable}
+	held, _, err := s.queues.Held(ctx)
+	if err != nil {
+		return nil, s.refuse("queues", err)
+	}
+	out := QueueList{Held: make([]HeldStatus, len(held)), Queues: make([]QueueStatus, len(queues)), AllPaused: s.nodes.Config().Paused.Normal(), Unreachable: unreachable}
 	for i := range queues {
 		q := &queues[i]
 		out.Queues[i] = QueueStatus{
 			Class: q.ID, Service: q.Service, Requirement: q.Requirement, Waiting: q.Waiting, OldestMS: q.OldestMS, First: q.First,
 			Fits: q.Fits, Paused: q.Paused(), PausedBy: q.PausedBy, PausedNodes: q.PausedNodes, Unreadable: q.Unreadable,
 		}
+	}
+	for i, h := range held {
+		out.Held[i] = HeldStatus{By: h.By, Tenant: h.Tenant, Limit: h.Limit, Running: h.Running, Held: h.Jobs, First: h.First}
 	}
 	return &queuesOutput{Body: out}, nil
 }

@@ -61,9 +61,15 @@ func gatesArg(gates []Gate) string {
 
 // crowded is the refusal of a WaitingGate.
 func (s *Submission) crowded() *freeslot.Error {
+	share := 0
+	for _, g := range s.Gates {
+		if strings.HasPrefix(g.name, "w:") {
+			share = g.limit
+		}
+	}
 	return &freeslot.Error{
 		Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
-		Message: "as many jobs of tenant " + s.Tenant + " wait as may",
+		Message: fmt.Sprintf("as many jobs of tenant %s wait as may: %d in this cell, its share of max_waiting", s.Tenant, share),
 	}
 }
 
@@ -103,7 +109,7 @@ func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) 
 		return "", rueidisNil(err)
 	}
 	for _, name := range strings.Fields(text) {
-		by := map[string]string{"r:": freeslot.HeldByTenant, "k:": freeslot.HeldByKey}[name[:min(2, len(name))]]
+		by := gateKind(name)
 		if by == "" {
 			continue
 		}

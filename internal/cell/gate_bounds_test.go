@@ -2,6 +2,7 @@ package cell
 
 import (
 	"strings"
+	"runtime"
 	"testing"
 	"time"
 
@@ -91,13 +92,21 @@ func TestHeldBackRepeated(t *testing.T) {
 		s.Gates = []Gate{g}
 		r.enqueued(s)
 		before := r.scores(r.l.ParkedAt(g.name))
-		for now := r.nowMS(); r.nowMS() <= now+1; { // another time of Redis' clock
+		now := r.nowMS()
+		later := func() bool { return r.nowMS() > now+1 } // by Redis' clock
+		for !later() {
+			runtime.Gosched()
 		}
 		r.enqueued(s)
 		for job, score := range r.scores(r.l.ParkedAt(g.name)) {
 			if before[job] != score {
 				t.Errorf("%s moved from %.0f to %.0f", job, before[job], score)
 			}
+		}
+		r.do("DEL", r.l.Gate(g.name)) // it is open, which nobody has noticed yet
+		r.enqueued(s)
+		if len(r.line(echo))+len(r.scores(r.l.ParkedAt(g.name))) != 1 {
+			t.Errorf("it waits in %v and is held back in %v", r.line(echo), r.scores(r.l.ParkedAt(g.name)))
 		}
 	})
 }
@@ -205,5 +214,34 @@ func TestMoveDropped(t *testing.T) {
 		m.later()
 		m.driven(0, 0)
 		m.sound()
+	})
+}
+
+// TestHeldBackBounded: as many jobs can be held back at a gate as can wait in a queue.
+func TestHeldBackBounded(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.cfg.WaitingLimit = 3
+		epoch := r.register(testNode("n1", 4))
+		limited := gates(KeyGate("t1", "k", 1))
+		first := r.waits("", limited)
+		r.take("n1")
+		for range 3 {
+			r.waits("", limited)
+		}
+		s := submission("")
+		limited(&s)
+		if res := r.EnqueueAll(r.ctx(), []Submission{s})[0]; freeslot.CodeOf(res.Err) != freeslot.CodeOverloaded {
+			t.Errorf("one more: %+v", res)
+		}
+		later := r.later()
+		limited(&later)
+		r.enqueued(later) // which is no more than what is due later
+		other := submission("")
+		gates(KeyGate("t1", "other", 1))(&other)
+		r.enqueued(other)
+		r.sound()
+		r.end("n1", epoch, first)
+		r.enqueued(s)
+		r.sound()
 	})
 }

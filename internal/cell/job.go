@@ -46,7 +46,7 @@ func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSt
 	keys := []string{l.Job(jobID), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
 	args := append([]string{jobID, tenant, l.Prefix, l.tagPart(), millis(c.cfg.Retention)}, statusFields...)
 	return c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
-		return statusReply(jobID, c.execOn(ctx, on, "cancel", c.scripts.cancel, keys, args))
+		return c.statusReply(jobID, c.execOn(ctx, on, "cancel", c.scripts.cancel, keys, args))
 	})
 }
 
@@ -61,7 +61,7 @@ func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (frees
 	}
 	args := append([]string{jobID, tenant, replica, c.layout.Prefix, c.layout.tagPart()}, statusFields...)
 	return c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
-		return statusReply(jobID, c.execOn(ctx, on, "attach", c.scripts.attach, []string{c.layout.Job(jobID)}, args))
+		return c.statusReply(jobID, c.execOn(ctx, on, "attach", c.scripts.attach, []string{c.layout.Job(jobID)}, args))
 	})
 }
 
@@ -74,7 +74,7 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 	status, err := c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
 		cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field(statusFields...).Build()
 		reply = c.doOn(ctx, on, "read", cmd)
-		return statusReply(jobID, reply)
+		return c.statusReply(jobID, reply)
 	})
 	if err != nil {
 		return freeslot.JobStatus{}, err
@@ -146,7 +146,7 @@ func notFound(jobID string) *freeslot.Error {
 	}
 }
 
-func statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, error) {
+func (c *Cell) statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, error) {
 	reply, err := result.ToArray()
 	if err != nil {
 		return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
@@ -165,7 +165,8 @@ func statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, 
 		return freeslot.JobStatus{}, &unreadableError{job: jobID, err: err}
 	}
 	if known := text[len(text)-1]; known != "" {
-		if _, ok := JobCell(known); ok {
+		// An operator's edit may name a cell that there is not, or another job.
+		if n, ok := JobCell(known); ok && n < c.cfg.Cells && MovedID(known, c.cfg.Index) == jobID {
 			status.ID = known
 		}
 	}

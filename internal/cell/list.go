@@ -28,7 +28,8 @@ func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) 
 	return NewSet(c).Jobs(ctx, f, cursor, limit)
 }
 
-// Jobs lists jobs for later and those with a pause before their next attempt, then those that wait, by class,
+// Jobs lists jobs for later and those with a pause before their next attempt, then those that wait, by class
+// and by the limit that holds them back,
 // running ones by node, and terminal ones, the newest first; one page at a time, without
 // their results: a page of large ones would hold up everything else on the connection. Job
 // brings the result. A job that moves on while the listing goes on can be seen twice, never
@@ -173,6 +174,7 @@ const (
 	placeDue  = "+"  // those that are due some time; which have a pause is in their records
 	placeLine = "+c" // and the class
 	placeMove = "+m" // those that move
+	placeHeld = "+p" // and the gate that holds them back
 )
 
 // is reports whether a job in this state belongs where it was found: in the index of due
@@ -181,7 +183,7 @@ func (j *listed) is(state freeslot.State) bool {
 	switch {
 	case j.node == placeDue:
 		return state == freeslot.StateRetryWait || state == freeslot.StateScheduled
-	case strings.HasPrefix(j.node, placeLine):
+	case strings.HasPrefix(j.node, placeLine), strings.HasPrefix(j.node, placeHeld):
 		return state == freeslot.StateWaiting
 	case j.node == placeMove:
 		return state == freeslot.StateMoving
@@ -231,6 +233,11 @@ func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilt
 		if err != nil {
 			return nil, fmt.Errorf("list jobs of %s: %w", n, err)
 		}
+		if strings.HasPrefix(n, placeHeld) {
+			for i := range owned {
+				owned[i] = parkedJob(owned[i])
+			}
+		}
 		slices.Sort(owned)
 		for _, id := range owned {
 			if id == "sum" || n == at.place && id <= at.job {
@@ -258,6 +265,13 @@ func (c *Cell) places(ctx context.Context, state freeslot.State) (places []strin
 		for _, class := range classes {
 			places = append(places, placeLine+class)
 		}
+		gates, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Parked()).Min("0").Max("-1").Build()).AsStrSlice()
+		if err != nil {
+			return nil, fmt.Errorf("list limits: %w", err)
+		}
+		for _, gate := range gates {
+			places = append(places, placeHeld+gate)
+		}
 	}
 	if state == "" || state == freeslot.StateMoving {
 		places = append(places, placeMove)
@@ -282,6 +296,9 @@ func (c *Cell) jobsAt(place string) rueidis.Completed {
 	}
 	if class, ok := strings.CutPrefix(place, placeLine); ok {
 		return c.client.B().Zrange().Key(c.layout.Line(class)).Min("0").Max("-1").Build()
+	}
+	if gate, ok := strings.CutPrefix(place, placeHeld); ok {
+		return c.client.B().Zrange().Key(c.layout.ParkedAt(gate)).Min("0").Max("-1").Build()
 	}
 	return c.client.B().Hkeys().Key(c.layout.Slots(place)).Build()
 }
@@ -346,7 +363,7 @@ func (c *Cell) records(ctx context.Context, ids []string, f JobFilter) ([]record
 	}
 	jobs := make([]record, 0, len(ids))
 	for i, result := range c.client.DoMulti(ctx, cmds...) {
-		s, err := statusReply(ids[i], result)
+		s, err := c.statusReply(ids[i], result)
 		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
 			continue
 		}

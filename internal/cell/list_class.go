@@ -7,8 +7,6 @@ import (
 	"strconv"
 
 	"github.com/redis/rueidis"
-
-	"github.com/freeslot/freeslot"
 )
 
 // pageOf is page, but reads the queue first where a class is listed.
@@ -23,8 +21,6 @@ func (l *listing) pageOf(ctx context.Context, at position, limit int, f JobFilte
 	case len(found) == limit:
 		last := found[limit-1]
 		return found, &position{line: true, place: strconv.FormatFloat(last.us, 'f', 0, 64), job: last.job}
-	case f.State == freeslot.StateWaiting:
-		return found, nil
 	default:
 		others, next := l.page(ctx, position{}, limit-len(found), f)
 		return append(found, others...), next

@@ -39,6 +39,7 @@ type halfway struct {
 // moves has two jobs move, of which one has gone, and makes a third one that is to come: as first is.
 func (h *halfway) moves() {
 	h.t.Helper()
+	h.cfg.Cells = 10 // or else an id of the tenth is nobody's
 	tts := func(s *Submission) { s.Job.Service = "tts" }
 	gone := h.waits("r1", tts)
 	h.waits("r1", tts)

@@ -268,3 +268,19 @@ func TestAttachRaces(t *testing.T) {
 		}
 	}
 }
+
+// TestAttachToAnEditedRecord: of an operator's edit the name is left that no cell has.
+func TestAttachToAnEditedRecord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	rep := r.replica("r1")
+	id := rep.mustPlace(job(), nil)
+	r.do("HSET", r.layout.Job(id), "known", cell.MovedID(id, cell.MaxCells-1))
+	sink := newRecorder(t)
+	if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.ID != id {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	a.complete(id, `"done"`)
+	sink.result(id)
+}

@@ -92,11 +92,13 @@ func (d *Dispatcher) tellCells(ctx context.Context, look bool) error {
 
 // Confirm waits until every replica that is there goes by this version of the configuration or
 // a newer one, so that nothing begins by an older one any more, and returns those that do not when
-// ctx ends: they are away, or of a release that does not say. The error is a *freeslot.Error.
+// ctx ends: they are away, or of a release that does not say. The error is a *freeslot.Error:
+// that was never known.
 func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error) {
 	tick := time.NewTicker(behindPause)
 	defer tick.Stop()
 	known := false
+	var failure error
 	for {
 		names, err := d.cells.At(0).Behind(ctx, version, generation)
 		switch {
@@ -107,18 +109,19 @@ func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation str
 			if len(behind) == 0 {
 				behind = []string{d.cfg.Replica}
 			}
-		case ctx.Err() != nil && known:
-			return behind, nil
 		default:
-			return nil, d.coded("confirm", err)
+			failure = err // it may be the only one
 		}
 		select {
 		case <-tick.C:
+			continue
 		case <-ctx.Done():
-			return behind, nil
 		case <-d.ctx.Done():
-			return behind, nil
 		}
+		if !known {
+			return nil, d.coded("confirm", failure)
+		}
+		return behind, nil
 	}
 }
 

@@ -212,7 +212,10 @@ func (l *link) driveMoves(first bool) {
 // one that is known there: a job that has moved has another id in this cell, of which the second
 // part is the same.
 func (l *link) home(r *cell.Reply) *link {
-	if _, here := l.outstanding.Load(r.Status.ID); here || len(l.d.links) == 1 || r.Status.ID == "" {
+	if len(l.d.links) == 1 || r.Status.ID == "" {
+		return l
+	}
+	if _, here := l.outstanding.Load(r.Status.ID); here {
 		return l
 	}
 	for i, other := range l.d.links {

@@ -60,6 +60,16 @@ func (d *Dispatcher) queue(q cell.Queue) Queue {
 	return out
 }
 
+// Held lists the limits that hold jobs back, and the cells that did not answer. The error is a
+// *freeslot.Error: none did.
+func (d *Dispatcher) Held(ctx context.Context) (held []cell.Held, unreachable []int, err error) {
+	held, failed := d.cells.Held(ctx)
+	if len(failed) == d.cells.Len() {
+		return nil, nil, d.coded("list limits", errors.Join(slices.Collect(maps.Values(failed))...))
+	}
+	return held, slices.Sorted(maps.Keys(failed)), nil
+}
+
 // QueueLength is how many jobs of "service with requirement r" wait, which must be valid; known is
 // false where a cell did not answer.
 func (d *Dispatcher) QueueLength(ctx context.Context, service string, r *freeslot.Requirement) (waiting int, known bool) {

@@ -41,11 +41,11 @@ local inline = 0
 -- include lib/here.lua
 
 -- too_many: what waits is bounded by class, by the number of classes, for which replicas pay
--- with every free node, and by what is due some time.
+-- with every free node, by what is due some time, and by the gate that is closed.
 local MOST_CLASSES, DUE_PER_CLASS = 1024, 10
-local function too_many(class, line, later)
+local function too_many(class, line, later, closed)
   if later then return sure('ZCARD', due_key) >= most * DUE_PER_CLASS end
-  if sure('ZCARD', line) >= most then return true end
+  if sure('ZCARD', line) >= most or closed and sure('ZCARD', key('parked', closed)) >= most then return true end
   return sure('HLEN', waiting_key) >= MOST_CLASSES and sure('HEXISTS', waiting_key, class) == 0
 end
 
@@ -92,9 +92,9 @@ for i = 1, item_count do
     local attempt, node, assigned_at = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
     answers[i] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned_at) or 0}
   elseif record[1] == 'waiting' and not sure('ZRANK', line, job) then
-    -- Its queue was lost, by an operator's hand: to say that it waits would not be true. Or it is held back.
-    enter()
-  elseif not record[1] and too_many(class, line, begin > now) then
+    -- It is held back. Or its queue was lost, by an operator's hand: to say that it waits would not be true.
+    if gates and held(job, class, gates) then answers[i] = {4, 0} else enter() end
+  elseif not record[1] and too_many(class, line, begin > now, closed) then
     answers[i] = {5}
   elseif not record[1] and crowded then
     answers[i] = {8}

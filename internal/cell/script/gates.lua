@@ -14,7 +14,7 @@
 local version_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3]
 local PREFIX, TAG, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local finished_key, due_key, retention, inline = '', '', 0, 0 -- of lib/finish, which nobody calls here
-local HOLDERS, LOOK = 64, 1024 -- of a gate
+local HOLDERS, LOOK = 64, 512 -- of a gate
 local left = 512 -- of all gates
 -- include lib/clock.lua
 -- include lib/key.lua

@@ -55,6 +55,13 @@ local function park(job, class, static, name, own)
   sure('HSETNX', gates_key, name, own)
 end
 
+-- held: whether one of its gates holds a job back.
+local function held(job, class, text)
+  for name in string.gmatch(text, '%a:%S+') do
+    if type(redis.pcall('ZSCORE', key('parked', name), class .. ' ' .. job)) == 'string' then return true end
+  end
+end
+
 -- passes: a job begins to run. Protected: the slot that it has is worth more than what is counted.
 local function passes(job, text)
   for name, own in string.gmatch(text, '(%a:%S+) (%d+)') do
@@ -84,8 +91,9 @@ local function unpark(name, look)
   local members = redis.pcall('ZRANGE', parked, 0, look - 1)
   if members.err then return 0 end
   for _, member in ipairs(members) do
+    if came >= MOST_BACK then break end
     local class, job = string.match(member, '^(%x+) (%S+)$')
-    if free > (begun[class or ''] or 0) and came < MOST_BACK then
+    if free > (begun[class or ''] or 0) then
       local job_key = key('jobs', job or '')
       local all = redis.pcall('EXISTS', parked, job_key, parked_key, waiting_key, waiting_version_key, key('waiting', class or ''), key('fair', class or ''))
       if type(all) == 'table' then return #members end

@@ -115,7 +115,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
       begin(next)
       begun = begun + 1
     end
-    heads[best] = head(classes[best]) or false
+    heads[best] = used < max and head(classes[best]) or false
   end
   return used, begun
 end
