@@ -1,8 +1,8 @@
 package cell
 
 import (
-	"strings"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
