@@ -44,6 +44,19 @@ func (rep *replica) confirmed(version uint64) {
 	}
 }
 
+// swept returns when the loop has swept the queues once more. The second token is taken after the sweep
+// that was under way, the third after one that began later.
+func (l *link) swept(t *testing.T) {
+	t.Helper()
+	for range 3 {
+		select {
+		case l.match.looks <- struct{}{}:
+		case <-deadline(t).Done():
+			t.Fatal("no sweep")
+		}
+	}
+}
+
 func ofService(name string) *freeslot.Job { return &freeslot.Job{Service: name} }
 
 // Jobs of a paused service wait beside free nodes, what runs goes on, and all begin on resume.
@@ -65,7 +78,7 @@ func TestPauseAndResume(t *testing.T) {
 		// The hand-over of the slot that becomes free ends too.
 		a.attempt(before, 1)
 		_ = sink.result(before)
-		_ = rep.links[0].sweep()
+		rep.links[0].swept(t)
 		for _, id := range []string{first, second, keyed} {
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateWaiting {
 				t.Errorf("%+v, %v", s, err)

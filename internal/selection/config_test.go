@@ -160,8 +160,8 @@ func TestConfigJSON(t *testing.T) {
 		t.Errorf("got  %s, %v\nwant %s", got, err, text)
 	}
 	for in, field := range map[string]string{
-		`{"enabled":true,"pool":[]}`: "config", `{} {}`: "config", `{"enabled":1}`: "config", ``: "config",
-		`{"pools":[{"id":"a","rules":{}}]}`: "config", `{"mode":"x"}`: "config.mode", `{"pools":[{}]}`: "config.pools[0].id",
+		`{"enabled":true,"pool":[]}`: "pool", `{} {}`: "config", `{"enabled":1}`: "enabled", ``: "config",
+		`{"pools":[{"id":"a","rules":{}}]}`: "rules", `{"mode":"x"}`: "config.mode", `{"pools":[{}]}`: "config.pools[0].id",
 	} {
 		var e *freeslot.Error
 		if _, err := parseConfig("config", []byte(in)); !errors.As(err, &e) || e.Field != field {
