@@ -115,11 +115,12 @@ func (f *follower) applyRegister(e *events.Event) bool {
 	profile.Normalize(&state.Node)
 	state.Broken = state.Node.Validate("node")
 	profile.Share(&state.Node)
-	if known, ok := f.cache.nodes.Load(e.Node); ok {
-		if in := known.incarnation.Load(); in.epoch == e.Epoch { // only the profile changed
-			state.RegisteredAtMS = in.registeredAtMS
-			state.Resources = json.RawMessage(*known.resources.Load())
-		}
+	known, ok := f.cache.nodes.Load(e.Node)
+	if ok && known.incarnation.Load().epoch == e.Epoch { // only the profile changed
+		state.RegisteredAtMS = known.incarnation.Load().registeredAtMS
+		state.Resources = json.RawMessage(*known.resources.Load())
+	} else if e.Revision <= f.escaped {
+		f.readAgain(e.Node) // the same perhaps, of a node that the load missed
 	}
 	f.put(&state)
 	return true

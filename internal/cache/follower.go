@@ -78,6 +78,9 @@ type follower struct {
 	// ahead are the nodes that were read at a revision that is still to come: older
 	// events say less than is known.
 	ahead map[string]cell.Revision
+	// escaped is up to which revision a node can have escaped from the last load: its next
+	// event may be the first that is heard of it.
+	escaped cell.Revision
 
 	invalid     []string // nodes to be read again
 	gatherTimer *time.Timer

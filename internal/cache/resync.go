@@ -121,6 +121,9 @@ func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 		}
 	}
 	f.revision.Store(min(page.Next, first.Revision))
+	if f.escaped = 0; page.More {
+		f.escaped = page.Revision
+	}
 	if replacing {
 		f.generation, f.history = page.Generation, history
 		f.suspect, f.stale = false, false

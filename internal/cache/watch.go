@@ -20,6 +20,11 @@ func (f *follower) changed() {
 		f.catchUp("invalidated")
 		return
 	}
+	f.readAgain(nodes...)
+}
+
+// readAgain has nodes read once more, together with others.
+func (f *follower) readAgain(nodes ...string) {
 	f.invalid = append(f.invalid, nodes...)
 	if !f.gathering && len(f.invalid) > 0 {
 		f.gathering = true

@@ -1,12 +1,14 @@
 package cache
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
@@ -63,6 +65,45 @@ func TestReadAheadOfEvents(t *testing.T) {
 	if len(r.ahead) != 0 {
 		t.Errorf("%d nodes are remembered", len(r.ahead))
 	}
+}
+
+// A node that escapes from a load, because its profile changes meanwhile, is heard of for the first
+// time by that change, which does not say when it registered.
+func TestChangeOfANodeThatEscaped(t *testing.T) {
+	t.Parallel()
+	// Pages of 3, 6 and 12 nodes, of which the last ends with the last node.
+	const fleet, escaping = 3 + 1 + 6 + 12, 5
+	r := newRig(t, redistest.Shared(t), Config{RefreshSize: 3, RefreshInterval: never}, withoutEvents(true))
+	r.timer.Reset(never) // not started: the loop's part is ours
+	defer r.timer.Stop()
+	for i := range fleet {
+		r.register(testNode(nodeName(i), 2))
+	}
+	id, event := nodeName(escaping), ""
+	r.source.intercept(func(_ context.Context, _ cell.Revision, _ *cell.Changes, err error) error {
+		if event == "" {
+			n := testNode(id, 7)
+			r.register(n)
+			body, _ := json.Marshal(n)
+			event = fmt.Sprintf("1 1 r %d %s %s online 7 0 %s", r.truthRevision(), id, r.epochs[id], body)
+		}
+		return err
+	})
+	if !r.resync("test") {
+		t.Fatal("no first load")
+	}
+	r.source.intercept(nil)
+	if _, ok := r.Node(id); ok {
+		t.Fatal("it did not escape")
+	}
+	r.receive(event)
+	if s, ok := r.State(id); !ok || s.Node.MaxConcurrency != 7 {
+		t.Errorf("after the event: %+v, %v", s, ok)
+	}
+	if r.gathering {
+		r.reread()
+	}
+	r.agrees()
 }
 
 // Invalidated nodes are gathered: a registration of many costs calls of many nodes.
