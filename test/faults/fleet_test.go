@@ -186,15 +186,22 @@ func (f *fleet) urls(first string) string {
 	return strings.Join(list, ",")
 }
 
+// upAgain is how often awaitUp looks which process of a program is the present one.
+const upAgain = 100 * time.Millisecond
+
 // awaitUp waits until every program has told that it is up.
 func (f *fleet) awaitUp(limit time.Duration) {
 	f.t.Helper()
 	timeout := time.After(limit)
 	for name, p := range f.programs {
-		select {
-		case <-p.isUp():
-		case <-timeout:
-			f.t.Fatalf("%s is not up after %s; see %s", name, limit, f.folder)
+		for up := false; !up; {
+			select {
+			case <-p.isUp():
+				up = true
+			case <-time.After(upAgain): // it may have ended meanwhile, and another process of it is to come up
+			case <-timeout:
+				f.t.Fatalf("%s is not up after %s; see %s", name, limit, f.folder)
+			}
 		}
 	}
 }
