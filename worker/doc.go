@@ -45,7 +45,8 @@
 // cause [ErrStalled], and the attempt has failed with freeslot.JobErrorStalled, unless it
 // returns a result all the same. The failure counts, and the job is tried again. A handler
 // that does not return within 30 s of that is given up: its job goes on elsewhere, while its
-// slots stay taken here, and it may run beside the next attempt for as long as it likes.
+// slots stay taken here, and the node offers that many fewer until it returns. It may run
+// beside the next attempt for as long as it likes.
 //
 // # An attempt in the process
 //

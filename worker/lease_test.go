@@ -19,7 +19,7 @@ func TestLeaseLoss(t *testing.T) {
 		byDefault := f.assign(3, freeslot.Job{Service: "works"})
 		var last time.Time // of the answered heartbeats
 		f.with(func() { f.onHeartbeat = func(int) error { last = time.Now(); return nil } })
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // virtual time
 		f.with(func() { f.away = true })
 		if cause := <-causes; !errors.Is(cause, ErrLeaseLost) {
 			t.Errorf("cause %v", cause)
@@ -27,7 +27,7 @@ func TestLeaseLoss(t *testing.T) {
 		if after := time.Since(last); after != w.limit {
 			t.Errorf("cancelled %s after the last heartbeat, the limit is %s", after, w.limit)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // virtual time
 		f.with(func() { f.away = false })
 		wantRetry(t, f.end(t, cancelled), freeslot.JobErrorLeaseLost, "could not reach Redis for 8s")
 		close(release)
@@ -37,7 +37,7 @@ func TestLeaseLoss(t *testing.T) {
 			}
 		}
 		// With Redis back the lease is there again.
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // virtual time
 		late := f.assign(4, freeslot.Job{Service: "heeds", OnLeaseLoss: freeslot.LeaseLossCancel})
 		synctest.Wait()
 		f.cancel(late)
@@ -57,10 +57,10 @@ func TestLeaseLossOfAJobGivenAway(t *testing.T) {
 		a := f.assign(1, freeslot.Job{Service: "s", OnLeaseLoss: freeslot.LeaseLossCancel})
 		synctest.Wait()
 		f.with(func() { f.away = true; f.epoch = ""; delete(f.owned, a) })
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // virtual time
 		f.with(func() { f.away = false })
 		f.await(t, "the node to register again", func() bool { return f.registered == 2 })
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // virtual time
 		f.with(func() {
 			if _, ended := f.ended[a]; ended {
 				t.Error("the job was ended although it is not the node's any more")

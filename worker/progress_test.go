@@ -53,7 +53,7 @@ func TestProgressIsLimited(t *testing.T) {
 				return nil, err
 			}
 			if i < 10 {
-				time.Sleep(35 * time.Millisecond)
+				time.Sleep(35 * time.Millisecond) // virtual time
 			}
 		}
 		return nil, nil
@@ -68,7 +68,7 @@ func TestProgressWhileRedisIsAway(t *testing.T) {
 		f.assign(1, freeslot.Job{Service: "s"})
 		synctest.Wait()
 		f.with(func() { f.away = true })
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) // virtual time
 		w.progress.mu.Lock()
 		unsent := len(w.progress.unsent)
 		w.progress.mu.Unlock()
@@ -82,7 +82,7 @@ func TestProgressWhileRedisIsAway(t *testing.T) {
 			t.Errorf("%d calls in 10 s that fail", calls)
 		}
 		f.with(func() { f.away = false })
-		time.Sleep(4 * time.Second)
+		time.Sleep(4 * time.Second) // virtual time
 		close(release)
 		synctest.Wait()
 		lines := f.lines()

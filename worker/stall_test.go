@@ -53,7 +53,7 @@ func TestStalledHandler(t *testing.T) {
 		return nil, errors.New("camera: no picture")
 	}), handle("talks", func(ctx context.Context, job *Job) (any, error) {
 		for range 10 {
-			time.Sleep(timeout - time.Millisecond)
+			time.Sleep(timeout - time.Millisecond) // virtual time
 			if err := errors.Join(ctx.Err(), job.Progress("on")); err != nil {
 				return nil, err
 			}
@@ -63,7 +63,7 @@ func TestStalledHandler(t *testing.T) {
 		<-ctx.Done()
 		return "saved", nil
 	}), handle("slow", func(context.Context, *Job) (any, error) {
-		time.Sleep(10 * timeout)
+		time.Sleep(10 * timeout) // virtual time
 		return nil, nil
 	}))
 }
@@ -132,7 +132,7 @@ func TestStallGivesWay(t *testing.T) {
 		}
 	}, handle("s", func(ctx context.Context, _ *Job) (any, error) {
 		<-ctx.Done()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // virtual time
 		return nil, ctx.Err()
 	}))
 }

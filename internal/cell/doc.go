@@ -17,6 +17,9 @@
 //	deregister node gone: jobs still owned -> waiting, without a failure
 //	reap       silent node gone: jobs still owned -> waiting, or dead
 //	drain      an operator's word that a node gets no jobs, and its end
+//	gates      limits: who counts at them still, and who is held back no more
+//	progress   what a handler tells; checked against the slot as its end is
+//	drop       forgets a job that has ended; retain: the oldest, beyond a number of bytes
 //	rate       permits to submit, out of a tenant's bucket
 //	serves     by which configuration of pools nodes serve queues
 //	heartbeat  liveness, load, ownership check
@@ -25,6 +28,7 @@
 //	identity   which history the server's data is of
 //	cells      how many cells and servers there are
 //	presence   which replicas are there, in the first cell
+//	follow     by which configuration each replica goes, in the first cell
 //	config_*   the configuration of pools, in the first cell
 //	cron_*     schedules of periodic jobs
 //

@@ -13,10 +13,15 @@
 // Only jobs that no node could ever run are refused.
 //
 // A slot that a job frees goes to the next one that waits in the call that completes the
-// former. For all else there are four loops a cell: match has free nodes that were heard
+// former. For all else there are loops for each cell: match has free nodes that were heard
 // of take jobs that wait, sweep looks for such nodes once a second whatever was heard, due
-// ends pauses and deadlines, and reap takes out nodes that fell silent. Every replica runs
+// ends pauses and deadlines and looks after jobs that a limit holds back, reap takes out
+// nodes that fell silent, move brings jobs from a cell without fitting nodes to another
+// one, and retain drops old records where their bytes are bounded. Every replica runs
 // them; Redis lets each thing happen once. None of them is needed for a job to be kept.
+//
+// What is paused is taken over behind a fence: a pause is confirmed when everything that
+// was begun by the configuration before is over, on every replica that is there.
 //
 // All candidates of one choice are of one cell, and the job gets an id of that cell.
 // The calls of the cells go on side by side. A cell whose call fails is left out of
