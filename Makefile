@@ -22,8 +22,10 @@ BENCH_ARGS ?= -benchmem
 BENCH_E2E_ARGS ?= -duration 10s
 BENCH_CORE_ARGS ?=
 BENCH_SIM_ARGS ?=
+BENCH_PEERS_ARGS ?=
 
 DOCKER_MODULE := internal/redistest/docker
+PEERS := bench/peers/asynq bench/peers/river
 E2E := test/e2e
 FAULTS := test/faults
 TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
@@ -32,7 +34,7 @@ TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_SIM_ARGS,"
+	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BASE,"
 	@echo "    SEED, DURATION and SHORT=1 for faults, DURATION for soak"
 
 .PHONY: run
@@ -43,7 +45,7 @@ run: build ## bring up Redis, schedulers and nodes here and watch jobs run (RUN_
 .PHONY: build
 build: ## build bin/scheduler, bin/nodeagent and bin/schedctl
 	@mkdir -p bin
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(GO) build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/ ./cmd/... # the tag leaves out templates, with which nodeagent is twice as large
 
 .PHONY: deps
 deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox
@@ -73,6 +75,7 @@ vet: ## go vet, in each Go module
 	cd $(DOCKER_MODULE) && $(GO) vet ./...
 	cd $(E2E) && $(GO) vet ./...
 	cd $(FAULTS) && $(GO) vet ./...
+	@for peer in $(PEERS); do (cd $$peer && $(GO) vet ./...) || exit 1; done
 
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector; each benchmark once
@@ -111,9 +114,41 @@ faults: deps-redis ## break a fleet of real processes under load, check the hist
 soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutines must not grow; samples in .dev/soak
 	SOAK=$(or $(DURATION),1h) $(GO) test -C $(FAULTS) -count=1 -v -timeout 0 -run '^TestSoak$$' .
 
+# A short run is for looking; its figures stay out of the repository unless BENCH_OUT=bench.
+bench: BENCH_OUT ?= .dev/bench
+bench-full: BENCH_OUT ?= bench
+
 .PHONY: bench
-bench: deps-redis ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchstat); bench-e2e has the load
+bench: deps-bench ## everything, short: beside peers, core, micro-benchmarks, into .dev/bench (10 minutes)
+	@mkdir -p $(BENCH_OUT)/results .dev/bench
+	$(GO) run ./bench/peers/run -short -out $(BENCH_OUT)/results/peers.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_PEERS_ARGS)
+	$(GO) run ./bench/core -short -out $(BENCH_OUT)/results/core.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_CORE_ARGS)
+	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' | tee .dev/bench/micro.txt
+
+.PHONY: bench-full
+bench-full: deps-bench ## everything, long, into bench/RESULTS.md (2 hours, quiet machine; BENCH_PEERS_ARGS='-trace FILE -nodes FILE')
+	$(GO) run ./bench/peers/run -out $(BENCH_OUT)/results/peers.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_PEERS_ARGS)
+	$(GO) run ./bench/e2e -out $(BENCH_OUT)/results/e2e.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_E2E_ARGS)
+	$(GO) run ./bench/core -out $(BENCH_OUT)/results/core.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_CORE_ARGS)
+	@mkdir -p .dev/bench
+	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
+
+.PHONY: bench-peers
+bench-peers: deps-bench ## beside asynq, BullMQ and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers -short')
+	$(GO) run ./bench/peers/run $(BENCH_PEERS_ARGS)
+
+# What cannot be installed is left out, and the report says so.
+.PHONY: deps-bench
+deps-bench: deps-redis
+	@scripts/deps.sh node postgres || echo "make bench: going on without the peers that need them" >&2
+
+.PHONY: bench-micro
+bench-micro: deps-redis ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchstat)
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -count $(BENCH_COUNT) $(BENCH_ARGS) ./...
+
+.PHONY: bench-compare
+bench-compare: deps-redis ## micro-benchmarks against another commit, ten runs of each in turns (BASE=main BENCH=pattern)
+	@scripts/bench-compare.sh "$(BASE)" '$(BENCH)' $(if $(filter-out 1,$(BENCH_COUNT)),$(BENCH_COUNT),10)
 
 .PHONY: bench-e2e
 bench-e2e: deps-redis ## load end to end, which rewrites bench/RESULTS.md (BENCH_E2E_ARGS)
@@ -150,6 +185,7 @@ lint: ## golangci-lint, in each Go module (the first run builds it: about 2 minu
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint run ./...
 	cd $(E2E) && $(TOOL) golangci-lint run ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint run ./...
+	@for peer in $(PEERS); do (cd $$peer && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: fmt
 fmt: ## format the Go code as lint wants it
@@ -157,6 +193,7 @@ fmt: ## format the Go code as lint wants it
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint fmt ./...
 	cd $(E2E) && $(TOOL) golangci-lint fmt ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint fmt ./...
+	@for peer in $(PEERS); do (cd $$peer && $(TOOL) golangci-lint fmt ./...) || exit 1; done
 
 .PHONY: tidy
 tidy: ## go mod tidy, in each Go module
@@ -164,6 +201,7 @@ tidy: ## go mod tidy, in each Go module
 	cd $(DOCKER_MODULE) && $(GO) mod tidy
 	cd $(E2E) && $(GO) mod tidy
 	cd $(FAULTS) && $(GO) mod tidy
+	@for peer in $(PEERS); do (cd $$peer && $(GO) mod tidy) || exit 1; done
 	cd tools && $(GO) mod tidy
 
 .PHONY: demo
@@ -173,4 +211,4 @@ demo: build deps-speech ## the speech example (needs espeak-ng and sox, which it
 .PHONY: clean
 clean: ## remove what the other targets made
 	@scripts/dockerd.sh stop
-	rm -rf bin dist .dev $(E2E)/wsclient/node_modules
+	rm -rf bin dist .dev $(E2E)/wsclient/node_modules bench/peers/bullmq/node_modules

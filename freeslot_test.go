@@ -106,6 +106,7 @@ func TestNodeValidate(t *testing.T) {
 		"no slots":    {func(n *freeslot.Node) { n.MaxConcurrency = 0 }, "node.max_concurrency"},
 		"service":     {func(n *freeslot.Node) { n.Services = []freeslot.Service{{Name: "a:b"}} }, "node.installed_services"},
 		"version":     {func(n *freeslot.Node) { n.Services = []freeslot.Service{{Name: "a", Version: " "}} }, "node.installed_services.version"},
+		"endpoint":    {func(n *freeslot.Node) { n.Services = []freeslot.Service{{Name: "a", Endpoint: "nowhere"}} }, "node.installed_services.endpoint"},
 		"pool":        {func(n *freeslot.Node) { n.Pools = []string{"{}"} }, "node.pool_ids"},
 		"pools":       {func(n *freeslot.Node) { n.Pools = make([]string, freeslot.MaxPools+1) }, "node.pool_ids"},
 		"feature":     {func(n *freeslot.Node) { n.Features = map[string]bool{"": true} }, "node.features_supported"},
@@ -116,6 +117,24 @@ func TestNodeValidate(t *testing.T) {
 		c.change(&node)
 		if got := field(t, node.Validate("node")); got != c.field {
 			t.Errorf("%s: field %q, want %q", name, got, c.field)
+		}
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	t.Parallel()
+	for endpoint, ok := range map[string]bool{
+		"http://10.0.0.7:8000": true, "https://asr.example/v1?model=x": true, "grpc://[::1]:9000": true, "10.0.0.7:9000": true, "asr.local:http": true, "[::1]:80": true,
+		"": false, "asr": false, "10.0.0.7": false, ":80": false, "host:": false, "host:80/path": false, "http://": false, "http://a b": false, "http://a\n": false,
+		"http://user:hidden@host": false, "http://hidden@host": false, "hidden@host:80": false, "http://hóst": false,
+		"http://" + strings.Repeat("a", 248): true, "http://" + strings.Repeat("a", 249): false,
+	} {
+		err := freeslot.ValidateEndpoint("x", endpoint)
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", endpoint, err)
+		}
+		if err != nil && (field(t, err) != "x" || strings.Contains(err.Error(), "hidden")) {
+			t.Errorf("%q: %v", endpoint, err)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package freeslot
 import (
 	"fmt"
 	"maps"
+	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +37,27 @@ func ValidateName(field, name string) error {
 		return invalid(field, "has %q at position %d, expected %s", rune(c), i, nameRule)
 	}
 	return nil
+}
+
+// MaxEndpointLength is the longest endpoint of a service, in bytes.
+const MaxEndpointLength = 255
+
+// endpointRule is quoted in every refusal of an endpoint.
+const endpointRule = "a URL such as http://10.0.0.7:8000/run, or host:port, without a user, of at most 255 characters"
+
+// ValidateEndpoint checks where a service can be reached: a URL or host:port, without
+// credentials, because whoever sees the node sees it. The error is an [*Error] with code
+// [CodeInvalidArgument] that names field, and does not quote the endpoint.
+func ValidateEndpoint(field, endpoint string) error {
+	if len(endpoint) <= MaxEndpointLength && !strings.ContainsFunc(endpoint, func(r rune) bool { return r <= ' ' || r > '~' || r == '@' }) {
+		if u, err := url.Parse(endpoint); err == nil && u.Scheme != "" && u.Host != "" {
+			return nil
+		}
+		if host, port, err := net.SplitHostPort(endpoint); err == nil && host != "" && port != "" && !strings.ContainsAny(endpoint, "/?#") {
+			return nil
+		}
+	}
+	return invalid(field, "is not an endpoint, expected %s", endpointRule)
 }
 
 func validateLabels(field string, labels map[string]string) error {

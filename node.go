@@ -21,6 +21,9 @@ type Node struct {
 type Service struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
+	// Endpoint is where the service can be reached, for those who look at the node; jobs
+	// do not go by it. See [ValidateEndpoint].
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // Languages are the BCP 47 tags that a node handles, by stage. An empty list
@@ -66,6 +69,11 @@ func (n *Node) Validate(path string) error {
 		}
 		if s.Version != "" {
 			if err := ValidateName(path+".installed_services.version", s.Version); err != nil {
+				return err
+			}
+		}
+		if s.Endpoint != "" {
+			if err := ValidateEndpoint(path+".installed_services.endpoint", s.Endpoint); err != nil {
 				return err
 			}
 		}

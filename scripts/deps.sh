@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what freeslot is built, run and tested with, through apt-get, when it is missing.
 #
-#   scripts/deps.sh NAME...      NAME is redis, cc, node, docker, espeak or sox
+#   scripts/deps.sh NAME...      NAME is redis, cc, node, docker, espeak, sox or postgres
 #
 # It does nothing about what is there already. It needs root or sudo; without either, or without apt-get,
 # it prints what to run and exits 1. No service is started: Redis and dockerd run when the tests want them.
@@ -54,7 +54,10 @@ missing() {
 		;;
 	espeak) has espeak-ng || echo espeak-ng ;;
 	sox) has sox || echo sox ;;
-	*) fail "unknown dependency: $1 (redis, cc, node, docker, espeak, sox)" ;;
+	postgres) # its programs lie in a folder for each version, most of them not in PATH
+		has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || echo postgresql
+		;;
+	*) fail "unknown dependency: $1 (redis, cc, node, docker, espeak, sox, postgres)" ;;
 	esac
 }
 
@@ -133,9 +136,16 @@ install() {
 		fi
 		;;
 	esac
+	case " ${packages[*]} " in
+	*" postgresql "*)
+		if [ -d /run/systemd/system ] && has systemctl; then
+			as_root systemctl disable --now postgresql.service || true
+		fi
+		;;
+	esac
 }
 
-[ $# -gt 0 ] || fail "usage: $0 redis|cc|node|docker|espeak|sox ..."
+[ $# -gt 0 ] || fail "usage: $0 redis|cc|node|docker|espeak|sox|postgres ..."
 
 names=("$@")
 packages=()

@@ -42,7 +42,7 @@ type returned struct {
 func (w *Worker) attempt(a *attempt) {
 	if comp, ok := w.perform(a); ok {
 		if comp.Again == cell.HandBack {
-			w.awaitDraining()
+			w.awaitFleet(a)
 		}
 		w.report(comp, a)
 	}
@@ -61,13 +61,14 @@ func (w *Worker) perform(a *attempt) (cell.Completion, bool) {
 	if !w.acquire(a.ctx, n) {
 		return w.unbegun(a)
 	}
-	if !w.ledger.begin(a) {
+	fn, left := w.handler(a.job.Service)
+	if a.moot = left; left || !w.ledger.begin(a) {
 		w.slots.release(n)
 		return w.unbegun(a)
 	}
 	ctx, span := w.startSpan(a)
 	defer span.End()
-	comp, ok := w.conclude(a, w.call(ctx, a))
+	comp, ok := w.conclude(a, w.call(ctx, a, fn))
 	if comp.Error != nil {
 		span.SetStatus(codes.Error, comp.Error.Code)
 	}
@@ -76,11 +77,17 @@ func (w *Worker) perform(a *attempt) (cell.Completion, bool) {
 }
 
 // acquire takes slots for a handler. It gives up when ctx ends, and after slotPatience: then
-// handlers keep them that do not return, and the job may find a better node.
+// handlers keep them that do not return, and the job may find a better node. One that was
+// asked for ahead has less patience.
 func (w *Worker) acquire(ctx context.Context, n int) bool {
-	ctx, cancel := context.WithTimeout(ctx, w.slotPatience)
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, w.ahead.patience(begun, w.slotPatience))
 	defer cancel()
-	return w.slots.acquire(ctx, n) == nil
+	if w.slots.acquire(ctx, n) == nil {
+		return true
+	}
+	w.ahead.ran(time.Since(begun))
+	return false
 }
 
 // readSpec reads the job of an attempt that came without it, until it is there or
@@ -123,6 +130,8 @@ func (w *Worker) unbegun(a *attempt) (cell.Completion, bool) {
 		return comp, false
 	case asked:
 		comp.State = freeslot.StateCancelled
+	case a.moot:
+		handBack(&comp, "the node runs no service "+a.job.Service+" any more")
 	default:
 		handBack(&comp, whyUnbegun(context.Cause(a.ctx)))
 	}
@@ -132,7 +141,7 @@ func (w *Worker) unbegun(a *attempt) (cell.Completion, bool) {
 func whyUnbegun(cause error) string {
 	switch {
 	case cause == nil:
-		return "the node's slots are kept by handlers that were told to stop and do not return"
+		return "the node's slots did not come free in time"
 	case errors.Is(cause, ErrLeaseLost):
 		return "the node was cut off from Redis before the job began"
 	default:
@@ -171,24 +180,38 @@ func (w *Worker) conclude(a *attempt, r returned) (cell.Completion, bool) {
 	return comp, true
 }
 
-// handBack makes the job wait again, for another node: that this one stops is no failure
-// of the job.
+// handBack makes the job wait again, for another node: that this one stops, or does not
+// run its service any more, is no failure of the job.
 func handBack(comp *cell.Completion, message string) {
 	comp.Again = cell.HandBack
 	comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: message}
 }
 
-// awaitDraining waits until Redis knows that the node takes no more jobs: the slot that a
-// job leaves would otherwise be given to a job that waits, and that may be the same one.
-// Without an answer it goes on after drainingTimeout: such a job is handed back again.
-func (w *Worker) awaitDraining() {
+// awaitFleet waits until Redis knows that the node takes no more jobs, or none of this
+// service: the slot that a job leaves would otherwise be given to a job that waits, and that
+// may be the same one. Without an answer it goes on after drainingTimeout: such a job is
+// handed back again.
+func (w *Worker) awaitFleet(a *attempt) {
 	timer := time.NewTimer(drainingTimeout)
 	defer timer.Stop()
-	select {
-	case <-w.draining:
-	case <-w.failed:
-	case <-w.life.Done():
-	case <-timer.C:
+	for {
+		var news <-chan struct{}
+		if a.moot {
+			pending, next := w.profile.pending()
+			if !pending {
+				return
+			}
+			news = next
+		}
+		select {
+		case <-news:
+			continue
+		case <-w.draining:
+		case <-w.failed:
+		case <-w.life.Done():
+		case <-timer.C:
+		}
+		return
 	}
 }
 
@@ -198,8 +221,7 @@ func (w *Worker) completion(a *attempt) cell.Completion {
 
 // call runs the handler in a goroutine of its own, which releases the slots when the
 // handler returns. It is waited for until the worker gives up on it.
-func (w *Worker) call(ctx context.Context, a *attempt) returned {
-	fn := w.handlers[a.job.Service]
+func (w *Worker) call(ctx context.Context, a *attempt, fn HandlerFunc) returned {
 	job := &Job{
 		ID: a.id.Job, Tenant: a.tenant, Service: a.job.Service, Attempt: a.id.N,
 		Payload: a.job.Payload, Requirement: a.job.Requirement, Slots: a.job.SlotCount(),
@@ -220,7 +242,9 @@ func (w *Worker) call(ctx context.Context, a *attempt) returned {
 				r = returned{panicked: w.panicked(job, recover())}
 			}
 			r.cause = context.Cause(ctx)
-			w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)).Observe(time.Since(begun).Seconds())
+			took := time.Since(begun)
+			w.ahead.ran(took)
+			w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)).Observe(took.Seconds())
 			w.metrics.running.Dec()
 			w.handling.Add(-1)
 			w.slots.release(job.Slots)

@@ -78,11 +78,6 @@ func (w *Worker) withhold(slots int) {
 	w.requestBeat()
 }
 
-// offers is how many slots the node has for jobs.
-func (w *Worker) offers() int {
-	return max(w.cfg.Node.MaxConcurrency-int(w.withheld.Load()), 0)
-}
-
 // stoppedHere reports whether a context ended because the node itself stopped the attempt,
 // which is then a failure that another attempt may mend.
 func stoppedHere(cause error) bool {

@@ -3,6 +3,8 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,11 +14,13 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisclient"
 )
 
 // Defaults of Config.
 const (
 	DefaultHeartbeatInterval = 3 * time.Second
+	DefaultMetadataInterval  = time.Minute
 	DefaultStopTimeout       = 30 * time.Second
 	DefaultInterruptGrace    = 5 * time.Second
 	DefaultMaxResultBytes    = 1 << 20
@@ -42,6 +46,9 @@ type Config struct {
 	// RedisURLs are the standalone servers over which the schedulers spread their
 	// cells, in the same order; instead of RedisURL.
 	RedisURLs []string
+	// RedisAccess is who the worker is to Redis, and how the servers prove who they are. The zero value is: by
+	// what RedisURL says alone.
+	RedisAccess RedisAccess
 	// Cells is how many cells the schedulers have. 0 means 1.
 	Cells int
 	// KeyPrefix must be the schedulers'. Empty means "scheduler".
@@ -52,6 +59,17 @@ type Config struct {
 	// unless they are configured otherwise): one late heartbeat would cost the node
 	// its jobs. 0 means DefaultHeartbeatInterval.
 	HeartbeatInterval time.Duration
+	// MetadataInterval is how often a heartbeat brings the figures of Collectors at least. 0 means
+	// DefaultMetadataInterval, or HeartbeatInterval if that is more.
+	MetadataInterval time.Duration
+	// Thresholds are the changes of figures, by "type.field" such as "memory.usage", with which
+	// the figures are told at once, at most once a second. nil means DefaultThresholds.
+	Thresholds map[string]Threshold
+	// DisableImmediateUpdate makes such changes wait for the next heartbeat.
+	DisableImmediateUpdate bool
+	// Collectors are what figures the node tells. nil means DefaultCollectors; empty, not nil,
+	// tells none. Worker.Collect adds further ones.
+	Collectors []Collection
 	// HeartbeatLimit is the schedulers' heartbeat limit. Handlers of jobs with
 	// freeslot.LeaseLossCancel are stopped when no heartbeat has been answered for as long,
 	// so it must not be above theirs. 0 means 8 s, which is their default, or twice
@@ -67,6 +85,11 @@ type Config struct {
 	// cancelled; those that have not returned then are abandoned, and their jobs
 	// handed back. 0 means DefaultInterruptGrace.
 	InterruptGrace time.Duration
+	// NoJobsAhead keeps the node from asking for jobs beyond MaxConcurrency. Otherwise it
+	// does so while many jobs wait and its own take some milliseconds, as many as keep its slots
+	// busy during a round trip to Redis. Such a job begins with the end of another; one that
+	// has not begun within 250 ms is handed back. Never more handlers run than MaxConcurrency allows.
+	NoJobsAhead bool
 	// MaxResultBytes is the largest result, as JSON. A larger one fails the job
 	// with freeslot.JobErrorResultTooLarge. 0 means DefaultMaxResultBytes.
 	MaxResultBytes int
@@ -79,6 +102,27 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
+// RedisAccess is how a worker connects to Redis, besides where.
+type RedisAccess struct {
+	// Username is the user of Redis' ACL, and PasswordFile holds the password; in place of those in the URL. The file
+	// is read at each new connection.
+	Username, PasswordFile string
+	// SentinelUsername and SentinelPasswordFile are likewise for sentinels.
+	SentinelUsername, SentinelPasswordFile string
+	// CAFile has the certificates (PEM) that vouch for the servers, where the system's do not; CertFile and KeyFile
+	// are the worker's own certificate, for servers that want one; ServerName is the name in the servers' certificates,
+	// where it is not the host of the URL. They are for URLs that begin with rediss://.
+	CAFile, CertFile, KeyFile, ServerName string
+}
+
+func (a RedisAccess) internal() redisclient.Access {
+	return redisclient.Access{
+		Username: a.Username, PasswordFile: a.PasswordFile,
+		SentinelUsername: a.SentinelUsername, SentinelPasswordFile: a.SentinelPasswordFile,
+		TLS: redisclient.TLS{CAFile: a.CAFile, CertFile: a.CertFile, KeyFile: a.KeyFile, ServerName: a.ServerName},
+	}
+}
+
 // WithDefaults returns a copy in which zero values are replaced by the defaults.
 func (c Config) WithDefaults() Config {
 	if c.Cells == 0 {
@@ -89,6 +133,15 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.HeartbeatInterval == 0 {
 		c.HeartbeatInterval = DefaultHeartbeatInterval
+	}
+	if c.MetadataInterval == 0 {
+		c.MetadataInterval = max(DefaultMetadataInterval, c.HeartbeatInterval)
+	}
+	if c.Thresholds == nil {
+		c.Thresholds = DefaultThresholds()
+	}
+	if c.Collectors == nil {
+		c.Collectors = DefaultCollectors()
 	}
 	if c.HeartbeatLimit == 0 {
 		c.HeartbeatLimit = max(cell.DefaultHeartbeatLimit, 2*c.HeartbeatInterval)
@@ -140,6 +193,17 @@ func (c Config) Validate() error {
 	}
 	if c.HeartbeatInterval < MinHeartbeatInterval {
 		refuse("heartbeat_interval", "is %s, expected at least %s", c.HeartbeatInterval, MinHeartbeatInterval)
+	}
+	if c.MetadataInterval < c.HeartbeatInterval {
+		refuse("metadata_interval", "is %s, expected at least the heartbeat_interval of %s", c.MetadataInterval, c.HeartbeatInterval)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Thresholds)) {
+		if err := c.Thresholds[name].Validate(); err != nil {
+			bad = append(bad, fmt.Errorf("change_thresholds.%s %w", name, err))
+		}
+	}
+	if err := checkCollectors(c.Collectors); err != nil {
+		bad = append(bad, err)
 	}
 	if c.HeartbeatLimit < c.HeartbeatInterval {
 		refuse("heartbeat_limit", "is %s, expected at least the heartbeat_interval of %s", c.HeartbeatLimit, c.HeartbeatInterval)

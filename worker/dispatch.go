@@ -42,6 +42,7 @@ func (w *Worker) dispatches(ctx context.Context) {
 				w.log.Warn("dispatch.read_failed", zap.Error(err))
 			}
 			failing = true
+			w.doubt()
 			w.requestBeat()
 			if !pause(ctx, pauses.NextBackOff()) {
 				return

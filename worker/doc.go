@@ -74,10 +74,27 @@
 // cut off. Each attempt goes this way by itself; they have nothing in common but the
 // job's id, and the later one waits for slots as any job does.
 //
+// # Heartbeats
+//
+// One loop sends them, so that no two are under way. Intervals are Config.HeartbeatInterval
+// less up to a tenth at random, and the first one is any part of it. A heartbeat brings the
+// figures of the collectors when Config.MetadataInterval has passed, when one has changed
+// by its threshold, and after Redis was away or had forgotten the node. The others bring
+// nothing, and leave in force what was told last. Collectors run apart: one that is slow,
+// fails, panics or hangs delays no heartbeat. A program adds its own by [Worker.Collect].
+//
+// # Changes while it runs
+//
+// [Worker.Reconfigure] replaces profile and handlers, and [Worker.SetHealthy] takes a service
+// out of the profile and puts it back. Running jobs go on with the handler they began with. Jobs of a
+// service that the node has had and does not offer any more, which arrive or have not begun, are
+// handed back uncounted once Redis knows. A change while Redis is away reaches it afterwards, and
+// the last one is told again after a broken connection: a failover may have lost it.
+//
 // # Delivery
 //
 // Jobs arrive on the node's dispatch stream. The stream is a hint: what the node
-// owns is written in Redis, and every heartbeat (every 3 s, at once after a lost
+// owns is written in Redis, and every heartbeat (every 3 s at most, at once after a lost
 // answer or a reconnect) names the attempts that the process holds. The reply
 // says which it owns but did not name (they are started) and which it named but
 // does not own (they are stopped). So an attempt can arrive twice, and late:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/freeslot/freeslot"
@@ -103,4 +104,61 @@ func ExampleConfig_Validate() {
 	// Output:
 	// invalid_argument: node.node_id has ' ' at position 4, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit
 	// heartbeat_interval is 1ms, expected at least 100ms
+}
+
+// queue is a collector of one's own: how much work waits in the program.
+type queue struct{ length atomic.Int64 }
+
+func (q *queue) Type() string                   { return "queue" }
+func (q *queue) Available(context.Context) bool { return true }
+func (q *queue) Cost() worker.Cost              { return worker.CostLow }
+func (q *queue) Collect(context.Context) (worker.Metrics, error) {
+	return worker.Metrics{"length": q.length.Load()}, nil
+}
+
+// A program adds a figure to what its node tells, here at once when it has doubled.
+func ExampleWorker_Collect() {
+	thresholds := worker.DefaultThresholds()
+	thresholds["queue.length"] = worker.Threshold{Kind: worker.Percent, Value: 100}
+	w, err := worker.New(worker.Config{
+		RedisURL:   "redis://127.0.0.1:6379",
+		Node:       freeslot.Node{ID: "node-1", MaxConcurrency: 4},
+		Thresholds: thresholds,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	q := new(queue)
+	w.Collect(q)
+
+	q.length.Store(3)
+	fmt.Println(q.Collect(context.Background()))
+	// Output:
+	// map[length:3] <nil>
+}
+
+// A running node gets another service, and one slot more.
+func ExampleWorker_Reconfigure() {
+	w, err := worker.New(worker.Config{RedisURL: "redis://127.0.0.1:6379", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	upper := func(_ context.Context, job *worker.Job) (any, error) {
+		return strings.ToUpper(string(job.Payload)), nil
+	}
+	w.Handle("upper", upper)
+	lower := func(_ context.Context, job *worker.Job) (any, error) {
+		return strings.ToLower(string(job.Payload)), nil
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err = w.Reconfigure(ctx, freeslot.Node{ID: "node-1", MaxConcurrency: 5}, map[string]worker.HandlerFunc{"upper": upper, "lower": lower})
+	fmt.Println(err)
+	fmt.Println(w.SetHealthy("lower", false)) // until its model is loaded
+	// Output:
+	// <nil>
+	// <nil>
 }

@@ -23,7 +23,8 @@ type fakeCell struct {
 	mu         sync.Mutex
 	epoch      cell.Epoch // "" means that the node is not known
 	registered int
-	size       int                   // that was registered last
+	node       freeslot.Node         // that was registered last
+	size       int                   // its slots
 	owned      map[cell.Attempt]bool // true once a cancel was asked
 	specs      map[string]*freeslot.Job
 	ended      map[cell.Attempt]cell.Completion
@@ -156,7 +157,7 @@ func (f *fakeCell) Register(_ context.Context, node freeslot.Node, epoch cell.Ep
 		return cell.Registration{}, errRedisAway
 	}
 	f.registered++
-	f.size = node.MaxConcurrency
+	f.node, f.size = node, node.MaxConcurrency
 	if f.epoch != epoch {
 		f.epoch = epoch
 		clear(f.owned)
@@ -329,7 +330,7 @@ func (f *fakeCell) Spec(_ context.Context, jobID string) (*freeslot.Job, string,
 // newFakeWorker makes a worker of four slots on a fake cell.
 func newFakeWorker(t *testing.T, change ...func(*Config)) (*Worker, *fakeCell) {
 	t.Helper()
-	cfg := Config{RedisURL: "redis://unused:1", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}}
+	cfg := Config{RedisURL: "redis://unused:1", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}, Collectors: []Collection{}}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -3,38 +3,79 @@ package worker
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/collector"
+	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/logging"
 )
 
-// minBeatGap bounds how often requests can make the loop beat.
-const minBeatGap = 20 * time.Millisecond
+const (
+	// minBeatGap bounds how often requests can make the loop beat.
+	minBeatGap = 20 * time.Millisecond
+	// changeGap bounds how often changes of figures can: one that swings about its threshold
+	// is not worth more.
+	changeGap = time.Second
+)
 
-// heartbeats beats every interval, and at once when asked. After a failure it only
+// policy is that of the node's heartbeats.
+func (w *Worker) policy() heartbeat.Policy {
+	return heartbeat.Policy{
+		HeartbeatInterval: w.cfg.HeartbeatInterval,
+		MetadataInterval:  w.cfg.MetadataInterval,
+		MetadataGap:       changeGap,
+		Thresholds:        w.cfg.Thresholds,
+		DisableImmediate:  w.cfg.DisableImmediateUpdate,
+		Jitter:            shorten,
+	}
+}
+
+// heartbeats beats every interval, and at once when asked or when a figure has changed by
+// its threshold. Being one loop it never has two under way. After a failure it only
 // heeds its own growing pauses: what asks for heartbeats then has the same cause.
 func (w *Worker) heartbeats(ctx context.Context) {
+	d := heartbeat.New(w.policy())
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
 	pauses := retryPauses()
-	failing := false
+	failing, begun := false, false
+	defer w.pulse.rest()
 	for {
-		requests := w.beatNow
+		w.pulse.turn()
+		requests, changes := w.beatNow, w.figures.Changed()
+		if failing || !begun { // the first figures would make a fleet beat at once
+			changes = nil
+		}
 		if failing {
 			requests = nil
 		}
+		asked := failing
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		case <-requests:
+			asked = true
+		case <-changes:
 		}
-		next := w.cfg.HeartbeatInterval
-		switch err := w.beat(ctx); {
+		now, figures := time.Now(), w.figures.Latest()
+		metrics := heartbeat.Metrics(figures.Flat())
+		decision := d.Decide(now, metrics)
+		if asked {
+			decision = d.Demand(now, metrics)
+		}
+		if decision == heartbeat.None {
+			timer.Reset(d.Next(now, metrics))
+			continue
+		}
+		begun = true
+		d.Begin(decision, now, metrics)
+		switch err := w.beat(ctx, d, decision, figures); {
 		case ctx.Err() != nil || errors.Is(err, ErrSuperseded):
 			return
 		case err != nil:
@@ -42,33 +83,38 @@ func (w *Worker) heartbeats(ctx context.Context) {
 				w.log.Warn("heartbeat.failed", zap.Error(err))
 			}
 			failing = true
-			next = min(pauses.NextBackOff(), next)
+			w.doubt()
+			d.Forget()
+			timer.Reset(min(pauses.NextBackOff(), w.cfg.HeartbeatInterval))
+			continue
 		case failing:
 			w.log.Info("heartbeat.recovered")
 			failing = false
 			pauses.Reset()
 			w.readAgain()
 		}
-		if !failing && !pause(ctx, min(minBeatGap, next)) {
+		if !pause(ctx, minBeatGap) {
 			return
 		}
-		timer.Reset(next)
+		timer.Reset(d.Next(time.Now(), metrics)) // which counts from the beginning of the beat
 	}
 }
 
-// beat sends one heartbeat and applies the reply. A node that is not known
-// registers again; the heartbeat that it then asks for says what it still owns.
-func (w *Worker) beat(ctx context.Context) error {
+// beat sends one heartbeat, which d has begun, and applies the reply. A node that is not
+// known registers again; the heartbeat that it then asks for says what it still owns.
+func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, figures collector.Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	names, number := w.ledger.beat()
 	hb := cell.Heartbeat{
-		Node:      w.cfg.Node.ID,
-		Epoch:     w.epoch,
-		Status:    freeslot.StatusOnline,
-		Resources: w.sampler.resources(int(w.handling.Load()), w.cfg.Node.MaxConcurrency),
-		Running:   names,
-		Read:      *w.position.Load(),
+		Node:    w.cfg.Node.ID,
+		Epoch:   w.epoch,
+		Status:  freeslot.StatusOnline,
+		Running: names,
+		Read:    *w.position.Load(),
+	}
+	if decision == heartbeat.MetadataUpdate {
+		hb.Resources = w.resources(figures)
 	}
 	read := hb.Read
 	if read == w.trimmed {
@@ -84,16 +130,26 @@ func (w *Worker) beat(ctx context.Context) error {
 	case errors.Is(err, cell.ErrSuperseded):
 		w.fail(ErrSuperseded)
 		return ErrSuperseded
+	case errors.Is(err, cell.ErrUnknownNode) && stopping:
+		// A draining node stays away; the answers to its completions say whether it
+		// owned what it runs.
+		d.Succeeded()
+		w.noMoreJobs()
+		return nil
 	case errors.Is(err, cell.ErrUnknownNode):
-		if stopping {
-			w.noMoreJobs()
-		}
-		return w.reregister(ctx)
+		d.Failed()
+		return w.reregister(ctx, d)
 	case err != nil:
+		d.Failed()
+		w.latency.Store(0)
 		w.metrics.heartbeatFailures.Inc()
 		return err
 	}
-	w.metrics.heartbeatSeconds.Observe(time.Since(begun).Seconds())
+	d.Succeeded()
+	took := time.Since(begun)
+	w.latency.Store(int64(max(took, 1)))
+	w.metrics.heartbeatSeconds.Observe(took.Seconds())
+	w.metrics.heartbeats.WithLabelValues(decision.String()).Inc()
 	w.trimmed = read
 	w.renew(begun)
 	w.apply(reply)
@@ -102,10 +158,17 @@ func (w *Worker) beat(ctx context.Context) error {
 		w.noMoreJobs()
 		return nil
 	}
-	if max(w.offers(), 1) != w.registered {
+	if w.profileDue() {
 		return w.register(ctx)
 	}
 	return nil
+}
+
+// RedisLatency is how long the last heartbeat took to be answered; false before the first
+// one and while Redis does not answer.
+func (w *Worker) RedisLatency() (time.Duration, bool) {
+	took := time.Duration(w.latency.Load())
+	return took, took > 0
 }
 
 // noMoreJobs notes that Redis places no more jobs here. Only the heartbeats' loop calls it.
@@ -132,17 +195,21 @@ func (w *Worker) apply(reply cell.HeartbeatReply) {
 }
 
 // reregister brings back a node that was given up for dead or whose Redis lost its
-// data. The epoch stays, for it names this process. A draining node stays away; the
-// answers to its completions say whether it owned what it runs.
-func (w *Worker) reregister(ctx context.Context) error {
-	if w.ledger.isDraining() {
-		return nil
-	}
+// data, its figures among them. The epoch stays, for it names this process.
+func (w *Worker) reregister(ctx context.Context, d *heartbeat.Decider) error {
 	w.log.Warn("node.forgotten", zap.String(logging.FieldReason, "Redis does not know the node any more; it registers again"))
 	if err := w.register(ctx); err != nil {
 		w.metrics.heartbeatFailures.Inc()
 		return err
 	}
+	d.Forget()
 	w.requestBeat()
 	return nil
 }
+
+// jitter spreads the first heartbeats of processes that start together.
+func jitter(d time.Duration) time.Duration { return rand.N(d) + 1 }
+
+// shorten takes up to a tenth off an interval. It never adds: a heartbeat that comes late
+// can cost the node its jobs.
+func shorten(d time.Duration) time.Duration { return d - rand.N(d/10+1) }

@@ -42,6 +42,8 @@ type attempt struct {
 	// disowned is true once Redis said that the node does not own the attempt:
 	// it is not named in heartbeats any more and its end is not reported.
 	disowned bool
+	// moot is true when the node runs the job's service no more.
+	moot bool
 	// left is set by whoever comes first: the handler that returns, or who gives it up.
 	left atomic.Bool
 }
@@ -59,12 +61,12 @@ func (a *attempt) service() string {
 // decision that two goroutines could race for (start or not, report or drop) is
 // one method, made under mu.
 type ledger struct {
+	base context.Context
+
+	mu sync.Mutex // guards the rest
 	// limit bounds held: the slots that Redis can have granted, and as many again
 	// for handlers that have lost their attempt and not returned yet.
-	limit int
-	base  context.Context
-
-	mu      sync.Mutex // guards the rest
+	limit   int
 	held    map[cell.Attempt]*attempt
 	settled memory
 	cancels memory
@@ -90,6 +92,13 @@ func newLedger(base context.Context, maxConcurrency int) *ledger {
 		cancels: newMemory(maxEarlyCancels),
 		idle:    make(chan struct{}),
 	}
+}
+
+// resize follows a change of the node's slots.
+func (l *ledger) resize(maxConcurrency int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limit = 2 * maxConcurrency
 }
 
 // offer takes in an attempt that the node is said to own. It returns nil when the

@@ -3,7 +3,9 @@ package worker
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest/acltest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// The workers under test have the rights of an agent in Redis.
+func TestMain(m *testing.M) { acltest.Main(m, cell.RoleAgent) }

@@ -35,6 +35,7 @@ type metrics struct {
 	jobs              *prometheus.CounterVec
 	running           prometheus.Gauge
 	handlerSeconds    *prometheus.HistogramVec
+	heartbeats        *prometheus.CounterVec
 	heartbeatSeconds  prometheus.Histogram
 	heartbeatFailures prometheus.Counter
 	readFailures      prometheus.Counter
@@ -65,6 +66,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help:    "How long handlers ran.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 15), // 0.5 ms to 3 min
 		}, []string{"service"}),
+		heartbeats: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "heartbeats_total",
+			Help: "Answered heartbeats, by kind: alone, or with the figures of the node.",
+		}, []string{"kind"}),
 		heartbeatSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "heartbeat_seconds",
 			Help:    "How long answered heartbeats took.",
@@ -78,7 +83,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.progress, m.running, m.handlerSeconds, m.heartbeatSeconds, m.heartbeatFailures, m.readFailures, m.completionRetries,
+		m.jobs, m.progress, m.running, m.handlerSeconds, m.heartbeats, m.heartbeatSeconds, m.heartbeatFailures, m.readFailures, m.completionRetries,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -95,9 +100,10 @@ func (w *Worker) ended(service, outcome string) {
 }
 
 // serviceLabel keeps services that come from outside from becoming label values
-// without bound. An attempt that ended before its job was read has none either.
+// without bound. An attempt that ended before its job was read has none either. Services
+// that have left keep theirs: what ran of them may still end.
 func (w *Worker) serviceLabel(service string) string {
-	if w.handlers[service] == nil {
+	if !w.profile.table.Load().ever[service] {
 		return "other"
 	}
 	return service

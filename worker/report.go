@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -59,7 +60,13 @@ func (w *Worker) report(comp cell.Completion, a *attempt) {
 func (w *Worker) complete(comp cell.Completion) (cell.CompletionOutcome, error) {
 	ctx, cancel := context.WithTimeout(w.life, callTimeout)
 	defer cancel()
-	return w.store.Complete(ctx, comp)
+	begun := time.Now()
+	comp.Ahead = w.ahead.slots(w.offers(), begun)
+	outcome, err := w.store.Complete(ctx, comp)
+	if err == nil {
+		w.ahead.answered(time.Since(begun))
+	}
+	return outcome, err
 }
 
 // refusedForGood tells errors that blame the result from those of the moment.

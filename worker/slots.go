@@ -8,11 +8,11 @@ import (
 // slots hands out the node's capacity to handlers, first come first served: a
 // job that needs many slots is not overtaken for ever by small ones.
 //
-// Invariant: used <= size, except that a job larger than size runs alone.
+// Invariant: used <= size, except that a job larger than size runs alone, and that
+// what runs goes on when size shrinks.
 type slots struct {
-	size int
-
 	mu      sync.Mutex // guards the rest
+	size    int
 	used    int
 	waiters []*slotWaiter
 }
@@ -65,6 +65,14 @@ func (s *slots) release(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= n
+	s.grant()
+}
+
+// resize changes how many there are. Who waits for one that has come up gets it.
+func (s *slots) resize(size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.size = size
 	s.grant()
 }
 

@@ -108,3 +108,38 @@ func TestSlotsNeverOvercommit(t *testing.T) {
 		t.Fatalf("in use %d with %d waiters, expected none", s.inUse(), len(s.waiters))
 	}
 }
+
+func TestSlotsResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(2)
+		ctx := t.Context()
+		for range 2 {
+			if err := s.acquire(ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := make(chan struct{}, 3)
+		for range 3 {
+			go func() { _ = s.acquire(ctx, 1); got <- struct{}{} }()
+		}
+		expect := func(used, granted int) {
+			t.Helper()
+			synctest.Wait()
+			if s.inUse() != used || len(got) != granted {
+				t.Fatalf("%d in use and %d granted, expected %d and %d", s.inUse(), len(got), used, granted)
+			}
+		}
+		expect(2, 0)
+		s.resize(3)
+		expect(3, 1)
+		s.resize(1)
+		expect(3, 1) // what runs goes on
+		s.release(1)
+		s.release(1)
+		expect(1, 1)
+		s.release(1)
+		expect(1, 2)
+		s.resize(10)
+		expect(2, 3)
+	})
+}

@@ -83,7 +83,7 @@ func TestStalledHandlerThatDoesNotReturn(t *testing.T) {
 			t.Errorf("%d slots in use", n)
 		}
 		comp := f.end(t, f.assign(2, freeslot.Job{Service: "quick"}))
-		if comp.Again != cell.HandBack || !strings.Contains(comp.Error.Message, "do not return") {
+		if comp.Again != cell.HandBack || !strings.Contains(comp.Error.Message, "did not come free") {
 			t.Errorf("%+v, expected the job to be handed back", comp)
 		}
 		later := f.assign(3, freeslot.Job{Service: "quick"})

@@ -31,7 +31,9 @@ type store interface {
 // openStore connects to the Redis of the node's cell and starts the cell. The returned
 // function stops the cell and closes the client.
 func openStore(ctx context.Context, cfg Config, reg prometheus.Registerer) (store, func(context.Context) error, error) {
-	topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: cfg.RedisURL, URLs: cfg.RedisURLs, Name: "freeslot-agent-" + cfg.Node.ID})
+	topology, err := redisclient.Inspect(ctx, redisclient.Config{
+		URL: cfg.RedisURL, URLs: cfg.RedisURLs, Access: cfg.RedisAccess.internal(), Name: "freeslot-agent-" + cfg.Node.ID,
+	})
 	if err != nil {
 		return nil, nil, unreachable(cmp.Or(cfg.RedisURL, strings.Join(cfg.RedisURLs, " ")), err)
 	}
@@ -39,7 +41,7 @@ func openStore(ctx context.Context, cfg Config, reg prometheus.Registerer) (stor
 	p := &place{cfg: cfg, topology: topology, cell: cell.Config{
 		Layout: cell.Layouts(cfg.KeyPrefix, cfg.Cells, topology.Cluster)[index],
 		Index:  index, Cells: cfg.Cells, Servers: topology.Servers,
-		HeartbeatLimit: cfg.HeartbeatLimit,
+		HeartbeatLimit: cfg.HeartbeatLimit, Scripts: cell.ScriptsAwaited,
 	}}
 	if topology.Cluster {
 		if err := p.checkCluster(ctx); err != nil {

@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/collector"
 	"github.com/freeslot/freeslot/internal/logging"
 )
 
@@ -91,11 +91,13 @@ type HandlerFunc func(ctx context.Context, job *Job) (result any, err error)
 // Worker is one node. Its methods are safe for concurrent use, except that Handle
 // goes before Start. A worker is started at most once.
 type Worker struct {
-	cfg      Config
-	log      *zap.Logger
-	metrics  *metrics
-	tracer   trace.Tracer
-	handlers map[string]HandlerFunc // read-only once started
+	cfg     Config
+	log     *zap.Logger
+	metrics *metrics
+	tracer  trace.Tracer
+	profile *profile
+	// registerer carries the label of the node; nil without one.
+	registerer prometheus.Registerer
 
 	// open is openStore; tests put a fake cell here.
 	open       func(context.Context) (store, func(context.Context) error, error)
@@ -104,7 +106,8 @@ type Worker struct {
 	epoch      cell.Epoch
 	ledger     *ledger
 	slots      *slots
-	sampler    *sampler
+	ahead      ahead
+	figures    *collector.Runner // set by start
 	progress   *progress
 	// limit is the heartbeat limit; set by start. stopGrace and slotPatience are the
 	// constants, but for tests.
@@ -112,6 +115,9 @@ type Worker struct {
 	// renewals has the last answered heartbeat, as long as the loop of leases has not seen it.
 	renewals chan time.Time
 
+	// latency is how long the last heartbeat took, in ns; 0 is not known.
+	latency atomic.Int64
+	pulse   pulse
 	// beatNow asks for a heartbeat without waiting for the interval.
 	beatNow chan struct{}
 	// reading is the dispatch read that is under way; see readAgain.
@@ -161,7 +167,6 @@ const (
 // New checks the configuration. It does no I/O.
 func New(cfg Config) (*Worker, error) {
 	cfg = cfg.WithDefaults()
-	cfg.Node.Services = slices.Clone(cfg.Node.Services)
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -178,10 +183,10 @@ func New(cfg Config) (*Worker, error) {
 		log:      cfg.Logger.With(zap.String(logging.FieldNode, cfg.Node.ID)),
 		metrics:  m,
 		tracer:   cfg.TracerProvider.Tracer("github.com/freeslot/freeslot/worker"),
-		handlers: make(map[string]HandlerFunc),
+		profile:  newProfile(cfg.Node),
 		ledger:   newLedger(context.Background(), cfg.Node.MaxConcurrency),
 		slots:    newSlots(cfg.Node.MaxConcurrency),
-		sampler:  newSampler(max(cfg.HeartbeatInterval, minSampleInterval)),
+		ahead:    ahead{off: cfg.NoJobsAhead},
 		beatNow:  make(chan struct{}, 1),
 		renewals: make(chan time.Time, 1),
 		progress: newProgress(cfg.ProgressInterval, m),
@@ -195,6 +200,7 @@ func New(cfg Config) (*Worker, error) {
 		abandon:  make(chan struct{}),
 		done:     make(chan struct{}),
 	}
+	w.registerer = reg
 	w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
 		return openStore(ctx, w.cfg, reg)
 	}
@@ -215,15 +221,17 @@ func (w *Worker) Handle(service string, fn HandlerFunc) {
 	switch {
 	case fn == nil:
 		panic("worker: Handle: nil handler for " + service)
-	case w.handlers[service] != nil:
+	case w.profile.handlers[service] != nil:
 		panic("worker: Handle: second handler for " + service)
 	case w.state != idle:
 		panic("worker: Handle after Start: " + service)
 	}
-	w.handlers[service] = fn
-	if !slices.ContainsFunc(w.cfg.Node.Services, func(s freeslot.Service) bool { return s.Name == service }) {
-		w.cfg.Node.Services = append(w.cfg.Node.Services, freeslot.Service{Name: service})
+	handlers := maps.Clone(w.profile.handlers)
+	if handlers == nil {
+		handlers = make(map[string]HandlerFunc)
 	}
+	handlers[service] = fn
+	w.profile.set(withService(w.profile.node, service), handlers)
 }
 
 // Start connects to Redis, registers the node under a new epoch and starts to take
@@ -247,10 +255,17 @@ func (w *Worker) Start(ctx context.Context) error {
 }
 
 func (w *Worker) start(ctx context.Context) error {
-	if err := w.cfg.Node.Validate("node"); err != nil { // again: Handle has added to it
+	if err := w.profile.node.Validate("node"); err != nil { // again: Handle has added to it
 		return err
 	}
-	var err error
+	err := w.newFigures()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-w.beatNow: // of a SetHealthy before; the registration says it
+	default:
+	}
 	if w.store, w.closeStore, err = w.open(ctx); err != nil {
 		return err
 	}
@@ -266,10 +281,12 @@ func (w *Worker) start(ctx context.Context) error {
 func (w *Worker) register(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	node := w.cfg.Node
+	w.profile.doubted.Store(false)
+	node, number := w.profile.current()
 	node.MaxConcurrency = max(w.offers(), 1) // without any it is draining
 	reg, err := w.store.Register(ctx, node, w.epoch)
 	if err != nil {
+		w.doubt()
 		return fmt.Errorf("register node %s: %w", w.cfg.Node.ID, err)
 	}
 	if w.limit == 0 {
@@ -277,6 +294,7 @@ func (w *Worker) register(ctx context.Context) error {
 	}
 	w.log.Info("node.registered", zap.String("epoch", w.epoch), zap.Int("max_concurrency", node.MaxConcurrency))
 	w.registered = node.MaxConcurrency
+	w.profile.reached(number)
 	if len(reg.Lost) > 0 {
 		w.log.Warn("node.jobs_lost", zap.Strings("job_ids", reg.Lost), zap.String(logging.FieldReason, "the node's earlier process left them unfinished"))
 	}
@@ -352,9 +370,12 @@ func (w *Worker) supervise() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){w.heartbeats, w.dispatches, w.leases, w.progresses, w.sampler.run} {
+	for _, loop := range []func(context.Context){w.heartbeats, w.dispatches, w.leases, w.progresses} {
 		loops.Go(func() { loop(ctx) })
 	}
+	// Apart, because a collection that does not end keeps it for a moment.
+	var collecting sync.WaitGroup
+	collecting.Go(func() { w.figures.Run(ctx) })
 
 	select {
 	case <-w.stop:
@@ -369,6 +390,7 @@ func (w *Worker) supervise() {
 	}
 	w.endLife()
 	w.attempts.Wait()
+	collecting.Wait()
 	w.stopErr = w.leave()
 }
 
@@ -479,6 +501,3 @@ func pause(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
-
-// jitter spreads the first heartbeats of processes that start together.
-func jitter(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d))) + 1 }

@@ -74,9 +74,12 @@ func (s *scheduler) ready(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// resident is the process' resident memory in MiB, from /proc.
-func (s *scheduler) resident() (float64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Cmd.Process.Pid))
+// resident is the process' resident memory in MiB.
+func (s *scheduler) resident() (float64, error) { return residentOf(s.Cmd.Process.Pid) }
+
+// residentOf is a process' resident memory in MiB, from /proc.
+func residentOf(pid int) (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}

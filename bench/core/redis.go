@@ -30,10 +30,10 @@ type server struct {
 }
 
 // startRedis starts a server for the scenario and notes which.
-func (b *bench) startRedis(ctx context.Context, durability string) (_ *server, err error) {
+func (b *bench) startRedis(ctx context.Context, durability string, args ...string) (_ *server, err error) {
 	startCtx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
-	s := &server{Server: redisproc.New(redisproc.Config{AppendOnly: durability == everysec, AppendFsync: "everysec"})}
+	s := &server{Server: redisproc.New(redisproc.Config{AppendOnly: durability == everysec, AppendFsync: "everysec", ExtraArgs: args})}
 	if err := s.Start(startCtx); err != nil {
 		return nil, err
 	}
@@ -70,6 +70,24 @@ func (s *server) raise(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("process of redis: %w", err)
 	}
 	return raise(pid) == nil, nil
+}
+
+// connections is how many clients are connected, and the MiB that Redis uses for them.
+func (s *server) connections(ctx context.Context) (clients, mib float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, measure.CallTimeout)
+	defer cancel()
+	text, err := s.client.Do(ctx, s.client.B().Info().Section("clients", "memory").Build()).ToString()
+	if err != nil {
+		return 0, 0, err
+	}
+	figures := make(map[string]float64)
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if figure, err := strconv.ParseFloat(value, 64); err == nil {
+			figures[name] = figure
+		}
+	}
+	return figures["connected_clients"], figures["mem_clients_normal"] / (1 << 20), nil
 }
 
 func (s *server) stop() error {

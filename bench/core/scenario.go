@@ -32,6 +32,10 @@ func init() {
 		{"batching", "submits of many goroutines through natural batching, against one script call a job", runBatching},
 		{"utilisation", "slots kept busy while jobs wait", runUtilisation},
 		{"fairness", "the wait of a tenant beside another's flood", runFairness},
+		{"agentidle", "what an agent with nothing to do takes", runAgentIdle},
+		{"agentfleet", "what many agents with nothing to do cost Redis", runAgentFleet},
+		{"agentoverhead", "what an agent adds to a job beyond Redis' round trips", runAgentOverhead},
+		{"agentbusy", "how late heartbeats are while all processors are busy", runAgentBusy},
 	}
 }
 

@@ -38,7 +38,7 @@ type napFleet struct {
 	begun   func(job *worker.Job) // nil for nobody
 }
 
-func (b *bench) startNaps(ctx context.Context, nodes, slots int, nap time.Duration, begun func(*worker.Job)) (_ *napFleet, err error) {
+func (b *bench) startNaps(ctx context.Context, nodes, slots int, nap time.Duration, ahead bool, begun func(*worker.Job)) (_ *napFleet, err error) {
 	f := &napFleet{nap: nap, begun: begun}
 	defer func() {
 		if err != nil {
@@ -59,7 +59,7 @@ func (b *bench) startNaps(ctx context.Context, nodes, slots int, nap time.Durati
 	}
 	for i := range nodes {
 		w, err := worker.New(worker.Config{
-			RedisURL: f.server.URL(), Node: freeslot.Node{ID: "node-" + strconv.Itoa(i), MaxConcurrency: slots},
+			RedisURL: f.server.URL(), Node: freeslot.Node{ID: "node-" + strconv.Itoa(i), MaxConcurrency: slots}, NoJobsAhead: !ahead,
 		})
 		if err != nil {
 			return nil, err
@@ -145,13 +145,46 @@ func (f *napFleet) submit(ctx context.Context, tenant string, count int, sink *n
 }
 
 // runUtilisation keeps more jobs waiting than there are slots and counts the time inside handlers.
-func runUtilisation(ctx context.Context, b *bench) (err error) {
+func runUtilisation(ctx context.Context, b *bench) error {
 	nodes, window := sized(b, 50, 8), sized(b, 10*time.Second, 300*time.Millisecond)
 	const nap, depth = 10 * time.Millisecond, 4
 	b.say("%d nodes of one slot, jobs that sleep %s, always %d jobs a slot under way or waiting; replica and nodes are one process. Time inside handlers / (slots x %s).", nodes, nap, depth, window)
-	f, err := b.startNaps(ctx, nodes, 1, nap, nil)
+	b.say("Jobs ahead: a node asks for one more than it has slots while many wait, as agents do unless they are told not to; it begins when the one before has ended.")
+	table := result.Table{First: "Nodes of one slot", Columns: []result.Column{
+		{Name: "jobs", Unit: result.PerSecond},
+		{Name: "slots busy", Unit: result.Percent},
+		{Name: "most handlers at once", Unit: result.Number},
+		{Name: "Redis' main thread", Unit: result.Percent},
+		{Name: "Redis' CPU a job", Unit: result.Microseconds},
+	}}
+	for _, ahead := range []bool{false, true} {
+		u, err := b.utilisation(ctx, nodes, depth, nap, window, ahead)
+		if err != nil {
+			return err
+		}
+		name := strconv.Itoa(nodes) + ", no jobs ahead"
+		if ahead {
+			name = strconv.Itoa(nodes) + ", jobs ahead"
+			b.target(fmt.Sprintf("time inside handlers / (slots x time), %d nodes of one slot, jobs of %s", nodes, nap), result.Percent, result.AtLeast, 98, u.share)
+			b.target("most handlers at once of a slot", result.Number, result.AtMost, 1, float64(u.most)/float64(nodes))
+		}
+		table.Rows = append(table.Rows, result.Row{Name: name, Values: result.Values(rounded(u.rate), rounded(u.share), float64(u.most), rounded(u.redis), rounded(u.redis*1e4/u.rate))})
+	}
+	b.result.Tables = []result.Table{table}
+	return nil
+}
+
+// utilised is what came of one fleet: jobs a second, percent of the slots' time and of Redis'
+// main thread, and the most handlers at once.
+type utilised struct {
+	rate, share, redis float64
+	most               int64
+}
+
+func (b *bench) utilisation(ctx context.Context, nodes, depth int, nap, window time.Duration, ahead bool) (u utilised, err error) {
+	f, err := b.startNaps(ctx, nodes, 1, nap, ahead, nil)
 	if err != nil {
-		return err
+		return u, err
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
 	ctx, cancel := context.WithCancel(ctx)
@@ -182,25 +215,29 @@ func runUtilisation(ctx context.Context, b *bench) (err error) {
 		}
 	})
 	if err := measure.SleepUntil(ctx, time.Now().Add(window/5)); err != nil {
-		return err
+		return u, err
+	}
+	client := f.server.client
+	before, err := measure.ReadRedisStat(ctx, client)
+	if err != nil {
+		return u, err
 	}
 	inside, jobs, begin := f.inside.Load(), ended.Load(), time.Now()
 	if err := measure.SleepUntil(ctx, begin.Add(window)); err != nil {
-		return err
+		return u, err
 	}
 	took := time.Since(begin)
-	share := float64(f.inside.Load()-inside) / float64(took) / float64(nodes) * 100
-	rate := float64(ended.Load()-jobs) / took.Seconds()
+	u.share = float64(f.inside.Load()-inside) / float64(took) / float64(nodes) * 100
+	u.rate = float64(ended.Load()-jobs) / took.Seconds()
+	u.most = f.most.Load()
+	after, err := measure.ReadRedisStat(ctx, client)
+	if err != nil {
+		return u, err
+	}
+	u.redis = (after.CPUSeconds - before.CPUSeconds) / took.Seconds() * 100
 	cancel()
 	feeding.Wait()
-	if failed != nil {
-		return failed
-	}
-	b.result.Tables = []result.Table{{First: "Slots", Columns: []result.Column{
-		{Name: "jobs", Unit: result.PerSecond}, {Name: "slots busy", Unit: result.Percent}, {Name: "most handlers at once", Unit: result.Number},
-	}, Rows: []result.Row{{Name: strconv.Itoa(nodes), Values: result.Values(rounded(rate), rounded(share), float64(f.most.Load()))}}}}
-	b.target(fmt.Sprintf("time inside handlers / (slots x time), %d nodes of one slot, jobs of %s", nodes, nap), result.Percent, result.AtLeast, 98, share)
-	return nil
+	return u, failed
 }
 
 // runFairness has one tenant flood the queue and another one submit now and then.
@@ -221,7 +258,7 @@ func runFairness(ctx context.Context, b *bench) (err error) {
 		defer mu.Unlock()
 		measure.Record(waits, now.Sub(submitted[string(job.Payload)]))
 	}
-	f, err := b.startNaps(ctx, nodes, slots, nap, begun)
+	f, err := b.startNaps(ctx, nodes, slots, nap, true, begun)
 	if err != nil {
 		return err
 	}

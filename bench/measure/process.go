@@ -17,14 +17,13 @@ import (
 
 // The time that things may take.
 const (
-	StartLimit    = 20 * time.Second
-	StopGrace     = 30 * time.Second
-	pollInterval  = 20 * time.Millisecond
-	pollTimeout   = time.Second
-	outputKept    = 16 << 10
-	outputQuoted  = 2 << 10
-	BuildLimit    = 5 * time.Minute
-	schedulerPath = "./cmd/scheduler"
+	StartLimit   = 20 * time.Second
+	StopGrace    = 30 * time.Second
+	pollInterval = 20 * time.Millisecond
+	pollTimeout  = time.Second
+	outputKept   = 16 << 10
+	outputQuoted = 2 << 10
+	BuildLimit   = 5 * time.Minute
 )
 
 // errEnded is said of a process that ended in good order although it was needed.
@@ -154,13 +153,18 @@ func PlainEnv(extra ...string) []string {
 
 // BuildScheduler builds the replica's binary from the tree that this program was built from.
 func BuildScheduler(ctx context.Context, root, folder string) (string, error) {
+	return BuildProgram(ctx, root, folder, "scheduler")
+}
+
+// BuildProgram builds one of the programs, by its name, from the tree that this one was built from.
+func BuildProgram(ctx context.Context, root, folder, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, BuildLimit)
 	defer cancel()
-	binary := filepath.Join(folder, "scheduler")
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, schedulerPath)
+	binary := filepath.Join(folder, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", "grpcnotrace", "-o", binary, "./cmd/"+name)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w: %s", schedulerPath, err, strings.TrimSpace(string(out)))
+		return "", fmt.Errorf("build %s: %w: %s", name, err, strings.TrimSpace(string(out)))
 	}
 	return binary, nil
 }

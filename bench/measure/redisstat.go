@@ -132,6 +132,11 @@ func (s RedisStat) Cost(before RedisStat, jobs int64) RedisCost {
 	return out
 }
 
+// Rate is how often a second a command was called since before, by scripts too.
+func (s RedisStat) Rate(before RedisStat, command string, seconds float64) float64 {
+	return (s.Commands[command].Calls - before.Commands[command].Calls) / seconds
+}
+
 func hundredths(f float64) float64 { return float64(int64(f*100+0.5)) / 100 }
 
 // RedisVersion names the server as its INFO does.

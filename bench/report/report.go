@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
 	core "github.com/freeslot/freeslot/bench/core/result"
 	e2e "github.com/freeslot/freeslot/bench/e2e/result"
 	"github.com/freeslot/freeslot/bench/measure"
+	peers "github.com/freeslot/freeslot/bench/peers/result"
 	"github.com/freeslot/freeslot/bench/sim"
 )
 
@@ -25,13 +27,16 @@ var errNone = errors.New("no results file")
 type section struct {
 	file   string
 	render func(data []byte) ([]byte, error)
+	// plots are the pictures beside the results by their names; nil where the report has none of its own.
+	plots func(data []byte) (map[string][]byte, error)
 }
 
 // sections are in the order of the report. Files that are missing are left out.
 var sections = []section{
-	{"core.json", core.Section},
-	{"e2e.json", e2e.Section},
-	{"sim.json", sim.Section},
+	{file: peers.File, render: peers.Section, plots: peers.Plots},
+	{file: "core.json", render: core.Section},
+	{file: "e2e.json", render: e2e.Section},
+	{file: "sim.json", render: sim.Section},
 }
 
 const head = "<!-- Written by `make bench-report` from the JSON files in results. Do not edit. -->\n# Measured\n"
@@ -63,16 +68,48 @@ func Render(folder string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Write renders the results in a folder into the file to.
+// Plots draws the pictures of the results in a folder, by their names.
+func Plots(folder string) (map[string][]byte, error) {
+	all := make(map[string][]byte)
+	for _, s := range sections {
+		if s.plots == nil {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(folder, s.file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("results: %w", err)
+		}
+		some, err := s.plots(data)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, some)
+	}
+	return all, nil
+}
+
+// Write renders the results in a folder into the file to, and their pictures into the folder.
 func Write(folder, to string) error {
 	text, err := Render(folder)
 	if err != nil {
 		return err
 	}
+	plots, err := Plots(folder)
+	if err != nil {
+		return err
+	}
+	for name, svg := range plots {
+		if err := measure.WriteFile(filepath.Join(folder, name), svg); err != nil {
+			return err
+		}
+	}
 	return measure.WriteFile(to, text)
 }
 
-// Check compares the report with what the results in the folder give.
+// Check compares the report, and the pictures, with what the results in the folder give.
 func Check(folder, report string) error {
 	want, err := Render(folder)
 	if err != nil {
@@ -84,6 +121,19 @@ func Check(folder, report string) error {
 	}
 	if !bytes.Equal(have, want) {
 		return fmt.Errorf("%w: %s is not what %s gives; run `make bench-report`", ErrStale, report, folder)
+	}
+	plots, err := Plots(folder)
+	if err != nil {
+		return err
+	}
+	for name, svg := range plots {
+		have, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		if !bytes.Equal(have, svg) {
+			return fmt.Errorf("%w: %s is not what %s gives; run `make bench-report`", ErrStale, name, folder)
+		}
 	}
 	return nil
 }

@@ -12,9 +12,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/freeslot/freeslot/internal/version"
 )
@@ -33,6 +32,7 @@ const description = `Runs on a node the jobs that freeslot's schedulers place th
 
 Flags win over the environment (FREESLOT_REDIS__URL for redis.url), that over the file, that over the defaults.
 
+SIGHUP reads the configuration again, and puts it in force if it is valid and only says what can change at run time.
 The first SIGINT or SIGTERM drains: the node takes no new jobs, running ones go on for up to stop_timeout. With the
 second one they are interrupted and handed back. The third one ends the process where it stands.`
 
@@ -40,7 +40,9 @@ second one they are interrupted and handed back. The third one ends the process 
 type environment struct {
 	// ctx ends with the first SIGINT or SIGTERM, hurry with the second.
 	ctx, hurry context.Context
-	out, err   io.Writer
+	// reload has an entry after SIGHUP.
+	reload   <-chan os.Signal
+	out, err io.Writer
 	// environ is the environment as os.Environ has it.
 	environ []string
 }
@@ -49,9 +51,15 @@ type environment struct {
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
 
 func main() {
-	env := &environment{out: os.Stdout, err: os.Stderr, environ: os.Environ()}
+	if os.Getenv("GOGC") == "" {
+		// An agent holds little, and the machine is for its services: the collector runs at
+		// half of the usual 4 MiB.
+		debug.SetGCPercent(50)
+	}
+	env := &environment{out: os.Stdout, err: os.Stderr, environ: os.Environ(), reload: hangups()}
 	env.ctx, env.hurry = interrupted()
 	os.Exit(run(os.Args[1:], env))
 }
@@ -75,35 +83,29 @@ func interrupted() (ctx, hurry context.Context) {
 	return ctx, hurry
 }
 
+// hangups takes in SIGHUP from the first moment on, since one that nobody heeds ends the
+// process. Those that come while one is heeded are one.
+func hangups() <-chan os.Signal {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	return signals
+}
+
 // run parses the command line, runs the agent and returns the exit code.
-func run(args []string, env *environment) (code int) {
-	// The parser ends --help by its exit function, which must not return.
-	type exit int
-	defer func() {
-		switch v := recover().(type) {
-		case nil:
-		case exit:
-			code = int(v)
-		default:
-			panic(v)
-		}
-	}()
-	parser, err := kong.New(
-		&runCmd{},
-		kong.Name("nodeagent"), kong.Description(description), kong.Writers(env.out, env.err),
-		kong.Exit(func(code int) { panic(exit(code)) }), kong.Bind(env),
-		kong.Vars{"version": version.Line("nodeagent")},
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-	)
-	if err != nil {
-		panic(err) // the struct is wrong
-	}
-	ctx, err := parser.Parse(args)
-	if err != nil {
+func run(args []string, env *environment) int {
+	var c runCmd
+	switch err := c.parse(args, env.environ); {
+	case errors.Is(err, errHelp):
+		c.usage(env.out)
+		return exitOK
+	case errors.Is(err, errVersion):
+		_, _ = fmt.Fprintln(env.out, version.Line("nodeagent"))
+		return exitOK
+	case err != nil:
 		_, _ = fmt.Fprintf(env.err, "nodeagent: %v\nRun \"nodeagent --help\" for usage.\n", err)
 		return exitUsage
 	}
-	switch err := ctx.Run(); {
+	switch err := c.Run(env); {
 	case err == nil:
 		return exitOK
 	case errors.As(err, new(usageError)):

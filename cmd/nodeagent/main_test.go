@@ -16,11 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redistest/acltest"
 )
 
 // asProcessEnv makes the test binary run the command itself.
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProcessEnv) != "" {
 		main()
 	}
-	redistest.Main(m)
+	acltest.Main(m, cell.RoleAgent) // the rights of the process in Redis
 }
 
 // output is a buffer for concurrent use.
@@ -165,6 +167,11 @@ type node struct {
 	last string
 	// release is a named pipe: whoever writes a line to it ends a job.
 	release string
+	// redis and prefix are where its keys are.
+	redis  *redistest.Target
+	prefix string
+	// file is its configuration; empty but for a comment until a test writes it.
+	file string
 }
 
 // start runs the program with one service, "wait", whose jobs say on the returned
@@ -192,8 +199,12 @@ func start(t *testing.T, set ...string) (n *node, begun *bufio.Reader) {
 	}
 	t.Cleanup(func() { _ = pipe.Close() })
 
+	file := filepath.Join(t.TempDir(), "nodeagent.yaml")
+	if err := os.WriteFile(file, []byte("# nothing\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	args := []string{
-		"--node-id=node-1", "--redis-url=" + redis.URL(), "--set=redis.key_prefix=" + prefix, "--set=heartbeat_interval=100ms",
+		"--config=" + file, "--node-id=node-1", "--redis-url=" + redis.URL(), "--set=redis.key_prefix=" + prefix, "--set=heartbeat_interval=100ms",
 		// Single quotes inside YAML's double ones.
 		`--set=services=[{name: wait, command: {argv: [sh, -c, "echo begun > '` + fifo + `'; read x < '` + fifo + `.go'"], kill_grace: 1s}}]`,
 	}
@@ -213,7 +224,7 @@ func start(t *testing.T, set ...string) (n *node, begun *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	n = &node{t: t, cell: c, cmd: cmd, release: fifo + ".go", log: bufio.NewScanner(stderr)}
+	n = &node{t: t, cell: c, cmd: cmd, release: fifo + ".go", log: bufio.NewScanner(stderr), redis: redis, prefix: prefix, file: file}
 	n.logged("agent.started")
 	return n, bufio.NewReader(pipe)
 }
@@ -265,8 +276,62 @@ func (n *node) end(jobID string) freeslot.JobStatus {
 
 func (n *node) signal() {
 	n.t.Helper()
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	n.send(syscall.SIGTERM)
+}
+
+func (n *node) send(signal syscall.Signal) {
+	n.t.Helper()
+	if err := n.cmd.Process.Signal(signal); err != nil {
 		n.t.Fatal(err)
+	}
+}
+
+// labels are those of node-1 in Redis.
+func (n *node) labels() map[string]string {
+	n.t.Helper()
+	changes, err := n.cell.Changes(n.t.Context(), 0, 10)
+	if err != nil || len(changes.Nodes) != 1 || changes.Nodes[0].Node.ID != "node-1" {
+		n.t.Fatalf("%+v, %v", changes.Nodes, err)
+	}
+	return changes.Nodes[0].Node.Labels
+}
+
+// nothingLeft looks at every key of the fleet: no key is named after the node, no set has it as
+// a member. What operators said of it stays, and so does the note that it has gone.
+func (n *node) nothingLeft() {
+	n.t.Helper()
+	client := n.redis.Client(n.t)
+	for cursor := uint64(0); ; {
+		page, err := client.Do(n.t.Context(), client.B().Scan().Cursor(cursor).Match(n.prefix+":*").Build()).AsScanEntry()
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for _, key := range page.Elements {
+			if strings.Contains(key, "node-1") {
+				n.t.Errorf("%s is left", key)
+			}
+			kind, err := client.Do(n.t.Context(), client.B().Type().Key(key).Build()).ToString()
+			if err != nil {
+				n.t.Fatal(err)
+			}
+			switch kind {
+			case "set":
+				if member, err := client.Do(n.t.Context(), client.B().Sismember().Key(key).Member("node-1").Build()).AsBool(); err != nil || member && key != n.prefix+":drained" {
+					n.t.Errorf("%s has the node as a member (%v)", key, err)
+				}
+			case "zset":
+				if err := client.Do(n.t.Context(), client.B().Zscore().Key(key).Member("node-1").Build()).Error(); !rueidis.IsRedisNil(err) {
+					n.t.Errorf("%s has the node as a member (%v)", key, err)
+				}
+			case "hash":
+				if there, err := client.Do(n.t.Context(), client.B().Hexists().Key(key).Field("node-1").Build()).AsBool(); err != nil || there {
+					n.t.Errorf("%s has the node as a field (%v)", key, err)
+				}
+			}
+		}
+		if cursor = page.Cursor; cursor == 0 {
+			return
+		}
 	}
 }
 
@@ -288,6 +353,7 @@ func TestFirstSignalDrains(t *testing.T) {
 	if code := n.exit(); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
+	n.nothingLeft()
 }
 
 func TestSecondSignalInterrupts(t *testing.T) {
@@ -306,6 +372,81 @@ func TestSecondSignalInterrupts(t *testing.T) {
 	if s, err := n.cell.Job(t.Context(), "", job); err != nil || s.State != freeslot.StateWaiting || s.Failures != 0 {
 		t.Errorf("%+v, %v, expected the job to wait for another node", s, err)
 	}
+	n.nothingLeft()
+}
+
+// TestStopTimeout: what still runs after stop_timeout is handed back.
+func TestStopTimeout(t *testing.T) {
+	t.Parallel()
+	n, begun := start(t, "stop_timeout=100ms")
+	job := n.submit()
+	if _, err := begun.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	n.signal()
+	if code := n.exit(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	if s, err := n.cell.Job(t.Context(), "", job); err != nil || s.State != freeslot.StateWaiting || s.Failures != 0 {
+		t.Errorf("%+v, %v, expected the job to wait for another node", s, err)
+	}
+	n.nothingLeft()
+}
+
+// TestHangupReloads: SIGHUP puts the file in force, flags still win, a bad one is refused line by
+// line, and the process goes on in any case.
+func TestHangupReloads(t *testing.T) {
+	t.Parallel()
+	n, _ := start(t)
+	reload := func(yaml, event string) string {
+		t.Helper()
+		if err := os.WriteFile(n.file, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n.send(syscall.SIGHUP)
+		n.logged(event)
+		return n.log.Text()
+	}
+	if got := reload("node: {id: node-2, labels: {zone: b}}", "config.reloaded"); !strings.Contains(got, `"changed":["node.labels"]`) {
+		t.Error(got)
+	}
+	if got := n.labels(); got["zone"] != "b" {
+		t.Error(got)
+	}
+	reload("node: {labels: {zone: b}}", "config.unchanged")
+	// With level warn the next line is a refusal, although this change is in force.
+	if err := os.WriteFile(n.file, []byte("log: {level: warn}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.send(syscall.SIGHUP)
+	for begun := time.Now(); len(n.labels()) > 0; {
+		if time.Since(begun) > patience {
+			t.Fatal("the change is not in force")
+		}
+	}
+	if got := reload("log: {level: warn}\nnode: {labels: {zone: c}, max_concurrency: 0}", "config.refused"); !strings.Contains(got, `"key":"node.max_concurrency"`) ||
+		!strings.Contains(got, "node.max_concurrency is 0, expected 1 to 65536 (from "+n.file+")") {
+		t.Error(got)
+	}
+	if got := reload("redis: {cells: 2}", "config.refused"); !strings.Contains(got, "redis.cells has changed, which needs a restart of the agent") {
+		t.Error(got)
+	}
+	if err := os.Remove(n.file); err != nil {
+		t.Fatal(err)
+	}
+	n.send(syscall.SIGHUP)
+	n.logged("config.refused")
+	if got := n.log.Text(); !strings.Contains(got, "cannot read the configuration file "+n.file+": no such file or directory") {
+		t.Error(got)
+	}
+	if got := reload("log: {level: info}", "config.reloaded"); !strings.Contains(got, `"changed":["log.level"]`) {
+		t.Error(got)
+	}
+	n.signal()
+	if code := n.exit(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	n.nothingLeft()
 }
 
 func TestSupersededEnds(t *testing.T) {

@@ -2,36 +2,31 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
+	"io"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/agent"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/systemd"
 	"github.com/freeslot/freeslot/internal/version"
 )
 
 // startTimeout bounds a start, up to the registration of the node.
 const startTimeout = 15 * time.Second
 
+// runCmd is what the command line says; empty is unset.
 type runCmd struct {
-	Config         string   `short:"c" type:"path" env:"FREESLOT_CONFIG" placeholder:"FILE" help:"YAML file; docs/nodeagent.md has every key, deploy/nodeagent.example.yaml is one."`
-	RedisURL       string   `name:"redis-url" placeholder:"URL" help:"Where Redis is (redis.url). Default: redis://127.0.0.1:6379."`
-	NodeID         string   `name:"node-id" placeholder:"NAME" help:"Name of this node in the fleet (node.id). Default: the host's name."`
-	MaxConcurrency *int     `placeholder:"N" help:"Slots of the node (node.max_concurrency). Default: 1."`
-	MetricsListen  string   `placeholder:"HOST:PORT" help:"Serve /metrics and /healthz there (metrics_listen). Off unless set."`
-	LogLevel       string   `placeholder:"LEVEL" help:"debug, info, warn or error (log.level)."`
-	LogFormat      string   `placeholder:"FORMAT" help:"json or console (log.format)."`
-	Set            []string `sep:"none" placeholder:"KEY=VALUE" help:"Any other key, such as --set stop_timeout=5m. Can be repeated."`
-	Check          bool     `help:"Check the configuration and exit."`
+	Config, RedisURL, NodeID, MaxConcurrency, MetricsListen, LogLevel, LogFormat string
 
-	Version kong.VersionFlag `help:"Print the version and exit."`
+	Set   []string
+	Check bool
 }
 
 // Run runs the agent until the process is told to stop.
@@ -44,23 +39,36 @@ func (c *runCmd) Run(env *environment) error {
 		_, err := fmt.Fprintln(env.out, "the configuration is valid")
 		return err
 	}
-	logger, err := logging.New(logging.Config{Level: cfg.Log.Level, Format: cfg.Log.Format}, env.err)
+	logger, level, err := newLogger(cfg.Log, env.err)
 	if err != nil {
 		return usageError{err}
 	}
-	return serve(env, cfg, logger)
+	return serve(env, cfg, logger, func(ctx context.Context, a *agent.Agent) {
+		_ = a.Reload(ctx, func() (agent.Config, error) { return c.load(env.environ) }, func(name string) {
+			_ = level.UnmarshalText([]byte(name)) // valid
+		}) // the agent has told of its error
+	})
+}
+
+// newLogger builds a logger whose level can change.
+func newLogger(cfg config.Log, w io.Writer) (*zap.Logger, *zap.AtomicLevel, error) {
+	logger, err := logging.New(logging.Config{Level: zap.DebugLevel.String(), Format: cfg.Format}, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	level, err := zap.ParseAtomicLevel(cfg.Level)
+	if err != nil {
+		return nil, nil, err
+	}
+	return logger.WithOptions(zap.IncreaseLevel(level)), &level, nil
 }
 
 func (c *runCmd) load(environ []string) (agent.Config, error) {
 	opts := config.Options{File: c.Config, Environ: environ}
-	slots := ""
-	if c.MaxConcurrency != nil {
-		slots = strconv.Itoa(*c.MaxConcurrency)
-	}
 	for _, f := range []config.Flag{
 		{Name: "--redis-url", Path: "redis.url", Value: c.RedisURL},
 		{Name: "--node-id", Path: "node.id", Value: c.NodeID},
-		{Name: "--max-concurrency", Path: "node.max_concurrency", Value: slots},
+		{Name: "--max-concurrency", Path: "node.max_concurrency", Value: c.MaxConcurrency},
 		{Name: "--metrics-listen", Path: "metrics_listen", Value: c.MetricsListen},
 		{Name: "--log-level", Path: "log.level", Value: c.LogLevel},
 		{Name: "--log-format", Path: "log.format", Value: c.LogFormat},
@@ -83,8 +91,9 @@ func (c *runCmd) load(environ []string) (agent.Config, error) {
 	return cfg, nil
 }
 
-// serve runs one agent until env's context ends or the agent does.
-func serve(env *environment, cfg agent.Config, logger *zap.Logger) error {
+// serve runs one agent until env's context ends or the agent does. reload is called after
+// each SIGHUP.
+func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(context.Context, *agent.Agent)) error {
 	p, err := newProcess(cfg, logger)
 	if err != nil {
 		return err
@@ -97,12 +106,33 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger) error {
 		}
 		return rootCause(err)
 	}
+	notify := systemd.New(env.environ)
+	told := func(err error) {
+		if err != nil {
+			logger.Warn("agent.systemd", zap.Error(err))
+		}
+	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watchCtx, endWatch := context.WithCancel(context.Background())
+	defer endWatch()
+	watching.Go(func() { notify.Watch(watchCtx, p.agent.Alive) })
+	told(errors.Join(notify.Status(fmt.Sprintf("node %s, %d services", cfg.Node.ID, len(cfg.Services))), notify.Ready()))
 	logger.Info("agent.started", zap.String(logging.FieldNode, cfg.Node.ID), zap.String("key_prefix", cfg.Redis.KeyPrefix),
 		zap.Int("services", len(cfg.Services)), zap.String("version", version.String()))
-	select {
-	case <-env.ctx.Done():
-	case <-p.agent.Done():
+	for running := true; running; {
+		select {
+		case <-env.ctx.Done():
+			running = false
+		case <-p.agent.Done():
+			running = false
+		case <-env.reload:
+			told(notify.Reloading())
+			reload(env.ctx, p.agent)
+			told(notify.Ready())
+		}
 	}
+	told(errors.Join(notify.Stopping(), notify.Status("running jobs end, for up to "+cfg.StopTimeout.String())))
 	p.stop(env.hurry)
 	return p.agent.Err()
 }

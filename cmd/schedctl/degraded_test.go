@@ -32,6 +32,20 @@ func TestSilent(t *testing.T) {
 	}
 }
 
+// TestServicesOfANode: by itself a node is shown with all that it says of its services.
+func TestServicesOfANode(t *testing.T) {
+	t.Parallel()
+	const n = `{"node_id":"n1","max_concurrency":4,"installed_services":[{"name":"asr","version":"2.1","endpoint":"http://10.0.0.7:8000"},{"name":"tts"}],"capabilities":{},"status":"online"}`
+	replica := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := map[string]string{"/v1/nodes": `{"nodes":[` + n + `]}`, "/v1/nodes/n1": n}
+		_, _ = w.Write([]byte(answer[r.URL.Path]))
+	}))
+	defer replica.Close()
+	command(t, "", "--server", replica.URL, "nodes", "n1").expect(t, exitOK, "asr 2.1 at http://10.0.0.7:8000, tts")
+	command(t, "", "--server", replica.URL, "nodes").expect(t, exitOK, "asr,tts")
+	command(t, "", "--server", replica.URL, "nodes", "n1", "-o", "json").expect(t, exitOK, `"endpoint": "http://10.0.0.7:8000"`)
+}
+
 func TestDegraded(t *testing.T) {
 	t.Parallel()
 	const old = `{"node_id":"n1","max_concurrency":1,"installed_services":[],"capabilities":{},"status":"online","degraded":true,"age_ms":4520}`

@@ -24,8 +24,8 @@ type nodesGroup struct {
 }
 
 type importCmd struct {
-	File           string        `arg:"" name:"file" help:"JSON array of nodes, or an object that has it as \"nodes\"; - is standard input."`
-	RedisURL       []string      `default:"redis://127.0.0.1:6379" env:"FREESLOT_REDIS__URL" sep:"none" placeholder:"URL" help:"Redis to copy to (default ${default}); once for each server, in the order of redis.urls."`
+	File string `arg:"" name:"file" help:"JSON array of nodes, or an object that has it as \"nodes\"; - is standard input."`
+	redisFlags
 	KeyPrefix      string        `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
 	Cells          int           `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
 	HeartbeatLimit time.Duration `default:"8s" env:"FREESLOT_HEARTBEAT_LIMIT" placeholder:"TIME" help:"Silence after which an agent counts as gone (default ${default})."`

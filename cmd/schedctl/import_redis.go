@@ -26,7 +26,7 @@ func (c *importCmd) open(ctx context.Context) (cells *cell.Set, closeCells func(
 	if c.Cells < 1 || c.Cells > cell.MaxCells {
 		return nil, nil, usage("--cells is %d, expected 1 to %d", c.Cells, cell.MaxCells)
 	}
-	topology, err := redisclient.Inspect(ctx, redisclient.Config{URLs: c.RedisURL, Name: "schedctl"})
+	topology, err := redisclient.Inspect(ctx, c.config())
 	if err != nil {
 		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", c.named(err))
 	}

@@ -230,7 +230,7 @@ func TestImportHungRedis(t *testing.T) {
 	if strings.Contains(got.err, "hidden") {
 		t.Error(got.err)
 	}
-	cmd := importCmd{RedisURL: []string{"redis://a:6379/1", "redis://user:hidden@b:6379"}}
+	cmd := importCmd{redisFlags: redisFlags{RedisURL: []string{"redis://a:6379/1", "redis://user:hidden@b:6379"}}}
 	if err := cmd.named(context.DeadlineExceeded); err.Error() != "no answer in time from redis.url, a:6379 and b:6379: context deadline exceeded" {
 		t.Error(err)
 	}

@@ -69,6 +69,8 @@ type commands struct {
 
 	Schedules schedulesCmd `cmd:"" help:"Jobs that run again and again: list, show, make, pause them."`
 
+	ACL aclCmd `cmd:"" name:"acl" help:"Print or set users of Redis with the rights of agents, schedulers and operators."`
+
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

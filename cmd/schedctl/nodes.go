@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
+
+	"github.com/freeslot/freeslot"
 )
 
 type nodesCmd struct {
@@ -49,6 +52,9 @@ func (c *nodesCmd) one(a *app) error {
 	for i, name := range []string{"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat"} {
 		details = append(details, []string{name, rows[1][i]})
 	}
+	if len(n.Services) > 0 {
+		details[3][1] = describe(n.Services)
+	}
 	details = append(details,
 		[]string{"registered", clock(n.RegisteredAtMS)},
 		[]string{"epoch", n.Epoch},
@@ -59,4 +65,19 @@ func (c *nodesCmd) one(a *app) error {
 		details = append(details, []string{"checked", n.Checked})
 	}
 	return table(a.out, details)
+}
+
+// describe is everything that a node says of its services.
+func describe(services []freeslot.Service) string {
+	texts := make([]string, len(services))
+	for i, s := range services {
+		texts[i] = s.Name
+		if s.Version != "" {
+			texts[i] += " " + s.Version
+		}
+		if s.Endpoint != "" {
+			texts[i] += " at " + s.Endpoint
+		}
+	}
+	return clean(strings.Join(texts, ", "))
 }

@@ -22,12 +22,14 @@ import (
 	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/internal/session"
 	"github.com/freeslot/freeslot/worker"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// What connects to Redis by itself has the rights of an operator; what the tests need around it may do anything.
+func TestMain(m *testing.M) { acltest.Main(m, cell.RoleOperator) }
 
 // live is a replica on a real Redis with one node: "echo" returns its payload,
 // "fail" fails, "block" lasts until release, and so does "talk", which tells its payload.
@@ -43,9 +45,9 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	redis := redistest.Shared(t)
 	prefix := redis.Prefix(t)
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	commands, err := redisclient.Commands(redisclient.Config{URL: redis.URL()})
+	commands, err := redisclient.Commands(redisclient.Config{URL: redis.AdminURL()})
 	must(t, err)
-	subscriber, err := redisclient.Subscriber(redisclient.Config{URL: redis.URL()})
+	subscriber, err := redisclient.Subscriber(redisclient.Config{URL: redis.AdminURL()})
 	must(t, err)
 	cl, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: prefix}}, commands, log, nil)
 	must(t, err)
@@ -57,12 +59,12 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	auth := api.NewAuthenticator(credentials, "default")
 	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
 	must(t, err)
-	l := &live{url: redis.URL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
+	l := &live{url: redis.AdminURL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
 	runs := cron.NewRunner(cron.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl), d, log, nil)
 	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Pauses: poolconfig.NewStore(cl), Schedules: cron.NewService(cell.NewSet(cl), 0), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Config: poolconfig.NewStore(cl), Pools: pools, Auth: auth, Sessions: sessions, Logger: log})
 
 	must(t, cl.Start(t.Context()))
-	w := l.worker(t, redis.URL(), prefix)
+	w := l.worker(t, redis.AdminURL(), prefix)
 	must(t, ca.Start(t.Context())) // loads the node, which has registered
 	must(t, pools.Start(t.Context()))
 	must(t, d.Start(t.Context()))

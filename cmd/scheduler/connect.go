@@ -48,7 +48,7 @@ func open(ctx context.Context, cfg config.Replica) (*resources, error) {
 
 func redisConfig(cfg config.Replica) redisclient.Config {
 	return redisclient.Config{
-		URL: cfg.Redis.URL, URLs: cfg.Redis.URLs,
+		URL: cfg.Redis.URL, URLs: cfg.Redis.URLs, Access: cfg.Redis.Access(),
 		Name: "freeslot-" + cfg.ReplicaID, Connections: cfg.Redis.Connections,
 	}
 }

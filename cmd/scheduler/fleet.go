@@ -47,7 +47,7 @@ func newFleet(cfg config.Replica, res *resources, log *zap.Logger, reg *promethe
 		c, err := cell.New(cell.Config{
 			Layout: layout, Index: i, Cells: len(layouts), Servers: res.topology.Servers,
 			HeartbeatLimit: cfg.HeartbeatLimit, Retention: cfg.Retention, RetentionBytes: int64(cfg.RetentionBytes / len(layouts)), QueueLimit: cfg.Limits.SubmitQueue, WaitingLimit: cfg.WaitingLimit, KeyRetention: cfg.IdempotencyRetention,
-			Acknowledge: acknowledge(cfg),
+			Acknowledge: acknowledge(cfg), Scripts: cell.ScriptsKept,
 		}, res.commands.For(i), log.Named("cell"), prometheus.WrapRegistererWith(prometheus.Labels{"cell": strconv.Itoa(i)}, reg))
 		if err != nil {
 			return nil, err

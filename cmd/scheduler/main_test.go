@@ -14,7 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redistest/acltest"
 )
 
 // asMain makes the test binary the command itself, for tests that need a process.
@@ -25,7 +27,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	redistest.Main(m)
+	acltest.Main(m, cell.RoleReplica) // the rights of the process in Redis
 }
 
 // buffer is written to by the command and read by the test.

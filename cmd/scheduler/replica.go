@@ -15,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/version"
 )
 
@@ -25,6 +26,8 @@ type replica struct {
 	log    *zap.Logger
 	app    *fx.App
 	server *api.Server
+	fleet  *fleet
+	pools  *poolconfig.Follower
 }
 
 // newReplica connects to Redis and builds everything; it starts nothing. The
@@ -35,7 +38,7 @@ func newReplica(ctx context.Context, cfg config.Replica, logger *zap.Logger) (*r
 		return nil, err
 	}
 	r := &replica{cfg: cfg, log: logger}
-	r.app = fx.New(fx.NopLogger, fx.Supply(cfg, logger, res), module, fx.Populate(&r.server), fx.StopTimeout(cfg.DrainTimeout))
+	r.app = fx.New(fx.NopLogger, fx.Supply(cfg, logger, res), module, fx.Populate(&r.server, &r.fleet, &r.pools), fx.StopTimeout(cfg.DrainTimeout))
 	if err := r.app.Err(); err != nil {
 		res.close(ctx)
 		return nil, rootCause(err)
@@ -68,6 +71,15 @@ func (r *replica) Stop(ctx context.Context) error {
 	err := r.app.Stop(ctx)
 	r.log.Info("replica.stopped", zap.String(logging.FieldReplica, r.cfg.ReplicaID))
 	return err
+}
+
+// Alive is true, and comes to an end, unless a part of the replica is stuck with what the others need; an outage of
+// Redis does not make it so.
+func (r *replica) Alive() bool {
+	for _, c := range checks(r.fleet.cache, r.pools) {
+		c.Ready()
+	}
+	return true
 }
 
 // Done is closed when a started replica serves no more, by Stop or by itself.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/systemd"
 )
 
 // startTimeout bounds a start, from the first connection to Redis to the open port.
@@ -123,10 +126,23 @@ func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
 		return err
 	}
 	restoreGC()
+	notify := systemd.New(os.Environ())
+	told := func(err error) {
+		if err != nil {
+			logger.Warn("replica.systemd", zap.Error(err))
+		}
+	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watchCtx, endWatch := context.WithCancel(context.WithoutCancel(ctx))
+	defer endWatch()
+	watching.Go(func() { notify.Watch(watchCtx, r.Alive) })
+	told(errors.Join(notify.Status("serves at "+r.Addr()), notify.Ready()))
 	select {
 	case <-ctx.Done():
 	case <-r.Done():
 	}
+	told(errors.Join(notify.Stopping(), notify.Status("drains, for up to "+cfg.DrainTimeout.String())))
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 	defer cancel()
 	if err := r.Stop(stopCtx); err != nil {

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cgroup"
+	"github.com/freeslot/freeslot/internal/check"
+	"github.com/freeslot/freeslot/internal/logging"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -23,39 +26,48 @@ const endMargin = 2 * time.Second
 type Agent struct {
 	worker  *worker.Worker
 	monitor *monitor // nil when nothing is served
-	https   []*httpExecutor
-	// severalServers tells where Redis is configured.
-	severalServers bool
+	checks  *check.Group
+	limits  *containment
+	log     *zap.Logger
+	metrics *metrics
+	// grace is how long the worker waits for handlers that it has interrupted.
+	grace time.Duration
+
+	mu       sync.Mutex // guards what follows; held while a configuration is put in force
+	cfg      Config
+	services map[string]*service
+	closed   bool
 }
 
 // New builds an agent from a valid configuration and starts nothing. Commands whose
 // program does not exist are an error.
 func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.TracerProvider) (*Agent, error) {
-	node := cfg.Node.profile()
-	for _, s := range cfg.Services {
-		node.Services = append(node.Services, freeslot.Service{Name: s.Name, Version: s.Version})
-	}
-	w, err := worker.New(worker.Config{
-		RedisURL: cfg.Redis.URL, RedisURLs: cfg.Redis.URLs, Cells: cfg.Redis.Cells, KeyPrefix: cfg.Redis.KeyPrefix, Node: node,
+	w, err := cfg.newWorker(worker.Config{
+		RedisURL: cfg.Redis.URL, RedisURLs: cfg.Redis.URLs, RedisAccess: cfg.Redis.workerAccess(), Cells: cfg.Redis.Cells, KeyPrefix: cfg.Redis.KeyPrefix, Node: cfg.profile(),
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatLimit: cfg.HeartbeatLimit, StopTimeout: cfg.StopTimeout, InterruptGrace: cfg.interruptGrace(),
-		MaxResultBytes: cfg.MaxResultBytes, Logger: log, Registerer: reg, TracerProvider: tracers,
+		NoJobsAhead: cfg.JobsAhead == aheadOff, MaxResultBytes: cfg.MaxResultBytes, Logger: log, Registerer: reg, TracerProvider: tracers,
 	})
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{worker: w, severalServers: len(cfg.Redis.URLs) > 0}
-	for i, s := range cfg.Services {
-		if s.HTTP != nil {
-			e := newHTTP(*s.HTTP, cfg.MaxResultBytes, cfg.Node.MaxConcurrency)
-			a.https = append(a.https, e)
-			w.Handle(s.Name, e.run)
-			continue
-		}
-		e, err := newCommand(*s.Command, cfg.MaxResultBytes)
+	a := &Agent{
+		worker: w, limits: newContainment(log), log: log.With(zap.String(logging.FieldNode, cfg.Node.ID)), grace: cfg.interruptGrace(),
+		cfg: cfg, services: make(map[string]*service, len(cfg.Services)),
+	}
+	own := prometheus.WrapRegistererWith(prometheus.Labels{"node": cfg.Node.ID}, reg)
+	if a.metrics, err = newMetrics(own); err != nil {
+		return nil, err
+	}
+	if a.checks, err = check.NewGroup(a.log, own, a.healthChanged); err != nil {
+		return nil, err
+	}
+	for i := range cfg.Services {
+		s, err := newService(&cfg, i, a.log)
 		if err != nil {
-			return nil, fmt.Errorf("services[%d].command.argv %w", i, err)
+			return nil, err
 		}
-		w.Handle(s.Name, e.run)
+		a.services[s.name] = s
+		w.Handle(s.name, s.run)
 	}
 	if cfg.MetricsListen != "" {
 		a.monitor = newMonitor(cfg.MetricsListen, reg, w.Done(), log)
@@ -69,7 +81,8 @@ func (c *Config) interruptGrace() time.Duration {
 	grace := worker.DefaultInterruptGrace
 	for _, s := range c.Services {
 		if s.Command != nil {
-			grace = max(grace, s.Command.KillGrace+pipeDelay+endMargin)
+			// With the time for limits, which a later configuration may bring.
+			grace = max(grace, s.Command.KillGrace+pipeDelay+cgroup.EndLimit+endMargin)
 		}
 	}
 	return grace
@@ -80,18 +93,50 @@ func (c *Config) StopLimit() time.Duration {
 	return c.StopTimeout + c.interruptGrace() + 10*time.Second
 }
 
-// Start takes the first jobs once it returns. What was started before a failure is
-// stopped again.
+// Start takes the first jobs once it returns, but for services with a check, which wait for
+// its first success. What was started before a failure is stopped again.
 func (a *Agent) Start(ctx context.Context) error {
+	if err := a.start(ctx); err != nil {
+		return errors.Join(err, a.close(ctx))
+	}
+	return nil
+}
+
+func (a *Agent) start(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.services {
+		if err := s.contain(a.limits); err != nil {
+			return err
+		}
+	}
 	if a.monitor != nil {
 		if err := a.monitor.start(ctx); err != nil {
 			return err
 		}
 	}
+	for i := range a.cfg.Services {
+		s := &a.cfg.Services[i]
+		if s.Check == nil {
+			continue
+		}
+		if err := a.worker.SetHealthy(s.Name, false); err != nil {
+			return err
+		}
+		a.checks.Start(s.Name, s.Check, false)
+	}
 	if err := a.worker.Start(ctx); err != nil {
-		return errors.Join(a.explain(err), a.close(ctx))
+		return a.explain(err)
 	}
 	return nil
+}
+
+// healthChanged is what the checks report to.
+func (a *Agent) healthChanged(service string, healthy bool) {
+	// A service that the node has not any more is no failure: its check is about to end.
+	if err := a.worker.SetHealthy(service, healthy); err != nil {
+		a.log.Debug("service.unknown", zap.String("service", service), zap.Error(err))
+	}
 }
 
 // explain names the key that says where Redis is, when it could not be reached.
@@ -99,7 +144,7 @@ func (a *Agent) explain(err error) error {
 	if !errors.As(err, new(*redisclient.UnreachableError)) {
 		return err
 	}
-	if a.severalServers {
+	if len(a.cfg.Redis.URLs) > 0 {
 		return fmt.Errorf("%w (redis.urls in the configuration)", err)
 	}
 	return fmt.Errorf("%w (redis.url in the configuration, or --redis-url)", err)
@@ -108,19 +153,28 @@ func (a *Agent) explain(err error) error {
 // Stop drains; see worker.Worker.Stop, whose bounds are these. A second call with an
 // ended context makes the first one interrupt the running jobs.
 func (a *Agent) Stop(ctx context.Context) error {
+	a.checks.Close() // a node that stops offers nothing
 	err := a.worker.Stop(ctx)
 	return errors.Join(err, a.close(context.WithoutCancel(ctx)))
 }
 
 func (a *Agent) close(ctx context.Context) error {
-	for _, e := range a.https {
-		e.close()
+	a.checks.Close()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	for _, s := range a.services {
+		s.retire()
 	}
+	err := a.limits.close()
 	if a.monitor == nil {
-		return nil
+		return err
 	}
-	return a.monitor.stop(ctx)
+	return errors.Join(err, a.monitor.stop(ctx))
 }
+
+// Alive reports whether the agent goes on; see worker.Worker.Alive.
+func (a *Agent) Alive() bool { return a.worker.Alive() }
 
 // Done is closed when the agent runs no more jobs, by Stop or by itself.
 func (a *Agent) Done() <-chan struct{} { return a.worker.Done() }

@@ -31,6 +31,10 @@ type fleet struct {
 	last  string
 	// metrics are the agent's.
 	metrics *prometheus.Registry
+	// cfg is what the agent was started with.
+	cfg Config
+	// level is the last one that a reload has set.
+	level string
 }
 
 func startFleet(t *testing.T, services ...Service) *fleet {
@@ -46,7 +50,12 @@ func startFleetOn(t *testing.T, redis *redistest.Target, cells int, services ...
 	cfg.Redis = Redis{URL: redis.URL(), Cells: cells, KeyPrefix: redis.Prefix(t)}
 	cfg.MetricsListen = "127.0.0.1:0"
 	cfg.Resolve(nil, nil)
+	return startConfig(t, redis, cfg, zap.NewNop())
+}
 
+func startConfig(t *testing.T, redis *redistest.Target, cfg Config, log *zap.Logger) *fleet {
+	t.Helper()
+	cells := cfg.Redis.Cells
 	i := cell.NodeCell("node-1", cells)
 	layout := cell.Layouts(cfg.Redis.KeyPrefix, cells, redis.IsCluster())[i]
 	c, err := cell.New(cell.Config{Layout: layout, Index: i, Cells: cells}, redis.Client(t), zap.NewNop(), nil)
@@ -59,7 +68,7 @@ func startFleetOn(t *testing.T, redis *redistest.Target, cells int, services ...
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
 
 	reg := prometheus.NewPedanticRegistry()
-	a, err := New(cfg, zap.NewNop(), reg, noop.NewTracerProvider())
+	a, err := New(cfg, log, reg, noop.NewTracerProvider())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +81,7 @@ func startFleetOn(t *testing.T, redis *redistest.Target, cells int, services ...
 		}
 		<-a.Done()
 	})
-	return &fleet{t: t, cell: c, agent: a, metrics: reg}
+	return &fleet{t: t, cell: c, agent: a, metrics: reg, cfg: cfg}
 }
 
 func (f *fleet) submit(job freeslot.Job) string {

@@ -16,7 +16,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cgroup"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -37,21 +40,33 @@ var errTooLarge = errors.New("too much output")
 type commandExecutor struct {
 	cfg      Command
 	path     string
+	args     *template
 	limit    int
 	fixedEnv []string
+	log      *zap.Logger
+	// groups makes the groups of commands with limits; nil for those without. It is set by
+	// contain, before the first job.
+	groups *cgroup.Manager
 }
 
-func newCommand(cfg Command, limit int) (*commandExecutor, error) {
+// newCommand makes an executor of a valid configuration; those with limits need contain too. The
+// error continues a sentence that begins with the key of argv.
+func newCommand(cfg Command, limit int, log *zap.Logger) (*commandExecutor, error) {
 	path, err := cfg.program()
 	if err != nil {
 		return nil, err
 	}
-	return &commandExecutor{cfg: cfg, path: path, limit: limit, fixedEnv: fixedEnviron(cfg)}, nil
+	args, _ := parseArgv(cfg.Argv) // valid
+	return &commandExecutor{cfg: cfg, path: path, args: args, limit: limit, fixedEnv: fixedEnviron(cfg), log: log}, nil
 }
 
 // run is the handler.
 func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error) {
 	stdin, err := c.cfg.Input.bytes(payload(job))
+	if err != nil {
+		return nil, err
+	}
+	args, err := c.args.expand(job)
 	if err != nil {
 		return nil, err
 	}
@@ -63,22 +78,47 @@ func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error)
 		return nil, context.Cause(ctx)
 	}
 
+	group, err := c.group(job)
+	if err != nil {
+		return nil, err
+	}
+	if group != nil {
+		defer c.remove(group, job)
+	}
+	progress, err := newProgressPipe(&teller{job: job, log: c.log})
+	if err != nil {
+		return nil, startFailed(err)
+	}
+	defer progress.close()
+
 	stdout := &capped{limit: c.limit, exceeded: func() { stop(errTooLarge) }}
 	stderr := &tail{limit: stderrBytes}
-	cmd := exec.Command(c.path, c.cfg.Argv[1:]...)
+	cmd := exec.Command(c.path, args...)
 	cmd.Args[0] = c.cfg.Argv[0]
 	cmd.Dir, cmd.Env = c.cfg.Dir, c.environ(ctx, job)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), stdout, stderr
+	cmd.ExtraFiles = progress.files()
 	cmd.WaitDelay = pipeDelay
 	cmd.SysProcAttr = childAttr()
+	if group != nil {
+		group.Attach(cmd.SysProcAttr)
+	}
 	// The parent-death signal belongs to the thread that forks, and idle threads of a
-	// Go process may end: this goroutine keeps its thread until Wait has returned.
+	// Go process may end: this goroutine keeps its thread until Wait has returned. A group
+	// needs the thread too.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
-		return nil, jobError(CodeStartFailed, "the command could not be started: "+err.Error())
+		return nil, startFailed(err)
 	}
-	terminated, err := await(ctx, cmd, c.cfg.KillGrace)
+	if group != nil {
+		if err := group.Started(cmd.Process.Pid); err != nil {
+			_ = cmd.Wait() // it was killed
+			return nil, limitsFailed(err)
+		}
+	}
+	progress.read()
+	terminated, err := c.await(ctx, cmd, group)
 	switch {
 	case stdout.over:
 		return nil, jobError(freeslot.JobErrorResultTooLarge, fmt.Sprintf("the command wrote more than %d bytes", c.limit))
@@ -86,6 +126,8 @@ func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error)
 		return nil, jobError(CodeTimeout, withStderr(fmt.Sprintf("the command took longer than %s", c.cfg.Timeout), stderr))
 	case terminated:
 		return nil, context.Cause(ctx)
+	case err != nil && group != nil && group.OutOfMemory():
+		return nil, jobError(CodeOutOfMemory, withStderr(fmt.Sprintf("the command needed more than its limit of %d bytes of memory", c.cfg.Limits.MemoryBytes), stderr))
 	case err != nil:
 		return nil, exitError(err, stderr)
 	}
@@ -109,15 +151,18 @@ func (c *commandExecutor) result(data []byte) (any, error) {
 //
 // The group is signalled only between Start and Wait. All that time its leader
 // exists, if only as a zombie, so that its id cannot have become another group's.
-func await(ctx context.Context, cmd *exec.Cmd, grace time.Duration) (terminated bool, err error) {
+func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgroup.Group) (terminated bool, err error) {
 	group := cmd.Process.Pid
 	ended := make(chan struct{})
 	var terminator sync.WaitGroup
-	terminator.Go(func() { terminated = terminate(ctx, group, grace, ended) })
+	terminator.Go(func() { terminated = terminate(ctx, group, c.cfg.KillGrace, ended) })
 	awaitExit(group)
 	close(ended)
 	terminator.Wait()
 	signalGroup(group, syscall.SIGKILL) // what the command left behind
+	if limited != nil {
+		_ = limited.Kill() // also what left the process group; remove tells of failures
+	}
 	return terminated, cmd.Wait()
 }
 
@@ -137,6 +182,10 @@ func terminate(ctx context.Context, group int, grace time.Duration, ended <-chan
 		signalGroup(group, syscall.SIGKILL)
 	}
 	return true
+}
+
+func startFailed(err error) error {
+	return jobError(CodeStartFailed, "the command could not be started: "+err.Error())
 }
 
 func signalGroup(group int, signal syscall.Signal) {

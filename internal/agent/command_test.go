@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -31,7 +33,7 @@ func command(t *testing.T, script string, change ...func(*Command)) *commandExec
 	for _, c := range change {
 		c(&cfg)
 	}
-	e, err := newCommand(cfg, 100_000)
+	e, err := newCommand(cfg, 100_000, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +312,7 @@ func TestCommandEndedContext(t *testing.T) {
 
 func TestCommandCannotStart(t *testing.T) {
 	t.Parallel()
-	if _, err := newCommand(Command{Argv: []string{"no-such-program"}}, 1); err == nil || !strings.HasPrefix(err.Error(), `begins with "no-such-program", which cannot be run`) {
+	if _, err := newCommand(Command{Argv: []string{"no-such-program"}}, 1, zap.NewNop()); err == nil || !strings.HasPrefix(err.Error(), `begins with "no-such-program", which cannot be run`) {
 		t.Errorf("error %v", err)
 	}
 	_, err := command(t, "true", func(c *Command) { c.Dir = "/no/such/folder" }).run(t.Context(), testJob())

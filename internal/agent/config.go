@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/check"
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -23,6 +25,12 @@ import (
 const (
 	DefaultTimeout   = 60 * time.Second
 	DefaultKillGrace = 5 * time.Second
+)
+
+// Values of Config.JobsAhead.
+const (
+	aheadAuto = "auto"
+	aheadOff  = "off"
 )
 
 const (
@@ -43,17 +51,26 @@ type Config struct {
 	Redis    Redis     `koanf:"redis"`
 	// HeartbeatInterval must be at most half of the schedulers' heartbeat_limit.
 	HeartbeatInterval time.Duration `koanf:"heartbeat_interval"`
+	// MetadataInterval is how often a heartbeat brings the figures of Metrics at least;
+	// ImmediateUpdate has them told as soon as one has changed by its threshold, by "type.field".
+	MetadataInterval time.Duration              `koanf:"metadata_interval"`
+	ImmediateUpdate  bool                       `koanf:"immediate_update"`
+	ChangeThresholds map[string]ChangeThreshold `koanf:"change_thresholds"`
 	// HeartbeatLimit is the schedulers' heartbeat_limit; 0 is the default of package worker.
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// StopTimeout is how long running jobs may go on after SIGTERM.
 	StopTimeout time.Duration `koanf:"stop_timeout"`
+	// JobsAhead is auto or off; see worker.Config.NoJobsAhead.
+	JobsAhead string `koanf:"jobs_ahead"`
 	// MaxResultBytes is the largest result, and the most that is read of a
 	// response or of a command's output.
 	MaxResultBytes int `koanf:"max_result_bytes"`
 	// MetricsListen is host:port of /metrics and /healthz; empty serves neither.
-	MetricsListen string         `koanf:"metrics_listen"`
-	Log           config.Log     `koanf:"log"`
-	Tracing       config.Tracing `koanf:"tracing"`
+	MetricsListen string `koanf:"metrics_listen"`
+	// Metrics are the figures of the machine that heartbeats tell.
+	Metrics Metrics        `koanf:"metrics"`
+	Log     config.Log     `koanf:"log"`
+	Tracing config.Tracing `koanf:"tracing"`
 }
 
 // Node is the profile.
@@ -76,16 +93,22 @@ type Languages struct {
 
 // Service is one service of the node: exactly one of HTTP and Command is set.
 type Service struct {
-	Name    string   `koanf:"name"`
-	Version string   `koanf:"version"`
-	HTTP    *HTTP    `koanf:"http"`
-	Command *Command `koanf:"command"`
+	Name    string `koanf:"name"`
+	Version string `koanf:"version"`
+	// Endpoint is shown with the node; see freeslot.Service.
+	Endpoint string   `koanf:"endpoint"`
+	HTTP     *HTTP    `koanf:"http"`
+	Command  *Command `koanf:"command"`
+	// Check lets the node offer the service only while it is well; nil: always.
+	Check *check.Config `koanf:"check"`
 }
 
 // HTTP runs a job by a POST.
 type HTTP struct {
 	URL     string        `koanf:"url" secret:"true"`
 	Timeout time.Duration `koanf:"timeout"`
+	// IdleTimeout is how long a streamed response may bring nothing; 0 is no limit.
+	IdleTimeout time.Duration `koanf:"idle_timeout"`
 	// Headers are sent besides the executor's own, which win.
 	Headers map[string]string `koanf:"headers" secret:"true"`
 	Output  Output            `koanf:"output"`
@@ -93,7 +116,8 @@ type HTTP struct {
 
 // Command runs a job by a process.
 type Command struct {
-	// Argv is the program and its arguments. There is no shell unless it names one.
+	// Argv is the program and its arguments, which may have placeholders. There is no
+	// shell unless it names one.
 	Argv    []string      `koanf:"argv"`
 	Timeout time.Duration `koanf:"timeout"`
 	// KillGrace is how long the process may take to end after SIGTERM.
@@ -106,6 +130,11 @@ type Command struct {
 	Env     map[string]string `koanf:"env" secret:"true"`
 	Input   Input             `koanf:"input"`
 	Output  Output            `koanf:"output"`
+	// Limits bound the process and all that it starts; nil is none.
+	Limits *Limits `koanf:"limits"`
+	// LimitsRequired fails the start of an agent that cannot set the limits. Without it
+	// the command runs without.
+	LimitsRequired bool `koanf:"limits_required"`
 }
 
 // Redis says where the shared state is; all of it must be the schedulers'.
@@ -113,9 +142,15 @@ type Redis struct {
 	// URL is one server, sentinels or a cluster; empty when URLs are set.
 	URL string `koanf:"url" secret:"true"`
 	// URLs are several standalone servers, in the schedulers' order.
-	URLs      []string `koanf:"urls" secret:"true"`
-	Cells     int      `koanf:"cells"`
-	KeyPrefix string   `koanf:"key_prefix"`
+	URLs []string `koanf:"urls" secret:"true"`
+	// Username and PasswordFile are the user to connect as, in place of one in the URL; see config.Redis.
+	Username             string          `koanf:"username"`
+	PasswordFile         string          `koanf:"password_file"`
+	SentinelUsername     string          `koanf:"sentinel_username"`
+	SentinelPasswordFile string          `koanf:"sentinel_password_file"`
+	TLS                  config.RedisTLS `koanf:"tls"`
+	Cells                int             `koanf:"cells"`
+	KeyPrefix            string          `koanf:"key_prefix"`
 }
 
 // DefaultConfig is a configuration without services.
@@ -124,8 +159,13 @@ func DefaultConfig() Config {
 		Node:              Node{ID: hostName(), MaxConcurrency: 1},
 		Redis:             Redis{URL: "redis://127.0.0.1:6379", Cells: 1, KeyPrefix: "scheduler"},
 		HeartbeatInterval: worker.DefaultHeartbeatInterval,
+		MetadataInterval:  worker.DefaultMetadataInterval,
+		ImmediateUpdate:   true,
+		ChangeThresholds:  defaultThresholds(),
 		StopTimeout:       worker.DefaultStopTimeout,
+		JobsAhead:         aheadAuto,
 		MaxResultBytes:    worker.DefaultMaxResultBytes,
+		Metrics:           defaultMetricsConfig(),
 		Log:               config.Log{Level: "info", Format: "json"},
 		Tracing:           config.Tracing{SampleRatio: 0.1},
 	}
@@ -147,7 +187,11 @@ func hostName() string {
 // are is not known before.
 func (c *Config) Resolve(isSet func(string) bool, p *config.Problems) {
 	config.ResolveRedis(&c.Redis.URL, c.Redis.URLs, isSet, p)
+	c.Metrics.resolve()
 	for i := range c.Services {
+		if k := c.Services[i].Check; k != nil {
+			k.Resolve()
+		}
 		if h := c.Services[i].HTTP; h != nil {
 			h.Timeout = orDefault(h.Timeout, DefaultTimeout)
 			h.Output = orDefault(h.Output, OutputAuto)
@@ -194,16 +238,19 @@ func (c *Config) Validate(p *config.Problems) {
 	}
 	c.Redis.validate(p)
 	p.DurationBetween("heartbeat_interval", c.HeartbeatInterval, worker.MinHeartbeatInterval, 10*time.Minute)
+	c.validateHeartbeats(p)
 	if c.HeartbeatLimit != 0 {
 		p.DurationBetween("heartbeat_limit", c.HeartbeatLimit, c.HeartbeatInterval, 20*time.Minute)
 	}
 	p.DurationBetween("stop_timeout", c.StopTimeout, minDuration, maxTimeout)
+	p.OneOf("jobs_ahead", c.JobsAhead, aheadAuto, aheadOff)
 	p.Between("max_result_bytes", c.MaxResultBytes, 1, worker.MaxResultBytesLimit)
 	if c.MetricsListen != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil {
 			p.Addf("metrics_listen", "is %q, expected host:port such as 127.0.0.1:7490", c.MetricsListen)
 		}
 	}
+	c.Metrics.validate(p)
 	p.OneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	p.OneOf("log.format", c.Log.Format, "json", "console")
 	if c.Tracing.OTLPEndpoint != "" && !httpURL(c.Tracing.OTLPEndpoint) {
@@ -244,6 +291,15 @@ func (n *Node) validate(p *config.Problems) {
 	}
 }
 
+// profile is the node with its services.
+func (c *Config) profile() freeslot.Node {
+	node := c.Node.profile()
+	for _, s := range c.Services {
+		node.Services = append(node.Services, freeslot.Service{Name: s.Name, Version: s.Version, Endpoint: s.Endpoint})
+	}
+	return node
+}
+
 // profile is the node without its services.
 func (n *Node) profile() freeslot.Node {
 	return freeslot.Node{
@@ -256,6 +312,12 @@ func (s *Service) validate(at string, p *config.Problems) {
 	addName(p, at+".name", s.Name)
 	if s.Version != "" {
 		addName(p, at+".version", s.Version)
+	}
+	if s.Endpoint != "" {
+		addCoded(p, at+".endpoint", freeslot.ValidateEndpoint(at+".endpoint", s.Endpoint))
+	}
+	if s.Check != nil {
+		s.Check.Validate(at+".check", p)
 	}
 	switch {
 	case s.HTTP == nil && s.Command == nil:
@@ -280,6 +342,9 @@ func (h *HTTP) validate(at string, p *config.Problems) {
 		p.Addf(at+".url", "is not a URL of a service, expected one such as http://127.0.0.1:8000/run")
 	}
 	p.DurationBetween(at+".timeout", h.Timeout, minDuration, maxTimeout)
+	if h.IdleTimeout != 0 {
+		p.DurationBetween(at+".idle_timeout", h.IdleTimeout, minDuration, maxTimeout)
+	}
 	h.Output.validate(at+".output", p)
 	for name, value := range h.Headers {
 		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
@@ -291,6 +356,20 @@ func (h *HTTP) validate(at string, p *config.Problems) {
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (c *Command) validate(at string, p *config.Problems) {
+	c.validateProcess(at, p)
+	p.DurationBetween(at+".timeout", c.Timeout, minDuration, maxTimeout)
+	p.DurationBetween(at+".kill_grace", c.KillGrace, minDuration, maxKillGrace)
+	if c.Dir != "" && !filepath.IsAbs(c.Dir) {
+		p.Addf(at+".dir", "is %q, expected an absolute path", c.Dir)
+	}
+	validateArgv(at+".argv", c.Argv, p)
+	c.validateLimits(at, p)
+	p.OneOf(at+".input", string(c.Input), string(InputJSON), string(InputText))
+	c.Output.validate(at+".output", p)
+}
+
+// validateProcess is for what can be run at all: program, arguments and environment.
+func (c *Command) validateProcess(at string, p *config.Problems) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		p.Addf(at+".argv", "is empty, expected a program and its arguments")
 	} else {
@@ -302,11 +381,6 @@ func (c *Command) validate(at string, p *config.Problems) {
 			p.Addf(at+".argv["+strconv.Itoa(i)+"]", "has a zero byte")
 		}
 	}
-	p.DurationBetween(at+".timeout", c.Timeout, minDuration, maxTimeout)
-	p.DurationBetween(at+".kill_grace", c.KillGrace, minDuration, maxKillGrace)
-	if c.Dir != "" && !filepath.IsAbs(c.Dir) {
-		p.Addf(at+".dir", "is %q, expected an absolute path", c.Dir)
-	}
 	for i, name := range c.PassEnv {
 		if !envName.MatchString(name) {
 			p.Addf(at+".pass_env["+strconv.Itoa(i)+"]", "is %q, expected the name of a variable", name)
@@ -317,8 +391,6 @@ func (c *Command) validate(at string, p *config.Problems) {
 			p.Addf(at+".env", "has %q, which cannot be a variable", name)
 		}
 	}
-	p.OneOf(at+".input", string(c.Input), string(InputJSON), string(InputText))
-	c.Output.validate(at+".output", p)
 }
 
 // program looks the program up, so that a missing one is known before the first job.
@@ -345,12 +417,34 @@ func (c *Command) program() (string, error) {
 
 func (r *Redis) validate(p *config.Problems) {
 	config.ValidateRedis(r.URL, r.URLs, r.Cells, p)
+	config.ValidateRedisAccess(r.access(), r.URL, r.URLs, p)
 	addName(p, "redis.key_prefix", r.KeyPrefix)
 }
 
+// access is what connections are made with.
+func (r *Redis) access() redisclient.Access {
+	return config.Redis{
+		Username: r.Username, PasswordFile: r.PasswordFile,
+		SentinelUsername: r.SentinelUsername, SentinelPasswordFile: r.SentinelPasswordFile, TLS: r.TLS,
+	}.Access()
+}
+
+func (r *Redis) workerAccess() worker.RedisAccess {
+	return worker.RedisAccess{
+		Username: r.Username, PasswordFile: r.PasswordFile,
+		SentinelUsername: r.SentinelUsername, SentinelPasswordFile: r.SentinelPasswordFile,
+		CAFile: r.TLS.CAFile, CertFile: r.TLS.CertFile, KeyFile: r.TLS.KeyFile, ServerName: r.TLS.ServerName,
+	}
+}
+
 func addName(p *config.Problems, path, name string) {
+	addCoded(p, path, freeslot.ValidateName(path, name))
+}
+
+// addCoded notes an error of package freeslot that names path.
+func addCoded(p *config.Problems, path string, err error) {
 	var e *freeslot.Error
-	if errors.As(freeslot.ValidateName(path, name), &e) {
+	if errors.As(err, &e) {
 		p.Addf(path, "%s", strings.TrimPrefix(e.Message, path+" "))
 	}
 }

@@ -8,5 +8,9 @@
 // the request is aborted, and the command's whole process group gets SIGTERM, then SIGKILL
 // after its grace.
 //
+// The configuration can change while the agent runs (Agent.Reload): it is put in force as a
+// whole or not at all. An executor that has been replaced lives on until its jobs have ended.
+// Services with a check (package check) are offered while that says so.
+//
 // Failures are *freeslot.JobError with one of the Code constants, or wrap one.
 package agent

@@ -20,6 +20,11 @@ func TestDocumentation(t *testing.T) {
 		"services[].http.timeout": "`1m`", "services[].http.output": "`auto`",
 		"services[].command.timeout": "`1m`", "services[].command.kill_grace": "`5s`",
 		"services[].command.input": "`json`", "services[].command.output": "`auto`",
+		"metrics.enabled": "see above", "metrics.disk.paths": "`/`",
+		"metrics.commands[].pass_env": "see above", "metrics.commands[].cost": "`high`",
+		"metrics.commands[].interval": "by `cost`", "metrics.commands[].timeout": "by `cost`",
+		"services[].check.interval": "`5s`", "services[].check.timeout": "`2s`", "services[].check.rise": "`2`", "services[].check.fall": "`3`",
+		"services[].check.http.min_status": "`200`", "services[].check.http.max_status": "`299`",
 	}
 	if DefaultTimeout != time.Minute || DefaultKillGrace != 5*time.Second {
 		t.Error("the document and this test have other defaults")

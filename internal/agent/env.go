@@ -38,6 +38,7 @@ func (c *commandExecutor) environ(ctx context.Context, job *worker.Job) []string
 	set("FREESLOT_POOL", job.Requirement.Pool)
 	set("FREESLOT_SOURCE_LANGUAGE", job.Requirement.SourceLanguage)
 	set("FREESLOT_TARGET_LANGUAGE", job.Requirement.TargetLanguage)
+	set("FREESLOT_PROGRESS_FD", progressFD)
 	set("TRACEPARENT", tracing.TraceParent(ctx))
 	return appendPayloadFields(env, job.Payload)
 }

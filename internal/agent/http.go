@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/tracing"
 	"github.com/freeslot/freeslot/worker"
@@ -25,6 +27,8 @@ const (
 	idleConnTimeout = 90 * time.Second
 	// excerptBytes is how much of the body of a refusal goes into the job's error.
 	excerptBytes = 512
+	// maxHeaderBytes bounds the headers of a response.
+	maxHeaderBytes = 64 << 10
 )
 
 // errTimeout is the cause of a context that ended by a service's own timeout.
@@ -35,17 +39,20 @@ type httpExecutor struct {
 	cfg    HTTP
 	limit  int
 	client *http.Client
+	log    *zap.Logger
 }
 
 // newHTTP makes an executor that keeps up to conns idle connections and reads at
 // most limit bytes of a response.
-func newHTTP(cfg HTTP, limit, conns int) *httpExecutor {
-	return &httpExecutor{cfg: cfg, limit: limit, client: &http.Client{
+func newHTTP(cfg HTTP, limit, conns int, log *zap.Logger) *httpExecutor {
+	return &httpExecutor{cfg: cfg, limit: limit, log: log, client: &http.Client{
 		// No proxy: the service is local, whatever HTTP_PROXY says.
 		Transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			MaxIdleConnsPerHost: conns,
 			IdleConnTimeout:     idleConnTimeout,
+
+			MaxResponseHeaderBytes: maxHeaderBytes,
 		},
 		// A redirect would be answered by something that nobody configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -58,6 +65,8 @@ func (e *httpExecutor) close() { e.client.CloseIdleConnections() }
 func (e *httpExecutor) run(ctx context.Context, job *worker.Job) (any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.Timeout, errTimeout)
 	defer cancel()
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
 	req, err := e.request(ctx, job)
 	if err != nil {
 		return nil, err
@@ -69,6 +78,12 @@ func (e *httpExecutor) run(ctx context.Context, job *worker.Job) (any, error) {
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return nil, retryRefusal(resp, refusal(resp))
+	}
+	idle := &idle{limit: e.cfg.IdleTimeout}
+	if events := e.events(resp, idle.heard); events != nil {
+		idle.start(abort)
+		defer idle.stop()
+		return e.stream(ctx, events, job)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(e.limit)+1))
 	if err != nil {
@@ -85,6 +100,7 @@ func (e *httpExecutor) request(ctx context.Context, job *worker.Job) (*http.Requ
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("Accept", e.accept())
 	for name, value := range e.cfg.Headers {
 		req.Header.Set(name, value)
 	}
@@ -110,6 +126,8 @@ func (e *httpExecutor) failure(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimeout):
 		return jobError(CodeTimeout, fmt.Sprintf("the service took longer than %s", e.cfg.Timeout))
+	case errors.Is(cause, errIdle):
+		return worker.Retryable(jobError(CodeIdleTimeout, fmt.Sprintf("the service's stream brought nothing for %s", e.cfg.IdleTimeout)))
 	case cause != nil:
 		return cause
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/worker"
@@ -43,7 +44,7 @@ func executor(t *testing.T, url string, change ...func(*HTTP)) *httpExecutor {
 	for _, c := range change {
 		c(&cfg)
 	}
-	e := newHTTP(cfg, 1000, 2)
+	e := newHTTP(cfg, 1000, 2, zap.NewNop())
 	t.Cleanup(e.close)
 	return e
 }

@@ -14,7 +14,9 @@ import (
 const (
 	// CodeTimeout: the service or command took longer than its timeout.
 	CodeTimeout = "timeout"
-	// CodeBadPayload: the payload is not what the service is configured to take.
+	// CodeIdleTimeout: the service's stream brought nothing for its idle_timeout. Retryable.
+	CodeIdleTimeout = "idle_timeout"
+	// CodeBadPayload: the job is not what the service is configured to take.
 	CodeBadPayload = "bad_payload"
 	// CodeBadOutput: what came back is not in the configured format.
 	CodeBadOutput = "bad_output"
@@ -24,6 +26,10 @@ const (
 	CodeStartFailed = "start_failed"
 	// CodeSignalled: the command was ended by a signal that was not the agent's. Retryable.
 	CodeSignalled = "signalled"
+	// CodeOutOfMemory: the command needed more memory than its limit.
+	CodeOutOfMemory = "out_of_memory"
+	// CodeLimitsFailed: the node could not set the command's limits for this job. Retryable.
+	CodeLimitsFailed = "limits_failed"
 )
 
 // Output says how bytes become a job's result.

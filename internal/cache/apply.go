@@ -92,8 +92,10 @@ func (f *follower) apply(e *events.Event) bool {
 		// The event's own time, so that a backlog does not make a dead node look alive.
 		known.node.Seen(f.localNow(e.AtMS))
 		known.heartbeatMS.Store(e.AtMS)
-		resources := e.Body
-		known.resources.Store(&resources)
+		if e.Body != "" { // else what was said last stays in force
+			resources := e.Body
+			known.resources.Store(&resources)
+		}
 	}
 	known.revision.Store(e.Revision)
 	if mirror := f.cache.cfg.Mirror; mirror != nil {

@@ -12,7 +12,7 @@ type Mirror interface {
 	// Put is a node that is new or whose profile changed, as a whole.
 	Put(state *cell.NodeState)
 	// Heartbeat is a sign of life, or other figures alone. seenAt is on the cache's
-	// clock, resources as the node's last heartbeat said them.
+	// clock, resources what the node said last of its machine, in this heartbeat or before.
 	Heartbeat(id string, used int, status freeslot.Status, seenAt int64, resources string)
 	Remove(id string)
 	SetConfig(cfg *selection.Config)

@@ -90,6 +90,8 @@ type Config struct {
 	KeyRetention time.Duration
 	// Acknowledge says who must have a job before it counts as accepted.
 	Acknowledge Acknowledge
+	// Scripts says what is done where Redis has lost the scripts.
+	Scripts ScriptSource
 }
 
 // WithDefaults returns c with zero fields replaced.
@@ -174,6 +176,7 @@ type Cell struct {
 	clock atomic.Pointer[clockReading]
 	// tombstones is tombstonesKept and loopCount batchLoops, but for tests that need fewer.
 	tombstones, loopCount int
+	loading               loading
 
 	submits     *batch[encodedSubmission, Placement]
 	enqueues    *batch[encodedSubmission, Placement]
@@ -233,6 +236,9 @@ func (c *Cell) Start(context.Context) error {
 			c.loops.Go(func() { c.submits.loop(c.stopping) })
 			c.loops.Go(func() { c.enqueues.loop(c.stopping) })
 			c.loops.Go(func() { c.completions.loop(c.stopping) })
+		}
+		if c.keepsScripts() {
+			c.loops.Go(c.keepScripts)
 		}
 	})
 	return nil
@@ -301,11 +307,11 @@ func ValidateJobID(field, id string) error {
 }
 
 // exec runs one script with the default deadline where ctx has none, and times it.
-func (c *Cell) exec(ctx context.Context, name string, script *rueidis.Lua, keys, args []string) rueidis.RedisResult {
+func (c *Cell) exec(ctx context.Context, name string, script *script, keys, args []string) rueidis.RedisResult {
 	return c.execOn(ctx, c.client, name, script, keys, args)
 }
 
-func (c *Cell) execOn(ctx context.Context, on rueidis.Client, name string, script *rueidis.Lua, keys, args []string) rueidis.RedisResult {
+func (c *Cell) execOn(ctx context.Context, on rueidis.Client, name string, script *script, keys, args []string) rueidis.RedisResult {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
@@ -314,7 +320,7 @@ func (c *Cell) execOn(ctx context.Context, on rueidis.Client, name string, scrip
 	c.metrics.inFlight.Inc()
 	defer c.metrics.inFlight.Dec()
 	begin := time.Now()
-	result := script.Exec(ctx, on, keys, args)
+	result := c.run(ctx, on, script, keys, args)
 	c.metrics.observe(name, begin, result.Error())
 	return result
 }

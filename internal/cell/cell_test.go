@@ -12,7 +12,14 @@ import (
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// The cells under test have the rights of a replica in Redis; see acltest, which cannot be imported here.
+func TestMain(m *testing.M) {
+	access, err := AccessOf(RoleReplica, AnyNode, Layout{Prefix: "*"}, Layout{Prefix: "*", Sharded: true})
+	if err != nil {
+		panic(err)
+	}
+	redistest.MainAs(m, redistest.Role{Name: string(RoleReplica), Rules: access.Rules()})
+}
 
 // open starts a cell with keys of its own on redis.
 func open(t *testing.T, redis *redistest.Target, change ...func(*Config)) *Cell {
@@ -21,7 +28,7 @@ func open(t *testing.T, redis *redistest.Target, change ...func(*Config)) *Cell 
 	for _, f := range change {
 		f(&cfg)
 	}
-	c, err := New(cfg, redis.Client(t), zaptest.NewLogger(t), nil)
+	c, err := New(cfg, redis.RoleClient(t), zaptest.NewLogger(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

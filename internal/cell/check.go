@@ -74,7 +74,17 @@ func (c *Cell) Check(ctx context.Context) (warnings []string, err error) {
 	if warnings, err = c.CheckServers(ctx); err != nil {
 		return nil, err
 	}
-	return warnings, c.checkRecord(ctx, true)
+	if err := c.checkRecord(ctx, true); err != nil || c.cfg.Scripts != ScriptsKept {
+		return warnings, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	err = c.LoadScripts(ctx)
+	if isRefused(err) {
+		return append(warnings, fmt.Sprintf("redis does not let us load scripts (%v): agents whose user may not either wait for ever; "+
+			"`schedctl acl --role replica` has what this user needs", err)), nil
+	}
+	return warnings, unreachableOr(err)
 }
 
 // CheckServers is the part of Check that looks at the settings of the cell's server, or

@@ -43,7 +43,7 @@ func BenchmarkScriptCost(b *testing.B) {
 	resources := []byte(`{"cpu":{"percent":12.5},"memory":{"used_bytes":123456789,"total_bytes":987654321},"load":[0.5,0.4,0.3]}`)
 	serial := 0
 	beat := func(i int, change func(*Heartbeat)) {
-		hb := Heartbeat{Node: all[i].ID, Epoch: epochs[i], Resources: resources}
+		hb := Heartbeat{Node: all[i].ID, Epoch: epochs[i]}
 		change(&hb)
 		_, err := m.c.Heartbeat(m.ctx, hb)
 		m.must(err)
@@ -69,6 +69,7 @@ func BenchmarkScriptCost(b *testing.B) {
 			m.must(reserve.Exec(m.ctx, m.raw, keys, []string{strconv.Itoa(serial), "job-" + strconv.Itoa(serial%16), payload}).Error())
 		}},
 		{"heartbeat", func(i int) { beat(i|1, func(*Heartbeat) {}) }},
+		{"heartbeat-resources", func(i int) { beat(i|1, func(hb *Heartbeat) { hb.Resources = resources }) }},
 		{"heartbeat-read", func(i int) { beat(i|1, func(hb *Heartbeat) { hb.Read = position[i|1] }) }},
 		{"heartbeat-2-jobs", func(i int) { beat(i&^1, func(hb *Heartbeat) { hb.Running = busy[i&^1] }) }},
 		{"register-new", func(int) {

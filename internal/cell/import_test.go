@@ -29,7 +29,7 @@ func TestImportEpoch(t *testing.T) {
 			if err != nil || page.Nodes[0].Status != step.status || page.Nodes[0].Epoch != step.epoch {
 				t.Errorf("step %d: %v %+v", i, err, page.Nodes)
 			}
-			online, err := r.client.Do(r.ctx(), r.client.B().Smembers().Key(r.l.Online()).Build()).AsStrSlice()
+			online, err := r.raw.Do(r.ctx(), r.raw.B().Smembers().Key(r.l.Online()).Build()).AsStrSlice()
 			if err != nil || !slices.Equal(online, step.online) {
 				t.Errorf("step %d: online are %q %v", i, online, err)
 			}

@@ -38,10 +38,15 @@ func (l Layout) key(kind, rest string) string {
 // Node is the hash of a node's profile.
 func (l Layout) Node(id string) string { return l.key("nodes", id) }
 
-// Load is a node's last heartbeat: when it was, in milliseconds of Redis' clock with 13
-// digits, and behind a space what it said of the machine, as JSON text. There is none
-// before the first heartbeat: until then a node was last heard when it registered.
+// Load is when a node's last heartbeat was, in milliseconds of Redis' clock with 13 digits.
+// There is none before the first heartbeat: until then a node was last heard when it
+// registered. Agents of release 0.2 and before have the heartbeat's event there, which
+// begins so and ends with what it said of the machine.
 func (l Layout) Load(id string) string { return l.key("load", id) }
+
+// Metrics is the string of what a node last said of its machine, a JSON object. There is
+// none before it has said anything.
+func (l Layout) Metrics(id string) string { return l.key("metrics", id) }
 
 // Slots is the hash of what a node owns: job -> attempt:epoch:slots, and the sum.
 func (l Layout) Slots(id string) string { return l.key("slots", id) }

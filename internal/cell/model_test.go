@@ -42,7 +42,7 @@ type modelNode struct {
 	epoch   Epoch
 	status  freeslot.Status
 	stream  []string
-	figures string // of the last heartbeat
+	figures string // of the last heartbeat that told any
 }
 
 type modelJob struct {
@@ -416,7 +416,10 @@ func (m *model) heartbeat(hb Heartbeat, read int) (HeartbeatReply, error) {
 		return HeartbeatReply{}, ErrSuperseded
 	}
 	m.announce(hb.Node)
-	n.status, n.figures = hb.Status, string(hb.Resources)
+	n.status = hb.Status
+	if hb.Resources != nil {
+		n.figures = string(hb.Resources)
+	}
 	if read > 0 {
 		n.stream = n.stream[read-1:]
 	}

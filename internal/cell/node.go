@@ -43,6 +43,7 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	keys := []string{
 		l.Node(node.ID), l.Load(node.ID), l.Slots(node.ID), l.Dispatch(node.ID), l.Online(),
 		l.Revisions(), l.Version(), l.Finished(), l.Due(), l.Waiting(), l.WaitingVersion(), l.Serves(node.ID), l.Drained(),
+		l.Metrics(node.ID),
 	}
 	for _, pool := range node.Pools {
 		keys = append(keys, l.PoolMembers(pool))
@@ -62,30 +63,24 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	return Registration{Revision: Revision(revision), Lost: lost, HeartbeatLimit: c.cfg.HeartbeatLimit}, nil
 }
 
-// Heartbeat proves that the node lives and runs the ownership check. Errors:
+// Heartbeat proves that the node lives and runs the ownership check; with resources it tells
+// them too. Errors:
 // *freeslot.Error (invalid_argument), ErrUnknownNode, ErrSuperseded, else what Redis
 // said.
 func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatReply, error) {
 	if err := hb.validate(); err != nil {
 		return HeartbeatReply{}, err
 	}
-	l := c.layout
-	keys := []string{
-		l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Revisions(), l.Version(),
+	call := func(all bool, read string) (rueidis.RedisMessage, error) {
+		return c.exec(ctx, "heartbeat", c.scripts.heartbeat, hb.keys(c.layout, all), hb.args(c.layout.NodeEvents(), read)).ToMessage()
 	}
-	allKeys := func() []string { return append(keys, l.Dispatch(hb.Node), l.Online()) }
-	if hb.Read != "" {
-		keys = allKeys()
-	}
-	args := hb.args(l.NodeEvents())
-	reply, err := c.exec(ctx, "heartbeat", c.scripts.heartbeat, keys, args).ToMessage()
+	reply, err := call(hb.Read != "", hb.Read)
 	if err != nil && hb.Read == "" && strings.HasPrefix(err.Error(), "OOM ") {
 		// Nothing was done. With a trim, which frees memory, before them, Redis takes the writes.
-		args[readArg], keys = "0-0", allKeys()
-		reply, err = c.exec(ctx, "heartbeat", c.scripts.heartbeat, keys, args).ToMessage()
+		reply, err = call(true, "0-0")
 	}
 	if code, _ := reply.AsInt64(); err == nil && reply.IsInt64() && code == codeAllKeys {
-		reply, err = c.exec(ctx, "heartbeat", c.scripts.heartbeat, allKeys(), args).ToMessage()
+		reply, err = call(true, hb.Read)
 	}
 	if err != nil {
 		return HeartbeatReply{}, fmt.Errorf("heartbeat of node %s: %w", hb.Node, err)
@@ -170,7 +165,7 @@ func (c *Cell) leaveKeys(node string) []string {
 	l := c.layout
 	return []string{
 		l.Node(node), l.Load(node), l.Slots(node), l.Dispatch(node), l.Online(),
-		l.Revisions(), l.Version(), l.Finished(), l.Due(), l.Waiting(), l.WaitingVersion(), l.Serves(node),
+		l.Revisions(), l.Version(), l.Finished(), l.Due(), l.Waiting(), l.WaitingVersion(), l.Serves(node), l.Metrics(node),
 	}
 }
 
@@ -201,23 +196,33 @@ func profileArgs(n freeslot.Node) []string {
 	}
 }
 
-// readArg is where ARGV of heartbeat.lua has the last dispatch entry taken in.
-const readArg = 5
+// keys are KEYS of heartbeat.lua; all says whether with those that most heartbeats need not.
+func (hb *Heartbeat) keys(l Layout, all bool) []string {
+	const most = 8
+	keys := append(make([]string, 0, most), l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Revisions(), l.Version())
+	if all {
+		keys = append(keys, l.Dispatch(hb.Node), l.Online())
+	}
+	if len(hb.Resources) > 0 {
+		keys = append(keys, l.Metrics(hb.Node))
+	}
+	return keys
+}
 
 // args are ARGV of heartbeat.lua.
-func (hb *Heartbeat) args(channel string) []string {
-	resources := "{}"
-	if len(hb.Resources) > 0 {
-		resources = string(hb.Resources)
-	}
+func (hb *Heartbeat) args(channel, read string) []string {
+	const fixed, needed = 6, 4
 	status := hb.Status
 	if status == "" {
 		status = freeslot.StatusOnline
 	}
-	args := make([]string, 0, 6+len(hb.Running))
-	args = append(args, hb.Node, hb.Epoch, string(status), resources, channel, hb.Read)
+	args := make([]string, 0, fixed+len(hb.Running))
+	args = append(args, hb.Node, hb.Epoch, string(status), channel, read, string(hb.Resources))
 	for _, a := range hb.Running {
 		args = append(args, a.Job+":"+strconv.Itoa(a.N))
+	}
+	for len(args) > needed && args[len(args)-1] == "" {
+		args = args[:len(args)-1]
 	}
 	return args
 }

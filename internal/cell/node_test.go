@@ -254,7 +254,7 @@ func TestHeartbeat(t *testing.T) {
 		}
 		expected := []events.Event{{
 			Kind: events.Heartbeat, Revision: reply.Revision, AtMS: beat, Node: "n1", Epoch: epoch,
-			Status: freeslot.StatusOnline, MaxConcurrency: 4, Used: 4, Body: `{"cpu": 0.5}`,
+			Status: freeslot.StatusOnline, Used: 4, Body: `{"cpu": 0.5}`,
 		}}
 		if d := cmp.Diff(expected, hear.drain()); d != "" {
 			t.Errorf("events (-want +got):\n%s", d)
@@ -279,7 +279,7 @@ func TestHeartbeatStatus(t *testing.T) {
 			if got := r.field(r.l.Node("n1"), "status"); got != string(want) {
 				t.Errorf("heartbeat %q: status %s", status, got)
 			}
-			if got := hear.drain(); len(got) != 1 || got[0].Status != want || got[0].Revision != reply.Revision || got[0].Body != "{}" {
+			if got := hear.drain(); len(got) != 1 || got[0].Status != want || got[0].Revision != reply.Revision || got[0].Body != "" {
 				t.Errorf("heartbeat %q: events %+v", status, got)
 			}
 			p, err := r.Submit(r.ctx(), submission("", "n1"))

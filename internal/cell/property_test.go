@@ -140,7 +140,7 @@ func (h *history) heartbeat(rt *rapid.T) {
 		Node: drawNode(rt), Epoch: drawEpoch(rt),
 		Status: rapid.SampledFrom([]freeslot.Status{freeslot.StatusOnline, freeslot.StatusOnline, freeslot.StatusDraining}).Draw(rt, "status"),
 	}
-	hb.Resources = rapid.SampledFrom([]json.RawMessage{json.RawMessage(`{"cpu":1}`), json.RawMessage(`{"cpu":2}`)}).Draw(rt, "resources")
+	hb.Resources = rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"cpu":1}`), json.RawMessage(`{"cpu":2}`)}).Draw(rt, "resources")
 	for range rapid.IntRange(0, 4).Draw(rt, "named") {
 		hb.Running = append(hb.Running, h.drawAttempt(rt))
 	}
@@ -221,6 +221,7 @@ func (h *history) complete(rt *rapid.T) {
 	if j := h.model.jobs[comp.Attempt.Job]; j != nil && j.node != "" && rapid.IntRange(0, 3).Draw(rt, "by the owner") > 0 {
 		comp.Node, comp.Epoch = j.node, j.epoch
 	}
+	comp.Ahead = rapid.IntRange(0, 2).Draw(rt, "ahead") // of nothing: few jobs wait here
 	switch comp.State {
 	case freeslot.StateSucceeded:
 		comp.Result = fmt.Appendf(nil, "%d", rapid.IntRange(0, 9).Draw(rt, "result"))

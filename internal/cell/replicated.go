@@ -103,7 +103,7 @@ func replicaOnline(line string) bool {
 
 // execKept is exec for a script whose writes must be at the replicas before it counts.
 // One round trip carries the script and the wait for all of its items.
-func (c *Cell) execKept(ctx context.Context, name string, script *rueidis.Lua, keys, args []string) rueidis.RedisResult {
+func (c *Cell) execKept(ctx context.Context, name string, script *script, keys, args []string) rueidis.RedisResult {
 	if c.cfg.Acknowledge.Replicas == 0 {
 		return c.exec(ctx, name, script, keys, args)
 	}

@@ -32,6 +32,7 @@ type rig struct {
 	redis *redistest.Target
 	raw   rueidis.Client
 	l     Layout
+	ahead bool // nodes may own as many slots again as they have
 }
 
 func newRig(t *testing.T, redis *redistest.Target, change ...func(*Config)) *rig {
@@ -314,18 +315,19 @@ func (r *rig) slots(node string) (jobs map[string]owned, sum int) {
 }
 
 // load is when a node was last heard (ms), by its heartbeats or else its registration, and
-// what the heartbeat said; 0 and "" where Redis does not say, or what no script wrote.
+// what it said last of its machine; 0 and "" where Redis does not say, or what no script wrote.
 func (r *rig) load(node string) (at int64, resources string) {
 	r.t.Helper()
+	if m := r.do("GET", r.l.Metrics(node)); !m.IsNil() {
+		resources, _ = m.ToString()
+	}
 	if !r.exists(r.l.Load(node)) {
 		at, _ = strconv.ParseInt(r.field(r.l.Node(node), "registered_at_ms"), 10, 64)
-		return at, ""
+		return at, resources
 	}
 	m := r.do("GET", r.l.Load(node))
-	text, _ := m.ToString()
-	if parts := regexp.MustCompile(`^(\d{13})(?: 1 h(?: \S+){6} (.*))?$`).FindStringSubmatch(text); parts != nil {
-		at, _ = strconv.ParseInt(parts[1], 10, 64)
-		resources = parts[2]
+	if text, _ := m.ToString(); regexp.MustCompile(`^\d{13}$`).MatchString(text) {
+		at, _ = strconv.ParseInt(text, 10, 64)
 	}
 	return at, resources
 }
@@ -357,7 +359,7 @@ func (r *rig) sound() {
 	r.soundCron()
 	r.soundProgress(kinds["jobs"])
 	r.soundMoves(kinds["jobs"])
-	r.soundIndexes(kinds["nodes"], kinds["load"])
+	r.soundIndexes(kinds["nodes"], slices.Concat(kinds["load"], kinds["metrics"]))
 }
 
 func (r *rig) soundOwnership(nodes, jobs []string) {
@@ -386,7 +388,7 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 			r.t.Errorf("node %s owns %d slots, sum says %d", node, total, sum)
 		}
 		profile := r.hash(r.l.Node(node))
-		if limit, _ := strconv.Atoi(profile["max_concurrency"]); sum > limit {
+		if limit, _ := strconv.Atoi(profile["max_concurrency"]); sum > limit && !(r.ahead && sum <= 2*limit) {
 			r.t.Errorf("node %s has %d of %d slots in use", node, sum, limit)
 		}
 		for job, o := range held {
@@ -500,7 +502,7 @@ func (r *rig) soundDue(jobs []string) {
 	}
 }
 
-func (r *rig) soundIndexes(nodes, loads []string) {
+func (r *rig) soundIndexes(nodes, figures []string) {
 	r.t.Helper()
 	revisions, online := r.scores(r.l.Revisions()), r.set(r.l.Online())
 	nodes = slices.DeleteFunc(nodes, func(n string) bool { return n == "index:online" || n == "online" || n == "" })
@@ -536,7 +538,7 @@ func (r *rig) soundIndexes(nodes, loads []string) {
 			r.t.Errorf("%s has revision %.0f of %d", member, score, r.revision())
 		}
 	}
-	for _, node := range loads {
+	for _, node := range figures {
 		if !slices.Contains(nodes, node) {
 			r.t.Errorf("there is no node %s, and it has figures", node)
 		}

@@ -1,7 +1,10 @@
 package cell
 
 import (
+	"context"
+	"crypto/sha1" //nolint:gosec // Redis names scripts so; nothing is protected by it
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strings"
@@ -19,13 +22,33 @@ const publishCall = "'PUBLISH', channel, "
 
 var includeLine = regexp.MustCompile(`(?m)^ *-- include (\S+)$`)
 
-// scripts holds one compiled script an operation.
+// script is one operation's source, with what it includes, and the hash by which Redis knows it.
+type script struct{ name, text, sha string }
+
+func newScript(name, text string) *script {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
+	return &script{name: name, text: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// call runs what Redis has under the script's hash.
+func (s *script) call(ctx context.Context, on rueidis.Client, keys, args []string) rueidis.RedisResult {
+	return on.Do(ctx, on.B().Evalsha().Sha1(s.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+}
+
+// send runs the script's source, which Redis then has.
+func (s *script) send(ctx context.Context, on rueidis.Client, keys, args []string) rueidis.RedisResult {
+	return on.Do(ctx, on.B().Eval().Script(s.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+}
+
+// scripts holds one script an operation.
 type scripts struct {
-	register, heartbeat, deregister, submit, complete, cancel, attach, changes, nodes, identity, memory, cells            *rueidis.Lua
-	progress, retain                                                                                                      *rueidis.Lua
-	configPause, follow, drop                                                                                             *rueidis.Lua
-	move, moves, moveIn, moveAck, moveNote                                                                                *rueidis.Lua
-	presence, configRead, configApply, enqueue, take, reap, due, serves, drain, gates, rate, cronDue, cronWrite, cronList *rueidis.Lua
+	all []*script // of this release, in no order
+
+	register, heartbeat, deregister, submit, complete, cancel, attach, changes, nodes, identity, memory, cells            *script
+	progress, retain                                                                                                      *script
+	configPause, follow, drop                                                                                             *script
+	move, moves, moveIn, moveAck, moveNote                                                                                *script
+	presence, configRead, configApply, enqueue, take, reap, due, serves, drain, gates, rate, cronDue, cronWrite, cronList *script
 }
 
 // scriptsOf are the scripts, put together once for all cells of a process; sharded is how
@@ -43,14 +66,16 @@ var (
 )
 
 func loadScripts(sharded bool) scripts {
-	load := func(name string) *rueidis.Lua {
+	var all []*script
+	load := func(name string) *script {
 		text := source(name)
 		if sharded {
 			text = strings.Replace(text, publishCall, "'S"+publishCall[1:], 1)
 		}
-		return rueidis.NewLuaScript(text)
+		all = append(all, newScript(name, text))
+		return all[len(all)-1]
 	}
-	return scripts{
+	out := scripts{
 		register:   load("register"),
 		heartbeat:  load("heartbeat"),
 		deregister: load("deregister"),
@@ -91,6 +116,8 @@ func loadScripts(sharded bool) scripts {
 		follow:      load("follow"),
 		drop:        load("drop"),
 	}
+	out.all = all
+	return out
 }
 
 // source is the text of one script with the library parts it includes. A script

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
@@ -135,9 +133,9 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, redis)
 		ran := make(map[string]bool)
-		strict := func(name string) *rueidis.Lua {
+		strict := func(name string) *script {
 			ran[name] = true
-			return rueidis.NewLuaScript(guard + source(name))
+			return newScript(name, guard+source(name))
 		}
 		r.Cell.scripts = scripts{
 			register: strict("register"), heartbeat: strict("heartbeat"), deregister: strict("deregister"), submit: strict("submit"),

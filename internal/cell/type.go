@@ -38,7 +38,9 @@ type Heartbeat struct {
 	Node   string
 	Epoch  Epoch
 	Status freeslot.Status
-	// Resources are the figures of the node as a JSON object; nil means {}.
+	// Resources are the figures of the node as a JSON object. None, nil or empty, is a sign
+	// of life alone: what was said last stays in force. After Register under a new epoch, or
+	// when the node was unknown, nothing is in force until a heartbeat says it again.
 	Resources json.RawMessage
 	// Running are the attempts that the agent holds, finished ones whose
 	// completion is not yet acknowledged included.
@@ -168,6 +170,11 @@ type Completion struct {
 	// or time left ends all the same.
 	Again      Again
 	RetryDelay time.Duration
+	// Ahead is how many slots beyond MaxConcurrency the node may be given with this call, at
+	// most as many again, for jobs that wait there until another ends; 0 for none. They are
+	// given only while many jobs of a class wait, and never with a HandBack: the
+	// job would come back.
+	Ahead int
 }
 
 // Again is whether a job that failed is to be tried again.
@@ -282,7 +289,8 @@ type NodeState struct {
 	Epoch  Epoch
 	Status freeslot.Status
 	Used   int
-	// Resources as the last heartbeat said them; nil when they have expired.
+	// Resources are what the node said last of its machine; nil when it said nothing yet,
+	// or what is no JSON.
 	Resources       json.RawMessage
 	Revision        Revision
 	RegisteredAtMS  int64

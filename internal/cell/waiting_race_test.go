@@ -17,9 +17,10 @@ func TestRaceOfWaitingJobs(t *testing.T) {
 	racing(t, 4, func(t *testing.T, r *rig, cells []*Cell) {
 		must(t, r.OpenReplies(r.ctx(), "r1"))
 		const jobs, writers = 160, 8
+		const limit = 3
 		nodes := map[string]Epoch{"a": "", "b": "", "c": ""}
 		for node := range nodes {
-			nodes[node] = r.register(testNode(node, 3))
+			nodes[node] = r.register(testNode(node, limit))
 		}
 		hear := r.listen()
 		var mu sync.Mutex
@@ -116,7 +117,7 @@ func TestRaceOfWaitingJobs(t *testing.T) {
 			}
 		}
 		for _, e := range hear.drain() {
-			if e.Used > e.MaxConcurrency || e.Used < 0 {
+			if e.Used > limit || e.Used < 0 {
 				t.Errorf("event %+v", e)
 			}
 		}

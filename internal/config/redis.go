@@ -40,6 +40,33 @@ func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
 	}
 }
 
+// RedisTLS is how connections by rediss:// are made; see [redisclient.TLS].
+type RedisTLS struct {
+	CAFile     string `koanf:"ca_file"`
+	CertFile   string `koanf:"cert_file"`
+	KeyFile    string `koanf:"key_file"`
+	ServerName string `koanf:"server_name"`
+}
+
+// Access is what connections are made with.
+func (c Redis) Access() redisclient.Access {
+	return redisclient.Access{
+		Username: c.Username, PasswordFile: c.PasswordFile,
+		SentinelUsername: c.SentinelUsername, SentinelPasswordFile: c.SentinelPasswordFile,
+		TLS: redisclient.TLS(c.TLS),
+	}
+}
+
+// ValidateRedisAccess notes what cannot be used of how the servers are connected to.
+func ValidateRedisAccess(access redisclient.Access, rawURL string, urls []string, p *Problems) {
+	if len(urls) == 0 {
+		urls = []string{rawURL}
+	}
+	for _, found := range access.Check(urls...) {
+		p.Addf("redis."+found.Field, "%s", found.Message)
+	}
+}
+
 const redisURLForm = "redis://[user:password@]host:port[/db], or rediss:// for TLS"
 
 func validateRedisURL(path, raw string, p *Problems) {

@@ -75,6 +75,13 @@ type Redis struct {
 	URL string `koanf:"url" secret:"true"`
 	// URLs are several standalone servers: cell i lives on URLs[i mod len(URLs)].
 	URLs []string `koanf:"urls" secret:"true"`
+	// Username and PasswordFile are the user to connect as, in place of one in the URL; see [redisclient.Access],
+	// as for the three that follow.
+	Username             string   `koanf:"username"`
+	PasswordFile         string   `koanf:"password_file"`
+	SentinelUsername     string   `koanf:"sentinel_username"`
+	SentinelPasswordFile string   `koanf:"sentinel_password_file"`
+	TLS                  RedisTLS `koanf:"tls"`
 	// Cells is how many cells there are; it is fixed by the first start.
 	Cells     int    `koanf:"cells"`
 	KeyPrefix string `koanf:"key_prefix"`

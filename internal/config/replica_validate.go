@@ -124,6 +124,7 @@ func Loopback(host string) bool {
 
 func (c *Redis) validate(p *Problems) {
 	ValidateRedis(c.URL, c.URLs, c.Cells, p)
+	ValidateRedisAccess(c.Access(), c.URL, c.URLs, p)
 	p.Add("redis.key_prefix", nameError("redis.key_prefix", c.KeyPrefix))
 	if c.Connections < 1 || c.Connections > maxConnections || bits.OnesCount(uint(c.Connections)) != 1 {
 		p.Addf("redis.connections", "is %d, expected 1, 2, 4 or 8", c.Connections)

@@ -52,7 +52,10 @@ var refusing = map[string][2][][]string{
 	"MASTERDOWN": {
 		{{"CONFIG", "SET", "replica-serve-stale-data", "no"}, {"REPLICAOF", "127.0.0.1", "1"}}, {{"REPLICAOF", "NO", "ONE"}},
 	},
-	"NOPERM": {{{"ACL", "SETUSER", "default", "-evalsha"}}, {{"ACL", "SETUSER", "default", "+evalsha"}}},
+	"NOPERM": {
+		{{"ACL", "SETUSER", "default", "-evalsha"}, {"ACL", "SETUSER", "replica", "-evalsha"}},
+		{{"ACL", "SETUSER", "default", "+evalsha"}, {"ACL", "SETUSER", "replica", "+evalsha"}, {"ACL", "LOG", "RESET"}}, // the log fails tests
+	},
 }
 
 func run(t *testing.T, client rueidis.Client, commands [][]string) {

@@ -537,13 +537,13 @@ func TestFailuresAreLogged(t *testing.T) {
 	r.agent(node("n1", 8))
 	acl := func(args ...string) {
 		t.Helper()
-		if err := r.client.Do(deadline(t), r.client.B().Arbitrary("ACL", "SETUSER", "replica").Args(args...).Build()).Error(); err != nil {
+		if err := r.client.Do(deadline(t), r.client.B().Arbitrary("ACL", "SETUSER", "refused").Args(args...).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	acl("on", ">secret", "allkeys", "allchannels", "+@all")
 	rep := r.replica("r1", func(c *replicaConfig) {
-		c.url = "redis://replica:secret@" + redis.Addrs()[0]
+		c.url = "redis://refused:secret@" + redis.Addrs()[0]
 		c.log = zap.New(core)
 		c.dispatch.SubmitTimeout = 100 * time.Millisecond
 	})

@@ -153,7 +153,7 @@ func (r *rig) of(node string) (*cell.Cell, cell.Layout, rueidis.Client) {
 func (r *rig) open(server *redistest.Target, url string) (commands, subscriber rueidis.Client) {
 	r.t.Helper()
 	if server.IsCluster() {
-		return server.Client(r.t), server.Client(r.t)
+		return server.RoleClient(r.t), server.RoleClient(r.t)
 	}
 	if url == "" {
 		url = server.URL()

@@ -9,7 +9,8 @@ type Kind byte
 const (
 	// Register: new, restarted, or its profile changed; Body is the profile (freeslot.Node).
 	Register Kind = 'r'
-	// Heartbeat: alive; Body is the resources object.
+	// Heartbeat: alive; Body is the resources object, or empty where those of before stay in
+	// force. MaxConcurrency is 0 or as in the profile, by the agent's release.
 	Heartbeat Kind = 'h'
 	// Offline: left.
 	Offline Kind = 'o'

@@ -30,6 +30,7 @@ var wire = []struct {
 	{"offline", `1 1 o 9 node-1 e1 offline 0 0 `, Event{Offline, 9, 1, "node-1", "e1", "offline", 0, 0, ""}},
 	{"full", `1 1 f 10 node-1 e1 online 8 8 `, Event{SlotFull, 10, 1, "node-1", "e1", "online", 8, 8, ""}},
 	{"free", `1 1 e 11 node-1 e1 online 8 7 `, Event{SlotFree, 11, 1, "node-1", "e1", "online", 8, 7, ""}},
+	{"heartbeat that leaves the resources as they were", `1 1 h 8 node-1 e1 online 0 3 `, Event{Heartbeat, 8, 1, "node-1", "e1", "online", 0, 3, ""}},
 	{
 		"largest revision", `9223372036854775807 1 h 18446744073709551615 n e online 65536 65536 {}`,
 		Event{Heartbeat, math.MaxUint64, math.MaxInt64, "n", "e", "online", 65536, 65536, "{}"},

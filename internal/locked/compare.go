@@ -89,7 +89,7 @@ func profile(n *freeslot.Node) []named {
 	return []named{
 		{"max_concurrency", strconv.Itoa(n.MaxConcurrency)},
 		{"installed_services", text(ordered(n.Services, func(a, b freeslot.Service) int {
-			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Endpoint, b.Endpoint))
 		}))},
 		{"capabilities", text(freeslot.Languages{
 			ASR: ordered(n.Languages.ASR, cmp.Compare), TTS: ordered(n.Languages.TTS, cmp.Compare), Semantic: ordered(n.Languages.Semantic, cmp.Compare),

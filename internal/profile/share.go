@@ -23,7 +23,8 @@ func Normalize(n *freeslot.Node) {
 // otherwise be most of a cache's memory. It changes n and its lists.
 func Share(n *freeslot.Node) {
 	for i := range n.Services {
-		n.Services[i].Name, n.Services[i].Version = one(n.Services[i].Name), one(n.Services[i].Version)
+		s := &n.Services[i]
+		s.Name, s.Version, s.Endpoint = one(s.Name), one(s.Version), one(s.Endpoint)
 	}
 	n.Services = slices.Clip(n.Services)
 	for _, list := range []*[]string{&n.Pools, &n.Languages.ASR, &n.Languages.TTS, &n.Languages.Semantic} {

@@ -55,6 +55,8 @@ type Config struct {
 	Cluster bool
 	// Name is shown by CLIENT LIST; empty means "freeslot".
 	Name string
+	// Access is who this process is, and how servers prove who they are.
+	Access Access
 	// Connections is how many pipelined connections a replica keeps to each
 	// server: a power of two up to MaxConnections. 0 means 1, the fastest measured.
 	Connections int
@@ -68,6 +70,11 @@ func (c Config) option() (rueidis.ClientOption, error) {
 	if c.Connections < 0 || c.Connections > MaxConnections || bits.OnesCount(uint(c.Connections)) > 1 {
 		return opt, fmt.Errorf("redis connections is %d, expected 1, 2, 4 or %d", c.Connections, MaxConnections)
 	}
+	if err := c.Access.apply(&opt, c.URL); err != nil {
+		return opt, err
+	}
+	// A name of the library in CLIENT LIST is not worth a command that users with few rights are denied.
+	opt.ClientSetInfo = rueidis.DisableClientSetInfo
 	opt.ClientName = c.Name
 	if opt.ClientName == "" {
 		opt.ClientName = "freeslot"
@@ -132,6 +139,19 @@ func openAgent(c Config, addr string) (rueidis.Client, error) {
 	opt.BlockingPoolSize = 2
 	opt.ReadBufferEachConn, opt.WriteBufferEachConn = agentBuffer, agentBuffer
 	opt.RingScaleEachConn = agentRing
+	return newClient(opt)
+}
+
+// At opens a client to the server at addr alone, with the credentials and TLS of c.
+func At(c Config, addr string) (rueidis.Client, error) {
+	opt, err := c.option()
+	if err != nil {
+		return nil, err
+	}
+	opt.InitAddress, opt.Sentinel = []string{addr}, rueidis.SentinelOption{}
+	opt.ForceSingleClient, opt.SelectDB = true, 0
+	opt.ConnWriteTimeout = replicaSilence
+	opt.PipelineMultiplex = -1
 	return newClient(opt)
 }
 

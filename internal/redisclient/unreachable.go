@@ -28,5 +28,8 @@ func newClient(opt rueidis.ClientOption) (rueidis.Client, error) {
 	if err != nil && strings.Contains(err.Error(), "received unknown message type") {
 		return nil, fmt.Errorf("what answers there is not Redis, or expects TLS (rediss://): %w", err)
 	}
-	return client, err
+	if err != nil {
+		return nil, explainAccess(err, opt)
+	}
+	return client, nil
 }

@@ -62,7 +62,7 @@ func (n nodes) target() *Target {
 	for i, proc := range n {
 		addrs[i] = proc.Addr()
 	}
-	return At("cluster", true, addrs...)
+	return own("cluster", true, addrs...)
 }
 
 func (n nodes) stop() error {

@@ -46,7 +46,7 @@ func New(tb testing.TB, options ...Option) *Server {
 	if err != nil {
 		tb.Fatal(explain(err))
 	}
-	s := &Server{Target: At("single", false, proc.Addr()), tb: tb, proc: proc}
+	s := &Server{Target: own("single", false, proc.Addr()), tb: tb, proc: proc}
 	tb.Cleanup(s.Stop)
 	return s
 }
@@ -67,7 +67,7 @@ func (s *Server) Resume() { s.check("resume", s.proc.Resume()) }
 func (s *Server) Restart() {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	s.check("restart", s.proc.Restart(ctx))
+	s.check("restart", errors.Join(s.proc.Restart(ctx), loadScripts(ctx, s.proc)))
 }
 
 // Stop ends the server in good order; it can be called more than once. Restart does not work afterwards
@@ -86,16 +86,21 @@ func startServer(options ...Option) (*redisproc.Server, error) {
 	for _, o := range options {
 		o(&cfg)
 	}
+	cfg.ExtraArgs = append(cfg.ExtraArgs, userArgs(cfg.ExtraArgs)...)
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	proc := redisproc.New(cfg)
-	return proc, proc.Start(ctx)
+	if err := proc.Start(ctx); err != nil {
+		return proc, err
+	}
+	return proc, loadScripts(ctx, proc)
 }
 
 func stopServer(proc *redisproc.Server) error {
+	denied := checkDenied(proc)
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
-	return proc.Stop(ctx)
+	return errors.Join(denied, proc.Stop(ctx))
 }
 
 // explain adds what a developer of this repository has to run.

@@ -64,7 +64,7 @@ func Shared(tb testing.TB) *Target {
 		if err != nil {
 			return nil, nil, err
 		}
-		return At("single", false, proc.Addr()), func() error { return stopServer(proc) }, nil
+		return own("single", false, proc.Addr()), func() error { return stopServer(proc) }, nil
 	})
 }
 

@@ -16,6 +16,7 @@ type Target struct {
 	name    string
 	addrs   []string
 	cluster bool
+	user    string // with which URL connects; empty for the default user
 }
 
 // At describes a Redis that something else runs: the server at addrs[0], or the cluster of which addrs are
@@ -33,9 +34,13 @@ func (r *Target) IsCluster() bool { return r.cluster }
 // Addrs are host:port of the server, or of every master of the cluster. The caller owns the slice.
 func (r *Target) Addrs() []string { return append([]string(nil), r.addrs...) }
 
-// URL is what rueidis.ParseURL takes; the further masters of a cluster are its addr parameters.
+// URL is what rueidis.ParseURL takes; the further masters of a cluster are its addr parameters. Where the
+// package's tests run with the rights of a role it names its user, while Client stays the default user.
 func (r *Target) URL() string {
 	u := url.URL{Scheme: "redis", Host: r.addrs[0]}
+	if r.user != "" {
+		u.User = url.UserPassword(r.user, rolePassword)
+	}
 	if len(r.addrs) > 1 {
 		u.RawQuery = url.Values{"addr": r.addrs[1:]}.Encode()
 	}

@@ -3,7 +3,9 @@ package session
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest/acltest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// What is tested has the rights of a replica in Redis.
+func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica) }

@@ -113,7 +113,11 @@ func (c *checker) collect() {
 			continue
 		}
 		if e.Kind == Used {
-			if limit := c.history.Slots[e.Node]; e.Slots > limit {
+			limit := c.history.Slots[e.Node]
+			if c.history.Ahead {
+				limit *= 2
+			}
+			if e.Slots > limit {
 				c.bad("over-commit", "%s has %d slots, and %d in use at %s by Redis' word", e.Node, limit, e.Slots, e.At)
 			}
 			continue

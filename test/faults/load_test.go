@@ -37,6 +37,8 @@ type loader struct {
 	jobs sync.WaitGroup
 	// loses: Redis may lose jobs, so that they are not found.
 	loses bool
+	// quick: the jobs are short.
+	quick bool
 
 	mu        sync.Mutex // guards what follows
 	current   *client.Client
@@ -45,7 +47,7 @@ type loader struct {
 
 func newLoader(t *testing.T, f *fleet, name, urls string, seed uint64, next *atomic.Int64, open *register) *loader {
 	t.Helper()
-	l := &loader{t: t, rec: f.rec, name: name, urls: urls, rng: rand.New(rand.NewPCG(seed, 2)), next: next, open: open, loses: f.cfg.store != nil && f.cfg.store.loses}
+	l := &loader{t: t, rec: f.rec, name: name, urls: urls, rng: rand.New(rand.NewPCG(seed, 2)), next: next, open: open, loses: f.cfg.store != nil && f.cfg.store.loses, quick: f.cfg.quick}
 	l.current = l.dial(t.Context())
 	t.Cleanup(func() { _ = l.client().Close() })
 	return l
@@ -95,6 +97,9 @@ func (l *loader) run(submit, all context.Context, rate float64) {
 		tasks := make([]Task, n)
 		for i := range tasks {
 			tasks[i] = newTask(l.rng, int(l.next.Add(1)))
+			if l.quick && tasks[i].TakeMS < forEver {
+				tasks[i].TakeMS = 1 + tasks[i].TakeMS/20
+			}
 		}
 		l.jobs.Go(func() { l.submit(all, tasks) })
 	}

@@ -10,7 +10,7 @@
 -- Returns {generation, revision, now, floor, more (0 or 1), node, ...}; a node is
 --   {'-' .. id, revision}                      tombstone
 --   {id, revision, used, last_heartbeat_ms, resources, profile field, ...}; absent ones are ''
--- Foreign keys (profiles, slots, load) come from the index of this cell.
+-- Foreign keys (profiles, slots, load, metrics) come from the index of this cell.
 -- Redis 7.0. Cost: O(page).
 local version_key, revisions_key = KEYS[1], KEYS[2]
 local since, page, PREFIX, TAG = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]

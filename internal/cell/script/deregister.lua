@@ -9,7 +9,7 @@
 -- KEYS[5] nodes:index:online set     KEYS[6] index:revision     zset
 -- KEYS[7] version:nodes     hash     KEYS[8] finished           zset
 -- KEYS[9] due zset          KEYS[10] waiting hash               KEYS[11] version:waiting string
--- KEYS[12] serves:<node>    string
+-- KEYS[12] serves:<node>    string   KEYS[13] metrics:<node>    string
 -- ARGV[1] node          ARGV[2] epoch      ARGV[3] channel
 -- ARGV[4] key prefix    ARGV[5] tag part   ARGV[6] retention, ms
 -- ARGV[7] failure of the jobs still owned, JSON, should they have no time left
@@ -19,7 +19,7 @@
 -- Redis 7.0. Cost: O(jobs lost + pools + silent nodes, where a tombstone is dropped).
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local due_key, waiting_key, waiting_version_key, serves_key = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local due_key, waiting_key, waiting_version_key, serves_key, metrics_key = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local node, epoch, channel, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local retention, failure, tombstones = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local inline = 0
@@ -41,7 +41,8 @@ if profile[1] ~= epoch then return {-2} end
 local pools = former_pools(profile[2], {})
 here(profile_key, pools)
 
-local lost = abandon(redis.call('HGETALL', slots_key), slots_key, node, failure, false, '', profile_key, load_key, dispatch_key, serves_key)
+local lost = abandon(redis.call('HGETALL', slots_key), slots_key, node, failure, false, '', profile_key, load_key, metrics_key, dispatch_key,
+  serves_key)
 forget()
 -- include lib/leave.lua
 table.insert(lost, 1, revision)

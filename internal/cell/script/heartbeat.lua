@@ -1,37 +1,42 @@
--- heartbeat: proves that a node lives, takes in its figures, and compares what
--- the agent runs with what the node owns, in both directions.
+-- heartbeat: proves that a node lives, takes in its figures if it tells any, and compares
+-- what the agent runs with what the node owns, in both directions.
 --
 -- Guarantee: changes nothing unless the caller's epoch is the registered one.
 -- Never touches the tracked profile unless the status changes. Harmless when
 -- repeated: the revision and the time move on, nothing else. The sum of slots in use
 -- is counted anew, so that an edit by hand cannot leave slots lost or given twice.
 --
--- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       string: this heartbeat's event
+-- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       string: the time of this heartbeat
 -- KEYS[3] slots:<node>      hash     KEYS[4] index:revision    zset
 -- KEYS[5] version:nodes     hash
 -- KEYS[6] dispatch:<node>   stream   KEYS[7] nodes:index:online set: both may be left
 --   out, as most heartbeats need neither; one that needs them returns {-3}
+-- KEYS[last] metrics:<node> string: only with resources, which it then holds
 -- ARGV[1] node              ARGV[2] epoch        ARGV[3] status, online or draining
--- ARGV[4] resources, JSON   ARGV[5] channel
--- ARGV[6] last dispatch entry taken in, '' for none or none since the last heartbeat:
+-- ARGV[4] channel
+-- ARGV[5] last dispatch entry taken in, '' for none or none since the last heartbeat:
 --   older entries are trimmed
+-- ARGV[6] resources, JSON; '' leaves those of before in force: the event has none then, and
+--   whoever missed the last ones finds the gap in the revisions
 -- ARGV[7..] attempts that the agent holds, 'job:attempt'
+--   From the fifth on those at the end that are '' are left out: a table of four costs least.
 -- Returns the revision, as text because that is what an answer costs least as, where no
 --         slot is in use; 'revision used' where some are;
 --         {revision, used, {start}, {stop}, {cancel}} where there is anything in the
 --         lists, which hold 'job:attempt';
 --         -1 unknown node: register again;  -2 superseded by another epoch;
 --         -3 nothing was done: call again with all keys
--- Redis 7.0. Cost: O(slots in use + attempts named); seven commands for an idle node.
+-- Redis 7.0. Cost: O(slots in use + attempts named); seven commands for an idle node, one
+-- more with resources.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local profile_key, load_key, slots_key, revisions_key, version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dispatch_key, online_key
-if #KEYS > 5 then dispatch_key, online_key = KEYS[6], KEYS[7] end
-local node, epoch, status, resources, channel, read = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+if #KEYS > 6 then dispatch_key, online_key = KEYS[6], KEYS[7] end
+local node, epoch, status, channel, read, resources = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] or '', ARGV[6] or ''
 
 local call = redis.call -- to look it up each time is a hundredth of the cost
 
-local profile = call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
+local profile = call('HMGET', profile_key, 'epoch', 'status')
 if profile[1] ~= epoch then return profile[1] and -2 or -1 end
 if profile[2] == 'drained' then status = 'drained' end -- by an operator: it stays so until an operator undoes it
 if not online_key and (profile[2] ~= status or read ~= '') then return -3 end
@@ -39,7 +44,7 @@ if not online_key and (profile[2] ~= status or read ~= '') then return -3 end
 
 local used, sum, start, stop, cancel, named = '0', '0', nil, nil, nil, nil
 local owned = call('HGETALL', slots_key)
-if #ARGV == 6 and (#owned == 0 or (#owned == 2 and owned[1] == 'sum')) then
+if #ARGV < 7 and (#owned == 0 or (#owned == 2 and owned[1] == 'sum')) then
   sum = owned[2] or '0'
 else
   start, stop, cancel, named = {}, {}, {}, {}
@@ -69,15 +74,14 @@ end
 if read ~= '' then call('XTRIM', dispatch_key, 'MINID', read) end
 if sum ~= used then call('HSET', slots_key, 'sum', used) end
 -- include lib/revision.lua
-local max = profile[3]
-if not max or not string.find(max, '^%d%d?%d?%d?%d?$') then max = '0' end -- an operator's; see lib/announce.lua, also for the form
-local event = at .. ' 1 h ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' .. status .. ' ' .. max .. ' ' .. used .. ' ' .. resources
-call('PUBLISH', channel, event)
+-- As in lib/announce.lua, which says what the parts are. Of max_concurrency a heartbeat says nothing.
+call('PUBLISH', channel, at .. ' 1 h ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' .. status .. ' 0 ' .. used .. ' ' .. resources)
 if profile[2] ~= status then
   call('HSET', profile_key, 'status', status, 'version', revision)
   call(status == 'online' and 'SADD' or 'SREM', online_key, node)
 end
-call('SET', load_key, event) -- one text for both, because each costs a twentieth of all this
+call('SET', load_key, at)
+if resources ~= '' then call('SET', KEYS[#KEYS], resources) end
 if named then
   for held in pairs(named) do stop[#stop + 1] = held end
   if #start + #stop + #cancel > 0 then return {revision, used, start, stop, cancel} end

@@ -8,7 +8,7 @@
 -- ARGV[3] key prefix   ARGV[4] tag part   ARGV[5..] profile fields to return, as in lib/state.lua
 -- Returns {now, revision of the cell, node, ...}; nodes as in changes.lua, with the revision of their last
 -- announced change, '0' when there is none
--- Foreign keys (profiles, slots, load) are of this cell, as its nodes are.
+-- Foreign keys (profiles, slots, load, metrics) are of this cell, as its nodes are.
 -- Redis 7.0. Cost: O(n).
 local version_key, revisions_key = KEYS[1], KEYS[2]
 local PREFIX, TAG = ARGV[3], ARGV[4]

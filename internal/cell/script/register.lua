@@ -19,7 +19,8 @@
 -- KEYS[9] due zset   KEYS[10] waiting hash   KEYS[11] version:waiting string
 -- KEYS[12] serves:<node>         string  marked with a change of the profile: see take.lua
 -- KEYS[13] drained               set     of nodes that operators have drained: see drain.lua
--- KEYS[14..] pool:<pool>:members set     one for each pool of the new profile
+-- KEYS[14] metrics:<node>        string  deleted with load:<node>
+-- KEYS[15..] pool:<pool>:members set     one for each pool of the new profile
 -- ARGV[1]  node          ARGV[2]  epoch         ARGV[3]  channel
 -- ARGV[4]  key prefix    ARGV[5]  tag part, ':{tag}' or ''
 -- ARGV[6]  retention, ms ARGV[7]  failure of lost jobs, JSON
@@ -31,7 +32,7 @@
 -- Redis 7.0. Cost: O(jobs lost + pools); eight commands for the new agent of an idle node.
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local due_key, waiting_key, waiting_version_key, serves_key = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local due_key, waiting_key, waiting_version_key, serves_key, metrics_key = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[14]
 local node, epoch, channel, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local body, max, pool_ids, capabilities, services, labels, features = ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 local call = redis.call -- to look it up each time is a hundredth of the cost
@@ -53,7 +54,7 @@ if moved then
   -- include lib/key.lua
   -- include lib/here.lua
   -- include lib/pool.lua
-  left = former_pools(before[4], {unpack(KEYS, 14)})
+  left = former_pools(before[4], {unpack(KEYS, 15)})
   here(profile_key, left)
 end
 
@@ -64,7 +65,7 @@ end
 if taken then
   local owned = call('HGETALL', slots_key)
   if #owned == 0 or (#owned == 2 and owned[1] == 'sum') then
-    call('DEL', slots_key, load_key, dispatch_key, serves_key)
+    call('DEL', slots_key, load_key, metrics_key, dispatch_key, serves_key)
   else
     local retention, failure, inline = tonumber(ARGV[6]), ARGV[7], 0
     -- include lib/key.lua
@@ -75,7 +76,7 @@ if taken then
     -- include lib/gate.lua
     -- include lib/again.lua
     -- include lib/abandon.lua
-    lost, in_use = abandon(owned, slots_key, node, failure, true, epoch, load_key, dispatch_key, serves_key)
+    lost, in_use = abandon(owned, slots_key, node, failure, true, epoch, load_key, metrics_key, dispatch_key, serves_key)
     if #lost > 0 then forget() end
   end
 else
@@ -86,7 +87,7 @@ else
 end
 if moved then
   for _, members in ipairs(left) do call('SREM', members, node) end
-  for i = 14, #KEYS do call('SADD', KEYS[i], node) end
+  for i = 15, #KEYS do call('SADD', KEYS[i], node) end
 end
 if not before[1] and call('ZREM', revisions_key, '-' .. node) == 1 then
   call('HINCRBY', version_key, 'tombstones', -1)

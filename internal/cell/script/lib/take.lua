@@ -9,10 +9,11 @@ local LOOK = 64 -- how many of a class are looked at for one that the node may t
 local LOOKS = 96 -- how many of all classes together, but that two of each always are
 local PATIENCE = 10000 -- ms that a job waits for room while others of its priority pass it
 local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
+local BACKLOG = 32 -- jobs of a class that wait, from which on one is given away ahead: it costs none of them a free slot elsewhere
 local assigned = {} -- job -> {slots in use then, attempt}
 
-local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
-  local looks = 0
+local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ahead)
+  local looks, room = 0, max + (ahead or 0)
   local function put_aside(class, job, job_key, static, name, own)
     leave_line(class, job)
     redis.call('HSET', job_key, 'charged', '1')
@@ -92,11 +93,11 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
     heads[i] = not named[class] and head(class) or false -- one job must not come from two heads
     named[class] = true
   end
-  while used < max do
+  while used < room do
     local best, large -- large: the first of those that need more room
     for i = 1, #classes do
       local next = heads[i]
-      if next and next.slots > max - used then
+      if next and next.slots > room - used then
         if not large or before(next, large) then large = next end
       elseif next and (not best or before(next, heads[best])) then
         best = i
@@ -107,6 +108,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
     if large and before(large, heads[best]) and
       (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.since > PATIENCE) then break end
     local next = heads[best]
+    if used + next.slots > max and ahead and sure('ZCARD', key('waiting', next.class)) < BACKLOG then break end
     local closed, own -- by one that has just begun
     if next.gates then closed, own = shut(next.job, next.gates) end
     if closed then
@@ -115,7 +117,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes)
       begin(next)
       begun = begun + 1
     end
-    heads[best] = used < max and head(classes[best]) or false
+    heads[best] = used < room and head(classes[best]) or false
   end
   return used, begun
 end

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/freeslot/freeslot/bench/core/result"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/worker"
+)
+
+const (
+	workersMode = "core-workers"
+
+	// fleetFiles is enough for the connections of fleetAgents at Redis, and for those of a process of theirs.
+	fleetFiles   = 65_536
+	fleetStart   = 5 * time.Minute
+	fleetCallers = 16
+)
+
+func init() { children[workersMode] = runWorkers }
+
+// runWorkers runs count workers, the first of which has this number.
+func runWorkers(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) error {
+	if len(args) != 3 {
+		return errors.New("expected the URL of Redis, the first number and a count")
+	}
+	first, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	count, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	if err := raiseFiles(fleetFiles); err != nil {
+		return err
+	}
+	startCtx, cancel := context.WithTimeout(ctx, fleetStart)
+	defer cancel()
+	workers, errs := make([]*worker.Worker, count), make([]error, count)
+	each := func(do func(i int)) {
+		var callers sync.WaitGroup
+		for c := range fleetCallers {
+			callers.Go(func() {
+				for i := c; i < count; i += fleetCallers {
+					do(i)
+				}
+			})
+		}
+		callers.Wait()
+	}
+	each(func(i int) {
+		node := benchNode(first+i, benchPools)
+		var w *worker.Worker
+		if w, errs[i] = worker.New(worker.Config{RedisURL: args[0], Node: node}); errs[i] != nil {
+			return
+		}
+		w.Handle(benchService, func(context.Context, *worker.Job) (any, error) { return nil, nil })
+		if errs[i] = w.Start(startCtx); errs[i] == nil {
+			workers[i] = w
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "ready")
+	err = serveLines(in, out, map[string]func() any{"ended": func() any {
+		ended := 0
+		for _, w := range workers {
+			select {
+			case <-w.Done():
+				ended++
+			default:
+			}
+		}
+		return ended
+	}})
+	stopCtx, cancelStop := context.WithTimeout(context.Background(), measure.StopGrace)
+	defer cancelStop()
+	each(func(i int) { errs[i] = workers[i].Stop(stopCtx) })
+	return errors.Join(append(errs, err)...)
+}
+
+// runAgentFleet measures what many idle agents cost Redis.
+func runAgentFleet(ctx context.Context, b *bench) (err error) {
+	agents, processes, replicas := sized(b, 10_000, 40), sized(b, 4, 2), sized(b, 3, 1)
+	settle, window := sized(b, 20*time.Second, time.Second), sized(b, time.Minute, time.Second)
+	b.say("%s agents with nothing to do: workers with the default settings, %d processes of them, each worker with connections of its own; %d replicas (the scheduler program) hear of all. Redis' main thread by INFO, for %s, %s after the last node was there.",
+		measure.Thousands(float64(agents)), processes, replicas, window, settle)
+	if err := raiseFiles(fleetFiles); err != nil {
+		return err
+	}
+	program, err := measure.BuildScheduler(ctx, b.root, b.folder)
+	if err != nil {
+		return err
+	}
+	s, err := b.startRedis(ctx, noAOF, "--maxclients", strconv.Itoa(fleetFiles-100))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	for range replicas {
+		r, err := startScheduler(program, s.URL())
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, r.Stop()) }()
+		if _, err := r.ready(ctx); err != nil {
+			return err
+		}
+	}
+	begin := time.Now()
+	all := make([]*childProcess, processes)
+	errs := make([]error, processes)
+	var starts sync.WaitGroup
+	each := agents / processes
+	for i := range processes {
+		starts.Go(func() { all[i], errs[i] = startReady(workersMode, s.URL(), strconv.Itoa(i*each), strconv.Itoa(each)) })
+	}
+	starts.Wait()
+	defer func() {
+		var up []*childProcess
+		for _, c := range all {
+			if c != nil {
+				up = append(up, c)
+			}
+		}
+		err = errors.Join(err, endAll(up))
+	}()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	started := time.Since(begin)
+	if err := measure.SleepUntil(ctx, time.Now().Add(settle)); err != nil {
+		return err
+	}
+	before, err := measure.ReadRedisStat(ctx, s.client)
+	if err != nil {
+		return err
+	}
+	measured := time.Now()
+	if err := measure.SleepUntil(ctx, measured.Add(window)); err != nil {
+		return err
+	}
+	after, err := measure.ReadRedisStat(ctx, s.client)
+	if err != nil {
+		return err
+	}
+	took := time.Since(measured).Seconds()
+	for _, c := range all {
+		if text, err := c.ask("ended"); err != nil || text != "0" {
+			return fmt.Errorf("%s workers have ended: %w", text, err)
+		}
+	}
+	online, err := s.client.Do(ctx, s.client.B().Scard().Key("scheduler:nodes:index:online").Build()).AsInt64()
+	if err != nil {
+		return err
+	}
+	clients, memory, err := s.connections(ctx)
+	if err != nil {
+		return err
+	}
+	cpu := (after.CPUSeconds - before.CPUSeconds) / took * 100
+	b.result.Tables = []result.Table{{First: "Agents", Columns: []result.Column{
+		{Name: "online", Unit: result.Number},
+		{Name: "heartbeats and registrations", Unit: result.PerSecond},
+		{Name: "blocking reads", Unit: result.PerSecond},
+		{Name: "PINGs", Unit: result.PerSecond},
+		{Name: "Redis' main thread", Unit: result.Percent},
+		{Name: "connections", Unit: result.Number},
+		{Name: "Redis' memory for them", Unit: result.MiB},
+		{Name: "start of all", Unit: result.Milliseconds},
+	}, Rows: []result.Row{{Name: measure.Thousands(float64(agents)), Values: result.Values(
+		float64(online), rounded(after.Rate(before, "evalsha", took)), rounded(after.Rate(before, "xread", took)), rounded(after.Rate(before, "ping", took)),
+		rounded(cpu), clients, rounded(memory), rounded(started.Seconds()*1000),
+	)}}}}
+	b.target(fmt.Sprintf("%s idle agents, %d replicas: Redis' main thread", measure.Thousands(float64(agents)), replicas), result.Percent, result.AtMost, 35, cpu)
+	b.target("idle agents online in the end", result.Number, result.Exactly, float64(agents), float64(online))
+	return nil
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisclient"
+)
+
+const (
+	leanPage  = 64
+	leanDials = 64
+	// leanLimit is how long nodes may be silent: lean ones send no heartbeats, so that what is measured of Redis
+	// is jobs and nothing else.
+	leanLimit = time.Hour
+)
+
+// leanNode is a node of which there can be ten thousand in a process: it has one connection of its own, on
+// which it waits for jobs as a real one does, and shares the one for completions. It sends no heartbeats.
+type leanNode struct {
+	id    string
+	epoch cell.Epoch
+	cell  *cell.Cell
+	conn  net.Conn
+	in    *bufio.Reader
+	jobs  sync.WaitGroup
+}
+
+func startLean(ctx context.Context, redisURL string, count, slots int) (func() error, error) {
+	u, err := url.Parse(redisURL)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := redisclient.Commands(redisclient.Config{URL: redisURL, Name: "bench-lean"})
+	if err != nil {
+		return nil, err
+	}
+	nodes := make([]*leanNode, count)
+	var readers sync.WaitGroup
+	stop := func() error {
+		for _, n := range nodes {
+			if n != nil && n.conn != nil {
+				_ = n.conn.Close() // ends its reader
+			}
+		}
+		readers.Wait()
+		for _, n := range nodes {
+			if n != nil {
+				n.stop()
+			}
+		}
+		shared.Close()
+		return nil
+	}
+	errs := make([]error, leanDials)
+	var callers sync.WaitGroup
+	for c := range leanDials {
+		callers.Go(func() {
+			for i := c; i < count && errs[c] == nil; i += leanDials {
+				n := &leanNode{id: nodeID(i), epoch: cell.NewEpoch()}
+				nodes[i] = n
+				if n.cell, errs[c] = cell.New(cell.Config{HeartbeatLimit: leanLimit}, shared, zap.NewNop(), nil); errs[c] != nil {
+					return
+				}
+				errs[c] = n.start(ctx, u.Host, slots)
+			}
+		})
+	}
+	callers.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	for _, n := range nodes {
+		readers.Go(n.read)
+	}
+	return stop, nil
+}
+
+func (n *leanNode) start(ctx context.Context, addr string, slots int) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
+	defer cancel()
+	if err := n.cell.Start(ctx); err != nil {
+		return err
+	}
+	if _, err := n.cell.Register(ctx, freeslot.Node{ID: n.id, MaxConcurrency: slots, Services: []freeslot.Service{{Name: benchService}}}, n.epoch); err != nil {
+		return err
+	}
+	var d net.Dialer
+	n.conn, err = d.DialContext(ctx, "tcp", addr)
+	if err == nil {
+		n.in = bufio.NewReaderSize(n.conn, 2<<10)
+	}
+	return err
+}
+
+func (n *leanNode) stop() {
+	n.jobs.Wait()
+	if n.cell != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
+		defer cancel()
+		_ = n.cell.Stop(ctx) // nothing is under way
+	}
+}
+
+// read takes what is dispatched until the connection is closed.
+func (n *leanNode) read() {
+	key, last := n.cell.Layout().Dispatch(n.id), "0"
+	for {
+		args := []string{"XREAD", "COUNT", strconv.Itoa(leanPage), "BLOCK", "0", "STREAMS", key, last}
+		var b strings.Builder
+		fmt.Fprintf(&b, "*%d\r\n", len(args))
+		for _, a := range args {
+			fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
+		}
+		if _, err := io.WriteString(n.conn, b.String()); err != nil {
+			return
+		}
+		reply, err := readReply(n.in)
+		if err != nil {
+			return
+		}
+		for _, e := range entriesOf(reply) {
+			last = e.id
+			if at, ok := attemptOf(e.fields["j"]); ok {
+				stamp := load.Stamp()
+				n.jobs.Go(func() { n.complete(at, stamp) })
+			}
+		}
+	}
+}
+
+func attemptOf(text string) (cell.Attempt, bool) {
+	id, rest, _ := strings.Cut(text, " ")
+	number, _, _ := strings.Cut(rest, " ")
+	i, err := strconv.Atoi(number)
+	return cell.Attempt{Job: id, N: i}, err == nil
+}
+
+func (n *leanNode) complete(at cell.Attempt, stamp string) {
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
+	defer cancel()
+	// What fails here is a job that does not end, which the submitter reports.
+	_, _ = n.cell.Complete(ctx, cell.Completion{Node: n.id, Epoch: n.epoch, Attempt: at, State: freeslot.StateSucceeded, Result: []byte(`"` + stamp + `"`)})
+}
+
+type entry struct {
+	id     string
+	fields map[string]string
+}
+
+// entriesOf reads the reply of XREAD of one stream: [[key, [[id, [field, value, ...]], ...]]].
+func entriesOf(reply any) (out []entry) {
+	streams, _ := reply.([]any)
+	for _, s := range streams {
+		pair, _ := s.([]any)
+		if len(pair) != 2 {
+			continue
+		}
+		entries, _ := pair[1].([]any)
+		for _, e := range entries {
+			parts, _ := e.([]any)
+			if len(parts) != 2 {
+				continue
+			}
+			id, _ := parts[0].(string)
+			values, _ := parts[1].([]any)
+			one := entry{id: id, fields: make(map[string]string, len(values)/2)}
+			for i := 0; i+1 < len(values); i += 2 {
+				name, _ := values[i].(string)
+				one.fields[name], _ = values[i+1].(string)
+			}
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// readReply reads one reply of RESP2: string, int64, error, nil or []any of them.
+func readReply(in *bufio.Reader) (any, error) {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	if line == "" {
+		return nil, errors.New("empty reply")
+	}
+	kind, rest := line[0], line[1:]
+	if kind == '+' || kind == '-' {
+		return rest, nil
+	}
+	count, err := strconv.ParseInt(rest, 10, 64)
+	if err != nil || kind == ':' {
+		return count, err
+	}
+	if count < 0 {
+		return nil, nil
+	}
+	if kind == '$' {
+		text := make([]byte, count+2)
+		_, err := io.ReadFull(in, text)
+		return string(text[:count]), err
+	}
+	if kind != '*' {
+		return nil, fmt.Errorf("reply of kind %q is not known", kind)
+	}
+	list := make([]any, count)
+	for i := range list {
+		if list[i], err = readReply(in); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/trace"
+	"github.com/freeslot/freeslot/worker"
+)
+
+// startCallers register nodes side by side.
+const startCallers = 16
+
+func startWorker(ctx context.Context, args []string) (func() error, error) {
+	f := flag.NewFlagSet("worker", flag.ContinueOnError)
+	url := f.String("redis", "", "URL of Redis")
+	nodes := f.Int("nodes", 4, "nodes, all in this process")
+	slots := f.Int("slots", 1024, "slots of each node")
+	cells := f.Int("cells", 1, "cells")
+	lean := f.Bool("lean", false, "one connection a node, and what they share")
+	list := f.String("list", "", "take -nodes of this node list (CSV), with its slots and models")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if *lean {
+		return startLean(ctx, *url, *nodes, *slots)
+	}
+	profiles, err := profilesOf(*list, *nodes, *slots)
+	if err != nil {
+		return nil, err
+	}
+	return startFleet(ctx, *url, *cells, profiles)
+}
+
+func profilesOf(list string, nodes, slots int) ([]freeslot.Node, error) {
+	out := make([]freeslot.Node, 0, nodes)
+	if list == "" {
+		for i := range nodes {
+			out = append(out, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots})
+		}
+		return out, nil
+	}
+	all, err := trace.OpenNodes(list)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range trace.Fleet(all, nodes) {
+		out = append(out, *n.Profile(benchService))
+	}
+	return out, nil
+}
+
+func nodeID(i int) string { return "bench-" + strconv.Itoa(i+1) }
+
+func startFleet(ctx context.Context, url string, cells int, profiles []freeslot.Node) (func() error, error) {
+	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
+	defer cancel()
+	fleet := make([]*worker.Worker, len(profiles))
+	errs := make([]error, startCallers)
+	var callers sync.WaitGroup
+	for c := range startCallers {
+		callers.Go(func() {
+			for i := c; i < len(fleet) && errs[c] == nil; i += startCallers {
+				fleet[i], errs[c] = startNode(ctx, url, cells, profiles[i])
+			}
+		})
+	}
+	callers.Wait()
+	stop := func() error { return stopFleet(fleet) }
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	return stop, nil
+}
+
+func startNode(ctx context.Context, url string, cells int, profile freeslot.Node) (*worker.Worker, error) {
+	w, err := worker.New(worker.Config{RedisURL: url, Cells: cells, Node: profile})
+	if err != nil {
+		return nil, err
+	}
+	w.Handle(benchService, handle)
+	return w, w.Start(ctx)
+}
+
+// handle answers with the moment of its start. A payload that is a number is for how many microseconds it is
+// to take.
+func handle(ctx context.Context, job *worker.Job) (any, error) {
+	stamp := load.Stamp()
+	if len(job.Payload) > 0 && job.Payload[0] != '"' {
+		us, err := strconv.ParseInt(string(job.Payload), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		if err := measure.SleepUntil(ctx, time.Now().Add(time.Duration(us)*time.Microsecond)); err != nil {
+			return nil, err
+		}
+	}
+	return stamp, nil
+}
+
+// stopFleet stops all nodes side by side: each may have to wait for its last read of Redis.
+func stopFleet(fleet []*worker.Worker) error {
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
+	defer cancel()
+	errs := make([]error, len(fleet))
+	var stops sync.WaitGroup
+	for i, w := range fleet {
+		if w != nil {
+			stops.Go(func() { errs[i] = w.Stop(ctx) })
+		}
+	}
+	stops.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/acl"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisclient"
+)
+
+const aclTimeout = time.Minute
+
+type aclCmd struct {
+	Role         string   `required:"" enum:"agent,replica,operator" placeholder:"ROLE" help:"agent, replica (a scheduler) or operator (schedctl nodes import, and reading)."`
+	Node         []string `placeholder:"NODE" help:"For agents: a user for this node alone, agent-NODE; can be repeated. Without, one user for all agents."`
+	User         string   `placeholder:"NAME" help:"Name of the user (default: the role's, or agent-NODE)."`
+	PasswordFile string   `placeholder:"FILE" help:"File that holds the user's password; only its hash is printed. Without, passwords stay as they are."`
+	Add          bool     `help:"Give what is needed and take nothing away: before an upgrade, whose scripts are others, and for a second password."`
+	Format       string   `enum:"setuser,aclfile,json" default:"setuser" placeholder:"FORMAT" help:"setuser (for redis-cli), aclfile or json (default ${default})."`
+	Cluster      bool     `help:"Redis is a cluster; --apply finds that out."`
+	Apply        bool     `help:"Set the users on every server at --redis-url and on its replicas, as a user who may."`
+	redisFlags
+	KeyPrefix string `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
+	Cells     int    `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
+}
+
+// Run prints the users, or sets them.
+func (c *aclCmd) Run(a *app) error {
+	defer a.api.close()
+	if err := c.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, aclTimeout)
+	defer cancel()
+	var topology *redisclient.Topology
+	if c.Apply {
+		var err error
+		if topology, err = redisclient.Inspect(ctx, c.config()); err != nil {
+			return fmt.Errorf("redis cannot be used: %w (--redis-url)", err)
+		}
+		c.Cluster = topology.Cluster
+	}
+	users, err := c.users()
+	if err != nil {
+		return err
+	}
+	if c.Apply {
+		return c.apply(ctx, a, topology, users)
+	}
+	return c.print(a, users)
+}
+
+func (c *aclCmd) check() error {
+	switch {
+	case len(c.Node) > 0 && c.Role != string(cell.RoleAgent):
+		return usage("--node is for --role agent")
+	case c.User != "" && len(c.Node) > 1:
+		return usage("--user names one user, and there is one for each --node")
+	case c.Format == "aclfile" && c.PasswordFile == "":
+		return usage("--format aclfile needs --password-file: a file has all of a user, the password too")
+	case c.Format == "aclfile" && c.Add:
+		return usage("--format aclfile has all of a user: leave --add out")
+	case c.Cells < 1 || c.Cells > cell.MaxCells:
+		return usage("--cells is %d, expected 1 to %d", c.Cells, cell.MaxCells)
+	}
+	for _, name := range append([]string{c.KeyPrefix}, c.Node...) {
+		if err := freeslot.ValidateName("name", name); err != nil {
+			return usage("%q is no name of a node or a prefix: %w", name, err)
+		}
+	}
+	if c.User != "" {
+		if err := freeslot.ValidateName("--user", c.User); err != nil {
+			return usageError{err}
+		}
+	}
+	return nil
+}
+
+func (c *aclCmd) users() ([]acl.User, error) {
+	password := ""
+	if c.PasswordFile != "" {
+		data, err := os.ReadFile(c.PasswordFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the password: %w", err)
+		}
+		if password = strings.TrimRight(string(data), "\r\n"); password == "" {
+			return nil, fmt.Errorf("read the password: %s is empty", c.PasswordFile)
+		}
+	}
+	layouts := cell.Layouts(c.KeyPrefix, c.Cells, c.Cluster)
+	user := func(name, node string, of ...cell.Layout) (acl.User, error) {
+		if c.User != "" {
+			name = c.User
+		}
+		access, err := cell.AccessOf(cell.Role(c.Role), node, of...)
+		return acl.User{Name: name, Access: access, Password: password, Add: c.Add}, err
+	}
+	if len(c.Node) == 0 {
+		u, err := user(c.Role, cell.AnyNode, layouts...)
+		return []acl.User{u}, err
+	}
+	users := make([]acl.User, len(c.Node))
+	for i, node := range c.Node {
+		var err error
+		if users[i], err = user("agent-"+node, node, layouts[cell.NodeCell(node, c.Cells)]); err != nil {
+			return nil, err
+		}
+	}
+	return users, nil
+}
+
+func (c *aclCmd) print(a *app, users []acl.User) error {
+	if c.Format == "json" || a.json {
+		type user struct {
+			Name  string   `json:"name"`
+			Rules []string `json:"rules"`
+		}
+		out := make([]user, len(users))
+		for i, u := range users {
+			out[i] = user{u.Name, u.Rules()}
+		}
+		return a.printJSON(map[string]any{"users": out})
+	}
+	for _, u := range users {
+		line := u.Command()
+		if c.Format == "aclfile" {
+			line = u.Line()
+		}
+		if _, err := fmt.Fprintln(a.out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *aclCmd) apply(ctx context.Context, a *app, topology *redisclient.Topology, users []acl.User) error {
+	done, err := acl.Apply(ctx, topology, users)
+	for _, at := range done {
+		note := "saved in its ACL file"
+		if !at.Saved {
+			note = "gone with its next restart: it has no ACL file (aclfile in redis.conf)"
+		}
+		if _, err := fmt.Fprintf(a.out, "%s: %d users set, %s\n", at.Addr, len(users), note); err != nil {
+			return err
+		}
+	}
+	return err
+}

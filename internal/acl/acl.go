@@ -1,0 +1,161 @@
+// Package acl makes users of Redis' ACL out of what the roles of the system need; see [cell.AccessOf].
+package acl
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisclient"
+)
+
+const callTimeout = 5 * time.Second
+
+// User is one user of Redis.
+type User struct {
+	Name   string
+	Access cell.Access
+	// Password replaces the user's passwords, or is one more with Add. Empty leaves them as they are: a new user
+	// has none, and nobody can log in as it.
+	Password string
+	// Add gives rights and takes none away, as is needed while two releases run, whose scripts differ.
+	Add bool
+}
+
+// Rules are what ACL SETUSER takes behind the name. The password is among them as its hash only.
+func (u User) Rules() []string {
+	rules := []string{"on"}
+	if u.Password != "" {
+		sum := sha256.Sum256([]byte(u.Password))
+		if !u.Add {
+			rules = append(rules, "resetpass")
+		}
+		rules = append(rules, "#"+hex.EncodeToString(sum[:]))
+	}
+	if u.Add {
+		return append(rules, u.Access.Additions()...)
+	}
+	return append(rules, u.Access.Rules()...)
+}
+
+// Command is the user as redis-cli takes it.
+func (u User) Command() string {
+	return "ACL SETUSER " + u.Name + " " + strings.Join(u.Rules(), " ")
+}
+
+// Line is the user as a line of an ACL file.
+func (u User) Line() string { return "user " + u.Name + " " + strings.Join(u.Rules(), " ") }
+
+// Applied is one server on which the users were set.
+type Applied struct {
+	Addr string `json:"addr"`
+	// Saved is true where the server keeps them in its ACL file; else they are gone with its next restart, unless
+	// they are in its configuration.
+	Saved bool `json:"saved"`
+}
+
+// Apply sets users on every server that t names, and on the replicas of these, because servers do not tell each
+// other of users. What was done before an error stays.
+func Apply(ctx context.Context, t *redisclient.Topology, users []User) ([]Applied, error) {
+	clients, err := t.Open(redisclient.Commands)
+	if err != nil {
+		return nil, err
+	}
+	defer clients.Close()
+	var done []Applied
+	var errs []error
+	for server, client := range clients.All() {
+		addrs, err := addresses(ctx, client)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, addr := range addrs {
+			saved, err := applyAt(ctx, t.Config(server), addr, users)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("redis at %s: %w", addr, err))
+				continue
+			}
+			done = append(done, Applied{addr, saved})
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+// addresses are all members of a cluster, or a master and its replicas.
+func addresses(ctx context.Context, client rueidis.Client) ([]string, error) {
+	nodes := client.Nodes()
+	var addrs []string
+	for addr := range nodes {
+		addrs = append(addrs, addr)
+	}
+	slices.Sort(addrs)
+	if client.Mode() == rueidis.ClientModeCluster {
+		return addrs, nil
+	}
+	for addr, node := range nodes {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		said, err := node.Do(ctx, node.B().Role().Build()).ToArray()
+		if err != nil {
+			return addrs, fmt.Errorf("ask redis at %s for its replicas: %w", addr, err)
+		}
+		addrs = append(addrs, replicas(said)...)
+	}
+	return addrs, nil
+}
+
+// replicas reads what a master answers to ROLE.
+func replicas(said []rueidis.RedisMessage) []string {
+	if len(said) < 3 {
+		return nil
+	}
+	list, err := said[2].ToArray()
+	if err != nil {
+		return nil
+	}
+	var addrs []string
+	for _, m := range list {
+		parts, err := m.AsStrSlice()
+		if err != nil || len(parts) < 2 {
+			continue
+		}
+		if _, err := strconv.Atoi(parts[1]); err == nil {
+			addrs = append(addrs, net.JoinHostPort(parts[0], parts[1]))
+		}
+	}
+	return addrs
+}
+
+func applyAt(ctx context.Context, c redisclient.Config, addr string, users []User) (saved bool, err error) {
+	client, err := redisclient.At(c, addr)
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for _, u := range users {
+		cmd := client.B().AclSetuser().Username(u.Name).Rule(u.Rules()...).Build()
+		if err := client.Do(ctx, cmd).Error(); err != nil {
+			return false, fmt.Errorf("set user %s: %w", u.Name, err)
+		}
+	}
+	err = client.Do(ctx, client.B().AclSave().Build()).Error()
+	if err != nil && strings.Contains(err.Error(), "not configured to use an ACL file") {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("save users: %w", err)
+	}
+	return true, nil
+}

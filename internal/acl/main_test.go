@@ -1,0 +1,9 @@
+package acl
+
+import (
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/worker"
+)
+
+// maxMetadataInterval bounds for how long figures may be out of date.
+const maxMetadataInterval = time.Hour
+
+// ChangeThreshold says which changes of a figure are told at once.
+type ChangeThreshold struct {
+	// Threshold is in the figure's unit, or in percent; Type is absolute, percent or any.
+	Threshold float64 `koanf:"threshold"`
+	Type      string  `koanf:"type"`
+}
+
+// defaultThresholds are those of package worker.
+func defaultThresholds() map[string]ChangeThreshold {
+	out := map[string]ChangeThreshold{}
+	for name, t := range worker.DefaultThresholds() {
+		out[name] = ChangeThreshold{Threshold: t.Value, Type: string(t.Kind)}
+	}
+	return out
+}
+
+func (t ChangeThreshold) worker() worker.Threshold {
+	return worker.Threshold{Kind: worker.ThresholdKind(t.Type), Value: t.Threshold}
+}
+
+// validateHeartbeats notes every value that cannot be used.
+func (c *Config) validateHeartbeats(p *config.Problems) {
+	if !p.Has("heartbeat_interval") {
+		p.DurationBetween("metadata_interval", c.MetadataInterval, c.HeartbeatInterval, maxMetadataInterval)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.ChangeThresholds)) {
+		at, t := "change_thresholds."+name, c.ChangeThresholds[name]
+		p.OneOf(at+".type", t.Type, string(worker.Absolute), string(worker.Percent), string(worker.AnyChange))
+		t.Type = string(worker.AnyChange)
+		p.Add(at+".threshold", t.worker().Validate())
+	}
+}
+
+// newWorker makes a worker that tells the configured figures when they are due.
+func (c *Config) newWorker(cfg worker.Config) (w *worker.Worker, err error) {
+	// Collectors are first asked when the worker runs.
+	entries, err := c.Metrics.Collectors(func() (time.Duration, bool) { return w.RedisLatency() })
+	if err != nil {
+		return nil, err
+	}
+	cfg.Collectors = append([]worker.Collection{}, entries...) // none is not nil, which is the default
+	cfg.MetadataInterval, cfg.DisableImmediateUpdate = c.MetadataInterval, !c.ImmediateUpdate
+	cfg.Thresholds = make(map[string]worker.Threshold, len(c.ChangeThresholds))
+	for name, t := range c.ChangeThresholds {
+		cfg.Thresholds[name] = t.worker()
+	}
+	return worker.New(cfg)
+}

@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/worker"
+)
+
+func loadHeartbeats(t *testing.T, keys ...string) (Config, error) {
+	t.Helper()
+	opts := config.Options{Environ: []string{}}
+	for _, k := range append([]string{"node.id=n1", "services=[{name: a, http: {url: 'http://127.0.0.1:1/'}}]"}, keys...) {
+		path, value, _ := strings.Cut(k, "=")
+		opts.Flags = append(opts.Flags, config.Flag{Name: "--set " + path, Path: path, Value: value})
+	}
+	return Load(opts)
+}
+
+func TestHeartbeatKeys(t *testing.T) {
+	t.Parallel()
+	cfg, err := loadHeartbeats(t, "metadata_interval=2m", "immediate_update=false",
+		"change_thresholds={cpu.usage: {threshold: 50, type: percent}, license.state: {type: any}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The defaults of what is not named stay.
+	if got := slices.Sorted(maps.Keys(cfg.ChangeThresholds)); !slices.Equal(got, []string{"cpu.usage", "license.state", "memory.usage"}) {
+		t.Errorf("thresholds of %v", got)
+	}
+	if cfg.MetadataInterval != 2*time.Minute || cfg.ImmediateUpdate || cfg.ChangeThresholds["cpu.usage"].worker() != (worker.Threshold{Kind: worker.Percent, Value: 50}) {
+		t.Errorf("%+v", cfg)
+	}
+	// None collected is not the default.
+	cfg.Metrics = Metrics{}
+	if _, err := cfg.newWorker(worker.Config{RedisURL: "redis://127.0.0.1:1", Node: cfg.profile()}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadHeartbeatKeys(t *testing.T) {
+	t.Parallel()
+	_, err := loadHeartbeats(t, "metadata_interval=1s", "change_thresholds={a.b: {threshold: -1, type: relative}}")
+	for _, want := range []string{
+		"metadata_interval is 1s, expected 3s to 1h",
+		`change_thresholds.a.b.type is "relative", expected absolute, percent or any`,
+		"change_thresholds.a.b.threshold is -1, expected 0 or more",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in:\n%v", want, err)
+		}
+	}
+}

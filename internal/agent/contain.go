@@ -1,0 +1,94 @@
+//go:build unix
+
+package agent
+
+import (
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/cgroup"
+	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/worker"
+)
+
+// containment opens the system's cgroups for the first command that has limits. It is
+// safe for concurrent use.
+type containment struct {
+	log  *zap.Logger
+	open func() (*cgroup.Manager, error)
+
+	mu      sync.Mutex // guards the rest
+	asked   bool
+	manager *cgroup.Manager
+	err     error
+}
+
+func newContainment(log *zap.Logger) *containment {
+	return &containment{log: log, open: cgroup.Open}
+}
+
+// contain gives the executor of a service what its limits need. Where they cannot be set,
+// that is an error if they are required, and else a warning: the command runs without.
+func (c *containment) contain(service string, e *commandExecutor) error {
+	if e.cfg.Limits == nil {
+		return nil
+	}
+	manager, err := c.get()
+	if err == nil {
+		err = manager.Supports(e.cfg.Limits.group())
+	}
+	switch {
+	case err == nil:
+		e.groups = manager
+	case e.cfg.LimitsRequired:
+		return fmt.Errorf("the limits of service %s cannot be set: %w", service, err)
+	default:
+		c.log.Warn("limits.unavailable", zap.String("service", service), zap.Error(err))
+	}
+	return nil
+}
+
+func (c *containment) get() (*cgroup.Manager, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.asked {
+		c.manager, c.err = c.open()
+		c.asked = true
+	}
+	return c.manager, c.err
+}
+
+// close removes what is left; commands must have ended. It tolerates a second call.
+func (c *containment) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.manager == nil {
+		return nil
+	}
+	return c.manager.Close()
+}
+
+// group is that of one job; nil for a command without limits.
+func (c *commandExecutor) group(job *worker.Job) (*cgroup.Group, error) {
+	if c.groups == nil {
+		return nil, nil //nolint:nilnil // no group is no failure
+	}
+	group, err := c.groups.Create(fmt.Sprintf("%s-%d", job.ID, job.Attempt), c.cfg.Limits.group())
+	if err != nil {
+		return nil, limitsFailed(err)
+	}
+	return group, nil
+}
+
+func (c *commandExecutor) remove(group *cgroup.Group, job *worker.Job) {
+	if err := group.Remove(); err != nil {
+		c.log.Warn("limits.group_left", zap.String(logging.FieldJob, job.ID), zap.Error(err))
+	}
+}
+
+// limitsFailed is of this node and of the moment: the command has not run.
+func limitsFailed(err error) error {
+	return worker.Retryable(jobError(CodeLimitsFailed, "the command's limits could not be set: "+err.Error()))
+}

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/freeslot/freeslot"
+)
+
+const (
+	// progressFD is the first that exec.Cmd.ExtraFiles has.
+	progressFD = "3"
+	// maxProgressLine is more than freeslot.MaxProgressBytes, because a value becomes
+	// shorter without the white space in it.
+	maxProgressLine = 2 * freeslot.MaxProgressBytes
+)
+
+// progressPipe reads what a command tells of its progress. It reads until the command has
+// ended, so that the command never waits for long and nobody waits for the command.
+type progressPipe struct {
+	to            *teller
+	reader, write *os.File
+	reading       sync.WaitGroup
+}
+
+func newProgressPipe(to *teller) (*progressPipe, error) {
+	reader, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	return &progressPipe{to: to, reader: reader, write: write}, nil
+}
+
+func (p *progressPipe) files() []*os.File { return []*os.File{p.write} }
+
+// read is called once the command has its end of the pipe.
+func (p *progressPipe) read() {
+	_ = p.write.Close() // the command's copy stays
+	p.reading.Go(p.lines)
+}
+
+func (p *progressPipe) lines() {
+	in := &lines{r: bufio.NewReaderSize(p.reader, streamBuffer), limit: maxProgressLine}
+	for {
+		line, err := in.next()
+		switch {
+		case errors.Is(err, errLineTooLong):
+			p.to.refuse(fmt.Errorf("a line of progress has more than %d bytes", maxProgressLine))
+			if in.rest() != nil {
+				return
+			}
+		case err != nil:
+			return
+		case len(bytes.TrimSpace(line)) > 0:
+			p.to.tell(line)
+		}
+	}
+}
+
+// close drops what was not read: it would not be sent any more.
+func (p *progressPipe) close() {
+	_ = p.reader.Close() // ends the reading, though a process may hold the other end
+	_ = p.write.Close()  // closed already but after a failed start
+	p.reading.Wait()
+}

@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/worker"
+)
+
+// ErrEnded is returned by Reload once the agent has ended.
+var ErrEnded = errors.New("agent: ended")
+
+// profileWait is how long Reload waits for Redis to have the new profile, which gets there
+// in any case.
+const profileWait = 5 * time.Second
+
+// reloadable are the keys that can change while the agent runs, with all that is in them.
+var reloadable = []string{
+	"node.max_concurrency", "node.languages", "node.labels", "node.pools", "node.features", "services", "log.level",
+}
+
+// Reload puts the configuration that load returns in force. One that cannot be is logged key by
+// key, leaves everything as it is, and is the error (config.Problems). Running jobs go on with
+// the executors that they began with; checks go on but for those that have changed. setLevel is
+// called with log.level when the rest is in force. ctx bounds the wait for Redis, and its end
+// leaves the change in force.
+//
+// Calls go one after the other.
+func (a *Agent) Reload(ctx context.Context, load func() (Config, error), setLevel func(level string)) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return ErrEnded
+	}
+	next, err := load()
+	if err != nil {
+		return a.refuse(err)
+	}
+	changed := changes(&a.cfg, &next)
+	if problems := a.unfit(changed, &next); len(problems) > 0 {
+		return a.refuse(problems)
+	}
+	if len(changed) == 0 {
+		a.metrics.reload(reloadUnchanged)
+		a.log.Info("config.unchanged")
+		return nil
+	}
+	services, err := a.renew(&next)
+	if err != nil {
+		return a.refuse(err)
+	}
+	if err := a.apply(ctx, &next, services); err != nil {
+		return a.refuse(err)
+	}
+	setLevel(next.Log.Level)
+	a.metrics.reload(reloadApplied)
+	a.log.Info("config.reloaded", zap.Strings("changed", changed))
+	return nil
+}
+
+// refuse logs what is wrong, a line each.
+func (a *Agent) refuse(err error) error {
+	a.metrics.reload(reloadRefused)
+	var problems config.Problems
+	if !errors.As(err, &problems) {
+		problems = config.Problems{{Message: err.Error()}}
+	}
+	for _, p := range problems {
+		a.log.Error("config.refused", zap.String("key", p.Path), zap.String(logging.FieldReason, p.String()))
+	}
+	return problems
+}
+
+// unfit are the reasons why a valid configuration cannot follow the one in force.
+func (a *Agent) unfit(changed []string, next *Config) config.Problems {
+	var problems config.Problems
+	for _, key := range changed {
+		if !slices.ContainsFunc(reloadable, func(r string) bool { return key == r || strings.HasPrefix(key, r+".") }) {
+			problems.Addf(key, "has changed, which needs a restart of the agent")
+		}
+	}
+	if grace := next.interruptGrace(); grace > a.grace {
+		for i, s := range next.Services {
+			one := Config{Services: []Service{s}}
+			if one.interruptGrace() > a.grace {
+				problems.Addf(fmt.Sprintf("services[%d].command.kill_grace", i),
+					"is %s, which is longer than the agent waits when it stops: that was set at its start, and needs a restart of the agent", config.FormatDuration(s.Command.KillGrace))
+			}
+		}
+	}
+	return problems
+}
+
+// renew makes the executors that have changed, and takes over those that have not.
+func (a *Agent) renew(next *Config) (map[string]*service, error) {
+	services := make(map[string]*service, len(next.Services))
+	for i := range next.Services {
+		name := next.Services[i].Name
+		if old := a.services[name]; old != nil && old.madeOf(next.ingredients(i)) {
+			services[name] = old
+			continue
+		}
+		s, err := newService(next, i, a.log)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.contain(a.limits); err != nil {
+			return nil, err
+		}
+		services[name] = s
+	}
+	return services, nil
+}
+
+// apply tells the worker, then lets go of what it does not use any more.
+func (a *Agent) apply(ctx context.Context, next *Config, services map[string]*service) error {
+	if err := a.reconfigure(ctx, next, services); err != nil {
+		return err
+	}
+	for name, old := range a.services {
+		if services[name] != old {
+			old.retire()
+		}
+	}
+	a.recheck(next)
+	a.cfg, a.services = *next, services
+	return nil
+}
+
+// reconfigure returns when Redis has the new profile, or will have it.
+func (a *Agent) reconfigure(ctx context.Context, next *Config, services map[string]*service) error {
+	handlers := make(map[string]worker.HandlerFunc, len(services))
+	for name, s := range services {
+		handlers[name] = s.run
+	}
+	ctx, cancel := context.WithTimeout(ctx, profileWait)
+	defer cancel()
+	if unknown := a.unknown(next); len(unknown) > 0 {
+		// To the worker a new service is healthy. So that nobody hears of it before its check
+		// has succeeded, it is taken out before there is any waiting for Redis.
+		now, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := a.worker.Reconfigure(now, next.profile(), handlers); err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+		for _, service := range unknown {
+			a.healthChanged(service, false)
+		}
+	}
+	err := a.worker.Reconfigure(ctx, next.profile(), handlers)
+	if err != nil && ctx.Err() != nil {
+		a.log.Warn("config.not_told", zap.String(logging.FieldReason, "Redis has not taken the new profile yet; it will be told until it has"), zap.Error(err))
+		return nil
+	}
+	return err
+}
+
+// unknown are the services with a check that the node does not have yet.
+func (a *Agent) unknown(next *Config) []string {
+	var names []string
+	for i := range next.Services {
+		if s := &next.Services[i]; s.Check != nil && a.services[s.Name] == nil {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// recheck starts and ends checks. What the node offers it goes on offering until a check
+// says otherwise; a service that is new waits for its first success.
+func (a *Agent) recheck(next *Config) {
+	before := make(map[string]*Service, len(a.cfg.Services))
+	for i := range a.cfg.Services {
+		before[a.cfg.Services[i].Name] = &a.cfg.Services[i]
+	}
+	for i := range next.Services {
+		s := &next.Services[i]
+		old := before[s.Name]
+		delete(before, s.Name)
+		switch {
+		case s.Check == nil:
+			a.checks.Stop(s.Name)
+			a.healthChanged(s.Name, true)
+		case old == nil:
+			a.checks.Start(s.Name, s.Check, false)
+		case !reflect.DeepEqual(old.Check, s.Check):
+			a.checks.Start(s.Name, s.Check, true)
+		}
+	}
+	for name := range before {
+		a.checks.Stop(name)
+	}
+}
+
+// changes are the keys whose values differ, down to lists and maps, in the order of the fields.
+func changes(a, b *Config) []string {
+	return appendChanges(nil, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
+}
+
+func appendChanges(keys []string, path string, a, b reflect.Value) []string {
+	if a.Kind() != reflect.Struct {
+		if empty(a) && empty(b) || reflect.DeepEqual(a.Interface(), b.Interface()) {
+			return keys
+		}
+		return append(keys, path)
+	}
+	for i := range a.NumField() {
+		if name := a.Type().Field(i).Tag.Get("koanf"); name != "" {
+			keys = appendChanges(keys, strings.TrimPrefix(path+"."+name, "."), a.Field(i), b.Field(i))
+		}
+	}
+	return keys
+}
+
+// empty is a list or map without entries, whether or not it was written down.
+func empty(v reflect.Value) bool {
+	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
+}

@@ -1,0 +1,68 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// TestNodeResources: what is shown of a node's machine is what it said last, however many
+// heartbeats without have come since, and its last heartbeat is theirs.
+func TestNodeResources(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	redis := redistest.New(t)
+	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: redis.Prefix(t)}}, redis.Client(t), zaptest.NewLogger(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := cache.New(cache.Config{}, []cache.Feed{{Source: c}}, zaptest.NewLogger(t), nil)
+	f := setup(t, api.Config{}, func(d *api.Deps) { d.Nodes = nodes })
+	node := freeslot.Node{ID: "n1", MaxConcurrency: 1, Services: []freeslot.Service{{Name: "tts"}}}
+	if _, err := c.Register(ctx, node, "e1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := nodes.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	said := ""
+	for _, resources := range []string{"", `{"cpu_usage":0.5}`, "", "", `{}`, ""} {
+		hb := cell.Heartbeat{Node: "n1", Epoch: "e1"}
+		if resources != "" {
+			said, hb.Resources = resources, json.RawMessage(resources)
+		}
+		reply, err := c.Heartbeat(ctx, hb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := nodes.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		listed := f.do(t, "GET", "/v1/nodes", "").body["nodes"].([]any)[0].(map[string]any)
+		for where, got := range map[string]map[string]any{"listed": listed, "alone": f.do(t, "GET", "/v1/nodes/n1", "").body} {
+			text := ""
+			if got["resources"] != nil {
+				data, _ := json.Marshal(got["resources"])
+				text = string(data)
+			}
+			if text != said || got["version"] != float64(reply.Revision) {
+				t.Errorf("%s: said %q, shown %q at version %v of %d", where, said, text, got["version"], reply.Revision)
+			}
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package cache
+
+import (
+	"fmt"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// says fails unless the cache, its mirror and Redis say so of the node's machine.
+func (r *rig) says(when string, mirror *mapMirror, id, want string) {
+	r.t.Helper()
+	r.converges()
+	mirror.mu.Lock()
+	mirrored := string(mirror.nodes[id].Resources)
+	mirror.mu.Unlock()
+	if s, _ := r.State(id); string(s.Resources) != want || mirrored != want {
+		r.t.Errorf("%s: the cache says %q, the mirror %q, expected %q", when, s.Resources, mirrored, want)
+	}
+}
+
+// late fails unless a replica that begins now reads so of the node's machine.
+func (r *rig) late(when, id, want string) {
+	r.t.Helper()
+	other := New(Config{RefreshInterval: never}, []Feed{{Source: r.source}}, zap.NewNop(), nil)
+	if err := other.Start(deadline(r.t)); err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() {
+		if err := other.Stop(deadline(r.t)); err != nil {
+			r.t.Error(err)
+		}
+	}()
+	if s, ok := other.State(id); !ok || string(s.Resources) != want {
+		r.t.Errorf("%s: a replica that begins then says %q, expected %q", when, s.Resources, want)
+	}
+}
+
+// What a node said last of its machine stays in force through signs of life alone, in every
+// replica, whenever it began.
+func TestResourcesStayInForce(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		mirror := newMap()
+		r := newRig(t, redis, Config{RefreshInterval: never, Mirror: mirror})
+		n := testNode("a", 2)
+		r.register(n)
+		r.run()
+		calls := r.source.calls.Load()
+		r.heartbeat("a", "")
+		r.says("nothing was said yet", mirror, "a", "")
+		for _, said := range []string{`{"cpu_usage":0.5}`, `{}`} {
+			r.heartbeat("a", said)
+			r.says("said", mirror, "a", said)
+			for range 3 {
+				r.heartbeat("a", "")
+				r.says("a sign of life", mirror, "a", said)
+			}
+			n.MaxConcurrency++
+			r.register(n)
+			r.says("another profile", mirror, "a", said)
+			r.heartbeat("a", "")
+			r.says("a sign of life since", mirror, "a", said)
+		}
+		if reads := r.source.calls.Load() - calls; reads != 0 {
+			t.Errorf("%d reads", reads)
+		}
+		r.late("signs of life alone", "a", `{}`)
+		r.epochs["a"] = cell.NewEpoch() // the agent restarts
+		r.register(n)
+		r.heartbeat("a", "")
+		r.says("another agent", mirror, "a", "")
+		r.late("another agent", "a", "")
+	})
+}
+
+// Where the event that brought resources is lost, the next event of any node brings them,
+// though it says nothing of them.
+func TestLostResources(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		mirror := newMap()
+		r := newRig(t, redis, Config{RefreshInterval: never, Mirror: mirror})
+		r.register(testNode("a", 2))
+		r.register(testNode("b", 2))
+		r.run()
+		layout := r.cell.Layout()
+		for i, next := range []string{"a", "b"} {
+			r.heartbeat("b", `{"n":"before"}`)
+			r.says("before", mirror, "b", `{"n":"before"}`)
+			// As the script does, but for the event.
+			lost := fmt.Sprintf(`{"n":%d}`, i)
+			revision, err := r.do("HINCRBY", layout.Version(), "revision", "1").AsInt64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.do("ZADD", layout.Revisions(), itoa(int(revision)), "b")
+			r.do("SET", layout.Metrics("b"), lost)
+			if s, _ := r.State("b"); string(s.Resources) != `{"n":"before"}` {
+				t.Errorf("nothing was told, and the cache says %s", s.Resources)
+			}
+			gaps := r.counter(r.metrics.gaps)
+			r.heartbeat(next, "")
+			r.says("after an event of "+next, mirror, "b", lost)
+			if n := r.counter(r.metrics.gaps) - gaps; n != 1 {
+				t.Errorf("%d gaps", n)
+			}
+			r.heartbeat("b", "")
+			r.says("after the next one", mirror, "b", lost)
+		}
+	})
+}
+
+// An agent of release 0.2 tells resources with each heartbeat, and has them in the load key.
+func TestResourcesOfAgentsBefore(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		mirror := newMap()
+		r := newRig(t, redis, Config{RefreshInterval: never, Mirror: mirror})
+		r.register(testNode("a", 2))
+		r.run()
+		layout := r.cell.Layout()
+		for i := range 3 {
+			said := fmt.Sprintf(`{"cpu_usage": 0.%d}`, i)
+			revision, err := r.do("HINCRBY", layout.Version(), "revision", "1").AsInt64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			event := fmt.Sprintf("%d 1 h %d a %s online 2 0 %s", r.registeredMS("a")+int64(i), revision, r.epochs["a"], said)
+			r.do("ZADD", layout.Revisions(), itoa(int(revision)), "a")
+			r.do("SET", layout.Load("a"), event)
+			r.do("PUBLISH", layout.NodeEvents(), event)
+			r.says("its heartbeat", mirror, "a", said)
+			r.late("its heartbeat", "a", said)
+		}
+	})
+}

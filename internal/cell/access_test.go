@@ -1,0 +1,150 @@
+package cell
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestScriptCommandsAreRead: the names of all commands are where script.commands looks for them.
+func TestScriptCommandsAreRead(t *testing.T) {
+	t.Parallel()
+	alias := regexp.MustCompile(`(?m)local ([\w, ]+) = ((?:redis\.p?call, )*redis\.p?call)(?:,|\s|$)`)
+	for _, s := range scriptsOf(false).all {
+		text := luaComment.ReplaceAllString(s.text, "")
+		for _, m := range alias.FindAllStringSubmatch(text, -1) {
+			for i := range strings.Count(m[2], "redis.") {
+				if name := strings.TrimSpace(strings.Split(m[1], ",")[i]); name != "call" && name != "try" {
+					t.Errorf("%s: %s is redis.call by a name that commandCall does not know", s.name, name)
+				}
+			}
+		}
+		for _, call := range commandCall.FindAllStringSubmatch(text, -1) {
+			if !commandName.MatchString(call[1]) && call[1] != "command" {
+				t.Errorf("%s: which command is %q?", s.name, call[0])
+			}
+		}
+		if len(s.commands()) == 0 {
+			t.Errorf("%s calls nothing", s.name)
+		}
+	}
+	if got := scriptsOf(true).heartbeat.commands(); !slices.Contains(got, "spublish") || slices.Contains(got, "publish") {
+		t.Errorf("on a cluster: %q", got)
+	}
+}
+
+// TestAgentKeys: whatever kind of key the scripts of an agent name, the agent may use.
+func TestAgentKeys(t *testing.T) {
+	t.Parallel()
+	l := Layout{Prefix: "p"}
+	access, err := AccessOf(RoleAgent, "n1", l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := func(key string) bool {
+		return slices.ContainsFunc(access.Keys, func(pattern string) bool { ok, _ := path.Match(pattern, key); return ok })
+	}
+	all := scriptsOf(false)
+	foreign, own := regexp.MustCompile(`key\('([a-z:]+)'`), regexp.MustCompile(`PREFIX \.\. '(:[a-z:]+)'`)
+	for _, s := range all.calls(RoleAgent) {
+		for _, m := range foreign.FindAllStringSubmatch(s.text, -1) {
+			if key := "p:" + m[1] + ":"; !granted(key+"n1") && !granted(key+"x:members") {
+				t.Errorf("%s names %s…", s.name, key)
+			}
+		}
+		for _, m := range own.FindAllStringSubmatch(s.text, -1) {
+			if m[1] != ":" && !granted("p"+m[1]) {
+				t.Errorf("%s names p%s", s.name, m[1])
+			}
+		}
+	}
+	for _, key := range []string{l.Node("n2"), l.Slots("n2"), l.Dispatch("n10"), "q:jobs:x", l.ConfigPaused(), l.Cron(), l.Followed(), l.Idempotency("t", "k")} {
+		if granted(key) {
+			t.Errorf("the agent of n1 may use %s", key)
+		}
+	}
+}
+
+// TestPlainCommands: the commands that are called besides scripts are those that the sources build.
+func TestPlainCommands(t *testing.T) {
+	t.Parallel()
+	// What has another name as a command, and what the client library does with connections that are given back.
+	renamed := map[string]string{"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "scriptexists": "script|exists", "scriptload": "script|load"}
+	built := map[string]bool{"client|tracking": true, "unsubscribe": true, "sunsubscribe": true, "punsubscribe": true, "discard": true}
+	for _, folder := range []string{".", "../events", "../redisclient"} {
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range builtCommands(parsed) {
+				built[name] = true
+			}
+		}
+	}
+	for name := range built {
+		if to, ok := renamed[name]; ok {
+			delete(built, name)
+			built[to] = true
+		}
+	}
+	granted := slices.Concat(connecting, plain[RoleReplica])
+	for name := range built {
+		if !slices.Contains(granted, name) {
+			t.Errorf("%s is called, and no replica may", name)
+		}
+	}
+	for _, name := range plain[RoleReplica] {
+		if !built[name] {
+			t.Errorf("a replica may call %s, and nothing does", name)
+		}
+	}
+	for role, names := range plain {
+		for _, name := range names {
+			if !slices.Contains(granted, name) {
+				t.Errorf("%s may call %s, which a replica may not", role, name)
+			}
+		}
+	}
+}
+
+// builtCommands are the names of X in B().X() and b().X(), lower case.
+func builtCommands(file *ast.File) []string {
+	var out []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		selected, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		call, ok := selected.X.(*ast.CallExpr)
+		if !ok || len(call.Args) > 0 {
+			return true
+		}
+		switch fun := call.Fun.(type) {
+		case *ast.SelectorExpr:
+			ok = fun.Sel.Name == "B"
+		case *ast.Ident:
+			ok = fun.Name == "b"
+		default:
+			ok = false
+		}
+		if ok {
+			out = append(out, strings.ToLower(selected.Sel.Name))
+		}
+		return true
+	})
+	return out
+}

@@ -1,0 +1,107 @@
+package cell
+
+import (
+	"testing"
+
+	"github.com/freeslot/freeslot"
+)
+
+// TestJobsAhead: a completion that asks for jobs ahead gets them beyond the node's slots as
+// long as many wait, at most as many as it has slots, and none for a job that it hands back.
+func TestJobsAhead(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.ahead = true
+		const backlog = 32 // BACKLOG of lib/take.lua
+		epoch := r.register(testNode("n1", 2))
+		var jobs []string
+		wait := func(n int, change ...func(*Submission)) {
+			for range n {
+				jobs = append(jobs, r.waits("", change...))
+			}
+		}
+		wait(backlog + 8)
+		if n := r.take("n1"); n != 2 {
+			t.Fatalf("%d began", n)
+		}
+		hear := r.listen()
+		owned := func(what string, want int) {
+			t.Helper()
+			r.sound()
+			if held, sum := r.slots("n1"); len(held) != want || sum != want {
+				t.Fatalf("%s: %d jobs in %d slots, expected %d", what, len(held), sum, want)
+			}
+		}
+		end := func(ahead int) {
+			t.Helper()
+			c := succeed("n1", epoch, jobs[0])
+			c.Ahead = ahead
+			r.complete1(c)
+			jobs = jobs[1:]
+		}
+		end(0)
+		owned("none asked for", 2)
+		end(1)
+		owned("one asked for", 3)
+		end(1)
+		owned("one asked for again", 3)
+		end(0)
+		owned("none any more", 2)
+		for len(r.line(echo)) >= backlog {
+			end(0)
+		}
+		end(2)
+		owned("few wait", 2)
+		wait(4)
+		end(9)
+		if waiting := len(r.line(echo)); waiting != backlog-1 {
+			t.Fatalf("%d wait", waiting)
+		}
+		owned("as many as leave the others a backlog", 4)
+		wait(8)
+		end(9)
+		owned("at most as many again", 4)
+		back := Completion{
+			Node: "n1", Epoch: epoch, Attempt: Attempt{Job: jobs[0], N: 1}, State: freeslot.StateFailed,
+			Error: &freeslot.JobError{Code: freeslot.JobErrorInterrupted}, Again: HandBack, Ahead: 2,
+		}
+		r.complete1(back)
+		owned("one handed back", 3)
+		if heard := hear.drain(); len(heard) != 0 {
+			t.Errorf("a node that stays full was announced: %+v", heard)
+		}
+		r.do("DEL", r.l.Serves("n1"))
+		for range 2 {
+			jobs = jobs[1:]
+			r.complete1(succeed("n1", epoch, jobs[0]))
+		}
+		owned("nobody hands over", 1)
+		if heard := hear.drain(); len(heard) != 1 || heard[0].Used != 1 {
+			t.Errorf("events %+v", heard)
+		}
+	})
+}
+
+// TestJobsAheadFit: a job that the node is too small for stays away also where room is ahead.
+func TestJobsAheadFit(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.ahead = true
+		epoch := r.register(testNode("n1", 1))
+		first := r.waits("")
+		large := r.waits("", slots(2))
+		next := r.waits("")
+		for range 40 {
+			r.waits("")
+		}
+		r.take("n1")
+		c := succeed("n1", epoch, first)
+		c.Ahead = 1
+		r.complete1(c)
+		r.sound()
+		if s := r.status(large); s.State != freeslot.StateWaiting {
+			t.Errorf("%+v", s)
+		}
+		if s := r.status(next); s.State != freeslot.StateRunning {
+			t.Errorf("%+v", s)
+		}
+	})
+}

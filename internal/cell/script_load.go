@@ -1,0 +1,185 @@
+package cell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+)
+
+// ErrScriptsMissing is returned when Redis does not have the scripts, this process may not load
+// them, and nobody else has in time.
+var ErrScriptsMissing = errors.New("redis has no scripts of this release, and no scheduler of it has loaded them")
+
+// ScriptSource says what is done where Redis does not have the scripts: after a start of it
+// without them, a failover, or SCRIPT FLUSH.
+type ScriptSource uint8
+
+const (
+	// ScriptsSent is the zero value: a script that is missing is sent with its call.
+	ScriptsSent ScriptSource = iota
+	// ScriptsKept is for replicas: besides, all scripts are loaded, also those that only agents call,
+	// as soon as one is found to be missing; a cell that was started looks each second.
+	ScriptsKept
+	// ScriptsAwaited is for agents, whose user in Redis may call scripts by their hashes alone: they
+	// wait, up to the call's deadline, until a replica has loaded them. Where none has within half a
+	// second and the user may, the agent sends them itself.
+	ScriptsAwaited
+)
+
+const (
+	scriptsLook = time.Second
+	// scriptsPatience is longer than replicas take to notice: ten thousand agents that all send their
+	// scripts would be the first that a restarted Redis has to do.
+	scriptsPatience = 500 * time.Millisecond
+	// Pauses of an agent that waits; they double.
+	shortestScriptsPause, longestScriptsPause = 20 * time.Millisecond, 200 * time.Millisecond
+)
+
+// loading is what a cell knows of who loads the scripts.
+type loading struct {
+	// sends: nobody else did, and the user may. refused: the user may not. At most one of them is true.
+	sends, refused atomic.Bool
+	// waiting is true while the log has said that the scripts are missing and not that they are back,
+	// failing likewise of keeping them.
+	waiting, failing atomic.Bool
+}
+
+// run calls a script, and sees to it where Redis does not have it.
+func (c *Cell) run(ctx context.Context, on rueidis.Client, s *script, keys, args []string) rueidis.RedisResult {
+	result := s.call(ctx, on, keys, args)
+	if !isMissing(result) {
+		return result
+	}
+	switch c.cfg.Scripts {
+	case ScriptsAwaited:
+		return c.await(ctx, on, s, keys, args)
+	case ScriptsKept:
+		c.keep(ctx)
+	}
+	return s.send(ctx, on, keys, args)
+}
+
+func isMissing(result rueidis.RedisResult) bool {
+	answer, ok := rueidis.IsRedisErr(result.Error())
+	return ok && answer.IsNoScript()
+}
+
+// isRefused reports whether the user may not run the command itself.
+func isRefused(err error) bool {
+	var answer *rueidis.RedisError
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOPERM")
+}
+
+// await calls the script again until it is there.
+func (c *Cell) await(ctx context.Context, on rueidis.Client, s *script, keys, args []string) rueidis.RedisResult {
+	if c.loading.waiting.CompareAndSwap(false, true) {
+		c.log.Warn("scripts.missing", zap.Stringer("cell", c.layout),
+			zap.String("reason", "Redis was restarted, failed over or flushed, or no scheduler of this release has been there yet; waiting for one to load them"))
+	}
+	begin, pause := time.Now(), shortestScriptsPause
+	for {
+		if c.loading.sends.Load() || !c.loading.refused.Load() && time.Since(begin) >= scriptsPatience {
+			result := s.send(ctx, on, keys, args)
+			if !isRefused(result.Error()) {
+				c.loading.sends.Store(true)
+				c.arrived(begin)
+				return result
+			}
+			c.loading.refused.Store(true)
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return rueidis.NewErrorResult(fmt.Errorf("%w: %w", ErrScriptsMissing, ctx.Err()))
+		case <-timer.C:
+		}
+		pause = min(2*pause, longestScriptsPause)
+		if result := s.call(ctx, on, keys, args); !isMissing(result) {
+			c.arrived(begin)
+			return result
+		}
+	}
+}
+
+func (c *Cell) arrived(begin time.Time) {
+	if c.loading.waiting.CompareAndSwap(true, false) {
+		c.log.Info("scripts.back", zap.Stringer("cell", c.layout), zap.Duration("waited", time.Since(begin)))
+	}
+}
+
+// LoadScripts makes sure that the cell's master has every script of this release, those that only
+// agents call too.
+func (c *Cell) LoadScripts(ctx context.Context) error {
+	hashes := make([]string, len(c.scripts.all))
+	for i, s := range c.scripts.all {
+		hashes[i] = s.sha
+	}
+	// In a cluster, of the master that owns the cell's slot.
+	ask := c.client.B().ScriptExists().Sha1(hashes...).Build().SetSlot(c.layout.Version())
+	there, err := c.do(ctx, "scripts", ask).AsIntSlice()
+	if err != nil {
+		return fmt.Errorf("look for scripts: %w", err)
+	}
+	if len(there) != len(hashes) {
+		return fmt.Errorf("look for scripts: %d answers about %d", len(there), len(hashes))
+	}
+	var loads []rueidis.Completed
+	for i, s := range c.scripts.all {
+		if there[i] == 0 {
+			loads = append(loads, c.client.B().ScriptLoad().Script(s.text).Build().SetSlot(c.layout.Version()))
+		}
+	}
+	if len(loads) == 0 {
+		return nil
+	}
+	for _, answer := range c.client.DoMulti(ctx, loads...) {
+		if err := answer.Error(); err != nil {
+			return fmt.Errorf("load scripts: %w", err)
+		}
+	}
+	c.log.Info("scripts.loaded", zap.Stringer("cell", c.layout), zap.Int("scripts", len(loads)))
+	return nil
+}
+
+// keepsScripts is true for one cell of each server: on one that is no cluster all find the same.
+func (c *Cell) keepsScripts() bool {
+	return c.cfg.Scripts == ScriptsKept && (c.layout.Sharded || c.cfg.Index < c.cfg.Servers)
+}
+
+// keepScripts looks often enough that agents, who wait for it, hardly notice.
+func (c *Cell) keepScripts() {
+	tick := time.NewTicker(scriptsLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.stopping:
+			return
+		case <-tick.C:
+			c.keep(context.Background())
+		}
+	}
+}
+
+// keep loads what is missing. A server that is away is others' to tell of; one that refuses is
+// told of once.
+func (c *Cell) keep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	err := c.LoadScripts(ctx)
+	if !isRefused(err) {
+		c.loading.failing.Store(false)
+		return
+	}
+	if c.loading.failing.CompareAndSwap(false, true) {
+		c.log.Warn("scripts.refused", zap.Stringer("cell", c.layout), zap.Error(err),
+			zap.String("reason", "agents whose user may not load scripts wait for others to; `schedctl acl --role replica` has what this user needs"))
+	}
+}

@@ -1,0 +1,256 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// period is that of CPU quotas, in microseconds: the kernel's default.
+	period   = 100_000
+	maxPause = 50 * time.Millisecond
+)
+
+// Group is the cgroup of one command. Its methods are called one after another, in the order
+// Attach, Started, Kill, OutOfMemory, Remove.
+type Group struct {
+	v2 bool
+	// dirs are its directories, one for each hierarchy.
+	dirs []string
+	// memory is the one of dirs that has the memory controller.
+	memory string
+	// file is dirs[0] in v2.
+	file *os.File
+}
+
+// limit writes the limits that the controllers of one hierarchy can have.
+func limit(v2 bool, dir string, controllers []string, l Limits) error {
+	var problems []error
+	put := func(file, value string) { problems = append(problems, set(dir, file, value)) }
+	may := func(file, value string) { problems = append(problems, setIfThere(dir, file, value)) }
+	if l.MemoryBytes > 0 && slices.Contains(controllers, memory) {
+		bytes := strconv.FormatInt(l.MemoryBytes, 10)
+		if v2 {
+			put("memory.max", bytes)
+			may("memory.swap.max", "0")
+			may("memory.oom.group", "1")
+		} else {
+			put("memory.limit_in_bytes", bytes)
+			may("memory.memsw.limit_in_bytes", bytes)
+			may("memory.swappiness", "0")
+		}
+	}
+	if l.CPUs > 0 && slices.Contains(controllers, cpu) {
+		quota := strconv.Itoa(int(math.Round(l.CPUs * period)))
+		if v2 {
+			put("cpu.max", quota+" "+strconv.Itoa(period))
+		} else {
+			put("cpu.cfs_period_us", strconv.Itoa(period))
+			put("cpu.cfs_quota_us", quota)
+		}
+	}
+	if l.PIDs > 0 && slices.Contains(controllers, pids) {
+		put("pids.max", strconv.Itoa(l.PIDs))
+	}
+	return errors.Join(problems...)
+}
+
+// Attach prepares the start of the command. In v1 Started must follow the start, and until
+// then the command does not run.
+func (g *Group) Attach(attr *syscall.SysProcAttr) {
+	if g.v2 {
+		attr.UseCgroupFD, attr.CgroupFD = true, int(g.file.Fd())
+		return
+	}
+	attr.Ptrace = true
+}
+
+// Started takes the command into the group and lets it run, on the thread that started it.
+// After an error the command has been killed, without having run.
+func (g *Group) Started(pid int) error {
+	if g.v2 {
+		return nil
+	}
+	err := awaitStop(pid)
+	for _, dir := range g.dirs {
+		if err == nil {
+			err = set(dir, "cgroup.procs", strconv.Itoa(pid))
+		}
+	}
+	if err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL) // it is a child and not reaped: the id is its
+	}
+	if detachErr := unix.PtraceDetach(pid); err == nil && !errors.Is(detachErr, unix.ESRCH) { // killed meanwhile
+		err = detachErr
+	}
+	return err
+}
+
+// awaitStop waits for the stop at the exec, or for an end before it, and takes neither from
+// whoever waits for the child.
+func awaitStop(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// OutOfMemory says whether the kernel has killed a process of the group because of the
+// group's own limit, not because the machine or a cgroup above was short of memory.
+func (g *Group) OutOfMemory() bool {
+	if g.memory == "" {
+		return false
+	}
+	if g.v2 {
+		return count(g.memory, "memory.events", "oom") > 0 && count(g.memory, "memory.events", "oom_kill") > 0
+	}
+	// v1 counts kills of any kind, and memory.failcnt is not kept by all kernels: the limit was
+	// met if the peak came close to it.
+	limit, peak := number(g.memory, "memory.limit_in_bytes"), number(g.memory, "memory.max_usage_in_bytes")
+	return limit > 0 && peak >= limit-limit/16 && count(g.memory, "memory.oom_control", "oom_kill") > 0
+}
+
+func number(dir, file string) int {
+	data, err := words(filepath.Join(dir, file))
+	if err != nil || len(data) != 1 {
+		return 0
+	}
+	n, _ := strconv.Atoi(data[0]) // the kernel wrote it
+	return n
+}
+
+// count is the number behind a name.
+func count(dir, file, name string) int {
+	data, err := words(filepath.Join(dir, file))
+	if err != nil {
+		return 0
+	}
+	for i := 0; i+1 < len(data); i += 2 {
+		if data[i] == name {
+			n, _ := strconv.Atoi(data[i+1]) // the kernel wrote it
+			return n
+		}
+	}
+	return 0
+}
+
+// Kill ends all processes of the group and waits until they have ended, for two seconds at most.
+func (g *Group) Kill() error { return killAll(g.dirs) }
+
+// Remove kills what runs and removes the group. It may be called again.
+func (g *Group) Remove() error {
+	problems := []error{killAll(g.dirs)}
+	if g.file != nil {
+		problems = append(problems, g.file.Close())
+		g.file = nil
+	}
+	for _, dir := range g.dirs {
+		problems = append(problems, removeAll(dir))
+	}
+	return errors.Join(problems...)
+}
+
+// killAll ends the processes in and below the directories.
+func killAll(dirs []string) error {
+	for _, dir := range dirs {
+		// Not all kernels have the one, nor all hierarchies the other. Without new processes
+		// killing one after another comes to an end.
+		_ = set(dir, "cgroup.kill", "1")
+		_ = set(dir, "pids.max", "0")
+	}
+	return retry(func() error {
+		left := members(dirs)
+		if len(left) == 0 {
+			return nil
+		}
+		kill(dirs, left)
+		return fmt.Errorf("%d processes do not end, one of them is %d", len(left), left[0])
+	})
+}
+
+// kill signals those that are members still when they are held: a number read before can
+// be another process' by now.
+func kill(dirs []string, found []int) {
+	held := make(map[int]int, len(found))
+	for _, pid := range found {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+			held[pid] = fd
+		}
+	}
+	still := members(dirs)
+	for pid, fd := range held {
+		if slices.Contains(still, pid) {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // it may have ended
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// members are the processes in and below the directories. Those that this process cannot
+// name, being in another namespace, are not among them.
+func members(dirs []string) []int {
+	var found []int
+	for _, top := range dirs {
+		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return nil //nolint:nilerr // removed meanwhile
+			}
+			list, _ := words(filepath.Join(path, "cgroup.procs")) // removed meanwhile, then empty
+			for _, word := range list {
+				pid, err := strconv.Atoi(word)
+				if err == nil && pid > 0 && pid != os.Getpid() && !slices.Contains(found, pid) {
+					found = append(found, pid)
+				}
+			}
+			return nil
+		})
+	}
+	return found
+}
+
+// removeAll removes a cgroup and those below it. The kernel may take a moment to let go of
+// processes that have ended.
+func removeAll(dir string) error {
+	var below []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			below = append(below, path)
+		}
+		return nil
+	})
+	slices.Reverse(below)
+	var problems []error
+	for _, d := range below {
+		problems = append(problems, retry(func() error {
+			if err := unix.Rmdir(d); err != nil && !errors.Is(err, unix.ENOENT) {
+				return &os.PathError{Op: "rmdir", Path: d, Err: err}
+			}
+			return nil
+		}))
+	}
+	return errors.Join(problems...)
+}
+
+// retry tries until there is no error, for patience at most.
+func retry(try func() error) error {
+	deadline := time.Now().Add(patience)
+	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
+		err := try()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}

@@ -1,0 +1,225 @@
+package check
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/config"
+)
+
+// Defaults of a check.
+const (
+	DefaultInterval  = 5 * time.Second
+	DefaultTimeout   = 2 * time.Second
+	DefaultRise      = 2
+	DefaultFall      = 3
+	DefaultMinStatus = 200
+	DefaultMaxStatus = 299
+)
+
+const (
+	minInterval  = 100 * time.Millisecond
+	maxInterval  = time.Hour
+	minTimeout   = time.Millisecond
+	maxThreshold = 100
+	// maxBodyText bounds body_contains; the part of a body that is searched has to hold it.
+	maxBodyText = 1 << 10
+)
+
+// Config is how one service is checked: exactly one of HTTP, TCP, GRPC and WebSocket is set.
+type Config struct {
+	HTTP      *HTTP      `koanf:"http"`
+	TCP       *TCP       `koanf:"tcp"`
+	GRPC      *GRPC      `koanf:"grpc"`
+	WebSocket *WebSocket `koanf:"websocket"`
+	// Interval is from the beginning of one check to that of the next, give or take a
+	// tenth. Timeout is for one check, and at most Interval.
+	Interval time.Duration `koanf:"interval"`
+	Timeout  time.Duration `koanf:"timeout"`
+	// Rise is how many successes in a row bring an unhealthy service back, Fall how many failures
+	// in a row take a healthy one out.
+	Rise int `koanf:"rise"`
+	Fall int `koanf:"fall"`
+}
+
+// HTTP asks with GET. The service is well when the status is from MinStatus to MaxStatus.
+type HTTP struct {
+	URL       string            `koanf:"url" secret:"true"`
+	Headers   map[string]string `koanf:"headers" secret:"true"`
+	MinStatus int               `koanf:"min_status"`
+	MaxStatus int               `koanf:"max_status"`
+	// BodyContains must be in the first 64 KiB of the body; empty: the body is not read.
+	BodyContains string `koanf:"body_contains"`
+	// TLS is for https.
+	TLS *TLS `koanf:"tls"`
+}
+
+// TCP opens a connection and closes it.
+type TCP struct {
+	// Address is host:port.
+	Address string `koanf:"address"`
+}
+
+// GRPC asks the health service grpc.health.v1 for the state of one service.
+type GRPC struct {
+	// Address is host:port.
+	Address string `koanf:"address"`
+	// Service is what is asked for; empty is the server as a whole.
+	Service string `koanf:"service"`
+	// TLS nil is a connection without it.
+	TLS *TLS `koanf:"tls"`
+}
+
+// WebSocket makes a handshake.
+type WebSocket struct {
+	URL     string            `koanf:"url" secret:"true"`
+	Headers map[string]string `koanf:"headers" secret:"true"`
+	// Ping sends a ping after the handshake and expects the pong.
+	Ping bool `koanf:"ping"`
+	// TLS is for wss.
+	TLS *TLS `koanf:"tls"`
+}
+
+// kind is the name of what is set.
+func (c *Config) kind() string {
+	switch {
+	case c.HTTP != nil:
+		return "http"
+	case c.TCP != nil:
+		return "tcp"
+	case c.GRPC != nil:
+		return "grpc"
+	default:
+		return "websocket"
+	}
+}
+
+// Resolve gives unset values their defaults.
+func (c *Config) Resolve() {
+	setDefault(&c.Interval, DefaultInterval)
+	// The default must fit a shorter interval.
+	setDefault(&c.Timeout, min(DefaultTimeout, max(c.Interval, minTimeout)))
+	setDefault(&c.Rise, DefaultRise)
+	setDefault(&c.Fall, DefaultFall)
+	if h := c.HTTP; h != nil {
+		setDefault(&h.MinStatus, DefaultMinStatus)
+		setDefault(&h.MaxStatus, DefaultMaxStatus)
+	}
+}
+
+func setDefault[T comparable](v *T, otherwise T) {
+	var zero T
+	if *v == zero {
+		*v = otherwise
+	}
+}
+
+// Validate notes what cannot be used; at is the key of the check. Files that are named are
+// read, services are not asked.
+func (c *Config) Validate(at string, p *config.Problems) {
+	var kinds []string
+	for _, k := range []struct {
+		name string
+		set  bool
+	}{{"http", c.HTTP != nil}, {"tcp", c.TCP != nil}, {"grpc", c.GRPC != nil}, {"websocket", c.WebSocket != nil}} {
+		if k.set {
+			kinds = append(kinds, k.name)
+		}
+	}
+	if len(kinds) == 0 && !p.Has(at) {
+		p.Addf(at, "says not what is checked, expected http, tcp, grpc or websocket")
+	}
+	for _, k := range kinds[min(1, len(kinds)):] {
+		p.Addf(at+"."+k, "is set beside %s, expected one of them", kinds[0])
+	}
+	if c.HTTP != nil {
+		c.HTTP.validate(at+".http", p)
+	}
+	if c.TCP != nil {
+		validateAddress(at+".tcp.address", c.TCP.Address, p)
+	}
+	if c.GRPC != nil {
+		c.GRPC.validate(at+".grpc", p)
+	}
+	if c.WebSocket != nil {
+		c.WebSocket.validate(at+".websocket", p)
+	}
+	p.DurationBetween(at+".interval", c.Interval, minInterval, maxInterval)
+	if !p.Has(at + ".interval") {
+		p.DurationBetween(at+".timeout", c.Timeout, minTimeout, c.Interval)
+	}
+	p.Between(at+".rise", c.Rise, 1, maxThreshold)
+	p.Between(at+".fall", c.Fall, 1, maxThreshold)
+}
+
+func (h *HTTP) validate(at string, p *config.Problems) {
+	secure := validateURL(at, h.URL, "http", "https", "http://127.0.0.1:8000/healthz", h.TLS, p)
+	validateHeaders(at+".headers", h.Headers, p)
+	p.Between(at+".min_status", h.MinStatus, 100, 599)
+	if !p.Has(at + ".min_status") {
+		p.Between(at+".max_status", h.MaxStatus, h.MinStatus, 599)
+	}
+	if len(h.BodyContains) > maxBodyText {
+		p.Addf(at+".body_contains", "has %d bytes, expected at most %d", len(h.BodyContains), maxBodyText)
+	}
+	if secure {
+		h.TLS.validate(at+".tls", p)
+	}
+}
+
+func (g *GRPC) validate(at string, p *config.Problems) {
+	validateAddress(at+".address", g.Address, p)
+	if len(g.Service) > 255 || strings.ContainsFunc(g.Service, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		p.Addf(at+".service", "is %q, expected the name of a gRPC service such as speech.v1.Recognizer", g.Service)
+	}
+	g.TLS.validate(at+".tls", p)
+}
+
+func (w *WebSocket) validate(at string, p *config.Problems) {
+	secure := validateURL(at, w.URL, "ws", "wss", "ws://127.0.0.1:8000/stream", w.TLS, p)
+	validateHeaders(at+".headers", w.Headers, p)
+	if secure {
+		w.TLS.validate(at+".tls", p)
+	}
+}
+
+// validateURL reports whether the URL's scheme is the secure one.
+func validateURL(at, raw, plain, secure, example string, t *TLS, p *config.Problems) bool {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || u.Scheme != plain && u.Scheme != secure {
+		p.Addf(at+".url", "is not a URL that can be checked, expected one such as %s", example)
+		return true // whatever it should be, its TLS is looked at
+	}
+	if u.Scheme == plain && t != nil {
+		p.Addf(at+".tls", "is set, but the url does not begin with %s://", secure)
+	}
+	return u.Scheme == secure
+}
+
+func validateAddress(at, address string, p *config.Problems) {
+	host, port, err := net.SplitHostPort(address)
+	number, numberErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || host == "" || numberErr != nil || number == 0 {
+		p.Addf(at, "is %q, expected host:port such as 127.0.0.1:9000", address)
+	}
+}
+
+var (
+	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	// handshakeHeaders are what a WebSocket handshake says by itself.
+	handshakeHeaders = []string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Extensions"}
+)
+
+func validateHeaders(at string, headers map[string]string, p *config.Problems) {
+	for name, value := range headers {
+		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") || slices.Contains(handshakeHeaders, http.CanonicalHeaderKey(name)) {
+			p.Addf(at, "has %q, which cannot be sent as a header", name)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/logging"
+)
+
+// loop checks one service. All but cancel and done belongs to its goroutine.
+type loop struct {
+	service string
+	cfg     *Config
+	probe   probe
+	state   state
+	report  func(service string, healthy bool)
+	log     *zap.Logger
+	metrics *metrics
+
+	cancel context.CancelFunc
+	done   chan struct{} // closed: the goroutine has ended
+}
+
+func (l *loop) run(ctx context.Context) {
+	defer close(l.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		begun := time.Now()
+		err := l.check(ctx)
+		took := time.Since(begun)
+		if ctx.Err() != nil {
+			return // what was cut short says nothing about the service
+		}
+		l.metrics.seconds.WithLabelValues(l.service).Observe(took.Seconds())
+		l.note(err)
+		timer.Reset(max(jitter(l.cfg.Interval)-took, 0))
+	}
+}
+
+func (l *loop) check(ctx context.Context) error {
+	timed, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+	defer cancel()
+	err := l.probe.run(timed)
+	if err != nil && errors.Is(timed.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %s", config.FormatDuration(l.cfg.Timeout))
+	}
+	return err
+}
+
+// note draws the consequences of one outcome.
+func (l *loop) note(err error) {
+	if err != nil {
+		l.metrics.failures.WithLabelValues(l.service).Inc()
+	}
+	was := l.state.healthy
+	switch l.state.observe(err == nil) {
+	case unchanged:
+		return
+	case rose:
+		l.log.Info("service.healthy")
+	case fell:
+		l.log.Warn("service.unhealthy", zap.String(logging.FieldReason, err.Error()))
+	}
+	if l.state.healthy != was {
+		l.metrics.set(l.service, l.state.healthy)
+		l.report(l.service, l.state.healthy)
+	}
+}
+
+// jitter is d give or take a tenth, so that services which started together are not asked
+// together for ever.
+func jitter(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5+1)
+}

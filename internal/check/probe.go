@@ -1,0 +1,76 @@
+package check
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+)
+
+// probe checks once. run returns nil when the service is well, and otherwise why not, in
+// words without addresses that may hold a secret. It ends with ctx and leaves nothing
+// behind: no connection, no goroutine.
+type probe interface {
+	run(ctx context.Context) error
+}
+
+// newProbe is the probe of a valid configuration.
+func newProbe(c *Config) probe {
+	switch {
+	case c.HTTP != nil:
+		return httpProbe{c.HTTP}
+	case c.TCP != nil:
+		return tcpProbe{c.TCP.Address}
+	case c.GRPC != nil:
+		return grpcProbe{c.GRPC}
+	default:
+		return webSocketProbe{c.WebSocket}
+	}
+}
+
+// tcpProbe opens a connection.
+type tcpProbe struct{ address string }
+
+func (t tcpProbe) run(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// newClient makes a client for one request: its connection is closed with the response.
+func newClient(tlsConfig *tls.Config, dial dialFunc) *http.Client {
+	return &http.Client{
+		// No proxy: the service is local, whatever HTTP_PROXY says.
+		Transport: &http.Transport{
+			DialContext: dial, TLSClientConfig: tlsConfig,
+			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
+		},
+		// A redirect would be answered by something that nobody configured.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// header is what a request says besides its own.
+func header(configured map[string]string) http.Header {
+	h := http.Header{"User-Agent": {"freeslot-check"}}
+	for name, value := range configured {
+		h.Set(name, value)
+	}
+	return h
+}
+
+// plain is the error without the URL, which may hold a secret.
+func plain(err error) error {
+	var withURL *url.Error
+	if errors.As(err, &withURL) {
+		return fmt.Errorf("no answer: %w", withURL.Err)
+	}
+	return err
+}

@@ -1,0 +1,106 @@
+package check
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/freeslot/freeslot/internal/config"
+)
+
+// TLS is how a service proves who it is, and the agent to the service. The zero value, and
+// nil, trust the authorities of the system and the name in the URL or address.
+type TLS struct {
+	// CAFile has the authorities to trust instead of the system's, in PEM form.
+	CAFile string `koanf:"ca_file"`
+	// ServerName is the name that the service's certificate must have.
+	ServerName string `koanf:"server_name"`
+	// CertFile and KeyFile are the agent's own certificate, in PEM form.
+	CertFile string `koanf:"cert_file"`
+	KeyFile  string `koanf:"key_file"`
+	// InsecureSkipVerify accepts any certificate, and so anybody who answers.
+	InsecureSkipVerify bool `koanf:"insecure_skip_verify"`
+}
+
+func (t *TLS) validate(at string, p *config.Problems) {
+	if t == nil {
+		return
+	}
+	if t.CAFile != "" {
+		_, err := t.authorities()
+		p.Add(at+".ca_file", err)
+	}
+	switch {
+	case t.CertFile != "" && t.KeyFile == "":
+		p.Addf(at+".key_file", "is missing beside cert_file, expected both or neither")
+	case t.CertFile == "" && t.KeyFile != "":
+		p.Addf(at+".cert_file", "is missing beside key_file, expected both or neither")
+	case t.CertFile != "":
+		if _, err := t.certificate(); err != nil {
+			p.Addf(at+".cert_file", "is %q, which cannot be used with key_file %q: %v", t.CertFile, t.KeyFile, fileCause(err))
+		}
+	}
+	for _, other := range []struct{ name, value string }{{"ca_file", t.CAFile}, {"server_name", t.ServerName}} {
+		if t.InsecureSkipVerify && other.value != "" {
+			p.Addf(at+".insecure_skip_verify", "is set beside %s, which it would make meaningless, expected one of them", other.name)
+		}
+	}
+}
+
+// config reads the files. The caller owns the result.
+func (t *TLS) config() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t == nil {
+		return cfg, nil
+	}
+	cfg.ServerName = t.ServerName
+	cfg.InsecureSkipVerify = t.InsecureSkipVerify
+	if t.CAFile != "" {
+		pool, err := t.authorities()
+		if err != nil {
+			return nil, fmt.Errorf("ca_file %w", err)
+		}
+		cfg.RootCAs = pool
+	}
+	if t.CertFile != "" {
+		cert, err := t.certificate()
+		if err != nil {
+			return nil, fmt.Errorf("cert_file is %q, which cannot be used: %w", t.CertFile, fileCause(err))
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	return cfg, nil
+}
+
+// authorities returns an error that continues a sentence which begins with the key.
+func (t *TLS) authorities() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(t.CAFile)
+	if err != nil {
+		var file *fs.PathError
+		if errors.As(err, &file) {
+			err = file.Err
+		}
+		return nil, fmt.Errorf("is %q, which cannot be read: %w", t.CAFile, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("is %q, which has no certificate in PEM form", t.CAFile)
+	}
+	return pool, nil
+}
+
+func (t *TLS) certificate() (tls.Certificate, error) {
+	return tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+}
+
+// fileCause is the error without the operation: which file it is, is not told yet.
+func fileCause(err error) error {
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		return fmt.Errorf("%s: %w", file.Path, file.Err)
+	}
+	return err
+}

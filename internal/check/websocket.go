@@ -1,0 +1,72 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// closeWait bounds the goodbye, which says nothing about the service's health.
+const closeWait = 100 * time.Millisecond
+
+type webSocketProbe struct{ cfg *WebSocket }
+
+func (w webSocketProbe) run(ctx context.Context) error {
+	tlsConfig, err := w.cfg.TLS.config()
+	if err != nil {
+		return err
+	}
+	var raw net.Conn // the one connection of the handshake
+	client := newClient(tlsConfig, func(ctx context.Context, network, address string) (net.Conn, error) {
+		var err error
+		raw, err = new(net.Dialer).DialContext(ctx, network, address)
+		return raw, err
+	})
+	h := header(w.cfg.Headers)
+	conn, resp, err := websocket.Dial(ctx, w.cfg.URL, &websocket.DialOptions{HTTPClient: client, HTTPHeader: h, Host: h.Get("Host")})
+	switch {
+	case err != nil && resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
+		return fmt.Errorf("the status is %d, expected 101", resp.StatusCode)
+	case err != nil:
+		return plain(err)
+	}
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer func() {
+		// The library alone would wait 5 s for a service that does not say goodbye.
+		defer time.AfterFunc(closeWait, func() { _ = raw.Close() }).Stop()
+		_ = conn.Close(websocket.StatusNormalClosure, "") // it has answered, which is enough
+	}()
+	if !w.cfg.Ping {
+		return nil
+	}
+	// The pong is seen by whoever reads; what the service says besides is dropped.
+	reading.Go(func() { drop(ctx, conn) })
+	if err := conn.Ping(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errPong, err)
+	}
+	return nil
+}
+
+// errPong is the outcome when a ping is not answered.
+var errPong = errors.New("the ping was not answered")
+
+func drop(ctx context.Context, conn *websocket.Conn) {
+	conn.SetReadLimit(-1) // nothing is kept, and ctx bounds the time
+	for {
+		_, r, err := conn.Reader(ctx)
+		if err != nil {
+			return
+		}
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			return
+		}
+	}
+}

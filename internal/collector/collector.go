@@ -1,0 +1,104 @@
+package collector
+
+import (
+	"context"
+	"strconv"
+	"time"
+)
+
+// Metrics are the figures of one collection by field. Field names are a lower-case
+// letter followed by lower-case letters, digits and underscores, at most 64 bytes in
+// all; values are float64, int64, int, bool or string. Units are part of the name,
+// except for shares, which are between 0 and 1.
+type Metrics map[string]any
+
+// Cost says how much a collection asks of the machine. It decides how often and for
+// how long a collector runs that was not told otherwise. The zero value is CostLow.
+type Cost uint8
+
+// The costs.
+const (
+	// CostLow: some reads of /proc or of memory.
+	CostLow Cost = iota
+	// CostMedium: a driver, a file system or a local service is asked.
+	CostMedium
+	// CostHigh: a process is started, or something is asked over the network.
+	CostHigh
+)
+
+// String is "LOW", "MEDIUM" or "HIGH".
+func (c Cost) String() string {
+	switch c {
+	case CostLow:
+		return "LOW"
+	case CostMedium:
+		return "MEDIUM"
+	case CostHigh:
+		return "HIGH"
+	default:
+		return "Cost(" + strconv.Itoa(int(c)) + ")"
+	}
+}
+
+// DefaultInterval is 15 s, 60 s or 5 min.
+func (c Cost) DefaultInterval() time.Duration {
+	switch c {
+	case CostLow:
+		return 15 * time.Second
+	case CostMedium:
+		return time.Minute
+	default:
+		return 5 * time.Minute
+	}
+}
+
+// DefaultTimeout is 2 s, 5 s or 30 s.
+func (c Cost) DefaultTimeout() time.Duration {
+	switch c {
+	case CostLow:
+		return 2 * time.Second
+	case CostMedium:
+		return 5 * time.Second
+	default:
+		return 30 * time.Second
+	}
+}
+
+// Collector collects the figures of one type. A [Runner] calls its methods from one
+// goroutine at a time; Type and Cost always give the same answer.
+type Collector interface {
+	// Type is the name under which the figures are published. It obeys
+	// freeslot.ValidateName.
+	Type() string
+	// Available reports whether there is something to collect on this machine. It is
+	// asked before the first collection and, after a false, again now and then. A
+	// collector that is not available is no failure.
+	Available(ctx context.Context) bool
+	// Collect returns the figures of now. It must return soon after ctx has ended. The
+	// map is the caller's to keep; Collect makes a new one each time. Figures beside an
+	// error are those that could be had: they are published, and the error is counted
+	// and logged as a failure. Nil Metrics leave the last ones in force.
+	Collect(ctx context.Context) (Metrics, error)
+	Cost() Cost
+}
+
+// Entry is a collector with its times.
+type Entry struct {
+	Collector Collector
+	// Interval is from the end of one collection to the start of the next, at least
+	// MinInterval, at most MaxInterval; 0 is the default of the collector's cost.
+	Interval time.Duration
+	// Timeout bounds one collection, Interval at most; 0 is the default of the
+	// collector's cost, or Interval if that is shorter.
+	Timeout time.Duration
+}
+
+func (e Entry) withDefaults() Entry {
+	if e.Interval == 0 {
+		e.Interval = e.Collector.Cost().DefaultInterval()
+	}
+	if e.Timeout == 0 {
+		e.Timeout = min(e.Collector.Cost().DefaultTimeout(), e.Interval)
+	}
+	return e
+}

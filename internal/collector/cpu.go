@@ -1,0 +1,121 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/load"
+)
+
+// minSample: over shorter spans the kernel's processor counters, which tick every
+// 10 ms, say little.
+const minSample = 500 * time.Millisecond
+
+// CPU collects "cpu": usage, cores, load1, and host_usage where a cgroup limits the
+// process. Usages are of the time since the collection before, so that the first one
+// has none.
+type CPU struct {
+	group cgroup
+	// cores is how many processors the process may use.
+	cores  int
+	before cpuReading
+	// usage and hostUsage are those between the last two readings; negative: unknown.
+	usage, hostUsage float64
+}
+
+// cpuReading are counters at one time.
+type cpuReading struct {
+	at    time.Time
+	times cpu.TimesStat
+	limit cpuLimit
+}
+
+// NewCPU returns a collector for this machine.
+func NewCPU() *CPU { return &CPU{cores: runtime.NumCPU(), usage: -1, hostUsage: -1} }
+
+// Type is "cpu".
+func (*CPU) Type() string { return "cpu" }
+
+// Available is true.
+func (*CPU) Available(context.Context) bool { return true }
+
+// Cost is CostLow.
+func (*CPU) Cost() Cost { return CostLow }
+
+// Collect reads the counters and compares them with those of the collection before.
+func (c *CPU) Collect(ctx context.Context) (Metrics, error) {
+	times, err := cpu.TimesWithContext(ctx, false)
+	if err == nil && len(times) != 1 {
+		err = errors.New("the system tells no processor times")
+	}
+	if err != nil {
+		return nil, err
+	}
+	now := cpuReading{at: time.Now(), times: times[0]}
+	limit, limited := c.group.cpu()
+	if limited = limited && limit.cores > 0 && limit.cores < float64(c.cores); limited {
+		now.limit = limit
+	}
+	c.take(now)
+
+	figures := Metrics{"cores": float64(c.cores)}
+	if limited {
+		figures["cores"] = rounded(limit.cores)
+	}
+	if c.usage >= 0 {
+		figures["usage"] = c.usage
+	}
+	if limited && c.hostUsage >= 0 {
+		figures["host_usage"] = c.hostUsage
+	}
+	if runtime.GOOS != "windows" { // where asking starts a goroutine for good
+		if avg, err := load.AvgWithContext(ctx); err == nil {
+			figures["load1"] = rounded(avg.Load1)
+		}
+	}
+	return figures, nil
+}
+
+// take computes the usages since the reading before.
+func (c *CPU) take(now cpuReading) {
+	before := c.before
+	if !before.at.IsZero() && now.at.Sub(before.at) < minSample {
+		return
+	}
+	c.before = now
+	c.usage, c.hostUsage = -1, -1
+	if before.at.IsZero() {
+		return
+	}
+	c.hostUsage = busy(before.times, now.times)
+	c.usage = c.hostUsage
+	if now.limit.folder != "" {
+		c.usage = now.limit.usage(before.limit, now.at.Sub(before.at))
+	}
+}
+
+// usage is the share of the quota that was used since before; negative: unknown.
+func (l cpuLimit) usage(before cpuLimit, elapsed time.Duration) float64 {
+	if l.folder != before.folder || l.used < before.used {
+		return -1
+	}
+	return share(l.used-before.used, elapsed.Seconds()*l.cores)
+}
+
+// busy is the share of processor time between two readings that was not idle; negative: unknown.
+func busy(before, after cpu.TimesStat) float64 {
+	total := sum(after) - sum(before)
+	if total <= 0 {
+		return -1
+	}
+	idle := after.Idle + after.Iowait - before.Idle - before.Iowait
+	return share(total-idle, total)
+}
+
+// sum leaves out guest times, which Linux counts as user times too.
+func sum(t cpu.TimesStat) float64 {
+	return t.User + t.System + t.Idle + t.Nice + t.Iowait + t.Irq + t.Softirq + t.Steal
+}

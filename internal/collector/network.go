@@ -1,0 +1,99 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/net"
+)
+
+var loopback = regexp.MustCompile(`^(lo\d*|Loopback.*)$`)
+
+// Network collects "network": rx_bytes_per_second, tx_bytes_per_second and
+// errors_per_second, together for all its interfaces, since the collection before, so
+// that the first one has none; and established_connections where it is cheap to know.
+type Network struct {
+	// interfaces are the chosen ones; empty means all but the loopback.
+	interfaces []string
+	at         time.Time
+	before     map[string]net.IOCountersStat
+}
+
+// NewNetwork returns a collector for the named interfaces. None means all but the
+// loopback: then what a bridge passes on counts on each of its interfaces.
+func NewNetwork(interfaces ...string) *Network {
+	return &Network{interfaces: slices.Clone(interfaces)}
+}
+
+// Type is "network".
+func (*Network) Type() string { return "network" }
+
+// Available is true.
+func (*Network) Available(context.Context) bool { return true }
+
+// Cost is CostLow.
+func (*Network) Cost() Cost { return CostLow }
+
+// Collect reads the counters and compares them with those of the collection before. A
+// chosen interface that does not exist is an error beside the figures of the others.
+func (n *Network) Collect(ctx context.Context) (Metrics, error) {
+	counters, err := net.IOCountersWithContext(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	now := make(map[string]net.IOCountersStat, len(counters))
+	for _, c := range counters {
+		if n.counts(c.Name) {
+			now[c.Name] = c
+		}
+	}
+	var missing error
+	for _, name := range n.interfaces {
+		if _, ok := now[name]; !ok {
+			missing = errors.Join(missing, fmt.Errorf("there is no interface %s", name))
+		}
+	}
+	figures := n.take(time.Now(), now)
+	if tcp, err := net.ProtoCountersWithContext(ctx, []string{"tcp"}); err == nil && len(tcp) == 1 {
+		if established, ok := tcp[0].Stats["CurrEstab"]; ok {
+			figures["established_connections"] = established
+		}
+	}
+	return figures, missing
+}
+
+func (n *Network) counts(name string) bool {
+	if len(n.interfaces) > 0 {
+		return slices.Contains(n.interfaces, name)
+	}
+	return !loopback.MatchString(name)
+}
+
+// take computes the rates since the reading before. An interface that is new, or whose
+// counters began again, counts from the next time on.
+func (n *Network) take(at time.Time, now map[string]net.IOCountersStat) Metrics {
+	before, elapsed := n.before, at.Sub(n.at).Seconds()
+	n.before, n.at = now, at
+	if before == nil || elapsed <= 0 {
+		return Metrics{}
+	}
+	var rx, tx, failed uint64
+	for name, b := range now {
+		a, ok := before[name]
+		if !ok || b.BytesRecv < a.BytesRecv || b.BytesSent < a.BytesSent || b.Errin+b.Errout < a.Errin+a.Errout {
+			continue
+		}
+		rx += b.BytesRecv - a.BytesRecv
+		tx += b.BytesSent - a.BytesSent
+		failed += b.Errin + b.Errout - a.Errin - a.Errout
+	}
+	return Metrics{
+		"rx_bytes_per_second": int64(float64(rx) / elapsed),
+		"tx_bytes_per_second": int64(float64(tx) / elapsed),
+		"errors_per_second":   rounded(float64(failed) / elapsed),
+	}
+}

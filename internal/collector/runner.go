@@ -1,0 +1,378 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/logging"
+)
+
+// Bounds of what a [Runner] takes.
+const (
+	// MaxCollectors is the most entries of a runner.
+	MaxCollectors = 64
+	// MinInterval and MaxInterval bound Entry.Interval.
+	MinInterval = 100 * time.Millisecond
+	MaxInterval = 24 * time.Hour
+)
+
+const (
+	// availableInterval is how often a collector that is not available is asked again:
+	// a driver may be loaded, a device plugged in.
+	availableInterval = 3 * time.Minute
+	// keepIntervals is for how many intervals the figures of a collector that does not
+	// answer any more are published.
+	keepIntervals = 3
+	// stopGrace is how long Run waits for collections that were told to end.
+	stopGrace = time.Second
+)
+
+// Runner runs collectors, each in its own time, and publishes what they found last.
+//
+// One goroutine decides; each collection has one of its own, and no collector has two
+// at once. A collector that fails, panics, is slow or never returns therefore holds up
+// nobody else, and costs one goroutine at most.
+type Runner struct {
+	entries []*entry
+	log     *zap.Logger
+	metrics *metrics
+	latest  atomic.Pointer[Snapshot]
+	changed chan struct{}
+	// results has room for one of each collector, which is all that can be under way:
+	// a collection that ends after Run does not wait for a reader.
+	results chan result
+}
+
+// entry is a collector and what the loop knows of it. Only the loop uses it, and the
+// collector while running is set.
+type entry struct {
+	Entry
+	name string
+	// due is when the next collection starts, meaningless while running is set.
+	due time.Time
+	// running: Collect, or Available, has not returned.
+	running bool
+	// deadline is when the one that runs exceeds its time limit; zero when it has.
+	deadline  time.Time
+	available bool
+	// collected counts collections that gave figures.
+	collected uint64
+	figures   Metrics
+	// expires is when figures are too old to be published; zero without figures.
+	expires time.Time
+	// size is that of figures in the JSON of a snapshot.
+	size int
+
+	// What has been logged and goes on.
+	failing, unavailable, dropping, leftOut bool
+}
+
+// result is what a collection came to.
+type result struct {
+	entry   *entry
+	figures Metrics
+	dropped []string
+	// available and unavailable say what Available answered, if it did.
+	available, unavailable bool
+	err                    error
+	// outcome is set after a panic.
+	outcome string
+	took    time.Duration
+}
+
+// New builds a runner and registers its metrics with reg; log and reg may be nil. The
+// order of the entries is that of their importance: when all figures together exceed
+// MaxJSONBytes, those of the last ones are left out. The error is an
+// *freeslot.Error with code freeslot.CodeInvalidArgument for entries that cannot be used,
+// or what reg says.
+func New(entries []Entry, log *zap.Logger, reg prometheus.Registerer) (*Runner, error) {
+	if log == nil {
+		log = zap.NewNop()
+	}
+	if len(entries) > MaxCollectors {
+		return nil, invalid("collectors", "has %d entries, expected at most %d", len(entries), MaxCollectors)
+	}
+	r := &Runner{log: log, changed: make(chan struct{}, 1), results: make(chan result, len(entries))}
+	r.latest.Store(&Snapshot{})
+	seen := make(map[string]bool, len(entries))
+	for i, e := range entries {
+		if err := e.validate(i, seen); err != nil {
+			return nil, err
+		}
+		e = e.withDefaults()
+		r.entries = append(r.entries, &entry{Entry: e, name: e.Collector.Type()})
+	}
+	m, err := newMetrics(reg)
+	if err != nil {
+		return nil, err
+	}
+	r.metrics = m
+	return r, nil
+}
+
+func (e Entry) validate(i int, seen map[string]bool) error {
+	at := fmt.Sprintf("collectors[%d]", i)
+	if e.Collector == nil {
+		return invalid(at, "is nil")
+	}
+	name := e.Collector.Type()
+	if err := freeslot.ValidateName(at+".type", name); err != nil {
+		return err
+	}
+	if seen[name] {
+		return invalid(at+".type", "is %q like that of another collector, expected each type once", name)
+	}
+	seen[name] = true
+	if e.Interval != 0 && (e.Interval < MinInterval || e.Interval > MaxInterval) {
+		return invalid(at+".interval", "is %s, expected %s to %s", e.Interval, MinInterval, MaxInterval)
+	}
+	if interval := e.withDefaults().Interval; e.Timeout < 0 || e.Timeout > interval {
+		return invalid(at+".timeout", "is %s, expected more than 0s and at most the interval, %s", e.Timeout, interval)
+	}
+	return nil
+}
+
+func invalid(field, format string, args ...any) error {
+	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
+}
+
+// Latest returns the figures of all collectors that are known and not too old: those of
+// the last collection, for three intervals. Before the first one it is empty, not nil.
+// It takes no lock and may be called from any goroutine, before, during and after Run.
+func (r *Runner) Latest() Snapshot { return *r.latest.Load() }
+
+// Changed has a value after Latest has changed. It holds one value at most, so that
+// several changes may be told as one, and it is never closed.
+func (r *Runner) Changed() <-chan struct{} { return r.changed }
+
+// Run collects until ctx ends, at once at first, and then waits for the collections
+// under way, but no longer than a second for one that ignores its context. Run must be
+// called once at most.
+func (r *Runner) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case res := <-r.results:
+			res.entry.running = false
+			if ctx.Err() == nil { // else it may have failed because of that
+				r.finish(res)
+			}
+		case <-timer.C:
+		}
+		r.expire(time.Now())
+		r.startDue(ctx, time.Now())
+		if next, ok := r.next(); ok {
+			timer.Reset(time.Until(next))
+		}
+	}
+	r.wait()
+}
+
+// wait gives those under way a moment to end.
+func (r *Runner) wait() {
+	timer := time.NewTimer(stopGrace)
+	defer timer.Stop()
+	for _, e := range r.entries {
+		for e.running {
+			select {
+			case res := <-r.results:
+				res.entry.running = false
+			case <-timer.C:
+				return
+			}
+		}
+	}
+}
+
+// next is when something has to be done unless a collection ends before.
+func (r *Runner) next() (time.Time, bool) {
+	var next time.Time
+	consider := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for _, e := range r.entries {
+		consider(e.expires)
+		if e.running {
+			consider(e.deadline)
+		} else {
+			consider(e.due)
+		}
+	}
+	return next, !next.IsZero()
+}
+
+func (r *Runner) startDue(ctx context.Context, now time.Time) {
+	for _, e := range r.entries {
+		if e.running || e.due.After(now) || ctx.Err() != nil {
+			continue
+		}
+		e.running, e.deadline = true, now.Add(e.Timeout)
+		go r.collect(ctx, e, e.available)
+	}
+}
+
+// expire notes collections that exceed their time limit, and stops publishing figures
+// that are too old.
+func (r *Runner) expire(now time.Time) {
+	stale := false
+	for _, e := range r.entries {
+		if e.running && !e.deadline.IsZero() && !now.Before(e.deadline) {
+			e.deadline = time.Time{}
+			r.failed(e, outcomeTimeout, fmt.Errorf("took longer than %s", e.Timeout))
+		}
+		if !e.expires.IsZero() && !now.Before(e.expires) {
+			e.figures, e.expires, stale = nil, time.Time{}, true
+		}
+	}
+	if stale {
+		r.publish()
+	}
+}
+
+// collect runs one collection. It always sends one result, which never blocks.
+func (r *Runner) collect(ctx context.Context, e *entry, available bool) {
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	res := result{entry: e}
+	began := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			res = result{entry: e, outcome: outcomePanic, err: fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
+		}
+		res.took = time.Since(began)
+		r.results <- res
+	}()
+	if !available && !e.Collector.Available(ctx) {
+		res.unavailable, res.err = true, ctx.Err()
+		return
+	}
+	res.available = true
+	res.collect(ctx, e.Collector)
+}
+
+func (res *result) collect(ctx context.Context, c Collector) {
+	var figures Metrics
+	if figures, res.err = c.Collect(ctx); figures != nil {
+		res.figures, res.dropped = clean(figures)
+	}
+}
+
+// finish takes over what a collection came to.
+func (r *Runner) finish(res result) {
+	e := res.entry
+	e.available = e.available || res.available
+	late := e.deadline.IsZero() // and counted as failed when its time was up
+	e.due = time.Now().Add(jitter(e.Interval))
+	r.metrics.seconds.WithLabelValues(e.name).Add(res.took.Seconds())
+	switch {
+	case late:
+		return
+	case res.err != nil:
+		r.failed(e, res.failure(), res.err)
+	case res.unavailable:
+		e.due = time.Now().Add(jitter(availableInterval))
+		if !e.unavailable {
+			r.log.Info("collector.unavailable", zap.String("type", e.name))
+		}
+		e.unavailable, e.failing = true, false
+	default:
+		r.succeeded(e)
+	}
+	if res.figures != nil {
+		r.collected(e, res)
+	}
+}
+
+// failure is the outcome of a result with an error.
+func (res *result) failure() string {
+	switch {
+	case res.outcome != "":
+		return res.outcome
+	case errors.Is(res.err, context.DeadlineExceeded):
+		return outcomeTimeout
+	default:
+		return outcomeError
+	}
+}
+
+func (r *Runner) succeeded(e *entry) {
+	r.metrics.collections.WithLabelValues(e.name, outcomeOK).Inc()
+	switch {
+	case e.failing:
+		r.log.Info("collector.recovered", zap.String("type", e.name))
+	case e.unavailable:
+		r.log.Info("collector.available", zap.String("type", e.name))
+	}
+	e.failing, e.unavailable = false, false
+}
+
+func (r *Runner) collected(e *entry, res result) {
+	if e.collected++; e.collected == 1 {
+		// What is a difference (cpu, network) takes two readings, and is not to be missing
+		// for a whole interval.
+		e.due = time.Now().Add(jitter(e.Interval / 4))
+	}
+	if len(res.dropped) > 0 && !e.dropping {
+		r.log.Warn("collector.fields_dropped", zap.String("type", e.name), zap.Strings(logging.FieldReason, res.dropped))
+	}
+	e.dropping = len(res.dropped) > 0
+	e.figures, e.expires = res.figures, time.Now().Add(keepIntervals*e.Interval)
+	e.size = len(Snapshot{e.name: e.figures}.AppendJSON(nil))
+	r.publish()
+}
+
+// failed counts a failure and logs the first one of a spell.
+func (r *Runner) failed(e *entry, outcome string, err error) {
+	r.metrics.collections.WithLabelValues(e.name, outcome).Inc()
+	if !e.failing {
+		r.log.Warn("collector.failed", zap.String("type", e.name), zap.String("outcome", outcome), zap.String(logging.FieldReason, cut(err.Error(), maxReasonBytes)))
+	}
+	e.failing = true
+}
+
+// publish makes what is known the latest snapshot.
+func (r *Runner) publish() {
+	next := make(Snapshot, len(r.entries))
+	size := len("{}")
+	for _, e := range r.entries {
+		if e.figures == nil {
+			continue
+		}
+		if size+e.size > MaxJSONBytes {
+			if !e.leftOut {
+				r.log.Warn("collector.left_out", zap.String("type", e.name),
+					zap.String(logging.FieldReason, fmt.Sprintf("the figures of all collectors exceed %d bytes", MaxJSONBytes)))
+			}
+			e.leftOut = true
+			continue
+		}
+		e.leftOut = false
+		size += e.size
+		next[e.name] = e.figures
+	}
+	if next.equal(r.Latest()) {
+		return
+	}
+	r.latest.Store(&next)
+	select {
+	case r.changed <- struct{}{}:
+	default: // one is waiting, and whoever takes it sees this change too
+	}
+}
+
+// jitter is d give or take a tenth, so that collectors of one interval do not run
+// together for ever.
+func jitter(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5+1) }

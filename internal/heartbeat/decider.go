@@ -1,0 +1,162 @@
+package heartbeat
+
+import (
+	"maps"
+	"math"
+	"time"
+)
+
+// Never is what Next returns while one is under way: its end comes first.
+const Never time.Duration = math.MaxInt64
+
+// Decider applies a policy to one sender. It is not safe for concurrent use.
+type Decider struct {
+	policy Policy
+
+	// lastBeat and lastMetadata are when the last acknowledged ones were begun; beatAfter and
+	// metadataAfter are the intervals that run since, jitter taken off.
+	lastBeat, lastMetadata   time.Time
+	beatAfter, metadataAfter time.Duration
+	// told is what the last acknowledged metadata update said, as far as it has thresholds.
+	told Metrics
+	// owed is due whatever the time: what was never sent, has failed or was forgotten.
+	owed Decision
+
+	// pending is under way since begun, with what it tells.
+	pending Decision
+	begun   time.Time
+	telling Metrics
+}
+
+// New makes the decider of a valid policy. Its first decision is MetadataUpdate, at any time.
+// It keeps its own copy of the thresholds.
+func New(p Policy) *Decider {
+	if p.MetadataInterval == 0 {
+		p.MetadataInterval = p.HeartbeatInterval
+	}
+	if p.Jitter == nil {
+		p.Jitter = func(d time.Duration) time.Duration { return d }
+	}
+	p.Thresholds = maps.Clone(p.Thresholds)
+	return &Decider{policy: p, owed: MetadataUpdate}
+}
+
+// Decide says what is due now. It changes nothing.
+func (d *Decider) Decide(now time.Time, metrics Metrics) Decision {
+	switch {
+	case d.pending != None:
+		return None
+	case d.metadataDue(now, metrics):
+		return MetadataUpdate
+	case d.beatDue(now):
+		return HeartbeatOnly
+	default:
+		return None
+	}
+}
+
+// Demand is Decide where a heartbeat is to be sent in any case: HeartbeatOnly unless more
+// is due. It is None only while one is under way.
+func (d *Decider) Demand(now time.Time, metrics Metrics) Decision {
+	switch {
+	case d.pending != None:
+		return None
+	case d.metadataDue(now, metrics) || d.changeDue(now, metrics):
+		return MetadataUpdate
+	default:
+		return HeartbeatOnly
+	}
+}
+
+// Next is how long Decide says None from now on if the metrics stay as they are: 0 when
+// something is due, Never while one is under way.
+func (d *Decider) Next(now time.Time, metrics Metrics) time.Duration {
+	if d.pending != None {
+		return Never
+	}
+	if d.owed != None {
+		return 0
+	}
+	next := min(d.beatAfter-now.Sub(d.lastBeat), d.metadataAfter-now.Sub(d.lastMetadata))
+	if !d.policy.DisableImmediate && d.changed(metrics) {
+		next = min(next, d.policy.MetadataGap-now.Sub(d.lastMetadata))
+	}
+	return max(next, 0)
+}
+
+// Begin notes that what was decided is being sent. It panics while another one is under
+// way, for then nothing was decided. The metrics may change afterwards.
+func (d *Decider) Begin(decision Decision, now time.Time, metrics Metrics) {
+	if d.pending != None {
+		panic("heartbeat: Begin while one is under way")
+	}
+	d.pending, d.begun, d.telling = decision, now, nil
+	if decision == MetadataUpdate {
+		d.telling = make(Metrics, len(d.policy.Thresholds))
+		for name := range d.policy.Thresholds {
+			if value, ok := metrics[name]; ok {
+				d.telling[name] = value
+			}
+		}
+	}
+}
+
+// Succeeded notes that what was begun has been acknowledged. Intervals count from its
+// beginning, which is before the store took it in.
+func (d *Decider) Succeeded() {
+	if d.pending == None {
+		return
+	}
+	d.lastBeat, d.beatAfter = d.begun, d.policy.Jitter(d.policy.HeartbeatInterval)
+	if d.pending == MetadataUpdate {
+		d.lastMetadata, d.metadataAfter = d.begun, d.policy.Jitter(d.policy.MetadataInterval)
+		d.told = d.telling
+	}
+	if d.pending >= d.owed {
+		d.owed = None
+	}
+	d.pending = None
+}
+
+// Failed notes that what was begun has not been acknowledged: it is due again.
+func (d *Decider) Failed() {
+	d.owed = max(d.owed, d.pending)
+	d.pending = None
+}
+
+// Forget notes that the store may not have what it was told: a metadata update is due, also
+// after one that is under way.
+func (d *Decider) Forget() {
+	d.owed = MetadataUpdate
+	if d.pending == MetadataUpdate {
+		d.pending = HeartbeatOnly // its end cannot pay what came after its beginning
+	}
+}
+
+func (d *Decider) beatDue(now time.Time) bool {
+	return d.owed != None || now.Sub(d.lastBeat) >= d.beatAfter
+}
+
+func (d *Decider) metadataDue(now time.Time, metrics Metrics) bool {
+	if d.owed == MetadataUpdate || now.Sub(d.lastMetadata) >= d.metadataAfter {
+		return true
+	}
+	return (!d.policy.DisableImmediate || d.beatDue(now)) && d.changeDue(now, metrics)
+}
+
+// changeDue reports whether a significant change is to be told, where one may be.
+func (d *Decider) changeDue(now time.Time, metrics Metrics) bool {
+	return now.Sub(d.lastMetadata) >= d.policy.MetadataGap && d.changed(metrics)
+}
+
+// changed reports whether some metric has changed significantly since it was told.
+func (d *Decider) changed(metrics Metrics) bool {
+	for name, threshold := range d.policy.Thresholds {
+		before, had := d.told[name]
+		after, has := metrics[name]
+		if had != has || had && threshold.exceeded(before, after) {
+			return true
+		}
+	}
+	return false
+}

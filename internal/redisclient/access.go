@@ -1,0 +1,288 @@
+package redisclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// Access is how a process shows the servers who it is, and how the servers show it. The zero value is: by what the
+// URL says alone.
+type Access struct {
+	// Username is the user to connect as. Empty is the URL's, or the default user.
+	Username string
+	// PasswordFile holds the user's password, in place of one in the URL. It is read at each new connection, so
+	// that a changed password is used as soon as the old connections are closed.
+	PasswordFile string
+	// SentinelUsername and SentinelPasswordFile are likewise of the sentinels. Without them sentinels are asked
+	// without a password.
+	SentinelUsername, SentinelPasswordFile string
+	TLS                                    TLS
+}
+
+// TLS is what a rediss:// URL leaves open.
+type TLS struct {
+	// CAFile has the certificates, in PEM, of those whose signature proves a server. Empty: those that the system
+	// trusts.
+	CAFile string
+	// CertFile and KeyFile are this process's own certificate and its key, in PEM, for servers that ask for one. They
+	// are read at each new connection.
+	CertFile, KeyFile string
+	// ServerName is the name that the servers' certificates must have. Empty: the host to which a connection goes.
+	ServerName string
+}
+
+// Problem is what cannot be used of an Access.
+type Problem struct {
+	// Field is the key below the one that says where Redis is: "password_file", "tls.ca_file".
+	Field string
+	// Message continues a sentence that begins with the key.
+	Message string
+}
+
+func (p *Problem) Error() string { return "redis." + p.Field + " " + p.Message }
+
+// Check looks for everything that cannot be used beside these URLs. It reads the files and connects to nothing.
+func (a Access) Check(urls ...string) []*Problem {
+	var found []*Problem
+	bad := func(field, format string, args ...any) {
+		found = append(found, &Problem{field, fmt.Sprintf(format, args...)})
+	}
+	secure, user, password := a.inURLs(urls)
+	if a.Username != "" && user {
+		bad("username", "is set beside a user in the URL, expected one of them")
+	}
+	if a.PasswordFile != "" && password {
+		bad("password_file", "is set beside a password in the URL, expected one of them")
+	}
+	if a.Username != "" && a.PasswordFile == "" && !password {
+		bad("username", "is set without password_file, expected both")
+	}
+	if a.SentinelUsername != "" && a.SentinelPasswordFile == "" {
+		bad("sentinel_username", "is set without sentinel_password_file, expected both")
+	}
+	for _, of := range [][2]string{{"password_file", a.PasswordFile}, {"sentinel_password_file", a.SentinelPasswordFile}} {
+		if of[1] == "" {
+			continue
+		}
+		if _, err := readPassword(of[0], of[1]); err != nil {
+			found = append(found, problem(err))
+		}
+	}
+	if a.TLS == (TLS{}) {
+		return found
+	}
+	if !secure {
+		bad("tls", "is set, and the URL does not begin with rediss://, expected one that does")
+	}
+	if (a.TLS.CertFile == "") != (a.TLS.KeyFile == "") {
+		bad("tls.cert_file", "and redis.tls.key_file go together, expected both or none")
+	} else if _, err := a.TLS.certificate(); err != nil {
+		found = append(found, problem(err))
+	}
+	if _, err := a.TLS.roots(); err != nil {
+		found = append(found, problem(err))
+	}
+	return found
+}
+
+// inURLs tells what the URLs have. One that cannot be parsed is told of elsewhere.
+func (a Access) inURLs(urls []string) (secure, user, password bool) {
+	secure = true
+	for _, raw := range urls {
+		u, err := url.Parse(raw)
+		if err != nil {
+			continue
+		}
+		secure = secure && (u.Scheme == "rediss" || u.Scheme == "valkeys")
+		if u.User != nil {
+			user = user || u.User.Username() != ""
+			_, has := u.User.Password()
+			password = password || has
+		}
+	}
+	return secure, user, password
+}
+
+func problem(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	return &Problem{Field: "tls", Message: err.Error()}
+}
+
+// readPassword is the file's text without the end of its line.
+func readPassword(field, file string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", &Problem{field, "cannot be read: " + fileError(err)}
+	}
+	password := strings.TrimRight(string(data), "\r\n")
+	if password == "" {
+		return "", &Problem{field, fmt.Sprintf("names %s, which is empty", file)}
+	}
+	return password, nil
+}
+
+// fileError names the file, and what is the matter with it.
+func fileError(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Path + ": " + path.Err.Error()
+	}
+	return err.Error()
+}
+
+// certificate is nil without one.
+func (t TLS) certificate() (*tls.Certificate, error) {
+	if t.CertFile == "" || t.KeyFile == "" {
+		return nil, nil //nolint:nilnil // see above
+	}
+	for _, of := range [][2]string{{"tls.cert_file", t.CertFile}, {"tls.key_file", t.KeyFile}} {
+		if _, err := os.ReadFile(of[1]); err != nil {
+			return nil, &Problem{of[0], "cannot be read: " + fileError(err)}
+		}
+	}
+	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return nil, &Problem{"tls.cert_file", fmt.Sprintf("and redis.tls.key_file are no certificate with its key in PEM: %v", err)}
+	}
+	return &pair, nil
+}
+
+// roots is nil for those of the system.
+func (t TLS) roots() (*x509.CertPool, error) {
+	if t.CAFile == "" {
+		return nil, nil //nolint:nilnil // see above
+	}
+	data, err := os.ReadFile(t.CAFile)
+	if err != nil {
+		return nil, &Problem{"tls.ca_file", "cannot be read: " + fileError(err)}
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, &Problem{"tls.ca_file", fmt.Sprintf("names %s, which has no certificate in PEM", t.CAFile)}
+	}
+	return pool, nil
+}
+
+// apply completes what the URL says.
+func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
+	if found := a.Check(rawURL); len(found) > 0 {
+		return found[0]
+	}
+	if opt.TLSConfig != nil {
+		if err := a.TLS.apply(opt.TLSConfig); err != nil {
+			return err
+		}
+		opt.Sentinel.TLSConfig = opt.TLSConfig
+	}
+	if a.Username != "" {
+		opt.Username = a.Username
+	}
+	if a.PasswordFile == "" && a.SentinelPasswordFile == "" {
+		return nil
+	}
+	user, password := opt.Username, opt.Password
+	opt.AuthCredentialsFn = func(to rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		said := rueidis.AuthCredentials{Username: user, Password: password}
+		field, file := "password_file", a.PasswordFile
+		if _, ok := to.Address.(sentinelAddr); ok {
+			said = rueidis.AuthCredentials{Username: a.SentinelUsername}
+			field, file = "sentinel_password_file", a.SentinelPasswordFile
+		}
+		var err error
+		if file != "" {
+			said.Password, err = readPassword(field, file)
+		}
+		return said, err
+	}
+	if opt.Sentinel.MasterSet != "" {
+		opt.Sentinel.Dialer.Resolver = toSentinel
+		opt.DialCtxFn = dial
+	}
+	return nil
+}
+
+func (t TLS) apply(conf *tls.Config) error {
+	var err error
+	if conf.RootCAs, err = t.roots(); err != nil {
+		return err
+	}
+	// Empty: the host of each connection, of which a cluster and sentinels have several.
+	conf.ServerName = t.ServerName
+	if t.CertFile != "" {
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate() }
+	}
+	return nil
+}
+
+// toSentinel marks the dialer of connections to sentinels: credentials are asked for by the address alone, and
+// theirs are others than the servers'. As a resolver it is the default one.
+var toSentinel = new(net.Resolver)
+
+type sentinelAddr struct{ net.Addr }
+
+type sentinelConn struct{ net.Conn }
+
+func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteAddr()} }
+
+// dial is what rueidis does, and marks the connections to sentinels.
+func dial(ctx context.Context, addr string, dialer *net.Dialer, conf *tls.Config) (conn net.Conn, err error) {
+	if conf != nil {
+		conn, err = (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, "tcp", addr)
+	} else {
+		conn, err = dialer.DialContext(ctx, "tcp", addr)
+	}
+	if err == nil && dialer.Resolver == toSentinel {
+		conn = sentinelConn{conn}
+	}
+	return conn, err
+}
+
+// explainAccess adds what can be done to an error that names no key.
+func explainAccess(err error, opt rueidis.ClientOption) error {
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	said, hint := err.Error(), ""
+	closed := strings.HasSuffix(said, "EOF") || strings.Contains(said, "connection reset by peer")
+	switch {
+	case errors.As(err, &authority):
+		hint = "set redis.tls.ca_file to the certificate of who signed the server's"
+	case errors.As(err, &host):
+		hint = "set redis.tls.server_name to a name that the server's certificate has"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		hint = "the server's certificate, or one that signed it, has expired or is not valid yet: renew it, or set the clock"
+	case errors.As(err, &record):
+		hint = "what answers there does not speak TLS: use redis:// in place of rediss://"
+	case strings.Contains(said, "remote error: tls: certificate required"), strings.Contains(said, "remote error: tls: handshake failure"):
+		hint = "the server wants a certificate of ours: set redis.tls.cert_file and redis.tls.key_file"
+	case strings.Contains(said, "remote error: tls:"):
+		hint = "the server does not take our certificate, redis.tls.cert_file: it has expired, or is signed by none that the server trusts"
+	case opt.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
+		hint = "if the server is up it does not speak TLS: use redis:// in place of rediss://"
+	case closed && opt.TLSConfig == nil:
+		hint = "it may expect TLS: use rediss:// in place of redis://"
+	case closed && opt.TLSConfig.GetClientCertificate == nil:
+		hint = "the server may want a certificate of ours: set redis.tls.cert_file and redis.tls.key_file"
+	case closed:
+		hint = "the server may not take our certificate, redis.tls.cert_file"
+	case opt.AuthCredentialsFn != nil && (strings.HasPrefix(said, "WRONGPASS") || strings.HasPrefix(said, "NOAUTH")):
+		hint = "look at redis.username and redis.password_file"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w (%s)", err, hint)
+}

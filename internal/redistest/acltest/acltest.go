@@ -1,0 +1,26 @@
+// Package acltest runs a package's tests with the rights of a role in Redis.
+//
+//	func TestMain(m *testing.M) { acltest.Main(m, cell.RoleAgent) }
+package acltest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// Main is redistest.MainAs for a role, under any key prefix, of any node, in any cell.
+func Main(m *testing.M, role cell.Role, options ...goleak.Option) {
+	access, err := cell.AccessOf(role, cell.AnyNode,
+		cell.Layout{Prefix: "*"}, cell.Layout{Prefix: "*", Tag: "*"}, cell.Layout{Prefix: "*", Tag: "*", Sharded: true})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	redistest.MainAs(m, redistest.Role{Name: string(role), Rules: access.Rules(), Scripts: cell.Sources()}, options...)
+}

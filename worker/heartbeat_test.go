@@ -1,0 +1,361 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// gauge is a collector of one figure that a test sets.
+type gauge struct {
+	name  string
+	value atomic.Int64
+	ask   func(context.Context) error // nil is nothing
+}
+
+func (g *gauge) Type() string                   { return g.name }
+func (g *gauge) Available(context.Context) bool { return true }
+func (g *gauge) Cost() Cost                     { return CostLow }
+func (g *gauge) Collect(ctx context.Context) (Metrics, error) {
+	if g.ask != nil {
+		if err := g.ask(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return Metrics{"level": g.value.Load()}, nil
+}
+
+// watched is a store that notes when heartbeats begin, how many are under way, and lets
+// each take some time.
+type watched struct {
+	store
+
+	mu       sync.Mutex
+	takes    time.Duration
+	begun    []time.Time
+	full     []time.Time // those with figures
+	inFlight int
+	most     int
+	beat     chan struct{}
+}
+
+func (s *watched) Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error) {
+	s.mu.Lock()
+	s.begun = append(s.begun, time.Now())
+	if hb.Resources != nil {
+		s.full = append(s.full, time.Now())
+	}
+	s.inFlight++
+	s.most = max(s.most, s.inFlight)
+	takes := s.takes
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.inFlight--
+		s.mu.Unlock()
+		select {
+		case s.beat <- struct{}{}:
+		default:
+		}
+	}()
+	if takes > 0 && !pause(ctx, takes) {
+		return cell.HeartbeatReply{}, ctx.Err()
+	}
+	return s.store.Heartbeat(ctx, hb)
+}
+
+// gaps are the times between neighbours.
+func gaps(at []time.Time) (out []time.Duration) {
+	for i := 1; i < len(at); i++ {
+		out = append(out, at[i].Sub(at[i-1]))
+	}
+	return out
+}
+
+// watch puts a watched store in front of the one that the worker opens.
+func watch(w *Worker) *watched {
+	s := &watched{beat: make(chan struct{}, 1)}
+	open := w.open
+	w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
+		inner, end, err := open(ctx)
+		s.store = inner
+		return s, end, err
+	}
+	return s
+}
+
+func watchedBubble(t *testing.T, change func(*Config), fn func(t *testing.T, w *Worker, f *fakeCell, s *watched), setup ...func(*Worker)) {
+	t.Helper()
+	var s *watched
+	setup = append(setup, func(w *Worker) { s = watch(w) })
+	bubbleWith(t, change, func(t *testing.T, w *Worker, f *fakeCell) { fn(t, w, f, s) }, setup...)
+}
+
+func (s *watched) slow(takes time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takes = takes
+}
+
+func (s *watched) times() (begun, full []time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.begun), slices.Clone(s.full)
+}
+
+// Intervals are never longer than configured, and not all the same; most heartbeats have
+// nothing but themselves to tell.
+func TestHeartbeatIntervals(t *testing.T) {
+	watchedBubble(t, nil, func(t *testing.T, _ *Worker, _ *fakeCell, s *watched) {
+		s.slow(300 * time.Millisecond) // which is part of the interval
+		time.Sleep(time.Hour)          // virtual time
+		begun, full := s.times()
+		check := func(what string, at []time.Time, longest time.Duration) {
+			seen := map[time.Duration]bool{}
+			for _, gap := range gaps(at) {
+				if gap > longest || gap < longest*9/10-DefaultHeartbeatInterval {
+					t.Fatalf("%s after %s, expected up to %s", what, gap, longest)
+				}
+				seen[gap] = true
+			}
+			if len(seen) < len(at)/4 {
+				t.Errorf("%s: %d different intervals of %d", what, len(seen), len(at))
+			}
+		}
+		check("a heartbeat", begun, DefaultHeartbeatInterval)
+		check("the figures", full, DefaultMetadataInterval+time.Second/2) // a heartbeat may be under way
+		if len(full) < 60 || len(full) > 68 || full[0] != begun[0] {
+			t.Errorf("%d of %d heartbeats with figures in an hour", len(full), len(begun))
+		}
+	})
+}
+
+func TestFirstHeartbeatsOfAFleetAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var first []time.Duration
+		var stores []*watched
+		for range 60 {
+			w, _ := newFakeWorker(t, func(c *Config) { c.Collectors = []Collection{{Collector: &gauge{name: "x"}}} })
+			stores = append(stores, watch(w))
+			if err := w.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop(t.Context())
+		}
+		time.Sleep(DefaultHeartbeatInterval) // virtual time
+		synctest.Wait()
+		for _, s := range stores {
+			at, _ := s.times()
+			if len(at) == 0 {
+				t.Fatal("a node has not beaten within its interval")
+			}
+			first = append(first, at[0].Sub(begun))
+		}
+		slices.Sort(first)
+		if first[15] > DefaultHeartbeatInterval/2 || first[45] < DefaultHeartbeatInterval/2 || slices.Compact(first)[1] == first[59] {
+			t.Fatalf("first heartbeats after %v", first)
+		}
+	})
+}
+
+// However often and by whom it is asked.
+func TestOneHeartbeatAtATime(t *testing.T) {
+	g := &gauge{name: "x"}
+	watchedBubble(t, func(c *Config) {
+		c.Collectors = []Collection{{Collector: g, Interval: 100 * time.Millisecond}}
+		c.Thresholds = map[string]Threshold{"x.level": {Kind: AnyChange}}
+		c.HeartbeatInterval = MinHeartbeatInterval
+	}, func(t *testing.T, w *Worker, _ *fakeCell, s *watched) {
+		s.slow(150 * time.Millisecond)
+		for range 1000 {
+			w.requestBeat()
+			g.value.Add(1)
+			time.Sleep(10 * time.Millisecond) // virtual time
+		}
+		begun, _ := s.times()
+		if s.most != 1 || len(begun) < 50 {
+			t.Fatalf("%d at a time, %d in all", s.most, len(begun))
+		}
+	})
+}
+
+func TestSignificantChangeIsToldAtOnce(t *testing.T) {
+	g := &gauge{name: "x"}
+	change := func(c *Config) {
+		c.Collectors = []Collection{{Collector: g, Interval: 200 * time.Millisecond}}
+		c.Thresholds = map[string]Threshold{"x.level": {Kind: Absolute, Value: 10}}
+		c.HeartbeatInterval, c.HeartbeatLimit = 30*time.Second, time.Hour
+		c.MetadataInterval = 10 * time.Minute
+	}
+	watchedBubble(t, change, func(t *testing.T, _ *Worker, f *fakeCell, s *watched) {
+		time.Sleep(time.Minute) // virtual time
+		_, before := s.times()
+		g.value.Store(9)
+		time.Sleep(time.Minute)
+		if _, full := s.times(); len(full) != len(before) {
+			t.Fatalf("%d times for a small change", len(full)-len(before))
+		}
+		g.value.Store(10)
+		time.Sleep(time.Second)
+		if _, full := s.times(); len(full) != len(before)+1 {
+			t.Fatalf("told %d times within a second of a significant change", len(full)-len(before))
+		}
+		f.mu.Lock()
+		last := string(f.beats[len(f.beats)-1].Resources)
+		f.mu.Unlock()
+		if last != `{"current_jobs":0,"max_concurrency":4,"metrics":{"x":{"level":10}}}` {
+			t.Errorf("told %s", last)
+		}
+		// One that swings is not told more often than the floor allows.
+		for i := range 300 {
+			g.value.Store(int64(i % 2 * 100))
+			time.Sleep(200 * time.Millisecond)
+		}
+		_, full := s.times()
+		if n := len(full) - len(before); n < 30 || n > 62 {
+			t.Errorf("a swinging figure was told %d times in a minute", n)
+		}
+	})
+	change = func(old func(*Config)) func(*Config) {
+		return func(c *Config) { old(c); c.DisableImmediateUpdate = true }
+	}(change)
+	g.value.Store(0)
+	watchedBubble(t, change, func(t *testing.T, _ *Worker, _ *fakeCell, s *watched) {
+		time.Sleep(time.Minute) // virtual time
+		before, _ := s.times()
+		g.value.Store(100)
+		time.Sleep(31 * time.Second)
+		begun, full := s.times()
+		if len(begun) == len(before) || full[len(full)-1].Before(before[len(before)-1].Add(20*time.Second)) {
+			t.Errorf("told %v in heartbeats %v, expected with the next of them", full, begun)
+		}
+	})
+}
+
+// A node that was forgotten, or could not reach Redis, tells its figures again: what has
+// them now may not be what had them.
+func TestFiguresAreToldAgain(t *testing.T) {
+	for name, trouble := range map[string]func(f *fakeCell){
+		"forgotten": func(f *fakeCell) { f.epoch = "" },
+		"no answer": func(f *fakeCell) {
+			lost := false
+			f.onHeartbeat = func(int) error {
+				if lost {
+					return nil
+				}
+				lost = true
+				return errRedisAway
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watchedBubble(t, nil, func(t *testing.T, w *Worker, f *fakeCell, s *watched) {
+				time.Sleep(2 * DefaultHeartbeatInterval) // virtual time
+				_, before := s.times()
+				registered := f.registered
+				f.with(func() { trouble(f) })
+				w.requestBeat()
+				time.Sleep(DefaultHeartbeatInterval / 2)
+				_, full := s.times()
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if len(full) != len(before)+1 || f.epoch == "" || f.registered != registered+1 {
+					t.Errorf("told %d times, registered %d times", len(full)-len(before), f.registered-registered)
+				}
+			})
+		})
+	}
+}
+
+// Collectors that hang, panic and fail, on real Redis: no heartbeat waits for them, and the
+// figures of the others arrive.
+func TestBadCollectorsDelayNoHeartbeat(t *testing.T) {
+	redis := redistest.Shared(t)
+	release := make(chan struct{})
+	bad := []*gauge{
+		{name: "hangs", ask: func(context.Context) error { <-release; return nil }},
+		{name: "panics", ask: func(context.Context) error { panic("boom") }},
+		{name: "fails", ask: func(context.Context) error { return errors.New("no such device") }},
+	}
+	good := &gauge{name: "good"}
+	w, err := New(Config{
+		RedisURL: redis.URL(), KeyPrefix: redis.Prefix(t), HeartbeatInterval: MinHeartbeatInterval,
+		Node: freeslot.Node{ID: "node-1", MaxConcurrency: 1}, Collectors: []Collection{},
+		Thresholds: map[string]Threshold{"good.level": {Kind: AnyChange}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica := newReplica(t, redis, w.cfg.KeyPrefix)
+	for _, g := range bad {
+		w.Collect(g)
+	}
+	w.Collect(good)
+	s := watch(w)
+	if err := w.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	limit := time.After(patience)
+	for n := 0; n < 30; n++ {
+		select {
+		case <-s.beat:
+		case <-limit:
+			t.Fatalf("%d heartbeats", n)
+		}
+	}
+	begun, full := s.times()
+	for _, gap := range gaps(begun) {
+		if gap > time.Second {
+			t.Errorf("%s between two heartbeats", gap)
+		}
+	}
+	if len(full) < 1 || testutil.ToFloat64(w.metrics.heartbeats.WithLabelValues("HEARTBEAT_ONLY")) < 20 {
+		t.Errorf("%d of %d with figures", len(full), len(begun))
+	}
+	latest := w.figures.Latest()
+	if latest["good"]["level"] != int64(0) || len(latest) != 1 {
+		t.Errorf("figures %v", latest)
+	}
+	if took, ok := w.RedisLatency(); !ok || took <= 0 || took > time.Second {
+		t.Errorf("latency %s, %v", took, ok)
+	}
+	_ = replica
+	stopped := time.Now()
+	if err := w.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(stopped); took > 3*time.Second {
+		t.Errorf("stopped in %s", took)
+	}
+	close(release)
+}
+
+func TestCollectPanicsOnMistakes(t *testing.T) {
+	w, _ := newFakeWorker(t)
+	w.Collect(&gauge{name: "a"})
+	for name, call := range map[string]func(){
+		"twice": func() { w.Collect(&gauge{name: "a"}) }, "nil": func() { w.Collect(nil) }, "name": func() { w.Collect(&gauge{name: "a b"}) },
+		"after the end": func() { _ = w.Stop(t.Context()); w.Collect(&gauge{name: "b"}) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			call()
+		}()
+	}
+}
