@@ -1,8 +1,13 @@
 package worker
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // learned is what decides after many jobs and reports that took as long.
@@ -76,4 +81,76 @@ func TestAheadPatience(t *testing.T) {
 	if got := a.patience(now.Add(2*aheadMemory), slotPatience); got != slotPatience {
 		t.Errorf("%s long after", got)
 	}
+}
+
+// answersLate is a cell whose answers to reports come after the jobs that they brought.
+type answersLate struct {
+	store
+	answer chan struct{}
+}
+
+func (a *answersLate) Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error) {
+	outcome, err := a.store.Complete(ctx, comp)
+	<-a.answer
+	return outcome, err
+}
+
+// TestJobsAheadHaveRoom: with all slots taken, as many jobs ahead, and as many reports under way
+// that have brought the latter, none is turned away: it would cost a heartbeat and a read.
+func TestJobsAheadHaveRoom(t *testing.T) {
+	var release, answer chan struct{}
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 2 }, func(t *testing.T, _ *Worker, f *fakeCell) {
+		reads := 0
+		f.with(func() { f.onSpec = func() error { reads++; return nil } })
+		f.assign(1, freeslot.Job{Service: "s"})
+		f.assign(2, freeslot.Job{Service: "s"})
+		f.assign(3, freeslot.Job{Service: "s"}) // ahead, as are the following
+		f.assign(4, freeslot.Job{Service: "s"})
+		synctest.Wait()
+		release <- struct{}{}
+		release <- struct{}{}
+		synctest.Wait()
+		last := []cell.Attempt{f.assign(5, freeslot.Job{Service: "s"}), f.assign(6, freeslot.Job{Service: "s"})}
+		synctest.Wait()
+		close(answer)
+		close(release)
+		for _, id := range last {
+			if comp := f.end(t, id); comp.State != freeslot.StateSucceeded {
+				t.Errorf("%+v", comp)
+			}
+		}
+		f.with(func() {
+			if reads != 0 {
+				t.Errorf("%d jobs were turned away when they arrived, and read again", reads)
+			}
+		})
+	}, func(w *Worker) {
+		release, answer = make(chan struct{}), make(chan struct{})
+		wrap(func(s store) store { return &answersLate{s, answer} })(w)
+		w.Handle("s", func(context.Context, *Job) (any, error) { <-release; return nil, nil })
+	})
+}
+
+// TestJobAheadIsHandedBackInTime: one whose slot does not come free in time goes back at once: Redis
+// counts it, and gives its place here to nobody.
+func TestJobAheadIsHandedBackInTime(t *testing.T) {
+	var release chan struct{}
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 1 }, func(t *testing.T, w *Worker, f *fakeCell) {
+		w.ahead.ran(time.Millisecond)
+		w.ahead.answered(time.Millisecond)
+		f.assign(1, freeslot.Job{Service: "s"})
+		synctest.Wait()
+		if w.ahead.slots(1, time.Now()) != 1 {
+			t.Fatal("none is asked for ahead")
+		}
+		begun := time.Now()
+		comp := f.end(t, f.assign(2, freeslot.Job{Service: "s"}))
+		if took := time.Since(begun); comp.Again != cell.HandBack || took != aheadPatience {
+			t.Errorf("%+v after %s, expected it to be handed back after %s", comp, took, aheadPatience)
+		}
+		close(release)
+	}, func(w *Worker) {
+		release = make(chan struct{})
+		w.Handle("s", func(context.Context, *Job) (any, error) { <-release; return nil, nil })
+	})
 }

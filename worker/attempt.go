@@ -190,8 +190,12 @@ func handBack(comp *cell.Completion, message string) {
 // awaitFleet waits until Redis knows that the node takes no more jobs, or none of this
 // service: the slot that a job leaves would otherwise be given to a job that waits, and that
 // may be the same one. Without an answer it goes on after drainingTimeout: such a job is
-// handed back again.
+// handed back again. One for which there was no slot does not wait: the jobs that have the slots
+// count in Redis, and while it is held here others cannot have those that come free.
 func (w *Worker) awaitFleet(a *attempt) {
+	if !a.moot && a.ctx.Err() == nil {
+		return
+	}
 	timer := time.NewTimer(drainingTimeout)
 	defer timer.Stop()
 	for {

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// stopGrace is how long a handler may take to return that its own node has stopped. Then
-	// the attempt ends without it, and the handler keeps its slots until it returns.
+	// stopGrace is how long a handler may take to return that its own node has stopped, or whose
+	// attempt is not the node's any more. Then the attempt ends without it, and the handler keeps its
+	// slots until it returns.
 	stopGrace = 30 * time.Second
 	// slotPatience is how long an attempt waits for slots that such handlers keep, before
 	// the job is handed back. Others free their slots before Redis can give them away.
@@ -48,7 +49,7 @@ func (w *Worker) attend(a *attempt, t *talk, done <-chan returned) returned {
 		case <-told:
 			told = nil
 			stalled.Stop()
-			if stoppedHere(context.Cause(a.ctx)) {
+			if cause := context.Cause(a.ctx); stoppedHere(cause) || errors.Is(cause, ErrNotOwned) {
 				grace := time.NewTimer(w.stopGrace)
 				defer grace.Stop()
 				late = grace.C
@@ -63,10 +64,12 @@ func (w *Worker) attend(a *attempt, t *talk, done <-chan returned) returned {
 
 // leaveStuck gives up on a handler, unless it has just returned.
 func (w *Worker) leaveStuck(a *attempt, done <-chan returned) returned {
+	slots := a.job.SlotCount()
+	w.withhold(slots) // first, or else a handler that returns now gives back what nobody has noted
 	if !a.left.CompareAndSwap(false, true) {
+		w.withhold(-slots)
 		return <-done
 	}
-	w.withhold(a.job.SlotCount())
 	w.log.Error("job.handler_stuck", zap.String(logging.FieldJob, a.id.Job), zap.String("service", a.job.Service))
 	return returned{stuck: true, cause: context.Cause(a.ctx)}
 }

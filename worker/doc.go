@@ -24,7 +24,8 @@
 //   - The running handlers never take more than Node.MaxConcurrency slots. A
 //     handler that ignores its cancelled context keeps its slots until it
 //     returns; jobs that arrive meanwhile wait inside the process, and are handed
-//     back after 10 s.
+//     back after 10 s. Where Redis does not count the handler any more, the node
+//     offers as many slots fewer, from 30 s after the cancellation on.
 //   - A panic in a handler fails its job and nothing else.
 //
 // # Errors and next attempts

@@ -198,6 +198,7 @@ func (w *Worker) apply(reply cell.HeartbeatReply) {
 // data, its figures among them. The epoch stays, for it names this process.
 func (w *Worker) reregister(ctx context.Context, d *heartbeat.Decider) error {
 	w.log.Warn("node.forgotten", zap.String(logging.FieldReason, "Redis does not know the node any more; it registers again"))
+	w.registered = 0
 	if err := w.register(ctx); err != nil {
 		w.metrics.heartbeatFailures.Inc()
 		return err

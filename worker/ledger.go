@@ -64,8 +64,9 @@ type ledger struct {
 	base context.Context
 
 	mu sync.Mutex // guards the rest
-	// limit bounds held: the slots that Redis can have granted, and as many again
-	// for handlers that have lost their attempt and not returned yet.
+	// limit bounds held: the slots that Redis can have granted, as many for jobs ahead, and as
+	// many again for what Redis does not count any more: handlers that have lost their attempt
+	// and not returned yet, and reports whose answer is on its way.
 	limit   int
 	held    map[cell.Attempt]*attempt
 	settled memory
@@ -85,7 +86,7 @@ type ledger struct {
 
 func newLedger(base context.Context, maxConcurrency int) *ledger {
 	return &ledger{
-		limit:   2 * maxConcurrency,
+		limit:   3 * maxConcurrency,
 		base:    base,
 		held:    make(map[cell.Attempt]*attempt),
 		settled: newMemory(maxSettled),
@@ -98,7 +99,7 @@ func newLedger(base context.Context, maxConcurrency int) *ledger {
 func (l *ledger) resize(maxConcurrency int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.limit = 2 * maxConcurrency
+	l.limit = 3 * maxConcurrency
 }
 
 // offer takes in an attempt that the node is said to own. It returns nil when the
@@ -252,13 +253,16 @@ func (l *ledger) drain() <-chan struct{} {
 	return l.idle
 }
 
-// interrupt cancels everything that is held.
-func (l *ledger) interrupt() {
+// interrupt cancels everything that is held, and returns the ids of these jobs.
+func (l *ledger) interrupt() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, a := range l.held {
+	jobs := make([]string, 0, len(l.held))
+	for id, a := range l.held {
 		a.cancel(ErrStopping)
+		jobs = append(jobs, id.Job)
 	}
+	return jobs
 }
 
 // abandon disowns everything, because the node belongs to another process.

@@ -158,13 +158,13 @@ func TestLedgerDisowns(t *testing.T) {
 func TestLedgerTurnsAwayBeyondTheLimit(t *testing.T) {
 	l := newLedger(t.Context(), 1)
 	a := l.offer(id(1), nil, "")
-	if l.offer(id(2), nil, "") == nil || l.offer(id(3), nil, "") != nil {
-		t.Fatal("expected room for twice the slots")
+	if l.offer(id(2), nil, "") == nil || l.offer(id(3), nil, "") == nil || l.offer(id(4), nil, "") != nil {
+		t.Fatal("expected room for three times the slots")
 	}
 	if !l.settle(a) {
 		t.Fatal("room came free and no heartbeat asks for what was turned away")
 	}
-	if l.settle(l.offer(id(3), nil, "")) {
+	if l.settle(l.offer(id(4), nil, "")) {
 		t.Fatal("nothing was turned away since")
 	}
 }
@@ -178,7 +178,9 @@ func TestLedgerDrains(t *testing.T) {
 	if runs.ctx.Err() != nil || !errors.Is(context.Cause(waits.ctx), ErrStopping) || !errors.Is(context.Cause(late.ctx), ErrStopping) {
 		t.Fatal("expected the running attempt to go on and the others to be cancelled")
 	}
-	l.interrupt()
+	if jobs := l.interrupt(); len(jobs) != 3 {
+		t.Errorf("interrupted %v", jobs)
+	}
 	if !errors.Is(context.Cause(runs.ctx), ErrStopping) {
 		t.Fatal("the running attempt was not interrupted")
 	}

@@ -37,7 +37,7 @@ type profile struct {
 
 // table is a state of the handlers; it never changes.
 type table struct {
-	// run are those of the services in the profile.
+	// run are those of the services that are offered; nil of one without a handler.
 	run map[string]HandlerFunc
 	// ever has every service that had a handler in the life of the worker.
 	ever map[string]bool
@@ -75,10 +75,15 @@ func hasService(n freeslot.Node, service string) bool {
 }
 
 // set replaces node and handlers, and returns the number of the change. Services that stay
-// keep their health.
-func (p *profile) set(node freeslot.Node, handlers map[string]HandlerFunc) uint64 {
+// keep their health, of the others unhealthy ones are out.
+func (p *profile) set(node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, service := range unhealthy {
+		if !hasService(p.node, service) {
+			p.out[service] = true
+		}
+	}
 	p.node, p.handlers = node, handlers
 	maps.DeleteFunc(p.out, func(service string, _ bool) bool { return !hasService(node, service) })
 	p.slots.Store(int64(node.MaxConcurrency))
@@ -87,14 +92,16 @@ func (p *profile) set(node freeslot.Node, handlers map[string]HandlerFunc) uint6
 
 // changed makes a new table; p.mu is held.
 func (p *profile) changed() uint64 {
-	t := &table{run: make(map[string]HandlerFunc, len(p.handlers)), ever: maps.Clone(p.table.Load().ever)}
+	t := &table{run: make(map[string]HandlerFunc, len(p.node.Services)), ever: maps.Clone(p.table.Load().ever)}
 	if t.ever == nil {
 		t.ever = make(map[string]bool, len(p.handlers))
 	}
-	for service, fn := range p.handlers {
+	for service := range p.handlers {
 		t.ever[service] = true
-		if !p.out[service] {
-			t.run[service] = fn
+	}
+	for _, s := range p.node.Services {
+		if !p.out[s.Name] {
+			t.run[s.Name] = p.handlers[s.Name]
 		}
 	}
 	p.table.Store(t)
@@ -139,8 +146,8 @@ func (p *profile) has(number uint64) (bool, <-chan struct{}) {
 // at present: a job of it is for another node.
 func (w *Worker) handler(service string) (fn HandlerFunc, left bool) {
 	t := w.profile.table.Load()
-	fn = t.run[service]
-	return fn, fn == nil && t.ever[service]
+	fn, offered := t.run[service]
+	return fn, !offered && t.ever[service]
 }
 
 // Reconfigure makes node the profile of a worker, and handlers, by service, what runs its
@@ -151,7 +158,8 @@ func (w *Worker) handler(service string) (fn HandlerFunc, left bool) {
 // Running jobs go on with the handler they began with. Jobs of a service that has left
 // which arrive or have not begun are handed back uncounted, to run elsewhere. With a
 // smaller MaxConcurrency running jobs go on too, and others begin when enough have ended.
-// A service that stays keeps the health that SetHealthy gave it; a new one is healthy.
+// A service that stays keeps the health that SetHealthy gave it; a new one is healthy, unless it is
+// one of unhealthy: it is not offered before SetHealthy says so.
 //
 // Redis is told at once under the same epoch, and again until it has been, also when it is
 // away; of several changes the last counts. Reconfigure waits for that until ctx ends. Its
@@ -160,8 +168,8 @@ func (w *Worker) handler(service string) (fn HandlerFunc, left bool) {
 //
 // The maps and slices of the arguments are copied. Reconfigure may be called concurrently,
 // and waits for a Start that is under way.
-func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers map[string]HandlerFunc) error {
-	node, err := w.checkProfile(node, handlers)
+func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string) error {
+	node, err := w.checkProfile(node, handlers, unhealthy)
 	if err != nil {
 		return err
 	}
@@ -171,7 +179,7 @@ func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers m
 		w.mu.Unlock()
 		return ErrStopped
 	}
-	number := w.profile.set(node, maps.Clone(handlers))
+	number := w.profile.set(node, maps.Clone(handlers), unhealthy...)
 	w.slots.resize(node.MaxConcurrency)
 	w.ledger.resize(node.MaxConcurrency)
 	w.mu.Unlock()
@@ -184,7 +192,7 @@ func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers m
 }
 
 // checkProfile returns the whole profile of a Reconfigure.
-func (w *Worker) checkProfile(node freeslot.Node, handlers map[string]HandlerFunc) (freeslot.Node, error) {
+func (w *Worker) checkProfile(node freeslot.Node, handlers map[string]HandlerFunc, unhealthy []string) (freeslot.Node, error) {
 	if node.ID != w.cfg.Node.ID {
 		return node, invalid("node.node_id", "is %q, expected %q: the id of a running node cannot change", node.ID, w.cfg.Node.ID)
 	}
@@ -197,6 +205,11 @@ func (w *Worker) checkProfile(node freeslot.Node, handlers map[string]HandlerFun
 			return node, invalid("handlers."+service, "is nil, expected a function")
 		}
 		node = withService(node, service)
+	}
+	for _, service := range unhealthy {
+		if !hasService(node, service) {
+			return node, invalid("unhealthy", "has %q, which is no service of the node", service)
+		}
 	}
 	return node, node.Validate("node")
 }
@@ -232,14 +245,23 @@ func (w *Worker) awaitProfile(ctx context.Context, number uint64) error {
 // A service that the profile does not have is an error, a *freeslot.Error. SetHealthy may be
 // called concurrently.
 func (w *Worker) SetHealthy(service string, healthy bool) error {
-	p := w.profile
+	changed, err := w.profile.setHealthy(service, healthy)
+	if changed {
+		w.requestBeat()
+		w.log.Debug("service.health", zap.String("service", service), zap.Bool("healthy", healthy))
+	}
+	return err
+}
+
+// setHealthy reports whether that is a change.
+func (p *profile) setHealthy(service string, healthy bool) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !hasService(p.node, service) {
-		return invalid("service", "%q is not one of the node", service)
+		return false, invalid("service", "%q is not one of the node", service)
 	}
 	if p.out[service] == !healthy {
-		return nil
+		return false, nil
 	}
 	if healthy {
 		delete(p.out, service)
@@ -247,9 +269,7 @@ func (w *Worker) SetHealthy(service string, healthy bool) error {
 		p.out[service] = true
 	}
 	p.changed()
-	w.log.Info("service.health", zap.String("service", service), zap.Bool("healthy", healthy))
-	w.requestBeat()
-	return nil
+	return true, nil
 }
 
 // doubt has the profile registered again with the next heartbeat that is answered: behind a

@@ -11,6 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 )
@@ -368,6 +372,78 @@ func TestSetHealthy(t *testing.T) {
 			t.Errorf("%+v", comp)
 		}
 	}, handle("a", echo), handle("b", echo))
+}
+
+// A new service that is not healthy is at no time told as one that is; one that the node has
+// keeps its health.
+func TestReconfigureWithServicesThatAreNotHealthy(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
+		f.fleetSays(t, 4, "a")
+		registered := f.registered
+		both := map[string]HandlerFunc{"a": echo, "b": echo}
+		if err := w.Reconfigure(t.Context(), nodeOf(3, "b"), both, "a", "b"); err != nil {
+			t.Fatal(err)
+		}
+		if f.registered != registered+1 {
+			t.Errorf("told %d times", f.registered-registered)
+		}
+		f.fleetSays(t, 3, "a")
+		if comp := f.end(t, f.assign(1, freeslot.Job{Service: "b"})); comp.Again != cell.HandBack {
+			t.Errorf("%+v, expected it to be handed back", comp)
+		}
+		if err := w.SetHealthy("b", true); err != nil {
+			t.Fatal(err)
+		}
+		f.fleetSays(t, 3, "b", "a")
+		err := w.Reconfigure(t.Context(), nodeOf(2), both, "c")
+		if err == nil || !strings.Contains(err.Error(), `unhealthy has "c", which is no service of the node`) {
+			t.Errorf("%v, expected c to be refused", err)
+		}
+		f.fleetSays(t, 3, "b", "a")
+	}, handle("a", echo))
+}
+
+// A service that is still in the profile but has no handler any more has not left: its jobs
+// fail, as those of one that never had a handler do, and do not come back for ever.
+func TestServiceThatLosesItsHandler(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
+		if err := w.Reconfigure(t.Context(), nodeOf(4, "a"), nil); err != nil {
+			t.Fatal(err)
+		}
+		comp := f.end(t, f.assign(1, freeslot.Job{Service: "a"}))
+		if comp.Again != cell.Never || comp.Error == nil || comp.Error.Code != freeslot.JobErrorNoHandler {
+			t.Errorf("%+v, expected %s", comp, freeslot.JobErrorNoHandler)
+		}
+	}, handle("a", echo))
+}
+
+// The check of a service tells of its changes: a service that comes and goes costs the log of the
+// worker no line, and one of the fleet's view is for what is new in it.
+func TestQuietAboutServicesThatComeAndGo(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	bubbleWith(t, func(c *Config) { c.Logger = zap.New(core) }, func(t *testing.T, w *Worker, f *fakeCell) {
+		f.fleetSays(t, 4, "a")
+		if lines := logs.TakeAll(); len(lines) != 1 || lines[0].Message != "node.registered" {
+			t.Fatalf("%+v", lines)
+		}
+		for range 10 {
+			for _, healthy := range []bool{false, true} {
+				if err := w.SetHealthy("a", healthy); err != nil {
+					t.Fatal(err)
+				}
+				f.await(t, "the profile", func() bool { return len(f.node.Services) == 1 == healthy })
+			}
+		}
+		if lines := logs.TakeAll(); len(lines) != 0 {
+			t.Errorf("%d lines, the first is %+v", len(lines), lines[0])
+		}
+		f.with(func() { f.epoch = "" })
+		f.await(t, "the node", func() bool { return f.epoch != "" })
+		synctest.Wait()
+		if logs.FilterMessage("node.registered").Len() != 1 {
+			t.Errorf("%+v, expected a node that was forgotten to say that it is back", logs.All())
+		}
+	}, handle("a", echo))
 }
 
 // Whoever waits for a change learns that the worker ends.

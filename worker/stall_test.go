@@ -121,6 +121,30 @@ func TestStuckHandlersAreNotOffered(t *testing.T) {
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
 
+// Neither are those of a handler whose attempt Redis has given to another node, and which it
+// therefore does not count.
+func TestStuckHandlersOfLostAttemptsAreNotOffered(t *testing.T) {
+	var release chan struct{}
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 3 }, func(t *testing.T, w *Worker, f *fakeCell) {
+		lost := f.assign(1, freeslot.Job{Service: "stuck", Slots: 2})
+		synctest.Wait()
+		begun := time.Now()
+		f.disown(lost)
+		f.await(t, "a smaller node", func() bool { return f.size == 1 })
+		if took := time.Since(begun); took < stopGrace {
+			t.Errorf("given up after %s", took)
+		}
+		if comp := f.end(t, f.assign(2, freeslot.Job{Service: "quick"})); comp.State != freeslot.StateSucceeded {
+			t.Errorf("%+v on the slot that is left", comp)
+		}
+		close(release)
+		f.await(t, "all slots", func() bool { return f.size == 3 })
+		if _, ok := f.ended[lost]; ok || w.slots.inUse() != 0 {
+			t.Errorf("reported: %t, %d slots in use", ok, w.slots.inUse())
+		}
+	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
+}
+
 // A job that is cancelled, or whose node stops, does not stall beside: the first counts.
 func TestStallGivesWay(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {

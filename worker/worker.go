@@ -137,8 +137,8 @@ type Worker struct {
 	attempts sync.WaitGroup
 	handling atomic.Int64
 	// withheld are the slots of handlers that were given up and have not returned, and
-	// registered is how many the fleet was told that the node has; the heartbeats' loop owns it
-	// once that runs.
+	// registered is how many the fleet was told that the node has, 0 where it does not know the
+	// node; the heartbeats' loop owns it once that runs.
 	withheld   atomic.Int64
 	registered int
 
@@ -292,7 +292,11 @@ func (w *Worker) register(ctx context.Context) error {
 	if w.limit == 0 {
 		w.limit = reg.HeartbeatLimit
 	}
-	w.log.Info("node.registered", zap.String("epoch", w.epoch), zap.Int("max_concurrency", node.MaxConcurrency))
+	level := zap.InfoLevel
+	if node.MaxConcurrency == w.registered {
+		level = zap.DebugLevel // a change that is logged where it comes from, or none
+	}
+	w.log.Log(level, "node.registered", zap.String("epoch", w.epoch), zap.Int("max_concurrency", node.MaxConcurrency))
 	w.registered = node.MaxConcurrency
 	w.profile.reached(number)
 	if len(reg.Lost) > 0 {
@@ -403,7 +407,9 @@ func (w *Worker) drain() {
 	if w.await(idle, w.cfg.StopTimeout, w.hurry) {
 		return
 	}
-	w.ledger.interrupt()
+	if jobs := w.ledger.interrupt(); len(jobs) > 0 {
+		w.log.Info("node.jobs_interrupted", zap.Strings("job_ids", jobs))
+	}
 	if w.await(idle, w.cfg.InterruptGrace, nil) {
 		return
 	}

@@ -2,23 +2,22 @@
 
 package main
 
-import (
-	"fmt"
-	"syscall"
-)
+import "syscall"
 
-// raiseFiles lets this process and those that it starts have so many open files, as far as it may.
-func raiseFiles(count uint64) error {
+// raiseFiles lets this process and those that it starts have so many open files, or as many as they may, and returns how many
+// that are.
+func raiseFiles(count uint64) (uint64, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return err
+		return 0, err
 	}
-	if uint64(limit.Cur) >= count {
-		return nil
+	if limit.Cur >= count {
+		return limit.Cur, nil
 	}
-	limit.Cur, limit.Max = count, max(limit.Max, count)
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("%d open files are not to be had (ulimit -n): %w", count, err)
+	wanted := syscall.Rlimit{Cur: count, Max: max(limit.Max, count)}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &wanted); err == nil {
+		return count, nil
 	}
-	return nil
+	limit.Cur = limit.Max
+	return limit.Max, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 }

@@ -2,7 +2,7 @@
 // that schedulers place there, by HTTP requests to local services or by commands.
 //
 // Exit codes: 0 after an orderly end, 1 for a failure, 2 when the command line
-// or the configuration is wrong.
+// or the configuration is wrong, 3 when another process has taken over the node.
 package main
 
 import (
@@ -16,12 +16,14 @@ import (
 	"syscall"
 
 	"github.com/freeslot/freeslot/internal/version"
+	"github.com/freeslot/freeslot/worker"
 )
 
 const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2
+	exitOK         = 0
+	exitFailure    = 1
+	exitUsage      = 2
+	exitSuperseded = 3
 )
 
 const description = `Runs on a node the jobs that freeslot's schedulers place there.
@@ -111,6 +113,9 @@ func run(args []string, env *environment) int {
 	case errors.As(err, new(usageError)):
 		_, _ = fmt.Fprintln(env.err, err)
 		return exitUsage
+	case errors.Is(err, worker.ErrSuperseded):
+		_, _ = fmt.Fprintf(env.err, "nodeagent: %v\n", err)
+		return exitSuperseded
 	default:
 		_, _ = fmt.Fprintf(env.err, "nodeagent: %v\n", err)
 		return exitFailure

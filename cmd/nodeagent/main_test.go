@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -456,7 +457,13 @@ func TestSupersededEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.logged("node.superseded")
-	if code := n.exit(); code != exitFailure {
+	code := n.exit()
+	if code != exitSuperseded {
 		t.Errorf("exit code %d", code)
+	}
+	// Two agents of one name that are started again and again would take each other's jobs for ever.
+	unit, err := os.ReadFile("../../deploy/nodeagent.service")
+	if want := fmt.Sprintf("\nRestartPreventExitStatus=%d\n", code); err != nil || !strings.Contains(string(unit), want) {
+		t.Errorf("the systemd unit lacks %s (%v)", want, err)
 	}
 }

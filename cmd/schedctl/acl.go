@@ -145,8 +145,17 @@ func (c *aclCmd) apply(ctx context.Context, a *app, topology *redisclient.Topolo
 		if !at.Saved {
 			note = "gone with its next restart: it has no ACL file (aclfile in redis.conf)"
 		}
-		if _, err := fmt.Fprintf(a.out, "%s: %d users set, %s\n", at.Addr, len(users), note); err != nil {
+		set := "1 user"
+		if len(users) != 1 {
+			set = fmt.Sprintf("%d users", len(users))
+		}
+		if _, err := fmt.Fprintf(a.out, "%s: %s set, %s\n", at.Addr, set, note); err != nil {
 			return err
+		}
+		for _, name := range at.NoPassword {
+			if _, err := fmt.Fprintf(a.out, "%s: %s has no password, so nobody can connect as it yet: set one with --password-file\n", at.Addr, name); err != nil {
+				return err
+			}
 		}
 	}
 	return err

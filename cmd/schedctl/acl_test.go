@@ -71,12 +71,17 @@ func TestACLApply(t *testing.T) {
 	plain := redistest.New(t)
 	file := secretFile(t, "secret")
 	got := command(t, "", "acl", "--role", "agent", "--node", "n1", "--password-file", file, "--apply", "--redis-url", plain.AdminURL()).expect(t, exitOK, "no ACL file")
-	if !strings.Contains(got.out, plain.Addrs()[0]+": 1 users set") {
+	if !strings.Contains(got.out, plain.Addrs()[0]+": 1 user set") {
 		t.Error(got.out)
 	}
 	c, err := redisclient.Agent(redisclient.Config{URL: plain.AdminURL(), Access: redisclient.Access{Username: "agent-n1", PasswordFile: file}})
 	must(t, err)
 	c.Close()
+	if strings.Contains(got.out, "no password") {
+		t.Error(got.out)
+	}
+	command(t, "", "acl", "--role", "agent", "--node", "n1", "--node", "n2", "--apply", "--redis-url", plain.AdminURL()).
+		expect(t, exitOK, "2 users set", "agent-n2 has no password, so nobody can connect as it yet")
 	// An agent may not.
 	command(t, "", "acl", "--role", "agent", "--apply", "--redis-url", plain.AdminURL(), "--redis-username", "agent-n1", "--redis-password-file", file).
 		expect(t, exitFailure, "NOPERM")

@@ -3,7 +3,7 @@
 //
 //	go run ./examples/progress
 //	nodeagent --node-id n1 --set 'services=[{name: slow, http: {url: "http://127.0.0.1:8000/", idle_timeout: 5s}}]'
-//	schedctl submit slow --payload '{"steps": 5}' --wait --progress
+//	schedctl submit slow '{"steps": 5}' --wait --progress
 package main
 
 import (

@@ -62,6 +62,8 @@ type Applied struct {
 	// Saved is true where the server keeps them in its ACL file; else they are gone with its next restart, unless
 	// they are in its configuration.
 	Saved bool `json:"saved"`
+	// NoPassword names those of the users that have no password there, and cannot connect.
+	NoPassword []string `json:"no_password,omitempty"`
 }
 
 // Apply sets users on every server that t names, and on the replicas of these, because servers do not tell each
@@ -80,12 +82,12 @@ func Apply(ctx context.Context, t *redisclient.Topology, users []User) ([]Applie
 			errs = append(errs, err)
 		}
 		for _, addr := range addrs {
-			saved, err := applyAt(ctx, t.Config(server), addr, users)
+			at, err := applyAt(ctx, t.Config(server), addr, users)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("redis at %s: %w", addr, err))
 				continue
 			}
-			done = append(done, Applied{addr, saved})
+			done = append(done, at)
 		}
 	}
 	return done, errors.Join(errs...)
@@ -136,10 +138,11 @@ func replicas(said []rueidis.RedisMessage) []string {
 	return addrs
 }
 
-func applyAt(ctx context.Context, c redisclient.Config, addr string, users []User) (saved bool, err error) {
+func applyAt(ctx context.Context, c redisclient.Config, addr string, users []User) (Applied, error) {
+	at := Applied{Addr: addr}
 	client, err := redisclient.At(c, addr)
 	if err != nil {
-		return false, err
+		return at, err
 	}
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -147,15 +150,34 @@ func applyAt(ctx context.Context, c redisclient.Config, addr string, users []Use
 	for _, u := range users {
 		cmd := client.B().AclSetuser().Username(u.Name).Rule(u.Rules()...).Build()
 		if err := client.Do(ctx, cmd).Error(); err != nil {
-			return false, fmt.Errorf("set user %s: %w", u.Name, err)
+			return at, fmt.Errorf("set user %s: %w", u.Name, err)
+		}
+		if u.Password == "" && noPassword(ctx, client, u.Name) {
+			at.NoPassword = append(at.NoPassword, u.Name)
 		}
 	}
 	err = client.Do(ctx, client.B().AclSave().Build()).Error()
 	if err != nil && strings.Contains(err.Error(), "not configured to use an ACL file") {
-		return false, nil
+		return at, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("save users: %w", err)
+		return at, fmt.Errorf("save users: %w", err)
 	}
-	return true, nil
+	at.Saved = true
+	return at, nil
+}
+
+// noPassword is false where it cannot be told: who may set users may be barred from reading them.
+func noPassword(ctx context.Context, client rueidis.Client, user string) bool {
+	said, err := client.Do(ctx, client.B().AclGetuser().Username(user).Build()).ToMap()
+	if err != nil {
+		return false
+	}
+	passwords, flags := said["passwords"], said["flags"]
+	list, err := passwords.ToArray()
+	if err != nil || len(list) > 0 {
+		return false
+	}
+	set, err := flags.AsStrSlice()
+	return err == nil && !slices.Contains(set, "nopass")
 }

@@ -41,7 +41,7 @@ var payloadPath = regexp.MustCompile(`^payload(\.[A-Za-z0-9_-]{1,64})*$`)
 // literal, which may be empty.
 type argument struct {
 	parts []string
-	// operand is true behind an argument "--", by which programs take no more options.
+	// operand is true right behind an argument "--", by which programs take no more options.
 	operand bool
 }
 
@@ -56,7 +56,7 @@ type template struct {
 // the key of its argument.
 func parseArgv(argv []string) (*template, map[int]error) {
 	t, problems := &template{}, make(map[int]error)
-	operand, script := false, -1
+	operand, script, interpreter := false, -1, ""
 	for i, text := range argv {
 		parts, err := parseArgument(text)
 		switch {
@@ -72,13 +72,25 @@ func parseArgv(argv []string) (*template, map[int]error) {
 		if err != nil {
 			problems[i] = err
 		}
-		if isScriptOption(argv[0], text) && !operand {
+		// Also behind env, sudo, docker run and the like, whose own "--" says nothing of the program behind it.
+		switch {
+		case script >= 0 && i != script+1: // as in perl -e x -e y
+		case isScriptOption(interpreter, text):
 			script = i + 1
+		case script >= 0:
+		case isInterpreter(text):
+			interpreter = text
+		case text == "--":
+			interpreter = ""
 		}
 		if i > 0 {
 			t.args = append(t.args, argument{parts, operand})
 		}
-		operand = operand || text == "--"
+		if text == "--" {
+			operand = true
+		} else if len(parts) == 1 && script < 0 {
+			operand = false // it may be a program, with options of its own
+		}
 		for j := 1; j < len(parts); j += 2 {
 			t.payload = t.payload || strings.HasPrefix(parts[j], "payload")
 		}
@@ -111,17 +123,31 @@ func parseArgument(text string) ([]string, error) {
 }
 
 var (
-	shells    = regexp.MustCompile(`^(ba|da|a|k|z|fi)?sh$|^python[0-9.]*$`)
-	scripters = regexp.MustCompile(`^(perl|ruby|node)$`)
-	endsInC   = regexp.MustCompile(`^-[A-Za-z]*c$`)
-	endsInE   = regexp.MustCompile(`^-[A-Za-z]*[eE]$`)
+	shells      = regexp.MustCompile(`^(ba|da|a|k|z|fi)?sh$|^python[0-9.]*$`)
+	shellOption = regexp.MustCompile(`^-[A-Za-z]*c$`)
+	// scriptOptions are of other programs that run a text.
+	scriptOptions = map[string]*regexp.Regexp{
+		"perl": regexp.MustCompile(`^-[A-Za-z]*[eE]$`),
+		"ruby": regexp.MustCompile(`^-[A-Za-z]*e$`),
+		"lua":  regexp.MustCompile(`^-e$`),
+		"node": regexp.MustCompile(`^(-[A-Za-z]*[ep]|--eval|--print)$`),
+		"php":  regexp.MustCompile(`^-r$`),
+	}
 )
+
+func isInterpreter(program string) bool {
+	name := filepath.Base(program)
+	return shells.MatchString(name) || scriptOptions[name] != nil
+}
 
 // isScriptOption tells of an option behind which the text of a program stands. It knows the usual
 // cases only.
-func isScriptOption(program, option string) bool {
+func isScriptOption(program, text string) bool {
 	name := filepath.Base(program)
-	return shells.MatchString(name) && endsInC.MatchString(option) || scripters.MatchString(name) && endsInE.MatchString(option)
+	if option := scriptOptions[name]; option != nil {
+		return option.MatchString(text)
+	}
+	return shells.MatchString(name) && shellOption.MatchString(text)
 }
 
 // validateArgv notes placeholders that are none.

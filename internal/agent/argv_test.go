@@ -59,6 +59,17 @@ func TestArgvExpands(t *testing.T) {
 	if diff := cmp.Diff([]string{"-a", "--", "-rf", "x-rf"}, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
+	// The "--" of kubectl exec or sudo ends their options, not those of the program behind it.
+	_, err = expand(t, argvJob(payload), "exec", "pod", "--", "tool", "${{payload.dash}}")
+	wantCode(t, err, CodeBadPayload, `payload.dash begins with "-"`)
+	got, err = expand(t, argvJob(payload), "exec", "pod", "--", "tool", "--", "${{job_id}}", "${{payload.dash}}")
+	if err != nil || got[6] != "-rf" {
+		t.Errorf("%q %v", got, err)
+	}
+	parsed, _ := parseArgv([]string{"sh", "-c", "tool", "--", "fixed", "${{payload.dash}}"})
+	if got, err := parsed.expand(argvJob(payload)); err != nil || got[4] != "-rf" {
+		t.Errorf("behind a shell's text all are its own: %q %v", got, err)
+	}
 	if got, err := expand(t, argvJob(`"the whole"`), "${{payload}}"); err != nil || got[0] != "the whole" {
 		t.Errorf("%q %v", got, err)
 	}
@@ -104,6 +115,11 @@ func TestArgvRefusesConfigurations(t *testing.T) {
 		`[sh, "-ec", "echo ${{payload.text}}"]`:                     "argv[2] is a program's text and has a placeholder",
 		`[python3, "-c", "print('${{payload.text}}')"]`:             "argv[2] is a program's text and has a placeholder",
 		`[/usr/bin/perl, "-ne", "${{payload.text}}"]`:               "argv[2] is a program's text and has a placeholder",
+		`[env, "A=b", sh, "-c", "echo ${{payload.text}}"]`:          "argv[4] is a program's text and has a placeholder",
+		`[env, "--", /bin/bash, "-lc", "echo ${{payload.text}}"]`:   "argv[4] is a program's text and has a placeholder",
+		`[node, "--eval", "${{payload.text}}"]`:                     "argv[2] is a program's text and has a placeholder",
+		`[perl, "-e", "1", "-e", "${{payload.text}}"]`:              "argv[4] is a program's text and has a placeholder",
+		`[ruby, "-r", "json", "-e", "${{payload.text}}"]`:           "argv[4] is a program's text and has a placeholder",
 		`[cat, "--${{payload.text}}"]`:                              `argv[1] has a placeholder right behind "-"`,
 		`[cat, "-${{payload.text}}=x"]`:                             `argv[1] has a placeholder right behind "-"`,
 		`[sh, "-c", "cat $1", "--", "${{payload.text}}", "${{x}}"]`: "argv[5] has ${{x}}, expected",
@@ -116,7 +132,10 @@ func TestArgvRefusesConfigurations(t *testing.T) {
 	if _, problems := parseArgv([]string{"${{payload.program}}"}); problems[0] == nil || !strings.Contains(problems[0].Error(), "expected a program that no job can choose") {
 		t.Errorf("%v", problems)
 	}
-	for _, fine := range []string{`[sh, "-c", "echo $1 $${{x}}", "--", "${{payload.text}}"]`, `[awk, "-c", "{print $1}"]`, `[cat, "--", "-${{payload.text}}"]`} {
+	for _, fine := range []string{
+		`[sh, "-c", "echo $1 $${{x}}", "--", "${{payload.text}}"]`, `[awk, "-c", "{print $1}"]`, `[cat, "--", "-${{payload.text}}"]`,
+		`[sh, "-c", "exec tool \"$@\"", sh, "-c", "${{payload.text}}"]`, `[sh, "--", "-c", "${{payload.text}}"]`,
+	} {
 		if _, err := load(t, fmt.Sprintf(service, fine), "FREESLOT_NODE__ID=n1"); err != nil {
 			t.Errorf("%s: %v", fine, err)
 		}

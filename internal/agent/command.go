@@ -184,8 +184,15 @@ func terminate(ctx context.Context, group int, grace time.Duration, ended <-chan
 	return true
 }
 
+// startFailed is of the moment where the node is short of something: it must not end every job that it gets.
 func startFailed(err error) error {
-	return jobError(CodeStartFailed, "the command could not be started: "+err.Error())
+	failure := jobError(CodeStartFailed, "the command could not be started: "+err.Error())
+	for _, short := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, short) {
+			return worker.Retryable(failure)
+		}
+	}
+	return failure
 }
 
 func signalGroup(group int, signal syscall.Signal) {

@@ -338,3 +338,13 @@ func TestTail(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A node that is short of processes or files is to be had again, or another one; a program that is not there is not.
+func TestStartFailed(t *testing.T) {
+	t.Parallel()
+	for errno, retry := range map[syscall.Errno]bool{syscall.EAGAIN: true, syscall.EMFILE: true, syscall.ENFILE: true, syscall.ENOMEM: true, syscall.ENOENT: false, syscall.E2BIG: false} {
+		err := startFailed(&os.PathError{Op: "fork/exec", Path: "/x", Err: errno})
+		wantCode(t, err, CodeStartFailed, "could not be started")
+		wantRetry(t, err, retry)
+	}
+}

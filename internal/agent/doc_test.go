@@ -2,6 +2,8 @@ package agent
 
 import (
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,5 +63,28 @@ func TestDocumentation(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("docs/nodeagent.md and the code differ (- code, + document):\n%s", diff)
+	}
+}
+
+// TestStopLimitIsDocumented: a service manager that waits as long as the documents say does not kill an
+// agent that stops as it should.
+func TestStopLimitIsDocumented(t *testing.T) {
+	t.Parallel()
+	cfg := DefaultConfig()
+	cfg.Services = []Service{{Name: "a", Command: &Command{KillGrace: 20 * time.Second}}}
+	more := cfg.StopLimit() - cfg.StopTimeout - cfg.Services[0].Command.KillGrace
+	for _, file := range []string{"../../docs/nodeagent.md", "../../deploy/nodeagent.service"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(`stop_timeout, the longest kill_grace and (\d+) s more`).FindSubmatch(data)
+		if found == nil {
+			t.Errorf("%s does not say how long a stop takes", file)
+			continue
+		}
+		if n, err := strconv.Atoi(string(found[1])); err != nil || time.Duration(n)*time.Second < more {
+			t.Errorf("%s says %s s more, the agent takes up to %s (%v)", file, found[1], more, err)
+		}
 	}
 }

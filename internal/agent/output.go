@@ -22,7 +22,7 @@ const (
 	CodeBadOutput = "bad_output"
 	// CodeUnreachable: the HTTP service did not answer, or broke off. Retryable.
 	CodeUnreachable = "unreachable"
-	// CodeStartFailed: the command could not be started.
+	// CodeStartFailed: the command could not be started. Retryable where the node was short of processes, files or memory.
 	CodeStartFailed = "start_failed"
 	// CodeSignalled: the command was ended by a signal that was not the agent's. Retryable.
 	CodeSignalled = "signalled"

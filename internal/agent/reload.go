@@ -144,19 +144,7 @@ func (a *Agent) reconfigure(ctx context.Context, next *Config, services map[stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, profileWait)
 	defer cancel()
-	if unknown := a.unknown(next); len(unknown) > 0 {
-		// To the worker a new service is healthy. So that nobody hears of it before its check
-		// has succeeded, it is taken out before there is any waiting for Redis.
-		now, cancel := context.WithCancel(ctx)
-		cancel()
-		if err := a.worker.Reconfigure(now, next.profile(), handlers); err != nil && !errors.Is(err, context.Canceled) {
-			return err
-		}
-		for _, service := range unknown {
-			a.healthChanged(service, false)
-		}
-	}
-	err := a.worker.Reconfigure(ctx, next.profile(), handlers)
+	err := a.worker.Reconfigure(ctx, next.profile(), handlers, a.unknown(next)...)
 	if err != nil && ctx.Err() != nil {
 		a.log.Warn("config.not_told", zap.String(logging.FieldReason, "Redis has not taken the new profile yet; it will be told until it has"), zap.Error(err))
 		return nil

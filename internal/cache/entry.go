@@ -66,7 +66,8 @@ func (e *entry) state() cell.NodeState {
 		Node: *node.Profile().Node(), Epoch: in.epoch, Status: status, Used: used,
 		Revision: e.revision.Load(), RegisteredAtMS: in.registeredAtMS, LastHeartbeatMS: e.heartbeatMS.Load(),
 	}
-	if r := e.resources.Load(); r != nil && *r != "" {
+	// What an event says is the agent's own word. What is no JSON would break a listing of the whole fleet.
+	if r := e.resources.Load(); r != nil && json.Valid([]byte(*r)) {
 		s.Resources = json.RawMessage(*r)
 	}
 	return s

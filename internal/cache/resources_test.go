@@ -141,3 +141,19 @@ func TestResourcesOfAgentsBefore(t *testing.T) {
 		}
 	})
 }
+
+// What an agent's event says can be anything; a listing is JSON all the same.
+func TestResourcesThatAreNone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never})
+	r.register(testNode("a", 2))
+	r.run()
+	r.heartbeat("a", `{"x":1}`)
+	r.sync()
+	known, _ := r.nodes.Load("a")
+	broken := `{"x":`
+	known.resources.Store(&broken)
+	if s, _ := r.State("a"); s.Resources != nil {
+		t.Errorf("shown as %s", s.Resources)
+	}
+}

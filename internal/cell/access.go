@@ -33,8 +33,8 @@ type Access struct {
 	// Categories are of commands, without the "@": added first, then those with a "-" in front are taken
 	// away.
 	Categories []string
-	// Keys and Channels are patterns.
-	Keys, Channels []string
+	// Keys and Channels are patterns. Reads are of keys that are only read.
+	Keys, Reads, Channels []string
 }
 
 // AnyNode stands for every node in AccessOf.
@@ -44,7 +44,7 @@ const AnyNode = "*"
 func (s *scripts) calls(role Role) []*script {
 	switch role {
 	case RoleAgent:
-		return []*script{s.cells, s.register, s.heartbeat, s.deregister, s.complete, s.progress}
+		return []*script{s.register, s.heartbeat, s.deregister, s.complete, s.progress}
 	case RoleOperator:
 		return []*script{s.cells, s.nodes, s.register, s.changes, s.identity, s.memory}
 	default:
@@ -86,6 +86,7 @@ func AccessOf(role Role, node string, layouts ...Layout) (Access, error) {
 		}
 		if role == RoleAgent {
 			a.Keys = append(a.Keys, l.agentKeys(node)...)
+			a.Reads = append(a.Reads, l.Cells(), l.Schema(), Layout{Prefix: l.Prefix}.Schema(), l.ServesVersion())
 			a.Channels = append(a.Channels, l.NodeEvents())
 			continue
 		}
@@ -94,7 +95,7 @@ func AccessOf(role Role, node string, layouts ...Layout) (Access, error) {
 	if role == RoleOperator {
 		a.Categories = []string{"read", "-dangerous"}
 	}
-	for _, list := range []*[]string{&a.Scripts, &a.Commands, &a.Keys, &a.Channels} {
+	for _, list := range []*[]string{&a.Scripts, &a.Commands, &a.Keys, &a.Reads, &a.Channels} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}
@@ -109,9 +110,8 @@ func (l Layout) agentKeys(node string) []string {
 		l.Node(node), l.Load(node), l.Metrics(node), l.Slots(node), l.Dispatch(node), l.Serves(node),
 		l.Online(), l.PoolMembers(every), l.Revisions(), l.Version(), l.Drained(),
 		l.Job(every), l.Replies(every), l.Finished(), l.Due(),
-		l.Waiting(), l.WaitingVersion(), l.Line(every), l.Fair(every), l.ServesVersion(),
+		l.Waiting(), l.WaitingVersion(), l.Line(every), l.Fair(every),
 		l.Gates(), l.Gate(every), l.Parked(), l.ParkedAt(every),
-		l.Cells(), l.Schema(), Layout{Prefix: l.Prefix}.Schema(),
 	}
 }
 
@@ -157,6 +157,9 @@ func (a Access) Additions() []string {
 	}
 	for _, k := range a.Keys {
 		rules = append(rules, "~"+k)
+	}
+	for _, k := range a.Reads {
+		rules = append(rules, "%R~"+k)
 	}
 	for _, c := range a.Channels {
 		rules = append(rules, "&"+c)

@@ -48,7 +48,7 @@ func TestAgentKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	granted := func(key string) bool {
-		return slices.ContainsFunc(access.Keys, func(pattern string) bool { ok, _ := path.Match(pattern, key); return ok })
+		return slices.ContainsFunc(slices.Concat(access.Keys, access.Reads), func(pattern string) bool { ok, _ := path.Match(pattern, key); return ok })
 	}
 	all := scriptsOf(false)
 	foreign, own := regexp.MustCompile(`key\('([a-z:]+)'`), regexp.MustCompile(`PREFIX \.\. '(:[a-z:]+)'`)
@@ -67,6 +67,12 @@ func TestAgentKeys(t *testing.T) {
 	for _, key := range []string{l.Node("n2"), l.Slots("n2"), l.Dispatch("n10"), "q:jobs:x", l.ConfigPaused(), l.Cron(), l.Followed(), l.Idempotency("t", "k")} {
 		if granted(key) {
 			t.Errorf("the agent of n1 may use %s", key)
+		}
+	}
+	rules := access.Rules()
+	for _, key := range []string{l.Cells(), l.Schema(), l.ServesVersion()} { // what others start and choose by
+		if !slices.Contains(rules, "%R~"+key) || slices.Contains(access.Keys, key) {
+			t.Errorf("the agent of n1 may change %s, or not read it", key)
 		}
 	}
 }

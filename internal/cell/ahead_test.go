@@ -105,3 +105,32 @@ func TestJobsAheadFit(t *testing.T) {
 		}
 	})
 }
+
+// TestJobsAheadPassNoSlot: a large job that would fit ahead only, and of whose class few wait, keeps no smaller
+// one from the slot that has come free; asking for jobs ahead never brings fewer than not asking.
+func TestJobsAheadPassNoSlot(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.ahead = true
+		epoch := r.register(testNode("n1", 4))
+		var first []string
+		for range 4 {
+			first = append(first, r.waits(""))
+		}
+		other := ClassOf(&freeslot.Job{Service: "other"}).ID
+		if n := r.take("n1", echo, other); n != 4 {
+			t.Fatalf("%d began", n)
+		}
+		large := r.waits("", slots(4))
+		small := r.waits("", service("other"))
+		c := succeed("n1", epoch, first[0])
+		c.Ahead = 4
+		r.complete1(c)
+		r.sound()
+		if s := r.status(small); s.State != freeslot.StateRunning {
+			t.Errorf("the small job is %s, with a slot free", s.State)
+		}
+		if s := r.status(large); s.State != freeslot.StateWaiting {
+			t.Errorf("the large job is %s", s.State)
+		}
+	})
+}

@@ -172,11 +172,14 @@ func (c *Cell) checkCells(ctx context.Context, write bool) error {
 	if c.client.Mode() != rueidis.ClientModeCluster {
 		keys = append(keys, Layout{Prefix: c.layout.Prefix}.Schema())
 	}
-	args := []string{strconv.Itoa(c.cfg.Cells), strconv.Itoa(c.cfg.Servers), strconv.Itoa(server), ""}
+	args := []string{strconv.Itoa(c.cfg.Cells), strconv.Itoa(c.cfg.Servers), strconv.Itoa(server)}
+	var found []string
+	var err error
 	if write {
-		args[3] = "w"
+		found, err = c.exec(ctx, "check", c.scripts.cells, keys, append(args, "w")).AsStrSlice()
+	} else {
+		found, err = c.recorded(ctx, keys)
 	}
-	found, err := c.exec(ctx, "check", c.scripts.cells, keys, args).AsStrSlice()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", c.layout.Cells(), err)
 	}
@@ -198,6 +201,34 @@ func (c *Cell) checkCells(ctx context.Context, write bool) error {
 			args[2], found[2], found[2])
 	}
 	return nil
+}
+
+// recorded is what cells.lua returns where it writes nothing: for agents, who may not write to these keys of the
+// whole system.
+func (c *Cell) recorded(ctx context.Context, keys []string) ([]string, error) {
+	read := c.client.B().Hmget().Key(keys[0]).Field("cells", "servers", "server").Build()
+	fields, err := c.do(ctx, "check", read).ToArray()
+	if err != nil {
+		return nil, err
+	}
+	found := make([]string, len(fields))
+	for i := range fields {
+		if found[i], err = fields[i].ToString(); err != nil && !rueidis.IsRedisNil(err) {
+			return nil, err
+		}
+	}
+	switch {
+	case found[0] != "":
+		return found, nil
+	case len(keys) == 1:
+		return nil, nil
+	}
+	// Data of a release that knew one cell only.
+	err = c.do(ctx, "check", c.client.B().Get().Key(keys[1]).Build()).Error()
+	if rueidis.IsRedisNil(err) {
+		return nil, nil
+	}
+	return []string{"1", "1", "0"}, err
 }
 
 // serverInfo reads INFO's sections that Check needs as one map.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,22 +47,30 @@ const (
 type loading struct {
 	// sends: nobody else did, and the user may. refused: the user may not. At most one of them is true.
 	sends, refused atomic.Bool
-	// waiting is true while the log has said that the scripts are missing and not that they are back,
-	// failing likewise of keeping them.
-	waiting, failing atomic.Bool
+	// missing is since when (Unix, ns) the log has said that the scripts are missing and not that they are back; 0 is
+	// that it has not.
+	missing atomic.Int64
+	// failing is true while the log has said that they cannot be kept.
+	failing atomic.Bool
+	// keeping is held by the call that loads what is missing.
+	keeping sync.Mutex
 }
 
 // run calls a script, and sees to it where Redis does not have it.
 func (c *Cell) run(ctx context.Context, on rueidis.Client, s *script, keys, args []string) rueidis.RedisResult {
 	result := s.call(ctx, on, keys, args)
 	if !isMissing(result) {
+		c.arrived(result)
 		return result
 	}
 	switch c.cfg.Scripts {
 	case ScriptsAwaited:
 		return c.await(ctx, on, s, keys, args)
 	case ScriptsKept:
-		c.keep(ctx)
+		if c.loading.keeping.TryLock() { // else another call loads all; this one needs its own alone
+			c.keep(ctx)
+			c.loading.keeping.Unlock()
+		}
 	}
 	return s.send(ctx, on, keys, args)
 }
@@ -79,20 +88,25 @@ func isRefused(err error) bool {
 
 // await calls the script again until it is there.
 func (c *Cell) await(ctx context.Context, on rueidis.Client, s *script, keys, args []string) rueidis.RedisResult {
-	if c.loading.waiting.CompareAndSwap(false, true) {
+	begin, pause := time.Now(), shortestScriptsPause
+	if c.loading.missing.CompareAndSwap(0, begin.UnixNano()) {
 		c.log.Warn("scripts.missing", zap.Stringer("cell", c.layout),
 			zap.String("reason", "Redis was restarted, failed over or flushed, or no scheduler of this release has been there yet; waiting for one to load them"))
 	}
-	begin, pause := time.Now(), shortestScriptsPause
 	for {
 		if c.loading.sends.Load() || !c.loading.refused.Load() && time.Since(begin) >= scriptsPatience {
 			result := s.send(ctx, on, keys, args)
-			if !isRefused(result.Error()) {
+			switch err := result.Error(); {
+			case isRefused(err):
+				c.loading.refused.Store(true)
+				c.loading.sends.Store(false) // the user has lost the right
+			case answered(err):
 				c.loading.sends.Store(true)
-				c.arrived(begin)
+				fallthrough
+			default: // no answer says nothing of the user
+				c.arrived(result)
 				return result
 			}
-			c.loading.refused.Store(true)
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select {
@@ -103,15 +117,25 @@ func (c *Cell) await(ctx context.Context, on rueidis.Client, s *script, keys, ar
 		}
 		pause = min(2*pause, longestScriptsPause)
 		if result := s.call(ctx, on, keys, args); !isMissing(result) {
-			c.arrived(begin)
+			c.arrived(result)
 			return result
 		}
 	}
 }
 
-func (c *Cell) arrived(begin time.Time) {
-	if c.loading.waiting.CompareAndSwap(true, false) {
-		c.log.Info("scripts.back", zap.Stringer("cell", c.layout), zap.Duration("waited", time.Since(begin)))
+// answered reports whether the server has looked at the call, with err as its end.
+func answered(err error) bool {
+	var answer *rueidis.RedisError
+	return err == nil || errors.As(err, &answer) && !strings.HasPrefix(answer.Error(), "LOADING")
+}
+
+// arrived heeds the result of a call that did not find its script missing.
+func (c *Cell) arrived(result rueidis.RedisResult) {
+	if c.loading.missing.Load() == 0 || !answered(result.Error()) {
+		return
+	}
+	if since := c.loading.missing.Swap(0); since != 0 {
+		c.log.Info("scripts.back", zap.Stringer("cell", c.layout), zap.Duration("waited", time.Since(time.Unix(0, since))))
 	}
 }
 

@@ -3,6 +3,7 @@ package cell
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -172,14 +173,8 @@ func TestScriptsNobodyLoads(t *testing.T) {
 			t.Fatalf("got %v, want ErrScriptsMissing", err)
 		}
 	}
-	log, err := f.admin.Do(t.Context(), f.admin.B().Arbitrary("ACL", "LOG").Build()).ToArray()
-	if err != nil || len(log) != 1 {
-		t.Fatalf("%d denied calls, %v", len(log), err)
-	}
-	entry, err := log[0].AsMap()
-	object := entry["object"]
-	if said, _ := object.ToString(); err != nil || said != "eval" {
-		t.Errorf("denied %q, %v", said, err)
+	if n := f.denied(); n != 1 {
+		t.Errorf("asked %d times", n)
 	}
 }
 
@@ -254,4 +249,100 @@ func TestScriptsOnCluster(t *testing.T) {
 	if got, err := r.raw.Do(r.ctx(), call).ToString(); err != nil || got != r.l.Prefix {
 		t.Error(got, err)
 	}
+}
+
+// broken is a connection that breaks at the first call that sends a script.
+type broken struct {
+	rueidis.Client
+	once sync.Once
+}
+
+func (b *broken) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	breaks := false
+	if cmd.Commands()[0] == "EVAL" {
+		b.once.Do(func() { breaks = true })
+	}
+	if breaks {
+		return rueidis.NewErrorResult(io.EOF)
+	}
+	return b.Client.Do(ctx, cmd)
+}
+
+// TestScriptsUnanswered: that a connection broke says nothing of what the user may do.
+func TestScriptsUnanswered(t *testing.T) {
+	t.Parallel()
+	f := newRestricted(t)
+	agent := f.cell(ScriptsAwaited, &broken{Client: f.agent.client})
+	if _, err := agent.Register(t.Context(), testNode("n1", 1), NewEpoch()); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*scriptsPatience)
+		_, err := agent.Register(ctx, testNode("n1", 1), NewEpoch())
+		cancel()
+		if !errors.Is(err, ErrScriptsMissing) {
+			t.Fatalf("got %v, want ErrScriptsMissing", err)
+		}
+	}
+	if n := f.denied(); n != 1 {
+		t.Errorf("the agent tried %d times to send what it may not", n)
+	}
+}
+
+// denied is how often EVAL was denied, and nothing else.
+func (f *restricted) denied() (times int64) {
+	f.t.Helper()
+	log, err := f.admin.Do(f.t.Context(), f.admin.B().Arbitrary("ACL", "LOG").Build()).ToArray()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, m := range log {
+		entry, err := m.AsMap()
+		object, count := entry["object"], entry["count"] // alike ones are one entry
+		said, _ := object.ToString()
+		n, countErr := count.AsInt64()
+		if err := errors.Join(err, countErr); err != nil || said != "eval" {
+			f.t.Fatalf("denied %q, %v", said, err)
+		}
+		times += n
+	}
+	return times
+}
+
+// TestScriptsLoadedOnce: of the calls that find their scripts missing at once, one loads all: a master that has just
+// taken over has better things to do than to take each script from each of them.
+func TestScriptsLoadedOnce(t *testing.T) {
+	t.Parallel()
+	f := newRestricted(t)
+	replica := f.cell(ScriptsKept, f.redis.RoleClient(t))
+	if err := replica.Stop(t.Context()); err != nil { // what looks each second is not meant
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	loads := 0
+	replica.client = &counted{Client: replica.client, heard: func(n int) { mu.Lock(); loads += n; mu.Unlock() }}
+	f.flush()
+	var calls sync.WaitGroup
+	for range 32 {
+		calls.Go(func() {
+			if _, err := replica.MemoryUse(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	if most := 4 * len(replica.scripts.all); loads == 0 || loads > most {
+		t.Errorf("%d loads of %d scripts", loads, len(replica.scripts.all))
+	}
+}
+
+// counted counts the commands that are sent together.
+type counted struct {
+	rueidis.Client
+	heard func(n int)
+}
+
+func (c *counted) DoMulti(ctx context.Context, cmds ...rueidis.Completed) []rueidis.RedisResult {
+	c.heard(len(cmds))
+	return c.Client.DoMulti(ctx, cmds...)
 }

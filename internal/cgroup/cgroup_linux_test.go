@@ -564,3 +564,32 @@ func TestSupports(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestKillWithoutPidfd: old kernels cannot hold a process, and their groups are to be ended too.
+func TestKillWithoutPidfd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	start := func() *exec.Cmd {
+		cmd := exec.Command("sleep", "60")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		return cmd
+	}
+	member, other := start(), start()
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(member.Process.Pid)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kill([]string{dir}, []int{member.Process.Pid, other.Process.Pid}, func(int, int) (int, error) { return -1, unix.ENOSYS })
+	var exit *exec.ExitError
+	if err := member.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the member: %v", err)
+	}
+	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("one that has left: %v", err)
+	}
+}

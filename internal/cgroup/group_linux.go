@@ -175,26 +175,37 @@ func killAll(dirs []string) error {
 		if len(left) == 0 {
 			return nil
 		}
-		kill(dirs, left)
+		kill(dirs, left, unix.PidfdOpen)
 		return fmt.Errorf("%d processes do not end, one of them is %d", len(left), left[0])
 	})
 }
 
 // kill signals those that are members still when they are held: a number read before can
-// be another process' by now.
-func kill(dirs []string, found []int) {
+// be another process' by now. Kernels before 5.3 and some sandboxes have nothing to hold them by; then the
+// moment between the look and the signal has to do, because what is not killed stays for ever.
+func kill(dirs []string, found []int, hold func(pid, flags int) (fd int, err error)) {
+	const unheld = -1
 	held := make(map[int]int, len(found))
 	for _, pid := range found {
-		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+		fd, err := hold(pid, 0)
+		switch {
+		case err == nil:
 			held[pid] = fd
+		case !errors.Is(err, unix.ESRCH):
+			held[pid] = unheld
 		}
 	}
 	still := members(dirs)
 	for pid, fd := range held {
-		if slices.Contains(still, pid) {
+		switch member := slices.Contains(still, pid); {
+		case member && fd == unheld:
+			_ = unix.Kill(pid, unix.SIGKILL)
+		case member:
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // it may have ended
 		}
-		_ = unix.Close(fd)
+		if fd != unheld {
+			_ = unix.Close(fd)
+		}
 	}
 }
 

@@ -3,7 +3,10 @@ package config
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -56,5 +59,20 @@ func yamlError(err error) error {
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	return errors.New(strings.Join(lines, "; "))
+	return errors.New(nextLine(strings.Join(lines, "; ")))
+}
+
+// offByOne matches what the library's parser says, unlike its scanner, with lines counted from 0.
+var offByOne = regexp.MustCompile(`^line (\d+): (did not find expected (?:node content|key|'-' indicator|',' or '[\]}]'|<document start>))$`)
+
+func nextLine(s string) string {
+	m := offByOne.FindStringSubmatch(s)
+	if m == nil {
+		return s
+	}
+	line, err := strconv.Atoi(m[1])
+	if err != nil {
+		return s
+	}
+	return fmt.Sprintf("line %d: %s", line+1, m[2])
 }

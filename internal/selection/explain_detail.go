@@ -15,7 +15,7 @@ import (
 func (f *filter) mismatch(p *Profile, why Reason) string {
 	switch why {
 	case ReasonService:
-		return fmt.Sprintf("service %s is not installed, only %s", f.services.installed(p), list(p.services))
+		return fmt.Sprintf("service %s is not offered, only %s", f.services.installed(p), list(p.services))
 	case ReasonServiceVersion:
 		return f.versionMismatch(p)
 	case ReasonPool:

@@ -61,7 +61,7 @@ func TestExplainDetails(t *testing.T) {
 
 	want := map[string]string{
 		"good": "", "gold": "",
-		"no-service": "service asr is not installed, only tts",
+		"no-service": "service asr is not offered, only tts",
 		"version":    "service asr is 2.0, expected >=1.2 <2",
 		"no-version": "service asr states no version, expected >=1.2 <2",
 		"pool":       "is in pools gold,x, expected one of main,more, which cover de-at>en",

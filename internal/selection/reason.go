@@ -8,7 +8,7 @@ type Reason string
 // Reasons that follow from the node's profile, the pools and the job's class, in
 // the order in which they are checked.
 const (
-	// ReasonService: the job's service or one that it requires besides is not installed.
+	// ReasonService: the job's service or one that it requires besides is not offered.
 	ReasonService Reason = "service"
 	// ReasonServiceVersion: they are all installed, but the version of one is not in
 	// the range that the job asks for.

@@ -93,31 +93,39 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ah
     heads[i] = not named[class] and head(class) or false -- one job must not come from two heads
     named[class] = true
   end
-  while used < room do
+  local limit = max -- first the slots of the node alone: what fits ahead only keeps nobody from one that is free
+  while true do
     local best, large -- large: the first of those that need more room
-    for i = 1, #classes do
-      local next = heads[i]
-      if next and next.slots > room - used then
-        if not large or before(next, large) then large = next end
-      elseif next and (not best or before(next, heads[best])) then
-        best = i
+    if used < limit then
+      for i = 1, #classes do
+        local next = heads[i]
+        if next and next.slots > limit - used then
+          if not large or before(next, large) then large = next end
+        elseif next and (not best or before(next, heads[best])) then
+          best = i
+        end
       end
     end
-    if not best then break end
     -- Room is left to one of a higher priority, and to one that has waited for long.
-    if large and before(large, heads[best]) and
-      (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.since > PATIENCE) then break end
-    local next = heads[best]
-    if used + next.slots > max and ahead and sure('ZCARD', key('waiting', next.class)) < BACKLOG then break end
-    local closed, own -- by one that has just begun
-    if next.gates then closed, own = shut(next.job, next.gates) end
-    if closed then
-      put_aside(next.class, next.job, next.key, next.static, closed, own)
+    if best and large and before(large, heads[best]) and
+      (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.since > PATIENCE) then best = nil end
+    if best then
+      local next = heads[best]
+      if limit > max and sure('ZCARD', key('waiting', next.class)) < BACKLOG then break end
+      local closed, own -- by one that has just begun
+      if next.gates then closed, own = shut(next.job, next.gates) end
+      if closed then
+        put_aside(next.class, next.job, next.key, next.static, closed, own)
+      else
+        begin(next)
+        begun = begun + 1
+      end
+      heads[best] = used < room and head(classes[best]) or false
+    elseif limit < room then
+      limit = room
     else
-      begin(next)
-      begun = begun + 1
+      break
     end
-    heads[best] = used < room and head(classes[best]) or false
   end
   return used, begun
 end
