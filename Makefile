@@ -42,10 +42,11 @@ run: build ## bring up Redis, schedulers and nodes here and watch jobs run (RUN_
 	@scripts/deps.sh redis || echo "make run: going on without; scheduler dev has a stand-in where no redis-server is" >&2
 	@exec bin/scheduler dev $(RUN_ARGS)
 
+# The tag leaves out templates, with which nodeagent is twice as large.
 .PHONY: build
 build: ## build bin/scheduler, bin/nodeagent and bin/schedctl
 	@mkdir -p bin
-	$(GO) build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/ ./cmd/... # the tag leaves out templates, with which nodeagent is twice as large
+	$(GO) build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: deps
 deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox

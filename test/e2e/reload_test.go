@@ -163,7 +163,7 @@ func TestServiceIsDown(t *testing.T) {
 	s := newSystem(t)
 	var down atomic.Bool
 	failed := make(chan struct{}, 100)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if down.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			failed <- struct{}{}
