@@ -71,7 +71,7 @@ test: deps ## everything to be sure of a change: vet, race, docker-test, e2e (ab
 	echo "make test: passed:$$ran"
 
 .PHONY: vet
-vet: ## go vet, in each Go module of the product (lint sees to the peers)
+vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 	$(GO) vet ./...
 	cd $(DOCKER_MODULE) && $(GO) vet ./...
 	cd $(E2E) && $(GO) vet ./...
@@ -180,12 +180,15 @@ fuzz: ## each fuzz target for FUZZTIME
 	done
 
 .PHONY: lint
-lint: ## golangci-lint, in each Go module (the first run builds it: about 2 minutes)
+lint: ## golangci-lint, in each Go module of the product (the first run builds it: about 2 minutes)
 	$(TOOL) golangci-lint run ./...
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint run ./...
 	cd $(E2E) && $(TOOL) golangci-lint run ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint run ./...
-	@for peer in $(PEERS); do (cd $$peer && $(TOOL) golangci-lint run ./...) || exit 1; done
+
+.PHONY: lint-peers
+lint-peers: ## golangci-lint, in the modules of the peers of the benchmarks
+	@for peer in $(PEERS); do (cd $$peer && $(GO) vet ./... && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: fmt
 fmt: ## format the Go code as lint wants it

@@ -142,8 +142,8 @@ func TestSecondAgent(t *testing.T) {
 	r := s.startReplica("r1")
 	r.awaitNodes(1)
 	second := s.startAgent(spec, svc)
-	if code := first.wait(startLimit); code != 1 {
-		t.Errorf("the first agent ended with status %d, expected 1", code)
+	if code := first.wait(startLimit); code != 3 {
+		t.Errorf("the first agent ended with status %d, expected 3", code)
 	}
 	complaint := first.stderr.String()
 	if !strings.Contains(complaint, "another process has registered this node") {
