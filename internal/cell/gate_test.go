@@ -237,7 +237,7 @@ func TestGatesAtRandom(t *testing.T) {
 				ran++
 			}
 		}
-		for range 80 {
+		for range 50 {
 			node := nodes[rng.IntN(2)]
 			switch dice := rng.IntN(10); {
 			case dice < 4:
