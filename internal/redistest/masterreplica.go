@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 	"testing"
-	"time"
 )
 
 // WithReplicas is one test's own master with replicas, without anything that fails over by itself. Its
@@ -14,8 +13,8 @@ type WithReplicas struct {
 	Replicas []*Server
 }
 
-// NewWithReplicas starts a master and n replicas, which have caught up when it returns. The options are
-// of all.
+// NewWithReplicas starts a master and n replicas. When it returns they have caught up, and the master has heard
+// that they have. The options are of all.
 func NewWithReplicas(tb testing.TB, n int, options ...Option) *WithReplicas {
 	tb.Helper()
 	// By default a master waits five seconds for further replicas before it sends its data.
@@ -25,18 +24,13 @@ func NewWithReplicas(tb testing.TB, n int, options ...Option) *WithReplicas {
 	for range n {
 		r.Replicas = append(r.Replicas, New(tb, append(options, follow)...))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	tick := time.NewTicker(viewCheck)
-	defer tick.Stop()
 	for _, replica := range r.Replicas {
-		for !synced(ctx, replica.Process()) {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				tb.Fatalf("waited %s for a replica to catch up", startLimit)
-			}
+		if err := awaitCond(func(ctx context.Context) bool { return synced(ctx, replica.Process()) }); err != nil {
+			tb.Fatalf("waited for a replica to catch up: %v", err)
 		}
+	}
+	if err := awaitCond(func(ctx context.Context) bool { return online(ctx, r.Process()) == n }); err != nil {
+		tb.Fatalf("waited for the master to hear of it: %v", err)
 	}
 	return r
 }

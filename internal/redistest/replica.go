@@ -169,6 +169,15 @@ func synced(ctx context.Context, replica *redisproc.Server) bool {
 	return err == nil && strings.Contains(info, "master_link_status:up")
 }
 
+// online is how many replicas a master has that have acknowledged something.
+func online(ctx context.Context, master *redisproc.Server) int {
+	info, err := ask(ctx, master, "INFO", "replication").ToString()
+	if err != nil {
+		return 0
+	}
+	return strings.Count(info, ",state=online,")
+}
+
 func (c *ReplicaCluster) at(port int) *redisproc.Server {
 	for _, p := range c.procs {
 		if p.Port() == port {
