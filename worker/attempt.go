@@ -38,9 +38,44 @@ type returned struct {
 	stuck bool
 }
 
-// attempt owns one attempt from its arrival until it is settled.
+// attempt takes one attempt from its arrival to its handler, which it calls in its own goroutine, and
+// on to its end, unless the handler is given up before it returns: see attend.
 func (w *Worker) attempt(a *attempt) {
-	if comp, ok := w.perform(a); ok {
+	if !w.readSpec(a) {
+		w.settle(a, w.unbegun(a))
+		return
+	}
+	n := a.job.SlotCount()
+	if !w.acquire(a.ctx, n) {
+		w.settle(a, w.unbegun(a))
+		return
+	}
+	fn, left := w.handler(a.job.Service)
+	if a.moot = left; left || !w.ledger.begin(a) {
+		w.slots.release(n)
+		w.settle(a, w.unbegun(a))
+		return
+	}
+	w.call(a, fn)
+}
+
+// returned ends an attempt whose handler was called. Whoever wins a.left calls it, once.
+func (w *Worker) returned(a *attempt, span trace.Span, r returned) {
+	comp := w.conclude(a, r)
+	if comp != nil {
+		if comp.Error != nil {
+			span.SetStatus(codes.Error, comp.Error.Code)
+		}
+		span.SetAttributes(attribute.String("freeslot.state", string(comp.State)))
+	}
+	span.End()
+	w.settle(a, comp)
+}
+
+// settle reports the end of an attempt, nil where there is nothing to report, and lets go of it.
+func (w *Worker) settle(a *attempt, comp *cell.Completion) {
+	defer w.attempts.Done()
+	if comp != nil {
 		if comp.Again == cell.HandBack {
 			w.awaitFleet(a)
 		}
@@ -49,31 +84,6 @@ func (w *Worker) attempt(a *attempt) {
 	if w.ledger.settle(a) {
 		w.requestBeat()
 	}
-}
-
-// perform runs the job and decides its end. It returns false when there is nothing
-// to report.
-func (w *Worker) perform(a *attempt) (cell.Completion, bool) {
-	if !w.readSpec(a) {
-		return w.unbegun(a)
-	}
-	n := a.job.SlotCount()
-	if !w.acquire(a.ctx, n) {
-		return w.unbegun(a)
-	}
-	fn, left := w.handler(a.job.Service)
-	if a.moot = left; left || !w.ledger.begin(a) {
-		w.slots.release(n)
-		return w.unbegun(a)
-	}
-	ctx, span := w.startSpan(a)
-	defer span.End()
-	comp, ok := w.conclude(a, w.call(ctx, a, fn))
-	if comp.Error != nil {
-		span.SetStatus(codes.Error, comp.Error.Code)
-	}
-	span.SetAttributes(attribute.String("freeslot.state", string(comp.State)))
-	return comp, ok
 }
 
 // acquire takes slots for a handler. It gives up when ctx ends, and after slotPatience: then
@@ -120,22 +130,22 @@ func refusedSpec(err error) bool {
 	return code == freeslot.CodeNotFound || code == freeslot.CodeInvalidArgument
 }
 
-// unbegun ends an attempt whose handler was never called.
-func (w *Worker) unbegun(a *attempt) (cell.Completion, bool) {
+// unbegun is the end of an attempt whose handler was never called; nil for none.
+func (w *Worker) unbegun(a *attempt) *cell.Completion {
 	asked, disowned := w.ledger.finish(a)
 	comp := w.completion(a)
 	switch {
 	case disowned:
 		w.ended(a.service(), outcomeDropped)
-		return comp, false
+		return nil
 	case asked:
 		comp.State = freeslot.StateCancelled
 	case a.moot:
-		handBack(&comp, "the node runs no service "+a.job.Service+" any more")
+		handBack(comp, "the node runs no service "+a.job.Service+" any more")
 	default:
-		handBack(&comp, whyUnbegun(context.Cause(a.ctx)))
+		handBack(comp, whyUnbegun(context.Cause(a.ctx)))
 	}
-	return comp, true
+	return comp
 }
 
 func whyUnbegun(cause error) string {
@@ -149,18 +159,18 @@ func whyUnbegun(cause error) string {
 	}
 }
 
-// conclude decides what the handler's return means for the job.
-func (w *Worker) conclude(a *attempt, r returned) (cell.Completion, bool) {
+// conclude decides what the handler's return means for the job; nil for nothing.
+func (w *Worker) conclude(a *attempt, r returned) *cell.Completion {
 	asked, disowned := w.ledger.finish(a)
 	comp := w.completion(a)
 	switch {
 	case disowned:
 		w.ended(a.job.Service, outcomeDropped)
-		return comp, false
+		return nil
 	case r.stuck && stoppedHere(r.cause):
-		w.failStopped(&comp, a, r)
+		w.failStopped(comp, a, r)
 	case r.stuck:
-		handBack(&comp, "the node stopped while the job ran, and its handler did not return")
+		handBack(comp, "the node stopped while the job ran, and its handler did not return")
 	case r.panicked != nil:
 		comp.Error = r.panicked
 	case r.refused != nil:
@@ -168,16 +178,16 @@ func (w *Worker) conclude(a *attempt, r returned) (cell.Completion, bool) {
 	case r.err == nil:
 		comp.State, comp.Result = freeslot.StateSucceeded, r.result
 	case stoppedHere(r.cause):
-		w.failStopped(&comp, a, r)
+		w.failStopped(comp, a, r)
 	case asked && r.cause != nil:
 		comp.State = freeslot.StateCancelled
 	case errors.Is(r.cause, ErrStopping):
-		handBack(&comp, bounded("the node stopped while the job ran: "+r.err.Error()))
+		handBack(comp, bounded("the node stopped while the job ran: "+r.err.Error()))
 	default:
 		comp.Error = jobError(r.err)
 		comp.Again, comp.RetryDelay = again(r.err, a.id.N)
 	}
-	return comp, true
+	return comp
 }
 
 // handBack makes the job wait again, for another node: that this one stops, or does not
@@ -219,55 +229,70 @@ func (w *Worker) awaitFleet(a *attempt) {
 	}
 }
 
-func (w *Worker) completion(a *attempt) cell.Completion {
-	return cell.Completion{Node: w.cfg.Node.ID, Epoch: w.epoch, Attempt: a.id, State: freeslot.StateFailed}
+func (w *Worker) completion(a *attempt) *cell.Completion {
+	return &cell.Completion{Node: w.cfg.Node.ID, Epoch: w.epoch, Attempt: a.id, State: freeslot.StateFailed}
 }
 
-// call runs the handler in a goroutine of its own, which releases the slots when the
-// handler returns. It is waited for until the worker gives up on it.
-func (w *Worker) call(ctx context.Context, a *attempt, fn HandlerFunc) returned {
+// call runs the handler, and ends the attempt, unless somebody has given it up meanwhile. The
+// slots are released when the handler returns.
+func (w *Worker) call(a *attempt, fn HandlerFunc) {
+	ctx, span := w.startSpan(a)
 	job := &Job{
 		ID: a.id.Job, Tenant: a.tenant, Service: a.job.Service, Attempt: a.id.N,
 		Payload: a.job.Payload, Requirement: a.job.Requirement, Slots: a.job.SlotCount(),
 	}
 	told := w.progress.begin(a.id)
 	job.tell = func(value json.RawMessage) { w.progress.tell(told, value) }
-	done := make(chan returned, 1)
+	attended := w.attend(a, told, span)
 	w.handling.Add(1)
 	w.metrics.running.Inc()
-	go func() {
-		begun := time.Now()
-		var r returned
-		ok := false
-		// A deferred function, because a handler can end its goroutine
-		// (runtime.Goexit, as t.FailNow does) without a return and without a panic.
-		defer func() {
-			if !ok {
-				r = returned{panicked: w.panicked(job, recover())}
-			}
-			r.cause = context.Cause(ctx)
-			took := time.Since(begun)
-			w.ahead.ran(took)
-			w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)).Observe(took.Seconds())
-			w.metrics.running.Dec()
-			w.handling.Add(-1)
-			w.slots.release(job.Slots)
-			if !a.left.CompareAndSwap(false, true) {
-				w.withhold(-job.Slots)
-			}
-			done <- r
-		}()
-		if fn == nil {
-			r.err = &freeslot.JobError{Code: freeslot.JobErrorNoHandler, Message: "node " + w.cfg.Node.ID + " runs no service " + job.Service}
-		} else {
-			var result any
-			if result, r.err = fn(ctx, job); r.err == nil {
-				r.result, r.refused = w.encode(result) // here, for a MarshalJSON that panics
-			}
+	begun := time.Now()
+	ended := func(r returned) {
+		r.cause = context.Cause(ctx)
+		took := time.Since(begun)
+		w.ahead.ran(took)
+		w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)).Observe(took.Seconds())
+		w.metrics.running.Dec()
+		w.handling.Add(-1)
+		w.slots.release(job.Slots)
+		attended()
+		if !a.left.CompareAndSwap(false, true) {
+			w.withhold(-job.Slots)
+			return
 		}
-		ok = true
+		w.returned(a, span, r)
+	}
+	ok := false
+	defer func() {
+		if ok {
+			return
+		}
+		value := recover()
+		r := returned{panicked: w.panicked(job, value)}
+		if value == nil {
+			// The handler ended its goroutine (runtime.Goexit, as t.FailNow does) without a return
+			// and without a panic. What is left to do needs another.
+			go ended(r)
+			return
+		}
+		ended(r)
 	}()
-	return w.attend(a, told, done)
+	r := w.handle(ctx, job, fn)
+	ok = true
+	ended(r)
+}
+
+// handle runs the handler; nil is of a service that has none.
+func (w *Worker) handle(ctx context.Context, job *Job, fn HandlerFunc) (r returned) {
+	if fn == nil {
+		r.err = &freeslot.JobError{Code: freeslot.JobErrorNoHandler, Message: "node " + w.cfg.Node.ID + " runs no service " + job.Service}
+		return r
+	}
+	var result any
+	if result, r.err = fn(ctx, job); r.err == nil {
+		r.result, r.refused = w.encode(result) // here, for a MarshalJSON that panics
+	}
+	return r
 }
 
 func (w *Worker) panicked(job *Job, value any) *freeslot.JobError {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
@@ -23,55 +24,73 @@ const (
 	slotPatience = 10 * time.Second
 )
 
-// attend waits for the handler of an attempt, watches that it tells progress where the job
-// asks for that, and gives it up when it does not return although it was told to stop.
-func (w *Worker) attend(a *attempt, t *talk, done <-chan returned) returned {
-	defer w.progress.end(t)
-	limit := time.Duration(a.job.ProgressTimeoutMS) * time.Millisecond
-	stalled := time.NewTimer(limit)
-	defer stalled.Stop()
-	if limit == 0 {
-		stalled.Stop()
+// attend watches a handler: that it tells progress where the job asks for that, and that it returns
+// when it was told to stop, or else it is given up. Whoever calls the handler calls the returned
+// function when it has returned. Most handlers return untold, so no goroutine waits for that.
+func (w *Worker) attend(a *attempt, t *talk, span trace.Span) (ended func()) {
+	done := make(chan struct{})
+	w.attempts.Add(1)
+	told := context.AfterFunc(a.ctx, func() {
+		defer w.attempts.Done()
+		w.attendStop(a, t, span, done)
+	})
+	if limit := time.Duration(a.job.ProgressTimeoutMS) * time.Millisecond; limit > 0 {
+		w.attempts.Go(func() { w.attendProgress(a, t, limit, done) })
 	}
-	var late <-chan time.Time
-	told := a.ctx.Done()
-	for {
-		select {
-		case r := <-done:
-			return r
-		case <-stalled.C:
-			if left := limit - w.progress.quiet(t); left > 0 {
-				stalled.Reset(left)
-				continue
-			}
-			w.log.Warn("job.stalled", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.Duration("progress_timeout", limit))
-			w.ledger.stop(a, ErrStalled)
-		case <-told:
-			told = nil
-			stalled.Stop()
-			if cause := context.Cause(a.ctx); stoppedHere(cause) || errors.Is(cause, ErrNotOwned) {
-				grace := time.NewTimer(w.stopGrace)
-				defer grace.Stop()
-				late = grace.C
-			}
-		case <-late:
-			return w.leaveStuck(a, done)
-		case <-w.abandon:
-			return w.leaveStuck(a, done)
+	return func() {
+		if told() {
+			w.attempts.Done()
 		}
+		close(done)
+		w.progress.end(t)
 	}
 }
 
-// leaveStuck gives up on a handler, unless it has just returned.
-func (w *Worker) leaveStuck(a *attempt, done <-chan returned) returned {
+// attendProgress stops a handler that has told nothing for limit.
+func (w *Worker) attendProgress(a *attempt, t *talk, limit time.Duration, done <-chan struct{}) {
+	stalled := time.NewTimer(limit)
+	defer stalled.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-a.ctx.Done():
+			return
+		case <-stalled.C:
+		}
+		left := limit - w.progress.quiet(t)
+		if left <= 0 {
+			w.log.Warn("job.stalled", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.Duration("progress_timeout", limit))
+			w.ledger.stop(a, ErrStalled)
+			return
+		}
+		stalled.Reset(left)
+	}
+}
+
+// attendStop waits for a handler that was told to stop, and gives it up when it does not return.
+func (w *Worker) attendStop(a *attempt, t *talk, span trace.Span, done <-chan struct{}) {
+	var late <-chan time.Time
+	if cause := context.Cause(a.ctx); stoppedHere(cause) || errors.Is(cause, ErrNotOwned) {
+		grace := time.NewTimer(w.stopGrace)
+		defer grace.Stop()
+		late = grace.C
+	}
+	select {
+	case <-done:
+		return
+	case <-late:
+	case <-w.abandon:
+	}
 	slots := a.job.SlotCount()
 	w.withhold(slots) // first, or else a handler that returns now gives back what nobody has noted
 	if !a.left.CompareAndSwap(false, true) {
-		w.withhold(-slots)
-		return <-done
+		w.withhold(-slots) // it has just returned
+		return
 	}
 	w.log.Error("job.handler_stuck", zap.String(logging.FieldJob, a.id.Job), zap.String("service", a.job.Service))
-	return returned{stuck: true, cause: context.Cause(a.ctx)}
+	w.progress.end(t)
+	w.returned(a, span, returned{stuck: true, cause: context.Cause(a.ctx)})
 }
 
 // withhold notes that stuck handlers keep so many slots more. The fleet is told with the next

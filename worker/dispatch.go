@@ -17,6 +17,9 @@ const (
 	readBlock = 20 * time.Second
 	// readLimit is how many entries one read takes in.
 	readLimit = 128
+	// fullPause is how long a node without room puts off its next read, at most: what
+	// comes then are cancels, as jobs come with the answers to its reports.
+	fullPause = 5 * time.Millisecond
 )
 
 // errReadAgain ends a read that may hang on a dead connection.
@@ -33,6 +36,7 @@ func (w *Worker) dispatches(ctx context.Context) {
 		case err == nil:
 			failing = false
 			pauses.Reset()
+			w.awaitRoom(ctx)
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, errReadAgain):
@@ -77,6 +81,22 @@ func (w *Worker) readOnce(ctx context.Context) error {
 	return nil
 }
 
+// awaitRoom puts off a read while the node holds as many jobs as it has slots: Redis would have to
+// deal with it just when short jobs report their end.
+func (w *Worker) awaitRoom(ctx context.Context) {
+	room := w.ledger.room()
+	if room == nil {
+		return
+	}
+	timer := time.NewTimer(fullPause)
+	defer timer.Stop()
+	select {
+	case <-room:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 func (w *Worker) receive(d *cell.Dispatch) {
 	if d.Cancel {
 		w.ledger.ask(d.Attempt)
@@ -100,5 +120,6 @@ func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string) {
 	if a == nil {
 		return
 	}
-	w.attempts.Go(func() { w.attempt(a) })
+	w.attempts.Add(1)
+	go w.attempt(a)
 }

@@ -94,7 +94,8 @@
 //
 // # Delivery
 //
-// Jobs arrive on the node's dispatch stream. The stream is a hint: what the node
+// Jobs arrive on the node's dispatch stream, and those that take the place of one that has
+// ended in the answer to its report. Both are hints: what the node
 // owns is written in Redis, and every heartbeat (every 3 s at most, at once after a lost
 // answer or a reconnect) names the attempts that the process holds. The reply
 // says which it owns but did not name (they are started) and which it named but
@@ -105,10 +106,11 @@
 //     have arrived, run and been acknowledged.
 //   - An attempt that was started by such a reply has an entry in the stream which
 //     a lagging reader sees only later, possibly after the attempt has ended.
+//     The same goes for the answer to a report.
 //
 // Hence an ended attempt is remembered until a heartbeat that started after its
-// acknowledgement has been answered and a read that started after it has reached
-// the end of the stream. Cancel requests for attempts that have not been seen are
+// acknowledgement has been answered, a read that started after it has reached
+// the end of the stream, and the reports that started before it are through. Cancel requests for attempts that have not been seen are
 // remembered by the same rule, at most 4,096 of them, oldest dropped first.
 //
 // # Failures

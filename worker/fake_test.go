@@ -54,6 +54,8 @@ type fakeCell struct {
 	onComplete  func(n int) error
 	completes   int
 	onSpec      func() error
+	// next is what a completion hands over, the first of them first.
+	next []cell.Dispatch
 }
 
 func newFakeCell() *fakeCell {
@@ -234,11 +236,15 @@ func (f *fakeCell) Complete(_ context.Context, comp cell.Completion) (cell.Compl
 	if comp.Again == cell.HandBack && !f.drained {
 		f.rash++
 	}
-	outcome := cell.CompletedStale
+	outcome, begun := cell.CompletedStale, []cell.Dispatch(nil)
 	if _, ok := f.owned[comp.Attempt]; ok && f.epoch == comp.Epoch {
 		delete(f.owned, comp.Attempt)
 		f.ended[comp.Attempt] = comp
 		outcome = cell.Completed
+		if len(f.next) > 0 {
+			begun, f.next = f.next[:1:1], f.next[1:]
+			f.owned[begun[0].Attempt], f.specs[begun[0].Attempt.Job] = false, begun[0].Job
+		}
 	} else if _, ok := f.ended[comp.Attempt]; ok {
 		f.repeats++
 		outcome = cell.CompletedBefore
@@ -249,6 +255,9 @@ func (f *fakeCell) Complete(_ context.Context, comp cell.Completion) (cell.Compl
 		if err := f.onComplete(f.completes); err != nil {
 			return "", err
 		}
+	}
+	if comp.Begun != nil && len(begun) > 0 {
+		comp.Begun(begun)
 	}
 	return outcome, nil
 }

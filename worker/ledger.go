@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +16,8 @@ const (
 	maxSettled = 1 << 16
 	// maxEarlyCancels bounds the cancels remembered for attempts not seen yet.
 	maxEarlyCancels = 1 << 12
+	// heldPerSlot is how many attempts may be held for each slot, see ledger.limit.
+	heldPerSlot = 3
 )
 
 type phase uint8
@@ -67,13 +70,17 @@ type ledger struct {
 	// limit bounds held: the slots that Redis can have granted, as many for jobs ahead, and as
 	// many again for what Redis does not count any more: handlers that have lost their attempt
 	// and not returned yet, and reports whose answer is on its way.
-	limit   int
-	held    map[cell.Attempt]*attempt
+	limit int
+	held  map[cell.Attempt]*attempt
+	// freed has a token when held has become fewer than the node's slots.
+	freed   chan struct{}
 	settled memory
 	cancels memory
-	// started and through count heartbeats and reads: started ones, and the latest
-	// start whose answer has been applied.
+	// started and through count heartbeats, reads and reports: started ones, and the latest start
+	// of heartbeats and reads whose answer has been applied. reporting are the reports under
+	// way, in the order of their start.
 	started, through moment
+	reporting        []uint64
 	// refused is true when an attempt was turned away at the limit since the last settle.
 	refused  bool
 	draining bool
@@ -86,9 +93,10 @@ type ledger struct {
 
 func newLedger(base context.Context, maxConcurrency int) *ledger {
 	return &ledger{
-		limit:   3 * maxConcurrency,
+		limit:   heldPerSlot * maxConcurrency,
 		base:    base,
 		held:    make(map[cell.Attempt]*attempt),
+		freed:   make(chan struct{}, 1),
 		settled: newMemory(maxSettled),
 		cancels: newMemory(maxEarlyCancels),
 		idle:    make(chan struct{}),
@@ -99,7 +107,7 @@ func newLedger(base context.Context, maxConcurrency int) *ledger {
 func (l *ledger) resize(maxConcurrency int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.limit = 3 * maxConcurrency
+	l.limit = heldPerSlot * maxConcurrency
 }
 
 // offer takes in an attempt that the node is said to own. It returns nil when the
@@ -155,6 +163,23 @@ func (l *ledger) disown(id cell.Attempt) {
 	}
 }
 
+// full tells whether as many attempts are held as the node has slots.
+func (l *ledger) full() bool { return len(l.held) >= l.limit/heldPerSlot }
+
+// room is nil where there is some; else it has a token when there is.
+func (l *ledger) room() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.full() {
+		return nil
+	}
+	select { // of before
+	case <-l.freed:
+	default:
+	}
+	return l.freed
+}
+
 // begin moves the attempt to running, unless it has been cancelled, disowned or
 // interrupted before.
 func (l *ledger) begin(a *attempt) bool {
@@ -188,6 +213,12 @@ func (l *ledger) settle(a *attempt) (due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, a.id)
+	if !l.full() {
+		select {
+		case l.freed <- struct{}{}:
+		default:
+		}
+	}
 	l.settled.add(a.id, l.started)
 	due, l.refused = l.refused, false
 	l.checkIdle()
@@ -233,7 +264,29 @@ func (l *ledger) caughtUp(number uint64) {
 	l.forget()
 }
 
+// report starts a report, whose answer may bring attempts, and returns its number.
+func (l *ledger) report() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.started.reports++
+	l.reporting = append(l.reporting, l.started.reports)
+	return l.started.reports
+}
+
+// reported notes that the attempts that the numbered report brought have been offered, or that it brings none.
+func (l *ledger) reported(number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i, ok := slices.BinarySearch(l.reporting, number); ok {
+		l.reporting = slices.Delete(l.reporting, i, i+1)
+	}
+}
+
 func (l *ledger) forget() {
+	l.through.reports = l.started.reports + 1
+	if len(l.reporting) > 0 {
+		l.through.reports = l.reporting[0]
+	}
 	l.settled.forget(l.through)
 	l.cancels.forget(l.through)
 }

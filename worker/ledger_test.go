@@ -93,6 +93,35 @@ func TestLedgerRemembersUntilALaterRead(t *testing.T) {
 	}
 }
 
+// An attempt that a heartbeat's reply started may still be in the answer to a report.
+func TestLedgerRemembersUntilEarlierReportsAreThrough(t *testing.T) {
+	l := newLedger(t.Context(), 4)
+	first, second := l.report(), l.report()
+	l.settle(l.offer(id(1), nil, ""))
+	forget := func() {
+		_, beat := l.beat()
+		l.answered(beat)
+		l.caughtUp(l.read())
+	}
+	later := l.report()
+	l.reported(second)
+	forget()
+	if l.offer(id(1), nil, "") != nil {
+		t.Fatal("started again by a report that began before its end")
+	}
+	l.reported(first)
+	forget()
+	if l.settled.has(id(1)) {
+		t.Fatal("still remembered")
+	}
+	l.settle(l.offer(id(2), nil, ""))
+	l.reported(later)
+	forget()
+	if l.settled.has(id(2)) {
+		t.Fatal("still remembered with no report under way")
+	}
+}
+
 func TestLedgerCancelsWhatItHasNotSeen(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	l.ask(id(1))
@@ -201,13 +230,13 @@ func TestLedgerDrains(t *testing.T) {
 
 func TestMemoryDropsTheOldest(t *testing.T) {
 	m := newMemory(2)
-	m.add(id(1), moment{1, 1})
-	m.add(id(2), moment{1, 1})
+	m.add(id(1), moment{1, 1, 1})
+	m.add(id(2), moment{1, 1, 1})
 	m.remove(id(1))
-	if !m.add(id(3), moment{2, 2}) {
+	if !m.add(id(3), moment{2, 2, 2}) {
 		t.Fatal("a removed entry was counted as displaced")
 	}
-	if m.add(id(4), moment{3, 3}) || m.has(id(2)) || !m.has(id(3)) || !m.has(id(4)) {
+	if m.add(id(4), moment{3, 3, 3}) || m.has(id(2)) || !m.has(id(3)) || !m.has(id(4)) {
 		t.Fatal("expected the oldest to be displaced")
 	}
 }
@@ -228,8 +257,9 @@ type ledgerModel struct {
 	running []*attempt
 	applied []*attempt // ended in Redis, not acknowledged
 
-	beat *modelBeat
-	read *modelRead
+	beat    *modelBeat
+	read    *modelRead
+	reports []*modelReport
 }
 
 type modelBeat struct {
@@ -244,6 +274,14 @@ type modelRead struct {
 	number   uint64
 	executed bool
 	entries  []cell.Attempt
+}
+
+// modelReport ends an attempt, and brings another that begins in its place.
+type modelReport struct {
+	number   uint64
+	of       *attempt
+	executed bool
+	begun    cell.Attempt
 }
 
 const modelReadLimit = 2
@@ -335,6 +373,27 @@ func (m *ledgerModel) answerRead() {
 	m.read = nil
 }
 
+func (m *ledgerModel) executeReport(t *rapid.T, r *modelReport) {
+	if r.executed {
+		return
+	}
+	r.executed = true
+	m.complete(t, r.of)
+	m.next++
+	r.begun = id(m.next)
+	m.owned[r.begun] = true
+	m.given = append(m.given, r.begun)
+}
+
+// answerReport hands over what the report brought, unless the answer is lost: then the report is repeated, which brings nothing.
+func (m *ledgerModel) answerReport(r *modelReport, lost bool) {
+	if !lost {
+		m.take(r.begun)
+	}
+	m.l.reported(r.number)
+	m.l.settle(r.of)
+}
+
 func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &ledgerModel{l: newLedger(context.Background(), 3), owned: map[cell.Attempt]bool{}, lost: map[cell.Attempt]bool{}, starts: map[cell.Attempt]int{}}
@@ -399,6 +458,25 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 					m.l.settle(a)
 				}
 			},
+			"sendReport": func(*rapid.T) {
+				if a := pick(&m.running); a != nil {
+					m.reports = append(m.reports, &modelReport{number: m.l.report(), of: a})
+				}
+			},
+			"executeReport": func(t *rapid.T) {
+				if len(m.reports) > 0 {
+					m.executeReport(t, rapid.SampledFrom(m.reports).Draw(t, "report"))
+				}
+			},
+			"answerReport": func(t *rapid.T) {
+				if len(m.reports) > 0 {
+					i := rapid.IntRange(0, len(m.reports)-1).Draw(t, "report")
+					r := m.reports[i]
+					m.reports = slices.Delete(m.reports, i, i+1)
+					m.executeReport(t, r)
+					m.answerReport(r, rapid.Bool().Draw(t, "lost"))
+				}
+			},
 			// Whole operations, so that long histories are likely too.
 			"read": func(*rapid.T) { m.read = nil; m.sendRead(); m.executeRead(); m.answerRead() },
 			"beat": func(*rapid.T) { m.beat = nil; m.sendBeat(); m.executeBeat(); m.answerBeat() },
@@ -415,6 +493,10 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 		// Whatever happened, once heartbeats get through, everything owned is started
 		// exactly once, what was lost at most once, and with the stream read nothing
 		// stays remembered.
+		for _, r := range m.reports {
+			m.executeReport(t, r)
+			m.answerReport(r, true)
+		}
 		for range 2*len(m.given) + 2 {
 			for len(m.running) > 0 {
 				actions["complete"](t)

@@ -2,8 +2,8 @@ package worker
 
 import "github.com/freeslot/freeslot/internal/cell"
 
-// moment says how many heartbeats and reads had been started at some point.
-type moment struct{ beats, reads uint64 }
+// moment says how many heartbeats, reads and reports had been started at some point.
+type moment struct{ beats, reads, reports uint64 }
 
 // memory is a set of attempts with a bound and a rule for forgetting; the ledger's
 // mutex guards it. Attempts are forgotten in the order in which they were added.
@@ -39,12 +39,12 @@ func (m *memory) add(id cell.Attempt, at moment) bool {
 
 func (m *memory) remove(id cell.Attempt) { delete(m.since, id) }
 
-// forget drops what was remembered before the given heartbeat and the given read
-// were started, both of which must be through.
+// forget drops what was remembered before the given heartbeat, read and report
+// were started: the first two are through, and so is every report before the third.
 func (m *memory) forget(through moment) {
 	for len(m.order) > 0 {
 		at := m.order[0].at
-		if at.beats >= through.beats || at.reads >= through.reads {
+		if at.beats >= through.beats || at.reads >= through.reads || at.reports >= through.reports {
 			return
 		}
 		m.drop()

@@ -18,17 +18,20 @@ const quietTries = 10
 
 // report tells Redis how the attempt ended, until it is acknowledged or refused, or
 // the worker's life ends. Repeating is harmless: the first report wins.
-func (w *Worker) report(comp cell.Completion, a *attempt) {
+func (w *Worker) report(comp *cell.Completion, a *attempt) {
 	service := a.service()
 	pauses := retryPauses()
 	for try := 1; ; try++ {
-		outcome, err := w.complete(comp)
+		outcome, err := w.complete(*comp)
 		switch {
 		case err == nil && outcome == cell.CompletedStale:
 			w.ended(service, outcomeStale)
 			return
 		case err == nil:
-			w.ended(service, outcomeOf(&comp))
+			if outcome == cell.CompletedBefore {
+				w.requestBeat() // what began with the report whose answer was lost
+			}
+			w.ended(service, outcomeOf(comp))
 			return
 		case errors.Is(err, cell.ErrSuperseded):
 			w.fail(ErrSuperseded)
@@ -61,12 +64,21 @@ func (w *Worker) complete(comp cell.Completion) (cell.CompletionOutcome, error) 
 	ctx, cancel := context.WithTimeout(w.life, callTimeout)
 	defer cancel()
 	begun := time.Now()
-	comp.Ahead = w.ahead.slots(w.offers(), begun)
+	comp.Ahead, comp.Begun = w.ahead.slots(w.offers(), begun), w.receiveAll
+	number := w.ledger.report()
+	defer w.ledger.reported(number)
 	outcome, err := w.store.Complete(ctx, comp)
 	if err == nil {
 		w.ahead.answered(time.Since(begun))
 	}
 	return outcome, err
+}
+
+// receiveAll starts what the answer to a report brought.
+func (w *Worker) receiveAll(begun []cell.Dispatch) {
+	for i := range begun {
+		w.receive(&begun[i])
+	}
 }
 
 // refusedForGood tells errors that blame the result from those of the moment.

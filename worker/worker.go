@@ -132,7 +132,7 @@ type Worker struct {
 	// life ends the reports of ended jobs; the loops end before.
 	life    context.Context
 	endLife context.CancelFunc
-	// attempts has a goroutine for each attempt held; handling counts those of
+	// attempts counts those that are held, and who watches their handlers; handling counts
 	// handlers, which are not waited for when they ignore their context.
 	attempts sync.WaitGroup
 	handling atomic.Int64
@@ -435,8 +435,8 @@ func (w *Worker) await(idle <-chan struct{}, limit time.Duration, hurry <-chan s
 // dropped, but an executor may have a process to end.
 func (w *Worker) supersede() {
 	w.log.Error("node.superseded", zap.String(logging.FieldReason, "another process has registered this node"))
+	idle := w.ledger.drain() // first, so that nothing begins any more without being told to stop
 	w.ledger.abandon()
-	idle := w.ledger.drain()
 	timer := time.NewTimer(w.cfg.InterruptGrace)
 	defer timer.Stop()
 	select {

@@ -3,6 +3,7 @@ package cell
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"testing"
 	"time"
 
@@ -17,6 +18,9 @@ func TestMain(m *testing.M) {
 	access, err := AccessOf(RoleReplica, AnyNode, Layout{Prefix: "*"}, Layout{Prefix: "*", Sharded: true})
 	if err != nil {
 		panic(err)
+	}
+	if raced {
+		_ = flag.Set("rapid.checks", "30") // a flag of the command line comes after this
 	}
 	redistest.MainAs(m, redistest.Role{Name: string(RoleReplica), Rules: access.Rules()})
 }

@@ -2,10 +2,12 @@ package cell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/redis/rueidis"
+	"go.uber.org/zap"
 )
 
 // Complete ends one attempt; concurrent callers of one node and epoch share a
@@ -29,9 +31,13 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOu
 	l, node := c.layout, comps[0].Node
 	keys := make([]string, 0, 6+len(comps))
 	keys = append(keys, l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node), l.Dispatch(node))
-	args := make([]string, 0, 9+6*len(comps))
+	args := make([]string, 0, 10+6*len(comps))
+	begun, told := begunBy(comps), ""
+	if begun != nil {
+		told = "1"
+	}
 	args = append(args, node, comps[0].Epoch, l.NodeEvents(), millis(c.cfg.Retention), strconv.Itoa(inlineResult), strconv.Itoa(inlineSpec),
-		l.Prefix, l.tagPart(), strconv.Itoa(jobsAhead(comps)))
+		l.Prefix, l.tagPart(), strconv.Itoa(jobsAhead(comps)), told)
 	for _, comp := range comps {
 		failure := ""
 		if comp.Error != nil {
@@ -45,8 +51,12 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOu
 	if err != nil {
 		return nil, fmt.Errorf("complete %d jobs of node %s: %w", len(comps), node, err)
 	}
-	if len(reply) != len(comps)+1 {
+	behind := len(comps) + 1 // where the jobs that began are
+	if len(reply) < behind {
 		return nil, fmt.Errorf("complete %d jobs of node %s: %d answers", len(comps), node, len(reply)-1)
+	}
+	if begun != nil && len(reply) > behind {
+		begun(c.begun(node, reply[behind:]))
 	}
 	out := make([]CompletionOutcome, len(comps))
 	for i := range comps {
@@ -55,6 +65,35 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOu
 		}
 	}
 	return out, nil
+}
+
+// begunBy is who gets the jobs that begin with a call; nil for the dispatch stream.
+func begunBy(comps []Completion) func([]Dispatch) {
+	for i := range comps {
+		if comps[i].Begun != nil {
+			return comps[i].Begun
+		}
+	}
+	return nil
+}
+
+// begun reads the jobs that began with a call. One that cannot be read is passed over: heartbeats name it.
+func (c *Cell) begun(node string, fields []rueidis.RedisMessage) []Dispatch {
+	out := make([]Dispatch, 0, len(fields)/2)
+	for i := 0; i+1 < len(fields); i += 2 {
+		head, err := fields[i].ToString()
+		spec, specErr := fields[i+1].ToString()
+		var d Dispatch
+		if err = errors.Join(err, specErr); err == nil {
+			d, err = decodeDelivery(head, spec)
+		}
+		if err != nil {
+			c.log.Warn("dispatch.unreadable", zap.String("node", node), zap.Error(err))
+			continue
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // jobsAhead is what a call asks for on behalf of its items.

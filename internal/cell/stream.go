@@ -194,33 +194,49 @@ func (c *Cell) xread(key, after string, block time.Duration, limit int) rueidis.
 // and s (the spec, empty when large), or asks to cancel one: c ("job attempt").
 func decodeDispatch(e rueidis.XRangeEntry) (d Dispatch, err error) {
 	head, cancel := e.FieldValues["c"]
-	parts := 2
 	if !cancel {
-		head, parts = e.FieldValues["j"], 3
+		d, err = decodeDelivery(e.FieldValues["j"], e.FieldValues["s"])
+	} else {
+		d.Cancel = true
+		d.Attempt, err = decodeAttempt(strings.Split(head, " "), 2)
 	}
-	part := strings.Split(head, " ")
-	// A job id that this release does not know would spoil every heartbeat that names it.
-	if err := ValidateJobID("job_id", part[0]); err != nil {
+	if err != nil {
 		return Dispatch{}, err
 	}
-	if len(part) != parts {
-		return Dispatch{}, fmt.Errorf("%q has %d parts, expected %d", head, len(part), parts)
-	}
-	d = Dispatch{ID: e.ID, Attempt: Attempt{Job: part[0]}, Cancel: cancel}
-	if d.Attempt.N, err = strconv.Atoi(part[1]); err != nil {
-		return Dispatch{}, fmt.Errorf("attempt: %w", err)
-	}
-	if cancel {
-		return d, nil
+	d.ID = e.ID
+	return d, nil
+}
+
+// decodeDelivery reads "job attempt tenant" and the job's spec, which is left out where it is large.
+func decodeDelivery(head, spec string) (d Dispatch, err error) {
+	part := strings.Split(head, " ")
+	if d.Attempt, err = decodeAttempt(part, 3); err != nil {
+		return Dispatch{}, err
 	}
 	d.Tenant = part[2]
-	if spec := e.FieldValues["s"]; spec != "" {
+	if spec != "" {
 		d.Job = new(freeslot.Job)
 		if err := json.Unmarshal([]byte(spec), d.Job); err != nil {
 			return Dispatch{}, fmt.Errorf("spec: %w", err)
 		}
 	}
 	return d, nil
+}
+
+// decodeAttempt reads job and attempt, which part begins with.
+func decodeAttempt(part []string, parts int) (a Attempt, err error) {
+	// A job id that this release does not know would spoil every heartbeat that names it.
+	if err := ValidateJobID("job_id", part[0]); err != nil {
+		return Attempt{}, err
+	}
+	if len(part) != parts {
+		return Attempt{}, fmt.Errorf("%q has %d parts, expected %d", strings.Join(part, " "), len(part), parts)
+	}
+	a.Job = part[0]
+	if a.N, err = strconv.Atoi(part[1]); err != nil {
+		return Attempt{}, fmt.Errorf("attempt: %w", err)
+	}
+	return a, nil
 }
 
 // decodeReply reads an entry that says how a job ended, of fields j ("job attempt node

@@ -175,6 +175,11 @@ type Completion struct {
 	// given only while many jobs of a class wait, and never with a HandBack: the
 	// job would come back.
 	Ahead int
+	// Begun gets the jobs that begin on the node with this call, if there are any, before
+	// Complete returns. It must not block. An answer that is lost takes them with it: like
+	// entries of the dispatch stream that are missed, the next heartbeat names them. nil has them
+	// delivered by the dispatch stream. Of items that share a call the first that has one gets them all.
+	Begun func([]Dispatch)
 }
 
 // Again is whether a job that failed is to be tried again.

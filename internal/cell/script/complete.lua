@@ -12,15 +12,18 @@
 -- ARGV[5] largest result put on the reply stream, bytes   ARGV[6] largest spec on the dispatch stream, bytes
 -- ARGV[7] key prefix   ARGV[8] tag part   ARGV[9] jobs ahead: slots that may be given away beyond max_concurrency, to jobs that
 --   wait on the node for one that runs; only while many wait, see lib/take.lua
+-- ARGV[10] '1': jobs that begin are told in the answer, which the caller gets sooner than an entry of its dispatch stream, and
+--   for less. An answer that is lost is no loss: like a missed entry, the next heartbeat mends it.
 -- then for each item: job, attempt, state, result (JSON or ''), failure (JSON or ''), again: '' ends the job,
 --   'h' hands it back uncounted, else the pause before the next attempt, ms
--- Returns {used, outcome, ...}: 1 completed, 2 this attempt was ended before, 0 stale
+-- Returns {used, outcome, ...}: 1 completed, 2 this attempt was ended before, 0 stale; behind the outcomes, for each
+--   job that began and is told so, the fields j and s of a dispatch entry
 -- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are none of
 -- KEYS because most are often not there: while a hash slot migrates Redis would refuse every call.
 -- Redis 7.0. Cost: O(items + jobs that begin); four commands a job, eight that all share.
 local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local node, epoch, channel, retention, inline, inline_spec = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local PREFIX, TAG, ahead = ARGV[7], ARGV[8], tonumber(ARGV[9])
+local PREFIX, TAG, ahead, handed = ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[10] == '1' and {} or nil
 local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':waiting' .. TAG, PREFIX .. ':version:waiting' .. TAG
 -- include lib/clock.lua
 -- include lib/key.lua
@@ -28,7 +31,7 @@ local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFI
 -- include lib/finish.lua
 
 local fields = {'sum'}
-for i = 7, #KEYS do fields[i - 5] = ARGV[10 + 6 * (i - 7)] end
+for i = 7, #KEYS do fields[i - 5] = ARGV[11 + 6 * (i - 7)] end
 local owned = redis.call('HMGET', slots_key, unpack(fields))
 local counted = owned[1] and string.find(owned[1], '^%d+$') -- an edit may have left nan
 used = counted and tonumber(owned[1]) or 0
@@ -37,7 +40,7 @@ local before, begun = used, 0
 local freed, ended, slots, returns, through = {}, {}, {}, false, false -- slots: of the items that end an attempt; through: a gate
 local parsed = {} -- values of owned jobs: nearly all of a node are the same
 for i = 7, #KEYS do
-  local at_arg, value = 10 + 6 * (i - 7), owned[i - 5]
+  local at_arg, value = 11 + 6 * (i - 7), owned[i - 5]
   local job = ARGV[at_arg]
   if value and not ended[job] then
     local part = parsed[value]
@@ -67,7 +70,9 @@ local serves = redis.pcall('MGET', key('serves', node), PREFIX .. ':version:serv
 -- heartbeat has counted anew what an edit left in the sum.
 local version, classes = string.match(serves[1] or '', '^(%d+) (.*)$')
 local served, open = {}, {}
-if #freed > 0 and counted and version and version == serves[2] and (through or redis.pcall('EXISTS', waiting_key) == 1) then
+-- Whether anybody waits at all is asked before where that is cheaper than to ask for each queue.
+if #freed > 0 and counted and version and version == serves[2] and
+  classes ~= '' and (through or not string.find(classes, ' ', 1, true) or redis.pcall('EXISTS', waiting_key) == 1) then
   for class in string.gmatch(classes, '%x+') do served[#served + 1] = class end
   local waits = redis.pcall('HMGET', waiting_key, unpack(served))
   for i, class in ipairs(served) do
@@ -88,14 +93,14 @@ elseif #freed > 0 then
   if returns or through then
     local lines = {due_key, waiting_key, waiting_version_key}
     for i, record in pairs(records) do
-      if ARGV[15 + 6 * (i - 7)] ~= '' then line_keys(record[3], lines) end
+      if ARGV[16 + 6 * (i - 7)] ~= '' then line_keys(record[3], lines) end
       if record[6] then gate_keys(record[6], lines) end
     end
     here(slots_key, lines)
   end
   redis.call('HDEL', slots_key, unpack(freed))
   for i = 7, #KEYS do
-    local record, at_arg = records[i], 10 + 6 * (i - 7)
+    local record, at_arg = records[i], 11 + 6 * (i - 7)
     local pause = ARGV[at_arg + 5]
     local goes_on = record and record[1] == 'running' and pause ~= ''
     if record and record[6] then
@@ -113,14 +118,14 @@ elseif #freed > 0 then
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
     if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
       local max = tonumber(profile[3])
-      used, begun = take(node, epoch, max, used, slots_key, dispatch_key, open, math.min(ahead, max))
+      used, begun = take(node, epoch, max, used, slots_key, dispatch_key, open, math.min(ahead, max), handed)
     end
   end
 end
 
 local reply = {used}
 for i = 7, #KEYS do
-  local job_key, at_arg, outcome = KEYS[i], 10 + 6 * (i - 7), 0
+  local job_key, at_arg, outcome = KEYS[i], 11 + 6 * (i - 7), 0
   local job, attempt = ARGV[at_arg], ARGV[at_arg + 1]
   if slots[i] then
     outcome = 1
@@ -152,4 +157,5 @@ if #freed > 0 then
     end
   end
 end
+for i = 1, handed and #handed or 0 do reply[#reply + 1] = handed[i] end
 return reply

@@ -18,13 +18,31 @@ local function line_keys(static, keys)
   if class then keys[#keys + 1], keys[#keys + 2] = key('waiting', class), key('fair', class) end
 end
 
--- fair_score: a job's place; the tenant is charged its slots, less by its weight.
-local function fair_score(class, tenant, slots, priority, weight)
-  local fair = key('fair', class)
-  local tags = sure('HMGET', fair, 'v', 't' .. tenant)
-  local start = math.min(math.max(tag(tags[1]), tag(tags[2])), TAGS - 1)
-  redis.call('HSET', fair, 't' .. tenant, string.format('%.0f', start + math.max(math.floor(slots * 1024 / weight), 1)))
+-- fair_score: a job's place; the tenant is charged its slots, less by its weight. With charges, a table, what it is
+-- charged is kept there until charge writes it: one read and one write for all jobs of a call.
+local function fair_score(class, tenant, slots, priority, weight, charges)
+  local fair, name = key('fair', class), 't' .. tenant
+  local kept = charges and charges[fair]
+  local last = kept and kept[name]
+  if not last then
+    local tags = sure('HMGET', fair, 'v', name)
+    last = math.max(tag(tags[1]), tag(tags[2]))
+  end
+  local start = math.min(last, TAGS - 1)
+  local after = start + math.max(math.floor(slots * 1024 / weight), 1)
+  if charges then
+    charges[fair] = kept or {}
+    charges[fair][name] = after
+  else
+    redis.call('HSET', fair, name, string.format('%.0f', after))
+  end
   return (9 - priority) * TAGS + start
+end
+
+local function charge(charges)
+  for fair, tags in pairs(charges) do
+    for name, after in pairs(tags) do redis.call('HSET', fair, name, string.format('%.0f', after)) end
+  end
 end
 
 -- front_score: the place of a job that comes back: it was charged before, so it stands
@@ -33,18 +51,21 @@ local function front_score(class, priority)
   return (9 - priority) * TAGS + math.min(tag(sure('HGET', key('fair', class), 'v')), TAGS - 1)
 end
 
--- stand_in_line: puts a job into the queue of its class.
-local function stand_in_line(job, class, definition, score)
+-- stand_in_line: puts a job into the queue of its class. known: classes that this call has put somewhere before.
+local function stand_in_line(job, class, definition, score, known)
   sure('ZADD', key('waiting', class), string.format('%.0f', score), job)
+  if known and known[class] then return end
   if sure('HSETNX', waiting_key, class, definition) == 1 then sure('INCR', waiting_version_key) end
+  if known then known[class] = true end
 end
 
 -- leave_line: takes a job out of the queue of its class, and forgets the class with its last
 -- job. How many wait is asked before, because while a hash slot migrates Redis looks on the
--- other server for a key that has just vanished, which would end the script halfway.
-local function leave_line(class, job)
+-- other server for a key that has just vanished, which would end the script halfway. many: the caller
+-- knows that others wait.
+local function leave_line(class, job, many)
   local line = key('waiting', class)
-  local last = sure('ZCARD', line) == 1
+  local last = not many and sure('ZCARD', line) == 1
   if redis.call('ZREM', line, job) == 1 and last then
     redis.call('DEL', key('fair', class))
     if sure('HDEL', waiting_key, class) == 1 then sure('INCR', waiting_version_key) end

@@ -12,7 +12,7 @@ local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
 local BACKLOG = 32 -- jobs of a class that wait, from which on one is given away ahead: it costs none of them a free slot elsewhere
 local assigned = {} -- job -> {slots in use then, attempt}
 
-local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ahead)
+local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ahead, handed)
   local looks, room = 0, max + (ahead or 0)
   local function put_aside(class, job, job_key, static, name, own)
     leave_line(class, job)
@@ -32,9 +32,12 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ah
         local job = jobs[i]
         local job_key = key('jobs', job)
         looks = looks + 1
-        local all = redis.pcall('EXISTS', line, job_key, waiting_key, waiting_version_key, key('fair', class))
+        -- Without a tag the keys are on one server, and stay there.
+        local all = TAG ~= '' and redis.pcall('EXISTS', line, job_key, waiting_key, waiting_version_key, key('fair', class))
         if type(all) == 'table' then return nil end
-        local record = redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails', 'gates')
+        -- With the spec where it is the one, very likely: most nodes have one class that waits.
+        local record = #classes == 1 and i == 1 and redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails', 'gates', 'spec')
+          or redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails', 'gates')
         local tenant, slots, _, _, _, deadline = job_parts(record[2])
         if record.err or record[1] ~= 'waiting' or not tenant then
           leave_line(class, job) -- what an operator edited or deleted
@@ -48,7 +51,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ah
             local closed, own
             if names then closed, own = shut(job, names) end
             if not closed then return {job = job, gates = names, key = job_key, class = class, score = tonumber(jobs[i + 1]), slots = slots,
-              tenant = tenant, static = record[2], run = record[3], reply_to = record[4],
+              tenant = tenant, static = record[2], run = record[3], reply_to = record[4], spec = record[7], many = i == 1 and #jobs > 2,
               since = tonumber(string.match(record[2], '^%S+ %d+ (%d+) ') or '0')} end
             put_aside(class, job, job_key, record[2], closed, own)
             gone = true
@@ -73,12 +76,17 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ah
     local job, attempt = next.job, tonumber(string.match(next.run or '', '^(%d+) ') or '0') + 1
     local start, fair = next.score % TAGS, key('fair', next.class)
     if start > tag(sure('HGET', fair, 'v')) then redis.call('HSET', fair, 'v', string.format('%.0f', start)) end
-    leave_line(next.class, job)
+    leave_line(next.class, job, next.many)
     redis.call('HSET', next.key, 'state', 'running', 'run', attempt .. ' ' .. node .. ' ' .. epoch .. ' ' .. at)
-    local spec = redis.call('HGET', next.key, 'spec') or ''
+    local spec = next.spec or redis.call('HGET', next.key, 'spec') or ''
     if #spec > inline_spec then spec = '' end
-    -- Protected: the stream only delivers, the next heartbeat would mend it.
-    redis.pcall('XADD', dispatch_key, '*', 'j', job .. ' ' .. attempt .. ' ' .. next.tenant, 's', spec)
+    local head = job .. ' ' .. attempt .. ' ' .. next.tenant
+    if handed then
+      handed[#handed + 1], handed[#handed + 2] = head, spec
+    else
+      -- Protected: the stream only delivers, the next heartbeat would mend it.
+      redis.pcall('XADD', dispatch_key, '*', 'j', head, 's', spec)
+    end
     if next.gates then passes(job, next.gates) end
     used = used + next.slots
     redis.call('HSET', slots_key, 'sum', used, job, attempt .. ':' .. epoch .. ':' .. next.slots)

@@ -1,0 +1,168 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+var errAnswerLost = errors.New("the answer was lost")
+
+// TestHandedOver: a job that the answer to a report brings begins at once, without an entry of the stream.
+func TestHandedOver(t *testing.T) {
+	var began []time.Duration
+	begin := time.Now()
+	bubbleWith(t, nil, func(t *testing.T, _ *Worker, f *fakeCell) {
+		begin = time.Now()
+		f.with(func() {
+			f.next = []cell.Dispatch{{Attempt: id(2), Job: &freeslot.Job{Service: "s"}}, {Attempt: id(3), Job: &freeslot.Job{Service: "s"}}}
+		})
+		f.assign(1, freeslot.Job{Service: "s"})
+		if comp := f.end(t, id(3)); comp.State != freeslot.StateSucceeded {
+			t.Errorf("%+v", comp)
+		}
+	}, handle("s", func(context.Context, *Job) (any, error) { began = append(began, time.Since(begin)); return nil, nil }))
+	if len(began) != 3 || began[2] != 0 {
+		t.Errorf("jobs began after %v", began)
+	}
+}
+
+// TestHandedOverByAnAnswerThatIsLost: the report is repeated, and says that it was taken in before; then
+// the worker asks for what it missed, and does not wait for the next heartbeat.
+func TestHandedOverByAnAnswerThatIsLost(t *testing.T) {
+	const interval = time.Hour
+	runs := map[string]int{}
+	bubbleWith(t, func(c *Config) { c.HeartbeatInterval = interval }, func(t *testing.T, _ *Worker, f *fakeCell) {
+		begin := time.Now()
+		f.with(func() {
+			f.next = []cell.Dispatch{{Attempt: id(2), Job: &freeslot.Job{Service: "s"}}}
+			f.onComplete = func(n int) error {
+				if n == 1 {
+					return errAnswerLost
+				}
+				return nil
+			}
+			// What is asked for when the answer fails to come is answered before the report is carried out.
+			f.onHeartbeat = func(int) error {
+				if len(f.ended) > 0 && f.repeats == 0 {
+					return errAnswerLost
+				}
+				return nil
+			}
+		})
+		f.assign(1, freeslot.Job{Service: "s"})
+		if comp := f.end(t, id(2)); comp.State != freeslot.StateSucceeded {
+			t.Errorf("%+v", comp)
+		}
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("ended after %s", took)
+		}
+	}, handle("s", func(_ context.Context, job *Job) (any, error) { runs[job.ID]++; return nil, nil }))
+	if len(runs) != 2 || runs[id(1).Job] != 1 || runs[id(2).Job] != 1 {
+		t.Errorf("runs %v", runs)
+	}
+}
+
+// TestFullNodeReadsLater: a node without room puts off its reads, for as long as a cancel may wait, and
+// reads at once when it has some.
+func TestFullNodeReadsLater(t *testing.T) {
+	var begun, release chan struct{}
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 1 }, func(t *testing.T, w *Worker, f *fakeCell) {
+		first := f.assign(1, freeslot.Job{Service: "s"})
+		<-begun
+		synctest.Wait()
+		if w.ledger.room() == nil {
+			t.Fatal("a node of one slot with a job has room")
+		}
+		begin := time.Now()
+		f.cancel(first)
+		if comp := f.end(t, first); comp.State != freeslot.StateCancelled || time.Since(begin) > fullPause {
+			t.Errorf("%+v after %s", comp, time.Since(begin))
+		}
+
+		second := f.assign(2, freeslot.Job{Service: "s"})
+		<-begun
+		third := f.assign(3, freeslot.Job{Service: "s"}) // no read sees it before there is room
+		begin = time.Now()
+		release <- struct{}{}
+		f.end(t, second)
+		<-begun
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("the next job began %s after the one before had ended", took)
+		}
+		release <- struct{}{}
+		f.end(t, third)
+	}, func(w *Worker) {
+		begun, release = make(chan struct{}), make(chan struct{})
+		w.Handle("s", func(ctx context.Context, _ *Job) (any, error) {
+			begun <- struct{}{}
+			select {
+			case <-release:
+				return nil, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+	})
+}
+
+// forgetful is the real cell; it loses answers to every third report.
+type forgetful struct {
+	store
+	reports *atomic.Int64
+}
+
+func (f *forgetful) Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error) {
+	if f.reports.Add(1)%3 != 0 {
+		return f.store.Complete(ctx, comp)
+	}
+	comp.Begun = func([]cell.Dispatch) {}
+	if _, err := f.store.Complete(ctx, comp); err != nil {
+		return "", err
+	}
+	return "", errAnswerLost
+}
+
+// TestRedisHandOver: with a backlog every job runs once, also those whose hand-over is lost, and none
+// comes by the stream.
+func TestRedisHandOver(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	prefix := redis.Prefix(t)
+	r := newReplica(t, redis, prefix)
+	const jobs = 60
+	var reports atomic.Int64
+	runs := make(chan string, 2*jobs)
+	startRedisWorker(t, redis, prefix, wrap(func(s store) store { return &forgetful{s, &reports} }), func(w *Worker) {
+		w.Handle("s", func(_ context.Context, job *Job) (any, error) { runs <- job.ID; return nil, nil })
+	})
+	r.nodes = []string{"node-1"}
+	waiting := make(map[string]bool)
+	for len(waiting) < jobs {
+		s := cell.Submission{JobID: r.cell.NewJobID(), Tenant: "default", Job: &freeslot.Job{Service: "s"}}
+		if got := r.cell.EnqueueAll(t.Context(), []cell.Submission{s}); got[0].Err != nil {
+			t.Fatal(got[0].Err)
+		}
+		waiting[s.JobID] = true
+	}
+	r.match() // gives the node its first jobs; the others follow from hand to hand
+	limit := time.After(patience)
+	for len(waiting) > 0 {
+		select {
+		case id := <-runs:
+			if !waiting[id] {
+				t.Fatalf("job %s ran twice", id)
+			}
+			delete(waiting, id)
+		case <-limit:
+			t.Fatalf("%d jobs do not run after %d reports", len(waiting), reports.Load())
+		}
+	}
+}
