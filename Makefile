@@ -22,6 +22,7 @@ TEST_ARGS ?=
 FUZZTIME ?= 10s
 BENCH ?= .
 BENCH_COUNT ?= 1
+BENCH_PACKAGES ?= ./...
 BENCH_ARGS ?= -benchmem
 BENCH_E2E_ARGS ?= -duration 10s
 BENCH_CORE_ARGS ?=
@@ -81,13 +82,17 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 	cd $(E2E) && $(GO) vet ./...
 	cd $(FAULTS) && $(GO) vet ./...
 
-# The longest first: at the end nothing else would be left for the other processor. What only measures takes several
-# times as long with the race detector, and is not what it is for.
+# The longest first: at the end nothing else would be left for the other processor. Benchmarks apart, because for them go
+# runs one package after the other; what only measures takes several times as long with the race detector, and is not
+# what it is for.
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector, but those of bench; each benchmark once
-	$(GO) test -race -timeout 8m -bench . -benchtime 1x $(TEST_ARGS) ./internal/cell ./internal/cache \
+	$(GO) test -race -timeout 8m $(TEST_ARGS) ./internal/cell ./internal/cache \
 		$$($(GO) list ./... | grep -v -e /bench/ -e '/internal/cell$$' -e '/internal/cache$$')
 	$(GO) test -timeout 8m $(TEST_ARGS) ./bench/...
+	@mkdir -p .dev
+	$(GO) test -timeout 8m -run '^$$' -bench . -benchtime 1x $$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u) >.dev/benchmarks.log || \
+		{ cat .dev/benchmarks.log >&2; exit 1; }
 
 .PHONY: integration
 integration: ## only the packages that test against a real Redis, with the race detector
@@ -122,6 +127,8 @@ faults: deps-redis ## break a fleet of real processes under load, check the hist
 soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutines must not grow; samples in .dev/soak
 	SOAK=$(or $(DURATION),1h) $(GO) test -C $(FAULTS) -count=1 -v -timeout 0 -run '^TestSoak$$' .
 
+# The hot paths: all of them would take longer than the rest of a short run.
+BENCH_SHORT := ./internal/selection ./internal/events ./internal/session/wire ./internal/dispatch
 # A short run is for looking; its figures stay out of the repository unless BENCH_OUT=bench.
 bench: BENCH_OUT ?= .dev/bench
 bench-full: BENCH_OUT ?= bench
@@ -131,7 +138,7 @@ bench: deps-bench ## everything, short: beside peers, core, micro-benchmarks, in
 	@mkdir -p $(BENCH_OUT)/results .dev/bench
 	$(GO) run ./bench/peers/run -short -out $(BENCH_OUT)/results/peers.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_PEERS_ARGS)
 	$(GO) run ./bench/core -short -out $(BENCH_OUT)/results/core.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_CORE_ARGS)
-	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' | tee .dev/bench/micro.txt
+	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
 .PHONY: bench-full
 bench-full: deps-bench ## everything, long, into bench/RESULTS.md (2 hours, quiet machine; BENCH_PEERS_ARGS='-trace FILE -nodes FILE')
@@ -152,7 +159,7 @@ deps-bench: deps-redis
 
 .PHONY: bench-micro
 bench-micro: deps-redis ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchstat)
-	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -count $(BENCH_COUNT) $(BENCH_ARGS) ./...
+	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -count $(BENCH_COUNT) $(BENCH_ARGS) $(BENCH_PACKAGES)
 
 .PHONY: bench-compare
 bench-compare: deps-redis ## micro-benchmarks against another commit, ten runs of each in turns (BASE=main BENCH=pattern)
