@@ -87,8 +87,9 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 # what it is for.
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector, but those of bench; each benchmark once
+	packages="$$($(GO) list ./...)"; \
 	$(GO) test -race -timeout 8m $(TEST_ARGS) ./internal/cell ./internal/cache \
-		$$($(GO) list ./... | grep -v -e /bench/ -e '/internal/cell$$' -e '/internal/cache$$')
+		$$(grep -v -e /bench/ -e '/internal/cell$$' -e '/internal/cache$$' <<<"$$packages")
 	$(GO) test -timeout 8m $(TEST_ARGS) ./bench/...
 	@mkdir -p .dev
 	$(GO) test -timeout 8m -run '^$$' -bench . -benchtime 1x $$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u) >.dev/benchmarks.log || \

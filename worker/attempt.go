@@ -267,15 +267,9 @@ func (w *Worker) call(a *attempt, fn HandlerFunc) {
 		if ok {
 			return
 		}
-		value := recover()
-		r := returned{panicked: w.panicked(job, value)}
-		if value == nil {
-			// The handler ended its goroutine (runtime.Goexit, as t.FailNow does) without a return
-			// and without a panic. What is left to do needs another.
-			go ended(r)
-			return
-		}
-		ended(r)
+		// Without a value the handler has ended its goroutine (runtime.Goexit, as t.FailNow does), which
+		// goes on as long as this function.
+		ended(returned{panicked: w.panicked(job, recover())})
 	}()
 	r := w.handle(ctx, job, fn)
 	ok = true

@@ -102,7 +102,7 @@ func (w *Worker) receive(d *cell.Dispatch) {
 		w.ledger.ask(d.Attempt)
 		return
 	}
-	w.take(d.Attempt, d.Job, d.Tenant)
+	w.take(d.Attempt, d.Job, d.Tenant, d.ID == "")
 }
 
 // readAgain ends the read that is under way. A connection that died in silence
@@ -114,9 +114,9 @@ func (w *Worker) readAgain() {
 	}
 }
 
-// take starts an attempt that the node is said to own, unless it is known.
-func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string) {
-	a := w.ledger.offer(id, job, tenant)
+// take starts an attempt that the node is said to own, unless it is known. handed: it is in no stream.
+func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string, handed bool) {
+	a := w.ledger.offer(id, job, tenant, handed)
 	if a == nil {
 		return
 	}

@@ -54,6 +54,7 @@ type fakeCell struct {
 	onComplete  func(n int) error
 	completes   int
 	onSpec      func() error
+	reads       int // calls of Dispatches
 	// next is what a completion hands over, the first of them first.
 	next []cell.Dispatch
 }
@@ -96,10 +97,18 @@ func (f *fakeCell) assignAgain(a cell.Attempt, job freeslot.Job) cell.Attempt {
 	return a
 }
 
-func (f *fakeCell) cancel(a cell.Attempt) {
+func (f *fakeCell) cancel(a cell.Attempt) { f.cancelIf(a, false) }
+
+// cancelOwned is cancel, unless the attempt has ended.
+func (f *fakeCell) cancelOwned(a cell.Attempt) { f.cancelIf(a, true) }
+
+func (f *fakeCell) cancelIf(a cell.Attempt, mustOwn bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer f.change()
+	if _, ok := f.owned[a]; mustOwn && !ok {
+		return
+	}
 	f.owned[a] = true
 	if !f.deaf {
 		f.add(cell.Dispatch{Attempt: a, Cancel: true})
@@ -289,6 +298,9 @@ func (f *fakeCell) Progress(_ context.Context, _ string, epoch cell.Epoch, repor
 func (f *fakeCell) Dispatches(ctx context.Context, _, after string, block time.Duration, limit int) ([]cell.Dispatch, error) {
 	timeout := time.NewTimer(block)
 	defer timeout.Stop()
+	f.mu.Lock()
+	f.reads++
+	f.mu.Unlock()
 	for {
 		f.mu.Lock()
 		if f.away {

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -34,39 +36,89 @@ func TestHandedOver(t *testing.T) {
 	}
 }
 
-// TestHandedOverByAnAnswerThatIsLost: the report is repeated, and says that it was taken in before; then
-// the worker asks for what it missed, and does not wait for the next heartbeat.
+// lateStore carries a worker's first report out after the heartbeat that the loss of its answer asks for. stale
+// says of the report that is repeated that the node owns nothing of the kind, as when the job is elsewhere by then.
+type lateStore struct {
+	store
+	f     *fakeCell
+	stale bool
+	mu    sync.Mutex // guards the rest
+	first *cell.Completion
+	calls int
+}
+
+func (l *lateStore) Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.calls++; l.calls > 1 {
+		return l.store.Complete(ctx, comp)
+	}
+	comp.Begun = nil
+	l.first = &comp
+	return "", errAnswerLost
+}
+
+func (l *lateStore) Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reply, err := l.store.Heartbeat(ctx, hb)
+	if l.first != nil {
+		_, _ = l.store.Complete(ctx, *l.first)
+		if l.stale {
+			l.f.with(func() { delete(l.f.ended, l.first.Attempt) })
+		}
+		l.first = nil
+	}
+	return reply, err
+}
+
+// TestHandedOverByAnAnswerThatIsLost: when the repeated report is answered the worker asks for what it missed, and
+// does not wait for the next heartbeat.
 func TestHandedOverByAnAnswerThatIsLost(t *testing.T) {
-	const interval = time.Hour
-	runs := map[string]int{}
-	bubbleWith(t, func(c *Config) { c.HeartbeatInterval = interval }, func(t *testing.T, _ *Worker, f *fakeCell) {
-		begin := time.Now()
-		f.with(func() {
-			f.next = []cell.Dispatch{{Attempt: id(2), Job: &freeslot.Job{Service: "s"}}}
-			f.onComplete = func(n int) error {
-				if n == 1 {
-					return errAnswerLost
+	for _, stale := range []bool{false, true} {
+		t.Run("stale="+strconv.FormatBool(stale), func(t *testing.T) {
+			runs := map[string]int{}
+			bubbleWith(t, func(c *Config) { c.HeartbeatInterval = time.Hour }, func(t *testing.T, _ *Worker, f *fakeCell) {
+				begin := time.Now()
+				f.with(func() { f.next = []cell.Dispatch{{Attempt: id(2), Job: &freeslot.Job{Service: "s"}}} })
+				f.assign(1, freeslot.Job{Service: "s"})
+				if comp := f.end(t, id(2)); comp.State != freeslot.StateSucceeded {
+					t.Errorf("%+v", comp)
 				}
-				return nil
+				if took := time.Since(begin); took > 10*time.Second {
+					t.Errorf("ended after %s", took)
+				}
+			}, handle("s", func(_ context.Context, job *Job) (any, error) { runs[job.ID]++; return nil, nil }), func(w *Worker) {
+				wrap(func(s store) store { return &lateStore{store: s, f: s.(*fakeCell), stale: stale} })(w)
+			})
+			if len(runs) != 2 || runs[id(1).Job] != 1 || runs[id(2).Job] != 1 {
+				t.Errorf("runs %v", runs)
 			}
-			// What is asked for when the answer fails to come is answered before the report is carried out.
-			f.onHeartbeat = func(int) error {
-				if len(f.ended) > 0 && f.repeats == 0 {
-					return errAnswerLost
-				}
-				return nil
+		})
+	}
+}
+
+// TestHandedOverIsForgotten: jobs that come with answers are in no stream, so what is remembered of them does not wait for
+// a read, which takes long when nothing comes.
+func TestHandedOverIsForgotten(t *testing.T) {
+	const jobs, rate = 4_000, 100
+	most := 0
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 1 }, func(t *testing.T, w *Worker, f *fakeCell) {
+		f.with(func() {
+			for n := 2; n <= jobs; n++ {
+				f.next = append(f.next, cell.Dispatch{Attempt: id(n), Job: &freeslot.Job{Service: "s"}})
 			}
 		})
 		f.assign(1, freeslot.Job{Service: "s"})
-		if comp := f.end(t, id(2)); comp.State != freeslot.StateSucceeded {
-			t.Errorf("%+v", comp)
+		for n := range jobs {
+			f.end(t, id(n+1))
+			w.ledger.mu.Lock()
+			most = max(most, len(w.ledger.settled.order)+len(w.ledger.handed.order))
+			w.ledger.mu.Unlock()
 		}
-		if took := time.Since(begin); took > 10*time.Second {
-			t.Errorf("ended after %s", took)
-		}
-	}, handle("s", func(_ context.Context, job *Job) (any, error) { runs[job.ID]++; return nil, nil }))
-	if len(runs) != 2 || runs[id(1).Job] != 1 || runs[id(2).Job] != 1 {
-		t.Errorf("runs %v", runs)
+	}, handle("s", func(context.Context, *Job) (any, error) { time.Sleep(time.Second / rate); return nil, nil })) // the work
+	if limit := 4 * rate * int(DefaultHeartbeatInterval/time.Second); most > limit {
+		t.Errorf("%d attempts are remembered, expected at most those of some heartbeats, %d", most, limit)
 	}
 }
 
@@ -87,8 +139,16 @@ func TestFullNodeReadsLater(t *testing.T) {
 			t.Errorf("%+v after %s", comp, time.Since(begin))
 		}
 
+		synctest.Wait() // until the node reads again
+		f.with(func() { f.reads = 0 })
 		second := f.assign(2, freeslot.Job{Service: "s"})
 		<-begun
+		time.Sleep(fullPause / 2) // in virtual time
+		f.with(func() {
+			if f.reads != 0 {
+				t.Errorf("a node without room has read %d times", f.reads)
+			}
+		})
 		third := f.assign(3, freeslot.Job{Service: "s"}) // no read sees it before there is room
 		begin = time.Now()
 		release <- struct{}{}

@@ -190,7 +190,7 @@ func (w *Worker) apply(reply cell.HeartbeatReply) {
 		w.ledger.ask(id)
 	}
 	for _, id := range reply.Start {
-		w.take(id, nil, "")
+		w.take(id, nil, "", false)
 	}
 }
 

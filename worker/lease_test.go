@@ -75,8 +75,8 @@ func TestLeaseLossOfAJobGivenAway(t *testing.T) {
 // An attempt that waits for slots does not begin while the lease is lost.
 func TestLeaseLossBeforeTheBeginning(t *testing.T) {
 	l := newLedger(t.Context(), 2)
-	a := l.offer(id(1), &freeslot.Job{OnLeaseLoss: freeslot.LeaseLossCancel}, "")
-	b := l.offer(id(2), &freeslot.Job{}, "")
+	a := l.offer(id(1), &freeslot.Job{OnLeaseLoss: freeslot.LeaseLossCancel}, "", false)
+	b := l.offer(id(2), &freeslot.Job{}, "", false)
 	if stopped := l.loseLease(); len(stopped) != 0 || l.begin(a) || !l.begin(b) {
 		t.Errorf("%v stopped; expected the first attempt alone not to begin", stopped)
 	}
@@ -84,7 +84,7 @@ func TestLeaseLossBeforeTheBeginning(t *testing.T) {
 		t.Errorf("cause %v", cause)
 	}
 	l.renewLease()
-	if c := l.offer(id(3), &freeslot.Job{OnLeaseLoss: freeslot.LeaseLossCancel}, ""); !l.begin(c) {
+	if c := l.offer(id(3), &freeslot.Job{OnLeaseLoss: freeslot.LeaseLossCancel}, "", false); !l.begin(c) {
 		t.Error("no attempt begins once the lease is renewed")
 	}
 }

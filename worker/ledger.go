@@ -12,7 +12,8 @@ import (
 
 const (
 	// maxSettled bounds the ended attempts that are remembered: at 3 s a heartbeat
-	// it is reached by a node that ends more than 20,000 jobs a second.
+	// it is reached by a node that ends more than 20,000 jobs a second (of those that came by the stream, when
+	// nothing else does for a while: by one with more than 1,600).
 	maxSettled = 1 << 16
 	// maxEarlyCancels bounds the cancels remembered for attempts not seen yet.
 	maxEarlyCancels = 1 << 12
@@ -38,6 +39,8 @@ type attempt struct {
 
 	job    *freeslot.Job // nil until it has been read
 	tenant string
+	// handed is true when the attempt came with the answer to a report, and so in no stream.
+	handed bool
 
 	phase phase
 	// asked is true once somebody asked to cancel the job.
@@ -73,9 +76,10 @@ type ledger struct {
 	limit int
 	held  map[cell.Attempt]*attempt
 	// freed has a token when held has become fewer than the node's slots.
-	freed   chan struct{}
-	settled memory
-	cancels memory
+	freed chan struct{}
+	// settled remembers ended attempts; handed those of them that came with answers, which need not wait for reads.
+	settled, handed memory
+	cancels         memory
 	// started and through count heartbeats, reads and reports: started ones, and the latest start
 	// of heartbeats and reads whose answer has been applied. reporting are the reports under
 	// way, in the order of their start.
@@ -98,6 +102,7 @@ func newLedger(base context.Context, maxConcurrency int) *ledger {
 		held:    make(map[cell.Attempt]*attempt),
 		freed:   make(chan struct{}, 1),
 		settled: newMemory(maxSettled),
+		handed:  newMemory(maxSettled),
 		cancels: newMemory(maxEarlyCancels),
 		idle:    make(chan struct{}),
 	}
@@ -113,17 +118,17 @@ func (l *ledger) resize(maxConcurrency int) {
 // offer takes in an attempt that the node is said to own. It returns nil when the
 // attempt is known already, and when there is no room: then the next heartbeat does
 // not name it, and its reply offers it again.
-func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string) *attempt {
+func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string, handed bool) *attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.held[id]; ok || l.closed || l.settled.has(id) {
+	if _, ok := l.held[id]; ok || l.closed || l.ended(id) {
 		return nil
 	}
 	if len(l.held) >= l.limit {
 		l.refused = true
 		return nil
 	}
-	a := &attempt{id: id, job: job, tenant: tenant, asked: l.cancels.has(id)}
+	a := &attempt{id: id, job: job, tenant: tenant, handed: handed, asked: l.cancels.has(id)}
 	a.ctx, a.cancel = context.WithCancelCause(l.base)
 	if a.asked {
 		l.cancels.remove(id)
@@ -136,6 +141,9 @@ func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string) *attem
 	return a
 }
 
+// ended tells whether the attempt is remembered as ended.
+func (l *ledger) ended(id cell.Attempt) bool { return l.settled.has(id) || l.handed.has(id) }
+
 // ask notes that the attempt is to be cancelled. One whose end is decided already
 // keeps it; one that has not been seen is cancelled when it arrives.
 func (l *ledger) ask(id cell.Attempt) {
@@ -146,7 +154,7 @@ func (l *ledger) ask(id cell.Attempt) {
 	case ok && a.phase != finishing:
 		a.asked = true
 		a.cancel(ErrCancelled)
-	case !ok && !l.settled.has(id) && !l.cancels.has(id):
+	case !ok && !l.ended(id) && !l.cancels.has(id):
 		l.cancels.add(id, l.started)
 	}
 }
@@ -219,7 +227,13 @@ func (l *ledger) settle(a *attempt) (due bool) {
 		default:
 		}
 	}
-	l.settled.add(a.id, l.started)
+	if a.handed {
+		at := l.started
+		at.reads = noRead // in no stream, so none brings it
+		l.handed.add(a.id, at)
+	} else {
+		l.settled.add(a.id, l.started)
+	}
 	due, l.refused = l.refused, false
 	l.checkIdle()
 	return due
@@ -288,6 +302,7 @@ func (l *ledger) forget() {
 		l.through.reports = l.reporting[0]
 	}
 	l.settled.forget(l.through)
+	l.handed.forget(l.through)
 	l.cancels.forget(l.through)
 }
 

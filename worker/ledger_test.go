@@ -21,11 +21,11 @@ func next(a cell.Attempt) cell.Attempt { return cell.Attempt{Job: a.Job, N: a.N 
 
 func TestLedgerKnowsHeldAttempts(t *testing.T) {
 	l := newLedger(t.Context(), 4)
-	a := l.offer(id(1), nil, "")
-	if a == nil || l.offer(id(1), nil, "") != nil {
+	a := l.offer(id(1), nil, "", false)
+	if a == nil || l.offer(id(1), nil, "", false) != nil {
 		t.Fatal("expected the first offer to be taken and the second not")
 	}
-	if next := l.offer(cell.Attempt{Job: id(1).Job, N: 2}, nil, ""); next == nil {
+	if next := l.offer(cell.Attempt{Job: id(1).Job, N: 2}, nil, "", false); next == nil {
 		t.Fatal("another attempt of the same job was taken for the first")
 	}
 }
@@ -33,9 +33,9 @@ func TestLedgerKnowsHeldAttempts(t *testing.T) {
 // A job comes back before a heartbeat has let its attempt before be forgotten.
 func TestLedgerHoldsAttemptsApart(t *testing.T) {
 	l := newLedger(t.Context(), 4)
-	l.settle(l.offer(id(1), nil, ""))
+	l.settle(l.offer(id(1), nil, "", false))
 	l.ask(id(1)) // too late
-	second := l.offer(next(id(1)), nil, "")
+	second := l.offer(next(id(1)), nil, "", false)
 	if second == nil || second.ctx.Err() != nil {
 		t.Fatal("the end of an attempt, or a cancel of it, was taken for the next one's")
 	}
@@ -44,7 +44,7 @@ func TestLedgerHoldsAttemptsApart(t *testing.T) {
 	if !l.begin(second) || second.asked || second.disowned {
 		t.Fatal("what was said of other attempts was taken for this one's")
 	}
-	if third := l.offer(next(second.id), nil, ""); third == nil || !third.asked || second.asked {
+	if third := l.offer(next(second.id), nil, "", false); third == nil || !third.asked || second.asked {
 		t.Fatal("an early cancel did not reach its attempt")
 	}
 	if names, _ := l.beat(); len(names) != 2 {
@@ -57,9 +57,9 @@ func TestLedgerHoldsAttemptsApart(t *testing.T) {
 func TestLedgerRemembersUntilALaterHeartbeat(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	_, early := l.beat()
-	l.settle(l.offer(id(1), nil, ""))
+	l.settle(l.offer(id(1), nil, "", false))
 	l.caughtUp(l.read())
-	if l.offer(id(1), nil, "") != nil {
+	if l.offer(id(1), nil, "", false) != nil {
 		t.Fatal("started again by the reply to a heartbeat that began before its end")
 	}
 	l.answered(early)
@@ -77,10 +77,10 @@ func TestLedgerRemembersUntilALaterHeartbeat(t *testing.T) {
 func TestLedgerRemembersUntilALaterRead(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	early := l.read()
-	l.settle(l.offer(id(1), nil, ""))
+	l.settle(l.offer(id(1), nil, "", false))
 	_, beat := l.beat()
 	l.answered(beat)
-	if l.offer(id(1), nil, "") != nil {
+	if l.offer(id(1), nil, "", false) != nil {
 		t.Fatal("started again by a read that began before its end")
 	}
 	l.caughtUp(early)
@@ -97,7 +97,7 @@ func TestLedgerRemembersUntilALaterRead(t *testing.T) {
 func TestLedgerRemembersUntilEarlierReportsAreThrough(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	first, second := l.report(), l.report()
-	l.settle(l.offer(id(1), nil, ""))
+	l.settle(l.offer(id(1), nil, "", false))
 	forget := func() {
 		_, beat := l.beat()
 		l.answered(beat)
@@ -106,7 +106,7 @@ func TestLedgerRemembersUntilEarlierReportsAreThrough(t *testing.T) {
 	later := l.report()
 	l.reported(second)
 	forget()
-	if l.offer(id(1), nil, "") != nil {
+	if l.offer(id(1), nil, "", false) != nil {
 		t.Fatal("started again by a report that began before its end")
 	}
 	l.reported(first)
@@ -114,7 +114,7 @@ func TestLedgerRemembersUntilEarlierReportsAreThrough(t *testing.T) {
 	if l.settled.has(id(1)) {
 		t.Fatal("still remembered")
 	}
-	l.settle(l.offer(id(2), nil, ""))
+	l.settle(l.offer(id(2), nil, "", false))
 	l.reported(later)
 	forget()
 	if l.settled.has(id(2)) {
@@ -125,7 +125,7 @@ func TestLedgerRemembersUntilEarlierReportsAreThrough(t *testing.T) {
 func TestLedgerCancelsWhatItHasNotSeen(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	l.ask(id(1))
-	a := l.offer(id(1), nil, "")
+	a := l.offer(id(1), nil, "", false)
 	if a == nil || !errors.Is(context.Cause(a.ctx), ErrCancelled) || l.begin(a) {
 		t.Fatal("an attempt whose cancel came first began")
 	}
@@ -136,7 +136,7 @@ func TestLedgerCancelsWhatItHasNotSeen(t *testing.T) {
 	_, n := l.beat()
 	l.answered(n)
 	l.caughtUp(l.read())
-	if b := l.offer(id(2), nil, ""); b.ctx.Err() != nil {
+	if b := l.offer(id(2), nil, "", false); b.ctx.Err() != nil {
 		t.Fatal("a cancel outlived the heartbeat that would have repeated it")
 	}
 }
@@ -153,7 +153,7 @@ func TestLedgerBoundsEarlyCancels(t *testing.T) {
 
 func TestLedgerLeavesADecidedEndAlone(t *testing.T) {
 	l := newLedger(t.Context(), 4)
-	a := l.offer(id(1), nil, "")
+	a := l.offer(id(1), nil, "", false)
 	if !l.begin(a) {
 		t.Fatal("did not begin")
 	}
@@ -170,7 +170,7 @@ func TestLedgerLeavesADecidedEndAlone(t *testing.T) {
 
 func TestLedgerDisowns(t *testing.T) {
 	l := newLedger(t.Context(), 4)
-	a := l.offer(id(1), nil, "")
+	a := l.offer(id(1), nil, "", false)
 	l.begin(a)
 	l.disown(a.id)
 	if cause := context.Cause(a.ctx); !errors.Is(cause, ErrNotOwned) {
@@ -179,31 +179,31 @@ func TestLedgerDisowns(t *testing.T) {
 	if names, _ := l.beat(); len(names) != 0 {
 		t.Fatalf("heartbeat names %v, expected none", names)
 	}
-	if l.offer(a.id, nil, "") != nil {
+	if l.offer(a.id, nil, "", false) != nil {
 		t.Fatal("started again while its first handler still runs")
 	}
 }
 
 func TestLedgerTurnsAwayBeyondTheLimit(t *testing.T) {
 	l := newLedger(t.Context(), 1)
-	a := l.offer(id(1), nil, "")
-	if l.offer(id(2), nil, "") == nil || l.offer(id(3), nil, "") == nil || l.offer(id(4), nil, "") != nil {
+	a := l.offer(id(1), nil, "", false)
+	if l.offer(id(2), nil, "", false) == nil || l.offer(id(3), nil, "", false) == nil || l.offer(id(4), nil, "", false) != nil {
 		t.Fatal("expected room for three times the slots")
 	}
 	if !l.settle(a) {
 		t.Fatal("room came free and no heartbeat asks for what was turned away")
 	}
-	if l.settle(l.offer(id(4), nil, "")) {
+	if l.settle(l.offer(id(4), nil, "", false)) {
 		t.Fatal("nothing was turned away since")
 	}
 }
 
 func TestLedgerDrains(t *testing.T) {
 	l := newLedger(t.Context(), 4)
-	runs, waits := l.offer(id(1), nil, ""), l.offer(id(2), nil, "")
+	runs, waits := l.offer(id(1), nil, "", false), l.offer(id(2), nil, "", false)
 	l.begin(runs)
 	idle := l.drain()
-	late := l.offer(id(3), nil, "")
+	late := l.offer(id(3), nil, "", false)
 	if runs.ctx.Err() != nil || !errors.Is(context.Cause(waits.ctx), ErrStopping) || !errors.Is(context.Cause(late.ctx), ErrStopping) {
 		t.Fatal("expected the running attempt to go on and the others to be cancelled")
 	}
@@ -223,7 +223,7 @@ func TestLedgerDrains(t *testing.T) {
 	}
 	<-idle
 	l.close()
-	if l.offer(id(4), nil, "") != nil {
+	if l.offer(id(4), nil, "", false) != nil {
 		t.Fatal("took an offer after close")
 	}
 }
@@ -301,8 +301,8 @@ func (m *ledgerModel) complete(t *rapid.T, a *attempt) {
 	delete(m.owned, a.id)
 }
 
-func (m *ledgerModel) take(a cell.Attempt) {
-	if got := m.l.offer(a, nil, ""); got != nil {
+func (m *ledgerModel) take(a cell.Attempt, handed bool) {
+	if got := m.l.offer(a, nil, "", handed); got != nil {
 		m.starts[a]++
 		m.running = append(m.running, got)
 	}
@@ -340,7 +340,7 @@ func (m *ledgerModel) answerBeat() {
 		m.l.disown(a)
 	}
 	for _, a := range m.beat.start {
-		m.take(a)
+		m.take(a, false)
 	}
 	m.l.answered(m.beat.number)
 	m.beat = nil
@@ -364,7 +364,7 @@ func (m *ledgerModel) answerRead() {
 		return
 	}
 	for _, a := range m.read.entries {
-		m.take(a)
+		m.take(a, false)
 	}
 	m.pos += len(m.read.entries)
 	if len(m.read.entries) < modelReadLimit {
@@ -388,7 +388,7 @@ func (m *ledgerModel) executeReport(t *rapid.T, r *modelReport) {
 // answerReport hands over what the report brought, unless the answer is lost: then the report is repeated, which brings nothing.
 func (m *ledgerModel) answerReport(r *modelReport, lost bool) {
 	if !lost {
-		m.take(r.begun)
+		m.take(r.begun, true)
 	}
 	m.l.reported(r.number)
 	m.l.settle(r.of)
@@ -519,7 +519,7 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 				t.Fatalf("attempt %v was started %d times, expected once", a, n)
 			}
 		}
-		if len(m.l.held)+len(m.l.settled.order)+len(m.l.settled.since) != 0 {
+		if len(m.l.held)+len(m.l.settled.order)+len(m.l.settled.since)+len(m.l.handed.order)+len(m.l.handed.since) != 0 {
 			t.Fatalf("left over: %d held, %d remembered", len(m.l.held), len(m.l.settled.order))
 		}
 	})

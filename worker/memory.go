@@ -1,9 +1,15 @@
 package worker
 
-import "github.com/freeslot/freeslot/internal/cell"
+import (
+	"math"
 
-// moment says how many heartbeats, reads and reports had been started at some point.
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// moment says how many heartbeats, reads and reports had been started at some point; noRead where no read counts.
 type moment struct{ beats, reads, reports uint64 }
+
+const noRead = math.MaxUint64
 
 // memory is a set of attempts with a bound and a rule for forgetting; the ledger's
 // mutex guards it. Attempts are forgotten in the order in which they were added.
@@ -44,7 +50,7 @@ func (m *memory) remove(id cell.Attempt) { delete(m.since, id) }
 func (m *memory) forget(through moment) {
 	for len(m.order) > 0 {
 		at := m.order[0].at
-		if at.beats >= through.beats || at.reads >= through.reads || at.reports >= through.reports {
+		if at.beats >= through.beats || at.reads != noRead && at.reads >= through.reads || at.reports >= through.reports {
 			return
 		}
 		m.drop()

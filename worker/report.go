@@ -24,14 +24,15 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 	for try := 1; ; try++ {
 		outcome, err := w.complete(*comp)
 		switch {
-		case err == nil && outcome == cell.CompletedStale:
-			w.ended(service, outcomeStale)
-			return
 		case err == nil:
-			if outcome == cell.CompletedBefore {
-				w.requestBeat() // what began with the report whose answer was lost
+			if try > 1 && outcome != cell.Completed {
+				w.requestBeat() // for what began with the report whose answer was lost
 			}
-			w.ended(service, outcomeOf(comp))
+			if outcome == cell.CompletedStale {
+				w.ended(service, outcomeStale)
+			} else {
+				w.ended(service, outcomeOf(comp))
+			}
 			return
 		case errors.Is(err, cell.ErrSuperseded):
 			w.fail(ErrSuperseded)

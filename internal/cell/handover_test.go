@@ -78,3 +78,62 @@ func TestCompleteTellsWhatItCanRead(t *testing.T) {
 		}
 	})
 }
+
+// TestAnswersAreBounded: of many large jobs that begin at once some come by name alone.
+func TestAnswersAreBounded(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		const jobs, most = 30, 128 << 10 // ANSWER of lib/take.lua
+		epoch := r.register(testNode("n1", jobs))
+		first := r.waits("", slots(jobs))
+		r.take("n1")
+		payload, err := json.Marshal(strings.Repeat("x", inlineSpec-1024))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range jobs {
+			r.waits("", func(s *Submission) { s.Job.Payload = payload })
+		}
+		c := succeed("n1", epoch, first)
+		var begun []Dispatch
+		c.Begun = func(ds []Dispatch) { begun = append(begun, ds...) }
+		r.complete1(c)
+		whole := 0
+		for _, d := range begun {
+			if d.Job != nil {
+				whole++
+			}
+		}
+		if len(begun) != jobs || whole == 0 || whole*len(payload) > most {
+			t.Errorf("%d began, %d of them came whole, %d bytes each", len(begun), whole, len(payload))
+		}
+	})
+}
+
+// TestCancelOfAJobHandedOver: it reaches the node at once also where nothing has made a dispatch stream.
+func TestCancelOfAJobHandedOver(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 1))
+		first := r.waits("")
+		r.take("n1")
+		cancelled := r.waits("")
+		c := succeed("n1", epoch, first)
+		c.Begun = func([]Dispatch) {}
+		r.complete1(c)
+		r.do("DEL", r.l.Dispatch("n1"))
+		if _, err := r.Cancel(r.ctx(), "", cancelled); err != nil {
+			t.Fatal(err)
+		}
+		ds, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
+		if err != nil || len(ds) != 1 || !ds[0].Cancel || ds[0].Attempt.Job != cancelled {
+			t.Errorf("%+v, %v", ds, err)
+		}
+
+		r.do("DEL", r.l.Dispatch("n1"), r.l.Slots("n1")) // by somebody's hand: the node owns nothing any more
+		if _, err := r.Cancel(r.ctx(), "", cancelled); err != nil {
+			t.Fatal(err)
+		}
+		if r.int("EXISTS", r.l.Dispatch("n1")) != 0 {
+			t.Error("a cancel of what no node owns has made a stream, which nobody trims")
+		}
+	})
+}

@@ -34,8 +34,9 @@ if record[1] == 'running' and node then
   redis.call('HDEL', slots_key, '-') -- which nobody has: see above
   if value then redis.call('HSET', slots_key, job, value .. ':c') end
   redis.call('HSET', job_key, 'state', 'cancelling')
-  -- Protected: the stream only delivers, the next heartbeat would mend it.
-  redis.pcall('XADD', key('dispatch', node), 'NOMKSTREAM', '*', 'c', job .. ' ' .. attempt)
+  -- Protected: the stream only delivers, the next heartbeat would mend it. A node may own a job and have no stream: what it
+  -- is handed over comes without.
+  if value then redis.pcall('XADD', key('dispatch', node), '*', 'c', job .. ' ' .. attempt) end
 elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
   local _, _, class = job_parts(record[2])
   local keys = {}

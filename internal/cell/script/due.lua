@@ -78,7 +78,7 @@ for i, job in ipairs(jobs) do
     local value = redis.call('HGET', slots_key, job)
     if value and string.sub(value, -2) ~= ':c' then redis.call('HSET', slots_key, job, value .. ':c') end
     redis.call('HSET', job_key, 'state', 'cancelling', 'why', 'expired')
-    redis.pcall('XADD', key('dispatch', node), 'NOMKSTREAM', '*', 'c', job .. ' ' .. attempt)
+    if value then redis.pcall('XADD', key('dispatch', node), '*', 'c', job .. ' ' .. attempt) end -- as in cancel.lua
     again_at = now + grace
     expired = expired + 1
   elseif state == 'cancelling' and late and node then

@@ -9,11 +9,12 @@ local LOOK = 64 -- how many of a class are looked at for one that the node may t
 local LOOKS = 96 -- how many of all classes together, but that two of each always are
 local PATIENCE = 10000 -- ms that a job waits for room while others of its priority pass it
 local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
+local ANSWER = 131072 -- bytes of specs that an answer brings; the others are read by who runs the job
 local BACKLOG = 32 -- jobs of a class that wait, from which on one is given away ahead: it costs none of them a free slot elsewhere
 local assigned = {} -- job -> {slots in use then, attempt}
 
 local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ahead, handed)
-  local looks, room = 0, max + (ahead or 0)
+  local looks, room, left = 0, max + (ahead or 0), ANSWER
   local function put_aside(class, job, job_key, static, name, own)
     leave_line(class, job)
     redis.call('HSET', job_key, 'charged', '1')
@@ -82,6 +83,8 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ah
     if #spec > inline_spec then spec = '' end
     local head = job .. ' ' .. attempt .. ' ' .. next.tenant
     if handed then
+      if #spec > left then spec = '' end
+      left = left - #spec
       handed[#handed + 1], handed[#handed + 2] = head, spec
     else
       -- Protected: the stream only delivers, the next heartbeat would mend it.
