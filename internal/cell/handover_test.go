@@ -108,32 +108,3 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 	})
 }
-
-// TestCancelOfAJobHandedOver: it reaches the node at once also where nothing has made a dispatch stream.
-func TestCancelOfAJobHandedOver(t *testing.T) {
-	backends(t, func(t *testing.T, r *rig) {
-		epoch := r.register(testNode("n1", 1))
-		first := r.waits("")
-		r.take("n1")
-		cancelled := r.waits("")
-		c := succeed("n1", epoch, first)
-		c.Begun = func([]Dispatch) {}
-		r.complete1(c)
-		r.do("DEL", r.l.Dispatch("n1"))
-		if _, err := r.Cancel(r.ctx(), "", cancelled); err != nil {
-			t.Fatal(err)
-		}
-		ds, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
-		if err != nil || len(ds) != 1 || !ds[0].Cancel || ds[0].Attempt.Job != cancelled {
-			t.Errorf("%+v, %v", ds, err)
-		}
-
-		r.do("DEL", r.l.Dispatch("n1"), r.l.Slots("n1")) // by somebody's hand: the node owns nothing any more
-		if _, err := r.Cancel(r.ctx(), "", cancelled); err != nil {
-			t.Fatal(err)
-		}
-		if r.int("EXISTS", r.l.Dispatch("n1")) != 0 {
-			t.Error("a cancel of what no node owns has made a stream, which nobody trims")
-		}
-	})
-}

@@ -54,8 +54,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestCancelWithoutStream: where the dispatch stream is gone the mark in the slot is
-// enough, and no stream is made that nobody would delete.
+// TestCancelWithoutStream: where the dispatch stream is gone, or nothing has made one, the cancel makes it for a node
+// that owns the job, whose end deletes it; the mark in the slot is there, too.
 func TestCancelWithoutStream(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 1))
@@ -64,11 +64,25 @@ func TestCancelWithoutStream(t *testing.T) {
 		if s, err := r.Cancel(r.ctx(), "", job); err != nil || s.State != freeslot.StateCancelling {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		if r.exists(r.l.Dispatch("n1")) {
-			t.Error("a stream was made")
+		ds, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
+		if err != nil || len(ds) != 1 || !ds[0].Cancel || ds[0].Attempt.Job != job {
+			t.Errorf("%+v, %v", ds, err)
 		}
 		if hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil || len(hb.Cancel) != 1 {
 			t.Errorf("heartbeat %+v, %v", hb, err)
+		}
+		if _, err := r.Deregister(r.ctx(), "n1", epoch); err != nil || r.exists(r.l.Dispatch("n1")) {
+			t.Errorf("a stream is left: %v", err)
+		}
+
+		r.register(testNode("n2", 1))
+		gone := r.place("", 1, "n2")
+		r.do("DEL", r.l.Dispatch("n2"), r.l.Slots("n2")) // by somebody's hand: the node owns nothing any more
+		if _, err := r.Cancel(r.ctx(), "", gone); err != nil {
+			t.Fatal(err)
+		}
+		if r.exists(r.l.Dispatch("n2")) {
+			t.Error("a cancel of what no node owns has made a stream")
 		}
 	})
 }
