@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
@@ -62,7 +63,7 @@ func (w *Worker) attempt(a *attempt) {
 // returned ends an attempt whose handler was called. Whoever wins a.left calls it, once.
 func (w *Worker) returned(a *attempt, span trace.Span, r returned) {
 	comp := w.conclude(a, r)
-	if comp != nil {
+	if comp != nil && span.IsRecording() {
 		if comp.Error != nil {
 			span.SetStatus(codes.Error, comp.Error.Code)
 		}
@@ -90,6 +91,9 @@ func (w *Worker) settle(a *attempt, comp *cell.Completion) {
 // handlers keep them that do not return, and the job may find a better node. One that was
 // asked for ahead has less patience.
 func (w *Worker) acquire(ctx context.Context, n int) bool {
+	if ctx.Err() == nil && w.slots.try(n) {
+		return true // as nearly always: without a timer
+	}
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, w.ahead.patience(begun, w.slotPatience))
 	defer cancel()
@@ -350,6 +354,9 @@ func bounded(s string) string {
 // startSpan continues the submitter's trace, if the job has one.
 func (w *Worker) startSpan(a *attempt) (context.Context, trace.Span) {
 	ctx := a.ctx
+	if _, off := w.cfg.TracerProvider.(noop.TracerProvider); off && a.job.TraceParent == "" {
+		return ctx, noop.Span{} // nobody reads what it would cost to say
+	}
 	if a.job.TraceParent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": a.job.TraceParent})
 	}

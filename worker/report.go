@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -62,13 +61,12 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 }
 
 func (w *Worker) complete(comp cell.Completion) (cell.CompletionOutcome, error) {
-	ctx, cancel := context.WithTimeout(w.life, callTimeout)
-	defer cancel()
 	begun := time.Now()
 	comp.Ahead, comp.Begun = w.ahead.slots(w.offers(), begun), w.receiveAll
 	number := w.ledger.report()
 	defer w.ledger.reported(number)
-	outcome, err := w.store.Complete(ctx, comp)
+	// The call has a deadline of its own, which bounds the wait for its turn, too.
+	outcome, err := w.store.Complete(w.life, comp)
 	if err == nil {
 		w.ahead.answered(time.Since(begun))
 	}

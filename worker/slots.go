@@ -30,8 +30,7 @@ func (s *slots) acquire(ctx context.Context, n int) error {
 		return err
 	}
 	s.mu.Lock()
-	if len(s.waiters) == 0 && s.fits(n) {
-		s.used += n
+	if s.takeNow(n) {
 		s.mu.Unlock()
 		return nil
 	}
@@ -59,6 +58,21 @@ func (s *slots) acquire(ctx context.Context, n int) error {
 	}
 	s.grant()
 	return ctx.Err()
+}
+
+// try takes n slots if they are free and nobody waits.
+func (s *slots) try(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takeNow(n)
+}
+
+func (s *slots) takeNow(n int) bool {
+	if len(s.waiters) > 0 || !s.fits(n) {
+		return false
+	}
+	s.used += n
+	return true
 }
 
 func (s *slots) release(n int) {

@@ -148,7 +148,7 @@ func (f *napFleet) submit(ctx context.Context, tenant string, count int, sink *n
 func runUtilisation(ctx context.Context, b *bench) error {
 	nodes, window := sized(b, 50, 8), sized(b, 10*time.Second, 300*time.Millisecond)
 	const nap, depth = 10 * time.Millisecond, 4
-	b.say("%d nodes of one slot, jobs that sleep %s, always %d jobs a slot under way or waiting; replica and nodes are one process. Time inside handlers / (slots x %s).", nodes, nap, depth, window)
+	b.say("Nodes of one slot, jobs that sleep %s, always %d jobs a slot and 40 more under way or waiting; replica and nodes are one process. Time inside handlers / (slots x %s).", nap, depth, window)
 	b.say("Jobs ahead: a node asks for one more than it has slots while many wait, as agents do unless they are told not to; it begins when the one before has ended.")
 	table := result.Table{First: "Nodes of one slot", Columns: []result.Column{
 		{Name: "jobs", Unit: result.PerSecond},
@@ -157,14 +157,21 @@ func runUtilisation(ctx context.Context, b *bench) error {
 		{Name: "Redis' main thread", Unit: result.Percent},
 		{Name: "Redis' CPU a job", Unit: result.Microseconds},
 	}}
-	for _, ahead := range []bool{false, true} {
-		u, err := b.utilisation(ctx, nodes, depth, nap, window, ahead)
+	type fleet struct {
+		nodes int
+		ahead bool
+	}
+	// The smaller ones say what is left idle where processors have time to spare.
+	for _, of := range []fleet{{nodes / 5, true}, {nodes / 2, true}, {nodes, false}, {nodes, true}} {
+		u, err := b.utilisation(ctx, of.nodes, depth, nap, window, of.ahead)
 		if err != nil {
 			return err
 		}
-		name := strconv.Itoa(nodes) + ", no jobs ahead"
-		if ahead {
-			name = strconv.Itoa(nodes) + ", jobs ahead"
+		name := strconv.Itoa(of.nodes) + ", no jobs ahead"
+		if of.ahead {
+			name = strconv.Itoa(of.nodes) + ", jobs ahead"
+		}
+		if of == (fleet{nodes, true}) {
 			b.target(fmt.Sprintf("time inside handlers / (slots x time), %d nodes of one slot, jobs of %s", nodes, nap), result.Percent, result.AtLeast, 98, u.share)
 			b.target("most handlers at once of a slot", result.Number, result.AtMost, 1, float64(u.most)/float64(nodes))
 		}
@@ -189,10 +196,11 @@ func (b *bench) utilisation(ctx context.Context, nodes, depth int, nap, window t
 	defer func() { err = errors.Join(err, f.stop()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	more := make(chan struct{}, depth*nodes)
+	always := depth*nodes + 40 // enough for jobs ahead also where there are few nodes
+	more := make(chan struct{}, always)
 	var ended atomic.Int64
 	sink := &napSink{ended: func(freeslot.JobStatus) { ended.Add(1); more <- struct{}{} }}
-	for range depth * nodes {
+	for range always {
 		more <- struct{}{}
 	}
 	var failed error
