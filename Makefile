@@ -135,14 +135,14 @@ bench: BENCH_OUT ?= .dev/bench
 bench-full: BENCH_OUT ?= bench
 
 .PHONY: bench
-bench: deps-bench ## everything, short: beside peers, core, micro-benchmarks, into .dev/bench (10 minutes)
+bench: deps-bench ## everything, short: beside peers, core, micro-benchmarks of the hot paths, into .dev/bench
 	@mkdir -p $(BENCH_OUT)/results .dev/bench
 	$(GO) run ./bench/peers/run -short -out $(BENCH_OUT)/results/peers.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_PEERS_ARGS)
 	$(GO) run ./bench/core -short -out $(BENCH_OUT)/results/core.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_CORE_ARGS)
 	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
 .PHONY: bench-full
-bench-full: deps-bench ## everything, long, into bench/RESULTS.md (2 hours, quiet machine; BENCH_PEERS_ARGS='-trace FILE -nodes FILE')
+bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet machine; BENCH_PEERS_ARGS='-trace FILE -nodes FILE')
 	$(GO) run ./bench/peers/run -out $(BENCH_OUT)/results/peers.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_PEERS_ARGS)
 	$(GO) run ./bench/e2e -out $(BENCH_OUT)/results/e2e.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_E2E_ARGS)
 	$(GO) run ./bench/core -out $(BENCH_OUT)/results/core.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_CORE_ARGS)
