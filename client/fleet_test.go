@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait of a test; it is only ever reached by a failure.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // fleet is a scheduler whose store is memory: several replicas, one set of jobs.
 // A job of service "echo" succeeds at once with its payload, "hold" runs until
