@@ -70,6 +70,12 @@ func (b *bench) startNaps(ctx context.Context, nodes, slots int, nap time.Durati
 		}
 		f.workers = append(f.workers, w)
 	}
+	// The events of registrations may be on their way.
+	for f.replica.cache.Health().Nodes < nodes {
+		if err := measure.SleepUntil(ctx, time.Now().Add(time.Millisecond)); err != nil {
+			return nil, err
+		}
+	}
 	return f, nil
 }
 

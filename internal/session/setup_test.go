@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait of a test; it is only ever reached by a failure.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 type server struct {
 	*Handler
