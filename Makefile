@@ -92,8 +92,8 @@ race: ## all Go tests, unit and integration, with the race detector, but those o
 		$$(grep -v -e /bench/ -e '/internal/cell$$' -e '/internal/cache$$' <<<"$$packages")
 	$(GO) test -timeout 8m $(TEST_ARGS) ./bench/...
 	@mkdir -p .dev
-	$(GO) test -timeout 8m -run '^$$' -bench . -benchtime 1x $$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u) >.dev/benchmarks.log || \
-		{ cat .dev/benchmarks.log >&2; exit 1; }
+	packages="$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
+	$(GO) test -timeout 8m -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
 
 .PHONY: integration
 integration: ## only the packages that test against a real Redis, with the race detector

@@ -94,12 +94,12 @@
 //
 // # Delivery
 //
-// Jobs arrive on the node's dispatch stream, and those that take the place of one that has
-// ended in the answer to its report. Both are hints: what the node
-// owns is written in Redis, and every heartbeat (every 3 s at most, at once after a lost
-// answer or a reconnect) names the attempts that the process holds. The reply
-// says which it owns but did not name (they are started) and which it named but
-// does not own (they are stopped). So an attempt can arrive twice, and late:
+// Jobs arrive on the node's dispatch stream; those that take the place of one that has
+// ended, with the answer to its report. Both are hints: what the node owns is written in
+// Redis, and every heartbeat (every 3 s at most, at once after a lost answer or a
+// reconnect) names the attempts that the process holds. The reply says which it owns but
+// did not name (they are started) and which it named but does not own (they are stopped).
+// So an attempt can arrive twice, and late:
 //
 //   - A heartbeat that began before an attempt arrived by the stream does not name
 //     it, and its reply therefore says "start it". In between, the attempt may
@@ -109,9 +109,10 @@
 //     The same goes for the answer to a report.
 //
 // Hence an ended attempt is remembered until a heartbeat that started after its
-// acknowledgement has been answered, a read that started after it has reached
-// the end of the stream, and the reports that started before it are through. Cancel requests for attempts that have not been seen are
-// remembered by the same rule, at most 4,096 of them, oldest dropped first.
+// acknowledgement has been answered, the reports that started before it are through, and,
+// unless it came with a report, a read that started after it has reached the end of the
+// stream. Cancel requests for attempts that have not been seen are remembered by the same
+// rule, at most 4,096 of them, oldest dropped first.
 //
 // # Failures
 //

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
@@ -60,27 +59,7 @@ func TestRedisJobsAhead(t *testing.T) {
 		})
 	})
 	r.nodes = []string{"node-1"}
-	waiting := make(map[string]bool)
-	for len(waiting) < jobs {
-		s := cell.Submission{JobID: r.cell.NewJobID(), Tenant: "default", Job: &freeslot.Job{Service: "nap"}}
-		if got := r.cell.EnqueueAll(t.Context(), []cell.Submission{s}); got[0].Err != nil {
-			t.Fatal(got[0].Err)
-		}
-		waiting[s.JobID] = true
-	}
-	limit := time.After(patience)
-	for len(waiting) > 0 {
-		r.match()
-		select {
-		case id := <-runs:
-			if !waiting[id] {
-				t.Fatalf("job %s ran twice", id)
-			}
-			delete(waiting, id)
-		case <-limit:
-			t.Fatalf("%d jobs do not run", len(waiting))
-		}
-	}
+	r.eachRunsOnce(r.wait("nap", jobs), runs, r.match)
 	if asked.Load() == 0 || most.Load() > slots {
 		t.Errorf("%d completions asked for jobs ahead, %d handlers ran at once", asked.Load(), most.Load())
 	}

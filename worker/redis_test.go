@@ -66,6 +66,38 @@ func (r *replica) submit(job freeslot.Job) string {
 	return ""
 }
 
+// wait has so many jobs of a service wait, and returns their ids.
+func (r *replica) wait(service string, jobs int) map[string]bool {
+	r.t.Helper()
+	waiting := make(map[string]bool)
+	for len(waiting) < jobs {
+		s := cell.Submission{JobID: r.cell.NewJobID(), Tenant: "default", Job: &freeslot.Job{Service: service}}
+		if got := r.cell.EnqueueAll(r.t.Context(), []cell.Submission{s}); got[0].Err != nil {
+			r.t.Fatal(got[0].Err)
+		}
+		waiting[s.JobID] = true
+	}
+	return waiting
+}
+
+// eachRunsOnce waits until all jobs have run, whose handlers send their ids to runs; before is called before each wait.
+func (r *replica) eachRunsOnce(waiting map[string]bool, runs <-chan string, before func()) {
+	r.t.Helper()
+	limit := time.After(patience)
+	for len(waiting) > 0 {
+		before()
+		select {
+		case id := <-runs:
+			if !waiting[id] {
+				r.t.Fatalf("job %s ran twice", id)
+			}
+			delete(waiting, id)
+		case <-limit:
+			r.t.Fatalf("%d jobs do not run", len(waiting))
+		}
+	}
+}
+
 // match gives the nodes' free slots to the jobs that wait, after those whose pause is over
 // have joined them. What fails is tried again with the next call.
 func (r *replica) match() {

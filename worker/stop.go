@@ -1,0 +1,94 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/logging"
+)
+
+// drain lets running handlers end, then interrupts them, then gives up on those
+// that do not return. Each wait ends early when the worker is superseded.
+func (w *Worker) drain() {
+	w.log.Info("node.draining")
+	idle := w.ledger.drain()
+	w.requestBeat()
+	if w.await(idle, w.cfg.StopTimeout, w.hurry) {
+		return
+	}
+	if jobs := w.ledger.interrupt(); len(jobs) > 0 {
+		w.log.Info("node.jobs_interrupted", zap.Strings("job_ids", jobs))
+	}
+	if w.await(idle, w.cfg.InterruptGrace, nil) {
+		return
+	}
+	w.giveUp()
+	w.await(idle, reportTimeout, nil)
+}
+
+func (w *Worker) await(idle <-chan struct{}, limit time.Duration, hurry <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-w.failed:
+		return true
+	case <-timer.C:
+	case <-hurry:
+	}
+	return false
+}
+
+// supersede cancels every handler and waits a little for them: their results are
+// dropped, but an executor may have a process to end.
+func (w *Worker) supersede() {
+	w.log.Error("node.superseded", zap.String(logging.FieldReason, "another process has registered this node"))
+	idle := w.ledger.drain() // first, so that nothing begins any more without being told to stop
+	w.ledger.abandon()
+	timer := time.NewTimer(w.cfg.InterruptGrace)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
+		w.giveUp()
+	}
+}
+
+// giveUp ends the waiting for handlers. Only supervise's goroutine calls it.
+func (w *Worker) giveUp() {
+	select {
+	case <-w.abandon: // drain came this far before the worker was superseded
+	default:
+		close(w.abandon)
+	}
+}
+
+// leave takes the node out of the fleet and closes the store.
+func (w *Worker) leave() error {
+	var errs []error
+	if n := w.handling.Load(); n > 0 {
+		errs = append(errs, fmt.Errorf("stop: %d handlers ignore their cancelled context and still run", n))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	if w.Err() == nil {
+		switch lost, err := w.store.Deregister(ctx, w.cfg.Node.ID, w.epoch); {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("deregister node %s: %w", w.cfg.Node.ID, err))
+		case len(lost) > 0:
+			w.log.Warn("node.jobs_handed_back", zap.Strings("job_ids", lost), zap.String(logging.FieldReason, "the node stopped before it could say how they ended"))
+		}
+	}
+	closeCtx, cancelClose := context.WithTimeout(context.Background(), callTimeout)
+	defer cancelClose()
+	if err := w.closeStore(closeCtx); err != nil {
+		errs = append(errs, fmt.Errorf("close cell: %w", err))
+	}
+	w.log.Info("node.stopped")
+	return errors.Join(errs...)
+}
