@@ -156,8 +156,8 @@ func decodeConfigState(reply []rueidis.RedisMessage) (state ConfigState, err err
 }
 
 // ApplyConfig puts a configuration in force. It can be repeated without harm: what is
-// in force already is Unchanged. Errors: *freeslot.Error (invalid_argument), *ConfigConflictError, else what
-// Redis said.
+// in force already is Unchanged. Errors: *freeslot.Error (invalid_argument), *ConfigConflictError,
+// ErrNotReplicated, else what Redis said.
 func (c *Cell) ApplyConfig(ctx context.Context, change ConfigChange) (ConfigOutcome, error) {
 	if err := change.validate(); err != nil {
 		return ConfigOutcome{}, err
@@ -175,7 +175,7 @@ func (c *Cell) ApplyConfig(ctx context.Context, change ConfigChange) (ConfigOutc
 	for _, pair := range slices.Sorted(maps.Keys(change.LanguagePairs)) {
 		args = append(args, pair, change.LanguagePairs[pair])
 	}
-	reply, err := c.exec(ctx, "config_apply", c.scripts.configApply, keys, args).ToArray()
+	reply, err := c.execKept(ctx, "config_apply", c.scripts.configApply, keys, args).ToArray()
 	if err != nil {
 		return ConfigOutcome{}, fmt.Errorf("apply configuration: %w", err)
 	}

@@ -59,6 +59,9 @@ type CronChange struct {
 	Definition string
 	// DueMS is when somebody must look at it; 0 is never.
 	DueMS int64
+	// Told is true for a change that somebody asked for, and is told of. At the replicated level it
+	// counts once Redis' replicas have it. One that is lost otherwise is made again.
+	Told bool
 }
 
 // CronPage is a part of a cell's schedules.
@@ -95,7 +98,7 @@ func (c *Cell) CronDue(ctx context.Context, ahead time.Duration, limit int) (due
 }
 
 // CronWrite makes a change unless the schedule has another state than the one seen; then it
-// returns false. It can be repeated without harm. Errors: what Redis said; then the change
+// returns false. It can be repeated without harm. Errors: ErrNotReplicated, else what Redis said; then the change
 // may have been made.
 func (c *Cell) CronWrite(ctx context.Context, change CronChange) (bool, error) {
 	l := c.layout
@@ -105,7 +108,11 @@ func (c *Cell) CronWrite(ctx context.Context, change CronChange) (bool, error) {
 	}
 	keys := []string{l.Cron(), l.CronState(), l.CronIndex(), l.CronDue()}
 	args := []string{change.ID, change.Seen, change.State, change.Definition, due}
-	made, err := c.exec(ctx, "cron_write", c.scripts.cronWrite, keys, args).AsInt64()
+	exec := c.exec
+	if change.Told {
+		exec = c.execKept
+	}
+	made, err := exec(ctx, "cron_write", c.scripts.cronWrite, keys, args).AsInt64()
 	if err != nil {
 		return false, fmt.Errorf("change schedule %s: %w", change.ID, err)
 	}

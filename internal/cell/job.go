@@ -50,6 +50,19 @@ func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSt
 	})
 }
 
+// ReplyTo is the replica whose reply stream gets the job's result, "" where none does or there is no such
+// job. Errors: *freeslot.Error (invalid_argument), else what Redis said.
+func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
+	if err := ValidateJobID("job_id", jobID); err != nil {
+		return "", err
+	}
+	replica, err := c.do(ctx, "reply_to", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("reply_to").Build()).ToString()
+	if rueidisNil(err) != nil {
+		return "", fmt.Errorf("read who waits for job %s: %w", jobID, err)
+	}
+	return replica, nil
+}
+
 // Attach makes replica the one whose reply stream gets the job's result, and
 // returns what is known now. Errors as Cancel.
 func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (freeslot.JobStatus, error) {

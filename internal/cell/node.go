@@ -132,8 +132,8 @@ func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, erro
 }
 
 // Drain has the node get no more jobs, on an operator's word that lasts until Undrain, also
-// over a stop and start of its agent; what runs there goes on. Errors: *freeslot.Error
-// (invalid_argument, not_found), else what Redis said.
+// over a stop and start of its agent; what runs there goes on. It can be repeated without
+// harm. Errors: *freeslot.Error (invalid_argument, not_found), ErrNotReplicated, else what Redis said.
 func (c *Cell) Drain(ctx context.Context, node string) error {
 	return c.drain(ctx, node, freeslot.StatusDrained)
 }
@@ -149,7 +149,7 @@ func (c *Cell) drain(ctx context.Context, node string, status freeslot.Status) e
 	}
 	l := c.layout
 	keys := []string{l.Node(node), l.Online(), l.Revisions(), l.Version(), l.Slots(node), l.Drained()}
-	found, err := c.exec(ctx, "drain", c.scripts.drain, keys, []string{node, l.NodeEvents(), string(status)}).AsInt64()
+	found, err := c.execKept(ctx, "drain", c.scripts.drain, keys, []string{node, l.NodeEvents(), string(status)}).AsInt64()
 	switch {
 	case err != nil:
 		return fmt.Errorf("drain node %s: %w", node, err)

@@ -125,6 +125,12 @@ func (c *Cell) execKept(ctx context.Context, name string, script *script, keys, 
 	return result
 }
 
+// Confirm returns nil once Redis' replicas have all that was written to the cell before, by
+// whomever; without replicas to wait for at once. Errors: ErrNotReplicated.
+func (c *Cell) Confirm(ctx context.Context) error {
+	return c.onOne(func(_ rueidis.Client, confirm func(context.Context) error) error { return confirm(ctx) })
+}
+
 // onOne runs f with a client whose commands go to one connection, hence to one server, and
 // with confirm, which returns nil once the replicas have all that was read or written
 // there. Without replicas to wait for it is the common client, and confirm does nothing.

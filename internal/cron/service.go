@@ -220,7 +220,7 @@ func (s *Service) Delete(ctx context.Context, tenant, name string) (Status, erro
 			return Status{}, notFound(name)
 		}
 		c := s.cells.OfCron(f.record.ID)
-		made, err := c.CronWrite(ctx, cell.CronChange{ID: f.record.ID, Seen: f.record.State})
+		made, err := c.CronWrite(ctx, cell.CronChange{ID: f.record.ID, Seen: f.record.State, Told: true})
 		if err != nil {
 			return Status{}, err
 		}
@@ -292,11 +292,11 @@ func (s *Service) change(ctx context.Context, tenant, name string, compute func(
 		if err != nil {
 			return Status{}, err
 		}
-		if next == nil {
-			return statusOf(f.record.ID, f.schedule, f.state), nil
+		if next == nil { // perhaps because of a call before, of which the caller was not told
+			return statusOf(f.record.ID, f.schedule, f.state), s.cells.OfCron(f.record.ID).Confirm(ctx)
 		}
 		made, err := s.cells.OfCron(f.record.ID).CronWrite(ctx, cell.CronChange{
-			ID: f.record.ID, Seen: f.record.State, State: next.encode(), Definition: definition, DueMS: next.dueMS(),
+			ID: f.record.ID, Seen: f.record.State, State: next.encode(), Definition: definition, DueMS: next.dueMS(), Told: true,
 		})
 		if err != nil {
 			return Status{}, err

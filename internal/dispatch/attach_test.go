@@ -49,6 +49,28 @@ func TestAttach(t *testing.T) {
 	})
 }
 
+// What another replica's attach left in the stream counts no more once the job has been taken back: a client goes to
+// another replica and returns, sooner than the first one, which stood still, reads that it went.
+func TestAttachReturns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 8))
+	rep := r.replica("r1")
+	sink, away := newRecorder(t), newRecorder(t)
+	id, lost := rep.mustPlace(job(), sink), rep.mustPlace(job(), away)
+	r.do("HSET", r.layout.Job(lost), "reply_to", "r2")
+	for _, it := range []string{id, lost} {
+		add := r.client.B().Xadd().Key(r.layout.Replies("r1")).Id("*").FieldValue().FieldValue("d", it).Build()
+		if err := r.client.Do(deadline(t), add).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the one that was really lost is told", func() bool { return away.kinds(lost) == "assigned detached" })
+	a.complete(id, `"done"`)
+	sink.result(id)
+	sink.want(id, "assigned result")
+}
+
 func TestAttachToEndedJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))

@@ -74,7 +74,7 @@ func newLink(d *Dispatcher, c *cell.Cell) *link {
 
 // run starts the loops of the cell, which Stop waits for.
 func (l *link) run() {
-	loops := []func(){l.readReplies, l.keepReplies, l.sweepQueues, l.handleDue, l.reapNodes, l.retainRecords}
+	loops := []func(){l.readReplies, l.keepReplies, l.sweepQueues, l.handleDue, l.reapNodes, l.retainRecords, l.countBacklog}
 	if len(l.d.links) > 1 {
 		loops = append(loops, l.moveJobs)
 	}

@@ -26,6 +26,7 @@ type metrics struct {
 	rated     *prometheus.CounterVec
 	selection prometheus.Histogram
 	assign    prometheus.Histogram
+	backlog   backlog
 }
 
 func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
@@ -60,7 +61,9 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 			Name: "freeslot_assign_seconds", Help: "Time from a submit to its assignment, of jobs that did not wait.", Buckets: cell.LatencyBuckets,
 		}),
 	}
+	m.backlog = newBacklog()
 	if reg != nil {
+		reg.MustRegister(m.backlog.collectors()...)
 		reg.MustRegister(m.submits, m.refusals, m.placed, m.failures, m.enqueued, m.matched, m.reaped, m.expired, m.moved, m.retained, m.dropped, m.sparing, m.rated, m.selection, m.assign, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "freeslot_outstanding_jobs", Help: "Jobs whose results somebody at this replica waits for.",
 		}, func() float64 { return float64(d.Outstanding()) }))

@@ -1,10 +1,12 @@
 package dispatch
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -75,19 +77,40 @@ func (l *link) deliver(r *cell.Reply) {
 	case r.Assigned:
 		w.assigned(assignmentOf(&r.Status))
 	case r.Detached:
-		if w.detached(r.Status.ID) {
-			home.drop(r.Status.ID, w)
+		if attaches, ask := w.contested(); ask {
+			home.fetch(func() { home.yield(r.Status.ID, w, attaches) })
 		}
 	case r.Partial || w.misses(r.Status.Attempt):
-		// Read apart from this loop, which all other results pass.
-		home.fetches <- struct{}{}
-		l.d.loops.Add(1)
-		go func() {
-			defer func() { <-home.fetches; l.d.loops.Done() }()
-			home.recheck([]string{r.Status.ID})
-		}()
+		home.fetch(func() { home.recheck([]string{r.Status.ID}) })
 	default:
 		home.answer(w, r.Status)
+	}
+}
+
+// fetch has f, which reads records, run apart from the loop that all other replies pass.
+func (l *link) fetch(f func()) {
+	l.fetches <- struct{}{}
+	l.d.loops.Add(1)
+	go func() {
+		defer func() { <-l.fetches; l.d.loops.Done() }()
+		f()
+	}()
+}
+
+// yield gives a job up to the replica that has attached to it. The news can be older than an attach of ours:
+// a client that comes back to a replica which stood still, or was started anew, is faster than the stream.
+func (l *link) yield(jobID string, w *waiter, attaches int) {
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	owner, err := l.cell.ReplyTo(ctx, jobID)
+	switch {
+	case err != nil:
+		// Both wait then, and a recheck tells us the result as well.
+		if l.d.ctx.Err() == nil {
+			l.often.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))
+		}
+	case owner != "" && owner != l.d.cfg.Replica && w.detached(jobID, attaches):
+		l.drop(jobID, w)
 	}
 }
 

@@ -25,8 +25,8 @@ type waiter struct {
 	gone  bool
 	// told is the last progress, once there is any; passed on is what the sink knows of it.
 	told, passedOn freeslot.Progress
-	// attaching counts the attaches under way.
-	attaching int
+	// attaching counts the attaches under way, attaches all that there were.
+	attaching, attaches int
 	// known holds what is known from the start: tenant, service, slots, times; and of the
 	// last attempt that the sink was told of: node, number, time.
 	known     freeslot.JobStatus
@@ -97,8 +97,12 @@ func (w *waiter) result(s freeslot.JobStatus) (done bool) {
 	return w.done()
 }
 
-// detached takes in that another replica has attached.
-func (w *waiter) detached(jobID string) (done bool) {
+// joined begins an attach. It is called with mu held.
+func (w *waiter) joined() { w.attaching, w.attaches = w.attaching+1, w.attaches+1 }
+
+// contested takes in that another replica has attached at some time. ask is true where its record has to
+// tell whether that one still has the job, or we have it back; attaches is for [waiter.detached] then.
+func (w *waiter) contested() (attaches int, ask bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -108,6 +112,16 @@ func (w *waiter) detached(jobID string) (done bool) {
 	case !w.open:
 		w.gone = true
 	case w.sink != nil:
+		return w.attaches, true
+	}
+	return 0, false
+}
+
+// detached takes in that another replica had the job after so many attaches of ours.
+func (w *waiter) detached(jobID string, attaches int) (done bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.attaches == attaches && w.sink != nil {
 		w.detach(jobID)
 	}
 	return w.done()
@@ -246,7 +260,7 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 func (l *link) join(jobID string) (*waiter, error) {
 	for {
 		w, loaded := l.outstanding.LoadOrCompute(jobID, func() *waiter {
-			return &waiter{attaching: 1, checkedAt: l.d.nodes.Now()}
+			return &waiter{attaching: 1, attaches: 1, checkedAt: l.d.nodes.Now()}
 		})
 		if !loaded {
 			return w, nil
@@ -254,7 +268,7 @@ func (l *link) join(jobID string) (*waiter, error) {
 		w.mu.Lock()
 		done, accepting := w.done(), w.sink != nil && !w.open
 		if !done && !accepting {
-			w.attaching++
+			w.joined()
 		}
 		w.mu.Unlock()
 		switch {

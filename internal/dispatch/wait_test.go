@@ -44,8 +44,20 @@ func TestWaiter(t *testing.T) {
 	}
 	second := freeslot.JobStatus{ID: "j", Tenant: "acme", State: freeslot.StateRunning, Attempt: 2}
 	recheck := func(w *waiter, _, _ *story) bool { return w.result(ended) }
-	detached := func(w *waiter, _, _ *story) bool { return w.detached("j") }
-	join := func(w *waiter, _, _ *story) bool { w.attaching++; return w.done() }
+	detached := func(w *waiter, _, _ *story) bool {
+		if attaches, ask := w.contested(); ask {
+			return w.detached("j", attaches)
+		}
+		return w.done()
+	}
+	// The record says that another replica has the job, and before that is heard ours attaches again.
+	returned := func(w *waiter, first, _ *story) bool {
+		attaches, _ := w.contested()
+		w.joined()
+		w.attached(first, &running, nil)
+		return w.detached("j", attaches)
+	}
+	join := func(w *waiter, _, _ *story) bool { w.joined(); return w.done() }
 	forget := func(w *waiter, first, _ *story) bool { return w.forget(first) }
 	attached := func(who int, status freeslot.JobStatus, err error) func(w *waiter, first, second *story) bool {
 		return func(w *waiter, first, second *story) bool {
@@ -104,6 +116,7 @@ func TestWaiter(t *testing.T) {
 		},
 		"the first result counts":     {steps: []step{{result, false}, {recheck, false}, {opened, true}, {recheck, true}}, first: "assigned succeeded"},
 		"detached":                    {steps: []step{{opened, false}, {detached, true}, {result, true}}, first: "assigned detached"},
+		"detached and taken back":     {steps: []step{{opened, false}, {returned, false}, {result, true}}, first: "assigned succeeded"},
 		"detached before acceptance":  {steps: []step{{detached, false}, {opened, true}}, first: "assigned detached"},
 		"forgotten":                   {steps: []step{{opened, false}, {forget, true}, {result, true}}, first: "assigned"},
 		"forgotten before acceptance": {steps: []step{{forget, true}, {opened, true}}},
