@@ -59,7 +59,12 @@ func runChoose(ctx context.Context, b *bench) error {
 		}
 		caches[nodes] = &cachePicture{fedCache: f, nodes: nodes}
 	}
-	runs := []*choiceRun{{name: "bare sampling of two, no requirement, no events", nodes: main}}
+	var runs []*choiceRun
+	bare := make(map[int]func())
+	for _, nodes := range sizes {
+		bare[nodes] = newBarePicture(nodes).blocks()
+		runs = append(runs, &choiceRun{name: "bare sampling of two of " + measure.Thousands(float64(nodes)) + " nodes, no requirement, no events", nodes: nodes})
+	}
 	for _, nodes := range sizes {
 		runs = append(runs, &choiceRun{name: measure.Thousands(float64(nodes)) + " nodes", nodes: nodes, rate: eventRate, want: 1})
 	}
@@ -72,11 +77,11 @@ func runChoose(ctx context.Context, b *bench) error {
 	runs = append(runs,
 		&choiceRun{name: "bare sampling in blocks as long as those of choices, no events", nodes: main, bare: true},
 		&choiceRun{name: fmt.Sprintf("bare sampling in blocks as long as those of choices, %s events/s", measure.Thousands(eventRate)), nodes: main, rate: eventRate, bare: true})
-	bare, timer, requirements := newBarePicture(main), newBlockTimer(), requirementsOf(requirementCount, mix...)
+	timer, requirements := newBlockTimer(), requirementsOf(requirementCount, mix...)
 	for _, p := range caches {
 		newChoices(p, requirements, 1).all() // builds the candidate lists, which is not what is measured
 	}
-	long := asLong(timer, bare.blocks(), newChoices(caches[main], requirements, 1).block)
+	long := asLong(timer, bare[main], newChoices(caches[main], requirements, 1).block)
 	stop, err := b.startProfile()
 	if err != nil {
 		return err
@@ -93,7 +98,7 @@ func runChoose(ctx context.Context, b *bench) error {
 			case r.bare:
 				err = r.beside(ctx, caches[r.nodes], timer, window, long)
 			case r.want == 0:
-				r.note(timer, window, bare.blocks())
+				r.note(timer, window, bare[r.nodes])
 			default:
 				err = r.window(ctx, caches[r.nodes], asked, timer, window)
 			}
@@ -179,7 +184,7 @@ func reportChoices(b *bench, runs []*choiceRun) error {
 		}
 	}
 	b.result.Tables = []result.Table{t}
-	small, main, large := runs[1], runs[2], largest(runs)
+	small, main, large := wanted(runs)
 	at := fmt.Sprintf("choose, %s nodes, %d pools, %s events/s: ", measure.Thousands(float64(main.nodes)), benchPools, measure.Thousands(eventRate))
 	b.target(at+"median", result.Nanoseconds, result.AtMost, 60, median(main.median))
 	b.target(at+"allocations", result.Number, result.AtMost, 0, main.allocations)
@@ -189,15 +194,15 @@ func reportChoices(b *bench, runs []*choiceRun) error {
 	return failed
 }
 
-// largest is the mix on the largest fleet.
-func largest(runs []*choiceRun) *choiceRun {
-	found := runs[1]
-	for _, r := range runs[1:] {
-		if r.nodes > found.nodes {
-			found = r
+// wanted are the choices of one node on the smallest, the next and the largest fleet, with events beside.
+func wanted(runs []*choiceRun) (small, main, large *choiceRun) {
+	var all []*choiceRun
+	for _, r := range runs {
+		if r.want == 1 && r.rate > 0 {
+			all = append(all, r)
 		}
 	}
-	return found
+	return all[0], all[1], all[len(all)-1]
 }
 
 // blocks chooses as little as can be chosen.
