@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/core/result"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/worker"
@@ -25,7 +26,22 @@ const (
 	fleetRedis   = 32
 	fleetStart   = 5 * time.Minute
 	fleetCallers = 16
+	// fleetTries is how often one is started: as a service manager would, while thousands of others are.
+	fleetTries = 5
 )
+
+// startIdle starts a worker that will have nothing to do.
+func startIdle(ctx context.Context, url string, node freeslot.Node) (*worker.Worker, error) {
+	w, err := worker.New(worker.Config{RedisURL: url, Node: node})
+	if err != nil {
+		return nil, err
+	}
+	w.Handle(benchService, func(context.Context, *worker.Job) (any, error) { return nil, nil })
+	if err := w.Start(ctx); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
 
 func init() { children[workersMode] = runWorkers }
 
@@ -60,14 +76,8 @@ func runWorkers(ctx context.Context, args []string, in *bufio.Reader, out io.Wri
 		callers.Wait()
 	}
 	each(func(i int) {
-		node := benchNode(first+i, benchPools)
-		var w *worker.Worker
-		if w, errs[i] = worker.New(worker.Config{RedisURL: args[0], Node: node}); errs[i] != nil {
-			return
-		}
-		w.Handle(benchService, func(context.Context, *worker.Job) (any, error) { return nil, nil })
-		if errs[i] = w.Start(startCtx); errs[i] == nil {
-			workers[i] = w
+		for try := 0; workers[i] == nil && try < fleetTries; try++ {
+			workers[i], errs[i] = startIdle(startCtx, args[0], benchNode(first+i, benchPools))
 		}
 	})
 	if err := errors.Join(errs...); err != nil {
