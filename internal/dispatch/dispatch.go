@@ -27,6 +27,7 @@ const (
 	DefaultCandidates      = 2
 	DefaultRounds          = 4
 	DefaultSweepInterval   = time.Second
+	DefaultReplyBlock      = 5 * time.Second
 	DefaultMoveGrace       = 10 * time.Second
 )
 
@@ -49,6 +50,8 @@ type Config struct {
 	// SweepInterval is how often free nodes are sought for the jobs that wait, whatever
 	// was heard of either. It varies by a quarter.
 	SweepInterval time.Duration
+	// ReplyBlock is how long one read of the reply stream waits for news.
+	ReplyBlock time.Duration
 	// MoveGrace is how long a cell must have been without a node that fits for its jobs to go to
 	// another one; below 0 they never do.
 	MoveGrace time.Duration
@@ -77,6 +80,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.SweepInterval == 0 {
 		c.SweepInterval = DefaultSweepInterval
+	}
+	if c.ReplyBlock == 0 {
+		c.ReplyBlock = DefaultReplyBlock
 	}
 	if c.MoveGrace == 0 {
 		c.MoveGrace = DefaultMoveGrace

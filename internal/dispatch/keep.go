@@ -47,6 +47,9 @@ func (l *link) keep() bool {
 	if l.d.ctx.Err() == nil {
 		l.d.failing.set(l.cell.Index(), err != nil && isAway(err))
 		if err != nil {
+			if isAway(err) {
+				l.stopReading()
+			}
 			l.keeping.Failed(err)
 		} else {
 			l.keeping.Over()

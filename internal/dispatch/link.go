@@ -31,6 +31,7 @@ type link struct {
 
 	outstanding *xsync.MapOf[string, *waiter]
 	read        position // in the reply stream
+	reader      atomic.Pointer[context.CancelFunc]
 	// fetches bounds the results that are read from their records at once.
 	fetches chan struct{}
 	// page is how many records one recheck reads; owned by keepReplies.

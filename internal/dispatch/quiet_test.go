@@ -43,3 +43,25 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		t.Errorf("%+v", back[0])
 	}
 }
+
+// A read of the reply stream does not go on waiting for a server that answers nobody: another may have taken its place.
+func TestReadEndsWithItsServer(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	a := r.agent(node("n1", 1))
+	rep := r.replica("r1", func(c *replicaConfig) {
+		c.log = zap.New(core)
+		c.dispatch.ReplyBlock = time.Hour
+	})
+	sink := newRecorder(t)
+	id := rep.mustPlace(job(), sink)
+	server.Pause()
+	eventually(t, "the read ends", func() bool { return logs.FilterMessage("replies.read_failed").Len() > 0 })
+	server.Resume()
+	a.complete(id, `"done"`)
+	if got := sink.result(id); string(got.Result) != `"done"` {
+		t.Errorf("%+v", got)
+	}
+}

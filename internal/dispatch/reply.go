@@ -13,7 +13,6 @@ import (
 )
 
 const (
-	replyBlock   = 5 * time.Second
 	replyPage    = 512
 	keepInterval = time.Second
 	// ioTimeout bounds calls that have no caller to give up on them.
@@ -35,7 +34,7 @@ func (l *link) readReplies() {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 10*time.Millisecond, time.Second
 	for l.d.ctx.Err() == nil {
-		replies, err := l.cell.Replies(l.d.ctx, l.d.cfg.Replica, l.read.load(), replyBlock, replyPage)
+		replies, err := l.replies()
 		if err != nil {
 			if l.d.ctx.Err() != nil {
 				return
@@ -55,6 +54,22 @@ func (l *link) readReplies() {
 		if n := len(replies); n > 0 {
 			l.read.id.Store(&replies[n-1].ID)
 		}
+	}
+}
+
+// replies waits for the next ones, until stopReading.
+func (l *link) replies() ([]cell.Reply, error) {
+	ctx, cancel := context.WithCancel(l.d.ctx)
+	defer cancel()
+	l.reader.Store(&cancel)
+	return l.cell.Replies(ctx, l.d.cfg.Replica, l.read.load(), l.d.cfg.ReplyBlock, replyPage)
+}
+
+// stopReading has the read under way begin anew, if there is one: its server does not answer others, and
+// when another has taken its place nobody would tell.
+func (l *link) stopReading() {
+	if cancel := l.reader.Load(); cancel != nil {
+		(*cancel)()
 	}
 }
 

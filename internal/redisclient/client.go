@@ -19,6 +19,9 @@ const MaxConnections = 8
 
 const (
 	defaultDialTimeout = 2 * time.Second
+	// sentinelDialTimeout is less, as a master that is frozen accepts connections and answers nothing, and who waits
+	// for it does not hear meanwhile that there is another.
+	sentinelDialTimeout = time.Second
 	// replicaSilence with replicaKeepAlive makes a replica notice a silent server in 1.3 s.
 	replicaSilence   = time.Second
 	replicaKeepAlive = 250 * time.Millisecond
@@ -81,6 +84,9 @@ func (c Config) option() (rueidis.ClientOption, error) {
 	}
 	if opt.Sentinel.MasterSet != "" {
 		opt.Sentinel.TopologyRefreshInterval = sentinelRefresh
+		if opt.Dialer.Timeout == 0 {
+			opt.Dialer.Timeout = sentinelDialTimeout
+		}
 	}
 	opt.DisableCache = true
 	// One server, or the master that sentinels name. Without this rueidis takes

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,38 +155,90 @@ func (f *fleet) demoted(ctx context.Context, s *redistest.Sentinels) time.Durati
 	return f.rec.Now()
 }
 
-// TestClusterFailover kills one master of a cluster under load: its replica takes its place, and the cells on other masters go
-// on meanwhile.
+// TestClusterFailover kills one master of a cluster under load, and has it lose writes that it acknowledged: its replica takes
+// its place, and the cells on other masters go on meanwhile.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
+	history, _ := clusterFailover(t, nil)
+	if lost := lostAnswers(history); lost == 0 {
+		t.Error("no job was answered as lost, although writes were lost")
+	}
+}
+
+// TestReplicatedClusterFailover is the same where jobs are accepted only when a replica has them.
+func TestReplicatedClusterFailover(t *testing.T) {
+	if os.Getenv("SHORT") == "1" {
+		t.Skip("left out by SHORT=1")
+	}
+	t.Parallel()
+	history, loss := clusterFailover(t, map[string]any{"acknowledge": "replicated"})
+	if n := lostAnswers(history); n > 0 {
+		t.Errorf("%d jobs were lost that a replica had", n)
+	}
+	for _, e := range history.Events {
+		if e.Kind == Accepted && e.Job != "" && loss.concerns(e.Job) && e.From > loss.From+beforeLoss && e.At < loss.To {
+			t.Errorf("job %s was submitted at %s and accepted at %s, when no replica got anything", e.Job, e.From, e.At)
+		}
+	}
+}
+
+func clusterFailover(t *testing.T, replica map[string]any) (*History, Loss) {
+	t.Helper()
 	c := redistest.NewReplicaCluster(t)
 	const cells = 3
-	f, folder := newFailover(t, fleetConfig{slots: []int{2, 2, 2, 2, 2, 2, 2, 2}, cells: cells, store: &store{url: c.URL(), cluster: true, loses: true}})
+	f, folder := newFailover(t, fleetConfig{
+		slots: []int{2, 2, 2, 2, 2, 2, 2, 2}, cells: cells, store: &store{url: c.URL(), cluster: true, loses: true}, replica: replica,
+	})
 	old, dead, others := f.victim(c)
-	var loss Loss
-	var killed time.Duration
+	loss := Loss{Cells: dead, Keeps: replica != nil}
 	history, rested := runLoad(t, f, 1, restLimit, func(ctx context.Context, _ func(string)) {
 		pause(ctx, steady)
-		killed = f.rec.Now()
-		loss.From, loss.Cells = killed-beforeLoss, dead
-		f.fault("kill a master")
-		if err := old.Kill(); err != nil {
-			t.Error(err)
-		}
+		loss.From = f.loseClusterMaster(ctx, c, old)
 		loss.To = f.promoted(ctx, c.Processes()[3:]...)
-		f.resumed(ctx, loss.To, func(id string) bool { return loss.concerns(id) })
-		f.fault("the old master comes back")
-		if err := old.Restart(ctx); err != nil {
-			t.Error(err)
+		up := loss.To
+		if replica != nil { // who accepts nothing while it has no replica cannot resume before the old master is one
+			f.restart(ctx, old)
+			up = f.rec.Now()
+		}
+		f.resumed(ctx, up, func(id string) bool { return loss.concerns(id) })
+		if replica == nil {
+			f.restart(ctx, old)
 		}
 		pause(ctx, steady)
 	})
 	history.Losses = []Loss{loss}
 	judge(t, history, rested, folder)
-	meanwhile := endedBetween(history, killed+beforeLoss, loss.To, others)
+	meanwhile := endedBetween(history, loss.From+2*beforeLoss, loss.To, others)
 	t.Logf("%d jobs of other cells began and ended while the master was away; %d jobs of its own were lost", meanwhile, lostAnswers(history))
 	if meanwhile == 0 {
 		t.Error("no job of the other cells ended while one master was away")
+	}
+	return history, loss
+}
+
+// loseClusterMaster kills a master of a cluster after it has acknowledged writes that its replica does not get, and returns
+// from when on anybody may have learned of what is lost.
+func (f *fleet) loseClusterMaster(ctx context.Context, c *redistest.ReplicaCluster, master *redisproc.Server) (from time.Duration) {
+	f.t.Helper()
+	procs := c.Processes()
+	replica := procs[3+slices.Index(procs[:3], master)]
+	from = f.rec.Now() - beforeLoss
+	f.fault("the replica gets nothing any more")
+	// Frozen, it does not follow again when its connection is cut, and what is written from then on reaches not even its socket.
+	err := errors.Join(replica.Pause(), tell(ctx, master, "CLIENT", "KILL", "TYPE", "replica").Error())
+	pause(ctx, 2*lossLength) // a third of the jobs are of its cell; less than the time after which it would be replaced
+	f.fault("kill the master")
+	if err := errors.Join(err, master.Kill(), replica.Resume()); err != nil {
+		f.t.Error(err)
+	}
+	return from
+}
+
+func (f *fleet) restart(ctx context.Context, proc *redisproc.Server) {
+	f.t.Helper()
+	f.fault("the old master comes back")
+	if err := proc.Restart(ctx); err != nil {
+		f.t.Error(err)
 	}
 }
 
