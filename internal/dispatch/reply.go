@@ -74,6 +74,7 @@ func (l *link) stopReading() {
 }
 
 func (l *link) deliver(r *cell.Reply) {
+	here := r.Status.ID
 	home := l.home(r)
 	if r.Progress != nil {
 		if w, ok := home.outstanding.Load(r.Status.ID); ok {
@@ -93,7 +94,12 @@ func (l *link) deliver(r *cell.Reply) {
 		w.assigned(assignmentOf(&r.Status))
 	case r.Detached:
 		if attaches, ask := w.contested(); ask {
-			home.fetch(func() { home.yield(r.Status.ID, w, attaches) })
+			id := r.Status.ID
+			home.fetch(func() {
+				if l.lost(here) && w.detached(id, attaches) {
+					home.drop(id, w)
+				}
+			})
 		}
 	case r.Partial || w.misses(r.Status.Attempt):
 		home.fetch(func() { home.recheck([]string{r.Status.ID}) })
@@ -112,21 +118,20 @@ func (l *link) fetch(f func()) {
 	}()
 }
 
-// yield gives a job up to the replica that has attached to it. The news can be older than an attach of ours:
-// a client that comes back to a replica which stood still, or was started anew, is faster than the stream.
-func (l *link) yield(jobID string, w *waiter, attaches int) {
+// lost reports whether the result of a job, by its id in this cell, goes to another replica, which has attached to it. The
+// news of that can be older than an attach of ours: a client that comes back to a replica which stood still, or was
+// started anew, is faster than the stream. Where the record cannot be read both wait, and a recheck tells us the result as well.
+func (l *link) lost(jobID string) bool {
 	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
 	defer cancel()
 	owner, err := l.cell.ReplyTo(ctx, jobID)
-	switch {
-	case err != nil:
-		// Both wait then, and a recheck tells us the result as well.
-		if l.d.ctx.Err() == nil {
-			l.often.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))
-		}
-	case owner != "" && owner != l.d.cfg.Replica && w.detached(jobID, attaches):
-		l.drop(jobID, w)
+	for i := 0; i < len(l.d.links) && owner == "" && err == nil; i++ { // it may have moved on since
+		owner, err = l.d.links[i].cell.ReplyTo(ctx, cell.MovedID(jobID, i))
 	}
+	if err != nil && l.d.ctx.Err() == nil {
+		l.often.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))
+	}
+	return err == nil && owner != "" && owner != l.d.cfg.Replica
 }
 
 // correct takes over what the reply says of its node. How many slots are in use there
