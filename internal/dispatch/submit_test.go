@@ -826,7 +826,7 @@ func TestConfig(t *testing.T) {
 	got := Config{Replica: "r1"}.WithDefaults()
 	want := Config{
 		Replica: "r1", SubmitTimeout: DefaultSubmitTimeout, RecheckInterval: DefaultRecheckInterval,
-		Candidates: DefaultCandidates, Rounds: DefaultRounds, SweepInterval: DefaultSweepInterval,
+		Candidates: DefaultCandidates, Rounds: DefaultRounds, SweepInterval: DefaultSweepInterval, ReplyBlock: DefaultReplyBlock,
 		MoveGrace: DefaultMoveGrace,
 	}
 	if n := got.Weight("acme"); n != 1 {
