@@ -175,11 +175,20 @@ func (c *Cell) ApplyConfig(ctx context.Context, change ConfigChange) (ConfigOutc
 	for _, pair := range slices.Sorted(maps.Keys(change.LanguagePairs)) {
 		args = append(args, pair, change.LanguagePairs[pair])
 	}
-	reply, err := c.execKept(ctx, "config_apply", c.scripts.configApply, keys, args).ToArray()
+	reply, err := c.execTold(ctx, "config_apply", c.scripts.configApply, keys, args, isConflict).ToArray()
 	if err != nil {
 		return ConfigOutcome{}, fmt.Errorf("apply configuration: %w", err)
 	}
 	return decodeConfigOutcome(reply, change.Seen)
+}
+
+func isConflict(r rueidis.RedisResult) bool {
+	reply, err := r.ToArray()
+	if err != nil || len(reply) == 0 {
+		return false
+	}
+	status, err := reply[0].AsInt64()
+	return err == nil && status == -1
 }
 
 func decodeConfigOutcome(reply []rueidis.RedisMessage, seen uint64) (ConfigOutcome, error) {

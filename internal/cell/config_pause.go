@@ -37,7 +37,7 @@ func (c *Cell) PauseConfig(ctx context.Context, change PauseChange) (ConfigOutco
 	args := []string{
 		strconv.FormatUint(change.Seen, 10), newGeneration(), string(change.Paused), meta, l.ConfigEvents(), strconv.Itoa(ConfigHistory),
 	}
-	reply, err := c.execKept(ctx, "config_pause", c.scripts.configPause, keys, args).ToArray()
+	reply, err := c.execTold(ctx, "config_pause", c.scripts.configPause, keys, args, isConflict).ToArray()
 	if err != nil {
 		return ConfigOutcome{}, fmt.Errorf("pause: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/freeslot/freeslot"
 )
 
@@ -108,11 +110,13 @@ func (c *Cell) CronWrite(ctx context.Context, change CronChange) (bool, error) {
 	}
 	keys := []string{l.Cron(), l.CronState(), l.CronIndex(), l.CronDue()}
 	args := []string{change.ID, change.Seen, change.State, change.Definition, due}
-	exec := c.exec
+	var result rueidis.RedisResult
 	if change.Told {
-		exec = c.execKept
+		result = c.execTold(ctx, "cron_write", c.scripts.cronWrite, keys, args, isZero)
+	} else {
+		result = c.exec(ctx, "cron_write", c.scripts.cronWrite, keys, args)
 	}
-	made, err := exec(ctx, "cron_write", c.scripts.cronWrite, keys, args).AsInt64()
+	made, err := result.AsInt64()
 	if err != nil {
 		return false, fmt.Errorf("change schedule %s: %w", change.ID, err)
 	}

@@ -149,7 +149,7 @@ func (c *Cell) drain(ctx context.Context, node string, status freeslot.Status) e
 	}
 	l := c.layout
 	keys := []string{l.Node(node), l.Online(), l.Revisions(), l.Version(), l.Slots(node), l.Drained()}
-	found, err := c.execKept(ctx, "drain", c.scripts.drain, keys, []string{node, l.NodeEvents(), string(status)}).AsInt64()
+	found, err := c.execTold(ctx, "drain", c.scripts.drain, keys, []string{node, l.NodeEvents(), string(status)}, isZero).AsInt64()
 	switch {
 	case err != nil:
 		return fmt.Errorf("drain node %s: %w", node, err)

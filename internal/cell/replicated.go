@@ -125,6 +125,29 @@ func (c *Cell) execKept(ctx context.Context, name string, script *script, keys, 
 	return result
 }
 
+// execTold is exec for a script that an operator waits for. Where it is not refused it is told once Redis' replicas have
+// what it has written, or what an earlier call of the same had.
+func (c *Cell) execTold(ctx context.Context, name string, script *script, keys, args []string, refused func(rueidis.RedisResult) bool) rueidis.RedisResult {
+	var result rueidis.RedisResult
+	err := c.onOne(func(on rueidis.Client, confirm func(context.Context) error) error {
+		result = c.execOn(ctx, on, name, script, keys, args)
+		if err := result.Error(); err != nil || refused(result) {
+			return err
+		}
+		return confirm(ctx)
+	})
+	if err != nil && result.Error() == nil {
+		return rueidis.NewErrorResult(err)
+	}
+	return result
+}
+
+// isZero is refused of scripts that return how much they did.
+func isZero(r rueidis.RedisResult) bool {
+	n, err := r.AsInt64()
+	return err == nil && n == 0
+}
+
 // Confirm returns nil once Redis' replicas have all that was written to the cell before, by
 // whomever; without replicas to wait for at once. Errors: ErrNotReplicated.
 func (c *Cell) Confirm(ctx context.Context) error {

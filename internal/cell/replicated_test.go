@@ -219,6 +219,29 @@ func TestOperatorsWordIsReplicated(t *testing.T) {
 	}
 }
 
+// TestRefusalsNeedNoReplica: what is refused is told so, whatever the replicas have.
+func TestRefusalsNeedNoReplica(t *testing.T) {
+	t.Parallel()
+	r, hasty, redis := withReplica(t)
+	if _, err := r.ApplyConfig(r.ctx(), ConfigChange{Content: []byte(`{"enabled":true}`), Author: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	redis.Replicas[0].Pause()
+	if err := hasty.Drain(r.ctx(), "nobody"); freeslot.CodeOf(err) != freeslot.CodeNotFound {
+		t.Errorf("drain of a node that there is not: %v", err)
+	}
+	var conflict *ConfigConflictError
+	if _, err := hasty.ApplyConfig(r.ctx(), ConfigChange{Seen: 7, Content: []byte(`{"enabled":false}`), Author: "test"}); !errors.As(err, &conflict) {
+		t.Errorf("a configuration made from another version: %v", err)
+	}
+	if _, err := hasty.PauseConfig(r.ctx(), PauseChange{Seen: 7, Paused: []byte(`{}`), Author: "test"}); !errors.As(err, &conflict) {
+		t.Errorf("a pause made from another version: %v", err)
+	}
+	if made, err := hasty.CronWrite(r.ctx(), CronChange{ID: "acme/a", Seen: "other", State: "s", Told: true}); made || err != nil {
+		t.Errorf("a schedule that another has changed: %t, %v", made, err)
+	}
+}
+
 // TestLostEndWasNotTold: an end that a failover loses was told to nobody, and the job goes on
 // from where it was.
 func TestLostEndWasNotTold(t *testing.T) {

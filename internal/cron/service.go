@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -216,10 +217,10 @@ func (s *Service) Delete(ctx context.Context, tenant, name string) (Status, erro
 		if err != nil {
 			return Status{}, err
 		}
-		if f.record.State == "" && f.record.Definition == "" {
-			return Status{}, notFound(name)
-		}
 		c := s.cells.OfCron(f.record.ID)
+		if f.record.State == "" && f.record.Definition == "" {
+			return Status{}, cmp.Or(c.Confirm(ctx), notFound(name))
+		}
 		made, err := c.CronWrite(ctx, cell.CronChange{ID: f.record.ID, Seen: f.record.State, Told: true})
 		if err != nil {
 			return Status{}, err
@@ -289,8 +290,8 @@ func (s *Service) change(ctx context.Context, tenant, name string, compute func(
 			return Status{}, err
 		}
 		next, definition, err := compute(f)
-		if err != nil {
-			return Status{}, err
+		if err != nil { // perhaps because of a call before, of which the caller was not told
+			return Status{}, cmp.Or(s.cells.OfCron(f.record.ID).Confirm(ctx), err)
 		}
 		if next == nil { // perhaps because of a call before, of which the caller was not told
 			return statusOf(f.record.ID, f.schedule, f.state), s.cells.OfCron(f.record.ID).Confirm(ctx)

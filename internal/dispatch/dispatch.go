@@ -124,6 +124,13 @@ type Sink interface {
 	Detached(jobID string)
 }
 
+// Attacher is a Sink that wants to know, in order with its other news, when an Attach has made it the one that
+// waits: a Detached of before, also while that Attach was under way, counts no more.
+type Attacher interface {
+	Sink
+	Attached(jobID string)
+}
+
 // Accepted is what is known of a job once it is kept in Redis.
 type Accepted struct {
 	// JobID is that of an earlier job when the idempotency key belongs to it: its result

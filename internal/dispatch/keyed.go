@@ -1,10 +1,17 @@
 package dispatch
 
 import (
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
+
+// ownerPause is the first pause between two tries to wait for the job that a key belongs to.
+const ownerPause = 5 * time.Millisecond
 
 // classFirst fills in the class of such a job.
 func (d *Dispatcher) classFirst(p *placing) {
@@ -49,7 +56,8 @@ func (s *submit) owned(p *placing, placed cell.Placement) {
 		return
 	}
 	// Its record can be gone before the key is.
-	if _, err := s.d.Job(s.ctx, tenant, placed.Owner); err != nil {
+	known, err := s.d.Job(s.ctx, tenant, placed.Owner)
+	if err != nil {
 		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
 			err = &freeslot.Error{
 				Code: freeslot.CodeConflict, Field: "job.idempotency_key",
@@ -61,16 +69,39 @@ func (s *submit) owned(p *placing, placed cell.Placement) {
 	}
 	p.id = placed.Owner
 	s.decide(p, cell.Placement{Assigned: true}, nil)
-	if sink == nil || s.d.awaits(placed.Owner, sink) {
-		return
+	if sink != nil {
+		s.joinOwner(&known, sink)
 	}
-	status, err := s.d.Attach(s.ctx, tenant, placed.Owner, sink)
-	switch {
-	case err != nil:
-		sink.Detached(placed.Owner) // whoever it is attaches when Redis answers again
-	case status.State.Terminal():
-		sink.Result(status)
+}
+
+// joinOwner has the result of a job that was accepted before come to the sink. It is tried again for as long as a submit may
+// take: the other submit may not be decided yet, or Redis away. After that the record alone tells the result.
+func (s *submit) joinOwner(known *freeslot.JobStatus, sink Sink) {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = ownerPause, 16*ownerPause
+	for !s.d.awaits(known.ID, sink) {
+		status, err := s.d.Attach(s.ctx, known.Tenant, known.ID, sink)
+		if err == nil && status.State.Terminal() {
+			sink.Result(status)
+		}
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(pause.NextBackOff()):
+		case <-s.ctx.Done():
+			if l, ok := s.d.of(known.ID); !ok || !l.adopt(known, sink) {
+				sink.Detached(known.ID)
+			}
+			return
+		}
 	}
+}
+
+// adopt has the sink told what rechecks find of a job. It returns false where somebody else waits for it.
+func (l *link) adopt(known *freeslot.JobStatus, sink Sink) bool {
+	_, taken := l.outstanding.LoadOrStore(known.ID, &waiter{sink: sink, open: true, known: *known, checkedAt: l.d.nodes.Now()})
+	return !taken
 }
 
 // awaits reports whether the sink gets the job's result already, by another submit or attach.

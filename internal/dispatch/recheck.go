@@ -80,6 +80,7 @@ func (l *link) recheck(ids []string) bool {
 	jobs, unknown := l.elsewhere(ctx, jobs)
 	for i := range jobs {
 		found[jobs[i].ID] = true
+		l.isThere(jobs[i].ID)
 		switch {
 		case jobs[i].State.Terminal():
 			if !l.recover(ctx, jobs[i]) {
@@ -90,7 +91,7 @@ func (l *link) recheck(ids []string) bool {
 		}
 	}
 	for _, id := range ids {
-		if !found[id] && !unknown[id] {
+		if !found[id] && !unknown[id] && l.isGone(id) {
 			l.recovered(freeslot.JobStatus{
 				ID: id, State: freeslot.StateFailed,
 				Error: &freeslot.JobError{Code: freeslot.JobErrorLost, Message: "the job's record is gone"},
@@ -98,6 +99,26 @@ func (l *link) recheck(ids []string) bool {
 		}
 	}
 	return true
+}
+
+// isGone reports whether the record of a job that somebody waits for was not there the last time either, the rest of a
+// tick ago. What ended it may lie in the stream unread: after a standstill a recheck can be faster than the reader.
+func (l *link) isGone(id string) bool {
+	w, ok := l.outstanding.Load(id)
+	if !ok {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := l.d.nodes.Now()
+	if w.missingAt == 0 {
+		w.missingAt = now
+	}
+	if now-w.missingAt >= int64(keepInterval)/2 {
+		return true
+	}
+	w.checkedAt = now - int64(time.Hour) // next time it is among the first
+	return false
 }
 
 // recover delivers what was found by its head alone. Results are read one by one,
@@ -119,6 +140,14 @@ func (l *link) recover(ctx context.Context, head freeslot.JobStatus) bool {
 	}
 	l.recovered(head)
 	return true
+}
+
+func (l *link) isThere(id string) {
+	if w, ok := l.outstanding.Load(id); ok {
+		w.mu.Lock()
+		w.missingAt = 0
+		w.mu.Unlock()
+	}
 }
 
 // began delivers the attempt that a record has; one that lies in the past for a job that

@@ -95,7 +95,7 @@ func (l *link) deliver(r *cell.Reply) {
 	case r.Detached:
 		if attaches, ask := w.contested(); ask {
 			id := r.Status.ID
-			home.fetch(func() {
+			l.fetch(func() {
 				if l.lost(here) && w.detached(id, attaches) {
 					home.drop(id, w)
 				}

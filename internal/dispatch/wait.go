@@ -32,6 +32,7 @@ type waiter struct {
 	known     freeslot.JobStatus
 	timeout   int64 // the job's, in milliseconds; 0 is none
 	checkedAt int64 // Nodes.Now when the record was last read
+	missingAt int64 // since when it has been gone, 0 while it is there
 }
 
 // done is called with mu held.
@@ -148,6 +149,9 @@ func (w *waiter) attached(sink Sink, status *freeslot.JobStatus, err error) (don
 		}
 		same := w.sink == sink
 		w.sink, w.open, w.known = sink, true, *status
+		if a, ok := sink.(Attacher); ok {
+			a.Attached(status.ID)
+		}
 		if !same {
 			w.passedOn = freeslot.Progress{}
 		}

@@ -102,6 +102,10 @@ func (s *session) answer(id string, index int, a dispatch.Accepted, err error) {
 		return
 	}
 	s.send(func(dst []byte) []byte { return wire.AppendAccepted(dst, id, index, a.JobID, a.Position) })
+	if held := s.jobs[keyOf(a.JobID)]; held != nil { // by its idempotency key it is a job that an attach is under way to
+		held.owned = true
+		return
+	}
 	s.jobs[keyOf(a.JobID)] = nil
 }
 
@@ -171,6 +175,11 @@ func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err er
 		s.sendError(req.ID, wire.NoIndex, req.JobID, s.asError("attach", req.JobID, err))
 	} else {
 		a.owned = true
+		if a.ended != nil { // it was read later, by another attach that was answered first
+			status = *a.ended
+		} else if status.State.Terminal() {
+			a.ended = &status
+		}
 		s.send(func(dst []byte) []byte { return wire.AppendStatus(dst, req.ID, &status) })
 	}
 	last := max(status.Attempt, a.assigned.Attempt)
@@ -180,7 +189,7 @@ func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err er
 	if a.pending > 0 {
 		return
 	}
-	ended := err == nil && status.State.Terminal()
+	ended := a.ended != nil
 	if a.assigned.Attempt > 0 && a.owned && !ended {
 		s.assign(a.assigned)
 	}

@@ -23,6 +23,8 @@ type attachment struct {
 	progress freeslot.Progress
 	result   *freeslot.JobStatus
 	detached bool
+	// ended is what an attach found of a job that has ended.
+	ended *freeslot.JobStatus
 	// id is the one by which clients know the job, once progress or detached came.
 	id string
 }
@@ -73,6 +75,15 @@ func (s *session) Result(status freeslot.JobStatus) {
 	default:
 		s.deliver(&status)
 		s.leaveIfIdle()
+	}
+}
+
+// Attached implements dispatch.Attacher: who attached before us has lost the job again.
+func (s *session) Attached(jobID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.jobs[keyOf(jobID)]; a != nil {
+		a.detached = false
 	}
 }
 

@@ -1,0 +1,60 @@
+package cron
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest"
+)
+
+// A change that Redis' replicas did not confirm is told of by no repetition before they have: neither as
+// one that was made before, nor as one of a schedule that is gone or another version by now.
+func TestRepeatedBeforeConfirmed(t *testing.T) {
+	t.Parallel()
+	redis := redistest.NewWithReplicas(t, 1)
+	client, layout := redis.Target.Client(t), cell.Layouts(redis.Target.Prefix(t), 1, false)[0]
+	service := func(timeout time.Duration) *Service {
+		c, err := cell.New(cell.Config{
+			Layout: layout, Cells: 1, HeartbeatLimit: time.Hour, CallTimeout: patience,
+			Acknowledge: cell.Acknowledge{Replicas: 1, Timeout: timeout},
+		}, client, zaptest.NewLogger(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		(&rig{t: t}).runs(cell.NewSet(c))
+		return NewService(cell.NewSet(c), 1<<10)
+	}
+	patient, hasty := service(patience), service(250*time.Millisecond)
+	for _, name := range []string{"a", "b", "c"} {
+		if _, _, err := patient.Put(t.Context(), tenant, name, change("0 0 * * *")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	redis.Replicas[0].Pause()
+	version := uint64(1)
+	for what, call := range map[string]func(s *Service) error{
+		"delete": func(s *Service) error { _, err := s.Delete(t.Context(), tenant, "a"); return err },
+		"put": func(s *Service) error {
+			_, _, err := s.Put(t.Context(), tenant, "b", change("1 0 * * *", func(c *Change) { c.Version = &version }))
+			return err
+		},
+		"pause": func(s *Service) error { _, err := s.Pause(t.Context(), tenant, "c"); return err },
+	} {
+		for i := range 2 {
+			if err := call(hasty); !errors.Is(err, cell.ErrNotReplicated) {
+				t.Errorf("%s, time %d: %v", what, i+1, err)
+			}
+		}
+	}
+	redis.Replicas[0].Resume()
+	if _, err := patient.Delete(t.Context(), tenant, "a"); err == nil || errors.Is(err, cell.ErrNotReplicated) {
+		t.Errorf("deleted twice: %v", err)
+	}
+	if s, err := patient.Pause(t.Context(), tenant, "c"); err != nil || !s.Paused {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

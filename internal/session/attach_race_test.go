@@ -1,0 +1,176 @@
+package session
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/worker"
+)
+
+// hooked is a dispatcher with something that happens before each Attach, or behind it.
+type hooked struct {
+	*dispatch.Dispatcher
+	before, behind func(ctx context.Context, tenant, jobID string)
+}
+
+func (h *hooked) Attach(ctx context.Context, tenant, jobID string, sink dispatch.Sink) (freeslot.JobStatus, error) {
+	if h.before != nil {
+		h.before(ctx, tenant, jobID)
+	}
+	s, err := h.Dispatcher.Attach(ctx, tenant, jobID, sink)
+	if h.behind != nil {
+		h.behind(ctx, tenant, jobID)
+	}
+	return s, err
+}
+
+// gated is a system of which the jobs end when release is closed; others are replicas besides the first.
+func gated(t *testing.T, release <-chan struct{}) (first, second *dispatch.Dispatcher) {
+	t.Helper()
+	redis := redistest.Shared(t)
+	prefix := redis.Prefix(t)
+	first = realDispatcher(t, redis, prefix, "replica-1", func() {
+		w, err := worker.New(worker.Config{RedisURL: redis.URL(), KeyPrefix: prefix, Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Handle("gate", func(context.Context, *worker.Job) (any, error) { <-release; return 7, nil })
+		start(t, w)
+	})
+	return first, realDispatcher(t, redis, prefix, "replica-2", func() {})
+}
+
+const (
+	gateAssigned = `{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":"…"}`
+	gateResult   = `{"type":"result","job":{"job_id":"…job","tenant":"…","service":"gate","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`
+)
+
+// eventually waits until cond is true.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	end := time.After(patience)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// A submit whose idempotency key is that of a job to which the session attaches just now.
+func TestSubmitBesideAttach(t *testing.T) {
+	t.Parallel()
+	release, goOn, entered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	first, _ := gated(t, release)
+	h := &hooked{Dispatcher: first}
+	h.behind = func(context.Context, string, string) { once.Do(func() { close(entered); <-goOn }) }
+	p := serve(t, Config{}, h).connect("")
+	p.send(`{"type":"submit","id":"r1","job":{"service":"gate","idempotency_key":"k"}}`)
+	p.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
+	p.expect(gateAssigned)
+	p.send(`{"type":"attach","id":"a","job_id":"…job"}`)
+	<-entered
+	p.send(`{"type":"submit","id":"r2","job":{"service":"gate","idempotency_key":"k"}}`)
+	p.expect(`{"type":"accepted","id":"r2","job_id":"…job"}`)
+	close(goOn)
+	p.expect(`{"type":"status","id":"a","job":"…"}`)
+	close(release)
+	p.expect(gateResult)
+}
+
+// lostSink waits for a job until somebody else does.
+type lostSink struct{ detached chan struct{} }
+
+func (lostSink) Assigned(dispatch.Assignment)       {}
+func (lostSink) Progress(string, freeslot.Progress) {}
+func (lostSink) Result(freeslot.JobStatus)          {}
+func (s *lostSink) Detached(string)                 { close(s.detached) }
+
+// A session that waits attaches once more, and in between another one has, at its replica or another: the word of that is
+// older than the attach that took the job back, and the result comes.
+func TestDetachedBeforeAttach(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"same replica", "another replica"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			first, second := gated(t, release)
+			h, other := &hooked{Dispatcher: first}, &lostSink{make(chan struct{})}
+			at := first
+			if where == "another replica" {
+				at = second
+			}
+			h.before = func(ctx context.Context, tenant, jobID string) {
+				if s, err := at.Attach(ctx, tenant, jobID, other); err != nil || s.State != freeslot.StateRunning {
+					t.Errorf("%+v, %v", s, err)
+				}
+				if at == second {
+					eventually(t, "the first replica has given it up", func() bool { return first.Outstanding() == 0 })
+				}
+			}
+			p := serve(t, Config{}, h).connect("")
+			p.send(`{"type":"submit","id":"r1","job":{"service":"gate"}}`)
+			p.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
+			p.expect(gateAssigned)
+			p.send(`{"type":"attach","id":"a","job_id":"…job"}`)
+			p.expect(`{"type":"status","id":"a","job":"…"}`)
+			<-other.detached
+			close(release)
+			p.expect(gateResult)
+		})
+	}
+}
+
+// Of two attaches the one that found the end may be answered first: it is what the client is told last, too, and the
+// session waits for the job no more.
+func TestAttachesAnsweredInTurn(t *testing.T) {
+	t.Parallel()
+	h := &reorder{fakeDispatcher: newFakeDispatcher(), hold: make(chan struct{}), first: make(chan struct{})}
+	s := serve(t, Config{}, h)
+	p := s.connect("")
+	p.send(`{"type":"submit","id":"r1","job":{"service":"hold"}}`)
+	p.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
+	p.expect(`{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":1}`)
+	p.send(`{"type":"attach","id":"a1","job_id":"…job"}`)
+	<-h.first
+	p.send(`{"type":"attach","id":"a2","job_id":"…job"}`)
+	const ended = `"job":{"job_id":"…job","tenant":"…","service":"hold","state":"succeeded","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`
+	p.expect(`{"type":"status","id":"a2",` + ended)
+	close(h.hold)
+	p.expect(`{"type":"status","id":"a1",` + ended)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Drain(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// reorder answers the second attach first, with the end.
+type reorder struct {
+	*fakeDispatcher
+	hold, first chan struct{}
+	n           int
+}
+
+func (r *reorder) Attach(_ context.Context, _, jobID string, _ dispatch.Sink) (freeslot.JobStatus, error) {
+	r.mu.Lock()
+	r.n++
+	n, status := r.n, r.jobs[jobID].status
+	r.mu.Unlock()
+	if n == 1 {
+		close(r.first)
+		<-r.hold
+		return status, nil
+	}
+	status.State = freeslot.StateSucceeded
+	return status, nil
+}
