@@ -3,10 +3,12 @@ package cell
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -28,7 +30,7 @@ import (
 // Of a job that moves to another cell, or has moved, there are besides: move, the cell that it goes to and
 // the hop of this record; hop, which move of its life brought it here; keep, its retention while that move is not settled.
 //
-// The other fields of a record are reply_to, where a replica waits, spec, and why, which
+// The other fields of a record are reply_to, where a replica waits, attaches, how often one attached, spec, and why, which
 // is "expired" where a job is being stopped for its deadline.
 var statusFields = []string{"state", "job", "run", "fails", "error", "finished_at_ms", "result", "progress", "known"}
 
@@ -63,6 +65,11 @@ func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	return replica, nil
 }
 
+const attachTries = 8
+
+// errAttached: another attach came between.
+var errAttached = errors.New("another attach came between")
+
 // Attach makes replica the one whose reply stream gets the job's result, and
 // returns what is known now. Errors as Cancel.
 func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (freeslot.JobStatus, error) {
@@ -72,10 +79,27 @@ func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (frees
 	if err := validateReplica(replica); err != nil {
 		return freeslot.JobStatus{}, err
 	}
-	args := append([]string{jobID, tenant, replica, c.layout.Prefix, c.layout.tagPart()}, statusFields...)
-	return c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
-		return c.statusReply(jobID, c.execOn(ctx, on, "attach", c.scripts.attach, []string{c.layout.Job(jobID)}, args))
-	})
+	key, l := c.layout.Job(jobID), c.layout
+	for range attachTries {
+		status, err := c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
+			seen, err := c.doOn(ctx, on, "attaches", on.B().Hget().Key(key).Field("attaches").Build()).ToString()
+			if rueidisNil(err) != nil {
+				return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
+			}
+			args := append([]string{jobID, tenant, replica, l.Prefix, l.tagPart(), seen}, statusFields...)
+			result := c.execOn(ctx, on, "attach", c.scripts.attach, []string{key}, args)
+			if reply, err := result.ToArray(); err == nil && len(reply) == 1 {
+				return freeslot.JobStatus{}, errAttached
+			}
+			return c.statusReply(jobID, result)
+		})
+		if !errors.Is(err, errAttached) {
+			return status, err
+		}
+	}
+	return freeslot.JobStatus{}, &freeslot.Error{
+		Code: freeslot.CodeUnavailable, Message: "others attach to the job again and again", RetryAfter: time.Second,
+	}
 }
 
 // Job reads a job's record. Errors as Cancel.

@@ -104,7 +104,7 @@ func TestAttach(t *testing.T) {
 			if s, err := r.Attach(r.ctx(), "acme", job, "r1"); err != nil || s.State != freeslot.StateRunning {
 				t.Errorf("%+v, %v", s, err)
 			}
-		}, nil)
+		}, r.attachesOf(job))
 		if s, err := r.Attach(r.ctx(), "", job, "r2"); err != nil || s.State != freeslot.StateRunning || s.ID != job {
 			t.Fatalf("%+v, %v", s, err)
 		}
@@ -112,7 +112,7 @@ func TestAttach(t *testing.T) {
 			if _, err := r.Attach(r.ctx(), "", job, "r2"); err != nil {
 				t.Error(err)
 			}
-		}, nil)
+		}, r.attachesOf(job))
 		replies := func(replica string) []Reply {
 			rs, err := r.Replies(r.ctx(), replica, "", 0, 10)
 			if err != nil {

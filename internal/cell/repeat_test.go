@@ -50,7 +50,7 @@ func TestRepeat(t *testing.T) {
 			{"submit, to be ended", func() error { _, err := r.Submit(r.ctx(), ended); return err }, nil, 0},
 			{"submit to the last slot", func() error { _, err := r.Submit(r.ctx(), cancelled); return err }, nil, 0},
 			{"submit, refused", func() error { _, err := r.Submit(r.ctx(), refused); return err }, nil, 0},
-			{"attach", func() error { _, err := r.Attach(r.ctx(), "acme", submitted.JobID, "r2"); return err }, nil, 0},
+			{"attach", func() error { _, err := r.Attach(r.ctx(), "acme", submitted.JobID, "r2"); return err }, r.attachesOf(submitted.JobID), 0},
 			{"progress", func() error {
 				_, err := r.Progress(r.ctx(), "n1", epoch, []ProgressReport{told(submitted.JobID, 1, 1, "1")})
 				return err

@@ -234,7 +234,7 @@ func TestRefusalsNeedNoReplica(t *testing.T) {
 	if _, err := hasty.ApplyConfig(r.ctx(), ConfigChange{Seen: 7, Content: []byte(`{"enabled":false}`), Author: "test"}); !errors.As(err, &conflict) {
 		t.Errorf("a configuration made from another version: %v", err)
 	}
-	if _, err := hasty.PauseConfig(r.ctx(), PauseChange{Seen: 7, Paused: []byte(`{}`), Author: "test"}); !errors.As(err, &conflict) {
+	if _, err := hasty.PauseConfig(r.ctx(), PauseChange{Seen: 7, Paused: []byte(`{"pools":["a"]}`), Author: "test"}); !errors.As(err, &conflict) {
 		t.Errorf("a pause made from another version: %v", err)
 	}
 	if made, err := hasty.CronWrite(r.ctx(), CronChange{ID: "acme/a", Seen: "other", State: "s", Told: true}); made || err != nil {

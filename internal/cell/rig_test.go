@@ -283,6 +283,13 @@ func (r *rig) unchanged(what string, f func(), mask func(dump map[string]string)
 	}
 }
 
+// attachesOf masks how often somebody attached to a job.
+func (r *rig) attachesOf(jobID string) func(dump map[string]string) {
+	record := strings.TrimPrefix(r.l.Job(jobID), r.l.Prefix+":")
+	count := regexp.MustCompile(`attaches=\d+\n`)
+	return func(dump map[string]string) { dump[record] = count.ReplaceAllString(dump[record], "") }
+}
+
 // owned is one job in a node's slots hash.
 type owned struct {
 	attempt, slots int

@@ -1,9 +1,11 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +71,52 @@ func TestAttachReturns(t *testing.T) {
 	a.complete(id, `"done"`)
 	sink.result(id)
 	sink.want(id, "assigned result")
+}
+
+// The attach of a session that has ended reaches Redis late, behind that of the same client at another replica: it
+// takes the job from nobody.
+func TestLateAttach(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	r := newRig(t, redis)
+	a := r.agent(node("n1", 8))
+	p := newProxy(t, redis)
+	x, y := r.replica("x", func(c *replicaConfig) { c.url = p.url() }), r.replica("y")
+	first, late, now := newRecorder(t), newRecorder(t), newRecorder(t)
+	if _, err := x.Attach(deadline(t), tenant, x.mustPlace(job(), nil), newRecorder(t)); err != nil { // Redis knows the script
+		t.Fatal(err)
+	}
+	id := y.mustPlace(job(), first)
+	y.Forget(first) // its connection broke
+	held, release := make(chan struct{}), make(chan struct{})
+	var once atomic.Bool
+	f := func(request []byte) verdict {
+		if bytes.Contains(request, []byte(tenant+"\r\n$1\r\nx\r\n")) && once.CompareAndSwap(false, true) {
+			close(held)
+			<-release
+		}
+		return pass
+	}
+	p.cut.Store(&f)
+	ctx, cancel := context.WithCancel(deadline(t))
+	failed := make(chan error, 1)
+	go func() { _, err := x.Attach(ctx, tenant, id, late); failed <- err }()
+	<-held
+	cancel() // its session has ended
+	if err := receive(t, "attach", failed); err == nil {
+		t.Fatal("it did not fail")
+	}
+	x.Forget(late)
+	if s, err := y.Attach(deadline(t), tenant, id, now); err != nil || s.State != freeslot.StateRunning {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	close(release)
+	if _, err := x.Job(deadline(t), tenant, id); err != nil { // on the same connection, behind it
+		t.Fatal(err)
+	}
+	a.complete(id, `"done"`)
+	now.result(id)
+	now.want(id, "result")
 }
 
 func TestAttachToEndedJob(t *testing.T) {
