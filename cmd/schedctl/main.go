@@ -172,7 +172,12 @@ func report(env *environment, err error) int {
 		_, _ = fmt.Fprintf(env.err, "schedctl: %v\n", err)
 		return exitUsage
 	case env.ctx.Err() != nil:
-		_, _ = fmt.Fprintln(env.err, "schedctl: interrupted; jobs that were accepted go on")
+		var waited goesOn
+		if errors.As(err, &waited) {
+			_, _ = fmt.Fprintf(env.err, "schedctl: interrupted; job %s goes on: schedctl watch %s\n", waited.job, waited.job)
+		} else {
+			_, _ = fmt.Fprintln(env.err, "schedctl: interrupted; jobs that were accepted go on")
+		}
 		return exitFailure
 	default:
 		_, _ = fmt.Fprintf(env.err, "schedctl: %v\n", err)

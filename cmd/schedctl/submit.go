@@ -105,14 +105,28 @@ func (c *submitCmd) Run(a *app) error {
 		select {
 		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			return fmt.Errorf("job %s goes on: %w", status.ID, ctx.Err())
+			return goesOn{job: status.ID, err: ctx.Err()}
 		}
-		if status, err = a.api.job(ctx, status.ID); err != nil {
-			return explain(err)
+		next, err := a.api.job(ctx, status.ID)
+		if err != nil {
+			return goesOn{job: status.ID, err: explain(err)}
 		}
+		status = next
 	}
 	return a.printResult(status)
 }
+
+// goesOn is why a job that was accepted is waited for no longer.
+type goesOn struct {
+	job string
+	err error
+}
+
+func (e goesOn) Error() string {
+	return fmt.Sprintf("%v; job %s goes on: schedctl watch %s", e.err, e.job, e.job)
+}
+
+func (e goesOn) Unwrap() error { return e.err }
 
 func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
 	payload, err := c.payload(in)

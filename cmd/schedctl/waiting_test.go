@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -83,4 +86,20 @@ func TestWhatHappened(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
+}
+
+// TestWaitBreaksOff: whoever waited for a job can still find it.
+func TestWaitBreaksOff(t *testing.T) {
+	t.Parallel()
+	const id = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			panic(http.ErrAbortHandler) // the replica is gone
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, `{"job_id":"`+id+`","tenant":"default","service":"x","state":"running","slots":1}`)
+	}))
+	t.Cleanup(server.Close)
+	command(t, "", "--server", server.URL, "submit", "x", "--wait").expect(t, exitFailure, "job "+id+" goes on: schedctl watch "+id)
 }

@@ -12,7 +12,7 @@ import (
 // field. A name that is not there panics in finishConfig, and so in every test.
 var configDocs = map[string]map[string]string{
 	"Config": {
-		"enabled":              "When false, configured pools have no members and restrict nothing.",
+		"enabled":              "When false, configured pools have no members and restrict nothing. Without it: whether there are pools.",
 		"mode":                 "two_level: the job's languages give the pools, the pools give the nodes. flat: pools restrict only the jobs that name one.",
 		"policy":               "least_loaded: the less loaded of the sampled nodes. binpack: the most loaded one that has room.",
 		"affinity_load_factor": "How many times as loaded as the average a node may be and still get jobs for their affinity key.",

@@ -38,6 +38,7 @@ type (
 	submitInput struct {
 		WaitMS      int64  `query:"wait_ms" minimum:"0" maximum:"60000" doc:"How long to wait for the job to end, in milliseconds. 0: do not wait."`
 		TraceParent string `header:"Traceparent" doc:"W3C trace context; the job's own traceparent wins."`
+		Key         string `header:"Idempotency-Key" doc:"The job's idempotency_key, where the body has none."`
 		RawBody     []byte
 	}
 	jobInput struct {
@@ -94,6 +95,9 @@ func (s *Server) registerJobs(api huma.API) {
 func (s *Server) submit(ctx context.Context, in *submitInput) (*jobOutput, error) {
 	p := principalOf(ctx)
 	job, err := s.decodeJob(in.RawBody)
+	if err == nil {
+		err = keyFrom(in.Key, job)
+	}
 	if err != nil {
 		return nil, s.refuse("submit", err)
 	}
@@ -130,6 +134,21 @@ func (s *Server) span(ctx context.Context, name string, job *freeslot.Job) (cont
 	ctx, span := s.tracer.Start(tracing.Parent(ctx, job.TraceParent), name, trace.WithSpanKind(trace.SpanKindServer))
 	job.TraceParent = tracing.TraceParent(ctx)
 	return ctx, span
+}
+
+// keyFrom takes the key of the request's header over into the job.
+func keyFrom(header string, job *freeslot.Job) error {
+	if header == "" || header == job.IdempotencyKey {
+		return nil
+	}
+	if job.IdempotencyKey != "" {
+		return &freeslot.Error{
+			Code: freeslot.CodeInvalidArgument, Field: "Idempotency-Key",
+			Message: "Idempotency-Key is another than job.idempotency_key, expected one of them or the same",
+		}
+	}
+	job.IdempotencyKey = header
+	return job.Validate("job")
 }
 
 func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {

@@ -58,6 +58,23 @@ func TestSubmitCarriesTheTrace(t *testing.T) {
 	}
 }
 
+func TestSubmitTakesTheKeyOfTheHeader(t *testing.T) {
+	t.Parallel()
+	f := setup(t, api.Config{})
+	f.do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Idempotency-Key", "k")
+	f.do(t, "POST", "/v1/jobs", `{"service":"tts","idempotency_key":"k"}`, "Idempotency-Key", "k")
+	for _, submitted := range f.jobs.submitted {
+		if got := submitted.job.IdempotencyKey; got != "k" {
+			t.Errorf("the key is %q", got)
+		}
+	}
+	f.do(t, "POST", "/v1/jobs", `{"service":"tts","idempotency_key":"other"}`, "Idempotency-Key", "k").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Idempotency-Key", strings.Repeat("k", 10_000)).refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	if n := len(f.jobs.submitted); n != 2 {
+		t.Errorf("%d jobs are submitted", n)
+	}
+}
+
 func TestSubmitIsStrict(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{MaxPayloadBytes: 100})

@@ -59,7 +59,7 @@ func (b *backlog) set(label string, queues []cell.Queue, held []cell.Held, now t
 func (l *link) countBacklog() {
 	outage := logging.NewOutage(l.log, "backlog.count_failed", "backlog.counted_again")
 	figures, label := &l.d.metrics.backlog, strconv.Itoa(l.cell.Index())
-	l.tick(backlogSweeps*l.d.cfg.SweepInterval, nil, func() {
+	count := func() {
 		ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
 		defer cancel()
 		queues, err := l.cell.Queues(ctx)
@@ -76,5 +76,7 @@ func (l *link) countBacklog() {
 		if l.d.ctx.Err() == nil {
 			outage.Failed(err)
 		}
-	})
+	}
+	count()
+	l.tick(backlogSweeps*l.d.cfg.SweepInterval, nil, count)
 }

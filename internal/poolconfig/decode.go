@@ -34,6 +34,9 @@ func Decode(data []byte) (*selection.Config, error) {
 	if problems := config.Decode(document, &cfg); len(problems) > 0 {
 		return nil, refusal(append(fieldErrors(problems), validate(&cfg)...))
 	}
+	if _, said := document["enabled"]; !said {
+		cfg.Enabled = len(cfg.Pools) > 0 // who lists pools wants them
+	}
 	if bad := validate(&cfg); len(bad) > 0 {
 		return nil, refusal(bad)
 	}

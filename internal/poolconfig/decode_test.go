@@ -82,6 +82,22 @@ func TestDecodeManyErrors(t *testing.T) {
 
 func encodeInvalid(cfg *selection.Config) []byte { return Encode(cfg) }
 
+func TestDecodeEnabled(t *testing.T) {
+	t.Parallel()
+	for doc, want := range map[string]bool{
+		`{}`:                                     false,
+		`{"pools":[]}`:                           false,
+		`{"pools":[{"id":"a"}]}`:                 true,
+		`{"enabled":false,"pools":[{"id":"a"}]}`: false,
+		`{"enabled":true}`:                       true,
+	} {
+		cfg, err := Decode([]byte(doc))
+		if err != nil || cfg.Enabled != want {
+			t.Errorf("%s: %+v, %v; want enabled %t", doc, cfg, err, want)
+		}
+	}
+}
+
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	cfg, err := Decode([]byte(` {"enabled": true, "version": 456, "pools": [{"id": "a", "labels": {"zone": "<eu>"}, "source_languages": ["zh"], "target_languages": ["en", "de"]}]} `))
