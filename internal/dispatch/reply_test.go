@@ -295,10 +295,10 @@ func TestRecheckIsFair(t *testing.T) {
 		}
 	}
 	r.do("DEL", r.layout.Job(last))
-	rep.links[0].recheckOlder(0)
-	if rep.Outstanding() != jobs-1 {
-		t.Errorf("%d outstanding", rep.Outstanding())
-	}
+	eventually(t, "the one that is gone is told", func() bool {
+		rep.links[0].recheckOlder(0)
+		return rep.Outstanding() == jobs-1
+	})
 }
 
 // Redis is away: a recheck ends with the first read that fails, asks for less the
