@@ -65,9 +65,9 @@ func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	return replica, nil
 }
 
+// attachTries is how often an attach begins anew because another one came between.
 const attachTries = 8
 
-// errAttached: another attach came between.
 var errAttached = errors.New("another attach came between")
 
 // Attach makes replica the one whose reply stream gets the job's result, and

@@ -30,8 +30,8 @@ type link struct {
 	metrics linkMetrics
 
 	outstanding *xsync.MapOf[string, *waiter]
-	read        position // in the reply stream
-	reader      atomic.Pointer[context.CancelFunc]
+	read        position                           // in the reply stream
+	reader      atomic.Pointer[context.CancelFunc] // ends the read of it that is under way
 	// fetches bounds the results that are read from their records at once.
 	fetches chan struct{}
 	// page is how many records one recheck reads; owned by keepReplies.

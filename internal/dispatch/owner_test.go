@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,14 +97,7 @@ func TestKeyWithoutAttach(t *testing.T) {
 	if _, err := x.Attach(deadline(t), tenant, x.mustWait(job(), 1, nil), newRecorder(t)); err != nil {
 		t.Fatal(err)
 	}
-	attaches := []byte(tenant + "\r\n$1\r\nx\r\n$")
-	f := func(request []byte) verdict {
-		if bytes.Contains(request, attaches) {
-			return lost
-		}
-		return pass
-	}
-	p.cut.Store(&f)
+	p.cutOn(tenant+"\r\n$1\r\nx\r\n$", lost, math.MaxInt64) // each attach
 	var b Accepted
 	eventually(t, "accepted", func() bool {
 		b, err = x.submitOne(t, keyed(""), second)

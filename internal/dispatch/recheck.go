@@ -142,6 +142,7 @@ func (l *link) recover(ctx context.Context, head freeslot.JobStatus) bool {
 	return true
 }
 
+// isThere takes in that the record is there, after all.
 func (l *link) isThere(id string) {
 	if w, ok := l.outstanding.Load(id); ok {
 		w.mu.Lock()

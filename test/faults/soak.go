@@ -14,9 +14,11 @@ import (
 const (
 	// memoryGrowth is how much larger a mean of the last quarter may be than that of the second.
 	memoryGrowth = 1.1
-	// goroutineSlack is how many more goroutines there may be in the last quarter, for requests that happen to be
-	// under way at the same time.
-	goroutineSlack = 20
+	// goroutineSlack is how many more goroutines there may be in the middle of the last quarter.
+	goroutineSlack = 8
+	// burstSlack is how many more a single sample of it may find: the requests that a session may have under way,
+	// which are as many when the machine stood still for a moment.
+	burstSlack = 64
 	// fewestSamples is how many a quarter must have to tell anything.
 	fewestSamples = 10
 	// goroutines begins the names of series that count them; all others are of memory or of what fills it.
@@ -29,8 +31,7 @@ type Sample struct {
 	Values map[string]float64
 }
 
-// Growth compares the second quarter of a series with the last: the means, and for goroutines the medians: a burst of
-// requests that a sample happens to meet is no leak, which never goes away.
+// Growth compares the second quarter of a series with the last: the means, and for goroutines the medians and the highest values.
 // What grew by more than Limit allows has grown.
 type Growth struct {
 	Series string  `json:"series"`
@@ -38,6 +39,9 @@ type Growth struct {
 	Last   float64 `json:"last_quarter"`
 	// Limit is what Last may be at most.
 	Limit float64 `json:"limit"`
+	// Highest is the highest value of the last quarter, of goroutines, and HighestLimit what it may be at most.
+	Highest      float64 `json:"highest,omitempty"`
+	HighestLimit float64 `json:"highest_limit,omitempty"`
 	// Samples are those of the quarter that has fewer.
 	Samples int  `json:"samples"`
 	Grew    bool `json:"grew"`
@@ -52,7 +56,11 @@ func (g Growth) String() string {
 	case g.Grew:
 		word = "GREW"
 	}
-	return fmt.Sprintf("%-24s second quarter %12.0f, last quarter %12.0f, at most %12.0f: %s", g.Series, g.Second, g.Last, g.Limit, word)
+	highest := ""
+	if g.HighestLimit > 0 {
+		highest = fmt.Sprintf("; highest %.0f, at most %.0f", g.Highest, g.HighestLimit)
+	}
+	return fmt.Sprintf("%-24s second quarter %12.0f, last quarter %12.0f, at most %12.0f%s: %s", g.Series, g.Second, g.Last, g.Limit, highest, word)
 }
 
 // Judge compares the quarters of each series of a soak of this length, which begins at 0. A series with too few samples
@@ -92,11 +100,12 @@ func judgeOne(name string, second, last []float64) Growth {
 	if strings.HasPrefix(name, goroutines) {
 		g.Second, g.Last = median(second), median(last)
 		g.Limit = g.Second + goroutineSlack
+		g.Highest, g.HighestLimit = slices.Max(last), slices.Max(second)+burstSlack
 	} else {
 		g.Second, g.Last = mean(second), mean(last)
 		g.Limit = g.Second * memoryGrowth
 	}
-	g.Grew = g.Last > g.Limit
+	g.Grew = g.Last > g.Limit || g.Highest > g.HighestLimit
 	return g
 }
 

@@ -20,6 +20,14 @@ func drawn(series map[string]func(second float64) float64) []Sample {
 	return samples
 }
 
+// burst is by how much the sample at 200 s is higher.
+func burst(second, by float64) float64 {
+	if second == 200 {
+		return by
+	}
+	return 0
+}
+
 // TestJudge: what leaks is found, and what warms up, swings or shrinks is not taken for a leak.
 func TestJudge(t *testing.T) {
 	t.Parallel()
@@ -36,6 +44,9 @@ func TestJudge(t *testing.T) {
 		"leaks slowly":                  {"rss r1", func(s float64) float64 { return mb * (30 + s/30) }, true},
 		"leaks from the middle on":      {"keys redis", func(s float64) float64 { return 1000 + 2*max(0, s-120) }, true},
 		"more goroutines for a moment":  {"goroutines r1", func(s float64) float64 { return 50 + 15*math.Mod(s, 7)/6 }, false},
+		"one sample meets a burst":      {"goroutines r1", func(s float64) float64 { return 50 + burst(s, 40) }, false},
+		"a burst without bound":         {"goroutines r1", func(s float64) float64 { return 50 + burst(s, 100) }, true},
+		"ten goroutines that stay":      {"goroutines r1", func(s float64) float64 { return 50 + 10*math.Floor(s/120) }, true},
 		"a goroutine a second":          {"goroutines r1", func(s float64) float64 { return 50 + s }, true},
 		"a goroutine in six seconds":    {"goroutines n1", func(s float64) float64 { return 40 + s/5 }, true},
 	}
