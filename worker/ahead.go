@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 const (
@@ -61,8 +63,8 @@ func (a *ahead) slots(of int, now time.Time) int {
 	if gain < aheadGain {
 		return 0
 	}
-	n := min(int(math.Ceil(gain*float64(of))), of)
-	if a.run*time.Duration(n)/time.Duration(of) > aheadWait {
+	n := min(int(math.Ceil(gain*float64(of))), cell.MaxAhead*of, int(aheadWait*time.Duration(of)/a.run))
+	if n == 0 {
 		return 0
 	}
 	a.asked = now

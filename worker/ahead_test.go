@@ -31,12 +31,15 @@ func TestAheadSlots(t *testing.T) {
 		"no report answered":        {learned(10*time.Millisecond, 0), 4, 0},
 		"short jobs":                {learned(10*time.Millisecond, time.Millisecond), 1, 1},
 		"many slots":                {learned(10*time.Millisecond, time.Millisecond), 64, 7},
-		"shorter than a trip":       {learned(100*time.Microsecond, time.Millisecond), 4, 4},
+		"as long as a trip":         {learned(time.Millisecond, time.Millisecond), 4, 4},
+		"shorter than a trip":       {learned(10*time.Millisecond, 17*time.Millisecond), 4, 7},
+		"much shorter than a trip":  {learned(100*time.Microsecond, time.Millisecond), 4, 12},
+		"no more than may wait":     {learned(20*time.Millisecond, 45*time.Millisecond), 1, 2},
 		"not worth it":              {learned(time.Second, time.Millisecond), 4, 0},
 		"worth it, and too long":    {learned(100*time.Millisecond, time.Millisecond), 1, 0},
 		"as long, on several slots": {learned(100*time.Millisecond, time.Millisecond), 4, 1},
 		"no slots":                  {learned(10*time.Millisecond, time.Millisecond), 0, 0},
-		"trips without end":         {learned(10*time.Millisecond, time.Hour), 1, 1},
+		"trips without end":         {learned(10*time.Millisecond, time.Hour), 1, 3},
 	} {
 		if got := c.a.slots(c.of, now); got != c.want {
 			t.Errorf("%s: %d slots ahead of %d, expected %d", name, got, c.of, c.want)
@@ -95,23 +98,28 @@ func (a *answersLate) Complete(ctx context.Context, comp cell.Completion) (cell.
 	return outcome, err
 }
 
-// TestJobsAheadHaveRoom: with all slots taken, as many jobs ahead, and as many reports under way
-// that have brought the latter, none is turned away: it would cost a heartbeat and a read.
+// TestJobsAheadHaveRoom: with all that Redis can have granted at its end, and as many that came with the reports, whose
+// answers are late, none is turned away: it would cost a heartbeat and a read.
 func TestJobsAheadHaveRoom(t *testing.T) {
+	const slots, granted = 2, 2 * (1 + cell.MaxAhead)
 	var release, answer chan struct{}
-	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 2 }, func(t *testing.T, _ *Worker, f *fakeCell) {
-		reads := 0
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = slots }, func(t *testing.T, _ *Worker, f *fakeCell) {
+		reads, job := 0, 0
 		f.with(func() { f.onSpec = func() error { reads++; return nil } })
-		f.assign(1, freeslot.Job{Service: "s"})
-		f.assign(2, freeslot.Job{Service: "s"})
-		f.assign(3, freeslot.Job{Service: "s"}) // ahead, as are the following
-		f.assign(4, freeslot.Job{Service: "s"})
-		synctest.Wait()
-		release <- struct{}{}
-		release <- struct{}{}
-		synctest.Wait()
-		last := []cell.Attempt{f.assign(5, freeslot.Job{Service: "s"}), f.assign(6, freeslot.Job{Service: "s"})}
-		synctest.Wait()
+		assign := func() (ids []cell.Attempt) {
+			for range granted {
+				job++
+				ids = append(ids, f.assign(job, freeslot.Job{Service: "s"}))
+			}
+			synctest.Wait()
+			return ids
+		}
+		assign()
+		for range granted {
+			release <- struct{}{}
+			synctest.Wait()
+		}
+		last := assign()
 		close(answer)
 		close(release)
 		for _, id := range last {

@@ -18,7 +18,7 @@ const (
 	// maxEarlyCancels bounds the cancels remembered for attempts not seen yet.
 	maxEarlyCancels = 1 << 12
 	// heldPerSlot is how many attempts may be held for each slot, see ledger.limit.
-	heldPerSlot = 3
+	heldPerSlot = 2 * (1 + cell.MaxAhead)
 )
 
 type phase uint8
@@ -70,7 +70,7 @@ type ledger struct {
 	base context.Context
 
 	mu sync.Mutex // guards the rest
-	// limit bounds held: the slots that Redis can have granted, as many for jobs ahead, and as
+	// limit bounds held: the slots that Redis can have granted, those for jobs ahead among them, and as
 	// many again for what Redis does not count any more: handlers that have lost their attempt
 	// and not returned yet, and reports whose answer is on its way.
 	limit int

@@ -187,13 +187,19 @@ func TestLedgerDisowns(t *testing.T) {
 func TestLedgerTurnsAwayBeyondTheLimit(t *testing.T) {
 	l := newLedger(t.Context(), 1)
 	a := l.offer(id(1), nil, "", false)
-	if l.offer(id(2), nil, "", false) == nil || l.offer(id(3), nil, "", false) == nil || l.offer(id(4), nil, "", false) != nil {
-		t.Fatal("expected room for three times the slots")
+	for i := 2; i <= heldPerSlot; i++ {
+		if l.offer(id(i), nil, "", false) == nil {
+			t.Fatalf("no room for attempt %d of %d", i, heldPerSlot)
+		}
+	}
+	one := id(heldPerSlot + 1)
+	if l.offer(one, nil, "", false) != nil {
+		t.Fatalf("room for more than %d", heldPerSlot)
 	}
 	if !l.settle(a) {
 		t.Fatal("room came free and no heartbeat asks for what was turned away")
 	}
-	if l.settle(l.offer(id(4), nil, "", false)) {
+	if l.settle(l.offer(one, nil, "", false)) {
 		t.Fatal("nothing was turned away since")
 	}
 }

@@ -21,6 +21,8 @@ import (
 const (
 	napService = "nap"
 	napTenant  = "bench"
+	// feeders keep a queue from running dry: one alone submits no more than a call's jobs in a round trip.
+	feeders, callSize = 4, 64
 )
 
 // napFleet is a replica and nodes whose handlers sleep, all in this process; between them
@@ -131,10 +133,9 @@ func (s *napSink) Progress(string, freeslot.Progress) {}
 
 // submit hands in count jobs of a tenant in calls of a batch's size.
 func (f *napFleet) submit(ctx context.Context, tenant string, count int, sink *napSink, accepted func(id string)) error {
-	const batch = 64
 	var failed error
 	for count > 0 && failed == nil {
-		requests := make([]dispatch.Request, min(batch, count))
+		requests := make([]dispatch.Request, min(callSize, count))
 		for i := range requests {
 			requests[i] = dispatch.Request{Tenant: tenant, Job: &freeslot.Job{Service: napService}}
 		}
@@ -153,9 +154,9 @@ func (f *napFleet) submit(ctx context.Context, tenant string, count int, sink *n
 // runUtilisation keeps more jobs waiting than there are slots and counts the time inside handlers.
 func runUtilisation(ctx context.Context, b *bench) error {
 	nodes, window := sized(b, 50, 8), sized(b, 10*time.Second, 300*time.Millisecond)
-	const nap, depth = 10 * time.Millisecond, 4
-	b.say("Nodes of one slot, jobs that sleep %s, always %d jobs a slot and 40 more under way or waiting; replica and nodes are one process. Time inside handlers / (slots x %s).", nap, depth, window)
-	b.say("Jobs ahead: a node asks for one more than it has slots while many wait, as agents do unless they are told not to; it begins when the one before has ended.")
+	const nap, depth = 10 * time.Millisecond, 40
+	b.say("Nodes of one slot, jobs that sleep %s, always %d jobs a slot under way or waiting, submitted by %d goroutines in calls of %d at most; replica and nodes are one process. Time inside handlers / (slots x %s).", nap, depth, feeders, callSize, window)
+	b.say("Jobs ahead: a node asks for up to three more than it has slots while many wait, as agents do unless they are told not to; one begins when the one before has ended.")
 	table := result.Table{First: "Nodes of one slot", Columns: []result.Column{
 		{Name: "jobs", Unit: result.PerSecond},
 		{Name: "slots busy", Unit: result.Percent},
@@ -202,32 +203,18 @@ func (b *bench) utilisation(ctx context.Context, nodes, depth int, nap, window t
 	defer func() { err = errors.Join(err, f.stop()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	always := depth*nodes + 40 // enough for jobs ahead also where there are few nodes
+	always := depth * nodes
 	more := make(chan struct{}, always)
 	var ended atomic.Int64
 	sink := &napSink{ended: func(freeslot.JobStatus) { ended.Add(1); more <- struct{}{} }}
 	for range always {
 		more <- struct{}{}
 	}
-	var failed error
+	errs := make([]error, feeders)
 	var feeding sync.WaitGroup
-	feeding.Go(func() {
-		for ctx.Err() == nil {
-			select {
-			case <-more:
-			case <-ctx.Done():
-				return
-			}
-			count := 1
-			for ; count < 64 && len(more) > 0; count++ {
-				<-more
-			}
-			if err := f.submit(ctx, napTenant, count, sink, nil); err != nil && ctx.Err() == nil {
-				failed = err
-				return
-			}
-		}
-	})
+	for n := range feeders {
+		feeding.Go(func() { errs[n] = f.feed(ctx, more, min(callSize, always/(2*feeders)), sink) })
+	}
 	if err := measure.SleepUntil(ctx, time.Now().Add(window/5)); err != nil {
 		return u, err
 	}
@@ -251,7 +238,23 @@ func (b *bench) utilisation(ctx context.Context, nodes, depth int, nap, window t
 	u.redis = (after.CPUSeconds - before.CPUSeconds) / took.Seconds() * 100
 	cancel()
 	feeding.Wait()
-	return u, failed
+	return u, errors.Join(errs...)
+}
+
+// feed submits a job for each token of more until ctx ends, in calls of this size.
+func (f *napFleet) feed(ctx context.Context, more <-chan struct{}, size int, sink *napSink) error {
+	for {
+		for range size {
+			select {
+			case <-more:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if err := f.submit(ctx, napTenant, size, sink, nil); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
 }
 
 // runFairness has one tenant flood the queue and another one submit now and then.

@@ -7,7 +7,7 @@ import (
 )
 
 // TestJobsAhead: a completion that asks for jobs ahead gets them beyond the node's slots as
-// long as many wait, at most as many as it has slots, and none for a job that it hands back.
+// long as many wait, at most three for each of its slots, and none for a job that it hands back.
 func TestJobsAhead(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		r.ahead = true
@@ -57,20 +57,20 @@ func TestJobsAhead(t *testing.T) {
 			t.Fatalf("%d wait", waiting)
 		}
 		owned("as many as leave the others a backlog", 4)
-		wait(8)
+		wait(16)
 		end(9)
-		owned("at most as many again", 4)
+		owned("at most three for each slot", 2+2*MaxAhead)
 		back := Completion{
 			Node: "n1", Epoch: epoch, Attempt: Attempt{Job: jobs[0], N: 1}, State: freeslot.StateFailed,
 			Error: &freeslot.JobError{Code: freeslot.JobErrorInterrupted}, Again: HandBack, Ahead: 2,
 		}
 		r.complete1(back)
-		owned("one handed back", 3)
+		owned("one handed back", 1+2*MaxAhead)
 		if heard := hear.drain(); len(heard) != 0 {
 			t.Errorf("a node that stays full was announced: %+v", heard)
 		}
 		r.do("DEL", r.l.Serves("n1"))
-		for range 2 {
+		for range 2 * MaxAhead {
 			jobs = jobs[1:]
 			r.complete1(succeed("n1", epoch, jobs[0]))
 		}

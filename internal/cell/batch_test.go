@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -323,13 +324,18 @@ type slow struct {
 
 func newSlow(t *testing.T) *slow {
 	t.Helper()
+	return newSlowOf(t, 1) // so that it is known what the next call gathers
+}
+
+func newSlowOf(t *testing.T, loops int) *slow {
+	t.Helper()
 	s := &slow{server: redistest.New(t), reg: prometheus.NewRegistry(), calls: make(chan int, 1000), epoch: NewEpoch()}
 	cfg := Config{Layout: Layout{Prefix: s.server.Prefix(t)}, CallTimeout: patience}
 	var err error
 	if s.Cell, err = New(cfg, s.server.Client(t), zap.NewNop(), s.reg); err != nil {
 		t.Fatal(err)
 	}
-	s.loopCount = 1 // so that it is known what the next call gathers
+	s.loopCount = loops
 	submits, completions := s.submits.observe, s.completions.observe
 	s.submits.observe = func(n int) { submits(n); s.calls <- n }
 	s.completions.observe = func(n int) { completions(n); s.calls <- n }
@@ -406,6 +412,54 @@ func TestSharedCalls(t *testing.T) {
 	}
 	if calls, sum := batchCount(t, s.reg, "complete"); calls != 3 || sum != n {
 		t.Errorf("%d calls carried %d completions", calls, sum)
+	}
+}
+
+// TestReportsShareCalls: while a report of an agent is under way those that follow wait, and share the next call; of
+// submits two calls are under way.
+func TestReportsShareCalls(t *testing.T) {
+	t.Parallel()
+	s := newSlowOf(t, batchLoops)
+	var jobs []string
+	for range 4 {
+		sub := submission("", "n1")
+		if _, err := s.queue(t, sub).wait(s.stopped); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, s.calls)
+		jobs = append(jobs, sub.JobID)
+	}
+	s.server.Pause()
+	var submits []*item[encodedSubmission, Placement]
+	for range batchLoops {
+		submits = append(submits, s.queue(t, submission("", "n1")))
+		if n := receive(t, s.calls); n != 1 {
+			t.Errorf("%d jobs in a call", n)
+		}
+	}
+	var ends []*item[Completion, CompletionOutcome]
+	for i, job := range jobs {
+		ends = append(ends, s.completions.submit(t.Context(), s.stopping, succeed("n1", s.epoch, job)))
+		if i == 0 && receive(t, s.calls) != 1 {
+			t.Error("the first call has more than one report")
+		}
+		for range 1000 {
+			runtime.Gosched() // another loop, if there were one, would begin its call
+		}
+	}
+	s.server.Resume()
+	if n := receive(t, s.calls); n != len(jobs)-1 {
+		t.Errorf("%d reports in the second call, expected %d", n, len(jobs)-1)
+	}
+	for _, it := range ends {
+		if _, err := it.wait(s.stopped); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, it := range submits {
+		if _, err := it.wait(s.stopped); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -50,10 +50,12 @@ const (
 	// MaxCandidates is the most candidates that one Submission can name.
 	MaxCandidates = 8
 
-	replyTTL        = 30 * time.Second
-	batchItems      = 64
-	batchBytes      = 1 << 20
-	batchLoops      = 2 // calls of an operation under way at once; 3 were measured to be no better
+	replyTTL   = 30 * time.Second
+	batchItems = 64
+	batchBytes = 1 << 20
+	batchLoops = 2 // calls of an operation under way at once; 3 were measured to be no better
+	// MaxAhead is how many slots an agent can be given ahead for each that its node has, see Completion.Ahead.
+	MaxAhead        = 3 // complete.lua has it, too
 	inlineSpec      = 8 << 10
 	inlineResult    = 64 << 10
 	tombstonesKept  = 1000
@@ -174,7 +176,7 @@ type Cell struct {
 	reader  profileReader
 	// clock is what the cell's clock said last to somebody who moves jobs here; nil at first.
 	clock atomic.Pointer[clockReading]
-	// tombstones is tombstonesKept and loopCount batchLoops, but for tests that need fewer.
+	// tombstones is tombstonesKept and loopCount, of submits and enqueues, batchLoops, but for tests that need fewer.
 	tombstones, loopCount int
 	loading               loading
 
@@ -235,8 +237,10 @@ func (c *Cell) Start(context.Context) error {
 		for range c.loopCount {
 			c.loops.Go(func() { c.submits.loop(c.stopping) })
 			c.loops.Go(func() { c.enqueues.loop(c.stopping) })
-			c.loops.Go(func() { c.completions.loop(c.stopping) })
 		}
+		// Of one agent's reports one call is under way, so that what ends meanwhile shares the next: Redis, which
+		// all agents share, is what a second one would cost.
+		c.loops.Go(func() { c.completions.loop(c.stopping) })
 		if c.keepsScripts() {
 			c.loops.Go(c.keepScripts)
 		}

@@ -171,7 +171,7 @@ type Completion struct {
 	Again      Again
 	RetryDelay time.Duration
 	// Ahead is how many slots beyond MaxConcurrency the node may be given with this call, at
-	// most as many again, for jobs that wait there until another ends; 0 for none. They are
+	// most MaxAhead for each that it has, for jobs that wait there until another ends; 0 for none. They are
 	// given only while many jobs of a class wait, and never with a HandBack: the
 	// job would come back.
 	Ahead int

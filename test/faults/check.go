@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 const (
@@ -115,7 +116,7 @@ func (c *checker) collect() {
 		if e.Kind == Used {
 			limit := c.history.Slots[e.Node]
 			if c.history.Ahead {
-				limit *= 2
+				limit *= 1 + cell.MaxAhead
 			}
 			if e.Slots > limit {
 				c.bad("over-commit", "%s has %d slots, and %d in use at %s by Redis' word", e.Node, limit, e.Slots, e.At)

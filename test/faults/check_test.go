@@ -85,18 +85,18 @@ func TestCheckGood(t *testing.T) {
 	}
 }
 
-// TestCheckAhead: what a node owns may be twice its slots where it asks for jobs ahead; what runs may not.
+// TestCheckAhead: what a node owns may be four times its slots where it asks for jobs ahead; what runs may not.
 func TestCheckAhead(t *testing.T) {
 	t.Parallel()
 	s := good()
 	s.history.Ahead = true
-	s.add(Event{Kind: Used, Node: "n1", Slots: 2})
+	s.add(Event{Kind: Used, Node: "n1", Slots: 4})
 	for _, v := range Check(&s.history) {
 		t.Error(v)
 	}
-	s.add(Event{Kind: Used, Node: "n1", Slots: 3})
+	s.add(Event{Kind: Used, Node: "n1", Slots: 5})
 	if found := Check(&s.history); len(found) != 1 || found[0].Rule != "over-commit" {
-		t.Errorf("of three where one may run: %v", found)
+		t.Errorf("of five where one may run: %v", found)
 	}
 	s = good()
 	s.history.Ahead = true

@@ -111,7 +111,7 @@ type Final struct {
 type History struct {
 	// Slots is each node's capacity.
 	Slots map[string]int `json:"slots"`
-	// Ahead: nodes may own as many slots again, for jobs that wait there for the end of others.
+	// Ahead: nodes may own cell.MaxAhead slots more for each, for jobs that wait there for the end of others.
 	Ahead  bool    `json:"ahead,omitempty"`
 	Events []Event `json:"-"`
 	Final  Final   `json:"final"`

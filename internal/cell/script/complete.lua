@@ -10,8 +10,8 @@
 -- KEYS[7..] jobs:<job>    hash, one an item
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] retention, ms
 -- ARGV[5] largest result put on the reply stream, bytes   ARGV[6] largest spec on the dispatch stream, bytes
--- ARGV[7] key prefix   ARGV[8] tag part   ARGV[9] jobs ahead: slots that may be given away beyond max_concurrency, to jobs that
---   wait on the node for one that runs; only while many wait, see lib/take.lua
+-- ARGV[7] key prefix   ARGV[8] tag part   ARGV[9] jobs ahead: slots that may be given away beyond max_concurrency, three for each
+--   at most, to jobs that wait on the node for one that runs; only while many wait, see lib/take.lua
 -- ARGV[10] '1': jobs that begin are told in the answer, which the caller gets sooner than an entry of its dispatch stream, and
 --   for less. An answer that is lost is no loss: like a missed entry, the next heartbeat mends it.
 -- then for each item: job, attempt, state, result (JSON or ''), failure (JSON or ''), again: '' ends the job,
@@ -118,7 +118,7 @@ elseif #freed > 0 then
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
     if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
       local max = tonumber(profile[3])
-      used, begun = take(node, epoch, max, used, slots_key, dispatch_key, open, math.min(ahead, max), handed)
+      used, begun = take(node, epoch, max, used, slots_key, dispatch_key, open, math.min(ahead, 3 * max), handed)
     end
   end
 end
