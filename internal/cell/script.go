@@ -22,6 +22,10 @@ const publishCall = "'PUBLISH', channel, "
 
 var includeLine = regexp.MustCompile(`(?m)^ *-- include (\S+)$`)
 
+// constantLine is a whole number with a name. The number is put wherever the name stands: to Lua the name is a variable
+// like others, which costs each call to look for and to keep for every function that uses it.
+var constantLine = regexp.MustCompile(`(?m)^local ([A-Z][A-Z_]+) = (\d+)(?: *--.*)?\n`)
+
 // script is one operation's source, with what it includes, and the hash by which Redis knows it.
 type script struct{ name, text, sha string }
 
@@ -123,7 +127,17 @@ func loadScripts(sharded bool) scripts {
 // source is the text of one script with the library parts it includes. A script
 // that is missing from the binary is a broken build.
 func source(name string) string {
-	return include(name + ".lua")
+	return literal(include(name + ".lua"))
+}
+
+// literal is a script without names for its constants.
+func literal(text string) string {
+	for _, constant := range constantLine.FindAllStringSubmatch(text, -1) {
+		line, name, value := constant[0], constant[1], constant[2]
+		text = strings.Replace(text, line, "", 1)
+		text = regexp.MustCompile(`\b`+name+`\b`).ReplaceAllLiteralString(text, value)
+	}
+	return text
 }
 
 // include is one file with those it includes, and theirs.

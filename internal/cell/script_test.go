@@ -271,3 +271,21 @@ var guard = func() string {
 	line := `local %[1]s = setmetatable({unpack(%[1]s)}, {__index = function(t, i) error('%[1]s[' .. tostring(i) .. '] of ' .. #t) end})` + "\n"
 	return fmt.Sprintf(line, "KEYS") + fmt.Sprintf(line, "ARGV")
 }()
+
+// TestScriptConstants: where a constant was named its number stands, and nothing else is changed.
+func TestScriptConstants(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"local MOST = 16 -- of them\nlocal MOST_BACK = 2\nreturn MOST * MOST_BACK .. 'ALMOST'\n": "return 16 * 2 .. 'ALMOST'\n",
+		"local TEXTS = {'job'}\nlocal PREFIX, TAG = ARGV[1], ARGV[2]\n":                          "local TEXTS = {'job'}\nlocal PREFIX, TAG = ARGV[1], ARGV[2]\n",
+	} {
+		if got := literal(text); got != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
+	}
+	for name := range texts(t, "") {
+		if rest := constantLine.FindString(source(name)); rest != "" {
+			t.Errorf("%s.lua has still %q", name, rest)
+		}
+	}
+}
