@@ -85,6 +85,54 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestDrainOfNodeThatLeft: whether the answer to a call was lost or not confirmed, it can be repeated after the
+// node has left, and is answered as it was.
+func TestDrainOfNodeThatLeft(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		node := testNode("n1", 2)
+		leave := func(epoch Epoch) {
+			t.Helper()
+			if _, err := r.Deregister(r.ctx(), "n1", epoch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := func(what string, f func() error) {
+			t.Helper()
+			r.unchanged(what, func() {
+				if err := f(); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			}, nil)
+		}
+		drain := func() error { return r.Drain(r.ctx(), "n1") }
+		undrain := func() error { return r.Undrain(r.ctx(), "n1") }
+		for what, f := range map[string]func() error{"drain": drain, "undrain": undrain} {
+			if err := f(); freeslot.CodeOf(err) != freeslot.CodeNotFound {
+				t.Errorf("%s of a node that never was there: %v", what, err)
+			}
+		}
+		epoch := r.register(node)
+		if err := drain(); err != nil {
+			t.Fatal(err)
+		}
+		leave(epoch)
+		again("drained again", drain)
+		epoch = r.register(node)
+		if got := r.field(r.l.Node("n1"), "status"); got != string(freeslot.StatusDrained) {
+			t.Errorf("status %s", got)
+		}
+		if err := undrain(); err != nil {
+			t.Fatal(err)
+		}
+		leave(epoch)
+		again("undrained again", undrain)
+		if err := drain(); freeslot.CodeOf(err) != freeslot.CodeNotFound {
+			t.Errorf("drain of a node that has left: %v", err)
+		}
+		r.sound()
+	})
+}
+
 // TestDrainImported: a node without an agent goes on draining when it is undrained.
 func TestDrainImported(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {

@@ -133,12 +133,14 @@ func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, erro
 
 // Drain has the node get no more jobs, on an operator's word that lasts until Undrain, also
 // over a stop and start of its agent; what runs there goes on. It can be repeated without
-// harm. Errors: *freeslot.Error (invalid_argument, not_found), ErrNotReplicated, else what Redis said.
+// harm, also after the node has left. Errors: *freeslot.Error (invalid_argument, not_found),
+// ErrNotReplicated, else what Redis said.
 func (c *Cell) Drain(ctx context.Context, node string) error {
 	return c.drain(ctx, node, freeslot.StatusDrained)
 }
 
-// Undrain takes Drain back. As Drain.
+// Undrain takes Drain back. As Drain; of a node that has left it is also nil where nobody had drained it, until
+// that it left is forgotten.
 func (c *Cell) Undrain(ctx context.Context, node string) error {
 	return c.drain(ctx, node, freeslot.StatusOnline)
 }

@@ -219,6 +219,30 @@ func TestOperatorsWordIsReplicated(t *testing.T) {
 	}
 }
 
+// TestDrainIsConfirmedAfterLeave: what could not be confirmed before the node left is so by the same call again.
+func TestDrainIsConfirmedAfterLeave(t *testing.T) {
+	t.Parallel()
+	r, hasty, redis := withReplica(t)
+	ways := map[string]func(r *rig) error{
+		"drain":   func(r *rig) error { return r.Drain(r.ctx(), "n1") },
+		"undrain": func(r *rig) error { return r.Undrain(r.ctx(), "n1") },
+	}
+	for _, what := range []string{"drain", "undrain"} {
+		f := ways[what]
+		epoch := r.register(testNode("n1", 4))
+		redis.Replicas[0].Pause()
+		r.notReplicated(what, f(hasty))
+		if _, err := r.Deregister(r.ctx(), "n1", epoch); err != nil {
+			t.Fatal(err)
+		}
+		r.notReplicated(what+" again", f(hasty))
+		redis.Replicas[0].Resume()
+		if err := f(r); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // TestRefusalsNeedNoReplica: what is refused is told so, whatever the replicas have.
 func TestRefusalsNeedNoReplica(t *testing.T) {
 	t.Parallel()
