@@ -27,7 +27,9 @@
 // The calls of the cells go on side by side. A cell whose call fails is left out of
 // choices until it answers again, so a server that is down takes out its own nodes
 // and nothing else: a job that was not sent there yet goes to another cell, under
-// another id.
+// another id. The replies of a cell wait for no other one: what a reply does not tell is
+// read where it came from, and questions to other cells are dropped where too many are
+// under way, which costs time but no answer.
 //
 // A Redis that turns a call away because of its state (it is a read-only replica, has
 // too few replicas, is loading, ...) has done nothing: the job goes to another cell at

@@ -17,8 +17,12 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// fetchLimit bounds the results of one cell that are read from their records at once.
-const fetchLimit = 16
+const (
+	// fetchLimit bounds the records of one cell that are read at once because of its replies.
+	fetchLimit = 16
+	// askLimit bounds the questions to all cells that the replies of one lead to at once.
+	askLimit = 16
+)
 
 // link is the replica's side of one cell: its reply stream, the jobs there whose
 // results somebody waits for, and the care for those that wait for a slot. Cells have nothing in common, so that one whose server
@@ -32,8 +36,9 @@ type link struct {
 	outstanding *xsync.MapOf[string, *waiter]
 	read        position                           // in the reply stream
 	reader      atomic.Pointer[context.CancelFunc] // ends the read of it that is under way
-	// fetches bounds the results that are read from their records at once.
-	fetches chan struct{}
+	// fetches bounds the reads of this cell's own records, and asks those of others': a cell that is away must not keep
+	// the reader of another waiting.
+	fetches, asks chan struct{}
 	// page is how many records one recheck reads; owned by keepReplies.
 	page int
 	// keeping and reading fail for as long as the cell is away; each is its loop's.
@@ -56,6 +61,7 @@ func newLink(d *Dispatcher, c *cell.Cell) *link {
 		d: d, cell: c, log: d.log, metrics: d.metrics.link(c.Index()),
 		outstanding: xsync.NewMapOf[string, *waiter](),
 		fetches:     make(chan struct{}, fetchLimit),
+		asks:        make(chan struct{}, askLimit),
 		page:        cell.MaxPage,
 	}
 	if d.cells.Len() > 1 {

@@ -232,20 +232,29 @@ func (l *link) home(r *cell.Reply) *link {
 	return l
 }
 
-// elsewhere reads on about outstanding jobs of which the records send on. all is false when
-// some could not be read.
-func (l *link) elsewhere(ctx context.Context, jobs []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
-	var ids []string
+// apart divides records into those of jobs that are here, and of those that have moved or do so.
+func apart(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
 	for i := range jobs {
 		if cell.OnTheMove(jobs[i].State) {
-			ids = append(ids, jobs[i].ID)
+			moved = append(moved, jobs[i])
 		} else {
-			found = append(found, jobs[i])
+			here = append(here, jobs[i])
 		}
 	}
-	if len(ids) == 0 {
-		return jobs, nil
+	return here, moved
+}
+
+// elsewhere reads on about outstanding jobs of which the records send on. unknown are those of which
+// nothing could be read.
+func (l *link) elsewhere(moved []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
+	if len(moved) == 0 {
+		return nil, nil
 	}
-	more, unknown := l.d.cells.Elsewhere(ctx, ids)
-	return append(found, more...), unknown
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	ids := make([]string, len(moved))
+	for i := range moved {
+		ids[i] = moved[i].ID
+	}
+	return l.d.cells.Elsewhere(ctx, ids)
 }

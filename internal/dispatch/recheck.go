@@ -77,7 +77,30 @@ func (l *link) recheck(ids []string) bool {
 		return false
 	}
 	found := make(map[string]bool, len(jobs))
-	jobs, unknown := l.elsewhere(ctx, jobs)
+	here, moved := apart(jobs)
+	if !l.takeIn(here, found) {
+		return false
+	}
+	// The others come last: their cells may be away.
+	there, unknown := l.elsewhere(moved)
+	if !l.takeIn(there, found) {
+		return false
+	}
+	for _, id := range ids {
+		if !found[id] && !unknown[id] && l.isGone(id) {
+			l.recovered(freeslot.JobStatus{
+				ID: id, State: freeslot.StateFailed,
+				Error: &freeslot.JobError{Code: freeslot.JobErrorLost, Message: "the job's record is gone"},
+			})
+		}
+	}
+	return true
+}
+
+// takeIn delivers what records say, which are found thereby; as recheck.
+func (l *link) takeIn(jobs []freeslot.JobStatus, found map[string]bool) bool {
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
 	for i := range jobs {
 		found[jobs[i].ID] = true
 		l.isThere(jobs[i].ID)
@@ -88,14 +111,6 @@ func (l *link) recheck(ids []string) bool {
 			}
 		case jobs[i].Attempt > 0:
 			l.began(&jobs[i])
-		}
-	}
-	for _, id := range ids {
-		if !found[id] && !unknown[id] && l.isGone(id) {
-			l.recovered(freeslot.JobStatus{
-				ID: id, State: freeslot.StateFailed,
-				Error: &freeslot.JobError{Code: freeslot.JobErrorLost, Message: "the job's record is gone"},
-			})
 		}
 	}
 	return true
@@ -117,8 +132,22 @@ func (l *link) isGone(id string) bool {
 	if now-w.missingAt >= int64(keepInterval)/2 {
 		return true
 	}
-	w.checkedAt = now - int64(time.Hour) // next time it is among the first
+	w.recheckSoon(now)
 	return false
+}
+
+// recheckSoon has a job's record read within a tick, if somebody waits for it.
+func (l *link) recheckSoon(id string) {
+	if w, ok := l.outstanding.Load(id); ok {
+		w.mu.Lock()
+		w.recheckSoon(l.d.nodes.Now())
+		w.mu.Unlock()
+	}
+}
+
+// recheckSoon is called with mu held.
+func (w *waiter) recheckSoon(now int64) {
+	w.checkedAt = now - int64(time.Hour) // next time it is among the first
 }
 
 // recover delivers what was found by its head alone. Results are read one by one,

@@ -95,20 +95,22 @@ func (l *link) deliver(r *cell.Reply) {
 	case r.Detached:
 		if attaches, ask := w.contested(); ask {
 			id := r.Status.ID
-			l.fetch(func() {
-				if l.lost(here) && w.detached(id, attaches) {
+			l.owner(here, func(replica string) {
+				if replica != l.d.cfg.Replica && w.detached(id, attaches) {
 					home.drop(id, w)
 				}
 			})
 		}
 	case r.Partial || w.misses(r.Status.Attempt):
-		home.fetch(func() { home.recheck([]string{r.Status.ID}) })
+		id := r.Status.ID
+		l.fetch(func() { l.readEnd(here, id, home) })
 	default:
 		home.answer(w, r.Status)
 	}
 }
 
-// fetch has f, which reads records, run apart from the loop that all other replies pass.
+// fetch has f, which reads records of this cell and asks no other one, run apart from the loop that all other replies
+// pass. While fetchLimit of them run the loop waits: for nobody but the server that it reads from.
 func (l *link) fetch(f func()) {
 	l.fetches <- struct{}{}
 	l.d.loops.Add(1)
@@ -118,20 +120,68 @@ func (l *link) fetch(f func()) {
 	}()
 }
 
-// lost reports whether the result of a job, by its id in this cell, goes to another replica, which has attached to it. The
-// news of that can be older than an attach of ours: a client that comes back to a replica which stood still, or was
-// started anew, is faster than the stream. Where the record cannot be read both wait, and a recheck tells us the result as well.
-func (l *link) lost(jobID string) bool {
+// ask is fetch for an f that asks other cells too. While askLimit of them run f is dropped: the loop does not wait
+// for cells that are away.
+func (l *link) ask(f func()) {
+	select {
+	case l.asks <- struct{}{}:
+	default:
+		return
+	}
+	l.d.loops.Add(1)
+	go func() {
+		defer func() { <-l.asks; l.d.loops.Done() }()
+		f()
+	}()
+}
+
+// readEnd delivers an end of which the reply does not tell all, from the record in this cell. Who waits for it does so at
+// home, under id, and the cell of that, in which the job was before, may be away. What cannot be read the next recheck tells.
+func (l *link) readEnd(here, id string, home *link) {
 	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
 	defer cancel()
-	owner, err := l.cell.ReplyTo(ctx, jobID)
-	for i := 0; i < len(l.d.links) && owner == "" && err == nil; i++ { // it may have moved on since
-		owner, err = l.d.links[i].cell.ReplyTo(ctx, cell.MovedID(jobID, i))
+	s, err := l.cell.Job(ctx, "", here)
+	switch {
+	case err == nil && s.State.Terminal():
+		s.ID = id
+		home.recovered(s)
+		return
+	case err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound && l.d.ctx.Err() == nil:
+		l.often.Warn("outstanding.recheck_failed", zap.String("job", id), zap.Error(err))
+	}
+	home.recheckSoon(id) // gone, or taken back by a failover
+}
+
+// owner calls f with the replica that gets the result of a job, by its id in this cell, once it is known. The
+// news that another one has attached can be older than an attach of ours: a client that comes back to a replica which stood still,
+// or was started anew, is faster than the stream. Where nobody can tell, or too many are asked about, f is not called: then both
+// wait, and a recheck tells us the result as well.
+func (l *link) owner(jobID string, f func(replica string)) {
+	l.fetch(func() {
+		switch replica, err := l.replyTo([]*link{l}, jobID); {
+		case err == nil && replica != "":
+			f(replica)
+		case err == nil && len(l.d.links) > 1: // it may have moved on since
+			l.ask(func() {
+				if replica, err := l.replyTo(l.d.links, jobID); err == nil && replica != "" {
+					f(replica)
+				}
+			})
+		}
+	})
+}
+
+// replyTo is what the first of some cells says that knows who gets a job's result; "" is none.
+func (l *link) replyTo(at []*link, jobID string) (replica string, err error) {
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	for i := 0; i < len(at) && replica == "" && err == nil; i++ {
+		replica, err = at[i].cell.ReplyTo(ctx, cell.MovedID(jobID, at[i].cell.Index()))
 	}
 	if err != nil && l.d.ctx.Err() == nil {
 		l.often.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))
 	}
-	return err == nil && owner != "" && owner != l.d.cfg.Replica
+	return replica, err
 }
 
 // correct takes over what the reply says of its node. How many slots are in use there
