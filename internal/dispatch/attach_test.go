@@ -73,6 +73,53 @@ func TestAttachReturns(t *testing.T) {
 	sink.want(id, "assigned result")
 }
 
+// An attach was answered, and a failover takes it back: by the record the job is another replica's, where nobody waits any
+// more. Nobody waits for ever: what was read before the failover is followed by the result, which a recheck finds; and what
+// is read after it is believed, so that the client hears of it and attaches once more.
+func TestAttachTakenBack(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"read before", "read after"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, redistest.Shared(t))
+			a := r.agent(node("n1", 8))
+			rep := r.replica("r1", quick)
+			blocker, sink := newRecorder(t), newRecorder(t)
+			stands, goOn := make(chan struct{}), make(chan struct{})
+			first, id := rep.mustPlace(job(), blocker), rep.mustPlace(job(), sink)
+			blocker.hold = func() { close(stands); <-goOn }
+			if when == "read after" {
+				a.complete(first, `1`)
+				<-stands // whoever reads the stream
+			}
+			if _, err := r.cell.Attach(deadline(t), tenant, id, "r2"); err != nil { // tells r1
+				t.Fatal(err)
+			}
+			if when == "read before" {
+				eventually(t, "the first is told", func() bool { return sink.kinds(id) == "assigned detached" })
+				sink = newRecorder(t)
+			}
+			if _, err := rep.Attach(deadline(t), tenant, id, sink); err != nil {
+				t.Fatal(err)
+			}
+			r.do("HSET", r.layout.Job(id), "reply_to", "r2", "attaches", "1") // what the new master has
+			if when == "read after" {
+				close(goOn)
+				eventually(t, "the client is told", func() bool { return sink.kinds(id) == "assigned detached" })
+				sink = newRecorder(t)
+				if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.State != freeslot.StateRunning {
+					t.Fatalf("%+v, %v", s, err)
+				}
+			}
+			a.complete(id, `"done"`)
+			if s := sink.result(id); string(s.Result) != `"done"` {
+				t.Errorf("%+v", s)
+			}
+			sink.want(id, "result")
+		})
+	}
+}
+
 // The attach of a session that has ended reaches Redis late, behind that of the same client at another replica: it
 // takes the job from nobody.
 func TestLateAttach(t *testing.T) {
