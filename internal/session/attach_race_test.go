@@ -2,9 +2,14 @@ package session
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/coder/websocket"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
@@ -173,4 +178,81 @@ func (r *reorder) Attach(_ context.Context, _, jobID string, _ dispatch.Sink) (f
 	}
 	status.State = freeslot.StateSucceeded
 	return status, nil
+}
+
+// staged answers the first Attach and the second one when the test says so; the second one fails.
+type staged struct {
+	*dispatch.Dispatcher
+	begun  chan int
+	answer [2]chan struct{}
+	n      atomic.Int64
+}
+
+func (s *staged) Attach(ctx context.Context, tenant, jobID string, sink dispatch.Sink) (status freeslot.JobStatus, err error) {
+	n := int(s.n.Add(1))
+	if n == 1 {
+		status, err = s.Dispatcher.Attach(ctx, tenant, jobID, sink)
+	} else {
+		err = &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "Redis did not answer"}
+	}
+	s.begun <- n
+	<-s.answer[n-1]
+	return status, err
+}
+
+// A session attaches twice to a job, one of which fails, and in between submits under its key: what was accepted ends for
+// the client, once, and for the session.
+func TestSubmitBetweenAttaches(t *testing.T) {
+	t.Parallel()
+	for _, ended := range []bool{false, true} {
+		for _, failsLast := range []bool{false, true} {
+			t.Run(fmt.Sprintf("ended %v fails last %v", ended, failsLast), func(t *testing.T) {
+				t.Parallel()
+				release := make(chan struct{})
+				first, _ := gated(t, release)
+				h := &staged{Dispatcher: first, begun: make(chan int, 2), answer: [2]chan struct{}{make(chan struct{}), make(chan struct{})}}
+				s := serve(t, Config{DrainGrace: 20 * time.Millisecond}, h)
+				p := s.connect("")
+				p.send(`{"type":"submit","id":"r1","job":{"service":"gate","idempotency_key":"k"}}`)
+				p.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
+				p.expect(gateAssigned)
+				if ended {
+					close(release)
+					p.expect(gateResult)
+				}
+				for _, id := range []string{"a1", "a2"} {
+					p.send(`{"type":"attach","id":"` + id + `","job_id":"…job"}`)
+					<-h.begun
+				}
+				answers := []func(){
+					func() { close(h.answer[0]); p.expect(`{"type":"status","id":"a1","job":"…"}`) },
+					func() {
+						close(h.answer[1])
+						p.expect(`{"type":"error","id":"a2","job_id":"…job","code":"unavailable","message":"…"}`)
+					},
+				}
+				if !failsLast {
+					slices.Reverse(answers)
+				}
+				answers[0]()
+				p.send(`{"type":"submit","id":"r2","job":{"service":"gate","idempotency_key":"k"}}`)
+				p.expect(`{"type":"accepted","id":"r2","job_id":"…job"}`)
+				if ended && failsLast { // else the status that follows tells the end
+					p.expect(gateResult)
+				}
+				answers[1]()
+				if !ended {
+					close(release)
+					p.expect(gateResult)
+				}
+				drained := make(chan error, 1)
+				go func() { drained <- s.Drain(t.Context()) }()
+				p.expect(`{"type":"goaway","reason":"the replica is stopping"}`) // and nothing more of the job
+				p.expectClose(websocket.StatusGoingAway)
+				if err := waitFor(t, drained, "Drain"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
 }

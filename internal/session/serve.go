@@ -104,6 +104,9 @@ func (s *session) answer(id string, index int, a dispatch.Accepted, err error) {
 	s.send(func(dst []byte) []byte { return wire.AppendAccepted(dst, id, index, a.JobID, a.Position) })
 	if held := s.jobs[keyOf(a.JobID)]; held != nil { // by its idempotency key it is a job that an attach is under way to
 		held.owned = true
+		if held.ended != nil { // the client was told before it was accepted, and all that comes later is dropped
+			s.send(func(dst []byte) []byte { return wire.AppendResult(dst, held.ended) })
+		}
 		return
 	}
 	s.jobs[keyOf(a.JobID)] = nil
