@@ -45,18 +45,22 @@ func (a *ahead) ran(took time.Duration) {
 	a.run -= (a.run - took) / 16
 }
 
-// answered notes how long a report took.
-func (a *ahead) answered(took time.Duration) {
+// answered notes how long a report took that asked for so many slots ahead.
+func (a *ahead) answered(took time.Duration, now time.Time, asked int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.trip += (min(took, aheadWait) - a.trip) / 16
+	if asked > 0 {
+		a.asked = now
+	}
 }
 
-// slots is how many slots beyond those of the node to ask for.
+// slots is how many slots beyond those of the node to ask for. Where handlers take longer than one that waits has
+// patience there are none: slots that began together end together.
 func (a *ahead) slots(of int, now time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.off || of == 0 || a.run <= 0 {
+	if a.off || of == 0 || a.run <= 0 || a.run > aheadPatience {
 		return 0
 	}
 	gain := float64(a.trip) / float64(a.run)

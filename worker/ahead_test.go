@@ -15,7 +15,7 @@ func learned(run, trip time.Duration) *ahead {
 	a := &ahead{}
 	for range 200 {
 		a.ran(run)
-		a.answered(trip)
+		a.answered(trip, time.Now(), 0)
 	}
 	return a
 }
@@ -35,7 +35,8 @@ func TestAheadSlots(t *testing.T) {
 		"shorter than a trip":       {learned(10*time.Millisecond, 17*time.Millisecond), 4, 7},
 		"much shorter than a trip":  {learned(100*time.Microsecond, time.Millisecond), 4, 12},
 		"no more than may wait":     {learned(20*time.Millisecond, 45*time.Millisecond), 1, 2},
-		"not worth it":              {learned(time.Second, time.Millisecond), 4, 0},
+		"not worth it":              {learned(200*time.Millisecond, 900*time.Microsecond), 4, 0},
+		"longer than its patience":  {learned(300*time.Millisecond, 20*time.Millisecond), 64, 0},
 		"worth it, and too long":    {learned(100*time.Millisecond, time.Millisecond), 1, 0},
 		"as long, on several slots": {learned(100*time.Millisecond, time.Millisecond), 4, 1},
 		"no slots":                  {learned(10*time.Millisecond, time.Millisecond), 0, 0},
@@ -81,8 +82,13 @@ func TestAheadPatience(t *testing.T) {
 	if got := a.patience(now, time.Millisecond); got != time.Millisecond {
 		t.Errorf("%s, more than without", got)
 	}
-	if got := a.patience(now.Add(2*aheadMemory), slotPatience); got != slotPatience {
+	later := now.Add(2 * aheadMemory)
+	if got := a.patience(later, slotPatience); got != slotPatience {
 		t.Errorf("%s long after", got)
+	}
+	a.answered(2*aheadMemory, later, 1)
+	if got := a.patience(later, slotPatience); got != aheadPatience {
+		t.Errorf("%s when the answer to the asking comes late", got)
 	}
 }
 
@@ -145,7 +151,7 @@ func TestJobAheadIsHandedBackInTime(t *testing.T) {
 	var release chan struct{}
 	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 1 }, func(t *testing.T, w *Worker, f *fakeCell) {
 		w.ahead.ran(time.Millisecond)
-		w.ahead.answered(time.Millisecond)
+		w.ahead.answered(time.Millisecond, time.Now(), 0)
 		f.assign(1, freeslot.Job{Service: "s"})
 		synctest.Wait()
 		if w.ahead.slots(1, time.Now()) != 1 {

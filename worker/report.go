@@ -62,13 +62,17 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 
 func (w *Worker) complete(comp cell.Completion) (cell.CompletionOutcome, error) {
 	begun := time.Now()
-	comp.Ahead, comp.Begun = w.ahead.slots(w.offers(), begun), w.receiveAll
+	comp.Begun, comp.Patient = w.receiveAll, w.slots.stocked()
+	if !w.ledger.isDraining() {
+		comp.Ahead = w.ahead.slots(w.offers(), begun)
+	}
 	number := w.ledger.report()
 	defer w.ledger.reported(number)
 	// The call has a deadline of its own, which bounds the wait for its turn, too.
 	outcome, err := w.store.Complete(w.life, comp)
 	if err == nil {
-		w.ahead.answered(time.Since(begun))
+		now := time.Now()
+		w.ahead.answered(now.Sub(begun), now, comp.Ahead)
 	}
 	return outcome, err
 }

@@ -158,6 +158,65 @@ func TestBatchGroups(t *testing.T) {
 	}
 }
 
+// TestBatchPatient: patient items begin no call beside another, unless it is full or one comes that is not.
+func TestBatchPatient(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(c *calls, add func(...int)){
+		"until the call has ended": func(c *calls, add func(...int)) {
+			add(4, 6)
+			c.answer(nil)
+			c.starts(4, 6)
+		},
+		"until one comes that is not": func(c *calls, add func(...int)) {
+			add(4, 6, 3)
+			c.starts(4, 6, 3)
+			c.answer(nil)
+		},
+		"until a call is full": func(c *calls, add func(...int)) {
+			add(4, 6, 8, 10)
+			c.starts(4, 6, 8, 10)
+			c.answer(nil)
+		},
+		"until its bytes are": func(c *calls, add func(...int)) {
+			add(60, 50)
+			c.starts(60)
+			c.answer(nil)
+			c.answer(nil)
+			c.starts(50) // whichever loop has its turn
+		},
+		"until the batch stops": func(c *calls, add func(...int)) {
+			add(4)
+			c.end()
+			c.starts(4)
+			c.answer(nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCalls(t, func(b *batch[int, string]) {
+				b.patient, b.ended = func(n int) bool { return n%2 == 0 }, make(chan struct{}, 1)
+			})
+			var other sync.WaitGroup
+			other.Go(func() { c.loop(c.stop) })
+			defer func() { c.end(); other.Wait() }()
+			items := []*item[int, string]{c.add(t.Context(), 2)}
+			c.starts(2)
+			run(c, func(all ...int) {
+				for _, n := range all {
+					items = append(items, c.add(t.Context(), n))
+					for range 1000 {
+						runtime.Gosched() // a loop that did not wait would begin its call
+					}
+				}
+			})
+			c.answer(nil)
+			for _, it := range items {
+				c.wants(it, fmt.Sprint(it.in), nil)
+			}
+		})
+	}
+}
+
 func TestBatchError(t *testing.T) {
 	t.Parallel()
 	c := newCalls(t, nil)
@@ -415,51 +474,55 @@ func TestSharedCalls(t *testing.T) {
 	}
 }
 
-// TestReportsShareCalls: while a report of an agent is under way those that follow wait, and share the next call; of
-// submits two calls are under way.
-func TestReportsShareCalls(t *testing.T) {
+// TestPatientReportsShareCalls: while a report of an agent is under way those that can wait do, and share the next call; one
+// that can not takes them along at once.
+func TestPatientReportsShareCalls(t *testing.T) {
 	t.Parallel()
-	s := newSlowOf(t, batchLoops)
-	var jobs []string
-	for range 4 {
-		sub := submission("", "n1")
-		if _, err := s.queue(t, sub).wait(s.stopped); err != nil {
-			t.Fatal(err)
-		}
-		receive(t, s.calls)
-		jobs = append(jobs, sub.JobID)
-	}
-	s.server.Pause()
-	var submits []*item[encodedSubmission, Placement]
-	for range batchLoops {
-		submits = append(submits, s.queue(t, submission("", "n1")))
-		if n := receive(t, s.calls); n != 1 {
-			t.Errorf("%d jobs in a call", n)
-		}
-	}
-	var ends []*item[Completion, CompletionOutcome]
-	for i, job := range jobs {
-		ends = append(ends, s.completions.submit(t.Context(), s.stopping, succeed("n1", s.epoch, job)))
-		if i == 0 && receive(t, s.calls) != 1 {
-			t.Error("the first call has more than one report")
-		}
-		for range 1000 {
-			runtime.Gosched() // another loop, if there were one, would begin its call
-		}
-	}
-	s.server.Resume()
-	if n := receive(t, s.calls); n != len(jobs)-1 {
-		t.Errorf("%d reports in the second call, expected %d", n, len(jobs)-1)
-	}
-	for _, it := range ends {
-		if _, err := it.wait(s.stopped); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, it := range submits {
-		if _, err := it.wait(s.stopped); err != nil {
-			t.Error(err)
-		}
+	for name, urgent := range map[string]bool{"all are patient": false, "one is not": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSlowOf(t, batchLoops)
+			var jobs []string
+			for range 4 {
+				sub := submission("", "n1")
+				if _, err := s.queue(t, sub).wait(s.stopped); err != nil {
+					t.Fatal(err)
+				}
+				receive(t, s.calls)
+				jobs = append(jobs, sub.JobID)
+			}
+			s.server.Pause()
+			var ends []*item[Completion, CompletionOutcome]
+			for i, job := range jobs {
+				c := succeed("n1", s.epoch, job)
+				c.Patient = !urgent || i < len(jobs)-1
+				ends = append(ends, s.completions.submit(t.Context(), s.stopping, c))
+				if i == 0 && receive(t, s.calls) != 1 {
+					t.Error("the first call has more than one report")
+				}
+				for range 1000 {
+					runtime.Gosched() // a loop that did not wait would begin its call
+				}
+			}
+			if urgent {
+				if n := receive(t, s.calls); n != len(jobs)-1 {
+					t.Errorf("%d reports in the second call, expected %d", n, len(jobs)-1)
+				}
+			} else if len(s.calls) != 0 {
+				t.Errorf("a second call of %d reports beside the first", <-s.calls)
+			}
+			s.server.Resume()
+			if !urgent {
+				if n := receive(t, s.calls); n != len(jobs)-1 {
+					t.Errorf("%d reports in the second call, expected %d", n, len(jobs)-1)
+				}
+			}
+			for _, it := range ends {
+				if _, err := it.wait(s.stopped); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }
 
@@ -753,9 +816,7 @@ func TestBatchYieldsOfSeveralLoops(t *testing.T) {
 		}
 		for range loopCount {
 			loops.Go(func() {
-				first := b.next(nil, stop)
-				batch, carry := b.gather(first)
-				b.yield(carry, b.call(batch))
+				b.yield(b.call(b.gather(b.next(stop), stop)))
 			})
 		}
 		go func() { loops.Wait(); close(stopped) }()

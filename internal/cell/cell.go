@@ -176,7 +176,7 @@ type Cell struct {
 	reader  profileReader
 	// clock is what the cell's clock said last to somebody who moves jobs here; nil at first.
 	clock atomic.Pointer[clockReading]
-	// tombstones is tombstonesKept and loopCount, of submits and enqueues, batchLoops, but for tests that need fewer.
+	// tombstones is tombstonesKept and loopCount batchLoops, but for tests that need fewer.
 	tombstones, loopCount int
 	loading               loading
 
@@ -222,7 +222,8 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 	c.completions = &batch[Completion, CompletionOutcome]{
 		queue: make(chan *item[Completion, CompletionOutcome], cfg.QueueLimit),
 		run:   c.complete, size: completionSize,
-		group: func(a, b Completion) bool { return a.Node == b.Node && a.Epoch == b.Epoch },
+		group:   func(a, b Completion) bool { return a.Node == b.Node && a.Epoch == b.Epoch },
+		patient: func(c Completion) bool { return c.Patient }, ended: make(chan struct{}, 1),
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
 		observe: func(n int) { c.metrics.batch.WithLabelValues("complete").Observe(float64(n)) },
 	}
@@ -237,10 +238,8 @@ func (c *Cell) Start(context.Context) error {
 		for range c.loopCount {
 			c.loops.Go(func() { c.submits.loop(c.stopping) })
 			c.loops.Go(func() { c.enqueues.loop(c.stopping) })
+			c.loops.Go(func() { c.completions.loop(c.stopping) })
 		}
-		// Of one agent's reports one call is under way, so that what ends meanwhile shares the next: Redis, which
-		// all agents share, is what a second one would cost.
-		c.loops.Go(func() { c.completions.loop(c.stopping) })
 		if c.keepsScripts() {
 			c.loops.Go(c.keepScripts)
 		}

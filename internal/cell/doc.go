@@ -37,7 +37,7 @@
 // can be repeated without harm, because whoever got an error may still have been
 // applied. Scripts compare times with Redis' clock only.
 //
-// Submit, EnqueueAll and Complete gather concurrent callers: while two calls, of Complete one, are under way the
+// Submit, EnqueueAll and Complete gather concurrent callers: while two calls are under way (one, for who can wait) the
 // next collects, so nobody waits for a batch to fill and a busy cell pays Lua's
 // fixed cost once for many jobs.
 //

@@ -10,6 +10,7 @@ local LOOKS = 96 -- how many of all classes together, but that two of each alway
 local PATIENCE = 10000 -- ms that a job waits for room while others of its priority pass it
 local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
 local ANSWER = 131072 -- bytes of specs that an answer brings; the others are read by who runs the job
+local AT_ONCE = 64 -- jobs that a call gives away ahead, so that it does not stop Redis
 local BACKLOG = 32 -- jobs of a class that wait, from which on one is given away ahead: it costs none of them a free slot elsewhere
 local assigned = {} -- job -> {slots in use then, attempt}
 
@@ -99,7 +100,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ah
     assigned[job] = {used, attempt, node}
   end
 
-  local heads, named, begun = {}, {}, 0
+  local heads, named, begun, early = {}, {}, 0, 0
   for i, class in ipairs(classes) do
     heads[i] = not named[class] and head(class) or false -- one job must not come from two heads
     named[class] = true
@@ -122,7 +123,12 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ah
       (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.since > PATIENCE) then best = nil end
     if best then
       local next = heads[best]
-      if limit > max and sure('ZCARD', key('waiting', next.class)) < BACKLOG then break end
+      if limit > max then
+        -- A job of several slots waits for as many to come free at once, one with a gate keeps others of its gate from
+        -- running elsewhere.
+        if early >= AT_ONCE or next.slots > 1 or next.gates or sure('ZCARD', key('waiting', next.class)) < BACKLOG then break end
+        early = early + 1
+      end
       local closed, own -- by one that has just begun
       if next.gates then closed, own = shut(next.job, next.gates) end
       if closed then
