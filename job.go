@@ -240,11 +240,12 @@ type JobStatus struct {
 	Tenant  string `json:"tenant"`
 	Service string `json:"service"`
 	// Class names the requirement of the job: jobs of a class fit the same nodes. It is the
-	// [ClassID], and absent from what a session is told.
+	// [ClassID], and empty where a replica of an older release tells a session.
 	Class string `json:"class,omitempty"`
 	State State  `json:"state"`
 	// Node and Attempt say where it runs or ran last, and which try that is, from 1; ""
-	// and 0 before the first.
+	// and 0 before the first. A job that waits for its next attempt, in StateWaiting or
+	// StateMoving, has no node.
 	Node    string `json:"node"`
 	Attempt int    `json:"attempt"`
 	Slots   int    `json:"slots"`
@@ -261,6 +262,9 @@ type JobStatus struct {
 	Priority int `json:"priority,omitempty"`
 	// DeadlineMS is when the job expires; 0 is never.
 	DeadlineMS int64 `json:"deadline_ms,omitempty"`
+	// RunAtMS is when the job goes on to wait for a slot: in StateScheduled, and in
+	// StateRetryWait in listings; 0 otherwise.
+	RunAtMS int64 `json:"run_at_ms,omitempty"`
 	// Position is the job's place in the queue of jobs that wait for the same nodes,
 	// from 1, when it was looked up; 0 when it does not wait, and in listings.
 	Position int `json:"position,omitempty"`

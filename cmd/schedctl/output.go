@@ -84,8 +84,11 @@ func jobRows(jobs []freeslot.JobStatus) [][]string {
 	return rows
 }
 
-// shownState has a job's place in the queue, where that is known.
+// shownState has a job's place in the queue, or when it comes there, where that is known.
 func shownState(j freeslot.JobStatus) string {
+	if j.RunAtMS > 0 {
+		return fmt.Sprintf("%s (run at %s)", j.State, clock(j.RunAtMS))
+	}
 	if j.Position > 0 {
 		return fmt.Sprintf("%s (position %d)", j.State, j.Position)
 	}

@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
 )
@@ -47,6 +49,19 @@ func TestJobsThatWait(t *testing.T) {
 	go func() { done <- l.ctl(t, "watch", first) }()
 	close(l.release)
 	soon(t, done, "watch to end").expect(t, exitOK, "released")
+}
+
+// TestJobForLater: it is shown when it will run.
+func TestJobForLater(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	at := time.Now().Add(time.Hour).Truncate(time.Second)
+	id := strings.TrimSpace(l.ctl(t, "submit", "echo", "--at", at.Format(time.RFC3339)).expect(t, exitOK).out)
+	shown := "scheduled (run at " + at.Format("2006-01-02 15:04:05") + ")"
+	l.ctl(t, "get", id).expect(t, exitOK, shown)
+	l.ctl(t, "list").expect(t, exitOK, shown)
+	l.ctl(t, "get", id, "-o", "json").expect(t, exitOK, fmt.Sprintf(`"run_at_ms": %d`, at.UnixMilli()))
+	l.ctl(t, "cancel", id).expect(t, exitOK, "cancelled")
 }
 
 // TestRequeue: a new job out of one that failed.

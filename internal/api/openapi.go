@@ -194,7 +194,7 @@ var fieldDocs = map[string]map[string]string{
 		"values":   "1 to 64 for in and not_in, none for exists and not_exists, one decimal number for the others.",
 	},
 	"JobStatus": {
-		"node":            "Where the job runs or ran last; empty before its first attempt.",
+		"node":            "Where the job runs or ran last; empty before its first attempt, and while it waits for the next.",
 		"class":           "The id of the job's class: jobs with the same requirement.",
 		"attempt":         "Which try that is, from 1; 0 before the first.",
 		"result":          "What the handler returned; only in state succeeded.",
@@ -203,6 +203,7 @@ var fieldDocs = map[string]map[string]string{
 		"failures":        "How many attempts failed; absent means none.",
 		"priority":        "As submitted; absent means 0.",
 		"deadline_ms":     "When the job expires, by the store's clock, in milliseconds since 1970; absent means never.",
+		"run_at_ms":       "When a scheduled job begins to wait for a slot, and in listings also when one in retry_wait does, by the store's clock, in milliseconds since 1970; absent otherwise.",
 		"position":        "The job's place among those that wait for the same nodes, from 1, when it was looked up; absent when it does not wait, and in listings.",
 		"held_by":         "What keeps the job waiting although slots may be free: max_running of its tenant, or its concurrency_key. Absent where nothing does, and in listings.",
 		"submitted_at_ms": "The store's clock, in milliseconds since 1970.",

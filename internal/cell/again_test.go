@@ -34,6 +34,12 @@ func TestRetry(t *testing.T) {
 		if status.State != freeslot.StateRetryWait || status.Failures != 1 || status.Attempt != 1 || !cmp.Equal(status.Error, failed.Error) {
 			t.Errorf("%+v", status)
 		}
+		if status.Node != "n1" { // where it failed
+			t.Errorf("node %q", status.Node)
+		}
+		if page, err := r.Jobs(r.ctx(), JobFilter{State: freeslot.StateRetryWait}, "", 10); err != nil || len(page.Jobs) != 1 || page.Jobs[0].RunAtMS != int64(r.scores(r.l.Due())[s.JobID]) {
+			t.Errorf("%+v, %v", page, err)
+		}
 		if _, sum := r.slots("n1"); sum != 0 {
 			t.Errorf("%d slots in use", sum)
 		}
@@ -118,7 +124,7 @@ func TestHandBack(t *testing.T) {
 			r.forgive(job)
 			r.take("n1")
 			r.complete1(r.fails("n1", epoch, job, HandBack))
-			if s := r.status(job); s.State != freeslot.StateWaiting || s.Failures != 0 || s.Attempt != n {
+			if s := r.status(job); s.State != freeslot.StateWaiting || s.Failures != 0 || s.Attempt != n || s.Node != "" {
 				t.Errorf("%+v", s)
 			}
 			r.sound()

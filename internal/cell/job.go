@@ -119,10 +119,23 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 	if tenant != "" && status.Tenant != tenant {
 		return freeslot.JobStatus{}, notFound(jobID)
 	}
-	if status.State == freeslot.StateWaiting {
+	switch status.State {
+	case freeslot.StateWaiting:
 		err = c.place(ctx, &status, reply)
+	case freeslot.StateScheduled:
+		status.RunAtMS, err = c.runAt(ctx, jobID)
+	default:
 	}
 	return status, err
+}
+
+// runAt is when a scheduled job begins to wait; 0 when it has meanwhile.
+func (c *Cell) runAt(ctx context.Context, jobID string) (int64, error) {
+	at, err := c.do(ctx, "read", c.client.B().Zscore().Key(c.layout.Due()).Member(jobID).Build()).AsFloat64()
+	if rueidisNil(err) != nil {
+		return 0, fmt.Errorf("time of job %s: %w", jobID, err)
+	}
+	return int64(at), nil
 }
 
 // place fills in where a job stands in the queue of its class, or what holds it back; neither
@@ -236,6 +249,9 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 	}
 	if err := decodeFails(&s, text[3]); err != nil {
 		return s, fmt.Errorf("field fails: %w", err)
+	}
+	if s.State == freeslot.StateWaiting || s.State == freeslot.StateMoving {
+		s.Node = "" // the record keeps that of the attempt before
 	}
 	if text[5] != "" {
 		var err error

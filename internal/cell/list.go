@@ -73,6 +73,7 @@ type listed struct {
 	cell int
 	node string  // of an owned job; the place of one that waits
 	us   float64 // when a terminal one ended; the score of one that waits, where a class is listed
+	due  int64   // when one at placeDue goes on, in ms
 	job  string
 }
 
@@ -160,6 +161,7 @@ func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []f
 	for _, j := range found {
 		if rest := parts[j.cell]; len(rest) > 0 && rest[0].id == j.job {
 			if j.is(rest[0].State) {
+				rest[0].RunAtMS = j.due
 				jobs = append(jobs, rest[0].JobStatus)
 			}
 			parts[j.cell] = rest[1:]
@@ -229,27 +231,41 @@ func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilt
 	from, _ := slices.BinarySearch(places, at.place)
 	var found []listed
 	for _, n := range places[from:] {
-		owned, err := c.do(ctx, "list", c.jobsAt(n)).AsStrSlice()
+		there, err := c.livingAt(ctx, n)
 		if err != nil {
 			return nil, fmt.Errorf("list jobs of %s: %w", n, err)
 		}
-		if strings.HasPrefix(n, placeHeld) {
-			for i := range owned {
-				owned[i] = parkedJob(owned[i])
-			}
-		}
-		slices.Sort(owned)
-		for _, id := range owned {
-			if id == "sum" || n == at.place && id <= at.job {
+		slices.SortFunc(there, func(a, b listed) int { return cmp.Compare(a.job, b.job) })
+		for _, j := range there {
+			if j.job == "sum" || n == at.place && j.job <= at.job {
 				continue
 			}
-			found = append(found, listed{node: n, job: id})
+			found = append(found, j)
 			if len(found) == limit {
 				return found, nil
 			}
 		}
 	}
 	return found, nil
+}
+
+// livingAt reads what is at one place, in no order.
+func (c *Cell) livingAt(ctx context.Context, place string) (there []listed, err error) {
+	if place == placeDue {
+		due, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Withscores().Build()).AsZScores()
+		for _, z := range due {
+			there = append(there, listed{node: place, job: z.Member, due: int64(z.Score)})
+		}
+		return there, err
+	}
+	jobs, err := c.do(ctx, "list", c.jobsAt(place)).AsStrSlice()
+	for _, job := range jobs {
+		if strings.HasPrefix(place, placeHeld) {
+			job = parkedJob(job)
+		}
+		there = append(there, listed{node: place, job: job})
+	}
+	return there, err
 }
 
 // places are where jobs of the state, "" for any, can be found before they end, sorted.
@@ -288,9 +304,6 @@ func (c *Cell) places(ctx context.Context, state freeslot.State) (places []strin
 }
 
 func (c *Cell) jobsAt(place string) rueidis.Completed {
-	if place == placeDue {
-		return c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Build()
-	}
 	if place == placeMove {
 		return c.client.B().Zrange().Key(c.layout.Moves()).Min("0").Max("-1").Build()
 	}

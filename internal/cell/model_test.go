@@ -562,7 +562,16 @@ func (m *model) attach(tenant, job, replica string) (freeslot.JobStatus, error) 
 		}
 		j.replyTo = replica
 	}
-	return j.JobStatus, nil
+	return j.told(), nil
+}
+
+// told is the status as it is shown: a job that waits again is on no node.
+func (j *modelJob) told() freeslot.JobStatus {
+	s := j.JobStatus
+	if s.State == freeslot.StateWaiting {
+		s.Node = ""
+	}
+	return s
 }
 
 // view is what can be seen of a cell.
@@ -626,7 +635,7 @@ func (m *model) view() view {
 		}
 	}
 	for id, j := range m.jobs {
-		status := j.JobStatus
+		status := j.told()
 		if j.State == freeslot.StateWaiting {
 			status.Position = m.position(j)
 		}

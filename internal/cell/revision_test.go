@@ -263,7 +263,8 @@ func (m *mix) step(t *testing.T, c *Cell) (what string) {
 func (m *mix) end(t *testing.T, c *Cell, j mixedJob) Completion {
 	comp := succeed(cmp.Or(j.node, m.nodes[0]), j.epoch, j.id)
 	if s, err := c.Job(t.Context(), "", j.id); err == nil && s.Attempt > 1 || j.node == "" && s.Attempt > 0 {
-		comp.Node, comp.Attempt.N, comp.Epoch = s.Node, s.Attempt, m.epoch(s.Node)
+		node := cmp.Or(s.Node, m.nodes[0]) // of a job that waits again
+		comp.Node, comp.Attempt.N, comp.Epoch = node, s.Attempt, m.epoch(node)
 	}
 	if again := Again(m.rng.IntN(6)); again == Retry || again == HandBack {
 		comp.State, comp.Result, comp.Error = freeslot.StateFailed, nil, &freeslot.JobError{Code: "boom"}

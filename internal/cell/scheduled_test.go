@@ -27,8 +27,11 @@ func TestScheduled(t *testing.T) {
 				t.Errorf("again %v: %+v", again, p)
 			}
 		}
-		if got := r.status(s.JobID); got.State != freeslot.StateScheduled || got.DeadlineMS != s.Job.RunAtMS+5_000 {
+		if got := r.status(s.JobID); got.State != freeslot.StateScheduled || got.DeadlineMS != s.Job.RunAtMS+5_000 || got.RunAtMS != s.Job.RunAtMS {
 			t.Errorf("%+v", got)
+		}
+		if page, err := r.Jobs(r.ctx(), JobFilter{}, "", 10); err != nil || len(page.Jobs) != 1 || page.Jobs[0].RunAtMS != s.Job.RunAtMS {
+			t.Errorf("%+v, %v", page, err)
 		}
 		if d, err := r.Due(r.ctx(), 10); err != nil || len(d.Classes) != 0 || d.Expired != 0 {
 			t.Errorf("%+v, %v", d, err)
@@ -39,8 +42,11 @@ func TestScheduled(t *testing.T) {
 		if err != nil || len(d.Classes) != 1 {
 			t.Fatalf("%+v, %v", d, err)
 		}
-		if got := r.status(s.JobID); got.State != freeslot.StateWaiting || got.Position != 1 {
+		if got := r.status(s.JobID); got.State != freeslot.StateWaiting || got.Position != 1 || got.RunAtMS != 0 {
 			t.Errorf("%+v", got)
+		}
+		if page, err := r.Jobs(r.ctx(), JobFilter{}, "", 10); err != nil || len(page.Jobs) != 1 || page.Jobs[0].RunAtMS != 0 {
+			t.Errorf("which is due for its deadline alone: %+v, %v", page, err)
 		}
 		if tags := r.hash(r.l.Fair(d.Classes[0].ID)); tags["t"+s.Tenant] != "1024" {
 			t.Errorf("tags %v", tags)

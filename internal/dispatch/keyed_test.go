@@ -122,6 +122,9 @@ func TestJobForLater(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if s, err := rep.Attach(deadline(t), tenant, never.JobID, sink); err != nil || s.State != freeslot.StateScheduled || s.RunAtMS != runAt+3_600_000 {
+			t.Errorf("%+v, %v", s, err)
+		}
 		if s, err := rep.Cancel(deadline(t), tenant, never.JobID); err != nil || s.State != freeslot.StateCancelled {
 			t.Errorf("%+v, %v", s, err)
 		}

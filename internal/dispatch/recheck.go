@@ -109,7 +109,7 @@ func (l *link) takeIn(jobs []freeslot.JobStatus, found map[string]bool) bool {
 			if !l.recover(ctx, jobs[i]) {
 				return false
 			}
-		case jobs[i].Attempt > 0:
+		case jobs[i].Node != "":
 			l.began(&jobs[i])
 		}
 	}
@@ -180,8 +180,9 @@ func (l *link) isThere(id string) {
 	}
 }
 
-// began delivers the attempt that a record has; one that lies in the past for a job that
-// waits again is as good as any.
+// began delivers the attempt that a record has; one that lies in the past, of a job with a pause
+// before its next one, is as good as any. That of a job that waits again has no node any more, and
+// needs none: it is told of with the attempt that comes.
 func (l *link) began(s *freeslot.JobStatus) {
 	if w, ok := l.outstanding.Load(s.ID); ok {
 		w.assigned(assignmentOf(s))

@@ -301,6 +301,23 @@ func TestRecheckIsFair(t *testing.T) {
 	})
 }
 
+// A job that waits again has no node, and no attempt without one is told of.
+func TestRecheckOfAJobThatWaitsAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	rep := r.unstarted("r1")
+	start(t, rep.cache)
+	sink := newRecorder(t)
+	waits, runs := cell.NewJobID(0), cell.NewJobID(0)
+	for id, state := range map[string]string{waits: "waiting", runs: "running"} {
+		rep.links[0].outstanding.Store(id, &waiter{sink: sink, open: true})
+		r.do("HSET", r.layout.Job(id), "state", state, "job", tenant+` 1 0 1000 0123456789abcdef 0 3 0 {"service":"tts"}`, "run", "1 n1 e1 7")
+	}
+	rep.links[0].recheckOlder(0)
+	sink.want(waits, "")
+	sink.want(runs, "assigned")
+}
+
 // Redis is away: a recheck ends with the first read that fails, asks for less the
 // next time, and is back to full pages soon after Redis is.
 func TestRecheckWhileRedisIsAway(t *testing.T) {

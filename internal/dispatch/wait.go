@@ -251,6 +251,9 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 		return freeslot.JobStatus{}, err
 	}
 	status, err := d.cells.Attach(ctx, tenant, jobID, d.cfg.Replica)
+	if status.State == freeslot.StateScheduled {
+		status.RunAtMS = known.RunAtMS // which does not change
+	}
 	if w.attached(sink, &status, err) {
 		l.drop(jobID, w)
 	}

@@ -30,12 +30,12 @@ func TestAttachByTheIDOfAnotherCell(t *testing.T) {
 				q.vars = p.vars
 			}
 			q.send(`{"type":"attach","id":"r2","job_id":"` + moved + `"}`)
-			q.expect(`{"type":"status","id":"r2","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
+			q.expect(`{"type":"status","id":"r2","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
 			q.expect(`{"type":"assigned","job_id":"…job","node":"node-2","attempt":2,"assigned_at_ms":9}`)
 			d.tell(id, freeslot.Progress{Attempt: 2, Seq: 1, AtMS: 5})
 			q.expect(`{"type":"progress","job_id":"…job","attempt":2,"seq":1,"at_ms":5,"value":null}`)
 			d.finish(id, freeslot.StateDead, nil)
-			q.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"dead","node":"node-1","attempt":1,"slots":1,
+			q.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"dead","node":"node-1","attempt":1,"slots":1,
 				"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 		})
 	}

@@ -214,6 +214,7 @@ func TestAsyncAPISchemas(t *testing.T) {
 	}
 	bare := &freeslot.Job{Service: "tts"}
 	status := &freeslot.JobStatus{
+		Class: "0123456789abcdef", RunAtMS: 4,
 		ID: "0-1", Tenant: "t", Service: "tts", State: freeslot.StateFailed, Node: "n", Attempt: 1, Slots: 1,
 		Result: json.RawMessage("{}"), Error: &freeslot.JobError{Code: "c", Message: "m"},
 		Progress: &freeslot.Progress{Attempt: 1, Seq: 2, AtMS: 3, Value: json.RawMessage("4")},

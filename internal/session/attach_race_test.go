@@ -52,7 +52,7 @@ func gated(t *testing.T, release <-chan struct{}) (first, second *dispatch.Dispa
 
 const (
 	gateAssigned = `{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":"…"}`
-	gateResult   = `{"type":"result","job":{"job_id":"…job","tenant":"…","service":"gate","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`
+	gateResult   = `{"type":"result","job":{"job_id":"…job","tenant":"…","service":"gate","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`
 )
 
 // eventually waits until cond is true.
@@ -148,7 +148,7 @@ func TestAttachesAnsweredInTurn(t *testing.T) {
 	p.send(`{"type":"attach","id":"a1","job_id":"…job"}`)
 	<-h.first
 	p.send(`{"type":"attach","id":"a2","job_id":"…job"}`)
-	const ended = `"job":{"job_id":"…job","tenant":"…","service":"hold","state":"succeeded","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`
+	const ended = `"job":{"job_id":"…job","tenant":"…","service":"hold","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`
 	p.expect(`{"type":"status","id":"a2",` + ended)
 	close(h.hold)
 	p.expect(`{"type":"status","id":"a1",` + ended)

@@ -272,7 +272,7 @@ func TestDrain(t *testing.T) {
 	default:
 	}
 	d.finish(id, freeslot.StateCancelled, nil)
-	busy.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"cancelled","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
+	busy.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"cancelled","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 	busy.expectClose(websocket.StatusGoingAway)
 	if err := waitFor(t, drained, "Drain"); err != nil {
 		t.Error(err)

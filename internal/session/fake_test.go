@@ -112,7 +112,7 @@ func (d *fakeDispatcher) add(r dispatch.Request, sink dispatch.Sink) dispatch.Ac
 	d.next++
 	id := fmt.Sprintf("0-%026d", d.next)
 	job := &fakeJob{sink: sink, payload: r.Job.Payload, attempts: r.Job.AttemptLimit(), status: freeslot.JobStatus{
-		ID: id, Tenant: r.Tenant, Service: r.Job.Service, State: freeslot.StateWaiting, Slots: r.Job.SlotCount(),
+		ID: id, Tenant: r.Tenant, Service: r.Job.Service, Class: "c1a55", State: freeslot.StateWaiting, Slots: r.Job.SlotCount(),
 		Priority: r.Job.Priority, SubmittedAtMS: 1,
 	}}
 	if r.Job.TimeoutMS > 0 {
@@ -228,6 +228,9 @@ func (d *fakeDispatcher) Attach(ctx context.Context, tenant, id string, sink dis
 		return freeslot.JobStatus{}, err
 	}
 	before, status := job.sink, job.status
+	if status.State == freeslot.StateWaiting {
+		status.Node = "" // as the store has it
+	}
 	if !status.State.Terminal() {
 		job.sink = sink
 	}

@@ -46,14 +46,14 @@ func TestProgress(t *testing.T) {
 	told := int64(1)
 	d.attaching = func(id string) { told++; d.tell(id, toldValue(told, "2")) }
 	second.send(`{"type":"attach","id":"b1","job_id":"…job"}`)
-	second.expect(`{"type":"status","id":"b1","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"running","node":"node-1","attempt":1,"slots":1,
+	second.expect(`{"type":"status","id":"b1","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"running","node":"node-1","attempt":1,"slots":1,
 		"progress":{"attempt":1,"seq":1,"at_ms":5,"value":{"done":1}},"submitted_at_ms":1,"assigned_at_ms":1}}`)
 	second.expect(`{"type":"progress","job_id":"…job","attempt":1,"seq":2,"at_ms":5,"value":2}`)
 	first.expect(`{"type":"detached","job_id":"…job"}`)
 	d.tell(id, toldValue(9, "null"))
 	second.expect(`{"type":"progress","job_id":"…job","attempt":1,"seq":9,"at_ms":5,"value":null}`)
 	d.finish(id, freeslot.StateDead, nil)
-	second.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"dead","node":"node-1","attempt":1,"slots":1,
+	second.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"dead","node":"node-1","attempt":1,"slots":1,
 		"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 	d.tell(id, toldValue(10, "1")) // of a job that the session knows no more
 	second.send(`{"type":"ping","id":"b2"}`)

@@ -135,10 +135,10 @@ func TestAttachAtAnotherReplica(t *testing.T) {
 	first.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
 	first.expect(`{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":"…"}`)
 	second.send(`{"type":"attach","id":"a","job_id":"…job"}`)
-	second.expect(`{"type":"status","id":"a","job":{"job_id":"…job","tenant":"acme","service":"gate","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":"…","assigned_at_ms":"…"}}`)
+	second.expect(`{"type":"status","id":"a","job":{"job_id":"…job","tenant":"acme","service":"gate","class":"…","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":"…","assigned_at_ms":"…"}}`)
 	first.expect(`{"type":"detached","job_id":"…job"}`)
 	close(release)
-	second.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"gate","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`)
+	second.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"gate","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`)
 }
 
 // TestManyJobsForReal: sessions and batches at once; every job that is accepted

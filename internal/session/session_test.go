@@ -26,12 +26,12 @@ func TestSubmit(t *testing.T) {
 	p.send(`{"type":"submit","id":"r1","job":{"service":"echo","payload":{"text":"hi"},"slots":2}}`)
 	p.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
 	p.expect(`{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":1}`)
-	p.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"echo","state":"succeeded","node":"node-1","attempt":1,"slots":2,
+	p.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"echo","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":2,
 		"result":{"text":"hi"},"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 	p.send(`{"type":"submit","id":"r2","job":{"service":"fail"}}`)
 	p.expect(`{"type":"accepted","id":"r2","job_id":"…job2"}`)
 	p.expect(`{"type":"assigned","job_id":"…job2","node":"node-1","attempt":1,"assigned_at_ms":1}`)
-	p.expect(`{"type":"result","job":{"job_id":"…job2","tenant":"acme","service":"fail","state":"failed","node":"node-1","attempt":1,"slots":1,
+	p.expect(`{"type":"result","job":{"job_id":"…job2","tenant":"acme","service":"fail","class":"…","state":"failed","node":"node-1","attempt":1,"slots":1,
 		"error":{"code":"handler_error","message":"it broke"},"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 	for service, want := range map[string]string{
 		"nowhere": `{"type":"error","id":"r3","code":"no_matching_node","message":"no node fits","breakdown":{"service":1}}`,
@@ -130,8 +130,8 @@ func TestCancel(t *testing.T) {
 	operator.vars = p.vars
 	operator.read()
 	operator.send(`{"type":"cancel","id":"r1","job_id":"…job"}`)
-	operator.expect(`{"type":"status","id":"r1","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"cancelling","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
-	p.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"cancelled","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
+	operator.expect(`{"type":"status","id":"r1","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"cancelling","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
+	p.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"cancelled","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 }
 
 func TestAttach(t *testing.T) {
@@ -143,8 +143,8 @@ func TestAttach(t *testing.T) {
 	first.send(`{"type":"submit","id":"r1","job":{"service":"hold"}}`)
 	first.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
 	first.expect(`{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":1}`)
-	running := `{"job_id":"…job","tenant":"acme","service":"hold","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}`
-	done := `{"job_id":"…job","tenant":"acme","service":"hold","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}`
+	running := `{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}`
+	done := `{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}`
 
 	second.send(`{"type":"attach","id":"a1","job_id":"…job"}`)
 	second.expect(`{"type":"status","id":"a1","job":` + running + `}`)
@@ -189,10 +189,10 @@ func TestResultRacesAttach(t *testing.T) {
 		sink.Detached(id)
 	}
 	second.send(`{"type":"attach","id":"a1","job_id":"…a"}`)
-	second.expect(`{"type":"status","id":"a1","job":{"job_id":"…a","tenant":"acme","service":"hold","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
-	second.expect(`{"type":"result","job":{"job_id":"…a","tenant":"acme","service":"hold","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
+	second.expect(`{"type":"status","id":"a1","job":{"job_id":"…a","tenant":"acme","service":"hold","class":"…","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
+	second.expect(`{"type":"result","job":{"job_id":"…a","tenant":"acme","service":"hold","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 	second.send(`{"type":"attach","id":"a2","job_id":"…b"}`)
-	second.expect(`{"type":"status","id":"a2","job":{"job_id":"…b","tenant":"acme","service":"hold","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
+	second.expect(`{"type":"status","id":"a2","job":{"job_id":"…b","tenant":"acme","service":"hold","class":"…","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
 	second.expect(`{"type":"detached","job_id":"…b"}`)
 }
 
@@ -465,7 +465,7 @@ func TestAttachEndsWithItsSession(t *testing.T) {
 	_ = p.conn.CloseNow()
 	waitFor(t, d.forgotten, "the sink to be forgotten")
 	d.finish(id, freeslot.StateSucceeded, nil)
-	owner.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"succeeded","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`)
+	owner.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`)
 }
 
 func TestConfig(t *testing.T) {

@@ -21,15 +21,15 @@ func TestJobsThatWait(t *testing.T) {
 	p.expect(`{"type":"accepted","id":"r1","index":2,"job_id":"…c","position":2}`)
 
 	p.send(`{"type":"cancel","id":"r2","job_id":"…b"}`)
-	const ended = `{"job_id":"…b","tenant":"acme","service":"hold","state":"cancelled","node":"","attempt":0,"slots":1,"submitted_at_ms":1,"assigned_at_ms":0,"finished_at_ms":2}}`
+	const ended = `{"job_id":"…b","tenant":"acme","service":"hold","class":"…","state":"cancelled","node":"","attempt":0,"slots":1,"submitted_at_ms":1,"assigned_at_ms":0,"finished_at_ms":2}}`
 	p.expect(`{"type":"result","job":` + ended)
 	p.expect(`{"type":"status","id":"r2","job":` + ended)
 
 	p.send(`{"type":"cancel","id":"r3","job_id":"…a"}`)
-	p.expect(`{"type":"result","job":{"job_id":"…a","tenant":"acme","service":"hold","state":"cancelled","node":"node-1","attempt":1,"slots":2,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
+	p.expect(`{"type":"result","job":{"job_id":"…a","tenant":"acme","service":"hold","class":"…","state":"cancelled","node":"node-1","attempt":1,"slots":2,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 	p.expect(`{"type":"assigned","job_id":"…c","node":"node-1","attempt":1,"assigned_at_ms":1}`)
-	p.expect(`{"type":"result","job":{"job_id":"…c","tenant":"acme","service":"echo","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":1,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
-	p.expect(`{"type":"status","id":"r3","job":{"job_id":"…a","tenant":"acme","service":"hold","state":"cancelling","node":"node-1","attempt":1,"slots":2,"submitted_at_ms":1,"assigned_at_ms":1}}`)
+	p.expect(`{"type":"result","job":{"job_id":"…c","tenant":"acme","service":"echo","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":1,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
+	p.expect(`{"type":"status","id":"r3","job":{"job_id":"…a","tenant":"acme","service":"hold","class":"…","state":"cancelling","node":"node-1","attempt":1,"slots":2,"submitted_at_ms":1,"assigned_at_ms":1}}`)
 }
 
 // TestNextAttempts: each attempt is told, to whoever waits for the job then.
@@ -50,13 +50,13 @@ func TestNextAttempts(t *testing.T) {
 	}
 	d.requeue(id)
 	second.send(`{"type":"attach","id":"b1","job_id":"…job"}`)
-	second.expect(`{"type":"status","id":"b1","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"waiting","node":"node-1","attempt":3,"slots":1,
+	second.expect(`{"type":"status","id":"b1","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"waiting","node":"","attempt":3,"slots":1,
 		"failures":3,"priority":4,"position":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
 	first.expect(`{"type":"detached","job_id":"…job"}`)
 	d.runJob(id)
 	second.expect(`{"type":"assigned","job_id":"…job","node":"node-1","attempt":4,"assigned_at_ms":1}`)
 	d.finish(id, freeslot.StateDead, nil)
-	second.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"dead","node":"node-1","attempt":4,"slots":1,
+	second.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"dead","node":"node-1","attempt":4,"slots":1,
 		"failures":3,"priority":4,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 }
 
@@ -77,7 +77,7 @@ func TestAssignmentRacesAttach(t *testing.T) {
 				d.jobs[id].sink.Assigned(dispatch.Assignment{JobID: id, Node: "node-2", Attempt: attempt, AssignedAtMS: 9})
 			}
 			p.send(`{"type":"attach","id":"r2","job_id":"…job"}`)
-			p.expect(`{"type":"status","id":"r2","job":{"job_id":"…job","tenant":"acme","service":"hold","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
+			p.expect(`{"type":"status","id":"r2","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"running","node":"node-1","attempt":1,"slots":1,"submitted_at_ms":1,"assigned_at_ms":1}}`)
 			if attempt == 2 {
 				p.expect(`{"type":"assigned","job_id":"…job","node":"node-2","attempt":2,"assigned_at_ms":9}`)
 			}

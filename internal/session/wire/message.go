@@ -187,6 +187,9 @@ func appendStatus(dst []byte, s *freeslot.JobStatus) []byte {
 	dst = appendString(append(dst, `{"job_id":`...), s.ID)
 	dst = appendString(append(dst, `,"tenant":`...), s.Tenant)
 	dst = appendString(append(dst, `,"service":`...), s.Service)
+	if s.Class != "" {
+		dst = appendString(append(dst, `,"class":`...), s.Class)
+	}
 	dst = appendString(append(dst, `,"state":`...), string(s.State))
 	dst = appendString(append(dst, `,"node":`...), s.Node)
 	dst = appendInt(append(dst, `,"attempt":`...), int64(s.Attempt))
@@ -204,6 +207,7 @@ func appendStatus(dst []byte, s *freeslot.JobStatus) []byte {
 	dst = appendPositive(dst, `,"failures":`, int64(s.Failures))
 	dst = appendPositive(dst, `,"priority":`, int64(s.Priority))
 	dst = appendPositive(dst, `,"deadline_ms":`, s.DeadlineMS)
+	dst = appendPositive(dst, `,"run_at_ms":`, s.RunAtMS)
 	dst = appendPositive(dst, `,"position":`, int64(s.Position))
 	dst = appendInt(append(dst, `,"submitted_at_ms":`...), s.SubmittedAtMS)
 	dst = appendInt(append(dst, `,"assigned_at_ms":`...), s.AssignedAtMS)

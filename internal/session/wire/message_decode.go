@@ -218,6 +218,8 @@ func (c *cursor) status(s *freeslot.JobStatus) *problem {
 			return c.into(&s.Tenant)
 		case "service":
 			return c.into(&s.Service)
+		case "class":
+			return c.into(&s.Class)
 		case "state":
 			return c.into((*string)(&s.State))
 		case "node":
@@ -240,6 +242,8 @@ func (c *cursor) status(s *freeslot.JobStatus) *problem {
 			return c.intoInt(&s.Priority)
 		case "deadline_ms":
 			return c.intoInt64(&s.DeadlineMS)
+		case "run_at_ms":
+			return c.intoInt64(&s.RunAtMS)
 		case "position":
 			return c.intoInt(&s.Position)
 		case "submitted_at_ms":

@@ -21,14 +21,14 @@ func TestAppendMessages(t *testing.T) {
 		Result: json.RawMessage(`{"a":1}`), SubmittedAtMS: 10, AssignedAtMS: 11, FinishedAtMS: 12,
 	}
 	told := &freeslot.Progress{Attempt: 2, Seq: 3, AtMS: 4, Value: json.RawMessage(`{"done":5}`)}
-	waiting := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateWaiting, Failures: 1, Priority: 2, DeadlineMS: 3, Position: 4}
+	waiting := &freeslot.JobStatus{ID: "0-1", Class: "c1", State: freeslot.StateWaiting, Failures: 1, Priority: 2, DeadlineMS: 3, RunAtMS: 5, Position: 4}
 	failed := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateFailed, Error: &freeslot.JobError{Code: "panic", Message: "a \"b\"\n\x01\xff"}}
 	for want, got := range map[string][]byte{
 		`{"type":"welcome","protocol":"freeslot.v1","session_id":"s","replica":"r","version":"v","max_payload_bytes":1,"max_batch":2,"max_frame_bytes":3}`: AppendWelcome(nil, &Welcome{Protocol: Protocol, SessionID: "s", Replica: "r", Version: "v", MaxPayloadBytes: 1, MaxBatch: 2, MaxFrameBytes: 3}),
 		`{"type":"accepted","id":"r1","job_id":"0-1"}`:                        AppendAccepted(nil, "r1", NoIndex, "0-1", 0),
 		`{"type":"accepted","id":"r1","index":0,"job_id":"0-1"}`:              AppendAccepted(nil, "r1", 0, "0-1", 0),
 		`{"type":"accepted","id":"r1","index":0,"job_id":"0-1","position":7}`: AppendAccepted(nil, "r1", 0, "0-1", 7),
-		`{"type":"status","id":"r1","job":{"job_id":"0-1","tenant":"","service":"","state":"waiting","node":"","attempt":0,"slots":0,"failures":1,"priority":2,"deadline_ms":3,"position":4,"submitted_at_ms":0,"assigned_at_ms":0}}`: AppendStatus(nil, "r1", waiting),
+		`{"type":"status","id":"r1","job":{"job_id":"0-1","tenant":"","service":"","class":"c1","state":"waiting","node":"","attempt":0,"slots":0,"failures":1,"priority":2,"deadline_ms":3,"run_at_ms":5,"position":4,"submitted_at_ms":0,"assigned_at_ms":0}}`: AppendStatus(nil, "r1", waiting),
 		`{"type":"assigned","job_id":"0-1","node":"n1","attempt":1,"assigned_at_ms":5}`:       AppendAssigned(nil, "0-1", "n1", 1, 5),
 		`{"type":"progress","job_id":"0-1","attempt":2,"seq":3,"at_ms":4,"value":{"done":5}}`: AppendProgress(nil, "0-1", told),
 		`{"type":"progress","job_id":"0-1","attempt":1,"seq":1,"at_ms":0,"value":null}`:       AppendProgress(nil, "0-1", &freeslot.Progress{Attempt: 1, Seq: 1}),
@@ -175,6 +175,7 @@ func genStatus(t *rapid.T) freeslot.JobStatus {
 	ms := rapid.Int64Range(0, 1<<52)
 	s := freeslot.JobStatus{
 		ID: text.Draw(t, "job_id"), Tenant: text.Draw(t, "tenant"), Service: text.Draw(t, "service"),
+		Class: text.Draw(t, "class"), RunAtMS: ms.Draw(t, "run_at"),
 		State: rapid.SampledFrom(freeslot.States()).Draw(t, "state"), Node: text.Draw(t, "node"),
 		Attempt: rapid.IntRange(0, 9).Draw(t, "attempt"), Slots: rapid.IntRange(0, 9).Draw(t, "slots"),
 		Failures: rapid.IntRange(0, 9).Draw(t, "failures"), Priority: rapid.IntRange(0, 9).Draw(t, "priority"),
