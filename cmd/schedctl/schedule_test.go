@@ -58,6 +58,7 @@ schedules:
 	l.ctl(t, "schedules", "get", "beat").expect(t, exitFailure, "not_found", "there is no schedule beat")
 
 	apply("name: x\ncron: '@daily'\n").expect(t, exitFailure, "schedule x: invalid_argument: job is missing")
+	apply("{name: x, cron: daily, grace_ms: -1, job: {slots: -1}}").expect(t, exitFailure, "(and 3 more)", "  cron is", "  grace_ms is -1", "  job.slots is -1", "  job.service is")
 	apply("cron: '@daily'\n").expect(t, exitUsage, "name is 0 characters long")
 	apply("").expect(t, exitUsage, "standard input is empty")
 	apply("schedules: 1").expect(t, exitUsage, "no list")

@@ -102,7 +102,7 @@ func (s *Server) registerSchedules(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "put-schedule", Method: http.MethodPut, Path: schedulePath, Tags: tags,
 		Summary: "Make or replace a schedule",
-		Description: "201 for a new one, else 200. The same again changes nothing. Where time or zone change, the next run is the first from now on; " +
+		Description: "201 for a new one, else 200. The same again changes nothing. A bad one is refused with every bad field in errors. Where time or zone change, the next run is the first from now on; " +
 			"a run that is just being made goes on.",
 		DefaultStatus: http.StatusOK,
 	}, s.putSchedule)

@@ -59,8 +59,17 @@ type Change struct {
 }
 
 // DecodeChange reads JSON and validates it, but for the payload's size. Unknown fields are
-// refused. Errors: *freeslot.Error (invalid_argument).
+// refused. Errors: *freeslot.Error (invalid_argument), which names every bad field.
 func DecodeChange(data []byte) (*Change, error) {
+	c, err := decodeChange(data)
+	if err != nil {
+		return nil, allProblems(data, err)
+	}
+	return c, nil
+}
+
+// decodeChange is DecodeChange, but names the first bad field alone.
+func decodeChange(data []byte) (*Change, error) {
 	var in struct {
 		Cron     string          `json:"cron"`
 		TimeZone string          `json:"time_zone"`

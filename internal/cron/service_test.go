@@ -158,6 +158,56 @@ func TestDecodeChangeRefuses(t *testing.T) {
 	}
 }
 
+// TestDecodeChangeNamesAll: what is wrong is named at once, the first bad field first.
+func TestDecodeChangeNamesAll(t *testing.T) {
+	t.Parallel()
+	for text, fields := range map[string][]string{
+		`{"cron":"@dail","time_zone":"X","on_missed":"x","grace_ms":-1,"paused":"y","x":2}`: {"paused", "cron", "grace_ms", "on_missed", "time_zone", "x", "job"},
+		`{"job":1}`: {"job", "cron"},
+		`{"cron":"@dail","job":{"slots":-1,"priority":10,"x":1,"concurrency_key":"k","concurrency_limit":2,"run_at_ms":1,
+			"requirement":{"pool":"?","preferred_pool":"p","source_language":"?"}}}`: {
+			"job.x", "cron", "job.priority", "job.requirement.pool", "job.requirement.source_language", "job.run_at_ms", "job.slots", "job.service",
+		},
+		`{"cron":"@daily","job":{"service":"echo","concurrency_limit":2,"requirement":1}}`: {"job.requirement", "job.concurrency_limit"},
+	} {
+		_, err := DecodeChange([]byte(text))
+		var e *freeslot.Error
+		if !errors.As(err, &e) {
+			t.Fatalf("%s: %v", text, err)
+		}
+		var got []string
+		for _, f := range e.Errors {
+			got = append(got, f.Field)
+			if !strings.HasPrefix(f.Message, f.Field) {
+				t.Errorf("%s: %s", f.Field, f.Message)
+			}
+		}
+		more := fmt.Sprintf(" (and %d more)", len(fields)-1)
+		if d := cmp.Diff(fields, got); d != "" || e.Field != fields[0] || !strings.HasSuffix(e.Message, more) {
+			t.Errorf("%s: %s\n%s", text, d, e.Message)
+		}
+	}
+	_, err := DecodeChange([]byte(`{"cron":"@dail","job":{"service":"echo"}}`))
+	var e *freeslot.Error
+	if !errors.As(err, &e) || len(e.Errors) != 0 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestDecodeChangeNamesNotTooMany: nor does it take long to look for them.
+func TestDecodeChangeNamesNotTooMany(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&text, `"x%d":1,`, i)
+	}
+	_, err := DecodeChange([]byte("{" + text.String() + `"cron":"@daily"}`))
+	var e *freeslot.Error
+	if !errors.As(err, &e) || len(e.Errors) != maxProblems {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestJobID: of a run it is always the same, of any two it is not.
 func TestJobID(t *testing.T) {
 	t.Parallel()
