@@ -198,13 +198,17 @@ func (configHistoryCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(history.Versions)
 	}
-	rows := [][]string{{"VERSION", "AT", "AUTHOR", "RESTORES", "NOTE"}}
+	rows := [][]string{{"VERSION", "AT", "AUTHOR", "ACTION", "NOTE"}}
 	for _, v := range history.Versions {
-		restores := "-"
+		action := dash(v.Action) // of a replica of an older release
 		if v.Restores > 0 {
-			restores = fmt.Sprint(v.Restores)
+			action = fmt.Sprintf("rollback to %d", v.Restores)
 		}
-		rows = append(rows, []string{fmt.Sprint(v.Version), clock(v.AtMS), dash(v.Author), restores, dash(v.Note)})
+		note := v.Note
+		if note == v.Action {
+			note = "" // none was given
+		}
+		rows = append(rows, []string{fmt.Sprint(v.Version), clock(v.AtMS), dash(v.Author), action, dash(note)})
 	}
 	return table(a.out, rows)
 }

@@ -70,7 +70,7 @@ func TestConfigLife(t *testing.T) {
 	l.ctl(t, "config", "rollback", "1", "--note", "bob was wrong", "--author", "alice").expect(t, exitOK, "version 3 is in force", "1 node(s) join pool german")
 	l.ctl(t, "config", "rollback", "9").expect(t, exitFailure, "not_found")
 	history := l.ctl(t, "config", "history").expect(t, exitOK, "bob was wrong", "default/bob")
-	if lines := strings.Split(strings.TrimSpace(history.out), "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "3 ") || !strings.Contains(lines[1], "  1 ") {
+	if lines := strings.Split(strings.TrimSpace(history.out), "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "3 ") || !strings.Contains(lines[1], "  rollback to 1  bob was wrong") || !strings.Contains(lines[2], "  apply  ") {
 		t.Error(history.out)
 	}
 	l.ctl(t, "config", "show", "--version", "2").expect(t, exitOK, "version 2 of the history, by default/bob", "zone: us")

@@ -35,7 +35,7 @@ func TestPause(t *testing.T) {
 		l.ctl(t, "resume", kind, name).expect(t, exitOK, what+" is not paused")
 		soon(t, done, "the job to end").expect(t, exitOK, `"x"`)
 	}
-	l.ctl(t, "config", "history").expect(t, exitOK, "default/alice", "wrong model", "resume service echo")
+	l.ctl(t, "config", "history").expect(t, exitOK, "default/alice  pause service echo ", "wrong model", "resume service echo ")
 	l.ctl(t, "pause", "service", "ehco").expect(t, exitOK, "no node is known that has service ehco")
 	l.ctl(t, "pause", "pool", "ue").expect(t, exitOK, "no node is known that is in pool ue")
 	if got := l.ctl(t, "resume", "pool", "ue").expect(t, exitOK); strings.Contains(got.err, "no node") {

@@ -18,7 +18,7 @@ const confirmTimeout = 3 * time.Second
 
 // PauseStore changes what is paused; *poolconfig.Store is it.
 type PauseStore interface {
-	ChangePaused(ctx context.Context, edit func(*selection.Paused), author, note string) (cell.ConfigOutcome, *selection.Paused, error)
+	ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (cell.ConfigOutcome, *selection.Paused, error)
 }
 
 // PauseRequest is the body of a pause or its end, which may be left out.
@@ -116,13 +116,14 @@ func (s *Server) pause(ctx context.Context, p *pausable, in *pauseInput, paused 
 			return nil, s.refuse("pause", err)
 		}
 	}
+	action := map[bool]string{true: "pause ", false: "resume "}[paused] + p.kind + " " + in.Name
 	note := request.Note
 	if note == "" {
-		note = map[bool]string{true: "pause ", false: "resume "}[paused] + p.kind + " " + in.Name
+		note = action // as older releases show nothing else of it
 	}
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	outcome, all, err := s.pauses.ChangePaused(callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, author(ctx, request.Author), note)
+	outcome, all, err := s.pauses.ChangePaused(callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action, author(ctx, request.Author), note)
 	if err != nil {
 		return nil, s.refuse("pause", err)
 	}

@@ -31,7 +31,7 @@ type fakeQueues struct {
 
 func (f *fakeQueues) use(d *api.Deps) { d.Queues, d.Pauses = f, f }
 
-func (f *fakeQueues) ChangePaused(_ context.Context, edit func(*selection.Paused), author, note string) (cell.ConfigOutcome, *selection.Paused, error) {
+func (f *fakeQueues) ChangePaused(_ context.Context, edit func(*selection.Paused), action, author, note string) (cell.ConfigOutcome, *selection.Paused, error) {
 	if f.failure != nil {
 		return cell.ConfigOutcome{}, nil, f.failure
 	}
@@ -41,7 +41,7 @@ func (f *fakeQueues) ChangePaused(_ context.Context, edit func(*selection.Paused
 		return cell.ConfigOutcome{Version: f.version, Unchanged: true}, next, nil
 	}
 	f.paused, f.version = *next, f.version+1
-	f.remarks = append(f.remarks, author+": "+note)
+	f.remarks = append(f.remarks, action+", "+author+": "+note)
 	return cell.ConfigOutcome{Version: f.version}, next, nil
 }
 
@@ -104,7 +104,7 @@ func TestPause(t *testing.T) {
 	if got := post("/v1/services/tts/resume", ""); got.Paused || got.Confirmed || got.Version != 4 || len(got.All.Services) != 0 {
 		t.Errorf("%+v", got)
 	}
-	if diff := cmp.Diff([]string{"default/alice: broken", "default: pause pool eu", "default: pause class " + classID, "default: resume service tts"}, q.remarks); diff != "" {
+	if diff := cmp.Diff([]string{"pause service tts, default/alice: broken", "pause pool eu, default: pause pool eu", "pause class " + classID + ", default: pause class " + classID, "resume service tts, default: resume service tts"}, q.remarks); diff != "" {
 		t.Error(diff)
 	}
 	f.do(t, "POST", "/v1/classes/tts/pause", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)

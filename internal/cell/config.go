@@ -103,7 +103,9 @@ func (e *ConfigConflictError) Error() string {
 
 // ConfigEntry is one version of the history.
 type ConfigEntry struct {
-	Version  uint64 `json:"version"`
+	Version uint64 `json:"version"`
+	// Action is documented for its reader in the tag.
+	Action   string `json:"action,omitempty" doc:"What made the version: apply, rollback, or pause or resume with what, such as pause service asr."`
 	Author   string `json:"author,omitempty"`
 	Note     string `json:"note,omitempty"`
 	Restores uint64 `json:"restores,omitempty"`
@@ -162,7 +164,7 @@ func (c *Cell) ApplyConfig(ctx context.Context, change ConfigChange) (ConfigOutc
 	if err := change.validate(); err != nil {
 		return ConfigOutcome{}, err
 	}
-	meta, err := remark(change.Author, change.Note, change.Restores)
+	meta, err := remark(ConfigEntry{Author: change.Author, Note: change.Note, Restores: change.Restores})
 	if err != nil {
 		return ConfigOutcome{}, fmt.Errorf("apply configuration: %w", err)
 	}

@@ -15,8 +15,9 @@ type PauseChange struct {
 	// Seen is the version that the caller based it on; 0 means none.
 	Seen uint64
 	// Paused is a JSON object in canonical form; "{}" is nothing.
-	Paused       []byte
-	Author, Note string
+	Paused []byte
+	// Action says what is done, "pause service asr", and Author and Note who does it and why.
+	Action, Author, Note string
 }
 
 // PauseConfig puts what is paused in force as a new version of the dynamic configuration,
@@ -28,7 +29,7 @@ func (c *Cell) PauseConfig(ctx context.Context, change PauseChange) (ConfigOutco
 	if err := validateRemarks(change.Author, change.Note); err != nil {
 		return ConfigOutcome{}, err
 	}
-	meta, err := remark(change.Author, change.Note, 0)
+	meta, err := remark(ConfigEntry{Action: change.Action, Author: change.Author, Note: change.Note})
 	if err != nil {
 		return ConfigOutcome{}, err
 	}
@@ -44,12 +45,14 @@ func (c *Cell) PauseConfig(ctx context.Context, change PauseChange) (ConfigOutco
 	return decodeConfigOutcome(reply, change.Seen)
 }
 
-func remark(author, note string, restores uint64) (string, error) {
+// remark is what the history keeps of a version besides what the script knows.
+func remark(e ConfigEntry) (string, error) {
 	meta, err := json.Marshal(struct {
+		Action   string `json:"action,omitempty"`
 		Author   string `json:"author"`
 		Note     string `json:"note,omitempty"`
 		Restores uint64 `json:"restores,omitempty"`
-	}{author, note, restores})
+	}{e.Action, e.Author, e.Note, e.Restores})
 	if err != nil {
 		return "", fmt.Errorf("apply configuration: %w", err)
 	}

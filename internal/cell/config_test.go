@@ -165,7 +165,10 @@ func TestConfigHistory(t *testing.T) {
 		}
 		for i, e := range entries {
 			version := uint64(made - i)
-			want := ConfigEntry{Version: version, Author: "ops/alice", Note: fmt.Sprintf("for p%d", version), Restores: (version - 1) / 100, AtMS: e.AtMS, Paused: "{}"}
+			want := ConfigEntry{Version: version, Action: "apply", Author: "ops/alice", Note: fmt.Sprintf("for p%d", version), Restores: (version - 1) / 100, AtMS: e.AtMS, Paused: "{}"}
+			if want.Restores > 0 {
+				want.Action = "rollback"
+			}
 			if e != want || e.AtMS < begin || i > 0 && e.AtMS > entries[i-1].AtMS {
 				t.Errorf("%+v, expected %+v", e, want)
 			}

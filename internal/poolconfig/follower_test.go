@@ -186,7 +186,7 @@ func TestRollback(t *testing.T) {
 			t.Fatalf("%+v %v", out, err)
 		}
 		doc, err := r.store.Read(ctx)
-		want := cell.ConfigEntry{Version: 3, Author: "alice", Note: "b was wrong", Restores: 1, AtMS: out.NowMS, Paused: "{}"}
+		want := cell.ConfigEntry{Version: 3, Action: "rollback", Author: "alice", Note: "b was wrong", Restores: 1, AtMS: out.NowMS, Paused: "{}"}
 		if err != nil || text(doc.Config) != text(pools("a")) || doc.Edited || doc.Entry == nil || *doc.Entry != want {
 			t.Errorf("%+v %v", doc, err)
 		}

@@ -13,20 +13,20 @@ import (
 const pauseTries = 16
 
 // Pause makes paused all that is paused; seen is as in Change, and nil or empty ends all
-// pauses. The rest of the configuration stays what it is, and where there is none that of the
+// pauses. action is for the history: "pause service asr". The rest of the configuration stays what it is, and where there is none that of the
 // replicas' files goes on to count. See cell.Cell.PauseConfig.
-func (s *Store) Pause(ctx context.Context, seen uint64, paused *selection.Paused, author, note string) (cell.ConfigOutcome, error) {
+func (s *Store) Pause(ctx context.Context, seen uint64, paused *selection.Paused, action, author, note string) (cell.ConfigOutcome, error) {
 	if bad := validate(&selection.Config{Paused: paused}); len(bad) > 0 {
 		return cell.ConfigOutcome{}, refusal(bad)
 	}
-	return s.backend.PauseConfig(ctx, cell.PauseChange{Seen: seen, Paused: []byte(paused.Text()), Author: author, Note: note})
+	return s.backend.PauseConfig(ctx, cell.PauseChange{Seen: seen, Paused: []byte(paused.Text()), Action: action, Author: author, Note: note})
 }
 
 // ChangePaused has edit change what is paused, and tries again with what is paused then where
 // somebody else was faster: so changes of others stay. It returns what is paused after it.
 // A configuration in Redis that is not valid is a *freeslot.Error with the code conflict: nothing that
 // is changed beside it would come into force. Other errors as those of Pause and of Read.
-func (s *Store) ChangePaused(ctx context.Context, edit func(*selection.Paused), author, note string) (cell.ConfigOutcome, *selection.Paused, error) {
+func (s *Store) ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (cell.ConfigOutcome, *selection.Paused, error) {
 	for try := 0; ; try++ {
 		doc, err := s.Read(ctx)
 		if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) ChangePaused(ctx context.Context, edit func(*selection.Paused), 
 		paused := doc.Paused.Normal()
 		edit(paused)
 		paused = paused.Normal()
-		out, err := s.Pause(ctx, doc.Version, paused, author, note)
+		out, err := s.Pause(ctx, doc.Version, paused, action, author, note)
 		var conflict *cell.ConfigConflictError
 		if !errors.As(err, &conflict) || try == pauseTries || ctx.Err() != nil {
 			return out, paused, err

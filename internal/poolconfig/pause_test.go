@@ -15,7 +15,7 @@ func TestPauseWithoutDocument(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		ctx := deadline(t)
 		f := r.follow(Config{Interval: neverCompare, File: pools("file")})
-		out, paused, err := r.store.ChangePaused(ctx, func(p *selection.Paused) { p.Services = append(p.Services, "tts") }, "alice", "it is broken")
+		out, paused, err := r.store.ChangePaused(ctx, func(p *selection.Paused) { p.Services = append(p.Services, "tts") }, "pause service tts", "alice", "it is broken")
 		if err != nil || out.Version != 1 || paused.Text() != `{"services":["tts"]}` {
 			t.Fatalf("%+v %v %v", out, paused, err)
 		}
@@ -24,14 +24,14 @@ func TestPauseWithoutDocument(t *testing.T) {
 			t.Errorf("%+v %+v", got, got.Config)
 		}
 		versions, err := r.store.Versions(ctx)
-		if err != nil || len(versions) != 1 || versions[0].Author != "alice" || versions[0].Note != "it is broken" {
+		if err != nil || len(versions) != 1 || versions[0].Action != "pause service tts" || versions[0].Author != "alice" || versions[0].Note != "it is broken" {
 			t.Errorf("%+v %v", versions, err)
 		}
 		_, err = r.store.Rollback(ctx, 1, 1, "", "")
 		if freeslot.CodeOf(err) != freeslot.CodeNotFound || !strings.Contains(err.Error(), "changed what is paused") {
 			t.Error(err)
 		}
-		if out, _, err = r.store.ChangePaused(ctx, func(p *selection.Paused) { p.Services = nil }, "alice", ""); err != nil || out.Version != 2 {
+		if out, _, err = r.store.ChangePaused(ctx, func(p *selection.Paused) { p.Services = nil }, "", "alice", ""); err != nil || out.Version != 2 {
 			t.Fatalf("%+v %v", out, err)
 		}
 		if got := f.sync(t); got.Source != SourceFile || got.Version != 0 || got.Config.Pauses() {
@@ -48,7 +48,7 @@ func TestPauseBesideDocument(t *testing.T) {
 		ctx := deadline(t)
 		f := r.follow(Config{Interval: neverCompare})
 		r.apply(0, pools("a"))
-		if out, err := r.store.Pause(ctx, 1, &selection.Paused{Pools: []string{"a"}}, "", ""); err != nil || out.Version != 2 {
+		if out, err := r.store.Pause(ctx, 1, &selection.Paused{Pools: []string{"a"}}, "", "", ""); err != nil || out.Version != 2 {
 			t.Fatalf("%+v %v", out, err)
 		}
 		state, err := r.cell.ReadConfig(ctx)
@@ -105,7 +105,7 @@ func TestPauseTogether(t *testing.T) {
 		const operators = 8
 		group(operators, func(i int) {
 			edit := func(p *selection.Paused) { p.Pools = append(p.Pools, fmt.Sprint("p", i)) }
-			if _, _, err := r.store.ChangePaused(deadline(t), edit, "", ""); err != nil {
+			if _, _, err := r.store.ChangePaused(deadline(t), edit, "", "", ""); err != nil {
 				t.Error(err)
 			}
 		})
@@ -124,7 +124,7 @@ func TestPauseEdited(t *testing.T) {
 		r.apply(0, pools("a"))
 		pause := func(seen uint64) {
 			t.Helper()
-			if _, err := r.store.Pause(ctx, seen, &selection.Paused{Pools: []string{"a"}}, "", ""); err != nil {
+			if _, err := r.store.Pause(ctx, seen, &selection.Paused{Pools: []string{"a"}}, "", "", ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -136,7 +136,7 @@ func TestPauseEdited(t *testing.T) {
 			if got.Problem == nil || got.Version != 2+uint64(i) || got.Config.Paused.Text() != `{"pools":["a"]}` {
 				t.Errorf("%q: %+v", broken, got)
 			}
-			if _, _, err := r.store.ChangePaused(ctx, func(*selection.Paused) {}, "", ""); freeslot.CodeOf(err) != freeslot.CodeConflict {
+			if _, _, err := r.store.ChangePaused(ctx, func(*selection.Paused) {}, "", "", ""); freeslot.CodeOf(err) != freeslot.CodeConflict {
 				t.Errorf("%q: %v", broken, err)
 			}
 			// A replica that starts now goes by the newest version of the history.

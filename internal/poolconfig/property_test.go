@@ -158,7 +158,7 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 		return "conflict"
 	case n < 13 && !w.broken:
 		before := w.paused
-		out, err := r.store.Pause(ctx, w.version, paused, "", "")
+		out, err := r.store.Pause(ctx, w.version, paused, "", "", "")
 		if err != nil || out.Unchanged != paused.Equal(before) {
 			t.Fatalf("step %d, pause %s after %s: %+v, %v", step, paused.Text(), before.Text(), out, err)
 		}
