@@ -50,7 +50,7 @@ func (c *runCmd) flags() []flag {
 			set: func(value string) error { c.Set = append(c.Set, value); return nil },
 		},
 		{name: "check", help: "Check the configuration and exit.", set: func(string) error { c.Check = true; return nil }},
-		{name: "version", help: "Print the version and exit.", set: func(string) error { return errVersion }},
+		{name: "version", help: "Print the version and exit, as nodeagent version does.", set: func(string) error { return errVersion }},
 	}
 }
 
@@ -68,6 +68,9 @@ func (c *runCmd) setConfig(path string) error {
 
 // parse reads the command line. The configuration may be named by the environment.
 func (c *runCmd) parse(args, environ []string) error {
+	if len(args) == 1 && args[0] == "version" {
+		return errVersion
+	}
 	flags := c.flags()
 	for len(args) > 0 {
 		arg := args[0]

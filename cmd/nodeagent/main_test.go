@@ -69,8 +69,10 @@ func TestHelpAndVersion(t *testing.T) {
 	if code, out, _ := command(t, "--help"); code != exitOK || !strings.Contains(out, "stop_timeout") || !strings.Contains(out, "--max-concurrency") {
 		t.Errorf("%d %s", code, out)
 	}
-	if code, out, _ := command(t, "--version"); code != exitOK || !strings.HasPrefix(out, "nodeagent dev") {
-		t.Errorf("%d %s", code, out)
+	for _, arg := range []string{"--version", "version"} {
+		if code, out, _ := command(t, arg); code != exitOK || !strings.HasPrefix(out, "nodeagent dev") {
+			t.Errorf("%s: %d %s", arg, code, out)
+		}
 	}
 }
 

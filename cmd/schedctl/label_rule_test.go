@@ -43,3 +43,17 @@ func TestSubmitRequirements(t *testing.T) {
 	}
 	l.ctl(t, "submit", "echo", "1", "--wait", "--prefer-pool", "fast", "--affinity-key", "user 7", "--label-rule", "tpu not_exists").expect(t, exitOK, "1")
 }
+
+// TestExplainCommand: the flags that are named are read again as what they were, also by a shell.
+func TestExplainCommand(t *testing.T) {
+	t.Parallel()
+	f := requirementFlags{
+		Pool: "eu", PreferPool: "gpu", AlsoService: []string{"asr@>=1.2 <2"}, Source: "de", Target: "en", Label: map[string]string{"zone": "it's", "gpu": "a100"},
+		LabelRule: []labelRule{{Label: "vram", Operator: "ge", Values: []string{"40"}}, {Label: "gpu", Operator: "exists"}}, AffinityKey: "a b", Slots: 2,
+	}
+	want := `schedctl explain tts --pool eu --prefer-pool gpu --also-service 'asr@>=1.2 <2' --source de --target en --label gpu=a100 ` +
+		`--label 'zone=it'\''s' --label-rule 'vram ge 40' --label-rule 'gpu exists' --affinity-key 'a b' --slots 2`
+	if got := f.explainCommand("tts"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -71,7 +71,7 @@ type commands struct {
 
 	ACL aclCmd `cmd:"" name:"acl" help:"Print or set users of Redis with the rights of agents, schedulers and operators."`
 
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
 }
 
 // environment is where commands read and write.
@@ -117,6 +117,9 @@ func run(args []string, env *environment) (code int) {
 			panic(v)
 		}
 	}()
+	if len(args) == 1 && args[0] == "--version" { // no flag of all commands: some have one of this name
+		args = []string{"version"}
+	}
 	var cmds commands
 	parser, err := kong.New(&cmds,
 		kong.Name("schedctl"), kong.Description(description), kong.Writers(env.out, env.err),

@@ -137,7 +137,7 @@ func TestTokens(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	l := start(t)
-	l.ctl(t, "submit", "echo", "--label", "gpu=h100").expect(t, exitFailure, "no_matching_node", "1 node(s)")
+	l.ctl(t, "submit", "echo", "--label", "gpu=h100").expect(t, exitFailure, "no_matching_node", "1 node(s)", "\n  what speaks against each node: schedctl explain echo --label gpu=h100\n")
 	l.ctl(t, "get", "nonsense").expect(t, exitFailure, "invalid_argument", "is not a job id")
 	l.ctl(t, "cancel", "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z").expect(t, exitFailure, "not_found")
 }
@@ -161,6 +161,8 @@ func TestUsage(t *testing.T) {
 		{"submit", "echo", "--priority", "10"},
 		{"submit", "echo", "--priority=-1"},
 		{"submit", "echo", "--max-attempts", "101"},
+		{"submit", "echo", "--at", "tomorrow"},
+		{"submit", "echo", "--at", "2026-12-31T23:00:00Z", "--in", "1h"},
 		{"requeue"},
 		{"submit", "echo", "--also-service", "asr@newest"},
 		{"submit", "echo", "--label-rule", "gpu"},
@@ -177,6 +179,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: exit code %d, expected 2: %s", args, got.code, got.err)
 		}
 	}
+	command(t, "", "submit", "echo", "--at", "tomorrow").expect(t, exitUsage, `--at is "tomorrow", expected a date and time`, "2026-12-31T23:00:00Z")
 	for _, name := range []string{"help", "server", "wait"} {
 		command(t, "", "-"+name+"=x", "list").expect(t, exitUsage, "(with two dashes it is --"+name+")")
 	}
@@ -185,7 +188,9 @@ func TestUsage(t *testing.T) {
 	}
 	command(t, "", "--help").expect(t, exitOK, "schedctl submit echo", "FREESLOT_SERVER")
 	command(t, "", "submit", "--help").expect(t, exitOK, "--wait")
-	command(t, "", "version").expect(t, exitOK, "schedctl ")
+	for _, arg := range []string{"--version", "version"} {
+		command(t, "", arg).expect(t, exitOK, "schedctl dev")
+	}
 }
 
 func TestUnreachable(t *testing.T) {

@@ -228,6 +228,11 @@ func labels(m map[string]string) string {
 
 // explain adds to a refusal what helps against it.
 func explain(err error) error {
+	return explainBy(err, "schedctl explain SERVICE, with the job's requirement")
+}
+
+// explainBy is explain for a job of which the command is known that looks for its nodes.
+func explainBy(err error, command string) error {
 	var e *freeslot.Error
 	if !errors.As(err, &e) {
 		return err
@@ -240,6 +245,9 @@ func explain(err error) error {
 	}
 	for _, reason := range slices.Sorted(maps.Keys(e.Breakdown)) {
 		lines = append(lines, fmt.Sprintf("  %d node(s): %s", e.Breakdown[reason], clean(reason)))
+	}
+	if e.Code == freeslot.CodeNoMatchingNode {
+		lines = append(lines, "  what speaks against each node: "+clean(command))
 	}
 	if e.Code == freeslot.CodeUnauthenticated {
 		lines = append(lines, "  set FREESLOT_TOKEN, FREESLOT_TOKEN_FILE or --token-file")

@@ -68,6 +68,9 @@ func (c *pauseFlags) change(a *app, action string) error {
 
 func pauseText(r *api.PauseResult) string {
 	is := map[bool]string{true: "paused", false: "not paused"}[r.Paused]
+	if r.Unchanged && !r.Paused {
+		return fmt.Sprintf("%s %s was not paused, so nothing is resumed; the configuration is at version %d", r.Kind, r.Name, r.Version)
+	}
 	if r.Unchanged {
 		return fmt.Sprintf("%s %s is %s, as it was before; the configuration is at version %d", r.Kind, r.Name, is, r.Version)
 	}

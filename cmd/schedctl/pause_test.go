@@ -36,6 +36,7 @@ func TestPause(t *testing.T) {
 		soon(t, done, "the job to end").expect(t, exitOK, `"x"`)
 	}
 	l.ctl(t, "config", "history").expect(t, exitOK, "default/alice  pause service echo ", "wrong model", "resume service echo ")
+	l.ctl(t, "resume", "service", "echo").expect(t, exitOK, "service echo was not paused, so nothing is resumed; the configuration is at version 4")
 	l.ctl(t, "pause", "service", "ehco").expect(t, exitOK, "no node is known that has service ehco")
 	l.ctl(t, "pause", "pool", "ue").expect(t, exitOK, "no node is known that is in pool ue")
 	if got := l.ctl(t, "resume", "pool", "ue").expect(t, exitOK); strings.Contains(got.err, "no node") {

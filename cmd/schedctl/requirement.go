@@ -1,6 +1,13 @@
 package main
 
-import "github.com/freeslot/freeslot"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/freeslot/freeslot"
+)
 
 // requirementFlags are what decides where a job goes, the same for every command
 // that is about a job.
@@ -25,4 +32,46 @@ func (f *requirementFlags) job(service string) *freeslot.Job {
 			SourceLanguage: f.Source, TargetLanguage: f.Target, Labels: f.Label, LabelRules: labelRules(f.LabelRule),
 		},
 	}
+}
+
+// explainCommand is the command that says what speaks against each node, ready for a shell.
+func (f *requirementFlags) explainCommand(service string) string {
+	words := []string{"schedctl", "explain", service}
+	add := func(name, value string) {
+		if value != "" {
+			words = append(words, name, value)
+		}
+	}
+	add("--pool", f.Pool)
+	add("--prefer-pool", f.PreferPool)
+	for _, s := range f.AlsoService {
+		add("--also-service", s)
+	}
+	add("--source", f.Source)
+	add("--target", f.Target)
+	for _, name := range slices.Sorted(maps.Keys(f.Label)) {
+		add("--label", name+"="+f.Label[name])
+	}
+	for _, r := range f.LabelRule {
+		add("--label-rule", strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Label, r.Operator, strings.Join(r.Values, ","))))
+	}
+	add("--affinity-key", f.AffinityKey)
+	if f.Slots != 0 {
+		add("--slots", fmt.Sprint(f.Slots))
+	}
+	for i := range words {
+		words[i] = quoted(words[i])
+	}
+	return strings.Join(words, " ")
+}
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.=@:/+,%", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

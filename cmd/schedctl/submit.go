@@ -31,7 +31,7 @@ type submitCmd struct {
 	MaxAttempts int           `placeholder:"N" help:"How often the job may fail, by the loss of its node or an error that can be retried, before it is dead; 3 unless set."`
 	Timeout     time.Duration `placeholder:"DURATION" help:"The job expires when it has not ended after this time."`
 
-	At             time.Time     `placeholder:"TIME" help:"Begin no earlier than this time, such as 2026-12-31T23:00:00Z."`
+	At             string        `placeholder:"TIME" help:"Begin no earlier than this time, such as 2026-12-31T23:00:00Z."`
 	In             time.Duration `placeholder:"DURATION" help:"Begin no earlier than after this time."`
 	IdempotencyKey string        `placeholder:"KEY" help:"Submit once: the same job under the same key is the one that is there already."`
 
@@ -86,7 +86,7 @@ func (c *submitCmd) Run(a *app) error {
 	var status freeslot.JobStatus
 	query := url.Values{"wait_ms": {fmt.Sprint(wait.Milliseconds())}}
 	if err := a.api.call(ctx, http.MethodPost, "/v1/jobs", query, content, wait, &status); err != nil {
-		return explain(err)
+		return explainBy(err, c.explainCommand(c.Service))
 	}
 	if !c.Wait {
 		if a.json {
@@ -136,15 +136,18 @@ func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
 	job := c.requirementFlags.job(c.Service)
 	job.Payload, job.Priority, job.MaxAttempts, job.IdempotencyKey = payload, c.Priority, c.MaxAttempts, c.IdempotencyKey
 	job.ConcurrencyKey, job.ConcurrencyLimit = c.ConcurrencyKey, c.ConcurrencyLimit
+	at, err := c.at()
 	switch {
-	case !c.At.IsZero() && c.In != 0:
+	case err != nil:
+		return nil, err
+	case c.At != "" && c.In != 0:
 		return nil, usage("--at and --in are both set, expected one of them")
 	case c.In < 0:
 		return nil, usage("--in is %s, expected a positive duration", c.In)
 	case c.In > 0:
 		job.RunAtMS = time.Now().Add(c.In).UnixMilli()
-	case !c.At.IsZero():
-		job.RunAtMS = c.At.UnixMilli()
+	case c.At != "":
+		job.RunAtMS = at.UnixMilli()
 	}
 	if c.Timeout != 0 {
 		if job.TimeoutMS = c.Timeout.Milliseconds(); job.TimeoutMS < 1 {
@@ -167,6 +170,17 @@ func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
 		return nil, usage("--wait-timeout is %s, expected a positive duration beside --wait", c.WaitTimeout)
 	}
 	return job, nil
+}
+
+// at is the time of --at; zero without it.
+func (c *submitCmd) at() (at time.Time, err error) {
+	if c.At == "" {
+		return at, nil
+	}
+	if at, err = time.Parse(time.RFC3339, c.At); err != nil {
+		return at, usage("--at is %q, expected a date and time with a time zone such as 2026-12-31T23:00:00Z or 2026-12-31T23:00:00+01:00; --in 24h is in a day", c.At)
+	}
+	return at, nil
 }
 
 func (c *submitCmd) payload(in io.Reader) (json.RawMessage, error) {

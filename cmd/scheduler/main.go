@@ -37,7 +37,7 @@ Run a replica (any number, all on the same Redis):
 type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Run a replica."`
 	Dev     devCmd     `cmd:"" help:"Run Redis, a replica and a few nodes on this machine, for trying it out."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
 }
 
 // environment is what commands get besides their flags; Run methods ask for it
@@ -89,6 +89,9 @@ func run(args []string, env *environment) (code int) {
 			panic(v)
 		}
 	}()
+	if len(args) == 1 && args[0] == "--version" {
+		args = []string{"version"}
+	}
 	parser, err := kong.New(&commands{},
 		kong.Name("scheduler"), kong.Description(description), kong.Writers(env.out, env.err),
 		kong.Exit(func(code int) { panic(exit(code)) }), kong.Bind(env), kong.UsageOnError(),

@@ -70,8 +70,10 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	if code, out, _ := command(t, "version"); code != exitOK || !strings.HasPrefix(out, "scheduler dev") {
-		t.Errorf("%d %s", code, out)
+	for _, arg := range []string{"--version", "version"} {
+		if code, out, _ := command(t, arg); code != exitOK || !strings.HasPrefix(out, "scheduler dev") {
+			t.Errorf("%s: %d %s", arg, code, out)
+		}
 	}
 }
 

@@ -34,9 +34,11 @@ const (
 )
 
 const (
-	maxTimeout   = 24 * time.Hour
-	maxKillGrace = time.Minute
-	minDuration  = time.Millisecond
+	maxTimeout = 24 * time.Hour
+	// maxHeartbeatLimit is more than the longest heartbeat_interval.
+	maxHeartbeatLimit = 20 * time.Minute
+	maxKillGrace      = time.Minute
+	minDuration       = time.Millisecond
 )
 
 // defaultPassEnv are the variables that commands get from the agent's environment
@@ -240,7 +242,14 @@ func (c *Config) Validate(p *config.Problems) {
 	p.DurationBetween("heartbeat_interval", c.HeartbeatInterval, worker.MinHeartbeatInterval, 10*time.Minute)
 	c.validateHeartbeats(p)
 	if c.HeartbeatLimit != 0 {
-		p.DurationBetween("heartbeat_limit", c.HeartbeatLimit, c.HeartbeatInterval, 20*time.Minute)
+		low := c.HeartbeatInterval
+		if p.Has("heartbeat_interval") {
+			low = worker.MinHeartbeatInterval // which is sure to leave a range
+		}
+		if c.HeartbeatLimit < low || c.HeartbeatLimit > maxHeartbeatLimit {
+			p.Addf("heartbeat_limit", "is %s, expected %s to %s: no less than heartbeat_interval",
+				config.FormatDuration(c.HeartbeatLimit), config.FormatDuration(low), config.FormatDuration(maxHeartbeatLimit))
+		}
 	}
 	p.DurationBetween("stop_timeout", c.StopTimeout, minDuration, maxTimeout)
 	p.OneOf("jobs_ahead", c.JobsAhead, aheadAuto, aheadOff)

@@ -108,6 +108,8 @@ func TestConfigRefuses(t *testing.T) {
 		"key prefix":       {service + "redis: {key_prefix: '{x}'}", "redis.key_prefix has '{' at position 0, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit"},
 		"cells":            {service + "redis: {cells: 0}", "redis.cells is 0, expected 1 to 64"},
 		"urls beside url":  {service + "redis: {url: 'redis://a', urls: ['redis://b'], cells: 2}", "redis.url is set beside redis.urls, expected one of them"},
+		"heartbeat limit":  {service + "heartbeat_interval: 2s\nheartbeat_limit: 1s", "heartbeat_limit is 1s, expected 2s to 20m: no less than heartbeat_interval"},
+		"no range":         {service + "heartbeat_interval: 25m\nheartbeat_limit: 5s", "heartbeat_interval is 25m, expected 100ms to 10m"},
 		"heartbeats":       {service + "heartbeat_interval: 1ms", "heartbeat_interval is 1ms, expected 100ms to 10m"},
 		"stop timeout":     {service + "stop_timeout: 0s", "stop_timeout is 0s, expected 1ms to 24h"},
 		"max result bytes": {service + "max_result_bytes: 0", "max_result_bytes is 0, expected 1 to 16777216"},
