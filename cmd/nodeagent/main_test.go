@@ -123,6 +123,13 @@ func TestStartFailures(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	web := server.Listener.Addr().String()
+	weak := redistest.New(t)
+	admin := weak.Client(t)
+	for _, user := range []string{"agent-n1", "fleet"} {
+		if err := admin.Do(t.Context(), admin.B().Arbitrary("ACL", "SETUSER", user, "on", ">x", "~*", "+@connection", "+info").Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	evicting := redistest.New(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
 	for name, test := range map[string]struct {
 		args []string
@@ -141,6 +148,14 @@ func TestStartFailures(t *testing.T) {
 			"nodeagent: redis at " + web + " cannot be used: what answers there is not Redis, or expects TLS (rediss://): received unknown message type: 72 " +
 				"(redis.url in the configuration, or --redis-url)\n",
 		},
+		"user of the node": {
+			[]string{"--node-id", "n1", "--redis-url", "redis://agent-n1:x@" + weak.Addrs()[0]},
+			`(Redis' user is agent-n1; "schedctl acl --role agent --node n1 --key-prefix PREFIX" prints the rules that it needs)`,
+		},
+		"user of all": {
+			[]string{"--node-id", "n1", "--redis-url", "redis://fleet:x@" + weak.Addrs()[0], "--set", "redis.cells=2"},
+			`(Redis' user is fleet; "schedctl acl --role agent --user fleet --key-prefix PREFIX --cells 2" prints the rules that it needs)`,
+		},
 		"evicting redis": {
 			[]string{"--redis-url", evicting.URL()},
 			"nodeagent: redis at " + evicting.Addrs()[0] + " has maxmemory-policy allkeys-lru, which deletes jobs when memory runs short, expected noeviction: " +
@@ -153,8 +168,13 @@ func TestStartFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := append(strings.Fields(example+" --log-level error --set redis.key_prefix="+redis.Prefix(t)), test.args...)
-			if code, _, got := command(t, args...); code != exitFailure || got != test.want {
+			prefix := redis.Prefix(t)
+			args := append(strings.Fields(example+" --log-level error --set redis.key_prefix="+prefix), test.args...)
+			code, _, got := command(t, args...)
+			if _, denied, ok := strings.Cut(got, " ("); ok && strings.Contains(got, "NOPERM") {
+				got = strings.ReplaceAll(strings.TrimSpace("("+denied), prefix, "PREFIX")
+			}
+			if code != exitFailure || got != test.want {
 				t.Errorf("exit code %d\n got %s\nwant %s", code, got, test.want)
 			}
 		})

@@ -43,11 +43,16 @@ func (c *runCmd) Run(env *environment) error {
 	if err != nil {
 		return usageError{err}
 	}
-	return serve(env, cfg, logger, func(ctx context.Context, a *agent.Agent) {
+	denied := func(err error) string { return cfg.Redis.Denied(err, cfg.Node.ID) }
+	err = serve(env, cfg, logging.WithHints(logger, denied), func(ctx context.Context, a *agent.Agent) {
 		_ = a.Reload(ctx, func() (agent.Config, error) { return c.load(env.environ) }, func(name string) {
 			_ = level.UnmarshalText([]byte(name)) // valid
 		}) // the agent has told of its error
 	})
+	if hint := denied(err); hint != "" {
+		return fmt.Errorf("%w (%s)", err, hint)
+	}
+	return err
 }
 
 // newLogger builds a logger whose level can change.

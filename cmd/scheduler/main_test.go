@@ -158,6 +158,13 @@ func TestCheck(t *testing.T) {
 func TestStartFailures(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
+	weak := redistest.New(t)
+	admin := weak.Client(t)
+	for _, user := range []string{"weak"} {
+		if err := admin.Do(t.Context(), admin.B().Arbitrary("ACL", "SETUSER", user, "on", ">x", "~*", "+@connection", "+info").Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	old := redistest.New(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
 	taken := listen(t)
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -185,6 +192,10 @@ func TestStartFailures(t *testing.T) {
 			[]string{"--redis-url", strings.Replace(redis.URL(), "redis://", "redis://user:hidden@", 1)},
 			"scheduler: redis at " + redis.Addrs()[0] + " cannot be used: WRONGPASS invalid username-password pair or user is disabled. (redis.url in the configuration, or --redis-url)\n",
 		},
+		"user without rights": {
+			[]string{"--redis-url", "redis://weak:x@" + weak.Addrs()[0], "--set", "redis.key_prefix=scheduler"},
+			`(Redis' user is weak; "schedctl acl --role replica --user weak" prints the rules that it needs)`,
+		},
 		"evicting redis": {
 			[]string{"--redis-url", old.URL()},
 			"scheduler: redis at " + old.Addrs()[0] + " has maxmemory-policy allkeys-lru, which deletes jobs when memory runs short, expected noeviction: " +
@@ -199,6 +210,9 @@ func TestStartFailures(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"serve", "--log-level", "error", "--listen", "127.0.0.1:0", "--set", "redis.key_prefix=" + redis.Prefix(t)}, c.args...)
 			code, _, got := command(t, args...)
+			if _, denied, ok := strings.Cut(got, " ("); ok && strings.Contains(got, "NOPERM") {
+				got = strings.TrimSpace("(" + denied)
+			}
 			if code != exitFailure || got != c.want {
 				t.Errorf("exit code %d\n got %s\nwant %s", code, got, c.want)
 			}

@@ -55,7 +55,11 @@ func (c *serveCmd) Run(env *environment) error {
 	if err != nil {
 		return usageError{err}
 	}
-	return serve(env.ctx, cfg, logger)
+	err = serve(env.ctx, cfg, logging.WithHints(logger, cfg.Redis.Denied))
+	if hint := cfg.Redis.Denied(err); hint != "" {
+		return fmt.Errorf("%w (%s)", err, hint)
+	}
+	return err
 }
 
 func (c *serveCmd) load(environ []string) (config.Replica, error) {

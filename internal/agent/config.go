@@ -438,6 +438,16 @@ func (r *Redis) access() redisclient.Access {
 	}.Access()
 }
 
+// Denied is what to do where Redis refuses the agent of a node something, "" for other errors.
+func (r *Redis) Denied(err error, node string) string {
+	return r.access().Denied(err, config.FirstURL(r.URL, r.URLs), func(user string) string {
+		if user == "" || user == "agent-"+node { // else a user of several nodes, who would lose the others
+			return config.ACLCommand("agent --node "+node, "", r.KeyPrefix, r.Cells)
+		}
+		return config.ACLCommand("agent", user, r.KeyPrefix, r.Cells)
+	})
+}
+
 func (r *Redis) workerAccess() worker.RedisAccess {
 	return worker.RedisAccess{
 		Username: r.Username, PasswordFile: r.PasswordFile,

@@ -2,10 +2,14 @@ package config
 
 import (
 	"net/url"
+	"strconv"
 
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/selection"
 )
+
+// defaultKeyPrefix is Redis.KeyPrefix unless it is set.
+const defaultKeyPrefix = "scheduler"
 
 // ResolveRedis gives way to redis.urls: redis.url has a default, which is not used then.
 func ResolveRedis(rawURL *string, urls []string, isSet func(path string) bool, p *Problems) {
@@ -46,6 +50,39 @@ type RedisTLS struct {
 	CertFile   string `koanf:"cert_file"`
 	KeyFile    string `koanf:"key_file"`
 	ServerName string `koanf:"server_name"`
+}
+
+// Denied is what to do where Redis refuses a replica something, "" for other errors.
+func (c Redis) Denied(err error) string {
+	return c.Access().Denied(err, FirstURL(c.URL, c.URLs), func(user string) string {
+		if user == "replica" { // as it is called unless told otherwise
+			user = ""
+		}
+		return ACLCommand("replica", user, c.KeyPrefix, c.Cells)
+	})
+}
+
+// FirstURL is that of one server; all have the same users.
+func FirstURL(rawURL string, urls []string) string {
+	if len(urls) > 0 {
+		return urls[0]
+	}
+	return rawURL
+}
+
+// ACLCommand prints the rules of a user, "" for the one of the role.
+func ACLCommand(role, user, prefix string, cells int) string {
+	command := "schedctl acl --role " + role
+	if user != "" {
+		command += " --user " + user
+	}
+	if prefix != defaultKeyPrefix {
+		command += " --key-prefix " + prefix
+	}
+	if cells > 1 {
+		command += " --cells " + strconv.Itoa(cells)
+	}
+	return command
 }
 
 // Access is what connections are made with.

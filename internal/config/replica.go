@@ -192,7 +192,7 @@ func DefaultReplica() Replica {
 	return Replica{
 		Listen:               DefaultListen,
 		ReplicaID:            newReplicaID(),
-		Redis:                Redis{URL: "redis://127.0.0.1:6379", Cells: 1, KeyPrefix: "scheduler", Connections: 1},
+		Redis:                Redis{URL: "redis://127.0.0.1:6379", Cells: 1, KeyPrefix: defaultKeyPrefix, Connections: 1},
 		Cache:                Cache{BatchRefreshSize: 100, BatchRefreshInterval: time.Second, VersionCheckTimeout: 50 * time.Millisecond, PubSub: true},
 		HeartbeatInterval:    3 * time.Second,
 		HeartbeatLimit:       8 * time.Second,

@@ -1,0 +1,25 @@
+package redisclient
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// Denied is what to do about err where Redis refuses its user a command or a key: it names the user of
+// this Access and URL, and the command that prints the rules which that needs. It is "" for any other error.
+// Redis 7.0 does not say itself who the user is. command gets the user, "" for the default one: that
+// is no user to be given rules.
+func (a Access) Denied(err error, rawURL string, command func(user string) string) string {
+	if err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		return ""
+	}
+	user := a.Username
+	if u, err := url.Parse(rawURL); user == "" && err == nil && u.User != nil {
+		user = u.User.Username()
+	}
+	if user == "" || user == "default" {
+		return fmt.Sprintf("Redis' user is default; %q prints the rules of one that may", command(""))
+	}
+	return fmt.Sprintf("Redis' user is %s; %q prints the rules that it needs", user, command(user))
+}
