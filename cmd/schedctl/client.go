@@ -23,36 +23,46 @@ const (
 	maxAnswer = 1 << 30
 )
 
-// apiClient calls the HTTP API of one replica.
+// apiClient calls the HTTP API of a replica. It is for one goroutine.
 type apiClient struct {
-	base  *url.URL
-	token string
-	http  *http.Client
+	base *url.URL
+	// others are tried in turn where base cannot be connected to.
+	others []*url.URL
+	token  string
+	http   *http.Client
 }
 
-// newAPIClient takes http://host:port, https://…, or just host:port.
-func newAPIClient(server, token string) (*apiClient, error) {
-	if !strings.Contains(server, "://") {
-		server = "http://" + server
+// newAPIClient takes http://host:port, https://…, or just host:port; or several, with commas between.
+func newAPIClient(servers, token string) (*apiClient, error) {
+	var bases []*url.URL
+	for server := range strings.SplitSeq(servers, ",") {
+		if server = strings.TrimSpace(server); !strings.Contains(server, "://") {
+			server = "http://" + server
+		}
+		base, err := url.Parse(server)
+		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+			return nil, fmt.Errorf("--server is %q, expected a URL such as http://127.0.0.1:7480, or several with commas between", server)
+		}
+		base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
+		bases = append(bases, base)
 	}
-	base, err := url.Parse(server)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, fmt.Errorf("--server is %q, expected a URL such as http://127.0.0.1:7480", server)
-	}
-	base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
-	return &apiClient{base: base, token: token, http: &http.Client{
+	return &apiClient{base: bases[0], others: bases[1:], token: token, http: &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext},
 		// The token is for this server and no other.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
-// webSocketURL is the same server for package client.
+// webSocketURL is the same servers for package client.
 func (c *apiClient) webSocketURL() string {
-	u := *c.base
-	u.Scheme = "ws" + strings.TrimPrefix(u.Scheme, "http")
-	u.Path += "/v1/ws"
-	return u.String()
+	var list []string
+	for _, base := range append([]*url.URL{c.base}, c.others...) {
+		u := *base
+		u.Scheme = "ws" + strings.TrimPrefix(u.Scheme, "http")
+		u.Path += "/v1/ws"
+		list = append(list, u.String())
+	}
+	return strings.Join(list, ",")
 }
 
 func (c *apiClient) close() { c.http.CloseIdleConnections() }
@@ -62,6 +72,19 @@ func (c *apiClient) close() { c.http.CloseIdleConnections() }
 func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+wait)
 	defer cancel()
+	for range c.others {
+		err := c.ask(ctx, method, path, query, content, out)
+		var opError *net.OpError
+		if !errors.As(err, &opError) || opError.Op != "dial" || ctx.Err() != nil {
+			return err // which may have been done: another replica is not asked for it as well
+		}
+		c.base, c.others = c.others[0], append(c.others[1:len(c.others):len(c.others)], c.base)
+	}
+	return c.ask(ctx, method, path, query, content, out)
+}
+
+// ask is call of one replica.
+func (c *apiClient) ask(ctx context.Context, method, path string, query url.Values, content []byte, out any) error {
 	u := *c.base
 	u.RawPath = u.EscapedPath() + path
 	var err error
@@ -104,7 +127,7 @@ func (c *apiClient) unreachable(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		reason = errors.New("no answer in time")
 	case errors.As(err, &opError):
-		reason = opError.Err
+		reason = dialed{opError}
 	default:
 		var urlError *url.Error
 		if errors.As(err, &urlError) {
@@ -113,6 +136,12 @@ func (c *apiClient) unreachable(err error) error {
 	}
 	return fmt.Errorf("cannot reach the scheduler at %s: %w (set --server or FREESLOT_SERVER if it is elsewhere)", c.base, reason)
 }
+
+// dialed reads as what happened, and is what was tried.
+type dialed struct{ *net.OpError }
+
+func (d dialed) Error() string { return d.Err.Error() }
+func (d dialed) Unwrap() error { return d.OpError }
 
 func (c *apiClient) refusal(resp *http.Response, data []byte) error {
 	var e struct {

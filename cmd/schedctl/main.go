@@ -48,7 +48,7 @@ Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command lin
 "config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 they cannot be told.`
 
 type commands struct {
-	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default})."`
+	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}); of several, with commas between, the next is tried where one cannot be reached."`
 	Token     string `env:"FREESLOT_TOKEN" placeholder:"TOKEN" help:"Token to send."`
 	TokenFile string `env:"FREESLOT_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token."`
 	Output    string `short:"o" enum:"table,json" default:"table" placeholder:"FORMAT" help:"table or json."`

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -56,5 +60,41 @@ func TestSupervisionFlags(t *testing.T) {
 		`must be one of`:            {"--on-lease-loss", "maybe"},
 	} {
 		command(t, "", append([]string{"submit", "echo"}, args...)...).expect(t, exitUsage, says)
+	}
+}
+
+// TestServers: the next one is tried where one is not there, also over the WebSocket.
+func TestServers(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	servers := strings.TrimPrefix(gone.URL, "http://") + ", " + l.server.Addr()
+	id := strings.TrimSpace(command(t, "", "--server", servers, "submit", "echo", `1`).expect(t, exitOK).out)
+	if got := command(t, "", "--server", servers, "watch", id).expect(t, exitOK); got.out != "1\n" {
+		t.Error(got)
+	}
+	command(t, "", "--server", gone.URL+","+gone.URL, "get", id).expect(t, exitFailure, "cannot reach the scheduler", "connection refused")
+	command(t, "", "--server", servers+",ftp://x", "get", id).expect(t, exitUsage, "ftp://x")
+}
+
+// TestConnectionsAreTold: once when all are gone, and once when one is back.
+func TestConnectionsAreTold(t *testing.T) {
+	t.Parallel()
+	var told bytes.Buffer
+	a := &app{environment: &environment{err: &told}, api: &apiClient{others: make([]*url.URL, 1)}}
+	log := a.connections()
+	for _, event := range []string{"client.connected", "client.disconnected", "client.connect_failed", "client.connected"} {
+		log.Info(event)
+	}
+	if told.Len() > 0 {
+		t.Errorf("of a change of replicas: %s", told.String())
+	}
+	for range 3 {
+		log.Warn("client.connect_failed")
+	}
+	log.Info("client.connected")
+	if want := "schedctl: no scheduler can be reached; reconnecting, the job goes on\nschedctl: connected again\n"; told.String() != want {
+		t.Error(told.String())
 	}
 }

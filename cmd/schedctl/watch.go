@@ -6,8 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
@@ -116,7 +121,7 @@ func (c *watchCmd) underWay(a *app) (jobs []freeslot.JobStatus, waiting int, err
 
 // follow waits for one job, and shows its progress.
 func (a *app) follow(ctx context.Context, id string) error {
-	cl, err := client.Dial(ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl"})
+	cl, err := client.Dial(ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl", Logger: a.connections()})
 	if err != nil {
 		var refusal *freeslot.Error
 		if errors.As(err, &refusal) && refusal.Code != freeslot.CodeUnavailable {
@@ -138,6 +143,22 @@ func (a *app) follow(ctx context.Context, id string) error {
 		return explain(err)
 	}
 	return a.printResult(status)
+}
+
+// connections tells on standard error, once each time, that no replica can be reached, and that one is again.
+func (a *app) connections() *zap.Logger {
+	var failed atomic.Int64 // attempts in a row; each server is tried once before any is again
+	all := int64(1 + len(a.api.others))
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zapcore.InfoLevel)
+	return zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+		switch {
+		case e.Message == "client.connect_failed" && failed.Add(1) == all:
+			_, _ = fmt.Fprintln(a.err, "schedctl: no scheduler can be reached; reconnecting, the job goes on")
+		case e.Message == "client.connected" && failed.Swap(0) >= all:
+			_, _ = fmt.Fprintln(a.err, "schedctl: connected again")
+		}
+		return nil
+	}))
 }
 
 // printProgress writes what the handler tells to standard error, since the result alone
