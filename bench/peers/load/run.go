@@ -18,12 +18,10 @@ const (
 	drainLimit = 60 * time.Second
 	// openInFlight bounds the jobs of an open loop; past it they wait here, and their wait counts.
 	openInFlight = 1 << 16
-	// exactRate is the highest rate at which a pacer waits for each job. Past it jobs are submitted in step with
-	// a grid of openGrid: a timer for each would take the processor from what is measured.
+	// exactRate is the highest rate at which a pacer waits for each job. Past it, and where one call takes many jobs, they
+	// are submitted in step with a grid of openGrid: a timer for each would take the processor from what is measured.
 	exactRate = 5000
 	openGrid  = 200 * time.Microsecond
-	// batchGrid is how often an open loop submits what is due, where one call takes many jobs.
-	batchGrid = time.Millisecond
 	// batchCalls is how many calls of many jobs are under way at most: what becomes due meanwhile goes with the next
 	// one, as a submitter does it that gathers jobs.
 	batchCalls = 4
@@ -201,11 +199,8 @@ func (t *tally) open(ctx context.Context, s Submitter, r Request) error {
 	}
 	defer pace.Close()
 	grid := time.Duration(0)
-	if r.Rate > exactRate {
+	if r.Rate > exactRate || r.Batch > 1 {
 		grid = openGrid
-	}
-	if r.Batch > 1 {
-		grid = batchGrid
 	}
 	due := func(i int) time.Time {
 		return t.begin.Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))

@@ -34,8 +34,9 @@ func one(worker, load string, inFlight, batch int) result.Setting {
 func entries() []entry {
 	return []entry{
 		{name: result.InProcess, program: "freeslot", store: onRedis, yardstick: true, sweep: []result.Setting{
-			one("-nodes 4", "", 256, 1), one("-nodes 4", "", 1024, 1), one("-nodes 4", "", 64, 1),
-			one("-nodes 4", "", 1024, 64), one("-nodes 1", "", 256, 1), one("-nodes 1", "", 1024, 1), one("-nodes 16", "", 256, 1), one("-nodes 16", "", 1024, 1),
+			one("-nodes 2", "", 2000, 64), one("-nodes 4", "", 2048, 1), one("-nodes 4", "", 256, 1),
+			one("-nodes 4", "", 64, 1), one("-nodes 4", "", 1024, 1), one("-nodes 4", "", 1024, 64), one("-nodes 4", "", 2048, 64),
+			one("-nodes 1", "", 1000, 1), one("-nodes 1", "", 1000, 64), one("-nodes 16", "", 1024, 1), one("-nodes 16", "", 2048, 64),
 		}},
 		{name: result.WebSocket, program: "freeslot", store: onRedis, schedulers: 1, yardstick: true, sweep: []result.Setting{
 			one("-nodes 4", "-sessions 4", 256, 1), one("-nodes 4", "-sessions 4", 1024, 1), one("-nodes 4", "-sessions 4", 64, 1),
@@ -43,7 +44,7 @@ func entries() []entry {
 		}},
 		{name: result.Batches, program: "freeslot", store: onRedis, schedulers: 1, yardstick: true, sweep: []result.Setting{
 			one("-nodes 4", "-sessions 4", 1024, 64), one("-nodes 4", "-sessions 4", 512, 64), one("-nodes 4", "-sessions 4", 2048, 64),
-			one("-nodes 4", "-sessions 4", 2048, 256), one("-nodes 4", "-sessions 1", 1024, 64), one("-nodes 1", "-sessions 4", 1024, 64),
+			one("-nodes 4", "-sessions 4", 2048, 256), one("-nodes 4", "-sessions 4", 4000, 64), one("-nodes 4", "-sessions 1", 1024, 64), one("-nodes 1", "-sessions 4", 1024, 64),
 		}},
 		{name: result.Asynq, program: "asynq", store: onRedis, sweep: []result.Setting{
 			one("-servers 1 -concurrency 64 -results notify", "-results notify", 256, 1),
@@ -53,6 +54,8 @@ func entries() []entry {
 			one("-servers 4 -concurrency 16 -results notify", "-results notify", 1024, 1),
 			one("-servers 1 -concurrency 16 -results notify", "-results notify", 64, 1),
 			one("-servers 8 -concurrency 16 -results notify", "-results notify", 256, 1),
+			one("-servers 8 -concurrency 16 -results notify", "-results notify", 1024, 1),
+			one("-servers 16 -concurrency 16 -results notify", "-results notify", 256, 1),
 			one("-servers 2 -concurrency 128 -results notify", "-results notify", 1024, 1),
 			one("-servers 4 -concurrency 16 -results poll", "-results poll", 64, 1),
 			one("-servers 4 -concurrency 16 -results poll", "-results poll -every 5ms", 256, 1),
@@ -63,6 +66,7 @@ func entries() []entry {
 			one("-workers 1 -concurrency 256", "-pipeline 0", 256, 1),
 			one("-workers 1 -concurrency 16", "-pipeline 0", 64, 1),
 			one("-workers 1 -concurrency 256", "-pipeline 1", 1024, 1),
+			one("-workers 1 -concurrency 256", "-pipeline 1", 2048, 1),
 			one("-workers 1 -concurrency 256", "-pipeline 0", 1024, 64),
 			{Worker: "-workers 1 -concurrency 64", Processes: 2, Load: "-pipeline 0", InFlight: 256, Batch: 1},
 			{Worker: "-workers 1 -concurrency 64", Processes: 2, Load: "-pipeline 1", InFlight: 1024, Batch: 64},
