@@ -106,8 +106,7 @@ func (s *source) HeartbeatLimit() time.Duration                               { 
 
 // TestMirror: whatever happens in Redis, the pictures that mirror the cache show what
 // it shows and can choose what it can choose, which is what the twin says.
-func TestMirror(t *testing.T) {
-	t.Parallel()
+func TestMirror(t *testing.T) { //nolint:paralleltest // shares generators
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := genConfig(t)
 		state, plain, w := New(Config{Cells: cells}), NewPlain(Config{Cells: cells}), &twin{cfg: cfg}

@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	limitNodes    = 100
-	limitInFlight = 1024
+	limitNodes = 100
+	// limitInFlight is 40 for each node, in calls of limitBatch: with fewer a node has little to tell in a call.
+	limitInFlight = 4096
+	limitBatch    = 64
 	// sampleSize bounds the slow log, and so the calls of a sample; sampleWindow is short enough for it.
 	sampleSize   = 60_000
 	sampleWindow = 500 * time.Millisecond
@@ -32,7 +34,7 @@ func (b *bench) limit(ctx context.Context) (err error) {
 	begin := time.Now()
 	l := &result.Limit{Nodes: limitNodes}
 	e := &entries()[0]
-	setting := one(fmt.Sprintf("-nodes %d", limitNodes), "", limitInFlight, 1)
+	setting := one(fmt.Sprintf("-nodes %d", limitNodes), "", limitInFlight, limitBatch)
 	s, err := b.start(ctx, shape{entry: e, setting: setting, aof: aofOff})
 	if err != nil {
 		return err
@@ -48,7 +50,7 @@ func (b *bench) limit(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	saturated, err := b.sample(ctx, s, names, load.Request{Loop: load.Closed, InFlight: setting.InFlight, MeasureMS: sampleWindow.Milliseconds()})
+	saturated, err := b.sample(ctx, s, names, load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, MeasureMS: sampleWindow.Milliseconds()})
 	if err != nil {
 		return err
 	}
@@ -64,7 +66,7 @@ func (b *bench) limit(ctx context.Context) (err error) {
 }
 
 func (b *bench) limitSaturated(ctx context.Context, s *system, setting result.Setting, l *result.Limit) error {
-	request := load.Request{Loop: load.Closed, InFlight: setting.InFlight, MeasureMS: b.warmUp()}
+	request := load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, MeasureMS: b.warmUp()}
 	if _, err := s.ask(ctx, request); err != nil {
 		return err
 	}
@@ -108,7 +110,7 @@ func (b *bench) profiles(ctx context.Context, s *system, setting result.Setting,
 		}
 		asked <- err
 	}()
-	_, err = s.ask(ctx, load.Request{Loop: load.Closed, InFlight: setting.InFlight, MeasureMS: ms, Profile: replica})
+	_, err = s.ask(ctx, load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, MeasureMS: ms, Profile: replica})
 	if err := errors.Join(err, <-asked); err != nil {
 		return err
 	}
