@@ -150,11 +150,11 @@ func TestStartFailures(t *testing.T) {
 		},
 		"user of the node": {
 			[]string{"--node-id", "n1", "--redis-url", "redis://agent-n1:x@" + weak.Addrs()[0]},
-			`(Redis' user is agent-n1; "schedctl acl --role agent --node n1 --key-prefix PREFIX" prints the rules that it needs)`,
+			`(Redis' user is agent-n1; "schedctl acl --role agent --node n1 --key-prefix PREFIX --add" prints what it may lack (with --cluster on a cluster))`,
 		},
 		"user of all": {
 			[]string{"--node-id", "n1", "--redis-url", "redis://fleet:x@" + weak.Addrs()[0], "--set", "redis.cells=2"},
-			`(Redis' user is fleet; "schedctl acl --role agent --user fleet --key-prefix PREFIX --cells 2" prints the rules that it needs)`,
+			`(Redis' user is fleet; "schedctl acl --role agent --user fleet --key-prefix PREFIX --cells 2 --add" prints what it may lack (with --cluster on a cluster))`,
 		},
 		"evicting redis": {
 			[]string{"--redis-url", evicting.URL()},

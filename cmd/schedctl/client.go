@@ -124,9 +124,11 @@ func (c *apiClient) unreachable(err error) error {
 	reason := err
 	var opError *net.OpError
 	switch {
+	case errors.As(err, &opError) && opError.Op == "dial": // also one that took too long
+		reason = dialed{opError}
 	case errors.Is(err, context.DeadlineExceeded):
 		reason = errors.New("no answer in time")
-	case errors.As(err, &opError):
+	case opError != nil:
 		reason = dialed{opError}
 	default:
 		var urlError *url.Error

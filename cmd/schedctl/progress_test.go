@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -60,6 +63,21 @@ func TestSupervisionFlags(t *testing.T) {
 		`must be one of`:            {"--on-lease-loss", "maybe"},
 	} {
 		command(t, "", append([]string{"submit", "echo"}, args...)...).expect(t, exitUsage, says)
+	}
+}
+
+// TestDialTooLong: a server that lets packets drop was not asked, so that the next one can be.
+func TestDialTooLong(t *testing.T) {
+	t.Parallel()
+	c := &apiClient{base: &url.URL{Scheme: "http", Host: "h:1"}}
+	slow := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	var dial *net.OpError
+	if err := c.unreachable(&url.Error{Op: "Get", URL: "http://h:1", Err: slow}); !errors.As(err, &dial) || dial.Op != "dial" {
+		t.Errorf("%v, expected that it was not dialed", err)
+	}
+	read := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	if err := c.unreachable(&url.Error{Op: "Get", URL: "http://h:1", Err: read}); errors.As(err, &dial) && dial.Op == "dial" {
+		t.Errorf("%v, and it may have been asked", err)
 	}
 }
 

@@ -194,7 +194,7 @@ func TestStartFailures(t *testing.T) {
 		},
 		"user without rights": {
 			[]string{"--redis-url", "redis://weak:x@" + weak.Addrs()[0], "--set", "redis.key_prefix=scheduler"},
-			`(Redis' user is weak; "schedctl acl --role replica --user weak" prints the rules that it needs)`,
+			`(Redis' user is weak; "schedctl acl --role replica --user weak --add" prints what it may lack (with --cluster on a cluster))`,
 		},
 		"evicting redis": {
 			[]string{"--redis-url", old.URL()},

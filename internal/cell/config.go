@@ -25,6 +25,8 @@ const (
 	maxConfigAuthor = 128
 	maxConfigNote   = 1024
 	metaSuffix      = ":meta"
+	actionApply     = "apply"
+	actionRollback  = "rollback"
 )
 
 // Config is the dynamic configuration, a JSON object with its version. It and its
@@ -164,7 +166,11 @@ func (c *Cell) ApplyConfig(ctx context.Context, change ConfigChange) (ConfigOutc
 	if err := change.validate(); err != nil {
 		return ConfigOutcome{}, err
 	}
-	meta, err := remark(ConfigEntry{Author: change.Author, Note: change.Note, Restores: change.Restores})
+	entry := ConfigEntry{Action: actionApply, Author: change.Author, Note: change.Note, Restores: change.Restores}
+	if change.Restores > 0 {
+		entry.Action = actionRollback
+	}
+	meta, err := remark(entry)
 	if err != nil {
 		return ConfigOutcome{}, fmt.Errorf("apply configuration: %w", err)
 	}

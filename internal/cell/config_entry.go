@@ -26,12 +26,8 @@ func decodeConfigEntry(field, text string) (ConfigEntry, bool) {
 	if len(read.Paused) > 0 && read.Paused[0] == '{' {
 		entry.Paused = string(read.Paused)
 	}
-	switch {
-	case entry.Action != "": // only of what these two are not
-	case entry.Restores > 0:
-		entry.Action = "rollback"
-	default:
-		entry.Action = "apply"
+	if entry.Action == "" && entry.Restores > 0 { // an older release does not say; without it may have been a pause
+		entry.Action = actionRollback
 	}
 	version, err := strconv.ParseUint(strings.TrimSuffix(field, metaSuffix), 10, 64)
 	entry.Version = version

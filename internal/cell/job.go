@@ -121,7 +121,7 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 	}
 	switch status.State {
 	case freeslot.StateWaiting:
-		err = c.place(ctx, &status, reply)
+		err = c.place(ctx, &status, jobID, reply)
 	case freeslot.StateScheduled:
 		status.RunAtMS, err = c.runAt(ctx, jobID)
 	default:
@@ -139,17 +139,17 @@ func (c *Cell) runAt(ctx context.Context, jobID string) (int64, error) {
 }
 
 // place fills in where a job stands in the queue of its class, or what holds it back; neither
-// when it has left meanwhile. record is the answer with its status fields.
-func (c *Cell) place(ctx context.Context, s *freeslot.JobStatus, record rueidis.RedisResult) error {
+// when it has left meanwhile. jobID is its id in this cell, record the answer with its status fields.
+func (c *Cell) place(ctx context.Context, s *freeslot.JobStatus, jobID string, record rueidis.RedisResult) error {
 	fields, err := record.AsStrSlice()
 	if err != nil {
 		return fmt.Errorf("job %s: %w", s.ID, err)
 	}
 	part := strings.SplitN(fields[1], " ", staticParts)
-	rank, err := c.do(ctx, "read", c.client.B().Zrank().Key(c.layout.Line(part[4])).Member(s.ID).Build()).AsInt64()
+	rank, err := c.do(ctx, "read", c.client.B().Zrank().Key(c.layout.Line(part[4])).Member(jobID).Build()).AsInt64()
 	switch {
 	case rueidis.IsRedisNil(err):
-		s.HeldBy, err = c.heldBy(ctx, s.ID, part[4])
+		s.HeldBy, err = c.heldBy(ctx, jobID, part[4])
 	case err == nil:
 		s.Position = int(rank) + 1
 	}

@@ -49,6 +49,9 @@ func allProblems(data []byte, first error) error {
 		}
 	}
 	fields := members(data)
+	if fields == nil {
+		return first
+	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if name != "job" {
 			try(sound(soundJob), name, fields[name])

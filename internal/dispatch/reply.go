@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -173,10 +174,15 @@ func (l *link) owner(jobID string, f func(replica string)) {
 
 // replyTo is what the first of some cells says that knows who gets a job's result; "" is none.
 func (l *link) replyTo(at []*link, jobID string) (replica string, err error) {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
-	defer cancel()
-	for i := 0; i < len(at) && replica == "" && err == nil; i++ {
-		replica, err = at[i].cell.ReplyTo(ctx, cell.MovedID(jobID, at[i].cell.Index()))
+	for i := 0; i < len(at) && replica == ""; i++ {
+		ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout) // each its own: one may be away
+		var failed error
+		replica, failed = at[i].cell.ReplyTo(ctx, cell.MovedID(jobID, at[i].cell.Index()))
+		cancel()
+		err = errors.Join(err, failed)
+	}
+	if replica != "" {
+		return replica, nil
 	}
 	if err != nil && l.d.ctx.Err() == nil {
 		l.often.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))

@@ -10,8 +10,8 @@ func TestDenied(t *testing.T) {
 	command := func(user string) string { return "acl " + user }
 	err := errors.New("register: NOPERM this user has no permissions to run the 'evalsha' command")
 	for _, test := range []struct{ username, url, want string }{
-		{"agent-n1", "redis://h:1", `agent-n1; "acl agent-n1" prints the rules that it needs`},
-		{"", "redis://bob:secret@h:1", `bob; "acl bob" prints the rules that it needs`},
+		{"agent-n1", "redis://h:1", `agent-n1; "acl agent-n1 --add" prints what it may lack (with --cluster on a cluster)`},
+		{"", "redis://bob:secret@h:1", `bob; "acl bob --add" prints what it may lack (with --cluster on a cluster)`},
 		{"", "redis://:secret@h:1", `default; "acl " prints the rules of one that may`},
 		{"", "redis://default:secret@h:1", `default; "acl " prints the rules of one that may`},
 		{"", "redis://h:1", `default; "acl " prints the rules of one that may`},
