@@ -124,6 +124,18 @@ func loadScripts(sharded bool) scripts {
 	return out
 }
 
+// ScriptNames are the names of the operations by the hash under which Redis has their scripts, for who reads Redis' own
+// accounts. The caller owns the map.
+func ScriptNames() map[string]string {
+	names := make(map[string]string)
+	for _, of := range []scripts{plainScripts(), shardedScripts()} {
+		for _, s := range of.all {
+			names[s.sha] = s.name
+		}
+	}
+	return names
+}
+
 // source is the text of one script with the library parts it includes. A script
 // that is missing from the binary is a broken build.
 func source(name string) string {

@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/peers/load"
 	"github.com/freeslot/freeslot/bench/peers/result"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 const (
@@ -46,10 +47,7 @@ func (b *bench) limit(ctx context.Context) (err error) {
 	if err := b.profiles(ctx, s, setting, l); err != nil {
 		return err
 	}
-	names, err := scriptNames(b.root)
-	if err != nil {
-		return err
-	}
+	names := cell.ScriptNames()
 	saturated, err := b.sample(ctx, s, names, load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, MeasureMS: sampleWindow.Milliseconds()})
 	if err != nil {
 		return err
