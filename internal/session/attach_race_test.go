@@ -92,6 +92,33 @@ func TestSubmitBesideAttach(t *testing.T) {
 	p.expect(gateResult)
 }
 
+// TestDrainGivesUpAttaches: a session of a replica that is told to stop has an attach under way, which comes to nothing: the client
+// goes to another replica and attaches there, and must not lose the job to the one that it left.
+func TestDrainGivesUpAttaches(t *testing.T) {
+	t.Parallel()
+	release, entered, goOn := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	first, second := gated(t, release)
+	h := &hooked{Dispatcher: first, before: func(context.Context, string, string) { close(entered); <-goOn }}
+	stopping := serve(t, Config{DrainGrace: 20 * time.Millisecond}, h)
+	before, now := stopping.connect(""), serve(t, Config{}, second).connect("")
+	now.send(`{"type":"submit","id":"r1","job":{"service":"gate"}}`)
+	now.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
+	now.expect(gateAssigned)
+	before.send(`{"type":"attach","id":"a","job_id":"` + now.vars["job"].(string) + `"}`)
+	waitFor(t, entered, "the attach")
+	drained := make(chan error, 1)
+	go func() { drained <- stopping.Drain(t.Context()) }()
+	before.expect(`{"type":"goaway","reason":"the replica is stopping"}`)
+	close(goOn) // as when Redis can be reached again
+	before.expect(`{"type":"error","id":"a","job_id":"…","code":"unavailable","message":"the replica is stopping: attach on another replica","retry_after_ms":1000}`)
+	before.expectClose(websocket.StatusGoingAway)
+	if err := waitFor(t, drained, "Drain"); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	now.expect(gateResult)
+}
+
 // lostSink waits for a job until somebody else does.
 type lostSink struct{ detached chan struct{} }
 

@@ -143,6 +143,9 @@ func (s *session) attach(req *wire.Request) {
 		return
 	}
 	status, err := s.handler.dispatcher.Attach(s.life, s.principal.tenant, req.JobID, s)
+	if s.life.Err() != nil && freeslot.CodeOf(err) == freeslot.CodeUnavailable {
+		err = attachElsewhere()
+	}
 	s.reply(&status, func() { s.endAttach(req, status, err) })
 }
 
@@ -152,7 +155,7 @@ func (s *session) beginAttach(jobID string) *freeslot.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
-		return stoppingError("attach on another replica")
+		return attachElsewhere()
 	}
 	a, known := s.jobs[keyOf(jobID)]
 	if !known && len(s.jobs)+s.reserved >= s.handler.cfg.MaxJobs {
@@ -168,6 +171,8 @@ func (s *session) beginAttach(jobID string) *freeslot.Error {
 	a.pending++
 	return nil
 }
+
+func attachElsewhere() *freeslot.Error { return stoppingError("attach on another replica") }
 
 func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err error) {
 	s.mu.Lock()

@@ -37,7 +37,7 @@ type session struct {
 	// are there from the start, not running, so that end needs no lock.
 	grace, limit *time.Timer
 
-	// life is the context of what the session alone wants to know; over ends it.
+	// life is the context of the session's attaches; over ends it, at the latest with the session.
 	life context.Context
 	over context.CancelFunc
 	// tasks are the writer and the keep-alive, requests what the reader began.
@@ -164,6 +164,8 @@ func (s *session) drain() {
 		return
 	}
 	s.draining = true
+	// The client goes elsewhere and attaches there: one of here that came later would take the job from it.
+	s.over()
 	s.send(func(dst []byte) []byte { return wire.AppendGoaway(dst, "the replica is stopping") })
 	s.leaveIfIdle()
 }
