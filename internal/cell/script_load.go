@@ -104,23 +104,30 @@ func (c *Cell) await(ctx context.Context, on rueidis.Client, s *script, keys, ar
 				c.loading.sends.Store(true)
 				fallthrough
 			default: // no answer says nothing of the user
-				c.arrived(result)
-				return result
+				return c.awaited(ctx, result)
 			}
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return rueidis.NewErrorResult(fmt.Errorf("%w: %w", ErrScriptsMissing, ctx.Err()))
+			return c.awaited(ctx, rueidis.NewErrorResult(ctx.Err()))
 		case <-timer.C:
 		}
 		pause = min(2*pause, longestScriptsPause)
 		if result := s.call(ctx, on, keys, args); !isMissing(result) {
-			c.arrived(result)
-			return result
+			return c.awaited(ctx, result)
 		}
 	}
+}
+
+// awaited is what the caller of await is told: where its time is over without an answer, what was waited for.
+func (c *Cell) awaited(ctx context.Context, result rueidis.RedisResult) rueidis.RedisResult {
+	c.arrived(result)
+	if err := result.Error(); ctx.Err() != nil && !answered(err) {
+		return rueidis.NewErrorResult(fmt.Errorf("%w: %w", ErrScriptsMissing, err))
+	}
+	return result
 }
 
 // answered reports whether the server has looked at the call, with err as its end.

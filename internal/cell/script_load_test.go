@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,7 +167,7 @@ func TestScriptsNobodyLoads(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*scriptsPatience)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*scriptsPatience)
 		_, err := f.agent.Register(ctx, testNode("n1", 1), NewEpoch())
 		cancel()
 		if !errors.Is(err, ErrScriptsMissing) || !errors.Is(err, context.DeadlineExceeded) {
@@ -277,7 +278,7 @@ func TestScriptsUnanswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*scriptsPatience)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*scriptsPatience)
 		_, err := agent.Register(ctx, testNode("n1", 1), NewEpoch())
 		cancel()
 		if !errors.Is(err, ErrScriptsMissing) {
@@ -286,6 +287,32 @@ func TestScriptsUnanswered(t *testing.T) {
 	}
 	if n := f.denied(); n != 1 {
 		t.Errorf("the agent tried %d times to send what it may not", n)
+	}
+}
+
+// silent is a connection that no more is heard of once the script was asked for.
+type silent struct {
+	rueidis.Client
+	asked atomic.Bool
+}
+
+func (s *silent) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if cmd.Commands()[0] == "EVALSHA" && s.asked.Swap(true) {
+		<-ctx.Done()
+		return rueidis.NewErrorResult(ctx.Err())
+	}
+	return s.Client.Do(ctx, cmd)
+}
+
+// TestScriptsCutShort: who waited for the scripts is told so, also where the time ended while Redis was asked again.
+func TestScriptsCutShort(t *testing.T) {
+	t.Parallel()
+	f := newRestricted(t)
+	agent := f.cell(ScriptsAwaited, &silent{Client: f.agent.client})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*scriptsPatience)
+	defer cancel()
+	if _, err := agent.Register(ctx, testNode("n1", 1), NewEpoch()); !errors.Is(err, ErrScriptsMissing) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want ErrScriptsMissing", err)
 	}
 }
 
