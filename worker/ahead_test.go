@@ -168,3 +168,41 @@ func TestJobAheadIsHandedBackInTime(t *testing.T) {
 		w.Handle("s", func(context.Context, *Job) (any, error) { <-release; return nil, nil })
 	})
 }
+
+// asks notes how many slots each report asks for ahead.
+type asks struct {
+	store
+	ahead chan int
+}
+
+func (a *asks) Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error) {
+	a.ahead <- comp.Ahead
+	return a.store.Complete(ctx, comp)
+}
+
+// TestDrainAsksForNoneAhead: a node that drains takes no more jobs, and its reports ask for none.
+func TestDrainAsksForNoneAhead(t *testing.T) {
+	var release chan struct{}
+	var asked *asks
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 2 }, func(t *testing.T, w *Worker, f *fakeCell) {
+		for range 200 {
+			w.ahead.ran(time.Millisecond)
+			w.ahead.answered(20*time.Millisecond, time.Now(), 0)
+		}
+		first, second := f.assign(1, freeslot.Job{Service: "s"}), f.assign(2, freeslot.Job{Service: "s"})
+		synctest.Wait()
+		release <- struct{}{}
+		before := <-asked.ahead
+		w.ledger.drain()
+		release <- struct{}{}
+		if after := <-asked.ahead; before == 0 || after != 0 {
+			t.Errorf("%d slots were asked for before the drain and %d in it", before, after)
+		}
+		f.end(t, first)
+		f.end(t, second)
+	}, func(w *Worker) {
+		release = make(chan struct{})
+		wrap(func(s store) store { asked = &asks{s, make(chan int)}; return asked })(w)
+		w.Handle("s", func(context.Context, *Job) (any, error) { <-release; return nil, nil })
+	})
+}

@@ -134,3 +134,37 @@ func TestJobsAheadPassNoSlot(t *testing.T) {
 		}
 	})
 }
+
+// TestJobsAheadBounds: one that would keep others from running elsewhere, or wait for several slots at once, does not
+// go ahead however many wait, and a call gives only so many away that it does not stop Redis.
+func TestJobsAheadBounds(t *testing.T) {
+	const atOnce = 64 // AT_ONCE of lib/take.lua
+	for name, c := range map[string]struct {
+		slots, waiting, ahead, want int
+		change                      func(*Submission)
+	}{
+		"plain":         {2, 40, 1, 3, slots(1)},
+		"several slots": {2, 40, 6, 1, slots(2)},
+		"gates":         {2, 40, 6, 2, gates(RunningGate("acme", 100))},
+		"many":          {100, 200, 300, 100 + atOnce, slots(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backends(t, func(t *testing.T, r *rig) {
+				r.ahead = true
+				epoch := r.register(testNode("n1", c.slots))
+				var jobs []string
+				for range c.slots + c.waiting {
+					jobs = append(jobs, r.waits("", of("acme", 1), c.change))
+				}
+				r.take("n1")
+				first := succeed("n1", epoch, jobs[0])
+				first.Ahead = c.ahead
+				r.complete1(first)
+				r.sound()
+				if held, _ := r.slots("n1"); len(held) != c.want {
+					t.Errorf("the node has %d jobs, expected %d", len(held), c.want)
+				}
+			})
+		})
+	}
+}
