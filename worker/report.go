@@ -62,7 +62,7 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 
 func (w *Worker) complete(comp cell.Completion) (cell.CompletionOutcome, error) {
 	begun := time.Now()
-	comp.Begun, comp.Patient = w.receiveAll, w.slots.stocked()
+	comp.Begun = w.receiveAll
 	if !w.ledger.isDraining() {
 		comp.Ahead = w.ahead.slots(w.offers(), begun)
 	}

@@ -67,13 +67,6 @@ func (s *slots) try(n int) bool {
 	return s.takeNow(n)
 }
 
-// stocked tells that all slots are taken, and that others wait for them.
-func (s *slots) stocked() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.waiters) > 0 && s.used >= s.size
-}
-
 func (s *slots) takeNow(n int) bool {
 	if len(s.waiters) > 0 || !s.fits(n) {
 		return false

@@ -16,8 +16,7 @@ import (
 // run, the next collects; an idle batch sends a single item at once.
 //
 // A few goroutines, owned by the Cell, run its loop, so that Redis has the next
-// call while the answers of one are handed out. Items that are patient begin no call beside another: they wait until
-// it has ended, or until a call is full. Items of one call stand in the
+// call while the answers of one are handed out. Items of one call stand in the
 // order of arrival. Items of two calls under way may be carried out in either
 // order, so a caller for whom the order counts waits for the outcome of the first
 // before it queues the second; of several at once for one job or attempt, the
@@ -27,18 +26,14 @@ type batch[In, Out any] struct {
 	run      func(ctx context.Context, in []In) ([]Out, error)
 	size     func(In) int
 	group    func(a, b In) bool // may the two share a call? nil = always
-	patient  func(In) bool      // can it wait for the call under way? nil = never
 	limit    int                // items a call
 	maxBytes int                // sum of size a call; a single larger item goes alone
 	timeout  time.Duration
 	observe  func(items int)
 	// turn is held by the loop that waits for items and gathers them, which alone sets carry: the item that did
-	// not fit the last call. underWay counts the calls, and ended has a token when one has ended
-	// since the gathering loop looked; nil where nothing is patient.
-	turn     sync.Mutex
-	carry    atomic.Pointer[item[In, Out]]
-	underWay atomic.Int32
-	ended    chan struct{}
+	// not fit the last call.
+	turn  sync.Mutex
+	carry atomic.Pointer[item[In, Out]]
 	// yields makes a call that got no answer answer the queue behind it with
 	// ErrNotSent: its callers know somewhere else to go.
 	yields bool
@@ -122,23 +117,11 @@ func (b *batch[In, Out]) loop(stop <-chan struct{}) {
 		// The callers that were just answered have their next items ready soon: a call
 		// that takes them along is one call less. It costs nothing when nobody runs.
 		runtime.Gosched()
-		items := b.gather(first, stop)
-		b.underWay.Add(1)
+		items := b.gather(first)
 		b.turn.Unlock()
-		err := b.call(items)
-		b.over()
-		if err != nil && b.yields && !isAnswer(err) {
+		if err := b.call(items); err != nil && b.yields && !isAnswer(err) {
 			b.yield(err)
 		}
-	}
-}
-
-// over tells the loop that gathers that a call has ended.
-func (b *batch[In, Out]) over() {
-	b.underWay.Add(-1)
-	select {
-	case b.ended <- struct{}{}:
-	default: // it has not looked since the last one
 	}
 }
 
@@ -166,48 +149,23 @@ func (b *batch[In, Out]) next(stop <-chan struct{}) *item[In, Out] {
 	}
 }
 
-func (b *batch[In, Out]) gather(first *item[In, Out], stop <-chan struct{}) []*item[In, Out] {
+func (b *batch[In, Out]) gather(first *item[In, Out]) []*item[In, Out] {
 	items := append(make([]*item[In, Out], 0, min(len(b.queue)+1, b.limit)), first)
-	bytes, patient := b.size(first.in), b.isPatient(first)
+	bytes := b.size(first.in)
 	for len(items) < b.limit {
-		next := b.another(patient, stop)
-		if next == nil {
-			break
+		select {
+		case next := <-b.queue:
+			bytes += b.size(next.in)
+			if bytes > b.maxBytes || b.group != nil && !b.group(first.in, next.in) {
+				b.carry.Store(next)
+				return items
+			}
+			items = append(items, next)
+		default:
+			return items
 		}
-		bytes += b.size(next.in)
-		if bytes > b.maxBytes || b.group != nil && !b.group(first.in, next.in) {
-			b.carry.Store(next)
-			break
-		}
-		items = append(items, next)
-		patient = patient && b.isPatient(next)
 	}
 	return items
-}
-
-func (b *batch[In, Out]) isPatient(it *item[In, Out]) bool {
-	return b.patient != nil && b.patient(it.in)
-}
-
-// another is the next item that is queued, or comes while those who are patient wait for the call under way; else nil.
-func (b *batch[In, Out]) another(patient bool, stop <-chan struct{}) *item[In, Out] {
-	for {
-		select {
-		case it := <-b.queue:
-			return it
-		default:
-		}
-		if !patient || b.underWay.Load() == 0 {
-			return nil
-		}
-		select {
-		case it := <-b.queue:
-			return it
-		case <-b.ended:
-		case <-stop:
-			return nil
-		}
-	}
 }
 
 // call leaves out items whose caller has gone: they were never sent, so their

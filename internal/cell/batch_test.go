@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -158,63 +157,25 @@ func TestBatchGroups(t *testing.T) {
 	}
 }
 
-// TestBatchPatient: patient items begin no call beside another, unless it is full or one comes that is not.
-func TestBatchPatient(t *testing.T) {
+// TestBatchCarry: what does not fit a call that is under way waits for no loop but the first that is free.
+func TestBatchCarry(t *testing.T) {
 	t.Parallel()
-	for name, run := range map[string]func(c *calls, add func(...int)){
-		"until the call has ended": func(c *calls, add func(...int)) {
-			add(4, 6)
-			c.answer(nil)
-			c.starts(4, 6)
-		},
-		"until one comes that is not": func(c *calls, add func(...int)) {
-			add(4, 6, 3)
-			c.starts(4, 6, 3)
-			c.answer(nil)
-		},
-		"until a call is full": func(c *calls, add func(...int)) {
-			add(4, 6, 8, 10)
-			c.starts(4, 6, 8, 10)
-			c.answer(nil)
-		},
-		"until its bytes are": func(c *calls, add func(...int)) {
-			add(60, 50)
-			c.starts(60)
-			c.answer(nil)
-			c.answer(nil)
-			c.starts(50) // whichever loop has its turn
-		},
-		"until the batch stops": func(c *calls, add func(...int)) {
-			add(4)
-			c.end()
-			c.starts(4)
-			c.answer(nil)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newCalls(t, func(b *batch[int, string]) {
-				b.patient, b.ended = func(n int) bool { return n%2 == 0 }, make(chan struct{}, 1)
-			})
-			var other sync.WaitGroup
-			other.Go(func() { c.loop(c.stop) })
-			defer func() { c.end(); other.Wait() }()
-			items := []*item[int, string]{c.add(t.Context(), 2)}
-			c.starts(2)
-			run(c, func(all ...int) {
-				for _, n := range all {
-					items = append(items, c.add(t.Context(), n))
-					for range 1000 {
-						runtime.Gosched() // a loop that did not wait would begin its call
-					}
-				}
-			})
-			c.answer(nil)
-			for _, it := range items {
-				c.wants(it, fmt.Sprint(it.in), nil)
-			}
-		})
+	c := newCalls(t, nil)
+	var other sync.WaitGroup
+	items := []*item[int, string]{c.add(t.Context(), 1)}
+	c.starts(1)
+	items = append(items, c.add(t.Context(), 60), c.add(t.Context(), 50))
+	other.Go(func() { c.loop(c.stop) })
+	c.starts(60)
+	c.answer(nil)
+	c.starts(50)
+	c.answer(nil)
+	c.answer(nil)
+	for _, it := range items {
+		c.wants(it, fmt.Sprint(it.in), nil)
 	}
+	c.end()
+	other.Wait()
 }
 
 func TestBatchError(t *testing.T) {
@@ -383,18 +344,13 @@ type slow struct {
 
 func newSlow(t *testing.T) *slow {
 	t.Helper()
-	return newSlowOf(t, 1) // so that it is known what the next call gathers
-}
-
-func newSlowOf(t *testing.T, loops int) *slow {
-	t.Helper()
 	s := &slow{server: redistest.New(t), reg: prometheus.NewRegistry(), calls: make(chan int, 1000), epoch: NewEpoch()}
 	cfg := Config{Layout: Layout{Prefix: s.server.Prefix(t)}, CallTimeout: patience}
 	var err error
 	if s.Cell, err = New(cfg, s.server.Client(t), zap.NewNop(), s.reg); err != nil {
 		t.Fatal(err)
 	}
-	s.loopCount = loops
+	s.loopCount = 1 // so that it is known what the next call gathers
 	submits, completions := s.submits.observe, s.completions.observe
 	s.submits.observe = func(n int) { submits(n); s.calls <- n }
 	s.completions.observe = func(n int) { completions(n); s.calls <- n }
@@ -471,58 +427,6 @@ func TestSharedCalls(t *testing.T) {
 	}
 	if calls, sum := batchCount(t, s.reg, "complete"); calls != 3 || sum != n {
 		t.Errorf("%d calls carried %d completions", calls, sum)
-	}
-}
-
-// TestPatientReportsShareCalls: while a report of an agent is under way those that can wait do, and share the next call; one
-// that can not takes them along at once.
-func TestPatientReportsShareCalls(t *testing.T) {
-	t.Parallel()
-	for name, urgent := range map[string]bool{"all are patient": false, "one is not": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSlowOf(t, batchLoops)
-			var jobs []string
-			for range 4 {
-				sub := submission("", "n1")
-				if _, err := s.queue(t, sub).wait(s.stopped); err != nil {
-					t.Fatal(err)
-				}
-				receive(t, s.calls)
-				jobs = append(jobs, sub.JobID)
-			}
-			s.server.Pause()
-			var ends []*item[Completion, CompletionOutcome]
-			for i, job := range jobs {
-				c := succeed("n1", s.epoch, job)
-				c.Patient = !urgent || i < len(jobs)-1
-				ends = append(ends, s.completions.submit(t.Context(), s.stopping, c))
-				if i == 0 && receive(t, s.calls) != 1 {
-					t.Error("the first call has more than one report")
-				}
-				for range 1000 {
-					runtime.Gosched() // a loop that did not wait would begin its call
-				}
-			}
-			if urgent {
-				if n := receive(t, s.calls); n != len(jobs)-1 {
-					t.Errorf("%d reports in the second call, expected %d", n, len(jobs)-1)
-				}
-			} else if len(s.calls) != 0 {
-				t.Errorf("a second call of %d reports beside the first", <-s.calls)
-			}
-			s.server.Resume()
-			if !urgent {
-				if n := receive(t, s.calls); n != len(jobs)-1 {
-					t.Errorf("%d reports in the second call, expected %d", n, len(jobs)-1)
-				}
-			}
-			for _, it := range ends {
-				if _, err := it.wait(s.stopped); err != nil {
-					t.Error(err)
-				}
-			}
-		})
 	}
 }
 
@@ -816,7 +720,7 @@ func TestBatchYieldsOfSeveralLoops(t *testing.T) {
 		}
 		for range loopCount {
 			loops.Go(func() {
-				b.yield(b.call(b.gather(b.next(stop), stop)))
+				b.yield(b.call(b.gather(b.next(stop))))
 			})
 		}
 		go func() { loops.Wait(); close(stopped) }()

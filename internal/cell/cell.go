@@ -222,8 +222,7 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 	c.completions = &batch[Completion, CompletionOutcome]{
 		queue: make(chan *item[Completion, CompletionOutcome], cfg.QueueLimit),
 		run:   c.complete, size: completionSize,
-		group:   func(a, b Completion) bool { return a.Node == b.Node && a.Epoch == b.Epoch },
-		patient: func(c Completion) bool { return c.Patient }, ended: make(chan struct{}, 1),
+		group: func(a, b Completion) bool { return a.Node == b.Node && a.Epoch == b.Epoch },
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
 		observe: func(n int) { c.metrics.batch.WithLabelValues("complete").Observe(float64(n)) },
 	}

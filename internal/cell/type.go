@@ -175,9 +175,6 @@ type Completion struct {
 	// given only while many jobs of a class wait, to jobs of one slot without a gate, and never with a HandBack: the
 	// job would come back.
 	Ahead int
-	// Patient says that the node has work until the answer comes, so that the report may wait for another one that is
-	// under way and share the next call: Redis, which all nodes share, has less to do then.
-	Patient bool
 	// Begun gets the jobs that begin on the node with this call, if there are any, before
 	// Complete returns. It must not block. An answer that is lost takes them with it: like
 	// entries of the dispatch stream that are missed, the next heartbeat names them. nil has them
