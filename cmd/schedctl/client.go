@@ -72,15 +72,22 @@ func (c *apiClient) close() { c.http.CloseIdleConnections() }
 func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+wait)
 	defer cancel()
-	for range c.others {
+	var tried error
+	for range len(c.others) + 1 {
 		err := c.ask(ctx, method, path, query, content, out)
 		var opError *net.OpError
-		if !errors.As(err, &opError) || opError.Op != "dial" || ctx.Err() != nil {
+		if !errors.As(err, &opError) || opError.Op != "dial" {
 			return err // which may have been done: another replica is not asked for it as well
 		}
-		c.base, c.others = c.others[0], append(c.others[1:len(c.others):len(c.others)], c.base)
+		tried = errors.Join(tried, err)
+		if ctx.Err() != nil {
+			break
+		}
+		if len(c.others) > 0 {
+			c.base, c.others = c.others[0], append(c.others[1:len(c.others):len(c.others)], c.base)
+		}
 	}
-	return c.ask(ctx, method, path, query, content, out)
+	return tried
 }
 
 // ask is call of one replica.

@@ -123,17 +123,20 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 	case freeslot.StateWaiting:
 		err = c.place(ctx, &status, jobID, reply)
 	case freeslot.StateScheduled:
-		status.RunAtMS, err = c.runAt(ctx, jobID)
+		status.RunAtMS, err = c.runAt(ctx, jobID, status.DeadlineMS)
 	default:
 	}
 	return status, err
 }
 
-// runAt is when a scheduled job begins to wait; 0 when it has meanwhile.
-func (c *Cell) runAt(ctx context.Context, jobID string) (int64, error) {
+// runAt is when a scheduled job begins to wait; 0 when it has meanwhile: what it is due for next is its deadline then.
+func (c *Cell) runAt(ctx context.Context, jobID string, deadline int64) (int64, error) {
 	at, err := c.do(ctx, "read", c.client.B().Zscore().Key(c.layout.Due()).Member(jobID).Build()).AsFloat64()
 	if rueidisNil(err) != nil {
 		return 0, fmt.Errorf("time of job %s: %w", jobID, err)
+	}
+	if int64(at) == deadline {
+		return 0, nil
 	}
 	return int64(at), nil
 }

@@ -37,6 +37,11 @@ func TestScheduled(t *testing.T) {
 			t.Errorf("%+v, %v", d, err)
 		}
 		r.sound()
+		// As a reader sees it whose job comes to its queue between the two reads.
+		r.do("ZADD", r.l.Due(), strconv.FormatInt(s.Job.RunAtMS+5_000, 10), s.JobID)
+		if got := r.status(s.JobID); got.State != freeslot.StateScheduled || got.RunAtMS != 0 {
+			t.Errorf("due for its deadline: %+v", got)
+		}
 		r.do("ZADD", r.l.Due(), strconv.FormatInt(r.nowMS()-1, 10), s.JobID)
 		d, err := r.Due(r.ctx(), 10)
 		if err != nil || len(d.Classes) != 1 {
