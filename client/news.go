@@ -40,7 +40,8 @@ func (l *link) take(m *wire.Message) {
 		l.failed(m)
 	case wire.TypeDetached:
 		// Not ours any more, unless it was this client that took it to another link.
-		if h := c.jobs[m.JobID]; h != nil && h.link == l {
+		// One of a link that is leaving is taken over anyway.
+		if h := c.jobs[m.JobID]; h != nil && h.link == l && !l.leaving {
 			h.finish(freeslot.JobStatus{}, &freeslot.Error{
 				Code: freeslot.CodeUnavailable, Message: "another client attached to the job and gets its result",
 			})
@@ -63,7 +64,9 @@ func (l *link) accepted(m *wire.Message) {
 	}
 	h := l.client.jobs[m.JobID]
 	if h != nil { // its idempotency key belongs to a job of this client
-		h.link = l
+		if !l.leaving { // else its result comes over the link that takes it over
+			h.link = l
+		}
 		k.spans[index].end(m.JobID, freeslot.JobStatus{}, nil)
 	} else {
 		h = newHandle(l.client, m.JobID, m.Position, l, k.spans[index])

@@ -131,6 +131,19 @@ type Attacher interface {
 	Attached(jobID string)
 }
 
+// Leaver is a Sink whose holder may go elsewhere before its submits are decided. When Life has ended it gets no jobs any more
+// that its idempotency keys name: it may have submitted or attached elsewhere, and would lose them to a sink that nobody reads.
+type Leaver interface {
+	Sink
+	Life() context.Context
+}
+
+// left reports whether the sink's holder has gone elsewhere.
+func left(sink Sink) bool {
+	l, ok := sink.(Leaver)
+	return ok && l.Life().Err() != nil
+}
+
 // Accepted is what is known of a job once it is kept in Redis.
 type Accepted struct {
 	// JobID is that of an earlier job when the idempotency key belongs to it: its result

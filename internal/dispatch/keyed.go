@@ -1,6 +1,9 @@
 package dispatch
 
 import (
+	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -36,72 +39,138 @@ func keyHome(p *placing, key string, homes *classHomes) (home int, ok bool) {
 	return 0, false
 }
 
-// owned tells of a job whose idempotency key belongs to another one: that one is what was
-// accepted, and its result comes to the sink, unless the two are not the same.
-func (s *submit) owned(p *placing, placed cell.Placement) {
-	tenant, sink := p.request.Tenant, Sink(nil)
-	if p.waiter != nil {
-		sink = p.waiter.sink
-	}
-	if p.request.Run != nil && placed.Owner == p.id { // it was made before, and its record is gone again
-		s.decide(p, cell.Placement{Assigned: true}, nil)
-		return
-	}
-	p.abandon()
-	if placed.Differs {
-		s.decide(p, cell.Placement{}, &freeslot.Error{
-			Code: freeslot.CodeConflict, Field: "job.idempotency_key",
-			Message: "job.idempotency_key was used for job " + placed.Owner + ", which differs from this one, expected the same job or another key",
-		})
-		return
-	}
-	// Its record can be gone before the key is.
-	known, err := s.d.Job(s.ctx, tenant, placed.Owner)
-	if err != nil {
-		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
-			err = &freeslot.Error{
+// owner is the job that an idempotency key belongs to, of one that was submitted under it.
+type owner struct {
+	p     *placing
+	id    string
+	sink  Sink // nil where nobody waits
+	known freeslot.JobStatus
+	err   error
+}
+
+// owned tells of jobs whose idempotency keys belong to others: those are what was
+// accepted, and their results come to the sinks, unless the two are not the same.
+func (s *submit) owned(jobs []*placing, results []cell.SubmitResult) {
+	var owners []*owner
+	for i, p := range jobs {
+		switch placed := results[i].Placement; {
+		case results[i].Err != nil || placed.Owner == "":
+		case p.request.Run != nil && placed.Owner == p.id: // it was made before, and its record is gone again
+			s.decide(p, cell.Placement{Assigned: true}, nil)
+		case placed.Differs:
+			s.decide(p, cell.Placement{}, &freeslot.Error{
 				Code: freeslot.CodeConflict, Field: "job.idempotency_key",
-				Message: "job.idempotency_key was used for job " + placed.Owner + ", which ended longer ago than results are kept",
+				Message: "job.idempotency_key was used for job " + placed.Owner + ", which differs from this one, expected the same job or another key",
+			})
+		default:
+			o := &owner{p: p, id: placed.Owner}
+			if p.waiter != nil {
+				o.sink = p.waiter.sink
+			}
+			p.abandon()
+			owners = append(owners, o)
+		}
+	}
+	forEach(owners, func(o *owner) { o.known, o.err = s.d.Job(s.ctx, o.p.request.Tenant, o.id) })
+	joins := owners[:0]
+	for _, o := range owners {
+		switch {
+		case freeslot.CodeOf(o.err) == freeslot.CodeNotFound: // its record can be gone before the key is
+			o.err = &freeslot.Error{
+				Code: freeslot.CodeConflict, Field: "job.idempotency_key",
+				Message: "job.idempotency_key was used for job " + o.id + ", which ended longer ago than results are kept",
+			}
+		case o.err == nil && o.sink != nil && left(o.sink):
+			o.err = &freeslot.Error{
+				Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
+				Message: "the session is ending, and job.idempotency_key was used for job " + o.id + ": submit it again, or attach, elsewhere",
 			}
 		}
-		s.decide(p, cell.Placement{}, err)
-		return
+		if o.err != nil {
+			s.decide(o.p, cell.Placement{}, o.err)
+			continue
+		}
+		o.p.id = o.id
+		s.decide(o.p, cell.Placement{Assigned: true}, nil)
+		if o.sink != nil {
+			joins = append(joins, o)
+		}
 	}
-	p.id = placed.Owner
-	s.decide(p, cell.Placement{Assigned: true}, nil)
-	if sink != nil {
-		s.joinOwner(&known, sink)
+	forEach(joins, s.joinOwner)
+}
+
+// ownersAtOnce bounds the owners that a submit asks Redis about side by side: one after the other those of a large batch
+// would take longer than a submit may.
+const ownersAtOnce = 64
+
+// forEach calls f for all of them, ownersAtOnce at a time, and waits.
+func forEach(owners []*owner, f func(*owner)) {
+	var calls sync.WaitGroup
+	var next atomic.Int64
+	for range min(len(owners), ownersAtOnce) {
+		calls.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(owners); i = next.Add(1) - 1 {
+				f(owners[i])
+			}
+		})
 	}
+	calls.Wait()
 }
 
 // joinOwner has the result of a job that was accepted before come to the sink. It is tried again for as long as a submit may
 // take: the other submit may not be decided yet, or Redis away. After that the record alone tells the result.
-func (s *submit) joinOwner(known *freeslot.JobStatus, sink Sink) {
+func (s *submit) joinOwner(o *owner) {
+	ctx, id := s.ctx, o.known.ID
+	if l, ok := o.sink.(Leaver); ok {
+		of, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(l.Life(), cancel)()
+		ctx = of
+	}
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = ownerPause, 16*ownerPause
-	for !s.d.awaits(known.ID, sink) {
-		status, err := s.d.Attach(s.ctx, known.Tenant, known.ID, sink)
+	for !s.d.awaits(id, o.sink) {
+		status, err := s.d.Attach(ctx, o.known.Tenant, id, o.sink)
 		if err == nil && status.State.Terminal() {
-			sink.Result(status)
+			o.sink.Result(status)
 		}
 		if err == nil {
 			return
 		}
 		select {
 		case <-time.After(pause.NextBackOff()):
-		case <-s.ctx.Done():
-			if l, ok := s.d.of(known.ID); !ok || !l.adopt(known, sink) {
-				sink.Detached(known.ID)
+		case <-ctx.Done():
+			if l, ok := s.d.of(id); !ok || left(o.sink) || !l.adopt(&o.known, o.sink) {
+				o.sink.Detached(id)
 			}
 			return
 		}
 	}
 }
 
-// adopt has the sink told what rechecks find of a job. It returns false where somebody else waits for it.
+// adopt has the sink told what comes here of a job, and what rechecks find, in the place of a sink that waited before. It returns false
+// where an attach or a submit is under way.
 func (l *link) adopt(known *freeslot.JobStatus, sink Sink) bool {
-	_, taken := l.outstanding.LoadOrStore(known.ID, &waiter{sink: sink, open: true, known: *known, checkedAt: l.d.nodes.Now()})
-	return !taken
+	for {
+		w, loaded := l.outstanding.LoadOrCompute(known.ID, func() *waiter {
+			return &waiter{sink: sink, open: true, known: *known, checkedAt: l.d.nodes.Now()}
+		})
+		if !loaded {
+			return true
+		}
+		w.mu.Lock()
+		done, taken := w.done(), w.open && w.sink != nil
+		if taken && w.sink != sink {
+			w.detach(known.ID)
+			w.sink, w.passedOn = sink, freeslot.Progress{}
+			w.attaches++ // news of before that another replica has the job is not of this sink
+		}
+		w.mu.Unlock()
+		if !done {
+			return taken
+		}
+		l.drop(known.ID, w) // as whoever ended it is about to
+	}
 }
 
 // awaits reports whether the sink gets the job's result already, by another submit or attach.

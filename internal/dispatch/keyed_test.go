@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"math"
 	"strconv"
 	"testing"
 	"time"
@@ -142,4 +143,72 @@ func TestJobForLater(t *testing.T) {
 		}
 		sink.begun(past.JobID, 1)
 	})
+}
+
+// TestKeyWithoutAttachSameReplica: whoever submitted last gets the result: also where the job cannot be attached to, and the one before is at the same replica
+// (a connection that is dead and not yet known to be).
+func TestKeyWithoutAttachSameReplica(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	r := newRig(t, redis)
+	a := r.agent(node("n1", 2))
+	p := newProxy(t, redis)
+	x := r.replica("x", func(c *replicaConfig) {
+		c.url, c.dispatch.RecheckInterval, c.dispatch.SubmitTimeout = p.url(), 100*time.Millisecond, 500*time.Millisecond
+	})
+	first, second := newRecorder(t), newRecorder(t)
+	got, err := x.submitOne(t, keyed(""), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.submitOne(t, &freeslot.Job{Service: "echo", IdempotencyKey: "other"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.Attach(deadline(t), tenant, x.mustWait(job(), 1, nil), newRecorder(t)); err != nil {
+		t.Fatal(err)
+	}
+	p.cutOn(tenant+"\r\n$1\r\nx\r\n$", lost, math.MaxInt64)
+	var b Accepted
+	eventually(t, "accepted", func() bool {
+		b, err = x.submitOne(t, keyed(""), second)
+		return err == nil
+	})
+	if b.JobID != got.JobID {
+		t.Fatalf("%s and %s", b.JobID, got.JobID)
+	}
+	a.complete(got.JobID, `1`)
+	eventually(t, "somebody is told", func() bool { return first.kinds(got.JobID)+second.kinds(got.JobID) != "assigned" })
+	first.want(got.JobID, "assigned detached")
+	if s := second.result(got.JobID); string(s.Result) != `1` {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestKeyedBatchAgain: a client that has lost its connection submits its batch once more under its keys, and Redis is far away: the
+// jobs are not asked about one after the other.
+func TestKeyedBatchAgain(t *testing.T) {
+	t.Parallel()
+	const jobs, trip, limit = 300, 10 * time.Millisecond, 8 * time.Second // four trips each would take 12 s
+	redis := redistest.Shared(t)
+	r := newRig(t, redis)
+	r.agent(node("n1", 2*jobs))
+	p := newProxy(t, redis)
+	x, y := r.replica("x", func(c *replicaConfig) { c.url, c.dispatch.SubmitTimeout = p.url(), limit }), r.replica("y", patient)
+	submit := func(rep *replica) {
+		var all []Request
+		for i := range jobs {
+			j := job()
+			j.IdempotencyKey = strconv.Itoa(i)
+			all = append(all, Request{Tenant: tenant, Job: j})
+		}
+		rep.Submit(deadline(t), all, newRecorder(t), func(i int, _ Accepted, err error) {
+			if err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		})
+	}
+	submit(y)
+	away := func([]byte) verdict { time.Sleep(trip); return pass }
+	p.cut.Store(&away)
+	submit(x)
 }

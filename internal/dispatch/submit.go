@@ -194,9 +194,9 @@ func (s *submit) land(f *flight) (ready []*placing) {
 	}
 	s.notice(f) // before the next choice
 	ready = f.jobs[:0]
-	var owned []int // told last: the owner may be one of this call, and is to be decided first
 	jobs := f.jobs
-	if slices.ContainsFunc(f.results, func(r cell.SubmitResult) bool { return r.Placement.Owner != "" }) {
+	owned := slices.ContainsFunc(f.results, func(r cell.SubmitResult) bool { return r.Placement.Owner != "" })
+	if owned {
 		jobs = slices.Clone(jobs) // ready is written over them
 	}
 	for i, p := range jobs {
@@ -221,8 +221,7 @@ func (s *submit) land(f *flight) (ready []*placing) {
 				f.link.waits(p.class, p.request.Job)
 			}
 			s.decide(p, r.Placement, nil)
-		case r.Placement.Owner != "":
-			owned = append(owned, i)
+		case r.Placement.Owner != "": // told last: the owner may be one of this call, and is to be decided first
 		case f.enqueue:
 			s.decide(p, cell.Placement{}, coded("submit", errUndecided))
 		case r.Placement.Behind:
@@ -235,8 +234,8 @@ func (s *submit) land(f *flight) (ready []*placing) {
 			ready = append(ready, p)
 		}
 	}
-	for _, i := range owned {
-		s.owned(jobs[i], f.results[i].Placement)
+	if owned {
+		s.owned(jobs, f.results)
 	}
 	return ready
 }

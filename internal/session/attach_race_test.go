@@ -119,6 +119,66 @@ func TestDrainGivesUpAttaches(t *testing.T) {
 	now.expect(gateResult)
 }
 
+// lateSubmit holds up the first Submit: its replica stood still, or its way to Redis was cut.
+type lateSubmit struct {
+	*dispatch.Dispatcher
+	once                sync.Once
+	entered, goOn, done chan struct{}
+}
+
+func (l *lateSubmit) Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
+	first := false
+	l.once.Do(func() { first = true })
+	if first {
+		close(l.entered)
+		<-l.goOn
+		defer close(l.done)
+	}
+	l.Dispatcher.Submit(ctx, reqs, sink, accepted)
+}
+
+// A submit under a key is late; its client has gone elsewhere and submitted once more under the key there, as it is told to do.
+// It must not lose the job to the session that it left.
+func TestLateSubmitByKey(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"session gone, another replica", "session gone, same replica", "drain, another replica"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			first, second := gated(t, release)
+			h := &lateSubmit{Dispatcher: first, entered: make(chan struct{}), goOn: make(chan struct{}), done: make(chan struct{})}
+			old := serve(t, Config{DrainGrace: 20 * time.Millisecond}, h)
+			before := old.connect("")
+			at := serve(t, Config{}, second)
+			if how == "session gone, same replica" {
+				at = old
+			}
+			now := at.connect("")
+			before.send(`{"type":"submit","id":"r1","job":{"service":"gate","idempotency_key":"k"}}`)
+			waitFor(t, h.entered, "the submit")
+			drained := make(chan error, 1)
+			if how == "drain, another replica" {
+				go func() { drained <- old.Drain(t.Context()) }()
+				before.expect(`{"type":"goaway","reason":"the replica is stopping"}`)
+			} else {
+				_ = before.conn.CloseNow()
+				drained <- nil
+			}
+			now.send(`{"type":"submit","id":"r1","job":{"service":"gate","idempotency_key":"k"}}`)
+			now.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
+			now.expect(gateAssigned)
+			close(h.goOn)
+			waitFor(t, h.done, "the late submit")
+			close(release)
+			now.expect(gateResult)
+			_ = before.conn.Close(websocket.StatusNormalClosure, "")
+			if err := waitFor(t, drained, "Drain"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // lostSink waits for a job until somebody else does.
 type lostSink struct{ detached chan struct{} }
 

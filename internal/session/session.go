@@ -37,7 +37,8 @@ type session struct {
 	// are there from the start, not running, so that end needs no lock.
 	grace, limit *time.Timer
 
-	// life is the context of the session's attaches; over ends it, at the latest with the session.
+	// life is the context of the session's attaches, those of its submits' keys too; over ends it when the client is
+	// to go elsewhere.
 	life context.Context
 	over context.CancelFunc
 	// tasks are the writer and the keep-alive, requests what the reader began.
@@ -99,7 +100,6 @@ func (s *session) run() {
 	s.tasks.Go(s.writeLoop)
 	s.tasks.Go(s.keepAlive)
 	s.end(s.readLoop())
-	s.over()
 	// Only now can no submit add to the sink any more.
 	s.requests.Wait()
 	s.handler.dispatcher.Forget(s)
@@ -144,6 +144,7 @@ func (s *session) sendError(id string, index int, jobID string, err *freeslot.Er
 // blocks, and may be called with mu held.
 func (s *session) end(by order) {
 	if s.out.end(by) {
+		s.over()
 		s.limit.Reset(s.handler.cfg.CloseTimeout)
 	}
 }

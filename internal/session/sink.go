@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"strings"
 
 	"go.uber.org/zap"
@@ -86,6 +87,9 @@ func (s *session) Attached(jobID string) {
 		a.detached = false
 	}
 }
+
+// Life implements dispatch.Leaver.
+func (s *session) Life() context.Context { return s.life }
 
 // Detached implements dispatch.Sink.
 func (s *session) Detached(jobID string) {

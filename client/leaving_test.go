@@ -1,0 +1,93 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/client"
+)
+
+// talking is a replica that does with each connection what f does.
+func talking(t *testing.T, f func(ctx context.Context, conn *websocket.Conn)) *replica {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	server := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"freeslot.v1"}})
+		if err != nil {
+			return
+		}
+		f(r.Context(), conn)
+		<-over
+		_ = conn.CloseNow()
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(listener) }()
+	hangUp := sync.OnceFunc(func() { close(over) })
+	t.Cleanup(func() { hangUp(); _ = server.Close(); <-served })
+	return &replica{url: "ws://" + listener.Addr().String(), hangUp: hangUp}
+}
+
+type request struct{ Type, ID string }
+
+func read(ctx context.Context, conn *websocket.Conn) (r request, err error) {
+	_, frame, err := conn.Read(ctx)
+	if err == nil {
+		err = json.Unmarshal(frame, &r)
+	}
+	return r, err
+}
+
+// TestAcceptedByLeavingReplica: a replica drains. Its client has attached to its job elsewhere when it answers a second submit under the
+// job's key, and then tells that the job went elsewhere: it was this very client that took it there.
+func TestAcceptedByLeavingReplica(t *testing.T) {
+	t.Parallel()
+	attached := make(chan struct{})
+	say := func(ctx context.Context, conn *websocket.Conn, format string, args ...any) {
+		_ = conn.Write(ctx, websocket.MessageText, fmt.Appendf(nil, format, args...))
+	}
+	old := talking(t, func(ctx context.Context, conn *websocket.Conn) {
+		say(ctx, conn, welcome)
+		first, _ := read(ctx, conn)
+		say(ctx, conn, `{"type":"accepted","id":%q,"job_id":"0-1"}`, first.ID)
+		second, _ := read(ctx, conn)
+		say(ctx, conn, `{"type":"goaway","reason":"test"}`)
+		<-attached
+		say(ctx, conn, `[{"type":"accepted","id":%q,"job_id":"0-1"},{"type":"detached","job_id":"0-1"}]`, second.ID)
+	})
+	told := make(chan struct{})
+	fresh := talking(t, func(ctx context.Context, conn *websocket.Conn) {
+		say(ctx, conn, welcome)
+		attach, _ := read(ctx, conn)
+		say(ctx, conn, `{"type":"status","id":%q,"job":{"job_id":"0-1","state":"running","node":"n1","attempt":1}}`, attach.ID)
+		close(attached)
+		<-told
+		say(ctx, conn, `{"type":"result","job":{"job_id":"0-1","state":"succeeded","node":"n1","attempt":1,"result":7}}`)
+	})
+	c := dial(t, client.Options{}, old, fresh)
+	defer fresh.hangUp()
+	defer old.hangUp()
+	job := freeslot.Job{Service: "hold", IdempotencyKey: "k"}
+	h, err := c.Submit(deadline(t), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = c.Submit(deadline(t), job); err != nil {
+		t.Fatal(err)
+	}
+	close(told)
+	if s, err := h.Wait(deadline(t)); err != nil || s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
