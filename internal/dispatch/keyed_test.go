@@ -188,7 +188,7 @@ func TestKeyWithoutAttachSameReplica(t *testing.T) {
 // jobs are not asked about one after the other.
 func TestKeyedBatchAgain(t *testing.T) {
 	t.Parallel()
-	const jobs, trip, limit = 300, 10 * time.Millisecond, 8 * time.Second // four trips each would take 12 s
+	const jobs, trip, limit = 300, 20 * time.Millisecond, 5 * time.Second // one after the other the reads alone would take 6 s
 	redis := redistest.Shared(t)
 	r := newRig(t, redis)
 	r.agent(node("n1", 2*jobs))
