@@ -25,7 +25,7 @@ import (
 var (
 	// ErrSuperseded is the end of a worker whose node another process has
 	// registered, and the cause of its handlers' cancelled contexts.
-	ErrSuperseded = errors.New("worker: another process has registered this node")
+	ErrSuperseded = errors.New("worker: another process has registered this node, each needs a node id of its own")
 	// ErrNotOwned is the cause when the node no longer owns the job: it was given
 	// up for dead, or the job has ended otherwise. The result will be dropped.
 	ErrNotOwned = errors.New("worker: the node does not own this job any more")

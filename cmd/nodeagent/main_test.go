@@ -152,6 +152,10 @@ func TestStartFailures(t *testing.T) {
 			[]string{"--node-id", "n1", "--redis-url", "redis://agent-n1:x@" + weak.Addrs()[0]},
 			`(Redis' user is agent-n1; "schedctl acl --role agent --node n1 --key-prefix PREFIX --add" prints what it may lack (with --cluster on a cluster))`,
 		},
+		"user of another node": {
+			[]string{"--node-id", "n2", "--redis-url", "redis://agent-n1:x@" + weak.Addrs()[0]},
+			"(Redis' user is agent-n1, by its name that of node n1, and this one is n2: look at node.id and redis.username)",
+		},
 		"user of all": {
 			[]string{"--node-id", "n1", "--redis-url", "redis://fleet:x@" + weak.Addrs()[0], "--set", "redis.cells=2"},
 			`(Redis' user is fleet; "schedctl acl --role agent --user fleet --key-prefix PREFIX --cells 2 --add" prints what it may lack (with --cluster on a cluster))`,

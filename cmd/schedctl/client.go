@@ -79,7 +79,10 @@ func (c *apiClient) call(ctx context.Context, method, path string, query url.Val
 		if !errors.As(err, &opError) || opError.Op != "dial" {
 			return err // which may have been done: another replica is not asked for it as well
 		}
-		tried = errors.Join(tried, err)
+		if tried != nil {
+			err = fmt.Errorf("%w; %w", tried, err)
+		}
+		tried = err
 		if ctx.Err() != nil {
 			break
 		}

@@ -30,7 +30,11 @@ func (a *app) printDiff(r *api.ConfigResult) error {
 			_, _ = fmt.Fprintln(a.out, "it replaces what was broken in Redis")
 		}
 	}
-	return writeDiff(a.out, &r.Diff)
+	if err := writeDiff(a.out, &r.Diff); err != nil || !r.Inert {
+		return err
+	}
+	_, err := fmt.Fprintln(a.out, "the pools have no members and restrict nothing: enabled is false")
+	return err
 }
 
 // printCompared says with what a dry run compared. Where Redis has no valid document the

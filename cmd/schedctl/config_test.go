@@ -44,6 +44,8 @@ func TestConfigLife(t *testing.T) {
 	file := writeFile(t, germanPool)
 	l.ctl(t, "config", "diff", file).expect(t, exitOK, "compared with the replica's own file; nothing was changed", "~ enabled: false -> true", "+ pool german", "1 node(s) join pool german: node-1")
 	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitFailure, "+ pool german", "differ")
+	inert := writeFile(t, strings.Replace(germanPool, "enabled: true", "enabled: false", 1))
+	l.ctl(t, "config", "diff", inert).expect(t, exitOK, "+ pool german", "the pools have no members and restrict nothing: enabled is false")
 	l.ctl(t, "config", "apply", file, "--dry-run").expect(t, exitOK, "nothing was changed")
 	l.ctl(t, "config", "apply", file, "--note", "the first", "--author", "alice").expect(t, exitOK, "version 1 is in force", "+ pool german")
 	l.ctl(t, "config", "apply", file).expect(t, exitOK, "nothing to change: version 1 says the same")

@@ -45,6 +45,9 @@ func changeNode(a *app, method, id, action string) error {
 		return a.printJSON(change)
 	}
 	text := change.ID + " is " + change.Status
+	if change.Status == "online" { // which it is once its agent says so, of whom nothing is known here
+		text = change.ID + " is not drained any more"
+	}
 	if len(change.Jobs) > 0 {
 		text += "; its jobs go to their next attempts: " + strings.Join(change.Jobs, " ")
 	}

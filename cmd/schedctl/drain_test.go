@@ -21,7 +21,7 @@ func TestDrain(t *testing.T) {
 	id := strings.TrimSpace(l.ctl(t, "submit", "echo", `"a"`).expect(t, exitOK).out)
 	l.ctl(t, "get", id).expect(t, exitOK, "waiting")
 	l.ctl(t, "nodes", "drain", "node-1", "-o", "json").expect(t, exitOK, `"node_id": "node-1"`, `"status": "drained"`)
-	l.ctl(t, "nodes", "undrain", "node-1").expect(t, exitOK, "node-1 is online\n")
+	l.ctl(t, "nodes", "undrain", "node-1").expect(t, exitOK, "node-1 is not drained any more\n")
 	l.ctl(t, "watch", id).expect(t, exitOK, `"a"`)
 
 	l.ctl(t, "nodes", "remove", "node-1").expect(t, exitFailure, "conflict", "the agent of node node-1 is alive: stop it")

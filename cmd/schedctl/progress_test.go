@@ -92,7 +92,7 @@ func TestServers(t *testing.T) {
 	if got := command(t, "", "--server", servers, "watch", id).expect(t, exitOK); got.out != "1\n" {
 		t.Error(got)
 	}
-	command(t, "", "--server", gone.URL+",127.0.0.1:1", "get", id).expect(t, exitFailure, "cannot reach the scheduler at "+gone.URL+": connect: connection refused", "cannot reach the scheduler at http://127.0.0.1:1")
+	command(t, "", "--server", gone.URL+",127.0.0.1:1", "get", id).expect(t, exitFailure, "cannot reach the scheduler at "+gone.URL+": connect: connection refused", "; cannot reach the scheduler at http://127.0.0.1:1")
 	command(t, "", "--server", servers+",ftp://x", "get", id).expect(t, exitUsage, "ftp://x")
 }
 

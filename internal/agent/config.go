@@ -440,7 +440,12 @@ func (r *Redis) access() redisclient.Access {
 
 // Denied is what to do where Redis refuses the agent of a node something, "" for other errors.
 func (r *Redis) Denied(err error, node string) string {
-	return r.access().Denied(err, config.FirstURL(r.URL, r.URLs), func(user string) string {
+	access := r.access()
+	url := config.FirstURL(r.URL, r.URLs)
+	if other, ok := strings.CutPrefix(access.User(url), "agent-"); ok && other != node && redisclient.IsDenied(err) {
+		return fmt.Sprintf("Redis' user is agent-%s, by its name that of node %s, and this one is %s: look at node.id and redis.username", other, other, node)
+	}
+	return access.Denied(err, url, func(user string) string {
 		if user == "" || user == "agent-"+node { // else a user of several nodes, who would lose the others
 			return config.ACLCommand("agent --node "+node, "", r.KeyPrefix, r.Cells)
 		}

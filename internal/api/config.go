@@ -62,6 +62,7 @@ type ConfigResult struct {
 	Source    string          `json:"source" enum:"redis,file,history" doc:"Where that comes from which was compared with: the configuration in the store; where that is none, or broken, the one in force at this replica."`
 	DryRun    bool            `json:"dry_run" doc:"Whether nothing was changed because that was asked for."`
 	Diff      poolconfig.Diff `json:"diff" doc:"What the change means, by the nodes that this replica knows."`
+	Inert     bool            `json:"inert,omitempty" doc:"Whether the configuration that is changed to has pools that have no members and restrict nothing, because enabled is false."`
 	// Problems is documented for its reader in the tag.
 	Problems []freeslot.FieldError `json:"problems,omitempty" doc:"What is wrong with the configuration in the store, which the change replaces, whether or not it says the same as what is in force."`
 }
@@ -251,7 +252,7 @@ func (s *Server) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	}
 	out := ConfigResult{
 		Version: doc.Version, Source: string(source), DryRun: dryRun, Problems: problems(&doc),
-		Diff: poolconfig.Compare(before, &after, s.allNodes()),
+		Diff: poolconfig.Compare(before, &after, s.allNodes()), Inert: !after.Enabled && len(after.Pools) > 0,
 	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
 	if dryRun {

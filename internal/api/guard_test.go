@@ -58,7 +58,7 @@ func TestPreflight(t *testing.T) {
 	}
 	got := ask("https://app.example.com")
 	if got.status != http.StatusNoContent || got.header.Get("Access-Control-Allow-Origin") != "https://app.example.com" ||
-		got.header.Get("Access-Control-Allow-Methods") != "GET, POST, PUT, DELETE" {
+		got.header.Get("Access-Control-Allow-Methods") != "GET, POST, PUT, DELETE" || got.header.Get("Access-Control-Allow-Headers") != "Authorization, Content-Type, Idempotency-Key, Traceparent" {
 		t.Error(got.status, got.header)
 	}
 	if got := ask("https://evil.example"); got.status != http.StatusForbidden || got.header.Get("Access-Control-Allow-Origin") != "" {

@@ -144,7 +144,7 @@ func (f *Follower) tell(before *State) {
 	}
 	fields := []zap.Field{zap.Uint64("version", now.Version), zap.String("source", string(now.Source)), zap.Int("pools", len(now.Config.Pools))}
 	switch {
-	case now.Source == SourceFile && before.Source != "":
+	case now.Source == SourceFile && before.Source != "" && before.Source != SourceFile:
 		f.log.Warn("config.gone", fields...) // what the file says is in force again
 	case now.Source == SourceRedis && before.Source != SourceRedis && len(f.cfg.File.Pools) > 0:
 		f.log.Info("config.wins_over_file", fields...)

@@ -280,7 +280,9 @@ func explainAccess(err error, opt rueidis.ClientOption) error {
 	case closed:
 		hint = "the server may not take our certificate, redis.tls.cert_file"
 	case opt.AuthCredentialsFn != nil && (strings.HasPrefix(said, "WRONGPASS") || strings.HasPrefix(said, "NOAUTH")):
-		hint = "look at redis.username and redis.password_file"
+		hint = "look at redis.username and redis.password_file; `schedctl acl` makes users"
+	case opt.AuthCredentialsFn == nil && opt.Password == "" && strings.HasPrefix(said, "NOAUTH"):
+		hint = "the server wants a user: set redis.username and redis.password_file, or put them into the URL"
 	default:
 		return err
 	}

@@ -274,7 +274,7 @@ func TestOperatorDrains(t *testing.T) {
 		t.Error("a drained node got a job:", waiting.Assignment())
 	default:
 	}
-	r.schedctlNodes(0, "n1 is online", "undrain", "n1")
+	r.schedctlNodes(0, "n1 is not drained any more", "undrain", "n1")
 	checkAttempt(t, waiting, "n1", 1)
 	r.schedctlNodes(1, "the agent of node n1 is alive", "remove", "n1")
 	r.schedctlNodes(1, "not_found", "drain", "n2")
