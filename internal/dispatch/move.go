@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -242,6 +244,50 @@ func apart(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
 		}
 	}
 	return here, moved
+}
+
+// takeInAstray delivers what other cells know of jobs that were here and are gone, found thereby: of one that had moved this cell
+// lost with its data only where it is. A cell that does not answer has none.
+func (l *link) takeInAstray(gone []string, found map[string]bool) {
+	if len(gone) == 0 {
+		return
+	}
+	for _, other := range l.d.links {
+		if other != l {
+			other.tellAstray(gone, found, l)
+		}
+	}
+}
+
+// tellAstray is takeInAstray of one other cell.
+func (l *link) tellAstray(gone []string, found map[string]bool, home *link) {
+	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	defer cancel()
+	there := make([]string, len(gone))
+	for i, id := range gone {
+		there[i] = cell.MovedID(id, l.cell.Index())
+	}
+	jobs, err := l.cell.JobsByID(ctx, there)
+	if err != nil {
+		l.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(gone)), zap.Error(err))
+		return
+	}
+	for _, s := range jobs {
+		id := cell.MovedID(s.ID, home.cell.Index())
+		found[id] = true
+		home.isThere(id)
+		switch {
+		case s.State.Terminal():
+			whole, err := l.cell.Job(ctx, "", cell.MovedID(id, l.cell.Index()))
+			if err == nil && whole.State.Terminal() {
+				whole.ID = id
+				home.recovered(whole)
+			}
+		case s.Node != "":
+			s.ID = id
+			home.began(&s)
+		}
+	}
 }
 
 // elsewhere reads on about outstanding jobs of which the records send on. unknown are those of which

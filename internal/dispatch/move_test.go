@@ -162,3 +162,45 @@ func (rep *replica) listedIn(index int, state freeslot.State) int {
 	}
 	return len(page.Jobs)
 }
+
+// TestMovedAndFirstCellEmpty: the cell that a job was in first has lost its data, the job is in another one, and runs. It is not lost,
+// as one is that is in neither.
+func TestMovedAndFirstCellEmpty(t *testing.T) {
+	t.Parallel()
+	r := newCells(t, 2, redistest.Shared(t))
+	old := r.agent(r.nodesIn(0, 1, 1)[0])
+	x := r.replica("x", moving)
+	sink := newRecorder(t)
+	x.mustWait(job(), 0, sink)
+	running, lost := x.mustWait(job(), 1, sink), x.mustWait(job(), 2, sink)
+	fresh := r.agent(r.nodesIn(1, 1, 9)[0])
+	old.leave()
+	for _, id := range []string{running, lost} {
+		sink.begun(id, 1)
+		drop(t, r, 0, id)
+	}
+	drop(t, r, 1, cell.MovedID(lost, 1))
+	if s := sink.result(lost); s.Error == nil || s.Error.Code != freeslot.JobErrorLost {
+		t.Errorf("%+v", s)
+	}
+	sink.want(running, "assigned")
+	fresh.complete(cell.MovedID(running, 1), `1`)
+	if s := sink.result(running); s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v %+v", s, s.Error)
+	}
+	// As for one whose end in the stream was missed.
+	late, found := newRecorder(t), map[string]bool{}
+	x.links[0].adopt(&freeslot.JobStatus{ID: running, Tenant: tenant}, late)
+	x.links[0].takeInAstray([]string{running}, found)
+	if s := late.result(running); s.State != freeslot.StateSucceeded || string(s.Result) != `1` || !found[running] {
+		t.Errorf("%+v %v", s, found)
+	}
+}
+
+// drop deletes a job's record in a cell.
+func drop(t *testing.T, r *rig, at int, id string) {
+	t.Helper()
+	if err := r.clients[0].Do(deadline(t), r.clients[0].B().Del().Key(r.layouts[at].Job(id)).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+}

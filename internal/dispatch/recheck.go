@@ -86,8 +86,15 @@ func (l *link) recheck(ids []string) bool {
 	if !l.takeIn(there, found) {
 		return false
 	}
+	var gone []string
 	for _, id := range ids {
 		if !found[id] && !unknown[id] && l.isGone(id) {
+			gone = append(gone, id)
+		}
+	}
+	l.takeInAstray(gone, found)
+	for _, id := range gone {
+		if !found[id] {
 			l.recovered(freeslot.JobStatus{
 				ID: id, State: freeslot.StateFailed,
 				Error: &freeslot.JobError{Code: freeslot.JobErrorLost, Message: "the job's record is gone"},
