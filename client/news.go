@@ -40,8 +40,7 @@ func (l *link) take(m *wire.Message) {
 		l.failed(m)
 	case wire.TypeDetached:
 		// Not ours any more, unless it was this client that took it to another link.
-		// One of a link that is leaving is taken over anyway.
-		if h := c.jobs[m.JobID]; h != nil && h.link == l && !l.leaving {
+		if h := c.jobs[m.JobID]; h != nil && h.link == l {
 			h.finish(freeslot.JobStatus{}, &freeslot.Error{
 				Code: freeslot.CodeUnavailable, Message: "another client attached to the job and gets its result",
 			})

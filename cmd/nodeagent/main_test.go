@@ -154,7 +154,8 @@ func TestStartFailures(t *testing.T) {
 		},
 		"user of another node": {
 			[]string{"--node-id", "n2", "--redis-url", "redis://agent-n1:x@" + weak.Addrs()[0]},
-			"(Redis' user is agent-n1, by its name that of node n1, and this one is n2: look at node.id and redis.username)",
+			`(Redis' user is agent-n1 and the node is n2: if that is the user of a node n1, look at node.id and redis.username; ` +
+				`if it is one of several nodes, "schedctl acl --role agent --user agent-n1 --key-prefix PREFIX --add" prints what it may lack)`,
 		},
 		"user of all": {
 			[]string{"--node-id", "n1", "--redis-url", "redis://fleet:x@" + weak.Addrs()[0], "--set", "redis.cells=2"},

@@ -124,7 +124,8 @@ func (c *Cell) await(ctx context.Context, on rueidis.Client, s *script, keys, ar
 // awaited is what the caller of await is told: where its time is over without an answer, what was waited for.
 func (c *Cell) awaited(ctx context.Context, result rueidis.RedisResult) rueidis.RedisResult {
 	c.arrived(result)
-	if err := result.Error(); ctx.Err() != nil && !answered(err) {
+	// The connection's deadline is that of ctx, and can be faster.
+	if err := result.Error(); !answered(err) && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
 		return rueidis.NewErrorResult(fmt.Errorf("%w: %w", ErrScriptsMissing, err))
 	}
 	return result

@@ -294,12 +294,15 @@ func TestScriptsUnanswered(t *testing.T) {
 type silent struct {
 	rueidis.Client
 	asked atomic.Bool
+	early bool // the connection sees the deadline before the context does
 }
 
 func (s *silent) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
 	if cmd.Commands()[0] == "EVALSHA" && s.asked.Swap(true) {
-		<-ctx.Done()
-		return rueidis.NewErrorResult(ctx.Err())
+		if !s.early {
+			<-ctx.Done()
+		}
+		return rueidis.NewErrorResult(context.DeadlineExceeded)
 	}
 	return s.Client.Do(ctx, cmd)
 }
@@ -308,11 +311,14 @@ func (s *silent) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisRes
 func TestScriptsCutShort(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
-	agent := f.cell(ScriptsAwaited, &silent{Client: f.agent.client})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*scriptsPatience)
-	defer cancel()
-	if _, err := agent.Register(ctx, testNode("n1", 1), NewEpoch()); !errors.Is(err, ErrScriptsMissing) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want ErrScriptsMissing", err)
+	for _, early := range []bool{false, true} {
+		agent := f.cell(ScriptsAwaited, &silent{Client: f.agent.client, early: early})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*scriptsPatience)
+		_, err := agent.Register(ctx, testNode("n1", 1), NewEpoch())
+		cancel()
+		if !errors.Is(err, ErrScriptsMissing) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("early %v: got %v, want ErrScriptsMissing", early, err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,7 +73,7 @@ func (s *submit) owned(jobs []*placing, results []cell.SubmitResult) {
 		}
 	}
 	forEach(owners, func(o *owner) { o.known, o.err = s.d.Job(s.ctx, o.p.request.Tenant, o.id) })
-	joins := owners[:0]
+	joins, joined := owners[:0], make(map[string]bool)
 	for _, o := range owners {
 		switch {
 		case freeslot.CodeOf(o.err) == freeslot.CodeNotFound: // its record can be gone before the key is
@@ -92,7 +93,8 @@ func (s *submit) owned(jobs []*placing, results []cell.SubmitResult) {
 		}
 		o.p.id = o.id
 		s.decide(o.p, cell.Placement{Assigned: true}, nil)
-		if o.sink != nil {
+		if o.sink != nil && !joined[o.known.ID] { // the sink is the same for all
+			joined[o.known.ID] = true
 			joins = append(joins, o)
 		}
 	}
@@ -140,7 +142,9 @@ func (s *submit) joinOwner(o *owner) {
 		select {
 		case <-time.After(pause.NextBackOff()):
 		case <-ctx.Done():
-			if l, ok := s.d.of(id); !ok || left(o.sink) || !l.adopt(&o.known, o.sink) {
+			// Who hung up, or goes elsewhere, takes it from nobody.
+			ours := errors.Is(ctx.Err(), context.DeadlineExceeded) && !left(o.sink)
+			if l, ok := s.d.of(id); !s.d.awaits(id, o.sink) && !(ok && ours && l.adopt(&o.known, o.sink)) {
 				o.sink.Detached(id)
 			}
 			return
@@ -148,8 +152,8 @@ func (s *submit) joinOwner(o *owner) {
 	}
 }
 
-// adopt has the sink told what comes here of a job, and what rechecks find, in the place of a sink that waited before. It returns false
-// where an attach or a submit is under way.
+// adopt has the sink told what comes here of a job, and what rechecks find, in the place of a sink that waited before; an attach
+// that is under way takes it from this one, too. It returns false where a submit is under way.
 func (l *link) adopt(known *freeslot.JobStatus, sink Sink) bool {
 	for {
 		w, loaded := l.outstanding.LoadOrCompute(known.ID, func() *waiter {
@@ -158,18 +162,13 @@ func (l *link) adopt(known *freeslot.JobStatus, sink Sink) bool {
 		if !loaded {
 			return true
 		}
-		w.mu.Lock()
-		done, taken := w.done(), w.open && w.sink != nil
-		if taken && w.sink != sink {
-			w.detach(known.ID)
-			w.sink, w.passedOn = sink, freeslot.Progress{}
-			w.attaches++ // news of before that another replica has the job is not of this sink
+		was, accepting := w.adopted(known, sink)
+		if was || w.forgotten() {
+			l.drop(known.ID, w) // as whoever ended it is about to
 		}
-		w.mu.Unlock()
-		if !done {
-			return taken
+		if !was {
+			return !accepting
 		}
-		l.drop(known.ID, w) // as whoever ended it is about to
 	}
 }
 

@@ -1,12 +1,14 @@
 package dispatch
 
 import (
+	"context"
 	"math"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
@@ -211,4 +213,46 @@ func TestKeyedBatchAgain(t *testing.T) {
 	away := func([]byte) verdict { time.Sleep(trip); return pass }
 	p.cut.Store(&away)
 	submit(x)
+}
+
+// TestAdopt: who takes over a waiter whose attach is under way gets the result when that fails; a submit that is under way keeps
+// its own.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	x := r.replica("x", patient)
+	l, known, sink := x.links[0], &freeslot.JobStatus{ID: cell.NewJobID(0), Tenant: tenant}, newRecorder(t)
+	w, err := l.join(known.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !l.adopt(known, sink) {
+		t.Error("refused beside an attach")
+	}
+	w.attached(newRecorder(t), &freeslot.JobStatus{}, cell.ErrStopped)
+	l.answer(w, freeslot.JobStatus{ID: known.ID, State: freeslot.StateSucceeded})
+	sink.result(known.ID)
+	l.outstanding.Store(known.ID, &waiter{sink: newRecorder(t)})
+	if l.adopt(known, sink) {
+		t.Error("taken from a submit that is under way")
+	}
+	l.outstanding.Delete(known.ID)
+}
+
+// TestJoinCancelled: a submitter that hangs up takes the job from nobody.
+func TestJoinCancelled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	x := r.replica("x", patient)
+	first, second := newRecorder(t), newRecorder(t)
+	id := x.mustWait(job(), 0, first)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	(&submit{d: x.Dispatcher, ctx: ctx}).joinOwner(&owner{id: id, sink: second, known: freeslot.JobStatus{ID: id, Tenant: tenant}})
+	second.want(id, "detached")
+	a.complete(id, `1`)
+	if s := first.result(id); s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v", s)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -246,47 +247,79 @@ func apart(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
 	return here, moved
 }
 
+// astrayPatience is how long a job is looked for whose record is gone, where another cell does not answer or says that the job
+// has moved on.
+const astrayPatience = 30 * time.Second
+
 // takeInAstray delivers what other cells know of jobs that were here and are gone, found thereby: of one that had moved this cell
-// lost with its data only where it is. A cell that does not answer has none.
+// lost with its data only where it is.
 func (l *link) takeInAstray(gone []string, found map[string]bool) {
-	if len(gone) == 0 {
+	if len(gone) == 0 || len(l.d.links) == 1 {
 		return
 	}
-	for _, other := range l.d.links {
+	jobs, errs := make([][]freeslot.JobStatus, len(l.d.links)), make([]error, len(l.d.links))
+	var asks sync.WaitGroup
+	for i, other := range l.d.links {
 		if other != l {
-			other.tellAstray(gone, found, l)
+			asks.Go(func() { jobs[i], errs[i] = other.astray(gone) })
+		}
+	}
+	asks.Wait()
+	unsure := make(map[string]bool)
+	for i, other := range l.d.links {
+		if errs[i] != nil {
+			for _, id := range gone {
+				unsure[id] = true
+			}
+		}
+		for _, s := range jobs[i] {
+			id := cell.MovedID(s.ID, l.cell.Index())
+			if cell.OnTheMove(s.State) {
+				unsure[id] = true
+				continue
+			}
+			found[id] = true
+			other.tellAstray(id, &s, l)
+		}
+	}
+	for id := range unsure {
+		if !found[id] && l.missingFor(id) < astrayPatience {
+			found[id] = true
+			l.recheckSoon(id)
 		}
 	}
 }
 
-// tellAstray is takeInAstray of one other cell.
-func (l *link) tellAstray(gone []string, found map[string]bool, home *link) {
+// astray reads the records that this cell has of jobs of another one.
+func (l *link) astray(ids []string) ([]freeslot.JobStatus, error) {
 	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
 	defer cancel()
-	there := make([]string, len(gone))
-	for i, id := range gone {
+	there := make([]string, len(ids))
+	for i, id := range ids {
 		there[i] = cell.MovedID(id, l.cell.Index())
 	}
 	jobs, err := l.cell.JobsByID(ctx, there)
-	if err != nil {
-		l.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(gone)), zap.Error(err))
-		return
+	if err != nil && l.d.ctx.Err() == nil {
+		l.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
 	}
-	for _, s := range jobs {
-		id := cell.MovedID(s.ID, home.cell.Index())
-		found[id] = true
-		home.isThere(id)
-		switch {
-		case s.State.Terminal():
-			whole, err := l.cell.Job(ctx, "", cell.MovedID(id, l.cell.Index()))
-			if err == nil && whole.State.Terminal() {
-				whole.ID = id
-				home.recovered(whole)
-			}
-		case s.Node != "":
-			s.ID = id
-			home.began(&s)
+	return jobs, err
+}
+
+// tellAstray delivers what this cell's record of a job says to who waits for it at home, by its id there.
+func (l *link) tellAstray(id string, s *freeslot.JobStatus, home *link) {
+	home.isThere(id)
+	switch {
+	case s.State.Terminal():
+		ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+		defer cancel()
+		whole, err := l.cell.Job(ctx, "", cell.MovedID(id, l.cell.Index()))
+		if err == nil && whole.State.Terminal() { // else the next recheck
+			whole.ID = id
+			home.recovered(whole)
 		}
+	case s.Node != "":
+		s.ID = id
+		home.began(s)
 	}
 }
 

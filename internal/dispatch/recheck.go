@@ -93,6 +93,9 @@ func (l *link) recheck(ids []string) bool {
 		}
 	}
 	l.takeInAstray(gone, found)
+	if l.d.ctx.Err() != nil { // nobody was asked
+		return false
+	}
 	for _, id := range gone {
 		if !found[id] {
 			l.recovered(freeslot.JobStatus{
@@ -141,6 +144,17 @@ func (l *link) isGone(id string) bool {
 	}
 	w.recheckSoon(now)
 	return false
+}
+
+// missingFor is how long a record has been gone.
+func (l *link) missingFor(id string) time.Duration {
+	w, ok := l.outstanding.Load(id)
+	if !ok {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(l.d.nodes.Now() - w.missingAt)
 }
 
 // recheckSoon has a job's record read within a tick, if somebody waits for it.

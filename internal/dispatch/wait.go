@@ -173,6 +173,33 @@ func (w *waiter) attached(sink Sink, status *freeslot.JobStatus, err error) (don
 	return w.done()
 }
 
+// adopted makes sink the one that waits, without an attach. done is true of a waiter that is to be dropped, accepting where a
+// submit is under way; both times nothing was changed.
+func (w *waiter) adopted(known *freeslot.JobStatus, sink Sink) (done, accepting bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if done, accepting = w.done(), w.sink != nil && !w.open; done || accepting || w.sink == sink {
+		return done, accepting
+	}
+	if w.sink != nil {
+		w.detach(known.ID)
+	}
+	w.sink, w.open, w.known, w.passedOn = sink, true, *known, freeslot.Progress{}
+	w.attaches++ // news of before that another replica has the job is not of this sink
+	w.catchUp()
+	if w.early != nil {
+		w.finish(*w.early)
+	}
+	return false, false
+}
+
+// forgotten reports whether nobody waits any more.
+func (w *waiter) forgotten() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done()
+}
+
 // forget is for a sink that is gone; nil stands for any.
 func (w *waiter) forget(sink Sink) (done bool) {
 	w.mu.Lock()
