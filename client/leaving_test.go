@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/coder/websocket"
@@ -14,30 +11,6 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 )
-
-// talking is a replica that does with each connection what f does.
-func talking(t *testing.T, f func(ctx context.Context, conn *websocket.Conn)) *replica {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	over := make(chan struct{})
-	server := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"freeslot.v1"}})
-		if err != nil {
-			return
-		}
-		f(r.Context(), conn)
-		<-over
-		_ = conn.CloseNow()
-	})}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(listener) }()
-	hangUp := sync.OnceFunc(func() { close(over) })
-	t.Cleanup(func() { hangUp(); _ = server.Close(); <-served })
-	return &replica{url: "ws://" + listener.Addr().String(), hangUp: hangUp}
-}
 
 type request struct{ Type, ID string }
 

@@ -250,6 +250,16 @@ func TestLostRecord(t *testing.T) {
 // not even to a ping.
 func scripted(t *testing.T, frames ...string) *replica {
 	t.Helper()
+	return talking(t, func(ctx context.Context, conn *websocket.Conn) {
+		for _, frame := range frames {
+			_ = conn.Write(ctx, websocket.MessageText, []byte(frame))
+		}
+	})
+}
+
+// talking is a replica that does with each connection what f does.
+func talking(t *testing.T, f func(ctx context.Context, conn *websocket.Conn)) *replica {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -261,9 +271,7 @@ func scripted(t *testing.T, frames ...string) *replica {
 			t.Error(err)
 			return
 		}
-		for _, frame := range frames {
-			_ = conn.Write(r.Context(), websocket.MessageText, []byte(frame))
-		}
+		f(r.Context(), conn)
 		<-over
 		_ = conn.CloseNow()
 	})}

@@ -162,12 +162,12 @@ func (l *link) adopt(known *freeslot.JobStatus, sink Sink) bool {
 		if !loaded {
 			return true
 		}
-		was, accepting := w.adopted(known, sink)
-		if was || w.forgotten() {
+		adopted, done := w.adopted(known, sink)
+		if done {
 			l.drop(known.ID, w) // as whoever ended it is about to
 		}
-		if !was {
-			return !accepting
+		if adopted || !done {
+			return adopted
 		}
 	}
 }

@@ -2,8 +2,8 @@ package dispatch
 
 import (
 	"context"
-	"math"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -147,72 +147,58 @@ func TestJobForLater(t *testing.T) {
 	})
 }
 
-// TestKeyWithoutAttachSameReplica: whoever submitted last gets the result: also where the job cannot be attached to, and the one before is at the same replica
-// (a connection that is dead and not yet known to be).
-func TestKeyWithoutAttachSameReplica(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Shared(t)
-	r := newRig(t, redis)
-	a := r.agent(node("n1", 2))
-	p := newProxy(t, redis)
-	x := r.replica("x", func(c *replicaConfig) {
-		c.url, c.dispatch.RecheckInterval, c.dispatch.SubmitTimeout = p.url(), 100*time.Millisecond, 500*time.Millisecond
-	})
-	first, second := newRecorder(t), newRecorder(t)
-	got, err := x.submitOne(t, keyed(""), first)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := x.submitOne(t, &freeslot.Job{Service: "echo", IdempotencyKey: "other"}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := x.Attach(deadline(t), tenant, x.mustWait(job(), 1, nil), newRecorder(t)); err != nil {
-		t.Fatal(err)
-	}
-	p.cutOn(tenant+"\r\n$1\r\nx\r\n$", lost, math.MaxInt64)
-	var b Accepted
-	eventually(t, "accepted", func() bool {
-		b, err = x.submitOne(t, keyed(""), second)
-		return err == nil
-	})
-	if b.JobID != got.JobID {
-		t.Fatalf("%s and %s", b.JobID, got.JobID)
-	}
-	a.complete(got.JobID, `1`)
-	eventually(t, "somebody is told", func() bool { return first.kinds(got.JobID)+second.kinds(got.JobID) != "assigned" })
-	first.want(got.JobID, "assigned detached")
-	if s := second.result(got.JobID); string(s.Result) != `1` {
-		t.Errorf("%+v", s)
-	}
-}
-
-// TestKeyedBatchAgain: a client that has lost its connection submits its batch once more under its keys, and Redis is far away: the
-// jobs are not asked about one after the other.
+// TestKeyedBatchAgain: a client that has lost its connection submits its batch once more under its keys.
 func TestKeyedBatchAgain(t *testing.T) {
 	t.Parallel()
-	const jobs, trip, limit = 300, 20 * time.Millisecond, 5 * time.Second // one after the other the reads alone would take 6 s
-	redis := redistest.Shared(t)
-	r := newRig(t, redis)
+	const jobs = 5 * ownersAtOnce
+	r := newRig(t, redistest.Shared(t))
 	r.agent(node("n1", 2*jobs))
-	p := newProxy(t, redis)
-	x, y := r.replica("x", func(c *replicaConfig) { c.url, c.dispatch.SubmitTimeout = p.url(), limit }), r.replica("y", patient)
-	submit := func(rep *replica) {
+	ids := make([]string, jobs)
+	for _, rep := range []*replica{r.replica("x", patient), r.replica("y", patient)} {
 		var all []Request
 		for i := range jobs {
 			j := job()
 			j.IdempotencyKey = strconv.Itoa(i)
 			all = append(all, Request{Tenant: tenant, Job: j})
 		}
-		rep.Submit(deadline(t), all, newRecorder(t), func(i int, _ Accepted, err error) {
-			if err != nil {
-				t.Errorf("%d: %v", i, err)
+		rep.Submit(deadline(t), all, newRecorder(t), func(i int, a Accepted, err error) {
+			if err != nil || ids[i] != "" && ids[i] != a.JobID {
+				t.Errorf("%d: %+v, expected %q, %v", i, a, ids[i], err)
 			}
+			ids[i] = a.JobID
 		})
 	}
-	submit(y)
-	away := func([]byte) verdict { time.Sleep(trip); return pass }
-	p.cut.Store(&away)
-	submit(x)
+}
+
+// TestForEach: Redis may be far away, and owners are not asked about one after the other, nor all at once.
+func TestForEach(t *testing.T) {
+	t.Parallel()
+	owners := make([]*owner, 3*ownersAtOnce)
+	for i := range owners {
+		owners[i] = &owner{id: strconv.Itoa(i)}
+	}
+	var mu sync.Mutex
+	inside, most, done, full := 0, 0, map[string]bool{}, make(chan struct{})
+	ctx := deadline(t)
+	forEach(owners, func(o *owner) {
+		mu.Lock()
+		inside, done[o.id] = inside+1, true
+		if most = max(most, inside); most == ownersAtOnce && len(done) == ownersAtOnce {
+			close(full)
+		}
+		mu.Unlock()
+		select {
+		case <-full:
+		case <-ctx.Done():
+		}
+		mu.Lock()
+		inside--
+		mu.Unlock()
+	})
+	if most != ownersAtOnce || len(done) != len(owners) {
+		t.Errorf("%d at once, %d in all", most, len(done))
+	}
+	forEach(nil, nil)
 }
 
 // TestAdopt: who takes over a waiter whose attach is under way gets the result when that fails; a submit that is under way keeps

@@ -204,3 +204,30 @@ func drop(t *testing.T, r *rig, at int, id string) {
 		t.Fatal(err)
 	}
 }
+
+// TestAstrayPatience: a job whose record is gone is looked for as long as another cell may have it, and not for ever.
+func TestAstrayPatience(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newCells(t, 2, redistest.Shared(t), server.Target)
+	x := r.replica("x")
+	id := cell.NewJobID(0)
+	x.links[0].adopt(&freeslot.JobStatus{ID: id, Tenant: tenant}, newRecorder(t))
+	w, _ := x.links[0].outstanding.Load(id)
+	look := func(missing time.Duration) bool {
+		w.mu.Lock()
+		w.missingAt = x.nodes.Now() - int64(missing)
+		w.mu.Unlock()
+		found := map[string]bool{}
+		x.links[0].takeInAstray([]string{id}, found)
+		return found[id]
+	}
+	if look(time.Second) {
+		t.Error("looked for although no cell has it")
+	}
+	server.Pause()
+	defer server.Resume()
+	if !look(time.Second) || look(2*astrayPatience) {
+		t.Error("a cell does not answer: to be looked for, and not for ever")
+	}
+}

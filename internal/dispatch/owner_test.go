@@ -75,9 +75,16 @@ func TestKeyAfterLostAnswer(t *testing.T) {
 	}
 }
 
-// Where the job of a key cannot be attached to for as long as a submit may take, its result comes all the same.
+// TestKeyWithoutAttach: where the job of a key cannot be attached to for as long as a submit may take, its result comes all the
+// same to who submitted last; to who did before as well only if that was at another replica. At the same one it may be a
+// connection that is dead and not yet known to be.
 func TestKeyWithoutAttach(t *testing.T) {
 	t.Parallel()
+	t.Run("at another replica", func(t *testing.T) { t.Parallel(); keyWithoutAttach(t, false) })
+	t.Run("at the same", func(t *testing.T) { t.Parallel(); keyWithoutAttach(t, true) })
+}
+
+func keyWithoutAttach(t *testing.T, same bool) {
 	redis := redistest.Shared(t)
 	r := newRig(t, redis)
 	a := r.agent(node("n1", 2))
@@ -85,7 +92,10 @@ func TestKeyWithoutAttach(t *testing.T) {
 	x := r.replica("x", func(c *replicaConfig) {
 		c.url, c.dispatch.RecheckInterval, c.dispatch.SubmitTimeout = p.url(), 100*time.Millisecond, 500*time.Millisecond
 	})
-	y := r.replica("y")
+	y := x
+	if !same {
+		y = r.replica("y")
+	}
 	first, second := newRecorder(t), newRecorder(t)
 	got, err := y.submitOne(t, keyed(""), first)
 	if err != nil {
@@ -107,7 +117,13 @@ func TestKeyWithoutAttach(t *testing.T) {
 		t.Fatalf("%s and %s", b.JobID, got.JobID)
 	}
 	a.complete(got.JobID, `1`)
-	for _, sink := range []*recorder{first, second} {
+	waiting := []*recorder{second, first}
+	if same {
+		waiting = waiting[:1]
+		eventually(t, "somebody is told", func() bool { return first.kinds(got.JobID)+second.kinds(got.JobID) != "assigned" })
+		first.want(got.JobID, "assigned detached")
+	}
+	for _, sink := range waiting {
 		if s := sink.result(got.JobID); string(s.Result) != `1` {
 			t.Errorf("%+v", s)
 		}

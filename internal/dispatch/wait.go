@@ -173,15 +173,17 @@ func (w *waiter) attached(sink Sink, status *freeslot.JobStatus, err error) (don
 	return w.done()
 }
 
-// adopted makes sink the one that waits, without an attach. done is true of a waiter that is to be dropped, accepting where a
-// submit is under way; both times nothing was changed.
-func (w *waiter) adopted(known *freeslot.JobStatus, sink Sink) (done, accepting bool) {
+// adopted makes sink the one that waits, without an attach. It returns false, and changes nothing, where a submit is under way or
+// nobody waits any more.
+func (w *waiter) adopted(known *freeslot.JobStatus, sink Sink) (ok, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if done, accepting = w.done(), w.sink != nil && !w.open; done || accepting || w.sink == sink {
-		return done, accepting
-	}
-	if w.sink != nil {
+	switch {
+	case w.done(), w.sink != nil && !w.open:
+		return false, w.done()
+	case w.sink == sink:
+		return true, false
+	case w.sink != nil:
 		w.detach(known.ID)
 	}
 	w.sink, w.open, w.known, w.passedOn = sink, true, *known, freeslot.Progress{}
@@ -190,14 +192,7 @@ func (w *waiter) adopted(known *freeslot.JobStatus, sink Sink) (done, accepting 
 	if w.early != nil {
 		w.finish(*w.early)
 	}
-	return false, false
-}
-
-// forgotten reports whether nobody waits any more.
-func (w *waiter) forgotten() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.done()
+	return true, w.done()
 }
 
 // forget is for a sink that is gone; nil stands for any.
