@@ -28,9 +28,10 @@ type choiceRun struct {
 	nodes int
 	rate  int // of events a second
 	want  int
-	kinds []int // of requirements; nil is the mix
-	fed   bool  // with events even if rate is flatOut
-	bare  bool  // bare sampling, as often as makes the block as long as one of choices
+	kinds []int  // of requirements; nil is the mix
+	fed   bool   // with events even if rate is flatOut
+	bare  bool   // bare sampling, as often as makes the block as long as one of choices
+	plain func() // what is measured if nothing is chosen and nothing happens beside
 
 	median, p99, p999, longest, applied []float64
 	missed                              int
@@ -45,6 +46,7 @@ func runChoose(ctx context.Context, b *bench) error {
 		measure.Thousands(requirementCount), benchPools)
 	b.say("Beside it %s heartbeat events a second pass the cache's own queue and loop (decode and apply), published in steps of %s by another goroutine of this process; the rate really applied is in the table.", measure.Thousands(eventRate), feedStep)
 	b.say("Timed in blocks of %d choices, the reading of the clock included; a choice is a block / %d. %d windows of %s for each line, in turns; medians over the windows. Allocations are counted without events beside.", blockSize, blockSize, rounds, window)
+	b.say("No choice can do without two reads that wait for each other, of the list and of a node, and the more nodes, the farther from the processor they are: the reads of a chain of as many cache lines as there are nodes show what one of them takes.")
 	b.say("Interruptions come so many a second: where that is more than one in a thousand blocks, the p99.9 is theirs. Bare sampling, repeated until its blocks are as long as those of choices and with the same events beside, shows what the machine does by itself.")
 	caches := make(map[int]*cachePicture)
 	defer func() {
@@ -60,10 +62,13 @@ func runChoose(ctx context.Context, b *bench) error {
 		caches[nodes] = &cachePicture{fedCache: f, nodes: nodes}
 	}
 	var runs []*choiceRun
+	for _, nodes := range sizes {
+		runs = append(runs, &choiceRun{name: "one read of a chain of " + measure.Thousands(float64(nodes)) + " cache lines", plain: newChase(nodes)})
+	}
 	bare := make(map[int]func())
 	for _, nodes := range sizes {
 		bare[nodes] = newBarePicture(nodes).blocks()
-		runs = append(runs, &choiceRun{name: "bare sampling of two of " + measure.Thousands(float64(nodes)) + " nodes, no requirement, no events", nodes: nodes})
+		runs = append(runs, &choiceRun{name: "bare sampling of two of " + measure.Thousands(float64(nodes)) + " nodes, no requirement, no events", plain: bare[nodes]})
 	}
 	for _, nodes := range sizes {
 		runs = append(runs, &choiceRun{name: measure.Thousands(float64(nodes)) + " nodes", nodes: nodes, rate: eventRate, want: 1})
@@ -97,8 +102,8 @@ func runChoose(ctx context.Context, b *bench) error {
 			switch {
 			case r.bare:
 				err = r.beside(ctx, caches[r.nodes], timer, window, long)
-			case r.want == 0:
-				r.note(timer, window, bare[r.nodes])
+			case r.plain != nil:
+				r.note(timer, window, r.plain)
 			default:
 				err = r.window(ctx, caches[r.nodes], asked, timer, window)
 			}
