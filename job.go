@@ -231,6 +231,8 @@ const (
 	HeldByTenant = "max_running"
 	// HeldByKey: as many jobs with its concurrency key run as may.
 	HeldByKey = "concurrency_key"
+	// HeldByPause: an operator has paused its service, its class or a pool.
+	HeldByPause = "pause"
 )
 
 // JobStatus is a job's record: what is known of it now. Times are Redis' clock,
@@ -268,8 +270,8 @@ type JobStatus struct {
 	// Position is the job's place in the queue of jobs that wait for the same nodes,
 	// from 1, when it was looked up; 0 when it does not wait, and in listings.
 	Position int `json:"position,omitempty"`
-	// HeldBy is what keeps a waiting job out of that queue, HeldByTenant or HeldByKey, when
-	// it was looked up; empty when nothing does, and in listings.
+	// HeldBy is what keeps a waiting job out of that queue, HeldByTenant or HeldByKey, or what
+	// keeps the queue from moving, HeldByPause, when it was looked up; empty when nothing does, and in listings.
 	HeldBy        string `json:"held_by,omitempty"`
 	SubmittedAtMS int64  `json:"submitted_at_ms"`
 	AssignedAtMS  int64  `json:"assigned_at_ms"`

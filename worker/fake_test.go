@@ -46,6 +46,9 @@ type fakeCell struct {
 
 	// away makes every call fail.
 	away bool
+	// unserved is without schedulers; looks counts who asks.
+	unserved bool
+	looks    int
 	// deaf makes the stream deliver nothing.
 	deaf bool
 	// onHeartbeat and onComplete run after the call has been applied; an error is
@@ -346,6 +349,16 @@ func (f *fakeCell) Spec(_ context.Context, jobID string) (*freeslot.Job, string,
 	copied := *job
 	copied.Payload = json.RawMessage(slices.Clone(job.Payload))
 	return &copied, "default", nil
+}
+
+func (f *fakeCell) Served(context.Context) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away {
+		return false, errRedisAway
+	}
+	f.looks++
+	return !f.unserved, nil
 }
 
 // newFakeWorker makes a worker of four slots on a fake cell.

@@ -154,6 +154,7 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 	w.renew(begun)
 	w.apply(reply)
 	w.ledger.answered(number)
+	w.lookForSchedulers(ctx)
 	if stopping {
 		w.noMoreJobs()
 		return nil
@@ -162,6 +163,24 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 		return w.register(ctx)
 	}
 	return nil
+}
+
+// lookForSchedulers warns once of a node that nobody will ever see, for the likeliest reason. It asks after the second
+// heartbeat, because a scheduler that is just starting has loaded the scripts, for which agents wait, a moment before.
+func (w *Worker) lookForSchedulers(ctx context.Context) {
+	if w.beats++; w.beats < 2 || w.looked {
+		return
+	}
+	served, err := w.store.Served(ctx)
+	if err != nil {
+		return // a heartbeat that fails says it, and the next one asks again
+	}
+	w.looked = true
+	if !served {
+		w.log.Warn("node.unseen", zap.String(logging.FieldReason, "no scheduler has ever been there: "+
+			"Redis' address and database, key prefix and number of cells must be the schedulers'"),
+			zap.String("key_prefix", w.cfg.KeyPrefix), zap.Int("cells", w.cfg.Cells))
+	}
 }
 
 // RedisLatency is how long the last heartbeat took to be answered; false before the first

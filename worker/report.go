@@ -27,10 +27,13 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 			if try > 1 && outcome != cell.Completed {
 				w.requestBeat() // for what began with the report whose answer was lost
 			}
+			ended := outcomeOf(comp)
 			if outcome == cell.CompletedStale {
-				w.ended(service, outcomeStale)
-			} else {
-				w.ended(service, outcomeOf(comp))
+				ended = outcomeStale
+			}
+			w.ended(service, ended)
+			if line := w.log.Check(zap.DebugLevel, "job.ended"); line != nil { // without making fields for nothing
+				line.Write(zap.String(logging.FieldJob, comp.Attempt.Job), zap.Int("attempt", comp.Attempt.N), zap.String("service", service), zap.String("outcome", ended))
 			}
 			return
 		case errors.Is(err, cell.ErrSuperseded):

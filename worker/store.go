@@ -25,6 +25,7 @@ type store interface {
 	Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error)
 	Progress(ctx context.Context, node string, epoch cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error)
 	Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]cell.Dispatch, error)
+	Served(ctx context.Context) (bool, error)
 	Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error)
 }
 

@@ -126,6 +126,9 @@ type Worker struct {
 	position atomic.Pointer[string]
 	// trimmed is the position that the last answered heartbeat named; its loop's own.
 	trimmed string
+	// beats counts the answered heartbeats up to the one after which schedulers were looked for; its loop's own.
+	beats  int
+	looked bool
 	// draining is closed, by the heartbeats' loop, once no more jobs are placed here.
 	draining chan struct{}
 

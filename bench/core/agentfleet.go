@@ -120,73 +120,16 @@ func runAgentFleet(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := b.startRedis(ctx, noAOF, "--maxclients", strconv.FormatUint(files-fleetRedis, 10))
+	maxClients := []string{"--maxclients", strconv.FormatUint(files-fleetRedis, 10)}
+	fleet, err := measureFleet(ctx, b, program, maxClients, agents, processes, replicas, settle, window)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	for range replicas {
-		r, err := startScheduler(program, s.URL())
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, r.Stop()) }()
-		if _, err := r.ready(ctx); err != nil {
-			return err
-		}
-	}
-	begin := time.Now()
-	all := make([]*childProcess, processes)
-	errs := make([]error, processes)
-	var starts sync.WaitGroup
-	each := agents / processes
-	for i := range processes {
-		starts.Go(func() { all[i], errs[i] = startReady(workersMode, s.URL(), strconv.Itoa(i*each), strconv.Itoa(each)) })
-	}
-	starts.Wait()
-	defer func() {
-		var up []*childProcess
-		for _, c := range all {
-			if c != nil {
-				up = append(up, c)
-			}
-		}
-		err = errors.Join(err, endAll(up))
-	}()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	started := time.Since(begin)
-	if err := measure.SleepUntil(ctx, time.Now().Add(settle)); err != nil {
-		return err
-	}
-	before, err := measure.ReadRedisStat(ctx, s.client)
+	b.say("For comparison the least that such a fleet can cost on this machine: as many connections, each with a bare PUBLISH of %d bytes as often as an agent sends a heartbeat, and as many subscribers as there are replicas. No script, no second connection.", floorBytes)
+	floor, published, err := fleetFloor(ctx, b, maxClients, agents, processes, replicas, fleet.beats, settle/2, window/2)
 	if err != nil {
 		return err
 	}
-	measured := time.Now()
-	if err := measure.SleepUntil(ctx, measured.Add(window)); err != nil {
-		return err
-	}
-	after, err := measure.ReadRedisStat(ctx, s.client)
-	if err != nil {
-		return err
-	}
-	took := time.Since(measured).Seconds()
-	for _, c := range all {
-		if text, err := c.ask("ended"); err != nil || text != "0" {
-			return fmt.Errorf("%s workers have ended: %w", text, err)
-		}
-	}
-	online, err := s.client.Do(ctx, s.client.B().Scard().Key("scheduler:nodes:index:online").Build()).AsInt64()
-	if err != nil {
-		return err
-	}
-	clients, memory, err := s.connections(ctx)
-	if err != nil {
-		return err
-	}
-	cpu := (after.CPUSeconds - before.CPUSeconds) / took * 100
 	b.result.Tables = []result.Table{{First: "Agents", Columns: []result.Column{
 		{Name: "online", Unit: result.Number},
 		{Name: "heartbeats and registrations", Unit: result.PerSecond},
@@ -196,11 +139,68 @@ func runAgentFleet(ctx context.Context, b *bench) (err error) {
 		{Name: "connections", Unit: result.Number},
 		{Name: "Redis' memory for them", Unit: result.MiB},
 		{Name: "start of all", Unit: result.Milliseconds},
-	}, Rows: []result.Row{{Name: measure.Thousands(float64(agents)), Values: result.Values(
-		float64(online), rounded(after.Rate(before, "evalsha", took)), rounded(after.Rate(before, "xread", took)), rounded(after.Rate(before, "ping", took)),
-		rounded(cpu), clients, rounded(memory), rounded(started.Seconds()*1000),
-	)}}}}
-	b.target(fmt.Sprintf("%s idle agents, %d replicas: Redis' main thread", measure.Thousands(float64(wanted)), replicas), result.Percent, result.AtMost, 35, cpu*float64(wanted)/float64(agents))
-	b.target("idle agents online in the end", result.Number, result.Exactly, float64(agents), float64(online))
+	}, Rows: []result.Row{
+		{Name: measure.Thousands(float64(agents)), Values: result.Values(
+			fleet.online, rounded(fleet.beats), rounded(fleet.reads), rounded(fleet.pings),
+			rounded(fleet.cpu), fleet.clients, rounded(fleet.mib), rounded(fleet.started.Seconds()*1000),
+		)},
+		{
+			Name:   fmt.Sprintf("none: %s connections that publish, %s messages/s", measure.Thousands(float64(agents)), measure.Thousands(rounded(published))),
+			Values: []*float64{nil, nil, nil, nil, result.Values(rounded(floor))[0], nil, nil, nil},
+		},
+	}}}
+	b.target(fmt.Sprintf("%s idle agents, %d replicas: Redis' main thread", measure.Thousands(float64(wanted)), replicas), result.Percent, result.AtMost, 35, fleet.cpu*float64(wanted)/float64(agents))
+	b.target("idle agents online in the end", result.Number, result.Exactly, float64(agents), fleet.online)
 	return nil
+}
+
+// fleetFigures are of a fleet with nothing to do: rates a second, Redis' main thread in percent of a core.
+type fleetFigures struct {
+	online, beats, reads, pings, cpu, clients, mib float64
+	started                                        time.Duration
+}
+
+func measureFleet(ctx context.Context, b *bench, program string, args []string, agents, processes, replicas int, settle, window time.Duration) (f fleetFigures, err error) {
+	s, err := b.startRedis(ctx, noAOF, args...)
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	for range replicas {
+		r, err := startScheduler(program, s.URL())
+		if err != nil {
+			return f, err
+		}
+		defer func() { err = errors.Join(err, r.Stop()) }()
+		if _, err := r.ready(ctx); err != nil {
+			return f, err
+		}
+	}
+	begin := time.Now()
+	each := agents / processes
+	all, err := startSideBySide(processes, workersMode, func(i int) []string {
+		return []string{s.URL(), strconv.Itoa(i * each), strconv.Itoa(each)}
+	})
+	defer func() { err = errors.Join(err, endAll(all)) }()
+	if err != nil {
+		return f, err
+	}
+	f.started = time.Since(begin)
+	cpu, before, after, err := s.busy(ctx, settle, window)
+	if err != nil {
+		return f, err
+	}
+	for _, c := range all {
+		if text, err := c.ask("ended"); err != nil || text != "0" {
+			return f, fmt.Errorf("%s workers have ended: %w", text, err)
+		}
+	}
+	online, err := s.client.Do(ctx, s.client.B().Scard().Key("scheduler:nodes:index:online").Build()).AsInt64()
+	if err != nil {
+		return f, err
+	}
+	rate := func(command string) float64 { return after.Rate(before, command, window.Seconds()) }
+	f.cpu, f.online, f.beats, f.reads, f.pings = cpu, float64(online), rate("evalsha"), rate("xread"), rate("ping")
+	f.clients, f.mib, err = s.connections(ctx)
+	return f, err
 }

@@ -30,6 +30,8 @@ type apiClient struct {
 	others []*url.URL
 	token  string
 	http   *http.Client
+	// timeout is callTimeout, but for tests.
+	timeout time.Duration
 }
 
 // newAPIClient takes http://host:port, https://…, or just host:port; or several, with commas between.
@@ -46,7 +48,7 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 		base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
 		bases = append(bases, base)
 	}
-	return &apiClient{base: bases[0], others: bases[1:], token: token, http: &http.Client{
+	return &apiClient{base: bases[0], others: bases[1:], token: token, timeout: callTimeout, http: &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext},
 		// The token is for this server and no other.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -70,13 +72,12 @@ func (c *apiClient) close() { c.http.CloseIdleConnections() }
 // call decodes the answer into out. Refusals are *freeslot.Error. wait is what
 // the request may take beyond callTimeout. Names in path are escaped.
 func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+wait)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout+wait)
 	defer cancel()
 	var tried error
-	for range len(c.others) + 1 {
-		err := c.ask(ctx, method, path, query, content, out)
-		var opError *net.OpError
-		if !errors.As(err, &opError) || opError.Op != "dial" {
+	for left := len(c.others); left >= 0; left-- {
+		err := c.askFor(ctx, left, method, path, query, content, wait, out)
+		if !canRepeat(method, err) {
 			return err // which may have been done: another replica is not asked for it as well
 		}
 		if tried != nil {
@@ -91,6 +92,26 @@ func (c *apiClient) call(ctx context.Context, method, path string, query url.Val
 		}
 	}
 	return tried
+}
+
+// askFor is ask, with a share of the time that is left where others can be asked for the same.
+func (c *apiClient) askFor(ctx context.Context, others int, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
+	if others > 0 && method == http.MethodGet && wait == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout/time.Duration(others+1))
+		defer cancel()
+	}
+	return c.ask(ctx, method, path, query, content, out)
+}
+
+// canRepeat reports whether another replica can be asked after err: nothing was sent, or what was only reads.
+func canRepeat(method string, err error) bool {
+	var unreachable *unreachableError
+	if !errors.As(err, &unreachable) {
+		return false
+	}
+	var opError *net.OpError
+	return method == http.MethodGet || errors.As(err, &opError) && opError.Op == "dial"
 }
 
 // ask is call of one replica.
@@ -146,8 +167,20 @@ func (c *apiClient) unreachable(err error) error {
 			reason = urlError.Err
 		}
 	}
-	return fmt.Errorf("cannot reach the scheduler at %s: %w (set --server or FREESLOT_SERVER if it is elsewhere)", c.base, reason)
+	return &unreachableError{base: c.base.String(), reason: reason}
 }
+
+// unreachableError is of a replica that gave no answer.
+type unreachableError struct {
+	base   string
+	reason error
+}
+
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("cannot reach the scheduler at %s: %v (set --server or FREESLOT_SERVER if it is elsewhere)", e.base, e.reason)
+}
+
+func (e *unreachableError) Unwrap() error { return e.reason }
 
 // dialed reads as what happened, and is what was tried.
 type dialed struct{ *net.OpError }

@@ -89,13 +89,17 @@ func shownState(j freeslot.JobStatus) string {
 	if j.RunAtMS > 0 {
 		return fmt.Sprintf("%s (run at %s)", j.State, clock(j.RunAtMS))
 	}
+	var details []string
 	if j.Position > 0 {
-		return fmt.Sprintf("%s (position %d)", j.State, j.Position)
+		details = append(details, fmt.Sprintf("position %d", j.Position))
 	}
 	if j.HeldBy != "" {
-		return fmt.Sprintf("%s (held by %s)", j.State, j.HeldBy)
+		details = append(details, "held by "+j.HeldBy)
 	}
-	return string(j.State)
+	if len(details) == 0 {
+		return string(j.State)
+	}
+	return fmt.Sprintf("%s (%s)", j.State, strings.Join(details, ", "))
 }
 
 // outcome is the result or the error, whichever there is.

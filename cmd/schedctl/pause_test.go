@@ -21,7 +21,7 @@ func TestPause(t *testing.T) {
 		l.ctl(t, "pause", kind, name, "--note", "wrong model", "--author", "alice").expect(t, exitOK, what+fmt.Sprintf(" is paused as of version %d", 1+2*i))
 		l.ctl(t, "pause", kind, name).expect(t, exitOK, "as it was before")
 		id := strings.TrimSpace(l.ctl(t, "submit", "echo", `"x"`).expect(t, exitOK).out)
-		l.ctl(t, "get", id).expect(t, exitOK, "waiting (position 1)", class)
+		l.ctl(t, "get", id).expect(t, exitOK, "waiting (position 1, held by pause)", class)
 		l.ctl(t, "list", "--class", class, "--state", "waiting").expect(t, exitOK, id)
 		l.ctl(t, "queues").expect(t, exitOK, class, what, "paused: "+what)
 		l.ctl(t, "explain", "echo").expect(t, exitOK, "A submit now would wait: "+what+" is paused. Of its class, "+class+", 1 wait before it.", "paused: "+what+" is paused")

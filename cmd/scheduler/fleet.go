@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -234,8 +235,9 @@ func checks(c *cache.Cache, pools *poolconfig.Follower) []api.Check {
 }
 
 func redisReady(h cache.Health) (ok bool, detail string) {
-	stale, away, untracked := 0, 0, 0
+	stale, away, untracked, refusal := 0, 0, 0, ""
 	for _, c := range h.Cells {
+		refusal = cmp.Or(refusal, c.Refusal)
 		if c.Stale {
 			stale++
 		}
@@ -246,11 +248,15 @@ func redisReady(h cache.Health) (ok bool, detail string) {
 			untracked++
 		}
 	}
+	answered := "answered"
+	if refusal != "" { // which is an answer, but of no use
+		answered, refusal = "answered this replica's questions", ", but says "+refusal
+	}
 	switch {
 	case h.Synced && stale == len(h.Cells):
-		return false, "Redis has not answered for " + h.Age.Round(time.Second/10).String()
+		return false, fmt.Sprintf("Redis has not %s for %s%s", answered, h.Age.Round(time.Second/10), refusal)
 	case away > 0:
-		return true, fmt.Sprintf("degraded: %d of %d cells have not answered for up to %s", away, len(h.Cells), h.Age.Round(time.Second/10))
+		return true, fmt.Sprintf("degraded: %d of %d cells have not %s for up to %s%s", away, len(h.Cells), answered, h.Age.Round(time.Second/10), refusal)
 	case untracked > 0:
 		return true, fmt.Sprintf("degraded: the connection that tells of edits made by hand in Redis (client-side caching) is away for %d of %d cells; "+
 			"such edits are seen once it is back", untracked, len(h.Cells))

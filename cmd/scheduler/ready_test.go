@@ -21,6 +21,16 @@ func TestRedisReady(t *testing.T) {
 		"just lost": {[2]cache.CellHealth{well, {Synced: true, Unreachable: true, Untracked: true}}, true, away},
 		"lost":      {[2]cache.CellHealth{well, {Synced: true, Stale: true, Unreachable: true}}, true, away},
 		"all lost":  {[2]cache.CellHealth{{Synced: true, Stale: true}, {Synced: true, Stale: true}}, false, "Redis has not answered for 1.5s"},
+		"refused": {
+			[2]cache.CellHealth{{Synced: true, Stale: true, Refusal: "WRONGPASS"}, {Synced: true, Stale: true, Refusal: "WRONGPASS"}},
+			false,
+			"Redis has not answered this replica's questions for 1.5s, but says WRONGPASS",
+		},
+		"one refuses": {
+			[2]cache.CellHealth{well, {Synced: true, Unreachable: true, Refusal: "NOPERM"}},
+			true,
+			"degraded: 1 of 2 cells have not answered this replica's questions for up to 1.5s, but says NOPERM",
+		},
 		"untracked": {
 			[2]cache.CellHealth{well, {Synced: true, Untracked: true}},
 			true,

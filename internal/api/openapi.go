@@ -205,7 +205,7 @@ var fieldDocs = map[string]map[string]string{
 		"deadline_ms":     "When the job expires, by the store's clock, in milliseconds since 1970; absent means never.",
 		"run_at_ms":       "When a scheduled job begins to wait for a slot, and in listings also when one in retry_wait does, by the store's clock, in milliseconds since 1970; absent otherwise.",
 		"position":        "The job's place among those that wait for the same nodes, from 1, when it was looked up; absent when it does not wait, and in listings.",
-		"held_by":         "What keeps the job waiting although slots may be free: max_running of its tenant, or its concurrency_key. Absent where nothing does, and in listings.",
+		"held_by":         "What keeps the job waiting although slots may be free: max_running of its tenant, its concurrency_key, or a pause of its service, class or pool. Absent where nothing does, and in listings.",
 		"submitted_at_ms": "The store's clock, in milliseconds since 1970.",
 		"assigned_at_ms":  "When the last attempt began, by the store's clock, in milliseconds since 1970; 0 means not yet.",
 		"finished_at_ms":  "The store's clock, in milliseconds since 1970; absent means not yet.",

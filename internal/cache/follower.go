@@ -43,6 +43,8 @@ type follower struct {
 
 	revision atomic.Uint64 // of the last change applied; written by the loop only
 	syncedAt atomic.Int64  // of the last successful comparison; unsynced before the first
+	// refusal is the word by which Redis refused the last comparison; nil where it did not.
+	refusal atomic.Pointer[string]
 
 	syncs chan chan bool // each with room for its answer
 	nudge chan struct{}

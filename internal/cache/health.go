@@ -26,6 +26,9 @@ type CellHealth struct {
 	Synced, Stale bool
 	// Unreachable is true when the cell did not answer the last time it was asked.
 	Unreachable bool
+	// Refusal is the word with which Redis refused what it was asked last, such as WRONGPASS; empty where it answered,
+	// or did not answer at all.
+	Refusal string
 	// Untracked is true while the connection that tells of changes behind the scripts'
 	// back is lost. Such changes are then seen when it is back.
 	Untracked bool
@@ -63,6 +66,9 @@ func (f *follower) health() CellHealth {
 		Synced: at != unsynced, Revision: f.revision.Load(),
 		Unreachable: selection.CellMask(f.cache.failing.Load()).Has(f.index),
 		Untracked:   f.watch != nil && !f.watch.Connected(),
+	}
+	if word := f.refusal.Load(); word != nil {
+		h.Refusal = *word
 	}
 	if h.Synced {
 		h.Age = max(0, time.Duration(f.cache.clock.now()-at))

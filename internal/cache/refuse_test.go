@@ -1,12 +1,16 @@
 package cache
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -35,5 +39,39 @@ func TestCellRefused(t *testing.T) {
 	c.CellFailed(0)
 	if got := c.Skip(); got != selection.CellMask(0).With(0) {
 		t.Errorf("skipped: %b", got)
+	}
+}
+
+// refusing is a Redis that has something to say against each question.
+type refusing struct {
+	noSource
+	err error
+}
+
+func (r refusing) History(context.Context) (string, error) { return "", r.err }
+
+// What Redis says against a replica is in its health, one word of it, until it answers again.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	client := redis.Client(t)
+	refused := client.Do(t.Context(), client.B().Arbitrary("NOSUCHCOMMAND", "secret").Build()).Error()
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"refused": {fmt.Errorf("ask: %w", refused), "ERR"},
+		"away":    {errors.New("dial tcp: connection refused"), ""},
+	} {
+		source := &refusing{err: test.err}
+		c := New(Config{}, []Feed{{Source: source}}, zap.NewNop(), prometheus.NewRegistry())
+		if c.followers[0].resync("test") || c.Health().Cells[0].Refusal != test.want {
+			t.Errorf("%s: %q, expected %q", name, c.Health().Cells[0].Refusal, test.want)
+		}
+		source.err = nil
+		if !c.followers[0].resync("test") || c.Health().Cells[0].Refusal != "" {
+			t.Errorf("%s: %q after an answer", name, c.Health().Cells[0].Refusal)
+		}
+		_ = c.Stop(t.Context())
 	}
 }

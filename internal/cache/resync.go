@@ -2,8 +2,10 @@ package cache
 
 import (
 	"errors"
+	"strings"
 	"time"
 
+	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
@@ -20,6 +22,7 @@ func (f *follower) resync(why string) bool {
 		if f.cache.ctx.Err() == nil {
 			f.cache.failing.Or(f.mask())
 			f.cache.metrics.resyncErrors.Inc()
+			f.refusal.Store(refusalOf(err))
 			f.outage.Failed(err, zap.String("why", why))
 		}
 		// Soon at first: what failed may have been one connection. Then more and more
@@ -29,6 +32,7 @@ func (f *follower) resync(why string) bool {
 		return false
 	}
 	f.failures = 0
+	f.refusal.Store(nil)
 	f.syncedAt.Store(f.cache.clock.now())
 	f.cache.failing.And(^f.mask())
 	f.outage.Over()
@@ -38,6 +42,20 @@ func (f *follower) resync(why string) bool {
 			zap.Uint64("revision", f.revision.Load()), zap.Duration("took", time.Since(begin)))
 	}
 	return true
+}
+
+// refusalOf is the word with which an answer of Redis begins that is an error, such as WRONGPASS; nil for none. What
+// follows it may name keys and users, which are not for everybody who asks for the replica's health.
+func refusalOf(err error) *string {
+	var answer *rueidis.RedisError
+	if !errors.As(err, &answer) {
+		return nil
+	}
+	word, _, _ := strings.Cut(answer.Error(), " ")
+	if word == "" || strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		word = "ERR" // which the client library leaves out
+	}
+	return &word
 }
 
 // maxPage is what the pages of a load grow to: Redis serves nobody else while it

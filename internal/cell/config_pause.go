@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/rueidis"
 )
 
 // PauseChange says what is to be paused from now on, all of it.
@@ -89,6 +91,19 @@ func (c *Cell) ConfigTold(ctx context.Context, version uint64, generation string
 		return false, fmt.Errorf("tell version of the configuration: %w", err)
 	}
 	return counts == 1, nil
+}
+
+// Served reports whether a replica has ever looked after the cell, which all do within a second of their start.
+// Errors: what Redis said.
+func (c *Cell) Served(ctx context.Context) (bool, error) {
+	err := c.do(ctx, "check", c.client.B().Get().Key(c.layout.ServesVersion()).Build()).Error()
+	if rueidis.IsRedisNil(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask whether the cell is served: %w", err)
+	}
+	return true, nil
 }
 
 // followLimit is for how long what a replica said of itself is kept.

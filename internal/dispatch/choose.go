@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/freeslot/freeslot"
@@ -123,9 +124,17 @@ func (d *Dispatcher) none(p *placing) error {
 		}
 	}
 	q := d.query(p)
-	return &freeslot.Error{
-		Code:      freeslot.CodeNoMatchingNode,
-		Message:   fmt.Sprintf("none of %d nodes can run service %s with this requirement", d.nodes.Size(), job.Service),
-		Breakdown: p.class.Breakdown(&q),
+	message := fmt.Sprintf("none of %d nodes can run service %s with this requirement", d.nodes.Size(), job.Service)
+	if pool := job.Requirement.Pool; pool != "" && !d.hasPool(pool) {
+		message += ": there is no pool " + pool + ", by configuration or by a node that names it"
 	}
+	return &freeslot.Error{Code: freeslot.CodeNoMatchingNode, Message: message, Breakdown: p.class.Breakdown(&q)}
+}
+
+// hasPool reports whether a pool is configured, or named by a node.
+func (d *Dispatcher) hasPool(id string) bool {
+	configured := slices.ContainsFunc(d.nodes.Config().Pools, func(p selection.Pool) bool { return p.ID == id })
+	return configured || slices.ContainsFunc(d.nodes.AllNodes(), func(n *selection.Node) bool {
+		return slices.Contains(n.Profile().Node().Pools, id)
+	})
 }

@@ -360,6 +360,9 @@ func (d *Dispatcher) Cancel(ctx context.Context, tenant, jobID string) (freeslot
 // Job reads a job's record; as Cancel.
 func (d *Dispatcher) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	s, err := d.cells.Job(ctx, tenant, jobID)
+	if err == nil && s.State == freeslot.StateWaiting && s.HeldBy == "" && d.pauses(s.Class) {
+		s.HeldBy = freeslot.HeldByPause
+	}
 	return s, d.coded("read job", err)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -75,6 +76,9 @@ func TestPauseAndResume(t *testing.T) {
 		first := rep.mustWait(job(), 1, sink)
 		second := rep.mustWait(&freeslot.Job{Service: "echo", Slots: 2}, 2, sink)
 		keyed := rep.mustWait(&freeslot.Job{Service: "echo", IdempotencyKey: "k"}, 3, sink)
+		if s, err := rep.Job(deadline(t), "", first); err != nil || s.HeldBy != freeslot.HeldByPause || s.Position != 1 {
+			t.Errorf("%+v, %v, expected the first of those that wait, held by the pause", s, err)
+		}
 		// The hand-over of the slot that becomes free ends too.
 		a.attempt(before, 1)
 		_ = sink.result(before)
@@ -96,6 +100,23 @@ func TestPauseAndResume(t *testing.T) {
 		}
 		sink.begun(keyed, 1)
 	})
+}
+
+// A pool that is only misspelt is told from one in which no node fits.
+func TestNoSuchPool(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	n := node("n1", 1)
+	n.Pools = []string{"named"}
+	r.agent(n)
+	rep := r.replica("r1", idle)
+	rep.goBy(&selection.Config{Version: 1, Enabled: true, Pools: selection.Pools{{ID: "configured", Members: []string{"n2"}}}})
+	for pool, told := range map[string]bool{"named": false, "configured": false, "nmaed": true} {
+		_, err := rep.place(&freeslot.Job{Service: "other", Requirement: freeslot.Requirement{Pool: pool}}, nil)
+		if freeslot.CodeOf(err) != freeslot.CodeNoMatchingNode || strings.Contains(err.Error(), "there is no pool "+pool) != told {
+			t.Errorf("pool %s: %v", pool, err)
+		}
+	}
 }
 
 // A job that no node fits is refused as ever, whatever is paused.

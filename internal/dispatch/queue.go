@@ -93,6 +93,17 @@ func (d *Dispatcher) behind(class *selection.Class) (cells selection.CellMask) {
 	return cells
 }
 
+// pauses reports whether the class with this id, of which jobs wait, is paused as a whole, as far as this replica
+// knows the class: one that others enqueued a moment ago it may not.
+func (d *Dispatcher) pauses(class string) bool {
+	for _, l := range d.links {
+		if q, known := l.queues.byID.Load(class); known {
+			return d.nodes.Class(q.job.Service, &q.job.Requirement).Paused() != ""
+		}
+	}
+	return false
+}
+
 // list brings the classes up to date.
 func (l *link) list(ctx context.Context) error {
 	qs := &l.queues

@@ -15,7 +15,7 @@ const (
 	// is likelier then that heartbeats do not get through than that all these nodes died.
 	sparePercent  = 30
 	spareFewest   = 10
-	spareLimits   = 2 // for how many heartbeat limits at most
+	spareLimits   = 2 // for how many heartbeat limits at most, and one more for those that come back last
 	reapsPerLimit = 16
 	reapSlowest   = time.Second
 	// reapMost is how many nodes one round takes out.
@@ -28,7 +28,8 @@ type reaper struct {
 	// Nodes.Now; spares is false while they are not.
 	spareSince int64
 	spares     bool
-	over       bool // the pause has lasted as long as it may
+	manyAt     int64 // when they were too many last
+	over       bool  // the pause has lasted as long as it may
 	// alive is when Redis last said of a node that seems silent that it is not to be taken
 	// out: events are missed here, and it is not asked again at once.
 	alive map[string]int64
@@ -113,7 +114,13 @@ func (l *link) reapNode(n cache.SilentNode) bool {
 func (l *link) spare(now int64, limit time.Duration, here, everywhere int) bool {
 	r := &l.reaper
 	many := here > 0 && (tooMany(everywhere, l.d.nodes.Size()) || tooMany(here, l.size()))
+	if many {
+		r.manyAt = now
+	}
+	// What kept so many away is over for all at once, but some take longer than others to be heard again.
+	returning := here > 0 && now-r.manyAt < int64(limit)
 	switch {
+	case !many && r.spares && !r.over && returning:
 	case !many:
 		if r.spares && !r.over {
 			l.metrics.sparing.Set(0)

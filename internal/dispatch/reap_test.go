@@ -156,8 +156,11 @@ func TestSelfPreservation(t *testing.T) {
 		{here: 13, silent: 13, all: 13, at: 20 * limit},                                        // not a second time
 		{here: 20, silent: 1, all: 1, at: 21 * limit},                                          // until it was well
 		{here: 20, silent: 7, all: 7, at: 22 * limit, spares: true, isPaused: true},            // then anew
-		{here: 20, silent: 1, all: 1, at: 22*limit + 1},                                        // which a recovery ends
-		{here: 5, there: 35, silent: 5, all: 12, at: 23 * limit},                               // 30 % of the fleet
+		{here: 20, silent: 1, all: 1, at: 23*limit - 1, spares: true, isPaused: true},          // until all had the time to come back
+		{here: 20, silent: 1, all: 1, at: 23 * limit},                                          // which ends it
+		{here: 20, silent: 7, all: 7, at: 23*limit + 1, spares: true, isPaused: true},          // and anew
+		{here: 20, at: 23*limit + 2},                                                           // all are back before
+		{here: 5, there: 35, silent: 5, all: 12, at: 23*limit + 3},                             // 30 % of the fleet
 		{here: 5, there: 35, silent: 5, all: 13, at: 24 * limit, spares: true, isPaused: true}, // more
 		{here: 5, there: 35, silent: 0, all: 40, at: 25 * limit},                               // nothing to do here
 		{here: 10, there: 90, silent: 4, all: 4, at: 26 * limit, spares: true, isPaused: true}, // much of this cell
