@@ -30,7 +30,7 @@ BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
 
 DOCKER_MODULE := internal/redistest/docker
-PEERS := bench/peers/asynq bench/peers/river
+PEERS := bench/peers/asynq bench/peers/machinery bench/peers/river
 E2E := test/e2e
 FAULTS := test/faults
 TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
@@ -150,7 +150,7 @@ bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet 
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
 .PHONY: bench-peers
-bench-peers: deps-bench ## beside asynq, BullMQ and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers -short')
+bench-peers: deps-bench ## beside asynq, machinery, BullMQ and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers,limit')
 	$(GO) run ./bench/peers/run $(BENCH_PEERS_ARGS)
 
 # What cannot be installed is left out, and the report says so.

@@ -35,6 +35,8 @@ type RedisCost struct {
 	CPUPerJob float64 `json:"cpu_us_per_job"`
 	// ScriptPerJob is the time inside EVALSHA, the commands that scripts call included.
 	ScriptPerJob float64 `json:"evalsha_us_per_job"`
+	// ReadPerJob is the time in reads of streams, which scripts call nowhere.
+	ReadPerJob float64 `json:"xread_us_per_job,omitempty"`
 	// Commands are those that took the most time; those called by scripts are counted here too.
 	Commands []CommandCost `json:"commands"`
 }
@@ -128,6 +130,7 @@ func (s RedisStat) Cost(before RedisStat, jobs int64) RedisCost {
 	slices.SortFunc(out.Commands, func(a, b CommandCost) int {
 		return cmp.Or(cmp.Compare(b.TimePerJob, a.TimePerJob), cmp.Compare(a.Command, b.Command))
 	})
+	out.ReadPerJob = Rounded((s.Commands["xread"].Usec - before.Commands["xread"].Usec) / n)
 	out.Commands = out.Commands[:min(len(out.Commands), commandsShown)]
 	return out
 }

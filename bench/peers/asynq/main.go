@@ -7,8 +7,8 @@
 //
 //   - poll: the submitter reads state and result of its outstanding tasks' hashes, many a round trip. It calls
 //     HMGET itself, as Inspector.GetTaskInfo takes one task a call.
-//   - notify: the handler publishes id and result once the result is written, and the submitter listens. That
-//     is before asynq has marked the task as completed, which is to asynq's advantage.
+//   - notify: once the handler has written the result the worker publishes id and result, many in one message, and the
+//     submitter listens. That is before asynq has marked the task as completed, which is to asynq's advantage.
 package main
 
 import (
@@ -37,6 +37,9 @@ const (
 	// pollBatch bounds the tasks that one round trip of poll reads.
 	pollBatch = 512
 	notify    = "notify"
+	// told is how many results may wait to be published, and toldAtOnce how many one message has: as many as there are by then.
+	told       = 4096
+	toldAtOnce = 128
 )
 
 func main() { os.Exit(load.Main(startWorker, openLoad)) }
@@ -55,15 +58,15 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt.PoolSize = 64
-	client := redis.NewClient(opt)
-	handle := func(ctx context.Context, t *asynq.Task) error {
+	opt.PoolSize = max(64, *concurrency)
+	teller := newTeller(redis.NewClient(opt))
+	handle := func(_ context.Context, t *asynq.Task) error {
 		stamp := load.Stamp()
 		if _, err := t.ResultWriter().Write([]byte(stamp)); err != nil {
 			return err
 		}
 		if *results == notify {
-			return client.Publish(ctx, channel, t.ResultWriter().TaskID()+" "+stamp).Err()
+			teller.tell(t.ResultWriter().TaskID(), stamp)
 		}
 		return nil
 	}
@@ -72,7 +75,7 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 		for _, s := range started {
 			s.Shutdown()
 		}
-		return client.Close()
+		return teller.close()
 	}
 	for range *servers {
 		s := asynq.NewServer(connection{opt}, asynq.Config{Concurrency: *concurrency, TaskCheckInterval: *check, LogLevel: asynq.FatalLevel})
@@ -118,7 +121,7 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt.PoolSize = 128
+	opt.PoolSize = 1024
 	ctx, cancel := context.WithCancel(ctx)
 	s := &submitter{
 		client: asynq.NewClient(connection{opt}), redis: redis.NewClient(opt), payload: load.Payload(),
@@ -167,9 +170,11 @@ func (s *submitter) listen(ctx context.Context, sub *redis.PubSub) {
 		if err != nil {
 			return
 		}
-		id, stamp, _ := strings.Cut(m.Payload, " ")
-		started, err := load.ParseStamp([]byte(stamp))
-		s.end(id, load.Outcome{Started: started, Err: err})
+		for line := range strings.Lines(m.Payload) {
+			id, stamp, _ := strings.Cut(strings.TrimSpace(line), " ")
+			started, err := load.ParseStamp([]byte(stamp))
+			s.end(id, load.Outcome{Started: started, Err: err})
+		}
 	}
 }
 
@@ -235,4 +240,38 @@ func (s *submitter) Close() error {
 	}
 	s.readers.Wait()
 	return errors.Join(s.client.Close(), s.redis.Close())
+}
+
+// teller publishes results, many in one message, so that no handler waits for that.
+type teller struct {
+	client *redis.Client
+	lines  chan string
+	loop   sync.WaitGroup
+}
+
+func newTeller(client *redis.Client) *teller {
+	t := &teller{client: client, lines: make(chan string, told)}
+	t.loop.Go(t.run)
+	return t
+}
+
+func (t *teller) tell(id, stamp string) { t.lines <- id + " " + stamp + "\n" }
+
+func (t *teller) run() {
+	for line := range t.lines {
+		message := line
+		for n := min(len(t.lines), toldAtOnce-1); n > 0; n-- {
+			message += <-t.lines
+		}
+		if err := t.client.Publish(context.Background(), channel, message).Err(); err != nil {
+			fmt.Fprintln(os.Stderr, "publish:", err) // the load gives these tasks up
+		}
+	}
+}
+
+// close ends the teller when no handler runs any more.
+func (t *teller) close() error {
+	close(t.lines)
+	t.loop.Wait()
+	return t.client.Close()
 }

@@ -147,6 +147,7 @@ function closed(submitter, t, r) {
 
 async function open(submitter, t, r) {
   let calls = 0;
+  let freed = null; // resolves the wait for a call's end
   const begin = now();
   const due = (i) => begin + (i / r.rate_per_second) * 1e6;
   for (let i = 0; due(i) < t.to && t.failures < MAX_FAILURES; ) {
@@ -155,7 +156,7 @@ async function open(submitter, t, r) {
     if (wait > 1.5) await pause(Math.floor(wait - 1));
     else if (r.batch > 1 && wait > 0) await pause(BATCH_GRID_MS);
     else await turn();
-    while (r.batch > 1 && calls >= BATCH_CALLS) await turn();
+    while (r.batch > 1 && calls >= BATCH_CALLS) await new Promise((resolve) => { freed = resolve; });
     const moments = [];
     for (const at = now(); due(i) <= at && due(i) < t.to; i++) moments.push(due(i));
     for (const m of moments) if (m >= t.from) record(t.late, now() - m);
@@ -163,7 +164,10 @@ async function open(submitter, t, r) {
     while (moments.length > 0) {
       const some = moments.splice(0, r.batch);
       calls++;
-      submitter.submit(some.length, (k, startedUS, err) => ended(t, some[k], startedUS, err)).finally(() => calls--);
+      submitter.submit(some.length, (k, startedUS, err) => ended(t, some[k], startedUS, err)).finally(() => {
+        calls--;
+        if (freed) freed();
+      });
     }
   }
 }

@@ -339,9 +339,12 @@ func dropCurves(f *load.Figures) {
 	}
 }
 
-// Failures is how many jobs of the comparison did not succeed.
-func (r *Results) Failures() (n int64) {
+// Failures is how many jobs of the modes that ran last did not succeed: those whose run is of this moment or later.
+func (r *Results) Failures(since string) (n int64) {
 	for i := range r.Modes {
+		if r.Modes[i].Run.Date < since {
+			continue
+		}
 		for _, e := range r.Modes[i].Entries {
 			for k := range e.Rounds {
 				n += e.Rounds[k].Saturation.Failures()

@@ -109,7 +109,7 @@ func targetsOf(ours, assign, bare float64) *Results {
 	}
 	return &Results{
 		Modes: []Mode{mode("off", 0), mode("always", 0), mode("off", 1000)},
-		Limit: &Limit{Redis: measure.RedisCost{ScriptPerJob: assign / 100, Commands: []measure.CommandCost{{Command: "xread", TimePerJob: 1}}}},
+		Limit: &Limit{Redis: measure.RedisCost{ScriptPerJob: assign / 100, ReadPerJob: 1}},
 		Scale: &Scale{Points: []ScalePoint{point(100), point(10_000)}},
 	}
 }

@@ -91,7 +91,7 @@ func (m *Mode) write(b *bytes.Buffer, plots bool) {
 	fmt.Fprintf(b, "- Each with the best setting of a sweep; medians of interleaved rounds, each freshly started; windows of %s after %s. Settings and why: [README](README.md).\n",
 		measure.Millis(m.MeasureMS), measure.Millis(m.WarmUpMS))
 	fmt.Fprintf(b, "- A job has a payload of %d bytes; its record and its result are kept, and the submitter reads the result. Its handler does nothing.\n", load.PayloadBytes)
-	b.WriteString("- Levels are shares of each one's own saturation, in an open loop; times begin when a job was due. Times are p50 / p99 / p99.9.\n")
+	b.WriteString("- Levels are shares of each one's own saturation, in an open loop, at 10 % by a call for each job; times begin when a job was due. Times are p50 / p99 / p99.9.\n")
 	for _, x := range m.Missing {
 		fmt.Fprintf(b, "- Not measured: %s: %s.\n", cell(x.Name), cell(strings.TrimSuffix(x.Why, ".")))
 	}

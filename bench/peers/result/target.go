@@ -2,6 +2,7 @@ package result
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/peers/load"
@@ -69,12 +70,7 @@ func (r *Results) redisTime() Target {
 	if r.Limit == nil {
 		return t
 	}
-	us := r.Limit.Redis.ScriptPerJob
-	for _, c := range r.Limit.Redis.Commands {
-		if c.Command == "xread" { // scripts call it nowhere
-			us += c.TimePerJob
-		}
-	}
+	us := r.Limit.Redis.ScriptPerJob + r.Limit.Redis.ReadPerJob
 	t.Known, t.Met = true, us <= limit
 	t.Measured = fmt.Sprintf("%.1f us", us)
 	return t
@@ -98,7 +94,10 @@ func (r *Results) overBare(what string, e *Entry, share, limit float64, of func(
 	a, _ := e.At(share, func(l *Level) (float64, bool) { return timesOf(l.Assign, of) })
 	z, _ := e.At(share, func(l *Level) (float64, bool) { return timesOf(l.Bare, of) })
 	t.Known, t.Met = true, ratio <= limit
-	t.Measured = fmt.Sprintf("%.2f times (%s and %s)", ratio, measure.Micros(int64(a)), measure.Micros(int64(z)))
+	t.Measured = fmt.Sprintf("%.2f times (%s and %s beside the load)", ratio, measure.Micros(int64(a)), measure.Micros(int64(z)))
+	if idle := e.median(func(r *Round) (float64, bool) { return timesOf(r.Bare, of) }); idle > 0 {
+		t.Measured += fmt.Sprintf("; one with nothing beside takes %s", measure.Micros(int64(idle)))
+	}
 	return t
 }
 
@@ -115,17 +114,20 @@ func oneAtATime(e *Entry) Target {
 	if e == nil {
 		return t
 	}
-	ratio := e.median(func(r *Round) (float64, bool) {
-		if r.One == nil || r.Bare == nil || r.Bare.P50 == 0 {
-			return 0, false
+	var ratios, ones, bares []float64
+	for i := range e.Rounds {
+		if r := &e.Rounds[i]; r.One != nil && r.Bare != nil && r.Bare.P50 > 0 {
+			one, bare := float64(r.One.Result.P50), float64(r.Bare.P50)
+			ratios, ones, bares = append(ratios, one/bare), append(ones, one), append(bares, bare)
 		}
-		return float64(r.One.Result.P50) / float64(r.Bare.P50), true
-	})
-	if ratio == 0 {
+	}
+	if len(ratios) == 0 {
 		return t
 	}
+	ratio := Median(ratios)
 	t.Known, t.Met = true, ratio <= limit
-	t.Measured = fmt.Sprintf("%.2f times", ratio)
+	t.Measured = fmt.Sprintf("%.2f times (%.2f to %.2f in the rounds; %s and %s with nothing beside)", ratio, slices.Min(ratios), slices.Max(ratios),
+		measure.Micros(int64(Median(ones))), measure.Micros(int64(Median(bares))))
 	return t
 }
 
@@ -201,5 +203,11 @@ func assignAway(e *Entry) Target {
 		return t
 	}
 	t.Known, t.Met, t.Measured = true, v <= limit, measure.Micros(int64(v))
+	p50 := func(t *load.Times) int64 { return t.P50 }
+	beside, _ := e.At(low, func(l *Level) (float64, bool) { return timesOf(l.Bare, p50) })
+	idle := e.median(func(r *Round) (float64, bool) { return timesOf(r.Bare, p50) })
+	if beside > 0 && idle > 0 {
+		t.Measured += fmt.Sprintf("; a bare EVALSHA takes %s beside the load and %s with nothing beside", measure.Micros(int64(beside)), measure.Micros(int64(idle)))
+	}
 	return t
 }

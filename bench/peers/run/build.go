@@ -21,9 +21,10 @@ func (b *bench) build(ctx context.Context) (err error) {
 		return err
 	}
 	builders := map[string]func() error{
-		"asynq":  func() error { return b.buildGo(ctx, "asynq", b.peer("asynq"), ".") },
-		"river":  func() error { return b.buildRiver(ctx) },
-		"bullmq": func() error { return b.installNode(ctx) },
+		"asynq":     func() error { return b.buildGo(ctx, "asynq", b.peer("asynq"), ".") },
+		"machinery": func() error { return b.buildGo(ctx, "machinery", b.peer("machinery"), ".") },
+		"river":     func() error { return b.buildRiver(ctx) },
+		"bullmq":    func() error { return b.installNode(ctx) },
 	}
 	for _, program := range b.needed() {
 		if builders[program] == nil {

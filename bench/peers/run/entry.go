@@ -59,6 +59,23 @@ func entries() []entry {
 			one("-servers 2 -concurrency 128 -results notify", "-results notify", 1024, 1),
 			one("-servers 4 -concurrency 16 -results poll", "-results poll", 64, 1),
 			one("-servers 4 -concurrency 16 -results poll", "-results poll -every 5ms", 256, 1),
+			one("-servers 8 -concurrency 16 -results poll", "-results poll -every 5ms", 1024, 1),
+			one("-servers 16 -concurrency 16 -results poll", "-results poll -every 20ms", 1024, 1),
+			one("-servers 16 -concurrency 16 -results notify", "-results notify", 1024, 1),
+			one("-servers 64 -concurrency 16 -results notify", "-results notify", 1024, 1),
+		}},
+		{name: "machinery", program: "machinery", store: onRedis, sweep: []result.Setting{
+			one("-servers 4 -concurrency 16 -results notify", "-results notify", 256, 1),
+			one("-servers 4 -concurrency 16 -results notify", "-results notify", 64, 1),
+			one("-servers 4 -concurrency 16 -results poll", "-results poll", 64, 1),
+			one("-servers 4 -concurrency 16 -results poll", "-results poll -every 5ms", 256, 1),
+			one("-servers 1 -concurrency 64 -results notify", "-results notify", 64, 1),
+			one("-servers 2 -concurrency 32 -results notify", "-results notify", 256, 1),
+			one("-servers 8 -concurrency 16 -results notify", "-results notify", 256, 1),
+			one("-servers 8 -concurrency 16 -results notify", "-results notify", 1024, 1),
+			one("-servers 16 -concurrency 16 -results notify", "-results notify", 256, 1),
+			one("-servers 8 -concurrency 16 -results poll", "-results poll -every 5ms", 256, 1),
+			one("-servers 16 -concurrency 16 -results poll", "-results poll -every 20ms", 1024, 1),
 		}},
 		{name: "BullMQ", program: "bullmq", store: onRedis, sweep: []result.Setting{
 			one("-workers 1 -concurrency 64", "-pipeline 1", 256, 1),
@@ -90,4 +107,4 @@ func entries() []entry {
 }
 
 // versionOf is the module or package whose version a peer's program has.
-var versionOf = map[string]string{"asynq": "github.com/hibiken/asynq", "river": "github.com/riverqueue/river", "bullmq": "bullmq"}
+var versionOf = map[string]string{"asynq": "github.com/hibiken/asynq", "machinery": "github.com/RichardKnop/machinery/v2", "river": "github.com/riverqueue/river", "bullmq": "bullmq"}

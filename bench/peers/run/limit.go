@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,10 +25,12 @@ const (
 	// limitInFlight is 40 for each node, in calls of limitBatch: with fewer a node has little to tell in a call.
 	limitInFlight = 4096
 	limitBatch    = 64
-	// sampleSize bounds the slow log, and so the calls of a sample; sampleWindow is short enough for it.
-	sampleSize   = 60_000
-	sampleWindow = 500 * time.Millisecond
-	aloneWindow  = time.Second
+	// sampleSize bounds the slow log, and so the calls of a sample: one that does not fit is taken again, in half the time.
+	sampleSize    = 200_000
+	sampleWindow  = 500 * time.Millisecond
+	sampleWarmUp  = 200 * time.Millisecond
+	shortestSense = 10 * time.Millisecond
+	aloneWindow   = time.Second
 )
 
 // limit measures where Redis' time goes at saturation with many nodes, and how fast Redis could be.
@@ -114,14 +117,41 @@ func (b *bench) profiles(ctx context.Context, s *system, setting result.Setting,
 	}
 	l.Profiles = []string{filepath.Base(replica), filepath.Base(agents)}
 	b.say("profiles of replica and agents in %s", b.artefacts)
-	return nil
+	return errors.Join(b.summarize(ctx, replica), b.summarize(ctx, agents))
 }
+
+// summarize writes what a profile says most of beside the results, so that what the report says of it can be looked up.
+func (b *bench) summarize(ctx context.Context, profile string) error {
+	text, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-cum", "-nodecount", "80", profile).Output()
+	if err != nil {
+		return fmt.Errorf("read profile: %w", err)
+	}
+	name := "profile-" + strings.TrimSuffix(filepath.Base(profile), ".pprof") + ".txt"
+	return measure.WriteFile(filepath.Join(filepath.Dir(b.out), name), text)
+}
+
+var errLogFull = errors.New("the slow log was full")
 
 // sample counts the calls of one load by script. It reads Redis' slow log with every call in it, which costs
 // time: throughput is not measured here.
 func (b *bench) sample(ctx context.Context, s *system, names map[string]string, r load.Request) ([]result.Call, error) {
+	for {
+		calls, err := b.sampleOnce(ctx, s, names, r)
+		if !errors.Is(err, errLogFull) || r.MeasureMS < 2*shortestSense.Milliseconds() {
+			return calls, err
+		}
+		r.MeasureMS /= 2
+	}
+}
+
+func (b *bench) sampleOnce(ctx context.Context, s *system, names map[string]string, r load.Request) ([]result.Call, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	heat := r
+	heat.MeasureMS = sampleWarmUp.Milliseconds()
+	if _, err := s.ask(ctx, heat); err != nil {
+		return nil, err
+	}
 	do := func(args ...string) rueidis.RedisResult {
 		return s.stats.Do(ctx, s.stats.B().Arbitrary(args...).Build())
 	}
@@ -148,7 +178,7 @@ func (b *bench) sample(ctx context.Context, s *system, names map[string]string, 
 		return nil, err
 	}
 	if len(entries) >= sampleSize {
-		b.say("the slow log was full: calls a job are too low")
+		return nil, errLogFull
 	}
 	for i := range calls {
 		calls[i].CallsPerJob = float64(calls[i].SampleCalls) / float64(max(f.Ended, 1))

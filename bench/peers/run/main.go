@@ -84,6 +84,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// recorded are the results that the report in the repository is made of.
+const recorded = "bench/results/peers.json"
+
 func parseOptions(args []string, stderr io.Writer) (options, error) {
 	o := options{args: args}
 	var parts string
@@ -94,7 +97,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.short, "short", false, "small sweeps, 3 rounds and short windows: shows how things stand")
 	f.IntVar(&o.rounds, "rounds", 0, "interleaved rounds (default 10, short 3)")
 	f.DurationVar(&o.window, "window", 0, "what counts of each load (default 5s, short 1s)")
-	f.StringVar(&o.out, "out", "bench/results/peers.json", "results file; the parts that are run are replaced in it")
+	f.StringVar(&o.out, "out", recorded, "results file; the parts that are run are replaced in it")
 	f.StringVar(&o.markdown, "markdown", "bench/RESULTS.md", "report file, written from all results files beside -out")
 	f.StringVar(&o.artefacts, "artefacts", ".dev/bench", "folder for CPU profiles")
 	f.StringVar(&o.trace, "trace", "", "the trace to replay: a CSV file of the Azure LLM inference trace 2023")
@@ -113,6 +116,9 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	}
 	if (o.trace == "") != (o.nodes == "") {
 		return o, errors.New("-trace and -nodes belong together")
+	}
+	if (o.short || o.peers != "") && o.out == recorded {
+		return o, fmt.Errorf("-short and -peers would replace what is recorded in %s: name another file by -out, and -markdown", recorded)
 	}
 	if o.rounds == 0 {
 		o.rounds = sized(o.short, 3, 10)
@@ -181,7 +187,7 @@ func measureAll(ctx context.Context, o options, stdout io.Writer) error {
 		}
 	}
 	fmt.Fprintf(stdout, "wrote %s and %s\n", o.out, o.markdown)
-	if n := b.results.Failures(); n > 0 {
+	if n := b.results.Failures(b.run.Date); n > 0 {
 		return fmt.Errorf("%d jobs failed; the results file says of which peer and why", n)
 	}
 	return nil

@@ -35,7 +35,6 @@ type contender struct {
 func (b *bench) mode(ctx context.Context, aof string, distance time.Duration, names []string) error {
 	begin := time.Now()
 	m := result.Mode{AOF: aof, AwayUS: distance.Microseconds(), WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()}
-	m.Missing = append(m.Missing, unmeasured...)
 	var contenders []*contender
 	all := entries()
 	for i := range all {
@@ -61,20 +60,26 @@ func (b *bench) mode(ctx context.Context, aof string, distance time.Duration, na
 	if names != nil {
 		m.Missing = slices.DeleteFunc(m.Missing, func(x result.Missing) bool { return !slices.Contains(names, x.Name) })
 	}
-	for r := range b.rounds {
-		order := rand.Perm(len(contenders))
-		for _, i := range order {
-			c := contenders[i]
-			if err := b.round(ctx, c, aof, distance); err != nil {
-				if ctx.Err() != nil {
-					return ctx.Err()
+	// Levels are shares of the median of all rounds, so all come before the first of them.
+	for _, measured := range []func(c *contender, r int) error{
+		func(c *contender, _ int) error { return b.saturation(ctx, c, aof, distance) },
+		func(c *contender, r int) error { return b.levels(ctx, c, r, aof, distance) },
+	} {
+		for r := range b.rounds {
+			for _, i := range rand.Perm(len(contenders)) {
+				c := contenders[i]
+				if err := measured(c, r); err != nil {
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
+					m.Missing = append(m.Missing, result.Missing{Name: c.name, Why: fmt.Sprintf("round %d: %s", r+1, err)})
+					b.say("%s, round %d: %s", c.name, r+1, err)
 				}
-				m.Missing = append(m.Missing, result.Missing{Name: c.name, Why: fmt.Sprintf("round %d: %s", r+1, err)})
-				b.say("%s, round %d: %s", c.name, r+1, err)
 			}
 		}
 	}
 	for _, c := range contenders {
+		c.out.Rounds = slices.DeleteFunc(c.out.Rounds, func(r result.Round) bool { return len(r.Levels) == 0 })
 		if len(c.out.Rounds) > 0 {
 			c.out.Thin()
 			m.Entries = append(m.Entries, c.out)
@@ -84,9 +89,6 @@ func (b *bench) mode(ctx context.Context, aof string, distance time.Duration, na
 	b.results.PutMode(m)
 	return nil
 }
-
-// unmeasured are peers for which there is no program here.
-var unmeasured = []result.Missing{{Name: "machinery", Why: "there is no program for it yet"}}
 
 func (b *bench) wanted(name string) bool {
 	if b.peers == "" {
@@ -168,8 +170,8 @@ func (b *bench) sweepGroup(ctx context.Context, c *contender, settings []result.
 	return nil
 }
 
-// round starts a peer afresh and measures it at saturation, then at shares of the median saturation so far.
-func (b *bench) round(ctx context.Context, c *contender, aof string, distance time.Duration) (err error) {
+// saturation starts a peer afresh and measures it at saturation.
+func (b *bench) saturation(ctx context.Context, c *contender, aof string, distance time.Duration) (err error) {
 	s, err := b.start(ctx, shape{entry: c.entry, setting: c.out.Best, aof: aof, away: distance})
 	if err != nil {
 		return err
@@ -185,18 +187,41 @@ func (b *bench) round(ctx context.Context, c *contender, aof string, distance ti
 		}
 	}
 	c.out.Rounds = append(c.out.Rounds, r)
+	b.say("%s: %s jobs/s", c.name, measure.Thousands(r.Saturation.JobsPerSecond))
+	return nil
+}
+
+// single is the share of the load up to which each job is submitted by a call of its own: so little is there to gather.
+const single = 0.1
+
+// levels starts a peer afresh and measures it at shares of its saturation, for one of its rounds.
+func (b *bench) levels(ctx context.Context, c *contender, round int, aof string, distance time.Duration) (err error) {
+	if round >= len(c.out.Rounds) {
+		return nil // one that failed, which is said
+	}
+	s, err := b.start(ctx, shape{entry: c.entry, setting: c.out.Best, aof: aof, away: distance})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if _, err := b.heat(ctx, s, c.out.Best); err != nil {
+		return err
+	}
 	full := c.out.Throughput()
-	into := &c.out.Rounds[len(c.out.Rounds)-1]
+	into := &c.out.Rounds[round]
 	for _, share := range shares {
-		rate := full * share
-		f, err := s.ask(ctx, load.Request{Loop: load.Open, Rate: rate, Batch: c.out.Best.Batch, WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()})
+		rate, batch := full*share, c.out.Best.Batch
+		if share <= single {
+			batch = 1
+		}
+		f, err := s.ask(ctx, load.Request{Loop: load.Open, Rate: rate, Batch: batch, WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()})
 		if err != nil {
-			c.out.Rounds = c.out.Rounds[:len(c.out.Rounds)-1]
+			into.Levels = nil
 			return fmt.Errorf("at %.0f %%: %w", share*100, err)
 		}
 		into.Levels = append(into.Levels, result.Level{Share: share, Rate: measure.Rounded(rate), Figures: *f})
 	}
-	b.say("%s: %s jobs/s; result at 10 %%: %s, at 80 %%: %s", c.name, measure.Thousands(r.Saturation.JobsPerSecond), into.Levels[0].Result.Words(), into.Levels[len(into.Levels)-1].Result.Words())
+	b.say("%s: result at 10 %%: %s, at 80 %%: %s", c.name, into.Levels[0].Result.Words(), into.Levels[len(into.Levels)-1].Result.Words())
 	return nil
 }
 
@@ -210,6 +235,7 @@ func (b *bench) saturate(ctx context.Context, s *system, setting result.Setting,
 	if err != nil {
 		return err
 	}
+	request.WarmUpMS = b.warmUp() // or else the first jobs of all callers count that the last do not
 	f, err := s.ask(ctx, request)
 	if err != nil {
 		return err
