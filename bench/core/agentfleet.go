@@ -146,7 +146,7 @@ func runAgentFleet(ctx context.Context, b *bench) (err error) {
 		)},
 		{
 			Name:   fmt.Sprintf("none: %s connections that publish, %s messages/s", measure.Thousands(float64(agents)), measure.Thousands(rounded(published))),
-			Values: []*float64{nil, nil, nil, nil, result.Values(rounded(floor))[0], nil, nil, nil},
+			Values: []*float64{result.Values(0)[0], nil, nil, nil, result.Values(rounded(floor))[0], nil, nil, nil},
 		},
 	}}}
 	b.target(fmt.Sprintf("%s idle agents, %d replicas: Redis' main thread", measure.Thousands(float64(wanted)), replicas), result.Percent, result.AtMost, 35, fleet.cpu*float64(wanted)/float64(agents))

@@ -43,6 +43,7 @@ type maker struct {
 
 var makers = []maker{
 	{"delay", (*Inputs).delayFigure},
+	{"loss", (*Inputs).lossFigure},
 	{"size", (*Inputs).sizeFigure},
 	{"queue", (*Inputs).queueFigure},
 	{"spread", (*Inputs).spreadFigure},
@@ -152,6 +153,28 @@ func (in *Inputs) delayFigure() (Figure, error) {
 	}, err
 }
 
+// lossFigure begins with a loss that a logarithmic axis takes for none.
+func (in *Inputs) lossFigure() (Figure, error) {
+	const hardlyAny = 0.000_01
+	var plans []planned
+	for _, fleet := range pick(in, []struct{ nodes, replicas int }{{0, 4}, {0, 16}, {0, 100}, {100_000, 4}}) {
+		nodes := in.nodes(fleet.nodes)
+		for _, loss := range pick(in, []float64{hardlyAny, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3}) {
+			cfg := in.fleet(nodes, fleet.replicas, standardRate, standardBusy)
+			cfg.Loss = loss
+			plans = append(plans, planned{line: fmt.Sprintf("%s, %d nodes", replicasWords(fleet.replicas), len(cfg.Slots)), x: loss * 100, cfg: cfg})
+		}
+	}
+	lines, err := in.plot(plans, (*Result).Rate)
+	return Figure{
+		Title: "Conflicts over the loss of events",
+		Method: append(in.method(standardRate, standardBusy),
+			"Each event is lost on its way to a replica with this probability, independently of others. The next one that comes shows the gap; nothing more is applied then until what changed has been read.",
+			"A point without conflicts (of 100,000 jobs) is not drawn."),
+		X: Axis{Label: "events lost, %", Log: true}, Y: Axis{Label: "refused / tried", Log: true, Percent: true}, Lines: lines,
+	}, err
+}
+
 func (in *Inputs) sizeFigure() (Figure, error) {
 	var plans []planned
 	add := func(line string, nodes, replicas int, rate float64) {
@@ -192,6 +215,9 @@ func (in *Inputs) queueFigure() (Figure, error) {
 			plans = append(plans, planned{line: fmt.Sprintf("%s, %.0f %% busy", replicasWords(replicas), busy*100), cfg: cfg})
 		}
 	}
+	large := in.fleet(in.nodes(100_000), 100, standardRate, standardBusy)
+	large.Full = FullWait
+	plans = slices.Insert(plans, 3, planned{line: fmt.Sprintf("100 replicas, %d nodes, %.0f %% busy", len(large.Slots), standardBusy*100), cfg: large})
 	results, err := in.runAll(plans)
 	if err != nil {
 		return Figure{}, err
@@ -247,6 +273,10 @@ func (in *Inputs) spreadFigure() (Figure, error) {
 		c.Rate *= c.MeanDuration.Seconds() / longDuration.Seconds()
 		c.MeanDuration = longDuration
 		c.Jobs, c.WarmUp = c.Jobs/5, c.WarmUp/5
+	})
+	add("least loaded, 100 replicas, 100,000 nodes", 100, selection.PolicyLeastLoaded, func(c *Config) {
+		large := in.fleet(in.nodes(100_000), 100, standardRate, halfBusy)
+		c.Slots, c.MeanDuration = large.Slots, large.MeanDuration
 	})
 	add("binpack, 4 replicas", 4, selection.PolicyBinpack, nil)
 	add(fmt.Sprintf("%d affinity keys, 4 replicas", standardKeys), 4, selection.PolicyLeastLoaded, func(c *Config) { c.Keys = standardKeys })
