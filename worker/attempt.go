@@ -140,7 +140,7 @@ func (w *Worker) unbegun(a *attempt) *cell.Completion {
 	comp := w.completion(a)
 	switch {
 	case disowned:
-		w.ended(a.service(), outcomeDropped)
+		w.ended(a, outcomeDropped)
 		return nil
 	case asked:
 		comp.State = freeslot.StateCancelled
@@ -169,7 +169,7 @@ func (w *Worker) conclude(a *attempt, r returned) *cell.Completion {
 	comp := w.completion(a)
 	switch {
 	case disowned:
-		w.ended(a.job.Service, outcomeDropped)
+		w.ended(a, outcomeDropped)
 		return nil
 	case r.stuck && stoppedHere(r.cause):
 		w.failStopped(comp, a, r)

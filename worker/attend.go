@@ -70,17 +70,8 @@ func (w *Worker) attendProgress(a *attempt, t *talk, limit time.Duration, done <
 
 // attendStop waits for a handler that was told to stop, and gives it up when it does not return.
 func (w *Worker) attendStop(a *attempt, t *talk, span trace.Span, done <-chan struct{}) {
-	var late <-chan time.Time
-	if cause := context.Cause(a.ctx); stoppedHere(cause) || errors.Is(cause, ErrNotOwned) {
-		grace := time.NewTimer(w.stopGrace)
-		defer grace.Stop()
-		late = grace.C
-	}
-	select {
-	case <-done:
+	if !w.awaitEnd(a, done) {
 		return
-	case <-late:
-	case <-w.abandon:
 	}
 	slots := a.job.SlotCount()
 	w.withhold(slots) // first, or else a handler that returns now gives back what nobody has noted
@@ -91,6 +82,33 @@ func (w *Worker) attendStop(a *attempt, t *talk, span trace.Span, done <-chan st
 	w.log.Error("job.handler_stuck", zap.String(logging.FieldJob, a.id.Job), zap.String("service", a.job.Service))
 	w.progress.end(t)
 	w.returned(a, span, returned{stuck: true, cause: context.Cause(a.ctx)})
+}
+
+// awaitEnd returns false when the handler has returned, true when it is to be given up.
+func (w *Worker) awaitEnd(a *attempt, done <-chan struct{}) bool {
+	var late <-chan time.Time
+	lost := w.ledger.lost(a)
+	if stoppedHere(context.Cause(a.ctx)) {
+		lost = nil // it is late already by the time that this says so
+		grace := time.NewTimer(w.stopGrace)
+		defer grace.Stop()
+		late = grace.C
+	}
+	for {
+		select {
+		case <-done:
+			return false
+		case <-lost: // Redis gives its slots to others from now on
+			lost = nil
+			grace := time.NewTimer(w.stopGrace)
+			defer grace.Stop()
+			late = grace.C
+		case <-late:
+			return true
+		case <-w.abandon:
+			return true
+		}
+	}
 }
 
 // withhold notes that stuck handlers keep so many slots more. The fleet is told with the next

@@ -53,6 +53,7 @@ type fakeCell struct {
 	deaf bool
 	// onHeartbeat and onComplete run after the call has been applied; an error is
 	// a lost answer.
+	onRegister  func() error
 	onHeartbeat func(n int) error
 	onComplete  func(n int) error
 	completes   int
@@ -163,7 +164,7 @@ func (f *fakeCell) await(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-func (f *fakeCell) Register(_ context.Context, node freeslot.Node, epoch cell.Epoch) (cell.Registration, error) {
+func (f *fakeCell) Register(_ context.Context, node freeslot.Node, epoch cell.Epoch) (_ cell.Registration, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer f.change()
@@ -171,6 +172,9 @@ func (f *fakeCell) Register(_ context.Context, node freeslot.Node, epoch cell.Ep
 		return cell.Registration{}, errRedisAway
 	}
 	f.registered++
+	if f.onRegister != nil {
+		defer func() { err = errors.Join(err, f.onRegister()) }()
+	}
 	f.node, f.size = node, node.MaxConcurrency
 	if f.epoch != epoch {
 		f.epoch = epoch

@@ -48,6 +48,8 @@ type attempt struct {
 	// disowned is true once Redis said that the node does not own the attempt:
 	// it is not named in heartbeats any more and its end is not reported.
 	disowned bool
+	// lost is closed with disowned, where somebody waits for that.
+	lost chan struct{}
 	// moot is true when the node runs the job's service no more.
 	moot bool
 	// left is set by whoever comes first: the handler that returns, or who gives it up.
@@ -166,9 +168,29 @@ func (l *ledger) disown(id cell.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a, ok := l.held[id]; ok && a.phase != finishing {
-		a.disowned = true
-		a.cancel(ErrNotOwned)
+		a.disown(ErrNotOwned)
 	}
+}
+
+func (a *attempt) disown(cause error) {
+	if a.lost != nil && !a.disowned {
+		close(a.lost)
+	}
+	a.disowned = true
+	a.cancel(cause)
+}
+
+// lost is closed once the attempt is disowned, which can come after it was told to stop for another reason.
+func (l *ledger) lost(a *attempt) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.lost == nil {
+		a.lost = make(chan struct{})
+		if a.disowned {
+			close(a.lost)
+		}
+	}
+	return a.lost
 }
 
 // full tells whether as many attempts are held as the node has slots.
@@ -338,8 +360,7 @@ func (l *ledger) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range l.held {
-		a.disowned = true
-		a.cancel(ErrSuperseded)
+		a.disown(ErrSuperseded)
 	}
 }
 

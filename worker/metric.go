@@ -2,8 +2,10 @@ package worker
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/logging"
 )
 
 // Outcomes of attempts, the label of freeslot_worker_jobs_total. Those of reported
@@ -94,9 +96,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 func (m *metrics) told(outcome string) { m.progress.WithLabelValues(outcome).Inc() }
 
-// ended counts one attempt.
-func (w *Worker) ended(service, outcome string) {
-	w.metrics.jobs.WithLabelValues(w.serviceLabel(service), outcome).Inc()
+// ended counts one attempt, and tells of it at debug level.
+func (w *Worker) ended(a *attempt, outcome string) {
+	w.metrics.jobs.WithLabelValues(w.serviceLabel(a.service()), outcome).Inc()
+	if line := w.log.Check(zap.DebugLevel, "job.ended"); line != nil { // without making fields for nothing
+		line.Write(zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.String("service", a.service()), zap.String("outcome", outcome))
+	}
 }
 
 // serviceLabel keeps services that come from outside from becoming label values

@@ -18,7 +18,6 @@ const quietTries = 10
 // report tells Redis how the attempt ended, until it is acknowledged or refused, or
 // the worker's life ends. Repeating is harmless: the first report wins.
 func (w *Worker) report(comp *cell.Completion, a *attempt) {
-	service := a.service()
 	pauses := retryPauses()
 	for try := 1; ; try++ {
 		outcome, err := w.complete(*comp)
@@ -31,19 +30,16 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 			if outcome == cell.CompletedStale {
 				ended = outcomeStale
 			}
-			w.ended(service, ended)
-			if line := w.log.Check(zap.DebugLevel, "job.ended"); line != nil { // without making fields for nothing
-				line.Write(zap.String(logging.FieldJob, comp.Attempt.Job), zap.Int("attempt", comp.Attempt.N), zap.String("service", service), zap.String("outcome", ended))
-			}
+			w.ended(a, ended)
 			return
 		case errors.Is(err, cell.ErrSuperseded):
 			w.fail(ErrSuperseded)
-			w.ended(service, outcomeStale)
+			w.ended(a, outcomeStale)
 			return
 		case errors.Is(err, cell.ErrUnknownNode):
 			// What the node owned is gone with it; the heartbeat registers again.
 			w.requestBeat()
-			w.ended(service, outcomeStale)
+			w.ended(a, outcomeStale)
 			return
 		case refusedForGood(err) && comp.State == freeslot.StateSucceeded:
 			comp.State, comp.Result = freeslot.StateFailed, nil
@@ -57,7 +53,7 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 		w.requestBeat()
 		if !pause(w.life, pauses.NextBackOff()) {
 			w.log.Warn("job.report_abandoned", zap.String(logging.FieldJob, comp.Attempt.Job), zap.Error(err))
-			w.ended(service, outcomeDropped)
+			w.ended(a, outcomeDropped)
 			return
 		}
 	}

@@ -145,6 +145,28 @@ func TestStuckHandlersOfLostAttemptsAreNotOffered(t *testing.T) {
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
 
+// The same where the handler had been told to stop before: a job whose deadline has passed is cancelled first, and
+// taken from the node when it does not end.
+func TestStuckHandlersOfCancelledAttemptsAreNotOffered(t *testing.T) {
+	var release chan struct{}
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 3 }, func(t *testing.T, w *Worker, f *fakeCell) {
+		lost := f.assign(1, freeslot.Job{Service: "stuck", Slots: 2})
+		synctest.Wait()
+		f.cancel(lost)
+		f.awaitBeats(t, 20)
+		if f.size != 3 {
+			t.Fatalf("%d slots while the node owns the attempt", f.size)
+		}
+		f.disown(lost)
+		f.await(t, "a smaller node", func() bool { return f.size == 1 })
+		close(release)
+		f.await(t, "all slots", func() bool { return f.size == 3 })
+		if _, ok := f.ended[lost]; ok || w.slots.inUse() != 0 {
+			t.Errorf("reported: %t, %d slots in use", ok, w.slots.inUse())
+		}
+	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
+}
+
 // A job that is cancelled, or whose node stops, does not stall beside: the first counts.
 func TestStallGivesWay(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {

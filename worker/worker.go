@@ -12,6 +12,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/rueidis"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
@@ -274,7 +275,7 @@ func (w *Worker) start(ctx context.Context) error {
 	}
 	w.epoch = cell.NewEpoch()
 	if err := w.register(ctx); err != nil {
-		return errors.Join(err, w.closeStore(ctx))
+		return errors.Join(err, w.unregister(err), w.closeStore(context.WithoutCancel(ctx)))
 	}
 	w.life, w.endLife = context.WithCancel(context.Background())
 	go w.supervise()
@@ -304,6 +305,22 @@ func (w *Worker) register(ctx context.Context) error {
 	w.profile.reached(number)
 	if len(reg.Lost) > 0 {
 		w.log.Warn("node.jobs_lost", zap.Strings("job_ids", reg.Lost), zap.String(logging.FieldReason, "the node's earlier process left them unfinished"))
+	}
+	return nil
+}
+
+// unregister takes the node out again after a registration without an answer, which may have been carried out: jobs
+// would be placed on it until it is taken for dead.
+func (w *Worker) unregister(cause error) error {
+	var answer *rueidis.RedisError
+	var refusal *freeslot.Error
+	if errors.As(cause, &answer) || errors.As(cause, &refusal) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	if _, err := w.store.Deregister(ctx, w.cfg.Node.ID, w.epoch); err != nil {
+		return fmt.Errorf("deregister node %s: %w", w.cfg.Node.ID, err)
 	}
 	return nil
 }

@@ -490,7 +490,7 @@ func TestSupersededEnds(t *testing.T) {
 	}
 	// Two agents of one name that are started again and again would take each other's jobs for ever.
 	unit, err := os.ReadFile("../../deploy/nodeagent.service")
-	if want := fmt.Sprintf("\nRestartPreventExitStatus=%d\n", code); err != nil || !strings.Contains(string(unit), want) {
+	if want := fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", exitUsage, code); err != nil || !strings.Contains(string(unit), want) {
 		t.Errorf("the systemd unit lacks %s (%v)", want, err)
 	}
 }

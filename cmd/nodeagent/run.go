@@ -106,8 +106,14 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(c
 	startCtx, cancel := context.WithTimeout(env.ctx, startTimeout)
 	defer cancel()
 	if err := p.app.Start(startCtx); err != nil {
-		if env.ctx.Err() != nil {
-			return nil // told to stop on the way up
+		if env.ctx.Err() != nil { // told to stop on the way up
+			stopCtx, cancelStop := context.WithTimeout(context.Background(), p.cfg.StopLimit())
+			defer cancelStop()
+			// What began it does not wait for it, so the node may be registered all the same, or be just about to be.
+			if err := p.agent.Stop(stopCtx); err != nil {
+				logger.Warn("agent.stop_incomplete", zap.String(logging.FieldNode, cfg.Node.ID), zap.Error(err))
+			}
+			return nil
 		}
 		return rootCause(err)
 	}
@@ -122,7 +128,7 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(c
 	watchCtx, endWatch := context.WithCancel(context.Background())
 	defer endWatch()
 	watching.Go(func() { notify.Watch(watchCtx, p.agent.Alive) })
-	told(errors.Join(notify.Status(fmt.Sprintf("node %s, %d services", cfg.Node.ID, len(cfg.Services))), notify.Ready()))
+	told(errors.Join(notify.Status(status(cfg.Node.ID, len(cfg.Services))), notify.Ready()))
 	logger.Info("agent.started", zap.String(logging.FieldNode, cfg.Node.ID), zap.String("key_prefix", cfg.Redis.KeyPrefix),
 		zap.Int("services", len(cfg.Services)), zap.String("version", version.String()))
 	for running := true; running; {
@@ -134,12 +140,17 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(c
 		case <-env.reload:
 			told(notify.Reloading())
 			reload(env.ctx, p.agent)
-			told(notify.Ready())
+			told(errors.Join(notify.Status(status(cfg.Node.ID, p.agent.Services())), notify.Ready()))
 		}
 	}
 	told(errors.Join(notify.Stopping(), notify.Status("running jobs end, for up to "+cfg.StopTimeout.String())))
 	p.stop(env.hurry)
 	return p.agent.Err()
+}
+
+// status is what systemctl shows of an agent.
+func status(node string, services int) string {
+	return fmt.Sprintf("node %s, %d services", node, services)
 }
 
 // stop drains, and interrupts what still runs when hurry ends.

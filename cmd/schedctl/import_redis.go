@@ -216,7 +216,21 @@ func (im *importer) copy(ctx context.Context, e *importEntry, r *importResult, f
 		}
 		return nil
 	}
-	if _, err := im.cells.OfNode(e.node.ID).Register(ctx, e.node, cell.ImportEpoch); err != nil {
+	into := im.cells.OfNode(e.node.ID)
+	var err error
+	if im.force {
+		_, err = into.Register(ctx, e.node, cell.ImportEpoch)
+	} else {
+		_, err = into.Import(ctx, e.node, f.NodeState)
+	}
+	if errors.Is(err, cell.ErrSuperseded) {
+		r.Result, r.Reason, r.Differences = importLeft, "its agent has just come back", differences
+		if f.Gone {
+			r.Reason, r.Differences = "an agent has just registered it", nil
+		}
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	r.Result = importCopied

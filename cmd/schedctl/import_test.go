@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/rueidis"
@@ -269,6 +270,54 @@ func TestImportVerifies(t *testing.T) {
 	}
 	if err := failure(results, false); err == nil || err.Error() != "4 of 4 nodes are not in Redis as the list has them: 1 left, 3 differs" {
 		t.Error(err)
+	}
+}
+
+// TestImportLeavesWhatHasChanged: between the look at a node and its copy agents come and are heard.
+func TestImportLeavesWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	im := newImporting(t)
+	entries, err := readNodeList(strings.NewReader("[" + listed("new", 2) + "," + listed("back", 2) + "," + listed("busy", 2) + "," + listed("quiet", 2) + "]"))
+	must(t, err)
+	must(t, im.cell.Start(t.Context()))
+	t.Cleanup(func() { must(t, im.cell.Stop(context.Background())) })
+	imp := &importer{cells: cell.NewSet(im.cell), limit: -time.Hour} // all agents are silent
+	epochs := make(map[string]cell.Epoch)
+	for _, id := range []string{"back", "busy", "quiet"} {
+		epochs[id] = cell.NewEpoch()
+		_, err := im.cell.Register(t.Context(), profile(id, 1), epochs[id])
+		must(t, err)
+		_, err = im.cell.Heartbeat(t.Context(), cell.Heartbeat{Node: id, Epoch: epochs[id], Status: freeslot.StatusOnline})
+		must(t, err)
+	}
+	results := make([]importResult, len(entries))
+	copyLate := func(ctx context.Context, e *importEntry, r *importResult, f *found) error {
+		switch id := e.node.ID; id {
+		case "new":
+			_, err := im.cell.Register(ctx, profile(id, 1), cell.NewEpoch())
+			must(t, err)
+		case "back":
+			f.LastHeartbeatMS-- // it was heard since
+		case "busy":
+			s := cell.Submission{JobID: im.cell.NewJobID(), Tenant: "t", Job: &freeslot.Job{Service: "echo"}, Candidates: []string{id}}
+			p, err := im.cell.Submit(ctx, s)
+			must(t, err)
+			if !p.Assigned {
+				t.Fatal("the node takes no job")
+			}
+		}
+		return imp.copy(ctx, e, r, f)
+	}
+	must(t, imp.each(t.Context(), entries, results, copyLate))
+	var got []string
+	for _, r := range results {
+		got = append(got, r.Result+" "+r.Reason)
+	}
+	expectSame(t, []string{"left an agent has just registered it", "left its agent has just come back", "left its agent has just come back", "copied "}, got)
+	for _, id := range []string{"back", "busy"} {
+		if _, err := im.cell.Heartbeat(t.Context(), cell.Heartbeat{Node: id, Epoch: epochs[id], Status: freeslot.StatusOnline}); err != nil {
+			t.Errorf("the agent of %s: %v", id, err)
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ func newFleet(cfg config.Replica, res *resources, log *zap.Logger, reg *promethe
 		}
 		g := &gate{Cell: c, log: log}
 		cells[i], f.gates = c, append(f.gates, g)
-		feeds[i] = cache.Feed{Source: g, Watch: watch{f.tracker.Watch(i)}}
+		feeds[i] = cache.Feed{Source: g, Watch: f.tracker.Watch(i)}
 		if cfg.Cache.PubSub {
 			feeds[i].Events = events.NewSubscriber(res.events.For(i), layout.NodeEvents(), layout.Sharded, log.Named("events"))
 		}
@@ -113,12 +113,6 @@ func newTracker(cfg config.Replica, res *resources, layouts []cell.Layout, log *
 	}
 	return events.NewTracker(tracked, log.Named("events"), reg)
 }
-
-// watch is one of a cell whose server may turn out to be unable to track; the log says
-// so then, and there is nothing to wait for.
-type watch struct{ *events.Watch }
-
-func (w watch) Connected() bool { return !w.Supported() || w.Watch.Connected() }
 
 // gate keeps a cell whose server was down at the start out of the cache until it has
 // been checked like the others.
@@ -235,7 +229,8 @@ func checks(c *cache.Cache, pools *poolconfig.Follower) []api.Check {
 }
 
 func redisReady(h cache.Health) (ok bool, detail string) {
-	stale, away, untracked, refusal := 0, 0, 0, ""
+	var stale, away, untracked, unable, unsubscribed int
+	refusal := ""
 	for _, c := range h.Cells {
 		refusal = cmp.Or(refusal, c.Refusal)
 		if c.Stale {
@@ -244,8 +239,14 @@ func redisReady(h cache.Health) (ok bool, detail string) {
 		if c.Stale || c.Unreachable {
 			away++
 		}
-		if c.Untracked {
+		switch {
+		case c.Untrackable:
+			unable++
+		case c.Untracked:
 			untracked++
+		}
+		if c.Unsubscribed {
+			unsubscribed++
 		}
 	}
 	answered := "answered"
@@ -257,6 +258,10 @@ func redisReady(h cache.Health) (ok bool, detail string) {
 		return false, fmt.Sprintf("Redis has not %s for %s%s", answered, h.Age.Round(time.Second/10), refusal)
 	case away > 0:
 		return true, fmt.Sprintf("degraded: %d of %d cells have not %s for up to %s%s", away, len(h.Cells), answered, h.Age.Round(time.Second/10), refusal)
+	case unsubscribed > 0:
+		return true, fmt.Sprintf("degraded: the events of %d of %d cells are not heard, for a reason that the log has; what changes is seen a second later", unsubscribed, len(h.Cells))
+	case unable > 0:
+		return true, fmt.Sprintf("degraded: Redis cannot tell of edits made by hand (client-side caching) in %d of %d cells; such edits are seen within a minute", unable, len(h.Cells))
 	case untracked > 0:
 		return true, fmt.Sprintf("degraded: the connection that tells of edits made by hand in Redis (client-side caching) is away for %d of %d cells; "+
 			"such edits are seen once it is back", untracked, len(h.Cells))

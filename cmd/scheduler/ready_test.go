@@ -31,6 +31,16 @@ func TestRedisReady(t *testing.T) {
 			true,
 			"degraded: 1 of 2 cells have not answered this replica's questions for up to 1.5s, but says NOPERM",
 		},
+		"unsubscribed": {
+			[2]cache.CellHealth{well, {Synced: true, Unsubscribed: true, Untracked: true}},
+			true,
+			"degraded: the events of 1 of 2 cells are not heard, for a reason that the log has; what changes is seen a second later",
+		},
+		"untrackable": {
+			[2]cache.CellHealth{{Synced: true, Untracked: true, Untrackable: true}, well},
+			true,
+			"degraded: Redis cannot tell of edits made by hand (client-side caching) in 1 of 2 cells; such edits are seen within a minute",
+		},
 		"untracked": {
 			[2]cache.CellHealth{well, {Synced: true, Untracked: true}},
 			true,

@@ -173,6 +173,13 @@ func (a *Agent) close(ctx context.Context) error {
 	return errors.Join(err, a.monitor.stop(ctx))
 }
 
+// Services is how many services the agent has.
+func (a *Agent) Services() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.services)
+}
+
 // Alive reports whether the agent goes on; see worker.Worker.Alive.
 func (a *Agent) Alive() bool { return a.worker.Alive() }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cgroup"
+	"github.com/freeslot/freeslot/internal/logging"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -155,7 +156,7 @@ func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgr
 	group := cmd.Process.Pid
 	ended := make(chan struct{})
 	var terminator sync.WaitGroup
-	terminator.Go(func() { terminated = terminate(ctx, group, c.cfg.KillGrace, ended) })
+	terminator.Go(func() { terminated = c.terminate(ctx, group, limited, ended) })
 	awaitExit(group)
 	close(ended)
 	terminator.Wait()
@@ -166,20 +167,34 @@ func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgr
 	return terminated, cmd.Wait()
 }
 
-// terminate ends the group when ctx does, unless its leader has ended before.
-func terminate(ctx context.Context, group int, grace time.Duration, ended <-chan struct{}) bool {
+// killDoubt is how long a command may live after it was killed before the log says so.
+const killDoubt = 10 * time.Second
+
+// terminate ends the group when ctx does, unless its leader has ended before. What cannot be killed, as a program of
+// another user cannot, keeps its slot until it ends.
+func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgroup.Group, ended <-chan struct{}) bool {
 	select {
 	case <-ended:
 		return false
 	case <-ctx.Done():
 	}
 	signalGroup(group, syscall.SIGTERM)
-	timer := time.NewTimer(grace)
+	timer := time.NewTimer(c.cfg.KillGrace)
 	defer timer.Stop()
 	select {
 	case <-ended:
+		return true
 	case <-timer.C:
-		signalGroup(group, syscall.SIGKILL)
+	}
+	signalGroup(group, syscall.SIGKILL)
+	if limited != nil {
+		_ = limited.Kill() // remove tells of failures
+	}
+	timer.Reset(killDoubt)
+	select {
+	case <-ended:
+	case <-timer.C:
+		c.log.Error("command.not_killed", zap.Int("pid", group), zap.String("program", c.path), zap.String(logging.FieldReason, "it lives on after SIGKILL: another user's, or stuck in the kernel"))
 	}
 	return true
 }

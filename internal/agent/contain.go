@@ -20,9 +20,7 @@ type containment struct {
 	open func() (*cgroup.Manager, error)
 
 	mu      sync.Mutex // guards the rest
-	asked   bool
 	manager *cgroup.Manager
-	err     error
 }
 
 func newContainment(log *zap.Logger) *containment {
@@ -50,14 +48,18 @@ func (c *containment) contain(service string, e *commandExecutor) error {
 	return nil
 }
 
+// get tries again after a failure: with cgroup v2 it fails as long as commands run beside the agent.
 func (c *containment) get() (*cgroup.Manager, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.asked {
-		c.manager, c.err = c.open()
-		c.asked = true
+	if c.manager == nil {
+		manager, err := c.open()
+		if err != nil {
+			return nil, err
+		}
+		c.manager = manager
 	}
-	return c.manager, c.err
+	return c.manager, nil
 }
 
 // close removes what is left; commands must have ended. It tolerates a second call.

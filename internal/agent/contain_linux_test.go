@@ -141,7 +141,7 @@ func TestLimitsThatCannotBeHad(t *testing.T) {
 			t.Errorf("%v %v", result, err)
 		}
 	}
-	if opened != 1 || logs.Len() != 2 || logs.All()[0].Message != "limits.unavailable" {
+	if opened != 2 || logs.Len() != 2 || logs.All()[0].Message != "limits.unavailable" {
 		t.Errorf("opened %d times, logged %v", opened, logs.All())
 	}
 	err := c.contain("b", command(t, "", limits, func(c *Command) { c.LimitsRequired = true }))

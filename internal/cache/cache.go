@@ -97,6 +97,8 @@ type Watch interface {
 	Take() (nodes []string, all bool)
 	// Connected is false while changes are missed.
 	Connected() bool
+	// Supported is false where the server cannot tell of changes at all. The cell is not connected then.
+	Supported() bool
 }
 
 // Cache is the lock-free picture of all nodes of all cells. All methods are safe

@@ -28,6 +28,9 @@ const (
 	readyPatience = 100 * time.Millisecond
 )
 
+// unwatchedEvery is how often a cell is read anew whose server cannot tell of changes behind the scripts' back.
+const unwatchedEvery = time.Minute
+
 const unsynced = -1
 
 // follower keeps one cell's part of the cache. Its loop is the only writer of the
@@ -75,6 +78,8 @@ type follower struct {
 	// stale is true when nodes may have changed behind the scripts' back, so that only
 	// a replacing load will do.
 	stale bool
+	// wholeAt is when lookUnwatched had the whole cell read last.
+	wholeAt int64
 	// compiler is there while pages are read, whose nodes share their lists.
 	compiler *selection.Compiler
 	// ahead are the nodes that were read at a revision that is still to come: older
@@ -133,6 +138,7 @@ func (f *follower) loop() {
 			// First, because a comparison that fails wants an earlier one.
 			interval := f.cache.cfg.RefreshInterval
 			f.schedule(interval*3/4 + rand.N(interval/2+1))
+			f.lookUnwatched()
 			f.resync("interval")
 		case answer := <-f.syncs:
 			f.answer(answer)
@@ -156,7 +162,7 @@ func (f *follower) ready(resets <-chan struct{}) {
 		case <-resets:
 			f.subscribed, resets = true, nil
 		case <-look.C:
-			if !tracked && f.watch.Connected() {
+			if !tracked && (f.watch.Connected() || !f.watch.Supported()) {
 				f.watch.Take() // what was missed until now is about to be read
 				tracked = true
 			}
@@ -166,6 +172,15 @@ func (f *follower) ready(resets <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// lookUnwatched has the whole cell read now and then where the server cannot tell of changes behind the scripts' back.
+func (f *follower) lookUnwatched() {
+	now := f.cache.clock.now()
+	if f.watch == nil || f.watch.Supported() || now-f.wholeAt < int64(unwatchedEvery) {
+		return
+	}
+	f.wholeAt, f.stale = now, true
 }
 
 func (f *follower) schedule(wait time.Duration) {

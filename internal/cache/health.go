@@ -32,6 +32,10 @@ type CellHealth struct {
 	// Untracked is true while the connection that tells of changes behind the scripts'
 	// back is lost. Such changes are then seen when it is back.
 	Untracked bool
+	// Untrackable is true where the server cannot tell of such changes: they are seen within a minute.
+	Untrackable bool
+	// Unsubscribed is true while Redis refuses the subscription to the cell's events: changes are then seen by comparisons.
+	Unsubscribed bool
 	// Age is the time since the last successful comparison.
 	Age      time.Duration
 	Revision cell.Revision
@@ -64,8 +68,10 @@ func (f *follower) health() CellHealth {
 	at := f.syncedAt.Load()
 	h := CellHealth{
 		Synced: at != unsynced, Revision: f.revision.Load(),
-		Unreachable: selection.CellMask(f.cache.failing.Load()).Has(f.index),
-		Untracked:   f.watch != nil && !f.watch.Connected(),
+		Unreachable:  selection.CellMask(f.cache.failing.Load()).Has(f.index),
+		Untracked:    f.watch != nil && !f.watch.Connected(),
+		Untrackable:  f.watch != nil && !f.watch.Supported(),
+		Unsubscribed: f.events != nil && !f.events.Subscribed(),
 	}
 	if word := f.refusal.Load(); word != nil {
 		h.Refusal = *word

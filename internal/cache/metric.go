@@ -87,6 +87,7 @@ func registerGauges(c *Cache, reg prometheus.Registerer) {
 		gauge("freeslot_cache_stale", "1 when the cell has not been compared with Redis for three intervals.", labels, func() float64 { return yes(f.health().Stale) })
 		gauge("freeslot_cache_unreachable", "1 when the cell did not answer the last time it was asked.", labels, func() float64 { return yes(f.health().Unreachable) })
 		gauge("freeslot_cache_untracked", "1 while changes made behind the scripts' back are not told.", labels, func() float64 { return yes(f.health().Untracked) })
+		gauge("freeslot_cache_unsubscribed", "1 while Redis refuses the subscription to the events of a cell.", labels, func() float64 { return yes(f.health().Unsubscribed) })
 	}
 	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "freeslot_cache_events_dropped_total", Help: "Node events dropped because the queue was full.",

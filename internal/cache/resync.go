@@ -134,7 +134,8 @@ func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 	// What changed since comes once more. Not the revision of the last page: a node may
 	// have left, and its tombstone been dropped, after its own page was read.
 	if replacing || page.More {
-		if err := f.sweep(present, first.Revision); err != nil {
+		swept, err := f.sweep(present, first.Revision)
+		if read += swept; err != nil {
 			return read, replacing, false, err
 		}
 	}
@@ -206,8 +207,8 @@ func (f *follower) take(state *cell.NodeState, present map[string]bool) {
 
 // sweep looks at the nodes that a load did not bring. After a replacing one they are
 // gone, after any they may have changed while it was read and so moved behind its
-// end, which is at revision.
-func (f *follower) sweep(present map[string]bool, revision cell.Revision) error {
+// end, which is at revision. It returns how many it has read.
+func (f *follower) sweep(present map[string]bool, revision cell.Revision) (read int, err error) {
 	var missing []string
 	f.cache.nodes.Range(func(id string, e *entry) bool {
 		if !present[id] && e.node.Cell() == f.index {
@@ -219,12 +220,13 @@ func (f *follower) sweep(present map[string]bool, revision cell.Revision) error 
 		n := min(len(missing), f.cache.cfg.RefreshSize)
 		page, err := f.source.Nodes(f.cache.ctx, missing[:n])
 		if err != nil {
-			return err
+			return read, err
 		}
 		for i := range page.Nodes {
 			f.takeAhead(&page.Nodes[i], page.Revision, revision)
 		}
+		read += n
 		missing = missing[n:]
 	}
-	return nil
+	return read, nil
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -201,8 +202,12 @@ func (s *storm) diff() string {
 		var out []string
 		for i := range states {
 			n := &states[i]
-			out = append(out, fmt.Sprintf("%s epoch=%s slots=%d used=%d pools=%q status=%s resources=%s registered=%d heartbeat=%d",
-				n.Node.ID, n.Epoch, n.Node.MaxConcurrency, n.Used, n.Node.Pools, n.Status, n.Resources, n.RegisteredAtMS, n.LastHeartbeatMS))
+			profile, err := json.Marshal(n.Node)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			out = append(out, fmt.Sprintf("%s epoch=%s used=%d status=%s resources=%s registered=%d heartbeat=%d",
+				profile, n.Epoch, n.Used, n.Status, n.Resources, n.RegisteredAtMS, n.LastHeartbeatMS))
 		}
 		return out
 	}
@@ -274,6 +279,13 @@ func (s *storm) step(rt *rapid.T) {
 	case "register":
 		n := testNode(id, rapid.IntRange(1, 3).Draw(rt, "slots"))
 		n.Pools = rapid.SliceOfN(rapid.SampledFrom([]string{"p", "q"}), 0, 2).Draw(rt, "pools")
+		if zone := rapid.SampledFrom([]string{"", "a", "b"}).Draw(rt, "zone"); zone != "" {
+			n.Labels = map[string]string{"zone": zone}
+		}
+		if version := rapid.SampledFrom([]string{"", "1.0", "2.1"}).Draw(rt, "version"); version != "" {
+			n.Services = append(slices.Clone(n.Services), freeslot.Service{Name: "tts", Version: version})
+		}
+		n.Languages.ASR = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"de", "en", "zh-Hant"}), 0, 3, rapid.ID).Draw(rt, "languages")
 		s.register(n)
 	case "heartbeat":
 		if s.epochs[id] != "" {
@@ -359,6 +371,57 @@ func TestStormOnCluster(t *testing.T) {
 		}
 		s.converges()
 	})
+}
+
+// A replica of a master takes its place, and a cell's slot moves to another master, with its keys: events, invalidations and
+// comparisons go on from there, an operator's edit included.
+func TestClusterMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.NewReplicaCluster(t)
+	s := newStorm(t, cluster.Target, nil, 4, Config{RefreshInterval: 100 * time.Millisecond, RefreshSize: 3})
+	slotOf := func(index int) uint16 {
+		slot, _ := s.set.At(index).Layout().Slot()
+		return uint16(slot)
+	}
+	change := func(slots int, moved int) {
+		t.Helper()
+		edited := false
+		for i := range stormNodes {
+			n := testNode(nodeName(i), slots)
+			if s.epochs[n.ID] == "" {
+				s.epochs[n.ID] = cell.NewEpoch()
+			}
+			into := s.set.OfNode(n.ID)
+			eventually(t, "a registration with the new master", func() bool {
+				_, err := into.Register(deadline(t), n, s.epochs[n.ID])
+				return err == nil
+			})
+			if into.Index() == moved {
+				s.do("HSET", into.Layout().Node(n.ID), "max_concurrency", "99")
+				edited = true
+			}
+		}
+		if !edited && moved >= 0 {
+			t.Fatalf("no node lives in cell %d", moved)
+		}
+		s.converges()
+	}
+	change(2, -1)
+	moved := s.set.OfNode(nodeName(0)).Index()
+	cluster.Failover(slotOf(moved))
+	change(3, moved)
+	from := cluster.Owner(slotOf(moved))
+	for i := range s.set.All() {
+		if to := cluster.Owner(slotOf(i)); to != from {
+			cluster.MigrateSlot(slotOf(moved), to)
+			break
+		}
+	}
+	if cluster.Owner(slotOf(moved)) == from {
+		t.Fatal("the slot has not moved")
+	}
+	change(4, moved)
+	eventually(t, "a healthy cache", func() bool { return !s.cache.Stale() && s.cache.Skip() == 0 })
 }
 
 // Redis hangs for ten seconds, while the fleet and its operators wait to go on.

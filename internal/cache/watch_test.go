@@ -18,10 +18,13 @@ type fakeWatch struct {
 	nodes     []string
 	all       bool
 	connected bool
+
+	unsupported bool
 }
 
 func (w *fakeWatch) Changed() <-chan struct{} { return w.token }
 func (w *fakeWatch) Connected() bool          { return w.connected }
+func (w *fakeWatch) Supported() bool          { return !w.unsupported }
 func (w *fakeWatch) Take() ([]string, bool)   { return w.nodes, w.all }
 
 // A node that was read because its key was written is ahead of the events that are
@@ -186,5 +189,44 @@ func TestMirror(t *testing.T) {
 	}
 	if m.configs.Load() != 1 {
 		t.Errorf("%d configurations", m.configs.Load())
+	}
+}
+
+// Where Redis cannot tell of edits behind the scripts' back the whole cell is read now and then, and the health says so.
+func TestUnwatchedCellIsReadAnew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
+	r.timer.Reset(never) // not started: the loop's part is ours
+	defer r.timer.Stop()
+	w := &fakeWatch{unsupported: true}
+	r.followers[0].watch = w
+	r.register(testNode("a", 2))
+	if !r.resync("test") {
+		t.Fatal("no first load")
+	}
+	if h := r.Health().Cells[0]; !h.Untracked || !h.Untrackable {
+		t.Errorf("%+v", h)
+	}
+	r.do("DEL", r.cell.Layout().Node("a"))
+	look := func() bool {
+		r.lookUnwatched()
+		if !r.resync("test") {
+			t.Fatal("no answer")
+		}
+		_, known := r.Node("a")
+		return known
+	}
+	if !look() {
+		t.Error("the whole cell was read at once")
+	}
+	r.clock.origin = r.clock.origin.Add(-unwatchedEvery)
+	if look() {
+		t.Error("the node that an operator has deleted is still there")
+	}
+	r.clock.origin = r.clock.origin.Add(-unwatchedEvery)
+	w.unsupported, w.connected = false, true
+	r.lookUnwatched()
+	if r.stale || r.Health().Cells[0].Untracked {
+		t.Error("a cell that is watched is read anew")
 	}
 }

@@ -172,13 +172,14 @@ func (b *batch[In, Out]) gather(first *item[In, Out]) []*item[In, Out] {
 // answer is definite.
 func (b *batch[In, Out]) call(items []*item[In, Out]) error {
 	in := make([]In, 0, len(items))
-	live := items[:0]
+	live, bytes := items[:0], 0
 	for _, it := range items {
 		if it.ctx.Err() != nil || !it.claimed.CompareAndSwap(false, true) {
 			continue // its caller sees the context's end and leaves
 		}
 		in = append(in, it.in)
 		live = append(live, it)
+		bytes += b.size(it.in)
 	}
 	if len(in) == 0 {
 		return nil
@@ -186,7 +187,7 @@ func (b *batch[In, Out]) call(items []*item[In, Out]) error {
 	b.observe(len(in))
 	// Background, because the call serves many callers: none of them may end it
 	// for the others. The deadline ends it.
-	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout+transfer(bytes))
 	defer cancel()
 	out, err := b.run(ctx, in)
 	for i, it := range live {
@@ -198,6 +199,15 @@ func (b *batch[In, Out]) call(items []*item[In, Out]) error {
 		close(it.done)
 	}
 	return err
+}
+
+// slowestLink, in bytes a second, is what a link to Redis must carry: a call that has not arrived by its deadline would be
+// repeated, and not arrive again.
+const slowestLink = 1 << 20
+
+// transfer is how long so many bytes may take on the way.
+func transfer(bytes int) time.Duration {
+	return time.Duration(bytes) * time.Second / slowestLink
 }
 
 // isAnswer reports whether it was Redis that said so.

@@ -732,3 +732,24 @@ func TestBatchYieldsOfSeveralLoops(t *testing.T) {
 		}
 	}
 }
+
+// What takes long to send has longer to be answered.
+func TestCallOfManyBytesHasLonger(t *testing.T) {
+	t.Parallel()
+	for _, bytes := range []int{1, 16 << 20} {
+		left := make(chan time.Duration, 1)
+		c := newCalls(t, func(b *batch[int, string]) {
+			b.timeout, b.maxBytes = time.Hour, 1
+			b.run = func(ctx context.Context, _ []int) ([]string, error) {
+				deadline, _ := ctx.Deadline()
+				left <- time.Until(deadline)
+				return []string{""}, nil
+			}
+		})
+		c.add(t.Context(), bytes)
+		want := time.Hour + time.Duration(bytes/slowestLink)*time.Second
+		if got := receive(t, left); got > want+time.Second || got < want-time.Minute/2 {
+			t.Errorf("%d bytes have %s, expected %s", bytes, got, want)
+		}
+	}
+}

@@ -33,6 +33,20 @@ var (
 // epoch go to their next attempts, a failure with freeslot.JobErrorNodeLost. Errors: *freeslot.Error for a bad
 // profile, else what Redis said.
 func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (Registration, error) {
+	return c.register(ctx, node, epoch)
+}
+
+// Import registers a node under ImportEpoch, unless it has changed since it was seen: an agent has registered it, was
+// heard, or has a job. Then it is left alone, with ErrSuperseded. Other errors: as Register.
+func (c *Cell) Import(ctx context.Context, node freeslot.Node, seen NodeState) (Registration, error) {
+	epoch := seen.Epoch
+	if seen.Gone {
+		epoch = ""
+	}
+	return c.register(ctx, node, ImportEpoch, epoch, strconv.FormatInt(seen.LastHeartbeatMS, 10))
+}
+
+func (c *Cell) register(ctx context.Context, node freeslot.Node, epoch Epoch, seen ...string) (Registration, error) {
 	if err := node.Validate("node"); err != nil {
 		return Registration{}, err
 	}
@@ -51,7 +65,7 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	args := append([]string{
 		node.ID, epoch, l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.Retention),
 		failureNodeLost, string(mustJSON(node)),
-	}, profileArgs(node)...)
+	}, append(profileArgs(node), seen...)...)
 	reply, err := c.exec(ctx, "register", c.scripts.register, keys, args).ToArray()
 	if err != nil {
 		return Registration{}, fmt.Errorf("register node %s: %w", node.ID, err)

@@ -42,12 +42,15 @@ func (g *Group) Start(service string, cfg *Config, healthy bool) {
 	if g.closed {
 		return
 	}
+	state := newState(cfg.Rise, cfg.Fall, healthy)
 	if old := g.end(service); old != nil {
 		healthy = old.state.healthy
+		state = newState(cfg.Rise, cfg.Fall, healthy)
+		state.unknown, state.told = old.state.unknown, old.state.told
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &loop{
-		service: service, cfg: cfg, probe: g.probe(cfg), state: newState(cfg.Rise, cfg.Fall, healthy),
+		service: service, cfg: cfg, probe: g.probe(cfg), state: state,
 		report: g.report, log: g.log.With(zap.String("service", service), zap.String("check", cfg.kind())), metrics: g.metrics,
 		cancel: cancel, done: make(chan struct{}),
 	}

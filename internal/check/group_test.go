@@ -220,3 +220,27 @@ func TestMetricsOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReplaceUnhealthy: what is known of a service outlasts a change of its check, so that one lucky answer is not enough.
+func TestReplaceUnhealthy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.Start("asr", tcpConfig(), true)
+		b.fake.set(errDown, false)
+		sleep(10)
+		slow := tcpConfig()
+		slow.Rise = 10
+		b.Start("asr", slow, false)
+		sleep(3)
+		b.fake.set(nil, false)
+		sleep(5)
+		if got, want := b.reported(), "asr false"; got != want {
+			t.Errorf("reported %s after some successes of ten, expected %s", got, want)
+		}
+		sleep(10)
+		if got, want := b.reported(), "asr false, asr true"; got != want {
+			t.Errorf("reported %s, expected %s", got, want)
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 const (
@@ -29,6 +30,7 @@ type reaper struct {
 	spareSince int64
 	spares     bool
 	manyAt     int64 // when they were too many last
+	began      int64 // when they were for the first time; spareSince begins anew with each wave
 	over       bool  // the pause has lasted as long as it may
 	// alive is when Redis last said of a node that seems silent that it is not to be taken
 	// out: events are missed here, and it is not asked again at once.
@@ -48,6 +50,7 @@ func (l *link) reap() {
 	now := l.d.nodes.Now()
 	// While Redis was away nobody could say that it lives. All have had the time to since.
 	if l.contact.lasts(now) < limit {
+		l.spareAnew() // what was found before says nothing of now
 		return
 	}
 	all := l.d.nodes.Silent(limit)
@@ -113,14 +116,22 @@ func (l *link) reapNode(n cache.SilentNode) bool {
 // and in the whole fleet, because the cells can be small.
 func (l *link) spare(now int64, limit time.Duration, here, everywhere int) bool {
 	r := &l.reaper
-	many := here > 0 && (tooMany(everywhere, l.d.nodes.Size()) || tooMany(here, l.size()))
+	many := false
+	if here > 0 {
+		inFleet, inCell := l.spoken()
+		many = tooMany(everywhere, inFleet) || tooMany(here, inCell)
+	}
 	if many {
 		r.manyAt = now
+		if !r.spares {
+			r.began = now
+		}
 	}
 	// What kept so many away is over for all at once, but some take longer than others to be heard again.
-	returning := here > 0 && now-r.manyAt < int64(limit)
+	returning := here > 0 && now-r.manyAt < int64(limit) && now-r.began < 2*int64(spareLimits*limit)
 	switch {
 	case !many && r.spares && !r.over && returning:
+		r.spareSince = now // more of them that fall silent now do so for another reason
 	case !many:
 		if r.spares && !r.over {
 			l.metrics.sparing.Set(0)
@@ -139,14 +150,26 @@ func (l *link) spare(now int64, limit time.Duration, here, everywhere int) bool 
 	return r.spares && !r.over
 }
 
-// size is the number of nodes of the cell.
-func (l *link) size() (n int) {
+// spoken counts the nodes that have an agent, in the fleet and in the cell: those that were imported never spoke.
+func (l *link) spoken() (inFleet, inCell int) {
 	for _, node := range l.d.nodes.AllNodes() {
+		if l.d.nodes.Epoch(node.ID()) == cell.ImportEpoch {
+			continue
+		}
+		inFleet++
 		if node.Cell() == l.cell.Index() {
-			n++
+			inCell++
 		}
 	}
-	return n
+	return inFleet, inCell
+}
+
+// spareAnew forgets a pause.
+func (l *link) spareAnew() {
+	if l.reaper.spares && !l.reaper.over {
+		l.metrics.sparing.Set(0)
+	}
+	l.reaper.spares, l.reaper.over = false, false
 }
 
 func tooMany(silent, nodes int) bool {

@@ -115,6 +115,17 @@ func TestReplicasReap(t *testing.T) {
 type census struct {
 	*cache.Cache
 	nodes []*selection.Node
+	// imported are how many of the nodes have no agent, from the last.
+	imported int
+}
+
+func (c *census) Epoch(id string) cell.Epoch {
+	for i, n := range c.nodes {
+		if n.ID() == id && i >= len(c.nodes)-c.imported {
+			return cell.ImportEpoch
+		}
+	}
+	return "e"
 }
 
 func (c *census) Size() int                   { return len(c.nodes) }
@@ -144,28 +155,39 @@ func TestSelfPreservation(t *testing.T) {
 	gauge := func() float64 { return testutil.ToFloat64(rep.metrics.sparing.WithLabelValues("0")) }
 	for i, tt := range []struct {
 		here, there      int // nodes
+		imported         int // of them, from the last
 		silent, all      int
 		at               time.Duration
 		spares, isPaused bool
 	}{
 		{here: 20, silent: 6, all: 6}, // 30 % are not more
 		{here: 9, silent: 9, all: 9},  // too few to say
-		{here: 20, silent: 7, all: 7, at: 10 * limit, spares: true, isPaused: true},            // begins
-		{here: 20, silent: 20, all: 20, at: 12*limit - 1, spares: true, isPaused: true},        // goes on
-		{here: 20, silent: 20, all: 20, at: 12 * limit},                                        // and ends
-		{here: 13, silent: 13, all: 13, at: 20 * limit},                                        // not a second time
-		{here: 20, silent: 1, all: 1, at: 21 * limit},                                          // until it was well
-		{here: 20, silent: 7, all: 7, at: 22 * limit, spares: true, isPaused: true},            // then anew
-		{here: 20, silent: 1, all: 1, at: 23*limit - 1, spares: true, isPaused: true},          // until all had the time to come back
-		{here: 20, silent: 1, all: 1, at: 23 * limit},                                          // which ends it
-		{here: 20, silent: 7, all: 7, at: 23*limit + 1, spares: true, isPaused: true},          // and anew
-		{here: 20, at: 23*limit + 2},                                                           // all are back before
-		{here: 5, there: 35, silent: 5, all: 12, at: 23*limit + 3},                             // 30 % of the fleet
-		{here: 5, there: 35, silent: 5, all: 13, at: 24 * limit, spares: true, isPaused: true}, // more
-		{here: 5, there: 35, silent: 0, all: 40, at: 25 * limit},                               // nothing to do here
-		{here: 10, there: 90, silent: 4, all: 4, at: 26 * limit, spares: true, isPaused: true}, // much of this cell
+		{here: 20, silent: 7, all: 7, at: 10 * limit, spares: true, isPaused: true},               // begins
+		{here: 20, silent: 20, all: 20, at: 12*limit - 1, spares: true, isPaused: true},           // goes on
+		{here: 20, silent: 20, all: 20, at: 12 * limit},                                           // and ends
+		{here: 13, silent: 13, all: 13, at: 20 * limit},                                           // not a second time
+		{here: 20, silent: 1, all: 1, at: 21 * limit},                                             // until it was well
+		{here: 20, silent: 7, all: 7, at: 22 * limit, spares: true, isPaused: true},               // then anew
+		{here: 20, silent: 1, all: 1, at: 23*limit - 1, spares: true, isPaused: true},             // until all had the time to come back
+		{here: 20, silent: 1, all: 1, at: 23 * limit},                                             // which ends it
+		{here: 20, silent: 7, all: 7, at: 23*limit + 1, spares: true, isPaused: true},             // and anew
+		{here: 20, at: 23*limit + 2},                                                              // all are back before
+		{here: 20, silent: 7, all: 7, at: 30 * limit, spares: true, isPaused: true},               // a first wave
+		{here: 20, silent: 7, all: 7, at: 32*limit - 2, spares: true, isPaused: true},             //
+		{here: 20, silent: 1, all: 1, at: 32*limit - 1, spares: true, isPaused: true},             // most of it is back
+		{here: 20, silent: 7, all: 7, at: 32*limit + 1, spares: true, isPaused: true},             // a second one begins anew
+		{here: 20, silent: 1, all: 1, at: 33 * limit, spares: true, isPaused: true},               //
+		{here: 20, silent: 7, all: 7, at: 33*limit + 1, spares: true, isPaused: true},             // and so on
+		{here: 20, silent: 1, all: 1, at: 34 * limit},                                             // but not for ever
+		{here: 40, imported: 20, silent: 7, all: 7, at: 40 * limit, spares: true, isPaused: true}, // of those with an agent
+		{here: 20, at: 41 * limit},                                                                // all are back
+		{here: 5, there: 35, silent: 5, all: 12, at: 43 * limit},                                  // 30 % of the fleet
+		{here: 5, there: 35, silent: 5, all: 13, at: 44 * limit, spares: true, isPaused: true},    // more
+		{here: 5, there: 35, silent: 0, all: 40, at: 45 * limit},                                  // nothing to do here
+		{here: 10, there: 90, silent: 4, all: 4, at: 46 * limit, spares: true, isPaused: true},    // much of this cell
 	} {
 		fleet(tt.here, tt.there)
+		counted.imported = tt.imported
 		if got := l.spare(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
 			t.Errorf("%d: spares is %v", i, got)
 		}

@@ -36,6 +36,8 @@ type Subscriber struct {
 	messages chan string
 	resets   chan struct{}
 	dropped  atomic.Uint64
+	// subscribed is true from the confirmation of a subscription to the end of what receives by it.
+	subscribed atomic.Bool
 
 	start  sync.Once
 	stop   sync.Once
@@ -66,6 +68,10 @@ func (s *Subscriber) Resets() <-chan struct{} { return s.resets }
 
 // Dropped is the number of messages that found the queue full.
 func (s *Subscriber) Dropped() uint64 { return s.dropped.Load() }
+
+// Subscribed is false while Redis refuses the subscription, or has ended it: nothing is heard then. A connection that
+// breaks is replaced without a word.
+func (s *Subscriber) Subscribed() bool { return s.subscribed.Load() }
 
 // Start subscribes and stays subscribed until Stop. It returns at once; the first
 // Reset tells that the subscription stands.
@@ -132,10 +138,12 @@ func (s *Subscriber) receiveFrom(ctx context.Context, c rueidis.Client, subscrib
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(sub rueidis.PubSubSubscription) {
 		if sub.Kind == "subscribe" || sub.Kind == "ssubscribe" {
 			confirmed.Store(true)
+			s.subscribed.Store(true)
 			s.reset()
 			stands()
 		}
 	})
+	defer s.subscribed.Store(false)
 	if err = c.Receive(ctx, subscribe, s.deliver); err == nil {
 		err = errUnsubscribed
 	}

@@ -214,10 +214,16 @@ func TestSubscriberRefused(t *testing.T) {
 	if got := fmt.Sprint(logs.All()[0].ContextMap()["error"]); got == "" || len(sub.Resets()) != 0 {
 		t.Errorf("error %q, %d resets", got, len(sub.Resets()))
 	}
+	if sub.Subscribed() {
+		t.Error("it seems to be subscribed")
+	}
 	if err := do(t, admin, "ACL", "SETUSER", "replica", "allchannels").Error(); err != nil {
 		t.Fatal(err)
 	}
 	receive(t, sub.Resets())
+	if !sub.Subscribed() {
+		t.Error("it does not say that it is subscribed")
+	}
 	publish(t, admin, "channel", "allowed")
 	if got := receive(t, sub.Messages()); got != "allowed" {
 		t.Errorf("got %q", got)

@@ -14,7 +14,8 @@ type members struct {
 }
 
 // of returns the candidates for the class in snap. With settle it waits for a list
-// that is current; without, a list that somebody else is rebuilding is used as it was.
+// that is current; without, a list that somebody else is rebuilding is used as it was,
+// unless it is of another configuration: what is paused must not begin.
 func (m *members) of(snap *Snapshot, service string, r *freeslot.Requirement, settle bool) *selection.Class {
 	hash := r.ClassHash(service)
 	m.mu.RLock()
@@ -33,13 +34,20 @@ func (m *members) of(snap *Snapshot, service string, r *freeslot.Requirement, se
 		l = m.lists.findOrAdd(hash, service, r)
 		m.mu.Unlock()
 	}
-	if settle || former == nil {
+	if settle || former == nil || former.ConfigVersion() != versionOf(snap.config) {
 		l.rebuild.Lock()
 	} else if !l.rebuild.TryLock() {
 		return former
 	}
 	defer l.rebuild.Unlock()
 	return m.build(l, snap)
+}
+
+func versionOf(c *selection.Config) uint64 {
+	if c == nil {
+		return 0
+	}
+	return c.Version
 }
 
 // build makes the list anew, unless somebody else just did; l.rebuild is held.

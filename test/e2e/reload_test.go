@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,12 +26,18 @@ type fileAgent struct {
 	*process
 	s    *system
 	file string
+	user map[string]any // what the redis block says of the agent's user; nil: the default one
 }
 
 // startFileAgent starts an agent by a configuration, to which it adds where Redis is.
 func (s *system) startFileAgent(config map[string]any) *fileAgent {
 	s.t.Helper()
-	a := &fileAgent{s: s, file: filepath.Join(s.t.TempDir(), "nodeagent.yaml")}
+	return s.startFileAgentAs(nil, config)
+}
+
+func (s *system) startFileAgentAs(user, config map[string]any) *fileAgent {
+	s.t.Helper()
+	a := &fileAgent{s: s, user: user, file: filepath.Join(s.t.TempDir(), "nodeagent.yaml")}
 	a.write(config)
 	a.process = start(s.t, nil, "nodeagent", "--config", a.file)
 	return a
@@ -38,7 +45,9 @@ func (s *system) startFileAgent(config map[string]any) *fileAgent {
 
 func (a *fileAgent) write(config map[string]any) {
 	a.s.t.Helper()
-	config["redis"] = a.s.redisConfig()
+	redis := a.s.redisConfig()
+	maps.Copy(redis, a.user)
+	config["redis"] = redis
 	data, err := json.Marshal(config) // JSON is YAML, too
 	if err != nil {
 		a.s.t.Fatal(err)

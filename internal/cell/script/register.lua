@@ -27,7 +27,9 @@
 -- ARGV[8]  profile as JSON, for the event
 -- ARGV[9]  max_concurrency            ARGV[10] pool_ids, JSON   ARGV[11] capabilities, JSON
 -- ARGV[12] installed_services, JSON   ARGV[13] labels, JSON     ARGV[14] features_supported, JSON
--- Returns {revision, lost job, ...}
+-- for the epoch 'import' also what its caller has seen: a node that has changed since is left alone
+-- ARGV[15] epoch, '' for no node   ARGV[16] last heartbeat, ms
+-- Returns {revision, lost job, ...};  {-2} has changed since it was seen
 -- Foreign keys (jobs, replies, former pools) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs lost + pools); eight commands for the new agent of an idle node.
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =
@@ -46,6 +48,12 @@ local equal = not moved and before[3] == max and before[5] == capabilities and b
 if equal and not taken then
   -- include lib/heard.lua
   return {tonumber(call('HGET', version_key, 'revision')) or 0}
+end
+
+if #ARGV > 14 then
+  local heard = redis.pcall('GET', load_key)
+  if (before[1] or '') ~= ARGV[15] or (type(heard) == 'string' and tonumber(heard) or 0) > tonumber(ARGV[16]) or
+    (tonumber(call('HGET', slots_key, 'sum')) or 0) > 0 then return {-2} end
 end
 
 -- Functions are made where they are needed: each costs as much as a tenth of a command.

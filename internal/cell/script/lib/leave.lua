@@ -9,11 +9,12 @@ local revision = announce('o', node, epoch, 'offline', '0', 0, '')
 redis.call('ZADD', revisions_key, revision, '-' .. node)
 redis.call('ZREM', revisions_key, node)
 if redis.call('HINCRBY', version_key, 'tombstones', 1) > tombstones then
-  -- Living nodes move away from the oldest entries with every heartbeat, so only
-  -- nodes that died in silence can come before the oldest tombstone.
+  -- Living nodes move away from the oldest entries with every heartbeat, so only nodes that died in silence, or have
+  -- no agent, can come before the oldest tombstone. Those up to the floor were passed before: no tombstone is among them.
+  local floor = tonumber(redis.call('HGET', version_key, 'floor') or '') or 0
   local first, dropped = 0, false
   repeat
-    local oldest = redis.call('ZRANGE', revisions_key, first, first + 99, 'WITHSCORES')
+    local oldest = redis.call('ZRANGE', revisions_key, string.format('(%.0f', floor), '+inf', 'BYSCORE', 'LIMIT', first, 100, 'WITHSCORES')
     for i = 1, #oldest, 2 do
       if string.sub(oldest[i], 1, 1) == '-' then
         redis.call('ZREM', revisions_key, oldest[i])

@@ -1,0 +1,29 @@
+package worker
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+)
+
+// A start whose registration was carried out without an answer leaves no node behind on which jobs would be placed; one
+// that was refused has none.
+func TestStartWithoutAnAnswer(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		left bool
+	}{
+		"answer lost": {errors.New("connection reset"), false},
+		"refused":     {&freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "no"}, true},
+	} {
+		w, f := newFakeWorker(t)
+		f.onRegister = func() error { return test.err }
+		if err := w.Start(t.Context()); !errors.Is(err, test.err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left := f.epoch != ""; left != test.left || !f.closed {
+			t.Errorf("%s: the node is there: %t, the store is closed: %t", name, left, f.closed)
+		}
+	}
+}
