@@ -139,3 +139,25 @@ func TestDeadlineOfCancelled(t *testing.T) {
 		}
 	})
 }
+
+// A failover can lose that a job's time was over, when its node has been told so already: the node says that the job was
+// cancelled, which nobody asked for, and its deadline says why.
+func TestDeadlineWhoseWordIsLost(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 2))
+		late, early := r.waits("", timeout(60_000)), r.waits("", timeout(60_000))
+		if n := r.take("n1"); n != 2 {
+			t.Fatalf("%d began", n)
+		}
+		r.pass(late)
+		for job, want := range map[string]freeslot.State{late: freeslot.StateExpired, early: freeslot.StateCancelled} {
+			done := Completion{Node: "n1", Epoch: epoch, Attempt: Attempt{Job: job, N: 1}, State: freeslot.StateCancelled}
+			if out, err := r.Complete(r.ctx(), done); err != nil || out != Completed {
+				t.Fatal(out, err)
+			}
+			if s := r.status(job); s.State != want || s.Error != nil {
+				t.Errorf("%+v, expected %s", s, want)
+			}
+		}
+	})
+}

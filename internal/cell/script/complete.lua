@@ -133,7 +133,11 @@ for i = 7, #KEYS do
     -- A record that an operator deleted is not made again: only its end would be in it.
     if record and record[1] then
       if record[1] == 'cancelling' and ARGV[at_arg + 5] ~= '' then state = 'cancelled' end
-      if state == 'cancelled' and record[5] == 'expired' then state = 'expired' end
+      if state == 'cancelled' then
+        -- Told to stop, though nobody asked as far as is known: a failover has lost who did. A deadline that has passed did.
+        local deadline = record[1] == 'running' and tonumber(string.match(record[3] or '', '^%S+ %d+ %d+ %d+ %S+ %d+ %d+ (%d+) ') or '') or 0
+        if record[5] == 'expired' or deadline > 0 and deadline <= now then state = 'expired' end
+      end
       local failure = ARGV[at_arg + 4]
       if state == 'cancelled' then failure = '' end
       finish(job, job_key, node, attempt, record[2], record[3], state, ARGV[at_arg + 3], failure)
