@@ -124,12 +124,16 @@ type lateSubmit struct {
 	*dispatch.Dispatcher
 	once                sync.Once
 	entered, goOn, done chan struct{}
+	life                context.Context // of who submits; set before entered is closed
 }
 
 func (l *lateSubmit) Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
 	first := false
 	l.once.Do(func() { first = true })
 	if first {
+		if leaver, ok := sink.(dispatch.Leaver); ok {
+			l.life = leaver.Life()
+		}
 		close(l.entered)
 		<-l.goOn
 		defer close(l.done)
@@ -164,6 +168,7 @@ func TestLateSubmitByKey(t *testing.T) {
 				_ = before.conn.CloseNow()
 				drained <- nil
 			}
+			waitFor(t, h.life.Done(), "the end of the session's attaches") // a server learns of it when it reads
 			now.send(`{"type":"submit","id":"r1","job":{"service":"gate","idempotency_key":"k"}}`)
 			now.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
 			now.expect(gateAssigned)
