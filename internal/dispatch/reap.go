@@ -14,9 +14,12 @@ import (
 const (
 	// Reaping pauses when more than this share of at least this many nodes is silent: it
 	// is likelier then that heartbeats do not get through than that all these nodes died.
-	sparePercent  = 30
-	spareFewest   = 10
-	spareLimits   = 2 // for how many heartbeat limits at most, and one more for those that come back last
+	sparePercent = 30
+	spareFewest  = 10
+	// For how many heartbeat limits at most, and one more for those that come back last; and how many in all, where
+	// waves of them follow each other. Time without touch to Redis does not count.
+	spareLimits   = 2
+	spareMost     = 2 * spareLimits
 	reapsPerLimit = 16
 	reapSlowest   = time.Second
 	// reapMost is how many nodes one round takes out.
@@ -32,6 +35,9 @@ type reaper struct {
 	manyAt     int64 // when they were too many last
 	began      int64 // when they were for the first time; spareSince begins anew with each wave
 	over       bool  // the pause has lasted as long as it may
+	// watched is when a round last went ahead, because there had been touch for long enough; away is true while none does.
+	watched int64
+	away    bool
 	// alive is when Redis last said of a node that seems silent that it is not to be taken
 	// out: events are missed here, and it is not asked again at once.
 	alive map[string]int64
@@ -50,9 +56,14 @@ func (l *link) reap() {
 	now := l.d.nodes.Now()
 	// While Redis was away nobody could say that it lives. All have had the time to since.
 	if l.contact.lasts(now) < limit {
-		l.spareAnew() // what was found before says nothing of now
+		l.reaper.away = true
+		// Short of a limit without touch, and one with it. After more, what was found before says nothing of now.
+		if now-l.reaper.watched >= 2*int64(limit) {
+			l.spareAnew()
+		}
 		return
 	}
+	l.reaper.watches(now)
 	all := l.d.nodes.Silent(limit)
 	silent := make([]cache.SilentNode, 0, len(all))
 	for _, n := range all {
@@ -71,6 +82,16 @@ func (l *link) reap() {
 			return
 		}
 	}
+}
+
+// watches has a pause go on where it was when rounds last went ahead: were it forgotten, or begun anew, by each call
+// that fails, dead nodes could stay for ever; did it run meanwhile, nobody would have had its time to be heard again.
+func (r *reaper) watches(now int64) {
+	if r.away {
+		gap := now - r.watched
+		r.spareSince, r.manyAt, r.began = r.spareSince+gap, r.manyAt+gap, r.began+gap
+	}
+	r.watched, r.away = now, false
 }
 
 // doubtful leaves out nodes of which Redis has just said that they live, and forgets those
@@ -128,7 +149,8 @@ func (l *link) spare(now int64, limit time.Duration, here, everywhere int) bool 
 		}
 	}
 	// What kept so many away is over for all at once, but some take longer than others to be heard again.
-	returning := here > 0 && now-r.manyAt < int64(limit) && now-r.began < 2*int64(spareLimits*limit)
+	inTime := now-r.began < int64(spareMost*limit)
+	returning := here > 0 && now-r.manyAt < int64(limit) && inTime
 	switch {
 	case !many && r.spares && !r.over && returning:
 		r.spareSince = now // more of them that fall silent now do so for another reason
@@ -141,8 +163,8 @@ func (l *link) spare(now int64, limit time.Duration, here, everywhere int) bool 
 	case !r.spares:
 		r.spares, r.over, r.spareSince = true, false, now
 		l.metrics.sparing.Set(1)
-		l.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", spareLimits*limit))
-	case !r.over && now-r.spareSince >= int64(spareLimits*limit):
+		l.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", spareMost*limit))
+	case !r.over && (now-r.spareSince >= int64(spareLimits*limit) || !inTime):
 		r.over = true
 		l.metrics.sparing.Set(0)
 		l.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))

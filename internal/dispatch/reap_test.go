@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -185,6 +186,14 @@ func TestSelfPreservation(t *testing.T) {
 		{here: 5, there: 35, silent: 5, all: 13, at: 44 * limit, spares: true, isPaused: true},    // more
 		{here: 5, there: 35, silent: 0, all: 40, at: 45 * limit},                                  // nothing to do here
 		{here: 10, there: 90, silent: 4, all: 4, at: 46 * limit, spares: true, isPaused: true},    // much of this cell
+		{here: 20, at: 47 * limit},                                                                // all are back
+		{here: 20, silent: 7, all: 7, at: 50 * limit, spares: true, isPaused: true},               // a first wave
+		{here: 20, silent: 7, all: 7, at: 51*limit + limit*6/8, spares: true, isPaused: true},     //
+		{here: 20, silent: 1, all: 1, at: 51*limit + limit*7/8, spares: true, isPaused: true},     // for a moment
+		{here: 20, silent: 7, all: 7, at: 53*limit + limit*6/8, spares: true, isPaused: true},     // a second one
+		{here: 20, silent: 1, all: 1, at: 53*limit + limit*7/8 - 1, spares: true, isPaused: true}, // and again
+		{here: 20, silent: 7, all: 7, at: 54*limit - 1, spares: true, isPaused: true},             // a third one
+		{here: 20, silent: 7, all: 7, at: 54 * limit},                                             // has no time of its own
 	} {
 		fleet(tt.here, tt.there)
 		counted.imported = tt.imported
@@ -194,6 +203,97 @@ func TestSelfPreservation(t *testing.T) {
 		if got := gauge() == 1; got != tt.isPaused {
 			t.Errorf("%d: the gauge says %v", i, got)
 		}
+	}
+}
+
+// timed is a census at a time that the test says, in which the nodes that are silent from the first limit on stay so.
+type timed struct {
+	*census
+	now, limit time.Duration
+	silent     []cache.SilentNode
+}
+
+func (c *timed) Now() int64                  { return int64(c.now) }
+func (c *timed) SilenceLimit() time.Duration { return c.limit }
+
+func (c *timed) Silent(limit time.Duration) []cache.SilentNode {
+	if c.now < limit {
+		return nil
+	}
+	return c.silent
+}
+
+// A replica that loses touch with Redis for a moment goes on with a pause where it was: many nodes that are dead for
+// good are taken out though that happens again and again. After longer it knows nothing of the fleet.
+func TestSpareOverOutages(t *testing.T) {
+	t.Parallel()
+	const limit, round = 8 * time.Second, 500 * time.Millisecond
+	for name, tt := range map[string]struct {
+		away   func(at time.Duration) bool
+		reaped []time.Duration // at first, and at first after each time out of touch
+	}{
+		"none": {
+			away:   func(time.Duration) bool { return false },
+			reaped: []time.Duration{24 * time.Second},
+		},
+		"of 2 s every 20 s": {
+			away: func(at time.Duration) bool { return at >= 20*time.Second && at%(20*time.Second) < 2*time.Second },
+			// 8 to 19.5 s and 30 to 34.5 s are two limits; then at once whenever there was contact for one.
+			reaped: []time.Duration{34500 * time.Millisecond, 50 * time.Second},
+		},
+		"longer than the limit": {
+			away:   func(at time.Duration) bool { return at >= 20*time.Second && at < 29*time.Second },
+			reaped: []time.Duration{53 * time.Second},
+		},
+		"longer than the limit, after the pause": {
+			away:   func(at time.Duration) bool { return at >= 30*time.Second && at < 39*time.Second },
+			reaped: []time.Duration{24 * time.Second, 63 * time.Second},
+		},
+		"short ones, too close to see the fleet between": {
+			away: func(at time.Duration) bool {
+				return at >= 20*time.Second && at < 24*time.Second || at >= 28*time.Second && at < 32*time.Second
+			},
+			reaped: []time.Duration{56 * time.Second},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fleet := &timed{census: new(census), limit: limit}
+			for i := range 20 {
+				n := node(fmt.Sprintf("n%d", i), 1)
+				fleet.nodes = append(fleet.nodes, selection.NewNode(selection.NewCompiler().Compile(&n), 0))
+			}
+			for _, n := range fleet.nodes[:10] {
+				fleet.silent = append(fleet.silent, cache.SilentNode{ID: n.ID(), Epoch: "e"})
+			}
+			rep := newRig(t, redistest.Shared(t)).unstarted("r1", func(c *replicaConfig) {
+				c.nodes = func(c *cache.Cache) Nodes { fleet.Cache = c; return fleet }
+			})
+			l := rep.links[0]
+			var reaped []time.Duration
+			var counted bool
+			for ; fleet.now < 68*time.Second; fleet.now += round {
+				if tt.away(fleet.now) {
+					l.contact.lost()
+					counted = false
+				} else {
+					l.contact.made(int64(fleet.now))
+				}
+				l.reaper.alive = nil
+				l.reap()
+				// Redis knows none of them, which is remembered of those that it was asked to take out.
+				if len(l.reaper.alive) > 0 && !counted {
+					counted = true
+					reaped = append(reaped, fleet.now)
+				}
+			}
+			if !slices.Equal(reaped, tt.reaped) {
+				t.Errorf("reaped at %v, expected %v", reaped, tt.reaped)
+			}
+			if got := testutil.ToFloat64(rep.metrics.sparing.WithLabelValues("0")); got != 0 {
+				t.Errorf("the gauge says %v after that", got)
+			}
+		})
 	}
 }
 
