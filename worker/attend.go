@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// stopGrace is how long a handler may take to return that its own node has stopped, or whose
-	// attempt is not the node's any more. Then the attempt ends without it, and the handler keeps its
-	// slots until it returns.
+	// stopGrace is how long a handler may take to return, once it was told to stop, that its own node has
+	// stopped, or whose attempt is not the node's any more. Then the attempt ends without it, and the handler
+	// keeps its slots until it returns.
 	stopGrace = 30 * time.Second
 	// slotPatience is how long an attempt waits for slots that such handlers keep, before
 	// the job is handed back. Others free their slots before Redis can give them away.
@@ -86,13 +86,15 @@ func (w *Worker) attendStop(a *attempt, t *talk, span trace.Span, done <-chan st
 
 // awaitEnd returns false when the handler has returned, true when it is to be given up.
 func (w *Worker) awaitEnd(a *attempt, done <-chan struct{}) bool {
+	grace := time.NewTimer(w.stopGrace) // of the word to stop, which it has just got
+	defer grace.Stop()
 	var late <-chan time.Time
 	lost := w.ledger.lost(a)
-	if stoppedHere(context.Cause(a.ctx)) {
-		lost = nil // it is late already by the time that this says so
-		grace := time.NewTimer(w.stopGrace)
-		defer grace.Stop()
-		late = grace.C
+	switch cause := context.Cause(a.ctx); {
+	case stoppedHere(cause):
+		late, lost = grace.C, nil
+	case errors.Is(cause, ErrStopping):
+		lost = nil // the stop has its own limit, which abandon tells
 	}
 	for {
 		select {
@@ -100,9 +102,11 @@ func (w *Worker) awaitEnd(a *attempt, done <-chan struct{}) bool {
 			return false
 		case <-lost: // Redis gives its slots to others from now on
 			lost = nil
-			grace := time.NewTimer(w.stopGrace)
-			defer grace.Stop()
-			late = grace.C
+			select {
+			case <-w.failed: // not to this process, which ends, and has a limit for that
+			default:
+				late = grace.C
+			}
 		case <-late:
 			return true
 		case <-w.abandon:

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"go.uber.org/zap"
@@ -77,6 +78,9 @@ func (w *Worker) readOnce(ctx context.Context) error {
 	}
 	if len(entries) < readLimit {
 		w.ledger.caughtUp(number)
+	}
+	if len(entries) > 0 {
+		runtime.Gosched() // what has just come goes on before the next read: its end may be ready to be sent
 	}
 	return nil
 }

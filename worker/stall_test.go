@@ -153,18 +153,48 @@ func TestStuckHandlersOfCancelledAttemptsAreNotOffered(t *testing.T) {
 		lost := f.assign(1, freeslot.Job{Service: "stuck", Slots: 2})
 		synctest.Wait()
 		f.cancel(lost)
-		f.awaitBeats(t, 20)
+		told := time.Now()
+		f.await(t, "heartbeats", func() bool { return time.Since(told) > stopGrace })
 		if f.size != 3 {
 			t.Fatalf("%d slots while the node owns the attempt", f.size)
 		}
 		f.disown(lost)
+		begun := time.Now()
 		f.await(t, "a smaller node", func() bool { return f.size == 1 })
+		if took := time.Since(begun); took > stopGrace/2 {
+			t.Errorf("given up %s after it was lost, expected the grace to have begun with the cancel", took)
+		}
 		close(release)
 		f.await(t, "all slots", func() bool { return f.size == 3 })
 		if _, ok := f.ended[lost]; ok || w.slots.inUse() != 0 {
 			t.Errorf("reported: %t, %d slots in use", ok, w.slots.inUse())
 		}
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
+}
+
+// A node that another process has taken waits for its handlers as long as InterruptGrace says, which may be longer than
+// the grace of a lost attempt: an executor may have a process to end.
+func TestSupersededWaitsForHandlers(t *testing.T) {
+	const grace = 2 * stopGrace
+	var took time.Duration
+	bubbleWith(t, func(c *Config) { c.InterruptGrace = grace }, func(t *testing.T, w *Worker, f *fakeCell) {
+		f.assign(1, freeslot.Job{Service: "slow"})
+		synctest.Wait()
+		f.with(func() { f.epoch = "another" })
+		begun := time.Now()
+		<-w.Done()
+		took = time.Since(begun)
+		if !errors.Is(w.Err(), ErrSuperseded) {
+			t.Errorf("ended with %v", w.Err())
+		}
+	}, handle("slow", func(ctx context.Context, _ *Job) (any, error) {
+		<-ctx.Done()
+		time.Sleep(grace - time.Second) // virtual time
+		return nil, ctx.Err()
+	}))
+	if took < grace-2*time.Second || took > grace+2*time.Second {
+		t.Errorf("ended after %s, expected to wait for the handler, %s", took, grace-time.Second)
+	}
 }
 
 // A job that is cancelled, or whose node stops, does not stall beside: the first counts.

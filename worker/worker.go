@@ -310,16 +310,18 @@ func (w *Worker) register(ctx context.Context) error {
 }
 
 // unregister takes the node out again after a registration without an answer, which may have been carried out: jobs
-// would be placed on it until it is taken for dead.
+// would be placed on it until it is taken for dead. Where the scripts are missing it was not carried out, and this would
+// wait for the same scripts once more.
 func (w *Worker) unregister(cause error) error {
 	var answer *rueidis.RedisError
 	var refusal *freeslot.Error
-	if errors.As(cause, &answer) || errors.As(cause, &refusal) {
+	if errors.As(cause, &answer) || errors.As(cause, &refusal) || errors.Is(cause, cell.ErrScriptsMissing) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	if _, err := w.store.Deregister(ctx, w.cfg.Node.ID, w.epoch); err != nil {
+	_, err := w.store.Deregister(ctx, w.cfg.Node.ID, w.epoch)
+	if err != nil && !errors.Is(err, cell.ErrSuperseded) { // then it is another process' node, and not this one's to take out
 		return fmt.Errorf("deregister node %s: %w", w.cfg.Node.ID, err)
 	}
 	return nil

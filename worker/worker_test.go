@@ -769,3 +769,45 @@ func TestSpanContinuesTheSubmittersTrace(t *testing.T) {
 		return nil, nil
 	}))
 }
+
+// TestStartThatIsNotRegistered: where nothing was registered, or another process has the node, there is nothing to take
+// out again, and the error says in one line why the start failed.
+func TestStartThatIsNotRegistered(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err   error
+		epoch cell.Epoch // that has the node then
+		asked bool       // whether it is taken out again
+	}{
+		"no scripts":    {fmt.Errorf("%w: %w", cell.ErrScriptsMissing, context.DeadlineExceeded), "", false},
+		"predecessor's": {errors.New("connection reset"), "other", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, f := newFakeWorker(t)
+			f.onRegister = func() error { f.epoch = test.epoch; return test.err }
+			counted := &deregistrations{store: f}
+			w.open = func(context.Context) (store, func(context.Context) error, error) {
+				return counted, func(context.Context) error { return nil }, nil
+			}
+			err := w.Start(t.Context())
+			if want := "register node node-1: " + test.err.Error(); !errors.Is(err, test.err) || err.Error() != want {
+				t.Errorf("got %q, want %q", err, want)
+			}
+			if asked := counted.n > 0; asked != test.asked || f.epoch != test.epoch {
+				t.Errorf("asked to take the node out: %t, it is that of %q", asked, f.epoch)
+			}
+		})
+	}
+}
+
+// deregistrations counts them.
+type deregistrations struct {
+	store
+	n int
+}
+
+func (d *deregistrations) Deregister(ctx context.Context, node string, epoch cell.Epoch) ([]string, error) {
+	d.n++
+	return d.store.Deregister(ctx, node, epoch)
+}

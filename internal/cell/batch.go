@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +17,8 @@ import (
 // run, the next collects; an idle batch sends a single item at once.
 //
 // A few goroutines, owned by the Cell, run its loop, so that Redis has the next
-// call while the answers of one are handed out. Items of one call stand in the
+// call while the answers of one are handed out. A caller of do who finds nobody
+// else makes the call instead of waking one of them. Items of one call stand in the
 // order of arrival. Items of two calls under way may be carried out in either
 // order, so a caller for whom the order counts waits for the outcome of the first
 // before it queues the second; of several at once for one job or attempt, the
@@ -37,6 +39,15 @@ type batch[In, Out any] struct {
 	// yields makes a call that got no answer answer the queue behind it with
 	// ErrNotSent: its callers know somewhere else to go.
 	yields bool
+	// present is how many items are in do; alone is held while a caller makes the call itself.
+	present atomic.Int64
+	alone   sync.Mutex
+	// underWay is how many calls are; the batch makes calls at a time, and ended gets a token when one has ended.
+	calls    int64
+	underWay atomic.Int64
+	ended    chan struct{}
+	// sharedAt is when the last call ended that several callers shared, in nanoseconds since 1970.
+	sharedAt atomic.Int64
 }
 
 // item is one caller's part. done is closed after out and err are set.
@@ -52,23 +63,88 @@ type item[In, Out any] struct {
 	done    chan struct{}
 }
 
-// submit queues in. When the queue is full the caller waits for room until its
-// context ends or the batch stops: the back-pressure reaches whoever feeds it.
-func (b *batch[In, Out]) submit(ctx context.Context, stopped <-chan struct{}, in In) *item[In, Out] {
-	it := &item[In, Out]{ctx: ctx, in: in, done: make(chan struct{})}
+func newItem[In, Out any](ctx context.Context, in In) *item[In, Out] {
+	return &item[In, Out]{ctx: ctx, in: in, done: make(chan struct{})}
+}
+
+// do hands items in and waits until they have their outcomes; those that have one
+// are passed over. stopping ends the taking of items, stopped the waiting. others says
+// that further items may be about to come.
+func (b *batch[In, Out]) do(stopping, stopped <-chan struct{}, items []*item[In, Out], others bool) {
+	n := int64(len(items))
+	defer b.present.Add(-n)
+	if b.present.Add(n) != n || !b.doAlone(stopping, items, others) {
+		for _, it := range items {
+			b.enqueue(stopping, it)
+		}
+	}
+	for _, it := range items {
+		_, _ = it.wait(stopped)
+	}
+}
+
+// doAlone makes the call in the caller's goroutine: where nobody else is, nothing can
+// be gathered, and to wake another goroutine and be woken by it takes longer than
+// what a script does. It is false when others are there after all, or the items do not
+// fit one call.
+func (b *batch[In, Out]) doAlone(stopping <-chan struct{}, items []*item[In, Out], others bool) bool {
+	if len(items) > b.limit {
+		return false
+	}
+	bytes := 0
+	for _, it := range items {
+		bytes += b.size(it.in)
+		if b.group != nil && !b.group(items[0].in, it.in) {
+			return false
+		}
+	}
+	if bytes > b.maxBytes && len(items) > 1 {
+		return false
+	}
+	if others || time.Now().UnixNano()-b.sharedAt.Load() < int64(returnTime) {
+		runtime.Gosched() // they come first, and share a call
+		if b.present.Load() != int64(len(items)) {
+			return false
+		}
+	}
+	b.alone.Lock()
+	defer b.alone.Unlock()
+	select {
+	case <-stopping: // or else what stops would not wait for this call
+		return false
+	default:
+	}
+	b.underWay.Add(1)
+	b.send(slices.Clone(items)) // a call closes up what it leaves out
+	return true
+}
+
+// submit queues in.
+func (b *batch[In, Out]) submit(ctx context.Context, stopping <-chan struct{}, in In) *item[In, Out] {
+	it := newItem[In, Out](ctx, in)
+	b.enqueue(stopping, it)
+	return it
+}
+
+// enqueue queues an item that has no outcome yet. When the queue is full the caller
+// waits for room until its context ends or the batch stops: the back-pressure reaches
+// whoever feeds it.
+func (b *batch[In, Out]) enqueue(stopping <-chan struct{}, it *item[In, Out]) {
+	if it.claimed.Load() {
+		return
+	}
 	select {
 	case b.queue <- it:
-	case <-ctx.Done():
-		it.fail(notSent(ctx))
-	case <-stopped:
+	case <-it.ctx.Done():
+		it.fail(notSent(it.ctx))
+	case <-stopping:
 		it.fail(ErrStopped)
 	}
-	return it
 }
 
 func notSent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotSent, ctx.Err()) }
 
-// failed is an item that was never queued.
+// failed is an item that is never queued.
 func failed[In, Out any](err error) *item[In, Out] {
 	it := &item[In, Out]{ctx: context.Background(), done: make(chan struct{})}
 	it.fail(err)
@@ -108,6 +184,7 @@ func (it *item[In, Out]) wait(stopped <-chan struct{}) (Out, error) {
 func (b *batch[In, Out]) loop(stop <-chan struct{}) {
 	for {
 		b.turn.Lock()
+		b.room(stop)
 		first := b.next(stop)
 		if first == nil {
 			b.turn.Unlock()
@@ -118,11 +195,47 @@ func (b *batch[In, Out]) loop(stop <-chan struct{}) {
 		// that takes them along is one call less. It costs nothing when nobody runs.
 		runtime.Gosched()
 		items := b.gather(first)
+		b.underWay.Add(1)
 		b.turn.Unlock()
-		if err := b.call(items); err != nil && b.yields && !isAnswer(err) {
-			b.yield(err)
+		b.send(items)
+		if len(items) > 1 {
+			b.sharedAt.Store(time.Now().UnixNano())
 		}
 	}
+}
+
+// returnTime is how long after an answer its callers are expected with their next items.
+const returnTime = time.Millisecond
+
+// room waits until another call may begin: callers who make theirs themselves count, too.
+func (b *batch[In, Out]) room(stop <-chan struct{}) {
+	for b.underWay.Load() >= b.calls {
+		select {
+		case <-b.ended:
+		case <-stop:
+			return
+		}
+	}
+}
+
+// send is a call that counts as under way already.
+func (b *batch[In, Out]) send(items []*item[In, Out]) {
+	defer func() {
+		b.underWay.Add(-1)
+		select {
+		case b.ended <- struct{}{}:
+		default: // there is a token
+		}
+	}()
+	if err := b.call(items); err != nil && b.yields && !isAnswer(err) {
+		b.yield(err)
+	}
+}
+
+// settled waits for a caller that makes its call alone. Once what stops the batch is closed, no other begins one.
+func (b *batch[In, Out]) settled() {
+	b.alone.Lock()
+	defer b.alone.Unlock()
 }
 
 // next is the item that begins the next call: the one that did not fit the last, or

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +28,7 @@ type calls struct {
 	started chan []int
 	release chan error
 	stop    chan struct{}
+	looped  chan struct{} // closed when the loop has ended
 	stopped chan struct{}
 	once    sync.Once
 }
@@ -33,10 +36,10 @@ type calls struct {
 func newCalls(t *testing.T, change func(*batch[int, string])) *calls {
 	c := &calls{
 		t: t, started: make(chan []int), release: make(chan error),
-		stop: make(chan struct{}), stopped: make(chan struct{}),
+		stop: make(chan struct{}), looped: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	c.batch = &batch[int, string]{
-		queue: make(chan *item[int, string], 100), size: func(n int) int { return n },
+		queue: make(chan *item[int, string], 100), calls: 2, ended: make(chan struct{}, 1), size: func(n int) int { return n },
 		limit: 4, maxBytes: 100, timeout: patience, observe: func(int) {},
 		run: func(_ context.Context, in []int) ([]string, error) {
 			c.started <- slices.Clone(in)
@@ -53,7 +56,7 @@ func newCalls(t *testing.T, change func(*batch[int, string])) *calls {
 	if change != nil {
 		change(c.batch)
 	}
-	go func() { c.loop(c.stop); close(c.stopped) }()
+	go func() { c.loop(c.stop); close(c.looped); c.settled(); close(c.stopped) }()
 	t.Cleanup(func() { c.end(); receive(t, c.stopped) })
 	return c
 }
@@ -222,6 +225,145 @@ func TestBatchCallerLeaves(t *testing.T) {
 	c.wants(late, "", ErrNotSent)
 }
 
+// together hands items in by one do, and tells on the channel when it is over.
+func (c *calls) together(items ...*item[int, string]) <-chan struct{} {
+	over := make(chan struct{})
+	go func() { defer close(over); c.do(c.stop, c.stopped, items, false) }()
+	return over
+}
+
+// TestBatchAlone: a caller who finds nobody makes the call, of which others take no notice: they have the loop.
+func TestBatchAlone(t *testing.T) {
+	t.Parallel()
+	c := newCalls(t, nil)
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	refused, gone := failed[int, string](errors.New("refused")), newItem[int, string](left, 5)
+	first := []*item[int, string]{newItem[int, string](t.Context(), 1), refused, gone, newItem[int, string](t.Context(), 2)}
+	over := c.together(first...)
+	c.starts(1, 2)
+	if c.alone.TryLock() {
+		t.Error("the first caller has not made its call itself")
+	}
+	second := newItem[int, string](t.Context(), 3)
+	overToo := c.together(second)
+	c.starts(3)
+	c.answer(nil)
+	c.answer(nil)
+	receive(t, over)
+	receive(t, overToo)
+	for i, want := range []string{"1", "", "", "2"} {
+		if first[i].out != want || (want == "") != (first[i].err != nil) {
+			t.Errorf("item %d came to %q, %v", i, first[i].out, first[i].err)
+		}
+	}
+	if second.out != "3" || !errors.Is(gone.err, ErrNotSent) || errors.Is(refused.err, ErrNotSent) {
+		t.Errorf("%q, %v, %v", second.out, gone.err, refused.err)
+	}
+}
+
+// TestBatchAloneTooMuch: what does not fit a call goes to the loop, which splits it.
+func TestBatchAloneTooMuch(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string][]int{"items": {1, 1, 1, 1, 1}, "bytes": {60, 60}, "groups": {1, 11}} {
+		c := newCalls(t, func(b *batch[int, string]) { b.group = func(a, b int) bool { return a/10 == b/10 } })
+		var items []*item[int, string]
+		for _, n := range of {
+			items = append(items, newItem[int, string](t.Context(), n))
+		}
+		over := c.together(items...)
+		for left := len(items); left > 0; {
+			left -= len(receive(t, c.started))
+			if !c.alone.TryLock() {
+				t.Fatalf("%s: too much for a call was sent by its caller", name)
+			}
+			c.alone.Unlock()
+			c.answer(nil)
+		}
+		receive(t, over)
+	}
+}
+
+// TestBatchAloneStop: what stops a batch waits for the call that a caller makes itself, and there is none after it.
+func TestBatchAloneStop(t *testing.T) {
+	t.Parallel()
+	c := newCalls(t, nil)
+	it := newItem[int, string](t.Context(), 1)
+	over := c.together(it)
+	c.starts(1)
+	c.end()
+	receive(t, c.looped)
+	select {
+	case <-c.stopped:
+		t.Error("the batch has stopped beside a call")
+	default:
+	}
+	c.answer(nil)
+	receive(t, over)
+	receive(t, c.stopped)
+	late := newItem[int, string](t.Context(), 2)
+	c.do(c.stop, c.stopped, []*item[int, string]{late}, false)
+	if it.out != "1" || !errors.Is(late.err, ErrStopped) {
+		t.Errorf("%q, %v; then %v", it.out, it.err, late.err)
+	}
+}
+
+// TestBatchAloneCounts: a call that its caller makes is one of those that may be under way.
+func TestBatchAloneCounts(t *testing.T) {
+	t.Parallel()
+	var underWay, most atomic.Int64
+	c := newCalls(t, func(b *batch[int, string]) {
+		run := b.run
+		b.calls, b.run = 2, func(ctx context.Context, in []int) ([]string, error) {
+			n := underWay.Add(1)
+			defer underWay.Add(-1)
+			most.Store(max(most.Load(), n))
+			return run(ctx, in)
+		}
+	})
+	var other sync.WaitGroup
+	other.Go(func() { c.loop(c.stop) })
+	over := []<-chan struct{}{c.together(newItem[int, string](t.Context(), 1))}
+	c.starts(1)
+	over = append(over, c.together(newItem[int, string](t.Context(), 2)))
+	c.starts(2)
+	third := c.add(t.Context(), 3)
+	for range 10_000 { // time enough for a call that must not begin
+		runtime.Gosched()
+	}
+	c.answer(nil)
+	c.starts(3)
+	c.answer(nil)
+	c.answer(nil)
+	c.wants(third, "3", nil)
+	for _, o := range over {
+		receive(t, o)
+	}
+	if n := most.Load(); n != 2 {
+		t.Errorf("%d calls were under way at once", n)
+	}
+	c.end()
+	other.Wait()
+}
+
+// TestBatchAloneYields: who makes the call itself tells the queue behind it of a Redis that does not answer.
+func TestBatchAloneYields(t *testing.T) {
+	t.Parallel()
+	c := newCalls(t, func(b *batch[int, string]) { b.yields = true })
+	over := c.together(newItem[int, string](t.Context(), 1))
+	c.starts(1)
+	sent := c.add(t.Context(), 2)
+	c.starts(2)
+	queued := c.add(t.Context(), 3)
+	c.answer(errors.New("broken"))
+	c.answer(errors.New("broken"))
+	receive(t, over)
+	c.wants(queued, "", ErrNotSent)
+	if _, err := sent.wait(c.stopped); err == nil || errors.Is(err, ErrNotSent) {
+		t.Errorf("sent: %v", err)
+	}
+}
+
 // TestBatchFull: callers beyond the queue wait for room, their context or the end.
 func TestBatchFull(t *testing.T) {
 	t.Parallel()
@@ -270,20 +412,25 @@ func TestBatchStop(t *testing.T) {
 	c.wants(c.add(t.Context(), 4), "", ErrStopped)
 }
 
-// TestBatchStress: whatever callers do, each gets one answer, and no item is sent
-// twice or sent after its caller was told that it was not.
+// TestBatchStress: whatever callers do, each gets one answer, no item is sent twice or sent after its caller was
+// told that it was not, and no more calls are under way than may be, those included that callers make themselves.
 func TestBatchStress(t *testing.T) {
 	t.Parallel()
 	const callers, each = 32, 200
 	var mu sync.Mutex
+	var underWay, most atomic.Int64
 	sent := make(map[int]bool)
 	b := &batch[int, string]{
-		queue: make(chan *item[int, string], 8), size: func(int) int { return 1 },
+		queue: make(chan *item[int, string], 8), calls: batchLoops, ended: make(chan struct{}, 1), size: func(int) int { return 1 },
 		limit: 16, maxBytes: 10, timeout: patience, observe: func(int) {},
 		group: func(a, b int) bool { return a%3 == b%3 },
 		run: func(_ context.Context, in []int) ([]string, error) {
+			n := underWay.Add(1)
+			defer underWay.Add(-1)
+			runtime.Gosched()
 			mu.Lock()
 			defer mu.Unlock()
+			most.Store(max(most.Load(), n))
 			out := make([]string, len(in))
 			for i, n := range in {
 				if sent[n] {
@@ -299,7 +446,7 @@ func TestBatchStress(t *testing.T) {
 	for range batchLoops {
 		loops.Go(func() { b.loop(stop) })
 	}
-	go func() { loops.Wait(); close(stopped) }()
+	go func() { loops.Wait(); b.settled(); close(stopped) }()
 	halfway := make(chan struct{})
 	for i := range callers {
 		wg.Go(func() {
@@ -312,7 +459,9 @@ func TestBatchStress(t *testing.T) {
 				if n%4 == 0 {
 					go cancel()
 				}
-				out, err := b.submit(ctx, stop, n).wait(stopped)
+				it := newItem[int, string](ctx, n)
+				b.do(stop, stopped, []*item[int, string]{it}, n%2 == 0)
+				out, err := it.out, it.err
 				cancel()
 				mu.Lock()
 				switch {
@@ -331,6 +480,9 @@ func TestBatchStress(t *testing.T) {
 	close(stop)
 	receive(t, stopped)
 	wg.Wait()
+	if n := most.Load(); n > batchLoops {
+		t.Errorf("%d calls were under way at once, expected at most %d", n, batchLoops)
+	}
 }
 
 // slow is a cell on a server that can be paused, and a signal of each call that begins.
@@ -371,7 +523,14 @@ func newSlow(t *testing.T) *slow {
 
 func (s *slow) queue(t *testing.T, sub Submission) *item[encodedSubmission, Placement] {
 	t.Helper()
-	return s.queueSubmission(t.Context(), sub)
+	return s.queueOf(t.Context(), sub)
+}
+
+// queueOf queues a submission, and does not wait for its outcome.
+func (s *slow) queueOf(ctx context.Context, sub Submission) *item[encodedSubmission, Placement] {
+	it := s.submission(ctx, &sub, 1)
+	s.submits.enqueue(s.stopping, it)
+	return it
 }
 
 // TestSharedCalls: while Redis is slow callers gather: 1 + 128 jobs take 3 calls, to
@@ -470,7 +629,7 @@ func TestNotSent(t *testing.T) {
 	for range 20 {
 		a, b := submission("", "n1"), submission("", "n1")
 		stays, leaves = append(stays, a), append(leaves, b)
-		left, kept := s.queueSubmission(ctx, b), s.queue(t, a)
+		left, kept := s.queueOf(ctx, b), s.queue(t, a)
 		wg.Go(func() { _, err := left.wait(s.stopped); errs <- err })
 		wg.Go(func() {
 			if p, err := kept.wait(s.stopped); err != nil || !p.Assigned {
@@ -705,7 +864,7 @@ func TestBatchYieldsOfSeveralLoops(t *testing.T) {
 		var calls, loops sync.WaitGroup
 		calls.Add(loopCount)
 		b := &batch[int, string]{
-			queue: make(chan *item[int, string], queued), size: func(int) int { return 1 },
+			queue: make(chan *item[int, string], queued), calls: loopCount, ended: make(chan struct{}, 1), size: func(int) int { return 1 },
 			limit: 1, maxBytes: 100, timeout: patience, observe: func(int) {}, yields: true,
 		}
 		b.run = func(context.Context, []int) ([]string, error) {

@@ -207,26 +207,26 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		tombstones: tombstonesKept, loopCount: batchLoops,
 		stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}
+	c.metrics = newMetrics(c, reg)
 	c.submits = &batch[encodedSubmission, Placement]{
-		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit),
-		run:   c.submit, size: submissionSize, yields: true,
+		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit), calls: batchLoops, ended: make(chan struct{}, 1),
+		run: c.submit, size: submissionSize, yields: true,
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.callTimeout(),
-		observe: func(n int) { c.metrics.batch.WithLabelValues("submit").Observe(float64(n)) },
+		observe: c.metrics.batched("submit"),
 	}
 	c.enqueues = &batch[encodedSubmission, Placement]{
-		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit),
-		run:   c.enqueue, size: submissionSize, yields: true,
+		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit), calls: batchLoops, ended: make(chan struct{}, 1),
+		run: c.enqueue, size: submissionSize, yields: true,
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.callTimeout(),
-		observe: func(n int) { c.metrics.batch.WithLabelValues("enqueue").Observe(float64(n)) },
+		observe: c.metrics.batched("enqueue"),
 	}
 	c.completions = &batch[Completion, CompletionOutcome]{
-		queue: make(chan *item[Completion, CompletionOutcome], cfg.QueueLimit),
-		run:   c.complete, size: completionSize,
+		queue: make(chan *item[Completion, CompletionOutcome], cfg.QueueLimit), calls: batchLoops, ended: make(chan struct{}, 1),
+		run: c.complete, size: completionSize,
 		group: func(a, b Completion) bool { return a.Node == b.Node && a.Epoch == b.Epoch },
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
-		observe: func(n int) { c.metrics.batch.WithLabelValues("complete").Observe(float64(n)) },
+		observe: c.metrics.batched("complete"),
 	}
-	c.metrics = newMetrics(c, reg)
 	return c, nil
 }
 
@@ -252,7 +252,13 @@ func (c *Cell) Stop(ctx context.Context) error {
 	c.start.Do(func() {}) // what is stopped before its Start never starts
 	c.stop.Do(func() {
 		close(c.stopping)
-		go func() { c.loops.Wait(); close(c.stopped) }()
+		go func() {
+			c.loops.Wait()
+			c.submits.settled()
+			c.enqueues.settled()
+			c.completions.settled()
+			close(c.stopped)
+		}()
 	})
 	select {
 	case <-c.stopped:

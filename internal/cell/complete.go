@@ -21,7 +21,9 @@ func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome
 	if !c.started.Load() {
 		return "", ErrStopped
 	}
-	return c.completions.submit(ctx, c.stopping, comp).wait(c.stopped)
+	it := newItem[Completion, CompletionOutcome](ctx, comp)
+	c.completions.do(c.stopping, c.stopped, []*item[Completion, CompletionOutcome]{it}, comp.Others)
+	return it.out, it.err
 }
 
 func completionSize(comp Completion) int { return len(comp.Result) + controlOverhead }

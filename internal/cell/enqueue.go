@@ -22,13 +22,8 @@ const MaxWeight = 1000
 // order of subs. Errors: as Submit, and *freeslot.Error (overloaded) when the queue of its
 // class is full.
 func (c *Cell) EnqueueAll(ctx context.Context, subs []Submission) []SubmitResult {
-	items := make([]*item[encodedSubmission, Placement], len(subs))
-	for i, s := range subs {
-		items[i] = c.queueIn(ctx, c.enqueues, s, 0)
-	}
-	out := make([]SubmitResult, len(subs))
-	for i, it := range items {
-		out[i].Placement, out[i].Err = it.wait(c.stopped)
+	out := c.doAll(ctx, c.enqueues, subs, 0)
+	for i := range out {
 		if out[i].Placement.Crowded {
 			out[i].Err = subs[i].crowded()
 		} else if p := out[i].Placement; out[i].Err == nil && !p.Assigned && !p.Waiting && p.Owner == "" {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/puzpuzpuz/xsync/v3"
 	"github.com/redis/rueidis"
 )
 
@@ -17,6 +18,8 @@ type metrics struct {
 	latency *prometheus.HistogramVec
 	errors  *prometheus.CounterVec
 	batch   *prometheus.HistogramVec
+	// latencies is latency by call: a look-up by labels costs more than the observation.
+	latencies *xsync.MapOf[string, prometheus.Observer]
 	// inFlight is what a pool's use would be with a connection a call: all calls
 	// share one pipelined connection.
 	inFlight prometheus.Gauge
@@ -27,6 +30,7 @@ type metrics struct {
 
 func newMetrics(c *Cell, reg prometheus.Registerer) *metrics {
 	m := &metrics{
+		latencies: xsync.NewMapOf[string, prometheus.Observer](),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "freeslot_redis_call_seconds", Help: "Time of one call to Redis, as this process saw it.",
 			Buckets: LatencyBuckets,
@@ -63,8 +67,15 @@ func newMetrics(c *Cell, reg prometheus.Registerer) *metrics {
 	return m
 }
 
+// batched returns what counts the items of a call.
+func (m *metrics) batched(call string) func(items int) {
+	sizes := m.batch.WithLabelValues(call)
+	return func(items int) { sizes.Observe(float64(items)) }
+}
+
 func (m *metrics) observe(call string, begin time.Time, err error) {
-	m.latency.WithLabelValues(call).Observe(time.Since(begin).Seconds())
+	latency, _ := m.latencies.LoadOrCompute(call, func() prometheus.Observer { return m.latency.WithLabelValues(call) })
+	latency.Observe(time.Since(begin).Seconds())
 	if err != nil && !rueidis.IsRedisNil(err) {
 		m.errors.WithLabelValues(call).Inc()
 	}

@@ -19,7 +19,8 @@ import (
 // changed; any other says that the job may have been placed: repeat with the same
 // JobID to learn.
 func (c *Cell) Submit(ctx context.Context, s Submission) (Placement, error) {
-	return c.queueSubmission(ctx, s).wait(c.stopped)
+	r := c.SubmitAll(ctx, []Submission{s})[0]
+	return r.Placement, r.Err
 }
 
 // SubmitResult is one outcome of SubmitAll.
@@ -31,31 +32,33 @@ type SubmitResult struct {
 // SubmitAll is Submit for several jobs at once. The results are in the order of subs,
 // which need not be the order in which the jobs are placed.
 func (c *Cell) SubmitAll(ctx context.Context, subs []Submission) []SubmitResult {
+	return c.doAll(ctx, c.submits, subs, 1)
+}
+
+// doAll is a call of b for submissions with at least so many candidates.
+func (c *Cell) doAll(ctx context.Context, b *batch[encodedSubmission, Placement], subs []Submission, candidates int) []SubmitResult {
 	items := make([]*item[encodedSubmission, Placement], len(subs))
-	for i, s := range subs {
-		items[i] = c.queueSubmission(ctx, s)
+	for i := range subs {
+		items[i] = c.submission(ctx, &subs[i], candidates)
 	}
+	b.do(c.stopping, c.stopped, items, false)
 	out := make([]SubmitResult, len(subs))
 	for i, it := range items {
-		out[i].Placement, out[i].Err = it.wait(c.stopped)
+		out[i].Placement, out[i].Err = it.out, it.err
 	}
 	return out
 }
 
-func (c *Cell) queueSubmission(ctx context.Context, s Submission) *item[encodedSubmission, Placement] {
-	return c.queueIn(ctx, c.submits, s, 1)
-}
-
-// queueIn queues a submission with at least so many candidates.
-func (c *Cell) queueIn(ctx context.Context, b *batch[encodedSubmission, Placement], s Submission, candidates int) *item[encodedSubmission, Placement] {
-	e, err := encodeSubmission(s, candidates)
+// submission is one that can be sent, or an item that has its error.
+func (c *Cell) submission(ctx context.Context, s *Submission, candidates int) *item[encodedSubmission, Placement] {
+	e, err := encodeSubmission(*s, candidates)
 	if err == nil && !c.started.Load() {
 		err = ErrStopped
 	}
 	if err != nil {
 		return failed[encodedSubmission, Placement](err)
 	}
-	return b.submit(ctx, c.stopping, e)
+	return newItem[encodedSubmission, Placement](ctx, e)
 }
 
 // encodedSubmission is a submission that can be sent: one that cannot must be told

@@ -9,8 +9,6 @@ const DRAIN_MS = 60_000;
 const LONGEST_US = 60_000_000;
 // BATCH_GRID_MS is how often an open loop submits what is due where one call takes many jobs.
 const BATCH_GRID_MS = 1;
-// BATCH_CALLS is how many calls of many jobs are under way at most: what becomes due meanwhile goes with the next one.
-const BATCH_CALLS = 4;
 const MAX_FAILURES = 1000;
 
 const histogram = () => build({ lowestDiscernibleValue: 1, highestTrackableValue: LONGEST_US, numberOfSignificantValueDigits: 3 });
@@ -147,6 +145,7 @@ function closed(submitter, t, r) {
 
 async function open(submitter, t, r) {
   let calls = 0;
+  const most = Math.max(Math.floor((r.in_flight ?? 1) / r.batch), 1); // where a call takes many, as in a closed loop
   let freed = null; // resolves the wait for a call's end
   const begin = now();
   const due = (i) => begin + (i / r.rate_per_second) * 1e6;
@@ -156,9 +155,9 @@ async function open(submitter, t, r) {
     if (wait > 1.5) await pause(Math.floor(wait - 1));
     else if (r.batch > 1 && wait > 0) await pause(BATCH_GRID_MS);
     else await turn();
-    while (r.batch > 1 && calls >= BATCH_CALLS) await new Promise((resolve) => { freed = resolve; });
+    while (r.batch > 1 && calls >= most) await new Promise((resolve) => { freed = resolve; });
     const moments = [];
-    for (const at = now(); due(i) <= at && due(i) < t.to; i++) moments.push(due(i));
+    for (const at = now(); due(i) <= at && due(i) < t.to && (r.batch === 1 || moments.length < r.batch); i++) moments.push(due(i));
     for (const m of moments) if (m >= t.from) record(t.late, now() - m);
     t.pending += moments.length;
     while (moments.length > 0) {

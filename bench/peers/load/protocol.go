@@ -34,7 +34,8 @@ const (
 // Request asks for one window of load.
 type Request struct {
 	Loop string `json:"loop"`
-	// InFlight is the number of jobs of a closed loop.
+	// InFlight is the number of jobs of a closed loop. An open loop whose calls take many jobs has as many calls under
+	// way at most as a closed one: what becomes due meanwhile goes with the next one, as a submitter does it that gathers jobs.
 	InFlight int `json:"in_flight,omitempty"`
 	// Batch is how many jobs one call submits at most, 1 where the peer has no such call.
 	Batch int `json:"batch,omitempty"`
@@ -51,7 +52,7 @@ type Request struct {
 
 func (r *Request) validate() error {
 	switch {
-	case r.Loop == Closed && r.InFlight < 1:
+	case r.InFlight < 1 && (r.Loop == Closed || r.Loop == Open && r.Batch > 1):
 		return errors.New("in_flight is missing")
 	case r.Loop == Open && !(r.Rate > 0):
 		return errors.New("rate_per_second is missing")
@@ -63,6 +64,11 @@ func (r *Request) validate() error {
 		return errors.New("measure_ms is missing")
 	}
 	return nil
+}
+
+// calls is how many calls of a batch are under way at most.
+func (r *Request) calls() int {
+	return max(r.InFlight/max(r.Batch, 1), 1)
 }
 
 // Figures are what came of a Request.

@@ -22,9 +22,6 @@ const (
 	// are submitted in step with a grid of openGrid: a timer for each would take the processor from what is measured.
 	exactRate = 5000
 	openGrid  = 200 * time.Microsecond
-	// batchCalls is how many calls of many jobs are under way at most: what becomes due meanwhile goes with the next
-	// one, as a submitter does it that gathers jobs.
-	batchCalls = 4
 	// bareInterval is the pace of the yardstick beside a load, bareCalls how often Bare calls it at most.
 	bareInterval = 5 * time.Millisecond
 	bareCalls    = 20_000
@@ -205,7 +202,7 @@ func (t *tally) open(ctx context.Context, s Submitter, r Request) error {
 	due := func(i int) time.Time {
 		return t.begin.Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))
 	}
-	inFlight, calls := make(chan struct{}, openInFlight), make(chan struct{}, batchCalls)
+	inFlight, calls := make(chan struct{}, openInFlight), make(chan struct{}, r.calls())
 	for i := 0; due(i).Before(t.to) && !t.hopeless(); {
 		at := due(i)
 		if grid > 0 {

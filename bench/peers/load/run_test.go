@@ -29,9 +29,13 @@ type fake struct {
 	inFlight  atomic.Int64
 	peak      atomic.Int64
 	bare      atomic.Int64
+	calls     atomic.Int64 // of Submit that are under way
+	callsPeak atomic.Int64
 }
 
 func (f *fake) Submit(_ context.Context, n int, done func(int, Outcome)) {
+	f.callsPeak.Store(max(f.callsPeak.Load(), f.calls.Add(1)))
+	defer f.calls.Add(-1)
 	f.once.Do(func() { time.Sleep(f.stall) })
 	f.submitted.Add(int64(n))
 	f.most.Store(max(f.most.Load(), int64(n)))
@@ -98,16 +102,19 @@ func TestOpenCountsStalls(t *testing.T) {
 	}
 }
 
-// TestOpenBatches submits what is due together, where a call takes it.
+// TestOpenBatches submits what is due together, where a call takes it, by as many calls at a time as a closed loop.
 func TestOpenBatches(t *testing.T) {
 	t.Parallel()
-	f := new(fake)
-	got, err := Run(t.Context(), f, Request{Loop: Open, Rate: 20_000, Batch: 16, MeasureMS: 200})
+	f := &fake{stall: 50 * time.Millisecond}
+	got, err := Run(t.Context(), f, Request{Loop: Open, Rate: 20_000, InFlight: 64, Batch: 16, MeasureMS: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.Jobs != 4000 || f.most.Load() < 2 || f.most.Load() > 16 {
 		t.Errorf("%d jobs, at most %d in a call; expected 4000, and 2 to 16", got.Jobs, f.most.Load())
+	}
+	if f.callsPeak.Load() != 4 {
+		t.Errorf("%d calls were under way, expected 64 jobs in flight to make it 4 of 16", f.callsPeak.Load())
 	}
 }
 
@@ -129,13 +136,14 @@ func TestFailures(t *testing.T) {
 func TestRequestRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`{"loop":"closed","measure_ms":1}`:                "in_flight",
-		`{"loop":"open","measure_ms":1}`:                  "rate_per_second",
-		`{"loop":"open","rate_per_second":5}`:             "measure_ms",
-		`{"loop":"replay"}`:                               "plan",
-		`{"loop":"round"}`:                                `"round"`,
-		`nothing`:                                         "invalid character",
-		`{"loop":"replay","plan":"/nowhere/at/all.json"}`: "replay",
+		`{"loop":"closed","measure_ms":1}`:                             "in_flight",
+		`{"loop":"open","measure_ms":1}`:                               "rate_per_second",
+		`{"loop":"open","rate_per_second":5}`:                          "measure_ms",
+		`{"loop":"open","rate_per_second":5,"batch":4,"measure_ms":1}`: "in_flight",
+		`{"loop":"replay"}`:                                            "plan",
+		`{"loop":"round"}`:                                             `"round"`,
+		`nothing`:                                                      "invalid character",
+		`{"loop":"replay","plan":"/nowhere/at/all.json"}`:              "replay",
 	} {
 		_, err := serve(&fake{}, []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {

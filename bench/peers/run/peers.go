@@ -214,7 +214,7 @@ func (b *bench) levels(ctx context.Context, c *contender, round int, aof string,
 		if share <= single {
 			batch = 1
 		}
-		f, err := s.ask(ctx, load.Request{Loop: load.Open, Rate: rate, Batch: batch, WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()})
+		f, err := s.ask(ctx, load.Request{Loop: load.Open, Rate: rate, InFlight: c.out.Best.InFlight, Batch: batch, WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()})
 		if err != nil {
 			into.Levels = nil
 			return fmt.Errorf("at %.0f %%: %w", share*100, err)
