@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// callTimeout bounds one request, besides what it waits for on purpose.
+	// callTimeout bounds one request, besides what it waits for on purpose. Half of it, which each of several servers
+	// has, is more than the 5 s after which a replica says why it cannot answer.
 	callTimeout = 15 * time.Second
 	// maxAnswer bounds what is read of an answer; a page of jobs holds their results.
 	maxAnswer = 1 << 30
@@ -70,9 +71,10 @@ func (c *apiClient) webSocketURL() string {
 func (c *apiClient) close() { c.http.CloseIdleConnections() }
 
 // call decodes the answer into out. Refusals are *freeslot.Error. wait is what
-// the request may take beyond callTimeout. Names in path are escaped.
+// the request may take beyond callTimeout. With three servers or more it can take half of callTimeout
+// for each. Names in path are escaped.
 func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout+wait)
+	ctx, cancel := context.WithTimeout(ctx, max(c.timeout, time.Duration(1+len(c.others))*c.timeout/2)+wait)
 	defer cancel()
 	var tried error
 	for left := len(c.others); left >= 0; left-- {
@@ -96,11 +98,12 @@ func (c *apiClient) call(ctx context.Context, method, path string, query url.Val
 
 // askFor is ask, with a share of the time that is left where others can be asked for the same.
 func (c *apiClient) askFor(ctx context.Context, others int, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
-	if others > 0 && method == http.MethodGet && wait == 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout/time.Duration(others+1))
-		defer cancel()
+	limit := c.timeout + wait
+	if deadline, ok := ctx.Deadline(); ok && others > 0 && method == http.MethodGet && wait == 0 {
+		limit = time.Until(deadline) / time.Duration(others+1)
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	return c.ask(ctx, method, path, query, content, out)
 }
 
