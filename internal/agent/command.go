@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -45,9 +46,9 @@ type commandExecutor struct {
 	limit    int
 	fixedEnv []string
 	log      *zap.Logger
-	// groups makes the groups of commands with limits; nil for those without. It is set by
-	// contain, before the first job.
-	groups *cgroup.Manager
+	// groups makes the groups of commands with limits; nil for those without. contain sets it, once: before the
+	// first job or, where the limits could not be had then, at a later reload, beside jobs that look for it.
+	groups atomic.Pointer[groups]
 }
 
 // newCommand makes an executor of a valid configuration; those with limits need contain too. The

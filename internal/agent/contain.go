@@ -13,18 +13,25 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
+// groups are the cgroups of commands; see [cgroup.Manager].
+type groups interface {
+	Supports(limits cgroup.Limits) error
+	Create(name string, limits cgroup.Limits) (*cgroup.Group, error)
+	Close() error
+}
+
 // containment opens the system's cgroups for the first command that has limits. It is
 // safe for concurrent use.
 type containment struct {
 	log  *zap.Logger
-	open func() (*cgroup.Manager, error)
+	open func() (groups, error)
 
 	mu      sync.Mutex // guards the rest
-	manager *cgroup.Manager
+	manager groups
 }
 
 func newContainment(log *zap.Logger) *containment {
-	return &containment{log: log, open: cgroup.Open}
+	return &containment{log: log, open: func() (groups, error) { return cgroup.Open() }}
 }
 
 // contain gives the executor of a service what its limits need. Where they cannot be set,
@@ -39,7 +46,7 @@ func (c *containment) contain(service string, e *commandExecutor) error {
 	}
 	switch {
 	case err == nil:
-		e.groups = manager
+		e.groups.Store(&manager)
 	case e.cfg.LimitsRequired:
 		return fmt.Errorf("the limits of service %s cannot be set: %w", service, err)
 	default:
@@ -49,7 +56,7 @@ func (c *containment) contain(service string, e *commandExecutor) error {
 }
 
 // get tries again after a failure: with cgroup v2 it fails as long as commands run beside the agent.
-func (c *containment) get() (*cgroup.Manager, error) {
+func (c *containment) get() (groups, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.manager == nil {
@@ -74,10 +81,11 @@ func (c *containment) close() error {
 
 // group is that of one job; nil for a command without limits.
 func (c *commandExecutor) group(job *worker.Job) (*cgroup.Group, error) {
-	if c.groups == nil {
+	made := c.groups.Load()
+	if made == nil {
 		return nil, nil //nolint:nilnil // no group is no failure
 	}
-	group, err := c.groups.Create(fmt.Sprintf("%s-%d", job.ID, job.Attempt), c.cfg.Limits.group())
+	group, err := (*made).Create(fmt.Sprintf("%s-%d", job.ID, job.Attempt), c.cfg.Limits.group())
 	if err != nil {
 		return nil, limitsFailed(err)
 	}

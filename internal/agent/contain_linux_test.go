@@ -117,7 +117,7 @@ func TestCommandIsInItsGroupAtOnce(t *testing.T) {
 	if err != nil || !strings.Contains(text(t, result), testJob().ID+"-2.1") {
 		t.Errorf("%v %v", result, err)
 	}
-	if err := e.groups.Close(); err != nil {
+	if err := (*e.groups.Load()).Close(); err != nil {
 		t.Error(err)
 	}
 	_, err = e.run(t.Context(), testJob())
@@ -130,7 +130,7 @@ func TestLimitsThatCannotBeHad(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	opened := 0
 	c := newContainment(zap.New(core))
-	c.open = func() (*cgroup.Manager, error) { opened++; return nil, errors.New("read-only file system") }
+	c.open = func() (groups, error) { opened++; return nil, errors.New("read-only file system") }
 	limits := func(c *Command) { c.Limits = &Limits{PIDs: 10} }
 	for range 2 {
 		e := command(t, "echo 1", limits)
@@ -168,7 +168,7 @@ func TestAgentNeedsItsLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.limits.open = func() (*cgroup.Manager, error) { return nil, cgroup.ErrUnsupported }
+	a.limits.open = func() (groups, error) { return nil, cgroup.ErrUnsupported }
 	if err := a.Start(t.Context()); err == nil || err.Error() != "the limits of service a cannot be set: limits are not supported on this system" {
 		t.Errorf("error %v", err)
 	}

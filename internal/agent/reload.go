@@ -50,6 +50,11 @@ func (a *Agent) Reload(ctx context.Context, load func() (Config, error), setLeve
 		return a.refuse(problems)
 	}
 	if len(changed) == 0 {
+		for _, s := range a.services {
+			if err := a.containAgain(s); err != nil {
+				return a.refuse(err)
+			}
+		}
 		a.metrics.reload(reloadUnchanged)
 		a.log.Info("config.unchanged")
 		return nil
@@ -106,6 +111,9 @@ func (a *Agent) renew(next *Config) (map[string]*service, error) {
 	for i := range next.Services {
 		name := next.Services[i].Name
 		if old := a.services[name]; old != nil && old.madeOf(next.ingredients(i)) {
+			if err := a.containAgain(old); err != nil {
+				return nil, err
+			}
 			services[name] = old
 			continue
 		}
@@ -119,6 +127,21 @@ func (a *Agent) renew(next *Config) (map[string]*service, error) {
 		services[name] = s
 	}
 	return services, nil
+}
+
+// containAgain tries limits again that could not be had: with cgroup v2 they cannot while commands run beside the agent,
+// which ends without a change of the configuration.
+func (a *Agent) containAgain(s *service) error {
+	if !s.lacksLimits() {
+		return nil
+	}
+	if err := s.contain(a.limits); err != nil {
+		return err
+	}
+	if !s.lacksLimits() {
+		a.log.Info("limits.available", zap.String("service", s.name))
+	}
+	return nil
 }
 
 // apply tells the worker, then lets go of what it does not use any more.

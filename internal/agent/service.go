@@ -67,6 +67,11 @@ func (s *service) contain(limits *containment) error {
 	return limits.contain(s.name, s.command)
 }
 
+// lacksLimits reports whether the limits of a command could not be had so far.
+func (s *service) lacksLimits() bool {
+	return s.command != nil && s.command.cfg.Limits != nil && s.command.groups.Load() == nil
+}
+
 // run is the handler.
 func (s *service) run(ctx context.Context, job *worker.Job) (any, error) {
 	s.begin()
