@@ -1,8 +1,9 @@
 // Command nodeagent makes a machine a node of a freeslot fleet: it runs the jobs
 // that schedulers place there, by HTTP requests to local services or by commands.
 //
-// Exit codes: 0 after an orderly end, 1 for a failure, 2 when the command line
-// or the configuration is wrong, 3 when another process has taken over the node.
+// Exit codes: 0 after an orderly end, 1 for a failure, such as a file that cannot be read, 2 when the
+// command line is wrong, 3 when another process has taken over the node, 78 when the configuration is
+// not valid.
 package main
 
 import (
@@ -24,6 +25,9 @@ const (
 	exitFailure    = 1
 	exitUsage      = 2
 	exitSuperseded = 3
+	// exitConfig is EX_CONFIG of sysexits.h. It is not 2, because a Go process that crashes exits with that: a service
+	// manager is to start such a one again, and not one whose configuration is not valid.
+	exitConfig = 78
 )
 
 const description = `Runs on a node the jobs that freeslot's schedulers place there.
@@ -49,11 +53,16 @@ type environment struct {
 	environ []string
 }
 
-// usageError is the fault of whoever typed the command or wrote the configuration.
-type usageError struct{ err error }
+// usageError is the fault of whoever typed the command, configError of whoever wrote the configuration.
+type (
+	usageError  struct{ err error }
+	configError struct{ err error }
+)
 
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
+func (e usageError) Error() string  { return e.err.Error() }
+func (e usageError) Unwrap() error  { return e.err }
+func (e configError) Error() string { return e.err.Error() }
+func (e configError) Unwrap() error { return e.err }
 
 func main() {
 	if os.Getenv("GOGC") == "" {
@@ -113,6 +122,9 @@ func run(args []string, env *environment) int {
 	case errors.As(err, new(usageError)):
 		_, _ = fmt.Fprintln(env.err, err)
 		return exitUsage
+	case errors.As(err, new(configError)):
+		_, _ = fmt.Fprintln(env.err, err)
+		return exitConfig
 	case errors.Is(err, worker.ErrSuperseded):
 		_, _ = fmt.Fprintf(env.err, "nodeagent: %v\n", err)
 		return exitSuperseded

@@ -5,12 +5,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -79,18 +80,51 @@ func TestHelpAndVersion(t *testing.T) {
 func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"--confg x":                      "nodeagent: unknown flag --confg",
-		"extra":                          "nodeagent: unexpected argument extra",
-		"--set stop_timeout":             "--set stop_timeout: expected KEY=VALUE such as --set stop_timeout=5m\n",
+		"--confg x":          "nodeagent: unknown flag --confg",
+		"extra":              "nodeagent: unexpected argument extra",
+		"--set stop_timeout": "--set stop_timeout: expected KEY=VALUE such as --set stop_timeout=5m\n",
+	} {
+		refused(t, args, exitUsage, want)
+	}
+}
+
+func TestWrongConfiguration(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
 		"":                               "services is empty, expected at least one service\n",
-		"--config /nowhere.yaml":         "cannot read the configuration file /nowhere.yaml: no such file or directory\n",
 		"--max-concurrency 0 " + example: "node.max_concurrency is 0, expected 1 to 65536 (from --max-concurrency)\n",
 		"--set log.level=x " + example:   `log.level is "x", expected debug, info, warn or error (from --set log.level)` + "\n",
+		// Beside an unreadable file what is wrong stays wrong.
+		"--set log.level=x --set redis.password_file=/nowhere " + example: `log.level is "x"`,
 	} {
-		code, _, got := command(t, strings.Fields(args)...)
-		if code != exitUsage || !strings.HasPrefix(got, want) {
-			t.Errorf("%q: exit code %d\n got %s\nwant %s", args, code, got, want)
-		}
+		refused(t, args, exitConfig, want)
+	}
+}
+
+// TestUnreadableFiles: a file that is not there yet, of a mount or of whoever hands out secrets, is a failure that another
+// start may mend.
+func TestUnreadableFiles(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--config /nowhere.yaml":                                      "nodeagent: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
+		"--config /nowhere.yaml --set log.level=x":                    "nodeagent: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
+		"--set redis.password_file=/nowhere " + example:               "nodeagent: redis.password_file cannot be read: /nowhere: no such file or directory (from --set redis.password_file)\n",
+		tls + "ca_file=/nowhere " + example:                           "nodeagent: redis.tls.ca_file cannot be read: /nowhere: no such file or directory (from --set redis.tls.ca_file)\n",
+		tls + "cert_file=/no --set redis.tls.key_file=/no " + example: "nodeagent: redis.tls.cert_file cannot be read: /no: no such file or directory (from --set redis.tls.cert_file)\n",
+		"--check --set redis.password_file=/nowhere " + example:       "nodeagent: redis.password_file cannot be read: /nowhere: no such file or directory (from --set redis.password_file)\n",
+		`--node-id=n1 --set services=[{"name":"a","command":{"argv":["cat"]},"check":{"grpc":{"address":"a:1","tls":{"ca_file":"/nowhere"}}}}]`: `nodeagent: services[0].check.grpc.tls.ca_file is "/nowhere", which cannot be read`,
+	} {
+		refused(t, args, exitFailure, want)
+	}
+}
+
+const tls = "--redis-url rediss://127.0.0.1:1 --set redis.tls."
+
+// refused runs the program with these arguments, which have no spaces.
+func refused(t *testing.T, args string, want int, says string) {
+	t.Helper()
+	if code, _, got := command(t, strings.Fields(args)...); code != want || !strings.HasPrefix(got, says) {
+		t.Errorf("%q: exit code %d, expected %d\n got %s\nwant %s", args, code, want, got, says)
 	}
 }
 
@@ -110,7 +144,7 @@ func TestMissingProgram(t *testing.T) {
 	want := `services[0].command.argv begins with "no-such-program", which cannot be run: executable file not found in $PATH (from --set services)` + "\n"
 	for _, more := range [][]string{{}, {"--check"}} {
 		args := append([]string{"--node-id=n1", "--set", "services=[{name: a, command: {argv: [no-such-program]}}]"}, more...)
-		if code, _, got := command(t, args...); code != exitUsage || got != want {
+		if code, _, got := command(t, args...); code != exitConfig || got != want {
 			t.Errorf("%q: exit code %d\n got %s\nwant %s", more, code, got, want)
 		}
 	}
@@ -202,9 +236,9 @@ type node struct {
 	file string
 }
 
-// start runs the program with one service, "wait", whose jobs say on the returned
-// pipe that they have begun, and go on until they are stopped.
-func start(t *testing.T, set ...string) (n *node, begun *bufio.Reader) {
+// prepare makes the fleet and the arguments of a program with one service, "wait", whose jobs say on the
+// returned pipe that they have begun, and go on until they are stopped.
+func prepare(t *testing.T, set ...string) (n *node, begun *bufio.Reader, args []string) {
 	t.Helper()
 	redis := redistest.Shared(t)
 	prefix := redis.Prefix(t)
@@ -231,7 +265,7 @@ func start(t *testing.T, set ...string) (n *node, begun *bufio.Reader) {
 	if err := os.WriteFile(file, []byte("# nothing\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{
+	args = []string{
 		"--config=" + file, "--node-id=node-1", "--redis-url=" + redis.URL(), "--set=redis.key_prefix=" + prefix, "--set=heartbeat_interval=100ms",
 		// Single quotes inside YAML's double ones.
 		`--set=services=[{name: wait, command: {argv: [sh, -c, "echo begun > '` + fifo + `'; read x < '` + fifo + `.go'"], kill_grace: 1s}}]`,
@@ -242,6 +276,13 @@ func start(t *testing.T, set ...string) (n *node, begun *bufio.Reader) {
 	for _, s := range set {
 		args = append(args, "--set="+s)
 	}
+	return &node{t: t, cell: c, release: fifo + ".go", redis: redis, prefix: prefix, file: file}, bufio.NewReader(pipe), args
+}
+
+// start runs the program of prepare.
+func start(t *testing.T, set ...string) (n *node, begun *bufio.Reader) {
+	t.Helper()
+	n, begun, args := prepare(t, set...)
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProcessEnv+"=1", "GORACE=atexit_sleep_ms=0")
 	stderr, err := cmd.StderrPipe()
@@ -252,9 +293,9 @@ func start(t *testing.T, set ...string) (n *node, begun *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	n = &node{t: t, cell: c, cmd: cmd, release: fifo + ".go", log: bufio.NewScanner(stderr), redis: redis, prefix: prefix, file: file}
+	n.cmd, n.log = cmd, bufio.NewScanner(stderr)
 	n.logged("agent.started")
-	return n, bufio.NewReader(pipe)
+	return n, begun
 }
 
 // logged waits for a line.
@@ -489,8 +530,39 @@ func TestSupersededEnds(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	// Two agents of one name that are started again and again would take each other's jobs for ever.
-	unit, err := os.ReadFile("../../deploy/nodeagent.service")
-	if want := fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", exitUsage, code); err != nil || !strings.Contains(string(unit), want) {
-		t.Errorf("the systemd unit lacks %s (%v)", want, err)
+	if !slices.Contains(final(t), code) {
+		t.Errorf("systemd starts it again after exit code %d", code)
 	}
+}
+
+// TestCrashedAgentIsStartedAgain: the watchdog's SIGABRT ends a Go process like a panic does, with an exit code that many
+// programs, and this one, have for a wrong command line.
+func TestCrashedAgentIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	n, _ := start(t)
+	n.send(syscall.SIGABRT)
+	code := n.exit()
+	if want := []int{exitSuperseded, exitConfig}; !slices.Equal(final(t), want) || slices.Contains(want, code) {
+		t.Errorf("exit code %d, and systemd does not start it again after %v, expected %v", code, final(t), want)
+	}
+}
+
+// final are the exit codes after which systemd does not start the agent again.
+func final(t *testing.T) []int {
+	t.Helper()
+	unit, err := os.ReadFile("../../deploy/nodeagent.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(unit), "\nRestartPreventExitStatus=")
+	line, _, _ := strings.Cut(rest, "\n")
+	var codes []int
+	for _, word := range strings.Fields(line) {
+		code, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes = append(codes, code)
+	}
+	return codes
 }

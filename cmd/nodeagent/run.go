@@ -41,7 +41,7 @@ func (c *runCmd) Run(env *environment) error {
 	}
 	logger, level, err := newLogger(cfg.Log, env.err)
 	if err != nil {
-		return usageError{err}
+		return configError{err}
 	}
 	denied := func(err error) string { return cfg.Redis.Denied(err, cfg.Node.ID) }
 	err = serve(env, cfg, logging.WithHints(logger, denied), func(ctx context.Context, a *agent.Agent) {
@@ -90,10 +90,14 @@ func (c *runCmd) load(environ []string) (agent.Config, error) {
 		opts.Flags = append(opts.Flags, config.Flag{Name: "--set " + path, Path: path, Value: value})
 	}
 	cfg, err := agent.Load(opts)
-	if err != nil {
-		return agent.Config{}, usageError{err}
+	switch {
+	case err == nil:
+		return cfg, nil
+	case agent.Unreadable(err):
+		return agent.Config{}, err
+	default:
+		return agent.Config{}, configError{err}
 	}
-	return cfg, nil
 }
 
 // serve runs one agent until env's context ends or the agent does. reload is called after
@@ -105,16 +109,19 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(c
 	}
 	startCtx, cancel := context.WithTimeout(env.ctx, startTimeout)
 	defer cancel()
+	return p.serve(startCtx, env, reload)
+}
+
+// serve is the function serve once everything has been built. startCtx bounds the start.
+func (p *process) serve(startCtx context.Context, env *environment, reload func(context.Context, *agent.Agent)) error {
+	cfg, logger := p.cfg, p.log
 	if err := p.app.Start(startCtx); err != nil {
+		// What began the start does not wait for it, so the node may be registered all the same, or be just about to be.
 		if env.ctx.Err() != nil { // told to stop on the way up
-			stopCtx, cancelStop := context.WithTimeout(context.Background(), p.cfg.StopLimit())
-			defer cancelStop()
-			// What began it does not wait for it, so the node may be registered all the same, or be just about to be.
-			if err := p.agent.Stop(stopCtx); err != nil {
-				logger.Warn("agent.stop_incomplete", zap.String(logging.FieldNode, cfg.Node.ID), zap.Error(err))
-			}
+			p.stop(env.hurry, p.agent.Stop)
 			return nil
 		}
+		p.stop(startCtx, p.agent.Stop) // a start whose time is over hands back at once what has come in
 		return rootCause(err)
 	}
 	notify := systemd.New(env.environ)
@@ -144,7 +151,7 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(c
 		}
 	}
 	told(errors.Join(notify.Stopping(), notify.Status("running jobs end, for up to "+cfg.StopTimeout.String())))
-	p.stop(env.hurry)
+	p.stop(env.hurry, p.app.Stop)
 	return p.agent.Err()
 }
 
@@ -153,8 +160,8 @@ func status(node string, services int) string {
 	return fmt.Sprintf("node %s, %d services", node, services)
 }
 
-// stop drains, and interrupts what still runs when hurry ends.
-func (p *process) stop(hurry context.Context) {
+// stop drains by end, and interrupts what still runs when hurry ends.
+func (p *process) stop(hurry context.Context, end func(context.Context) error) {
 	stopped := make(chan struct{})
 	var hurrying sync.WaitGroup
 	hurrying.Go(func() {
@@ -166,7 +173,7 @@ func (p *process) stop(hurry context.Context) {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.StopLimit())
 	defer cancel()
-	if err := p.app.Stop(ctx); err != nil {
+	if err := end(ctx); err != nil {
 		p.log.Warn("agent.stop_incomplete", zap.String(logging.FieldNode, p.cfg.Node.ID), zap.Error(err))
 	}
 	close(stopped)

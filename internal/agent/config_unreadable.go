@@ -1,0 +1,25 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/freeslot/freeslot/internal/config"
+)
+
+// Unreadable reports whether err, of Load, tells of files that could not be read, and of nothing that is wrong by itself:
+// the same configuration may be valid once they are there. Without its own file a configuration cannot be judged at all.
+func Unreadable(err error) bool {
+	var problems config.Problems
+	if !errors.As(err, &problems) || len(problems) == 0 {
+		return false
+	}
+	if slices.ContainsFunc(problems, func(p config.Problem) bool { return p.Path == "" && strings.HasPrefix(p.Message, "cannot read ") }) {
+		return true
+	}
+	// Only its message tells such a problem from others of the same key, such as a file without a certificate.
+	return !slices.ContainsFunc(problems, func(p config.Problem) bool {
+		return !strings.HasSuffix(p.Path, "_file") || !strings.Contains(p.Message, "cannot be read: ")
+	})
+}
