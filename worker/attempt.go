@@ -22,6 +22,10 @@ import (
 	"github.com/freeslot/freeslot/internal/logging"
 )
 
+// specTimeout is longer than callTimeout, as a payload may take long to come, and begins anew when it is cut off. Heartbeats
+// notice a connection that is dead.
+const specTimeout = 4 * callTimeout
+
 // maxErrorBytes bounds the message of a failed job: it is kept in Redis.
 const maxErrorBytes = 8 << 10
 
@@ -108,7 +112,7 @@ func (w *Worker) acquire(ctx context.Context, n int) bool {
 // the attempt is cancelled.
 func (w *Worker) readSpec(a *attempt) bool {
 	for pauses := retryPauses(); a.job == nil; {
-		ctx, cancel := context.WithTimeout(a.ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(a.ctx, specTimeout)
 		job, tenant, err := w.store.Spec(ctx, a.id.Job)
 		cancel()
 		switch {

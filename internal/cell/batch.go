@@ -42,10 +42,16 @@ type batch[In, Out any] struct {
 	// present is how many items are in do; alone is held while a caller makes the call itself.
 	present atomic.Int64
 	alone   sync.Mutex
-	// underWay is how many calls are; the batch makes calls at a time, and ended gets a token when one has ended.
-	calls    int64
-	underWay atomic.Int64
-	ended    chan struct{}
+	// underWay is how many calls are; ended gets a token when one has ended. The batch has calls of them at a time, and up
+	// to callsOfFew while they carry few items: then Redis has time, and is likely far away.
+	calls, callsOfFew int64
+	underWay          atomic.Int64
+	ended             chan struct{}
+	// recent is how many items the last calls had, and loops how many there are; more makes one more. Who holds turn reads and
+	// sets them.
+	recent float64
+	loops  int64
+	more   func()
 	// sharedAt is when the last call ended that several callers shared, in nanoseconds since 1970.
 	sharedAt atomic.Int64
 }
@@ -195,7 +201,11 @@ func (b *batch[In, Out]) loop(stop <-chan struct{}) {
 		// that takes them along is one call less. It costs nothing when nobody runs.
 		runtime.Gosched()
 		items := b.gather(first)
-		b.underWay.Add(1)
+		b.recent += (float64(len(items)) - b.recent) / 8
+		if n := b.underWay.Add(1); n >= b.loops && b.loops < b.callsOfFew {
+			b.loops++
+			b.more()
+		}
 		b.turn.Unlock()
 		b.send(items)
 		if len(items) > 1 {
@@ -209,13 +219,23 @@ const returnTime = time.Millisecond
 
 // room waits until another call may begin: callers who make theirs themselves count, too.
 func (b *batch[In, Out]) room(stop <-chan struct{}) {
-	for b.underWay.Load() >= b.calls {
+	for b.underWay.Load() >= b.allowed() {
 		select {
 		case <-b.ended:
 		case <-stop:
 			return
 		}
 	}
+}
+
+// fewItems a call are so few that it costs little to have more calls instead.
+const fewItems = 4
+
+func (b *batch[In, Out]) allowed() int64 {
+	if b.recent > fewItems {
+		return b.calls
+	}
+	return max(b.calls, b.callsOfFew)
 }
 
 // send is a call that counts as under way already.

@@ -364,6 +364,65 @@ func TestBatchAloneYields(t *testing.T) {
 	}
 }
 
+// TestBatchCallsOfFew: while calls carry few items more of them are under way than else, by loops that come when they
+// are needed.
+func TestBatchCallsOfFew(t *testing.T) {
+	t.Parallel()
+	var underWay, atStart atomic.Int64 // atStart is how many calls there were when the last one began, itself included
+	var more sync.WaitGroup
+	var c *calls
+	c = newCalls(t, func(b *batch[int, string]) {
+		b.limit, b.callsOfFew, b.loops = 64, 4, 1
+		b.more = func() { more.Go(func() { c.loop(c.stop) }) }
+		b.size = func(int) int { return 1 }
+		run := b.run
+		b.run = func(ctx context.Context, in []int) ([]string, error) {
+			atStart.Store(underWay.Add(1))
+			defer underWay.Add(-1)
+			return run(ctx, in)
+		}
+	})
+	var items []*item[int, string]
+	add := func(n int) { items = append(items, c.add(t.Context(), n)) }
+	begins := func(atMost int64, want ...int) {
+		t.Helper()
+		c.starts(want...)
+		if n := atStart.Load(); n > atMost {
+			t.Errorf("%d calls were under way when the one of %d items began, expected at most %d", n, len(want), atMost)
+		}
+	}
+	rest := func() { // time enough for a call that must not begin
+		for range 10_000 {
+			runtime.Gosched()
+		}
+	}
+	for n := 1; n <= 4; n++ {
+		add(n)
+		begins(4, n)
+	}
+	var many []int
+	for n := 5; n <= 50; n++ {
+		many = append(many, n)
+		add(n)
+	}
+	rest()
+	c.answer(nil)
+	begins(4, many...)
+	add(51)
+	for range 3 {
+		rest()
+		c.answer(nil)
+	}
+	begins(2, 51)
+	c.answer(nil)
+	c.answer(nil)
+	for i, it := range items {
+		c.wants(it, fmt.Sprint(i+1), nil)
+	}
+	c.end()
+	more.Wait()
+}
+
 // TestBatchFull: callers beyond the queue wait for room, their context or the end.
 func TestBatchFull(t *testing.T) {
 	t.Parallel()
@@ -502,7 +561,7 @@ func newSlow(t *testing.T) *slow {
 	if s.Cell, err = New(cfg, s.server.Client(t), zap.NewNop(), s.reg); err != nil {
 		t.Fatal(err)
 	}
-	s.loopCount = 1 // so that it is known what the next call gathers
+	s.loopCount, s.submits.callsOfFew = 1, 1 // so that it is known what the next call gathers
 	submits, completions := s.submits.observe, s.completions.observe
 	s.submits.observe = func(n int) { submits(n); s.calls <- n }
 	s.completions.observe = func(n int) { completions(n); s.calls <- n }

@@ -54,6 +54,7 @@ const (
 	batchItems = 64
 	batchBytes = 1 << 20
 	batchLoops = 2 // calls of an operation under way at once; 3 were measured to be no better
+	callsOfFew = 8 // the same for calls of few jobs, see batch
 	// MaxAhead is how many slots an agent can be given ahead for each that its node has, see Completion.Ahead.
 	MaxAhead        = 3 // complete.lua has it, too
 	inlineSpec      = 8 << 10
@@ -209,13 +210,13 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 	}
 	c.metrics = newMetrics(c, reg)
 	c.submits = &batch[encodedSubmission, Placement]{
-		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit), calls: batchLoops, ended: make(chan struct{}, 1),
+		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit), calls: batchLoops, callsOfFew: callsOfFew, ended: make(chan struct{}, 1),
 		run: c.submit, size: submissionSize, yields: true,
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.callTimeout(),
 		observe: c.metrics.batched("submit"),
 	}
 	c.enqueues = &batch[encodedSubmission, Placement]{
-		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit), calls: batchLoops, ended: make(chan struct{}, 1),
+		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit), calls: batchLoops, callsOfFew: callsOfFew, ended: make(chan struct{}, 1),
 		run: c.enqueue, size: submissionSize, yields: true,
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.callTimeout(),
 		observe: c.metrics.batched("enqueue"),
@@ -234,16 +235,23 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 func (c *Cell) Start(context.Context) error {
 	c.start.Do(func() {
 		c.started.Store(true)
-		for range c.loopCount {
-			c.loops.Go(func() { c.submits.loop(c.stopping) })
-			c.loops.Go(func() { c.enqueues.loop(c.stopping) })
-			c.loops.Go(func() { c.completions.loop(c.stopping) })
-		}
+		gather(c, c.submits)
+		gather(c, c.enqueues)
+		gather(c, c.completions)
 		if c.keepsScripts() {
 			c.loops.Go(c.keepScripts)
 		}
 	})
 	return nil
+}
+
+// gather starts the loops of b.
+func gather[In, Out any](c *Cell, b *batch[In, Out]) {
+	loop := func() { c.loops.Go(func() { b.loop(c.stopping) }) }
+	b.loops, b.more = int64(c.loopCount), loop
+	for range c.loopCount {
+		loop()
+	}
 }
 
 // Stop ends the calls under way and refuses further ones with ErrStopped. It
