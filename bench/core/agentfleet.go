@@ -58,7 +58,7 @@ func runWorkers(ctx context.Context, args []string, in *bufio.Reader, out io.Wri
 	if err != nil {
 		return err
 	}
-	if _, err := raiseFiles(fleetFiles); err != nil {
+	if _, err := measure.RaiseFiles(fleetFiles); err != nil {
 		return err
 	}
 	startCtx, cancel := context.WithTimeout(ctx, fleetStart)
@@ -105,7 +105,7 @@ func runWorkers(ctx context.Context, args []string, in *bufio.Reader, out io.Wri
 func runAgentFleet(ctx context.Context, b *bench) (err error) {
 	wanted, processes, replicas := sized(b, 10_000, 40), sized(b, 4, 2), sized(b, 3, 1)
 	settle, window := sized(b, 20*time.Second, time.Second), sized(b, time.Minute, time.Second)
-	files, err := raiseFiles(fleetFiles)
+	files, err := measure.RaiseFiles(fleetFiles)
 	if err != nil {
 		return err
 	}

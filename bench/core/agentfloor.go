@@ -43,7 +43,7 @@ func runPublishers(ctx context.Context, args []string, in *bufio.Reader, out io.
 	if err != nil {
 		return err
 	}
-	if _, err := raiseFiles(fleetFiles); err != nil {
+	if _, err := measure.RaiseFiles(fleetFiles); err != nil {
 		return err
 	}
 	clients, errs := make([]rueidis.Client, count), make([]error, count)

@@ -105,7 +105,12 @@ func TestWrongConfiguration(t *testing.T) {
 // start may mend.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
+		"--set redis.password_file=" + empty + " " + example:          "nodeagent: redis.password_file names " + empty + ", which is empty",
 		"--config /nowhere.yaml":                                      "nodeagent: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
 		"--config /nowhere.yaml --set log.level=x":                    "nodeagent: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
 		"--set redis.password_file=/nowhere " + example:               "nodeagent: redis.password_file cannot be read: /nowhere: no such file or directory (from --set redis.password_file)\n",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,12 +27,15 @@ type cancelCmd struct {
 	ID string `arg:"" name:"job-id" help:"Job id."`
 }
 
-// Run asks for the job to be stopped.
+// Run asks for the job to be stopped. One that has ended is no failure: it does not run.
 func (c *cancelCmd) Run(a *app) error {
 	defer a.api.close()
 	var status freeslot.JobStatus
 	if err := a.api.call(a.ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(c.ID)+"/cancel", nil, nil, 0, &status); err != nil {
 		return explain(err)
+	}
+	if status.State.Terminal() && status.State != freeslot.StateCancelled {
+		_, _ = fmt.Fprintf(a.err, "schedctl: job %s had ended before, nothing was cancelled\n", status.ID)
 	}
 	return a.printJob(status)
 }

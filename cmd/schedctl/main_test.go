@@ -62,6 +62,12 @@ func TestLifeOfAJob(t *testing.T) {
 	soon(t, done, "watch to end").expect(t, exitFailure, "cancelled")
 	l.ctl(t, "get", id).expect(t, exitOK, "cancelled")
 	close(l.release)
+
+	ended := strings.TrimSpace(l.ctl(t, "submit", "fail").expect(t, exitOK).out)
+	l.ctl(t, "watch", ended)
+	if got := l.ctl(t, "cancel", ended).expect(t, exitOK, "failed"); !strings.Contains(got.err, "had ended before") {
+		t.Errorf("cancel of a job that has ended says %q", got.err)
+	}
 }
 
 func TestWatchResult(t *testing.T) {

@@ -43,7 +43,7 @@ type commands struct {
 // environment is what commands get besides their flags; Run methods ask for it
 // as a parameter.
 type environment struct {
-	// ctx ends with the first SIGINT or SIGTERM.
+	// ctx ends with the first SIGINT, SIGTERM or SIGHUP.
 	ctx      context.Context
 	out, err io.Writer
 	// environ is the environment as os.Environ has it.
@@ -62,9 +62,11 @@ func main() {
 
 // interrupted returns a context that ends with the first signal. The second one
 // ends the process at once: whoever sends it does not want to wait for a drain.
+// SIGHUP is one of them: it comes when a terminal is closed, and there is nothing
+// that a replica reads again.
 func interrupted() context.Context {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		<-signals

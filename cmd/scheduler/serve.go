@@ -37,8 +37,9 @@ type serveCmd struct {
 func (serveCmd) Help() string {
 	return `Flags win over the environment (FREESLOT_REDIS__URL for redis.url), that over the file, that over the defaults.
 
-The first SIGINT or SIGTERM drains: /readyz turns red, clients are told to go elsewhere, the port is closed, and the
-process ends within drain_timeout. A second one ends it at once. Jobs go on either way.`
+The first SIGINT, SIGTERM or SIGHUP drains: /readyz turns red, clients are told to go elsewhere, the port is closed, and the
+process ends within drain_timeout. A second one ends it at once. Jobs go on either way. Nothing is read again: a changed
+configuration takes another start.`
 }
 
 // Run serves until the process is told to stop.

@@ -362,13 +362,15 @@ func (p *process) end(t *testing.T) int {
 
 func TestFirstSignalStops(t *testing.T) {
 	t.Parallel()
-	p := startProcess(t, redistest.Shared(t).Prefix(t))
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	p.event(t, "replica.stopped")
-	if code := p.end(t); code != exitOK {
-		t.Errorf("exit code is %d, expected 0", code)
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		p := startProcess(t, redistest.Shared(t).Prefix(t))
+		if err := p.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		p.event(t, "replica.stopped")
+		if code := p.end(t); code != exitOK {
+			t.Errorf("%s: exit code is %d, expected 0", sig, code)
+		}
 	}
 }
 

@@ -18,8 +18,9 @@ func Unreadable(err error) bool {
 	if slices.ContainsFunc(problems, func(p config.Problem) bool { return p.Path == "" && strings.HasPrefix(p.Message, "cannot read ") }) {
 		return true
 	}
-	// Only its message tells such a problem from others of the same key, such as a file without a certificate.
+	// Only its message tells such a problem from others of the same key, such as a file without a certificate. An empty
+	// one is just being written.
 	return !slices.ContainsFunc(problems, func(p config.Problem) bool {
-		return !strings.HasSuffix(p.Path, "_file") || !strings.Contains(p.Message, "cannot be read: ")
+		return !strings.HasSuffix(p.Path, "_file") || !strings.Contains(p.Message, "cannot be read: ") && !strings.HasSuffix(p.Message, ", which is empty")
 	})
 }

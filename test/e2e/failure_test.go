@@ -67,15 +67,15 @@ func TestStartFailures(t *testing.T) {
 			want: []string{closed, "--redis-url"},
 		},
 		{
-			name: "agent without services", program: "nodeagent", args: []string{"--node-id", "node-a"}, code: 2,
+			name: "agent without services", program: "nodeagent", args: []string{"--node-id", "node-a"}, code: 78,
 			want: []string{"services", "expected at least one"},
 		},
 		{
-			name: "agent with a bad value", program: "nodeagent", args: []string{"--config", working, "--max-concurrency", "0"}, code: 2,
+			name: "agent with a bad value", program: "nodeagent", args: []string{"--config", working, "--max-concurrency", "0"}, code: 78,
 			want: []string{"node.max_concurrency", "--max-concurrency"},
 		},
 		{
-			name: "agent without its program", program: "nodeagent", args: []string{"--config", agent, "--node-id", "node-a"}, code: 2,
+			name: "agent without its program", program: "nodeagent", args: []string{"--config", agent, "--node-id", "node-a"}, code: 78,
 			want: []string{"no-such-program", "services[0].command.argv"},
 		},
 		{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/peers/away"
 	"github.com/freeslot/freeslot/bench/peers/load"
 	"github.com/freeslot/freeslot/bench/peers/result"
 	"github.com/freeslot/freeslot/internal/redisclient"
@@ -23,12 +25,17 @@ const (
 	scaleMasters  = 3
 	// scaleRounds are medians.
 	scaleRounds = 3
+	// scaleFiles is enough for 10,000 nodes whose connections this process holds up: each has two ends and a timer.
+	scaleFiles = 40_000
 )
 
 // scale measures what a job costs as the system grows.
 func (b *bench) scale(ctx context.Context) error {
 	begin := time.Now()
 	out := &result.Scale{}
+	if _, err := measure.RaiseFiles(scaleFiles); err != nil {
+		return err
+	}
 	point := func(p result.ScalePoint, measureIt func(context.Context, *result.ScalePoint) error) error {
 		if err := measureIt(ctx, &p); err != nil {
 			if ctx.Err() != nil {
@@ -57,11 +64,13 @@ func (b *bench) scale(ctx context.Context) error {
 			}
 		}
 	}
-	for _, cells := range sized(b.short, []int{1, 16}, []int{1, 2, 4, 8, 16}) {
-		for _, how := range []string{result.Alone, result.Saturated} {
-			p := result.ScalePoint{What: "cells", Value: cells, Load: how}
-			if err := point(p, b.scaleCells); err != nil {
-				return err
+	for _, distance := range []time.Duration{0, awayBy} {
+		for _, cells := range sized(b.short, []int{1, 16}, []int{1, 2, 4, 8, 16}) {
+			for _, how := range []string{result.Alone, result.Saturated} {
+				p := result.ScalePoint{What: "cells", Value: cells, Load: how, AwayUS: distance.Microseconds()}
+				if err := point(p, func(ctx context.Context, p *result.ScalePoint) error { return b.scaleCells(ctx, p, distance) }); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -160,8 +169,8 @@ func readAll(ctx context.Context, clients []rueidis.Client) ([]measure.RedisStat
 }
 
 // scaleCells spreads cells over a cluster.
-func (b *bench) scaleCells(ctx context.Context, p *result.ScalePoint) (err error) {
-	c, err := startCluster(ctx)
+func (b *bench) scaleCells(ctx context.Context, p *result.ScalePoint, distance time.Duration) (err error) {
+	c, err := startCluster(ctx, distance)
 	if err != nil {
 		return err
 	}
@@ -188,9 +197,11 @@ func (b *bench) scaleCells(ctx context.Context, p *result.ScalePoint) (err error
 type cluster struct {
 	servers []*redisproc.Server
 	stats   []rueidis.Client
+	// proxies are where clients find the servers, in the same order; none where these are not away.
+	proxies []*away.Proxy
 }
 
-func startCluster(ctx context.Context) (_ *cluster, err error) {
+func startCluster(ctx context.Context, distance time.Duration) (_ *cluster, err error) {
 	cli, err := exec.LookPath("redis-cli")
 	if err != nil {
 		return nil, err
@@ -216,12 +227,43 @@ func startCluster(ctx context.Context) (_ *cluster, err error) {
 			return nil, err
 		}
 		c.stats = append(c.stats, client)
+		if distance > 0 {
+			if err := c.move(ctx, s, client, distance); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if out, err := exec.CommandContext(ctx, cli, append(args, "--cluster-yes")...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("redis-cli --cluster create: %w: %s", err, lastLine(out))
 	}
 	return c, c.await(ctx)
 }
+
+// move has a server tell the cluster that clients find it at a proxy; the servers find each other directly.
+func (c *cluster) move(ctx context.Context, s *redisproc.Server, client rueidis.Client, distance time.Duration) error {
+	proxy, err := away.Open(s.Addr(), distance)
+	if err != nil {
+		return err
+	}
+	c.proxies = append(c.proxies, proxy)
+	_, clients, err := net.SplitHostPort(proxy.Addr())
+	if err != nil {
+		return err
+	}
+	_, direct, err := net.SplitHostPort(s.Addr())
+	if err != nil {
+		return err
+	}
+	port, err := strconv.Atoi(direct)
+	if err != nil {
+		return err
+	}
+	return client.Do(ctx, client.B().ConfigSet().ParameterValue().ParameterValue("cluster-announce-port", clients).
+		ParameterValue("cluster-announce-bus-port", strconv.Itoa(port+busOffset)).Build()).Error()
+}
+
+// busOffset is how far a server's port for the others is from that for clients.
+const busOffset = 10_000
 
 // await waits until every master says that the cluster is whole.
 func (c *cluster) await(ctx context.Context) error {
@@ -244,11 +286,14 @@ func (c *cluster) await(ctx context.Context) error {
 }
 
 func (c *cluster) url() string {
-	url := c.servers[0].URL() + "?addr=" + c.servers[1].Addr()
-	for _, s := range c.servers[2:] {
-		url += "&addr=" + s.Addr()
+	addrs := make([]string, 0, len(c.servers))
+	for _, s := range c.servers {
+		addrs = append(addrs, s.Addr())
 	}
-	return url
+	for i, p := range c.proxies {
+		addrs[i] = p.Addr()
+	}
+	return "redis://" + addrs[0] + "?addr=" + strings.Join(addrs[1:], "&addr=")
 }
 
 func (c *cluster) stop() error {
@@ -257,7 +302,10 @@ func (c *cluster) stop() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
-	errs := make([]error, 0, len(c.servers))
+	errs := make([]error, 0, len(c.servers)+len(c.proxies))
+	for _, p := range c.proxies {
+		errs = append(errs, p.Close())
+	}
 	for _, s := range c.servers {
 		errs = append(errs, s.Stop(ctx))
 	}

@@ -1,12 +1,12 @@
 //go:build unix
 
-package main
+package measure
 
 import "syscall"
 
-// raiseFiles lets this process and those that it starts have so many open files, or as many as they may, and returns how many
+// RaiseFiles lets this process and those that it starts have so many open files, or as many as they may, and returns how many
 // that are.
-func raiseFiles(count uint64) (uint64, error) {
+func RaiseFiles(count uint64) (uint64, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 0, err

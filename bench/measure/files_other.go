@@ -1,9 +1,10 @@
 //go:build !unix
 
-package main
+package measure
 
 import "errors"
 
-func raiseFiles(uint64) (uint64, error) {
+// RaiseFiles is only on Unix.
+func RaiseFiles(uint64) (uint64, error) {
 	return 0, errors.New("the limit of open files: only on Unix")
 }
