@@ -310,12 +310,12 @@ func (w *Worker) register(ctx context.Context) error {
 }
 
 // unregister takes the node out again after a registration without an answer, which may have been carried out: jobs
-// would be placed on it until it is taken for dead. Where the scripts are missing it was not carried out, and this would
-// wait for the same scripts once more.
+// would be placed on it until it is taken for dead. Where Redis has said to the last that it lacks the script, it was not, and
+// this would wait for scripts once more.
 func (w *Worker) unregister(cause error) error {
 	var answer *rueidis.RedisError
 	var refusal *freeslot.Error
-	if errors.As(cause, &answer) || errors.As(cause, &refusal) || errors.Is(cause, cell.ErrScriptsMissing) {
+	if errors.As(cause, &answer) || errors.As(cause, &refusal) || errors.Is(cause, cell.ErrNotSent) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)

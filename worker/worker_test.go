@@ -779,7 +779,8 @@ func TestStartThatIsNotRegistered(t *testing.T) {
 		epoch cell.Epoch // that has the node then
 		asked bool       // whether it is taken out again
 	}{
-		"no scripts":    {fmt.Errorf("%w: %w", cell.ErrScriptsMissing, context.DeadlineExceeded), "", false},
+		"no scripts":    {fmt.Errorf("%w: %w", cell.ErrScriptsMissing, cell.ErrNotSent), "", false},
+		"maybe no more": {fmt.Errorf("%w: %w", cell.ErrScriptsMissing, context.DeadlineExceeded), "", true},
 		"predecessor's": {errors.New("connection reset"), "other", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -110,20 +111,24 @@ func TestUnreadableFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"--set redis.password_file=" + empty + " " + example:          "nodeagent: redis.password_file names " + empty + ", which is empty",
-		"--config /nowhere.yaml":                                      "nodeagent: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
-		"--config /nowhere.yaml --set log.level=x":                    "nodeagent: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
-		"--set redis.password_file=/nowhere " + example:               "nodeagent: redis.password_file cannot be read: /nowhere: no such file or directory (from --set redis.password_file)\n",
-		tls + "ca_file=/nowhere " + example:                           "nodeagent: redis.tls.ca_file cannot be read: /nowhere: no such file or directory (from --set redis.tls.ca_file)\n",
-		tls + "cert_file=/no --set redis.tls.key_file=/no " + example: "nodeagent: redis.tls.cert_file cannot be read: /no: no such file or directory (from --set redis.tls.cert_file)\n",
-		"--check --set redis.password_file=/nowhere " + example:       "nodeagent: redis.password_file cannot be read: /nowhere: no such file or directory (from --set redis.password_file)\n",
-		`--node-id=n1 --set services=[{"name":"a","command":{"argv":["cat"]},"check":{"grpc":{"address":"a:1","tls":{"ca_file":"/nowhere"}}}}]`: `nodeagent: services[0].check.grpc.tls.ca_file is "/nowhere", which cannot be read`,
+		"--set redis.password_file=" + empty + " " + example:                 "nodeagent: redis.password_file names " + empty + ", which is empty",
+		"--config /nowhere.yaml":                                             "nodeagent: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
+		"--config /nowhere.yaml --set log.level=x":                           "nodeagent: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
+		"--set redis.password_file=/nowhere " + example:                      "nodeagent: redis.password_file cannot be read: /nowhere: no such file or directory (from --set redis.password_file)\n",
+		tls + "ca_file=/nowhere " + example:                                  "nodeagent: redis.tls.ca_file cannot be read: /nowhere: no such file or directory (from --set redis.tls.ca_file)\n",
+		tls + "cert_file=/no --set redis.tls.key_file=/no " + example:        "nodeagent: redis.tls.cert_file cannot be read: /no: no such file or directory (from --set redis.tls.cert_file)\n",
+		"--check --set redis.password_file=/nowhere " + example:              "nodeagent: redis.password_file cannot be read: /nowhere: no such file or directory (from --set redis.password_file)\n",
+		fmt.Sprintf(checked, `"ca_file":"/nowhere"`):                         `nodeagent: services[0].check.grpc.tls.ca_file is "/nowhere", which cannot be read`,
+		fmt.Sprintf(checked, `"cert_file":"/nowhere","key_file":"/nowhere"`): `nodeagent: services[0].check.grpc.tls.cert_file is "/nowhere", which cannot be read`,
 	} {
 		refused(t, args, exitFailure, want)
 	}
 }
 
 const tls = "--redis-url rediss://127.0.0.1:1 --set redis.tls."
+
+// checked is an agent whose service has a check by TLS.
+const checked = `--node-id=n1 --set services=[{"name":"a","command":{"argv":["cat"]},"check":{"grpc":{"address":"a:1","tls":{%s}}}}]`
 
 // refused runs the program with these arguments, which have no spaces.
 func refused(t *testing.T, args string, want int, says string) {

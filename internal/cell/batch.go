@@ -43,15 +43,13 @@ type batch[In, Out any] struct {
 	present atomic.Int64
 	alone   sync.Mutex
 	// underWay is how many calls are; ended gets a token when one has ended. The batch has calls of them at a time, and up
-	// to callsOfFew while they carry few items: then Redis has time, and is likely far away.
+	// to callsOfFew while few items are there: then not much can be gathered.
 	calls, callsOfFew int64
 	underWay          atomic.Int64
 	ended             chan struct{}
-	// recent is how many items the last calls had, and loops how many there are; more makes one more. Who holds turn reads and
-	// sets them.
-	recent float64
-	loops  int64
-	more   func()
+	// loops is how many run, which who holds turn reads and sets; more begins one more.
+	loops int64
+	more  func()
 	// sharedAt is when the last call ended that several callers shared, in nanoseconds since 1970.
 	sharedAt atomic.Int64
 }
@@ -201,7 +199,6 @@ func (b *batch[In, Out]) loop(stop <-chan struct{}) {
 		// that takes them along is one call less. It costs nothing when nobody runs.
 		runtime.Gosched()
 		items := b.gather(first)
-		b.recent += (float64(len(items)) - b.recent) / 8
 		if n := b.underWay.Add(1); n >= b.loops && b.loops < b.callsOfFew {
 			b.loops++
 			b.more()
@@ -228,11 +225,11 @@ func (b *batch[In, Out]) room(stop <-chan struct{}) {
 	}
 }
 
-// fewItems a call are so few that it costs little to have more calls instead.
-const fewItems = 4
+// fewItems for each of callsOfFew are so few that it costs little to have more calls instead.
+const fewItems = 3
 
 func (b *batch[In, Out]) allowed() int64 {
-	if b.recent > fewItems {
+	if b.present.Load() > fewItems*b.callsOfFew {
 		return b.calls
 	}
 	return max(b.calls, b.callsOfFew)

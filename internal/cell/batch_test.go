@@ -232,6 +232,13 @@ func (c *calls) together(items ...*item[int, string]) <-chan struct{} {
 	return over
 }
 
+// rests is time enough for what must not happen.
+func (c *calls) rests() {
+	for range 10_000 {
+		runtime.Gosched()
+	}
+}
+
 // TestBatchAlone: a caller who finds nobody makes the call, of which others take no notice: they have the loop.
 func TestBatchAlone(t *testing.T) {
 	t.Parallel()
@@ -293,6 +300,7 @@ func TestBatchAloneStop(t *testing.T) {
 	c.starts(1)
 	c.end()
 	receive(t, c.looped)
+	c.rests()
 	select {
 	case <-c.stopped:
 		t.Error("the batch has stopped beside a call")
@@ -328,9 +336,7 @@ func TestBatchAloneCounts(t *testing.T) {
 	over = append(over, c.together(newItem[int, string](t.Context(), 2)))
 	c.starts(2)
 	third := c.add(t.Context(), 3)
-	for range 10_000 { // time enough for a call that must not begin
-		runtime.Gosched()
-	}
+	c.rests()
 	c.answer(nil)
 	c.starts(3)
 	c.answer(nil)
@@ -382,8 +388,6 @@ func TestBatchCallsOfFew(t *testing.T) {
 			return run(ctx, in)
 		}
 	})
-	var items []*item[int, string]
-	add := func(n int) { items = append(items, c.add(t.Context(), n)) }
 	begins := func(atMost int64, want ...int) {
 		t.Helper()
 		c.starts(want...)
@@ -391,31 +395,34 @@ func TestBatchCallsOfFew(t *testing.T) {
 			t.Errorf("%d calls were under way when the one of %d items began, expected at most %d", n, len(want), atMost)
 		}
 	}
-	rest := func() { // time enough for a call that must not begin
-		for range 10_000 {
-			runtime.Gosched()
+	var items []*item[int, string]
+	var over []<-chan struct{}
+	add := func(numbers ...int) {
+		var of []*item[int, string]
+		for _, n := range numbers {
+			of = append(of, newItem[int, string](t.Context(), n))
 		}
+		items, over = append(items, of...), append(over, c.together(of...))
 	}
 	for n := 1; n <= 4; n++ {
 		add(n)
 		begins(4, n)
 	}
 	var many []int
-	for n := 5; n <= 50; n++ {
+	for n := 5; n <= 5+fewItems*4; n++ {
 		many = append(many, n)
-		add(n)
 	}
-	rest()
-	c.answer(nil)
-	begins(4, many...)
-	add(51)
+	add(many...)
 	for range 3 {
-		rest()
+		c.rests()
 		c.answer(nil)
 	}
-	begins(2, 51)
+	begins(2, many...)
 	c.answer(nil)
 	c.answer(nil)
+	for _, o := range over {
+		receive(t, o)
+	}
 	for i, it := range items {
 		c.wants(it, fmt.Sprint(i+1), nil)
 	}
@@ -590,6 +597,40 @@ func (s *slow) queueOf(ctx context.Context, sub Submission) *item[encodedSubmiss
 	it := s.submission(ctx, &sub, 1)
 	s.submits.enqueue(s.stopping, it)
 	return it
+}
+
+// TestStopWaitsForALoneCaller: the cell has not stopped before the call that a caller makes itself is over.
+func TestStopWaitsForALoneCaller(t *testing.T) {
+	t.Parallel()
+	s := newSlow(t)
+	s.server.Pause()
+	over := make(chan error, 1)
+	go func() {
+		_, err := s.Submit(t.Context(), submission("", "n1"))
+		over <- err
+	}()
+	if n := receive(t, s.calls); n != 1 || s.submits.alone.TryLock() {
+		t.Fatalf("a call of %d items, which its caller does not make itself", n)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Stop(context.Background()) }()
+	<-s.stopping
+	for range 100_000 {
+		runtime.Gosched()
+	}
+	select {
+	case err := <-stopped:
+		t.Fatalf("stopped beside a call: %v", err)
+	case err := <-over:
+		t.Fatalf("submitted while Redis stood still: %v", err)
+	default:
+	}
+	s.server.Resume()
+	for _, c := range []chan error{over, stopped} {
+		if err := receive(t, c); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestSharedCalls: while Redis is slow callers gather: 1 + 128 jobs take 3 calls, to

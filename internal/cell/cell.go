@@ -208,7 +208,7 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		tombstones: tombstonesKept, loopCount: batchLoops,
 		stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	c.metrics = newMetrics(c, reg)
+	c.metrics = newMetrics()
 	c.submits = &batch[encodedSubmission, Placement]{
 		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit), calls: batchLoops, callsOfFew: callsOfFew, ended: make(chan struct{}, 1),
 		run: c.submit, size: submissionSize, yields: true,
@@ -228,6 +228,7 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
 		observe: c.metrics.batched("complete"),
 	}
+	c.metrics.register(c, reg)
 	return c, nil
 }
 

@@ -37,8 +37,8 @@
 // can be repeated without harm, because whoever got an error may still have been
 // applied. Scripts compare times with Redis' clock only.
 //
-// Submit, EnqueueAll and Complete gather concurrent callers: while two calls are under way (up to eight of submits while they
-// carry few jobs) the next collects, so nobody waits for a batch to fill and a busy cell pays Lua's fixed cost once for many
+// Submit, EnqueueAll and Complete gather concurrent callers: while two calls are under way (up to eight of submits while few
+// jobs are there) the next collects, so nobody waits for a batch to fill and a busy cell pays Lua's fixed cost once for many
 // jobs. A caller who is alone makes the call himself.
 //
 // When Redis fails, calls end with an error by their deadline. A write is never

@@ -28,8 +28,8 @@ type metrics struct {
 	waitTime prometheus.Histogram
 }
 
-func newMetrics(c *Cell, reg prometheus.Registerer) *metrics {
-	m := &metrics{
+func newMetrics() *metrics {
+	return &metrics{
 		latencies: xsync.NewMapOf[string, prometheus.Observer](),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "freeslot_redis_call_seconds", Help: "Time of one call to Redis, as this process saw it.",
@@ -53,6 +53,10 @@ func newMetrics(c *Cell, reg prometheus.Registerer) *metrics {
 			Buckets: LatencyBuckets,
 		}),
 	}
+}
+
+// register comes last: a scrape looks at the queues.
+func (m *metrics) register(c *Cell, reg prometheus.Registerer) {
 	if reg != nil {
 		queued := func(call string, n func() int) prometheus.Collector {
 			return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -64,7 +68,6 @@ func newMetrics(c *Cell, reg prometheus.Registerer) *metrics {
 			queued("submit", func() int { return len(c.submits.queue) }),
 			queued("complete", func() int { return len(c.completions.queue) }))
 	}
-	return m
 }
 
 // batched returns what counts the items of a call.

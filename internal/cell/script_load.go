@@ -15,7 +15,8 @@ import (
 )
 
 // ErrScriptsMissing is returned when Redis does not have the scripts, this process may not load
-// them, and nobody else has in time.
+// them, and nobody else has in time. It is ErrNotSent, too, unless the call was under way when the
+// time was over: then it may have been carried out.
 var ErrScriptsMissing = errors.New("redis has no scripts of this release, and no scheduler of it has loaded them")
 
 // ScriptSource says what is done where Redis does not have the scripts: after a start of it
@@ -111,7 +112,7 @@ func (c *Cell) await(ctx context.Context, on rueidis.Client, s *script, keys, ar
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return c.awaited(ctx, rueidis.NewErrorResult(ctx.Err()))
+			return rueidis.NewErrorResult(&scriptsMissing{cause: ctx.Err(), refused: true})
 		case <-timer.C:
 		}
 		pause = min(2*pause, longestScriptsPause)
@@ -126,9 +127,21 @@ func (c *Cell) awaited(ctx context.Context, result rueidis.RedisResult) rueidis.
 	c.arrived(result)
 	// The connection's deadline is that of ctx, and can be faster.
 	if err := result.Error(); !answered(err) && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
-		return rueidis.NewErrorResult(fmt.Errorf("%w: %w", ErrScriptsMissing, err))
+		return rueidis.NewErrorResult(&scriptsMissing{cause: err})
 	}
 	return result
+}
+
+// scriptsMissing is ErrScriptsMissing. refused is true when the last that Redis said was that it has no such script.
+type scriptsMissing struct {
+	cause   error
+	refused bool
+}
+
+func (e *scriptsMissing) Error() string { return ErrScriptsMissing.Error() + ": " + e.cause.Error() }
+func (e *scriptsMissing) Unwrap() error { return e.cause }
+func (e *scriptsMissing) Is(target error) bool {
+	return target == ErrScriptsMissing || e.refused && target == ErrNotSent
 }
 
 // answered reports whether the server has looked at the call, with err as its end.

@@ -290,6 +290,29 @@ func TestScriptsUnanswered(t *testing.T) {
 	}
 }
 
+// empty is a Redis that never has a script.
+type empty struct{ rueidis.Client }
+
+func (e empty) Do(ctx context.Context, _ rueidis.Completed) rueidis.RedisResult {
+	none := e.B().Evalsha().Sha1(strings.Repeat("0", 40)).Numkeys(0).Build()
+	return e.Client.Do(context.WithoutCancel(ctx), none)
+}
+
+// TestScriptsNeverThere: who was told to the last that the script is missing knows that nothing was done.
+func TestScriptsNeverThere(t *testing.T) {
+	t.Parallel()
+	c, err := New(Config{Scripts: ScriptsAwaited}, empty{redistest.Shared(t).Client(t)}, zap.NewNop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), scriptsPatience/4)
+	defer cancel()
+	_, err = c.Register(ctx, testNode("n1", 1), NewEpoch())
+	if !errors.Is(err, ErrScriptsMissing) || !errors.Is(err, ErrNotSent) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want ErrScriptsMissing and ErrNotSent", err)
+	}
+}
+
 // silent is a connection that no more is heard of once the script was asked for.
 type silent struct {
 	rueidis.Client
@@ -318,6 +341,9 @@ func TestScriptsCutShort(t *testing.T) {
 		cancel()
 		if !errors.Is(err, ErrScriptsMissing) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("early %v: got %v, want ErrScriptsMissing", early, err)
+		}
+		if errors.Is(err, ErrNotSent) {
+			t.Errorf("early %v: %v says that nothing was sent", early, err)
 		}
 	}
 }

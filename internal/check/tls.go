@@ -39,6 +39,15 @@ func (t *TLS) validate(at string, p *config.Problems) {
 	case t.CertFile == "" && t.KeyFile != "":
 		p.Addf(at+".cert_file", "is missing beside key_file, expected both or neither")
 	case t.CertFile != "":
+		unread := len(*p)
+		for _, file := range []struct{ key, name string }{{at + ".cert_file", t.CertFile}, {at + ".key_file", t.KeyFile}} {
+			if _, err := read(file.name); err != nil {
+				p.Add(file.key, err)
+			}
+		}
+		if len(*p) > unread {
+			break
+		}
 		if _, err := t.certificate(); err != nil {
 			p.Addf(at+".cert_file", "is %q, which cannot be used with key_file %q: %v", t.CertFile, t.KeyFile, fileCause(err))
 		}
@@ -75,15 +84,24 @@ func (t *TLS) config() (*tls.Config, error) {
 	return cfg, nil
 }
 
+// read returns an error that continues a sentence which begins with the key.
+func read(name string) ([]byte, error) {
+	data, err := os.ReadFile(name)
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		err = file.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("is %q, which cannot be read: %w", name, err)
+	}
+	return data, nil
+}
+
 // authorities returns an error that continues a sentence which begins with the key.
 func (t *TLS) authorities() (*x509.CertPool, error) {
-	pem, err := os.ReadFile(t.CAFile)
+	pem, err := read(t.CAFile)
 	if err != nil {
-		var file *fs.PathError
-		if errors.As(err, &file) {
-			err = file.Err
-		}
-		return nil, fmt.Errorf("is %q, which cannot be read: %w", t.CAFile, err)
+		return nil, err
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {

@@ -51,7 +51,7 @@ func openReplica(ctx context.Context, url, name string, cellCount int) (_ *repli
 	r.tracker = r.newTracker(layouts)
 	all, feeds := make([]*cell.Cell, len(layouts)), make([]cache.Feed, len(layouts))
 	for i, layout := range layouts {
-		cfg := cell.Config{Layout: layout, Index: i, Cells: len(layouts), Servers: r.topology.Servers}
+		cfg := cell.Config{Layout: layout, Index: i, Cells: len(layouts), Servers: r.topology.Servers, Scripts: cell.ScriptsKept}
 		if all[i], err = cell.New(cfg, r.commands.For(i), zap.NewNop(), nil); err != nil {
 			return nil, err
 		}

@@ -34,7 +34,7 @@ type fake struct {
 }
 
 func (f *fake) Submit(_ context.Context, n int, done func(int, Outcome)) {
-	f.callsPeak.Store(max(f.callsPeak.Load(), f.calls.Add(1)))
+	f.noteCalls(f.calls.Add(1))
 	defer f.calls.Add(-1)
 	f.once.Do(func() { time.Sleep(f.stall) })
 	f.submitted.Add(int64(n))
@@ -47,6 +47,14 @@ func (f *fake) Submit(_ context.Context, n int, done func(int, Outcome)) {
 			done(i, Outcome{Started: started, Assigned: started, Err: f.err})
 		}
 	})
+}
+
+func (f *fake) noteCalls(n int64) {
+	for {
+		if peak := f.callsPeak.Load(); n <= peak || f.callsPeak.CompareAndSwap(peak, n) {
+			return
+		}
+	}
 }
 
 func (f *fake) Bare(context.Context) error {
