@@ -116,7 +116,7 @@ func TestCheckRefused(t *testing.T) {
 		"{grpc: {address: 'a:1', tls: {ca_file: " + key + "}}}":                              {`.grpc.tls.ca_file is "` + key + `", which has no certificate in PEM form`},
 		"{http: {url: 'https://a', tls: {cert_file: " + cert + "}}}":                         {".http.tls.key_file is missing beside cert_file, expected both or neither"},
 		"{http: {url: 'https://a', tls: {key_file: " + key + "}}}":                           {".http.tls.cert_file is missing beside key_file, expected both or neither"},
-		"{http: {url: 'https://a', tls: {cert_file: " + cert + ", key_file: /nowhere}}}":     {`.http.tls.cert_file is "` + cert + `", which cannot be used with key_file "/nowhere": /nowhere: no such file or directory`},
+		"{http: {url: 'https://a', tls: {cert_file: " + cert + ", key_file: /nowhere}}}":     {`.http.tls.key_file is "/nowhere", which cannot be read: no such file or directory`},
 		"{http: {url: 'https://a', tls: {cert_file: " + cert + ", key_file: " + key + "}}}":  {`.http.tls.cert_file is "` + cert + `", which cannot be used with key_file "` + key + `": tls: private key does not match public key`},
 		"{websocket: {url: 'wss://a', tls: {server_name: b, insecure_skip_verify: true}}}":   {".websocket.tls.insecure_skip_verify is set beside server_name, which it would make meaningless, expected one of them"},
 		"{grpc: {address: 'a:1', tls: {insecure_skip_verify: true, ca_file: " + cert + "}}}": {".grpc.tls.insecure_skip_verify is set beside ca_file, which it would make meaningless, expected one of them"},
