@@ -309,13 +309,6 @@ func (l *ledger) report() uint64 {
 	return l.started.reports
 }
 
-// others reports whether more than one attempt is held.
-func (l *ledger) others() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.held) > 1
-}
-
 // reported notes that the attempts that the numbered report brought have been offered, or that it brings none.
 func (l *ledger) reported(number uint64) {
 	l.mu.Lock()

@@ -65,7 +65,6 @@ func (w *Worker) complete(comp cell.Completion) (cell.CompletionOutcome, error) 
 	if !w.ledger.isDraining() {
 		comp.Ahead = w.ahead.slots(w.offers(), begun)
 	}
-	comp.Others = w.ledger.others()
 	number := w.ledger.report()
 	defer w.ledger.reported(number)
 	// The call has a deadline of its own, which bounds the wait for its turn, too.

@@ -72,12 +72,11 @@ func newItem[In, Out any](ctx context.Context, in In) *item[In, Out] {
 }
 
 // do hands items in and waits until they have their outcomes; those that have one
-// are passed over. stopping ends the taking of items, stopped the waiting. others says
-// that further items may be about to come.
-func (b *batch[In, Out]) do(stopping, stopped <-chan struct{}, items []*item[In, Out], others bool) {
+// are passed over. stopping ends the taking of items, stopped the waiting.
+func (b *batch[In, Out]) do(stopping, stopped <-chan struct{}, items []*item[In, Out]) {
 	n := int64(len(items))
 	defer b.present.Add(-n)
-	if b.present.Add(n) != n || !b.doAlone(stopping, items, others) {
+	if b.present.Add(n) != n || !b.doAlone(stopping, items) {
 		for _, it := range items {
 			b.enqueue(stopping, it)
 		}
@@ -91,7 +90,7 @@ func (b *batch[In, Out]) do(stopping, stopped <-chan struct{}, items []*item[In,
 // be gathered, and to wake another goroutine and be woken by it takes longer than
 // what a script does. It is false when others are there after all, or the items do not
 // fit one call.
-func (b *batch[In, Out]) doAlone(stopping <-chan struct{}, items []*item[In, Out], others bool) bool {
+func (b *batch[In, Out]) doAlone(stopping <-chan struct{}, items []*item[In, Out]) bool {
 	if len(items) > b.limit {
 		return false
 	}
@@ -105,7 +104,7 @@ func (b *batch[In, Out]) doAlone(stopping <-chan struct{}, items []*item[In, Out
 	if bytes > b.maxBytes && len(items) > 1 {
 		return false
 	}
-	if others || time.Now().UnixNano()-b.sharedAt.Load() < int64(returnTime) {
+	if time.Now().UnixNano()-b.sharedAt.Load() < int64(returnTime) {
 		runtime.Gosched() // they come first, and share a call
 		if b.present.Load() != int64(len(items)) {
 			return false

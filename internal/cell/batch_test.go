@@ -228,7 +228,7 @@ func TestBatchCallerLeaves(t *testing.T) {
 // together hands items in by one do, and tells on the channel when it is over.
 func (c *calls) together(items ...*item[int, string]) <-chan struct{} {
 	over := make(chan struct{})
-	go func() { defer close(over); c.do(c.stop, c.stopped, items, false) }()
+	go func() { defer close(over); c.do(c.stop, c.stopped, items) }()
 	return over
 }
 
@@ -310,7 +310,7 @@ func TestBatchAloneStop(t *testing.T) {
 	receive(t, over)
 	receive(t, c.stopped)
 	late := newItem[int, string](t.Context(), 2)
-	c.do(c.stop, c.stopped, []*item[int, string]{late}, false)
+	c.do(c.stop, c.stopped, []*item[int, string]{late})
 	if it.out != "1" || !errors.Is(late.err, ErrStopped) {
 		t.Errorf("%q, %v; then %v", it.out, it.err, late.err)
 	}
@@ -526,7 +526,7 @@ func TestBatchStress(t *testing.T) {
 					go cancel()
 				}
 				it := newItem[int, string](ctx, n)
-				b.do(stop, stopped, []*item[int, string]{it}, n%2 == 0)
+				b.do(stop, stopped, []*item[int, string]{it})
 				out, err := it.out, it.err
 				cancel()
 				mu.Lock()

@@ -265,7 +265,6 @@ func (c *Cell) Stop(ctx context.Context) error {
 			c.loops.Wait()
 			c.submits.settled()
 			c.enqueues.settled()
-			c.completions.settled()
 			close(c.stopped)
 		}()
 	})

@@ -41,7 +41,7 @@ func (c *Cell) doAll(ctx context.Context, b *batch[encodedSubmission, Placement]
 	for i := range subs {
 		items[i] = c.submission(ctx, &subs[i], candidates)
 	}
-	b.do(c.stopping, c.stopped, items, false)
+	b.do(c.stopping, c.stopped, items)
 	out := make([]SubmitResult, len(subs))
 	for i, it := range items {
 		out[i].Placement, out[i].Err = it.out, it.err

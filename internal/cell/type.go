@@ -180,9 +180,6 @@ type Completion struct {
 	// entries of the dispatch stream that are missed, the next heartbeat names them. nil has them
 	// delivered by the dispatch stream. Of items that share a call the first that has one gets them all.
 	Begun func([]Dispatch)
-	// Others says that the node holds further jobs, whose ends may be about to come: then a call waits for those that
-	// are ready, to share it with them.
-	Others bool
 }
 
 // Again is whether a job that failed is to be tried again.
