@@ -65,8 +65,9 @@ func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	return replica, nil
 }
 
-// attachTries is how often an attach begins anew because another one came between.
-const attachTries = 8
+// attachTries is how often an attach begins anew because another one came between: each of so many that come at once can
+// be beaten once by each of the others.
+const attachTries = 16
 
 var errAttached = errors.New("another attach came between")
 
