@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -62,24 +63,27 @@ func (w *Worker) readOnce(ctx context.Context) error {
 	w.reading.Store(&end)
 
 	number := w.ledger.read()
-	entries, err := w.store.Dispatches(ctx, w.cfg.Node.ID, *w.position.Load(), readBlock, readLimit)
+	found, err := w.store.Dispatches(ctx, w.cfg.Node.ID, *w.position.Load(), readBlock, readLimit)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
 		return err
 	}
-	for i := range entries {
-		w.receive(&entries[i])
+	last, entries := "", 0
+	for i := range found {
+		if found[i].ID != last {
+			last = found[i].ID
+			entries++
+		}
+		w.receive(&found[i])
 	}
-	if n := len(entries); n > 0 {
-		last := entries[n-1].ID // a copy: the entries hold their jobs in memory
-		w.position.Store(&last)
-	}
-	if len(entries) < readLimit {
+	if entries < readLimit {
 		w.ledger.caughtUp(number)
 	}
-	if len(entries) > 0 {
+	if entries > 0 {
+		last = strings.Clone(last) // the reply has the jobs in memory
+		w.position.Store(&last)
 		runtime.Gosched() // what has just come goes on before the next read: its end may be ready to be sent
 	}
 	return nil

@@ -168,7 +168,7 @@ func (a *agents) readLoop(ctx context.Context, first int) error {
 			ids[i] = n.position()
 		}
 		call, cancel := context.WithTimeout(ctx, agentCall)
-		streams, err := a.client.Do(call, a.client.B().Xread().Count(agentPage).Streams().Key(keys...).Id(ids...).Build()).AsXRead()
+		streams, err := a.client.Do(call, a.client.B().Xread().Count(agentPage).Streams().Key(keys...).Id(ids...).Build()).AsXReadSlices()
 		cancel()
 		if err != nil && !rueidis.IsRedisNil(err) {
 			if ctx.Err() != nil {
@@ -178,7 +178,7 @@ func (a *agents) readLoop(ctx context.Context, first int) error {
 		}
 		for key, entries := range streams {
 			for i := range entries {
-				if err := a.begin(byKey[key], &entries[i]); err != nil {
+				if err := a.beginAll(byKey[key], &entries[i]); err != nil {
 					return err
 				}
 			}
@@ -197,24 +197,39 @@ func (n *agentNode) position() string {
 	return cmp.Or(n.read, "0")
 }
 
-// begin starts the handler of an entry: it holds its slots until the job's time is over.
-func (a *agents) begin(n *agentNode, e *rueidis.XRangeEntry) error {
-	id, rest, _ := strings.Cut(e.FieldValues["j"], " ")
-	number, _, _ := strings.Cut(rest, " ")
-	attempt, err := strconv.Atoi(number)
-	if err != nil {
-		return fmt.Errorf("dispatch entry %v: %w", e.FieldValues, err)
-	}
-	var job freeslot.Job
-	if err := json.Unmarshal([]byte(e.FieldValues["s"]), &job); err != nil {
-		return fmt.Errorf("dispatch entry %v: %w", e.FieldValues, err)
-	}
-	us, err := strconv.ParseInt(string(job.Payload), 10, 64)
-	if err != nil {
-		return fmt.Errorf("dispatch entry %v: %w", e.FieldValues, err)
+// beginAll starts the handlers of the jobs of an entry: pairs of fields j and s.
+func (a *agents) beginAll(n *agentNode, e *rueidis.XRangeSlice) error {
+	for f := e.FieldValues; len(f) > 0; f = f[2:] {
+		if len(f) < 2 || f[0].Field != "j" || f[1].Field != "s" {
+			return fmt.Errorf("dispatch entry %v: expected pairs of j and s", e.FieldValues)
+		}
+		if err := a.begin(n, f[0].Value, f[1].Value); err != nil {
+			return fmt.Errorf("dispatch entry %v: %w", e.FieldValues, err)
+		}
 	}
 	n.mu.Lock()
 	n.read = e.ID
+	n.mu.Unlock()
+	return nil
+}
+
+// begin starts the handler of a job: it holds its slots until the job's time is over.
+func (a *agents) begin(n *agentNode, head, spec string) error {
+	id, rest, _ := strings.Cut(head, " ")
+	number, _, _ := strings.Cut(rest, " ")
+	attempt, err := strconv.Atoi(number)
+	if err != nil {
+		return err
+	}
+	var job freeslot.Job
+	if err := json.Unmarshal([]byte(spec), &job); err != nil {
+		return err
+	}
+	us, err := strconv.ParseInt(string(job.Payload), 10, 64)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
 	n.running[id] = attempt
 	if n.held >= n.slots {
 		a.overCommits.Add(1)

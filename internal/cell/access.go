@@ -109,7 +109,7 @@ func (l Layout) agentKeys(node string) []string {
 	return []string{
 		l.Node(node), l.Load(node), l.Metrics(node), l.Slots(node), l.Dispatch(node), l.Serves(node),
 		l.Online(), l.PoolMembers(every), l.Revisions(), l.Version(), l.Drained(),
-		l.Job(every), l.Replies(every), l.Finished(), l.Due(),
+		l.Job(every), l.key("replies", every), l.Finished(), l.Due(),
 		l.Waiting(), l.WaitingVersion(), l.Line(every), l.Fair(every),
 		l.Gates(), l.Gate(every), l.Parked(), l.ParkedAt(every),
 	}

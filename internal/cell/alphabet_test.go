@@ -146,7 +146,7 @@ func TestLayout(t *testing.T) {
 		{"scheduler:slots:n1", plain.Slots("n1"), tagged.Slots("n1")},
 		{"scheduler:dispatch:n1", plain.Dispatch("n1"), tagged.Dispatch("n1")},
 		{"scheduler:jobs:0-A", plain.Job("0-A"), tagged.Job("0-A")},
-		{"scheduler:replies:r1", plain.Replies("r1"), tagged.Replies("r1")},
+		{"scheduler:replies:r1+", plain.Replies("r1"), tagged.Replies("r1")},
 		{"scheduler:pool:gpu:members", plain.PoolMembers("gpu"), tagged.PoolMembers("gpu")},
 		{"scheduler:finished", plain.Finished(), tagged.Finished()},
 		{"scheduler:nodes:index:online", plain.Online(), tagged.Online()},

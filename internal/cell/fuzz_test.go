@@ -2,6 +2,7 @@ package cell
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -65,14 +66,29 @@ func FuzzDecodeStatus(f *testing.F) {
 	})
 }
 
-// pairs reads "field=value|…".
-func pairs(text string) map[string]string {
-	m := make(map[string]string)
+// fieldsOf reads "field=value|…".
+func fieldsOf(text string) (f fields) {
 	for p := range strings.SplitSeq(text, "|") {
 		field, value, _ := strings.Cut(p, "=")
-		m[field] = value
+		f = append(f, rueidis.XRangeFieldValue{Field: field, Value: value})
 	}
-	return m
+	return f
+}
+
+// partsOf fails unless the parts make up the entry, in order, and each tells of one job.
+func partsOf(t *testing.T, entry fields) (all []fields) {
+	t.Helper()
+	var sum fields
+	for one := range parts(entry) {
+		all, sum = append(all, one), append(sum, one...)
+		if slices.ContainsFunc(one[1:], func(f rueidis.XRangeFieldValue) bool { return f.Field == "j" }) {
+			t.Errorf("%v tells of two jobs", one)
+		}
+	}
+	if !slices.Equal(sum, entry) {
+		t.Errorf("%v came apart into %v", entry, all)
+	}
+	return all
 }
 
 func FuzzDecodeDispatch(f *testing.F) {
@@ -85,15 +101,17 @@ func FuzzDecodeDispatch(f *testing.F) {
 	f.Add("j=1-01JD5Y8G6W9V0M5T2C3Q4R7X8Z 1 acme|c=")
 	f.Add("j=" + job + " 1 acme|s=null")
 	f.Add("j=" + job + " 1 acme|s={\"service\":1}")
-	f.Fuzz(func(t *testing.T, fields string) {
-		e := rueidis.XRangeEntry{ID: "1-1", FieldValues: pairs(fields)}
-		d, err := decodeDispatch(e)
-		field := map[bool]string{false: "j", true: "c"}[d.Cancel]
-		if err == nil && (d.ID != "1-1" || d.Attempt.Job == "" || !strings.HasPrefix(e.FieldValues[field], d.Attempt.Job+" ")) {
-			t.Errorf("%q became %+v", fields, d)
-		}
-		if err == nil && d.Job != nil && d.Job.SlotCount() < 1 {
-			t.Errorf("%q takes %d slots", fields, d.Job.SlotCount())
+	f.Add("j=" + job + " 1 acme|s=|j=" + job + " 2 acme|j=|c=" + job + " 1")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, one := range partsOf(t, fieldsOf(text)) {
+			d, err := decodeDispatch("1-1", one)
+			field := map[bool]string{false: "j", true: "c"}[d.Cancel]
+			if err == nil && (d.ID != "1-1" || d.Attempt.Job == "" || !strings.HasPrefix(one.get(field), d.Attempt.Job+" ")) {
+				t.Errorf("%q became %+v", one, d)
+			}
+			if err == nil && d.Job != nil && d.Job.SlotCount() < 1 {
+				t.Errorf("%q takes %d slots", one, d.Job.SlotCount())
+			}
 		}
 	})
 }
@@ -115,29 +133,31 @@ func FuzzDecodeReply(f *testing.F) {
 	f.Add("j=0-1 1 n1 succeeded x 1 1")
 	f.Add("j=0-1 1 n1 succeeded 1 x 1")
 	f.Add("j=0-1 1")
-	f.Fuzz(func(t *testing.T, fields string) {
-		e := rueidis.XRangeEntry{ID: "1-1", FieldValues: pairs(fields)}
-		r, err := decodeReply(e)
-		if err != nil {
-			return
-		}
-		encodable(t, r.Status)
-		field := "j"
-		switch {
-		case r.Assigned:
-			field = "a"
-		case r.Requeued:
-			field = "w"
-		}
-		id, _, _ := strings.Cut(e.FieldValues[field], " ")
-		if r.Detached {
-			id = e.FieldValues["d"]
-		}
-		if r.Assigned && (r.Detached || r.Requeued || r.Status.State != freeslot.StateRunning) || r.Requeued && r.Detached {
-			t.Errorf("%q became %+v", fields, r)
-		}
-		if r.ID != "1-1" || r.Status.ID != id || r.Detached != (e.FieldValues["d"] != "") {
-			t.Errorf("%q became %+v", fields, r)
+	f.Add("j=0-1 1 n1 succeeded 1 1 0|r={}|j=0-2 2 n1 failed 1 1 0|r=|e={}|f=1|j=0-3 1 n1 succeeded 1 0 1|r=")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, one := range partsOf(t, fieldsOf(text)) {
+			r, err := decodeReply("1-1", one)
+			if err != nil {
+				continue
+			}
+			encodable(t, r.Status)
+			field := "j"
+			switch {
+			case r.Assigned:
+				field = "a"
+			case r.Requeued:
+				field = "w"
+			}
+			id, _, _ := strings.Cut(one.get(field), " ")
+			if r.Detached {
+				id = one.get("d")
+			}
+			if r.Assigned && (r.Detached || r.Requeued || r.Status.State != freeslot.StateRunning) || r.Requeued && r.Detached {
+				t.Errorf("%q became %+v", one, r)
+			}
+			if r.ID != "1-1" || r.Status.ID != id || r.Detached != (one.get("d") != "") {
+				t.Errorf("%q became %+v", one, r)
+			}
 		}
 	})
 }

@@ -27,7 +27,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("slots %v, sum %d", held, sum)
 		}
 		entries := r.stream(r.l.Dispatch("n1"))
-		if len(entries) != 2 || !cmp.Equal(entries[1].FieldValues, map[string]string{"c": job + " 1"}) {
+		if len(entries) != 2 || asText(entries[1].FieldValues) != "c="+job+" 1" {
 			t.Errorf("dispatch stream %v", entries)
 		}
 		if ds, err := r.Dispatches(r.ctx(), "n1", entries[0].ID, 0, 10); err != nil || len(ds) != 1 || !ds[0].Cancel || ds[0].Attempt != (Attempt{job, 1}) {

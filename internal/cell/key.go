@@ -58,7 +58,19 @@ func (l Layout) Dispatch(id string) string { return l.key("dispatch", id) }
 func (l Layout) Job(id string) string { return l.key("jobs", id) }
 
 // Replies is the stream that delivers results to a replica.
-func (l Layout) Replies(replica string) string { return l.key("replies", replica) }
+func (l Layout) Replies(replica string) string { return l.key("replies", replyTo(replica)) }
+
+// severalJobs ends what records say of a replica that takes the ends of several jobs from one entry of its reply
+// stream, and its stream's key. Those of release 0.2 and before read one job an entry. No name has this character.
+const severalJobs = "+"
+
+// replyTo is a replica of this release as records name it.
+func replyTo(replica string) string {
+	if replica == "" {
+		return ""
+	}
+	return replica + severalJobs
+}
 
 // Finished is the zset of terminal jobs by the time they ended.
 func (l Layout) Finished() string { return l.key("finished", "") }

@@ -222,7 +222,7 @@ func TestProgressEntryIsPassedOver(t *testing.T) {
 		epoch := r.register(testNode("n1", 1))
 		r.tells("n1", epoch, []ProgressOutcome{ProgressTaken}, told(r.place("r1", 1, "n1"), 1, 1, "1"))
 		entries := r.stream(r.l.Replies("r1"))
-		if last := entries[len(entries)-1].FieldValues; last["open"] == "" || last["p"] == "" || last["v"] != "1" {
+		if last := fields(entries[len(entries)-1].FieldValues); last.get("open") == "" || last.get("p") == "" || last.get("v") != "1" {
 			t.Errorf("the entry is %v", last)
 		}
 	})
@@ -235,7 +235,7 @@ func FuzzDecodeProgress(f *testing.F) {
 	f.Add("0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z 1 2 3", "\"\xff\"")
 	f.Add("0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z x y z", ``)
 	f.Fuzz(func(t *testing.T, head, value string) {
-		r, err := decodeReply(rueidis.XRangeEntry{ID: "1-1", FieldValues: map[string]string{"open": "p", "p": head, "v": value}})
+		r, err := decodeReply("1-1", fields{{Field: "open", Value: "p"}, {Field: "p", Value: head}, {Field: "v", Value: value}})
 		if err != nil || head == "" {
 			return
 		}

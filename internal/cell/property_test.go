@@ -105,7 +105,8 @@ var (
 
 func drawNode(rt *rapid.T) string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "node") }
 
-func drawEpoch(rt *rapid.T) Epoch { return rapid.SampledFrom([]string{"e1", "e2"}).Draw(rt, "epoch") }
+// drawEpoch: that of an agent which reads one job an entry, or several.
+func drawEpoch(rt *rapid.T) Epoch { return rapid.SampledFrom([]string{"e1", "e2.2"}).Draw(rt, "epoch") }
 
 // drawJob mostly names a job that there is.
 func (h *history) drawJob(rt *rapid.T) string {
@@ -149,6 +150,12 @@ func (h *history) heartbeat(rt *rapid.T) {
 		read = rapid.IntRange(0, len(stream)).Draw(rt, "read")
 		if read > 0 {
 			hb.Read = stream[read-1].ID
+			for _, e := range stream[:read-1] { // the model counts what entries tell
+				for range parts(e.FieldValues) {
+					read++
+				}
+				read--
+			}
 		}
 	}
 	want, wantErr := h.model.heartbeat(hb, read)
@@ -456,11 +463,13 @@ func (h *history) compare(rt *rapid.T) {
 			v.Owned[job] = fmt.Sprintf("%d:%s:%d:%v", o.attempt, o.epoch, o.slots, o.cancelled)
 		}
 		for _, e := range r.stream(r.l.Dispatch(node)) {
-			d, err := decodeDispatch(e)
-			if err != nil {
-				h.r.t.Error(err)
+			for one := range parts(e.FieldValues) {
+				d, err := decodeDispatch(e.ID, one)
+				if err != nil {
+					h.r.t.Error(err)
+				}
+				v.Stream = append(v.Stream, fmt.Sprintf("%s %d %v", d.Attempt.Job, d.Attempt.N, d.Cancel))
 			}
-			v.Stream = append(v.Stream, fmt.Sprintf("%s %d %v", d.Attempt.Job, d.Attempt.N, d.Cancel))
 		}
 		_, v.Figures = r.load(node)
 		got.Nodes[node] = v

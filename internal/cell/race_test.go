@@ -266,8 +266,8 @@ func TestRaceOfEnds(t *testing.T) {
 				for _, reply := range rs {
 					if reply.Status.ID == job && !reply.Detached && !reply.Requeued {
 						told++
-						if want := r.field(r.l.Job(job), "reply_to"); want != replica {
-							t.Errorf("replica %s was told, %s had attached last", replica, want)
+						if want, err := r.ReplyTo(r.ctx(), job); err != nil || want != replica {
+							t.Errorf("replica %s was told, %s had attached last: %v", replica, want, err)
 						}
 						if reply.Status.State != s.State {
 							t.Errorf("reply %+v, record %+v", reply, s)

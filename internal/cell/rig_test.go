@@ -163,14 +163,23 @@ func (r *rig) scores(key string) map[string]float64 {
 	return out
 }
 
-func (r *rig) stream(key string) []rueidis.XRangeEntry {
+func (r *rig) stream(key string) []rueidis.XRangeSlice {
 	r.t.Helper()
 	m := r.do("XRANGE", key, "-", "+")
-	out, err := m.AsXRange()
+	out, err := m.AsXRangeSlices()
 	if err != nil {
 		r.t.Fatalf("XRANGE %s: %v", key, err)
 	}
 	return out
+}
+
+// asText is what fields reads.
+func asText(f fields) string {
+	parts := make([]string, 0, len(f))
+	for _, p := range f {
+		parts = append(parts, p.Field+"="+p.Value)
+	}
+	return strings.Join(parts, "|")
 }
 
 func (r *rig) exists(key string) bool { r.t.Helper(); return r.int("EXISTS", key) == 1 }
@@ -245,11 +254,7 @@ func (r *rig) show(key string) string {
 		slices.Sort(lines)
 	case "stream":
 		for _, e := range r.stream(key) {
-			line := e.ID
-			for _, f := range slices.Sorted(maps.Keys(e.FieldValues)) {
-				line += " " + f + "=" + e.FieldValues[f]
-			}
-			lines = append(lines, line)
+			lines = append(lines, e.ID+" "+asText(e.FieldValues))
 		}
 	case "string":
 		m := r.do("GET", key)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -38,12 +39,14 @@ func (c *Cell) Dispatches(ctx context.Context, node, after string, block time.Du
 		}
 		out := make([]Dispatch, 0, len(entries))
 		for _, e := range entries {
-			d, err := decodeDispatch(e)
-			if err != nil {
-				c.log.Warn("dispatch.unreadable", zap.String("node", node), zap.String("entry", e.ID), zap.Error(err))
-				continue
+			for one := range parts(e.FieldValues) {
+				d, err := decodeDispatch(e.ID, one)
+				if err != nil {
+					c.log.Warn("dispatch.unreadable", zap.String("node", node), zap.String("entry", e.ID), zap.Error(err))
+					continue
+				}
+				out = append(out, d)
 			}
-			out = append(out, d)
 		}
 		// The caller's position moves with what it gets, so a read that brought
 		// only unreadable entries goes on behind them.
@@ -54,7 +57,7 @@ func (c *Cell) Dispatches(ctx context.Context, node, after string, block time.Du
 	}
 }
 
-// Replies reads what was sent to a replica; as Dispatches. An entry that cannot be
+// Replies reads what was sent to a replica; as Dispatches. What cannot be
 // read is returned with its ID alone.
 func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Duration, limit int) ([]Reply, error) {
 	if err := validateReplica(replica); err != nil {
@@ -75,21 +78,52 @@ func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Du
 	return out, nil
 }
 
-func (c *Cell) decodeReplies(replica string, entries []rueidis.XRangeEntry) []Reply {
+func (c *Cell) decodeReplies(replica string, entries []rueidis.XRangeSlice) []Reply {
 	out := make([]Reply, 0, len(entries))
 	for _, e := range entries {
-		if e.FieldValues["open"] != "" && e.FieldValues["p"] == "" {
-			out = append(out, Reply{ID: e.ID})
-			continue
+		for one := range parts(e.FieldValues) {
+			if one.get("open") != "" && one.get("p") == "" {
+				out = append(out, Reply{ID: e.ID})
+				continue
+			}
+			r, err := decodeReply(e.ID, one)
+			if err != nil {
+				c.log.Warn("reply.unreadable", zap.String("replica", replica), zap.String("entry", e.ID), zap.Error(err))
+				r = Reply{ID: e.ID}
+			}
+			out = append(out, r)
 		}
-		r, err := decodeReply(e)
-		if err != nil {
-			c.log.Warn("reply.unreadable", zap.String("replica", replica), zap.String("entry", e.ID), zap.Error(err))
-			r = Reply{ID: e.ID}
-		}
-		out = append(out, r)
 	}
 	return out
+}
+
+// fields are those of an entry, or of a part of it that tells of one job.
+type fields []rueidis.XRangeFieldValue
+
+// get is the value of the first field of that name, "" where there is none.
+func (f fields) get(name string) string {
+	for i := range f {
+		if f[i].Field == name {
+			return f[i].Value
+		}
+	}
+	return ""
+}
+
+// parts are what an entry tells, job by job: each but the first begins with a field j. There is one at least.
+func parts(entry fields) iter.Seq[fields] {
+	return func(yield func(fields) bool) {
+		begin := 0
+		for i := 1; i < len(entry); i++ {
+			if entry[i].Field == "j" {
+				if !yield(entry[begin:i]) {
+					return
+				}
+				begin = i
+			}
+		}
+		yield(entry[begin:])
+	}
 }
 
 // OpenReplies makes the replica's reply stream: scripts write only to one that
@@ -155,11 +189,11 @@ func (c *Cell) CloseReplies(ctx context.Context, replica string) error {
 	return nil
 }
 
-func (c *Cell) read(ctx context.Context, key, after string, block time.Duration, limit int) ([]rueidis.XRangeEntry, error) {
+func (c *Cell) read(ctx context.Context, key, after string, block time.Duration, limit int) ([]rueidis.XRangeSlice, error) {
 	return c.readOn(ctx, c.client, key, after, block, limit)
 }
 
-func (c *Cell) readOn(ctx context.Context, on rueidis.Client, key, after string, block time.Duration, limit int) ([]rueidis.XRangeEntry, error) {
+func (c *Cell) readOn(ctx context.Context, on rueidis.Client, key, after string, block time.Duration, limit int) ([]rueidis.XRangeSlice, error) {
 	if after == "" {
 		after = "0"
 	}
@@ -169,7 +203,7 @@ func (c *Cell) readOn(ctx context.Context, on rueidis.Client, key, after string,
 	defer cancel(nil)
 	late := time.AfterFunc(max(block, 0)+blockMargin, func() { cancel(errReadLate) })
 	defer late.Stop()
-	streams, err := on.Do(ctx, c.xread(key, after, block, limit)).AsXRead()
+	streams, err := on.Do(ctx, c.xread(key, after, block, limit)).AsXReadSlices()
 	switch {
 	case rueidis.IsRedisNil(err):
 		return nil, nil
@@ -190,12 +224,12 @@ func (c *Cell) xread(key, after string, block time.Duration, limit int) rueidis.
 	return read.Block(max(block.Milliseconds(), 1)).Streams().Key(key).Id(after).Build()
 }
 
-// decodeDispatch reads an entry that brings a job, of fields j ("job attempt tenant")
+// decodeDispatch reads what brings a job, of fields j ("job attempt tenant")
 // and s (the spec, empty when large), or asks to cancel one: c ("job attempt").
-func decodeDispatch(e rueidis.XRangeEntry) (d Dispatch, err error) {
-	head, cancel := e.FieldValues["c"]
-	if !cancel {
-		d, err = decodeDelivery(e.FieldValues["j"], e.FieldValues["s"])
+func decodeDispatch(id string, f fields) (d Dispatch, err error) {
+	head := f.get("c")
+	if head == "" {
+		d, err = decodeDelivery(f.get("j"), f.get("s"))
 	} else {
 		d.Cancel = true
 		d.Attempt, err = decodeAttempt(strings.Split(head, " "), 2)
@@ -203,7 +237,7 @@ func decodeDispatch(e rueidis.XRangeEntry) (d Dispatch, err error) {
 	if err != nil {
 		return Dispatch{}, err
 	}
-	d.ID = e.ID
+	d.ID = id
 	return d, nil
 }
 
@@ -239,33 +273,33 @@ func decodeAttempt(part []string, parts int) (a Attempt, err error) {
 	return a, nil
 }
 
-// decodeReply reads an entry that says how a job ended, of fields j ("job attempt node
+// decodeReply reads what says how a job ended, of fields j ("job attempt node
 // state finished-at used partial"), r (result), e (failure) and f (how many attempts failed,
 // absent for none); that another replica has
 // attached to it: d (the job); that it got a slot after it had waited: a ("job attempt node
 // assigned-at used"); that it waits again: w ("job class"); or what its handler told: p and v.
-func decodeReply(e rueidis.XRangeEntry) (r Reply, err error) {
-	if head := e.FieldValues["p"]; head != "" {
-		return decodeProgressEntry(e.ID, head, e.FieldValues["v"])
+func decodeReply(id string, f fields) (r Reply, err error) {
+	if head := f.get("p"); head != "" {
+		return decodeProgressEntry(id, head, f.get("v"))
 	}
-	if job := e.FieldValues["d"]; job != "" {
-		return Reply{ID: e.ID, Detached: true, Status: freeslot.JobStatus{ID: job}}, nil
+	if job := f.get("d"); job != "" {
+		return Reply{ID: id, Detached: true, Status: freeslot.JobStatus{ID: job}}, nil
 	}
-	if again := e.FieldValues["w"]; again != "" {
+	if again := f.get("w"); again != "" {
 		job, class, ok := strings.Cut(again, " ")
 		if !ok {
 			return r, fmt.Errorf("%q has no class", again)
 		}
-		return Reply{ID: e.ID, Requeued: true, Class: class, Status: freeslot.JobStatus{ID: job}}, nil
+		return Reply{ID: id, Requeued: true, Class: class, Status: freeslot.JobStatus{ID: job}}, nil
 	}
-	if begun := e.FieldValues["a"]; begun != "" {
-		return decodeAssigned(e.ID, begun)
+	if begun := f.get("a"); begun != "" {
+		return decodeAssigned(id, begun)
 	}
-	part := strings.Split(e.FieldValues["j"], " ")
+	part := strings.Split(f.get("j"), " ")
 	if len(part) != 7 {
-		return r, fmt.Errorf("%q has %d parts, expected 7", e.FieldValues["j"], len(part))
+		return r, fmt.Errorf("%q has %d parts, expected 7", f.get("j"), len(part))
 	}
-	r = Reply{ID: e.ID, Partial: part[6] == "1", Status: freeslot.JobStatus{ID: part[0], Node: part[2], State: freeslot.State(part[3])}}
+	r = Reply{ID: id, Partial: part[6] == "1", Status: freeslot.JobStatus{ID: part[0], Node: part[2], State: freeslot.State(part[3])}}
 	if r.Status.Attempt, err = strconv.Atoi(part[1]); err != nil {
 		return r, fmt.Errorf("attempt: %w", err)
 	}
@@ -275,7 +309,7 @@ func decodeReply(e rueidis.XRangeEntry) (r Reply, err error) {
 	if r.Used, err = strconv.Atoi(part[5]); err != nil {
 		return r, fmt.Errorf("slots in use: %w", err)
 	}
-	if fails := e.FieldValues["f"]; fails != "" {
+	if fails := f.get("f"); fails != "" {
 		if r.Status.Failures, err = strconv.Atoi(fails); err != nil {
 			return r, fmt.Errorf("failures: %w", err)
 		}
@@ -283,7 +317,7 @@ func decodeReply(e rueidis.XRangeEntry) (r Reply, err error) {
 	if r.Status.Node == noNode {
 		r.Status.Node = ""
 	}
-	return r, setOutcome(&r.Status, e.FieldValues["r"], e.FieldValues["e"])
+	return r, setOutcome(&r.Status, f.get("r"), f.get("e"))
 }
 
 // noNode stands for the node of a job that ended before its first attempt.

@@ -138,7 +138,7 @@ func TestLateAttach(t *testing.T) {
 	held, release := make(chan struct{}), make(chan struct{})
 	var once atomic.Bool
 	f := func(request []byte) verdict {
-		if bytes.Contains(request, []byte(tenant+"\r\n$1\r\nx\r\n")) && once.CompareAndSwap(false, true) {
+		if bytes.Contains(request, []byte(tenant+"\r\n$2\r\nx+\r\n")) && once.CompareAndSwap(false, true) {
 			close(held)
 			<-release
 		}
@@ -252,7 +252,7 @@ func TestAttachFails(t *testing.T) {
 			if _, err := rep.Attach(deadline(t), tenant, rep.mustPlace(job(), nil), newRecorder(t)); err != nil { // Redis knows the script
 				t.Fatal(err)
 			}
-			p.cutOn(tenant+"\r\n$2\r\nr1\r\n", lost, 1) // the script, which the loops do not call
+			p.cutOn(tenant+"\r\n$3\r\nr1+\r\n", lost, 1) // the script, which the loops do not call
 			_, err := rep.Attach(deadline(t), tenant, id, attacher)
 			wantCode(t, err, freeslot.CodeUnavailable)
 			if p.cuts.Load() != 1 {

@@ -217,6 +217,7 @@ func TestAstrayPatience(t *testing.T) {
 	look := func(missing time.Duration) bool {
 		w.mu.Lock()
 		w.missingAt = x.nodes.Now() - int64(missing)
+		w.checkedAt = x.nodes.Now() // the replica's own recheck would end it meanwhile
 		w.mu.Unlock()
 		found := map[string]bool{}
 		x.links[0].takeInAstray([]string{id}, found)

@@ -136,9 +136,11 @@ func (n *leanNode) read() {
 		}
 		for _, e := range entriesOf(reply) {
 			last = e.id
-			if at, ok := attemptOf(e.fields["j"]); ok {
-				stamp := load.Stamp()
-				n.jobs.Go(func() { n.complete(at, stamp) })
+			for _, job := range e.jobs {
+				if at, ok := attemptOf(job); ok {
+					stamp := load.Stamp()
+					n.jobs.Go(func() { n.complete(at, stamp) })
+				}
 			}
 		}
 	}
@@ -158,9 +160,10 @@ func (n *leanNode) complete(at cell.Attempt, stamp string) {
 	_, _ = n.cell.Complete(ctx, cell.Completion{Node: n.id, Epoch: n.epoch, Attempt: at, State: freeslot.StateSucceeded, Result: []byte(`"` + stamp + `"`)})
 }
 
+// entry is one of a dispatch stream, with its fields j.
 type entry struct {
-	id     string
-	fields map[string]string
+	id   string
+	jobs []string
 }
 
 // entriesOf reads the reply of XREAD of one stream: [[key, [[id, [field, value, ...]], ...]]].
@@ -179,10 +182,11 @@ func entriesOf(reply any) (out []entry) {
 			}
 			id, _ := parts[0].(string)
 			values, _ := parts[1].([]any)
-			one := entry{id: id, fields: make(map[string]string, len(values)/2)}
+			one := entry{id: id}
 			for i := 0; i+1 < len(values); i += 2 {
-				name, _ := values[i].(string)
-				one.fields[name], _ = values[i+1].(string)
+				if job, ok := values[i+1].(string); ok && values[i] == "j" {
+					one.jobs = append(one.jobs, job)
+				}
 			}
 			out = append(out, one)
 		}

@@ -15,22 +15,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestReadReply(t *testing.T) {
 	t.Parallel()
-	text := "*1\r\n*2\r\n$1\r\nk\r\n*2\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nj\r\n$5\r\na 2 x\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\nc\r\n$0\r\n\r\n"
+	text := "*1\r\n*2\r\n$1\r\nk\r\n*2\r\n*2\r\n$3\r\n1-0\r\n*6\r\n$1\r\nj\r\n$5\r\na 2 x\r\n$1\r\ns\r\n$0\r\n\r\n$1\r\nj\r\n$5\r\nb 1 x\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\nc\r\n$0\r\n\r\n"
 	in := bufio.NewReader(strings.NewReader(text + "*-1\r\n:7\r\n-ERR no\r\n"))
 	reply, err := readReply(in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := entriesOf(reply)
-	want := []entry{{"1-0", map[string]string{"j": "a 2 x"}}, {"1-1", map[string]string{"c": ""}}}
+	want := []entry{{"1-0", []string{"a 2 x", "b 1 x"}}, {"1-1", nil}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(entry{})); diff != "" {
 		t.Error(diff)
 	}
-	if at, ok := attemptOf(got[0].fields["j"]); !ok || at != (cell.Attempt{Job: "a", N: 2}) {
+	if at, ok := attemptOf(got[0].jobs[0]); !ok || at != (cell.Attempt{Job: "a", N: 2}) {
 		t.Errorf("attempt is %v, %t", at, ok)
 	}
-	if _, ok := attemptOf(got[1].fields["j"]); ok {
-		t.Error("an entry without a job has an attempt")
+	if _, ok := attemptOf("c"); ok {
+		t.Error("what is no job has an attempt")
 	}
 	for _, want := range []any{nil, int64(7), "ERR no"} {
 		if got, err := readReply(in); err != nil || got != want {

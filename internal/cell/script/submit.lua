@@ -26,7 +26,7 @@
 --   0, {4, position}                       was there already and waits; position from 1, 0 for a retry that is due later
 --   0, {0, refusals}                       refused by all
 --   refusals, of the candidates before, are four values each: node, reason, used, max; f full, g gone, d draining, s silent
--- Redis 7.0. Cost: O(items + nodes looked at); three commands a job, two for each node, four that all share.
+-- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, four that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local limit, inline, retention, plan = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], {string.byte(ARGV[6], 1, -1)}
@@ -101,8 +101,9 @@ end
 local seen = #first_loads > 0 and call('MGET', unpack(first_loads)) or {}
 -- When a node was heard last, 13 digits, compares as text as well, and at less cost.
 local oldest, newest = now - limit .. '', at .. '~'
-local numbers, texts = {}, {} -- few values come often: each is converted once
+local numbers = {} -- few values come often: each is converted once
 local nodes = {} -- by index {epoch, status, max_concurrency, used}: a table of four costs least
+local owned, entries = {}, {} -- by index: what to add to the slots hash, and to the stream in one entry
 local refused, full = {}, {} -- why a node gets nothing, by index; nodes that became full, in this order
 local replies, n = {now}, 2
 -- All in one loop, because functions would cost a job a twentieth more.
@@ -160,14 +161,19 @@ for i = 1, item_count do
           call('HSET', job_key, 'state', 'running', 'job', statics[kind], 'run', run, 'reply_to', reply_to, 'spec', spec)
         end
         if #spec > inline then spec = '' end
-        -- Protected: the stream only delivers, the next heartbeat would mend it.
-        try('XADD', KEYS[first + 2], '*', 'j', job .. ' 1 ' .. tenant, 's', spec)
-        local text = texts[used]
-        if not text then
-          text = used .. ''
-          texts[used] = text
+        local own = owned[index]
+        if not own then
+          own = {}
+          owned[index], entries[index] = own, {}
         end
-        call('HSET', KEYS[first + 1], 'sum', text, job, '1:' .. epoch .. ':' .. counts[kind])
+        local entry, k = entries[index], #own
+        own[k + 1], own[k + 2] = job, '1:' .. epoch .. ':' .. counts[kind]
+        k = #entry
+        entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant, 's', spec
+        if sub(epoch, -2) ~= '.2' then -- of an agent that reads one job an entry
+          try('XADD', KEYS[first + 2], '*', unpack(entry))
+          entries[index] = {}
+        end
         if deadlines[kind] then call('ZADD', due_key, deadlines[kind], job) end
         node[4], known[job_key] = used, index
         if used >= node[3] then full[#full + 1] = index end
@@ -186,6 +192,11 @@ for i = 1, item_count do
   end
   replies[n], replies[n + 1] = what, more
   n = n + 2
+end
+for index, own in pairs(owned) do
+  call('HSET', KEYS[4 * index + 1], 'sum', nodes[index][4], unpack(own))
+  -- Protected: the stream only delivers, the next heartbeat would mend it.
+  if entries[index][1] then try('XADD', KEYS[4 * index + 2], '*', unpack(entries[index])) end
 end
 for i = 1, #full do
   local index = full[i]

@@ -8,6 +8,7 @@
 -- say its own) and inline (bytes) are bound by the script. used is what the node has in use
 -- after this job: the reply brings it to the cache of the replica that placed the job.
 local finished, used, longest, ends = 0, 0, retention, {}
+local ENTRY, told = 400, {} -- fields of an entry of a reply stream, at most; replica -> those of its next one
 local gated, quit = {}, nil -- job -> field gates of its record, while it counts there; how it stops to, see lib/gate.lua
 local keeps = {} -- what records say of their retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
@@ -43,18 +44,32 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
     if tostring(attempt) ~= '1' or state ~= 'succeeded' and state ~= 'failed' then
       fails = string.match(redis.call('HGET', job_key, 'fails') or '', '^%d+')
     end
+    local news = told[reply_to]
+    if not news then
+      news = {}
+      told[reply_to] = news
+    end
+    local k = #news
+    news[k + 1], news[k + 2], news[k + 3], news[k + 4] = 'j', head, 'r', result
+    if failure ~= '' then news[k + 5], news[k + 6] = 'e', failure end
     if fails then
-      redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result, 'e', failure, 'f', fails)
-    elseif failure == '' then
-      redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result)
-    else
-      redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'j', head, 'r', result, 'e', failure)
+      k = #news
+      news[k + 1], news[k + 2] = 'f', fails
+    end
+    if #news >= ENTRY or string.sub(reply_to, -1) ~= '+' then -- without it: a replica that reads one job an entry
+      redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(news))
+      told[reply_to] = nil
     end
   end
 end
 
--- index_finished: puts the jobs that finish ended into the index of finished jobs.
+-- index_finished: puts the jobs that finish ended into the index of finished jobs, and tells the replicas
+-- that wait for them, each in one entry.
 local function index_finished()
+  for reply_to, news in pairs(told) do
+    redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(news))
+  end
+  told = {}
   for i = 1, #ends, 2000 do redis.call('ZADD', finished_key, unpack(ends, i, math.min(i + 1999, #ends))) end
   ends = {}
 end
