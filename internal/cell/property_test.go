@@ -150,12 +150,13 @@ func (h *history) heartbeat(rt *rapid.T) {
 		read = rapid.IntRange(0, len(stream)).Draw(rt, "read")
 		if read > 0 {
 			hb.Read = stream[read-1].ID
-			for _, e := range stream[:read-1] { // the model counts what entries tell
+			before := 0 // what these entries tell, which is what the model counts
+			for _, e := range stream[:read-1] {
 				for range parts(e.FieldValues) {
-					read++
+					before++
 				}
-				read--
 			}
+			read = before + 1
 		}
 	}
 	want, wantErr := h.model.heartbeat(hb, read)

@@ -9,6 +9,7 @@ package away
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -30,6 +31,7 @@ type Proxy struct {
 	delay    time.Duration
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
+	refused  error // set before the end of loops
 }
 
 // Open listens on a free port of the loopback interface. The caller closes the proxy.
@@ -38,28 +40,40 @@ func Open(to string, delay time.Duration) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	return serve(l, to, delay), nil
+}
+
+func serve(l net.Listener, to string, delay time.Duration) *Proxy {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{listener: l, to: to, delay: delay, cancel: cancel}
-	p.loops.Go(func() { p.accept(ctx) })
-	return p, nil
+	p.loops.Go(func() { p.refused = p.accept(ctx) })
+	return p
 }
 
 // Addr is where to connect instead of the server.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close cuts all connections and waits for the proxy's goroutines.
+// Close cuts all connections and waits for the proxy's goroutines. The error is also why the proxy took no more connections
+// before, such as a limit of open files: it has three for each.
 func (p *Proxy) Close() error {
 	p.cancel()
 	err := p.listener.Close()
 	p.loops.Wait()
+	if p.refused != nil {
+		return p.refused // the listener was closed then
+	}
 	return err
 }
 
-func (p *Proxy) accept(ctx context.Context) {
+func (p *Proxy) accept(ctx context.Context) error {
 	for {
 		conn, err := p.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
 		if err != nil {
-			return
+			_ = p.listener.Close() // or else who connects would wait for an answer
+			return fmt.Errorf("proxy to %s: %w", p.to, err)
 		}
 		p.loops.Go(func() { _ = p.carry(ctx, conn) }) // either end sees the cut
 	}

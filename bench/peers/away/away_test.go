@@ -1,8 +1,10 @@
 package away
 
 import (
+	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,5 +104,27 @@ func TestClose(t *testing.T) {
 	}
 	if err := <-read; err == nil {
 		t.Error("an answer came through a closed proxy")
+	}
+}
+
+// full is a listener of a process that has no file left.
+type full struct{ net.Listener }
+
+func (full) Accept() (net.Conn, error) { return nil, syscall.EMFILE }
+
+// TestNoMoreConnections: who connects is refused, and Close says why.
+func TestNoMoreConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := serve(full{l}, "nowhere:1", 0)
+	p.loops.Wait()
+	if conn, err := net.Dial("tcp", p.Addr()); err == nil {
+		conn.Close()
+		t.Error("it still listens")
+	}
+	if err := p.Close(); !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("closed with %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/peers/away"
 	"github.com/freeslot/freeslot/bench/peers/load"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redisclient"
@@ -41,16 +42,37 @@ type leanNode struct {
 	jobs  sync.WaitGroup
 }
 
-func startLean(ctx context.Context, redisURL string, count, slots int) (func() error, error) {
-	u, err := url.Parse(redisURL)
+type leanConfig struct {
+	redisURL            string
+	count, slots, first int
+	away                time.Duration
+}
+
+// leanFiles is enough for 2,500 nodes: each has a connection, and where Redis is away this process has its other end, the
+// way on from there, and a timer, too.
+const leanFiles = 11_000
+
+func startLean(ctx context.Context, cfg leanConfig) (func() error, error) {
+	if _, err := measure.RaiseFiles(leanFiles); err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(cfg.redisURL)
 	if err != nil {
 		return nil, err
 	}
-	shared, err := redisclient.Commands(redisclient.Config{URL: redisURL, Name: "bench-lean"})
-	if err != nil {
-		return nil, err
+	leave := func() error { return nil }
+	if cfg.away > 0 {
+		proxy, err := away.Open(u.Host, cfg.away)
+		if err != nil {
+			return nil, err
+		}
+		u.Host, leave = proxy.Addr(), proxy.Close
 	}
-	nodes := make([]*leanNode, count)
+	shared, err := redisclient.Commands(redisclient.Config{URL: u.String(), Name: "bench-lean"})
+	if err != nil {
+		return nil, errors.Join(err, leave())
+	}
+	nodes := make([]*leanNode, cfg.count)
 	var readers sync.WaitGroup
 	stop := func() error {
 		for _, n := range nodes {
@@ -65,19 +87,19 @@ func startLean(ctx context.Context, redisURL string, count, slots int) (func() e
 			}
 		}
 		shared.Close()
-		return nil
+		return leave()
 	}
 	errs := make([]error, leanDials)
 	var callers sync.WaitGroup
 	for c := range leanDials {
 		callers.Go(func() {
-			for i := c; i < count && errs[c] == nil; i += leanDials {
-				n := &leanNode{id: nodeID(i), epoch: cell.NewEpoch()}
+			for i := c; i < cfg.count && errs[c] == nil; i += leanDials {
+				n := &leanNode{id: nodeID(cfg.first + i), epoch: cell.NewEpoch()}
 				nodes[i] = n
 				if n.cell, errs[c] = cell.New(cell.Config{HeartbeatLimit: leanLimit}, shared, zap.NewNop(), nil); errs[c] != nil {
 					return
 				}
-				errs[c] = n.start(ctx, u.Host, slots)
+				errs[c] = n.start(ctx, u.Host, cfg.slots)
 			}
 		})
 	}

@@ -25,12 +25,14 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 	slots := f.Int("slots", 1024, "slots of each node")
 	cells := f.Int("cells", 1, "cells")
 	lean := f.Bool("lean", false, "one connection a node, and what they share")
+	process := f.Int("process", 0, "which of several processes this is, from 0, each with -nodes; with -lean")
+	distance := f.Duration("away", 0, "how much longer each round trip to Redis takes; with -lean")
 	list := f.String("list", "", "take -nodes of this node list (CSV), with its slots and models")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	if *lean {
-		return startLean(ctx, *url, *nodes, *slots)
+		return startLean(ctx, leanConfig{redisURL: *url, count: *nodes, slots: *slots, first: *process * *nodes, away: *distance})
 	}
 	profiles, err := profilesOf(*list, *nodes, *slots)
 	if err != nil {

@@ -25,17 +25,14 @@ const (
 	scaleMasters  = 3
 	// scaleRounds are medians.
 	scaleRounds = 3
-	// scaleFiles is enough for 10,000 nodes whose connections this process holds up: each has two ends and a timer.
-	scaleFiles = 40_000
+	// scaleProcess is how many nodes a process has that puts each of them at a distance: it may not have more files.
+	scaleProcess = 2500
 )
 
 // scale measures what a job costs as the system grows.
 func (b *bench) scale(ctx context.Context) error {
 	begin := time.Now()
 	out := &result.Scale{}
-	if _, err := measure.RaiseFiles(scaleFiles); err != nil {
-		return err
-	}
 	point := func(p result.ScalePoint, measureIt func(context.Context, *result.ScalePoint) error) error {
 		if err := measureIt(ctx, &p); err != nil {
 			if ctx.Err() != nil {
@@ -89,8 +86,13 @@ func requestOf(how string) load.Request {
 // scaleNodes has nodes of one connection each, which send no heartbeats: what is counted is jobs.
 func (b *bench) scaleNodes(ctx context.Context, p *result.ScalePoint, distance time.Duration) (err error) {
 	e := entries()[0]
-	slots := max(1, 4096/p.Value)
-	s, err := b.start(ctx, shape{entry: &e, setting: one(fmt.Sprintf("-nodes %d -slots %d -lean", p.Value, slots), "", 0, 1), aof: aofOff, away: distance})
+	processes := 1
+	if distance > 0 {
+		processes = max(1, p.Value/scaleProcess)
+	}
+	setting := one(fmt.Sprintf("-nodes %d -slots %d -lean -process %s", p.Value/processes, max(1, 4096/p.Value), thisProcess), "", 0, 1)
+	setting.Processes = processes
+	s, err := b.start(ctx, shape{entry: &e, setting: setting, aof: aofOff, away: distance, workersAway: true})
 	if err != nil {
 		return err
 	}

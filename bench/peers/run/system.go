@@ -29,12 +29,17 @@ const (
 	answerLimit = 2 * time.Minute
 )
 
+// thisProcess stands in a worker's flags for which process it is, from 0.
+const thisProcess = "{process}"
+
 // shape is what a system is made of.
 type shape struct {
 	entry   *entry
 	setting result.Setting
 	aof     string
 	away    time.Duration
+	// workersAway says that the workers put themselves at that distance, by the flag -away.
+	workersAway bool
 }
 
 // system is one peer, freshly started, with its store.
@@ -62,8 +67,12 @@ func (b *bench) start(ctx context.Context, sh shape) (_ *system, err error) {
 	if err != nil {
 		return nil, err
 	}
+	direct := flags
+	if sh.workersAway && s.redis != nil {
+		direct = []string{"-redis", s.redis.URL(), "-away", sh.away.String()}
+	}
 	for i := range max(sh.setting.Processes, 1) {
-		args := append(append([]string{"worker"}, flags...), strings.Fields(sh.setting.Worker)...)
+		args := append(append([]string{"worker"}, direct...), strings.Fields(strings.ReplaceAll(sh.setting.Worker, thisProcess, strconv.Itoa(i)))...)
 		w, err := measure.StartChild(ctx, fmt.Sprintf("%s worker %d", sh.entry.program, i+1), b.command(sh.entry.program, args...), load.Ready)
 		if err != nil {
 			return nil, err
