@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/freeslot/freeslot/internal/config"
 )
 
 // errHelp and errVersion are returned by parse for --help and --version.
@@ -104,12 +106,14 @@ func (c *runCmd) parse(args, environ []string) error {
 func find(flags []flag, arg string) (f flag, value string, has bool, err error) {
 	if name, ok := strings.CutPrefix(arg, "--"); ok && name != "" {
 		name, value, has = strings.Cut(name, "=")
+		known := make([]string, 0, len(flags))
 		for _, f := range flags {
 			if f.name == name {
 				return f, value, has, nil
 			}
+			known = append(known, "--"+f.name)
 		}
-		return flag{}, "", false, fmt.Errorf("unknown flag --%s", name)
+		return flag{}, "", false, fmt.Errorf("unknown flag --%s%s", name, config.Suggest("--"+name, known))
 	}
 	if short, ok := strings.CutPrefix(arg, "-"); ok && short != "" && short != "-" {
 		for _, f := range flags {

@@ -26,7 +26,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"--nothing=1": "unknown flag --nothing", "-x": "unknown flag -x", "a": "unexpected argument a", "--": "unexpected argument --", "-": "unexpected argument -",
+		"--nothing=1": "unknown flag --nothing", "--confg=x": "unknown flag --confg, did you mean --config?", "--redis_url=x": "unknown flag --redis_url, did you mean --redis-url?", "-x": "unknown flag -x", "a": "unexpected argument a", "--": "unexpected argument --", "-": "unexpected argument -",
 		"--config": "--config has no value, expected --config=FILE", "--config --check": "--config has no value, expected --config=FILE",
 		"--check=yes": "--check has a value, expected none",
 	} {

@@ -93,8 +93,10 @@ func (c *runCmd) load(environ []string) (agent.Config, error) {
 	switch {
 	case err == nil:
 		return cfg, nil
-	case agent.Unreadable(err):
+	case config.Unreadable(err):
 		return agent.Config{}, err
+	case c.Config == "" && config.Concerns(err, "services"):
+		return agent.Config{}, configError{fmt.Errorf("%w (no configuration file is named: --config FILE)", err)}
 	default:
 		return agent.Config{}, configError{err}
 	}

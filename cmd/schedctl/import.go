@@ -77,7 +77,10 @@ func (c *importCmd) Run(a *app) error {
 		return err
 	}
 	defer closeCells()
-	im := &importer{cells: cells, dryRun: c.DryRun, force: c.Force, limit: c.HeartbeatLimit}
+	im := &importer{cells: cells, dryRun: c.DryRun, force: c.Force, limit: c.HeartbeatLimit, grace: c.HeartbeatLimit}
+	im.waits = func(nodes int) {
+		_, _ = fmt.Fprintf(a.err, "%d nodes have agents that are silent: waiting %s, so that they are heard if it was Redis that was away\n", nodes, im.grace)
+	}
 	results, err := im.run(ctx, entries)
 	if err != nil {
 		return fmt.Errorf("%w (%d nodes were copied before; run it again)", c.named(err), im.copied)

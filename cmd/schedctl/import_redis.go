@@ -116,6 +116,12 @@ type importer struct {
 	// limit is the silence after which an agent counts as gone.
 	limit  time.Duration
 	copied int
+	// doubted is how many nodes have agents that are silent, as all are when Redis has just come back. patient is true once
+	// they have had the time grace to be heard; waits is told that they get it.
+	doubted int
+	patient bool
+	grace   time.Duration
+	waits   func(nodes int)
 }
 
 // run returns one result for each entry, in their order.
@@ -127,10 +133,23 @@ func (im *importer) run(ctx context.Context, entries []importEntry) ([]importRes
 			results[i].refuse(e.refusals)
 		}
 	}
-	for _, step := range []func(context.Context, *importEntry, *importResult, *found) error{im.copy, im.verify} {
-		if err := im.each(ctx, entries, results, step); err != nil {
+	if err := im.each(ctx, entries, results, im.copy); err != nil {
+		return nil, err
+	}
+	if im.doubted > 0 {
+		im.waits(im.doubted)
+		select {
+		case <-time.After(im.grace):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		im.patient = true
+		if err := im.each(ctx, entries, results, im.copy); err != nil {
 			return nil, err
 		}
+	}
+	if err := im.each(ctx, entries, results, im.verify); err != nil {
+		return nil, err
 	}
 	return results, nil
 }
@@ -196,8 +215,11 @@ func (im *importer) page(ctx context.Context, index int, page []int, entries []i
 	return nil
 }
 
-// copy registers the node, unless it is there already or somebody speaks for it.
+// copy registers the node, unless it is there already or somebody speaks for it, or may do so soon.
 func (im *importer) copy(ctx context.Context, e *importEntry, r *importResult, f *found) error {
+	if r.Result != "" {
+		return nil
+	}
 	differences := f.differences(e)
 	switch {
 	case !f.Gone && len(differences) == 0:
@@ -206,6 +228,10 @@ func (im *importer) copy(ctx context.Context, e *importEntry, r *importResult, f
 	case !f.Gone && f.Epoch != cell.ImportEpoch && !im.force:
 		if why := im.spokenFor(f); why != "" {
 			r.Result, r.Reason, r.Differences = importLeft, why, differences
+			return nil
+		}
+		if !im.patient && !im.dryRun {
+			im.doubted++
 			return nil
 		}
 	}

@@ -176,7 +176,7 @@ func TestImportLeavesAgentsAlone(t *testing.T) {
 		must(t, im.client.Do(t.Context(), im.client.B().Set().Key(im.cell.Layout().Load(id)).Value("1000000000000 {}").Build()).Error())
 	}
 	list := "[" + strings.Join([]string{listed("alive", 3), listed("busy", 3), listed("gone", 3), listed("same", 2)}, ",") + "]"
-	lines, all := im.results(t, exitOK, list)
+	lines, all := im.results(t, exitOK, list, "--heartbeat-limit", "2s")
 	expectSame(t, []string{"alive left", "busy left", "gone copied", "same same"}, lines)
 	if all[0].Reason != "its agent is alive" || all[1].Reason != "1 slots of it are in use" || all[0].Differences[0].Field != "max_concurrency" {
 		t.Errorf("%+v", all)
@@ -190,6 +190,39 @@ func TestImportLeavesAgentsAlone(t *testing.T) {
 	expectSame(t, []string{"alive copied", "busy copied", "gone same", "same same"}, lines)
 	if _, err := im.cell.Heartbeat(t.Context(), cell.Heartbeat{Node: "alive", Epoch: epoch}); err == nil {
 		t.Error("the agent was not told that its node was taken")
+	}
+}
+
+// TestImportAfterOutage: agents that are silent because Redis was away keep their nodes.
+func TestImportAfterOutage(t *testing.T) {
+	t.Parallel()
+	im := newImporting(t)
+	epoch := cell.NewEpoch()
+	for _, id := range []string{"back", "gone"} {
+		_, err := im.cell.Register(t.Context(), profile(id, 2), epoch)
+		must(t, err)
+	}
+	entries, err := readNodeList(strings.NewReader("[" + listed("back", 3) + "," + listed("gone", 3) + "," + listed("new", 1) + "]"))
+	must(t, err)
+	told := 0
+	imp := &importer{cells: cell.NewSet(im.cell), limit: time.Minute}
+	for _, id := range []string{"back", "gone"} { // as if their last heartbeats were of long ago
+		must(t, im.client.Do(t.Context(), im.client.B().Set().Key(im.cell.Layout().Load(id)).Value("1000000000000").Build()).Error())
+	}
+	imp.waits = func(nodes int) {
+		told += nodes
+		_, err := im.cell.Heartbeat(t.Context(), cell.Heartbeat{Node: "back", Epoch: epoch})
+		must(t, err)
+	}
+	results, err := imp.run(t.Context(), entries)
+	must(t, err)
+	lines := make([]string, 0, len(results))
+	for _, r := range results {
+		lines = append(lines, r.NodeID+" "+r.Result)
+	}
+	expectSame(t, []string{"back left", "gone copied", "new copied"}, lines)
+	if told != 2 || results[0].Reason != "its agent is alive" {
+		t.Errorf("told of %d nodes; %+v", told, results[0])
 	}
 }
 
@@ -281,7 +314,7 @@ func TestImportLeavesWhatHasChanged(t *testing.T) {
 	must(t, err)
 	must(t, im.cell.Start(t.Context()))
 	t.Cleanup(func() { must(t, im.cell.Stop(context.Background())) })
-	imp := &importer{cells: cell.NewSet(im.cell), limit: -time.Hour} // all agents are silent
+	imp := &importer{cells: cell.NewSet(im.cell), limit: -time.Hour, patient: true} // all agents are silent
 	epochs := make(map[string]cell.Epoch)
 	for _, id := range []string{"back", "busy", "quiet"} {
 		epochs[id] = cell.NewEpoch()

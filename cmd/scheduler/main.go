@@ -1,7 +1,7 @@
 // Command scheduler is a replica of the freeslot scheduler.
 //
 // Exit codes: 0 after an orderly end, 1 for a failure, 2 when the command line
-// or the configuration is wrong.
+// is wrong, 78 when the configuration is.
 package main
 
 import (
@@ -20,6 +20,9 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	// exitConfig is EX_CONFIG of sysexits.h. It is not 2, because a Go process that crashes exits with that: a service
+	// manager that leaves a replica down with a configuration that is not valid must start a crashed one again.
+	exitConfig = 78
 )
 
 const description = `Schedules jobs onto the free slots of a fleet of nodes.
@@ -50,10 +53,15 @@ type environment struct {
 	environ []string
 }
 
-// usageError is the fault of whoever typed the command or wrote the configuration.
+// usageError is the fault of whoever typed the command.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
+
+// configError is the fault of whoever wrote the configuration.
+type configError struct{ err error }
+
+func (e configError) Error() string { return e.err.Error() }
 
 func main() {
 	env := &environment{ctx: interrupted(), out: os.Stdout, err: os.Stderr, environ: os.Environ()}
@@ -113,6 +121,9 @@ func run(args []string, env *environment) (code int) {
 	case errors.As(err, new(usageError)):
 		_, _ = fmt.Fprintln(env.err, err)
 		return exitUsage
+	case errors.As(err, new(configError)):
+		_, _ = fmt.Fprintln(env.err, err)
+		return exitConfig
 	default:
 		_, _ = fmt.Fprintf(env.err, "scheduler: %v\n", err)
 		return exitFailure

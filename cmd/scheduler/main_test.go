@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -97,11 +98,35 @@ func TestWrongConfiguration(t *testing.T) {
 listen is ":7480", reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1 (from --listen)
 redis.conections is not a key of the configuration, did you mean redis.connections? (from ` + file + `)
 `
-	if diff := cmp.Diff(want, got); code != exitUsage || diff != "" {
+	if diff := cmp.Diff(want, got); code != exitConfig || diff != "" {
 		t.Errorf("exit code %d\n%s", code, diff)
 	}
-	if code, _, got := command(t, "serve", "--config", "/nowhere.yaml"); code != exitUsage || got != "cannot read the configuration file /nowhere.yaml: no such file or directory\n" {
-		t.Errorf("%d %s", code, got)
+}
+
+// TestUnreadableFiles: a file that is not there yet, of a mount or of whoever hands out secrets, is a failure that another
+// start may mend.
+func TestUnreadableFiles(t *testing.T) {
+	t.Parallel()
+	const missing = "/nowhere: no such file or directory (from --set redis.password_file)\n"
+	for args, want := range map[string]string{
+		"--config /nowhere.yaml": "scheduler: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
+		"--redis-url redis://127.0.0.1:1 --set redis.password_file=/nowhere": "scheduler: redis.password_file cannot be read: " + missing,
+	} {
+		if code, _, got := command(t, append([]string{"serve"}, strings.Fields(args)...)...); code != exitFailure || got != want {
+			t.Errorf("%s: exit code %d, %s", args, code, got)
+		}
+	}
+}
+
+// TestNotStartedAgain: systemd does not start a replica again whose configuration is not valid, which would not mend it.
+func TestNotStartedAgain(t *testing.T) {
+	t.Parallel()
+	unit, err := os.ReadFile("../../deploy/scheduler.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("\nRestartPreventExitStatus=%d\n", exitConfig); !strings.Contains(string(unit), want) {
+		t.Errorf("the unit lacks %q", want)
 	}
 }
 
@@ -149,7 +174,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%d %s %s", code, out, err)
 	}
 	code, _, err = command(t, "serve", "--check", "--redis-url", "redis://127.0.0.1:1/notadb")
-	if code != exitUsage || !strings.Contains(err, `redis.url is not a Redis URL: invalid database number: "notadb"`) || !strings.Contains(err, "(from --redis-url)") {
+	if code != exitConfig || !strings.Contains(err, `redis.url is not a Redis URL: invalid database number: "notadb"`) || !strings.Contains(err, "(from --redis-url)") {
 		t.Errorf("%d %s", code, err)
 	}
 }

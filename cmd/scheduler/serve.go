@@ -54,7 +54,7 @@ func (c *serveCmd) Run(env *environment) error {
 	}
 	logger, err := logging.New(logging.Config{Level: cfg.Log.Level, Format: cfg.Log.Format}, env.err)
 	if err != nil {
-		return usageError{err}
+		return configError{err}
 	}
 	err = serve(env.ctx, cfg, logging.WithHints(logger, cfg.Redis.Denied))
 	if hint := cfg.Redis.Denied(err); hint != "" {
@@ -84,10 +84,14 @@ func (c *serveCmd) load(environ []string) (config.Replica, error) {
 		opts.Flags = append(opts.Flags, config.Flag{Name: "--set " + path, Path: path, Value: value})
 	}
 	cfg, err := config.LoadReplica(opts)
-	if err != nil {
-		return config.Replica{}, usageError{err}
+	switch {
+	case err == nil:
+		return cfg, nil
+	case config.Unreadable(err):
+		return config.Replica{}, err
+	default:
+		return config.Replica{}, configError{err}
 	}
-	return cfg, nil
 }
 
 // checkListen finds a taken port before anything is started, and logged.

@@ -30,6 +30,20 @@ func suggest(path string, known []Key) string {
 	return ", did you mean " + best + "?"
 }
 
+// Suggest is ", did you mean …?" with the known name nearest to an unknown one, such as that of a flag, or empty.
+func Suggest(name string, known []string) string {
+	best, bestDistance := "", 1+max(2, len(name)/4)
+	for _, k := range known {
+		if d := distance(fold(name), fold(k)); d < bestDistance {
+			best, bestDistance = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return ", did you mean " + best + "?"
+}
+
 // fold makes redis_url, redis-url and redis.url equal.
 func fold(path string) string {
 	return strings.NewReplacer(".", "_", "-", "_").Replace(strings.ToLower(path))

@@ -47,11 +47,11 @@ func TestStartFailures(t *testing.T) {
 			want: []string{taken.Addr().String(), "address already in use"},
 		},
 		{
-			name: "bad key", args: []string{"--config", config, "--redis-url", shared.URL()}, code: 2,
+			name: "bad key", args: []string{"--config", config, "--redis-url", shared.URL()}, code: 78,
 			want: []string{"redis.conections", "did you mean redis.connections", config},
 		},
 		{
-			name: "bad variable", env: []string{"FREESLOT_LIMITS__MAX_BATCH=0"}, args: []string{"--redis-url", shared.URL()}, code: 2,
+			name: "bad variable", env: []string{"FREESLOT_LIMITS__MAX_BATCH=0"}, args: []string{"--redis-url", shared.URL()}, code: 78,
 			want: []string{"limits.max_batch", "FREESLOT_LIMITS__MAX_BATCH"},
 		},
 		{

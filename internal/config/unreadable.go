@@ -1,0 +1,30 @@
+package config
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// Concerns reports whether err, of loading a configuration, tells of the key at path.
+func Concerns(err error, path string) bool {
+	var problems Problems
+	return errors.As(err, &problems) && slices.ContainsFunc(problems, func(p Problem) bool { return p.Path == path })
+}
+
+// Unreadable reports whether err, of loading a configuration, tells of files that could not be read, and of nothing that is wrong by itself:
+// the same configuration may be valid once they are there. Without its own file a configuration cannot be judged at all.
+func Unreadable(err error) bool {
+	var problems Problems
+	if !errors.As(err, &problems) || len(problems) == 0 {
+		return false
+	}
+	if slices.ContainsFunc(problems, func(p Problem) bool { return p.Path == "" && strings.HasPrefix(p.Message, "cannot read ") }) {
+		return true
+	}
+	// Only its message tells such a problem from others of the same key, such as a file without a certificate. An empty
+	// one is just being written.
+	return !slices.ContainsFunc(problems, func(p Problem) bool {
+		return !strings.HasSuffix(p.Path, "_file") || !strings.Contains(p.Message, "cannot be read: ") && !strings.HasSuffix(p.Message, ", which is empty")
+	})
+}
