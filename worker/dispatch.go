@@ -70,23 +70,29 @@ func (w *Worker) readOnce(ctx context.Context) error {
 		}
 		return err
 	}
-	last, entries := "", 0
 	for i := range found {
-		if found[i].ID != last {
-			last = found[i].ID
-			entries++
-		}
 		w.receive(&found[i])
 	}
-	if entries < readLimit {
+	if entriesOf(found) < readLimit {
 		w.ledger.caughtUp(number)
 	}
-	if entries > 0 {
-		last = strings.Clone(last) // the reply has the jobs in memory
+	if n := len(found); n > 0 {
+		last := strings.Clone(found[n-1].ID) // the reply has the jobs in memory
 		w.position.Store(&last)
 		runtime.Gosched() // what has just come goes on before the next read: its end may be ready to be sent
 	}
 	return nil
+}
+
+// entriesOf counts the entries of a stream from which these come, in order.
+func entriesOf(found []cell.Dispatch) int {
+	entries := 0
+	for i := range found {
+		if i == 0 || found[i].ID != found[i-1].ID {
+			entries++
+		}
+	}
+	return entries
 }
 
 // awaitRoom puts off a read while the node holds as many jobs as it has slots: Redis would have to

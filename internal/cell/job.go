@@ -52,7 +52,7 @@ func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSt
 	})
 }
 
-// ReplyTo is the replica whose reply stream gets the job's result, "" where none does or there is no such
+// ReplyTo is the replica whose reply stream gets the job's result, by its ReplyName, "" where none does or there is no such
 // job. Errors: *freeslot.Error (invalid_argument), else what Redis said.
 func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
@@ -62,7 +62,7 @@ func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	if rueidisNil(err) != nil {
 		return "", fmt.Errorf("read who waits for job %s: %w", jobID, err)
 	}
-	return strings.TrimSuffix(replica, severalJobs), nil
+	return replica, nil
 }
 
 // attachTries is how often an attach begins anew because another one came between: each of so many that come at once can
@@ -87,7 +87,7 @@ func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (frees
 			if rueidisNil(err) != nil {
 				return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
 			}
-			args := append([]string{jobID, tenant, replyTo(replica), l.Prefix, l.tagPart(), seen}, statusFields...)
+			args := append([]string{jobID, tenant, ReplyName(replica), l.Prefix, l.tagPart(), seen}, statusFields...)
 			result := c.execOn(ctx, on, "attach", c.scripts.attach, []string{key}, args)
 			if reply, err := result.ToArray(); err == nil && len(reply) == 1 {
 				return freeslot.JobStatus{}, errAttached

@@ -58,14 +58,14 @@ func (l Layout) Dispatch(id string) string { return l.key("dispatch", id) }
 func (l Layout) Job(id string) string { return l.key("jobs", id) }
 
 // Replies is the stream that delivers results to a replica.
-func (l Layout) Replies(replica string) string { return l.key("replies", replyTo(replica)) }
+func (l Layout) Replies(replica string) string { return l.key("replies", ReplyName(replica)) }
 
 // severalJobs ends what records say of a replica that takes the ends of several jobs from one entry of its reply
 // stream, and its stream's key. Those of release 0.2 and before read one job an entry. No name has this character.
 const severalJobs = "+"
 
-// replyTo is a replica of this release as records name it.
-func replyTo(replica string) string {
+// ReplyName is how records name a replica of this release, which one of release 0.2 with the same name is not; "" is none.
+func ReplyName(replica string) string {
 	if replica == "" {
 		return ""
 	}

@@ -92,6 +92,75 @@ func TestKeysOfAnotherType(t *testing.T) {
 	})
 }
 
+// TestSubmitBesideDueOfAnotherType: the jobs of a call are placed whole, and their deadlines are kept.
+func TestSubmitBesideDueOfAnotherType(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 9))
+		r.do("SET", r.l.Due(), "x")
+		subs := make([]Submission, 5)
+		for i := range subs {
+			subs[i] = submission("", "n1")
+			subs[i].Job.TimeoutMS = int64(i%2) * time.Hour.Milliseconds()
+		}
+		got, err := r.Cell.submit(r.ctx(), encoded(t, subs...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range got {
+			if !p.Assigned || r.status(subs[i].JobID).State != freeslot.StateRunning {
+				t.Errorf("job %d: %+v", i, p)
+			}
+		}
+		if held, sum := r.slots("n1"); len(held) != 5 || sum != 5 {
+			t.Errorf("%d hold %d slots", len(held), sum)
+		}
+		if found, err := r.Dispatches(r.ctx(), "n1", "", 0, 9); err != nil || len(found) != 5 {
+			t.Errorf("delivered %+v, %v", found, err)
+		}
+		if due := r.scores(r.l.Due()); len(due) != 2 || due[subs[1].JobID] == 0 || due[subs[3].JobID] == 0 {
+			t.Errorf("due %v", due)
+		}
+		r.end("n1", epoch, subs[1].JobID)
+	})
+}
+
+// TestEndsAreToldBesideAnEdit: what an operator made of one job keeps nothing from those that end in the same call.
+func TestEndsAreToldBesideAnEdit(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		must(t, r.OpenReplies(r.ctx(), "r1"))
+		epoch := r.register(testNode("n1", 9))
+		first, edited, last := r.place("r1", 1, "n1"), r.place("r1", 1, "n1"), r.place("r1", 1, "n1")
+		r.end("n1", epoch, edited)
+		r.do("DEL", r.l.Job(edited))
+		r.do("SET", r.l.Job(edited), "x")
+		got, err := r.complete(r.ctx(), []Completion{succeed("n1", epoch, first), succeed("n1", epoch, edited), succeed("n1", epoch, last)})
+		if err != nil || !slices.Equal(got, []CompletionOutcome{Completed, CompletedStale, Completed}) {
+			t.Fatalf("%v, %v", got, err)
+		}
+		told, err := r.Replies(r.ctx(), "r1", "", 0, 9)
+		if err != nil || len(told) != 4 || told[2].Status.ID != first || told[3].Status.ID != last {
+			t.Errorf("%+v, %v", told, err)
+		}
+
+		lost := submission("r1", "n1")
+		lost.Job.TimeoutMS = time.Hour.Milliseconds()
+		if p, err := r.Submit(r.ctx(), lost); err != nil || !p.Assigned {
+			t.Fatal(p, err)
+		}
+		waits := r.waits("r1", timeout(60_000))
+		r.pass(lost.JobID)
+		r.pass(waits)
+		r.do("DEL", r.l.Slots("n1"))
+		r.do("SET", r.l.Slots("n1"), "x")
+		if d := r.due(10); d.Expired != 2 {
+			t.Errorf("%+v", d)
+		}
+		if told, err = r.Replies(r.ctx(), "r1", told[len(told)-1].ID, 0, 9); err != nil || len(told) != 1 || told[0].Status.ID != waits {
+			t.Errorf("%+v, %v", told, err)
+		}
+	})
+}
+
 // TestEditedSlots: the next heartbeat counts the slots in use anew.
 func TestEditedSlots(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {

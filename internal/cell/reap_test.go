@@ -2,6 +2,7 @@ package cell
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -9,6 +10,56 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/events"
 )
+
+// TestManyEndsAtOnce: a script tells a replica of however many jobs it ends, in entries of a bounded size.
+func TestManyEndsAtOnce(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		const jobs = 600
+		must(t, r.OpenReplies(r.ctx(), "r1"))
+		epoch := r.register(testNode("n1", jobs))
+		subs := make([]Submission, jobs)
+		for i := range subs {
+			subs[i] = submission("r1", "n1")
+			subs[i].Job.MaxAttempts = 1
+		}
+		for i := 0; i < jobs; i += batchItems {
+			if got, err := r.submit(r.ctx(), encoded(t, subs[i:min(i+batchItems, jobs)]...)); err != nil || !got[0].Assigned {
+				t.Fatal(got, err)
+			}
+		}
+		r.silence("n1")
+		if got, err := r.Reap(r.ctx(), "n1", epoch); err != nil || len(got.Jobs) != jobs {
+			t.Fatalf("%d jobs, %v", len(got.Jobs), err)
+		}
+		told, err := r.Replies(r.ctx(), "r1", "", 0, jobs)
+		if err != nil || len(told) != jobs+1 {
+			t.Fatalf("told of %d jobs, %v", len(told)-1, err)
+		}
+		for _, reply := range told[1:] {
+			if reply.Status.State != freeslot.StateDead || reply.Status.Error == nil || reply.Status.Failures != 1 {
+				t.Fatalf("%+v", reply)
+			}
+		}
+		if entries := len(r.stream(r.l.Replies("r1"))) - 1; entries < jobs/100 || entries > jobs/20 {
+			t.Errorf("%d entries", entries)
+		}
+
+		epoch = r.register(testNode("n2", 9))
+		after := told[len(told)-1].ID
+		var ends []Completion
+		for range 6 {
+			end := succeed("n2", epoch, r.place("r1", 1, "n2"))
+			end.Result = []byte(`"` + strings.Repeat("x", 40<<10) + `"`)
+			ends = append(ends, end)
+		}
+		if _, err := r.complete(r.ctx(), ends); err != nil {
+			t.Fatal(err)
+		}
+		if told, err = r.Replies(r.ctx(), "r1", after, 0, 9); err != nil || len(told) != 6 || told[1].ID != told[0].ID || told[2].ID == told[1].ID || told[5].Partial {
+			t.Errorf("told of %d jobs, %v", len(told), err)
+		}
+	})
+}
 
 // TestReap: a node is taken out when it is silent, and only then; its jobs go to their next
 // attempts, which counts.

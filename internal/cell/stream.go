@@ -25,8 +25,9 @@ var errReadLate = fmt.Errorf("no answer within the block and %s: %w", blockMargi
 
 // Dispatches reads what was delivered to a node behind the entry after ("" reads
 // from the start), up to limit entries, 1 at least, waiting up to block for the
-// first; 0 does not wait. No entries is no error. Entries that cannot be read, such
-// as those of a newer release, are passed over. Errors: *freeslot.Error
+// first; 0 does not wait. An entry can bring several jobs, one after the other under its ID: there can be more
+// than limit, and whoever has taken in one of them takes in the others before the position moves on. No entries is no
+// error. What cannot be read, such as what is of a newer release, is passed over. Errors: *freeslot.Error
 // (invalid_argument), a context error, else what Redis said.
 func (c *Cell) Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]Dispatch, error) {
 	if err := freeslot.ValidateName("node_id", node); err != nil {
@@ -141,16 +142,20 @@ func (c *Cell) OpenReplies(ctx context.Context, replica string) error {
 }
 
 // RepliesLeft is how long the replica's reply stream lives on unless KeepReplies is
-// called; 0 when there is none.
+// called, also that of a process of release 0.2; 0 when there is none.
 func (c *Cell) RepliesLeft(ctx context.Context, replica string) (time.Duration, error) {
 	if err := validateReplica(replica); err != nil {
 		return 0, err
 	}
-	ms, err := c.do(ctx, "open_replies", c.client.B().Pttl().Key(c.layout.Replies(replica)).Build()).AsInt64()
-	if err != nil {
-		return 0, fmt.Errorf("look for replies to %s: %w", replica, err)
+	var left int64
+	for _, key := range []string{c.layout.Replies(replica), c.layout.key("replies", replica)} { // of this release, of another one
+		ms, err := c.do(ctx, "open_replies", c.client.B().Pttl().Key(key).Build()).AsInt64()
+		if err != nil {
+			return 0, fmt.Errorf("look for replies to %s: %w", replica, err)
+		}
+		left = max(left, ms)
 	}
-	return max(time.Duration(ms)*time.Millisecond, 0), nil
+	return time.Duration(left) * time.Millisecond, nil
 }
 
 // KeepReplies renews the stream's TTL and drops entries before trimTo ("" drops

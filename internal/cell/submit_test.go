@@ -333,7 +333,7 @@ func TestSubmitKinds(t *testing.T) {
 			if err != nil || status.Tenant != s.Tenant || status.Service != s.Job.Service || status.Slots != s.Job.SlotCount() {
 				t.Errorf("%+v, %v", status, err)
 			}
-			if got := r.field(r.l.Job(s.JobID), "reply_to"); got != replyTo(s.ReplyTo) {
+			if got := r.field(r.l.Job(s.JobID), "reply_to"); got != ReplyName(s.ReplyTo) {
 				t.Errorf("reply_to %q, expected %q", got, s.ReplyTo)
 			}
 			if d := dispatched[i]; d.Attempt.Job != s.JobID || d.Tenant != s.Tenant || !cmp.Equal(d.Job, s.Job) {

@@ -250,9 +250,9 @@ const (
 	CompletedStale CompletionOutcome = "stale"
 )
 
-// Dispatch is one entry of a node's dispatch stream.
+// Dispatch is what an entry of a node's dispatch stream says of one job.
 type Dispatch struct {
-	// ID is the entry's position in the stream.
+	// ID is the entry's position in the stream: several jobs can have the same.
 	ID      string
 	Attempt Attempt
 	// Cancel is true for a control entry: stop this attempt.
@@ -263,8 +263,9 @@ type Dispatch struct {
 	Job *freeslot.Job
 }
 
-// Reply is one entry of a replica's reply stream.
+// Reply is what an entry of a replica's reply stream says of one job.
 type Reply struct {
+	// ID is the entry's position in the stream: several jobs can have the same.
 	ID     string
 	Status freeslot.JobStatus
 	// Used is the number of slots in use on Status.Node after the job ended.

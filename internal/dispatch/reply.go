@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +54,8 @@ func (l *link) readReplies() {
 			l.deliver(&replies[i])
 		}
 		if n := len(replies); n > 0 {
-			l.read.id.Store(&replies[n-1].ID)
+			last := strings.Clone(replies[n-1].ID) // the replies hold results in memory
+			l.read.id.Store(&last)
 		}
 	}
 }
@@ -97,7 +99,7 @@ func (l *link) deliver(r *cell.Reply) {
 		if attaches, ask := w.contested(); ask {
 			id := r.Status.ID
 			l.owner(here, func(replica string) {
-				if replica != l.d.cfg.Replica && w.detached(id, attaches) {
+				if replica != cell.ReplyName(l.d.cfg.Replica) && w.detached(id, attaches) {
 					home.drop(id, w)
 				}
 			})
@@ -153,7 +155,7 @@ func (l *link) readEnd(here, id string, home *link) {
 	home.recheckSoon(id) // gone, or taken back by a failover
 }
 
-// owner calls f with the replica that gets the result of a job, by its id in this cell, once it is known. The
+// owner calls f with the cell.ReplyName of the replica that gets the result of a job, by its id in this cell, once it is known. The
 // news that another one has attached can be older than an attach of ours: a client that comes back to a replica which stood still,
 // or was started anew, is faster than the stream. Where nobody can tell, or too many are asked about, f is not called: then both
 // wait, and a recheck tells us the result as well.

@@ -20,7 +20,7 @@
 --   job that began and is told so, the fields j and s of a dispatch entry
 -- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are none of
 -- KEYS because most are often not there: while a hash slot migrates Redis would refuse every call.
--- Redis 7.0. Cost: O(items + jobs that begin); four commands a job, eight that all share.
+-- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, eight that all share.
 local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local node, epoch, channel, retention, inline, inline_spec = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local PREFIX, TAG, ahead, handed = ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[10] == '1' and {} or nil
@@ -143,7 +143,7 @@ for i = 7, #KEYS do
       finish(job, job_key, node, attempt, record[2], record[3], state, ARGV[at_arg + 3], failure)
     end
   else
-    local record = redis.call('HMGET', job_key, 'state', 'run')
+    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the others are to be told
     local last, owner = string.match(record[2] or '', '^(%d+) %S+ (%S+) ')
     if last == attempt and owner == epoch and record[1] ~= 'running' and record[1] ~= 'cancelling' then outcome = 2 end
   end

@@ -75,7 +75,8 @@ for i, job in ipairs(jobs) do
   elseif state == 'waiting' and one.tenant and one.deadline > 0 then
     again_at = one.deadline
   elseif (state == 'running' or state == 'cancelling') and late and node and one.why ~= 'expired' then
-    local value = redis.call('HGET', slots_key, job)
+    local value = redis.pcall('HGET', slots_key, job) -- protected: what an operator made something else of owns nothing
+    if type(value) ~= 'string' then value = false end
     if value and string.sub(value, -2) ~= ':c' then redis.call('HSET', slots_key, job, value .. ':c') end
     redis.call('HSET', job_key, 'state', 'cancelling', 'why', 'expired')
     if value then redis.pcall('XADD', key('dispatch', node), '*', 'c', job .. ' ' .. attempt) end -- as in cancel.lua
@@ -83,7 +84,8 @@ for i, job in ipairs(jobs) do
     expired = expired + 1
   elseif state == 'cancelling' and late and node then
     -- The agent did not confirm: its handler may still run, but owns nothing any more.
-    local held = string.match(redis.call('HGET', slots_key, job) or '', '^' .. attempt .. ':[^:]*:(%d+)')
+    local value = redis.pcall('HGET', slots_key, job)
+    local held = string.match(type(value) == 'string' and value or '', '^' .. attempt .. ':[^:]*:(%d+)')
     if held then
       redis.call('HDEL', slots_key, job)
       used = math.max(tonumber(redis.call('HGET', slots_key, 'sum') or '0') - held, 0)

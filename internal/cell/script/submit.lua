@@ -7,7 +7,7 @@
 -- the first write. No job passes one of its class that waits.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset
--- KEYS[4..3+4n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
+-- KEYS[4..3+4n]  for each of n nodes, each once: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
 -- then jobs:<job>  hash, one an item, and waiting:<class>  zset, one for each of k kinds
 -- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] largest spec put on the stream, bytes
 -- ARGV[4] retention, ms: kept in the record for whoever ends the job, as agents are not told it
@@ -26,7 +26,7 @@
 --   0, {4, position}                       was there already and waits; position from 1, 0 for a retry that is due later
 --   0, {0, refusals}                       refused by all
 --   refusals, of the candidates before, are four values each: node, reason, used, max; f full, g gone, d draining, s silent
--- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, four that all share.
+-- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all share; another a job where an agent reads one an entry.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local limit, inline, retention, plan = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], {string.byte(ARGV[6], 1, -1)}
@@ -104,6 +104,7 @@ local oldest, newest = now - limit .. '', at .. '~'
 local numbers = {} -- few values come often: each is converted once
 local nodes = {} -- by index {epoch, status, max_concurrency, used}: a table of four costs least
 local owned, entries = {}, {} -- by index: what to add to the slots hash, and to the stream in one entry
+local due = {} -- deadlines and their jobs
 local refused, full = {}, {} -- why a node gets nothing, by index; nodes that became full, in this order
 local replies, n = {now}, 2
 -- All in one loop, because functions would cost a job a twentieth more.
@@ -174,7 +175,7 @@ for i = 1, item_count do
           try('XADD', KEYS[first + 2], '*', unpack(entry))
           entries[index] = {}
         end
-        if deadlines[kind] then call('ZADD', due_key, deadlines[kind], job) end
+        if deadlines[kind] then due[#due + 1], due[#due + 2] = deadlines[kind], job end
         node[4], known[job_key] = used, index
         if used >= node[3] then full[#full + 1] = index end
         if refusals then
@@ -197,6 +198,10 @@ for index, own in pairs(owned) do
   call('HSET', KEYS[4 * index + 1], 'sum', nodes[index][4], unpack(own))
   -- Protected: the stream only delivers, the next heartbeat would mend it.
   if entries[index][1] then try('XADD', KEYS[4 * index + 2], '*', unpack(entries[index])) end
+end
+if due[1] then
+  -- include lib/sure.lua
+  sure('ZADD', due_key, unpack(due))
 end
 for i = 1, #full do
   local index = full[i]

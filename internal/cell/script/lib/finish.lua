@@ -8,7 +8,8 @@
 -- say its own) and inline (bytes) are bound by the script. used is what the node has in use
 -- after this job: the reply brings it to the cache of the replica that placed the job.
 local finished, used, longest, ends = 0, 0, retention, {}
-local ENTRY, told = 400, {} -- fields of an entry of a reply stream, at most; replica -> those of its next one
+-- What raises before index_finished costs replicas the ends so far: they find them in the records, later.
+local ENTRY, BYTES, told = 400, 65536, {} -- fields and bytes from which on an entry of a reply stream is written; replica -> the fields of its next one
 local gated, quit = {}, nil -- job -> field gates of its record, while it counts there; how it stops to, see lib/gate.lua
 local keeps = {} -- what records say of their retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
@@ -56,7 +57,8 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
       k = #news
       news[k + 1], news[k + 2] = 'f', fails
     end
-    if #news >= ENTRY or string.sub(reply_to, -1) ~= '+' then -- without it: a replica that reads one job an entry
+    news.bytes = (news.bytes or 0) + #result + #failure
+    if #news >= ENTRY or news.bytes >= BYTES or string.sub(reply_to, -1) ~= '+' then -- without it: a replica that reads one job an entry
       redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(news))
       told[reply_to] = nil
     end
