@@ -11,30 +11,32 @@ var listIndex = regexp.MustCompile(`\[\d+\]`)
 // or empty when none is near.
 func suggest(path string, known []Key) string {
 	path = listIndex.ReplaceAllString(path, "[]")
-	best, bestDistance := "", 1+max(2, len(path)/4)
+	paths := make([]string, 0, len(known))
 	for _, k := range known {
-		d := distance(fold(path), fold(k.Path))
-		if lastName(path) == lastName(k.Path) {
+		paths = append(paths, k.Path)
+	}
+	return nearest(path, paths, func(k string) int {
+		d := distance(fold(path), fold(k))
+		if lastName(path) == lastName(k) {
 			// The right name in the wrong section is a nearer miss than any slip of the pen.
-			d = min(d, 1)
-		} else if section(path) == section(k.Path) {
-			d = min(d, distance(lastName(path), lastName(k.Path)))
+			return min(d, 1)
 		}
-		if d < bestDistance {
-			best, bestDistance = k.Path, d
+		if section(path) == section(k) {
+			return min(d, distance(lastName(path), lastName(k)))
 		}
-	}
-	if best == "" {
-		return ""
-	}
-	return ", did you mean " + best + "?"
+		return d
+	})
 }
 
 // Suggest is ", did you mean …?" with the known name nearest to an unknown one, such as that of a flag, or empty.
 func Suggest(name string, known []string) string {
+	return nearest(name, known, func(k string) int { return distance(fold(name), fold(k)) })
+}
+
+func nearest(name string, known []string, far func(known string) int) string {
 	best, bestDistance := "", 1+max(2, len(name)/4)
 	for _, k := range known {
-		if d := distance(fold(name), fold(k)); d < bestDistance {
+		if d := far(k); d < bestDistance {
 			best, bestDistance = k, d
 		}
 	}

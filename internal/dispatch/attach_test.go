@@ -58,16 +58,18 @@ func TestAttachReturns(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	a := r.agent(node("n1", 8))
 	rep := r.replica("r1")
-	sink, away := newRecorder(t), newRecorder(t)
-	id, lost := rep.mustPlace(job(), sink), rep.mustPlace(job(), away)
+	sink, away, former := newRecorder(t), newRecorder(t), newRecorder(t)
+	id, lost, taken := rep.mustPlace(job(), sink), rep.mustPlace(job(), away), rep.mustPlace(job(), former)
 	r.do("HSET", r.layout.Job(lost), "reply_to", "r2")
-	for _, it := range []string{id, lost} {
+	r.do("HSET", r.layout.Job(taken), "reply_to", "r1") // a process of release 0.2 with the same name
+	for _, it := range []string{id, lost, taken} {
 		add := r.client.B().Xadd().Key(r.layout.Replies("r1")).Id("*").FieldValue().FieldValue("d", it).Build()
 		if err := r.client.Do(deadline(t), add).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	eventually(t, "the one that was really lost is told", func() bool { return away.kinds(lost) == "assigned detached" })
+	eventually(t, "the one that a former release has is told", func() bool { return former.kinds(taken) == "assigned detached" })
 	a.complete(id, `"done"`)
 	sink.result(id)
 	sink.want(id, "assigned result")
