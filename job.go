@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/freeslot/freeslot/internal/jsonscan"
 )
 
 // DefaultMaxPayloadBytes is the largest payload that a replica accepts unless
@@ -102,9 +104,8 @@ func (j *Job) Validate(path string) error {
 			return invalid(path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
 		}
 	}
-	// json.Valid alone lets strings pass that are not UTF-8 and would end the
-	// WebSocket session of whoever is sent them.
-	if len(j.Payload) > 0 && !(utf8.Valid(j.Payload) && json.Valid(j.Payload)) {
+	// UTF-8 because other text would end the WebSocket session of whoever is sent it.
+	if len(j.Payload) > 0 && !jsonscan.IsValid(j.Payload) {
 		return invalid(path+".payload", "is not valid JSON in UTF-8")
 	}
 	if len(j.TraceParent) > 64 || strings.ContainsFunc(j.TraceParent, isControl) {

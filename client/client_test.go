@@ -228,6 +228,8 @@ func TestDialErrors(t *testing.T) {
 		{"ws://127.0.0.1:1," + r.url, client.Options{}, freeslot.CodeUnavailable, "no token"},
 		{"", client.Options{}, freeslot.CodeInternal, "no URL"},
 		{"redis://x", client.Options{}, freeslot.CodeInternal, "scheme"},
+		{"localhost:7480", client.Options{}, freeslot.CodeInternal, "no scheme"},
+		{"127.0.0.1:7480", client.Options{}, freeslot.CodeInternal, "no scheme"},
 		{"ws://", client.Options{}, freeslot.CodeInternal, "no host"},
 		{"ws://%zz?access_token=hidden", client.Options{}, freeslot.CodeInternal, "URL 1"},
 	} {

@@ -90,6 +90,9 @@ func parseURLs(list string) ([]*url.URL, error) {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
+		if !strings.Contains(text, "://") { // host:port would be a scheme and a path, or malformed
+			return nil, fmt.Errorf("URL %d of the list has no scheme, expected one such as ws://127.0.0.1:7480", len(urls)+1)
+		}
 		u, err := url.Parse(text)
 		if err != nil {
 			return nil, fmt.Errorf("URL %d of the list is malformed", len(urls)+1) // the text may hold a secret

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -77,7 +76,7 @@ func (w *Worker) readOnce(ctx context.Context) error {
 		w.ledger.caughtUp(number)
 	}
 	if n := len(found); n > 0 {
-		last := strings.Clone(found[n-1].ID) // the reply has the jobs in memory
+		last := found[n-1].ID // a copy: a pointer into found would keep all of it
 		w.position.Store(&last)
 		runtime.Gosched() // what has just come goes on before the next read: its end may be ready to be sent
 	}
@@ -135,5 +134,5 @@ func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string, handed 
 		return
 	}
 	w.attempts.Add(1)
-	go w.attempt(a)
+	w.crew.run(func() { w.attempt(a) })
 }

@@ -86,7 +86,8 @@ type Job struct {
 // deadline has passed, when the node no longer owns it, when the worker stops, and where
 // the job asks for it when no progress was told or Redis is out of reach for too long;
 // context.Cause tells which. A handler should then return soon: one that goes on may run
-// beside the job's next attempt on another node. Handlers run concurrently.
+// beside the job's next attempt on another node. Handlers run concurrently, and one after the other on the same goroutine:
+// what one ties to its goroutine, as runtime.LockOSThread does, it has to undo.
 type HandlerFunc func(ctx context.Context, job *Job) (result any, err error)
 
 // Worker is one node. Its methods are safe for concurrent use, except that Handle
@@ -139,6 +140,8 @@ type Worker struct {
 	// attempts counts those that are held, and who watches their handlers; handling counts
 	// handlers, which are not waited for when they ignore their context.
 	attempts sync.WaitGroup
+	// crew has the goroutines that attempts run on.
+	crew     crew
 	handling atomic.Int64
 	// withheld are the slots of handlers that were given up and have not returned, and
 	// registered is how many the fleet was told that the node has, 0 where it does not know the
@@ -416,6 +419,7 @@ func (w *Worker) supervise() {
 	}
 	w.endLife()
 	w.attempts.Wait()
+	w.crew.close()
 	collecting.Wait()
 	w.stopErr = w.leave()
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,18 +40,31 @@ type Process struct {
 	err  error // set before Done is closed
 }
 
-// StartProcess starts cmd, whose standard error is kept for error messages. The caller stops it.
+// StartProcess starts cmd, whose standard error is kept for error messages. The caller stops it. Where the kernel can
+// do that (Linux) it is killed when this process ends without having done so.
 func StartProcess(name string, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Name: name, Cmd: cmd, Done: make(chan struct{})}
 	cmd.Stderr = &p.out
-	if err := cmd.Start(); err != nil {
+	dieWithParent(cmd)
+	started := make(chan error, 1)
+	go p.run(started)
+	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() {
-		defer close(p.Done)
-		p.err = cmd.Wait()
-	}()
 	return p, nil
+}
+
+// run starts the child and reaps it. A parent-death signal comes when the thread ends that forked: this one is kept until
+// the child is gone.
+func (p *Process) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.Done)
+	err := p.Cmd.Start()
+	started <- err
+	if err == nil {
+		p.err = p.Cmd.Wait()
+	}
 }
 
 // Exited says how the process ended by itself.

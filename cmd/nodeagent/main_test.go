@@ -93,6 +93,7 @@ func TestWrongConfiguration(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"":                               "services is empty, expected at least one service (no configuration file is named: --config FILE)\n",
+		"--set log.level=x":              "log.level is \"x\", expected debug, info, warn or error (from --set log.level)\nservices is empty, expected at least one service (no configuration file is named: --config FILE)\n",
 		"--max-concurrency 0 " + example: "node.max_concurrency is 0, expected 1 to 65536 (from --max-concurrency)\n",
 		"--set log.level=x " + example:   `log.level is "x", expected debug, info, warn or error (from --set log.level)` + "\n",
 		// Beside an unreadable file what is wrong stays wrong.

@@ -95,10 +95,22 @@ func (c *runCmd) load(environ []string) (agent.Config, error) {
 		return cfg, nil
 	case config.Unreadable(err):
 		return agent.Config{}, err
-	case c.Config == "" && config.Concerns(err, "services"):
-		return agent.Config{}, configError{fmt.Errorf("%w (no configuration file is named: --config FILE)", err)}
-	default:
-		return agent.Config{}, configError{err}
+	case c.Config == "":
+		hintConfig(err)
+	}
+	return agent.Config{}, configError{err}
+}
+
+// hintConfig has the problem that no service is configured say where one would be.
+func hintConfig(err error) {
+	var problems config.Problems
+	if !errors.As(err, &problems) {
+		return
+	}
+	for i := range problems {
+		if p := &problems[i]; p.Path == "services" && strings.HasPrefix(p.Message, "is empty") {
+			p.Message += " (no configuration file is named: --config FILE)"
+		}
 	}
 }
 

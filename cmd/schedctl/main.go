@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -133,6 +134,7 @@ func run(args []string, env *environment) (code int) {
 	if err != nil {
 		// The empty value is what a flag has that is not given.
 		text := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1)
+		text = badDuration.ReplaceAllString(text, `expected a duration such as 30s or 5m, got $1`)
 		_, _ = fmt.Fprintf(env.err, "schedctl: %s%s\nRun \"schedctl --help\" for usage.\n", text, hintDashes(parser.Model, args))
 		return exitUsage
 	}
@@ -146,6 +148,9 @@ func run(args []string, env *environment) (code int) {
 	}
 	return code
 }
+
+// badDuration is what the parser says of one.
+var badDuration = regexp.MustCompile(`expected duration but got ("[^"]*"): time: .*`)
 
 // hintDashes finds a long flag with one dash, as other tools write it; the parser takes it
 // for several short ones.

@@ -108,9 +108,14 @@ redis.conections is not a key of the configuration, did you mean redis.connectio
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	const missing = "/nowhere: no such file or directory (from --set redis.password_file)\n"
+	empty := filepath.Join(t.TempDir(), "token") // that is just being written
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
 		"--config /nowhere.yaml": "scheduler: cannot read the configuration file /nowhere.yaml: no such file or directory\n",
-		"--redis-url redis://127.0.0.1:1 --set redis.password_file=/nowhere": "scheduler: redis.password_file cannot be read: " + missing,
+		"--redis-url redis://127.0.0.1:1 --set redis.password_file=/nowhere":         "scheduler: redis.password_file cannot be read: " + missing,
+		`--set tokens=[{"role":"client","tenant":"a","token_file":"` + empty + `"}]`: `scheduler: tokens[0].token_file is "` + empty + `", which is empty, expected a file that holds the token (from --set tokens)` + "\n",
 	} {
 		if code, _, got := command(t, append([]string{"serve"}, strings.Fields(args)...)...); code != exitFailure || got != want {
 			t.Errorf("%s: exit code %d, %s", args, code, got)

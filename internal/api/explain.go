@@ -120,7 +120,7 @@ func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput,
 		out.Candidates = append(out.Candidates, n.ID())
 	}
 	out.shorten(limit)
-	s.explainImported(out.Nodes)
+	s.explainDraining(out.Nodes)
 	return &explainOutput{Body: out}, nil
 }
 
@@ -159,15 +159,18 @@ func outcome(e *selection.Explanation, nodes []*selection.Node, away selection.C
 	}
 }
 
-// explainImported says of nodes that drain only because nobody speaks for them yet that
-// this is so.
-func (s *Server) explainImported(nodes []selection.NodeExplanation) {
+// explainDraining says of nodes that take nothing new why this is so, where the cause is not that their agents stop.
+func (s *Server) explainDraining(nodes []selection.NodeExplanation) {
 	for i := range nodes {
 		if nodes[i].Reason != selection.ReasonDraining {
 			continue
 		}
-		if state, ok := s.nodes.State(nodes[i].Node); ok && state.Epoch == cell.ImportEpoch {
+		switch state, ok := s.nodes.State(nodes[i].Node); {
+		case !ok:
+		case state.Epoch == cell.ImportEpoch:
 			nodes[i].Detail = "imported, its agent has not started"
+		case state.Status == freeslot.StatusDrained:
+			nodes[i].Detail = "drained by an operator, takes no new jobs"
 		}
 	}
 }

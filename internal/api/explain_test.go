@@ -153,13 +153,22 @@ func TestExplainOutcome(t *testing.T) {
 	}
 }
 
-// TestExplainImported: a node that never had an agent does not drain.
-func TestExplainImported(t *testing.T) {
+// TestExplainDraining: three causes have one reason.
+func TestExplainDraining(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	for _, epoch := range []string{"e1", cell.ImportEpoch} {
-		state := node("node-" + epoch)
-		state.Epoch, state.Status = epoch, freeslot.StatusDraining
+	tests := []struct {
+		epoch  string
+		status freeslot.Status
+		want   string
+	}{
+		{"e1", freeslot.StatusDraining, "takes no new jobs"},
+		{"e2", freeslot.StatusDrained, "drained by an operator, takes no new jobs"},
+		{cell.ImportEpoch, freeslot.StatusDraining, "imported, its agent has not started"},
+	}
+	for _, tt := range tests {
+		state := node("node-" + tt.epoch)
+		state.Epoch, state.Status = tt.epoch, tt.status
 		f.nodes.nodes[state.Node.ID] = state
 		n := selection.NewNode(selection.Compile(&state.Node), 0)
 		n.Seen(0)
@@ -167,8 +176,8 @@ func TestExplainImported(t *testing.T) {
 		f.nodes.live = append(f.nodes.live, n)
 	}
 	got := f.do(t, "POST", "/v1/explain", `{"service":"tts"}`)
-	for i, want := range []string{"takes no new jobs", "imported, its agent has not started"} {
-		if n := got.body["nodes"].([]any)[i]; field(n, "detail") != want || field(n, "reason") != "draining" {
+	for i, tt := range tests {
+		if n := got.body["nodes"].([]any)[i]; field(n, "detail") != tt.want || field(n, "reason") != "draining" {
 			t.Error(n)
 		}
 	}

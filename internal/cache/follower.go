@@ -134,10 +134,8 @@ func (f *follower) loop() {
 			f.gathering = false
 			f.reread()
 		case <-f.timer.C:
-			// Jitter keeps replicas that were started together from asking together.
 			// First, because a comparison that fails wants an earlier one.
-			interval := f.cache.cfg.RefreshInterval
-			f.schedule(interval*3/4 + rand.N(interval/2+1))
+			f.scheduleNext()
 			f.lookUnwatched()
 			f.resync("interval")
 		case answer := <-f.syncs:
@@ -186,6 +184,13 @@ func (f *follower) lookUnwatched() {
 func (f *follower) schedule(wait time.Duration) {
 	f.dueAt = f.cache.clock.now() + int64(wait)
 	f.timer.Reset(wait)
+}
+
+// scheduleNext has the next comparison made after the interval. Jitter keeps replicas that were started together from
+// asking together.
+func (f *follower) scheduleNext() {
+	interval := f.cache.cfg.RefreshInterval
+	f.schedule(interval*3/4 + rand.N(interval/2+1))
 }
 
 // hasten has the next comparison made after wait at the latest.
@@ -247,6 +252,11 @@ func (f *follower) answer(first chan bool) {
 		default:
 			more = false
 		}
+	}
+	// A start asks while the first comparison is due: this one is it.
+	if f.dueAt <= f.cache.clock.now() {
+		f.scheduleNext()
+		f.lookUnwatched()
 	}
 	done := f.resync("asked")
 	for _, w := range waiting {

@@ -136,6 +136,11 @@ func (b *batch[In, Out]) enqueue(stopping <-chan struct{}, it *item[In, Out]) {
 	if it.claimed.Load() {
 		return
 	}
+	select { // nearly always there is room, which is known for less than what a select of three takes
+	case b.queue <- it:
+		return
+	default:
+	}
 	select {
 	case b.queue <- it:
 	case <-it.ctx.Done():

@@ -129,13 +129,20 @@ func TestEndsAreToldBesideAnEdit(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		must(t, r.OpenReplies(r.ctx(), "r1"))
 		epoch := r.register(testNode("n1", 9))
-		first, edited, last := r.place("r1", 1, "n1"), r.place("r1", 1, "n1"), r.place("r1", 1, "n1")
+		first, edited, running, last := r.place("r1", 1, "n1"), r.place("r1", 1, "n1"), r.place("r1", 1, "n1"), r.place("r1", 1, "n1")
 		r.end("n1", epoch, edited)
-		r.do("DEL", r.l.Job(edited))
-		r.do("SET", r.l.Job(edited), "x")
-		got, err := r.complete(r.ctx(), []Completion{succeed("n1", epoch, first), succeed("n1", epoch, edited), succeed("n1", epoch, last)})
-		if err != nil || !slices.Equal(got, []CompletionOutcome{Completed, CompletedStale, Completed}) {
+		for _, job := range []string{edited, running} {
+			r.do("DEL", r.l.Job(job))
+			r.do("SET", r.l.Job(job), "x")
+		}
+		got, err := r.complete(r.ctx(), []Completion{
+			succeed("n1", epoch, first), succeed("n1", epoch, edited), succeed("n1", epoch, running), succeed("n1", epoch, last),
+		})
+		if err != nil || !slices.Equal(got, []CompletionOutcome{Completed, CompletedStale, Completed, Completed}) {
 			t.Fatalf("%v, %v", got, err)
+		}
+		if used := r.field(r.l.Slots("n1"), "sum"); used != "0" {
+			t.Errorf("%s slots are in use", used)
 		}
 		told, err := r.Replies(r.ctx(), "r1", "", 0, 9)
 		if err != nil || len(told) != 4 || told[2].Status.ID != first || told[3].Status.ID != last {
@@ -157,6 +164,28 @@ func TestEndsAreToldBesideAnEdit(t *testing.T) {
 		}
 		if told, err = r.Replies(r.ctx(), "r1", told[len(told)-1].ID, 0, 9); err != nil || len(told) != 1 || told[0].Status.ID != waits {
 			t.Errorf("%+v, %v", told, err)
+		}
+	})
+}
+
+// TestReapBesideAnEdit: what an operator made of one job keeps no other from its next attempt, and no node from coming back.
+func TestReapBesideAnEdit(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 9))
+		r.register(testNode("n2", 9))
+		other := r.place("", 1, "n1")
+		for _, node := range []string{"n1", "n2"} {
+			job := r.place("", 1, node)
+			r.do("DEL", r.l.Job(job))
+			r.do("SET", r.l.Job(job), "x")
+		}
+		r.register(testNode("n2", 9)) // after a crash
+		r.silence("n1")
+		if got, err := r.Reap(r.ctx(), "n1", epoch); err != nil || !got.Gone || len(got.Jobs) != 2 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if s := r.status(other); s.State != freeslot.StateWaiting || s.Failures != 1 {
+			t.Errorf("%+v", s)
 		}
 	})
 }

@@ -18,8 +18,8 @@ const (
 	MaxProgressItems = batchItems
 	// progressBacklog is the length from which on a reply stream gets no progress. A replica
 	// drops each second what it has read, so that a stream which is read well has the entries
-	// of that second, of several jobs each.
-	progressBacklog = 1024
+	// of that second.
+	progressBacklog = 8192
 )
 
 // ProgressReport is what a handler told last of one attempt.

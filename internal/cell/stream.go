@@ -2,7 +2,6 @@ package cell
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -255,7 +254,7 @@ func decodeDelivery(head, spec string) (d Dispatch, err error) {
 	d.Tenant = part[2]
 	if spec != "" {
 		d.Job = new(freeslot.Job)
-		if err := json.Unmarshal([]byte(spec), d.Job); err != nil {
+		if err := decodeSpec([]byte(spec), d.Job); err != nil {
 			return Dispatch{}, fmt.Errorf("spec: %w", err)
 		}
 	}

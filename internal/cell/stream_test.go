@@ -2,8 +2,10 @@ package cell
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -194,6 +196,36 @@ func TestRepliesPassUnreadable(t *testing.T) {
 		}
 		if rs[3].Status.ID != job || rs[3].Status.State != freeslot.StateSucceeded {
 			t.Errorf("%+v", rs[3])
+		}
+	})
+}
+
+// TestDispatchEntryIsBounded: a node keeps its last entry for as long as it gets no other.
+func TestDispatchEntryIsBounded(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.register(testNode("n1", 99))
+		subs := make([]Submission, 20)
+		for i := range subs {
+			subs[i] = submission("", "n1")
+			subs[i].Job.Payload = json.RawMessage(`"` + strings.Repeat("x", 8000) + `"`)
+		}
+		for i, s := range r.SubmitAll(r.ctx(), subs) {
+			if s.Err != nil || !s.Placement.Assigned {
+				t.Fatalf("job %d: %+v", i, s)
+			}
+		}
+		// 65,536 bytes are reached by nine jobs.
+		if got := len(r.stream(r.l.Dispatch("n1"))); got != 3 {
+			t.Errorf("%d entries, want 3", got)
+		}
+		found, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
+		if err != nil || len(found) != len(subs) {
+			t.Fatalf("%d jobs, %v", len(found), err)
+		}
+		for i, d := range found {
+			if d.Attempt.Job != subs[i].JobID || !cmp.Equal(d.Job, subs[i].Job) {
+				t.Errorf("job %d is %+v", i, d)
+			}
 		}
 	})
 }

@@ -3,7 +3,6 @@ package cell
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -77,7 +76,7 @@ func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
 	if err := s.validate(); err != nil {
 		return encodedSubmission{}, err
 	}
-	spec, err := json.Marshal(s.Job)
+	spec, err := encodeSpec(s.Job)
 	if err != nil {
 		return encodedSubmission{}, invalid("job", "cannot be encoded: %v", err)
 	}

@@ -25,6 +25,6 @@ func Unreadable(err error) bool {
 	// Only its message tells such a problem from others of the same key, such as a file without a certificate. An empty
 	// one is just being written.
 	return !slices.ContainsFunc(problems, func(p Problem) bool {
-		return !strings.HasSuffix(p.Path, "_file") || !strings.Contains(p.Message, "cannot be read: ") && !strings.HasSuffix(p.Message, ", which is empty")
+		return !strings.HasSuffix(p.Path, "_file") || !strings.Contains(p.Message, "cannot be read: ") && !strings.Contains(p.Message, ", which is empty")
 	})
 }

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +53,7 @@ func (l *link) readReplies() {
 			l.deliver(&replies[i])
 		}
 		if n := len(replies); n > 0 {
-			last := strings.Clone(replies[n-1].ID) // the replies hold results in memory
+			last := replies[n-1].ID // a copy: a pointer into replies would keep their results
 			l.read.id.Store(&last)
 		}
 	}

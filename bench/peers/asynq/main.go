@@ -17,7 +17,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,9 +36,6 @@ const (
 	// pollBatch bounds the tasks that one round trip of poll reads.
 	pollBatch = 512
 	notify    = "notify"
-	// told is how many results may wait to be published, and toldAtOnce how many one message has: as many as there are by then.
-	told       = 4096
-	toldAtOnce = 128
 )
 
 func main() { os.Exit(load.Main(startWorker, openLoad)) }
@@ -59,14 +55,15 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 		return nil, err
 	}
 	opt.PoolSize = max(64, *concurrency)
-	teller := newTeller(redis.NewClient(opt))
+	client := redis.NewClient(opt)
+	teller := load.NewTeller(func(ctx context.Context, message string) error { return client.Publish(ctx, channel, message).Err() })
 	handle := func(_ context.Context, t *asynq.Task) error {
 		stamp := load.Stamp()
 		if _, err := t.ResultWriter().Write([]byte(stamp)); err != nil {
 			return err
 		}
 		if *results == notify {
-			teller.tell(t.ResultWriter().TaskID(), stamp)
+			teller.Tell(t.ResultWriter().TaskID(), stamp)
 		}
 		return nil
 	}
@@ -75,7 +72,8 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 		for _, s := range started {
 			s.Shutdown()
 		}
-		return teller.close()
+		teller.Close()
+		return client.Close()
 	}
 	for range *servers {
 		s := asynq.NewServer(connection{opt}, asynq.Config{Concurrency: *concurrency, TaskCheckInterval: *check, LogLevel: asynq.FatalLevel})
@@ -104,9 +102,7 @@ type submitter struct {
 	sub     *redis.PubSub // nil with poll
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
-
-	mu      sync.Mutex // guards waiting
-	waiting map[string]func(load.Outcome)
+	waiting load.Waiting
 }
 
 func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
@@ -125,10 +121,10 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &submitter{
 		client: asynq.NewClient(connection{opt}), redis: redis.NewClient(opt), payload: load.Payload(),
-		cancel: cancel, waiting: make(map[string]func(load.Outcome)),
+		cancel: cancel,
 	}
 	if *results != notify {
-		s.readers.Go(func() { s.poll(ctx, *every) })
+		s.readers.Go(func() { s.waiting.Poll(ctx, *every, pollBatch, s.read) })
 		return s, nil
 	}
 	sub := s.redis.Subscribe(ctx, channel)
@@ -144,23 +140,11 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 func (s *submitter) Submit(ctx context.Context, n int, done func(int, load.Outcome)) {
 	for i := range n {
 		id := uuid.NewString()
-		s.mu.Lock()
-		s.waiting[id] = func(o load.Outcome) { done(i, o) }
-		s.mu.Unlock()
+		s.waiting.Add(id, func(o load.Outcome) { done(i, o) })
 		_, err := s.client.EnqueueContext(ctx, asynq.NewTask(taskType, s.payload), asynq.TaskID(id), asynq.Retention(kept), asynq.MaxRetry(0))
 		if err != nil {
-			s.end(id, load.Outcome{Err: err})
+			s.waiting.End(id, load.Outcome{Err: err})
 		}
-	}
-}
-
-func (s *submitter) end(id string, o load.Outcome) {
-	s.mu.Lock()
-	done, ok := s.waiting[id]
-	delete(s.waiting, id)
-	s.mu.Unlock()
-	if ok {
-		done(o)
 	}
 }
 
@@ -170,41 +154,8 @@ func (s *submitter) listen(ctx context.Context, sub *redis.PubSub) {
 		if err != nil {
 			return
 		}
-		for line := range strings.Lines(m.Payload) {
-			id, stamp, _ := strings.Cut(strings.TrimSpace(line), " ")
-			started, err := load.ParseStamp([]byte(stamp))
-			s.end(id, load.Outcome{Started: started, Err: err})
-		}
+		s.waiting.Told(m.Payload)
 	}
-}
-
-// poll reads all outstanding tasks again and again.
-func (s *submitter) poll(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		ids := s.outstanding()
-		for len(ids) > 0 {
-			n := min(len(ids), pollBatch)
-			s.read(ctx, ids[:n])
-			ids = ids[n:]
-		}
-	}
-}
-
-func (s *submitter) outstanding() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids := make([]string, 0, len(s.waiting))
-	for id := range s.waiting {
-		ids = append(ids, id)
-	}
-	return ids
 }
 
 func (s *submitter) read(ctx context.Context, ids []string) {
@@ -224,10 +175,9 @@ func (s *submitter) read(ctx context.Context, ids []string) {
 		text, _ := values[1].(string)
 		switch state {
 		case "completed":
-			started, err := load.ParseStamp([]byte(text))
-			s.end(ids[i], load.Outcome{Started: started, Err: err})
+			s.waiting.EndStamp(ids[i], text)
 		case "archived":
-			s.end(ids[i], load.Outcome{Err: fmt.Errorf("task is %s", state)})
+			s.waiting.End(ids[i], load.Outcome{Err: fmt.Errorf("task is %s", state)})
 		}
 	}
 }
@@ -240,38 +190,4 @@ func (s *submitter) Close() error {
 	}
 	s.readers.Wait()
 	return errors.Join(s.client.Close(), s.redis.Close())
-}
-
-// teller publishes results, many in one message, so that no handler waits for that.
-type teller struct {
-	client *redis.Client
-	lines  chan string
-	loop   sync.WaitGroup
-}
-
-func newTeller(client *redis.Client) *teller {
-	t := &teller{client: client, lines: make(chan string, told)}
-	t.loop.Go(t.run)
-	return t
-}
-
-func (t *teller) tell(id, stamp string) { t.lines <- id + " " + stamp + "\n" }
-
-func (t *teller) run() {
-	for line := range t.lines {
-		message := line
-		for n := min(len(t.lines), toldAtOnce-1); n > 0; n-- {
-			message += <-t.lines
-		}
-		if err := t.client.Publish(context.Background(), channel, message).Err(); err != nil {
-			fmt.Fprintln(os.Stderr, "publish:", err) // the load gives these tasks up
-		}
-	}
-}
-
-// close ends the teller when no handler runs any more.
-func (t *teller) close() error {
-	close(t.lines)
-	t.loop.Wait()
-	return t.client.Close()
 }

@@ -21,7 +21,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -46,9 +45,6 @@ const (
 	// pollBatch bounds the tasks that one round trip of poll reads.
 	pollBatch = 512
 	notify    = "notify"
-	// told is how many results may wait to be published, and toldAtOnce how many one message has: as many as there are by then.
-	told       = 4096
-	toldAtOnce = 128
 	// blockFor bounds how long a worker takes to stop, in milliseconds; it is woken by a task all the same.
 	blockFor = 1000
 )
@@ -69,8 +65,9 @@ func newServer(opt *redis.Options) *machinery.Server {
 
 // worker is servers that run tasks in this process.
 type worker struct {
-	teller  *teller  // nil with poll
-	stamps  sync.Map // of tasks that run, by id
+	client  *redis.Client
+	teller  *load.Teller // of client; both are nil with poll
+	stamps  sync.Map     // of tasks that run, by id
 	running []*machinery.Worker
 	errs    chan error
 }
@@ -90,7 +87,8 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 	}
 	w := &worker{errs: make(chan error, *servers)}
 	if *results == notify {
-		w.teller = newTeller(redis.NewClient(opt))
+		w.client = redis.NewClient(opt)
+		w.teller = load.NewTeller(func(ctx context.Context, message string) error { return w.client.Publish(ctx, channel, message).Err() })
 	}
 	for i := range *servers {
 		server := newServer(opt)
@@ -117,7 +115,7 @@ func (w *worker) handle(ctx context.Context, _ string) (string, error) {
 func (w *worker) ended(s *tasks.Signature) {
 	if stamp, ok := w.stamps.LoadAndDelete(s.UUID); ok {
 		text, _ := stamp.(string)
-		w.teller.tell(s.UUID, text)
+		w.teller.Tell(s.UUID, text)
 	}
 }
 
@@ -132,7 +130,8 @@ func (w *worker) stop() error {
 		err = errors.Join(err, <-w.errs)
 	}
 	if w.teller != nil {
-		err = errors.Join(err, w.teller.close())
+		w.teller.Close()
+		err = errors.Join(err, w.client.Close())
 	}
 	return err
 }
@@ -145,9 +144,7 @@ type submitter struct {
 	sub     *redis.PubSub // nil with poll
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
-
-	mu      sync.Mutex // guards waiting
-	waiting map[string]func(load.Outcome)
+	waiting load.Waiting
 }
 
 func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
@@ -165,10 +162,10 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &submitter{
 		server: newServer(opt), redis: redis.NewClient(opt), payload: string(load.Payload()),
-		cancel: cancel, waiting: make(map[string]func(load.Outcome)),
+		cancel: cancel,
 	}
 	if *results != notify {
-		s.readers.Go(func() { s.poll(ctx, *every) })
+		s.readers.Go(func() { s.waiting.Poll(ctx, *every, pollBatch, s.read) })
 		return s, nil
 	}
 	sub := s.redis.Subscribe(ctx, channel)
@@ -184,23 +181,11 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 func (s *submitter) Submit(ctx context.Context, n int, done func(int, load.Outcome)) {
 	for i := range n {
 		id := uuid.NewString()
-		s.mu.Lock()
-		s.waiting[id] = func(o load.Outcome) { done(i, o) }
-		s.mu.Unlock()
+		s.waiting.Add(id, func(o load.Outcome) { done(i, o) })
 		_, err := s.server.SendTaskWithContext(ctx, &tasks.Signature{UUID: id, Name: taskName, Args: []tasks.Arg{{Type: "string", Value: s.payload}}})
 		if err != nil {
-			s.end(id, load.Outcome{Err: err})
+			s.waiting.End(id, load.Outcome{Err: err})
 		}
-	}
-}
-
-func (s *submitter) end(id string, o load.Outcome) {
-	s.mu.Lock()
-	done, ok := s.waiting[id]
-	delete(s.waiting, id)
-	s.mu.Unlock()
-	if ok {
-		done(o)
 	}
 }
 
@@ -210,41 +195,8 @@ func (s *submitter) listen(ctx context.Context, sub *redis.PubSub) {
 		if err != nil {
 			return
 		}
-		for line := range strings.Lines(m.Payload) {
-			id, stamp, _ := strings.Cut(strings.TrimSpace(line), " ")
-			started, err := load.ParseStamp([]byte(stamp))
-			s.end(id, load.Outcome{Started: started, Err: err})
-		}
+		s.waiting.Told(m.Payload)
 	}
-}
-
-// poll reads all outstanding tasks again and again.
-func (s *submitter) poll(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		ids := s.outstanding()
-		for len(ids) > 0 {
-			n := min(len(ids), pollBatch)
-			s.read(ctx, ids[:n])
-			ids = ids[n:]
-		}
-	}
-}
-
-func (s *submitter) outstanding() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids := make([]string, 0, len(s.waiting))
-	for id := range s.waiting {
-		ids = append(ids, id)
-	}
-	return ids
 }
 
 func (s *submitter) read(ctx context.Context, ids []string) {
@@ -264,10 +216,9 @@ func (s *submitter) read(ctx context.Context, ids []string) {
 			if len(state.Results) == 1 {
 				stamp, _ = state.Results[0].Value.(string)
 			}
-			started, err := load.ParseStamp([]byte(stamp))
-			s.end(ids[i], load.Outcome{Started: started, Err: err})
+			s.waiting.EndStamp(ids[i], stamp)
 		case tasks.StateFailure:
-			s.end(ids[i], load.Outcome{Err: errors.New("task failed: " + state.Error)})
+			s.waiting.End(ids[i], load.Outcome{Err: errors.New("task failed: " + state.Error)})
 		}
 	}
 }
@@ -296,37 +247,3 @@ func (silent) Panicf(f string, v ...any) {
 	panic(fmt.Sprintf(f, v...))
 }
 func (silent) Panicln(v ...any) { panic(fmt.Sprint(v...)) }
-
-// teller publishes results, many in one message, so that no handler waits for that.
-type teller struct {
-	client *redis.Client
-	lines  chan string
-	loop   sync.WaitGroup
-}
-
-func newTeller(client *redis.Client) *teller {
-	t := &teller{client: client, lines: make(chan string, told)}
-	t.loop.Go(t.run)
-	return t
-}
-
-func (t *teller) tell(id, stamp string) { t.lines <- id + " " + stamp + "\n" }
-
-func (t *teller) run() {
-	for line := range t.lines {
-		message := line
-		for n := min(len(t.lines), toldAtOnce-1); n > 0; n-- {
-			message += <-t.lines
-		}
-		if err := t.client.Publish(context.Background(), channel, message).Err(); err != nil {
-			fmt.Fprintln(os.Stderr, "publish:", err) // the load gives these tasks up
-		}
-	}
-}
-
-// close ends the teller when no handler runs any more.
-func (t *teller) close() error {
-	close(t.lines)
-	t.loop.Wait()
-	return t.client.Close()
-}

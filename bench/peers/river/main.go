@@ -185,9 +185,7 @@ type submitter struct {
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
 	next    atomic.Int64
-
-	mu      sync.Mutex // guards waiting
-	waiting map[string]func(load.Outcome)
+	waiting load.Waiting
 }
 
 func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
@@ -207,7 +205,7 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &submitter{pool: pool, client: client, cancel: cancel, waiting: make(map[string]func(load.Outcome))}
+	s := &submitter{pool: pool, client: client, cancel: cancel}
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -227,13 +225,11 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 func (s *submitter) Submit(ctx context.Context, n int, done func(int, load.Outcome)) {
 	keys := make([]string, n)
 	params := make([]river.InsertManyParams, n)
-	s.mu.Lock()
 	for i := range n {
 		keys[i] = strconv.FormatInt(s.next.Add(1), 36)
 		params[i].Args = jobArgs{Key: keys[i], Payload: load.Payload()}
-		s.waiting[keys[i]] = func(o load.Outcome) { done(i, o) }
+		s.waiting.Add(keys[i], func(o load.Outcome) { done(i, o) })
 	}
-	s.mu.Unlock()
 	var err error
 	if n == 1 {
 		_, err = s.client.Insert(ctx, params[0].Args, nil)
@@ -242,18 +238,8 @@ func (s *submitter) Submit(ctx context.Context, n int, done func(int, load.Outco
 	}
 	if err != nil {
 		for _, key := range keys {
-			s.end(key, load.Outcome{Err: err})
+			s.waiting.End(key, load.Outcome{Err: err})
 		}
-	}
-}
-
-func (s *submitter) end(key string, o load.Outcome) {
-	s.mu.Lock()
-	done, ok := s.waiting[key]
-	delete(s.waiting, key)
-	s.mu.Unlock()
-	if ok {
-		done(o)
 	}
 }
 
@@ -263,11 +249,7 @@ func (s *submitter) listen(ctx context.Context, conn *pgx.Conn) {
 		if err != nil {
 			return
 		}
-		for line := range strings.Lines(n.Payload) {
-			key, stamp, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-			started, err := load.ParseStamp([]byte(stamp))
-			s.end(key, load.Outcome{Started: started, Err: err})
-		}
+		s.waiting.Told(n.Payload)
 	}
 }
 

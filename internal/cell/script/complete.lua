@@ -59,7 +59,10 @@ end
 local records = {} -- of the items that end an attempt
 for i = 7, #KEYS do
   if slots[i] then
-    records[i] = redis.call('HMGET', KEYS[i], 'state', 'reply_to', 'job', 'fails', 'why', 'gates')
+    local record = redis.pcall('HMGET', KEYS[i], 'state', 'reply_to', 'job', 'fails', 'why', 'gates')
+    -- What an operator has made something else of is as one that is gone; all other errors are for the caller.
+    if record.err and not string.find(record.err, 'WRONGTYPE', 1, true) then return record end
+    records[i] = record
     through = through or records[i][6]
   end
 end

@@ -88,7 +88,7 @@ for i, job in ipairs(jobs) do
     local held = string.match(type(value) == 'string' and value or '', '^' .. attempt .. ':[^:]*:(%d+)')
     if held then
       redis.call('HDEL', slots_key, job)
-      used = math.max(tonumber(redis.call('HGET', slots_key, 'sum') or '0') - held, 0)
+      used = math.max((tonumber(string.match(redis.call('HGET', slots_key, 'sum') or '', '^%d+$')) or 0) - held, 0)
       redis.call('HSET', slots_key, 'sum', used)
     end
     expire(node)

@@ -40,6 +40,7 @@ local before_jobs, before_specs = 3 + 4 * node_count, 6 + 6 * kind_count
 local item_count = #KEYS - before_jobs - kind_count
 local before_lines = before_jobs + item_count
 local call, try, sub = redis.call, redis.pcall, string.sub
+local BYTES = 65536 -- of specs, from which on an entry of a dispatch stream is written: a node keeps the last until it reads another
 -- include lib/clock.lua
 -- include lib/announce.lua
 
@@ -171,7 +172,8 @@ for i = 1, item_count do
         own[k + 1], own[k + 2] = job, '1:' .. epoch .. ':' .. counts[kind]
         k = #entry
         entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant, 's', spec
-        if sub(epoch, -2) ~= '.2' then -- of an agent that reads one job an entry
+        entry.bytes = (entry.bytes or 0) + #spec
+        if sub(epoch, -2) ~= '.2' or entry.bytes >= BYTES then -- of an agent that reads one job an entry
           try('XADD', KEYS[first + 2], '*', unpack(entry))
           entries[index] = {}
         end

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/jsonscan"
 )
 
 // Message is a message from a replica. Which fields are set depends on Type.
@@ -269,7 +270,7 @@ func (c *cursor) json() (json.RawMessage, *problem) {
 	if p != nil {
 		return nil, p
 	}
-	if !json.Valid(text) {
+	if !jsonscan.IsValid(text) {
 		return nil, &problem{text: "is not valid JSON"}
 	}
 	return bytes.Clone(text), nil

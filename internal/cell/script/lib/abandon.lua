@@ -20,8 +20,8 @@ local function abandon(owned, slots_key, node, failure, counted, keep, ...)
   end
   here(slots_key, job_keys)
   local records, lines = {}, {}
-  for i, job_key in ipairs(job_keys) do
-    records[i] = redis.call('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why', 'gates')
+  for i, job_key in ipairs(job_keys) do -- protected: one that an operator has made something else of is lost, not the node
+    records[i] = redis.pcall('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why', 'gates')
     line_keys(records[i][4], lines)
     if records[i][7] then
       gated[lost[i]] = records[i][7]
