@@ -21,8 +21,9 @@ func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome
 	if !c.started.Load() {
 		return "", ErrStopped
 	}
-	// Not by do: the goroutine of a job is young, and its stack would have to grow for the call.
-	return c.completions.submit(ctx, c.stopping, comp).wait(c.stopped)
+	it := newItem[Completion, CompletionOutcome](ctx, comp)
+	c.completions.do(c.stopping, c.stopped, []*item[Completion, CompletionOutcome]{it})
+	return it.wait(c.stopped)
 }
 
 func completionSize(comp Completion) int { return len(comp.Result) + controlOverhead }
