@@ -265,6 +265,7 @@ func (c *Cell) Stop(ctx context.Context) error {
 			c.loops.Wait()
 			c.submits.settled()
 			c.enqueues.settled()
+			c.completions.settled()
 			close(c.stopped)
 		}()
 	})

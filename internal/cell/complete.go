@@ -23,7 +23,7 @@ func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome
 	}
 	it := newItem[Completion, CompletionOutcome](ctx, comp)
 	c.completions.do(c.stopping, c.stopped, []*item[Completion, CompletionOutcome]{it})
-	return it.wait(c.stopped)
+	return it.out, it.err
 }
 
 func completionSize(comp Completion) int { return len(comp.Result) + controlOverhead }

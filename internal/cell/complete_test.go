@@ -1,7 +1,9 @@
 package cell
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -318,6 +320,58 @@ func TestCompleteOnShrunkNode(t *testing.T) {
 			if heard := hear.drain(); len(heard) != announced {
 				t.Errorf("%d slots in use: events %+v", 3-i, heard)
 			}
+		}
+	})
+}
+
+// TestCompleteGivenUp: whoever may not wait any more, and whoever comes after the stop, is told so and not kept.
+func TestCompleteGivenUp(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 1))
+		job := r.place("", 1, "n1")
+		ended, cancel := context.WithCancel(r.ctx())
+		cancel()
+		if _, err := r.Complete(ended, succeed("n1", epoch, job)); !errors.Is(err, ErrNotSent) || !errors.Is(err, context.Canceled) {
+			t.Errorf("with a context that has ended: %v", err)
+		}
+		if err := r.Stop(r.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Complete(r.ctx(), succeed("n1", epoch, job)); !errors.Is(err, ErrStopped) {
+			t.Errorf("after the stop: %v", err)
+		}
+	})
+}
+
+// TestStopAwaitsCompletion: also one that its caller makes itself.
+func TestStopAwaitsCompletion(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 1))
+		job := r.place("", 1, "n1")
+		begun, goOn := make(chan struct{}), make(chan struct{})
+		run := r.completions.run
+		r.completions.run = func(ctx context.Context, in []Completion) ([]CompletionOutcome, error) {
+			close(begun)
+			<-goOn
+			return run(ctx, in)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := r.Complete(r.ctx(), succeed("n1", epoch, job))
+			ended <- err
+		}()
+		<-begun
+		impatient, cancel := context.WithTimeout(r.ctx(), 20*time.Millisecond)
+		defer cancel()
+		if err := r.Stop(impatient); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the stop ended before the call: %v", err)
+		}
+		close(goOn)
+		if err := r.Stop(r.ctx()); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

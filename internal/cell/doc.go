@@ -39,7 +39,7 @@
 //
 // Submit, EnqueueAll and Complete gather concurrent callers: while two calls are under way (up to eight of submits while few
 // jobs are there) the next collects, so nobody waits for a batch to fill and a busy cell pays Lua's fixed cost once for many
-// jobs. Who submits or completes alone makes the call himself. The jobs that one submit places on a node, and the ends that one call tells a replica of, are one entry of its stream.
+// jobs. Who submits or completes alone makes the call himself. The jobs that one submit places on a node, and the ends that one call tells a replica of, are one entry of its stream (of 64 KiB and up to one job more).
 //
 // When Redis fails, calls end with an error by their deadline. A write is never
 // repeated here: the caller decides, since it knows whether it still wants it.

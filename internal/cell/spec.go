@@ -15,11 +15,10 @@ const (
 	specPayload = `,"payload":`
 )
 
-// encodeSpec is json.Marshal of the job, byte for byte: an idempotent submission is compared with what another release may
-// have stored.
+// encodeSpec is json.Marshal of the job, byte for byte.
 func encodeSpec(job *freeslot.Job) ([]byte, error) {
-	_, form := jsonscan.Value(job.Payload)
-	if form != jsonscan.Compact {
+	end, form := jsonscan.Value(job.Payload)
+	if form != jsonscan.Compact || end != len(job.Payload) {
 		return json.Marshal(job)
 	}
 	rest := []byte("}")

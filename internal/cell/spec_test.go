@@ -14,7 +14,7 @@ import (
 // payloads are of both ways: copied, and left to encoding/json.
 var payloads = []string{
 	``, `null`, `1`, `-0.5e+7`, `"text with spaces"`, `{"a":[1,2,{"b":"c"}],"d":true}`, `[]`, `{}`, `"\n\/\""`, `"ü€"`,
-	`{ "a" : 1 }`, `"<b>&"`, `"\u00fc"`, "\"\u2028\"", `[[[[[[1]]]]]]`,
+	`1 `, `{ "a" : 1 }`, `"<b>&"`, `"\u00fc"`, "\"\u2028\"", `[[[[[[1]]]]]]`,
 }
 
 func drawJob(t *rapid.T) *freeslot.Job {
@@ -51,8 +51,10 @@ func TestSpec(t *testing.T) {
 		}
 		sameSpec(t, got)
 	})
-	if _, err := encodeSpec(&freeslot.Job{Service: "a", Payload: json.RawMessage(`{`)}); err == nil {
-		t.Error("a payload that is no JSON was encoded")
+	for _, payload := range []string{`{`, `01`, `{}x`, `1,"slots":9`} {
+		if spec, err := encodeSpec(&freeslot.Job{Service: "a", Payload: json.RawMessage(payload)}); err == nil {
+			t.Errorf("the payload %s, which is no JSON, was encoded: %s", payload, spec)
+		}
 	}
 }
 

@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/jsonscan"
 )
 
 // maxResources bounds what a heartbeat says of its node: every replica gets it each time.
@@ -87,7 +87,7 @@ func (c *Completion) validate() error {
 		return invalid("error", "is missing from a job that failed")
 	case c.Again != Never && c.State != freeslot.StateFailed:
 		return invalid("again", "is set for a job that is %s, expected one that failed", c.State)
-	case len(c.Result) > 0 && !(utf8.Valid(c.Result) && json.Valid(c.Result)):
+	case len(c.Result) > 0 && !jsonscan.IsValid(c.Result):
 		return invalid("result", "is not valid JSON in UTF-8")
 	default:
 		return nil

@@ -6,12 +6,6 @@ import (
 	"strings"
 )
 
-// Concerns reports whether err, of loading a configuration, tells of the key at path.
-func Concerns(err error, path string) bool {
-	var problems Problems
-	return errors.As(err, &problems) && slices.ContainsFunc(problems, func(p Problem) bool { return p.Path == path })
-}
-
 // Unreadable reports whether err, of loading a configuration, tells of files that could not be read, and of nothing that is wrong by itself:
 // the same configuration may be valid once they are there. Without its own file a configuration cannot be judged at all.
 func Unreadable(err error) bool {
