@@ -33,15 +33,18 @@ type class struct {
 }
 
 type builtClass struct {
-	// list is not behind a pointer: that is one thing less to wait for.
-	list selection.Class
 	// profiles is the cache's profile count when the list was begun: the list is
 	// current as long as the two are equal.
 	profiles uint64
+	// list is not behind a pointer: that is one thing less to wait for. What a choice
+	// reads of it is in one cache line with profiles.
+	list selection.Class
 	// config is how nodes were chosen then.
 	config *selection.Config
 	// restUntil is when a new one may be made for profiles that changed.
 	restUntil int64
+	// Allocated in whole cache lines.
+	_ [2]uint64
 }
 
 // restShare keeps a fleet that registers node by node from having every list made

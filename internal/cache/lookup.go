@@ -26,9 +26,9 @@ type lookupSet [lookupWays]atomic.Pointer[lookup]
 // It is immutable.
 type lookup struct {
 	hash     uint64
+	bare     *class // of the one without labels, nil if it is not remembered
 	service  string
 	stated   freeslot.Stated
-	bare     *class   // of the one without labels, nil if it is not remembered
 	names    []string // of the labels, the same ones in all variants
 	variants []variant
 }

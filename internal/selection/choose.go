@@ -29,15 +29,17 @@ func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
 	var first *span
 	if c.paired && q.plain() {
 		w := q.need()
-		nodes, own := c.pairs, c.own
-		if nodes == nil {
-			first, nodes, own = c.tiers[0].drawList(w, rnd)
+		from := &c.pairs
+		if from.nodes == nil {
+			var drawn pairs
+			first, drawn = c.tiers[0].drawPairs(w, rnd)
+			from = &drawn
 		}
 		switch {
-		case own > 1:
-			dst = fillOwn(dst, limit, nodes, own, w, rnd)
-		case len(nodes) > 1:
-			dst = fillPlain(dst, limit, nodes, w, rnd)
+		case from.own > 1:
+			dst = from.fillOwn(dst, limit, w, rnd)
+		case len(from.nodes) > 1:
+			dst = from.fillPlain(dst, limit, w, rnd)
 		}
 		if len(dst) == limit {
 			return dst
@@ -53,9 +55,14 @@ func (q *Query) plain() bool {
 
 // fillPlain adds candidates until dst is full or something is not plain sailing: a
 // node is drawn that dst has, or no drawn node qualifies.
-func fillPlain(dst []*Node, limit int, nodes []*Node, w need, rnd *Source) []*Node {
+func (p *pairs) fillPlain(dst []*Node, limit int, w need, rnd *Source) []*Node {
 	for len(dst) < limit {
-		a, b := draw(nodes, rnd.Uint64())
+		var a, b *Node
+		if p.list == 0 {
+			a, b = draw(p.nodes, rnd.Uint64()) // as two does, which is no call here
+		} else {
+			a, b = rnd.two(p.nodes, p.list)
+		}
 		if len(dst) > 0 && (slices.Contains(dst, a) || slices.Contains(dst, b)) {
 			return dst
 		}
@@ -72,13 +79,13 @@ func fillPlain(dst []*Node, limit int, nodes []*Node, w need, rnd *Source) []*No
 // the share, instead of the less loaded of two of all nodes, unless that one would still
 // be the less loaded with a slot more taken. So a replica to which most clients came does
 // not fill its share beside an idle fleet.
-func fillOwn(dst []*Node, limit int, nodes []*Node, own int, w need, rnd *Source) []*Node {
+func (p *pairs) fillOwn(dst []*Node, limit int, w need, rnd *Source) []*Node {
 	for len(dst) < limit {
-		n := drawReady(nodes[:own], dst, w, rnd)
+		n := p.drawOwn(dst, w, rnd)
 		if n == nil {
 			return dst
 		}
-		a, b := draw(nodes, rnd.Uint64())
+		a, b := rnd.two(p.nodes, p.list)
 		if other := lessLoaded(a, b, w); other != nil && idler(other, n, w) && !slices.Contains(dst, other) {
 			n = other
 		}
@@ -87,12 +94,16 @@ func fillOwn(dst []*Node, limit int, nodes []*Node, own int, w need, rnd *Source
 	return dst
 }
 
-// drawReady draws until a node is ready and not in not; nil if none is after some draws.
-func drawReady(nodes, not []*Node, w need, rnd *Source) *Node {
-	for range 2 * rounds {
-		n := nodes[rnd.intn(len(nodes))]
-		if _, _, ok := n.ready(w); ok && !slices.Contains(not, n) {
-			return n
+// drawOwn draws from the share until a node is ready and not in not; nil if none is after
+// some draws.
+func (p *pairs) drawOwn(not []*Node, w need, rnd *Source) *Node {
+	for range rounds {
+		a, b := rnd.two(p.nodes[:p.own], p.ownList)
+		if _, _, ok := a.ready(w); ok && !slices.Contains(not, a) {
+			return a
+		}
+		if _, _, ok := b.ready(w); ok && !slices.Contains(not, b) {
+			return b
 		}
 	}
 	return nil
@@ -105,15 +116,21 @@ func idler(n, other *Node, w need) bool {
 	return less(taken+1, limit, takenOther, limitOther)
 }
 
-// draw returns two distinct nodes of a list that has as many, out of one random
-// word. Either order is equally likely: so the first may win a tie. A 32-bit share of
-// the word favours some nodes by at most one in 2^32 / len(nodes).
+// draw returns two distinct nodes of a list that has as many, those in the places of word.
 func draw(nodes []*Node, word uint64) (a, b *Node) {
-	count := uint64(len(nodes))
-	i := word & (1<<32 - 1) * count >> 32
-	j := word >> 32 * (count - 1) >> 32
-	j += 1 - (j-i)>>63 // one more unless j < i: as a branch, it would be guessed wrong every other time
+	i, j := places(nodes, word)
 	return nodes[i], nodes[j]
+}
+
+// places are two distinct ones of a list that has as many, out of one random word.
+// Either order is equally likely: so the first may win a tie. A 32-bit share of the
+// word favours some nodes by at most one in 2^32 / len(nodes).
+func places(nodes []*Node, word uint64) (i, j uint64) {
+	count := uint64(len(nodes))
+	i = word & (1<<32 - 1) * count >> 32
+	j = word >> 32 * (count - 1) >> 32
+	j += 1 - (j-i)>>63 // one more unless j < i: as a branch, it would be guessed wrong every other time
+	return i, j
 }
 
 // lessLoaded returns the less loaded of two nodes if they are ready, the first in a

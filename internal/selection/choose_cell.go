@@ -46,14 +46,16 @@ func (t *tier) drawCell(w need, tried CellMask, rnd *Source) *span {
 	return nil
 }
 
-// drawList is drawCell among all cells, with the cell's nodes and how many of them, in
-// front, are this replica's share.
-func (t *tier) drawList(w need, rnd *Source) (cell *span, nodes []*Node, own int) {
-	cell = t.drawCell(w, 0, rnd)
-	if cell == nil {
-		return nil, nil, 0
+// drawPairs is drawCell among all cells, with the cell's nodes.
+func (t *tier) drawPairs(w need, rnd *Source) (cell *span, nodes pairs) {
+	if cell = t.drawCell(w, 0, rnd); cell == nil {
+		return nil, pairs{}
 	}
-	return cell, t.nodes[cell.from:cell.to], cell.own
+	return cell, t.pairs(cell)
+}
+
+func (t *tier) pairs(s *span) pairs {
+	return pairs{nodes: t.nodes[s.from:s.to], own: s.own, list: s.list, ownList: s.ownList}
 }
 
 // drawByCapacity draws one of the cells that were not tried, with probability in

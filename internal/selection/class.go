@@ -7,11 +7,10 @@ import "github.com/freeslot/freeslot"
 // concurrent use; the figures inside its nodes change under it. It is to be built
 // again when a profile or the configuration changes.
 type Class struct {
-	// pairs is the first tier if it is of one cell, else nil; paired says that there is
-	// one and the less loaded of two wins in it, unless a query says otherwise.
-	pairs  []*Node
+	// pairs is the first tier if it is of one cell, else without nodes; paired says that
+	// there is one and the less loaded of two wins in it, unless a query says otherwise.
+	pairs  pairs
 	paired bool
-	own    int // of pairs, those in front that are this replica's share
 	// tiers are disjoint and not empty, best first.
 	tiers      []*tier
 	binpack    bool
@@ -23,6 +22,14 @@ type Class struct {
 	identity   *Identity
 	config     uint64
 	filter     *filter // for Has
+}
+
+// pairs is the list of one cell out of which two are drawn.
+type pairs struct {
+	nodes []*Node
+	own   int // of nodes, those in front that are this replica's share
+	// list and ownList are as in a span.
+	list, ownList uint64
 }
 
 // NewClass builds the candidate lists of "service with requirement r", which must
@@ -65,10 +72,27 @@ func newClass(share *Share, nodes []*Node, cfg *Config, identity *Identity) *Cla
 	}
 	c.paired = len(c.tiers) > 0 && !c.binpack
 	if c.paired && len(c.tiers[0].spans) == 1 {
-		c.pairs, c.own = c.tiers[0].nodes, c.tiers[0].spans[0].own
+		c.pairs = c.tiers[0].pairs(&c.tiers[0].spans[0])
+	}
+	if len(nodes) >= farFleet {
+		c.drawAhead()
 	}
 	c.filter = f.shared()
 	return c
+}
+
+// drawAhead lets sources draw ahead from the lists of the first tier.
+func (c *Class) drawAhead() {
+	if len(c.tiers) == 0 {
+		return
+	}
+	first := c.tiers[0]
+	for i := range first.spans {
+		first.spans[i].drawAhead()
+	}
+	if c.pairs.nodes != nil {
+		c.pairs = first.pairs(&first.spans[0])
+	}
 }
 
 // ID is that of the class's [Identity]. Calls after the first cost nothing.

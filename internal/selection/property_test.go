@@ -300,11 +300,17 @@ func TestChooseAgreesWithTwin(t *testing.T) { //nolint:paralleltest // shares ge
 		}
 		checkExplanation(t, Explain(nodes, cfg, "tts", r, &q), models, qualifying, reasons, fits-small)
 		asked := fmt.Sprintf("%+v", q)
-		got := class.Choose(make([]*Node, 0, 8), &q, NewSource(rapid.Uint64().Draw(t, "seed")))
-		if fmt.Sprintf("%+v", q) != asked {
-			t.Fatalf("the query was changed")
+		source := NewSourceAhead(rapid.Uint64().Draw(t, "seed"))
+		if rapid.Bool().Draw(t, "ahead") {
+			class.drawAhead()
 		}
-		checkChoice(t, ids(got), models, qualifying, q.Want)
+		for range rapid.IntRange(1, 3).Draw(t, "choices") {
+			got := class.Choose(make([]*Node, 0, 8), &q, source)
+			if fmt.Sprintf("%+v", q) != asked {
+				t.Fatalf("the query was changed")
+			}
+			checkChoice(t, ids(got), models, qualifying, q.Want)
+		}
 	})
 }
 

@@ -9,10 +9,11 @@ const (
 
 // fullest places jobs one after the other, each seeing those before it, and
 // returns the number of jobs on the fullest node.
-func fullest(t *testing.T, samples int, seed uint64) int {
+func fullest(t *testing.T, samples int, rnd *Source) int {
 	t.Helper()
 	nodes := testFleet(spreadNodes, 1000)
-	class, rnd, dst := ttsClass(nodes), NewSource(seed), make([]*Node, 0, 1)
+	class, dst := ttsClass(nodes), make([]*Node, 0, 1)
+	class.drawAhead()
 	for range spreadNodes * spreadMean {
 		dst = class.Choose(dst[:0], &Query{Samples: samples}, rnd)
 		if !dst[0].TryTake(1) {
@@ -36,10 +37,12 @@ func mostPending(nodes []*Node) int {
 func TestSpreadOfTwoSamples(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
-		if got := fullest(t, 2, seed); got > spreadMean+4 {
-			t.Errorf("seed %d: %d jobs on the fullest node, want at most %d", seed, got, spreadMean+4)
+		for name, rnd := range map[string]*Source{"when asked": NewSource(seed), "ahead": NewSourceAhead(seed)} {
+			if got := fullest(t, 2, rnd); got > spreadMean+4 {
+				t.Errorf("seed %d, drawn %s: %d jobs on the fullest node, want at most %d", seed, name, got, spreadMean+4)
+			}
 		}
-		if got := fullest(t, 1, seed); got <= spreadMean+6 {
+		if got := fullest(t, 1, NewSource(seed)); got <= spreadMean+6 {
 			t.Errorf("seed %d: plain random choice left only %d on the fullest node; the comparison means nothing", seed, got)
 		}
 	}

@@ -22,6 +22,15 @@ type span struct {
 	cell, from, to int
 	own            int // in front: this replica's share
 	capacity       int
+	// list and ownList are the numbers of its nodes and of those in front as lists that
+	// are drawn ahead from, 0 if they are not.
+	list, ownList uint64
+}
+
+func (s *span) drawAhead() {
+	if s.list = newListNumber(); s.own > 0 {
+		s.ownList = newListNumber()
+	}
 }
 
 func newTier(place int, nodes []*Node) *tier {
