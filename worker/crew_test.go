@@ -53,17 +53,20 @@ func TestCrewStays(t *testing.T) {
 	t.Parallel()
 	var c crew
 	defer c.close()
-	rested := func() bool {
+	resting := func() int {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.resting) == 1
+		return len(c.resting)
 	}
 	for range 100 {
 		done := make(chan struct{})
 		c.run(func() { close(done) })
 		<-done
-		for !rested() { // the one that was just used, or there would be two
+		for resting() == 0 {
 			runtime.Gosched()
+		}
+		if n := resting(); n > 1 {
+			t.Fatalf("%d goroutines, one after the other", n)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func (b *batch[In, Out]) do(stopping, stopped <-chan struct{}, items []*item[In,
 		}
 	}
 	for _, it := range items {
-		_, _ = it.wait(stopped)
+		it.wait(stopped)
 	}
 }
 
@@ -122,19 +122,18 @@ func (b *batch[In, Out]) doAlone(stopping <-chan struct{}, items []*item[In, Out
 	return true
 }
 
-// submit queues in.
-func (b *batch[In, Out]) submit(ctx context.Context, stopping <-chan struct{}, in In) *item[In, Out] {
-	it := newItem[In, Out](ctx, in)
-	b.enqueue(stopping, it)
-	return it
-}
-
 // enqueue queues an item that has no outcome yet. When the queue is full the caller
 // waits for room until its context ends or the batch stops: the back-pressure reaches
 // whoever feeds it.
 func (b *batch[In, Out]) enqueue(stopping <-chan struct{}, it *item[In, Out]) {
 	if it.claimed.Load() {
 		return
+	}
+	select {
+	case <-stopping: // there would be room in the queue, but soon nobody who empties it
+		it.fail(ErrStopped)
+		return
+	default:
 	}
 	select { // nearly always there is room, which is known for less than what a select of three takes
 	case b.queue <- it:
@@ -166,26 +165,25 @@ func (it *item[In, Out]) fail(err error) {
 	close(it.done)
 }
 
-// wait returns the item's outcome. A caller whose context ends leaves only while
+// wait ends when the item has its outcome. A caller whose context ends leaves only while
 // the item is queued; once it is sent the call's own deadline brings a definite
 // answer soon.
-func (it *item[In, Out]) wait(stopped <-chan struct{}) (Out, error) {
+func (it *item[In, Out]) wait(stopped <-chan struct{}) {
 	select {
 	case <-it.done:
-		return it.out, it.err
+		return
 	case <-it.ctx.Done():
 		if it.claimed.CompareAndSwap(false, true) {
 			it.err = notSent(it.ctx)
-			return it.out, it.err
+			return
 		}
 	case <-stopped:
 		if it.claimed.CompareAndSwap(false, true) {
 			it.err = ErrStopped
-			return it.out, it.err
+			return
 		}
 	}
 	<-it.done
-	return it.out, it.err
 }
 
 // loop runs until stop is closed, then answers what is queued with ErrStopped.

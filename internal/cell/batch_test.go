@@ -63,6 +63,18 @@ func newCalls(t *testing.T, change func(*batch[int, string])) *calls {
 
 func (c *calls) end() { c.once.Do(func() { close(c.stop) }) }
 
+// submit queues in.
+func (b *batch[In, Out]) submit(ctx context.Context, stopping <-chan struct{}, in In) *item[In, Out] {
+	it := newItem[In, Out](ctx, in)
+	b.enqueue(stopping, it)
+	return it
+}
+
+func outcome[In, Out any](it *item[In, Out], stopped <-chan struct{}) (Out, error) {
+	it.wait(stopped)
+	return it.out, it.err
+}
+
 func (c *calls) add(ctx context.Context, n int) *item[int, string] {
 	return c.submit(ctx, c.stop, n)
 }
@@ -86,7 +98,7 @@ func (c *calls) answer(err error) {
 
 func (c *calls) wants(it *item[int, string], out string, target error) {
 	c.t.Helper()
-	got, err := it.wait(c.stopped)
+	got, err := outcome(it, c.stopped)
 	if got != out || !errors.Is(err, target) {
 		c.t.Errorf("item %d came to %q, %v; want %q, %v", it.in, got, err, out, target)
 	}
@@ -212,7 +224,7 @@ func TestBatchCallerLeaves(t *testing.T) {
 	queued, kept := c.add(ctx, 2), c.add(t.Context(), 3)
 	leave()
 	leaveSent()
-	if out, err := queued.wait(c.stopped); out != "" || !errors.Is(err, ErrNotSent) || !errors.Is(err, context.Canceled) {
+	if out, err := outcome(queued, c.stopped); out != "" || !errors.Is(err, ErrNotSent) || !errors.Is(err, context.Canceled) {
 		t.Errorf("left while queued: %q, %v", out, err)
 	}
 	// A context that ended before it was noticed is not sent either.
@@ -365,7 +377,7 @@ func TestBatchAloneYields(t *testing.T) {
 	c.answer(errors.New("broken"))
 	receive(t, over)
 	c.wants(queued, "", ErrNotSent)
-	if _, err := sent.wait(c.stopped); err == nil || errors.Is(err, ErrNotSent) {
+	if _, err := outcome(sent, c.stopped); err == nil || errors.Is(err, ErrNotSent) {
 		t.Errorf("sent: %v", err)
 	}
 }
@@ -651,7 +663,7 @@ func TestSharedCalls(t *testing.T) {
 	}
 	s.server.Resume()
 	for i, it := range items {
-		p, err := it.wait(s.stopped)
+		p, err := outcome(it, s.stopped)
 		if err != nil || p.Used != i+1 { // in the order of arrival
 			t.Errorf("job %d: %+v, %v", i, p, err)
 		}
@@ -673,7 +685,7 @@ func TestSharedCalls(t *testing.T) {
 	}
 	s.server.Resume()
 	for _, it := range ends {
-		out, err := it.wait(s.stopped)
+		out, err := outcome(it, s.stopped)
 		if err != nil {
 			t.Error(err)
 		}
@@ -709,7 +721,7 @@ func TestCallBytes(t *testing.T) {
 		}
 	}
 	for i, it := range items {
-		if p, err := it.wait(s.stopped); err != nil || !p.Assigned {
+		if p, err := outcome(it, s.stopped); err != nil || !p.Assigned {
 			t.Errorf("job %d: %+v, %v", i, p, err)
 		}
 	}
@@ -730,9 +742,9 @@ func TestNotSent(t *testing.T) {
 		a, b := submission("", "n1"), submission("", "n1")
 		stays, leaves = append(stays, a), append(leaves, b)
 		left, kept := s.queueOf(ctx, b), s.queue(t, a)
-		wg.Go(func() { _, err := left.wait(s.stopped); errs <- err })
+		wg.Go(func() { _, err := outcome(left, s.stopped); errs <- err })
 		wg.Go(func() {
-			if p, err := kept.wait(s.stopped); err != nil || !p.Assigned {
+			if p, err := outcome(kept, s.stopped); err != nil || !p.Assigned {
 				t.Errorf("%+v, %v", p, err)
 			}
 		})
@@ -745,7 +757,7 @@ func TestNotSent(t *testing.T) {
 	}
 	s.server.Resume()
 	wg.Wait()
-	if _, err := first.wait(s.stopped); err != nil {
+	if _, err := outcome(first, s.stopped); err != nil {
 		t.Error(err)
 	}
 	for i := range leaves {
@@ -938,7 +950,7 @@ func TestBatchYields(t *testing.T) {
 	c.answer(fmt.Errorf("wrapped: %w", new(rueidis.RedisError)))
 	c.starts(60)
 	c.answer(broken)
-	if _, err := b.wait(c.stopped); !errors.Is(err, broken) || errors.Is(err, ErrNotSent) {
+	if _, err := outcome(b, c.stopped); !errors.Is(err, broken) || errors.Is(err, ErrNotSent) {
 		t.Errorf("sent: %v", err)
 	}
 	for _, it := range []*item[int, string]{carried, queued} {
@@ -949,7 +961,7 @@ func TestBatchYields(t *testing.T) {
 	c.starts(9)
 	c.answer(nil)
 	c.wants(d, "9", nil)
-	if _, err := a.wait(c.stopped); err == nil || errors.Is(err, ErrNotSent) {
+	if _, err := outcome(a, c.stopped); err == nil || errors.Is(err, ErrNotSent) {
 		t.Errorf("refused by Redis: %v", err)
 	}
 }
@@ -985,7 +997,7 @@ func TestBatchYieldsOfSeveralLoops(t *testing.T) {
 		go func() { loops.Wait(); close(stopped) }()
 		receive(t, stopped)
 		for i, it := range items {
-			if _, err := it.wait(stopped); !errors.Is(err, broken) {
+			if _, err := outcome(it, stopped); !errors.Is(err, broken) {
 				t.Errorf("%d: %v", i, err)
 			}
 		}

@@ -329,16 +329,27 @@ func TestCompleteGivenUp(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 1))
 		job := r.place("", 1, "n1")
+		complete := func(ctx context.Context) error {
+			answered := make(chan error, 1)
+			go func() {
+				_, err := r.Complete(ctx, succeed("n1", epoch, job))
+				answered <- err
+			}()
+			return receive(t, answered)
+		}
 		ended, cancel := context.WithCancel(r.ctx())
 		cancel()
-		if _, err := r.Complete(ended, succeed("n1", epoch, job)); !errors.Is(err, ErrNotSent) || !errors.Is(err, context.Canceled) {
+		if err := complete(ended); !errors.Is(err, ErrNotSent) || !errors.Is(err, context.Canceled) {
 			t.Errorf("with a context that has ended: %v", err)
 		}
 		if err := r.Stop(r.ctx()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Complete(r.ctx(), succeed("n1", epoch, job)); !errors.Is(err, ErrStopped) {
+		if err := complete(r.ctx()); !errors.Is(err, ErrStopped) {
 			t.Errorf("after the stop: %v", err)
+		}
+		if queued := len(r.completions.queue); queued > 0 {
+			t.Errorf("%d completions are queued where nobody takes them", queued)
 		}
 	})
 }

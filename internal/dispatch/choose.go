@@ -29,15 +29,11 @@ func (d *Dispatcher) choose(p *placing) error {
 	begin := time.Now()
 	d.refresh(p)
 	p.query = d.query(p)
-	source, _ := d.sources.Get().(*selection.Source)
-	defer func() {
-		d.sources.Put(source)
-		d.metrics.selection.Observe(time.Since(begin).Seconds())
-	}()
+	defer func() { d.metrics.selection.Observe(time.Since(begin).Seconds()) }()
 	if p.class == nil && d.queuedFirst(&p.request) {
 		d.classFirst(p)
 	}
-	if !p.enqueue && p.rounds < d.cfg.Rounds && d.pick(p, source) {
+	if !p.enqueue && p.rounds < d.cfg.Rounds && d.pick(p) {
 		p.to = d.links[p.candidates[0].Cell()]
 		p.taken = p.candidates[0].TryTake(p.request.Job.SlotCount())
 		return nil
@@ -47,17 +43,17 @@ func (d *Dispatcher) choose(p *placing) error {
 	}
 	// What was sought in vain a moment ago is not sought again.
 	searched := !p.enqueue && len(p.refused) == 0 && p.query.Skip == d.skip(p)
-	return d.stand(p, source, !searched)
+	return d.stand(p, !searched)
 }
 
 // pick fills in p.candidates with nodes that seem to be free, and returns false when
 // there are none or jobs of the class wait before this one.
-func (d *Dispatcher) pick(p *placing, source *selection.Source) bool {
+func (d *Dispatcher) pick(p *placing) bool {
 	job, q := p.request.Job, &p.query
 	p.class = d.nodes.Class(job.Service, &job.Requirement)
 	behind := d.behind(p.class)
 	q.Skip |= behind
-	if p.candidates = p.class.Choose(p.room[:0], q, source); len(p.candidates) > 0 {
+	if d.draw(p); len(p.candidates) > 0 {
 		return true
 	}
 	if !couldRun(p.class, job) {
@@ -65,7 +61,7 @@ func (d *Dispatcher) pick(p *placing, source *selection.Source) bool {
 		// is good enough to call the fleet full: to have it made anew for every submit
 		// to a full fleet would cost more than all placements.
 		p.class = d.nodes.Settle(job.Service, &job.Requirement)
-		if p.candidates = p.class.Choose(p.room[:0], q, source); len(p.candidates) > 0 {
+		if d.draw(p); len(p.candidates) > 0 {
 			return true
 		}
 	}
@@ -73,9 +69,17 @@ func (d *Dispatcher) pick(p *placing, source *selection.Source) bool {
 		// Only Redis knows that the fleet is full.
 		p.probes++
 		q.IgnoreFull, q.Want = true, cell.MaxCandidates
-		p.candidates = p.class.Choose(p.room[:0], q, source)
+		d.draw(p)
 	}
 	return len(p.candidates) > 0
+}
+
+// draw fills in p.candidates by p.query. It has a source for no longer than that: what a
+// source has drawn ahead is worth most when few of them take turns.
+func (d *Dispatcher) draw(p *placing) {
+	source, _ := d.sources.Get().(*selection.Source)
+	p.candidates = p.class.Choose(p.room[:0], &p.query, source)
+	d.sources.Put(source)
 }
 
 // couldRun reports whether a node of the class would take the job if it were idle.

@@ -408,10 +408,9 @@ func TestFlood(t *testing.T) {
 func TestHomes(t *testing.T) {
 	t.Parallel()
 	h := &classHomes{nodes: []int{30, 0, 10}, slots: []int{1, 0, 4}}
-	source := selection.NewSource(1)
 	count := make([]int, 3)
 	for range 4000 {
-		home, ok := h.draw(job(), 0, source)
+		home, ok := h.draw(job(), 0)
 		if !ok {
 			t.Fatal("nowhere")
 		}
@@ -421,13 +420,13 @@ func TestHomes(t *testing.T) {
 	if count[1] != 0 || count[2] < 830 || count[2] > 1170 {
 		t.Errorf("%v", count)
 	}
-	if home, ok := h.draw(&freeslot.Job{Slots: 2}, 0, source); !ok || home != 2 {
+	if home, ok := h.draw(&freeslot.Job{Slots: 2}, 0); !ok || home != 2 {
 		t.Errorf("%d, %v", home, ok)
 	}
-	if home, ok := h.draw(job(), selection.CellMask(0).With(0), source); !ok || home != 2 {
+	if home, ok := h.draw(job(), selection.CellMask(0).With(0)); !ok || home != 2 {
 		t.Errorf("%d, %v", home, ok)
 	}
-	if _, ok := h.draw(&freeslot.Job{Slots: 5}, 0, source); ok {
+	if _, ok := h.draw(&freeslot.Job{Slots: 5}, 0); ok {
 		t.Error("a job waits for a node that there is not")
 	}
 }

@@ -152,9 +152,7 @@ func (l *link) beginMove(id string, q *queue, limit int) int {
 		return 0
 	}
 	homes := l.d.homesOf(class)
-	source, _ := l.d.sources.Get().(*selection.Source)
-	defer l.d.sources.Put(source)
-	to, ok := homes.draw(&q.job, l.d.nodes.Skip()|l.d.short.load()|l.d.failing.load(), source)
+	to, ok := homes.draw(&q.job, l.d.nodes.Skip()|l.d.short.load()|l.d.failing.load())
 	if !ok {
 		return 0 // they do not answer now
 	}

@@ -1,11 +1,8 @@
 package dispatch
 
 import (
-	"math/rand/v2"
-
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // Run is what the run of a schedule fixes of its job. The job is enqueued in the cell that
@@ -32,7 +29,7 @@ func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, erro
 	if _, keyed := homeKey(job); !keyed {
 		p.link = d.links[near]
 	}
-	if err := d.stand(p, selection.NewSource(rand.Uint64()), false); err != nil {
+	if err := d.stand(p, false); err != nil {
 		return 0, err
 	}
 	return p.to.cell.Index(), nil

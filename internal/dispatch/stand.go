@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // slots of these go to the first in the queue, this job perhaps, in the same call. So
 // completions that the cache has not heard of yet, or will not because another replica's
 // jobs complete, are found at no extra cost. search is for nodes that seem to be free.
-func (d *Dispatcher) stand(p *placing, source *selection.Source, search bool) error {
+func (d *Dispatcher) stand(p *placing, search bool) error {
 	p.enqueue = true
 	homes := d.homesOf(p.class)
 	q := &p.query
@@ -34,11 +35,11 @@ func (d *Dispatcher) stand(p *placing, source *selection.Source, search bool) er
 	}
 	search = search && p.request.Job.RunAtMS == 0
 	if search {
-		p.candidates = p.class.Choose(p.room[:0], q, source)
+		d.draw(p)
 	}
 	if len(p.candidates) == 0 && p.request.Job.RunAtMS == 0 && !d.resting.has(p.class, time.Now()) {
 		q.IgnoreFull, q.Want = true, cell.MaxCandidates
-		p.candidates = p.class.Choose(p.room[:0], q, source)
+		d.draw(p)
 	}
 	if len(p.candidates) > 0 {
 		p.to = d.links[p.candidates[0].Cell()]
@@ -48,7 +49,7 @@ func (d *Dispatcher) stand(p *placing, source *selection.Source, search bool) er
 		p.to = fixed
 		return nil
 	}
-	home, ok := homes.draw(p.request.Job, q.Skip, source)
+	home, ok := homes.draw(p.request.Job, q.Skip)
 	if !ok {
 		return d.unreachable(p, homes)
 	}
@@ -118,7 +119,7 @@ func (h *classHomes) takes(cell int, job *freeslot.Job, skip selection.CellMask)
 
 // draw picks one of the cells in which the job may wait at random, weighted by the nodes
 // there; false when there is none.
-func (h *classHomes) draw(job *freeslot.Job, skip selection.CellMask, source *selection.Source) (cell int, ok bool) {
+func (h *classHomes) draw(job *freeslot.Job, skip selection.CellMask) (cell int, ok bool) {
 	total := uint64(0)
 	for i, n := range h.nodes {
 		if h.takes(i, job, skip) {
@@ -128,7 +129,7 @@ func (h *classHomes) draw(job *freeslot.Job, skip selection.CellMask, source *se
 	if total == 0 {
 		return 0, false
 	}
-	left := source.Uint64() % total
+	left := rand.Uint64N(total)
 	for i, n := range h.nodes {
 		if !h.takes(i, job, skip) {
 			continue

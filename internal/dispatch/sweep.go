@@ -87,8 +87,6 @@ func (l *link) tellConfig(ctx context.Context) error {
 // there are probes left. It returns true when there are more.
 func (l *link) seek(q *queue, probes *int) (more bool) {
 	var room [sweepNodes]*selection.Node
-	source, _ := l.d.sources.Get().(*selection.Source)
-	defer l.d.sources.Put(source)
 	query := selection.Query{
 		Want: sweepNodes, Samples: selection.MaxSamples,
 		Now: l.d.nodes.Now(), SilenceLimit: l.d.nodes.SilenceLimit(), Skip: selection.Only(l.cell.Index()),
@@ -97,6 +95,8 @@ func (l *link) seek(q *queue, probes *int) (more bool) {
 	if class.Paused() != "" {
 		return false
 	}
+	source, _ := l.d.sources.Get().(*selection.Source)
+	defer l.d.sources.Put(source)
 	// How many slots the jobs need is not known here: nodes with room for one, two, four and
 	// so on are sought.
 	for query.Slots = 1; query.Slots <= max(class.MaxSlots(), 1); query.Slots *= 2 {

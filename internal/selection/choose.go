@@ -22,10 +22,11 @@ const rounds = 4
 // If it appends nothing, all nodes failed the query when they were looked at; if
 // fewer than could be, all others of the cell did. [Class.Breakdown] says how.
 //
-// q is only read. It allocates nothing, but the first key of a class has a ring
-// made. Cost: a few checks in general, one per node at worst.
+// q is only read. It allocates nothing, but the first key of a class has a ring made,
+// and the first choice of a [NewSourceAhead] from a large fleet what it needs. Cost: a
+// few checks in general, one per node at worst.
 func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
-	from, limit := len(dst), len(dst)+min(max(q.Want, 1), cap(dst)-len(dst))
+	begin, limit := len(dst), len(dst)+min(max(q.Want, 1), cap(dst)-len(dst))
 	var first *span
 	if c.paired && q.plain() {
 		w := q.need()
@@ -45,7 +46,7 @@ func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
 			return dst
 		}
 	}
-	return c.choose(dst, from, limit, q, rnd, first)
+	return c.choose(dst, begin, limit, q, rnd, first)
 }
 
 // plain reports whether two samples are to be compared and nothing besides.
@@ -58,10 +59,10 @@ func (q *Query) plain() bool {
 func (p *pairs) fillPlain(dst []*Node, limit int, w need, rnd *Source) []*Node {
 	for len(dst) < limit {
 		var a, b *Node
-		if p.list == 0 {
-			a, b = draw(p.nodes, rnd.Uint64()) // as two does, which is no call here
+		if p.list == 0 || !rnd.drawsAhead {
+			a, b = draw(p.nodes, rnd.Uint64())
 		} else {
-			a, b = rnd.two(p.nodes, p.list)
+			a, b = rnd.twoAhead(p.nodes, p.list, p.place)
 		}
 		if len(dst) > 0 && (slices.Contains(dst, a) || slices.Contains(dst, b)) {
 			return dst
@@ -85,7 +86,7 @@ func (p *pairs) fillOwn(dst []*Node, limit int, w need, rnd *Source) []*Node {
 		if n == nil {
 			return dst
 		}
-		a, b := rnd.two(p.nodes, p.list)
+		a, b := p.two(rnd)
 		if other := lessLoaded(a, b, w); other != nil && idler(other, n, w) && !slices.Contains(dst, other) {
 			n = other
 		}
@@ -94,16 +95,34 @@ func (p *pairs) fillOwn(dst []*Node, limit int, w need, rnd *Source) []*Node {
 	return dst
 }
 
+// two is what fillPlain does without a call.
+func (p *pairs) two(rnd *Source) (a, b *Node) {
+	if p.list == 0 || !rnd.drawsAhead {
+		return draw(p.nodes, rnd.Uint64())
+	}
+	return rnd.twoAhead(p.nodes, p.list, p.place)
+}
+
 // drawOwn draws from the share until a node is ready and not in not; nil if none is after
 // some draws.
 func (p *pairs) drawOwn(not []*Node, w need, rnd *Source) *Node {
-	for range rounds {
-		a, b := rnd.two(p.nodes[:p.own], p.ownList)
-		if _, _, ok := a.ready(w); ok && !slices.Contains(not, a) {
+	own := p.nodes[:p.own]
+	usable := func(n *Node) bool {
+		_, _, ok := n.ready(w)
+		return ok && !slices.Contains(not, n)
+	}
+	if p.list > 0 && rnd.drawsAhead {
+		a, b := rnd.twoAhead(own, p.list+1, p.place+ownApart)
+		switch {
+		case usable(a):
 			return a
-		}
-		if _, _, ok := b.ready(w); ok && !slices.Contains(not, b) {
+		case usable(b):
 			return b
+		}
+	}
+	for range 2 * rounds {
+		if n := own[rnd.intn(len(own))]; usable(n) {
+			return n
 		}
 	}
 	return nil
@@ -116,16 +135,16 @@ func idler(n, other *Node, w need) bool {
 	return less(taken+1, limit, takenOther, limitOther)
 }
 
-// draw returns two distinct nodes of a list that has as many, those in the places of word.
+// draw returns two distinct nodes of a list that has as many, those in the spots of word.
 func draw(nodes []*Node, word uint64) (a, b *Node) {
-	i, j := places(nodes, word)
+	i, j := spots(nodes, word)
 	return nodes[i], nodes[j]
 }
 
-// places are two distinct ones of a list that has as many, out of one random word.
+// spots are two distinct ones of a list that has as many, out of one random word.
 // Either order is equally likely: so the first may win a tie. A 32-bit share of the
 // word favours some nodes by at most one in 2^32 / len(nodes).
-func places(nodes []*Node, word uint64) (i, j uint64) {
+func spots(nodes []*Node, word uint64) (i, j uint64) {
 	count := uint64(len(nodes))
 	i = word & (1<<32 - 1) * count >> 32
 	j = word >> 32 * (count - 1) >> 32

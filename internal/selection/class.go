@@ -28,8 +28,8 @@ type Class struct {
 type pairs struct {
 	nodes []*Node
 	own   int // of nodes, those in front that are this replica's share
-	// list and ownList are as in a span.
-	list, ownList uint64
+	// list and place are as in a span.
+	list, place uint64
 }
 
 // NewClass builds the candidate lists of "service with requirement r", which must
@@ -74,7 +74,7 @@ func newClass(share *Share, nodes []*Node, cfg *Config, identity *Identity) *Cla
 	if c.paired && len(c.tiers[0].spans) == 1 {
 		c.pairs = c.tiers[0].pairs(&c.tiers[0].spans[0])
 	}
-	if len(nodes) >= farFleet {
+	if len(nodes) >= farFleet && canPrefetch {
 		c.drawAhead()
 	}
 	c.filter = f.shared()
@@ -88,7 +88,8 @@ func (c *Class) drawAhead() {
 	}
 	first := c.tiers[0]
 	for i := range first.spans {
-		first.spans[i].drawAhead()
+		s := &first.spans[i]
+		s.list, s.place = lists.Add(2)-1, c.identity.place+uint64(i)*cellApart
 	}
 	if c.pairs.nodes != nil {
 		c.pairs = first.pairs(&first.spans[0])

@@ -2,8 +2,10 @@ package selection
 
 import (
 	"maps"
+	"strconv"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/freeslot/freeslot"
 )
@@ -82,3 +84,12 @@ func TestClassCoveringPoolWithoutMembers(t *testing.T) {
 
 // enabled is a configuration with these pools.
 func enabled(pools Pools) *Config { return &Config{Enabled: true, Pools: pools} }
+
+// With 8 bytes in front, what a choice of a pair reads fits a cache line.
+func TestClassLayout(t *testing.T) {
+	t.Parallel()
+	var c Class
+	if strconv.IntSize == 64 && (unsafe.Offsetof(c.pairs) != 0 || unsafe.Offsetof(c.paired)+unsafe.Sizeof(c.paired) > 56) {
+		t.Errorf("pairs is at %d, paired at %d", unsafe.Offsetof(c.pairs), unsafe.Offsetof(c.paired))
+	}
+}

@@ -2,4 +2,6 @@
 
 package selection
 
+const canPrefetch = false
+
 func prefetch(_, _ **Node, _, _ *Node) {}

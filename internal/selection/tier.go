@@ -22,15 +22,9 @@ type span struct {
 	cell, from, to int
 	own            int // in front: this replica's share
 	capacity       int
-	// list and ownList are the numbers of its nodes and of those in front as lists that
-	// are drawn ahead from, 0 if they are not.
-	list, ownList uint64
-}
-
-func (s *span) drawAhead() {
-	if s.list = newListNumber(); s.own > 0 {
-		s.ownList = newListNumber()
-	}
+	// list is the number of its nodes as a list that is drawn ahead from, 0 if they are
+	// not; those in front have the next one. place is that of what is drawn.
+	list, place uint64
 }
 
 func newTier(place int, nodes []*Node) *tier {
