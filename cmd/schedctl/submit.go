@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -96,7 +97,7 @@ func (c *submitCmd) Run(a *app) error {
 		return err
 	}
 	if c.Progress {
-		return a.follow(ctx, status.ID)
+		return c.follow(ctx, a, status.ID, deadline)
 	}
 	for !status.State.Terminal() {
 		if c.WaitTimeout > 0 && !time.Now().Before(deadline) {
@@ -114,6 +115,20 @@ func (c *submitCmd) Run(a *app) error {
 		status = next
 	}
 	return a.printResult(status)
+}
+
+// follow shows the job's progress until it ends or the deadline, if there is one.
+func (c *submitCmd) follow(ctx context.Context, a *app, id string, deadline time.Time) error {
+	if c.WaitTimeout <= 0 {
+		return a.follow(ctx, id)
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	err := a.follow(ctx, id)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("job %s has not ended after %s; it goes on: schedctl watch %s", id, c.WaitTimeout, id)
+	}
+	return err
 }
 
 // goesOn is why a job that was accepted is waited for no longer.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -255,9 +254,7 @@ func (c *Config) Validate(p *config.Problems) {
 	p.OneOf("jobs_ahead", c.JobsAhead, aheadAuto, aheadOff)
 	p.Between("max_result_bytes", c.MaxResultBytes, 1, worker.MaxResultBytesLimit)
 	if c.MetricsListen != "" {
-		if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil {
-			p.Addf("metrics_listen", "is %q, expected host:port such as 127.0.0.1:7490", c.MetricsListen)
-		}
+		p.Listen("metrics_listen", c.MetricsListen, "127.0.0.1:7490")
 	}
 	c.Metrics.validate(p)
 	p.OneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")

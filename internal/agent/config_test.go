@@ -113,6 +113,7 @@ func TestConfigRefuses(t *testing.T) {
 		"heartbeats":       {service + "heartbeat_interval: 1ms", "heartbeat_interval is 1ms, expected 100ms to 10m"},
 		"stop timeout":     {service + "stop_timeout: 0s", "stop_timeout is 0s, expected 1ms to 24h"},
 		"max result bytes": {service + "max_result_bytes: 0", "max_result_bytes is 0, expected 1 to 16777216"},
+		"metrics port":     {service + "metrics_listen: 'localhost:99999'", `metrics_listen has the port "99999", expected 0 to 65535 (0 takes any free one)`},
 		"metrics":          {service + "metrics_listen: '7490'", `metrics_listen is "7490", expected host:port such as 127.0.0.1:7490`},
 		"log level":        {service + "log: {level: trace}", `log.level is "trace", expected debug, info, warn or error`},
 		"log format":       {service + "log: {format: xml}", `log.format is "xml", expected json or console`},

@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -54,6 +56,20 @@ func (p *Problems) Add(path string, err error) {
 	if err != nil {
 		*p = append(*p, Problem{Path: path, Message: strings.TrimPrefix(err.Error(), path+" ")})
 	}
+}
+
+// Listen adds a problem unless address is a host and a port to listen on, such as
+// example. It returns the host; ok is false if there is none to be had.
+func (p *Problems) Listen(path, address, example string) (host string, ok bool) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		p.Addf(path, "is %q, expected host:port such as %s", address, example)
+		return "", false
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		p.Addf(path, "has the port %q, expected 0 to 65535 (0 takes any free one)", port)
+	}
+	return host, true
 }
 
 // OneOf notes a problem unless value is one of allowed.

@@ -103,13 +103,9 @@ func (r *Replica) Validate(p *Problems) {
 }
 
 func (r *Replica) validateListen(p *Problems) {
-	host, port, err := net.SplitHostPort(r.Listen)
-	if err != nil {
-		p.Addf("listen", "is %q, expected host:port such as 127.0.0.1:7480 or :7480", r.Listen)
+	host, ok := p.Listen("listen", r.Listen, "127.0.0.1:7480 or :7480")
+	if !ok {
 		return
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		p.Addf("listen", "has the port %q, expected 0 to 65535 (0 takes any free one)", port)
 	}
 	if len(r.Tokens) == 0 && !p.Has("tokens") && !Loopback(host) {
 		p.Addf("listen", "is %q, reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1", r.Listen)

@@ -77,9 +77,9 @@ func (c *cursor) wrongType(want string) *problem {
 		got = "an object"
 	case b == '[':
 		got = "an array"
-	case b == 't' || b == 'f':
+	case c.startsWith("true") || c.startsWith("false"):
 		got = "a boolean"
-	case b == 'n':
+	case c.startsWith("null"):
 		got = "null"
 	case b == '-' || isDigit(b):
 		got = "a number"
@@ -87,6 +87,12 @@ func (c *cursor) wrongType(want string) *problem {
 		return c.syntax("expected " + want)
 	}
 	return &problem{text: "is " + got + ", expected " + want}
+}
+
+// startsWith reports whether the next token is the literal.
+func (c *cursor) startsWith(literal string) bool {
+	ahead := *c
+	return string(ahead.literal()) == literal
 }
 
 // openObject and openArray step over the bracket.

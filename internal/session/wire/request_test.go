@@ -81,6 +81,11 @@ func TestDecodeRequestRefuses(t *testing.T) {
 	}{
 		{``, "", "", "frame is not valid JSON: expected an object at byte 0"},
 		{`null`, "", "", "frame is null, expected an object"},
+		{`nope`, "", "", "frame is not valid JSON: expected an object at byte 0"},
+		{`not json`, "", "", "frame is not valid JSON: expected an object at byte 0"},
+		{`tru`, "", "", "frame is not valid JSON: expected an object at byte 0"},
+		{`falsely`, "", "", "frame is not valid JSON: expected an object at byte 0"},
+		{`true`, "", "", "frame is a boolean, expected an object"},
 		{`[]`, "", "", "frame is an array, expected an object"},
 		{`{`, "", "", "frame is not valid JSON: expected a member's name in double quotes at byte 1"},
 		{`{}`, "", "type", "type is missing"},
