@@ -364,6 +364,11 @@ func TestStopAwaitsCompletion(t *testing.T) {
 		r.completions.run = func(ctx context.Context, in []Completion) ([]CompletionOutcome, error) {
 			close(begun)
 			<-goOn
+			select {
+			case <-r.stopped:
+				t.Error("the cell was stopped during the call")
+			default:
+			}
 			return run(ctx, in)
 		}
 		ended := make(chan error, 1)
@@ -377,6 +382,7 @@ func TestStopAwaitsCompletion(t *testing.T) {
 		if err := r.Stop(impatient); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the stop ended before the call: %v", err)
 		}
+		r.loops.Wait() // nothing but the call keeps the cell from being stopped now
 		close(goOn)
 		if err := r.Stop(r.ctx()); err != nil {
 			t.Error(err)

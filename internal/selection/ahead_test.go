@@ -66,9 +66,10 @@ func TestAheadIsUniform(t *testing.T) {
 func TestAheadOfAClassBuiltAnew(t *testing.T) {
 	t.Parallel()
 	nodes, source, room := testFleet(40, 1), NewSourceAhead(1), make([]*Node, 0, 1)
+	identity := NewIdentity("tts", nothing)
 	for from := range 30 {
 		fleet := nodes[from : from+10]
-		class := ttsClass(fleet)
+		class := identity.NewClass(nil, fleet, nil)
 		class.drawAhead()
 		for range 3 {
 			if got := class.Choose(room, &Query{}, source); !slices.Contains(fleet, got[0]) {

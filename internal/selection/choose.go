@@ -95,7 +95,7 @@ func (p *pairs) fillOwn(dst []*Node, limit int, w need, rnd *Source) []*Node {
 	return dst
 }
 
-// two is what fillPlain does without a call.
+// two draws as fillPlain does, where the same stands in line: every plain choice goes through it.
 func (p *pairs) two(rnd *Source) (a, b *Node) {
 	if p.list == 0 || !rnd.drawsAhead {
 		return draw(p.nodes, rnd.Uint64())

@@ -3,8 +3,9 @@ package selection
 import "math/bits"
 
 // Source is a small, fast pseudo-random generator (SplitMix64). The same seed
-// gives the same choices, but see [NewSourceAhead]. It is no source of secrets, and not safe for concurrent
-// use: give each goroutine its own. The zero value is the source of seed 0.
+// gives the same choices, but see [NewSourceAhead]. It is no source of secrets, and
+// not safe for concurrent use: give each goroutine its own. The zero value is the
+// source of seed 0.
 type Source struct {
 	state      uint64
 	drawsAhead bool
