@@ -27,6 +27,7 @@ func runBaseline(ctx context.Context, b *bench) error {
 	rounds, window := sized(b, 7, 1), sized(b, time.Second, 60*time.Millisecond)
 	b.say("The choices and events of the scenario choose, %s nodes. Cache: what replicas use. locked.State: a management lock, a snapshot that is copied on each heartbeat, a members cache. locked.Plain: one map under one RWMutex.", measure.Thousands(float64(nodes)))
 	b.say("At %s events/s due, and with as many as each can apply beside a goroutine that chooses without pause. %d windows of %s, in turns; medians.", measure.Thousands(eventRate), rounds, window)
+	b.sayBound()
 	states := fleetStates(nodes)
 	f, err := newFedCache(ctx, states)
 	if err != nil {

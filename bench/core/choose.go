@@ -31,6 +31,7 @@ type choiceRun struct {
 	kinds []int  // of requirements; nil is the mix
 	fed   bool   // with events even if rate is flatOut
 	bare  bool   // bare sampling, as often as makes the block as long as one of choices
+	moved bool   // from processor to processor, as the operating system likes
 	plain func() // what is measured if nothing is chosen and nothing happens beside
 
 	median, p99, p999, longest, applied []float64
@@ -46,6 +47,7 @@ func runChoose(ctx context.Context, b *bench) error {
 		measure.Thousands(requirementCount), benchPools)
 	b.say("Beside it %s heartbeat events a second pass the cache's own queue and loop (decode and apply), published in steps of %s by another goroutine of this process; the rate really applied is in the table.", measure.Thousands(eventRate), feedStep)
 	b.say("Timed in blocks of %d choices, the reading of the clock included; a choice is a block / %d. %d windows of %s for each line, in turns; medians over the windows. Allocations are counted without events beside.", blockSize, blockSize, rounds, window)
+	b.sayBound()
 	b.say("A choice reads a list and then two nodes, and the more nodes, the farther from the processor they are: the reads of a chain of as many cache lines as there are nodes show what one of them takes. From 16,384 nodes on the source draws ahead, as a dispatcher's does.")
 	b.say("Interruptions come so many a second: where that is more than one in a thousand blocks, the p99.9 is theirs. Bare sampling, repeated until its blocks are as long as those of choices and with the same events beside, shows what the machine does by itself.")
 	caches := make(map[int]*cachePicture)
@@ -74,6 +76,7 @@ func runChoose(ctx context.Context, b *bench) error {
 		runs = append(runs, &choiceRun{name: measure.Thousands(float64(nodes)) + " nodes", nodes: nodes, rate: eventRate, want: 1})
 	}
 	runs = append(runs,
+		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, on a thread that is moved", nodes: main, rate: eventRate, want: 1, moved: true},
 		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, no events", nodes: main, want: 1},
 		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, two candidates", nodes: main, rate: eventRate, want: 2},
 		&choiceRun{name: measure.Thousands(float64(large)) + " nodes, two candidates", nodes: large, rate: eventRate, want: 2})
@@ -104,7 +107,7 @@ func runChoose(ctx context.Context, b *bench) error {
 			case r.bare:
 				err = r.beside(ctx, caches[r.nodes], timer, window, long)
 			case r.plain != nil:
-				r.note(timer, window, r.plain)
+				err = r.note(timer, window, r.plain)
 			default:
 				err = r.window(ctx, caches[r.nodes], asked, timer, window)
 			}
@@ -151,18 +154,25 @@ func (r *choiceRun) beside(ctx context.Context, p picture, timer *blockTimer, wi
 			applied, err = feed(ctx, p, messages, r.rate, window)
 		}
 	}()
-	r.note(timer, window, block)
+	failed := r.note(timer, window, block)
 	<-fed
 	r.applied = append(r.applied, applied)
-	return err
+	return errors.Join(failed, err)
 }
 
-func (r *choiceRun) note(timer *blockTimer, window time.Duration, block func()) {
-	timer.run(window, block)
+// note times blocks for a window.
+func (r *choiceRun) note(timer *blockTimer, window time.Duration, block func()) error {
+	run := func() { timer.run(window, block) }
+	if r.moved {
+		run()
+	} else if err := bound(run); err != nil {
+		return err
+	}
 	r.median = append(r.median, timer.at(0.5)/blockSize)
 	r.p99 = append(r.p99, timer.at(0.99)/blockSize)
 	r.p999 = append(r.p999, timer.at(0.999)/1000)
 	r.longest = append(r.longest, timer.at(1)/1000)
+	return nil
 }
 
 func reportChoices(b *bench, runs []*choiceRun) error {
@@ -200,11 +210,11 @@ func reportChoices(b *bench, runs []*choiceRun) error {
 	return failed
 }
 
-// wanted are the choices of one node on the smallest, the next and the largest fleet, with events beside.
+// wanted are the choices of one node on the smallest, the next and the largest fleet, with events beside, timed alike.
 func wanted(runs []*choiceRun) (small, main, large *choiceRun) {
 	var all []*choiceRun
 	for _, r := range runs {
-		if r.want == 1 && r.rate > 0 {
+		if r.want == 1 && r.rate > 0 && !r.moved {
 			all = append(all, r)
 		}
 	}
@@ -225,6 +235,14 @@ func (p *barePicture) blocks() func() {
 			sum += min(x, y)
 		}
 	}
+}
+
+func (b *bench) sayBound() {
+	if !canBind {
+		b.say("The thread that is timed cannot be bound to a processor here: it is moved as the operating system likes.")
+		return
+	}
+	b.say("The thread that is timed stays on one processor, where what it reads is near; everything else may run on any. A line says what it takes on a thread that the operating system moves, which leaves behind what it has read each time.")
 }
 
 // startProfile begins the CPU profile that was asked for, if any.
