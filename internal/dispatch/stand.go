@@ -37,9 +37,8 @@ func (d *Dispatcher) stand(p *placing, search bool) error {
 	if search {
 		d.draw(p)
 	}
-	if len(p.candidates) == 0 && p.request.Job.RunAtMS == 0 && !d.resting.has(p.class, time.Now()) {
-		q.IgnoreFull, q.Want = true, cell.MaxCandidates
-		d.draw(p)
+	if len(p.candidates) == 0 && p.request.Job.RunAtMS == 0 {
+		d.probe(p)
 	}
 	if len(p.candidates) > 0 {
 		p.to = d.links[p.candidates[0].Cell()]
@@ -55,6 +54,20 @@ func (d *Dispatcher) stand(p *placing, search bool) error {
 	}
 	p.to = d.links[home]
 	return nil
+}
+
+// probe offers the job to nodes that seem full, unless they have just said that they are. For a
+// job of one slot it is also enough that others are asking them: a node tells when it has a slot
+// again. How many it has beyond the first it does not tell.
+func (d *Dispatcher) probe(p *placing) {
+	now := time.Now()
+	if d.resting.has(p.class, now) {
+		return
+	}
+	p.query.IgnoreFull, p.query.Want = true, cell.MaxCandidates
+	if d.draw(p); len(p.candidates) > 0 && p.request.Job.SlotCount() == 1 {
+		d.resting.ask(p.class, now)
+	}
 }
 
 // unreachable tells why the job cannot even wait: the cells with nodes that fit are where

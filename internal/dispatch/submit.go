@@ -210,6 +210,9 @@ func (s *submit) land(f *flight) (ready []*placing) {
 			f.link.metrics.placed.Inc()
 			if f.enqueue {
 				f.link.served(p.class)
+				if p.query.IgnoreFull {
+					s.d.resting.end(p.class)
+				}
 			}
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Waiting:

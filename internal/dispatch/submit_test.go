@@ -310,6 +310,13 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 		t.Fatalf("%d nodes are asked", got)
 	}
 	class := rep.cache.Class("echo", new(freeslot.Requirement))
+	if got := asked(); got != 0 {
+		t.Errorf("%d nodes are asked while others ask them", got)
+	}
+	rep.resting.end(class)
+	if got := asked(); got != 1 {
+		t.Errorf("%d nodes are asked of a fleet that had room for the last one, expected one", got)
+	}
 	rep.resting.begin(class, time.Now().Add(time.Hour))
 	if got := asked(); got != 0 {
 		t.Errorf("%d nodes are asked of a fleet that said that it is full", got)
@@ -318,6 +325,7 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	if got := asked(); got != 1 {
 		t.Errorf("%d nodes are asked of a fleet that was full long ago, expected one", got)
 	}
+	rep.resting.end(class)
 	begin := time.Now()
 	rep.mustWait(job(), 1, nil)
 	if !rep.resting.has(class, begin) {
@@ -326,6 +334,59 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	other := rep.cache.Class("other", new(freeslot.Requirement))
 	if rep.resting.has(other, time.Now()) {
 		t.Error("a class rests of which nothing is known")
+	}
+}
+
+// Nodes rest for as long as Redis took to say that they are full, since it is then busy, and
+// for a while at most where it says nothing.
+func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
+	t.Parallel()
+	class, other := new(selection.Class), new(selection.Class)
+	start := time.Now()
+	rests := func(r *resting, until time.Duration) bool {
+		return r.has(class, start.Add(until-1)) && !r.has(class, start.Add(until))
+	}
+	var quick, slow, silent resting
+	quick.ask(class, start)
+	quick.begin(class, start.Add(time.Millisecond))
+	if !rests(&quick, time.Millisecond+probeRest) {
+		t.Error("after a quick answer")
+	}
+	slow.ask(class, start)
+	slow.begin(class, start.Add(50*time.Millisecond))
+	if !rests(&slow, 100*time.Millisecond) {
+		t.Error("after a slow answer")
+	}
+	slow.begin(class, start.Add(200*time.Millisecond)) // of a job that did not say that it asks
+	if !rests(&slow, 200*time.Millisecond+probeRest) {
+		t.Error("after an answer to nobody")
+	}
+	silent.ask(class, start)
+	if !rests(&silent, probeAway) {
+		t.Error("without an answer")
+	}
+	silent.end(other)
+	if !rests(&silent, probeAway) {
+		t.Error("after an answer about another class")
+	}
+}
+
+// A job of several slots is offered to nodes that seem full although others ask: how much of
+// their room is left no node tells.
+func TestLargeJobAsksBesideOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 2))
+	rep := r.replica("r1", blind)
+	n, _ := rep.cache.Node("n1")
+	n.SetUsed(2)
+	large := job()
+	large.Slots = 2
+	for range 2 {
+		p := &placing{request: Request{Tenant: tenant, Job: large}, rounds: rep.cfg.Rounds, class: rep.cache.Class("echo", new(freeslot.Requirement))}
+		if err := rep.choose(p); err != nil || !p.enqueue || len(p.candidates) != 1 {
+			t.Fatalf("%+v, %v", p, err)
+		}
 	}
 }
 
