@@ -1,34 +1,37 @@
 package main
 
 import (
-	"fmt"
+	"math/bits"
 	"runtime"
 
 	"golang.org/x/sys/unix"
 )
 
-// bound runs f on a thread that stays on one processor, the first of those that the process may use.
-// Other goroutines stay where they are: a locked thread starts none.
-func bound(f func()) error {
+// bound runs f on a thread that stays on one processor, the last of those that the process may use: the first
+// takes most interrupts. It reports false, and has not run f, where that is not allowed. All other threads stay
+// as they are: Go begins none from one that is locked.
+func bound(f func()) bool {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	var all, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return fmt.Errorf("processors of a thread: %w", err)
+	if unix.SchedGetaffinity(0, &all) != nil {
+		runtime.UnlockOSThread()
+		return false
 	}
-	for cpu := 0; one.Count() == 0; cpu++ {
+	for cpu := range len(all) * bits.UintSize {
 		if all.IsSet(cpu) {
+			one.Zero()
 			one.Set(cpu)
 		}
 	}
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return fmt.Errorf("bind a thread: %w", err)
+	if unix.SchedSetaffinity(0, &one) != nil {
+		runtime.UnlockOSThread()
+		return false
 	}
+	defer func() {
+		if unix.SchedSetaffinity(0, &all) == nil { // else the thread ends with its goroutine
+			runtime.UnlockOSThread()
+		}
+	}()
 	f()
-	if err := unix.SchedSetaffinity(0, &all); err != nil {
-		return fmt.Errorf("unbind a thread: %w", err)
-	}
-	return nil
+	return true
 }
-
-const canBind = true

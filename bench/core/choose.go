@@ -47,8 +47,7 @@ func runChoose(ctx context.Context, b *bench) error {
 		measure.Thousands(requirementCount), benchPools)
 	b.say("Beside it %s heartbeat events a second pass the cache's own queue and loop (decode and apply), published in steps of %s by another goroutine of this process; the rate really applied is in the table.", measure.Thousands(eventRate), feedStep)
 	b.say("Timed in blocks of %d choices, the reading of the clock included; a choice is a block / %d. %d windows of %s for each line, in turns; medians over the windows. Allocations are counted without events beside.", blockSize, blockSize, rounds, window)
-	b.sayBound()
-	b.say("One line says what a choice takes on a thread that is moved as the operating system likes: it leaves behind what it has read.")
+	canBind := b.sayBound()
 	b.say("A choice reads a list and then two nodes, and the more nodes, the farther from the processor they are: the reads of a chain of as many cache lines as there are nodes show what one of them takes. From 16,384 nodes on the source draws ahead, as a dispatcher's does.")
 	b.say("Interruptions come so many a second: where that is more than one in a thousand blocks, the p99.9 is theirs. Bare sampling, repeated until its blocks are as long as those of choices and with the same events beside, shows what the machine does by itself.")
 	caches := make(map[int]*cachePicture)
@@ -77,10 +76,15 @@ func runChoose(ctx context.Context, b *bench) error {
 		runs = append(runs, &choiceRun{name: measure.Thousands(float64(nodes)) + " nodes", nodes: nodes, rate: eventRate, want: 1})
 	}
 	runs = append(runs,
-		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, on a thread that is moved", nodes: main, rate: eventRate, want: 1, moved: true},
 		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, no events", nodes: main, want: 1},
 		&choiceRun{name: measure.Thousands(float64(main)) + " nodes, two candidates", nodes: main, rate: eventRate, want: 2},
 		&choiceRun{name: measure.Thousands(float64(large)) + " nodes, two candidates", nodes: large, rate: eventRate, want: 2})
+	if canBind {
+		b.say("Some lines say what choices take on a thread that the operating system moves as it likes: it leaves behind what it has read.")
+		for _, nodes := range sizes {
+			runs = append(runs, &choiceRun{name: measure.Thousands(float64(nodes)) + " nodes, on a thread that is moved", nodes: nodes, rate: eventRate, want: 1, moved: true})
+		}
+	}
 	for kind, name := range requirementNames {
 		runs = append(runs, &choiceRun{name: measure.Thousands(float64(main)) + " nodes, no events, all ask for " + name, nodes: main, want: 1, kinds: []int{kind}})
 	}
@@ -91,7 +95,11 @@ func runChoose(ctx context.Context, b *bench) error {
 	for _, p := range caches {
 		newChoices(p, requirements, 1).all() // builds the candidate lists, which is not what is measured
 	}
-	long := asLong(timer, bare[main], newChoices(caches[main], requirements, 1).block)
+	var long func()
+	calibrate := func() { long = asLong(timer, bare[main], newChoices(caches[main], requirements, 1).block) }
+	if !bound(calibrate) {
+		calibrate()
+	}
 	stop, err := b.startProfile()
 	if err != nil {
 		return err
@@ -108,7 +116,7 @@ func runChoose(ctx context.Context, b *bench) error {
 			case r.bare:
 				err = r.beside(ctx, caches[r.nodes], timer, window, long)
 			case r.plain != nil:
-				err = r.note(timer, window, r.plain)
+				r.note(timer, window, r.plain)
 			default:
 				err = r.window(ctx, caches[r.nodes], asked, timer, window)
 			}
@@ -155,25 +163,24 @@ func (r *choiceRun) beside(ctx context.Context, p picture, timer *blockTimer, wi
 			applied, err = feed(ctx, p, messages, r.rate, window)
 		}
 	}()
-	failed := r.note(timer, window, block)
+	r.note(timer, window, block)
 	<-fed
 	r.applied = append(r.applied, applied)
-	return errors.Join(failed, err)
+	return err
 }
 
 // note times blocks for a window.
-func (r *choiceRun) note(timer *blockTimer, window time.Duration, block func()) error {
+func (r *choiceRun) note(timer *blockTimer, window time.Duration, block func()) {
 	run := func() { timer.run(window, block) }
-	if r.moved {
+	if r.moved || !bound(run) {
+		runtime.LockOSThread() // as one that is bound
+		defer runtime.UnlockOSThread()
 		run()
-	} else if err := bound(run); err != nil {
-		return err
 	}
 	r.median = append(r.median, timer.at(0.5)/blockSize)
 	r.p99 = append(r.p99, timer.at(0.99)/blockSize)
 	r.p999 = append(r.p999, timer.at(0.999)/1000)
 	r.longest = append(r.longest, timer.at(1)/1000)
-	return nil
 }
 
 func reportChoices(b *bench, runs []*choiceRun) error {
@@ -238,12 +245,15 @@ func (p *barePicture) blocks() func() {
 	}
 }
 
-func (b *bench) sayBound() {
-	if !canBind {
+// sayBound says whether bound can do what it says, and reports it.
+func (b *bench) sayBound() bool {
+	can := bound(func() {})
+	if can {
+		b.say("The thread that is timed stays on one processor, whose own caches it finds as it left them; everything else may run on any.")
+	} else {
 		b.say("The thread that is timed cannot be bound to a processor here: it is moved as the operating system likes.")
-		return
 	}
-	b.say("The thread that is timed stays on one processor, where what it reads is near; everything else may run on any.")
+	return can
 }
 
 // startProfile begins the CPU profile that was asked for, if any.

@@ -65,11 +65,10 @@ func (d *Dispatcher) pick(p *placing) bool {
 			return true
 		}
 	}
-	if behind == 0 && p.probes < maxProbes(job) && !d.resting.has(p.class, time.Now()) {
+	if behind == 0 && p.probes < maxProbes(job) {
 		// Only Redis knows that the fleet is full.
 		p.probes++
-		q.IgnoreFull, q.Want = true, cell.MaxCandidates
-		d.draw(p)
+		d.probe(p)
 	}
 	return len(p.candidates) > 0
 }

@@ -33,6 +33,8 @@ type placing struct {
 	rounds  int
 	// probes counts the offers to nodes that seemed full, but for that of enqueueing.
 	probes int
+	// probe is what the present call asks nodes that seem full; without a class it asks none.
+	probe question
 	// class is the list that was last chosen from.
 	class *selection.Class
 	// failure is that of the last call of unknown fate; nil means there was none. Not

@@ -9,56 +9,93 @@ import (
 )
 
 const (
-	// probeRest is for how long at least the nodes of a class that seem full are taken for
-	// full, after some of them were asked and said so. Each submit that a full fleet turns
-	// away would else have Redis look at as many nodes as a call can name: Redis would be
-	// busy with that instead of the completions that free the slots. The slower it answers,
-	// the longer they rest: as long as the call took.
+	// probeRest is for how long at least a class's nodes of a cell that seem full are taken for
+	// full, after some of them were asked and said so. Each submit that a full fleet turns away
+	// would else have Redis look at as many nodes as a call can name: Redis would be busy with
+	// that instead of the completions that free the slots. The slower it answers, the longer
+	// they rest: as long as the call took.
 	probeRest = 5 * time.Millisecond
-	// probeAway is for how long at most they rest while they are being asked.
+	// probeAway is the most of that, and for how long at most others wait for the answer.
 	probeAway = 100 * time.Millisecond
 )
 
-// resting remembers classes until then, each in the place where its hash puts it: one
-// that is displaced is asked for once more. The zero value is empty. It is safe for
-// concurrent use.
-type resting [256]atomic.Pointer[restingClass]
+// resting remembers such nodes until then, those of each class and cell in the place where
+// their hash puts them: who is displaced is asked once more. The zero value is empty. It is
+// safe for concurrent use.
+type resting [256]atomic.Pointer[restingNodes]
 
-type restingClass struct {
+// restingNodes is immutable.
+type restingNodes struct {
+	restingKey
+	full  time.Time // until then they are taken for full
+	asked time.Time // when a job of one slot began to ask them, zero if none does
+}
+
+type restingKey struct {
 	class *selection.Class
-	until time.Time
-	asked time.Time // when the call under way began, zero if none is
+	cell  int
+}
+
+// question is what a call asks of such nodes. asked is zero for that of a job which does not keep others
+// from asking.
+type question struct {
+	restingKey
+	asked time.Time
 }
 
 var restingSeed = maphash.MakeSeed()
 
-func (r *resting) place(c *selection.Class) *atomic.Pointer[restingClass] {
-	return &r[maphash.Comparable(restingSeed, c)%uint64(len(r))]
+func (r *resting) place(key restingKey) *atomic.Pointer[restingNodes] {
+	return &r[maphash.Comparable(restingSeed, key)%uint64(len(r))]
 }
 
-// ask says that some nodes of the class are being asked.
-func (r *resting) ask(c *selection.Class, now time.Time) {
-	r.place(c).Store(&restingClass{class: c, until: now.Add(probeAway), asked: now})
-}
-
-// begin says that those that were asked are full.
-func (r *resting) begin(c *selection.Class, now time.Time) {
-	rest := probeRest
-	if known := r.place(c).Load(); known != nil && known.class == c && !known.asked.IsZero() {
-		rest = max(rest, now.Sub(known.asked))
+// known is what is known of the nodes, nothing if another class or cell has their place.
+func known(at *restingNodes, key restingKey) restingNodes {
+	if at == nil || at.restingKey != key {
+		return restingNodes{restingKey: key}
 	}
-	r.place(c).Store(&restingClass{class: c, until: now.Add(rest)})
+	return *at
 }
 
-// end says that one of those that were asked had room: others may, too.
-func (r *resting) end(c *selection.Class) {
-	place := r.place(c)
-	if known := place.Load(); known != nil && known.class == c {
-		place.CompareAndSwap(known, nil)
+// has reports whether the nodes are taken for full.
+func (r *resting) has(key restingKey, now time.Time) bool {
+	return now.Before(known(r.place(key).Load(), key).full)
+}
+
+// ask reports whether a job of one slot is to ask the nodes: if they are not taken for full
+// and no other such job is asking. What comes of it is then to be told.
+func (r *resting) ask(key restingKey, now time.Time) bool {
+	place := r.place(key)
+	at := place.Load()
+	next := known(at, key)
+	if now.Before(next.full) || !next.asked.IsZero() && now.Before(next.asked.Add(probeAway)) {
+		return false
 	}
+	next.asked = now
+	return place.CompareAndSwap(at, &next)
 }
 
-func (r *resting) has(c *selection.Class, now time.Time) bool {
-	known := r.place(c).Load()
-	return known != nil && known.class == c && now.Before(known.until)
+// told takes in what came of a question: with full, that the nodes had no room.
+func (r *resting) told(q question, now time.Time, full bool) {
+	place := r.place(q.restingKey)
+	for {
+		at := place.Load()
+		before := known(at, q.restingKey)
+		next := before
+		if next.asked.Equal(q.asked) {
+			next.asked = time.Time{}
+		}
+		if full {
+			rest := probeRest
+			if !q.asked.IsZero() {
+				rest = min(max(rest, now.Sub(q.asked)), probeAway)
+			}
+			if until := now.Add(rest); until.After(next.full) {
+				next.full = until
+			}
+		}
+		if next == before || place.CompareAndSwap(at, &next) {
+			return
+		}
+	}
 }

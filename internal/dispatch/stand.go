@@ -56,17 +56,33 @@ func (d *Dispatcher) stand(p *placing, search bool) error {
 	return nil
 }
 
-// probe offers the job to nodes that seem full, unless they have just said that they are. For a
-// job of one slot it is also enough that others are asking them: a node tells when it has a slot
-// again. How many it has beyond the first it does not tell.
+// probe fills in p.candidates with nodes that seem full, unless they have just said that they
+// are. For a job of one slot it is also enough that another one asks some of them: a node tells
+// when it has a slot again. How many it has beyond the first it does not tell.
 func (d *Dispatcher) probe(p *placing) {
-	now := time.Now()
-	if d.resting.has(p.class, now) {
+	p.query.IgnoreFull, p.query.Want = true, cell.MaxCandidates
+	if d.draw(p); len(p.candidates) == 0 {
 		return
 	}
-	p.query.IgnoreFull, p.query.Want = true, cell.MaxCandidates
-	if d.draw(p); len(p.candidates) > 0 && p.request.Job.SlotCount() == 1 {
-		d.resting.ask(p.class, now)
+	now, of := time.Now(), restingKey{p.class, p.candidates[0].Cell()}
+	switch {
+	case p.request.Job.SlotCount() > 1 || p.missed: // one that is sent after a pause keeps nobody waiting
+		if !d.resting.has(of, now) {
+			p.probe = question{restingKey: of}
+			return
+		}
+	case d.resting.ask(of, now):
+		p.probe = question{of, now}
+		return
+	}
+	p.candidates = nil
+}
+
+// probed takes in what came of a call if it was a probe; with full, that it found no room.
+func (d *Dispatcher) probed(p *placing, full bool) {
+	if p.probe.class != nil {
+		d.resting.told(p.probe, time.Now(), full)
+		p.probe = question{}
 	}
 }
 

@@ -201,6 +201,7 @@ func (s *submit) land(f *flight) (ready []*placing) {
 	}
 	for i, p := range jobs {
 		r := f.results[i]
+		s.d.probed(p, r.Err == nil && r.Placement.Waiting && r.Placement.Position > 0)
 		switch {
 		case r.Err != nil && s.again(p, r.Err):
 			ready = append(ready, p)
@@ -210,17 +211,11 @@ func (s *submit) land(f *flight) (ready []*placing) {
 			f.link.metrics.placed.Inc()
 			if f.enqueue {
 				f.link.served(p.class)
-				if p.query.IgnoreFull {
-					s.d.resting.end(p.class)
-				}
 			}
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Waiting:
 			f.link.metrics.enqueued.Inc()
 			if r.Placement.Position > 0 { // else it is for later, or held back by a limit
-				if p.query.IgnoreFull {
-					s.d.resting.begin(p.class, time.Now())
-				}
 				f.link.waits(p.class, p.request.Job)
 			}
 			s.decide(p, r.Placement, nil)

@@ -309,70 +309,107 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	if got := asked(); got != 1 {
 		t.Fatalf("%d nodes are asked", got)
 	}
-	class := rep.cache.Class("echo", new(freeslot.Requirement))
+	nodes := restingKey{class: rep.cache.Class("echo", new(freeslot.Requirement))}
+	rep.resting = resting{}
+	if future := time.Now().Add(time.Hour); !rep.resting.ask(nodes, future) {
+		t.Fatal("nobody may ask")
+	}
 	if got := asked(); got != 0 {
-		t.Errorf("%d nodes are asked while others ask them", got)
+		t.Errorf("%d nodes are asked while another job asks them", got)
 	}
-	rep.resting.end(class)
-	if got := asked(); got != 1 {
-		t.Errorf("%d nodes are asked of a fleet that had room for the last one, expected one", got)
-	}
-	rep.resting.begin(class, time.Now().Add(time.Hour))
+	rep.resting = resting{}
+	rep.resting.told(question{restingKey: nodes}, time.Now().Add(time.Hour), true)
 	if got := asked(); got != 0 {
 		t.Errorf("%d nodes are asked of a fleet that said that it is full", got)
 	}
-	rep.resting.begin(class, time.Now().Add(-time.Hour))
+	rep.resting = resting{}
+	rep.resting.told(question{restingKey: nodes}, time.Now().Add(-time.Hour), true)
 	if got := asked(); got != 1 {
 		t.Errorf("%d nodes are asked of a fleet that was full long ago, expected one", got)
 	}
-	rep.resting.end(class)
+	rep.resting = resting{}
 	begin := time.Now()
 	rep.mustWait(job(), 1, nil)
-	if !rep.resting.has(class, begin) {
-		t.Error("the class does not rest")
+	if !rep.resting.has(nodes, begin) {
+		t.Error("the nodes are not taken for full")
 	}
-	other := rep.cache.Class("other", new(freeslot.Requirement))
-	if rep.resting.has(other, time.Now()) {
-		t.Error("a class rests of which nothing is known")
+	if other := (restingKey{class: rep.cache.Class("other", new(freeslot.Requirement))}); rep.resting.has(other, begin) {
+		t.Error("nodes are taken for full of which nothing is known")
 	}
 }
 
-// Nodes rest for as long as Redis took to say that they are full, since it is then busy, and
-// for a while at most where it says nothing.
+// Whatever comes of a probe, the next job may ask, unless the nodes are full.
+func TestProbeIsToldOf(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 1))
+	rep := r.replica("r1", blind)
+	n, _ := rep.cache.Node("n1")
+	nodes := restingKey{class: rep.cache.Class("echo", new(freeslot.Requirement))}
+	free := func(after string) {
+		t.Helper()
+		if now := time.Now(); rep.resting.has(nodes, now) || !rep.resting.ask(nodes, now) {
+			t.Errorf("after %s nobody may ask", after)
+		}
+		rep.resting = resting{}
+	}
+	n.SetUsed(1)
+	rep.mustWait(job(), 0, nil) // the node had room
+	free("a probe that found room")
+	n.SetUsed(1)
+	p := &placing{request: Request{Tenant: tenant, Job: job()}}
+	if err := rep.choose(p); err != nil || p.probe.class == nil {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	rep.probed(p, false)
+	free("a probe that failed")
+}
+
+// Nodes are taken for full for as long as Redis took to say so, since it is then busy, within
+// bounds.
 func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 	t.Parallel()
-	class, other := new(selection.Class), new(selection.Class)
-	start := time.Now()
-	rests := func(r *resting, until time.Duration) bool {
-		return r.has(class, start.Add(until-1)) && !r.has(class, start.Add(until))
+	nodes, start := restingKey{class: new(selection.Class)}, time.Now()
+	at := func(after time.Duration) time.Time { return start.Add(after) }
+	for name, test := range map[string]struct {
+		took, rest time.Duration
+	}{
+		"quick":     {time.Millisecond, probeRest},
+		"slow":      {50 * time.Millisecond, 50 * time.Millisecond},
+		"very slow": {time.Hour, probeAway},
+	} {
+		var r resting
+		if !r.ask(nodes, start) || r.ask(nodes, at(probeAway-1)) || r.has(nodes, start) {
+			t.Errorf("%s: two ask, or the nodes are full before they say so", name)
+		}
+		r.told(question{nodes, start}, at(test.took), true)
+		if !r.has(nodes, at(test.took+test.rest-1)) || r.has(nodes, at(test.took+test.rest)) {
+			t.Errorf("%s: they do not rest for %s", name, test.rest)
+		}
+		if r.ask(nodes, at(test.took+test.rest-1)) || !r.ask(nodes, at(test.took+test.rest)) {
+			t.Errorf("%s: they are asked while they rest, or not after it", name)
+		}
 	}
-	var quick, slow, silent resting
-	quick.ask(class, start)
-	quick.begin(class, start.Add(time.Millisecond))
-	if !rests(&quick, time.Millisecond+probeRest) {
-		t.Error("after a quick answer")
+	var r resting
+	if !r.ask(nodes, start) || !r.ask(nodes, at(probeAway)) {
+		t.Error("a question without an answer keeps others from asking")
 	}
-	slow.ask(class, start)
-	slow.begin(class, start.Add(50*time.Millisecond))
-	if !rests(&slow, 100*time.Millisecond) {
-		t.Error("after a slow answer")
+	r.told(question{nodes, start}, at(probeAway+1), false)
+	if r.ask(nodes, at(probeAway+2)) {
+		t.Error("the answer to a question ended another one")
 	}
-	slow.begin(class, start.Add(200*time.Millisecond)) // of a job that did not say that it asks
-	if !rests(&slow, 200*time.Millisecond+probeRest) {
-		t.Error("after an answer to nobody")
+	r.told(question{restingKey: nodes}, at(probeAway+3), true)
+	if r.told(question{nodes, at(probeAway)}, at(probeAway+4), false); !r.has(nodes, at(probeAway+4)) {
+		t.Error("room for one job made the nodes free for a large one, which they had refused")
 	}
-	silent.ask(class, start)
-	if !rests(&silent, probeAway) {
-		t.Error("without an answer")
-	}
-	silent.end(other)
-	if !rests(&silent, probeAway) {
-		t.Error("after an answer about another class")
+	elsewhere := restingKey{class: nodes.class, cell: 1}
+	if r.has(elsewhere, at(probeAway+4)) || !r.ask(elsewhere, at(probeAway+4)) {
+		t.Error("nodes of another cell rest")
 	}
 }
 
-// A job of several slots is offered to nodes that seem full although others ask: how much of
-// their room is left no node tells.
+// A job of several slots is offered to nodes that seem full although another one asks: how much
+// of their room is left no node tells.
 func TestLargeJobAsksBesideOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -382,9 +419,12 @@ func TestLargeJobAsksBesideOthers(t *testing.T) {
 	n.SetUsed(2)
 	large := job()
 	large.Slots = 2
+	if !rep.resting.ask(restingKey{class: rep.cache.Class("echo", new(freeslot.Requirement))}, time.Now().Add(time.Hour)) {
+		t.Fatal("nobody may ask")
+	}
 	for range 2 {
-		p := &placing{request: Request{Tenant: tenant, Job: large}, rounds: rep.cfg.Rounds, class: rep.cache.Class("echo", new(freeslot.Requirement))}
-		if err := rep.choose(p); err != nil || !p.enqueue || len(p.candidates) != 1 {
+		p := &placing{request: Request{Tenant: tenant, Job: large}}
+		if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
 			t.Fatalf("%+v, %v", p, err)
 		}
 	}
