@@ -75,7 +75,7 @@ func runConflicts(ctx context.Context, b *bench) error {
 		{name: "95 % of slots busy, likewise", share: 0.95, rate: sized(b, carriedRate, 300), file: "measured-busy.json"},
 	}
 	for _, run := range runs {
-		w := &workload{Trace: b.trace, Nodes: b.nodes, Rate: float64(run.rate), Share: run.share, LostMS: slotLost, Limit: sized(b, 0, 10)}
+		w := &workload{Trace: b.trace, Nodes: b.nodes, Rate: float64(run.rate), Share: run.share, LostMS: slotLost, RampS: (warmUp / 2).Seconds(), Limit: sized(b, 0, 10)}
 		if err := w.load(); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func reportConflicts(b *bench, runs []*conflictRun, warmUp, window time.Duration
 	if b.trace != "" {
 		source = fmt.Sprintf("Poisson arrivals, durations in proportion to the generated tokens of requests drawn at random from %s, nodes of %s", filepath.Base(b.trace), filepath.Base(b.nodes))
 	}
-	b.say("%d replicas in processes of their own (cell, cache, dispatcher), one Redis, %s with %s slots in one process; %s. %s after %s of warm-up.",
+	b.say("%d replicas in processes of their own (cell, cache, dispatcher), one Redis, %s with %s slots in one process; %s. %s after %s of warm-up, during the first half of which the arrivals grow from none.",
 		workReplicas, measure.Plural(len(m.Slots), "node"), measure.Thousands(float64(slotSum(m.Slots))), source, window, warmUp)
 	b.say("The nodes share connections and read their streams every %s, many with one XREAD, instead of each waiting for its own; heartbeats every %s, completions and registrations by the product's scripts. Handlers only wait; each counts itself on its node while it runs.", agentPoll, agentHeartbeat)
 	b.say("Refused: reservations that found the node full. Tried: these and the assignments. Busy: the mean of all slots taken in Redis, read every %s. Event delay: of %d more nodes that are made full and free every %s, from the script to each replica's cache.", busySample, probeNodes, probePace)

@@ -29,6 +29,8 @@ type workload struct {
 	Share float64 `json:"share"`
 	// LostMS is for how long a slot is taken besides the job's own time.
 	LostMS float64 `json:"lost_ms"`
+	// RampS is for how many seconds the arrivals grow, in proportion to the time, before they come at Rate.
+	RampS float64 `json:"ramp_s"`
 	// Limit is how many nodes there are; 0 is all.
 	Limit int `json:"limit"`
 
@@ -92,7 +94,15 @@ func (w *workload) arrivals() *arrivals {
 func (a *arrivals) arrive() (at time.Duration, replica int, r *trace.Request) {
 	a.at += a.random.ExpFloat64() / a.work.Rate
 	r = &a.work.requests[a.random.IntN(len(a.work.requests))]
-	return time.Duration(a.at * float64(time.Second)), a.random.IntN(workReplicas), r
+	return time.Duration(ramped(a.at, a.work.RampS) * float64(time.Second)), a.random.IntN(workReplicas), r
+}
+
+// ramped is the moment, in seconds, by which as many have arrived as at the full rate by the moment at.
+func ramped(at, ramp float64) float64 {
+	if at < ramp/2 {
+		return math.Sqrt(2 * ramp * at)
+	}
+	return at + ramp/2
 }
 
 // profile is a node as its agent states it.
