@@ -87,7 +87,7 @@ func couldRun(class *selection.Class, job *freeslot.Job) bool {
 }
 
 // maxProbes is how often nodes that seem full are asked before the job is enqueued, which
-// asks once more. Every node tells when it becomes full or free, so that is enough for a
+// asks once more. A node tells when it becomes full or free, so that is enough for a
 // job of one slot; how many slots are free in between it does not tell.
 func maxProbes(job *freeslot.Job) int {
 	if job.SlotCount() == 1 {

@@ -211,7 +211,6 @@ type Dispatcher struct {
 	// present are the replicas that run, and movers those of them that can follow jobs from cell to cell; nil is not known.
 	present, movers atomic.Pointer[[]string]
 
-	resting resting
 	homes   homes
 	sources sync.Pool // *selection.Source, one a goroutine
 

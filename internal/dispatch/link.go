@@ -46,8 +46,9 @@ type link struct {
 	// often is log for what fails by the call: some lines of each kind are enough.
 	often *zap.Logger
 
-	queues queues
-	match  *matcher
+	queues  queues
+	match   *matcher
+	resting resting
 	// contact is since when the cell has answered without a break.
 	contact contact
 	reaper  reaper // owned by its loop

@@ -63,6 +63,18 @@ func (p *proxy) cutOn(token string, what verdict, times int64) {
 	p.cut.Store(&f)
 }
 
+// onceSent calls f before the first request with token goes on.
+func (p *proxy) onceSent(token string, f func()) {
+	var once sync.Once
+	look := func(request []byte) verdict {
+		if bytes.Contains(request, []byte(token)) {
+			once.Do(f)
+		}
+		return pass
+	}
+	p.cut.Store(&look)
+}
+
 func (p *proxy) accept() {
 	for {
 		client, err := p.listener.Accept()

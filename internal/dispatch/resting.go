@@ -4,8 +4,6 @@ import (
 	"hash/maphash"
 	"sync/atomic"
 	"time"
-
-	"github.com/freeslot/freeslot/internal/selection"
 )
 
 const (
@@ -19,68 +17,69 @@ const (
 	probeAway = 100 * time.Millisecond
 )
 
-// resting remembers such nodes until then, those of each class and cell in the place where
-// their hash puts them: who is displaced is asked once more. The zero value is empty. It is
+// resting remembers the nodes of a cell that are full, those of each class in the place where
+// the hash of its id puts them: who is displaced is asked once more. The zero value is empty. It is
 // safe for concurrent use.
 type resting [256]atomic.Pointer[restingNodes]
 
 // restingNodes is immutable.
 type restingNodes struct {
-	restingKey
+	class string    // its id
 	full  time.Time // until then they are taken for full
+	said  time.Time // until then also by jobs of several slots
 	asked time.Time // when a job of one slot began to ask them, zero if none does
 }
 
-type restingKey struct {
-	class *selection.Class
-	cell  int
-}
-
 // question is what a call asks of such nodes. asked is zero for that of a job which does not keep others
-// from asking.
+// from asking. The zero value is none.
 type question struct {
-	restingKey
+	class string
 	asked time.Time
 }
 
 var restingSeed = maphash.MakeSeed()
 
-func (r *resting) place(key restingKey) *atomic.Pointer[restingNodes] {
-	return &r[maphash.Comparable(restingSeed, key)%uint64(len(r))]
+func (r *resting) place(class string) *atomic.Pointer[restingNodes] {
+	return &r[maphash.String(restingSeed, class)%uint64(len(r))]
 }
 
-// known is what is known of the nodes, nothing if another class or cell has their place.
-func known(at *restingNodes, key restingKey) restingNodes {
-	if at == nil || at.restingKey != key {
-		return restingNodes{restingKey: key}
+// known is what is known of the nodes, nothing if another class has their place.
+func known(at *restingNodes, class string) restingNodes {
+	if at == nil || at.class != class {
+		return restingNodes{class: class}
 	}
 	return *at
 }
 
-// has reports whether the nodes are taken for full.
-func (r *resting) has(key restingKey, now time.Time) bool {
-	return now.Before(known(r.place(key).Load(), key).full)
+// has reports whether the nodes are taken for full by a job of several slots: only if they have just said so,
+// since how many slots they have beyond the first they do not tell.
+func (r *resting) has(class string, now time.Time) bool {
+	return now.Before(known(r.place(class).Load(), class).said)
 }
 
 // ask reports whether a job of one slot is to ask the nodes: if they are not taken for full
 // and no other such job is asking. What comes of it is then to be told.
-func (r *resting) ask(key restingKey, now time.Time) bool {
-	place := r.place(key)
-	at := place.Load()
-	next := known(at, key)
-	if now.Before(next.full) || !next.asked.IsZero() && now.Before(next.asked.Add(probeAway)) {
-		return false
+func (r *resting) ask(class string, now time.Time) bool {
+	place := r.place(class)
+	for {
+		at := place.Load()
+		next := known(at, class)
+		if now.Before(next.full) || !next.asked.IsZero() && now.Before(next.asked.Add(probeAway)) {
+			return false
+		}
+		next.asked = now
+		if place.CompareAndSwap(at, &next) {
+			return true
+		}
 	}
-	next.asked = now
-	return place.CompareAndSwap(at, &next)
 }
 
 // told takes in what came of a question: with full, that the nodes had no room.
 func (r *resting) told(q question, now time.Time, full bool) {
-	place := r.place(q.restingKey)
+	place := r.place(q.class)
 	for {
 		at := place.Load()
-		before := known(at, q.restingKey)
+		before := known(at, q.class)
 		next := before
 		if next.asked.Equal(q.asked) {
 			next.asked = time.Time{}
@@ -90,12 +89,17 @@ func (r *resting) told(q question, now time.Time, full bool) {
 			if !q.asked.IsZero() {
 				rest = min(max(rest, now.Sub(q.asked)), probeAway)
 			}
-			if until := now.Add(rest); until.After(next.full) {
-				next.full = until
-			}
+			next.full, next.said = later(next.full, now.Add(rest)), later(next.said, now.Add(probeRest))
 		}
 		if next == before || place.CompareAndSwap(at, &next) {
 			return
 		}
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

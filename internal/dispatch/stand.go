@@ -57,31 +57,31 @@ func (d *Dispatcher) stand(p *placing, search bool) error {
 }
 
 // probe fills in p.candidates with nodes that seem full, unless they have just said that they
-// are. For a job of one slot it is also enough that another one asks some of them: a node tells
-// when it has a slot again. How many it has beyond the first it does not tell.
+// are. For a job of one slot it is also enough that another one asks some of them: nearly always
+// a node tells when it has a slot again, and a job that waits has the cache looked at once more.
 func (d *Dispatcher) probe(p *placing) {
 	p.query.IgnoreFull, p.query.Want = true, cell.MaxCandidates
 	if d.draw(p); len(p.candidates) == 0 {
 		return
 	}
-	now, of := time.Now(), restingKey{p.class, p.candidates[0].Cell()}
+	resting, class, now := &d.links[p.candidates[0].Cell()].resting, p.class.ID(), time.Now()
 	switch {
-	case p.request.Job.SlotCount() > 1 || p.missed: // one that is sent after a pause keeps nobody waiting
-		if !d.resting.has(of, now) {
-			p.probe = question{restingKey: of}
+	case p.request.Job.SlotCount() > 1:
+		if !resting.has(class, now) {
+			p.probe = question{class: class}
 			return
 		}
-	case d.resting.ask(of, now):
-		p.probe = question{of, now}
+	case resting.ask(class, now):
+		p.probe = question{class, now}
 		return
 	}
 	p.candidates = nil
 }
 
 // probed takes in what came of a call if it was a probe; with full, that it found no room.
-func (d *Dispatcher) probed(p *placing, full bool) {
-	if p.probe.class != nil {
-		d.resting.told(p.probe, time.Now(), full)
+func (l *link) probed(p *placing, full bool) {
+	if p.probe != (question{}) {
+		l.resting.told(p.probe, time.Now(), full)
 		p.probe = question{}
 	}
 }
@@ -108,8 +108,8 @@ func (d *Dispatcher) unreachable(p *placing, homes *classHomes) error {
 	}
 }
 
-// homes remembers in which cells the nodes of a class are, as resting does: until the
-// class is built again. The zero value is empty. It is safe for concurrent use.
+// homes remembers in which cells the nodes of a class are, until the class is built
+// again. The zero value is empty. It is safe for concurrent use.
 type homes [256]atomic.Pointer[classHomes]
 
 // classHomes is how many nodes of a class each cell has, whatever their state, and the

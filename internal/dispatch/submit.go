@@ -190,7 +190,9 @@ func (s *submit) pause(missed bool) time.Duration {
 // land takes in what a call came to and returns the jobs that are still undecided.
 func (s *submit) land(f *flight) (ready []*placing) {
 	for i, p := range f.jobs {
-		s.d.settle(p, f.results[i])
+		r := f.results[i]
+		s.d.settle(p, r)
+		f.link.probed(p, r.Err == nil && r.Placement.Waiting && r.Placement.Position > 0)
 	}
 	s.notice(f) // before the next choice
 	ready = f.jobs[:0]
@@ -201,7 +203,6 @@ func (s *submit) land(f *flight) (ready []*placing) {
 	}
 	for i, p := range jobs {
 		r := f.results[i]
-		s.d.probed(p, r.Err == nil && r.Placement.Waiting && r.Placement.Position > 0)
 		switch {
 		case r.Err != nil && s.again(p, r.Err):
 			ready = append(ready, p)
@@ -217,6 +218,7 @@ func (s *submit) land(f *flight) (ready []*placing) {
 			f.link.metrics.enqueued.Inc()
 			if r.Placement.Position > 0 { // else it is for later, or held back by a limit
 				f.link.waits(p.class, p.request.Job)
+				f.link.lookFor(p, r.Placement.Position)
 			}
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Owner != "": // told last: the owner may be one of this call, and is to be decided first

@@ -309,67 +309,130 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	if got := asked(); got != 1 {
 		t.Fatalf("%d nodes are asked", got)
 	}
-	nodes := restingKey{class: rep.cache.Class("echo", new(freeslot.Requirement))}
-	rep.resting = resting{}
-	if future := time.Now().Add(time.Hour); !rep.resting.ask(nodes, future) {
+	class, nodes := rep.echo(), &rep.links[0].resting
+	*nodes = resting{}
+	if future := time.Now().Add(time.Hour); !nodes.ask(class, future) {
 		t.Fatal("nobody may ask")
 	}
 	if got := asked(); got != 0 {
 		t.Errorf("%d nodes are asked while another job asks them", got)
 	}
-	rep.resting = resting{}
-	rep.resting.told(question{restingKey: nodes}, time.Now().Add(time.Hour), true)
+	*nodes = resting{}
+	nodes.told(question{class: class}, time.Now().Add(time.Hour), true)
 	if got := asked(); got != 0 {
 		t.Errorf("%d nodes are asked of a fleet that said that it is full", got)
 	}
-	rep.resting = resting{}
-	rep.resting.told(question{restingKey: nodes}, time.Now().Add(-time.Hour), true)
+	*nodes = resting{}
+	nodes.told(question{class: class}, time.Now().Add(-time.Hour), true)
 	if got := asked(); got != 1 {
 		t.Errorf("%d nodes are asked of a fleet that was full long ago, expected one", got)
 	}
-	rep.resting = resting{}
+	*nodes = resting{}
 	begin := time.Now()
 	rep.mustWait(job(), 1, nil)
-	if !rep.resting.has(nodes, begin) {
+	if !nodes.has(class, begin) {
 		t.Error("the nodes are not taken for full")
 	}
-	if other := (restingKey{class: rep.cache.Class("other", new(freeslot.Requirement))}); rep.resting.has(other, begin) {
+	if nodes.has("other", begin) {
 		t.Error("nodes are taken for full of which nothing is known")
 	}
 }
 
-// Whatever comes of a probe, the next job may ask, unless the nodes are full.
+// echo is the id of the class of job.
+func (rep *replica) echo() string { return rep.cache.Class("echo", new(freeslot.Requirement)).ID() }
+
+// Whatever comes of a probe, the next job may ask, unless the nodes of that cell are full.
 func TestProbeIsToldOf(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t))
-	r.agent(node("n1", 1))
-	rep := r.replica("r1", blind)
-	n, _ := rep.cache.Node("n1")
-	nodes := restingKey{class: rep.cache.Class("echo", new(freeslot.Requirement))}
+	redis := redistest.Shared(t)
+	r, p := newCells(t, 2, redis), newProxy(t, redis)
+	fleet := r.nodesIn(1, 1, 1)
+	r.agent(fleet[0])
+	rep := r.replica("r1", blind, idle, func(c *replicaConfig) { c.url = p.url() })
+	n, _ := rep.cache.Node(fleet[0].ID)
+	class, nodes := rep.echo(), &rep.links[1].resting
 	free := func(after string) {
 		t.Helper()
-		if now := time.Now(); rep.resting.has(nodes, now) || !rep.resting.ask(nodes, now) {
+		if !nodes.ask(class, time.Now()) {
 			t.Errorf("after %s nobody may ask", after)
 		}
-		rep.resting = resting{}
+		*nodes = resting{}
 	}
 	n.SetUsed(1)
 	rep.mustWait(job(), 0, nil) // the node had room
 	free("a probe that found room")
-	n.SetUsed(1)
-	p := &placing{request: Request{Tenant: tenant, Job: job()}}
-	if err := rep.choose(p); err != nil || p.probe.class == nil {
-		t.Fatalf("%+v, %v", p, err)
+	p.cutOn("mark-", unanswered, 1)
+	rep.mustWait(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-"`)}, 1, nil)
+	if got := p.cuts.Load(); got != 1 {
+		t.Fatalf("%d calls failed", got)
 	}
-	rep.probed(p, false)
 	free("a probe that failed")
+	rep.mustWait(job(), 2, nil)
+	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.links[0].resting.has(class, time.Now().Add(-time.Second)) {
+		t.Error("the nodes are not taken for full, or those of the other cell are")
+	}
+}
+
+// A node that comes free while a job is on its way into the queue has found nobody there. The job
+// has asked no node; it gets the slot all the same.
+func TestFreeBesideAJobThatAskedNobody(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	r, p := newRig(t, redis), newProxy(t, redis)
+	r.agent(node("n1", 1))
+	rep := r.replica("r1", blind, idle, func(c *replicaConfig) { c.url = p.url() })
+	n, _ := rep.cache.Node("n1")
+	n.SetUsed(1)
+	known := &queue{job: freeslot.Job{Service: "echo"}} // or else the queues would be looked at because it is new
+	known.straight.Store(true)
+	rep.links[0].queues.byID.Store(rep.echo(), known)
+	rep.links[0].resting.told(question{class: rep.echo()}, time.Now().Add(time.Hour), true)
+	p.onceSent("mark-", func() { n.SetUsed(0) })
+	id := rep.mustWait(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-"`)}, 1, nil)
+	eventually(t, "its slot", func() bool {
+		jobs, _ := r.owned("n1")
+		return slices.Equal(jobs, []string{id})
+	})
+}
+
+// Nodes that are free, which the cache does not know, are all found by one sweep when jobs of one class wait.
+func TestSweepAsksSeveral(t *testing.T) {
+	t.Parallel()
+	const nodes = sweepProbes / 2
+	r := newRig(t, redistest.Shared(t))
+	for i := range nodes {
+		r.agent(node(fmt.Sprintf("n%d", i), 1))
+	}
+	rep := r.replica("r1", blind, idle)
+	for _, n := range rep.cache.AllNodes() {
+		n.SetUsed(1)
+	}
+	rep.links[0].resting.told(question{class: rep.echo()}, time.Now().Add(time.Hour), true)
+	reqs := make([]Request, nodes)
+	for i := range reqs {
+		reqs[i] = Request{Tenant: tenant, Job: job()}
+	}
+	rep.Submit(deadline(t), reqs, newRecorder(t), func(_ int, a Accepted, err error) {
+		if err != nil || a.Position == 0 {
+			t.Errorf("%+v, %v", a, err)
+		}
+	})
+	eventually(t, "all jobs", func() bool {
+		used := 0
+		for i := range nodes {
+			_, n := r.owned(fmt.Sprintf("n%d", i))
+			used += n
+		}
+		return used == nodes
+	})
 }
 
 // Nodes are taken for full for as long as Redis took to say so, since it is then busy, within
 // bounds.
 func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 	t.Parallel()
-	nodes, start := restingKey{class: new(selection.Class)}, time.Now()
+	const class, other = "c", "d"
+	start := time.Now()
 	at := func(after time.Duration) time.Time { return start.Add(after) }
 	for name, test := range map[string]struct {
 		took, rest time.Duration
@@ -379,32 +442,31 @@ func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 		"very slow": {time.Hour, probeAway},
 	} {
 		var r resting
-		if !r.ask(nodes, start) || r.ask(nodes, at(probeAway-1)) || r.has(nodes, start) {
+		if !r.ask(class, start) || r.ask(class, at(probeAway-1)) || r.has(class, start) {
 			t.Errorf("%s: two ask, or the nodes are full before they say so", name)
 		}
-		r.told(question{nodes, start}, at(test.took), true)
-		if !r.has(nodes, at(test.took+test.rest-1)) || r.has(nodes, at(test.took+test.rest)) {
+		r.told(question{class, start}, at(test.took), true)
+		if r.ask(class, at(test.took+test.rest-1)) || !r.ask(class, at(test.took+test.rest)) {
 			t.Errorf("%s: they do not rest for %s", name, test.rest)
 		}
-		if r.ask(nodes, at(test.took+test.rest-1)) || !r.ask(nodes, at(test.took+test.rest)) {
-			t.Errorf("%s: they are asked while they rest, or not after it", name)
+		if !r.has(class, at(test.took+probeRest-1)) || r.has(class, at(test.took+probeRest)) {
+			t.Errorf("%s: they do not rest for %s to jobs of several slots", name, probeRest)
 		}
 	}
 	var r resting
-	if !r.ask(nodes, start) || !r.ask(nodes, at(probeAway)) {
+	if !r.ask(class, start) || !r.ask(class, at(probeAway)) {
 		t.Error("a question without an answer keeps others from asking")
 	}
-	r.told(question{nodes, start}, at(probeAway+1), false)
-	if r.ask(nodes, at(probeAway+2)) {
+	r.told(question{class, start}, at(probeAway+1), false)
+	if r.ask(class, at(probeAway+2)) {
 		t.Error("the answer to a question ended another one")
 	}
-	r.told(question{restingKey: nodes}, at(probeAway+3), true)
-	if r.told(question{nodes, at(probeAway)}, at(probeAway+4), false); !r.has(nodes, at(probeAway+4)) {
+	r.told(question{class: class}, at(probeAway+3), true)
+	if r.told(question{class, at(probeAway)}, at(probeAway+4), false); !r.has(class, at(probeAway+4)) {
 		t.Error("room for one job made the nodes free for a large one, which they had refused")
 	}
-	elsewhere := restingKey{class: nodes.class, cell: 1}
-	if r.has(elsewhere, at(probeAway+4)) || !r.ask(elsewhere, at(probeAway+4)) {
-		t.Error("nodes of another cell rest")
+	if r.has(other, at(probeAway+4)) || !r.ask(other, at(probeAway+4)) {
+		t.Error("nodes of another class rest")
 	}
 }
 
@@ -419,7 +481,7 @@ func TestLargeJobAsksBesideOthers(t *testing.T) {
 	n.SetUsed(2)
 	large := job()
 	large.Slots = 2
-	if !rep.resting.ask(restingKey{class: rep.cache.Class("echo", new(freeslot.Requirement))}, time.Now().Add(time.Hour)) {
+	if !rep.links[0].resting.ask(rep.echo(), time.Now().Add(time.Hour)) {
 		t.Fatal("nobody may ask")
 	}
 	for range 2 {

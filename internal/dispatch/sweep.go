@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -83,8 +84,8 @@ func (l *link) tellConfig(ctx context.Context) error {
 	return nil
 }
 
-// seek offers free nodes to the jobs of a class, and one that seems to be full as long as
-// there are probes left. It returns true when there are more.
+// seek offers free nodes to the jobs of a class, and some that seem to be full, no more than
+// there are probes left. It returns true when there are more free ones.
 func (l *link) seek(q *queue, probes *int) (more bool) {
 	var room [sweepNodes]*selection.Node
 	query := selection.Query{
@@ -111,13 +112,26 @@ func (l *link) seek(q *queue, probes *int) (more bool) {
 	}
 	query.Slots = 1
 	if *probes > 0 {
-		query.IgnoreFull, query.Want, query.Samples = true, 1, 1
+		query.IgnoreFull, query.Want, query.Samples = true, min(*probes, max(1, sweepProbes/max(1, l.queues.byID.Size()))), 1
 		for _, n := range class.Choose(room[:0], &query, source) {
 			*probes--
 			l.offer(n, true)
 		}
 	}
 	return more
+}
+
+// lookFor has the cache looked at for a node with room for a job that waits and has had Redis ask none: one that came
+// free while the call was under way has found nobody. Behind as many jobs as a call names nodes nobody looks.
+func (l *link) lookFor(p *placing, position int) {
+	if len(p.candidates) > 0 || position > cell.MaxCandidates {
+		return
+	}
+	q := &p.query
+	q.Now, q.Skip, q.IgnoreFull, q.Want = l.d.nodes.Now(), selection.Only(l.cell.Index()), false, 1
+	if l.d.draw(p); len(p.candidates) > 0 {
+		l.offer(p.candidates[0], false)
+	}
 }
 
 // rests reports whether a node had its try and is left to the replica that goes first.
