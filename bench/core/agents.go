@@ -21,6 +21,7 @@ import (
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/worker"
 )
 
 const (
@@ -29,15 +30,16 @@ const (
 	agentReaders   = 8
 	agentPage      = 64
 	agentPoll      = 100 * time.Millisecond
-	agentHeartbeat = 2 * time.Second
+	agentHeartbeat = worker.DefaultHeartbeatInterval
 	agentCall      = 5 * time.Second
 )
 
 func init() { children[agentsMode] = runAgents }
 
 // agents are all nodes of a run in one process. Unlike real ones they share connections, and read the streams
-// of many nodes with one XREAD, again and again, instead of waiting for each. Everything else is as agents do
-// it: registration, heartbeats that name what runs, completions, all by the product's scripts.
+// of many nodes with one XREAD, again and again, instead of waiting for each; and they take no jobs ahead.
+// Everything else is as agents do it: registration, heartbeats that name what runs, completions, with which
+// jobs that wait begin, all by the product's scripts.
 type agents struct {
 	nodes  []*agentNode
 	client rueidis.Client
@@ -56,7 +58,8 @@ type agentNode struct {
 	mu      sync.Mutex // guards what follows
 	read    string
 	running map[string]int // job -> attempt
-	held    int            // slots of the handlers that run
+	begun   map[cell.Attempt]bool
+	held    int // slots of the handlers that run
 	most    int
 }
 
@@ -127,7 +130,7 @@ func (a *agents) register(ctx context.Context, work *workload) error {
 		if err != nil {
 			return err
 		}
-		a.nodes = append(a.nodes, &agentNode{id: n.ID, epoch: cell.NewEpoch(), slots: n.MaxConcurrency, cell: c, running: make(map[string]int)})
+		a.nodes = append(a.nodes, &agentNode{id: n.ID, epoch: cell.NewEpoch(), slots: n.MaxConcurrency, cell: c, running: make(map[string]int), begun: make(map[cell.Attempt]bool)})
 	}
 	var callers sync.WaitGroup
 	errs := make([]error, registerCallers)
@@ -225,12 +228,23 @@ func (a *agents) begin(n *agentNode, head, spec string) error {
 	if err := json.Unmarshal([]byte(spec), &job); err != nil {
 		return err
 	}
+	return a.handle(n, cell.Attempt{Job: id, N: attempt}, &job)
+}
+
+// handle starts the handler unless it was started before: a job can be named by the answer to a completion, or by the
+// stream, and by a heartbeat.
+func (a *agents) handle(n *agentNode, at cell.Attempt, job *freeslot.Job) error {
 	us, err := strconv.ParseInt(string(job.Payload), 10, 64)
 	if err != nil {
 		return err
 	}
 	n.mu.Lock()
-	n.running[id] = attempt
+	if n.begun[at] {
+		n.mu.Unlock()
+		return nil
+	}
+	n.begun[at] = true
+	n.running[at.Job] = at.N
 	if n.held >= n.slots {
 		a.overCommits.Add(1)
 	}
@@ -244,7 +258,7 @@ func (a *agents) begin(n *agentNode, head, spec string) error {
 	time.AfterFunc(took, func() {
 		defer a.jobs.Done()
 		a.late(time.Since(due))
-		a.end(n, cell.Attempt{Job: id, N: attempt})
+		a.end(n, at)
 	})
 	return nil
 }
@@ -254,7 +268,7 @@ func (a *agents) end(n *agentNode, at cell.Attempt) {
 	n.mu.Lock()
 	n.held--
 	n.mu.Unlock()
-	if n.complete(at) == nil {
+	if a.complete(n, at) == nil {
 		a.completed.Add(1)
 	} else {
 		a.notCompleted.Add(1)
@@ -275,11 +289,18 @@ func (a *agents) late(by time.Duration) {
 }
 
 // complete tells until it is answered, as an agent does.
-func (n *agentNode) complete(at cell.Attempt) error {
+func (a *agents) complete(n *agentNode, at cell.Attempt) error {
+	begun := func(all []cell.Dispatch) {
+		for i := range all {
+			if d := &all[i]; d.Job != nil {
+				_ = a.handle(n, d.Attempt, d.Job) // a job that is not handled is missed at the end
+			}
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
 	for {
-		outcome, err := n.cell.Complete(ctx, cell.Completion{Node: n.id, Epoch: n.epoch, Attempt: at, State: freeslot.StateSucceeded})
+		outcome, err := n.cell.Complete(ctx, cell.Completion{Node: n.id, Epoch: n.epoch, Attempt: at, State: freeslot.StateSucceeded, Begun: begun})
 		switch {
 		case err == nil && (outcome == cell.Completed || outcome == cell.CompletedBefore):
 			return nil
@@ -309,14 +330,15 @@ func (a *agents) beatLoop(ctx context.Context) error {
 		}
 		n := a.nodes[order[i%len(order)]]
 		beats.Go(func() {
-			if n.beat() != nil {
+			if a.beat(n) != nil {
 				a.silent.Add(1) // as with a real agent, the next one is on its way
 			}
 		})
 	}
 }
 
-func (n *agentNode) beat() error {
+// beat begins the jobs that it is told of, and that no answer and no entry has brought.
+func (a *agents) beat(n *agentNode) error {
 	n.mu.Lock()
 	hb := cell.Heartbeat{Node: n.id, Epoch: n.epoch, Resources: []byte(benchResources), Read: n.read}
 	for job, attempt := range n.running {
@@ -325,7 +347,16 @@ func (n *agentNode) beat() error {
 	n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), agentCall)
 	defer cancel()
-	_, err := n.cell.Heartbeat(ctx, hb)
+	reply, err := n.cell.Heartbeat(ctx, hb)
+	for _, at := range reply.Start {
+		var job *freeslot.Job
+		if job, _, err = n.cell.Spec(ctx, at.Job); err == nil {
+			err = a.handle(n, at, job)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return err
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	conflictRate   = 10_200 // arrivals are random, and conflictsAsked is the least
+	conflictRate   = 10_100 // arrivals are random, and conflictsAsked is the least
 	conflictsAsked = 10_000
 	// carriedRate is what two cores carry with time to spare; the simulation is held against it.
 	carriedRate = 6_000
@@ -109,7 +109,7 @@ func reportConflicts(b *bench, runs []*conflictRun, warmUp, window time.Duration
 	}
 	b.say("%d replicas in processes of their own (cell, cache, dispatcher), one Redis, %s with %s slots in one process; %s. %s after %s of warm-up, during the first half of which the arrivals grow from none.",
 		workReplicas, measure.Plural(len(m.Slots), "node"), measure.Thousands(float64(slotSum(m.Slots))), source, window, warmUp)
-	b.say("The nodes share connections and read their streams every %s, many with one XREAD, instead of each waiting for its own; heartbeats every %s, completions and registrations by the product's scripts. Handlers only wait; each counts itself on its node while it runs.", agentPoll, agentHeartbeat)
+	b.say("The nodes share connections and read their streams every %s, many with one XREAD, instead of each waiting for its own; heartbeats every %s, completions and registrations by the product's scripts. Jobs that wait come with the answer to a completion, as to every agent; none is taken ahead. Handlers only wait; each counts itself on its node while it runs.", agentPoll, agentHeartbeat)
 	b.say("Refused: reservations that found the node full. Tried: these and the assignments. Busy: the mean of all slots taken in Redis, read every %s. Event delay: of %d more nodes that are made full and free every %s, from the script to each replica's cache.", busySample, probeNodes, probePace)
 	if runs[0].raised {
 		b.say("Redis has the priority of a process with nice %d and the nodes that of one with nice %d, as they would have processors of their own; the replicas share what they leave.", raisedNice, agentsNice)
