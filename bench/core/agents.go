@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,6 +85,7 @@ func runAgents(ctx context.Context, args []string, in *bufio.Reader, out io.Writ
 	if len(args) != 2 {
 		return errors.New("expected the URL of Redis and a workload")
 	}
+	runtime.GOMAXPROCS(childProcs)
 	var work workload
 	if err := json.Unmarshal([]byte(args[1]), &work); err != nil {
 		return err

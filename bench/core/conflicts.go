@@ -39,6 +39,9 @@ const (
 	// agentsNice is that of the nodes, which are machines of their own too: when all of them stand still for a
 	// tenth of a second the fleet is full.
 	agentsNice = -10
+	// childProcs is how many processors Go uses in each replica and for the nodes: with as many as there are, six processes
+	// that share two spend a good part of them looking for work.
+	childProcs = 1
 )
 
 // conflictRun is one load.
@@ -111,6 +114,7 @@ func reportConflicts(b *bench, runs []*conflictRun, warmUp, window time.Duration
 		workReplicas, measure.Plural(len(m.Slots), "node"), measure.Thousands(float64(slotSum(m.Slots))), source, window, warmUp)
 	b.say("The nodes share connections and read their streams every %s, many with one XREAD, instead of each waiting for its own; heartbeats every %s, completions and registrations by the product's scripts. Jobs that wait come with the answer to a completion, as to every agent; none is taken ahead. Handlers only wait; each counts itself on its node while it runs.", agentPoll, agentHeartbeat)
 	b.say("Refused: reservations that found the node full. Tried: these and the assignments. Busy: the mean of all slots taken in Redis, read every %s. Event delay: of %d more nodes that are made full and free every %s, from the script to each replica's cache.", busySample, probeNodes, probePace)
+	b.say("Replicas and nodes run with GOMAXPROCS=%d: they share the machine's processors.", childProcs)
 	if runs[0].raised {
 		b.say("Redis has the priority of a process with nice %d and the nodes that of one with nice %d, as they would have processors of their own; the replicas share what they leave.", raisedNice, agentsNice)
 	}

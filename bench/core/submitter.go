@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,6 +76,7 @@ func submitJobs(ctx context.Context, args []string, in *bufio.Reader, out io.Wri
 	if len(args) != 3 {
 		return errors.New("expected the URL of Redis, an index and a workload")
 	}
+	runtime.GOMAXPROCS(childProcs)
 	s := &submitter{seen: &recorder{prefix: probePrefix}, registry: prometheus.NewRegistry(), late: measure.NewHistogram()}
 	if s.index, err = strconv.Atoi(args[1]); err != nil {
 		return err
