@@ -280,10 +280,13 @@ func (run *conflictRun) drive(ctx context.Context, s *server, w *workload, fleet
 	return nil
 }
 
-// met says how late the changes were seen, and how late choices met them. Those that were
+// blindness is how late choices met what their replica is told.
+type blindness struct{ events, replies unseen }
+
+// met says how late the changes were seen, and how late choices met them and the ends of jobs. Changes that were
 // never seen count as the latest.
-func met(replicas []*childProcess, made []change) (*hdrhistogram.Histogram, *unseen, error) {
-	delay, all := measure.NewHistogram(), new(unseen)
+func met(replicas []*childProcess, made []change) (*hdrhistogram.Histogram, *blindness, error) {
+	delay, all := measure.NewHistogram(), new(blindness)
 	made = slices.DeleteFunc(made, func(ch change) bool { return ch.kind == changeHeartbeat })
 	for _, r := range replicas {
 		sights, err := query[[]sight](r, "sights")
@@ -294,6 +297,10 @@ func met(replicas []*childProcess, made []change) (*hdrhistogram.Histogram, *uns
 		if err != nil {
 			return nil, nil, err
 		}
+		ended, err := query[[]ending](r, "endings")
+		if err != nil {
+			return nil, nil, err
+		}
 		seen, missed := sightings(made, sights)
 		for _, ch := range missed {
 			seen = append(seen, sighted{change: ch, atNS: ch.atNS + int64(ageLimit)})
@@ -301,7 +308,12 @@ func met(replicas []*childProcess, made []change) (*hdrhistogram.Histogram, *uns
 		for _, s := range seen {
 			measure.Record(delay, time.Duration(s.atNS-s.change.atNS))
 		}
-		all.add(seen, choices)
+		all.events.add(seen, choices)
+		replies := make([]sighted, len(ended))
+		for i, e := range ended {
+			replies[i] = sighted{change: change{atNS: e.EndedNS}, atNS: e.CameNS}
+		}
+		all.replies.add(replies, choices)
 	}
 	return delay, all, nil
 }
@@ -312,7 +324,7 @@ type probed struct {
 }
 
 // sum fills in what the simulation is told.
-func (run *conflictRun) sum(w *workload, figures []submitterFigures, delay *hdrhistogram.Histogram, met *unseen, busy float64, window, warmUp time.Duration) {
+func (run *conflictRun) sum(w *workload, figures []submitterFigures, delay *hdrhistogram.Histogram, met *blindness, busy float64, window, warmUp time.Duration) {
 	o := &run.out
 	for _, f := range figures {
 		o.sum.Calls, o.sum.Batches, o.sum.Refused, o.sum.Others = o.sum.Calls+f.Calls, o.sum.Batches+f.Batches, o.sum.Refused+f.Refused, o.sum.Others+f.Others
@@ -329,8 +341,9 @@ func (run *conflictRun) sum(w *workload, figures []submitterFigures, delay *hdrh
 		Durations:        sim.MeasuredDurations{Kind: durations, PerTokenNS: w.durations.PerToken, MeanUS: float64(w.mean().Microseconds())},
 		Samples:          selection.DefaultSamples,
 		HeartbeatSeconds: agentHeartbeat.Seconds(),
-		EventDelay:       met.delays(), RoundTrip: meanQuantiles(figures), BatchMean: rounded(float64(o.sum.Calls) / float64(max(o.sum.Batches, 1))),
-		Calls: o.sum.Calls, Tried: o.sum.Refused + o.sum.Accepted, Refused: o.sum.Refused, Assigned: o.sum.Accepted,
+		EventDelay:       met.events.delays(), ReplyDelay: met.replies.delays(), RoundTrip: meanQuantiles(figures),
+		BatchMean: rounded(float64(o.sum.Calls) / float64(max(o.sum.Batches, 1))),
+		Calls:     o.sum.Calls, Tried: o.sum.Refused + o.sum.Accepted, Refused: o.sum.Refused, Assigned: o.sum.Accepted,
 		Overloaded: o.sum.Overloaded, OverCommits: o.agents.OverCommits, BusyShare: busy,
 	}
 	for _, f := range figures {

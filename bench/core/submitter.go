@@ -51,6 +51,38 @@ type submitter struct {
 
 	late    *hdrhistogram.Histogram // written by the arrivals' loop only, read once it has ended
 	results atomic.Int64
+	endings endings
+}
+
+// replySample is which part of the results are looked at for when they came: one in so many.
+const replySample = 32
+
+// ending is the end of a job, and when the replica that waits for it had taken it in; the wall clock, ns.
+type ending struct {
+	EndedNS int64 `json:"e"`
+	CameNS  int64 `json:"c"`
+}
+
+// endings are those of some jobs. It is safe for concurrent use.
+type endings struct {
+	mu   sync.Mutex // guards what follows
+	jobs []string
+	came []int64
+}
+
+func (e *endings) add(job string) {
+	now := time.Now().UnixNano()
+	e.mu.Lock()
+	e.jobs, e.came = append(e.jobs, job), append(e.came, now)
+	e.mu.Unlock()
+}
+
+func (e *endings) take() (jobs []string, came []int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	jobs, came = e.jobs, e.came
+	e.jobs, e.came = nil, nil
+	return jobs, came
 }
 
 // submitterFigures are counts of one replica, and what one of its calls takes.
@@ -71,7 +103,7 @@ type submitterFigures struct {
 
 // submitJobs is a replica. It answers "start NS" (the arrivals begin at that moment of the wall clock),
 // "mark" (the window begins), "figures" (it ends), "stop" (no more arrivals; answers when all results are
-// in), "sights", "choices" (the moments of the choices since the window began).
+// in), "sights", "choices" (the moments of the choices since the window began), "endings" (of some jobs since then).
 func submitJobs(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) (err error) {
 	if len(args) != 3 {
 		return errors.New("expected the URL of Redis, an index and a workload")
@@ -152,6 +184,7 @@ func (s *submitter) serve(ctx context.Context, in *bufio.Reader, out io.Writer) 
 			s.seen.take()
 			s.nodes.take()
 			s.trips.reset()
+			s.endings.take()
 			if s.base, err = s.count(); err != nil {
 				return err
 			}
@@ -175,6 +208,10 @@ func (s *submitter) serve(ctx context.Context, in *bufio.Reader, out io.Writer) 
 			answer = s.seen.take()
 		case "choices":
 			answer = s.nodes.take()
+		case "endings":
+			if answer, err = s.ended(ctx); err != nil {
+				return err
+			}
 		default:
 			return fmt.Errorf("asked for %q", line)
 		}
@@ -218,7 +255,11 @@ type jobSink struct{ s *submitter }
 
 func (*jobSink) Assigned(dispatch.Assignment) {}
 
-func (j *jobSink) Result(freeslot.JobStatus) { j.s.results.Add(1) }
+func (j *jobSink) Result(status freeslot.JobStatus) {
+	if j.s.results.Add(1)%replySample == 0 {
+		j.s.endings.add(status.ID)
+	}
+}
 
 func (*jobSink) Detached(string) {}
 
@@ -287,6 +328,29 @@ func (s *submitter) figures() (submitterFigures, error) {
 	f.Accepted, f.Overloaded, f.Failed, f.Results = f.Accepted-b.Accepted, f.Overloaded-b.Overloaded, f.Failed-b.Failed, f.Results-b.Results
 	f.RoundTrip, f.ForwardShare = s.trips.quantiles()
 	return f, err
+}
+
+// ended says when Redis ended the jobs of which this replica heard, and when that was: their places in the index of
+// finished jobs tell to the microsecond.
+func (s *submitter) ended(ctx context.Context) ([]ending, error) {
+	ctx, cancel := context.WithTimeout(ctx, agentCall)
+	defer cancel()
+	jobs, came := s.endings.take()
+	var out []ending
+	for page := range slices.Chunk(jobs, 1000) {
+		at, err := s.commands.Do(ctx, s.commands.B().Zmscore().Key(s.cells.At(0).Layout().Finished()).Member(page...).Build()).ToArray()
+		if err != nil {
+			return nil, fmt.Errorf("read when jobs ended: %w", err)
+		}
+		for i := range at {
+			us, err := at[i].AsFloat64()
+			if err != nil {
+				return nil, fmt.Errorf("read when job %s ended: %w", page[i], err)
+			}
+			out = append(out, ending{EndedNS: int64(us) * int64(time.Microsecond), CameNS: came[len(out)]})
+		}
+	}
+	return out, nil
 }
 
 // tripClient times the calls of the submit script, which is known by its first keys.

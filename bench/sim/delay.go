@@ -52,54 +52,87 @@ func (q Quantiles) Mean() float64 {
 	return sum
 }
 
-// leastMemory is the shortest time over which delays of a channel resemble each other.
+// leastMemory is the shortest time over which delays resemble each other.
 const leastMemory = time.Millisecond
 
-// channel delays messages and keeps their order. Delays drawn one by one would be longer than their
-// distribution says: behind one long delay all that follow would have to wait. Delays of neighbours are thus
-// alike, as they are where a late process or a full buffer is what delays: the share is a Gaussian process
-// whose memory is longer than the delays.
-type channel struct {
-	delay  Quantiles
-	rnd    *rand.Rand
-	memory float64
-	state  float64
-	sentAt int64 // of the last message
-	last   int64 // its arrival
+// pace is how late a replica is as time goes on, as a share of what it can be. What delays all that it is told is mostly
+// the same: a processor that is busy with others, or Redis; of real replicas the ranks of delays of events and of replies
+// at one moment correlate by 0.66 to 0.87. It is a Gaussian process, made of independent values a memory apart
+// and of their mixtures in between, of which each has the same variance. Any moment can be asked for, in any order.
+type pace struct {
+	seed   uint64
+	memory int64
+	// from and to are the values at the ends of the span asked for last.
+	span     int64
+	from, to float64
 }
 
-func newChannel(delay Quantiles, rnd *rand.Rand) channel {
-	return channel{
-		delay: delay, rnd: rnd, state: rnd.NormFloat64(),
-		memory: max(float64(leastMemory), 10*float64(delay.value(0.99))),
+// newPace is the pace of a replica with these delays. Its memory is longer than they are: or else messages, which keep
+// their order, would wait longer behind each other than their delays say.
+func newPace(seed uint64, delays ...Quantiles) *pace {
+	p := &pace{seed: seed, memory: int64(leastMemory), span: -1}
+	for _, d := range delays {
+		if len(d) > 0 {
+			p.memory = max(p.memory, 10*d.value(0.99))
+		}
 	}
+	return p
+}
+
+// share is the share at a moment, which is not before the run's begin.
+func (p *pace) share(at int64) float64 {
+	if span := at / p.memory; span != p.span {
+		p.span, p.from, p.to = span, p.normal(span), p.normal(span+1)
+	}
+	sin, cos := math.Sincos(math.Pi / 2 * float64(at%p.memory) / float64(p.memory))
+	return 0.5 * math.Erfc(-(float64(cos*p.from)+float64(sin*p.to))/math.Sqrt2)
+}
+
+func (p *pace) normal(span int64) float64 {
+	var bits rand.PCG
+	bits.Seed(p.seed, uint64(span))
+	return normalQuantile((float64(bits.Uint64()>>11) + 0.5) / (1 << 53))
+}
+
+// channel delays messages and keeps their order. Delays drawn one by one would be longer than their
+// distribution says: behind one long delay all that follow would have to wait. So they are those of the replica's pace.
+type channel struct {
+	delay Quantiles
+	rnd   *rand.Rand
+	pace  *pace
+	last  int64 // the arrival of the last message
 }
 
 // arrival is when a message arrives that was sent at this moment. Moments must not go back.
 func (c *channel) arrival(at int64) int64 {
 	u := 0.5
 	if !c.delay.fixed() {
-		kept := math.Exp(-float64(at-c.sentAt) / c.memory)
-		c.state = float64(kept*c.state) + float64(math.Sqrt(1-kept*kept)*c.rnd.NormFloat64())
-		u = 0.5 * math.Erfc(-c.state/math.Sqrt2)
+		u = c.pace.share(at)
 	}
-	c.sentAt = at
 	c.last = max(c.last, at+c.delay.value(u))
 	return c.last
 }
 
 // draw is one delay, of any share.
-func (c *channel) draw() int64 {
-	if c.delay.fixed() {
-		return c.delay.value(0.5)
+func (c *channel) draw() int64 { return trips{c.delay, c.rnd}.draw() }
+
+// trips are the times that calls take, each drawn by itself.
+type trips struct {
+	took Quantiles
+	rnd  *rand.Rand
+}
+
+func (t trips) draw() int64 {
+	if t.took.fixed() {
+		return t.took.value(0.5)
 	}
-	return c.delay.value(c.rnd.Float64())
+	return t.took.value(t.rnd.Float64())
 }
 
 // reader reads a stream as internal/dispatch does: the call waits at Redis for an entry, brings all that there
 // are, and the next one leaves when it has come back.
 type reader struct {
-	trip    channel
+	trip    trips
 	readAt  int64 // when the last page was read at Redis, or will be
 	arrives int64 // when it is at the replica
 	next    int64 // when the next call reaches Redis

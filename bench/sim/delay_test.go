@@ -36,7 +36,7 @@ func TestQuantileValues(t *testing.T) {
 func TestChannel(t *testing.T) {
 	t.Parallel()
 	delay := Skewed(300, 1500)
-	c := newChannel(delay, source(3, 1))
+	c := channel{delay: delay, pace: newPace(3, delay)}
 	rnd := source(3, 2)
 	var delays []int64
 	at, last := int64(0), int64(0)
@@ -52,6 +52,39 @@ func TestChannel(t *testing.T) {
 	slices.Sort(delays)
 	for _, p := range []float64{0.1, 0.5, 0.9, 0.99} {
 		near(t, "delay", float64(delays[int(p*float64(len(delays)))]), float64(delay.value(p)), 0.12)
+	}
+}
+
+// TestPace: shares are uniform, neighbours alike, strangers not, and the same whenever they are asked for.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	p := newPace(7, Fixed(500), nil) // memory: 5 ms
+	const n = 200_000
+	step := p.memory / 10
+	var shares [n]float64
+	for i := range shares {
+		shares[i] = p.share(int64(i) * step)
+	}
+	sum, squares := 0.0, 0.0
+	for _, u := range shares {
+		sum, squares = sum+u, squares+(u-0.5)*(u-0.5)
+	}
+	near(t, "mean", sum/n, 0.5, 0.01)
+	near(t, "variance", squares/n, 1.0/12, 0.02)
+	alike := func(apart int) float64 {
+		product := 0.0
+		for i := range n - apart {
+			product += (shares[i] - 0.5) * (shares[i+apart] - 0.5)
+		}
+		return product / float64(n-apart) * 12
+	}
+	if near, far := alike(1), alike(30); near < 0.9 || math.Abs(far) > 0.03 {
+		t.Errorf("shares correlate by %.2f a tenth of the memory apart and by %.2f three memories apart", near, far)
+	}
+	for _, i := range []int{n - 1, 0, n / 2} {
+		if again := p.share(int64(i) * step); again != shares[i] {
+			t.Errorf("share %d was %v and is %v", i, shares[i], again)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@
 // As in internal/dispatch: a job names up to Candidates nodes, the first of which is taken in the view while
 // the call is under way; the answer confirms or corrects the view; a refused job is offered anew without the
 // nodes that refused it, up to Rounds times; a job that finds all nodes full offers itself once to nodes that
-// seem full. As in internal/cell: two calls of a replica are under way at a time, the next gathers meanwhile. As
+// seem full. As in internal/cell: two calls of a replica are under way at a time, or eight of few jobs, the next gathers meanwhile. As
 // in internal/cache: events of a replica arrive in order; each carries the slots in use and overwrites what
 // the view says; after a lost event the next one that comes shows the gap, nothing more is applied, and what
 // changed is read from the truth.

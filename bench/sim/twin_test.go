@@ -46,6 +46,7 @@ type twinReplica struct {
 	rnd   *selection.Source
 	queue []*twinJob
 	calls int
+	sent  int // jobs under way
 }
 
 type twinJob struct {
@@ -160,13 +161,18 @@ func (w *twin) choose(j *twinJob) bool {
 }
 
 func (w *twin) send(r *twinReplica) {
-	if r.calls == 2 || len(r.queue) == 0 {
+	most := 2
+	if len(r.queue)+r.sent <= 24 {
+		most = 8
+	}
+	if r.calls >= most || len(r.queue) == 0 {
 		return
 	}
 	n := min(len(r.queue), w.cfg.BatchItems)
 	batch := slices.Clone(r.queue[:n])
 	r.queue = r.queue[n:]
 	r.calls++
+	r.sent += n
 	trip := w.cfg.RoundTrip.value(0.5)
 	forward := int64(w.cfg.ForwardShare * float64(trip))
 	w.after(forward, false, func() {
@@ -177,6 +183,7 @@ func (w *twin) send(r *twinReplica) {
 			}
 			w.after(trip-forward, false, func() {
 				r.calls--
+				r.sent -= n
 				w.send(r)
 				for _, answer := range answers {
 					answer()

@@ -26,9 +26,11 @@ type replica struct {
 	// replied are completions of this replica's jobs on their way, in the order of arrival.
 	replied []reply
 
-	trip   channel
+	trip   trips
 	queue  []*placing // of the next call
 	flying int        // calls under way
+	// carried is how many jobs these carry.
+	carried int
 
 	// What follows is for events that can be lost.
 
@@ -68,17 +70,17 @@ func poolName(i int) string { return fmt.Sprintf("pool-%d", i) }
 
 func newReplica(cfg *Config, index int, all []*selection.Profile) *replica {
 	salt := uint64(index) << 8
+	pace := newPace(source(cfg.Seed, salt+3).Uint64(), cfg.EventDelay, cfg.ReplyDelay)
 	r := &replica{
 		views: make([]*selection.Node, len(all)), rnd: selection.NewSource(source(cfg.Seed, salt+2).Uint64()),
-		events: newChannel(cfg.EventDelay, source(cfg.Seed, salt+3)),
-		trip:   newChannel(cfg.RoundTrip, source(cfg.Seed, salt+5)),
+		events: channel{delay: cfg.EventDelay, rnd: source(cfg.Seed, salt+3), pace: pace},
+		trip:   trips{cfg.RoundTrip, source(cfg.Seed, salt+5)},
 		nextAt: -1, gap: -1,
 	}
 	if cfg.ReplyDelay == nil {
-		r.replies = &reader{trip: newChannel(cfg.RoundTrip, source(cfg.Seed, salt+4)), readAt: -1}
+		r.replies = &reader{trip: trips{cfg.RoundTrip, source(cfg.Seed, salt+4)}, readAt: -1}
 	} else {
-		replies := newChannel(cfg.ReplyDelay, source(cfg.Seed, salt+4))
-		r.replies = &replies
+		r.replies = &channel{delay: cfg.ReplyDelay, pace: pace}
 	}
 	for i, p := range all {
 		r.views[i] = selection.NewNode(p, 0)

@@ -197,19 +197,32 @@ func (w *world) offer(p *placing) {
 	w.decided(p)
 }
 
-// callsUnderWay is how many submit calls a cell of the product keeps under way.
-const callsUnderWay = 2
+// How many submit calls a cell of the product keeps under way: callsOfFew while no more than fewJobs are in them or
+// wait for one.
+const (
+	callsUnderWay = 2
+	callsOfFew    = 8
+	fewJobs       = 3 * callsOfFew
+)
+
+func (r *replica) callsAllowed() int {
+	if len(r.queue)+r.carried > fewJobs {
+		return callsUnderWay
+	}
+	return callsOfFew
+}
 
 // send makes the replica's next call, unless as many are under way as may be or there is nothing to send.
 func (w *world) send(who int32) {
 	r := w.replicas[who]
-	if r.flying == callsUnderWay || len(r.queue) == 0 {
+	if r.flying >= r.callsAllowed() || len(r.queue) == 0 {
 		return
 	}
 	n := min(len(r.queue), w.cfg.BatchItems)
 	c := &call{replica: who, items: append([]*placing(nil), r.queue[:n]...)}
 	r.queue = append(r.queue[:0], r.queue[n:]...)
 	r.flying++
+	r.carried += n
 	trip := r.trip.draw()
 	forward := int64(w.cfg.ForwardShare * float64(trip))
 	c.back = trip - forward
@@ -223,6 +236,7 @@ func (w *world) answer(c *call) {
 	r := w.replicas[c.replica]
 	w.catchUp(r)
 	r.flying--
+	r.carried -= len(c.items)
 	w.send(c.replica)
 	for _, p := range c.items {
 		p.settle()
