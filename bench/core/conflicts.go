@@ -78,7 +78,7 @@ func runConflicts(ctx context.Context, b *bench) error {
 		{name: "95 % of slots busy, likewise", share: 0.95, rate: sized(b, carriedRate, 300), file: "measured-busy.json"},
 	}
 	for _, run := range runs {
-		w := &workload{Trace: b.trace, Nodes: b.nodes, Rate: float64(run.rate), Share: run.share, LostMS: slotLost, RampS: (warmUp / 2).Seconds(), Limit: sized(b, 0, 10)}
+		w := &workload{Trace: b.trace, Nodes: b.nodes, Rate: float64(run.rate), Share: run.share, LostMS: slotLost, RampS: (warmUp / 2).Seconds(), Endings: run.rate != b.rate, Limit: sized(b, 0, 10)}
 		if err := w.load(); err != nil {
 			return err
 		}

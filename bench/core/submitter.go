@@ -256,8 +256,8 @@ type jobSink struct{ s *submitter }
 func (*jobSink) Assigned(dispatch.Assignment) {}
 
 func (j *jobSink) Result(status freeslot.JobStatus) {
-	if j.s.results.Add(1)%replySample == 0 {
-		j.s.endings.add(status.ID)
+	if j.s.results.Add(1)%replySample == 0 && j.s.work.Endings {
+		j.s.endings.add(strings.Clone(status.ID)) // which is part of all that came with it
 	}
 }
 

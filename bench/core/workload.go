@@ -31,6 +31,8 @@ type workload struct {
 	LostMS float64 `json:"lost_ms"`
 	// RampS is for how many seconds the arrivals grow, in proportion to the time, before they come at Rate.
 	RampS float64 `json:"ramp_s"`
+	// Endings says that replicas note when they hear of the ends of some jobs.
+	Endings bool `json:"endings"`
 	// Limit is how many nodes there are; 0 is all.
 	Limit int `json:"limit"`
 
