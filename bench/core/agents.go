@@ -351,6 +351,12 @@ func (a *agents) beat(n *agentNode) error {
 	defer cancel()
 	reply, err := n.cell.Heartbeat(ctx, hb)
 	for _, at := range reply.Start {
+		n.mu.Lock()
+		known := n.begun[at]
+		n.mu.Unlock()
+		if known { // and on its way to its end
+			continue
+		}
 		var job *freeslot.Job
 		if job, _, err = n.cell.Spec(ctx, at.Job); err == nil {
 			err = a.handle(n, at, job)

@@ -39,8 +39,7 @@ const (
 	// agentsNice is that of the nodes, which are machines of their own too: when all of them stand still for a
 	// tenth of a second the fleet is full.
 	agentsNice = -10
-	// childProcs is how many processors Go uses in each replica and for the nodes: with as many as there are, six processes
-	// that share two spend a good part of them looking for work.
+	// childProcs is how many processors Go uses in each replica and for the nodes, six processes that share two.
 	childProcs = 1
 )
 
@@ -50,6 +49,8 @@ type conflictRun struct {
 	share float64
 	rate  int
 	file  string // for the simulation
+	// endings says that replicas note when they hear of ends: not at the machine's limit.
+	endings bool
 	// raised says that Redis had its priority.
 	raised bool
 	out    conflictOutcome
@@ -74,11 +75,11 @@ func runConflicts(ctx context.Context, b *bench) error {
 	warmUp, window := sized(b, 5*time.Second, 300*time.Millisecond), sized(b, 20*time.Second, 700*time.Millisecond)
 	runs := []*conflictRun{
 		{name: "80 % of slots busy", share: 0.8, rate: sized(b, b.rate, 300), file: "measured-target.json"},
-		{name: "80 % of slots busy, at what this machine carries", share: 0.8, rate: sized(b, carriedRate, 300), file: "measured.json"},
-		{name: "95 % of slots busy, likewise", share: 0.95, rate: sized(b, carriedRate, 300), file: "measured-busy.json"},
+		{name: "80 % of slots busy, at what this machine carries", share: 0.8, rate: sized(b, carriedRate, 300), file: "measured.json", endings: true},
+		{name: "95 % of slots busy, likewise", share: 0.95, rate: sized(b, carriedRate, 300), file: "measured-busy.json", endings: true},
 	}
 	for _, run := range runs {
-		w := &workload{Trace: b.trace, Nodes: b.nodes, Rate: float64(run.rate), Share: run.share, LostMS: slotLost, RampS: (warmUp / 2).Seconds(), Endings: run.rate != b.rate, Limit: sized(b, 0, 10)}
+		w := &workload{Trace: b.trace, Nodes: b.nodes, Rate: float64(run.rate), Share: run.share, LostMS: slotLost, RampS: (warmUp / 2).Seconds(), Endings: run.endings, Limit: sized(b, 0, 10)}
 		if err := w.load(); err != nil {
 			return err
 		}

@@ -57,7 +57,8 @@ const leastMemory = time.Millisecond
 
 // pace is how late a replica is as time goes on, as a share of what it can be. What delays all that it is told is mostly
 // the same: a processor that is busy with others, or Redis; of real replicas the ranks of delays of events and of replies
-// at one moment correlate by 0.66 to 0.87. It is a Gaussian process, made of independent values a memory apart
+// at one moment correlate by 0.66 to 0.87, here by 1. Those of several replicas are independent here, which they are not
+// where they share processors. It is a Gaussian process, made of independent values a memory apart
 // and of their mixtures in between, of which each has the same variance. Any moment can be asked for, in any order.
 type pace struct {
 	seed   uint64
@@ -70,7 +71,7 @@ type pace struct {
 // newPace is the pace of a replica with these delays. Its memory is longer than they are: or else messages, which keep
 // their order, would wait longer behind each other than their delays say.
 func newPace(seed uint64, delays ...Quantiles) *pace {
-	p := &pace{seed: seed, memory: int64(leastMemory), span: -1}
+	p := &pace{seed: seed, memory: int64(leastMemory), span: math.MinInt64}
 	for _, d := range delays {
 		if len(d) > 0 {
 			p.memory = max(p.memory, 10*d.value(0.99))

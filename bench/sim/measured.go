@@ -21,7 +21,7 @@ type Measured struct {
 	Slots []int `json:"slots_of_nodes"`
 	// Seconds is the length of the window.
 	Seconds float64 `json:"seconds"`
-	// WarmUpSeconds is how long the same load had run before the window.
+	// WarmUpSeconds is how long the same load had run before the window. That it may have grown at first is not simulated.
 	WarmUpSeconds float64 `json:"warm_up_seconds"`
 
 	// Arrivals is how jobs came: "trace" (trace.NewArrivals from the trace's first request on, at the start of

@@ -80,7 +80,7 @@ func newReplica(cfg *Config, index int, all []*selection.Profile) *replica {
 	if cfg.ReplyDelay == nil {
 		r.replies = &reader{trip: trips{cfg.RoundTrip, source(cfg.Seed, salt+4)}, readAt: -1}
 	} else {
-		r.replies = &channel{delay: cfg.ReplyDelay, pace: pace}
+		r.replies = &channel{delay: cfg.ReplyDelay, rnd: source(cfg.Seed, salt+4), pace: pace}
 	}
 	for i, p := range all {
 		r.views[i] = selection.NewNode(p, 0)

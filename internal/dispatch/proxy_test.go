@@ -63,12 +63,12 @@ func (p *proxy) cutOn(token string, what verdict, times int64) {
 	p.cut.Store(&f)
 }
 
-// onceSent calls f before the first request with token goes on.
-func (p *proxy) onceSent(token string, f func()) {
+// onceSent calls f with the first request that has token, before it goes on.
+func (p *proxy) onceSent(token string, f func(request []byte)) {
 	var once sync.Once
 	look := func(request []byte) verdict {
 		if bytes.Contains(request, []byte(token)) {
-			once.Do(f)
+			once.Do(func() { f(request) })
 		}
 		return pass
 	}

@@ -26,7 +26,7 @@ type resting [256]atomic.Pointer[restingNodes]
 type restingNodes struct {
 	class string    // its id
 	full  time.Time // until then they are taken for full
-	said  time.Time // until then also by jobs of several slots
+	said  time.Time // until then by jobs of several slots
 	asked time.Time // when a job of one slot began to ask them, zero if none does
 }
 
@@ -85,11 +85,11 @@ func (r *resting) told(q question, now time.Time, full bool) {
 			next.asked = time.Time{}
 		}
 		if full {
-			rest := probeRest
-			if !q.asked.IsZero() {
-				rest = min(max(rest, now.Sub(q.asked)), probeAway)
+			next.said = later(next.said, now.Add(probeRest))
+			if !q.asked.IsZero() { // no room for several slots is none of one slot's business
+				rest := min(max(probeRest, now.Sub(q.asked)), probeAway)
+				next.full = later(next.full, now.Add(rest))
 			}
-			next.full, next.said = later(next.full, now.Add(rest)), later(next.said, now.Add(probeRest))
 		}
 		if next == before || place.CompareAndSwap(at, &next) {
 			return

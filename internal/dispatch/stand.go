@@ -66,7 +66,7 @@ func (d *Dispatcher) probe(p *placing) {
 	}
 	resting, class, now := &d.links[p.candidates[0].Cell()].resting, p.class.ID(), time.Now()
 	switch {
-	case p.request.Job.SlotCount() > 1:
+	case p.request.Job.SlotCount() > 1 || p.missed: // one that is sent after a pause keeps nobody waiting
 		if !resting.has(class, now) {
 			p.probe = question{class: class}
 			return

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -318,12 +319,12 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 		t.Errorf("%d nodes are asked while another job asks them", got)
 	}
 	*nodes = resting{}
-	nodes.told(question{class: class}, time.Now().Add(time.Hour), true)
+	nodes.told(question{class, time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	if got := asked(); got != 0 {
 		t.Errorf("%d nodes are asked of a fleet that said that it is full", got)
 	}
 	*nodes = resting{}
-	nodes.told(question{class: class}, time.Now().Add(-time.Hour), true)
+	nodes.told(question{class, time.Now().Add(-time.Hour)}, time.Now().Add(-time.Hour), true)
 	if got := asked(); got != 1 {
 		t.Errorf("%d nodes are asked of a fleet that was full long ago, expected one", got)
 	}
@@ -386,11 +387,49 @@ func TestFreeBesideAJobThatAskedNobody(t *testing.T) {
 	known := &queue{job: freeslot.Job{Service: "echo"}} // or else the queues would be looked at because it is new
 	known.straight.Store(true)
 	rep.links[0].queues.byID.Store(rep.echo(), known)
-	rep.links[0].resting.told(question{class: rep.echo()}, time.Now().Add(time.Hour), true)
-	p.onceSent("mark-", func() { n.SetUsed(0) })
+	rep.links[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	p.onceSent("mark-", func([]byte) { n.SetUsed(0) })
 	id := rep.mustWait(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-"`)}, 1, nil)
 	eventually(t, "its slot", func() bool {
 		jobs, _ := r.owned("n1")
+		return slices.Equal(jobs, []string{id})
+	})
+}
+
+// The same for a job that has had as many nodes asked as a call names, and the free one is another.
+func TestFreeBesideAJobThatAskedOthers(t *testing.T) {
+	t.Parallel()
+	const nodes = cell.MaxCandidates + 1
+	redis := redistest.Shared(t)
+	r, p := newRig(t, redis), newProxy(t, redis)
+	agents := make(map[string]*agent)
+	for i := range nodes {
+		id := fmt.Sprintf("n%d", i)
+		agents[id] = r.agent(node(id, 1))
+	}
+	rep := r.replica("r1", blind, idle, func(c *replicaConfig) { c.url = p.url() })
+	for range nodes {
+		rep.mustPlace(job(), nil)
+	}
+	known := &queue{job: freeslot.Job{Service: "echo"}}
+	known.straight.Store(true)
+	rep.links[0].queues.byID.Store(rep.echo(), known)
+	freed := make(chan string, 1)
+	p.onceSent("mark-", func(request []byte) {
+		for id, a := range agents {
+			if n, _ := rep.cache.Node(id); !bytes.Contains(request, []byte("nodes:"+id+"\r")) {
+				jobs, _ := r.owned(id)
+				a.complete(jobs[0], `1`)
+				n.SetUsed(0)
+				freed <- id
+				return
+			}
+		}
+	})
+	id := rep.mustWait(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-"`)}, 1, nil)
+	where := receive(t, "a node that is not named", freed)
+	eventually(t, "its slot", func() bool {
+		jobs, _ := r.owned(where)
 		return slices.Equal(jobs, []string{id})
 	})
 }
@@ -407,7 +446,7 @@ func TestSweepAsksSeveral(t *testing.T) {
 	for _, n := range rep.cache.AllNodes() {
 		n.SetUsed(1)
 	}
-	rep.links[0].resting.told(question{class: rep.echo()}, time.Now().Add(time.Hour), true)
+	rep.links[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	reqs := make([]Request, nodes)
 	for i := range reqs {
 		reqs[i] = Request{Tenant: tenant, Job: job()}

@@ -121,13 +121,13 @@ func (l *link) seek(q *queue, probes *int) (more bool) {
 	return more
 }
 
-// lookFor has the cache looked at for a node with room for a job that waits and has had Redis ask none: one that came
-// free while the call was under way has found nobody. Behind as many jobs as a call names nodes nobody looks.
+// lookFor has the cache looked at for a node with room for a job that waits and was offered to none that seemed free: one
+// that came free while the call was under way has found nobody. Behind as many jobs as a call names nodes nobody looks.
 func (l *link) lookFor(p *placing, position int) {
-	if len(p.candidates) > 0 || position > cell.MaxCandidates {
+	q := &p.query
+	if len(p.candidates) > 0 && !q.IgnoreFull || position > cell.MaxCandidates {
 		return
 	}
-	q := &p.query
 	q.Now, q.Skip, q.IgnoreFull, q.Want = l.d.nodes.Now(), selection.Only(l.cell.Index()), false, 1
 	if l.d.draw(p); len(p.candidates) > 0 {
 		l.offer(p.candidates[0], false)
