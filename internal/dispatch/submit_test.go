@@ -368,6 +368,7 @@ func TestProbeIsToldOf(t *testing.T) {
 		t.Fatalf("%d calls failed", got)
 	}
 	free("a probe that failed")
+	eventually(t, "the cell answers", func() bool { return rep.nodes.Skip() == 0 })
 	rep.mustWait(job(), 2, nil)
 	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.links[0].resting.has(class, time.Now().Add(-time.Second)) {
 		t.Error("the nodes are not taken for full, or those of the other cell are")
