@@ -28,6 +28,7 @@ BENCH_E2E_ARGS ?= -duration 10s
 BENCH_CORE_ARGS ?=
 BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
+BENCH_GATE_ARGS ?=
 
 DOCKER_MODULE := internal/redistest/docker
 PEERS := bench/peers/asynq bench/peers/machinery bench/peers/river
@@ -39,7 +40,7 @@ TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BASE,"
+	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BENCH_GATE_ARGS, BASE,"
 	@echo "    SEED, DURATION and SHORT=1 for faults, DURATION for soak"
 
 .PHONY: run
@@ -165,6 +166,12 @@ bench-micro: deps-redis ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for b
 .PHONY: bench-compare
 bench-compare: deps-redis ## micro-benchmarks against another commit, ten runs of each in turns (BASE=main BENCH=pattern)
 	@scripts/bench-compare.sh "$(BASE)" '$(BENCH)' $(if $(filter-out 1,$(BENCH_COUNT)),$(BENCH_COUNT),10)
+
+# Each side is built as go build does it (PGO=off, BASE_PGO=off: without profiles).
+.PHONY: bench-gate
+bench-gate: deps-redis ## load end to end against another commit, ten runs of each in turns (BASE=main ROUNDS=10 WINDOW=3s BENCH_GATE_ARGS='-limit 0.95')
+	$(GO) run ./bench/gate -base '$(BASE)' $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(WINDOW),-window $(WINDOW)) \
+		$(if $(PGO),-pgo $(PGO)) $(if $(BASE_PGO),-base-pgo $(BASE_PGO)) $(BENCH_GATE_ARGS)
 
 .PHONY: bench-e2e
 bench-e2e: deps-redis ## load end to end, which rewrites bench/RESULTS.md (BENCH_E2E_ARGS)
