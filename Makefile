@@ -170,8 +170,7 @@ bench-compare: deps-redis ## micro-benchmarks against another commit, ten runs o
 # Each side is built as go build does it (PGO=off, BASE_PGO=off: without profiles).
 .PHONY: bench-gate
 bench-gate: deps-redis ## load end to end against another commit, ten runs of each in turns (BASE=main ROUNDS=10 WINDOW=3s BENCH_GATE_ARGS='-limit 0.95')
-	$(GO) run ./bench/gate -base '$(BASE)' $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(WINDOW),-window $(WINDOW)) \
-		$(if $(PGO),-pgo $(PGO)) $(if $(BASE_PGO),-base-pgo $(BASE_PGO)) $(BENCH_GATE_ARGS)
+	$(GO) run ./bench/gate -base '$(BASE)' $(ROUNDS:%=-rounds %) $(WINDOW:%=-window %) $(PGO:%=-pgo %) $(BASE_PGO:%=-base-pgo %) $(BENCH_GATE_ARGS)
 
 .PHONY: bench-e2e
 bench-e2e: deps-redis ## load end to end, which rewrites bench/RESULTS.md (BENCH_E2E_ARGS)

@@ -130,15 +130,16 @@ func compare(ctx context.Context, o options, stdout, stderr io.Writer) error {
 
 // round measures both sides once, one right after the other. Who goes first changes from round to round.
 func (t *table) round(ctx context.Context, o options, base, this *side, round int) error {
-	sides := []*side{base, this}
-	got := make(map[*side]figures, len(sides))
-	for i := range sides {
-		s := sides[(i+round)%len(sides)]
-		f, err := s.measure(ctx, t.mode, o)
-		if err != nil {
+	first, second := base, this
+	if round%2 == 1 {
+		first, second = this, base
+	}
+	got := make(map[*side][]figure)
+	for _, s := range []*side{first, second} {
+		var err error
+		if got[s], err = s.measure(ctx, t.mode, o); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		got[s] = f
 	}
 	t.add(got[base], got[this])
 	return nil

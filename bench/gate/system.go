@@ -33,17 +33,17 @@ const (
 	answerLimit = 2 * time.Minute
 )
 
-// figures are what one run came to.
-type figures struct {
-	jobsPerSecond float64
-	cpu           []cost
+// figure is one of what a run came to: jobs a second (at place jobsAt), the processor time of a job (at place cpuAt), and
+// what each process has of that.
+type figure struct {
+	name  string
+	value float64
 }
 
-// cost is the processor time that one process spent on a job.
-type cost struct {
-	process string
-	us      float64
-}
+const (
+	jobsAt = iota
+	cpuAt
+)
 
 // system is one side's processes with a Redis of their own.
 type system struct {
@@ -58,32 +58,34 @@ type process struct {
 }
 
 // measure does one run on a fresh system.
-func (s *side) measure(ctx context.Context, mode string, o options) (_ figures, err error) {
+func (s *side) measure(ctx context.Context, mode string, o options) (out []figure, err error) {
 	y := new(system)
 	defer func() { err = errors.Join(err, y.stop()) }()
 	if err := y.start(ctx, s, mode, o); err != nil {
-		return figures{}, err
+		return nil, err
 	}
 	r := load.Request{Loop: load.Closed, InFlight: inFlight, Batch: batch, MeasureMS: heat.Milliseconds()}
 	if _, err := y.ask(ctx, r); err != nil {
-		return figures{}, err
+		return nil, err
 	}
 	before, err := y.cpuSeconds()
 	if err != nil {
-		return figures{}, err
+		return nil, err
 	}
 	r.WarmUpMS, r.MeasureMS = settle.Milliseconds(), o.window.Milliseconds()
 	answer, err := y.ask(ctx, r)
 	if err != nil {
-		return figures{}, err
+		return nil, err
 	}
 	after, err := y.cpuSeconds()
 	if err != nil {
-		return figures{}, err
+		return nil, err
 	}
-	out := figures{jobsPerSecond: answer.JobsPerSecond}
+	out = []figure{{"jobs/s", answer.JobsPerSecond}, {"CPU us a job", 0}}
 	for i, p := range y.processes {
-		out.cpu = append(out.cpu, cost{p.name, (after[i] - before[i]) * 1e6 / float64(answer.Ended)})
+		us := (after[i] - before[i]) * 1e6 / float64(answer.Ended)
+		out[cpuAt].value += us
+		out = append(out, figure{"  " + p.name, us})
 	}
 	return out, nil
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/freeslot/freeslot/bench/measure"
 )
 
-// table has the runs of both sides in one mode: jobs a second, the processor time of a job, and its parts by process.
+// table has the runs of both sides in one mode, a row for each figure.
 type table struct {
-	mode      string
-	jobs, cpu row
-	parts     []row
+	mode string
+	rows []row
 }
 
 // row has one figure of each round.
@@ -22,41 +21,25 @@ type row struct {
 	base, this []float64
 }
 
-func (t *table) add(base, this figures) {
-	if t.parts == nil {
-		t.jobs.name, t.cpu.name = "jobs/s", "CPU us a job"
-		for _, c := range base.cpu {
-			t.parts = append(t.parts, row{name: "  " + c.process})
-		}
+func (t *table) add(base, this []figure) {
+	if t.rows == nil {
+		t.rows = make([]row, len(base))
 	}
-	t.jobs.add(base.jobsPerSecond, this.jobsPerSecond)
-	t.cpu.add(base.sum(), this.sum())
-	for i := range t.parts {
-		t.parts[i].add(base.cpu[i].us, this.cpu[i].us)
+	for i := range t.rows {
+		r := &t.rows[i]
+		r.name, r.base, r.this = base[i].name, append(r.base, base[i].value), append(r.this, this[i].value)
 	}
-}
-
-func (f figures) sum() (us float64) {
-	for _, c := range f.cpu {
-		us += c.us
-	}
-	return us
-}
-
-func (r *row) add(base, this float64) {
-	r.base, r.this = append(r.base, base), append(r.this, this)
 }
 
 // ratio is that of the medians, this by base.
 func (r *row) ratio() float64 { return median(r.this) / median(r.base) }
 
-// pairs are the ratios of the rounds, the smallest first.
+// pairs are the ratios of the rounds.
 func (r *row) pairs() []float64 {
 	out := make([]float64, len(r.base))
 	for i := range out {
 		out[i] = r.this[i] / r.base[i]
 	}
-	slices.Sort(out)
 	return out
 }
 
@@ -66,16 +49,16 @@ func median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// check says whether the side is worse than the limit allows; 0 allows everything.
+// check says whether this side is worse than the limit allows; 0 allows everything.
 func (t *table) check(limit float64) error {
 	if limit == 0 {
 		return nil
 	}
 	var errs []error
-	if ratio := t.jobs.ratio(); ratio < limit {
+	if ratio := t.rows[jobsAt].ratio(); ratio < limit {
 		errs = append(errs, fmt.Errorf("%s: jobs/s are %.3f of base, the limit is %.3f", t.mode, ratio, limit))
 	}
-	if ratio := t.cpu.ratio(); ratio > 1/limit {
+	if ratio := t.rows[cpuAt].ratio(); ratio > 1/limit {
 		errs = append(errs, fmt.Errorf("%s: CPU a job is %.3f of base, the limit is %.3f", t.mode, ratio, 1/limit))
 	}
 	return errors.Join(errs...)
@@ -83,25 +66,25 @@ func (t *table) check(limit float64) error {
 
 // latest is the last round in words.
 func (t *table) latest() string {
-	last := len(t.jobs.base) - 1
+	jobs, cpu := &t.rows[jobsAt], &t.rows[cpuAt]
+	last := len(jobs.base) - 1
 	return fmt.Sprintf("%s: base %s jobs/s, %.1f us a job; this %s jobs/s, %.1f us a job", t.mode,
-		measure.Thousands(t.jobs.base[last]), t.cpu.base[last], measure.Thousands(t.jobs.this[last]), t.cpu.this[last])
+		measure.Thousands(jobs.base[last]), cpu.base[last], measure.Thousands(jobs.this[last]), cpu.this[last])
 }
 
-// String is the table with the medians, the ratio of the medians, and the range of the rounds' ratios.
+// String has the medians, the ratio of the medians, and the rounds' own ratios.
 func (t *table) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-26s%10s%10s%8s   %s\n", t.mode, "base", "this", "ratio", "pairs: min, median, max")
-	line := func(r *row, format func(float64) string) {
+	fmt.Fprintf(&b, "%-26s%10s%10s%8s   %s\n", t.mode, "base", "this", "ratio", "rounds: min, median, max")
+	for i := range t.rows {
+		r := &t.rows[i]
+		format := func(f float64) string { return fmt.Sprintf("%.1f", f) }
+		if i == jobsAt {
+			format = measure.Thousands
+		}
 		pairs := r.pairs()
 		fmt.Fprintf(&b, "  %-24s%10s%10s%8.3f   %.3f  %.3f  %.3f\n", r.name, format(median(r.base)), format(median(r.this)), r.ratio(),
-			pairs[0], median(pairs), pairs[len(pairs)-1])
-	}
-	tenths := func(f float64) string { return fmt.Sprintf("%.1f", f) }
-	line(&t.jobs, measure.Thousands)
-	line(&t.cpu, tenths)
-	for i := range t.parts {
-		line(&t.parts[i], tenths)
+			slices.Min(pairs), median(pairs), slices.Max(pairs))
 	}
 	return b.String()
 }
