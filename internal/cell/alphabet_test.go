@@ -2,10 +2,13 @@ package cell
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redistest/golden"
 )
 
 // TestAlphabets: a name that could leave its place in a key, a value or an event is
@@ -136,28 +139,31 @@ func TestJobIDs(t *testing.T) {
 	}
 }
 
-// TestLayout pins the names, which other programs may read.
-func TestLayout(t *testing.T) {
+// TestKeyNames: other programs may read the keys, and another release must find them. Each builder
+// of Layout names one; ID1 and ID2 stand for what it takes.
+func TestKeyNames(t *testing.T) {
 	t.Parallel()
-	plain, tagged := Layout{Prefix: "scheduler"}, Layout{Prefix: "p", Tag: "c0"}
-	for _, c := range [][3]string{
-		{"scheduler:nodes:n1", plain.Node("n1"), tagged.Node("n1")},
-		{"scheduler:load:n1", plain.Load("n1"), tagged.Load("n1")},
-		{"scheduler:slots:n1", plain.Slots("n1"), tagged.Slots("n1")},
-		{"scheduler:dispatch:n1", plain.Dispatch("n1"), tagged.Dispatch("n1")},
-		{"scheduler:jobs:0-A", plain.Job("0-A"), tagged.Job("0-A")},
-		{"scheduler:replies:r1+", plain.Replies("r1"), tagged.Replies("r1")},
-		{"scheduler:pool:gpu:members", plain.PoolMembers("gpu"), tagged.PoolMembers("gpu")},
-		{"scheduler:finished", plain.Finished(), tagged.Finished()},
-		{"scheduler:nodes:index:online", plain.Online(), tagged.Online()},
-		{"scheduler:index:revision", plain.Revisions(), tagged.Revisions()},
-		{"scheduler:version:nodes", plain.Version(), tagged.Version()},
-		{"scheduler:version:schema", plain.Schema(), tagged.Schema()},
-		{"scheduler:events:node_update", plain.NodeEvents(), tagged.NodeEvents()},
+	var out strings.Builder
+	for _, of := range []struct {
+		what   string
+		layout Layout
+	}{
+		{"one cell on a server", Layouts("scheduler", 1, false)[0]},
+		{"one cell on a cluster", Layouts("scheduler", 1, true)[0]},
+		{"the third of three cells on servers", Layouts("fleet", 3, false)[2]},
+		{"the third of three cells on a cluster", Layouts("fleet", 3, true)[2]},
 	} {
-		if c[1] != c[0] || strings.Count(c[2], "{c0}") != 1 || !strings.HasPrefix(c[2], "p:") ||
-			"scheduler"+strings.TrimPrefix(strings.Replace(c[2], ":{c0}", "", 1), "p") != c[0] {
-			t.Errorf("%s: got %s and %s", c[0], c[1], c[2])
+		var names []string
+		layout := reflect.ValueOf(of.layout)
+		for i := range layout.NumMethod() {
+			build := layout.Method(i)
+			args := []reflect.Value{reflect.ValueOf("ID1"), reflect.ValueOf("ID2")}[:build.Type().NumIn()]
+			if out := build.Call(args); len(out) == 1 && layout.Type().Method(i).Name != "String" {
+				names = append(names, out[0].String())
+			}
 		}
+		slices.Sort(names)
+		fmt.Fprintf(&out, "# %s, sharded events: %v\n%s\n\n", of.what, of.layout.Sharded, strings.Join(names, "\n"))
 	}
+	golden.Check(t, "keys.txt", out.String())
 }
