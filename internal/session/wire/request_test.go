@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -71,98 +70,6 @@ func TestDecodeRequest(t *testing.T) {
 			t.Errorf("%s: (-want +got)\n%s", tt.frame, diff)
 		}
 	}
-}
-
-func TestDecodeRequestRefuses(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("x", MaxIDLength+1)
-	tests := []struct {
-		frame, id, field, message string
-	}{
-		{``, "", "", "frame is not valid JSON: expected an object at byte 0"},
-		{`null`, "", "", "frame is null, expected an object"},
-		{`nope`, "", "", "frame is not valid JSON: expected an object at byte 0"},
-		{`not json`, "", "", "frame is not valid JSON: expected an object at byte 0"},
-		{`tru`, "", "", "frame is not valid JSON: expected an object at byte 0"},
-		{`falsely`, "", "", "frame is not valid JSON: expected an object at byte 0"},
-		{`true`, "", "", "frame is a boolean, expected an object"},
-		{`[]`, "", "", "frame is an array, expected an object"},
-		{`{`, "", "", "frame is not valid JSON: expected a member's name in double quotes at byte 1"},
-		{`{}`, "", "type", "type is missing"},
-		{`{"type":"ping","id":"r1"} {}`, "r1", "", "frame is followed by further data at byte 26, expected one JSON value"},
-		{`{"type":"ping","id":"r1",}`, "r1", "", "frame is not valid JSON: expected a member's name in double quotes at byte 25"},
-		{`{"type":"ping" "id":"r1"}`, "", "", "frame is not valid JSON: expected , or } after a member at byte 15"},
-		{`{"type" "ping"}`, "", "", "frame is not valid JSON: expected : after a member's name at byte 8"},
-		{"{\"type\":\"ping\",\"id\":\"r\x01\"}", "", "id", "id is not valid JSON: control character in a string at byte 22"},
-		{"{\"type\":\"ping\",\"id\":\"r\xff\"}", "", "", "frame is not valid UTF-8"},
-		{`{"type":"ping","id":"r\q"}`, "", "id", "id is not valid JSON: malformed string at byte 20"},
-		{`{"type":"pong","id":"r1"}`, "r1", "type", `type is "pong", expected submit, cancel, attach or ping`},
-		{`{"type":"` + long + `","id":"r1"}`, "r1", "type", `type is "` + long[:40] + `", expected submit, cancel, attach or ping`},
-		{`{"type":1,"id":"r1"}`, "r1", "type", "type is a number, expected a string"},
-		{`{"type":"ping"}`, "", "id", "id is missing"},
-		{`{"type":"ping","id":""}`, "", "id", "id " + idRule},
-		{`{"type":"ping","id":"` + long + `"}`, "", "id", "id " + idRule},
-		{`{"type":"ping","id":"é"}`, "", "id", "id " + idRule},
-		{`{"type":"ping","id":"r1","id":"r2"}`, "r1", "id", "id is given twice"},
-		{`{"type":"ping","id":"r1","Type":"ping"}`, "r1", "Type", "Type is not a known field"},
-		{`{"type":"ping","id":"r1","job_id":"0-1"}`, "r1", "job_id", "job_id does not belong here"},
-		{`{"type":"cancel","id":"r1"}`, "r1", "job_id", "job_id is missing"},
-		{`{"type":"cancel","id":"r1","job_id":null}`, "r1", "job_id", "job_id is null, expected a string"},
-		{`{"type":"attach","id":"r1","job_id":"0-1","job":{}}`, "r1", "job", "job does not belong here"},
-		{`{"type":"submit","id":"r1"}`, "r1", "job", "job is missing"},
-		{`{"type":"submit","id":"r1","job":{},"jobs":[{}]}`, "r1", "job", "job does not belong here"},
-		{`{"type":"submit","id":"r1","jobs":[]}`, "r1", "jobs", "jobs is empty, expected 1 to 3 jobs"},
-		{`{"type":"submit","id":"r1","jobs":[{},{},{},{}]}`, "r1", "jobs", "jobs has more than 3 entries, the limit of one batch"},
-		{`{"type":"submit","id":"r1","jobs":{}}`, "r1", "jobs", "jobs is an object, expected an array"},
-		{`{"type":"submit","id":"r1","jobs":[{},]}`, "r1", "jobs[1]", "jobs[1] is not valid JSON: expected an object at byte 38"},
-		{`{"type":"submit","id":"r1","jobs":[{} {}]}`, "r1", "jobs", "jobs is not valid JSON: expected , or ] after an element at byte 38"},
-		{`{"type":"submit","id":"r1","jobs":[{"service":"a"},7]}`, "r1", "jobs[1]", "jobs[1] is a number, expected an object"},
-		{`{"type":"submit","jobs":[{},{"requirement":{"pools":"x"}}],"id":"r1"}`, "r1", "jobs[1].requirement.pools", "jobs[1].requirement.pools is not a known field"},
-		{`{"type":"submit","id":"r1","job":{"service":7}}`, "r1", "job.service", "job.service is a number, expected a string"},
-		{`{"type":"submit","id":"r1","job":{"slots":"2"}}`, "r1", "job.slots", "job.slots is a string, expected an integer"},
-		{`{"type":"submit","id":"r1","job":{"slots":1.0}}`, "r1", "job.slots", `job.slots is "1.0", expected an integer`},
-		{`{"type":"submit","id":"r1","job":{"slots":01}}`, "r1", "job.slots", `job.slots is "01", expected an integer`},
-		{`{"type":"submit","id":"r1","job":{"slots":-}}`, "r1", "job.slots", `job.slots is "-", expected an integer`},
-		{`{"type":"submit","id":"r1","job":{"slots":99999999999999999999}}`, "r1", "job.slots", `job.slots is "99999999999999999999", expected an integer`},
-		{`{"type":"submit","id":"r1","job":{"slots":true}}`, "r1", "job.slots", "job.slots is a boolean, expected an integer"},
-		{`{"type":"submit","id":"r1","job":{"payload":}}`, "r1", "job.payload", "job.payload is not valid JSON: expected a value at byte 44"},
-		{`{"type":"submit","id":"r1","job":{"payload":[1}`, "r1", "job", "job is not valid JSON: expected , or } after a member at byte 47"},
-		{`{"type":"submit","id":"r1","job":{"payload":[1`, "r1", "job.payload", "job.payload is not valid JSON: value without an end at byte 46"},
-		{`{"type":"submit","id":"r1","job":{"payload":"x`, "r1", "job.payload", "job.payload is not valid JSON: string without an end at byte 44"},
-		{`{"type":"submit","id":"r1","job":{"requirement":null}}`, "r1", "job.requirement", "job.requirement is null, expected an object"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"services":["a",1]}}}`, "r1", "job.requirement.services[1]", "job.requirement.services[1] is a number, expected a string"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"services":[` + strings.Repeat(`"a",`, 64) + `"a"]}}}`, "r1", "job.requirement.services", "job.requirement.services has more than 64 entries"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"labels":{"a":"1","a":"2"}}}}`, "r1", "job.requirement.labels.a", "job.requirement.labels.a is given twice"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"labels":{"a":["1"]}}}}`, "r1", "job.requirement.labels.a", "job.requirement.labels.a is an array, expected a string"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"labels":{` + manyLabels(65) + `}}}}`, "r1", "job.requirement.labels", "job.requirement.labels has more than 64 entries"},
-		{`{"type":"submit","id":"r1","job":{"affinity_key":7}}`, "r1", "job.affinity_key", "job.affinity_key is a number, expected a string"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[{"label":"a"},{"label":1}]}}}`, "r1", "job.requirement.label_rules[1].label", "job.requirement.label_rules[1].label is a number, expected a string"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[{"label":"a","label":"b"}]}}}`, "r1", "job.requirement.label_rules[0].label", "job.requirement.label_rules[0].label is given twice"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[{"value":"a"}]}}}`, "r1", "job.requirement.label_rules[0].value", "job.requirement.label_rules[0].value is not a known field"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[` + strings.Repeat(`{},`, 32) + `{}]}}}`, "r1", "job.requirement.label_rules", "job.requirement.label_rules has more than 32 entries"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"label_rules":[{"values":[` + strings.Repeat(`"a",`, 64) + `"a"]}]}}}`, "r1", "job.requirement.label_rules[0].values", "job.requirement.label_rules[0].values has more than 64 entries"},
-		{`{"type":"submit","id":"r1","job":{"requirement":{"pool":"a","pool":"a"}}}`, "r1", "job.requirement.pool", "job.requirement.pool is given twice"},
-		{`{"x":[,"id":"r1"`, "", "x", "x is not a known field"},
-		{`{"x":1,"id":7}`, "", "x", "x is not a known field"},
-	}
-	for _, tt := range tests {
-		got, err := limits.DecodeRequest([]byte(tt.frame))
-		want := &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: tt.field, Message: tt.message}
-		if diff := cmp.Diff(want, err); diff != "" {
-			t.Errorf("%s: error (-want +got)\n%s", tt.frame, diff)
-		}
-		if diff := cmp.Diff(Request{ID: tt.id}, got); diff != "" {
-			t.Errorf("%s: request (-want +got)\n%s", tt.frame, diff)
-		}
-	}
-}
-
-func manyLabels(n int) string {
-	var list []string
-	for i := range n {
-		list = append(list, fmt.Sprintf(`"l%d":""`, i))
-	}
-	return strings.Join(list, ",")
 }
 
 func TestCheckJob(t *testing.T) {
