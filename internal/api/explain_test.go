@@ -3,24 +3,18 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redistest/golden"
 	"github.com/freeslot/freeslot/internal/selection"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // explained is a fleet with a node for most reasons.
 func explained(f *fakeNodes) {
@@ -53,7 +47,7 @@ func explained(f *fakeNodes) {
 const explainedJob = `{"service":"tts","slots":2,"affinity_key":"session-7","requirement":{"preferred_pool":"eu","target_language":"de-AT",
 	"services":["tts@^1.2"],"labels":{"gpu":"a100"},"label_rules":[{"label":"vram","operator":"ge","values":["40"]}]}}`
 
-// TestExplain compares the whole answer with the golden file; -update writes it.
+// TestExplain compares the whole answer.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
@@ -66,19 +60,7 @@ func TestExplain(t *testing.T) {
 	if err := json.Indent(&text, []byte(got.text), "", "  "); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join("testdata", "explain.json")
-	if *update {
-		if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text.String()); diff != "" {
-		t.Errorf("answer (-want +got):\n%s", diff)
-	}
+	golden.Check(t, "explain.json", text.String())
 }
 
 func TestExplainLimit(t *testing.T) {

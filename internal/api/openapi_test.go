@@ -15,6 +15,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/redistest/golden"
 )
 
 // document is the OpenAPI document as served.
@@ -37,6 +38,16 @@ func at(v any, path ...string) any {
 		v = v.(map[string]any)[name]
 	}
 	return v
+}
+
+// TestDocument: clients are generated from the document.
+func TestDocument(t *testing.T) {
+	t.Parallel()
+	text, err := json.MarshalIndent(document(t), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "openapi.json", string(text)+"\n")
 }
 
 func TestDocumentListsEveryRoute(t *testing.T) {
