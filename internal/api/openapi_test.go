@@ -50,38 +50,34 @@ func TestDocument(t *testing.T) {
 	golden.Check(t, "openapi.json", string(text)+"\n")
 }
 
-func TestDocumentListsEveryRoute(t *testing.T) {
+// TestRoutes: every path and its methods, as the server tells them where it is asked for another
+// method. The document lists all of them but itself and the WebSocket.
+func TestRoutes(t *testing.T) {
 	t.Parallel()
-	var got []string
-	for path, item := range at(document(t), "paths").(map[string]any) {
-		for method := range item.(map[string]any) {
-			got = append(got, strings.ToUpper(method)+" "+path)
+	sessions := func(d *api.Deps) {
+		d.Sessions = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Allow", "sessions") })
+	}
+	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, new(fakeSchedules).use, sessions)
+	documented := at(document(t), "paths").(map[string]any)
+	var out strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(documented)) {
+		allow := f.do(t, "PATCH", strings.NewReplacer("{", "", "}", "").Replace(path), "").header.Get("Allow")
+		var want []string
+		for method := range documented[path].(map[string]any) {
+			if want = append(want, strings.ToUpper(method)); method == "get" {
+				want = append(want, "HEAD")
+			}
 		}
-	}
-	slices.Sort(got)
-	want := []string{
-		"DELETE /v1/jobs/{id}", "DELETE /v1/nodes/{id}", "DELETE /v1/schedules/{name}", "GET /healthz", "GET /metrics", "GET /readyz",
-		"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/{version}",
-		"GET /v1/jobs", "GET /v1/jobs/{id}", "GET /v1/nodes", "GET /v1/nodes/{id}", "GET /v1/pools", "GET /v1/pools/{id}", "GET /v1/queues",
-		"GET /v1/schedules", "GET /v1/schedules/{name}",
-		"POST /v1/classes/{id}/pause", "POST /v1/classes/{id}/resume", "POST /v1/config/rollback",
-		"POST /v1/explain", "POST /v1/jobs", "POST /v1/jobs/{id}/cancel", "POST /v1/jobs/{id}/requeue",
-		"POST /v1/nodes/{id}/drain", "POST /v1/nodes/{id}/undrain", "POST /v1/pools/{id}/pause", "POST /v1/pools/{id}/resume",
-		"POST /v1/schedules/{name}/pause", "POST /v1/schedules/{name}/resume", "POST /v1/schedules/{name}/run",
-		"POST /v1/services/{id}/pause", "POST /v1/services/{id}/resume", "PUT /v1/config", "PUT /v1/schedules/{name}",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	// And each of them is one: not the router's 404.
-	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, new(fakeSchedules).use)
-	for _, route := range got {
-		method, path, _ := strings.Cut(route, " ")
-		path = strings.NewReplacer("/jobs/{id}", "/jobs/"+jobID, "/nodes/{id}", "/nodes/node-1").Replace(path)
-		if got := f.do(t, method, path, ttsJob); strings.Contains(got.text, "nothing at this path") || got.status == http.StatusMethodNotAllowed {
-			t.Errorf("%s is documented and not served: %s", route, got.text)
+		slices.Sort(want)
+		if allow != strings.Join(want, ", ") {
+			t.Errorf("%s has %s, and is documented with %s", path, allow, want)
 		}
+		fmt.Fprintf(&out, "%s  %s\n", path, allow)
 	}
+	for _, path := range []string{"/openapi.json", "/openapi.yaml", api.SessionPath} {
+		fmt.Fprintf(&out, "%s  %s\n", path, f.do(t, "PATCH", path, "").header.Get("Allow"))
+	}
+	golden.Check(t, "routes.txt", out.String())
 }
 
 // TestDocumentIsValid checks what OpenAPI 3.1 demands of the parts that we use.
