@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redistest/golden"
 )
 
 func secretFile(t *testing.T, text string) string {
@@ -64,6 +66,23 @@ func TestACLPrints(t *testing.T) {
 	} {
 		command(t, "", append([]string{"acl"}, strings.Fields(wrong.args)...)...).expect(t, exitUsage, wrong.want)
 	}
+}
+
+// TestACLRules: the rights of each role, a rule a line. Operators set them before an upgrade. The hashes
+// of scripts are left out, since they change with each edit.
+func TestACLRules(t *testing.T) {
+	t.Parallel()
+	hash := regexp.MustCompile(`\|[0-9a-f]{40}`)
+	var out strings.Builder
+	for _, args := range []string{
+		"--role agent", "--role agent --node gpu-1", "--role agent --node gpu-1 --cells 3 --cluster --key-prefix fleet",
+		"--role replica", "--role replica --cells 3 --cluster --key-prefix fleet", "--role operator", "--role operator --add",
+	} {
+		printed := command(t, "", append([]string{"acl"}, strings.Fields(args)...)...).expect(t, exitOK).out
+		rules := strings.ReplaceAll(hash.ReplaceAllString(printed, "|<hash>"), " ", "\n  ")
+		fmt.Fprintf(&out, "# schedctl acl %s\n%s\n", args, rules)
+	}
+	golden.Check(t, "acl.txt", out.String())
 }
 
 func TestACLApply(t *testing.T) {

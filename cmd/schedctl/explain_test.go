@@ -3,19 +3,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/freeslot/freeslot/internal/redistest/golden"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
 // TestPrintExplanation: the answer of the API's own golden file, as people see it.
-// -update writes it.
 func TestPrintExplanation(t *testing.T) {
 	t.Parallel()
 	answer, err := os.ReadFile(filepath.Join("..", "..", "internal", "api", "testdata", "explain.json"))
@@ -26,15 +22,7 @@ func TestPrintExplanation(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{environment: &environment{out: &out}}
 	must(t, a.printExplanation(&e))
-	file := filepath.Join("testdata", "explain.txt")
-	if *update {
-		must(t, os.WriteFile(file, out.Bytes(), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	must(t, err)
-	if diff := cmp.Diff(string(want), out.String()); diff != "" {
-		t.Errorf("output (-want +got):\n%s", diff)
-	}
+	golden.Check(t, "explain.txt", out.String())
 }
 
 func TestExplain(t *testing.T) {
