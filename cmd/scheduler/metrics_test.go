@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redistest/golden"
 )
 
 // scrape returns the names of all metrics, and the number of series.
@@ -49,7 +50,7 @@ func (s *system) scrape(t *testing.T) (names map[string]bool, series int) {
 var documented = regexp.MustCompile("`(freeslot_[a-z_]+)")
 
 // TestMetricsPage: docs/metrics.md has every metric that a replica serves, and none
-// besides but the agent's.
+// besides but the agent's. Dashboards rely on their types and labels.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/metrics.md")
@@ -61,6 +62,7 @@ func TestMetricsPage(t *testing.T) {
 	call(t, http.MethodPost, s.url+"/v1/jobs?wait_ms=5000", `{"service":"echo"}`)
 	call(t, http.MethodPost, s.url+"/v1/jobs?wait_ms=5000", `{"service":"nobody-has-it"}`)
 	served, _ := s.scrape(t)
+	golden.Metrics(t, "metrics.txt", s.replica.metrics)
 	told := make(map[string]bool)
 	for _, m := range documented.FindAllStringSubmatch(string(page), -1) {
 		told[m[1]] = true

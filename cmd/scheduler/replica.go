@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/dig"
 	"go.uber.org/fx"
 	"go.uber.org/multierr"
@@ -28,6 +29,8 @@ type replica struct {
 	server *api.Server
 	fleet  *fleet
 	pools  *poolconfig.Follower
+	// metrics are what /metrics serves.
+	metrics *prometheus.Registry
 }
 
 // newReplica connects to Redis and builds everything; it starts nothing. The
@@ -38,7 +41,7 @@ func newReplica(ctx context.Context, cfg config.Replica, logger *zap.Logger) (*r
 		return nil, err
 	}
 	r := &replica{cfg: cfg, log: logger}
-	r.app = fx.New(fx.NopLogger, fx.Supply(cfg, logger, res), module, fx.Populate(&r.server, &r.fleet, &r.pools), fx.StopTimeout(cfg.DrainTimeout))
+	r.app = fx.New(fx.NopLogger, fx.Supply(cfg, logger, res), module, fx.Populate(&r.server, &r.fleet, &r.pools, &r.metrics), fx.StopTimeout(cfg.DrainTimeout))
 	if err := r.app.Err(); err != nil {
 		res.close(ctx)
 		return nil, rootCause(err)

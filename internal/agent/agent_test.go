@@ -19,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redistest/golden"
 )
 
 const patience = 30 * time.Second
@@ -232,6 +233,7 @@ func TestAgentMonitor(t *testing.T) {
 	if !strings.Contains(got, want) || !strings.Contains(got, `freeslot_redis_call_seconds_count{call="complete",node="node-1"}`) {
 		t.Error(got)
 	}
+	golden.Metrics(t, "metrics.txt", f.metrics)
 	if got := get("/"); !strings.HasPrefix(got, "404") {
 		t.Error(got)
 	}
