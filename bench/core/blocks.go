@@ -115,7 +115,7 @@ type choices struct {
 
 func newChoices(from chooser, requirements []freeslot.Requirement, want int) *choices {
 	return &choices{
-		from: from, requirements: requirements, random: selection.NewSourceAhead(1),
+		from: from, requirements: requirements, random: selection.NewSource(1),
 		query: selection.Query{Want: want, Slots: 1, SilenceLimit: from.SilenceLimit()},
 	}
 }

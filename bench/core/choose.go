@@ -48,7 +48,7 @@ func runChoose(ctx context.Context, b *bench) error {
 	b.say("Beside it %s heartbeat events a second pass the cache's own queue and loop (decode and apply), published in steps of %s by another goroutine of this process; the rate really applied is in the table.", measure.Thousands(eventRate), feedStep)
 	b.say("Timed in blocks of %d choices, the reading of the clock included; a choice is a block / %d. %d windows of %s for each line, in turns; medians over the windows. Allocations are counted without events beside.", blockSize, blockSize, rounds, window)
 	canBind := b.sayBound()
-	b.say("A choice reads a list and then two nodes, and the more nodes, the farther from the processor they are: the reads of a chain of as many cache lines as there are nodes show what one of them takes. From 16,384 nodes on the source draws ahead, as a dispatcher's does.")
+	b.say("A choice reads a list and then two nodes, and the more nodes, the farther from the processor they are: the reads of a chain of as many cache lines as there are nodes show what one of them takes.")
 	b.say("Interruptions come so many a second: where that is more than one in a thousand blocks, the p99.9 is theirs. Bare sampling, repeated until its blocks are as long as those of choices and with the same events beside, shows what the machine does by itself.")
 	caches := make(map[int]*cachePicture)
 	defer func() {

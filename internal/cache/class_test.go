@@ -2,12 +2,10 @@ package cache
 
 import (
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -443,14 +441,5 @@ func TestReadersWhileEventsStream(t *testing.T) {
 		if _, pending := n.Load(); pending != 0 {
 			t.Errorf("%s has %d pending", n.ID(), pending)
 		}
-	}
-}
-
-// What a choice reads of a class is in its first cache line, of which it has whole ones.
-func TestBuiltClassLayout(t *testing.T) {
-	t.Parallel()
-	var b builtClass
-	if size, list := unsafe.Sizeof(b), unsafe.Offsetof(b.list); strconv.IntSize == 64 && (size != 192 || list != 8) {
-		t.Errorf("a class takes %d bytes with its list at %d, want 192 and 8", size, list)
 	}
 }

@@ -75,7 +75,7 @@ func BenchmarkMix(b *testing.B) {
 		kinds []int
 	}{{"mix", []int{0, 0, 0, 0, 1, 1, 1, 2, 2, 2}}, {"pool", []int{0}}, {"pair", []int{1}}, {"labels", []int{2}}} {
 		b.Run(fmt.Sprintf("requirements=%s/nodes=%d", mix.name, nodes), func(b *testing.B) {
-			asked, random, q := mixRequirements(mix.kinds...), selection.NewSourceAhead(1), selection.Query{SilenceLimit: c.SilenceLimit()}
+			asked, random, q := mixRequirements(mix.kinds...), selection.NewSource(1), selection.Query{SilenceLimit: c.SilenceLimit()}
 			for i := range asked {
 				c.Class("translate", &asked[i]) // builds its list
 			}

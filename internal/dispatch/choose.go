@@ -73,8 +73,7 @@ func (d *Dispatcher) pick(p *placing) bool {
 	return len(p.candidates) > 0
 }
 
-// draw fills in p.candidates by p.query. It has a source for no longer than that: what a
-// source has drawn ahead is worth most when few of them take turns.
+// draw fills in p.candidates by p.query.
 func (d *Dispatcher) draw(p *placing) {
 	source, _ := d.sources.Get().(*selection.Source)
 	p.candidates = p.class.Choose(p.room[:0], &p.query, source)

@@ -232,7 +232,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Dispatcher{
 		cfg: cfg, cells: cells, nodes: nodes, log: log, often: logging.Sampled(log),
-		sources: sync.Pool{New: func() any { return selection.NewSourceAhead(rand.Uint64()) }},
+		sources: sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
 		configs: make(chan struct{}, 1),
 		ctx:     ctx, cancel: cancel,
 	}

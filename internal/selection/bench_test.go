@@ -52,7 +52,7 @@ func BenchmarkBareSampling(b *testing.B) {
 
 func benchChoose(b *testing.B, class *Class, q Query) {
 	b.ReportAllocs()
-	rnd, dst := NewSourceAhead(1), make([]*Node, 0, max(q.Want, 1))
+	rnd, dst := NewSource(1), make([]*Node, 0, max(q.Want, 1))
 	for b.Loop() {
 		if dst = class.Choose(dst[:0], &q, rnd); len(dst) == 0 {
 			b.Fatal("none is chosen")

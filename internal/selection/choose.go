@@ -22,9 +22,8 @@ const rounds = 4
 // If it appends nothing, all nodes failed the query when they were looked at; if
 // fewer than could be, all others of the cell did. [Class.Breakdown] says how.
 //
-// q is only read. It allocates nothing, but the first key of a class has a ring made,
-// and the first choice of a [NewSourceAhead] from a large fleet what it needs. Cost: a
-// few checks in general, one per node at worst.
+// q is only read. Choose allocates nothing, except that the first key of a class has a
+// ring made. Cost: a few checks in general, one per node at worst.
 func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
 	begin, limit := len(dst), len(dst)+min(max(q.Want, 1), cap(dst)-len(dst))
 	var first *span
@@ -58,12 +57,7 @@ func (q *Query) plain() bool {
 // node is drawn that dst has, or no drawn node qualifies.
 func (p *pairs) fillPlain(dst []*Node, limit int, w need, rnd *Source) []*Node {
 	for len(dst) < limit {
-		var a, b *Node
-		if p.list == 0 || !rnd.drawsAhead {
-			a, b = draw(p.nodes, rnd.Uint64())
-		} else {
-			a, b = rnd.twoAhead(p.nodes, p.list, p.place)
-		}
+		a, b := draw(p.nodes, rnd.Uint64())
 		if len(dst) > 0 && (slices.Contains(dst, a) || slices.Contains(dst, b)) {
 			return dst
 		}
@@ -86,21 +80,13 @@ func (p *pairs) fillOwn(dst []*Node, limit int, w need, rnd *Source) []*Node {
 		if n == nil {
 			return dst
 		}
-		a, b := p.two(rnd)
+		a, b := draw(p.nodes, rnd.Uint64())
 		if other := lessLoaded(a, b, w); other != nil && idler(other, n, w) && !slices.Contains(dst, other) {
 			n = other
 		}
 		dst = append(dst, n)
 	}
 	return dst
-}
-
-// two draws as fillPlain does, where the same stands in line: every plain choice goes through it.
-func (p *pairs) two(rnd *Source) (a, b *Node) {
-	if p.list == 0 || !rnd.drawsAhead {
-		return draw(p.nodes, rnd.Uint64())
-	}
-	return rnd.twoAhead(p.nodes, p.list, p.place)
 }
 
 // drawOwn draws from the share until a node is ready and not in not; nil if none is after
@@ -110,15 +96,6 @@ func (p *pairs) drawOwn(not []*Node, w need, rnd *Source) *Node {
 	usable := func(n *Node) bool {
 		_, _, ok := n.ready(w)
 		return ok && !slices.Contains(not, n)
-	}
-	if p.list > 0 && rnd.drawsAhead {
-		a, b := rnd.twoAhead(own, p.list+1, p.place+ownApart)
-		switch {
-		case usable(a):
-			return a
-		case usable(b):
-			return b
-		}
 	}
 	for range 2 * rounds {
 		if n := own[rnd.intn(len(own))]; usable(n) {
@@ -135,21 +112,17 @@ func idler(n, other *Node, w need) bool {
 	return less(taken+1, limit, takenOther, limitOther)
 }
 
-// draw returns two distinct nodes of a list that has as many, those in the spots of word.
+// draw returns two distinct nodes of a list of at least two, from one random word. Either
+// order is equally likely, so the first may win a tie. A 32-bit half of the word favours
+// some nodes by at most one in 2^32 / len(nodes).
 func draw(nodes []*Node, word uint64) (a, b *Node) {
-	i, j := spots(nodes, word)
-	return nodes[i], nodes[j]
-}
-
-// spots are two distinct ones of a list that has as many, out of one random word.
-// Either order is equally likely: so the first may win a tie. A 32-bit share of the
-// word favours some nodes by at most one in 2^32 / len(nodes).
-func spots(nodes []*Node, word uint64) (i, j uint64) {
 	count := uint64(len(nodes))
-	i = word & (1<<32 - 1) * count >> 32
-	j = word >> 32 * (count - 1) >> 32
-	j += 1 - (j-i)>>63 // one more unless j < i: as a branch, it would be guessed wrong every other time
-	return i, j
+	i := word & (1<<32 - 1) * count >> 32
+	j := word >> 32 * (count - 1) >> 32
+	if j >= i {
+		j++
+	}
+	return nodes[i], nodes[j]
 }
 
 // lessLoaded returns the less loaded of two nodes if they are ready, the first in a

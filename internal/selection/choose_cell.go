@@ -55,7 +55,7 @@ func (t *tier) drawPairs(w need, rnd *Source) (cell *span, nodes pairs) {
 }
 
 func (t *tier) pairs(s *span) pairs {
-	return pairs{nodes: t.nodes[s.from:s.to], own: s.own, list: s.list, place: s.place}
+	return pairs{nodes: t.nodes[s.from:s.to], own: s.own}
 }
 
 // drawByCapacity draws one of the cells that were not tried, with probability in

@@ -28,8 +28,6 @@ type Class struct {
 type pairs struct {
 	nodes []*Node
 	own   int // of nodes, those in front that are this replica's share
-	// list and place are as in a span.
-	list, place uint64
 }
 
 // NewClass builds the candidate lists of "service with requirement r", which must
@@ -74,26 +72,8 @@ func newClass(share *Share, nodes []*Node, cfg *Config, identity *Identity) *Cla
 	if c.paired && len(c.tiers[0].spans) == 1 {
 		c.pairs = c.tiers[0].pairs(&c.tiers[0].spans[0])
 	}
-	if len(nodes) >= farFleet && canPrefetch {
-		c.drawAhead()
-	}
 	c.filter = f.shared()
 	return c
-}
-
-// drawAhead lets sources draw ahead from the lists of the first tier.
-func (c *Class) drawAhead() {
-	if len(c.tiers) == 0 {
-		return
-	}
-	first := c.tiers[0]
-	for i := range first.spans {
-		s := &first.spans[i]
-		s.list, s.place = lists.Add(2)-1, c.identity.place+uint64(i)*cellApart
-	}
-	if c.pairs.nodes != nil {
-		c.pairs = first.pairs(&first.spans[0])
-	}
 }
 
 // ID is that of the class's [Identity]. Calls after the first cost nothing.

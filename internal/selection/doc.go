@@ -1,8 +1,7 @@
 // Package selection decides which node a job should try first. It is pure: the
 // nodes, the job, the time and a seeded source go in, candidates or the reasons
 // for having none come out. It knows no Redis, reads no clock, logs nothing and
-// starts no goroutine, so every decision can be replayed; those of a [NewSourceAhead]
-// depend on what else the process has listed, for speed.
+// starts no goroutine, so every decision can be replayed.
 //
 // # Parts
 //

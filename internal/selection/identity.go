@@ -13,7 +13,6 @@ import (
 type Identity struct {
 	service     string
 	requirement freeslot.Requirement
-	place       uint64 // of what is drawn ahead from its lists
 
 	// The names are made when they are first asked for: most lists never need them, and
 	// they cost more than finding the class.
@@ -24,7 +23,7 @@ type Identity struct {
 // NewIdentity is that of "service with requirement r", which must be valid. Nothing of
 // r is kept.
 func NewIdentity(service string, r *freeslot.Requirement) *Identity {
-	i := &Identity{service: service, requirement: r.Clone(), place: places.Add(1)}
+	i := &Identity{service: service, requirement: r.Clone()}
 	// Empty lists and absent ones are defined in the same words.
 	if len(i.requirement.Services) == 0 {
 		i.requirement.Services = nil

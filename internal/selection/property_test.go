@@ -300,10 +300,7 @@ func TestChooseAgreesWithTwin(t *testing.T) { //nolint:paralleltest // shares ge
 		}
 		checkExplanation(t, Explain(nodes, cfg, "tts", r, &q), models, qualifying, reasons, fits-small)
 		asked := fmt.Sprintf("%+v", q)
-		source := NewSourceAhead(rapid.Uint64().Draw(t, "seed"))
-		if rapid.Bool().Draw(t, "ahead") {
-			class.drawAhead()
-		}
+		source := NewSource(rapid.Uint64().Draw(t, "seed"))
 		for range rapid.IntRange(1, 3).Draw(t, "choices") {
 			got := class.Choose(make([]*Node, 0, 8), &q, source)
 			if fmt.Sprintf("%+v", q) != asked {

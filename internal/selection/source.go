@@ -2,25 +2,13 @@ package selection
 
 import "math/bits"
 
-// Source is a small, fast pseudo-random generator (SplitMix64). The same seed
-// gives the same choices, but see [NewSourceAhead]. It is no source of secrets, and
-// not safe for concurrent use: give each goroutine its own. The zero value is the
-// source of seed 0.
-type Source struct {
-	state      uint64
-	drawsAhead bool
-	ahead      *ahead
-}
+// Source is a small, fast pseudo-random generator (SplitMix64). The same seed gives the
+// same choices. It is no source of secrets, and not safe for concurrent use: give each
+// goroutine its own. The zero value is the source of seed 0.
+type Source struct{ state uint64 }
 
 // NewSource returns a source for the seed.
 func NewSource(seed uint64) *Source { return &Source{state: seed} }
-
-// NewSourceAhead is NewSource for one that draws from the lists of large fleets (16,384
-// nodes and more) before it is asked, so that a choice does not wait for memory. It takes
-// 64 KiB with the first such choice, and keeps nodes alive that it has drawn. Its choices
-// are as random, but they depend on all that the process has chosen from: the same seed
-// need not give the same ones again.
-func NewSourceAhead(seed uint64) *Source { return &Source{state: seed, drawsAhead: true} }
 
 // Uint64 returns the next 64 bits.
 func (s *Source) Uint64() uint64 {

@@ -22,9 +22,6 @@ type span struct {
 	cell, from, to int
 	own            int // in front: this replica's share
 	capacity       int
-	// list is the number of its nodes as a list that is drawn ahead from, 0 if they are
-	// not; those in front have the next one. place is that of what is drawn.
-	list, place uint64
 }
 
 func newTier(place int, nodes []*Node) *tier {
