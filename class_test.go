@@ -111,12 +111,6 @@ func TestClassHash(t *testing.T) {
 			b.Services, b.Labels, b.LabelRules = slices.Clone(a.Services), maps.Clone(a.Labels), slices.Clone(a.LabelRules)
 		}
 		same := freeslot.SameRequirement(&a, &b)
-		unlabelled := a
-		unlabelled.Labels = b.Labels // which Stated leaves aside
-		statedA, statedB := freeslot.NewStated(&a), freeslot.NewStated(&b)
-		if want := freeslot.SameRequirement(&unlabelled, &b); statedA.Same(&b) != want || statedB.Same(&a) != want {
-			t.Fatalf("%+v and %+v: same but for labels is %t, but not when stated", a, b, want)
-		}
 		if same && (a.ClassHash("tts") != b.ClassHash("tts") || class(a, "tts") != class(b, "tts")) {
 			t.Fatalf("%+v and %+v are equal, their hashes or classes are not", a, b)
 		}
@@ -162,8 +156,7 @@ func TestClassHashOfEachField(t *testing.T) {
 		}
 	}
 	empty := freeslot.Requirement{Services: []string{}, Labels: map[string]string{}, LabelRules: []freeslot.LabelRule{}}
-	stated := freeslot.NewStated(&empty)
-	if !freeslot.SameRequirement(&empty, &all[0]) || !stated.Same(&all[0]) || empty.ClassHash("s") != all[0].ClassHash("s") {
+	if !freeslot.SameRequirement(&empty, &all[0]) || empty.ClassHash("s") != all[0].ClassHash("s") {
 		t.Error("an empty list differs from none")
 	}
 }
@@ -174,11 +167,9 @@ func TestClassHashDoesNotAllocate(t *testing.T) {
 		LabelRules: []freeslot.LabelRule{{Label: "a", Operator: "in", Values: []string{"b"}}},
 	}
 	other := r
-	stated := freeslot.NewStated(&r)
 	if n := testing.AllocsPerRun(100, func() {
 		r.ClassHash("tts")
 		freeslot.SameRequirement(&r, &other)
-		stated.Same(&other)
 	}); n != 0 {
 		t.Errorf("got %v allocations, want 0", n)
 	}
@@ -192,9 +183,9 @@ func BenchmarkClassHash(b *testing.B) {
 	} {
 		b.Run("requirement="+name, func(b *testing.B) {
 			b.ReportAllocs()
-			other := freeslot.NewStated(&r)
+			other := r.Clone()
 			for b.Loop() {
-				if r.UnlabelledHash("tts") == 0 || !other.Same(&r) {
+				if r.ClassHash("tts") == 0 || !freeslot.SameRequirement(&other, &r) {
 					b.Fatal("not the same")
 				}
 			}

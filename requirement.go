@@ -1,6 +1,11 @@
 package freeslot
 
-import "golang.org/x/text/language"
+import (
+	"maps"
+	"slices"
+
+	"golang.org/x/text/language"
+)
 
 // MaxServices, MaxPools, MaxLabels and MaxLanguages bound what one node offers or one
 // requirement asks for.
@@ -33,6 +38,21 @@ type Requirement struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// LabelRules must all hold for the node's labels.
 	LabelRules []LabelRule `json:"label_rules,omitempty"`
+}
+
+// Clone returns a copy that shares nothing with r but strings.
+func (r *Requirement) Clone() Requirement {
+	out := *r
+	out.Services, out.Labels, out.LabelRules = slices.Clone(r.Services), maps.Clone(r.Labels), cloneRules(r.LabelRules)
+	return out
+}
+
+func cloneRules(rules []LabelRule) []LabelRule {
+	out := slices.Clone(rules)
+	for i := range out {
+		out[i].Values = slices.Clone(out[i].Values)
+	}
+	return out
 }
 
 func (r *Requirement) validate(path string) error {

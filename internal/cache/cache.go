@@ -117,7 +117,7 @@ type Cache struct {
 	nodes   *xsync.MapOf[string, *entry]
 	classes *xsync.MapOf[string, *class]
 	// lookups finds the class of a requirement as stated, without its canonical form.
-	lookups [lookupSets]lookupSet
+	lookups *xsync.MapOf[uint64, *lookup]
 	// profiles counts profile changes; class lists are current while it stands still.
 	profiles atomic.Uint64
 	// listed is about the number of candidates in all class lists.
@@ -150,6 +150,7 @@ func New(cfg Config, feeds []Feed, log *zap.Logger, reg prometheus.Registerer) *
 	c := &Cache{
 		cfg: cfg.WithDefaults(), log: log, clock: newClock(),
 		nodes: xsync.NewMapOf[string, *entry](), classes: xsync.NewMapOf[string, *class](),
+		lookups:   xsync.NewMapOf[uint64, *lookup](),
 		listLimit: listLimit,
 		stopping:  make(chan struct{}), done: make(chan struct{}),
 		ctx: ctx, cancel: cancel,

@@ -20,7 +20,6 @@ const (
 )
 
 // class is one class's candidate list and what it was built from.
-// What every choice reads is in front, in one cache line.
 type class struct {
 	built atomic.Pointer[builtClass]
 	// used is the age of its last use.
@@ -36,15 +35,11 @@ type builtClass struct {
 	// profiles is the cache's profile count when the list was begun: the list is
 	// current as long as the two are equal.
 	profiles uint64
-	// list is not behind a pointer: that is one thing less to wait for. What a choice
-	// reads of it is in one cache line with profiles.
-	list selection.Class
+	list     *selection.Class
 	// config is how nodes were chosen then.
 	config *selection.Config
 	// restUntil is when a new one may be made for profiles that changed.
 	restUntil int64
-	// Allocated in whole cache lines.
-	_ [2]uint64
 }
 
 // restShare keeps a fleet that registers node by node from having every list made
@@ -68,7 +63,7 @@ func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class 
 	}
 	built := cl.built.Load()
 	if built != nil && built.profiles == c.profiles.Load() {
-		return &built.list
+		return built.list
 	}
 	return c.renew(cl, built)
 }
@@ -84,7 +79,7 @@ func (c *Cache) renew(cl *class, built *builtClass) *selection.Class {
 		return c.settle(cl) // what is paused must not begin, and what no longer is must not wait
 	}
 	if rests || !cl.rebuild.TryLock() {
-		return &built.list
+		return built.list
 	}
 	defer cl.rebuild.Unlock()
 	return c.build(cl)
@@ -94,40 +89,6 @@ func (c *Cache) renew(cl *class, built *builtClass) *selection.Class {
 // knew when it was called.
 func (c *Cache) Settle(service string, r *freeslot.Requirement) *selection.Class {
 	return c.settle(c.class(service, r))
-}
-
-// class finds the class of a requirement as it is stated; most of them are stated
-// in the same words again and again, which saves bringing them into canonical form.
-func (c *Cache) class(service string, r *freeslot.Requirement) *class {
-	hash := r.UnlabelledHash(service)
-	if cl := c.lookups[hash%lookupSets].find(hash, service, r); cl != nil {
-		return cl
-	}
-	return c.classOfMany(hash, service, r)
-}
-
-// classOfMany is for requirements that differ from many others by their labels alone,
-// and for those that are not remembered.
-func (c *Cache) classOfMany(unlabelled uint64, service string, r *freeslot.Requirement) *class {
-	if len(r.Services)+len(r.Labels)+len(r.LabelRules) > lookupParts {
-		return c.canonical(service, r)
-	}
-	hash := unlabelled + r.LabelsHash()
-	if hash != unlabelled {
-		if cl := c.lookups[hash%lookupSets].find(hash, service, r); cl != nil {
-			return cl
-		}
-	}
-	cl := c.canonical(service, r)
-	if c.lookups[unlabelled%lookupSets].put(newLookup(unlabelled, service, r, cl), service, r) {
-		return cl
-	}
-	l := newLookup(hash, service, r, cl)
-	if set := &c.lookups[hash%lookupSets]; !set.put(l, service, r) {
-		// Where the hash names it, so that two that meet here do not take turns in one place.
-		set[hash>>32%lookupWays].Store(l)
-	}
-	return cl
 }
 
 func (c *Cache) canonical(service string, r *freeslot.Requirement) *class {
@@ -196,18 +157,6 @@ func (c *Cache) drop(key string, cl *class) {
 	c.metrics.classesDropped.Inc()
 }
 
-// forgetDropped clears the places of classes that were dropped.
-func (c *Cache) forgetDropped() {
-	for i := range c.lookups {
-		for j := range c.lookups[i] {
-			place := &c.lookups[i][j]
-			if l := place.Load(); l != nil && l.isDropped() {
-				place.CompareAndSwap(l, nil)
-			}
-		}
-	}
-}
-
 func (cl *class) isDropped() bool {
 	cl.rebuild.Lock()
 	defer cl.rebuild.Unlock()
@@ -221,7 +170,7 @@ func (c *Cache) settle(cl *class) *selection.Class {
 	cl.rebuild.Lock()
 	defer cl.rebuild.Unlock()
 	if built := cl.built.Load(); built != nil && built.profiles >= want {
-		return &built.list
+		return built.list
 	}
 	return c.build(cl)
 }
@@ -244,9 +193,9 @@ func (c *Cache) build(cl *class) *selection.Class {
 		}
 	}
 	end := c.clock.now()
-	next := &builtClass{list: *list, profiles: profiles, config: config, restUntil: end + restShare*(end-begin)}
+	next := &builtClass{list: list, profiles: profiles, config: config, restUntil: end + restShare*(end-begin)}
 	cl.built.Store(next)
-	return &next.list
+	return next.list
 }
 
 // fraction is an atomic number from 0 to 1.

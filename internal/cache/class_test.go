@@ -304,17 +304,12 @@ func TestEverythingInUse(t *testing.T) {
 			t.Fatalf("%d candidates listed in %d classes", n, r.classes.Size())
 		}
 	}
-	for i := range r.lookups {
-		for j := range r.lookups[i] {
-			l := r.lookups[i][j].Load()
-			if l == nil {
-				continue
-			}
-			if l.isDropped() {
-				t.Error("a dropped class has a place")
-			}
+	r.lookups.Range(func(_ uint64, l *lookup) bool {
+		if l.class.isDropped() {
+			t.Error("a dropped class is remembered")
 		}
-	}
+		return true
+	})
 }
 
 // Settled knows every profile that the cache knew before the call, whoever else

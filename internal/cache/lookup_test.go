@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -33,43 +32,32 @@ func TestLookupAgreesWithCanonicalForm(t *testing.T) {
 	})
 }
 
-// Up to eight sets of labels lie in one place, where no map has to be gone through;
-// the others have places of their own.
-func TestLookupVariants(t *testing.T) {
+// Clients may state any number of requirements: past the limit all are forgotten, and each
+// still finds its class.
+func TestLookupsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
-	places := func() (count, variants int) {
-		for i := range r.lookups {
-			for j := range r.lookups[i] {
-				if l := r.lookups[i][j].Load(); l != nil {
-					count, variants = count+1, variants+len(l.variants)
-				}
-			}
-		}
-		return count, variants
-	}
-	ask := func(labels map[string]string) {
-		t.Helper()
-		asked := freeslot.Requirement{Pool: "p", Labels: labels}
-		want := r.class("echo", &asked)
-		changed := freeslot.Requirement{Pool: "p"}
-		if again := r.class("echo", &asked); again != want || r.class("echo", &changed) == want && len(labels) > 0 {
-			t.Errorf("%v: two classes, or that without labels", labels)
+	for i := range lookupLimit + 10 {
+		// One class in so many words: a repetition makes no difference.
+		asked := freeslot.Requirement{Services: []string{"a", "a", "b"}[:1+i%3], SourceLanguage: spelling(i)}
+		if got, want := r.class("echo", &asked), r.canonical("echo", &asked); got != want {
+			t.Fatalf("%+v: got the class of %s", asked, got.identity.Definition())
 		}
 	}
-	ask(nil)
-	for i := range lookupVariants {
-		ask(map[string]string{"zone": fmt.Sprint(i)})
+	if n := r.lookups.Size(); n > lookupLimit {
+		t.Errorf("%d requirements are remembered, want at most %d", n, lookupLimit)
 	}
-	if count, variants := places(); count != 1 || variants != lookupVariants {
-		t.Errorf("%d places with %d sets of labels, want 1 with %d", count, variants, lookupVariants)
+}
+
+// spelling is the i-th way to write one language tag.
+func spelling(i int) string {
+	tag := []byte("abcdefgh-abcdefgh")
+	for bit := range tag {
+		if tag[bit] != '-' && i>>bit&1 == 1 {
+			tag[bit] -= 'a' - 'A'
+		}
 	}
-	ask(map[string]string{"zone": "another"})
-	ask(map[string]string{"gpu": "0"})
-	ask(map[string]string{"zone": "0", "gpu": "0"})
-	if count, variants := places(); count < 2 || variants != lookupVariants+3 {
-		t.Errorf("%d places with %d sets of labels, want several with %d", count, variants, lookupVariants+3)
-	}
+	return string(tag)
 }
 
 // What is remembered must not change with the requirement that it was made from.
