@@ -1,19 +1,17 @@
 package freeslot
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-)
-
-// ClassIDLength is the length of a class id, in bytes.
+// ClassIDLength is the length of a class id, in bytes. An id has the digits 0-9 and a-f.
 const ClassIDLength = 16
 
-// ClassID names the class of "service with requirement r", which must be valid: the
-// first 16 hexadecimal digits of the SHA-256 of [Requirement.AppendClass]. It is the
-// same in every process and release, so that it can be kept in Redis. It costs a few
-// microseconds; where a class is asked for often, keep it.
-func ClassID(service string, r *Requirement) string {
-	var buf [256]byte
-	sum := sha256.Sum256(r.AppendClass(buf[:0], service))
-	return hex.EncodeToString(sum[:ClassIDLength/2])
+// ValidateClassID checks the form of a class id. The error is an [*Error] with code
+// [CodeInvalidArgument] that names field.
+func ValidateClassID(field, id string) error {
+	ok := len(id) == ClassIDLength
+	for i := range len(id) {
+		ok = ok && ('0' <= id[i] && id[i] <= '9' || 'a' <= id[i] && id[i] <= 'f')
+	}
+	if !ok {
+		return invalid(field, "is %q, expected the id of a class, %d of 0-9 a-f", id, ClassIDLength)
+	}
+	return nil
 }

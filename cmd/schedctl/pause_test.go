@@ -8,6 +8,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // TestPause: jobs of what is paused wait beside a free node, an operator sees why, and they
@@ -15,7 +16,7 @@ import (
 func TestPause(t *testing.T) {
 	t.Parallel()
 	l := start(t)
-	class := freeslot.ClassID("echo", new(freeslot.Requirement))
+	class := class.ID("echo", new(freeslot.Requirement))
 	for i, what := range []string{"service echo", "class " + class} {
 		kind, name, _ := strings.Cut(what, " ")
 		l.ctl(t, "pause", kind, name, "--note", "wrong model", "--author", "alice").expect(t, exitOK, what+fmt.Sprintf(" is paused as of version %d", 1+2*i))
@@ -79,7 +80,7 @@ func TestDropAndRequeueMany(t *testing.T) {
 		must(t, json.Unmarshal([]byte(got.out), &status))
 		ids = append(ids, status.ID)
 	}
-	class := freeslot.ClassID("fail", new(freeslot.Requirement))
+	class := class.ID("fail", new(freeslot.Requirement))
 	for _, args := range [][]string{{}, {ids[0], "--state", "failed"}, {"--class", class}, {"--state", "failed", "--limit", "0"}, {"--state", "running"}} {
 		l.ctl(t, append([]string{"drop"}, args...)...).expect(t, exitUsage)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/internal/session/wire"
 	"github.com/freeslot/freeslot/internal/tracing"
 )
@@ -228,7 +227,7 @@ func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, erro
 	p := principalOf(ctx)
 	filter := cell.JobFilter{Tenant: in.Tenant, State: freeslot.State(in.State), Class: in.Class}
 	if in.Class != "" {
-		if err := selection.ValidateClassID("class", in.Class); err != nil {
+		if err := freeslot.ValidateClassID("class", in.Class); err != nil {
 			return nil, s.refuse("list", err)
 		}
 	}

@@ -60,7 +60,7 @@ var pausables = []pausable{
 		"No new job of it begins, nor one that asks for it besides its own.",
 	},
 	{
-		"class", "classes", func(p *selection.Paused) *[]string { return &p.Classes }, selection.ValidateClassID,
+		"class", "classes", func(p *selection.Paused) *[]string { return &p.Classes }, freeslot.ValidateClassID,
 		"No new job of it begins. Listings of jobs and of queues show the class.",
 	},
 }

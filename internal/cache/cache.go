@@ -115,7 +115,7 @@ type Cache struct {
 	// share are the nodes that this replica tries first; see SetShare.
 	share   atomic.Pointer[selection.Share]
 	nodes   *xsync.MapOf[string, *entry]
-	classes *xsync.MapOf[string, *class]
+	classes *xsync.MapOf[string, *classList]
 	// lookups finds the class of a requirement as stated, without its canonical form.
 	lookups *xsync.MapOf[uint64, *lookup]
 	// profiles counts profile changes; class lists are current while it stands still.
@@ -149,7 +149,7 @@ func New(cfg Config, feeds []Feed, log *zap.Logger, reg prometheus.Registerer) *
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Cache{
 		cfg: cfg.WithDefaults(), log: log, clock: newClock(),
-		nodes: xsync.NewMapOf[string, *entry](), classes: xsync.NewMapOf[string, *class](),
+		nodes: xsync.NewMapOf[string, *entry](), classes: xsync.NewMapOf[string, *classList](),
 		lookups:   xsync.NewMapOf[uint64, *lookup](),
 		listLimit: listLimit,
 		stopping:  make(chan struct{}), done: make(chan struct{}),

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -19,8 +20,8 @@ const (
 	listLimit  = 16 << 20
 )
 
-// class is one class's candidate list and what it was built from.
-type class struct {
+// classList is one class's candidate list and what it was built from.
+type classList struct {
 	built atomic.Pointer[builtClass]
 	// used is the age of its last use.
 	used atomic.Uint32
@@ -68,7 +69,7 @@ func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class 
 	return c.renew(cl, built)
 }
 
-func (c *Cache) renew(cl *class, built *builtClass) *selection.Class {
+func (c *Cache) renew(cl *classList, built *builtClass) *selection.Class {
 	if built == nil {
 		return c.settle(cl)
 	}
@@ -91,9 +92,9 @@ func (c *Cache) Settle(service string, r *freeslot.Requirement) *selection.Class
 	return c.settle(c.class(service, r))
 }
 
-func (c *Cache) canonical(service string, r *freeslot.Requirement) *class {
+func (c *Cache) canonical(service string, r *freeslot.Requirement) *classList {
 	var buf [256]byte
-	key := string(r.AppendClass(buf[:0], service))
+	key := string(class.AppendCanonical(buf[:0], service, r))
 	if cl, ok := c.classes.Load(key); ok {
 		return cl
 	}
@@ -102,8 +103,8 @@ func (c *Cache) canonical(service string, r *freeslot.Requirement) *class {
 	return cl
 }
 
-func (c *Cache) newClass(service string, r *freeslot.Requirement) *class {
-	cl := &class{identity: selection.NewIdentity(service, r)}
+func (c *Cache) newClass(service string, r *freeslot.Requirement) *classList {
+	cl := &classList{identity: selection.NewIdentity(service, r)}
 	cl.used.Store(c.age.Load())
 	return cl
 }
@@ -128,8 +129,8 @@ func (c *Cache) makeRoom() {
 	}
 	if now >= 1 {
 		c.metrics.classSweeps.Inc()
-		c.dropWhere(func(cl *class) bool { return cl.used.Load() != c.age.Load() })
-		c.dropWhere(func(*class) bool { return c.fill() > 0.75 })
+		c.dropWhere(func(cl *classList) bool { return cl.used.Load() != c.age.Load() })
+		c.dropWhere(func(*classList) bool { return c.fill() > 0.75 })
 		c.forgetDropped()
 		now = c.fill()
 	}
@@ -137,8 +138,8 @@ func (c *Cache) makeRoom() {
 	c.agesAt.Store(min(now+0.125, 1))
 }
 
-func (c *Cache) dropWhere(unwanted func(*class) bool) {
-	c.classes.Range(func(key string, cl *class) bool {
+func (c *Cache) dropWhere(unwanted func(*classList) bool) {
+	c.classes.Range(func(key string, cl *classList) bool {
 		if unwanted(cl) {
 			c.drop(key, cl)
 		}
@@ -146,7 +147,7 @@ func (c *Cache) dropWhere(unwanted func(*class) bool) {
 	})
 }
 
-func (c *Cache) drop(key string, cl *class) {
+func (c *Cache) drop(key string, cl *classList) {
 	c.classes.Delete(key)
 	cl.rebuild.Lock()
 	defer cl.rebuild.Unlock()
@@ -157,13 +158,13 @@ func (c *Cache) drop(key string, cl *class) {
 	c.metrics.classesDropped.Inc()
 }
 
-func (cl *class) isDropped() bool {
+func (cl *classList) isDropped() bool {
 	cl.rebuild.Lock()
 	defer cl.rebuild.Unlock()
 	return cl.dropped
 }
 
-func (c *Cache) settle(cl *class) *selection.Class {
+func (c *Cache) settle(cl *classList) *selection.Class {
 	// Not the count of when the lock is had: who waits while profiles go on changing
 	// would have a list made each.
 	want := c.profiles.Load()
@@ -178,7 +179,7 @@ func (c *Cache) settle(cl *class) *selection.Class {
 // build makes a new list; cl.rebuild is held. The count is read before the nodes:
 // a profile that changes in between makes the list out of date, never falsely
 // current.
-func (c *Cache) build(cl *class) *selection.Class {
+func (c *Cache) build(cl *classList) *selection.Class {
 	begin, profiles, config := c.clock.now(), c.profiles.Load(), c.selection.Load()
 	nodes := make([]*selection.Node, 0, c.nodes.Size())
 	c.nodes.Range(func(_ string, e *entry) bool {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // lookupLimit bounds how many requirements are remembered in the words of their clients;
@@ -16,17 +17,17 @@ const (
 type lookup struct {
 	service     string
 	requirement freeslot.Requirement
-	class       *class
+	class       *classList
 }
 
 // class finds the class of a requirement. Most requirements come in the same words again
 // and again; remembering them saves the canonical form, which costs more than a choice.
-func (c *Cache) class(service string, r *freeslot.Requirement) *class {
+func (c *Cache) class(service string, r *freeslot.Requirement) *classList {
 	if len(r.Services)+len(r.Labels)+len(r.LabelRules) > lookupParts {
 		return c.canonical(service, r)
 	}
-	hash := r.ClassHash(service)
-	if l, ok := c.lookups.Load(hash); ok && l.service == service && freeslot.SameRequirement(&l.requirement, r) {
+	hash := class.Hash(service, r)
+	if l, ok := c.lookups.Load(hash); ok && l.service == service && class.Same(&l.requirement, r) {
 		return l.class
 	}
 	cl := c.canonical(service, r)

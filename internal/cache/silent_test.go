@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/class"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -71,7 +72,7 @@ func TestIdentity(t *testing.T) {
 	first := c.Class("echo", &r)
 	c.SetConfig(&selection.Config{Version: 1})
 	second := c.Class("echo", &respelled)
-	if first == second || first.ID() != second.ID() || first.Definition() != second.Definition() || first.ID() != freeslot.ClassID("echo", &respelled) {
+	if first == second || first.ID() != second.ID() || first.Definition() != second.Definition() || first.ID() != class.ID("echo", &respelled) {
 		t.Errorf("%s %s, then %s %s", first.ID(), first.Definition(), second.ID(), second.Definition())
 	}
 	var read cell.ClassDefinition

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // Submit places one job; concurrent callers share a call. Errors: *freeslot.Error
@@ -94,7 +95,7 @@ func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
 // ClassOf is the class of a job that was not chosen for by its class.
 func ClassOf(job *freeslot.Job) Class {
 	return Class{
-		ID:         freeslot.ClassID(job.Service, &job.Requirement),
+		ID:         class.ID(job.Service, &job.Requirement),
 		Definition: mustJSON(ClassDefinition{Service: job.Service, Requirement: job.Requirement}),
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/class"
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -39,7 +40,7 @@ func TestMovesLookAtNodesOnce(t *testing.T) {
 	l := rep.links[0]
 	for i := range classes {
 		j := freeslot.Job{Service: "echo", Requirement: freeslot.Requirement{LabelRules: []freeslot.LabelRule{{Label: "region", Operator: freeslot.LabelNotIn, Values: []string{fmt.Sprint("r", i)}}}}}
-		l.queues.byID.Store(freeslot.ClassID(j.Service, &j.Requirement), &queue{job: j})
+		l.queues.byID.Store(class.ID(j.Service, &j.Requirement), &queue{job: j})
 	}
 	l.beginMoves(true)
 	first := looks.Load()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // Queue is a class of which jobs wait, and why they may.
@@ -73,7 +74,7 @@ func (d *Dispatcher) Held(ctx context.Context) (held []cell.Held, unreachable []
 // QueueLength is how many jobs of "service with requirement r" wait, which must be valid; known is
 // false where a cell did not answer.
 func (d *Dispatcher) QueueLength(ctx context.Context, service string, r *freeslot.Requirement) (waiting int, known bool) {
-	waiting, failed := d.cells.QueueLength(ctx, freeslot.ClassID(service, r))
+	waiting, failed := d.cells.QueueLength(ctx, class.ID(service, r))
 	return waiting, len(failed) == 0
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -43,7 +44,7 @@ func newLists() lists { return lists{byHash: make(map[uint64]*list)} }
 
 func (ls *lists) find(hash uint64, service string, r *freeslot.Requirement) *list {
 	l := ls.byHash[hash]
-	if l == nil || l.service != service || !freeslot.SameRequirement(&l.requirement, r) {
+	if l == nil || l.service != service || !class.Same(&l.requirement, r) {
 		return nil
 	}
 	return l

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -17,7 +18,7 @@ type members struct {
 // that is current; without, a list that somebody else is rebuilding is used as it was,
 // unless it is of another configuration: what is paused must not begin.
 func (m *members) of(snap *Snapshot, service string, r *freeslot.Requirement, settle bool) *selection.Class {
-	hash := r.ClassHash(service)
+	hash := class.Hash(service, r)
 	m.mu.RLock()
 	l := m.lists.find(hash, service, r)
 	var former *selection.Class

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -22,7 +23,7 @@ func TestPauseWaitsForTheList(t *testing.T) {
 	} {
 		m := &members{lists: newLists()}
 		m.of(&Snapshot{config: &selection.Config{Version: 1}, profiles: 1}, "tts", r, false)
-		l := m.lists.find(r.ClassHash("tts"), "tts", r)
+		l := m.lists.find(class.Hash("tts", r), "tts", r)
 		l.rebuild.Lock()
 		after := &Snapshot{config: step.after, profiles: 2}
 		got, begun := make(chan *selection.Class, 1), make(chan struct{})

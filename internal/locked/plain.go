@@ -5,6 +5,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/class"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -97,7 +98,7 @@ func (p *Plain) States() []cell.NodeState {
 
 // Choose implements [Nodes].
 func (p *Plain) Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node {
-	hash := r.ClassHash(service)
+	hash := class.Hash(service, r)
 	p.mu.RLock()
 	if l := p.lists.find(hash, service, r); l != nil {
 		dst = l.class.Choose(dst, q, rnd)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/class"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -128,7 +129,7 @@ func TestSettleWaits(t *testing.T) {
 	former := s.Settle("tts", &freeslot.Requirement{})
 	s.Put(online("n2", 1))
 	r := &freeslot.Requirement{}
-	l := s.members.lists.find(r.ClassHash("tts"), "tts", r)
+	l := s.members.lists.find(class.Hash("tts", r), "tts", r)
 	l.rebuild.Lock()
 	if node := choose(s); node == nil || node.ID() != "n1" {
 		t.Error("a choice waited, or found nothing")

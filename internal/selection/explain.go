@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // Explanation tells how a job would be placed now: which nodes qualify, and what
@@ -87,8 +88,8 @@ func Explain(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement
 }
 
 func readableClass(service string, r *freeslot.Requirement) string {
-	class := string(r.AppendClass(nil, service))
-	return strings.NewReplacer("\x00", "; ", "\x01", "; ", "\x02", " ").Replace(class)
+	form := string(class.AppendCanonical(nil, service, r))
+	return strings.NewReplacer("\x00", "; ", "\x01", "; ", "\x02", " ").Replace(form)
 }
 
 func (f *filter) explainTiers() []TierExplanation {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // Identity says which class a [Class] is, however often its lists are built again. It
@@ -37,7 +38,7 @@ func NewIdentity(service string, r *freeslot.Requirement) *Identity {
 	return i
 }
 
-// ID is [freeslot.ClassID].
+// ID is [class.ID].
 func (i *Identity) ID() string {
 	i.once.Do(i.name)
 	return i.id
@@ -62,7 +63,7 @@ func (i *Identity) name() {
 	if err != nil {
 		panic(fmt.Sprintf("selection: a valid requirement is no JSON: %v", err))
 	}
-	i.id, i.definition = freeslot.ClassID(i.service, &i.requirement), string(text)
+	i.id, i.definition = class.ID(i.service, &i.requirement), string(text)
 }
 
 // NewClass is [NewClass] for a replica with this share, which may be nil.

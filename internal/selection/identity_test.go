@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // A definition says all of the class: who reads it gets the same candidates.
@@ -16,21 +17,21 @@ func TestDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, _ := genFleet(t)
 		cfg, r := genConfig(t), genRequirement(t)
-		class := NewClass(nodes, cfg, "tts", r)
-		if want := freeslot.ClassID("tts", r); class.ID() != want {
-			t.Fatalf("the id is %s, expected %s", class.ID(), want)
+		c := NewClass(nodes, cfg, "tts", r)
+		if want := class.ID("tts", r); c.ID() != want {
+			t.Fatalf("the id is %s, expected %s", c.ID(), want)
 		}
 		var read definition
-		if err := freeslot.DecodeStrict("definition", []byte(class.Definition()), &read); err != nil {
-			t.Fatalf("%s: %v", class.Definition(), err)
+		if err := freeslot.DecodeStrict("definition", []byte(c.Definition()), &read); err != nil {
+			t.Fatalf("%s: %v", c.Definition(), err)
 		}
 		again := NewClass(nodes, cfg, read.Service, &read.Requirement)
-		if again.ID() != class.ID() || again.Definition() != class.Definition() {
-			t.Fatalf("%s gives %s", class.Definition(), again.Definition())
+		if again.ID() != c.ID() || again.Definition() != c.Definition() {
+			t.Fatalf("%s gives %s", c.Definition(), again.Definition())
 		}
 		for _, n := range nodes {
-			if again.Has(n) != class.Has(n) {
-				t.Fatalf("%s: %s fits once only", class.Definition(), n.ID())
+			if again.Has(n) != c.Has(n) {
+				t.Fatalf("%s: %s fits once only", c.Definition(), n.ID())
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 func services(names ...string) []freeslot.Service {
@@ -79,7 +80,7 @@ func TestMatchIgnoresWhatTheClassIgnores(t *testing.T) {
 	}
 	a := &freeslot.Requirement{Services: []string{"asr", "tts", "asr"}, SourceLanguage: "de-at"}
 	b := &freeslot.Requirement{Services: []string{"tts", "asr"}, SourceLanguage: "DE-AT"}
-	if string(a.AppendClass(nil, "tts")) != string(b.AppendClass(nil, "tts")) {
+	if string(class.AppendCanonical(nil, "tts", a)) != string(class.AppendCanonical(nil, "tts", b)) {
 		t.Fatal("the two requirements are not of one class")
 	}
 	if got := [2]Reason{Match(node, "tts", a), Match(node, "tts", b)}; got != [2]Reason{} {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // MaxPaused is the most entries that each list of a Paused can have.
@@ -22,7 +23,7 @@ const MaxPaused = 1000
 //
 // A service: the jobs of it, and those that ask for it besides their own.
 //
-// A class: the jobs with this very requirement, by [freeslot.ClassID].
+// A class: the jobs with this very requirement, by its [class.ID].
 type Paused struct {
 	Pools    []string `json:"pools,omitempty" koanf:"pools"`
 	Services []string `json:"services,omitempty" koanf:"services"`
@@ -79,20 +80,7 @@ func (p *Paused) problems(path string, found *Problems) {
 	}
 	check("pools", p.Pools, freeslot.ValidateName)
 	check("services", p.Services, freeslot.ValidateName)
-	check("classes", p.Classes, ValidateClassID)
-}
-
-// ValidateClassID checks the form of a class id. The error is a *freeslot.Error that names
-// field.
-func ValidateClassID(field, id string) error {
-	ok := len(id) == freeslot.ClassIDLength
-	for i := range len(id) {
-		ok = ok && ('0' <= id[i] && id[i] <= '9' || 'a' <= id[i] && id[i] <= 'f')
-	}
-	if !ok {
-		return invalid(field, "is %q, expected the id of a class, %d of 0-9 a-f", id, freeslot.ClassIDLength)
-	}
-	return nil
+	check("classes", p.Classes, freeslot.ValidateClassID)
 }
 
 // Pauses reports whether anything is paused. Nil is the zero Config.
@@ -133,7 +121,7 @@ func (c *compiled) halted(services []string, service string, r *freeslot.Require
 		}
 	}
 	if len(c.paused.classes) > 0 {
-		if id := freeslot.ClassID(service, r); c.paused.classes[id] {
+		if id := class.ID(service, r); c.paused.classes[id] {
 			return "class " + id
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // genPaused is nil half of the time, so that the other half of the tests stays what it was.
@@ -39,7 +40,7 @@ func slowPaused(cfg *Config, n *freeslot.Node, service string, r *freeslot.Requi
 			return true, 0
 		}
 	}
-	if is(cfg.Paused.Classes, freeslot.ClassID(service, r)) {
+	if is(cfg.Paused.Classes, class.ID(service, r)) {
 		return true, 0
 	}
 	// A fleet without the memberships in paused pools: who fits there too is not paused, and
@@ -120,7 +121,7 @@ func TestPausedPools(t *testing.T) {
 		{"its service", Paused{Services: []string{"tts"}}, freeslot.Requirement{}, "", 4},
 		{"a service that it needs besides", Paused{Services: []string{"asr"}}, freeslot.Requirement{Services: []string{"asr"}}, "", 4},
 		{"a service that it does not need", Paused{Services: []string{"asr"}}, freeslot.Requirement{}, "both none one two", 0},
-		{"its class", Paused{Classes: []string{freeslot.ClassID("tts", &freeslot.Requirement{})}}, freeslot.Requirement{}, "", 4},
+		{"its class", Paused{Classes: []string{class.ID("tts", &freeslot.Requirement{})}}, freeslot.Requirement{}, "", 4},
 	}
 	for _, c := range cases {
 		class := NewClass(nodes, cfg(c.paused), "tts", &c.r)

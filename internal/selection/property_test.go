@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // Small universes, so that fits and collisions are common. Who uses them does not run beside others that do: a
@@ -261,7 +262,7 @@ func TestChooseAgreesWithTwin(t *testing.T) { //nolint:paralleltest // shares ge
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, models := genFleet(t)
 		cfg, r, q := genConfig(t), genRequirement(t), genQuery(t)
-		cfg.Paused = genPaused(t, freeslot.ClassID("tts", r))
+		cfg.Paused = genPaused(t, class.ID("tts", r))
 		class := genShare(t).NewClass(nodes, cfg, "tts", r)
 		qualifying, reasons, fits, small := map[string]int{}, map[string]int{}, 0, 0
 		for id, m := range models {

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // NoIndex is the index of answers that are not about a batch.
@@ -64,7 +65,7 @@ func appendJob(dst []byte, job *freeslot.Job) []byte {
 		dst = append(dst, `,"payload":`...)
 		dst = append(dst, job.Payload...)
 	}
-	if r := &job.Requirement; !freeslot.SameRequirement(r, &freeslot.Requirement{}) {
+	if r := &job.Requirement; !class.Same(r, &freeslot.Requirement{}) {
 		dst = append(dst, `,"requirement":`...)
 		dst = appendRequirement(dst, r)
 	}

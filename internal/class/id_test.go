@@ -1,4 +1,4 @@
-package freeslot_test
+package class_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 // TestClassID: what is of one class has one id, anything else another.
@@ -15,8 +16,8 @@ func TestClassID(t *testing.T) {
 		a, b := genRequirement(t), genRequirement(t)
 		services := rapid.SampledFrom([]string{"a", "b", "tts"})
 		forA, forB := services.Draw(t, "service of a"), services.Draw(t, "service of b")
-		idA, idB := freeslot.ClassID(forA, &a), freeslot.ClassID(forB, &b)
-		if same := class(a, forA) == class(b, forB); (idA == idB) != same {
+		idA, idB := class.ID(forA, &a), class.ID(forB, &b)
+		if same := canonical(a, forA) == canonical(b, forB); (idA == idB) != same {
 			t.Fatalf("%s for %s with %+v and %s for %s with %+v: one class is %t", idA, forA, a, idB, forB, b, same)
 		}
 		if len(idA) != freeslot.ClassIDLength || freeslot.ValidateName("class", idA) != nil {
@@ -44,7 +45,7 @@ func TestClassIDStays(t *testing.T) {
 		{"tts", rich, "cdf257310002f96b"},
 		{"tts", respelled, "cdf257310002f96b"},
 	} {
-		if got := freeslot.ClassID(c.service, &c.r); got != c.want {
+		if got := class.ID(c.service, &c.r); got != c.want {
 			t.Errorf("%s with %+v is %s, expected %s", c.service, c.r, got, c.want)
 		}
 	}

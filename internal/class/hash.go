@@ -1,14 +1,18 @@
-package freeslot
+package class
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+
+	"github.com/freeslot/freeslot"
+)
 
 // hashSeed differs from process to process, so that a client cannot aim at collisions.
 var hashSeed = maphash.MakeSeed()
 
-// ClassHash is a hash of "service with requirement r" as the client stated it. What
-// [SameRequirement] calls equal has one hash; the order of labels makes no difference.
+// Hash is a hash of "service with requirement r" as the client stated it. What
+// [Same] calls equal has one hash; the order of labels makes no difference.
 // It allocates nothing and differs from process to process.
-func (r *Requirement) ClassHash(service string) uint64 {
+func Hash(service string, r *freeslot.Requirement) uint64 {
 	var h maphash.Hash
 	h.SetSeed(hashSeed)
 	hashString(&h, service)

@@ -1,4 +1,4 @@
-package freeslot_test
+package class_test
 
 import (
 	"maps"
@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/class"
 )
 
 func genRequirement(t *rapid.T) freeslot.Requirement {
@@ -30,8 +31,8 @@ func genRequirement(t *rapid.T) freeslot.Requirement {
 	}
 }
 
-func class(r freeslot.Requirement, service string) string {
-	return string(r.AppendClass(nil, service))
+func canonical(r freeslot.Requirement, service string) string {
+	return string(class.AppendCanonical(nil, service, &r))
 }
 
 // TestClassIsCanonical: order, repetition and spelling make no difference to the
@@ -40,7 +41,7 @@ func TestClassIsCanonical(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		r := genRequirement(t)
-		base := class(r, "tts")
+		base := canonical(r, "tts")
 		same := r
 		same.Services = append(rapid.Permutation(r.Services).Draw(t, "order"), r.Services...)
 		for i, entry := range same.Services {
@@ -51,7 +52,7 @@ func TestClassIsCanonical(t *testing.T) {
 		for i, rule := range same.LabelRules {
 			same.LabelRules[i].Values = append(rapid.Permutation(rule.Values).Draw(t, "value order"), rule.Values...)
 		}
-		if got := class(same, "tts"); got != base {
+		if got := canonical(same, "tts"); got != base {
 			t.Fatalf("%q and %q are one class", got, base)
 		}
 		for what, change := range map[string]func(*freeslot.Requirement){
@@ -68,11 +69,11 @@ func TestClassIsCanonical(t *testing.T) {
 		} {
 			other := r
 			change(&other)
-			if class(other, "tts") == base {
+			if canonical(other, "tts") == base {
 				t.Fatalf("another %s is another class", what)
 			}
 		}
-		if class(r, "asr") == base {
+		if canonical(r, "asr") == base {
 			t.Fatal("another service is another class")
 		}
 	})
@@ -86,7 +87,7 @@ func TestClassForm(t *testing.T) {
 		LabelRules: []freeslot.LabelRule{{Label: "gpu", Operator: "in", Values: []string{"T4", "A100", "T4"}}, {Label: "b", Operator: "exists"}},
 	}
 	want := "s=asr@<2 >=1.2,tts p=p>q l=de-at>\x00a=\x00zone=eu\x01b\x02exists\x02\x01gpu\x02in\x02A100\x02T4"
-	if got := class(r, "tts"); got != want {
+	if got := canonical(r, "tts"); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	for name, pair := range map[string][2]freeslot.Requirement{
@@ -94,7 +95,7 @@ func TestClassForm(t *testing.T) {
 		"service with and without range":  {{Services: []string{"a@1", "a"}}, {Services: []string{"a@1"}}},
 		"own service":                     {{Services: []string{"tts"}}, {}},
 	} {
-		if a, b := class(pair[0], "tts"), class(pair[1], "tts"); a != b {
+		if a, b := canonical(pair[0], "tts"), canonical(pair[1], "tts"); a != b {
 			t.Errorf("%s: %q and %q are one class", name, a, b)
 		}
 	}
@@ -110,17 +111,17 @@ func TestClassHash(t *testing.T) {
 			b = a
 			b.Services, b.Labels, b.LabelRules = slices.Clone(a.Services), maps.Clone(a.Labels), slices.Clone(a.LabelRules)
 		}
-		same := freeslot.SameRequirement(&a, &b)
-		if same && (a.ClassHash("tts") != b.ClassHash("tts") || class(a, "tts") != class(b, "tts")) {
+		same := class.Same(&a, &b)
+		if same && (class.Hash("tts", &a) != class.Hash("tts", &b) || canonical(a, "tts") != canonical(b, "tts")) {
 			t.Fatalf("%+v and %+v are equal, their hashes or classes are not", a, b)
 		}
-		if !same && a.ClassHash("tts") == b.ClassHash("tts") {
+		if !same && class.Hash("tts", &a) == class.Hash("tts", &b) {
 			t.Fatalf("%+v and %+v have one hash", a, b)
 		}
-		if class(a, "tts") != class(b, "tts") && same {
+		if canonical(a, "tts") != canonical(b, "tts") && same {
 			t.Fatal("two classes are called the same requirement")
 		}
-		if a.ClassHash("tts") == a.ClassHash("asr") {
+		if class.Hash("tts", &a) == class.Hash("asr", &a) {
 			t.Fatal("another service has the same hash")
 		}
 	})
@@ -150,13 +151,13 @@ func TestClassHashOfEachField(t *testing.T) {
 	}
 	for i := range all {
 		for j := range all {
-			if same := freeslot.SameRequirement(&all[i], &all[j]); same != (i == j) || (all[i].ClassHash("s") == all[j].ClassHash("s")) != same {
+			if same := class.Same(&all[i], &all[j]); same != (i == j) || (class.Hash("s", &all[i]) == class.Hash("s", &all[j])) != same {
 				t.Errorf("%+v and %+v: same is %t", all[i], all[j], same)
 			}
 		}
 	}
 	empty := freeslot.Requirement{Services: []string{}, Labels: map[string]string{}, LabelRules: []freeslot.LabelRule{}}
-	if !freeslot.SameRequirement(&empty, &all[0]) || empty.ClassHash("s") != all[0].ClassHash("s") {
+	if !class.Same(&empty, &all[0]) || class.Hash("s", &empty) != class.Hash("s", &all[0]) {
 		t.Error("an empty list differs from none")
 	}
 }
@@ -168,8 +169,8 @@ func TestClassHashDoesNotAllocate(t *testing.T) {
 	}
 	other := r
 	if n := testing.AllocsPerRun(100, func() {
-		r.ClassHash("tts")
-		freeslot.SameRequirement(&r, &other)
+		class.Hash("tts", &r)
+		class.Same(&r, &other)
 	}); n != 0 {
 		t.Errorf("got %v allocations, want 0", n)
 	}
@@ -185,7 +186,7 @@ func BenchmarkClassHash(b *testing.B) {
 			b.ReportAllocs()
 			other := r.Clone()
 			for b.Loop() {
-				if r.ClassHash("tts") == 0 || !freeslot.SameRequirement(&other, &r) {
+				if class.Hash("tts", &r) == 0 || !class.Same(&other, &r) {
 					b.Fatal("not the same")
 				}
 			}
