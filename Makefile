@@ -6,12 +6,9 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 GO ?= go
-# The version is stamped below; asking git once more fails where the checkout belongs to another user. With the
-# profiles of scheduler and bench/core (PGO=auto) the compiler builds every package once more for each of them: they are
-# for what is run and measured, not for what is tested.
+# The version is stamped below; asking git once more fails where the checkout belongs to another user.
 given_goflags := $(GOFLAGS)
-export GOFLAGS = $(given_goflags) -buildvcs=false -pgo=$(or $(PGO),off)
-build bench bench-full bench-core bench-e2e bench-peers bench-micro bench-compare: PGO ?= auto
+export GOFLAGS = $(given_goflags) -buildvcs=false
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -X github.com/freeslot/freeslot/internal/version.stamped=$(VERSION)
@@ -184,10 +181,6 @@ bench-core: deps-redis ## what the core promises, measured, into bench/RESULTS.m
 bench-sim: ## simulate large fleets, into bench/results (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)
 	$(GO) run ./bench/sim/run $(BENCH_SIM_ARGS)
 	@$(MAKE) bench-report
-
-.PHONY: pgo
-pgo: ## measure anew where choices and events spend their time, for the compiler (3 minutes, quiet machine)
-	scripts/pgo.sh
 
 .PHONY: bench-report
 bench-report: ## write bench/RESULTS.md from the JSON files in bench/results

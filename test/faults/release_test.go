@@ -44,14 +44,6 @@ func buildRelease(t *testing.T) string {
 	if err := unpack(archive, source); err != nil {
 		t.Fatalf("%s: %v", previousRelease, err)
 	}
-	// With the profile of this build the compiler has most of what it needs from there.
-	profile, err := os.ReadFile(filepath.Join(sourceRoot(t), "cmd", "scheduler", "default.pgo"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(source, "cmd", "scheduler", "default.pgo"), profile, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
 	defer cancel()
 	if err := build(ctx, source, programs); err != nil {
