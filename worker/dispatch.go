@@ -134,5 +134,5 @@ func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string, handed 
 		return
 	}
 	w.attempts.Add(1)
-	w.crew.run(func() { w.attempt(a) })
+	go w.attempt(a)
 }

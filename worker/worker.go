@@ -140,8 +140,6 @@ type Worker struct {
 	// attempts counts those that are held, and who watches their handlers; handling counts
 	// handlers, which are not waited for when they ignore their context.
 	attempts sync.WaitGroup
-	// crew has the goroutines that attempts run on.
-	crew     crew
 	handling atomic.Int64
 	// withheld are the slots of handlers that were given up and have not returned, and
 	// registered is how many the fleet was told that the node has, 0 where it does not know the
@@ -419,7 +417,6 @@ func (w *Worker) supervise() {
 	}
 	w.endLife()
 	w.attempts.Wait()
-	w.crew.close()
 	collecting.Wait()
 	w.stopErr = w.leave()
 }
