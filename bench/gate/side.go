@@ -72,17 +72,10 @@ func checkout(ctx context.Context, root, commit string) (folder, version string,
 		return "", "", err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // temporary
-	archive, tree := filepath.Join(dir, "tree.tar"), filepath.Join(dir, "tree")
-	if err := os.Mkdir(tree, 0o750); err != nil {
+	if _, err := output(ctx, root, "bash", "-c", `set -o pipefail; git archive "$0" | tar -x -C "$1"`, version, dir); err != nil {
 		return "", "", err
 	}
-	if _, err := output(ctx, root, "git", "archive", "--output", archive, version); err != nil {
-		return "", "", err
-	}
-	if _, err := output(ctx, tree, "tar", "-xf", archive); err != nil {
-		return "", "", err
-	}
-	return folder, version, os.Rename(tree, folder)
+	return folder, version, os.Rename(dir, folder)
 }
 
 func output(ctx context.Context, folder, name string, args ...string) (string, error) {
