@@ -11,7 +11,7 @@ func ValidateClassID(field, id string) error {
 		ok = ok && ('0' <= id[i] && id[i] <= '9' || 'a' <= id[i] && id[i] <= 'f')
 	}
 	if !ok {
-		return invalid(field, "is %q, expected the id of a class, %d of 0-9 a-f", id, ClassIDLength)
+		return Invalid(field, "is %q, expected the id of a class, %d of 0-9 a-f", id, ClassIDLength)
 	}
 	return nil
 }

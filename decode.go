@@ -13,7 +13,7 @@ import (
 func undecoded(path string, err error) error {
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		if name, err := strconv.Unquote(field); err == nil {
-			return invalid(name, "is not a known field")
+			return Invalid(name, "is not a known field")
 		}
 	}
 	var wrong *json.UnmarshalTypeError
@@ -23,7 +23,7 @@ func undecoded(path string, err error) error {
 	if wrong.Field != "" {
 		path = wrong.Field
 	}
-	return invalid(path, "is %s, expected %s", found(wrong.Value), expected(wrong.Type))
+	return Invalid(path, "is %s, expected %s", found(wrong.Value), expected(wrong.Type))
 }
 
 // found is what there was: a type, or "number" and which one.

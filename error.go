@@ -2,6 +2,7 @@ package freeslot
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -66,6 +67,12 @@ type FieldError struct {
 	Field string `json:"field"`
 	// Message begins with the field.
 	Message string `json:"message"`
+}
+
+// Invalid returns an [*Error] with [CodeInvalidArgument] about one input. The message is field
+// and what format makes of args, such as "is 0, expected 1 to 100".
+func Invalid(field, format string, args ...any) *Error {
+	return &Error{Code: CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
 }
 
 // Error returns the code and the message.

@@ -97,19 +97,19 @@ func (j *Job) Validate(path string) error {
 		return err
 	}
 	if j.Slots < 0 || j.Slots > MaxSlots {
-		return invalid(path+".slots", "is %d, expected 1 to %d (0 or absent means 1)", j.Slots, MaxSlots)
+		return Invalid(path+".slots", "is %d, expected 1 to %d (0 or absent means 1)", j.Slots, MaxSlots)
 	}
 	for _, key := range []struct{ field, text string }{{".affinity_key", j.AffinityKey}, {".idempotency_key", j.IdempotencyKey}, {".concurrency_key", j.ConcurrencyKey}} {
 		if !utf8.ValidString(key.text) || len(key.text) > MaxAffinityKeyLength || strings.ContainsFunc(key.text, isControl) {
-			return invalid(path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
+			return Invalid(path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
 		}
 	}
 	// UTF-8 because other text would end the WebSocket session of whoever is sent it.
 	if len(j.Payload) > 0 && !jsonscan.IsValid(j.Payload) {
-		return invalid(path+".payload", "is not valid JSON in UTF-8")
+		return Invalid(path+".payload", "is not valid JSON in UTF-8")
 	}
 	if len(j.TraceParent) > 64 || strings.ContainsFunc(j.TraceParent, isControl) {
-		return invalid(path+".traceparent", "is not a W3C traceparent")
+		return Invalid(path+".traceparent", "is not a W3C traceparent")
 	}
 	if err := j.validateQueueing(path); err != nil {
 		return err
@@ -123,17 +123,17 @@ func (j *Job) Validate(path string) error {
 func (j *Job) validateQueueing(path string) error {
 	switch {
 	case j.Priority < 0 || j.Priority > MaxPriority:
-		return invalid(path+".priority", "is %d, expected 0 to %d", j.Priority, MaxPriority)
+		return Invalid(path+".priority", "is %d, expected 0 to %d", j.Priority, MaxPriority)
 	case j.MaxAttempts < 0 || j.MaxAttempts > MaxMaxAttempts:
-		return invalid(path+".max_attempts", "is %d, expected 1 to %d (0 or absent means %d)", j.MaxAttempts, MaxMaxAttempts, DefaultMaxAttempts)
+		return Invalid(path+".max_attempts", "is %d, expected 1 to %d (0 or absent means %d)", j.MaxAttempts, MaxMaxAttempts, DefaultMaxAttempts)
 	case j.ConcurrencyLimit < 0 || j.ConcurrencyLimit > MaxConcurrencyLimit:
-		return invalid(path+".concurrency_limit", "is %d, expected 1 to %d (0 or absent means 1)", j.ConcurrencyLimit, MaxConcurrencyLimit)
+		return Invalid(path+".concurrency_limit", "is %d, expected 1 to %d (0 or absent means 1)", j.ConcurrencyLimit, MaxConcurrencyLimit)
 	case j.ConcurrencyLimit != 0 && j.ConcurrencyKey == "":
-		return invalid(path+".concurrency_limit", "is %d without a concurrency_key, expected both or neither", j.ConcurrencyLimit)
+		return Invalid(path+".concurrency_limit", "is %d without a concurrency_key, expected both or neither", j.ConcurrencyLimit)
 	case j.RunAtMS < 0 || j.RunAtMS > maxTimeMS:
-		return invalid(path+".run_at_ms", "is %d, expected milliseconds since the Unix epoch", j.RunAtMS)
+		return Invalid(path+".run_at_ms", "is %d, expected milliseconds since the Unix epoch", j.RunAtMS)
 	case j.TimeoutMS < 0 || j.TimeoutMS > MaxTimeoutMS:
-		return invalid(path+".timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.TimeoutMS, MaxTimeoutMS)
+		return Invalid(path+".timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.TimeoutMS, MaxTimeoutMS)
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func DecodeStrict(path string, data []byte, v any) error {
 		return undecoded(path, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return invalid(path, "is followed by further data, expected one JSON value")
+		return Invalid(path, "is followed by further data, expected one JSON value")
 	}
 	return nil
 }

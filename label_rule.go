@@ -115,10 +115,10 @@ func (r *LabelRule) validate(path string) error {
 	case LabelGreater, LabelGreaterEqual, LabelLess, LabelLessEqual:
 		least, most = 1, 1
 	default:
-		return invalid(path+".operator", "is %q, expected in, not_in, exists, not_exists, gt, ge, lt or le", r.Operator)
+		return Invalid(path+".operator", "is %q, expected in, not_in, exists, not_exists, gt, ge, lt or le", r.Operator)
 	}
 	if count := len(r.Values); count < least || count > most {
-		return invalid(path+".values", "has %d entries, expected %s for %s", count, span(least, most), r.Operator)
+		return Invalid(path+".values", "has %d entries, expected %s for %s", count, span(least, most), r.Operator)
 	}
 	for i, value := range r.Values {
 		if err := r.validateValue(element(path+".values", i), value); err != nil {
@@ -130,13 +130,13 @@ func (r *LabelRule) validate(path string) error {
 
 func (r *LabelRule) validateValue(field, value string) error {
 	if !validLabelValue(value) {
-		return invalid(field, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength)
+		return Invalid(field, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength)
 	}
 	if r.Operator == LabelIn || r.Operator == LabelNotIn {
 		return nil
 	}
 	if _, ok := parseNumber(value); !ok {
-		return invalid(field, "is %q, expected a decimal number for %s", value, r.Operator)
+		return Invalid(field, "is %q, expected a decimal number for %s", value, r.Operator)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func span(least, most int) string {
 
 func validateLabelRules(field string, rules []LabelRule) error {
 	if len(rules) > MaxLabelRules {
-		return invalid(field, "has %d entries, expected at most %d", len(rules), MaxLabelRules)
+		return Invalid(field, "has %d entries, expected at most %d", len(rules), MaxLabelRules)
 	}
 	for i := range rules {
 		if err := rules[i].validate(element(field, i)); err != nil {

@@ -1,7 +1,6 @@
 package freeslot
 
 import (
-	"fmt"
 	"maps"
 	"net"
 	"net/url"
@@ -26,7 +25,7 @@ const nameRule = "1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a lett
 // that names field.
 func ValidateName(field, name string) error {
 	if len(name) == 0 || len(name) > MaxNameLength {
-		return invalid(field, "is %d characters long, expected %s", len(name), nameRule)
+		return Invalid(field, "is %d characters long, expected %s", len(name), nameRule)
 	}
 	for i := range len(name) {
 		c := name[i]
@@ -34,7 +33,7 @@ func ValidateName(field, name string) error {
 		if alnum || i > 0 && (c == '.' || c == '_' || c == '-') {
 			continue
 		}
-		return invalid(field, "has %q at position %d, expected %s", rune(c), i, nameRule)
+		return Invalid(field, "has %q at position %d, expected %s", rune(c), i, nameRule)
 	}
 	return nil
 }
@@ -57,7 +56,7 @@ func ValidateEndpoint(field, endpoint string) error {
 			return nil
 		}
 	}
-	return invalid(field, "is not an endpoint, expected %s", endpointRule)
+	return Invalid(field, "is not an endpoint, expected %s", endpointRule)
 }
 
 func validateLabels(field string, labels map[string]string) error {
@@ -67,7 +66,7 @@ func validateLabels(field string, labels map[string]string) error {
 			return err
 		}
 		if !validLabelValue(labels[name]) {
-			return invalid(field+"."+name, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength)
+			return Invalid(field+"."+name, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength)
 		}
 	}
 	return nil
@@ -80,7 +79,3 @@ func validLabelValue(value string) bool {
 func element(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
 func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
-
-func invalid(field, format string, args ...any) *Error {
-	return &Error{Code: CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
-}

@@ -58,10 +58,10 @@ func (n *Node) Validate(path string) error {
 		return err
 	}
 	if n.MaxConcurrency < 1 || n.MaxConcurrency > MaxConcurrencyLimit {
-		return invalid(path+".max_concurrency", "is %d, expected 1 to %d", n.MaxConcurrency, MaxConcurrencyLimit)
+		return Invalid(path+".max_concurrency", "is %d, expected 1 to %d", n.MaxConcurrency, MaxConcurrencyLimit)
 	}
 	if len(n.Services) > MaxServices {
-		return invalid(path+".installed_services", "has %d entries, expected at most %d", len(n.Services), MaxServices)
+		return Invalid(path+".installed_services", "has %d entries, expected at most %d", len(n.Services), MaxServices)
 	}
 	for _, s := range n.Services {
 		if err := ValidateName(path+".installed_services", s.Name); err != nil {
@@ -79,10 +79,10 @@ func (n *Node) Validate(path string) error {
 		}
 	}
 	if len(n.Pools) > MaxPools {
-		return invalid(path+".pool_ids", "has %d entries, expected at most %d", len(n.Pools), MaxPools)
+		return Invalid(path+".pool_ids", "has %d entries, expected at most %d", len(n.Pools), MaxPools)
 	}
 	if len(n.Features) > MaxLabels {
-		return invalid(path+".features_supported", "has %d entries, expected at most %d", len(n.Features), MaxLabels)
+		return Invalid(path+".features_supported", "has %d entries, expected at most %d", len(n.Features), MaxLabels)
 	}
 	for name := range n.Features {
 		if err := ValidateName(path+".features_supported", name); err != nil {
@@ -95,7 +95,7 @@ func (n *Node) Validate(path string) error {
 		}
 	}
 	if len(n.Labels) > MaxLabels {
-		return invalid(path+".labels", "has %d entries, expected at most %d", len(n.Labels), MaxLabels)
+		return Invalid(path+".labels", "has %d entries, expected at most %d", len(n.Labels), MaxLabels)
 	}
 	if err := validateLabels(path+".labels", n.Labels); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (l *Languages) validate(path string) error {
 		tags  []string
 	}{{"asr_languages", l.ASR}, {"tts_languages", l.TTS}, {"semantic_languages", l.Semantic}} {
 		if len(stage.tags) > MaxLanguages {
-			return invalid(path+"."+stage.field, "has %d entries, expected at most %d", len(stage.tags), MaxLanguages)
+			return Invalid(path+"."+stage.field, "has %d entries, expected at most %d", len(stage.tags), MaxLanguages)
 		}
 		for _, tag := range stage.tags {
 			if err := validateLanguage(path+"."+stage.field, tag); err != nil {

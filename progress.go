@@ -41,12 +41,12 @@ const (
 
 func (j *Job) validateSupervision(path string) error {
 	if j.ProgressTimeoutMS < 0 || j.ProgressTimeoutMS > MaxTimeoutMS {
-		return invalid(path+".progress_timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.ProgressTimeoutMS, MaxTimeoutMS)
+		return Invalid(path+".progress_timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.ProgressTimeoutMS, MaxTimeoutMS)
 	}
 	switch j.OnLeaseLoss {
 	case "", LeaseLossContinue, LeaseLossCancel:
 		return nil
 	default:
-		return invalid(path+".on_lease_loss", "is %.40q, expected continue or cancel", string(j.OnLeaseLoss))
+		return Invalid(path+".on_lease_loss", "is %.40q, expected continue or cancel", string(j.OnLeaseLoss))
 	}
 }

@@ -76,7 +76,7 @@ func (r *Requirement) validate(path string) error {
 		}
 	}
 	if len(r.Labels) > MaxLabels {
-		return invalid(path+".labels", "has %d entries, expected at most %d", len(r.Labels), MaxLabels)
+		return Invalid(path+".labels", "has %d entries, expected at most %d", len(r.Labels), MaxLabels)
 	}
 	if err := validateLabels(path+".labels", r.Labels); err != nil {
 		return err
@@ -86,10 +86,10 @@ func (r *Requirement) validate(path string) error {
 
 func validateLanguage(field, tag string) error {
 	if len(tag) > MaxNameLength {
-		return invalid(field, "is longer than %d characters, expected a BCP 47 language tag such as de or zh-Hant-TW", MaxNameLength)
+		return Invalid(field, "is longer than %d characters, expected a BCP 47 language tag such as de or zh-Hant-TW", MaxNameLength)
 	}
 	if _, err := language.Parse(tag); err != nil {
-		return invalid(field, "is %q, expected a BCP 47 language tag such as de or zh-Hant-TW", tag)
+		return Invalid(field, "is %q, expected a BCP 47 language tag such as de or zh-Hant-TW", tag)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type VersionRange struct{ constraints *semver.Constraints }
 // what was expected.
 func ParseVersionRange(s string) (VersionRange, error) {
 	fail := func() (VersionRange, error) {
-		return VersionRange{}, invalid("range", "is %q, expected %s, at most %d bytes long", s, rangeRule, MaxVersionRangeLength)
+		return VersionRange{}, Invalid("range", "is %q, expected %s, at most %d bytes long", s, rangeRule, MaxVersionRangeLength)
 	}
 	if len(s) > MaxVersionRangeLength || strings.Contains(strings.ReplaceAll(s, "||", ""), "|") || strings.ContainsFunc(s, isControl) {
 		return fail()
@@ -82,14 +82,14 @@ func ValidateService(field, entry string) error {
 		return nil
 	}
 	if _, err := ParseVersionRange(versions); err != nil {
-		return invalid(field, "is %q, expected after the @ %s, at most %d bytes long", entry, rangeRule, MaxVersionRangeLength)
+		return Invalid(field, "is %q, expected after the @ %s, at most %d bytes long", entry, rangeRule, MaxVersionRangeLength)
 	}
 	return nil
 }
 
 func validateServices(field string, entries []string) error {
 	if len(entries) > MaxServices {
-		return invalid(field, "has %d entries, expected at most %d", len(entries), MaxServices)
+		return Invalid(field, "has %d entries, expected at most %d", len(entries), MaxServices)
 	}
 	for i, entry := range entries {
 		if err := ValidateService(element(field, i), entry); err != nil {

@@ -19,7 +19,7 @@ const batchCalls = 4
 // jobs, no connection before ctx ended, or ErrClosed.
 func (c *Client) SubmitBatch(ctx context.Context, jobs []freeslot.Job) ([]Submitted, error) {
 	if len(jobs) == 0 {
-		return nil, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "jobs", Message: "jobs is empty"}
+		return nil, freeslot.Invalid("jobs", "is empty")
 	}
 	limits, err := c.limits(ctx)
 	if err != nil {

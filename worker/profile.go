@@ -194,7 +194,7 @@ func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers m
 // checkProfile returns the whole profile of a Reconfigure.
 func (w *Worker) checkProfile(node freeslot.Node, handlers map[string]HandlerFunc, unhealthy []string) (freeslot.Node, error) {
 	if node.ID != w.cfg.Node.ID {
-		return node, invalid("node.node_id", "is %q, expected %q: the id of a running node cannot change", node.ID, w.cfg.Node.ID)
+		return node, freeslot.Invalid("node.node_id", "is %q, expected %q: the id of a running node cannot change", node.ID, w.cfg.Node.ID)
 	}
 	node = cloneNode(node)
 	for _, service := range slices.Sorted(maps.Keys(handlers)) {
@@ -202,20 +202,16 @@ func (w *Worker) checkProfile(node freeslot.Node, handlers map[string]HandlerFun
 			return node, err
 		}
 		if handlers[service] == nil {
-			return node, invalid("handlers."+service, "is nil, expected a function")
+			return node, freeslot.Invalid("handlers."+service, "is nil, expected a function")
 		}
 		node = withService(node, service)
 	}
 	for _, service := range unhealthy {
 		if !hasService(node, service) {
-			return node, invalid("unhealthy", "has %q, which is no service of the node", service)
+			return node, freeslot.Invalid("unhealthy", "has %q, which is no service of the node", service)
 		}
 	}
 	return node, node.Validate("node")
-}
-
-func invalid(field, format string, args ...any) error {
-	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
 }
 
 func (w *Worker) awaitProfile(ctx context.Context, number uint64) error {
@@ -258,7 +254,7 @@ func (p *profile) setHealthy(service string, healthy bool) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !hasService(p.node, service) {
-		return false, invalid("service", "%q is not one of the node", service)
+		return false, freeslot.Invalid("service", "%q is not one of the node", service)
 	}
 	if p.out[service] == !healthy {
 		return false, nil

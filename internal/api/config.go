@@ -233,9 +233,7 @@ func author(ctx context.Context, name string) string {
 
 func (s *Server) changeConfig(ctx context.Context, seen *uint64, dryRun bool, change poolconfig.Change) (*resultOutput, error) {
 	if seen == nil && !dryRun {
-		return nil, s.refuse("config", &freeslot.Error{
-			Code: freeslot.CodeInvalidArgument, Field: "version", Message: "version is missing, expected the one that the change was made from",
-		})
+		return nil, s.refuse("config", freeslot.Invalid("version", "is missing, expected the one that the change was made from"))
 	}
 	doc, err := s.readConfig(ctx)
 	if err != nil {

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -186,9 +185,7 @@ func decodeExplain(data []byte) (job *freeslot.Job, limit int, err error) {
 		limit = *stated
 	}
 	if limit < 0 || limit > MaxExplained {
-		return nil, 0, &freeslot.Error{
-			Code: freeslot.CodeInvalidArgument, Field: "limit", Message: fmt.Sprintf("limit is %d, expected 0 to %d", limit, MaxExplained),
-		}
+		return nil, 0, freeslot.Invalid("limit", "is %d, expected 0 to %d", limit, MaxExplained)
 	}
 	return &part, limit, part.Validate("job")
 }

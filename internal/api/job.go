@@ -141,10 +141,7 @@ func keyFrom(header string, job *freeslot.Job) error {
 		return nil
 	}
 	if job.IdempotencyKey != "" {
-		return &freeslot.Error{
-			Code: freeslot.CodeInvalidArgument, Field: "Idempotency-Key",
-			Message: "Idempotency-Key is another than job.idempotency_key, expected one of them or the same",
-		}
+		return freeslot.Invalid("Idempotency-Key", "is another than job.idempotency_key, expected one of them or the same")
 	}
 	job.IdempotencyKey = header
 	return job.Validate("job")

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -71,9 +70,6 @@ func (s *Server) ended(ctx context.Context, id string) (job *freeslot.Job, tenan
 	case freeslot.StateDead, freeslot.StateFailed, freeslot.StateExpired:
 		return s.specs.Spec(ctx, id)
 	default:
-		return nil, "", &freeslot.Error{
-			Code: freeslot.CodeInvalidArgument, Field: "id",
-			Message: fmt.Sprintf("id is that of a job that is %s, expected one that is dead, failed or expired", status.State),
-		}
+		return nil, "", freeslot.Invalid("id", "is that of a job that is %s, expected one that is dead, failed or expired", status.State)
 	}
 }

@@ -316,10 +316,7 @@ func NewEpoch() Epoch { return ulid.Make().String() + ".2" }
 // *freeslot.Error with code invalid_argument.
 func ValidateJobID(field, id string) error {
 	if _, ok := JobCell(id); !ok {
-		return &freeslot.Error{
-			Code: freeslot.CodeInvalidArgument, Field: field,
-			Message: field + ` is not a job id, expected one such as "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"`,
-		}
+		return freeslot.Invalid(field, `is not a job id, expected one such as "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"`)
 	}
 	return nil
 }

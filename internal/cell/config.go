@@ -231,11 +231,11 @@ func decodeConfigOutcome(reply []rueidis.RedisMessage, seen uint64) (ConfigOutco
 func (c *ConfigChange) validate() error {
 	switch {
 	case len(c.Content) < 3 || c.Content[0] != '{' || c.Content[len(c.Content)-1] != '}' || !json.Valid(c.Content):
-		return invalid("config", "is not a JSON object")
+		return freeslot.Invalid("config", "is not a JSON object")
 	case len(c.Content)+len(`,"version":9007199254740992`) > MaxConfigBytes:
-		return invalid("config", "has %d bytes, expected fewer than %d", len(c.Content), MaxConfigBytes)
+		return freeslot.Invalid("config", "has %d bytes, expected fewer than %d", len(c.Content), MaxConfigBytes)
 	case len(c.LanguagePairs) > MaxLanguagePairs:
-		return invalid("config.pools", "cover %d pairs of languages, expected at most %d", len(c.LanguagePairs), MaxLanguagePairs)
+		return freeslot.Invalid("config.pools", "cover %d pairs of languages, expected at most %d", len(c.LanguagePairs), MaxLanguagePairs)
 	}
 	if len(c.Paused) > 0 {
 		if err := validatePaused(c.Paused); err != nil {
@@ -247,7 +247,7 @@ func (c *ConfigChange) validate() error {
 
 func validateRemark(field, text string, longest int) error {
 	if len(text) > longest || !printable(text) {
-		return invalid(field, "is not a remark, expected at most %d bytes of UTF-8 without control characters", longest)
+		return freeslot.Invalid(field, "is not a remark, expected at most %d bytes of UTF-8 without control characters", longest)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
 )
 
 // PauseChange says what is to be paused from now on, all of it.
@@ -63,7 +65,7 @@ func remark(e ConfigEntry) (string, error) {
 
 func validatePaused(paused []byte) error {
 	if len(paused) < 2 || len(paused) > MaxConfigBytes || paused[0] != '{' || !json.Valid(paused) {
-		return invalid("config.paused", "is not a JSON object of at most %d bytes", MaxConfigBytes)
+		return freeslot.Invalid("config.paused", "is not a JSON object of at most %d bytes", MaxConfigBytes)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func WaitingGate(tenant string, limit int) Gate { return Gate{"w:" + tenant, lim
 func (s *Submission) validateGates() error {
 	for _, g := range s.Gates {
 		if g.limit < 1 || g.name == "" {
-			return invalid("gates", "has a limit of %d, expected 1 or more", g.limit)
+			return freeslot.Invalid("gates", "has a limit of %d, expected 1 or more", g.limit)
 		}
 	}
 	return nil

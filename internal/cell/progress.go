@@ -82,7 +82,7 @@ func validateReports(node string, epoch Epoch, reports []ProgressReport) error {
 		return err
 	}
 	if len(reports) < 1 || len(reports) > MaxProgressItems {
-		return invalid("reports", "has %d entries, expected 1 to %d", len(reports), MaxProgressItems)
+		return freeslot.Invalid("reports", "has %d entries, expected 1 to %d", len(reports), MaxProgressItems)
 	}
 	for i := range reports {
 		r := &reports[i]
@@ -91,11 +91,11 @@ func validateReports(node string, epoch Epoch, reports []ProgressReport) error {
 		}
 		switch {
 		case r.Attempt.N < 1 || r.Seq < 1:
-			return invalid("reports", "has number %d of attempt %d of job %s, expected them from 1", r.Seq, r.Attempt.N, r.Attempt.Job)
+			return freeslot.Invalid("reports", "has number %d of attempt %d of job %s, expected them from 1", r.Seq, r.Attempt.N, r.Attempt.Job)
 		case len(r.Value) > freeslot.MaxProgressBytes:
-			return invalid("value", "has %d bytes, expected at most %d", len(r.Value), freeslot.MaxProgressBytes)
+			return freeslot.Invalid("value", "has %d bytes, expected at most %d", len(r.Value), freeslot.MaxProgressBytes)
 		case !utf8.Valid(r.Value) || !json.Valid(r.Value):
-			return invalid("value", "is not valid JSON in UTF-8")
+			return freeslot.Invalid("value", "is not valid JSON in UTF-8")
 		}
 	}
 	return nil

@@ -79,7 +79,7 @@ func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
 	}
 	spec, err := encodeSpec(s.Job)
 	if err != nil {
-		return encodedSubmission{}, invalid("job", "cannot be encoded: %v", err)
+		return encodedSubmission{}, freeslot.Invalid("job", "cannot be encoded: %v", err)
 	}
 	if s.Class.ID == "" {
 		s.Class = ClassOf(s.Job)

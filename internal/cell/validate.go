@@ -2,7 +2,6 @@ package cell
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/freeslot/freeslot"
@@ -15,10 +14,6 @@ const maxResources = 16 << 10
 // Everything that becomes part of a key, of a value with separators or of an event
 // is checked before Redis is asked. The errors are *freeslot.Errors with code
 // invalid_argument.
-
-func invalid(field, format string, args ...any) *freeslot.Error {
-	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
-}
 
 func validateAgent(node string, epoch Epoch) error {
 	if err := freeslot.ValidateName("node_id", node); err != nil {
@@ -43,13 +38,13 @@ func (s *Submission) validate() error {
 		}
 	}
 	if s.Job == nil {
-		return invalid("job", "is missing")
+		return freeslot.Invalid("job", "is missing")
 	}
 	if s.Job.Slots < 0 || s.Job.Slots > freeslot.MaxSlots {
-		return invalid("job.slots", "is %d, expected 0 to %d", s.Job.Slots, freeslot.MaxSlots)
+		return freeslot.Invalid("job.slots", "is %d, expected 0 to %d", s.Job.Slots, freeslot.MaxSlots)
 	}
 	if s.Job.Priority < 0 || s.Job.Priority > freeslot.MaxPriority || s.Job.MaxAttempts < 0 || s.Job.TimeoutMS < 0 {
-		return invalid("job", "has a priority, max_attempts or timeout_ms that was not validated")
+		return freeslot.Invalid("job", "has a priority, max_attempts or timeout_ms that was not validated")
 	}
 	if err := s.validateGates(); err != nil {
 		return err
@@ -60,7 +55,7 @@ func (s *Submission) validate() error {
 		}
 	}
 	if id := s.Class.ID; id != "" && (len(id) != 16 || strings.Trim(id, "0123456789abcdef") != "") {
-		return invalid("class", "is %q, expected 16 hexadecimal digits", id)
+		return freeslot.Invalid("class", "is %q, expected 16 hexadecimal digits", id)
 	}
 	return nil
 }
@@ -68,7 +63,7 @@ func (s *Submission) validate() error {
 // validateCandidates is for submissions that nodes must be named for.
 func (s *Submission) validateCandidates(least int) error {
 	if len(s.Candidates) < least || len(s.Candidates) > MaxCandidates {
-		return invalid("candidates", "has %d entries, expected %d to %d", len(s.Candidates), least, MaxCandidates)
+		return freeslot.Invalid("candidates", "has %d entries, expected %d to %d", len(s.Candidates), least, MaxCandidates)
 	}
 	return nil
 }
@@ -82,13 +77,13 @@ func (c *Completion) validate() error {
 	}
 	switch {
 	case !c.State.Terminal():
-		return invalid("state", "is %q, which is not terminal", c.State)
+		return freeslot.Invalid("state", "is %q, which is not terminal", c.State)
 	case c.State == freeslot.StateFailed && c.Error == nil:
-		return invalid("error", "is missing from a job that failed")
+		return freeslot.Invalid("error", "is missing from a job that failed")
 	case c.Again != Never && c.State != freeslot.StateFailed:
-		return invalid("again", "is set for a job that is %s, expected one that failed", c.State)
+		return freeslot.Invalid("again", "is set for a job that is %s, expected one that failed", c.State)
 	case len(c.Result) > 0 && !jsonscan.IsValid(c.Result):
-		return invalid("result", "is not valid JSON in UTF-8")
+		return freeslot.Invalid("result", "is not valid JSON in UTF-8")
 	default:
 		return nil
 	}
@@ -100,13 +95,13 @@ func (hb *Heartbeat) validate() error {
 	}
 	switch {
 	case hb.Status != "" && hb.Status != freeslot.StatusOnline && hb.Status != freeslot.StatusDraining:
-		return invalid("status", "is %q, expected online or draining", hb.Status)
+		return freeslot.Invalid("status", "is %q, expected online or draining", hb.Status)
 	case len(hb.Resources) > maxResources:
-		return invalid("resources", "has %d bytes, expected at most %d", len(hb.Resources), maxResources)
+		return freeslot.Invalid("resources", "has %d bytes, expected at most %d", len(hb.Resources), maxResources)
 	case len(hb.Resources) > 0 && !json.Valid(hb.Resources):
-		return invalid("resources", "is not valid JSON")
+		return freeslot.Invalid("resources", "is not valid JSON")
 	case hb.Read != "" && !isStreamID(hb.Read):
-		return invalid("read", "is %q, which is not the id of a stream entry", hb.Read)
+		return freeslot.Invalid("read", "is %q, which is not the id of a stream entry", hb.Read)
 	}
 	for i := range hb.Running {
 		if err := ValidateJobID("running", hb.Running[i].Job); err != nil {

@@ -99,7 +99,7 @@ func New(entries []Entry, log *zap.Logger, reg prometheus.Registerer) (*Runner, 
 		log = zap.NewNop()
 	}
 	if len(entries) > MaxCollectors {
-		return nil, invalid("collectors", "has %d entries, expected at most %d", len(entries), MaxCollectors)
+		return nil, freeslot.Invalid("collectors", "has %d entries, expected at most %d", len(entries), MaxCollectors)
 	}
 	r := &Runner{log: log, changed: make(chan struct{}, 1), results: make(chan result, len(entries))}
 	r.latest.Store(&Snapshot{})
@@ -122,27 +122,23 @@ func New(entries []Entry, log *zap.Logger, reg prometheus.Registerer) (*Runner, 
 func (e Entry) validate(i int, seen map[string]bool) error {
 	at := fmt.Sprintf("collectors[%d]", i)
 	if e.Collector == nil {
-		return invalid(at, "is nil")
+		return freeslot.Invalid(at, "is nil")
 	}
 	name := e.Collector.Type()
 	if err := freeslot.ValidateName(at+".type", name); err != nil {
 		return err
 	}
 	if seen[name] {
-		return invalid(at+".type", "is %q like that of another collector, expected each type once", name)
+		return freeslot.Invalid(at+".type", "is %q like that of another collector, expected each type once", name)
 	}
 	seen[name] = true
 	if e.Interval != 0 && (e.Interval < MinInterval || e.Interval > MaxInterval) {
-		return invalid(at+".interval", "is %s, expected %s to %s", e.Interval, MinInterval, MaxInterval)
+		return freeslot.Invalid(at+".interval", "is %s, expected %s to %s", e.Interval, MinInterval, MaxInterval)
 	}
 	if interval := e.withDefaults().Interval; e.Timeout < 0 || e.Timeout > interval {
-		return invalid(at+".timeout", "is %s, expected more than 0s and at most the interval, %s", e.Timeout, interval)
+		return freeslot.Invalid(at+".timeout", "is %s, expected more than 0s and at most the interval, %s", e.Timeout, interval)
 	}
 	return nil
-}
-
-func invalid(field, format string, args ...any) error {
-	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
 }
 
 // Latest returns the figures of all collectors that are known and not too old: those of

@@ -1,7 +1,6 @@
 package cron
 
 import (
-	"fmt"
 	"strings"
 	"time"
 	_ "time/tzdata" // so that zones are known on machines without a database of their own
@@ -49,7 +48,7 @@ func Parse(expression, zone string) (Expression, error) {
 		return Expression{}, err
 	}
 	if len(expression) > MaxExpressionLength {
-		return Expression{}, invalid("cron", "has %d bytes, expected at most %d", len(expression), MaxExpressionLength)
+		return Expression{}, freeslot.Invalid("cron", "has %d bytes, expected at most %d", len(expression), MaxExpressionLength)
 	}
 	if text, ok := strings.CutPrefix(expression, everyPrefix); ok {
 		every, err := parseEvery(text)
@@ -57,22 +56,22 @@ func Parse(expression, zone string) (Expression, error) {
 	}
 	// The library takes a zone here, too, and ends in a panic where it is cut off.
 	if strings.Contains(expression, "=") {
-		return Expression{}, invalid("cron", "has a time zone, expected it in time_zone")
+		return Expression{}, freeslot.Invalid("cron", "has a time zone, expected it in time_zone")
 	}
 	parsed, err := parser.ParseStandard(expression)
 	spec, ok := parsed.(*parser.SpecSchedule)
 	if err != nil || !ok {
-		return Expression{}, invalid("cron", `is %q, expected five fields such as "30 4 * * 1-5" (minute, hour, day of month, month, day of week), @daily or @every 10m: %v`, shown(expression), err)
+		return Expression{}, freeslot.Invalid("cron", `is %q, expected five fields such as "30 4 * * 1-5" (minute, hour, day of month, month, day of week), @daily or @every 10m: %v`, shown(expression), err)
 	}
 	for name, bits := range map[string]uint64{"minute": spec.Minute, "hour": spec.Hour, "day of month": spec.Dom, "month": spec.Month, "day of week": spec.Dow} {
 		if bits == 0 {
-			return Expression{}, invalid("cron", "is %q, which names no %s", shown(expression), name)
+			return Expression{}, freeslot.Invalid("cron", "is %q, which names no %s", shown(expression), name)
 		}
 	}
 	spec.Location = time.UTC
 	e := Expression{spec: spec, zone: location, hourly: spec.Hour&allHours == allHours}
 	if spec.Next(time.Unix(0, 0).UTC()).IsZero() {
-		return Expression{}, invalid("cron", "is %q, which is no day of any year", shown(expression))
+		return Expression{}, freeslot.Invalid("cron", "is %q, which is no day of any year", shown(expression))
 	}
 	return e, nil
 }
@@ -80,18 +79,18 @@ func Parse(expression, zone string) (Expression, error) {
 func parseEvery(text string) (time.Duration, error) {
 	every, err := time.ParseDuration(text)
 	if err != nil || every < MinEvery || every > MaxEvery {
-		return 0, invalid("cron", "is %q, expected @every with a duration of %s to %s such as 90s or 1h30m", shown(everyPrefix+text), MinEvery, MaxEvery)
+		return 0, freeslot.Invalid("cron", "is %q, expected @every with a duration of %s to %s such as 90s or 1h30m", shown(everyPrefix+text), MinEvery, MaxEvery)
 	}
 	return every.Truncate(time.Millisecond), nil
 }
 
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" || len(name) > freeslot.MaxNameLength {
-		return nil, invalid("time_zone", "is %q, expected a name such as Europe/Berlin", shown(name))
+		return nil, freeslot.Invalid("time_zone", "is %q, expected a name such as Europe/Berlin", shown(name))
 	}
 	zone, err := time.LoadLocation(name) // "" is UTC
 	if err != nil {
-		return nil, invalid("time_zone", "is %q, expected a name such as Europe/Berlin", shown(name))
+		return nil, freeslot.Invalid("time_zone", "is %q, expected a name such as Europe/Berlin", shown(name))
 	}
 	return zone, nil
 }
@@ -180,8 +179,4 @@ func (e *Expression) NextMS(after int64) int64 {
 		return 0
 	}
 	return next.UnixMilli()
-}
-
-func invalid(field, format string, args ...any) *freeslot.Error {
-	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
 }

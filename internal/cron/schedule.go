@@ -83,7 +83,7 @@ func decodeChange(data []byte) (*Change, error) {
 		return nil, err
 	}
 	if len(bytes.TrimSpace(in.Job)) == 0 {
-		return nil, invalid("job", "is missing, expected what is to be run such as %s", `{"service": "report"}`)
+		return nil, freeslot.Invalid("job", "is missing, expected what is to be run such as %s", `{"service": "report"}`)
 	}
 	job, refused := wire.DecodeJob(in.Job)
 	if refused != nil {
@@ -104,16 +104,16 @@ func (s *Schedule) Validate() error {
 	switch s.OnMissed {
 	case "", Skip, Latest, All:
 	default:
-		return invalid("on_missed", "is %q, expected skip, latest or all", s.OnMissed)
+		return freeslot.Invalid("on_missed", "is %q, expected skip, latest or all", s.OnMissed)
 	}
 	if s.GraceMS < 0 || s.GraceMS > MaxGrace.Milliseconds() {
-		return invalid("grace_ms", "is %d, expected 1 to %d (0 or absent means %d)", s.GraceMS, MaxGrace.Milliseconds(), DefaultGrace.Milliseconds())
+		return freeslot.Invalid("grace_ms", "is %d, expected 1 to %d (0 or absent means %d)", s.GraceMS, MaxGrace.Milliseconds(), DefaultGrace.Milliseconds())
 	}
 	for field, set := range map[string]bool{
 		"job.run_at_ms": s.Job.RunAtMS != 0, "job.idempotency_key": s.Job.IdempotencyKey != "", "job.traceparent": s.Job.TraceParent != "",
 	} {
 		if set {
-			return invalid(field, "is set, which is for one job: leave it out of a schedule")
+			return freeslot.Invalid(field, "is set, which is for one job: leave it out of a schedule")
 		}
 	}
 	return s.Job.Validate("job")
@@ -152,7 +152,7 @@ func (s *Schedule) encode() (string, error) {
 	stored.Paused = false
 	text, err := json.Marshal(&stored)
 	if err != nil {
-		return "", invalid("job", "cannot be encoded: %v", err)
+		return "", freeslot.Invalid("job", "cannot be encoded: %v", err)
 	}
 	return string(text), nil
 }

@@ -160,7 +160,7 @@ func comingRuns(f *found, n int) (runs []int64) {
 // Those that an operator's edit made unreadable are left out.
 func (s *Service) List(ctx context.Context, tenant, cursor string, limit int) (Page, error) {
 	if _, _, ok := cell.SplitCronID(cursor); cursor != "" && !ok {
-		return Page{}, invalid("cursor", "is not one of a listing of schedules")
+		return Page{}, freeslot.Invalid("cursor", "is not one of a listing of schedules")
 	}
 	found, err := s.cells.CronList(ctx, tenant, cursor, min(max(limit, 1), MaxPage))
 	if err != nil {

@@ -2,7 +2,6 @@ package poolconfig
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/freeslot/freeslot"
@@ -67,11 +66,7 @@ func pairs(cfg *selection.Config) (map[string]string, error) {
 		entries += len(p.SourceLanguages) * len(p.TargetLanguages)
 	}
 	tooMany := func(n, limit int) error {
-		field := root + ".pools"
-		return &freeslot.Error{
-			Code: freeslot.CodeInvalidArgument, Field: field,
-			Message: fmt.Sprintf("%s cover %d pairs of languages, expected at most %d", field, n, limit),
-		}
+		return freeslot.Invalid(root+".pools", "cover %d pairs of languages, expected at most %d", n, limit)
 	}
 	if entries > maxPairEntries {
 		return nil, tooMany(entries, maxPairEntries)

@@ -49,7 +49,7 @@ func (ps Problems) orNil() error {
 }
 
 func (ps *Problems) addf(field, format string, args ...any) {
-	*ps = append(*ps, invalid(field, format, args...))
+	*ps = append(*ps, freeslot.Invalid(field, format, args...))
 }
 
 // add takes over a coded error; nil adds nothing.
@@ -163,11 +163,3 @@ func labelProblems(path string, labels map[string]string, found *Problems) {
 }
 
 func element(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
-
-func invalid(field, format string, args ...any) *freeslot.Error {
-	return &freeslot.Error{
-		Code:    freeslot.CodeInvalidArgument,
-		Field:   field,
-		Message: field + " " + fmt.Sprintf(format, args...),
-	}
-}

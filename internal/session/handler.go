@@ -207,7 +207,7 @@ func (h *Handler) check(r *http.Request) (who principal, batch bool, _ *freeslot
 	case "batch":
 		batch = true
 	default:
-		return who, false, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "frames", Message: fmt.Sprintf("frames is %.40q, expected single or batch", frames)}
+		return who, false, freeslot.Invalid("frames", "is %.40q, expected single or batch", frames)
 	}
 	return who, batch, nil
 }
