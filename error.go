@@ -57,16 +57,10 @@ type Error struct {
 	// Breakdown counts, for CodeNoMatchingNode, the nodes that failed each part
 	// of the requirement, by its first failing part.
 	Breakdown map[string]int
-	// Errors has every offending input where several are told at once; Field and
-	// Message are then those of the first, and how many follow.
+	// Errors lists the offending inputs where one answer can name several, at most
+	// [MaxFieldErrors]. Field and Message are then those of the first, and Message ends with
+	// how many more there are.
 	Errors []FieldError
-}
-
-// FieldError is one of several offending inputs.
-type FieldError struct {
-	Field string `json:"field"`
-	// Message begins with the field.
-	Message string `json:"message"`
 }
 
 // Invalid returns an [*Error] with [CodeInvalidArgument] about one input. The message is field

@@ -234,11 +234,10 @@ func (r *Replica) validatePools(p *Problems) {
 	}
 	first := make(map[string]int, len(r.Pools))
 	for i := range r.Pools {
-		// One at a time: Pools.Validate stops at the first bad field.
-		var e *freeslot.Error
-		if errors.As(r.Pools[i:i+1].Validate("pools"), &e) {
-			rest := strings.TrimPrefix(e.Field, "pools[0]")
-			p.Add(element("pools", i)+rest, trimmed(e, e.Field))
+		// One at a time, for the first bad field of each.
+		if found := r.Pools[i : i+1].Validate("pools"); len(found) > 0 {
+			rest := strings.TrimPrefix(found[0].Field, "pools[0]")
+			p.Addf(element("pools", i)+rest, "%s", strings.TrimPrefix(found[0].Message, found[0].Field+" "))
 		}
 		if j, ok := first[r.Pools[i].ID]; ok && r.Pools[i].ID != "" {
 			p.Addf(element("pools", i)+".id", "is %q like that of pools[%d], expected each id once", r.Pools[i].ID, j)

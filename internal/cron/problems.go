@@ -3,15 +3,11 @@ package cron
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/freeslot/freeslot"
 )
-
-// maxProblems bounds how many bad fields are named, and so how many are looked for.
-const maxProblems = 100
 
 type object = map[string]json.RawMessage
 
@@ -26,13 +22,10 @@ var soundJob = object{"service": json.RawMessage(`"x"`)}
 // allProblems adds to what a change was refused for, its first bad field, all others. Each field is tried
 // by itself in a schedule that is sound but for it, so that what is wrong is decided in one place.
 func allProblems(data []byte, first error) error {
-	var e *freeslot.Error
-	if !errors.As(first, &e) {
-		return first
-	}
-	found := []freeslot.FieldError{{Field: e.Field, Message: e.Message}}
+	var found freeslot.FieldErrors
+	found.Add(first)
 	try := func(base object, name string, value json.RawMessage) {
-		if len(found) == maxProblems {
+		if len(found) == freeslot.MaxFieldErrors {
 			return
 		}
 		tried := maps.Clone(base)
@@ -45,7 +38,7 @@ func allProblems(data []byte, first error) error {
 		}
 		var bad *freeslot.Error
 		if _, err := decodeChange(text); errors.As(err, &bad) && !slices.ContainsFunc(found, func(f freeslot.FieldError) bool { return f.Field == bad.Field }) {
-			found = append(found, freeslot.FieldError{Field: bad.Field, Message: bad.Message})
+			found.Add(bad)
 		}
 	}
 	fields := members(data)
@@ -67,10 +60,7 @@ func allProblems(data []byte, first error) error {
 	if len(found) == 1 {
 		return first
 	}
-	all := *e
-	all.Message += fmt.Sprintf(" (and %d more)", len(found)-1)
-	all.Errors = found
-	return &all
+	return found.Err()
 }
 
 // tryJob has try look at each field of a job, and of its requirement.

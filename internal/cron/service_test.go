@@ -203,7 +203,7 @@ func TestDecodeChangeNamesNotTooMany(t *testing.T) {
 	}
 	_, err := DecodeChange([]byte("{" + text.String() + `"cron":"@daily"}`))
 	var e *freeslot.Error
-	if !errors.As(err, &e) || len(e.Errors) != maxProblems {
+	if !errors.As(err, &e) || len(e.Errors) != freeslot.MaxFieldErrors {
 		t.Errorf("%v", err)
 	}
 }

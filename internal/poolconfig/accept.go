@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -67,27 +66,22 @@ func interpretPaused(state *cell.ConfigState) (*selection.Paused, error) {
 	case "string":
 		return DecodePaused(state.Paused)
 	default:
-		return nil, refusal([]freeslot.FieldError{{
-			Field: pausedPath, Message: fmt.Sprintf("%s is a %s in Redis, expected a string", pausedPath, state.PausedType),
-		}})
+		return nil, refuse(pausedPath, "is a %s in Redis, expected a string", state.PausedType)
 	}
 }
 
 func interpretDocument(state *cell.ConfigState) (*selection.Config, error) {
-	problem := func(format string, args ...any) error {
-		return refusal([]freeslot.FieldError{{Field: root, Message: root + " " + fmt.Sprintf(format, args...)}})
-	}
 	switch {
 	case state.Type == "none":
 		return nil, nil
 	case state.Type != "string":
-		return nil, problem("is a %s in Redis, expected a string", state.Type)
+		return nil, refuse(root, "is a %s in Redis, expected a string", state.Type)
 	case state.Content == nil:
-		return nil, problem("has %d bytes in Redis, expected at most %d", state.Length, cell.MaxConfigBytes)
+		return nil, refuse(root, "has %d bytes in Redis, expected at most %d", state.Length, cell.MaxConfigBytes)
 	}
 	cfg, err := Decode(state.Content)
 	if err == nil && cfg.Paused != nil {
-		err = refusal([]freeslot.FieldError{{Field: pausedPath, Message: pausedPath + " is in the document in Redis, expected under a key of its own"}})
+		err = refuse(pausedPath, "is in the document in Redis, expected under a key of its own")
 	}
 	return cfg, err
 }

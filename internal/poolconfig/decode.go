@@ -14,9 +14,6 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// maxFieldErrors bounds how many bad fields are named at once.
-const maxFieldErrors = 100
-
 // versionKey is in the document in Redis beside the fields of selection.Config.
 const versionKey = "version"
 
@@ -27,18 +24,18 @@ const versionKey = "version"
 func Decode(data []byte) (*selection.Config, error) {
 	document, err := parse(data)
 	if err != nil {
-		return nil, refusal([]freeslot.FieldError{{Field: root, Message: root + " " + err.Error()}})
+		return nil, refuse(root, "%v", err)
 	}
 	delete(document, versionKey)
 	var cfg selection.Config
 	if problems := config.Decode(document, &cfg); len(problems) > 0 {
-		return nil, refusal(append(fieldErrors(problems), validate(&cfg)...))
+		return nil, append(fieldErrors(problems), validate(&cfg)...).Err()
 	}
 	if _, said := document["enabled"]; !said {
 		cfg.Enabled = len(cfg.Pools) > 0 // who lists pools wants them
 	}
-	if bad := validate(&cfg); len(bad) > 0 {
-		return nil, refusal(bad)
+	if err := validate(&cfg).Err(); err != nil {
+		return nil, err
 	}
 	return normal(&cfg), nil
 }
@@ -91,32 +88,18 @@ func numbers(v any) any {
 	return v
 }
 
-func fieldErrors(problems config.Problems) []freeslot.FieldError {
-	out := make([]freeslot.FieldError, len(problems))
-	for i, p := range problems {
-		path := root + "." + p.Path
-		out[i] = freeslot.FieldError{Field: path, Message: path + " " + p.Message}
+func fieldErrors(problems config.Problems) (bad freeslot.FieldErrors) {
+	for _, p := range problems {
+		bad.Addf(root+"."+p.Path, "%s", p.Message)
 	}
-	return out
+	return bad
 }
 
-// refusal makes one error of all. The first of several that are about one field
-// stands for them.
-func refusal(bad []freeslot.FieldError) *freeslot.Error {
-	seen := make(map[string]bool, len(bad))
-	var all []freeslot.FieldError
-	for _, b := range bad {
-		if !seen[b.Field] {
-			all = append(all, b)
-		}
-		seen[b.Field] = true
-	}
-	e := &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: all[0].Field, Message: all[0].Message, Errors: all}
-	if len(all) > 1 {
-		e.Message += fmt.Sprintf(" (and %d more)", len(all)-1)
-		e.Errors = all[:min(len(all), maxFieldErrors)]
-	}
-	return e
+// refuse is for one bad field. The error lists it, as it lists several.
+func refuse(field, format string, args ...any) error {
+	var bad freeslot.FieldErrors
+	bad.Addf(field, format, args...)
+	return bad.Err()
 }
 
 // pausedPath is the path of what is paused.
@@ -125,7 +108,7 @@ const pausedPath = root + ".paused"
 // DecodePaused reads what is paused, nil where that is nothing. The error is as that of Decode.
 func DecodePaused(data []byte) (*selection.Paused, error) {
 	if len(data) == 0 {
-		return nil, refusal([]freeslot.FieldError{{Field: pausedPath, Message: pausedPath + " is empty or too long, expected a JSON object"}})
+		return nil, refuse(pausedPath, "is empty or too long, expected a JSON object")
 	}
 	cfg, err := Decode(slices.Concat([]byte(`{"paused":`), data, []byte(`}`)))
 	if err != nil || cfg.Paused.Empty() {

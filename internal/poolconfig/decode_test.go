@@ -70,12 +70,12 @@ func TestDecodeNamesEveryBadField(t *testing.T) {
 func TestDecodeManyErrors(t *testing.T) {
 	t.Parallel()
 	cfg := pools()
-	for range 2 * maxFieldErrors {
+	for range 2 * freeslot.MaxFieldErrors {
 		cfg.Pools = append(cfg.Pools, selection.Pool{ID: "no name"})
 	}
 	_, err := Decode(encodeInvalid(cfg))
 	var e *freeslot.Error
-	if !errors.As(err, &e) || len(e.Errors) != maxFieldErrors || e.Field != e.Errors[0].Field || !strings.HasSuffix(e.Message, fmt.Sprintf("(and %d more)", 2*maxFieldErrors-1)) {
+	if !errors.As(err, &e) || len(e.Errors) != freeslot.MaxFieldErrors || e.Field != e.Errors[0].Field || !strings.HasSuffix(e.Message, fmt.Sprintf("(and %d more)", 2*freeslot.MaxFieldErrors-1)) {
 		t.Errorf("%v: %d errors", err, len(e.Errors))
 	}
 }

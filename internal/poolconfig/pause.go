@@ -16,8 +16,8 @@ const pauseTries = 16
 // pauses. action is for the history: "pause service asr". The rest of the configuration stays what it is, and where there is none that of the
 // replicas' files goes on to count. See cell.Cell.PauseConfig.
 func (s *Store) Pause(ctx context.Context, seen uint64, paused *selection.Paused, action, author, note string) (cell.ConfigOutcome, error) {
-	if bad := validate(&selection.Config{Paused: paused}); len(bad) > 0 {
-		return cell.ConfigOutcome{}, refusal(bad)
+	if err := validate(&selection.Config{Paused: paused}).Err(); err != nil {
+		return cell.ConfigOutcome{}, err
 	}
 	return s.backend.PauseConfig(ctx, cell.PauseChange{Seen: seen, Paused: []byte(paused.Text()), Action: action, Author: author, Note: note})
 }

@@ -1,7 +1,6 @@
 package poolconfig
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/freeslot/freeslot"
@@ -26,36 +25,13 @@ func normal(cfg *selection.Config) *selection.Config {
 }
 
 // validate returns every bad field.
-func validate(cfg *selection.Config) []freeslot.FieldError {
-	bad := codedErrors(nil, cfg.Validate(root))
+func validate(cfg *selection.Config) freeslot.FieldErrors {
+	bad := cfg.Validate(root)
 	if len(bad) == 0 {
-		if _, err := pairs(cfg); err != nil {
-			bad = codedErrors(bad, err)
-		}
+		_, err := pairs(cfg)
+		bad.Add(err)
 	}
 	return bad
-}
-
-// codedErrors appends every *freeslot.Error that err is made of.
-func codedErrors(bad []freeslot.FieldError, err error) []freeslot.FieldError {
-	if err == nil {
-		return bad
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			bad = codedErrors(bad, e)
-		}
-		return bad
-	}
-	var e *freeslot.Error
-	switch {
-	case errors.As(err, &e) && len(e.Errors) > 0:
-		return append(bad, e.Errors...)
-	case e != nil:
-		return append(bad, freeslot.FieldError{Field: e.Field, Message: e.Message})
-	default:
-		return append(bad, freeslot.FieldError{Field: root, Message: root + ": " + err.Error()})
-	}
 }
 
 // pairs is the index of language pairs as it is stored.

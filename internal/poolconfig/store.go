@@ -82,8 +82,8 @@ type Change struct {
 
 // Apply puts a valid configuration in force; see cell.Cell.ApplyConfig.
 func (s *Store) Apply(ctx context.Context, c Change) (cell.ConfigOutcome, error) {
-	if bad := validate(c.Config); len(bad) > 0 {
-		return cell.ConfigOutcome{}, refusal(bad)
+	if err := validate(c.Config).Err(); err != nil {
+		return cell.ConfigOutcome{}, err
 	}
 	index, err := pairs(c.Config)
 	if err != nil {

@@ -43,21 +43,17 @@ func TestConfigValidate(t *testing.T) {
 		`config.pools[2].id is "p", which config.pools[1] has already`,
 	}
 	var got []string
-	var problems Problems
-	if err := bad.Validate("config"); !errors.As(err, &problems) {
-		t.Fatalf("got %T", err)
-	}
-	for _, p := range problems {
-		got = append(got, p.Message)
-		if p.Code != freeslot.CodeInvalidArgument || !strings.HasPrefix(p.Message, p.Field+" ") {
-			t.Errorf("%#v is not an invalid_argument that begins with its field", p)
+	for _, f := range bad.Validate("config") {
+		got = append(got, f.Message)
+		if !strings.HasPrefix(f.Message, f.Field+" ") {
+			t.Errorf("%#v does not begin with its field", f)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	var first *freeslot.Error
-	if err := bad.Validate(""); !errors.As(err, &first) || first.Field != "mode" {
+	if err := bad.Validate("").Err(); !errors.As(err, &first) || first.Field != "mode" {
 		t.Errorf("without a path the first bad field is %v", first)
 	}
 }
@@ -84,7 +80,7 @@ func TestConfigValidateLimits(t *testing.T) {
 		"fewer pairs":     {Config{Pools: pairs[:16]}, ""},
 	} {
 		var e *freeslot.Error
-		err := tc.cfg.Validate("")
+		err := tc.cfg.Validate("").Err()
 		if (err == nil) != (tc.field == "") || err != nil && (!errors.As(err, &e) || e.Field != tc.field) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.field)
 		}
@@ -224,7 +220,7 @@ func parseConfig(path string, data []byte) (*Config, error) {
 	if err := freeslot.DecodeStrict(name, data, c); err != nil {
 		return nil, err
 	}
-	if err := c.Validate(path); err != nil {
+	if err := c.Validate(path).Err(); err != nil {
 		return nil, err
 	}
 	return c, nil

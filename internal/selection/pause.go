@@ -64,18 +64,18 @@ func (p *Paused) Text() string {
 // Equal reports whether the same is paused.
 func (p *Paused) Equal(other *Paused) bool { return p.Text() == other.Text() }
 
-func (p *Paused) problems(path string, found *Problems) {
+func (p *Paused) validate(path string, found *freeslot.FieldErrors) {
 	if p == nil {
 		return
 	}
 	check := func(field string, list []string, valid func(field, entry string) error) {
 		field = path + "." + field
 		if len(list) > MaxPaused {
-			found.addf(field, "has %d entries, expected at most %d", len(list), MaxPaused)
+			found.Addf(field, "has %d entries, expected at most %d", len(list), MaxPaused)
 			return
 		}
 		for i, entry := range list {
-			found.add(valid(element(field, i), entry))
+			found.Add(valid(element(field, i), entry))
 		}
 	}
 	check("pools", p.Pools, freeslot.ValidateName)

@@ -1,7 +1,6 @@
 package selection
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -167,21 +166,17 @@ func TestPausedValidate(t *testing.T) {
 	cfg := &Config{Paused: &Paused{
 		Pools: []string{"ok", "not ok"}, Services: []string{""}, Classes: []string{"0123456789abcdef", "0123456789ABCDEF", "01"},
 	}}
-	var problems Problems
-	if !errors.As(cfg.Validate("config"), &problems) {
-		t.Fatal("it is valid")
-	}
 	var fields []string
-	for _, p := range problems {
-		fields = append(fields, p.Field)
+	for _, f := range cfg.Validate("config") {
+		fields = append(fields, f.Field)
 	}
 	want := "config.paused.pools[1] config.paused.services[0] config.paused.classes[1] config.paused.classes[2]"
 	if got := strings.Join(fields, " "); got != want {
 		t.Errorf("got %s, expected %s", got, want)
 	}
 	many := &Config{Paused: &Paused{Pools: make([]string, MaxPaused+1)}}
-	if !errors.As(many.Validate(""), &problems) || len(problems) != 1 || problems[0].Field != "paused.pools" {
-		t.Errorf("got %v", problems)
+	if found := many.Validate(""); len(found) != 1 || found[0].Field != "paused.pools" {
+		t.Errorf("got %v", found)
 	}
 }
 

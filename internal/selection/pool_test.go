@@ -65,7 +65,7 @@ func TestPoolsValidate(t *testing.T) {
 		"many labels":  {Pools{{ID: "a", Labels: manyLabels(freeslot.MaxLabels + 1)}}, "pools[0].labels"},
 		"many pools":   {make(Pools, MaxConfiguredPools+1), "pools"},
 	} {
-		err := tc.pools.Validate("pools")
+		err := tc.pools.Validate("pools").Err()
 		var coded *freeslot.Error
 		switch {
 		case tc.field == "" && err != nil:

@@ -72,7 +72,7 @@ func genConfig(t *rapid.T) *Config {
 		Policy:  rapid.SampledFrom([]Policy{"", PolicyLeastLoaded, PolicyBinpack}).Draw(t, "policy"),
 		Pools:   genPools(t),
 	}
-	if err := cfg.Validate(""); err != nil {
+	if err := cfg.Validate("").Err(); err != nil {
 		t.Fatalf("the generated configuration is invalid: %v", err)
 	}
 	return cfg

@@ -181,7 +181,7 @@ func (s *scenario) addPool(id string, f scenarioFields) {
 		ID: id, SourceLanguages: f.list("source"), TargetLanguages: f.list("target"),
 		Services: f.services("services"), Labels: f.labels(), Members: f.list("members"),
 	})
-	if err := s.config.Validate(""); err != nil {
+	if err := s.config.Validate("").Err(); err != nil {
 		s.t.Error(err)
 	}
 }
