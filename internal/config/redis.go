@@ -3,6 +3,7 @@ package config
 import (
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -100,7 +101,7 @@ func ValidateRedisAccess(access redisclient.Access, rawURL string, urls []string
 		urls = []string{rawURL}
 	}
 	for _, found := range access.Check(urls...) {
-		p.Addf("redis."+found.Field, "%s", found.Message)
+		p.Addf(found.Field, "%s", strings.TrimPrefix(found.Message, found.Field+" "))
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
 )
 
 // Access is how a process shows the servers who it is, and how the servers show it. The zero value is: by what the
@@ -41,57 +43,42 @@ type TLS struct {
 	ServerName string
 }
 
-// Problem is what cannot be used of an Access.
-type Problem struct {
-	// Field is the key below the one that says where Redis is: "password_file", "tls.ca_file".
-	Field string
-	// Message continues a sentence that begins with the key.
-	Message string
-}
-
-func (p *Problem) Error() string { return "redis." + p.Field + " " + p.Message }
-
 // Check looks for everything that cannot be used beside these URLs. It reads the files and connects to nothing.
-func (a Access) Check(urls ...string) []*Problem {
-	var found []*Problem
-	bad := func(field, format string, args ...any) {
-		found = append(found, &Problem{field, fmt.Sprintf(format, args...)})
-	}
+func (a Access) Check(urls ...string) (found freeslot.FieldErrors) {
 	secure, user, password := a.inURLs(urls)
 	if a.Username != "" && user {
-		bad("username", "is set beside a user in the URL, expected one of them")
+		found.Addf("redis.username", "is set beside a user in the URL, expected one of them")
 	}
 	if a.PasswordFile != "" && password {
-		bad("password_file", "is set beside a password in the URL, expected one of them")
+		found.Addf("redis.password_file", "is set beside a password in the URL, expected one of them")
 	}
 	if a.Username != "" && a.PasswordFile == "" && !password {
-		bad("username", "is set without password_file, expected both")
+		found.Addf("redis.username", "is set without password_file, expected both")
 	}
 	if a.SentinelUsername != "" && a.SentinelPasswordFile == "" {
-		bad("sentinel_username", "is set without sentinel_password_file, expected both")
+		found.Addf("redis.sentinel_username", "is set without sentinel_password_file, expected both")
 	}
-	for _, of := range [][2]string{{"password_file", a.PasswordFile}, {"sentinel_password_file", a.SentinelPasswordFile}} {
+	for _, of := range [][2]string{{"redis.password_file", a.PasswordFile}, {"redis.sentinel_password_file", a.SentinelPasswordFile}} {
 		if of[1] == "" {
 			continue
 		}
-		if _, err := readPassword(of[0], of[1]); err != nil {
-			found = append(found, problem(err))
-		}
+		_, err := readPassword(of[0], of[1])
+		found.Add(err)
 	}
 	if a.TLS == (TLS{}) {
 		return found
 	}
 	if !secure {
-		bad("tls", "is set, and the URL does not begin with rediss://, expected one that does")
+		found.Addf("redis.tls", "is set, and the URL does not begin with rediss://, expected one that does")
 	}
 	if (a.TLS.CertFile == "") != (a.TLS.KeyFile == "") {
-		bad("tls.cert_file", "and redis.tls.key_file go together, expected both or none")
-	} else if _, err := a.TLS.certificate(); err != nil {
-		found = append(found, problem(err))
+		found.Addf("redis.tls.cert_file", "and redis.tls.key_file go together, expected both or none")
+	} else {
+		_, err := a.TLS.certificate()
+		found.Add(err)
 	}
-	if _, err := a.TLS.roots(); err != nil {
-		found = append(found, problem(err))
-	}
+	_, err := a.TLS.roots()
+	found.Add(err)
 	return found
 }
 
@@ -113,23 +100,25 @@ func (a Access) inURLs(urls []string) (secure, user, password bool) {
 	return secure, user, password
 }
 
-func problem(err error) *Problem {
-	var p *Problem
-	if errors.As(err, &p) {
-		return p
+// uncoded keeps the code from callers: the call that meets a bad file is not itself invalid, and
+// a worker drops a report that Redis' client calls invalid.
+func uncoded(err error) error {
+	var coded *freeslot.Error
+	if errors.As(err, &coded) {
+		return errors.New(coded.Message)
 	}
-	return &Problem{Field: "tls", Message: err.Error()}
+	return err
 }
 
 // readPassword is the file's text without the end of its line.
 func readPassword(field, file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return "", &Problem{field, "cannot be read: " + fileError(err)}
+		return "", freeslot.Invalid(field, "cannot be read: %s", fileError(err))
 	}
 	password := strings.TrimRight(string(data), "\r\n")
 	if password == "" {
-		return "", &Problem{field, fmt.Sprintf("names %s, which is empty", file)}
+		return "", freeslot.Invalid(field, "names %s, which is empty", file)
 	}
 	return password, nil
 }
@@ -148,14 +137,14 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 	if t.CertFile == "" || t.KeyFile == "" {
 		return nil, nil //nolint:nilnil // see above
 	}
-	for _, of := range [][2]string{{"tls.cert_file", t.CertFile}, {"tls.key_file", t.KeyFile}} {
+	for _, of := range [][2]string{{"redis.tls.cert_file", t.CertFile}, {"redis.tls.key_file", t.KeyFile}} {
 		if _, err := os.ReadFile(of[1]); err != nil {
-			return nil, &Problem{of[0], "cannot be read: " + fileError(err)}
+			return nil, freeslot.Invalid(of[0], "cannot be read: %s", fileError(err))
 		}
 	}
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
-		return nil, &Problem{"tls.cert_file", fmt.Sprintf("and redis.tls.key_file are no certificate with its key in PEM: %v", err)}
+		return nil, freeslot.Invalid("redis.tls.cert_file", "and redis.tls.key_file are no certificate with its key in PEM: %v", err)
 	}
 	return &pair, nil
 }
@@ -167,11 +156,11 @@ func (t TLS) roots() (*x509.CertPool, error) {
 	}
 	data, err := os.ReadFile(t.CAFile)
 	if err != nil {
-		return nil, &Problem{"tls.ca_file", "cannot be read: " + fileError(err)}
+		return nil, freeslot.Invalid("redis.tls.ca_file", "cannot be read: %s", fileError(err))
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {
-		return nil, &Problem{"tls.ca_file", fmt.Sprintf("names %s, which has no certificate in PEM", t.CAFile)}
+		return nil, freeslot.Invalid("redis.tls.ca_file", "names %s, which has no certificate in PEM", t.CAFile)
 	}
 	return pool, nil
 }
@@ -179,7 +168,7 @@ func (t TLS) roots() (*x509.CertPool, error) {
 // apply completes what the URL says.
 func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 	if found := a.Check(rawURL); len(found) > 0 {
-		return found[0]
+		return errors.New(found[0].Message)
 	}
 	if opt.TLSConfig != nil {
 		if err := a.TLS.apply(opt.TLSConfig); err != nil {
@@ -196,16 +185,16 @@ func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 	user, password := opt.Username, opt.Password
 	opt.AuthCredentialsFn = func(to rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 		said := rueidis.AuthCredentials{Username: user, Password: password}
-		field, file := "password_file", a.PasswordFile
+		field, file := "redis.password_file", a.PasswordFile
 		if _, ok := to.Address.(sentinelAddr); ok {
 			said = rueidis.AuthCredentials{Username: a.SentinelUsername}
-			field, file = "sentinel_password_file", a.SentinelPasswordFile
+			field, file = "redis.sentinel_password_file", a.SentinelPasswordFile
 		}
 		var err error
 		if file != "" {
 			said.Password, err = readPassword(field, file)
 		}
-		return said, err
+		return said, uncoded(err)
 	}
 	if opt.Sentinel.MasterSet != "" {
 		opt.Sentinel.Dialer.Resolver = toSentinel
@@ -217,12 +206,15 @@ func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 func (t TLS) apply(conf *tls.Config) error {
 	var err error
 	if conf.RootCAs, err = t.roots(); err != nil {
-		return err
+		return uncoded(err)
 	}
 	// Empty: the host of each connection, of which a cluster and sentinels have several.
 	conf.ServerName = t.ServerName
 	if t.CertFile != "" {
-		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.certificate() }
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			cert, err := t.certificate()
+			return cert, uncoded(err)
+		}
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redisproc"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
@@ -236,6 +237,23 @@ func TestSentinelPassword(t *testing.T) {
 	}
 }
 
+// TestPasswordFileGone: a code would make a worker drop the report that meets the error.
+func TestPasswordFileGone(t *testing.T) {
+	t.Parallel()
+	file := textFile(t, "secret")
+	opt, err := Config{URL: "redis://127.0.0.1:1", Access: Access{Username: "u", PasswordFile: file}}.option()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	_, err = opt.AuthCredentialsFn(rueidis.AuthCredentialsContext{})
+	if err == nil || !strings.HasPrefix(err.Error(), "redis.password_file cannot be read: "+file) || freeslot.CodeOf(err) != freeslot.CodeInternal {
+		t.Errorf("got %v", err)
+	}
+}
+
 func textFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "file")
@@ -271,7 +289,7 @@ func TestAccessCheck(t *testing.T) {
 		switch {
 		case want == "" && len(found) > 0:
 			t.Error(found[0])
-		case want != "" && (len(found) == 0 || !strings.HasPrefix(found[0].Error(), want)):
+		case want != "" && (len(found) == 0 || !strings.HasPrefix(found[0].Message, want)):
 			t.Errorf("got %v, want %q", found, want)
 		}
 	}
