@@ -93,20 +93,14 @@ func (w *Worker) settle(a *attempt, comp *cell.Completion) {
 }
 
 // acquire takes slots for a handler. It gives up when ctx ends, and after slotPatience: then
-// handlers keep them that do not return, and the job may find a better node. One that was
-// asked for ahead has less patience.
+// handlers keep them that do not return, and the job may find a better node.
 func (w *Worker) acquire(ctx context.Context, n int) bool {
 	if ctx.Err() == nil && w.slots.try(n) {
 		return true // as nearly always: without a timer
 	}
-	begun := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, w.ahead.patience(begun, w.slotPatience))
+	ctx, cancel := context.WithTimeout(ctx, slotPatience)
 	defer cancel()
-	if w.slots.acquire(ctx, n) == nil {
-		return true
-	}
-	w.ahead.ran(time.Since(begun))
-	return false
+	return w.slots.acquire(ctx, n) == nil
 }
 
 // readSpec reads the job of an attempt that came without it, until it is there or
@@ -209,8 +203,7 @@ func handBack(comp *cell.Completion, message string) {
 // awaitFleet waits until Redis knows that the node takes no more jobs, or none of this
 // service: the slot that a job leaves would otherwise be given to a job that waits, and that
 // may be the same one. Without an answer it goes on after drainingTimeout: such a job is
-// handed back again. One for which there was no slot does not wait: the jobs that have the slots
-// count in Redis, and while it is held here others cannot have those that come free.
+// handed back again. One for which there was no slot does not wait: the node goes on taking jobs.
 func (w *Worker) awaitFleet(a *attempt) {
 	if !a.moot && a.ctx.Err() == nil {
 		return
@@ -258,9 +251,7 @@ func (w *Worker) call(a *attempt, fn HandlerFunc) {
 	begun := time.Now()
 	ended := func(r returned) {
 		r.cause = context.Cause(ctx)
-		took := time.Since(begun)
-		w.ahead.ran(took)
-		w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)).Observe(took.Seconds())
+		w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)).Observe(time.Since(begun).Seconds())
 		w.metrics.running.Dec()
 		w.handling.Add(-1)
 		w.slots.release(job.Slots)

@@ -85,11 +85,6 @@ type Config struct {
 	// cancelled; those that have not returned then are abandoned, and their jobs
 	// handed back. 0 means DefaultInterruptGrace.
 	InterruptGrace time.Duration
-	// NoJobsAhead keeps the node from asking for jobs beyond MaxConcurrency. Otherwise it
-	// does so while many jobs wait and its own take some milliseconds, as many as keep its slots
-	// busy during a round trip to Redis. Such a job begins with the end of another; one that
-	// has not begun within 250 ms is handed back. Never more handlers run than MaxConcurrency allows.
-	NoJobsAhead bool
 	// MaxResultBytes is the largest result, as JSON. A larger one fails the job
 	// with freeslot.JobErrorResultTooLarge. 0 means DefaultMaxResultBytes.
 	MaxResultBytes int

@@ -17,6 +17,20 @@ import (
 
 var errAnswerLost = errors.New("the answer was lost")
 
+// wrap puts something between a worker and its cell.
+func wrap(around func(store) store) func(*Worker) {
+	return func(w *Worker) {
+		open := w.open
+		w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
+			s, end, err := open(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			return around(s), end, nil
+		}
+	}
+}
+
 // TestHandedOver: a job that the answer to a report brings begins at once, without an entry of the stream.
 func TestHandedOver(t *testing.T) {
 	var began []time.Duration
@@ -120,6 +134,59 @@ func TestHandedOverIsForgotten(t *testing.T) {
 	if limit := 4 * rate * int(DefaultHeartbeatInterval/time.Second); most > limit {
 		t.Errorf("%d attempts are remembered, expected at most those of some heartbeats, %d", most, limit)
 	}
+}
+
+// answersLate is a cell whose answers to reports come after the jobs that they brought.
+type answersLate struct {
+	store
+	answer chan struct{}
+}
+
+func (a *answersLate) Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error) {
+	outcome, err := a.store.Complete(ctx, comp)
+	<-a.answer
+	return outcome, err
+}
+
+// TestGrantedJobsHaveRoom: with all jobs that Redis can have granted at their end, and as many that came with the
+// reports, whose answers are late, none is turned away: it would cost a heartbeat and a read.
+func TestGrantedJobsHaveRoom(t *testing.T) {
+	const slots = 2
+	var release, answer chan struct{}
+	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = slots }, func(t *testing.T, _ *Worker, f *fakeCell) {
+		reads, job := 0, 0
+		f.with(func() { f.onSpec = func() error { reads++; return nil } })
+		assign := func() (ids []cell.Attempt) {
+			for range slots {
+				job++
+				ids = append(ids, f.assign(job, freeslot.Job{Service: "s"}))
+			}
+			synctest.Wait()
+			return ids
+		}
+		assign()
+		for range slots {
+			release <- struct{}{}
+			synctest.Wait()
+		}
+		last := assign()
+		close(answer)
+		close(release)
+		for _, id := range last {
+			if comp := f.end(t, id); comp.State != freeslot.StateSucceeded {
+				t.Errorf("%+v", comp)
+			}
+		}
+		f.with(func() {
+			if reads != 0 {
+				t.Errorf("%d jobs were turned away when they arrived, and read again", reads)
+			}
+		})
+	}, func(w *Worker) {
+		release, answer = make(chan struct{}), make(chan struct{})
+		wrap(func(s store) store { return &answersLate{s, answer} })(w)
+		w.Handle("s", func(context.Context, *Job) (any, error) { <-release; return nil, nil })
+	})
 }
 
 // TestFullNodeReadsLater: a node without room puts off its reads, for as long as a cancel may wait, and

@@ -18,7 +18,7 @@ const (
 	// maxEarlyCancels bounds the cancels remembered for attempts not seen yet.
 	maxEarlyCancels = 1 << 12
 	// heldPerSlot is how many attempts may be held for each slot, see ledger.limit.
-	heldPerSlot = 2 * (1 + cell.MaxAhead)
+	heldPerSlot = 2
 )
 
 type phase uint8
@@ -72,9 +72,9 @@ type ledger struct {
 	base context.Context
 
 	mu sync.Mutex // guards the rest
-	// limit bounds held: the slots that Redis can have granted, those for jobs ahead among them, and as
-	// many again for what Redis does not count any more: handlers that have lost their attempt
-	// and not returned yet, and reports whose answer is on its way.
+	// limit bounds held: the slots that Redis can have granted, and as many again for what Redis does not
+	// count any more: handlers that have lost their attempt and not returned yet, and reports whose
+	// answer is on its way.
 	limit int
 	held  map[cell.Attempt]*attempt
 	// freed has a token when held has become fewer than the node's slots.

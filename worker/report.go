@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -60,20 +59,11 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 }
 
 func (w *Worker) complete(comp cell.Completion) (cell.CompletionOutcome, error) {
-	begun := time.Now()
 	comp.Begun = w.receiveAll
-	if !w.ledger.isDraining() {
-		comp.Ahead = w.ahead.slots(w.offers(), begun)
-	}
 	number := w.ledger.report()
 	defer w.ledger.reported(number)
 	// The call has a deadline of its own, which bounds the wait for its turn, too.
-	outcome, err := w.store.Complete(w.life, comp)
-	if err == nil {
-		now := time.Now()
-		w.ahead.answered(now.Sub(begun), now, comp.Ahead)
-	}
-	return outcome, err
+	return w.store.Complete(w.life, comp)
 }
 
 // receiveAll starts what the answer to a report brought.

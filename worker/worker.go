@@ -108,12 +108,11 @@ type Worker struct {
 	epoch      cell.Epoch
 	ledger     *ledger
 	slots      *slots
-	ahead      ahead
 	figures    *collector.Runner // set by start
 	progress   *progress
-	// limit is the heartbeat limit; set by start. stopGrace and slotPatience are the
-	// constants, but for tests.
-	limit, stopGrace, slotPatience time.Duration
+	// limit is the heartbeat limit; set by start. stopGrace is the constant, but for
+	// tests.
+	limit, stopGrace time.Duration
 	// renewals has the last answered heartbeat, as long as the loop of leases has not seen it.
 	renewals chan time.Time
 
@@ -191,12 +190,11 @@ func New(cfg Config) (*Worker, error) {
 		profile:  newProfile(cfg.Node),
 		ledger:   newLedger(context.Background(), cfg.Node.MaxConcurrency),
 		slots:    newSlots(cfg.Node.MaxConcurrency),
-		ahead:    ahead{off: cfg.NoJobsAhead},
 		beatNow:  make(chan struct{}, 1),
 		renewals: make(chan time.Time, 1),
 		progress: newProgress(cfg.ProgressInterval, m),
 
-		stopGrace: stopGrace, slotPatience: slotPatience,
+		stopGrace: stopGrace,
 
 		draining: make(chan struct{}),
 		stop:     make(chan struct{}),

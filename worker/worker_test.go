@@ -402,7 +402,7 @@ func TestRunningHandlersNeverExceedTheSlots(t *testing.T) {
 	var mu sync.Mutex
 	var peak int64
 	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
-		for n := range 100 { // more than a script would ever grant: beyond three times the slots they are turned away
+		for n := range 100 { // more than a script would ever grant: beyond twice the slots they are turned away
 			f.assign(n, freeslot.Job{Service: "s"})
 		}
 		f.await(t, "all ends", func() bool { return len(f.ended) == 100 })

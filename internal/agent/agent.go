@@ -45,7 +45,7 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 	w, err := cfg.newWorker(worker.Config{
 		RedisURL: cfg.Redis.URL, RedisURLs: cfg.Redis.URLs, RedisAccess: cfg.Redis.workerAccess(), Cells: cfg.Redis.Cells, KeyPrefix: cfg.Redis.KeyPrefix, Node: cfg.profile(),
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatLimit: cfg.HeartbeatLimit, StopTimeout: cfg.StopTimeout, InterruptGrace: cfg.interruptGrace(),
-		NoJobsAhead: cfg.JobsAhead == aheadOff, MaxResultBytes: cfg.MaxResultBytes, Logger: log, Registerer: reg, TracerProvider: tracers,
+		MaxResultBytes: cfg.MaxResultBytes, Logger: log, Registerer: reg, TracerProvider: tracers,
 	})
 	if err != nil {
 		return nil, err

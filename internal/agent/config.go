@@ -26,12 +26,6 @@ const (
 	DefaultKillGrace = 5 * time.Second
 )
 
-// Values of Config.JobsAhead.
-const (
-	aheadAuto = "auto"
-	aheadOff  = "off"
-)
-
 const (
 	maxTimeout = 24 * time.Hour
 	// maxHeartbeatLimit is more than the longest heartbeat_interval.
@@ -61,8 +55,6 @@ type Config struct {
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// StopTimeout is how long running jobs may go on after SIGTERM.
 	StopTimeout time.Duration `koanf:"stop_timeout"`
-	// JobsAhead is auto or off; see worker.Config.NoJobsAhead.
-	JobsAhead string `koanf:"jobs_ahead"`
 	// MaxResultBytes is the largest result, and the most that is read of a
 	// response or of a command's output.
 	MaxResultBytes int `koanf:"max_result_bytes"`
@@ -164,7 +156,6 @@ func DefaultConfig() Config {
 		ImmediateUpdate:   true,
 		ChangeThresholds:  defaultThresholds(),
 		StopTimeout:       worker.DefaultStopTimeout,
-		JobsAhead:         aheadAuto,
 		MaxResultBytes:    worker.DefaultMaxResultBytes,
 		Metrics:           defaultMetricsConfig(),
 		Log:               config.Log{Level: "info", Format: "json"},
@@ -251,7 +242,6 @@ func (c *Config) Validate(p *config.Problems) {
 		}
 	}
 	p.DurationBetween("stop_timeout", c.StopTimeout, minDuration, maxTimeout)
-	p.OneOf("jobs_ahead", c.JobsAhead, aheadAuto, aheadOff)
 	p.Between("max_result_bytes", c.MaxResultBytes, 1, worker.MaxResultBytesLimit)
 	if c.MetricsListen != "" {
 		p.Listen("metrics_listen", c.MetricsListen, "127.0.0.1:7490")

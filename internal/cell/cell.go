@@ -50,13 +50,11 @@ const (
 	// MaxCandidates is the most candidates that one Submission can name.
 	MaxCandidates = 8
 
-	replyTTL   = 30 * time.Second
-	batchItems = 64
-	batchBytes = 1 << 20
-	batchLoops = 2 // calls of an operation under way at once; 3 were measured to be no better
-	callsOfFew = 8 // the same for calls of few jobs, see batch
-	// MaxAhead is how many slots an agent can be given ahead for each that its node has, see Completion.Ahead.
-	MaxAhead        = 3 // complete.lua has it, too
+	replyTTL        = 30 * time.Second
+	batchItems      = 64
+	batchBytes      = 1 << 20
+	batchLoops      = 2 // calls of an operation under way at once; 3 were measured to be no better
+	callsOfFew      = 8 // the same for calls of few jobs, see batch
 	inlineSpec      = 8 << 10
 	inlineResult    = 64 << 10
 	tombstonesKept  = 1000

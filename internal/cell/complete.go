@@ -33,13 +33,13 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOu
 	l, node := c.layout, comps[0].Node
 	keys := make([]string, 0, 6+len(comps))
 	keys = append(keys, l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node), l.Dispatch(node))
-	args := make([]string, 0, 10+6*len(comps))
+	args := make([]string, 0, 9+6*len(comps))
 	begun, told := begunBy(comps), ""
 	if begun != nil {
 		told = "1"
 	}
 	args = append(args, node, comps[0].Epoch, l.NodeEvents(), millis(c.cfg.Retention), strconv.Itoa(inlineResult), strconv.Itoa(inlineSpec),
-		l.Prefix, l.tagPart(), strconv.Itoa(jobsAhead(comps)), told)
+		l.Prefix, l.tagPart(), told)
 	for _, comp := range comps {
 		failure := ""
 		if comp.Error != nil {
@@ -96,18 +96,6 @@ func (c *Cell) begun(node string, fields []rueidis.RedisMessage) []Dispatch {
 		out = append(out, d)
 	}
 	return out
-}
-
-// jobsAhead is what a call asks for on behalf of its items.
-func jobsAhead(comps []Completion) int {
-	ahead := 0
-	for i := range comps {
-		if comps[i].Again == HandBack {
-			return 0
-		}
-		ahead = max(ahead, comps[i].Ahead)
-	}
-	return ahead
 }
 
 // again is how complete.lua gets what is to come.

@@ -230,7 +230,6 @@ func (h *history) complete(rt *rapid.T) {
 	if j := h.model.jobs[comp.Attempt.Job]; j != nil && j.node != "" && rapid.IntRange(0, 3).Draw(rt, "by the owner") > 0 {
 		comp.Node, comp.Epoch = j.node, j.epoch
 	}
-	comp.Ahead = rapid.IntRange(0, 2).Draw(rt, "ahead") // of nothing: few jobs wait here
 	switch comp.State {
 	case freeslot.StateSucceeded:
 		comp.Result = fmt.Appendf(nil, "%d", rapid.IntRange(0, 9).Draw(rt, "result"))

@@ -170,11 +170,6 @@ type Completion struct {
 	// or time left ends all the same.
 	Again      Again
 	RetryDelay time.Duration
-	// Ahead is how many slots beyond MaxConcurrency the node may be given with this call, at
-	// most MaxAhead for each that it has, for jobs that wait there until another ends; 0 for none. They are
-	// given only while many jobs of a class wait, to jobs of one slot without a gate, and never with a HandBack: the
-	// job would come back.
-	Ahead int
 	// Begun gets the jobs that begin on the node with this call, if there are any, before
 	// Complete returns. It must not block. An answer that is lost takes them with it: like
 	// entries of the dispatch stream that are missed, the next heartbeat names them. nil has them

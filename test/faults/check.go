@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cell"
 )
 
 const (
@@ -114,11 +113,7 @@ func (c *checker) collect() {
 			continue
 		}
 		if e.Kind == Used {
-			limit := c.history.Slots[e.Node]
-			if c.history.Ahead {
-				limit *= 1 + cell.MaxAhead
-			}
-			if e.Slots > limit {
+			if limit := c.history.Slots[e.Node]; e.Slots > limit {
 				c.bad("over-commit", "%s has %d slots, and %d in use at %s by Redis' word", e.Node, limit, e.Slots, e.At)
 			}
 			continue

@@ -85,27 +85,6 @@ func TestCheckGood(t *testing.T) {
 	}
 }
 
-// TestCheckAhead: what a node owns may be four times its slots where it asks for jobs ahead; what runs may not.
-func TestCheckAhead(t *testing.T) {
-	t.Parallel()
-	s := good()
-	s.history.Ahead = true
-	s.add(Event{Kind: Used, Node: "n1", Slots: 4})
-	for _, v := range Check(&s.history) {
-		t.Error(v)
-	}
-	s.add(Event{Kind: Used, Node: "n1", Slots: 5})
-	if found := Check(&s.history); len(found) != 1 || found[0].Rule != "over-commit" {
-		t.Errorf("of five where one may run: %v", found)
-	}
-	s = good()
-	s.history.Ahead = true
-	s.overcommit()
-	if found := Check(&s.history); !slices.ContainsFunc(found, func(v Violation) bool { return v.Rule == "over-commit" }) {
-		t.Errorf("of two handlers at once: %v", found)
-	}
-}
-
 // TestCheckFinds doctors the good history, each time in one way.
 func TestCheckFinds(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func TestFaults(t *testing.T) {
 	})
 	f := newFleet(t, NewRecorder(), folder, fleetConfig{
 		replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1 + int(seed%3)/2, interval: 500 * time.Millisecond, limit: 2 * time.Second,
-		ahead: seed%2 == 0, quick: seed%4 == 0,
+		quick: seed%4 == 0,
 	})
 	history, rested := runFaults(t, f, seed, Plan(seed, length, f.targets()), restLimit)
 	if !rested {
@@ -164,7 +164,7 @@ func runLoad(t *testing.T, f *fleet, seed uint64, limit time.Duration, meanwhile
 	late, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	f.askAgain(late, open)
-	return &History{Slots: f.nodes, Ahead: f.cfg.ahead, Events: f.rec.Events(), Final: final}, rested
+	return &History{Slots: f.nodes, Events: f.rec.Events(), Final: final}, rested
 }
 
 // awaitRest waits until every client has its answers and nothing is left in Redis, and returns what Redis holds then, or

@@ -34,8 +34,8 @@ type fleetConfig struct {
 	programs string
 	// store is the fleet's Redis where that is not a server of its own, each program with a proxy to it.
 	store *store
-	// ahead lets agents ask for jobs beyond their slots, and quick makes most jobs so short that they do.
-	ahead, quick bool
+	// quick makes most jobs short.
+	quick bool
 	// metrics has the agents serve theirs, as replicas always do.
 	metrics bool
 	// replica are further settings of replicas.
@@ -119,9 +119,6 @@ func (f *fleet) addNode(name string, slots int) {
 		"services":     []any{map[string]any{"name": serviceName, "http": map[string]any{"url": f.service.URL + "/" + name, "timeout": "2m"}}},
 		"redis":        f.redisConfig(name),
 		"stop_timeout": "1s",
-	}
-	if !f.cfg.ahead {
-		config["jobs_ahead"] = "off"
 	}
 	if f.cfg.interval > 0 {
 		config["heartbeat_interval"] = f.cfg.interval.String()

@@ -110,11 +110,9 @@ type Final struct {
 // History is all that is known of a run.
 type History struct {
 	// Slots is each node's capacity.
-	Slots map[string]int `json:"slots"`
-	// Ahead: nodes may own cell.MaxAhead slots more for each, for jobs that wait there for the end of others.
-	Ahead  bool    `json:"ahead,omitempty"`
-	Events []Event `json:"-"`
-	Final  Final   `json:"final"`
+	Slots  map[string]int `json:"slots"`
+	Events []Event        `json:"-"`
+	Final  Final          `json:"final"`
 	// Losses are when Redis may have lost writes that it had acknowledged.
 	Losses []Loss `json:"losses,omitempty"`
 }

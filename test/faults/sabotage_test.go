@@ -42,7 +42,7 @@ func sabotages() []sabotage {
 			name: "slots", rules: []string{"over-commit"}, plan: freezes(),
 			edits: []edit{
 				{"submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
-				{"lib/take.lua", "next.slots > limit - used", "next.slots > limit - used + 1"},
+				{"lib/take.lua", "next.slots > max - used", "next.slots > max - used + 1"},
 			},
 		},
 		{

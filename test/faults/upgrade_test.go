@@ -61,9 +61,7 @@ func runUpgrade(t *testing.T, old string, cells int) {
 	mustMake(t, folder)
 	f := newFleet(t, NewRecorder(), folder, fleetConfig{
 		replicas: 2, slots: []int{2, 4, 3, 2}, cells: cells, interval: 500 * time.Millisecond, limit: 2 * time.Second, programs: old,
-		// Agents of this build ask for jobs ahead, which the previous release knows nothing of; a setting that turns
-		// that off would be unknown to it, too.
-		ahead: true, quick: seed%2 == 0,
+		quick: seed%2 == 0,
 	})
 	u := &upgrade{fleet: f, old: old, now: programs, seed: seed, open: &register{}}
 	u.cfg.programs = u.now
@@ -162,7 +160,7 @@ func (u *upgrade) run() *History {
 	u.sameListing(late, final)
 	u.awaitGates(late)
 	u.awaitRetained(late)
-	return &History{Slots: u.nodes, Ahead: true, Events: u.rec.Events(), Final: final}
+	return &History{Slots: u.nodes, Events: u.rec.Events(), Final: final}
 }
 
 // change takes the steps with the programs of a folder.

@@ -10,9 +10,8 @@
 -- KEYS[7..] jobs:<job>    hash, one an item
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] retention, ms
 -- ARGV[5] largest result put on the reply stream, bytes   ARGV[6] largest spec on the dispatch stream, bytes
--- ARGV[7] key prefix   ARGV[8] tag part   ARGV[9] jobs ahead: slots that may be given away beyond max_concurrency, three for each
---   at most, to jobs that wait on the node for one that runs; only while many wait, see lib/take.lua
--- ARGV[10] '1': jobs that begin are told in the answer, which the caller gets sooner than an entry of its dispatch stream, and
+-- ARGV[7] key prefix   ARGV[8] tag part
+-- ARGV[9] '1': jobs that begin are told in the answer, which the caller gets sooner than an entry of its dispatch stream, and
 --   for less. An answer that is lost is no loss: like a missed entry, the next heartbeat mends it.
 -- then for each item: job, attempt, state, result (JSON or ''), failure (JSON or ''), again: '' ends the job,
 --   'h' hands it back uncounted, else the pause before the next attempt, ms
@@ -23,7 +22,7 @@
 -- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, eight that all share.
 local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local node, epoch, channel, retention, inline, inline_spec = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local PREFIX, TAG, ahead, handed = ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[10] == '1' and {} or nil
+local PREFIX, TAG, handed = ARGV[7], ARGV[8], ARGV[9] == '1' and {} or nil
 local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':waiting' .. TAG, PREFIX .. ':version:waiting' .. TAG
 -- include lib/clock.lua
 -- include lib/key.lua
@@ -31,7 +30,7 @@ local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFI
 -- include lib/finish.lua
 
 local fields = {'sum'}
-for i = 7, #KEYS do fields[i - 5] = ARGV[11 + 6 * (i - 7)] end
+for i = 7, #KEYS do fields[i - 5] = ARGV[10 + 6 * (i - 7)] end
 local owned = redis.call('HMGET', slots_key, unpack(fields))
 local counted = owned[1] and string.find(owned[1], '^%d+$') -- an edit may have left nan
 used = counted and tonumber(owned[1]) or 0
@@ -40,7 +39,7 @@ local before, begun = used, 0
 local freed, ended, slots, returns, through = {}, {}, {}, false, false -- slots: of the items that end an attempt; through: a gate
 local parsed = {} -- values of owned jobs: nearly all of a node are the same
 for i = 7, #KEYS do
-  local at_arg, value = 11 + 6 * (i - 7), owned[i - 5]
+  local at_arg, value = 10 + 6 * (i - 7), owned[i - 5]
   local job = ARGV[at_arg]
   if value and not ended[job] then
     local part = parsed[value]
@@ -96,14 +95,14 @@ elseif #freed > 0 then
   if returns or through then
     local lines = {due_key, waiting_key, waiting_version_key}
     for i, record in pairs(records) do
-      if ARGV[16 + 6 * (i - 7)] ~= '' then line_keys(record[3], lines) end
+      if ARGV[15 + 6 * (i - 7)] ~= '' then line_keys(record[3], lines) end
       if record[6] then gate_keys(record[6], lines) end
     end
     here(slots_key, lines)
   end
   redis.call('HDEL', slots_key, unpack(freed))
   for i = 7, #KEYS do
-    local record, at_arg = records[i], 11 + 6 * (i - 7)
+    local record, at_arg = records[i], 10 + 6 * (i - 7)
     local pause = ARGV[at_arg + 5]
     local goes_on = record and record[1] == 'running' and pause ~= ''
     if record and record[6] then
@@ -121,14 +120,14 @@ elseif #freed > 0 then
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
     if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
       local max = tonumber(profile[3])
-      used, begun = take(node, epoch, max, used, slots_key, dispatch_key, open, math.min(ahead, 3 * max), handed)
+      used, begun = take(node, epoch, max, used, slots_key, dispatch_key, open, handed)
     end
   end
 end
 
 local reply = {used}
 for i = 7, #KEYS do
-  local job_key, at_arg, outcome = KEYS[i], 11 + 6 * (i - 7), 0
+  local job_key, at_arg, outcome = KEYS[i], 10 + 6 * (i - 7), 0
   local job, attempt = ARGV[at_arg], ARGV[at_arg + 1]
   if slots[i] then
     outcome = 1

@@ -10,12 +10,10 @@ local LOOKS = 96 -- how many of all classes together, but that two of each alway
 local PATIENCE = 10000 -- ms that a job waits for room while others of its priority pass it
 local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
 local ANSWER = 131072 -- bytes of specs that an answer brings; the others are read by who runs the job
-local AT_ONCE = 64 -- jobs that a call gives away ahead, so that it does not stop Redis
-local BACKLOG = 32 -- jobs of a class that wait, from which on one is given away ahead: it costs none of them a free slot elsewhere
 local assigned = {} -- job -> {slots in use then, attempt}
 
-local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ahead, handed)
-  local looks, room, left = 0, max + (ahead or 0), ANSWER
+local function take(node, epoch, max, used, slots_key, dispatch_key, classes, handed)
+  local looks, left = 0, ANSWER
   local function put_aside(class, job, job_key, static, name, own)
     leave_line(class, job)
     redis.call('HSET', job_key, 'charged', '1')
@@ -100,49 +98,35 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ah
     assigned[job] = {used, attempt, node}
   end
 
-  local heads, named, begun, early = {}, {}, 0, 0
+  local heads, named, begun = {}, {}, 0
   for i, class in ipairs(classes) do
     heads[i] = not named[class] and head(class) or false -- one job must not come from two heads
     named[class] = true
   end
-  local limit = max -- first the slots of the node alone: what fits ahead only keeps nobody from one that is free
-  while true do
+  while used < max do
     local best, large -- large: the first of those that need more room
-    if used < limit then
-      for i = 1, #classes do
-        local next = heads[i]
-        if next and next.slots > limit - used then
-          if not large or before(next, large) then large = next end
-        elseif next and (not best or before(next, heads[best])) then
-          best = i
-        end
+    for i = 1, #classes do
+      local next = heads[i]
+      if next and next.slots > max - used then
+        if not large or before(next, large) then large = next end
+      elseif next and (not best or before(next, heads[best])) then
+        best = i
       end
     end
     -- Room is left to one of a higher priority, and to one that has waited for long.
     if best and large and before(large, heads[best]) and
       (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.since > PATIENCE) then best = nil end
-    if best then
-      local next = heads[best]
-      if limit > max then
-        -- A job of several slots waits for as many to come free at once, one with a gate keeps others of its gate from
-        -- running elsewhere.
-        if early >= AT_ONCE or next.slots > 1 or next.gates or sure('ZCARD', key('waiting', next.class)) < BACKLOG then break end
-        early = early + 1
-      end
-      local closed, own -- by one that has just begun
-      if next.gates then closed, own = shut(next.job, next.gates) end
-      if closed then
-        put_aside(next.class, next.job, next.key, next.static, closed, own)
-      else
-        begin(next)
-        begun = begun + 1
-      end
-      heads[best] = used < room and head(classes[best]) or false
-    elseif limit < room then
-      limit = room
+    if not best then break end
+    local next = heads[best]
+    local closed, own -- by one that has just begun
+    if next.gates then closed, own = shut(next.job, next.gates) end
+    if closed then
+      put_aside(next.class, next.job, next.key, next.static, closed, own)
     else
-      break
+      begin(next)
+      begun = begun + 1
     end
+    heads[best] = used < max and head(classes[best]) or false
   end
   return used, begun
 end
