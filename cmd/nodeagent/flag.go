@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -11,49 +12,39 @@ import (
 	"github.com/freeslot/freeslot/internal/config"
 )
 
-// errHelp and errVersion are returned by parse for --help and --version.
-var (
-	errHelp    = errors.New("help was asked for")
-	errVersion = errors.New("the version was asked for")
-)
-
-// flag is one of the command line. The parser is our own because those that find methods by
-// their names keep the linker from leaving out what is not called: that is half of the
-// program, in the memory of every node.
-type flag struct {
-	name, short string
-	// placeholder stands for the value; empty for a flag without one.
-	placeholder string
-	help        string
-	// set takes the value in.
-	set func(value string) error
-}
-
-func text(to *string) func(string) error {
-	return func(value string) error { *to = value; return nil }
-}
-
-// flags are those of c.
-func (c *runCmd) flags() []flag {
-	return []flag{
-		{name: "help", short: "h", help: "Show this.", set: func(string) error { return errHelp }},
-		{
-			name: "config", short: "c", placeholder: "FILE", set: c.setConfig,
-			help: "YAML file; docs/nodeagent.md has every key, deploy/nodeagent.example.yaml is one ($FREESLOT_CONFIG).",
-		},
-		{name: "redis-url", placeholder: "URL", help: "Where Redis is (redis.url). Default: redis://127.0.0.1:6379.", set: text(&c.RedisURL)},
-		{name: "node-id", placeholder: "NAME", help: "Name of this node in the fleet (node.id). Default: the host's name.", set: text(&c.NodeID)},
-		{name: "max-concurrency", placeholder: "N", help: "Slots of the node (node.max_concurrency). Default: 1.", set: text(&c.MaxConcurrency)},
-		{name: "metrics-listen", placeholder: "HOST:PORT", help: "Serve /metrics and /healthz there (metrics_listen). Off unless set.", set: text(&c.MetricsListen)},
-		{name: "log-level", placeholder: "LEVEL", help: "debug, info, warn or error (log.level).", set: text(&c.LogLevel)},
-		{name: "log-format", placeholder: "FORMAT", help: "json or console (log.format).", set: text(&c.LogFormat)},
-		{
-			name: "set", placeholder: "KEY=VALUE", help: "Any other key, such as --set stop_timeout=5m. Can be repeated.",
-			set: func(value string) error { c.Set = append(c.Set, value); return nil },
-		},
-		{name: "check", help: "Check the configuration and exit.", set: func(string) error { c.Check = true; return nil }},
-		{name: "version", help: "Print the version and exit, as nodeagent version does.", set: func(string) error { return errVersion }},
+// flags defines the flags, which set c. kong would keep the linker from leaving out methods
+// that are not called: that is half of the program, in the memory of every node.
+func (c *runCmd) flags() *flag.FlagSet {
+	set := flag.NewFlagSet("nodeagent", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.Func("config", "YAML `FILE`; docs/nodeagent.md has every key, deploy/nodeagent.example.yaml is one ($FREESLOT_CONFIG).", c.setConfig)
+	set.Func("c", "Short for --config=`FILE`.", c.setConfig)
+	for _, f := range []struct{ name, path, usage string }{
+		{"redis-url", "redis.url", "`URL` of Redis (redis.url). Default: redis://127.0.0.1:6379."},
+		{"node-id", "node.id", "`NAME` of this node in the fleet (node.id). Default: the host's name."},
+		{"max-concurrency", "node.max_concurrency", "Slots of the node, `N` (node.max_concurrency). Default: 1."},
+		{"metrics-listen", "metrics_listen", "Serve /metrics and /healthz at `HOST:PORT` (metrics_listen). Off unless set."},
+		{"log-level", "log.level", "`LEVEL` of the log: debug, info, warn or error (log.level)."},
+		{"log-format", "log.format", "`FORMAT` of the log: json or console (log.format)."},
+	} {
+		set.Func(f.name, f.usage, func(value string) error {
+			if value != "" {
+				c.Flags = append(c.Flags, config.Flag{Name: "--" + f.name, Path: f.path, Value: value})
+			}
+			return nil
+		})
 	}
+	set.Func("set", "Any other key: `KEY=VALUE` such as --set stop_timeout=5m. Can be repeated.", func(s string) error {
+		path, value, ok := strings.Cut(s, "=")
+		if !ok || path == "" {
+			return errors.New("expected KEY=VALUE such as --set stop_timeout=5m")
+		}
+		c.Set = append(c.Set, config.Flag{Name: "--set " + path, Path: path, Value: value})
+		return nil
+	})
+	set.BoolVar(&c.Check, "check", false, "Check the configuration and exit.")
+	set.BoolVar(&c.Version, "version", false, "Print the version and exit, as nodeagent version does.")
+	return set
 }
 
 // setConfig makes the path absolute: messages name the file.
@@ -71,28 +62,15 @@ func (c *runCmd) setConfig(path string) error {
 // parse reads the command line. The configuration may be named by the environment.
 func (c *runCmd) parse(args, environ []string) error {
 	if len(args) == 1 && args[0] == "version" {
-		return errVersion
+		c.Version = true
+		return nil
 	}
-	flags := c.flags()
-	for len(args) > 0 {
-		arg := args[0]
-		args = args[1:]
-		f, value, has, err := find(flags, arg)
-		if err != nil {
-			return err
-		}
-		switch {
-		case f.placeholder == "" && has:
-			return fmt.Errorf("--%s has a value, expected none", f.name)
-		case f.placeholder != "" && !has:
-			if len(args) == 0 || strings.HasPrefix(args[0], "--") {
-				return fmt.Errorf("--%s has no value, expected --%s=%s", f.name, f.name, f.placeholder)
-			}
-			value, args = args[0], args[1:]
-		}
-		if err := f.set(value); err != nil {
-			return err
-		}
+	set := c.flags()
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %s", set.Arg(0))
 	}
 	for _, variable := range environ {
 		if path, ok := strings.CutPrefix(variable, "FREESLOT_CONFIG="); ok && path != "" && c.Config == "" {
@@ -102,40 +80,17 @@ func (c *runCmd) parse(args, environ []string) error {
 	return nil
 }
 
-// find takes an argument apart: --name, --name=value, -n or -nvalue.
-func find(flags []flag, arg string) (f flag, value string, has bool, err error) {
-	if name, ok := strings.CutPrefix(arg, "--"); ok && name != "" {
-		name, value, has = strings.Cut(name, "=")
-		known := make([]string, 0, len(flags))
-		for _, f := range flags {
-			if f.name == name {
-				return f, value, has, nil
-			}
-			known = append(known, "--"+f.name)
-		}
-		return flag{}, "", false, fmt.Errorf("unknown flag --%s%s", name, config.Suggest("--"+name, known))
-	}
-	if short, ok := strings.CutPrefix(arg, "-"); ok && short != "" && short != "-" {
-		for _, f := range flags {
-			if f.short == short[:1] {
-				return f, strings.TrimPrefix(short[1:], "="), len(short) > 1, nil
-			}
-		}
-		return flag{}, "", false, fmt.Errorf("unknown flag -%s", short[:1])
-	}
-	return flag{}, "", false, fmt.Errorf("unexpected argument %s", arg)
-}
-
 func (c *runCmd) usage(out io.Writer) {
 	fmt.Fprintf(out, "Usage: nodeagent [flags]\n\n%s\n\nFlags:\n", description)
-	for _, f := range c.flags() {
-		left := "      --" + f.name
-		if f.short != "" {
-			left = "  -" + f.short + ", --" + f.name
+	c.flags().VisitAll(func(f *flag.Flag) {
+		left := "--" + f.Name
+		if len(f.Name) == 1 {
+			left = left[1:]
 		}
-		if f.placeholder != "" {
-			left += "=" + f.placeholder
+		placeholder, help := flag.UnquoteUsage(f)
+		if placeholder != "" {
+			left += "=" + placeholder
 		}
-		fmt.Fprintf(out, "%-34s %s\n", left, f.help)
-	}
+		fmt.Fprintf(out, "  %-28s %s\n", left, help)
+	})
 }

@@ -1,38 +1,43 @@
 package main
 
 import (
+	"flag"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/freeslot/freeslot/internal/config"
 )
 
 func TestParse(t *testing.T) {
 	t.Parallel()
+	set := func(path, value string) config.Flag {
+		return config.Flag{Name: "--set " + path, Path: path, Value: value}
+	}
 	for line, want := range map[string]runCmd{
 		"":                                {},
-		"--config=/a.yaml --node-id n1":   {Config: "/a.yaml", NodeID: "n1"},
+		"--config=/a.yaml --node-id n1":   {Config: "/a.yaml", Flags: []config.Flag{{Name: "--node-id", Path: "node.id", Value: "n1"}}},
 		"-c /a.yaml --check":              {Config: "/a.yaml", Check: true},
-		"-c/a.yaml":                       {Config: "/a.yaml"},
 		"-c=/a.yaml":                      {Config: "/a.yaml"},
-		"--set a=b=c --set=d=e,f":         {Set: []string{"a=b=c", "d=e,f"}},
-		"--max-concurrency -1":            {MaxConcurrency: "-1"},
-		"--log-level x --log-format y":    {LogLevel: "x", LogFormat: "y"},
-		"--redis-url u --metrics-listen=": {RedisURL: "u"},
+		"--set a=b=c --set=d=e,f":         {Set: []config.Flag{set("a", "b=c"), set("d", "e,f")}},
+		"--max-concurrency -1":            {Flags: []config.Flag{{Name: "--max-concurrency", Path: "node.max_concurrency", Value: "-1"}}},
+		"--log-level x --log-format y":    {Flags: []config.Flag{{Name: "--log-level", Path: "log.level", Value: "x"}, {Name: "--log-format", Path: "log.format", Value: "y"}}},
+		"--redis-url u --metrics-listen=": {Flags: []config.Flag{{Name: "--redis-url", Path: "redis.url", Value: "u"}}},
+		"version":                         {Version: true},
+		"--version":                       {Version: true},
 	} {
 		var c runCmd
 		if err := c.parse(strings.Fields(line), nil); err != nil || !reflect.DeepEqual(c, want) {
 			t.Errorf("%q: %+v, %v, expected %+v", line, c, err, want)
 		}
 	}
-	for line, want := range map[string]string{
-		"--nothing=1": "unknown flag --nothing", "--confg=x": "unknown flag --confg, did you mean --config?", "--redis_url=x": "unknown flag --redis_url, did you mean --redis-url?", "-x": "unknown flag -x", "a": "unexpected argument a", "--": "unexpected argument --", "-": "unexpected argument -",
-		"--config": "--config has no value, expected --config=FILE", "--config --check": "--config has no value, expected --config=FILE",
-		"--check=yes": "--check has a value, expected none",
+	for line, names := range map[string]string{
+		"--nothing=1": "-nothing", "--confg=x": "-confg", "--redis_url=x": "-redis_url", "-x": "-x", "a": "unexpected argument a",
+		"-- a": "unexpected argument a", "-": "unexpected argument -", "--config": "-config", "--check=yes": "-check", "--check version": "unexpected argument version",
 	} {
 		var c runCmd
-		if err := c.parse(strings.Fields(line), nil); err == nil || err.Error() != want {
-			t.Errorf("%q: %v, expected %s", line, err, want)
+		if err := c.parse(strings.Fields(line), nil); err == nil || !strings.Contains(err.Error(), names) {
+			t.Errorf("%q: %v, expected an error with %s", line, err, names)
 		}
 	}
 	var c runCmd
@@ -45,19 +50,13 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// No two flags have one name, and each is in the help.
+// Each flag is in the help.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	_, help, _ := command(t, "-h")
-	var names []string
-	for _, f := range (&runCmd{}).flags() {
-		names = append(names, f.name)
-		if !strings.Contains(help, "--"+f.name) || f.help == "" {
-			t.Errorf("--%s is not explained in\n%s", f.name, help)
+	(&runCmd{}).flags().VisitAll(func(f *flag.Flag) {
+		if !strings.Contains(help, "--"+f.Name) || f.Usage == "" {
+			t.Errorf("--%s is not explained in\n%s", f.Name, help)
 		}
-	}
-	slices.Sort(names)
-	if n := len(names); len(slices.Compact(names)) != n {
-		t.Error("a flag is there twice")
-	}
+	})
 }

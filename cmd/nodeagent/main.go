@@ -9,6 +9,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -53,14 +54,9 @@ type environment struct {
 	environ []string
 }
 
-// usageError is the fault of whoever typed the command, configError of whoever wrote the configuration.
-type (
-	usageError  struct{ err error }
-	configError struct{ err error }
-)
+// configError is an error that another start cannot mend, only a change of the configuration.
+type configError struct{ err error }
 
-func (e usageError) Error() string  { return e.err.Error() }
-func (e usageError) Unwrap() error  { return e.err }
 func (e configError) Error() string { return e.err.Error() }
 func (e configError) Unwrap() error { return e.err }
 
@@ -106,22 +102,19 @@ func hangups() <-chan os.Signal {
 func run(args []string, env *environment) int {
 	var c runCmd
 	switch err := c.parse(args, env.environ); {
-	case errors.Is(err, errHelp):
+	case errors.Is(err, flag.ErrHelp):
 		c.usage(env.out)
-		return exitOK
-	case errors.Is(err, errVersion):
-		_, _ = fmt.Fprintln(env.out, version.Line("nodeagent"))
 		return exitOK
 	case err != nil:
 		_, _ = fmt.Fprintf(env.err, "nodeagent: %v\nRun \"nodeagent --help\" for usage.\n", err)
 		return exitUsage
+	case c.Version:
+		_, _ = fmt.Fprintln(env.out, version.Line("nodeagent"))
+		return exitOK
 	}
 	switch err := c.Run(env); {
 	case err == nil:
 		return exitOK
-	case errors.As(err, new(usageError)):
-		_, _ = fmt.Fprintln(env.err, err)
-		return exitUsage
 	case errors.As(err, new(configError)):
 		_, _ = fmt.Fprintln(env.err, err)
 		return exitConfig

@@ -81,9 +81,9 @@ func TestHelpAndVersion(t *testing.T) {
 func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"--confg x":          "nodeagent: unknown flag --confg",
+		"--confg x":          "nodeagent: flag provided but not defined: -confg\n",
 		"extra":              "nodeagent: unexpected argument extra",
-		"--set stop_timeout": "--set stop_timeout: expected KEY=VALUE such as --set stop_timeout=5m\n",
+		"--set stop_timeout": `nodeagent: invalid value "stop_timeout" for flag -set: expected KEY=VALUE such as --set stop_timeout=5m` + "\n",
 	} {
 		refused(t, args, exitUsage, want)
 	}

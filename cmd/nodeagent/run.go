@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,12 +22,12 @@ import (
 // startTimeout bounds a start, up to the registration of the node.
 const startTimeout = 15 * time.Second
 
-// runCmd is what the command line says; empty is unset.
+// runCmd is what the command line sets.
 type runCmd struct {
-	Config, RedisURL, NodeID, MaxConcurrency, MetricsListen, LogLevel, LogFormat string
-
-	Set   []string
-	Check bool
+	Config         string
+	Check, Version bool
+	// Set is what --set gives, which wins over Flags, the flags with names of their own.
+	Flags, Set []config.Flag
 }
 
 // Run runs the agent until the process is told to stop.
@@ -69,27 +70,7 @@ func newLogger(cfg config.Log, w io.Writer) (*zap.Logger, *zap.AtomicLevel, erro
 }
 
 func (c *runCmd) load(environ []string) (agent.Config, error) {
-	opts := config.Options{File: c.Config, Environ: environ}
-	for _, f := range []config.Flag{
-		{Name: "--redis-url", Path: "redis.url", Value: c.RedisURL},
-		{Name: "--node-id", Path: "node.id", Value: c.NodeID},
-		{Name: "--max-concurrency", Path: "node.max_concurrency", Value: c.MaxConcurrency},
-		{Name: "--metrics-listen", Path: "metrics_listen", Value: c.MetricsListen},
-		{Name: "--log-level", Path: "log.level", Value: c.LogLevel},
-		{Name: "--log-format", Path: "log.format", Value: c.LogFormat},
-	} {
-		if f.Value != "" {
-			opts.Flags = append(opts.Flags, f)
-		}
-	}
-	for _, s := range c.Set {
-		path, value, ok := strings.Cut(s, "=")
-		if !ok || path == "" {
-			return agent.Config{}, usageError{fmt.Errorf("--set %s: expected KEY=VALUE such as --set stop_timeout=5m", s)}
-		}
-		opts.Flags = append(opts.Flags, config.Flag{Name: "--set " + path, Path: path, Value: value})
-	}
-	cfg, err := agent.Load(opts)
+	cfg, err := agent.Load(config.Options{File: c.Config, Environ: environ, Flags: slices.Concat(c.Flags, c.Set)})
 	switch {
 	case err == nil:
 		return cfg, nil
