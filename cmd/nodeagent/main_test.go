@@ -505,7 +505,7 @@ func TestHangupReloads(t *testing.T) {
 		}
 	}
 	if got := reload("log: {level: warn}\nnode: {labels: {zone: c}, max_concurrency: 0}", "config.refused"); !strings.Contains(got, `"key":"node.max_concurrency"`) ||
-		!strings.Contains(got, "node.max_concurrency is 0, expected 1 to 65536 (from "+n.file+")") {
+		!strings.Contains(got, "node.max_concurrency is 0, expected 1 to 65536 (from "+n.file+":2)") {
 		t.Error(got)
 	}
 	if got := reload("redis: {cells: 2}", "config.refused"); !strings.Contains(got, "redis.cells has changed, which needs a restart of the agent") {

@@ -157,7 +157,7 @@ func TestConfigRefusals(t *testing.T) {
 	root := func(args ...string) result {
 		return l.ctl(t, append([]string{"--token", "root-token", "config"}, args...)...)
 	}
-	root("apply", bad).expect(t, exitFailure, "invalid_argument", "config.mode", "config.polcy", "did you mean", "config.pools[0].id", "config.pools[1].services", "config.pools[1].labels.zone")
+	root("apply", bad).expect(t, exitFailure, "invalid_argument", "config.mode", "config.polcy", "expected enabled, mode, policy", "config.pools[0].id", "config.pools[1].services", "config.pools[1].labels.zone")
 	root("show").expect(t, exitOK, "version: 0")
 	l.ctl(t, "--token", "acme-token", "config", "show").expect(t, exitFailure, "permission_denied", "configuration of pools")
 	l.ctl(t, "config", "show").expect(t, exitFailure, "unauthenticated")

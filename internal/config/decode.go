@@ -1,15 +1,15 @@
 package config
 
 import (
-	"encoding"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-viper/mapstructure/v2"
 )
 
 // text is a value from the environment or a flag, where everything is spelled
@@ -17,282 +17,175 @@ import (
 // have types of their own.
 type text string
 
-var (
-	durationType    = reflect.TypeFor[time.Duration]()
-	unmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
-)
-
-// decoder sets Go values from parsed YAML and notes what does not fit.
-type decoder struct {
-	problems *Problems
-	known    []Key
+// given is a value on its way to the field with the key path.
+type given struct {
+	path   string
+	raw    any
+	secret bool
 }
 
-// structure sets the fields of dst. A key without a field is a problem.
-func (d *decoder) structure(path string, raw map[string]any, dst reflect.Value) {
-	fields := structFields(dst.Type())
-	for _, name := range slices.Sorted(maps.Keys(raw)) {
-		at := join(path, name)
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
-		if i < 0 {
-			d.problems.Addf(at, "is not a key of the configuration%s", suggest(at, d.known))
-			continue
-		}
-		d.value(at, raw[name], dst.Field(fields[i].index), fields[i].secret)
+var durationType = reflect.TypeFor[time.Duration]()
+
+// Decode sets the fields of *dst, a struct with koanf tags, from a parsed document, and
+// returns everything that does not fit: unknown keys, values of a wrong type. Whole
+// numbers must be int or int64. The values themselves are not validated.
+func Decode(document map[string]any, dst any) Problems {
+	var d decoder
+	m, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+		Result: dst, TagName: "koanf", IgnoreUntaggedFields: true, DecodeHook: d.fit,
+		MatchName: func(key, name string) bool { return key == name },
+	})
+	if err == nil {
+		err = m.Decode(given{raw: document})
 	}
+	d.problems.Add("", err)
+	d.problems.sort()
+	return d.problems
 }
 
-// value sets dst from raw. A raw nil ("redis:" with nothing after it) leaves the default.
-func (d *decoder) value(path string, raw any, dst reflect.Value, secret bool) {
-	if raw == nil {
-		return
+// decoder checks each value before mapstructure sets the field. mapstructure alone would take
+// 1.5 for a whole number and 8 for a duration, and would stop at unknown keys.
+type decoder struct{ problems Problems }
+
+// fit returns what mapstructure is to set; nil leaves the field as it is.
+func (d *decoder) fit(from, to reflect.Value) (any, error) {
+	g, ok := from.Interface().(given)
+	switch {
+	case !ok:
+		return from.Interface(), nil // the name of an entry in a map, or an entry of the defaults
+	case g.raw == nil:
+		return nil, nil // "redis:" with nothing after it
+	case to.Kind() == reflect.Pointer:
+		return g, nil // mapstructure comes again with what it points to
 	}
-	if reflect.PointerTo(dst.Type()).Implements(unmarshalerType) {
-		d.unmarshalText(path, raw, dst, secret)
-		return
-	}
-	switch dst.Kind() {
-	case reflect.Pointer:
-		v := reflect.New(dst.Type().Elem())
-		d.value(path, raw, v.Elem(), secret)
-		dst.Set(v)
-	case reflect.Struct:
-		if m, ok := d.mapping(path, raw, "a section (keys indented under it)"); ok {
-			d.structure(path, m, dst)
-		}
-	case reflect.Slice:
-		d.slice(path, raw, dst, secret)
-	case reflect.Map:
-		d.stringMap(path, raw, dst, secret)
-	case reflect.Interface:
-		d.anything(path, raw, dst)
-	default:
-		if expected := setScalar(raw, dst); expected != "" {
-			d.bad(path, raw, expected, secret)
+	raw := g.raw
+	if s, ok := raw.(text); ok {
+		var err error
+		if raw, err = spelled(string(s), to); err != nil {
+			d.problems.Addf(g.path, "is not valid YAML: %v", err)
+			return nil, nil
 		}
 	}
+	if out, ok := d.typed(g, raw, to); ok {
+		return out, nil
+	}
+	want := expected[to.Kind()]
+	if to.Type() == durationType {
+		want = "a duration such as 500ms, 8s or 1h30m"
+	}
+	d.problems.Addf(g.path, "is %s, expected %s", found(g, raw, to), want)
+	return nil, nil
 }
 
-func (d *decoder) bad(path string, raw any, expected string, secret bool) {
-	shown := fmt.Sprint(raw)
-	switch raw := raw.(type) {
-	case string, text:
-		shown = fmt.Sprintf("%q", raw)
-	case map[string]any:
-		shown = "a section"
+// typed is raw, when it is of a type that fits.
+func (d *decoder) typed(g given, raw any, to reflect.Value) (out any, ok bool) {
+	kind := to.Kind()
+	switch v := raw.(type) {
+	case string:
+		if to.Type() == durationType {
+			out, err := time.ParseDuration(v)
+			return out, err == nil
+		}
+		return v, kind == reflect.String
+	case bool:
+		return v, kind == reflect.Bool
+	case int:
+		return d.typed(g, int64(v), to)
+	case int64:
+		return v, to.CanFloat() || to.CanInt() && to.Type() != durationType && !to.OverflowInt(v)
+	case float64:
+		return v, to.CanFloat() && !math.IsNaN(v) && !math.IsInf(v, 0)
 	case []any:
-		shown = "a list"
+		if kind == reflect.Slice {
+			return list(g, v, to), true
+		}
+	case map[string]any:
+		switch kind {
+		case reflect.Struct:
+			return d.section(g, v, to.Type()), true
+		case reflect.Map:
+			return mapping(g, v, to), true
+		}
 	}
-	if secret {
-		shown = "of the wrong form"
-	}
-	d.problems.Addf(path, "is %s, expected %s", shown, expected)
+	return nil, false
 }
 
-func (d *decoder) unmarshalText(path string, raw any, dst reflect.Value, secret bool) {
-	s, ok := asText(raw)
-	if !ok {
-		d.bad(path, raw, "a text", secret)
-		return
+// section is what the fields of a struct are given. A key without a field is a problem.
+func (d *decoder) section(g given, raw map[string]any, t reflect.Type) map[string]given {
+	out := make(map[string]given, len(raw))
+	fields := structFields(t)
+	known := make([]string, len(fields))
+	for i, f := range fields {
+		known[i] = f.name
+		if v, ok := raw[f.name]; ok {
+			out[f.name] = given{join(g.path, f.name), v, f.secret}
+		}
 	}
-	if err := dst.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s)); err != nil {
-		d.problems.Addf(path, "is not valid: %v", err)
+	for name := range raw {
+		if !slices.Contains(known, name) {
+			d.problems.Addf(join(g.path, name), "is not a key of the configuration, expected %s", orList(known))
+		}
 	}
+	return out
 }
 
-// spelled turns a text that spells a list or a section in YAML into its value.
-func (d *decoder) spelled(path string, raw any) (any, bool) {
-	s, ok := raw.(text)
-	if !ok || !strings.HasPrefix(string(s), "[") && !strings.HasPrefix(string(s), "{") {
-		return raw, true
+// list replaces the default, which mapstructure would write into.
+func list(g given, raw []any, to reflect.Value) []given {
+	to.SetZero()
+	out := make([]given, len(raw))
+	for i, v := range raw {
+		out[i] = given{element(g.path, i), v, g.secret}
 	}
-	out, err := parseYAML(string(s))
-	if err != nil {
-		d.problems.Addf(path, "is not valid YAML: %v", err)
-		return nil, false
-	}
-	return out, true
+	return out
 }
 
-func (d *decoder) mapping(path string, raw any, expected string) (map[string]any, bool) {
-	raw, ok := d.spelled(path, raw)
-	if !ok {
-		return nil, false
+// mapping keeps the entries of the default that raw does not name, in a map of its own.
+func mapping(g given, raw map[string]any, to reflect.Value) map[string]any {
+	out := make(map[string]any, len(raw)+to.Len())
+	for entry := to.MapRange(); entry.Next(); {
+		out[entry.Key().String()] = entry.Value().Interface()
 	}
-	m, ok := raw.(map[string]any)
-	if !ok {
-		d.bad(path, raw, expected, false)
+	to.SetZero()
+	for name, v := range raw {
+		out[name] = given{join(g.path, name), v, g.secret}
 	}
-	return m, ok
+	return out
 }
 
-func (d *decoder) slice(path string, raw any, dst reflect.Value, secret bool) {
-	raw, ok := d.spelled(path, raw)
-	if !ok {
-		return
-	}
-	if s, ok := raw.(text); ok && dst.Type().Elem().Kind() != reflect.Struct {
-		raw = splitList(string(s))
-	}
-	items, ok := raw.([]any)
-	if !ok {
-		d.bad(path, raw, "a list", secret)
-		return
-	}
-	out := reflect.MakeSlice(dst.Type(), len(items), len(items))
-	for i, item := range items {
-		d.value(fmt.Sprintf("%s[%d]", path, i), item, out.Index(i), secret)
-	}
-	dst.Set(out)
-}
-
-func (d *decoder) stringMap(path string, raw any, dst reflect.Value, secret bool) {
-	if s, ok := raw.(text); ok && !strings.HasPrefix(string(s), "{") {
+// spelled is the value that s stands for where to is expected.
+func spelled(s string, to reflect.Value) (any, error) {
+	inYAML := strings.HasPrefix(s, "[") || strings.HasPrefix(s, "{")
+	switch kind := to.Kind(); {
+	case kind == reflect.String || to.Type() == durationType:
+		return s, nil
+	case kind == reflect.Bool:
+		if v, ok := spelledBools[strings.ToLower(s)]; ok {
+			return v, nil
+		}
+		return s, nil
+	case kind == reflect.Slice && !inYAML:
+		return splitList(s), nil
+	case kind == reflect.Map && !inYAML:
 		pairs := map[string]any{}
-		for _, item := range splitList(string(s)) {
+		for _, item := range splitList(s) {
 			name, value, ok := strings.Cut(string(item.(text)), "=")
 			if !ok {
-				d.bad(path, raw, "name=value,name=value", secret)
-				return
+				return s, nil
 			}
 			pairs[name] = text(value)
 		}
-		raw = pairs
+		return pairs, nil
 	}
-	m, ok := d.mapping(path, raw, "a mapping of names to values")
-	if !ok {
-		return
+	v, err := parseYAML(s)
+	if v == nil && err == nil {
+		return s, nil // an empty text sets nothing, which cannot be meant
 	}
-	// What the defaults hold stays unless it is named: maps merge by key.
-	out := reflect.MakeMapWithSize(dst.Type(), len(m)+dst.Len())
-	for it := dst.MapRange(); it.Next(); {
-		out.SetMapIndex(it.Key(), it.Value())
-	}
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		v := reflect.New(dst.Type().Elem()).Elem()
-		d.value(join(path, name), m[name], v, secret)
-		out.SetMapIndex(reflect.ValueOf(name).Convert(dst.Type().Key()), v)
-	}
-	dst.Set(out)
+	return v, err
 }
 
-// anything sets a field of type any: a text that is YAML has its YAML type.
-func (d *decoder) anything(path string, raw any, dst reflect.Value) {
-	if s, ok := raw.(text); ok {
-		v, err := parseYAML(string(s))
-		if err != nil || v == nil {
-			v = string(s)
-		}
-		raw = v
-	}
-	v := reflect.ValueOf(raw)
-	if !v.Type().AssignableTo(dst.Type()) {
-		d.bad(path, raw, "another kind of value", false)
-		return
-	}
-	dst.Set(v)
-}
-
-// setScalar returns what was expected when raw does not fit dst.
-func setScalar(raw any, dst reflect.Value) (expected string) {
-	if dst.Type() == durationType {
-		const expected = "a duration such as 500ms, 8s or 1h30m"
-		s, ok := asText(raw)
-		if !ok {
-			return expected
-		}
-		v, err := time.ParseDuration(s)
-		if err != nil {
-			return expected
-		}
-		dst.SetInt(int64(v))
-		return ""
-	}
-	switch dst.Kind() {
-	case reflect.String:
-		s, ok := asText(raw)
-		if !ok {
-			return "a text (put it in quotes)"
-		}
-		dst.SetString(s)
-	case reflect.Bool:
-		v, ok := asBool(raw)
-		if !ok {
-			return "true or false"
-		}
-		dst.SetBool(v)
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		v, ok := asInt(raw)
-		if !ok || dst.OverflowInt(v) {
-			return "a whole number"
-		}
-		dst.SetInt(v)
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		v, ok := asInt(raw)
-		if !ok || v < 0 || dst.OverflowUint(uint64(v)) {
-			return "a whole number, 0 or more"
-		}
-		dst.SetUint(uint64(v))
-	case reflect.Float32, reflect.Float64:
-		v, ok := asFloat(raw)
-		if !ok {
-			return "a number"
-		}
-		dst.SetFloat(v)
-	default:
-		panic("config: a field of type " + dst.Type().String() + " cannot be configured")
-	}
-	return ""
-}
-
-func asText(raw any) (string, bool) {
-	switch v := raw.(type) {
-	case string:
-		return v, true
-	case text:
-		return string(v), true
-	}
-	return "", false
-}
-
-func asBool(raw any) (bool, bool) {
-	switch v := raw.(type) {
-	case bool:
-		return v, true
-	case text:
-		switch strings.ToLower(string(v)) {
-		case "true", "1", "yes", "on":
-			return true, true
-		case "false", "0", "no", "off":
-			return false, true
-		}
-	}
-	return false, false
-}
-
-func asInt(raw any) (int64, bool) {
-	switch v := raw.(type) {
-	case int:
-		return int64(v), true
-	case int64:
-		return v, true
-	case text:
-		n, err := strconv.ParseInt(string(v), 10, 64)
-		return n, err == nil
-	}
-	return 0, false
-}
-
-func asFloat(raw any) (float64, bool) {
-	switch v := raw.(type) {
-	case float64:
-		return v, !math.IsNaN(v) && !math.IsInf(v, 0)
-	case text:
-		f, err := strconv.ParseFloat(string(v), 64)
-		return f, err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
-	}
-	n, ok := asInt(raw)
-	return float64(n), ok
+var spelledBools = map[string]bool{
+	"true": true, "1": true, "yes": true, "on": true,
+	"false": false, "0": false, "no": false, "off": false,
 }
 
 // splitList splits a,b,c; the empty text is the empty list.
@@ -306,9 +199,59 @@ func splitList(s string) []any {
 	return out
 }
 
+// found says what the value is without giving a secret away. Where a list or a section is
+// expected, one may be somewhere in the text.
+func found(g given, raw any, to reflect.Value) string {
+	switch v := raw.(type) {
+	case map[string]any:
+		return "a section"
+	case []any:
+		return "a list"
+	case string:
+		if to.Kind() == reflect.Struct || to.Kind() == reflect.Slice || to.Kind() == reflect.Map {
+			return "a text"
+		}
+		raw = strconv.Quote(v)
+	}
+	if g.secret {
+		return "of the wrong form"
+	}
+	return fmt.Sprint(raw)
+}
+
+var expected = map[reflect.Kind]string{
+	reflect.Struct:  "a section (keys indented under it)",
+	reflect.Slice:   "a list such as [a, b]",
+	reflect.Map:     "names with values such as {a: 1, b: 2}",
+	reflect.String:  "a text (put it in quotes)",
+	reflect.Bool:    "true or false",
+	reflect.Float64: "a number",
+	reflect.Int:     "a whole number",
+	reflect.Int64:   "a whole number",
+}
+
+type field struct {
+	name   string
+	index  int
+	secret bool
+}
+
+// structFields are the fields that have a koanf tag.
+func structFields(t reflect.Type) []field {
+	var out []field
+	for i := range t.NumField() {
+		if name := t.Field(i).Tag.Get("koanf"); name != "" && name != "-" {
+			out = append(out, field{name: name, index: i, secret: t.Field(i).Tag.Get("secret") == "true"})
+		}
+	}
+	return out
+}
+
 func join(path, name string) string {
 	if path == "" {
 		return name
 	}
 	return path + "." + name
 }
+
+func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

@@ -2,10 +2,10 @@
 // over defaults, into a plain struct.
 //
 // A configuration is a struct whose fields carry `koanf:"name"` tags. [Load]
-// fills it, and refuses what it does not understand: unknown keys with the
-// nearest known one, values of the wrong type with what was expected, and
-// whatever the struct's own Validate method objects to. All of it is reported
-// at once, one line each.
+// fills it, and refuses what it does not understand: unknown keys with those
+// that are known there, values of the wrong type with what was expected, and
+// what the struct's own Validate method objects to. All of it is reported at
+// once, one line each, with the line of the file, the variable or the flag.
 //
 //	type Agent struct {
 //		Heartbeat time.Duration     `koanf:"heartbeat"`
@@ -26,9 +26,9 @@
 //		Flags: []config.Flag{{Name: "--redis-url", Path: "redis.url", Value: "redis://10.0.0.1:6379"}},
 //	})
 //
-// Fields can be structs, pointers, strings, booleans, integers, floats,
-// [time.Duration], slices and string-keyed maps of those, `any`, and types with
-// an UnmarshalText method. Nil pointers tell "absent" from a zero value.
+// Fields can be structs, pointers, strings, booleans, int, int64, float64,
+// [time.Duration], and slices and string-keyed maps of those. Nil pointers tell
+// "absent" from a zero value.
 //
 // Flags win over the environment, that over the file, that over the defaults.
 // Maps are merged key by key, lists are replaced. The variable of redis.url is

@@ -13,7 +13,7 @@ type Key struct {
 	// element of a list ("tokens[].role"), "<name>" for any name in a map
 	// ("tenants.<name>.weight").
 	Path string
-	// Type is section, list, map, text, duration, whole number, number, true/false or any.
+	// Type is section, list, map, text, duration, whole number, number or true/false.
 	Type string
 	// Default is what is used when nobody sets the key; empty when there is none.
 	Default string
@@ -56,23 +56,6 @@ func appendKeys(keys []Key, path string, v reflect.Value) []Key {
 	return keys
 }
 
-type field struct {
-	name   string
-	index  int
-	secret bool
-}
-
-// structFields are the fields that have a koanf tag.
-func structFields(t reflect.Type) []field {
-	var out []field
-	for i := range t.NumField() {
-		if name := t.Field(i).Tag.Get("koanf"); name != "" && name != "-" {
-			out = append(out, field{name: name, index: i, secret: t.Field(i).Tag.Get("secret") == "true"})
-		}
-	}
-	return out
-}
-
 func indirect(t reflect.Type) reflect.Type {
 	if t.Kind() == reflect.Pointer {
 		return t.Elem()
@@ -82,11 +65,8 @@ func indirect(t reflect.Type) reflect.Type {
 
 func typeName(t reflect.Type) string {
 	t = indirect(t)
-	switch {
-	case t == durationType:
+	if t == durationType {
 		return "duration"
-	case reflect.PointerTo(t).Implements(unmarshalerType):
-		return "text"
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -95,8 +75,6 @@ func typeName(t reflect.Type) string {
 		return "list"
 	case reflect.Map:
 		return "map"
-	case reflect.Interface:
-		return "any"
 	case reflect.String:
 		return "text"
 	case reflect.Bool:
@@ -118,7 +96,7 @@ func defaultText(v reflect.Value) string {
 	switch {
 	case v.Type() == durationType:
 		return FormatDuration(time.Duration(v.Int()))
-	case v.Kind() == reflect.Struct, v.Kind() == reflect.Slice, v.Kind() == reflect.Map, v.Kind() == reflect.Interface:
+	case v.Kind() == reflect.Struct, v.Kind() == reflect.Slice, v.Kind() == reflect.Map:
 		return ""
 	}
 	return fmt.Sprint(v.Interface())

@@ -1,18 +1,15 @@
 package config
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path"
-	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/knadh/koanf/providers/confmap"
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
+	"go.yaml.in/yaml/v3"
 )
 
 // EnvPrefix begins the name of every environment variable that [Load] reads.
@@ -73,14 +70,9 @@ func Load[T any, P Config[T]](defaults T, opts Options) (T, error) {
 	layers := readLayers(opts, &problems)
 	merged := koanf.New(".")
 	for _, l := range layers {
-		// The confmap provider copies, so that merging leaves the layers as they are.
-		if err := merged.Load(confmap.Provider(l.values.Raw(), ""), nil); err != nil {
-			problems.Add("", err)
-		}
+		problems.Add("", merged.Merge(l.values))
 	}
-	known := Keys(cfg)
-	dec := decoder{problems: &problems, known: known}
-	dec.structure("", merged.Raw(), reflect.ValueOf(&cfg).Elem())
+	problems = append(problems, Decode(merged.Raw(), &cfg)...)
 	if r, ok := any(&cfg).(Resolver); ok {
 		r.Resolve(func(path string) bool { return layers.find(path) != nil }, &problems)
 	}
@@ -88,12 +80,12 @@ func Load[T any, P Config[T]](defaults T, opts Options) (T, error) {
 	if len(problems) == 0 {
 		return cfg, nil
 	}
-	for i := range problems {
-		if l := layers.find(problems[i].Path); l != nil && problems[i].Source == "" {
-			problems[i].Source = l.source(problems[i].Path)
+	for i, p := range problems {
+		if l := layers.find(p.Path); l != nil {
+			problems[i].Source = l.source(p.Path)
 		}
 	}
-	slices.SortStableFunc(problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
+	problems.sort()
 	return defaults, slices.Compact(problems)
 }
 
@@ -130,35 +122,30 @@ func readLayers(opts Options, problems *Problems) layers {
 }
 
 func readFile(name string, problems *Problems) layer {
-	l := layer{values: koanf.New("."), source: func(string) string { return name }}
-	var pathError *fs.PathError
-	switch err := l.values.Load(file.Provider(name), strictYAML{}); {
-	case errors.As(err, &pathError):
-		problems.Addf("", "cannot read the configuration file %s: %v", name, pathError.Err)
-	case err != nil:
+	values := koanf.New(".")
+	var root yaml.Node
+	if data, err := os.ReadFile(name); err != nil {
+		problems.Addf("", "cannot read the configuration file %s: %v", name, fsCause(err))
+	} else if document, err := parseDocument(data, &root); err != nil {
 		problems.Addf("", "%s: %v", name, err)
+	} else {
+		problems.Add("", values.Load(confmap.Provider(document, ""), nil))
 	}
-	return l
+	return layer{values, func(path string) string { return name + ":" + strconv.Itoa(line(&root, path)) }}
 }
 
 func readEnv(environ []string) layer {
 	if environ == nil {
 		environ = os.Environ()
 	}
-	l := layer{values: koanf.New("."), source: EnvName}
-	// An environment that cannot be read as a map does not exist: the provider
-	// has no other error.
-	_ = l.values.Load(env.Provider(".", env.Opt{
-		Prefix:      EnvPrefix,
-		EnvironFunc: func() []string { return environ },
-		TransformFunc: func(name, value string) (string, any) {
-			if foreign(name) {
-				return "", nil
-			}
-			return envPath(name), text(value)
-		},
-	}), nil)
-	return l
+	values := koanf.New(".")
+	for _, variable := range slices.Sorted(slices.Values(environ)) {
+		name, value, _ := strings.Cut(variable, "=")
+		if path, ok := strings.CutPrefix(name, EnvPrefix); ok && !foreign(name) {
+			_ = values.Set(strings.ReplaceAll(strings.ToLower(path), "__", "."), text(value)) // never fails
+		}
+	}
+	return layer{values, EnvName}
 }
 
 func foreign(name string) bool {
@@ -168,11 +155,6 @@ func foreign(name string) bool {
 	})
 }
 
-// envPath is the key that a variable sets: redis.url for FREESLOT_REDIS__URL.
-func envPath(name string) string {
-	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, EnvPrefix)), "__", ".")
-}
-
 // EnvName is the variable that sets the key at path: FREESLOT_REDIS__URL for redis.url.
 func EnvName(path string) string {
 	path, _, _ = strings.Cut(path, "[")
@@ -180,15 +162,13 @@ func EnvName(path string) string {
 }
 
 func readFlags(flags []Flag) layer {
-	l := layer{values: koanf.New(".")}
-	names := make(map[string]string, len(flags))
+	values, names := koanf.New("."), map[string]string{}
 	for _, f := range flags {
-		_ = l.values.Load(confmap.Provider(map[string]any{f.Path: text(f.Value)}, "."), nil)
+		_ = values.Set(f.Path, text(f.Value)) // never fails
 		names[f.Path] = f.Name
 	}
-	l.source = func(path string) string {
+	return layer{values, func(path string) string {
 		path, _, _ = strings.Cut(path, "[")
 		return names[path]
-	}
-	return l
+	}}
 }

@@ -18,14 +18,12 @@ type sample struct {
 	Name     string            `koanf:"name"`
 	Wait     time.Duration     `koanf:"wait"`
 	Count    int               `koanf:"count"`
-	Size     uint8             `koanf:"size"`
 	Ratio    float64           `koanf:"ratio"`
 	On       bool              `koanf:"on"`
 	Maybe    *bool             `koanf:"maybe"`
 	Tags     []string          `koanf:"tags"`
 	Labels   map[string]string `koanf:"labels"`
 	Features map[string]bool   `koanf:"features"`
-	Any      any               `koanf:"any"`
 	Secret   string            `koanf:"secret" secret:"true"`
 	Redis    struct {
 		URL  string `koanf:"url" secret:"true"`
@@ -90,11 +88,10 @@ func TestLoadEveryKind(t *testing.T) {
 	t.Parallel()
 	yes := true
 	want := sample{
-		Name: "n", Wait: 90 * time.Second, Count: -0, Size: 255, Ratio: 2, On: true, Maybe: &yes,
+		Name: "n", Wait: 90 * time.Second, Count: -0, Ratio: 2, On: true, Maybe: &yes,
 		Tags:     []string{"a", "b"},
 		Labels:   map[string]string{"zone": "eu", "gpu.model": "a100"},
 		Features: map[string]bool{"fast": true},
-		Any:      map[string]any{"k": 1},
 		Secret:   "s",
 		Items:    []sampleItem{{ID: "x", Wait: time.Second}, {ID: "y"}},
 
@@ -105,14 +102,12 @@ func TestLoadEveryKind(t *testing.T) {
 		"file": {File: writeFile(t, `
 name: n
 wait: 1m30s
-size: 255
 ratio: 2
 on: true
 maybe: true
 tags: [a, b]
 labels: {zone: eu, gpu.model: a100}
 features: {fast: true}
-any: {k: 1}
 secret: s
 redis: {url: u}
 items:
@@ -120,9 +115,9 @@ items:
   - id: y
 `)},
 		"environment": {Environ: []string{
-			"FREESLOT_NAME=n", "FREESLOT_WAIT=1m30s", "FREESLOT_SIZE=255", "FREESLOT_RATIO=2", "FREESLOT_ON=yes",
+			"FREESLOT_NAME=n", "FREESLOT_WAIT=1m30s", "FREESLOT_RATIO=2", "FREESLOT_ON=yes",
 			"FREESLOT_MAYBE=1", "FREESLOT_TAGS=a, b", "FREESLOT_LABELS=zone=eu,gpu.model=a100", "FREESLOT_FEATURES__FAST=true",
-			"FREESLOT_ANY={k: 1}", "FREESLOT_SECRET=s", "FREESLOT_REDIS__URL=u", "FREESLOT_ITEMS=[{id: x, wait: 1s}, {id: y}]",
+			"FREESLOT_SECRET=s", "FREESLOT_REDIS__URL=u", "FREESLOT_ITEMS=[{id: x, wait: 1s}, {id: y}]",
 		}},
 	}
 	for name, opts := range sources {
@@ -148,7 +143,6 @@ func TestLoadReportsEverything(t *testing.T) {
 nmae: x
 wait: 8
 count: 1.5
-size: 256
 ratio: half
 on: 1
 tags: a
@@ -167,31 +161,80 @@ zzzzzzzzzzzz: 1
 		Environ: []string{"FREESLOT_MAYBE=perhaps", "FREESLOT_REDIS__POOL_SIZE=ten", "FREESLOT_REDIS_POOL_SIZE=1", "FREESLOT_TOKEN=belongs to schedctl"},
 		Flags:   []config.Flag{{Name: "--features", Path: "features", Value: "fast"}},
 	})
+	const known = "expected name, wait, count, ratio, on, maybe, tags, labels, features, secret, redis or items"
 	want := []string{
-		`count is 1.5, expected a whole number (from FILE)`,
-		`count is -1, expected 0 or more (from FILE)`,
-		`features is "fast", expected name=value,name=value (from --features)`,
-		`items[0].id is 7, expected a text (put it in quotes) (from FILE)`,
-		`items[0].wait is "soon", expected a duration such as 500ms, 8s or 1h30m (from FILE)`,
-		`items[0].wiat is not a key of the configuration, did you mean items[].wait? (from FILE)`,
-		`labels is a list, expected a mapping of names to values (from FILE)`,
+		`count is 1.5, expected a whole number (from FILE:4)`,
+		`count is -1, expected 0 or more (from FILE:4)`,
+		`features is a text, expected names with values such as {a: 1, b: 2} (from --features)`,
+		`items[0].id is 7, expected a text (put it in quotes) (from FILE:15)`,
+		`items[0].wait is "soon", expected a duration such as 500ms, 8s or 1h30m (from FILE:15)`,
+		`items[0].wiat is not a key of the configuration, expected id or wait (from FILE:15)`,
+		`labels is a list, expected names with values such as {a: 1, b: 2} (from FILE:8)`,
 		`maybe is "perhaps", expected true or false (from FREESLOT_MAYBE)`,
-		`nmae is not a key of the configuration, did you mean name? (from FILE)`,
-		`on is 1, expected true or false (from FILE)`,
-		`ratio is "half", expected a number (from FILE)`,
+		`nmae is not a key of the configuration, ` + known + ` (from FILE:2)`,
+		`on is 1, expected true or false (from FILE:6)`,
+		`ratio is "half", expected a number (from FILE:5)`,
 		`redis.pool_size is "ten", expected a whole number (from FREESLOT_REDIS__POOL_SIZE)`,
-		`redis.uri is not a key of the configuration, did you mean redis.url? (from FILE)`,
-		`redis.url is of the wrong form, expected a text (put it in quotes) (from FILE)`,
-		`redis_pool_size is not a key of the configuration, did you mean redis.pool_size? (from FREESLOT_REDIS_POOL_SIZE)`,
-		`redis_url is not a key of the configuration, did you mean redis.url? (from FILE)`,
-		`secret is of the wrong form, expected a text (put it in quotes) (from FILE)`,
-		`size is 256, expected a whole number, 0 or more (from FILE)`,
-		`tags is "a", expected a list (from FILE)`,
-		`wait is 8, expected a duration such as 500ms, 8s or 1h30m (from FILE)`,
-		`zzzzzzzzzzzz is not a key of the configuration (from FILE)`,
+		`redis.uri is not a key of the configuration, expected url or pool_size (from FILE:11)`,
+		`redis.url is a list, expected a text (put it in quotes) (from FILE:12)`,
+		`redis_pool_size is not a key of the configuration, ` + known + ` (from FREESLOT_REDIS_POOL_SIZE)`,
+		`redis_url is not a key of the configuration, ` + known + ` (from FILE:13)`,
+		`secret is a section, expected a text (put it in quotes) (from FILE:9)`,
+		`tags is a text, expected a list such as [a, b] (from FILE:7)`,
+		`wait is 8, expected a duration such as 500ms, 8s or 1h30m (from FILE:3)`,
+		`zzzzzzzzzzzz is not a key of the configuration, ` + known + ` (from FILE:16)`,
 	}
 	if diff := cmp.Diff(want, lines(t, err, file)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestProblemsNameTheLine: also inside lists and maps, behind anchors, and where the key is missing.
+func TestProblemsNameTheLine(t *testing.T) {
+	t.Parallel()
+	file := writeFile(t, `
+one: &one
+  id: x
+  wait: soon
+redis: {pool_size: ten}
+labels:
+  gpu.model: 7
+  "": 7
+features:
+  - fast
+items:
+  - *one
+  - id: [x]
+
+  -
+    wait: &s 1
+`)
+	_, err := config.Load(sample{}, config.Options{File: file, Environ: []string{}})
+	var got []string
+	for _, l := range lines(t, err, file) {
+		path, _, _ := strings.Cut(l, " ")
+		got = append(got, path+l[strings.LastIndex(l, ":"):len(l)-1])
+	}
+	want := []string{
+		"features:9", "items[0].wait:4", "items[1].id:13", "items[2].wait:16", "labels.:8", "labels.gpu.model:7", "one:2", "redis.pool_size:5",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestSecretsAreNotShown: not even where a list or section that can hold one is not in order.
+func TestSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	for _, variable := range []string{
+		"TOKENS=hidden", "TOKENS={hidden", "TOKENS=[hidden", "TOKENS=[hidden]", "TOKENS={token: hidden}", "TOKENS=[{token: [hidden], tenant: a}]",
+		"REDIS=hidden", "REDIS=[hidden]", "REDIS={url: {a: hidden}}", "REDIS__URL=[hidden", "REDIS__URLS=hidden,hidden", "REDIS__URLS={a: hidden}",
+		"LOCKLESS_CACHE__REDIS_URL=hidden",
+	} {
+		_, err := config.LoadReplica(config.Options{Environ: []string{"FREESLOT_" + variable}})
+		if err == nil || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s: %v", variable, err)
+		}
 	}
 }
 

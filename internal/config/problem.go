@@ -93,6 +93,10 @@ func (p *Problems) DurationBetween(path string, value, low, high time.Duration) 
 	}
 }
 
+func (p Problems) sort() {
+	slices.SortStableFunc(p, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
+}
+
 // Has reports whether there is a problem with the value at path or within it.
 // It spares checks that would only repeat it.
 func (p *Problems) Has(path string) bool {

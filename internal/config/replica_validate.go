@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -276,5 +275,3 @@ func trimmed(err error, field string) error {
 	}
 	return errors.New(strings.TrimPrefix(strings.TrimPrefix(e.Message, field), " "))
 }
-
-func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

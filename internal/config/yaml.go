@@ -12,17 +12,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// strictYAML parses exactly one document that is a mapping, or nothing at all.
-// (koanf's own parser drops every document after the first without a word.)
-type strictYAML struct{}
+// ParseYAML reads exactly one YAML document, of which JSON is a part, that is a
+// mapping. An empty text is an empty mapping.
+func ParseYAML(data []byte) (map[string]any, error) { return parseDocument(data, new(yaml.Node)) }
 
-func (strictYAML) Unmarshal(data []byte) (map[string]any, error) {
+// parseDocument also sets root, from which line has the lines.
+func parseDocument(data []byte, root *yaml.Node) (map[string]any, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var out any
-	switch err := dec.Decode(&out); {
+	switch err := dec.Decode(root); {
 	case errors.Is(err, io.EOF):
 		return map[string]any{}, nil
 	case err != nil:
+		return nil, yamlError(err)
+	}
+	var out any
+	if err := root.Decode(&out); err != nil {
 		return nil, yamlError(err)
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
@@ -38,8 +42,31 @@ func (strictYAML) Unmarshal(data []byte) (map[string]any, error) {
 	}
 }
 
-func (strictYAML) Marshal(map[string]any) ([]byte, error) {
-	return nil, errors.ErrUnsupported
+// line is where the value at path begins, or what is nearest around it.
+func line(n *yaml.Node, path string) int {
+	switch n.Kind {
+	case yaml.DocumentNode:
+		return line(n.Content[0], path)
+	case yaml.AliasNode:
+		return line(n.Alias, path)
+	case yaml.SequenceNode:
+		index, rest, _ := strings.Cut(strings.TrimPrefix(path, "["), "]")
+		if i, err := strconv.Atoi(index); err == nil && i < len(n.Content) {
+			return line(n.Content[i], rest)
+		}
+	case yaml.MappingNode:
+		for i := 0; i < len(n.Content); i += 2 {
+			key := n.Content[i]
+			rest, ok := strings.CutPrefix(strings.TrimPrefix(path, "."), key.Value)
+			if ok && rest == "" {
+				return key.Line
+			}
+			if ok && strings.ContainsAny(rest[:1], ".[") {
+				return line(n.Content[i+1], rest)
+			}
+		}
+	}
+	return n.Line
 }
 
 // parseYAML reads a value that the environment or a flag spells in YAML.

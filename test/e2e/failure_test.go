@@ -48,7 +48,7 @@ func TestStartFailures(t *testing.T) {
 		},
 		{
 			name: "bad key", args: []string{"--config", config, "--redis-url", shared.URL()}, code: 78,
-			want: []string{"redis.conections", "did you mean redis.connections", config},
+			want: []string{"redis.conections", "key_prefix or connections", config + ":"},
 		},
 		{
 			name: "bad variable", env: []string{"FREESLOT_LIMITS__MAX_BATCH=0"}, args: []string{"--redis-url", shared.URL()}, code: 78,
