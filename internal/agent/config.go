@@ -247,14 +247,8 @@ func (c *Config) Validate(p *config.Problems) {
 		p.Listen("metrics_listen", c.MetricsListen, "127.0.0.1:7490")
 	}
 	c.Metrics.validate(p)
-	p.OneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
-	p.OneOf("log.format", c.Log.Format, "json", "console")
-	if c.Tracing.OTLPEndpoint != "" && !httpURL(c.Tracing.OTLPEndpoint) {
-		p.Addf("tracing.otlp_endpoint", "is %q, expected a URL such as http://127.0.0.1:4318", c.Tracing.OTLPEndpoint)
-	}
-	if c.Tracing.SampleRatio < 0 || c.Tracing.SampleRatio > 1 {
-		p.Addf("tracing.sample_ratio", "is %v, expected 0 to 1", c.Tracing.SampleRatio)
-	}
+	c.Log.Validate(p)
+	c.Tracing.Validate(p)
 }
 
 // profileKeys are the keys of the configuration by the fields that Node.Validate names.

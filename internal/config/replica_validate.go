@@ -96,9 +96,8 @@ func (r *Replica) Validate(p *Problems) {
 		validateOrigin(element("allowed_origins", i), origin, p)
 	}
 	r.validatePools(p)
-	p.OneOf("log.level", r.Log.Level, "debug", "info", "warn", "error")
-	p.OneOf("log.format", r.Log.Format, "json", "console")
-	r.Tracing.validate(p)
+	r.Log.Validate(p)
+	r.Tracing.Validate(p)
 }
 
 func (r *Replica) validateListen(p *Problems) {
@@ -246,7 +245,14 @@ func (r *Replica) validatePools(p *Problems) {
 	}
 }
 
-func (t *Tracing) validate(p *Problems) {
+// Validate notes what cannot be used of the section log.
+func (l *Log) Validate(p *Problems) {
+	p.OneOf("log.level", l.Level, "debug", "info", "warn", "error")
+	p.OneOf("log.format", l.Format, "json", "console")
+}
+
+// Validate notes what cannot be used of the section tracing.
+func (t *Tracing) Validate(p *Problems) {
 	if t.OTLPEndpoint != "" {
 		u, err := url.Parse(t.OTLPEndpoint)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
