@@ -62,7 +62,7 @@ var plain = map[Role][]string{
 	RoleReplica: {
 		"info", "wait", "cluster|info", "script|exists", "script|load", "eval", "evalsha", "client|tracking", "subscribe", "ssubscribe", "unsubscribe", "sunsubscribe", "punsubscribe", "discard",
 		"del", "exists", "get", "set", "pexpire", "pttl",
-		"hget", "hgetall", "hkeys", "hmget", "hsetnx", "xadd", "xread", "xtrim",
+		"hget", "hgetall", "hkeys", "hmget", "xadd", "xread", "xtrim",
 		"scard", "zcard", "zcount", "zlexcount", "zrange", "zrangebyscore", "zrank", "zrevrangebyscore", "zscore",
 	},
 	RoleOperator: {"info", "cluster|info", "script|exists", "script|load", "eval", "evalsha", "set", "get"},

@@ -310,6 +310,11 @@ func TestHeldBackIsListed(t *testing.T) {
 		if ids, _ := r.all(JobFilter{Class: echo}, 2); len(ids) != 5 {
 			t.Errorf("of the class: %v", ids)
 		}
+		// Another tenant's cursor would name the limit, and so the tenant.
+		page, err := r.Jobs(r.ctx(), JobFilter{State: freeslot.StateWaiting, Tenant: "t2"}, "", 1)
+		if err != nil || len(page.Jobs) != 0 || page.Cursor != "" {
+			t.Errorf("of another tenant: %+v, %v", page, err)
+		}
 		held, err := r.Held(r.ctx())
 		if err != nil || len(held) != 1 || held[0] != (Held{By: freeslot.HeldByKey, Tenant: "t1", Limit: 2, Running: 2, Jobs: 3, First: want[0]}) {
 			t.Errorf("%+v, %v", held, err)

@@ -58,7 +58,7 @@ func (c *Cell) Held(ctx context.Context) ([]Held, error) {
 
 func decodeHeld(name string, answers []rueidis.RedisResult) (h Held, err error) {
 	h.By = gateKind(name)
-	h.Tenant, _, _ = strings.Cut(name[min(2, len(name)):], ":")
+	h.Tenant = gateTenant(name)
 	limit, err := answers[0].ToString()
 	if rueidisNil(err) != nil {
 		return h, err
@@ -77,6 +77,12 @@ func decodeHeld(name string, answers []rueidis.RedisResult) (h Held, err error) 
 	}
 	h.First = parkedJob(first[0])
 	return h, nil
+}
+
+// gateTenant is whose jobs a gate counts.
+func gateTenant(name string) string {
+	tenant, _, _ := strings.Cut(name[min(2, len(name)):], ":")
+	return tenant
 }
 
 // gateKind is what a status says of a gate that holds its job back; "" for one that does not.

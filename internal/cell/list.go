@@ -35,18 +35,13 @@ func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) 
 // brings the result. A job that moves on while the listing goes on can be seen twice, never
 // missed, unless it goes back to wait. The jobs of a cell that does not answer are missing:
 // the page names it. Those of one class that wait are listed in the order in which each cell serves
-// them. limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that Jobs
-// did not make, else what Redis said when no cell answered.
+// them. limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that is not of a listing
+// for this tenant, else what Redis said when no cell answered.
 func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
 	limit = min(max(limit, 1), MaxPage)
-	at, err := s.openCursor(ctx, cursor)
+	at, err := openCursor(cursor, f.Tenant)
 	if err != nil {
 		return JobPage{}, err
-	}
-	if at.finished {
-		if _, err := at.microsecond(); err != nil {
-			return JobPage{}, err
-		}
 	}
 	if cursor == "" && f.State.Terminal() {
 		at.finished = true
@@ -63,8 +58,7 @@ func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (
 	if len(l.failed) == len(s.cells) {
 		return JobPage{}, errors.Join(slices.Collect(maps.Values(l.failed))...)
 	}
-	sealed, err := l.seal(ctx, next)
-	return JobPage{Jobs: jobs, Cursor: sealed, Unreachable: slices.Sorted(maps.Keys(l.failed))}, err
+	return JobPage{Jobs: jobs, Cursor: next.cursor(f.Tenant), Unreachable: slices.Sorted(maps.Keys(l.failed))}, nil
 }
 
 // listed is a job at its place in the listing. A position is valid in every cell,
@@ -203,25 +197,9 @@ func once(jobs []freeslot.JobStatus) []freeslot.JobStatus {
 	return slices.DeleteFunc(jobs, func(s freeslot.JobStatus) bool { return s.State == freeslot.StateMoving && there[s.ID] })
 }
 
-// seal makes a cursor by the key of the first cell that answers.
-func (l *listing) seal(ctx context.Context, next *position) (string, error) {
-	var last error
-	for i, c := range l.set.cells {
-		if l.failed[i] != nil {
-			continue
-		}
-		sealed, err := c.sealCursor(ctx, next)
-		if err == nil {
-			return sealed, nil
-		}
-		last = err
-	}
-	return "", last
-}
-
 // livingPage reads jobs that have not ended, in the order of place and job, behind at.
 func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilter) ([]listed, error) {
-	places, err := c.places(ctx, f.State)
+	places, err := c.places(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -268,8 +246,9 @@ func (c *Cell) livingAt(ctx context.Context, place string) (there []listed, err 
 	return there, err
 }
 
-// places are where jobs of the state, "" for any, can be found before they end, sorted.
-func (c *Cell) places(ctx context.Context, state freeslot.State) (places []string, err error) {
+// places are where jobs of the filter can be found before they end, sorted.
+func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err error) {
+	state := f.State
 	if state == "" || state == freeslot.StateRetryWait || state == freeslot.StateScheduled {
 		places = append(places, placeDue)
 	}
@@ -286,7 +265,9 @@ func (c *Cell) places(ctx context.Context, state freeslot.State) (places []strin
 			return nil, fmt.Errorf("list limits: %w", err)
 		}
 		for _, gate := range gates {
-			places = append(places, placeHeld+gate)
+			if f.Tenant == "" || gateTenant(gate) == f.Tenant { // a cursor names its place
+				places = append(places, placeHeld+gate)
+			}
 		}
 	}
 	if state == "" || state == freeslot.StateMoving {
@@ -318,11 +299,7 @@ func (c *Cell) jobsAt(place string) rueidis.Completed {
 
 // finishedPage reads terminal jobs, the newest first, behind at.
 func (c *Cell) finishedPage(ctx context.Context, at position, limit int) ([]listed, error) {
-	last, err := at.microsecond()
-	if err != nil {
-		return nil, err
-	}
-	top := cmp.Or(at.place, "+inf")
+	last, top := at.microsecond(), cmp.Or(at.place, "+inf")
 	cmd := c.client.B().Zrevrangebyscore().Key(c.layout.Finished()).Max(top).Min("-inf").Withscores().Limit(0, int64(limit+tieRoom)).Build()
 	scores, err := c.do(ctx, "list", cmd).AsZScores()
 	if err != nil {

@@ -32,9 +32,7 @@ func (c *Cell) linePage(ctx context.Context, class string, at position, limit in
 	line, from := c.layout.Line(class), int64(0)
 	score := -1.0
 	if at.place != "" {
-		if score, err = strconv.ParseFloat(at.place, 64); err != nil {
-			return nil, badCursor()
-		}
+		score = at.score()
 		// The job that at is behind may be gone by now.
 		count := c.client.B().Zcount().Key(line).Min("-inf").Max("(" + at.place).Build()
 		if from, err = c.do(ctx, "list", count).AsInt64(); err != nil {

@@ -3,6 +3,7 @@ package cell
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -73,7 +74,6 @@ func TestJobsListing(t *testing.T) {
 			t.Fatal(p, err)
 		}
 		everything := slices.Concat(running, cancelling, succeeded, failed, []string{other.JobID})
-		r.all(JobFilter{}, 1) // the first page that is not the last makes the cursors' key
 		r.unchanged("listing", func() {
 			for _, c := range []struct {
 				f    JobFilter
@@ -235,32 +235,35 @@ func TestJobsListingLeavesResultsOut(t *testing.T) {
 	})
 }
 
-// TestCursorTellsNothing: a position names jobs and nodes of others; whoever holds
-// a cursor cannot read it, nor make one, and another replica can go on with it.
-func TestCursorTellsNothing(t *testing.T) {
+// TestCursorOfAnotherTenant: it is refused, and one that is made up leads to the reader's own jobs.
+func TestCursorOfAnotherTenant(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
-		r.register(testNode("secret-node", 2))
-		first, second := r.place("", 1, "secret-node"), r.place("", 1, "secret-node")
-		page, err := r.Jobs(r.ctx(), JobFilter{Tenant: "stranger"}, "", 1)
-		if err != nil || page.Cursor == "" {
-			t.Fatalf("%+v, %v", page, err)
+		r.register(testNode("n1", 3))
+		foreign := submission("", "n1")
+		foreign.Tenant = "other"
+		if p, err := r.Submit(r.ctx(), foreign); err != nil || !p.Assigned {
+			t.Fatal(p, err)
 		}
-		plain, err := base64.RawURLEncoding.DecodeString(page.Cursor)
-		if err != nil {
-			t.Fatal(err)
+		first, second := r.place("", 1, "n1"), r.place("", 1, "n1")
+		own, err := r.Jobs(r.ctx(), JobFilter{Tenant: "acme"}, "", 2)
+		if err != nil || own.Cursor == "" {
+			t.Fatalf("%+v, %v", own, err)
 		}
-		for _, told := range []string{"secret-node", first, second} {
-			if strings.Contains(page.Cursor, told) || strings.Contains(string(plain), told) {
-				t.Errorf("the cursor names %s", told)
+		for _, reader := range []string{"other", ""} {
+			_, err := r.Jobs(r.ctx(), JobFilter{Tenant: reader}, own.Cursor, 10)
+			var refused *freeslot.Error
+			if !errors.As(err, &refused) || refused.Code != freeslot.CodeInvalidArgument || refused.Field != "cursor" {
+				t.Errorf("reader %q: %v", reader, err)
 			}
 		}
-		rest, err := r.Jobs(r.ctx(), JobFilter{}, page.Cursor, 10)
-		if err != nil || len(rest.Jobs) != 1 {
-			t.Errorf("%+v, %v", rest, err)
+		rest, err := r.Jobs(r.ctx(), JobFilter{Tenant: "acme"}, own.Cursor, 10)
+		if err != nil || len(own.Jobs)+len(rest.Jobs) != 2 {
+			t.Errorf("%+v and %+v, %v, expected %s and %s", own, rest, err, first, second)
 		}
-		for _, forged := range []string{"n~secret-node~", "AAAA", page.Cursor[:len(page.Cursor)-2] + "AA", "!"} {
-			if _, err := r.Jobs(r.ctx(), JobFilter{}, forged, 10); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
-				t.Errorf("cursor %q: %v", forged, err)
+		for _, at := range []position{{place: "n1"}, {finished: true}, {}} {
+			page, err := r.Jobs(r.ctx(), JobFilter{Tenant: "other"}, at.cursor("other"), 10)
+			if err != nil || slices.ContainsFunc(page.Jobs, func(s freeslot.JobStatus) bool { return s.Tenant != "other" }) {
+				t.Errorf("%+v: %+v, %v", at, page, err)
 			}
 		}
 	})
@@ -287,26 +290,30 @@ func TestJobsBadCursor(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		r.register(testNode("n1", 1))
 		for _, cursor := range []string{
-			"x", "~", "f~x~y", "f~nan~", "f~NaN~", "f~inf~a", "f~-1~a", "f~1e400~a", "f~0x10~a", "f~1.5~a", "f~ 1~a", "F~~", "1", "é~~",
+			"x", "~", "f~x~y", "f~nan~", "f~NaN~", "f~inf~a", "f~-1~a", "f~1e400~a", "f~0x10~a", "f~1.5~a", "f~ 1~a", "F~~", "1", "é~~", "CA", "AA", "_w",
 		} {
 			_, err := r.Jobs(r.ctx(), JobFilter{}, cursor, 10)
 			wantErr(t, err, freeslot.CodeInvalidArgument)
 		}
 		for _, at := range []position{{}, {place: "zzz"}, {place: "é:{}", job: "*"}, {finished: true}, {finished: true, place: "9007199254740993", job: "a"}} {
-			cursor, err := r.sealCursor(r.ctx(), &at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := r.Jobs(r.ctx(), JobFilter{}, cursor, 10); err != nil {
+			if _, err := r.Jobs(r.ctx(), JobFilter{}, at.cursor(""), 10); err != nil {
 				t.Errorf("%+v: %v", at, err)
 			}
 		}
 		for _, place := range []string{"x", "-1", "1.5", "NaN", " 1"} {
-			cursor, err := r.sealCursor(r.ctx(), &position{finished: true, place: place})
-			if err != nil {
-				t.Fatal(err)
+			at := position{finished: true, place: place}
+			_, err := r.Jobs(r.ctx(), JobFilter{}, at.cursor(""), 10)
+			wantErr(t, err, freeslot.CodeInvalidArgument)
+			at = position{line: true, place: place}
+			_, err = r.Jobs(r.ctx(), JobFilter{Class: "0123456789abcdef"}, at.cursor(""), 10)
+			wantErr(t, err, freeslot.CodeInvalidArgument)
+		}
+		for _, text := range []string{"", "n", "n~~", reader("") + "~~", "~" + reader("") + "~~", "x~" + reader("") + "~~", "l~" + reader("") + "~~"} {
+			cursor := base64.RawURLEncoding.EncodeToString([]byte(text))
+			if cursor == "" {
+				cursor = "\n" // which decodes to nothing
 			}
-			_, err = r.Jobs(r.ctx(), JobFilter{}, cursor, 10)
+			_, err := r.Jobs(r.ctx(), JobFilter{}, cursor, 10)
 			wantErr(t, err, freeslot.CodeInvalidArgument)
 		}
 	})

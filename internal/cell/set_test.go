@@ -120,22 +120,6 @@ func TestSetJobs(t *testing.T) {
 	})
 }
 
-func TestSetCursor(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Shared(t)
-	f := newFleet(t, newSet(t, redis.Prefix(t), 2, redis), 4)
-	other := newFleet(t, newSet(t, redis.Prefix(t), 2, redis), 4)
-	page, err := other.Jobs(t.Context(), JobFilter{}, "", 1)
-	if err != nil || page.Cursor == "" {
-		t.Fatal(page, err)
-	}
-	for _, cursor := range []string{page.Cursor, "CA", "AA", "_w", "x"} { // of another system, of cell 8, short, of cell 255
-		if _, err := f.Jobs(t.Context(), JobFilter{}, cursor, 1); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
-			t.Errorf("cursor %q: %v", cursor, err)
-		}
-	}
-}
-
 // TestSetOfJob: each call goes to the job's cell.
 func TestSetOfJob(t *testing.T) {
 	t.Parallel()
@@ -193,11 +177,6 @@ func TestSetWithOneServerDown(t *testing.T) {
 	s := newSet(t, up.Prefix(t), 2, up.Target, down.Target)
 	s.At(1).cfg.CallTimeout = 200 * time.Millisecond
 	f := newFleet(t, s, 10)
-	// Cursors are sealed by the first cell that answers; this one is by the second.
-	cursor, err := s.At(1).sealCursor(t.Context(), &position{place: "node-00"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	down.Kill()
 	mine := func(ids []string) []string {
 		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return cellOf(t, id) != 0 })
@@ -205,9 +184,6 @@ func TestSetWithOneServerDown(t *testing.T) {
 	got, unreachable := f.list(JobFilter{}, 3)
 	if want := slices.Concat(mine(f.owned), mine(f.ended)); !slices.Equal(got, want) || !slices.Equal(unreachable, []int{1}) {
 		t.Errorf("%v, unreachable %v, want %v", got, unreachable, want)
-	}
-	if _, err := s.Jobs(t.Context(), JobFilter{}, cursor, 3); err == nil || freeslot.CodeOf(err) == freeslot.CodeInvalidArgument {
-		t.Errorf("a cursor that cannot be opened now: %v", err)
 	}
 	jobs, failed := s.JobsByID(t.Context(), f.owned)
 	if len(jobs) != len(mine(f.owned)) || len(failed) != 1 || failed[1] == nil {
