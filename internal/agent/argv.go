@@ -56,7 +56,9 @@ type template struct {
 // the key of its argument.
 func parseArgv(argv []string) (*template, map[int]error) {
 	t, problems := &template{}, make(map[int]error)
-	operand, script, interpreter := false, -1, ""
+	// interpreter is true behind one, passed behind its script file or "--". own is true where
+	// that was the "--" behind a program's text: all that follows is the text's own.
+	operand, interpreter, passed, own := false, false, false, false
 	for i, text := range argv {
 		parts, err := parseArgument(text)
 		switch {
@@ -65,30 +67,25 @@ func parseArgv(argv []string) (*template, map[int]error) {
 			err = errors.New("has a placeholder, expected a program that no job can choose")
 		case !operand && len(parts) > 1 && parts[0] != "" && strings.Trim(parts[0], "-") == "":
 			err = errors.New("has a placeholder right behind \"-\", expected an option that no job can choose")
-		case i == script && len(parts) > 1:
-			err = errors.New(`is a program's text and has a placeholder, which would let the job's values be run; ` +
-				`expected it in an argument behind, to be used as "$1"`)
+		case interpreter && !passed && len(parts) > 1:
+			err = errors.New(`has a placeholder behind an interpreter, which could run the job's value, ` +
+				`expected it behind a fixed script file or "--"`)
 		}
 		if err != nil {
 			problems[i] = err
 		}
-		// Also behind env, sudo, docker run and the like, whose own "--" says nothing of the program behind it.
 		switch {
-		case script >= 0 && i != script+1: // as in perl -e x -e y
-		case isScriptOption(interpreter, text):
-			script = i + 1
-		case script >= 0:
-		case isInterpreter(text):
-			interpreter = text
-		case text == "--":
-			interpreter = ""
+		case !interpreter: // also behind env, sudo, docker run and the like
+			interpreter = interpreters.MatchString(filepath.Base(text))
+		case !passed && !isOption(argv[i-1]) && !isOption(text):
+			passed, own = true, text == "--" && !interpreters.MatchString(filepath.Base(argv[i-1]))
 		}
 		if i > 0 {
 			t.args = append(t.args, argument{parts, operand})
 		}
 		if text == "--" {
 			operand = true
-		} else if len(parts) == 1 && script < 0 {
+		} else if len(parts) == 1 && !own {
 			operand = false // it may be a program, with options of its own
 		}
 		for j := 1; j < len(parts); j += 2 {
@@ -122,32 +119,12 @@ func parseArgument(text string) ([]string, error) {
 	}
 }
 
-var (
-	shells      = regexp.MustCompile(`^(ba|da|a|k|z|fi)?sh$|^python[0-9.]*$`)
-	shellOption = regexp.MustCompile(`^-[A-Za-z]*c$`)
-	// scriptOptions are of other programs that run a text.
-	scriptOptions = map[string]*regexp.Regexp{
-		"perl": regexp.MustCompile(`^-[A-Za-z]*[eE]$`),
-		"ruby": regexp.MustCompile(`^-[A-Za-z]*e$`),
-		"lua":  regexp.MustCompile(`^-e$`),
-		"node": regexp.MustCompile(`^(-[A-Za-z]*[ep]|--eval|--print)$`),
-		"php":  regexp.MustCompile(`^-r$`),
-	}
-)
+var interpreters = regexp.MustCompile(`^((ba|da|a|k|z|fi)?sh|python|perl|ruby|lua|node|nodejs|php)[0-9.]*$`)
 
-func isInterpreter(program string) bool {
-	name := filepath.Base(program)
-	return shells.MatchString(name) || scriptOptions[name] != nil
-}
-
-// isScriptOption tells of an option behind which the text of a program stands. It knows the usual
-// cases only.
-func isScriptOption(program, text string) bool {
-	name := filepath.Base(program)
-	if option := scriptOptions[name]; option != nil {
-		return option.MatchString(text)
-	}
-	return shells.MatchString(name) && shellOption.MatchString(text)
+// isOption reports whether an interpreter may take the argument for an option, and so the next one
+// for its value, which can be a program's text.
+func isOption(text string) bool {
+	return text != "--" && (strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+"))
 }
 
 // validateArgv notes placeholders that are none.
