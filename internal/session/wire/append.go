@@ -158,6 +158,22 @@ func appendRequirement(dst []byte, r *freeslot.Requirement) []byte {
 	return append(dst, '}')
 }
 
+func appendLabelRules(dst []byte, rules []freeslot.LabelRule) []byte {
+	dst = append(dst, '[')
+	for i := range rules {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(append(dst, `{"label":`...), rules[i].Label)
+		dst = appendString(append(dst, `,"operator":`...), string(rules[i].Operator))
+		if len(rules[i].Values) > 0 {
+			dst = appendStrings(append(dst, `,"values":`...), rules[i].Values)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
 func appendStrings(dst []byte, list []string) []byte {
 	dst = append(dst, '[')
 	for i, s := range list {

@@ -3,6 +3,8 @@ package wire
 import (
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/freeslot/freeslot"
 )
 
@@ -11,87 +13,44 @@ import (
 // with the path of the field, which begins with "job". It copies what it keeps. The job
 // is decoded, not checked: see [freeslot.Job.Validate].
 func DecodeJob(data []byte) (freeslot.Job, *freeslot.Error) {
-	d := bodyDecoder{requestDecoder: requestDecoder{cursor: cursor{data: data}}}
-	err := d.decode(func(key []byte) *problem { return d.jobField(&d.job, &d.seen, key) })
-	return d.job, err
+	var job freeslot.Job
+	if err := json.Unmarshal(data, &job, strict); err != nil {
+		return freeslot.Job{}, refuse("job", err)
+	}
+	switch {
+	case !utf8.Valid(job.Payload):
+		return freeslot.Job{}, invalid("job.payload", notUTF8)
+	case !utf8.Valid(data):
+		return freeslot.Job{}, invalid("job", notUTF8)
+	default:
+		return job, nil
+	}
 }
 
 // DecodeExplain is DecodeJob for the part of a job that decides where it goes, beside
 // which there can be a "limit"; nil is none.
 func DecodeExplain(data []byte) (job freeslot.Job, limit *int, err *freeslot.Error) {
-	d := bodyDecoder{requestDecoder: requestDecoder{cursor: cursor{data: data}}}
-	err = d.decode(func(key []byte) *problem {
-		switch string(key) {
-		case "payload", "priority", "max_attempts", "timeout_ms", "run_at_ms", "idempotency_key", "progress_timeout_ms", "on_lease_loss", "traceparent":
-			return unknownField()
-		case "limit":
-			return d.limit(&limit)
-		default:
-			return d.jobField(&d.job, &d.seen, key)
+	var part struct {
+		Service          string               `json:"service"`
+		Requirement      freeslot.Requirement `json:"requirement"`
+		AffinityKey      string               `json:"affinity_key"`
+		Slots            int                  `json:"slots"`
+		ConcurrencyKey   string               `json:"concurrency_key"`
+		ConcurrencyLimit int                  `json:"concurrency_limit"`
+		Limit            *int                 `json:"limit"`
+	}
+	if err := json.Unmarshal(data, &part, strict); err != nil {
+		refusal := refuse("job", err)
+		if refusal.Field == "job.limit" {
+			refusal = refuse("", err)
 		}
-	})
-	return d.job, limit, err
-}
-
-// bodyDecoder reads a job without a frame around it.
-type bodyDecoder struct {
-	requestDecoder
-	job  freeslot.Job
-	seen fields
-	// outside is set once a field is wrong that is not the job's.
-	outside bool
-}
-
-func (d *bodyDecoder) decode(field func(key []byte) *problem) *freeslot.Error {
-	p := d.members(field)
-	if p == nil {
-		p = d.end()
+		return freeslot.Job{}, nil, refusal
 	}
-	if p == nil && !utf8.Valid(d.data) {
-		p = d.notUTF8()
+	if !utf8.Valid(data) {
+		return freeslot.Job{}, nil, invalid("job", notUTF8)
 	}
-	switch {
-	case p == nil:
-		return nil
-	case d.outside:
-		return p.asError()
-	default:
-		return p.in("job").asError()
-	}
-}
-
-func (d *bodyDecoder) members(field func(key []byte) *problem) *problem {
-	if p := d.openObject(); p != nil {
-		return p
-	}
-	for first := true; ; first = false {
-		key, ok, p := d.member(first)
-		if p != nil || !ok {
-			return p
-		}
-		if p := field(key); p != nil {
-			return p.in(fieldName(key))
-		}
-	}
-}
-
-// limit refuses a second one as fields.add does.
-func (d *bodyDecoder) limit(into **int) *problem {
-	n, p := 0, (*problem)(nil)
-	if *into != nil {
-		p = &problem{text: "is given twice"}
-	} else if n, p = d.smallInt(); p == nil {
-		*into = &n
-	}
-	d.outside = p != nil
-	return p
-}
-
-// notUTF8 blames the payload if it is what is wrong.
-func (d *bodyDecoder) notUTF8() *problem {
-	p := &problem{text: "is not valid UTF-8"}
-	if !utf8.Valid(d.job.Payload) {
-		p.field = "payload"
-	}
-	return p
+	return freeslot.Job{
+		Service: part.Service, Requirement: part.Requirement, AffinityKey: part.AffinityKey, Slots: part.Slots,
+		ConcurrencyKey: part.ConcurrencyKey, ConcurrencyLimit: part.ConcurrencyLimit,
+	}, part.Limit, nil
 }

@@ -45,13 +45,13 @@ const (
 
 // Welcome is the first message of a session.
 type Welcome struct {
-	Protocol        string
-	SessionID       string
-	Replica         string
-	Version         string
-	MaxPayloadBytes int
-	MaxBatch        int
-	MaxFrameBytes   int
+	Protocol        string `json:"protocol"`
+	SessionID       string `json:"session_id"`
+	Replica         string `json:"replica"`
+	Version         string `json:"version"`
+	MaxPayloadBytes int    `json:"max_payload_bytes"`
+	MaxBatch        int    `json:"max_batch"`
+	MaxFrameBytes   int    `json:"max_frame_bytes"`
 }
 
 // AppendWelcome appends a welcome message.
@@ -149,6 +149,15 @@ func AppendError(dst []byte, id string, index int, jobID string, e *freeslot.Err
 // AppendErrorBody appends e as the JSON body of an HTTP response.
 func AppendErrorBody(dst []byte, e *freeslot.Error) []byte {
 	return append(appendErrorFields(append(dst, '{'), e), '}')
+}
+
+// errorBody is a freeslot.Error as it stands in JSON.
+type errorBody struct {
+	Code         freeslot.Code  `json:"code"`
+	Message      string         `json:"message"`
+	Field        string         `json:"field,omitempty"`
+	RetryAfterMS int64          `json:"retry_after_ms,omitempty"`
+	Breakdown    map[string]int `json:"breakdown,omitempty"`
 }
 
 func appendErrorFields(dst []byte, e *freeslot.Error) []byte {

@@ -203,7 +203,6 @@ func genMessage(t *rapid.T) Message {
 		m.JobID, m.Node, m.Attempt, m.AssignedAtMS = jobID, id, 3, rapid.Int64Range(0, 1<<52).Draw(t, "at")
 	case TypeProgress:
 		m.JobID, m.Progress = jobID, genProgress(t)
-		m.Attempt = m.Progress.Attempt
 	case TypeResult:
 		m.Job = genStatus(t)
 	case TypeStatus:

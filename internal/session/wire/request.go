@@ -3,8 +3,12 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/freeslot/freeslot"
 )
@@ -84,9 +88,32 @@ func (l Limits) CheckJob(r *Request, i int) *freeslot.Error {
 	return nil
 }
 
+const notUTF8 = "is not valid UTF-8"
+
 // ErrNotUTF8 is what DecodeRequest returns, itself, for a frame that no
 // WebSocket client may send as text. RFC 6455 has the connection end with 1007.
-var ErrNotUTF8 = (&problem{text: "is not valid UTF-8"}).asError()
+var ErrNotUTF8 = invalid("", notUTF8)
+
+// request is a frame as it stands in JSON. Pointers tell what is absent from what is empty.
+type request struct {
+	Type  RequestType   `json:"type"`
+	ID    *string       `json:"id"`
+	Job   *freeslot.Job `json:"job"`
+	Jobs  batch         `json:"jobs"`
+	JobID *string       `json:"job_id"`
+}
+
+// batch is the jobs of a request that submits several; given is true even if there are none.
+type batch struct {
+	jobs  []freeslot.Job
+	given bool
+	limit int
+}
+
+func decodeBatch(d *jsontext.Decoder, b *batch) error {
+	b.given = true
+	return decodeList(d, &b.jobs, b.limit, "entries, the limit of one batch")
+}
 
 // DecodeRequest decodes one frame. It copies what it keeps, so the caller may
 // reuse the frame. Jobs are decoded, not checked: see CheckJob.
@@ -97,119 +124,59 @@ func (l Limits) DecodeRequest(frame []byte) (Request, *freeslot.Error) {
 	if !utf8.Valid(frame) {
 		return Request{}, ErrNotUTF8
 	}
-	d := requestDecoder{cursor: cursor{data: frame}, limits: l}
-	p := d.decode()
-	if p == nil {
-		p = d.check()
+	in := request{Jobs: batch{limit: l.MaxBatch}}
+	if err := json.Unmarshal(frame, &in, strict); err != nil {
+		return Request{ID: findID(frame)}, refuse("", err)
 	}
-	if p != nil {
-		return Request{ID: findID(frame)}, p.asError()
+	if refused := in.check(); refused != nil {
+		return Request{ID: findID(frame)}, refused
 	}
-	return d.request, nil
-}
-
-// fields is the set of fields that an object had so far.
-type fields uint16
-
-// add refuses a field that was there before: the two could disagree, and which
-// of them counts would be the decoder's whim.
-func (f *fields) add(bit fields) *problem {
-	if *f&bit != 0 {
-		return &problem{text: "is given twice"}
+	r := Request{Type: in.Type, ID: *in.ID, Batch: in.Jobs.given, Jobs: in.Jobs.jobs}
+	if in.Job != nil {
+		r.Jobs = []freeslot.Job{*in.Job}
 	}
-	*f |= bit
-	return nil
+	if in.JobID != nil {
+		r.JobID = *in.JobID
+	}
+	return r, nil
 }
 
 const (
-	hasType fields = 1 << iota
-	hasID
-	hasJob
-	hasJobs
-	hasJobID
+	isMissing  = "is missing"
+	isUnwanted = "does not belong here"
+	idRule     = "is not an id, expected 1 to 64 printable ASCII characters"
 )
 
-type requestDecoder struct {
-	cursor
-	limits  Limits
-	seen    fields
-	request Request
-}
-
-func (d *requestDecoder) decode() *problem {
-	if p := d.openObject(); p != nil {
-		return p
-	}
-	for first := true; ; first = false {
-		key, ok, p := d.member(first)
-		if p != nil {
-			return p
-		}
-		if !ok {
-			return d.end()
-		}
-		if p := d.field(key); p != nil {
-			return p.in(fieldName(key))
-		}
-	}
-}
-
-func (d *requestDecoder) field(key []byte) (p *problem) {
-	r := &d.request
-	switch string(key) {
-	case "type":
-		if p = d.seen.add(hasType); p == nil {
-			p = d.requestType()
-		}
-	case "id":
-		if p = d.seen.add(hasID); p == nil {
-			r.ID, p = d.identifier()
-		}
-	case "job_id":
-		if p = d.seen.add(hasJobID); p == nil {
-			r.JobID, p = d.identifier()
-		}
-	case "job":
-		if p = d.seen.add(hasJob); p == nil {
-			r.Jobs = append(r.Jobs, freeslot.Job{})
-			p = d.job(&r.Jobs[len(r.Jobs)-1])
-		}
-	case "jobs":
-		if p = d.seen.add(hasJobs); p == nil {
-			p = d.jobs()
-		}
+// check holds the fields that were there against those that the type takes.
+func (r *request) check() *freeslot.Error {
+	submit, named := r.Type == TypeSubmit, r.Type == TypeCancel || r.Type == TypeAttach
+	switch {
+	case r.Type == "":
+		return invalid("type", isMissing)
+	case !slices.Contains(RequestTypes(), r.Type):
+		return invalid("type", "is "+strconv.Quote(clip(string(r.Type)))+", expected submit, cancel, attach or ping")
+	case r.ID == nil:
+		return invalid("id", isMissing)
+	case !validID(*r.ID):
+		return invalid("id", idRule)
+	case submit && r.Job == nil && !r.Jobs.given:
+		return invalid("job", isMissing)
+	case r.Job != nil && (!submit || r.Jobs.given):
+		return invalid("job", isUnwanted)
+	case r.Jobs.given && !submit:
+		return invalid("jobs", isUnwanted)
+	case r.Jobs.given && len(r.Jobs.jobs) == 0:
+		return invalid("jobs", fmt.Sprintf("is empty, expected 1 to %d jobs", r.Jobs.limit))
+	case named && r.JobID == nil:
+		return invalid("job_id", isMissing)
+	case !named && r.JobID != nil:
+		return invalid("job_id", isUnwanted)
+	case named && !validID(*r.JobID):
+		return invalid("job_id", idRule)
 	default:
-		p = unknownField()
+		return nil
 	}
-	return p
 }
-
-func (d *requestDecoder) requestType() *problem {
-	if d.peek() != '"' {
-		return d.wrongType("a string")
-	}
-	token, p := d.token()
-	if p != nil {
-		return p
-	}
-	for _, t := range RequestTypes() {
-		if string(token) == string(t) {
-			d.request.Type = t
-			return nil
-		}
-	}
-	return &problem{text: "is " + strconv.Quote(string(clip(token))) + ", expected submit, cancel, attach or ping"}
-}
-
-func (d *requestDecoder) identifier() (string, *problem) {
-	id, p := d.string()
-	if p == nil && !validID(id) {
-		p = &problem{text: idRule}
-	}
-	return id, p
-}
-
-const idRule = "is not an id, expected 1 to 64 printable ASCII characters"
 
 func validID(id string) bool {
 	if len(id) == 0 || len(id) > MaxIDLength {
@@ -223,93 +190,26 @@ func validID(id string) bool {
 	return true
 }
 
-func (d *requestDecoder) jobs() *problem {
-	if p := d.openArray(); p != nil {
-		return p
-	}
-	d.request.Batch = true
-	for i := 0; ; i++ {
-		ok, p := d.element(i == 0)
-		if p != nil {
-			return p
-		}
-		if !ok {
-			break
-		}
-		// Checked before the job is decoded: "{}," costs a client three bytes and a
-		// replica a whole Job.
-		if i == d.limits.MaxBatch {
-			return &problem{text: "has more than " + strconv.Itoa(d.limits.MaxBatch) + " entries, the limit of one batch"}
-		}
-		d.request.Jobs = append(d.request.Jobs, freeslot.Job{})
-		if p := d.job(&d.request.Jobs[len(d.request.Jobs)-1]); p != nil {
-			return p.at(i)
-		}
-	}
-	if len(d.request.Jobs) == 0 {
-		return &problem{text: "is empty, expected 1 to " + strconv.Itoa(d.limits.MaxBatch) + " jobs"}
-	}
-	return nil
-}
-
-// check holds the fields that were there against those that the type takes.
-func (d *requestDecoder) check() *problem {
-	const always = hasType | hasID
-	var want fields
-	switch d.request.Type {
-	case TypeSubmit:
-		if want = always | hasJob; d.seen&hasJobs != 0 {
-			want = always | hasJobs
-		}
-	case TypeCancel, TypeAttach:
-		want = always | hasJobID
-	case TypePing:
-		want = always
-	default:
-		return missing("type")
-	}
-	for bit, name := range requestFields {
-		switch bit := fields(1) << bit; {
-		case want&bit != 0 && d.seen&bit == 0:
-			return missing(name)
-		case want&bit == 0 && d.seen&bit != 0:
-			return &problem{field: name, text: "does not belong here"}
-		}
-	}
-	return nil
-}
-
-// requestFields are the names of the bits, in their order.
-var requestFields = [...]string{"type", "id", "job", "jobs", "job_id"}
-
-func missing(name string) *problem { return &problem{field: name, text: "is missing"} }
-
-func unknownField() *problem { return &problem{text: "is not a known field"} }
-
-// fieldName makes a key fit for an error message.
-func fieldName(key []byte) string { return string(bytes.ToValidUTF8(clip(key), nil)) }
-
 // findID looks for the id of a frame that was refused, so that the client knows
 // which of its requests the error is about.
 func findID(frame []byte) string {
-	c := cursor{data: frame}
-	if c.openObject() != nil {
+	d := jsontext.NewDecoder(bytes.NewReader(frame), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
 		return ""
 	}
-	for first := true; ; first = false {
-		key, ok, p := c.member(first)
-		if p != nil || !ok {
+	for d.PeekKind() == '"' {
+		if name, err := d.ReadToken(); err != nil {
 			return ""
-		}
-		if string(key) == "id" {
-			id, p := c.string()
-			if p != nil || !validID(id) {
+		} else if name.String() != "id" {
+			if d.SkipValue() != nil {
 				return ""
 			}
-			return id
+			continue
 		}
-		if _, p := c.value(); p != nil {
-			return ""
+		if id, err := d.ReadToken(); err == nil && id.Kind() == '"' && validID(id.String()) {
+			return id.String()
 		}
+		return ""
 	}
+	return ""
 }
