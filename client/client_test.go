@@ -24,7 +24,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status.State != freeslot.StateSucceeded || string(status.Result) != `{"a": 1}` || status.Tenant != "acme" {
+	if status.State != freeslot.StateSucceeded || string(status.Result) != `{"a":1}` || status.Tenant != "acme" {
 		t.Errorf("status %+v", status)
 	}
 }

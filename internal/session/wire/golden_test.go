@@ -100,7 +100,7 @@ func decodedBody(text string) []string {
 		if err != nil {
 			out = refused(err, "")
 		} else {
-			out = []string{encoded(text, appendJob(nil, job)) + more}
+			out = []string{encoded(text, appendJSON(nil, job)) + more}
 		}
 		for i := range out {
 			out[i] = what + " " + out[i]

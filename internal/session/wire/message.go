@@ -1,8 +1,15 @@
 package wire
 
 import (
+	"bytes"
+	stdjson "encoding/json"
 	"errors"
 	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/freeslot/freeslot"
 )
@@ -54,101 +61,109 @@ type Welcome struct {
 	MaxFrameBytes   int    `json:"max_frame_bytes"`
 }
 
+// NoIndex is the index of answers that are not about a batch.
+const NoIndex = -1
+
 // AppendWelcome appends a welcome message.
 func AppendWelcome(dst []byte, w *Welcome) []byte {
-	dst = appendString(append(dst, `{"type":"welcome","protocol":`...), w.Protocol)
-	dst = appendString(append(dst, `,"session_id":`...), w.SessionID)
-	dst = appendString(append(dst, `,"replica":`...), w.Replica)
-	dst = appendString(append(dst, `,"version":`...), w.Version)
-	dst = appendInt(append(dst, `,"max_payload_bytes":`...), int64(w.MaxPayloadBytes))
-	dst = appendInt(append(dst, `,"max_batch":`...), int64(w.MaxBatch))
-	dst = appendInt(append(dst, `,"max_frame_bytes":`...), int64(w.MaxFrameBytes))
-	return append(dst, '}')
+	return appendJSON(dst, &struct {
+		Type MessageType `json:"type"`
+		*Welcome
+	}{TypeWelcome, w})
 }
 
 // AppendAccepted appends an accepted message. index is NoIndex outside batches,
 // position is 0 unless the job waits.
 func AppendAccepted(dst []byte, id string, index int, jobID string, position int) []byte {
-	dst = appendString(append(dst, `{"type":"accepted","id":`...), id)
-	dst = appendIndex(dst, index)
-	dst = appendString(append(dst, `,"job_id":`...), jobID)
-	return append(appendPositive(dst, `,"position":`, int64(position)), '}')
+	return appendJSON(dst, &struct {
+		Type     MessageType `json:"type"`
+		ID       string      `json:"id"`
+		Index    *int        `json:"index,omitempty"`
+		JobID    string      `json:"job_id"`
+		Position int         `json:"position,omitempty"`
+	}{TypeAccepted, id, indexOrNone(index), jobID, position})
 }
 
 // AppendAssigned appends an assigned message. assignedAtMS is Redis' clock.
 func AppendAssigned(dst []byte, jobID, node string, attempt int, assignedAtMS int64) []byte {
-	dst = appendString(append(dst, `{"type":"assigned","job_id":`...), jobID)
-	dst = appendString(append(dst, `,"node":`...), node)
-	dst = appendInt(append(dst, `,"attempt":`...), int64(attempt))
-	dst = appendInt(append(dst, `,"assigned_at_ms":`...), assignedAtMS)
-	return append(dst, '}')
+	return appendJSON(dst, &struct {
+		Type         MessageType `json:"type"`
+		JobID        string      `json:"job_id"`
+		Node         string      `json:"node"`
+		Attempt      int         `json:"attempt"`
+		AssignedAtMS int64       `json:"assigned_at_ms"`
+	}{TypeAssigned, jobID, node, attempt, assignedAtMS})
 }
 
 // AppendProgress appends a progress message. p.Value must be valid JSON.
 func AppendProgress(dst []byte, jobID string, p *freeslot.Progress) []byte {
-	dst = appendString(append(dst, `{"type":"progress","job_id":`...), jobID)
-	return append(appendProgressFields(append(dst, ','), p), '}')
-}
-
-func appendProgressFields(dst []byte, p *freeslot.Progress) []byte {
-	dst = appendInt(append(dst, `"attempt":`...), int64(p.Attempt))
-	dst = appendInt(append(dst, `,"seq":`...), p.Seq)
-	dst = appendInt(append(dst, `,"at_ms":`...), p.AtMS)
-	dst = append(dst, `,"value":`...)
-	if len(p.Value) == 0 {
-		return append(dst, "null"...)
-	}
-	return appendUTF8(dst, p.Value)
+	progress := *p
+	progress.Value = validUTF8(p.Value)
+	return appendJSON(dst, &struct {
+		Type  MessageType `json:"type"`
+		JobID string      `json:"job_id"`
+		*freeslot.Progress
+	}{TypeProgress, jobID, &progress})
 }
 
 // AppendResult appends a result message. s.Result must be valid JSON, except that what
 // is not UTF-8 in it becomes U+FFFD.
 func AppendResult(dst []byte, s *freeslot.JobStatus) []byte {
-	dst = append(dst, `{"type":"result","job":`...)
-	return append(appendStatus(dst, s), '}')
+	return appendJSON(dst, &struct {
+		Type MessageType         `json:"type"`
+		Job  *freeslot.JobStatus `json:"job"`
+	}{TypeResult, sent(s)})
 }
 
 // AppendStatus appends a status message. s.Result is as for AppendResult.
 func AppendStatus(dst []byte, id string, s *freeslot.JobStatus) []byte {
-	dst = appendString(append(dst, `{"type":"status","id":`...), id)
-	dst = append(dst, `,"job":`...)
-	return append(appendStatus(dst, s), '}')
+	return appendJSON(dst, &struct {
+		Type MessageType         `json:"type"`
+		ID   string              `json:"id"`
+		Job  *freeslot.JobStatus `json:"job"`
+	}{TypeStatus, id, sent(s)})
 }
 
 // AppendDetached appends a detached message.
 func AppendDetached(dst []byte, jobID string) []byte {
-	return appendString(append(dst, `{"type":"detached","job_id":`...), jobID, '}')
+	return appendJSON(dst, &struct {
+		Type  MessageType `json:"type"`
+		JobID string      `json:"job_id"`
+	}{TypeDetached, jobID})
 }
 
 // AppendPong appends a pong message.
 func AppendPong(dst []byte, id string) []byte {
-	return appendString(append(dst, `{"type":"pong","id":`...), id, '}')
+	return appendJSON(dst, &struct {
+		Type MessageType `json:"type"`
+		ID   string      `json:"id"`
+	}{TypePong, id})
 }
 
 // AppendGoaway appends a goaway message.
 func AppendGoaway(dst []byte, reason string) []byte {
-	return appendString(append(dst, `{"type":"goaway","reason":`...), reason, '}')
+	return appendJSON(dst, &struct {
+		Type   MessageType `json:"type"`
+		Reason string      `json:"reason"`
+	}{TypeGoaway, reason})
 }
 
 // AppendError appends an error message. id and jobID are left out when empty,
 // index when it is NoIndex.
 func AppendError(dst []byte, id string, index int, jobID string, e *freeslot.Error) []byte {
-	dst = append(dst, `{"type":"error"`...)
-	if id != "" {
-		dst = appendString(append(dst, `,"id":`...), id)
-	}
-	dst = appendIndex(dst, index)
-	if jobID != "" {
-		dst = appendString(append(dst, `,"job_id":`...), jobID)
-	}
-	dst = append(dst, ',')
-	dst = appendErrorFields(dst, e)
-	return append(dst, '}')
+	return appendJSON(dst, &struct {
+		Type  MessageType `json:"type"`
+		ID    string      `json:"id,omitempty"`
+		Index *int        `json:"index,omitempty"`
+		JobID string      `json:"job_id,omitempty"`
+		errorBody
+	}{TypeError, id, indexOrNone(index), jobID, bodyOf(e)})
 }
 
 // AppendErrorBody appends e as the JSON body of an HTTP response.
 func AppendErrorBody(dst []byte, e *freeslot.Error) []byte {
-	return append(appendErrorFields(append(dst, '{'), e), '}')
+	body := bodyOf(e)
+	return appendJSON(dst, &body)
 }
 
 // errorBody is a freeslot.Error as it stands in JSON.
@@ -160,75 +175,58 @@ type errorBody struct {
 	Breakdown    map[string]int `json:"breakdown,omitempty"`
 }
 
-func appendErrorFields(dst []byte, e *freeslot.Error) []byte {
-	dst = appendString(append(dst, `"code":`...), string(e.Code))
-	dst = appendString(append(dst, `,"message":`...), e.Message)
-	if e.Field != "" {
-		dst = appendString(append(dst, `,"field":`...), e.Field)
-	}
-	if e.RetryAfter > 0 {
-		// Rounded up: 0 would say "at once".
-		ms := (e.RetryAfter + time.Millisecond - 1) / time.Millisecond
-		dst = appendInt(append(dst, `,"retry_after_ms":`...), int64(ms))
-	}
-	if len(e.Breakdown) > 0 {
-		dst = append(dst, `,"breakdown":{`...)
-		for i, name := range sortedKeys(e.Breakdown) {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(appendString(dst, name), ':')
-			dst = appendInt(dst, int64(e.Breakdown[name]))
-		}
-		dst = append(dst, '}')
-	}
-	return dst
+func bodyOf(e *freeslot.Error) errorBody {
+	// Rounded up: 0 would say "at once".
+	ms := (max(e.RetryAfter, 0) + time.Millisecond - 1) / time.Millisecond
+	return errorBody{e.Code, e.Message, e.Field, int64(ms), e.Breakdown}
 }
 
-func appendIndex(dst []byte, index int) []byte {
+func indexOrNone(index int) *int {
 	if index == NoIndex {
-		return dst
+		return nil
 	}
-	return appendInt(append(dst, `,"index":`...), int64(index))
+	return &index
 }
 
-func appendStatus(dst []byte, s *freeslot.JobStatus) []byte {
-	dst = appendString(append(dst, `{"job_id":`...), s.ID)
-	dst = appendString(append(dst, `,"tenant":`...), s.Tenant)
-	dst = appendString(append(dst, `,"service":`...), s.Service)
-	if s.Class != "" {
-		dst = appendString(append(dst, `,"class":`...), s.Class)
-	}
-	dst = appendString(append(dst, `,"state":`...), string(s.State))
-	dst = appendString(append(dst, `,"node":`...), s.Node)
-	dst = appendInt(append(dst, `,"attempt":`...), int64(s.Attempt))
-	dst = appendInt(append(dst, `,"slots":`...), int64(s.Slots))
-	if len(s.Result) > 0 {
-		dst = appendUTF8(append(dst, `,"result":`...), s.Result)
-	}
-	if s.Error != nil {
-		dst = appendString(append(dst, `,"error":{"code":`...), s.Error.Code)
-		dst = appendString(append(dst, `,"message":`...), s.Error.Message, '}')
-	}
+// sent is a status as sessions get it: only HTTP tells what holds a job.
+func sent(s *freeslot.JobStatus) *freeslot.JobStatus {
+	status := *s
+	status.HeldBy, status.Result = "", validUTF8(s.Result)
 	if s.Progress != nil {
-		dst = append(appendProgressFields(append(dst, `,"progress":{`...), s.Progress), '}')
+		progress := *s.Progress
+		progress.Value = validUTF8(progress.Value)
+		status.Progress = &progress
 	}
-	dst = appendPositive(dst, `,"failures":`, int64(s.Failures))
-	dst = appendPositive(dst, `,"priority":`, int64(s.Priority))
-	dst = appendPositive(dst, `,"deadline_ms":`, s.DeadlineMS)
-	dst = appendPositive(dst, `,"run_at_ms":`, s.RunAtMS)
-	dst = appendPositive(dst, `,"position":`, int64(s.Position))
-	dst = appendInt(append(dst, `,"submitted_at_ms":`...), s.SubmittedAtMS)
-	dst = appendInt(append(dst, `,"assigned_at_ms":`...), s.AssignedAtMS)
-	return append(appendPositive(dst, `,"finished_at_ms":`, s.FinishedAtMS), '}')
+	return &status
 }
 
-// appendPositive appends a member that is left out when it is 0.
-func appendPositive(dst []byte, member string, n int64) []byte {
-	if n == 0 {
-		return dst
+// validUTF8 mends JSON that may have been stored before results were checked for
+// UTF-8: a frame that is not UTF-8 would end the session of everybody who asks for it.
+// In valid JSON such bytes can only be within strings, so that it stays valid.
+func validUTF8(raw stdjson.RawMessage) stdjson.RawMessage {
+	if utf8.Valid(raw) {
+		return raw
 	}
-	return appendInt(append(dst, member...), n)
+	return bytes.ToValidUTF8(raw, []byte("\ufffd"))
+}
+
+// writing copies payloads and results as they are, but for white space. Other texts that are
+// not UTF-8 get U+FFFD.
+var writing = json.JoinOptions(
+	jsontext.AllowInvalidUTF8(true),
+	jsontext.AllowDuplicateNames(true),
+	jsontext.PreserveRawStrings(true),
+	jsonv1.OmitEmptyWithLegacySemantics(true),
+	json.Deterministic(true),
+)
+
+func appendJSON(dst []byte, v any) []byte {
+	text, err := json.Marshal(v, writing)
+	if err != nil {
+		// A stored result is no JSON, which takes a change by hand, or too deep for a message.
+		return AppendError(dst, "", NoIndex, "", AsError(err))
+	}
+	return append(dst, text...)
 }
 
 // AsError makes any error one that the protocol can carry. What is not a

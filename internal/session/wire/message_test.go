@@ -71,6 +71,16 @@ func TestStoredResultThatIsNotUTF8(t *testing.T) {
 	}
 }
 
+// A result that is no JSON, which takes a hand-made change of the store, must not break the frame.
+func TestStoredResultThatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	kept := "["
+	frame := AppendResult([]byte(kept), &freeslot.JobStatus{ID: "0-1", Result: json.RawMessage(`{"a":`)})
+	if want := kept + `{"type":"error","code":"internal","message":"internal error, see the replica's log"}`; string(frame) != want {
+		t.Errorf("got  %s\nwant %s", frame, want)
+	}
+}
+
 // TestStatusTwin holds the encoder against the struct's own tags.
 func TestStatusTwin(t *testing.T) {
 	t.Parallel()
@@ -84,10 +94,11 @@ func TestStatusTwin(t *testing.T) {
 		if err := json.Unmarshal(twin, &want); err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(appendStatus(nil, &s), &got); err != nil {
-			t.Fatalf("%s: %v", appendStatus(nil, &s), err)
+		frame := AppendResult(nil, &s)
+		if err := json.Unmarshal(frame, &got); err != nil {
+			t.Fatalf("%s: %v", frame, err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(map[string]any{"type": "result", "job": want}, got); diff != "" {
 			t.Fatalf("(-encoding/json +encoder)\n%s", diff)
 		}
 	})

@@ -213,3 +213,44 @@ func findID(frame []byte) string {
 	}
 	return ""
 }
+
+// AppendSubmit appends the frame of a request, and so do AppendSubmitBatch,
+// AppendCancel, AppendAttach and AppendPing. Payloads must be valid JSON.
+func AppendSubmit(dst []byte, id string, job *freeslot.Job) []byte {
+	return appendJSON(dst, &struct {
+		Type RequestType   `json:"type"`
+		ID   string        `json:"id"`
+		Job  *freeslot.Job `json:"job"`
+	}{TypeSubmit, id, job})
+}
+
+// AppendSubmitBatch appends the submit of several jobs; see AppendSubmit.
+func AppendSubmitBatch(dst []byte, id string, jobs []freeslot.Job) []byte {
+	return appendJSON(dst, &struct {
+		Type RequestType    `json:"type"`
+		ID   string         `json:"id"`
+		Jobs []freeslot.Job `json:"jobs"`
+	}{TypeSubmit, id, jobs})
+}
+
+// jobRequest is a request about one job, or about none.
+type jobRequest struct {
+	Type  RequestType `json:"type"`
+	ID    string      `json:"id"`
+	JobID string      `json:"job_id,omitempty"`
+}
+
+// AppendCancel appends a cancel; see AppendSubmit.
+func AppendCancel(dst []byte, id, jobID string) []byte {
+	return appendJSON(dst, &jobRequest{TypeCancel, id, jobID})
+}
+
+// AppendAttach appends an attach; see AppendSubmit.
+func AppendAttach(dst []byte, id, jobID string) []byte {
+	return appendJSON(dst, &jobRequest{TypeAttach, id, jobID})
+}
+
+// AppendPing appends a ping; see AppendSubmit.
+func AppendPing(dst []byte, id string) []byte {
+	return appendJSON(dst, &jobRequest{Type: TypePing, ID: id})
+}
