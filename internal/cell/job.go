@@ -187,7 +187,7 @@ func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, e
 	}
 	tenant, _, _ := strings.Cut(static, " ")
 	job := new(freeslot.Job)
-	if err := decodeSpec(spec, job); err != nil {
+	if err := json.Unmarshal(spec, job); err != nil {
 		return nil, "", fmt.Errorf("spec of job %s: %w", jobID, err)
 	}
 	return job, tenant, nil

@@ -2,6 +2,7 @@ package cell
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -87,7 +88,7 @@ const keyDecides = -1
 func (m *Move) what() (tenant string, job *freeslot.Job, err error) {
 	tenant, _, _ = strings.Cut(m.field("job"), " ")
 	job = new(freeslot.Job)
-	if err := decodeSpec([]byte(m.field("spec")), job); err != nil {
+	if err := json.Unmarshal([]byte(m.field("spec")), job); err != nil {
 		return "", nil, &unreadableError{job: m.Job, err: err}
 	}
 	return tenant, job, nil

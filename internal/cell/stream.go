@@ -2,6 +2,7 @@ package cell
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -254,7 +255,7 @@ func decodeDelivery(head, spec string) (d Dispatch, err error) {
 	d.Tenant = part[2]
 	if spec != "" {
 		d.Job = new(freeslot.Job)
-		if err := decodeSpec([]byte(spec), d.Job); err != nil {
+		if err := json.Unmarshal([]byte(spec), d.Job); err != nil {
 			return Dispatch{}, fmt.Errorf("spec: %w", err)
 		}
 	}

@@ -3,6 +3,7 @@ package cell
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -77,7 +78,7 @@ func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
 	if err := s.validate(); err != nil {
 		return encodedSubmission{}, err
 	}
-	spec, err := encodeSpec(s.Job)
+	spec, err := json.Marshal(s.Job)
 	if err != nil {
 		return encodedSubmission{}, freeslot.Invalid("job", "cannot be encoded: %v", err)
 	}
