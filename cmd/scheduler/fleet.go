@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -190,27 +189,7 @@ func newPresence(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, runs *cro
 		f.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
 		d.SetReplicas(replicas)
 		runs.SetReplicas(replicas)
-	}}, announcer{f.cells.At(0), d}, log.Named("presence"))
-}
-
-// announcer says, beside that this replica is there, that it can follow jobs that move from cell to
-// cell, and hears which others can: replicas of releases before that cannot.
-type announcer struct {
-	*cell.Cell
-	dispatcher *dispatch.Dispatcher
-}
-
-func (a announcer) Present(ctx context.Context, replica string, limit time.Duration) ([]string, error) {
-	movers, err := a.Movers().Present(ctx, replica, limit)
-	if err != nil {
-		return nil, err
-	}
-	a.dispatcher.SetMovers(movers)
-	return a.Cell.Present(ctx, replica, limit)
-}
-
-func (a announcer) Leave(ctx context.Context, replica string, limit time.Duration) error {
-	return errors.Join(a.Cell.Leave(ctx, replica, limit), a.Movers().Leave(ctx, replica, limit))
+	}}, f.cells.At(0), log.Named("presence"))
 }
 
 // checks read what is known; none of them asks Redis. Whatever a part of the fleet

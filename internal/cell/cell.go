@@ -306,9 +306,8 @@ func JobCell(id string) (cell int, ok bool) {
 	return int(n), true
 }
 
-// NewEpoch makes the epoch of one incarnation of an agent. Its end says that the agent takes several jobs from one entry of
-// its dispatch stream: those of release 0.2 and before read one job an entry.
-func NewEpoch() Epoch { return ulid.Make().String() + ".2" }
+// NewEpoch makes the epoch of one incarnation of an agent.
+func NewEpoch() Epoch { return ulid.Make().String() }
 
 // ValidateJobID checks an id that came from outside. The error is a
 // *freeslot.Error with code invalid_argument.

@@ -88,7 +88,7 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 			idems = append(idems, name)
 			idem, digest = strconv.Itoa(len(idems)), specDigest(s.Job)
 		}
-		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), ReplyName(s.ReplyTo), s.timeout(), s.before, s.behind,
+		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, s.timeout(), s.before, s.behind,
 			s.Class.ID, s.Class.Definition, strconv.Itoa(s.Job.Priority), strconv.Itoa(min(max(s.Weight, 1), MaxWeight)),
 			rueidis.BinaryString(s.spec), strings.Join(named, " "), begin(s.Job), idem, digest, gatesArg(s.Gates))
 	}

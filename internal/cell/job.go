@@ -52,8 +52,8 @@ func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSt
 	})
 }
 
-// ReplyTo is the replica whose reply stream gets the job's result, by its ReplyName, "" where none does or there is no such
-// job. Errors: *freeslot.Error (invalid_argument), else what Redis said.
+// ReplyTo is the replica whose reply stream gets the job's result, "" where none does or there is no such job.
+// Errors: *freeslot.Error (invalid_argument), else what Redis said.
 func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return "", err
@@ -87,7 +87,7 @@ func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (frees
 			if rueidisNil(err) != nil {
 				return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
 			}
-			args := append([]string{jobID, tenant, ReplyName(replica), l.Prefix, l.tagPart(), seen}, statusFields...)
+			args := append([]string{jobID, tenant, replica, l.Prefix, l.tagPart(), seen}, statusFields...)
 			result := c.execOn(ctx, on, "attach", c.scripts.attach, []string{key}, args)
 			if reply, err := result.ToArray(); err == nil && len(reply) == 1 {
 				return freeslot.JobStatus{}, errAttached

@@ -58,19 +58,7 @@ func (l Layout) Dispatch(id string) string { return l.key("dispatch", id) }
 func (l Layout) Job(id string) string { return l.key("jobs", id) }
 
 // Replies is the stream that delivers results to a replica.
-func (l Layout) Replies(replica string) string { return l.key("replies", ReplyName(replica)) }
-
-// severalJobs ends what records say of a replica that takes the ends of several jobs from one entry of its reply
-// stream, and its stream's key. Those of release 0.2 and before read one job an entry. No name has this character.
-const severalJobs = "+"
-
-// ReplyName is how records name a replica of this release, which one of release 0.2 with the same name is not; "" is none.
-func ReplyName(replica string) string {
-	if replica == "" {
-		return ""
-	}
-	return replica + severalJobs
-}
+func (l Layout) Replies(replica string) string { return l.key("replies", replica) }
 
 // Finished is the zset of terminal jobs by the time they ended.
 func (l Layout) Finished() string { return l.key("finished", "") }
@@ -159,9 +147,6 @@ func (l Layout) Version() string { return l.key("version:nodes", "") }
 
 // Replicas is the zset of the replicas that are there.
 func (l Layout) Replicas() string { return l.key("replicas", "") }
-
-// Movers is the zset of those of them that can follow jobs from cell to cell.
-func (l Layout) Movers() string { return l.key("replicas:movers", "") }
 
 // Schema is the version of the key layout.
 func (l Layout) Schema() string { return l.key("version:schema", "") }

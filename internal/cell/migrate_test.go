@@ -415,7 +415,7 @@ func TestMigration(t *testing.T) {
 				return err
 			},
 			verify: func(h *halfway) {
-				if got := h.field(h.l.Job(h.told), "reply_to"); got != "r2+" {
+				if got := h.field(h.l.Job(h.told), "reply_to"); got != "r2" {
 					h.t.Errorf("the result goes to %q", got)
 				}
 			},

@@ -341,7 +341,7 @@ func (h *moveHistory) check(rt *rapid.T) {
 				}
 			default:
 				bodies++
-				if !state.Terminal() && record["reply_to"] != ReplyName(j.replyTo) {
+				if !state.Terminal() && record["reply_to"] != j.replyTo {
 					rt.Fatalf("job %s tells %s, want %s", id, record["reply_to"], j.replyTo)
 				}
 			}

@@ -58,7 +58,7 @@ func TestMove(t *testing.T) {
 			t.Errorf("listed: %v", got)
 		}
 		record := b.hash(b.l.Job(MovedID(id, 1)))
-		if record["keep"] != "" || record["hop"] != "1" || record["known"] != id || record["reply_to"] != "r1+" {
+		if record["keep"] != "" || record["hop"] != "1" || record["known"] != id || record["reply_to"] != "r1" {
 			t.Errorf("%v", record)
 		}
 		m.driven(0, 0)
@@ -180,7 +180,7 @@ func TestMoveHelped(t *testing.T) {
 		if err != nil || s.State != freeslot.StateWaiting || s.ID != id {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		if at := m.rigs[1].field(m.rigs[1].l.Job(MovedID(id, 1)), "reply_to"); at != "r2+" {
+		if at := m.rigs[1].field(m.rigs[1].l.Job(MovedID(id, 1)), "reply_to"); at != "r2" {
 			t.Errorf("its result goes to %q", at)
 		}
 		m.begin(1, 2, 1)

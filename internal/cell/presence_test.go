@@ -41,26 +41,6 @@ func TestPresence(t *testing.T) {
 	})
 }
 
-// Those that can follow jobs that move are told apart.
-func TestMovers(t *testing.T) {
-	t.Parallel()
-	c := newRig(t, redistest.Shared(t))
-	if _, err := c.Present(t.Context(), "older", time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if got, err := c.Movers().Present(t.Context(), "r1", time.Minute); err != nil || !cmp.Equal(got, []string{"r1"}) {
-			t.Error(got, err)
-		}
-	}
-	if err := c.Movers().Leave(t.Context(), "r1", time.Minute); err != nil {
-		t.Error(err)
-	}
-	if got, err := c.Present(t.Context(), "r2", time.Minute); err != nil || !cmp.Equal(got, []string{"older", "r2"}) {
-		t.Error(got, err)
-	}
-}
-
 // Who does not say so any more is dropped, and when all are silent the key goes too.
 func TestPresenceEnds(t *testing.T) {
 	t.Parallel()

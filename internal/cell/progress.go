@@ -125,7 +125,7 @@ func decodeProgress(text string) (*freeslot.Progress, error) {
 }
 
 // decodeProgressEntry reads an entry that says what a handler told, of fields p ("job attempt
-// number at") and v (the value). It also has the field open, for older readers to pass over.
+// number at") and v (the value).
 func decodeProgressEntry(id, head, value string) (Reply, error) {
 	job, rest, _ := strings.Cut(head, " ")
 	if err := ValidateJobID("job_id", job); err != nil {

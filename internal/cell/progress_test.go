@@ -212,22 +212,6 @@ func TestProgressRefused(t *testing.T) {
 	}
 }
 
-// TestProgressEntryIsPassedOver: a replica of a release that knows nothing of progress takes
-// an entry with the field open for the one with which a stream is opened.
-func TestProgressEntryIsPassedOver(t *testing.T) {
-	backends(t, func(t *testing.T, r *rig) {
-		if err := r.OpenReplies(r.ctx(), "r1"); err != nil {
-			t.Fatal(err)
-		}
-		epoch := r.register(testNode("n1", 1))
-		r.tells("n1", epoch, []ProgressOutcome{ProgressTaken}, told(r.place("r1", 1, "n1"), 1, 1, "1"))
-		entries := r.stream(r.l.Replies("r1"))
-		if last := fields(entries[len(entries)-1].FieldValues); last.get("open") == "" || last.get("p") == "" || last.get("v") != "1" {
-			t.Errorf("the entry is %v", last)
-		}
-	})
-}
-
 func FuzzDecodeProgress(f *testing.F) {
 	f.Add("0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z 1 2 1700000000000", `{"a":1}`)
 	f.Add("0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z 1 2", ` `)
@@ -235,7 +219,7 @@ func FuzzDecodeProgress(f *testing.F) {
 	f.Add("0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z 1 2 3", "\"\xff\"")
 	f.Add("0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z x y z", ``)
 	f.Fuzz(func(t *testing.T, head, value string) {
-		r, err := decodeReply("1-1", fields{{Field: "open", Value: "p"}, {Field: "p", Value: head}, {Field: "v", Value: value}})
+		r, err := decodeReply("1-1", fields{{Field: "p", Value: head}, {Field: "v", Value: value}})
 		if err != nil || head == "" {
 			return
 		}

@@ -105,8 +105,7 @@ var (
 
 func drawNode(rt *rapid.T) string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "node") }
 
-// drawEpoch: that of an agent which reads one job an entry, or several.
-func drawEpoch(rt *rapid.T) Epoch { return rapid.SampledFrom([]string{"e1", "e2.2"}).Draw(rt, "epoch") }
+func drawEpoch(rt *rapid.T) Epoch { return rapid.SampledFrom([]string{"e1", "e2"}).Draw(rt, "epoch") }
 
 // drawJob mostly names a job that there is.
 func (h *history) drawJob(rt *rapid.T) string {

@@ -266,7 +266,7 @@ func TestRaceOfEnds(t *testing.T) {
 				for _, reply := range rs {
 					if reply.Status.ID == job && !reply.Detached && !reply.Requeued {
 						told++
-						if want, err := r.ReplyTo(r.ctx(), job); err != nil || want != ReplyName(replica) {
+						if want, err := r.ReplyTo(r.ctx(), job); err != nil || want != replica {
 							t.Errorf("replica %s was told, %s had attached last: %v", replica, want, err)
 						}
 						if reply.Status.State != s.State {

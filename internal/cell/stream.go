@@ -27,7 +27,7 @@ var errReadLate = fmt.Errorf("no answer within the block and %s: %w", blockMargi
 // from the start), up to limit entries, 1 at least, waiting up to block for the
 // first; 0 does not wait. An entry can bring several jobs, one after the other under its ID: there can be more
 // than limit, and whoever has taken in one of them takes in the others before the position moves on. No entries is no
-// error. What cannot be read, such as what is of a newer release, is passed over. Errors: *freeslot.Error
+// error. What cannot be read is passed over. Errors: *freeslot.Error
 // (invalid_argument), a context error, else what Redis said.
 func (c *Cell) Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]Dispatch, error) {
 	if err := freeslot.ValidateName("node_id", node); err != nil {
@@ -83,7 +83,7 @@ func (c *Cell) decodeReplies(replica string, entries []rueidis.XRangeSlice) []Re
 	out := make([]Reply, 0, len(entries))
 	for _, e := range entries {
 		for one := range parts(e.FieldValues) {
-			if one.get("open") != "" && one.get("p") == "" {
+			if one.get("open") != "" {
 				out = append(out, Reply{ID: e.ID})
 				continue
 			}
@@ -142,20 +142,16 @@ func (c *Cell) OpenReplies(ctx context.Context, replica string) error {
 }
 
 // RepliesLeft is how long the replica's reply stream lives on unless KeepReplies is
-// called, also that of a process of release 0.2; 0 when there is none.
+// called; 0 when there is none.
 func (c *Cell) RepliesLeft(ctx context.Context, replica string) (time.Duration, error) {
 	if err := validateReplica(replica); err != nil {
 		return 0, err
 	}
-	var left int64
-	for _, key := range []string{c.layout.Replies(replica), c.layout.key("replies", replica)} { // of this release, of another one
-		ms, err := c.do(ctx, "open_replies", c.client.B().Pttl().Key(key).Build()).AsInt64()
-		if err != nil {
-			return 0, fmt.Errorf("look for replies to %s: %w", replica, err)
-		}
-		left = max(left, ms)
+	ms, err := c.do(ctx, "open_replies", c.client.B().Pttl().Key(c.layout.Replies(replica)).Build()).AsInt64()
+	if err != nil {
+		return 0, fmt.Errorf("look for replies to %s: %w", replica, err)
 	}
-	return time.Duration(left) * time.Millisecond, nil
+	return time.Duration(max(ms, 0)) * time.Millisecond, nil
 }
 
 // KeepReplies renews the stream's TTL and drops entries before trimTo ("" drops

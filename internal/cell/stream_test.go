@@ -230,77 +230,57 @@ func TestDispatchEntryIsBounded(t *testing.T) {
 	})
 }
 
-// TestSeveralJobsAnEntry: what one call does for several jobs stands in one entry, unless whoever reads it is of a release that
-// reads one job an entry.
+// TestSeveralJobsAnEntry: what one call does for several jobs stands in one entry.
 func TestSeveralJobsAnEntry(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
-		const former, current = "e1", "e1.2"
-		for node, epoch := range map[string]Epoch{"old": former, "new": current} {
-			if _, err := r.Register(r.ctx(), testNode(node, 9), epoch); err != nil {
-				t.Fatal(err)
-			}
-		}
+		epoch := r.register(testNode("n1", 9))
 		must(t, r.OpenReplies(r.ctx(), "r1"))
-		r.do("XADD", r.l.key("replies", "former"), "*", "open", "1") // a replica of release 0.2
 		var subs []Submission
-		for i := range 8 {
-			subs = append(subs, submission("r1", []string{"old", "new"}[i%2]))
+		for range 4 {
+			subs = append(subs, submission("r1", "n1"))
 		}
 		for i, s := range r.SubmitAll(r.ctx(), subs) {
 			if s.Err != nil || !s.Placement.Assigned {
 				t.Fatalf("job %d: %+v", i, s)
 			}
 		}
-		for node, entries := range map[string]int{"old": 4, "new": 1} {
-			if got := len(r.stream(r.l.Dispatch(node))); got != entries {
-				t.Errorf("%s: %d entries, want %d", node, got, entries)
+		if got := len(r.stream(r.l.Dispatch("n1"))); got != 1 {
+			t.Errorf("%d dispatch entries, want 1", got)
+		}
+		found, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
+		if err != nil || len(found) != 4 {
+			t.Fatalf("%+v, %v", found, err)
+		}
+		for i, d := range found {
+			want := subs[i]
+			if d.Attempt != (Attempt{want.JobID, 1}) || d.Tenant != want.Tenant || !cmp.Equal(d.Job, want.Job) || d.ID == "" {
+				t.Errorf("job %d is %+v, want %s", i, d, want.JobID)
 			}
-			found, err := r.Dispatches(r.ctx(), node, "", 0, 10)
-			if err != nil || len(found) != 4 {
-				t.Fatalf("%s: %+v, %v", node, found, err)
-			}
-			for i, d := range found {
-				want := subs[2*i+map[string]int{"old": 0, "new": 1}[node]]
-				if d.Attempt != (Attempt{want.JobID, 1}) || d.Tenant != want.Tenant || !cmp.Equal(d.Job, want.Job) || d.ID == "" {
-					t.Errorf("%s: job %d is %+v, want %s", node, i, d, want.JobID)
-				}
-			}
-			if held, sum := r.slots(node); len(held) != 4 || sum != 4 {
-				t.Errorf("%s holds %v, sum %d", node, held, sum)
-			}
+		}
+		if held, sum := r.slots("n1"); len(held) != 4 || sum != 4 {
+			t.Errorf("the node holds %v, sum %d", held, sum)
 		}
 
 		var ends []Completion
-		for i, node := range []string{"old", "new"} {
-			ends = ends[:0]
-			for k := i; k < len(subs); k += 2 {
-				end := succeed(node, map[string]Epoch{"old": former, "new": current}[node], subs[k].JobID)
-				if k >= 4 {
-					end.State, end.Result, end.Error = freeslot.StateFailed, nil, &freeslot.JobError{Code: "broken", Message: "it is"}
-				}
-				ends = append(ends, end)
+		for i := range subs {
+			end := succeed("n1", epoch, subs[i].JobID)
+			if i >= 2 {
+				end.State, end.Result, end.Error = freeslot.StateFailed, nil, &freeslot.JobError{Code: "broken", Message: "it is"}
 			}
-			if node == "old" {
-				for k := range ends {
-					r.do("HSET", r.l.Job(ends[k].Attempt.Job), "reply_to", "former")
-				}
-			}
-			if out, err := r.complete(r.ctx(), ends); err != nil || slices.ContainsFunc(out, func(o CompletionOutcome) bool { return o != Completed }) {
-				t.Fatalf("%v, %v", out, err)
-			}
+			ends = append(ends, end)
 		}
-		if got := len(r.stream(r.l.key("replies", "former"))); got != 5 {
-			t.Errorf("%d entries for a replica of release 0.2, want 5", got)
+		if out, err := r.complete(r.ctx(), ends); err != nil || slices.ContainsFunc(out, func(o CompletionOutcome) bool { return o != Completed }) {
+			t.Fatalf("%v, %v", out, err)
 		}
 		if got := len(r.stream(r.l.Replies("r1"))); got != 2 {
-			t.Errorf("%d entries, want 2", got)
+			t.Errorf("%d reply entries, want 2: the first says that the stream is open", got)
 		}
 		replies, err := r.Replies(r.ctx(), "r1", "", 0, 10)
 		if err != nil || len(replies) != 5 {
 			t.Fatalf("%+v, %v", replies, err)
 		}
 		for i, reply := range replies[1:] {
-			want := r.status(subs[2*i+1].JobID)
+			want := r.status(subs[i].JobID)
 			if reply.Status.ID != want.ID || reply.Status.State != want.State || string(reply.Status.Result) != string(want.Result) || !cmp.Equal(reply.Status.Error, want.Error) {
 				t.Errorf("reply %d is %+v, want %+v", i, reply.Status, want)
 			}

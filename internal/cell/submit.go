@@ -170,7 +170,7 @@ func (sc *submitCall) add(s *encodedSubmission) {
 	sc.jobs = append(sc.jobs, s.JobID)
 	sc.specs = append(sc.specs, rueidis.BinaryString(s.spec))
 	kind := jobKind{
-		tenant: s.Tenant, replyTo: ReplyName(s.ReplyTo), before: s.before, behind: s.behind, slots: s.Job.SlotCount(), timeoutMS: s.Job.TimeoutMS,
+		tenant: s.Tenant, replyTo: s.ReplyTo, before: s.before, behind: s.behind, slots: s.Job.SlotCount(), timeoutMS: s.Job.TimeoutMS,
 	}
 	k, ok := sc.kinds[kind]
 	if !ok {

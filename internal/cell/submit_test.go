@@ -44,7 +44,7 @@ func TestSubmit(t *testing.T) {
 		now := strconv.FormatInt(p.AssignedAtMS, 10)
 		record := map[string]string{
 			"state": "running", "job": "acme 2 " + now + " 3600000 " + class.ID + " 0 3 0 " + class.Definition, "run": "1 n1 " + epoch + " " + now,
-			"reply_to": "r1+", "spec": string(spec),
+			"reply_to": "r1", "spec": string(spec),
 		}
 		if d := cmp.Diff(record, r.hash(r.l.Job(s.JobID))); d != "" {
 			t.Errorf("record (-want +got):\n%s", d)
@@ -333,7 +333,7 @@ func TestSubmitKinds(t *testing.T) {
 			if err != nil || status.Tenant != s.Tenant || status.Service != s.Job.Service || status.Slots != s.Job.SlotCount() {
 				t.Errorf("%+v, %v", status, err)
 			}
-			if got := r.field(r.l.Job(s.JobID), "reply_to"); got != ReplyName(s.ReplyTo) {
+			if got := r.field(r.l.Job(s.JobID), "reply_to"); got != s.ReplyTo {
 				t.Errorf("reply_to %q, expected %q", got, s.ReplyTo)
 			}
 			if d := dispatched[i]; d.Attempt.Job != s.JobID || d.Tenant != s.Tenant || !cmp.Equal(d.Job, s.Job) {

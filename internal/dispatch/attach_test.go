@@ -58,18 +58,16 @@ func TestAttachReturns(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	a := r.agent(node("n1", 8))
 	rep := r.replica("r1")
-	sink, away, former := newRecorder(t), newRecorder(t), newRecorder(t)
-	id, lost, taken := rep.mustPlace(job(), sink), rep.mustPlace(job(), away), rep.mustPlace(job(), former)
+	sink, away := newRecorder(t), newRecorder(t)
+	id, lost := rep.mustPlace(job(), sink), rep.mustPlace(job(), away)
 	r.do("HSET", r.layout.Job(lost), "reply_to", "r2")
-	r.do("HSET", r.layout.Job(taken), "reply_to", "r1") // a process of release 0.2 with the same name
-	for _, it := range []string{id, lost, taken} {
+	for _, it := range []string{id, lost} {
 		add := r.client.B().Xadd().Key(r.layout.Replies("r1")).Id("*").FieldValue().FieldValue("d", it).Build()
 		if err := r.client.Do(deadline(t), add).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	eventually(t, "the one that was really lost is told", func() bool { return away.kinds(lost) == "assigned detached" })
-	eventually(t, "the one that a former release has is told", func() bool { return former.kinds(taken) == "assigned detached" })
 	a.complete(id, `"done"`)
 	sink.result(id)
 	sink.want(id, "assigned result")
@@ -140,7 +138,7 @@ func TestLateAttach(t *testing.T) {
 	held, release := make(chan struct{}), make(chan struct{})
 	var once atomic.Bool
 	f := func(request []byte) verdict {
-		if bytes.Contains(request, []byte(tenant+"\r\n$2\r\nx+\r\n")) && once.CompareAndSwap(false, true) {
+		if bytes.Contains(request, []byte(tenant+"\r\n$1\r\nx\r\n")) && once.CompareAndSwap(false, true) {
 			close(held)
 			<-release
 		}
@@ -254,7 +252,7 @@ func TestAttachFails(t *testing.T) {
 			if _, err := rep.Attach(deadline(t), tenant, rep.mustPlace(job(), nil), newRecorder(t)); err != nil { // Redis knows the script
 				t.Fatal(err)
 			}
-			p.cutOn(tenant+"\r\n$3\r\nr1+\r\n", lost, 1) // the script, which the loops do not call
+			p.cutOn(tenant+"\r\n$2\r\nr1\r\n", lost, 1) // the script, which the loops do not call
 			_, err := rep.Attach(deadline(t), tenant, id, attacher)
 			wantCode(t, err, freeslot.CodeUnavailable)
 			if p.cuts.Load() != 1 {

@@ -208,9 +208,6 @@ type Dispatcher struct {
 	configs  chan struct{}
 	followed atomic.Pointer[selection.Config]
 
-	// present are the replicas that run, and movers those of them that can follow jobs from cell to cell; nil is not known.
-	present, movers atomic.Pointer[[]string]
-
 	homes   homes
 	sources sync.Pool // *selection.Source, one a goroutine
 
@@ -252,7 +249,6 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 // called, this one is alone.
 func (d *Dispatcher) SetReplicas(names []string) {
 	d.share.Store(selection.NewShare(d.cfg.Replica, names))
-	d.present.Store(&names)
 	d.known.Store(int64(len(names)))
 }
 

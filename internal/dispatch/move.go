@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -46,22 +45,6 @@ type mover struct {
 	last int64
 }
 
-// SetMovers says which of the replicas that run can follow jobs that move. While one cannot no job begins
-// to: its clients would not hear of the result. Until it is called all can.
-func (d *Dispatcher) SetMovers(names []string) { d.movers.Store(&names) }
-
-// mayMove reports whether jobs may begin to move.
-func (d *Dispatcher) mayMove() bool {
-	all, movers := d.present.Load(), d.movers.Load()
-	if d.cfg.MoveGrace < 0 {
-		return false
-	}
-	if all == nil || movers == nil {
-		return all == nil || len(*all) < 2
-	}
-	return !slices.ContainsFunc(*all, func(name string) bool { return !slices.Contains(*movers, name) })
-}
-
 // guide is what cells are told of jobs that move.
 func (d *Dispatcher) guide() *cell.Guide {
 	return &cell.Guide{
@@ -84,10 +67,8 @@ func (d *Dispatcher) guide() *cell.Guide {
 func (l *link) moveJobs() {
 	l.tick(moveInterval, nil, func() {
 		first := l.d.first("cell " + strconv.Itoa(l.cell.Index()))
-		if l.d.mayMove() {
+		if l.d.cfg.MoveGrace >= 0 {
 			l.beginMoves(first)
-		} else {
-			l.mover.since, l.mover.fine = nil, nil
 		}
 		l.driveMoves(first)
 	})

@@ -107,7 +107,7 @@ func keyWithoutAttach(t *testing.T, same bool) {
 	if _, err := x.Attach(deadline(t), tenant, x.mustWait(job(), 1, nil), newRecorder(t)); err != nil {
 		t.Fatal(err)
 	}
-	p.cutOn(tenant+"\r\n$2\r\nx+\r\n$", lost, math.MaxInt64) // each attach
+	p.cutOn(tenant+"\r\n$1\r\nx\r\n$", lost, math.MaxInt64) // each attach
 	var b Accepted
 	eventually(t, "accepted", func() bool {
 		b, err = x.submitOne(t, keyed(""), second)

@@ -98,7 +98,7 @@ func (l *link) deliver(r *cell.Reply) {
 		if attaches, ask := w.contested(); ask {
 			id := r.Status.ID
 			l.owner(here, func(replica string) {
-				if replica != cell.ReplyName(l.d.cfg.Replica) && w.detached(id, attaches) {
+				if replica != l.d.cfg.Replica && w.detached(id, attaches) {
 					home.drop(id, w)
 				}
 			})
@@ -154,7 +154,7 @@ func (l *link) readEnd(here, id string, home *link) {
 	home.recheckSoon(id) // gone, or taken back by a failover
 }
 
-// owner calls f with the cell.ReplyName of the replica that gets the result of a job, by its id in this cell, once it is known. The
+// owner calls f with the replica that gets the result of a job, by its id in this cell, once it is known. The
 // news that another one has attached can be older than an attach of ours: a client that comes back to a replica which stood still,
 // or was started anew, is faster than the stream. Where nobody can tell, or too many are asked about, f is not called: then both
 // wait, and a recheck tells us the result as well.

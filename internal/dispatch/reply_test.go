@@ -597,33 +597,6 @@ func TestReplicaIDIsTaken(t *testing.T) {
 		if err := second.Dispatcher.Start(deadline(t)); !errors.Is(err, ErrReplicaRuns) || !strings.Contains(err.Error(), "replica_id is same") {
 			t.Errorf("%v", err)
 		}
-		// One of release 0.2 keeps a stream of another name.
-		former := r.clients[0].B().Xadd().Key(strings.TrimSuffix(r.layouts[0].Replies("former"), "+")).Id("*").FieldValue().FieldValue("open", "1").Build()
-		if err := r.clients[0].Do(deadline(t), former).Error(); err != nil {
-			t.Fatal(err)
-		}
-		stop, kept := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(kept)
-			tick := time.NewTicker(keepInterval / 2)
-			defer tick.Stop()
-			for {
-				expire := r.clients[0].B().Pexpire().Key(strings.TrimSuffix(r.layouts[0].Replies("former"), "+")).Milliseconds(30_000).Build()
-				_ = r.clients[0].Do(context.Background(), expire).Error()
-				select {
-				case <-tick.C:
-				case <-stop:
-					return
-				}
-			}
-		}()
-		third := r.unstarted("former")
-		start(t, third.cache)
-		if err := third.Dispatcher.Start(deadline(t)); !errors.Is(err, ErrReplicaRuns) {
-			t.Errorf("%v", err)
-		}
-		close(stop)
-		<-kept
 		// The first one is none the worse for it.
 		a := r.agent(node("n1", 1))
 		eventually(t, "the node", func() bool { return first.cache.Size() == 1 })

@@ -33,9 +33,8 @@ local function pass_on(replica, head, value)
     full[replica] = type(length) ~= 'number' or length >= most
   end
   if full[replica] then return end
-  -- With the field open, for replicas of a release that knows nothing of progress: they
-  -- pass over an entry that has it. Protected: a hint.
-  redis.pcall('XADD', stream, 'NOMKSTREAM', '*', 'open', 'p', 'p', head, 'v', value)
+  -- Protected: a hint.
+  redis.pcall('XADD', stream, 'NOMKSTREAM', '*', 'p', head, 'v', value)
 end
 
 local reply = {}

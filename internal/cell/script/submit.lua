@@ -26,7 +26,7 @@
 --   0, {4, position}                       was there already and waits; position from 1, 0 for a retry that is due later
 --   0, {0, refusals}                       refused by all
 --   refusals, of the candidates before, are four values each: node, reason, used, max; f full, g gone, d draining, s silent
--- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all share; another for each 64 KiB of specs, and a job where an agent reads one an entry.
+-- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all share; another for each 64 KiB of specs.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local limit, inline, retention, plan = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], {string.byte(ARGV[6], 1, -1)}
@@ -173,7 +173,7 @@ for i = 1, item_count do
         k = #entry
         entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant, 's', spec
         entry.bytes = (entry.bytes or 0) + #spec
-        if sub(epoch, -2) ~= '.2' or entry.bytes >= BYTES then -- of an agent that reads one job an entry
+        if entry.bytes >= BYTES then
           try('XADD', KEYS[first + 2], '*', unpack(entry))
           entries[index] = {}
         end

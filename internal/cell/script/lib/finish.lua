@@ -58,7 +58,7 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
       news[k + 1], news[k + 2] = 'f', fails
     end
     news.bytes = (news.bytes or 0) + #result + #failure
-    if #news >= ENTRY or news.bytes >= BYTES or string.sub(reply_to, -1) ~= '+' then -- without it: a replica that reads one job an entry
+    if #news >= ENTRY or news.bytes >= BYTES then
       redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(news))
       told[reply_to] = nil
     end
