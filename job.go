@@ -243,7 +243,7 @@ type JobStatus struct {
 	Tenant  string `json:"tenant"`
 	Service string `json:"service"`
 	// Class names the requirement of the job: jobs of a class fit the same nodes. It is the
-	// [ClassID], and empty where a replica of an older release tells a session.
+	// [ClassID].
 	Class string `json:"class,omitempty"`
 	State State  `json:"state"`
 	// Node and Attempt say where it runs or ran last, and which try that is, from 1; ""

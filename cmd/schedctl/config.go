@@ -200,15 +200,11 @@ func (configHistoryCmd) Run(a *app) error {
 	}
 	rows := [][]string{{"VERSION", "AT", "AUTHOR", "ACTION", "NOTE"}}
 	for _, v := range history.Versions {
-		action := dash(v.Action) // of a replica of an older release
+		action := v.Action
 		if v.Restores > 0 {
 			action = fmt.Sprintf("rollback to %d", v.Restores)
 		}
-		note := v.Note
-		if note == v.Action {
-			note = "" // none was given
-		}
-		rows = append(rows, []string{fmt.Sprint(v.Version), clock(v.AtMS), dash(v.Author), action, dash(note)})
+		rows = append(rows, []string{fmt.Sprint(v.Version), clock(v.AtMS), dash(v.Author), action, dash(v.Note)})
 	}
 	return table(a.out, rows)
 }

@@ -117,13 +117,9 @@ func (s *Server) pause(ctx context.Context, p *pausable, in *pauseInput, paused 
 		}
 	}
 	action := map[bool]string{true: "pause ", false: "resume "}[paused] + p.kind + " " + in.Name
-	note := request.Note
-	if note == "" {
-		note = action // as older releases show nothing else of it
-	}
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	outcome, all, err := s.pauses.ChangePaused(callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action, author(ctx, request.Author), note)
+	outcome, all, err := s.pauses.ChangePaused(callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action, author(ctx, request.Author), request.Note)
 	if err != nil {
 		return nil, s.refuse("pause", err)
 	}

@@ -116,32 +116,6 @@ func TestLostResources(t *testing.T) {
 	})
 }
 
-// An agent of release 0.2 tells resources with each heartbeat, and has them in the load key.
-func TestResourcesOfAgentsBefore(t *testing.T) {
-	t.Parallel()
-	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
-		t.Parallel()
-		mirror := newMap()
-		r := newRig(t, redis, Config{RefreshInterval: never, Mirror: mirror})
-		r.register(testNode("a", 2))
-		r.run()
-		layout := r.cell.Layout()
-		for i := range 3 {
-			said := fmt.Sprintf(`{"cpu_usage": 0.%d}`, i)
-			revision, err := r.do("HINCRBY", layout.Version(), "revision", "1").AsInt64()
-			if err != nil {
-				t.Fatal(err)
-			}
-			event := fmt.Sprintf("%d 1 h %d a %s online 2 0 %s", r.registeredMS("a")+int64(i), revision, r.epochs["a"], said)
-			r.do("ZADD", layout.Revisions(), itoa(int(revision)), "a")
-			r.do("SET", layout.Load("a"), event)
-			r.do("PUBLISH", layout.NodeEvents(), event)
-			r.says("its heartbeat", mirror, "a", said)
-			r.late("its heartbeat", "a", said)
-		}
-	})
-}
-
 // What an agent's event says can be anything; a listing is JSON all the same.
 func TestResourcesThatAreNone(t *testing.T) {
 	t.Parallel()

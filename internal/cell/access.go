@@ -86,7 +86,7 @@ func AccessOf(role Role, node string, layouts ...Layout) (Access, error) {
 		}
 		if role == RoleAgent {
 			a.Keys = append(a.Keys, l.agentKeys(node)...)
-			a.Reads = append(a.Reads, l.Cells(), l.Schema(), Layout{Prefix: l.Prefix}.Schema(), l.ServesVersion())
+			a.Reads = append(a.Reads, l.Cells(), l.Schema(), l.ServesVersion())
 			a.Channels = append(a.Channels, l.NodeEvents())
 			continue
 		}

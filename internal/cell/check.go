@@ -168,17 +168,13 @@ func (c *Cell) checkCluster(ctx context.Context) error {
 
 func (c *Cell) checkCells(ctx context.Context, write bool) error {
 	server := c.cfg.Index % c.cfg.Servers
-	keys := []string{c.layout.Cells()}
-	if c.client.Mode() != rueidis.ClientModeCluster {
-		keys = append(keys, Layout{Prefix: c.layout.Prefix}.Schema())
-	}
 	args := []string{strconv.Itoa(c.cfg.Cells), strconv.Itoa(c.cfg.Servers), strconv.Itoa(server)}
 	var found []string
 	var err error
 	if write {
-		found, err = c.exec(ctx, "check", c.scripts.cells, keys, append(args, "w")).AsStrSlice()
+		found, err = c.exec(ctx, "check", c.scripts.cells, []string{c.layout.Cells()}, args).AsStrSlice()
 	} else {
-		found, err = c.recorded(ctx, keys)
+		found, err = c.recorded(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", c.layout.Cells(), err)
@@ -203,10 +199,10 @@ func (c *Cell) checkCells(ctx context.Context, write bool) error {
 	return nil
 }
 
-// recorded is what cells.lua returns where it writes nothing: for agents, who may not write to these keys of the
-// whole system.
-func (c *Cell) recorded(ctx context.Context, keys []string) ([]string, error) {
-	read := c.client.B().Hmget().Key(keys[0]).Field("cells", "servers", "server").Build()
+// recorded is what cells.lua returns, nil where nothing is recorded: for agents, who may not write to these keys
+// of the whole system.
+func (c *Cell) recorded(ctx context.Context) ([]string, error) {
+	read := c.client.B().Hmget().Key(c.layout.Cells()).Field("cells", "servers", "server").Build()
 	fields, err := c.do(ctx, "check", read).ToArray()
 	if err != nil {
 		return nil, err
@@ -217,18 +213,10 @@ func (c *Cell) recorded(ctx context.Context, keys []string) ([]string, error) {
 			return nil, err
 		}
 	}
-	switch {
-	case found[0] != "":
-		return found, nil
-	case len(keys) == 1:
+	if found[0] == "" {
 		return nil, nil
 	}
-	// Data of a release that knew one cell only.
-	err = c.do(ctx, "check", c.client.B().Get().Key(keys[1]).Build()).Error()
-	if rueidis.IsRedisNil(err) {
-		return nil, nil
-	}
-	return []string{"1", "1", "0"}, err
+	return found, nil
 }
 
 // serverInfo reads INFO's sections that Check needs as one map.

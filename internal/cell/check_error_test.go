@@ -127,19 +127,3 @@ func TestCheckRecordWritesNothing(t *testing.T) {
 		}
 	})
 }
-
-// TestCheckRecordEarlierRelease: its data is of one cell, whether that is recorded or not.
-func TestCheckRecordEarlierRelease(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Shared(t)
-	prefix := redis.Prefix(t)
-	run(t, redis, []string{"SET", prefix + ":version:schema", strconv.Itoa(SchemaVersion)})
-	for range 2 {
-		if err := newSet(t, prefix, 2, redis).At(0).CheckRecord(t.Context()); err == nil || !strings.Contains(err.Error(), "set redis.cells to 1") {
-			t.Errorf("2 cells: %v", err)
-		}
-		if err := newSet(t, prefix, 1, redis).At(0).CheckRecord(t.Context()); err != nil {
-			t.Errorf("1 cell: %v", err)
-		}
-	}
-}

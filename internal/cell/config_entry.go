@@ -26,9 +26,6 @@ func decodeConfigEntry(field, text string) (ConfigEntry, bool) {
 	if len(read.Paused) > 0 && read.Paused[0] == '{' {
 		entry.Paused = string(read.Paused)
 	}
-	if entry.Action == "" && entry.Restores > 0 { // an older release does not say; without it may have been a pause
-		entry.Action = actionRollback
-	}
 	version, err := strconv.ParseUint(strings.TrimSuffix(field, metaSuffix), 10, 64)
 	entry.Version = version
 	return entry, err == nil && version > 0

@@ -40,8 +40,7 @@ func (l Layout) Node(id string) string { return l.key("nodes", id) }
 
 // Load is when a node's last heartbeat was, in milliseconds of Redis' clock with 13 digits.
 // There is none before the first heartbeat: until then a node was last heard when it
-// registered. Agents of release 0.2 and before have the heartbeat's event there, which
-// begins so and ends with what it said of the machine.
+// registered.
 func (l Layout) Load(id string) string { return l.key("load", id) }
 
 // Metrics is the string of what a node last said of its machine, a JSON object. There is

@@ -205,7 +205,7 @@ func (c *Cell) moveIn(ctx context.Context, moves []*Move, till int64, guide *Gui
 	return c.clocked(c.execKept(ctx, "move_in", c.scripts.moveIn, keys, args), len(moves))
 }
 
-// carried are the fields that a record has in every cell: those of other releases, too.
+// carried are the fields that a record has in every cell.
 func (m *Move) carried() (fields []string) {
 	for i := 0; i+1 < len(m.fields); i += 2 {
 		switch m.fields[i] {

@@ -190,41 +190,6 @@ func TestResourcesGo(t *testing.T) {
 	})
 }
 
-// TestResourcesOfAgentsBefore: an agent of release 0.2 keeps the event of its heartbeat, with
-// the resources at its end, in the load key, and knows of no other key.
-func TestResourcesOfAgentsBefore(t *testing.T) {
-	backends(t, func(t *testing.T, r *rig) {
-		old := func(epoch Epoch, resources string) string {
-			return fmt.Sprintf("%d 1 h 7 n1 %s online 4 0 %s", r.nowMS(), epoch, resources)
-		}
-		epoch := r.register(testNode("n1", 4))
-		for _, resources := range []string{"{}", `{"cpu_usage": 0.5, "text":"a  b\n"}`} {
-			r.do("SET", r.l.Load("n1"), old(epoch, resources))
-			if got := r.resources("n1"); got != resources {
-				t.Errorf("read %q, expected %q", got, resources)
-			}
-			if got := r.refused("n1"); got != "" {
-				t.Errorf("refused as %s", got)
-			}
-		}
-		// Its predecessor was of this release, and it took the node over with its own script.
-		r.do("SET", r.l.Metrics("n1"), `{"of":"another agent"}`)
-		if got := r.resources("n1"); got != `{"cpu_usage": 0.5, "text":"a  b\n"}` {
-			t.Errorf("read %q, which is another agent's", got)
-		}
-		// Its successor is of this release.
-		epoch = r.register(testNode("n1", 4))
-		if got := r.resources("n1"); got != "" {
-			t.Errorf("read %q, which is the former agent's", got)
-		}
-		r.beat("n1", epoch, "")
-		if got := r.resources("n1"); got != "" {
-			t.Errorf("read %q, which is the former agent's", got)
-		}
-		r.cancelWaiting()
-	})
-}
-
 // TestEditedMetrics: whatever an operator makes of the key, no node is lost, the next
 // heartbeat with resources mends it, and one without does not mind.
 func TestEditedMetrics(t *testing.T) {

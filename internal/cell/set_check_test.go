@@ -2,7 +2,6 @@ package cell
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -65,22 +64,6 @@ func TestCheckSet(t *testing.T) {
 			t.Errorf("the refused ones have spoiled it: %v", err)
 		}
 	})
-}
-
-// TestCheckEarlierRelease: data of a release that knew only one cell stays of one cell.
-func TestCheckEarlierRelease(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Shared(t)
-	prefix, client := redis.Prefix(t), redis.Client(t)
-	if err := client.Do(t.Context(), client.B().Set().Key(prefix+":version:schema").Value(strconv.Itoa(SchemaVersion)).Build()).Error(); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := newSet(t, prefix, 2, redis).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "set redis.cells to 1") {
-		t.Errorf("2 cells: %v", err)
-	}
-	if _, err := Check(t.Context(), client, Layout{Prefix: prefix}); err != nil {
-		t.Errorf("1 cell: %v", err)
-	}
 }
 
 func TestCheckServers(t *testing.T) {

@@ -30,8 +30,7 @@ const (
 //
 //	at_ms version kind revision node epoch status max used body
 //
-// with one space between. The time is in front because agents of release 0.2 and before keep the
-// last heartbeat's event in load:<node>, and submits compare how that begins. Body is the rest of the message and can be empty.
+// with one space between. Body is the rest of the message and can be empty.
 // The event's strings are parts of message; nothing is allocated.
 func Decode(message string) (Event, error) {
 	var field [fields]string

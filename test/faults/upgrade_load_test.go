@@ -16,13 +16,22 @@ import (
 // keyedEvery is the pause between two jobs with a key.
 const keyedEvery = 60 * time.Millisecond
 
-// submitKeyed submits jobs with idempotency keys, some of them for later, each to two replicas of whichever release.
+// submitKeyed submits jobs with idempotency keys, some of them for later or with a concurrency key, each to two replicas of
+// whichever release.
 func (u *upgrade) submitKeyed(submit, all context.Context, l *loader) {
 	rng := mathrand.New(mathrand.NewPCG(u.seed, 5))
 	for pause(submit, keyedEvery) {
 		task := newTask(rng, int(u.next.Add(1)))
+		limited := chance(rng, 30)
+		if limited {
+			task.TakeMS = min(task.TakeMS, 200) // others wait for it
+		}
 		job := task.job()
 		job.IdempotencyKey = fmt.Sprintf("key-%d", task.N)
+		if limited {
+			n := 1 + rng.IntN(3)
+			job.ConcurrencyKey, job.ConcurrencyLimit = fmt.Sprintf("at-most-%d", n), n
+		}
 		if chance(rng, 30) {
 			job.RunAtMS = time.Now().UnixMilli() + 100 + rng.Int64N(500)
 		}

@@ -3,10 +3,7 @@ package faults
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -14,22 +11,8 @@ import (
 // mostRetained is more bytes than the records of a run take: they are counted, and none is dropped.
 const mostRetained = 1 << 30
 
-// configure sets one key of a program's configuration.
-func (u *upgrade) configure(name, key string, value any) {
-	data, err := os.ReadFile(filepath.Join(u.folder, name+".yaml"))
-	if err != nil {
-		u.t.Fatal(err)
-	}
-	config := map[string]any{}
-	if err := json.Unmarshal(data, &config); err != nil {
-		u.t.Fatal(err)
-	}
-	config[key] = value
-	u.write(name, config)
-}
-
 // awaitRetained waits until the replica of this build tells how many bytes the records of ended jobs take, whichever
-// release ended them, and whether or not a replica ran that counts them.
+// release ended them.
 func (u *upgrade) awaitRetained(ctx context.Context) {
 	want, err := u.retained(ctx)
 	if err != nil {

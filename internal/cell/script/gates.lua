@@ -2,7 +2,7 @@
 -- back into their queues where there is room.
 --
 -- Guarantee: nobody stays parked beside an open gate for longer than the time between two
--- calls that come to it; what an older release, an operator or a migrating hash slot
+-- calls that come to it; what an operator or a migrating hash slot
 -- left counted is put right. The same call again changes nothing.
 --
 -- KEYS[1] version:nodes  hash   KEYS[2] waiting  hash   KEYS[3] version:waiting  string

@@ -19,7 +19,7 @@ local waiting_key, waiting_version_key = '', '' -- of lib/line, of which only su
 -- include lib/job.lua
 -- include lib/line.lua
 
--- What a record that sends on has left: what older releases read of any, and where to.
+-- What a record that sends on has left.
 local STAYS = {state = true, job = true, move = true, hop = true, known = true}
 
 local reply = {}

@@ -52,7 +52,6 @@ end
 
 if #ARGV > 14 then
   local heard = redis.pcall('GET', load_key)
-  -- Agents of release 0.2 write more behind the 13 digits.
   heard = type(heard) == 'string' and string.match(heard, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or 0
   if (before[1] or '') ~= ARGV[15] or tonumber(heard) > tonumber(ARGV[16]) or
     (tonumber(call('HGET', slots_key, 'sum')) or 0) > 0 then return {-2} end

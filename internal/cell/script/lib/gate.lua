@@ -35,7 +35,7 @@ end
 -- shut: the first gate that does not let the job through now; nil where all do.
 local function shut(job, text)
   for name, own in string.gmatch(text, '(%a:%S+) (%d+)') do
-    -- What a job holds of before, which an older release did not give back, is no hindrance.
+    -- A job that still counts, as a migrating hash slot can leave it, passes.
     if string.sub(name, 1, 2) ~= 'w:' and room(name, own) < 1 and redis.pcall('SISMEMBER', key('gate', name), job) == 0 then return name, own end
   end
 end

@@ -4,8 +4,6 @@
 -- come from the index of this cell. A profile that is on another server, as during the
 -- migration of a hash slot, is an error: it is no node that left. A node without a
 -- heartbeat was last heard when it registered; what an operator made of the load key is none.
--- Agents of release 0.2 and before keep their resources in the load key, behind the time, and
--- none in a key of their own, which another agent of the node may have left: theirs come first.
 local function node_state(id, revision)
   local profile_key = key('nodes', id)
   local profile = redis.call('HMGET', profile_key, unpack(ARGV, 5))
@@ -15,7 +13,7 @@ local function node_state(id, revision)
   end
   local load = redis.call('MGET', key('load', id))[1] or profile[3] or ''
   local beat = string.match(string.sub(load, 1, 13), '^%d+$') or '0'
-  local resources = string.match(load, '^%d+ %S+ h %S+ %S+ %S+ %S+ %S+ %S+ (.+)$') or redis.call('MGET', key('metrics', id))[1] or ''
+  local resources = redis.call('MGET', key('metrics', id))[1] or ''
   local node = {id, revision, redis.call('HGET', key('slots', id), 'sum') or '0', beat, resources}
   for f = 1, #profile do node[f + 5] = profile[f] or '' end
   return node
