@@ -8,7 +8,7 @@
 # The same commit gives the same bytes.
 set -euo pipefail
 [ $# -eq 2 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-readonly most_bytes=500000
+readonly most_bytes=600000
 
 cd "$(dirname "$0")/.."
 commit="$(git rev-parse --verify --quiet "$1^{commit}")" || { echo "release-archive: there is no commit $1" >&2; exit 1; }
@@ -21,7 +21,7 @@ git archive "$commit" | tar -x -C "$dir/source"
 cd "$dir/source"
 
 # Files for other systems are ignored here; they are part of the source all the same.
-go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .IgnoredGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}' \
+go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .IgnoredGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .SFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .IgnoredOtherFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}' \
 	./cmd/scheduler ./cmd/nodeagent | sed -e "s|^$PWD/||" -e '/^$/d' -e '/_test\.go$/d' >"$dir/files"
 printf '%s\n' go.mod go.sum LICENSE >>"$dir/files"
 LC_ALL=C sort -u -o "$dir/files" "$dir/files"

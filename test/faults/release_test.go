@@ -17,7 +17,7 @@ import (
 
 // previousRelease is the source of the release that runs beside this build while a system is upgraded;
 // scripts/release-archive.sh made it.
-const previousRelease = "testdata/release-0.2.0.tar.gz"
+const previousRelease = "testdata/release.tar.gz"
 
 // mostRelease bounds what the archive holds when it is unpacked.
 const mostRelease = 16 << 20
