@@ -203,12 +203,7 @@ func (r *rig) subscribers() int64 {
 	r.t.Helper()
 	sum := int64(0)
 	for _, addr := range r.redis.Addrs() {
-		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		reply, err := c.Do(deadline(r.t), c.B().PubsubNumsub().Channel(r.cell.Layout().NodeEvents()).Build()).ToArray()
-		c.Close()
+		reply, err := redistest.Ask(deadline(r.t), addr, "PUBSUB", "NUMSUB", r.cell.Layout().NodeEvents()).ToArray()
 		if err != nil || len(reply) != 2 {
 			r.t.Fatalf("PUBSUB NUMSUB: %v, %v", reply, err)
 		}

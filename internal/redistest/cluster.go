@@ -7,18 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot/internal/redisproc"
 )
 
 const (
-	masters   = 3
-	slots     = 16384
-	busTries  = 5
-	formCheck = 10 * time.Millisecond
+	masters  = 3
+	slots    = 16384
+	busTries = 5
 
 	// formTimeout is the node timeout while the cluster forms: a master that joins waits for it before it
 	// takes writes. runTimeout follows: three masters without replicas fail over to nothing, so a short
@@ -119,62 +115,35 @@ func startNode() (*redisproc.Server, string, error) {
 func (n nodes) form(bus []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	clients := make([]rueidis.Client, len(n))
 	for i, proc := range n {
-		c, err := rueidis.NewClient(rueidis.ClientOption{
-			InitAddress: []string{proc.Addr()}, DisableCache: true, ForceSingleClient: true,
-		})
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		clients[i] = c
-	}
-	for i, c := range clients {
 		first, last := i*slots/len(n), (i+1)*slots/len(n)-1
 		if err := errors.Join(
-			run(ctx, c, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)),
-			run(ctx, c, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last)),
+			run(ctx, proc, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)),
+			run(ctx, proc, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last)),
 		); err != nil {
 			return err
 		}
 	}
 	for i, proc := range n[1:] {
-		if err := run(ctx, clients[0], "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(proc.Port()), bus[i+1]); err != nil {
+		if err := run(ctx, n[0], "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(proc.Port()), bus[i+1]); err != nil {
 			return err
 		}
 	}
-	for _, c := range clients {
-		if err := awaitCluster(ctx, c); err != nil {
-			return err
+	for _, proc := range n { // each has to know all the others, with their slots
+		var info string
+		if err := Await(func(ctx context.Context) bool {
+			info, _ = Ask(ctx, proc.Addr(), "CLUSTER", "INFO").ToString()
+			return formed(info)
+		}); err != nil {
+			return fmt.Errorf("%w: %s", err, strings.Join(strings.Fields(info), " "))
 		}
 	}
-	for _, c := range clients {
-		if err := run(ctx, c, "CONFIG", "SET", "cluster-node-timeout", runTimeout); err != nil {
+	for _, proc := range n {
+		if err := run(ctx, proc, "CONFIG", "SET", "cluster-node-timeout", runTimeout); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// awaitCluster waits until the node knows all the others, with their slots.
-func awaitCluster(ctx context.Context, c rueidis.Client) error {
-	tick := time.NewTicker(formCheck)
-	defer tick.Stop()
-	for {
-		info, err := c.Do(ctx, c.B().ClusterInfo().Build()).ToString()
-		if err != nil {
-			return err
-		}
-		if formed(info) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s", ctx.Err(), strings.Join(strings.Fields(info), " "))
-		case <-tick.C:
-		}
-	}
 }
 
 // formed takes the reply of CLUSTER INFO, which in RESP3 is a verbatim string: its type is part of it.
@@ -187,8 +156,8 @@ func formed(info string) bool {
 		lines[fmt.Sprintf("cluster_known_nodes:%d", masters)] && lines[fmt.Sprintf("cluster_size:%d", masters)]
 }
 
-func run(ctx context.Context, c rueidis.Client, args ...string) error {
-	if err := c.Do(ctx, c.B().Arbitrary(args...).Build()).Error(); err != nil {
+func run(ctx context.Context, proc *redisproc.Server, args ...string) error {
+	if err := Ask(ctx, proc.Addr(), args...).Error(); err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
 	}
 	return nil

@@ -25,11 +25,11 @@ func NewWithReplicas(tb testing.TB, n int, options ...Option) *WithReplicas {
 		r.Replicas = append(r.Replicas, New(tb, append(options, follow)...))
 	}
 	for _, replica := range r.Replicas {
-		if err := awaitCond(func(ctx context.Context) bool { return synced(ctx, replica.Process()) }); err != nil {
+		if err := Await(func(ctx context.Context) bool { return synced(ctx, replica.Process()) }); err != nil {
 			tb.Fatalf("waited for a replica to catch up: %v", err)
 		}
 	}
-	if err := awaitCond(func(ctx context.Context) bool { return online(ctx, r.Process()) == n }); err != nil {
+	if err := Await(func(ctx context.Context) bool { return online(ctx, r.Process()) == n }); err != nil {
 		tb.Fatalf("waited for the master to hear of it: %v", err)
 	}
 	return r
@@ -40,7 +40,7 @@ func (r *WithReplicas) Promote(replica *Server) {
 	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	if err := ask(ctx, replica.Process(), "REPLICAOF", "NO", "ONE").Error(); err != nil {
+	if err := Ask(ctx, replica.Addrs()[0], "REPLICAOF", "NO", "ONE").Error(); err != nil {
 		r.tb.Fatalf("promote: %v", err)
 	}
 }

@@ -2,23 +2,16 @@ package redistest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot/internal/redisproc"
 )
 
-const (
-	// failoverTimeout is the node timeout of a cluster with replicas: short, as its tests wait for failovers.
-	failoverTimeout = "1000"
-	viewCheck       = 20 * time.Millisecond
-)
+// failoverTimeout is the node timeout of a cluster with replicas: short, as its tests wait for failovers.
+const failoverTimeout = "1000"
 
 // ReplicaCluster is one test's own cluster of three masters with a replica each, which can fail over, move
 // slots and grow. What goes wrong in a method fails the test; methods are for the test's own goroutine.
@@ -84,7 +77,7 @@ func (c *ReplicaCluster) join(n int) []*redisproc.Server {
 			if p.PID() == 0 {
 				continue
 			}
-			if info, err := ask(ctx, p, "CLUSTER", "INFO").ToString(); err != nil || !strings.Contains(info, known) {
+			if info, err := Ask(ctx, p.Addr(), "CLUSTER", "INFO").ToString(); err != nil || !strings.Contains(info, known) {
 				return false
 			}
 		}
@@ -150,10 +143,10 @@ func (c *ReplicaCluster) MigrateSlot(slot uint16, to *redisproc.Server) {
 	c.tb.Helper()
 	from, toID, number := c.BeginMigration(slot, to), c.id(to), strconv.Itoa(int(slot))
 	c.await("the keys to move", func(ctx context.Context) bool {
-		keys, err := ask(ctx, from, "CLUSTER", "GETKEYSINSLOT", number, "100").AsStrSlice()
+		keys, err := Ask(ctx, from.Addr(), "CLUSTER", "GETKEYSINSLOT", number, "100").AsStrSlice()
 		if err == nil && len(keys) > 0 {
 			move := append([]string{"MIGRATE", "127.0.0.1", strconv.Itoa(to.Port()), "", "0", "5000", "KEYS"}, keys...)
-			_ = ask(ctx, from, move...).Error() // the next round tells
+			_ = Ask(ctx, from.Addr(), move...).Error() // the next round tells
 			return false
 		}
 		return err == nil
@@ -165,13 +158,13 @@ func (c *ReplicaCluster) MigrateSlot(slot uint16, to *redisproc.Server) {
 
 // synced tells whether a replica has all of its master.
 func synced(ctx context.Context, replica *redisproc.Server) bool {
-	info, err := ask(ctx, replica, "INFO", "replication").ToString()
+	info, err := Ask(ctx, replica.Addr(), "INFO", "replication").ToString()
 	return err == nil && strings.Contains(info, "master_link_status:up")
 }
 
 // online is how many replicas a master has that have acknowledged something.
 func online(ctx context.Context, master *redisproc.Server) int {
-	info, err := ask(ctx, master, "INFO", "replication").ToString()
+	info, err := Ask(ctx, master.Addr(), "INFO", "replication").ToString()
 	if err != nil {
 		return 0
 	}
@@ -191,7 +184,7 @@ func (c *ReplicaCluster) id(proc *redisproc.Server) string {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	id, err := ask(ctx, proc, "CLUSTER", "MYID").ToString()
+	id, err := Ask(ctx, proc.Addr(), "CLUSTER", "MYID").ToString()
 	if err != nil {
 		c.tb.Fatal(err)
 	}
@@ -202,21 +195,21 @@ func (c *ReplicaCluster) run(proc *redisproc.Server, args ...string) {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	if err := ask(ctx, proc, args...).Error(); err != nil {
+	if err := Ask(ctx, proc.Addr(), args...).Error(); err != nil {
 		c.tb.Fatalf("%s: %v", strings.Join(args, " "), err)
 	}
 }
 
 func (c *ReplicaCluster) await(what string, cond func(context.Context) bool) {
 	c.tb.Helper()
-	if err := awaitCond(cond); err != nil {
+	if err := Await(cond); err != nil {
 		c.tb.Fatalf("cluster: waited for %s: %v", what, err)
 	}
 }
 
 // holders are the ports of a slot's master and its replicas, as one node sees them.
 func holders(ctx context.Context, proc *redisproc.Server, slot uint16) []int {
-	ranges, err := ask(ctx, proc, "CLUSTER", "SLOTS").ToArray()
+	ranges, err := Ask(ctx, proc.Addr(), "CLUSTER", "SLOTS").ToArray()
 	if err != nil {
 		return nil
 	}
@@ -240,16 +233,4 @@ func holders(ctx context.Context, proc *redisproc.Server, slot uint16) []int {
 		return ports
 	}
 	return nil
-}
-
-// ask runs one command on a connection of its own: nodes come and go here.
-func ask(ctx context.Context, proc *redisproc.Server, args ...string) rueidis.RedisResult {
-	c, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{proc.Addr()}, DisableCache: true, ForceSingleClient: true,
-	})
-	if err != nil {
-		return rueidis.NewErrorResult(errors.Join(errors.New("node "+proc.Addr()), err))
-	}
-	defer c.Close()
-	return c.Do(ctx, c.B().Arbitrary(args...).Build())
 }

@@ -52,7 +52,7 @@ func TestReplicaCluster(t *testing.T) {
 		t.Error("a dead master has the slot")
 	}
 	mustGet(t, c, other, "value")
-	info, err := ask(deadline(t, startLimit), first, "CLUSTER", "INFO").ToString()
+	info, err := Ask(deadline(t, startLimit), first.Addr(), "CLUSTER", "INFO").ToString()
 	if err != nil || !strings.Contains(info, "cluster_size:4") {
 		t.Errorf("%v\n%s", err, info)
 	}

@@ -89,7 +89,7 @@ func loadScripts(ctx context.Context, proc *redisproc.Server) error {
 	if role == nil || len(role.Scripts) == 0 {
 		return nil
 	}
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{proc.Addr()}, DisableCache: true, ForceSingleClient: true})
+	c, err := connect(ctx, proc.Addr())
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func checkDenied(proc *redisproc.Server) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deniedLimit)
 	defer cancel()
-	entries, err := ask(ctx, proc, "ACL", "LOG").ToArray()
+	entries, err := Ask(ctx, proc.Addr(), "ACL", "LOG").ToArray()
 	if err != nil {
 		return nil //nolint:nilerr // see above
 	}

@@ -2,14 +2,12 @@ package redistest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot/internal/redisproc"
 )
@@ -76,29 +74,13 @@ func (s *Sentinels) URL() string {
 
 // knowsAll reports whether a sentinel knows the replica and the other sentinels.
 func (s *Sentinels) knowsAll(ctx context.Context, proc *redisproc.Server) bool {
-	facts, err := ask(ctx, proc, "SENTINEL", "MASTER", masterSet).AsStrMap()
+	facts, err := Ask(ctx, proc.Addr(), "SENTINEL", "MASTER", masterSet).AsStrMap()
 	return err == nil && facts["num-slaves"] == "1" && facts["num-other-sentinels"] == strconv.Itoa(sentinels-1) && facts["flags"] == "master"
 }
 
 func (s *Sentinels) await(what string, cond func(context.Context) bool) {
 	s.tb.Helper()
-	if err := awaitCond(cond); err != nil {
+	if err := Await(cond); err != nil {
 		s.tb.Fatalf("sentinels: waited for %s: %v", what, err)
 	}
-}
-
-// awaitCond waits for a condition that has no signal.
-func awaitCond(cond func(context.Context) bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	tick := time.NewTicker(viewCheck)
-	defer tick.Stop()
-	for !cond(ctx) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return errors.New("not within " + startLimit.String())
-		}
-	}
-	return nil
 }

@@ -21,13 +21,15 @@ func TestSentinels(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	set := func(ctx context.Context) bool { return run(ctx, c, "SET", "key", "value") == nil }
+	set := func(ctx context.Context) bool {
+		return c.Do(ctx, c.B().Set().Key("key").Value("value").Build()).Error() == nil
+	}
 	if !set(t.Context()) {
 		t.Fatal("the master takes no writes")
 	}
 	s.Master.Kill()
 	s.await("the failover", set)
-	if role, err := ask(t.Context(), s.Replica.Process(), "ROLE").ToArray(); err != nil || role[0].String() == "" {
+	if role, err := Ask(t.Context(), s.Replica.Addrs()[0], "ROLE").ToArray(); err != nil || role[0].String() == "" {
 		t.Fatalf("the role of the replica: %v", err)
 	} else if kind, _ := role[0].ToString(); kind != "master" {
 		t.Errorf("the replica is a %s, expected the master", kind)

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/redis/rueidis"
+	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 // TestDev brings up the whole system for trying out, lets its first batch run, and expects it to leave nothing
@@ -127,14 +127,9 @@ func checkTable(t *testing.T, stdout string) {
 
 func redisPID(t *testing.T, addr string) int {
 	t.Helper()
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), redisLimit)
 	defer cancel()
-	info, err := client.Do(ctx, client.B().Info().Section("server").Build()).ToString()
+	info, err := redistest.Ask(ctx, addr, "INFO", "server").ToString()
 	if err != nil {
 		t.Fatal(err)
 	}

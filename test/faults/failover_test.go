@@ -438,12 +438,5 @@ func takesWrites(ctx context.Context, proc *redisproc.Server) bool {
 func tell(ctx context.Context, proc *redisproc.Server, command ...string) rueidis.RedisResult {
 	limit, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	c, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{proc.Addr()}, DisableCache: true, DisableRetry: true, ForceSingleClient: true, ConnWriteTimeout: lookLimit,
-	})
-	if err != nil {
-		return rueidis.NewErrorResult(err)
-	}
-	defer c.Close()
-	return c.Do(limit, c.B().Arbitrary(command...).Build())
+	return redistest.Ask(limit, proc.Addr(), command...)
 }

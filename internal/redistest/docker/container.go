@@ -12,17 +12,14 @@ import (
 
 	"github.com/ory/dockertest/v3"
 	dc "github.com/ory/dockertest/v3/docker"
-	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot/internal/redisproc"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 const (
-	redisPort  = "6379"
-	readyLimit = 30 * time.Second
-	readyCheck = 20 * time.Millisecond
-	dialLimit  = time.Second
+	redisPort = "6379"
+	dialLimit = time.Second
 )
 
 // networks numbers the networks of this test binary, so that parallel tests try different subnets first.
@@ -154,35 +151,16 @@ func (c *Container) connect() {
 
 // await returns when the server answers at its published port.
 func (c *Container) await() {
-	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
-	defer cancel()
-	tick := time.NewTicker(readyCheck)
-	defer tick.Stop()
-	for {
-		err := ping(ctx, c.host)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			c.must("wait for PONG", errors.Join(ctx.Err(), err))
-		case <-tick.C:
-		}
-	}
-}
-
-func ping(ctx context.Context, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
-	defer cancel()
-	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true,
-		Dialer: net.Dialer{Timeout: dialLimit},
+	var err error
+	late := redistest.Await(func(ctx context.Context) bool {
+		ctx, cancel := context.WithTimeout(ctx, dialLimit)
+		defer cancel()
+		err = redistest.Ask(ctx, c.host, "PING").Error()
+		return err == nil
 	})
-	if err != nil {
-		return err
+	if late != nil {
+		c.must("wait for PONG", errors.Join(late, err))
 	}
-	defer client.Close()
-	return client.Do(ctx, client.B().Ping().Build()).Error()
 }
 
 func (c *Container) must(operation string, err error) {
