@@ -95,6 +95,30 @@ func TestJobValidate(t *testing.T) {
 	}
 }
 
+// A payload is any JSON value, nested at most 10,000 levels deep.
+func TestPayloadValidate(t *testing.T) {
+	t.Parallel()
+	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+	for _, text := range []string{
+		`1`, `-0.5e+7`, `"a b"`, `"\n\"\/"`, `"ü€"`, `{"a":[1,{"b":null},true],"c":{}}`, `[[],{}] `, `"<"`, "\"\u2029\"", `[1, 2]`, "{\"a\":\n1}", `{ }`,
+		`"\u00fc"`, `"\ud800"`, ` 1`, `{"a":1,"a":2}`, nested(10_000),
+	} {
+		job := freeslot.Job{Service: "a", Payload: json.RawMessage(text)}
+		if err := job.Validate("job"); err != nil {
+			t.Errorf("%.40q: %v", text, err)
+		}
+	}
+	for _, text := range []string{
+		`"`, `"a`, `"\`, `"\x"`, "\"\n\"", `{`, `[`, `[1`, `[1,`, `[1,]`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{1:1}`, `[1}`, `{"a":1]`, `-`, `1.`, `1e`,
+		`.5`, `+1`, `01`, `tru`, `nul`, `falsy`, `}`, `]`, `,`, `12]`, `-0.5e+7,`, `"a b"x`, "\x00", "\"\xff\"", nested(10_001),
+	} {
+		job := freeslot.Job{Service: "a", Payload: json.RawMessage(text)}
+		if job.Validate("job") == nil {
+			t.Errorf("%.40q is accepted", text)
+		}
+	}
+}
+
 func TestNodeValidate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -7,8 +7,6 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/freeslot/freeslot/internal/jsonscan"
 )
 
 // DefaultMaxPayloadBytes is the largest payload that a replica accepts unless
@@ -105,7 +103,7 @@ func (j *Job) Validate(path string) error {
 		}
 	}
 	// UTF-8 because other text would end the WebSocket session of whoever is sent it.
-	if len(j.Payload) > 0 && !jsonscan.IsValid(j.Payload) {
+	if len(j.Payload) > 0 && (!utf8.Valid(j.Payload) || !json.Valid(j.Payload)) {
 		return Invalid(path+".payload", "is not valid JSON in UTF-8")
 	}
 	if len(j.TraceParent) > 64 || strings.ContainsFunc(j.TraceParent, isControl) {

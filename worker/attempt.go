@@ -19,7 +19,6 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/jsonscan"
 	"github.com/freeslot/freeslot/internal/logging"
 )
 
@@ -302,7 +301,7 @@ func (w *Worker) panicked(job *Job, value any) *freeslot.JobError {
 // encode makes a handler's result the job's.
 func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 	raw, ok := result.(json.RawMessage)
-	if ok && len(raw) <= w.cfg.MaxResultBytes && len(raw) > 0 && !jsonscan.IsValid(raw) && !json.Valid(raw) {
+	if ok && len(raw) <= w.cfg.MaxResultBytes && len(raw) > 0 && !json.Valid(raw) {
 		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON"}
 	}
 	if !ok {

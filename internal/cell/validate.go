@@ -3,9 +3,9 @@ package cell
 import (
 	"encoding/json"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/jsonscan"
 )
 
 // maxResources bounds what a heartbeat says of its node: every replica gets it each time.
@@ -82,7 +82,7 @@ func (c *Completion) validate() error {
 		return freeslot.Invalid("error", "is missing from a job that failed")
 	case c.Again != Never && c.State != freeslot.StateFailed:
 		return freeslot.Invalid("again", "is set for a job that is %s, expected one that failed", c.State)
-	case len(c.Result) > 0 && !jsonscan.IsValid(c.Result):
+	case len(c.Result) > 0 && (!utf8.Valid(c.Result) || !json.Valid(c.Result)):
 		return freeslot.Invalid("result", "is not valid JSON in UTF-8")
 	default:
 		return nil
