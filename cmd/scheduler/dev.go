@@ -5,8 +5,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/cmd/scheduler/dev"
 	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/dev"
 	"github.com/freeslot/freeslot/internal/logging"
 )
 

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/dev"
+	"github.com/freeslot/freeslot/cmd/scheduler/dev"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
