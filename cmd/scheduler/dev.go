@@ -8,6 +8,7 @@ import (
 	"github.com/freeslot/freeslot/cmd/scheduler/dev"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/replica"
 )
 
 type devCmd struct {
@@ -36,14 +37,14 @@ func (c *devCmd) Run(env *environment) error {
 	}
 	return dev.Run(env.ctx, dev.Config{
 		Dir: c.Dir, Listen: c.Listen, RedisPort: c.RedisPort, Embedded: c.Embedded, Exit: c.Exit,
-		NewReplica: func(redisURL string, log *zap.Logger) (dev.Replica, error) { return c.replica(env, redisURL, log) },
+		NewReplica: c.replica,
 		Logger:     logger, Out: env.out,
 	})
 }
 
 // replica is configured by the flags alone: neither the environment nor a file
 // meant for a real replica should change what is tried out.
-func (c *devCmd) replica(env *environment, redisURL string, logger *zap.Logger) (dev.Replica, error) {
+func (c *devCmd) replica(redisURL string, logger *zap.Logger) (dev.Replica, error) {
 	cfg, err := config.LoadReplica(config.Options{Environ: []string{}, Flags: []config.Flag{
 		{Name: "--listen", Path: "listen", Value: c.Listen},
 		{Name: "--redis-port", Path: "redis.url", Value: redisURL},
@@ -52,5 +53,5 @@ func (c *devCmd) replica(env *environment, redisURL string, logger *zap.Logger) 
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return newReplica(env.ctx, cfg, logger)
+	return replica.New(cfg, logger, newRegistry()), nil
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -247,19 +245,5 @@ func TestStartFailures(t *testing.T) {
 				t.Errorf("exit code %d\n got %s\nwant %s", code, got, c.want)
 			}
 		})
-	}
-}
-
-func TestRootCause(t *testing.T) {
-	t.Parallel()
-	if got := rootCause(context.Canceled); !errors.Is(got, context.Canceled) {
-		t.Error(got)
-	}
-	for in, want := range map[string]string{
-		"redis://user:secret@host:6379/1": "host:6379", "unix:///run/redis.sock": "/run/redis.sock", "::": "?",
-	} {
-		if got := redisHost(in); got != want {
-			t.Errorf("%s: %s", in, got)
-		}
 	}
 }

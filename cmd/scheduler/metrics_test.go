@@ -62,7 +62,7 @@ func TestMetricsPage(t *testing.T) {
 	call(t, http.MethodPost, s.url+"/v1/jobs?wait_ms=5000", `{"service":"echo"}`)
 	call(t, http.MethodPost, s.url+"/v1/jobs?wait_ms=5000", `{"service":"nobody-has-it"}`)
 	served, _ := s.scrape(t)
-	golden.Metrics(t, "metrics.txt", s.replica.metrics)
+	golden.Metrics(t, "metrics.txt", s.metrics)
 	told := make(map[string]bool)
 	for _, m := range documented.FindAllStringSubmatch(string(page), -1) {
 		told[m[1]] = true

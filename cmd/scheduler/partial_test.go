@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/replica"
 )
 
 // TestStartWhileOneCannotServe: one of two servers takes no writes when a replica
@@ -33,10 +34,7 @@ func TestStartWhileOneCannotServe(t *testing.T) {
 			cfg.Listen, cfg.DrainTimeout = "127.0.0.1:0", 10*time.Second
 			cfg.Redis.URL, cfg.Redis.URLs, cfg.Redis.Cells = "", []string{servers[0].URL(), servers[1].URL()}, 2
 			cfg.Cache.BatchRefreshInterval = 50 * time.Millisecond
-			r, err := newReplica(t.Context(), cfg, zap.NewNop())
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := replica.New(cfg, zap.NewNop(), newRegistry())
 			if err := r.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}

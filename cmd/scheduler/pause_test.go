@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/replica"
 )
 
 // TestPauseOfAllReplicas: what is paused at one replica waits at the other from the moment of
@@ -18,10 +19,7 @@ func TestPauseOfAllReplicas(t *testing.T) {
 	var cfg config.Replica
 	first := startSystem(t, func(c *config.Replica) { cfg = *c })
 	cfg.ReplicaID = "second"
-	r, err := newReplica(t.Context(), cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), newRegistry())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

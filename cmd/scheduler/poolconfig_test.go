@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -23,10 +24,7 @@ func TestPoolsOfAllReplicas(t *testing.T) {
 		cfg = *c
 	})
 	cfg.ReplicaID, cfg.DrainTimeout = "second", 10*time.Second
-	r, err := newReplica(t.Context(), cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), newRegistry())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.opentelemetry.io/otel"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/systemd"
+	"github.com/freeslot/freeslot/internal/version"
 )
 
 // startTimeout bounds a start, from the first connection to Redis to the open port.
@@ -122,10 +126,7 @@ func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
 	}
 	restoreGC := relaxGC()
 	defer restoreGC()
-	r, err := newReplica(ctx, cfg, logger)
-	if err != nil {
-		return err
-	}
+	r := replica.New(cfg, logger, newRegistry())
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := r.Start(startCtx); err != nil {
@@ -159,4 +160,14 @@ func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
 		logger.Warn("replica.stop_incomplete", zap.String(logging.FieldReplica, cfg.ReplicaID), zap.Error(err))
 	}
 	return r.Err()
+}
+
+// newRegistry has the metrics of the process.
+func newRegistry() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "freeslot_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version.String()},
+	}, func() float64 { return 1 }))
+	return reg
 }

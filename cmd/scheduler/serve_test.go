@@ -16,12 +16,14 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -37,7 +39,8 @@ func listen(t *testing.T) string {
 
 // system is one replica and one node that runs "echo", and "block" until release.
 type system struct {
-	replica *replica
+	replica *replica.Replica
+	metrics *prometheus.Registry
 	url     string
 	release chan struct{}
 	// operator is a token that may see the nodes; empty without tokens.
@@ -54,14 +57,12 @@ func startSystem(t *testing.T, adapt ...func(*config.Replica)) *system {
 	for _, a := range adapt {
 		a(&cfg)
 	}
-	r, err := newReplica(t.Context(), cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics := newRegistry()
+	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), metrics)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := &system{replica: r, url: "http://" + r.Addr(), release: make(chan struct{})}
+	s := &system{replica: r, metrics: metrics, url: "http://" + r.Addr(), release: make(chan struct{})}
 	for _, token := range cfg.Tokens {
 		if token.Role == config.RoleOperator {
 			s.operator = token.Token
@@ -221,10 +222,7 @@ func TestReadinessFollowsRedis(t *testing.T) {
 	cfg := config.DefaultReplica()
 	cfg.Listen, cfg.Redis.URL, cfg.DrainTimeout = "127.0.0.1:0", redis.URL(), 10*time.Second
 	cfg.Cache.BatchRefreshInterval = 50 * time.Millisecond
-	r, err := newReplica(t.Context(), cfg, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replica.New(cfg, zap.NewNop(), newRegistry())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -273,8 +271,8 @@ func TestDrain(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); s.stop(t) }()
 	readUntil(t, conn, "goaway")
-	if s.replica.server.Readiness().Ready {
-		t.Error("a draining replica is ready")
+	if status, body := s.call(t, "GET", "/readyz", ""); status != http.StatusServiceUnavailable || body["ready"] != false {
+		t.Error("a draining replica is ready:", status, body)
 	}
 	close(s.release)
 	if got := readUntil(t, conn, "result"); got["job"].(map[string]any)["job_id"] != jobID {

@@ -1,4 +1,4 @@
-package main
+package replica
 
 import (
 	"testing"
@@ -54,5 +54,16 @@ func TestRedisReady(t *testing.T) {
 				t.Errorf("%t %s\nwant %s", ok, got, test.want)
 			}
 		})
+	}
+}
+
+func TestRedisHost(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"redis://user:secret@host:6379/1": "host:6379", "unix:///run/redis.sock": "/run/redis.sock", "::": "?",
+	} {
+		if got := redisHost(in); got != want {
+			t.Errorf("%s: %s", in, got)
+		}
 	}
 }

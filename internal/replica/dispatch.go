@@ -1,11 +1,36 @@
-package main
+package replica
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/dispatch"
 )
+
+func newDispatcher(cfg config.Replica, f *fleet, log *zap.Logger, reg prometheus.Registerer) (*dispatch.Dispatcher, error) {
+	grace := cfg.MoveGrace
+	if grace == 0 {
+		grace = -1 // never
+	}
+	return dispatch.New(dispatch.Config{Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg), Rates: submitRates(cfg)}, f.cells, f.nodes, log.Named("dispatch"), reg)
+}
+
+// tenantLimits are looked up for every job.
+func tenantLimits(cfg config.Replica) func(string) dispatch.Limits {
+	all := make(map[string]dispatch.Limits)
+	for name, t := range cfg.Tenants {
+		if t.MaxRunning > 0 || t.MaxWaiting > 0 {
+			all[name] = dispatch.Limits{Running: t.MaxRunning, Waiting: t.MaxWaiting}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return func(tenant string) dispatch.Limits { return all[tenant] }
+}
 
 // acknowledge says who must have a job before it counts as accepted.
 func acknowledge(cfg config.Replica) cell.Acknowledge {

@@ -1,0 +1,106 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/internal/version"
+)
+
+// connections are open before anything is built, and close last.
+type connections struct {
+	topology *redisclient.Topology
+	// commands run scripts and blocking reads; events subscribe and do nothing else.
+	commands *redisclient.Clients
+	events   *redisclient.Clients
+	tracing  *tracing.Tracing
+}
+
+// connect connects to Redis. Without Redis a replica has nothing to offer, so an outage ends the
+// start. Of several servers one must be there.
+func connect(ctx context.Context, cfg config.Replica) (*connections, error) {
+	var conn connections
+	var err error
+	if conn.topology, err = redisclient.Inspect(ctx, redisConfig(cfg)); err != nil {
+		return nil, unreachable(cfg.Redis, err)
+	}
+	if conn.commands, err = conn.topology.Open(redisclient.Commands); err != nil {
+		return nil, unreachable(cfg.Redis, err)
+	}
+	if conn.events, err = conn.topology.Open(redisclient.Subscriber); err != nil {
+		_ = conn.close(ctx)
+		return nil, unreachable(cfg.Redis, err)
+	}
+	conn.tracing, err = tracing.Open(ctx, tracing.Config{
+		Endpoint: cfg.Tracing.OTLPEndpoint, SampleRatio: cfg.Tracing.SampleRatio,
+		Service: "freeslot-scheduler", Version: version.String(), Instance: cfg.ReplicaID,
+	})
+	if err != nil {
+		_ = conn.close(ctx)
+		return nil, err
+	}
+	return &conn, nil
+}
+
+func redisConfig(cfg config.Replica) redisclient.Config {
+	return redisclient.Config{
+		URL: cfg.Redis.URL, URLs: cfg.Redis.URLs, Access: cfg.Redis.Access(),
+		Name: "freeslot-" + cfg.ReplicaID, Connections: cfg.Redis.Connections,
+	}
+}
+
+// close never fails. It returns an error because it is a step.
+func (c *connections) close(ctx context.Context) error {
+	if c.tracing != nil {
+		_ = c.tracing.Close(ctx) // a collector that is away costs spans, nothing else
+	}
+	for _, clients := range []*redisclient.Clients{c.events, c.commands} {
+		if clients != nil {
+			clients.Close()
+		}
+	}
+	return nil
+}
+
+// redisHost is a URL without its credentials.
+func redisHost(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Host == "" && u.Path == "" {
+		return "?"
+	}
+	if u.Host == "" {
+		return u.Path
+	}
+	return u.Host
+}
+
+// redisHosts are the servers without their credentials.
+func redisHosts(r config.Redis) []string {
+	if r.URL != "" {
+		return []string{redisHost(r.URL)}
+	}
+	hosts := make([]string, len(r.URLs))
+	for i, u := range r.URLs {
+		hosts[i] = redisHost(u)
+	}
+	return hosts
+}
+
+// unreachable names the Redis, and never the password.
+func unreachable(r config.Redis, err error) error {
+	var urlError *url.Error
+	if errors.As(err, &urlError) {
+		return errors.New("redis.url is not a URL")
+	}
+	where := "redis.url in the configuration, or --redis-url"
+	if r.URL == "" {
+		where = "redis.urls in the configuration"
+	}
+	return fmt.Errorf("redis at %s cannot be used: %w (%s)", strings.Join(redisHosts(r), ", "), err, where)
+}

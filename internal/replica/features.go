@@ -1,0 +1,38 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/cron"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// configPatience is how long a start waits for the configuration where the server that
+// has it may be down while others serve.
+const configPatience = 2 * time.Second
+
+// newPools follows the configuration of pools.
+func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) *poolconfig.Follower {
+	first := f.cells.At(0)
+	follow := poolconfig.Config{File: fileConfig(cfg), NoEvents: !cfg.Cache.PubSub, OnChange: func(next *selection.Config) {
+		f.cache.SetConfig(next)
+		d.ConfigChanged()
+	}}
+	if cfg.Redis.Cells > 1 {
+		follow.StartPatience = configPatience
+	}
+	return poolconfig.New(follow, first, first.Layout().ConfigEvents(), conn.events.For(0), log.Named("poolconfig"), reg)
+}
+
+// newRuns makes the runs of schedules.
+func newRuns(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg prometheus.Registerer) *cron.Runner {
+	return cron.NewRunner(cron.Config{
+		Replica: cfg.ReplicaID, MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MarkerRetention: cfg.IdempotencyRetention,
+	}, f.cells, d, log.Named("cron"), reg)
+}

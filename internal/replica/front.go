@@ -1,0 +1,82 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/session"
+	"github.com/freeslot/freeslot/internal/version"
+)
+
+func newAuthenticator(cfg config.Replica) *api.Authenticator {
+	credentials := make([]api.Credential, len(cfg.Tokens))
+	for i, t := range cfg.Tokens {
+		credentials[i] = api.Credential{Token: t.Token, Tenant: t.Tenant, Operator: t.Role == config.RoleOperator}
+	}
+	return api.NewAuthenticator(credentials, config.DefaultTenant)
+}
+
+func newSessions(cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authenticator, conn *connections, log *zap.Logger, reg prometheus.Registerer) (*session.Handler, error) {
+	return session.New(session.Config{
+		Replica: cfg.ReplicaID, Version: version.String(),
+		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxBatch: cfg.Limits.MaxBatch,
+		MaxSessions: cfg.Limits.MaxSessions, MaxJobs: cfg.Limits.MaxOutstandingPerSession,
+		QueueMessages: cfg.Limits.SessionQueue, QueueBytes: cfg.Limits.SessionQueueBytes,
+		// Both are steps of the drain, which has to end in time.
+		CloseTimeout: min(session.DefaultCloseTimeout, cfg.DrainTimeout/4), DrainGrace: min(session.DefaultDrainGrace, cfg.DrainTimeout/4),
+		AllowedOrigins: cfg.AllowedOrigins, TracerProvider: conn.tracing.Provider(),
+	}, d, auth, log.Named("session"), reg)
+}
+
+func apiConfig(cfg config.Replica) api.Config {
+	return api.Config{
+		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
+		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
+	}
+}
+
+// front is what clients see. The port stays open until the sessions have drained, so that a load
+// balancer that asks /readyz meanwhile sees it red.
+type front struct {
+	server   *api.Server
+	sessions *session.Handler
+	log      *zap.Logger
+}
+
+// Start opens the port, the last step of a start.
+func (f *front) Start(ctx context.Context) error { return f.server.Start(ctx) }
+
+// Stop takes at most three quarters of the time that ctx leaves. The rest is for what stops after it.
+func (f *front) Stop(ctx context.Context) error {
+	deadline, ok := ctx.Deadline()
+	if ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*3/4)
+		defer cancel()
+	}
+	f.server.Drain()
+	drainCtx, cancel := ctx, context.CancelFunc(func() {})
+	if ok {
+		// What is left after that is for closing the sessions that stay.
+		drainCtx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+	}
+	defer cancel()
+	if err := f.sessions.Drain(drainCtx); err != nil {
+		f.log.Info("sessions.drain_incomplete", zap.Error(err))
+	}
+	// Side by side, because neither may take the other's time.
+	var serverErr error
+	var server sync.WaitGroup
+	server.Go(func() { serverErr = f.server.Stop(ctx) })
+	err := f.sessions.Stop(ctx)
+	server.Wait()
+	return errors.Join(err, serverErr)
+}

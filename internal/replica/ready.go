@@ -1,0 +1,66 @@
+package replica
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cache"
+)
+
+// checks read what is known; none of them asks Redis. While a part of the fleet is served, the replica
+// is ready, and the detail says what the rest lacks.
+func (f *fleet) checks() []api.Check {
+	return []api.Check{
+		{Name: "cache", Ready: func() (bool, string) {
+			if !f.cache.Health().Synced {
+				return false, "the nodes have not been loaded yet"
+			}
+			return true, ""
+		}},
+		{Name: "redis", Ready: func() (bool, string) { return redisReady(f.cache.Health()) }},
+	}
+}
+
+func redisReady(h cache.Health) (ok bool, detail string) {
+	var stale, away, untracked, unable, unsubscribed int
+	refusal := ""
+	for _, c := range h.Cells {
+		refusal = cmp.Or(refusal, c.Refusal)
+		if c.Stale {
+			stale++
+		}
+		if c.Stale || c.Unreachable {
+			away++
+		}
+		switch {
+		case c.Untrackable:
+			unable++
+		case c.Untracked:
+			untracked++
+		}
+		if c.Unsubscribed {
+			unsubscribed++
+		}
+	}
+	answered := "answered"
+	if refusal != "" { // which is an answer, but of no use
+		answered, refusal = "answered this replica's questions", ", but says "+refusal
+	}
+	switch {
+	case h.Synced && stale == len(h.Cells):
+		return false, fmt.Sprintf("Redis has not %s for %s%s", answered, h.Age.Round(time.Second/10), refusal)
+	case away > 0:
+		return true, fmt.Sprintf("degraded: %d of %d cells have not %s for up to %s%s", away, len(h.Cells), answered, h.Age.Round(time.Second/10), refusal)
+	case unsubscribed > 0:
+		return true, fmt.Sprintf("degraded: the events of %d of %d cells are not heard, for a reason that the log has; what changes is seen a second later", unsubscribed, len(h.Cells))
+	case unable > 0:
+		return true, fmt.Sprintf("degraded: Redis cannot tell of edits made by hand (client-side caching) in %d of %d cells; such edits are seen within a minute", unable, len(h.Cells))
+	case untracked > 0:
+		return true, fmt.Sprintf("degraded: the connection that tells of edits made by hand in Redis (client-side caching) is away for %d of %d cells; "+
+			"such edits are seen once it is back", untracked, len(h.Cells))
+	default:
+		return true, ""
+	}
+}

@@ -1,0 +1,108 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/version"
+)
+
+// Replica is one scheduler replica. It is for one Start and one Stop; Alive, Done, Err and Addr are
+// for the time after Start.
+type Replica struct {
+	cfg config.Replica
+	log *zap.Logger
+	reg *prometheus.Registry
+
+	server  *api.Server
+	started []step // in the order of their start
+}
+
+// New makes a replica. It does no I/O. reg gets the replica's metrics; /metrics serves all that is in
+// it.
+func New(cfg config.Replica, log *zap.Logger, reg *prometheus.Registry) *Replica {
+	return &Replica{cfg: cfg, log: log, reg: reg}
+}
+
+// Start connects to Redis, starts everything and returns once clients are served. ctx bounds the
+// start only. After an error nothing runs. The error is one line that says what to do.
+func (r *Replica) Start(ctx context.Context) error {
+	conn, err := connect(ctx, r.cfg)
+	if err != nil {
+		return err
+	}
+	steps, err := r.steps(conn)
+	if err != nil {
+		_ = conn.close(ctx)
+		return err
+	}
+	for _, s := range steps {
+		if s.Start != nil {
+			err = s.Start(ctx)
+		}
+		if err != nil {
+			r.undo(ctx)
+			return err
+		}
+		r.started = append(r.started, s)
+	}
+	r.log.Info("replica.started",
+		zap.String(logging.FieldReplica, r.cfg.ReplicaID),
+		zap.String(logging.FieldAddress, r.server.Addr()),
+		zap.Strings("redis", redisHosts(r.cfg.Redis)),
+		zap.Int("cells", r.cfg.Redis.Cells),
+		zap.String("key_prefix", r.cfg.Redis.KeyPrefix),
+		zap.String("version", version.String()),
+		zap.Bool("tokens", len(r.cfg.Tokens) > 0),
+	)
+	return nil
+}
+
+// undo stops what a failed start has started. It takes its time even where ctx has ended.
+func (r *Replica) undo(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.DrainTimeout)
+	defer cancel()
+	_ = r.stop(ctx) // the caller gets the error of the start
+}
+
+// Stop drains and stops everything. When ctx ends, what is left is cut off.
+func (r *Replica) Stop(ctx context.Context) error {
+	r.log.Info("replica.draining", zap.String(logging.FieldReplica, r.cfg.ReplicaID))
+	err := r.stop(ctx)
+	r.log.Info("replica.stopped", zap.String(logging.FieldReplica, r.cfg.ReplicaID))
+	return err
+}
+
+func (r *Replica) stop(ctx context.Context) error {
+	var errs []error
+	for _, s := range slices.Backward(r.started) {
+		if s.Stop != nil {
+			errs = append(errs, s.Stop(ctx))
+		}
+	}
+	r.started = nil
+	return errors.Join(errs...)
+}
+
+// Alive returns true, and does not return while a part of the replica is stuck with what the others
+// need. An outage of Redis does not make it so.
+func (r *Replica) Alive() bool {
+	r.server.Readiness()
+	return true
+}
+
+// Done is closed when the replica serves no more, by Stop or by itself.
+func (r *Replica) Done() <-chan struct{} { return r.server.Done() }
+
+// Err says why it stopped serving by itself; nil after Stop.
+func (r *Replica) Err() error { return r.server.Err() }
+
+// Addr is where the replica listens.
+func (r *Replica) Addr() string { return r.server.Addr() }
