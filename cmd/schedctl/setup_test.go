@@ -60,15 +60,15 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
 	must(t, err)
 	l := &live{url: redis.AdminURL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
-	runs := cron.NewRunner(cron.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl), d, log, nil)
-	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Pauses: poolconfig.NewStore(cl), Schedules: cron.NewService(cell.NewSet(cl), 0), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Config: poolconfig.NewStore(cl), Pools: pools, Auth: auth, Sessions: sessions, Logger: log})
+	schedules := cron.NewFeature(cron.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl), d, log, nil)
+	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Pauses: poolconfig.NewStore(cl), Routes: schedules.Routes, Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Config: poolconfig.NewStore(cl), Pools: pools, Auth: auth, Sessions: sessions, Logger: log})
 
 	must(t, cl.Start(t.Context()))
 	w := l.worker(t, redis.AdminURL(), prefix)
 	must(t, ca.Start(t.Context())) // loads the node, which has registered
 	must(t, pools.Start(t.Context()))
 	must(t, d.Start(t.Context()))
-	must(t, runs.Start(t.Context()))
+	must(t, schedules.Start(t.Context()))
 	must(t, l.server.Start(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -76,7 +76,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 		ended, end := context.WithCancel(context.Background())
 		end()
 		_ = w.Stop(ended)
-		err := errors.Join(l.server.Stop(ctx), sessions.Stop(ctx), runs.Stop(ctx), d.Stop(ctx), pools.Stop(ctx), ca.Stop(ctx), cl.Stop(ctx))
+		err := errors.Join(l.server.Stop(ctx), sessions.Stop(ctx), schedules.Stop(ctx), d.Stop(ctx), pools.Stop(ctx), ca.Stop(ctx), cl.Stop(ctx))
 		subscriber.Close()
 		commands.Close()
 		if err != nil {

@@ -113,6 +113,14 @@ func bearerToken(r *http.Request) (string, bool) {
 
 type principalKey struct{}
 
-// principalOf is who sent the request that ctx belongs to. It panics outside of
-// an authenticated route: to go on would be to skip authorization.
-func principalOf(ctx context.Context) Principal { return ctx.Value(principalKey{}).(Principal) }
+// Caller is who sent the request that ctx belongs to. It panics outside of an authenticated route: to
+// go on would be to skip authorization.
+func Caller(ctx context.Context) Principal { return ctx.Value(principalKey{}).(Principal) }
+
+// OperatorsOnly refuses other callers. doing is what only operators may do: "see the nodes".
+func OperatorsOnly(ctx context.Context, doing string) error {
+	if Caller(ctx).Operator {
+		return nil
+	}
+	return &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: "only operators may " + doing}
+}

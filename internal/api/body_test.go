@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 )
 
 // TestBodyThatNeverComes: the answer does not wait for it, unless the body is
@@ -28,7 +29,7 @@ func TestBodyThatNeverComes(t *testing.T) {
 		"no route":               {"POST /nope HTTP/1.1\r\n", time.Hour, http.StatusNotFound},
 		"no such method":         {"PUT /v1/jobs HTTP/1.1\r\n", time.Hour, http.StatusMethodNotAllowed},
 		"no token":               {"POST /v1/jobs HTTP/1.1\r\n", time.Hour, http.StatusUnauthorized},
-		"no token, cancel":       {"POST /v1/jobs/" + jobID + "/cancel HTTP/1.1\r\n", time.Hour, http.StatusUnauthorized},
+		"no token, cancel":       {"POST /v1/jobs/" + apitest.JobID + "/cancel HTTP/1.1\r\n", time.Hour, http.StatusUnauthorized},
 		"foreign origin":         {"POST /v1/jobs HTTP/1.1\r\nOrigin: https://evil.example\r\n", time.Hour, http.StatusForbidden},
 		"body of no use":         {"GET /healthz HTTP/1.1\r\n", time.Hour, http.StatusOK},
 		"body of no use, listed": {"GET /v1/jobs HTTP/1.1\r\n" + bearer, time.Hour, http.StatusOK},
@@ -39,11 +40,11 @@ func TestBodyThatNeverComes(t *testing.T) {
 		for _, length := range []string{"Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"} {
 			t.Run(name+", "+strings.Fields(length)[0], func(t *testing.T) {
 				t.Parallel()
-				f := setup(t, api.Config{Listen: "127.0.0.1:0", BodyTimeout: c.timeout}, withTokens, func(d *api.Deps) {
+				f := setup(t, api.Config{Listen: "127.0.0.1:0", BodyTimeout: c.timeout}, apitest.WithTokens, func(d *api.Deps) {
 					d.Sessions = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 				})
 				start(t, f)
-				conn := dial(t, f.server.Addr())
+				conn := dial(t, f.Addr())
 				if _, err := fmt.Fprintf(conn, "%sHost: localhost\r\n%s\r\n", c.request, length); err != nil {
 					t.Fatal(err)
 				}
@@ -65,7 +66,7 @@ func TestUnreadBodyEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{Listen: "127.0.0.1:0", BodyTimeout: 50 * time.Millisecond})
 	start(t, f)
-	conn := dial(t, f.server.Addr())
+	conn := dial(t, f.Addr())
 	if _, err := fmt.Fprint(conn, "POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestReadBodyKeepsTheConnection(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
 	start(t, f)
-	conn := dial(t, f.server.Addr())
+	conn := dial(t, f.Addr())
 	r := bufio.NewReader(conn)
 	for _, job := range []string{ttsJob, "{", ttsJob} {
 		if _, err := fmt.Fprintf(conn, "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(job), job); err != nil {
@@ -115,7 +116,7 @@ func TestSessionsHaveNoDeadline(t *testing.T) {
 				hijacked <- err
 			})
 		})
-		server := httptest.NewUnstartedServer(f.server.Handler())
+		server := httptest.NewUnstartedServer(f.Handler())
 		watched := &watchedListener{Listener: server.Listener}
 		server.Listener = watched
 		server.Start()

@@ -113,6 +113,7 @@ func (s *Server) registerConfig(api huma.API) {
 	if s.config == nil || s.pools == nil {
 		return
 	}
+	(&Router{API: api, server: s}).LimitBody(configPath, "config", cell.MaxConfigBytes)
 	huma.Register(api, huma.Operation{
 		OperationID: "get-config", Method: http.MethodGet, Path: configPath, Tags: []string{"config"},
 		Summary: "Read the configuration of pools", Description: "From the store, with its version and who made it. Operators only.",
@@ -138,10 +139,7 @@ func (s *Server) registerConfig(api huma.API) {
 }
 
 func configOperatorsOnly(ctx context.Context) error {
-	if principalOf(ctx).Operator {
-		return nil
-	}
-	return &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: "only operators may see and change the configuration of pools"}
+	return OperatorsOnly(ctx, "see and change the configuration of pools")
 }
 
 func (s *Server) getConfig(ctx context.Context, _ *configInput) (*configOutput, error) {
@@ -154,7 +152,7 @@ func (s *Server) getConfig(ctx context.Context, _ *configInput) (*configOutput, 
 	}
 	if doc.Config == nil {
 		// What is in force is shown instead, and should be what follows from this document.
-		syncCtx, cancel := context.WithTimeout(ctx, callTimeout)
+		syncCtx, cancel := context.WithTimeout(ctx, CallTimeout)
 		defer cancel()
 		_ = s.pools.Sync(syncCtx) // its own state stands if not
 	}
@@ -183,7 +181,7 @@ func problems(doc *poolconfig.Document) []freeslot.FieldError {
 }
 
 func (s *Server) readConfig(ctx context.Context) (poolconfig.Document, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	return s.config.Read(ctx)
 }
@@ -212,7 +210,7 @@ func (s *Server) rollbackConfig(ctx context.Context, in *updateInput) (*resultOu
 	if err := freeslot.DecodeStrict("rollback", in.RawBody, &update); err != nil {
 		return nil, s.refuse("config", err)
 	}
-	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	_, cfg, err := s.config.At(callCtx, update.Restore)
 	if err != nil {
@@ -224,7 +222,7 @@ func (s *Server) rollbackConfig(ctx context.Context, in *updateInput) (*resultOu
 
 // author is whose token it is and who the caller says to be.
 func author(ctx context.Context, name string) string {
-	tenant := principalOf(ctx).Tenant
+	tenant := Caller(ctx).Tenant
 	if name == "" {
 		return tenant
 	}
@@ -260,7 +258,7 @@ func (s *Server) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 		return &resultOutput{Body: out}, nil
 	}
 	change.Seen = *seen
-	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	outcome, err := s.config.Apply(callCtx, change)
 	var conflict *cell.ConfigConflictError
@@ -279,13 +277,11 @@ func (s *Server) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 
 // conflict tells the caller which version there is, and whose, if doc is that one.
 func (s *Server) conflict(c *cell.ConfigConflictError, doc *poolconfig.Document) error {
-	e := body(&freeslot.Error{Code: freeslot.CodeConflict, Field: "version"})
-	e.CurrentVersion = &c.Current
-	e.Message = fmt.Sprintf("version is %d, but the configuration is at %d", c.Seen, c.Current)
+	message := fmt.Sprintf("version is %d, but the configuration is at %d", c.Seen, c.Current)
 	if doc.Entry != nil && doc.Entry.Version == c.Current {
-		e.Message += fmt.Sprintf(", by %s at %s", doc.Entry.Author, time.UnixMilli(doc.Entry.AtMS).UTC().Format(time.RFC3339))
+		message += fmt.Sprintf(", by %s at %s", doc.Entry.Author, time.UnixMilli(doc.Entry.AtMS).UTC().Format(time.RFC3339))
 	}
-	return e
+	return Conflict(message, c.Current)
 }
 
 func (s *Server) allNodes() []freeslot.Node {
@@ -301,7 +297,7 @@ func (s *Server) listConfigVersions(ctx context.Context, _ *configInput) (*histo
 	if err := configOperatorsOnly(ctx); err != nil {
 		return nil, s.refuse("config", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	versions, err := s.config.Versions(ctx)
 	if err != nil {
@@ -314,7 +310,7 @@ func (s *Server) getConfigVersion(ctx context.Context, in *versionInput) (*versi
 	if err := configOperatorsOnly(ctx); err != nil {
 		return nil, s.refuse("config", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	entry, cfg, err := s.config.At(ctx, in.Version)
 	if err != nil {

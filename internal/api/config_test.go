@@ -13,6 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -105,100 +106,100 @@ func (f *fixture) zoned(n int) {
 	for i := range n {
 		state := node(fmt.Sprintf("node-%03d", i))
 		state.Node.Labels = map[string]string{"zone": []string{"eu", "us"}[i%2]}
-		f.nodes.nodes[state.Node.ID] = state
+		f.Nodes.ByID[state.Node.ID] = state
 	}
 }
 
-func field(v any, path ...string) string { return fmt.Sprint(at(v, path...)) }
+func field(v any, path ...string) string { return fmt.Sprint(apitest.At(v, path...)) }
 
 func TestConfigLife(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
 	f.zoned(50)
-	got := f.do(t, "GET", "/v1/config", "")
-	if got.status != http.StatusOK || field(got.body, "version") != "0" || field(got.body, "source") != "file" || field(got.body, "config", "enabled") != "false" {
-		t.Errorf("%d %s", got.status, got.text)
+	got := f.Do(t, "GET", "/v1/config", "")
+	if got.Status != http.StatusOK || field(got.Body, "version") != "0" || field(got.Body, "source") != "file" || field(got.Body, "config", "enabled") != "false" {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	got = f.do(t, "PUT", "/v1/config?dry_run=true", configUpdate(0, "eu"))
-	members := at(got.body, "diff", "members").([]any)
-	if got.status != http.StatusOK || field(got.body, "dry_run") != "true" || field(got.body, "diff", "added") != "[pool-eu]" || len(members) != 1 ||
-		field(members[0], "join") != "25" || len(at(members[0], "joining").([]any)) != 20 || f.config.version() != 0 {
-		t.Errorf("%d %s", got.status, got.text)
+	got = f.Do(t, "PUT", "/v1/config?dry_run=true", configUpdate(0, "eu"))
+	members := apitest.At(got.Body, "diff", "members").([]any)
+	if got.Status != http.StatusOK || field(got.Body, "dry_run") != "true" || field(got.Body, "diff", "added") != "[pool-eu]" || len(members) != 1 ||
+		field(members[0], "join") != "25" || len(apitest.At(members[0], "joining").([]any)) != 20 || f.config.version() != 0 {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	if field(got.body, "source") != "file" || got.body["problems"] != nil {
-		t.Error(got.text)
+	if field(got.Body, "source") != "file" || got.Body["problems"] != nil {
+		t.Error(got.Text)
 	}
-	got = f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
-	if got.status != http.StatusOK || field(got.body, "version") != "1" || field(got.body, "unchanged") != "false" || f.config.syncs != 2 {
-		t.Errorf("%d %s", got.status, got.text)
+	got = f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
+	if got.Status != http.StatusOK || field(got.Body, "version") != "1" || field(got.Body, "unchanged") != "false" || f.config.syncs != 2 {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	got = f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
-	if got.status != http.StatusOK || field(got.body, "version") != "1" || field(got.body, "unchanged") != "true" {
-		t.Errorf("%d %s", got.status, got.text)
+	got = f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
+	if got.Status != http.StatusOK || field(got.Body, "version") != "1" || field(got.Body, "unchanged") != "true" {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	got = f.do(t, "PUT", "/v1/config", configUpdate(1, "us"))
-	if got.status != http.StatusOK || field(got.body, "version") != "2" || field(got.body, "diff", "removed") != "[pool-eu]" {
-		t.Errorf("%d %s", got.status, got.text)
+	got = f.Do(t, "PUT", "/v1/config", configUpdate(1, "us"))
+	if got.Status != http.StatusOK || field(got.Body, "version") != "2" || field(got.Body, "diff", "removed") != "[pool-eu]" {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	got = f.do(t, "GET", "/v1/config", "")
+	got = f.Do(t, "GET", "/v1/config", "")
 	for path, want := range map[string]string{"version": "2", "source": "redis", "author": "default/alice", "note": "for [us]", "at_ms": "2000"} {
-		if field(got.body, path) != want {
-			t.Errorf("%s is %s, expected %s", path, field(got.body, path), want)
+		if field(got.Body, path) != want {
+			t.Errorf("%s is %s, expected %s", path, field(got.Body, path), want)
 		}
 	}
-	if field(got.body, "in_force", "version") != "2" || field(got.body, "config", "mode") != "two_level" {
-		t.Error(got.text)
+	if field(got.Body, "in_force", "version") != "2" || field(got.Body, "config", "mode") != "two_level" {
+		t.Error(got.Text)
 	}
-	got = f.do(t, "POST", "/v1/config/rollback?dry_run=true", `{"restore":1}`)
-	if got.status != http.StatusOK || field(got.body, "diff", "added") != "[pool-eu]" || f.config.version() != 2 {
-		t.Errorf("%d %s", got.status, got.text)
+	got = f.Do(t, "POST", "/v1/config/rollback?dry_run=true", `{"restore":1}`)
+	if got.Status != http.StatusOK || field(got.Body, "diff", "added") != "[pool-eu]" || f.config.version() != 2 {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	got = f.do(t, "POST", "/v1/config/rollback", `{"version":2,"restore":1,"note":"back"}`)
-	if got.status != http.StatusOK || field(got.body, "version") != "3" {
-		t.Errorf("%d %s", got.status, got.text)
+	got = f.Do(t, "POST", "/v1/config/rollback", `{"version":2,"restore":1,"note":"back"}`)
+	if got.Status != http.StatusOK || field(got.Body, "version") != "3" {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	got = f.do(t, "GET", "/v1/config/history", "")
-	versions := at(got.body, "versions").([]any)
+	got = f.Do(t, "GET", "/v1/config/history", "")
+	versions := apitest.At(got.Body, "versions").([]any)
 	if len(versions) != 3 || field(versions[0], "version") != "3" || field(versions[0], "restores") != "1" || field(versions[0], "author") != "default" {
-		t.Error(got.text)
+		t.Error(got.Text)
 	}
-	got = f.do(t, "GET", "/v1/config/history/2", "")
-	if got.status != http.StatusOK || field(got.body, "version") != "2" || !strings.Contains(got.text, "pool-us") {
-		t.Errorf("%d %s", got.status, got.text)
+	got = f.Do(t, "GET", "/v1/config/history/2", "")
+	if got.Status != http.StatusOK || field(got.Body, "version") != "2" || !strings.Contains(got.Text, "pool-us") {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	f.do(t, "GET", "/v1/config/history/9", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
-	f.do(t, "POST", "/v1/config/rollback", `{"version":3,"restore":9}`).refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.Do(t, "GET", "/v1/config/history/9", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.Do(t, "POST", "/v1/config/rollback", `{"version":3,"restore":9}`).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 }
 
 func TestConfigConflict(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
-	f.do(t, "PUT", "/v1/config", configUpdate(1, "us"))
+	f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
+	f.Do(t, "PUT", "/v1/config", configUpdate(1, "us"))
 	for _, target := range []string{"/v1/config", "/v1/config?dry_run=true"} {
-		got := f.do(t, "PUT", target, configUpdate(1, "asia"))
-		got.refusal(t, http.StatusConflict, freeslot.CodeConflict)
+		got := f.Do(t, "PUT", target, configUpdate(1, "asia"))
+		got.Refusal(t, http.StatusConflict, freeslot.CodeConflict)
 		want := "version is 1, but the configuration is at 2, by default/alice at 1970-01-01T00:00:02Z"
-		if field(got.body, "current_version") != "2" || got.body["message"] != want || f.config.version() != 2 {
-			t.Error(got.text)
+		if field(got.Body, "current_version") != "2" || got.Body["message"] != want || f.config.version() != 2 {
+			t.Error(got.Text)
 		}
 	}
-	f.do(t, "POST", "/v1/config/rollback", `{"version":1,"restore":1}`).refusal(t, http.StatusConflict, freeslot.CodeConflict)
+	f.Do(t, "POST", "/v1/config/rollback", `{"version":1,"restore":1}`).Refusal(t, http.StatusConflict, freeslot.CodeConflict)
 }
 
 // TestConfigRefused: a bad configuration is refused whole, with every bad field.
 func TestConfigRefused(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	got := f.do(t, "PUT", "/v1/config", `{"version":0,"config":{"mode":"x","polcy":1,"pools":[{"id":"a b"},{"id":"b","services":7}]}}`)
-	got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	got := f.Do(t, "PUT", "/v1/config", `{"version":0,"config":{"mode":"x","polcy":1,"pools":[{"id":"a b"},{"id":"b","services":7}]}}`)
+	got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	var named []string
-	for _, e := range got.body["errors"].([]any) {
+	for _, e := range got.Body["errors"].([]any) {
 		named = append(named, field(e, "field"))
 	}
 	slices.Sort(named)
 	if fmt.Sprint(named) != "[config.mode config.polcy config.pools[0].id config.pools[1].services]" {
-		t.Error(got.text)
+		t.Error(got.Text)
 	}
 	for content, want := range map[string]string{
 		`{"config":{}}`:                           "version",
@@ -209,49 +210,49 @@ func TestConfigRefused(t *testing.T) {
 		`{"version":0,"config":[]}`:               "config",
 		`{"version":0,"config":{"pools":[null]}}`: "config.pools[0].id",
 	} {
-		got := f.do(t, "PUT", "/v1/config", content)
-		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-		if got.body["field"] != want {
-			t.Errorf("%s: %s", content, got.text)
+		got := f.Do(t, "PUT", "/v1/config", content)
+		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if got.Body["field"] != want {
+			t.Errorf("%s: %s", content, got.Text)
 		}
 	}
-	f.do(t, "PUT", "/v1/config?dry_run=maybe", configUpdate(0, "eu")).refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-	f.do(t, "GET", "/v1/config/history/x", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-	f.do(t, "GET", "/v1/config/history/0", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "PUT", "/v1/config?dry_run=maybe", configUpdate(0, "eu")).Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "GET", "/v1/config/history/x", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "GET", "/v1/config/history/0", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	if f.config.version() != 0 {
 		t.Error("something was applied")
 	}
 	// A large one fits, unlike a job of that size; one too large is told so.
 	large := strings.Replace(configUpdate(0, "eu"), `"note"`, strings.Repeat(" ", 700<<10)+`"note"`, 1)
-	if got := f.do(t, "PUT", "/v1/config", large); got.status != http.StatusOK {
-		t.Error(got.status, got.text)
+	if got := f.Do(t, "PUT", "/v1/config", large); got.Status != http.StatusOK {
+		t.Error(got.Status, got.Text)
 	}
-	got = f.do(t, "PUT", "/v1/config", strings.Repeat(" ", 2<<20))
-	got.refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
-	if got.body["field"] != "config" {
-		t.Error(got.text)
+	got = f.Do(t, "PUT", "/v1/config", strings.Repeat(" ", 2<<20))
+	got.Refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
+	if got.Body["field"] != "config" {
+		t.Error(got.Text)
 	}
 }
 
 func TestConfigProblems(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
+	f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
 	_, f.config.problem = poolconfig.Decode([]byte(`{"mode":"x"}`))
 	f.config.edited = true
-	got := f.do(t, "GET", "/v1/config", "")
-	problems := got.body["problems"].([]any)
-	if len(problems) != 1 || field(problems[0], "field") != "config.mode" || field(got.body, "edited") != "true" || !strings.Contains(got.text, "pool-eu") {
-		t.Error(got.text)
+	got := f.Do(t, "GET", "/v1/config", "")
+	problems := got.Body["problems"].([]any)
+	if len(problems) != 1 || field(problems[0], "field") != "config.mode" || field(got.Body, "edited") != "true" || !strings.Contains(got.Text, "pool-eu") {
+		t.Error(got.Text)
 	}
 	// A change is compared with what is in force.
-	if got := f.do(t, "PUT", "/v1/config?dry_run=true", configUpdate(1, "us")); field(got.body, "diff", "removed") != "[pool-eu]" {
-		t.Error(got.text)
+	if got := f.Do(t, "PUT", "/v1/config?dry_run=true", configUpdate(1, "us")); field(got.Body, "diff", "removed") != "[pool-eu]" {
+		t.Error(got.Text)
 	}
 	// The same as what is in force is a change all the same: it repairs the document.
-	got = f.do(t, "PUT", "/v1/config?dry_run=true", configUpdate(1, "eu"))
-	if problems, _ := got.body["problems"].([]any); len(problems) != 1 || field(got.body, "unchanged") != "false" || field(got.body, "source") != "redis" {
-		t.Error(got.text)
+	got = f.Do(t, "PUT", "/v1/config?dry_run=true", configUpdate(1, "eu"))
+	if problems, _ := got.Body["problems"].([]any); len(problems) != 1 || field(got.Body, "unchanged") != "false" || field(got.Body, "source") != "redis" {
+		t.Error(got.Text)
 	}
 	f.config.failure = context.DeadlineExceeded
 	for _, target := range []string{"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/1", "PUT /v1/config", "POST /v1/config/rollback"} {
@@ -263,24 +264,24 @@ func TestConfigProblems(t *testing.T) {
 		case "POST":
 			content = `{"version":1,"restore":1}`
 		}
-		f.do(t, method, path, content).refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
+		f.Do(t, method, path, content).Refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
 	}
 	f.config.failure = errors.New("a defect")
-	f.do(t, "GET", "/v1/config", "").refusal(t, http.StatusInternalServerError, freeslot.CodeInternal)
+	f.Do(t, "GET", "/v1/config", "").Refusal(t, http.StatusInternalServerError, freeslot.CodeInternal)
 }
 
 func TestConfigForOperatorsOnly(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{}, withTokens)
+	f := setup(t, api.Config{}, apitest.WithTokens)
 	for _, target := range []string{
 		"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/1", "PUT /v1/config", "POST /v1/config/rollback", "GET /v1/pools", "GET /v1/pools/a",
 	} {
 		method, path, _ := strings.Cut(target, " ")
-		f.do(t, method, path, "").refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
-		f.do(t, method, path, configUpdate(0, "eu"), "Authorization", "Bearer acme-token").refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+		f.Do(t, method, path, "").Refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
+		f.Do(t, method, path, configUpdate(0, "eu"), "Authorization", "Bearer acme-token").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 	}
-	if got := f.do(t, "PUT", "/v1/config", configUpdate(0, "eu"), "Authorization", "Bearer root-token"); got.status != http.StatusOK || f.config.versions[0].Author != "ops/alice" {
-		t.Error(got.status, got.text, f.config.versions)
+	if got := f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"), "Authorization", "Bearer root-token"); got.Status != http.StatusOK || f.config.versions[0].Author != "ops/alice" {
+		t.Error(got.Status, got.Text, f.config.versions)
 	}
 }
 
@@ -288,28 +289,28 @@ func TestPools(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
 	f.zoned(50)
-	own := f.nodes.nodes["node-007"]
+	own := f.Nodes.ByID["node-007"]
 	own.Node.Pools = []string{"own"}
-	f.nodes.nodes["node-007"] = own
-	f.do(t, "PUT", "/v1/config", configUpdate(0, "eu", "asia"))
+	f.Nodes.ByID["node-007"] = own
+	f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu", "asia"))
 
-	got := f.do(t, "GET", "/v1/pools", "")
+	got := f.Do(t, "GET", "/v1/pools", "")
 	var summary []string
-	for _, p := range got.body["pools"].([]any) {
-		summary = append(summary, fmt.Sprint(field(p, "id"), " ", field(p, "configured"), " ", field(p, "size"), " ", len(at(p, "nodes").([]any))))
+	for _, p := range got.Body["pools"].([]any) {
+		summary = append(summary, fmt.Sprint(field(p, "id"), " ", field(p, "configured"), " ", field(p, "size"), " ", len(apitest.At(p, "nodes").([]any))))
 	}
-	if want := "[pool-eu true 25 20 pool-asia true 0 0 own false 1 1]"; fmt.Sprint(summary) != want || field(got.body, "version") != "1" || field(got.body, "mode") != "two_level" {
-		t.Errorf("%s, expected %s: %s", summary, want, got.text)
+	if want := "[pool-eu true 25 20 pool-asia true 0 0 own false 1 1]"; fmt.Sprint(summary) != want || field(got.Body, "version") != "1" || field(got.Body, "mode") != "two_level" {
+		t.Errorf("%s, expected %s: %s", summary, want, got.Text)
 	}
 	var ids []any
 	cursor := ""
 	for range 3 {
-		got = f.do(t, "GET", "/v1/pools/pool-eu?limit=10"+cursor, "")
-		ids = append(ids, got.body["nodes"].([]any)...)
-		if field(got.body, "size") != "25" || !strings.Contains(got.text, `"labels":{"zone":"eu"}`) {
-			t.Error(got.text)
+		got = f.Do(t, "GET", "/v1/pools/pool-eu?limit=10"+cursor, "")
+		ids = append(ids, got.Body["nodes"].([]any)...)
+		if field(got.Body, "size") != "25" || !strings.Contains(got.Text, `"labels":{"zone":"eu"}`) {
+			t.Error(got.Text)
 		}
-		if next, ok := got.body["cursor"].(string); ok {
+		if next, ok := got.Body["cursor"].(string); ok {
 			cursor = "&cursor=" + next
 		} else {
 			cursor = ""
@@ -318,15 +319,15 @@ func TestPools(t *testing.T) {
 	if len(ids) != 25 || cursor != "" || fmt.Sprint(ids[0], " ", ids[24]) != "node-000 node-048" {
 		t.Error(ids, cursor)
 	}
-	f.do(t, "GET", "/v1/pools/nobody", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
-	f.do(t, "GET", "/v1/pools/a%3Ab", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "GET", "/v1/pools/nobody", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.Do(t, "GET", "/v1/pools/a%3Ab", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	// A node says which pools it is in, by its own words and by rule.
 	for id, want := range map[string][]string{"node-000": {"pool-eu"}, "node-001": nil, "node-007": {"own"}} {
 		var n struct {
 			MemberOf []string `json:"member_of"`
 		}
-		got := f.do(t, "GET", "/v1/nodes/"+id, "")
-		if err := json.Unmarshal([]byte(got.text), &n); err != nil || !slices.Equal(n.MemberOf, want) {
+		got := f.Do(t, "GET", "/v1/nodes/"+id, "")
+		if err := json.Unmarshal([]byte(got.Text), &n); err != nil || !slices.Equal(n.MemberOf, want) {
 			t.Errorf("%s is in %v, expected %v (%v)", id, n.MemberOf, want, err)
 		}
 	}
@@ -334,14 +335,14 @@ func TestPools(t *testing.T) {
 
 func TestDocumentDescribesTheConfiguration(t *testing.T) {
 	t.Parallel()
-	schemas := at(document(t), "components", "schemas")
-	if ref := at(schemas, "ConfigUpdate", "properties", "config", "$ref"); ref != "#/components/schemas/Config" {
+	schemas := apitest.At(document(t), "components", "schemas")
+	if ref := apitest.At(schemas, "ConfigUpdate", "properties", "config", "$ref"); ref != "#/components/schemas/Config" {
 		t.Error(ref)
 	}
-	if got := fmt.Sprint(at(schemas, "Config", "properties", "mode", "enum")); got != "[two_level flat]" {
+	if got := fmt.Sprint(apitest.At(schemas, "Config", "properties", "mode", "enum")); got != "[two_level flat]" {
 		t.Error(got)
 	}
-	ref := at(document(t), "paths", "/v1/config", "put", "requestBody", "content", "application/json", "schema", "$ref")
+	ref := apitest.At(document(t), "paths", "/v1/config", "put", "requestBody", "content", "application/json", "schema", "$ref")
 	if ref != "#/components/schemas/ConfigUpdate" {
 		t.Error(ref)
 	}

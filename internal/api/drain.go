@@ -55,13 +55,13 @@ func (s *Server) registerNodeControl(api huma.API) {
 }
 
 func (s *Server) changeNode(ctx context.Context, id, status string, change func(context.Context, string) error) (*nodeChangeOutput, error) {
-	if err := operatorsOnly(ctx); err != nil {
+	if err := OperatorsOnly(ctx, seeNodes); err != nil {
 		return nil, s.refuse("node", err)
 	}
 	if err := freeslot.ValidateName("id", id); err != nil {
 		return nil, s.refuse("node", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	if err := change(ctx, id); err != nil {
 		return nil, s.refuse("node", err)

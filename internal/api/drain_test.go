@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -49,35 +50,35 @@ var changes = []struct{ method, action string }{
 }
 
 // add gives the fleet a node whose agent was heard so long ago.
-func (f *fakeNodes) add(state cell.NodeState, silence time.Duration) {
-	f.nodes[state.Node.ID] = state
+func add(f *apitest.Nodes, state cell.NodeState, silence time.Duration) {
+	f.ByID[state.Node.ID] = state
 	n := selection.NewNode(selection.Compile(&state.Node), 0)
 	n.Seen(-int64(silence))
-	f.live = append(f.live, n)
+	f.Live = append(f.Live, n)
 }
 
 func TestNodeControl(t *testing.T) {
 	t.Parallel()
 	control := &fakeControl{}
 	f := setup(t, api.Config{}, control.use)
-	f.nodes.add(node("alive"), f.nodes.SilenceLimit())
-	f.nodes.add(node("silent"), f.nodes.SilenceLimit()+1)
+	add(f.Nodes, node("alive"), f.Nodes.SilenceLimit())
+	add(f.Nodes, node("silent"), f.Nodes.SilenceLimit()+1)
 	imported := node("imported")
 	imported.Epoch = cell.ImportEpoch
-	f.nodes.add(imported, 1)
+	add(f.Nodes, imported, 1)
 	for _, c := range []struct {
 		method, path, call, answer string
 		jobs                       []string
 	}{
 		{method: "POST", path: "alive/drain", call: "drain alive", answer: `{"node_id":"alive","status":"drained"}`},
 		{method: "POST", path: "alive/undrain", call: "undrain alive", answer: `{"node_id":"alive","status":"online"}`},
-		{method: "DELETE", path: "silent", call: "remove silent e1", answer: `{"node_id":"silent","status":"removed","jobs":["` + jobID + `"]}`, jobs: []string{jobID}},
+		{method: "DELETE", path: "silent", call: "remove silent e1", answer: `{"node_id":"silent","status":"removed","jobs":["` + apitest.JobID + `"]}`, jobs: []string{apitest.JobID}},
 		{method: "DELETE", path: "imported", call: "remove imported import", answer: `{"node_id":"imported","status":"removed"}`},
 	} {
 		control.calls, control.jobs = nil, c.jobs
-		got := f.do(t, c.method, "/v1/nodes/"+c.path, "")
-		if got.status != http.StatusOK || strings.TrimSpace(got.text) != c.answer {
-			t.Errorf("%s %s: %d %s", c.method, c.path, got.status, got.text)
+		got := f.Do(t, c.method, "/v1/nodes/"+c.path, "")
+		if got.Status != http.StatusOK || strings.TrimSpace(got.Text) != c.answer {
+			t.Errorf("%s %s: %d %s", c.method, c.path, got.Status, got.Text)
 		}
 		if s := fmt.Sprint(control.calls); s != "["+c.call+"]" {
 			t.Errorf("%s %s: called %s", c.method, c.path, s)
@@ -89,20 +90,20 @@ func TestNodeControl(t *testing.T) {
 func TestNodeControlRefused(t *testing.T) {
 	t.Parallel()
 	control := &fakeControl{}
-	f := setup(t, api.Config{}, withTokens, control.use)
-	f.nodes.add(node("alive"), 0)
-	f.nodes.add(node("silent"), f.nodes.SilenceLimit()+1)
+	f := setup(t, api.Config{}, apitest.WithTokens, control.use)
+	add(f.Nodes, node("alive"), 0)
+	add(f.Nodes, node("silent"), f.Nodes.SilenceLimit()+1)
 	root := []string{"Authorization", "Bearer root-token"}
 	for _, c := range changes {
-		f.do(t, c.method, "/v1/nodes/silent"+c.action, "").refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
-		f.do(t, c.method, "/v1/nodes/silent"+c.action, "", "Authorization", "Bearer acme-token").refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
-		f.do(t, c.method, "/v1/nodes/node%3A2"+c.action, "", root...).refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		f.Do(t, c.method, "/v1/nodes/silent"+c.action, "").Refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
+		f.Do(t, c.method, "/v1/nodes/silent"+c.action, "", "Authorization", "Bearer acme-token").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+		f.Do(t, c.method, "/v1/nodes/node%3A2"+c.action, "", root...).Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	}
-	f.do(t, "DELETE", "/v1/nodes/nobody", "", root...).refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
-	got := f.do(t, "DELETE", "/v1/nodes/alive", "", root...)
-	got.refusal(t, http.StatusConflict, freeslot.CodeConflict)
-	if got.body["field"] != "id" || !strings.Contains(got.text, "the agent of node alive is alive") {
-		t.Error(got.text)
+	f.Do(t, "DELETE", "/v1/nodes/nobody", "", root...).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	got := f.Do(t, "DELETE", "/v1/nodes/alive", "", root...)
+	got.Refusal(t, http.StatusConflict, freeslot.CodeConflict)
+	if got.Body["field"] != "id" || !strings.Contains(got.Text, "the agent of node alive is alive") {
+		t.Error(got.Text)
 	}
 	if len(control.calls) != 0 {
 		t.Error("called all the same:", control.calls)
@@ -110,15 +111,15 @@ func TestNodeControlRefused(t *testing.T) {
 
 	control.err = &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no such node"}
 	for _, c := range changes {
-		f.do(t, c.method, "/v1/nodes/silent"+c.action, "", root...).refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+		f.Do(t, c.method, "/v1/nodes/silent"+c.action, "", root...).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	}
 	// The agent has come back meanwhile, which this replica does not know yet.
 	control.err = fmt.Errorf("deregister node silent: %w", cell.ErrSuperseded)
-	f.do(t, "DELETE", "/v1/nodes/silent", "", root...).refusal(t, http.StatusConflict, freeslot.CodeConflict)
+	f.Do(t, "DELETE", "/v1/nodes/silent", "", root...).Refusal(t, http.StatusConflict, freeslot.CodeConflict)
 	control.err = context.DeadlineExceeded
-	control.jobs = []string{jobID}
+	control.jobs = []string{apitest.JobID}
 	for _, c := range changes {
-		f.do(t, c.method, "/v1/nodes/silent"+c.action, "", root...).refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
+		f.Do(t, c.method, "/v1/nodes/silent"+c.action, "", root...).Refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
 	}
 }
 
@@ -126,10 +127,10 @@ func TestNodeControlRefused(t *testing.T) {
 func TestWithoutNodeControl(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.nodes.add(node("silent"), f.nodes.SilenceLimit()+1)
+	add(f.Nodes, node("silent"), f.Nodes.SilenceLimit()+1)
 	for _, c := range changes {
-		if got := f.do(t, c.method, "/v1/nodes/silent"+c.action, ""); got.status != http.StatusNotFound && got.status != http.StatusMethodNotAllowed {
-			t.Errorf("%s %s: %d %s", c.method, c.action, got.status, got.text)
+		if got := f.Do(t, c.method, "/v1/nodes/silent"+c.action, ""); got.Status != http.StatusNotFound && got.Status != http.StatusMethodNotAllowed {
+			t.Errorf("%s %s: %d %s", c.method, c.action, got.Status, got.Text)
 		}
 	}
 }

@@ -127,6 +127,13 @@ func body(e *freeslot.Error) *Error {
 	}
 }
 
+// Conflict is the refusal of a change that was made from another version than current.
+func Conflict(message string, current uint64) *Error {
+	e := body(&freeslot.Error{Code: freeslot.CodeConflict, Field: "version", Message: message})
+	e.CurrentVersion = &current
+	return e
+}
+
 // writeError is for handlers outside the framework.
 func writeError(w http.ResponseWriter, e *Error) {
 	for name, values := range e.GetHeaders() {

@@ -94,7 +94,7 @@ func (s *Server) registerExplain(api huma.API) {
 }
 
 func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput, error) {
-	if err := operatorsOnly(ctx); err != nil {
+	if err := OperatorsOnly(ctx, seeNodes); err != nil {
 		return nil, s.refuse("explain", err)
 	}
 	job, limit, err := decodeExplain(in.RawBody)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest/golden"
@@ -17,7 +18,7 @@ import (
 )
 
 // explained is a fleet with a node for most reasons.
-func explained(f *fakeNodes) {
+func explained(f *apitest.Nodes) {
 	add := func(id string, cell int, change func(*freeslot.Node)) *selection.Node {
 		n := &freeslot.Node{
 			ID: id, MaxConcurrency: 4, Services: []freeslot.Service{{Name: "tts", Version: "1.4.0"}},
@@ -28,7 +29,7 @@ func explained(f *fakeNodes) {
 		}
 		live := selection.NewNode(selection.Compile(n), cell)
 		live.Seen(0)
-		f.live = append(f.live, live)
+		f.Live = append(f.Live, live)
 		return live
 	}
 	add("busy", 0, nil).SetUsed(4)
@@ -41,7 +42,7 @@ func explained(f *fakeNodes) {
 	add("spare", 1, nil)
 	add("upper", 1, func(n *freeslot.Node) { n.Services = []freeslot.Service{{Name: "upper"}} })
 	add("away", 2, nil)
-	f.skip = selection.CellMask(0).With(2)
+	f.Skipped = selection.CellMask(0).With(2)
 }
 
 const explainedJob = `{"service":"tts","slots":2,"affinity_key":"session-7","requirement":{"preferred_pool":"eu","target_language":"de-AT",
@@ -51,13 +52,13 @@ const explainedJob = `{"service":"tts","slots":2,"affinity_key":"session-7","req
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	explained(f.nodes)
-	got := f.do(t, "POST", "/v1/explain", explainedJob)
-	if got.status != http.StatusOK {
-		t.Fatal(got.status, got.text)
+	explained(f.Nodes)
+	got := f.Do(t, "POST", "/v1/explain", explainedJob)
+	if got.Status != http.StatusOK {
+		t.Fatal(got.Status, got.Text)
 	}
 	var text bytes.Buffer
-	if err := json.Indent(&text, []byte(got.text), "", "  "); err != nil {
+	if err := json.Indent(&text, []byte(got.Text), "", "  "); err != nil {
 		t.Fatal(err)
 	}
 	golden.Check(t, "explain.json", text.String())
@@ -66,28 +67,28 @@ func TestExplain(t *testing.T) {
 func TestExplainLimit(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	explained(f.nodes)
+	explained(f.Nodes)
 	for limit, want := range map[int]int{0: 0, 3: 3, 10: 10, 1000: 10} {
-		got := f.do(t, "POST", "/v1/explain", fmt.Sprintf(`{"service":"tts","limit":%d}`, limit))
-		nodes, _ := got.body["nodes"].([]any)
-		if got.status != http.StatusOK || len(nodes) != want || got.body["omitted"] != float64(10-want) || got.body["total"] != 10.0 {
-			t.Errorf("limit %d: %d %s", limit, got.status, got.text)
+		got := f.Do(t, "POST", "/v1/explain", fmt.Sprintf(`{"service":"tts","limit":%d}`, limit))
+		nodes, _ := got.Body["nodes"].([]any)
+		if got.Status != http.StatusOK || len(nodes) != want || got.Body["omitted"] != float64(10-want) || got.Body["total"] != 10.0 {
+			t.Errorf("limit %d: %d %s", limit, got.Status, got.Text)
 		}
 	}
 	empty := setup(t, api.Config{})
-	if got := empty.do(t, "POST", "/v1/explain", `{"service":"tts"}`); got.status != http.StatusOK || got.body["candidates"] == nil || got.body["nodes"] == nil {
-		t.Errorf("without nodes: %d %s", got.status, got.text)
+	if got := empty.Do(t, "POST", "/v1/explain", `{"service":"tts"}`); got.Status != http.StatusOK || got.Body["candidates"] == nil || got.Body["nodes"] == nil {
+		t.Errorf("without nodes: %d %s", got.Status, got.Text)
 	}
 }
 
 // TestExplainOutcome: what a submit would be answered.
 func TestExplainOutcome(t *testing.T) {
 	t.Parallel()
-	check := func(f *fixture, job, want string, fits, qualify int) response {
+	check := func(f *fixture, job, want string, fits, qualify int) apitest.Response {
 		t.Helper()
-		got := f.do(t, "POST", "/v1/explain", job)
-		if got.body["outcome"] != want || got.body["fits"] != float64(fits) || got.body["qualify"] != float64(qualify) {
-			t.Errorf("%s: %v of %v and %v, expected %s of %d and %d", job, got.body["outcome"], got.body["fits"], got.body["qualify"], want, fits, qualify)
+		got := f.Do(t, "POST", "/v1/explain", job)
+		if got.Body["outcome"] != want || got.Body["fits"] != float64(fits) || got.Body["qualify"] != float64(qualify) {
+			t.Errorf("%s: %v of %v and %v, expected %s of %d and %d", job, got.Body["outcome"], got.Body["fits"], got.Body["qualify"], want, fits, qualify)
 		}
 		return got
 	}
@@ -102,7 +103,7 @@ func TestExplainOutcome(t *testing.T) {
 		n.Seen(0)
 		nodes = append(nodes, n)
 	}
-	f.nodes.live = nodes
+	f.Nodes.Live = nodes
 	check(f, job, "accepted", 2, 2)
 	check(f, `{"service":"tts","slots":3}`, "accepted", 2, 2)
 	check(f, `{"service":"tts","slots":99}`, "no_matching_node", 0, 0)
@@ -114,10 +115,10 @@ func TestExplainOutcome(t *testing.T) {
 
 	// While the store does not answer nothing can be placed, whatever is known of nodes.
 	away := cache.CellHealth{Synced: true, Stale: true, Age: 4500 * time.Millisecond}
-	f.nodes.health.Cells = []cache.CellHealth{{Synced: true}, away}
-	f.nodes.skip = selection.CellMask(0).With(1)
-	if got := check(f, job, "waits", 2, 0); got.body["degraded"] != true || got.body["age_ms"] != 4500.0 {
-		t.Error(got.text)
+	f.Nodes.Freshness.Cells = []cache.CellHealth{{Synced: true}, away}
+	f.Nodes.Skipped = selection.CellMask(0).With(1)
+	if got := check(f, job, "waits", 2, 0); got.Body["degraded"] != true || got.Body["age_ms"] != 4500.0 {
+		t.Error(got.Text)
 	}
 	check(f, `{"service":"asr"}`, "unavailable", 0, 0)
 	nodes[0].SetDraining(true)
@@ -125,13 +126,13 @@ func TestExplainOutcome(t *testing.T) {
 	nodes[0].SetDraining(false)
 	nodes[0].SetUsed(0)
 	check(f, job, "accepted", 2, 1)
-	f.nodes.health.Cells[0], f.nodes.skip = away, 0 // all cells are away, so none is skipped
+	f.Nodes.Freshness.Cells[0], f.Nodes.Skipped = away, 0 // all cells are away, so none is skipped
 	check(f, job, "unavailable", 2, 2)
-	f.nodes.health.Cells = nil
+	f.Nodes.Freshness.Cells = nil
 	nodes[0].SetDraining(true)
 	nodes[1].SetDraining(true)
-	if got := check(f, job, "waits", 2, 0); got.body["degraded"] != nil || got.body["age_ms"] != nil {
-		t.Error(got.text)
+	if got := check(f, job, "waits", 2, 0); got.Body["degraded"] != nil || got.Body["age_ms"] != nil {
+		t.Error(got.Text)
 	}
 }
 
@@ -151,15 +152,15 @@ func TestExplainDraining(t *testing.T) {
 	for _, tt := range tests {
 		state := node("node-" + tt.epoch)
 		state.Epoch, state.Status = tt.epoch, tt.status
-		f.nodes.nodes[state.Node.ID] = state
+		f.Nodes.ByID[state.Node.ID] = state
 		n := selection.NewNode(selection.Compile(&state.Node), 0)
 		n.Seen(0)
 		n.SetDraining(true)
-		f.nodes.live = append(f.nodes.live, n)
+		f.Nodes.Live = append(f.Nodes.Live, n)
 	}
-	got := f.do(t, "POST", "/v1/explain", `{"service":"tts"}`)
+	got := f.Do(t, "POST", "/v1/explain", `{"service":"tts"}`)
 	for i, tt := range tests {
-		if n := got.body["nodes"].([]any)[i]; field(n, "detail") != tt.want || field(n, "reason") != "draining" {
+		if n := got.Body["nodes"].([]any)[i]; field(n, "detail") != tt.want || field(n, "reason") != "draining" {
 			t.Error(n)
 		}
 	}
@@ -180,16 +181,16 @@ func TestExplainRefuses(t *testing.T) {
 		`{"service":"tts","requirement":{"pool":"a pool"}}`: "job.requirement.pool",
 		`{"service":"tts"`:                                  "job",
 	} {
-		got := f.do(t, "POST", "/v1/explain", content)
-		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-		if got.body["field"] != field {
-			t.Errorf("%s: field %v, expected %s", content, got.body["field"], field)
+		got := f.Do(t, "POST", "/v1/explain", content)
+		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if got.Body["field"] != field {
+			t.Errorf("%s: field %v, expected %s", content, got.Body["field"], field)
 		}
 	}
-	withAuth := setup(t, api.Config{}, withTokens)
-	withAuth.do(t, "POST", "/v1/explain", `{"service":"tts"}`).refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
-	withAuth.do(t, "POST", "/v1/explain", `{"service":"tts"}`, "Authorization", "Bearer acme-token").refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
-	if got := withAuth.do(t, "POST", "/v1/explain", `{"service":"tts"}`, "Authorization", "Bearer root-token"); got.status != http.StatusOK {
-		t.Error(got.status, got.text)
+	withAuth := setup(t, api.Config{}, apitest.WithTokens)
+	withAuth.Do(t, "POST", "/v1/explain", `{"service":"tts"}`).Refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
+	withAuth.Do(t, "POST", "/v1/explain", `{"service":"tts"}`, "Authorization", "Bearer acme-token").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+	if got := withAuth.Do(t, "POST", "/v1/explain", `{"service":"tts"}`, "Authorization", "Bearer root-token"); got.Status != http.StatusOK {
+		t.Error(got.Status, got.Text)
 	}
 }

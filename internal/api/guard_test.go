@@ -7,6 +7,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 )
 
 // TestForeignHosts: a page that made its own name point to 127.0.0.1 sends that
@@ -14,20 +15,20 @@ import (
 func TestForeignHosts(t *testing.T) {
 	t.Parallel()
 	open := setup(t, api.Config{})
-	guarded := setup(t, api.Config{}, withTokens)
+	guarded := setup(t, api.Config{}, apitest.WithTokens)
 	for host, ok := range map[string]bool{
 		"127.0.0.1:7480": true, "localhost:7480": true, "localhost": true, "[::1]:7480": true, "[::1]": true, "127.8.8.8:1": true,
 		"evil.example:7480": false, "localhost.evil.example": false, "10.0.0.1:7480": false, "": false, "127.0.0.1.evil.example": false,
 	} {
-		got := open.do(t, "POST", "/v1/jobs", ttsJob, "Host", host)
-		if ok && got.status != http.StatusAccepted {
-			t.Errorf("%q is refused: %s", host, got.text)
+		got := open.Do(t, "POST", "/v1/jobs", ttsJob, "Host", host)
+		if ok && got.Status != http.StatusAccepted {
+			t.Errorf("%q is refused: %s", host, got.Text)
 		}
 		if !ok {
-			got.refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+			got.Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 		}
-		if got := guarded.do(t, "POST", "/v1/jobs", ttsJob, "Host", host, "Authorization", "Bearer acme-token"); got.status != http.StatusAccepted {
-			t.Errorf("with a token %q is refused: %s", host, got.text)
+		if got := guarded.Do(t, "POST", "/v1/jobs", ttsJob, "Host", host, "Authorization", "Bearer acme-token"); got.Status != http.StatusAccepted {
+			t.Errorf("with a token %q is refused: %s", host, got.Text)
 		}
 	}
 }
@@ -40,34 +41,34 @@ func TestForeignOrigins(t *testing.T) {
 		"http://localhost:7480": false, "http://127.0.0.1:3000": false, "https://evil.example": false, "null": false, "": false,
 		"http://app.example.com": false, "https://app.example.com.evil.example": false,
 	} {
-		got := f.do(t, "POST", "/v1/jobs", ttsJob, "Origin", origin)
-		if ok && got.status != http.StatusAccepted {
-			t.Errorf("%q is refused: %s", origin, got.text)
+		got := f.Do(t, "POST", "/v1/jobs", ttsJob, "Origin", origin)
+		if ok && got.Status != http.StatusAccepted {
+			t.Errorf("%q is refused: %s", origin, got.Text)
 		}
 		if !ok {
-			got.refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+			got.Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 		}
 	}
 }
 
 func TestPreflight(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{AllowedOrigins: []string{"https://app.example.com"}}, withTokens)
-	ask := func(origin string) response {
-		return f.do(t, "OPTIONS", "/v1/jobs", "", "Origin", origin, "Access-Control-Request-Method", "POST")
+	f := setup(t, api.Config{AllowedOrigins: []string{"https://app.example.com"}}, apitest.WithTokens)
+	ask := func(origin string) apitest.Response {
+		return f.Do(t, "OPTIONS", "/v1/jobs", "", "Origin", origin, "Access-Control-Request-Method", "POST")
 	}
 	got := ask("https://app.example.com")
-	if got.status != http.StatusNoContent || got.header.Get("Access-Control-Allow-Origin") != "https://app.example.com" ||
-		got.header.Get("Access-Control-Allow-Methods") != "GET, POST, PUT, DELETE" || got.header.Get("Access-Control-Allow-Headers") != "Authorization, Content-Type, Idempotency-Key, Traceparent" {
-		t.Error(got.status, got.header)
+	if got.Status != http.StatusNoContent || got.Header.Get("Access-Control-Allow-Origin") != "https://app.example.com" ||
+		got.Header.Get("Access-Control-Allow-Methods") != "GET, POST, PUT, DELETE" || got.Header.Get("Access-Control-Allow-Headers") != "Authorization, Content-Type, Idempotency-Key, Traceparent" {
+		t.Error(got.Status, got.Header)
 	}
-	if got := ask("https://evil.example"); got.status != http.StatusForbidden || got.header.Get("Access-Control-Allow-Origin") != "" {
-		t.Error(got.status, got.header)
+	if got := ask("https://evil.example"); got.Status != http.StatusForbidden || got.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Error(got.Status, got.Header)
 	}
 	// The answers themselves can be read by the page, refusals included.
-	got = f.do(t, "GET", "/v1/jobs", "", "Origin", "https://app.example.com")
-	if got.status != http.StatusUnauthorized || got.header.Get("Access-Control-Allow-Origin") != "https://app.example.com" {
-		t.Error(got.status, got.header)
+	got = f.Do(t, "GET", "/v1/jobs", "", "Origin", "https://app.example.com")
+	if got.Status != http.StatusUnauthorized || got.Header.Get("Access-Control-Allow-Origin") != "https://app.example.com" {
+		t.Error(got.Status, got.Header)
 	}
 }
 

@@ -50,14 +50,16 @@ type (
 		Cursor string `query:"cursor" maxLength:"256" doc:"The cursor of the page before."`
 		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"At most so many jobs."`
 	}
-	jobOutput struct {
-		Status int
-		Body   freeslot.JobStatus
-	}
 	pageOutput struct {
 		Body JobPage
 	}
 )
+
+// JobAnswer is an answer with the status of a job.
+type JobAnswer struct {
+	Status int
+	Body   freeslot.JobStatus
+}
 
 // JobPage is one page of a listing.
 type JobPage struct {
@@ -91,8 +93,8 @@ func (s *Server) registerJobs(api huma.API) {
 	}
 }
 
-func (s *Server) submit(ctx context.Context, in *submitInput) (*jobOutput, error) {
-	p := principalOf(ctx)
+func (s *Server) submit(ctx context.Context, in *submitInput) (*JobAnswer, error) {
+	p := Caller(ctx)
 	job, err := s.decodeJob(in.RawBody)
 	if err == nil {
 		err = keyFrom(in.Key, job)
@@ -114,7 +116,7 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*jobOutput, error
 		if err != nil {
 			return nil, s.refuse("submit", err)
 		}
-		return s.soFar(ctx, p, a, job), nil
+		return s.soFar(ctx, p.Tenant, a, job), nil
 	}
 	return s.submitAndWait(ctx, p, job, time.Duration(in.WaitMS)*time.Millisecond)
 }
@@ -167,22 +169,36 @@ func (s *Server) place(ctx context.Context, p Principal, job *freeslot.Job, sink
 }
 
 func (s *Server) send(ctx context.Context, req dispatch.Request, sink dispatch.Sink) (accepted dispatch.Accepted, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	s.jobs.Submit(ctx, []dispatch.Request{req}, sink, func(_ int, a dispatch.Accepted, e error) { accepted, err = a, e })
 	return accepted, err
 }
 
+// submitNow submits a job in a span of this name, and answers with its status so far.
+func (s *Server) submitNow(ctx context.Context, span string, req dispatch.Request) (*JobAnswer, error) {
+	if err := s.refuseDraining(); err != nil {
+		return nil, err
+	}
+	ctx, sp := s.span(ctx, span, req.Job)
+	defer sp.End()
+	a, err := s.send(ctx, req, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.soFar(ctx, req.Tenant, a, req.Job), nil
+}
+
 // soFar is the answer for a job that was accepted: its record, or when that
 // cannot be read now, what is known without it. The job is stored either way.
-func (s *Server) soFar(ctx context.Context, p Principal, a dispatch.Accepted, job *freeslot.Job) *jobOutput {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (s *Server) soFar(ctx context.Context, tenant string, a dispatch.Accepted, job *freeslot.Job) *JobAnswer {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	status, err := s.jobs.Job(ctx, p.Tenant, a.JobID)
+	status, err := s.jobs.Job(ctx, tenant, a.JobID)
 	if err != nil {
 		s.log.Debug("http.status_unknown", zap.String("job_id", a.JobID), zap.Error(err))
 		status = freeslot.JobStatus{
-			ID: a.JobID, Tenant: p.Tenant, Service: job.Service, State: freeslot.StateRunning, Slots: job.SlotCount(), Priority: job.Priority,
+			ID: a.JobID, Tenant: tenant, Service: job.Service, State: freeslot.StateRunning, Slots: job.SlotCount(), Priority: job.Priority,
 		}
 		if a.Position > 0 {
 			status.State, status.Position = freeslot.StateWaiting, a.Position
@@ -192,36 +208,36 @@ func (s *Server) soFar(ctx context.Context, p Principal, a dispatch.Accepted, jo
 }
 
 // answer is 200 for what will not change any more, else 202.
-func answer(status freeslot.JobStatus) *jobOutput {
+func answer(status freeslot.JobStatus) *JobAnswer {
 	if status.State.Terminal() {
-		return &jobOutput{Status: http.StatusOK, Body: status}
+		return &JobAnswer{Status: http.StatusOK, Body: status}
 	}
-	return &jobOutput{Status: http.StatusAccepted, Body: status}
+	return &JobAnswer{Status: http.StatusAccepted, Body: status}
 }
 
-func (s *Server) getJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
+func (s *Server) getJob(ctx context.Context, in *jobInput) (*JobAnswer, error) {
 	return s.one(ctx, "get", in.ID, s.jobs.Job)
 }
 
-func (s *Server) cancelJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
+func (s *Server) cancelJob(ctx context.Context, in *jobInput) (*JobAnswer, error) {
 	return s.one(ctx, "cancel", in.ID, s.jobs.Cancel)
 }
 
-func (s *Server) one(ctx context.Context, op, id string, call func(context.Context, string, string) (freeslot.JobStatus, error)) (*jobOutput, error) {
+func (s *Server) one(ctx context.Context, op, id string, call func(context.Context, string, string) (freeslot.JobStatus, error)) (*JobAnswer, error) {
 	if err := cell.ValidateJobID("id", id); err != nil {
 		return nil, s.refuse(op, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	status, err := call(ctx, principalOf(ctx).scope(), id)
+	status, err := call(ctx, Caller(ctx).scope(), id)
 	if err != nil {
 		return nil, s.refuse(op, err)
 	}
-	return &jobOutput{Status: http.StatusOK, Body: status}, nil
+	return &JobAnswer{Status: http.StatusOK, Body: status}, nil
 }
 
 func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, error) {
-	p := principalOf(ctx)
+	p := Caller(ctx)
 	filter := cell.JobFilter{Tenant: in.Tenant, State: freeslot.State(in.State), Class: in.Class}
 	if in.Class != "" {
 		if err := freeslot.ValidateClassID("class", in.Class); err != nil {
@@ -241,7 +257,7 @@ func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, erro
 		}
 		filter.Tenant = p.Tenant
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	page, err := s.jobs.Jobs(ctx, filter, in.Cursor, in.Limit)
 	if err != nil {

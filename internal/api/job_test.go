@@ -14,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
@@ -22,14 +23,14 @@ const ttsJob = `{"service":"tts","payload":{"text":"hello"},"requirement":{"targ
 func TestSubmit(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	got := f.do(t, "POST", "/v1/jobs", ttsJob)
-	if got.status != http.StatusAccepted || got.body["job_id"] != jobID || got.body["state"] != "running" {
-		t.Fatalf("answer is %d %s", got.status, got.text)
+	got := f.Do(t, "POST", "/v1/jobs", ttsJob)
+	if got.Status != http.StatusAccepted || got.Body["job_id"] != apitest.JobID || got.Body["state"] != "running" {
+		t.Fatalf("answer is %d %s", got.Status, got.Text)
 	}
-	want := []submission{{tenant: "default", job: freeslot.Job{
+	want := []apitest.Submission{{Tenant: "default", Job: freeslot.Job{
 		Service: "tts", Payload: []byte(`{"text":"hello"}`), Requirement: freeslot.Requirement{TargetLanguage: "de"}, Slots: 2,
 	}}}
-	if diff := cmp.Diff(want, f.jobs.submitted, cmp.AllowUnexported(submission{})); diff != "" {
+	if diff := cmp.Diff(want, f.Jobs.Submitted, cmp.AllowUnexported(apitest.Submission{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -37,12 +38,12 @@ func TestSubmit(t *testing.T) {
 func TestSubmitIsAcceptedEvenWhenItsRecordCannotBeRead(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.jobs.job = func(string, string) (freeslot.JobStatus, error) {
+	f.Jobs.OnJob = func(string, string) (freeslot.JobStatus, error) {
 		return freeslot.JobStatus{}, context.DeadlineExceeded
 	}
-	got := f.do(t, "POST", "/v1/jobs", ttsJob)
-	if got.status != http.StatusAccepted || got.body["job_id"] != jobID || got.body["slots"] != 2.0 {
-		t.Errorf("answer is %d %s", got.status, got.text)
+	got := f.Do(t, "POST", "/v1/jobs", ttsJob)
+	if got.Status != http.StatusAccepted || got.Body["job_id"] != apitest.JobID || got.Body["slots"] != 2.0 {
+		t.Errorf("answer is %d %s", got.Status, got.Text)
 	}
 }
 
@@ -51,26 +52,26 @@ func TestSubmitCarriesTheTrace(t *testing.T) {
 	const header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	const own = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	f := setup(t, api.Config{})
-	f.do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Traceparent", header)
-	f.do(t, "POST", "/v1/jobs", `{"service":"tts","traceparent":"`+own+`"}`, "Traceparent", header)
-	if got := f.jobs.submitted; got[0].job.TraceParent != header || got[1].job.TraceParent != own {
-		t.Errorf("trace contexts are %q and %q", got[0].job.TraceParent, got[1].job.TraceParent)
+	f.Do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Traceparent", header)
+	f.Do(t, "POST", "/v1/jobs", `{"service":"tts","traceparent":"`+own+`"}`, "Traceparent", header)
+	if got := f.Jobs.Submitted; got[0].Job.TraceParent != header || got[1].Job.TraceParent != own {
+		t.Errorf("trace contexts are %q and %q", got[0].Job.TraceParent, got[1].Job.TraceParent)
 	}
 }
 
 func TestSubmitTakesTheKeyOfTheHeader(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Idempotency-Key", "k")
-	f.do(t, "POST", "/v1/jobs", `{"service":"tts","idempotency_key":"k"}`, "Idempotency-Key", "k")
-	for _, submitted := range f.jobs.submitted {
-		if got := submitted.job.IdempotencyKey; got != "k" {
+	f.Do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Idempotency-Key", "k")
+	f.Do(t, "POST", "/v1/jobs", `{"service":"tts","idempotency_key":"k"}`, "Idempotency-Key", "k")
+	for _, submitted := range f.Jobs.Submitted {
+		if got := submitted.Job.IdempotencyKey; got != "k" {
 			t.Errorf("the key is %q", got)
 		}
 	}
-	f.do(t, "POST", "/v1/jobs", `{"service":"tts","idempotency_key":"other"}`, "Idempotency-Key", "k").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-	f.do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Idempotency-Key", strings.Repeat("k", 10_000)).refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-	if n := len(f.jobs.submitted); n != 2 {
+	f.Do(t, "POST", "/v1/jobs", `{"service":"tts","idempotency_key":"other"}`, "Idempotency-Key", "k").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Idempotency-Key", strings.Repeat("k", 10_000)).Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	if n := len(f.Jobs.Submitted); n != 2 {
 		t.Errorf("%d jobs are submitted", n)
 	}
 }
@@ -94,26 +95,26 @@ func TestSubmitIsStrict(t *testing.T) {
 		`{"service":"tts","service":"tts"}`:                 "job.service", `{"service":"tts","slots":null}`: "job.slots",
 		`{"service":"tts","payload":{}x}`: "job", `{"service":"tts","payload":x}`: "job.payload",
 	} {
-		got := f.do(t, "POST", "/v1/jobs", body)
-		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-		if gotField, _ := got.body["field"].(string); gotField != field {
+		got := f.Do(t, "POST", "/v1/jobs", body)
+		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if gotField, _ := got.Body["field"].(string); gotField != field {
 			t.Errorf("%s: field is %q, expected %q", body, gotField, field)
 		}
 	}
-	if got := f.do(t, "POST", "/v1/jobs", `{"service":5}`); got.body["message"] != "job.service is a number, expected a string" {
-		t.Error(got.text)
+	if got := f.Do(t, "POST", "/v1/jobs", `{"service":5}`); got.Body["message"] != "job.service is a number, expected a string" {
+		t.Error(got.Text)
 	}
 	for target, field := range map[string]string{
 		"/v1/jobs?wait_ms=60001": "wait_ms", "/v1/jobs?wait_ms=-1": "wait_ms", "/v1/jobs?wait_ms=1s": "wait_ms", "/v1/jobs?wait=1": "wait",
 	} {
-		got := f.do(t, "POST", target, ttsJob)
-		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-		if got.body["field"] != field {
-			t.Errorf("%s: field is %v, expected %s: %s", target, got.body["field"], field, got.text)
+		got := f.Do(t, "POST", target, ttsJob)
+		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if got.Body["field"] != field {
+			t.Errorf("%s: field is %v, expected %s: %s", target, got.Body["field"], field, got.Text)
 		}
 	}
-	if len(f.jobs.submitted) != 0 {
-		t.Error("a refused job was submitted:", f.jobs.submitted)
+	if len(f.Jobs.Submitted) != 0 {
+		t.Error("a refused job was submitted:", f.Jobs.Submitted)
 	}
 }
 
@@ -121,69 +122,69 @@ func TestSizes(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{MaxPayloadBytes: 100})
 	fits := `{"service":"tts","payload":"` + strings.Repeat("x", 98) + `"}`
-	if got := f.do(t, "POST", "/v1/jobs", fits); got.status != http.StatusAccepted {
-		t.Errorf("a payload of 100 bytes: %d %s", got.status, got.text)
+	if got := f.Do(t, "POST", "/v1/jobs", fits); got.Status != http.StatusAccepted {
+		t.Errorf("a payload of 100 bytes: %d %s", got.Status, got.Text)
 	}
 	over := `{"service":"tts","payload":"` + strings.Repeat("x", 99) + `"}`
-	got := f.do(t, "POST", "/v1/jobs", over)
-	got.refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
-	if got.body["field"] != "job.payload" {
-		t.Error(got.text)
+	got := f.Do(t, "POST", "/v1/jobs", over)
+	got.Refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
+	if got.Body["field"] != "job.payload" {
+		t.Error(got.Text)
 	}
 	// More than any job may have is refused without being read to its end.
-	f.do(t, "POST", "/v1/jobs", strings.Repeat("x", 1<<20)).refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
+	f.Do(t, "POST", "/v1/jobs", strings.Repeat("x", 1<<20)).Refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
 }
 
 // TestEveryCode reaches each code of the protocol, whatever decides on it.
 func TestEveryCode(t *testing.T) {
 	t.Parallel()
 	var failure error
-	f := setup(t, api.Config{MaxPayloadBytes: 100}, withTokens)
-	f.jobs.submit = func(submission) error { return failure }
-	f.jobs.job = func(_, id string) (freeslot.JobStatus, error) {
+	f := setup(t, api.Config{MaxPayloadBytes: 100}, apitest.WithTokens)
+	f.Jobs.OnSubmit = func(apitest.Submission) error { return failure }
+	f.Jobs.OnJob = func(_, id string) (freeslot.JobStatus, error) {
 		return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no job " + id}
 	}
 	acme := []string{"Authorization", "Bearer acme-token"}
-	submit := func(err error) response {
+	submit := func(err error) apitest.Response {
 		failure = err
-		return f.do(t, "POST", "/v1/jobs", ttsJob, acme...)
+		return f.Do(t, "POST", "/v1/jobs", ttsJob, acme...)
 	}
 	reached := map[freeslot.Code]bool{}
-	check := func(got response, status int, code freeslot.Code) response {
+	check := func(got apitest.Response, status int, code freeslot.Code) apitest.Response {
 		t.Helper()
-		got.refusal(t, status, code)
+		got.Refusal(t, status, code)
 		reached[code] = true
 		return got
 	}
-	check(f.do(t, "GET", "/v1/jobs/nonsense", "", acme...), 400, freeslot.CodeInvalidArgument)
-	check(f.do(t, "POST", "/v1/jobs", strings.Repeat(" ", 1<<20), acme...), 413, freeslot.CodePayloadTooLarge)
-	check(f.do(t, "GET", "/v1/jobs/"+jobID, "", acme...), 404, freeslot.CodeNotFound)
-	check(f.do(t, "GET", "/v1/nodes", "", acme...), 403, freeslot.CodePermissionDenied)
+	check(f.Do(t, "GET", "/v1/jobs/nonsense", "", acme...), 400, freeslot.CodeInvalidArgument)
+	check(f.Do(t, "POST", "/v1/jobs", strings.Repeat(" ", 1<<20), acme...), 413, freeslot.CodePayloadTooLarge)
+	check(f.Do(t, "GET", "/v1/jobs/"+apitest.JobID, "", acme...), 404, freeslot.CodeNotFound)
+	check(f.Do(t, "GET", "/v1/nodes", "", acme...), 403, freeslot.CodePermissionDenied)
 
-	got := check(f.do(t, "GET", "/v1/jobs/"+jobID, ""), 401, freeslot.CodeUnauthenticated)
-	if got.header.Get("WWW-Authenticate") == "" {
+	got := check(f.Do(t, "GET", "/v1/jobs/"+apitest.JobID, ""), 401, freeslot.CodeUnauthenticated)
+	if got.Header.Get("WWW-Authenticate") == "" {
 		t.Error("401 without WWW-Authenticate")
 	}
 	got = check(submit(&freeslot.Error{Code: freeslot.CodeNoMatchingNode, Message: "no node fits", Breakdown: map[string]int{"service": 3}}), 422, freeslot.CodeNoMatchingNode)
-	if diff := cmp.Diff(map[string]any{"service": 3.0}, got.body["breakdown"]); diff != "" {
+	if diff := cmp.Diff(map[string]any{"service": 3.0}, got.Body["breakdown"]); diff != "" {
 		t.Error(diff)
 	}
 	got = check(submit(&freeslot.Error{Code: freeslot.CodeOverloaded, Message: "all full", RetryAfter: 1500 * time.Millisecond}), 429, freeslot.CodeOverloaded)
-	if got.header.Get("Retry-After") != "2" || got.body["retry_after_ms"] != 1500.0 {
-		t.Error("expected to be told to retry after 1.5s:", got.header, got.text)
+	if got.Header.Get("Retry-After") != "2" || got.Body["retry_after_ms"] != 1500.0 {
+		t.Error("expected to be told to retry after 1.5s:", got.Header, got.Text)
 	}
 	got = check(submit(&freeslot.Error{Code: freeslot.CodeRateLimited, Message: "too many", RetryAfter: 3 * time.Second}), 429, freeslot.CodeRateLimited)
-	if got.header.Get("Retry-After") != "3" {
+	if got.Header.Get("Retry-After") != "3" {
 		t.Error("429 without Retry-After")
 	}
 	got = check(submit(fmt.Errorf("submit: %w", context.DeadlineExceeded)), 503, freeslot.CodeUnavailable)
-	if got.header.Get("Retry-After") != "1" {
+	if got.Header.Get("Retry-After") != "1" {
 		t.Error("503 without Retry-After")
 	}
 	check(submit(cell.ErrStopped), 503, freeslot.CodeUnavailable)
 	got = check(submit(errors.New("secret detail")), 500, freeslot.CodeInternal)
-	if strings.Contains(got.text, "secret") {
-		t.Error("an internal error tells its cause:", got.text)
+	if strings.Contains(got.Text, "secret") {
+		t.Error("an internal error tells its cause:", got.Text)
 	}
 	for _, code := range []freeslot.Code{
 		freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded, freeslot.CodeRateLimited, freeslot.CodeUnavailable,
@@ -198,8 +199,8 @@ func TestEveryCode(t *testing.T) {
 func TestPanicIsAnInternalError(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.jobs.submit = func(submission) error { panic("defect") }
-	f.do(t, "POST", "/v1/jobs", ttsJob).refusal(t, http.StatusInternalServerError, freeslot.CodeInternal)
+	f.Jobs.OnSubmit = func(apitest.Submission) error { panic("defect") }
+	f.Do(t, "POST", "/v1/jobs", ttsJob).Refusal(t, http.StatusInternalServerError, freeslot.CodeInternal)
 }
 
 // TestBrokenAnswerIsCutOff: a record that is not JSON any more cannot be
@@ -207,12 +208,12 @@ func TestPanicIsAnInternalError(t *testing.T) {
 func TestBrokenAnswerIsCutOff(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
-	f.jobs.job = func(string, string) (freeslot.JobStatus, error) {
-		broken := succeeded()
+	f.Jobs.OnJob = func(string, string) (freeslot.JobStatus, error) {
+		broken := apitest.Succeeded()
 		broken.Result = []byte("{")
 		return broken, nil
 	}
-	resp, err := http.DefaultTransport.RoundTrip(newRequest(t, "GET", start(t, f)+"/v1/jobs/"+jobID, ""))
+	resp, err := http.DefaultTransport.RoundTrip(newRequest(t, "GET", start(t, f)+"/v1/jobs/"+apitest.JobID, ""))
 	if err == nil {
 		defer resp.Body.Close()
 		if _, err = io.ReadAll(resp.Body); err == nil {
@@ -223,36 +224,36 @@ func TestBrokenAnswerIsCutOff(t *testing.T) {
 
 func TestTenants(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{}, withTokens)
+	f := setup(t, api.Config{}, apitest.WithTokens)
 	var scope string
-	f.jobs.job = func(tenant, _ string) (freeslot.JobStatus, error) {
+	f.Jobs.OnJob = func(tenant, _ string) (freeslot.JobStatus, error) {
 		scope = tenant
-		return running(), nil
+		return apitest.Running(), nil
 	}
 	var filter cell.JobFilter
-	f.jobs.list = func(got cell.JobFilter, _ string, _ int) (cell.JobPage, error) {
+	f.Jobs.OnList = func(got cell.JobFilter, _ string, _ int) (cell.JobPage, error) {
 		filter = got
 		return cell.JobPage{}, nil
 	}
 	acme, root := "Bearer acme-token", "bearer root-token"
 	for _, c := range []struct{ token, want string }{{acme, "acme"}, {root, ""}} {
-		for _, call := range [][2]string{{"GET", "/v1/jobs/" + jobID}, {"POST", "/v1/jobs/" + jobID + "/cancel"}} {
+		for _, call := range [][2]string{{"GET", "/v1/jobs/" + apitest.JobID}, {"POST", "/v1/jobs/" + apitest.JobID + "/cancel"}} {
 			scope = "unset"
-			if got := f.do(t, call[0], call[1], "", "Authorization", c.token); got.status != http.StatusOK || scope != c.want {
-				t.Errorf("%v as %s: %d, tenant %q, expected %q", call, c.token, got.status, scope, c.want)
+			if got := f.Do(t, call[0], call[1], "", "Authorization", c.token); got.Status != http.StatusOK || scope != c.want {
+				t.Errorf("%v as %s: %d, tenant %q, expected %q", call, c.token, got.Status, scope, c.want)
 			}
 		}
 	}
 	for _, c := range []struct{ token, target, want string }{
 		{acme, "/v1/jobs", "acme"}, {acme, "/v1/jobs?tenant=acme", "acme"}, {root, "/v1/jobs", ""}, {root, "/v1/jobs?tenant=other", "other"},
 	} {
-		if got := f.do(t, "GET", c.target, "", "Authorization", c.token); got.status != http.StatusOK || filter.Tenant != c.want {
-			t.Errorf("%s as %s: %d %s, tenant %q, expected %q", c.target, c.token, got.status, got.text, filter.Tenant, c.want)
+		if got := f.Do(t, "GET", c.target, "", "Authorization", c.token); got.Status != http.StatusOK || filter.Tenant != c.want {
+			t.Errorf("%s as %s: %d %s, tenant %q, expected %q", c.target, c.token, got.Status, got.Text, filter.Tenant, c.want)
 		}
 	}
-	f.do(t, "GET", "/v1/jobs?tenant=other", "", "Authorization", acme).refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
-	f.do(t, "POST", "/v1/jobs", ttsJob, "Authorization", root)
-	if got := f.jobs.submitted[0].tenant; got != "ops" {
+	f.Do(t, "GET", "/v1/jobs?tenant=other", "", "Authorization", acme).Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+	f.Do(t, "POST", "/v1/jobs", ttsJob, "Authorization", root)
+	if got := f.Jobs.Submitted[0].Tenant; got != "ops" {
 		t.Errorf("an operator's job belongs to %q, expected its own tenant", got)
 	}
 }
@@ -260,30 +261,30 @@ func TestTenants(t *testing.T) {
 func TestList(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.jobs.list = func(filter cell.JobFilter, cursor string, limit int) (cell.JobPage, error) {
+	f.Jobs.OnList = func(filter cell.JobFilter, cursor string, limit int) (cell.JobPage, error) {
 		if filter.State != freeslot.StateSucceeded || cursor != "n~a~b" || limit != 7 {
 			t.Errorf("asked for %+v %q %d", filter, cursor, limit)
 		}
-		return cell.JobPage{Jobs: []freeslot.JobStatus{succeeded()}, Cursor: "next"}, nil
+		return cell.JobPage{Jobs: []freeslot.JobStatus{apitest.Succeeded()}, Cursor: "next"}, nil
 	}
-	got := f.do(t, "GET", "/v1/jobs?state=succeeded&cursor=n~a~b&limit=7", "")
-	if !strings.Contains(got.text, `"result":{"ok":"<&>"}`) || got.body["cursor"] != "next" {
-		t.Error(got.text)
+	got := f.Do(t, "GET", "/v1/jobs?state=succeeded&cursor=n~a~b&limit=7", "")
+	if !strings.Contains(got.Text, `"result":{"ok":"<&>"}`) || got.Body["cursor"] != "next" {
+		t.Error(got.Text)
 	}
-	f.jobs.list = func(_ cell.JobFilter, _ string, limit int) (cell.JobPage, error) {
+	f.Jobs.OnList = func(_ cell.JobFilter, _ string, limit int) (cell.JobPage, error) {
 		if limit != api.DefaultPage {
 			t.Errorf("limit is %d, expected the default", limit)
 		}
 		return cell.JobPage{}, nil
 	}
-	if got := f.do(t, "GET", "/v1/jobs", ""); strings.TrimSpace(got.text) != `{"jobs":[]}` {
-		t.Error("an empty page is", got.text)
+	if got := f.Do(t, "GET", "/v1/jobs", ""); strings.TrimSpace(got.Text) != `{"jobs":[]}` {
+		t.Error("an empty page is", got.Text)
 	}
 	for target, field := range map[string]string{"?limit=501": "limit", "?limit=0": "limit", "?state=lost": "state", "?tenant=a:b": "tenant", "?page=2": "page"} {
-		got := f.do(t, "GET", "/v1/jobs"+target, "")
-		got.refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-		if got.body["field"] != field {
-			t.Errorf("%s: %s", target, got.text)
+		got := f.Do(t, "GET", "/v1/jobs"+target, "")
+		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if got.Body["field"] != field {
+			t.Errorf("%s: %s", target, got.Text)
 		}
 	}
 }
@@ -291,12 +292,12 @@ func TestList(t *testing.T) {
 func TestUnknownRoutes(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.do(t, "GET", "/", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
-	f.do(t, "GET", "/v2/jobs", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
-	f.do(t, "GET", "/docs", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
-	got := f.do(t, "DELETE", "/v1/jobs/"+jobID, "")
-	got.refusal(t, http.StatusMethodNotAllowed, freeslot.CodeInvalidArgument)
-	if got.header.Get("Allow") != "GET, HEAD" {
-		t.Error(got.header)
+	f.Do(t, "GET", "/", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.Do(t, "GET", "/v2/jobs", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.Do(t, "GET", "/docs", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	got := f.Do(t, "DELETE", "/v1/jobs/"+apitest.JobID, "")
+	got.Refusal(t, http.StatusMethodNotAllowed, freeslot.CodeInvalidArgument)
+	if got.Header.Get("Allow") != "GET, HEAD" {
+		t.Error(got.Header)
 	}
 }

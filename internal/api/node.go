@@ -81,15 +81,10 @@ func (s *Server) registerNodes(api huma.API) {
 	}, s.getNode)
 }
 
-func operatorsOnly(ctx context.Context) error {
-	if principalOf(ctx).Operator {
-		return nil
-	}
-	return &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: "only operators may see and change the nodes"}
-}
+const seeNodes = "see and change the nodes" // for OperatorsOnly
 
 func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, error) {
-	if err := operatorsOnly(ctx); err != nil {
+	if err := OperatorsOnly(ctx, seeNodes); err != nil {
 		return nil, s.refuse("nodes", err)
 	}
 	nodes := slices.DeleteFunc(s.nodes.States(), func(n cell.NodeState) bool { return n.Node.ID <= in.Cursor })
@@ -107,7 +102,7 @@ func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, e
 }
 
 func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error) {
-	if err := operatorsOnly(ctx); err != nil {
+	if err := OperatorsOnly(ctx, seeNodes); err != nil {
 		return nil, s.refuse("node", err)
 	}
 	if err := freeslot.ValidateName("id", in.ID); err != nil {

@@ -53,8 +53,8 @@ func TestNodeResources(t *testing.T) {
 		if err := nodes.Sync(ctx); err != nil {
 			t.Fatal(err)
 		}
-		listed := f.do(t, "GET", "/v1/nodes", "").body["nodes"].([]any)[0].(map[string]any)
-		for where, got := range map[string]map[string]any{"listed": listed, "alone": f.do(t, "GET", "/v1/nodes/n1", "").body} {
+		listed := f.Do(t, "GET", "/v1/nodes", "").Body["nodes"].([]any)[0].(map[string]any)
+		for where, got := range map[string]map[string]any{"listed": listed, "alone": f.Do(t, "GET", "/v1/nodes/n1", "").Body} {
 			text := ""
 			if got["resources"] != nil {
 				data, _ := json.Marshal(got["resources"])

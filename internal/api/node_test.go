@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -27,41 +28,41 @@ func node(id string) cell.NodeState {
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	if got := f.do(t, "GET", "/v1/nodes", ""); strings.TrimSpace(got.text) != `{"nodes":[]}` {
-		t.Error("without nodes:", got.text)
+	if got := f.Do(t, "GET", "/v1/nodes", ""); strings.TrimSpace(got.Text) != `{"nodes":[]}` {
+		t.Error("without nodes:", got.Text)
 	}
 	for _, i := range []int{3, 1, 2} {
 		id := fmt.Sprintf("node-%d", i)
-		f.nodes.nodes[id] = node(id)
+		f.Nodes.ByID[id] = node(id)
 	}
-	ids := func(got response) (out []string) {
-		for _, n := range got.body["nodes"].([]any) {
+	ids := func(got apitest.Response) (out []string) {
+		for _, n := range got.Body["nodes"].([]any) {
 			out = append(out, n.(map[string]any)["node_id"].(string))
 		}
 		return out
 	}
-	got := f.do(t, "GET", "/v1/nodes?limit=2", "")
-	if s := fmt.Sprint(ids(got)); s != "[node-1 node-2]" || got.body["cursor"] != "node-2" {
-		t.Error(got.text)
+	got := f.Do(t, "GET", "/v1/nodes?limit=2", "")
+	if s := fmt.Sprint(ids(got)); s != "[node-1 node-2]" || got.Body["cursor"] != "node-2" {
+		t.Error(got.Text)
 	}
-	got = f.do(t, "GET", "/v1/nodes?limit=2&cursor=node-2", "")
-	if s := fmt.Sprint(ids(got)); s != "[node-3]" || got.body["cursor"] != nil {
-		t.Error(got.text)
+	got = f.Do(t, "GET", "/v1/nodes?limit=2&cursor=node-2", "")
+	if s := fmt.Sprint(ids(got)); s != "[node-3]" || got.Body["cursor"] != nil {
+		t.Error(got.Text)
 	}
 }
 
 func TestNode(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.nodes.nodes["node-1"] = node("node-1")
-	got := f.do(t, "GET", "/v1/nodes/node-1", "")
+	f.Nodes.ByID["node-1"] = node("node-1")
+	got := f.Do(t, "GET", "/v1/nodes/node-1", "")
 	want := `{"node_id":"node-1","max_concurrency":4,"installed_services":[{"name":"tts"}],"capabilities":{},"status":"online","epoch":"e1","used":1,"version":7,"registered_at_ms":10,"last_heartbeat_ms":20,"resources":{"cpu":0.5}}`
-	if got.status != http.StatusOK || strings.TrimSpace(got.text) != want {
-		t.Errorf("%d %s", got.status, got.text)
+	if got.Status != http.StatusOK || strings.TrimSpace(got.Text) != want {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	f.do(t, "GET", "/v1/nodes/node-2", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
-	f.do(t, "GET", "/v1/nodes/node%3A2", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-	f.do(t, "GET", "/v1/nodes/node-1?checked=maybe", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "GET", "/v1/nodes/node-2", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.Do(t, "GET", "/v1/nodes/node%3A2", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "GET", "/v1/nodes/node-1?checked=maybe", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 }
 
 // TestSilentNodes: a node whose agent is not heard of any more says so; one that was heard when
@@ -69,24 +70,24 @@ func TestNode(t *testing.T) {
 func TestSilentNodes(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.nodes.checked = func(_ context.Context, id string) (cell.NodeState, bool, bool) { return node(id), true, true }
+	f.Nodes.OnChecked = func(_ context.Context, id string) (cell.NodeState, bool, bool) { return node(id), true, true }
 	for id, seenAt := range map[string]time.Duration{"alive": -time.Second, "silent": -time.Second - 1, "unheard": 0} {
-		f.nodes.nodes[id] = node(id)
+		f.Nodes.ByID[id] = node(id)
 		state := node(id)
 		n := selection.NewNode(selection.Compile(&state.Node), 0)
 		if seenAt != 0 {
 			n.Seen(int64(seenAt))
 		}
-		f.nodes.live = append(f.nodes.live, n)
+		f.Nodes.Live = append(f.Nodes.Live, n)
 	}
 	check := func(want string) {
 		t.Helper()
 		var got []string
-		for _, n := range f.do(t, "GET", "/v1/nodes", "").body["nodes"].([]any) {
-			if id := field(n, "node_id"); at(n, "silent") == true {
+		for _, n := range f.Do(t, "GET", "/v1/nodes", "").Body["nodes"].([]any) {
+			if id := field(n, "node_id"); apitest.At(n, "silent") == true {
 				got = append(got, id)
-			} else if one := f.do(t, "GET", "/v1/nodes/"+id, ""); one.body["silent"] != nil {
-				t.Error(one.text)
+			} else if one := f.Do(t, "GET", "/v1/nodes/"+id, ""); one.Body["silent"] != nil {
+				t.Error(one.Text)
 			}
 		}
 		if fmt.Sprint(got) != want {
@@ -95,15 +96,15 @@ func TestSilentNodes(t *testing.T) {
 	}
 	check("[silent unheard]")
 	for _, path := range []string{"/v1/nodes/silent", "/v1/nodes/silent?checked=true"} {
-		if got := f.do(t, "GET", path, ""); got.body["silent"] != true || got.body["status"] != "online" {
-			t.Error(got.text)
+		if got := f.Do(t, "GET", path, ""); got.Body["silent"] != true || got.Body["status"] != "online" {
+			t.Error(got.Text)
 		}
 	}
-	f.nodes.health.Cells = []cache.CellHealth{{Synced: true, Age: 1}}
+	f.Nodes.Freshness.Cells = []cache.CellHealth{{Synced: true, Age: 1}}
 	check("[silent unheard]")
-	f.nodes.health.Cells = []cache.CellHealth{{Synced: true, Unreachable: true, Age: 1}}
+	f.Nodes.Freshness.Cells = []cache.CellHealth{{Synced: true, Unreachable: true, Age: 1}}
 	check("[unheard]")
-	f.nodes.health.Cells = []cache.CellHealth{{Synced: true, Stale: true, Age: 1}}
+	f.Nodes.Freshness.Cells = []cache.CellHealth{{Synced: true, Stale: true, Age: 1}}
 	check("[unheard]")
 }
 
@@ -111,14 +112,14 @@ func TestCheckedNode(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
 	fresh, found := true, true
-	f.nodes.checked = func(_ context.Context, id string) (cell.NodeState, bool, bool) { return node(id), found, fresh }
-	if got := f.do(t, "GET", "/v1/nodes/node-9?checked=true", ""); got.body["checked"] != "fresh" {
-		t.Error(got.text)
+	f.Nodes.OnChecked = func(_ context.Context, id string) (cell.NodeState, bool, bool) { return node(id), found, fresh }
+	if got := f.Do(t, "GET", "/v1/nodes/node-9?checked=true", ""); got.Body["checked"] != "fresh" {
+		t.Error(got.Text)
 	}
 	fresh = false
-	if got := f.do(t, "GET", "/v1/nodes/node-9?checked=true", ""); got.body["checked"] != "timeout" {
-		t.Error(got.text)
+	if got := f.Do(t, "GET", "/v1/nodes/node-9?checked=true", ""); got.Body["checked"] != "timeout" {
+		t.Error(got.Text)
 	}
 	found = false
-	f.do(t, "GET", "/v1/nodes/node-9?checked=true", "").refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.Do(t, "GET", "/v1/nodes/node-9?checked=true", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 }

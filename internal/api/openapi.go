@@ -25,7 +25,7 @@ func apiConfig(version string) huma.Config {
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info:    &huma.Info{Title: "freeslot scheduler", Version: version, Description: apiDescription},
-			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}, {Name: "config"}, {Name: "schedules"}, {Name: "health"}},
+			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}, {Name: "config"}},
 			Components: &huma.Components{
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"token": {Type: "http", Scheme: "bearer", Description: "A token of the replica's configuration. Without any configured, none is needed."},
@@ -40,8 +40,7 @@ func apiConfig(version string) huma.Config {
 }
 
 // finish completes the document where the Go types cannot say it.
-func finish(api huma.API) {
-	doc := api.OpenAPI()
+func finish(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas
 
 	jobs := doc.Paths["/v1/jobs"]
@@ -62,7 +61,6 @@ func finish(api huma.API) {
 		Content:  map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[ExplainRequest](), true, "ExplainRequest")}},
 	}
 	finishConfig(doc)
-	finishSchedules(doc)
 	finishPauses(doc, schemas.Schema(reflect.TypeFor[PauseRequest](), true, "PauseRequest"))
 
 	components := schemas.Map()
@@ -77,7 +75,12 @@ func finish(api huma.API) {
 			components[schema].Properties[field].Description = text
 		}
 	}
+}
 
+// finishHealth documents what is served beside the API.
+func finishHealth(doc *huma.OpenAPI) {
+	doc.Tags = append(doc.Tags, &huma.Tag{Name: "health"})
+	schemas := doc.Components.Schemas
 	for path, summary := range map[string]string{
 		"/healthz": "Whether the process is alive",
 		"/readyz":  "Whether new work should be sent here",

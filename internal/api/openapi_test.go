@@ -11,33 +11,34 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
+	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/redistest/golden"
 )
+
+// withFeatures has the routes of all features. No handler of them works.
+func withFeatures(d *api.Deps) {
+	d.Routes = cron.NewFeature(cron.Config{}, nil, nil, zap.NewNop(), nil).Routes
+}
 
 // document is the OpenAPI document as served.
 func document(t *testing.T) map[string]any {
 	t.Helper()
-	f := setup(t, api.Config{}, withTokens, new(fakeQueues).use, new(fakeControl).use, new(fakeSchedules).use) // no token is needed to read it
-	got := f.do(t, "GET", "/openapi.json", "")
-	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/openapi+json" {
-		t.Fatal(got.status, got.header)
+	f := setup(t, api.Config{}, apitest.WithTokens, new(fakeQueues).use, new(fakeControl).use, withFeatures) // no token is needed to read it
+	got := f.Do(t, "GET", "/openapi.json", "")
+	if got.Status != http.StatusOK || got.Header.Get("Content-Type") != "application/openapi+json" {
+		t.Fatal(got.Status, got.Header)
 	}
 	var doc map[string]any
-	if err := json.Unmarshal([]byte(got.text), &doc); err != nil {
+	if err := json.Unmarshal([]byte(got.Text), &doc); err != nil {
 		t.Fatal(err)
 	}
 	return doc
-}
-
-func at(v any, path ...string) any {
-	for _, name := range path {
-		v = v.(map[string]any)[name]
-	}
-	return v
 }
 
 // TestDocument: clients are generated from the document.
@@ -57,11 +58,11 @@ func TestRoutes(t *testing.T) {
 	sessions := func(d *api.Deps) {
 		d.Sessions = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Allow", "sessions") })
 	}
-	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, new(fakeSchedules).use, sessions)
-	documented := at(document(t), "paths").(map[string]any)
+	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, withFeatures, sessions)
+	documented := apitest.At(document(t), "paths").(map[string]any)
 	var out strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(documented)) {
-		allow := f.do(t, "PATCH", strings.NewReplacer("{", "", "}", "").Replace(path), "").header.Get("Allow")
+		allow := f.Do(t, "PATCH", strings.NewReplacer("{", "", "}", "").Replace(path), "").Header.Get("Allow")
 		var want []string
 		for method := range documented[path].(map[string]any) {
 			if want = append(want, strings.ToUpper(method)); method == "get" {
@@ -75,7 +76,7 @@ func TestRoutes(t *testing.T) {
 		fmt.Fprintf(&out, "%s  %s\n", path, allow)
 	}
 	for _, path := range []string{"/openapi.json", "/openapi.yaml", api.SessionPath} {
-		fmt.Fprintf(&out, "%s  %s\n", path, f.do(t, "PATCH", path, "").header.Get("Allow"))
+		fmt.Fprintf(&out, "%s  %s\n", path, f.Do(t, "PATCH", path, "").Header.Get("Allow"))
 	}
 	golden.Check(t, "routes.txt", out.String())
 }
@@ -84,10 +85,10 @@ func TestRoutes(t *testing.T) {
 func TestDocumentIsValid(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
-	if doc["openapi"] != "3.1.0" || at(doc, "info", "title") == "" || at(doc, "info", "version") != "test" {
+	if doc["openapi"] != "3.1.0" || apitest.At(doc, "info", "title") == "" || apitest.At(doc, "info", "version") != "test" {
 		t.Error(doc["openapi"], doc["info"])
 	}
-	schemas := at(doc, "components", "schemas").(map[string]any)
+	schemas := apitest.At(doc, "components", "schemas").(map[string]any)
 	var walk func(path string, v any)
 	walk = func(path string, v any) {
 		switch v := v.(type) {
@@ -113,26 +114,26 @@ func TestDocumentIsValid(t *testing.T) {
 	walk("", doc)
 
 	ids := map[string]string{}
-	for path, item := range at(doc, "paths").(map[string]any) {
+	for path, item := range apitest.At(doc, "paths").(map[string]any) {
 		for method, op := range item.(map[string]any) {
 			route := method + " " + path
-			id, _ := at(op, "operationId").(string)
+			id, _ := apitest.At(op, "operationId").(string)
 			if other, twice := ids[id]; id == "" || twice {
 				t.Errorf("%s has the operationId %q, which %q has too", route, id, other)
 			}
 			ids[id] = route
-			responses, _ := at(op, "responses").(map[string]any)
+			responses, _ := apitest.At(op, "responses").(map[string]any)
 			if len(responses) == 0 {
 				t.Errorf("%s has no responses", route)
 			}
 			for status, response := range responses {
-				if at(response, "description") == "" {
+				if apitest.At(response, "description") == "" {
 					t.Errorf("%s: response %s has no description", route, status)
 				}
 			}
 			checkPathParameters(t, path, op)
 			if strings.HasPrefix(path, "/v1/") {
-				if ref := at(responses, "default", "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/Error" {
+				if ref := apitest.At(responses, "default", "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/Error" {
 					t.Errorf("%s: errors are %v, expected Error", route, ref)
 				}
 			}
@@ -164,9 +165,9 @@ func checkPathParameters(t *testing.T, path string, op any) {
 	var declared []string
 	parameters, _ := op.(map[string]any)["parameters"].([]any)
 	for _, p := range parameters {
-		if at(p, "in") == "path" {
-			declared = append(declared, "{"+at(p, "name").(string)+"}")
-			if at(p, "required") != true {
+		if apitest.At(p, "in") == "path" {
+			declared = append(declared, "{"+apitest.At(p, "name").(string)+"}")
+			if apitest.At(p, "required") != true {
 				t.Errorf("%s: a path parameter is not required", path)
 			}
 		}
@@ -181,44 +182,44 @@ func checkPathParameters(t *testing.T, path string, op any) {
 func TestDocumentDescribesTheTypes(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
-	schemas := at(doc, "components", "schemas")
-	if ref := at(doc, "paths", "/v1/jobs", "post", "requestBody", "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/Job" {
+	schemas := apitest.At(doc, "components", "schemas")
+	if ref := apitest.At(doc, "paths", "/v1/jobs", "post", "requestBody", "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/Job" {
 		t.Error("the body of a submit is", ref)
 	}
-	if got := at(schemas, "Job", "additionalProperties"); got != false {
+	if got := apitest.At(schemas, "Job", "additionalProperties"); got != false {
 		t.Error("unknown fields of a job are", got)
 	}
-	if diff := cmp.Diff([]any{"service"}, at(schemas, "Job", "required")); diff != "" {
+	if diff := cmp.Diff([]any{"service"}, apitest.At(schemas, "Job", "required")); diff != "" {
 		t.Error(diff)
 	}
-	if payload := at(schemas, "Job", "properties", "payload").(map[string]any); payload["type"] != nil {
+	if payload := apitest.At(schemas, "Job", "properties", "payload").(map[string]any); payload["type"] != nil {
 		t.Error("a payload can be any JSON value, yet is", payload)
 	}
 	var states []any
 	for _, s := range freeslot.States() {
 		states = append(states, string(s))
 	}
-	if diff := cmp.Diff(states, at(schemas, "JobStatus", "properties", "state", "enum")); diff != "" {
+	if diff := cmp.Diff(states, apitest.At(schemas, "JobStatus", "properties", "state", "enum")); diff != "" {
 		t.Error(diff)
 	}
 	var operators []any
 	for _, operator := range freeslot.LabelOperators() {
 		operators = append(operators, string(operator))
 	}
-	if diff := cmp.Diff(operators, at(schemas, "LabelRule", "properties", "operator", "enum")); diff != "" {
+	if diff := cmp.Diff(operators, apitest.At(schemas, "LabelRule", "properties", "operator", "enum")); diff != "" {
 		t.Error(diff)
 	}
-	list, _ := at(doc, "paths", "/v1/jobs", "get", "parameters").([]any)
+	list, _ := apitest.At(doc, "paths", "/v1/jobs", "get", "parameters").([]any)
 	for _, parameter := range list {
-		if at(parameter, "name") != "state" {
+		if apitest.At(parameter, "name") != "state" {
 			continue
 		}
-		if diff := cmp.Diff(states, at(parameter, "schema", "enum")); diff != "" {
+		if diff := cmp.Diff(states, apitest.At(parameter, "schema", "enum")); diff != "" {
 			t.Error(diff)
 		}
 	}
 	for _, status := range []string{"200", "202"} {
-		if ref := at(doc, "paths", "/v1/jobs", "post", "responses", status, "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/JobStatus" {
+		if ref := apitest.At(doc, "paths", "/v1/jobs", "post", "responses", status, "content", "application/json", "schema", "$ref"); ref != "#/components/schemas/JobStatus" {
 			t.Error(status, ref)
 		}
 	}
@@ -226,10 +227,10 @@ func TestDocumentDescribesTheTypes(t *testing.T) {
 
 func TestDocumentAsYAML(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, new(fakeSchedules).use)
-	got := f.do(t, "GET", "/openapi.yaml", "")
+	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, withFeatures)
+	got := f.Do(t, "GET", "/openapi.yaml", "")
 	var fromYAML any
-	if err := yaml.Unmarshal([]byte(got.text), &fromYAML); err != nil {
+	if err := yaml.Unmarshal([]byte(got.Text), &fromYAML); err != nil {
 		t.Fatal(err)
 	}
 	asJSON, err := json.Marshal(fromYAML)
@@ -253,9 +254,9 @@ func TestDocumentBesideRequests(t *testing.T) {
 	texts := make([]string, 4)
 	var requests sync.WaitGroup
 	for i := range texts {
-		requests.Go(func() { texts[i] = f.do(t, "GET", []string{"/openapi.json", "/openapi.yaml"}[i%2], "").text })
-		requests.Go(func() { f.do(t, "POST", "/v1/jobs", `{"service":1}`) })
-		requests.Go(func() { f.do(t, "GET", "/v1/jobs?limit=x", "") })
+		requests.Go(func() { texts[i] = f.Do(t, "GET", []string{"/openapi.json", "/openapi.yaml"}[i%2], "").Text })
+		requests.Go(func() { f.Do(t, "POST", "/v1/jobs", `{"service":1}`) })
+		requests.Go(func() { f.Do(t, "GET", "/v1/jobs?limit=x", "") })
 	}
 	requests.Wait()
 	if texts[0] != texts[2] || texts[1] != texts[3] || len(texts[0]) < 1000 || len(texts[1]) < 1000 {

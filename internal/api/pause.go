@@ -117,7 +117,7 @@ func (s *Server) pause(ctx context.Context, p *pausable, in *pauseInput, paused 
 		}
 	}
 	action := map[bool]string{true: "pause ", false: "resume "}[paused] + p.kind + " " + in.Name
-	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	outcome, all, err := s.pauses.ChangePaused(callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action, author(ctx, request.Author), request.Note)
 	if err != nil {

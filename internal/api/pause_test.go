@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -63,7 +64,7 @@ func (f *fakeQueues) Confirm(context.Context, uint64, string) ([]string, error) 
 
 func (f *fakeQueues) Drop(_ context.Context, tenant, id string) (freeslot.JobStatus, error) {
 	f.dropped = append(f.dropped, tenant+" "+id)
-	return succeeded(), f.failure
+	return apitest.Succeeded(), f.failure
 }
 
 const classID = "0123456789abcdef"
@@ -72,13 +73,13 @@ func TestPause(t *testing.T) {
 	t.Parallel()
 	q := new(fakeQueues)
 	f := setup(t, api.Config{}, q.use)
-	f.nodes.nodes["n1"] = node("n1")
+	f.Nodes.ByID["n1"] = node("n1")
 	post := func(path, body string) api.PauseResult {
 		t.Helper()
-		got := f.do(t, "POST", path, body)
+		got := f.Do(t, "POST", path, body)
 		var result api.PauseResult
-		if err := json.Unmarshal([]byte(got.text), &result); err != nil || got.status != http.StatusOK {
-			t.Fatal(got.status, got.text, err)
+		if err := json.Unmarshal([]byte(got.Text), &result); err != nil || got.Status != http.StatusOK {
+			t.Fatal(got.Status, got.Text, err)
 		}
 		return result
 	}
@@ -107,31 +108,31 @@ func TestPause(t *testing.T) {
 	if diff := cmp.Diff([]string{"pause service tts, default/alice: broken", "pause pool eu, default: ", "pause class " + classID + ", default: ", "resume service tts, default: "}, q.remarks); diff != "" {
 		t.Error(diff)
 	}
-	f.do(t, "POST", "/v1/classes/tts/pause", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-	f.do(t, "POST", "/v1/pools/a%20b/pause", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-	f.do(t, "POST", "/v1/pools/eu/pause", `{"who":1}`).refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "POST", "/v1/classes/tts/pause", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "POST", "/v1/pools/a%20b/pause", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "POST", "/v1/pools/eu/pause", `{"who":1}`).Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	q.failure = &freeslot.Error{Code: freeslot.CodeConflict, Message: "broken"}
-	f.do(t, "POST", "/v1/pools/eu/pause", "").refusal(t, http.StatusConflict, freeslot.CodeConflict)
+	f.Do(t, "POST", "/v1/pools/eu/pause", "").Refusal(t, http.StatusConflict, freeslot.CodeConflict)
 }
 
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	q := &fakeQueues{queues: []dispatch.Queue{{
-		Queue:   cell.Queue{Class: cell.Class{ID: classID}, Waiting: 7, OldestMS: 5, First: jobID},
+		Queue:   cell.Queue{Class: cell.Class{ID: classID}, Waiting: 7, OldestMS: 5, First: apitest.JobID},
 		Service: "tts", Requirement: freeslot.Requirement{Pool: "eu"}, Fits: 3, PausedNodes: 3,
 	}}}
 	f := setup(t, api.Config{}, q.use)
-	f.nodes.config.Paused = &selection.Paused{Pools: []string{"eu"}}
+	f.Nodes.Rules.Paused = &selection.Paused{Pools: []string{"eu"}}
 	var got api.QueueList
-	if r := f.do(t, "GET", "/v1/queues", ""); json.Unmarshal([]byte(r.text), &got) != nil || r.status != http.StatusOK {
-		t.Fatal(r.status, r.text)
+	if r := f.Do(t, "GET", "/v1/queues", ""); json.Unmarshal([]byte(r.Text), &got) != nil || r.Status != http.StatusOK {
+		t.Fatal(r.Status, r.Text)
 	}
 	want := api.QueueList{
 		Queues: []api.QueueStatus{{
-			Class: classID, Service: "tts", Requirement: freeslot.Requirement{Pool: "eu"}, Waiting: 7, OldestMS: 5, First: jobID, Fits: 3, Paused: true, PausedNodes: 3,
+			Class: classID, Service: "tts", Requirement: freeslot.Requirement{Pool: "eu"}, Waiting: 7, OldestMS: 5, First: apitest.JobID, Fits: 3, Paused: true, PausedNodes: 3,
 		}},
 		Held:      []api.HeldStatus{{By: "concurrency_key", Tenant: "acme", Limit: 2, Running: 2, Held: 9, First: "0-first"}},
-		AllPaused: f.nodes.config.Paused, Unreachable: []int{3},
+		AllPaused: f.Nodes.Rules.Paused, Unreachable: []int{3},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -142,33 +143,33 @@ func TestQueues(t *testing.T) {
 func TestQueuesPermissions(t *testing.T) {
 	t.Parallel()
 	q := new(fakeQueues)
-	f := setup(t, api.Config{}, withTokens, q.use)
+	f := setup(t, api.Config{}, apitest.WithTokens, q.use)
 	for _, route := range []string{"GET /v1/queues", "POST /v1/pools/eu/pause", "POST /v1/services/tts/resume"} {
 		method, path, _ := strings.Cut(route, " ")
-		f.do(t, method, path, "", "Authorization", "Bearer acme-token").refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+		f.Do(t, method, path, "", "Authorization", "Bearer acme-token").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 	}
-	if got := f.do(t, "DELETE", "/v1/jobs/"+jobID, "", "Authorization", "Bearer acme-token"); got.status != http.StatusOK {
-		t.Error(got.status, got.text)
+	if got := f.Do(t, "DELETE", "/v1/jobs/"+apitest.JobID, "", "Authorization", "Bearer acme-token"); got.Status != http.StatusOK {
+		t.Error(got.Status, got.Text)
 	}
-	if got := f.do(t, "DELETE", "/v1/jobs/"+jobID, "", "Authorization", "Bearer root-token"); got.status != http.StatusOK {
-		t.Error(got.status, got.text)
+	if got := f.Do(t, "DELETE", "/v1/jobs/"+apitest.JobID, "", "Authorization", "Bearer root-token"); got.Status != http.StatusOK {
+		t.Error(got.Status, got.Text)
 	}
-	if len(q.dropped) != 2 || q.dropped[0] != "acme "+jobID || q.dropped[1] != " "+jobID || len(q.remarks) != 0 {
+	if len(q.dropped) != 2 || q.dropped[0] != "acme "+apitest.JobID || q.dropped[1] != " "+apitest.JobID || len(q.remarks) != 0 {
 		t.Errorf("%q %q", q.dropped, q.remarks)
 	}
-	f.do(t, "DELETE", "/v1/jobs/x", "", "Authorization", "Bearer root-token").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "DELETE", "/v1/jobs/x", "", "Authorization", "Bearer root-token").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 }
 
 func TestListByClass(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
 	var got cell.JobFilter
-	f.jobs.list = func(filter cell.JobFilter, _ string, _ int) (cell.JobPage, error) {
+	f.Jobs.OnList = func(filter cell.JobFilter, _ string, _ int) (cell.JobPage, error) {
 		got = filter
 		return cell.JobPage{}, nil
 	}
-	if r := f.do(t, "GET", "/v1/jobs?class="+classID+"&state=waiting", ""); r.status != http.StatusOK || got.Class != classID || got.State != freeslot.StateWaiting {
-		t.Error(r.status, r.text, got)
+	if r := f.Do(t, "GET", "/v1/jobs?class="+classID+"&state=waiting", ""); r.Status != http.StatusOK || got.Class != classID || got.State != freeslot.StateWaiting {
+		t.Error(r.Status, r.Text, got)
 	}
-	f.do(t, "GET", "/v1/jobs?class=tts", "").refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	f.Do(t, "GET", "/v1/jobs?class=tts", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 }

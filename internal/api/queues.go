@@ -84,10 +84,10 @@ func (s *Server) registerQueues(api huma.API) {
 }
 
 func (s *Server) listQueues(ctx context.Context, _ *queuesInput) (*queuesOutput, error) {
-	if !principalOf(ctx).Operator {
-		return nil, s.refuse("queues", &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: "only operators may see what waits"})
+	if err := OperatorsOnly(ctx, "see what waits"); err != nil {
+		return nil, s.refuse("queues", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	queues, unreachable, err := s.queues.Queues(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Server) listQueues(ctx context.Context, _ *queuesInput) (*queuesOutput,
 	return &queuesOutput{Body: out}, nil
 }
 
-func (s *Server) dropJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
+func (s *Server) dropJob(ctx context.Context, in *jobInput) (*JobAnswer, error) {
 	return s.one(ctx, "drop", in.ID, s.queues.Drop)
 }
 

@@ -31,11 +31,8 @@ func (s *Server) registerRequeue(api huma.API) {
 	}, s.requeue)
 }
 
-func (s *Server) requeue(ctx context.Context, in *requeueInput) (*jobOutput, error) {
+func (s *Server) requeue(ctx context.Context, in *requeueInput) (*JobAnswer, error) {
 	job, tenant, err := s.ended(ctx, in.ID)
-	if err == nil {
-		err = s.refuseDraining()
-	}
 	if err != nil {
 		return nil, s.refuse("requeue", err)
 	}
@@ -44,15 +41,11 @@ func (s *Server) requeue(ctx context.Context, in *requeueInput) (*jobOutput, err
 	if in.TraceParent != "" {
 		job.TraceParent = in.TraceParent
 	}
-	ctx, span := s.span(ctx, "freeslot.http.requeue", job)
-	defer span.End()
-	p := principalOf(ctx)
-	p.Tenant = tenant
-	a, err := s.send(ctx, dispatch.Request{Tenant: tenant, Job: job, Unlimited: p.Operator}, nil)
+	out, err := s.submitNow(ctx, "freeslot.http.requeue", dispatch.Request{Tenant: tenant, Job: job, Unlimited: Caller(ctx).Operator})
 	if err != nil {
 		return nil, s.refuse("requeue", err)
 	}
-	return s.soFar(ctx, p, a, job), nil
+	return out, nil
 }
 
 // ended is what a job was submitted as that the caller may see and that did not succeed.
@@ -60,9 +53,9 @@ func (s *Server) ended(ctx context.Context, id string) (job *freeslot.Job, tenan
 	if err := cell.ValidateJobID("id", id); err != nil {
 		return nil, "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	status, err := s.jobs.Job(ctx, principalOf(ctx).scope(), id)
+	status, err := s.jobs.Job(ctx, Caller(ctx).scope(), id)
 	if err != nil {
 		return nil, "", err
 	}

@@ -11,11 +11,10 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // register puts the documented operations on mux.
-func (s *Server) register(mux *http.ServeMux) huma.API {
+func (s *Server) register(mux *http.ServeMux, features []Routes) huma.API {
 	api := humago.New(mux, apiConfig(s.cfg.Version))
 	api.UseMiddleware(s.authenticate, s.readBody)
 	s.registerJobs(api)
@@ -26,10 +25,13 @@ func (s *Server) register(mux *http.ServeMux) huma.API {
 	s.registerExplain(api)
 	s.registerConfig(api)
 	s.registerPools(api)
-	s.registerSchedules(api)
 	s.registerPauses(api)
 	s.registerQueues(api)
-	finish(api)
+	finish(api.OpenAPI())
+	for _, register := range features {
+		register(&Router{API: api, server: s})
+	}
+	finishHealth(api.OpenAPI())
 	return api
 }
 
@@ -70,12 +72,12 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 		next(ctx)
 		return
 	}
-	limit, refusal := s.bodyLimit(r)
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	limit := s.limitOf(r)
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit.bytes))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		writeError(w, body(refusal))
+		writeError(w, body(limit.refusal))
 		return
 	case err != nil:
 		writeError(w, body(&freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "the body of the request could not be read"}))
@@ -88,18 +90,20 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 }
 
 // bodyLimit is the most that a body may have, and the refusal of one that has more.
-func (s *Server) bodyLimit(r *http.Request) (limit int64, refusal *freeslot.Error) {
-	if r.URL.Path == configPath {
-		limit = cell.MaxConfigBytes + bodyOverhead
-		return limit, &freeslot.Error{
-			Code: freeslot.CodePayloadTooLarge, Field: "config", Message: "config is larger than " + bytesText(cell.MaxConfigBytes),
-		}
+type bodyLimit struct {
+	bytes   int64
+	refusal *freeslot.Error
+}
+
+func (s *Server) limitOf(r *http.Request) bodyLimit {
+	if own, ok := s.bodyLimits[r.URL.Path]; ok {
+		return own
 	}
-	limit = int64(s.cfg.MaxPayloadBytes + bodyOverhead)
-	return limit, &freeslot.Error{
+	limit := int64(s.cfg.MaxPayloadBytes + bodyOverhead)
+	return bodyLimit{limit, &freeslot.Error{
 		Code: freeslot.CodePayloadTooLarge, Field: "job",
 		Message: "job is larger than " + bytesText(limit) + ", its payload may have " + bytesText(int64(s.cfg.MaxPayloadBytes)),
-	}
+	}}
 }
 
 // strictRoutes answers for mux where it has no route: not_found, or which

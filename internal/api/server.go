@@ -23,6 +23,9 @@ import (
 // SessionPath is where the WebSocket is served.
 const SessionPath = "/v1/ws"
 
+// CallTimeout bounds what one request asks of the store, waits not included.
+const CallTimeout = 5 * time.Second
+
 // MaxWait is the longest that a submit can wait for its result.
 const MaxWait = time.Minute
 
@@ -31,10 +34,7 @@ const (
 	defaultBodyTimeout = 15 * time.Second
 
 	// bodyOverhead is what a job may take besides its payload: requirement, names.
-	bodyOverhead = 128 << 10
-	// callTimeout bounds what one request asks of the store, waits not included.
-	callTimeout = 5 * time.Second
-
+	bodyOverhead      = 128 << 10
 	readHeaderTimeout = 5 * time.Second
 	writeTimeout      = MaxWait + 15*time.Second
 	idleTimeout       = 2 * time.Minute
@@ -91,8 +91,8 @@ type Deps struct {
 	// Without Pools the routes of pools are left out, and those of the configuration without either.
 	Config ConfigStore
 	Pools  ConfigFollower
-	// Schedules are periodic jobs; without them their routes are left out.
-	Schedules Schedules
+	// Routes are what features bring.
+	Routes []Routes
 	// Sessions serves /v1/ws and does its own authentication; nil leaves the route out.
 	Sessions http.Handler
 	// Checks make up readiness, in the order in which /readyz lists them.
@@ -125,11 +125,10 @@ type Server struct {
 	// waits has room for Config.MaxWaits; whoever waits holds one place.
 	waits chan struct{}
 
-	schedules Schedules // nil where there are none
-
-	handler http.Handler
-	openapi huma.API
-	http    *http.Server
+	bodyLimits map[string]bodyLimit // of the paths that have one of their own
+	handler    http.Handler
+	openapi    huma.API
+	http       *http.Server
 
 	drain    sync.Once
 	draining chan struct{} // closed by Drain
@@ -154,9 +153,8 @@ func New(cfg Config, deps Deps) *Server {
 	s := &Server{
 		cfg: cfg, jobs: deps.Jobs, specs: deps.Specs, control: deps.Control, nodes: deps.Nodes, config: deps.Config, pools: deps.Pools, queues: deps.Queues, pauses: deps.Pauses, auth: deps.Auth, checks: deps.Checks,
 		log: deps.Logger, often: logging.Sampled(deps.Logger), tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
-		waits: make(chan struct{}, cfg.MaxWaits), draining: make(chan struct{}), done: make(chan struct{}),
+		waits: make(chan struct{}, cfg.MaxWaits), bodyLimits: make(map[string]bodyLimit), draining: make(chan struct{}), done: make(chan struct{}),
 	}
-	s.schedules = deps.Schedules
 	s.handler = s.routes(deps)
 	s.http = &http.Server{
 		Handler:           s.handler,
@@ -171,13 +169,13 @@ func New(cfg Config, deps Deps) *Server {
 
 func (s *Server) routes(deps Deps) http.Handler {
 	mux := http.NewServeMux()
-	s.openapi = s.register(mux)
+	s.openapi = s.register(mux, deps.Routes)
 	serveDocument(mux, s.openapi.OpenAPI())
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	if deps.Gatherer != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(deps.Gatherer, promhttp.HandlerOpts{
-			MaxRequestsInFlight: maxScrapes, Timeout: callTimeout, ErrorLog: zap.NewStdLog(deps.Logger.Named("metrics")),
+			MaxRequestsInFlight: maxScrapes, Timeout: CallTimeout, ErrorLog: zap.NewStdLog(deps.Logger.Named("metrics")),
 		}))
 	}
 	inner := s.metrics.wrap(s.recovered(strictRoutes(mux)))

@@ -12,13 +12,14 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 )
 
 func stop(t *testing.T, f *fixture) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 	defer cancel()
-	if err := f.server.Stop(ctx); err != nil {
+	if err := f.Stop(ctx); err != nil {
 		t.Error(err)
 	}
 }
@@ -38,14 +39,14 @@ func TestStartStop(t *testing.T) {
 			wg.Go(func() { stop(t, f) })
 		}
 		wg.Wait()
-		soon(t, f.server.Done(), "the server to end")
-		if err := f.server.Err(); err != nil {
+		soon(t, f.Done(), "the server to end")
+		if err := f.Err(); err != nil {
 			t.Error(err)
 		}
 	}
 	never := setup(t, api.Config{Listen: "127.0.0.1:0"})
 	stop(t, never)
-	if err := never.server.Start(t.Context()); err == nil {
+	if err := never.Start(t.Context()); err == nil {
 		t.Error("a stopped server starts")
 	}
 }
@@ -58,7 +59,7 @@ func TestStartOnTakenPort(t *testing.T) {
 	}
 	defer l.Close()
 	f := setup(t, api.Config{Listen: l.Addr().String()})
-	err = f.server.Start(t.Context())
+	err = f.Start(t.Context())
 	if want := "listen on " + l.Addr().String() + ": bind: address already in use"; err == nil || err.Error() != want {
 		t.Errorf("error is %v, expected %s", err, want)
 	}
@@ -69,19 +70,19 @@ func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}), make(chan struct{})
 	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
-	f.jobs.submit = func(submission) error {
+	f.Jobs.OnSubmit = func(apitest.Submission) error {
 		close(entered)
 		<-release
 		return nil
 	}
-	if err := f.server.Start(t.Context()); err != nil {
+	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	answers := ask(t, "http://"+f.server.Addr(), "/v1/jobs")
+	answers := ask(t, "http://"+f.Addr(), "/v1/jobs")
 	soon(t, entered, "the submit")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.server.Stop(ctx); err == nil {
+	if err := f.Stop(ctx); err == nil {
 		t.Error("no error although a request was cut off")
 	}
 	if got := soon(t, answers, "the connection to be cut"); got != nil {
@@ -96,38 +97,38 @@ func TestReadiness(t *testing.T) {
 	f := setup(t, api.Config{}, func(d *api.Deps) {
 		d.Checks = []api.Check{{Name: "redis", Ready: func() (bool, string) { return detail == "", detail }}}
 	})
-	if got := f.do(t, "GET", "/readyz", ""); got.status != http.StatusOK || got.body["ready"] != true {
-		t.Error(got.text)
+	if got := f.Do(t, "GET", "/readyz", ""); got.Status != http.StatusOK || got.Body["ready"] != true {
+		t.Error(got.Text)
 	}
 	detail = "no answer for 3s"
-	got := f.do(t, "GET", "/readyz", "")
-	if want := `{"ready":false,"checks":[{"name":"serving","ok":true},{"name":"redis","ok":false,"detail":"no answer for 3s"}]}`; got.status != http.StatusServiceUnavailable || strings.TrimSpace(got.text) != want {
-		t.Errorf("%d %s", got.status, got.text)
+	got := f.Do(t, "GET", "/readyz", "")
+	if want := `{"ready":false,"checks":[{"name":"serving","ok":true},{"name":"redis","ok":false,"detail":"no answer for 3s"}]}`; got.Status != http.StatusServiceUnavailable || strings.TrimSpace(got.Text) != want {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
 	detail = ""
-	f.server.Drain()
-	got = f.do(t, "GET", "/readyz", "")
-	if got.status != http.StatusServiceUnavailable || !strings.Contains(got.text, "stopping") {
-		t.Errorf("%d %s", got.status, got.text)
+	f.Drain()
+	got = f.Do(t, "GET", "/readyz", "")
+	if got.Status != http.StatusServiceUnavailable || !strings.Contains(got.Text, "stopping") {
+		t.Errorf("%d %s", got.Status, got.Text)
 	}
-	if got := f.do(t, "GET", "/healthz", ""); got.status != http.StatusOK || got.body["replica"] != "r1" {
-		t.Error("a draining replica is alive:", got.text)
+	if got := f.Do(t, "GET", "/healthz", ""); got.Status != http.StatusOK || got.Body["replica"] != "r1" {
+		t.Error("a draining replica is alive:", got.Text)
 	}
 }
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.do(t, "GET", "/v1/jobs/"+jobID, "")
-	f.do(t, "GET", "/v1/nowhere", "")
-	got := f.do(t, "GET", "/metrics", "")
+	f.Do(t, "GET", "/v1/jobs/"+apitest.JobID, "")
+	f.Do(t, "GET", "/v1/nowhere", "")
+	got := f.Do(t, "GET", "/metrics", "")
 	for _, want := range []string{
 		`freeslot_http_requests_total{route="GET /v1/jobs/{id}",status="200"} 1`,
 		`freeslot_http_requests_total{route="none",status="404"} 1`,
 		"freeslot_http_waits 0",
 	} {
-		if !strings.Contains(got.text, want) {
-			t.Errorf("no %s in\n%s", want, got.text)
+		if !strings.Contains(got.Text, want) {
+			t.Errorf("no %s in\n%s", want, got.Text)
 		}
 	}
 }
@@ -137,9 +138,9 @@ func TestReadDeadlineIsLifted(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/jobs", strings.NewReader(ttsJob))
-	r.Host = localIP
+	r.Host = "127.0.0.1:7480"
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	f.server.Handler().ServeHTTP(w, r)
+	f.Handler().ServeHTTP(w, r)
 	if len(w.set) != 2 || w.set[0].IsZero() || !w.set[1].IsZero() {
 		t.Errorf("deadlines are %v, expected one and then none", w.set)
 	}
@@ -158,7 +159,7 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 func TestSessionsAreServedBesides(t *testing.T) {
 	t.Parallel()
 	served := false
-	f := setup(t, api.Config{}, withTokens, func(d *api.Deps) {
+	f := setup(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) {
 		d.Sessions = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			served = true
 			if _, ok := w.(*httptest.ResponseRecorder); !ok {
@@ -166,9 +167,9 @@ func TestSessionsAreServedBesides(t *testing.T) {
 			}
 		})
 	})
-	f.do(t, "GET", "/v1/ws", "")
+	f.Do(t, "GET", "/v1/ws", "")
 	if !served {
 		t.Error("not served")
 	}
-	f.do(t, "GET", "/v1/ws", "", "Origin", "https://evil.example").refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+	f.Do(t, "GET", "/v1/ws", "", "Origin", "https://evil.example").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 }

@@ -45,7 +45,7 @@ func (w *waiter) Detached(string) {
 // submitAndWait answers with the result, or with what is known when the time is
 // over, another session took the result, or the replica stops. A client that
 // goes away leaves its job running.
-func (s *Server) submitAndWait(ctx context.Context, p Principal, job *freeslot.Job, wait time.Duration) (*jobOutput, error) {
+func (s *Server) submitAndWait(ctx context.Context, p Principal, job *freeslot.Job, wait time.Duration) (*JobAnswer, error) {
 	select {
 	case s.waits <- struct{}{}:
 		s.metrics.waits.Inc()
@@ -67,12 +67,12 @@ func (s *Server) submitAndWait(ctx context.Context, p Principal, job *freeslot.J
 	case status := <-w.result:
 		return answer(status), nil
 	case <-w.detached:
-		return s.soFar(ctx, p, a, job), nil
+		return s.soFar(ctx, p.Tenant, a, job), nil
 	case <-timer.C:
 	case <-s.draining:
 	case <-ctx.Done():
 	}
 	// Only now: Forget looks at every outstanding job.
 	s.jobs.Forget(w)
-	return s.soFar(ctx, p, a, job), nil
+	return s.soFar(ctx, p.Tenant, a, job), nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 )
 
 // ask sends a waiting submit to a running server and returns its answer later.
@@ -38,11 +39,11 @@ func newRequest(t *testing.T, method, url, content string) *http.Request {
 
 func start(t *testing.T, f *fixture) string {
 	t.Helper()
-	if err := f.server.Start(t.Context()); err != nil {
+	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(t, f) })
-	return "http://" + f.server.Addr()
+	return "http://" + f.Addr()
 }
 
 func TestWaitForResult(t *testing.T) {
@@ -50,11 +51,11 @@ func TestWaitForResult(t *testing.T) {
 	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
 	url := start(t, f)
 	answers := ask(t, url, "/v1/jobs?wait_ms=60000")
-	soon(t, f.jobs.sinks, "the submit").Result(succeeded())
+	soon(t, f.Jobs.Sinks, "the submit").Result(apitest.Succeeded())
 	if got := soon(t, answers, "the answer"); got == nil || got.StatusCode != http.StatusOK {
 		t.Errorf("answer is %+v, expected 200", got)
 	}
-	if got := f.jobs.forgets(); got != 0 {
+	if got := f.Jobs.Forgets(); got != 0 {
 		t.Error("Forget, which looks at every job, was called although the result came")
 	}
 }
@@ -62,17 +63,17 @@ func TestWaitForResult(t *testing.T) {
 func TestWaitIsOver(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	got := f.do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob)
-	if got.status != http.StatusAccepted || got.body["state"] != "running" {
-		t.Errorf("answer is %d %s", got.status, got.text)
+	got := f.Do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob)
+	if got.Status != http.StatusAccepted || got.Body["state"] != "running" {
+		t.Errorf("answer is %d %s", got.Status, got.Text)
 	}
-	if got := f.jobs.forgets(); got != 1 {
+	if got := f.Jobs.Forgets(); got != 1 {
 		t.Error("the sink of a request that has ended was not forgotten")
 	}
 	// Ended in the very moment: the record says so.
-	f.jobs.job = func(string, string) (freeslot.JobStatus, error) { return succeeded(), nil }
-	if got := f.do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob); got.status != http.StatusOK || got.body["state"] != "succeeded" {
-		t.Errorf("answer is %d %s", got.status, got.text)
+	f.Jobs.OnJob = func(string, string) (freeslot.JobStatus, error) { return apitest.Succeeded(), nil }
+	if got := f.Do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob); got.Status != http.StatusOK || got.Body["state"] != "succeeded" {
+		t.Errorf("answer is %d %s", got.Status, got.Text)
 	}
 }
 
@@ -80,7 +81,7 @@ func TestWaitEndsWhenAnotherAttaches(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
 	answers := ask(t, start(t, f), "/v1/jobs?wait_ms=60000")
-	soon(t, f.jobs.sinks, "the submit").Detached(jobID)
+	soon(t, f.Jobs.Sinks, "the submit").Detached(apitest.JobID)
 	if got := soon(t, answers, "the answer"); got == nil || got.StatusCode != http.StatusAccepted {
 		t.Errorf("answer is %+v, expected 202", got)
 	}
@@ -90,34 +91,34 @@ func TestWaitEndsWithDrain(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
 	answers := ask(t, start(t, f), "/v1/jobs?wait_ms=60000")
-	soon(t, f.jobs.sinks, "the submit")
-	f.server.Drain()
+	soon(t, f.Jobs.Sinks, "the submit")
+	f.Drain()
 	if got := soon(t, answers, "the answer"); got == nil || got.StatusCode != http.StatusAccepted {
 		t.Errorf("answer is %+v, expected 202", got)
 	}
-	f.do(t, "POST", "/v1/jobs", ttsJob).refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
+	f.Do(t, "POST", "/v1/jobs", ttsJob).Refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
 }
 
 func TestWaitsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{Listen: "127.0.0.1:0", MaxWaits: 1})
 	answers := ask(t, start(t, f), "/v1/jobs?wait_ms=60000")
-	sink := soon(t, f.jobs.sinks, "the submit")
-	f.do(t, "POST", "/v1/jobs?wait_ms=60000", ttsJob).refusal(t, http.StatusTooManyRequests, freeslot.CodeOverloaded)
-	if got := f.do(t, "POST", "/v1/jobs", ttsJob); got.status != http.StatusAccepted {
-		t.Error("a submit that does not wait is refused:", got.text)
+	sink := soon(t, f.Jobs.Sinks, "the submit")
+	f.Do(t, "POST", "/v1/jobs?wait_ms=60000", ttsJob).Refusal(t, http.StatusTooManyRequests, freeslot.CodeOverloaded)
+	if got := f.Do(t, "POST", "/v1/jobs", ttsJob); got.Status != http.StatusAccepted {
+		t.Error("a submit that does not wait is refused:", got.Text)
 	}
-	sink.Result(succeeded())
+	sink.Result(apitest.Succeeded())
 	soon(t, answers, "the answer")
 }
 
 func TestSinksNeverBlock(t *testing.T) {
 	t.Parallel()
 	f := setup(t, api.Config{})
-	f.do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob)
-	sink := soon(t, f.jobs.sinks, "the submit")
+	f.Do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob)
+	sink := soon(t, f.Jobs.Sinks, "the submit")
 	for range 3 {
-		sink.Result(succeeded())
-		sink.Detached(jobID)
+		sink.Result(apitest.Succeeded())
+		sink.Detached(apitest.JobID)
 	}
 }

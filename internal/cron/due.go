@@ -18,7 +18,7 @@ type decision struct {
 }
 
 // due decides about the runs of a schedule from nextMS on, which is due.
-func due(e *Expression, s *Schedule, nextMS, nowMS int64) decision {
+func due(e *Expression, s *Definition, nextMS, nowMS int64) decision {
 	var last [MaxMissed]int64 // the last runs, in a ring
 	count, at := uint64(0), nextMS
 	if every := e.every.Milliseconds(); every > 0 {

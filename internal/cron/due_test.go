@@ -16,7 +16,7 @@ func TestDue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &Schedule{OnMissed: rapid.SampledFrom([]OnMissed{"", Skip, Latest, All}).Draw(t, "policy"), GraceMS: int64(rapid.SampledFrom([]int{0, 1, 5000, 3600_000}).Draw(t, "grace"))}
+		s := &Definition{OnMissed: rapid.SampledFrom([]OnMissed{"", Skip, Latest, All}).Draw(t, "policy"), GraceMS: int64(rapid.SampledFrom([]int{0, 1, 5000, 3600_000}).Draw(t, "grace"))}
 		next := e.NextMS(time.Date(2026, 3, 28, 0, 0, 0, 0, time.UTC).UnixMilli() + rapid.Int64Range(0, 3*24*3600_000).Draw(t, "next"))
 		now := next + rapid.Int64Range(0, rapid.SampledFrom([]int64{10, 10_000, 3600_000, 48 * 3600_000}).Draw(t, "scale")).Draw(t, "late")
 		var runs []int64
@@ -51,11 +51,11 @@ func TestDueAfterAges(t *testing.T) {
 	now := begin + 20*365*24*3600_000
 	const half = 30_000
 	e := parsed(t, "@every 1s", "")
-	if got := due(&e, &Schedule{}, begin, now); got.runMS != now || got.missed != 20*365*24*3600 {
+	if got := due(&e, &Definition{}, begin, now); got.runMS != now || got.missed != 20*365*24*3600 {
 		t.Errorf("%+v", got)
 	}
 	e = parsed(t, "* * * * *", "")
-	if got := due(&e, &Schedule{}, begin, now+half); got.runMS != now || got.missed < maxWalk {
+	if got := due(&e, &Definition{}, begin, now+half); got.runMS != now || got.missed < maxWalk {
 		t.Errorf("%+v", got)
 	}
 }

@@ -108,14 +108,14 @@ func (g *rig) runner(name string, d Dispatcher) *Runner {
 }
 
 func change(cron string, f ...func(*Change)) *Change {
-	c := &Change{Schedule: Schedule{Cron: cron, Job: freeslot.Job{Service: "echo", Payload: json.RawMessage(`1`)}}}
+	c := &Change{Definition: Definition{Cron: cron, Job: freeslot.Job{Service: "echo", Payload: json.RawMessage(`1`)}}}
 	for _, f := range f {
 		f(c)
 	}
 	return c
 }
 
-func (g *rig) put(name string, c *Change) Status {
+func (g *rig) put(name string, c *Change) Schedule {
 	g.t.Helper()
 	s, _, err := g.Put(g.t.Context(), tenant, name, c)
 	if err != nil {
@@ -124,7 +124,7 @@ func (g *rig) put(name string, c *Change) Status {
 	return s
 }
 
-func (g *rig) get(name string) Status {
+func (g *rig) get(name string) Schedule {
 	g.t.Helper()
 	s, err := g.Get(g.t.Context(), tenant, name, 0)
 	if err != nil {

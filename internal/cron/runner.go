@@ -311,7 +311,7 @@ func (r *Runner) make(ctx context.Context, run *run) (more bool, err error) {
 }
 
 // allowed looks whether this replica would take the schedule: limits change.
-func (r *Runner) allowed(s *Schedule) error {
+func (r *Runner) allowed(s *Definition) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -441,10 +441,10 @@ func (r *Runner) read(ctx context.Context, id string) (*run, error) {
 // mend gives a schedule a state whose own was lost by an operator's hand.
 func (r *Runner) mend(ctx context.Context, c *cell.Cell, record cell.CronRecord, nowMS int64) error {
 	st := &state{UID: newUID(), Steps: 1, Version: 1, CreatedMS: nowMS, UpdatedMS: nowMS, Paused: true}
-	if s, err := decodeSchedule(record.Definition); err != nil {
+	if s, err := decodeDefinition(record.Definition); err != nil {
 		st.fail(err, nowMS)
 	} else {
-		e, _ := Parse(s.Cron, s.TimeZone) // as decodeSchedule did
+		e, _ := Parse(s.Cron, s.TimeZone) // as decodeDefinition did
 		st = newState(&e, nowMS, false)
 	}
 	r.log.Warn("schedule.mended", zap.String("schedule", record.ID))

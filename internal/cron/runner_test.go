@@ -155,13 +155,13 @@ func TestRefused(t *testing.T) {
 		g.put("a", change("@every 1h"))
 		run := g.overdue("a", time.Second)
 		g.handle(r, "a")
-		if s := g.get("a"); s.Failed != 1 || s.Runs != 0 || s.LastError != "invalid_argument: as told" || s.LastErrorMS == 0 || s.LastRunMS != run || s.NextRunMS <= run || s.LastJobID != "" {
+		if s := g.get("a"); s.Failed != 1 || s.Runs != 0 || s.LastError != "invalid_argument: as told" || s.LastErrorAtMS == 0 || s.LastRunMS != run || s.NextRunMS <= run || s.LastJobID != "" {
 			t.Errorf("%+v", s)
 		}
 		*f = fake{}
 		g.overdue("a", time.Second)
 		g.handle(r, "a")
-		if s := g.get("a"); s.Failed != 1 || s.Runs != 1 || s.LastError != "" || s.LastErrorMS != 0 {
+		if s := g.get("a"); s.Failed != 1 || s.Runs != 1 || s.LastError != "" || s.LastErrorAtMS != 0 {
 			t.Errorf("the next run: %+v", s)
 		}
 	})
@@ -176,7 +176,7 @@ func TestRefused(t *testing.T) {
 			s := g.get("b")
 			due, _, err := g.set.At(0).CronDue(t.Context(), 2*retryPause, 10)
 			if s.Failed != before.Failed || s.LastError == "" || s.LastRunMS != before.LastRunMS || err != nil || !slices.ContainsFunc(due, func(d cell.CronTime) bool {
-				return d.ID == "acme/b" && d.AtMS == s.LastErrorMS+retryPause.Milliseconds()
+				return d.ID == "acme/b" && d.AtMS == s.LastErrorAtMS+retryPause.Milliseconds()
 			}) {
 				t.Errorf("%+v, due %v", s, due)
 			}

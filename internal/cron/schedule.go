@@ -27,14 +27,14 @@ const (
 const (
 	// MaxMissed is how many runs All makes up for.
 	MaxMissed = 100
-	// DefaultGrace is Schedule.GraceMS where it is 0.
+	// DefaultGrace is Definition.GraceMS where it is 0.
 	DefaultGrace = time.Minute
 	// MaxGrace is its bound.
 	MaxGrace = 7 * 24 * time.Hour
 )
 
-// Schedule is what a client wants to be run, and when.
-type Schedule struct {
+// Definition is what a client wants to be run, and when.
+type Definition struct {
 	// Cron and TimeZone are for Parse.
 	Cron     string `json:"cron"`
 	TimeZone string `json:"time_zone,omitempty"`
@@ -45,13 +45,11 @@ type Schedule struct {
 	// GraceMS is after how many milliseconds a run that has not begun counts as missed, and
 	// for how long one is tried again that cannot be made. 0 means DefaultGrace.
 	GraceMS int64 `json:"grace_ms,omitempty"`
-	// Paused schedules do not run.
-	Paused bool `json:"paused,omitempty"`
 }
 
-// Change is a schedule as a client sends it; its Paused is not heeded.
+// Change is a schedule as a client sends it.
 type Change struct {
-	Schedule
+	Definition
 	// Pause is whether it is to be paused; nil leaves that as it is.
 	Pause *bool
 	// Version, if not nil, is that of the schedule which is replaced; 0 says that there is none.
@@ -89,7 +87,7 @@ func decodeChange(data []byte) (*Change, error) {
 	if refused != nil {
 		return nil, refused
 	}
-	c := &Change{Version: in.Version, Pause: in.Paused, Schedule: Schedule{
+	c := &Change{Version: in.Version, Pause: in.Paused, Definition: Definition{
 		Cron: in.Cron, TimeZone: in.TimeZone, Job: job, OnMissed: in.OnMissed, GraceMS: in.GraceMS,
 	}}
 	return c, c.Validate()
@@ -97,7 +95,7 @@ func decodeChange(data []byte) (*Change, error) {
 
 // Validate checks everything but the payload's size. Errors: *freeslot.Error
 // (invalid_argument).
-func (s *Schedule) Validate() error {
+func (s *Definition) Validate() error {
 	if _, err := Parse(s.Cron, s.TimeZone); err != nil {
 		return err
 	}
@@ -120,7 +118,7 @@ func (s *Schedule) Validate() error {
 }
 
 // graceMS is GraceMS with its default applied.
-func (s *Schedule) graceMS() int64 {
+func (s *Definition) graceMS() int64 {
 	if s.GraceMS == 0 {
 		return DefaultGrace.Milliseconds()
 	}
@@ -128,7 +126,7 @@ func (s *Schedule) graceMS() int64 {
 }
 
 // policy is OnMissed with its default applied.
-func (s *Schedule) policy() OnMissed {
+func (s *Definition) policy() OnMissed {
 	if s.OnMissed == "" {
 		return Latest
 	}
@@ -136,7 +134,7 @@ func (s *Schedule) policy() OnMissed {
 }
 
 // checkSize refuses a payload that is over the limit of a replica.
-func (s *Schedule) checkSize(limit int) error {
+func (s *Definition) checkSize(limit int) error {
 	if n := len(s.Job.Payload); n > limit {
 		return &freeslot.Error{
 			Code: freeslot.CodePayloadTooLarge, Field: "job.payload",
@@ -146,21 +144,19 @@ func (s *Schedule) checkSize(limit int) error {
 	return nil
 }
 
-// encode is the form in which a schedule is stored: Paused belongs to the state.
-func (s *Schedule) encode() (string, error) {
-	stored := *s
-	stored.Paused = false
-	text, err := json.Marshal(&stored)
+// encode is the form in which a schedule is stored.
+func (s *Definition) encode() (string, error) {
+	text, err := json.Marshal(s)
 	if err != nil {
 		return "", freeslot.Invalid("job", "cannot be encoded: %v", err)
 	}
 	return string(text), nil
 }
 
-// decodeSchedule reads what encode wrote, here or in another release, or an operator. The
+// decodeDefinition reads what encode wrote, here or in another release, or an operator. The
 // job is not validated: what releases refuse differs, and the status is to tell of it.
-func decodeSchedule(text string) (*Schedule, error) {
-	s := new(Schedule)
+func decodeDefinition(text string) (*Definition, error) {
+	s := new(Definition)
 	if err := json.Unmarshal([]byte(text), s); err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}

@@ -39,29 +39,22 @@ func NewService(cells *cell.Set, maxPayload int) *Service {
 	return &Service{cells: cells, maxPayload: maxPayload}
 }
 
-// Page is a part of a listing.
-type Page struct {
-	Schedules []Status
-	// Cursor continues the listing; empty at its end.
-	Cursor string
-}
-
 // Put makes a schedule, or replaces the one of this name; what is there already stays as it is,
 // its version included. created tells whether there was none.
-func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) (status Status, created bool, err error) {
+func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) (status Schedule, created bool, err error) {
 	if err = change.Validate(); err == nil {
 		err = change.checkSize(s.maxPayload)
 	}
 	if err != nil {
-		return Status{}, false, err
+		return Schedule{}, false, err
 	}
 	e, err := Parse(change.Cron, change.TimeZone)
 	if err != nil {
-		return Status{}, false, err
+		return Schedule{}, false, err
 	}
-	definition, err := change.Schedule.encode()
+	definition, err := change.Definition.encode()
 	if err != nil {
-		return Status{}, false, err
+		return Schedule{}, false, err
 	}
 	counted := false
 	status, err = s.change(ctx, tenant, name, func(f *found) (*state, string, error) {
@@ -76,7 +69,7 @@ func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) 
 				}
 				counted = true
 			}
-			f.schedule = &change.Schedule
+			f.schedule = &change.Definition
 			// One that cannot be read is replaced, too.
 			return newState(&e, f.nowMS, paused), definition, nil
 		}
@@ -91,7 +84,7 @@ func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) 
 		if f.schedule.Cron != change.Cron || f.schedule.TimeZone != change.TimeZone || next.Paused != paused || next.NextMS == 0 {
 			next.NextMS = e.NextMS(max(f.nowMS, next.LastMS))
 		}
-		next.Paused, f.schedule = paused, &change.Schedule
+		next.Paused, f.schedule = paused, &change.Definition
 		return next, definition, nil
 	})
 	return status, created, err
@@ -124,19 +117,19 @@ func (s *Service) room(ctx context.Context, tenant string) error {
 }
 
 // Get reads a schedule, with so many of its coming runs, at most MaxRuns.
-func (s *Service) Get(ctx context.Context, tenant, name string, runs int) (Status, error) {
+func (s *Service) Get(ctx context.Context, tenant, name string, runs int) (Schedule, error) {
 	f, err := s.find(ctx, tenant, name)
 	if err != nil {
-		return Status{}, err
+		return Schedule{}, err
 	}
 	if f.broken != nil {
-		return Status{}, f.unreadable()
+		return Schedule{}, f.unreadable()
 	}
 	if f.state == nil {
-		return Status{}, notFound(name)
+		return Schedule{}, notFound(name)
 	}
-	status := statusOf(f.record.ID, f.schedule, f.state)
-	status.NextRuns = comingRuns(f, min(runs, MaxRuns))
+	status := scheduleOf(f.record.ID, f.schedule, f.state)
+	status.NextRunsMS = comingRuns(f, min(runs, MaxRuns))
 	return status, nil
 }
 
@@ -158,18 +151,18 @@ func comingRuns(f *found, n int) (runs []int64) {
 
 // List reads schedules in the order of their tenants and names; tenant "" stands for all.
 // Those that an operator's edit made unreadable are left out.
-func (s *Service) List(ctx context.Context, tenant, cursor string, limit int) (Page, error) {
+func (s *Service) List(ctx context.Context, tenant, cursor string, limit int) (SchedulePage, error) {
 	if _, _, ok := cell.SplitCronID(cursor); cursor != "" && !ok {
-		return Page{}, freeslot.Invalid("cursor", "is not one of a listing of schedules")
+		return SchedulePage{}, freeslot.Invalid("cursor", "is not one of a listing of schedules")
 	}
 	found, err := s.cells.CronList(ctx, tenant, cursor, min(max(limit, 1), MaxPage))
 	if err != nil {
-		return Page{}, err
+		return SchedulePage{}, err
 	}
-	page := Page{Schedules: make([]Status, 0, len(found.Records))}
+	page := SchedulePage{Schedules: make([]Schedule, 0, len(found.Records))}
 	for _, r := range found.Records {
 		if f := decodeFound(r, found.NowMS); f.broken == nil && f.state != nil {
-			page.Schedules = append(page.Schedules, statusOf(r.ID, f.schedule, f.state))
+			page.Schedules = append(page.Schedules, scheduleOf(r.ID, f.schedule, f.state))
 		}
 	}
 	if found.More {
@@ -179,16 +172,16 @@ func (s *Service) List(ctx context.Context, tenant, cursor string, limit int) (P
 }
 
 // Pause keeps a schedule from running until Resume; a run that is just being made is made.
-func (s *Service) Pause(ctx context.Context, tenant, name string) (Status, error) {
+func (s *Service) Pause(ctx context.Context, tenant, name string) (Schedule, error) {
 	return s.pause(ctx, tenant, name, true)
 }
 
 // Resume has a schedule run again, from its next run on: those of the pause were not missed.
-func (s *Service) Resume(ctx context.Context, tenant, name string) (Status, error) {
+func (s *Service) Resume(ctx context.Context, tenant, name string) (Schedule, error) {
 	return s.pause(ctx, tenant, name, false)
 }
 
-func (s *Service) pause(ctx context.Context, tenant, name string, paused bool) (Status, error) {
+func (s *Service) pause(ctx context.Context, tenant, name string, paused bool) (Schedule, error) {
 	return s.change(ctx, tenant, name, func(f *found) (*state, string, error) {
 		switch {
 		case f.broken != nil:
@@ -211,36 +204,36 @@ func (s *Service) pause(ctx context.Context, tenant, name string, paused bool) (
 
 // Delete drops a schedule, and returns what it was. A run that is just being made may come to a
 // job or not; jobs that were created go on.
-func (s *Service) Delete(ctx context.Context, tenant, name string) (Status, error) {
+func (s *Service) Delete(ctx context.Context, tenant, name string) (Schedule, error) {
 	for range tries {
 		f, err := s.find(ctx, tenant, name)
 		if err != nil {
-			return Status{}, err
+			return Schedule{}, err
 		}
 		c := s.cells.OfCron(f.record.ID)
 		if f.record.State == "" && f.record.Definition == "" {
-			return Status{}, cmp.Or(c.Confirm(ctx), notFound(name))
+			return Schedule{}, cmp.Or(c.Confirm(ctx), notFound(name))
 		}
 		made, err := c.CronWrite(ctx, cell.CronChange{ID: f.record.ID, Seen: f.record.State, Told: true})
 		if err != nil {
-			return Status{}, err
+			return Schedule{}, err
 		}
 		if made && f.state != nil && f.schedule != nil {
-			return statusOf(f.record.ID, f.schedule, f.state), nil
+			return scheduleOf(f.record.ID, f.schedule, f.state), nil
 		}
 		if made {
-			return Status{Name: name, Tenant: tenant}, nil
+			return Schedule{Name: name, Tenant: tenant}, nil
 		}
 	}
-	return Status{}, busy(name)
+	return Schedule{}, busy(name)
 }
 
 // found is a schedule as it was read.
 type found struct {
 	record   cell.CronRecord
 	nowMS    int64
-	schedule *Schedule // nil where it cannot be read, or is none
-	state    *state    // likewise
+	schedule *Definition // nil where it cannot be read, or is none
+	state    *state      // likewise
 	broken   error
 }
 
@@ -271,7 +264,7 @@ func decodeFound(record cell.CronRecord, nowMS int64) *found {
 	if record.State == "" && record.Definition == "" {
 		return f
 	}
-	if f.schedule, f.broken = decodeSchedule(record.Definition); f.broken == nil {
+	if f.schedule, f.broken = decodeDefinition(record.Definition); f.broken == nil {
 		f.state, f.broken = decodeState(record.State)
 	}
 	if f.broken != nil {
@@ -283,30 +276,30 @@ func decodeFound(record cell.CronRecord, nowMS int64) *found {
 // change makes a change that is computed from what is there, anew where another one came
 // between. compute returns the next state, nil for no change, and the definition where that
 // changes.
-func (s *Service) change(ctx context.Context, tenant, name string, compute func(*found) (*state, string, error)) (Status, error) {
+func (s *Service) change(ctx context.Context, tenant, name string, compute func(*found) (*state, string, error)) (Schedule, error) {
 	for range tries {
 		f, err := s.find(ctx, tenant, name)
 		if err != nil {
-			return Status{}, err
+			return Schedule{}, err
 		}
 		next, definition, err := compute(f)
 		if err != nil { // perhaps because of a call before, of which the caller was not told
-			return Status{}, cmp.Or(s.cells.OfCron(f.record.ID).Confirm(ctx), err)
+			return Schedule{}, cmp.Or(s.cells.OfCron(f.record.ID).Confirm(ctx), err)
 		}
 		if next == nil { // perhaps because of a call before, of which the caller was not told
-			return statusOf(f.record.ID, f.schedule, f.state), s.cells.OfCron(f.record.ID).Confirm(ctx)
+			return scheduleOf(f.record.ID, f.schedule, f.state), s.cells.OfCron(f.record.ID).Confirm(ctx)
 		}
 		made, err := s.cells.OfCron(f.record.ID).CronWrite(ctx, cell.CronChange{
 			ID: f.record.ID, Seen: f.record.State, State: next.encode(), Definition: definition, DueMS: next.dueMS(), Told: true,
 		})
 		if err != nil {
-			return Status{}, err
+			return Schedule{}, err
 		}
 		if made {
-			return statusOf(f.record.ID, f.schedule, next), nil
+			return scheduleOf(f.record.ID, f.schedule, next), nil
 		}
 	}
-	return Status{}, busy(name)
+	return Schedule{}, busy(name)
 }
 
 func notFound(name string) error {

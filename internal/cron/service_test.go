@@ -64,7 +64,7 @@ func TestService(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		s, err = g.Get(ctx, tenant, "a", 3)
-		if err != nil || len(s.NextRuns) != 3 || s.NextRuns[2]-s.NextRuns[0] != 4*3600_000 {
+		if err != nil || len(s.NextRunsMS) != 3 || s.NextRunsMS[2]-s.NextRunsMS[0] != 4*3600_000 {
 			t.Errorf("%+v, %v", s, err)
 		}
 		if s, err = g.Resume(ctx, tenant, "a"); err != nil || s.Paused || s.NextRunMS < s.UpdatedAtMS+2*3600_000 {
@@ -234,7 +234,7 @@ func FuzzStored(f *testing.F) {
 	e := parsed(f, "@daily", "")
 	st := newState(&e, 1_700_000_000_000, false)
 	st.Claim = &claim{RunMS: 5, SinceMS: 6, JobID: jobID(3, "acme/a", st.UID, 5)}
-	definition, err := change("@every 5m").Schedule.encode()
+	definition, err := change("@every 5m").Definition.encode()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func FuzzStored(f *testing.F) {
 		if found.state.step().encode() == found.state.encode() {
 			t.Fatal("a step changes nothing")
 		}
-		statusOf("acme/a", found.schedule, found.state)
+		scheduleOf("acme/a", found.schedule, found.state)
 		comingRuns(found, 3)
 		if st := found.state; st.NextMS > 0 && st.NextMS <= found.nowMS && found.nowMS-st.NextMS < 24*3600_000 {
 			e, _ := Parse(found.schedule.Cron, found.schedule.TimeZone)

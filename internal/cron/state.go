@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -150,37 +151,38 @@ func jobID(cellIndex int, scheduleID, uid string, runMS int64) string {
 	return strconv.Itoa(cellIndex) + "-" + id.String()
 }
 
-// Status is a schedule and how it stands. Times are Redis' clock, in milliseconds since the
-// Unix epoch; 0 means not yet, or never.
-type Status struct {
-	Name   string `json:"name"`
-	Tenant string `json:"tenant"`
-	Schedule
-	Version     uint64 `json:"version"`
-	CreatedAtMS int64  `json:"created_at_ms"`
-	UpdatedAtMS int64  `json:"updated_at_ms"`
-	NextRunMS   int64  `json:"next_run_ms,omitempty"`
-	LastRunMS   int64  `json:"last_run_ms,omitempty"`
-	LastJobID   string `json:"last_job_id,omitempty"`
-	LastError   string `json:"last_error,omitempty"`
-	LastErrorMS int64  `json:"last_error_at_ms,omitempty"`
-	Runs        uint64 `json:"runs"`
-	Failed      uint64 `json:"failed"`
-	Missed      uint64 `json:"missed"`
-	// NextRuns are the coming runs where they were asked for.
-	NextRuns []int64 `json:"next_runs_ms,omitempty"`
+// Schedule is a schedule and how it stands. Times are Redis' clock, in milliseconds since 1970.
+type Schedule struct {
+	Name     string       `json:"name"`
+	Tenant   string       `json:"tenant"`
+	Cron     string       `json:"cron"`
+	TimeZone string       `json:"time_zone"`
+	Job      freeslot.Job `json:"job"`
+	OnMissed OnMissed     `json:"on_missed" enum:"skip,latest,all"`
+	GraceMS  int64        `json:"grace_ms"`
+	Paused   bool         `json:"paused"`
+
+	Version       uint64 `json:"version" doc:"Changes with every change by a client."`
+	CreatedAtMS   int64  `json:"created_at_ms" doc:"The store's clock, in milliseconds since 1970, as all times here."`
+	UpdatedAtMS   int64  `json:"updated_at_ms"`
+	NextRunMS     int64  `json:"next_run_ms,omitempty" doc:"Absent while it is paused."`
+	LastRunMS     int64  `json:"last_run_ms,omitempty" doc:"The time of the last run that is over, whether a job could be created or not."`
+	LastJobID     string `json:"last_job_id,omitempty" doc:"The last job that was created."`
+	LastError     string `json:"last_error,omitempty" doc:"Why the last run could not be made, or cannot be yet; absent after one that was."`
+	LastErrorAtMS int64  `json:"last_error_at_ms,omitempty"`
+	Runs          uint64 `json:"runs" doc:"How many jobs were created."`
+	Failed        uint64 `json:"failed" doc:"How many runs could not be made."`
+	Missed        uint64 `json:"missed" doc:"How many runs were left out because they were missed."`
+	// NextRunsMS is documented for its reader in the tag.
+	NextRunsMS []int64 `json:"next_runs_ms,omitempty" doc:"The coming runs, where they were asked for; of a paused schedule those that there would be."`
 }
 
-func statusOf(id string, s *Schedule, st *state) Status {
+func scheduleOf(id string, d *Definition, st *state) Schedule {
 	tenant, name, _ := cell.SplitCronID(id)
-	out := Status{
-		Name: name, Tenant: tenant, Schedule: *s, Version: st.Version, CreatedAtMS: st.CreatedMS, UpdatedAtMS: st.UpdatedMS,
-		LastRunMS: st.LastMS, LastJobID: st.LastJob, LastError: st.LastError, LastErrorMS: st.LastErrorMS,
-		Runs: st.Made, Failed: st.Failed, Missed: st.Missed,
-	}
-	out.OnMissed, out.GraceMS, out.Paused = s.policy(), s.graceMS(), st.Paused
-	if out.TimeZone == "" {
-		out.TimeZone = "UTC"
+	out := Schedule{
+		Name: name, Tenant: tenant, Cron: d.Cron, TimeZone: cmp.Or(d.TimeZone, "UTC"), Job: d.Job, OnMissed: d.policy(), GraceMS: d.graceMS(), Paused: st.Paused,
+		Version: st.Version, CreatedAtMS: st.CreatedMS, UpdatedAtMS: st.UpdatedMS, LastRunMS: st.LastMS, LastJobID: st.LastJob,
+		LastError: st.LastError, LastErrorAtMS: st.LastErrorMS, Runs: st.Made, Failed: st.Failed, Missed: st.Missed,
 	}
 	if !st.Paused {
 		out.NextRunMS = st.NextMS

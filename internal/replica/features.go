@@ -10,6 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -30,9 +31,8 @@ func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connec
 	return poolconfig.New(follow, first, first.Layout().ConfigEvents(), conn.events.For(0), log.Named("poolconfig"), reg)
 }
 
-// newRuns makes the runs of schedules.
-func newRuns(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg prometheus.Registerer) *cron.Runner {
-	return cron.NewRunner(cron.Config{
+func newSchedules(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg prometheus.Registerer) feature.Feature {
+	return cron.NewFeature(cron.Config{
 		Replica: cfg.ReplicaID, MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MarkerRetention: cfg.IdempotencyRetention,
 	}, f.cells, d, log.Named("cron"), reg)
 }

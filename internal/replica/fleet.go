@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/locked"
 	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -127,11 +128,11 @@ func (f *fleet) check(ctx context.Context) error {
 }
 
 // verify compares the lock-based picture with the cache, where that is configured.
-func (f *fleet) verify() step {
+func (f *fleet) verify() feature.Step {
 	if f.verifier == nil {
-		return step{Name: "verifier"}
+		return feature.Step{Name: "verifier"}
 	}
-	return step{"verifier", f.verifier.Start, f.verifier.Stop}
+	return feature.Step{Name: "verifier", Start: f.verifier.Start, Stop: f.verifier.Stop}
 }
 
 // lateCell keeps a cell whose server is down at the start out of the cache until the cell has been

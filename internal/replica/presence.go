@@ -4,18 +4,22 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/presence"
+	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // newPresence has choices try this replica's share of the fleet first, and this replica
 // match free nodes of its share with jobs that wait.
-func newPresence(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, runs *cron.Runner, log *zap.Logger) *presence.Presence {
+func newPresence(cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, features []feature.Feature, log *zap.Logger) *presence.Presence {
 	return presence.New(presence.Config{Replica: cfg.ReplicaID, OnChange: func(replicas []string) {
-		f.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
+		fleet.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
 		d.SetReplicas(replicas)
-		runs.SetReplicas(replicas)
-	}}, f.cells.At(0), log.Named("presence"))
+		for _, f := range features {
+			if f.SetReplicas != nil {
+				f.SetReplicas(replicas)
+			}
+		}
+	}}, fleet.cells.At(0), log.Named("presence"))
 }

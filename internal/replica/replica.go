@@ -11,6 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/version"
 )
 
@@ -22,7 +23,7 @@ type Replica struct {
 	reg *prometheus.Registry
 
 	server  *api.Server
-	started []step // in the order of their start
+	started []feature.Step // in the order of their start
 }
 
 // New makes a replica. It does no I/O. reg gets the replica's metrics; /metrics serves all that is in
