@@ -19,7 +19,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 // specTimeout is longer than callTimeout, as a payload may take long to come, and begins anew when it is cut off. Heartbeats

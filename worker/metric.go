@@ -5,7 +5,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 // Outcomes of attempts, the label of freeslot_worker_jobs_total. Those of reported

@@ -14,7 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/agent"
 	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/systemd"
 	"github.com/freeslot/freeslot/internal/version"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/freeslot/freeslot/cmd/scheduler/dev"
 	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/replica"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cgroup"
 	"github.com/freeslot/freeslot/internal/check"
-	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/worker"
 )

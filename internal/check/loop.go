@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 // loop checks one service. All but cancel and done belongs to its goroutine.

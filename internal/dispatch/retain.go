@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 const (

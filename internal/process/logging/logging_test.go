@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/logging"
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
