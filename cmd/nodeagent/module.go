@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/agent"
-	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/internal/process/tracing"
 	"github.com/freeslot/freeslot/internal/version"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/internal/process/tracing"
 	"github.com/freeslot/freeslot/worker"
 )
 

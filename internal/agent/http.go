@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/internal/process/tracing"
 	"github.com/freeslot/freeslot/worker"
 )
 

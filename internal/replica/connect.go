@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/tracing"
 	"github.com/freeslot/freeslot/internal/redisclient"
-	"github.com/freeslot/freeslot/internal/tracing"
 	"github.com/freeslot/freeslot/internal/version"
 )
 

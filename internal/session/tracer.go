@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/internal/process/tracing"
 )
 
 // tracer makes one server span of each submit, from its arrival to the answer.

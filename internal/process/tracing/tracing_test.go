@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
-	"github.com/freeslot/freeslot/internal/tracing"
+	"github.com/freeslot/freeslot/internal/process/tracing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
