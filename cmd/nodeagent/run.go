@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/agent"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
-	"github.com/freeslot/freeslot/internal/systemd"
+	"github.com/freeslot/freeslot/internal/process/systemd"
 	"github.com/freeslot/freeslot/internal/version"
 )
 

@@ -18,8 +18,8 @@ import (
 
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/process/systemd"
 	"github.com/freeslot/freeslot/internal/replica"
-	"github.com/freeslot/freeslot/internal/systemd"
 	"github.com/freeslot/freeslot/internal/version"
 )
 
