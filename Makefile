@@ -11,7 +11,7 @@ given_goflags := $(GOFLAGS)
 export GOFLAGS = $(given_goflags) -buildvcs=false
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -X github.com/freeslot/freeslot/internal/version.stamped=$(VERSION)
+LDFLAGS := -X github.com/freeslot/freeslot/internal/process/version.stamped=$(VERSION)
 
 RUN_ARGS ?=
 DEMO_ARGS ?=

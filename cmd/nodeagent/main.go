@@ -17,7 +17,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/freeslot/freeslot/internal/version"
+	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/worker"
 )
 

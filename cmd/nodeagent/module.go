@@ -12,7 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/agent"
 	"github.com/freeslot/freeslot/internal/process/tracing"
-	"github.com/freeslot/freeslot/internal/version"
+	"github.com/freeslot/freeslot/internal/process/version"
 )
 
 // process is one agent with what it needs, ready to be started once.

@@ -16,7 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/systemd"
-	"github.com/freeslot/freeslot/internal/version"
+	"github.com/freeslot/freeslot/internal/process/version"
 )
 
 // startTimeout bounds a start, up to the registration of the node.

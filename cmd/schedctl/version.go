@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/freeslot/freeslot/internal/version"
+	"github.com/freeslot/freeslot/internal/process/version"
 )
 
 type versionCmd struct{}

@@ -19,8 +19,8 @@ import (
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/systemd"
+	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica"
-	"github.com/freeslot/freeslot/internal/version"
 )
 
 // startTimeout bounds a start, from the first connection to Redis to the open port.

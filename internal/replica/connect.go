@@ -9,8 +9,8 @@ import (
 
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/process/tracing"
+	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/redisclient"
-	"github.com/freeslot/freeslot/internal/version"
 )
 
 // connections are open before anything is built, and close last.

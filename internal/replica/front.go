@@ -12,8 +12,8 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/session"
-	"github.com/freeslot/freeslot/internal/version"
 )
 
 func newAuthenticator(cfg config.Replica) *api.Authenticator {

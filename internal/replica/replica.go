@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica/feature"
-	"github.com/freeslot/freeslot/internal/version"
 )
 
 // Replica is one scheduler replica. It is for one Start and one Stop; Alive, Done, Err and Addr are
