@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/cgroup"
+	"github.com/freeslot/freeslot/internal/node/cgroup"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/worker"
 )

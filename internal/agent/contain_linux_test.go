@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cgroup"
+	"github.com/freeslot/freeslot/internal/node/cgroup"
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/worker"
 )

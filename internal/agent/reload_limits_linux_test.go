@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cgroup"
+	"github.com/freeslot/freeslot/internal/node/cgroup"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
