@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/freeslot/freeslot/internal/collector"
 	"github.com/freeslot/freeslot/internal/heartbeat"
+	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
 // Collectors of figures; see [Worker.Collect].

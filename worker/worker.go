@@ -18,7 +18,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/collector"
+	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/collector"
+	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/freeslot/freeslot/internal/collector"
+	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
 // figures is a collector of what a shell script writes.

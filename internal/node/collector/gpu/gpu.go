@@ -14,7 +14,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/freeslot/freeslot/internal/collector"
+	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
 // DefaultLibrary is looked up as the system's loader does.

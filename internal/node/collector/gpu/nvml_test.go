@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/freeslot/freeslot/internal/collector"
+	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
 // fake compiles the stand-in for the driver's library.
