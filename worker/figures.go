@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/node/collector"
+	"github.com/freeslot/freeslot/internal/node/heartbeat"
 )
 
 // Collectors of figures; see [Worker.Collect].
