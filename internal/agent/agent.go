@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/check"
 	"github.com/freeslot/freeslot/internal/node/cgroup"
+	"github.com/freeslot/freeslot/internal/node/check"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/worker"

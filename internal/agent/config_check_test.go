@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/freeslot/freeslot/internal/check"
+	"github.com/freeslot/freeslot/internal/node/check"
 )
 
 // loadCheck reads a configuration whose only service has this check.

@@ -22,8 +22,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/check"
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/node/check"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
 
