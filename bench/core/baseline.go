@@ -8,7 +8,7 @@ import (
 
 	"github.com/freeslot/freeslot/bench/core/result"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/internal/locked"
+	"github.com/freeslot/freeslot/internal/cache/locked"
 )
 
 // flatOutMessages bounds the events of a window at full speed; where they are used up the window's rate is

@@ -17,8 +17,8 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/core/result"
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/internal/cache/locked"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/locked"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/internal/cache/locked"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
-	"github.com/freeslot/freeslot/internal/locked"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 

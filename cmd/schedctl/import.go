@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/locked"
+	"github.com/freeslot/freeslot/internal/cache/locked"
 )
 
 // nodesGroup is "nodes", which lists them unless a further word says otherwise.

@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/cache/locked"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/locked"
 	"github.com/freeslot/freeslot/internal/redisclient"
 )
 

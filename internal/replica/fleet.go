@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cache/locked"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
-	"github.com/freeslot/freeslot/internal/locked"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/selection"
