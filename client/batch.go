@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"sync"
 
@@ -106,10 +105,9 @@ func split(jobs []freeslot.Job, results []Submitted, limits wire.Limits) [][]int
 
 func checkJob(job *freeslot.Job, i int, limits wire.Limits) error {
 	path := "jobs[" + strconv.Itoa(i) + "]"
-	if limits.MaxPayloadBytes > 0 && len(job.Payload) > limits.MaxPayloadBytes {
-		return &freeslot.Error{
-			Code: freeslot.CodePayloadTooLarge, Field: path + ".payload",
-			Message: fmt.Sprintf("%s.payload has %d bytes, the limit is %d", path, len(job.Payload), limits.MaxPayloadBytes),
+	if limits.MaxPayloadBytes > 0 {
+		if err := wire.CheckPayload(path, job, limits.MaxPayloadBytes); err != nil {
+			return err
 		}
 	}
 	return job.Validate(path)

@@ -154,11 +154,8 @@ func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {
 	if refused != nil {
 		return nil, refused
 	}
-	if n := len(job.Payload); n > s.cfg.MaxPayloadBytes {
-		return nil, &freeslot.Error{
-			Code: freeslot.CodePayloadTooLarge, Field: "job.payload",
-			Message: fmt.Sprintf("job.payload has %s, expected at most %s", bytesText(int64(n)), bytesText(int64(s.cfg.MaxPayloadBytes))),
-		}
+	if err := wire.CheckPayload("job", &job, s.cfg.MaxPayloadBytes); err != nil {
+		return nil, err
 	}
 	return &job, job.Validate("job")
 }

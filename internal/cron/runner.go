@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/session/wire"
 )
 
 const (
@@ -315,7 +316,7 @@ func (r *Runner) allowed(s *Definition) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	return s.checkSize(r.cfg.MaxPayloadBytes)
+	return wire.CheckPayload("job", &s.Job, r.cfg.MaxPayloadBytes)
 }
 
 // exists reports whether the job of the claim was created, as far as its record tells.

@@ -133,17 +133,6 @@ func (s *Definition) policy() OnMissed {
 	return s.OnMissed
 }
 
-// checkSize refuses a payload that is over the limit of a replica.
-func (s *Definition) checkSize(limit int) error {
-	if n := len(s.Job.Payload); n > limit {
-		return &freeslot.Error{
-			Code: freeslot.CodePayloadTooLarge, Field: "job.payload",
-			Message: fmt.Sprintf("job.payload has %d bytes, expected at most %d", n, limit),
-		}
-	}
-	return nil
-}
-
 // encode is the form in which a schedule is stored.
 func (s *Definition) encode() (string, error) {
 	text, err := json.Marshal(s)

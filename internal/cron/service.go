@@ -8,6 +8,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/session/wire"
 )
 
 const (
@@ -43,7 +44,7 @@ func NewService(cells *cell.Set, maxPayload int) *Service {
 // its version included. created tells whether there was none.
 func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) (status Schedule, created bool, err error) {
 	if err = change.Validate(); err == nil {
-		err = change.checkSize(s.maxPayload)
+		err = wire.CheckPayload("job", &change.Job, s.maxPayload)
 	}
 	if err != nil {
 		return Schedule{}, false, err

@@ -74,15 +74,12 @@ func (r *Request) Index(i int) int {
 // CheckJob checks job i of the request: the size and syntax of its payload and
 // all that freeslot.Job.Validate checks.
 func (l Limits) CheckJob(r *Request, i int) *freeslot.Error {
-	job := &r.Jobs[i]
-	if len(job.Payload) > l.MaxPayloadBytes {
-		field := r.Path(i) + ".payload"
-		return &freeslot.Error{
-			Code: freeslot.CodePayloadTooLarge, Field: field,
-			Message: fmt.Sprintf("%s has %d bytes, the limit is %d", field, len(job.Payload), l.MaxPayloadBytes),
-		}
+	job, path := &r.Jobs[i], r.Path(i)
+	err := CheckPayload(path, job, l.MaxPayloadBytes)
+	if err == nil {
+		err = job.Validate(path)
 	}
-	if err := job.Validate(r.Path(i)); err != nil {
+	if err != nil {
 		return AsError(err)
 	}
 	return nil

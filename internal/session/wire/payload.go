@@ -1,0 +1,21 @@
+package wire
+
+import (
+	"fmt"
+
+	"github.com/freeslot/freeslot"
+)
+
+// CheckPayload refuses a payload over limits.max_payload_bytes with payload_too_large. It is the
+// one check of payload size: WebSocket sessions, HTTP, schedules and clients call it. path names
+// the job in the error, a *freeslot.Error: "job" or "jobs[3]".
+func CheckPayload(path string, job *freeslot.Job, maxBytes int) error {
+	if len(job.Payload) <= maxBytes {
+		return nil
+	}
+	field := path + ".payload"
+	return &freeslot.Error{
+		Code: freeslot.CodePayloadTooLarge, Field: field,
+		Message: fmt.Sprintf("%s has %d bytes, the limit is %d", field, len(job.Payload), maxBytes),
+	}
+}
