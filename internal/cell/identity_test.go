@@ -75,9 +75,6 @@ func TestHistory(t *testing.T) {
 	if after := history(r); after == "" || after == before {
 		t.Errorf("%q before and %q after a restart", before, after)
 	}
-	if id := history(newRig(t, embedded(t))); id != "" {
-		t.Errorf("embedded: %q", id)
-	}
 	cluster := redistest.Cluster(t)
 	seen := make(map[string]bool)
 	for i := range 3 { // the cells of three are on a master each

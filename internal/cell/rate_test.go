@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 // redisNow is Redis' clock in microseconds.
@@ -118,7 +120,7 @@ func TestBucketBound(t *testing.T) {
 
 func TestTakePermitsRefuses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, embedded(t))
+	r := newRig(t, redistest.Shared(t))
 	if _, err := r.TakePermits(r.ctx(), "a b", Rate{PerSecond: 1, Burst: 1}, 1); err == nil {
 		t.Error("a tenant of that name")
 	}

@@ -123,11 +123,7 @@ func TestRetain(t *testing.T) {
 			}
 		}
 		dropped := 0
-		steps := 60
-		if r.redis.Name() == "embedded" { // slow
-			steps = 15
-		}
-		for step := range steps {
+		for step := range 60 {
 			for range rng.IntN(12) {
 				job := r.ended(epoch, rng.IntN(3000))
 				twin.jobs = append(twin.jobs, job)

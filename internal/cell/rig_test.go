@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/rueidis"
 
@@ -47,10 +46,8 @@ func third(c *Config) {
 	c.Index, c.Cells = 2, 4
 }
 
-// backends runs a suite in parallel on the single server, on the cluster and on the
-// embedded stand-in of `scheduler dev`, each time with a rig of its own: of the only
-// cell and, on real servers, of the third of four. The stand-in shows that it does the
-// same; what holds on Redis is shown on Redis.
+// backends runs a suite in parallel on the single server and on the cluster, each time with a
+// rig of its own: of the only cell and of the third of four.
 func backends(t *testing.T, suite func(t *testing.T, r *rig)) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -58,21 +55,6 @@ func backends(t *testing.T, suite func(t *testing.T, r *rig)) {
 		t.Run("cells=1", func(t *testing.T) { t.Parallel(); suite(t, newRig(t, redis)) })
 		t.Run("cells=4", func(t *testing.T) { t.Parallel(); suite(t, newRig(t, redis, third)) })
 	})
-	t.Run("embedded", func(t *testing.T) {
-		t.Parallel()
-		suite(t, newRig(t, embedded(t)))
-	})
-}
-
-func embedded(t *testing.T) *redistest.Target {
-	t.Helper()
-	server := miniredis.NewMiniRedis()
-	server.ClockTTL(true)
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	return redistest.At("embedded", false, server.Addr())
 }
 
 func (r *rig) ctx() context.Context { return r.t.Context() }
@@ -265,9 +247,6 @@ func (r *rig) show(key string) string {
 		r.t.Fatalf("key %s is a %s", key, kind)
 	}
 	until := r.int("PEXPIRETIME", key)
-	if r.redis.Name() == "embedded" { // keeps what is left, not when it ends
-		until = min(until, 0)
-	}
 	return fmt.Sprintf("%s until %d\n%s", kind, until, strings.Join(lines, "\n"))
 }
 

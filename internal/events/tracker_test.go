@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/rueidis"
@@ -286,6 +285,24 @@ func TestTrackersAreApart(t *testing.T) {
 	}
 }
 
+// newUntracked starts a server that cannot track, and cannot tell its clients apart.
+func newUntracked(t *testing.T) *redistest.Server {
+	t.Helper()
+	return redistest.New(t, redistest.Args("--rename-command", "CLIENT", ""))
+}
+
+// received counts the connections that the server has had.
+func received(t *testing.T, admin rueidis.Client) (n int) {
+	t.Helper()
+	text, err := do(t, admin, "INFO", "stats").ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(text, "total_connections_received:")
+	_, _ = fmt.Sscan(after, &n)
+	return n
+}
+
 // A server that cannot track is asked again, seldom; it is said once.
 func TestTrackerUnsupported(t *testing.T) {
 	t.Parallel()
@@ -298,10 +315,12 @@ func TestTrackerUnsupported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			mini := miniredis.RunT(t)
+			redis := newUntracked(t)
+			admin := redis.Client(t)
+			before := received(t, admin)
 			core, logs := observer.New(zapcore.InfoLevel)
 			tracker := NewTracker(TrackerConfig{
-				Prefix: trackedPrefix, Cells: []TrackedCell{{Server: mini.Addr()}}, Open: openTracker("tracker"), UnsupportedInterval: c.interval,
+				Prefix: trackedPrefix, Cells: []TrackedCell{{Server: redis.Addrs()[0]}}, Open: openTracker("tracker"), UnsupportedInterval: c.interval,
 			}, zap.New(core), nil)
 			w := tracker.Watch(0)
 			if !w.Supported() {
@@ -309,8 +328,8 @@ func TestTrackerUnsupported(t *testing.T) {
 			}
 			start(t, tracker)
 			eventually(t, "the answer", func() bool { return !w.Supported() })
-			eventually(t, "the tries", func() bool { return mini.TotalConnectionCount() >= c.from })
-			if n := mini.TotalConnectionCount(); n > c.upTo {
+			eventually(t, "the tries", func() bool { return received(t, admin)-before >= c.from })
+			if n := received(t, admin) - before; n > c.upTo {
 				t.Errorf("%d connections", n)
 			}
 			if w.Supported() || w.Connected() || logs.Len() != 1 {
@@ -324,7 +343,7 @@ func TestTrackerUnsupported(t *testing.T) {
 // it has been upgraded its own are tracked too.
 func TestTrackerUpgrade(t *testing.T) {
 	t.Parallel()
-	old, one, two := miniredis.RunT(t), redistest.New(t), redistest.New(t)
+	old, one, two := newUntracked(t), redistest.New(t), redistest.New(t)
 	var upgraded atomic.Bool
 	open := openTracker("tracker")
 	tracker := NewTracker(TrackerConfig{
@@ -337,7 +356,7 @@ func TestTrackerUpgrade(t *testing.T) {
 			case upgraded.Load():
 				return open(two.Addrs()[0], on)
 			}
-			return open(old.Addr(), on)
+			return open(old.Addrs()[0], on)
 		},
 	}, zaptest.NewLogger(t), nil)
 	start(t, tracker)
@@ -374,16 +393,7 @@ func TestTrackerRefused(t *testing.T) {
 		Prefix: trackedPrefix, Cells: []TrackedCell{{Server: redis.Addrs()[0]}}, Open: openTracker("tracker"),
 	}, zap.New(core), nil)
 	start(t, tracker)
-	tries := func() int64 {
-		text, err := do(t, admin, "INFO", "stats").ToString()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var n int64
-		_, after, _ := strings.Cut(text, "total_connections_received:")
-		_, _ = fmt.Sscan(after, &n)
-		return n
-	}
+	tries := func() int { return received(t, admin) }
 	before := tries()
 	eventually(t, "three tries", func() bool { return tries() >= before+3 })
 	if w := tracker.Watch(0); !w.Supported() || logs.Len() != 1 {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/freeslot/freeslot"
@@ -23,16 +22,6 @@ func backends(t *testing.T, suite func(t *testing.T, r *rig)) {
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
 		suite(t, newRig(t, redis))
-	})
-	// The stand-in of "scheduler dev" does the same.
-	t.Run("embedded", func(t *testing.T) {
-		t.Parallel()
-		server := miniredis.NewMiniRedis()
-		if err := server.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(server.Close)
-		suite(t, newRig(t, redistest.At("embedded", false, server.Addr())))
 	})
 }
 

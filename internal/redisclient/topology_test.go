@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot/internal/redistest"
@@ -26,7 +25,6 @@ func inspect(t *testing.T, c Config) *Topology {
 func TestInspect(t *testing.T) {
 	t.Parallel()
 	single, cluster := redistest.Shared(t), redistest.Cluster(t)
-	embedded := miniredis.RunT(t)
 	for name, c := range map[string]struct {
 		cfg     Config
 		cluster bool
@@ -34,7 +32,6 @@ func TestInspect(t *testing.T) {
 	}{
 		"single":                          {Config{URL: single.URL()}, false, 1},
 		"single of a list":                {Config{URLs: []string{single.URL()}}, false, 1},
-		"embedded":                        {Config{URL: "redis://" + embedded.Addr()}, false, 1},
 		"cluster":                         {Config{URL: cluster.URL()}, true, 1},
 		"cluster by one node":             {Config{URL: "redis://" + cluster.Addrs()[1]}, true, 1},
 		"cluster, the first node is down": {Config{URL: "redis://" + nowhere + "?addr=" + cluster.Addrs()[2]}, true, 1},
