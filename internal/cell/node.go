@@ -19,7 +19,6 @@ import (
 const (
 	codeUnknownNode = -1
 	codeSuperseded  = -2
-	codeAllKeys     = -3 // of heartbeat: it needs the keys that most heartbeats need not
 )
 
 var (
@@ -85,16 +84,13 @@ func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatReply, err
 	if err := hb.validate(); err != nil {
 		return HeartbeatReply{}, err
 	}
-	call := func(all bool, read string) (rueidis.RedisMessage, error) {
-		return c.exec(ctx, "heartbeat", c.scripts.heartbeat, hb.keys(c.layout, all), hb.args(c.layout.NodeEvents(), read)).ToMessage()
+	call := func(read string) (rueidis.RedisMessage, error) {
+		return c.exec(ctx, "heartbeat", c.scripts.heartbeat, hb.keys(c.layout), hb.args(c.layout.NodeEvents(), read)).ToMessage()
 	}
-	reply, err := call(hb.Read != "", hb.Read)
+	reply, err := call(hb.Read)
 	if err != nil && hb.Read == "" && strings.HasPrefix(err.Error(), "OOM ") {
 		// Nothing was done. With a trim, which frees memory, before them, Redis takes the writes.
-		reply, err = call(true, "0-0")
-	}
-	if code, _ := reply.AsInt64(); err == nil && reply.IsInt64() && code == codeAllKeys {
-		reply, err = call(true, hb.Read)
+		reply, err = call("0-0")
 	}
 	if err != nil {
 		return HeartbeatReply{}, fmt.Errorf("heartbeat of node %s: %w", hb.Node, err)
@@ -212,12 +208,10 @@ func profileArgs(n freeslot.Node) []string {
 	}
 }
 
-// keys are KEYS of heartbeat.lua; all says whether with those that most heartbeats need not.
-func (hb *Heartbeat) keys(l Layout, all bool) []string {
-	const most = 8
-	keys := append(make([]string, 0, most), l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Revisions(), l.Version())
-	if all {
-		keys = append(keys, l.Dispatch(hb.Node), l.Online())
+// keys are KEYS of heartbeat.lua.
+func (hb *Heartbeat) keys(l Layout) []string {
+	keys := []string{
+		l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Revisions(), l.Version(), l.Dispatch(hb.Node), l.Online(),
 	}
 	if len(hb.Resources) > 0 {
 		keys = append(keys, l.Metrics(hb.Node))

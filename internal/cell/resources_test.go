@@ -100,8 +100,7 @@ func TestSignOfLifeAlone(t *testing.T) {
 	})
 }
 
-// TestResourcesWithEverything: resources come with any other part of a heartbeat, whose keys
-// vary with what it says.
+// TestResourcesWithEverything: resources come with any other part of a heartbeat.
 func TestResourcesWithEverything(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 4))

@@ -9,9 +9,8 @@
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       string: the time of this heartbeat
 -- KEYS[3] slots:<node>      hash     KEYS[4] index:revision    zset
 -- KEYS[5] version:nodes     hash
--- KEYS[6] dispatch:<node>   stream   KEYS[7] nodes:index:online set: both may be left
---   out, as most heartbeats need neither; one that needs them returns {-3}
--- KEYS[last] metrics:<node> string: only with resources, which it then holds
+-- KEYS[6] dispatch:<node>   stream   KEYS[7] nodes:index:online  set
+-- KEYS[8] metrics:<node>    string: only with resources, which it then holds
 -- ARGV[1] node              ARGV[2] epoch        ARGV[3] status, online or draining
 -- ARGV[4] channel
 -- ARGV[5] last dispatch entry taken in, '' for none or none since the last heartbeat:
@@ -24,14 +23,12 @@
 --         slot is in use; 'revision used' where some are;
 --         {revision, used, {start}, {stop}, {cancel}} where there is anything in the
 --         lists, which hold 'job:attempt';
---         -1 unknown node: register again;  -2 superseded by another epoch;
---         -3 nothing was done: call again with all keys
+--         -1 unknown node: register again;  -2 superseded by another epoch
 -- Redis 7.0. Cost: O(slots in use + attempts named); seven commands for an idle node, one
 -- more with resources.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local profile_key, load_key, slots_key, revisions_key, version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local dispatch_key, online_key
-if #KEYS > 6 then dispatch_key, online_key = KEYS[6], KEYS[7] end
+local dispatch_key, online_key = KEYS[6], KEYS[7]
 local node, epoch, status, channel, read, resources = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] or '', ARGV[6] or ''
 
 local call = redis.call -- to look it up each time is a hundredth of the cost
@@ -39,7 +36,6 @@ local call = redis.call -- to look it up each time is a hundredth of the cost
 local profile = call('HMGET', profile_key, 'epoch', 'status')
 if profile[1] ~= epoch then return profile[1] and -2 or -1 end
 if profile[2] == 'drained' then status = 'drained' end -- by an operator: it stays so until an operator undoes it
-if not online_key and (profile[2] ~= status or read ~= '') then return -3 end
 -- include lib/at.lua
 
 local used, sum, start, stop, cancel, named = '0', '0', nil, nil, nil, nil
@@ -81,7 +77,7 @@ if profile[2] ~= status then
   call(status == 'online' and 'SADD' or 'SREM', online_key, node)
 end
 call('SET', load_key, at)
-if resources ~= '' then call('SET', KEYS[#KEYS], resources) end
+if resources ~= '' then call('SET', KEYS[8], resources) end
 if named then
   for held in pairs(named) do stop[#stop + 1] = held end
   if #start + #stop + #cancel > 0 then return {revision, used, start, stop, cancel} end
