@@ -6,6 +6,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // Outcomes of attempts, the label of freeslot_worker_jobs_total. Those of reported
@@ -75,7 +76,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		heartbeatSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "heartbeat_seconds",
 			Help:    "How long answered heartbeats took.",
-			Buckets: cell.LatencyBuckets,
+			Buckets: script.LatencyBuckets,
 		}),
 		heartbeatFailures: counter("heartbeat_failures_total", "Heartbeats and repeated registrations without an answer."),
 		readFailures:      counter("dispatch_read_failures_total", "Reads of the dispatch stream that failed."),

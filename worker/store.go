@@ -15,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // store is what a worker asks of its cell.
@@ -42,7 +43,7 @@ func openStore(ctx context.Context, cfg Config, reg prometheus.Registerer) (stor
 	p := &place{cfg: cfg, topology: topology, cell: cell.Config{
 		Layout: cell.Layouts(cfg.KeyPrefix, cfg.Cells, topology.Cluster)[index],
 		Index:  index, Cells: cfg.Cells, Servers: topology.Servers,
-		HeartbeatLimit: cfg.HeartbeatLimit, Scripts: cell.ScriptsAwaited,
+		HeartbeatLimit: cfg.HeartbeatLimit, Scripts: script.Await,
 	}}
 	if topology.Cluster {
 		if err := p.checkCluster(ctx); err != nil {

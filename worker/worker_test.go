@@ -21,6 +21,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // bubble runs a test in virtual time with a started worker.
@@ -779,8 +780,8 @@ func TestStartThatIsNotRegistered(t *testing.T) {
 		epoch cell.Epoch // that has the node then
 		asked bool       // whether it is taken out again
 	}{
-		"no scripts":    {fmt.Errorf("%w: %w", cell.ErrScriptsMissing, cell.ErrNotSent), "", false},
-		"maybe no more": {fmt.Errorf("%w: %w", cell.ErrScriptsMissing, context.DeadlineExceeded), "", true},
+		"no scripts":    {fmt.Errorf("%w: %w", script.ErrMissing, cell.ErrNotSent), "", false},
+		"maybe no more": {fmt.Errorf("%w: %w", script.ErrMissing, context.DeadlineExceeded), "", true},
 		"predecessor's": {errors.New("connection reset"), "other", true},
 	} {
 		t.Run(name, func(t *testing.T) {

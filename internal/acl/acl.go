@@ -1,4 +1,4 @@
-// Package acl makes users of Redis' ACL out of what the roles of the system need; see [cell.AccessOf].
+// Package acl makes users of Redis' ACL out of what the roles of the system need; see cell.AccessOf.
 package acl
 
 import (
@@ -15,8 +15,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 const callTimeout = 5 * time.Second
@@ -24,7 +24,7 @@ const callTimeout = 5 * time.Second
 // User is one user of Redis.
 type User struct {
 	Name   string
-	Access cell.Access
+	Access script.Access
 	// Password replaces the user's passwords, or is one more with Add. Empty leaves them as they are: a new user
 	// has none, and nobody can log in as it.
 	Password string

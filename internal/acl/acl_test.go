@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 const patience = 20 * time.Second
@@ -60,14 +61,14 @@ func TestAgentOfOneNode(t *testing.T) {
 	redis := redistest.New(t)
 	l := cell.Layout{Prefix: "scheduler"}
 	apply(t, redis.URL(), user(t, cell.RoleAgent, "gpu-1", l), user(t, cell.RoleReplica, cell.AnyNode, l), user(t, cell.RoleOperator, cell.AnyNode, l))
-	open := func(role cell.Role, scripts cell.ScriptSource) *cell.Cell {
+	open := func(role cell.Role, scripts script.Missing) *cell.Cell {
 		c, err := cell.New(cell.Config{Layout: l, CallTimeout: patience, Scripts: scripts}, as(t, redis.Target, string(role)), zap.NewNop(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	replica, agent, operator := open(cell.RoleReplica, cell.ScriptsKept), open(cell.RoleAgent, cell.ScriptsAwaited), open(cell.RoleOperator, cell.ScriptsSent)
+	replica, agent, operator := open(cell.RoleReplica, script.Keep), open(cell.RoleAgent, script.Await), open(cell.RoleOperator, script.Send)
 	if _, err := replica.Check(deadline(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 type metrics struct {
@@ -44,7 +44,7 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 		classesDropped: counter("freeslot_cache_class_evictions_total", "Candidate lists that were dropped because there were too many."),
 		eventDelay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "freeslot_cache_event_delay_seconds", Help: "Time from a node's change in Redis to its application; resolution 1 ms.",
-			Buckets: cell.LatencyBuckets,
+			Buckets: script.LatencyBuckets,
 		}),
 		resyncNodes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "freeslot_cache_resync_nodes", Help: "Nodes read by one comparison with Redis.",

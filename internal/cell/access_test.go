@@ -12,33 +12,6 @@ import (
 	"testing"
 )
 
-// TestScriptCommandsAreRead: the names of all commands are where script.commands looks for them.
-func TestScriptCommandsAreRead(t *testing.T) {
-	t.Parallel()
-	alias := regexp.MustCompile(`(?m)local ([\w, ]+) = ((?:redis\.p?call, )*redis\.p?call)(?:,|\s|$)`)
-	for _, s := range scriptsOf(false).all {
-		text := luaComment.ReplaceAllString(s.text, "")
-		for _, m := range alias.FindAllStringSubmatch(text, -1) {
-			for i := range strings.Count(m[2], "redis.") {
-				if name := strings.TrimSpace(strings.Split(m[1], ",")[i]); name != "call" && name != "try" {
-					t.Errorf("%s: %s is redis.call by a name that commandCall does not know", s.name, name)
-				}
-			}
-		}
-		for _, call := range commandCall.FindAllStringSubmatch(text, -1) {
-			if !commandName.MatchString(call[1]) && call[1] != "command" {
-				t.Errorf("%s: which command is %q?", s.name, call[0])
-			}
-		}
-		if len(s.commands()) == 0 {
-			t.Errorf("%s calls nothing", s.name)
-		}
-	}
-	if got := scriptsOf(true).heartbeat.commands(); !slices.Contains(got, "spublish") || slices.Contains(got, "publish") {
-		t.Errorf("on a cluster: %q", got)
-	}
-}
-
 // TestAgentKeys: whatever kind of key the scripts of an agent name, the agent may use.
 func TestAgentKeys(t *testing.T) {
 	t.Parallel()
@@ -50,17 +23,16 @@ func TestAgentKeys(t *testing.T) {
 	granted := func(key string) bool {
 		return slices.ContainsFunc(slices.Concat(access.Keys, access.Reads), func(pattern string) bool { ok, _ := path.Match(pattern, key); return ok })
 	}
-	all := scriptsOf(false)
 	foreign, own := regexp.MustCompile(`key\('([a-z:]+)'`), regexp.MustCompile(`PREFIX \.\. '(:[a-z:]+)'`)
-	for _, s := range all.calls(RoleAgent) {
-		for _, m := range foreign.FindAllStringSubmatch(s.text, -1) {
+	for _, s := range calls(RoleAgent) {
+		for _, m := range foreign.FindAllStringSubmatch(s.Text(false), -1) {
 			if key := "p:" + m[1] + ":"; !granted(key+"n1") && !granted(key+"x:members") {
-				t.Errorf("%s names %s…", s.name, key)
+				t.Errorf("%s names %s…", s.Name(), key)
 			}
 		}
-		for _, m := range own.FindAllStringSubmatch(s.text, -1) {
+		for _, m := range own.FindAllStringSubmatch(s.Text(false), -1) {
 			if m[1] != ":" && !granted("p"+m[1]) {
-				t.Errorf("%s names p%s", s.name, m[1])
+				t.Errorf("%s names p%s", s.Name(), m[1])
 			}
 		}
 	}
@@ -83,7 +55,7 @@ func TestPlainCommands(t *testing.T) {
 	// What has another name as a command, and what the client library does with connections that are given back.
 	renamed := map[string]string{"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "scriptexists": "script|exists", "scriptload": "script|load"}
 	built := map[string]bool{"client|tracking": true, "unsubscribe": true, "sunsubscribe": true, "punsubscribe": true, "discard": true}
-	for _, folder := range []string{".", "../events", "../redisclient"} {
+	for _, folder := range []string{".", "../script", "../events", "../redisclient"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(files, err)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 var (
@@ -33,9 +34,12 @@ var (
 	// ErrNotSent is returned, with the context's error, by Submit and Complete of a
 	// caller that gave up while its item was still queued, and by Submit, with that
 	// error, when the call before it got no answer: nothing was changed.
-	ErrNotSent = errors.New("not sent to redis")
+	ErrNotSent = script.ErrNotSent
 	// ErrStopped is returned by calls of a cell that was stopped or never started.
-	ErrStopped = errors.New("cell is stopped")
+	ErrStopped = script.ErrStopped
+	// ErrNotReplicated is returned by calls that wait for Redis' replicas when too few of
+	// them confirmed in time: the master has what was written, and may still lose it.
+	ErrNotReplicated = script.ErrNotReplicated
 )
 
 // Defaults of Config.
@@ -90,9 +94,9 @@ type Config struct {
 	// KeyRetention is how long an idempotency key names its job, from the submission on.
 	KeyRetention time.Duration
 	// Acknowledge says who must have a job before it counts as accepted.
-	Acknowledge Acknowledge
+	Acknowledge script.Acknowledge
 	// Scripts says what is done where Redis has lost the scripts.
-	Scripts ScriptSource
+	Scripts script.Missing
 }
 
 // WithDefaults returns c with zero fields replaced.
@@ -117,7 +121,7 @@ func (c Config) WithDefaults() Config {
 		c.WaitingLimit = DefaultWaitingLimit
 	}
 	if c.Acknowledge.Timeout == 0 {
-		c.Acknowledge.Timeout = DefaultReplicationTimeout
+		c.Acknowledge.Timeout = script.DefaultReplicationTimeout
 	}
 	if c.KeyRetention == 0 {
 		c.KeyRetention = DefaultKeyRetention
@@ -150,7 +154,7 @@ func (c Config) Validate() error {
 	if c.WaitingLimit < 0 {
 		return fmt.Errorf("waiting_limit is %d, expected at least 1 (0 means %d)", c.WaitingLimit, DefaultWaitingLimit)
 	}
-	if err := c.Acknowledge.validate(); err != nil {
+	if err := c.Acknowledge.Validate(); err != nil {
 		return err
 	}
 	for name, d := range map[string]time.Duration{
@@ -170,22 +174,19 @@ type Cell struct {
 	layout  Layout
 	client  rueidis.Client
 	log     *zap.Logger
-	scripts scripts
-	metrics *metrics
+	runner  *script.Runner
+	scripts script.Set
 	reader  profileReader
 	// clock is what the cell's clock said last to somebody who moves jobs here; nil at first.
 	clock atomic.Pointer[clockReading]
-	// tombstones is tombstonesKept and loopCount batchLoops, but for tests that need fewer.
-	tombstones, loopCount int
-	loading               loading
+	// tombstones is tombstonesKept, but for tests that need fewer.
+	tombstones int
 
-	submits     *batch[encodedSubmission, Placement]
-	enqueues    *batch[encodedSubmission, Placement]
-	completions *batch[Completion, CompletionOutcome]
+	submits     *script.Batch[encodedSubmission, Placement]
+	enqueues    *script.Batch[encodedSubmission, Placement]
+	completions *script.Batch[Completion, CompletionOutcome]
 
-	start   sync.Once
-	stop    sync.Once
-	started atomic.Bool // true once the loops take items
+	start, stop sync.Once
 	// stopping is closed by Stop; stopped once no loop runs any more.
 	stopping, stopped chan struct{}
 	loops             sync.WaitGroup
@@ -202,55 +203,55 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		return nil, fmt.Errorf("cell: Redis is a cluster, where the keys of a cell need a hash tag to stay together")
 	}
 	c := &Cell{
-		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: scriptsOf(cfg.Layout.Sharded),
-		tombstones: tombstonesKept, loopCount: batchLoops,
-		stopping: make(chan struct{}), stopped: make(chan struct{}),
+		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: scripts,
+		tombstones: tombstonesKept, stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	c.metrics = newMetrics()
-	c.submits = &batch[encodedSubmission, Placement]{
-		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit), calls: batchLoops, callsOfFew: callsOfFew, ended: make(chan struct{}, 1),
-		run: c.submit, size: submissionSize, yields: true,
-		limit: batchItems, maxBytes: batchBytes, timeout: cfg.callTimeout(),
-		observe: c.metrics.batched("submit"),
-	}
-	c.enqueues = &batch[encodedSubmission, Placement]{
-		queue: make(chan *item[encodedSubmission, Placement], cfg.QueueLimit), calls: batchLoops, callsOfFew: callsOfFew, ended: make(chan struct{}, 1),
-		run: c.enqueue, size: submissionSize, yields: true,
-		limit: batchItems, maxBytes: batchBytes, timeout: cfg.callTimeout(),
-		observe: c.metrics.batched("enqueue"),
-	}
-	c.completions = &batch[Completion, CompletionOutcome]{
-		queue: make(chan *item[Completion, CompletionOutcome], cfg.QueueLimit), calls: batchLoops, ended: make(chan struct{}, 1),
-		run: c.complete, size: completionSize,
-		group: func(a, b Completion) bool { return a.Node == b.Node && a.Epoch == b.Epoch },
-		limit: batchItems, maxBytes: batchBytes, timeout: cfg.CallTimeout,
-		observe: c.metrics.batched("complete"),
-	}
-	c.metrics.register(c, reg)
+	c.runner = script.NewRunner(script.Config{
+		Layout: script.Layout(cfg.Layout), CallTimeout: cfg.CallTimeout, Missing: cfg.Scripts, Acknowledge: cfg.Acknowledge,
+	}, client, logger, reg)
+	c.runner.Add(scripts)
+	c.submits, c.enqueues = script.NewBatch(c.runner, c.submitBatch()), script.NewBatch(c.runner, c.enqueueBatch())
+	c.completions = script.NewBatch(c.runner, c.completeBatch())
 	return c, nil
+}
+
+func (c *Cell) submitBatch() script.BatchConfig[encodedSubmission, Placement] {
+	return script.BatchConfig[encodedSubmission, Placement]{
+		Name: "submit", Run: c.submit, Size: submissionSize, Items: batchItems, Bytes: batchBytes, Queue: c.cfg.QueueLimit,
+		Calls: batchLoops, CallsOfFew: callsOfFew, Timeout: c.runner.ConfirmTimeout(), Yields: true,
+	}
+}
+
+func (c *Cell) enqueueBatch() script.BatchConfig[encodedSubmission, Placement] {
+	cfg := c.submitBatch()
+	cfg.Name, cfg.Run = "enqueue", c.enqueue
+	return cfg
+}
+
+func (c *Cell) completeBatch() script.BatchConfig[Completion, CompletionOutcome] {
+	return script.BatchConfig[Completion, CompletionOutcome]{
+		Name: "complete", Run: c.complete, Size: completionSize, Items: batchItems, Bytes: batchBytes, Queue: c.cfg.QueueLimit,
+		Group: func(a, b Completion) bool { return a.Node == b.Node && a.Epoch == b.Epoch },
+		Calls: batchLoops, Timeout: c.cfg.CallTimeout,
+	}
 }
 
 // Start begins to gather Submit, EnqueueAll and Complete calls. It does no I/O.
 func (c *Cell) Start(context.Context) error {
 	c.start.Do(func() {
-		c.started.Store(true)
-		gather(c, c.submits)
-		gather(c, c.enqueues)
-		gather(c, c.completions)
+		c.submits.Start()
+		c.enqueues.Start()
+		c.completions.Start()
 		if c.keepsScripts() {
-			c.loops.Go(c.keepScripts)
+			c.loops.Go(func() { c.runner.Keep(c.stopping) })
 		}
 	})
 	return nil
 }
 
-// gather starts the loops of b.
-func gather[In, Out any](c *Cell, b *batch[In, Out]) {
-	loop := func() { c.loops.Go(func() { b.loop(c.stopping) }) }
-	b.loops, b.more = int64(c.loopCount), loop
-	for range c.loopCount {
-		loop()
-	}
+// keepsScripts is true for one cell of each server: on one that is no cluster all find the same.
+func (c *Cell) keepsScripts() bool {
+	return c.cfg.Scripts == script.Keep && (c.layout.Sharded || c.cfg.Index < c.cfg.Servers)
 }
 
 // Stop ends the calls under way and refuses further ones with ErrStopped. It
@@ -259,13 +260,10 @@ func (c *Cell) Stop(ctx context.Context) error {
 	c.start.Do(func() {}) // what is stopped before its Start never starts
 	c.stop.Do(func() {
 		close(c.stopping)
-		go func() {
-			c.loops.Wait()
-			c.submits.settled()
-			c.enqueues.settled()
-			c.completions.settled()
-			close(c.stopped)
-		}()
+		for _, stop := range []func(context.Context) error{c.submits.Stop, c.enqueues.Stop, c.completions.Stop} {
+			c.loops.Go(func() { _ = stop(context.Background()) }) // which ends without an error
+		}
+		go func() { c.loops.Wait(); close(c.stopped) }()
 	})
 	select {
 	case <-c.stopped:
@@ -280,6 +278,18 @@ func (c *Cell) Layout() Layout { return c.layout }
 
 // HeartbeatLimit is the silence after which a node gets no jobs.
 func (c *Cell) HeartbeatLimit() time.Duration { return c.cfg.HeartbeatLimit }
+
+// AcknowledgeReplicas is how many of Redis' replicas must have a job before it counts as
+// accepted; 0 when none has to.
+func (c *Cell) AcknowledgeReplicas() int { return c.cfg.Acknowledge.Replicas }
+
+// ReplicasOnline is how many replicas the cell's master has that keep up with it, as far as
+// it knows. Errors: what Redis said.
+func (c *Cell) ReplicasOnline(ctx context.Context) (int, error) { return c.runner.ReplicasOnline(ctx) }
+
+// Confirm returns nil once Redis' replicas have all that any process wrote to the cell before;
+// without replicas to wait for, at once. Errors: ErrNotReplicated.
+func (c *Cell) Confirm(ctx context.Context) error { return c.runner.Confirm(ctx) }
 
 // NewJobID makes the id of a new job of this cell.
 func (c *Cell) NewJobID() string { return NewJobID(c.cfg.Index) }
@@ -316,52 +326,6 @@ func ValidateJobID(field, id string) error {
 		return freeslot.Invalid(field, `is not a job id, expected one such as "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"`)
 	}
 	return nil
-}
-
-// exec runs one script with the default deadline where ctx has none, and times it.
-func (c *Cell) exec(ctx context.Context, name string, script *script, keys, args []string) rueidis.RedisResult {
-	return c.execOn(ctx, c.client, name, script, keys, args)
-}
-
-func (c *Cell) execOn(ctx context.Context, on rueidis.Client, name string, script *script, keys, args []string) rueidis.RedisResult {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
-		defer cancel()
-	}
-	c.metrics.inFlight.Inc()
-	defer c.metrics.inFlight.Dec()
-	begin := time.Now()
-	result := c.run(ctx, on, script, keys, args)
-	c.metrics.observe(name, begin, result.Error())
-	return result
-}
-
-// do runs one plain command likewise.
-func (c *Cell) do(ctx context.Context, name string, cmd rueidis.Completed) rueidis.RedisResult {
-	return c.doOn(ctx, c.client, name, cmd)
-}
-
-func (c *Cell) doOn(ctx context.Context, on rueidis.Client, name string, cmd rueidis.Completed) rueidis.RedisResult {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
-		defer cancel()
-	}
-	c.metrics.inFlight.Inc()
-	defer c.metrics.inFlight.Dec()
-	begin := time.Now()
-	result := on.Do(ctx, cmd)
-	c.metrics.observe(name, begin, result.Error())
-	return result
-}
-
-// tagPart is how scripts get the layout's tag: ':{tag}' or nothing.
-func (l Layout) tagPart() string {
-	if l.Tag == "" {
-		return ""
-	}
-	return ":{" + l.Tag + "}"
 }
 
 func newGeneration() string {

@@ -22,7 +22,7 @@ func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (Changes,
 	l, limit := c.layout, max(limit, 1)
 	keys := []string{l.Version(), l.Revisions()}
 	args := append([]string{strconv.FormatUint(since, 10), strconv.Itoa(limit), l.Prefix, l.tagPart()}, profileFieldNames...)
-	reply, err := c.exec(ctx, "changes", c.scripts.changes, keys, args).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["changes"], keys, args).ToArray()
 	if err != nil {
 		return Changes{}, fmt.Errorf("changes since %d: %w", since, err)
 	}
@@ -40,7 +40,7 @@ func (c *Cell) Nodes(ctx context.Context, ids []string) (Changes, error) {
 	l := c.layout
 	keys := []string{l.Version(), l.Revisions()}
 	args := append([]string{strconv.Itoa(len(ids)), strings.Join(ids, " "), l.Prefix, l.tagPart()}, profileFieldNames...)
-	reply, err := c.exec(ctx, "nodes", c.scripts.nodes, keys, args).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["nodes"], keys, args).ToArray()
 	if err != nil {
 		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)
 	}
@@ -59,7 +59,7 @@ func (c *Cell) Nodes(ctx context.Context, ids []string) (Changes, error) {
 // restart or a failover: the last writes may be lost then, and their revisions used
 // again. Empty when the server does not tell.
 func (c *Cell) History(ctx context.Context) (string, error) {
-	id, err := c.exec(ctx, "identity", c.scripts.identity, []string{c.layout.Version()}, nil).ToString()
+	id, err := c.runner.Call(ctx, c.scripts["identity"], []string{c.layout.Version()}, nil).ToString()
 	if err != nil {
 		return "", fmt.Errorf("read server identity: %w", err)
 	}
@@ -214,7 +214,7 @@ func orZero(s string) string {
 // not registered.
 func (c *Cell) NodeRevision(ctx context.Context, node string) (Revision, error) {
 	cmd := c.client.B().Zscore().Key(c.layout.Revisions()).Member(node).Build()
-	score, err := c.do(ctx, "revision", cmd).AsFloat64()
+	score, err := c.runner.Do(ctx, "revision", cmd).AsFloat64()
 	if rueidis.IsRedisNil(err) {
 		return 0, nil
 	}

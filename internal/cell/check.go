@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // SchemaVersion is the version of the key layout that this release reads and writes.
@@ -74,13 +76,13 @@ func (c *Cell) Check(ctx context.Context) (warnings []string, err error) {
 	if warnings, err = c.CheckServers(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.checkRecord(ctx, true); err != nil || c.cfg.Scripts != ScriptsKept {
+	if err := c.checkRecord(ctx, true); err != nil || c.cfg.Scripts != script.Keep {
 		return warnings, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	err = c.LoadScripts(ctx)
-	if isRefused(err) {
+	err = c.runner.Load(ctx)
+	if script.IsRefused(err) {
 		return append(warnings, fmt.Sprintf("redis does not let us load scripts (%v): agents whose user may not either wait for ever; "+
 			"`schedctl acl --role replica` has what this user needs", err)), nil
 	}
@@ -157,7 +159,7 @@ func (c *Cell) checkCluster(ctx context.Context) error {
 	info := infoFields(strings.TrimPrefix(reply, "txt:"))
 	if info["cluster_state"] != "ok" {
 		return refuse("the Redis Cluster is not whole (cluster_state %s, %s of %d hash slots served): mend it, see `redis-cli --cluster check`",
-			info["cluster_state"], info["cluster_slots_ok"], hashSlots)
+			info["cluster_state"], info["cluster_slots_ok"], script.HashSlots)
 	}
 	if n, err := strconv.Atoi(info["cluster_size"]); err != nil || n < minMasters {
 		return refuse("the Redis Cluster has %s masters with hash slots, expected at least %d: fewer cannot agree on a failover; add masters, or use standalone servers",
@@ -172,7 +174,7 @@ func (c *Cell) checkCells(ctx context.Context, write bool) error {
 	var found []string
 	var err error
 	if write {
-		found, err = c.exec(ctx, "check", c.scripts.cells, []string{c.layout.Cells()}, args).AsStrSlice()
+		found, err = c.runner.Call(ctx, c.scripts["cells"], []string{c.layout.Cells()}, args).AsStrSlice()
 	} else {
 		found, err = c.recorded(ctx)
 	}
@@ -203,7 +205,7 @@ func (c *Cell) checkCells(ctx context.Context, write bool) error {
 // of the whole system.
 func (c *Cell) recorded(ctx context.Context) ([]string, error) {
 	read := c.client.B().Hmget().Key(c.layout.Cells()).Field("cells", "servers", "server").Build()
-	fields, err := c.do(ctx, "check", read).ToArray()
+	fields, err := c.runner.Do(ctx, "check", read).ToArray()
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +301,7 @@ func (c *Cell) checkSchema(ctx context.Context, write bool) error {
 // MemoryUse is the share of its maxmemory that the cell's server uses, from 0; 0 when
 // there is no limit, or the server does not tell.
 func (c *Cell) MemoryUse(ctx context.Context) (float64, error) {
-	reply, err := c.exec(ctx, "memory", c.scripts.memory, []string{c.layout.Version()}, nil).AsStrSlice()
+	reply, err := c.runner.Call(ctx, c.scripts["memory"], []string{c.layout.Version()}, nil).AsStrSlice()
 	if err != nil {
 		return 0, fmt.Errorf("memory of redis: %w", err)
 	}

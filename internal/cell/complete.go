@@ -18,12 +18,8 @@ func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome
 	if err := comp.validate(); err != nil {
 		return "", err
 	}
-	if !c.started.Load() {
-		return "", ErrStopped
-	}
-	it := newItem[Completion, CompletionOutcome](ctx, comp)
-	c.completions.do(c.stopping, c.stopped, []*item[Completion, CompletionOutcome]{it})
-	return it.out, it.err
+	out := c.completions.Do(ctx, []Completion{comp})[0]
+	return out.Out, out.Err
 }
 
 func completionSize(comp Completion) int { return len(comp.Result) + controlOverhead }
@@ -49,7 +45,7 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOu
 		args = append(args, comp.Attempt.Job, strconv.Itoa(comp.Attempt.N), string(comp.State),
 			rueidis.BinaryString(comp.Result), failure, comp.again())
 	}
-	reply, err := c.exec(ctx, "complete", c.scripts.complete, keys, args).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["complete"], keys, args).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("complete %d jobs of node %s: %w", len(comps), node, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 func TestComplete(t *testing.T) {
@@ -348,7 +349,7 @@ func TestCompleteGivenUp(t *testing.T) {
 		if err := complete(r.ctx()); !errors.Is(err, ErrStopped) {
 			t.Errorf("after the stop: %v", err)
 		}
-		if queued := len(r.completions.queue); queued > 0 {
+		if queued := r.completions.Queued(); queued > 0 {
 			t.Errorf("%d completions are queued where nobody takes them", queued)
 		}
 	})
@@ -360,8 +361,12 @@ func TestStopAwaitsCompletion(t *testing.T) {
 		epoch := r.register(testNode("n1", 1))
 		job := r.place("", 1, "n1")
 		begun, goOn := make(chan struct{}), make(chan struct{})
-		run := r.completions.run
-		r.completions.run = func(ctx context.Context, in []Completion) ([]CompletionOutcome, error) {
+		if err := r.completions.Stop(r.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		cfg := r.completeBatch()
+		run := cfg.Run
+		cfg.Run = func(ctx context.Context, in []Completion) ([]CompletionOutcome, error) {
 			close(begun)
 			<-goOn
 			select {
@@ -371,6 +376,8 @@ func TestStopAwaitsCompletion(t *testing.T) {
 			}
 			return run(ctx, in)
 		}
+		r.completions = script.NewBatch(r.runner, cfg)
+		r.completions.Start()
 		ended := make(chan error, 1)
 		go func() {
 			_, err := r.Complete(r.ctx(), succeed("n1", epoch, job))
@@ -382,7 +389,9 @@ func TestStopAwaitsCompletion(t *testing.T) {
 		if err := r.Stop(impatient); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the stop ended before the call: %v", err)
 		}
-		r.loops.Wait() // nothing but the call keeps the cell from being stopped now
+		if err := errors.Join(r.submits.Stop(r.ctx()), r.enqueues.Stop(r.ctx())); err != nil { // the call alone keeps the cell from being stopped
+			t.Error(err)
+		}
 		close(goOn)
 		if err := r.Stop(r.ctx()); err != nil {
 			t.Error(err)

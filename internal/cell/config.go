@@ -121,7 +121,7 @@ type ConfigEntry struct {
 // ReadConfig reads the dynamic configuration. What an operator broke is no error.
 func (c *Cell) ReadConfig(ctx context.Context) (ConfigState, error) {
 	keys := []string{c.layout.Config(), c.layout.ConfigVersion(), c.layout.ConfigPaused()}
-	reply, err := c.exec(ctx, "config_read", c.scripts.configRead, keys, []string{strconv.Itoa(MaxConfigBytes)}).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["config_read"], keys, []string{strconv.Itoa(MaxConfigBytes)}).ToArray()
 	if err == nil {
 		var state ConfigState
 		if state, err = decodeConfigState(reply); err == nil {
@@ -183,7 +183,7 @@ func (c *Cell) ApplyConfig(ctx context.Context, change ConfigChange) (ConfigOutc
 	for _, pair := range slices.Sorted(maps.Keys(change.LanguagePairs)) {
 		args = append(args, pair, change.LanguagePairs[pair])
 	}
-	reply, err := c.execTold(ctx, "config_apply", c.scripts.configApply, keys, args, isConflict).ToArray()
+	reply, err := c.runner.CallConfirmed(ctx, c.scripts["config_apply"], keys, args, isConflict).ToArray()
 	if err != nil {
 		return ConfigOutcome{}, fmt.Errorf("apply configuration: %w", err)
 	}
@@ -255,7 +255,7 @@ func validateRemark(field, text string, longest int) error {
 // ConfigVersions are the versions of the history, the newest first. What an operator
 // broke is left out.
 func (c *Cell) ConfigVersions(ctx context.Context) ([]ConfigEntry, error) {
-	fields, err := c.do(ctx, "config_history", c.client.B().Hkeys().Key(c.layout.ConfigHistory()).Build()).AsStrSlice()
+	fields, err := c.runner.Do(ctx, "config_history", c.client.B().Hkeys().Key(c.layout.ConfigHistory()).Build()).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("history of the configuration: %w", err)
 	}
@@ -264,7 +264,7 @@ func (c *Cell) ConfigVersions(ctx context.Context) ([]ConfigEntry, error) {
 		return nil, nil
 	}
 	metas := c.client.B().Hmget().Key(c.layout.ConfigHistory()).Field(fields...).Build()
-	texts, err := c.do(ctx, "config_history", metas).ToArray()
+	texts, err := c.runner.Do(ctx, "config_history", metas).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("history of the configuration: %w", err)
 	}
@@ -284,7 +284,7 @@ func (c *Cell) ConfigVersions(ctx context.Context) ([]ConfigEntry, error) {
 func (c *Cell) ConfigAt(ctx context.Context, version uint64) (ConfigEntry, []byte, error) {
 	field := strconv.FormatUint(version, 10)
 	cmd := c.client.B().Hmget().Key(c.layout.ConfigHistory()).Field(field, field+metaSuffix).Build()
-	found, err := c.do(ctx, "config_history", cmd).ToArray()
+	found, err := c.runner.Do(ctx, "config_history", cmd).ToArray()
 	if err != nil {
 		return ConfigEntry{}, nil, fmt.Errorf("version %d of the configuration: %w", version, err)
 	}

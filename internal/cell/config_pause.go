@@ -42,7 +42,7 @@ func (c *Cell) PauseConfig(ctx context.Context, change PauseChange) (ConfigOutco
 	args := []string{
 		strconv.FormatUint(change.Seen, 10), newGeneration(), string(change.Paused), meta, l.ConfigEvents(), strconv.Itoa(ConfigHistory),
 	}
-	reply, err := c.execTold(ctx, "config_pause", c.scripts.configPause, keys, args, isConflict).ToArray()
+	reply, err := c.runner.CallConfirmed(ctx, c.scripts["config_pause"], keys, args, isConflict).ToArray()
 	if err != nil {
 		return ConfigOutcome{}, fmt.Errorf("pause: %w", err)
 	}
@@ -88,7 +88,7 @@ func (c *Cell) ConfigSeen(ctx context.Context, version uint64) error {
 // generation was told before, which then goes on to count. Errors: what Redis said.
 func (c *Cell) ConfigTold(ctx context.Context, version uint64, generation string) (bool, error) {
 	keys := []string{c.layout.ServesVersion(), c.layout.ServesGeneration()}
-	counts, err := c.exec(ctx, "serves", c.scripts.serves, keys, []string{strconv.FormatUint(version, 10), generation}).AsInt64()
+	counts, err := c.runner.Call(ctx, c.scripts["serves"], keys, []string{strconv.FormatUint(version, 10), generation}).AsInt64()
 	if err != nil {
 		return false, fmt.Errorf("tell version of the configuration: %w", err)
 	}
@@ -98,7 +98,7 @@ func (c *Cell) ConfigTold(ctx context.Context, version uint64, generation string
 // Served reports whether a replica has ever looked after the cell, which all do within a second of their start.
 // Errors: what Redis said.
 func (c *Cell) Served(ctx context.Context) (bool, error) {
-	err := c.do(ctx, "check", c.client.B().Get().Key(c.layout.ServesVersion()).Build()).Error()
+	err := c.runner.Do(ctx, "check", c.client.B().Get().Key(c.layout.ServesVersion()).Build()).Error()
 	if rueidis.IsRedisNil(err) {
 		return false, nil
 	}
@@ -118,7 +118,7 @@ func (c *Cell) Follow(ctx context.Context, replica string, version uint64, gener
 		generation = "-"
 	}
 	args := []string{replica, strconv.FormatUint(version, 10), generation, millis(followLimit)}
-	if err := c.exec(ctx, "follow", c.scripts.follow, []string{c.layout.Followed()}, args).Error(); err != nil {
+	if err := c.runner.Call(ctx, c.scripts["follow"], []string{c.layout.Followed()}, args).Error(); err != nil {
 		return fmt.Errorf("note the version of replica %s: %w", replica, err)
 	}
 	return nil
@@ -127,11 +127,11 @@ func (c *Cell) Follow(ctx context.Context, replica string, version uint64, gener
 // Behind returns the replicas that are there and have not said that they go by this
 // version of this generation, or a newer one; sorted. Errors: what Redis said.
 func (c *Cell) Behind(ctx context.Context, version uint64, generation string) ([]string, error) {
-	there, err := c.do(ctx, "follow", c.client.B().Zrange().Key(c.layout.Replicas()).Min("0").Max("-1").Build()).AsStrSlice()
+	there, err := c.runner.Do(ctx, "follow", c.client.B().Zrange().Key(c.layout.Replicas()).Min("0").Max("-1").Build()).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("which replicas are there: %w", err)
 	}
-	said, err := c.do(ctx, "follow", c.client.B().Hgetall().Key(c.layout.Followed()).Build()).AsStrMap()
+	said, err := c.runner.Do(ctx, "follow", c.client.B().Hgetall().Key(c.layout.Followed()).Build()).AsStrMap()
 	if err != nil {
 		return nil, fmt.Errorf("which versions replicas go by: %w", err)
 	}

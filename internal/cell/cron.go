@@ -78,7 +78,7 @@ type CronPage struct {
 // CronDue tells which schedules somebody must look at until so long from now, at most limit,
 // the earliest first. nowMS is Redis' clock. Errors: what Redis said.
 func (c *Cell) CronDue(ctx context.Context, ahead time.Duration, limit int) (due []CronTime, nowMS int64, err error) {
-	reply, err := c.exec(ctx, "cron_due", c.scripts.cronDue, []string{c.layout.CronDue()}, []string{millis(ahead), strconv.Itoa(limit)}).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["cron_due"], []string{c.layout.CronDue()}, []string{millis(ahead), strconv.Itoa(limit)}).ToArray()
 	if err != nil {
 		return nil, 0, fmt.Errorf("look for due schedules: %w", err)
 	}
@@ -112,9 +112,9 @@ func (c *Cell) CronWrite(ctx context.Context, change CronChange) (bool, error) {
 	args := []string{change.ID, change.Seen, change.State, change.Definition, due}
 	var result rueidis.RedisResult
 	if change.Told {
-		result = c.execTold(ctx, "cron_write", c.scripts.cronWrite, keys, args, isZero)
+		result = c.runner.CallConfirmed(ctx, c.scripts["cron_write"], keys, args, isZero)
 	} else {
-		result = c.exec(ctx, "cron_write", c.scripts.cronWrite, keys, args)
+		result = c.runner.Call(ctx, c.scripts["cron_write"], keys, args)
 	}
 	made, err := result.AsInt64()
 	if err != nil {
@@ -152,7 +152,7 @@ func (c *Cell) CronList(ctx context.Context, tenant, after string, limit int) (C
 // CronCount is how many schedules of the tenant the cell has. Errors: what Redis said.
 func (c *Cell) CronCount(ctx context.Context, tenant string) (int, error) {
 	from, to := cronRange(tenant)
-	n, err := c.do(ctx, "cron_count", c.client.B().Zlexcount().Key(c.layout.CronIndex()).Min(from).Max(to).Build()).AsInt64()
+	n, err := c.runner.Do(ctx, "cron_count", c.client.B().Zlexcount().Key(c.layout.CronIndex()).Min(from).Max(to).Build()).AsInt64()
 	if err != nil {
 		return 0, fmt.Errorf("count schedules: %w", err)
 	}
@@ -169,7 +169,7 @@ func cronRange(tenant string) (from, to string) {
 
 func (c *Cell) cronList(ctx context.Context, from, to string, limit int) (page CronPage, err error) {
 	l := c.layout
-	reply, err := c.exec(ctx, "cron_list", c.scripts.cronList, []string{l.Cron(), l.CronState(), l.CronIndex()},
+	reply, err := c.runner.Call(ctx, c.scripts["cron_list"], []string{l.Cron(), l.CronState(), l.CronIndex()},
 		[]string{from, to, strconv.Itoa(limit), strconv.Itoa(cronListBytes)}).ToArray()
 	if err != nil {
 		return page, err
@@ -208,7 +208,7 @@ func (s *Set) ForgetOnce(ctx context.Context, tenant, jobID, once string) error 
 		return err
 	}
 	cmd := c.client.B().Pexpire().Key(onceKey(c.layout, tenant, once)).Milliseconds(onceStays.Milliseconds()).Build()
-	if err := c.do(ctx, "cron_forget", cmd).Error(); err != nil {
+	if err := c.runner.Do(ctx, "cron_forget", cmd).Error(); err != nil {
 		return fmt.Errorf("forget the marker of job %s: %w", jobID, err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Package cell is the only writer of scheduler keys: the key layout, the Lua
+// Package cell keeps jobs, nodes, slots and queues in Redis: the key layout, the Lua
 // scripts, and one Go function a script. A [Set] is all cells of a system.
 //
 // A cell is the set of keys that share one Redis hash slot, and so the unit of
@@ -41,6 +41,5 @@
 // jobs are there) the next collects, so nobody waits for a batch to fill and a busy cell pays Lua's fixed cost once for many
 // jobs. Who submits or completes alone makes the call himself. The jobs that one submit places on a node, and the ends that one call tells a replica of, are one entry of its stream (of 64 KiB and up to one job more).
 //
-// When Redis fails, calls end with an error by their deadline. A write is never
-// repeated here: the caller decides, since it knows whether it still wants it.
+// How scripts run, what happens on NOSCRIPT, and who repeats a call: see package script.
 package cell

@@ -20,7 +20,7 @@ func (c *Cell) Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStat
 	}
 	keys := []string{c.layout.Job(jobID), c.layout.Finished()}
 	args := append([]string{jobID, tenant, millis(moveRetention)}, headFields...)
-	status, err := c.statusReply(jobID, c.exec(ctx, "drop", c.scripts.drop, keys, args))
+	status, err := c.statusReply(jobID, c.runner.Call(ctx, c.scripts["drop"], keys, args))
 	var unreadable *unreadableError
 	var answer *rueidis.RedisError
 	switch {

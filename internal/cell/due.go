@@ -17,7 +17,7 @@ func (c *Cell) Due(ctx context.Context, limit int) (Due, error) {
 	l := c.layout
 	keys := []string{l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
 	args := []string{l.Prefix, l.tagPart(), millis(c.cfg.Retention), strconv.Itoa(max(limit, 1)), millis(expiryGrace)}
-	reply, err := c.exec(ctx, "due", c.scripts.due, keys, args).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["due"], keys, args).ToArray()
 	if err != nil {
 		return Due{}, fmt.Errorf("handle due jobs: %w", err)
 	}

@@ -43,7 +43,7 @@ func (c *Cell) lineFull() *freeslot.Error {
 // enqueue is one script call for a batch.
 func (c *Cell) enqueue(ctx context.Context, subs []encodedSubmission) ([]Placement, error) {
 	keys, args := c.enqueueCall(subs)
-	reply, err := c.execKept(ctx, "enqueue", c.scripts.enqueue, keys, args).ToArray()
+	reply, err := c.runner.CallReplicated(ctx, c.scripts["enqueue"], keys, args).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("enqueue %d jobs: %w", len(subs), err)
 	}
@@ -178,7 +178,7 @@ func (c *Cell) TakeAs(ctx context.Context, node string, epoch Epoch, classes []s
 	}
 	args := append(c.takeArgs(), node, epoch, strconv.FormatUint(config, 10))
 	args = append(args, classes[:min(len(classes), MaxTake)]...)
-	reply, err := c.exec(ctx, "take", c.scripts.take, keys, args).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["take"], keys, args).ToArray()
 	if err != nil {
 		return Taken{}, fmt.Errorf("take for node %s: %w", node, err)
 	}
@@ -211,14 +211,14 @@ func decodeTaken(reply []rueidis.RedisMessage) (t Taken, err error) {
 // for none. Errors: what Redis said.
 func (c *Cell) Waiting(ctx context.Context, known uint64) (Waiting, error) {
 	l := c.layout
-	revision, err := c.do(ctx, "waiting", c.client.B().Get().Key(l.WaitingVersion()).Build()).AsUint64()
+	revision, err := c.runner.Do(ctx, "waiting", c.client.B().Get().Key(l.WaitingVersion()).Build()).AsUint64()
 	if err != nil && !rueidis.IsRedisNil(err) {
 		return Waiting{}, fmt.Errorf("read waiting classes: %w", err)
 	}
 	if revision == known && known != 0 { // 0, too, where the counter was lost
 		return Waiting{Revision: revision, Same: true}, nil
 	}
-	all, err := c.do(ctx, "waiting", c.client.B().Hgetall().Key(l.Waiting()).Build()).AsStrMap()
+	all, err := c.runner.Do(ctx, "waiting", c.client.B().Hgetall().Key(l.Waiting()).Build()).AsStrMap()
 	if err != nil {
 		return Waiting{}, fmt.Errorf("read waiting classes: %w", err)
 	}

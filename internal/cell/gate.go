@@ -79,7 +79,7 @@ func (s *Submission) crowded() *freeslot.Error {
 func (c *Cell) CheckGates(ctx context.Context, limit int) ([]Class, error) {
 	l := c.layout
 	keys := []string{l.Version(), l.Waiting(), l.WaitingVersion()}
-	text, err := c.exec(ctx, "gates", c.scripts.gates, keys, []string{l.Prefix, l.tagPart(), strconv.Itoa(max(limit, 1))}).AsStrSlice()
+	text, err := c.runner.Call(ctx, c.scripts["gates"], keys, []string{l.Prefix, l.tagPart(), strconv.Itoa(max(limit, 1))}).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("check gates: %w", err)
 	}
@@ -95,7 +95,7 @@ func (c *Cell) CheckGates(ctx context.Context, limit int) ([]Class, error) {
 
 // Gated reports whether any gate counts or holds back jobs. Errors: what Redis said.
 func (c *Cell) Gated(ctx context.Context) (bool, error) {
-	n, err := c.do(ctx, "gates", c.client.B().Exists().Key(c.layout.Gates(), c.layout.Parked()).Build()).AsInt64()
+	n, err := c.runner.Do(ctx, "gates", c.client.B().Exists().Key(c.layout.Gates(), c.layout.Parked()).Build()).AsInt64()
 	if err != nil {
 		return false, fmt.Errorf("look for gates: %w", err)
 	}
@@ -104,7 +104,7 @@ func (c *Cell) Gated(ctx context.Context) (bool, error) {
 
 // heldBy is what holds a job of this class back; "" when no gate does.
 func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) {
-	text, err := c.do(ctx, "read", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("gates").Build()).ToString()
+	text, err := c.runner.Do(ctx, "read", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("gates").Build()).ToString()
 	if err != nil {
 		return "", rueidisNil(err)
 	}
@@ -113,7 +113,7 @@ func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) 
 		if by == "" {
 			continue
 		}
-		err := c.do(ctx, "read", c.client.B().Zscore().Key(c.layout.ParkedAt(name)).Member(class+" "+jobID).Build()).Error()
+		err := c.runner.Do(ctx, "read", c.client.B().Zscore().Key(c.layout.ParkedAt(name)).Member(class+" "+jobID).Build()).Error()
 		if err == nil {
 			return by, nil
 		}

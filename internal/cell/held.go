@@ -29,7 +29,7 @@ type Held struct {
 // those that were looked at longest ago. Errors: what Redis said.
 func (c *Cell) Held(ctx context.Context) ([]Held, error) {
 	l, b := c.layout, c.client.B
-	names, err := c.do(ctx, "held", b().Zrange().Key(l.Parked()).Min("0").Max(strconv.Itoa(heldGates-1)).Build()).AsStrSlice()
+	names, err := c.runner.Do(ctx, "held", b().Zrange().Key(l.Parked()).Min("0").Max(strconv.Itoa(heldGates-1)).Build()).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // statusFields are the fields of a job's record that make up its status, in the
@@ -47,9 +48,24 @@ func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSt
 	l := c.layout
 	keys := []string{l.Job(jobID), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
 	args := append([]string{jobID, tenant, l.Prefix, l.tagPart(), millis(c.cfg.Retention)}, statusFields...)
-	return c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
-		return c.statusReply(jobID, c.execOn(ctx, on, "cancel", c.scripts.cancel, keys, args))
+	return c.told(ctx, func(on *script.Conn) (freeslot.JobStatus, error) {
+		return c.statusReply(jobID, on.Call(ctx, c.scripts["cancel"], keys, args))
 	})
+}
+
+// told is what read says of a job. An end is told once it cannot be lost any more: it would
+// be followed by another.
+func (c *Cell) told(ctx context.Context, read func(on *script.Conn) (freeslot.JobStatus, error)) (status freeslot.JobStatus, err error) {
+	err = c.runner.OneConnection(func(on *script.Conn) (err error) {
+		if status, err = read(on); err == nil && status.State.Terminal() {
+			err = on.Confirm(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	return status, nil
 }
 
 // ReplyTo is the replica whose reply stream gets the job's result, "" where none does or there is no such job.
@@ -58,7 +74,7 @@ func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return "", err
 	}
-	replica, err := c.do(ctx, "reply_to", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("reply_to").Build()).ToString()
+	replica, err := c.runner.Do(ctx, "reply_to", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("reply_to").Build()).ToString()
 	if rueidisNil(err) != nil {
 		return "", fmt.Errorf("read who waits for job %s: %w", jobID, err)
 	}
@@ -82,13 +98,13 @@ func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (frees
 	}
 	key, l := c.layout.Job(jobID), c.layout
 	for range attachTries {
-		status, err := c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
-			seen, err := c.doOn(ctx, on, "attaches", on.B().Hget().Key(key).Field("attaches").Build()).ToString()
+		status, err := c.told(ctx, func(on *script.Conn) (freeslot.JobStatus, error) {
+			seen, err := on.Do(ctx, "attaches", c.client.B().Hget().Key(key).Field("attaches").Build()).ToString()
 			if rueidisNil(err) != nil {
 				return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
 			}
 			args := append([]string{jobID, tenant, replica, l.Prefix, l.tagPart(), seen}, statusFields...)
-			result := c.execOn(ctx, on, "attach", c.scripts.attach, []string{key}, args)
+			result := on.Call(ctx, c.scripts["attach"], []string{key}, args)
 			if reply, err := result.ToArray(); err == nil && len(reply) == 1 {
 				return freeslot.JobStatus{}, errAttached
 			}
@@ -109,9 +125,9 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 		return freeslot.JobStatus{}, err
 	}
 	var reply rueidis.RedisResult
-	status, err := c.told(ctx, func(on rueidis.Client) (freeslot.JobStatus, error) {
+	status, err := c.told(ctx, func(on *script.Conn) (freeslot.JobStatus, error) {
 		cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field(statusFields...).Build()
-		reply = c.doOn(ctx, on, "read", cmd)
+		reply = on.Do(ctx, "read", cmd)
 		return c.statusReply(jobID, reply)
 	})
 	if err != nil {
@@ -132,7 +148,7 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 
 // runAt is when a scheduled job begins to wait; 0 when it has meanwhile: what it is due for next is its deadline then.
 func (c *Cell) runAt(ctx context.Context, jobID string, deadline int64) (int64, error) {
-	at, err := c.do(ctx, "read", c.client.B().Zscore().Key(c.layout.Due()).Member(jobID).Build()).AsFloat64()
+	at, err := c.runner.Do(ctx, "read", c.client.B().Zscore().Key(c.layout.Due()).Member(jobID).Build()).AsFloat64()
 	if rueidisNil(err) != nil {
 		return 0, fmt.Errorf("time of job %s: %w", jobID, err)
 	}
@@ -150,7 +166,7 @@ func (c *Cell) place(ctx context.Context, s *freeslot.JobStatus, jobID string, r
 		return fmt.Errorf("job %s: %w", s.ID, err)
 	}
 	part := strings.SplitN(fields[1], " ", staticParts)
-	rank, err := c.do(ctx, "read", c.client.B().Zrank().Key(c.layout.Line(part[4])).Member(jobID).Build()).AsInt64()
+	rank, err := c.runner.Do(ctx, "read", c.client.B().Zrank().Key(c.layout.Line(part[4])).Member(jobID).Build()).AsInt64()
 	switch {
 	case rueidis.IsRedisNil(err):
 		s.HeldBy, err = c.heldBy(ctx, jobID, part[4])
@@ -170,7 +186,7 @@ func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, e
 		return nil, "", err
 	}
 	cmd := c.client.B().Hmget().Key(c.layout.Job(jobID)).Field("spec", "job").Build()
-	reply, err := c.do(ctx, "read", cmd).ToArray()
+	reply, err := c.runner.Do(ctx, "read", cmd).ToArray()
 	if err != nil {
 		return nil, "", fmt.Errorf("read job %s: %w", jobID, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // DefaultPrefix is the first part of every key and channel unless configured.
@@ -11,29 +13,32 @@ const DefaultPrefix = "scheduler"
 
 // Layout builds the names of one cell's keys and channels. It is the only place
 // that knows them, besides the scripts that are handed Prefix parts by ARGV.
-type Layout struct {
-	// Prefix is the first part of every name; it separates several systems on one Redis.
-	Prefix string
-	// Tag is the hash tag that holds the cell's keys in one hash slot. Empty on a
-	// single server, where names are as short as they can be.
-	Tag string
-	// Sharded is true on Redis Cluster: node events go by sharded pub/sub (SPUBLISH,
-	// SSUBSCRIBE) on the tagged channel, and so only to the master that owns the cell.
-	Sharded bool
+type Layout script.Layout
+
+// Layouts names the keys of n cells, 1 to MaxCells, in the order of their indexes.
+// One cell on a standalone server has no tag.
+func Layouts(prefix string, n int, cluster bool) []Layout {
+	if n > MaxCells {
+		panic(fmt.Sprintf("cell: %d cells, expected at most %d", n, MaxCells))
+	}
+	layouts := make([]Layout, n)
+	for i, l := range script.Layouts(prefix, n, cluster) {
+		layouts[i] = Layout(l)
+	}
+	return layouts
 }
 
-func (l Layout) key(kind, rest string) string {
-	switch {
-	case l.Tag == "" && rest == "":
-		return l.Prefix + ":" + kind
-	case l.Tag == "":
-		return l.Prefix + ":" + kind + ":" + rest
-	case rest == "":
-		return l.Prefix + ":" + kind + ":{" + l.Tag + "}"
-	default:
-		return l.Prefix + ":" + kind + ":{" + l.Tag + "}:" + rest
-	}
-}
+// NodeCell is the index of a node's cell.
+func NodeCell(node string, cells int) int { return script.CellOf(node, cells) }
+
+func (l Layout) key(kind, rest string) string { return script.Layout(l).Key(kind, rest) }
+
+// Slot is the hash slot of all keys with the layout's tag; false without a tag,
+// where keys have slots of their own.
+func (l Layout) Slot() (slot int, ok bool) { return script.Layout(l).Slot() }
+
+// tagPart is how scripts get the layout's tag.
+func (l Layout) tagPart() string { return script.Layout(l).TagPart() }
 
 // Node is the hash of a node's profile.
 func (l Layout) Node(id string) string { return l.key("nodes", id) }
@@ -158,4 +163,4 @@ func (l Layout) Cells() string { return Layout{Prefix: l.Prefix}.key("version:ce
 func (l Layout) NodeEvents() string { return l.key("events:node_update", "") }
 
 // String names the cell in logs.
-func (l Layout) String() string { return fmt.Sprintf("%s{%s}", l.Prefix, l.Tag) }
+func (l Layout) String() string { return script.Layout(l).String() }

@@ -230,13 +230,13 @@ func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilt
 // livingAt reads what is at one place, in no order.
 func (c *Cell) livingAt(ctx context.Context, place string) (there []listed, err error) {
 	if place == placeDue {
-		due, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Withscores().Build()).AsZScores()
+		due, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Withscores().Build()).AsZScores()
 		for _, z := range due {
 			there = append(there, listed{node: place, job: z.Member, due: int64(z.Score)})
 		}
 		return there, err
 	}
-	jobs, err := c.do(ctx, "list", c.jobsAt(place)).AsStrSlice()
+	jobs, err := c.runner.Do(ctx, "list", c.jobsAt(place)).AsStrSlice()
 	for _, job := range jobs {
 		if strings.HasPrefix(place, placeHeld) {
 			job = parkedJob(job)
@@ -253,14 +253,14 @@ func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err er
 		places = append(places, placeDue)
 	}
 	if state == "" || state == freeslot.StateWaiting {
-		classes, err := c.do(ctx, "list", c.client.B().Hkeys().Key(c.layout.Waiting()).Build()).AsStrSlice()
+		classes, err := c.runner.Do(ctx, "list", c.client.B().Hkeys().Key(c.layout.Waiting()).Build()).AsStrSlice()
 		if err != nil {
 			return nil, fmt.Errorf("list classes: %w", err)
 		}
 		for _, class := range classes {
 			places = append(places, placeLine+class)
 		}
-		gates, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Parked()).Min("0").Max("-1").Build()).AsStrSlice()
+		gates, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.Parked()).Min("0").Max("-1").Build()).AsStrSlice()
 		if err != nil {
 			return nil, fmt.Errorf("list limits: %w", err)
 		}
@@ -274,7 +274,7 @@ func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err er
 		places = append(places, placeMove)
 	}
 	if state == "" || state == freeslot.StateRunning || state == freeslot.StateCancelling {
-		nodes, err := c.do(ctx, "list", c.client.B().Zrange().Key(c.layout.Revisions()).Min("0").Max("-1").Build()).AsStrSlice()
+		nodes, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.Revisions()).Min("0").Max("-1").Build()).AsStrSlice()
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}
@@ -301,7 +301,7 @@ func (c *Cell) jobsAt(place string) rueidis.Completed {
 func (c *Cell) finishedPage(ctx context.Context, at position, limit int) ([]listed, error) {
 	last, top := at.microsecond(), cmp.Or(at.place, "+inf")
 	cmd := c.client.B().Zrevrangebyscore().Key(c.layout.Finished()).Max(top).Min("-inf").Withscores().Limit(0, int64(limit+tieRoom)).Build()
-	scores, err := c.do(ctx, "list", cmd).AsZScores()
+	scores, err := c.runner.Do(ctx, "list", cmd).AsZScores()
 	if err != nil {
 		return nil, fmt.Errorf("list finished jobs: %w", err)
 	}

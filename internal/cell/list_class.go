@@ -35,7 +35,7 @@ func (c *Cell) linePage(ctx context.Context, class string, at position, limit in
 		score = at.score()
 		// The job that at is behind may be gone by now.
 		count := c.client.B().Zcount().Key(line).Min("-inf").Max("(" + at.place).Build()
-		if from, err = c.do(ctx, "list", count).AsInt64(); err != nil {
+		if from, err = c.runner.Do(ctx, "list", count).AsInt64(); err != nil {
 			return nil, fmt.Errorf("list queue of class %s: %w", class, err)
 		}
 	}
@@ -62,5 +62,5 @@ func (c *Cell) linePage(ctx context.Context, class string, at position, limit in
 
 func (c *Cell) lineFrom(ctx context.Context, line string, from int64, limit int) ([]rueidis.ZScore, error) {
 	cmd := c.client.B().Zrange().Key(line).Min(strconv.FormatInt(from, 10)).Max(strconv.FormatInt(from+int64(limit)-1, 10)).Withscores().Build()
-	return c.do(ctx, "list", cmd).AsZScores()
+	return c.runner.Do(ctx, "list", cmd).AsZScores()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redisproc"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // halfway is a cell whose hash slot is halfway from one master to another.
@@ -81,7 +82,7 @@ func newHalfway(t *testing.T, cluster *redistest.ReplicaCluster, tag string) *ha
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
 	number, _ := layout.Slot()
 	h := &halfway{rig: &rig{Cell: c, t: t, redis: cluster.Target, raw: client, l: layout}, cluster: cluster, slot: uint16(number)}
-	h.to = cluster.Owner(uint16((number + hashSlots/3) % hashSlots))
+	h.to = cluster.Owner(uint16((number + script.HashSlots/3) % script.HashSlots))
 	for _, addr := range []string{cluster.Owner(h.slot).Addr(), h.to.Addr()} {
 		h.masters = append(h.masters, redistest.At("node", false, addr).Client(t))
 	}

@@ -124,7 +124,7 @@ func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, li
 	l := c.layout
 	keys := []string{l.Waiting(), l.WaitingVersion(), l.Due(), l.Moves()}
 	args := []string{l.Prefix, l.tagPart(), class, strconv.Itoa(to.Cell), strconv.Itoa(to.Slots), strconv.Itoa(from), strconv.Itoa(max(limit, 1))}
-	reply, err := c.exec(ctx, "move", c.scripts.move, keys, args).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["move"], keys, args).ToArray()
 	if err != nil {
 		return Begun{}, fmt.Errorf("begin moves: %w", err)
 	}
@@ -144,7 +144,7 @@ func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, li
 func (c *Cell) moves(ctx context.Context, index string, late time.Duration, limit int, jobs ...string) (found []Move, more bool, err error) {
 	l := c.layout
 	args := []string{l.Prefix, l.tagPart(), millis(late), strconv.Itoa(max(limit, 1)), strconv.Itoa(moveBytes)}
-	reply, err := c.exec(ctx, "moves", c.scripts.moves, []string{index}, append(args, jobs...)).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["moves"], []string{index}, append(args, jobs...)).ToArray()
 	if err != nil {
 		return nil, false, fmt.Errorf("read moves: %w", err)
 	}
@@ -202,7 +202,7 @@ func (c *Cell) moveIn(ctx context.Context, moves []*Move, till int64, guide *Gui
 		args = append(args, m.there(), known, strconv.Itoa(m.Hop), strconv.Itoa(guide.weight(tenant)), gatesArg(guide.gates(m)), strconv.Itoa(len(fields)))
 		args = append(args, fields...)
 	}
-	return c.clocked(c.execKept(ctx, "move_in", c.scripts.moveIn, keys, args), len(moves))
+	return c.clocked(c.runner.CallReplicated(ctx, c.scripts["move_in"], keys, args), len(moves))
 }
 
 // carried are the fields that a record has in every cell.
@@ -225,7 +225,7 @@ func (c *Cell) moveAck(ctx context.Context, moves []*Move) (left []int64, err er
 	for _, m := range moves {
 		args = append(args, m.there(), strconv.Itoa(m.Hop))
 	}
-	return c.clocked(c.exec(ctx, "move_ack", c.scripts.moveAck, []string{l.Finished()}, args), len(moves))
+	return c.clocked(c.runner.Call(ctx, c.scripts["move_ack"], []string{l.Finished()}, args), len(moves))
 }
 
 // clocked reads an answer that begins with the cell's clock, and n numbers.
@@ -279,7 +279,7 @@ func (c *Cell) noteMoves(ctx context.Context, notes []moveNote) error {
 		keys = append(keys, c.layout.Job(n.move.Job))
 		args = append(args, n.move.Job, n.move.text(), n.what, n.number())
 	}
-	if err := c.exec(ctx, "move_note", c.scripts.moveNote, keys, args).Error(); err != nil {
+	if err := c.runner.Call(ctx, c.scripts["move_note"], keys, args).Error(); err != nil {
 		return fmt.Errorf("note moves: %w", err)
 	}
 	return nil
@@ -323,11 +323,11 @@ func (c *Cell) routes(ctx context.Context, ids []string) ([]route, error) {
 // key reads what an idempotency key says, and for how long it is kept still; 0 when there is none.
 func (c *Cell) key(ctx context.Context, tenant, key string) (value string, left time.Duration, err error) {
 	name := c.layout.Idempotency(tenant, key)
-	ms, err := c.do(ctx, "move_key", c.client.B().Pttl().Key(name).Build()).AsInt64()
+	ms, err := c.runner.Do(ctx, "move_key", c.client.B().Pttl().Key(name).Build()).AsInt64()
 	if err != nil || ms <= 0 {
 		return "", 0, err
 	}
-	value, err = c.do(ctx, "move_key", c.client.B().Get().Key(name).Build()).ToString()
+	value, err = c.runner.Do(ctx, "move_key", c.client.B().Get().Key(name).Build()).ToString()
 	if rueidis.IsRedisNil(err) {
 		return "", 0, nil
 	}
@@ -337,7 +337,7 @@ func (c *Cell) key(ctx context.Context, tenant, key string) (value string, left 
 // setKey makes an idempotency key where there is none.
 func (c *Cell) setKey(ctx context.Context, tenant, key, value string, keep time.Duration) error {
 	set := c.client.B().Set().Key(c.layout.Idempotency(tenant, key)).Value(value).Nx().Px(keep).Build()
-	if err := c.do(ctx, "move_key", set).Error(); err != nil && !rueidis.IsRedisNil(err) {
+	if err := c.runner.Do(ctx, "move_key", set).Error(); err != nil && !rueidis.IsRedisNil(err) {
 		return err
 	}
 	return nil

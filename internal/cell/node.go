@@ -65,7 +65,7 @@ func (c *Cell) register(ctx context.Context, node freeslot.Node, epoch Epoch, se
 		node.ID, epoch, l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.Retention),
 		failureNodeLost, string(mustJSON(node)),
 	}, append(profileArgs(node), seen...)...)
-	reply, err := c.exec(ctx, "register", c.scripts.register, keys, args).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["register"], keys, args).ToArray()
 	if err != nil {
 		return Registration{}, fmt.Errorf("register node %s: %w", node.ID, err)
 	}
@@ -85,7 +85,7 @@ func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatReply, err
 		return HeartbeatReply{}, err
 	}
 	call := func(read string) (rueidis.RedisMessage, error) {
-		return c.exec(ctx, "heartbeat", c.scripts.heartbeat, hb.keys(c.layout), hb.args(c.layout.NodeEvents(), read)).ToMessage()
+		return c.runner.Call(ctx, c.scripts["heartbeat"], hb.keys(c.layout), hb.args(c.layout.NodeEvents(), read)).ToMessage()
 	}
 	reply, err := call(hb.Read)
 	if err != nil && hb.Read == "" && strings.HasPrefix(err.Error(), "OOM ") {
@@ -110,7 +110,7 @@ func (c *Cell) Deregister(ctx context.Context, node string, epoch Epoch) ([]stri
 	if err := validateAgent(node, epoch); err != nil {
 		return nil, err
 	}
-	reply, err := c.exec(ctx, "deregister", c.scripts.deregister, c.leaveKeys(node), c.leaveArgs(node, epoch, failureInterrupted)).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["deregister"], c.leaveKeys(node), c.leaveArgs(node, epoch, failureInterrupted)).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("deregister node %s: %w", node, err)
 	}
@@ -130,7 +130,7 @@ func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, erro
 		return Reaped{}, err
 	}
 	args := append(c.leaveArgs(node, epoch, failureSilent), millis(c.cfg.HeartbeatLimit))
-	reply, err := c.exec(ctx, "reap", c.scripts.reap, c.leaveKeys(node), args).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["reap"], c.leaveKeys(node), args).ToArray()
 	if err != nil {
 		return Reaped{}, fmt.Errorf("reap node %s: %w", node, err)
 	}
@@ -161,7 +161,7 @@ func (c *Cell) drain(ctx context.Context, node string, status freeslot.Status) e
 	}
 	l := c.layout
 	keys := []string{l.Node(node), l.Online(), l.Revisions(), l.Version(), l.Slots(node), l.Drained()}
-	found, err := c.execTold(ctx, "drain", c.scripts.drain, keys, []string{node, l.NodeEvents(), string(status)}, isZero).AsInt64()
+	found, err := c.runner.CallConfirmed(ctx, c.scripts["drain"], keys, []string{node, l.NodeEvents(), string(status)}, isZero).AsInt64()
 	switch {
 	case err != nil:
 		return fmt.Errorf("drain node %s: %w", node, err)
@@ -170,6 +170,12 @@ func (c *Cell) drain(ctx context.Context, node string, status freeslot.Status) e
 	default:
 		return nil
 	}
+}
+
+// isZero is refused of scripts that return how much they did.
+func isZero(r rueidis.RedisResult) bool {
+	n, err := r.AsInt64()
+	return err == nil && n == 0
 }
 
 // leaveKeys and leaveArgs are what deregister.lua and reap.lua have in common.

@@ -23,7 +23,7 @@ func (c *Cell) Leave(ctx context.Context, replica string, limit time.Duration) e
 
 func (c *Cell) presence(ctx context.Context, replica string, limit time.Duration, stays string) ([]string, error) {
 	args := []string{replica, strconv.FormatInt(limit.Milliseconds(), 10), stays}
-	names, err := c.exec(ctx, "presence", c.scripts.presence, []string{c.layout.Replicas()}, args).AsStrSlice()
+	names, err := c.runner.Call(ctx, c.scripts["presence"], []string{c.layout.Replicas()}, args).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("presence of replica %s: %w", replica, err)
 	}

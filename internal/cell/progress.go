@@ -60,7 +60,7 @@ func (c *Cell) Progress(ctx context.Context, node string, epoch Epoch, reports [
 		keys = append(keys, l.Job(r.Attempt.Job))
 		args = append(args, r.Attempt.Job, strconv.Itoa(r.Attempt.N), strconv.FormatInt(r.Seq, 10), rueidis.BinaryString(r.Value))
 	}
-	reply, err := c.exec(ctx, "progress", c.scripts.progress, keys, args).AsIntSlice()
+	reply, err := c.runner.Call(ctx, c.scripts["progress"], keys, args).AsIntSlice()
 	if err != nil {
 		return nil, fmt.Errorf("progress of %d jobs of node %s: %w", len(reports), node, err)
 	}

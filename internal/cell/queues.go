@@ -56,7 +56,7 @@ func (c *Cell) Queues(ctx context.Context) ([]Queue, error) {
 
 // QueueLength is how many jobs of a class wait. Errors: what Redis said.
 func (c *Cell) QueueLength(ctx context.Context, class string) (int, error) {
-	n, err := c.do(ctx, "queues", c.client.B().Zcard().Key(c.layout.Line(class)).Build()).AsInt64()
+	n, err := c.runner.Do(ctx, "queues", c.client.B().Zcard().Key(c.layout.Line(class)).Build()).AsInt64()
 	if err != nil {
 		return 0, fmt.Errorf("length of the queue of class %s: %w", class, err)
 	}

@@ -39,7 +39,7 @@ func (c *Cell) TakePermits(ctx context.Context, tenant string, rate Rate, most i
 		return Permits{}, err
 	}
 	args := []string{strconv.FormatFloat(rate.PerSecond, 'f', -1, 64), strconv.Itoa(max(rate.Burst, 1)), strconv.Itoa(max(most, 1))}
-	reply, err := c.exec(ctx, "rate", c.scripts.rate, []string{c.layout.Rate(tenant)}, args).AsIntSlice()
+	reply, err := c.runner.Call(ctx, c.scripts["rate"], []string{c.layout.Rate(tenant)}, args).AsIntSlice()
 	if err == nil && len(reply) != 2 {
 		err = fmt.Errorf("%d values, expected 2", len(reply))
 	}

@@ -1,23 +1,22 @@
 package cell
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // vain is how long the tests wait for a replica that does not answer.
 const vain = 250 * time.Millisecond
 
 func replicated(timeout time.Duration) func(*Config) {
-	return func(c *Config) { c.Acknowledge = Acknowledge{Replicas: 1, Timeout: timeout} }
+	return func(c *Config) { c.Acknowledge = script.Acknowledge{Replicas: 1, Timeout: timeout} }
 }
 
 // withReplica is a rig that waits for its replica as long as it takes, and the same cell seen
@@ -307,39 +306,12 @@ func TestNoReplicas(t *testing.T) {
 	})
 }
 
-// TestReplicasOnline: those that have fallen silent do not count.
 func TestReplicasOnline(t *testing.T) {
 	t.Parallel()
 	r, _, _ := withReplica(t)
 	if n, err := r.ReplicasOnline(r.ctx()); err != nil || n != 1 {
 		t.Errorf("%d replicas, %v", n, err)
 	}
-	for line, online := range map[string]bool{
-		"slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=1":  true,
-		"slave12:ip=10.0.0.7,port=6379,state=online,offset=42,lag=5": true,
-		"slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=6":  false,
-		"slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=x":  false,
-		"slave0:ip=10.0.0.7,port=6379,state=wait_bgsave,offset=0":    false,
-		"slave_repl_offset:42":      false,
-		"connected_slaves:1":        false,
-		"slave0":                    false,
-		"":                          false,
-		"slavex:state=online,lag=0": false,
-	} {
-		if got := replicaOnline(line); got != online {
-			t.Errorf("%q: %t", line, got)
-		}
-	}
-}
-
-func FuzzReplicaOnline(f *testing.F) {
-	f.Add("slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=1")
-	f.Add("slave0:state=online,state=wait_bgsave,lag=")
-	f.Fuzz(func(t *testing.T, line string) {
-		if replicaOnline(line) && (!strings.HasPrefix(line, "slave") || !strings.Contains(line, "state=online")) {
-			t.Errorf("%q is taken for a replica that keeps up", line)
-		}
-	})
 }
 
 // TestReplicatedCluster: the wait is one for the replicas of the master that has the cell,
@@ -376,22 +348,11 @@ func TestReplicatedCluster(t *testing.T) {
 	}
 }
 
-// TestReplicationTimeout: the wait ends before the call's deadline does.
-func TestReplicationTimeout(t *testing.T) {
+func TestBadAcknowledge(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t), func(c *Config) {
-		c.CallTimeout, c.Acknowledge = patience, Acknowledge{Replicas: 1, Timeout: time.Hour}
-	})
-	ctx, cancel := context.WithTimeout(r.ctx(), 100*time.Millisecond)
-	defer cancel()
-	cmd := r.wait(ctx)
-	if args := cmd.Commands(); len(args) != 3 || args[1] != "1" || len(args[2]) > 3 {
-		t.Errorf("%q", args)
-	}
-	if err := (Config{Acknowledge: Acknowledge{Replicas: 17}}).WithDefaults().Validate(); err == nil {
-		t.Error("17 replicas")
-	}
-	if err := (Config{Acknowledge: Acknowledge{Replicas: 1, Timeout: time.Microsecond}}).WithDefaults().Validate(); err == nil {
-		t.Error("a microsecond")
+	for _, bad := range []script.Acknowledge{{Replicas: 17}, {Replicas: 1, Timeout: time.Microsecond}} {
+		if err := (Config{Acknowledge: bad}).WithDefaults().Validate(); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package cell
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // texts are the sources of the scripts by name, without what they include.
@@ -25,7 +25,11 @@ func texts(t *testing.T, folder string) map[string]string {
 	out := make(map[string]string)
 	for _, f := range files {
 		if name, ok := strings.CutSuffix(f.Name(), ".lua"); ok {
-			out[name] = mustRead(path.Join(folder, f.Name()))
+			text, err := sources.ReadFile(path.Join("script", folder, f.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[name] = string(text)
 		}
 	}
 	return out
@@ -113,7 +117,7 @@ func TestScriptsDefineBeforeUse(t *testing.T) {
 		}
 	}
 	for name := range texts(t, "") {
-		full := body(source(name))
+		full := body(scripts[name].Text(false))
 		for function := range names {
 			use := regexp.MustCompile(`\b` + function + `\(`).FindStringIndex(strings.ReplaceAll(full, "local function "+function+"(", strings.Repeat(" ", len("local function "+function+"("))))
 			define := strings.Index(full, "local function "+function+"(")
@@ -132,23 +136,9 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
 		r := newRig(t, redis)
-		ran := make(map[string]bool)
-		strict := func(name string) *script {
-			ran[name] = true
-			return newScript(name, guard+source(name))
-		}
-		r.Cell.scripts = scripts{
-			register: strict("register"), heartbeat: strict("heartbeat"), deregister: strict("deregister"), submit: strict("submit"),
-			complete: strict("complete"), cancel: strict("cancel"), attach: strict("attach"), changes: strict("changes"),
-			nodes: strict("nodes"), identity: strict("identity"), memory: strict("memory"), cells: strict("cells"),
-			enqueue: strict("enqueue"), take: strict("take"), reap: strict("reap"), due: strict("due"), serves: strict("serves"), rate: strict("rate"), drain: strict("drain"), gates: strict("gates"),
-			move: strict("move"), moves: strict("moves"), moveIn: strict("move_in"), moveAck: strict("move_ack"), moveNote: strict("move_note"),
-			cronDue: strict("cron_due"), cronWrite: strict("cron_write"), cronList: strict("cron_list"),
-			presence: strict("presence"), progress: strict("progress"), retain: strict("retain"), configRead: strict("config_read"), configApply: strict("config_apply"),
-			configPause: strict("config_pause"), follow: strict("follow"), drop: strict("drop"),
-		}
-		if missing := len(texts(t, "")) - len(ran); missing != 0 {
-			t.Errorf("%d scripts are not run: have %v", missing, slices.Collect(maps.Keys(ran)))
+		r.Cell.scripts = make(script.Set)
+		for name, s := range scripts {
+			r.Cell.scripts[name] = script.New(name, guard+s.Text(false))
 		}
 		if err := r.OpenReplies(r.ctx(), "r1"); err != nil {
 			t.Fatal(err)
@@ -271,21 +261,3 @@ var guard = func() string {
 	line := `local %[1]s = setmetatable({unpack(%[1]s)}, {__index = function(t, i) error('%[1]s[' .. tostring(i) .. '] of ' .. #t) end})` + "\n"
 	return fmt.Sprintf(line, "KEYS") + fmt.Sprintf(line, "ARGV")
 }()
-
-// TestScriptConstants: where a constant was named its number stands, and nothing else is changed.
-func TestScriptConstants(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"local MOST = 16 -- of them\nlocal MOST_BACK = 2\nreturn MOST * MOST_BACK .. 'ALMOST'\n": "return 16 * 2 .. 'ALMOST'\n",
-		"local TEXTS = {'job'}\nlocal PREFIX, TAG = ARGV[1], ARGV[2]\n":                          "local TEXTS = {'job'}\nlocal PREFIX, TAG = ARGV[1], ARGV[2]\n",
-	} {
-		if got := literal(text); got != want {
-			t.Errorf("%q, expected %q", got, want)
-		}
-	}
-	for name := range texts(t, "") {
-		if rest := constantLine.FindString(source(name)); rest != "" {
-			t.Errorf("%s.lua has still %q", name, rest)
-		}
-	}
-}

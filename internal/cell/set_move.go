@@ -122,7 +122,7 @@ func (s *Set) drive(ctx context.Context, from *Cell, read func() ([]Move, bool, 
 
 // atMost leaves time for others where the cell does not answer.
 func (c *Cell) atMost(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, c.cfg.callTimeout())
+	return context.WithTimeout(ctx, c.runner.ConfirmTimeout())
 }
 
 func byTarget(all []Move) map[int][]*Move {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // blockMargin is how much longer than the block itself a blocking read may take:
@@ -65,18 +67,36 @@ func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Du
 		return nil, err
 	}
 	var out []Reply
-	err := c.onOne(func(on rueidis.Client, confirm func(context.Context) error) error {
-		entries, err := c.readOn(ctx, on, c.layout.Replies(replica), after, block, limit)
+	err := c.runner.OneConnection(func(on *script.Conn) error {
+		entries, err := c.readOn(ctx, on.Client(), c.layout.Replies(replica), after, block, limit)
 		if err != nil {
 			return err
 		}
-		out, err = safe(ctx, c.decodeReplies(replica, entries), confirm)
+		out, err = safe(ctx, c.decodeReplies(replica, entries), on.Confirm)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read replies to %s: %w", replica, err)
 	}
 	return out, nil
+}
+
+// safe are the replies that may be told: all of them, or those before the first end that
+// is not confirmed.
+func safe(ctx context.Context, replies []Reply, confirm func(context.Context) error) ([]Reply, error) {
+	first := slices.IndexFunc(replies, func(r Reply) bool { return r.Partial || r.Status.State.Terminal() })
+	if first < 0 {
+		return replies, nil
+	}
+	err := confirm(ctx)
+	switch {
+	case err == nil:
+		return replies, nil
+	case first > 0 && errors.Is(err, script.ErrNotReplicated):
+		return replies[:first], nil
+	default:
+		return nil, err
+	}
 }
 
 func (c *Cell) decodeReplies(replica string, entries []rueidis.XRangeSlice) []Reply {
@@ -135,7 +155,7 @@ func (c *Cell) OpenReplies(ctx context.Context, replica string) error {
 	}
 	key := c.layout.Replies(replica)
 	add := c.client.B().Xadd().Key(key).Id("*").FieldValue().FieldValue("open", "1").Build()
-	if err := c.do(ctx, "open_replies", add).Error(); err != nil {
+	if err := c.runner.Do(ctx, "open_replies", add).Error(); err != nil {
 		return fmt.Errorf("open replies to %s: %w", replica, err)
 	}
 	return c.KeepReplies(ctx, replica, "")
@@ -147,7 +167,7 @@ func (c *Cell) RepliesLeft(ctx context.Context, replica string) (time.Duration, 
 	if err := validateReplica(replica); err != nil {
 		return 0, err
 	}
-	ms, err := c.do(ctx, "open_replies", c.client.B().Pttl().Key(c.layout.Replies(replica)).Build()).AsInt64()
+	ms, err := c.runner.Do(ctx, "open_replies", c.client.B().Pttl().Key(c.layout.Replies(replica)).Build()).AsInt64()
 	if err != nil {
 		return 0, fmt.Errorf("look for replies to %s: %w", replica, err)
 	}
@@ -163,12 +183,12 @@ func (c *Cell) KeepReplies(ctx context.Context, replica, trimTo string) error {
 	key := c.layout.Replies(replica)
 	if trimTo != "" {
 		trim := c.client.B().Xtrim().Key(key).Minid().Threshold(trimTo).Build()
-		if err := c.do(ctx, "keep_replies", trim).Error(); err != nil {
+		if err := c.runner.Do(ctx, "keep_replies", trim).Error(); err != nil {
 			return fmt.Errorf("trim replies to %s: %w", replica, err)
 		}
 	}
 	expire := c.client.B().Pexpire().Key(key).Milliseconds(replyTTL.Milliseconds()).Build()
-	n, err := c.do(ctx, "keep_replies", expire).AsInt64()
+	n, err := c.runner.Do(ctx, "keep_replies", expire).AsInt64()
 	if err != nil {
 		return fmt.Errorf("keep replies to %s: %w", replica, err)
 	}
@@ -184,7 +204,7 @@ func (c *Cell) CloseReplies(ctx context.Context, replica string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
 	}
-	if err := c.do(ctx, "close_replies", c.client.B().Del().Key(c.layout.Replies(replica)).Build()).Error(); err != nil {
+	if err := c.runner.Do(ctx, "close_replies", c.client.B().Del().Key(c.layout.Replies(replica)).Build()).Error(); err != nil {
 		return fmt.Errorf("close replies to %s: %w", replica, err)
 	}
 	return nil

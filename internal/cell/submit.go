@@ -13,6 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/class"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // Submit places one job; concurrent callers share a call. Errors: *freeslot.Error
@@ -36,30 +37,22 @@ func (c *Cell) SubmitAll(ctx context.Context, subs []Submission) []SubmitResult 
 	return c.doAll(ctx, c.submits, subs, 1)
 }
 
-// doAll is a call of b for submissions with at least so many candidates.
-func (c *Cell) doAll(ctx context.Context, b *batch[encodedSubmission, Placement], subs []Submission, candidates int) []SubmitResult {
-	items := make([]*item[encodedSubmission, Placement], len(subs))
-	for i := range subs {
-		items[i] = c.submission(ctx, &subs[i], candidates)
-	}
-	b.do(c.stopping, c.stopped, items)
+// doAll is a call of b for submissions with at least so many candidates. One that cannot be sent shares no call.
+func (c *Cell) doAll(ctx context.Context, b *script.Batch[encodedSubmission, Placement], subs []Submission, candidates int) []SubmitResult {
 	out := make([]SubmitResult, len(subs))
-	for i, it := range items {
-		out[i].Placement, out[i].Err = it.out, it.err
+	sent, at := make([]encodedSubmission, 0, len(subs)), make([]int, 0, len(subs))
+	for i := range subs {
+		e, err := encodeSubmission(subs[i], candidates)
+		if err != nil {
+			out[i].Err = err
+			continue
+		}
+		sent, at = append(sent, e), append(at, i)
+	}
+	for i, o := range b.Do(ctx, sent) {
+		out[at[i]] = SubmitResult{Placement: o.Out, Err: o.Err}
 	}
 	return out
-}
-
-// submission is one that can be sent, or an item that has its error.
-func (c *Cell) submission(ctx context.Context, s *Submission, candidates int) *item[encodedSubmission, Placement] {
-	e, err := encodeSubmission(*s, candidates)
-	if err == nil && !c.started.Load() {
-		err = ErrStopped
-	}
-	if err != nil {
-		return failed[encodedSubmission, Placement](err)
-	}
-	return newItem[encodedSubmission, Placement](ctx, e)
 }
 
 // encodedSubmission is a submission that can be sent: one that cannot must be told
@@ -118,7 +111,7 @@ func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) ([]Placemen
 		call.add(&subs[i])
 	}
 	keys, args := call.encode(c.cfg)
-	reply, err := c.execKept(ctx, "submit", c.scripts.submit, keys, args).ToArray()
+	reply, err := c.runner.CallReplicated(ctx, c.scripts["submit"], keys, args).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("submit %d jobs: %w", len(subs), err)
 	}

@@ -250,13 +250,13 @@ func TestSubmitMalformed(t *testing.T) {
 			keys, args := call.encode(Config{HeartbeatLimit: time.Minute})
 			wrong(args)
 			if name == "right" {
-				if err := r.exec(r.ctx(), "submit", r.scripts.submit, keys, args).Error(); err != nil {
+				if err := r.runner.Call(r.ctx(), r.scripts["submit"], keys, args).Error(); err != nil {
 					t.Error(err)
 				}
 				continue
 			}
 			r.unchanged(name, func() {
-				if err := r.exec(r.ctx(), "submit", r.scripts.submit, keys, args).Error(); err == nil || !strings.Contains(err.Error(), "item 2") {
+				if err := r.runner.Call(r.ctx(), r.scripts["submit"], keys, args).Error(); err == nil || !strings.Contains(err.Error(), "item 2") {
 					t.Errorf("%s: %v", name, err)
 				}
 			}, nil)
@@ -267,7 +267,7 @@ func TestSubmitMalformed(t *testing.T) {
 		}
 		keys, args := call.encode(Config{HeartbeatLimit: time.Minute})
 		r.unchanged("no spec", func() {
-			if err := r.exec(r.ctx(), "submit", r.scripts.submit, keys, args[:len(args)-1]).Error(); err == nil || !strings.Contains(err.Error(), "item 1") {
+			if err := r.runner.Call(r.ctx(), r.scripts["submit"], keys, args[:len(args)-1]).Error(); err == nil || !strings.Contains(err.Error(), "item 1") {
 				t.Error(err)
 			}
 		}, nil)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // A change that Redis' replicas did not confirm is told of by no repetition before they have: neither as
@@ -20,7 +21,7 @@ func TestRepeatedBeforeConfirmed(t *testing.T) {
 	service := func(timeout time.Duration) *Service {
 		c, err := cell.New(cell.Config{
 			Layout: layout, Cells: 1, HeartbeatLimit: time.Hour, CallTimeout: patience,
-			Acknowledge: cell.Acknowledge{Replicas: 1, Timeout: timeout},
+			Acknowledge: script.Acknowledge{Replicas: 1, Timeout: timeout},
 		}, client, zaptest.NewLogger(t), nil)
 		if err != nil {
 			t.Fatal(err)

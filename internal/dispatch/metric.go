@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 type metrics struct {
@@ -58,7 +58,7 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 			Buckets: []float64{100e-9, 250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 1e-3, 10e-3},
 		}),
 		assign: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "freeslot_assign_seconds", Help: "Time from a submit to its assignment, of jobs that did not wait.", Buckets: cell.LatencyBuckets,
+			Name: "freeslot_assign_seconds", Help: "Time from a submit to its assignment, of jobs that did not wait.", Buckets: script.LatencyBuckets,
 		}),
 	}
 	m.backlog = newBacklog()

@@ -10,13 +10,14 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // confirmedBy has jobs accepted once a replica of Redis has them.
 func confirmedBy(timeout time.Duration) func(*replicaConfig) {
 	return func(c *replicaConfig) {
 		c.dispatch.SubmitTimeout = 2 * timeout
-		c.cell = func(c *cell.Config) { c.Acknowledge = cell.Acknowledge{Replicas: 1, Timeout: timeout} }
+		c.cell = func(c *cell.Config) { c.Acknowledge = script.Acknowledge{Replicas: 1, Timeout: timeout} }
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 func newDispatcher(cfg config.Replica, f *fleet, log *zap.Logger, reg prometheus.Registerer) (*dispatch.Dispatcher, error) {
@@ -33,11 +34,11 @@ func tenantLimits(cfg config.Replica) func(string) dispatch.Limits {
 }
 
 // acknowledge says who must have a job before it counts as accepted.
-func acknowledge(cfg config.Replica) cell.Acknowledge {
+func acknowledge(cfg config.Replica) script.Acknowledge {
 	if cfg.Acknowledge != config.AcknowledgeReplicated {
-		return cell.Acknowledge{}
+		return script.Acknowledge{}
 	}
-	return cell.Acknowledge{Replicas: cfg.AcknowledgeReplicas, Timeout: cfg.AcknowledgeTimeout}
+	return script.Acknowledge{Replicas: cfg.AcknowledgeReplicas, Timeout: cfg.AcknowledgeTimeout}
 }
 
 // durability is the part of readiness that is about it: a replica that can accept no job is

@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -43,7 +44,7 @@ func newFleet(cfg config.Replica, conn *connections, log *zap.Logger, reg promet
 		c, err := cell.New(cell.Config{
 			Layout: layout, Index: i, Cells: len(layouts), Servers: conn.topology.Servers,
 			HeartbeatLimit: cfg.HeartbeatLimit, Retention: cfg.Retention, RetentionBytes: int64(cfg.RetentionBytes / len(layouts)), QueueLimit: cfg.Limits.SubmitQueue, WaitingLimit: cfg.WaitingLimit, KeyRetention: cfg.IdempotencyRetention,
-			Acknowledge: acknowledge(cfg), Scripts: cell.ScriptsKept,
+			Acknowledge: acknowledge(cfg), Scripts: script.Keep,
 		}, conn.commands.For(i), log.Named("cell"), prometheus.WrapRegistererWith(prometheus.Labels{"cell": strconv.Itoa(i)}, reg))
 		if err != nil {
 			return nil, err

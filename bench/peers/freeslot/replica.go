@@ -15,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/redisclient"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -51,7 +52,7 @@ func openReplica(ctx context.Context, url, name string, cellCount int) (_ *repli
 	r.tracker = r.newTracker(layouts)
 	all, feeds := make([]*cell.Cell, len(layouts)), make([]cache.Feed, len(layouts))
 	for i, layout := range layouts {
-		cfg := cell.Config{Layout: layout, Index: i, Cells: len(layouts), Servers: r.topology.Servers, Scripts: cell.ScriptsKept}
+		cfg := cell.Config{Layout: layout, Index: i, Cells: len(layouts), Servers: r.topology.Servers, Scripts: script.Keep}
 		if all[i], err = cell.New(cfg, r.commands.For(i), zap.NewNop(), nil); err != nil {
 			return nil, err
 		}

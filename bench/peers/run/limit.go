@@ -50,7 +50,7 @@ func (b *bench) limit(ctx context.Context) (err error) {
 	if err := b.profiles(ctx, s, setting, l); err != nil {
 		return err
 	}
-	names := cell.ScriptNames()
+	names := cell.Scripts().Names()
 	saturated, err := b.sample(ctx, s, names, load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, MeasureMS: sampleWindow.Milliseconds()})
 	if err != nil {
 		return err

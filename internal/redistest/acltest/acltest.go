@@ -22,5 +22,5 @@ func Main(m *testing.M, role cell.Role, options ...goleak.Option) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	redistest.MainAs(m, redistest.Role{Name: string(role), Rules: access.Rules(), Scripts: cell.Sources()}, options...)
+	redistest.MainAs(m, redistest.Role{Name: string(role), Rules: access.Rules(), Scripts: cell.Scripts().Texts()}, options...)
 }

@@ -1,4 +1,4 @@
-package cell
+package script
 
 import (
 	"time"
@@ -26,10 +26,12 @@ type metrics struct {
 	// waits for Redis' replicas, by outcome, and their time.
 	waits    *prometheus.CounterVec
 	waitTime prometheus.Histogram
+	reg      prometheus.Registerer
 }
 
-func newMetrics() *metrics {
-	return &metrics{
+// newMetrics registers them with reg, which may be nil.
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
 		latencies: xsync.NewMapOf[string, prometheus.Observer](),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "freeslot_redis_call_seconds", Help: "Time of one call to Redis, as this process saw it.",
@@ -52,22 +54,23 @@ func newMetrics() *metrics {
 			Name: "freeslot_replication_wait_seconds", Help: "Time of the calls that waited for Redis' replicas, the call itself included.",
 			Buckets: LatencyBuckets,
 		}),
+		reg: reg,
 	}
+	if reg != nil {
+		reg.MustRegister(m.latency, m.errors, m.batch, m.inFlight, m.waits, m.waitTime)
+	}
+	return m
 }
 
-// register comes last: a scrape looks at the queues.
-func (m *metrics) register(c *Cell, reg prometheus.Registerer) {
-	if reg != nil {
-		queued := func(call string, n func() int) prometheus.Collector {
-			return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-				Name: "freeslot_redis_queued_items", Help: "Items that wait for the next script call.",
-				ConstLabels: prometheus.Labels{"call": call},
-			}, func() float64 { return float64(n()) })
-		}
-		reg.MustRegister(m.latency, m.errors, m.batch, m.inFlight, m.waits, m.waitTime,
-			queued("submit", func() int { return len(c.submits.queue) }),
-			queued("complete", func() int { return len(c.completions.queue) }))
+// queued registers the length of a queue of items.
+func (m *metrics) queued(call string, length func() int) {
+	if m.reg == nil {
+		return
 	}
+	m.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "freeslot_redis_queued_items", Help: "Items that wait for the next script call.",
+		ConstLabels: prometheus.Labels{"call": call},
+	}, func() float64 { return float64(length()) }))
 }
 
 // batched returns what counts the items of a call.

@@ -1,11 +1,9 @@
-package cell
+package script
 
 import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redistest"
@@ -34,9 +32,9 @@ func TestTagsPinned(t *testing.T) {
 
 func TestTagsAreEvenlySpaced(t *testing.T) {
 	t.Parallel()
-	for n := 1; n <= MaxCells; n++ {
+	for n := 1; n <= 64; n++ {
 		for i, l := range Layouts("p", n, true) {
-			want := (2*i + 1) * hashSlots / (2 * n)
+			want := (2*i + 1) * HashSlots / (2 * n)
 			if slot, ok := l.Slot(); !ok || slot != want || len(l.Tag) > 4 {
 				t.Errorf("cell %d of %d: tag %q, slot %d, want %d", i, n, l.Tag, slot, want)
 			}
@@ -54,7 +52,7 @@ func TestSlot(t *testing.T) {
 	client := redis.Client(t)
 	for _, l := range Layouts(redis.Prefix(t), 16, true) {
 		want, _ := l.Slot()
-		for _, key := range []string{l.Node("n"), l.Version(), l.Job("0-x"), l.NodeEvents(), l.PoolMembers("p")} {
+		for _, key := range []string{l.Key("nodes", "n"), l.Key("version:nodes", ""), l.Key("jobs", "0-x"), l.Key("pool", "p:members"), l.replicated()} {
 			got, err := client.Do(t.Context(), client.B().ClusterKeyslot().Key(key).Build()).AsInt64()
 			if err != nil || int(got) != want {
 				t.Errorf("%s: slot %d, %v, want %d", key, got, err, want)
@@ -66,18 +64,18 @@ func TestSlot(t *testing.T) {
 func TestLayouts(t *testing.T) {
 	t.Parallel()
 	one := Layouts("p", 1, false)
-	if len(one) != 1 || one[0] != (Layout{Prefix: "p"}) || one[0].Node("n") != "p:nodes:n" {
+	if len(one) != 1 || one[0] != (Layout{Prefix: "p"}) || one[0].Key("nodes", "n") != "p:nodes:n" {
 		t.Errorf("one cell on a standalone server: %+v", one)
 	}
 	if _, ok := one[0].Slot(); ok {
 		t.Error("keys without a tag share no slot")
 	}
 	for i, l := range Layouts("p", 3, false) {
-		if l.Tag != Tags(3)[i] || l.Sharded || l.Node("n") != "p:nodes:{"+l.Tag+"}:n" {
+		if l.Tag != Tags(3)[i] || l.Sharded || l.Key("nodes", "n") != "p:nodes:{"+l.Tag+"}:n" {
 			t.Errorf("%+v", l)
 		}
 	}
-	for _, n := range []int{0, -1, MaxCells + 1} {
+	for _, n := range []int{0, -1, HashSlots + 1} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -89,50 +87,21 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestNodeCell: the known check value of the CRC, and an even spread.
-func TestNodeCell(t *testing.T) {
+// TestCellOf: the known check value of the CRC, and an even spread.
+func TestCellOf(t *testing.T) {
 	t.Parallel()
 	if crc16("123456789") != 0x31C3 {
 		t.Errorf("crc16 is %x", crc16("123456789"))
 	}
 	count := make([]int, 16)
 	for i := range 16_000 {
-		count[NodeCell(fmt.Sprintf("node-%d", i), 16)]++
+		count[CellOf(fmt.Sprintf("node-%d", i), 16)]++
 	}
 	for i, n := range count {
 		if n < 700 || n > 1300 {
 			t.Errorf("cell %d has %d of 16000 nodes", i, n)
 		}
 	}
-}
-
-func TestJobCell(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		want := rapid.IntRange(0, MaxCells-1).Draw(t, "cell")
-		id := NewJobID(want)
-		if got, ok := JobCell(id); !ok || got != want {
-			t.Errorf("%s: %d, %v", id, got, ok)
-		}
-	})
-	ulid := NewJobID(0)[2:]
-	for _, id := range []string{"", "-", ulid, "64-" + ulid, "256-" + ulid, "00-" + ulid, "01-" + ulid, "+1-" + ulid, "-1-" + ulid, "1 -" + ulid, "1-" + ulid + "x", "1-" + ulid[1:]} {
-		if got, ok := JobCell(id); ok {
-			t.Errorf("%q: %d", id, got)
-		}
-	}
-}
-
-// FuzzJobCell: what is taken for a job id has one form.
-func FuzzJobCell(f *testing.F) {
-	f.Add(NewJobID(0))
-	f.Add(NewJobID(63))
-	f.Add("064-01JD5Y8G6W9V0M5T2C3Q4R7X8Z")
-	f.Fuzz(func(t *testing.T, id string) {
-		if i, ok := JobCell(id); ok && (i < 0 || i >= MaxCells || !strings.HasPrefix(id, fmt.Sprintf("%d-", i))) {
-			t.Errorf("%q is of cell %d", id, i)
-		}
-	})
 }
 
 func BenchmarkTags(b *testing.B) {

@@ -1,4 +1,4 @@
-package cell
+package script
 
 import (
 	"context"
@@ -13,45 +13,140 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// batch gathers concurrent calls of one operation into arrays. While calls
+// ErrStopped is returned by calls of a batch that was stopped or never started: nothing was changed.
+var ErrStopped = errors.New("cell is stopped")
+
+// BatchConfig is what a Batch gathers.
+type BatchConfig[In, Out any] struct {
+	// Name is the operation's label in metrics.
+	Name string
+	// Run is one call to Redis for several items; it returns as many values, in their order.
+	Run func(ctx context.Context, in []In) ([]Out, error)
+	// Size is how many bytes an item adds to a call.
+	Size func(In) int
+	// Group reports whether two items may share a call. Nil means always.
+	Group func(a, b In) bool
+	// Items is the most items of a call, and Bytes the most of their sizes; a single larger item goes alone.
+	Items, Bytes int
+	// Queue bounds the items that wait for the next call. Callers beyond it wait for room.
+	Queue int
+	// Calls is how many calls are under way at once. While few items are there it is CallsOfFew, if that is
+	// more: then not much can be gathered.
+	Calls, CallsOfFew int64
+	// Timeout bounds a call.
+	Timeout time.Duration
+	// Yields makes a call that got no answer answer the queue behind it with
+	// ErrNotSent: its callers know somewhere else to go.
+	Yields bool
+}
+
+// Batch gathers concurrent calls of one operation into arrays. While calls
 // run, the next collects; an idle batch sends a single item at once.
 //
-// A few goroutines, owned by the Cell, run its loop, so that Redis has the next
-// call while the answers of one are handed out. A caller of do who finds nobody
-// else makes the call instead of waking one of them. Items of one call stand in the
+// A few goroutines run its loop, so that Redis has the next
+// call while the answers of one are handed out. A caller of Do that finds no other
+// caller makes the call instead of waking one of them. Items of one call stand in the
 // order of arrival. Items of two calls under way may be carried out in either
 // order, so a caller for whom the order counts waits for the outcome of the first
-// before it queues the second; of several at once for one job or attempt, the
-// scripts let one win and tell the others that it is done.
-type batch[In, Out any] struct {
-	queue    chan *item[In, Out]
-	run      func(ctx context.Context, in []In) ([]Out, error)
-	size     func(In) int
-	group    func(a, b In) bool // may the two share a call? nil = always
-	limit    int                // items a call
-	maxBytes int                // sum of size a call; a single larger item goes alone
-	timeout  time.Duration
-	observe  func(items int)
+// before it queues the second.
+type Batch[In, Out any] struct {
+	cfg     BatchConfig[In, Out]
+	queue   chan *item[In, Out]
+	observe func(items int)
 	// turn is held by the loop that waits for items and gathers them, which alone sets carry: the item that did
 	// not fit the last call.
 	turn  sync.Mutex
 	carry atomic.Pointer[item[In, Out]]
-	// yields makes a call that got no answer answer the queue behind it with
-	// ErrNotSent: its callers know somewhere else to go.
-	yields bool
 	// present is how many items are in do; alone is held while a caller makes the call itself.
 	present atomic.Int64
 	alone   sync.Mutex
-	// underWay is how many calls are; ended gets a token when one has ended. The batch has calls of them at a time, and up
-	// to callsOfFew while few items are there: then not much can be gathered.
-	calls, callsOfFew int64
-	underWay          atomic.Int64
-	ended             chan struct{}
-	// loops is how many run, which who holds turn reads and sets; more begins one more.
-	loops int64
-	more  func()
+	// underWay is how many calls are; ended gets a token when one has ended.
+	underWay atomic.Int64
+	ended    chan struct{}
+	// running is how many loops run, which the holder of turn reads and sets.
+	running int64
 	// sharedAt is when the last call ended that several callers shared, in nanoseconds since 1970.
 	sharedAt atomic.Int64
+
+	start, stop sync.Once
+	started     atomic.Bool // true once the loops take items
+	// stopping is closed by Stop; stopped once no loop runs any more.
+	stopping, stopped chan struct{}
+	loops             sync.WaitGroup
+}
+
+// NewBatch makes a batch whose metrics are r's. It starts nothing.
+func NewBatch[In, Out any](r *Runner, cfg BatchConfig[In, Out]) *Batch[In, Out] {
+	b := newBatch(cfg)
+	b.observe = r.metrics.batched(cfg.Name)
+	r.metrics.queued(cfg.Name, b.Queued)
+	return b
+}
+
+func newBatch[In, Out any](cfg BatchConfig[In, Out]) *Batch[In, Out] {
+	return &Batch[In, Out]{
+		cfg: cfg, queue: make(chan *item[In, Out], cfg.Queue), observe: func(int) {},
+		ended: make(chan struct{}, 1), stopping: make(chan struct{}), stopped: make(chan struct{}),
+	}
+}
+
+// Queued is how many items wait for the next call.
+func (b *Batch[In, Out]) Queued() int { return len(b.queue) }
+
+// Start begins to gather calls. It does no I/O.
+func (b *Batch[In, Out]) Start() {
+	b.start.Do(func() {
+		b.started.Store(true)
+		b.running = b.cfg.Calls
+		for range b.cfg.Calls {
+			b.loops.Go(b.loop)
+		}
+	})
+}
+
+// Stop ends the calls under way and refuses further ones with ErrStopped. It
+// tolerates a batch that was never started, and being called twice.
+func (b *Batch[In, Out]) Stop(ctx context.Context) error {
+	b.start.Do(func() {}) // what is stopped before its Start never starts
+	b.stop.Do(func() {
+		close(b.stopping)
+		go func() {
+			b.loops.Wait()
+			b.settled()
+			close(b.stopped)
+		}()
+	})
+	select {
+	case <-b.stopped:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop gathering %s: %w", b.cfg.Name, ctx.Err())
+	}
+}
+
+// Outcome is what became of one item.
+type Outcome[Out any] struct {
+	Out Out
+	Err error
+}
+
+// Do hands items in and waits for their outcomes, which are in the order of in. Errors: what Run returned;
+// ErrNotSent, with the error of ctx, of an item that was still queued when ctx ended, and, where the
+// batch yields, with the error of the call before; ErrStopped.
+func (b *Batch[In, Out]) Do(ctx context.Context, in []In) []Outcome[Out] {
+	items := make([]*item[In, Out], len(in))
+	for i := range in {
+		items[i] = newItem[In, Out](ctx, in[i])
+		if !b.started.Load() {
+			items[i].fail(ErrStopped)
+		}
+	}
+	b.do(items)
+	out := make([]Outcome[Out], len(in))
+	for i, it := range items {
+		out[i] = Outcome[Out]{Out: it.out, Err: it.err}
+	}
+	return out
 }
 
 // item is one caller's part. done is closed after out and err are set.
@@ -71,18 +166,17 @@ func newItem[In, Out any](ctx context.Context, in In) *item[In, Out] {
 	return &item[In, Out]{ctx: ctx, in: in, done: make(chan struct{})}
 }
 
-// do hands items in and waits until they have their outcomes; those that have one
-// are passed over. stopping ends the taking of items, stopped the waiting.
-func (b *batch[In, Out]) do(stopping, stopped <-chan struct{}, items []*item[In, Out]) {
+// do waits until the items have their outcomes; those that have one are passed over.
+func (b *Batch[In, Out]) do(items []*item[In, Out]) {
 	n := int64(len(items))
 	defer b.present.Add(-n)
-	if b.present.Add(n) != n || !b.doAlone(stopping, items) {
+	if b.present.Add(n) != n || !b.doAlone(items) {
 		for _, it := range items {
-			b.enqueue(stopping, it)
+			b.enqueue(it)
 		}
 	}
 	for _, it := range items {
-		it.wait(stopped)
+		it.wait(b.stopped)
 	}
 }
 
@@ -90,18 +184,18 @@ func (b *batch[In, Out]) do(stopping, stopped <-chan struct{}, items []*item[In,
 // be gathered, and to wake another goroutine and be woken by it takes longer than
 // what a script does. It is false when others are there after all, or the items do not
 // fit one call.
-func (b *batch[In, Out]) doAlone(stopping <-chan struct{}, items []*item[In, Out]) bool {
-	if len(items) > b.limit {
+func (b *Batch[In, Out]) doAlone(items []*item[In, Out]) bool {
+	if len(items) > b.cfg.Items {
 		return false
 	}
 	bytes := 0
 	for _, it := range items {
-		bytes += b.size(it.in)
-		if b.group != nil && !b.group(items[0].in, it.in) {
+		bytes += b.cfg.Size(it.in)
+		if b.cfg.Group != nil && !b.cfg.Group(items[0].in, it.in) {
 			return false
 		}
 	}
-	if bytes > b.maxBytes && len(items) > 1 {
+	if bytes > b.cfg.Bytes && len(items) > 1 {
 		return false
 	}
 	if time.Now().UnixNano()-b.sharedAt.Load() < int64(returnTime) {
@@ -113,7 +207,7 @@ func (b *batch[In, Out]) doAlone(stopping <-chan struct{}, items []*item[In, Out
 	b.alone.Lock()
 	defer b.alone.Unlock()
 	select {
-	case <-stopping: // or else what stops would not wait for this call
+	case <-b.stopping: // or else what stops would not wait for this call
 		return false
 	default:
 	}
@@ -125,12 +219,12 @@ func (b *batch[In, Out]) doAlone(stopping <-chan struct{}, items []*item[In, Out
 // enqueue queues an item that has no outcome yet. When the queue is full the caller
 // waits for room until its context ends or the batch stops: the back-pressure reaches
 // whoever feeds it.
-func (b *batch[In, Out]) enqueue(stopping <-chan struct{}, it *item[In, Out]) {
+func (b *Batch[In, Out]) enqueue(it *item[In, Out]) {
 	if it.claimed.Load() {
 		return
 	}
 	select {
-	case <-stopping: // there would be room in the queue, but soon nobody who empties it
+	case <-b.stopping: // there would be room in the queue, but soon nobody who empties it
 		it.fail(ErrStopped)
 		return
 	default:
@@ -144,19 +238,12 @@ func (b *batch[In, Out]) enqueue(stopping <-chan struct{}, it *item[In, Out]) {
 	case b.queue <- it:
 	case <-it.ctx.Done():
 		it.fail(notSent(it.ctx))
-	case <-stopping:
+	case <-b.stopping:
 		it.fail(ErrStopped)
 	}
 }
 
 func notSent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotSent, ctx.Err()) }
-
-// failed is an item that is never queued.
-func failed[In, Out any](err error) *item[In, Out] {
-	it := &item[In, Out]{ctx: context.Background(), done: make(chan struct{})}
-	it.fail(err)
-	return it
-}
 
 // fail answers an item that the caller of fail holds alone.
 func (it *item[In, Out]) fail(err error) {
@@ -186,12 +273,12 @@ func (it *item[In, Out]) wait(stopped <-chan struct{}) {
 	<-it.done
 }
 
-// loop runs until stop is closed, then answers what is queued with ErrStopped.
-func (b *batch[In, Out]) loop(stop <-chan struct{}) {
+// loop runs until the batch is stopping, then answers what is queued with ErrStopped.
+func (b *Batch[In, Out]) loop() {
 	for {
 		b.turn.Lock()
-		b.room(stop)
-		first := b.next(stop)
+		b.room()
+		first := b.next()
 		if first == nil {
 			b.turn.Unlock()
 			b.refuseQueued()
@@ -201,9 +288,9 @@ func (b *batch[In, Out]) loop(stop <-chan struct{}) {
 		// that takes them along is one call less. It costs nothing when nobody runs.
 		runtime.Gosched()
 		items := b.gather(first)
-		if n := b.underWay.Add(1); n >= b.loops && b.loops < b.callsOfFew {
-			b.loops++
-			b.more()
+		if n := b.underWay.Add(1); n >= b.running && b.running < b.cfg.CallsOfFew {
+			b.running++
+			b.loops.Go(b.loop)
 		}
 		b.turn.Unlock()
 		b.send(items)
@@ -217,11 +304,11 @@ func (b *batch[In, Out]) loop(stop <-chan struct{}) {
 const returnTime = time.Millisecond
 
 // room waits until another call may begin: callers who make theirs themselves count, too.
-func (b *batch[In, Out]) room(stop <-chan struct{}) {
+func (b *Batch[In, Out]) room() {
 	for b.underWay.Load() >= b.allowed() {
 		select {
 		case <-b.ended:
-		case <-stop:
+		case <-b.stopping:
 			return
 		}
 	}
@@ -230,15 +317,15 @@ func (b *batch[In, Out]) room(stop <-chan struct{}) {
 // fewItems for each of callsOfFew are so few that it costs little to have more calls instead.
 const fewItems = 3
 
-func (b *batch[In, Out]) allowed() int64 {
-	if b.present.Load() > fewItems*b.callsOfFew {
-		return b.calls
+func (b *Batch[In, Out]) allowed() int64 {
+	if b.present.Load() > fewItems*b.cfg.CallsOfFew {
+		return b.cfg.Calls
 	}
-	return max(b.calls, b.callsOfFew)
+	return max(b.cfg.Calls, b.cfg.CallsOfFew)
 }
 
 // send is a call that counts as under way already.
-func (b *batch[In, Out]) send(items []*item[In, Out]) {
+func (b *Batch[In, Out]) send(items []*item[In, Out]) {
 	defer func() {
 		b.underWay.Add(-1)
 		select {
@@ -246,24 +333,24 @@ func (b *batch[In, Out]) send(items []*item[In, Out]) {
 		default: // there is a token
 		}
 	}()
-	if err := b.call(items); err != nil && b.yields && !isAnswer(err) {
+	if err := b.call(items); err != nil && b.cfg.Yields && !isAnswer(err) {
 		b.yield(err)
 	}
 }
 
 // settled waits for a caller that makes its call alone. Once what stops the batch is closed, no other begins one.
-func (b *batch[In, Out]) settled() {
+func (b *Batch[In, Out]) settled() {
 	b.alone.Lock()
 	defer b.alone.Unlock()
 }
 
 // next is the item that begins the next call: the one that did not fit the last, or
-// the first to come. Once stop is closed it is nil; stop goes first, or else callers
+// the first to come. Once the batch is stopping it is nil; that goes first, or else callers
 // who keep coming could hold it up.
-func (b *batch[In, Out]) next(stop <-chan struct{}) *item[In, Out] {
+func (b *Batch[In, Out]) next() *item[In, Out] {
 	carry := b.carry.Swap(nil)
 	select {
-	case <-stop:
+	case <-b.stopping:
 		if carry != nil {
 			carry.refuse(ErrStopped)
 		}
@@ -276,19 +363,19 @@ func (b *batch[In, Out]) next(stop <-chan struct{}) *item[In, Out] {
 	select {
 	case it := <-b.queue:
 		return it
-	case <-stop:
+	case <-b.stopping:
 		return nil
 	}
 }
 
-func (b *batch[In, Out]) gather(first *item[In, Out]) []*item[In, Out] {
-	items := append(make([]*item[In, Out], 0, min(len(b.queue)+1, b.limit)), first)
-	bytes := b.size(first.in)
-	for len(items) < b.limit {
+func (b *Batch[In, Out]) gather(first *item[In, Out]) []*item[In, Out] {
+	items := append(make([]*item[In, Out], 0, min(len(b.queue)+1, b.cfg.Items)), first)
+	bytes := b.cfg.Size(first.in)
+	for len(items) < b.cfg.Items {
 		select {
 		case next := <-b.queue:
-			bytes += b.size(next.in)
-			if bytes > b.maxBytes || b.group != nil && !b.group(first.in, next.in) {
+			bytes += b.cfg.Size(next.in)
+			if bytes > b.cfg.Bytes || b.cfg.Group != nil && !b.cfg.Group(first.in, next.in) {
 				b.carry.Store(next)
 				return items
 			}
@@ -302,7 +389,7 @@ func (b *batch[In, Out]) gather(first *item[In, Out]) []*item[In, Out] {
 
 // call leaves out items whose caller has gone: they were never sent, so their
 // answer is definite.
-func (b *batch[In, Out]) call(items []*item[In, Out]) error {
+func (b *Batch[In, Out]) call(items []*item[In, Out]) error {
 	in := make([]In, 0, len(items))
 	live, bytes := items[:0], 0
 	for _, it := range items {
@@ -311,7 +398,7 @@ func (b *batch[In, Out]) call(items []*item[In, Out]) error {
 		}
 		in = append(in, it.in)
 		live = append(live, it)
-		bytes += b.size(it.in)
+		bytes += b.cfg.Size(it.in)
 	}
 	if len(in) == 0 {
 		return nil
@@ -319,9 +406,9 @@ func (b *batch[In, Out]) call(items []*item[In, Out]) error {
 	b.observe(len(in))
 	// Background, because the call serves many callers: none of them may end it
 	// for the others. The deadline ends it.
-	ctx, cancel := context.WithTimeout(context.Background(), b.timeout+transfer(bytes))
+	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Timeout+transfer(bytes))
 	defer cancel()
-	out, err := b.run(ctx, in)
+	out, err := b.cfg.Run(ctx, in)
 	for i, it := range live {
 		if err != nil {
 			it.err = err
@@ -349,7 +436,7 @@ func isAnswer(err error) bool {
 }
 
 // yield answers what did not fit the last call and what is queued now.
-func (b *batch[In, Out]) yield(cause error) {
+func (b *Batch[In, Out]) yield(cause error) {
 	err := fmt.Errorf("%w, behind a call that failed: %w", ErrNotSent, cause)
 	if carry := b.carry.Swap(nil); carry != nil {
 		carry.refuse(err)
@@ -364,7 +451,7 @@ func (b *batch[In, Out]) yield(cause error) {
 	}
 }
 
-func (b *batch[In, Out]) refuseQueued() {
+func (b *Batch[In, Out]) refuseQueued() {
 	for {
 		select {
 		case it := <-b.queue:

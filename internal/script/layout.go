@@ -1,0 +1,128 @@
+package script
+
+import "fmt"
+
+const (
+	// HashSlots is how many hash slots a Redis Cluster has.
+	HashSlots = 16384
+	// tagLetters are what tags are made of; they are short and safe in shells.
+	tagLetters = "abcdefghijklmnopqrstuvwxyz0123456789"
+)
+
+// Layout names the keys and channels of one cell: the keys that share a hash slot, which one script can change together.
+type Layout struct {
+	// Prefix is the first part of every name; it separates several systems on one Redis.
+	Prefix string
+	// Tag is the hash tag that holds the cell's keys in one hash slot. Empty on a
+	// single server, where names are as short as they can be.
+	Tag string
+	// Sharded is true on Redis Cluster: scripts publish by sharded pub/sub (SPUBLISH,
+	// SSUBSCRIBE) on the tagged channel, and so only to the master that owns the cell.
+	Sharded bool
+}
+
+// Key is prefix:kind:{tag}:rest, where kind is the feature's family of keys and rest the thing's id. An empty
+// rest is left out with its colon, as is an empty tag.
+func (l Layout) Key(kind, rest string) string {
+	switch {
+	case l.Tag == "" && rest == "":
+		return l.Prefix + ":" + kind
+	case l.Tag == "":
+		return l.Prefix + ":" + kind + ":" + rest
+	case rest == "":
+		return l.Prefix + ":" + kind + ":{" + l.Tag + "}"
+	default:
+		return l.Prefix + ":" + kind + ":{" + l.Tag + "}:" + rest
+	}
+}
+
+// TagPart is what a script needs as TAG for lib/key.lua: ':{tag}' or nothing.
+func (l Layout) TagPart() string {
+	if l.Tag == "" {
+		return ""
+	}
+	return ":{" + l.Tag + "}"
+}
+
+// Slot is the hash slot of all keys with the layout's tag; false without a tag,
+// where keys have slots of their own.
+func (l Layout) Slot() (slot int, ok bool) {
+	return int(crc16(l.Tag) % HashSlots), l.Tag != ""
+}
+
+// replicated is what is written to learn how far Redis' replicas have come. Every cell has this one key
+// of this package.
+func (l Layout) replicated() string { return l.Key("replicated", "") }
+
+// String names the cell in logs.
+func (l Layout) String() string { return fmt.Sprintf("%s{%s}", l.Prefix, l.Tag) }
+
+// Tags are the hash tags of n cells: the hash slots of the cells are
+// evenly spaced, that of cell i is floor((2i+1) * 16384 / 2n). They name the cells'
+// keys for ever, so the search that finds them must not change.
+func Tags(n int) []string {
+	if n < 1 || n > HashSlots {
+		panic(fmt.Sprintf("script: %d cells, expected 1 to %d", n, HashSlots))
+	}
+	wanted := make(map[uint16]int, n)
+	for i := range n {
+		wanted[uint16((2*i+1)*HashSlots/(2*n))] = i
+	}
+	tags := make([]string, n)
+	// The shortest tags first, each length in the order of tagLetters.
+	for length := 1; len(wanted) > 0; length++ {
+		searchTags(make([]byte, 0, length), 0, wanted, tags)
+	}
+	return tags
+}
+
+// searchTags tries every tag that begins with head, whose CRC is crc, and fills cap(head).
+func searchTags(head []byte, crc uint16, wanted map[uint16]int, tags []string) {
+	if len(head) == cap(head) {
+		if i, ok := wanted[crc%HashSlots]; ok {
+			tags[i] = string(head)
+			delete(wanted, crc%HashSlots)
+		}
+		return
+	}
+	for i := 0; i < len(tagLetters) && len(wanted) > 0; i++ {
+		searchTags(append(head, tagLetters[i]), crc16Byte(crc, tagLetters[i]), wanted, tags)
+	}
+}
+
+// Layouts names the keys of n cells in the order of their indexes.
+// One cell on a standalone server has no tag.
+func Layouts(prefix string, n int, cluster bool) []Layout {
+	if n == 1 && !cluster {
+		return []Layout{{Prefix: prefix}}
+	}
+	layouts := make([]Layout, n)
+	for i, tag := range Tags(n) {
+		layouts[i] = Layout{Prefix: prefix, Tag: tag, Sharded: cluster}
+	}
+	return layouts
+}
+
+// CellOf is the index of the cell that keeps what has this name: its CRC16, as Redis Cluster
+// computes it, modulo the number of cells.
+func CellOf(name string, cells int) int { return int(crc16(name)) % cells }
+
+// crc16 is CRC16-CCITT (XMODEM), https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/.
+func crc16(s string) (crc uint16) {
+	for i := range len(s) {
+		crc = crc16Byte(crc, s[i])
+	}
+	return crc
+}
+
+func crc16Byte(crc uint16, b byte) uint16 {
+	crc ^= uint16(b) << 8
+	for range 8 {
+		if crc&0x8000 != 0 {
+			crc = crc<<1 ^ 0x1021
+		} else {
+			crc <<= 1
+		}
+	}
+	return crc
+}

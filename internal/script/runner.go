@@ -1,0 +1,96 @@
+package script
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+)
+
+// Config is how scripts run in one cell.
+type Config struct {
+	// Layout names the cell's keys.
+	Layout Layout
+	// CallTimeout bounds every call to Redis that has no deadline of its own.
+	CallTimeout time.Duration
+	// Missing says what happens on NOSCRIPT.
+	Missing Missing
+	// Acknowledge says how many of Redis' replicas must have what a call wrote before it counts.
+	Acknowledge Acknowledge
+}
+
+// Runner runs scripts and plain commands in one cell. All features that keep keys there share it. It is
+// safe for concurrent use.
+type Runner struct {
+	cfg     Config
+	client  rueidis.Client
+	log     *zap.Logger
+	metrics *metrics
+	loading loading
+
+	mu  sync.Mutex
+	all []*Script // guarded by mu; see Add
+}
+
+// NewRunner makes a runner on client, which stays the caller's. It does no I/O. reg may be nil; two runners
+// on one registerer panic.
+func NewRunner(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.Registerer) *Runner {
+	return &Runner{cfg: cfg, client: client, log: logger, metrics: newMetrics(reg)}
+}
+
+// Layout names the cell's keys.
+func (r *Runner) Layout() Layout { return r.cfg.Layout }
+
+// ConfirmTimeout bounds a call that may wait for Redis' replicas.
+func (r *Runner) ConfirmTimeout() time.Duration {
+	if r.cfg.Acknowledge.Replicas == 0 {
+		return r.cfg.CallTimeout
+	}
+	return r.cfg.CallTimeout + r.cfg.Acknowledge.Timeout
+}
+
+// Add has [Runner.Load] and [Runner.Keep] heed the scripts of one more feature. Call needs no Add.
+func (r *Runner) Add(set Set) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range set {
+		r.all = append(r.all, s)
+	}
+}
+
+// Call runs a script. The result has what Redis returned, or its error, which says whether the script was
+// carried out: see "Who repeats a call" in the package comment.
+func (r *Runner) Call(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
+	return r.callOn(ctx, r.client, s, keys, args)
+}
+
+func (r *Runner) callOn(ctx context.Context, on rueidis.Client, s *Script, keys, args []string) rueidis.RedisResult {
+	return r.timed(ctx, s.name, func(ctx context.Context) rueidis.RedisResult { return r.run(ctx, on, s, keys, args) })
+}
+
+// Do runs one plain command; label names it in metrics.
+func (r *Runner) Do(ctx context.Context, label string, cmd rueidis.Completed) rueidis.RedisResult {
+	return r.doOn(ctx, r.client, label, cmd)
+}
+
+func (r *Runner) doOn(ctx context.Context, on rueidis.Client, label string, cmd rueidis.Completed) rueidis.RedisResult {
+	return r.timed(ctx, label, func(ctx context.Context) rueidis.RedisResult { return on.Do(ctx, cmd) })
+}
+
+// timed makes a call with the default deadline where ctx has none, and counts it.
+func (r *Runner) timed(ctx context.Context, label string, call func(ctx context.Context) rueidis.RedisResult) rueidis.RedisResult {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.cfg.CallTimeout)
+		defer cancel()
+	}
+	r.metrics.inFlight.Inc()
+	defer r.metrics.inFlight.Dec()
+	begin := time.Now()
+	result := call(ctx)
+	r.metrics.observe(label, begin, result.Error())
+	return result
+}

@@ -1,0 +1,150 @@
+package script
+
+import (
+	"crypto/sha1" //nolint:gosec // Redis names scripts so; nothing is protected by it
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// common are the includes that every feature can use.
+//
+//go:embed lib
+var common embed.FS
+
+const (
+	// folder is where a feature has its scripts, and libFolder those parts of it that others include.
+	folder    = "script"
+	libFolder = "lib"
+	suffix    = ".lua"
+
+	// publishCall is how scripts publish an event of their cell. On a cluster SPUBLISH takes its place: the
+	// channel is in the slot of the script's keys.
+	publishCall = "'PUBLISH', channel, "
+)
+
+var includeLine = regexp.MustCompile(`(?m)^ *-- include (\S+)$`)
+
+// constantLine is a whole number with a name. The number is put wherever the name stands: to Lua the name is a variable
+// like others, which costs each call to look for and to keep for every function that uses it.
+var constantLine = regexp.MustCompile(`(?m)^local ([A-Z][A-Z_]+) = (\d+)(?: *--.*)?\n`)
+
+// Script is one operation: its source with what it includes. It is immutable.
+type Script struct {
+	name           string
+	plain, sharded source
+}
+
+// source is a text and the hash by which Redis knows it.
+type source struct{ text, sha string }
+
+// New makes a script out of its whole text.
+func New(name, text string) *Script {
+	return &Script{name: name, plain: newSource(text), sharded: newSource(strings.Replace(text, publishCall, "'S"+publishCall[1:], 1))}
+}
+
+func newSource(text string) source {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
+	return source{text: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// Name is the script's, which is its label in metrics.
+func (s *Script) Name() string { return s.name }
+
+// Text is what Redis runs in the cells of such layouts.
+func (s *Script) Text(sharded bool) string { return s.of(sharded).text }
+
+// Hash is the SHA-1 by which Redis knows Text.
+func (s *Script) Hash(sharded bool) string { return s.of(sharded).sha }
+
+func (s *Script) of(sharded bool) *source {
+	if sharded {
+		return &s.sharded
+	}
+	return &s.plain
+}
+
+// Set is the scripts of one feature by their names.
+type Set map[string]*Script
+
+// MustLoad reads the scripts of a feature: all files <name>.lua in the folder script of files and in the folders
+// below it, but for script/lib, which has what they include. A line "-- include lib/clock.lua" stands for the
+// file of that name, of the feature or of this package. It panics where a file is missing or a name is used twice:
+// the build is broken.
+func MustLoad(files fs.FS) Set {
+	set := make(Set)
+	err := fs.WalkDir(files, folder, func(at string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && at == path.Join(folder, libFolder):
+			return fs.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(at, suffix):
+			return nil
+		}
+		name := strings.TrimSuffix(path.Base(at), suffix)
+		if set[name] != nil {
+			return fmt.Errorf("two scripts are called %s", name)
+		}
+		text, err := Source(files, at)
+		set[name] = New(name, literal(text))
+		return err
+	})
+	if err != nil {
+		panic(fmt.Sprintf("script: embedded scripts: %v", err))
+	}
+	return set
+}
+
+// Names are the names of the scripts by their hashes, as Redis' own accounts have them.
+func (s Set) Names() map[string]string {
+	names := make(map[string]string)
+	for name, script := range s {
+		names[script.plain.sha], names[script.sharded.sha] = name, name
+	}
+	return names
+}
+
+// Texts are all texts, by which a test can do what replicas do.
+func (s Set) Texts() []string {
+	var out []string
+	for _, script := range s {
+		out = append(out, script.plain.text, script.sharded.text)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Source is the file with those that it includes, and theirs. The feature's own files go before those of this package.
+func Source(files fs.FS, at string) (string, error) {
+	text, err := fs.ReadFile(files, at)
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = common.ReadFile(strings.TrimPrefix(at, folder+"/"))
+	}
+	if err != nil {
+		return "", err
+	}
+	var failed error
+	whole := includeLine.ReplaceAllStringFunc(string(text), func(line string) string {
+		part, err := Source(files, path.Join(folder, includeLine.FindStringSubmatch(line)[1]))
+		failed = errors.Join(failed, err)
+		return part
+	})
+	return whole, failed
+}
+
+// literal is a script without names for its constants.
+func literal(text string) string {
+	for _, constant := range constantLine.FindAllStringSubmatch(text, -1) {
+		line, name, value := constant[0], constant[1], constant[2]
+		text = strings.Replace(text, line, "", 1)
+		text = regexp.MustCompile(`\b`+name+`\b`).ReplaceAllLiteralString(text, value)
+	}
+	return text
+}
