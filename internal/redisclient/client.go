@@ -1,5 +1,5 @@
 // Package redisclient opens Redis clients with the options that each role
-// needs. The figures behind the options are in docs/ARCHITECTURE.md.
+// needs. The figures behind the options are in docs/decisions.
 package redisclient
 
 import (
