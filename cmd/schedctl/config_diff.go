@@ -6,12 +6,11 @@ import (
 	"io"
 	"strings"
 
-	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/poolconfig"
 )
 
 // printDiff says what was changed, or would be.
-func (a *app) printDiff(r *api.ConfigResult) error {
+func (a *app) printDiff(r *poolconfig.ConfigResult) error {
 	if a.json {
 		return a.printJSON(r)
 	}
@@ -39,7 +38,7 @@ func (a *app) printDiff(r *api.ConfigResult) error {
 
 // printCompared says with what a dry run compared. Where Redis has no valid document the
 // content may be in force already, and apply changes something all the same.
-func (a *app) printCompared(r *api.ConfigResult) {
+func (a *app) printCompared(r *poolconfig.ConfigResult) {
 	broken := len(r.Problems) > 0
 	for _, p := range r.Problems {
 		_, _ = fmt.Fprintf(a.out, "what is in Redis is broken and not in force: %s\n", clean(p.Message))
@@ -57,7 +56,7 @@ func (a *app) printCompared(r *api.ConfigResult) {
 	}
 }
 
-func comparedWith(r *api.ConfigResult) string {
+func comparedWith(r *poolconfig.ConfigResult) string {
 	switch {
 	case r.Source == "file":
 		return "the replica's own file"

@@ -77,7 +77,7 @@ func TestConfigLife(t *testing.T) {
 	}
 	l.ctl(t, "config", "show", "--version", "2").expect(t, exitOK, "version 2 of the history, by default/bob", "zone: us")
 	l.ctl(t, "config", "show", "--version", "9").expect(t, exitFailure, "not_found")
-	var state api.PoolConfig
+	var state poolconfig.PoolConfig
 	if got := l.ctl(t, "config", "show", "-o", "json"); json.Unmarshal([]byte(got.out), &state) != nil || state.Version != 3 || state.Restores != 1 {
 		t.Error(got.out)
 	}

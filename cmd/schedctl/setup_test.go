@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,7 +62,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	must(t, err)
 	l := &live{url: redis.AdminURL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
 	schedules := cron.NewFeature(cron.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl), d, log, nil)
-	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Pauses: poolconfig.NewStore(cl), Routes: schedules.Routes, Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Config: poolconfig.NewStore(cl), Pools: pools, Auth: auth, Sessions: sessions, Logger: log})
+	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Routes: slices.Concat(poolconfig.NewFeature(pools, poolconfig.NewStore(cl), ca, d).Routes, schedules.Routes), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Auth: auth, Sessions: sessions, Logger: log})
 
 	must(t, cl.Start(t.Context()))
 	w := l.worker(t, redis.AdminURL(), prefix)

@@ -40,7 +40,7 @@ func TestBodyThatNeverComes(t *testing.T) {
 		for _, length := range []string{"Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"} {
 			t.Run(name+", "+strings.Fields(length)[0], func(t *testing.T) {
 				t.Parallel()
-				f := setup(t, api.Config{Listen: "127.0.0.1:0", BodyTimeout: c.timeout}, apitest.WithTokens, func(d *api.Deps) {
+				f := apitest.New(t, api.Config{Listen: "127.0.0.1:0", BodyTimeout: c.timeout}, apitest.WithTokens, func(d *api.Deps) {
 					d.Sessions = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 				})
 				start(t, f)
@@ -64,7 +64,7 @@ func TestBodyThatNeverComes(t *testing.T) {
 // TestUnreadBodyEndsTheConnection: it is not held for somebody who sends nothing.
 func TestUnreadBodyEndsTheConnection(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{Listen: "127.0.0.1:0", BodyTimeout: 50 * time.Millisecond})
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0", BodyTimeout: 50 * time.Millisecond})
 	start(t, f)
 	conn := dial(t, f.Addr())
 	if _, err := fmt.Fprint(conn, "POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"); err != nil {
@@ -84,7 +84,7 @@ func TestUnreadBodyEndsTheConnection(t *testing.T) {
 // TestReadBodyKeepsTheConnection: of a caller that sends what it announced.
 func TestReadBodyKeepsTheConnection(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})
 	start(t, f)
 	conn := dial(t, f.Addr())
 	r := bufio.NewReader(conn)
@@ -107,7 +107,7 @@ func TestSessionsHaveNoDeadline(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{0, 4} {
 		hijacked := make(chan error, 1)
-		f := setup(t, api.Config{}, func(d *api.Deps) {
+		f := apitest.New(t, api.Config{}, func(d *api.Deps) {
 			d.Sessions = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				conn, _, err := http.NewResponseController(w).Hijack()
 				if err == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 )
@@ -16,7 +17,7 @@ import (
 // say so; those of a cell that answers do not.
 func TestDegraded(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	inCell := [2]string{}
 	for i := 0; inCell[0] == "" || inCell[1] == ""; i++ {
 		id := fmt.Sprintf("node-%d", i)

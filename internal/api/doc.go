@@ -1,6 +1,6 @@
 // Package api is a replica's HTTP side: jobs and nodes under /v1, health,
 // metrics, and the OpenAPI document of it all. The WebSocket handler is handed
-// in and served on the same listener.
+// in and served on the same listener. Features register further routes with a Router.
 //
 // # Errors
 //

@@ -60,7 +60,7 @@ func add(f *apitest.Nodes, state cell.NodeState, silence time.Duration) {
 func TestNodeControl(t *testing.T) {
 	t.Parallel()
 	control := &fakeControl{}
-	f := setup(t, api.Config{}, control.use)
+	f := apitest.New(t, api.Config{}, control.use)
 	add(f.Nodes, node("alive"), f.Nodes.SilenceLimit())
 	add(f.Nodes, node("silent"), f.Nodes.SilenceLimit()+1)
 	imported := node("imported")
@@ -90,7 +90,7 @@ func TestNodeControl(t *testing.T) {
 func TestNodeControlRefused(t *testing.T) {
 	t.Parallel()
 	control := &fakeControl{}
-	f := setup(t, api.Config{}, apitest.WithTokens, control.use)
+	f := apitest.New(t, api.Config{}, apitest.WithTokens, control.use)
 	add(f.Nodes, node("alive"), 0)
 	add(f.Nodes, node("silent"), f.Nodes.SilenceLimit()+1)
 	root := []string{"Authorization", "Bearer root-token"}
@@ -126,7 +126,7 @@ func TestNodeControlRefused(t *testing.T) {
 // TestWithoutNodeControl: a server that can change no node has no such routes.
 func TestWithoutNodeControl(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	add(f.Nodes, node("silent"), f.Nodes.SilenceLimit()+1)
 	for _, c := range changes {
 		if got := f.Do(t, c.method, "/v1/nodes/silent"+c.action, ""); got.Status != http.StatusNotFound && got.Status != http.StatusMethodNotAllowed {

@@ -14,8 +14,8 @@ import (
 // name as Host.
 func TestForeignHosts(t *testing.T) {
 	t.Parallel()
-	open := setup(t, api.Config{})
-	guarded := setup(t, api.Config{}, apitest.WithTokens)
+	open := apitest.New(t, api.Config{})
+	guarded := apitest.New(t, api.Config{}, apitest.WithTokens)
 	for host, ok := range map[string]bool{
 		"127.0.0.1:7480": true, "localhost:7480": true, "localhost": true, "[::1]:7480": true, "[::1]": true, "127.8.8.8:1": true,
 		"evil.example:7480": false, "localhost.evil.example": false, "10.0.0.1:7480": false, "": false, "127.0.0.1.evil.example": false,
@@ -35,7 +35,7 @@ func TestForeignHosts(t *testing.T) {
 
 func TestForeignOrigins(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{AllowedOrigins: []string{"https://app.example.com"}})
+	f := apitest.New(t, api.Config{AllowedOrigins: []string{"https://app.example.com"}})
 	for origin, ok := range map[string]bool{
 		"http://127.0.0.1:7480": true, "https://app.example.com": true,
 		"http://localhost:7480": false, "http://127.0.0.1:3000": false, "https://evil.example": false, "null": false, "": false,
@@ -53,7 +53,7 @@ func TestForeignOrigins(t *testing.T) {
 
 func TestPreflight(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{AllowedOrigins: []string{"https://app.example.com"}}, apitest.WithTokens)
+	f := apitest.New(t, api.Config{AllowedOrigins: []string{"https://app.example.com"}}, apitest.WithTokens)
 	ask := func(origin string) apitest.Response {
 		return f.Do(t, "OPTIONS", "/v1/jobs", "", "Origin", origin, "Access-Control-Request-Method", "POST")
 	}

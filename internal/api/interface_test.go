@@ -4,7 +4,6 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/session"
 )
 
@@ -12,7 +11,5 @@ import (
 var (
 	_ api.Jobs              = (*dispatch.Dispatcher)(nil)
 	_ api.Nodes             = (*cache.Cache)(nil)
-	_ api.ConfigStore       = (*poolconfig.Store)(nil)
-	_ api.ConfigFollower    = (*poolconfig.Follower)(nil)
 	_ session.Authenticator = (*api.Authenticator)(nil)
 )

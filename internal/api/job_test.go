@@ -22,7 +22,7 @@ const ttsJob = `{"service":"tts","payload":{"text":"hello"},"requirement":{"targ
 
 func TestSubmit(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	got := f.Do(t, "POST", "/v1/jobs", ttsJob)
 	if got.Status != http.StatusAccepted || got.Body["job_id"] != apitest.JobID || got.Body["state"] != "running" {
 		t.Fatalf("answer is %d %s", got.Status, got.Text)
@@ -37,7 +37,7 @@ func TestSubmit(t *testing.T) {
 
 func TestSubmitIsAcceptedEvenWhenItsRecordCannotBeRead(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Jobs.OnJob = func(string, string) (freeslot.JobStatus, error) {
 		return freeslot.JobStatus{}, context.DeadlineExceeded
 	}
@@ -51,7 +51,7 @@ func TestSubmitCarriesTheTrace(t *testing.T) {
 	t.Parallel()
 	const header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	const own = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Traceparent", header)
 	f.Do(t, "POST", "/v1/jobs", `{"service":"tts","traceparent":"`+own+`"}`, "Traceparent", header)
 	if got := f.Jobs.Submitted; got[0].Job.TraceParent != header || got[1].Job.TraceParent != own {
@@ -61,7 +61,7 @@ func TestSubmitCarriesTheTrace(t *testing.T) {
 
 func TestSubmitTakesTheKeyOfTheHeader(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Do(t, "POST", "/v1/jobs", `{"service":"tts"}`, "Idempotency-Key", "k")
 	f.Do(t, "POST", "/v1/jobs", `{"service":"tts","idempotency_key":"k"}`, "Idempotency-Key", "k")
 	for _, submitted := range f.Jobs.Submitted {
@@ -78,7 +78,7 @@ func TestSubmitTakesTheKeyOfTheHeader(t *testing.T) {
 
 func TestSubmitIsStrict(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{MaxPayloadBytes: 100})
+	f := apitest.New(t, api.Config{MaxPayloadBytes: 100})
 	for body, field := range map[string]string{
 		"":                                "",
 		"{":                               "job",
@@ -120,7 +120,7 @@ func TestSubmitIsStrict(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{MaxPayloadBytes: 100})
+	f := apitest.New(t, api.Config{MaxPayloadBytes: 100})
 	fits := `{"service":"tts","payload":"` + strings.Repeat("x", 98) + `"}`
 	if got := f.Do(t, "POST", "/v1/jobs", fits); got.Status != http.StatusAccepted {
 		t.Errorf("a payload of 100 bytes: %d %s", got.Status, got.Text)
@@ -139,7 +139,7 @@ func TestSizes(t *testing.T) {
 func TestEveryCode(t *testing.T) {
 	t.Parallel()
 	var failure error
-	f := setup(t, api.Config{MaxPayloadBytes: 100}, apitest.WithTokens)
+	f := apitest.New(t, api.Config{MaxPayloadBytes: 100}, apitest.WithTokens)
 	f.Jobs.OnSubmit = func(apitest.Submission) error { return failure }
 	f.Jobs.OnJob = func(_, id string) (freeslot.JobStatus, error) {
 		return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no job " + id}
@@ -198,7 +198,7 @@ func TestEveryCode(t *testing.T) {
 
 func TestPanicIsAnInternalError(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Jobs.OnSubmit = func(apitest.Submission) error { panic("defect") }
 	f.Do(t, "POST", "/v1/jobs", ttsJob).Refusal(t, http.StatusInternalServerError, freeslot.CodeInternal)
 }
@@ -207,7 +207,7 @@ func TestPanicIsAnInternalError(t *testing.T) {
 // answered, and half of an answer must not look like one.
 func TestBrokenAnswerIsCutOff(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})
 	f.Jobs.OnJob = func(string, string) (freeslot.JobStatus, error) {
 		broken := apitest.Succeeded()
 		broken.Result = []byte("{")
@@ -224,7 +224,7 @@ func TestBrokenAnswerIsCutOff(t *testing.T) {
 
 func TestTenants(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{}, apitest.WithTokens)
+	f := apitest.New(t, api.Config{}, apitest.WithTokens)
 	var scope string
 	f.Jobs.OnJob = func(tenant, _ string) (freeslot.JobStatus, error) {
 		scope = tenant
@@ -260,7 +260,7 @@ func TestTenants(t *testing.T) {
 
 func TestList(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Jobs.OnList = func(filter cell.JobFilter, cursor string, limit int) (cell.JobPage, error) {
 		if filter.State != freeslot.StateSucceeded || cursor != "n~a~b" || limit != 7 {
 			t.Errorf("asked for %+v %q %d", filter, cursor, limit)
@@ -291,7 +291,7 @@ func TestList(t *testing.T) {
 
 func TestUnknownRoutes(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Do(t, "GET", "/", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	f.Do(t, "GET", "/v2/jobs", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	f.Do(t, "GET", "/docs", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)

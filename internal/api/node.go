@@ -149,7 +149,7 @@ func (s *Server) silent(h *cache.Health, id string) bool {
 func (s *Server) nodeStatus(n *cell.NodeState) NodeStatus {
 	status := NodeStatus{
 		Node: n.Node, Status: cmp.Or(n.Status, freeslot.StatusOnline), Epoch: n.Epoch, Used: n.Used, Version: n.Revision,
-		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources, MemberOf: s.memberOf(&n.Node),
+		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources, MemberOf: s.nodes.Config().Members(&n.Node),
 	}
 	if status.Services == nil {
 		status.Services = []freeslot.Service{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redistest"
@@ -27,7 +28,7 @@ func TestNodeResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes := cache.New(cache.Config{}, []cache.Feed{{Source: c}}, zaptest.NewLogger(t), nil)
-	f := setup(t, api.Config{}, func(d *api.Deps) { d.Nodes = nodes })
+	f := apitest.New(t, api.Config{}, func(d *api.Deps) { d.Nodes = nodes })
 	node := freeslot.Node{ID: "n1", MaxConcurrency: 1, Services: []freeslot.Service{{Name: "tts"}}}
 	if _, err := c.Register(ctx, node, "e1"); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func node(id string) cell.NodeState {
 
 func TestNodes(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	if got := f.Do(t, "GET", "/v1/nodes", ""); strings.TrimSpace(got.Text) != `{"nodes":[]}` {
 		t.Error("without nodes:", got.Text)
 	}
@@ -53,7 +53,7 @@ func TestNodes(t *testing.T) {
 
 func TestNode(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Nodes.ByID["node-1"] = node("node-1")
 	got := f.Do(t, "GET", "/v1/nodes/node-1", "")
 	want := `{"node_id":"node-1","max_concurrency":4,"installed_services":[{"name":"tts"}],"capabilities":{},"status":"online","epoch":"e1","used":1,"version":7,"registered_at_ms":10,"last_heartbeat_ms":20,"resources":{"cpu":0.5}}`
@@ -69,7 +69,7 @@ func TestNode(t *testing.T) {
 // its cell last answered does not.
 func TestSilentNodes(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Nodes.OnChecked = func(_ context.Context, id string) (cell.NodeState, bool, bool) { return node(id), true, true }
 	for id, seenAt := range map[string]time.Duration{"alive": -time.Second, "silent": -time.Second - 1, "unheard": 0} {
 		f.Nodes.ByID[id] = node(id)
@@ -84,7 +84,7 @@ func TestSilentNodes(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, n := range f.Do(t, "GET", "/v1/nodes", "").Body["nodes"].([]any) {
-			if id := field(n, "node_id"); apitest.At(n, "silent") == true {
+			if id := fmt.Sprint(apitest.At(n, "node_id")); apitest.At(n, "silent") == true {
 				got = append(got, id)
 			} else if one := f.Do(t, "GET", "/v1/nodes/"+id, ""); one.Body["silent"] != nil {
 				t.Error(one.Text)
@@ -110,7 +110,7 @@ func TestSilentNodes(t *testing.T) {
 
 func TestCheckedNode(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	fresh, found := true, true
 	f.Nodes.OnChecked = func(_ context.Context, id string) (cell.NodeState, bool, bool) { return node(id), found, fresh }
 	if got := f.Do(t, "GET", "/v1/nodes/node-9?checked=true", ""); got.Body["checked"] != "fresh" {

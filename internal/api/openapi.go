@@ -25,7 +25,7 @@ func apiConfig(version string) huma.Config {
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info:    &huma.Info{Title: "freeslot scheduler", Version: version, Description: apiDescription},
-			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}, {Name: "config"}},
+			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}},
 			Components: &huma.Components{
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"token": {Type: "http", Scheme: "bearer", Description: "A token of the replica's configuration. Without any configured, none is needed."},
@@ -60,8 +60,6 @@ func finish(doc *huma.OpenAPI) {
 		Required: true,
 		Content:  map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[ExplainRequest](), true, "ExplainRequest")}},
 	}
-	finishConfig(doc)
-	finishPauses(doc, schemas.Schema(reflect.TypeFor[PauseRequest](), true, "PauseRequest"))
 
 	components := schemas.Map()
 	components["JobStatus"].Properties["state"].Enum = anys(freeslot.States())

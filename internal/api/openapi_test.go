@@ -18,18 +18,22 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cron"
+	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/redistest/golden"
 )
 
 // withFeatures has the routes of all features. No handler of them works.
 func withFeatures(d *api.Deps) {
-	d.Routes = cron.NewFeature(cron.Config{}, nil, nil, zap.NewNop(), nil).Routes
+	d.Routes = slices.Concat(
+		poolconfig.NewFeature(nil, nil, nil, nil).Routes,
+		cron.NewFeature(cron.Config{}, nil, nil, zap.NewNop(), nil).Routes,
+	)
 }
 
 // document is the OpenAPI document as served.
 func document(t *testing.T) map[string]any {
 	t.Helper()
-	f := setup(t, api.Config{}, apitest.WithTokens, new(fakeQueues).use, new(fakeControl).use, withFeatures) // no token is needed to read it
+	f := apitest.New(t, api.Config{}, apitest.WithTokens, new(fakeQueues).use, new(fakeControl).use, withFeatures) // no token is needed to read it
 	got := f.Do(t, "GET", "/openapi.json", "")
 	if got.Status != http.StatusOK || got.Header.Get("Content-Type") != "application/openapi+json" {
 		t.Fatal(got.Status, got.Header)
@@ -58,7 +62,7 @@ func TestRoutes(t *testing.T) {
 	sessions := func(d *api.Deps) {
 		d.Sessions = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Allow", "sessions") })
 	}
-	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, withFeatures, sessions)
+	f := apitest.New(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, withFeatures, sessions)
 	documented := apitest.At(document(t), "paths").(map[string]any)
 	var out strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(documented)) {
@@ -227,7 +231,7 @@ func TestDocumentDescribesTheTypes(t *testing.T) {
 
 func TestDocumentAsYAML(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, withFeatures)
+	f := apitest.New(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, withFeatures)
 	got := f.Do(t, "GET", "/openapi.yaml", "")
 	var fromYAML any
 	if err := yaml.Unmarshal([]byte(got.Text), &fromYAML); err != nil {
@@ -250,7 +254,7 @@ func TestDocumentAsYAML(t *testing.T) {
 // it describes.
 func TestDocumentBesideRequests(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	texts := make([]string, 4)
 	var requests sync.WaitGroup
 	for i := range texts {

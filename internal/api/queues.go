@@ -22,7 +22,6 @@ type Queues interface {
 	Queues(ctx context.Context) (queues []dispatch.Queue, unreachable []int, err error)
 	Held(ctx context.Context) (held []cell.Held, unreachable []int, err error)
 	QueueLength(ctx context.Context, service string, r *freeslot.Requirement) (waiting int, known bool)
-	Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error)
 	Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
 }
 

@@ -25,7 +25,7 @@ func TestRequeue(t *testing.T) {
 		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}
 	state := freeslot.StateDead
-	f := setup(t, api.Config{}, apitest.WithTokens)
+	f := apitest.New(t, api.Config{}, apitest.WithTokens)
 	f.Jobs.OnJob = func(tenant, id string) (freeslot.JobStatus, error) {
 		if tenant != "" && tenant != "acme" {
 			return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no job " + id}
@@ -86,7 +86,7 @@ func TestRequeue(t *testing.T) {
 // be read.
 func TestSubmitThatWaits(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Jobs.Position = 3
 	f.Jobs.OnJob = func(_, id string) (freeslot.JobStatus, error) {
 		return freeslot.JobStatus{ID: id, Service: "tts", State: freeslot.StateWaiting, Slots: 2, Position: 2, DeadlineMS: 7}, nil
@@ -108,7 +108,7 @@ func TestSubmitThatWaits(t *testing.T) {
 func TestEndsOfJobs(t *testing.T) {
 	t.Parallel()
 	for _, state := range []freeslot.State{freeslot.StateDead, freeslot.StateExpired} {
-		f := setup(t, api.Config{})
+		f := apitest.New(t, api.Config{})
 		done := make(chan apitest.Response, 1)
 		go func() { done <- f.Do(t, "POST", "/v1/jobs?wait_ms=60000", ttsJob) }()
 		sink := soon(t, f.Jobs.Sinks, "the job to be submitted")

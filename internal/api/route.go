@@ -23,9 +23,6 @@ func (s *Server) register(mux *http.ServeMux, features []Routes) huma.API {
 		s.registerNodeControl(api)
 	}
 	s.registerExplain(api)
-	s.registerConfig(api)
-	s.registerPools(api)
-	s.registerPauses(api)
 	s.registerQueues(api)
 	finish(api.OpenAPI())
 	for _, register := range features {

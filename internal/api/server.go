@@ -82,15 +82,10 @@ type Deps struct {
 	// Specs has jobs as they were submitted; without it nothing can be requeued.
 	Specs Specs
 	// Queues is what operators see and do with what waits and has ended; without it the routes of
-	// that are left out, and those of pauses without Pauses, which changes what is paused.
+	// that are left out.
 	Queues Queues
-	Pauses PauseStore
 	// Control changes nodes; without it the routes that do are left out.
 	Control NodeControl
-	// Config is the configuration of pools in the store, Pools what is in force here.
-	// Without Pools the routes of pools are left out, and those of the configuration without either.
-	Config ConfigStore
-	Pools  ConfigFollower
 	// Routes are what features bring.
 	Routes []Routes
 	// Sessions serves /v1/ws and does its own authentication; nil leaves the route out.
@@ -112,10 +107,7 @@ type Server struct {
 	specs   Specs
 	control NodeControl
 	nodes   Nodes
-	config  ConfigStore
-	pools   ConfigFollower
 	queues  Queues
-	pauses  PauseStore
 	auth    *Authenticator
 	checks  []Check
 	log     *zap.Logger
@@ -151,7 +143,7 @@ func New(cfg Config, deps Deps) *Server {
 		deps.TracerProvider = noop.NewTracerProvider()
 	}
 	s := &Server{
-		cfg: cfg, jobs: deps.Jobs, specs: deps.Specs, control: deps.Control, nodes: deps.Nodes, config: deps.Config, pools: deps.Pools, queues: deps.Queues, pauses: deps.Pauses, auth: deps.Auth, checks: deps.Checks,
+		cfg: cfg, jobs: deps.Jobs, specs: deps.Specs, control: deps.Control, nodes: deps.Nodes, queues: deps.Queues, auth: deps.Auth, checks: deps.Checks,
 		log: deps.Logger, often: logging.Sampled(deps.Logger), tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
 		waits: make(chan struct{}, cfg.MaxWaits), bodyLimits: make(map[string]bodyLimit), draining: make(chan struct{}), done: make(chan struct{}),
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api/apitest"
 )
 
-func stop(t *testing.T, f *fixture) {
+func stop(t *testing.T, f *apitest.Server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 	defer cancel()
@@ -27,7 +27,7 @@ func stop(t *testing.T, f *fixture) {
 func TestStartStop(t *testing.T) {
 	t.Parallel()
 	for range 10 {
-		f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+		f := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})
 		url := start(t, f)
 		resp, err := http.DefaultTransport.RoundTrip(newRequest(t, "GET", url+"/healthz", ""))
 		if err != nil {
@@ -44,7 +44,7 @@ func TestStartStop(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	never := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	never := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})
 	stop(t, never)
 	if err := never.Start(t.Context()); err == nil {
 		t.Error("a stopped server starts")
@@ -58,7 +58,7 @@ func TestStartOnTakenPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	f := setup(t, api.Config{Listen: l.Addr().String()})
+	f := apitest.New(t, api.Config{Listen: l.Addr().String()})
 	err = f.Start(t.Context())
 	if want := "listen on " + l.Addr().String() + ": bind: address already in use"; err == nil || err.Error() != want {
 		t.Errorf("error is %v, expected %s", err, want)
@@ -69,7 +69,7 @@ func TestStartOnTakenPort(t *testing.T) {
 func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}), make(chan struct{})
-	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})
 	f.Jobs.OnSubmit = func(apitest.Submission) error {
 		close(entered)
 		<-release
@@ -94,7 +94,7 @@ func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	var detail string
-	f := setup(t, api.Config{}, func(d *api.Deps) {
+	f := apitest.New(t, api.Config{}, func(d *api.Deps) {
 		d.Checks = []api.Check{{Name: "redis", Ready: func() (bool, string) { return detail == "", detail }}}
 	})
 	if got := f.Do(t, "GET", "/readyz", ""); got.Status != http.StatusOK || got.Body["ready"] != true {
@@ -118,7 +118,7 @@ func TestReadiness(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Do(t, "GET", "/v1/jobs/"+apitest.JobID, "")
 	f.Do(t, "GET", "/v1/nowhere", "")
 	got := f.Do(t, "GET", "/metrics", "")
@@ -136,7 +136,7 @@ func TestMetrics(t *testing.T) {
 // TestReadDeadlineIsLifted: a deadline that stayed would end a waiting request.
 func TestReadDeadlineIsLifted(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/jobs", strings.NewReader(ttsJob))
 	r.Host = "127.0.0.1:7480"
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
@@ -159,7 +159,7 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 func TestSessionsAreServedBesides(t *testing.T) {
 	t.Parallel()
 	served := false
-	f := setup(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) {
+	f := apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) {
 		d.Sessions = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			served = true
 			if _, ok := w.(*httptest.ResponseRecorder); !ok {

@@ -37,7 +37,7 @@ func newRequest(t *testing.T, method, url, content string) *http.Request {
 	return r
 }
 
-func start(t *testing.T, f *fixture) string {
+func start(t *testing.T, f *apitest.Server) string {
 	t.Helper()
 	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func start(t *testing.T, f *fixture) string {
 
 func TestWaitForResult(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})
 	url := start(t, f)
 	answers := ask(t, url, "/v1/jobs?wait_ms=60000")
 	soon(t, f.Jobs.Sinks, "the submit").Result(apitest.Succeeded())
@@ -62,7 +62,7 @@ func TestWaitForResult(t *testing.T) {
 
 func TestWaitIsOver(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	got := f.Do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob)
 	if got.Status != http.StatusAccepted || got.Body["state"] != "running" {
 		t.Errorf("answer is %d %s", got.Status, got.Text)
@@ -79,7 +79,7 @@ func TestWaitIsOver(t *testing.T) {
 
 func TestWaitEndsWhenAnotherAttaches(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})
 	answers := ask(t, start(t, f), "/v1/jobs?wait_ms=60000")
 	soon(t, f.Jobs.Sinks, "the submit").Detached(apitest.JobID)
 	if got := soon(t, answers, "the answer"); got == nil || got.StatusCode != http.StatusAccepted {
@@ -89,7 +89,7 @@ func TestWaitEndsWhenAnotherAttaches(t *testing.T) {
 
 func TestWaitEndsWithDrain(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{Listen: "127.0.0.1:0"})
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})
 	answers := ask(t, start(t, f), "/v1/jobs?wait_ms=60000")
 	soon(t, f.Jobs.Sinks, "the submit")
 	f.Drain()
@@ -101,7 +101,7 @@ func TestWaitEndsWithDrain(t *testing.T) {
 
 func TestWaitsAreBounded(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{Listen: "127.0.0.1:0", MaxWaits: 1})
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0", MaxWaits: 1})
 	answers := ask(t, start(t, f), "/v1/jobs?wait_ms=60000")
 	sink := soon(t, f.Jobs.Sinks, "the submit")
 	f.Do(t, "POST", "/v1/jobs?wait_ms=60000", ttsJob).Refusal(t, http.StatusTooManyRequests, freeslot.CodeOverloaded)
@@ -114,7 +114,7 @@ func TestWaitsAreBounded(t *testing.T) {
 
 func TestSinksNeverBlock(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := apitest.New(t, api.Config{})
 	f.Do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob)
 	sink := soon(t, f.Jobs.Sinks, "the submit")
 	for range 3 {

@@ -14,12 +14,22 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// configPatience is how long a start waits for the configuration where the server that
-// has it may be down while others serve.
+// newFeatures makes those that work before the dispatcher places jobs, and those that start after it.
+func newFeatures(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) (below, above []feature.Feature) {
+	below = []feature.Feature{
+		newPools(cfg, f, d, conn, log, reg), // no job begins by pools that are not in force
+	}
+	above = []feature.Feature{
+		newSchedules(cfg, f, d, log, reg),
+	}
+	return below, above
+}
+
+// configPatience is how long a start waits for the configuration of pools where the server that has it
+// may be down while others serve.
 const configPatience = 2 * time.Second
 
-// newPools follows the configuration of pools.
-func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) *poolconfig.Follower {
+func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) feature.Feature {
 	first := f.cells.At(0)
 	follow := poolconfig.Config{File: fileConfig(cfg), NoEvents: !cfg.Cache.PubSub, OnChange: func(next *selection.Config) {
 		f.cache.SetConfig(next)
@@ -28,7 +38,8 @@ func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connec
 	if cfg.Redis.Cells > 1 {
 		follow.StartPatience = configPatience
 	}
-	return poolconfig.New(follow, first, first.Layout().ConfigEvents(), conn.events.For(0), log.Named("poolconfig"), reg)
+	pools := poolconfig.New(follow, first, first.Layout().ConfigEvents(), conn.events.For(0), log.Named("poolconfig"), reg)
+	return poolconfig.NewFeature(pools, poolconfig.NewStore(first), f.cache, d)
 }
 
 func newSchedules(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg prometheus.Registerer) feature.Feature {

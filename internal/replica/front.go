@@ -13,8 +13,38 @@ import (
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/version"
+	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/session"
 )
+
+// front is what clients see. The port stays open until the sessions have drained, so that a load
+// balancer that asks /readyz meanwhile sees it red.
+type front struct {
+	server   *api.Server
+	sessions *session.Handler
+	log      *zap.Logger
+}
+
+func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, features []feature.Feature, conn *connections, log *zap.Logger, reg *prometheus.Registry) (*front, error) {
+	auth := newAuthenticator(cfg)
+	sessions, err := newSessions(cfg, d, auth, conn, log, reg)
+	if err != nil {
+		return nil, err
+	}
+	checks, routes := f.checks(), []api.Routes(nil)
+	for _, f := range features {
+		checks, routes = append(checks, f.Checks...), append(routes, f.Routes...)
+	}
+	server := api.New(api.Config{
+		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
+		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
+	}, api.Deps{
+		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Auth: auth, Sessions: sessions,
+		Routes: routes, Checks: append(checks, durability(cfg, d)...),
+		Gatherer: reg, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
+	})
+	return &front{server: server, sessions: sessions, log: log}, nil
+}
 
 func newAuthenticator(cfg config.Replica) *api.Authenticator {
 	credentials := make([]api.Credential, len(cfg.Tokens))
@@ -34,21 +64,6 @@ func newSessions(cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authentic
 		CloseTimeout: min(session.DefaultCloseTimeout, cfg.DrainTimeout/4), DrainGrace: min(session.DefaultDrainGrace, cfg.DrainTimeout/4),
 		AllowedOrigins: cfg.AllowedOrigins, TracerProvider: conn.tracing.Provider(),
 	}, d, auth, log.Named("session"), reg)
-}
-
-func apiConfig(cfg config.Replica) api.Config {
-	return api.Config{
-		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
-		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
-	}
-}
-
-// front is what clients see. The port stays open until the sessions have drained, so that a load
-// balancer that asks /readyz meanwhile sees it red.
-type front struct {
-	server   *api.Server
-	sessions *session.Handler
-	log      *zap.Logger
 }
 
 // Start opens the port, the last step of a start.

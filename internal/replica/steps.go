@@ -2,9 +2,8 @@ package replica
 
 import (
 	"context"
+	"slices"
 
-	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
@@ -27,38 +26,38 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	pools := newPools(cfg, fleet, dispatcher, conn, log, reg)
-	schedules := newSchedules(cfg, fleet, dispatcher, log, reg)
-	features := []feature.Feature{schedules}
+	below, above := newFeatures(cfg, fleet, dispatcher, conn, log, reg)
+	features := slices.Concat(below, above)
 	presence := newPresence(cfg, fleet, dispatcher, features, log)
-	auth := newAuthenticator(cfg)
-	sessions, err := newSessions(cfg, dispatcher, auth, conn, log, reg)
+	front, err := newFront(cfg, fleet, dispatcher, features, conn, log, reg)
 	if err != nil {
 		return nil, err
 	}
-	var routes []api.Routes
+	r.server = front.server
+	return slices.Concat(
+		[]feature.Step{
+			{Name: "connections", Stop: conn.close},
+			{Name: "check of Redis", Start: fleet.check},
+			{Name: "cells", Start: fleet.cells.Start, Stop: fleet.cells.Stop},
+			{Name: "tracker", Start: fleet.tracker.Start, Stop: fleet.tracker.Stop},
+			{Name: "cache", Start: fleet.cache.Start, Stop: fleet.cache.Stop},
+		},
+		stepsOf(below),
+		[]feature.Step{
+			fleet.verify(),
+			{Name: "presence", Start: func(context.Context) error { presence.Start(); return nil }, Stop: presence.Stop},
+			{Name: "dispatcher", Start: dispatcher.Start, Stop: dispatcher.Stop},
+		},
+		stepsOf(above),
+		[]feature.Step{
+			{Name: "front", Start: front.Start, Stop: front.Stop},
+		},
+	), nil
+}
+
+func stepsOf(features []feature.Feature) (steps []feature.Step) {
 	for _, f := range features {
-		routes = append(routes, f.Routes...)
+		steps = append(steps, f.Step)
 	}
-	r.server = api.New(apiConfig(cfg), api.Deps{
-		Jobs: dispatcher, Specs: fleet.cells, Control: fleet.cells, Nodes: fleet.cache, Auth: auth, Sessions: sessions,
-		Checks: append(append(fleet.checks(), api.Check{Name: "pools", Ready: pools.Ready}), durability(cfg, dispatcher)...),
-		Config: poolconfig.NewStore(fleet.cells.At(0)), Pools: pools, Queues: dispatcher, Pauses: poolconfig.NewStore(fleet.cells.At(0)),
-		Routes:   routes,
-		Gatherer: reg, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
-	})
-	front := &front{server: r.server, sessions: sessions, log: log}
-	return []feature.Step{
-		{Name: "connections", Stop: conn.close},
-		{Name: "check of Redis", Start: fleet.check},
-		{Name: "cells", Start: fleet.cells.Start, Stop: fleet.cells.Stop},
-		{Name: "tracker", Start: fleet.tracker.Start, Stop: fleet.tracker.Stop},
-		{Name: "cache", Start: fleet.cache.Start, Stop: fleet.cache.Stop},
-		{Name: "pools", Start: pools.Start, Stop: pools.Stop}, // before any job begins by pools that are not in force
-		fleet.verify(),
-		{Name: "presence", Start: func(context.Context) error { presence.Start(); return nil }, Stop: presence.Stop},
-		{Name: "dispatcher", Start: dispatcher.Start, Stop: dispatcher.Stop},
-		schedules.Step,
-		{Name: "front", Start: front.Start, Stop: front.Stop},
-	}, nil
+	return steps
 }

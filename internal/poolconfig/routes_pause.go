@@ -1,4 +1,4 @@
-package api
+package poolconfig
 
 import (
 	"context"
@@ -9,17 +9,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // confirmTimeout is how long a pause waits for the other replicas.
 const confirmTimeout = 3 * time.Second
-
-// PauseStore changes what is paused; *poolconfig.Store is it.
-type PauseStore interface {
-	ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (cell.ConfigOutcome, *selection.Paused, error)
-}
 
 // PauseRequest is the body of a pause or its end, which may be left out.
 type PauseRequest struct {
@@ -73,63 +69,49 @@ type (
 	pauseOutput struct{ Body PauseResult }
 )
 
-func (s *Server) registerPauses(api huma.API) {
-	if s.pauses == nil || s.queues == nil || s.pools == nil {
-		return
-	}
+func (r *routes) registerPauses() {
 	for _, p := range pausables {
 		path := "/v1/" + p.plural + "/{id}/"
-		huma.Register(api, huma.Operation{
+		huma.Register(r, huma.Operation{
 			OperationID: "pause-" + p.kind, Method: http.MethodPost, Path: path + "pause", Tags: []string{"config"},
 			Summary: "Pause a " + p.kind,
 			Description: p.what + " What runs goes on; jobs that come are accepted and wait. It is a change of the configuration, with a version of its own. " +
 				"The answer comes when all replicas go by it, or after 3 seconds. Operators only.",
-		}, func(ctx context.Context, in *pauseInput) (*pauseOutput, error) { return s.pause(ctx, &p, in, true) })
-		huma.Register(api, huma.Operation{
+		}, func(ctx context.Context, in *pauseInput) (*pauseOutput, error) { return r.pause(ctx, &p, in, true) })
+		huma.Register(r, huma.Operation{
 			OperationID: "resume-" + p.kind, Method: http.MethodPost, Path: path + "resume", Tags: []string{"config"},
 			Summary: "End the pause of a " + p.kind, Description: "What waits begins at once. Operators only.",
-		}, func(ctx context.Context, in *pauseInput) (*pauseOutput, error) { return s.pause(ctx, &p, in, false) })
+		}, func(ctx context.Context, in *pauseInput) (*pauseOutput, error) { return r.pause(ctx, &p, in, false) })
 	}
 }
 
-// finishPauses completes the document where the Go types cannot say it.
-func finishPauses(doc *huma.OpenAPI, body *huma.Schema) {
-	for _, p := range pausables {
-		for _, action := range []string{"pause", "resume"} {
-			if path := doc.Paths["/v1/"+p.plural+"/{id}/"+action]; path != nil {
-				path.Post.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: body}}}
-			}
-		}
-	}
-}
-
-func (s *Server) pause(ctx context.Context, p *pausable, in *pauseInput, paused bool) (*pauseOutput, error) {
-	if err := configOperatorsOnly(ctx); err != nil {
-		return nil, s.refuse("pause", err)
+func (r *routes) pause(ctx context.Context, p *pausable, in *pauseInput, paused bool) (*pauseOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, r.Refuse("pause", err)
 	}
 	var request PauseRequest
 	if err := p.validate(p.kind, in.Name); err != nil {
-		return nil, s.refuse("pause", err)
+		return nil, r.Refuse("pause", err)
 	}
 	if len(in.RawBody) > 0 {
 		if err := freeslot.DecodeStrict("pause", in.RawBody, &request); err != nil {
-			return nil, s.refuse("pause", err)
+			return nil, r.Refuse("pause", err)
 		}
 	}
 	action := map[bool]string{true: "pause ", false: "resume "}[paused] + p.kind + " " + in.Name
-	callCtx, cancel := context.WithTimeout(ctx, CallTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
-	outcome, all, err := s.pauses.ChangePaused(callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action, author(ctx, request.Author), request.Note)
+	outcome, all, err := r.store.ChangePaused(callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action, author(ctx, request.Author), request.Note)
 	if err != nil {
-		return nil, s.refuse("pause", err)
+		return nil, r.Refuse("pause", err)
 	}
-	_ = s.pools.Sync(callCtx) // or the follower hears of it
+	_ = r.pools.Sync(callCtx) // or the follower hears of it
 	out := PauseResult{
-		Kind: p.kind, Name: in.Name, Paused: paused, Version: outcome.Version, Unchanged: outcome.Unchanged, All: all, Nodes: s.concerned(p.kind, in.Name),
+		Kind: p.kind, Name: in.Name, Paused: paused, Version: outcome.Version, Unchanged: outcome.Unchanged, All: all, Nodes: r.concerned(p.kind, in.Name),
 	}
 	if paused {
 		// What is stored stays so: where the store does not tell who goes by it, it is not confirmed.
-		out.Behind, err = s.confirm(ctx, &outcome)
+		out.Behind, err = r.confirm(ctx, &outcome)
 		out.Confirmed = err == nil && len(out.Behind) == 0
 	}
 	return &pauseOutput{Body: out}, nil
@@ -142,16 +124,16 @@ func set(list *[]string, name string, there bool) {
 	}
 }
 
-func (s *Server) confirm(ctx context.Context, o *cell.ConfigOutcome) (behind []string, err error) {
+func (r *routes) confirm(ctx context.Context, o *cell.ConfigOutcome) (behind []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	return s.queues.Confirm(ctx, o.Version, o.Generation)
+	return r.fence.Confirm(ctx, o.Version, o.Generation)
 }
 
 // concerned is how many nodes are in the pool, or have the service; nil of a class.
-func (s *Server) concerned(kind, name string) *int {
-	count, cfg := 0, s.pools.Current().Config
-	for _, n := range s.allNodes() {
+func (r *routes) concerned(kind, name string) *int {
+	count, cfg := 0, r.pools.Current().Config
+	for _, n := range r.allNodes() {
 		switch kind {
 		case "pool":
 			if slices.Contains(cfg.Members(&n), name) {

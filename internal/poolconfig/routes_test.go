@@ -1,4 +1,4 @@
-package api_test
+package poolconfig
 
 import (
 	"context"
@@ -15,32 +15,33 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // fakeConfig is the store and the follower of the configuration, without a Redis.
 type fakeConfig struct {
-	mu       sync.Mutex // guards what follows
+	fakePauses
+	onChange func(*selection.Config) // by Sync
+	mu       sync.Mutex              // guards what follows
 	versions []cell.ConfigEntry
 	contents []*selection.Config
 	problem  error
 	failure  error
 	edited   bool
 	syncs    int
-	current  poolconfig.State
+	current  State
 }
 
 func newFakeConfig() *fakeConfig {
-	return &fakeConfig{current: poolconfig.State{Config: &selection.Config{}, Source: poolconfig.SourceFile}}
+	return &fakeConfig{current: State{Config: &selection.Config{}, Source: SourceFile}}
 }
 
 func (f *fakeConfig) version() uint64 { return uint64(len(f.versions)) }
 
-func (f *fakeConfig) Read(context.Context) (poolconfig.Document, error) {
+func (f *fakeConfig) Read(context.Context) (Document, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	doc := poolconfig.Document{Version: f.version(), Problem: f.problem, Edited: f.edited}
+	doc := Document{Version: f.version(), Problem: f.problem, Edited: f.edited}
 	if n := len(f.versions); n > 0 {
 		doc.Entry = &f.versions[n-1]
 		if f.problem == nil {
@@ -50,14 +51,14 @@ func (f *fakeConfig) Read(context.Context) (poolconfig.Document, error) {
 	return doc, f.failure
 }
 
-func (f *fakeConfig) Apply(_ context.Context, c poolconfig.Change) (cell.ConfigOutcome, error) {
+func (f *fakeConfig) Apply(_ context.Context, c Change) (cell.ConfigOutcome, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.version()
 	switch {
 	case f.failure != nil:
 		return cell.ConfigOutcome{}, f.failure
-	case n > 0 && string(poolconfig.Encode(c.Config)) == string(poolconfig.Encode(f.contents[n-1])):
+	case n > 0 && string(Encode(c.Config)) == string(Encode(f.contents[n-1])):
 		return cell.ConfigOutcome{Version: n, Unchanged: true}, nil
 	case c.Seen != n:
 		return cell.ConfigOutcome{}, &cell.ConfigConflictError{Seen: c.Seen, Current: n}
@@ -80,7 +81,7 @@ func (f *fakeConfig) At(_ context.Context, version uint64) (cell.ConfigEntry, *s
 	return f.versions[version-1], f.contents[version-1], f.failure
 }
 
-func (f *fakeConfig) Current() poolconfig.State { return f.current }
+func (f *fakeConfig) Current() State { return f.current }
 
 func (f *fakeConfig) Sync(context.Context) error {
 	f.syncs++
@@ -88,8 +89,25 @@ func (f *fakeConfig) Sync(context.Context) error {
 	if n == 0 {
 		return nil
 	}
-	f.current = poolconfig.State{Config: f.contents[n-1], Version: n, Source: poolconfig.SourceRedis}
+	f.current = State{Config: f.contents[n-1], Version: n, Source: SourceRedis}
+	f.onChange(f.current.Config)
 	return nil
+}
+
+// fixture is a server with the routes of this package. Its nodes go by what the fake follower takes over.
+type fixture struct {
+	*apitest.Server
+	store *fakeConfig
+}
+
+func setup(t *testing.T, adapt ...func(*api.Deps)) *fixture {
+	t.Helper()
+	f := &fixture{store: newFakeConfig()}
+	f.Server = apitest.New(t, api.Config{}, append(adapt, func(d *api.Deps) {
+		d.Routes = []api.Routes{routes{store: f.store, pools: f.store, nodes: d.Nodes, fence: f.store}.register}
+	})...)
+	f.store.onChange = func(c *selection.Config) { f.Nodes.Rules = *c }
+	return f
 }
 
 // configUpdate is the body of a change to pools that take the nodes of a zone.
@@ -104,7 +122,7 @@ func configUpdate(seen int, zones ...string) string {
 // zoned adds nodes, the even ones in eu and the odd ones in us.
 func (f *fixture) zoned(n int) {
 	for i := range n {
-		state := node(fmt.Sprintf("node-%03d", i))
+		state := cell.NodeState{Node: freeslot.Node{ID: fmt.Sprintf("node-%03d", i)}}
 		state.Node.Labels = map[string]string{"zone": []string{"eu", "us"}[i%2]}
 		f.Nodes.ByID[state.Node.ID] = state
 	}
@@ -114,7 +132,7 @@ func field(v any, path ...string) string { return fmt.Sprint(apitest.At(v, path.
 
 func TestConfigLife(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := setup(t)
 	f.zoned(50)
 	got := f.Do(t, "GET", "/v1/config", "")
 	if got.Status != http.StatusOK || field(got.Body, "version") != "0" || field(got.Body, "source") != "file" || field(got.Body, "config", "enabled") != "false" {
@@ -123,14 +141,14 @@ func TestConfigLife(t *testing.T) {
 	got = f.Do(t, "PUT", "/v1/config?dry_run=true", configUpdate(0, "eu"))
 	members := apitest.At(got.Body, "diff", "members").([]any)
 	if got.Status != http.StatusOK || field(got.Body, "dry_run") != "true" || field(got.Body, "diff", "added") != "[pool-eu]" || len(members) != 1 ||
-		field(members[0], "join") != "25" || len(apitest.At(members[0], "joining").([]any)) != 20 || f.config.version() != 0 {
+		field(members[0], "join") != "25" || len(apitest.At(members[0], "joining").([]any)) != 20 || f.store.version() != 0 {
 		t.Errorf("%d %s", got.Status, got.Text)
 	}
 	if field(got.Body, "source") != "file" || got.Body["problems"] != nil {
 		t.Error(got.Text)
 	}
 	got = f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
-	if got.Status != http.StatusOK || field(got.Body, "version") != "1" || field(got.Body, "unchanged") != "false" || f.config.syncs != 2 {
+	if got.Status != http.StatusOK || field(got.Body, "version") != "1" || field(got.Body, "unchanged") != "false" || f.store.syncs != 2 {
 		t.Errorf("%d %s", got.Status, got.Text)
 	}
 	got = f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
@@ -151,7 +169,7 @@ func TestConfigLife(t *testing.T) {
 		t.Error(got.Text)
 	}
 	got = f.Do(t, "POST", "/v1/config/rollback?dry_run=true", `{"restore":1}`)
-	if got.Status != http.StatusOK || field(got.Body, "diff", "added") != "[pool-eu]" || f.config.version() != 2 {
+	if got.Status != http.StatusOK || field(got.Body, "diff", "added") != "[pool-eu]" || f.store.version() != 2 {
 		t.Errorf("%d %s", got.Status, got.Text)
 	}
 	got = f.Do(t, "POST", "/v1/config/rollback", `{"version":2,"restore":1,"note":"back"}`)
@@ -173,14 +191,14 @@ func TestConfigLife(t *testing.T) {
 
 func TestConfigConflict(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := setup(t)
 	f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
 	f.Do(t, "PUT", "/v1/config", configUpdate(1, "us"))
 	for _, target := range []string{"/v1/config", "/v1/config?dry_run=true"} {
 		got := f.Do(t, "PUT", target, configUpdate(1, "asia"))
 		got.Refusal(t, http.StatusConflict, freeslot.CodeConflict)
 		want := "version is 1, but the configuration is at 2, by default/alice at 1970-01-01T00:00:02Z"
-		if field(got.Body, "current_version") != "2" || got.Body["message"] != want || f.config.version() != 2 {
+		if field(got.Body, "current_version") != "2" || got.Body["message"] != want || f.store.version() != 2 {
 			t.Error(got.Text)
 		}
 	}
@@ -190,7 +208,7 @@ func TestConfigConflict(t *testing.T) {
 // TestConfigRefused: a bad configuration is refused whole, with every bad field.
 func TestConfigRefused(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := setup(t)
 	got := f.Do(t, "PUT", "/v1/config", `{"version":0,"config":{"mode":"x","polcy":1,"pools":[{"id":"a b"},{"id":"b","services":7}]}}`)
 	got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	var named []string
@@ -219,7 +237,7 @@ func TestConfigRefused(t *testing.T) {
 	f.Do(t, "PUT", "/v1/config?dry_run=maybe", configUpdate(0, "eu")).Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	f.Do(t, "GET", "/v1/config/history/x", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	f.Do(t, "GET", "/v1/config/history/0", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-	if f.config.version() != 0 {
+	if f.store.version() != 0 {
 		t.Error("something was applied")
 	}
 	// A large one fits, unlike a job of that size; one too large is told so.
@@ -236,10 +254,10 @@ func TestConfigRefused(t *testing.T) {
 
 func TestConfigProblems(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := setup(t)
 	f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
-	_, f.config.problem = poolconfig.Decode([]byte(`{"mode":"x"}`))
-	f.config.edited = true
+	_, f.store.problem = Decode([]byte(`{"mode":"x"}`))
+	f.store.edited = true
 	got := f.Do(t, "GET", "/v1/config", "")
 	problems := got.Body["problems"].([]any)
 	if len(problems) != 1 || field(problems[0], "field") != "config.mode" || field(got.Body, "edited") != "true" || !strings.Contains(got.Text, "pool-eu") {
@@ -254,7 +272,7 @@ func TestConfigProblems(t *testing.T) {
 	if problems, _ := got.Body["problems"].([]any); len(problems) != 1 || field(got.Body, "unchanged") != "false" || field(got.Body, "source") != "redis" {
 		t.Error(got.Text)
 	}
-	f.config.failure = context.DeadlineExceeded
+	f.store.failure = context.DeadlineExceeded
 	for _, target := range []string{"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/1", "PUT /v1/config", "POST /v1/config/rollback"} {
 		method, path, _ := strings.Cut(target, " ")
 		content := ""
@@ -266,13 +284,13 @@ func TestConfigProblems(t *testing.T) {
 		}
 		f.Do(t, method, path, content).Refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
 	}
-	f.config.failure = errors.New("a defect")
+	f.store.failure = errors.New("a defect")
 	f.Do(t, "GET", "/v1/config", "").Refusal(t, http.StatusInternalServerError, freeslot.CodeInternal)
 }
 
 func TestConfigForOperatorsOnly(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{}, apitest.WithTokens)
+	f := setup(t, apitest.WithTokens)
 	for _, target := range []string{
 		"GET /v1/config", "GET /v1/config/history", "GET /v1/config/history/1", "PUT /v1/config", "POST /v1/config/rollback", "GET /v1/pools", "GET /v1/pools/a",
 	} {
@@ -280,14 +298,14 @@ func TestConfigForOperatorsOnly(t *testing.T) {
 		f.Do(t, method, path, "").Refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
 		f.Do(t, method, path, configUpdate(0, "eu"), "Authorization", "Bearer acme-token").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 	}
-	if got := f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"), "Authorization", "Bearer root-token"); got.Status != http.StatusOK || f.config.versions[0].Author != "ops/alice" {
-		t.Error(got.Status, got.Text, f.config.versions)
+	if got := f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"), "Authorization", "Bearer root-token"); got.Status != http.StatusOK || f.store.versions[0].Author != "ops/alice" {
+		t.Error(got.Status, got.Text, f.store.versions)
 	}
 }
 
 func TestPools(t *testing.T) {
 	t.Parallel()
-	f := setup(t, api.Config{})
+	f := setup(t)
 	f.zoned(50)
 	own := f.Nodes.ByID["node-007"]
 	own.Node.Pools = []string{"own"}
@@ -335,14 +353,18 @@ func TestPools(t *testing.T) {
 
 func TestDocumentDescribesTheConfiguration(t *testing.T) {
 	t.Parallel()
-	schemas := apitest.At(document(t), "components", "schemas")
+	var doc map[string]any
+	if err := json.Unmarshal([]byte(setup(t).Do(t, "GET", "/openapi.json", "").Text), &doc); err != nil {
+		t.Fatal(err)
+	}
+	schemas := apitest.At(doc, "components", "schemas")
 	if ref := apitest.At(schemas, "ConfigUpdate", "properties", "config", "$ref"); ref != "#/components/schemas/Config" {
 		t.Error(ref)
 	}
 	if got := fmt.Sprint(apitest.At(schemas, "Config", "properties", "mode", "enum")); got != "[two_level flat]" {
 		t.Error(got)
 	}
-	ref := apitest.At(document(t), "paths", "/v1/config", "put", "requestBody", "content", "application/json", "schema", "$ref")
+	ref := apitest.At(doc, "paths", "/v1/config", "put", "requestBody", "content", "application/json", "schema", "$ref")
 	if ref != "#/components/schemas/ConfigUpdate" {
 		t.Error(ref)
 	}

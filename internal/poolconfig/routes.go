@@ -1,4 +1,4 @@
-package api
+package poolconfig
 
 import (
 	"context"
@@ -11,23 +11,23 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/poolconfig"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// ConfigStore reads and changes the configuration of pools; *poolconfig.Store is it.
-type ConfigStore interface {
-	Read(ctx context.Context) (poolconfig.Document, error)
-	Apply(ctx context.Context, c poolconfig.Change) (cell.ConfigOutcome, error)
+// store is what the routes need of *Store.
+type store interface {
+	Read(ctx context.Context) (Document, error)
+	Apply(ctx context.Context, c Change) (cell.ConfigOutcome, error)
 	Versions(ctx context.Context) ([]cell.ConfigEntry, error)
 	At(ctx context.Context, version uint64) (cell.ConfigEntry, *selection.Config, error)
+	ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (cell.ConfigOutcome, *selection.Paused, error)
 }
 
-// ConfigFollower knows what is in force at this replica; *poolconfig.Follower is it.
-type ConfigFollower interface {
-	Current() poolconfig.State
-	// Sync takes over what is in the store now.
+// follower is what the routes need of *Follower.
+type follower interface {
+	Current() State
 	Sync(ctx context.Context) error
 }
 
@@ -57,12 +57,12 @@ type InForce struct {
 
 // ConfigResult is what became of a change.
 type ConfigResult struct {
-	Version   uint64          `json:"version" doc:"The version that is in force; in a dry run, the one that was compared with."`
-	Unchanged bool            `json:"unchanged" doc:"Whether the content was in force already."`
-	Source    string          `json:"source" enum:"redis,file,history" doc:"Where that comes from which was compared with: the configuration in the store; where that is none, or broken, the one in force at this replica."`
-	DryRun    bool            `json:"dry_run" doc:"Whether nothing was changed because that was asked for."`
-	Diff      poolconfig.Diff `json:"diff" doc:"What the change means, by the nodes that this replica knows."`
-	Inert     bool            `json:"inert,omitempty" doc:"Whether the configuration that is changed to has pools that have no members and restrict nothing, because enabled is false."`
+	Version   uint64 `json:"version" doc:"The version that is in force; in a dry run, the one that was compared with."`
+	Unchanged bool   `json:"unchanged" doc:"Whether the content was in force already."`
+	Source    string `json:"source" enum:"redis,file,history" doc:"Where that comes from which was compared with: the configuration in the store; where that is none, or broken, the one in force at this replica."`
+	DryRun    bool   `json:"dry_run" doc:"Whether nothing was changed because that was asked for."`
+	Diff      Diff   `json:"diff" doc:"What the change means, by the nodes that this replica knows."`
+	Inert     bool   `json:"inert,omitempty" doc:"Whether the configuration that is changed to has pools that have no members and restrict nothing, because enabled is false."`
 	// Problems is documented for its reader in the tag.
 	Problems []freeslot.FieldError `json:"problems,omitempty" doc:"What is wrong with the configuration in the store, which the change replaces, whether or not it says the same as what is in force."`
 }
@@ -109,56 +109,70 @@ type (
 	versionOutput struct{ Body ConfigVersion }
 )
 
-func (s *Server) registerConfig(api huma.API) {
-	if s.config == nil || s.pools == nil {
-		return
-	}
-	(&Router{API: api, server: s}).LimitBody(configPath, "config", cell.MaxConfigBytes)
-	huma.Register(api, huma.Operation{
+// routes are the HTTP routes of the configuration, of pools and of pauses.
+type routes struct {
+	*api.Router
+	store store
+	pools follower
+	nodes Nodes
+	fence Fence
+}
+
+func (r routes) register(router *api.Router) {
+	r.Router = router
+	r.registerConfig()
+	r.registerPools()
+	r.registerPauses()
+	r.document(router.OpenAPI())
+}
+
+func (r *routes) registerConfig() {
+	r.LimitBody(configPath, "config", cell.MaxConfigBytes)
+	huma.Register(r, huma.Operation{
 		OperationID: "get-config", Method: http.MethodGet, Path: configPath, Tags: []string{"config"},
 		Summary: "Read the configuration of pools", Description: "From the store, with its version and who made it. Operators only.",
-	}, s.getConfig)
-	huma.Register(api, huma.Operation{
+	}, r.getConfig)
+	huma.Register(r, huma.Operation{
 		OperationID: "put-config", Method: http.MethodPut, Path: configPath, Tags: []string{"config"},
 		Summary: "Change the configuration of pools",
 		Description: "Replaces it as a whole, on every replica within milliseconds. A bad one is refused whole, with every bad field in errors. " +
 			"What is in force already makes no new version. Operators only.",
-	}, s.putConfig)
-	huma.Register(api, huma.Operation{
+	}, r.putConfig)
+	huma.Register(r, huma.Operation{
 		OperationID: "list-config-versions", Method: http.MethodGet, Path: configPath + "/history", Tags: []string{"config"},
 		Summary: "List the versions of the configuration", Description: "Without their contents. Operators only.",
-	}, s.listConfigVersions)
-	huma.Register(api, huma.Operation{
+	}, r.listConfigVersions)
+	huma.Register(r, huma.Operation{
 		OperationID: "get-config-version", Method: http.MethodGet, Path: configPath + "/history/{version}", Tags: []string{"config"},
 		Summary: "Read a version of the configuration", Description: "Operators only.",
-	}, s.getConfigVersion)
-	huma.Register(api, huma.Operation{
+	}, r.getConfigVersion)
+	huma.Register(r, huma.Operation{
 		OperationID: "rollback-config", Method: http.MethodPost, Path: configPath + "/rollback", Tags: []string{"config"},
 		Summary: "Go back to a version of the configuration", Description: "Puts the content of an earlier version in force as a new one. Operators only.",
-	}, s.rollbackConfig)
+	}, r.rollbackConfig)
 }
 
-func configOperatorsOnly(ctx context.Context) error {
-	return OperatorsOnly(ctx, "see and change the configuration of pools")
+func operatorsOnly(ctx context.Context) error {
+	return api.OperatorsOnly(ctx, "see and change the configuration of pools")
 }
 
-func (s *Server) getConfig(ctx context.Context, _ *configInput) (*configOutput, error) {
-	if err := configOperatorsOnly(ctx); err != nil {
-		return nil, s.refuse("config", err)
+func (r *routes) getConfig(ctx context.Context, _ *configInput) (*configOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, r.Refuse("config", err)
 	}
-	doc, err := s.readConfig(ctx)
+	doc, err := r.readConfig(ctx)
 	if err != nil {
-		return nil, s.refuse("config", err)
+		return nil, r.Refuse("config", err)
 	}
 	if doc.Config == nil {
 		// What is in force is shown instead, and should be what follows from this document.
-		syncCtx, cancel := context.WithTimeout(ctx, CallTimeout)
+		syncCtx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 		defer cancel()
-		_ = s.pools.Sync(syncCtx) // its own state stands if not
+		_ = r.pools.Sync(syncCtx) // its own state stands if not
 	}
-	now := s.pools.Current()
+	now := r.pools.Current()
 	out := PoolConfig{
-		Version: doc.Version, Source: string(poolconfig.SourceRedis), Config: doc.Config, Edited: doc.Edited,
+		Version: doc.Version, Source: string(SourceRedis), Config: doc.Config, Edited: doc.Edited,
 		InForce: InForce{Version: now.Version, Source: string(now.Source)},
 	}
 	if doc.Config == nil {
@@ -172,7 +186,7 @@ func (s *Server) getConfig(ctx context.Context, _ *configInput) (*configOutput, 
 }
 
 // problems are what is wrong with a broken document.
-func problems(doc *poolconfig.Document) []freeslot.FieldError {
+func problems(doc *Document) []freeslot.FieldError {
 	var e *freeslot.Error
 	if errors.As(doc.Problem, &e) {
 		return e.Errors
@@ -180,66 +194,66 @@ func problems(doc *poolconfig.Document) []freeslot.FieldError {
 	return nil
 }
 
-func (s *Server) readConfig(ctx context.Context) (poolconfig.Document, error) {
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+func (r *routes) readConfig(ctx context.Context) (Document, error) {
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
-	return s.config.Read(ctx)
+	return r.store.Read(ctx)
 }
 
-func (s *Server) putConfig(ctx context.Context, in *updateInput) (*resultOutput, error) {
-	if err := configOperatorsOnly(ctx); err != nil {
-		return nil, s.refuse("config", err)
+func (r *routes) putConfig(ctx context.Context, in *updateInput) (*resultOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, r.Refuse("config", err)
 	}
 	var update ConfigUpdate
 	if err := freeslot.DecodeStrict("update", in.RawBody, &update); err != nil {
-		return nil, s.refuse("config", err)
+		return nil, r.Refuse("config", err)
 	}
-	cfg, err := poolconfig.Decode(update.Config)
+	cfg, err := Decode(update.Config)
 	if err != nil {
-		return nil, s.refuse("config", err)
+		return nil, r.Refuse("config", err)
 	}
-	change := poolconfig.Change{Config: cfg, Author: author(ctx, update.Author), Note: update.Note}
-	return s.changeConfig(ctx, update.Version, in.DryRun, change)
+	change := Change{Config: cfg, Author: author(ctx, update.Author), Note: update.Note}
+	return r.changeConfig(ctx, update.Version, in.DryRun, change)
 }
 
-func (s *Server) rollbackConfig(ctx context.Context, in *updateInput) (*resultOutput, error) {
-	if err := configOperatorsOnly(ctx); err != nil {
-		return nil, s.refuse("config", err)
+func (r *routes) rollbackConfig(ctx context.Context, in *updateInput) (*resultOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, r.Refuse("config", err)
 	}
 	var update ConfigRollback
 	if err := freeslot.DecodeStrict("rollback", in.RawBody, &update); err != nil {
-		return nil, s.refuse("config", err)
+		return nil, r.Refuse("config", err)
 	}
-	callCtx, cancel := context.WithTimeout(ctx, CallTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
-	_, cfg, err := s.config.At(callCtx, update.Restore)
+	_, cfg, err := r.store.At(callCtx, update.Restore)
 	if err != nil {
-		return nil, s.refuse("config", err)
+		return nil, r.Refuse("config", err)
 	}
-	change := poolconfig.Change{Config: cfg, Author: author(ctx, update.Author), Note: update.Note, Restores: update.Restore}
-	return s.changeConfig(ctx, update.Version, in.DryRun, change)
+	change := Change{Config: cfg, Author: author(ctx, update.Author), Note: update.Note, Restores: update.Restore}
+	return r.changeConfig(ctx, update.Version, in.DryRun, change)
 }
 
 // author is whose token it is and who the caller says to be.
 func author(ctx context.Context, name string) string {
-	tenant := Caller(ctx).Tenant
+	tenant := api.Caller(ctx).Tenant
 	if name == "" {
 		return tenant
 	}
 	return tenant + "/" + name
 }
 
-func (s *Server) changeConfig(ctx context.Context, seen *uint64, dryRun bool, change poolconfig.Change) (*resultOutput, error) {
+func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, change Change) (*resultOutput, error) {
 	if seen == nil && !dryRun {
-		return nil, s.refuse("config", freeslot.Invalid("version", "is missing, expected the one that the change was made from"))
+		return nil, r.Refuse("config", freeslot.Invalid("version", "is missing, expected the one that the change was made from"))
 	}
-	doc, err := s.readConfig(ctx)
+	doc, err := r.readConfig(ctx)
 	if err != nil {
-		return nil, s.refuse("config", err)
+		return nil, r.Refuse("config", err)
 	}
-	before, source := doc.Config, poolconfig.SourceRedis
+	before, source := doc.Config, SourceRedis
 	if before == nil {
-		now := s.pools.Current()
+		now := r.pools.Current()
 		before, source = now.Config, now.Source
 	}
 	after := *change.Config
@@ -248,44 +262,44 @@ func (s *Server) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	}
 	out := ConfigResult{
 		Version: doc.Version, Source: string(source), DryRun: dryRun, Problems: problems(&doc),
-		Diff: poolconfig.Compare(before, &after, s.allNodes()), Inert: !after.Enabled && len(after.Pools) > 0,
+		Diff: Compare(before, &after, r.allNodes()), Inert: !after.Enabled && len(after.Pools) > 0,
 	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
 	if dryRun {
 		if seen != nil && *seen != doc.Version && !out.Unchanged {
-			return nil, s.conflict(&cell.ConfigConflictError{Seen: *seen, Current: doc.Version}, &doc)
+			return nil, r.conflict(&cell.ConfigConflictError{Seen: *seen, Current: doc.Version}, &doc)
 		}
 		return &resultOutput{Body: out}, nil
 	}
 	change.Seen = *seen
-	callCtx, cancel := context.WithTimeout(ctx, CallTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
-	outcome, err := s.config.Apply(callCtx, change)
+	outcome, err := r.store.Apply(callCtx, change)
 	var conflict *cell.ConfigConflictError
 	switch {
 	case errors.As(err, &conflict):
-		return nil, s.conflict(conflict, &doc)
+		return nil, r.conflict(conflict, &doc)
 	case err != nil:
-		return nil, s.refuse("config", err)
+		return nil, r.Refuse("config", err)
 	}
 	out.Version, out.Unchanged = outcome.Version, outcome.Unchanged
 	// So that whoever asks this replica next is answered by the new one. If it cannot
 	// be read now, the follower reads it later.
-	_ = s.pools.Sync(callCtx)
+	_ = r.pools.Sync(callCtx)
 	return &resultOutput{Body: out}, nil
 }
 
 // conflict tells the caller which version there is, and whose, if doc is that one.
-func (s *Server) conflict(c *cell.ConfigConflictError, doc *poolconfig.Document) error {
+func (r *routes) conflict(c *cell.ConfigConflictError, doc *Document) error {
 	message := fmt.Sprintf("version is %d, but the configuration is at %d", c.Seen, c.Current)
 	if doc.Entry != nil && doc.Entry.Version == c.Current {
 		message += fmt.Sprintf(", by %s at %s", doc.Entry.Author, time.UnixMilli(doc.Entry.AtMS).UTC().Format(time.RFC3339))
 	}
-	return Conflict(message, c.Current)
+	return api.Conflict(message, c.Current)
 }
 
-func (s *Server) allNodes() []freeslot.Node {
-	states := s.nodes.States()
+func (r *routes) allNodes() []freeslot.Node {
+	states := r.nodes.States()
 	nodes := make([]freeslot.Node, len(states))
 	for i := range states {
 		nodes[i] = states[i].Node
@@ -293,28 +307,28 @@ func (s *Server) allNodes() []freeslot.Node {
 	return nodes
 }
 
-func (s *Server) listConfigVersions(ctx context.Context, _ *configInput) (*historyOutput, error) {
-	if err := configOperatorsOnly(ctx); err != nil {
-		return nil, s.refuse("config", err)
+func (r *routes) listConfigVersions(ctx context.Context, _ *configInput) (*historyOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, r.Refuse("config", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
-	versions, err := s.config.Versions(ctx)
+	versions, err := r.store.Versions(ctx)
 	if err != nil {
-		return nil, s.refuse("config", err)
+		return nil, r.Refuse("config", err)
 	}
 	return &historyOutput{Body: ConfigVersions{Versions: append([]cell.ConfigEntry{}, versions...)}}, nil
 }
 
-func (s *Server) getConfigVersion(ctx context.Context, in *versionInput) (*versionOutput, error) {
-	if err := configOperatorsOnly(ctx); err != nil {
-		return nil, s.refuse("config", err)
+func (r *routes) getConfigVersion(ctx context.Context, in *versionInput) (*versionOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, r.Refuse("config", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
-	entry, cfg, err := s.config.At(ctx, in.Version)
+	entry, cfg, err := r.store.At(ctx, in.Version)
 	if err != nil {
-		return nil, s.refuse("config", err)
+		return nil, r.Refuse("config", err)
 	}
 	return &versionOutput{Body: ConfigVersion{ConfigEntry: entry, Config: cfg}}, nil
 }

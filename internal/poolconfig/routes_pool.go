@@ -1,4 +1,4 @@
-package api
+package poolconfig
 
 import (
 	"context"
@@ -52,44 +52,41 @@ type (
 	poolOutput struct{ Body PoolMembers }
 )
 
-func (s *Server) registerPools(api huma.API) {
-	if s.pools == nil {
-		return
-	}
-	huma.Register(api, huma.Operation{
+func (r *routes) registerPools() {
+	huma.Register(r, huma.Operation{
 		OperationID: "list-pools", Method: http.MethodGet, Path: "/v1/pools", Tags: []string{"config"},
 		Summary: "List pools", Description: "By the configuration in force at this replica and the nodes in its cache. Operators only.",
-	}, s.listPools)
-	huma.Register(api, huma.Operation{
+	}, r.listPools)
+	huma.Register(r, huma.Operation{
 		OperationID: "get-pool", Method: http.MethodGet, Path: "/v1/pools/{id}", Tags: []string{"config"},
 		Summary: "Read a pool", Description: "With its members, page by page. Operators only.",
-	}, s.getPool)
+	}, r.getPool)
 }
 
-func (s *Server) listPools(ctx context.Context, _ *configInput) (*poolsOutput, error) {
-	if err := configOperatorsOnly(ctx); err != nil {
-		return nil, s.refuse("pools", err)
+func (r *routes) listPools(ctx context.Context, _ *configInput) (*poolsOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, r.Refuse("pools", err)
 	}
-	now := s.pools.Current()
+	now := r.pools.Current()
 	cfg := now.Config.WithDefaults()
-	out := PoolList{Version: now.Version, Source: string(now.Source), Enabled: cfg.Enabled, Mode: string(cfg.Mode), Pools: s.poolStatuses(now.Config)}
+	out := PoolList{Version: now.Version, Source: string(now.Source), Enabled: cfg.Enabled, Mode: string(cfg.Mode), Pools: r.poolStatuses(now.Config)}
 	for i := range out.Pools {
 		out.Pools[i].Nodes = out.Pools[i].Nodes[:min(firstMembers, out.Pools[i].Size)]
 	}
 	return &poolsOutput{Body: out}, nil
 }
 
-func (s *Server) getPool(ctx context.Context, in *poolInput) (*poolOutput, error) {
-	if err := configOperatorsOnly(ctx); err != nil {
-		return nil, s.refuse("pool", err)
+func (r *routes) getPool(ctx context.Context, in *poolInput) (*poolOutput, error) {
+	if err := operatorsOnly(ctx); err != nil {
+		return nil, r.Refuse("pool", err)
 	}
 	if err := freeslot.ValidateName("id", in.ID); err != nil {
-		return nil, s.refuse("pool", err)
+		return nil, r.Refuse("pool", err)
 	}
-	pools := s.poolStatuses(s.pools.Current().Config)
+	pools := r.poolStatuses(r.pools.Current().Config)
 	i := slices.IndexFunc(pools, func(p PoolStatus) bool { return p.ID == in.ID })
 	if i < 0 {
-		return nil, s.refuse("pool", &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no pool " + in.ID + ", and no node names one"})
+		return nil, r.Refuse("pool", &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no pool " + in.ID + ", and no node names one"})
 	}
 	out := PoolMembers{PoolStatus: pools[i]}
 	out.Nodes = slices.DeleteFunc(out.Nodes, func(id string) bool { return id <= in.Cursor })
@@ -101,14 +98,14 @@ func (s *Server) getPool(ctx context.Context, in *poolInput) (*poolOutput, error
 }
 
 // poolStatuses are all pools with all their members.
-func (s *Server) poolStatuses(cfg *selection.Config) []PoolStatus {
+func (r *routes) poolStatuses(cfg *selection.Config) []PoolStatus {
 	pools := make([]PoolStatus, 0, len(cfg.Pools))
 	index := make(map[string]int, len(cfg.Pools))
 	for i := range cfg.Pools {
 		index[cfg.Pools[i].ID] = i
 		pools = append(pools, PoolStatus{Pool: cfg.Pools[i], Configured: true, Nodes: []string{}})
 	}
-	for _, n := range s.allNodes() {
+	for _, n := range r.allNodes() {
 		for _, id := range cfg.Members(&n) {
 			i, ok := index[id]
 			if !ok {
@@ -125,12 +122,4 @@ func (s *Server) poolStatuses(cfg *selection.Config) []PoolStatus {
 	}
 	slices.SortFunc(pools[len(cfg.Pools):], func(a, b PoolStatus) int { return strings.Compare(a.ID, b.ID) })
 	return pools
-}
-
-// memberOf are the pools that a node is in; nil where nobody knows.
-func (s *Server) memberOf(n *freeslot.Node) []string {
-	if s.pools == nil {
-		return nil
-	}
-	return s.pools.Current().Config.Members(n)
 }

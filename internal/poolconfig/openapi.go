@@ -1,4 +1,4 @@
-package api
+package poolconfig
 
 import (
 	"reflect"
@@ -9,7 +9,7 @@ import (
 )
 
 // configDocs are the descriptions of what package selection defines, by schema and
-// field. A name that is not there panics in finishConfig, and so in every test.
+// field. A name that is not there panics in document, and so in every test.
 var configDocs = map[string]map[string]string{
 	"Config": {
 		"enabled":              "When false, configured pools have no members and restrict nothing. Without it: whether there are pools.",
@@ -33,12 +33,10 @@ var configDocs = map[string]map[string]string{
 	},
 }
 
-// finishConfig completes the document where the Go types cannot say it.
-func finishConfig(doc *huma.OpenAPI) {
+// document completes the document where the Go types cannot say it.
+func (r *routes) document(doc *huma.OpenAPI) {
+	doc.Tags = append(doc.Tags, &huma.Tag{Name: "config"})
 	path := doc.Paths[configPath]
-	if path == nil {
-		return
-	}
 	schemas := doc.Components.Schemas
 	for op, typ := range map[*huma.Operation]reflect.Type{
 		path.Put:                               reflect.TypeFor[ConfigUpdate](),
@@ -51,11 +49,18 @@ func finishConfig(doc *huma.OpenAPI) {
 	components := schemas.Map()
 	// Raw in Go, so that everything wrong with it is told at once.
 	components["ConfigUpdate"].Properties["config"] = schemas.Schema(reflect.TypeFor[selection.Config](), true, "Config")
-	components["Config"].Properties["mode"].Enum = anys([]selection.Mode{selection.ModeTwoLevel, selection.ModeFlat})
-	components["Config"].Properties["policy"].Enum = anys([]selection.Policy{selection.PolicyLeastLoaded, selection.PolicyBinpack})
+	components["Config"].Properties["mode"].Enum = []any{string(selection.ModeTwoLevel), string(selection.ModeFlat)}
+	components["Config"].Properties["policy"].Enum = []any{string(selection.PolicyLeastLoaded), string(selection.PolicyBinpack)}
 	for schema, fields := range configDocs {
 		for field, text := range fields {
 			components[schema].Properties[field].Description = text
+		}
+	}
+	body := schemas.Schema(reflect.TypeFor[PauseRequest](), true, "PauseRequest")
+	for _, p := range pausables {
+		for _, action := range []string{"pause", "resume"} {
+			op := doc.Paths["/v1/"+p.plural+"/{id}/"+action].Post
+			op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: body}}}
 		}
 	}
 }
