@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cache/locked"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/cmd/schedctl/importer"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redisclient"
 )
 
 // nodesGroup is "nodes", which lists them unless a further word says otherwise.
@@ -36,32 +39,6 @@ type importCmd struct {
 // importTimeout bounds the whole of an import, besides the limits of its calls.
 const importTimeout = 30 * time.Minute
 
-// What became of one node.
-const (
-	importCopied  = "copied"
-	importToCopy  = "to copy"
-	importSame    = "same"
-	importDiffers = "differs"
-	importRefused = "refused"
-	importLeft    = "left"
-)
-
-// importResult is what became of one node.
-type importResult struct {
-	NodeID string `json:"node_id"`
-	Result string `json:"result"`
-	// Field and Reason are of a refusal, the first where Errors has all; Reason alone is
-	// of a node that was left.
-	Field  string                `json:"field,omitempty"`
-	Reason string                `json:"reason,omitempty"`
-	Errors []freeslot.FieldError `json:"errors,omitempty"`
-	// Differences are between the list (a) and Redis (b): after the copy, or before it
-	// in a dry run.
-	Differences []locked.Difference `json:"differences,omitempty"`
-	// Ignored are fields that mean nothing here.
-	Ignored []string `json:"ignored,omitempty"`
-}
-
 // Run copies the list and reads it back. Whatever it did before an error stays, and
 // is found to be the same when it is run again.
 func (c *importCmd) Run(a *app) error {
@@ -77,106 +54,95 @@ func (c *importCmd) Run(a *app) error {
 		return err
 	}
 	defer closeCells()
-	im := &importer{cells: cells, dryRun: c.DryRun, force: c.Force, limit: c.HeartbeatLimit, grace: c.HeartbeatLimit}
-	im.waits = func(nodes int) {
-		_, _ = fmt.Fprintf(a.err, "%d nodes have agents that are silent: waiting %s, so that they are heard if it was Redis that was away\n", nodes, im.grace)
-	}
-	results, err := im.run(ctx, entries)
+	results, err := importer.Run(ctx, cells, entries, importer.Options{
+		DryRun: c.DryRun, Force: c.Force, HeartbeatLimit: c.HeartbeatLimit,
+		Waits: func(nodes int) {
+			_, _ = fmt.Fprintf(a.err, "%d nodes have agents that are silent: waiting %s, so that they are heard if it was Redis that was away\n", nodes, c.HeartbeatLimit)
+		},
+	})
 	if err != nil {
-		return fmt.Errorf("%w (%d nodes were copied before; run it again)", c.named(err), im.copied)
+		return fmt.Errorf("%w (%d nodes were copied before; run it again)", c.named(err), importer.Count(results)[importer.Copied])
 	}
 	if err := a.printImport(results); err != nil {
 		return err
 	}
-	return failure(results, c.DryRun)
+	return importer.Failure(results, c.DryRun)
 }
 
-func (c *importCmd) read(in io.Reader) ([]importEntry, error) {
+func (c *importCmd) read(in io.Reader) ([]importer.Entry, error) {
 	if c.File == "-" {
-		return readNodeList(in)
+		return importer.Read(in)
 	}
 	f, err := os.Open(c.File)
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", errors.Unwrap(err))
 	}
 	defer func() { _ = f.Close() }()
-	return readNodeList(f)
+	return importer.Read(f)
 }
 
-// failure is an error when something is not in Redis as the list has it. A node that
-// was left to its agent is not such: the agent knows better.
-func failure(results []importResult, dryRun bool) error {
-	counts := countImport(results)
-	if counts[importDiffers]+counts[importRefused] == 0 {
-		return nil
+// open connects to all cells. Nothing is written in a dry run.
+func (c *importCmd) open(ctx context.Context) (cells *cell.Set, closeCells func(), err error) {
+	if c.Cells < 1 || c.Cells > cell.MaxCells {
+		return nil, nil, usage("--cells is %d, expected 1 to %d", c.Cells, cell.MaxCells)
 	}
-	what, verb := []string{importLeft, importDiffers, importRefused}, "are not in Redis as the list has them"
-	if dryRun {
-		verb = "would not be in Redis as the list has them"
+	topology, err := redisclient.Inspect(ctx, c.config())
+	if err != nil {
+		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", c.named(err))
 	}
-	not := 0
-	for _, result := range what {
-		not += counts[result]
+	clients, err := topology.Open(redisclient.Commands)
+	if err != nil {
+		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", c.named(err))
 	}
-	return fmt.Errorf("%d of %d nodes %s: %s", not, len(results), verb, sayCounts(counts, what...))
+	if cells, err = c.set(topology, clients); err == nil {
+		err = importer.Check(ctx, cells, c.DryRun)
+	}
+	if err != nil {
+		clients.Close()
+		return nil, nil, c.named(err)
+	}
+	return cells, clients.Close, nil
 }
 
-// sayCounts lists the results that there are.
-func sayCounts(counts map[string]int, results ...string) string {
-	parts := make([]string, 0, len(results))
-	for _, result := range results {
-		if counts[result] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[result], result))
+// named says which servers an error is about that does not tell.
+func (c *importCmd) named(err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	hosts := make([]string, len(c.RedisURL))
+	for i, text := range c.RedisURL {
+		if u, err := url.Parse(text); err == nil {
+			hosts[i] = u.Host // without what is secret
 		}
 	}
-	return strings.Join(parts, ", ")
+	return fmt.Errorf("no answer in time from redis.url, %s: %w", strings.Join(hosts, " and "), err)
 }
 
-func countImport(results []importResult) map[string]int {
-	counts := make(map[string]int)
-	for _, r := range results {
-		counts[r.Result]++
+func (c *importCmd) set(topology *redisclient.Topology, clients *redisclient.Clients) (*cell.Set, error) {
+	all := make([]*cell.Cell, c.Cells)
+	for i, layout := range cell.Layouts(c.KeyPrefix, c.Cells, topology.Cluster) {
+		var err error
+		all[i], err = cell.New(cell.Config{
+			Layout: layout, Index: i, Cells: c.Cells, Servers: topology.Servers, HeartbeatLimit: c.HeartbeatLimit,
+		}, clients.For(i), zap.NewNop(), nil)
+		if err != nil {
+			return nil, err
+		}
 	}
-	return counts
+	return cell.NewSet(all...), nil
 }
 
-func (a *app) printImport(results []importResult) error {
+func (a *app) printImport(results []importer.Result) error {
 	if a.json {
-		return a.printJSON(map[string]any{"nodes": results, "counts": countImport(results)})
+		return a.printJSON(map[string]any{"nodes": results, "counts": importer.Count(results)})
 	}
 	rows := [][]string{{"NODE", "RESULT", "WHY"}}
 	for _, r := range results {
-		rows = append(rows, []string{dash(r.NodeID), r.Result, dash(r.why())})
+		rows = append(rows, []string{dash(r.NodeID), r.Result, dash(r.Why())})
 	}
 	if err := table(a.out, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.out, "%d nodes: %s\n", len(results),
-		sayCounts(countImport(results), importCopied, importToCopy, importSame, importLeft, importDiffers, importRefused))
+	_, err := fmt.Fprintln(a.out, importer.Summary(results))
 	return err
-}
-
-// refuse takes over what is wrong with the node, of which there is something.
-func (r *importResult) refuse(refusals []importRefusal) {
-	r.Result, r.Field, r.Reason = importRefused, refusals[0].field, refusals[0].reason
-	for _, bad := range refusals {
-		r.Errors = append(r.Errors, freeslot.FieldError{Field: bad.field, Message: bad.field + " " + bad.reason})
-	}
-}
-
-func (r *importResult) why() string {
-	var parts []string
-	for _, e := range r.Errors {
-		parts = append(parts, e.Message)
-	}
-	if r.Reason != "" && len(r.Errors) == 0 {
-		parts = append(parts, r.Reason)
-	}
-	for _, d := range r.Differences {
-		parts = append(parts, fmt.Sprintf("%s is %s in the list, %s in Redis", d.Field, shorten(d.A, maxCell), shorten(d.B, maxCell)))
-	}
-	if len(r.Ignored) > 0 {
-		parts = append(parts, "not read: "+strings.Join(r.Ignored, ", "))
-	}
-	return strings.Join(slices.Compact(parts), "; ")
 }

@@ -1,81 +1,26 @@
-package main
+// Package importer copies a list of nodes into Redis, and verifies the copy.
+package importer
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/freeslot/freeslot/internal/cache/locked"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redisclient"
 )
 
-// importPage is how many nodes one call reads.
-const importPage = 100
+// pageSize is how many nodes one call reads.
+const pageSize = 100
 
-// open connects to all cells. Nothing is written in a dry run.
-func (c *importCmd) open(ctx context.Context) (cells *cell.Set, closeCells func(), err error) {
-	if c.Cells < 1 || c.Cells > cell.MaxCells {
-		return nil, nil, usage("--cells is %d, expected 1 to %d", c.Cells, cell.MaxCells)
-	}
-	topology, err := redisclient.Inspect(ctx, c.config())
-	if err != nil {
-		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", c.named(err))
-	}
-	clients, err := topology.Open(redisclient.Commands)
-	if err != nil {
-		return nil, nil, fmt.Errorf("redis cannot be used: %w (--redis-url)", c.named(err))
-	}
-	if cells, err = c.set(topology, clients); err == nil {
-		err = checkAll(ctx, cells, c.DryRun)
-	}
-	if err != nil {
-		clients.Close()
-		return nil, nil, c.named(err)
-	}
-	return cells, clients.Close, nil
-}
-
-// named says which servers an error is about that does not tell.
-func (c *importCmd) named(err error) error {
-	if !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	hosts := make([]string, len(c.RedisURL))
-	for i, text := range c.RedisURL {
-		if u, err := url.Parse(text); err == nil {
-			hosts[i] = u.Host // without what is secret
-		}
-	}
-	return fmt.Errorf("no answer in time from redis.url, %s: %w", strings.Join(hosts, " and "), err)
-}
-
-func (c *importCmd) set(topology *redisclient.Topology, clients *redisclient.Clients) (*cell.Set, error) {
-	all := make([]*cell.Cell, c.Cells)
-	for i, layout := range cell.Layouts(c.KeyPrefix, c.Cells, topology.Cluster) {
-		var err error
-		all[i], err = cell.New(cell.Config{
-			Layout: layout, Index: i, Cells: c.Cells, Servers: topology.Servers, HeartbeatLimit: c.HeartbeatLimit,
-		}, clients.For(i), zap.NewNop(), nil)
-		if err != nil {
-			return nil, err
-		}
-	}
-	return cell.NewSet(all...), nil
-}
-
-// checkAll refuses servers that cannot be trusted with jobs, another number of cells
+// Check refuses servers that cannot be trusted with jobs, another number of cells
 // than is recorded, and a cell that does not answer: a list is copied whole. In a dry
 // run it records nothing.
-func checkAll(ctx context.Context, cells *cell.Set, dryRun bool) error {
+func Check(ctx context.Context, cells *cell.Set, dryRun bool) error {
 	if dryRun {
 		return checkRecords(ctx, cells)
 	}
@@ -109,49 +54,61 @@ func checkRecords(ctx context.Context, cells *cell.Set) error {
 	})...)
 }
 
-// importer copies nodes into their cells.
+// Options are how nodes are copied.
+type Options struct {
+	// DryRun writes nothing.
+	DryRun bool
+	// Force takes nodes from their agents, too: their jobs end as node_lost, and the agents exit.
+	Force bool
+	// HeartbeatLimit is the silence after which an agent counts as gone.
+	HeartbeatLimit time.Duration
+	// Waits is called before Run waits for HeartbeatLimit: all agents of so many nodes are silent, as
+	// they are when Redis has just come back.
+	Waits func(nodes int)
+}
+
+// Run copies nodes into their cells, reads them back, and returns one result for each entry, in their
+// order. What it did before an error stays, and results say of which nodes; run again, it finds them to
+// be the same.
+func Run(ctx context.Context, cells *cell.Set, entries []Entry, options Options) ([]Result, error) {
+	im := importer{Options: options, cells: cells, grace: options.HeartbeatLimit}
+	return im.run(ctx, entries)
+}
+
 type importer struct {
-	cells         *cell.Set
-	dryRun, force bool
-	// limit is the silence after which an agent counts as gone.
-	limit  time.Duration
-	copied int
-	// doubted is how many nodes have agents that are silent, as all are when Redis has just come back. patient is true once
-	// they have had the time grace to be heard; waits is told that they get it.
+	Options
+	cells *cell.Set
+	// doubted is how many nodes have agents that are silent. patient is true once these have had the time
+	// grace to be heard.
 	doubted int
 	patient bool
 	grace   time.Duration
-	waits   func(nodes int)
 }
 
-// run returns one result for each entry, in their order.
-func (im *importer) run(ctx context.Context, entries []importEntry) ([]importResult, error) {
-	results := make([]importResult, len(entries))
+func (im *importer) run(ctx context.Context, entries []Entry) ([]Result, error) {
+	results := make([]Result, len(entries))
 	for i, e := range entries {
-		results[i] = importResult{NodeID: e.node.ID, Ignored: e.unknown}
+		results[i] = Result{NodeID: e.node.ID, Ignored: e.unknown}
 		if len(e.refusals) > 0 {
 			results[i].refuse(e.refusals)
 		}
 	}
 	if err := im.each(ctx, entries, results, im.copy); err != nil {
-		return nil, err
+		return results, err
 	}
 	if im.doubted > 0 {
-		im.waits(im.doubted)
+		im.Waits(im.doubted)
 		select {
 		case <-time.After(im.grace):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return results, ctx.Err()
 		}
 		im.patient = true
 		if err := im.each(ctx, entries, results, im.copy); err != nil {
-			return nil, err
+			return results, err
 		}
 	}
-	if err := im.each(ctx, entries, results, im.verify); err != nil {
-		return nil, err
-	}
-	return results, nil
+	return results, im.each(ctx, entries, results, im.verify)
 }
 
 // found is a node as Redis has it.
@@ -162,8 +119,8 @@ type found struct {
 }
 
 // each reads the nodes that are not refused, page by page, and hands each to step.
-func (im *importer) each(ctx context.Context, entries []importEntry, results []importResult,
-	step func(context.Context, *importEntry, *importResult, *found) error,
+func (im *importer) each(ctx context.Context, entries []Entry, results []Result,
+	step func(context.Context, *Entry, *Result, *found) error,
 ) error {
 	pages := make([][]int, im.cells.Len()) // by cell: indexes of entries
 	flush := func(index int) error {
@@ -172,12 +129,12 @@ func (im *importer) each(ctx context.Context, entries []importEntry, results []i
 		return err
 	}
 	for i := range entries {
-		if results[i].Result == importRefused {
+		if results[i].Result == Refused {
 			continue
 		}
 		index := im.cells.OfNode(entries[i].node.ID).Index()
 		pages[index] = append(pages[index], i)
-		if len(pages[index]) == importPage {
+		if len(pages[index]) == pageSize {
 			if err := flush(index); err != nil {
 				return err
 			}
@@ -193,8 +150,8 @@ func (im *importer) each(ctx context.Context, entries []importEntry, results []i
 	return nil
 }
 
-func (im *importer) page(ctx context.Context, index int, page []int, entries []importEntry, results []importResult,
-	step func(context.Context, *importEntry, *importResult, *found) error,
+func (im *importer) page(ctx context.Context, index int, page []int, entries []Entry, results []Result,
+	step func(context.Context, *Entry, *Result, *found) error,
 ) error {
 	ids := make([]string, len(page))
 	for k, i := range page {
@@ -216,27 +173,27 @@ func (im *importer) page(ctx context.Context, index int, page []int, entries []i
 }
 
 // copy registers the node, unless it is there already or somebody speaks for it, or may do so soon.
-func (im *importer) copy(ctx context.Context, e *importEntry, r *importResult, f *found) error {
+func (im *importer) copy(ctx context.Context, e *Entry, r *Result, f *found) error {
 	if r.Result != "" {
 		return nil
 	}
 	differences := f.differences(e)
 	switch {
 	case !f.Gone && len(differences) == 0:
-		r.Result = importSame
+		r.Result = Same
 		return nil
-	case !f.Gone && f.Epoch != cell.ImportEpoch && !im.force:
+	case !f.Gone && f.Epoch != cell.ImportEpoch && !im.Force:
 		if why := im.spokenFor(f); why != "" {
-			r.Result, r.Reason, r.Differences = importLeft, why, differences
+			r.Result, r.Reason, r.Differences = Left, why, differences
 			return nil
 		}
-		if !im.patient && !im.dryRun {
+		if !im.patient && !im.DryRun {
 			im.doubted++
 			return nil
 		}
 	}
-	if im.dryRun {
-		r.Result = importToCopy
+	if im.DryRun {
+		r.Result = ToCopy
 		if !f.Gone {
 			r.Differences = differences
 		}
@@ -244,13 +201,13 @@ func (im *importer) copy(ctx context.Context, e *importEntry, r *importResult, f
 	}
 	into := im.cells.OfNode(e.node.ID)
 	var err error
-	if im.force {
+	if im.Force {
 		_, err = into.Register(ctx, e.node, cell.ImportEpoch)
 	} else {
 		_, err = into.Import(ctx, e.node, f.NodeState)
 	}
 	if errors.Is(err, cell.ErrSuperseded) {
-		r.Result, r.Reason, r.Differences = importLeft, "its agent has just come back", differences
+		r.Result, r.Reason, r.Differences = Left, "its agent has just come back", differences
 		if f.Gone {
 			r.Reason, r.Differences = "an agent has just registered it", nil
 		}
@@ -259,15 +216,14 @@ func (im *importer) copy(ctx context.Context, e *importEntry, r *importResult, f
 	if err != nil {
 		return err
 	}
-	r.Result = importCopied
-	im.copied++
+	r.Result = Copied
 	return nil
 }
 
 // spokenFor says why a node must not be taken from its agent; empty when it may be.
 func (im *importer) spokenFor(f *found) string {
 	switch silence := time.Duration(f.now-f.LastHeartbeatMS) * time.Millisecond; {
-	case silence <= im.limit:
+	case silence <= im.HeartbeatLimit:
 		return "its agent is alive"
 	case f.Used > 0:
 		return strconv.Itoa(f.Used) + " slots of it are in use"
@@ -276,23 +232,23 @@ func (im *importer) spokenFor(f *found) string {
 }
 
 // verify compares what was copied with what Redis has now.
-func (im *importer) verify(_ context.Context, e *importEntry, r *importResult, f *found) error {
-	if r.Result != importCopied {
+func (im *importer) verify(_ context.Context, e *Entry, r *Result, f *found) error {
+	if r.Result != Copied {
 		return nil
 	}
 	differences := f.differences(e)
 	switch {
 	case len(differences) == 0:
 	case !f.Gone && f.Epoch != cell.ImportEpoch:
-		r.Result, r.Reason, r.Differences = importLeft, "an agent has taken it over", differences
+		r.Result, r.Reason, r.Differences = Left, "an agent has taken it over", differences
 	default:
-		r.Result, r.Differences = importDiffers, differences
+		r.Result, r.Differences = Differs, differences
 	}
 	return nil
 }
 
 // differences are between the list and Redis.
-func (f *found) differences(e *importEntry) []locked.Difference {
+func (f *found) differences(e *Entry) []locked.Difference {
 	switch {
 	case f.Gone:
 		return []locked.Difference{{Node: e.node.ID, Field: "node", A: "known", B: "absent"}}

@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 )
 
 // seedNode is a node as an earlier design of the scheduler kept it.
@@ -28,7 +29,7 @@ func TestReadNodeList(t *testing.T) {
 		Features:  map[string]bool{"emotion": true, "voice": false},
 	}
 	for _, list := range []string{"[" + seedNode + "]", `{"nodes": [` + seedNode + `]}`, ` {"cursor": "", "nodes": [` + seedNode + `]} `} {
-		entries, err := readNodeList(strings.NewReader(list))
+		entries, err := Read(strings.NewReader(list))
 		if err != nil || len(entries) != 1 || entries[0].refusals != nil || entries[0].unknown != nil {
 			t.Fatalf("%v %+v", err, entries)
 		}
@@ -37,9 +38,9 @@ func TestReadNodeList(t *testing.T) {
 		}
 	}
 	// What this system shows of a node can be read again.
-	own, err := json.Marshal([]node{{Node: want, Epoch: "e", Resources: json.RawMessage(`{"cpu":1}`), Checked: "fresh", Silent: true}})
+	own, err := json.Marshal([]api.NodeStatus{{Node: want, Epoch: "e", Resources: json.RawMessage(`{"cpu":1}`), Checked: "fresh", Silent: true}})
 	must(t, err)
-	entries, err := readNodeList(strings.NewReader(string(own)))
+	entries, err := Read(strings.NewReader(string(own)))
 	if err != nil || entries[0].refusals != nil || entries[0].unknown != nil {
 		t.Fatalf("%v %+v", err, entries)
 	}
@@ -50,21 +51,21 @@ func TestReadNodeList(t *testing.T) {
 
 func TestReadNodeForms(t *testing.T) {
 	t.Parallel()
-	entries, err := readNodeList(strings.NewReader(`[{
+	entries, err := Read(strings.NewReader(`[{
 		"node_id": "n", "max_concurrency": 2, "resources": {"max_concurrency": 2}, "pool_ids": ["a", 7, "7", 7],
 		"installed_services": ["asr", "asr", {"name": "ocr"}, {"service_type": "tts", "name": null}, {"service_id": "x", "version": null}],
 		"features_supported": ["f", "g"], "labels": {"gpu": "a100"}, "capabilities": {"asr_languages": null, "vision": []},
 		"region": "eu", "gpu_model": null
 	}]`))
 	must(t, err)
-	want := importEntry{
+	want := Entry{
 		node: freeslot.Node{
 			ID: "n", MaxConcurrency: 2, Pools: []string{"a", "7"}, Labels: map[string]string{"gpu": "a100"}, Features: map[string]bool{"f": true, "g": true},
 			Services: []freeslot.Service{{Name: "asr"}, {Name: "ocr"}, {Name: "tts"}, {Name: "x"}},
 		},
 		unknown: []string{"capabilities.vision", "gpu_model", "region"},
 	}
-	if diff := cmp.Diff([]importEntry{want}, entries, cmp.AllowUnexported(importEntry{}, importRefusal{})); diff != "" {
+	if diff := cmp.Diff([]Entry{want}, entries, cmp.AllowUnexported(Entry{}, refusal{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -107,18 +108,18 @@ func TestReadNodeRefuses(t *testing.T) {
 		`{` + rest + `"labels": {"a": 1}}`:                                            `labels is {"a": 1}, expected an object of texts`,
 		`{` + rest + `"features_supported": {"a": "yes"}}`:                            `features_supported is {"a": "yes"}, expected an object of true and false, or a list of names`,
 	} {
-		entries, err := readNodeList(strings.NewReader("[" + content + "]"))
+		entries, err := Read(strings.NewReader("[" + content + "]"))
 		if err != nil || len(entries) != 1 || entries[0].refusals == nil {
 			t.Errorf("%s: %v %+v", content, err, entries)
 			continue
 		}
-		var result importResult
+		var result Result
 		result.refuse(entries[0].refusals)
-		if got := result.why(); got != want {
+		if got := result.Why(); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", content, got, want)
 		}
 	}
-	entries, err := readNodeList(strings.NewReader(`[{` + rest + `"labels": 1}, {` + rest + `"labels": {}}, {` + rest + `"labels": {}}]`))
+	entries, err := Read(strings.NewReader(`[{` + rest + `"labels": 1}, {` + rest + `"labels": {}}, {` + rest + `"labels": {}}]`))
 	must(t, err)
 	if entries[1].refusals != nil || len(entries[2].refusals) != 1 || entries[2].refusals[0].reason != "is that of nodes[1] too, expected each id once" {
 		t.Errorf("%+v", entries)
@@ -141,7 +142,7 @@ func TestReadNodeListRefuses(t *testing.T) {
 		`{"nodes": [], "cursor": "n9"}`: "is one page of a listing",
 		"[\"\xff\"]":                    "is not UTF-8",
 	} {
-		if entries, err := readNodeList(strings.NewReader(content)); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if entries, err := Read(strings.NewReader(content)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v %v, expected %q", content, entries, err, want)
 		}
 	}
@@ -154,7 +155,7 @@ func FuzzReadNodeList(f *testing.F) {
 	f.Add([]byte(`{"nodes": [{"node_id": "n", "max_concurrency": 1, "installed_services": [{"type": "a"}], "pool_ids": [1]}]}`))
 	f.Add([]byte(`[{"node_id": "n", "resources": {"max_concurrency": 1e1}}, null]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		entries, err := readNodeList(strings.NewReader(string(data)))
+		entries, err := Read(strings.NewReader(string(data)))
 		if err != nil {
 			return
 		}
@@ -176,7 +177,7 @@ func FuzzReadNodeList(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := readNodeList(strings.NewReader(string(own)))
+			again, err := Read(strings.NewReader(string(own)))
 			if err != nil || again[0].refusals != nil {
 				t.Fatalf("%s: %v %+v", own, err, again)
 			}

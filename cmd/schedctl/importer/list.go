@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"bytes"
@@ -15,21 +15,21 @@ import (
 // maxNodeList bounds what is read of a node list: 100,000 nodes of some KiB.
 const maxNodeList = 512 << 20
 
-// importEntry is one node of a list, or why it is none.
-type importEntry struct {
+// Entry is one node of a list, or why it is none.
+type Entry struct {
 	node freeslot.Node
 	// refusals are all that is wrong with it; none for a node that can be copied.
-	refusals []importRefusal
+	refusals []refusal
 	// unknown are the fields that mean nothing here and were not read.
 	unknown []string
 }
 
-// importRefusal says which field of a node is wrong, and how.
-type importRefusal struct{ field, reason string }
+// refusal says which field of a node is wrong, and how.
+type refusal struct{ field, reason string }
 
-// readNodeList reads a JSON array of nodes, or an object that has it as "nodes". What
+// Read reads a JSON array of nodes, or an object that has it as "nodes". What
 // is wrong with one node refuses that node; the error is of the list as a whole.
-func readNodeList(r io.Reader) ([]importEntry, error) {
+func Read(r io.Reader) ([]Entry, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxNodeList+1))
 	switch {
 	case err != nil:
@@ -43,12 +43,12 @@ func readNodeList(r io.Reader) ([]importEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := make([]importEntry, len(list))
+	entries := make([]Entry, len(list))
 	first := make(map[string]int, len(list))
 	for i, raw := range list {
 		e := readNode(raw)
 		if j, ok := first[e.node.ID]; ok && len(e.refusals) == 0 {
-			e.refusals = []importRefusal{{"node_id", fmt.Sprintf("is that of nodes[%d] too, expected each id once", j)}}
+			e.refusals = []refusal{{"node_id", fmt.Sprintf("is that of nodes[%d] too, expected each id once", j)}}
 		} else if len(e.refusals) == 0 {
 			first[e.node.ID] = i
 		}
@@ -94,12 +94,12 @@ var notCopied = []string{
 }
 
 // readNode reads one node. The id is set, if there is one, even when it is refused.
-func readNode(raw json.RawMessage) importEntry {
+func readNode(raw json.RawMessage) Entry {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || fields == nil {
-		return importEntry{refusals: []importRefusal{{"node", "is " + excerpt(raw) + ", expected an object"}}}
+		return Entry{refusals: []refusal{{"node", "is " + excerpt(raw) + ", expected an object"}}}
 	}
-	r := nodeReader{importEntry{unknown: unknownIn("capabilities", fields["capabilities"], stages)}}
+	r := nodeReader{Entry{unknown: unknownIn("capabilities", fields["capabilities"], stages)}}
 	for _, part := range []struct {
 		field string
 		read  func(json.RawMessage)
@@ -126,7 +126,7 @@ func readNode(raw json.RawMessage) importEntry {
 	}
 	slices.Sort(r.unknown)
 	r.validate()
-	return r.importEntry
+	return r.Entry
 }
 
 // unknownIn are the fields of an object besides these, with its name before them.
@@ -144,4 +144,10 @@ func unknownIn(name string, raw json.RawMessage, known []string) (out []string) 
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
 // excerpt is enough of a value to find it.
-func excerpt(raw json.RawMessage) string { return shorten(string(raw), maxCell) }
+func excerpt[T ~string | ~[]byte](value T) string {
+	const limit = 60
+	if r := []rune(string(value)); len(r) > limit {
+		return string(r[:limit-1]) + "…"
+	}
+	return string(value)
+}

@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"encoding/json"
@@ -15,17 +15,17 @@ import (
 const maxRefusals = 20
 
 // nodeReader fills an entry field by field, and notes all that is wrong.
-type nodeReader struct{ importEntry }
+type nodeReader struct{ Entry }
 
 func (r *nodeReader) refuse(field, format string, args ...any) {
 	if len(r.refusals) < maxRefusals {
-		r.refusals = append(r.refusals, importRefusal{field, fmt.Sprintf(format, args...)})
+		r.refusals = append(r.refusals, refusal{field, fmt.Sprintf(format, args...)})
 	}
 }
 
 // refused reports whether the field, or a part of it, was refused before.
 func (r *nodeReader) refused(field string) bool {
-	return slices.ContainsFunc(r.refusals, func(bad importRefusal) bool {
+	return slices.ContainsFunc(r.refusals, func(bad refusal) bool {
 		rest, ok := strings.CutPrefix(bad.field, field)
 		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 	})
