@@ -3,129 +3,19 @@ package cell
 import (
 	"errors"
 	"fmt"
-	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/script/scripttest"
 )
 
-// texts are the sources of the scripts by name, without what they include.
-func texts(t *testing.T, folder string) map[string]string {
-	t.Helper()
-	files, err := sources.ReadDir(path.Join("script", folder))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := make(map[string]string)
-	for _, f := range files {
-		if name, ok := strings.CutSuffix(f.Name(), ".lua"); ok {
-			text, err := sources.ReadFile(path.Join("script", folder, f.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			out[name] = string(text)
-		}
-	}
-	return out
-}
-
-// header is the comment that a script begins with, as one line.
-func header(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		comment, ok := strings.CutPrefix(line, "--")
-		if !ok {
-			break
-		}
-		lines = append(lines, strings.TrimSpace(comment))
-	}
-	return strings.Join(lines, "\n")
-}
-
-func TestScriptHeaders(t *testing.T) {
+func TestScripts(t *testing.T) {
 	t.Parallel()
-	all := texts(t, "")
-	if len(all) < 8 {
-		t.Errorf("%d scripts", len(all))
-	}
-	for name, text := range all {
-		h := header(text)
-		for _, part := range []string{
-			`^` + name + `: [a-z]`, `\n\nGuarantee: `, `\nKEYS\[1\] `, `\nReturns `, `\nRedis 7\.0\. Cost: O\(`,
-		} {
-			if !regexp.MustCompile(part).MatchString(h) {
-				t.Errorf("the header of %s.lua has no %q", name, part)
-			}
-		}
-		for _, table := range []string{"KEYS", "ARGV"} {
-			documented := indexes(h, table+`\[(\d+)`) // "KEYS[6..]" too
-			for i := range indexes(body(text), table+`\[(\d+)\]`) {
-				if !documented[i] {
-					t.Errorf("%s.lua uses %s[%d], which its header does not explain", name, table, i)
-				}
-			}
-		}
-	}
-	for name, text := range texts(t, "lib") {
-		if !strings.HasPrefix(text, "-- ") || !regexp.MustCompile(`(?m)^local `).MatchString(text) {
-			t.Errorf("lib/%s.lua does not say what it is, or defines nothing", name)
-		}
-		included := false
-		for _, script := range all {
-			included = included || strings.Contains(script, "-- include lib/"+name+".lua\n")
-		}
-		if !included {
-			t.Errorf("nothing includes lib/%s.lua", name)
-		}
-	}
-}
-
-func body(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		code, _, _ := strings.Cut(line, "--")
-		b.WriteString(code)
-		b.WriteByte('\n')
-	}
-	return b.String()
-}
-
-// indexes are the numbers that pattern finds in text.
-func indexes(text, pattern string) map[int]bool {
-	out := make(map[int]bool)
-	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
-		n, _ := strconv.Atoi(m[1])
-		out[n] = true
-	}
-	return out
-}
-
-// TestScriptsDefineBeforeUse: scripts are put together by inclusion, and Lua takes a
-// name that is not bound yet for a global that is nil.
-func TestScriptsDefineBeforeUse(t *testing.T) {
-	t.Parallel()
-	names := map[string]string{} // function -> the part that defines it
-	for part, text := range texts(t, "lib") {
-		for _, m := range regexp.MustCompile(`(?m)^local function (\w+)`).FindAllStringSubmatch(text, -1) {
-			names[m[1]] = part
-		}
-	}
-	for name := range texts(t, "") {
-		full := body(scripts[name].Text(false))
-		for function := range names {
-			use := regexp.MustCompile(`\b` + function + `\(`).FindStringIndex(strings.ReplaceAll(full, "local function "+function+"(", strings.Repeat(" ", len("local function "+function+"("))))
-			define := strings.Index(full, "local function "+function+"(")
-			if use != nil && (define < 0 || use[0] < define) {
-				t.Errorf("%s.lua calls %s before it is defined", name, function)
-			}
-		}
-	}
+	scripttest.Check(t, sources)
 }
 
 // TestScriptsUseWhatIsPassed runs every operation with KEYS and ARGV that report an

@@ -27,6 +27,9 @@
 //	at     Redis' time as text       clock  Redis' time as numbers: deadlines are compared with it
 //	key    names of the cell's keys  here   refuses to do half of the work while a hash slot migrates
 //
+// Package scripttest checks that includes say truly which names they need and define, and that scripts use no
+// others.
+//
 // A script publishes by redis.call('PUBLISH', channel, ...); on a cluster SPUBLISH takes its place.
 //
 // # What happens on NOSCRIPT

@@ -15,8 +15,7 @@ local PREFIX, TAG, late, most, bytes = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonu
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
--- include lib/job.lua
--- include lib/line.lua
+-- include lib/sure.lua
 
 local jobs, keys, gone, size = {unpack(ARGV, 6)}, {}, {}, 0
 if #jobs == 0 then jobs = sure('ZRANGEBYSCORE', moves_key, '-inf', string.format('%.0f', now - late), 'LIMIT', 0, most) end

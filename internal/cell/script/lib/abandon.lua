@@ -5,7 +5,9 @@
 -- kept. Further keys of the node, given behind, are deleted in the same command. The
 -- reaper scans the ownership set and nothing else, so no job can hide. The first write
 -- frees memory, so that it works where Redis refuses other writes; before it, all
--- records are looked for. Needs lib/again.
+-- records are looked for.
+-- Needs: again, finish, gate_keys, gated, here, index_finished, key, line_keys
+-- Defines: abandon
 local function abandon(owned, slots_key, node, failure, counted, keep, ...)
   local lost, attempts, job_keys, kept, used = {}, {}, {}, false, 0
   for i = 1, #owned, 2 do

@@ -1,8 +1,10 @@
 -- again: sends a job whose attempt did not end it on to its next one: at once, or after
 -- delay (ms). A failure that counts ends it as dead when it was the last that it may have,
 -- and a job without time left expires. failure is JSON, kept in the record. node is where
--- the attempt was; for a moment other nodes go first. Needs lib/job, lib/line, lib/finish, lib/gate.
--- due_key is bound by the script.
+-- the attempt was; for a moment other nodes go first.
+-- Needs: at, due_key, finish, front_score, gated, job_parts, key, now, quit, stand_in_line, sure,
+--   waits_again
+-- Defines: again
 local function again(job, job_key, node, attempt, reply_to, static, fails, counted, failure, delay)
   local tenant, slots, class, priority, limit, deadline, definition = job_parts(static)
   if not tenant then -- an operator's edit: it cannot be placed any more

@@ -3,6 +3,8 @@
 -- (one space between; body is JSON to the end, or empty). Decoder: internal/events.
 -- status and max come from a profile that an operator may have edited: what is none
 -- of ours is published as offline and 0.
+-- Needs: at, channel, clock, revisions_key, version_key
+-- Defines: announce
 local function announce(kind, node, epoch, status, max, used, body)
   -- include lib/revision.lua
   if status ~= 'online' and status ~= 'draining' and status ~= 'drained' then status = 'offline' end

@@ -1,6 +1,8 @@
 -- config_counter: the version of the dynamic configuration and the generation that was
 -- made with its counter. 0 and '' where the counter is gone or not what a release
--- wrote: an operator may have edited it. version_key is bound by the script.
+-- wrote: an operator may have edited it.
+-- Needs: version_key
+-- Defines: config_counter
 local function config_counter()
   if redis.call('TYPE', version_key).ok ~= 'hash' then return 0, '' end
   local counter = redis.call('HMGET', version_key, 'revision', 'generation')

@@ -1,6 +1,7 @@
 -- What the scripts that change the dynamic configuration share: its document, its versions and its
--- history. version_key, paused_key, history_key, config_channel, kept and now are bound by the
--- script, which needs lib/config.
+-- history.
+-- Needs: config_channel, history_key, kept, now, paused_key, version_key
+-- Defines: count, document, kind, next_version, paused_now, remember, tell, versions, with
 local function kind(key) return redis.call('TYPE', key).ok end
 local function with(object, fields) return string.sub(object, 1, -2) .. (object == '{}' and '' or ',') .. fields .. '}' end
 local function document(content, version) return with(content, string.format('"version":%.0f', version)) end

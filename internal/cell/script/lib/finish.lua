@@ -7,6 +7,9 @@
 -- finished_key, due_key, retention (ms; where the record, whose field job is given, does not
 -- say its own) and inline (bytes) are bound by the script. used is what the node has in use
 -- after this job: the reply brings it to the cache of the replica that placed the job.
+-- Needs: at, due_key, finished_key, inline, key, now_us, retention
+-- Defines: BYTES, ENTRY, ends, finish, finished, forget, gated, index_finished, keeps, longest,
+--   quit, told, used
 local finished, used, longest, ends = 0, 0, retention, {}
 -- What raises before index_finished costs replicas the ends so far: they find them in the records, later.
 local ENTRY, BYTES, told = 400, 65536, {} -- fields and bytes from which on an entry of a reply stream is written; replica -> the fields of its next one

@@ -4,10 +4,15 @@
 -- so that to count one twice changes nothing; gates has the limits by name. A job that waits and that a gate
 -- does not let through stands in parked:<gate> ('class job', by priority and age) instead of
 -- the queue of its class, where it would hide those behind it; parked has the gates of which that is so. Whoever
--- stops to run lets the next ones back into their queues. Needs lib/finish, lib/job, lib/line.
+-- stops to run lets the next ones back into their queues.
 --
 -- Where a key is on another server, as during the migration of a hash slot, a job may go on counting, or stay
 -- parked, until the next look at all gates (gates.lua), which mends both.
+-- Needs: PREFIX, TAG, TAGS, at, fair_score, front_score, job_parts, key, stand_in_line, sure,
+--   waiting_key, waiting_version_key
+-- Sets: quit
+-- Defines: MOST_BACK, ONE_LOOK, came, forget_limit, gate_keys, gates_key, held, let_in, let_in_by,
+--   park, parked_key, passes, room, shut, unpark, unparked, waits_again
 local gates_key, parked_key = PREFIX .. ':gates' .. TAG, PREFIX .. ':parked' .. TAG
 local ONE_LOOK = 16 -- how many that are parked are looked at when a job ends
 local MOST_BACK = 128 -- how many come back into their queues in one call, so that it does not stop Redis; the others come at a next look

@@ -1,7 +1,8 @@
 -- leave: takes a node out of the indexes and announces that, after its keys were deleted.
 -- A tombstone of bounded history tells replicas that were away. pools are its member
--- sets; node, epoch, online_key, revisions_key, version_key and tombstones are bound by the
--- script, which needs lib/announce. It is no function: a script has one node that leaves.
+-- sets. It is no function: a script has one node that leaves.
+-- Needs: announce, epoch, node, online_key, pools, revisions_key, tombstones, version_key
+-- Defines: revision
 for _, members in ipairs(pools) do redis.call('SREM', members, node) end
 redis.call('SREM', online_key, node)
 

@@ -1,8 +1,10 @@
 -- The queues of waiting jobs, one a class. waiting_key (class -> definition, while jobs of
 -- it wait) and waiting_version_key (changes with the set of classes) are bound by the
--- script, which needs lib/job. A score is the priority, highest first, and below it a start tag of start-time
+-- script. A score is the priority, highest first, and below it a start tag of start-time
 -- fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) over the tenants of the class: exact in
 -- a double, because tags stay below 2^48.
+-- Needs: job_parts, key, waiting_key, waiting_version_key
+-- Defines: TAGS, charge, fair_score, front_score, leave_line, line_keys, stand_in_line, sure, tag
 local TAGS = 281474976710656 -- 2^48
 
 -- include lib/sure.lua

@@ -1,7 +1,8 @@
 -- offer: has a node take jobs that wait in these classes if it may get any at all, and
 -- announces it if that fills it. Returns why it gets none (as submit: f, g, d, s) or '',
--- how many jobs began, the slots in use, and the most that it has. Needs lib/take,
--- lib/announce. silence (ms) is bound by the script.
+-- how many jobs began, the slots in use, and the most that it has. silence is in ms.
+-- Needs: announce, now, silence, take
+-- Defines: offer
 local function offer(node, profile_key, slots_key, dispatch_key, load_key, classes)
   local profile = redis.pcall('HMGET', profile_key, 'epoch', 'status', 'max_concurrency', 'registered_at_ms')
   if profile.err or not profile[1] then return 'g', 0, 0, 0 end

@@ -2,7 +2,9 @@
 -- the first whose record is there; most of them, and returns true where there may be more. The
 -- agents that end jobs do not know how long replicas keep records, so what lib/finish forgets by
 -- its age can be far too much to keep. Protected: while a hash slot migrates keys are
--- elsewhere, and what is not known to be gone stays. finished_key is bound by the script.
+-- elsewhere, and what is not known to be gone stays.
+-- Needs: finished_key, key
+-- Defines: forget_gone
 local function forget_gone(most)
   local function gone(job)
     return redis.pcall('EXISTS', finished_key, key('jobs', job)) == 1 -- the index alone

@@ -1,6 +1,8 @@
 -- former_pools: the member sets, each once, of the pools of a profile, whose 'pool_ids'
 -- is given, but for those in stay. An operator may have edited it: what cannot be read
 -- is passed over, or else the node could neither register nor leave.
+-- Needs: key
+-- Defines: former_pools
 local function former_pools(pool_ids, stay)
   local keys, known = {}, {}
   for _, k in ipairs(stay) do known[k] = true end

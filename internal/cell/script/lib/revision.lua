@@ -1,7 +1,9 @@
 -- revision: takes the next revision for node, as text. Revisions have no holes: whoever
--- misses an event sees the gap at the next one. So what follows has to publish it. node,
--- epoch, clock, version_key and revisions_key are bound by the script. It is no function,
+-- misses an event sees the gap at the next one. So what follows has to publish it. It
+-- is no function,
 -- because to make one costs a script as much as a tenth of a command.
+-- Needs: clock, epoch, node, revisions_key, version_key
+-- Defines: revision
 local revision = redis.call('HINCRBY', version_key, 'revision', '1')
 revision = revision < 1e14 and revision .. '' or string.format('%.0f', revision)
 if revision == '1' then

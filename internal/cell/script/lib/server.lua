@@ -1,5 +1,6 @@
 -- server_history: names the history that this server's data belongs to: its run id and
 -- replication id. '' where the server does not tell.
+-- Defines: server_history
 local function server_history()
   local ok, server = pcall(redis.call, 'INFO', 'server')
   local also, replication = pcall(redis.call, 'INFO', 'replication')

@@ -4,6 +4,8 @@
 -- come from the index of this cell. A profile that is on another server, as during the
 -- migration of a hash slot, is an error: it is no node that left. A node without a
 -- heartbeat was last heard when it registered; what an operator made of the load key is none.
+-- Needs: here, key, revisions_key
+-- Defines: node_state
 local function node_state(id, revision)
   local profile_key = key('nodes', id)
   local profile = redis.call('HMGET', profile_key, unpack(ARGV, 5))

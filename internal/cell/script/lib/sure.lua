@@ -1,5 +1,6 @@
 -- sure: a command on a key of the queues. Where an operator made something else of the key it is made
 -- anew: to end here, in the middle of a script, would lose the job that it has in hand.
+-- Defines: sure
 local function sure(command, name, ...)
   local answer = redis.pcall(command, name, ...)
   if type(answer) ~= 'table' or not answer.err then return answer end

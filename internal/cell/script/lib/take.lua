@@ -3,8 +3,10 @@
 -- classes priority goes first, then age, which the ids tell. A job that needs more slots
 -- than are free is not passed by others of its class, or else it would wait for ever; one
 -- that the node is too small for is, and one that has just failed there. Of other classes jobs
--- of a lower priority do not pass it either, and after a while none that came later. Needs lib/job,
--- lib/line, lib/gate, lib/finish. inline_spec (bytes) is bound by the script.
+-- of a lower priority do not pass it either, and after a while none that came later. inline_spec is in bytes.
+-- Needs: TAG, TAGS, at, gate_keys, inline_spec, job_parts, key, leave_line, now, park, passes,
+--   shut, sure, tag, waiting_key, waiting_version_key
+-- Defines: ANSWER, AVOID, LOOK, LOOKS, PATIENCE, assigned, take
 local LOOK = 64 -- how many of a class are looked at for one that the node may take
 local LOOKS = 96 -- how many of all classes together, but that two of each always are
 local PATIENCE = 10000 -- ms that a job waits for room while others of its priority pass it
