@@ -116,7 +116,7 @@ func (l Layout) Idempotency(tenant, key string) string {
 func (l Layout) Rate(tenant string) string { return l.key("rate", tenant) }
 
 // Replicated is what is written to learn how far Redis' replicas have come.
-func (l Layout) Replicated() string { return l.key("replicated", "") }
+func (l Layout) Replicated() string { return script.Layout(l).Replicated() }
 
 // Gates is the hash of the limits of gates, by name.
 func (l Layout) Gates() string { return l.key("gates", "") }

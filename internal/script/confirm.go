@@ -52,7 +52,7 @@ func (a Acknowledge) Validate() error {
 // it knows. Errors: what Redis said.
 func (r *Runner) ReplicasOnline(ctx context.Context) (int, error) {
 	// In a cluster, of the master that owns the cell's slot.
-	ask := r.client.B().Info().Section("replication").Build().SetSlot(r.cfg.Layout.replicated())
+	ask := r.client.B().Info().Section("replication").Build().SetSlot(r.cfg.Layout.Replicated())
 	text, err := r.Do(ctx, "replicas", ask).ToString()
 	if err != nil {
 		return 0, fmt.Errorf("read replicas of redis: %w", err)
@@ -207,7 +207,7 @@ func (r *Runner) pinTo(client rueidis.Client, f func(on *pinned) error) error {
 // back than to that, and the script before may have found all done by an earlier call. It
 // is one that Redis takes also when it is out of memory.
 func (r *Runner) barrier(ctx context.Context) []rueidis.Completed {
-	touch := r.client.B().Pexpire().Key(r.cfg.Layout.replicated()).Milliseconds(replicatedTTL.Milliseconds()).Build()
+	touch := r.client.B().Pexpire().Key(r.cfg.Layout.Replicated()).Milliseconds(replicatedTTL.Milliseconds()).Build()
 	return []rueidis.Completed{touch, r.wait(ctx)}
 }
 
@@ -225,7 +225,7 @@ func (r *Runner) wait(ctx context.Context) rueidis.Completed {
 func (r *Runner) replicated(ctx context.Context, on *pinned, answers []rueidis.RedisResult, begin time.Time) error {
 	touched, err := answers[0].AsInt64()
 	if err == nil && touched == 0 {
-		set := r.client.B().Set().Key(r.cfg.Layout.replicated()).Value("1").Px(replicatedTTL).Build()
+		set := r.client.B().Set().Key(r.cfg.Layout.Replicated()).Value("1").Px(replicatedTTL).Build()
 		answers = on.multi(ctx, set, r.wait(ctx))
 		err = answers[0].Error()
 	}

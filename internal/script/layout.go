@@ -50,9 +50,9 @@ func (l Layout) Slot() (slot int, ok bool) {
 	return int(crc16(l.Tag) % HashSlots), l.Tag != ""
 }
 
-// replicated is what is written to learn how far Redis' replicas have come. Every cell has this one key
+// Replicated is what is written to learn how far Redis' replicas have come. Every cell has this one key
 // of this package.
-func (l Layout) replicated() string { return l.Key("replicated", "") }
+func (l Layout) Replicated() string { return l.Key("replicated", "") }
 
 // String names the cell in logs.
 func (l Layout) String() string { return fmt.Sprintf("%s{%s}", l.Prefix, l.Tag) }

@@ -52,7 +52,7 @@ func TestSlot(t *testing.T) {
 	client := redis.Client(t)
 	for _, l := range Layouts(redis.Prefix(t), 16, true) {
 		want, _ := l.Slot()
-		for _, key := range []string{l.Key("nodes", "n"), l.Key("version:nodes", ""), l.Key("jobs", "0-x"), l.Key("pool", "p:members"), l.replicated()} {
+		for _, key := range []string{l.Key("nodes", "n"), l.Key("version:nodes", ""), l.Key("jobs", "0-x"), l.Key("pool", "p:members"), l.Replicated()} {
 			got, err := client.Do(t.Context(), client.B().ClusterKeyslot().Key(key).Build()).AsInt64()
 			if err != nil || int(got) != want {
 				t.Errorf("%s: slot %d, %v, want %d", key, got, err, want)

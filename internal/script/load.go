@@ -181,7 +181,7 @@ func (r *Runner) Load(ctx context.Context) error {
 	r.mu.Lock()
 	all := slices.Clone(r.all)
 	r.mu.Unlock()
-	sharded, slot := r.cfg.Layout.Sharded, r.cfg.Layout.replicated()
+	sharded, slot := r.cfg.Layout.Sharded, r.cfg.Layout.Replicated()
 	hashes := make([]string, len(all))
 	for i, s := range all {
 		hashes[i] = s.Hash(sharded)
