@@ -93,6 +93,11 @@ race: ## all Go tests, unit and integration, with the race detector, but those o
 	packages="$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
 	$(GO) test -timeout 8m -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
 
+# One package after the other: several write the same page.
+.PHONY: reference
+reference: deps-redis ## write docs/reference (configuration keys, flags, metrics) from the code
+	$(GO) test -count=1 -p 1 -run Reference ./internal/config ./internal/agent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler -args -update
+
 .PHONY: integration
 integration: ## only the packages that test against a real Redis, with the race detector
 	$(GO) test -race -timeout 8m $(TEST_ARGS) \

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"reflect"
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/agent"
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/config/reference"
 )
 
 func TestParse(t *testing.T) {
@@ -59,4 +65,32 @@ func TestUsage(t *testing.T) {
 			t.Errorf("--%s is not explained in\n%s", f.Name, help)
 		}
 	})
+}
+
+func TestFlagReference(t *testing.T) {
+	t.Parallel()
+	reference.Check(t, "flags.md", "nodeagent", reference.FlagSet((&runCmd{}).flags()))
+}
+
+func TestMetricsReference(t *testing.T) {
+	t.Parallel()
+	_, _, args := prepare(t, "services=[{name: a, command: {argv: [cat]}, check: {tcp: {address: 'a:1'}}}]")
+	var c runCmd
+	if err := c.parse(args, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := c.load([]string{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := newRegistry()
+	a, err := agent.New(cfg, zap.NewNop(), metrics, noop.NewTracerProvider())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Some are registered by the start.
+	if err := errors.Join(a.Start(t.Context()), a.Stop(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	reference.Check(t, "metrics.md", "nodeagent", reference.Metrics(t, metrics))
 }

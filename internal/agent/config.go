@@ -40,110 +40,154 @@ var defaultPassEnv = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"}
 
 // Config is the configuration of one nodeagent.
 type Config struct {
+	// What the node offers.
 	Node Node `koanf:"node"`
-	// Services are what the node runs, at least one.
+	// What the node runs, at least one service and at most 64.
 	Services []Service `koanf:"services"`
-	Redis    Redis     `koanf:"redis"`
-	// HeartbeatInterval must be at most half of the schedulers' heartbeat_limit.
+	// The schedulers' Redis.
+	Redis Redis `koanf:"redis"`
+	// At most half of the schedulers' `heartbeat_limit`. With more the node is taken out again and
+	// again, and its jobs lose attempts.
 	HeartbeatInterval time.Duration `koanf:"heartbeat_interval"`
-	// MetadataInterval is how often a heartbeat brings the figures of Metrics at least;
-	// ImmediateUpdate has them told as soon as one has changed by its threshold, by "type.field".
-	MetadataInterval time.Duration              `koanf:"metadata_interval"`
-	ImmediateUpdate  bool                       `koanf:"immediate_update"`
+	// How often at least a heartbeat brings the figures of `metrics`, `heartbeat_interval` to 1h.
+	MetadataInterval time.Duration `koanf:"metadata_interval"`
+	// Whether figures are sent as soon as one has changed by its threshold, at most once a second.
+	// With `false` they go with the next heartbeat.
+	ImmediateUpdate bool `koanf:"immediate_update"`
+	// By `type.field`. `memory.usage` has 0.1 and `cpu.usage` 0.2 unless set.
+	// docs/nodeagent.md#heartbeats has more.
 	ChangeThresholds map[string]ChangeThreshold `koanf:"change_thresholds"`
-	// HeartbeatLimit is the schedulers' heartbeat_limit; 0 is the default of package worker.
+	// The schedulers' `heartbeat_limit`. When Redis has not answered for so long, jobs with
+	// `on_lease_loss: cancel` are stopped. 0s is 8s, or twice `heartbeat_interval` if that is
+	// more.
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
-	// StopTimeout is how long running jobs may go on after SIGTERM.
+	// How long running jobs may go on after the first signal, up to 24h.
 	StopTimeout time.Duration `koanf:"stop_timeout"`
-	// MaxResultBytes is the largest result, and the most that is read of a
-	// response or of a command's output.
+	// The largest result, up to 16 MiB. No more than this is read of a response or an output. A
+	// report has 1 s, and what it takes at 1 MiB a second, to reach Redis; heartbeats go over the
+	// same connection.
 	MaxResultBytes int `koanf:"max_result_bytes"`
-	// MetricsListen is host:port of /metrics and /healthz; empty serves neither.
+	// `host:port` of `/metrics` and `/healthz`. Unset: neither is served.
 	MetricsListen string `koanf:"metrics_listen"`
-	// Metrics are the figures of the machine that heartbeats tell.
-	Metrics Metrics        `koanf:"metrics"`
-	Log     config.Log     `koanf:"log"`
+	// Which figures of the machine heartbeats bring (docs/nodeagent.md#metrics).
+	Metrics Metrics `koanf:"metrics"`
+	// What is logged to standard error.
+	Log config.Log `koanf:"log"`
+	// Where OpenTelemetry spans go: one for each job, inside the submitter's trace.
 	Tracing config.Tracing `koanf:"tracing"`
 }
 
 // Node is the profile.
 type Node struct {
-	// ID is unique in the fleet. The default is the host's name.
-	ID             string            `koanf:"id"`
-	MaxConcurrency int               `koanf:"max_concurrency"`
-	Languages      Languages         `koanf:"languages"`
-	Labels         map[string]string `koanf:"labels"`
-	Pools          []string          `koanf:"pools"`
-	Features       map[string]bool   `koanf:"features"`
+	// Unique in the fleet. The default is the host's name.
+	ID string `koanf:"id"`
+	// Slots, 1 to 65536.
+	MaxConcurrency int `koanf:"max_concurrency"`
+	// BCP 47 tags by stage.
+	Languages Languages `koanf:"languages"`
+	// What jobs and pools can ask for.
+	Labels map[string]string `koanf:"labels"`
+	// Pools to join whatever their rules say.
+	Pools []string `koanf:"pools"`
+	// `name: true` or `false`, shown with the node.
+	Features map[string]bool `koanf:"features"`
 }
 
 // Languages are BCP 47 tags by stage.
 type Languages struct {
-	ASR      []string `koanf:"asr"`
-	TTS      []string `koanf:"tts"`
+	// Languages that the node understands. A job's source language is looked up here.
+	ASR []string `koanf:"asr"`
+	// Languages that the node produces. A job's target language is looked up here.
+	TTS []string `koanf:"tts"`
+	// Languages of its translation stage. When set, a job with a source and a target language
+	// needs both here.
 	Semantic []string `koanf:"semantic"`
 }
 
 // Service is one service of the node: exactly one of HTTP and Command is set.
 type Service struct {
-	Name    string `koanf:"name"`
+	// What jobs ask for.
+	Name string `koanf:"name"`
+	// Shown with the node.
 	Version string `koanf:"version"`
-	// Endpoint is shown with the node; see freeslot.Service.
-	Endpoint string   `koanf:"endpoint"`
-	HTTP     *HTTP    `koanf:"http"`
-	Command  *Command `koanf:"command"`
-	// Check lets the node offer the service only while it is well; nil: always.
+	// A URL or `host:port` without a user, shown with the node to all who can list nodes. Jobs do
+	// not use it.
+	Endpoint string `koanf:"endpoint"`
+	// Runs jobs by a `POST`. Set either this or `command`.
+	HTTP *HTTP `koanf:"http"`
+	// Runs jobs by a process.
+	Command *Command `koanf:"command"`
+	// Lets the node offer the service only while it is well. Set exactly one of `http`, `tcp`,
+	// `grpc` and `websocket`.
 	Check *check.Config `koanf:"check"`
 }
 
 // HTTP runs a job by a POST.
 type HTTP struct {
-	URL     string        `koanf:"url" secret:"true"`
+	// Where the service listens.
+	URL string `koanf:"url" secret:"true"`
+	// For the whole exchange, up to 24h.
 	Timeout time.Duration `koanf:"timeout"`
-	// IdleTimeout is how long a streamed response may bring nothing; 0 is no limit.
+	// How long a stream may bring nothing, up to 24h. 0s is no limit.
 	IdleTimeout time.Duration `koanf:"idle_timeout"`
-	// Headers are sent besides the executor's own, which win.
+	// Sent with each request. The agent's own headers win.
 	Headers map[string]string `koanf:"headers" secret:"true"`
-	Output  Output            `koanf:"output"`
+	// `auto`, `json`, `text` or `base64`.
+	Output Output `koanf:"output"`
 }
 
 // Command runs a job by a process.
 type Command struct {
-	// Argv is the program and its arguments, which may have placeholders. There is no
-	// shell unless it names one.
-	Argv    []string      `koanf:"argv"`
+	// The program and its arguments, which may have placeholders
+	// (docs/nodeagent.md#arguments-from-the-job). There is no shell unless it names one. `--check`
+	// and the start look the program up in `PATH`; one with a folder in its name is relative to
+	// `dir`.
+	Argv []string `koanf:"argv"`
+	// For one job, up to 24h.
 	Timeout time.Duration `koanf:"timeout"`
-	// KillGrace is how long the process may take to end after SIGTERM.
+	// From SIGTERM to SIGKILL, up to 1m.
 	KillGrace time.Duration `koanf:"kill_grace"`
-	// Dir is the working directory; empty is the agent's.
+	// The working directory, an absolute path. Unset: the agent's.
 	Dir string `koanf:"dir"`
-	// PassEnv are the variables of the agent's environment that the command gets;
-	// nil means defaultPassEnv.
-	PassEnv []string          `koanf:"pass_env"`
-	Env     map[string]string `koanf:"env" secret:"true"`
-	Input   Input             `koanf:"input"`
-	Output  Output            `koanf:"output"`
-	// Limits bound the process and all that it starts; nil is none.
+	// Variables of the agent's environment that the command gets. `[]` passes none.
+	PassEnv []string `koanf:"pass_env"`
+	// Further variables.
+	Env map[string]string `koanf:"env" secret:"true"`
+	// `json` or `text`.
+	Input Input `koanf:"input"`
+	// `auto`, `json`, `text` or `base64`.
+	Output Output `koanf:"output"`
+	// Limits of each process and all that it starts together, on Linux (docs/nodeagent.md#limits).
 	Limits *Limits `koanf:"limits"`
-	// LimitsRequired fails the start of an agent that cannot set the limits. Without it
-	// the command runs without.
+	// With `true` an agent that cannot set the limits does not start. With `false` the command
+	// runs without them.
 	LimitsRequired bool `koanf:"limits_required"`
 }
 
 // Redis says where the shared state is; all of it must be the schedulers'.
 type Redis struct {
-	// URL is one server, sentinels or a cluster; empty when URLs are set.
+	// As the schedulers' `redis.url`: `redis://[user:password@]host:port[/db]`, `rediss://` for
+	// TLS, `unix:///path`. One server. Or any nodes of a Redis Cluster, the further ones as
+	// `?addr=host:port&addr=host:port`. Or sentinels, with `&master_set=name`.
 	URL string `koanf:"url" secret:"true"`
-	// URLs are several standalone servers, in the schedulers' order.
+	// In place of `redis.url`, the standalone servers of the schedulers, in their order. The agent
+	// connects to one of them only.
 	URLs []string `koanf:"urls" secret:"true"`
-	// Username and PasswordFile are the user to connect as, in place of one in the URL; see config.Redis.
-	Username             string          `koanf:"username"`
-	PasswordFile         string          `koanf:"password_file"`
-	SentinelUsername     string          `koanf:"sentinel_username"`
-	SentinelPasswordFile string          `koanf:"sentinel_password_file"`
-	TLS                  config.RedisTLS `koanf:"tls"`
-	Cells                int             `koanf:"cells"`
-	KeyPrefix            string          `koanf:"key_prefix"`
+	// The user of Redis' ACL, in place of one in the URL. `schedctl acl` makes one
+	// (docs/security.md).
+	Username string `koanf:"username"`
+	// A file with the password, in place of one in the URL. It is read at each new connection.
+	PasswordFile string `koanf:"password_file"`
+	// The user of the sentinels, which have users of their own.
+	SentinelUsername string `koanf:"sentinel_username"`
+	// A file with that user's password.
+	SentinelPasswordFile string `koanf:"sentinel_password_file"`
+	// For URLs that begin with `rediss://`.
+	TLS config.RedisTLS `koanf:"tls"`
+	// Must be the schedulers'.
+	Cells int `koanf:"cells"`
+	// Must be the schedulers'.
+	KeyPrefix string `koanf:"key_prefix"`
 }
 
 // DefaultConfig is a configuration without services.

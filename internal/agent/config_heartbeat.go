@@ -14,9 +14,10 @@ const maxMetadataInterval = time.Hour
 
 // ChangeThreshold says which changes of a figure are told at once.
 type ChangeThreshold struct {
-	// Threshold is in the figure's unit, or in percent; Type is absolute, percent or any.
+	// In the figure's unit, or in percent of what was sent last.
 	Threshold float64 `koanf:"threshold"`
-	Type      string  `koanf:"type"`
+	// `absolute`, `percent` or `any`: every change.
+	Type string `koanf:"type"`
 }
 
 // defaultThresholds are those of package worker.

@@ -7,10 +7,11 @@ import (
 
 // Limits bound one process of a command and all that it starts, together; 0 is none.
 type Limits struct {
+	// From 1048576. 0 is no limit.
 	MemoryBytes int64 `koanf:"memory_bytes"`
-	// CPUs is CPU time by time, such as 1.5.
+	// CPU time by time such as 1.5, from 0.01. 0 is no limit.
 	CPUs float64 `koanf:"cpus"`
-	// PIDs is how many processes and threads there can be at a time.
+	// Processes and threads at a time. 0 is no limit.
 	PIDs int `koanf:"pids"`
 }
 

@@ -42,39 +42,50 @@ var defaultMetrics = []string{"memory", "cpu", "process", "disk", "gpu", "redis"
 
 // Metrics says which figures of its machine the node tells.
 type Metrics struct {
-	// Enabled are the built-in collectors. When all figures together are too many, those
-	// of the last ones are left out, and those of commands before.
+	// Built-in collectors: `memory`, `cpu`, `process`, `disk`, `network`, `gpu` and `redis`, the
+	// most important ones first. When all figures together are too many, those of commands are
+	// left out first, and then those of the last collectors. `[]` is none.
 	Enabled []string `koanf:"enabled"`
-	// Intervals and Timeouts are by type; what is not there is as the collector's cost has it.
+	// `name: duration` from the end of a collection to the next, give or take a tenth, 1s to 24h.
+	// Unset: by the collector's cost.
 	Intervals map[string]time.Duration `koanf:"intervals"`
-	Timeouts  map[string]time.Duration `koanf:"timeouts"`
-	Disk      MetricsDisk              `koanf:"disk"`
-	Network   MetricsNetwork           `koanf:"network"`
-	Commands  []MetricsCommand         `koanf:"commands"`
+	// `name: duration` for one collection, at most its interval. Unset: by the collector's cost.
+	Timeouts map[string]time.Duration `koanf:"timeouts"`
+	// For the collector `disk`.
+	Disk MetricsDisk `koanf:"disk"`
+	// For the collector `network`.
+	Network MetricsNetwork `koanf:"network"`
+	// Up to 16 programs that write figures of your own.
+	Commands []MetricsCommand `koanf:"commands"`
 }
 
 // MetricsDisk says which file systems are watched.
 type MetricsDisk struct {
+	// Up to 16 absolute paths. The file systems that hold them are watched.
 	Paths []string `koanf:"paths"`
 }
 
 // MetricsNetwork says which interfaces are counted; none means all but the loopback.
 type MetricsNetwork struct {
+	// Up to 16 interfaces. Unset: all but the loopback.
 	Interfaces []string `koanf:"interfaces"`
 }
 
 // MetricsCommand is a program that writes figures.
 type MetricsCommand struct {
-	// Name is the type of the figures.
-	Name string   `koanf:"name"`
+	// The name of the figures' collector, other than the built-in ones.
+	Name string `koanf:"name"`
+	// The program and its arguments. `--check` and the start look the program up in `PATH`.
 	Argv []string `koanf:"argv"`
-	// Interval and Timeout are as Cost has them unless set.
+	// From the end of a run to the next, 1s to 24h. The default is by `cost`.
 	Interval time.Duration `koanf:"interval"`
-	Timeout  time.Duration `koanf:"timeout"`
-	// PassEnv are as in Command.
-	PassEnv []string          `koanf:"pass_env"`
-	Env     map[string]string `koanf:"env" secret:"true"`
-	// Cost is low, medium or high.
+	// At most `interval`. The default is by `cost`, and `interval` where that is shorter.
+	Timeout time.Duration `koanf:"timeout"`
+	// Variables of the agent's environment that the program gets. `[]` passes none.
+	PassEnv []string `koanf:"pass_env"`
+	// Further variables.
+	Env map[string]string `koanf:"env" secret:"true"`
+	// `low`, `medium` or `high`. It decides about an unset interval and timeout.
 	Cost string `koanf:"cost"`
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/config/reference"
 )
 
 const exampleFile = "../../deploy/nodeagent.example.yaml"
@@ -42,7 +43,7 @@ func TestExampleFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range config.Keys(want) {
+	for _, k := range reference.Keys(want) {
 		name := k.Path[strings.LastIndexByte(k.Path, '.')+1:]
 		switch name {
 		case "features", "dir", "pass_env": // explained in the manual only

@@ -23,6 +23,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/config/reference"
 	"github.com/freeslot/freeslot/internal/node/check"
 	"github.com/freeslot/freeslot/internal/redistest"
 )
@@ -256,7 +257,7 @@ func TestChangesKnowsEveryKey(t *testing.T) {
 		t.Errorf("%v, expected %v", got, want)
 	}
 	known := make(map[string]bool)
-	for _, k := range config.Keys(a) {
+	for _, k := range reference.Keys(a) {
 		known[k.Path] = true
 	}
 	for _, key := range reloadable {

@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -10,52 +9,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/config/reference"
 )
 
-// row is one line of the table in docs/configuration.md, as far as the code
-// decides on it.
-func row(k config.Key) string {
-	cell := func(s string) string {
-		if s == "" {
-			return ""
-		}
-		return "`" + s + "`"
-	}
-	return fmt.Sprintf("| `%s` | %s | %s | %s |", k.Path, k.Type, cell(k.Default), cell(k.Env()))
-}
-
-// TestDocumentation compares the table with the code both ways. The last cell
-// is for people, and must not be empty.
-func TestDocumentation(t *testing.T) {
+func TestReference(t *testing.T) {
 	t.Parallel()
 	defaults := config.DefaultReplica()
-	defaults.ReplicaID = ""
-	var want []string
-	for _, k := range config.Keys(defaults) {
-		want = append(want, row(k))
-	}
-	data, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, keys, _ := strings.Cut(string(data), "\n## Keys\n")
-	keys, _, _ = strings.Cut(keys, "\n## ")
-	var got []string
-	for line := range strings.Lines(keys) {
-		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "| `") {
-			continue
-		}
-		cells := strings.Split(strings.Trim(line, "|"), "|")
-		if len(cells) != 5 || strings.TrimSpace(cells[4]) == "" {
-			t.Errorf("expected five cells, the last one with a meaning: %s", line)
-			continue
-		}
-		got = append(got, "|"+strings.Join(cells[:4], "|")+"|")
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/configuration.md and the code differ (- code, + document):\n%s", diff)
-	}
+	defaults.ReplicaID = "" // differs in each call
+	defaults.Tokens = []config.Token{{}}
+	defaults.Resolve(func(string) bool { return false }, new(config.Problems))
+	reference.Check(t, "scheduler-config.md", "Keys", reference.Table(t, defaults))
 }
 
 func TestExample(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/config/reference"
 )
 
 // sample has a field of every kind that the loader knows.
@@ -328,7 +329,7 @@ func TestForeignVariables(t *testing.T) {
 		name, _, _ := strings.Cut(e, "=")
 		foreign[name] = true
 	}
-	for _, k := range config.Keys(config.DefaultReplica()) {
+	for _, k := range reference.Keys(config.DefaultReplica()) {
 		if name := k.Env(); foreign[name] || strings.HasPrefix(name, "FREESLOT_TEST_") || strings.HasPrefix(name, "FREESLOT_PAYLOAD_") {
 			t.Errorf("%s can never be set by its variable %s", k.Path, name)
 		}

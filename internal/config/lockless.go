@@ -6,17 +6,31 @@ import "time"
 // scheduler. Each of its keys works, as the key that replaced it if there is one, or
 // is refused with the name of that. Nil means absent.
 type LocklessCache struct {
-	Enabled                  *bool    `koanf:"enabled"`
-	RedisURL                 *string  `koanf:"redis_url" secret:"true"`
-	RedisPoolSize            *int     `koanf:"redis_pool_size"`
-	CacheTTLMS               *int     `koanf:"cache_ttl_ms"`
-	VersionCheckTimeoutMS    *int     `koanf:"version_check_timeout_ms"`
-	EnablePubSubInvalidation *bool    `koanf:"enable_pubsub_invalidation"`
-	PubSubChannels           []string `koanf:"pubsub_channels"`
-	BatchRefreshSize         *int     `koanf:"batch_refresh_size"`
-	BatchRefreshIntervalMS   *int     `koanf:"batch_refresh_interval_ms"`
-	EnableLegacyWrite        *bool    `koanf:"enable_legacy_write"`
-	EnableDataSync           *bool    `koanf:"enable_data_sync"`
+	// With `false` nodes are chosen from the lock-based picture of the fleet, which the cache then
+	// keeps current (docs/migration.md). `true` is the default.
+	Enabled *bool `koanf:"enabled"`
+	// Works as `redis.url`.
+	RedisURL *string `koanf:"redis_url" secret:"true"`
+	// Refused: set `redis.connections`.
+	RedisPoolSize *int `koanf:"redis_pool_size"`
+	// Refused: set `heartbeat_limit`.
+	CacheTTLMS *int `koanf:"cache_ttl_ms"`
+	// Works as `cache.version_check_timeout`, in milliseconds.
+	VersionCheckTimeoutMS *int `koanf:"version_check_timeout_ms"`
+	// Works as `cache.pubsub`.
+	EnablePubSubInvalidation *bool `koanf:"enable_pubsub_invalidation"`
+	// Refused: channels are named after `redis.key_prefix`.
+	PubSubChannels []string `koanf:"pubsub_channels"`
+	// Works as `cache.batch_refresh_size`.
+	BatchRefreshSize *int `koanf:"batch_refresh_size"`
+	// Works as `cache.batch_refresh_interval`, in milliseconds.
+	BatchRefreshIntervalMS *int `koanf:"batch_refresh_interval_ms"`
+	// With `true` the lock-based picture is kept current, but nodes are not chosen from it
+	// (docs/migration.md).
+	EnableLegacyWrite *bool `koanf:"enable_legacy_write"`
+	// With `true` the lock-based picture is kept current and compared with the cache once a minute
+	// (docs/migration.md).
+	EnableDataSync *bool `koanf:"enable_data_sync"`
 }
 
 func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems) {

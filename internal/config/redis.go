@@ -47,9 +47,15 @@ func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
 
 // RedisTLS is how connections by rediss:// are made; see [redisclient.TLS].
 type RedisTLS struct {
-	CAFile     string `koanf:"ca_file"`
-	CertFile   string `koanf:"cert_file"`
-	KeyFile    string `koanf:"key_file"`
+	// Certificates (PEM) of the authorities that may sign the servers'. Unset: those that the
+	// system trusts.
+	CAFile string `koanf:"ca_file"`
+	// A certificate of our own (PEM), for servers that want one. It is read at each new
+	// connection.
+	CertFile string `koanf:"cert_file"`
+	// The key of `cert_file` (PEM).
+	KeyFile string `koanf:"key_file"`
+	// The name in the servers' certificates. Unset: the host in the URL.
 	ServerName string `koanf:"server_name"`
 }
 

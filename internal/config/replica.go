@@ -19,51 +19,72 @@ const DefaultTenant = "default"
 
 // Replica is the configuration of one scheduler process.
 type Replica struct {
-	// Listen is host:port of the HTTP and WebSocket listener.
+	// `host:port` of HTTP and WebSocket. Anything but loopback needs `tokens`. Port 0 takes any
+	// free one.
 	Listen string `koanf:"listen"`
-	// ReplicaID names this process among the replicas; no two may share it.
+	// The name of this process among the replicas. The default is the host's name with a random
+	// suffix. No two replicas may share a name, so leave it unset in a shared file.
 	ReplicaID string `koanf:"replica_id"`
-	Redis     Redis  `koanf:"redis"`
-	Cache     Cache  `koanf:"cache"`
-	// HeartbeatInterval is what the agents are configured with; it is only
-	// compared with HeartbeatLimit.
+	// Where the shared state is.
+	Redis Redis `koanf:"redis"`
+	// The node cache of this replica.
+	Cache Cache `koanf:"cache"`
+	// What the agents are configured with. It is only compared with `heartbeat_limit`.
 	HeartbeatInterval time.Duration `koanf:"heartbeat_interval"`
-	// HeartbeatLimit is the silence after which a node gets no more jobs.
+	// The silence after which a node is taken out and its jobs go to their next attempts. At least
+	// twice `heartbeat_interval`.
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
-	// Retention is how long the record of a finished job is kept.
+	// How long the record of a finished job can be read, 1s to 720h.
 	Retention time.Duration `koanf:"retention"`
-	// RetentionBytes is how many bytes the records of finished jobs may take, all cells
-	// together. 0 is no limit.
+	// How many bytes of Redis' memory the records of finished jobs may take. Each cell has an
+	// equal share of it. Beyond it the oldest records go first, however young they are. 0 is no
+	// limit, otherwise at least 1 MiB (1048576) a cell. Leave room for what finishes in a minute:
+	// a result that goes before its client has read it is lost. All replicas should have the same;
+	// the smallest value counts.
 	RetentionBytes int `koanf:"retention_bytes"`
-	// IdempotencyRetention is how long an idempotency key names its job.
+	// How long an idempotency key names its job, 1s to 720h. All replicas should have the same.
 	IdempotencyRetention time.Duration `koanf:"idempotency_retention"`
-	// WaitingLimit is how many jobs of one class may wait in a cell.
+	// How many jobs that fit the same nodes may wait in one cell, 1 to 10000000. Further ones are
+	// refused as `overloaded`. All replicas should have the same.
 	WaitingLimit int `koanf:"waiting_limit"`
-	// MoveGrace is how long a cell must have been without a node that fits before the jobs that
-	// wait for one go to another cell; 0 is never.
+	// With several cells: how long a cell must have had no node that fits before its waiting jobs
+	// go to a cell that has one, 1s to 1h. With `0s` this replica begins no moves, but follows
+	// those of other replicas.
 	MoveGrace time.Duration `koanf:"move_grace"`
-	// Acknowledge is whose having a job makes it accepted: AcknowledgeLocal or AcknowledgeReplicated.
+	// Who must have a job before it counts as accepted, and its end before clients hear of it.
+	// `local` is Redis' master, `replicated` adds as many of its replicas as
+	// `acknowledge_replicas` says. All schedulers should have the same. docs/ARCHITECTURE.md has
+	// the promises.
 	Acknowledge string `koanf:"acknowledge"`
-	// AcknowledgeReplicas is how many of Redis' replicas must have it at AcknowledgeReplicated,
-	// and AcknowledgeTimeout how long one call waits for them.
-	AcknowledgeReplicas int           `koanf:"acknowledge_replicas"`
-	AcknowledgeTimeout  time.Duration `koanf:"acknowledge_timeout"`
-	Limits              Limits        `koanf:"limits"`
-	// Tokens are the callers that are let in. Without any only loopback is
-	// served, and every caller is an operator of tenant DefaultTenant.
+	// With `acknowledge: replicated`, how many of Redis' replicas must have it, 1 to 16, for each
+	// master.
+	AcknowledgeReplicas int `koanf:"acknowledge_replicas"`
+	// How long one call waits for Redis' replicas, 10ms to 3s. A submit is tried again until its
+	// time is up (3 s), and is then refused as `unavailable`.
+	AcknowledgeTimeout time.Duration `koanf:"acknowledge_timeout"`
+	// What one replica accepts.
+	Limits Limits `koanf:"limits"`
+	// Who may call. Without any token only loopback is served, and every caller is an operator of
+	// the tenant `default`. docs/security.md has more.
 	Tokens []Token `koanf:"tokens"`
-	// Tenants are those that differ from the others, by name.
+	// Tenants that differ from the others, by name: `{acme: {weight: 3}}`.
 	Tenants map[string]Tenant `koanf:"tenants"`
-	// AllowedOrigins are the web origins, besides the replica's own, whose pages
-	// may call it from a browser.
+	// Web origins (`https://app.example.com`), besides the replica's own, whose pages may call
+	// from a browser.
 	AllowedOrigins []string `koanf:"allowed_origins"`
-	// Pools are ordered by preference.
-	Pools   selection.Pools `koanf:"pools"`
-	Log     Log             `koanf:"log"`
-	Tracing Tracing         `koanf:"tracing"`
-	// DrainTimeout bounds an orderly stop.
+	// Groups of nodes by what they offer, in order of preference. A pool without any rule has the
+	// nodes that name it in their profile. They are in force until `schedctl config apply` puts
+	// another configuration in force on all replicas (docs/pools.md).
+	Pools selection.Pools `koanf:"pools"`
+	// What is logged to standard error.
+	Log Log `koanf:"log"`
+	// Where OpenTelemetry spans go.
+	Tracing Tracing `koanf:"tracing"`
+	// How long an orderly stop may take before what is left is cut off. Sessions get half of it
+	// for their answers, HTTP requests three quarters.
 	DrainTimeout time.Duration `koanf:"drain_timeout"`
-	// LocklessCache has the names that earlier designs gave to some keys.
+	// The names that earlier designs of the scheduler gave to some of the keys. Each works, or is
+	// refused with the name of its successor.
 	LocklessCache LocklessCache `koanf:"lockless_cache"`
 	// Locked is resolved from LocklessCache.
 	Locked Locked
@@ -71,48 +92,72 @@ type Replica struct {
 
 // Redis says where the shared state is.
 type Redis struct {
-	// URL is one server, sentinels or a cluster; empty when URLs are set.
+	// One server: `redis://[user:password@]host:port[/db]`, `rediss://` for TLS, `unix:///path`.
+	// Or any nodes of a Redis Cluster, the further ones as `?addr=host:port&addr=host:port`. Or
+	// sentinels, with `&master_set=name`.
 	URL string `koanf:"url" secret:"true"`
-	// URLs are several standalone servers: cell i lives on URLs[i mod len(URLs)].
+	// In place of `redis.url`, several standalone servers: cell `i` lives on the server `i` modulo
+	// their number. Neither their number nor their order can change later. A server that is down
+	// takes only its own nodes out.
 	URLs []string `koanf:"urls" secret:"true"`
-	// Username and PasswordFile are the user to connect as, in place of one in the URL; see [redisclient.Access],
-	// as for the three that follow.
-	Username             string   `koanf:"username"`
-	PasswordFile         string   `koanf:"password_file"`
-	SentinelUsername     string   `koanf:"sentinel_username"`
-	SentinelPasswordFile string   `koanf:"sentinel_password_file"`
-	TLS                  RedisTLS `koanf:"tls"`
-	// Cells is how many cells there are; it is fixed by the first start.
-	Cells     int    `koanf:"cells"`
+	// The user of Redis' ACL, in place of one in the URL. `schedctl acl` makes one
+	// (docs/security.md).
+	Username string `koanf:"username"`
+	// A file with the password, in place of one in the URL. It is read at each new connection.
+	PasswordFile string `koanf:"password_file"`
+	// The user of the sentinels, which have users of their own.
+	SentinelUsername string `koanf:"sentinel_username"`
+	// A file with that user's password.
+	SentinelPasswordFile string `koanf:"sentinel_password_file"`
+	// For URLs that begin with `rediss://`.
+	TLS RedisTLS `koanf:"tls"`
+	// How many cells there are, 1 to 64: the parts into which nodes and jobs are divided, each in
+	// one hash slot. The first start fixes the number, and later starts with another one are
+	// refused. Agents need the same. On a cluster set several for each master that it may ever
+	// have.
+	Cells int `koanf:"cells"`
+	// The first part of every key and channel. It separates several systems on one Redis. Agents
+	// need the same.
 	KeyPrefix string `koanf:"key_prefix"`
-	// Connections is how many pipelined connections to each server: 1, 2, 4 or 8.
+	// Pipelined connections for commands to each server: 1, 2, 4 or 8. One is the fastest unless
+	// payloads are large.
 	Connections int `koanf:"connections"`
 }
 
 // Cache tunes the node cache.
 type Cache struct {
-	BatchRefreshSize     int           `koanf:"batch_refresh_size"`
+	// How many nodes one call of a comparison with Redis reads, 1 to 1000.
+	BatchRefreshSize int `koanf:"batch_refresh_size"`
+	// How often the cache compares its revision with Redis', 10ms to 1m.
 	BatchRefreshInterval time.Duration `koanf:"batch_refresh_interval"`
-	// VersionCheckTimeout bounds a checked read; after it the cached value is served.
+	// How long a checked read (`GET /v1/nodes/{id}?checked=true`) asks Redis before it serves the
+	// cached state, 1ms to 10s.
 	VersionCheckTimeout time.Duration `koanf:"version_check_timeout"`
-	// PubSub is false to follow changes by periodic refresh alone.
+	// With `false` the replica does not subscribe to node events, and follows changes by
+	// comparison alone.
 	PubSub bool `koanf:"pubsub"`
 }
 
 // Limits bound what one replica accepts.
 type Limits struct {
+	// The largest payload of a job, up to 16 MiB.
 	MaxPayloadBytes int `koanf:"max_payload_bytes"`
-	MaxBatch        int `koanf:"max_batch"`
-	MaxSessions     int `koanf:"max_sessions"`
-	// MaxOutstandingPerSession is how many jobs of one session may be without a result.
+	// The most jobs in one WebSocket frame, up to 10000.
+	MaxBatch int `koanf:"max_batch"`
+	// The most WebSocket sessions at a time. More are refused.
+	MaxSessions int `koanf:"max_sessions"`
+	// The most jobs of one session without a result. More are refused as `overloaded`.
 	MaxOutstandingPerSession int `koanf:"max_outstanding_per_session"`
-	// SessionQueue and SessionQueueBytes bound what may wait for a slow client
-	// before it is cut off.
-	SessionQueue      int `koanf:"session_queue"`
+	// How many messages may wait for a slow client before it is cut off. At least three for each
+	// job of a full batch.
+	SessionQueue int `koanf:"session_queue"`
+	// The same in bytes. At least twice `limits.max_payload_bytes`.
 	SessionQueueBytes int `koanf:"session_queue_bytes"`
-	// MaxWaits is how many HTTP submits may wait for their result at a time.
+	// The most HTTP submits that wait for their result at a time. More are refused as
+	// `overloaded`.
 	MaxWaits int `koanf:"max_waits"`
-	// SubmitQueue is how many submits may wait for the next call to Redis.
+	// The most submits that wait for the next call to Redis. Further ones wait for room until they
+	// time out.
 	SubmitQueue int `koanf:"submit_queue"`
 }
 
@@ -129,28 +174,40 @@ const (
 
 // Token lets a caller in.
 type Token struct {
-	// Token is the secret itself; TokenFile is a file that holds it. Exactly one is set.
-	Token     string `koanf:"token" secret:"true"`
+	// The secret itself. Set either this or `token_file`.
+	Token string `koanf:"token" secret:"true"`
+	// A file that holds the secret; white space around it does not count. It is read at the start
+	// only.
 	TokenFile string `koanf:"token_file"`
-	Tenant    string `koanf:"tenant"`
-	// Role is RoleClient unless configured.
+	// The tenant that owns the caller's jobs.
+	Tenant string `koanf:"tenant"`
+	// A `client` submits jobs, and sees and cancels those of its tenant. An `operator` also sees
+	// and cancels the jobs of all tenants, sees the nodes, and changes the configuration of pools.
 	Role Role `koanf:"role"`
 }
 
 // Tenant is how the jobs of one tenant are treated.
 type Tenant struct {
-	// Weight is the tenant's share of the slots while jobs of several tenants wait for
-	// the same nodes; nil means 1.
+	// The tenant's share of the slots while jobs of several tenants and the same priority wait for
+	// the same nodes, 1 to 1000; 1 unless set. The
+	// configuration of the replica that takes a job counts.
 	Weight *int `koanf:"weight"`
-	// MaxRunning is how many jobs of the tenant may run at a time, and MaxWaiting how many may wait. 0 is
-	// no limit.
+	// How many jobs of the tenant run at a time, at least the number of cells. Further ones wait
+	// although slots are free. Each cell lets its share of the limit run. 0 is no limit.
 	MaxRunning int `koanf:"max_running"`
+	// How many jobs of the tenant wait for a slot, after a failure or for a time, at least the
+	// number of cells. Further ones are refused as `overloaded`. Each cell has its share of the
+	// limit. A job that comes back after a failure is never refused. 0 is no limit.
 	MaxWaiting int `koanf:"max_waiting"`
-	// SubmitRate is how many jobs a second the tenant may submit, at all replicas together. 0 is
-	// no limit. SubmitBurst is how many at once after a pause; 0 means what SubmitRate says,
-	// and 1 at least.
-	SubmitRate  float64 `koanf:"submit_rate"`
-	SubmitBurst int     `koanf:"submit_burst"`
+	// How many jobs a second the tenant may submit, at all replicas together, 0.001 to 1000000.
+	// Further ones are refused as `rate_limited` with `retry_after_ms`. 0 is no limit. What a
+	// replica has taken and not used within a second is lost, up to a tenth of the rate. Neither
+	// jobs that an operator submits again nor runs of schedules count. All replicas should have
+	// the same.
+	SubmitRate float64 `koanf:"submit_rate"`
+	// How many jobs the tenant may submit at once after a pause, 1 to 10000000. 0 is as many as
+	// `submit_rate` allows in a second, and at least 1.
+	SubmitBurst int `koanf:"submit_burst"`
 }
 
 // The values of Replica.Acknowledge.
@@ -171,18 +228,21 @@ func (r *Replica) TenantWeight(name string) int {
 
 // Log says what is logged and how.
 type Log struct {
-	// Level is debug, info, warn or error.
+	// `debug`, `info`, `warn` or `error`. A scheduler logs an outage once a cell, and again each
+	// minute (`redis.cell_lost`), and its end (`redis.cell_back`); what fails call by call it logs
+	// three times in ten seconds. An agent logs the end of each job with `debug`.
 	Level string `koanf:"level"`
-	// Format is json or console.
+	// `json` or `console`.
 	Format string `koanf:"format"`
 }
 
 // Tracing says where spans go.
 type Tracing struct {
-	// OTLPEndpoint is the URL of an OTLP/HTTP collector; empty turns tracing off.
+	// The URL of an OTLP/HTTP collector, such as `http://127.0.0.1:4318`. Tracing is off without
+	// one.
 	OTLPEndpoint string `koanf:"otlp_endpoint"`
-	// SampleRatio is the share of traces begun here that is kept, 0 to 1. Traces
-	// begun by the caller keep the caller's decision.
+	// The share of the traces begun here that is kept, 0 to 1. Traces begun by a caller keep the
+	// caller's decision.
 	SampleRatio float64 `koanf:"sample_ratio"`
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/config/reference"
 )
 
 var fromFile = regexp.MustCompile(` \(from FILE:\d+\)$`)
@@ -186,7 +187,7 @@ func TestLocklessCache(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	for _, k := range config.Keys(config.LocklessCache{}) {
+	for _, k := range reference.Keys(config.LocklessCache{}) {
 		if !seen[k.Path] {
 			t.Errorf("lockless_cache.%s has no test", k.Path)
 		}

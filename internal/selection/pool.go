@@ -10,19 +10,19 @@ import (
 // names, and those that satisfy its rule. The rule is everything but ID and Members;
 // a pool without any has explicit members only.
 type Pool struct {
+	// The name that jobs ask for.
 	ID string `json:"id" koanf:"id"`
-	// Members are the ids of nodes that are in the pool whatever its rule says.
+	// Ids of nodes that are in the pool whatever its rule says.
 	Members []string `json:"members,omitempty" koanf:"members"`
-	// SourceLanguages and TargetLanguages are BCP 47 tags. As a rule: where one is
-	// listed, the node must handle at least one of its entries. As coverage: the
-	// jobs whose languages are found here are restricted to this pool; see the
-	// package comment.
+	// The node must understand one of these languages (BCP 47). Jobs in these languages are
+	// restricted to the pools that cover them.
 	SourceLanguages []string `json:"source_languages,omitempty" koanf:"source_languages"`
+	// The node must produce one of these languages. Jobs are restricted as by `source_languages`.
 	TargetLanguages []string `json:"target_languages,omitempty" koanf:"target_languages"`
-	// Services must all be installed on a node that joins by rule, each optionally
-	// with a range of versions as in freeslot.Requirement.Services.
+	// The node must have all of these services, each optionally in a range of versions such as
+	// `asr@>=1.2 <2`.
 	Services []string `json:"services,omitempty" koanf:"services"`
-	// Labels must all be on it with these very values.
+	// The node must have all of these labels with these very values.
 	Labels map[string]string `json:"labels,omitempty" koanf:"labels"`
 }
 

@@ -34,55 +34,65 @@ const (
 
 // Config is how one service is checked: exactly one of HTTP, TCP, GRPC and WebSocket is set.
 type Config struct {
-	HTTP      *HTTP      `koanf:"http"`
-	TCP       *TCP       `koanf:"tcp"`
-	GRPC      *GRPC      `koanf:"grpc"`
+	// Asks with `GET`.
+	HTTP *HTTP `koanf:"http"`
+	// Opens a connection and closes it.
+	TCP *TCP `koanf:"tcp"`
+	// Asks `grpc.health.v1.Health/Check`.
+	GRPC *GRPC `koanf:"grpc"`
+	// Makes a handshake.
 	WebSocket *WebSocket `koanf:"websocket"`
-	// Interval is from the beginning of one check to that of the next, give or take a
-	// tenth. Timeout is for one check, and at most Interval.
+	// From the beginning of one check to that of the next, give or take a tenth, 100ms to 1h.
 	Interval time.Duration `koanf:"interval"`
-	Timeout  time.Duration `koanf:"timeout"`
-	// Rise is how many successes in a row bring an unhealthy service back, Fall how many failures
-	// in a row take a healthy one out.
+	// For one check, at most `interval`. Unset: 2s, or `interval` if that is less.
+	Timeout time.Duration `koanf:"timeout"`
+	// Successes in a row that bring an unhealthy service back, up to 100.
 	Rise int `koanf:"rise"`
+	// Failures in a row that take a healthy service out, up to 100.
 	Fall int `koanf:"fall"`
 }
 
 // HTTP asks with GET. The service is well when the status is from MinStatus to MaxStatus.
 type HTTP struct {
-	URL       string            `koanf:"url" secret:"true"`
-	Headers   map[string]string `koanf:"headers" secret:"true"`
-	MinStatus int               `koanf:"min_status"`
-	MaxStatus int               `koanf:"max_status"`
-	// BodyContains must be in the first 64 KiB of the body; empty: the body is not read.
+	// What is asked.
+	URL string `koanf:"url" secret:"true"`
+	// Sent with each request.
+	Headers map[string]string `koanf:"headers" secret:"true"`
+	// The lowest status of a service that is well.
+	MinStatus int `koanf:"min_status"`
+	// The highest status of a service that is well.
+	MaxStatus int `koanf:"max_status"`
+	// What the first 64 KiB of the body must have. Unset: the body is not read.
 	BodyContains string `koanf:"body_contains"`
-	// TLS is for https.
+	// For `https`.
 	TLS *TLS `koanf:"tls"`
 }
 
 // TCP opens a connection and closes it.
 type TCP struct {
-	// Address is host:port.
+	// `host:port`.
 	Address string `koanf:"address"`
 }
 
 // GRPC asks the health service grpc.health.v1 for the state of one service.
 type GRPC struct {
-	// Address is host:port.
+	// `host:port`.
 	Address string `koanf:"address"`
-	// Service is what is asked for; empty is the server as a whole.
+	// The gRPC service that is asked for. Unset: the server as a whole.
 	Service string `koanf:"service"`
-	// TLS nil is a connection without it.
+	// A connection with TLS, also as `{}`. Unset: a connection without TLS.
 	TLS *TLS `koanf:"tls"`
 }
 
 // WebSocket makes a handshake.
 type WebSocket struct {
-	URL     string            `koanf:"url" secret:"true"`
+	// `ws://` or `wss://`.
+	URL string `koanf:"url" secret:"true"`
+	// Sent with the handshake.
 	Headers map[string]string `koanf:"headers" secret:"true"`
-	// Ping sends a ping after the handshake and expects the pong.
+	// With `true` the check also sends a ping after the handshake, and expects its pong.
 	Ping bool `koanf:"ping"`
-	// TLS is for wss.
+	// For `wss`.
 	TLS *TLS `koanf:"tls"`
 }
 

@@ -14,14 +14,15 @@ import (
 // TLS is how a service proves who it is, and the agent to the service. The zero value, and
 // nil, trust the authorities of the system and the name in the URL or address.
 type TLS struct {
-	// CAFile has the authorities to trust instead of the system's, in PEM form.
+	// The authorities to trust in place of the system's (PEM).
 	CAFile string `koanf:"ca_file"`
-	// ServerName is the name that the service's certificate must have.
+	// The name that the service's certificate must have. Unset: the host of the URL or address.
 	ServerName string `koanf:"server_name"`
-	// CertFile and KeyFile are the agent's own certificate, in PEM form.
+	// The agent's own certificate (PEM).
 	CertFile string `koanf:"cert_file"`
-	KeyFile  string `koanf:"key_file"`
-	// InsecureSkipVerify accepts any certificate, and so anybody who answers.
+	// The key of `cert_file` (PEM).
+	KeyFile string `koanf:"key_file"`
+	// With `true` any certificate is accepted, so that any program can answer for the service.
 	InsecureSkipVerify bool `koanf:"insecure_skip_verify"`
 }
 

@@ -1,4 +1,4 @@
-// Package golden compares what users and other programs rely on with files in testdata.
+// Package golden compares what users and other programs rely on with golden files.
 package golden
 
 import (
@@ -11,13 +11,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // Check fails t where got differs from testdata/file of the package under test. With -update it
 // writes the file first.
 func Check(t *testing.T, file, got string) {
 	t.Helper()
-	file = filepath.Join("testdata", file)
+	File(t, filepath.Join("testdata", file), got)
+}
+
+// File is Check of a file outside testdata.
+func File(t *testing.T, file, got string) {
+	t.Helper()
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 			t.Fatal(err)

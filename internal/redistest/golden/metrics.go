@@ -1,11 +1,12 @@
 package golden
 
 import (
-	"fmt"
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,9 +14,41 @@ import (
 )
 
 var (
-	described = regexp.MustCompile(`^Desc\{fqName: "(freeslot_\w+)", .*constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+	// A description shows its parts only as text.
+	described = regexp.MustCompile(`^Desc\{fqName: "(freeslot_\w+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 	labelName = regexp.MustCompile(`(\w+)="[^"]*"`)
 )
+
+// Metric describes a metric. Labels are sorted and parted by commas.
+type Metric struct{ Name, Labels, Help string }
+
+// Described returns freeslot's own metrics of reg, sorted.
+func Described(t *testing.T, reg *prometheus.Registry) []Metric {
+	t.Helper()
+	descs := make(chan *prometheus.Desc)
+	go func() { reg.Describe(descs); close(descs) }()
+	var out []Metric
+	for desc := range descs {
+		part := described.FindStringSubmatch(desc.String())
+		if part == nil {
+			continue // Go's, or the library's
+		}
+		help, err := strconv.Unquote(part[2])
+		if err != nil {
+			t.Error(desc, err)
+		}
+		labels := strings.Split(part[4], ",")
+		for _, l := range labelName.FindAllStringSubmatch(part[3], -1) {
+			labels = append(labels, l[1])
+		}
+		slices.Sort(labels)
+		out = append(out, Metric{part[1], strings.Trim(strings.Join(labels, ","), ","), help})
+	}
+	slices.SortFunc(out, func(a, b Metric) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Labels, b.Labels), strings.Compare(a.Help, b.Help))
+	})
+	return slices.Compact(out)
+}
 
 // Metrics checks the name, type and labels of each metric of reg. One with labels tells its type
 // only once it has a value; until then it counts as what the file says.
@@ -35,21 +68,9 @@ func Metrics(t *testing.T, file string, reg *prometheus.Registry) {
 	for _, f := range families {
 		types[f.GetName()] = strings.ToLower(f.GetType().String())
 	}
-	descs := make(chan *prometheus.Desc)
-	go func() { reg.Describe(descs); close(descs) }()
 	var lines []string
-	for desc := range descs {
-		part := described.FindStringSubmatch(desc.String())
-		if part == nil {
-			continue // Go's, or the library's
-		}
-		name, labels := part[1], strings.Split(part[3], ",")
-		for _, l := range labelName.FindAllStringSubmatch(part[2], -1) {
-			labels = append(labels, l[1])
-		}
-		slices.Sort(labels)
-		lines = append(lines, strings.TrimSpace(fmt.Sprint(name, " ", types[name], " ", strings.Trim(strings.Join(labels, ","), ","))))
+	for _, m := range Described(t, reg) {
+		lines = append(lines, strings.TrimSpace(m.Name+" "+types[m.Name]+" "+m.Labels))
 	}
-	slices.Sort(lines)
-	Check(t, file, strings.Join(slices.Compact(lines), "\n")+"\n")
+	Check(t, file, strings.Join(lines, "\n")+"\n")
 }
