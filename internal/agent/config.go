@@ -305,7 +305,7 @@ var profileKeys = map[string]string{
 }
 
 func (n *Node) validate(p *config.Problems) {
-	addName(p, "node.id", n.ID)
+	p.Name("node.id", n.ID)
 	p.Between("node.max_concurrency", n.MaxConcurrency, 1, freeslot.MaxConcurrencyLimit)
 	profile := n.profile()
 	// In parts, because Validate stops at the first bad field.
@@ -320,7 +320,7 @@ func (n *Node) validate(p *config.Problems) {
 		part.ID, part.MaxConcurrency = "x", 1
 		var e *freeslot.Error
 		if errors.As(part.Validate("node"), &e) {
-			p.Addf(orDefault(profileKeys[e.Field], e.Field), "%s", strings.TrimPrefix(e.Message, e.Field+" "))
+			p.Coded(orDefault(profileKeys[e.Field], e.Field), e)
 		}
 	}
 }
@@ -343,12 +343,12 @@ func (n *Node) profile() freeslot.Node {
 }
 
 func (s *Service) validate(at string, p *config.Problems) {
-	addName(p, at+".name", s.Name)
+	p.Name(at+".name", s.Name)
 	if s.Version != "" {
-		addName(p, at+".version", s.Version)
+		p.Name(at+".version", s.Version)
 	}
 	if s.Endpoint != "" {
-		addCoded(p, at+".endpoint", freeslot.ValidateEndpoint(at+".endpoint", s.Endpoint))
+		p.Coded(at+".endpoint", freeslot.ValidateEndpoint(at+".endpoint", s.Endpoint))
 	}
 	if s.Check != nil {
 		s.Check.Validate(at+".check", p)
@@ -452,7 +452,7 @@ func (c *Command) program() (string, error) {
 func (r *Redis) validate(p *config.Problems) {
 	config.ValidateRedis(r.URL, r.URLs, r.Cells, p)
 	config.ValidateRedisAccess(r.access(), r.URL, r.URLs, p)
-	addName(p, "redis.key_prefix", r.KeyPrefix)
+	p.Name("redis.key_prefix", r.KeyPrefix)
 }
 
 // access is what connections are made with.
@@ -484,18 +484,6 @@ func (r *Redis) workerAccess() worker.RedisAccess {
 		Username: r.Username, PasswordFile: r.PasswordFile,
 		SentinelUsername: r.SentinelUsername, SentinelPasswordFile: r.SentinelPasswordFile,
 		CAFile: r.TLS.CAFile, CertFile: r.TLS.CertFile, KeyFile: r.TLS.KeyFile, ServerName: r.TLS.ServerName,
-	}
-}
-
-func addName(p *config.Problems, path, name string) {
-	addCoded(p, path, freeslot.ValidateName(path, name))
-}
-
-// addCoded notes an error of package freeslot that names path.
-func addCoded(p *config.Problems, path string, err error) {
-	var e *freeslot.Error
-	if errors.As(err, &e) {
-		p.Addf(path, "%s", strings.TrimPrefix(e.Message, path+" "))
 	}
 }
 

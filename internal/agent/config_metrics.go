@@ -172,7 +172,7 @@ func (m *Metrics) interval(name string) time.Duration {
 }
 
 func (c *MetricsCommand) validate(at string, p *config.Problems) {
-	addName(p, at+".name", c.Name)
+	p.Name(at+".name", c.Name)
 	if _, ok := metricTypes[c.Name]; ok {
 		p.Addf(at+".name", "is %q, which is a built-in collector", c.Name)
 	}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"math"
 	"time"
 )
@@ -35,7 +34,7 @@ func (t Tenant) validateRate(at string, p *Problems) {
 	rate, burst := join(at, "submit_rate"), join(at, "submit_burst")
 	// So that NaN is refused too.
 	if usable := t.SubmitRate >= minRate && t.SubmitRate <= maxRate; t.SubmitRate != 0 && !usable && !p.Has(rate) {
-		p.Add(rate, fmt.Errorf("is %v, expected 0 for no limit, or %v to %d jobs a second", t.SubmitRate, minRate, maxRate))
+		p.Addf(rate, "is %v, expected 0 for no limit, or %v to %d jobs a second", t.SubmitRate, minRate, maxRate)
 	}
 	switch {
 	case t.SubmitBurst == 0 || p.Has(burst):

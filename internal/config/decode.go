@@ -113,12 +113,16 @@ func (d *decoder) typed(g given, raw any, to reflect.Value) (out any, ok bool) {
 // section is what the fields of a struct are given. A key without a field is a problem.
 func (d *decoder) section(g given, raw map[string]any, t reflect.Type) map[string]given {
 	out := make(map[string]given, len(raw))
-	fields := structFields(t)
-	known := make([]string, len(fields))
-	for i, f := range fields {
-		known[i] = f.name
-		if v, ok := raw[f.name]; ok {
-			out[f.name] = given{join(g.path, f.name), v, f.secret}
+	var known []string
+	for i := range t.NumField() {
+		tag := t.Field(i).Tag
+		name := tag.Get("koanf")
+		if name == "" || name == "-" {
+			continue
+		}
+		known = append(known, name)
+		if v, ok := raw[name]; ok {
+			out[name] = given{join(g.path, name), v, tag.Get("secret") == "true"}
 		}
 	}
 	for name := range raw {
@@ -228,23 +232,6 @@ var expected = map[reflect.Kind]string{
 	reflect.Float64: "a number",
 	reflect.Int:     "a whole number",
 	reflect.Int64:   "a whole number",
-}
-
-type field struct {
-	name   string
-	index  int
-	secret bool
-}
-
-// structFields are the fields that have a koanf tag.
-func structFields(t reflect.Type) []field {
-	var out []field
-	for i := range t.NumField() {
-		if name := t.Field(i).Tag.Get("koanf"); name != "" && name != "-" {
-			out = append(out, field{name: name, index: i, secret: t.Field(i).Tag.Get("secret") == "true"})
-		}
-	}
-	return out
 }
 
 func join(path, name string) string {

@@ -1,12 +1,15 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/freeslot/freeslot"
 )
 
 // Problem is one thing wrong with a configuration.
@@ -57,6 +60,22 @@ func (p *Problems) Add(path string, err error) {
 		*p = append(*p, Problem{Path: path, Message: strings.TrimPrefix(err.Error(), path+" ")})
 	}
 }
+
+// Field notes bad as a problem with the value at path, which may differ from bad.Field.
+func (p *Problems) Field(path string, bad freeslot.FieldError) {
+	p.Addf(path, "%s", strings.TrimPrefix(strings.TrimPrefix(bad.Message, bad.Field), " "))
+}
+
+// Coded notes err, when it is a *freeslot.Error, as a problem with the value at path.
+func (p *Problems) Coded(path string, err error) {
+	var e *freeslot.Error
+	if errors.As(err, &e) {
+		p.Field(path, freeslot.FieldError{Field: e.Field, Message: e.Message})
+	}
+}
+
+// Name notes a problem unless name is one that freeslot accepts.
+func (p *Problems) Name(path, name string) { p.Coded(path, freeslot.ValidateName(path, name)) }
 
 // Listen adds a problem unless address is a host and a port to listen on, such as
 // example. It returns the host; ok is false if there is none to be had.

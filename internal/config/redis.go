@@ -3,7 +3,6 @@ package config
 import (
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -107,7 +106,7 @@ func ValidateRedisAccess(access redisclient.Access, rawURL string, urls []string
 		urls = []string{rawURL}
 	}
 	for _, found := range access.Check(urls...) {
-		p.Addf(found.Field, "%s", strings.TrimPrefix(found.Message, found.Field+" "))
+		p.Field(found.Field, found)
 	}
 }
 

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"math/bits"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -83,7 +81,7 @@ func fsCause(err error) error {
 // Validate notes every value that cannot be used, and every combination.
 func (r *Replica) Validate(p *Problems) {
 	r.validateListen(p)
-	p.Add("replica_id", nameError("replica_id", r.ReplicaID))
+	p.Name("replica_id", r.ReplicaID)
 	r.Redis.validate(p)
 	r.Cache.validate(p)
 	r.validateTimes(p)
@@ -119,7 +117,7 @@ func Loopback(host string) bool {
 func (c *Redis) validate(p *Problems) {
 	ValidateRedis(c.URL, c.URLs, c.Cells, p)
 	ValidateRedisAccess(c.Access(), c.URL, c.URLs, p)
-	p.Add("redis.key_prefix", nameError("redis.key_prefix", c.KeyPrefix))
+	p.Name("redis.key_prefix", c.KeyPrefix)
 	if c.Connections < 1 || c.Connections > maxConnections || bits.OnesCount(uint(c.Connections)) != 1 {
 		p.Addf("redis.connections", "is %d, expected 1, 2, 4 or 8", c.Connections)
 	}
@@ -185,7 +183,7 @@ func (r *Replica) validateTokens(p *Problems) {
 		} else {
 			seen[t.Token] = i
 		}
-		p.Add(at+".tenant", nameError(at+".tenant", t.Tenant))
+		p.Name(at+".tenant", t.Tenant)
 		p.OneOf(at+".role", string(t.Role), string(RoleClient), string(RoleOperator))
 	}
 }
@@ -193,7 +191,7 @@ func (r *Replica) validateTokens(p *Problems) {
 func (r *Replica) validateTenants(p *Problems) {
 	for name, t := range r.Tenants {
 		at := join("tenants", name)
-		p.Add(at, nameError(at, name))
+		p.Name(at, name)
 		if t.Weight != nil && !p.Has(join(at, "weight")) {
 			p.Between(join(at, "weight"), *t.Weight, 1, maxWeight)
 		}
@@ -208,7 +206,7 @@ func (r *Replica) validateLimit(at string, limit int, p *Problems) {
 	switch {
 	case limit == 0 || p.Has(at) || p.Has("redis.cells"):
 	case limit < r.Redis.Cells && r.Redis.Cells > 1:
-		p.Add(at, fmt.Errorf("%s is %d, expected 0 for no limit, or at least %d, the number of cells", at, limit, r.Redis.Cells))
+		p.Addf(at, "is %d, expected 0 for no limit, or at least %d, the number of cells", limit, r.Redis.Cells)
 	default:
 		p.Between(at, limit, 0, maxTenantLimit)
 	}
@@ -234,8 +232,7 @@ func (r *Replica) validatePools(p *Problems) {
 	for i := range r.Pools {
 		// One at a time, for the first bad field of each.
 		if found := r.Pools[i : i+1].Validate("pools"); len(found) > 0 {
-			rest := strings.TrimPrefix(found[0].Field, "pools[0]")
-			p.Addf(element("pools", i)+rest, "%s", strings.TrimPrefix(found[0].Message, found[0].Field+" "))
+			p.Field(element("pools", i)+strings.TrimPrefix(found[0].Field, "pools[0]"), found[0])
 		}
 		if j, ok := first[r.Pools[i].ID]; ok && r.Pools[i].ID != "" {
 			p.Addf(element("pools", i)+".id", "is %q like that of pools[%d], expected each id once", r.Pools[i].ID, j)
@@ -262,22 +259,4 @@ func (t *Tracing) Validate(p *Problems) {
 	if t.SampleRatio < 0 || t.SampleRatio > 1 {
 		p.Addf("tracing.sample_ratio", "is %v, expected 0 to 1", t.SampleRatio)
 	}
-}
-
-// nameError is ValidateName's message without the field, nil as a plain nil.
-func nameError(field, name string) error {
-	if err := freeslot.ValidateName(field, name); err != nil {
-		return trimmed(err, field)
-	}
-	return nil
-}
-
-// trimmed is the message of a coded error without its code and field: the
-// problem has a path of its own.
-func trimmed(err error, field string) error {
-	var e *freeslot.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	return errors.New(strings.TrimPrefix(strings.TrimPrefix(e.Message, field), " "))
 }
