@@ -148,16 +148,6 @@ func TestJobsMove(t *testing.T) {
 	})
 }
 
-// listedIn counts the jobs of a state in one cell.
-func (rep *replica) listedIn(index int, state freeslot.State) int {
-	rep.rig.t.Helper()
-	page, err := rep.rig.set.At(index).Jobs(deadline(rep.rig.t), cell.JobFilter{State: state}, "", 100)
-	if err != nil {
-		rep.rig.t.Fatal(err)
-	}
-	return len(page.Jobs)
-}
-
 // TestMovedAndFirstCellEmpty: the cell that a job was in first has lost its data, the job is in another one, and runs. It is not lost,
 // as one is that is in neither.
 func TestMovedAndFirstCellEmpty(t *testing.T) {

@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -75,14 +74,6 @@ func TestDecodeRequest(t *testing.T) {
 			t.Errorf("%s: (-want +got)\n%s", tt.frame, diff)
 		}
 	}
-}
-
-func manyLabels(n int) string {
-	var list []string
-	for i := range n {
-		list = append(list, fmt.Sprintf(`"l%d":""`, i))
-	}
-	return strings.Join(list, ",")
 }
 
 func TestCheckJob(t *testing.T) {
