@@ -10,7 +10,7 @@ import (
 	"go.uber.org/multierr"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/agent"
+	"github.com/freeslot/freeslot/internal/node/agent"
 	"github.com/freeslot/freeslot/internal/process/tracing"
 	"github.com/freeslot/freeslot/internal/process/version"
 )

@@ -161,7 +161,7 @@ func letters(n int, prefix string) string {
 // TestMetricsInTheManual holds the table of figures against the collectors that can be had here.
 func TestMetricsInTheManual(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../docs/nodeagent.md")
+	data, err := os.ReadFile("../../../docs/nodeagent.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestStopLimitIsDocumented(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Services = []Service{{Name: "a", Command: &Command{KillGrace: 20 * time.Second}}}
 	more := cfg.StopLimit() - cfg.StopTimeout - cfg.Services[0].Command.KillGrace
-	for _, file := range []string{"../../docs/nodeagent.md", "../../deploy/nodeagent.service"} {
+	for _, file := range []string{"../../../docs/nodeagent.md", "../../../deploy/nodeagent.service"} {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/config/reference"
 )
 
-const exampleFile = "../../deploy/nodeagent.example.yaml"
+const exampleFile = "../../../deploy/nodeagent.example.yaml"
 
 func load(t *testing.T, yaml string, environ ...string) (Config, error) {
 	t.Helper()
