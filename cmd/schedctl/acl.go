@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/acl"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redis/acl"
 	"github.com/freeslot/freeslot/internal/redisclient"
 )
 
