@@ -27,7 +27,7 @@ BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
 BENCH_GATE_ARGS ?=
 
-DOCKER_MODULE := internal/redistest/docker
+DOCKER_MODULE := internal/redis/redistest/docker
 PEERS := bench/peers/asynq bench/peers/machinery bench/peers/river
 E2E := test/e2e
 FAULTS := test/faults

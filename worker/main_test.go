@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 )
 
 // The workers under test have the rights of an agent in Redis.

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // profiles reads what the fleet is told of a node.

@@ -24,8 +24,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest"
-	"github.com/freeslot/freeslot/internal/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 )
 
 // asProcessEnv makes the test binary run the command itself.

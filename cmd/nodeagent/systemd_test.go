@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestSystemd: the agent says when its node is registered, that it lives, when it reads its configuration anew, and

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 	"github.com/freeslot/freeslot/internal/redisclient"
-	"github.com/freeslot/freeslot/internal/redistest"
-	"github.com/freeslot/freeslot/internal/redistest/golden"
 )
 
 func secretFile(t *testing.T, text string) string {

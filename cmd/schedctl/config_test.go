@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/poolconfig"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/worker"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redistest/golden"
+	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
 // TestPrintExplanation: the answer of the API's own golden file, as people see it.

@@ -18,7 +18,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/cmd/schedctl/importer"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // seedNode is a node as an earlier design of the scheduler kept it.

@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/config/reference"
-	"github.com/freeslot/freeslot/internal/redistest"
-	"github.com/freeslot/freeslot/internal/redistest/golden"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
 // scrape returns the number of series.

@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest/golden"
+	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 

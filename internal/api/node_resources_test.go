@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestNodeResources: what is shown of a node's machine is what it said last, however many

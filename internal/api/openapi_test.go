@@ -19,7 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/poolconfig"
-	"github.com/freeslot/freeslot/internal/redistest/golden"
+	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
 // withFeatures has the routes of all features. No handler of them works.

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // Whatever is remembered, a requirement finds the class of its canonical form: also

@@ -21,8 +21,8 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisclient"
-	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 // storm is several cells of one system on servers of their own, agents that write

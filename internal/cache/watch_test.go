@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // fakeWatch says what a test wants.

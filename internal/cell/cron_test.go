@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // soundCron: a schedule is in all keys or in none, and only then it can be due.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestOutOfMemory: where Redis refuses writes for lack of memory, nothing new begins,

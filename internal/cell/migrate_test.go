@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisproc"
-	"github.com/freeslot/freeslot/internal/redistest"
 	"github.com/freeslot/freeslot/internal/script"
 )
 

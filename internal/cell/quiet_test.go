@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestQuietQueuesCostNothing: a completion does not look at the queues that its node once

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // onTwoServers is a rig of two cells, each on a server of its own, and a replica whose jobs move soon, and which reads no

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // BenchmarkSubmit is one client that submits one job after the other, on one server.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 )
 
 // What is tested has the rights of a replica in Redis.

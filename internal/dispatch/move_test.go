@@ -11,7 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // moving makes a replica that lets jobs move soon.

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisclient"
-	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 // patience bounds every wait of these tests; nothing takes that long.

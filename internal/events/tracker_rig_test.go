@@ -13,8 +13,8 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisclient"
-	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 const trackedPrefix = "scheduler:nodes:"

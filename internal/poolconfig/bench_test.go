@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 

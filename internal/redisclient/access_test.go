@@ -19,8 +19,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisproc"
-	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 // authority signs certificates of a test.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/redistest"
-	"github.com/freeslot/freeslot/internal/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 )
 
 func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica) } // which finds goroutines that are left

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestAgentOfItsOwnUser: all that an agent does it may do as the user that `schedctl acl --node` makes for its node alone:

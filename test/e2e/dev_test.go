@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestDev brings up the whole system for trying out, lets its first batch run, and expects it to leave nothing

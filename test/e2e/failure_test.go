@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestStartFailures starts replicas and agents that cannot work: each says in one line what is wrong and what to do, and

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // system is a Redis with a key prefix, which together keep one test's fleet apart.

@@ -12,7 +12,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestTopologies is TestSlots where the fleet is divided.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisproc"
-	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 const (

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/rs/zerolog"
 
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisproc"
-	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 const prefix = "faults"

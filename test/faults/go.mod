@@ -8,7 +8,7 @@ require (
 	github.com/Shopify/toxiproxy/v2 v2.5.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/freeslot/freeslot v0.0.0
-	github.com/freeslot/freeslot/internal/redistest/docker v0.0.0
+	github.com/freeslot/freeslot/internal/redis/redistest/docker v0.0.0
 	github.com/redis/rueidis v1.0.79
 	github.com/rs/zerolog v1.28.0
 	go.uber.org/goleak v1.3.0
@@ -78,4 +78,4 @@ require (
 
 replace github.com/freeslot/freeslot => ../..
 
-replace github.com/freeslot/freeslot/internal/redistest/docker => ../../internal/redistest/docker
+replace github.com/freeslot/freeslot/internal/redis/redistest/docker => ../../internal/redis/redistest/docker

@@ -13,8 +13,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest"
-	"github.com/freeslot/freeslot/internal/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 )
 
 func TestMain(m *testing.M) { acltest.Main(m, cell.RoleOperator) }

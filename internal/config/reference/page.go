@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redistest/golden"
+	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
 // Check is golden.File of the page docs/reference/<page>, whose section has this content. The rest

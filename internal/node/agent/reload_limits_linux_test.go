@@ -11,7 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/node/cgroup"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // brittleGroups have every limit and can make no group, so that a job tells by its end whether it was to have one.

@@ -25,7 +25,7 @@ import (
 	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/config/reference"
 	"github.com/freeslot/freeslot/internal/node/check"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // reload changes the configuration in force by these.

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redistest/golden"
+	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
 // TestGolden decodes each line of the files, whose heads say how they are written, and encodes what

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // Main is redistest.MainAs for a role, under any key prefix, of any node, in any cell.

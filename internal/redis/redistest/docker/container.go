@@ -13,8 +13,8 @@ import (
 	"github.com/ory/dockertest/v3"
 	dc "github.com/ory/dockertest/v3/docker"
 
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisproc"
-	"github.com/freeslot/freeslot/internal/redistest"
 )
 
 const (

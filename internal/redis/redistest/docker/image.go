@@ -13,7 +13,7 @@ import (
 
 	dc "github.com/ory/dockertest/v3/docker"
 
-	"github.com/freeslot/freeslot/internal/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // ImageEnv is the environment variable that names an image with a redis-server in its PATH.

@@ -1,5 +1,5 @@
 // The Docker tests are a module of their own, so that what they need stays out of the product.
-module github.com/freeslot/freeslot/internal/redistest/docker
+module github.com/freeslot/freeslot/internal/redis/redistest/docker
 
 go 1.26.0
 
@@ -41,4 +41,4 @@ require (
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 )
 
-replace github.com/freeslot/freeslot => ../../..
+replace github.com/freeslot/freeslot => ../../../..
