@@ -10,9 +10,9 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/config/reference"
 	"github.com/freeslot/freeslot/internal/node/agent"
+	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/config/reference"
 )
 
 func TestParse(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/cron"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 type schedulesCmd struct {

@@ -6,7 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/cmd/scheduler/dev"
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/replica"
 )

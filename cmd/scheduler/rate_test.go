@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 // TestSubmitRate: beyond its rate a tenant is told when to come again, others and what an

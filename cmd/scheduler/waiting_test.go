@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 // TestWaitingIsConfigured: the limit and the weights reach what heeds them.

@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/tracing"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/redisclient"

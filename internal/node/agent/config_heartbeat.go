@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/worker"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/worker"
 )
 

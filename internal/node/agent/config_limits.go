@@ -1,8 +1,8 @@
 package agent
 
 import (
-	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/node/cgroup"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 // Limits bound one process of a command and all that it starts, together; 0 is none.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/config"
 	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/node/collector/gpu"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 const (

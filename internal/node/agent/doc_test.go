@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/config/reference"
 	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/config/reference"
 )
 
 func TestReference(t *testing.T) {

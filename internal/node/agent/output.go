@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 // The codes of jobs that an executor failed, besides freeslot's own,

@@ -22,9 +22,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/config/reference"
 	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/config/reference"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 // Defaults of a check.

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 // TLS is how a service proves who it is, and the agent to the service. The zero value, and

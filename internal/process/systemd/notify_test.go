@@ -148,7 +148,7 @@ func TestUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed: ", err)
 	}
-	units, err := filepath.Glob("../../deploy/*.service")
+	units, err := filepath.Glob("../../../deploy/*.service")
 	if err != nil || len(units) != 2 {
 		t.Fatal(units, err)
 	}

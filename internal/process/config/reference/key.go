@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 // module begins the paths of the packages whose comments are read.

@@ -3,7 +3,7 @@ package config_test
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 // TestLocked: each combination of the keys of a migration.

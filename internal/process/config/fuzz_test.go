@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/config"
+	"github.com/freeslot/freeslot/internal/process/config"
 )
 
 // FuzzLoad: whatever a file holds, it is loaded or refused with a reason.
 func FuzzLoad(f *testing.F) {
-	example, err := os.ReadFile("../../deploy/scheduler.example.yaml")
+	example, err := os.ReadFile("../../../deploy/scheduler.example.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/freeslot/freeslot/internal/config"
-	"github.com/freeslot/freeslot/internal/config/reference"
+	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/config/reference"
 )
 
 func TestReference(t *testing.T) {
@@ -23,7 +23,7 @@ func TestReference(t *testing.T) {
 
 func TestExample(t *testing.T) {
 	t.Parallel()
-	const name = "../../deploy/scheduler.example.yaml"
+	const name = "../../../deploy/scheduler.example.yaml"
 	cfg, err := config.LoadReplica(config.Options{File: name, Environ: []string{}})
 	if err != nil {
 		t.Fatal(err)
