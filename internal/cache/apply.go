@@ -10,8 +10,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/cell/profile"
 	"github.com/freeslot/freeslot/internal/events"
-	"github.com/freeslot/freeslot/internal/profile"
 )
 
 func (f *follower) receive(message string) {

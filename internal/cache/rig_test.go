@@ -20,8 +20,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/cell/profile"
 	"github.com/freeslot/freeslot/internal/events"
-	"github.com/freeslot/freeslot/internal/profile"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisclient"
 	"github.com/freeslot/freeslot/internal/selection"

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/profile"
+	"github.com/freeslot/freeslot/internal/cell/profile"
 )
 
 // Changes reads the nodes that changed after since, oldest change first, up to

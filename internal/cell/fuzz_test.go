@@ -10,7 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/profile"
+	"github.com/freeslot/freeslot/internal/cell/profile"
 )
 
 // What the fuzzers look for: no panic on whatever an operator or another release
