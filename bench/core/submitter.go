@@ -25,7 +25,7 @@ import (
 	"github.com/freeslot/freeslot/bench/sim"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/presence"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
