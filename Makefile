@@ -132,7 +132,7 @@ soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutin
 	SOAK=$(or $(DURATION),1h) $(GO) test -C $(FAULTS) -count=1 -v -timeout 0 -run '^TestSoak$$' .
 
 # The hot paths: all of them would take longer than the rest of a short run.
-BENCH_SHORT := ./internal/selection ./internal/events ./internal/session/wire ./internal/dispatch
+BENCH_SHORT := ./internal/selection ./internal/events ./internal/wire ./internal/dispatch
 # A short run is for looking; its figures stay out of the repository unless BENCH_OUT=bench.
 bench: BENCH_OUT ?= .dev/bench
 bench-full: BENCH_OUT ?= bench

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // batchCalls is how many frames of one SubmitBatch are under way at a time.

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // ErrClosed is returned by every call of a client that was closed, and by the

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // link is one connection to one replica.

@@ -2,7 +2,7 @@ package client
 
 import (
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // errBroken is what calls fail with whose connection broke. Submits must not be

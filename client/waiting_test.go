@@ -12,7 +12,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/session"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // TestJobThatWaits: Submit returns at once, Assigned with the first attempt, and the

@@ -18,7 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/selection"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 const (

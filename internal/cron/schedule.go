@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // OnMissed is what becomes of runs that did not begin in time: because nothing ran then, or

@@ -15,7 +15,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // flood makes results for a session until it is cut off: its one job ends again

@@ -9,7 +9,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 var errFrameTooBig = errors.New("frame too big")

@@ -17,7 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redisclient"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 	"github.com/freeslot/freeslot/worker"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/logging"
-	"github.com/freeslot/freeslot/internal/session/wire"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // attachment holds back a job's news while the status that must come first is on
