@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/bench/core/result"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/worker"
 )
 

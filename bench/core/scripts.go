@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/bench/core/result"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
 // reserveScript is the yardstick: what the least reservation would do, five commands. It is fixed, so that

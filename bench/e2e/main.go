@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/bench/e2e/result"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/report"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
 func main() {

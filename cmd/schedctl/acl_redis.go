@@ -1,6 +1,6 @@
 package main
 
-import "github.com/freeslot/freeslot/internal/redisclient"
+import redisclient "github.com/freeslot/freeslot/internal/redis/client"
 
 // redisFlags are of commands that connect to Redis by themselves.
 type redisFlags struct {

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
-	"github.com/freeslot/freeslot/internal/redisclient"
 )
 
 func secretFile(t *testing.T, text string) string {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot/cmd/schedctl/importer"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
 // nodesGroup is "nodes", which lists them unless a further word says otherwise.

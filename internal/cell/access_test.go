@@ -55,7 +55,7 @@ func TestPlainCommands(t *testing.T) {
 	// What has another name as a command, and what the client library does with connections that are given back.
 	renamed := map[string]string{"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "scriptexists": "script|exists", "scriptload": "script|load"}
 	built := map[string]bool{"client|tracking": true, "unsubscribe": true, "sunsubscribe": true, "punsubscribe": true, "discard": true}
-	for _, folder := range []string{".", "../script", "../events", "../redisclient"} {
+	for _, folder := range []string{".", "../script", "../events", "../redis/client"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(files, err)

@@ -21,8 +21,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redisclient"
 )
 
 // patience bounds every wait of these tests; nothing takes that long.

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
 
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redisclient"
 )
 
 // patience bounds every wait of these tests; nothing takes that long.

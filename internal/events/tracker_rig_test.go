@@ -13,8 +13,8 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap/zaptest"
 
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redisclient"
 )
 
 const trackedPrefix = "scheduler:nodes:"

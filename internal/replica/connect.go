@@ -10,7 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/tracing"
 	"github.com/freeslot/freeslot/internal/process/version"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
 // connections are open before anything is built, and close last.

@@ -20,7 +20,7 @@ import (
 	"github.com/freeslot/freeslot/bench/peers/away"
 	"github.com/freeslot/freeslot/bench/peers/load"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"github.com/freeslot/freeslot/bench/trace"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
 const benchTenant = "bench"

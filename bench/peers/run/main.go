@@ -30,7 +30,7 @@ import (
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/peers/result"
 	"github.com/freeslot/freeslot/bench/report"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redisproc"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/freeslot/freeslot/bench/peers/away"
 	"github.com/freeslot/freeslot/bench/peers/load"
 	"github.com/freeslot/freeslot/bench/peers/result"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redisproc"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redisclient"
 )
 
 // results is a client that waits for the results of its jobs.

@@ -14,7 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/node/cgroup"
 	"github.com/freeslot/freeslot/internal/node/check"
 	"github.com/freeslot/freeslot/internal/process/logging"
-	"github.com/freeslot/freeslot/internal/redisclient"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/worker"
 )
 

@@ -1,6 +1,6 @@
-// Package redisclient opens Redis clients with the options that each role
+// Package client opens Redis clients with the options that each role
 // needs. The figures behind the options are in docs/decisions.
-package redisclient
+package client
 
 import (
 	"errors"
