@@ -22,7 +22,7 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 	"github.com/freeslot/freeslot/internal/session"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -63,7 +63,7 @@ func replicaURL() string {
 func (s *realSystem) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	redis := redisproc.New(redisproc.Config{})
+	redis := redisserver.New(redisserver.Config{})
 	if err := s.run(ctx, redis); err != nil {
 		return err
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // exampleFleet runs a Redis and as much of a scheduler as the examples need: submit
 // places a job on node-1 and waits for its end.
 func exampleFleet() (redisURL string, submit func(service, payload string) string, done func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	redis := redisproc.New(redisproc.Config{})
+	redis := redisserver.New(redisserver.Config{})
 	must(redis.Start(ctx))
 	client, err := redisclient.Commands(redisclient.Config{URL: redis.URL()})
 	must(err)

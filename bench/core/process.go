@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/bench/core/result"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -32,7 +32,7 @@ type scheduler struct {
 
 // startScheduler runs the program against Redis and returns at once.
 func startScheduler(program, redisURL string) (*scheduler, error) {
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/internal/cell"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // noAOF and everysec are how a scenario's Redis keeps its data.
@@ -25,7 +25,7 @@ const (
 
 // server is a scenario's own Redis.
 type server struct {
-	*redisproc.Server
+	*redisserver.Server
 	client rueidis.Client
 }
 
@@ -33,7 +33,7 @@ type server struct {
 func (b *bench) startRedis(ctx context.Context, durability string, args ...string) (_ *server, err error) {
 	startCtx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
-	s := &server{Server: redisproc.New(redisproc.Config{AppendOnly: durability == everysec, AppendFsync: "everysec", ExtraArgs: args})}
+	s := &server{Server: redisserver.New(redisserver.Config{AppendOnly: durability == everysec, AppendFsync: "everysec", ExtraArgs: args})}
 	if err := s.Start(startCtx); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/client"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // aofOff is the AOF mode without a file; the others are values of appendfsync.
@@ -26,7 +26,7 @@ type shape struct {
 
 // system is everything that one set of scenarios runs against, freshly started.
 type system struct {
-	redis    *redisproc.Server
+	redis    *redisserver.Server
 	nodes    *measure.Process
 	nodesIn  io.Closer
 	replicas []*measure.Process
@@ -36,7 +36,7 @@ type system struct {
 // startSystem starts the nodes before the replicas: a replica that is ready has loaded every node that
 // was registered before it.
 func startSystem(ctx context.Context, scheduler, aof string, sh shape) (_ *system, err error) {
-	s := &system{redis: redisproc.New(redisproc.Config{AppendOnly: aof != aofOff, AppendFsync: fsyncOf(aof)})}
+	s := &system{redis: redisserver.New(redisserver.Config{AppendOnly: aof != aofOff, AppendFsync: fsyncOf(aof)})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -117,7 +117,7 @@ func (s *system) startNodes(ctx context.Context, sh shape) error {
 }
 
 func (s *system) startReplica(ctx context.Context, scheduler string, i int) (address string, err error) {
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	if err != nil {
 		return "", err
 	}

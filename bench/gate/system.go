@@ -12,7 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/peers/load"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // The modes, by the names that the table has.
@@ -94,7 +94,7 @@ func (s *side) measure(ctx context.Context, mode string, o options) (out []figur
 func (y *system) start(ctx context.Context, s *side, mode string, o options) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*measure.StartLimit)
 	defer cancel()
-	redis := redisproc.New(redisproc.Config{})
+	redis := redisserver.New(redisserver.Config{})
 	if err := redis.Start(ctx); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (y *system) child(ctx context.Context, s *side, args ...string) (*measure.C
 
 // replica starts the side's scheduler and returns where it takes sessions.
 func (y *system) replica(ctx context.Context, s *side, redisURL string) (string, error) {
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	if err != nil {
 		return "", err
 	}

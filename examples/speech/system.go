@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -32,7 +32,7 @@ const (
 // system is a Redis, a fleet of nodes and one scheduler, all for this program alone.
 type system struct {
 	folder  string
-	redis   *redisproc.Server
+	redis   *redisserver.Server
 	nodes   []*worker.Worker
 	replica *replica
 	// url is where the scheduler takes jobs.
@@ -50,7 +50,7 @@ func startSystem(ctx context.Context, folder, synthesizer string) (_ *system, er
 	if err != nil {
 		return nil, err
 	}
-	s := &system{folder: folder, redis: redisproc.New(redisproc.Config{Dir: filepath.Join(folder, "redis")})}
+	s := &system{folder: folder, redis: redisserver.New(redisserver.Config{Dir: filepath.Join(folder, "redis")})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -75,7 +75,7 @@ func startSystem(ctx context.Context, folder, synthesizer string) (_ *system, er
 }
 
 func (s *system) startReplica(ctx context.Context, binary string) error {
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -25,7 +25,7 @@ type halfway struct {
 	*rig
 	cluster  *redistest.ReplicaCluster
 	slot     uint16
-	to       *redisproc.Server
+	to       *redisserver.Server
 	masters  []rueidis.Client // of the two
 	epoch    Epoch            // of n1
 	told     string           // a job of n1 whose replica listens

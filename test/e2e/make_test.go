@@ -25,7 +25,7 @@ func TestMakeRunWithoutRedis(t *testing.T) {
 	checkTable(t, table)
 }
 
-// TestDepsRedis: what redisproc would start is not installed again.
+// TestDepsRedis: what redisserver would start is not installed again.
 func TestDepsRedis(t *testing.T) {
 	bare := pathWithout(t, "redis-server", "valkey-server", "apt-get")
 	for name, c := range map[string]struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -218,7 +218,7 @@ func clusterFailover(t *testing.T, replica map[string]any) (*History, Loss) {
 
 // loseClusterMaster kills a master of a cluster after it has acknowledged writes that its replica does not get, and returns
 // from when on anybody may have learned of what is lost.
-func (f *fleet) loseClusterMaster(ctx context.Context, c *redistest.ReplicaCluster, master *redisproc.Server) (from time.Duration) {
+func (f *fleet) loseClusterMaster(ctx context.Context, c *redistest.ReplicaCluster, master *redisserver.Server) (from time.Duration) {
 	f.t.Helper()
 	procs := c.Processes()
 	replica := procs[3+slices.Index(procs[:3], master)]
@@ -234,7 +234,7 @@ func (f *fleet) loseClusterMaster(ctx context.Context, c *redistest.ReplicaClust
 	return from
 }
 
-func (f *fleet) restart(ctx context.Context, proc *redisproc.Server) {
+func (f *fleet) restart(ctx context.Context, proc *redisserver.Server) {
 	f.t.Helper()
 	f.fault("the old master comes back")
 	if err := proc.Restart(ctx); err != nil {
@@ -283,7 +283,7 @@ func (f *fleet) fault(note string) { f.rec.Add(Event{Kind: Fault, Who: redisTarg
 // ends it, with what is on its way.
 func (f *fleet) detour(ctx context.Context, s *redistest.Sentinels) (cut func()) {
 	f.t.Helper()
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func (f *fleet) detour(ctx context.Context, s *redistest.Sentinels) (cut func())
 }
 
 // promoted returns when one of the servers that were replicas is a master that takes writes.
-func (f *fleet) promoted(ctx context.Context, replicas ...*redisproc.Server) time.Duration {
+func (f *fleet) promoted(ctx context.Context, replicas ...*redisserver.Server) time.Duration {
 	f.t.Helper()
 	begin := f.rec.Now()
 	limit, cancel := context.WithTimeout(ctx, promoteLimit)
@@ -351,7 +351,7 @@ func (f *fleet) resumed(ctx context.Context, up time.Duration, counts func(id st
 }
 
 // victim is a master that has cells; dead are these, and others those that live elsewhere. Both have nodes.
-func (f *fleet) victim(c *redistest.ReplicaCluster) (master *redisproc.Server, dead []int, others map[int]bool) {
+func (f *fleet) victim(c *redistest.ReplicaCluster) (master *redisserver.Server, dead []int, others map[int]bool) {
 	f.t.Helper()
 	layouts := cell.Layouts(prefix, f.cfg.cells, true)
 	nodes := map[int]int{}
@@ -419,7 +419,7 @@ func lostAnswers(h *History) int {
 }
 
 // role is what a server says that it is: master or slave; "" where it does not answer.
-func role(ctx context.Context, proc *redisproc.Server) string {
+func role(ctx context.Context, proc *redisserver.Server) string {
 	parts, err := tell(ctx, proc, "ROLE").ToArray()
 	if err != nil || len(parts) == 0 {
 		return ""
@@ -429,13 +429,13 @@ func role(ctx context.Context, proc *redisproc.Server) string {
 }
 
 // takesWrites reports whether a master is in a cluster that works, or in none.
-func takesWrites(ctx context.Context, proc *redisproc.Server) bool {
+func takesWrites(ctx context.Context, proc *redisserver.Server) bool {
 	info, err := tell(ctx, proc, "CLUSTER", "INFO").ToString()
 	return err != nil || strings.Contains(info, "cluster_state:ok")
 }
 
 // tell sends one command to one server.
-func tell(ctx context.Context, proc *redisproc.Server, command ...string) rueidis.RedisResult {
+func tell(ctx context.Context, proc *redisserver.Server, command ...string) rueidis.RedisResult {
 	limit, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	return redistest.Ask(limit, proc.Addr(), command...)

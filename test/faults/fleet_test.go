@@ -18,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const prefix = "faults"
@@ -132,7 +132,7 @@ func (f *fleet) addNode(name string, slots int) {
 
 func (f *fleet) freeAddr() string {
 	f.t.Helper()
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func (f *fleet) redisConfig(name string) map[string]any {
 		return map[string]any{"url": f.cfg.store.url, "key_prefix": prefix, "cells": f.cfg.cells}
 	}
 	// Not one that the kernel gives to those who connect: whoever dials a way that is cut could be given its own port.
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/freeslot/freeslot/bench/peers/result"
 	"github.com/freeslot/freeslot/internal/cell"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -68,7 +68,7 @@ func (b *bench) ceilings(ctx context.Context, l *result.Limit) {
 
 // ceilingRig is a Redis with one node of many slots.
 type ceilingRig struct {
-	redis  *redisproc.Server
+	redis  *redisserver.Server
 	client rueidis.Client
 	cell   *cell.Cell
 	epoch  cell.Epoch
@@ -78,7 +78,7 @@ type ceilingRig struct {
 func withCeilingRig(ctx context.Context, run func(context.Context, *ceilingRig) (float64, int, error)) (rate float64, jobs int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	r := &ceilingRig{redis: redisproc.New(redisproc.Config{}), epoch: cell.NewEpoch(), nodes: []string{ceilingNode}}
+	r := &ceilingRig{redis: redisserver.New(redisserver.Config{}), epoch: cell.NewEpoch(), nodes: []string{ceilingNode}}
 	if err := r.redis.Start(ctx); err != nil {
 		return 0, 0, err
 	}

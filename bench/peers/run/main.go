@@ -31,7 +31,7 @@ import (
 	"github.com/freeslot/freeslot/bench/peers/result"
 	"github.com/freeslot/freeslot/bench/report"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // allParts are in the order in which they run.
@@ -223,7 +223,7 @@ func (b *bench) describe(ctx context.Context) error {
 	}
 	startCtx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
-	server := redisproc.New(redisproc.Config{})
+	server := redisserver.New(redisserver.Config{})
 	if err := server.Start(startCtx); err != nil {
 		return err
 	}

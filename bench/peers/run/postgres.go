@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const postgresPoll = 20 * time.Millisecond
@@ -72,7 +72,7 @@ func startPostgres(ctx context.Context, aof string) (_ *postgres, err error) {
 	if out, err := setUp.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
 	}
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	if err != nil {
 		return nil, err
 	}

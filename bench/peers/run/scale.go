@@ -17,7 +17,7 @@ import (
 	"github.com/freeslot/freeslot/bench/peers/load"
 	"github.com/freeslot/freeslot/bench/peers/result"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -197,7 +197,7 @@ func (b *bench) scaleCells(ctx context.Context, p *result.ScalePoint, distance t
 
 // cluster is masters without replicas.
 type cluster struct {
-	servers []*redisproc.Server
+	servers []*redisserver.Server
 	stats   []rueidis.Client
 	// proxies are where clients find the servers, in the same order; none where these are not away.
 	proxies []*away.Proxy
@@ -218,7 +218,7 @@ func startCluster(ctx context.Context, distance time.Duration) (_ *cluster, err 
 	defer cancel()
 	args := []string{"--cluster", "create"}
 	for range scaleMasters {
-		s := redisproc.New(redisproc.Config{ExtraArgs: []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--maxclients", redisClients}})
+		s := redisserver.New(redisserver.Config{ExtraArgs: []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--maxclients", redisClients}})
 		if err := s.Start(ctx); err != nil {
 			return nil, err
 		}
@@ -242,7 +242,7 @@ func startCluster(ctx context.Context, distance time.Duration) (_ *cluster, err 
 }
 
 // move has a server tell the cluster that clients find it at a proxy; the servers find each other directly.
-func (c *cluster) move(ctx context.Context, s *redisproc.Server, client rueidis.Client, distance time.Duration) error {
+func (c *cluster) move(ctx context.Context, s *redisserver.Server, client rueidis.Client, distance time.Duration) error {
 	proxy, err := away.Open(s.Addr(), distance)
 	if err != nil {
 		return err

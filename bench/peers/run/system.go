@@ -18,7 +18,7 @@ import (
 	"github.com/freeslot/freeslot/bench/peers/load"
 	"github.com/freeslot/freeslot/bench/peers/result"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -44,10 +44,10 @@ type shape struct {
 
 // system is one peer, freshly started, with its store.
 type system struct {
-	redis      *redisproc.Server // nil on Postgres
-	stats      rueidis.Client    // to Redis, without the distance
-	postgres   *postgres         // nil on Redis
-	proxy      *away.Proxy       // nil without a distance
+	redis      *redisserver.Server // nil on Postgres
+	stats      rueidis.Client      // to Redis, without the distance
+	postgres   *postgres           // nil on Redis
+	proxy      *away.Proxy         // nil without a distance
 	workers    []*measure.Child
 	schedulers []*measure.Process
 	load       *measure.Child
@@ -101,7 +101,7 @@ func (s *system) startStore(ctx context.Context, sh shape) ([]string, error) {
 		}
 		return []string{"-postgres", s.postgres.url}, nil
 	}
-	server := redisproc.New(redisproc.Config{AppendOnly: sh.aof != aofOff, AppendFsync: fsyncOf(sh.aof), ExtraArgs: []string{"--maxclients", redisClients}})
+	server := redisserver.New(redisserver.Config{AppendOnly: sh.aof != aofOff, AppendFsync: fsyncOf(sh.aof), ExtraArgs: []string{"--maxclients", redisClients}})
 	if err := server.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func fsyncOf(aof string) string {
 func (b *bench) startSchedulers(ctx context.Context, s *system, sh shape, redisURL string) ([]string, error) {
 	var urls []string
 	for i := range sh.entry.schedulers {
-		port, err := redisproc.FreePort()
+		port, err := redisserver.FreePort()
 		if err != nil {
 			return nil, err
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // store is the Redis of a dev system.
@@ -32,15 +32,15 @@ func startRedis(ctx context.Context, dir string, port int, embedded bool, log *z
 	if embedded {
 		return startEmbedded(port, "")
 	}
-	server := redisproc.New(redisproc.Config{Dir: filepath.Join(dir, "redis"), Port: port, AppendOnly: true, Logger: log})
+	server := redisserver.New(redisserver.Config{Dir: filepath.Join(dir, "redis"), Port: port, AppendOnly: true, Logger: log})
 	err := server.Start(ctx)
-	if errors.Is(err, redisproc.ErrNotFound) {
+	if errors.Is(err, redisserver.ErrNotFound) {
 		return startEmbedded(port, "no redis-server is installed (`make deps` installs one); ")
 	}
 	switch {
-	case errors.Is(err, redisproc.ErrPortTaken):
+	case errors.Is(err, redisserver.ErrPortTaken):
 		return nil, fmt.Errorf("--redis-port %d: %w", port, err)
-	case errors.Is(err, redisproc.ErrDir):
+	case errors.Is(err, redisserver.ErrDir):
 		return nil, fmt.Errorf("--dir %s: %w", dir, err)
 	case err != nil:
 		return nil, err

@@ -20,7 +20,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // authority signs certificates of a test.
@@ -99,7 +99,7 @@ func (a *authority) issue(name string, ends time.Duration, hosts ...string) (cer
 // newTLS starts a server that listens with a certificate besides; auth is yes where it wants one of its clients.
 func newTLS(t *testing.T, ca *authority, auth, certFile, keyFile string) (url string) {
 	t.Helper()
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -46,12 +46,12 @@ func NewCluster(tb testing.TB) *ClusterServer {
 }
 
 // Processes are the masters, in the order of their hash slots and of Addrs. The caller owns the slice.
-func (c *ClusterServer) Processes() []*redisproc.Server {
-	return append([]*redisproc.Server(nil), c.nodes...)
+func (c *ClusterServer) Processes() []*redisserver.Server {
+	return append([]*redisserver.Server(nil), c.nodes...)
 }
 
 // nodes are the masters of a cluster.
-type nodes []*redisproc.Server
+type nodes []*redisserver.Server
 
 func (n nodes) target() *Target {
 	addrs := make([]string, len(n))
@@ -91,20 +91,20 @@ func startCluster() (nodes, error) {
 }
 
 // startNode names the bus port, which by default is the port + 10000 and may not exist or be taken.
-func startNode() (*redisproc.Server, string, error) {
+func startNode() (*redisserver.Server, string, error) {
 	var err error
 	for range busTries {
 		var port int
-		if port, err = redisproc.FreePort(); err != nil {
+		if port, err = redisserver.FreePort(); err != nil {
 			break
 		}
 		bus := strconv.Itoa(port)
-		var proc *redisproc.Server
+		var proc *redisserver.Server
 		if proc, err = startServer(Args(
 			"--repl-diskless-sync-delay", "0", // else a new replica waits five seconds
 			"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-announce-ip", "127.0.0.1",
 			"--cluster-node-timeout", formTimeout,
-		)); !errors.Is(err, redisproc.ErrPortTaken) {
+		)); !errors.Is(err, redisserver.ErrPortTaken) {
 			return proc, bus, err
 		}
 	}
@@ -156,7 +156,7 @@ func formed(info string) bool {
 		lines[fmt.Sprintf("cluster_known_nodes:%d", masters)] && lines[fmt.Sprintf("cluster_size:%d", masters)]
 }
 
-func run(ctx context.Context, proc *redisproc.Server, args ...string) error {
+func run(ctx context.Context, proc *redisserver.Server, args ...string) error {
 	if err := Ask(ctx, proc.Addr(), args...).Error(); err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // missingEnv makes the test binary run one test whose failure another test reads.
@@ -176,8 +176,8 @@ func TestStop(t *testing.T) {
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	redis := New(t)
-	_, err := startServer(func(c *redisproc.Config) { c.Port = redis.Process().Port() })
-	if !errors.Is(err, redisproc.ErrPortTaken) {
+	_, err := startServer(func(c *redisserver.Config) { c.Port = redis.Process().Port() })
+	if !errors.Is(err, redisserver.ErrPortTaken) {
 		t.Errorf("got %v", err)
 	}
 }

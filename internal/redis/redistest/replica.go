@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // failoverTimeout is the node timeout of a cluster with replicas: short, as its tests wait for failovers.
@@ -18,7 +18,7 @@ const failoverTimeout = "1000"
 type ReplicaCluster struct {
 	*Target
 	tb    testing.TB
-	procs []*redisproc.Server
+	procs []*redisserver.Server
 }
 
 // NewReplicaCluster starts a cluster that is stopped at the end of the test. It takes some five seconds.
@@ -50,17 +50,17 @@ func (c *ReplicaCluster) stop() {
 }
 
 // Processes are all nodes, masters first as they were at the start. The caller owns the slice.
-func (c *ReplicaCluster) Processes() []*redisproc.Server {
-	return append([]*redisproc.Server(nil), c.procs...)
+func (c *ReplicaCluster) Processes() []*redisserver.Server {
+	return append([]*redisserver.Server(nil), c.procs...)
 }
 
 // Join adds a node without slots, and returns when all nodes know it.
-func (c *ReplicaCluster) Join() *redisproc.Server {
+func (c *ReplicaCluster) Join() *redisserver.Server {
 	c.tb.Helper()
 	return c.join(1)[0]
 }
 
-func (c *ReplicaCluster) join(n int) []*redisproc.Server {
+func (c *ReplicaCluster) join(n int) []*redisserver.Server {
 	c.tb.Helper()
 	before := len(c.procs)
 	for range n {
@@ -87,9 +87,9 @@ func (c *ReplicaCluster) join(n int) []*redisproc.Server {
 }
 
 // Owner is the master of a slot. It waits until all nodes that run agree on one.
-func (c *ReplicaCluster) Owner(slot uint16) *redisproc.Server {
+func (c *ReplicaCluster) Owner(slot uint16) *redisserver.Server {
 	c.tb.Helper()
-	var owner *redisproc.Server
+	var owner *redisserver.Server
 	c.await("the nodes to agree on a master", func(ctx context.Context) bool {
 		owner = nil
 		for _, p := range c.procs {
@@ -108,10 +108,10 @@ func (c *ReplicaCluster) Owner(slot uint16) *redisproc.Server {
 }
 
 // Failover makes a replica of the slot's master take its place in good order, and returns it.
-func (c *ReplicaCluster) Failover(slot uint16) *redisproc.Server {
+func (c *ReplicaCluster) Failover(slot uint16) *redisserver.Server {
 	c.tb.Helper()
 	owner := c.Owner(slot)
-	var replica *redisproc.Server
+	var replica *redisserver.Server
 	c.await("a replica", func(ctx context.Context) bool {
 		for _, port := range holders(ctx, owner, slot)[1:] {
 			if p := c.at(port); p != nil && p.PID() != 0 {
@@ -127,7 +127,7 @@ func (c *ReplicaCluster) Failover(slot uint16) *redisproc.Server {
 
 // BeginMigration begins to move a slot to another master, moves the keys named and no others, and returns
 // the master that has the slot until MigrateSlot ends what was begun.
-func (c *ReplicaCluster) BeginMigration(slot uint16, to *redisproc.Server, keys ...string) (from *redisproc.Server) {
+func (c *ReplicaCluster) BeginMigration(slot uint16, to *redisserver.Server, keys ...string) (from *redisserver.Server) {
 	c.tb.Helper()
 	from, number := c.Owner(slot), strconv.Itoa(int(slot))
 	c.run(to, "CLUSTER", "SETSLOT", number, "IMPORTING", c.id(from))
@@ -139,7 +139,7 @@ func (c *ReplicaCluster) BeginMigration(slot uint16, to *redisproc.Server, keys 
 }
 
 // MigrateSlot moves a slot with its keys to another master.
-func (c *ReplicaCluster) MigrateSlot(slot uint16, to *redisproc.Server) {
+func (c *ReplicaCluster) MigrateSlot(slot uint16, to *redisserver.Server) {
 	c.tb.Helper()
 	from, toID, number := c.BeginMigration(slot, to), c.id(to), strconv.Itoa(int(slot))
 	c.await("the keys to move", func(ctx context.Context) bool {
@@ -157,13 +157,13 @@ func (c *ReplicaCluster) MigrateSlot(slot uint16, to *redisproc.Server) {
 }
 
 // synced tells whether a replica has all of its master.
-func synced(ctx context.Context, replica *redisproc.Server) bool {
+func synced(ctx context.Context, replica *redisserver.Server) bool {
 	info, err := Ask(ctx, replica.Addr(), "INFO", "replication").ToString()
 	return err == nil && strings.Contains(info, "master_link_status:up")
 }
 
 // online is how many replicas a master has that have acknowledged something.
-func online(ctx context.Context, master *redisproc.Server) int {
+func online(ctx context.Context, master *redisserver.Server) int {
 	info, err := Ask(ctx, master.Addr(), "INFO", "replication").ToString()
 	if err != nil {
 		return 0
@@ -171,7 +171,7 @@ func online(ctx context.Context, master *redisproc.Server) int {
 	return strings.Count(info, ",state=online,")
 }
 
-func (c *ReplicaCluster) at(port int) *redisproc.Server {
+func (c *ReplicaCluster) at(port int) *redisserver.Server {
 	for _, p := range c.procs {
 		if p.Port() == port {
 			return p
@@ -180,7 +180,7 @@ func (c *ReplicaCluster) at(port int) *redisproc.Server {
 	return nil
 }
 
-func (c *ReplicaCluster) id(proc *redisproc.Server) string {
+func (c *ReplicaCluster) id(proc *redisserver.Server) string {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -191,7 +191,7 @@ func (c *ReplicaCluster) id(proc *redisproc.Server) string {
 	return id
 }
 
-func (c *ReplicaCluster) run(proc *redisproc.Server, args ...string) {
+func (c *ReplicaCluster) run(proc *redisserver.Server, args ...string) {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -208,7 +208,7 @@ func (c *ReplicaCluster) await(what string, cond func(context.Context) bool) {
 }
 
 // holders are the ports of a slot's master and its replicas, as one node sees them.
-func holders(ctx context.Context, proc *redisproc.Server, slot uint16) []int {
+func holders(ctx context.Context, proc *redisserver.Server, slot uint16) []int {
 	ranges, err := Ask(ctx, proc.Addr(), "CLUSTER", "SLOTS").ToArray()
 	if err != nil {
 		return nil

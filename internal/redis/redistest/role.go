@@ -14,7 +14,7 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/goleak"
 
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -85,7 +85,7 @@ func userArgs(args []string) []string {
 	return append([]string{"--user", role.Name, "on", ">" + rolePassword}, role.Rules...)
 }
 
-func loadScripts(ctx context.Context, proc *redisproc.Server) error {
+func loadScripts(ctx context.Context, proc *redisserver.Server) error {
 	if role == nil || len(role.Scripts) == 0 {
 		return nil
 	}
@@ -106,7 +106,7 @@ func loadScripts(ctx context.Context, proc *redisproc.Server) error {
 }
 
 // checkDenied fails for each command, key and channel that the user was denied. A server that is away cannot tell.
-func checkDenied(proc *redisproc.Server) error {
+func checkDenied(proc *redisserver.Server) error {
 	if role == nil || proc.PID() == 0 {
 		return nil
 	}

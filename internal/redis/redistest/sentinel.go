@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -46,7 +46,7 @@ func NewSentinels(tb testing.TB) *Sentinels {
 		if err := os.WriteFile(file, fmt.Appendf(nil, sentinelConfig, masterSet, port), 0o600); err != nil {
 			tb.Fatal(err)
 		}
-		proc, err := startServer(func(c *redisproc.Config) { c.ConfigFile = file }, Args("--sentinel"))
+		proc, err := startServer(func(c *redisserver.Config) { c.ConfigFile = file }, Args("--sentinel"))
 		if err != nil {
 			tb.Fatal(explain(err))
 		}
@@ -73,7 +73,7 @@ func (s *Sentinels) URL() string {
 }
 
 // knowsAll reports whether a sentinel knows the replica and the other sentinels.
-func (s *Sentinels) knowsAll(ctx context.Context, proc *redisproc.Server) bool {
+func (s *Sentinels) knowsAll(ctx context.Context, proc *redisserver.Server) bool {
 	facts, err := Ask(ctx, proc.Addr(), "SENTINEL", "MASTER", masterSet).AsStrMap()
 	return err == nil && facts["num-slaves"] == "1" && facts["num-other-sentinels"] == strconv.Itoa(sentinels-1) && facts["flags"] == "master"
 }

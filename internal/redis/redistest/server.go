@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -19,16 +19,16 @@ const (
 )
 
 // Option changes how a server of New is started.
-type Option func(*redisproc.Config)
+type Option func(*redisserver.Config)
 
 // AppendOnly keeps the data over Kill and Restart; fsync is always, everysec or no.
 func AppendOnly(fsync string) Option {
-	return func(c *redisproc.Config) { c.AppendOnly, c.AppendFsync = true, fsync }
+	return func(c *redisserver.Config) { c.AppendOnly, c.AppendFsync = true, fsync }
 }
 
 // Args adds arguments of redis-server: Args("--maxmemory", "32mb").
 func Args(args ...string) Option {
-	return func(c *redisproc.Config) { c.ExtraArgs = append(c.ExtraArgs, args...) }
+	return func(c *redisserver.Config) { c.ExtraArgs = append(c.ExtraArgs, args...) }
 }
 
 // Server is one test's own server. What goes wrong fails the test. Its methods may be called from any
@@ -36,7 +36,7 @@ func Args(args ...string) Option {
 type Server struct {
 	*Target
 	tb   testing.TB
-	proc *redisproc.Server
+	proc *redisserver.Server
 }
 
 // New starts a server that is stopped, if it still runs, at the end of the test.
@@ -52,7 +52,7 @@ func New(tb testing.TB, options ...Option) *Server {
 }
 
 // Process is the server's process, for what has no method here.
-func (s *Server) Process() *redisproc.Server { return s.proc }
+func (s *Server) Process() *redisserver.Server { return s.proc }
 
 // Kill ends the server as a crash does, and returns when it is gone.
 func (s *Server) Kill() { s.check("kill", s.proc.Kill()) }
@@ -81,22 +81,22 @@ func (s *Server) check(operation string, err error) {
 	}
 }
 
-func startServer(options ...Option) (*redisproc.Server, error) {
-	cfg := redisproc.Config{Binary: os.Getenv(BinaryEnv)}
+func startServer(options ...Option) (*redisserver.Server, error) {
+	cfg := redisserver.Config{Binary: os.Getenv(BinaryEnv)}
 	for _, o := range options {
 		o(&cfg)
 	}
 	cfg.ExtraArgs = append(cfg.ExtraArgs, userArgs(cfg.ExtraArgs)...)
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	proc := redisproc.New(cfg)
+	proc := redisserver.New(cfg)
 	if err := proc.Start(ctx); err != nil {
 		return proc, err
 	}
 	return proc, loadScripts(ctx, proc)
 }
 
-func stopServer(proc *redisproc.Server) error {
+func stopServer(proc *redisserver.Server) error {
 	denied := checkDenied(proc)
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
@@ -105,7 +105,7 @@ func stopServer(proc *redisproc.Server) error {
 
 // explain adds what a developer of this repository has to run.
 func explain(err error) string {
-	if errors.Is(err, redisproc.ErrNotFound) {
+	if errors.Is(err, redisserver.ErrNotFound) {
 		return "these tests need a redis-server; install it with `make deps`, or name one in " + BinaryEnv + ": " + err.Error()
 	}
 	return "start redis-server: " + err.Error()

@@ -14,7 +14,7 @@ import (
 	dc "github.com/ory/dockertest/v3/docker"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redisproc"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 const (
@@ -57,7 +57,7 @@ func New(tb testing.TB) *Container {
 	tb.Cleanup(c.Purge)
 
 	// A port that the engine picks would change with each Start and Connect.
-	port, err := redisproc.FreePort()
+	port, err := redisserver.FreePort()
 	c.must("port", err)
 	c.host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	c.res, err = c.pool.RunWithOptions(&dockertest.RunOptions{

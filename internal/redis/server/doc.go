@@ -1,4 +1,4 @@
-// Package redisproc starts and owns a redis-server process.
+// Package server starts and owns a redis-server process.
 //
 // It is what `scheduler dev` and the tests run Redis with: a real server on a loopback port, as a child
 // of this process. It is no supervisor for production: a server that exits is reported (Done, Err), not
@@ -23,4 +23,4 @@
 //   - The child has a process group of its own, so that Ctrl-C in a terminal reaches this process only,
 //     which then stops its clients first and the server last.
 //   - Two servers never share a data folder: it is locked while a server runs on it.
-package redisproc
+package server
