@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
@@ -34,7 +34,7 @@ type configShowCmd struct {
 func (c *configShowCmd) Run(a *app) error {
 	defer a.api.close()
 	if c.Version > 0 {
-		var v poolconfig.ConfigVersion
+		var v pool.ConfigVersion
 		path := configPath + "/history/" + strconv.FormatUint(c.Version, 10)
 		if err := a.api.call(a.ctx, http.MethodGet, path, nil, nil, 0, &v); err != nil {
 			return explain(err)
@@ -116,7 +116,7 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
-func (a *app) currentConfig() (current poolconfig.PoolConfig, err error) {
+func (a *app) currentConfig() (current pool.PoolConfig, err error) {
 	if err = a.api.call(a.ctx, http.MethodGet, configPath, nil, nil, 0, &current); err != nil {
 		err = explain(err)
 	}
@@ -166,7 +166,7 @@ func (c *configDiffCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	result, err := a.sendConfig(http.MethodPut, configPath, true, poolconfig.ConfigUpdate{Config: content})
+	result, err := a.sendConfig(http.MethodPut, configPath, true, pool.ConfigUpdate{Config: content})
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ type configHistoryCmd struct{}
 // Run lists versions.
 func (configHistoryCmd) Run(a *app) error {
 	defer a.api.close()
-	var history poolconfig.ConfigVersions
+	var history pool.ConfigVersions
 	if err := a.api.call(a.ctx, http.MethodGet, configPath+"/history", nil, nil, 0, &history); err != nil {
 		return explain(err)
 	}
@@ -240,14 +240,14 @@ func (a *app) changeConfig(c configChange) error {
 		}
 		c.version = &current.Version
 	}
-	var result poolconfig.ConfigResult
+	var result pool.ConfigResult
 	var err error
 	if c.restore > 0 {
 		result, err = a.sendConfig(http.MethodPost, configPath+"/rollback", c.dryRun,
-			poolconfig.ConfigRollback{Version: c.version, Restore: c.restore, Note: c.note, Author: c.author})
+			pool.ConfigRollback{Version: c.version, Restore: c.restore, Note: c.note, Author: c.author})
 	} else {
 		result, err = a.sendConfig(http.MethodPut, configPath, c.dryRun,
-			poolconfig.ConfigUpdate{Version: c.version, Config: c.content, Note: c.note, Author: c.author})
+			pool.ConfigUpdate{Version: c.version, Config: c.content, Note: c.note, Author: c.author})
 	}
 	if err != nil {
 		return err
@@ -255,7 +255,7 @@ func (a *app) changeConfig(c configChange) error {
 	return a.printDiff(&result)
 }
 
-func (a *app) sendConfig(method, path string, dryRun bool, body any) (result poolconfig.ConfigResult, err error) {
+func (a *app) sendConfig(method, path string, dryRun bool, body any) (result pool.ConfigResult, err error) {
 	content, err := json.Marshal(body)
 	if err != nil {
 		return result, err

@@ -6,11 +6,11 @@ import (
 	"io"
 	"strings"
 
-	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/pool"
 )
 
 // printDiff says what was changed, or would be.
-func (a *app) printDiff(r *poolconfig.ConfigResult) error {
+func (a *app) printDiff(r *pool.ConfigResult) error {
 	if a.json {
 		return a.printJSON(r)
 	}
@@ -38,7 +38,7 @@ func (a *app) printDiff(r *poolconfig.ConfigResult) error {
 
 // printCompared says with what a dry run compared. Where Redis has no valid document the
 // content may be in force already, and apply changes something all the same.
-func (a *app) printCompared(r *poolconfig.ConfigResult) {
+func (a *app) printCompared(r *pool.ConfigResult) {
 	broken := len(r.Problems) > 0
 	for _, p := range r.Problems {
 		_, _ = fmt.Fprintf(a.out, "what is in Redis is broken and not in force: %s\n", clean(p.Message))
@@ -56,7 +56,7 @@ func (a *app) printCompared(r *poolconfig.ConfigResult) {
 	}
 }
 
-func comparedWith(r *poolconfig.ConfigResult) string {
+func comparedWith(r *pool.ConfigResult) string {
 	switch {
 	case r.Source == "file":
 		return "the replica's own file"
@@ -69,7 +69,7 @@ func comparedWith(r *poolconfig.ConfigResult) string {
 	}
 }
 
-func writeDiff(w io.Writer, d *poolconfig.Diff) error {
+func writeDiff(w io.Writer, d *pool.Diff) error {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, f := range d.Settings {

@@ -14,7 +14,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/worker"
@@ -77,7 +77,7 @@ func TestConfigLife(t *testing.T) {
 	}
 	l.ctl(t, "config", "show", "--version", "2").expect(t, exitOK, "version 2 of the history, by default/bob", "zone: us")
 	l.ctl(t, "config", "show", "--version", "9").expect(t, exitFailure, "not_found")
-	var state poolconfig.PoolConfig
+	var state pool.PoolConfig
 	if got := l.ctl(t, "config", "show", "-o", "json"); json.Unmarshal([]byte(got.out), &state) != nil || state.Version != 3 || state.Restores != 1 {
 		t.Error(got.out)
 	}
@@ -233,15 +233,15 @@ func TestConfigFileRoundTrip(t *testing.T) {
 	cfg := &selection.Config{Enabled: true, AffinityLoadFactor: 2, Pools: selection.Pools{
 		{ID: "007", Services: []string{"asr@>=1.2 <2"}, SourceLanguages: []string{"no", "zh-Hant"}, Labels: labels}, {ID: "null", Members: []string{"1.0"}},
 	}}
-	want := string(poolconfig.Encode(cfg))
+	want := string(pool.Encode(cfg))
 	var out bytes.Buffer
 	version := uint64(7)
 	must(t, printYAML(&out, &version, json.RawMessage(want)))
 	content, seen, err := readConfig(&out, "-")
 	must(t, err)
-	got, err := poolconfig.Decode(content)
+	got, err := pool.Decode(content)
 	must(t, err)
-	if string(poolconfig.Encode(got)) != want || seen == nil || *seen != version {
-		t.Errorf("%s\n%s", poolconfig.Encode(got), want)
+	if string(pool.Encode(got)) != want || seen == nil || *seen != version {
+		t.Errorf("%s\n%s", pool.Encode(got), want)
 	}
 }

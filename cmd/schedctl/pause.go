@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -42,11 +42,11 @@ func (c *resumeCmd) Run(a *app) error { return c.change(a, "resume") }
 func (c *pauseFlags) change(a *app, action string) error {
 	defer a.api.close()
 	plural := map[string]string{"pool": "pools", "service": "services", "class": "classes"}[c.Kind]
-	content, err := json.Marshal(poolconfig.PauseRequest{Note: c.Note, Author: c.Author})
+	content, err := json.Marshal(pool.PauseRequest{Note: c.Note, Author: c.Author})
 	if err != nil {
 		return err
 	}
-	var result poolconfig.PauseResult
+	var result pool.PauseResult
 	if err := a.api.call(a.ctx, http.MethodPost, "/v1/"+plural+"/"+url.PathEscape(c.Name)+"/"+action, nil, content, 0, &result); err != nil {
 		return explain(err)
 	}
@@ -67,7 +67,7 @@ func (c *pauseFlags) change(a *app, action string) error {
 	return nil
 }
 
-func pauseText(r *poolconfig.PauseResult) string {
+func pauseText(r *pool.PauseResult) string {
 	is := map[bool]string{true: "paused", false: "not paused"}[r.Paused]
 	if r.Unchanged && !r.Paused {
 		return fmt.Sprintf("%s %s was not paused, so nothing is resumed; the configuration is at version %d", r.Kind, r.Name, r.Version)

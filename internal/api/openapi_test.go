@@ -18,14 +18,14 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cron"
-	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
 // withFeatures has the routes of all features. No handler of them works.
 func withFeatures(d *api.Deps) {
 	d.Routes = slices.Concat(
-		poolconfig.NewFeature(nil, nil, nil, nil).Routes,
+		pool.NewFeature(nil, nil, nil, nil).Routes,
 		cron.NewFeature(cron.Config{}, nil, nil, zap.NewNop(), nil).Routes,
 	)
 }

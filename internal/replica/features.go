@@ -8,7 +8,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/poolconfig"
+	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -31,15 +31,15 @@ const configPatience = 2 * time.Second
 
 func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) feature.Feature {
 	first := f.cells.At(0)
-	follow := poolconfig.Config{File: fileConfig(cfg), NoEvents: !cfg.Cache.PubSub, OnChange: func(next *selection.Config) {
+	follow := pool.Config{File: fileConfig(cfg), NoEvents: !cfg.Cache.PubSub, OnChange: func(next *selection.Config) {
 		f.cache.SetConfig(next)
 		d.ConfigChanged()
 	}}
 	if cfg.Redis.Cells > 1 {
 		follow.StartPatience = configPatience
 	}
-	pools := poolconfig.New(follow, first, first.Layout().ConfigEvents(), conn.events.For(0), log.Named("poolconfig"), reg)
-	return poolconfig.NewFeature(pools, poolconfig.NewStore(first), f.cache, d)
+	pools := pool.New(follow, first, first.Layout().ConfigEvents(), conn.events.For(0), log.Named("pool"), reg)
+	return pool.NewFeature(pools, pool.NewStore(first), f.cache, d)
 }
 
 func newSchedules(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg prometheus.Registerer) feature.Feature {

@@ -1,4 +1,4 @@
-package poolconfig
+package pool
 
 import (
 	"context"

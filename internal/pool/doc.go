@@ -1,4 +1,4 @@
-// Package poolconfig is the dynamic configuration of pools, called "phase3": what it
+// Package pool is the dynamic configuration of pools, called "phase3": what it
 // may hold, how it is changed, and how a replica follows it.
 //
 // # Where it is
@@ -38,4 +38,4 @@
 // # When Redis is away
 //
 // The last configuration stays in force and Health says so.
-package poolconfig
+package pool

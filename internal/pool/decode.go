@@ -1,4 +1,4 @@
-package poolconfig
+package pool
 
 import (
 	"bytes"
@@ -126,7 +126,7 @@ func Encode(cfg *selection.Config) []byte {
 	out := normal(cfg)
 	out.Paused = nil
 	if err := enc.Encode(out); err != nil {
-		panic(fmt.Sprintf("poolconfig: a configuration that was validated is no JSON: %v", err))
+		panic(fmt.Sprintf("pool: a configuration that was validated is no JSON: %v", err))
 	}
 	return bytes.TrimSpace(b.Bytes())
 }

@@ -1,4 +1,4 @@
-package poolconfig
+package pool
 
 import (
 	"bytes"
@@ -103,7 +103,7 @@ func fieldsOf(v any) map[string]json.RawMessage {
 		err = json.Unmarshal(text, &fields)
 	}
 	if err != nil {
-		panic("poolconfig: a valid configuration is no JSON object: " + err.Error())
+		panic("pool: a valid configuration is no JSON object: " + err.Error())
 	}
 	return fields
 }
