@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/schedule"
 )
 
 type schedulesCmd struct {
@@ -73,10 +73,10 @@ func (c *schedulesListCmd) Run(a *app) error {
 		return usage("--limit is %d, expected at least 1", c.Limit)
 	}
 	defer a.api.close()
-	query, all := c.query(), []cron.Schedule{}
+	query, all := c.query(), []schedule.Schedule{}
 	for len(all) < c.Limit {
 		query.Set("limit", strconv.Itoa(min(c.Limit-len(all), 100)))
-		var page cron.SchedulePage
+		var page schedule.SchedulePage
 		if err := a.api.call(a.ctx, http.MethodGet, schedulesPath, query, nil, 0, &page); err != nil {
 			return explain(err)
 		}
@@ -98,7 +98,7 @@ func (c *schedulesListCmd) Run(a *app) error {
 	return table(a.out, rows)
 }
 
-func nextRun(s *cron.Schedule) string {
+func nextRun(s *schedule.Schedule) string {
 	if s.Paused {
 		return "paused"
 	}
@@ -109,14 +109,14 @@ type schedulesGetCmd struct{ oneSchedule }
 
 // Run shows one schedule.
 func (c *schedulesGetCmd) Run(a *app) error {
-	var s cron.Schedule
+	var s schedule.Schedule
 	if err := c.call(a, http.MethodGet, "", c.query(), &s); err != nil {
 		return err
 	}
 	return a.printSchedule(&s)
 }
 
-func (a *app) printSchedule(s *cron.Schedule) error {
+func (a *app) printSchedule(s *schedule.Schedule) error {
 	if a.json {
 		return a.printJSON(s)
 	}
@@ -174,7 +174,7 @@ func (c *schedulesApplyCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	var applied []cron.Schedule
+	var applied []schedule.Schedule
 	for _, document := range documents {
 		s, err := a.applySchedule(document, c.query())
 		if err != nil {
@@ -193,7 +193,7 @@ func (c *schedulesApplyCmd) Run(a *app) error {
 	return nil
 }
 
-func (a *app) applySchedule(document map[string]any, query url.Values) (*cron.Schedule, error) {
+func (a *app) applySchedule(document map[string]any, query url.Values) (*schedule.Schedule, error) {
 	name, _ := document["name"].(string)
 	if err := freeslot.ValidateName("name", name); err != nil {
 		return nil, usageError{explain(err)}
@@ -212,7 +212,7 @@ func (a *app) applySchedule(document map[string]any, query url.Values) (*cron.Sc
 	if err != nil {
 		return nil, usage("schedule %s cannot be sent: %w", name, err)
 	}
-	var s cron.Schedule
+	var s schedule.Schedule
 	if err := a.api.call(a.ctx, http.MethodPut, schedulesPath+"/"+url.PathEscape(name), query, content, 0, &s); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", name, explain(err))
 	}
@@ -275,7 +275,7 @@ func (c *schedulesResumeCmd) Run(a *app) error { return c.does(a, http.MethodPos
 
 // does prints what became of a schedule: state, or its next run with "".
 func (c *oneSchedule) does(a *app, method, action, state string) error {
-	var s cron.Schedule
+	var s schedule.Schedule
 	if err := c.call(a, method, action, c.query(), &s); err != nil {
 		return err
 	}
@@ -313,7 +313,7 @@ func (c *schedulesNextCmd) Run(a *app) error {
 	}
 	query := c.query()
 	query.Set("runs", strconv.Itoa(c.Count))
-	var s cron.Schedule
+	var s schedule.Schedule
 	if err := c.call(a, http.MethodGet, "", query, &s); err != nil {
 		return err
 	}

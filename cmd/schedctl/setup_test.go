@@ -17,13 +17,13 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/pool"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/schedule"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/internal/session"
 	"github.com/freeslot/freeslot/worker"
@@ -61,7 +61,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
 	must(t, err)
 	l := &live{url: redis.AdminURL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
-	schedules := cron.NewFeature(cron.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl), d, log, nil)
+	schedules := schedule.NewFeature(schedule.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl), d, log, nil)
 	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Routes: slices.Concat(pool.NewFeature(pools, pool.NewStore(cl), ca, d).Routes, schedules.Routes), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Auth: auth, Sessions: sessions, Logger: log})
 
 	must(t, cl.Start(t.Context()))

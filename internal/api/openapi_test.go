@@ -17,16 +17,16 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
-	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
+	"github.com/freeslot/freeslot/internal/schedule"
 )
 
 // withFeatures has the routes of all features. No handler of them works.
 func withFeatures(d *api.Deps) {
 	d.Routes = slices.Concat(
 		pool.NewFeature(nil, nil, nil, nil).Routes,
-		cron.NewFeature(cron.Config{}, nil, nil, zap.NewNop(), nil).Routes,
+		schedule.NewFeature(schedule.Config{}, nil, nil, zap.NewNop(), nil).Routes,
 	)
 }
 

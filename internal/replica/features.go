@@ -6,11 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/schedule"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -43,7 +43,7 @@ func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connec
 }
 
 func newSchedules(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg prometheus.Registerer) feature.Feature {
-	return cron.NewFeature(cron.Config{
+	return schedule.NewFeature(schedule.Config{
 		Replica: cfg.ReplicaID, MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MarkerRetention: cfg.IdempotencyRetention,
-	}, f.cells, d, log.Named("cron"), reg)
+	}, f.cells, d, log.Named("schedule"), reg)
 }

@@ -1,4 +1,4 @@
-// Package cron runs jobs again and again: schedules say when, by cron expressions with
+// Package schedule runs jobs again and again: schedules say when, by cron expressions with
 // time zones or by intervals, and what, by a job as a template.
 //
 // A schedule lives in one cell, by its name. Every replica has a loop for each cell; nobody
@@ -22,4 +22,4 @@
 //
 // The rest is pure: [Expression] computes times, [due] decides what to do about runs that
 // were missed.
-package cron
+package schedule

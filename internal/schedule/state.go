@@ -1,4 +1,4 @@
-package cron
+package schedule
 
 import (
 	"cmp"
@@ -64,7 +64,7 @@ type claim struct {
 func (s *state) encode() string {
 	text, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Sprintf("cron: encode a state: %v", err)) // it has nothing that can fail
+		panic(fmt.Sprintf("schedule: encode a state: %v", err)) // it has nothing that can fail
 	}
 	return string(text)
 }
@@ -145,7 +145,7 @@ func jobID(cellIndex int, scheduleID, uid string, runMS int64) string {
 	sum := sha256.Sum256([]byte(scheduleID + " " + uid + " " + strconv.FormatInt(runMS, 10)))
 	var id ulid.ULID
 	if err := id.SetTime(uint64(runMS)); err != nil { // of times that are in range it is none
-		panic(fmt.Sprintf("cron: time of a run: %v", err))
+		panic(fmt.Sprintf("schedule: time of a run: %v", err))
 	}
 	copy(id[6:], sum[:10])
 	return strconv.Itoa(cellIndex) + "-" + id.String()

@@ -1,4 +1,4 @@
-package cron
+package schedule
 
 const (
 	// maxWalk is how many runs of a schedule that was not looked at for very long are
