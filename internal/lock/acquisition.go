@@ -1,0 +1,226 @@
+package lock
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// Phases of an acquisition. They only grow.
+const (
+	waiting uint64 = iota // it may be in Redis' queue; no entry
+	held                  // it has entries
+	ended                 // lost, or given back
+)
+
+// word is the packed state of an acquisition (seed section 5.1): phase in bits 0 to 7, count of entries in 8 to 23, and
+// a generation above, which each change increments, so that a compare-and-swap never takes a state that came back
+// for the one that it has read.
+type word uint64
+
+func (w word) phase() uint64 { return uint64(w) & 0xff }
+func (w word) count() int    { return int(uint64(w) >> 8 & 0xffff) }
+func (w word) with(phase uint64, count int) word {
+	return word((uint64(w)>>24+1)<<24 | uint64(count)<<8 | phase)
+}
+
+// maxEntries is the most entries of one acquisition.
+const maxEntries = 0xffff
+
+// acquisition is one attempt to take a lock, and the hold that comes of it. Redis knows it by process and number.
+type acquisition struct {
+	cfg    Config
+	group  *group
+	number uint64
+	holder string
+
+	// state has the one step that decides between entry, unlock and loss: two racers compare-and-swap the same word,
+	// and one of them fails.
+	state atomic.Uint64
+	// until is when the lock ends without another confirmation, by uptime. It only grows.
+	until atomic.Int64
+	// token is set before state becomes held.
+	token int64
+	// ctx ends with the hold; its cause says why.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	since    time.Duration // by uptime; set before state becomes held
+	lastBeat atomic.Int64  // by uptime
+	renewed  atomic.Int64  // when the last confirmed renewal was sent, by uptime
+	claimed  atomic.Bool   // false while Redis has only a provisional grant
+	ticket   atomic.Bool   // true once Redis may have a ticket of it
+	local    *local        // of a lock that is not fair
+	returned atomic.Bool   // true once a lost lock is given back
+	doubt    atomic.Bool   // true once Redis may still carry out a call of it whose answer did not come
+	place    atomic.Pointer[string]
+	failures atomic.Int32 // checks of the watchdog that failed in a row
+	// Of an acquisition that waits; one of each is enough. promoted has it ask Redis itself.
+	grants   chan grant
+	promoted chan struct{}
+}
+
+// grant is how an acquisition that waits got the lock.
+type grant struct {
+	token   int64
+	until   time.Duration // by uptime
+	claimed bool
+}
+
+func newAcquisition(g *group, cfg Config, number uint64, holder string) *acquisition {
+	return &acquisition{cfg: cfg, group: g, number: number, holder: holder, grants: make(chan grant, 1), promoted: make(chan struct{}, 1)}
+}
+
+// id is how Redis knows it.
+func (a *acquisition) id() string {
+	return a.group.process + ":" + strconv.FormatUint(a.number, 10)
+}
+
+// ticketText is its entry in the queue: hand_over.lua reads it.
+func (a *acquisition) ticketText() string {
+	return a.id() + " " + strconv.FormatInt(a.cfg.Lease.Milliseconds(), 10) + " " + a.holder
+}
+
+// hold makes the acquisition a hold with one entry whose context ends with parent. It fails for one that has ended.
+func (a *acquisition) hold(parent context.Context, got grant) bool {
+	now := uptime()
+	a.token, a.since = got.token, now
+	a.extend(got.until)
+	a.claimed.Store(got.claimed)
+	a.lastBeat.Store(int64(now))
+	a.renewed.Store(int64(now))
+	stop := context.CancelFunc(func() {})
+	if a.cfg.MaxHold > 0 && a.cfg.Recovery != RecoverAlarm {
+		parent, stop = context.WithTimeoutCause(parent, a.cfg.MaxHold, ErrMaxHold)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	a.ctx, a.cancel = ctx, func(cause error) {
+		cancel(cause)
+		stop()
+	}
+	for {
+		w := word(a.state.Load())
+		if w.phase() != waiting {
+			a.cancel(ErrClosed)
+			return false
+		}
+		if a.state.CompareAndSwap(uint64(w), uint64(w.with(held, 1))) {
+			return true
+		}
+	}
+}
+
+// abandon ends an acquisition that waits. It is false for one that was granted meanwhile.
+func (a *acquisition) abandon() bool {
+	for {
+		w := word(a.state.Load())
+		if w.phase() != waiting {
+			return false
+		}
+		if a.state.CompareAndSwap(uint64(w), uint64(w.with(ended, 0))) {
+			return true
+		}
+	}
+}
+
+// enter adds an entry to a hold that has not ended.
+func (a *acquisition) enter() bool {
+	for {
+		w := word(a.state.Load())
+		if w.phase() != held || w.count() == maxEntries || a.over() || a.ctx.Err() != nil {
+			return false
+		}
+		if a.state.CompareAndSwap(uint64(w), uint64(w.with(held, w.count()+1))) {
+			return true
+		}
+	}
+}
+
+// leave takes an entry away. last is true for the one that ends the hold; lost for a hold that ended before.
+func (a *acquisition) leave() (last, lost bool) {
+	for {
+		w := word(a.state.Load())
+		if w.phase() != held {
+			return false, true
+		}
+		next := w.with(held, w.count()-1)
+		if w.count() == 1 {
+			next = w.with(ended, 0)
+		}
+		if a.state.CompareAndSwap(uint64(w), uint64(next)) {
+			return w.count() == 1, false
+		}
+	}
+}
+
+// end ends the hold for that cause. It is false for one that had ended.
+func (a *acquisition) end(cause error) bool {
+	for {
+		w := word(a.state.Load())
+		if w.phase() != held {
+			return false
+		}
+		if a.state.CompareAndSwap(uint64(w), uint64(w.with(ended, 0))) {
+			a.cancel(cause)
+			return true
+		}
+	}
+}
+
+// grant hands a grant to the goroutine that waits. Further ones are of the same lock, and not needed.
+func (a *acquisition) grant(got grant) {
+	select {
+	case a.grants <- got:
+	default:
+	}
+}
+
+// promote has an acquisition that waits behind others of this process ask Redis itself.
+func (a *acquisition) promote() {
+	select {
+	case a.promoted <- struct{}{}:
+	default:
+	}
+}
+
+// queued keeps the place in the queue.
+func (a *acquisition) queued(place string) { a.place.Store(&place) }
+
+// inQueue is the place in the queue, "0" before the first answer.
+func (a *acquisition) inQueue() string {
+	if place := a.place.Load(); place != nil && *place != "" {
+		return *place
+	}
+	return "0"
+}
+
+// keep is for how long nobody may get the lock after its unlock.
+func (a *acquisition) keep() time.Duration {
+	return max(0, a.cfg.AtLeast-(uptime()-a.since))
+}
+
+// live is true while it is a hold that was neither lost nor given back. Its context may have ended all the same, with
+// the one that it was taken with.
+func (a *acquisition) live() bool { return word(a.state.Load()).phase() == held }
+
+// over is true once the end has passed by the clock, whether or not the context has ended.
+func (a *acquisition) over() bool { return int64(uptime()) >= a.until.Load() }
+
+// extend moves the end to until, unless it is there or later already.
+func (a *acquisition) extend(until time.Duration) {
+	for {
+		old := a.until.Load()
+		if int64(until) <= old || a.until.CompareAndSwap(old, int64(until)) {
+			return
+		}
+	}
+}
+
+// confirmed is the end after a call that was sent at that moment and answered.
+func (a *acquisition) confirmed(sent time.Duration) time.Duration {
+	return sent + a.cfg.Lease - a.cfg.Margin
+}
+
+// cause is why the hold has ended.
+func (a *acquisition) cause() error { return context.Cause(a.ctx) }

@@ -1,0 +1,296 @@
+package lock
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+//go:embed script
+var files embed.FS
+
+var scripts = script.MustLoad(files)
+
+// callItems is the most items of one call.
+const callItems = 256
+
+// acquireItem is one lock to take or to queue for.
+type acquireItem struct {
+	a *acquisition
+	// wait queues for a lock that is held.
+	wait  bool
+	place string
+}
+
+// acquired is what became of an acquireItem.
+type acquired struct {
+	sent time.Duration // when the call was sent, by uptime
+	code int
+	// token of a lock that was taken.
+	token int64
+	// place in the queue; the others describe who has the lock.
+	place, holder string
+	since         time.Time
+	left          time.Duration
+	err           error
+}
+
+// Codes of scripts.
+const (
+	codeBusy    = 0
+	codeDone    = 1
+	codeFull    = 2 // of acquire
+	codeTaken   = 2 // of renew
+	codeBadKey  = 3
+	codeRevoked = 4
+)
+
+// acquire is acquire.lua.
+func (g *group) acquire(ctx context.Context, items []acquireItem) ([]acquired, error) {
+	keys := []string{g.keys.token(), g.keys.alive()}
+	args := g.args()
+	for _, it := range items {
+		keys = append(keys, g.keys.held(it.a.cfg.Key), g.keys.queue(it.a.cfg.Key))
+		how := "t"
+		if it.wait {
+			how = "w"
+		}
+		if it.a.cfg.Fair {
+			how = "f" + how
+		}
+		args = append(args, it.a.cfg.Key, strconv.FormatUint(it.a.number, 10), milliseconds(it.a.cfg.Lease), it.a.holder, how, it.place)
+	}
+	sent, replies, err := g.call(ctx, scripts["acquire"], keys, args, len(items))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]acquired, len(items))
+	for i, reply := range replies {
+		r := reader{values: reply}
+		got := acquired{sent: sent, code: int(r.number())}
+		switch got.code {
+		case codeDone:
+			got.token = r.number()
+		case codeBusy:
+			got.place, got.holder = r.text(), r.text()
+			got.since = time.UnixMilli(r.number())
+			got.left = max(0, time.Duration(r.number())*time.Millisecond)
+		case codeFull:
+			got.err = ErrQueueFull
+		case codeBadKey:
+			got.err = &KeyError{Text: r.text()}
+		default:
+			r.err = fmt.Errorf("code %d is unknown", got.code)
+		}
+		if r.err != nil {
+			return nil, fmt.Errorf("acquire: answer of Redis: %w", r.err)
+		}
+		out[i] = got
+	}
+	return out, nil
+}
+
+// releaseItem is one acquisition to end.
+type releaseItem struct {
+	a      *acquisition
+	reason string
+	keep   time.Duration
+	// heir is a waiter of this process: it gets the lock at once, or enters the queue before the hand-over.
+	heir *acquisition
+	pass bool
+}
+
+// released is what became of a releaseItem.
+type released struct {
+	sent time.Duration
+	// had is whether it held the lock.
+	had    bool
+	others int64
+	// token of the heir that got the lock; place of the one that entered the queue.
+	token int64
+	place string
+	err   error
+}
+
+// release is release.lua.
+func (g *group) release(ctx context.Context, items []releaseItem) ([]released, error) {
+	keys := []string{g.keys.token(), g.keys.alive()}
+	args := g.args()
+	for _, it := range items {
+		keys = append(keys, g.keys.held(it.a.cfg.Key), g.keys.queue(it.a.cfg.Key))
+		ticket := ""
+		if it.a.ticket.Load() {
+			ticket = it.a.ticketText()
+		}
+		heir, how, lease, holder := "", "", "", ""
+		if it.heir != nil {
+			heir, how = strconv.FormatUint(it.heir.number, 10), "queue"
+			lease, holder = milliseconds(it.heir.cfg.Lease), it.heir.holder
+			if it.pass {
+				how = "now"
+			}
+		}
+		args = append(args, it.a.cfg.Key, quoted(it.a.cfg.Key), strconv.FormatUint(it.a.number, 10), ticket,
+			quoted(it.a.holder), it.reason, milliseconds(it.keep), heir, how, lease, holder)
+	}
+	sent, replies, err := g.call(ctx, scripts["release"], keys, args, len(items))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]released, len(items))
+	for i, reply := range replies {
+		r := reader{values: reply}
+		got := released{sent: sent}
+		switch code := r.number(); code {
+		case codeDone:
+			got.had, got.others = true, r.number()
+			if token := r.text(); token != "" {
+				got.token, r.err = strconv.ParseInt(token, 10, 64)
+			}
+			got.place = r.text()
+		case codeBusy:
+		case codeBadKey:
+			got.err = &KeyError{Text: r.text()}
+		default:
+			r.err = fmt.Errorf("code %d is unknown", code)
+		}
+		if r.err != nil {
+			return nil, fmt.Errorf("release: answer of Redis: %w", r.err)
+		}
+		out[i] = got
+	}
+	return out, nil
+}
+
+// renewed is what Redis says of a hold.
+type renewed struct {
+	sent time.Duration
+	code int
+	left time.Duration
+	// text is the other holder, or the reason of the operator who revoked it.
+	text string
+}
+
+// renew is renew.lua. With look it only looks.
+func (g *group) renew(ctx context.Context, items []*acquisition, look bool) ([]renewed, error) {
+	keys, args := make([]string, len(items)), make([]string, 0, 3*len(items))
+	for i, a := range items {
+		keys[i] = g.keys.held(a.cfg.Key)
+		lease := milliseconds(a.cfg.Lease)
+		if look {
+			lease = "0"
+		}
+		args = append(args, a.id(), lease, strconv.Itoa(word(a.state.Load()).count()))
+	}
+	sent := uptime()
+	values, err := g.run(ctx, scripts["renew"], keys, args).ToArray()
+	if err != nil {
+		return nil, fmt.Errorf("renew: %w", err)
+	}
+	out := make([]renewed, len(items))
+	for i := range items {
+		if i >= len(values) {
+			return nil, fmt.Errorf("renew: %d answers for %d locks", len(values), len(items))
+		}
+		reply, err := values[i].ToArray()
+		r := reader{values: reply, err: err}
+		got := renewed{sent: sent, code: int(r.number())}
+		switch got.code {
+		case codeDone:
+			got.left = time.Duration(r.number()) * time.Millisecond
+		case codeTaken, codeBadKey, codeRevoked:
+			got.text = r.text()
+		}
+		if r.err != nil {
+			return nil, fmt.Errorf("renew: answer of Redis: %w", r.err)
+		}
+		out[i] = got
+	}
+	return out, nil
+}
+
+// call runs acquire or release, whose answers begin with the counter of tokens.
+func (g *group) call(ctx context.Context, s *script.Script, keys, args []string, items int) (sent time.Duration, replies [][]rueidis.RedisMessage, err error) {
+	sent = uptime()
+	values, err := g.run(ctx, s, keys, args).ToArray()
+	if err == nil && len(values) != 1+items {
+		err = fmt.Errorf("%d answers for %d locks", len(values)-1, items)
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s: %w", s.Name(), err)
+	}
+	counter, err := values[0].AsInt64()
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s: counter of tokens: %w", s.Name(), err)
+	}
+	g.saw(sent, counter)
+	replies = make([][]rueidis.RedisMessage, items)
+	for i := range replies {
+		if replies[i], err = values[1+i].ToArray(); err != nil {
+			return 0, nil, fmt.Errorf("%s: answer of Redis: %w", s.Name(), err)
+		}
+	}
+	return sent, replies, nil
+}
+
+// run waits for Redis' replicas where Options ask for it.
+func (g *group) run(ctx context.Context, s *script.Script, keys, args []string) rueidis.RedisResult {
+	if g.m.opts.Replicas > 0 && s != scripts["release"] {
+		return g.runner.CallReplicated(ctx, s, keys, args)
+	}
+	return g.runner.Call(ctx, s, keys, args)
+}
+
+// args are those that acquire and release begin with.
+func (g *group) args() []string {
+	return []string{g.keys.layout.Prefix, g.keys.layout.TagPart(), g.process, milliseconds(g.m.opts.Liveness)}
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// quoted is JSON, for the notice of a release.
+func quoted(text string) string {
+	data, err := json.Marshal(text)
+	if err != nil {
+		panic("lock: a text is no JSON: " + err.Error())
+	}
+	return string(data)
+}
+
+// reader reads the values of one answer in order, and keeps the first error.
+type reader struct {
+	values []rueidis.RedisMessage
+	err    error
+}
+
+func (r *reader) next() (v rueidis.RedisMessage, ok bool) {
+	if r.err == nil && len(r.values) == 0 {
+		r.err = fmt.Errorf("it is too short")
+	}
+	if r.err != nil {
+		return v, false
+	}
+	v, r.values = r.values[0], r.values[1:]
+	return v, true
+}
+
+func (r *reader) number() (n int64) {
+	if v, ok := r.next(); ok {
+		n, r.err = v.AsInt64()
+	}
+	return n
+}
+
+func (r *reader) text() (s string) {
+	if v, ok := r.next(); ok {
+		s, r.err = v.ToString()
+	}
+	return s
+}

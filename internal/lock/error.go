@@ -1,0 +1,65 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrNotAcquired is returned when the lock was not had in time. Errors that match it can be a *HeldError,
+	// which says who has it.
+	ErrNotAcquired = errors.New("lock not acquired")
+	// ErrQueueFull is returned when too many acquisitions wait for one lock. It is ErrNotAcquired, too.
+	ErrQueueFull = fmt.Errorf("%w: overloaded: 10000 wait for it already", ErrNotAcquired)
+	// ErrNotHeld is returned by an Unlock of what was unlocked before.
+	ErrNotHeld = errors.New("lock not held: it was unlocked before")
+	// ErrLost is returned by an Unlock after the lock was lost. The error matches the cause, too.
+	ErrLost = errors.New("lock lost")
+	// ErrClosed is returned by calls on a manager that was stopped, and is the cause of contexts that Stop ended.
+	ErrClosed = errors.New("lock manager is stopped")
+	// ErrNotStarted is returned by calls on a manager that was not started.
+	ErrNotStarted = errors.New("lock manager is not started")
+)
+
+// These are the causes of the end of a holder's context, as context.Cause returns them, besides ErrClosed and what
+// ended the context that the lock was taken with.
+var (
+	// ErrExpired: no renewal was confirmed before the lease was over.
+	ErrExpired = errors.New("lock expired: no renewal was confirmed in time")
+	// ErrGone: Redis has no such lock any more.
+	ErrGone = errors.New("lock is gone from Redis")
+	// ErrTaken: Redis names another holder.
+	ErrTaken = errors.New("lock was taken by another holder")
+	// ErrRevoked: an operator revoked it.
+	ErrRevoked = errors.New("lock was revoked by an operator")
+	// ErrMaxHold: it was held for Config.MaxHold.
+	ErrMaxHold = errors.New("lock was held for its longest time")
+	// ErrStalled: the holder called no Beat for Config.BeatTimeout.
+	ErrStalled = errors.New("lock holder is stalled: no Beat in time")
+	// ErrDisconnected: checks of the connection failed, and Config.Recovery ended the hold.
+	ErrDisconnected = errors.New("lock manager has no connection to Redis")
+	// ErrUnlocked: its last entry was unlocked.
+	ErrUnlocked = errors.New("lock was unlocked")
+)
+
+// HeldError says who has a lock that was not acquired. It matches ErrNotAcquired.
+type HeldError struct {
+	Key, Holder string
+	// Since is when the holder got it, by Redis' clock.
+	Since time.Time
+	// Left is how long its lease lasts without another renewal; 0 where Redis did not say.
+	Left time.Duration
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("lock %q not acquired: held by %s since %s, lease ends in %s", e.Key, e.Holder, e.Since.UTC().Format(time.RFC3339), e.Left.Round(time.Millisecond))
+}
+
+func (e *HeldError) Unwrap() error { return ErrNotAcquired }
+
+// KeyError is returned when a key of the lock holds something else, or was written by a release with another layout.
+// Nothing was overwritten.
+type KeyError struct{ Text string }
+
+func (e *KeyError) Error() string { return e.Text }

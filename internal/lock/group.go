@@ -1,0 +1,149 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// Bounds of calls. One that gets no answer in that time is in doubt, and is made again.
+const (
+	callTimeout = time.Second
+	batchQueue  = 4096
+	batchBytes  = 1 << 20
+	batchCalls  = 2
+)
+
+// group is the locks that share a hash tag, hence the counter of tokens and the wake channel of this process.
+type group struct {
+	m       *Manager
+	keys    keys
+	runner  *script.Runner
+	process string
+
+	acquires *script.Batch[acquireItem, acquired]
+	releases *script.Batch[releaseItem, released]
+	wakes    *events.Subscriber
+
+	started sync.Once
+	// ready is closed when the subscription stands for the first time.
+	ready chan struct{}
+	// poke has the loop beat at once.
+	poke chan struct{}
+	// beating is held while a beat is under way. A release that takes and gives it back knows that no beat
+	// carries its acquisition any more, which would take the lock anew.
+	beating sync.RWMutex
+
+	mu      sync.Mutex
+	waiters map[uint64]*acquisition // guarded by mu; those whose tickets may be in Redis
+	soonest time.Duration           // guarded by mu; when the first lock that is waited for ends, by uptime; 0: unknown
+	answers [8]answer               // guarded by mu; a ring
+	latest  int                     // guarded by mu
+}
+
+// answer is one that Redis gave: when its call was sent, and the counter of tokens at its end.
+type answer struct {
+	sent    time.Duration
+	counter int64
+}
+
+func newGroup(m *Manager, runner *script.Runner) *group {
+	g := &group{
+		m: m, keys: keys{layout: runner.Layout()}, runner: runner, process: m.process,
+		poke: make(chan struct{}, 1), ready: make(chan struct{}), waiters: make(map[uint64]*acquisition),
+	}
+	g.acquires = script.NewBatch(runner, script.BatchConfig[acquireItem, acquired]{
+		Name: "lock_acquire", Run: g.acquire, Size: func(it acquireItem) int { return len(it.a.cfg.Key) + 256 },
+		Items: callItems, Bytes: batchBytes, Queue: batchQueue, Calls: batchCalls, Timeout: callTimeout,
+	})
+	g.releases = script.NewBatch(runner, script.BatchConfig[releaseItem, released]{
+		Name: "lock_release", Run: g.release, Size: func(it releaseItem) int { return len(it.a.cfg.Key) + 512 },
+		Items: callItems, Bytes: batchBytes, Queue: batchQueue, Calls: batchCalls, Timeout: callTimeout,
+	})
+	return g
+}
+
+// start brings up the batches and the loop, once.
+func (g *group) start() {
+	g.started.Do(func() {
+		g.acquires.Start()
+		g.releases.Start()
+		g.wakes = events.NewSubscriber(g.m.events.For(0), g.keys.wake(g.process), g.keys.layout.Sharded, g.m.log)
+		g.m.loops.Go(func() { g.loop(g.m.ctx) })
+	})
+}
+
+// stop waits for calls under way.
+func (g *group) stop(ctx context.Context) error {
+	g.started.Do(func() {})
+	errs := []error{g.acquires.Stop(ctx), g.releases.Stop(ctx)}
+	return errors.Join(errs...)
+}
+
+// subscribed is whether the process hears of grants in this group.
+func (g *group) subscribed() bool { return g.wakes.Subscribed() }
+
+// saw keeps what an answer proves about the counter of tokens.
+func (g *group) saw(sent time.Duration, counter int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.latest = (g.latest + 1) % len(g.answers)
+	g.answers[g.latest] = answer{sent: sent, counter: counter}
+}
+
+// sentBefore is when the newest call was sent whose answer had a counter below the token: the token was made later. It
+// is false where no answer proves that.
+func (g *group) sentBefore(token int64) (sent time.Duration, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, a := range g.answers {
+		if a.counter > 0 && a.counter < token && (!ok || a.sent > sent) {
+			sent, ok = a.sent, true
+		}
+	}
+	return sent, ok
+}
+
+// enlist has the beats carry an acquisition that may have a ticket.
+func (g *group) enlist(a *acquisition) {
+	a.ticket.Store(true)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiters[a.number] = a
+}
+
+func (g *group) strike(a *acquisition) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.waiters, a.number)
+}
+
+func (g *group) waiting() []*acquisition {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]*acquisition, 0, len(g.waiters))
+	for _, a := range g.waiters {
+		out = append(out, a)
+	}
+	return out
+}
+
+// hurry has the loop beat at once.
+func (g *group) hurry() {
+	select {
+	case g.poke <- struct{}{}:
+	default: // it will
+	}
+}
+
+func (g *group) logDoubt(what string, err error) {
+	if !errors.Is(err, context.Canceled) {
+		g.m.log.Warn("lock."+what, zap.Error(err))
+	}
+}

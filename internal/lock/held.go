@@ -1,0 +1,109 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// Held is one entry of a lock that is held. All methods are safe for concurrent use.
+type Held struct {
+	m    *Manager
+	a    *acquisition
+	ctx  *holdContext
+	done atomic.Bool
+}
+
+func newHeld(m *Manager, a *acquisition) *Held {
+	return &Held{m: m, a: a, ctx: &holdContext{Context: a.ctx, a: a, owner: ownerKey{m: m, key: a.cfg.Key}}}
+}
+
+// Context ends when the lock is lost, when it is unlocked for the last time, or when the context ends that it was
+// taken with. context.Cause says why. Check it before each write to what the lock guards: Err looks at the clock, and so
+// knows the end also in a process that was stopped meanwhile.
+//
+// Locking the same key with this context, or one made from it, enters the lock again without asking Redis;
+// see WithoutOwner.
+func (h *Held) Context() context.Context { return h.ctx }
+
+// Token is the fencing token: above all earlier ones of this lock. Tokens of different locks cannot be compared.
+func (h *Held) Token() int64 { return h.a.token }
+
+// Beat shows that the holder makes progress. It is needed only with Config.BeatTimeout.
+func (h *Held) Beat() { h.a.lastBeat.Store(int64(uptime())) }
+
+// Unlock takes this entry back. The last one ends the context, and then gives the lock back, also if ctx has ended:
+// it takes a second at most, and goes on in the background until Redis has answered or the lease is over.
+//
+// Errors: ErrNotHeld if this entry was unlocked before. ErrLost, with the cause, if the lock was lost before, or Redis no
+// longer had it. Any other error says that Redis has not answered yet.
+func (h *Held) Unlock(ctx context.Context) error {
+	if h.done.Swap(true) {
+		return ErrNotHeld
+	}
+	_ = h.ctx.Err() // an end that has passed is a loss, also if no loop has seen it yet
+	last, lost := h.a.leave()
+	switch {
+	case lost:
+		cause := h.a.cause()
+		h.m.giveBackLost(h.a)
+		return fmt.Errorf("%w: %w", ErrLost, cause)
+	case !last:
+		return nil
+	}
+	early := h.a.cause()
+	h.a.cancel(ErrUnlocked)
+	err := h.m.unlock(ctx, h.a)
+	if errors.Is(early, ErrMaxHold) {
+		return errors.Join(fmt.Errorf("%w: %w", ErrLost, early), err)
+	}
+	return err
+}
+
+// holdContext is the context of a hold. Its Done and Value are those of the context that the hold cancels, so that
+// derived contexts end with it and context.Cause finds the cause.
+type holdContext struct {
+	context.Context
+	a     *acquisition
+	owner ownerKey
+}
+
+// Err ends a hold whose end has passed before it answers.
+func (c *holdContext) Err() error {
+	if c.a.live() && c.a.over() {
+		c.a.group.m.lose(c.a, ErrExpired)
+	}
+	return c.Context.Err()
+}
+
+func (c *holdContext) Value(key any) any {
+	if key == any(c.owner) {
+		return c.a
+	}
+	return c.Context.Value(key)
+}
+
+// ownerKey finds the acquisition of a lock in the context of its holder.
+type ownerKey struct {
+	m   *Manager
+	key string
+}
+
+// owner is the hold that ctx belongs to, nil if there is none.
+func owner(ctx context.Context, m *Manager, key string) *acquisition {
+	a, _ := ctx.Value(ownerKey{m: m, key: key}).(*acquisition)
+	return a
+}
+
+// WithoutOwner is ctx without the holds that it belongs to: locking with it waits even for a lock that the caller holds.
+func WithoutOwner(ctx context.Context) context.Context { return strangerContext{ctx} }
+
+type strangerContext struct{ context.Context }
+
+func (c strangerContext) Value(key any) any {
+	if _, ok := key.(ownerKey); ok {
+		return nil
+	}
+	return c.Context.Value(key)
+}

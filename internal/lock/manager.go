@@ -1,0 +1,246 @@
+package lock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// Manager makes locks and keeps those that are held (the seed's LockManager). Its methods are safe for concurrent use.
+type Manager struct {
+	opts    Options
+	log     *zap.Logger
+	metrics *metrics
+	// process is what Redis knows this start of the process by: 128 random bits.
+	process string
+	number  atomic.Uint64 // of the last acquisition
+
+	// Set by Start.
+	commands, events *redisclient.Clients
+	groups           []*group
+
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	loops  sync.WaitGroup
+	begun  atomic.Bool
+	stop   sync.Once
+
+	mu     sync.Mutex
+	locals map[string]*local         // guarded by mu; of locks that are not fair
+	holds  map[*acquisition]struct{} // guarded by mu; those that have not ended
+
+	renewals renewals
+}
+
+// New makes a manager. It does no I/O. Errors: an *freeslot.Error that names every bad option.
+func New(opts Options) (*Manager, error) {
+	opts = opts.WithDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	m := &Manager{
+		opts: opts, log: opts.Logger, metrics: newMetrics(opts.Registerer), process: hex.EncodeToString(id[:]),
+		locals: make(map[string]*local), holds: make(map[*acquisition]struct{}),
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.renewals.changed = make(chan struct{}, 1)
+	return m, nil
+}
+
+// Get makes a lock. It does no I/O. Errors: an *freeslot.Error that names every bad field.
+func (m *Manager) Get(cfg Config) (*Lock, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Lock{m: m, cfg: cfg}, nil
+}
+
+// Start connects to Redis and checks it. ctx bounds the start alone. Errors: a Redis that does not answer, is older than
+// 7.0, or evicts keys.
+func (m *Manager) Start(ctx context.Context) error {
+	if m.begun.Load() {
+		return errors.New("lock manager was started before")
+	}
+	topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: m.opts.RedisURL, Access: m.opts.Access, Name: "freeslot-lock"})
+	if err != nil {
+		return fmt.Errorf("start lock manager: %w", err)
+	}
+	if m.commands, err = topology.Open(redisclient.Commands); err != nil {
+		return fmt.Errorf("start lock manager: %w", err)
+	}
+	if m.events, err = topology.Open(redisclient.Subscriber); err != nil {
+		m.commands.Close()
+		return fmt.Errorf("start lock manager: %w", err)
+	}
+	if err := m.check(ctx); err != nil {
+		m.commands.Close()
+		m.events.Close()
+		return fmt.Errorf("start lock manager: %w", err)
+	}
+	for _, layout := range layouts(m.opts.KeyPrefix, topology.Cluster) {
+		runner := script.NewRunner(script.Config{
+			Layout: layout, CallTimeout: callTimeout,
+			Acknowledge: script.Acknowledge{Replicas: m.opts.Replicas, Timeout: m.opts.ReplicationTimeout},
+		}, m.commands.For(0), m.log, nil)
+		runner.Add(scripts)
+		m.groups = append(m.groups, newGroup(m, runner))
+	}
+	m.begun.Store(true)
+	m.loops.Go(func() { m.renewLoop(m.ctx) })
+	m.loops.Go(func() { m.watch(m.ctx) })
+	return nil
+}
+
+// Stop ends the contexts of all holds with ErrClosed and wakes all waiters with it. It gives nothing back: what its
+// holders were doing may not have ended, so leases run out. It tolerates a manager that was never started, and
+// being called twice.
+func (m *Manager) Stop(ctx context.Context) error {
+	var failed error
+	m.stop.Do(func() {
+		m.cancel()
+		for _, a := range m.held() {
+			m.lose(a, ErrClosed)
+		}
+		done := make(chan struct{})
+		go func() {
+			m.loops.Wait()
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			failed = fmt.Errorf("stop lock manager: %w", context.Cause(ctx))
+		}
+		for _, g := range m.groups {
+			failed = errors.Join(failed, g.stop(ctx))
+		}
+		if m.commands != nil {
+			m.commands.Close()
+			m.events.Close()
+		}
+	})
+	return failed
+}
+
+// groupOf is the group of a lock, ready for calls.
+func (m *Manager) groupOf(key string) (*group, error) {
+	switch {
+	case m.ctx.Err() != nil:
+		return nil, ErrClosed
+	case !m.begun.Load():
+		return nil, ErrNotStarted
+	}
+	g := m.groups[script.CellOf(key, len(m.groups))]
+	g.start()
+	return g, nil
+}
+
+// attach gives an acquisition what its process knows of the lock.
+func (m *Manager) attach(a *acquisition) {
+	if a.cfg.Fair {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.locals[a.cfg.Key]
+	if l == nil {
+		l = &local{}
+		m.locals[a.cfg.Key] = l
+	}
+	l.users++
+	a.local = l
+}
+
+// detach ends what attach began.
+func (m *Manager) detach(a *acquisition) {
+	if a.local == nil {
+		return
+	}
+	a.local.leave(a)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a.local.users--; a.local.users == 0 {
+		delete(m.locals, a.cfg.Key)
+	}
+}
+
+// took begins to keep a hold.
+func (m *Manager) took(a *acquisition, waited time.Duration) {
+	a.group.strike(a)
+	if a.local != nil {
+		a.local.took(a)
+	}
+	m.mu.Lock()
+	m.holds[a] = struct{}{}
+	m.mu.Unlock()
+	next := a.since + a.cfg.Renewal
+	if !a.claimed.Load() {
+		next = a.since + claimAfter
+	}
+	m.renewals.add(a, next)
+	m.metrics.acquired(nil, waited)
+	if m.ctx.Err() != nil {
+		m.lose(a, ErrClosed)
+	}
+}
+
+// gaveUp leaves the queue for an acquisition that did not get its lock, and passes on what it may get yet.
+func (m *Manager) gaveUp(a *acquisition, waited bool, after time.Duration, err error) {
+	m.metrics.acquired(err, after)
+	a.abandon()
+	a.group.strike(a)
+	if a.ticket.Load() || a.doubt.Load() || waited && errors.Is(err, ErrClosed) {
+		m.background(func() {
+			m.giveBack(a, "left", releaseItem{a: a, reason: "left"})
+			m.detach(a)
+		})
+		return
+	}
+	m.detach(a)
+}
+
+// lose ends a hold that was lost, or whose context ended.
+func (m *Manager) lose(a *acquisition, cause error) {
+	if !a.end(cause) {
+		return
+	}
+	m.forget(a, cause)
+	m.detach(a)
+	m.log.Warn("lock.lost", zap.String("lock", a.cfg.Key), zap.Int64("token", a.token), zap.Error(cause))
+}
+
+// forget stops keeping a hold that has ended.
+func (m *Manager) forget(a *acquisition, cause error) {
+	m.mu.Lock()
+	delete(m.holds, a)
+	m.mu.Unlock()
+	m.renewals.remove(a)
+	m.metrics.ended(cause, uptime()-a.since)
+}
+
+// held are the holds that have not ended.
+func (m *Manager) held() []*acquisition {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]*acquisition, 0, len(m.holds))
+	for a := range m.holds {
+		out = append(out, a)
+	}
+	return out
+}
+
+// background runs what Stop waits for.
+func (m *Manager) background(f func()) { m.loops.Go(f) }

@@ -1,0 +1,114 @@
+package lock
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are those of seed section 14; docs/lock.md maps them. None is labelled by key.
+type metrics struct {
+	acquires    *prometheus.CounterVec // by outcome
+	waits       prometheus.Histogram   // seconds
+	holds       prometheus.Histogram   // seconds
+	ends        *prometheus.CounterVec // by cause
+	renewals    *prometheus.CounterVec // by outcome
+	checks      *prometheus.CounterVec // by check, outcome
+	recoveries  *prometheus.CounterVec // by strategy
+	alarms      prometheus.Gauge       // locks whose checks fail
+	connected   *prometheus.GaugeVec   // by connection
+	held, queue prometheus.Gauge       // locks held; acquisitions that wait
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freeslot", Subsystem: "lock", Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "freeslot", Subsystem: "lock", Name: name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(100e-6, 4, 12), // 100 us to 7 min
+		})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freeslot", Subsystem: "lock", Name: name, Help: help})
+	}
+	m := &metrics{
+		acquires:   counter("acquires_total", "Attempts to take a lock, by outcome: acquired, busy, failed.", "outcome"),
+		waits:      histogram("wait_seconds", "Time until a lock was taken."),
+		holds:      histogram("hold_seconds", "Time for which a lock was held."),
+		ends:       counter("ends_total", "Holds that ended, by cause.", "cause"),
+		renewals:   counter("renewals_total", "Renewals of leases, by outcome: confirmed, unanswered.", "outcome"),
+		checks:     counter("checks_total", "Checks of the watchdog, by check and outcome: ok, failed.", "check", "outcome"),
+		recoveries: counter("recoveries_total", "What the watchdog did, by action and outcome: ok, failed.", "action", "outcome"),
+		alarms:     gauge("alarms", "Locks whose checks have failed often enough for an alarm."),
+		connected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "freeslot", Subsystem: "lock", Name: "connected", Help: "1 while the connection works, by connection: commands, wakes.",
+		}, []string{"connection"}),
+		held:  gauge("held", "Locks that this process holds."),
+		queue: gauge("waiting", "Acquisitions of this process that wait."),
+	}
+	if reg != nil {
+		reg.MustRegister(m.acquires, m.waits, m.holds, m.ends, m.renewals, m.checks, m.recoveries, m.alarms, m.connected, m.held, m.queue)
+	}
+	return m
+}
+
+func (m *metrics) acquired(err error, after time.Duration) {
+	switch {
+	case err == nil:
+		m.acquires.WithLabelValues("acquired").Inc()
+		m.waits.Observe(after.Seconds())
+		m.held.Inc()
+	case errors.Is(err, ErrNotAcquired):
+		m.acquires.WithLabelValues("busy").Inc()
+	default:
+		m.acquires.WithLabelValues("failed").Inc()
+	}
+}
+
+// causes are the labels of ends_total.
+var causes = []struct {
+	cause error
+	name  string
+}{
+	{ErrUnlocked, "unlocked"}, {ErrExpired, "expired"}, {ErrGone, "gone"}, {ErrTaken, "taken"}, {ErrRevoked, "revoked"},
+	{ErrMaxHold, "max_hold"}, {ErrStalled, "stalled"}, {ErrDisconnected, "disconnected"}, {ErrClosed, "closed"},
+}
+
+func (m *metrics) ended(cause error, held time.Duration) {
+	name := "other"
+	for _, c := range causes {
+		if errors.Is(cause, c.cause) {
+			name = c.name
+			break
+		}
+	}
+	m.ends.WithLabelValues(name).Inc()
+	m.holds.Observe(held.Seconds())
+	m.held.Dec()
+}
+
+func (m *metrics) renewed(locks int, err error) {
+	outcome := "confirmed"
+	if err != nil {
+		outcome = "unanswered"
+	}
+	m.renewals.WithLabelValues(outcome).Add(float64(locks))
+}
+
+func (m *metrics) checked(check string, ok bool) {
+	m.checks.WithLabelValues(check, outcome(ok)).Inc()
+}
+
+func (m *metrics) recovered(action string, ok bool) {
+	m.recoveries.WithLabelValues(action, outcome(ok)).Inc()
+}
+
+func outcome(ok bool) string {
+	if ok {
+		return "ok"
+	}
+	return "failed"
+}

@@ -1,0 +1,201 @@
+package lock
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// claimAfter is when a grant is claimed that is held without one: most short holds are over by then.
+	claimAfter = 10 * time.Millisecond
+	// clockPeriod is how often ends are looked for, for those who wait on Done alone.
+	clockPeriod = 250 * time.Millisecond
+	// renewRetry is the least time between two tries of one renewal.
+	renewRetry = 50 * time.Millisecond
+)
+
+// renewals are the holds by the time of their next renewal.
+type renewals struct {
+	mu      sync.Mutex
+	due     dueHeap                       // guarded by mu
+	index   map[*acquisition]*renewalTask // guarded by mu
+	changed chan struct{}
+	// turned is when the loop last looked, by uptime.
+	turned atomic.Int64
+}
+
+type renewalTask struct {
+	a  *acquisition
+	at time.Duration
+	i  int
+}
+
+// dueHeap is a heap of tasks, the first due on top; container/heap calls its methods.
+type dueHeap []*renewalTask
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].i, h[j].i = i, j }
+func (h *dueHeap) Push(x any)        { t := x.(*renewalTask); t.i = len(*h); *h = append(*h, t) }
+func (h *dueHeap) Pop() any {
+	t := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return t
+}
+
+// add sets the time of the next renewal.
+func (r *renewals) add(a *acquisition, at time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.index == nil {
+		r.index = make(map[*acquisition]*renewalTask)
+	}
+	if t := r.index[a]; t != nil {
+		t.at = at
+		heap.Fix(&r.due, t.i)
+	} else {
+		t := &renewalTask{a: a, at: at}
+		r.index[a] = t
+		heap.Push(&r.due, t)
+	}
+	if r.due[0].a == a {
+		select {
+		case r.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (r *renewals) remove(a *acquisition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.index[a]; t != nil {
+		heap.Remove(&r.due, t.i)
+		delete(r.index, a)
+	}
+}
+
+// take removes the tasks that are due, and says how long the next one has time.
+func (r *renewals) take(now time.Duration) (due []*acquisition, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.turned.Store(int64(now))
+	for len(r.due) > 0 && r.due[0].at <= now {
+		t := heap.Pop(&r.due).(*renewalTask)
+		delete(r.index, t.a)
+		due = append(due, t.a)
+	}
+	wait = clockPeriod
+	if len(r.due) > 0 {
+		wait = min(wait, r.due[0].at-now)
+	}
+	return due, wait
+}
+
+// renewLoop renews what is due, and ends what is over, until ctx ends.
+func (m *Manager) renewLoop(ctx context.Context) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	timer := time.NewTimer(clockPeriod)
+	defer timer.Stop()
+	looked := uptime()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.renewals.changed:
+		case <-timer.C:
+		}
+		now := uptime()
+		due, wait := m.renewals.take(now)
+		byGroup := make(map[*group][]*acquisition)
+		for _, a := range due {
+			if a.live() && a.ctx.Err() == nil { // what has ended is renewed no more
+				byGroup[a.group] = append(byGroup[a.group], a)
+			}
+		}
+		for g, all := range byGroup {
+			for items := range slices.Chunk(all, callItems) {
+				calls.Go(func() { m.renewItems(ctx, g, items) })
+			}
+		}
+		if now-looked >= clockPeriod {
+			looked = now
+			m.expire()
+		}
+		timer.Reset(wait)
+	}
+}
+
+// expire ends the holds whose end has passed.
+func (m *Manager) expire() {
+	for _, a := range m.held() {
+		if a.over() {
+			m.lose(a, ErrExpired)
+		}
+	}
+}
+
+// renewItems is one call for several holds of a group.
+func (m *Manager) renewItems(ctx context.Context, g *group, items []*acquisition) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answers, err := g.renew(ctx, items, false)
+	m.metrics.renewed(len(items), err)
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			m.log.Warn("lock.renew_failed", zap.Int("locks", len(items)), zap.Error(err))
+		}
+		for _, a := range items {
+			m.renewLater(a, max(renewRetry, min(a.cfg.Renewal/4, time.Second)))
+		}
+		return
+	}
+	for i, a := range items {
+		m.renewedOne(a, answers[i])
+	}
+}
+
+// renewLater sets the next renewal of a hold that has not ended.
+func (m *Manager) renewLater(a *acquisition, after time.Duration) {
+	if a.live() {
+		m.renewals.add(a, uptime()+after)
+		if !a.live() { // it ended meanwhile, and its end may have found no renewal to remove
+			m.renewals.remove(a)
+		}
+	}
+}
+
+// renewedOne takes over what Redis says of one hold.
+func (m *Manager) renewedOne(a *acquisition, got renewed) {
+	switch got.code {
+	case codeDone:
+		a.extend(a.confirmed(got.sent))
+		a.claimed.Store(true)
+		a.renewed.Store(int64(got.sent))
+		m.renewLater(a, a.cfg.Renewal)
+	default:
+		m.lose(a, got.loss())
+	}
+}
+
+// loss is why Redis' answer ends a hold.
+func (got renewed) loss() error {
+	switch got.code {
+	case codeTaken:
+		return errors.Join(ErrTaken, errors.New(got.text))
+	case codeRevoked:
+		return errors.Join(ErrRevoked, errors.New(got.text))
+	case codeBadKey:
+		return errors.Join(ErrGone, &KeyError{Text: got.text})
+	default:
+		return ErrGone
+	}
+}

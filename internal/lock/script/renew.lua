@@ -1,0 +1,37 @@
+-- renew: lets the leases of held locks begin anew, and looks at the state of each.
+--
+-- Guarantee: only the acquisition that is named is renewed, and a key that is gone is never made anew. Works where
+-- Redis refuses writes for lack of memory, because PEXPIRE takes none.
+--
+-- KEYS[1..] held:<lock>  hash with TTL, one an item
+-- ARGV[1..] for each item: acquisition; lease, ms, 0 to look only; count of its entries
+-- Returns for each item
+--   {1, left}           renewed, or only looked at; left in ms
+--   {0}                 gone
+--   {2, holder}         taken by another one
+--   {4, reason, left}   an operator has revoked it; it is not renewed
+--   {3, error}          the key is no lock
+-- Redis 7.0. Cost: O(items), three commands each.
+-- include lib/at.lua
+-- include lib/hold.lua
+local reply = {}
+for i, held_key in ipairs(KEYS) do
+  local acquisition, lease, count = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  local held = read_hold(held_key)
+  if not held then
+    reply[i] = {0}
+  elseif held.err then
+    reply[i] = {3, held.err}
+  elseif held.acquisition ~= acquisition then
+    reply[i] = {2, held.holder}
+  elseif held.revoked then
+    reply[i] = {4, held.revoked, redis.call('PTTL', held_key)}
+  elseif lease == '0' then
+    reply[i] = {1, redis.call('PTTL', held_key)}
+  else
+    redis.call('PEXPIRE', held_key, lease)
+    redis.call('HSET', held_key, 'count', count)
+    reply[i] = {1, tonumber(lease)}
+  end
+end
+return reply

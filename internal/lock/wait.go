@@ -1,0 +1,194 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// Lock is one lock. It is safe for concurrent use; Manager.Get makes it.
+type Lock struct {
+	m   *Manager
+	cfg Config
+}
+
+// Config is what Get was called with, with its defaults.
+func (l *Lock) Config() Config { return l.cfg }
+
+// Lock waits for the lock until ctx ends. ctx bounds the hold, too: see Held.Context. While Redis does not answer it goes
+// on trying. Errors: what ended ctx, with the last failure; ErrQueueFull; a *KeyError; ErrClosed; ErrNotStarted.
+func (l *Lock) Lock(ctx context.Context) (*Held, error) { return l.take(ctx, ctx, true) }
+
+// TryLock waits for the lock until wait is over or ctx ends; with 0 it looks once. Errors: a *HeldError, which matches
+// ErrNotAcquired, for a lock that is held by another one; that of a call of Redis that failed; and those of Lock.
+func (l *Lock) TryLock(ctx context.Context, wait time.Duration) (*Held, error) {
+	if wait <= 0 {
+		return l.take(ctx, ctx, false)
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, wait, ErrNotAcquired)
+	defer cancel()
+	return l.take(ctx, waiting, true)
+}
+
+// Do runs f with the lock and unlocks it after its return or panic. Errors: those of Lock, and those of f and of Unlock
+// joined: an ErrLost says that the lock was lost while f ran.
+func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, token int64) error) (err error) {
+	h, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Unlock(ctx)) }()
+	return f(h.Context(), h.Token())
+}
+
+// take enters a hold that ctx belongs to, or takes the lock. waiting bounds the waiting, and ctx the hold.
+func (l *Lock) take(ctx, waiting context.Context, wait bool) (*Held, error) {
+	if a := owner(ctx, l.m, l.cfg.Key); a != nil && a.enter() {
+		return newHeld(l.m, a), nil
+	}
+	g, err := l.m.groupOf(l.cfg.Key)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	begin := time.Now()
+	a := newAcquisition(g, l.cfg, l.m.number.Add(1), l.m.opts.Holder)
+	l.m.attach(a)
+	got, err := l.m.await(waiting, a, wait)
+	if err == nil && a.hold(ctx, got) {
+		l.m.took(a, time.Since(begin))
+		return newHeld(l.m, a), nil
+	}
+	if err == nil {
+		err = ErrClosed
+	}
+	l.m.gaveUp(a, wait, time.Since(begin), err)
+	return nil, err
+}
+
+// await is how an acquisition gets its lock.
+func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, error) {
+	if !wait {
+		got, err := m.ask(ctx, a, false)
+		if err == nil && got.code == codeBusy {
+			err = got.heldError(a.cfg.Key)
+		}
+		return grant{token: got.token, until: a.confirmed(got.sent), claimed: true}, err
+	}
+	if !a.cfg.Fair && !a.local.join(a) {
+		// Another one of this process has the lock or contends for it.
+		got, done, err := m.sleep(ctx, a, 0)
+		if errors.Is(err, ErrNotAcquired) {
+			err = &HeldError{Key: a.cfg.Key, Holder: m.opts.Holder}
+		}
+		if done || err != nil {
+			return got, err
+		}
+	}
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = 5*time.Millisecond, time.Second
+	// The first look needs no subscription.
+	queue := a.group.subscribed()
+	var last error
+	for {
+		if queue {
+			a.group.enlist(a)
+		}
+		got, err := m.ask(ctx, a, queue)
+		var pause time.Duration
+		switch {
+		case err == nil && got.code == codeDone:
+			return grant{token: got.token, until: a.confirmed(got.sent), claimed: true}, nil
+		case err == nil && !queue:
+			queue, last = true, got.heldError(a.cfg.Key)
+			m.awaitSubscription(ctx, a.group)
+			continue
+		case err == nil:
+			last = got.heldError(a.cfg.Key)
+			retry.Reset()
+			a.group.answered(a, got)
+		case errors.Is(err, ErrQueueFull) || errors.As(err, new(*KeyError)) || errors.Is(err, ErrClosed):
+			return grant{}, err
+		default:
+			last, pause = err, retry.NextBackOff()
+		}
+		granted, done, err := m.sleep(ctx, a, pause)
+		switch {
+		case done:
+			return granted, nil
+		case errors.Is(err, ErrNotAcquired):
+			return grant{}, last
+		case err != nil:
+			return grant{}, errors.Join(err, last)
+		}
+	}
+}
+
+// subscribeLimit is how long a waiter gives the subscription to stand. Without one its beats find its grants.
+const subscribeLimit = 250 * time.Millisecond
+
+func (m *Manager) awaitSubscription(ctx context.Context, g *group) {
+	timer := time.NewTimer(subscribeLimit)
+	defer timer.Stop()
+	select {
+	case <-g.ready:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-m.ctx.Done():
+	}
+}
+
+// sleep waits for a grant until ctx ends; it returns without one after pause, unless that is 0, and when it is the
+// acquisition's turn to ask Redis.
+func (m *Manager) sleep(ctx context.Context, a *acquisition, pause time.Duration) (got grant, done bool, err error) {
+	var over <-chan time.Time
+	if pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for {
+		select {
+		case got := <-a.grants:
+			if !got.claimed && got.until-uptime() < a.group.window()/4 {
+				a.group.hurry() // it came too late to be acted upon: the beat claims it
+				continue
+			}
+			return got, true, nil
+		case <-a.promoted:
+			return grant{}, false, nil
+		case <-over:
+			return grant{}, false, nil
+		case <-ctx.Done():
+			return grant{}, false, context.Cause(ctx)
+		case <-m.ctx.Done():
+			return grant{}, false, ErrClosed
+		}
+	}
+}
+
+// ask is one call of acquire.lua. An error leaves the acquisition in doubt unless nothing was sent.
+func (m *Manager) ask(ctx context.Context, a *acquisition, wait bool) (acquired, error) {
+	out := a.group.acquires.Do(ctx, []acquireItem{{a: a, wait: wait, place: a.inQueue()}})[0]
+	if out.Err != nil {
+		if !errors.Is(out.Err, script.ErrNotSent) && !errors.Is(out.Err, script.ErrStopped) {
+			a.doubt.Store(true)
+		}
+		if errors.Is(out.Err, script.ErrStopped) {
+			return acquired{}, ErrClosed
+		}
+		return acquired{}, fmt.Errorf("lock %q: %w", a.cfg.Key, out.Err)
+	}
+	return out.Out, out.Out.err
+}
+
+func (got acquired) heldError(key string) error {
+	return &HeldError{Key: key, Holder: got.holder, Since: got.since, Left: got.left}
+}
