@@ -22,6 +22,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/node/cgroup"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/process/procgroup"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -101,7 +102,7 @@ func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), stdout, stderr
 	cmd.ExtraFiles = progress.files()
 	cmd.WaitDelay = pipeDelay
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = procgroup.Attr()
 	if group != nil {
 		group.Attach(cmd.SysProcAttr)
 	}
@@ -158,10 +159,10 @@ func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgr
 	ended := make(chan struct{})
 	var terminator sync.WaitGroup
 	terminator.Go(func() { terminated = c.terminate(ctx, group, limited, ended) })
-	awaitExit(group)
+	procgroup.AwaitExit(group)
 	close(ended)
 	terminator.Wait()
-	signalGroup(group, syscall.SIGKILL) // what the command left behind
+	procgroup.Signal(group, syscall.SIGKILL) // what the command left behind
 	if limited != nil {
 		_ = limited.Kill() // also what left the process group; remove tells of failures
 	}
@@ -179,7 +180,7 @@ func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgr
 		return false
 	case <-ctx.Done():
 	}
-	signalGroup(group, syscall.SIGTERM)
+	procgroup.Signal(group, syscall.SIGTERM)
 	timer := time.NewTimer(c.cfg.KillGrace)
 	defer timer.Stop()
 	select {
@@ -187,7 +188,7 @@ func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgr
 		return true
 	case <-timer.C:
 	}
-	signalGroup(group, syscall.SIGKILL)
+	procgroup.Signal(group, syscall.SIGKILL)
 	if limited != nil {
 		_ = limited.Kill() // remove tells of failures
 	}
@@ -209,10 +210,6 @@ func startFailed(err error) error {
 		}
 	}
 	return failure
-}
-
-func signalGroup(group int, signal syscall.Signal) {
-	_ = syscall.Kill(-group, signal) // the only failure is that nobody is left
 }
 
 // exitError says how the command ended.

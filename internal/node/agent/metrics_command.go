@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/node/collector"
+	"github.com/freeslot/freeslot/internal/process/procgroup"
 )
 
 const (
@@ -70,7 +71,7 @@ func (c *commandCollector) Collect(ctx context.Context) (collector.Metrics, erro
 	}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.WaitDelay = metricsPipeDelay
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = procgroup.Attr()
 	// See commandExecutor.run.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

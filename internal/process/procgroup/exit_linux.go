@@ -1,4 +1,4 @@
-package agent
+package procgroup
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitExit returns when the child has ended, and leaves it a zombie.
-func awaitExit(pid int) {
+// AwaitExit returns when the child has ended, and leaves it a zombie.
+func AwaitExit(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {

@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || netbsd || openbsd
 
-package agent
+package procgroup
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitExit returns when the child has ended, and leaves it a zombie.
-func awaitExit(pid int) {
+// AwaitExit returns when the child has ended, and leaves it a zombie.
+func AwaitExit(pid int) {
 	queue, err := unix.Kqueue()
 	if err != nil {
 		return // Wait will wait; only what the command leaves behind may outlive it
