@@ -7,26 +7,26 @@ import (
 )
 
 // connecting is what the client library says on new connections, to sentinels' masters and to members of a cluster.
-var connecting = []string{"ping", "select", "role", "cluster|slots", "cluster|shards", "readonly", "asking", "info"}
+var connecting = []string{"ping", "select", "role", "cluster|slots", "cluster|shards", "readonly", "asking"}
 
-// Access is what a process that takes locks needs in Redis.
-func Access(prefix string, cluster bool) script.Access {
-	return access(prefix, cluster, []string{"acquire", "release", "renew"},
-		"subscribe", "ssubscribe", "unsubscribe", "sunsubscribe", "punsubscribe", "discard", "wait", "set")
+// calling are the commands that a Manager calls besides those of its scripts: to check the server, to run the scripts, to
+// hear of grants, and to wait for Redis' replicas.
+var calling = []string{
+	"info", "eval", "evalsha",
+	"subscribe", "ssubscribe", "unsubscribe", "sunsubscribe", "punsubscribe", "discard",
+	"wait", "pexpire", "set",
 }
 
-// AdminAccess is what an Admin needs.
-func AdminAccess(prefix string, cluster bool) script.Access {
-	return access(prefix, cluster, []string{"state", "revoke"}, "scan", "xrevrange")
-}
-
-func access(prefix string, cluster bool, names []string, commands ...string) script.Access {
+// Access is what a process needs in Redis that uses locks under a key prefix: the role lock.
+func Access(prefix string) script.Access {
 	a := script.Access{
-		Commands: slices.Concat(connecting, commands, []string{"eval", "evalsha", "script|exists", "script|load"}),
-		Keys:     []string{prefix + ":*"}, Channels: []string{prefix + ":*"},
+		Commands: slices.Concat(connecting, calling),
+		Keys:     []string{prefix + ":*"},
+		Channels: []string{prefix + ":*"},
 	}
-	for _, name := range names {
-		a.Commands = append(a.Commands, scripts[name].Commands(cluster)...)
+	for _, name := range []string{"acquire", "release", "renew"} {
+		a.Commands = append(a.Commands, scripts[name].Commands(false)...)
+		a.Commands = append(a.Commands, scripts[name].Commands(true)...)
 	}
 	slices.Sort(a.Commands)
 	a.Commands = slices.Compact(a.Commands)

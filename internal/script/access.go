@@ -2,6 +2,7 @@ package script
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +18,24 @@ type Access struct {
 	Categories []string
 	// Keys and Channels are patterns. Reads are of keys that are only read.
 	Keys, Reads, Channels []string
+}
+
+// Join is what a process needs that does the work of all.
+func Join(all ...Access) (a Access) {
+	add := func(to *[]string, list []string) {
+		*to = append(*to, list...)
+		slices.Sort(*to)
+		*to = slices.Compact(*to)
+	}
+	for _, b := range all {
+		a.Categories = append(a.Categories, b.Categories...) // their order counts
+		add(&a.Scripts, b.Scripts)
+		add(&a.Commands, b.Commands)
+		add(&a.Keys, b.Keys)
+		add(&a.Reads, b.Reads)
+		add(&a.Channels, b.Channels)
+	}
+	return a
 }
 
 // Rules are what Redis' ACL takes for a user that may do what a says and nothing else.

@@ -37,6 +37,7 @@ var owners = map[string][]string{
 		// schedules
 		"cron", "cron:state", "cron:index", "cron:due",
 	},
+	"lock": {"held", "queue", "alive", "token", "audit", "wake", "fence"},
 }
 
 // TestOneWriter reads every script and key builder: each family of keys has one owner. A script that reads or writes

@@ -1,0 +1,134 @@
+package lock
+
+import (
+	"context"
+
+	"github.com/freeslot/freeslot/internal/lock"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+)
+
+type (
+	// Manager makes locks, and renews and watches those that are held. Methods:
+	//
+	//	Start(ctx) error               connects, and refuses a Redis that cannot be trusted with locks; ctx bounds the start alone
+	//	Stop(ctx) error                ends the contexts of all holds and all waiting with ErrClosed; what is held runs out
+	//	Get(Config) (*Lock, error)     makes a lock, without I/O
+	Manager = lock.Manager
+	// Options is how a Manager reaches Redis. Only RedisURL is needed.
+	Options = lock.Options
+	// Access is who the process is to Redis, and how the servers prove who they are.
+	Access = redisclient.Access
+	// TLS is what a rediss:// URL leaves open.
+	TLS = redisclient.TLS
+
+	// Config is how one lock behaves. Only Key is needed.
+	Config = lock.Config
+	// Recovery is what the watchdog does about a hold whose checks fail.
+	Recovery = lock.Recovery
+	// Alarm says which checks of a hold fail; see Options.OnAlarm.
+	Alarm = lock.Alarm
+
+	// Lock is one lock. Methods:
+	//
+	//	Lock(ctx) (*Held, error)                waits until ctx ends, which bounds the hold, too
+	//	TryLock(ctx, wait) (*Held, error)       waits at most so long; 0 is one look. A *HeldError says who has it
+	//	Do(ctx, func(ctx, token) error) error   locks, runs the function, and unlocks after its return or panic
+	//	Config() Config                         what Get was called with, with its defaults
+	Lock = lock.Lock
+	// Held is one entry of a lock that is held. Methods:
+	//
+	//	Context() context.Context   ends with the hold; context.Cause says why. Check it before each write
+	//	Token() int64               the fencing token
+	//	Left() time.Duration        until the hold ends if no further renewal is confirmed
+	//	Beat()                      shows progress; needed only with Config.BeatTimeout
+	//	Unlock(ctx) error           takes this entry back; the last one gives the lock back, also if ctx has ended
+	Held = lock.Held
+	// HeldError says who has a lock that was not acquired. It matches ErrNotAcquired.
+	HeldError = lock.HeldError
+	// KeyError is returned where a key of the lock holds something else. Nothing was overwritten.
+	KeyError = lock.KeyError
+
+	// Fence is a script that Redis runs only for the newest holder of a lock. Methods:
+	//
+	//	Run(ctx, client, fence, token, keys, args) (rueidis.RedisMessage, error)   ErrStale for an older holder
+	//	Source() string                                                            for other clients of Redis
+	Fence = lock.Fence
+)
+
+// Errors of calls.
+var (
+	// ErrNotAcquired is returned when the lock was not had in time.
+	ErrNotAcquired = lock.ErrNotAcquired
+	// ErrQueueFull is returned when too many acquisitions wait for one lock. It matches ErrNotAcquired.
+	ErrQueueFull = lock.ErrQueueFull
+	// ErrNotHeld is returned by an Unlock of what was unlocked before.
+	ErrNotHeld = lock.ErrNotHeld
+	// ErrLost is returned by an Unlock after the lock was lost. It matches the cause, too.
+	ErrLost = lock.ErrLost
+	// ErrClosed is returned by calls on a manager that was stopped, and is the cause of contexts that Stop ended.
+	ErrClosed = lock.ErrClosed
+	// ErrNotStarted is returned by calls on a manager that was not started.
+	ErrNotStarted = lock.ErrNotStarted
+	// ErrStale is returned by Fence.Run for a token that is lower than one that was seen before.
+	ErrStale = lock.ErrStale
+)
+
+// Causes of the end of a holder's context, besides ErrClosed and what ended the context that it was taken with.
+var (
+	// ErrExpired: no renewal was confirmed before the lease was over.
+	ErrExpired = lock.ErrExpired
+	// ErrGone: Redis has no such lock any more.
+	ErrGone = lock.ErrGone
+	// ErrTaken: Redis names another holder.
+	ErrTaken = lock.ErrTaken
+	// ErrRevoked: an operator revoked it.
+	ErrRevoked = lock.ErrRevoked
+	// ErrMaxHold: it was held for Config.MaxHold.
+	ErrMaxHold = lock.ErrMaxHold
+	// ErrStalled: the holder called no Beat for Config.BeatTimeout.
+	ErrStalled = lock.ErrStalled
+	// ErrDisconnected: checks of the connection failed, and Config.Recovery ended the hold.
+	ErrDisconnected = lock.ErrDisconnected
+	// ErrUnlocked: its last entry was unlocked.
+	ErrUnlocked = lock.ErrUnlocked
+)
+
+// Values of Config.Recovery.
+const (
+	// RecoverCancel ends the context; the lock stays until its lease is over. It is the default.
+	RecoverCancel = lock.RecoverCancel
+	// RecoverRelease ends the context and gives the lock back at once.
+	RecoverRelease = lock.RecoverRelease
+	// RecoverAlarm only raises the alarm.
+	RecoverAlarm = lock.RecoverAlarm
+)
+
+// Values of Alarm.Check, of which there can be several with commas between.
+const (
+	CheckRenewal    = lock.CheckRenewal
+	CheckState      = lock.CheckState
+	CheckHolder     = lock.CheckHolder
+	CheckConnection = lock.CheckConnection
+)
+
+// Defaults and bounds of Config and Options.
+const (
+	DefaultLease          = lock.DefaultLease
+	MinLease              = lock.MinLease
+	MaxLease              = lock.MaxLease
+	DefaultWatchdogPeriod = lock.DefaultWatchdogPeriod
+	DefaultAlertThreshold = lock.DefaultAlertThreshold
+	DefaultLiveness       = lock.DefaultLiveness
+	DefaultKeyPrefix      = lock.DefaultKeyPrefix
+	MinMargin             = lock.MinMargin
+	MaxKeyBytes           = lock.MaxKeyBytes
+)
+
+// New makes a manager. It does no I/O. Errors: an *freeslot.Error that names every bad option.
+func New(opts Options) (*Manager, error) { return lock.New(opts) }
+
+// NewFence puts the check of the token in front of a Lua script, which uses KEYS and ARGV as it would without it.
+func NewFence(lua string) *Fence { return lock.NewFence(lua) }
+
+// WithoutOwner is ctx without the holds that it belongs to: locking with it waits even for a lock that the caller holds.
+func WithoutOwner(ctx context.Context) context.Context { return lock.WithoutOwner(ctx) }

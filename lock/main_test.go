@@ -1,0 +1,33 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/lock"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
+)
+
+// What is tested has the rights in Redis that `schedctl acl --role lock` gives.
+func TestMain(m *testing.M) {
+	redistest.MainAs(m, redistest.Role{Name: "lock", Rules: lock.Access("*").Rules()})
+}
+
+// exampleRedis runs a Redis for an example.
+func exampleRedis() (url string, stop func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	redis := redisserver.New(redisserver.Config{})
+	must(redis.Start(ctx))
+	return redis.URL(), func() {
+		must(redis.Stop(ctx))
+		cancel()
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
