@@ -9,14 +9,16 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 const aclTimeout = time.Minute
 
 type aclCmd struct {
-	Role         string   `required:"" enum:"agent,replica,operator" placeholder:"ROLE" help:"agent, replica (a scheduler) or operator (schedctl nodes import, and reading)."`
+	Role         string   `required:"" enum:"agent,replica,operator,lock" placeholder:"ROLE" help:"agent, replica (a scheduler), operator (schedctl nodes import, and reading) or lock (package lock, schedctl lock run)."`
 	Node         []string `placeholder:"NODE" help:"For agents: a user for this node alone, agent-NODE; can be repeated. Without, one user for all agents."`
 	User         string   `placeholder:"NAME" help:"Name of the user (default: the role's, or agent-NODE)."`
 	PasswordFile string   `placeholder:"FILE" help:"File that holds the user's password; only its hash is printed. Without, passwords stay as they are."`
@@ -27,6 +29,7 @@ type aclCmd struct {
 	redisFlags
 	KeyPrefix string `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
 	Cells     int    `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
+	lockPrefix
 }
 
 // Run prints the users, or sets them.
@@ -68,7 +71,7 @@ func (c *aclCmd) check() error {
 	case c.Cells < 1 || c.Cells > cell.MaxCells:
 		return usage("--cells is %d, expected 1 to %d", c.Cells, cell.MaxCells)
 	}
-	for _, name := range append([]string{c.KeyPrefix}, c.Node...) {
+	for _, name := range append([]string{c.KeyPrefix, c.LockKeyPrefix}, c.Node...) {
 		if err := freeslot.ValidateName("name", name); err != nil {
 			return usage("%q is no name of a node or a prefix: %w", name, err)
 		}
@@ -97,7 +100,7 @@ func (c *aclCmd) users() ([]acl.User, error) {
 		if c.User != "" {
 			name = c.User
 		}
-		access, err := cell.AccessOf(cell.Role(c.Role), node, of...)
+		access, err := c.access(node, of...)
 		return acl.User{Name: name, Access: access, Password: password, Add: c.Add}, err
 	}
 	if len(c.Node) == 0 {
@@ -112,6 +115,24 @@ func (c *aclCmd) users() ([]acl.User, error) {
 		}
 	}
 	return users, nil
+}
+
+// roleLock takes locks, and has no part in cells.
+const roleLock = "lock"
+
+// access is what the role needs in cells, and of locks.
+func (c *aclCmd) access(node string, of ...cell.Layout) (script.Access, error) {
+	if c.Role == roleLock {
+		return lock.Access(c.LockKeyPrefix), nil
+	}
+	access, err := cell.AccessOf(cell.Role(c.Role), node, of...)
+	switch cell.Role(c.Role) {
+	case cell.RoleReplica: // shows and revokes locks
+		access = script.Join(access, lock.AdminAccess(c.LockKeyPrefix))
+	case cell.RoleOperator: // imports nodes under a lock
+		access = script.Join(access, lock.Access(c.LockKeyPrefix))
+	}
+	return access, err
 }
 
 func (c *aclCmd) print(a *app, users []acl.User) error {

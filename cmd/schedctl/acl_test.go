@@ -77,6 +77,7 @@ func TestACLRules(t *testing.T) {
 	for _, args := range []string{
 		"--role agent", "--role agent --node gpu-1", "--role agent --node gpu-1 --cells 3 --cluster --key-prefix fleet",
 		"--role replica", "--role replica --cells 3 --cluster --key-prefix fleet", "--role operator", "--role operator --add",
+		"--role lock", "--role lock --lock-key-prefix app",
 	} {
 		printed := command(t, "", append([]string{"acl"}, strings.Fields(args)...)...).expect(t, exitOK).out
 		rules := strings.ReplaceAll(hash.ReplaceAllString(printed, "|<hash>"), " ", "\n  ")

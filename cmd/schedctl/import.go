@@ -14,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot/cmd/schedctl/importer"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/lock"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
@@ -33,11 +34,17 @@ type importCmd struct {
 	Cells          int           `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
 	HeartbeatLimit time.Duration `default:"8s" env:"FREESLOT_HEARTBEAT_LIMIT" placeholder:"TIME" help:"Silence after which an agent counts as gone (default ${default})."`
 	DryRun         bool          `help:"Only say what would be done."`
-	Force          bool          `help:"Also take over nodes that an agent speaks for or that have jobs: those end as node_lost, and the agent exits."`
+	lockPrefix
+	Force bool `help:"Also take over nodes that an agent speaks for or that have jobs: those end as node_lost, and the agent exits."`
 }
 
 // importTimeout bounds the whole of an import, besides the limits of its calls.
 const importTimeout = 30 * time.Minute
+
+// Help is shown below the flags.
+func (importCmd) Help() string {
+	return `One import at a time: it holds the lock nodes-import:PREFIX (schedctl lock ls), PREFIX being the --key-prefix.`
+}
 
 // Run copies the list and reads it back. Whatever it did before an error stays, and
 // is found to be the same when it is run again.
@@ -54,12 +61,20 @@ func (c *importCmd) Run(a *app) error {
 		return err
 	}
 	defer closeCells()
+	ctx, unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	results, err := importer.Run(ctx, cells, entries, importer.Options{
 		DryRun: c.DryRun, Force: c.Force, HeartbeatLimit: c.HeartbeatLimit,
 		Waits: func(nodes int) {
 			_, _ = fmt.Fprintf(a.err, "%d nodes have agents that are silent: waiting %s, so that they are heard if it was Redis that was away\n", nodes, c.HeartbeatLimit)
 		},
 	})
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause // the lock was lost, say
+	}
 	if err != nil {
 		return fmt.Errorf("%w (%d nodes were copied before; run it again)", c.named(err), importer.Count(results)[importer.Copied])
 	}
@@ -67,6 +82,37 @@ func (c *importCmd) Run(a *app) error {
 		return err
 	}
 	return importer.Failure(results, c.DryRun)
+}
+
+// lock keeps other imports out until unlock: two that copy different lists would each undo what the other did. ctx ends where
+// the lock is lost. A dry run changes nothing and needs none.
+func (c *importCmd) lock(ctx context.Context) (held context.Context, unlock func(), err error) {
+	if c.DryRun {
+		return ctx, func() {}, nil
+	}
+	m, err := newLockManager(&c.redisFlags, c.LockKeyPrefix)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := m.Get(lock.Config{Key: "nodes-import:" + c.KeyPrefix})
+	if err == nil {
+		err = startLockManager(ctx, m)
+	}
+	var h *lock.Held
+	if err == nil {
+		h, err = l.TryLock(ctx, 0)
+	}
+	if err != nil {
+		stopLockManager(m)
+		if errors.Is(err, lock.ErrNotAcquired) {
+			err = fmt.Errorf("another import is under way: %w", err)
+		}
+		return nil, nil, err
+	}
+	return h.Context(), func() {
+		_ = h.Unlock(ctx) // or it runs out
+		stopLockManager(m)
+	}, nil
 }
 
 func (c *importCmd) read(in io.Reader) ([]importer.Entry, error) {

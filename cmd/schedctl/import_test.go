@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/cmd/schedctl/importer"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
@@ -244,6 +245,26 @@ func TestImportHungRedis(t *testing.T) {
 	if err := cmd.named(context.DeadlineExceeded); err.Error() != "no answer in time from redis.url, a:6379 and b:6379: context deadline exceeded" {
 		t.Error(err)
 	}
+}
+
+// TestImportLocked: one import at a time, and the other one says who is at it. A dry run does not mind.
+func TestImportLocked(t *testing.T) {
+	t.Parallel()
+	im := newImporting(t)
+	m, err := lock.New(lock.Options{RedisURL: im.url, KeyPrefix: im.prefix, Holder: "ann@host"})
+	must(t, err)
+	must(t, m.Start(t.Context()))
+	t.Cleanup(func() { must(t, m.Stop(context.Background())) })
+	l, err := m.Get(lock.Config{Key: "nodes-import:" + im.prefix})
+	must(t, err)
+	held, err := l.Lock(t.Context())
+	must(t, err)
+	flags := []string{"--lock-key-prefix", im.prefix}
+	list := "[" + listed("n1", 1) + "]"
+	im.run(t, list, flags...).expect(t, exitFailure, "another import is under way", "held by ann@host since")
+	im.run(t, list, append(flags, "--dry-run")...).expect(t, exitOK, "1 to copy")
+	must(t, held.Unlock(t.Context()))
+	im.run(t, list, flags...).expect(t, exitOK, "1 copied")
 }
 
 // TestImportMany is more than one page.

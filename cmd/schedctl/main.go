@@ -2,7 +2,8 @@
 // of them.
 //
 // Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command
-// line is wrong; config diff --exit-code: 0 no differences, 1 differences, 2 anything else.
+// line is wrong; config diff --exit-code: 0 no differences, 1 differences, 2 anything else; lock run:
+// that of the command, 75 the lock was not got, 76 it was lost.
 package main
 
 import (
@@ -41,12 +42,14 @@ const description = `Submits jobs to a freeslot scheduler and shows what becomes
   schedctl config diff pools.yaml                       what a configuration of pools would change; apply does it
   schedctl schedules apply -f nightly.yaml              a job that runs again and again
   schedctl watch                                        nodes and jobs under way, live
+  schedctl lock run nightly --wait 1m -- ./report.sh    a command that runs on one machine at a time
 
 The scheduler is found by --server or FREESLOT_SERVER. Where it asks for a token, set FREESLOT_TOKEN,
 FREESLOT_TOKEN_FILE or --token-file; --token can be seen by other users of the machine.
 
 Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command line is wrong.
-"config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 they cannot be told.`
+"config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 they cannot be told.
+"lock run" ends as its command does; 75 the lock was not got; 76 it was lost.`
 
 type commands struct {
 	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}); of several, with commas between, the next is tried where one cannot be reached."`
@@ -70,6 +73,8 @@ type commands struct {
 
 	Schedules schedulesCmd `cmd:"" help:"Jobs that run again and again: list, show, make, pause them."`
 
+	Lock lockCmd `cmd:"" help:"Run a command while a lock is held; list, show and revoke locks."`
+
 	ACL aclCmd `cmd:"" name:"acl" help:"Print or set users of Redis with the rights of agents, schedulers and operators."`
 
 	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
@@ -89,6 +94,14 @@ type environment struct {
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
+
+// exitError ends schedctl with a code of its own; err says why, unless it is nil.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d: %v", e.code, e.err) }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
@@ -173,9 +186,15 @@ func hintDashes(model *kong.Application, args []string) (hint string) {
 
 // report writes what went wrong and returns the exit code.
 func report(env *environment, err error) int {
+	var own exitError
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &own):
+		if own.err != nil {
+			_, _ = fmt.Fprintf(env.err, "schedctl: %v\n", clean(own.err.Error()))
+		}
+		return own.code
 	case errors.As(err, new(usageError)):
 		_, _ = fmt.Fprintf(env.err, "schedctl: %v\n", err)
 		return exitUsage

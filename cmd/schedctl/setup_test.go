@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/lock"
+	"github.com/freeslot/freeslot/internal/lock/operator"
 	"github.com/freeslot/freeslot/internal/pool"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
@@ -29,8 +32,17 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
+// asSchedctl has the test binary run as schedctl.
+const asSchedctl = "FREESLOT_TEST_SCHEDCTL"
+
 // What connects to Redis by itself has the rights of an operator; what the tests need around it may do anything.
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleOperator) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asSchedctl) != "" {
+		main()
+		return
+	}
+	acltest.Main(m, cell.RoleOperator)
+}
 
 // live is a replica on a real Redis with one node: "echo" returns its payload,
 // "fail" fails, "block" lasts until release, and so does "talk", which tells its payload.
@@ -62,7 +74,8 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	must(t, err)
 	l := &live{url: redis.AdminURL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
 	schedules := schedule.NewFeature(schedule.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl), d, log, nil)
-	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Routes: slices.Concat(pool.NewFeature(pools, pool.NewStore(cl), ca, d).Routes, schedules.Routes), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Auth: auth, Sessions: sessions, Logger: log})
+	locks := operator.NewFeature(lock.NewAdmin(commands, prefix, redis.IsCluster(), log))
+	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Routes: slices.Concat(pool.NewFeature(pools, pool.NewStore(cl), ca, d).Routes, schedules.Routes, locks.Routes), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Auth: auth, Sessions: sessions, Logger: log})
 
 	must(t, cl.Start(t.Context()))
 	w := l.worker(t, redis.AdminURL(), prefix)

@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
+	"github.com/freeslot/freeslot/internal/lock/operator"
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 	"github.com/freeslot/freeslot/internal/schedule"
@@ -27,6 +28,7 @@ func withFeatures(d *api.Deps) {
 	d.Routes = slices.Concat(
 		pool.NewFeature(nil, nil, nil, nil).Routes,
 		schedule.NewFeature(schedule.Config{}, nil, nil, zap.NewNop(), nil).Routes,
+		operator.NewFeature(nil).Routes,
 	)
 }
 

@@ -7,6 +7,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/lock"
+	"github.com/freeslot/freeslot/internal/lock/operator"
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/replica/feature"
@@ -21,6 +23,7 @@ func newFeatures(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *con
 	}
 	above = []feature.Feature{
 		newSchedules(cfg, f, d, log, reg),
+		operator.NewFeature(lock.NewAdmin(conn.commands.For(0), cfg.Locks.KeyPrefix, conn.topology.Cluster, log.Named("lock"))),
 	}
 	return below, above
 }

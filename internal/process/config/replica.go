@@ -76,6 +76,9 @@ type Replica struct {
 	// nodes that name it in their profile. They are in force until `schedctl config apply` puts
 	// another configuration in force on all replicas (docs/pools.md).
 	Pools selection.Pools `koanf:"pools"`
+	// Locks of applications (package `lock`, `schedctl lock run`), which operators see and revoke
+	// through this replica.
+	Locks Locks `koanf:"locks"`
 	// What is logged to standard error.
 	Log Log `koanf:"log"`
 	// Where OpenTelemetry spans go.
@@ -236,6 +239,13 @@ type Log struct {
 	Format string `koanf:"format"`
 }
 
+// Locks says which locks operators see.
+type Locks struct {
+	// The first part of the keys of locks, as in `lock.Options`. They are on the first of
+	// `redis.urls`.
+	KeyPrefix string `koanf:"key_prefix"`
+}
+
 // Tracing says where spans go.
 type Tracing struct {
 	// The URL of an OTLP/HTTP collector, such as `http://127.0.0.1:4318`. Tracing is off without
@@ -263,6 +273,7 @@ func DefaultReplica() Replica {
 		Acknowledge:          AcknowledgeLocal,
 		AcknowledgeReplicas:  1,
 		AcknowledgeTimeout:   time.Second,
+		Locks:                Locks{KeyPrefix: "lock"},
 		Limits: Limits{
 			MaxPayloadBytes:          freeslot.DefaultMaxPayloadBytes,
 			MaxBatch:                 1000,

@@ -83,6 +83,7 @@ func (r *Replica) Validate(p *Problems) {
 	r.validateListen(p)
 	p.Name("replica_id", r.ReplicaID)
 	r.Redis.validate(p)
+	p.Name("locks.key_prefix", r.Locks.KeyPrefix)
 	r.Cache.validate(p)
 	r.validateTimes(p)
 	p.Between("waiting_limit", r.WaitingLimit, 1, maxWaiting)

@@ -11,7 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // Main is redistest.MainAs for a role, under any key prefix, of any node, in any cell.
@@ -21,6 +23,12 @@ func Main(m *testing.M, role cell.Role, options ...goleak.Option) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+	switch role { // as schedctl acl gives it
+	case cell.RoleReplica:
+		access = script.Join(access, lock.AdminAccess("*"))
+	case cell.RoleOperator:
+		access = script.Join(access, lock.Access("*"))
 	}
 	redistest.MainAs(m, redistest.Role{Name: string(role), Rules: access.Rules(), Scripts: cell.Scripts().Texts()}, options...)
 }

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/lock/operator"
+)
+
+const locksPath = "/v1/locks"
+
+type lockCmd struct {
+	Run  lockRunCmd  `cmd:"" help:"Run a command while a lock is held. It needs no scheduler."`
+	Ls   lockLsCmd   `cmd:"" help:"List locks that are taken."`
+	Show lockShowCmd `cmd:"" help:"Show a lock, and who waits for it."`
+	Rm   lockRmCmd   `cmd:"" help:"Take a lock from its holder."`
+	Log  lockLogCmd  `cmd:"" help:"List what rm has done."`
+}
+
+type lockLsCmd struct {
+	Limit int `default:"1000" placeholder:"N" help:"At most so many locks (default ${default})."`
+}
+
+// Run lists locks by their names.
+func (c *lockLsCmd) Run(a *app) error {
+	if c.Limit < 1 {
+		return usage("--limit is %d, expected at least 1", c.Limit)
+	}
+	defer a.api.close()
+	query, all, seen := url.Values{}, []operator.Lock{}, make(map[string]bool)
+	for len(all) < c.Limit {
+		query.Set("limit", strconv.Itoa(min(c.Limit-len(all), 1000)))
+		var page operator.LockPage
+		if err := a.api.call(a.ctx, http.MethodGet, locksPath, query, nil, 0, &page); err != nil {
+			return explain(err)
+		}
+		for _, l := range page.Locks {
+			if !seen[l.Key] { // one that moves can be listed twice
+				seen[l.Key] = true
+				all = append(all, l)
+			}
+		}
+		if page.Cursor == "" {
+			break
+		}
+		query.Set("cursor", page.Cursor)
+	}
+	all = all[:min(len(all), c.Limit)]
+	if a.json {
+		return a.printJSON(all)
+	}
+	rows := [][]string{{"LOCK", "HOLDER", "SINCE", "LEFT", "WAITING", "TOKEN", "STATE"}}
+	for i := range all {
+		l := &all[i]
+		rows = append(rows, []string{l.Key, dash(l.Holder), clock(l.SinceMS), leftText(l), fmt.Sprint(l.Waiting), dash(l.Token), lockState(l)})
+	}
+	return table(a.out, rows)
+}
+
+func leftText(l *operator.Lock) string {
+	if !l.Held {
+		return "-"
+	}
+	return (time.Duration(l.LeftMS) * time.Millisecond).String()
+}
+
+func lockState(l *operator.Lock) string {
+	switch {
+	case l.Problem != "":
+		return l.Problem
+	case l.Revoked != "":
+		return "revoked: " + l.Revoked
+	case l.Released:
+		return "given back, kept for its least time"
+	case l.Granted:
+		return "given to a waiter"
+	case l.Held:
+		return "held"
+	default:
+		return "free"
+	}
+}
+
+// oneLock names a lock.
+type oneLock struct {
+	Key string `arg:"" name:"key" help:"Name of the lock."`
+}
+
+func (c *oneLock) path() string { return locksPath + "/" + url.PathEscape(c.Key) }
+
+type lockShowCmd struct{ oneLock }
+
+// Run shows one lock.
+func (c *lockShowCmd) Run(a *app) error {
+	defer a.api.close()
+	var l operator.Lock
+	if err := a.api.call(a.ctx, http.MethodGet, c.path(), nil, nil, 0, &l); err != nil {
+		return explain(err)
+	}
+	if a.json {
+		return a.printJSON(l)
+	}
+	rows := [][]string{
+		{"lock", l.Key},
+		{"state", lockState(&l)},
+		{"holder", dash(l.Holder)},
+		{"since", clock(l.SinceMS)},
+		{"left", leftText(&l)},
+		{"token", dash(l.Token)},
+		{"entries", fmt.Sprint(l.Entries)},
+		{"waiting", fmt.Sprint(l.Waiting)},
+	}
+	for i, w := range l.Waiters {
+		silent := "not heard of"
+		if w.SilentMS >= 0 {
+			silent = "heard of " + (time.Duration(w.SilentMS) * time.Millisecond).String() + " ago"
+		}
+		rows = append(rows, []string{fmt.Sprintf("waiter %d", i+1), w.Holder + ", " + silent})
+	}
+	return table(a.out, rows)
+}
+
+type lockRmCmd struct {
+	oneLock
+	Reason string `required:"" placeholder:"TEXT" help:"Why, for the holder and the log."`
+	Token  string `name:"if-token" placeholder:"TOKEN" help:"Only if the lock is held with this token, as show has it."`
+	Now    bool   `help:"Delete the lock at once. Until its next check the old holder may be at work beside the next one."`
+	Author string `env:"USER" placeholder:"NAME" help:"Who, for the log (default: the user of this shell)."`
+}
+
+// Help is shown below the flags.
+func (lockRmCmd) Help() string {
+	return `The holder stops at its next check (within 5 s with the defaults), and gives the lock back; if it is dead, the lock is
+free when its lease is over. --now is for a lock that must be free at once, and means that two can be at work for a while.`
+}
+
+// Run revokes a lock.
+func (c *lockRmCmd) Run(a *app) error {
+	defer a.api.close()
+	content, err := json.Marshal(operator.RevokeRequest{Reason: c.Reason, Author: c.Author, Token: c.Token, Now: c.Now})
+	if err != nil {
+		return err
+	}
+	var result operator.RevokeResult
+	if err := a.api.call(a.ctx, http.MethodPost, c.path()+"/revoke", nil, content, 0, &result); err != nil {
+		return explain(err)
+	}
+	if a.json {
+		return a.printJSON(result)
+	}
+	_, err = fmt.Fprintln(a.out, clean(fmt.Sprintf("%s with token %s is revoked: %s", result.Key, result.Token, result.Text)))
+	return err
+}
+
+type lockLogCmd struct {
+	Limit int `default:"100" placeholder:"N" help:"At most so many entries (default ${default}), at most 1000."`
+}
+
+// Run lists what was revoked, the newest first.
+func (c *lockLogCmd) Run(a *app) error {
+	defer a.api.close()
+	var log operator.AuditLog
+	if err := a.api.call(a.ctx, http.MethodGet, "/v1/lock-audit", url.Values{"limit": {strconv.Itoa(c.Limit)}}, nil, 0, &log); err != nil {
+		return explain(err)
+	}
+	if a.json {
+		return a.printJSON(log.Entries)
+	}
+	rows := [][]string{{"WHEN", "LOCK", "HOLDER", "TOKEN", "BY", "HOW", "REASON"}}
+	for _, e := range log.Entries {
+		rows = append(rows, []string{clock(e.AtMS), e.Key, e.Holder, e.Token, e.Operator, map[bool]string{true: "at once", false: "asked"}[e.Now], e.Reason})
+	}
+	return table(a.out, rows)
+}

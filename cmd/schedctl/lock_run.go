@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/lock"
+)
+
+// Exit codes of lock run besides those of the command.
+const (
+	exitNotAcquired = 75  // EX_TEMPFAIL of sysexits.h: try again later
+	exitLost        = 76  // the lock was lost while the command ran
+	exitCannotRun   = 126 // as shells have it
+	exitNotFound    = 127
+)
+
+const (
+	// lockStart bounds the time until Redis answers.
+	lockStart = 10 * time.Second
+	// mostGrace is from SIGTERM to SIGKILL, and before the end of a lock that is renewed no more.
+	mostGrace = 5 * time.Second
+)
+
+type lockRunCmd struct {
+	Key     string        `arg:"" name:"key" help:"Name of the lock."`
+	Command []string      `arg:"" name:"command" help:"Command with its arguments, behind --."`
+	Wait    time.Duration `placeholder:"TIME" help:"Wait so long for the lock; without it, look once."`
+	Fair    bool          `help:"Serve those that wait in order; everybody who takes the lock should say so."`
+	AtLeast time.Duration `placeholder:"TIME" help:"Keep the lock at least so long, also when the command ends sooner: what several machines start at once runs on one of them."`
+	Lease   time.Duration `placeholder:"TIME" help:"Time after which the lock of a machine that has died is free (default: 30s, or --at-least if that is more)."`
+	redisFlags
+	lockPrefix
+}
+
+// Help is shown below the flags.
+func (lockRunCmd) Help() string {
+	return `Examples:
+  schedctl lock run backup -- ./backup.sh
+  schedctl lock run report --at-least 1m -- ./report.sh     from cron, on several machines
+  schedctl lock run deploy --wait 10m --fair -- make deploy
+
+The command runs in a process group of its own and has the fencing token as FREESLOT_LOCK_TOKEN, the name as
+FREESLOT_LOCK_KEY. Signals go on to the group. Where the lock is lost the group gets SIGTERM, and SIGKILL 5 s later: while Redis is
+away, in time before another machine can have the lock. What the command leaves behind in its group is killed when it
+ends; then the lock is given back.
+
+Ends with the code of the command, 128 + N where signal N ended it; 75 where the lock was not got, 76 where it was
+lost. Without a scheduler: it talks to Redis, the first of several.`
+}
+
+// Run takes the lock and runs the command.
+func (c *lockRunCmd) Run(a *app) error {
+	defer a.api.close()
+	if c.Lease == 0 {
+		c.Lease = max(lock.DefaultLease, c.AtLeast)
+	}
+	m, err := newLockManager(&c.redisFlags, c.LockKeyPrefix)
+	if err != nil {
+		return err
+	}
+	l, err := m.Get(lock.Config{Key: c.Key, Lease: c.Lease, Fair: c.Fair, AtLeast: c.AtLeast})
+	if err != nil {
+		return usageError{err}
+	}
+	path, err := exec.LookPath(c.Command[0])
+	if err != nil {
+		return exitError{exitNotFound, err}
+	}
+	defer stopLockManager(m)
+	held, err := c.take(a, m, l)
+	if err != nil {
+		return exitError{exitNotAcquired, err}
+	}
+	cmd := exec.Command(path, c.Command[1:]...)
+	cmd.Args[0] = c.Command[0]
+	cmd.Env = append(os.Environ(), "FREESLOT_LOCK_KEY="+c.Key, "FREESLOT_LOCK_TOKEN="+strconv.FormatInt(held.Token(), 10))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
+	return runHeld(a.ctx, cmd, held, min(mostGrace, c.Lease/4), a.err)
+}
+
+// newLockManager makes a manager of locks on the first Redis that the flags name.
+func newLockManager(f *redisFlags, prefix string) (*lock.Manager, error) {
+	if len(f.RedisURL) == 0 {
+		return nil, usage("--redis-url is missing")
+	}
+	m, err := lock.New(lock.Options{RedisURL: f.RedisURL[0], Access: f.config().Access, KeyPrefix: prefix})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return m, nil
+}
+
+// startLockManager names the flag to change where Redis cannot be used.
+func startLockManager(ctx context.Context, m *lock.Manager) error {
+	ctx, cancel := context.WithTimeout(ctx, lockStart)
+	defer cancel()
+	if err := m.Start(ctx); err != nil {
+		return fmt.Errorf("%w (--redis-url)", err)
+	}
+	return nil
+}
+
+func stopLockManager(m *lock.Manager) {
+	ctx, cancel := context.WithTimeout(context.Background(), lockStart)
+	defer cancel()
+	_ = m.Stop(ctx) // what is held then runs out
+}
+
+// take waits for the lock until the command is interrupted. An interrupt that comes later is for the command and does not
+// end the hold.
+func (c *lockRunCmd) take(a *app, m *lock.Manager, l *lock.Lock) (*lock.Held, error) {
+	if err := startLockManager(a.ctx, m); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(a.ctx))
+	stop := context.AfterFunc(a.ctx, cancel)
+	held, err := l.TryLock(ctx, c.Wait)
+	if err == nil && !stop() {
+		err = errors.Join(a.ctx.Err(), held.Unlock(ctx))
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return held, nil
+}
+
+// giveBack unlocks what its command does not use any more. code is that of the command, and lost says why the lock was lost.
+func giveBack(held *lock.Held, code int, lost error, stderr io.Writer) error {
+	err := held.Unlock(context.Background())
+	switch {
+	case lost == nil && errors.Is(err, lock.ErrLost):
+		lost = err
+	case lost == nil && err != nil:
+		_, _ = fmt.Fprintf(stderr, "schedctl: the lock is free when its lease is over: %s\n", clean(err.Error()))
+	}
+	if lost != nil {
+		return exitError{exitLost, fmt.Errorf("the lock was lost while the command ran: %w", lost)}
+	}
+	if code != exitOK {
+		return exitError{code: code}
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/lock"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+// locking is a Redis with locks.
+type locking struct {
+	t      *testing.T
+	redis  *redistest.Target
+	prefix string
+	admin  *lock.Admin
+}
+
+func newLocking(t *testing.T, redis *redistest.Target) *locking {
+	t.Helper()
+	prefix := redis.Prefix(t)
+	return &locking{t: t, redis: redis, prefix: prefix, admin: lock.NewAdmin(redis.Client(t), prefix, redis.IsCluster(), zap.NewNop())}
+}
+
+// args are those of lock run, flags and the command.
+func (l *locking) args(flags string, argv ...string) []string {
+	args := append([]string{"lock", "run", "k", "--redis-url", l.redis.URL(), "--lock-key-prefix", l.prefix}, strings.Fields(flags)...)
+	return append(append(args, "--"), argv...)
+}
+
+func (l *locking) run(flags string, argv ...string) result {
+	l.t.Helper()
+	return command(l.t, "", l.args(flags, argv...)...)
+}
+
+// begin runs a shell script that says when it has started.
+func (l *locking) begin(flags, script string) (done <-chan result) {
+	l.t.Helper()
+	out, ended := &buffer{written: make(chan struct{}, 1)}, make(chan result, 1)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 30*time.Second)
+	l.t.Cleanup(cancel)
+	go func() {
+		var stderr buffer
+		code := run(l.args(flags, "sh", "-c", "echo started; "+script), &environment{ctx: ctx, in: strings.NewReader(""), out: out, err: &stderr})
+		ended <- result{code, out.String(), stderr.String()}
+	}()
+	select {
+	case <-out.written:
+	case got := <-ended:
+		l.t.Fatalf("%+v", got)
+	}
+	return ended
+}
+
+// hold takes the lock as another process does.
+func (l *locking) hold() *lock.Held {
+	l.t.Helper()
+	m, err := lock.New(lock.Options{RedisURL: l.redis.URL(), KeyPrefix: l.prefix, Holder: "somebody"})
+	must(l.t, err)
+	must(l.t, m.Start(l.t.Context()))
+	l.t.Cleanup(func() { must(l.t, m.Stop(context.Background())) })
+	lk, err := m.Get(lock.Config{Key: "k"})
+	must(l.t, err)
+	held, err := lk.Lock(l.t.Context())
+	must(l.t, err)
+	return held
+}
+
+func (l *locking) state() lock.State {
+	l.t.Helper()
+	s, err := l.admin.Get(l.t.Context(), "k", 10)
+	must(l.t, err)
+	return s
+}
+
+// forever is a loop that a shell ends at a signal, other than a sleep.
+const forever = "while :; do sleep 0.02; done"
+
+// TestLockRun: the command's exit code and output, and the token in its environment.
+func TestLockRun(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		l := newLocking(t, redis)
+		first := l.run("", "sh", "-c", `echo "$FREESLOT_LOCK_KEY $FREESLOT_LOCK_TOKEN"; cat; exit 7`).expect(t, 7)
+		var key string
+		var token, next int64
+		if _, err := fmt.Sscan(first.out, &key, &token); err != nil || key != "k" || first.err != "" {
+			t.Errorf("%+v %v", first, err)
+		}
+		if s := l.state(); s.Token != 0 {
+			t.Errorf("%+v", s)
+		}
+		second := l.run("--fair --wait 1s --lease 2s", "sh", "-c", "echo $FREESLOT_LOCK_TOKEN").expect(t, exitOK)
+		if _, err := fmt.Sscan(second.out, &next); err != nil || next <= token {
+			t.Errorf("token %d after %d: %v", next, token, err)
+		}
+		l.run("", "sh", "-c", "kill -9 $$").expect(t, 128+9)
+		l.run("", "/nowhere/to/be/found").expect(t, exitNotFound, "no such file")
+		l.run("", "/dev/null").expect(t, exitNotFound)
+	})
+}
+
+// TestLockRunNotAcquired: what is held by another one is left alone, and its holder is named.
+func TestLockRunNotAcquired(t *testing.T) {
+	t.Parallel()
+	l := newLocking(t, redistest.Shared(t))
+	held := l.hold()
+	for _, flags := range []string{"", "--wait 50ms", "--wait 50ms --fair"} {
+		if got := l.run(flags, "echo", "ran").expect(t, exitNotAcquired, "held by somebody since"); got.out != "" {
+			t.Error(got.out)
+		}
+	}
+	waits := make(chan result, 1)
+	go func() { waits <- l.run("--wait 20s", "echo", "ran") }()
+	for l.state().Waiting == 0 {
+		time.Sleep(time.Millisecond) // nothing tells of it
+	}
+	must(t, held.Unlock(t.Context()))
+	soon(t, waits, "the command").expect(t, exitOK, "ran")
+	command(t, "", "lock", "run", "k", "--redis-url", "redis://127.0.0.1:1", "--", "echo", "ran").expect(t, exitNotAcquired, "--redis-url")
+	for _, wrong := range []string{"--lease 1ms", "--lease 1m --at-least 2m", "--lock-key-prefix {"} {
+		l.run(wrong, "echo", "ran").expect(t, exitUsage)
+	}
+	command(t, "", "lock", "run", "", "--", "true").expect(t, exitUsage, "Key")
+	command(t, "", "lock", "run", "k").expect(t, exitUsage, "<command>")
+}
+
+// TestLockRunAtLeast: a command that is over at once does not run again at once.
+func TestLockRunAtLeast(t *testing.T) {
+	t.Parallel()
+	l := newLocking(t, redistest.Shared(t))
+	l.run("--at-least 1m", "true").expect(t, exitOK)
+	l.run("--at-least 1m", "true").expect(t, exitNotAcquired)
+	if s := l.state(); !s.Released || s.Left < 50*time.Second || s.Left > time.Minute {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestLockRunLost: the command is asked to stop as soon as the lock is gone, and killed when it does not.
+func TestLockRunLost(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"stops":    `trap "echo stopping; exit 0" TERM; ` + forever,
+		"does not": `trap "" TERM; ` + forever,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLocking(t, redistest.Shared(t))
+			done := l.begin("--lease 1s", script)
+			_, err := l.admin.Revoke(t.Context(), lock.Revocation{Key: "k", Reason: "r", Now: true})
+			must(t, err)
+			got := soon(t, done, "the end").expect(t, exitLost, "the lock was lost while the command ran", "gone")
+			if strings.Contains(got.out, "stopping") != (name == "stops") {
+				t.Error(got.out)
+			}
+		})
+	}
+}
+
+// TestLockRunRevoked: the reason is told, and Redis keeps the lock from others until the command has ended.
+func TestLockRunRevoked(t *testing.T) {
+	t.Parallel()
+	l := newLocking(t, redistest.Shared(t))
+	done := l.begin("--lease 4s", `trap "echo stopping; exit 0" TERM; `+forever)
+	token := l.state().Token
+	_, err := l.admin.Revoke(t.Context(), lock.Revocation{Key: "k", Reason: "make room", Token: token})
+	must(t, err)
+	if next := l.hold(); next.Token() <= token { // waits
+		t.Error(next.Token(), token)
+	}
+	select {
+	case got := <-done:
+		got.expect(t, exitLost, "revoked", "make room", "stopping")
+	case <-time.After(time.Second):
+		t.Error("another one has the lock, and the command has not ended")
+	}
+}
+
+// TestLockRunRedisAway: the command has ended before another machine can have the lock.
+func TestLockRunRedisAway(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	l := newLocking(t, redis.Target)
+	done := l.begin("--lease 3s", `trap "" TERM; while :; do date +%s%3N; sleep 0.02; done`)
+	begin := time.Now()
+	redis.Pause()
+	defer redis.Resume()
+	got := soon(t, done, "the end").expect(t, exitLost, "no renewal was confirmed")
+	lines := strings.Fields(got.out)
+	last, err := strconv.ParseInt(lines[len(lines)-1], 10, 64)
+	if took := time.UnixMilli(last).Sub(begin); err != nil || took > 3*time.Second || took < time.Second {
+		t.Errorf("it lived for %s after the last renewal that can have been confirmed, and the lease is 3s: %v", took, err)
+	}
+}
+
+// TestLockRunLeftBehind: what a command leaves behind ends before the lock is given back.
+func TestLockRunLeftBehind(t *testing.T) {
+	t.Parallel()
+	l := newLocking(t, redistest.Shared(t))
+	got := l.run("", "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!").expect(t, exitOK)
+	pid, err := strconv.Atoi(strings.TrimSpace(got.out))
+	must(t, err)
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Error(err)
+	}
+}
+
+// process runs schedctl as a process of its own.
+func (l *locking) process(script string) (cmd *exec.Cmd, lines *bufio.Reader) {
+	l.t.Helper()
+	cmd = exec.Command(os.Args[0], l.args("", "sh", "-c", script)...)
+	cmd.Env = append(os.Environ(), asSchedctl+"=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	must(l.t, err)
+	must(l.t, cmd.Start())
+	lines = bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); err != nil || line != "started\n" {
+		l.t.Fatal(line, err)
+	}
+	return cmd, lines
+}
+
+// TestLockRunSignals: a signal is the command's, also a second one; its code is that of schedctl, and the lock is free then.
+func TestLockRunSignals(t *testing.T) {
+	t.Parallel()
+	l := newLocking(t, redistest.Shared(t))
+	cmd, lines := l.process(`trap "echo got" TERM; trap "exit 9" INT; echo started; ` + forever)
+	for range 2 {
+		must(t, cmd.Process.Signal(syscall.SIGTERM))
+		if line, err := lines.ReadString('\n'); err != nil || line != "got\n" {
+			t.Fatal(line, err)
+		}
+	}
+	must(t, cmd.Process.Signal(syscall.SIGINT))
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 9 {
+		t.Error(err)
+	}
+	if s := l.state(); s.Token != 0 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,112 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/lock"
+	"github.com/freeslot/freeslot/internal/process/procgroup"
+)
+
+const (
+	// pipeDelay is how long a process that left the group may hold the command's output open.
+	pipeDelay = time.Second
+	// goneLimit is how long killed processes may take to end.
+	goneLimit = 10 * time.Second
+)
+
+// forwarded are the signals that go on to the command.
+var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+
+// runHeld runs the command while the lock is held, and gives the lock back when the command's process group has gone.
+// A ctx that has ended is an interrupt that came before the command was there to get it.
+func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Duration, stderr io.Writer) error {
+	signals := make(chan os.Signal, len(forwarded))
+	signal.Notify(signals, forwarded...)
+	defer signal.Stop(signals)
+	cmd.SysProcAttr, cmd.WaitDelay = procgroup.Attr(), pipeDelay
+	// The kernel kills the command when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		_ = held.Unlock(context.Background())
+		return exitError{exitCannotRun, err}
+	}
+	group := cmd.Process.Pid
+	if ctx.Err() != nil {
+		procgroup.Signal(group, syscall.SIGTERM)
+	}
+	var lost error
+	ended := make(chan struct{})
+	var guard sync.WaitGroup
+	guard.Go(func() { lost = guardHeld(held, group, grace, signals, ended) })
+	procgroup.AwaitExit(group)
+	close(ended)
+	guard.Wait()
+	procgroup.Signal(group, syscall.SIGKILL) // what the command left behind
+	_ = cmd.Wait()                           // ProcessState says how it ended
+	if !procgroup.AwaitGone(group, goneLimit) {
+		// Without an unlock the lock runs out.
+		return exitError{exitFailure, errors.New("processes of the command do not end although they were killed; the lock is free when its lease is over")}
+	}
+	return giveBack(held, exitCode(cmd.ProcessState), lost, stderr)
+}
+
+// guardHeld passes signals on to the group until its leader has ended, and ends the group where the lock ends. lost says why that was.
+func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (lost error) {
+	left := held.Left()
+	end := time.Now().Add(left)
+	timer := time.NewTimer(left - grace)
+	defer timer.Stop()
+	for lost == nil {
+		select {
+		case <-ended:
+			if held.Context().Err() != nil {
+				lost = context.Cause(held.Context())
+			}
+			return lost
+		case s := <-signals:
+			procgroup.Signal(group, s.(syscall.Signal))
+		case <-held.Context().Done():
+			lost = context.Cause(held.Context())
+		case <-timer.C:
+			if left = held.Left(); left > grace { // it was renewed
+				end = time.Now().Add(left)
+				timer.Reset(left - grace)
+			} else if lost = context.Cause(held.Context()); lost == nil {
+				lost = fmt.Errorf("no renewal was confirmed, and its lease ends in %s", left.Round(time.Millisecond))
+			}
+		}
+	}
+	procgroup.Signal(group, syscall.SIGTERM)
+	timer.Reset(min(grace, time.Until(end)))
+	select {
+	case <-ended:
+	case <-timer.C:
+		procgroup.Signal(group, syscall.SIGKILL)
+		<-ended
+	}
+	return lost
+}
+
+// exitCode is the command's, as shells tell it.
+func exitCode(state *os.ProcessState) int {
+	if state == nil {
+		return exitCannotRun // it could not be waited for
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return state.ExitCode()
+}

@@ -1,0 +1,24 @@
+// Package operator is what operators see of locks and do about them, over the HTTP API of a replica. The lock itself has
+// no part in it: applications and `schedctl lock run` talk to Redis alone.
+package operator
+
+import (
+	"context"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/lock"
+	"github.com/freeslot/freeslot/internal/replica/feature"
+)
+
+// locks is what the routes need of *lock.Admin.
+type locks interface {
+	List(ctx context.Context, cursor string, limit int) ([]lock.State, string, error)
+	Get(ctx context.Context, key string, waiters int) (lock.State, error)
+	Revoke(ctx context.Context, r lock.Revocation) (token int64, err error)
+	Audit(ctx context.Context, limit int) ([]lock.Audited, error)
+}
+
+// NewFeature is what a replica has of locks: the routes of operators. It starts nothing.
+func NewFeature(admin *lock.Admin) feature.Feature {
+	return feature.Feature{Step: feature.Step{Name: "locks"}, Routes: []api.Routes{routesOf(admin)}}
+}
