@@ -6,6 +6,7 @@ go 1.26.0
 
 require (
 	github.com/freeslot/freeslot v0.0.0
+	github.com/ncruces/go-sqlite3 v0.37.0
 	github.com/redis/rueidis v1.0.79
 )
 
@@ -17,6 +18,8 @@ require (
 	github.com/coder/websocket v1.8.15 // indirect
 	github.com/go-json-experiment/json v1.27.2 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/ncruces/go-sqlite3-wasm/v6 v6.5.35401 // indirect
+	github.com/ncruces/julianday v1.0.0 // indirect
 	github.com/oklog/ulid/v2 v2.1.2 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
