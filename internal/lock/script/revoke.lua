@@ -1,6 +1,8 @@
 -- revoke: marks a held lock as revoked, so that its holder stops at its next check; or deletes it at once, when two
 -- holders may be at work for a while. Either is written into the audit stream.
 --
+-- Guarantee: it ends the acquisition that was seen and no other; without one, whichever holds the lock now.
+--
 -- KEYS[1] token  string   KEYS[2] alive  zset   KEYS[3] held:<lock>  hash with TTL   KEYS[4] queue:<lock>  zset
 -- KEYS[5] audit  stream, capped at about 1,000 entries
 -- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] liveness limit, ms   ARGV[4] lock
