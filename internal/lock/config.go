@@ -116,7 +116,7 @@ func (c Config) Validate() error {
 	if c.BeatTimeout < 0 {
 		found.Addf("BeatTimeout", "is %s, expected 0 for none, or more", c.BeatTimeout)
 	}
-	if c.AtLeast < 0 || c.AtLeast > c.Lease {
+	if c.AtLeast < 0 || c.AtLeast > max(c.Lease, MinLease) {
 		found.Addf("AtLeast", "is %s, expected 0 to the lease of %s", c.AtLeast, c.Lease)
 	}
 	switch c.Recovery {
