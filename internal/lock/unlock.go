@@ -156,11 +156,11 @@ func (g *group) owe(it releaseItem) {
 // settle makes the releases that are due until none is open.
 func (g *group) settle(ctx context.Context) {
 	for ctx.Err() == nil {
-		due, wait := g.nextDebts()
-		if wait < 0 {
+		due, wait, open := g.nextDebts()
+		switch {
+		case !open:
 			return
-		}
-		if len(due) > 0 {
+		case len(due) > 0:
 			g.settleOnce(ctx, due)
 			continue
 		}
@@ -174,8 +174,8 @@ func (g *group) settle(ctx context.Context) {
 	}
 }
 
-// nextDebts are those of one call, or how long there is time; negative where none is open, and settle ends.
-func (g *group) nextDebts() (due []*debt, wait time.Duration) {
+// nextDebts are those of one call, or how long there is time; where none is open, settle ends.
+func (g *group) nextDebts() (due []*debt, wait time.Duration, open bool) {
 	g.debts.mu.Lock()
 	defer g.debts.mu.Unlock()
 	now := uptime()
@@ -186,10 +186,8 @@ func (g *group) nextDebts() (due []*debt, wait time.Duration) {
 		}
 		wait = min(wait, d.due-now)
 	}
-	if len(g.debts.open) == 0 {
-		g.debts.settling, wait = false, -1
-	}
-	return due, max(wait, -1)
+	g.debts.settling = len(g.debts.open) > 0
+	return due, wait, g.debts.settling
 }
 
 func (g *group) settleOnce(ctx context.Context, due []*debt) {
