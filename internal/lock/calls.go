@@ -58,12 +58,12 @@ const (
 // acquire is acquire.lua.
 func (g *group) acquire(ctx context.Context, items []acquireItem) ([]acquired, error) {
 	keys := []string{g.keys.token(), g.keys.alive()}
-	args := append(g.args(), "0")
+	args := g.args()
 	for _, it := range items {
 		keys = append(keys, g.keys.held(it.a.cfg.Key), g.keys.queue(it.a.cfg.Key))
 		how := "t"
 		if it.wait {
-			how, args[4] = "w", "1"
+			how = "w"
 		}
 		if it.a.cfg.Fair {
 			how = "f" + how

@@ -259,9 +259,7 @@ func (h *history) acquireOnce(rt *rapid.T, clients []*client, waits []bool, lost
 	if err != nil {
 		rt.Fatal(err)
 	}
-	if slices.Contains(waits, true) {
-		h.twin.beat(proc)
-	}
+	h.twin.shown = false
 	for i, c := range clients {
 		if want := h.twin.acquire(c, waits[i]); got[i].code != want {
 			rt.Fatalf("acquire %s: code %d, expected %d", c.a.id(), got[i].code, want)
@@ -547,7 +545,7 @@ func (h *history) end() {
 			if _, err := h.procs[c.proc].acquire(h.ctx(), []acquireItem{{a: c.a, wait: true, place: c.a.inQueue()}}); err != nil {
 				rt.Fatal(err)
 			}
-			h.twin.beat(c.proc)
+			h.twin.shown = false
 			h.twin.acquire(c, true)
 		}
 	}

@@ -187,6 +187,11 @@ type chaos struct {
 	late  time.Duration
 }
 
+func (c *chaos) around(inner rueidis.Client) rueidis.Client {
+	c.Client = inner
+	return c
+}
+
 func (c *chaos) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
 	unanswered := rueidis.NewErrorResult(context.DeadlineExceeded)
 	share := c.share.Load()

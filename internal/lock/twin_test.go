@@ -12,6 +12,7 @@ type twin struct {
 	procs         []*twinProc
 	entered       int // tickets so far
 	woken         []*client
+	shown         bool // the call under way has shown that its process lives
 }
 
 // twinProc is a process as Redis sees it.
@@ -48,11 +49,12 @@ func (c *client) lock() string { return c.a.cfg.Key }
 
 func (p *twinProc) live(limit time.Duration) bool { return p.beaten && p.age <= limit }
 
-func (w *twin) beat(proc int) { w.procs[proc].beaten, w.procs[proc].age = true, 0 }
-
 // acquire is what one item of acquire.lua does.
 func (w *twin) acquire(c *client, wait bool) (code int) {
 	l := w.locks[c.lock()]
+	if free := l.owner == nil && !l.kept; wait && !w.shown && (c.known || !free && l.owner != c || free && c.a.cfg.Fair && len(l.queue) > 0) {
+		w.shown, w.procs[c.proc].beaten, w.procs[c.proc].age = true, true, 0
+	}
 	if l.owner == nil && !l.kept && len(l.queue) > 0 && (c.a.cfg.Fair || c.known && wait) {
 		if wait {
 			w.enter(l, c)

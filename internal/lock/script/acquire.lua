@@ -1,14 +1,13 @@
 -- acquire: takes locks that are free, queues for those that are not, claims grants, and shows that the process lives.
 --
 -- Guarantee: a lock has one acquisition at a time, and every grant gets a token above all earlier ones. Repeating a
--- call is harmless: an item that finds its own acquisition gets the same token, and its lease starts anew. A call with
--- waiters works where Redis refuses writes for lack of memory, because it begins with one that takes none.
+-- call is harmless: an item that finds its own acquisition gets the same token, and its lease starts anew. For those
+-- that have waited it works where Redis refuses writes for lack of memory, because it begins with one that takes none.
 --
 -- KEYS[1] token  string   KEYS[2] alive  zset, process -> ms of its last call with a waiter
 -- KEYS[1+2i], KEYS[2+2i] for item i: held:<lock> hash with TTL, queue:<lock> zset of tickets
 -- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] process   ARGV[4] liveness limit, ms
--- ARGV[5] '1' where an item waits, else '0'
--- ARGV[6..] for each item: lock; number of the acquisition; lease, ms; holder; how: 't' tries once, 'w' waits,
+-- ARGV[5..] for each item: lock; number of the acquisition; lease, ms; holder; how: 't' tries once, 'w' waits,
 --   in front of it 'f' for a fair one, which passes no waiter; its place in the queue, 0 before the first answer
 -- Returns {counter, item, ...}, counter not below any token so far, and for each item
 --   {1, token}                        taken, or claimed: held for a whole lease
@@ -25,26 +24,41 @@ local items = (#KEYS - 2) / 2
 -- include lib/hand_over.lua
 -- include lib/enter.lua
 
-if ARGV[5] == '1' then
-  local gone = redis.pcall('ZREMRANGEBYSCORE', alive_key, '-inf', now - 100 * limit)
-  if type(gone) == 'table' then return redis.error_reply('BADKEY ' .. alive_key .. ': ' .. gone.err) end
-  redis.call('ZADD', alive_key, at, process)
-  redis.call('PEXPIRE', alive_key, 100 * limit)
+-- show tells others, once a call, that the process lives. It returns what is wrong with the key, nil for nothing.
+local shown, wrong = false, nil
+local function show()
+  if not shown then
+    shown = true
+    local gone = redis.pcall('ZREMRANGEBYSCORE', alive_key, '-inf', now - 100 * limit)
+    if type(gone) == 'table' then
+      wrong = alive_key .. ': ' .. gone.err
+    else
+      redis.call('ZADD', alive_key, at, process)
+      redis.call('PEXPIRE', alive_key, 100 * limit)
+    end
+  end
+  return wrong
 end
 
 local reply = {0}
 for i = 1, items do
-  local held_key, queue_key, from = KEYS[1 + 2 * i], KEYS[2 + 2 * i], 6 * i
+  local held_key, queue_key, from = KEYS[1 + 2 * i], KEYS[2 + 2 * i], 6 * i - 1
   local name, number, lease, holder, how, place = ARGV[from], ARGV[from + 1], ARGV[from + 2], ARGV[from + 3], ARGV[from + 4], ARGV[from + 5]
   local waits, fair = string.sub(how, -1) == 'w', string.sub(how, 1, 1) == 'f'
   local acquisition = process .. ':' .. number
   local ticket, item = acquisition .. ' ' .. lease .. ' ' .. holder, nil
-  local held, length = read_hold(held_key), 0
+  local held, length, failed = read_hold(held_key), 0, nil
+  local mine = held and held.acquisition == acquisition
   if waits or fair then length = redis.pcall('ZCARD', queue_key) end
   if held and held.err then
-    item = {3, held.err}
+    failed = held.err
   elseif type(length) == 'table' then
-    item = {3, queue_key .. ': ' .. length.err}
+    failed = queue_key .. ': ' .. length.err
+  elseif waits and (place ~= '0' or held and not mine or fair and length > 0) then
+    failed = show()
+  end
+  if failed then
+    item = {3, failed}
   else
     -- A fair acquire, and one that has waited, heeds the order of the queue.
     if not held and length > 0 and (place ~= '0' or fair) then
