@@ -13,6 +13,7 @@ type (
 	//	Start(ctx) error               connects, and refuses a Redis that cannot be trusted with locks; ctx bounds the start alone
 	//	Stop(ctx) error                ends the contexts of all holds and all waiting with ErrClosed; what is held runs out
 	//	Get(Config) (*Lock, error)     makes a lock, without I/O
+	//	Settle(ctx) error              waits until all that was unlocked is given back, before Stop
 	Manager = lock.Manager
 	// Options is how a Manager reaches Redis. Only RedisURL is needed.
 	Options = lock.Options

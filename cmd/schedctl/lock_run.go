@@ -24,6 +24,8 @@ const (
 const (
 	// lockStart bounds the time until Redis answers.
 	lockStart = 10 * time.Second
+	// lockSettle is how long Redis has to answer to the end of a hold.
+	lockSettle = time.Second
 	// mostGrace is from SIGTERM to SIGKILL, and before the end of a lock that is renewed no more.
 	mostGrace = 5 * time.Second
 )
@@ -110,7 +112,10 @@ func startLockManager(ctx context.Context, m *lock.Manager) error {
 func stopLockManager(m *lock.Manager) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockStart)
 	defer cancel()
-	_ = m.Stop(ctx) // what is held then runs out
+	settling, done := context.WithTimeout(ctx, lockSettle)
+	defer done()
+	_ = m.Settle(settling) // what is not given back by then runs out
+	_ = m.Stop(ctx)
 }
 
 // take waits for the lock until the command is interrupted. An interrupt that comes later is for the command and does not

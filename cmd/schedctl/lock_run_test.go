@@ -160,7 +160,7 @@ func TestLockRunLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLocking(t, redistest.Shared(t))
-			done := l.begin("--lease 1s", script)
+			done := l.begin("--lease 6s", script) // the shell has a second and a half
 			_, err := l.admin.Revoke(t.Context(), lock.Revocation{Key: "k", Reason: "r", Now: true})
 			must(t, err)
 			got := soon(t, done, "the end").expect(t, exitLost, "the lock was lost while the command ran", "gone")
@@ -171,11 +171,11 @@ func TestLockRunLost(t *testing.T) {
 	}
 }
 
-// TestLockRunRevoked: the reason is told, and Redis keeps the lock from others until the command has ended.
+// TestLockRunRevoked: the reason is told, and the next one has the lock when the command has ended, and not when the lease is over.
 func TestLockRunRevoked(t *testing.T) {
 	t.Parallel()
 	l := newLocking(t, redistest.Shared(t))
-	done := l.begin("--lease 4s", `trap "echo stopping; exit 0" TERM; `+forever)
+	done := l.begin("--lease 1h", `trap "echo stopping; exit 0" TERM; `+forever)
 	token := l.state().Token
 	_, err := l.admin.Revoke(t.Context(), lock.Revocation{Key: "k", Reason: "make room", Token: token})
 	must(t, err)

@@ -67,7 +67,8 @@ func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Dur
 func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (lost error) {
 	left := held.Left()
 	end := time.Now().Add(left)
-	timer := time.NewTimer(left - grace)
+	// A lock that was handed over is there for less than a second, until the first renewal, which follows at once.
+	timer := time.NewTimer(left - min(grace, left/2))
 	defer timer.Stop()
 	for lost == nil {
 		select {

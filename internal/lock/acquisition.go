@@ -11,7 +11,7 @@ import (
 const (
 	waiting uint64 = iota // it may be in Redis' queue; no entry
 	held                  // it has entries
-	ended                 // lost, or given back
+	ended                 // lost, given back, or it gave up; entries that a loss has left behind
 )
 
 // word is the packed state of an acquisition (seed section 5.1): phase in bits 0 to 7, count of entries in 8 to 23, and
@@ -38,24 +38,27 @@ type acquisition struct {
 	// state has the one step that decides between entry, unlock and loss: two racers compare-and-swap the same word,
 	// and one of them fails.
 	state atomic.Uint64
-	// until is when the lock ends without another confirmation, by uptime. It only grows.
+	// until is when the lock ends without another confirmation, by uptime. Confirmations only let it grow; only the
+	// watchdog takes it back, where Redis has a shorter lease.
 	until atomic.Int64
-	// token is set before state becomes held.
+	// token, ctx and since are set before state becomes held.
 	token int64
 	// ctx ends with the hold; its cause says why.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	since  time.Duration // by uptime
 
-	since    time.Duration // by uptime; set before state becomes held
-	lastBeat atomic.Int64  // by uptime
-	renewed  atomic.Int64  // when the last confirmed renewal was sent, by uptime
-	claimed  atomic.Bool   // false while Redis has only a provisional grant
-	ticket   atomic.Bool   // true once Redis may have a ticket of it
-	local    *local        // of a lock that is not fair
-	returned atomic.Bool   // true once a lost lock is given back
-	doubt    atomic.Bool   // true once Redis may still carry out a call of it whose answer did not come
+	lastBeat atomic.Int64 // by uptime
+	renewed  atomic.Int64 // when the last confirmed renewal was sent, by uptime
+	claimed  atomic.Bool  // false while Redis has only a provisional grant
+	ticket   atomic.Bool  // true once Redis may have a ticket of it
+	local    *local       // of a lock that is not fair
+	doubt    atomic.Bool  // true once Redis may still carry out a call of it whose answer did not come
 	place    atomic.Pointer[string]
-	failures atomic.Int32 // checks of the watchdog that failed in a row
+
+	checkAt  time.Duration // when the watchdog looks at it, by uptime; guarded by Manager.mu
+	failures int           // checks that failed in a row; the watchdog's own
+
 	// Of an acquisition that waits; one of each is enough. promoted has it ask Redis itself.
 	grants   chan grant
 	promoted chan struct{}
@@ -82,8 +85,8 @@ func (a *acquisition) ticketText() string {
 	return a.id() + " " + strconv.FormatInt(a.cfg.Lease.Milliseconds(), 10) + " " + a.holder
 }
 
-// hold makes the acquisition a hold with one entry whose context ends with parent. It fails for one that has ended.
-func (a *acquisition) hold(parent context.Context, got grant) bool {
+// hold makes an acquisition that waited a hold with one entry, whose context ends with parent.
+func (a *acquisition) hold(parent context.Context, got grant) {
 	now := uptime()
 	a.token, a.since = got.token, now
 	a.extend(got.until)
@@ -99,84 +102,70 @@ func (a *acquisition) hold(parent context.Context, got grant) bool {
 		cancel(cause)
 		stop()
 	}
-	for {
-		w := word(a.state.Load())
-		if w.phase() != waiting {
-			a.cancel(ErrClosed)
-			return false
-		}
-		if a.state.CompareAndSwap(uint64(w), uint64(w.with(held, 1))) {
-			return true
-		}
-	}
+	a.state.Store(uint64(word(a.state.Load()).with(held, 1)))
 }
 
-// abandon ends an acquisition that waits. It is false for one that was granted meanwhile.
-func (a *acquisition) abandon() bool {
+// abandon ends an acquisition that waits. From then on it is not enlisted, and no release names it as an heir.
+func (a *acquisition) abandon() { a.state.Store(uint64(word(a.state.Load()).with(ended, 0))) }
+
+// change replaces the state by what next makes of it, unless next refuses.
+func (a *acquisition) change(next func(w word) (to word, ok bool)) (from word, done bool) {
 	for {
 		w := word(a.state.Load())
-		if w.phase() != waiting {
-			return false
+		to, ok := next(w)
+		if !ok {
+			return w, false
 		}
-		if a.state.CompareAndSwap(uint64(w), uint64(w.with(ended, 0))) {
-			return true
+		if a.state.CompareAndSwap(uint64(w), uint64(to)) {
+			return w, true
 		}
 	}
 }
 
 // enter adds an entry to a hold that has not ended.
 func (a *acquisition) enter() bool {
-	for {
-		w := word(a.state.Load())
-		if w.phase() != held || w.count() == maxEntries || a.over() || a.ctx.Err() != nil {
-			return false
-		}
-		if a.state.CompareAndSwap(uint64(w), uint64(w.with(held, w.count()+1))) {
-			return true
-		}
-	}
+	_, entered := a.change(func(w word) (word, bool) {
+		return w.with(held, w.count()+1), w.phase() == held && w.count() < maxEntries && !a.over() && a.ctx.Err() == nil
+	})
+	return entered
 }
 
-// leave takes an entry away. last is true for the one that ends the hold; lost for a hold that ended before.
+// leave takes an entry away. last is true for the last one; lost for a hold that ended before.
 func (a *acquisition) leave() (last, lost bool) {
-	for {
-		w := word(a.state.Load())
-		if w.phase() != held {
-			return false, true
+	from, _ := a.change(func(w word) (word, bool) {
+		if w.phase() == held && w.count() == 1 {
+			return w.with(ended, 0), true
 		}
-		next := w.with(held, w.count()-1)
-		if w.count() == 1 {
-			next = w.with(ended, 0)
-		}
-		if a.state.CompareAndSwap(uint64(w), uint64(next)) {
-			return w.count() == 1, false
-		}
-	}
+		return w.with(w.phase(), w.count()-1), true
+	})
+	return from.count() == 1, from.phase() == ended
 }
 
 // end ends the hold for that cause. It is false for one that had ended.
 func (a *acquisition) end(cause error) bool {
-	for {
-		w := word(a.state.Load())
-		if w.phase() != held {
-			return false
-		}
-		if a.state.CompareAndSwap(uint64(w), uint64(w.with(ended, 0))) {
-			a.cancel(cause)
-			return true
-		}
+	_, done := a.change(func(w word) (word, bool) { return w.with(ended, w.count()), w.phase() == held })
+	if done {
+		a.cancel(cause)
 	}
+	return done
 }
 
-// grant hands a grant to the goroutine that waits. Further ones are of the same lock, and not needed.
+// grant hands a grant to the goroutine that waits. It takes the place of an earlier one, which may be too old.
 func (a *acquisition) grant(got grant) {
-	select {
-	case a.grants <- got:
-	default:
+	for {
+		select {
+		case a.grants <- got:
+			return
+		default:
+		}
+		select {
+		case <-a.grants:
+		default:
+		}
 	}
 }
 
-// promote has an acquisition that waits behind others of this process ask Redis itself.
+// promote has an acquisition that waits ask Redis itself.
 func (a *acquisition) promote() {
 	select {
 	case a.promoted <- struct{}{}:
@@ -189,7 +178,7 @@ func (a *acquisition) queued(place string) { a.place.Store(&place) }
 
 // inQueue is the place in the queue, "0" before the first answer.
 func (a *acquisition) inQueue() string {
-	if place := a.place.Load(); place != nil && *place != "" {
+	if place := a.place.Load(); place != nil {
 		return *place
 	}
 	return "0"
@@ -200,9 +189,11 @@ func (a *acquisition) keep() time.Duration {
 	return max(0, a.cfg.AtLeast-(uptime()-a.since))
 }
 
+func (a *acquisition) phase() uint64 { return word(a.state.Load()).phase() }
+
 // live is true while it is a hold that was neither lost nor given back. Its context may have ended all the same, with
 // the one that it was taken with.
-func (a *acquisition) live() bool { return word(a.state.Load()).phase() == held }
+func (a *acquisition) live() bool { return a.phase() == held }
 
 // over is true once the end has passed by the clock, whether or not the context has ended.
 func (a *acquisition) over() bool { return int64(uptime()) >= a.until.Load() }
@@ -221,6 +212,3 @@ func (a *acquisition) extend(until time.Duration) {
 func (a *acquisition) confirmed(sent time.Duration) time.Duration {
 	return sent + a.cfg.Lease - a.cfg.Margin
 }
-
-// cause is why the hold has ended.
-func (a *acquisition) cause() error { return context.Cause(a.ctx) }

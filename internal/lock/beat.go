@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -27,7 +28,8 @@ func (g *group) loop(ctx context.Context) {
 	var beats sync.WaitGroup
 	defer beats.Wait()
 	ended := make(chan struct{}, 1)
-	timer := time.NewTimer(g.nextBeat())
+	begun := uptime()
+	timer := time.NewTimer(g.untilBeat(begun))
 	defer timer.Stop()
 	var stands sync.Once
 	underWay, again := false, false
@@ -45,16 +47,18 @@ func (g *group) loop(ctx context.Context) {
 			beat = true
 		case <-timer.C:
 			beat = true
+		case <-g.sooner:
+			timer.Reset(g.untilBeat(begun))
 		case <-ended:
 			underWay, beat = false, again
 			again = false
-			timer.Reset(g.nextBeat())
+			timer.Reset(g.untilBeat(begun))
 		}
 		switch {
 		case beat && underWay:
 			again = true
 		case beat:
-			underWay = true
+			underWay, begun = true, uptime()
 			beats.Go(func() {
 				g.beat(ctx)
 				ended <- struct{}{}
@@ -63,61 +67,92 @@ func (g *group) loop(ctx context.Context) {
 	}
 }
 
-// nextBeat is how long the next beat has time: until the first lock that is waited for may be free.
-func (g *group) nextBeat() time.Duration {
-	wait := g.m.opts.Liveness/beatsPerLimit - rand.N(beatJitter)
+// untilBeat is how long the next beat has time, where the last one began then: until the first lock that is waited for
+// may be free.
+func (g *group) untilBeat(begun time.Duration) time.Duration {
+	due := begun + g.m.opts.Liveness/beatsPerLimit - rand.N(beatJitter)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.soonest > 0 {
-		wait = min(wait, max(time.Millisecond, g.soonest-uptime()+time.Millisecond))
+		due = min(due, g.soonest+time.Millisecond)
 	}
-	return wait
+	return max(due-uptime(), time.Millisecond)
 }
 
 // beat asks for the locks of all waiters again, which changes nothing for those that still wait.
 func (g *group) beat(ctx context.Context) {
-	g.beating.Lock()
-	defer g.beating.Unlock()
 	all := g.waiting()
 	g.mu.Lock()
 	g.soonest = 0
 	g.mu.Unlock()
 	// Those in front of the queue come first.
-	slices.SortFunc(all, func(x, y *acquisition) int { return int(x.number) - int(y.number) })
+	slices.SortFunc(all, func(x, y *acquisition) int { return cmp.Compare(x.number, y.number) })
 	for items := range slices.Chunk(all, callItems) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		asked := make([]acquireItem, len(items))
-		for i, a := range items {
-			asked[i] = acquireItem{a: a, wait: true, place: a.inQueue()}
-		}
-		answers, err := g.acquire(ctx, asked)
-		cancel()
-		if err != nil {
-			for _, a := range items {
-				a.doubt.Store(true)
-			}
+		if err := g.beatItems(ctx, items); err != nil {
 			g.logDoubt("beat", err)
 			return
-		}
-		for i, a := range items {
-			g.answered(a, answers[i])
 		}
 	}
 }
 
+// beatItems is one call of a beat.
+func (g *group) beatItems(ctx context.Context, items []*acquisition) error {
+	g.beating.Lock()
+	defer g.beating.Unlock()
+	g.mu.Lock()
+	items = slices.DeleteFunc(items, func(a *acquisition) bool { return g.waiters[a.number] == nil })
+	g.mu.Unlock()
+	if len(items) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.runner.ConfirmTimeout())
+	defer cancel()
+	asked := make([]acquireItem, len(items))
+	for i, a := range items {
+		asked[i] = acquireItem{a: a, wait: true, place: a.inQueue()}
+	}
+	answers, err := g.acquire(ctx, asked)
+	for i, a := range items {
+		switch {
+		case err == nil:
+			g.answered(a, answers[i])
+		case final(err):
+			a.promote()
+		case inDoubt(err):
+			a.doubt.Store(true)
+		}
+	}
+	return err
+}
+
 // answered takes over what Redis says of an acquisition that waits.
 func (g *group) answered(a *acquisition, got acquired) {
-	switch got.code {
-	case codeDone:
+	switch {
+	case got.code == codeDone:
 		a.grant(grant{token: got.token, until: a.confirmed(got.sent), claimed: true})
-	case codeBusy:
+	case got.code == codeBusy:
 		a.queued(got.place)
-		if got.left > 0 {
-			g.mu.Lock()
-			if due := uptime() + got.left; g.soonest == 0 || due < g.soonest {
-				g.soonest = due
-			}
-			g.mu.Unlock()
+		if got.left >= 0 {
+			g.dueIn(got.left)
+		}
+	default:
+		a.promote() // it asks itself, and is told the same
+	}
+}
+
+// dueIn has a beat look at a lock that ends by then.
+func (g *group) dueIn(left time.Duration) {
+	g.mu.Lock()
+	due := uptime() + left
+	sooner := g.soonest == 0 || due < g.soonest
+	if sooner {
+		g.soonest = due
+	}
+	g.mu.Unlock()
+	if sooner {
+		select {
+		case g.sooner <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -135,13 +170,11 @@ func (g *group) wake(message string) {
 	a := g.waiters[number]
 	g.mu.Unlock()
 	if a == nil {
-		g.hurry() // it has left, and its release passes the lock on; or a beat has claimed it
-		return
+		return // it has left, and its release passes the lock on; or a beat has claimed it
 	}
-	window := g.window()
 	sent, ok := g.sentBefore(token)
-	until := sent + window - MinMargin
-	if !ok || g.m.opts.Replicas > 0 || until-uptime() < window/4 {
+	until := g.provisional(a, sent)
+	if !ok || g.m.opts.Replicas > 0 || g.late(until) {
 		g.hurry() // too old, or its age is unknown: the beat claims it
 		return
 	}
@@ -150,6 +183,15 @@ func (g *group) wake(message string) {
 
 // window is how long a new owner has to claim a grant.
 func (g *group) window() time.Duration { return g.m.opts.Liveness * 7 / 10 }
+
+// provisional is the end of a grant until it is claimed, where it was made after a call that was sent then. A claim begins
+// a lease, which may be shorter.
+func (g *group) provisional(a *acquisition, sent time.Duration) time.Duration {
+	return sent + min(g.window(), a.cfg.Lease) - MinMargin
+}
+
+// late is whether there is too little time to claim what ends then.
+func (g *group) late(until time.Duration) bool { return until-uptime() < g.window()/4 }
 
 func parseWake(message string) (number uint64, token int64, ok bool) {
 	first, rest, _ := strings.Cut(message, " ")

@@ -4,8 +4,10 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -38,13 +40,14 @@ type acquired struct {
 	// place in the queue; the others describe who has the lock.
 	place, holder string
 	since         time.Time
-	left          time.Duration
+	left          time.Duration // negative where the lock has no end
 	err           error
 }
 
 // Codes of scripts.
 const (
 	codeBusy    = 0
+	codeGone    = 0 // of renew
 	codeDone    = 1
 	codeFull    = 2 // of acquire
 	codeTaken   = 2 // of renew
@@ -67,7 +70,7 @@ func (g *group) acquire(ctx context.Context, items []acquireItem) ([]acquired, e
 		}
 		args = append(args, it.a.cfg.Key, strconv.FormatUint(it.a.number, 10), milliseconds(it.a.cfg.Lease), it.a.holder, how, it.place)
 	}
-	sent, replies, err := g.call(ctx, scripts["acquire"], keys, args, len(items))
+	sent, replies, err := g.call(ctx, scripts["acquire"], keys, args, len(items), g.m.opts.Replicas > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +84,7 @@ func (g *group) acquire(ctx context.Context, items []acquireItem) ([]acquired, e
 		case codeBusy:
 			got.place, got.holder = r.text(), r.text()
 			got.since = time.UnixMilli(r.number())
-			got.left = max(0, time.Duration(r.number())*time.Millisecond)
+			got.left = time.Duration(r.number()) * time.Millisecond
 		case codeFull:
 			got.err = ErrQueueFull
 		case codeBadKey:
@@ -111,7 +114,8 @@ type releaseItem struct {
 type released struct {
 	sent time.Duration
 	// had is whether it held the lock.
-	had    bool
+	had bool
+	// others is how many tickets of other processes, or of this one's other waiters, are in the queue.
 	others int64
 	// token of the heir that got the lock; place of the one that entered the queue.
 	token int64
@@ -140,7 +144,7 @@ func (g *group) release(ctx context.Context, items []releaseItem) ([]released, e
 		args = append(args, it.a.cfg.Key, quoted(it.a.cfg.Key), strconv.FormatUint(it.a.number, 10), ticket,
 			quoted(it.a.holder), it.reason, milliseconds(it.keep), heir, how, lease, holder)
 	}
-	sent, replies, err := g.call(ctx, scripts["release"], keys, args, len(items))
+	sent, replies, err := g.call(ctx, scripts["release"], keys, args, len(items), false)
 	if err != nil {
 		return nil, err
 	}
@@ -171,15 +175,30 @@ func (g *group) release(ctx context.Context, items []releaseItem) ([]released, e
 
 // renewed is what Redis says of a hold.
 type renewed struct {
-	sent time.Duration
-	code int
-	left time.Duration
+	sent, answered time.Duration // by uptime
+	code           int
+	left           time.Duration // negative where the lock has no end
 	// text is the other holder, or the reason of the operator who revoked it.
 	text string
 }
 
-// renew is renew.lua. With look it only looks.
+// renew is renew.lua. With look it only looks. While a hash slot migrates Redis refuses keys that are on two servers, so
+// the holds are asked for in smaller calls then.
 func (g *group) renew(ctx context.Context, items []*acquisition, look bool) ([]renewed, error) {
+	out, err := g.renewOnce(ctx, items, look)
+	if answer, ok := rueidis.IsRedisErr(err); !ok || !answer.IsTryAgain() || len(items) == 1 {
+		return out, err
+	}
+	half := len(items) / 2
+	first, err := g.renew(ctx, items[:half], look)
+	if err != nil {
+		return nil, err
+	}
+	second, err := g.renew(ctx, items[half:], look)
+	return append(first, second...), err
+}
+
+func (g *group) renewOnce(ctx context.Context, items []*acquisition, look bool) ([]renewed, error) {
 	keys, args := make([]string, len(items)), make([]string, 0, 3*len(items))
 	for i, a := range items {
 		keys[i] = g.keys.held(a.cfg.Key)
@@ -190,23 +209,27 @@ func (g *group) renew(ctx context.Context, items []*acquisition, look bool) ([]r
 		args = append(args, a.id(), lease, strconv.Itoa(word(a.state.Load()).count()))
 	}
 	sent := uptime()
-	values, err := g.run(ctx, scripts["renew"], keys, args).ToArray()
+	values, err := g.run(ctx, scripts["renew"], keys, args, g.m.opts.Replicas > 0 && !look)
+	if err == nil && len(values) != len(items) {
+		err = fmt.Errorf("%d answers for %d locks", len(values), len(items))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("renew: %w", err)
 	}
 	out := make([]renewed, len(items))
+	answered := uptime()
 	for i := range items {
-		if i >= len(values) {
-			return nil, fmt.Errorf("renew: %d answers for %d locks", len(values), len(items))
-		}
 		reply, err := values[i].ToArray()
 		r := reader{values: reply, err: err}
-		got := renewed{sent: sent, code: int(r.number())}
+		got := renewed{sent: sent, answered: answered, code: int(r.number())}
 		switch got.code {
 		case codeDone:
 			got.left = time.Duration(r.number()) * time.Millisecond
+		case codeGone:
 		case codeTaken, codeBadKey, codeRevoked:
 			got.text = r.text()
+		default:
+			r.err = errors.Join(r.err, fmt.Errorf("code %d is unknown", got.code))
 		}
 		if r.err != nil {
 			return nil, fmt.Errorf("renew: answer of Redis: %w", r.err)
@@ -217,9 +240,9 @@ func (g *group) renew(ctx context.Context, items []*acquisition, look bool) ([]r
 }
 
 // call runs acquire or release, whose answers begin with the counter of tokens.
-func (g *group) call(ctx context.Context, s *script.Script, keys, args []string, items int) (sent time.Duration, replies [][]rueidis.RedisMessage, err error) {
+func (g *group) call(ctx context.Context, s *script.Script, keys, args []string, items int, replicated bool) (sent time.Duration, replies [][]rueidis.RedisMessage, err error) {
 	sent = uptime()
-	values, err := g.run(ctx, s, keys, args).ToArray()
+	values, err := g.run(ctx, s, keys, args, replicated)
 	if err == nil && len(values) != 1+items {
 		err = fmt.Errorf("%d answers for %d locks", len(values)-1, items)
 	}
@@ -240,12 +263,20 @@ func (g *group) call(ctx context.Context, s *script.Script, keys, args []string,
 	return sent, replies, nil
 }
 
-// run waits for Redis' replicas where Options ask for it.
-func (g *group) run(ctx context.Context, s *script.Script, keys, args []string) rueidis.RedisResult {
-	if g.m.opts.Replicas > 0 && s != scripts["release"] {
-		return g.runner.CallReplicated(ctx, s, keys, args)
+// badKey begins an error of scripts about a key of the whole group.
+const badKey = "BADKEY "
+
+// run calls a script; replicated waits for Redis' replicas, too.
+func (g *group) run(ctx context.Context, s *script.Script, keys, args []string, replicated bool) ([]rueidis.RedisMessage, error) {
+	call := g.runner.Call
+	if replicated {
+		call = g.runner.CallReplicated
 	}
-	return g.runner.Call(ctx, s, keys, args)
+	values, err := call(ctx, s, keys, args).ToArray()
+	if answer, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(answer.Error(), badKey) {
+		return nil, &KeyError{Text: strings.TrimPrefix(answer.Error(), badKey)}
+	}
+	return values, err
 }
 
 // args are those that acquire and release begin with.

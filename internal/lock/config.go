@@ -13,6 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // Defaults and bounds of Config and Options.
@@ -115,7 +116,7 @@ func (c Config) Validate() error {
 	if c.BeatTimeout < 0 {
 		found.Addf("BeatTimeout", "is %s, expected 0 for none, or more", c.BeatTimeout)
 	}
-	if c.AtLeast < 0 || c.AtLeast > c.Lease {
+	if c.AtLeast < 0 || c.AtLeast > max(c.Lease, MinLease) {
 		found.Addf("AtLeast", "is %s, expected 0 to the lease of %s", c.AtLeast, c.Lease)
 	}
 	switch c.Recovery {
@@ -159,7 +160,8 @@ type Options struct {
 	// All processes must agree on it.
 	Liveness time.Duration
 	// Replicas is how many of Redis' replicas must have a grant or a renewal before it counts; 0, the default,
-	// is none. A grant that fewer have confirmed within ReplicationTimeout, default 1 s, is given back.
+	// is none. A grant that fewer have confirmed within ReplicationTimeout, default 1 s, is asked about again as long
+	// as its caller waits, and then given back.
 	Replicas           int
 	ReplicationTimeout time.Duration
 	// OnAlarm is called by a goroutine of the manager when a check has failed AlertThreshold times in a row, and
@@ -185,6 +187,9 @@ func (o Options) WithDefaults() Options {
 	if o.Liveness == 0 {
 		o.Liveness = DefaultLiveness
 	}
+	if o.ReplicationTimeout == 0 {
+		o.ReplicationTimeout = script.DefaultReplicationTimeout
+	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
@@ -206,8 +211,11 @@ func (o Options) Validate() error {
 	if strings.ContainsAny(o.KeyPrefix, "{}") || strings.ContainsFunc(o.KeyPrefix, unicode.IsControl) {
 		found.Addf("KeyPrefix", "is %q, expected no braces and no control characters", o.KeyPrefix)
 	}
-	if o.Replicas < 0 || o.Replicas > 16 {
-		found.Addf("Replicas", "is %d, expected 0 to 16", o.Replicas)
+	if o.Replicas < 0 || o.Replicas > script.MaxReplicas {
+		found.Addf("Replicas", "is %d, expected 0 to %d", o.Replicas, script.MaxReplicas)
+	}
+	if o.ReplicationTimeout < time.Millisecond || o.ReplicationTimeout > time.Minute {
+		found.Addf("ReplicationTimeout", "is %s, expected 1ms to 1m", o.ReplicationTimeout)
 	}
 	return found.Err()
 }

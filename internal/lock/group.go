@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,14 +35,16 @@ type group struct {
 	started sync.Once
 	// ready is closed when the subscription stands for the first time.
 	ready chan struct{}
-	// poke has the loop beat at once.
-	poke chan struct{}
-	// beating is held while a beat is under way. A release that takes and gives it back knows that no beat
-	// carries its acquisition any more, which would take the lock anew.
+	// poke has the loop beat at once, and sooner has it look when the next beat is due.
+	poke, sooner chan struct{}
+	// beating is held while a call of a beat is under way; see awaitBeat.
 	beating sync.RWMutex
+	// checking is true while the watchdog's calls are under way.
+	checking atomic.Bool
+	debts    debts
 
 	mu      sync.Mutex
-	waiters map[uint64]*acquisition // guarded by mu; those whose tickets may be in Redis
+	waiters map[uint64]*acquisition // guarded by mu; those that wait and whose tickets may be in Redis
 	soonest time.Duration           // guarded by mu; when the first lock that is waited for ends, by uptime; 0: unknown
 	answers [8]answer               // guarded by mu; a ring
 	latest  int                     // guarded by mu
@@ -56,11 +59,12 @@ type answer struct {
 func newGroup(m *Manager, runner *script.Runner) *group {
 	g := &group{
 		m: m, keys: keys{layout: runner.Layout()}, runner: runner, process: m.process,
-		poke: make(chan struct{}, 1), ready: make(chan struct{}), waiters: make(map[uint64]*acquisition),
+		poke: make(chan struct{}, 1), sooner: make(chan struct{}, 1), ready: make(chan struct{}), waiters: make(map[uint64]*acquisition),
+		debts: debts{open: make(map[*acquisition]*debt), more: make(chan struct{}, 1)},
 	}
 	g.acquires = script.NewBatch(runner, script.BatchConfig[acquireItem, acquired]{
 		Name: "lock_acquire", Run: g.acquire, Size: func(it acquireItem) int { return len(it.a.cfg.Key) + 256 },
-		Items: callItems, Bytes: batchBytes, Queue: batchQueue, Calls: batchCalls, Timeout: callTimeout,
+		Items: callItems, Bytes: batchBytes, Queue: batchQueue, Calls: batchCalls, Timeout: runner.ConfirmTimeout(),
 	})
 	g.releases = script.NewBatch(runner, script.BatchConfig[releaseItem, released]{
 		Name: "lock_release", Run: g.release, Size: func(it releaseItem) int { return len(it.a.cfg.Key) + 512 },
@@ -75,7 +79,7 @@ func (g *group) start() {
 		g.acquires.Start()
 		g.releases.Start()
 		g.wakes = events.NewSubscriber(g.m.events.For(0), g.keys.wake(g.process), g.keys.layout.Sharded, g.m.log)
-		g.m.loops.Go(func() { g.loop(g.m.ctx) })
+		g.m.background(func() { g.loop(g.m.ctx) })
 	})
 }
 
@@ -110,18 +114,30 @@ func (g *group) sentBefore(token int64) (sent time.Duration, ok bool) {
 	return sent, ok
 }
 
-// enlist has the beats carry an acquisition that may have a ticket.
-func (g *group) enlist(a *acquisition) {
-	a.ticket.Store(true)
+// enlist has the beats carry an acquisition that may have a ticket from now on. It is false for one that waits no more.
+func (g *group) enlist(a *acquisition) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if a.phase() != waiting { // it was struck, or is about to be
+		return false
+	}
+	a.ticket.Store(true)
 	g.waiters[a.number] = a
+	return true
 }
 
+// strike ends what enlist began. The acquisition waits no more by then.
 func (g *group) strike(a *acquisition) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.waiters, a.number)
+}
+
+// awaitBeat waits for a call of a beat that is under way: it may carry an acquisition that was struck meanwhile, and
+// would take the lock anew after its release.
+func (g *group) awaitBeat() {
+	g.beating.RLock()
+	g.beating.RUnlock() //nolint:staticcheck // the wait is the purpose
 }
 
 func (g *group) waiting() []*acquisition {
@@ -143,7 +159,7 @@ func (g *group) hurry() {
 }
 
 func (g *group) logDoubt(what string, err error) {
-	if !errors.Is(err, context.Canceled) {
+	if err != nil && !errors.Is(err, context.Canceled) {
 		g.m.log.Warn("lock."+what, zap.Error(err))
 	}
 }

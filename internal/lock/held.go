@@ -34,7 +34,8 @@ func (h *Held) Token() int64 { return h.a.token }
 func (h *Held) Beat() { h.a.lastBeat.Store(int64(uptime())) }
 
 // Unlock takes this entry back. The last one ends the context, and then gives the lock back, also if ctx has ended:
-// it takes a second at most, and goes on in the background until Redis has answered or the lease is over.
+// it takes about a second at most, and goes on in the background until Redis has answered or the lease is over. After a
+// loss, too, the last entry gives back what Redis may still have.
 //
 // Errors: ErrNotHeld if this entry was unlocked before. ErrLost, with the cause, if the lock was lost before, or Redis no
 // longer had it. Any other error says that Redis has not answered yet.
@@ -46,13 +47,15 @@ func (h *Held) Unlock(ctx context.Context) error {
 	last, lost := h.a.leave()
 	switch {
 	case lost:
-		cause := h.a.cause()
-		h.m.giveBackLost(h.a)
-		return fmt.Errorf("%w: %w", ErrLost, cause)
+		<-h.a.ctx.Done() // what ended it is about to say why
+		if last {
+			h.a.group.owe(releaseItem{a: h.a, reason: "lost"})
+		}
+		return fmt.Errorf("%w: %w", ErrLost, context.Cause(h.a.ctx))
 	case !last:
 		return nil
 	}
-	early := h.a.cause()
+	early := context.Cause(h.a.ctx)
 	h.a.cancel(ErrUnlocked)
 	err := h.m.unlock(ctx, h.a)
 	if errors.Is(early, ErrMaxHold) {
@@ -71,8 +74,14 @@ type holdContext struct {
 
 // Err ends a hold whose end has passed before it answers.
 func (c *holdContext) Err() error {
-	if c.a.live() && c.a.over() {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	if c.a.over() {
 		c.a.group.m.lose(c.a, ErrExpired)
+	}
+	if !c.a.live() {
+		<-c.Done() // another goroutine has ended it, and is about to cancel
 	}
 	return c.Context.Err()
 }

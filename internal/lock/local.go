@@ -12,14 +12,19 @@ const passTime = 2 * time.Millisecond
 // local is what this process knows of one lock that is not fair: one of its waiters contends in Redis, the others
 // wait here.
 type local struct {
-	mu        sync.Mutex
+	mu sync.Mutex
+	// holder is the one that has the lock, contender the one that waits in Redis, or is about to.
+	// Invariant: where some are behind there is a holder or a contender.
 	holder    *acquisition
 	contender *acquisition
 	behind    []*acquisition
-	// others is how many tickets were in Redis at the last release; passing is since when the lock has gone from
-	// one waiter of this process to the next while there were some, by uptime.
+	// others is how many tickets of other processes were in Redis at the last release; passing is since when the
+	// lock has gone from one waiter of this process to the next while there were some, by uptime.
 	others  int64
 	passing time.Duration
+	// busy is who was seen to have the lock, and when, by uptime.
+	busy   HeldError
+	busyAt time.Duration
 	// users is how many acquisitions have it; guarded by Manager.mu.
 	users int
 }
@@ -38,13 +43,14 @@ func (l *local) join(a *acquisition) bool {
 
 // took makes a waiter, or a newcomer, the holder.
 func (l *local) took(a *acquisition) {
+	l.saw(HeldError{Holder: a.holder, Since: time.Now(), Left: a.cfg.Lease})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.holder = a
 	l.remove(a)
 }
 
-// leave takes out one that gave up or lost the lock. Where no other is at it, the next one contends.
+// leave takes out one that gave up, unlocked or lost the lock. Where no other is at it, the next one contends.
 func (l *local) leave(a *acquisition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,7 +63,8 @@ func (l *local) leave(a *acquisition) {
 	}
 }
 
-// heir is who gets the lock that the holder gives back, nil for none, and whether it gets it at once.
+// heir is who gets the lock that the holder gives back, nil for none, and whether it gets it at once. It is the contender
+// from then on.
 func (l *local) heir(a *acquisition) (heir *acquisition, pass bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,6 +95,23 @@ func (l *local) gave(out released, passed bool) {
 	}
 }
 
+// saw keeps who has the lock, for those that wait here.
+func (l *local) saw(busy HeldError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy, l.busyAt = busy, uptime()
+}
+
+// heldError is for one that has waited here in vain.
+func (l *local) heldError(key string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	busy := l.busy
+	busy.Key = key
+	busy.Left = max(0, busy.Left-(uptime()-l.busyAt))
+	return &busy
+}
+
 // next makes the first one behind the contender. mu is held.
 func (l *local) next() *acquisition {
 	l.contender = l.behind[0]
@@ -100,5 +124,7 @@ func (l *local) remove(a *acquisition) {
 	if l.contender == a {
 		l.contender = nil
 	}
-	l.behind = slices.DeleteFunc(l.behind, func(b *acquisition) bool { return b == a })
+	if i := slices.Index(l.behind, a); i >= 0 {
+		l.behind = slices.Delete(l.behind, i, i+1)
+	}
 }

@@ -1,9 +1,25 @@
 package lock
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// TestMain runs the tests with the rights of the role lock.
+func TestMain(m *testing.M) {
+	guard(scripts)
+	redistest.MainAs(m, redistest.Role{Name: "lock", Rules: Access("*").Rules()})
+}
+
+// guard makes it an error that a script reads beyond the end of KEYS or ARGV, where Lua reads nil and a caller that
+// passes too few would go unnoticed.
+func guard(set script.Set) {
+	line := `local %[1]s = setmetatable({unpack(%[1]s)}, {__index = function(t, i) error('%[1]s[' .. tostring(i) .. '] of ' .. #t) end})` + "\n"
+	lines := fmt.Sprintf(line, "KEYS") + fmt.Sprintf(line, "ARGV")
+	for name, s := range set {
+		set[name] = script.New(name, lines+s.Text(false))
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
@@ -32,14 +33,17 @@ type Manager struct {
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
+	start  sync.Mutex // held by Start
 	begun  atomic.Bool
 	stop   sync.Once
 
-	mu     sync.Mutex
-	locals map[string]*local         // guarded by mu; of locks that are not fair
-	holds  map[*acquisition]struct{} // guarded by mu; those that have not ended
+	mu      sync.Mutex
+	stopped bool                      // guarded by mu; loops takes no more
+	locals  map[string]*local         // guarded by mu; of locks that are not fair
+	holds   map[*acquisition]struct{} // guarded by mu; those that have not ended
 
 	renewals renewals
+	alarms   alarms
 }
 
 // New makes a manager. It does no I/O. Errors: an *freeslot.Error that names every bad option.
@@ -56,6 +60,7 @@ func New(opts Options) (*Manager, error) {
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.renewals.changed = make(chan struct{}, 1)
+	m.alarms.raised = make(map[*acquisition]string)
 	return m, nil
 }
 
@@ -68,40 +73,52 @@ func (m *Manager) Get(cfg Config) (*Lock, error) {
 	return &Lock{m: m, cfg: cfg}, nil
 }
 
-// Start connects to Redis and checks it. ctx bounds the start alone. Errors: a Redis that does not answer, is older than
-// 7.0, or evicts keys.
-func (m *Manager) Start(ctx context.Context) error {
-	if m.begun.Load() {
+// Start connects to Redis and checks it. ctx bounds the start alone. After an error it can be called again. Errors: a Redis
+// that does not answer, is older than 7.0, or evicts keys; ErrClosed.
+func (m *Manager) Start(ctx context.Context) (err error) {
+	m.start.Lock()
+	defer m.start.Unlock()
+	switch {
+	case m.ctx.Err() != nil:
+		return ErrClosed
+	case m.begun.Load():
 		return errors.New("lock manager was started before")
 	}
 	topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: m.opts.RedisURL, Access: m.opts.Access, Name: "freeslot-lock"})
 	if err != nil {
 		return fmt.Errorf("start lock manager: %w", err)
 	}
-	if m.commands, err = topology.Open(redisclient.Commands); err != nil {
+	commands, err := topology.Open(redisclient.Commands)
+	if err != nil {
 		return fmt.Errorf("start lock manager: %w", err)
 	}
-	if m.events, err = topology.Open(redisclient.Subscriber); err != nil {
-		m.commands.Close()
+	events, err := topology.Open(redisclient.Subscriber)
+	if err != nil {
+		commands.Close()
 		return fmt.Errorf("start lock manager: %w", err)
 	}
-	if err := m.check(ctx); err != nil {
-		m.commands.Close()
-		m.events.Close()
+	if err := check(ctx, commands.For(0), m.log); err != nil {
+		commands.Close()
+		events.Close()
 		return fmt.Errorf("start lock manager: %w", err)
 	}
-	for _, layout := range layouts(m.opts.KeyPrefix, topology.Cluster) {
+	m.commands, m.events = commands, events
+	m.begin(commands.For(0), topology.Cluster)
+	return nil
+}
+
+// begin starts the loops, whose calls go to client.
+func (m *Manager) begin(client rueidis.Client, cluster bool) {
+	for _, layout := range layouts(m.opts.KeyPrefix, cluster) {
 		runner := script.NewRunner(script.Config{
 			Layout: layout, CallTimeout: callTimeout,
 			Acknowledge: script.Acknowledge{Replicas: m.opts.Replicas, Timeout: m.opts.ReplicationTimeout},
-		}, m.commands.For(0), m.log, nil)
-		runner.Add(scripts)
+		}, client, m.log, nil)
 		m.groups = append(m.groups, newGroup(m, runner))
 	}
 	m.begun.Store(true)
-	m.loops.Go(func() { m.renewLoop(m.ctx) })
-	m.loops.Go(func() { m.watch(m.ctx) })
-	return nil
+	m.background(func() { m.renewLoop(m.ctx, 0) })
+	m.background(func() { m.watch(m.ctx) })
 }
 
 // Stop ends the contexts of all holds with ErrClosed and wakes all waiters with it. It gives nothing back: what its
@@ -111,7 +128,12 @@ func (m *Manager) Stop(ctx context.Context) error {
 	var failed error
 	m.stop.Do(func() {
 		m.cancel()
-		for _, a := range m.held() {
+		m.start.Lock() // a Start under way ends first
+		defer m.start.Unlock()
+		m.mu.Lock()
+		m.stopped = true
+		m.mu.Unlock()
+		for _, a := range m.held(func(*acquisition) bool { return true }) {
 			m.lose(a, ErrClosed)
 		}
 		done := make(chan struct{})
@@ -185,6 +207,7 @@ func (m *Manager) took(a *acquisition, waited time.Duration) {
 	}
 	m.mu.Lock()
 	m.holds[a] = struct{}{}
+	a.checkAt = a.since + a.cfg.WatchdogPeriod
 	m.mu.Unlock()
 	next := a.since + a.cfg.Renewal
 	if !a.claimed.Load() {
@@ -198,18 +221,14 @@ func (m *Manager) took(a *acquisition, waited time.Duration) {
 }
 
 // gaveUp leaves the queue for an acquisition that did not get its lock, and passes on what it may get yet.
-func (m *Manager) gaveUp(a *acquisition, waited bool, after time.Duration, err error) {
+func (m *Manager) gaveUp(a *acquisition, after time.Duration, err error) {
 	m.metrics.acquired(err, after)
 	a.abandon()
 	a.group.strike(a)
-	if a.ticket.Load() || a.doubt.Load() || waited && errors.Is(err, ErrClosed) {
-		m.background(func() {
-			m.giveBack(a, "left", releaseItem{a: a, reason: "left"})
-			m.detach(a)
-		})
-		return
-	}
 	m.detach(a)
+	if a.ticket.Load() || a.doubt.Load() {
+		a.group.owe(releaseItem{a: a, reason: "left"})
+	}
 }
 
 // lose ends a hold that was lost, or whose context ended.
@@ -231,16 +250,24 @@ func (m *Manager) forget(a *acquisition, cause error) {
 	m.metrics.ended(cause, uptime()-a.since)
 }
 
-// held are the holds that have not ended.
-func (m *Manager) held() []*acquisition {
+// held are the holds for which that is so.
+func (m *Manager) held(is func(a *acquisition) bool) (out []*acquisition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]*acquisition, 0, len(m.holds))
 	for a := range m.holds {
-		out = append(out, a)
+		if is(a) {
+			out = append(out, a)
+		}
 	}
 	return out
 }
 
-// background runs what Stop waits for.
-func (m *Manager) background(f func()) { m.loops.Go(f) }
+// background runs what Stop waits for. It is false after Stop, and f is not run.
+func (m *Manager) background(f func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.stopped {
+		m.loops.Go(f)
+	}
+	return !m.stopped
+}

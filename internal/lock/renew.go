@@ -3,13 +3,11 @@ package lock
 import (
 	"container/heap"
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 const (
@@ -27,8 +25,9 @@ type renewals struct {
 	due     dueHeap                       // guarded by mu
 	index   map[*acquisition]*renewalTask // guarded by mu
 	changed chan struct{}
-	// turned is when the loop last looked, by uptime.
-	turned atomic.Int64
+	// turns counts how often the loop has looked, and loop which one it is: one that stood still ends when it
+	// finds that another has taken its place.
+	turns, loop atomic.Int64
 }
 
 type renewalTask struct {
@@ -86,7 +85,7 @@ func (r *renewals) remove(a *acquisition) {
 func (r *renewals) take(now time.Duration) (due []*acquisition, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.turned.Store(int64(now))
+	r.turns.Add(1)
 	for len(r.due) > 0 && r.due[0].at <= now {
 		t := heap.Pop(&r.due).(*renewalTask)
 		delete(r.index, t.a)
@@ -99,14 +98,14 @@ func (r *renewals) take(now time.Duration) (due []*acquisition, wait time.Durati
 	return due, wait
 }
 
-// renewLoop renews what is due, and ends what is over, until ctx ends.
-func (m *Manager) renewLoop(ctx context.Context) {
+// renewLoop renews what is due, and ends what is over, until ctx ends. number is which loop it is.
+func (m *Manager) renewLoop(ctx context.Context, number int64) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	timer := time.NewTimer(clockPeriod)
 	defer timer.Stop()
 	looked := uptime()
-	for {
+	for m.renewals.loop.Load() == number {
 		select {
 		case <-ctx.Done():
 			return
@@ -136,30 +135,28 @@ func (m *Manager) renewLoop(ctx context.Context) {
 
 // expire ends the holds whose end has passed.
 func (m *Manager) expire() {
-	for _, a := range m.held() {
-		if a.over() {
-			m.lose(a, ErrExpired)
-		}
+	for _, a := range m.held((*acquisition).over) {
+		m.lose(a, ErrExpired)
 	}
 }
 
 // renewItems is one call for several holds of a group.
 func (m *Manager) renewItems(ctx context.Context, g *group, items []*acquisition) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.runner.ConfirmTimeout())
 	defer cancel()
 	answers, err := g.renew(ctx, items, false)
 	m.metrics.renewed(len(items), err)
-	if err != nil {
-		if !errors.Is(err, context.Canceled) {
-			m.log.Warn("lock.renew_failed", zap.Int("locks", len(items)), zap.Error(err))
-		}
-		for _, a := range items {
-			m.renewLater(a, max(renewRetry, min(a.cfg.Renewal/4, time.Second)))
-		}
-		return
-	}
+	g.logDoubt("renew_failed", err)
 	for i, a := range items {
-		m.renewedOne(a, answers[i])
+		if err == nil {
+			m.renewedOne(a, answers[i])
+			continue
+		}
+		retry := min(a.cfg.Renewal/4, time.Second)
+		if !a.claimed.Load() {
+			retry = 0 // its end is near
+		}
+		m.renewLater(a, max(renewRetry, retry))
 	}
 }
 
@@ -175,26 +172,25 @@ func (m *Manager) renewLater(a *acquisition, after time.Duration) {
 
 // renewedOne takes over what Redis says of one hold.
 func (m *Manager) renewedOne(a *acquisition, got renewed) {
-	switch got.code {
-	case codeDone:
-		a.extend(a.confirmed(got.sent))
-		a.claimed.Store(true)
-		a.renewed.Store(int64(got.sent))
-		m.renewLater(a, a.cfg.Renewal)
-	default:
+	if got.code != codeDone {
 		m.lose(a, got.loss())
+		return
 	}
+	a.extend(a.confirmed(got.sent))
+	a.claimed.Store(true)
+	a.renewed.Store(int64(got.sent))
+	m.renewLater(a, a.cfg.Renewal)
 }
 
 // loss is why Redis' answer ends a hold.
 func (got renewed) loss() error {
 	switch got.code {
 	case codeTaken:
-		return errors.Join(ErrTaken, errors.New(got.text))
+		return fmt.Errorf("%w: %s", ErrTaken, got.text)
 	case codeRevoked:
-		return errors.Join(ErrRevoked, errors.New(got.text))
+		return fmt.Errorf("%w: %s", ErrRevoked, got.text)
 	case codeBadKey:
-		return errors.Join(ErrGone, &KeyError{Text: got.text})
+		return fmt.Errorf("%w: %w", ErrGone, &KeyError{Text: got.text})
 	default:
 		return ErrGone
 	}

@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// unlockLimit is how long Unlock waits for Redis where its ctx has ended.
+// unlockLimit is how long Unlock waits for Redis, also where its ctx has ended.
 const unlockLimit = time.Second
 
 // unlock gives back a hold whose last entry has left, and hands it to a waiter of this process where that is its turn.
@@ -20,93 +22,192 @@ func (m *Manager) unlock(ctx context.Context, a *acquisition) error {
 	it := releaseItem{a: a, reason: "unlocked", keep: a.keep()}
 	if a.local != nil {
 		it.heir, it.pass = a.local.heir(a)
-		if it.keep > 0 {
-			it.pass = false
+		it.pass = it.pass && it.keep == 0
+		if it.heir != nil && !a.group.enlist(it.heir) { // before the call: the grant may come before its answer
+			it.heir = nil // it gave up just now
 		}
-		if it.heir != nil {
-			a.group.enlist(it.heir) // before the call: the grant may come before its answer
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockLimit)
-	defer cancel()
-	out, err := m.releaseOnce(ctx, it)
-	if err != nil {
-		m.background(func() {
-			m.giveBack(a, "unlock", releaseItem{a: a, reason: "unlocked", keep: it.keep})
-			m.detach(a)
-		})
-		return fmt.Errorf("unlock %q: %w", a.cfg.Key, err)
 	}
 	m.detach(a)
-	if !out.had {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockLimit)
+	defer cancel()
+	out, doubt, err := a.group.repeatRelease(ctx, it)
+	if err != nil && !final(err) || a.doubt.Load() {
+		a.group.owe(it)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("unlock %q: %w", a.cfg.Key, err)
+	case out.had:
+		return nil
+	case a.over():
+		return fmt.Errorf("%w: %w", ErrLost, ErrExpired)
+	case doubt:
+		return nil // an earlier try has given it back
+	default:
 		return fmt.Errorf("%w: %w", ErrLost, ErrGone)
 	}
-	return nil
+}
+
+// repeatRelease repeats a release until Redis answers or ctx ends. doubt is true where Redis may have carried out a try
+// whose answer did not come.
+func (g *group) repeatRelease(ctx context.Context, it releaseItem) (out released, doubt bool, err error) {
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = 5*time.Millisecond, 200*time.Millisecond
+	for {
+		out, err = g.releaseOnce(ctx, it)
+		if err == nil || final(err) {
+			return out, doubt, err
+		}
+		doubt = doubt || inDoubt(err)
+		it.heir = nil // it asks Redis itself by now
+		select {
+		case <-time.After(retry.NextBackOff()):
+		case <-ctx.Done():
+			return out, doubt, err
+		}
+	}
 }
 
 // releaseOnce is one call of release.lua, whose heir learns what came of it.
-func (m *Manager) releaseOnce(ctx context.Context, it releaseItem) (released, error) {
+func (g *group) releaseOnce(ctx context.Context, it releaseItem) (released, error) {
 	if it.a.ticket.Load() {
-		// A beat under way may carry the acquisition.
-		it.a.group.beating.RLock()
-		it.a.group.beating.RUnlock() //nolint:staticcheck // the wait is the purpose
+		g.awaitBeat()
 	}
-	res := it.a.group.releases.Do(ctx, []releaseItem{it})[0]
+	res := g.releases.Do(ctx, []releaseItem{it})[0]
 	out, err := res.Out, errors.Join(res.Err, res.Out.err)
 	if errors.Is(err, script.ErrStopped) {
 		err = ErrClosed
 	}
-	if it.a.local != nil && err == nil && out.had {
+	if it.heir == nil {
+		return out, err
+	}
+	if err == nil && out.had {
 		it.a.local.gave(out, out.token > 0)
 	}
-	if it.heir != nil {
-		switch {
-		case err == nil && out.token > 0:
-			it.heir.grant(grant{token: out.token, until: it.heir.confirmed(out.sent), claimed: true})
-		case err == nil && out.had:
-			it.heir.queued(out.place)
-		default:
-			it.heir.promote()
+	switch {
+	case err == nil && out.token > 0 && g.m.opts.Replicas == 0:
+		it.heir.grant(grant{token: out.token, until: it.heir.confirmed(out.sent), claimed: true})
+	case err == nil && out.place != "":
+		it.heir.queued(out.place)
+	default:
+		if inDoubt(err) {
+			it.heir.doubt.Store(true)
 		}
+		it.heir.promote()
+	}
+	if it.heir.phase() == ended {
+		// It gave up meanwhile, and Redis may have carried out its own release before this one.
+		g.owe(releaseItem{a: it.heir, reason: "left"})
 	}
 	return out, err
 }
 
-// giveBack repeats a release until Redis has answered. Where a call of the acquisition is in doubt Redis may carry it
-// out late, so the release is repeated until a lease has passed. It ends with the manager.
-func (m *Manager) giveBack(a *acquisition, what string, it releaseItem) {
-	end := uptime() + a.cfg.Lease
-	retry := backoff.NewExponentialBackOff()
-	retry.InitialInterval, retry.MaxInterval, retry.RandomizationFactor = 20*time.Millisecond, time.Second, 0.2
-	for {
-		ctx, cancel := context.WithTimeout(m.ctx, callTimeout)
-		_, err := m.releaseOnce(ctx, it)
-		cancel()
-		it.heir = nil
-		if err != nil {
-			a.doubt.Store(true)
-			a.group.logDoubt(what, err)
-		}
-		if err == nil && !a.doubt.Load() || uptime() >= end || m.ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			retry.MaxInterval = max(time.Second, a.cfg.Lease/8)
-		}
-		timer := time.NewTimer(retry.NextBackOff())
-		select {
-		case <-timer.C:
-		case <-m.ctx.Done():
-			timer.Stop()
-			return
-		}
+// inDoubt reports whether Redis may have carried out a call with that error, or may do it yet.
+func inDoubt(err error) bool {
+	return err != nil && !errors.Is(err, script.ErrNotSent) && !errors.Is(err, ErrClosed) && !errors.As(err, new(*rueidis.RedisError)) && !final(err)
+}
+
+// final reports whether repeating a call with that error is of no use.
+func final(err error) bool {
+	return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrClosed) || errors.As(err, new(*KeyError)) || script.IsRefused(err)
+}
+
+// debts are the releases that a group still owes to Redis, after their callers have gone. They are repeated until Redis
+// has answered. Where a call of the acquisition is in doubt Redis may carry it out late and take the lock anew, so the
+// release is repeated until a lease has passed.
+type debts struct {
+	mu       sync.Mutex
+	open     map[*acquisition]*debt // guarded by mu
+	settling bool                   // guarded by mu; settle runs
+	more     chan struct{}
+}
+
+type debt struct {
+	it       releaseItem
+	end, due time.Duration // by uptime
+	pause    time.Duration
+}
+
+const (
+	// mostDebts bounds what waits for Redis to come back. Each one beyond costs its lock one lease.
+	mostDebts            = 10_000
+	firstDebt, laterDebt = 20 * time.Millisecond, 2 * time.Second
+)
+
+// owe has a release repeated in the background. It ends with the manager.
+func (g *group) owe(it releaseItem) {
+	it.heir = nil
+	g.debts.mu.Lock()
+	defer g.debts.mu.Unlock()
+	if len(g.debts.open) >= mostDebts {
+		return
+	}
+	now := uptime()
+	g.debts.open[it.a] = &debt{it: it, due: now, end: now + it.a.cfg.Lease, pause: firstDebt}
+	if !g.debts.settling {
+		g.debts.settling = g.m.background(func() { g.settle(g.m.ctx) })
+	}
+	select {
+	case g.debts.more <- struct{}{}:
+	default:
 	}
 }
 
-// giveBackLost releases a lock whose hold was lost, once its holder has wound down: it may be in Redis still.
-func (m *Manager) giveBackLost(a *acquisition) {
-	if m.ctx.Err() != nil || a.returned.Swap(true) {
-		return
+// settle makes the releases that are due until none is open.
+func (g *group) settle(ctx context.Context) {
+	for ctx.Err() == nil {
+		due, wait, open := g.nextDebts()
+		switch {
+		case !open:
+			return
+		case len(due) > 0:
+			g.settleOnce(ctx, due)
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-g.debts.more:
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
-	m.background(func() { m.giveBack(a, "unlock", releaseItem{a: a, reason: "lost"}) })
+}
+
+// nextDebts are those of one call, or how long there is time; where none is open, settle ends.
+func (g *group) nextDebts() (due []*debt, wait time.Duration, open bool) {
+	g.debts.mu.Lock()
+	defer g.debts.mu.Unlock()
+	now := uptime()
+	wait = laterDebt
+	for _, d := range g.debts.open {
+		if d.due <= now && len(due) < callItems {
+			due = append(due, d)
+		}
+		wait = min(wait, d.due-now)
+	}
+	g.debts.settling = len(g.debts.open) > 0
+	return due, wait, g.debts.settling
+}
+
+func (g *group) settleOnce(ctx context.Context, due []*debt) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	items := make([]releaseItem, len(due))
+	for i, d := range due {
+		items[i] = d.it
+	}
+	g.awaitBeat()
+	_, err := g.release(ctx, items)
+	g.logDoubt("release", err)
+	g.debts.mu.Lock()
+	defer g.debts.mu.Unlock()
+	now := uptime()
+	for _, d := range due {
+		if err == nil && !d.it.a.doubt.Load() || now >= d.end {
+			delete(g.debts.open, d.it.a)
+			continue
+		}
+		d.due, d.pause = now+d.pause, min(2*d.pause, laterDebt)
+	}
 }

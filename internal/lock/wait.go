@@ -21,7 +21,8 @@ type Lock struct {
 func (l *Lock) Config() Config { return l.cfg }
 
 // Lock waits for the lock until ctx ends. ctx bounds the hold, too: see Held.Context. While Redis does not answer it goes
-// on trying. Errors: what ended ctx, with the last failure; ErrQueueFull; a *KeyError; ErrClosed; ErrNotStarted.
+// on trying. Errors: what ended ctx, with the last failure; ErrQueueFull; a *KeyError; what Redis' access control refuses;
+// ErrClosed; ErrNotStarted.
 func (l *Lock) Lock(ctx context.Context) (*Held, error) { return l.take(ctx, ctx, true) }
 
 // TryLock waits for the lock until wait is over or ctx ends; with 0 it looks once. Errors: a *HeldError, which matches
@@ -55,22 +56,22 @@ func (l *Lock) take(ctx, waiting context.Context, wait bool) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	begin := time.Now()
 	a := newAcquisition(g, l.cfg, l.m.number.Add(1), l.m.opts.Holder)
 	l.m.attach(a)
+	l.m.metrics.queue.Inc()
 	got, err := l.m.await(waiting, a, wait)
-	if err == nil && a.hold(ctx, got) {
-		l.m.took(a, time.Since(begin))
-		return newHeld(l.m, a), nil
+	l.m.metrics.queue.Dec()
+	if err != nil {
+		l.m.gaveUp(a, time.Since(begin), err)
+		return nil, err
 	}
-	if err == nil {
-		err = ErrClosed
-	}
-	l.m.gaveUp(a, wait, time.Since(begin), err)
-	return nil, err
+	a.hold(ctx, got)
+	l.m.took(a, time.Since(begin))
+	return newHeld(l.m, a), nil
 }
 
 // await is how an acquisition gets its lock.
@@ -86,7 +87,7 @@ func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, 
 		// Another one of this process has the lock or contends for it.
 		got, done, err := m.sleep(ctx, a, 0)
 		if errors.Is(err, ErrNotAcquired) {
-			err = &HeldError{Key: a.cfg.Key, Holder: m.opts.Holder}
+			err = a.local.heldError(a.cfg.Key)
 		}
 		if done || err != nil {
 			return got, err
@@ -106,15 +107,20 @@ func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, 
 		switch {
 		case err == nil && got.code == codeDone:
 			return grant{token: got.token, until: a.confirmed(got.sent), claimed: true}, nil
-		case err == nil && !queue:
-			queue, last = true, got.heldError(a.cfg.Key)
-			m.awaitSubscription(ctx, a.group)
-			continue
 		case err == nil:
-			last = got.heldError(a.cfg.Key)
 			retry.Reset()
+			busy := got.heldError(a.cfg.Key)
+			last = busy
+			if a.local != nil {
+				a.local.saw(*busy)
+			}
+			if !queue {
+				queue = true
+				m.awaitSubscription(ctx, a.group)
+				continue
+			}
 			a.group.answered(a, got)
-		case errors.Is(err, ErrQueueFull) || errors.As(err, new(*KeyError)) || errors.Is(err, ErrClosed):
+		case final(err):
 			return grant{}, err
 		default:
 			last, pause = err, retry.NextBackOff()
@@ -157,7 +163,7 @@ func (m *Manager) sleep(ctx context.Context, a *acquisition, pause time.Duration
 	for {
 		select {
 		case got := <-a.grants:
-			if !got.claimed && got.until-uptime() < a.group.window()/4 {
+			if !got.claimed && a.group.late(got.until) {
 				a.group.hurry() // it came too late to be acted upon: the beat claims it
 				continue
 			}
@@ -174,21 +180,21 @@ func (m *Manager) sleep(ctx context.Context, a *acquisition, pause time.Duration
 	}
 }
 
-// ask is one call of acquire.lua. An error leaves the acquisition in doubt unless nothing was sent.
+// ask is one call of acquire.lua.
 func (m *Manager) ask(ctx context.Context, a *acquisition, wait bool) (acquired, error) {
 	out := a.group.acquires.Do(ctx, []acquireItem{{a: a, wait: wait, place: a.inQueue()}})[0]
-	if out.Err != nil {
-		if !errors.Is(out.Err, script.ErrNotSent) && !errors.Is(out.Err, script.ErrStopped) {
+	switch {
+	case errors.Is(out.Err, script.ErrStopped):
+		return acquired{}, ErrClosed
+	case out.Err != nil:
+		if inDoubt(out.Err) {
 			a.doubt.Store(true)
-		}
-		if errors.Is(out.Err, script.ErrStopped) {
-			return acquired{}, ErrClosed
 		}
 		return acquired{}, fmt.Errorf("lock %q: %w", a.cfg.Key, out.Err)
 	}
 	return out.Out, out.Out.err
 }
 
-func (got acquired) heldError(key string) error {
-	return &HeldError{Key: key, Holder: got.holder, Since: got.since, Left: got.left}
+func (got acquired) heldError(key string) *HeldError {
+	return &HeldError{Key: key, Holder: got.holder, Since: got.since, Left: max(0, got.left)}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,57 +31,72 @@ type Alarm struct {
 	Over bool
 }
 
-// watchTick is how often the watchdog looks whose check is due.
-const watchTick = 50 * time.Millisecond
+const (
+	// watchTick is how often the watchdog looks whose check is due.
+	watchTick = 100 * time.Millisecond
+	// stalledTicks is for how many of them the loop of renewals may stand still. Ticks are counted, because the clock
+	// says nothing of a process that was stopped meanwhile.
+	stalledTicks = 25
+)
+
+// alarms are those that were raised and not ended yet.
+type alarms struct {
+	mu     sync.Mutex
+	raised map[*acquisition]string // guarded by mu; the checks that failed
+}
 
 // watch runs the checks of each lock every Config.WatchdogPeriod until ctx ends.
 func (m *Manager) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchTick)
 	defer ticker.Stop()
-	next := make(map[*acquisition]time.Duration)
-	alarmed := make(map[*acquisition]string)
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	turns, still := int64(0), 0
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
+		if now := m.renewals.turns.Load(); now != turns {
+			turns, still = now, 0
+		} else if still++; still == stalledTicks {
+			m.restartRenewals()
+			still = 0
+		}
+		due := make(map[*group][]*acquisition)
 		now := uptime()
-		byGroup := make(map[*group][]*acquisition)
-		current := make(map[*acquisition]bool)
-		for _, a := range m.held() {
-			current[a] = true
-			if _, ok := next[a]; !ok {
-				next[a] = now + a.cfg.WatchdogPeriod
+		m.held(func(a *acquisition) bool {
+			// A group that is slow holds up no other one.
+			if now >= a.checkAt && !a.group.checking.Load() {
+				a.checkAt = now + a.cfg.WatchdogPeriod
+				due[a.group] = append(due[a.group], a)
 			}
-			if now >= next[a] {
-				next[a] = now + a.cfg.WatchdogPeriod
-				byGroup[a.group] = append(byGroup[a.group], a)
-			}
+			return false
+		})
+		for g, all := range due {
+			g.checking.Store(true)
+			checks.Go(func() {
+				defer g.checking.Store(false)
+				for items := range slices.Chunk(all, callItems) {
+					m.checkItems(ctx, g, items)
+				}
+			})
 		}
-		for a := range next {
-			if !current[a] {
-				delete(next, a)
-				m.alarm(alarmed, a, "", nil)
-			}
-		}
-		if len(byGroup) > 0 {
-			m.restartRenewals(now)
-		}
-		for g, all := range byGroup {
-			for items := range slices.Chunk(all, callItems) {
-				m.checkItems(ctx, g, items, alarmed)
-			}
-		}
+		m.endAlarms()
 	}
 }
 
 // checkItems makes the five checks for holds of one group: renewal, state, holder, connection; recovery follows.
-func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition, alarmed map[*acquisition]string) {
+func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	expected := make([]int64, len(items))
+	for i, a := range items {
+		expected[i] = a.until.Load()
+	}
 	answers, err := g.renew(ctx, items, true)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	if m.ctx.Err() != nil {
 		return
 	}
 	m.metrics.connected.WithLabelValues("commands").Set(one(err == nil))
@@ -87,20 +104,22 @@ func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition
 	m.metrics.connected.WithLabelValues("wakes").Set(one(heard))
 	for i, a := range items {
 		failed := make(map[string]error)
-		if err != nil {
-			failed[CheckConnection] = err
-		} else if !heard {
-			failed[CheckConnection] = errors.New("the subscription to wake-ups does not stand")
+		switch {
+		case err != nil:
+			failed[CheckConnection] = fmt.Errorf("%w: %w", ErrDisconnected, err)
+		case !heard:
+			failed[CheckConnection] = errNotSubscribed
 		}
 		if err == nil {
-			if loss := m.checkState(a, answers[i]); loss != nil {
+			if loss := m.checkState(a, answers[i], expected[i]); loss != nil {
 				failed[CheckState] = loss
 				m.lose(a, loss)
 			}
 		}
 		now := uptime()
-		if late := now - time.Duration(a.renewed.Load()); late > a.cfg.Lease/2+a.cfg.Renewal {
-			failed[CheckRenewal] = fmt.Errorf("the last confirmed renewal was sent %s ago", late.Round(time.Millisecond))
+		// What has ended with its caller's context is renewed no more.
+		if late := now - time.Duration(a.renewed.Load()); a.ctx.Err() == nil && late > a.cfg.Lease/2+a.cfg.Renewal {
+			failed[CheckRenewal] = fmt.Errorf("%w: the last confirmed one was sent %s ago", ErrExpired, late.Round(time.Millisecond))
 		}
 		if silent := now - time.Duration(a.lastBeat.Load()); a.cfg.BeatTimeout > 0 && silent > a.cfg.BeatTimeout {
 			failed[CheckHolder] = fmt.Errorf("%w: silent for %s", ErrStalled, silent.Round(time.Millisecond))
@@ -110,89 +129,100 @@ func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition
 		for _, check := range []string{CheckRenewal, CheckState, CheckHolder, CheckConnection} {
 			m.metrics.checked(check, failed[check] == nil)
 		}
+		m.tally(a, failed)
 		m.recover(a, failed)
-		m.tally(a, failed, alarmed)
 	}
 }
 
-// checkState is check 2. A lease that is shorter in Redis than here moves the end, and is renewed at once.
-func (m *Manager) checkState(a *acquisition, got renewed) error {
+// errNotSubscribed costs waiters of this process time, and holders nothing: it raises an alarm, and ends no hold.
+var errNotSubscribed = errors.New("the subscription to wake-ups does not stand")
+
+// checkState is check 2. A lease that is surely shorter in Redis than here moves the end, and is renewed at once; expected
+// is the end before the call.
+func (m *Manager) checkState(a *acquisition, got renewed, expected int64) error {
 	if got.code != codeDone {
 		return got.loss()
 	}
-	if until := got.sent + got.left - a.cfg.Margin; until < time.Duration(a.until.Load()) && got.left < a.cfg.Lease-2*a.cfg.Renewal {
-		a.until.Store(int64(until))
-		m.renewals.add(a, uptime())
+	if latest := got.answered + got.left - a.cfg.Margin; got.left >= 0 && int64(latest) < expected {
+		// A renewal that was confirmed meanwhile has moved the end, and holds.
+		a.until.CompareAndSwap(expected, int64(got.sent+got.left-a.cfg.Margin))
+		m.renewLater(a, 0)
 	}
 	return nil
 }
 
 // recover is check 5: what Config.Recovery says about failed checks 1, 3 and 4. A lost state has ended the hold already.
 func (m *Manager) recover(a *acquisition, failed map[string]error) {
-	if failed[CheckConnection] != nil {
-		a.group.hurry()
-	}
-	var cause error
-	switch {
-	case failed[CheckHolder] != nil:
-		cause = failed[CheckHolder]
-	case failed[CheckRenewal] != nil && int(a.failures.Load())+1 >= a.cfg.AlertThreshold:
-		cause = fmt.Errorf("%w: %w", ErrExpired, failed[CheckRenewal])
-	case failed[CheckConnection] != nil && int(a.failures.Load())+1 >= a.cfg.AlertThreshold:
-		cause = fmt.Errorf("%w: %w", ErrDisconnected, failed[CheckConnection])
+	cause := failed[CheckHolder]
+	for _, check := range []string{CheckRenewal, CheckConnection} {
+		if err := failed[check]; cause == nil && err != nil && !errors.Is(err, errNotSubscribed) && a.failures >= a.cfg.AlertThreshold {
+			cause = err
+		}
 	}
 	if cause == nil || a.cfg.Recovery == RecoverAlarm || !a.live() {
 		return
 	}
 	m.lose(a, cause)
 	if a.cfg.Recovery == RecoverRelease {
-		m.giveBackLost(a)
+		a.group.owe(releaseItem{a: a, reason: "lost"})
 	}
 	m.metrics.recovered(string(a.cfg.Recovery), !a.live())
 }
 
 // restartRenewals is the recovery of a loop of renewals that stands still.
-func (m *Manager) restartRenewals(now time.Duration) {
-	silent := now - time.Duration(m.renewals.turned.Load())
-	if silent < 10*clockPeriod {
-		return
-	}
-	m.log.Error("lock.renewals_stalled", zap.Duration("for", silent))
-	m.renewals.turned.Store(int64(now))
-	m.background(func() { m.renewLoop(m.ctx) })
-	m.metrics.recovered("restart_renewals", true)
+func (m *Manager) restartRenewals() {
+	number := m.renewals.loop.Add(1)
+	m.log.Error("lock.renewals_stalled", zap.Int64("restart", number))
+	m.metrics.recovered("restart_renewals", m.background(func() { m.renewLoop(m.ctx, number) }))
 }
 
-// tally raises and ends the alarm of a lock.
-func (m *Manager) tally(a *acquisition, failed map[string]error, alarmed map[*acquisition]string) {
+// tally counts failed checks in a row, and raises and ends the alarm of a lock.
+func (m *Manager) tally(a *acquisition, failed map[string]error) {
 	if len(failed) == 0 {
-		a.failures.Store(0)
-		m.alarm(alarmed, a, "", nil)
+		a.failures = 0
+		m.endAlarm(a)
 		return
 	}
-	if int(a.failures.Add(1)) >= a.cfg.AlertThreshold {
-		var checks []string
-		var errs []error
-		for check, err := range failed {
-			checks, errs = append(checks, check), append(errs, err)
-		}
-		slices.Sort(checks)
-		m.alarm(alarmed, a, strings.Join(checks, ","), errors.Join(errs...))
+	if a.failures++; a.failures < a.cfg.AlertThreshold {
+		return
+	}
+	checks := slices.Sorted(maps.Keys(failed))
+	m.alarms.mu.Lock()
+	_, raised := m.alarms.raised[a]
+	if !raised {
+		m.alarms.raised[a] = strings.Join(checks, ",")
+	}
+	m.alarms.mu.Unlock()
+	if !raised {
+		m.metrics.alarms.Inc()
+		m.tell(Alarm{Key: a.cfg.Key, Check: strings.Join(checks, ","), Token: a.token, Err: errors.Join(slices.Collect(maps.Values(failed))...)})
 	}
 }
 
-// alarm raises an alarm once, and ends it once: with an empty check.
-func (m *Manager) alarm(alarmed map[*acquisition]string, a *acquisition, check string, err error) {
-	before, raised := alarmed[a]
-	switch {
-	case check == "" && raised:
-		delete(alarmed, a)
+// endAlarm tells that an alarm is over, where one was raised.
+func (m *Manager) endAlarm(a *acquisition) {
+	m.alarms.mu.Lock()
+	checks, raised := m.alarms.raised[a]
+	delete(m.alarms.raised, a)
+	m.alarms.mu.Unlock()
+	if raised {
 		m.metrics.alarms.Dec()
-		m.tell(Alarm{Key: a.cfg.Key, Check: before, Token: a.token, Over: true})
-	case check != "" && !raised:
-		alarmed[a] = check
-		m.metrics.alarms.Inc()
-		m.tell(Alarm{Key: a.cfg.Key, Check: check, Token: a.token, Err: err})
+		m.tell(Alarm{Key: a.cfg.Key, Check: checks, Token: a.token, Over: true})
+	}
+}
+
+// endAlarms are the alarms of holds that have ended.
+func (m *Manager) endAlarms() {
+	var over []*acquisition
+	m.alarms.mu.Lock()
+	for a := range m.alarms.raised {
+		if !a.live() {
+			over = append(over, a)
+		}
+	}
+	m.alarms.mu.Unlock()
+	for _, a := range over {
+		m.endAlarm(a)
 	}
 }
 

@@ -3,13 +3,13 @@
 -- Guarantee: only the acquisition that is named is renewed, and a key that is gone is never made anew. Works where
 -- Redis refuses writes for lack of memory, because PEXPIRE takes none.
 --
--- KEYS[1..] held:<lock>  hash with TTL, one an item
--- ARGV[1..] for each item: acquisition; lease, ms, 0 to look only; count of its entries
+-- KEYS[1] held:<lock>  hash with TTL, and so on, one an item
+-- ARGV[1] ARGV[2] ARGV[3] and so on, for each item: acquisition; lease, ms, 0 to look only; count of its entries
 -- Returns for each item
---   {1, left}           renewed, or only looked at; left in ms
+--   {1, left}           renewed, which claims a grant, or only looked at; left in ms, -1 without TTL
 --   {0}                 gone
 --   {2, holder}         taken by another one
---   {4, reason, left}   an operator has revoked it; it is not renewed
+--   {4, reason}         an operator has revoked it; it is not renewed
 --   {3, error}          the key is no lock
 -- Redis 7.0. Cost: O(items), three commands each.
 -- include lib/at.lua
@@ -25,12 +25,12 @@ for i, held_key in ipairs(KEYS) do
   elseif held.acquisition ~= acquisition then
     reply[i] = {2, held.holder}
   elseif held.revoked then
-    reply[i] = {4, held.revoked, redis.call('PTTL', held_key)}
+    reply[i] = {4, held.revoked}
   elseif lease == '0' then
     reply[i] = {1, redis.call('PTTL', held_key)}
   else
     redis.call('PEXPIRE', held_key, lease)
-    redis.call('HSET', held_key, 'count', count)
+    redis.call('HSET', held_key, 'count', count, 'grant', '')
     reply[i] = {1, tonumber(lease)}
   end
 end

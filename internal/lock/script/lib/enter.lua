@@ -1,11 +1,11 @@
 -- enter: puts a waiter's ticket into the queue of a lock, under its old place where the ticket was dropped. place '0'
--- is a new one, behind all others. It returns the place, or nil where the queue is full.
+-- is a new one, behind all others. length is that of the queue. It returns the place, or nil where the queue is full.
 -- Needs: now_us, limit
 -- Defines: enter
-local function enter(queue_key, ticket, place)
+local function enter(queue_key, ticket, place, length)
   local score = redis.call('ZSCORE', queue_key, ticket)
   if not score then
-    if redis.call('ZCARD', queue_key) >= 10000 then return nil end
+    if length >= 10000 then return nil end
     score = place
     if place == '0' then
       local last = redis.call('ZRANGE', queue_key, -1, -1, 'WITHSCORES')[2]

@@ -1,0 +1,213 @@
+package lock
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+// patience bounds all that tests wait for.
+const patience = 20 * time.Second
+
+func bounded(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func newManager(t testing.TB, redis *redistest.Target, prefix string, change ...func(*Options)) *Manager {
+	t.Helper()
+	opts := Options{RedisURL: redis.URL(), KeyPrefix: prefix}
+	for _, c := range change {
+		c(&opts)
+	}
+	m, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	stopAfter(t, m)
+	return m
+}
+
+func stopAfter(t testing.TB, m *Manager) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := m.Stop(bounded(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// newWrapped is newManager with a client of its own making for the scripts.
+func newWrapped(t testing.TB, redis *redistest.Target, prefix string, wrap func(rueidis.Client) rueidis.Client, change ...func(*Options)) *Manager {
+	t.Helper()
+	opts := Options{RedisURL: redis.URL(), KeyPrefix: prefix}
+	for _, c := range change {
+		c(&opts)
+	}
+	m, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology, err := redisclient.Inspect(bounded(t), redisclient.Config{URL: redis.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.commands, err = topology.Open(redisclient.Commands); err != nil {
+		t.Fatal(err)
+	}
+	if m.events, err = topology.Open(redisclient.Subscriber); err != nil {
+		t.Fatal(err)
+	}
+	m.begin(wrap(m.commands.For(0)), topology.Cluster)
+	stopAfter(t, m)
+	return m
+}
+
+func get(t testing.TB, m *Manager, cfg Config) *Lock {
+	t.Helper()
+	l, err := m.Get(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// take is a lock that must be free.
+func take(t testing.TB, m *Manager, cfg Config) *Held {
+	t.Helper()
+	held, err := get(t, m, cfg).TryLock(bounded(t), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
+// waits begins to wait for a lock, and returns when its ticket is in Redis. The channel delivers what comes of it.
+func waits(t testing.TB, ctx context.Context, m *Manager, cfg Config) <-chan *Held {
+	t.Helper()
+	out := make(chan *Held, 1)
+	l, number := get(t, m, cfg), m.number.Load()
+	go func() {
+		defer close(out)
+		if held, err := l.Lock(ctx); err == nil {
+			out <- held
+		} else if ctx.Err() == nil {
+			t.Error(err)
+		}
+	}()
+	await(t, "the ticket", func() bool {
+		g, err := m.groupOf(cfg.Key)
+		return err != nil || slices.ContainsFunc(g.waiting(), func(a *acquisition) bool {
+			return a.number > number && a.cfg.Key == cfg.Key && a.inQueue() != "0"
+		})
+	})
+	return out
+}
+
+// await polls what nothing signals.
+func await(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	if err := redistest.Await(func(context.Context) bool { return cond() }); err != nil {
+		t.Fatalf("waited for %s: %v", what, err)
+	}
+}
+
+func receive[T any](t testing.TB, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatal("nothing came")
+	}
+	return v
+}
+
+// keysOf are the names of all keys under a prefix, without it.
+func keysOf(t testing.TB, redis *redistest.Target, prefix string) (out []string) {
+	t.Helper()
+	for _, node := range redis.Client(t).Nodes() {
+		for cursor, done := uint64(0), false; !done; done = cursor == 0 {
+			e, err := node.Do(bounded(t), node.B().Scan().Cursor(cursor).Match(prefix+":*").Count(10_000).Build()).AsScanEntry()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range e.Elements {
+				out = append(out, strings.TrimPrefix(key, prefix+":"))
+			}
+			cursor = e.Cursor
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out) // replicas have them, too
+}
+
+// noneHeld waits until no key of a lock or queue is left.
+func noneHeld(t testing.TB, redis *redistest.Target, prefix string) {
+	t.Helper()
+	var left []string
+	if err := redistest.Await(func(context.Context) bool {
+		left = slices.DeleteFunc(keysOf(t, redis, prefix), func(key string) bool {
+			return !strings.HasPrefix(key, "held:") && !strings.HasPrefix(key, "queue:")
+		})
+		return len(left) == 0
+	}); err != nil {
+		t.Errorf("left: %q: %v", left, err)
+	}
+}
+
+// do is one command on the raw client.
+func do(t testing.TB, c rueidis.Client, args ...string) rueidis.RedisResult {
+	t.Helper()
+	cmd := c.B().Arbitrary(args[0])
+	if len(args) > 1 {
+		cmd = cmd.Keys(args[1]).Args(args[2:]...)
+	}
+	return c.Do(bounded(t), cmd.Build())
+}
+
+// chaos is a client whose calls of scripts do not arrive, whose answers are lost, or that are carried out late.
+type chaos struct {
+	rueidis.Client
+	// share is how many in a hundred calls have each of these fates.
+	share atomic.Int64
+	late  time.Duration
+}
+
+func (c *chaos) around(inner rueidis.Client) rueidis.Client {
+	c.Client = inner
+	return c
+}
+
+func (c *chaos) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	unanswered := rueidis.NewErrorResult(context.DeadlineExceeded)
+	share := c.share.Load()
+	if share == 0 || !strings.HasPrefix(cmd.Commands()[0], "EVAL") {
+		return c.Client.Do(ctx, cmd)
+	}
+	cmd = cmd.Pin()
+	switch fate := rand.Int64N(100); {
+	case fate < share:
+		return unanswered
+	case fate < 2*share:
+		c.Client.Do(ctx, cmd)
+		return unanswered
+	case fate < 3*share:
+		time.AfterFunc(rand.N(c.late), func() { c.Client.Do(context.WithoutCancel(ctx), cmd) })
+		return unanswered
+	}
+	return c.Client.Do(ctx, cmd)
+}
