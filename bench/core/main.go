@@ -66,7 +66,7 @@ func measureAll(ctx context.Context, o options, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	machine := measure.Describe(ctx, "go run ./bench/core "+strings.Join(o.args, " "), root)
+	machine := measure.Describe(ctx, "go run -C bench ./core "+strings.Join(o.args, " "), root)
 	for _, s := range o.scenarios {
 		b := &bench{options: o, root: root, folder: folder, out: stdout}
 		fmt.Fprintf(stdout, "%s: %s\n", s.name, s.about)

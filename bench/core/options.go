@@ -30,14 +30,14 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f := flag.NewFlagSet("core", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
-		fmt.Fprint(stderr, "Measures the core: choices, the cache and the scripts.\n\nUsage: go run ./bench/core [flags]\n\n")
+		fmt.Fprint(stderr, "Measures the core: choices, the cache and the scripts.\n\nUsage: go run -C bench ./core [flags]\n\n")
 		f.PrintDefaults()
 	}
 	f.StringVar(&wanted, "run", "", "scenarios, separated by commas; empty is all: "+strings.Join(names(), " "))
 	f.BoolVar(&o.list, "list", false, "list the scenarios")
 	f.BoolVar(&o.short, "short", false, "a short run of each, which shows that it works and not how fast it is")
-	f.StringVar(&o.out, "out", "bench/results/core.json", "results file; the scenarios that are run are replaced in it")
-	f.StringVar(&o.markdown, "markdown", "bench/RESULTS.md", "report file, written from all results files beside -out")
+	f.StringVar(&o.out, "out", "results/core.json", "results file; the scenarios that are run are replaced in it")
+	f.StringVar(&o.markdown, "markdown", "RESULTS.md", "report file, written from all results files beside -out")
 	f.StringVar(&o.trace, "trace", "", "durations for conflicts: a CSV file of the Azure LLM inference trace 2023; empty: made-up ones")
 	f.StringVar(&o.nodes, "nodes", "", "node list for conflicts: a CSV file of the Alibaba GPU trace 2023; empty: made-up ones")
 	f.IntVar(&o.rate, "rate", conflictRate, "arrivals a second for conflicts; the target is judged at the default")

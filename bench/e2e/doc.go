@@ -2,10 +2,10 @@
 // process of worker nodes whose handlers do nothing, and, in this process, clients that submit jobs over
 // WebSocket.
 //
-//	go run ./bench/e2e -duration 10s
-//	go run ./bench/e2e -scenario closed:64 -scenario open:2000 -aof off,everysec
-//	go run ./bench/e2e -report    write bench/RESULTS.md from the files in bench/results
-//	go run ./bench/e2e -check     exit 1 unless bench/RESULTS.md is what the JSON files give
+//	go run -C bench ./e2e -duration 10s
+//	go run -C bench ./e2e -scenario closed:64 -scenario open:2000 -aof off,everysec
+//	go run -C bench ./e2e -report    write bench/RESULTS.md from the files in bench/results
+//	go run -C bench ./e2e -check     exit 1 unless bench/RESULTS.md is what the JSON files give
 //
 // # What a figure means
 //

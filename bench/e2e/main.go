@@ -127,7 +127,7 @@ func measureSystem(ctx context.Context, o options, scheduler, aof string, stdout
 
 func describe(ctx context.Context, o options, root string) *result.Results {
 	return &result.Results{
-		Machine:   measure.Describe(ctx, "go run ./bench/e2e "+strings.Join(o.args, " "), root),
+		Machine:   measure.Describe(ctx, "go run -C bench ./e2e "+strings.Join(o.args, " "), root),
 		Replicas:  o.shape.replicas,
 		Nodes:     o.shape.nodes,
 		Slots:     o.shape.slots,

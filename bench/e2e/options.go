@@ -41,7 +41,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f := flag.NewFlagSet("e2e", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
-		fmt.Fprint(stderr, "Measures freeslot end to end: Redis, replicas and nodes as processes, jobs over WebSocket.\n\nUsage: go run ./bench/e2e [flags]\n\n")
+		fmt.Fprint(stderr, "Measures freeslot end to end: Redis, replicas and nodes as processes, jobs over WebSocket.\n\nUsage: go run -C bench ./e2e [flags]\n\n")
 		f.PrintDefaults()
 	}
 	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long each scenario is measured")
@@ -57,8 +57,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 		o.scenarios = append(o.scenarios, s)
 		return err
 	})
-	f.StringVar(&o.out, "out", "bench/results/e2e.json", "results file")
-	f.StringVar(&o.markdown, "markdown", "bench/RESULTS.md", "report file")
+	f.StringVar(&o.out, "out", "results/e2e.json", "results file")
+	f.StringVar(&o.markdown, "markdown", "RESULTS.md", "report file")
 	f.BoolVar(&o.report, "report", false, "measure nothing; write the report from the results file")
 	f.BoolVar(&o.check, "check", false, "measure nothing; exit 1 unless the report is what the results file gives")
 	if err := f.Parse(args); err != nil {

@@ -57,7 +57,7 @@ func TestDepsRedis(t *testing.T) {
 func TestMakeBench(t *testing.T) {
 	for target, load := range map[string]bool{"bench-micro": false, "bench-e2e": true} {
 		stdout, stderr, code := run(t, nil, "make", "-C", "../..", "--dry-run", target)
-		if code != 0 || strings.Contains(stdout, "run ./bench/e2e") != load {
+		if code != 0 || strings.Contains(stdout, "run -C bench ./e2e") != load {
 			t.Errorf("make %s: exit status %d, expected the load: %t\n%s%s", target, code, load, stdout, stderr)
 		}
 	}

@@ -17,7 +17,7 @@ func (b *bench) build(ctx context.Context) (err error) {
 	if b.scheduler, err = measure.BuildScheduler(ctx, b.root, b.folder); err != nil {
 		return err
 	}
-	if err := b.buildGo(ctx, "freeslot", b.root, "./bench/peers/freeslot"); err != nil {
+	if err := b.buildGo(ctx, "freeslot", b.peer("freeslot"), "."); err != nil {
 		return err
 	}
 	builders := map[string]func() error{

@@ -1,10 +1,10 @@
 // Command run measures this scheduler beside what users would pick instead, against what Redis could do at
 // most, on a replayed trace, and as it grows. It starts its own servers; everything shares this machine.
 //
-//	go run ./bench/peers/run                      everything, 10 rounds
-//	go run ./bench/peers/run -short               the same in minutes
-//	go run ./bench/peers/run -parts peers,limit   some of the parts
-//	go run ./bench/peers/run -trace FILE -nodes FILE
+//	go run -C bench ./peers/run                      everything, 10 rounds
+//	go run -C bench ./peers/run -short               the same in minutes
+//	go run -C bench ./peers/run -parts peers,limit   some of the parts
+//	go run -C bench ./peers/run -trace FILE -nodes FILE
 //
 // bench/README.md says how each peer is run and why.
 package main
@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // recorded are the results that the report in the repository is made of.
-const recorded = "bench/results/peers.json"
+const recorded = "results/peers.json"
 
 func parseOptions(args []string, stderr io.Writer) (options, error) {
 	o := options{args: args}
@@ -98,8 +98,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 0, "interleaved rounds (default 10, short 3)")
 	f.DurationVar(&o.window, "window", 0, "what counts of each load (default 5s, short 1s)")
 	f.StringVar(&o.out, "out", recorded, "results file; the parts that are run are replaced in it")
-	f.StringVar(&o.markdown, "markdown", "bench/RESULTS.md", "report file, written from all results files beside -out")
-	f.StringVar(&o.artefacts, "artefacts", ".dev/bench", "folder for CPU profiles")
+	f.StringVar(&o.markdown, "markdown", "RESULTS.md", "report file, written from all results files beside -out")
+	f.StringVar(&o.artefacts, "artefacts", "../.dev/bench", "folder for CPU profiles")
 	f.StringVar(&o.trace, "trace", "", "the trace to replay: a CSV file of the Azure LLM inference trace 2023")
 	f.StringVar(&o.nodes, "nodes", "", "the fleet to replay it on: a CSV file of the Alibaba GPU trace 2023")
 	if err := f.Parse(args); err != nil {
@@ -217,7 +217,7 @@ func (b *bench) write() error {
 }
 
 func (b *bench) describe(ctx context.Context) error {
-	b.run = result.Run{Machine: measure.Describe(ctx, "go run ./bench/peers/run "+strings.Join(plainPaths(b.args), " "), b.root), Short: b.short, Postgres: postgresVersion(ctx)}
+	b.run = result.Run{Machine: measure.Describe(ctx, "go run -C bench ./peers/run "+strings.Join(plainPaths(b.args), " "), b.root), Short: b.short, Postgres: postgresVersion(ctx)}
 	if out, err := exec.CommandContext(ctx, "node", "--version").Output(); err == nil {
 		b.run.Node = "Node " + strings.TrimSpace(string(out))
 	}

@@ -1,8 +1,8 @@
 // Command run makes the simulated figures, and holds the simulation against measured runs.
 //
-//	go run ./bench/sim/run -trace requests.csv -nodes nodes.csv                  all figures
-//	go run ./bench/sim/run -trace requests.csv -nodes nodes.csv -figure delay    one of them: delay, size, queue, spread
-//	go run ./bench/sim/run -trace requests.csv -reproduce measured.json          predict the conflicts of a measured run
+//	go run -C bench ./sim/run -trace requests.csv -nodes nodes.csv                  all figures
+//	go run -C bench ./sim/run -trace requests.csv -nodes nodes.csv -figure delay    one of them: delay, size, queue, spread
+//	go run -C bench ./sim/run -trace requests.csv -reproduce measured.json          predict the conflicts of a measured run
 //
 // Results go to bench/results/sim.json, plots beside it as <figure>.svg; figures that were not asked for stay as
 // they are there. The trace is the Azure LLM inference trace of 2023 (conversation), the node list that of the
@@ -117,7 +117,11 @@ func makeFigure(ctx context.Context, o options, name string, in *sim.Inputs, res
 	if err != nil {
 		return err
 	}
-	f.Machine = measure.Describe(ctx, "go run ./bench/sim/run "+strings.Join(o.shown(name), " "), ".")
+	root, err := measure.Root(ctx)
+	if err != nil {
+		return err
+	}
+	f.Machine = measure.Describe(ctx, "go run -C bench ./sim/run "+strings.Join(o.shown(name), " "), root)
 	svg, err := draw.SVG(&f)
 	if err != nil {
 		return err

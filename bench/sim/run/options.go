@@ -32,7 +32,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f := flag.NewFlagSet("sim", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
-		fmt.Fprint(stderr, "Simulates replicas and nodes on the real selection code.\n\nUsage: go run ./bench/sim/run [flags]\n\n")
+		fmt.Fprint(stderr, "Simulates replicas and nodes on the real selection code.\n\nUsage: go run -C bench ./sim/run [flags]\n\n")
 		f.PrintDefaults()
 	}
 	f.StringVar(&o.trace, "trace", "", "file: requests of the Azure LLM inference trace of 2023 (CSV)")
@@ -48,7 +48,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 		o.measured = append(o.measured, path)
 		return nil
 	})
-	f.StringVar(&o.out, "out", "bench/results/sim.json", "results file; plots are written beside it")
+	f.StringVar(&o.out, "out", "results/sim.json", "results file; plots are written beside it")
 	f.Uint64Var(&o.seed, "seed", 1, "seed: the same one gives the same results")
 	f.IntVar(&o.parallel, "parallel", min(runtime.NumCPU(), mostParallel), "simulations at once; the largest take 1 GiB each")
 	f.BoolVar(&o.quick, "quick", false, "small fleets and few jobs, in seconds: shows that it works")
