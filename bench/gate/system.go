@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 

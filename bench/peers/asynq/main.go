@@ -1,4 +1,4 @@
-// Command asynq is github.com/hibiken/asynq as a peer of the benchmark: see bench/peers/load for the roles.
+// Command asynq is github.com/hibiken/asynq as a peer of the benchmark: see bench/load for the roles.
 //
 //	asynq worker -redis URL -servers 2 -concurrency 32 -check 1ms -results notify
 //	asynq load -redis URL -results notify
@@ -24,7 +24,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/trace"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/dispatch"

@@ -1,4 +1,4 @@
-// Command machinery is github.com/RichardKnop/machinery as a peer of the benchmark: see bench/peers/load for the roles.
+// Command machinery is github.com/RichardKnop/machinery as a peer of the benchmark: see bench/load for the roles.
 //
 //	machinery worker -redis URL -servers 4 -concurrency 32 -results notify
 //	machinery load -redis URL -results notify
@@ -34,7 +34,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 const (

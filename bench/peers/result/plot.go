@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/plot"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 // File is the name of the results file.

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/report.md")

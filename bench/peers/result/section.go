@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 // Section is the part of the report that the results file gives. It depends on nothing but data.

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 // Target is one promise and what was measured of it.

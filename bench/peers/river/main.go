@@ -1,4 +1,4 @@
-// Command river is github.com/riverqueue/river, on Postgres, as a peer of the benchmark: see bench/peers/load
+// Command river is github.com/riverqueue/river, on Postgres, as a peer of the benchmark: see bench/load
 // for the roles.
 //
 //	river worker -postgres URL -concurrency 200 -cooldown 5ms -results batch
@@ -33,7 +33,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 const (

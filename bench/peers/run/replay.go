@@ -13,8 +13,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/ideal"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/peers/result"
 	"github.com/freeslot/freeslot/bench/trace"
 )
@@ -130,7 +129,7 @@ func compare(plan []load.Planned, fleet []trace.Node, f *load.Figures) *result.R
 	for i := range fleet {
 		slots[fleet[i].Model] += fleet[i].Slots()
 	}
-	best := ideal.Delays(plan, slots)
+	best := idealDelays(plan, slots)
 	delay, least, over := measure.NewHistogram(), measure.NewHistogram(), measure.NewHistogram()
 	record := func(h *hdrhistogram.Histogram, us int64) { measure.Record(h, time.Duration(us)*time.Microsecond) }
 	for i, us := range f.Delays {

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/peers/result"
 	"github.com/freeslot/freeslot/bench/report"
 	"github.com/freeslot/freeslot/bench/trace"

@@ -1,15 +1,12 @@
-package ideal
+package main
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func job(at, run int64, model string) load.Planned {
 	return load.Planned{AtUS: at, RunUS: run, Model: model}
@@ -30,7 +27,7 @@ func TestDelays(t *testing.T) {
 		{"who came first gets the slot", map[string]int{"a": 1}, []load.Planned{job(0, 10, ""), job(1, 10, ""), job(2, 10, "a"), job(3, 10, "")}, []int64{0, 9, 18, 27}},
 		{"no such model", map[string]int{"a": 1}, []load.Planned{job(0, 10, "z"), job(0, 10, "a")}, []int64{-1, 0}},
 	} {
-		if diff := cmp.Diff(c.want, Delays(c.plan, c.slots)); diff != "" {
+		if diff := cmp.Diff(c.want, idealDelays(c.plan, c.slots)); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
 		}
 	}

@@ -1,19 +1,18 @@
-// Package ideal is the scheduler against which a replay is held: it knows every slot at once and costs nothing.
-package ideal
+package main
 
 import (
 	"container/heap"
 	"slices"
 
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
-// Delays returns how long each job of the plan waits for a slot, in microseconds. Jobs that ask for the same are
+// idealDelays returns how long each job of the plan waits for a slot, in microseconds. Jobs that ask for the same are
 // served in the order in which they came; a slot that becomes free goes to the one of those at the head of
 // their queues that came first. A job that takes any node gets one of the model of which the most is free.
 // slots are by model. A job that asks for a model that has none waits for ever: its delay is -1.
-func Delays(plan []load.Planned, slots map[string]int) []int64 {
-	w := &world{free: make(map[string]int), queues: make(map[string][]int), plan: plan, out: make([]int64, len(plan))}
+func idealDelays(plan []load.Planned, slots map[string]int) []int64 {
+	w := &idealWorld{free: make(map[string]int), queues: make(map[string][]int), plan: plan, out: make([]int64, len(plan))}
 	for model, n := range slots {
 		w.free[model] = n
 		w.models = append(w.models, model)
@@ -37,17 +36,17 @@ func Delays(plan []load.Planned, slots map[string]int) []int64 {
 	return w.out
 }
 
-type world struct {
+type idealWorld struct {
 	plan   []load.Planned
 	free   map[string]int
 	models []string
 	queues map[string][]int // jobs that wait, by what they ask for
-	ends   ends
+	ends   endHeap
 	out    []int64
 }
 
 // until ends the jobs that are over by then, in order, and gives their slots on.
-func (w *world) until(at int64) {
+func (w *idealWorld) until(at int64) {
 	for len(w.ends) > 0 && w.ends[0].at <= at {
 		e := heap.Pop(&w.ends).(end)
 		w.free[e.model]++
@@ -58,7 +57,7 @@ func (w *world) until(at int64) {
 }
 
 // next takes the job that a free slot of the model goes to.
-func (w *world) next(model string) (int, bool) {
+func (w *idealWorld) next(model string) (int, bool) {
 	own, others := w.queues[model], w.queues[""]
 	switch {
 	case len(own) == 0 && len(others) == 0:
@@ -72,7 +71,7 @@ func (w *world) next(model string) (int, bool) {
 	}
 }
 
-func (w *world) slotFor(model string) (string, bool) {
+func (w *idealWorld) slotFor(model string) (string, bool) {
 	if model != "" {
 		return model, w.free[model] > 0
 	}
@@ -85,7 +84,7 @@ func (w *world) slotFor(model string) (string, bool) {
 	return best, w.free[best] > 0
 }
 
-func (w *world) begin(i int, model string, at int64) {
+func (w *idealWorld) begin(i int, model string, at int64) {
 	w.free[model]--
 	w.out[i] = at - w.plan[i].AtUS
 	heap.Push(&w.ends, end{at + w.plan[i].RunUS, model})
@@ -97,18 +96,18 @@ type end struct {
 	model string
 }
 
-// ends is a heap, the earliest first.
-type ends []end
+// endHeap is a heap, the earliest first.
+type endHeap []end
 
-func (e ends) Len() int           { return len(e) }
-func (e ends) Less(i, j int) bool { return e[i].at < e[j].at }
-func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e endHeap) Len() int           { return len(e) }
+func (e endHeap) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e endHeap) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
 
 // Push implements heap.Interface.
-func (e *ends) Push(x any) { *e = append(*e, x.(end)) }
+func (e *endHeap) Push(x any) { *e = append(*e, x.(end)) }
 
 // Pop implements heap.Interface.
-func (e *ends) Pop() any {
+func (e *endHeap) Pop() any {
 	last := len(*e) - 1
 	x := (*e)[last]
 	*e = (*e)[:last]
