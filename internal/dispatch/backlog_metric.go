@@ -56,16 +56,16 @@ func (b *backlog) set(label string, queues []cell.Queue, held []cell.Held, now t
 }
 
 // countBacklog keeps the figures of the cell up to date.
-func (l *link) countBacklog() {
-	outage := logging.NewOutage(l.log, "backlog.count_failed", "backlog.counted_again")
-	figures, label := &l.d.metrics.backlog, strconv.Itoa(l.cell.Index())
+func (c *client) countBacklog() {
+	outage := logging.NewOutage(c.log, "backlog.count_failed", "backlog.counted_again")
+	figures, label := &c.d.metrics.backlog, strconv.Itoa(c.cell.Index())
 	count := func() {
-		ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 		defer cancel()
-		queues, err := l.cell.Queues(ctx)
+		queues, err := c.cell.Queues(ctx)
 		var held []cell.Held
 		if err == nil {
-			held, err = l.cell.Held(ctx)
+			held, err = c.cell.Held(ctx)
 		}
 		if err == nil {
 			outage.Over()
@@ -73,10 +73,10 @@ func (l *link) countBacklog() {
 			return
 		}
 		figures.forget(label)
-		if l.d.ctx.Err() == nil {
+		if c.d.ctx.Err() == nil {
 			outage.Failed(err)
 		}
 	}
 	count()
-	l.tick(backlogSweeps*l.d.cfg.SweepInterval, nil, count)
+	c.tick(backlogSweeps*c.d.cfg.SweepInterval, nil, count)
 }

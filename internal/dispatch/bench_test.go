@@ -50,7 +50,7 @@ func BenchmarkChoose(b *testing.B) {
 				}
 			}
 			rep := r.replica("r1")
-			p := &placing{request: Request{Tenant: tenant, Job: job()}}
+			p := &placement{request: Request{Tenant: tenant, Job: job()}}
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := rep.choose(p); err != nil {

@@ -27,11 +27,11 @@ const (
 // link is the replica's side of one cell: its reply stream, the jobs there whose
 // results somebody waits for, and the care for those that wait for a slot. Cells have nothing in common, so that one whose server
 // is down holds up no other.
-type link struct {
+type client struct {
 	d       *Dispatcher
 	cell    *cell.Cell
 	log     *zap.Logger
-	metrics linkMetrics
+	metrics cellMetrics
 
 	outstanding *xsync.MapOf[string, *waiter]
 	read        position                           // in the reply stream
@@ -57,54 +57,54 @@ type link struct {
 	sweeping, tending, reaping, moving *logging.Outage
 }
 
-func newLink(d *Dispatcher, c *cell.Cell) *link {
-	l := &link{
-		d: d, cell: c, log: d.log, metrics: d.metrics.link(c.Index()),
+func newClient(d *Dispatcher, of *cell.Cell) *client {
+	c := &client{
+		d: d, cell: of, log: d.log, metrics: d.metrics.forCell(of.Index()),
 		outstanding: xsync.NewMapOf[string, *waiter](),
 		fetches:     make(chan struct{}, fetchLimit),
 		asks:        make(chan struct{}, askLimit),
 		page:        cell.MaxPage,
 	}
 	if d.cells.Len() > 1 {
-		l.log = d.log.With(zap.Int("cell", c.Index()))
+		c.log = d.log.With(zap.Int("cell", of.Index()))
 	}
-	l.keeping = logging.NewOutage(l.log, "replies.keep_failed", "replies.kept_again")
-	l.reading = logging.NewOutage(l.log, "replies.read_failed", "replies.read_again")
-	l.sweeping = logging.NewOutage(l.log, "queues.sweep_failed", "queues.swept_again")
-	l.tending = logging.NewOutage(l.log, "due.failed", "due.handled_again")
-	l.reaping = logging.NewOutage(l.log, "nodes.reap_failed", "nodes.reaped_again")
-	l.moving = logging.NewOutage(l.log, "jobs.move_failed", "jobs.move_again")
-	l.often = logging.Sampled(l.log)
-	l.queues.byID = xsync.NewMapOf[string, *queue]()
-	l.match = newMatcher()
-	return l
+	c.keeping = logging.NewOutage(c.log, "replies.keep_failed", "replies.kept_again")
+	c.reading = logging.NewOutage(c.log, "replies.read_failed", "replies.read_again")
+	c.sweeping = logging.NewOutage(c.log, "queues.sweep_failed", "queues.swept_again")
+	c.tending = logging.NewOutage(c.log, "due.failed", "due.handled_again")
+	c.reaping = logging.NewOutage(c.log, "nodes.reap_failed", "nodes.reaped_again")
+	c.moving = logging.NewOutage(c.log, "jobs.move_failed", "jobs.move_again")
+	c.often = logging.Sampled(c.log)
+	c.queues.byID = xsync.NewMapOf[string, *queue]()
+	c.match = newMatcher()
+	return c
 }
 
 // run starts the loops of the cell, which Stop waits for.
-func (l *link) run() {
-	loops := []func(){l.readReplies, l.keepReplies, l.sweepQueues, l.handleDue, l.reapNodes, l.retainRecords, l.countBacklog}
-	if len(l.d.links) > 1 {
-		loops = append(loops, l.moveJobs)
+func (c *client) run() {
+	loops := []func(){c.readReplies, c.keepReplies, c.sweepQueues, c.handleDue, c.reapNodes, c.retainRecords, c.countBacklog}
+	if len(c.d.clients) > 1 {
+		loops = append(loops, c.moveJobs)
 	}
 	for range matchers {
-		loops = append(loops, l.matchNodes)
+		loops = append(loops, c.matchNodes)
 	}
-	l.d.loops.Add(len(loops))
+	c.d.loops.Add(len(loops))
 	for _, loop := range loops {
-		go func() { defer l.d.loops.Done(); loop() }()
+		go func() { defer c.d.loops.Done(); loop() }()
 	}
 }
 
 // tick calls f again and again, with pauses of interval that vary by a quarter, until
 // Stop; a token of wake ends a pause.
-func (l *link) tick(interval time.Duration, wake <-chan struct{}, f func()) {
+func (c *client) tick(interval time.Duration, wake <-chan struct{}, f func()) {
 	for {
 		timer := time.NewTimer(interval*7/8 + rand.N(interval/4+1))
 		select {
 		case <-timer.C:
 		case <-wake:
 			timer.Stop()
-		case <-l.d.ctx.Done():
+		case <-c.d.ctx.Done():
 			timer.Stop()
 			return
 		}
@@ -113,12 +113,12 @@ func (l *link) tick(interval time.Duration, wake <-chan struct{}, f func()) {
 }
 
 // of is the link of a job's cell; false when no cell has such jobs.
-func (d *Dispatcher) of(jobID string) (*link, bool) {
-	c, ok := d.cells.OfJob(jobID)
+func (d *Dispatcher) clientOf(jobID string) (*client, bool) {
+	of, ok := d.cells.OfJob(jobID)
 	if !ok {
 		return nil, false
 	}
-	return d.links[c.Index()], true
+	return d.clients[of.Index()], true
 }
 
 // watchReplies is how long a stream is watched that another process has opened; its
@@ -129,21 +129,21 @@ const watchReplies = keepInterval * 7 / 4
 // replica id: each would take results that the other's clients wait for.
 var ErrReplicaRuns = errors.New("another process runs under this replica id")
 
-func (l *link) open(ctx context.Context) error {
-	if err := l.alone(ctx); err != nil {
+func (c *client) open(ctx context.Context) error {
+	if err := c.alone(ctx); err != nil {
 		return err
 	}
-	return l.cell.OpenReplies(ctx, l.d.cfg.Replica)
+	return c.cell.OpenReplies(ctx, c.d.cfg.Replica)
 }
 
 // alone looks whether somebody keeps a stream of this name alive. One that a crash
 // has left behind only grows older, and is taken over.
-func (l *link) alone(ctx context.Context) error {
-	left, err := l.cell.RepliesLeft(ctx, l.d.cfg.Replica)
+func (c *client) alone(ctx context.Context) error {
+	left, err := c.cell.RepliesLeft(ctx, c.d.cfg.Replica)
 	if err != nil || left == 0 {
 		return err
 	}
-	l.log.Info("replies.found", zap.Duration("watched_for", watchReplies))
+	c.log.Info("replies.found", zap.Duration("watched_for", watchReplies))
 	tick := time.NewTicker(watchReplies / 8)
 	defer tick.Stop()
 	for end := time.Now().Add(watchReplies); time.Now().Before(end); {
@@ -152,36 +152,36 @@ func (l *link) alone(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		now, err := l.cell.RepliesLeft(ctx, l.d.cfg.Replica)
+		now, err := c.cell.RepliesLeft(ctx, c.d.cfg.Replica)
 		switch {
 		case err != nil:
 			return err
 		case now > left:
-			return fmt.Errorf("%w: replica_id is %s, expected one that no other replica has", ErrReplicaRuns, l.d.cfg.Replica)
+			return fmt.Errorf("%w: replica_id is %s, expected one that no other replica has", ErrReplicaRuns, c.d.cfg.Replica)
 		}
 		left = now
 	}
 	return nil
 }
 
-func (l *link) close(ctx context.Context) error {
+func (c *client) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
-	return l.cell.CloseReplies(ctx, l.d.cfg.Replica)
+	return c.cell.CloseReplies(ctx, c.d.cfg.Replica)
 }
 
-func (l *link) logFailure(what string, err error) { logFailure(l.often, what, err) }
+func (c *client) logFailure(what string, err error) { logFailure(c.often, what, err) }
 
 // failed has the cell's nodes left out of choices until the cell answers again.
-func (l *link) failed() {
-	l.metrics.failures.Inc()
-	l.d.failing.set(l.cell.Index(), true)
-	l.d.nodes.CellFailed(l.cell.Index())
+func (c *client) failed() {
+	c.metrics.failures.Inc()
+	c.d.failing.set(c.cell.Index(), true)
+	c.d.nodes.CellFailed(c.cell.Index())
 }
 
 // drop removes w unless another has taken its place since.
-func (l *link) drop(id string, w *waiter) {
-	l.outstanding.Compute(id, func(now *waiter, loaded bool) (*waiter, bool) {
+func (c *client) drop(id string, w *waiter) {
+	c.outstanding.Compute(id, func(now *waiter, loaded bool) (*waiter, bool) {
 		return now, !loaded || now == w
 	})
 }
@@ -200,7 +200,7 @@ func (s *cellSet) set(cell int, in bool) bool {
 	return s.mask.And(^bit)&bit != 0
 }
 
-type linkMetrics struct {
+type cellMetrics struct {
 	placed, failures, enqueued, matched, reaped, expired, moved, dropped prometheus.Counter
 	sparing                                                              prometheus.Gauge
 	// retained has no value where nothing is limited.

@@ -122,7 +122,7 @@ func TestRecheckWhileAnotherCellIsAway(t *testing.T) {
 	a.complete(ended, `"done"`)
 	set(moved, "state", "moved", "move", "0 1")
 	pause(t, servers[0])
-	rep.links[1].recheck([]string{moved, ended})
+	rep.clients[1].recheck([]string{moved, ended})
 	sink.want(ended, "assigned result")
 	sink.want(moved, "assigned")
 }

@@ -14,7 +14,7 @@ import (
 // which it takes the first one's slots in the cache, so that this replica's other choices
 // see them; or the cell in whose queue the job is to wait. The error is what the client
 // is told when there is neither.
-func (d *Dispatcher) choose(p *placing) error {
+func (d *Dispatcher) choose(p *placement) error {
 	switch {
 	case p.repeat:
 		d.repeated(p)
@@ -34,7 +34,7 @@ func (d *Dispatcher) choose(p *placing) error {
 		d.classFirst(p)
 	}
 	if !p.enqueue && p.rounds < d.cfg.Rounds && d.pick(p) {
-		p.to = d.links[p.candidates[0].Cell()]
+		p.to = d.clients[p.candidates[0].Cell()]
 		p.taken = p.candidates[0].TryTake(p.request.Job.SlotCount())
 		return nil
 	}
@@ -48,7 +48,7 @@ func (d *Dispatcher) choose(p *placing) error {
 
 // pick fills in p.candidates with nodes that seem to be free, and returns false when
 // there are none or jobs of the class wait before this one.
-func (d *Dispatcher) pick(p *placing) bool {
+func (d *Dispatcher) pick(p *placement) bool {
 	job, q := p.request.Job, &p.query
 	p.class = d.nodes.Class(job.Service, &job.Requirement)
 	behind := d.behind(p.class)
@@ -74,7 +74,7 @@ func (d *Dispatcher) pick(p *placing) bool {
 }
 
 // draw fills in p.candidates by p.query.
-func (d *Dispatcher) draw(p *placing) {
+func (d *Dispatcher) draw(p *placement) {
 	source, _ := d.sources.Get().(*selection.Source)
 	p.candidates = p.class.Choose(p.room[:0], &p.query, source)
 	d.sources.Put(source)
@@ -95,7 +95,7 @@ func maxProbes(job *freeslot.Job) int {
 	return DefaultRounds - 1
 }
 
-func (d *Dispatcher) query(p *placing) selection.Query {
+func (d *Dispatcher) query(p *placement) selection.Query {
 	job := p.request.Job
 	return selection.Query{
 		Want: d.cfg.Candidates, Slots: job.SlotCount(), Now: d.nodes.Now(), SilenceLimit: d.nodes.SilenceLimit(),
@@ -105,18 +105,18 @@ func (d *Dispatcher) query(p *placing) selection.Query {
 
 // skip are the cells that the job is not to go to. Of one with a call of unknown fate
 // that is all but the cell of that call: anywhere else it would be another job.
-func (d *Dispatcher) skip(p *placing) selection.CellMask {
+func (d *Dispatcher) skip(p *placement) selection.CellMask {
 	if p.failure != nil {
-		return selection.Only(p.link.cell.Index())
+		return selection.Only(p.client.cell.Index())
 	}
-	if l := d.fixed(p); l != nil {
-		return selection.Only(l.cell.Index())
+	if c := d.fixed(p); c != nil {
+		return selection.Only(c.cell.Index())
 	}
 	return d.nodes.Skip() | d.short.load() | d.bare.load() | p.away
 }
 
 // none tells that no node could ever run the job, or that it is not known.
-func (d *Dispatcher) none(p *placing) error {
+func (d *Dispatcher) none(p *placement) error {
 	job := p.request.Job
 	away := d.nodes.Skip() | p.away
 	if d.nodes.Stale() || away|d.failing.load() != 0 {

@@ -16,13 +16,13 @@ import (
 // slots of these go to the first in the queue, this job perhaps, in the same call. So
 // completions that the cache has not heard of yet, or will not because another replica's
 // jobs complete, are found at no extra cost. search is for nodes that seem to be free.
-func (d *Dispatcher) stand(p *placing, search bool) error {
+func (d *Dispatcher) stand(p *placement, search bool) error {
 	p.enqueue = true
 	homes := d.homesOf(p.class)
 	q := &p.query
 	q.Skip, q.IgnoreFull, q.Want, q.Exclude = d.skip(p), false, d.cfg.Candidates, nil
-	if p.link != nil && homes.takes(p.link.cell.Index(), p.request.Job, q.Skip) {
-		q.Skip |= selection.Only(p.link.cell.Index())
+	if p.client != nil && homes.takes(p.client.cell.Index(), p.request.Job, q.Skip) {
+		q.Skip |= selection.Only(p.client.cell.Index())
 	}
 	p.candidates = nil
 	fixed := d.fixed(p)
@@ -41,7 +41,7 @@ func (d *Dispatcher) stand(p *placing, search bool) error {
 		d.probe(p)
 	}
 	if len(p.candidates) > 0 {
-		p.to = d.links[p.candidates[0].Cell()]
+		p.to = d.clients[p.candidates[0].Cell()]
 		return nil
 	}
 	if fixed != nil {
@@ -52,19 +52,19 @@ func (d *Dispatcher) stand(p *placing, search bool) error {
 	if !ok {
 		return d.unreachable(p, homes)
 	}
-	p.to = d.links[home]
+	p.to = d.clients[home]
 	return nil
 }
 
 // probe fills in p.candidates with nodes that seem full, unless they have just said that they
 // are. For a job of one slot it is also enough that another one asks some of them: nearly always
 // a node tells when it has a slot again, and a job that waits has the cache looked at once more.
-func (d *Dispatcher) probe(p *placing) {
+func (d *Dispatcher) probe(p *placement) {
 	p.query.IgnoreFull, p.query.Want = true, cell.MaxCandidates
 	if d.draw(p); len(p.candidates) == 0 {
 		return
 	}
-	resting, class, now := &d.links[p.candidates[0].Cell()].resting, p.class.ID(), time.Now()
+	resting, class, now := &d.clients[p.candidates[0].Cell()].resting, p.class.ID(), time.Now()
 	switch {
 	case p.request.Job.SlotCount() > 1 || p.missed: // one that is sent after a pause keeps nobody waiting
 		if !resting.has(class, now) {
@@ -79,18 +79,18 @@ func (d *Dispatcher) probe(p *placing) {
 }
 
 // probed takes in what came of a call if it was a probe; with full, that it found no room.
-func (l *link) probed(p *placing, full bool) {
+func (c *client) probed(p *placement, full bool) {
 	if p.probe != (question{}) {
-		l.resting.told(p.probe, time.Now(), full)
+		c.resting.told(p.probe, time.Now(), full)
 		p.probe = question{}
 	}
 }
 
 // unreachable tells why the job cannot even wait: the cells with nodes that fit are where
 // nothing can be sent now.
-func (d *Dispatcher) unreachable(p *placing, homes *classHomes) error {
+func (d *Dispatcher) unreachable(p *placement, homes *classHomes) error {
 	away, short, bare := d.nodes.Skip()|p.away, d.short.load(), d.bare.load()
-	for i := range d.links {
+	for i := range d.clients {
 		switch {
 		case !homes.takes(i, p.request.Job, away):
 		case short.Has(i):
@@ -127,8 +127,8 @@ func (d *Dispatcher) homesOf(class *selection.Class) *classHomes {
 	if known := place.Load(); known != nil && known.class == class {
 		return known
 	}
-	h := &classHomes{class: class, nodes: make([]int, len(d.links)), slots: make([]int, len(d.links))}
-	if len(d.links) == 1 {
+	h := &classHomes{class: class, nodes: make([]int, len(d.clients)), slots: make([]int, len(d.clients))}
+	if len(d.clients) == 1 {
 		h.nodes[0], h.slots[0] = class.Fits(), class.MaxSlots()
 	} else {
 		for _, n := range d.nodes.AllNodes() {

@@ -72,12 +72,12 @@ func (d *Dispatcher) follow(cfg, before *selection.Config) error {
 }
 
 func (d *Dispatcher) tellCells(ctx context.Context, look bool) error {
-	errs := make([]error, len(d.links))
+	errs := make([]error, len(d.clients))
 	var all sync.WaitGroup
-	for i, l := range d.links {
+	for i, c := range d.clients {
 		all.Go(func() {
-			if errs[i] = l.tellConfig(ctx); errs[i] == nil && look {
-				l.look() // what was paused until now may begin
+			if errs[i] = c.tellConfig(ctx); errs[i] == nil && look {
+				c.look() // what was paused until now may begin
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func (d *Dispatcher) goesBy(version uint64, generation string) bool {
 }
 
 // refresh brings the class of a job that was begun under another configuration up to date.
-func (d *Dispatcher) refresh(p *placing) {
+func (d *Dispatcher) refresh(p *placement) {
 	if p.class != nil && p.class.ConfigVersion() != d.nodes.ConfigVersion() {
 		p.class = d.nodes.Settle(p.request.Job.Service, &p.request.Job.Requirement)
 	}
@@ -141,7 +141,7 @@ func (d *Dispatcher) refresh(p *placing) {
 // repeated prepares a call of unknown fate once more: with the same candidates, which only the
 // script can tell whether one of them has the job, unless its class has been paused since. Then
 // it is enqueued, for nobody, where it is not placed: that is idempotent by its id.
-func (d *Dispatcher) repeated(p *placing) {
+func (d *Dispatcher) repeated(p *placement) {
 	before := p.class
 	d.refresh(p)
 	if p.class == before || len(p.candidates) == 0 {

@@ -181,7 +181,7 @@ type Dispatcher struct {
 	log     *zap.Logger
 	often   *zap.Logger // sampled
 	metrics *metrics
-	links   []*link // by cell
+	clients   []*client // by cell
 	// short are the cells whose Redis takes no new jobs for lack of memory, and every
 	// is all cells.
 	short cellSet
@@ -235,7 +235,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	}
 	d.metrics = newMetrics(d, reg)
 	for _, c := range cells.All() {
-		d.links = append(d.links, newLink(d, c))
+		d.clients = append(d.clients, newClient(d, c))
 		d.every = d.every.With(c.Index())
 	}
 	d.buckets = newBuckets(d, cfg.Rates)
@@ -258,8 +258,8 @@ func (d *Dispatcher) Replica() string { return d.cfg.Replica }
 // Outstanding is the number of jobs whose results somebody here waits for.
 func (d *Dispatcher) Outstanding() int {
 	n := 0
-	for _, l := range d.links {
-		n += l.outstanding.Size()
+	for _, c := range d.clients {
+		n += c.outstanding.Size()
 	}
 	return n
 }
@@ -273,8 +273,8 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 			return
 		}
 		d.running = true
-		for _, l := range d.links {
-			l.run()
+		for _, c := range d.clients {
+			c.run()
 		}
 		d.loops.Add(1)
 		go func() { defer d.loops.Done(); d.followConfig() }()
@@ -290,13 +290,13 @@ const startGrace = 2 * time.Second
 func (d *Dispatcher) open(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	opened := make(chan error, len(d.links))
-	for _, l := range d.links {
-		go func() { opened <- l.open(ctx) }()
+	opened := make(chan error, len(d.clients))
+	for _, c := range d.clients {
+		go func() { opened <- c.open(ctx) }()
 	}
 	var first, duplicate error
 	some := false
-	for range d.links {
+	for range d.clients {
 		err := <-opened
 		switch {
 		case errors.Is(err, ErrReplicaRuns):
@@ -336,10 +336,10 @@ func (d *Dispatcher) Stop(ctx context.Context) error {
 // close gives the streams up, side by side: a cell that is away takes the others no
 // time.
 func (d *Dispatcher) close(ctx context.Context) error {
-	errs := make([]error, len(d.links))
+	errs := make([]error, len(d.clients))
 	var all sync.WaitGroup
-	for i, l := range d.links {
-		all.Go(func() { errs[i] = l.close(ctx) })
+	for i, c := range d.clients {
+		all.Go(func() { errs[i] = c.close(ctx) })
 	}
 	all.Wait()
 	return errors.Join(errs...)

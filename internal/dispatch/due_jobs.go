@@ -17,14 +17,14 @@ const (
 // handleDue has the jobs of the cell go on whose pause before a retry is over, and those
 // end whose deadline has passed. Every replica does: what one has handled the others do
 // not find any more.
-func (l *link) handleDue() {
+func (c *client) handleDue() {
 	ticks := 0
-	l.tick(dueInterval, nil, func() {
+	c.tick(dueInterval, nil, func() {
 		if ticks++; ticks%gateTicks == 0 {
-			l.checkGates()
+			c.checkGates()
 		}
 		for range dueCalls {
-			if !l.due() {
+			if !c.due() {
 				return
 			}
 		}
@@ -32,22 +32,22 @@ func (l *link) handleDue() {
 }
 
 // due returns true when there is more to do.
-func (l *link) due() (more bool) {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) due() (more bool) {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	did, err := l.cell.Due(ctx, dueLimit)
+	did, err := c.cell.Due(ctx, dueLimit)
 	if err != nil {
-		if l.d.ctx.Err() == nil {
-			l.contact.lost()
-			l.tending.Failed(err)
+		if c.d.ctx.Err() == nil {
+			c.contact.lost()
+			c.tending.Failed(err)
 		}
 		return false
 	}
-	l.contact.made(l.d.nodes.Now())
-	l.tending.Over()
-	l.metrics.expired.Add(float64(did.Expired))
+	c.contact.made(c.d.nodes.Now())
+	c.tending.Over()
+	c.metrics.expired.Add(float64(did.Expired))
 	if len(did.Classes) > 0 {
-		l.look()
+		c.look()
 	}
 	return did.More
 }

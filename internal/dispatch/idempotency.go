@@ -18,7 +18,7 @@ import (
 const ownerPause = 5 * time.Millisecond
 
 // classFirst fills in the class of such a job.
-func (d *Dispatcher) classFirst(p *placing) {
+func (d *Dispatcher) classFirst(p *placement) {
 	job := p.request.Job
 	p.enqueue, p.class = true, d.nodes.Class(job.Service, &job.Requirement)
 	if !couldRun(p.class, job) {
@@ -29,7 +29,7 @@ func (d *Dispatcher) classFirst(p *placing) {
 // keyHome is the cell that jobs with this key go to: the same one for every
 // replica, as long as the same cells have nodes that could run the job. It is found
 // whether or not the cell answers now: in another one a second job would come into being.
-func keyHome(p *placing, key string, homes *classHomes) (home int, ok bool) {
+func keyHome(p *placement, key string, homes *classHomes) (home int, ok bool) {
 	cells := len(homes.nodes)
 	first := cell.NodeCell(p.request.Tenant+" "+key, cells)
 	for i := range cells {
@@ -42,7 +42,7 @@ func keyHome(p *placing, key string, homes *classHomes) (home int, ok bool) {
 
 // owner is the job that an idempotency key belongs to, of one that was submitted under it.
 type owner struct {
-	p     *placing
+	p     *placement
 	id    string
 	sink  Sink // nil where nobody waits
 	known freeslot.JobStatus
@@ -51,7 +51,7 @@ type owner struct {
 
 // owned tells of jobs whose idempotency keys belong to others: those are what was
 // accepted, and their results come to the sinks, unless the two are not the same.
-func (s *submit) owned(jobs []*placing, results []cell.SubmitResult) {
+func (s *submit) owned(jobs []*placement, results []cell.SubmitResult) {
 	var owners []*owner
 	for i, p := range jobs {
 		switch placed := results[i].Placement; {
@@ -144,7 +144,7 @@ func (s *submit) joinOwner(o *owner) {
 		case <-ctx.Done():
 			// Who hung up, or goes elsewhere, takes it from nobody.
 			ours := errors.Is(ctx.Err(), context.DeadlineExceeded) && !left(o.sink)
-			if l, ok := s.d.of(id); !s.d.awaits(id, o.sink) && !(ok && ours && l.adopt(&o.known, o.sink)) {
+			if c, ok := s.d.clientOf(id); !s.d.awaits(id, o.sink) && !(ok && ours && c.adopt(&o.known, o.sink)) {
 				o.sink.Detached(id)
 			}
 			return
@@ -154,17 +154,17 @@ func (s *submit) joinOwner(o *owner) {
 
 // adopt has the sink told what comes here of a job, and what rechecks find, in the place of a sink that waited before; an attach
 // that is under way takes it from this one, too. It returns false where a submit is under way.
-func (l *link) adopt(known *freeslot.JobStatus, sink Sink) bool {
+func (c *client) adopt(known *freeslot.JobStatus, sink Sink) bool {
 	for {
-		w, loaded := l.outstanding.LoadOrCompute(known.ID, func() *waiter {
-			return &waiter{sink: sink, open: true, known: *known, checkedAt: l.d.nodes.Now()}
+		w, loaded := c.outstanding.LoadOrCompute(known.ID, func() *waiter {
+			return &waiter{sink: sink, open: true, known: *known, checkedAt: c.d.nodes.Now()}
 		})
 		if !loaded {
 			return true
 		}
 		adopted, done := w.adopted(known, sink)
 		if done {
-			l.drop(known.ID, w) // as whoever ended it is about to
+			c.drop(known.ID, w) // as whoever ended it is about to
 		}
 		if adopted || !done {
 			return adopted
@@ -174,11 +174,11 @@ func (l *link) adopt(known *freeslot.JobStatus, sink Sink) bool {
 
 // awaits reports whether the sink gets the job's result already, by another submit or attach.
 func (d *Dispatcher) awaits(jobID string, sink Sink) bool {
-	l, ok := d.of(jobID)
+	c, ok := d.clientOf(jobID)
 	if !ok {
 		return false
 	}
-	w, ok := l.outstanding.Load(jobID)
+	w, ok := c.outstanding.Load(jobID)
 	if !ok {
 		return false
 	}

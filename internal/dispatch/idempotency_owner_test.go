@@ -144,7 +144,7 @@ func TestEndBesideLostRecord(t *testing.T) {
 	<-stands // whoever reads the stream
 	a.complete(id, `"done"`)
 	r.do("DEL", r.layout.Job(id))
-	if !rep.links[0].recheck([]string{id}) {
+	if !rep.clients[0].recheck([]string{id}) {
 		t.Fatal("the recheck failed")
 	}
 	close(goOn)

@@ -66,8 +66,8 @@ func TestIdempotencyKey(t *testing.T) {
 		if b, err := y.submitOne(t, traced, nil); err != nil || b.JobID != a.JobID {
 			t.Errorf("traced: %+v, %v", b, err)
 		}
-		if l, _ := x.of(a.JobID); l.cell.Layout().Prefix != "" {
-			r.do("DEL", l.cell.Layout().Job(a.JobID))
+		if c, _ := x.clientOf(a.JobID); c.cell.Layout().Prefix != "" {
+			r.do("DEL", c.cell.Layout().Job(a.JobID))
 		}
 		if _, err := x.submitOne(t, keyed("k"), third); freeslot.CodeOf(err) != freeslot.CodeConflict {
 			t.Errorf("after its record expired: %v", err)
@@ -207,22 +207,22 @@ func TestAdopt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	x := r.replica("x", patient)
-	l, known, sink := x.links[0], &freeslot.JobStatus{ID: cell.NewJobID(0), Tenant: tenant}, newRecorder(t)
-	w, err := l.join(known.ID)
+	c, known, sink := x.clients[0], &freeslot.JobStatus{ID: cell.NewJobID(0), Tenant: tenant}, newRecorder(t)
+	w, err := c.join(known.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !l.adopt(known, sink) {
+	if !c.adopt(known, sink) {
 		t.Error("refused beside an attach")
 	}
 	w.attached(newRecorder(t), &freeslot.JobStatus{}, cell.ErrStopped)
-	l.answer(w, freeslot.JobStatus{ID: known.ID, State: freeslot.StateSucceeded})
+	c.answer(w, freeslot.JobStatus{ID: known.ID, State: freeslot.StateSucceeded})
 	sink.result(known.ID)
-	l.outstanding.Store(known.ID, &waiter{sink: newRecorder(t)})
-	if l.adopt(known, sink) {
+	c.outstanding.Store(known.ID, &waiter{sink: newRecorder(t)})
+	if c.adopt(known, sink) {
 		t.Error("taken from a submit that is under way")
 	}
-	l.outstanding.Delete(known.ID)
+	c.outstanding.Delete(known.ID)
 }
 
 // TestJoinCancelled: a submitter that hangs up takes the job from nobody.

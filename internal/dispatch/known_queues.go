@@ -52,32 +52,32 @@ type queues struct {
 }
 
 // waits takes in that jobs of the class wait in the cell.
-func (l *link) waits(class *selection.Class, job *freeslot.Job) {
-	q, known := l.queues.byID.Load(class.ID())
+func (c *client) waits(class *selection.Class, job *freeslot.Job) {
+	q, known := c.queues.byID.Load(class.ID())
 	if !known {
 		fresh := &queue{job: freeslot.Job{Service: job.Service, Requirement: job.Requirement.Clone()}}
-		fresh.turn.Store(l.queues.turn.Load())
-		q, known = l.queues.byID.LoadOrStore(class.ID(), fresh)
+		fresh.turn.Store(c.queues.turn.Load())
+		q, known = c.queues.byID.LoadOrStore(class.ID(), fresh)
 	}
-	if turn := l.queues.turn.Load(); q.turn.Load() != turn || !known {
+	if turn := c.queues.turn.Load(); q.turn.Load() != turn || !known {
 		q.turn.Store(turn)
-		l.queues.noted.Store(true)
+		c.queues.noted.Store(true)
 	}
 	if !q.straight.Load() {
 		q.straight.Store(true)
 	}
-	l.d.queued.set(l.cell.Index(), true)
+	c.d.queued.set(c.cell.Index(), true)
 	if !known {
-		l.look() // a slot may have become free before it was known that somebody waits
+		c.look() // a slot may have become free before it was known that somebody waits
 	}
 }
 
 // served takes in that a job of the class got its slot at once: nobody was before it.
-func (l *link) served(class *selection.Class) {
-	if !l.d.queued.load().Has(l.cell.Index()) {
+func (c *client) served(class *selection.Class) {
+	if !c.d.queued.load().Has(c.cell.Index()) {
 		return
 	}
-	if q, known := l.queues.byID.Load(class.ID()); known {
+	if q, known := c.queues.byID.Load(class.ID()); known {
 		q.straight.Store(false)
 	}
 }
@@ -86,7 +86,7 @@ func (l *link) served(class *selection.Class) {
 func (d *Dispatcher) behind(class *selection.Class) (cells selection.CellMask) {
 	for rest := uint64(d.queued.load()); rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
-		if q, known := d.links[i].queues.byID.Load(class.ID()); known && q.straight.Load() {
+		if q, known := d.clients[i].queues.byID.Load(class.ID()); known && q.straight.Load() {
 			cells = cells.With(i)
 		}
 	}
@@ -96,8 +96,8 @@ func (d *Dispatcher) behind(class *selection.Class) (cells selection.CellMask) {
 // pauses reports whether the class with this id, of which jobs wait, is paused as a whole, as far as this replica
 // knows the class: one that others enqueued a moment ago it may not.
 func (d *Dispatcher) pauses(class string) bool {
-	for _, l := range d.links {
-		if q, known := l.queues.byID.Load(class); known {
+	for _, c := range d.clients {
+		if q, known := c.queues.byID.Load(class); known {
 			return d.nodes.Class(q.job.Service, &q.job.Requirement).Paused() != ""
 		}
 	}
@@ -105,14 +105,14 @@ func (d *Dispatcher) pauses(class string) bool {
 }
 
 // list brings the classes up to date.
-func (l *link) list(ctx context.Context) error {
-	qs := &l.queues
+func (c *client) list(ctx context.Context) error {
+	qs := &c.queues
 	asked := qs.turn.Add(1)
-	known, now := qs.revision, l.d.nodes.Now()
+	known, now := qs.revision, c.d.nodes.Now()
 	if qs.noted.Swap(false) || now-qs.wholeAt >= int64(wholeEvery) {
 		known = 0
 	}
-	w, err := l.cell.Waiting(ctx, known)
+	w, err := c.cell.Waiting(ctx, known)
 	if err != nil {
 		qs.noted.Store(true)
 		return err
@@ -122,9 +122,9 @@ func (l *link) list(ctx context.Context) error {
 	}
 	qs.revision, qs.wholeAt = w.Revision, now
 	listed := make(map[string]bool, len(w.Classes))
-	for _, c := range w.Classes {
-		listed[c.ID] = true
-		l.learn(c)
+	for _, class := range w.Classes {
+		listed[class.ID] = true
+		c.learn(class)
 	}
 	qs.byID.Range(func(id string, q *queue) bool {
 		if !listed[id] && q.turn.Load() < asked {
@@ -133,28 +133,28 @@ func (l *link) list(ctx context.Context) error {
 		return true
 	})
 	// In this order: a class that comes in between sets it again, or is seen.
-	l.d.queued.set(l.cell.Index(), false)
+	c.d.queued.set(c.cell.Index(), false)
 	if qs.byID.Size() > 0 {
-		l.d.queued.set(l.cell.Index(), true)
+		c.d.queued.set(c.cell.Index(), true)
 	}
 	return nil
 }
 
 // learn takes in a class that another replica enqueued jobs of.
-func (l *link) learn(c cell.Class) {
-	if _, known := l.queues.byID.Load(c.ID); known {
+func (c *client) learn(class cell.Class) {
+	if _, known := c.queues.byID.Load(class.ID); known {
 		return
 	}
 	var def cell.ClassDefinition
-	err := json.Unmarshal([]byte(c.Definition), &def)
+	err := json.Unmarshal([]byte(class.Definition), &def)
 	q := &queue{job: freeslot.Job{Service: def.Service, Requirement: def.Requirement}}
 	if err == nil {
 		err = q.job.Validate("class")
 	}
 	if err != nil {
-		l.often.Warn("queue.unreadable", zap.String("class", c.ID), zap.Error(err))
+		c.often.Warn("queue.unreadable", zap.String("class", class.ID), zap.Error(err))
 		return
 	}
 	q.straight.Store(true)
-	l.queues.byID.LoadOrStore(c.ID, q)
+	c.queues.byID.LoadOrStore(class.ID, q)
 }

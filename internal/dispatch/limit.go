@@ -36,7 +36,7 @@ func (d *Dispatcher) gatesOf(r *Request, index int) (gates []cell.Gate) {
 
 // limitShare divides a limit over the cells so that the shares add up to it.
 func (d *Dispatcher) limitShare(limit, index int) int {
-	cells := len(d.links)
+	cells := len(d.clients)
 	share := limit / cells
 	if index < limit%cells {
 		share++
@@ -68,21 +68,21 @@ const (
 
 // checkGates has jobs that are held back beside an open gate go on. The script that opens a gate
 // does so too; this finds what it could not.
-func (l *link) checkGates() {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) checkGates() {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	gated, err := l.cell.Gated(ctx)
+	gated, err := c.cell.Gated(ctx)
 	if err != nil || !gated {
 		return // due says what fails
 	}
-	classes, err := l.cell.CheckGates(ctx, gateLimit)
+	classes, err := c.cell.CheckGates(ctx, gateLimit)
 	if err != nil {
-		if l.d.ctx.Err() == nil {
-			logFailure(l.often, "check gates", err)
+		if c.d.ctx.Err() == nil {
+			logFailure(c.often, "check gates", err)
 		}
 		return
 	}
 	if len(classes) > 0 {
-		l.look()
+		c.look()
 	}
 }

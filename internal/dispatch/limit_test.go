@@ -71,7 +71,7 @@ func TestConcurrencyKey(t *testing.T) {
 // The share of each cell adds up to the limit of a tenant.
 func TestLimitShares(t *testing.T) {
 	for _, cells := range []int{1, 3, 64} {
-		d := &Dispatcher{links: make([]*link, cells)}
+		d := &Dispatcher{clients: make([]*client, cells)}
 		for _, limit := range []int{64, 65, 100, 1000} {
 			sum := 0
 			for i := range cells {

@@ -22,35 +22,35 @@ type due struct {
 
 // recheckOlder reads the records of jobs not looked at for age, the longest first:
 // one page at most, or all of them when age is 0.
-func (l *link) recheckOlder(age time.Duration) {
-	jobs := l.dueFor(age)
+func (c *client) recheckOlder(age time.Duration) {
+	jobs := c.dueFor(age)
 	if age > 0 && len(jobs) > cell.MaxPage {
 		jobs = jobs[:cell.MaxPage]
 	}
-	for len(jobs) > 0 && l.d.ctx.Err() == nil {
-		n := min(len(jobs), l.page)
+	for len(jobs) > 0 && c.d.ctx.Err() == nil {
+		n := min(len(jobs), c.page)
 		ids := make([]string, n)
 		for i, j := range jobs[:n] {
 			ids[i] = j.id
 			j.w.mu.Lock()
-			j.w.checkedAt = l.d.nodes.Now()
+			j.w.checkedAt = c.d.nodes.Now()
 			j.w.mu.Unlock()
 		}
-		if !l.recheck(ids) {
+		if !c.recheck(ids) {
 			// Redis is away, or the results are too large to be read at once. The others
 			// have their turn next time, these after them.
-			l.page = max(l.page/2, 1)
+			c.page = max(c.page/2, 1)
 			return
 		}
-		l.page = min(l.page*2, cell.MaxPage)
+		c.page = min(c.page*2, cell.MaxPage)
 		jobs = jobs[n:]
 	}
 }
 
-func (l *link) dueFor(age time.Duration) []due {
-	now := l.d.nodes.Now()
+func (c *client) dueFor(age time.Duration) []due {
+	now := c.d.nodes.Now()
 	var jobs []due
-	l.outstanding.Range(func(id string, w *waiter) bool {
+	c.outstanding.Range(func(id string, w *waiter) bool {
 		w.mu.Lock()
 		waits, at := w.open && w.sink != nil, w.checkedAt
 		w.mu.Unlock()
@@ -66,39 +66,39 @@ func (l *link) dueFor(age time.Duration) []due {
 // recheck delivers what the records say. A record that is gone although somebody
 // waits was lost with Redis' data: its waiter is told, rather than left waiting. It
 // returns false when the records could not be read.
-func (l *link) recheck(ids []string) bool {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) recheck(ids []string) bool {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	jobs, err := l.cell.JobsByID(ctx, ids)
+	jobs, err := c.cell.JobsByID(ctx, ids)
 	if err != nil {
-		if l.d.ctx.Err() == nil {
-			l.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
+		if c.d.ctx.Err() == nil {
+			c.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
 		}
 		return false
 	}
 	found := make(map[string]bool, len(jobs))
 	here, moved := apart(jobs)
-	if !l.takeIn(here, found) {
+	if !c.takeIn(here, found) {
 		return false
 	}
 	// The others come last: their cells may be away.
-	there, unknown := l.elsewhere(moved)
-	if !l.takeIn(there, found) {
+	there, unknown := c.elsewhere(moved)
+	if !c.takeIn(there, found) {
 		return false
 	}
 	var gone []string
 	for _, id := range ids {
-		if !found[id] && !unknown[id] && l.isGone(id) {
+		if !found[id] && !unknown[id] && c.isGone(id) {
 			gone = append(gone, id)
 		}
 	}
-	l.takeInAstray(gone, found)
-	if l.d.ctx.Err() != nil { // nobody was asked
+	c.takeInAstray(gone, found)
+	if c.d.ctx.Err() != nil { // nobody was asked
 		return false
 	}
 	for _, id := range gone {
 		if !found[id] {
-			l.recovered(freeslot.JobStatus{
+			c.recovered(freeslot.JobStatus{
 				ID: id, State: freeslot.StateFailed,
 				Error: &freeslot.JobError{Code: freeslot.JobErrorLost, Message: "the job's record is gone"},
 			})
@@ -108,19 +108,19 @@ func (l *link) recheck(ids []string) bool {
 }
 
 // takeIn delivers what records say, which are found thereby; as recheck.
-func (l *link) takeIn(jobs []freeslot.JobStatus, found map[string]bool) bool {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) takeIn(jobs []freeslot.JobStatus, found map[string]bool) bool {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
 	for i := range jobs {
 		found[jobs[i].ID] = true
-		l.isThere(jobs[i].ID)
+		c.isThere(jobs[i].ID)
 		switch {
 		case jobs[i].State.Terminal():
-			if !l.recover(ctx, jobs[i]) {
+			if !c.recover(ctx, jobs[i]) {
 				return false
 			}
 		case jobs[i].Node != "":
-			l.began(&jobs[i])
+			c.began(&jobs[i])
 		}
 	}
 	return true
@@ -128,14 +128,14 @@ func (l *link) takeIn(jobs []freeslot.JobStatus, found map[string]bool) bool {
 
 // isGone reports whether the record of a job that somebody waits for was not there the last time either, the rest of a
 // tick ago. What ended it may lie in the stream unread: after a standstill a recheck can be faster than the reader.
-func (l *link) isGone(id string) bool {
-	w, ok := l.outstanding.Load(id)
+func (c *client) isGone(id string) bool {
+	w, ok := c.outstanding.Load(id)
 	if !ok {
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := l.d.nodes.Now()
+	now := c.d.nodes.Now()
 	if w.missingAt == 0 {
 		w.missingAt = now
 	}
@@ -147,21 +147,21 @@ func (l *link) isGone(id string) bool {
 }
 
 // missingFor is how long a record has been gone.
-func (l *link) missingFor(id string) time.Duration {
-	w, ok := l.outstanding.Load(id)
+func (c *client) missingFor(id string) time.Duration {
+	w, ok := c.outstanding.Load(id)
 	if !ok {
 		return 0
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return time.Duration(l.d.nodes.Now() - w.missingAt)
+	return time.Duration(c.d.nodes.Now() - w.missingAt)
 }
 
 // recheckSoon has a job's record read within a tick, if somebody waits for it.
-func (l *link) recheckSoon(id string) {
-	if w, ok := l.outstanding.Load(id); ok {
+func (c *client) recheckSoon(id string) {
+	if w, ok := c.outstanding.Load(id); ok {
 		w.mu.Lock()
-		w.recheckSoon(l.d.nodes.Now())
+		w.recheckSoon(c.d.nodes.Now())
 		w.mu.Unlock()
 	}
 }
@@ -173,14 +173,14 @@ func (w *waiter) recheckSoon(now int64) {
 
 // recover delivers what was found by its head alone. Results are read one by one,
 // so that large ones do not hold up everything else on the connection.
-func (l *link) recover(ctx context.Context, head freeslot.JobStatus) bool {
-	if head.State == freeslot.StateSucceeded || l.cell.AcknowledgeReplicas() > 0 { // as heads are not confirmed
-		whole, err := l.d.cells.Job(ctx, "", head.ID)
+func (c *client) recover(ctx context.Context, head freeslot.JobStatus) bool {
+	if head.State == freeslot.StateSucceeded || c.cell.AcknowledgeReplicas() > 0 { // as heads are not confirmed
+		whole, err := c.d.cells.Job(ctx, "", head.ID)
 		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
 			return true // as long ago as results are kept: the next recheck says so
 		}
 		if err != nil {
-			l.often.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
+			c.often.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
 			return false
 		}
 		if !whole.State.Terminal() {
@@ -188,13 +188,13 @@ func (l *link) recover(ctx context.Context, head freeslot.JobStatus) bool {
 		}
 		head = whole
 	}
-	l.recovered(head)
+	c.recovered(head)
 	return true
 }
 
 // isThere takes in that the record is there, after all.
-func (l *link) isThere(id string) {
-	if w, ok := l.outstanding.Load(id); ok {
+func (c *client) isThere(id string) {
+	if w, ok := c.outstanding.Load(id); ok {
 		w.mu.Lock()
 		w.missingAt = 0
 		w.mu.Unlock()
@@ -204,17 +204,17 @@ func (l *link) isThere(id string) {
 // began delivers the attempt that a record has; one that lies in the past, of a job with a pause
 // before its next one, is as good as any. That of a job that waits again has no node any more, and
 // needs none: it is told of with the attempt that comes.
-func (l *link) began(s *freeslot.JobStatus) {
-	if w, ok := l.outstanding.Load(s.ID); ok {
+func (c *client) began(s *freeslot.JobStatus) {
+	if w, ok := c.outstanding.Load(s.ID); ok {
 		w.assigned(assignmentOf(s))
 	}
 }
 
-func (l *link) recovered(s freeslot.JobStatus) {
-	if w, ok := l.outstanding.Load(s.ID); ok {
+func (c *client) recovered(s freeslot.JobStatus) {
+	if w, ok := c.outstanding.Load(s.ID); ok {
 		if s.Attempt > 0 {
 			w.assigned(assignmentOf(&s))
 		}
-		l.answer(w, s)
+		c.answer(w, s)
 	}
 }

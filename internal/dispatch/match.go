@@ -65,7 +65,7 @@ func newMatcher() *matcher {
 // where that one is gone, or knows of nobody who waits, the sweeps find the node.
 func (d *Dispatcher) freed(n *selection.Node) {
 	if d.queued.load().Has(n.Cell()) && d.first(n.ID()) {
-		d.links[n.Cell()].offer(n, false)
+		d.clients[n.Cell()].offer(n, false)
 	}
 }
 
@@ -76,8 +76,8 @@ func (d *Dispatcher) first(node string) bool {
 }
 
 // offer has a node matched soon. It does not block.
-func (l *link) offer(n *selection.Node, probe bool) {
-	m := l.match
+func (c *client) offer(n *selection.Node, probe bool) {
+	m := c.match
 	if _, there := m.queued.LoadOrStore(n.ID(), struct{}{}); there {
 		return
 	}
@@ -89,83 +89,83 @@ func (l *link) offer(n *selection.Node, probe bool) {
 }
 
 // look has the sweep come at once.
-func (l *link) look() {
+func (c *client) look() {
 	select {
-	case l.match.looks <- struct{}{}:
+	case c.match.looks <- struct{}{}:
 	default:
 	}
 }
 
 // matchNodes is one of the loops that take nodes from the queue, until Stop.
-func (l *link) matchNodes() {
+func (c *client) matchNodes() {
 	for {
 		select {
-		case <-l.d.ctx.Done():
+		case <-c.d.ctx.Done():
 			return
-		case o := <-l.match.free:
-			l.match.queued.Delete(o.node) // first: what changes from now on is looked at again
-			l.take(o)
+		case o := <-c.match.free:
+			c.match.queued.Delete(o.node) // first: what changes from now on is looked at again
+			c.take(o)
 		}
 	}
 }
 
 // take has a node take jobs that wait in the classes that it fits.
-func (l *link) take(o offered) {
-	n, known := l.d.nodes.Node(o.node)
+func (c *client) take(o offered) {
+	n, known := c.d.nodes.Node(o.node)
 	if !known || n.Draining() {
 		return
 	}
 	if used, _ := n.Load(); used >= n.Max() && !o.probe {
 		return
 	}
-	age := l.d.fence.enter() // before the classes are looked at
-	defer l.d.fence.leave(age)
+	age := c.d.fence.enter() // before the classes are looked at
+	defer c.d.fence.leave(age)
 	// Before the classes, which must not be of older ones than Redis is told.
-	version, epoch := l.d.nodes.ConfigVersion(), l.d.nodes.Epoch(o.node)
+	version, epoch := c.d.nodes.ConfigVersion(), c.d.nodes.Epoch(o.node)
 	if epoch == "" {
 		return
 	}
-	classes := l.serves(n, version)
+	classes := c.serves(n, version)
 	if len(classes) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	taken, err := l.cell.TakeAs(ctx, o.node, epoch, classes, version)
+	taken, err := c.cell.TakeAs(ctx, o.node, epoch, classes, version)
 	if err != nil {
-		if l.d.ctx.Err() == nil { // whatever began, the reply streams tell
-			l.often.Warn("queues.match_failed", zap.String("node", o.node), zap.Error(err))
+		if c.d.ctx.Err() == nil { // whatever began, the reply streams tell
+			c.often.Warn("queues.match_failed", zap.String("node", o.node), zap.Error(err))
 		}
 		return
 	}
-	l.took(n, taken)
+	c.took(n, taken)
 }
 
-func (l *link) took(n *selection.Node, t cell.Taken) {
+func (c *client) took(n *selection.Node, t cell.Taken) {
 	if t.Superseded {
 		return // the cache is about to hear of the new agent
 	}
 	if t.Refusal != "" {
-		l.d.nodes.Refused(cell.Refusal{Node: n.ID(), Reason: t.Refusal, Used: t.Used, MaxConcurrency: t.MaxConcurrency})
+		c.d.nodes.Refused(cell.Refusal{Node: n.ID(), Reason: t.Refusal, Used: t.Used, MaxConcurrency: t.MaxConcurrency})
 		return
 	}
 	n.SetUsed(t.Used)
-	l.metrics.matched.Add(float64(t.Jobs))
-	l.match.begun.Add(uint64(t.Jobs))
+	c.metrics.matched.Add(float64(t.Jobs))
+	c.match.begun.Add(uint64(t.Jobs))
 	if t.Jobs == 0 {
-		l.match.vain.Store(n.ID(), vain{used: t.Used, at: l.d.nodes.Now()})
+		c.match.vain.Store(n.ID(), vain{used: t.Used, at: c.d.nodes.Now()})
 	} else {
-		l.match.vain.Delete(n.ID())
+		c.match.vain.Delete(n.ID())
 	}
 }
 
 // serves are the classes with jobs that wait and fit the node, by a configuration of this
 // version.
-func (l *link) serves(n *selection.Node, version uint64) (classes []string) {
-	l.queues.byID.Range(func(id string, q *queue) bool {
-		class := l.d.nodes.Class(q.job.Service, &q.job.Requirement)
+func (c *client) serves(n *selection.Node, version uint64) (classes []string) {
+	c.queues.byID.Range(func(id string, q *queue) bool {
+		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
 		if class.ConfigVersion() != version {
-			class = l.d.nodes.Settle(q.job.Service, &q.job.Requirement)
+			class = c.d.nodes.Settle(q.job.Service, &q.job.Requirement)
 		}
 		if class.ConfigVersion() == version && class.Takes(n) {
 			classes = append(classes, id)

@@ -22,47 +22,47 @@ const (
 // sweepQueues asks which classes have jobs that wait and offers free nodes to them, once
 // an interval and when somebody says so. No slot that fits stays free beside a job that
 // waits for longer than that, whichever news were lost.
-func (l *link) sweepQueues() {
-	l.tick(l.d.cfg.SweepInterval, l.match.looks, func() {
+func (c *client) sweepQueues() {
+	c.tick(c.d.cfg.SweepInterval, c.match.looks, func() {
 		for more := true; more; {
-			begun := l.match.begun.Load()
-			more = l.sweep() && l.rest(sweepRest) && l.match.begun.Load() != begun
+			begun := c.match.begun.Load()
+			more = c.sweep() && c.rest(sweepRest) && c.match.begun.Load() != begun
 		}
-		l.rest(sweepRest)
+		c.rest(sweepRest)
 	})
 }
 
 // rest waits, and returns false once the dispatcher is stopped.
-func (l *link) rest(pause time.Duration) bool {
+func (c *client) rest(pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-l.d.ctx.Done():
+	case <-c.d.ctx.Done():
 		return false
 	}
 }
 
 // sweep returns true when there were more free nodes than it has looked for.
-func (l *link) sweep() (more bool) {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) sweep() (more bool) {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	err := l.tellConfig(ctx)
+	err := c.tellConfig(ctx)
 	if err == nil {
-		err = l.list(ctx)
+		err = c.list(ctx)
 	}
 	if err != nil {
-		if l.d.ctx.Err() == nil {
-			l.sweeping.Failed(err)
+		if c.d.ctx.Err() == nil {
+			c.sweeping.Failed(err)
 		}
 		return false
 	}
-	l.sweeping.Over()
-	l.forgetVain()
+	c.sweeping.Over()
+	c.forgetVain()
 	probes := sweepProbes
-	l.queues.byID.Range(func(_ string, q *queue) bool {
-		more = l.seek(q, &probes) || more
+	c.queues.byID.Range(func(_ string, q *queue) bool {
+		more = c.seek(q, &probes) || more
 		return true
 	})
 	return more
@@ -70,41 +70,41 @@ func (l *link) sweep() (more bool) {
 
 // tellConfig tells the cell of a new configuration: what nodes were found to serve under
 // an older one no longer counts then.
-func (l *link) tellConfig(ctx context.Context) error {
-	l.queues.telling.Lock() // or else a call of before could come after one of now
-	defer l.queues.telling.Unlock()
-	cfg := l.d.nodes.Config()
-	if l.queues.told == cfg {
+func (c *client) tellConfig(ctx context.Context) error {
+	c.queues.telling.Lock() // or else a call of before could come after one of now
+	defer c.queues.telling.Unlock()
+	cfg := c.d.nodes.Config()
+	if c.queues.told == cfg {
 		return nil
 	}
-	if _, err := l.cell.ConfigTold(ctx, cfg.Version, cfg.Generation); err != nil {
+	if _, err := c.cell.ConfigTold(ctx, cfg.Version, cfg.Generation); err != nil {
 		return err
 	}
-	l.queues.told = cfg
+	c.queues.told = cfg
 	return nil
 }
 
 // seek offers free nodes to the jobs of a class, and some that seem to be full, no more than
 // there are probes left. It returns true when there are more free ones.
-func (l *link) seek(q *queue, probes *int) (more bool) {
+func (c *client) seek(q *queue, probes *int) (more bool) {
 	var room [sweepNodes]*selection.Node
 	query := selection.Query{
 		Want: sweepNodes, Samples: selection.MaxSamples,
-		Now: l.d.nodes.Now(), SilenceLimit: l.d.nodes.SilenceLimit(), Skip: selection.Only(l.cell.Index()),
+		Now: c.d.nodes.Now(), SilenceLimit: c.d.nodes.SilenceLimit(), Skip: selection.Only(c.cell.Index()),
 	}
-	class := l.d.nodes.Class(q.job.Service, &q.job.Requirement)
+	class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
 	if class.Paused() != "" {
 		return false
 	}
-	source, _ := l.d.sources.Get().(*selection.Source)
-	defer l.d.sources.Put(source)
+	source, _ := c.d.sources.Get().(*selection.Source)
+	defer c.d.sources.Put(source)
 	// How many slots the jobs need is not known here: nodes with room for one, two, four and
 	// so on are sought.
 	for query.Slots = 1; query.Slots <= max(class.MaxSlots(), 1); query.Slots *= 2 {
 		offered := 0
 		for _, n := range class.Choose(room[:0], &query, source) {
-			if !l.rests(n) {
-				l.offer(n, false)
+			if !c.rests(n) {
+				c.offer(n, false)
 				offered++
 			}
 		}
@@ -112,10 +112,10 @@ func (l *link) seek(q *queue, probes *int) (more bool) {
 	}
 	query.Slots = 1
 	if *probes > 0 {
-		query.IgnoreFull, query.Want, query.Samples = true, min(*probes, max(1, sweepProbes/max(1, l.queues.byID.Size()))), 1
+		query.IgnoreFull, query.Want, query.Samples = true, min(*probes, max(1, sweepProbes/max(1, c.queues.byID.Size()))), 1
 		for _, n := range class.Choose(room[:0], &query, source) {
 			*probes--
-			l.offer(n, true)
+			c.offer(n, true)
 		}
 	}
 	return more
@@ -123,29 +123,29 @@ func (l *link) seek(q *queue, probes *int) (more bool) {
 
 // lookFor has the cache looked at for a node with room for a job that waits and was offered to none that seemed free: one
 // that came free while the call was under way has found nobody. Behind as many jobs as a call names nodes nobody looks.
-func (l *link) lookFor(p *placing, position int) {
+func (c *client) lookFor(p *placement, position int) {
 	q := &p.query
 	if len(p.candidates) > 0 && !q.IgnoreFull || position > cell.MaxCandidates {
 		return
 	}
-	q.Now, q.Skip, q.IgnoreFull, q.Want = l.d.nodes.Now(), selection.Only(l.cell.Index()), false, 1
-	if l.d.draw(p); len(p.candidates) > 0 {
-		l.offer(p.candidates[0], false)
+	q.Now, q.Skip, q.IgnoreFull, q.Want = c.d.nodes.Now(), selection.Only(c.cell.Index()), false, 1
+	if c.d.draw(p); len(p.candidates) > 0 {
+		c.offer(p.candidates[0], false)
 	}
 }
 
 // rests reports whether a node had its try and is left to the replica that goes first.
-func (l *link) rests(n *selection.Node) bool {
-	v, known := l.match.vain.Load(n.ID())
+func (c *client) rests(n *selection.Node) bool {
+	v, known := c.match.vain.Load(n.ID())
 	used, _ := n.Load()
-	return known && v.used == used && l.d.nodes.Now()-v.at < int64(vainRest) && !l.d.first(n.ID())
+	return known && v.used == used && c.d.nodes.Now()-v.at < int64(vainRest) && !c.d.first(n.ID())
 }
 
-func (l *link) forgetVain() {
-	earliest := l.d.nodes.Now() - int64(vainRest)
-	l.match.vain.Range(func(id string, v vain) bool {
+func (c *client) forgetVain() {
+	earliest := c.d.nodes.Now() - int64(vainRest)
+	c.match.vain.Range(func(id string, v vain) bool {
 		if v.at < earliest {
-			l.match.vain.Delete(id)
+			c.match.vain.Delete(id)
 		}
 		return true
 	})

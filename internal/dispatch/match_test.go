@@ -67,7 +67,7 @@ func TestWaitingJobsGetSlots(t *testing.T) {
 		}
 		// Nobody waits any more: a job is submitted as ever.
 		eventually(t, "nobody waits", func() bool {
-			_ = rep.links[0].sweep()
+			_ = rep.clients[0].sweep()
 			return rep.queued.load() == 0
 		})
 		rep.mustWait(job(), 0, sink)
@@ -111,20 +111,20 @@ func TestSweepFindsFreeNodes(t *testing.T) {
 			a.attempt(first, 1) // which is told nobody
 			n, _ := rep.cache.Node("n1")
 			n.SetUsed(used)
-			l := rep.links[0]
-			if l.sweep() {
+			c := rep.clients[0]
+			if c.sweep() {
 				t.Error("there are more nodes")
 			}
-			o := receive(t, "the node", l.match.free)
-			l.match.queued.Clear()
+			o := receive(t, "the node", c.match.free)
+			c.match.queued.Clear()
 			if o != (offered{node: "n1", probe: used == 1}) {
 				t.Errorf("%+v is offered", o)
 			}
-			l.take(o)
+			c.take(o)
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateRunning {
 				t.Errorf("%+v, %v", s, err)
 			}
-			if got := testutil.ToFloat64(l.metrics.matched); got != 1 {
+			if got := testutil.ToFloat64(c.metrics.matched); got != 1 {
 				t.Errorf("%v attempts matched", got)
 			}
 		})
@@ -135,13 +135,13 @@ func TestSweepFindsFreeNodes(t *testing.T) {
 // time, for others: they are found all the same, and so are those whose revision was lost.
 func TestClassesUnderAKnownRevision(t *testing.T) {
 	t.Parallel()
-	for name, forget := range map[string]func(r *rig, l *link, key string){
-		"again": func(r *rig, l *link, key string) {
+	for name, forget := range map[string]func(r *rig, c *client, key string){
+		"again": func(r *rig, c *client, key string) {
 			r.do("DEL", key)
-			r.do("INCRBY", key, strconv.FormatUint(l.queues.revision, 10))
-			l.queues.wholeAt = l.d.nodes.Now() - int64(wholeEvery)
+			r.do("INCRBY", key, strconv.FormatUint(c.queues.revision, 10))
+			c.queues.wholeAt = c.d.nodes.Now() - int64(wholeEvery)
 		},
-		"lost": func(r *rig, _ *link, key string) { r.do("DEL", key) },
+		"lost": func(r *rig, _ *client, key string) { r.do("DEL", key) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,14 +153,14 @@ func TestClassesUnderAKnownRevision(t *testing.T) {
 			start(t, y.cache)
 			x.mustWait(job(), 0, nil)
 			x.mustWait(job(), 1, nil)
-			l := y.links[0]
-			_ = l.sweep()
+			c := y.clients[0]
+			_ = c.sweep()
 			x.mustWait(&freeslot.Job{Service: "other"}, 1, nil)
 			for range 2 {
-				forget(r, l, l.cell.Layout().WaitingVersion())
-				_ = l.sweep()
+				forget(r, c, c.cell.Layout().WaitingVersion())
+				_ = c.sweep()
 			}
-			if size := l.queues.byID.Size(); size != 2 {
+			if size := c.queues.byID.Size(); size != 2 {
 				t.Errorf("%d classes are known, expected 2", size)
 			}
 		})
@@ -191,35 +191,35 @@ func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	r.agent(node("n1", 1))
 	rep := r.unstarted("r1")
 	start(t, rep.cache)
-	l := rep.links[0]
+	c := rep.clients[0]
 	n, _ := rep.cache.Node("n1")
 	rep.freed(n)
-	if len(l.match.free) != 0 {
+	if len(c.match.free) != 0 {
 		t.Error("a node is to be matched although nobody waits")
 	}
 	rep.queued.set(0, true)
 	rep.freed(n)
 	rep.freed(n)
-	if len(l.match.free) != 1 {
-		t.Errorf("%d nodes are to be matched", len(l.match.free))
+	if len(c.match.free) != 1 {
+		t.Errorf("%d nodes are to be matched", len(c.match.free))
 	}
-	<-l.match.free
-	l.match.queued.Clear()
+	<-c.match.free
+	c.match.queued.Clear()
 	for i := 0; rep.first("n1"); i++ {
 		rep.SetReplicas([]string{"r1", fmt.Sprintf("r2-%d", i)})
 	}
 	rep.freed(n)
-	if len(l.match.free) != 0 {
+	if len(c.match.free) != 0 {
 		t.Error("a node is to be matched that is another replica's")
 	}
 	// The queue is bounded; what it has no room for is left to the sweep.
 	for i := range matchQueue + 10 {
 		other := node("n1", 1)
 		other.ID = fmt.Sprintf("other-%d", i)
-		l.offer(selection.NewNode(selection.NewCompiler().Compile(&other), 0), false)
+		c.offer(selection.NewNode(selection.NewCompiler().Compile(&other), 0), false)
 	}
-	if len(l.match.free) != matchQueue || l.match.queued.Size() != matchQueue {
-		t.Errorf("%d nodes are to be matched, %d are known to be", len(l.match.free), l.match.queued.Size())
+	if len(c.match.free) != matchQueue || c.match.queued.Size() != matchQueue {
+		t.Errorf("%d nodes are to be matched, %d are known to be", len(c.match.free), c.match.queued.Size())
 	}
 }
 
@@ -333,20 +333,20 @@ func TestAssignmentIsLost(t *testing.T) {
 	first := rep.mustWait(job(), 0, nil)
 	sink := newRecorder(t)
 	id := rep.mustWait(job(), 1, sink)
-	l := rep.links[0]
-	l.recheckOlder(0)
+	c := rep.clients[0]
+	c.recheckOlder(0)
 	sink.want(id, "")
 	a.attempt(first, 1)
-	if err := l.list(deadline(t)); err != nil {
+	if err := c.list(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
 	n, _ := rep.cache.Node("n1")
 	n.SetUsed(0)
-	l.take(offered{node: "n1"})
-	l.recheckOlder(0)
+	c.take(offered{node: "n1"})
+	c.recheckOlder(0)
 	sink.want(id, "assigned")
 	a.attempt(id, 1)
-	l.recheckOlder(0)
+	c.recheckOlder(0)
 	sink.want(id, "assigned result")
 }
 
@@ -461,7 +461,7 @@ func TestConfigIsTold(t *testing.T) {
 	a := r.agent(node("n1", 1))
 	rep := r.unstarted("r1", func(c *replicaConfig) { c.cache = cache.Config{Selection: versioned(7)} })
 	start(t, rep.cache)
-	l := rep.links[0]
+	c := rep.clients[0]
 	told := func() string {
 		t.Helper()
 		s, err := r.client.Do(deadline(t), r.client.B().Get().Key(r.layout.ServesVersion()).Build()).ToString()
@@ -470,7 +470,7 @@ func TestConfigIsTold(t *testing.T) {
 		}
 		return s
 	}
-	_ = l.sweep()
+	_ = c.sweep()
 	if got := told(); got != "7" {
 		t.Errorf("told %s", got)
 	}
@@ -478,13 +478,13 @@ func TestConfigIsTold(t *testing.T) {
 	rep.mustWait(job(), 1, nil)
 	rep.cache.SetConfig(versioned(8))
 	n, _ := rep.cache.Node("n1")
-	if got := l.serves(n, 7); len(got) != 0 {
+	if got := c.serves(n, 7); len(got) != 0 {
 		t.Errorf("a node serves %v by a configuration that is not in use", got)
 	}
-	if got := l.serves(n, 8); len(got) != 1 {
+	if got := c.serves(n, 8); len(got) != 1 {
 		t.Errorf("a node serves %v", got)
 	}
-	_ = l.sweep()
+	_ = c.sweep()
 	if got := told(); got != "8" {
 		t.Errorf("told %s", got)
 	}
@@ -504,7 +504,7 @@ func TestStraightToTheQueue(t *testing.T) {
 	n.SetUsed(0)
 	enqueued := func() bool {
 		t.Helper()
-		p := &placing{request: Request{Tenant: tenant, Job: job()}}
+		p := &placement{request: Request{Tenant: tenant, Job: job()}}
 		if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
 			t.Fatalf("%+v, %v", p, err)
 		}
@@ -514,7 +514,7 @@ func TestStraightToTheQueue(t *testing.T) {
 	if !enqueued() {
 		t.Error("a job is offered to a node before those that wait")
 	}
-	rep.links[0].served(rep.cache.Class("echo", new(freeslot.Requirement)))
+	rep.clients[0].served(rep.cache.Class("echo", new(freeslot.Requirement)))
 	if enqueued() {
 		t.Error("a job is enqueued although nobody waits")
 	}
@@ -531,13 +531,13 @@ func TestResultOfAnUnknownAttempt(t *testing.T) {
 	first := rep.mustWait(job(), 0, nil)
 	sink := newRecorder(t)
 	id := rep.mustWait(job(), 1, sink)
-	l := rep.links[0]
+	c := rep.clients[0]
 	a.attempt(first, 1)
 	n, _ := rep.cache.Node("n1")
 	n.SetUsed(0)
-	l.take(offered{node: "n1"})
+	c.take(offered{node: "n1"})
 	a.attempt(id, 1)
-	l.deliver(&cell.Reply{Status: freeslot.JobStatus{ID: id, Node: "n1", Attempt: 1, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)}})
+	c.deliver(&cell.Reply{Status: freeslot.JobStatus{ID: id, Node: "n1", Attempt: 1, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)}})
 	if b := sink.begun(id, 1); b.Node != "n1" || b.AssignedAtMS == 0 {
 		t.Errorf("%+v", b)
 	}

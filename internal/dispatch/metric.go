@@ -72,9 +72,9 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 }
 
 // link are the counters of one cell. There are MaxCells of them at most.
-func (m *metrics) link(index int) linkMetrics {
+func (m *metrics) forCell(index int) cellMetrics {
 	label := strconv.Itoa(index)
-	return linkMetrics{
+	return cellMetrics{
 		placed: m.placed.WithLabelValues(label), failures: m.failures.WithLabelValues(label),
 		enqueued: m.enqueued.WithLabelValues(label), matched: m.matched.WithLabelValues(label),
 		reaped: m.reaped.WithLabelValues(label), expired: m.expired.WithLabelValues(label), moved: m.moved.WithLabelValues(label), sparing: m.sparing.WithLabelValues(label),

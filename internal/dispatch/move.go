@@ -55,7 +55,7 @@ func (d *Dispatcher) guide() *cell.Guide {
 				return 0, false
 			}
 			homes := d.homesOf(d.nodes.Class(job.Service, &job.Requirement))
-			return keyHome(&placing{request: Request{Tenant: tenant, Job: job}}, key, homes)
+			return keyHome(&placement{request: Request{Tenant: tenant, Job: job}}, key, homes)
 		},
 		Gates: func(tenant string, job *freeslot.Job, cell int) []cell.Gate {
 			return d.gatesOf(&Request{Tenant: tenant, Job: job}, cell)
@@ -64,33 +64,33 @@ func (d *Dispatcher) guide() *cell.Guide {
 }
 
 // moveJobs has jobs that wait go to other cells where this one has no node left that fits, until Stop.
-func (l *link) moveJobs() {
-	l.tick(moveInterval, nil, func() {
-		first := l.d.first("cell " + strconv.Itoa(l.cell.Index()))
-		if l.d.cfg.MoveGrace >= 0 {
-			l.beginMoves(first)
+func (c *client) moveJobs() {
+	c.tick(moveInterval, nil, func() {
+		first := c.d.first("cell " + strconv.Itoa(c.cell.Index()))
+		if c.d.cfg.MoveGrace >= 0 {
+			c.beginMoves(first)
 		}
-		l.driveMoves(first)
+		c.driveMoves(first)
 	})
 }
 
 // beginMoves has jobs begin to move of classes that have been without a node for the grace.
-func (l *link) beginMoves(first bool) {
-	m, now := &l.mover, l.d.nodes.Now()
-	grace := l.d.cfg.MoveGrace
+func (c *client) beginMoves(first bool) {
+	m, now := &c.mover, c.d.nodes.Now()
+	grace := c.d.cfg.MoveGrace
 	if !first {
 		grace += moveLate // whoever goes first may be gone
 	}
-	if now-m.last > int64(10*moveInterval) || l.d.nodes.Stale() || l.contact.lasts(now) < l.d.cfg.MoveGrace {
+	if now-m.last > int64(10*moveInterval) || c.d.nodes.Stale() || c.contact.lasts(now) < c.d.cfg.MoveGrace {
 		m.since = nil
 	}
 	m.last = now
 	stranded, fine := make(map[string]int64), make(map[string]*selection.Class)
 	left := moveBatch
-	l.queues.byID.Range(func(id string, q *queue) bool {
-		class := l.d.nodes.Class(q.job.Service, &q.job.Requirement)
+	c.queues.byID.Range(func(id string, q *queue) bool {
+		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
 		// homesOf remembers few classes, and to look at all nodes for each of many takes long.
-		if m.fine[id] == class || !l.stranded(q, class) {
+		if m.fine[id] == class || !c.stranded(q, class) {
 			fine[id] = class
 			return true
 		}
@@ -100,7 +100,7 @@ func (l *link) beginMoves(first bool) {
 		}
 		stranded[id] = since
 		if now-since >= int64(grace) && left > 0 {
-			left -= l.beginMove(id, q, left)
+			left -= c.beginMove(id, q, left)
 		}
 		return true
 	})
@@ -113,9 +113,9 @@ func (l *link) beginMoves(first bool) {
 }
 
 // stranded reports whether no node of the cell fits the class, and one of another cell does.
-func (l *link) stranded(q *queue, class *selection.Class) bool {
-	homes := l.d.homesOf(class)
-	if homes.nodes[l.cell.Index()] > 0 {
+func (c *client) stranded(q *queue, class *selection.Class) bool {
+	homes := c.d.homesOf(class)
+	if homes.nodes[c.cell.Index()] > 0 {
 		return false
 	}
 	for i := range homes.nodes {
@@ -127,22 +127,22 @@ func (l *link) stranded(q *queue, class *selection.Class) bool {
 }
 
 // beginMove returns how many jobs were looked at.
-func (l *link) beginMove(id string, q *queue, limit int) int {
-	class := l.d.nodes.Settle(q.job.Service, &q.job.Requirement)
-	if !l.stranded(q, class) {
+func (c *client) beginMove(id string, q *queue, limit int) int {
+	class := c.d.nodes.Settle(q.job.Service, &q.job.Requirement)
+	if !c.stranded(q, class) {
 		return 0
 	}
-	homes := l.d.homesOf(class)
-	to, ok := homes.draw(&q.job, l.d.nodes.Skip()|l.d.short.load()|l.d.failing.load())
+	homes := c.d.homesOf(class)
+	to, ok := homes.draw(&q.job, c.d.nodes.Skip()|c.d.short.load()|c.d.failing.load())
 	if !ok {
 		return 0 // they do not answer now
 	}
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	m := &l.mover
-	begun, err := l.cell.BeginMoves(ctx, id, cell.Target{Cell: to, Slots: homes.slots[to]}, m.from[id], limit)
+	m := &c.mover
+	begun, err := c.cell.BeginMoves(ctx, id, cell.Target{Cell: to, Slots: homes.slots[to]}, m.from[id], limit)
 	if err != nil {
-		l.logFailure("begin moves", err)
+		c.logFailure("begin moves", err)
 		return 0
 	}
 	if m.from == nil {
@@ -158,8 +158,8 @@ func (l *link) beginMove(id string, q *queue, limit int) int {
 }
 
 // driveMoves brings jobs that move to where they go.
-func (l *link) driveMoves(first bool) {
-	m := &l.mover
+func (c *client) driveMoves(first bool) {
+	m := &c.mover
 	if m.rests > 0 {
 		m.rests--
 		return
@@ -169,18 +169,18 @@ func (l *link) driveMoves(first bool) {
 		late = 0
 	}
 	for range moveCalls {
-		ctx, cancel := context.WithTimeout(l.d.ctx, moveTimeout)
-		done, err := l.d.cells.DriveMoves(ctx, l.cell, late, moveBatch)
+		ctx, cancel := context.WithTimeout(c.d.ctx, moveTimeout)
+		done, err := c.d.cells.DriveMoves(ctx, c.cell, late, moveBatch)
 		cancel()
-		l.metrics.moved.Add(float64(done.Jobs))
+		c.metrics.moved.Add(float64(done.Jobs))
 		for _, i := range done.Cells {
-			l.d.links[i].look()
+			c.d.clients[i].look()
 		}
-		if err != nil && l.d.ctx.Err() == nil {
-			l.moving.Failed(err)
+		if err != nil && c.d.ctx.Err() == nil {
+			c.moving.Failed(err)
 			return
 		}
-		l.moving.Over()
+		c.moving.Over()
 		if !done.More {
 			if done.Jobs == 0 {
 				m.rests = moveRests + rand.IntN(2)
@@ -193,25 +193,25 @@ func (l *link) driveMoves(first bool) {
 // home is the link at which somebody waits for the job that a reply is of, whose id becomes the
 // one that is known there: a job that has moved has another id in this cell, of which the second
 // part is the same.
-func (l *link) home(r *cell.Reply) *link {
-	if len(l.d.links) == 1 || r.Status.ID == "" {
-		return l
+func (c *client) home(r *cell.Reply) *client {
+	if len(c.d.clients) == 1 || r.Status.ID == "" {
+		return c
 	}
-	if _, here := l.outstanding.Load(r.Status.ID); here {
-		return l
+	if _, here := c.outstanding.Load(r.Status.ID); here {
+		return c
 	}
-	for i, other := range l.d.links {
+	for i, other := range c.d.clients {
 		if other.outstanding.Size() == 0 {
 			continue
 		}
-		if id := cell.MovedID(r.Status.ID, i); other != l {
+		if id := cell.MovedID(r.Status.ID, i); other != c {
 			if _, there := other.outstanding.Load(id); there {
 				r.Status.ID = id
 				return other
 			}
 		}
 	}
-	return l
+	return c
 }
 
 // apart divides records into those of jobs that are here, and of those that have moved or do so.
@@ -232,66 +232,66 @@ const astrayPatience = 30 * time.Second
 
 // takeInAstray delivers what other cells know of jobs that were here and are gone, found thereby: of one that had moved this cell
 // lost with its data only where it is.
-func (l *link) takeInAstray(gone []string, found map[string]bool) {
-	if len(gone) == 0 || len(l.d.links) == 1 {
+func (c *client) takeInAstray(gone []string, found map[string]bool) {
+	if len(gone) == 0 || len(c.d.clients) == 1 {
 		return
 	}
-	jobs, errs := make([][]freeslot.JobStatus, len(l.d.links)), make([]error, len(l.d.links))
+	jobs, errs := make([][]freeslot.JobStatus, len(c.d.clients)), make([]error, len(c.d.clients))
 	var asks sync.WaitGroup
-	for i, other := range l.d.links {
-		if other != l {
+	for i, other := range c.d.clients {
+		if other != c {
 			asks.Go(func() { jobs[i], errs[i] = other.astray(gone) })
 		}
 	}
 	asks.Wait()
 	unsure := make(map[string]bool)
-	for i, other := range l.d.links {
+	for i, other := range c.d.clients {
 		if errs[i] != nil {
 			for _, id := range gone {
 				unsure[id] = true
 			}
 		}
 		for _, s := range jobs[i] {
-			id := cell.MovedID(s.ID, l.cell.Index())
+			id := cell.MovedID(s.ID, c.cell.Index())
 			if cell.OnTheMove(s.State) {
 				unsure[id] = true
 				continue
 			}
 			found[id] = true
-			other.tellAstray(id, &s, l)
+			other.tellAstray(id, &s, c)
 		}
 	}
 	for id := range unsure {
-		if !found[id] && l.missingFor(id) < astrayPatience {
+		if !found[id] && c.missingFor(id) < astrayPatience {
 			found[id] = true
-			l.recheckSoon(id)
+			c.recheckSoon(id)
 		}
 	}
 }
 
 // astray reads the records that this cell has of jobs of another one.
-func (l *link) astray(ids []string) ([]freeslot.JobStatus, error) {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) astray(ids []string) ([]freeslot.JobStatus, error) {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
 	there := make([]string, len(ids))
 	for i, id := range ids {
-		there[i] = cell.MovedID(id, l.cell.Index())
+		there[i] = cell.MovedID(id, c.cell.Index())
 	}
-	jobs, err := l.cell.JobsByID(ctx, there)
-	if err != nil && l.d.ctx.Err() == nil {
-		l.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
+	jobs, err := c.cell.JobsByID(ctx, there)
+	if err != nil && c.d.ctx.Err() == nil {
+		c.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
 	}
 	return jobs, err
 }
 
 // tellAstray delivers what this cell's record of a job says to who waits for it at home, by its id there.
-func (l *link) tellAstray(id string, s *freeslot.JobStatus, home *link) {
+func (c *client) tellAstray(id string, s *freeslot.JobStatus, home *client) {
 	home.isThere(id)
 	switch {
 	case s.State.Terminal():
-		ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 		defer cancel()
-		whole, err := l.cell.Job(ctx, "", cell.MovedID(id, l.cell.Index()))
+		whole, err := c.cell.Job(ctx, "", cell.MovedID(id, c.cell.Index()))
 		if err == nil && whole.State.Terminal() { // else the next recheck
 			whole.ID = id
 			home.recovered(whole)
@@ -304,15 +304,15 @@ func (l *link) tellAstray(id string, s *freeslot.JobStatus, home *link) {
 
 // elsewhere reads on about outstanding jobs of which the records send on. unknown are those of which
 // nothing could be read.
-func (l *link) elsewhere(moved []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
+func (c *client) elsewhere(moved []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
 	if len(moved) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
 	ids := make([]string, len(moved))
 	for i := range moved {
 		ids[i] = moved[i].ID
 	}
-	return l.d.cells.Elsewhere(ctx, ids)
+	return c.d.cells.Elsewhere(ctx, ids)
 }

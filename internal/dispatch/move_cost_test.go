@@ -37,18 +37,18 @@ func TestMovesLookAtNodesOnce(t *testing.T) {
 		c.nodes = func(n *cache.Cache) Nodes { return counted{n, &looks} }
 	})
 	start(t, rep.cache) // without the loops of the dispatcher, whose part this test plays
-	l := rep.links[0]
+	c := rep.clients[0]
 	for i := range classes {
 		j := freeslot.Job{Service: "echo", Requirement: freeslot.Requirement{LabelRules: []freeslot.LabelRule{{Label: "region", Operator: freeslot.LabelNotIn, Values: []string{fmt.Sprint("r", i)}}}}}
-		l.queues.byID.Store(class.ID(j.Service, &j.Requirement), &queue{job: j})
+		c.queues.byID.Store(class.ID(j.Service, &j.Requirement), &queue{job: j})
 	}
-	l.beginMoves(true)
+	c.beginMoves(true)
 	first := looks.Load()
 	if first == 0 {
 		t.Fatal("nobody has looked")
 	}
 	for range 3 {
-		l.beginMoves(true)
+		c.beginMoves(true)
 	}
 	if more := looks.Load() - first; more > 0 {
 		t.Errorf("%d more looks at all nodes after %d for %d classes", more, first, classes)

@@ -138,7 +138,7 @@ func TestJobsMove(t *testing.T) {
 			t.Errorf("%v are listed, want each of %v once", got, ids)
 		}
 		eventually(t, "the one before is told", func() bool { return first.kinds(ids[1]) == "assigned detached" })
-		count := testutil.ToFloat64(x.links[0].metrics.moved) + testutil.ToFloat64(y.links[0].metrics.moved)
+		count := testutil.ToFloat64(x.clients[0].metrics.moved) + testutil.ToFloat64(y.clients[0].metrics.moved)
 		if count != 5 {
 			t.Errorf("%v moves are counted", count)
 		}
@@ -175,8 +175,8 @@ func TestMovedAndFirstCellEmpty(t *testing.T) {
 	}
 	// As for one whose end in the stream was missed.
 	late, found := newRecorder(t), map[string]bool{}
-	x.links[0].adopt(&freeslot.JobStatus{ID: running, Tenant: tenant}, late)
-	x.links[0].takeInAstray([]string{running}, found)
+	x.clients[0].adopt(&freeslot.JobStatus{ID: running, Tenant: tenant}, late)
+	x.clients[0].takeInAstray([]string{running}, found)
 	if s := late.result(running); s.State != freeslot.StateSucceeded || string(s.Result) != `1` || !found[running] {
 		t.Errorf("%+v %v", s, found)
 	}
@@ -197,15 +197,15 @@ func TestAstrayPatience(t *testing.T) {
 	r := newCells(t, 2, redistest.Shared(t), server.Target)
 	x := r.replica("x")
 	id := cell.NewJobID(0)
-	x.links[0].adopt(&freeslot.JobStatus{ID: id, Tenant: tenant}, newRecorder(t))
-	w, _ := x.links[0].outstanding.Load(id)
+	x.clients[0].adopt(&freeslot.JobStatus{ID: id, Tenant: tenant}, newRecorder(t))
+	w, _ := x.clients[0].outstanding.Load(id)
 	look := func(missing time.Duration) bool {
 		w.mu.Lock()
 		w.missingAt = x.nodes.Now() - int64(missing)
 		w.checkedAt = x.nodes.Now() // the replica's own recheck would end it meanwhile
 		w.mu.Unlock()
 		found := map[string]bool{}
-		x.links[0].takeInAstray([]string{id}, found)
+		x.clients[0].takeInAstray([]string{id}, found)
 		return found[id]
 	}
 	if look(time.Second) {

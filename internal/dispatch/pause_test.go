@@ -47,11 +47,11 @@ func (rep *replica) confirmed(version uint64) {
 
 // swept returns when the loop has swept the queues once more. The second token is taken after the sweep
 // that was under way, the third after one that began later.
-func (l *link) swept(t *testing.T) {
+func (c *client) swept(t *testing.T) {
 	t.Helper()
 	for range 3 {
 		select {
-		case l.match.looks <- struct{}{}:
+		case c.match.looks <- struct{}{}:
 		case <-deadline(t).Done():
 			t.Fatal("no sweep")
 		}
@@ -82,7 +82,7 @@ func TestPauseAndResume(t *testing.T) {
 		// The hand-over of the slot that becomes free ends too.
 		a.attempt(before, 1)
 		_ = sink.result(before)
-		rep.links[0].swept(t)
+		rep.clients[0].swept(t)
 		for _, id := range []string{first, second, keyed} {
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateWaiting {
 				t.Errorf("%+v, %v", s, err)
@@ -425,7 +425,7 @@ func TestPauseBetweenCalls(t *testing.T) {
 				r := newRig(t, redistest.Shared(t))
 				r.agent(node("n1", 2))
 				rep := r.replica("r1", idle)
-				p := &placing{request: Request{Tenant: tenant, Job: request}}
+				p := &placement{request: Request{Tenant: tenant, Job: request}}
 				if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
 					t.Fatalf("%+v, %v", p, err)
 				}

@@ -6,21 +6,21 @@ import (
 )
 
 // placing is one job on its way to a node.
-type placing struct {
+type placement struct {
 	index   int
 	request Request
 	// id and link are those of the cell of the present candidates. A job that nodes or
 	// a cell have refused, or that was never sent, can go to another cell, under
 	// another id. Invariant: once failure is set they stay as they are.
 	id   string
-	link *link
+	client *client
 	// waiter is nil when nobody waits, and once the job is decided.
 	waiter *waiter
 	// query is that of the last choice. It is here because a variable of its own would be allocated for every choice.
 	query selection.Query
 	// to is the cell of the next call. With enqueue, the job is to wait there if no slot
 	// is free; it stays so once it is.
-	to      *link
+	to      *client
 	enqueue bool
 	// candidates of the present round, all of one cell; taken is set while the first
 	// of them carries this replica's unconfirmed reservation. Where the job is to be
@@ -52,26 +52,26 @@ type placing struct {
 
 // enlist gives the job its id, and has its result awaited, in the cell that it goes to:
 // before the script runs, because the result can be faster than its reply.
-func (d *Dispatcher) enlist(p *placing) {
-	l := p.to
-	if p.link == l {
+func (d *Dispatcher) enlist(p *placement) {
+	c := p.to
+	if p.client == c {
 		return
 	}
-	if p.waiter != nil && p.link != nil {
-		p.link.drop(p.id, p.waiter)
+	if p.waiter != nil && p.client != nil {
+		p.client.drop(p.id, p.waiter)
 	}
-	if p.link, p.id = l, l.cell.NewJobID(); p.request.Run != nil {
+	if p.client, p.id = c, c.cell.NewJobID(); p.request.Run != nil {
 		p.id = p.request.Run.JobID
 	}
 	if p.waiter != nil {
 		if p.waiter.known.Class == "" { // else others may read it by now
 			p.waiter.known.Class = p.class.ID()
 		}
-		l.outstanding.Store(p.id, p.waiter)
+		c.outstanding.Store(p.id, p.waiter)
 	}
 }
 
-func (d *Dispatcher) submission(p *placing) cell.Submission {
+func (d *Dispatcher) submission(p *placement) cell.Submission {
 	names := make([]string, len(p.candidates))
 	for i, n := range p.candidates {
 		names[i] = n.ID()
@@ -82,7 +82,7 @@ func (d *Dispatcher) submission(p *placing) cell.Submission {
 	}
 	var gates []cell.Gate
 	if p.enqueue {
-		gates = d.gatesOf(&p.request, p.link.cell.Index())
+		gates = d.gatesOf(&p.request, p.client.cell.Index())
 	}
 	once := ""
 	if p.request.Run != nil {
@@ -97,7 +97,7 @@ func (d *Dispatcher) submission(p *placing) cell.Submission {
 }
 
 // settle takes the answer over into the cache and gives back what choose took.
-func (d *Dispatcher) settle(p *placing, r cell.SubmitResult) {
+func (d *Dispatcher) settle(p *placement, r cell.SubmitResult) {
 	placed := r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0
 	if placed {
 		node := p.candidate(r.Placement.Node)
@@ -118,7 +118,7 @@ func (d *Dispatcher) settle(p *placing, r cell.SubmitResult) {
 }
 
 // refused corrects the cache, in which the node seemed to be free.
-func (d *Dispatcher) refused(p *placing, r cell.Refusal) {
+func (d *Dispatcher) refused(p *placement, r cell.Refusal) {
 	d.metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
 	d.nodes.Refused(r)
 	// A node that is full has done nothing wrong: others were faster.
@@ -129,7 +129,7 @@ func (d *Dispatcher) refused(p *placing, r cell.Refusal) {
 }
 
 // candidate is the one of this name; nil if there is none.
-func (p *placing) candidate(id string) *selection.Node {
+func (p *placement) candidate(id string) *selection.Node {
 	for _, n := range p.candidates {
 		if n.ID() == id {
 			return n
@@ -139,7 +139,7 @@ func (p *placing) candidate(id string) *selection.Node {
 }
 
 // giveBack releases what choose took, unless that was done.
-func (p *placing) giveBack() {
+func (p *placement) giveBack() {
 	if p.taken {
 		p.candidates[0].Release(p.request.Job.SlotCount())
 		p.taken = false
@@ -149,7 +149,7 @@ func (p *placing) giveBack() {
 // told is what the client is told of a job that was given up because of err. Where
 // its fate is open that goes before anything else: what was refused in the end may
 // have been placed by an earlier call.
-func (p *placing) told(err error) error {
+func (p *placement) told(err error) error {
 	if p.failure == nil {
 		return err
 	}
@@ -159,11 +159,11 @@ func (p *placing) told(err error) error {
 }
 
 // abandon forgets a job that was not accepted.
-func (p *placing) abandon() {
+func (p *placement) abandon() {
 	if w := p.waiter; w != nil {
 		w.forget(nil)
-		if p.link != nil {
-			p.link.drop(p.id, w)
+		if p.client != nil {
+			p.client.drop(p.id, w)
 		}
 		p.waiter = nil
 	}

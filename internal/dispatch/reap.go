@@ -45,40 +45,40 @@ type reaper struct {
 
 // reapNodes takes silent nodes out of the cell: their jobs go to their next attempts.
 // Every replica does; Redis decides by its own clock, and once.
-func (l *link) reapNodes() {
-	interval := min(l.d.nodes.SilenceLimit()/reapsPerLimit, reapSlowest)
-	l.tick(max(interval, time.Millisecond), nil, l.reap)
+func (c *client) reapNodes() {
+	interval := min(c.d.nodes.SilenceLimit()/reapsPerLimit, reapSlowest)
+	c.tick(max(interval, time.Millisecond), nil, c.reap)
 }
 
 // reap is one round.
-func (l *link) reap() {
-	limit := l.d.nodes.SilenceLimit()
-	now := l.d.nodes.Now()
+func (c *client) reap() {
+	limit := c.d.nodes.SilenceLimit()
+	now := c.d.nodes.Now()
 	// While Redis was away nobody could say that it lives. All have had the time to since.
-	if l.contact.lasts(now) < limit {
-		l.reaper.away = true
+	if c.contact.lasts(now) < limit {
+		c.reaper.away = true
 		// Short of a limit without touch, and one with it. After more, what was found before says nothing of now.
-		if now-l.reaper.watched >= 2*int64(limit) {
-			l.spareAnew()
+		if now-c.reaper.watched >= 2*int64(limit) {
+			c.spareAnew()
 		}
 		return
 	}
-	l.reaper.watches(now)
-	all := l.d.nodes.Silent(limit)
+	c.reaper.watches(now)
+	all := c.d.nodes.Silent(limit)
 	silent := make([]cache.SilentNode, 0, len(all))
 	for _, n := range all {
-		if n.Cell == l.cell.Index() {
+		if n.Cell == c.cell.Index() {
 			silent = append(silent, n)
 		}
 	}
-	if l.spare(now, limit, len(silent), len(all)) {
+	if c.spare(now, limit, len(silent), len(all)) {
 		return
 	}
-	silent = l.reaper.doubtful(silent, now, limit)
+	silent = c.reaper.doubtful(silent, now, limit)
 	// So that replicas that begin together do not go the same way.
 	rand.Shuffle(len(silent), func(i, j int) { silent[i], silent[j] = silent[j], silent[i] })
 	for _, n := range silent[:min(len(silent), reapMost)] {
-		if !l.reapNode(n) {
+		if !c.reapNode(n) {
 			return
 		}
 	}
@@ -110,24 +110,24 @@ func (r *reaper) doubtful(silent []cache.SilentNode, now int64, limit time.Durat
 }
 
 // reapNode returns false when the cell did not answer.
-func (l *link) reapNode(n cache.SilentNode) bool {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) reapNode(n cache.SilentNode) bool {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	reaped, err := l.cell.Reap(ctx, n.ID, n.Epoch)
+	reaped, err := c.cell.Reap(ctx, n.ID, n.Epoch)
 	if err != nil {
-		if l.d.ctx.Err() == nil {
-			l.reaping.Failed(err)
+		if c.d.ctx.Err() == nil {
+			c.reaping.Failed(err)
 		}
 		return false
 	}
-	l.reaping.Over()
+	c.reaping.Over()
 	if !reaped.Gone {
-		l.reaper.alive[n.ID] = l.d.nodes.Now()
+		c.reaper.alive[n.ID] = c.d.nodes.Now()
 	} else {
-		l.metrics.reaped.Inc()
-		l.log.Warn("node.reaped", zap.String("node", n.ID), zap.Int("jobs", len(reaped.Jobs)))
+		c.metrics.reaped.Inc()
+		c.log.Warn("node.reaped", zap.String("node", n.ID), zap.Int("jobs", len(reaped.Jobs)))
 		if len(reaped.Jobs) > 0 {
-			l.look()
+			c.look()
 		}
 	}
 	return true
@@ -135,11 +135,11 @@ func (l *link) reapNode(n cache.SilentNode) bool {
 
 // spare reports whether silent nodes are to be left alone. They are counted in the cell
 // and in the whole fleet, because the cells can be small.
-func (l *link) spare(now int64, limit time.Duration, here, everywhere int) bool {
-	r := &l.reaper
+func (c *client) spare(now int64, limit time.Duration, here, everywhere int) bool {
+	r := &c.reaper
 	many := false
 	if here > 0 {
-		inFleet, inCell := l.spoken()
+		inFleet, inCell := c.spoken()
 		many = tooMany(everywhere, inFleet) || tooMany(here, inCell)
 	}
 	if many {
@@ -156,30 +156,30 @@ func (l *link) spare(now int64, limit time.Duration, here, everywhere int) bool 
 		r.spareSince = now // more of them that fall silent now do so for another reason
 	case !many:
 		if r.spares && !r.over {
-			l.metrics.sparing.Set(0)
-			l.log.Info("nodes.reaping_resumed", zap.Int("silent", here))
+			c.metrics.sparing.Set(0)
+			c.log.Info("nodes.reaping_resumed", zap.Int("silent", here))
 		}
 		r.spares, r.over = false, false
 	case !r.spares:
 		r.spares, r.over, r.spareSince = true, false, now
-		l.metrics.sparing.Set(1)
-		l.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", spareMost*limit))
+		c.metrics.sparing.Set(1)
+		c.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", spareMost*limit))
 	case !r.over && (now-r.spareSince >= int64(spareLimits*limit) || !inTime):
 		r.over = true
-		l.metrics.sparing.Set(0)
-		l.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))
+		c.metrics.sparing.Set(0)
+		c.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))
 	}
 	return r.spares && !r.over
 }
 
 // spoken counts the nodes that have an agent, in the fleet and in the cell: those that were imported never spoke.
-func (l *link) spoken() (inFleet, inCell int) {
-	for _, node := range l.d.nodes.AllNodes() {
-		if l.d.nodes.Epoch(node.ID()) == cell.ImportEpoch {
+func (c *client) spoken() (inFleet, inCell int) {
+	for _, node := range c.d.nodes.AllNodes() {
+		if c.d.nodes.Epoch(node.ID()) == cell.ImportEpoch {
 			continue
 		}
 		inFleet++
-		if node.Cell() == l.cell.Index() {
+		if node.Cell() == c.cell.Index() {
 			inCell++
 		}
 	}
@@ -187,11 +187,11 @@ func (l *link) spoken() (inFleet, inCell int) {
 }
 
 // spareAnew forgets a pause.
-func (l *link) spareAnew() {
-	if l.reaper.spares && !l.reaper.over {
-		l.metrics.sparing.Set(0)
+func (c *client) spareAnew() {
+	if c.reaper.spares && !c.reaper.over {
+		c.metrics.sparing.Set(0)
 	}
-	l.reaper.spares, l.reaper.over = false, false
+	c.reaper.spares, c.reaper.over = false, false
 }
 
 func tooMany(silent, nodes int) bool {

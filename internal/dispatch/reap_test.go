@@ -152,7 +152,7 @@ func TestSelfPreservation(t *testing.T) {
 		}
 	}
 	const limit = time.Second
-	l := rep.links[0]
+	c := rep.clients[0]
 	gauge := func() float64 { return testutil.ToFloat64(rep.metrics.sparing.WithLabelValues("0")) }
 	for i, tt := range []struct {
 		here, there      int // nodes
@@ -197,7 +197,7 @@ func TestSelfPreservation(t *testing.T) {
 	} {
 		fleet(tt.here, tt.there)
 		counted.imported = tt.imported
-		if got := l.spare(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
+		if got := c.spare(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
 			t.Errorf("%d: spares is %v", i, got)
 		}
 		if got := gauge() == 1; got != tt.isPaused {
@@ -269,20 +269,20 @@ func TestSpareOverOutages(t *testing.T) {
 			rep := newRig(t, redistest.Shared(t)).unstarted("r1", func(c *replicaConfig) {
 				c.nodes = func(c *cache.Cache) Nodes { fleet.Cache = c; return fleet }
 			})
-			l := rep.links[0]
+			c := rep.clients[0]
 			var reaped []time.Duration
 			var counted bool
 			for ; fleet.now < 68*time.Second; fleet.now += round {
 				if tt.away(fleet.now) {
-					l.contact.lost()
+					c.contact.lost()
 					counted = false
 				} else {
-					l.contact.made(int64(fleet.now))
+					c.contact.made(int64(fleet.now))
 				}
-				l.reaper.alive = nil
-				l.reap()
+				c.reaper.alive = nil
+				c.reap()
 				// Redis knows none of them, which is remembered of those that it was asked to take out.
-				if len(l.reaper.alive) > 0 && !counted {
+				if len(c.reaper.alive) > 0 && !counted {
 					counted = true
 					reaped = append(reaped, fleet.now)
 				}
@@ -300,36 +300,36 @@ func TestSpareOverOutages(t *testing.T) {
 // Nobody is reaped before this replica has been in touch with Redis for a heartbeat limit.
 func TestContact(t *testing.T) {
 	t.Parallel()
-	var c contact
-	if got := c.lasts(100); got != 0 {
+	var touch contact
+	if got := touch.lasts(100); got != 0 {
 		t.Errorf("lasts %s before any", got)
 	}
-	c.made(10)
-	c.made(50)
-	if got := c.lasts(100); got != 90 {
+	touch.made(10)
+	touch.made(50)
+	if got := touch.lasts(100); got != 90 {
 		t.Errorf("lasts %s", got)
 	}
-	c.lost()
-	if got := c.lasts(110); got != 0 {
+	touch.lost()
+	if got := touch.lasts(110); got != 0 {
 		t.Errorf("lasts %s after a break", got)
 	}
-	c.made(120)
-	if got := c.lasts(130); got != 10 {
+	touch.made(120)
+	if got := touch.lasts(130); got != 10 {
 		t.Errorf("lasts %s since a break", got)
 	}
 	r := newRig(t, redistest.Shared(t))
 	r.agent(node("n1", 1))
 	rep := r.unstarted("r1", mortal(time.Millisecond))
 	start(t, rep.cache)
-	l := rep.links[0]
+	c := rep.clients[0]
 	eventually(t, "the node is silent", func() bool { return len(rep.cache.Silent(time.Millisecond)) == 1 })
-	l.reap()
-	if n := testutil.ToFloat64(l.metrics.reaped); n != 0 {
+	c.reap()
+	if n := testutil.ToFloat64(c.metrics.reaped); n != 0 {
 		t.Errorf("%v nodes were reaped without any contact", n)
 	}
 	eventually(t, "the node is reaped", func() bool {
-		_ = l.due()
-		l.reap()
-		return testutil.ToFloat64(l.metrics.reaped) == 1
+		_ = c.due()
+		c.reap()
+		return testutil.ToFloat64(c.metrics.reaped) == 1
 	})
 }

@@ -95,7 +95,7 @@ func TestNotice(t *testing.T) {
 			t.Parallel()
 			spied := new(spy)
 			rep := newRig(t, redistest.Shared(t)).unstarted("r1", spied.on)
-			f := &flight{link: rep.links[0]}
+			f := &flight{client: rep.clients[0]}
 			for _, err := range tt.errs {
 				f.results = append(f.results, cell.SubmitResult{Err: err})
 			}

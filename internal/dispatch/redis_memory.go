@@ -15,20 +15,20 @@ const memoryLimit = 0.8
 
 // watchMemory is called by the keeper, once a second. When Redis does not tell,
 // what was known last holds.
-func (l *link) watchMemory() {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) watchMemory() {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	use, err := l.cell.MemoryUse(ctx)
+	use, err := c.cell.MemoryUse(ctx)
 	if err != nil {
 		return // the keeper's next call says so
 	}
-	l.setShort(use >= memoryLimit, zap.Float64("use", use))
+	c.setShort(use >= memoryLimit, zap.Float64("use", use))
 }
 
 // setShort says whether the cell's Redis takes no new jobs for lack of memory.
-func (l *link) setShort(short bool, why zap.Field) {
-	if l.d.short.set(l.cell.Index(), short) {
-		l.log.Warn("redis.memory", why, zap.Bool("submits_refused", short))
+func (c *client) setShort(short bool, why zap.Field) {
+	if c.d.short.set(c.cell.Index(), short) {
+		c.log.Warn("redis.memory", why, zap.Bool("submits_refused", short))
 	}
 }
 

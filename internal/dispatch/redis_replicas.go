@@ -12,19 +12,19 @@ import (
 // watchReplicas is called by the keeper, at the start and once a second: where jobs count as
 // accepted only once replicas of Redis have them, and there are too few, none is sent. A job
 // that is sent all the same finds out by itself.
-func (l *link) watchReplicas() {
-	need := l.cell.AcknowledgeReplicas()
+func (c *client) watchReplicas() {
+	need := c.cell.AcknowledgeReplicas()
 	if need == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	have, err := l.cell.ReplicasOnline(ctx)
+	have, err := c.cell.ReplicasOnline(ctx)
 	if err != nil {
 		return // as with memory
 	}
-	if l.d.bare.set(l.cell.Index(), have < need) {
-		l.log.Warn("redis.replicas", zap.Int("online", have), zap.Int("acknowledge_replicas", need), zap.Bool("submits_refused", have < need))
+	if c.d.bare.set(c.cell.Index(), have < need) {
+		c.log.Warn("redis.replicas", zap.Int("online", have), zap.Int("acknowledge_replicas", need), zap.Bool("submits_refused", have < need))
 	}
 }
 
@@ -36,13 +36,13 @@ func (d *Dispatcher) Replicated() (ok bool, detail string) {
 		return true, ""
 	}
 	n := 0
-	for i := range d.links {
+	for i := range d.clients {
 		if bare.Has(i) {
 			n++
 		}
 	}
 	return bare != d.every, fmt.Sprintf("Redis has fewer than acknowledge_replicas (%d) replicas that keep up with it, for %d of %d cells: no jobs are accepted there",
-		d.cells.At(0).AcknowledgeReplicas(), n, len(d.links))
+		d.cells.At(0).AcknowledgeReplicas(), n, len(d.clients))
 }
 
 func (d *Dispatcher) tooFewReplicas() *freeslot.Error {

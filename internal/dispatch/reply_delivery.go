@@ -31,62 +31,62 @@ func (p *position) load() string {
 }
 
 // readReplies delivers the reply stream until Stop.
-func (l *link) readReplies() {
+func (c *client) readReplies() {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 10*time.Millisecond, time.Second
-	for l.d.ctx.Err() == nil {
-		replies, err := l.replies()
+	for c.d.ctx.Err() == nil {
+		replies, err := c.replies()
 		if err != nil {
-			if l.d.ctx.Err() != nil {
+			if c.d.ctx.Err() != nil {
 				return
 			}
-			l.reading.Failed(err)
+			c.reading.Failed(err)
 			select {
 			case <-time.After(wait.NextBackOff()):
-			case <-l.d.ctx.Done():
+			case <-c.d.ctx.Done():
 			}
 			continue
 		}
 		wait.Reset()
-		l.reading.Over()
+		c.reading.Over()
 		for i := range replies {
-			l.deliver(&replies[i])
+			c.deliver(&replies[i])
 		}
 		if n := len(replies); n > 0 {
 			last := replies[n-1].ID // a copy: a pointer into replies would keep their results
-			l.read.id.Store(&last)
+			c.read.id.Store(&last)
 		}
 	}
 }
 
 // replies waits for the next ones, until stopReading.
-func (l *link) replies() ([]cell.Reply, error) {
-	ctx, cancel := context.WithCancel(l.d.ctx)
+func (c *client) replies() ([]cell.Reply, error) {
+	ctx, cancel := context.WithCancel(c.d.ctx)
 	defer cancel()
-	l.reader.Store(&cancel)
-	return l.cell.Replies(ctx, l.d.cfg.Replica, l.read.load(), l.d.cfg.ReplyBlock, replyPage)
+	c.reader.Store(&cancel)
+	return c.cell.Replies(ctx, c.d.cfg.Replica, c.read.load(), c.d.cfg.ReplyBlock, replyPage)
 }
 
 // stopReading has the read under way begin anew, if there is one: its server does not answer others, and
 // when another has taken its place nobody would tell.
-func (l *link) stopReading() {
-	if cancel := l.reader.Load(); cancel != nil {
+func (c *client) stopReading() {
+	if cancel := c.reader.Load(); cancel != nil {
 		(*cancel)()
 	}
 }
 
-func (l *link) deliver(r *cell.Reply) {
+func (c *client) deliver(r *cell.Reply) {
 	here := r.Status.ID
-	home := l.home(r)
+	home := c.home(r)
 	if r.Progress != nil {
 		if w, ok := home.outstanding.Load(r.Status.ID); ok {
 			w.progress(r.Status.ID, r.Progress)
 		}
 		return
 	}
-	l.correct(r)
+	c.correct(r)
 	if r.Requeued {
-		l.look()
+		c.look()
 		return
 	}
 	w, ok := home.outstanding.Load(r.Status.ID)
@@ -97,15 +97,15 @@ func (l *link) deliver(r *cell.Reply) {
 	case r.Detached:
 		if attaches, ask := w.contested(); ask {
 			id := r.Status.ID
-			l.owner(here, func(replica string) {
-				if replica != l.d.cfg.Replica && w.detached(id, attaches) {
+			c.owner(here, func(replica string) {
+				if replica != c.d.cfg.Replica && w.detached(id, attaches) {
 					home.drop(id, w)
 				}
 			})
 		}
 	case r.Partial || w.misses(r.Status.Attempt):
 		id := r.Status.ID
-		l.fetch(func() { l.readEnd(here, id, home) })
+		c.fetch(func() { c.readEnd(here, id, home) })
 	default:
 		home.answer(w, r.Status)
 	}
@@ -113,43 +113,43 @@ func (l *link) deliver(r *cell.Reply) {
 
 // fetch has f, which reads records of this cell and asks no other one, run apart from the loop that all other replies
 // pass. While fetchLimit of them run the loop waits: for nobody but the server that it reads from.
-func (l *link) fetch(f func()) {
-	l.fetches <- struct{}{}
-	l.d.loops.Add(1)
+func (c *client) fetch(f func()) {
+	c.fetches <- struct{}{}
+	c.d.loops.Add(1)
 	go func() {
-		defer func() { <-l.fetches; l.d.loops.Done() }()
+		defer func() { <-c.fetches; c.d.loops.Done() }()
 		f()
 	}()
 }
 
 // ask is fetch for an f that asks other cells too. While askLimit of them run f is dropped: the loop does not wait
 // for cells that are away.
-func (l *link) ask(f func()) {
+func (c *client) ask(f func()) {
 	select {
-	case l.asks <- struct{}{}:
+	case c.asks <- struct{}{}:
 	default:
 		return
 	}
-	l.d.loops.Add(1)
+	c.d.loops.Add(1)
 	go func() {
-		defer func() { <-l.asks; l.d.loops.Done() }()
+		defer func() { <-c.asks; c.d.loops.Done() }()
 		f()
 	}()
 }
 
 // readEnd delivers an end of which the reply does not tell all, from the record in this cell. Who waits for it does so at
 // home, under id, and the cell of that, in which the job was before, may be away. What cannot be read the next recheck tells.
-func (l *link) readEnd(here, id string, home *link) {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) readEnd(here, id string, home *client) {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	s, err := l.cell.Job(ctx, "", here)
+	s, err := c.cell.Job(ctx, "", here)
 	switch {
 	case err == nil && s.State.Terminal():
 		s.ID = id
 		home.recovered(s)
 		return
-	case err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound && l.d.ctx.Err() == nil:
-		l.often.Warn("outstanding.recheck_failed", zap.String("job", id), zap.Error(err))
+	case err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound && c.d.ctx.Err() == nil:
+		c.often.Warn("outstanding.recheck_failed", zap.String("job", id), zap.Error(err))
 	}
 	home.recheckSoon(id) // gone, or taken back by a failover
 }
@@ -158,14 +158,14 @@ func (l *link) readEnd(here, id string, home *link) {
 // news that another one has attached can be older than an attach of ours: a client that comes back to a replica which stood still,
 // or was started anew, is faster than the stream. Where nobody can tell, or too many are asked about, f is not called: then both
 // wait, and a recheck tells us the result as well.
-func (l *link) owner(jobID string, f func(replica string)) {
-	l.fetch(func() {
-		switch replica, err := l.replyTo([]*link{l}, jobID); {
+func (c *client) owner(jobID string, f func(replica string)) {
+	c.fetch(func() {
+		switch replica, err := c.replyTo([]*client{c}, jobID); {
 		case err == nil && replica != "":
 			f(replica)
-		case err == nil && len(l.d.links) > 1: // it may have moved on since
-			l.ask(func() {
-				if replica, err := l.replyTo(l.d.links, jobID); err == nil && replica != "" {
+		case err == nil && len(c.d.clients) > 1: // it may have moved on since
+			c.ask(func() {
+				if replica, err := c.replyTo(c.d.clients, jobID); err == nil && replica != "" {
 					f(replica)
 				}
 			})
@@ -174,9 +174,9 @@ func (l *link) owner(jobID string, f func(replica string)) {
 }
 
 // replyTo is what the first of some cells says that knows who gets a job's result; "" is none.
-func (l *link) replyTo(at []*link, jobID string) (replica string, err error) {
+func (c *client) replyTo(at []*client, jobID string) (replica string, err error) {
 	for i := 0; i < len(at) && replica == ""; i++ {
-		ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout) // each its own: one may be away
+		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout) // each its own: one may be away
 		var failed error
 		replica, failed = at[i].cell.ReplyTo(ctx, cell.MovedID(jobID, at[i].cell.Index()))
 		cancel()
@@ -185,22 +185,22 @@ func (l *link) replyTo(at []*link, jobID string) (replica string, err error) {
 	if replica != "" {
 		return replica, nil
 	}
-	if err != nil && l.d.ctx.Err() == nil {
-		l.often.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))
+	if err != nil && c.d.ctx.Err() == nil {
+		c.often.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))
 	}
 	return replica, err
 }
 
 // correct takes over what the reply says of its node. How many slots are in use there
 // it says of attempts that began or that the node ended: others ended without the node.
-func (l *link) correct(r *cell.Reply) {
-	node, known := l.d.nodes.Node(r.Status.Node)
+func (c *client) correct(r *cell.Reply) {
+	node, known := c.d.nodes.Node(r.Status.Node)
 	if !known || !r.Assigned && r.Status.State != freeslot.StateSucceeded && r.Status.State != freeslot.StateFailed {
 		return
 	}
 	node.SetUsed(r.Used)
 	if r.Used < node.Max() {
-		l.d.freed(node)
+		c.d.freed(node)
 	}
 }
 
@@ -208,8 +208,8 @@ func assignmentOf(s *freeslot.JobStatus) Assignment {
 	return Assignment{JobID: s.ID, Node: s.Node, Attempt: s.Attempt, AssignedAtMS: s.AssignedAtMS}
 }
 
-func (l *link) answer(w *waiter, s freeslot.JobStatus) {
+func (c *client) answer(w *waiter, s freeslot.JobStatus) {
 	if w.result(s) {
-		l.drop(s.ID, w)
+		c.drop(s.ID, w)
 	}
 }

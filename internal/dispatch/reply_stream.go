@@ -10,49 +10,49 @@ import (
 
 // keepReplies keeps the reply stream alive and trimmed, and reads the records of
 // jobs that have been outstanding for long: a reply is a hint and can be lost.
-func (l *link) keepReplies() {
+func (c *client) keepReplies() {
 	ticker := time.NewTicker(keepInterval)
 	defer ticker.Stop()
-	l.watchReplicas()
+	c.watchReplicas()
 	for {
 		select {
-		case <-l.d.ctx.Done():
+		case <-c.d.ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		l.watchMemory()
-		l.watchReplicas()
-		if l.keep() {
-			l.recheckOlder(0)
+		c.watchMemory()
+		c.watchReplicas()
+		if c.keep() {
+			c.recheckOlder(0)
 		} else {
-			l.recheckOlder(l.d.cfg.RecheckInterval)
+			c.recheckOlder(c.d.cfg.RecheckInterval)
 		}
 	}
 }
 
 // keep returns true when the stream had to be opened anew: replies may be lost.
-func (l *link) keep() bool {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) keep() bool {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	err := l.cell.KeepReplies(ctx, l.d.cfg.Replica, l.read.load())
+	err := c.cell.KeepReplies(ctx, c.d.cfg.Replica, c.read.load())
 	if errors.Is(err, cell.ErrRepliesGone) {
-		err = l.cell.OpenReplies(ctx, l.d.cfg.Replica)
+		err = c.cell.OpenReplies(ctx, c.d.cfg.Replica)
 		if err == nil {
-			l.log.Warn("replies.reopened")
-			l.d.failing.set(l.cell.Index(), false)
-			l.keeping.Over()
+			c.log.Warn("replies.reopened")
+			c.d.failing.set(c.cell.Index(), false)
+			c.keeping.Over()
 			return true
 		}
 	}
-	if l.d.ctx.Err() == nil {
-		l.d.failing.set(l.cell.Index(), err != nil && isAway(err))
+	if c.d.ctx.Err() == nil {
+		c.d.failing.set(c.cell.Index(), err != nil && isAway(err))
 		if err != nil {
 			if isAway(err) {
-				l.stopReading()
+				c.stopReading()
 			}
-			l.keeping.Failed(err)
+			c.keeping.Failed(err)
 		} else {
-			l.keeping.Over()
+			c.keeping.Over()
 		}
 	}
 	return false

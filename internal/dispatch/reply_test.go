@@ -249,13 +249,13 @@ func TestJobBeingPlacedIsNotLost(t *testing.T) {
 		}
 		id = jobID
 		r.do("HSET", r.layout.Job("elsewhere"), "x", "1")
-		rep.links[0].recheckOlder(0)
-		rep.links[0].recheckOlder(time.Nanosecond)
+		rep.clients[0].recheckOlder(0)
+		rep.clients[0].recheckOlder(time.Nanosecond)
 		sink.want(jobID, "")
 	})
 	sink.want(id, "assigned")
 	a.complete(id, `1`)
-	rep.links[0].recheckOlder(0)
+	rep.clients[0].recheckOlder(0)
 	sink.want(id, "assigned result")
 }
 
@@ -271,12 +271,12 @@ func TestRecheckIsFair(t *testing.T) {
 	for i := range waiters {
 		id := cell.NewJobID(0)
 		waiters[i] = &waiter{sink: newRecorder(t), open: true, checkedAt: int64(i % 7)}
-		rep.links[0].outstanding.Store(id, waiters[i])
+		rep.clients[0].outstanding.Store(id, waiters[i])
 		r.do("HSET", r.layout.Job(id), "state", "running", "job", tenant+` 1 0 1000 0123456789abcdef 0 3 0 {"service":"tts"}`, "run", "1 n1 e1 0")
 		last = id
 	}
 	for range 3 {
-		rep.links[0].recheckOlder(time.Nanosecond)
+		rep.clients[0].recheckOlder(time.Nanosecond)
 	}
 	for i, w := range waiters {
 		if w.checkedAt < 7 {
@@ -288,7 +288,7 @@ func TestRecheckIsFair(t *testing.T) {
 	}
 	// Age 0 stands for all of them at once.
 	before := rep.cache.Now()
-	rep.links[0].recheckOlder(0)
+	rep.clients[0].recheckOlder(0)
 	for i, w := range waiters {
 		if w.checkedAt < before {
 			t.Fatalf("job %d was not read again", i)
@@ -296,7 +296,7 @@ func TestRecheckIsFair(t *testing.T) {
 	}
 	r.do("DEL", r.layout.Job(last))
 	eventually(t, "the one that is gone is told", func() bool {
-		rep.links[0].recheckOlder(0)
+		rep.clients[0].recheckOlder(0)
 		return rep.Outstanding() == jobs-1
 	})
 }
@@ -310,10 +310,10 @@ func TestRecheckOfAJobThatWaitsAgain(t *testing.T) {
 	sink := newRecorder(t)
 	waits, runs := cell.NewJobID(0), cell.NewJobID(0)
 	for id, state := range map[string]string{waits: "waiting", runs: "running"} {
-		rep.links[0].outstanding.Store(id, &waiter{sink: sink, open: true})
+		rep.clients[0].outstanding.Store(id, &waiter{sink: sink, open: true})
 		r.do("HSET", r.layout.Job(id), "state", state, "job", tenant+` 1 0 1000 0123456789abcdef 0 3 0 {"service":"tts"}`, "run", "1 n1 e1 7")
 	}
-	rep.links[0].recheckOlder(0)
+	rep.clients[0].recheckOlder(0)
 	sink.want(waits, "")
 	sink.want(runs, "assigned")
 }
@@ -330,14 +330,14 @@ func TestRecheckWhileRedisIsAway(t *testing.T) {
 	})
 	start(t, rep.cache)
 	for range jobs {
-		rep.links[0].outstanding.Store(cell.NewJobID(0), &waiter{sink: newRecorder(t), open: true})
+		rep.clients[0].outstanding.Store(cell.NewJobID(0), &waiter{sink: newRecorder(t), open: true})
 	}
 	redis.Pause()
 	begin := time.Now()
 	for want := cell.MaxPage / 2; want > 1; want /= 2 {
-		rep.links[0].recheckOlder(0)
-		if rep.links[0].page != want {
-			t.Errorf("page is %d, want %d", rep.links[0].page, want)
+		rep.clients[0].recheckOlder(0)
+		if rep.clients[0].page != want {
+			t.Errorf("page is %d, want %d", rep.clients[0].page, want)
 		}
 	}
 	if took := time.Since(begin); took > 5*time.Second {
@@ -348,11 +348,11 @@ func TestRecheckWhileRedisIsAway(t *testing.T) {
 	}
 	redis.Resume()
 	eventually(t, "all are read", func() bool {
-		rep.links[0].recheckOlder(0)
+		rep.clients[0].recheckOlder(0)
 		return rep.Outstanding() == 0 // they were never there
 	})
-	if rep.links[0].page != cell.MaxPage {
-		t.Errorf("page is %d", rep.links[0].page)
+	if rep.clients[0].page != cell.MaxPage {
+		t.Errorf("page is %d", rep.clients[0].page)
 	}
 }
 

@@ -245,10 +245,10 @@ func (w *waiter) detach(jobID string) {
 // or Attach of it is under way. The jobs go on; whoever wants their results
 // attaches. Cost: O(outstanding).
 func (d *Dispatcher) Forget(sink Sink) {
-	for _, l := range d.links {
-		l.outstanding.Range(func(id string, w *waiter) bool {
+	for _, c := range d.clients {
+		c.outstanding.Range(func(id string, w *waiter) bool {
 			if w.forget(sink) {
-				l.drop(id, w)
+				c.drop(id, w)
 			}
 			return true
 		})
@@ -267,8 +267,8 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 	}
 	jobID = known.ID // which it may not be, of a job that has moved
 	// Before the script runs, because the result can be faster than its reply.
-	l, _ := d.of(jobID) // its record was read there
-	w, err := l.join(jobID)
+	c, _ := d.clientOf(jobID) // its record was read there
+	w, err := c.join(jobID)
 	if err != nil {
 		return freeslot.JobStatus{}, err
 	}
@@ -277,7 +277,7 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 		status.RunAtMS = known.RunAtMS // which does not change
 	}
 	if w.attached(sink, &status, err) {
-		l.drop(jobID, w)
+		c.drop(jobID, w)
 	}
 	if err != nil {
 		return freeslot.JobStatus{}, d.coded("attach", err)
@@ -286,10 +286,10 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 }
 
 // join returns the job's waiter with an attach under way.
-func (l *link) join(jobID string) (*waiter, error) {
+func (c *client) join(jobID string) (*waiter, error) {
 	for {
-		w, loaded := l.outstanding.LoadOrCompute(jobID, func() *waiter {
-			return &waiter{attaching: 1, attaches: 1, checkedAt: l.d.nodes.Now()}
+		w, loaded := c.outstanding.LoadOrCompute(jobID, func() *waiter {
+			return &waiter{attaching: 1, attaches: 1, checkedAt: c.d.nodes.Now()}
 		})
 		if !loaded {
 			return w, nil
@@ -309,6 +309,6 @@ func (l *link) join(jobID string) (*waiter, error) {
 		case !done:
 			return w, nil
 		}
-		l.drop(jobID, w) // as whoever ended it is about to
+		c.drop(jobID, w) // as whoever ended it is about to
 	}
 }

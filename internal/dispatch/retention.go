@@ -15,14 +15,14 @@ const (
 
 // retainRecords keeps the records of ended jobs of the cell within their bytes, where these
 // are limited. Every replica does: what one has counted and dropped the others do not find any more.
-func (l *link) retainRecords() {
-	if !l.cell.Retains() {
+func (c *client) retainRecords() {
+	if !c.cell.Retains() {
 		return
 	}
-	outage := logging.NewOutage(l.log, "records.retain_failed", "records.retained_again")
-	l.tick(retainInterval, nil, func() {
+	outage := logging.NewOutage(c.log, "records.retain_failed", "records.retained_again")
+	c.tick(retainInterval, nil, func() {
 		for range retainCalls {
-			if !l.retain(outage) {
+			if !c.retain(outage) {
 				return
 			}
 		}
@@ -30,18 +30,18 @@ func (l *link) retainRecords() {
 }
 
 // retain returns true when there is more to do.
-func (l *link) retain(outage *logging.Outage) (more bool) {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+func (c *client) retain(outage *logging.Outage) (more bool) {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	did, err := l.cell.Retain(ctx)
+	did, err := c.cell.Retain(ctx)
 	if err != nil {
-		if l.d.ctx.Err() == nil {
+		if c.d.ctx.Err() == nil {
 			outage.Failed(err)
 		}
 		return false
 	}
 	outage.Over()
-	l.metrics.retained.WithLabelValues().Set(float64(did.Bytes))
-	l.metrics.dropped.Add(float64(did.Dropped))
+	c.metrics.retained.WithLabelValues().Set(float64(did.Bytes))
+	c.metrics.dropped.Add(float64(did.Dropped))
 	return did.More
 }

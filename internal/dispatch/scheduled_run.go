@@ -17,7 +17,7 @@ type Run struct {
 // index near if nodes there could run it, else one as good as any. Errors: as of a Submit that
 // no cell takes.
 func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, error) {
-	p := &placing{request: Request{Tenant: tenant, Job: job}}
+	p := &placement{request: Request{Tenant: tenant, Job: job}}
 	if d.ctx.Err() != nil {
 		return 0, coded("submit", cell.ErrStopped)
 	}
@@ -27,7 +27,7 @@ func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, erro
 		return 0, d.none(p)
 	}
 	if _, keyed := homeKey(job); !keyed {
-		p.link = d.links[near]
+		p.client = d.clients[near]
 	}
 	if err := d.stand(p, false); err != nil {
 		return 0, err
@@ -36,10 +36,10 @@ func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, erro
 }
 
 // fixed is the cell of the job of a run; nil for any other.
-func (d *Dispatcher) fixed(p *placing) *link {
+func (d *Dispatcher) fixed(p *placement) *client {
 	if p.request.Run == nil {
 		return nil
 	}
-	l, _ := d.of(p.request.Run.JobID)
-	return l
+	c, _ := d.clientOf(p.request.Run.JobID)
+	return c
 }

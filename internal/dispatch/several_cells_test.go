@@ -245,7 +245,7 @@ func TestRefusedInOneCell(t *testing.T) {
 	if n := rep.refusals(cell.RefusedDraining); n != 1 {
 		t.Errorf("%d refusals", n)
 	}
-	if a, b := rep.links[0].outstanding.Size(), rep.links[1].outstanding.Size(); a != 0 || b != 20 {
+	if a, b := rep.clients[0].outstanding.Size(), rep.clients[1].outstanding.Size(); a != 0 || b != 20 {
 		t.Errorf("%d and %d outstanding", a, b)
 	}
 	d := good.next()

@@ -26,11 +26,11 @@ const (
 // of the result and the record alone keeps it.
 func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, accepted func(i int, a Accepted, err error)) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.SubmitTimeout)
-	s := submit{d: d, ctx: ctx, begin: time.Now(), accepted: accepted, all: make([]placing, len(reqs))}
-	jobs := make([]*placing, len(reqs))
+	s := submit{d: d, ctx: ctx, begin: time.Now(), accepted: accepted, all: make([]placement, len(reqs))}
+	jobs := make([]*placement, len(reqs))
 	for i, r := range reqs {
 		jobs[i] = &s.all[i]
-		s.all[i] = placing{index: i, request: r}
+		s.all[i] = placement{index: i, request: r}
 		if sink != nil {
 			s.all[i].waiter = &waiter{sink: sink, checkedAt: d.nodes.Now(), known: freeslot.JobStatus{
 				Tenant: r.Tenant, Service: r.Job.Service, Slots: r.Job.SlotCount(), Priority: r.Job.Priority,
@@ -57,7 +57,7 @@ type submit struct {
 	ctx      context.Context
 	begin    time.Time
 	accepted func(i int, a Accepted, err error)
-	all      []placing
+	all      []placement
 
 	// flying is the number of flights under way beside, which end in landed. It has
 	// room for all, so that none of them ever waits for this goroutine.
@@ -71,9 +71,9 @@ type submit struct {
 
 // flight is one call of one cell for some of the jobs.
 type flight struct {
-	link    *link
+	client    *client
 	enqueue bool
-	jobs    []*placing
+	jobs    []*placement
 	subs    []cell.Submission
 	results []cell.SubmitResult
 	// pause before the call: one of the jobs was in a call of this cell that failed.
@@ -82,7 +82,7 @@ type flight struct {
 	age uint32
 }
 
-func (s *submit) run(ready []*placing) {
+func (s *submit) run(ready []*placement) {
 	for len(ready) > 0 || s.flying > 0 {
 		flights := s.depart(ready)
 		ready = nil
@@ -113,7 +113,7 @@ func (s *submit) launch(f *flight) {
 }
 
 func (f *flight) run(ctx context.Context) {
-	defer f.link.d.fence.leave(f.age)
+	defer f.client.d.fence.leave(f.age)
 	if f.pause > 0 {
 		timer := time.NewTimer(f.pause)
 		defer timer.Stop()
@@ -123,15 +123,15 @@ func (f *flight) run(ctx context.Context) {
 		}
 	}
 	if f.enqueue {
-		f.results = f.link.cell.EnqueueAll(ctx, f.subs)
+		f.results = f.client.cell.EnqueueAll(ctx, f.subs)
 	} else {
-		f.results = f.link.cell.SubmitAll(ctx, f.subs)
+		f.results = f.client.cell.SubmitAll(ctx, f.subs)
 	}
 }
 
 // depart is prepare behind the fence, in which every flight stays until it is over: what it
 // carries was chosen by the configuration of now.
-func (s *submit) depart(jobs []*placing) (flights []flight) {
+func (s *submit) depart(jobs []*placement) (flights []flight) {
 	age := s.d.fence.enter()
 	defer func() {
 		s.d.fence.hold(age, len(flights))
@@ -147,7 +147,7 @@ func (s *submit) depart(jobs []*placing) (flights []flight) {
 // prepare chooses candidates for the jobs and puts those of one cell into one
 // flight, or into two where some are to be enqueued. Jobs for which there are none are
 // decided.
-func (s *submit) prepare(jobs []*placing) []flight {
+func (s *submit) prepare(jobs []*placement) []flight {
 	flights := s.room[:0]
 	if s.flying > 0 {
 		flights = nil // the room is in use
@@ -159,15 +159,15 @@ func (s *submit) prepare(jobs []*placing) []flight {
 		}
 		s.d.enlist(p)
 		i := 0
-		for i < len(flights) && (flights[i].link != p.link || flights[i].enqueue != p.enqueue || flights[i].pause > 0 != p.missed) {
+		for i < len(flights) && (flights[i].client != p.client || flights[i].enqueue != p.enqueue || flights[i].pause > 0 != p.missed) {
 			i++
 		}
 		if i == len(flights) {
-			flights = append(flights, flight{link: p.link, enqueue: p.enqueue, pause: s.pause(p.missed), subs: make([]cell.Submission, 0, len(jobs))})
+			flights = append(flights, flight{client: p.client, enqueue: p.enqueue, pause: s.pause(p.missed), subs: make([]cell.Submission, 0, len(jobs))})
 			if i == 0 {
 				flights[i].jobs = jobs[:0] // what is written there has been read
 			} else {
-				flights[i].jobs = make([]*placing, 0, len(jobs))
+				flights[i].jobs = make([]*placement, 0, len(jobs))
 			}
 		}
 		flights[i].jobs = append(flights[i].jobs, p)
@@ -188,11 +188,11 @@ func (s *submit) pause(missed bool) time.Duration {
 }
 
 // land takes in what a call came to and returns the jobs that are still undecided.
-func (s *submit) land(f *flight) (ready []*placing) {
+func (s *submit) land(f *flight) (ready []*placement) {
 	for i, p := range f.jobs {
 		r := f.results[i]
 		s.d.settle(p, r)
-		f.link.probed(p, r.Err == nil && r.Placement.Waiting && r.Placement.Position > 0)
+		f.client.probed(p, r.Err == nil && r.Placement.Waiting && r.Placement.Position > 0)
 	}
 	s.notice(f) // before the next choice
 	ready = f.jobs[:0]
@@ -209,23 +209,23 @@ func (s *submit) land(f *flight) (ready []*placing) {
 		case r.Err != nil:
 			s.decide(p, cell.Placement{}, coded("submit", r.Err))
 		case r.Placement.Assigned:
-			f.link.metrics.placed.Inc()
+			f.client.metrics.placed.Inc()
 			if f.enqueue {
-				f.link.served(p.class)
+				f.client.served(p.class)
 			}
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Waiting:
-			f.link.metrics.enqueued.Inc()
+			f.client.metrics.enqueued.Inc()
 			if r.Placement.Position > 0 { // else it is for later, or held back by a limit
-				f.link.waits(p.class, p.request.Job)
-				f.link.lookFor(p, r.Placement.Position)
+				f.client.waits(p.class, p.request.Job)
+				f.client.lookFor(p, r.Placement.Position)
 			}
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Owner != "": // told last: the owner may be one of this call, and is to be decided first
 		case f.enqueue:
 			s.decide(p, cell.Placement{}, coded("submit", errUndecided))
 		case r.Placement.Behind:
-			f.link.waits(p.class, p.request.Job)
+			f.client.waits(p.class, p.request.Job)
 			p.repeat, p.missed, p.enqueue = false, false, true
 			ready = append(ready, p)
 		default:
@@ -259,23 +259,23 @@ func (s *submit) notice(f *flight) {
 			refused = refused || refusal(err) != ""
 		}
 	}
-	f.link.logFailure("submit", failure)
+	f.client.logFailure("submit", failure)
 	if refused {
-		s.d.nodes.CellRefused(f.link.cell.Index())
+		s.d.nodes.CellRefused(f.client.cell.Index())
 	}
 	switch {
 	case failure != nil && isAway(failure):
-		f.link.failed()
+		f.client.failed()
 	case behind:
-		s.d.nodes.CellFailed(f.link.cell.Index())
+		s.d.nodes.CellFailed(f.client.cell.Index())
 	case answered:
-		s.d.failing.set(f.link.cell.Index(), false)
+		s.d.failing.set(f.client.cell.Index(), false)
 	}
 }
 
 // again reports whether there is still something to be tried for a job whose call
 // failed, and notes what is known of it.
-func (s *submit) again(p *placing, err error) bool {
+func (s *submit) again(p *placement, err error) bool {
 	if !untouched(err) {
 		p.failure, p.repeat = err, true
 	}
@@ -289,16 +289,16 @@ func (s *submit) again(p *placing, err error) bool {
 		return true
 	case isOutOfMemory(err):
 		// Its keeper would see it within a second; other cells may have room.
-		p.link.setShort(true, zap.Error(err))
+		p.client.setShort(true, zap.Error(err))
 	default:
-		p.away, p.refusal = p.away.With(p.link.cell.Index()), err
+		p.away, p.refusal = p.away.With(p.client.cell.Index()), err
 	}
 	p.missed = false // another cell has no reason to wait
 	return true
 }
 
 // decide tells what became of a job.
-func (s *submit) decide(p *placing, placed cell.Placement, err error) {
+func (s *submit) decide(p *placement, placed cell.Placement, err error) {
 	if err != nil {
 		err = p.told(err)
 	}
@@ -315,7 +315,7 @@ func (s *submit) decide(p *placing, placed cell.Placement, err error) {
 	s.accepted(p.index, accepted, nil)
 	if w := p.waiter; w != nil {
 		if w.opened(p.id, placed) {
-			p.link.drop(p.id, w)
+			p.client.drop(p.id, w)
 		}
 		p.waiter = nil
 	}

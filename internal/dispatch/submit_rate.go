@@ -227,7 +227,7 @@ func (d *Dispatcher) replicas() int { return max(int(d.known.Load()), 1) }
 
 // admit decides on the jobs for which their tenants' submit rates leave nothing, and returns
 // the others. Of the jobs of one submit the first are admitted.
-func (s *submit) admit(jobs []*placing) []*placing {
+func (s *submit) admit(jobs []*placement) []*placement {
 	if len(s.d.buckets) == 0 {
 		return jobs
 	}
@@ -250,7 +250,7 @@ func (s *submit) admit(jobs []*placing) []*placing {
 }
 
 // alike is how many jobs at the beginning are alike to a bucket.
-func alike(jobs []*placing) int {
+func alike(jobs []*placement) int {
 	first := &jobs[0].request
 	for i, p := range jobs {
 		if p.request.Tenant != first.Tenant || p.request.rated() != first.rated() {

@@ -100,7 +100,7 @@ func TestResultFasterThanAcceptance(t *testing.T) {
 			}
 			id = jobID
 			a.complete(jobID, `1`)
-			w, ok := rep.links[0].outstanding.Load(jobID)
+			w, ok := rep.clients[0].outstanding.Load(jobID)
 			if !ok {
 				t.Fatal("nobody waits")
 			}
@@ -301,8 +301,8 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	n.SetUsed(1)
 	asked := func() int {
 		t.Helper()
-		p := &placing{request: Request{Tenant: tenant, Job: job()}}
-		if err := rep.choose(p); err != nil || !p.enqueue || p.to != rep.links[0] {
+		p := &placement{request: Request{Tenant: tenant, Job: job()}}
+		if err := rep.choose(p); err != nil || !p.enqueue || p.to != rep.clients[0] {
 			t.Fatalf("%+v, %v", p, err)
 		}
 		return len(p.candidates)
@@ -310,7 +310,7 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	if got := asked(); got != 1 {
 		t.Fatalf("%d nodes are asked", got)
 	}
-	class, nodes := rep.echo(), &rep.links[0].resting
+	class, nodes := rep.echo(), &rep.clients[0].resting
 	*nodes = resting{}
 	if future := time.Now().Add(time.Hour); !nodes.ask(class, future) {
 		t.Fatal("nobody may ask")
@@ -351,7 +351,7 @@ func TestProbeIsToldOf(t *testing.T) {
 	r.agent(fleet[0])
 	rep := r.replica("r1", blind, idle, func(c *replicaConfig) { c.url = p.url() })
 	n, _ := rep.cache.Node(fleet[0].ID)
-	class, nodes := rep.echo(), &rep.links[1].resting
+	class, nodes := rep.echo(), &rep.clients[1].resting
 	free := func(after string) {
 		t.Helper()
 		if !nodes.ask(class, time.Now()) {
@@ -370,7 +370,7 @@ func TestProbeIsToldOf(t *testing.T) {
 	free("a probe that failed")
 	eventually(t, "the cell answers", func() bool { return rep.nodes.Skip() == 0 })
 	rep.mustWait(job(), 2, nil)
-	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.links[0].resting.has(class, time.Now().Add(-time.Second)) {
+	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.clients[0].resting.has(class, time.Now().Add(-time.Second)) {
 		t.Error("the nodes are not taken for full, or those of the other cell are")
 	}
 }
@@ -387,8 +387,8 @@ func TestFreeBesideAJobThatAskedNobody(t *testing.T) {
 	n.SetUsed(1)
 	known := &queue{job: freeslot.Job{Service: "echo"}} // or else the queues would be looked at because it is new
 	known.straight.Store(true)
-	rep.links[0].queues.byID.Store(rep.echo(), known)
-	rep.links[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	rep.clients[0].queues.byID.Store(rep.echo(), known)
+	rep.clients[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	p.onceSent("mark-", func([]byte) { n.SetUsed(0) })
 	id := rep.mustWait(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-"`)}, 1, nil)
 	eventually(t, "its slot", func() bool {
@@ -414,7 +414,7 @@ func TestFreeBesideAJobThatAskedOthers(t *testing.T) {
 	}
 	known := &queue{job: freeslot.Job{Service: "echo"}}
 	known.straight.Store(true)
-	rep.links[0].queues.byID.Store(rep.echo(), known)
+	rep.clients[0].queues.byID.Store(rep.echo(), known)
 	freed := make(chan string, 1)
 	p.onceSent("mark-", func(request []byte) {
 		for id, a := range agents {
@@ -447,7 +447,7 @@ func TestSweepAsksSeveral(t *testing.T) {
 	for _, n := range rep.cache.AllNodes() {
 		n.SetUsed(1)
 	}
-	rep.links[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	rep.clients[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	reqs := make([]Request, nodes)
 	for i := range reqs {
 		reqs[i] = Request{Tenant: tenant, Job: job()}
@@ -521,11 +521,11 @@ func TestLargeJobAsksBesideOthers(t *testing.T) {
 	n.SetUsed(2)
 	large := job()
 	large.Slots = 2
-	if !rep.links[0].resting.ask(rep.echo(), time.Now().Add(time.Hour)) {
+	if !rep.clients[0].resting.ask(rep.echo(), time.Now().Add(time.Hour)) {
 		t.Fatal("nobody may ask")
 	}
 	for range 2 {
-		p := &placing{request: Request{Tenant: tenant, Job: large}}
+		p := &placement{request: Request{Tenant: tenant, Job: large}}
 		if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
 			t.Fatalf("%+v, %v", p, err)
 		}
