@@ -318,7 +318,7 @@ func TestAttachWhileAccepting(t *testing.T) {
 		eventually(t, "the takeover", func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.gone
+			return w.earlyDetach
 		})
 		first.want(jobID, "")
 	})

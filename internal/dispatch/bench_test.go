@@ -53,7 +53,7 @@ func BenchmarkChoose(b *testing.B) {
 			p := &placement{request: Request{Tenant: tenant, Job: job()}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := rep.choose(p); err != nil {
+				if err := rep.chooseNode(p); err != nil {
 					b.Fatal(err)
 				}
 				p.giveBack()

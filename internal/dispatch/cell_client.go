@@ -34,7 +34,7 @@ type client struct {
 	metrics cellMetrics
 
 	outstanding *xsync.MapOf[string, *waiter]
-	read        position                           // in the reply stream
+	lastRead    position                           // in the reply stream
 	reader      atomic.Pointer[context.CancelFunc] // ends the read of it that is under way
 	// fetches bounds the reads of this cell's own records, and asks those of others': a cell that is away must not keep
 	// the reader of another waiting.
@@ -44,11 +44,11 @@ type client struct {
 	// keeping and reading fail for as long as the cell is away; each is its loop's.
 	keeping, reading *logging.Outage
 	// often is log for what fails by the call: some lines of each kind are enough.
-	often *zap.Logger
+	sampled *zap.Logger
 
-	queues  queues
-	match   *matcher
-	resting resting
+	queues queues
+	match  *matcher
+	full   fullNodes
 	// contact is since when the cell has answered without a break.
 	contact contact
 	reaper  reaper // owned by its loop
@@ -74,7 +74,7 @@ func newClient(d *Dispatcher, of *cell.Cell) *client {
 	c.tending = logging.NewOutage(c.log, "due.failed", "due.handled_again")
 	c.reaping = logging.NewOutage(c.log, "nodes.reap_failed", "nodes.reaped_again")
 	c.moving = logging.NewOutage(c.log, "jobs.move_failed", "jobs.move_again")
-	c.often = logging.Sampled(c.log)
+	c.sampled = logging.Sampled(c.log)
 	c.queues.byID = xsync.NewMapOf[string, *queue]()
 	c.match = newMatcher()
 	return c
@@ -123,14 +123,14 @@ func (d *Dispatcher) clientOf(jobID string) (*client, bool) {
 
 // watchReplies is how long a stream is watched that another process has opened; its
 // keeper would renew it within that time.
-const watchReplies = keepInterval * 7 / 4
+const watchTime = renewInterval * 7 / 4
 
 // ErrReplicaRuns is returned by Start when another process runs under the same
 // replica id: each would take results that the other's clients wait for.
 var ErrReplicaRuns = errors.New("another process runs under this replica id")
 
-func (c *client) open(ctx context.Context) error {
-	if err := c.alone(ctx); err != nil {
+func (c *client) openReplies(ctx context.Context) error {
+	if err := c.checkAlone(ctx); err != nil {
 		return err
 	}
 	return c.cell.OpenReplies(ctx, c.d.cfg.Replica)
@@ -138,15 +138,15 @@ func (c *client) open(ctx context.Context) error {
 
 // alone looks whether somebody keeps a stream of this name alive. One that a crash
 // has left behind only grows older, and is taken over.
-func (c *client) alone(ctx context.Context) error {
+func (c *client) checkAlone(ctx context.Context) error {
 	left, err := c.cell.RepliesLeft(ctx, c.d.cfg.Replica)
 	if err != nil || left == 0 {
 		return err
 	}
-	c.log.Info("replies.found", zap.Duration("watched_for", watchReplies))
-	tick := time.NewTicker(watchReplies / 8)
+	c.log.Info("replies.found", zap.Duration("watched_for", watchTime))
+	tick := time.NewTicker(watchTime / 8)
 	defer tick.Stop()
-	for end := time.Now().Add(watchReplies); time.Now().Before(end); {
+	for end := time.Now().Add(watchTime); time.Now().Before(end); {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -164,16 +164,16 @@ func (c *client) alone(ctx context.Context) error {
 	return nil
 }
 
-func (c *client) close(ctx context.Context) error {
+func (c *client) closeReplies(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
 	return c.cell.CloseReplies(ctx, c.d.cfg.Replica)
 }
 
-func (c *client) logFailure(what string, err error) { logFailure(c.often, what, err) }
+func (c *client) logFailure(what string, err error) { logFailure(c.sampled, what, err) }
 
 // failed has the cell's nodes left out of choices until the cell answers again.
-func (c *client) failed() {
+func (c *client) noteFailure() {
 	c.metrics.failures.Inc()
 	c.d.failing.set(c.cell.Index(), true)
 	c.d.nodes.CellFailed(c.cell.Index())
@@ -202,7 +202,7 @@ func (s *cellSet) set(cell int, in bool) bool {
 
 type cellMetrics struct {
 	placed, failures, enqueued, matched, reaped, expired, moved, dropped prometheus.Counter
-	sparing                                                              prometheus.Gauge
+	reapingPaused                                                        prometheus.Gauge
 	// retained has no value where nothing is limited.
 	retained *prometheus.GaugeVec
 }

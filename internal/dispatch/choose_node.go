@@ -14,24 +14,24 @@ import (
 // which it takes the first one's slots in the cache, so that this replica's other choices
 // see them; or the cell in whose queue the job is to wait. The error is what the client
 // is told when there is neither.
-func (d *Dispatcher) choose(p *placement) error {
+func (d *Dispatcher) chooseNode(p *placement) error {
 	switch {
 	case p.repeat:
-		d.repeated(p)
+		d.prepareRepeat(p)
 		return nil // only the script knows whether it is placed
 	case d.ctx.Err() != nil:
 		return coded("submit", cell.ErrStopped) // its result would find nobody
-	case d.short.load() == d.every:
-		return shortOfMemory()
-	case d.bare.load() == d.every:
-		return d.tooFewReplicas()
+	case d.outOfMemory.load() == d.allCells:
+		return outOfMemoryError()
+	case d.lackReplicas.load() == d.allCells:
+		return d.tooFewReplicasError()
 	}
 	begin := time.Now()
-	d.refresh(p)
+	d.refreshClass(p)
 	p.query = d.query(p)
 	defer func() { d.metrics.selection.Observe(time.Since(begin).Seconds()) }()
-	if p.class == nil && d.queuedFirst(&p.request) {
-		d.classFirst(p)
+	if p.class == nil && d.mustEnqueue(&p.request) {
+		d.setClass(p)
 	}
 	if !p.enqueue && p.rounds < d.cfg.Rounds && d.pick(p) {
 		p.to = d.clients[p.candidates[0].Cell()]
@@ -39,11 +39,11 @@ func (d *Dispatcher) choose(p *placement) error {
 		return nil
 	}
 	if !couldRun(p.class, p.request.Job) {
-		return d.none(p)
+		return d.noNodeError(p)
 	}
 	// What was sought in vain a moment ago is not sought again.
 	searched := !p.enqueue && len(p.refused) == 0 && p.query.Skip == d.skip(p)
-	return d.stand(p, !searched)
+	return d.chooseQueue(p, !searched)
 }
 
 // pick fills in p.candidates with nodes that seem to be free, and returns false when
@@ -51,7 +51,7 @@ func (d *Dispatcher) choose(p *placement) error {
 func (d *Dispatcher) pick(p *placement) bool {
 	job, q := p.request.Job, &p.query
 	p.class = d.nodes.Class(job.Service, &job.Requirement)
-	behind := d.behind(p.class)
+	behind := d.waitingCells(p.class)
 	q.Skip |= behind
 	if d.draw(p); len(p.candidates) > 0 {
 		return true
@@ -65,7 +65,7 @@ func (d *Dispatcher) pick(p *placement) bool {
 			return true
 		}
 	}
-	if behind == 0 && p.probes < maxProbes(job) {
+	if behind == 0 && p.probes < probeLimit(job) {
 		// Only Redis knows that the fleet is full.
 		p.probes++
 		d.probe(p)
@@ -88,7 +88,7 @@ func couldRun(class *selection.Class, job *freeslot.Job) bool {
 // maxProbes is how often nodes that seem full are asked before the job is enqueued, which
 // asks once more. A node tells when it becomes full or free, so that is enough for a
 // job of one slot; how many slots are free in between it does not tell.
-func maxProbes(job *freeslot.Job) int {
+func probeLimit(job *freeslot.Job) int {
 	if job.SlotCount() == 1 {
 		return 0
 	}
@@ -109,16 +109,16 @@ func (d *Dispatcher) skip(p *placement) selection.CellMask {
 	if p.failure != nil {
 		return selection.Only(p.client.cell.Index())
 	}
-	if c := d.fixed(p); c != nil {
+	if c := d.runCell(p); c != nil {
 		return selection.Only(c.cell.Index())
 	}
-	return d.nodes.Skip() | d.short.load() | d.bare.load() | p.away
+	return d.nodes.Skip() | d.outOfMemory.load() | d.lackReplicas.load() | p.refusedCells
 }
 
 // none tells that no node could ever run the job, or that it is not known.
-func (d *Dispatcher) none(p *placement) error {
+func (d *Dispatcher) noNodeError(p *placement) error {
 	job := p.request.Job
-	away := d.nodes.Skip() | p.away
+	away := d.nodes.Skip() | p.refusedCells
 	if d.nodes.Stale() || away|d.failing.load() != 0 {
 		return &freeslot.Error{
 			Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),

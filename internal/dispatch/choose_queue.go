@@ -16,20 +16,20 @@ import (
 // slots of these go to the first in the queue, this job perhaps, in the same call. So
 // completions that the cache has not heard of yet, or will not because another replica's
 // jobs complete, are found at no extra cost. search is for nodes that seem to be free.
-func (d *Dispatcher) stand(p *placement, search bool) error {
+func (d *Dispatcher) chooseQueue(p *placement, search bool) error {
 	p.enqueue = true
-	homes := d.homesOf(p.class)
+	cells := d.cellsOf(p.class)
 	q := &p.query
 	q.Skip, q.IgnoreFull, q.Want, q.Exclude = d.skip(p), false, d.cfg.Candidates, nil
-	if p.client != nil && homes.takes(p.client.cell.Index(), p.request.Job, q.Skip) {
+	if p.client != nil && cells.takes(p.client.cell.Index(), p.request.Job, q.Skip) {
 		q.Skip |= selection.Only(p.client.cell.Index())
 	}
 	p.candidates = nil
-	fixed := d.fixed(p)
-	if key, keyed := homeKey(p.request.Job); keyed && fixed == nil {
-		home, ok := keyHome(p, key, homes)
+	fixed := d.runCell(p)
+	if key, keyed := cellKey(p.request.Job); keyed && fixed == nil {
+		home, ok := keyCell(p, key, cells)
 		if !ok || q.Skip.Has(home) {
-			return d.unreachable(p, homes)
+			return d.noCellError(p, cells)
 		}
 		q.Skip |= selection.Only(home)
 	}
@@ -48,9 +48,9 @@ func (d *Dispatcher) stand(p *placement, search bool) error {
 		p.to = fixed
 		return nil
 	}
-	home, ok := homes.draw(p.request.Job, q.Skip)
+	home, ok := cells.draw(p.request.Job, q.Skip)
 	if !ok {
-		return d.unreachable(p, homes)
+		return d.noCellError(p, cells)
 	}
 	p.to = d.clients[home]
 	return nil
@@ -64,15 +64,15 @@ func (d *Dispatcher) probe(p *placement) {
 	if d.draw(p); len(p.candidates) == 0 {
 		return
 	}
-	resting, class, now := &d.clients[p.candidates[0].Cell()].resting, p.class.ID(), time.Now()
+	resting, class, now := &d.clients[p.candidates[0].Cell()].full, p.class.ID(), time.Now()
 	switch {
-	case p.request.Job.SlotCount() > 1 || p.missed: // one that is sent after a pause keeps nobody waiting
+	case p.request.Job.SlotCount() > 1 || p.afterPause: // one that is sent after a pause keeps nobody waiting
 		if !resting.has(class, now) {
-			p.probe = question{class: class}
+			p.probe = probe{class: class}
 			return
 		}
 	case resting.ask(class, now):
-		p.probe = question{class, now}
+		p.probe = probe{class, now}
 		return
 	}
 	p.candidates = nil
@@ -80,27 +80,27 @@ func (d *Dispatcher) probe(p *placement) {
 
 // probed takes in what came of a call if it was a probe; with full, that it found no room.
 func (c *client) probed(p *placement, full bool) {
-	if p.probe != (question{}) {
-		c.resting.told(p.probe, time.Now(), full)
-		p.probe = question{}
+	if p.probe != (probe{}) {
+		c.full.told(p.probe, time.Now(), full)
+		p.probe = probe{}
 	}
 }
 
 // unreachable tells why the job cannot even wait: the cells with nodes that fit are where
 // nothing can be sent now.
-func (d *Dispatcher) unreachable(p *placement, homes *classHomes) error {
-	away, short, bare := d.nodes.Skip()|p.away, d.short.load(), d.bare.load()
+func (d *Dispatcher) noCellError(p *placement, cells *classCells) error {
+	away, short, bare := d.nodes.Skip()|p.refusedCells, d.outOfMemory.load(), d.lackReplicas.load()
 	for i := range d.clients {
 		switch {
-		case !homes.takes(i, p.request.Job, away):
+		case !cells.takes(i, p.request.Job, away):
 		case short.Has(i):
-			return shortOfMemory()
+			return outOfMemoryError()
 		case bare.Has(i):
-			return d.tooFewReplicas()
+			return d.tooFewReplicasError()
 		}
 	}
-	if p.refusal != nil {
-		return coded("submit", p.refusal)
+	if p.refusedWith != nil {
+		return coded("submit", p.refusedWith)
 	}
 	return &freeslot.Error{
 		Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
@@ -110,48 +110,48 @@ func (d *Dispatcher) unreachable(p *placement, homes *classHomes) error {
 
 // homes remembers in which cells the nodes of a class are, until the class is built
 // again. The zero value is empty. It is safe for concurrent use.
-type homes [256]atomic.Pointer[classHomes]
+type classCellsCache [256]atomic.Pointer[classCells]
 
 // classHomes is how many nodes of a class each cell has, whatever their state, and the
 // most slots of any of them. It is immutable.
-type classHomes struct {
+type classCells struct {
 	class *selection.Class
 	nodes []int
 	slots []int
 }
 
-var homesSeed = maphash.MakeSeed()
+var classCellsSeed = maphash.MakeSeed()
 
-func (d *Dispatcher) homesOf(class *selection.Class) *classHomes {
-	place := &d.homes[maphash.Comparable(homesSeed, class)%uint64(len(d.homes))]
+func (d *Dispatcher) cellsOf(class *selection.Class) *classCells {
+	place := &d.classCells[maphash.Comparable(classCellsSeed, class)%uint64(len(d.classCells))]
 	if known := place.Load(); known != nil && known.class == class {
 		return known
 	}
-	h := &classHomes{class: class, nodes: make([]int, len(d.clients)), slots: make([]int, len(d.clients))}
+	c := &classCells{class: class, nodes: make([]int, len(d.clients)), slots: make([]int, len(d.clients))}
 	if len(d.clients) == 1 {
-		h.nodes[0], h.slots[0] = class.Fits(), class.MaxSlots()
+		c.nodes[0], c.slots[0] = class.Fits(), class.MaxSlots()
 	} else {
 		for _, n := range d.nodes.AllNodes() {
 			if i := n.Cell(); class.Has(n) {
-				h.nodes[i], h.slots[i] = h.nodes[i]+1, max(h.slots[i], n.Max())
+				c.nodes[i], c.slots[i] = c.nodes[i]+1, max(c.slots[i], n.Max())
 			}
 		}
 	}
-	place.Store(h)
-	return h
+	place.Store(c)
+	return c
 }
 
 // takes reports whether the job may wait in the cell, in which a node could run it.
-func (h *classHomes) takes(cell int, job *freeslot.Job, skip selection.CellMask) bool {
-	return !skip.Has(cell) && h.nodes[cell] > 0 && job.SlotCount() <= h.slots[cell]
+func (c *classCells) takes(cell int, job *freeslot.Job, skip selection.CellMask) bool {
+	return !skip.Has(cell) && c.nodes[cell] > 0 && job.SlotCount() <= c.slots[cell]
 }
 
 // draw picks one of the cells in which the job may wait at random, weighted by the nodes
 // there; false when there is none.
-func (h *classHomes) draw(job *freeslot.Job, skip selection.CellMask) (cell int, ok bool) {
+func (c *classCells) draw(job *freeslot.Job, skip selection.CellMask) (cell int, ok bool) {
 	total := uint64(0)
-	for i, n := range h.nodes {
-		if h.takes(i, job, skip) {
+	for i, n := range c.nodes {
+		if c.takes(i, job, skip) {
 			total += uint64(n)
 		}
 	}
@@ -159,8 +159,8 @@ func (h *classHomes) draw(job *freeslot.Job, skip selection.CellMask) (cell int,
 		return 0, false
 	}
 	left := rand.Uint64N(total)
-	for i, n := range h.nodes {
-		if !h.takes(i, job, skip) {
+	for i, n := range c.nodes {
+		if !c.takes(i, job, skip) {
 			continue
 		}
 		if left < uint64(n) {

@@ -42,7 +42,7 @@ func (d *Dispatcher) followConfig() {
 				followed, at = cfg, time.Now()
 				d.followed.Store(cfg)
 			} else if d.ctx.Err() == nil {
-				d.often.Warn("config.not_followed", zap.Uint64("version", cfg.Version), zap.Error(err))
+				d.sampled.Warn("config.not_followed", zap.Uint64("version", cfg.Version), zap.Error(err))
 			}
 		}
 		select {
@@ -64,20 +64,20 @@ func (d *Dispatcher) follow(cfg, before *selection.Config) error {
 		if err := d.fence.pass(ctx); err != nil {
 			return err
 		}
-		if err := d.tellCells(ctx, before != nil); err != nil {
+		if err := d.announceConfig(ctx, before != nil); err != nil {
 			return err
 		}
 	}
 	return d.cells.At(0).Follow(ctx, d.cfg.Replica, cfg.Version, cfg.Generation)
 }
 
-func (d *Dispatcher) tellCells(ctx context.Context, look bool) error {
+func (d *Dispatcher) announceConfig(ctx context.Context, look bool) error {
 	errs := make([]error, len(d.clients))
 	var all sync.WaitGroup
 	for i, c := range d.clients {
 		all.Go(func() {
-			if errs[i] = c.tellConfig(ctx); errs[i] == nil && look {
-				c.look() // what was paused until now may begin
+			if errs[i] = c.announceConfig(ctx); errs[i] == nil && look {
+				c.wakeSweep() // what was paused until now may begin
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation str
 	for {
 		names, err := d.cells.At(0).Behind(ctx, version, generation)
 		switch {
-		case err == nil && len(names) == 0 && d.goesBy(version, generation):
+		case err == nil && len(names) == 0 && d.follows(version, generation):
 			return nil, nil
 		case err == nil:
 			behind, known = names, true
@@ -126,13 +126,13 @@ func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation str
 }
 
 // goesBy is for a replica that is not among those that are there, yet.
-func (d *Dispatcher) goesBy(version uint64, generation string) bool {
+func (d *Dispatcher) follows(version uint64, generation string) bool {
 	at := d.followed.Load()
 	return at != nil && at.Generation == generation && at.Version >= version
 }
 
 // refresh brings the class of a job that was begun under another configuration up to date.
-func (d *Dispatcher) refresh(p *placement) {
+func (d *Dispatcher) refreshClass(p *placement) {
 	if p.class != nil && p.class.ConfigVersion() != d.nodes.ConfigVersion() {
 		p.class = d.nodes.Settle(p.request.Job.Service, &p.request.Job.Requirement)
 	}
@@ -141,9 +141,9 @@ func (d *Dispatcher) refresh(p *placement) {
 // repeated prepares a call of unknown fate once more: with the same candidates, which only the
 // script can tell whether one of them has the job, unless its class has been paused since. Then
 // it is enqueued, for nobody, where it is not placed: that is idempotent by its id.
-func (d *Dispatcher) repeated(p *placement) {
+func (d *Dispatcher) prepareRepeat(p *placement) {
 	before := p.class
-	d.refresh(p)
+	d.refreshClass(p)
 	if p.class == before || len(p.candidates) == 0 {
 		return
 	}

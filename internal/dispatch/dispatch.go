@@ -139,7 +139,7 @@ type Leaver interface {
 }
 
 // left reports whether the sink's holder has gone elsewhere.
-func left(sink Sink) bool {
+func hasLeft(sink Sink) bool {
 	l, ok := sink.(Leaver)
 	return ok && l.Life().Err() != nil
 }
@@ -179,15 +179,15 @@ type Dispatcher struct {
 	cells   *cell.Set
 	nodes   Nodes
 	log     *zap.Logger
-	often   *zap.Logger // sampled
+	sampled *zap.Logger // sampled
 	metrics *metrics
-	clients   []*client // by cell
+	clients []*client // by cell
 	// short are the cells whose Redis takes no new jobs for lack of memory, and every
 	// is all cells.
-	short cellSet
-	every selection.CellMask
+	outOfMemory cellSet
+	allCells    selection.CellMask
 	// bare are the cells whose Redis has too few replicas for a job to count as accepted.
-	bare cellSet
+	lackReplicas cellSet
 	// failing are the cells whose last submit or sign of life failed. Other than
 	// Nodes.Skip it can have all of them; it leaves none out of choices.
 	failing cellSet
@@ -199,8 +199,8 @@ type Dispatcher struct {
 
 	// buckets are of the tenants with a submit rate; the map is immutable. known is how many
 	// replicas run.
-	buckets map[string]*bucket
-	known   atomic.Int64
+	buckets      map[string]*bucket
+	replicaCount atomic.Int64
 
 	// fence tells when nothing goes by an older configuration any more; configs has a token
 	// when there is another one, and followed is the last one of which that was said.
@@ -208,8 +208,8 @@ type Dispatcher struct {
 	configs  chan struct{}
 	followed atomic.Pointer[selection.Config]
 
-	homes   homes
-	sources sync.Pool // *selection.Source, one a goroutine
+	classCells classCellsCache
+	sources    sync.Pool // *selection.Source, one a goroutine
 
 	start    sync.Once
 	startErr error // set within start
@@ -228,7 +228,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Dispatcher{
-		cfg: cfg, cells: cells, nodes: nodes, log: log, often: logging.Sampled(log),
+		cfg: cfg, cells: cells, nodes: nodes, log: log, sampled: logging.Sampled(log),
 		sources: sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
 		configs: make(chan struct{}, 1),
 		ctx:     ctx, cancel: cancel,
@@ -236,10 +236,10 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	d.metrics = newMetrics(d, reg)
 	for _, c := range cells.All() {
 		d.clients = append(d.clients, newClient(d, c))
-		d.every = d.every.With(c.Index())
+		d.allCells = d.allCells.With(c.Index())
 	}
 	d.buckets = newBuckets(d, cfg.Rates)
-	nodes.OnFree(d.freed)
+	nodes.OnFree(d.nodeFreed)
 	cells.SetGuide(d.guide())
 	return d, nil
 }
@@ -249,7 +249,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 // called, this one is alone.
 func (d *Dispatcher) SetReplicas(names []string) {
 	d.share.Store(selection.NewShare(d.cfg.Replica, names))
-	d.known.Store(int64(len(names)))
+	d.replicaCount.Store(int64(len(names)))
 }
 
 // Replica is the name of this replica.
@@ -292,7 +292,7 @@ func (d *Dispatcher) open(ctx context.Context) error {
 	defer cancel()
 	opened := make(chan error, len(d.clients))
 	for _, c := range d.clients {
-		go func() { opened <- c.open(ctx) }()
+		go func() { opened <- c.openReplies(ctx) }()
 	}
 	var first, duplicate error
 	some := false
@@ -339,7 +339,7 @@ func (d *Dispatcher) close(ctx context.Context) error {
 	errs := make([]error, len(d.clients))
 	var all sync.WaitGroup
 	for i, c := range d.clients {
-		all.Go(func() { errs[i] = c.close(ctx) })
+		all.Go(func() { errs[i] = c.closeReplies(ctx) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
@@ -355,7 +355,7 @@ func (d *Dispatcher) Cancel(ctx context.Context, tenant, jobID string) (freeslot
 // Job reads a job's record; as Cancel.
 func (d *Dispatcher) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	s, err := d.cells.Job(ctx, tenant, jobID)
-	if err == nil && s.State == freeslot.StateWaiting && s.HeldBy == "" && d.pauses(s.Class) {
+	if err == nil && s.State == freeslot.StateWaiting && s.HeldBy == "" && d.classPaused(s.Class) {
 		s.HeldBy = freeslot.HeldByPause
 	}
 	return s, d.coded("read job", err)
@@ -369,7 +369,7 @@ func (d *Dispatcher) Jobs(ctx context.Context, f cell.JobFilter, cursor string, 
 
 // coded is the function coded, and logs what the caller is not told.
 func (d *Dispatcher) coded(what string, err error) error {
-	logFailure(d.often, what, err)
+	logFailure(d.sampled, what, err)
 	return coded(what, err)
 }
 

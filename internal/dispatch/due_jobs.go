@@ -20,8 +20,8 @@ const (
 func (c *client) handleDue() {
 	ticks := 0
 	c.tick(dueInterval, nil, func() {
-		if ticks++; ticks%gateTicks == 0 {
-			c.checkGates()
+		if ticks++; ticks%limitTicks == 0 {
+			c.checkLimits()
 		}
 		for range dueCalls {
 			if !c.due() {
@@ -47,29 +47,29 @@ func (c *client) due() (more bool) {
 	c.tending.Over()
 	c.metrics.expired.Add(float64(did.Expired))
 	if len(did.Classes) > 0 {
-		c.look()
+		c.wakeSweep()
 	}
 	return did.More
 }
 
 // contact is since when a cell has answered without a break, on the clock of Nodes.Now.
 type contact struct {
-	since atomic.Int64
-	is    atomic.Bool
+	since     atomic.Int64
+	connected atomic.Bool
 }
 
 func (c *contact) made(now int64) {
-	if !c.is.Load() {
+	if !c.connected.Load() {
 		c.since.Store(now)
-		c.is.Store(true)
+		c.connected.Store(true)
 	}
 }
 
-func (c *contact) lost() { c.is.Store(false) }
+func (c *contact) lost() { c.connected.Store(false) }
 
 // lasts reports whether there was contact all the time since, and for how long.
 func (c *contact) lasts(now int64) time.Duration {
-	if !c.is.Load() {
+	if !c.connected.Load() {
 		return 0
 	}
 	return time.Duration(now - c.since.Load())

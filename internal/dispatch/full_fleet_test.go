@@ -81,7 +81,7 @@ func TestNoNodeWithEveryCellAway(t *testing.T) {
 			eventually(t, "no cell answers", func() bool {
 				_, err := rep.place(job(), nil)
 				wantCode(t, err, freeslot.CodeUnavailable)
-				return rep.failing.load() == rep.every
+				return rep.failing.load() == rep.allCells
 			})
 			if rep.cache.Stale() {
 				t.Error("this is about a cache that is not stale")

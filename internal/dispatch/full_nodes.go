@@ -14,16 +14,16 @@ const (
 	// they rest: as long as the call took.
 	probeRest = 5 * time.Millisecond
 	// probeAway is the most of that, and for how long at most others wait for the answer.
-	probeAway = 100 * time.Millisecond
+	probeRestMost = 100 * time.Millisecond
 )
 
 // resting remembers the nodes of a cell that are full, those of each class in the place where
 // the hash of its id puts them: who is displaced is asked once more. The zero value is empty. It is
 // safe for concurrent use.
-type resting [256]atomic.Pointer[restingNodes]
+type fullNodes [256]atomic.Pointer[classFull]
 
 // restingNodes is immutable.
-type restingNodes struct {
+type classFull struct {
 	class string    // its id
 	full  time.Time // until then they are taken for full
 	said  time.Time // until then by jobs of several slots
@@ -32,39 +32,39 @@ type restingNodes struct {
 
 // question is what a call asks of such nodes. asked is zero for that of a job which does not keep others
 // from asking. The zero value is none.
-type question struct {
+type probe struct {
 	class string
 	asked time.Time
 }
 
-var restingSeed = maphash.MakeSeed()
+var fullSeed = maphash.MakeSeed()
 
-func (r *resting) place(class string) *atomic.Pointer[restingNodes] {
-	return &r[maphash.String(restingSeed, class)%uint64(len(r))]
+func (r *fullNodes) place(class string) *atomic.Pointer[classFull] {
+	return &r[maphash.String(fullSeed, class)%uint64(len(r))]
 }
 
 // known is what is known of the nodes, nothing if another class has their place.
-func known(at *restingNodes, class string) restingNodes {
+func factsOf(at *classFull, class string) classFull {
 	if at == nil || at.class != class {
-		return restingNodes{class: class}
+		return classFull{class: class}
 	}
 	return *at
 }
 
 // has reports whether the nodes are taken for full by a job of several slots: only if they have just said so,
 // since how many slots they have beyond the first they do not tell.
-func (r *resting) has(class string, now time.Time) bool {
-	return now.Before(known(r.place(class).Load(), class).said)
+func (r *fullNodes) has(class string, now time.Time) bool {
+	return now.Before(factsOf(r.place(class).Load(), class).said)
 }
 
 // ask reports whether a job of one slot is to ask the nodes: if they are not taken for full
 // and no other such job is asking. What comes of it is then to be told.
-func (r *resting) ask(class string, now time.Time) bool {
+func (r *fullNodes) ask(class string, now time.Time) bool {
 	place := r.place(class)
 	for {
 		at := place.Load()
-		next := known(at, class)
-		if now.Before(next.full) || !next.asked.IsZero() && now.Before(next.asked.Add(probeAway)) {
+		next := factsOf(at, class)
+		if now.Before(next.full) || !next.asked.IsZero() && now.Before(next.asked.Add(probeRestMost)) {
 			return false
 		}
 		next.asked = now
@@ -75,11 +75,11 @@ func (r *resting) ask(class string, now time.Time) bool {
 }
 
 // told takes in what came of a question: with full, that the nodes had no room.
-func (r *resting) told(q question, now time.Time, full bool) {
+func (r *fullNodes) told(q probe, now time.Time, full bool) {
 	place := r.place(q.class)
 	for {
 		at := place.Load()
-		before := known(at, q.class)
+		before := factsOf(at, q.class)
 		next := before
 		if next.asked.Equal(q.asked) {
 			next.asked = time.Time{}
@@ -87,7 +87,7 @@ func (r *resting) told(q question, now time.Time, full bool) {
 		if full {
 			next.said = later(next.said, now.Add(probeRest))
 			if !q.asked.IsZero() { // no room for several slots is none of one slot's business
-				rest := min(max(probeRest, now.Sub(q.asked)), probeAway)
+				rest := min(max(probeRest, now.Sub(q.asked)), probeRestMost)
 				next.full = later(next.full, now.Add(rest))
 			}
 		}

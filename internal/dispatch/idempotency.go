@@ -18,7 +18,7 @@ import (
 const ownerPause = 5 * time.Millisecond
 
 // classFirst fills in the class of such a job.
-func (d *Dispatcher) classFirst(p *placement) {
+func (d *Dispatcher) setClass(p *placement) {
 	job := p.request.Job
 	p.enqueue, p.class = true, d.nodes.Class(job.Service, &job.Requirement)
 	if !couldRun(p.class, job) {
@@ -29,11 +29,11 @@ func (d *Dispatcher) classFirst(p *placement) {
 // keyHome is the cell that jobs with this key go to: the same one for every
 // replica, as long as the same cells have nodes that could run the job. It is found
 // whether or not the cell answers now: in another one a second job would come into being.
-func keyHome(p *placement, key string, homes *classHomes) (home int, ok bool) {
-	cells := len(homes.nodes)
-	first := cell.NodeCell(p.request.Tenant+" "+key, cells)
-	for i := range cells {
-		if home = (first + i) % cells; homes.takes(home, p.request.Job, selection.CellMask(0)) {
+func keyCell(p *placement, key string, cells *classCells) (home int, ok bool) {
+	count := len(cells.nodes)
+	first := cell.NodeCell(p.request.Tenant+" "+key, count)
+	for i := range count {
+		if home = (first + i) % count; cells.takes(home, p.request.Job, selection.CellMask(0)) {
 			return home, true
 		}
 	}
@@ -41,7 +41,7 @@ func keyHome(p *placement, key string, homes *classHomes) (home int, ok bool) {
 }
 
 // owner is the job that an idempotency key belongs to, of one that was submitted under it.
-type owner struct {
+type keyOwner struct {
 	p     *placement
 	id    string
 	sink  Sink // nil where nobody waits
@@ -51,8 +51,8 @@ type owner struct {
 
 // owned tells of jobs whose idempotency keys belong to others: those are what was
 // accepted, and their results come to the sinks, unless the two are not the same.
-func (s *submit) owned(jobs []*placement, results []cell.SubmitResult) {
-	var owners []*owner
+func (s *submit) answerOwned(jobs []*placement, results []cell.SubmitResult) {
+	var owners []*keyOwner
 	for i, p := range jobs {
 		switch placed := results[i].Placement; {
 		case results[i].Err != nil || placed.Owner == "":
@@ -64,7 +64,7 @@ func (s *submit) owned(jobs []*placement, results []cell.SubmitResult) {
 				Message: "job.idempotency_key was used for job " + placed.Owner + ", which differs from this one, expected the same job or another key",
 			})
 		default:
-			o := &owner{p: p, id: placed.Owner}
+			o := &keyOwner{p: p, id: placed.Owner}
 			if p.waiter != nil {
 				o.sink = p.waiter.sink
 			}
@@ -72,7 +72,7 @@ func (s *submit) owned(jobs []*placement, results []cell.SubmitResult) {
 			owners = append(owners, o)
 		}
 	}
-	forEach(owners, func(o *owner) { o.known, o.err = s.d.Job(s.ctx, o.p.request.Tenant, o.id) })
+	forEach(owners, func(o *keyOwner) { o.known, o.err = s.d.Job(s.ctx, o.p.request.Tenant, o.id) })
 	joins, joined := owners[:0], make(map[string]bool)
 	for _, o := range owners {
 		switch {
@@ -81,7 +81,7 @@ func (s *submit) owned(jobs []*placement, results []cell.SubmitResult) {
 				Code: freeslot.CodeConflict, Field: "job.idempotency_key",
 				Message: "job.idempotency_key was used for job " + o.id + ", which ended longer ago than results are kept",
 			}
-		case o.err == nil && o.sink != nil && left(o.sink):
+		case o.err == nil && o.sink != nil && hasLeft(o.sink):
 			o.err = &freeslot.Error{
 				Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
 				Message: "the session is ending, and job.idempotency_key was used for job " + o.id + ": submit it again, or attach, elsewhere",
@@ -106,7 +106,7 @@ func (s *submit) owned(jobs []*placement, results []cell.SubmitResult) {
 const ownersAtOnce = 64
 
 // forEach calls f for all of them, ownersAtOnce at a time, and waits.
-func forEach(owners []*owner, f func(*owner)) {
+func forEach(owners []*keyOwner, f func(*keyOwner)) {
 	var calls sync.WaitGroup
 	var next atomic.Int64
 	for range min(len(owners), ownersAtOnce) {
@@ -121,7 +121,7 @@ func forEach(owners []*owner, f func(*owner)) {
 
 // joinOwner has the result of a job that was accepted before come to the sink. It is tried again for as long as a submit may
 // take: the other submit may not be decided yet, or Redis away. After that the record alone tells the result.
-func (s *submit) joinOwner(o *owner) {
+func (s *submit) joinOwner(o *keyOwner) {
 	ctx, id := s.ctx, o.known.ID
 	if l, ok := o.sink.(Leaver); ok {
 		of, cancel := context.WithCancel(ctx)
@@ -143,7 +143,7 @@ func (s *submit) joinOwner(o *owner) {
 		case <-time.After(pause.NextBackOff()):
 		case <-ctx.Done():
 			// Who hung up, or goes elsewhere, takes it from nobody.
-			ours := errors.Is(ctx.Err(), context.DeadlineExceeded) && !left(o.sink)
+			ours := errors.Is(ctx.Err(), context.DeadlineExceeded) && !hasLeft(o.sink)
 			if c, ok := s.d.clientOf(id); !s.d.awaits(id, o.sink) && !(ok && ours && c.adopt(&o.known, o.sink)) {
 				o.sink.Detached(id)
 			}
@@ -162,7 +162,7 @@ func (c *client) adopt(known *freeslot.JobStatus, sink Sink) bool {
 		if !loaded {
 			return true
 		}
-		adopted, done := w.adopted(known, sink)
+		adopted, done := w.adopt(known, sink)
 		if done {
 			c.drop(known.ID, w) // as whoever ended it is about to
 		}

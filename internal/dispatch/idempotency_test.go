@@ -173,14 +173,14 @@ func TestKeyedBatchAgain(t *testing.T) {
 // TestForEach: Redis may be far away, and owners are not asked about one after the other, nor all at once.
 func TestForEach(t *testing.T) {
 	t.Parallel()
-	owners := make([]*owner, 3*ownersAtOnce)
+	owners := make([]*keyOwner, 3*ownersAtOnce)
 	for i := range owners {
-		owners[i] = &owner{id: strconv.Itoa(i)}
+		owners[i] = &keyOwner{id: strconv.Itoa(i)}
 	}
 	var mu sync.Mutex
 	inside, most, done, full := 0, 0, map[string]bool{}, make(chan struct{})
 	ctx := deadline(t)
-	forEach(owners, func(o *owner) {
+	forEach(owners, func(o *keyOwner) {
 		mu.Lock()
 		inside, done[o.id] = inside+1, true
 		if most = max(most, inside); most == ownersAtOnce && len(done) == ownersAtOnce {
@@ -215,7 +215,7 @@ func TestAdopt(t *testing.T) {
 	if !c.adopt(known, sink) {
 		t.Error("refused beside an attach")
 	}
-	w.attached(newRecorder(t), &freeslot.JobStatus{}, cell.ErrStopped)
+	w.endAttach(newRecorder(t), &freeslot.JobStatus{}, cell.ErrStopped)
 	c.answer(w, freeslot.JobStatus{ID: known.ID, State: freeslot.StateSucceeded})
 	sink.result(known.ID)
 	c.outstanding.Store(known.ID, &waiter{sink: newRecorder(t)})
@@ -235,7 +235,7 @@ func TestJoinCancelled(t *testing.T) {
 	id := x.mustWait(job(), 0, first)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	(&submit{d: x.Dispatcher, ctx: ctx}).joinOwner(&owner{id: id, sink: second, known: freeslot.JobStatus{ID: id, Tenant: tenant}})
+	(&submit{d: x.Dispatcher, ctx: ctx}).joinOwner(&keyOwner{id: id, sink: second, known: freeslot.JobStatus{ID: id, Tenant: tenant}})
 	second.want(id, "detached")
 	a.complete(id, `1`)
 	if s := first.result(id); s.State != freeslot.StateSucceeded {

@@ -22,14 +22,14 @@ type queue struct {
 	job freeslot.Job
 	// straight is true while the next job of the class would stand behind others: it is
 	// enqueued without being offered to nodes first. It is a hint.
-	straight atomic.Bool
+	hasWaiting atomic.Bool
 	// turn is that of the last news that jobs wait; see queues.
-	turn atomic.Uint64
+	newsAt atomic.Uint64
 }
 
 // wholeEvery is how often all classes are read although their revision is the known one: a
 // server that came back without its last writes gives revisions a second time.
-const wholeEvery = 10 * time.Second
+const fullReadInterval = 10 * time.Second
 
 // queues are the classes of a cell with jobs that wait, as far as this replica knows. It
 // learns of them by its own jobs at once, and of all others by asking once a sweep.
@@ -37,56 +37,56 @@ type queues struct {
 	byID *xsync.MapOf[string, *queue]
 	// turn counts the times that Redis was asked: news that came since the last question
 	// went out may be newer than its answer, which does not drop them.
-	turn atomic.Uint64
+	reads atomic.Uint64
 	// noted is true when there were news of our own since. The set of classes can then
 	// differ from what its revision says, so all of it is read.
-	noted atomic.Bool
+	changed atomic.Bool
 	// revision is that of the last answer; wholeAt is when all classes were read last, on
 	// the clock of Nodes.Now. Owned by the sweep.
-	revision uint64
-	wholeAt  int64
+	revision   uint64
+	fullReadAt int64
 	// telling is held while the cell is told of a configuration, and guards told, the last one
 	// that it was told of.
-	telling sync.Mutex
-	told    *selection.Config
+	configMu sync.Mutex
+	config   *selection.Config
 }
 
 // waits takes in that jobs of the class wait in the cell.
-func (c *client) waits(class *selection.Class, job *freeslot.Job) {
+func (c *client) noteWaiting(class *selection.Class, job *freeslot.Job) {
 	q, known := c.queues.byID.Load(class.ID())
 	if !known {
 		fresh := &queue{job: freeslot.Job{Service: job.Service, Requirement: job.Requirement.Clone()}}
-		fresh.turn.Store(c.queues.turn.Load())
+		fresh.newsAt.Store(c.queues.reads.Load())
 		q, known = c.queues.byID.LoadOrStore(class.ID(), fresh)
 	}
-	if turn := c.queues.turn.Load(); q.turn.Load() != turn || !known {
-		q.turn.Store(turn)
-		c.queues.noted.Store(true)
+	if turn := c.queues.reads.Load(); q.newsAt.Load() != turn || !known {
+		q.newsAt.Store(turn)
+		c.queues.changed.Store(true)
 	}
-	if !q.straight.Load() {
-		q.straight.Store(true)
+	if !q.hasWaiting.Load() {
+		q.hasWaiting.Store(true)
 	}
 	c.d.queued.set(c.cell.Index(), true)
 	if !known {
-		c.look() // a slot may have become free before it was known that somebody waits
+		c.wakeSweep() // a slot may have become free before it was known that somebody waits
 	}
 }
 
 // served takes in that a job of the class got its slot at once: nobody was before it.
-func (c *client) served(class *selection.Class) {
+func (c *client) noteServed(class *selection.Class) {
 	if !c.d.queued.load().Has(c.cell.Index()) {
 		return
 	}
 	if q, known := c.queues.byID.Load(class.ID()); known {
-		q.straight.Store(false)
+		q.hasWaiting.Store(false)
 	}
 }
 
 // behind are the cells in which a job of the class would stand behind others.
-func (d *Dispatcher) behind(class *selection.Class) (cells selection.CellMask) {
+func (d *Dispatcher) waitingCells(class *selection.Class) (cells selection.CellMask) {
 	for rest := uint64(d.queued.load()); rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
-		if q, known := d.clients[i].queues.byID.Load(class.ID()); known && q.straight.Load() {
+		if q, known := d.clients[i].queues.byID.Load(class.ID()); known && q.hasWaiting.Load() {
 			cells = cells.With(i)
 		}
 	}
@@ -95,7 +95,7 @@ func (d *Dispatcher) behind(class *selection.Class) (cells selection.CellMask) {
 
 // pauses reports whether the class with this id, of which jobs wait, is paused as a whole, as far as this replica
 // knows the class: one that others enqueued a moment ago it may not.
-func (d *Dispatcher) pauses(class string) bool {
+func (d *Dispatcher) classPaused(class string) bool {
 	for _, c := range d.clients {
 		if q, known := c.queues.byID.Load(class); known {
 			return d.nodes.Class(q.job.Service, &q.job.Requirement).Paused() != ""
@@ -105,29 +105,29 @@ func (d *Dispatcher) pauses(class string) bool {
 }
 
 // list brings the classes up to date.
-func (c *client) list(ctx context.Context) error {
+func (c *client) readQueues(ctx context.Context) error {
 	qs := &c.queues
-	asked := qs.turn.Add(1)
+	asked := qs.reads.Add(1)
 	known, now := qs.revision, c.d.nodes.Now()
-	if qs.noted.Swap(false) || now-qs.wholeAt >= int64(wholeEvery) {
+	if qs.changed.Swap(false) || now-qs.fullReadAt >= int64(fullReadInterval) {
 		known = 0
 	}
 	w, err := c.cell.Waiting(ctx, known)
 	if err != nil {
-		qs.noted.Store(true)
+		qs.changed.Store(true)
 		return err
 	}
 	if w.Same {
 		return nil
 	}
-	qs.revision, qs.wholeAt = w.Revision, now
+	qs.revision, qs.fullReadAt = w.Revision, now
 	listed := make(map[string]bool, len(w.Classes))
 	for _, class := range w.Classes {
 		listed[class.ID] = true
-		c.learn(class)
+		c.addQueue(class)
 	}
 	qs.byID.Range(func(id string, q *queue) bool {
-		if !listed[id] && q.turn.Load() < asked {
+		if !listed[id] && q.newsAt.Load() < asked {
 			qs.byID.Delete(id)
 		}
 		return true
@@ -141,7 +141,7 @@ func (c *client) list(ctx context.Context) error {
 }
 
 // learn takes in a class that another replica enqueued jobs of.
-func (c *client) learn(class cell.Class) {
+func (c *client) addQueue(class cell.Class) {
 	if _, known := c.queues.byID.Load(class.ID); known {
 		return
 	}
@@ -152,9 +152,9 @@ func (c *client) learn(class cell.Class) {
 		err = q.job.Validate("class")
 	}
 	if err != nil {
-		c.often.Warn("queue.unreadable", zap.String("class", class.ID), zap.Error(err))
+		c.sampled.Warn("queue.unreadable", zap.String("class", class.ID), zap.Error(err))
 		return
 	}
-	q.straight.Store(true)
+	q.hasWaiting.Store(true)
 	c.queues.byID.LoadOrStore(class.ID, q)
 }

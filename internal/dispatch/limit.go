@@ -20,7 +20,7 @@ type Limits struct {
 
 // gatesOf are the gates of a job in a cell. Each cell has its share of a tenant's limits,
 // and the cell of a concurrency key all of that.
-func (d *Dispatcher) gatesOf(r *Request, index int) (gates []cell.Gate) {
+func (d *Dispatcher) limitsOf(r *Request, index int) (gates []cell.Gate) {
 	limits := d.cfg.Limits(r.Tenant)
 	if limits.Running > 0 {
 		gates = append(gates, cell.RunningGate(r.Tenant, d.limitShare(limits.Running, index)))
@@ -46,13 +46,13 @@ func (d *Dispatcher) limitShare(limit, index int) int {
 
 // queuedFirst reports whether a job is enqueued without being offered to nodes before: what
 // its keys, its time or the limit of its tenant mean is decided there.
-func (d *Dispatcher) queuedFirst(r *Request) bool {
+func (d *Dispatcher) mustEnqueue(r *Request) bool {
 	job := r.Job
 	return r.Run != nil || job.IdempotencyKey != "" || job.RunAtMS != 0 || job.ConcurrencyKey != "" || d.cfg.Limits(r.Tenant).Running > 0
 }
 
 // homeKey is the key by which the job's cell is chosen; false where any will do.
-func homeKey(job *freeslot.Job) (key string, ok bool) {
+func cellKey(job *freeslot.Job) (key string, ok bool) {
 	if job.ConcurrencyKey != "" {
 		return job.ConcurrencyKey, true
 	}
@@ -62,27 +62,27 @@ func homeKey(job *freeslot.Job) (key string, ok bool) {
 // gateTicks is how many looks at what is due there are to one at the gates, and
 // gateLimit how many gates that is.
 const (
-	gateTicks = 4
-	gateLimit = 64
+	limitTicks = 4
+	limitBatch = 64
 )
 
 // checkGates has jobs that are held back beside an open gate go on. The script that opens a gate
 // does so too; this finds what it could not.
-func (c *client) checkGates() {
+func (c *client) checkLimits() {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
 	gated, err := c.cell.Gated(ctx)
 	if err != nil || !gated {
 		return // due says what fails
 	}
-	classes, err := c.cell.CheckGates(ctx, gateLimit)
+	classes, err := c.cell.CheckGates(ctx, limitBatch)
 	if err != nil {
 		if c.d.ctx.Err() == nil {
-			logFailure(c.often, "check gates", err)
+			logFailure(c.sampled, "check gates", err)
 		}
 		return
 	}
 	if len(classes) > 0 {
-		c.look()
+		c.wakeSweep()
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // due is an outstanding job whose record has not been read since at.
-type due struct {
+type outstandingJob struct {
 	id string
 	w  *waiter
 	at int64
@@ -23,7 +23,7 @@ type due struct {
 // recheckOlder reads the records of jobs not looked at for age, the longest first:
 // one page at most, or all of them when age is 0.
 func (c *client) recheckOlder(age time.Duration) {
-	jobs := c.dueFor(age)
+	jobs := c.outstandingFor(age)
 	if age > 0 && len(jobs) > cell.MaxPage {
 		jobs = jobs[:cell.MaxPage]
 	}
@@ -47,19 +47,19 @@ func (c *client) recheckOlder(age time.Duration) {
 	}
 }
 
-func (c *client) dueFor(age time.Duration) []due {
+func (c *client) outstandingFor(age time.Duration) []outstandingJob {
 	now := c.d.nodes.Now()
-	var jobs []due
+	var jobs []outstandingJob
 	c.outstanding.Range(func(id string, w *waiter) bool {
 		w.mu.Lock()
 		waits, at := w.open && w.sink != nil, w.checkedAt
 		w.mu.Unlock()
 		if waits && now-at >= int64(age)+rand.Int64N(int64(age)/4+1) {
-			jobs = append(jobs, due{id: id, w: w, at: at})
+			jobs = append(jobs, outstandingJob{id: id, w: w, at: at})
 		}
 		return true
 	})
-	slices.SortFunc(jobs, func(a, b due) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(jobs, func(a, b outstandingJob) int { return cmp.Compare(a.at, b.at) })
 	return jobs
 }
 
@@ -72,33 +72,33 @@ func (c *client) recheck(ids []string) bool {
 	jobs, err := c.cell.JobsByID(ctx, ids)
 	if err != nil {
 		if c.d.ctx.Err() == nil {
-			c.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
+			c.sampled.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
 		}
 		return false
 	}
 	found := make(map[string]bool, len(jobs))
-	here, moved := apart(jobs)
-	if !c.takeIn(here, found) {
+	here, moved := splitMoved(jobs)
+	if !c.deliverRecords(here, found) {
 		return false
 	}
 	// The others come last: their cells may be away.
-	there, unknown := c.elsewhere(moved)
-	if !c.takeIn(there, found) {
+	there, unknown := c.readElsewhere(moved)
+	if !c.deliverRecords(there, found) {
 		return false
 	}
 	var gone []string
 	for _, id := range ids {
-		if !found[id] && !unknown[id] && c.isGone(id) {
+		if !found[id] && !unknown[id] && c.isRecordGone(id) {
 			gone = append(gone, id)
 		}
 	}
-	c.takeInAstray(gone, found)
+	c.deliverFromOtherCells(gone, found)
 	if c.d.ctx.Err() != nil { // nobody was asked
 		return false
 	}
 	for _, id := range gone {
 		if !found[id] {
-			c.recovered(freeslot.JobStatus{
+			c.deliverEnd(freeslot.JobStatus{
 				ID: id, State: freeslot.StateFailed,
 				Error: &freeslot.JobError{Code: freeslot.JobErrorLost, Message: "the job's record is gone"},
 			})
@@ -108,19 +108,19 @@ func (c *client) recheck(ids []string) bool {
 }
 
 // takeIn delivers what records say, which are found thereby; as recheck.
-func (c *client) takeIn(jobs []freeslot.JobStatus, found map[string]bool) bool {
+func (c *client) deliverRecords(jobs []freeslot.JobStatus, found map[string]bool) bool {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
 	for i := range jobs {
 		found[jobs[i].ID] = true
-		c.isThere(jobs[i].ID)
+		c.recordFound(jobs[i].ID)
 		switch {
 		case jobs[i].State.Terminal():
-			if !c.recover(ctx, jobs[i]) {
+			if !c.deliverEnded(ctx, jobs[i]) {
 				return false
 			}
 		case jobs[i].Node != "":
-			c.began(&jobs[i])
+			c.deliverAttempt(&jobs[i])
 		}
 	}
 	return true
@@ -128,7 +128,7 @@ func (c *client) takeIn(jobs []freeslot.JobStatus, found map[string]bool) bool {
 
 // isGone reports whether the record of a job that somebody waits for was not there the last time either, the rest of a
 // tick ago. What ended it may lie in the stream unread: after a standstill a recheck can be faster than the reader.
-func (c *client) isGone(id string) bool {
+func (c *client) isRecordGone(id string) bool {
 	w, ok := c.outstanding.Load(id)
 	if !ok {
 		return false
@@ -139,7 +139,7 @@ func (c *client) isGone(id string) bool {
 	if w.missingAt == 0 {
 		w.missingAt = now
 	}
-	if now-w.missingAt >= int64(keepInterval)/2 {
+	if now-w.missingAt >= int64(renewInterval)/2 {
 		return true
 	}
 	w.recheckSoon(now)
@@ -173,14 +173,14 @@ func (w *waiter) recheckSoon(now int64) {
 
 // recover delivers what was found by its head alone. Results are read one by one,
 // so that large ones do not hold up everything else on the connection.
-func (c *client) recover(ctx context.Context, head freeslot.JobStatus) bool {
+func (c *client) deliverEnded(ctx context.Context, head freeslot.JobStatus) bool {
 	if head.State == freeslot.StateSucceeded || c.cell.AcknowledgeReplicas() > 0 { // as heads are not confirmed
 		whole, err := c.d.cells.Job(ctx, "", head.ID)
 		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
 			return true // as long ago as results are kept: the next recheck says so
 		}
 		if err != nil {
-			c.often.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
+			c.sampled.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
 			return false
 		}
 		if !whole.State.Terminal() {
@@ -188,12 +188,12 @@ func (c *client) recover(ctx context.Context, head freeslot.JobStatus) bool {
 		}
 		head = whole
 	}
-	c.recovered(head)
+	c.deliverEnd(head)
 	return true
 }
 
 // isThere takes in that the record is there, after all.
-func (c *client) isThere(id string) {
+func (c *client) recordFound(id string) {
 	if w, ok := c.outstanding.Load(id); ok {
 		w.mu.Lock()
 		w.missingAt = 0
@@ -204,13 +204,13 @@ func (c *client) isThere(id string) {
 // began delivers the attempt that a record has; one that lies in the past, of a job with a pause
 // before its next one, is as good as any. That of a job that waits again has no node any more, and
 // needs none: it is told of with the attempt that comes.
-func (c *client) began(s *freeslot.JobStatus) {
+func (c *client) deliverAttempt(s *freeslot.JobStatus) {
 	if w, ok := c.outstanding.Load(s.ID); ok {
 		w.assigned(assignmentOf(s))
 	}
 }
 
-func (c *client) recovered(s freeslot.JobStatus) {
+func (c *client) deliverEnd(s freeslot.JobStatus) {
 	if w, ok := c.outstanding.Load(s.ID); ok {
 		if s.Attempt > 0 {
 			w.assigned(assignmentOf(&s))

@@ -25,7 +25,7 @@ const (
 	// vainRest is for how long sweeps leave a node alone that got no job although it is free,
 	// and has not changed since: the jobs that wait need more slots. Those of the replica
 	// that goes first for the node come every time.
-	vainRest = 2 * time.Second
+	noJobRest = 2 * time.Second
 )
 
 // matcher has free nodes of one cell take jobs that wait: completions hand their slots
@@ -36,11 +36,11 @@ type matcher struct {
 	// queued are the nodes in free, by id: each is there once.
 	queued *xsync.MapOf[string, struct{}]
 	// vain are the nodes that got nothing, by id.
-	vain *xsync.MapOf[string, vain]
+	noJobs *xsync.MapOf[string, noJob]
 	// begun counts the jobs that began.
 	begun atomic.Uint64
 	// looks has a token when the sweep is to come at once.
-	looks chan struct{}
+	wake chan struct{}
 }
 
 // offered is a node that is to take jobs; with probe it seems to be full.
@@ -49,28 +49,28 @@ type offered struct {
 	probe bool
 }
 
-type vain struct {
+type noJob struct {
 	used int
 	at   int64
 }
 
 func newMatcher() *matcher {
 	return &matcher{
-		free: make(chan offered, matchQueue), looks: make(chan struct{}, 1),
-		queued: xsync.NewMapOf[string, struct{}](), vain: xsync.NewMapOf[string, vain](),
+		free: make(chan offered, matchQueue), wake: make(chan struct{}, 1),
+		queued: xsync.NewMapOf[string, struct{}](), noJobs: xsync.NewMapOf[string, noJob](),
 	}
 }
 
 // freed takes in that a node can take a job. Of the replicas that hear it one goes first;
 // where that one is gone, or knows of nobody who waits, the sweeps find the node.
-func (d *Dispatcher) freed(n *selection.Node) {
-	if d.queued.load().Has(n.Cell()) && d.first(n.ID()) {
+func (d *Dispatcher) nodeFreed(n *selection.Node) {
+	if d.queued.load().Has(n.Cell()) && d.goesFirst(n.ID()) {
 		d.clients[n.Cell()].offer(n, false)
 	}
 }
 
 // first reports whether this replica goes first for a node.
-func (d *Dispatcher) first(node string) bool {
+func (d *Dispatcher) goesFirst(node string) bool {
 	share := d.share.Load()
 	return share == nil || share.Has(node)
 }
@@ -89,9 +89,9 @@ func (c *client) offer(n *selection.Node, probe bool) {
 }
 
 // look has the sweep come at once.
-func (c *client) look() {
+func (c *client) wakeSweep() {
 	select {
-	case c.match.looks <- struct{}{}:
+	case c.match.wake <- struct{}{}:
 	default:
 	}
 }
@@ -125,7 +125,7 @@ func (c *client) take(o offered) {
 	if epoch == "" {
 		return
 	}
-	classes := c.serves(n, version)
+	classes := c.classesFor(n, version)
 	if len(classes) == 0 {
 		return
 	}
@@ -134,7 +134,7 @@ func (c *client) take(o offered) {
 	taken, err := c.cell.TakeAs(ctx, o.node, epoch, classes, version)
 	if err != nil {
 		if c.d.ctx.Err() == nil { // whatever began, the reply streams tell
-			c.often.Warn("queues.match_failed", zap.String("node", o.node), zap.Error(err))
+			c.sampled.Warn("queues.match_failed", zap.String("node", o.node), zap.Error(err))
 		}
 		return
 	}
@@ -153,15 +153,15 @@ func (c *client) took(n *selection.Node, t cell.Taken) {
 	c.metrics.matched.Add(float64(t.Jobs))
 	c.match.begun.Add(uint64(t.Jobs))
 	if t.Jobs == 0 {
-		c.match.vain.Store(n.ID(), vain{used: t.Used, at: c.d.nodes.Now()})
+		c.match.noJobs.Store(n.ID(), noJob{used: t.Used, at: c.d.nodes.Now()})
 	} else {
-		c.match.vain.Delete(n.ID())
+		c.match.noJobs.Delete(n.ID())
 	}
 }
 
 // serves are the classes with jobs that wait and fit the node, by a configuration of this
 // version.
-func (c *client) serves(n *selection.Node, version uint64) (classes []string) {
+func (c *client) classesFor(n *selection.Node, version uint64) (classes []string) {
 	c.queues.byID.Range(func(id string, q *queue) bool {
 		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
 		if class.ConfigVersion() != version {

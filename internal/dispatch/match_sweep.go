@@ -23,7 +23,7 @@ const (
 // an interval and when somebody says so. No slot that fits stays free beside a job that
 // waits for longer than that, whichever news were lost.
 func (c *client) sweepQueues() {
-	c.tick(c.d.cfg.SweepInterval, c.match.looks, func() {
+	c.tick(c.d.cfg.SweepInterval, c.match.wake, func() {
 		for more := true; more; {
 			begun := c.match.begun.Load()
 			more = c.sweep() && c.rest(sweepRest) && c.match.begun.Load() != begun
@@ -48,9 +48,9 @@ func (c *client) rest(pause time.Duration) bool {
 func (c *client) sweep() (more bool) {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	err := c.tellConfig(ctx)
+	err := c.announceConfig(ctx)
 	if err == nil {
-		err = c.list(ctx)
+		err = c.readQueues(ctx)
 	}
 	if err != nil {
 		if c.d.ctx.Err() == nil {
@@ -59,10 +59,10 @@ func (c *client) sweep() (more bool) {
 		return false
 	}
 	c.sweeping.Over()
-	c.forgetVain()
+	c.forgetNoJobs()
 	probes := sweepProbes
 	c.queues.byID.Range(func(_ string, q *queue) bool {
-		more = c.seek(q, &probes) || more
+		more = c.offerNodes(q, &probes) || more
 		return true
 	})
 	return more
@@ -70,23 +70,23 @@ func (c *client) sweep() (more bool) {
 
 // tellConfig tells the cell of a new configuration: what nodes were found to serve under
 // an older one no longer counts then.
-func (c *client) tellConfig(ctx context.Context) error {
-	c.queues.telling.Lock() // or else a call of before could come after one of now
-	defer c.queues.telling.Unlock()
+func (c *client) announceConfig(ctx context.Context) error {
+	c.queues.configMu.Lock() // or else a call of before could come after one of now
+	defer c.queues.configMu.Unlock()
 	cfg := c.d.nodes.Config()
-	if c.queues.told == cfg {
+	if c.queues.config == cfg {
 		return nil
 	}
 	if _, err := c.cell.ConfigTold(ctx, cfg.Version, cfg.Generation); err != nil {
 		return err
 	}
-	c.queues.told = cfg
+	c.queues.config = cfg
 	return nil
 }
 
 // seek offers free nodes to the jobs of a class, and some that seem to be full, no more than
 // there are probes left. It returns true when there are more free ones.
-func (c *client) seek(q *queue, probes *int) (more bool) {
+func (c *client) offerNodes(q *queue, probes *int) (more bool) {
 	var room [sweepNodes]*selection.Node
 	query := selection.Query{
 		Want: sweepNodes, Samples: selection.MaxSamples,
@@ -103,7 +103,7 @@ func (c *client) seek(q *queue, probes *int) (more bool) {
 	for query.Slots = 1; query.Slots <= max(class.MaxSlots(), 1); query.Slots *= 2 {
 		offered := 0
 		for _, n := range class.Choose(room[:0], &query, source) {
-			if !c.rests(n) {
+			if !c.leftToFirst(n) {
 				c.offer(n, false)
 				offered++
 			}
@@ -123,7 +123,7 @@ func (c *client) seek(q *queue, probes *int) (more bool) {
 
 // lookFor has the cache looked at for a node with room for a job that waits and was offered to none that seemed free: one
 // that came free while the call was under way has found nobody. Behind as many jobs as a call names nodes nobody looks.
-func (c *client) lookFor(p *placement, position int) {
+func (c *client) offerFreeNode(p *placement, position int) {
 	q := &p.query
 	if len(p.candidates) > 0 && !q.IgnoreFull || position > cell.MaxCandidates {
 		return
@@ -135,17 +135,17 @@ func (c *client) lookFor(p *placement, position int) {
 }
 
 // rests reports whether a node had its try and is left to the replica that goes first.
-func (c *client) rests(n *selection.Node) bool {
-	v, known := c.match.vain.Load(n.ID())
+func (c *client) leftToFirst(n *selection.Node) bool {
+	v, known := c.match.noJobs.Load(n.ID())
 	used, _ := n.Load()
-	return known && v.used == used && c.d.nodes.Now()-v.at < int64(vainRest) && !c.d.first(n.ID())
+	return known && v.used == used && c.d.nodes.Now()-v.at < int64(noJobRest) && !c.d.goesFirst(n.ID())
 }
 
-func (c *client) forgetVain() {
-	earliest := c.d.nodes.Now() - int64(vainRest)
-	c.match.vain.Range(func(id string, v vain) bool {
+func (c *client) forgetNoJobs() {
+	earliest := c.d.nodes.Now() - int64(noJobRest)
+	c.match.noJobs.Range(func(id string, v noJob) bool {
 		if v.at < earliest {
-			c.match.vain.Delete(id)
+			c.match.noJobs.Delete(id)
 		}
 		return true
 	})

@@ -139,7 +139,7 @@ func TestClassesUnderAKnownRevision(t *testing.T) {
 		"again": func(r *rig, c *client, key string) {
 			r.do("DEL", key)
 			r.do("INCRBY", key, strconv.FormatUint(c.queues.revision, 10))
-			c.queues.wholeAt = c.d.nodes.Now() - int64(wholeEvery)
+			c.queues.fullReadAt = c.d.nodes.Now() - int64(fullReadInterval)
 		},
 		"lost": func(r *rig, _ *client, key string) { r.do("DEL", key) },
 	} {
@@ -174,7 +174,7 @@ func TestFirstReplicaIsGone(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	a := r.agent(node("n1", 1))
 	rep := r.replica("r1", sweeping)
-	for i := 0; rep.first("n1"); i++ {
+	for i := 0; rep.goesFirst("n1"); i++ {
 		rep.SetReplicas([]string{"r1", fmt.Sprintf("gone-%d", i)})
 	}
 	first := rep.mustWait(job(), 0, nil)
@@ -193,22 +193,22 @@ func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	start(t, rep.cache)
 	c := rep.clients[0]
 	n, _ := rep.cache.Node("n1")
-	rep.freed(n)
+	rep.nodeFreed(n)
 	if len(c.match.free) != 0 {
 		t.Error("a node is to be matched although nobody waits")
 	}
 	rep.queued.set(0, true)
-	rep.freed(n)
-	rep.freed(n)
+	rep.nodeFreed(n)
+	rep.nodeFreed(n)
 	if len(c.match.free) != 1 {
 		t.Errorf("%d nodes are to be matched", len(c.match.free))
 	}
 	<-c.match.free
 	c.match.queued.Clear()
-	for i := 0; rep.first("n1"); i++ {
+	for i := 0; rep.goesFirst("n1"); i++ {
 		rep.SetReplicas([]string{"r1", fmt.Sprintf("r2-%d", i)})
 	}
-	rep.freed(n)
+	rep.nodeFreed(n)
 	if len(c.match.free) != 0 {
 		t.Error("a node is to be matched that is another replica's")
 	}
@@ -337,7 +337,7 @@ func TestAssignmentIsLost(t *testing.T) {
 	c.recheckOlder(0)
 	sink.want(id, "")
 	a.attempt(first, 1)
-	if err := c.list(deadline(t)); err != nil {
+	if err := c.readQueues(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
 	n, _ := rep.cache.Node("n1")
@@ -407,10 +407,10 @@ func TestFlood(t *testing.T) {
 // A job waits only where nodes could run it, in proportion to their number.
 func TestHomes(t *testing.T) {
 	t.Parallel()
-	h := &classHomes{nodes: []int{30, 0, 10}, slots: []int{1, 0, 4}}
+	c := &classCells{nodes: []int{30, 0, 10}, slots: []int{1, 0, 4}}
 	count := make([]int, 3)
 	for range 4000 {
-		home, ok := h.draw(job(), 0)
+		home, ok := c.draw(job(), 0)
 		if !ok {
 			t.Fatal("nowhere")
 		}
@@ -420,13 +420,13 @@ func TestHomes(t *testing.T) {
 	if count[1] != 0 || count[2] < 830 || count[2] > 1170 {
 		t.Errorf("%v", count)
 	}
-	if home, ok := h.draw(&freeslot.Job{Slots: 2}, 0); !ok || home != 2 {
+	if home, ok := c.draw(&freeslot.Job{Slots: 2}, 0); !ok || home != 2 {
 		t.Errorf("%d, %v", home, ok)
 	}
-	if home, ok := h.draw(job(), selection.CellMask(0).With(0)); !ok || home != 2 {
+	if home, ok := c.draw(job(), selection.CellMask(0).With(0)); !ok || home != 2 {
 		t.Errorf("%d, %v", home, ok)
 	}
-	if _, ok := h.draw(&freeslot.Job{Slots: 5}, 0); ok {
+	if _, ok := c.draw(&freeslot.Job{Slots: 5}, 0); ok {
 		t.Error("a job waits for a node that there is not")
 	}
 }
@@ -478,10 +478,10 @@ func TestConfigIsTold(t *testing.T) {
 	rep.mustWait(job(), 1, nil)
 	rep.cache.SetConfig(versioned(8))
 	n, _ := rep.cache.Node("n1")
-	if got := c.serves(n, 7); len(got) != 0 {
+	if got := c.classesFor(n, 7); len(got) != 0 {
 		t.Errorf("a node serves %v by a configuration that is not in use", got)
 	}
-	if got := c.serves(n, 8); len(got) != 1 {
+	if got := c.classesFor(n, 8); len(got) != 1 {
 		t.Errorf("a node serves %v", got)
 	}
 	_ = c.sweep()
@@ -505,7 +505,7 @@ func TestStraightToTheQueue(t *testing.T) {
 	enqueued := func() bool {
 		t.Helper()
 		p := &placement{request: Request{Tenant: tenant, Job: job()}}
-		if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
+		if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
 			t.Fatalf("%+v, %v", p, err)
 		}
 		p.giveBack()
@@ -514,7 +514,7 @@ func TestStraightToTheQueue(t *testing.T) {
 	if !enqueued() {
 		t.Error("a job is offered to a node before those that wait")
 	}
-	rep.clients[0].served(rep.cache.Class("echo", new(freeslot.Requirement)))
+	rep.clients[0].noteServed(rep.cache.Class("echo", new(freeslot.Requirement)))
 	if enqueued() {
 		t.Error("a job is enqueued although nobody waits")
 	}

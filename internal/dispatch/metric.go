@@ -11,22 +11,22 @@ import (
 )
 
 type metrics struct {
-	submits   *prometheus.CounterVec
-	refusals  *prometheus.CounterVec
-	placed    *prometheus.CounterVec
-	failures  *prometheus.CounterVec
-	enqueued  *prometheus.CounterVec
-	matched   *prometheus.CounterVec
-	reaped    *prometheus.CounterVec
-	expired   *prometheus.CounterVec
-	moved     *prometheus.CounterVec
-	retained  *prometheus.GaugeVec
-	dropped   *prometheus.CounterVec
-	sparing   *prometheus.GaugeVec
-	rated     *prometheus.CounterVec
-	selection prometheus.Histogram
-	assign    prometheus.Histogram
-	backlog   backlog
+	submits       *prometheus.CounterVec
+	refusals      *prometheus.CounterVec
+	placed        *prometheus.CounterVec
+	failures      *prometheus.CounterVec
+	enqueued      *prometheus.CounterVec
+	matched       *prometheus.CounterVec
+	reaped        *prometheus.CounterVec
+	expired       *prometheus.CounterVec
+	moved         *prometheus.CounterVec
+	retained      *prometheus.GaugeVec
+	dropped       *prometheus.CounterVec
+	reapingPaused *prometheus.GaugeVec
+	rated         *prometheus.CounterVec
+	selection     prometheus.Histogram
+	assign        prometheus.Histogram
+	backlog       backlog
 }
 
 func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
@@ -47,7 +47,7 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 		}, []string{"cell"}),
 		expired: counters("freeslot_jobs_expired_total", "Jobs that this replica found past their deadline, by cell.", "cell"),
 		moved:   counters("freeslot_jobs_moved_total", "Waiting jobs that this replica brought to another cell because theirs had no node left that fits, by the cell that they left.", "cell"),
-		sparing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		reapingPaused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "freeslot_reaping_paused", Help: "1 while silent nodes of a cell are left alone because too many fell silent at once.",
 		}, []string{"cell"}),
 		rated: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -64,7 +64,7 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 	m.backlog = newBacklog()
 	if reg != nil {
 		reg.MustRegister(m.backlog.collectors()...)
-		reg.MustRegister(m.submits, m.refusals, m.placed, m.failures, m.enqueued, m.matched, m.reaped, m.expired, m.moved, m.retained, m.dropped, m.sparing, m.rated, m.selection, m.assign, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		reg.MustRegister(m.submits, m.refusals, m.placed, m.failures, m.enqueued, m.matched, m.reaped, m.expired, m.moved, m.retained, m.dropped, m.reapingPaused, m.rated, m.selection, m.assign, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "freeslot_outstanding_jobs", Help: "Jobs whose results somebody at this replica waits for.",
 		}, func() float64 { return float64(d.Outstanding()) }))
 	}
@@ -77,7 +77,7 @@ func (m *metrics) forCell(index int) cellMetrics {
 	return cellMetrics{
 		placed: m.placed.WithLabelValues(label), failures: m.failures.WithLabelValues(label),
 		enqueued: m.enqueued.WithLabelValues(label), matched: m.matched.WithLabelValues(label),
-		reaped: m.reaped.WithLabelValues(label), expired: m.expired.WithLabelValues(label), moved: m.moved.WithLabelValues(label), sparing: m.sparing.WithLabelValues(label),
+		reaped: m.reaped.WithLabelValues(label), expired: m.expired.WithLabelValues(label), moved: m.moved.WithLabelValues(label), reapingPaused: m.reapingPaused.WithLabelValues(label),
 		dropped: m.dropped.WithLabelValues(label), retained: m.retained.MustCurryWith(prometheus.Labels{"cell": label}),
 	}
 }

@@ -36,13 +36,13 @@ type mover struct {
 	// since is from when on that has been so of a class, on the clock of Nodes.Now.
 	since map[string]int64
 	// fine are the lists of the classes of which that was not so: it stays as long as they do.
-	fine map[string]*selection.Class
+	fitting map[string]*selection.Class
 	// from is how many of a class's queue were looked at in vain.
-	from map[string]int
+	skipped map[string]int
 	// rests is how many rounds are still to be left out, unless there is news.
-	rests int
+	restRounds int
 	// last is when the loop came last: what it has not watched says nothing.
-	last int64
+	ranAt int64
 }
 
 // guide is what cells are told of jobs that move.
@@ -50,15 +50,15 @@ func (d *Dispatcher) guide() *cell.Guide {
 	return &cell.Guide{
 		Weight: d.cfg.Weight,
 		Home: func(tenant string, job *freeslot.Job) (int, bool) {
-			key, keyed := homeKey(job)
+			key, keyed := cellKey(job)
 			if !keyed {
 				return 0, false
 			}
-			homes := d.homesOf(d.nodes.Class(job.Service, &job.Requirement))
-			return keyHome(&placement{request: Request{Tenant: tenant, Job: job}}, key, homes)
+			cells := d.cellsOf(d.nodes.Class(job.Service, &job.Requirement))
+			return keyCell(&placement{request: Request{Tenant: tenant, Job: job}}, key, cells)
 		},
 		Gates: func(tenant string, job *freeslot.Job, cell int) []cell.Gate {
-			return d.gatesOf(&Request{Tenant: tenant, Job: job}, cell)
+			return d.limitsOf(&Request{Tenant: tenant, Job: job}, cell)
 		},
 	}
 }
@@ -66,7 +66,7 @@ func (d *Dispatcher) guide() *cell.Guide {
 // moveJobs has jobs that wait go to other cells where this one has no node left that fits, until Stop.
 func (c *client) moveJobs() {
 	c.tick(moveInterval, nil, func() {
-		first := c.d.first("cell " + strconv.Itoa(c.cell.Index()))
+		first := c.d.goesFirst("cell " + strconv.Itoa(c.cell.Index()))
 		if c.d.cfg.MoveGrace >= 0 {
 			c.beginMoves(first)
 		}
@@ -81,16 +81,16 @@ func (c *client) beginMoves(first bool) {
 	if !first {
 		grace += moveLate // whoever goes first may be gone
 	}
-	if now-m.last > int64(10*moveInterval) || c.d.nodes.Stale() || c.contact.lasts(now) < c.d.cfg.MoveGrace {
+	if now-m.ranAt > int64(10*moveInterval) || c.d.nodes.Stale() || c.contact.lasts(now) < c.d.cfg.MoveGrace {
 		m.since = nil
 	}
-	m.last = now
+	m.ranAt = now
 	stranded, fine := make(map[string]int64), make(map[string]*selection.Class)
 	left := moveBatch
 	c.queues.byID.Range(func(id string, q *queue) bool {
 		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
 		// homesOf remembers few classes, and to look at all nodes for each of many takes long.
-		if m.fine[id] == class || !c.stranded(q, class) {
+		if m.fitting[id] == class || !c.stranded(q, class) {
 			fine[id] = class
 			return true
 		}
@@ -104,22 +104,22 @@ func (c *client) beginMoves(first bool) {
 		}
 		return true
 	})
-	m.since, m.fine = stranded, fine
-	for id := range m.from {
+	m.since, m.fitting = stranded, fine
+	for id := range m.skipped {
 		if _, still := stranded[id]; !still {
-			delete(m.from, id)
+			delete(m.skipped, id)
 		}
 	}
 }
 
 // stranded reports whether no node of the cell fits the class, and one of another cell does.
 func (c *client) stranded(q *queue, class *selection.Class) bool {
-	homes := c.d.homesOf(class)
-	if homes.nodes[c.cell.Index()] > 0 {
+	cells := c.d.cellsOf(class)
+	if cells.nodes[c.cell.Index()] > 0 {
 		return false
 	}
-	for i := range homes.nodes {
-		if homes.takes(i, &q.job, 0) {
+	for i := range cells.nodes {
+		if cells.takes(i, &q.job, 0) {
 			return true
 		}
 	}
@@ -132,27 +132,27 @@ func (c *client) beginMove(id string, q *queue, limit int) int {
 	if !c.stranded(q, class) {
 		return 0
 	}
-	homes := c.d.homesOf(class)
-	to, ok := homes.draw(&q.job, c.d.nodes.Skip()|c.d.short.load()|c.d.failing.load())
+	cells := c.d.cellsOf(class)
+	to, ok := cells.draw(&q.job, c.d.nodes.Skip()|c.d.outOfMemory.load()|c.d.failing.load())
 	if !ok {
 		return 0 // they do not answer now
 	}
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
 	m := &c.mover
-	begun, err := c.cell.BeginMoves(ctx, id, cell.Target{Cell: to, Slots: homes.slots[to]}, m.from[id], limit)
+	begun, err := c.cell.BeginMoves(ctx, id, cell.Target{Cell: to, Slots: cells.slots[to]}, m.skipped[id], limit)
 	if err != nil {
 		c.logFailure("begin moves", err)
 		return 0
 	}
-	if m.from == nil {
-		m.from = make(map[string]int)
+	if m.skipped == nil {
+		m.skipped = make(map[string]int)
 	}
-	if m.from[id] += begun.Stayed; !begun.More {
-		delete(m.from, id)
+	if m.skipped[id] += begun.Stayed; !begun.More {
+		delete(m.skipped, id)
 	}
 	if begun.Jobs > 0 {
-		m.rests = 0
+		m.restRounds = 0
 	}
 	return begun.Jobs + begun.Stayed
 }
@@ -160,8 +160,8 @@ func (c *client) beginMove(id string, q *queue, limit int) int {
 // driveMoves brings jobs that move to where they go.
 func (c *client) driveMoves(first bool) {
 	m := &c.mover
-	if m.rests > 0 {
-		m.rests--
+	if m.restRounds > 0 {
+		m.restRounds--
 		return
 	}
 	late := moveLate
@@ -174,7 +174,7 @@ func (c *client) driveMoves(first bool) {
 		cancel()
 		c.metrics.moved.Add(float64(done.Jobs))
 		for _, i := range done.Cells {
-			c.d.clients[i].look()
+			c.d.clients[i].wakeSweep()
 		}
 		if err != nil && c.d.ctx.Err() == nil {
 			c.moving.Failed(err)
@@ -183,7 +183,7 @@ func (c *client) driveMoves(first bool) {
 		c.moving.Over()
 		if !done.More {
 			if done.Jobs == 0 {
-				m.rests = moveRests + rand.IntN(2)
+				m.restRounds = moveRests + rand.IntN(2)
 			}
 			return
 		}
@@ -193,7 +193,7 @@ func (c *client) driveMoves(first bool) {
 // home is the link at which somebody waits for the job that a reply is of, whose id becomes the
 // one that is known there: a job that has moved has another id in this cell, of which the second
 // part is the same.
-func (c *client) home(r *cell.Reply) *client {
+func (c *client) awaitedAt(r *cell.Reply) *client {
 	if len(c.d.clients) == 1 || r.Status.ID == "" {
 		return c
 	}
@@ -215,7 +215,7 @@ func (c *client) home(r *cell.Reply) *client {
 }
 
 // apart divides records into those of jobs that are here, and of those that have moved or do so.
-func apart(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
+func splitMoved(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
 	for i := range jobs {
 		if cell.OnTheMove(jobs[i].State) {
 			moved = append(moved, jobs[i])
@@ -228,11 +228,11 @@ func apart(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
 
 // astrayPatience is how long a job is looked for whose record is gone, where another cell does not answer or says that the job
 // has moved on.
-const astrayPatience = 30 * time.Second
+const movedPatience = 30 * time.Second
 
 // takeInAstray delivers what other cells know of jobs that were here and are gone, found thereby: of one that had moved this cell
 // lost with its data only where it is.
-func (c *client) takeInAstray(gone []string, found map[string]bool) {
+func (c *client) deliverFromOtherCells(gone []string, found map[string]bool) {
 	if len(gone) == 0 || len(c.d.clients) == 1 {
 		return
 	}
@@ -240,7 +240,7 @@ func (c *client) takeInAstray(gone []string, found map[string]bool) {
 	var asks sync.WaitGroup
 	for i, other := range c.d.clients {
 		if other != c {
-			asks.Go(func() { jobs[i], errs[i] = other.astray(gone) })
+			asks.Go(func() { jobs[i], errs[i] = other.readMoved(gone) })
 		}
 	}
 	asks.Wait()
@@ -258,11 +258,11 @@ func (c *client) takeInAstray(gone []string, found map[string]bool) {
 				continue
 			}
 			found[id] = true
-			other.tellAstray(id, &s, c)
+			other.deliverMoved(id, &s, c)
 		}
 	}
 	for id := range unsure {
-		if !found[id] && c.missingFor(id) < astrayPatience {
+		if !found[id] && c.missingFor(id) < movedPatience {
 			found[id] = true
 			c.recheckSoon(id)
 		}
@@ -270,7 +270,7 @@ func (c *client) takeInAstray(gone []string, found map[string]bool) {
 }
 
 // astray reads the records that this cell has of jobs of another one.
-func (c *client) astray(ids []string) ([]freeslot.JobStatus, error) {
+func (c *client) readMoved(ids []string) ([]freeslot.JobStatus, error) {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
 	there := make([]string, len(ids))
@@ -279,14 +279,14 @@ func (c *client) astray(ids []string) ([]freeslot.JobStatus, error) {
 	}
 	jobs, err := c.cell.JobsByID(ctx, there)
 	if err != nil && c.d.ctx.Err() == nil {
-		c.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
+		c.sampled.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
 	}
 	return jobs, err
 }
 
 // tellAstray delivers what this cell's record of a job says to who waits for it at home, by its id there.
-func (c *client) tellAstray(id string, s *freeslot.JobStatus, home *client) {
-	home.isThere(id)
+func (c *client) deliverMoved(id string, s *freeslot.JobStatus, home *client) {
+	home.recordFound(id)
 	switch {
 	case s.State.Terminal():
 		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
@@ -294,17 +294,17 @@ func (c *client) tellAstray(id string, s *freeslot.JobStatus, home *client) {
 		whole, err := c.cell.Job(ctx, "", cell.MovedID(id, c.cell.Index()))
 		if err == nil && whole.State.Terminal() { // else the next recheck
 			whole.ID = id
-			home.recovered(whole)
+			home.deliverEnd(whole)
 		}
 	case s.Node != "":
 		s.ID = id
-		home.began(s)
+		home.deliverAttempt(s)
 	}
 }
 
 // elsewhere reads on about outstanding jobs of which the records send on. unknown are those of which
 // nothing could be read.
-func (c *client) elsewhere(moved []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
+func (c *client) readElsewhere(moved []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
 	if len(moved) == 0 {
 		return nil, nil
 	}

@@ -176,7 +176,7 @@ func TestMovedAndFirstCellEmpty(t *testing.T) {
 	// As for one whose end in the stream was missed.
 	late, found := newRecorder(t), map[string]bool{}
 	x.clients[0].adopt(&freeslot.JobStatus{ID: running, Tenant: tenant}, late)
-	x.clients[0].takeInAstray([]string{running}, found)
+	x.clients[0].deliverFromOtherCells([]string{running}, found)
 	if s := late.result(running); s.State != freeslot.StateSucceeded || string(s.Result) != `1` || !found[running] {
 		t.Errorf("%+v %v", s, found)
 	}
@@ -205,7 +205,7 @@ func TestAstrayPatience(t *testing.T) {
 		w.checkedAt = x.nodes.Now() // the replica's own recheck would end it meanwhile
 		w.mu.Unlock()
 		found := map[string]bool{}
-		x.clients[0].takeInAstray([]string{id}, found)
+		x.clients[0].deliverFromOtherCells([]string{id}, found)
 		return found[id]
 	}
 	if look(time.Second) {
@@ -213,7 +213,7 @@ func TestAstrayPatience(t *testing.T) {
 	}
 	server.Pause()
 	defer server.Resume()
-	if !look(time.Second) || look(2*astrayPatience) {
+	if !look(time.Second) || look(2*movedPatience) {
 		t.Error("a cell does not answer: to be looked for, and not for ever")
 	}
 }

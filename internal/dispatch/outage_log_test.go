@@ -21,19 +21,19 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	server := redistest.New(t)
 	rep := newRig(t, server.Target).unstarted("r1", func(c *replicaConfig) { c.log = zap.New(core) })
 	c := rep.clients[0]
-	if err := c.open(deadline(t)); err != nil {
+	if err := c.openReplies(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
 	for range 5 {
-		c.keep()
+		c.renewReplies()
 	}
 	for range 20 {
 		c.logFailure("submit", errAway)
 		_ = rep.coded("read job", errAway)
 	}
 	server.Restart()
-	eventually(t, "the stream", c.keep)
+	eventually(t, "the stream", c.renewReplies)
 	for event, want := range map[string]int{"replies.keep_failed": 1, "redis.call_failed": 6, "replies.kept_again": 1, "replies.reopened": 1} {
 		if found := logs.FilterMessage(event).All(); len(found) != want {
 			t.Errorf("%d lines of %s, expected %d: %v", len(found), event, want, found)

@@ -51,7 +51,7 @@ func (c *client) swept(t *testing.T) {
 	t.Helper()
 	for range 3 {
 		select {
-		case c.match.looks <- struct{}{}:
+		case c.match.wake <- struct{}{}:
 		case <-deadline(t).Done():
 			t.Fatal("no sweep")
 		}
@@ -426,16 +426,16 @@ func TestPauseBetweenCalls(t *testing.T) {
 				r.agent(node("n1", 2))
 				rep := r.replica("r1", idle)
 				p := &placement{request: Request{Tenant: tenant, Job: request}}
-				if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
+				if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
 					t.Fatalf("%+v, %v", p, err)
 				}
-				rep.enlist(p)
+				rep.assignID(p)
 				if !repeat {
 					p.giveBack()
 				}
 				rep.goBy(paused(1, "echo"))
 				p.repeat = repeat
-				if err := rep.choose(p); err != nil || len(p.candidates) != 0 || !p.enqueue || p.to == nil {
+				if err := rep.chooseNode(p); err != nil || len(p.candidates) != 0 || !p.enqueue || p.to == nil {
 					t.Errorf("%+v, %v", p, err)
 				}
 				rep.settled()

@@ -12,7 +12,7 @@ type placement struct {
 	// id and link are those of the cell of the present candidates. A job that nodes or
 	// a cell have refused, or that was never sent, can go to another cell, under
 	// another id. Invariant: once failure is set they stay as they are.
-	id   string
+	id     string
 	client *client
 	// waiter is nil when nobody waits, and once the job is decided.
 	waiter *waiter
@@ -34,7 +34,7 @@ type placement struct {
 	// probes counts the offers to nodes that seemed full, but for that of enqueueing.
 	probes int
 	// probe is what the present call asks nodes that seem full; without a class it asks none.
-	probe question
+	probe probe
 	// class is the list that was last chosen from.
 	class *selection.Class
 	// failure is that of the last call of unknown fate; nil means there was none. Not
@@ -44,15 +44,15 @@ type placement struct {
 	// repeat is true while the call to make is the one of unknown fate once more.
 	repeat bool
 	// missed is true when the next call is to come after a pause.
-	missed bool
+	afterPause bool
 	// away are the cells whose Redis turned the job away, and refusal is what it said.
-	away    selection.CellMask
-	refusal error
+	refusedCells selection.CellMask
+	refusedWith  error
 }
 
 // enlist gives the job its id, and has its result awaited, in the cell that it goes to:
 // before the script runs, because the result can be faster than its reply.
-func (d *Dispatcher) enlist(p *placement) {
+func (d *Dispatcher) assignID(p *placement) {
 	c := p.to
 	if p.client == c {
 		return
@@ -82,7 +82,7 @@ func (d *Dispatcher) submission(p *placement) cell.Submission {
 	}
 	var gates []cell.Gate
 	if p.enqueue {
-		gates = d.gatesOf(&p.request, p.client.cell.Index())
+		gates = d.limitsOf(&p.request, p.client.cell.Index())
 	}
 	once := ""
 	if p.request.Run != nil {
@@ -97,7 +97,7 @@ func (d *Dispatcher) submission(p *placement) cell.Submission {
 }
 
 // settle takes the answer over into the cache and gives back what choose took.
-func (d *Dispatcher) settle(p *placement, r cell.SubmitResult) {
+func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult) {
 	placed := r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0
 	if placed {
 		node := p.candidate(r.Placement.Node)
@@ -113,12 +113,12 @@ func (d *Dispatcher) settle(p *placement, r cell.SubmitResult) {
 	}
 	p.giveBack()
 	for _, refusal := range r.Placement.Refusals {
-		d.refused(p, refusal)
+		d.noteRefusal(p, refusal)
 	}
 }
 
 // refused corrects the cache, in which the node seemed to be free.
-func (d *Dispatcher) refused(p *placement, r cell.Refusal) {
+func (d *Dispatcher) noteRefusal(p *placement, r cell.Refusal) {
 	d.metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
 	d.nodes.Refused(r)
 	// A node that is full has done nothing wrong: others were faster.
@@ -149,7 +149,7 @@ func (p *placement) giveBack() {
 // told is what the client is told of a job that was given up because of err. Where
 // its fate is open that goes before anything else: what was refused in the end may
 // have been placed by an earlier call.
-func (p *placement) told(err error) error {
+func (p *placement) clientError(err error) error {
 	if p.failure == nil {
 		return err
 	}

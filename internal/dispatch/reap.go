@@ -14,14 +14,14 @@ import (
 const (
 	// Reaping pauses when more than this share of at least this many nodes is silent: it
 	// is likelier then that heartbeats do not get through than that all these nodes died.
-	sparePercent = 30
-	spareFewest  = 10
+	pausePercent = 30
+	pauseFewest  = 10
 	// For how many heartbeat limits at most, and one more for those that come back last; and how many in all, where
 	// waves of them follow each other. Time without touch to Redis does not count.
-	spareLimits   = 2
-	spareMost     = 2 * spareLimits
-	reapsPerLimit = 16
-	reapSlowest   = time.Second
+	pauseLimits     = 2
+	pauseMostLimits = 2 * pauseLimits
+	reapsPerLimit   = 16
+	reapMaxInterval = time.Second
 	// reapMost is how many nodes one round takes out.
 	reapMost = 256
 )
@@ -30,14 +30,14 @@ const (
 type reaper struct {
 	// spareSince is when too many nodes were found silent at once, on the clock of
 	// Nodes.Now; spares is false while they are not.
-	spareSince int64
-	spares     bool
+	pausedAt   int64
+	paused     bool
 	manyAt     int64 // when they were too many last
-	began      int64 // when they were for the first time; spareSince begins anew with each wave
-	over       bool  // the pause has lasted as long as it may
+	wavesSince int64 // when they were for the first time; spareSince begins anew with each wave
+	expired    bool  // the pause has lasted as long as it may
 	// watched is when a round last went ahead, because there had been touch for long enough; away is true while none does.
-	watched int64
-	away    bool
+	ranAt int64
+	blind bool
 	// alive is when Redis last said of a node that seems silent that it is not to be taken
 	// out: events are missed here, and it is not asked again at once.
 	alive map[string]int64
@@ -46,7 +46,7 @@ type reaper struct {
 // reapNodes takes silent nodes out of the cell: their jobs go to their next attempts.
 // Every replica does; Redis decides by its own clock, and once.
 func (c *client) reapNodes() {
-	interval := min(c.d.nodes.SilenceLimit()/reapsPerLimit, reapSlowest)
+	interval := min(c.d.nodes.SilenceLimit()/reapsPerLimit, reapMaxInterval)
 	c.tick(max(interval, time.Millisecond), nil, c.reap)
 }
 
@@ -56,14 +56,14 @@ func (c *client) reap() {
 	now := c.d.nodes.Now()
 	// While Redis was away nobody could say that it lives. All have had the time to since.
 	if c.contact.lasts(now) < limit {
-		c.reaper.away = true
+		c.reaper.blind = true
 		// Short of a limit without touch, and one with it. After more, what was found before says nothing of now.
-		if now-c.reaper.watched >= 2*int64(limit) {
-			c.spareAnew()
+		if now-c.reaper.ranAt >= 2*int64(limit) {
+			c.forgetPause()
 		}
 		return
 	}
-	c.reaper.watches(now)
+	c.reaper.resume(now)
 	all := c.d.nodes.Silent(limit)
 	silent := make([]cache.SilentNode, 0, len(all))
 	for _, n := range all {
@@ -71,10 +71,10 @@ func (c *client) reap() {
 			silent = append(silent, n)
 		}
 	}
-	if c.spare(now, limit, len(silent), len(all)) {
+	if c.pauseReaping(now, limit, len(silent), len(all)) {
 		return
 	}
-	silent = c.reaper.doubtful(silent, now, limit)
+	silent = c.reaper.suspects(silent, now, limit)
 	// So that replicas that begin together do not go the same way.
 	rand.Shuffle(len(silent), func(i, j int) { silent[i], silent[j] = silent[j], silent[i] })
 	for _, n := range silent[:min(len(silent), reapMost)] {
@@ -86,17 +86,17 @@ func (c *client) reap() {
 
 // watches has a pause go on where it was when rounds last went ahead: were it forgotten, or begun anew, by each call
 // that fails, dead nodes could stay for ever; did it run meanwhile, nobody would have had its time to be heard again.
-func (r *reaper) watches(now int64) {
-	if r.away {
-		gap := now - r.watched
-		r.spareSince, r.manyAt, r.began = r.spareSince+gap, r.manyAt+gap, r.began+gap
+func (r *reaper) resume(now int64) {
+	if r.blind {
+		gap := now - r.ranAt
+		r.pausedAt, r.manyAt, r.wavesSince = r.pausedAt+gap, r.manyAt+gap, r.wavesSince+gap
 	}
-	r.watched, r.away = now, false
+	r.ranAt, r.blind = now, false
 }
 
 // doubtful leaves out nodes of which Redis has just said that they live, and forgets those
 // that are silent no longer.
-func (r *reaper) doubtful(silent []cache.SilentNode, now int64, limit time.Duration) (out []cache.SilentNode) {
+func (r *reaper) suspects(silent []cache.SilentNode, now int64, limit time.Duration) (out []cache.SilentNode) {
 	alive := make(map[string]int64)
 	for _, n := range silent {
 		if at, known := r.alive[n.ID]; known && now-at < int64(limit/2) {
@@ -127,7 +127,7 @@ func (c *client) reapNode(n cache.SilentNode) bool {
 		c.metrics.reaped.Inc()
 		c.log.Warn("node.reaped", zap.String("node", n.ID), zap.Int("jobs", len(reaped.Jobs)))
 		if len(reaped.Jobs) > 0 {
-			c.look()
+			c.wakeSweep()
 		}
 	}
 	return true
@@ -135,45 +135,45 @@ func (c *client) reapNode(n cache.SilentNode) bool {
 
 // spare reports whether silent nodes are to be left alone. They are counted in the cell
 // and in the whole fleet, because the cells can be small.
-func (c *client) spare(now int64, limit time.Duration, here, everywhere int) bool {
+func (c *client) pauseReaping(now int64, limit time.Duration, here, everywhere int) bool {
 	r := &c.reaper
 	many := false
 	if here > 0 {
-		inFleet, inCell := c.spoken()
+		inFleet, inCell := c.countAgents()
 		many = tooMany(everywhere, inFleet) || tooMany(here, inCell)
 	}
 	if many {
 		r.manyAt = now
-		if !r.spares {
-			r.began = now
+		if !r.paused {
+			r.wavesSince = now
 		}
 	}
 	// What kept so many away is over for all at once, but some take longer than others to be heard again.
-	inTime := now-r.began < int64(spareMost*limit)
+	inTime := now-r.wavesSince < int64(pauseMostLimits*limit)
 	returning := here > 0 && now-r.manyAt < int64(limit) && inTime
 	switch {
-	case !many && r.spares && !r.over && returning:
-		r.spareSince = now // more of them that fall silent now do so for another reason
+	case !many && r.paused && !r.expired && returning:
+		r.pausedAt = now // more of them that fall silent now do so for another reason
 	case !many:
-		if r.spares && !r.over {
-			c.metrics.sparing.Set(0)
+		if r.paused && !r.expired {
+			c.metrics.reapingPaused.Set(0)
 			c.log.Info("nodes.reaping_resumed", zap.Int("silent", here))
 		}
-		r.spares, r.over = false, false
-	case !r.spares:
-		r.spares, r.over, r.spareSince = true, false, now
-		c.metrics.sparing.Set(1)
-		c.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", spareMost*limit))
-	case !r.over && (now-r.spareSince >= int64(spareLimits*limit) || !inTime):
-		r.over = true
-		c.metrics.sparing.Set(0)
+		r.paused, r.expired = false, false
+	case !r.paused:
+		r.paused, r.expired, r.pausedAt = true, false, now
+		c.metrics.reapingPaused.Set(1)
+		c.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", pauseMostLimits*limit))
+	case !r.expired && (now-r.pausedAt >= int64(pauseLimits*limit) || !inTime):
+		r.expired = true
+		c.metrics.reapingPaused.Set(0)
 		c.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))
 	}
-	return r.spares && !r.over
+	return r.paused && !r.expired
 }
 
 // spoken counts the nodes that have an agent, in the fleet and in the cell: those that were imported never spoke.
-func (c *client) spoken() (inFleet, inCell int) {
+func (c *client) countAgents() (inFleet, inCell int) {
 	for _, node := range c.d.nodes.AllNodes() {
 		if c.d.nodes.Epoch(node.ID()) == cell.ImportEpoch {
 			continue
@@ -187,13 +187,13 @@ func (c *client) spoken() (inFleet, inCell int) {
 }
 
 // spareAnew forgets a pause.
-func (c *client) spareAnew() {
-	if c.reaper.spares && !c.reaper.over {
-		c.metrics.sparing.Set(0)
+func (c *client) forgetPause() {
+	if c.reaper.paused && !c.reaper.expired {
+		c.metrics.reapingPaused.Set(0)
 	}
-	c.reaper.spares, c.reaper.over = false, false
+	c.reaper.paused, c.reaper.expired = false, false
 }
 
 func tooMany(silent, nodes int) bool {
-	return nodes >= spareFewest && silent*100 > nodes*sparePercent
+	return nodes >= pauseFewest && silent*100 > nodes*pausePercent
 }

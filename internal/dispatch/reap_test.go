@@ -153,7 +153,7 @@ func TestSelfPreservation(t *testing.T) {
 	}
 	const limit = time.Second
 	c := rep.clients[0]
-	gauge := func() float64 { return testutil.ToFloat64(rep.metrics.sparing.WithLabelValues("0")) }
+	gauge := func() float64 { return testutil.ToFloat64(rep.metrics.reapingPaused.WithLabelValues("0")) }
 	for i, tt := range []struct {
 		here, there      int // nodes
 		imported         int // of them, from the last
@@ -197,7 +197,7 @@ func TestSelfPreservation(t *testing.T) {
 	} {
 		fleet(tt.here, tt.there)
 		counted.imported = tt.imported
-		if got := c.spare(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
+		if got := c.pauseReaping(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
 			t.Errorf("%d: spares is %v", i, got)
 		}
 		if got := gauge() == 1; got != tt.isPaused {
@@ -290,7 +290,7 @@ func TestSpareOverOutages(t *testing.T) {
 			if !slices.Equal(reaped, tt.reaped) {
 				t.Errorf("reaped at %v, expected %v", reaped, tt.reaped)
 			}
-			if got := testutil.ToFloat64(rep.metrics.sparing.WithLabelValues("0")); got != 0 {
+			if got := testutil.ToFloat64(rep.metrics.reapingPaused.WithLabelValues("0")); got != 0 {
 				t.Errorf("the gauge says %v after that", got)
 			}
 		})

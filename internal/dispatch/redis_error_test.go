@@ -56,10 +56,10 @@ func TestFate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := untouched(tt.err); got != tt.untouched {
+			if got := notApplied(tt.err); got != tt.untouched {
 				t.Errorf("untouched: %v", got)
 			}
-			if got := refusal(tt.err); got != tt.refusal {
+			if got := refusalCode(tt.err); got != tt.refusal {
 				t.Errorf("refusal: %q", got)
 			}
 			if got := isAway(tt.err); got != tt.away {
@@ -95,12 +95,12 @@ func TestNotice(t *testing.T) {
 			t.Parallel()
 			spied := new(spy)
 			rep := newRig(t, redistest.Shared(t)).unstarted("r1", spied.on)
-			f := &flight{client: rep.clients[0]}
+			f := &call{client: rep.clients[0]}
 			for _, err := range tt.errs {
 				f.results = append(f.results, cell.SubmitResult{Err: err})
 			}
 			s := &submit{d: rep.Dispatcher, ctx: t.Context()}
-			s.notice(f)
+			s.noteFailures(f)
 			if failed, refused := int(spied.failed.Load()), int(spied.refused.Load()); failed != tt.failed || refused != tt.refused {
 				t.Errorf("%d failures and %d refusals told, expected %d and %d", failed, refused, tt.failed, tt.refused)
 			}

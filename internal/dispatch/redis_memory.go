@@ -22,17 +22,17 @@ func (c *client) watchMemory() {
 	if err != nil {
 		return // the keeper's next call says so
 	}
-	c.setShort(use >= memoryLimit, zap.Float64("use", use))
+	c.setOutOfMemory(use >= memoryLimit, zap.Float64("use", use))
 }
 
 // setShort says whether the cell's Redis takes no new jobs for lack of memory.
-func (c *client) setShort(short bool, why zap.Field) {
-	if c.d.short.set(c.cell.Index(), short) {
+func (c *client) setOutOfMemory(short bool, why zap.Field) {
+	if c.d.outOfMemory.set(c.cell.Index(), short) {
 		c.log.Warn("redis.memory", why, zap.Bool("submits_refused", short))
 	}
 }
 
-func shortOfMemory() *freeslot.Error {
+func outOfMemoryError() *freeslot.Error {
 	return &freeslot.Error{
 		Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
 		Message: "Redis is almost out of memory, at 80 % of its maxmemory or more: no new jobs until results have expired or the limit is raised",

@@ -23,7 +23,7 @@ func (c *client) watchReplicas() {
 	if err != nil {
 		return // as with memory
 	}
-	if c.d.bare.set(c.cell.Index(), have < need) {
+	if c.d.lackReplicas.set(c.cell.Index(), have < need) {
 		c.log.Warn("redis.replicas", zap.Int("online", have), zap.Int("acknowledge_replicas", need), zap.Bool("submits_refused", have < need))
 	}
 }
@@ -31,7 +31,7 @@ func (c *client) watchReplicas() {
 // Replicated reports whether Redis has the replicas that must confirm jobs, as far as is
 // known, and for how many cells it has not. It is for readiness.
 func (d *Dispatcher) Replicated() (ok bool, detail string) {
-	bare := d.bare.load()
+	bare := d.lackReplicas.load()
 	if bare == 0 {
 		return true, ""
 	}
@@ -41,11 +41,11 @@ func (d *Dispatcher) Replicated() (ok bool, detail string) {
 			n++
 		}
 	}
-	return bare != d.every, fmt.Sprintf("Redis has fewer than acknowledge_replicas (%d) replicas that keep up with it, for %d of %d cells: no jobs are accepted there",
+	return bare != d.allCells, fmt.Sprintf("Redis has fewer than acknowledge_replicas (%d) replicas that keep up with it, for %d of %d cells: no jobs are accepted there",
 		d.cells.At(0).AcknowledgeReplicas(), n, len(d.clients))
 }
 
-func (d *Dispatcher) tooFewReplicas() *freeslot.Error {
+func (d *Dispatcher) tooFewReplicasError() *freeslot.Error {
 	return &freeslot.Error{
 		Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
 		Message: fmt.Sprintf("acknowledge is replicated, and Redis has fewer than acknowledge_replicas (%d) replicas that keep up with it: no new jobs until it has",

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	replyPage    = 512
-	keepInterval = time.Second
+	replyPage     = 512
+	renewInterval = time.Second
 	// ioTimeout bounds calls that have no caller to give up on them.
 	ioTimeout = 2 * time.Second
 )
@@ -54,7 +54,7 @@ func (c *client) readReplies() {
 		}
 		if n := len(replies); n > 0 {
 			last := replies[n-1].ID // a copy: a pointer into replies would keep their results
-			c.read.id.Store(&last)
+			c.lastRead.id.Store(&last)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (c *client) replies() ([]cell.Reply, error) {
 	ctx, cancel := context.WithCancel(c.d.ctx)
 	defer cancel()
 	c.reader.Store(&cancel)
-	return c.cell.Replies(ctx, c.d.cfg.Replica, c.read.load(), c.d.cfg.ReplyBlock, replyPage)
+	return c.cell.Replies(ctx, c.d.cfg.Replica, c.lastRead.load(), c.d.cfg.ReplyBlock, replyPage)
 }
 
 // stopReading has the read under way begin anew, if there is one: its server does not answer others, and
@@ -77,7 +77,7 @@ func (c *client) stopReading() {
 
 func (c *client) deliver(r *cell.Reply) {
 	here := r.Status.ID
-	home := c.home(r)
+	home := c.awaitedAt(r)
 	if r.Progress != nil {
 		if w, ok := home.outstanding.Load(r.Status.ID); ok {
 			w.progress(r.Status.ID, r.Progress)
@@ -86,7 +86,7 @@ func (c *client) deliver(r *cell.Reply) {
 	}
 	c.correct(r)
 	if r.Requeued {
-		c.look()
+		c.wakeSweep()
 		return
 	}
 	w, ok := home.outstanding.Load(r.Status.ID)
@@ -97,7 +97,7 @@ func (c *client) deliver(r *cell.Reply) {
 	case r.Detached:
 		if attaches, ask := w.contested(); ask {
 			id := r.Status.ID
-			c.owner(here, func(replica string) {
+			c.askOwner(here, func(replica string) {
 				if replica != c.d.cfg.Replica && w.detached(id, attaches) {
 					home.drop(id, w)
 				}
@@ -146,10 +146,10 @@ func (c *client) readEnd(here, id string, home *client) {
 	switch {
 	case err == nil && s.State.Terminal():
 		s.ID = id
-		home.recovered(s)
+		home.deliverEnd(s)
 		return
 	case err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound && c.d.ctx.Err() == nil:
-		c.often.Warn("outstanding.recheck_failed", zap.String("job", id), zap.Error(err))
+		c.sampled.Warn("outstanding.recheck_failed", zap.String("job", id), zap.Error(err))
 	}
 	home.recheckSoon(id) // gone, or taken back by a failover
 }
@@ -158,7 +158,7 @@ func (c *client) readEnd(here, id string, home *client) {
 // news that another one has attached can be older than an attach of ours: a client that comes back to a replica which stood still,
 // or was started anew, is faster than the stream. Where nobody can tell, or too many are asked about, f is not called: then both
 // wait, and a recheck tells us the result as well.
-func (c *client) owner(jobID string, f func(replica string)) {
+func (c *client) askOwner(jobID string, f func(replica string)) {
 	c.fetch(func() {
 		switch replica, err := c.replyTo([]*client{c}, jobID); {
 		case err == nil && replica != "":
@@ -186,7 +186,7 @@ func (c *client) replyTo(at []*client, jobID string) (replica string, err error)
 		return replica, nil
 	}
 	if err != nil && c.d.ctx.Err() == nil {
-		c.often.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))
+		c.sampled.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))
 	}
 	return replica, err
 }
@@ -200,7 +200,7 @@ func (c *client) correct(r *cell.Reply) {
 	}
 	node.SetUsed(r.Used)
 	if r.Used < node.Max() {
-		c.d.freed(node)
+		c.d.nodeFreed(node)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // keepReplies keeps the reply stream alive and trimmed, and reads the records of
 // jobs that have been outstanding for long: a reply is a hint and can be lost.
 func (c *client) keepReplies() {
-	ticker := time.NewTicker(keepInterval)
+	ticker := time.NewTicker(renewInterval)
 	defer ticker.Stop()
 	c.watchReplicas()
 	for {
@@ -22,7 +22,7 @@ func (c *client) keepReplies() {
 		}
 		c.watchMemory()
 		c.watchReplicas()
-		if c.keep() {
+		if c.renewReplies() {
 			c.recheckOlder(0)
 		} else {
 			c.recheckOlder(c.d.cfg.RecheckInterval)
@@ -31,10 +31,10 @@ func (c *client) keepReplies() {
 }
 
 // keep returns true when the stream had to be opened anew: replies may be lost.
-func (c *client) keep() bool {
+func (c *client) renewReplies() bool {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	err := c.cell.KeepReplies(ctx, c.d.cfg.Replica, c.read.load())
+	err := c.cell.KeepReplies(ctx, c.d.cfg.Replica, c.lastRead.load())
 	if errors.Is(err, cell.ErrRepliesGone) {
 		err = c.cell.OpenReplies(ctx, c.d.cfg.Replica)
 		if err == nil {

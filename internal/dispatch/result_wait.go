@@ -19,12 +19,12 @@ type waiter struct {
 	sink Sink
 	// open is false until the sink knows the job. What comes sooner is kept in begun,
 	// early and gone.
-	open  bool
-	begun []Assignment        // rising attempts, for attaches under way, too
-	early *freeslot.JobStatus // for attaches under way, too
-	gone  bool
+	open          bool
+	earlyAttempts []Assignment        // rising attempts, for attaches under way, too
+	earlyResult   *freeslot.JobStatus // for attaches under way, too
+	earlyDetach   bool
 	// told is the last progress, once there is any; passed on is what the sink knows of it.
-	told, passedOn freeslot.Progress
+	progressed, sentProgress freeslot.Progress
 	// attaching counts the attaches under way, attaches all that there were.
 	attaching, attaches int
 	// known holds what is known from the start: tenant, service, slots, times; and of the
@@ -51,15 +51,15 @@ func (w *waiter) opened(jobID string, placed cell.Placement) (done bool) {
 	}
 	w.open = true
 	if placed.Assigned && placed.Attempt > 0 { // 0 of a job that ended while it waited
-		w.begin(Assignment{JobID: jobID, Node: placed.Node, Attempt: placed.Attempt, AssignedAtMS: placed.AssignedAtMS})
+		w.sendAttempt(Assignment{JobID: jobID, Node: placed.Node, Attempt: placed.Attempt, AssignedAtMS: placed.AssignedAtMS})
 	}
-	w.catchUp()
-	w.passOn(jobID)
+	w.sendEarly()
+	w.sendProgress(jobID)
 	switch {
-	case w.early != nil:
-		w.finish(*w.early)
-	case w.gone:
-		w.detach(jobID)
+	case w.earlyResult != nil:
+		w.sendResult(*w.earlyResult)
+	case w.earlyDetach:
+		w.sendDetached(jobID)
 	}
 	return w.done()
 }
@@ -69,11 +69,11 @@ func (w *waiter) assigned(a Assignment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.open || w.attaching > 0 {
-		w.begun = append(w.begun, a)
+		w.earlyAttempts = append(w.earlyAttempts, a)
 	}
 	if w.open && w.sink != nil {
-		w.begin(a)
-		w.passOn(a.JobID)
+		w.sendAttempt(a)
+		w.sendProgress(a.JobID)
 	}
 }
 
@@ -89,17 +89,17 @@ func (w *waiter) misses(attempt int) bool {
 func (w *waiter) result(s freeslot.JobStatus) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.early == nil && (!w.open || w.attaching > 0) {
-		w.early = &s
+	if w.earlyResult == nil && (!w.open || w.attaching > 0) {
+		w.earlyResult = &s
 	}
 	if w.open && w.sink != nil {
-		w.finish(s)
+		w.sendResult(s)
 	}
 	return w.done()
 }
 
 // joined begins an attach. It is called with mu held.
-func (w *waiter) joined() { w.attaching, w.attaches = w.attaching+1, w.attaches+1 }
+func (w *waiter) beginAttach() { w.attaching, w.attaches = w.attaching+1, w.attaches+1 }
 
 // contested takes in that another replica has attached at some time. ask is true where its record has to
 // tell whether that one still has the job, or we have it back; attaches is for [waiter.detached] then.
@@ -111,7 +111,7 @@ func (w *waiter) contested() (attaches int, ask bool) {
 		// Before us, and then we take the job back; or after us, and then the record
 		// tells the result. To believe it could leave the job with nobody.
 	case !w.open:
-		w.gone = true
+		w.earlyDetach = true
 	case w.sink != nil:
 		return w.attaches, true
 	}
@@ -123,14 +123,14 @@ func (w *waiter) detached(jobID string, attaches int) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.attaches == attaches && w.sink != nil {
-		w.detach(jobID)
+		w.sendDetached(jobID)
 	}
 	return w.done()
 }
 
 // attached ends an attach under way: unless it failed, sink has what is known now,
 // and gets what is still to come.
-func (w *waiter) attached(sink Sink, status *freeslot.JobStatus, err error) (done bool) {
+func (w *waiter) endAttach(sink Sink, status *freeslot.JobStatus, err error) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.attaching--
@@ -140,12 +140,12 @@ func (w *waiter) attached(sink Sink, status *freeslot.JobStatus, err error) (don
 		w.sink = nil
 	case status.State.Terminal():
 		if w.sink != nil { // nothing was taken from it
-			w.finish(*status)
+			w.sendResult(*status)
 		}
 	default:
 		last := w.known
 		if w.sink != nil && w.sink != sink {
-			w.detach(status.ID)
+			w.sendDetached(status.ID)
 		}
 		same := w.sink == sink
 		w.sink, w.open, w.known = sink, true, *status
@@ -153,29 +153,29 @@ func (w *waiter) attached(sink Sink, status *freeslot.JobStatus, err error) (don
 			a.Attached(status.ID)
 		}
 		if !same {
-			w.passedOn = freeslot.Progress{}
+			w.sentProgress = freeslot.Progress{}
 		}
-		if p := status.Progress; p != nil && p.After(&w.passedOn) {
-			w.passedOn = *p
+		if p := status.Progress; p != nil && p.After(&w.sentProgress) {
+			w.sentProgress = *p
 		}
 		if same && last.Attempt > status.Attempt { // it was told already
 			w.known.Node, w.known.Attempt, w.known.AssignedAtMS = last.Node, last.Attempt, last.AssignedAtMS
 		}
-		w.catchUp()
-		w.passOn(status.ID)
-		if w.early != nil {
-			w.finish(*w.early)
+		w.sendEarly()
+		w.sendProgress(status.ID)
+		if w.earlyResult != nil {
+			w.sendResult(*w.earlyResult)
 		}
 	}
 	if w.attaching == 0 {
-		w.begun = nil
+		w.earlyAttempts = nil
 	}
 	return w.done()
 }
 
 // adopted makes sink the one that waits, without an attach. It returns false, and changes nothing, where a submit is under way or
 // nobody waits any more.
-func (w *waiter) adopted(known *freeslot.JobStatus, sink Sink) (ok, done bool) {
+func (w *waiter) adopt(known *freeslot.JobStatus, sink Sink) (ok, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -184,13 +184,13 @@ func (w *waiter) adopted(known *freeslot.JobStatus, sink Sink) (ok, done bool) {
 	case w.sink == sink:
 		return true, false
 	case w.sink != nil:
-		w.detach(known.ID)
+		w.sendDetached(known.ID)
 	}
-	w.sink, w.open, w.known, w.passedOn = sink, true, *known, freeslot.Progress{}
+	w.sink, w.open, w.known, w.sentProgress = sink, true, *known, freeslot.Progress{}
 	w.attaches++ // news of before that another replica has the job is not of this sink
-	w.catchUp()
-	if w.early != nil {
-		w.finish(*w.early)
+	w.sendEarly()
+	if w.earlyResult != nil {
+		w.sendResult(*w.earlyResult)
 	}
 	return true, w.done()
 }
@@ -207,7 +207,7 @@ func (w *waiter) forget(sink Sink) (done bool) {
 
 // begin tells the sink of an attempt unless it knows a later one, or this. It is called
 // with mu held and a sink that is open, as catchUp, finish and detach are.
-func (w *waiter) begin(a Assignment) {
+func (w *waiter) sendAttempt(a Assignment) {
 	if a.Attempt > w.known.Attempt {
 		w.known.Node, w.known.Attempt, w.known.AssignedAtMS = a.Node, a.Attempt, a.AssignedAtMS
 		w.sink.Assigned(a)
@@ -215,16 +215,16 @@ func (w *waiter) begin(a Assignment) {
 }
 
 // catchUp tells of the attempts that began before the sink was open.
-func (w *waiter) catchUp() {
-	for _, a := range w.begun {
-		w.begin(a)
+func (w *waiter) sendEarly() {
+	for _, a := range w.earlyAttempts {
+		w.sendAttempt(a)
 	}
 	if w.attaching == 0 {
-		w.begun = nil
+		w.earlyAttempts = nil
 	}
 }
 
-func (w *waiter) finish(s freeslot.JobStatus) {
+func (w *waiter) sendResult(s freeslot.JobStatus) {
 	if s.Tenant == "" { // from the reply stream, which does not repeat these
 		s.Tenant, s.Service, s.Class, s.Slots = w.known.Tenant, w.known.Service, w.known.Class, w.known.Slots
 		s.SubmittedAtMS, s.AssignedAtMS = w.known.SubmittedAtMS, w.known.AssignedAtMS
@@ -235,7 +235,7 @@ func (w *waiter) finish(s freeslot.JobStatus) {
 	sink.Result(s)
 }
 
-func (w *waiter) detach(jobID string) {
+func (w *waiter) sendDetached(jobID string) {
 	sink := w.sink
 	w.sink = nil
 	sink.Detached(jobID)
@@ -276,7 +276,7 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 	if status.State == freeslot.StateScheduled {
 		status.RunAtMS = known.RunAtMS // which does not change
 	}
-	if w.attached(sink, &status, err) {
+	if w.endAttach(sink, &status, err) {
 		c.drop(jobID, w)
 	}
 	if err != nil {
@@ -297,7 +297,7 @@ func (c *client) join(jobID string) (*waiter, error) {
 		w.mu.Lock()
 		done, accepting := w.done(), w.sink != nil && !w.open
 		if !done && !accepting {
-			w.joined()
+			w.beginAttach()
 		}
 		w.mu.Unlock()
 		switch {

@@ -53,15 +53,15 @@ func TestWaiter(t *testing.T) {
 	// The record says that another replica has the job, and before that is heard ours attaches again.
 	returned := func(w *waiter, first, _ *story) bool {
 		attaches, _ := w.contested()
-		w.joined()
-		w.attached(first, &running, nil)
+		w.beginAttach()
+		w.endAttach(first, &running, nil)
 		return w.detached("j", attaches)
 	}
-	join := func(w *waiter, _, _ *story) bool { w.joined(); return w.done() }
+	join := func(w *waiter, _, _ *story) bool { w.beginAttach(); return w.done() }
 	forget := func(w *waiter, first, _ *story) bool { return w.forget(first) }
 	attached := func(who int, status freeslot.JobStatus, err error) func(w *waiter, first, second *story) bool {
 		return func(w *waiter, first, second *story) bool {
-			return w.attached([]Sink{first, second}[who], &status, err)
+			return w.endAttach([]Sink{first, second}[who], &status, err)
 		}
 	}
 	told := func(attempt int, seq int64) func(w *waiter, _, _ *story) bool {

@@ -21,22 +21,22 @@ func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, erro
 	if d.ctx.Err() != nil {
 		return 0, coded("submit", cell.ErrStopped)
 	}
-	d.classFirst(p)
+	d.setClass(p)
 	p.query = d.query(p)
 	if !couldRun(p.class, job) {
-		return 0, d.none(p)
+		return 0, d.noNodeError(p)
 	}
-	if _, keyed := homeKey(job); !keyed {
+	if _, keyed := cellKey(job); !keyed {
 		p.client = d.clients[near]
 	}
-	if err := d.stand(p, false); err != nil {
+	if err := d.chooseQueue(p, false); err != nil {
 		return 0, err
 	}
 	return p.to.cell.Index(), nil
 }
 
 // fixed is the cell of the job of a run; nil for any other.
-func (d *Dispatcher) fixed(p *placement) *client {
+func (d *Dispatcher) runCell(p *placement) *client {
 	if p.request.Run == nil {
 		return nil
 	}

@@ -61,17 +61,17 @@ type submit struct {
 
 	// flying is the number of flights under way beside, which end in landed. It has
 	// room for all, so that none of them ever waits for this goroutine.
-	flying int
-	landed chan *flight
+	underWay int
+	ended    chan *call
 	// pauses is nil until a call has failed.
 	pauses *backoff.ExponentialBackOff
 	// room is for the flights of a submit to one cell.
-	room [1]flight
+	oneCall [1]call
 }
 
 // flight is one call of one cell for some of the jobs.
-type flight struct {
-	client    *client
+type call struct {
+	client  *client
 	enqueue bool
 	jobs    []*placement
 	subs    []cell.Submission
@@ -83,36 +83,36 @@ type flight struct {
 }
 
 func (s *submit) run(ready []*placement) {
-	for len(ready) > 0 || s.flying > 0 {
-		flights := s.depart(ready)
+	for len(ready) > 0 || s.underWay > 0 {
+		calls := s.prepareFenced(ready)
 		ready = nil
-		if len(flights) == 1 && s.flying == 0 {
-			flights[0].run(s.ctx)
-			ready = s.land(&flights[0])
+		if len(calls) == 1 && s.underWay == 0 {
+			calls[0].run(s.ctx)
+			ready = s.finish(&calls[0])
 			continue
 		}
-		for i := range flights {
-			s.launch(&flights[i])
+		for i := range calls {
+			s.start(&calls[i])
 		}
-		if s.flying > 0 {
-			s.flying--
-			ready = s.land(<-s.landed)
+		if s.underWay > 0 {
+			s.underWay--
+			ready = s.finish(<-s.ended)
 		}
 	}
 }
 
-func (s *submit) launch(f *flight) {
-	if s.landed == nil {
-		s.landed = make(chan *flight, len(s.all)) // each has a job of its own at least
+func (s *submit) start(f *call) {
+	if s.ended == nil {
+		s.ended = make(chan *call, len(s.all)) // each has a job of its own at least
 	}
-	s.flying++
+	s.underWay++
 	go func() {
 		f.run(s.ctx)
-		s.landed <- f // cleanUp takes what run does not
+		s.ended <- f // cleanUp takes what run does not
 	}()
 }
 
-func (f *flight) run(ctx context.Context) {
+func (f *call) run(ctx context.Context) {
 	defer f.client.d.fence.leave(f.age)
 	if f.pause > 0 {
 		timer := time.NewTimer(f.pause)
@@ -131,49 +131,49 @@ func (f *flight) run(ctx context.Context) {
 
 // depart is prepare behind the fence, in which every flight stays until it is over: what it
 // carries was chosen by the configuration of now.
-func (s *submit) depart(jobs []*placement) (flights []flight) {
+func (s *submit) prepareFenced(jobs []*placement) (calls []call) {
 	age := s.d.fence.enter()
 	defer func() {
-		s.d.fence.hold(age, len(flights))
+		s.d.fence.hold(age, len(calls))
 		s.d.fence.leave(age)
 	}()
-	flights = s.prepare(jobs)
-	for i := range flights {
-		flights[i].age = age
+	calls = s.prepare(jobs)
+	for i := range calls {
+		calls[i].age = age
 	}
-	return flights
+	return calls
 }
 
 // prepare chooses candidates for the jobs and puts those of one cell into one
 // flight, or into two where some are to be enqueued. Jobs for which there are none are
 // decided.
-func (s *submit) prepare(jobs []*placement) []flight {
-	flights := s.room[:0]
-	if s.flying > 0 {
-		flights = nil // the room is in use
+func (s *submit) prepare(jobs []*placement) []call {
+	calls := s.oneCall[:0]
+	if s.underWay > 0 {
+		calls = nil // the room is in use
 	}
 	for _, p := range jobs {
-		if err := s.d.choose(p); err != nil {
+		if err := s.d.chooseNode(p); err != nil {
 			s.decide(p, cell.Placement{}, err)
 			continue
 		}
-		s.d.enlist(p)
+		s.d.assignID(p)
 		i := 0
-		for i < len(flights) && (flights[i].client != p.client || flights[i].enqueue != p.enqueue || flights[i].pause > 0 != p.missed) {
+		for i < len(calls) && (calls[i].client != p.client || calls[i].enqueue != p.enqueue || calls[i].pause > 0 != p.afterPause) {
 			i++
 		}
-		if i == len(flights) {
-			flights = append(flights, flight{client: p.client, enqueue: p.enqueue, pause: s.pause(p.missed), subs: make([]cell.Submission, 0, len(jobs))})
+		if i == len(calls) {
+			calls = append(calls, call{client: p.client, enqueue: p.enqueue, pause: s.pause(p.afterPause), subs: make([]cell.Submission, 0, len(jobs))})
 			if i == 0 {
-				flights[i].jobs = jobs[:0] // what is written there has been read
+				calls[i].jobs = jobs[:0] // what is written there has been read
 			} else {
-				flights[i].jobs = make([]*placement, 0, len(jobs))
+				calls[i].jobs = make([]*placement, 0, len(jobs))
 			}
 		}
-		flights[i].jobs = append(flights[i].jobs, p)
-		flights[i].subs = append(flights[i].subs, s.d.submission(p))
+		calls[i].jobs = append(calls[i].jobs, p)
+		calls[i].subs = append(calls[i].subs, s.d.submission(p))
 	}
-	return flights
+	return calls
 }
 
 func (s *submit) pause(missed bool) time.Duration {
@@ -188,13 +188,13 @@ func (s *submit) pause(missed bool) time.Duration {
 }
 
 // land takes in what a call came to and returns the jobs that are still undecided.
-func (s *submit) land(f *flight) (ready []*placement) {
+func (s *submit) finish(f *call) (ready []*placement) {
 	for i, p := range f.jobs {
 		r := f.results[i]
-		s.d.settle(p, r)
+		s.d.updateCache(p, r)
 		f.client.probed(p, r.Err == nil && r.Placement.Waiting && r.Placement.Position > 0)
 	}
-	s.notice(f) // before the next choice
+	s.noteFailures(f) // before the next choice
 	ready = f.jobs[:0]
 	jobs := f.jobs
 	owned := slices.ContainsFunc(f.results, func(r cell.SubmitResult) bool { return r.Placement.Owner != "" })
@@ -204,44 +204,44 @@ func (s *submit) land(f *flight) (ready []*placement) {
 	for i, p := range jobs {
 		r := f.results[i]
 		switch {
-		case r.Err != nil && s.again(p, r.Err):
+		case r.Err != nil && s.retry(p, r.Err):
 			ready = append(ready, p)
 		case r.Err != nil:
 			s.decide(p, cell.Placement{}, coded("submit", r.Err))
 		case r.Placement.Assigned:
 			f.client.metrics.placed.Inc()
 			if f.enqueue {
-				f.client.served(p.class)
+				f.client.noteServed(p.class)
 			}
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Waiting:
 			f.client.metrics.enqueued.Inc()
 			if r.Placement.Position > 0 { // else it is for later, or held back by a limit
-				f.client.waits(p.class, p.request.Job)
-				f.client.lookFor(p, r.Placement.Position)
+				f.client.noteWaiting(p.class, p.request.Job)
+				f.client.offerFreeNode(p, r.Placement.Position)
 			}
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Owner != "": // told last: the owner may be one of this call, and is to be decided first
 		case f.enqueue:
 			s.decide(p, cell.Placement{}, coded("submit", errUndecided))
 		case r.Placement.Behind:
-			f.client.waits(p.class, p.request.Job)
-			p.repeat, p.missed, p.enqueue = false, false, true
+			f.client.noteWaiting(p.class, p.request.Job)
+			p.repeat, p.afterPause, p.enqueue = false, false, true
 			ready = append(ready, p)
 		default:
-			p.repeat, p.missed = false, false
+			p.repeat, p.afterPause = false, false
 			p.rounds++
 			ready = append(ready, p)
 		}
 	}
 	if owned {
-		s.owned(jobs, f.results)
+		s.answerOwned(jobs, f.results)
 	}
 	return ready
 }
 
 // notice has a cell left out of choices that did not answer.
-func (s *submit) notice(f *flight) {
+func (s *submit) noteFailures(f *call) {
 	var failure error // one of them; the first that says so where the cell is away
 	behind := false   // a call that failed, whose own Submit may not have said so yet
 	answered, refused := false, false
@@ -256,7 +256,7 @@ func (s *submit) notice(f *flight) {
 			failure = err
 			fallthrough
 		default:
-			refused = refused || refusal(err) != ""
+			refused = refused || refusalCode(err) != ""
 		}
 	}
 	f.client.logFailure("submit", failure)
@@ -265,7 +265,7 @@ func (s *submit) notice(f *flight) {
 	}
 	switch {
 	case failure != nil && isAway(failure):
-		f.client.failed()
+		f.client.noteFailure()
 	case behind:
 		s.d.nodes.CellFailed(f.client.cell.Index())
 	case answered:
@@ -275,32 +275,32 @@ func (s *submit) notice(f *flight) {
 
 // again reports whether there is still something to be tried for a job whose call
 // failed, and notes what is known of it.
-func (s *submit) again(p *placement, err error) bool {
-	if !untouched(err) {
+func (s *submit) retry(p *placement, err error) bool {
+	if !notApplied(err) {
 		p.failure, p.repeat = err, true
 	}
-	p.missed = true
+	p.afterPause = true
 	switch {
-	case s.ctx.Err() != nil || errors.Is(err, cell.ErrStopped) || isOurs(err):
+	case s.ctx.Err() != nil || errors.Is(err, cell.ErrStopped) || isInvalid(err):
 		return false
 	case isOutOfMemory(err) && (p.failure != nil || s.d.cells.Len() == 1):
 		return false
-	case p.failure != nil || isQueued(err):
+	case p.failure != nil || isNotSent(err):
 		return true
 	case isOutOfMemory(err):
 		// Its keeper would see it within a second; other cells may have room.
-		p.client.setShort(true, zap.Error(err))
+		p.client.setOutOfMemory(true, zap.Error(err))
 	default:
-		p.away, p.refusal = p.away.With(p.client.cell.Index()), err
+		p.refusedCells, p.refusedWith = p.refusedCells.With(p.client.cell.Index()), err
 	}
-	p.missed = false // another cell has no reason to wait
+	p.afterPause = false // another cell has no reason to wait
 	return true
 }
 
 // decide tells what became of a job.
 func (s *submit) decide(p *placement, placed cell.Placement, err error) {
 	if err != nil {
-		err = p.told(err)
+		err = p.clientError(err)
 	}
 	s.d.metrics.submitted(err, placed.Assigned, time.Since(s.begin))
 	if err != nil {
@@ -323,8 +323,8 @@ func (s *submit) decide(p *placement, placed cell.Placement, err error) {
 
 // cleanUp waits for the calls under way and lets go of what is undecided.
 func (s *submit) cleanUp() {
-	for ; s.flying > 0; s.flying-- {
-		<-s.landed
+	for ; s.underWay > 0; s.underWay-- {
+		<-s.ended
 	}
 	for i := range s.all {
 		s.all[i].giveBack()

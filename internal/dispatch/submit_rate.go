@@ -22,7 +22,7 @@ const (
 	// leaseTimeout bounds a call.
 	leaseTimeout = 500 * time.Millisecond
 	// leaseRest is the pause after a call that failed.
-	leaseRest = 250 * time.Millisecond
+	failureRest = 250 * time.Millisecond
 	// dryRest is the shortest pause after a call that found too little, unless the bucket is
 	// full sooner: a tenant that floods is not to cost a call for each permit.
 	dryRest = 10 * time.Millisecond
@@ -53,8 +53,8 @@ type bucket struct {
 	until time.Duration
 	// dry is when the bucket has a permit again, and resting when a call is tried again
 	// after failure.
-	dry, resting time.Duration
-	failure      error
+	emptyUntil, failedUntil time.Duration
+	failure                 error
 	// lease is closed when the call under way has ended; nil when there is none.
 	lease chan struct{}
 	// wanted is what the waiting submits still need.
@@ -81,10 +81,10 @@ func (b *bucket) admit(ctx context.Context, n int) (got int, err error) {
 	for got < n {
 		now := b.now()
 		switch {
-		case now < b.resting:
+		case now < b.failedUntil:
 			return got, coded("submit", b.failure)
-		case now < b.dry:
-			return got, b.limited(b.dry - now)
+		case now < b.emptyUntil:
+			return got, b.limited(b.emptyUntil - now)
 		case ctx.Err() != nil:
 			return got, coded("submit", notAsked(ctx))
 		case b.lease == nil:
@@ -120,13 +120,13 @@ func (b *bucket) call(ctx context.Context) {
 	most, begin := max(b.wanted, b.chunk()), b.now()
 	got, err := b.ask(ctx, most)
 	if err != nil {
-		b.failure, b.resting = err, b.now()+leaseRest
+		b.failure, b.failedUntil = err, b.now()+failureRest
 		return
 	}
 	// Who has left wants nothing any more.
 	b.held, b.until = min(got.Taken, max(b.wanted, b.chunk())), begin+leaseHold
 	if got.Taken < most {
-		b.dry = b.now() + b.refill(got.Left)
+		b.emptyUntil = b.now() + b.refill(got.Left)
 	}
 }
 
@@ -173,7 +173,7 @@ func (b *bucket) limited(after time.Duration) *freeslot.Error {
 
 // behind is what the k-th is told of those that got no permit, from 0: where that is for the
 // rate, each gets a later time, so that they do not come back together.
-func (b *bucket) behind(err error, k int) error {
+func (b *bucket) refusal(err error, k int) error {
 	first, ok := err.(*freeslot.Error) //nolint:errorlint // made by limited
 	if !ok || first.Code != freeslot.CodeRateLimited || k == 0 {
 		return err
@@ -199,13 +199,13 @@ func newBuckets(d *Dispatcher, rates map[string]cell.Rate) map[string]*bucket {
 		count := func(outcome string) prometheus.Counter { return d.metrics.rated.WithLabelValues(tenant, outcome) }
 		buckets[tenant] = &bucket{
 			tenant: tenant, rate: rate, now: func() time.Duration { return time.Since(start) },
-			chunk: func() int { return chunk(rate, d.replicas()) },
+			chunk: func() int { return chunk(rate, d.liveReplicas()) },
 			take: func(ctx context.Context, most int) (cell.Permits, error) {
 				if d.nodes.Skip().Has(home.Index()) {
 					return cell.Permits{}, errCellAway
 				}
 				permits, err := home.TakePermits(ctx, tenant, rate, most)
-				logFailure(d.often, "take permits", err)
+				logFailure(d.sampled, "take permits", err)
 				return permits, err
 			},
 			admitted: count("admitted"), refused: count("refused"), failed: count("failed"),
@@ -223,7 +223,7 @@ func chunk(rate cell.Rate, replicas int) int {
 }
 
 // replicas is how many run, as far as is known.
-func (d *Dispatcher) replicas() int { return max(int(d.known.Load()), 1) }
+func (d *Dispatcher) liveReplicas() int { return max(int(d.replicaCount.Load()), 1) }
 
 // admit decides on the jobs for which their tenants' submit rates leave nothing, and returns
 // the others. Of the jobs of one submit the first are admitted.
@@ -242,7 +242,7 @@ func (s *submit) admit(jobs []*placement) []*placement {
 		got, err := b.admit(s.ctx, n)
 		admitted = append(admitted, jobs[:got]...)
 		for k, p := range jobs[got:n] {
-			s.decide(p, cell.Placement{}, b.behind(err, k))
+			s.decide(p, cell.Placement{}, b.refusal(err, k))
 		}
 		jobs = jobs[n:]
 	}

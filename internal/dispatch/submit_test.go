@@ -107,7 +107,7 @@ func TestResultFasterThanAcceptance(t *testing.T) {
 			eventually(t, "the reply", func() bool {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				return w.early != nil
+				return w.earlyResult != nil
 			})
 			sink.want(jobID, "")
 		})
@@ -302,7 +302,7 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	asked := func() int {
 		t.Helper()
 		p := &placement{request: Request{Tenant: tenant, Job: job()}}
-		if err := rep.choose(p); err != nil || !p.enqueue || p.to != rep.clients[0] {
+		if err := rep.chooseNode(p); err != nil || !p.enqueue || p.to != rep.clients[0] {
 			t.Fatalf("%+v, %v", p, err)
 		}
 		return len(p.candidates)
@@ -310,25 +310,25 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	if got := asked(); got != 1 {
 		t.Fatalf("%d nodes are asked", got)
 	}
-	class, nodes := rep.echo(), &rep.clients[0].resting
-	*nodes = resting{}
+	class, nodes := rep.echo(), &rep.clients[0].full
+	*nodes = fullNodes{}
 	if future := time.Now().Add(time.Hour); !nodes.ask(class, future) {
 		t.Fatal("nobody may ask")
 	}
 	if got := asked(); got != 0 {
 		t.Errorf("%d nodes are asked while another job asks them", got)
 	}
-	*nodes = resting{}
-	nodes.told(question{class, time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	*nodes = fullNodes{}
+	nodes.told(probe{class, time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	if got := asked(); got != 0 {
 		t.Errorf("%d nodes are asked of a fleet that said that it is full", got)
 	}
-	*nodes = resting{}
-	nodes.told(question{class, time.Now().Add(-time.Hour)}, time.Now().Add(-time.Hour), true)
+	*nodes = fullNodes{}
+	nodes.told(probe{class, time.Now().Add(-time.Hour)}, time.Now().Add(-time.Hour), true)
 	if got := asked(); got != 1 {
 		t.Errorf("%d nodes are asked of a fleet that was full long ago, expected one", got)
 	}
-	*nodes = resting{}
+	*nodes = fullNodes{}
 	begin := time.Now()
 	rep.mustWait(job(), 1, nil)
 	if !nodes.has(class, begin) {
@@ -351,13 +351,13 @@ func TestProbeIsToldOf(t *testing.T) {
 	r.agent(fleet[0])
 	rep := r.replica("r1", blind, idle, func(c *replicaConfig) { c.url = p.url() })
 	n, _ := rep.cache.Node(fleet[0].ID)
-	class, nodes := rep.echo(), &rep.clients[1].resting
+	class, nodes := rep.echo(), &rep.clients[1].full
 	free := func(after string) {
 		t.Helper()
 		if !nodes.ask(class, time.Now()) {
 			t.Errorf("after %s nobody may ask", after)
 		}
-		*nodes = resting{}
+		*nodes = fullNodes{}
 	}
 	n.SetUsed(1)
 	rep.mustWait(job(), 0, nil) // the node had room
@@ -370,7 +370,7 @@ func TestProbeIsToldOf(t *testing.T) {
 	free("a probe that failed")
 	eventually(t, "the cell answers", func() bool { return rep.nodes.Skip() == 0 })
 	rep.mustWait(job(), 2, nil)
-	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.clients[0].resting.has(class, time.Now().Add(-time.Second)) {
+	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.clients[0].full.has(class, time.Now().Add(-time.Second)) {
 		t.Error("the nodes are not taken for full, or those of the other cell are")
 	}
 }
@@ -386,9 +386,9 @@ func TestFreeBesideAJobThatAskedNobody(t *testing.T) {
 	n, _ := rep.cache.Node("n1")
 	n.SetUsed(1)
 	known := &queue{job: freeslot.Job{Service: "echo"}} // or else the queues would be looked at because it is new
-	known.straight.Store(true)
+	known.hasWaiting.Store(true)
 	rep.clients[0].queues.byID.Store(rep.echo(), known)
-	rep.clients[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	rep.clients[0].full.told(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	p.onceSent("mark-", func([]byte) { n.SetUsed(0) })
 	id := rep.mustWait(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-"`)}, 1, nil)
 	eventually(t, "its slot", func() bool {
@@ -413,7 +413,7 @@ func TestFreeBesideAJobThatAskedOthers(t *testing.T) {
 		rep.mustPlace(job(), nil)
 	}
 	known := &queue{job: freeslot.Job{Service: "echo"}}
-	known.straight.Store(true)
+	known.hasWaiting.Store(true)
 	rep.clients[0].queues.byID.Store(rep.echo(), known)
 	freed := make(chan string, 1)
 	p.onceSent("mark-", func(request []byte) {
@@ -447,7 +447,7 @@ func TestSweepAsksSeveral(t *testing.T) {
 	for _, n := range rep.cache.AllNodes() {
 		n.SetUsed(1)
 	}
-	rep.clients[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	rep.clients[0].full.told(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	reqs := make([]Request, nodes)
 	for i := range reqs {
 		reqs[i] = Request{Tenant: tenant, Job: job()}
@@ -479,13 +479,13 @@ func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 	}{
 		"quick":     {time.Millisecond, probeRest},
 		"slow":      {50 * time.Millisecond, 50 * time.Millisecond},
-		"very slow": {time.Hour, probeAway},
+		"very slow": {time.Hour, probeRestMost},
 	} {
-		var r resting
-		if !r.ask(class, start) || r.ask(class, at(probeAway-1)) || r.has(class, start) {
+		var r fullNodes
+		if !r.ask(class, start) || r.ask(class, at(probeRestMost-1)) || r.has(class, start) {
 			t.Errorf("%s: two ask, or the nodes are full before they say so", name)
 		}
-		r.told(question{class, start}, at(test.took), true)
+		r.told(probe{class, start}, at(test.took), true)
 		if r.ask(class, at(test.took+test.rest-1)) || !r.ask(class, at(test.took+test.rest)) {
 			t.Errorf("%s: they do not rest for %s", name, test.rest)
 		}
@@ -493,19 +493,19 @@ func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 			t.Errorf("%s: they do not rest for %s to jobs of several slots", name, probeRest)
 		}
 	}
-	var r resting
-	if !r.ask(class, start) || !r.ask(class, at(probeAway)) {
+	var r fullNodes
+	if !r.ask(class, start) || !r.ask(class, at(probeRestMost)) {
 		t.Error("a question without an answer keeps others from asking")
 	}
-	r.told(question{class, start}, at(probeAway+1), false)
-	if r.ask(class, at(probeAway+2)) {
+	r.told(probe{class, start}, at(probeRestMost+1), false)
+	if r.ask(class, at(probeRestMost+2)) {
 		t.Error("the answer to a question ended another one")
 	}
-	r.told(question{class: class}, at(probeAway+3), true)
-	if r.told(question{class, at(probeAway)}, at(probeAway+4), false); !r.has(class, at(probeAway+4)) {
+	r.told(probe{class: class}, at(probeRestMost+3), true)
+	if r.told(probe{class, at(probeRestMost)}, at(probeRestMost+4), false); !r.has(class, at(probeRestMost+4)) {
 		t.Error("room for one job made the nodes free for a large one, which they had refused")
 	}
-	if r.has(other, at(probeAway+4)) || !r.ask(other, at(probeAway+4)) {
+	if r.has(other, at(probeRestMost+4)) || !r.ask(other, at(probeRestMost+4)) {
 		t.Error("nodes of another class rest")
 	}
 }
@@ -521,12 +521,12 @@ func TestLargeJobAsksBesideOthers(t *testing.T) {
 	n.SetUsed(2)
 	large := job()
 	large.Slots = 2
-	if !rep.clients[0].resting.ask(rep.echo(), time.Now().Add(time.Hour)) {
+	if !rep.clients[0].full.ask(rep.echo(), time.Now().Add(time.Hour)) {
 		t.Fatal("nobody may ask")
 	}
 	for range 2 {
 		p := &placement{request: Request{Tenant: tenant, Job: large}}
-		if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
+		if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
 			t.Fatalf("%+v, %v", p, err)
 		}
 	}
@@ -923,7 +923,7 @@ func TestAlmostOutOfMemory(t *testing.T) {
 		}
 	}
 	limit(0.88)
-	eventually(t, "the keeper sees it", func() bool { return rep.short.load() != 0 })
+	eventually(t, "the keeper sees it", func() bool { return rep.outOfMemory.load() != 0 })
 	_, err := rep.place(job(), sink)
 	if e := asError(t, err, freeslot.CodeOverloaded); e.RetryAfter <= 0 || !strings.Contains(e.Message, "80 %") {
 		t.Errorf("%+v", e)
