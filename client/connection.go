@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,10 +18,13 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// link is one connection to one replica.
-type link struct {
+// keptBytes is the largest buffer that an idle connection keeps.
+const keptBytes = 64 << 10
+
+// connection is one connection to one replica.
+type connection struct {
 	client  *Client
-	conn    *websocket.Conn
+	socket  *websocket.Conn
 	url     int // its place in client.urls
 	host    string
 	welcome wire.Welcome
@@ -28,27 +32,27 @@ type link struct {
 	// early are messages that came with the welcome.
 	early []wire.Message
 
-	// out hands frames to the writer. It has no buffer: a frame that nobody took
-	// was not sent, which is what makes it safe to send it elsewhere.
+	// out hands frames to the writer. It has no buffer: a frame that the writer did not take was not
+	// sent, so it is safe to send it elsewhere.
 	out chan []byte
-	// goaway is closed when the replica says so, ended when nothing more comes.
+	// goaway is closed when the replica asks the client to leave, ended when nothing more comes.
 	goaway, ended chan struct{}
-	// orphans tells that there may be jobs to take over; it has room for one.
+	// orphans has a token when there may be jobs to take over.
 	orphans chan struct{}
 
 	// received counts bytes, for the pings.
 	received atomic.Int64
 
-	// What follows is guarded by client.mu.
+	// client.mu guards what follows.
+
 	pending map[string]*call
-	// leaving: the replica said goaway. closing: everything has come. dead: no
-	// more does.
+	// leaving: the replica sent goaway. closing: all answers have come. dead: the connection has ended.
 	leaving, closing, dead bool
 }
 
-// connect makes a connection to one replica and takes its welcome. Its
-// goroutines run once start is called.
-func (c *Client) connect(ctx context.Context, index int) (*link, error) {
+// connect connects to one replica and takes its welcome. The connection's goroutines run once start is
+// called.
+func (c *Client) connect(ctx context.Context, index int) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
 	defer cancel()
 	u := c.urls[index]
@@ -56,28 +60,27 @@ func (c *Client) connect(ctx context.Context, index int) (*link, error) {
 	if c.opts.Token != "" {
 		header.Set("Authorization", "Bearer "+c.opts.Token)
 	}
-	conn, resp, err := websocket.Dial(ctx, u.String(), &websocket.DialOptions{
+	socket, resp, err := websocket.Dial(ctx, u.String(), &websocket.DialOptions{
 		HTTPClient: c.opts.HTTPClient, HTTPHeader: header, Subprotocols: []string{wire.Protocol},
 	})
 	if err != nil {
 		return nil, dialError(u.Host, resp, err)
 	}
-	conn.SetReadLimit(int64(c.opts.MaxMessageBytes))
-	first, err := readWelcome(ctx, conn)
+	socket.SetReadLimit(int64(c.opts.MaxMessageBytes))
+	first, err := readWelcome(ctx, socket)
 	if err != nil {
-		_ = conn.CloseNow()
+		_ = socket.CloseNow()
 		return nil, dialError(u.Host, nil, err)
 	}
-	return &link{
-		client: c, conn: conn, url: index, host: u.Host, since: time.Now(),
+	return &connection{
+		client: c, socket: socket, url: index, host: u.Host, since: time.Now(),
 		welcome: first[0].Welcome, early: first[1:],
 		out: make(chan []byte), goaway: make(chan struct{}), ended: make(chan struct{}),
 		orphans: make(chan struct{}, 1), pending: map[string]*call{},
 	}, nil
 }
 
-// dialError makes the error of a connection that did not come about. The URL is
-// left out: it can hold a token.
+// dialError is the error of a failed connect. It leaves out the URL, which can hold a token.
 func dialError(host string, resp *http.Response, err error) error {
 	if resp != nil && resp.Body != nil {
 		var body struct {
@@ -100,10 +103,9 @@ func dialError(host string, resp *http.Response, err error) error {
 	return fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "connect to " + host}, cause)
 }
 
-// readWelcome returns the messages of the first frame, of which the first is the
-// welcome.
-func readWelcome(ctx context.Context, conn *websocket.Conn) ([]wire.Message, error) {
-	_, frame, err := conn.Read(ctx)
+// readWelcome returns the messages of the first frame. The first one is the welcome.
+func readWelcome(ctx context.Context, socket *websocket.Conn) ([]wire.Message, error) {
+	_, frame, err := socket.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,110 +119,101 @@ func readWelcome(ctx context.Context, conn *websocket.Conn) ([]wire.Message, err
 	return messages, nil
 }
 
-// start runs the link until it ends.
-func (l *link) start() {
-	c := l.client
-	c.loops.Go(l.writeLoop)
-	c.loops.Go(l.pingLoop)
-	c.loops.Go(l.adoptLoop)
+// start runs the connection until it ends.
+func (conn *connection) start() {
+	c := conn.client
+	c.loops.Go(conn.writeLoop)
+	c.loops.Go(conn.pingLoop)
+	c.loops.Go(conn.adoptLoop)
 	c.loops.Go(func() {
-		reason := l.readLoop()
-		_ = l.conn.CloseNow()
-		c.drop(l, reason)
+		reason := conn.readLoop()
+		_ = conn.socket.CloseNow()
+		c.drop(conn, reason)
 	})
 }
 
-// readLoop takes messages until the connection ends. It reads without a deadline:
-// the pings find a replica that is gone.
-func (l *link) readLoop() error {
-	for i := range l.early {
-		l.take(&l.early[i])
+// sayGoodbye closes the connection in good order.
+func (conn *connection) sayGoodbye() { _ = conn.socket.Close(websocket.StatusNormalClosure, "") }
+
+// readLoop takes messages until the connection ends. It reads without a deadline: the pings find a
+// replica that is gone.
+func (conn *connection) readLoop() error {
+	for i := range conn.early {
+		conn.receive(&conn.early[i])
 	}
-	var frame []byte
+	var frame bytes.Buffer
 	for {
-		_, r, err := l.conn.Reader(context.Background())
+		_, r, err := conn.socket.Reader(context.Background())
 		if err != nil {
 			return err
 		}
-		if frame, err = l.readAll(r, frame[:0]); err != nil {
+		frame.Reset()
+		if _, err := frame.ReadFrom(counted{r, &conn.received}); err != nil {
 			return err
 		}
-		if err := wire.DecodeMessages(frame, l.take); err != nil {
+		if err := wire.DecodeMessages(frame.Bytes(), conn.receive); err != nil {
 			return err
 		}
-		if cap(frame) > keptBytes {
-			frame = nil
+		if frame.Cap() > keptBytes {
+			frame = bytes.Buffer{}
 		}
 	}
 }
 
-// keptBytes is the largest buffer that an idle link keeps.
-const keptBytes = 64 << 10
-
-// readAll is io.ReadAll into a buffer that is used again.
-func (l *link) readAll(r io.Reader, buf []byte) ([]byte, error) {
-	for {
-		if len(buf) == cap(buf) {
-			buf = append(buf, make([]byte, max(1024, cap(buf)))...)[:len(buf)]
-		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		l.received.Add(int64(n))
-		if err == io.EOF {
-			return buf, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
+// counted counts the bytes that it reads.
+type counted struct {
+	io.Reader
+	n *atomic.Int64
 }
 
-func (l *link) writeLoop() {
-	late := time.AfterFunc(time.Hour, func() { _ = l.conn.CloseNow() })
-	defer late.Stop()
-	late.Stop()
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+func (conn *connection) writeLoop() {
 	for {
 		select {
-		case frame := <-l.out:
-			late.Reset(writeTimeout)
-			err := l.conn.Write(context.Background(), websocket.MessageText, frame)
-			late.Stop()
+		case frame := <-conn.out:
+			ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+			err := conn.socket.Write(ctx, websocket.MessageText, frame)
+			cancel()
 			if err != nil {
-				// The reader sees it too, and ends the link.
-				_ = l.conn.CloseNow()
+				// The reader sees it too, and ends the connection.
+				_ = conn.socket.CloseNow()
 				return
 			}
-		case <-l.ended:
+		case <-conn.ended:
 			return
 		}
 	}
 }
 
-func (l *link) pingLoop() {
-	opts := &l.client.opts
+func (conn *connection) pingLoop() {
+	opts := &conn.client.opts
 	ticker := time.NewTicker(opts.PingInterval)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-l.ended:
+		case <-conn.ended:
 			return
 		case <-ticker.C:
 		}
-		if !l.alive(opts.PingTimeout) {
-			l.client.log.Warn("client.replica_silent", zap.String("host", l.host))
-			_ = l.conn.CloseNow()
+		if !conn.alive(opts.PingTimeout) {
+			conn.client.log.Warn("client.replica_silent", zap.String("host", conn.host))
+			_ = conn.socket.CloseNow()
 			return
 		}
 	}
 }
 
-// alive pings the replica. One that does not answer in time, but sends, is alive:
-// it reads nothing while it has enough to do. A ping that fails for another
-// reason than time met a connection that has ended.
-func (l *link) alive(timeout time.Duration) bool {
-	before := l.received.Load()
+// alive pings the replica. A replica that does not answer in time, but sends, is alive: it reads nothing
+// while it is busy. A ping that fails for another reason than time met a connection that has ended.
+func (conn *connection) alive(timeout time.Duration) bool {
+	before := conn.received.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	err := l.conn.Ping(ctx)
-	return err == nil || ctx.Err() == nil || l.received.Load() != before
+	err := conn.socket.Ping(ctx)
+	return err == nil || ctx.Err() == nil || conn.received.Load() != before
 }

@@ -5,79 +5,78 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// errBroken is what calls fail with whose connection broke. Submits must not be
-// repeated after it; the others are.
+// errBroken is the error of calls whose connection broke. Submits must not be repeated after it; the
+// others are.
 var errBroken = &freeslot.Error{
 	Code:    freeslot.CodeUnavailable,
 	Message: "the connection broke before the replica answered, the request may have been carried out",
 }
 
-// take handles one message. What it knows nothing of is ignored: an answer that
-// came after its caller had given up, or a kind of message that a newer replica
-// sends.
-func (l *link) take(m *wire.Message) {
-	c := l.client
+// receive handles one message. It ignores an answer that comes after its caller has given up, and a kind
+// of message that only a newer replica sends.
+func (conn *connection) receive(m *wire.Message) {
+	c := conn.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch m.Type {
 	case wire.TypeAccepted:
-		l.accepted(m)
+		conn.accepted(m)
 	case wire.TypeAssigned:
 		if h := c.jobs[m.JobID]; h != nil {
 			h.assign(m.Node, m.Attempt)
 		}
 	case wire.TypeProgress:
 		if h := c.jobs[m.JobID]; h != nil {
-			h.tell(&m.Progress)
+			h.report(&m.Progress)
 		}
 	case wire.TypeResult:
 		if h := c.jobs[m.Job.ID]; h != nil {
 			h.finish(m.Job, nil)
 		}
 	case wire.TypeStatus:
-		l.status(m)
+		conn.status(m)
 	case wire.TypeError:
-		l.failed(m)
+		conn.failed(m)
 	case wire.TypeDetached:
-		// Not ours any more, unless it was this client that took it to another link.
-		if h := c.jobs[m.JobID]; h != nil && h.link == l {
+		// The job went to another client, unless this client took it to another connection.
+		if h := c.jobs[m.JobID]; h != nil && h.conn == conn {
 			h.finish(freeslot.JobStatus{}, &freeslot.Error{
 				Code: freeslot.CodeUnavailable, Message: "another client attached to the job and gets its result",
 			})
 		}
 	case wire.TypeGoaway:
-		if !l.leaving {
-			l.leaving = true
-			c.unuse(l)
-			close(l.goaway)
+		if !conn.leaving {
+			conn.leaving = true
+			c.unuse(conn)
+			close(conn.goaway)
 		}
 	case wire.TypeWelcome, wire.TypePong:
 	}
 }
 
-func (l *link) accepted(m *wire.Message) {
-	k := l.pending[m.ID]
+func (conn *connection) accepted(m *wire.Message) {
+	k := conn.pending[m.ID]
 	index := max(m.Index, 0)
 	if k == nil || !k.open(index) {
 		return
 	}
-	h := l.client.jobs[m.JobID]
+	h := conn.client.jobs[m.JobID]
 	if h != nil { // its idempotency key belongs to a job of this client
-		if !l.leaving { // else its result comes over the link that takes it over
-			h.link = l
+		if !conn.leaving { // else the result comes over the connection that takes the job over
+			h.conn = conn
 		}
 		k.spans[index].end(m.JobID, freeslot.JobStatus{}, nil)
 	} else {
-		h = newHandle(l.client, m.JobID, m.Position, l, k.spans[index])
-		l.client.jobs[m.JobID] = h
+		h = newHandle(conn, m.JobID, m.Position, k.spans[index])
+		conn.client.jobs[m.JobID] = h
 	}
-	if k.accepted(index, h) {
-		l.answered(m.ID, k)
+	if k.answer(index, Submitted{Handle: h}) {
+		conn.answered(m.ID, k)
 	}
 }
 
-func (l *link) failed(m *wire.Message) {
-	k := l.pending[m.ID]
+func (conn *connection) failed(m *wire.Message) {
+	k := conn.pending[m.ID]
 	if k == nil {
 		return
 	}
@@ -88,65 +87,65 @@ func (l *link) failed(m *wire.Message) {
 	switch {
 	case k.submitted == nil || m.Index == wire.NoIndex:
 		k.fail(err)
-		l.answered(m.ID, k)
-	case k.refused(m.Index, err):
-		l.answered(m.ID, k)
+		conn.answered(m.ID, k)
+	case k.answer(m.Index, Submitted{Err: err}):
+		conn.answered(m.ID, k)
 	}
 }
 
-// status takes the answer to a cancel or an attach. The handle of an attach must
-// be there before the next message, which can be its result.
-func (l *link) status(m *wire.Message) {
-	k := l.pending[m.ID]
+// status takes the answer to a cancel or an attach. It makes the handle of an attach at once: the next
+// message can be the job's result.
+func (conn *connection) status(m *wire.Message) {
+	k := conn.pending[m.ID]
 	if k == nil || k.submitted != nil {
 		return
 	}
 	k.status = m.Job
 	k.missing = 0
 	if k.attach {
-		l.attached(k, m.Job)
+		conn.attached(k, m.Job)
 	}
-	l.answered(m.ID, k)
+	conn.answered(m.ID, k)
 }
 
-func (l *link) attached(k *call, s freeslot.JobStatus) {
-	c := l.client
+func (conn *connection) attached(k *call, s freeslot.JobStatus) {
+	c := conn.client
 	switch h := c.jobs[s.ID]; {
 	case k.handle != nil: // taken over
 	case h != nil:
 		k.handle = h
-		h.link = l
+		h.conn = conn
 	default:
-		k.handle = newHandle(c, s.ID, s.Position, l, jobSpan{})
+		k.handle = newHandle(conn, s.ID, s.Position, jobSpan{})
 		if !s.State.Terminal() {
 			c.jobs[s.ID] = k.handle
 		}
 	}
-	k.handle.tell(s.Progress)
+	k.handle.report(s.Progress)
 	switch {
 	case s.State.Terminal():
 		k.handle.finish(s, nil)
 	case s.State == freeslot.StateRunning || s.State == freeslot.StateCancelling:
-		// Of a job that waits the status tells where it ran last, if it ever did.
+		// The status of a waiting job has the node where it ran last, if it ever did.
 		k.handle.assign(s.Node, s.Attempt)
 	}
 }
 
 // answered must be called with mu held, once nothing is missing.
-func (l *link) answered(id string, k *call) {
-	delete(l.pending, id)
+func (conn *connection) answered(id string, k *call) {
+	delete(conn.pending, id)
 	close(k.done)
-	if l.leaving {
-		// A job may have come with it, or the link be done with.
-		l.client.signalOrphans()
+	if conn.leaving {
+		// A job may have come with it, or this was the last answer of the connection.
+		conn.client.signalOrphans()
 	}
 }
 
 // failPending must be called with mu held.
-func (l *link) failPending(err error, broken bool) {
-	for id, k := range l.pending {
+func (conn *connection) failPending(err error, broken bool) {
+	for id, k := range conn.pending {
 		k.broken = broken
 		k.fail(err)
-		l.answered(id, k)
+		conn.answered(id, k)
 	}
 }
