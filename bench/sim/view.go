@@ -88,7 +88,7 @@ func newReplica(cfg *Config, index int, all []*selection.Profile) *replica {
 	}
 	how, share := &selection.Config{Enabled: true, Policy: cfg.Policy}, shareOf(cfg, index)
 	if cfg.Pools == 0 {
-		r.classes = []*selection.Class{share.NewClass(r.views, how, service, new(freeslot.Requirement))}
+		r.classes = []*selection.Class{selection.NewIdentity(service, new(freeslot.Requirement)).NewClass(share, r.views, how)}
 		return r
 	}
 	members := make([][]*selection.Node, cfg.Pools)
@@ -96,7 +96,7 @@ func newReplica(cfg *Config, index int, all []*selection.Profile) *replica {
 		members[i%cfg.Pools] = append(members[i%cfg.Pools], n)
 	}
 	for i := range members { // the others would only be counted as not fitting
-		r.classes = append(r.classes, share.NewClass(members[i], how, service, &freeslot.Requirement{Pool: poolName(i)}))
+		r.classes = append(r.classes, selection.NewIdentity(service, &freeslot.Requirement{Pool: poolName(i)}).NewClass(share, members[i], how))
 	}
 	return r
 }

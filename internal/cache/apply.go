@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/cell/profile"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 func (f *follower) receive(message string) {
@@ -139,7 +140,7 @@ func (f *follower) put(state *cell.NodeState) {
 	known, ok := c.nodes.Load(state.Node.ID)
 	switch {
 	case !ok:
-		known = newEntry(state, f.compiler, f.index)
+		known = newEntry(state, f.index)
 		c.nodes.Store(state.Node.ID, known)
 		c.profiles.Add(1)
 	case known.node.Cell() != f.index:
@@ -148,7 +149,7 @@ func (f *follower) put(state *cell.NodeState) {
 		return
 	default:
 		if !sameProfile(known.node.Profile().Node(), &state.Node) {
-			known.node.SetProfile(f.compiler.Compile(&state.Node))
+			known.node.SetProfile(selection.Compile(&state.Node))
 			c.profiles.Add(1)
 		}
 		known.restate(state)

@@ -27,8 +27,8 @@ type incarnation struct {
 	registeredAtMS int64
 }
 
-func newEntry(state *cell.NodeState, compiler *selection.Compiler, index int) *entry {
-	e := &entry{node: selection.NewNode(compiler.Compile(&state.Node), index)}
+func newEntry(state *cell.NodeState, index int) *entry {
+	e := &entry{node: selection.NewNode(selection.Compile(&state.Node), index)}
 	e.restate(state)
 	return e
 }

@@ -80,8 +80,6 @@ type follower struct {
 	stale bool
 	// wholeAt is when lookUnwatched had the whole cell read last.
 	wholeAt int64
-	// compiler is there while pages are read, whose nodes share their lists.
-	compiler *selection.Compiler
 	// ahead are the nodes that were read at a revision that is still to come: older
 	// events say less than is known.
 	ahead map[string]cell.Revision

@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // resync compares the cache with Redis and fetches what changed since; everything,
@@ -68,8 +67,6 @@ const fetchTries = 3
 var errTooFast = errors.New("nodes leave faster than they can be read")
 
 func (f *follower) fetch() (read int, replaced bool, err error) {
-	f.compiler = selection.NewCompiler()
-	defer func() { f.compiler = nil }()
 	for range fetchTries {
 		n, replacing, again, err := f.fetchOnce()
 		read += n

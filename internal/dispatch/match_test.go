@@ -216,7 +216,7 @@ func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	for i := range matchQueue + 10 {
 		other := node("n1", 1)
 		other.ID = fmt.Sprintf("other-%d", i)
-		c.offer(selection.NewNode(selection.NewCompiler().Compile(&other), 0), false)
+		c.offer(selection.NewNode(selection.Compile(&other), 0), false)
 	}
 	if len(c.match.free) != matchQueue || c.match.queued.Size() != matchQueue {
 		t.Errorf("%d nodes are to be matched, %d are known to be", len(c.match.free), c.match.queued.Size())

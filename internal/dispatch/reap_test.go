@@ -148,7 +148,7 @@ func TestSelfPreservation(t *testing.T) {
 			if i >= here {
 				at = 1
 			}
-			counted.nodes = append(counted.nodes, selection.NewNode(selection.NewCompiler().Compile(&n), at))
+			counted.nodes = append(counted.nodes, selection.NewNode(selection.Compile(&n), at))
 		}
 	}
 	const limit = time.Second
@@ -261,7 +261,7 @@ func TestSpareOverOutages(t *testing.T) {
 			fleet := &timed{census: new(census), limit: limit}
 			for i := range 20 {
 				n := node(fmt.Sprintf("n%d", i), 1)
-				fleet.nodes = append(fleet.nodes, selection.NewNode(selection.NewCompiler().Compile(&n), 0))
+				fleet.nodes = append(fleet.nodes, selection.NewNode(selection.Compile(&n), 0))
 			}
 			for _, n := range fleet.nodes[:10] {
 				fleet.silent = append(fleet.silent, cache.SilentNode{ID: n.ID(), Epoch: "e"})

@@ -9,23 +9,22 @@ import (
 	"github.com/freeslot/freeslot/internal/class"
 )
 
-// Identity says which class a [Class] is, however often its lists are built again. It
-// is immutable and safe for concurrent use.
+// Identity is what a [Class] keeps when its lists are built again: its service, requirement and id.
+// It is immutable and safe for concurrent use.
 type Identity struct {
 	service     string
 	requirement freeslot.Requirement
 
-	// The names are made when they are first asked for: most lists never need them, and
-	// they cost more than finding the class.
+	// The first call that needs the id and the definition makes them: most lists never need them,
+	// and they cost more than finding the class.
 	once           sync.Once
 	id, definition string
 }
 
-// NewIdentity is that of "service with requirement r", which must be valid. Nothing of
-// r is kept.
+// NewIdentity is the identity of "service with requirement r", which must be valid. It copies r.
 func NewIdentity(service string, r *freeslot.Requirement) *Identity {
 	i := &Identity{service: service, requirement: r.Clone()}
-	// Empty lists and absent ones are defined in the same words.
+	// The definition is the same for empty lists and absent ones.
 	if len(i.requirement.Services) == 0 {
 		i.requirement.Services = nil
 	}
@@ -44,9 +43,8 @@ func (i *Identity) ID() string {
 	return i.id
 }
 
-// Definition is a JSON object with the "service" and the "requirement" by which the
-// class was first asked for: other words may stand for the same class. NewClass with
-// what it says gives the same candidates.
+// Definition is a JSON object with the "service" and the "requirement" that the class was made
+// from. Other spellings can mean the same class. NewClass with these two gives the same candidates.
 func (i *Identity) Definition() string {
 	i.once.Do(i.name)
 	return i.definition
@@ -64,9 +62,4 @@ func (i *Identity) name() {
 		panic(fmt.Sprintf("selection: a valid requirement is no JSON: %v", err))
 	}
 	i.id, i.definition = class.ID(i.service, &i.requirement), string(text)
-}
-
-// NewClass is [NewClass] for a replica with this share, which may be nil.
-func (i *Identity) NewClass(share *Share, nodes []*Node, cfg *Config) *Class {
-	return newClass(share, nodes, cfg, i)
 }

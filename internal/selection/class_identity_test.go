@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/class"
 )
 
-// A definition says all of the class: who reads it gets the same candidates.
+// A definition is complete: a class built from it has the same candidates.
 func TestDefinition(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -87,10 +87,10 @@ func TestHas(t *testing.T) {
 	all.Wait()
 }
 
-// Names and fit are asked for with every job that waits.
+// Every waiting job asks for the names and the fit.
 func TestHasDoesNotAllocate(t *testing.T) {
 	n := NewNode(Compile(&freeslot.Node{ID: "n", MaxConcurrency: 1, Services: []freeslot.Service{{Name: "tts", Version: "1.4"}}}), 0)
-	class := NewClass([]*Node{n}, nil, "tts", &freeslot.Requirement{Services: []string{"tts@^1"}})
+	class := NewClass([]*Node{n}, nil, "tts", nothing)
 	if !class.Has(n) {
 		t.Fatal("the node does not fit")
 	}

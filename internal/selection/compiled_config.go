@@ -17,8 +17,8 @@ type compiled struct {
 	paused   pauses
 }
 
-// prepared keeps what compile made for as long as its Config lives. A decision does
-// not depend on it: compiling again gives the same.
+// prepared keeps what compile made for as long as its Config lives. No decision depends on it:
+// compiling again gives the same result.
 var prepared sync.Map // weak.Pointer[Config] -> *compiled
 
 // unconfigured is what a nil Config compiles to.
@@ -40,7 +40,7 @@ func compile(cfg *Config) *compiled {
 	return known.(*compiled)
 }
 
-// newCompiled keeps nothing that leads back to cfg, which could then never be freed.
+// newCompiled keeps nothing that leads back to cfg, because cfg could then never be freed.
 func newCompiled(cfg *Config) *compiled {
 	full := cfg.WithDefaults()
 	c := &compiled{
@@ -62,8 +62,8 @@ func newCompiled(cfg *Config) *compiled {
 	return c
 }
 
-// named returns the rule of the pool with this id; one that is not configured has
-// the nodes that name it.
+// named returns the rule of the pool with this id. A pool that is not configured has the nodes that
+// name it.
 func (c *compiled) named(id string) *rule {
 	if r, ok := c.byID[id]; ok {
 		return r
@@ -71,8 +71,8 @@ func (c *compiled) named(id string) *rule {
 	return newRule(&Pool{ID: id})
 }
 
-// covering returns the rules of the pools that cover the folded languages, in
-// order; "" is a language that the job does not state.
+// covering returns the rules of the pools that cover the folded languages, in order; "" is a
+// language that the job does not state.
 func (c *compiled) covering(source, target string) []*rule {
 	if !c.twoLevel || source == "" && target == "" {
 		return nil
@@ -101,29 +101,26 @@ func (c *compiled) members(p *Profile) []string {
 	return ids
 }
 
-// membership is a set of pools by their index.
-type membership [MaxConfiguredPools / 64]uint64
-
-func (m *membership) add(index int) { m[index/64] |= 1 << (index % 64) }
-
-// memberships is the membership of one profile in the pools of one configuration.
+// memberships is the pools of one configuration that one profile is in, by their index.
 type memberships struct {
 	of *compiled
-	in membership
+	in [MaxConfiguredPools / 64]uint64
 }
 
-// memberships tells all pools of c that p is in. The last answer is kept with the
-// profile: a fleet with many overlapping pools has them compared once for all classes.
-func (c *compiled) memberships(p *Profile) *membership {
+func (m *memberships) has(index int) bool { return m.in[index/64]>>(index%64)&1 == 1 }
+
+// memberships returns all pools of c that p is in. The profile keeps the last answer: where many
+// pools overlap, they are compared with it once for all classes.
+func (c *compiled) memberships(p *Profile) *memberships {
 	if known := p.memberships.Load(); known != nil && known.of == c {
-		return &known.in
+		return known
 	}
 	fresh := &memberships{of: c}
 	for _, r := range c.rules {
 		if r.admits(p) {
-			fresh.in.add(r.index)
+			fresh.in[r.index/64] |= 1 << (r.index % 64)
 		}
 	}
 	p.memberships.Store(fresh)
-	return &fresh.in
+	return fresh
 }

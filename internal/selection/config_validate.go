@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// MaxConfiguredPools is the most pools that a configuration can have: building a
-	// class compares every node with every pool that covers it.
+	// MaxConfiguredPools is the most pools that a configuration can have: building a class compares
+	// every node with every pool that covers the class.
 	MaxConfiguredPools = 256
 	// MaxPoolMembers is the most nodes that one pool can name.
 	MaxPoolMembers = 10000
-	// MaxLanguagePairs is the most entries that Config.LanguagePairs can have, pools
-	// of the same pair counted apart.
+	// MaxLanguagePairs is the most entries that Config.LanguagePairs can have; two pools of one
+	// pair are two entries.
 	MaxLanguagePairs = 1 << 20
 )
 
-// Validate checks the configuration. path is put before the field names ("config"
-// gives "config.pools[2].labels.zone"); "" leaves them alone. The result
-// has every bad field in the configuration's order.
+// Validate checks the configuration. path stands before the field names ("config" gives
+// "config.pools[2].labels.zone"); "" adds nothing. The result has every bad field, in the
+// configuration's order.
 func (c *Config) Validate(path string) (found freeslot.FieldErrors) {
 	if path != "" {
 		path += "."
@@ -35,7 +35,7 @@ func (c *Config) Validate(path string) (found freeslot.FieldErrors) {
 	if !slices.Contains([]Policy{"", PolicyLeastLoaded, PolicyBinpack}, c.Policy) {
 		found.Addf(path+"policy", "is %q, expected %s or %s", c.Policy, PolicyLeastLoaded, PolicyBinpack)
 	}
-	// Put so that what is no number fails too.
+	// The negation makes NaN fail too.
 	if f := c.AffinityLoadFactor; f != 0 && !(f >= MinAffinityLoadFactor && f <= MaxAffinityLoadFactor) {
 		found.Addf(path+"affinity_load_factor", "is %v, expected %v to %v (0 or absent means %v)", f, MinAffinityLoadFactor, MaxAffinityLoadFactor, DefaultAffinityLoadFactor)
 	}
@@ -44,7 +44,7 @@ func (c *Config) Validate(path string) (found freeslot.FieldErrors) {
 	return found
 }
 
-// Validate checks the pools alone, as [Config.Validate] does. path is their own
+// Validate checks the pools alone, as [Config.Validate] does. path is the path of the pools
 // ("pools" gives "pools[2].labels.zone").
 func (ps Pools) Validate(path string) (found freeslot.FieldErrors) {
 	ps.validate(path, &found)
