@@ -31,7 +31,7 @@ func sabotages() []sabotage {
 			// Whoever comes with an end of an attempt that it does not own any more is heard.
 			name: "fencing", plan: freezes(), rules: []string{"stale", "answers differ", "states"},
 			edits: []edit{{
-				"complete.lua", "    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the others are to be told\n",
+				"job/complete.lua", "    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the others are to be told\n",
 				"    local any = redis.call('HMGET', job_key, 'state', 'reply_to', 'job')\n" +
 					"    if any[1] == 'running' then finish(job, job_key, node, attempt, any[2], any[3], ARGV[at_arg + 2], ARGV[at_arg + 3], ARGV[at_arg + 4]) index_finished() end\n" +
 					"    local record = redis.call('HMGET', job_key, 'state', 'run')\n",
@@ -41,7 +41,7 @@ func sabotages() []sabotage {
 			// Nobody looks whether there is room.
 			name: "slots", rules: []string{"over-commit"}, plan: freezes(),
 			edits: []edit{
-				{"submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
+				{"job/submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
 				{"lib/take.lua", "next.slots > max - used", "next.slots > max - used + 1"},
 			},
 		},

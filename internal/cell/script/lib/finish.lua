@@ -13,7 +13,7 @@
 local finished, used, longest, ends = 0, 0, retention, {}
 -- What raises before index_finished costs replicas the ends so far: they find them in the records, later.
 local ENTRY, BYTES, told = 400, 65536, {} -- fields and bytes from which on an entry of a reply stream is written; replica -> the fields of its next one
-local gated, quit = {}, nil -- job -> field gates of its record, while it counts there; how it stops to, see lib/gate.lua
+local gated, quit = {}, nil -- job -> field gates of its record, while it counts there; how it stops to, see lib/limit.lua
 local keeps = {} -- what records say of their retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
   if gated[job] then quit(job, gated[job], static) end

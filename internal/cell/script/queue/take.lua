@@ -29,8 +29,8 @@ local MOST = 32 -- classes that are remembered of a node
 -- include lib/announce.lua
 -- include lib/finish.lua
 -- include lib/job.lua
--- include lib/line.lua
--- include lib/gate.lua
+-- include lib/queue.lua
+-- include lib/limit.lua
 -- include lib/take.lua
 -- include lib/offer.lua
 

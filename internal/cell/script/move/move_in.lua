@@ -21,7 +21,7 @@ local PREFIX, TAG, hold, till = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(AR
 -- include lib/key.lua
 -- include lib/here.lua
 -- include lib/job.lua
--- include lib/line.lua
+-- include lib/queue.lua
 
 local gates_key = PREFIX .. ':gates' .. TAG
 local items, keys, from = {}, {due_key, moved_key, waiting_version_key}, 5

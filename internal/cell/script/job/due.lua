@@ -18,9 +18,9 @@ local inline = 0
 -- include lib/here.lua
 -- include lib/finish.lua
 -- include lib/job.lua
--- include lib/line.lua
+-- include lib/queue.lua
 -- include lib/places.lua
--- include lib/gate.lua
+-- include lib/limit.lua
 
 local jobs = sure('ZRANGEBYSCORE', due_key, '-inf', at, 'LIMIT', 0, most)
 local expired, known, reply = 0, {}, {0, #jobs == most and '1' or '0'}

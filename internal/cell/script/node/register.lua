@@ -81,9 +81,9 @@ if taken then
     -- include lib/here.lua
     -- include lib/finish.lua
     -- include lib/job.lua
-    -- include lib/line.lua
-    -- include lib/gate.lua
-    -- include lib/again.lua
+    -- include lib/queue.lua
+    -- include lib/limit.lua
+    -- include lib/retry.lua
     -- include lib/abandon.lua
     lost, in_use = abandon(owned, slots_key, node, failure, true, epoch, load_key, metrics_key, dispatch_key, serves_key)
     if #lost > 0 then forget() end

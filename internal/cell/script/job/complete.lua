@@ -88,9 +88,9 @@ if #freed > 0 and #open == 0 and not returns and not through then
 elseif #freed > 0 then
   -- include lib/job.lua
   -- include lib/here.lua
-  -- include lib/line.lua
-  -- include lib/gate.lua
-  -- include lib/again.lua
+  -- include lib/queue.lua
+  -- include lib/limit.lua
+  -- include lib/retry.lua
   -- include lib/take.lua
   if returns or through then
     local lines = {due_key, waiting_key, waiting_version_key}

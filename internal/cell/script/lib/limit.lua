@@ -7,7 +7,7 @@
 -- stops to run lets the next ones back into their queues.
 --
 -- Where a key is on another server, as during the migration of a hash slot, a job may go on counting, or stay
--- parked, until the next look at all gates (gates.lua), which mends both.
+-- parked, until the next look at all gates (queue/limits.lua), which mends both.
 -- Needs: PREFIX, TAG, TAGS, at, fair_score, front_score, job_parts, key, stand_in_line, sure,
 --   waiting_key, waiting_version_key
 -- Sets: quit

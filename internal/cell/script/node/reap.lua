@@ -30,9 +30,9 @@ local inline = 0
 -- include lib/here.lua
 -- include lib/finish.lua
 -- include lib/job.lua
--- include lib/line.lua
--- include lib/gate.lua
--- include lib/again.lua
+-- include lib/queue.lua
+-- include lib/limit.lua
+-- include lib/retry.lua
 -- include lib/abandon.lua
 -- include lib/pool.lua
 

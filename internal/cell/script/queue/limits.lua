@@ -1,4 +1,4 @@
--- gates: looks whether the jobs that count at gates still should, and lets parked ones
+-- limits: looks whether the jobs that count at gates still should, and lets parked ones
 -- back into their queues where there is room.
 --
 -- Guarantee: nobody stays parked beside an open gate for longer than the time between two
@@ -21,8 +21,8 @@ local left = 512 -- of all gates
 -- include lib/here.lua
 -- include lib/finish.lua
 -- include lib/job.lua
--- include lib/line.lua
--- include lib/gate.lua
+-- include lib/queue.lua
+-- include lib/limit.lua
 
 local function listed(answer) return type(answer) == 'table' and not answer.err and answer or {} end
 local names, known = {}, {}

@@ -34,8 +34,8 @@ local inline = 0
 -- include lib/announce.lua
 -- include lib/finish.lua
 -- include lib/job.lua
--- include lib/line.lua
--- include lib/gate.lua
+-- include lib/queue.lua
+-- include lib/limit.lua
 -- include lib/take.lua
 -- include lib/offer.lua
 -- include lib/here.lua

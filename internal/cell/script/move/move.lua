@@ -18,7 +18,7 @@ local PREFIX, TAG, class, target, room, from, most = ARGV[1], ARGV[2], ARGV[3], 
 -- include lib/key.lua
 -- include lib/here.lua
 -- include lib/job.lua
--- include lib/line.lua
+-- include lib/queue.lua
 
 here(waiting_key, {key('waiting', class), key('fair', class), due_key, moves_key, waiting_version_key})
 local jobs, keys, records = sure('ZRANGE', key('waiting', class), from, from + most - 1), {}, {}

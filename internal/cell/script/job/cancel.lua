@@ -21,8 +21,8 @@ local inline = 0
 -- include lib/here.lua
 -- include lib/finish.lua
 -- include lib/job.lua
--- include lib/line.lua
--- include lib/gate.lua
+-- include lib/queue.lua
+-- include lib/limit.lua
 
 local record = redis.call('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'gates')
 if not record[1] or (tenant ~= '' and string.match(record[2] or '', '^(%S+) ') ~= tenant) then return {} end

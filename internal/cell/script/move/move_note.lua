@@ -17,7 +17,7 @@ local waiting_key, waiting_version_key = '', '' -- of lib/line, of which only su
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/job.lua
--- include lib/line.lua
+-- include lib/queue.lua
 
 -- What a record that sends on has left.
 local STAYS = {state = true, job = true, move = true, hop = true, known = true}
