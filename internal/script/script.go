@@ -31,10 +31,6 @@ const (
 
 var includeLine = regexp.MustCompile(`(?m)^ *-- include (\S+)$`)
 
-// constantLine is a whole number with a name. The number is put wherever the name stands: to Lua the name is a variable
-// like others, which costs each call to look for and to keep for every function that uses it.
-var constantLine = regexp.MustCompile(`(?m)^local ([A-Z][A-Z_]+) = (\d+)(?: *--.*)?\n`)
-
 // Script is one operation: its source with what it includes. It is immutable.
 type Script struct {
 	name           string
@@ -93,7 +89,7 @@ func MustLoad(files fs.FS) Set {
 			return fmt.Errorf("two scripts are called %s", name)
 		}
 		text, err := Source(files, at)
-		set[name] = New(name, literal(text))
+		set[name] = New(name, text)
 		return err
 	})
 	if err != nil {
@@ -137,14 +133,4 @@ func Source(files fs.FS, at string) (string, error) {
 		return part
 	})
 	return whole, failed
-}
-
-// literal is a script without names for its constants.
-func literal(text string) string {
-	for _, constant := range constantLine.FindAllStringSubmatch(text, -1) {
-		line, name, value := constant[0], constant[1], constant[2]
-		text = strings.Replace(text, line, "", 1)
-		text = regexp.MustCompile(`\b`+name+`\b`).ReplaceAllLiteralString(text, value)
-	}
-	return text
 }
