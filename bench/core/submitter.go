@@ -140,7 +140,7 @@ func (s *submitter) open(ctx context.Context, url string) (err error) {
 	}
 	s.presence = presence.New(presence.Config{Replica: name, OnChange: func(replicas []string) {
 		s.cache.SetShare(selection.NewShare(name, replicas))
-	}}, s.cells.At(0), zap.NewNop())
+	}}, presence.NewStore(s.cells.At(0).Runner()), zap.NewNop())
 	s.presence.Start()
 	s.nodes = &timedNodes{Cache: s.cache}
 	s.dispatcher, err = dispatch.New(dispatch.Config{Replica: name}, s.cells, s.nodes, zap.NewNop(), s.registry)

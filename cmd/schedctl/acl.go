@@ -9,11 +9,16 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 const aclTimeout = time.Minute
+
+// features are the scripts of all features of a replica.
+var features = []script.Set{presence.Scripts()}
 
 type aclCmd struct {
 	Role         string   `required:"" enum:"agent,replica,operator" placeholder:"ROLE" help:"agent, replica (a scheduler) or operator (schedctl nodes import, and reading)."`
@@ -97,7 +102,7 @@ func (c *aclCmd) users() ([]acl.User, error) {
 		if c.User != "" {
 			name = c.User
 		}
-		access, err := cell.AccessOf(cell.Role(c.Role), node, of...)
+		access, err := cell.AccessOf(cell.Role(c.Role), node, features, of...)
 		return acl.User{Name: name, Access: access, Password: password, Add: c.Add}, err
 	}
 	if len(c.Node) == 0 {

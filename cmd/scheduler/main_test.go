@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 )
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	acltest.Main(m, cell.RoleReplica) // the rights of the process in Redis
+	acltest.Main(m, cell.RoleReplica, presence.Scripts()) // the rights of the process in Redis
 }
 
 // buffer is written to by the command and read by the test.

@@ -2,6 +2,7 @@ package cell
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/freeslot/freeslot/internal/script"
@@ -32,11 +33,16 @@ var called = map[Role][]string{
 	RoleOperator: {"cells", "nodes", "register", "changes", "identity", "memory"},
 }
 
-// calls are the scripts that a role calls.
-func calls(role Role) (out []*script.Script) {
+// calls are the scripts that a role calls; features have scripts of their own, which replicas call.
+func calls(role Role, features []script.Set) (out []*script.Script) {
 	for name, s := range scripts {
 		if names := called[role]; names == nil || slices.Contains(names, name) {
 			out = append(out, s)
+		}
+	}
+	if role == RoleReplica {
+		for _, set := range features {
+			out = slices.AppendSeq(out, maps.Values(set))
 		}
 	}
 	return out
@@ -59,15 +65,16 @@ var plain = map[Role][]string{
 }
 
 // AccessOf is what a role needs in the cells of these layouts, which are all cells of a system, or for
-// an agent the one where its node lives. node is of an agent: its id, or AnyNode.
-func AccessOf(role Role, node string, layouts ...Layout) (script.Access, error) {
+// an agent the one where its node lives. node is of an agent: its id, or AnyNode. features are the scripts of the
+// features that a replica has.
+func AccessOf(role Role, node string, features []script.Set, layouts ...Layout) (script.Access, error) {
 	if !slices.Contains(Roles, role) {
 		return script.Access{}, fmt.Errorf("role is %q, expected one of %v", role, Roles)
 	}
 	var a script.Access
 	a.Commands = slices.Concat(connecting, plain[role])
 	for _, l := range layouts {
-		for _, s := range calls(role) {
+		for _, s := range calls(role, features) {
 			a.Commands = append(a.Commands, s.Commands(l.Sharded)...)
 			if role == RoleAgent {
 				a.Scripts = append(a.Scripts, s.Hash(l.Sharded))

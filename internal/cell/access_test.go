@@ -16,7 +16,7 @@ import (
 func TestAgentKeys(t *testing.T) {
 	t.Parallel()
 	l := Layout{Prefix: "p"}
-	access, err := AccessOf(RoleAgent, "n1", l)
+	access, err := AccessOf(RoleAgent, "n1", nil, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestAgentKeys(t *testing.T) {
 		return slices.ContainsFunc(slices.Concat(access.Keys, access.Reads), func(pattern string) bool { ok, _ := path.Match(pattern, key); return ok })
 	}
 	foreign, own := regexp.MustCompile(`key\('([a-z:]+)'`), regexp.MustCompile(`PREFIX \.\. '(:[a-z:]+)'`)
-	for _, s := range calls(RoleAgent) {
+	for _, s := range calls(RoleAgent, nil) {
 		for _, m := range foreign.FindAllStringSubmatch(s.Text(false), -1) {
 			if key := "p:" + m[1] + ":"; !granted(key+"n1") && !granted(key+"x:members") {
 				t.Errorf("%s names %s…", s.Name(), key)
@@ -36,7 +36,7 @@ func TestAgentKeys(t *testing.T) {
 			}
 		}
 	}
-	for _, key := range []string{l.Node("n2"), l.Slots("n2"), l.Dispatch("n10"), "q:jobs:x", l.ConfigPaused(), l.Cron(), l.Followed(), l.Idempotency("t", "k")} {
+	for _, key := range []string{l.Node("n2"), l.Slots("n2"), l.Dispatch("n10"), "q:jobs:x", l.ConfigPaused(), l.Cron(), l.key("version:followed", ""), l.Idempotency("t", "k")} {
 		if granted(key) {
 			t.Errorf("the agent of n1 may use %s", key)
 		}
@@ -55,7 +55,7 @@ func TestPlainCommands(t *testing.T) {
 	// What has another name as a command, and what the client library does with connections that are given back.
 	renamed := map[string]string{"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "scriptexists": "script|exists", "scriptload": "script|load"}
 	built := map[string]bool{"client|tracking": true, "unsubscribe": true, "sunsubscribe": true, "punsubscribe": true, "discard": true}
-	for _, folder := range []string{".", "../script", "../events", "../redis/client"} {
+	for _, folder := range []string{".", "../script", "../events", "../redis/client", "../dispatch/presence"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(files, err)

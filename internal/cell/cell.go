@@ -273,6 +273,9 @@ func (c *Cell) Stop(ctx context.Context) error {
 	}
 }
 
+// Runner runs the scripts of features in this cell.
+func (c *Cell) Runner() *script.Runner { return c.runner }
+
 // Layout returns the names of the cell's keys.
 func (c *Cell) Layout() Layout { return c.layout }
 

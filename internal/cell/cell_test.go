@@ -15,7 +15,7 @@ import (
 
 // The cells under test have the rights of a replica in Redis; see acltest, which cannot be imported here.
 func TestMain(m *testing.M) {
-	access, err := AccessOf(RoleReplica, AnyNode, Layout{Prefix: "*"}, Layout{Prefix: "*", Sharded: true})
+	access, err := AccessOf(RoleReplica, AnyNode, nil, Layout{Prefix: "*"}, Layout{Prefix: "*", Sharded: true})
 	if err != nil {
 		panic(err)
 	}

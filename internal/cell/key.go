@@ -97,9 +97,6 @@ func (l Layout) ServesVersion() string { return l.key("version:serves", "") }
 // ServesGeneration is the generation of the counter that ServesVersion is of.
 func (l Layout) ServesGeneration() string { return l.key("version:serves-of", "") }
 
-// Followed is the hash of the versions that the replicas go by. It is kept in the first cell only.
-func (l Layout) Followed() string { return l.key("version:followed", "") }
-
 // ConfigPaused is what is paused, a JSON object, of the version that ConfigVersion tells. It is kept
 // beside the configuration, because a release that does not know of it refuses a configuration with a key
 // that it does not know.
@@ -148,9 +145,6 @@ func (l Layout) Revisions() string { return l.key("index:revision", "") }
 
 // Version is the hash of the cell's revision and generation.
 func (l Layout) Version() string { return l.key("version:nodes", "") }
-
-// Replicas is the zset of the replicas that are there.
-func (l Layout) Replicas() string { return l.key("replicas", "") }
 
 // Schema is the version of the key layout.
 func (l Layout) Schema() string { return l.key("version:schema", "") }

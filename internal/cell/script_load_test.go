@@ -34,7 +34,7 @@ type restricted struct {
 func newRestricted(t *testing.T) *restricted {
 	t.Helper()
 	f := &restricted{t: t, layout: Layout{Prefix: "fleet"}}
-	access, err := AccessOf(RoleAgent, "n1", f.layout)
+	access, err := AccessOf(RoleAgent, "n1", nil, f.layout)
 	if err != nil {
 		t.Fatal(err)
 	}

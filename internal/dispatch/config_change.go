@@ -68,7 +68,7 @@ func (d *Dispatcher) follow(cfg, before *selection.Config) error {
 			return err
 		}
 	}
-	return d.cells.At(0).Follow(ctx, d.cfg.Replica, cfg.Version, cfg.Generation)
+	return d.presence.Follow(ctx, d.cfg.Replica, cfg.Version, cfg.Generation)
 }
 
 func (d *Dispatcher) announceConfig(ctx context.Context, look bool) error {
@@ -100,7 +100,7 @@ func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation str
 	known := false
 	var failure error
 	for {
-		names, err := d.cells.At(0).Behind(ctx, version, generation)
+		names, err := d.presence.Behind(ctx, version, generation)
 		switch {
 		case err == nil && len(names) == 0 && d.follows(version, generation):
 			return nil, nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -207,6 +208,7 @@ type Dispatcher struct {
 	fence    fence
 	configs  chan struct{}
 	followed atomic.Pointer[selection.Config]
+	presence *presence.Store
 
 	classCells classCellsCache
 	sources    sync.Pool // *selection.Source, one a goroutine
@@ -230,8 +232,8 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	d := &Dispatcher{
 		cfg: cfg, cells: cells, nodes: nodes, log: log, sampled: logging.Sampled(log),
 		sources: sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
-		configs: make(chan struct{}, 1),
-		ctx:     ctx, cancel: cancel,
+		configs: make(chan struct{}, 1), presence: presence.NewStore(cells.At(0).Runner()),
+		ctx: ctx, cancel: cancel,
 	}
 	d.metrics = newMetrics(d, reg)
 	for _, c := range cells.All() {

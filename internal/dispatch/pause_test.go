@@ -13,7 +13,9 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -22,11 +24,13 @@ func paused(version uint64, services ...string) *selection.Config {
 	return &selection.Config{Version: version, Generation: "g", Paused: &selection.Paused{Services: services}}
 }
 
+func (r *rig) presence() *presence.Store { return presence.NewStore(r.cell.Runner()) }
+
 // here makes replicas known to each other.
 func (r *rig) here(reps ...*replica) {
 	r.t.Helper()
 	for _, rep := range reps {
-		if _, err := r.cell.Present(deadline(r.t), rep.Replica(), time.Hour); err != nil {
+		if _, err := r.presence().Present(deadline(r.t), rep.Replica(), time.Hour); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -290,7 +294,7 @@ func TestConfirmNamesWhoIsBehind(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	x, y := r.replica("x", idle), r.replica("y", idle)
 	r.here(x, y)
-	if _, err := r.cell.Present(deadline(t), "older", time.Hour); err != nil {
+	if _, err := r.presence().Present(deadline(t), "older", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	x.goBy(paused(7, "echo"))
@@ -304,7 +308,7 @@ func TestConfirmNamesWhoIsBehind(t *testing.T) {
 	eventually(t, "x follows", func() bool { return slices.Equal(behind(), []string{"older", "y"}) })
 	y.goBy(paused(8))
 	eventually(t, "y follows", func() bool { return slices.Equal(behind(), []string{"older"}) })
-	if err := r.cell.Leave(deadline(t), "older", time.Hour); err != nil {
+	if err := r.presence().Leave(deadline(t), "older", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	x.confirmed(7)
@@ -451,13 +455,13 @@ func TestConfirmOutlastsAFailure(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	x := r.replica("x")
 	x.goBy(paused(7, "echo"))
-	r.do("RPUSH", r.layout.Replicas(), "of another type")
+	r.do("RPUSH", script.Layout(r.layout).Key("replicas", ""), "of another type")
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if behind, err := x.Confirm(ctx, 7, "g"); err == nil || ctx.Err() == nil {
 		t.Errorf("%v, %v before the time was over", behind, err)
 	}
-	r.do("DEL", r.layout.Replicas())
+	r.do("DEL", script.Layout(r.layout).Key("replicas", ""))
 	r.here(x)
 	x.confirmed(7)
 }

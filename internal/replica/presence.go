@@ -21,5 +21,5 @@ func newPresence(cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, featu
 				f.SetReplicas(replicas)
 			}
 		}
-	}}, fleet.cells.At(0), log.Named("presence"))
+	}}, presence.NewStore(fleet.cells.At(0).Runner()), log.Named("presence"))
 }

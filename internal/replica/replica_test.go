@@ -10,12 +10,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 )
 
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica) } // which finds goroutines that are left
+func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica, presence.Scripts()) } // which finds goroutines that are left
 
 func configured(t *testing.T) config.Replica {
 	t.Helper()

@@ -2,6 +2,7 @@ package script
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +45,9 @@ func NewRunner(cfg Config, client rueidis.Client, logger *zap.Logger, reg promet
 // Layout names the cell's keys.
 func (r *Runner) Layout() Layout { return r.cfg.Layout }
 
+// B builds plain commands for Do.
+func (r *Runner) B() rueidis.Builder { return r.client.B() }
+
 // ConfirmTimeout bounds a call that may wait for Redis' replicas.
 func (r *Runner) ConfirmTimeout() time.Duration {
 	if r.cfg.Acknowledge.Replicas == 0 {
@@ -52,12 +56,15 @@ func (r *Runner) ConfirmTimeout() time.Duration {
 	return r.cfg.CallTimeout + r.cfg.Acknowledge.Timeout
 }
 
-// Add has [Runner.Load] and [Runner.Keep] heed the scripts of one more feature. Call needs no Add.
+// Add has [Runner.Load] and [Runner.Keep] load the scripts of one more feature. Call needs no Add. A script that was
+// added before is not added again.
 func (r *Runner) Add(set Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range set {
-		r.all = append(r.all, s)
+		if !slices.Contains(r.all, s) {
+			r.all = append(r.all, s)
+		}
 	}
 }
 

@@ -4,8 +4,9 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 )
 
 // What is tested has the rights of a replica in Redis.
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica) }
+func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica, presence.Scripts()) }

@@ -104,7 +104,7 @@ func (r *replica) start(ctx context.Context, name string, feeds []cache.Feed) (e
 	r.presence = presence.New(presence.Config{Replica: name, OnChange: func(replicas []string) {
 		r.cache.SetShare(selection.NewShare(name, replicas))
 		r.dispatcher.SetReplicas(replicas)
-	}}, r.cells.At(0), zap.NewNop())
+	}}, presence.NewStore(r.cells.At(0).Runner()), zap.NewNop())
 	r.presence.Start()
 	return nil
 }

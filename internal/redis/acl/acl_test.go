@@ -21,7 +21,7 @@ const patience = 20 * time.Second
 
 func user(t *testing.T, role cell.Role, node string, layouts ...cell.Layout) User {
 	t.Helper()
-	access, err := cell.AccessOf(role, node, layouts...)
+	access, err := cell.AccessOf(role, node, nil, layouts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestAdd(t *testing.T) {
 
 func TestUnknownRole(t *testing.T) {
 	t.Parallel()
-	if _, err := cell.AccessOf("god", cell.AnyNode); err == nil {
+	if _, err := cell.AccessOf("god", cell.AnyNode, nil); err == nil {
 		t.Error(err)
 	}
 }
