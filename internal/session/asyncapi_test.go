@@ -111,7 +111,7 @@ func TestAsyncAPINames(t *testing.T) {
 		}
 	}
 	sameNames(t, "error codes", constants(t, "../../error.go", "Code"), enum(d, "ErrorCode", "enum"))
-	sameNames(t, "job error codes", constants(t, "../../job.go", "JobError"), enum(d, "JobErrorCode", "examples"))
+	sameNames(t, "job error codes", constants(t, "../../status.go", "JobError"), enum(d, "JobErrorCode", "examples"))
 	var states []string
 	for _, state := range freeslot.States() {
 		states = append(states, string(state))
@@ -137,7 +137,7 @@ func TestProtocolPageNames(t *testing.T) {
 			rows[strings.Trim(cells[1], " `")] = true
 		}
 	}
-	names := slices.Concat(constants(t, "../../error.go", "Code"), constants(t, "../../job.go", "JobError"), []string{
+	names := slices.Concat(constants(t, "../../error.go", "Code"), constants(t, "../../status.go", "JobError"), []string{
 		"1000", "1001", "1003", "1007", "1009", strconv.Itoa(wire.CloseSlowClient), strconv.Itoa(wire.CloseSilentClient),
 	})
 	for _, state := range freeslot.States() {
