@@ -12,13 +12,14 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/schedule"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
 const aclTimeout = time.Minute
 
 // features are the scripts of all features of a replica.
-var features = []script.Set{presence.Scripts()}
+var features = []script.Set{presence.Scripts(), schedule.Scripts()}
 
 type aclCmd struct {
 	Role         string   `required:"" enum:"agent,replica,operator" placeholder:"ROLE" help:"agent, replica (a scheduler) or operator (schedctl nodes import, and reading)."`

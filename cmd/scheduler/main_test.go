@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/schedule"
 )
 
 // asMain makes the test binary the command itself, for tests that need a process.
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	acltest.Main(m, cell.RoleReplica, presence.Scripts()) // the rights of the process in Redis
+	acltest.Main(m, cell.RoleReplica, presence.Scripts(), schedule.Scripts()) // the rights of the process in Redis
 }
 
 // buffer is written to by the command and read by the test.

@@ -26,7 +26,7 @@ import (
 func withFeatures(d *api.Deps) {
 	d.Routes = slices.Concat(
 		pool.NewFeature(nil, nil, nil, nil).Routes,
-		schedule.NewFeature(schedule.Config{}, nil, nil, zap.NewNop(), nil).Routes,
+		schedule.NewFeature(schedule.Config{}, nil, nil, nil, zap.NewNop(), nil).Routes,
 	)
 }
 

@@ -28,7 +28,6 @@
 //	identity   which history the server's data is of
 //	cells      how many cells and servers there are
 //	config_*   the configuration of pools, in the first cell
-//	cron_*     schedules of periodic jobs
 //
 // Guarantees: the slots in use on a node never exceed its max_concurrency; an
 // attempt ends once, by its owner in the epoch that was given it; every script

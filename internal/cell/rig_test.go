@@ -346,7 +346,6 @@ func (r *rig) sound() {
 	r.soundOwnership(kinds["slots"], kinds["jobs"])
 	r.soundLines(kinds["waiting"], kinds["fair"], kinds["jobs"], r.soundGates(kinds["gate"], kinds["parked"], kinds["jobs"]))
 	r.soundDue(kinds["jobs"])
-	r.soundCron()
 	r.soundProgress(kinds["jobs"])
 	r.soundMoves(kinds["jobs"])
 	r.soundIndexes(kinds["nodes"], slices.Concat(kinds["load"], kinds["metrics"]))

@@ -75,7 +75,6 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		if _, err := r.MemoryUse(r.ctx()); err != nil {
 			t.Error(err)
 		}
-		r.schedules("acme/a")
 		if err := r.CheckRecord(r.ctx()); err != nil {
 			t.Error(err)
 		}

@@ -45,5 +45,5 @@ func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connec
 func newSchedules(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg prometheus.Registerer) feature.Feature {
 	return schedule.NewFeature(schedule.Config{
 		Replica: cfg.ReplicaID, MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MarkerRetention: cfg.IdempotencyRetention,
-	}, f.cells, d, log.Named("schedule"), reg)
+	}, f.cells.Runners(), f.cells, d, log.Named("schedule"), reg)
 }

@@ -14,9 +14,12 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/schedule"
 )
 
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica, presence.Scripts()) } // which finds goroutines that are left
+func TestMain(m *testing.M) {
+	acltest.Main(m, cell.RoleReplica, presence.Scripts(), schedule.Scripts())
+} // which finds goroutines that are left
 
 func configured(t *testing.T) config.Replica {
 	t.Helper()

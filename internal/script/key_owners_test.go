@@ -34,9 +34,8 @@ var owners = map[string][]string{
 		"version:cells", "version:schema",
 		// configuration of pools
 		"config:phase3", "config:paused", "config:history", "version:config", "index:lang_pairs", "version:index",
-		// schedules
-		"cron", "cron:state", "cron:index", "cron:due",
 	},
+	"schedule":          {"cron", "cron:state", "cron:index", "cron:due"},
 	"dispatch/presence": {"replicas", "version:followed"},
 }
 
