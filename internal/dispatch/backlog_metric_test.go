@@ -20,7 +20,7 @@ func TestBacklog(t *testing.T) {
 	quick := func(c *replicaConfig) { c.dispatch.SweepInterval = 20 * time.Millisecond }
 	x, y := r.replica("x", quick), r.replica("y", quick)
 	told := func(rep *replica, waiting, held float64, old bool) func() bool {
-		b := &rep.metrics.backlog
+		b := rep.metrics
 		return func() bool {
 			return testutil.ToFloat64(b.waiting.WithLabelValues("0")) == waiting && testutil.ToFloat64(b.held.WithLabelValues("0")) == held &&
 				testutil.ToFloat64(b.oldest.WithLabelValues("0")) > 0 == old
@@ -49,7 +49,7 @@ func TestBacklog(t *testing.T) {
 	eventually(t, "nothing waits", told(x, 0, 0, false))
 	redis.Kill()
 	eventually(t, "nothing is told", func() bool {
-		return testutil.CollectAndCount(prometheus.Collector(x.metrics.backlog.waiting)) == 0
+		return testutil.CollectAndCount(prometheus.Collector(x.metrics.waiting)) == 0
 	})
 	redis.Restart()
 	eventually(t, "all is told again", told(x, 0, 0, false))

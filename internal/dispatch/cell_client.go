@@ -2,13 +2,10 @@ package dispatch
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/puzpuzpuz/xsync/v3"
 	"go.uber.org/zap"
 
@@ -17,44 +14,39 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-const (
-	// fetchLimit bounds the records of one cell that are read at once because of its replies.
-	fetchLimit = 16
-	// askLimit bounds the questions to all cells that the replies of one lead to at once.
-	askLimit = 16
-)
+// ioTimeout bounds calls of cells that no caller of the dispatcher waits for.
+const ioTimeout = 2 * time.Second
 
-// link is the replica's side of one cell: its reply stream, the jobs there whose
-// results somebody waits for, and the care for those that wait for a slot. Cells have nothing in common, so that one whose server
-// is down holds up no other.
+// client is a replica's connection to one cell: its reply stream, the outstanding jobs there, and
+// the loops for its waiting jobs. Cells share nothing, so a server that is down delays no other
+// cell.
 type client struct {
 	d       *Dispatcher
 	cell    *cell.Cell
 	log     *zap.Logger
+	sampled *zap.Logger // log for repeated failures: some lines of each kind are enough
 	metrics cellMetrics
 
+	// outstanding are the jobs, by id, whose results are awaited.
 	outstanding *xsync.MapOf[string, *waiter]
-	lastRead    position                           // in the reply stream
-	reader      atomic.Pointer[context.CancelFunc] // ends the read of it that is under way
-	// fetches bounds the reads of this cell's own records, and asks those of others': a cell that is away must not keep
-	// the reader of another waiting.
+	// lastRead is the id of the last reply that was delivered; renewReplies trims up to it.
+	lastRead atomic.Pointer[string]
+	reader   atomic.Pointer[context.CancelFunc] // ends the read of the stream that is under way
+	// fetches bounds the reads of this cell's records that replies cause, and asks the questions
+	// to all cells. They are apart, so that a cell that is away does not delay this one.
 	fetches, asks chan struct{}
-	// page is how many records one recheck reads; owned by keepReplies.
+	// page is how many records one recheck reads. keepReplies owns it.
 	page int
-	// keeping and reading fail for as long as the cell is away; each is its loop's.
-	keeping, reading *logging.Outage
-	// often is log for what fails by the call: some lines of each kind are enough.
-	sampled *zap.Logger
 
-	queues queues
-	match  *matcher
-	full   fullNodes
-	// contact is since when the cell has answered without a break.
+	queues  queues
+	match   *matcher
+	full    fullNodes
 	contact contact
-	reaper  reaper // owned by its loop
-	mover   mover  // owned by its loop
-	// sweeping, tending, reaping and moving fail as keeping does.
-	sweeping, tending, reaping, moving *logging.Outage
+	reaper  reaper // reapNodes owns it
+	mover   mover  // moveJobs owns it
+
+	// Each outage belongs to one loop.
+	keeping, reading, sweeping, tending, reaping, moving *logging.Outage
 }
 
 func newClient(d *Dispatcher, of *cell.Cell) *client {
@@ -64,23 +56,24 @@ func newClient(d *Dispatcher, of *cell.Cell) *client {
 		fetches:     make(chan struct{}, fetchLimit),
 		asks:        make(chan struct{}, askLimit),
 		page:        cell.MaxPage,
+		match:       newMatcher(),
 	}
 	if d.cells.Len() > 1 {
 		c.log = d.log.With(zap.Int("cell", of.Index()))
 	}
+	c.sampled = logging.Sampled(c.log)
+	c.lastRead.Store(new(string))
+	c.queues.byID = xsync.NewMapOf[string, *queue]()
 	c.keeping = logging.NewOutage(c.log, "replies.keep_failed", "replies.kept_again")
 	c.reading = logging.NewOutage(c.log, "replies.read_failed", "replies.read_again")
 	c.sweeping = logging.NewOutage(c.log, "queues.sweep_failed", "queues.swept_again")
 	c.tending = logging.NewOutage(c.log, "due.failed", "due.handled_again")
 	c.reaping = logging.NewOutage(c.log, "nodes.reap_failed", "nodes.reaped_again")
 	c.moving = logging.NewOutage(c.log, "jobs.move_failed", "jobs.move_again")
-	c.sampled = logging.Sampled(c.log)
-	c.queues.byID = xsync.NewMapOf[string, *queue]()
-	c.match = newMatcher()
 	return c
 }
 
-// run starts the loops of the cell, which Stop waits for.
+// run starts the loops of the cell. Stop waits for them.
 func (c *client) run() {
 	loops := []func(){c.readReplies, c.keepReplies, c.sweepQueues, c.handleDue, c.reapNodes, c.retainRecords, c.countBacklog}
 	if len(c.d.clients) > 1 {
@@ -89,14 +82,13 @@ func (c *client) run() {
 	for range matchers {
 		loops = append(loops, c.matchNodes)
 	}
-	c.d.loops.Add(len(loops))
 	for _, loop := range loops {
-		go func() { defer c.d.loops.Done(); loop() }()
+		c.d.loops.Go(loop)
 	}
 }
 
-// tick calls f again and again, with pauses of interval that vary by a quarter, until
-// Stop; a token of wake ends a pause.
+// tick calls f until Stop, with pauses of interval that vary by a quarter. A token of wake ends a
+// pause.
 func (c *client) tick(interval time.Duration, wake <-chan struct{}, f func()) {
 	for {
 		timer := time.NewTimer(interval*7/8 + rand.N(interval/4+1))
@@ -112,97 +104,86 @@ func (c *client) tick(interval time.Duration, wake <-chan struct{}, f func()) {
 	}
 }
 
-// of is the link of a job's cell; false when no cell has such jobs.
+// sleep waits. It returns false once ctx has ended.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// succeeded notes the end of a loop's call, and reports whether it was a success.
+func (c *client) succeeded(outage *logging.Outage, err error) bool {
+	switch {
+	case err == nil:
+		outage.Over()
+	case c.d.ctx.Err() == nil:
+		outage.Failed(err)
+	}
+	return err == nil
+}
+
+// warn logs a failure of a call, unless the dispatcher is stopping.
+func (c *client) warn(event string, err error, fields ...zap.Field) {
+	if c.d.ctx.Err() == nil {
+		c.sampled.Warn(event, append(fields, zap.Error(err))...)
+	}
+}
+
+// clientOf returns the client of a job's cell; false if no cell has ids like this one.
 func (d *Dispatcher) clientOf(jobID string) (*client, bool) {
-	of, ok := d.cells.OfJob(jobID)
+	c, ok := d.cells.OfJob(jobID)
 	if !ok {
 		return nil, false
 	}
-	return d.clients[of.Index()], true
+	return d.clients[c.Index()], true
 }
 
-// watchReplies is how long a stream is watched that another process has opened; its
-// keeper would renew it within that time.
-const watchTime = renewInterval * 7 / 4
-
-// ErrReplicaRuns is returned by Start when another process runs under the same
-// replica id: each would take results that the other's clients wait for.
-var ErrReplicaRuns = errors.New("another process runs under this replica id")
-
-func (c *client) openReplies(ctx context.Context) error {
-	if err := c.checkAlone(ctx); err != nil {
-		return err
-	}
-	return c.cell.OpenReplies(ctx, c.d.cfg.Replica)
-}
-
-// alone looks whether somebody keeps a stream of this name alive. One that a crash
-// has left behind only grows older, and is taken over.
-func (c *client) checkAlone(ctx context.Context) error {
-	left, err := c.cell.RepliesLeft(ctx, c.d.cfg.Replica)
-	if err != nil || left == 0 {
-		return err
-	}
-	c.log.Info("replies.found", zap.Duration("watched_for", watchTime))
-	tick := time.NewTicker(watchTime / 8)
-	defer tick.Stop()
-	for end := time.Now().Add(watchTime); time.Now().Before(end); {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		now, err := c.cell.RepliesLeft(ctx, c.d.cfg.Replica)
-		switch {
-		case err != nil:
-			return err
-		case now > left:
-			return fmt.Errorf("%w: replica_id is %s, expected one that no other replica has", ErrReplicaRuns, c.d.cfg.Replica)
-		}
-		left = now
-	}
-	return nil
-}
-
-func (c *client) closeReplies(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
-	defer cancel()
-	return c.cell.CloseReplies(ctx, c.d.cfg.Replica)
-}
-
-func (c *client) logFailure(what string, err error) { logFailure(c.sampled, what, err) }
-
-// failed has the cell's nodes left out of choices until the cell answers again.
+// noteFailure leaves the cell's nodes out of choices until the cell answers again.
 func (c *client) noteFailure() {
 	c.metrics.failures.Inc()
 	c.d.failing.set(c.cell.Index(), true)
 	c.d.nodes.CellFailed(c.cell.Index())
 }
 
-// drop removes w unless another has taken its place since.
+// drop removes w unless another waiter has replaced it.
 func (c *client) drop(id string, w *waiter) {
 	c.outstanding.Compute(id, func(now *waiter, loaded bool) (*waiter, bool) {
 		return now, !loaded || now == w
 	})
 }
 
-// cellSet is a set of cells that many goroutines read and some change.
+// contact is since when a cell has answered without a break, on the clock of Nodes.Now. The zero
+// value is no contact. It is safe for concurrent use.
+type contact struct{ since atomic.Pointer[int64] }
+
+func (c *contact) made(now int64) { c.since.CompareAndSwap(nil, &now) }
+
+func (c *contact) lost() { c.since.Store(nil) }
+
+// lasts is how long the contact has lasted.
+func (c *contact) lasts(now int64) time.Duration {
+	since := c.since.Load()
+	if since == nil {
+		return 0
+	}
+	return time.Duration(now - *since)
+}
+
+// cellSet is a set of cells. It is safe for concurrent use.
 type cellSet struct{ mask atomic.Uint64 }
 
 func (s *cellSet) load() selection.CellMask { return selection.CellMask(s.mask.Load()) }
 
-// set puts cell in, or takes it out, and reports whether that changed anything.
+// set adds or removes a cell, and reports whether that changed the set.
 func (s *cellSet) set(cell int, in bool) bool {
 	bit := uint64(1) << uint(cell)
 	if in {
 		return s.mask.Or(bit)&bit == 0
 	}
 	return s.mask.And(^bit)&bit != 0
-}
-
-type cellMetrics struct {
-	placed, failures, enqueued, matched, reaped, expired, moved, dropped prometheus.Counter
-	reapingPaused                                                        prometheus.Gauge
-	// retained has no value where nothing is limited.
-	retained *prometheus.GaugeVec
 }

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,17 +10,17 @@ import (
 )
 
 const (
-	// followEvery is how often a replica repeats which configuration it goes by.
+	// followEvery is how often a replica repeats which configuration it follows.
 	followEvery = time.Minute
-	// followTimeout bounds one try to have all of a replica go by a new one.
+	// followTimeout bounds one try to make this replica follow a new configuration.
 	followTimeout = 2 * ioTimeout
 	// behindPause is how often Confirm looks whether all replicas have followed.
 	behindPause = 10 * time.Millisecond
 )
 
-// ConfigChanged says that nodes are chosen by another configuration now: what waits and may
-// begin by it begins at once, and the cells and the other replicas hear that this one goes by
-// it. It does not block.
+// ConfigChanged says that nodes are now chosen by another configuration. Waiting jobs that it
+// allows begin at once, and the cells and the other replicas learn that this replica follows it.
+// It does not block.
 func (d *Dispatcher) ConfigChanged() {
 	select {
 	case d.configs <- struct{}{}:
@@ -29,17 +28,16 @@ func (d *Dispatcher) ConfigChanged() {
 	}
 }
 
-// followConfig makes sure that nothing of this replica begins by an older configuration any
-// more, and says so, until Stop.
+// followConfig is the loop that waits until nothing of this replica goes by an older configuration,
+// and reports that.
 func (d *Dispatcher) followConfig() {
 	tick := time.NewTicker(d.cfg.SweepInterval)
 	defer tick.Stop()
-	var followed *selection.Config
 	var at time.Time
 	for {
-		if cfg := d.nodes.Config(); cfg != followed || time.Since(at) >= followEvery {
-			if err := d.follow(cfg, followed); err == nil {
-				followed, at = cfg, time.Now()
+		if cfg, before := d.nodes.Config(), d.followed.Load(); cfg != before || time.Since(at) >= followEvery {
+			if err := d.follow(cfg, before); err == nil {
+				at = time.Now()
 				d.followed.Store(cfg)
 			} else if d.ctx.Err() == nil {
 				d.sampled.Warn("config.not_followed", zap.Uint64("version", cfg.Version), zap.Error(err))
@@ -54,9 +52,9 @@ func (d *Dispatcher) followConfig() {
 	}
 }
 
-// follow returns when nothing goes by an older configuration than cfg here, every cell has
-// heard of it, and that is noted; before is the one of the last time. Whoever chooses from now
-// on does so by cfg or a newer one.
+// follow returns when nothing goes by an older configuration than cfg here, every cell has heard of
+// cfg, and that is recorded. Choices from now on use cfg or a newer one. before is the
+// configuration of the last time.
 func (d *Dispatcher) follow(cfg, before *selection.Config) error {
 	ctx, cancel := context.WithTimeout(d.ctx, followTimeout)
 	defer cancel()
@@ -64,36 +62,40 @@ func (d *Dispatcher) follow(cfg, before *selection.Config) error {
 		if err := d.fence.pass(ctx); err != nil {
 			return err
 		}
-		if err := d.announceConfig(ctx, before != nil); err != nil {
+		err := d.eachClient(func(c *client) error {
+			err := c.announceConfig(ctx)
+			if err == nil && before != nil {
+				c.wakeSweep() // paused jobs may begin
+			}
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return d.presence.Follow(ctx, d.cfg.Replica, cfg.Version, cfg.Generation)
 }
 
-func (d *Dispatcher) announceConfig(ctx context.Context, look bool) error {
-	errs := make([]error, len(d.clients))
-	var all sync.WaitGroup
-	for i, c := range d.clients {
-		all.Go(func() {
-			if errs[i] = c.announceConfig(ctx); errs[i] == nil && look {
-				c.wakeSweep() // what was paused until now may begin
-			}
-		})
+// announceConfig announces a new configuration to the cell. The cell then forgets which classes the
+// nodes serve by an older one.
+func (c *client) announceConfig(ctx context.Context) error {
+	c.queues.configMu.Lock() // an older configuration must not arrive after a newer one
+	defer c.queues.configMu.Unlock()
+	cfg := c.d.nodes.Config()
+	if c.queues.config == cfg {
+		return nil
 	}
-	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+	if _, err := c.cell.ConfigTold(ctx, cfg.Version, cfg.Generation); err != nil {
+		return err
 	}
+	c.queues.config = cfg
 	return nil
 }
 
-// Confirm waits until every replica that is there goes by this version of the configuration or
-// a newer one, so that nothing begins by an older one any more, and returns those that do not when
-// ctx ends: they are away, or of a release that does not say. The error is a *freeslot.Error:
-// that was never known.
+// Confirm waits until every replica follows this version of the configuration or a newer one, so
+// that nothing begins by an older one. When ctx ends first, it returns the replicas that do not
+// follow: they are away, or of a release that does not report it. If that was never known, it
+// returns a *freeslot.Error.
 func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error) {
 	tick := time.NewTicker(behindPause)
 	defer tick.Stop()
@@ -125,26 +127,27 @@ func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation str
 	}
 }
 
-// goesBy is for a replica that is not among those that are there, yet.
+// follows reports whether this replica follows the version. It need not be among the replicas that
+// Redis knows, yet.
 func (d *Dispatcher) follows(version uint64, generation string) bool {
 	at := d.followed.Load()
 	return at != nil && at.Generation == generation && at.Version >= version
 }
 
-// refresh brings the class of a job that was begun under another configuration up to date.
+// refreshClass brings the class of a job that was begun under another configuration up to date.
 func (d *Dispatcher) refreshClass(p *placement) {
 	if p.class != nil && p.class.ConfigVersion() != d.nodes.ConfigVersion() {
 		p.class = d.nodes.Settle(p.request.Job.Service, &p.request.Job.Requirement)
 	}
 }
 
-// repeated prepares a call of unknown fate once more: with the same candidates, which only the
-// script can tell whether one of them has the job, unless its class has been paused since. Then
-// it is enqueued, for nobody, where it is not placed: that is idempotent by its id.
+// prepareRepeat prepares the repetition of a call of unknown outcome. It has the same candidates,
+// since only the script can say whether one of them has the job. If the class was paused
+// meanwhile, the job is enqueued without candidates in case it was not placed.
 func (d *Dispatcher) prepareRepeat(p *placement) {
 	before := p.class
 	d.refreshClass(p)
-	if p.class == before || len(p.candidates) == 0 {
+	if p.class == before {
 		return
 	}
 	for _, n := range p.candidates {

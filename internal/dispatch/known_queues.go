@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,42 +15,42 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// queue is a class of which jobs wait in a cell, or did a moment ago.
+// queue is a class that has waiting jobs in a cell, or had some a moment ago.
 type queue struct {
-	// job has the service and the requirement, and nothing else.
+	// job has only the service and the requirement.
 	job freeslot.Job
-	// straight is true while the next job of the class would stand behind others: it is
+	// hasWaiting is true while the next job of the class would wait behind others. That job is
 	// enqueued without being offered to nodes first. It is a hint.
 	hasWaiting atomic.Bool
-	// turn is that of the last news that jobs wait; see queues.
+	// newsAt is the value of queues.reads at the last news of waiting jobs.
 	newsAt atomic.Uint64
 }
 
-// wholeEvery is how often all classes are read although their revision is the known one: a
-// server that came back without its last writes gives revisions a second time.
+// fullReadInterval is how often all classes are read even if their revision is the known one. A
+// server that came back without its last writes uses revisions a second time.
 const fullReadInterval = 10 * time.Second
 
-// queues are the classes of a cell with jobs that wait, as far as this replica knows. It
-// learns of them by its own jobs at once, and of all others by asking once a sweep.
+// queues are the classes of a cell with waiting jobs, as far as this replica knows. It learns of
+// its own jobs at once, and of all others by reading the queues in each sweep.
 type queues struct {
 	byID *xsync.MapOf[string, *queue]
-	// turn counts the times that Redis was asked: news that came since the last question
-	// went out may be newer than its answer, which does not drop them.
+	// reads counts the reads of the queues. News after a read began may be newer than its answer,
+	// so the answer does not remove such a queue.
 	reads atomic.Uint64
-	// noted is true when there were news of our own since. The set of classes can then
-	// differ from what its revision says, so all of it is read.
+	// changed is true if this replica changed byID since the last read. The set can then differ
+	// from its revision, so all classes are read.
 	changed atomic.Bool
-	// revision is that of the last answer; wholeAt is when all classes were read last, on
-	// the clock of Nodes.Now. Owned by the sweep.
+	// revision is that of the last answer, fullReadAt when all classes were read last, on the
+	// clock of Nodes.Now. sweepQueues owns both.
 	revision   uint64
 	fullReadAt int64
-	// telling is held while the cell is told of a configuration, and guards told, the last one
-	// that it was told of.
+	// configMu is held while a configuration is announced to the cell. It guards config, the last
+	// one that was announced.
 	configMu sync.Mutex
 	config   *selection.Config
 }
 
-// waits takes in that jobs of the class wait in the cell.
+// noteWaiting notes that jobs of the class wait in the cell.
 func (c *client) noteWaiting(class *selection.Class, job *freeslot.Job) {
 	q, known := c.queues.byID.Load(class.ID())
 	if !known {
@@ -59,42 +58,40 @@ func (c *client) noteWaiting(class *selection.Class, job *freeslot.Job) {
 		fresh.newsAt.Store(c.queues.reads.Load())
 		q, known = c.queues.byID.LoadOrStore(class.ID(), fresh)
 	}
-	if turn := c.queues.reads.Load(); q.newsAt.Load() != turn || !known {
-		q.newsAt.Store(turn)
+	if reads := c.queues.reads.Load(); q.newsAt.Load() != reads || !known {
+		q.newsAt.Store(reads)
 		c.queues.changed.Store(true)
 	}
-	if !q.hasWaiting.Load() {
-		q.hasWaiting.Store(true)
-	}
+	q.hasWaiting.Store(true)
 	c.d.queued.set(c.cell.Index(), true)
 	if !known {
-		c.wakeSweep() // a slot may have become free before it was known that somebody waits
+		c.wakeSweep() // a slot may have become free before the queue was known
 	}
 }
 
-// served takes in that a job of the class got its slot at once: nobody was before it.
+// noteServed notes that a job of the class got its slot at once: none waited before it.
 func (c *client) noteServed(class *selection.Class) {
-	if !c.d.queued.load().Has(c.cell.Index()) {
-		return
-	}
 	if q, known := c.queues.byID.Load(class.ID()); known {
 		q.hasWaiting.Store(false)
 	}
 }
 
-// behind are the cells in which a job of the class would stand behind others.
+// waitingCells are the cells in which a job of the class would wait behind others.
 func (d *Dispatcher) waitingCells(class *selection.Class) (cells selection.CellMask) {
-	for rest := uint64(d.queued.load()); rest != 0; rest &= rest - 1 {
-		i := bits.TrailingZeros64(rest)
-		if q, known := d.clients[i].queues.byID.Load(class.ID()); known && q.hasWaiting.Load() {
+	queued := d.queued.load()
+	for i, c := range d.clients {
+		if !queued.Has(i) {
+			continue
+		}
+		if q, known := c.queues.byID.Load(class.ID()); known && q.hasWaiting.Load() {
 			cells = cells.With(i)
 		}
 	}
 	return cells
 }
 
-// pauses reports whether the class with this id, of which jobs wait, is paused as a whole, as far as this replica
-// knows the class: one that others enqueued a moment ago it may not.
+// classPaused reports whether the class with this id, which has waiting jobs, is paused as a whole.
+// It is false for a class that this replica does not know yet.
 func (d *Dispatcher) classPaused(class string) bool {
 	for _, c := range d.clients {
 		if q, known := c.queues.byID.Load(class); known {
@@ -104,10 +101,10 @@ func (d *Dispatcher) classPaused(class string) bool {
 	return false
 }
 
-// list brings the classes up to date.
+// readQueues brings the queues up to date.
 func (c *client) readQueues(ctx context.Context) error {
 	qs := &c.queues
-	asked := qs.reads.Add(1)
+	read := qs.reads.Add(1)
 	known, now := qs.revision, c.d.nodes.Now()
 	if qs.changed.Swap(false) || now-qs.fullReadAt >= int64(fullReadInterval) {
 		known = 0
@@ -127,12 +124,12 @@ func (c *client) readQueues(ctx context.Context) error {
 		c.addQueue(class)
 	}
 	qs.byID.Range(func(id string, q *queue) bool {
-		if !listed[id] && q.newsAt.Load() < asked {
+		if !listed[id] && q.newsAt.Load() < read {
 			qs.byID.Delete(id)
 		}
 		return true
 	})
-	// In this order: a class that comes in between sets it again, or is seen.
+	// In this order: noteWaiting of a class meanwhile sets the cell again, or its queue is seen.
 	c.d.queued.set(c.cell.Index(), false)
 	if qs.byID.Size() > 0 {
 		c.d.queued.set(c.cell.Index(), true)
@@ -140,21 +137,27 @@ func (c *client) readQueues(ctx context.Context) error {
 	return nil
 }
 
-// learn takes in a class that another replica enqueued jobs of.
+// addQueue adds a class whose jobs another replica enqueued.
 func (c *client) addQueue(class cell.Class) {
 	if _, known := c.queues.byID.Load(class.ID); known {
 		return
 	}
-	var def cell.ClassDefinition
-	err := json.Unmarshal([]byte(class.Definition), &def)
-	q := &queue{job: freeslot.Job{Service: def.Service, Requirement: def.Requirement}}
-	if err == nil {
-		err = q.job.Validate("class")
-	}
+	job, err := decodeClass(class.Definition)
 	if err != nil {
 		c.sampled.Warn("queue.unreadable", zap.String("class", class.ID), zap.Error(err))
 		return
 	}
+	q := &queue{job: job}
 	q.hasWaiting.Store(true)
 	c.queues.byID.LoadOrStore(class.ID, q)
+}
+
+// decodeClass returns a job with the service and the requirement of a class.
+func decodeClass(definition string) (freeslot.Job, error) {
+	var def cell.ClassDefinition
+	if err := json.Unmarshal([]byte(definition), &def); err != nil {
+		return freeslot.Job{}, err
+	}
+	job := freeslot.Job{Service: def.Service, Requirement: def.Requirement}
+	return job, job.Validate("class")
 }

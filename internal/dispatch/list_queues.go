@@ -3,7 +3,6 @@ package dispatch
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -13,29 +12,29 @@ import (
 	"github.com/freeslot/freeslot/internal/class"
 )
 
-// Queue is a class of which jobs wait, and why they may.
+// Queue is a class with waiting jobs, and why they may wait.
 type Queue struct {
 	cell.Queue
 	Service     string
 	Requirement freeslot.Requirement
-	// Fits is how many nodes fit the class, PausedNodes how many of these get no jobs of it
-	// because something is paused, and PausedBy is what pauses it as a whole, "" for nothing.
-	// Unreadable is true where the definition is not one that this release reads: then
-	// nothing is known of these, nor of the service.
+	// Fits is how many nodes fit the class. PausedNodes is how many of these get none of its jobs
+	// because of a pause. PausedBy names the pause of the whole class; "" means none.
 	Fits, PausedNodes int
 	PausedBy          string
-	Unreadable        bool
+	// Unreadable is true if this release cannot read the class's definition. The fields above are
+	// then zero.
+	Unreadable bool
 }
 
-// Paused reports whether no job of the class begins because something is paused.
+// Paused reports whether no job of the class begins because of a pause.
 func (q *Queue) Paused() bool { return q.PausedBy != "" || q.Fits > 0 && q.PausedNodes == q.Fits }
 
-// Queues lists the classes of which jobs wait, the longest queue first, and the cells that did not
-// answer. The error is a *freeslot.Error: none did.
+// Queues lists the classes with waiting jobs, the longest queue first, and the cells that did not
+// answer. If no cell answered, it returns a *freeslot.Error.
 func (d *Dispatcher) Queues(ctx context.Context) (queues []Queue, unreachable []int, err error) {
 	found, failed := d.cells.Queues(ctx)
-	if len(failed) == d.cells.Len() {
-		return nil, nil, d.coded("list queues", errors.Join(slices.Collect(maps.Values(failed))...))
+	if err := d.allFailed("list queues", failed); err != nil {
+		return nil, nil, err
 	}
 	for _, q := range found {
 		queues = append(queues, d.queue(q))
@@ -45,41 +44,38 @@ func (d *Dispatcher) Queues(ctx context.Context) (queues []Queue, unreachable []
 }
 
 func (d *Dispatcher) queue(q cell.Queue) Queue {
-	out := Queue{Queue: q}
-	var def cell.ClassDefinition
-	err := json.Unmarshal([]byte(q.Definition), &def)
-	if err == nil {
-		err = (&freeslot.Job{Service: def.Service, Requirement: def.Requirement}).Validate("class")
-	}
+	job, err := decodeClass(q.Definition)
 	if err != nil {
-		out.Unreadable = true
-		return out
+		return Queue{Queue: q, Unreadable: true}
 	}
-	class := d.nodes.Class(def.Service, &def.Requirement)
-	out.Service, out.Requirement = def.Service, def.Requirement
-	out.Fits, out.PausedNodes, out.PausedBy = class.Fits(), class.PausedNodes(), class.Paused()
-	return out
+	class := d.nodes.Class(job.Service, &job.Requirement)
+	return Queue{
+		Queue: q, Service: job.Service, Requirement: job.Requirement,
+		Fits: class.Fits(), PausedNodes: class.PausedNodes(), PausedBy: class.Paused(),
+	}
 }
 
-// Held lists the limits that hold jobs back, and the cells that did not answer. The error is a
-// *freeslot.Error: none did.
+// Held lists the limits that hold jobs back, and the cells that did not answer. If no cell answered,
+// it returns a *freeslot.Error.
 func (d *Dispatcher) Held(ctx context.Context) (held []cell.Held, unreachable []int, err error) {
 	held, failed := d.cells.Held(ctx)
-	if len(failed) == d.cells.Len() {
-		return nil, nil, d.coded("list limits", errors.Join(slices.Collect(maps.Values(failed))...))
+	if err := d.allFailed("list limits", failed); err != nil {
+		return nil, nil, err
 	}
 	return held, slices.Sorted(maps.Keys(failed)), nil
 }
 
-// QueueLength is how many jobs of "service with requirement r" wait, which must be valid; known is
-// false where a cell did not answer.
+// allFailed is the error of an operation that failed in every cell.
+func (d *Dispatcher) allFailed(what string, failed map[int]error) error {
+	if len(failed) < d.cells.Len() {
+		return nil
+	}
+	return d.coded(what, errors.Join(slices.Collect(maps.Values(failed))...))
+}
+
+// QueueLength is how many jobs of "service with requirement r" wait, which must be valid. known is
+// false if a cell did not answer.
 func (d *Dispatcher) QueueLength(ctx context.Context, service string, r *freeslot.Requirement) (waiting int, known bool) {
 	waiting, failed := d.cells.QueueLength(ctx, class.ID(service, r))
 	return waiting, len(failed) == 0
-}
-
-// Drop forgets a job that has ended; see cell.Cell.Drop. The error is a *freeslot.Error.
-func (d *Dispatcher) Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
-	s, err := d.cells.Drop(ctx, tenant, jobID)
-	return s, d.coded("drop", err)
 }

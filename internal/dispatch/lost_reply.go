@@ -13,67 +13,55 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// due is an outstanding job whose record has not been read since at.
-type outstandingJob struct {
-	id string
-	w  *waiter
-	at int64
-}
-
-// recheckOlder reads the records of jobs not looked at for age, the longest first:
-// one page at most, or all of them when age is 0.
+// recheckOlder reads the records of the jobs that were not read for age, the oldest first: at most
+// one page, or all jobs if age is 0. So a job whose reply was lost still gets its result.
 func (c *client) recheckOlder(age time.Duration) {
-	jobs := c.outstandingFor(age)
-	if age > 0 && len(jobs) > cell.MaxPage {
-		jobs = jobs[:cell.MaxPage]
+	ids := c.outstandingFor(age)
+	if age > 0 {
+		ids = ids[:min(len(ids), cell.MaxPage)]
 	}
-	for len(jobs) > 0 && c.d.ctx.Err() == nil {
-		n := min(len(jobs), c.page)
-		ids := make([]string, n)
-		for i, j := range jobs[:n] {
-			ids[i] = j.id
-			j.w.mu.Lock()
-			j.w.checkedAt = c.d.nodes.Now()
-			j.w.mu.Unlock()
+	for len(ids) > 0 && c.d.ctx.Err() == nil {
+		n := min(len(ids), c.page)
+		for _, id := range ids[:n] {
+			c.update(id, func(w *waiter) { w.checkedAt = c.d.nodes.Now() })
 		}
-		if !c.recheck(ids) {
-			// Redis is away, or the results are too large to be read at once. The others
-			// have their turn next time, these after them.
+		if !c.recheck(ids[:n]) {
+			// Redis is away, or the results are too large to be read at once. The other jobs come
+			// first next time.
 			c.page = max(c.page/2, 1)
 			return
 		}
 		c.page = min(c.page*2, cell.MaxPage)
-		jobs = jobs[n:]
+		ids = ids[n:]
 	}
 }
 
-func (c *client) outstandingFor(age time.Duration) []outstandingJob {
+// outstandingFor returns the jobs whose records were not read for age, the oldest first. The age
+// varies by a quarter, so that the jobs of one batch spread out.
+func (c *client) outstandingFor(age time.Duration) (ids []string) {
 	now := c.d.nodes.Now()
-	var jobs []outstandingJob
+	checkedAt := make(map[string]int64)
 	c.outstanding.Range(func(id string, w *waiter) bool {
 		w.mu.Lock()
-		waits, at := w.open && w.sink != nil, w.checkedAt
-		w.mu.Unlock()
-		if waits && now-at >= int64(age)+rand.Int64N(int64(age)/4+1) {
-			jobs = append(jobs, outstandingJob{id: id, w: w, at: at})
+		defer w.mu.Unlock()
+		if w.open && w.sink != nil && now-w.checkedAt >= int64(age)+rand.Int64N(int64(age)/4+1) {
+			ids, checkedAt[id] = append(ids, id), w.checkedAt
 		}
 		return true
 	})
-	slices.SortFunc(jobs, func(a, b outstandingJob) int { return cmp.Compare(a.at, b.at) })
-	return jobs
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Compare(checkedAt[a], checkedAt[b]) })
+	return ids
 }
 
-// recheck delivers what the records say. A record that is gone although somebody
-// waits was lost with Redis' data: its waiter is told, rather than left waiting. It
+// recheck delivers what the records say. A missing record was lost with Redis' data, or has moved
+// on; if no cell knows the job, its sink gets an error instead of waiting without end. recheck
 // returns false when the records could not be read.
 func (c *client) recheck(ids []string) bool {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
 	jobs, err := c.cell.JobsByID(ctx, ids)
 	if err != nil {
-		if c.d.ctx.Err() == nil {
-			c.sampled.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
-		}
+		c.warn("outstanding.recheck_failed", err, zap.Int("jobs", len(ids)))
 		return false
 	}
 	found := make(map[string]bool, len(jobs))
@@ -81,7 +69,7 @@ func (c *client) recheck(ids []string) bool {
 	if !c.deliverRecords(here, found) {
 		return false
 	}
-	// The others come last: their cells may be away.
+	// Moved jobs come last: their cells may be away.
 	there, unknown := c.readElsewhere(moved)
 	if !c.deliverRecords(there, found) {
 		return false
@@ -93,7 +81,7 @@ func (c *client) recheck(ids []string) bool {
 		}
 	}
 	c.deliverFromOtherCells(gone, found)
-	if c.d.ctx.Err() != nil { // nobody was asked
+	if c.d.ctx.Err() != nil { // no cell was asked
 		return false
 	}
 	for _, id := range gone {
@@ -107,7 +95,8 @@ func (c *client) recheck(ids []string) bool {
 	return true
 }
 
-// takeIn delivers what records say, which are found thereby; as recheck.
+// deliverRecords delivers what records say, and marks their jobs as found. It returns false when a
+// result could not be read.
 func (c *client) deliverRecords(jobs []freeslot.JobStatus, found map[string]bool) bool {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
@@ -116,7 +105,7 @@ func (c *client) deliverRecords(jobs []freeslot.JobStatus, found map[string]bool
 		c.recordFound(jobs[i].ID)
 		switch {
 		case jobs[i].State.Terminal():
-			if !c.deliverEnded(ctx, jobs[i]) {
+			if !c.deliverTerminal(ctx, jobs[i]) {
 				return false
 			}
 		case jobs[i].Node != "":
@@ -126,58 +115,48 @@ func (c *client) deliverRecords(jobs []freeslot.JobStatus, found map[string]bool
 	return true
 }
 
-// isGone reports whether the record of a job that somebody waits for was not there the last time either, the rest of a
-// tick ago. What ended it may lie in the stream unread: after a standstill a recheck can be faster than the reader.
-func (c *client) isRecordGone(id string) bool {
-	w, ok := c.outstanding.Load(id)
-	if !ok {
-		return false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// isRecordGone reports whether the record of an outstanding job was missing before, half a renewal
+// ago. One look does not suffice: the job's end may lie unread in the stream, because after a
+// standstill a recheck can be faster than the reader.
+func (c *client) isRecordGone(id string) (gone bool) {
 	now := c.d.nodes.Now()
-	if w.missingAt == 0 {
-		w.missingAt = now
-	}
-	if now-w.missingAt >= int64(renewInterval)/2 {
-		return true
-	}
-	w.recheckSoon(now)
-	return false
+	c.update(id, func(w *waiter) {
+		if w.missingAt == 0 {
+			w.missingAt = now
+		}
+		if gone = now-w.missingAt >= int64(renewInterval)/2; !gone {
+			w.recheckSoon(now)
+		}
+	})
+	return gone
 }
 
 // missingFor is how long a record has been gone.
-func (c *client) missingFor(id string) time.Duration {
-	w, ok := c.outstanding.Load(id)
-	if !ok {
-		return 0
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return time.Duration(c.d.nodes.Now() - w.missingAt)
+func (c *client) missingFor(id string) (gone time.Duration) {
+	c.update(id, func(w *waiter) { gone = time.Duration(c.d.nodes.Now() - w.missingAt) })
+	return gone
 }
 
-// recheckSoon has a job's record read within a tick, if somebody waits for it.
+func (c *client) recordFound(id string) { c.update(id, func(w *waiter) { w.missingAt = 0 }) }
+
+// recheckSoon makes the next recheck read the job's record, if the job is outstanding.
 func (c *client) recheckSoon(id string) {
-	if w, ok := c.outstanding.Load(id); ok {
-		w.mu.Lock()
-		w.recheckSoon(c.d.nodes.Now())
-		w.mu.Unlock()
-	}
+	c.update(id, func(w *waiter) { w.recheckSoon(c.d.nodes.Now()) })
 }
 
 // recheckSoon is called with mu held.
 func (w *waiter) recheckSoon(now int64) {
-	w.checkedAt = now - int64(time.Hour) // next time it is among the first
+	w.checkedAt = now - int64(time.Hour) // among the oldest
 }
 
-// recover delivers what was found by its head alone. Results are read one by one,
-// so that large ones do not hold up everything else on the connection.
-func (c *client) deliverEnded(ctx context.Context, head freeslot.JobStatus) bool {
-	if head.State == freeslot.StateSucceeded || c.cell.AcknowledgeReplicas() > 0 { // as heads are not confirmed
+// deliverTerminal delivers the end of a job whose record was read without its result. Results are
+// read one by one, so that large ones do not hold up everything else on the connection. It returns
+// false when the result could not be read.
+func (c *client) deliverTerminal(ctx context.Context, head freeslot.JobStatus) bool {
+	if head.State == freeslot.StateSucceeded || c.cell.AcknowledgeReplicas() > 0 { // replicas have not confirmed heads
 		whole, err := c.d.cells.Job(ctx, "", head.ID)
 		if freeslot.CodeOf(err) == freeslot.CodeNotFound {
-			return true // as long ago as results are kept: the next recheck says so
+			return true // its retention has ended: the next recheck finds it gone
 		}
 		if err != nil {
 			c.sampled.Warn("outstanding.recheck_failed", zap.String("job", head.ID), zap.Error(err))
@@ -192,24 +171,15 @@ func (c *client) deliverEnded(ctx context.Context, head freeslot.JobStatus) bool
 	return true
 }
 
-// isThere takes in that the record is there, after all.
-func (c *client) recordFound(id string) {
-	if w, ok := c.outstanding.Load(id); ok {
-		w.mu.Lock()
-		w.missingAt = 0
-		w.mu.Unlock()
-	}
-}
-
-// began delivers the attempt that a record has; one that lies in the past, of a job with a pause
-// before its next one, is as good as any. That of a job that waits again has no node any more, and
-// needs none: it is told of with the attempt that comes.
+// deliverAttempt reports the attempt that the record shows, even one that already failed. A job
+// that waits for its next attempt shows none.
 func (c *client) deliverAttempt(s *freeslot.JobStatus) {
 	if w, ok := c.outstanding.Load(s.ID); ok {
 		w.assigned(assignmentOf(s))
 	}
 }
 
+// deliverEnd reports the last attempt and the result.
 func (c *client) deliverEnd(s freeslot.JobStatus) {
 	if w, ok := c.outstanding.Load(s.ID); ok {
 		if s.Attempt > 0 {

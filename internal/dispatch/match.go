@@ -14,36 +14,32 @@ import (
 )
 
 const (
-	// matchers is how many nodes of a cell are matched with jobs at once.
+	// matchers is how many nodes of a cell are matched at once.
 	matchers = 4
-	// matchQueue is how many free nodes of a cell can wait for that; the sweep finds
-	// those that are left out.
+	// matchQueue is how many free nodes of a cell can wait to be matched. The sweep finds the rest.
 	matchQueue = 1024
-	// matchClasses is how many classes one call names: as many as Redis remembers of a
-	// node.
+	// matchClasses is how many classes one call names: as many as Redis remembers of a node.
 	matchClasses = 32
-	// vainRest is for how long sweeps leave a node alone that got no job although it is free,
-	// and has not changed since: the jobs that wait need more slots. Those of the replica
-	// that goes first for the node come every time.
+	// noJobRest is how long sweeps leave out a free node that got no job and has not changed since:
+	// the waiting jobs need more slots. The replica that goes first for the node still offers it.
 	noJobRest = 2 * time.Second
 )
 
-// matcher has free nodes of one cell take jobs that wait: completions hand their slots
-// over by themselves once a node has done so, and this is for all other ways in which a
-// slot becomes free or a job comes to wait.
+// matcher lets free nodes of one cell take waiting jobs. A completion hands its slot over by
+// itself; the matcher is for all other ways in which a slot becomes free or a job begins to wait.
 type matcher struct {
 	free chan offered
-	// queued are the nodes in free, by id: each is there once.
+	// queued are the ids of the nodes in free, so that each is there once.
 	queued *xsync.MapOf[string, struct{}]
-	// vain are the nodes that got nothing, by id.
+	// noJobs are the nodes that got no job, by id.
 	noJobs *xsync.MapOf[string, noJob]
 	// begun counts the jobs that began.
 	begun atomic.Uint64
-	// looks has a token when the sweep is to come at once.
+	// wake has a token when the sweep must come at once.
 	wake chan struct{}
 }
 
-// offered is a node that is to take jobs; with probe it seems to be full.
+// offered is a node that will take jobs. With probe it seems full.
 type offered struct {
 	node  string
 	probe bool
@@ -61,21 +57,21 @@ func newMatcher() *matcher {
 	}
 }
 
-// freed takes in that a node can take a job. Of the replicas that hear it one goes first;
-// where that one is gone, or knows of nobody who waits, the sweeps find the node.
+// nodeFreed hears that a node can take a job. Several replicas hear it, and one goes first. If that
+// one is gone, or knows of no waiting job, a sweep finds the node.
 func (d *Dispatcher) nodeFreed(n *selection.Node) {
 	if d.queued.load().Has(n.Cell()) && d.goesFirst(n.ID()) {
 		d.clients[n.Cell()].offer(n, false)
 	}
 }
 
-// first reports whether this replica goes first for a node.
+// goesFirst reports whether this replica goes first for a node.
 func (d *Dispatcher) goesFirst(node string) bool {
 	share := d.share.Load()
 	return share == nil || share.Has(node)
 }
 
-// offer has a node matched soon. It does not block.
+// offer queues a node to be matched. It does not block.
 func (c *client) offer(n *selection.Node, probe bool) {
 	m := c.match
 	if _, there := m.queued.LoadOrStore(n.ID(), struct{}{}); there {
@@ -88,7 +84,7 @@ func (c *client) offer(n *selection.Node, probe bool) {
 	}
 }
 
-// look has the sweep come at once.
+// wakeSweep makes the sweep come at once.
 func (c *client) wakeSweep() {
 	select {
 	case c.match.wake <- struct{}{}:
@@ -96,20 +92,20 @@ func (c *client) wakeSweep() {
 	}
 }
 
-// matchNodes is one of the loops that take nodes from the queue, until Stop.
+// matchNodes is one of the loops that match the offered nodes.
 func (c *client) matchNodes() {
 	for {
 		select {
 		case <-c.d.ctx.Done():
 			return
 		case o := <-c.match.free:
-			c.match.queued.Delete(o.node) // first: what changes from now on is looked at again
+			c.match.queued.Delete(o.node) // first: a change from now on offers the node again
 			c.take(o)
 		}
 	}
 }
 
-// take has a node take jobs that wait in the classes that it fits.
+// take lets a node take waiting jobs of the classes that it fits.
 func (c *client) take(o offered) {
 	n, known := c.d.nodes.Node(o.node)
 	if !known || n.Draining() {
@@ -118,9 +114,9 @@ func (c *client) take(o offered) {
 	if used, _ := n.Load(); used >= n.Max() && !o.probe {
 		return
 	}
-	age := c.d.fence.enter() // before the classes are looked at
+	age := c.d.fence.enter()
 	defer c.d.fence.leave(age)
-	// Before the classes, which must not be of older ones than Redis is told.
+	// The version is read before the classes: they must not be older than Redis is led to believe.
 	version, epoch := c.d.nodes.ConfigVersion(), c.d.nodes.Epoch(o.node)
 	if epoch == "" {
 		return
@@ -133,9 +129,7 @@ func (c *client) take(o offered) {
 	defer cancel()
 	taken, err := c.cell.TakeAs(ctx, o.node, epoch, classes, version)
 	if err != nil {
-		if c.d.ctx.Err() == nil { // whatever began, the reply streams tell
-			c.sampled.Warn("queues.match_failed", zap.String("node", o.node), zap.Error(err))
-		}
+		c.warn("queues.match_failed", err, zap.String("node", o.node)) // reply streams report what began
 		return
 	}
 	c.took(n, taken)
@@ -143,7 +137,7 @@ func (c *client) take(o offered) {
 
 func (c *client) took(n *selection.Node, t cell.Taken) {
 	if t.Superseded {
-		return // the cache is about to hear of the new agent
+		return // the cache will soon hear of the new agent
 	}
 	if t.Refusal != "" {
 		c.d.nodes.Refused(cell.Refusal{Node: n.ID(), Reason: t.Refusal, Used: t.Used, MaxConcurrency: t.MaxConcurrency})
@@ -159,7 +153,7 @@ func (c *client) took(n *selection.Node, t cell.Taken) {
 	}
 }
 
-// serves are the classes with jobs that wait and fit the node, by a configuration of this
+// classesFor returns the classes with waiting jobs that the node fits, by the configuration of this
 // version.
 func (c *client) classesFor(n *selection.Node, version uint64) (classes []string) {
 	c.queues.byID.Range(func(id string, q *queue) bool {

@@ -29,7 +29,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		c.renewReplies()
 	}
 	for range 20 {
-		c.logFailure("submit", errAway)
+		logFailure(c.sampled, "submit", errAway)
 		_ = rep.coded("read job", errAway)
 	}
 	server.Restart()

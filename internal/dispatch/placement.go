@@ -5,53 +5,51 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// placing is one job on its way to a node.
+// placement is one job on its way to a node or a queue.
 type placement struct {
 	index   int
 	request Request
-	// id and link are those of the cell of the present candidates. A job that nodes or
-	// a cell have refused, or that was never sent, can go to another cell, under
-	// another id. Invariant: once failure is set they stay as they are.
+	// id and client belong to the cell of the present candidates. A job that nodes or a cell have
+	// refused, or that was never sent, can go to another cell, under another id. Invariant: once
+	// failure is set they stay as they are.
 	id     string
 	client *client
-	// waiter is nil when nobody waits, and once the job is decided.
+	// waiter is nil when no sink awaits the result, and once the job is decided.
 	waiter *waiter
-	// query is that of the last choice. It is here because a variable of its own would be allocated for every choice.
+	// query is that of the last choice. A local variable would be allocated for every choice.
 	query selection.Query
-	// to is the cell of the next call. With enqueue, the job is to wait there if no slot
-	// is free; it stays so once it is.
+	// to is the cell of the next call. With enqueue, the job waits there if no slot is free;
+	// enqueue stays true once it is.
 	to      *client
 	enqueue bool
-	// candidates of the present round, all of one cell; taken is set while the first
-	// of them carries this replica's unconfirmed reservation. Where the job is to be
-	// enqueued there may be none.
+	// candidates of the present round, all of one cell. There may be none with enqueue. taken is
+	// true while the first one carries this replica's unconfirmed reservation.
 	candidates []*selection.Node
 	room       [cell.MaxCandidates]*selection.Node
 	taken      bool
-	// refused are the nodes that said no, in rounds calls.
+	// refused are the nodes that refused the job, in rounds calls.
 	refused []string
 	rounds  int
-	// probes counts the offers to nodes that seemed full, but for that of enqueueing.
+	// probes counts the offers to nodes that seemed full, without that of enqueueing.
 	probes int
-	// probe is what the present call asks nodes that seem full; without a class it asks none.
+	// probe is what the present call asks nodes that seem full.
 	probe probe
 	// class is the list that was last chosen from.
 	class *selection.Class
-	// failure is that of the last call of unknown fate; nil means there was none. Not
-	// even a refusal that comes later clears it: the call may wait in a connection that
-	// is dead here and still be applied.
+	// failure is the error of the last call of unknown outcome, if there was one. No later refusal
+	// clears it: the call may be stuck in a connection and still be applied.
 	failure error
-	// repeat is true while the call to make is the one of unknown fate once more.
+	// repeat is true when the next call repeats the one of unknown outcome.
 	repeat bool
-	// missed is true when the next call is to come after a pause.
+	// afterPause is true when the next call comes after a pause.
 	afterPause bool
-	// away are the cells whose Redis turned the job away, and refusal is what it said.
+	// refusedCells are the cells whose Redis refused the job, refusedWith the last such error.
 	refusedCells selection.CellMask
 	refusedWith  error
 }
 
-// enlist gives the job its id, and has its result awaited, in the cell that it goes to:
-// before the script runs, because the result can be faster than its reply.
+// assignID gives the job an id of the cell that it goes to, and stores its waiter there: before the
+// script runs, because the result can be faster than the script's reply.
 func (d *Dispatcher) assignID(p *placement) {
 	c := p.to
 	if p.client == c {
@@ -64,7 +62,7 @@ func (d *Dispatcher) assignID(p *placement) {
 		p.id = p.request.Run.JobID
 	}
 	if p.waiter != nil {
-		if p.waiter.known.Class == "" { // else others may read it by now
+		if p.waiter.known.Class == "" { // else other goroutines may read it already
 			p.waiter.known.Class = p.class.ID()
 		}
 		c.outstanding.Store(p.id, p.waiter)
@@ -72,42 +70,36 @@ func (d *Dispatcher) assignID(p *placement) {
 }
 
 func (d *Dispatcher) submission(p *placement) cell.Submission {
-	names := make([]string, len(p.candidates))
-	for i, n := range p.candidates {
-		names[i] = n.ID()
-	}
-	replyTo := ""
-	if p.waiter != nil {
-		replyTo = d.cfg.Replica
-	}
-	var gates []cell.Gate
-	if p.enqueue {
-		gates = d.limitsOf(&p.request, p.client.cell.Index())
-	}
-	once := ""
-	if p.request.Run != nil {
-		once = p.request.Run.Once
-	}
-	return cell.Submission{
-		Gates: gates, Once: once,
-		JobID: p.id, Tenant: p.request.Tenant, Job: p.request.Job, Candidates: names, ReplyTo: replyTo,
+	sub := cell.Submission{
+		JobID: p.id, Tenant: p.request.Tenant, Job: p.request.Job, Candidates: make([]string, len(p.candidates)),
 		Class:  cell.Class{ID: p.class.ID(), Definition: p.class.Definition()},
 		Weight: d.cfg.Weight(p.request.Tenant),
 	}
+	for i, n := range p.candidates {
+		sub.Candidates[i] = n.ID()
+	}
+	if p.waiter != nil {
+		sub.ReplyTo = d.cfg.Replica
+	}
+	if p.enqueue {
+		sub.Gates = d.limitsOf(&p.request, p.client.cell.Index())
+	}
+	if p.request.Run != nil {
+		sub.Once = p.request.Run.Once
+	}
+	return sub
 }
 
-// settle takes the answer over into the cache and gives back what choose took.
+// updateCache puts the answer of a call into the cache, and releases what chooseNode took.
 func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult) {
-	placed := r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0
-	if placed {
-		node := p.candidate(r.Placement.Node)
-		if p.taken && node == p.candidates[0] {
-			node.Confirm(p.request.Job.SlotCount(), r.Placement.Used)
-			p.taken = false
-		} else if node != nil {
-			node.SetUsed(r.Placement.Used)
-		}
-		if node != nil {
+	if r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0 {
+		if node := p.candidate(r.Placement.Node); node != nil {
+			if p.taken && node == p.candidates[0] {
+				node.Confirm(p.request.Job.SlotCount(), r.Placement.Used)
+				p.taken = false
+			} else {
+				node.SetUsed(r.Placement.Used)
+			}
 			node.Accepted()
 		}
 	}
@@ -117,18 +109,18 @@ func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult) {
 	}
 }
 
-// refused corrects the cache, in which the node seemed to be free.
+// noteRefusal corrects the cache, in which the node seemed free.
 func (d *Dispatcher) noteRefusal(p *placement, r cell.Refusal) {
 	d.metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
 	d.nodes.Refused(r)
-	// A node that is full has done nothing wrong: others were faster.
+	// A full node counts as healthy: other jobs were faster.
 	if node := p.candidate(r.Node); node != nil && r.Reason != cell.RefusedFull {
 		node.Refused(d.nodes.Now())
 	}
 	p.refused = append(p.refused, r.Node)
 }
 
-// candidate is the one of this name; nil if there is none.
+// candidate returns the candidate of this name, or nil.
 func (p *placement) candidate(id string) *selection.Node {
 	for _, n := range p.candidates {
 		if n.ID() == id {
@@ -138,7 +130,7 @@ func (p *placement) candidate(id string) *selection.Node {
 	return nil
 }
 
-// giveBack releases what choose took, unless that was done.
+// giveBack releases the slots that chooseNode took, unless that was done.
 func (p *placement) giveBack() {
 	if p.taken {
 		p.candidates[0].Release(p.request.Job.SlotCount())
@@ -146,14 +138,13 @@ func (p *placement) giveBack() {
 	}
 }
 
-// told is what the client is told of a job that was given up because of err. Where
-// its fate is open that goes before anything else: what was refused in the end may
-// have been placed by an earlier call.
+// clientError is what the client learns when the job is given up because of err. An unknown outcome
+// goes before everything else: an earlier call may have placed a job that was refused in the end.
 func (p *placement) clientError(err error) error {
 	if p.failure == nil {
 		return err
 	}
-	open := codedFailure("submit", p.failure) // never one of ours, which others may share
+	open := codedFailure("submit", p.failure) // a new error: failure is no *freeslot.Error, which jobs could share
 	open.Message += "; the job may have been placed all the same, as " + p.id
 	return open
 }

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -14,61 +13,44 @@ import (
 )
 
 const (
-	replyPage     = 512
-	renewInterval = time.Second
-	// ioTimeout bounds calls that have no caller to give up on them.
-	ioTimeout = 2 * time.Second
+	replyPage = 512
+	// fetchLimit bounds the reads of one cell's records that its replies cause at once.
+	fetchLimit = 16
+	// askLimit bounds the questions to all cells that the replies of one cell cause at once.
+	askLimit = 16
 )
 
-// position is the last reply taken in, as the keeper trims to it.
-type position struct{ id atomic.Pointer[string] }
-
-func (p *position) load() string {
-	if id := p.id.Load(); id != nil {
-		return *id
-	}
-	return ""
-}
-
-// readReplies delivers the reply stream until Stop.
+// readReplies is the loop that reads the reply stream and delivers what it brings.
 func (c *client) readReplies() {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = 10*time.Millisecond, time.Second
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 10*time.Millisecond, time.Second
 	for c.d.ctx.Err() == nil {
 		replies, err := c.replies()
-		if err != nil {
-			if c.d.ctx.Err() != nil {
-				return
-			}
-			c.reading.Failed(err)
-			select {
-			case <-time.After(wait.NextBackOff()):
-			case <-c.d.ctx.Done():
-			}
+		if !c.succeeded(c.reading, err) {
+			sleep(c.d.ctx, pause.NextBackOff())
 			continue
 		}
-		wait.Reset()
-		c.reading.Over()
+		pause.Reset()
 		for i := range replies {
 			c.deliver(&replies[i])
 		}
 		if n := len(replies); n > 0 {
 			last := replies[n-1].ID // a copy: a pointer into replies would keep their results
-			c.lastRead.id.Store(&last)
+			c.lastRead.Store(&last)
 		}
 	}
 }
 
-// replies waits for the next ones, until stopReading.
+// replies waits for the next replies, until stopReading.
 func (c *client) replies() ([]cell.Reply, error) {
 	ctx, cancel := context.WithCancel(c.d.ctx)
 	defer cancel()
 	c.reader.Store(&cancel)
-	return c.cell.Replies(ctx, c.d.cfg.Replica, c.lastRead.load(), c.d.cfg.ReplyBlock, replyPage)
+	return c.cell.Replies(ctx, c.d.cfg.Replica, *c.lastRead.Load(), c.d.cfg.ReplyBlock, replyPage)
 }
 
-// stopReading has the read under way begin anew, if there is one: its server does not answer others, and
-// when another has taken its place nobody would tell.
+// stopReading restarts the read under way. Its server does not answer other calls, and the read
+// itself would not notice that another server has taken over.
 func (c *client) stopReading() {
 	if cancel := c.reader.Load(); cancel != nil {
 		(*cancel)()
@@ -78,25 +60,23 @@ func (c *client) stopReading() {
 func (c *client) deliver(r *cell.Reply) {
 	here := r.Status.ID
 	home := c.awaitedAt(r)
+	id := r.Status.ID
+	w, ok := home.outstanding.Load(id)
 	if r.Progress != nil {
-		if w, ok := home.outstanding.Load(r.Status.ID); ok {
-			w.progress(r.Status.ID, r.Progress)
+		if ok {
+			w.progress(id, r.Progress)
 		}
 		return
 	}
-	c.correct(r)
-	if r.Requeued {
-		c.wakeSweep()
-		return
-	}
-	w, ok := home.outstanding.Load(r.Status.ID)
+	c.correctNode(r)
 	switch {
+	case r.Requeued:
+		c.wakeSweep()
 	case !ok: // forgotten, or a second reply; the record has it
 	case r.Assigned:
 		w.assigned(assignmentOf(&r.Status))
 	case r.Detached:
 		if attaches, ask := w.contested(); ask {
-			id := r.Status.ID
 			c.askOwner(here, func(replica string) {
 				if replica != c.d.cfg.Replica && w.detached(id, attaches) {
 					home.drop(id, w)
@@ -104,41 +84,38 @@ func (c *client) deliver(r *cell.Reply) {
 			})
 		}
 	case r.Partial || w.misses(r.Status.Attempt):
-		id := r.Status.ID
 		c.fetch(func() { c.readEnd(here, id, home) })
 	default:
 		home.answer(w, r.Status)
 	}
 }
 
-// fetch has f, which reads records of this cell and asks no other one, run apart from the loop that all other replies
-// pass. While fetchLimit of them run the loop waits: for nobody but the server that it reads from.
+// fetch runs f, which reads records of this cell only, beside the loop that all other replies pass.
+// While fetchLimit of them run, the loop waits: for no server but the one that it reads from.
 func (c *client) fetch(f func()) {
 	c.fetches <- struct{}{}
-	c.d.loops.Add(1)
-	go func() {
-		defer func() { <-c.fetches; c.d.loops.Done() }()
+	c.d.loops.Go(func() {
+		defer func() { <-c.fetches }()
 		f()
-	}()
+	})
 }
 
-// ask is fetch for an f that asks other cells too. While askLimit of them run f is dropped: the loop does not wait
-// for cells that are away.
+// ask is fetch for an f that asks other cells too. While askLimit of them run, f is dropped: the
+// loop must not wait for cells that are away.
 func (c *client) ask(f func()) {
 	select {
 	case c.asks <- struct{}{}:
+		c.d.loops.Go(func() {
+			defer func() { <-c.asks }()
+			f()
+		})
 	default:
-		return
 	}
-	c.d.loops.Add(1)
-	go func() {
-		defer func() { <-c.asks; c.d.loops.Done() }()
-		f()
-	}()
 }
 
-// readEnd delivers an end of which the reply does not tell all, from the record in this cell. Who waits for it does so at
-// home, under id, and the cell of that, in which the job was before, may be away. What cannot be read the next recheck tells.
+// readEnd delivers an end that the reply reports only in part, from the record in this cell. The
+// job is outstanding at home, under id; that cell, which the job has left, may be away. If the
+// record cannot be read, the next recheck delivers the end.
 func (c *client) readEnd(here, id string, home *client) {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
@@ -148,24 +125,25 @@ func (c *client) readEnd(here, id string, home *client) {
 		s.ID = id
 		home.deliverEnd(s)
 		return
-	case err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound && c.d.ctx.Err() == nil:
-		c.sampled.Warn("outstanding.recheck_failed", zap.String("job", id), zap.Error(err))
+	case err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound:
+		c.warn("outstanding.recheck_failed", err, zap.String("job", id))
 	}
 	home.recheckSoon(id) // gone, or taken back by a failover
 }
 
-// owner calls f with the replica that gets the result of a job, by its id in this cell, once it is known. The
-// news that another one has attached can be older than an attach of ours: a client that comes back to a replica which stood still,
-// or was started anew, is faster than the stream. Where nobody can tell, or too many are asked about, f is not called: then both
-// wait, and a recheck tells us the result as well.
+// askOwner calls f with the replica that gets the result of a job, by its id in this cell. News
+// that another replica has attached can be older than our own attach: a client that returns after
+// a standstill or a restart of this replica is faster than the stream. If the owner is unknown, or
+// too many questions are under way, f is not called: both replicas keep waiting, and a recheck
+// brings the result here as well.
 func (c *client) askOwner(jobID string, f func(replica string)) {
 	c.fetch(func() {
-		switch replica, err := c.replyTo([]*client{c}, jobID); {
+		switch replica, err := c.ownerOf(jobID, c); {
 		case err == nil && replica != "":
 			f(replica)
 		case err == nil && len(c.d.clients) > 1: // it may have moved on since
 			c.ask(func() {
-				if replica, err := c.replyTo(c.d.clients, jobID); err == nil && replica != "" {
+				if replica, err := c.ownerOf(jobID, c.d.clients...); err == nil && replica != "" {
 					f(replica)
 				}
 			})
@@ -173,27 +151,26 @@ func (c *client) askOwner(jobID string, f func(replica string)) {
 	})
 }
 
-// replyTo is what the first of some cells says that knows who gets a job's result; "" is none.
-func (c *client) replyTo(at []*client, jobID string) (replica string, err error) {
-	for i := 0; i < len(at) && replica == ""; i++ {
-		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout) // each its own: one may be away
-		var failed error
-		replica, failed = at[i].cell.ReplyTo(ctx, cell.MovedID(jobID, at[i].cell.Index()))
+// ownerOf returns which replica gets a job's result, by the first cell that knows; "" means none.
+func (c *client) ownerOf(jobID string, at ...*client) (replica string, err error) {
+	for _, other := range at {
+		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout) // one for each: a cell may be away
+		owner, failed := other.cell.ReplyTo(ctx, cell.MovedID(jobID, other.cell.Index()))
 		cancel()
+		if owner != "" {
+			return owner, nil
+		}
 		err = errors.Join(err, failed)
 	}
-	if replica != "" {
-		return replica, nil
+	if err != nil {
+		c.warn("detached.check_failed", err, zap.String("job", jobID))
 	}
-	if err != nil && c.d.ctx.Err() == nil {
-		c.sampled.Warn("detached.check_failed", zap.String("job", jobID), zap.Error(err))
-	}
-	return replica, err
+	return "", err
 }
 
-// correct takes over what the reply says of its node. How many slots are in use there
-// it says of attempts that began or that the node ended: others ended without the node.
-func (c *client) correct(r *cell.Reply) {
+// correctNode updates the slots in use of the reply's node. Replies about attempts that began, and
+// about ends that the node reported, have them; other ends happened without the node.
+func (c *client) correctNode(r *cell.Reply) {
 	node, known := c.d.nodes.Node(r.Status.Node)
 	if !known || !r.Assigned && r.Status.State != freeslot.StateSucceeded && r.Status.State != freeslot.StateFailed {
 		return
@@ -208,6 +185,7 @@ func assignmentOf(s *freeslot.JobStatus) Assignment {
 	return Assignment{JobID: s.ID, Node: s.Node, Attempt: s.Attempt, AssignedAtMS: s.AssignedAtMS}
 }
 
+// answer gives the result to w, and drops w if it is done.
 func (c *client) answer(w *waiter, s freeslot.JobStatus) {
 	if w.result(s) {
 		c.drop(s.ID, w)

@@ -2,43 +2,46 @@ package dispatch
 
 import (
 	"cmp"
-	"context"
 	"sync"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// waiter is one outstanding job: who waits for it, and what the reply stream does
-// not repeat. mu makes the calls for one job come one after the other. Methods that
-// return done say whether nobody waits any more: the waiter is then to be dropped.
+// waiter awaits the result of one outstanding job for its sink, and keeps what the reply stream
+// does not repeat. mu makes the calls of the sink for one job come one after the other. Methods
+// that return done report whether the waiter is needed no longer: the caller then drops it.
 type waiter struct {
-	mu sync.Mutex
-	// sink is nil while nobody but attaches under way needs the waiter, and once the
-	// result was given or the waiter was forgotten.
+	mu sync.Mutex // guards all fields
+	// sink is nil while only attaches under way need the waiter, and once the result was sent or
+	// the waiter was forgotten.
 	sink Sink
-	// open is false until the sink knows the job. What comes sooner is kept in begun,
-	// early and gone.
-	open          bool
-	earlyAttempts []Assignment        // rising attempts, for attaches under way, too
-	earlyResult   *freeslot.JobStatus // for attaches under way, too
+	// open is false until the sink knows the job. What arrives sooner is kept in the early fields.
+	open bool
+	// earlyAttempts, in rising order, and earlyResult are kept for attaches under way, too.
+	earlyAttempts []Assignment
+	earlyResult   *freeslot.JobStatus
 	earlyDetach   bool
-	// told is the last progress, once there is any; passed on is what the sink knows of it.
+	// progressed is the last progress of the job, sentProgress the last that the sink got.
 	progressed, sentProgress freeslot.Progress
-	// attaching counts the attaches under way, attaches all that there were.
-	attaching, attaches int
-	// known holds what is known from the start: tenant, service, slots, times; and of the
-	// last attempt that the sink was told of: node, number, time.
+	// attaching counts the attaches under way.
+	attaching int
+	// attaches counts all attaches of this replica. A Detached that read an older count is
+	// ignored, so it cannot take the job from a sink that attached later.
+	attaches int
+	// known holds what is fixed at the submit (tenant, service, slots, times) and the last attempt
+	// that the sink got (node, number, time).
 	known     freeslot.JobStatus
-	timeout   int64 // the job's, in milliseconds; 0 is none
+	timeoutMS int64 // the job's timeout; 0 means none
 	checkedAt int64 // Nodes.Now when the record was last read
-	missingAt int64 // since when it has been gone, 0 while it is there
+	missingAt int64 // Nodes.Now when the record was first found missing; 0 while it exists
 }
 
 // done is called with mu held.
 func (w *waiter) done() bool { return w.sink == nil && w.attaching == 0 }
 
-// opened tells the sink of the assignment, if there is one, and of what was faster.
+// opened lets the sink hear of the job, which it knows from now on: of its placement, and of what
+// arrived earlier.
 func (w *waiter) opened(jobID string, placed cell.Placement) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,11 +49,11 @@ func (w *waiter) opened(jobID string, placed cell.Placement) (done bool) {
 		return w.done()
 	}
 	w.known.SubmittedAtMS = cmp.Or(placed.SubmittedAtMS, placed.AssignedAtMS)
-	if w.timeout > 0 {
-		w.known.DeadlineMS = w.known.SubmittedAtMS + w.timeout
+	if w.timeoutMS > 0 {
+		w.known.DeadlineMS = w.known.SubmittedAtMS + w.timeoutMS
 	}
 	w.open = true
-	if placed.Assigned && placed.Attempt > 0 { // 0 of a job that ended while it waited
+	if placed.Assigned && placed.Attempt > 0 { // 0 for a job that ended while it waited
 		w.sendAttempt(Assignment{JobID: jobID, Node: placed.Node, Attempt: placed.Attempt, AssignedAtMS: placed.AssignedAtMS})
 	}
 	w.sendEarly()
@@ -64,7 +67,7 @@ func (w *waiter) opened(jobID string, placed cell.Placement) (done bool) {
 	return w.done()
 }
 
-// assigned takes in that an attempt has begun; one that is known already is nothing new.
+// assigned notes that an attempt has begun. A repeated one changes nothing.
 func (w *waiter) assigned(a Assignment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,15 +80,27 @@ func (w *waiter) assigned(a Assignment) {
 	}
 }
 
-// misses reports whether a result of this attempt would come to a sink that was not told
-// of it.
+// misses reports whether the sink does not know this attempt yet, so that a result of it would
+// come too early.
 func (w *waiter) misses(attempt int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.open && w.sink != nil && attempt > w.known.Attempt
 }
 
-// result gives a terminal state to the sink; the first one counts.
+// progress notes progress of the job. Before the sink knows the job, only the latest is kept.
+func (w *waiter) progress(jobID string, p *freeslot.Progress) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.After(&w.progressed) {
+		w.progressed = *p
+	}
+	if w.open && w.sink != nil {
+		w.sendProgress(jobID)
+	}
+}
+
+// result sends a terminal state to the sink. The first one counts.
 func (w *waiter) result(s freeslot.JobStatus) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,18 +113,15 @@ func (w *waiter) result(s freeslot.JobStatus) (done bool) {
 	return w.done()
 }
 
-// joined begins an attach. It is called with mu held.
-func (w *waiter) beginAttach() { w.attaching, w.attaches = w.attaching+1, w.attaches+1 }
-
-// contested takes in that another replica has attached at some time. ask is true where its record has to
-// tell whether that one still has the job, or we have it back; attaches is for [waiter.detached] then.
+// contested notes that another replica has attached at some time. With ask, the caller must read
+// from the record which replica has the job now, and pass attaches to [waiter.detached].
 func (w *waiter) contested() (attaches int, ask bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.attaching > 0:
-		// Before us, and then we take the job back; or after us, and then the record
-		// tells the result. To believe it could leave the job with nobody.
+		// The other attach came before ours, which then takes the job back; or it came after, and
+		// then a recheck finds the result. To give the job up could leave it without a sink.
 	case !w.open:
 		w.earlyDetach = true
 	case w.sink != nil:
@@ -118,7 +130,7 @@ func (w *waiter) contested() (attaches int, ask bool) {
 	return 0, false
 }
 
-// detached takes in that another replica had the job after so many attaches of ours.
+// detached notes that another replica had the job when this one had attached so many times.
 func (w *waiter) detached(jobID string, attaches int) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,8 +140,24 @@ func (w *waiter) detached(jobID string, attaches int) (done bool) {
 	return w.done()
 }
 
-// attached ends an attach under way: unless it failed, sink has what is known now,
-// and gets what is still to come.
+// beginAttach begins an attach. It fails, and changes nothing, while a submit is under way, and if
+// the waiter is done.
+func (w *waiter) beginAttach() (ok, done bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done() || w.submitting() {
+		return false, w.done()
+	}
+	w.attaching++
+	w.attaches++
+	return true, false
+}
+
+// submitting is called with mu held.
+func (w *waiter) submitting() bool { return w.sink != nil && !w.open }
+
+// endAttach ends an attach under way. Unless it failed, sink now knows the job as status, and gets
+// what comes later.
 func (w *waiter) endAttach(sink Sink, status *freeslot.JobStatus, err error) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,11 +171,10 @@ func (w *waiter) endAttach(sink Sink, status *freeslot.JobStatus, err error) (do
 			w.sendResult(*status)
 		}
 	default:
-		last := w.known
-		if w.sink != nil && w.sink != sink {
+		last, same := w.known, w.sink == sink
+		if w.sink != nil && !same {
 			w.sendDetached(status.ID)
 		}
-		same := w.sink == sink
 		w.sink, w.open, w.known = sink, true, *status
 		if a, ok := sink.(Attacher); ok {
 			a.Attached(status.ID)
@@ -158,7 +185,7 @@ func (w *waiter) endAttach(sink Sink, status *freeslot.JobStatus, err error) (do
 		if p := status.Progress; p != nil && p.After(&w.sentProgress) {
 			w.sentProgress = *p
 		}
-		if same && last.Attempt > status.Attempt { // it was told already
+		if same && last.Attempt > status.Attempt { // the sink got it already
 			w.known.Node, w.known.Attempt, w.known.AssignedAtMS = last.Node, last.Attempt, last.AssignedAtMS
 		}
 		w.sendEarly()
@@ -173,13 +200,13 @@ func (w *waiter) endAttach(sink Sink, status *freeslot.JobStatus, err error) (do
 	return w.done()
 }
 
-// adopted makes sink the one that waits, without an attach. It returns false, and changes nothing, where a submit is under way or
-// nobody waits any more.
+// adopt gives the job to sink without an attach. It fails, and changes nothing, while a submit is
+// under way, and if the waiter is done.
 func (w *waiter) adopt(known *freeslot.JobStatus, sink Sink) (ok, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.done(), w.sink != nil && !w.open:
+	case w.done(), w.submitting():
 		return false, w.done()
 	case w.sink == sink:
 		return true, false
@@ -187,7 +214,7 @@ func (w *waiter) adopt(known *freeslot.JobStatus, sink Sink) (ok, done bool) {
 		w.sendDetached(known.ID)
 	}
 	w.sink, w.open, w.known, w.sentProgress = sink, true, *known, freeslot.Progress{}
-	w.attaches++ // news of before that another replica has the job is not of this sink
+	w.attaches++ // an earlier Detached is not for this sink
 	w.sendEarly()
 	if w.earlyResult != nil {
 		w.sendResult(*w.earlyResult)
@@ -195,7 +222,7 @@ func (w *waiter) adopt(known *freeslot.JobStatus, sink Sink) (ok, done bool) {
 	return true, w.done()
 }
 
-// forget is for a sink that is gone; nil stands for any.
+// forget is for a sink that is gone; nil means any sink.
 func (w *waiter) forget(sink Sink) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,8 +232,8 @@ func (w *waiter) forget(sink Sink) (done bool) {
 	return w.done()
 }
 
-// begin tells the sink of an attempt unless it knows a later one, or this. It is called
-// with mu held and a sink that is open, as catchUp, finish and detach are.
+// sendAttempt reports an attempt unless the sink knows it, or a later one. Like the functions
+// below, it is called with mu held and a sink that is open.
 func (w *waiter) sendAttempt(a Assignment) {
 	if a.Attempt > w.known.Attempt {
 		w.known.Node, w.known.Attempt, w.known.AssignedAtMS = a.Node, a.Attempt, a.AssignedAtMS
@@ -214,13 +241,22 @@ func (w *waiter) sendAttempt(a Assignment) {
 	}
 }
 
-// catchUp tells of the attempts that began before the sink was open.
+// sendEarly reports the attempts that began before the sink was open.
 func (w *waiter) sendEarly() {
 	for _, a := range w.earlyAttempts {
 		w.sendAttempt(a)
 	}
 	if w.attaching == 0 {
 		w.earlyAttempts = nil
+	}
+}
+
+// sendProgress reports new progress of the attempt that the sink knows. Progress of an earlier
+// attempt is of no use; of a later one, the attempt must be reported first.
+func (w *waiter) sendProgress(jobID string) {
+	if w.progressed.Attempt == w.known.Attempt && w.progressed.After(&w.sentProgress) {
+		w.sentProgress = w.progressed
+		w.sink.Progress(jobID, w.progressed)
 	}
 }
 
@@ -239,76 +275,4 @@ func (w *waiter) sendDetached(jobID string) {
 	sink := w.sink
 	w.sink = nil
 	sink.Detached(jobID)
-}
-
-// Forget drops everything that sink waits for: its session has ended, and no Submit
-// or Attach of it is under way. The jobs go on; whoever wants their results
-// attaches. Cost: O(outstanding).
-func (d *Dispatcher) Forget(sink Sink) {
-	for _, c := range d.clients {
-		c.outstanding.Range(func(id string, w *waiter) bool {
-			if w.forget(sink) {
-				c.drop(id, w)
-			}
-			return true
-		})
-	}
-}
-
-// Attach makes sink the one that gets the job's result and returns what is known
-// now. When that is terminal nothing more comes; else Result or Detached comes
-// once, possibly before Attach returns. Who waited before is told Detached, but if
-// Attach fails, still waits. The error is a *freeslot.Error.
-func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink) (freeslot.JobStatus, error) {
-	// The record is read first, so that a stranger makes no waiter.
-	known, err := d.Job(ctx, tenant, jobID)
-	if err != nil {
-		return freeslot.JobStatus{}, err
-	}
-	jobID = known.ID // which it may not be, of a job that has moved
-	// Before the script runs, because the result can be faster than its reply.
-	c, _ := d.clientOf(jobID) // its record was read there
-	w, err := c.join(jobID)
-	if err != nil {
-		return freeslot.JobStatus{}, err
-	}
-	status, err := d.cells.Attach(ctx, tenant, jobID, d.cfg.Replica)
-	if status.State == freeslot.StateScheduled {
-		status.RunAtMS = known.RunAtMS // which does not change
-	}
-	if w.endAttach(sink, &status, err) {
-		c.drop(jobID, w)
-	}
-	if err != nil {
-		return freeslot.JobStatus{}, d.coded("attach", err)
-	}
-	return status, nil
-}
-
-// join returns the job's waiter with an attach under way.
-func (c *client) join(jobID string) (*waiter, error) {
-	for {
-		w, loaded := c.outstanding.LoadOrCompute(jobID, func() *waiter {
-			return &waiter{attaching: 1, attaches: 1, checkedAt: c.d.nodes.Now()}
-		})
-		if !loaded {
-			return w, nil
-		}
-		w.mu.Lock()
-		done, accepting := w.done(), w.sink != nil && !w.open
-		if !done && !accepting {
-			w.beginAttach()
-		}
-		w.mu.Unlock()
-		switch {
-		case accepting:
-			return nil, &freeslot.Error{
-				Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(),
-				Message: "attach: the job is just being accepted",
-			}
-		case !done:
-			return w, nil
-		}
-		c.drop(jobID, w) // as whoever ended it is about to
-	}
 }

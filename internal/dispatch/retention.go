@@ -9,12 +9,12 @@ import (
 
 const (
 	retainInterval = 250 * time.Millisecond
-	// retainCalls is how many calls follow each other without a pause. Each does a page.
+	// retainCalls is how many calls follow each other without a pause. Each handles one page.
 	retainCalls = 32
 )
 
-// retainRecords keeps the records of ended jobs of the cell within their bytes, where these
-// are limited. Every replica does: what one has counted and dropped the others do not find any more.
+// retainRecords is the loop that keeps the records of the cell's ended jobs within retention_bytes,
+// if it is set. Every replica runs it; Redis counts and drops each record once.
 func (c *client) retainRecords() {
 	if !c.cell.Retains() {
 		return
@@ -29,18 +29,14 @@ func (c *client) retainRecords() {
 	})
 }
 
-// retain returns true when there is more to do.
+// retain returns true if there is more to do.
 func (c *client) retain(outage *logging.Outage) (more bool) {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
 	did, err := c.cell.Retain(ctx)
-	if err != nil {
-		if c.d.ctx.Err() == nil {
-			outage.Failed(err)
-		}
+	if !c.succeeded(outage, err) {
 		return false
 	}
-	outage.Over()
 	c.metrics.retained.WithLabelValues().Set(float64(did.Bytes))
 	c.metrics.dropped.Add(float64(did.Dropped))
 	return did.More

@@ -5,17 +5,16 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Run is what the run of a schedule fixes of its job. The job is enqueued in the cell that
-// its id names, whatever nodes are there by now: so it is the same one whoever submits it.
+// Run fixes the job of a schedule's run. The job is enqueued in the cell that its id names, whatever
+// nodes that cell has by now. So it is the same job whichever replica submits it.
 type Run struct {
 	JobID string
-	// Once makes it be created once, see cell.Submission.
+	// Once makes the job be created once, see cell.Submission.
 	Once string
 }
 
-// Home is the index of the cell to which a job is to go that is submitted later: that of the
-// index near if nodes there could run it, else one as good as any. Errors: as of a Submit that
-// no cell takes.
+// Home is the index of the cell for a job that is submitted later: near if nodes there could run it,
+// else any cell that could. It returns the errors of a Submit that no cell takes.
 func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, error) {
 	p := &placement{request: Request{Tenant: tenant, Job: job}}
 	if d.ctx.Err() != nil {
@@ -26,7 +25,7 @@ func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, erro
 	if !couldRun(p.class, job) {
 		return 0, d.noNodeError(p)
 	}
-	if _, keyed := cellKey(job); !keyed {
+	if _, ok := cellKey(job); !ok {
 		p.client = d.clients[near]
 	}
 	if err := d.chooseQueue(p, false); err != nil {
@@ -35,7 +34,7 @@ func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, erro
 	return p.to.cell.Index(), nil
 }
 
-// fixed is the cell of the job of a run; nil for any other.
+// runCell is the cell of the job of a run; nil for any other job.
 func (d *Dispatcher) runCell(p *placement) *client {
 	if p.request.Run == nil {
 		return nil

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -14,33 +15,33 @@ import (
 )
 
 const (
-	// leaseSpan is what a replica takes out of a tenant's bucket at least: its share of the
+	// leaseSpan gives the least that a replica takes out of a tenant's bucket: its share of the
 	// permits of this time.
 	leaseSpan = 100 * time.Millisecond
-	// leaseHold is for how long it keeps what it does not use.
+	// leaseHold is how long it keeps permits that it does not use.
 	leaseHold = time.Second
 	// leaseTimeout bounds a call.
 	leaseTimeout = 500 * time.Millisecond
-	// leaseRest is the pause after a call that failed.
+	// failureRest is the pause after a call that failed.
 	failureRest = 250 * time.Millisecond
-	// dryRest is the shortest pause after a call that found too little, unless the bucket is
-	// full sooner: a tenant that floods is not to cost a call for each permit.
+	// dryRest is the shortest pause after a call that found too little, unless the bucket is full
+	// sooner. A tenant that floods must not cost one call for each permit.
 	dryRest = 10 * time.Millisecond
 	// rateWaiters is how many submits of a tenant may wait for a call.
 	rateWaiters = 1024
 )
 
-// bucket is this replica's side of a tenant's bucket, which is in Redis and which all
-// replicas share. It leases permits in chunks, so that most submits cost no call, and keeps
-// what is left for a short time.
+// bucket enforces a tenant's submit_rate. The bucket itself is in Redis, and all replicas share it.
+// This replica leases permits in chunks, so that most submits cost no call, and keeps the rest for a
+// short time.
 //
-// Invariant: held <= wanted + chunk, hence the replicas admit in any time t no more than
-// rate * t + burst + their chunks, of which the sum is a tenth of a second's permits as long
-// as each knows of the others.
+// Invariant: held <= wanted + chunk. Hence in any time t the replicas admit at most
+// rate * t + burst + their chunks. The chunks add up to a tenth of a second's permits, as long as
+// each replica knows of the others.
 type bucket struct {
 	tenant string
 	rate   cell.Rate
-	// take is a call; chunk how much of it is worth one; now a clock that never goes back.
+	// take is a call. chunk is how many permits are worth one. now is a clock that never goes back.
 	take  func(ctx context.Context, most int) (cell.Permits, error)
 	chunk func() int
 	now   func() time.Duration
@@ -48,21 +49,22 @@ type bucket struct {
 	admitted, refused, failed prometheus.Counter
 
 	mu sync.Mutex // guards what follows
-	// held may be used before until.
+	// held permits may be used before until.
 	held  int
 	until time.Duration
-	// dry is when the bucket has a permit again, and resting when a call is tried again
-	// after failure.
-	emptyUntil, failedUntil time.Duration
-	failure                 error
-	// lease is closed when the call under way has ended; nil when there is none.
+	// emptyUntil is when the bucket has a permit again.
+	emptyUntil time.Duration
+	// failedUntil is when a call is tried again after failure.
+	failedUntil time.Duration
+	failure     error
+	// lease is closed when the call under way has ended; nil if there is none.
 	lease chan struct{}
-	// wanted is what the waiting submits still need.
+	// wanted is how many permits the waiting submits still need.
 	wanted, waiting int
 }
 
-// admit takes n permits, or as many as there are; err says why the others got none, and
-// then their jobs may come again after it and, one by one, after further permits.
+// admit takes n permits, or as many as there are. err says why the other jobs got none, and when the
+// first of them may be submitted again.
 func (b *bucket) admit(ctx context.Context, n int) (got int, err error) {
 	b.mu.Lock()
 	defer func() { b.mu.Unlock(); b.count(n, got, err) }()
@@ -101,7 +103,7 @@ func (b *bucket) admit(ctx context.Context, n int) (got int, err error) {
 
 func notAsked(ctx context.Context) error { return fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err()) }
 
-// draw takes of what is held.
+// draw takes held permits.
 func (b *bucket) draw(n int) int {
 	if b.now() >= b.until {
 		b.held = 0
@@ -111,8 +113,7 @@ func (b *bucket) draw(n int) int {
 	return n
 }
 
-// call asks Redis for what all who wait need, or a chunk if that is more. The caller's end
-// does not end it: others wait for it too.
+// call asks Redis for what all waiting submits need, or for a chunk if that is more.
 func (b *bucket) call(ctx context.Context) {
 	done := make(chan struct{})
 	b.lease = done
@@ -123,14 +124,15 @@ func (b *bucket) call(ctx context.Context) {
 		b.failure, b.failedUntil = err, b.now()+failureRest
 		return
 	}
-	// Who has left wants nothing any more.
+	// Submits that have given up meanwhile want nothing.
 	b.held, b.until = min(got.Taken, max(b.wanted, b.chunk())), begin+leaseHold
 	if got.Taken < most {
 		b.emptyUntil = b.now() + b.refill(got.Left)
 	}
 }
 
-// ask is called with mu held, and does not hold it meanwhile.
+// ask is called with mu held, and releases it meanwhile. The end of ctx does not end the call: other
+// submits wait for it too.
 func (b *bucket) ask(ctx context.Context, most int) (cell.Permits, error) {
 	b.mu.Unlock()
 	defer b.mu.Lock()
@@ -145,12 +147,12 @@ func (b *bucket) refill(left float64) time.Duration {
 	return max(next, min(dryRest, full))
 }
 
-// permits is how long the bucket takes to get so many.
+// permits is how long the bucket takes to get n permits.
 func (b *bucket) permits(n float64) time.Duration {
 	return time.Duration(max(n, 0) / b.rate.PerSecond * float64(time.Second))
 }
 
-// await waits for the call under way, as ask does.
+// await waits for the call under way. It releases mu meanwhile.
 func (b *bucket) await(ctx context.Context) {
 	lease := b.lease
 	b.mu.Unlock()
@@ -161,8 +163,8 @@ func (b *bucket) await(ctx context.Context) {
 	}
 }
 
-// limited tells the first that got no permit when there will be one, in whole milliseconds,
-// as clients are told.
+// limited is the error of the first job that got no permit. RetryAfter is in whole milliseconds, as
+// clients get it.
 func (b *bucket) limited(after time.Duration) *freeslot.Error {
 	return &freeslot.Error{
 		Code: freeslot.CodeRateLimited, RetryAfter: (after + time.Millisecond).Truncate(time.Millisecond),
@@ -171,8 +173,8 @@ func (b *bucket) limited(after time.Duration) *freeslot.Error {
 	}
 }
 
-// behind is what the k-th is told of those that got no permit, from 0: where that is for the
-// rate, each gets a later time, so that they do not come back together.
+// refusal is the error of the k-th job, from 0, that got no permit. If the rate is the reason, each
+// job gets a later time, so that they do not return together.
 func (b *bucket) refusal(err error, k int) error {
 	first, ok := err.(*freeslot.Error) //nolint:errorlint // made by limited
 	if !ok || first.Code != freeslot.CodeRateLimited || k == 0 {
@@ -190,7 +192,7 @@ func (b *bucket) count(n, got int, err error) {
 	}
 }
 
-// newBuckets makes those of the tenants that have a rate.
+// newBuckets makes the buckets of the tenants that have a rate.
 func newBuckets(d *Dispatcher, rates map[string]cell.Rate) map[string]*bucket {
 	start := time.Now()
 	buckets := make(map[string]*bucket, len(rates))
@@ -199,7 +201,7 @@ func newBuckets(d *Dispatcher, rates map[string]cell.Rate) map[string]*bucket {
 		count := func(outcome string) prometheus.Counter { return d.metrics.rated.WithLabelValues(tenant, outcome) }
 		buckets[tenant] = &bucket{
 			tenant: tenant, rate: rate, now: func() time.Duration { return time.Since(start) },
-			chunk: func() int { return chunk(rate, d.liveReplicas()) },
+			chunk: func() int { return chunk(rate, int(d.replicaCount.Load())) },
 			take: func(ctx context.Context, most int) (cell.Permits, error) {
 				if d.nodes.Skip().Has(home.Index()) {
 					return cell.Permits{}, errCellAway
@@ -214,52 +216,43 @@ func newBuckets(d *Dispatcher, rates map[string]cell.Rate) map[string]*bucket {
 	return buckets
 }
 
-// errCellAway is why a cell that does not answer is not asked.
+// errCellAway is the error of a call that is not made because the cell does not answer.
 var errCellAway = fmt.Errorf("the cell does not answer: %w", cell.ErrNotSent)
 
-// chunk is what a lease takes at least, one of so many replicas; 0 when that is no whole permit.
+// chunk is the least that one of so many replicas leases; 0 if that is no whole permit. A count of 0
+// replicas means 1.
 func chunk(rate cell.Rate, replicas int) int {
 	return min(int(rate.PerSecond*leaseSpan.Seconds()), rate.Burst) / max(replicas, 1)
 }
 
-// replicas is how many run, as far as is known.
-func (d *Dispatcher) liveReplicas() int { return max(int(d.replicaCount.Load()), 1) }
-
-// admit decides on the jobs for which their tenants' submit rates leave nothing, and returns
-// the others. Of the jobs of one submit the first are admitted.
-func (s *submit) admit(jobs []*placement) []*placement {
+// admit decides about the jobs that their tenants' submit rates do not allow, and returns the others.
+// Within one submit, the first jobs are admitted.
+func (s *submit) admit(jobs []*placement) (admitted []*placement) {
 	if len(s.d.buckets) == 0 {
 		return jobs
 	}
-	admitted := jobs[:0]
 	for len(jobs) > 0 {
-		n := alike(jobs)
-		b := s.d.buckets[jobs[0].request.Tenant]
-		if b == nil || !jobs[0].request.rated() {
-			admitted, jobs = append(admitted, jobs[:n]...), jobs[n:]
-			continue
+		first := &jobs[0].request
+		n := slices.IndexFunc(jobs, func(p *placement) bool {
+			return p.request.Tenant != first.Tenant || p.request.rated() != first.rated()
+		})
+		if n < 0 {
+			n = len(jobs)
 		}
-		got, err := b.admit(s.ctx, n)
-		admitted = append(admitted, jobs[:got]...)
-		for k, p := range jobs[got:n] {
-			s.decide(p, cell.Placement{}, b.refusal(err, k))
+		if b := s.d.buckets[first.Tenant]; b == nil || !first.rated() {
+			admitted = append(admitted, jobs[:n]...)
+		} else {
+			got, err := b.admit(s.ctx, n)
+			admitted = append(admitted, jobs[:got]...)
+			for k, p := range jobs[got:n] {
+				s.decide(p, cell.Placement{}, b.refusal(err, k))
+			}
 		}
 		jobs = jobs[n:]
 	}
 	return admitted
 }
 
-// alike is how many jobs at the beginning are alike to a bucket.
-func alike(jobs []*placement) int {
-	first := &jobs[0].request
-	for i, p := range jobs {
-		if p.request.Tenant != first.Tenant || p.request.rated() != first.rated() {
-			return i
-		}
-	}
-	return len(jobs)
-}
-
-// rated reports whether the tenant's submit rate is for the job: the runs of a schedule come
-// when they are due.
+// rated reports whether the tenant's submit rate counts the job. The runs of a schedule come when
+// they are due.
 func (r *Request) rated() bool { return !r.Unlimited && r.Run == nil }

@@ -319,12 +319,12 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 		t.Errorf("%d nodes are asked while another job asks them", got)
 	}
 	*nodes = fullNodes{}
-	nodes.told(probe{class, time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	nodes.answered(probe{class, time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	if got := asked(); got != 0 {
 		t.Errorf("%d nodes are asked of a fleet that said that it is full", got)
 	}
 	*nodes = fullNodes{}
-	nodes.told(probe{class, time.Now().Add(-time.Hour)}, time.Now().Add(-time.Hour), true)
+	nodes.answered(probe{class, time.Now().Add(-time.Hour)}, time.Now().Add(-time.Hour), true)
 	if got := asked(); got != 1 {
 		t.Errorf("%d nodes are asked of a fleet that was full long ago, expected one", got)
 	}
@@ -388,7 +388,7 @@ func TestFreeBesideAJobThatAskedNobody(t *testing.T) {
 	known := &queue{job: freeslot.Job{Service: "echo"}} // or else the queues would be looked at because it is new
 	known.hasWaiting.Store(true)
 	rep.clients[0].queues.byID.Store(rep.echo(), known)
-	rep.clients[0].full.told(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	rep.clients[0].full.answered(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	p.onceSent("mark-", func([]byte) { n.SetUsed(0) })
 	id := rep.mustWait(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-"`)}, 1, nil)
 	eventually(t, "its slot", func() bool {
@@ -447,7 +447,7 @@ func TestSweepAsksSeveral(t *testing.T) {
 	for _, n := range rep.cache.AllNodes() {
 		n.SetUsed(1)
 	}
-	rep.clients[0].full.told(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	rep.clients[0].full.answered(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	reqs := make([]Request, nodes)
 	for i := range reqs {
 		reqs[i] = Request{Tenant: tenant, Job: job()}
@@ -485,7 +485,7 @@ func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 		if !r.ask(class, start) || r.ask(class, at(probeRestMost-1)) || r.has(class, start) {
 			t.Errorf("%s: two ask, or the nodes are full before they say so", name)
 		}
-		r.told(probe{class, start}, at(test.took), true)
+		r.answered(probe{class, start}, at(test.took), true)
 		if r.ask(class, at(test.took+test.rest-1)) || !r.ask(class, at(test.took+test.rest)) {
 			t.Errorf("%s: they do not rest for %s", name, test.rest)
 		}
@@ -497,12 +497,12 @@ func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 	if !r.ask(class, start) || !r.ask(class, at(probeRestMost)) {
 		t.Error("a question without an answer keeps others from asking")
 	}
-	r.told(probe{class, start}, at(probeRestMost+1), false)
+	r.answered(probe{class, start}, at(probeRestMost+1), false)
 	if r.ask(class, at(probeRestMost+2)) {
 		t.Error("the answer to a question ended another one")
 	}
-	r.told(probe{class: class}, at(probeRestMost+3), true)
-	if r.told(probe{class, at(probeRestMost)}, at(probeRestMost+4), false); !r.has(class, at(probeRestMost+4)) {
+	r.answered(probe{class: class}, at(probeRestMost+3), true)
+	if r.answered(probe{class, at(probeRestMost)}, at(probeRestMost+4), false); !r.has(class, at(probeRestMost+4)) {
 		t.Error("room for one job made the nodes free for a large one, which they had refused")
 	}
 	if r.has(other, at(probeRestMost+4)) || !r.ask(other, at(probeRestMost+4)) {
