@@ -74,7 +74,7 @@ func TestProgressOfASlowClient(t *testing.T) {
 	replaced := 0
 	for seq := range 1000 {
 		for job := range jobs {
-			if o.tell(fmt.Sprint(job), []byte(fmt.Sprintf("progress %d %d %s", job, seq, long))) == newsReplaced {
+			if o.putProgress(fmt.Sprint(job), []byte(fmt.Sprintf("progress %d %d %s", job, seq, long))) == progressReplaced {
 				replaced++
 			}
 		}
@@ -83,7 +83,7 @@ func TestProgressOfASlowClient(t *testing.T) {
 		t.Errorf("%d replaced", replaced)
 	}
 	for job := range jobs / 2 {
-		o.untell(fmt.Sprint(job))
+		o.dropProgress(fmt.Sprint(job))
 		if !o.put(func(dst []byte) []byte { return append(dst, fmt.Sprintf("result %d", job)...) }) {
 			t.Fatal("the client is cut off for its progress")
 		}
@@ -97,22 +97,22 @@ func TestProgressOfASlowClient(t *testing.T) {
 			t.Errorf("message %d is %.20s, expected the latest of job %d", i, message, i)
 		}
 	}
-	if len(got) != jobs || o.messages != 0 || o.bytes != 0 || o.news.bytes != 0 || len(o.news.turns) != 0 {
-		t.Errorf("%d messages; %d and %d bytes counted, %d of news", len(got), o.messages, o.bytes, o.news.bytes)
+	if len(got) != jobs || o.messages != 0 || o.bytes != 0 || o.progress.bytes != 0 || o.progress.len() != 0 {
+		t.Errorf("%d messages; %d and %d bytes counted, %d of news", len(got), o.messages, o.bytes, o.progress.bytes)
 	}
 }
 
 // drainOutbox is the writer: it takes all that is there.
 func drainOutbox(t fataler, o *outbox) (got []string) {
 	var used chunk
-	for o.queue.len() > 0 || o.news.len() > 0 {
+	for o.queue.len() > 0 || o.progress.len() > 0 {
 		full, by := o.take(used)
 		if by != nil {
 			t.Fatalf("order %+v", by)
 		}
 		for frame, size := range full.each {
 			got = append(got, string(frame))
-			if size.messages+size.news != 1 {
+			if size.messages+size.progress != 1 {
 				t.Fatalf("%s counts as %+v", frame, size)
 			}
 			o.written(size.messages, size.bytes)
@@ -145,26 +145,26 @@ func TestNewsTwin(t *testing.T) {
 			switch rapid.SampledFrom([]string{"tell", "tell", "tell", "end", "take"}).Draw(t, "step") {
 			case "tell":
 				message := fmt.Sprintf(`"p%s-%d"`, job, i)
-				o.tell(job, []byte(message))
+				o.putProgress(job, []byte(message))
 				if _, waits := latest[job]; !waits {
 					order = append(order, job)
 				}
 				latest[job] = message
 			case "end":
 				message := fmt.Sprintf(`"r%s-%d"`, job, i)
-				o.untell(job)
+				o.dropProgress(job)
 				o.put(func(dst []byte) []byte { return append(dst, message...) })
 				forget(job)
 				ended[slot]++
 				want = append(want, message)
 			case "take":
-				if o.queue.len() == 0 && o.news.len() == 0 {
+				if o.queue.len() == 0 && o.progress.len() == 0 {
 					continue
 				}
-				for _, job := range order[:min(len(order), newsTurn)] {
+				for _, job := range order[:min(len(order), progressTurn)] {
 					want = append(want, latest[job])
 				}
-				for _, job := range slices.Clone(order[:min(len(order), newsTurn)]) {
+				for _, job := range slices.Clone(order[:min(len(order), progressTurn)]) {
 					forget(job)
 				}
 				full, _ := o.take(chunk{})
@@ -185,8 +185,8 @@ func TestNewsTwin(t *testing.T) {
 					t.Fatalf("%d messages and %d bytes are left", o.messages, o.bytes)
 				}
 			}
-			if n := len(o.news.turns); n > 3*(len(latest)+newsTurn) {
-				t.Fatalf("%d turns of %d jobs", n, len(latest))
+			if n := o.progress.len(); n != len(latest) {
+				t.Fatalf("progress of %d jobs is queued, not of %d", n, len(latest))
 			}
 		}
 	})
@@ -197,17 +197,17 @@ func TestNewsIsBounded(t *testing.T) {
 	t.Parallel()
 	o := &outbox{}
 	o.init(10, 10)
-	message := make([]byte, newsBytes/4)
+	message := make([]byte, progressBytes/4)
 	for i := range 4 {
-		if out := o.tell(fmt.Sprint(i), message); out != newsQueued {
+		if out := o.putProgress(fmt.Sprint(i), message); out != progressQueued {
 			t.Fatalf("%d: %v", i, out)
 		}
 	}
-	if o.tell("4", []byte("x")) != newsDropped || o.tell("0", append(message, 'x')) != newsDropped || o.tell("0", message) != newsReplaced {
+	if o.putProgress("4", []byte("x")) != progressDropped || o.putProgress("0", append(message, 'x')) != progressDropped || o.putProgress("0", message) != progressReplaced {
 		t.Error("the bound does not hold")
 	}
 	o.end(order{flush: true})
-	if o.tell("0", message) != newsDropped || o.news.len() != 0 {
+	if o.putProgress("0", message) != progressDropped || o.progress.len() != 0 {
 		t.Error("a session that ends takes progress")
 	}
 }

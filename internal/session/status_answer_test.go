@@ -84,16 +84,16 @@ func TestAnswersWaitForRoom(t *testing.T) {
 func TestAnswersAreAskedForInTurn(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()
-	ids := d.ended(3*maxAsking, 1)
+	ids := d.ended(3*maxTurns, 1)
 	entered, release := make(chan struct{}, len(ids)), make(chan struct{})
 	d.answering = func() { entered <- struct{}{}; <-release }
 	p := serve(t, Config{}, d).connect("")
 	p.ask("attach", ids)
-	for range maxAsking {
+	for range maxTurns {
 		waitFor(t, entered, "an attach")
 	}
 	if n := len(entered); n > 0 {
-		t.Errorf("%d attaches more than %d are under way", n, maxAsking)
+		t.Errorf("%d attaches more than %d are under way", n, maxTurns)
 	}
 	close(release)
 	for range ids {
@@ -120,7 +120,7 @@ func TestWaitingAnswersEndWithTheSession(t *testing.T) {
 			s := serve(t, Config{QueueBytes: 1 << 20, WriteTimeout: 200 * time.Millisecond, CloseTimeout: 200 * time.Millisecond}, d)
 			p := s.connect("")
 			held := hold(p, "job")
-			entered, release := make(chan struct{}, maxAsking), make(chan struct{})
+			entered, release := make(chan struct{}, maxTurns), make(chan struct{})
 			d.answering = func() {
 				select {
 				case entered <- struct{}{}:
@@ -129,7 +129,7 @@ func TestWaitingAnswersEndWithTheSession(t *testing.T) {
 				}
 			}
 			p.ask("attach", d.ended(50, 1<<20))
-			for range maxAsking {
+			for range maxTurns {
 				waitFor(t, entered, "an attach")
 			}
 			p.ask("cancel", []string{held})

@@ -12,8 +12,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/tracing"
 )
 
-// tracer makes one server span of each submit, from its arrival to the answer.
-// Its zero value makes none and costs nothing.
+// tracer makes one server span of each submit, from its arrival to the answer. The zero value makes
+// none and costs nothing.
 type tracer struct{ tracer trace.Tracer }
 
 func newTracer(provider trace.TracerProvider) tracer {
@@ -25,8 +25,8 @@ func newTracer(provider trace.TracerProvider) tracer {
 
 func (t tracer) enabled() bool { return t.tracer != nil }
 
-// start begins the span of a job under the job's own trace context and puts the
-// span's context in its place, so that the node's spans become children of it.
+// start begins the span of a job under the job's own trace context. The job then carries the span's
+// context, so that the node's spans become its children.
 func (t tracer) start(job *freeslot.Job, tenant string) trace.Span {
 	ctx, span := t.tracer.Start(
 		tracing.Parent(context.Background(), job.TraceParent), "freeslot.submit",
