@@ -8,10 +8,9 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// DecodeJob decodes a text that is one job, as strictly as a frame: unknown fields,
-// fields given twice, null (but as a payload) and values of another type are refused,
-// with the path of the field, which begins with "job". It copies what it keeps. The job
-// is decoded, not checked: see [freeslot.Job.Validate].
+// DecodeJob decodes a text that is one job, as strictly as a frame: unknown fields, repeated fields,
+// null (except as a payload) and values of another type are refused. The path of the field begins with
+// "job". DecodeJob copies what it keeps. It does not check the job: see [freeslot.Job.Validate].
 func DecodeJob(data []byte) (freeslot.Job, *freeslot.Error) {
 	var job freeslot.Job
 	if err := json.Unmarshal(data, &job, strict); err != nil {
@@ -19,16 +18,16 @@ func DecodeJob(data []byte) (freeslot.Job, *freeslot.Error) {
 	}
 	switch {
 	case !utf8.Valid(job.Payload):
-		return freeslot.Job{}, invalid("job.payload", notUTF8)
+		return freeslot.Job{}, freeslot.Invalid("job.payload", notUTF8)
 	case !utf8.Valid(data):
-		return freeslot.Job{}, invalid("job", notUTF8)
+		return freeslot.Job{}, freeslot.Invalid("job", notUTF8)
 	default:
 		return job, nil
 	}
 }
 
-// DecodeExplain is DecodeJob for the part of a job that decides where it goes, beside
-// which there can be a "limit"; nil is none.
+// DecodeExplain is DecodeJob for the part of a job that decides where it goes. The text can also have a
+// "limit"; nil means that it has none.
 func DecodeExplain(data []byte) (job freeslot.Job, limit *int, err *freeslot.Error) {
 	var part struct {
 		Service          string               `json:"service"`
@@ -47,7 +46,7 @@ func DecodeExplain(data []byte) (job freeslot.Job, limit *int, err *freeslot.Err
 		return freeslot.Job{}, nil, refusal
 	}
 	if !utf8.Valid(data) {
-		return freeslot.Job{}, nil, invalid("job", notUTF8)
+		return freeslot.Job{}, nil, freeslot.Invalid("job", notUTF8)
 	}
 	return freeslot.Job{
 		Service: part.Service, Requirement: part.Requirement, AffinityKey: part.AffinityKey, Slots: part.Slots,

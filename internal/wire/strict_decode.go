@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +16,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// strict refuses unknown fields, fields given twice and null. Callers check that the text is
-// UTF-8: if the decoder did, it would refuse escapes such as \ud800 too, which are valid JSON.
+// strict refuses unknown fields, repeated fields and null. Callers check that the text is UTF-8: the
+// decoder would also refuse escapes such as \ud800, which are valid JSON.
 var strict = json.JoinOptions(
 	json.RejectUnknownMembers(true),
 	jsontext.AllowInvalidUTF8(true),
@@ -34,7 +35,7 @@ var strict = json.JoinOptions(
 	)),
 )
 
-// anyValue takes a payload as it is: it may be null and give names twice.
+// anyValue takes a payload as it is: it may be null, and may repeat names.
 var anyValue = json.JoinOptions(jsontext.AllowDuplicateNames(true), json.WithUnmarshalers(nil))
 
 func decodePayload(d *jsontext.Decoder, payload *stdjson.RawMessage) error {
@@ -45,10 +46,10 @@ func refuseNull(d *jsontext.Decoder, into any) error {
 	if d.PeekKind() == 'n' {
 		return wrongKind(d, reflect.TypeOf(into))
 	}
-	return errors.ErrUnsupported // has the decoder go on
+	return errors.ErrUnsupported // the decoder continues
 }
 
-// wrongKind reads the value that should have been another.
+// wrongKind reads the value, and is the error that its type is wrong.
 func wrongKind(d *jsontext.Decoder, want reflect.Type) error {
 	value, err := d.ReadValue()
 	if err != nil {
@@ -57,37 +58,21 @@ func wrongKind(d *jsontext.Decoder, want reflect.Type) error {
 	return &json.SemanticError{JSONKind: value.Kind(), GoType: want}
 }
 
-// decodeList stops at the limit: an empty entry costs a client three bytes and a replica
-// a hundred times as much.
+// decodeList stops at the limit: an empty entry costs a client three bytes, and a replica a hundred
+// times as much.
 func decodeList[T any](d *jsontext.Decoder, list *[]T, limit int, entries string) error {
-	if d.PeekKind() != '[' {
-		return wrongKind(d, reflect.TypeFor[[]T]())
-	}
-	if _, err := d.ReadToken(); err != nil {
-		return err
-	}
-	for d.PeekKind() != ']' {
+	return decodeEach(d, '[', ']', reflect.TypeFor[[]T](), func() error {
 		if len(*list) == limit {
 			return tooMany(limit, entries)
 		}
 		*list = append(*list, *new(T))
-		if err := json.UnmarshalDecode(d, &(*list)[len(*list)-1]); err != nil {
-			return err
-		}
-	}
-	_, err := d.ReadToken()
-	return err
+		return json.UnmarshalDecode(d, &(*list)[len(*list)-1])
+	})
 }
 
 func decodeLabels(d *jsontext.Decoder, labels *map[string]string) error {
-	if d.PeekKind() != '{' {
-		return wrongKind(d, reflect.TypeOf(labels))
-	}
-	if _, err := d.ReadToken(); err != nil {
-		return err
-	}
 	*labels = map[string]string{}
-	for d.PeekKind() != '}' {
+	return decodeEach(d, '{', '}', reflect.TypeOf(labels), func() error {
 		if len(*labels) == freeslot.MaxLabels {
 			return tooMany(freeslot.MaxLabels, "entries")
 		}
@@ -99,24 +84,37 @@ func decodeLabels(d *jsontext.Decoder, labels *map[string]string) error {
 			return err
 		}
 		(*labels)[name] = value
+		return nil
+	})
+}
+
+// decodeEach calls decode for each entry of an array or an object.
+func decodeEach(d *jsontext.Decoder, begin, end jsontext.Kind, want reflect.Type, decode func() error) error {
+	if d.PeekKind() != begin {
+		return wrongKind(d, want)
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	for d.PeekKind() != end {
+		if err := decode(); err != nil {
+			return err
+		}
 	}
 	_, err := d.ReadToken()
 	return err
 }
 
+// tooMany is an error without its field, which refuse adds.
 func tooMany(limit int, entries string) error {
-	return problem(fmt.Sprintf("has more than %d %s", limit, entries))
+	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: fmt.Sprintf("has more than %d %s", limit, entries)}
 }
 
-// problem says what is wrong with a field, whose name goes before it.
-type problem string
-
-func (p problem) Error() string { return string(p) }
-
-// refuse names the field that is to blame. The text was decoded from the place that root names.
+// refuse makes the error for the client, which names the field. root is the path of the text that was
+// decoded; "" is a frame.
 func refuse(root string, err error) *freeslot.Error {
 	field, text := root, err.Error()
-	var own problem
+	var own *freeslot.Error
 	var semantic *json.SemanticError
 	var syntax *jsontext.SyntacticError
 	switch {
@@ -132,24 +130,18 @@ func refuse(root string, err error) *freeslot.Error {
 		case errors.Is(semantic, json.ErrUnknownName):
 			text = "is not a known field"
 		case errors.As(semantic, &own):
-			text = own.Error()
+			text = own.Message
 		default:
 			text = fmt.Sprintf("is %s, expected %s", found(semantic), expected(semantic.GoType))
 		}
 	}
-	return invalid(field, text)
+	refused := freeslot.Invalid(cmp.Or(field, "frame"), "%s", text)
+	refused.Field = field
+	return refused
 }
 
-func invalid(field, text string) *freeslot.Error {
-	subject := field
-	if subject == "" {
-		subject = "frame"
-	}
-	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: field, Message: subject + " " + text}
-}
-
-// fieldPath writes a pointer as clients know fields: "/jobs/3/slots" is "jobs[3].slots". What is
-// wrong within a payload is the payload's fault.
+// fieldPath writes a pointer as clients know fields: "/jobs/3/slots" is "jobs[3].slots". It ends at a
+// payload.
 func fieldPath(root string, pointer jsontext.Pointer) string {
 	path, parent := root, ""
 	for token := range pointer.Tokens() {
@@ -169,7 +161,7 @@ func fieldPath(root string, pointer jsontext.Pointer) string {
 	return path
 }
 
-// maxQuoted bounds what an error message repeats of the client's input.
+// maxQuoted bounds how much of the client's input an error message repeats.
 const maxQuoted = 40
 
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxQuoted)], "") }
