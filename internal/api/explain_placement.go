@@ -19,13 +19,13 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// Fleet is what choices are made from; *cache.Cache is it.
+// Fleet is what choices are made from; *cache.Cache implements it.
 type Fleet interface {
-	// AllNodes are the live figures of all nodes, ordered by id; the slice is the caller's.
+	// AllNodes are the live figures of all nodes, ordered by id. The slice belongs to the caller.
 	AllNodes() []*selection.Node
-	// Node are the live figures of one; false when there is no such node.
+	// Node are the live figures of one node; false if there is none.
 	Node(id string) (*selection.Node, bool)
-	// Config is how nodes are chosen; it must not be changed.
+	// Config is the configuration by which nodes are chosen. It must not be changed.
 	Config() *selection.Config
 	// Now is the clock of the nodes' figures.
 	Now() int64
@@ -35,7 +35,7 @@ type Fleet interface {
 	Skip() selection.CellMask
 }
 
-// explainPath is where a job is explained.
+// explainPath is the path of explanations. They are about a requirement, and take no job id.
 const explainPath = "/v1/explain"
 
 // DefaultExplained and MaxExplained bound the nodes that an explanation lists.
@@ -46,7 +46,7 @@ const (
 
 // ExplainRequest is the part of a job that decides where it goes.
 type ExplainRequest struct {
-	// Service and the rest are documented for their readers in the tags.
+	// Service and the rest are documented in their tags.
 	Service     string               `json:"service" doc:"The job's service."`
 	Requirement freeslot.Requirement `json:"requirement,omitzero" doc:"The job's requirement."`
 	Slots       int                  `json:"slots,omitempty" minimum:"0" maximum:"65536" doc:"How many slots the job takes; absent means 1."`
@@ -54,21 +54,21 @@ type ExplainRequest struct {
 	Limit       *int                 `json:"limit,omitempty" minimum:"0" maximum:"1000" default:"100" doc:"At most so many nodes are listed."`
 }
 
-// Explanation says which nodes a job could go to, and what speaks against the others.
+// Explanation lists the nodes that a job could go to, and the reasons against the others.
 type Explanation struct {
 	selection.Explanation
-	// Candidates is documented for its reader in the tag.
+	// Candidates is documented in its tag.
 	Candidates []string `json:"candidates" doc:"The nodes that would be offered the job if it were submitted now, in this order. The choice is random, asked again it can be another one; and each of several replicas prefers a part of the nodes, which is left out here."`
 	Omitted    int      `json:"omitted" doc:"How many nodes the list leaves out because of its limit."`
 	Outcome    Outcome  `json:"outcome" enum:"accepted,waits,no_matching_node,unavailable" doc:"What would become of a submit now, as far as this replica knows: accepted, and placed at once; waits, for one of the nodes that fit; or the code of the refusal. Where jobs of the same class wait already, one that fits a free node waits behind them."`
-	// ClassID and the rest are documented for their reader in the tags.
+	// ClassID and the rest are documented in their tags.
 	ClassID  string `json:"class_id" doc:"The id of the class, as listings show it."`
 	Waiting  *int   `json:"waiting,omitempty" doc:"How many jobs of the class wait; absent where the store did not say in time."`
 	PausedBy string `json:"paused_by,omitempty" doc:"The service or the class that is paused, so that no such job begins; of paused pools the nodes tell."`
 	Freshness
 }
 
-// Outcome is what becomes of a submit: one of the constants, or the code of the refusal.
+// Outcome is the outcome of a submit: one of the constants, or the code of the refusal.
 type Outcome string
 
 // The outcomes that are no refusals.
@@ -90,27 +90,24 @@ func (s *Server) registerExplain(api huma.API) {
 		Summary: "Explain where a job could go",
 		Description: "Nothing is submitted. The answer counts all nodes and lists those that the job could go to, by tier, then those that fit and cannot take it now, " +
 			"then the others, with the first thing that speaks against each. It is what the cache of this replica says. Operators only.",
-	}, s.explain)
+	}, handleOperator(s, "explain", seeNodes, s.explain))
 }
 
 func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput, error) {
-	if err := OperatorsOnly(ctx, seeNodes); err != nil {
-		return nil, s.refuse("explain", err)
-	}
 	job, limit, err := decodeExplain(in.RawBody)
 	if err != nil {
-		return nil, s.refuse("explain", err)
+		return nil, err
 	}
-	nodes, cfg := s.nodes.AllNodes(), s.nodes.Config()
+	nodes, cfg := s.deps.Nodes.AllNodes(), s.deps.Nodes.Config()
 	q := selection.Query{
-		Want: dispatch.DefaultCandidates, Slots: job.SlotCount(), Now: s.nodes.Now(), SilenceLimit: s.nodes.SilenceLimit(),
-		AffinityKey: job.AffinityKey, Skip: s.nodes.Skip(),
+		Want: dispatch.DefaultCandidates, Slots: job.SlotCount(), Now: s.deps.Nodes.Now(), SilenceLimit: s.deps.Nodes.SilenceLimit(),
+		AffinityKey: job.AffinityKey, Skip: s.deps.Nodes.Skip(),
 	}
 	out := Explanation{
 		Explanation: selection.Explain(nodes, cfg, job.Service, &job.Requirement, &q),
 		Candidates:  []string{},
 	}
-	health := s.nodes.Health()
+	health := s.deps.Nodes.Health()
 	out.Freshness = fleetFreshness(&health)
 	out.Outcome = outcome(&out.Explanation, nodes, q.Skip|away(&health))
 	class := selection.NewClass(nodes, cfg, job.Service, &job.Requirement)
@@ -123,7 +120,7 @@ func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput,
 	return &explainOutput{Body: out}, nil
 }
 
-// away are the cells from which nothing is heard.
+// away are the cells that do not answer.
 func away(h *cache.Health) (cells selection.CellMask) {
 	for i := range h.Cells {
 		if h.Cells[i].Stale || h.Cells[i].Unreachable {
@@ -133,7 +130,7 @@ func away(h *cache.Health) (cells selection.CellMask) {
 	return cells
 }
 
-// outcome decides as the dispatcher does. The explanation lists the nodes in their order.
+// outcome decides as the dispatcher does. The explanation has the nodes in the same order.
 func outcome(e *selection.Explanation, nodes []*selection.Node, away selection.CellMask) Outcome {
 	takers, reachable := 0, 0
 	for i := range e.Nodes {
@@ -158,13 +155,13 @@ func outcome(e *selection.Explanation, nodes []*selection.Node, away selection.C
 	}
 }
 
-// explainDraining says of nodes that take nothing new why this is so, where the cause is not that their agents stop.
+// explainDraining adds why nodes take no new jobs, unless the reason is that their agents stop.
 func (s *Server) explainDraining(nodes []selection.NodeExplanation) {
 	for i := range nodes {
 		if nodes[i].Reason != selection.ReasonDraining {
 			continue
 		}
-		switch state, ok := s.nodes.State(nodes[i].Node); {
+		switch state, ok := s.deps.Nodes.State(nodes[i].Node); {
 		case !ok:
 		case state.Epoch == cell.ImportEpoch:
 			nodes[i].Detail = "imported, its agent has not started"
@@ -174,7 +171,7 @@ func (s *Server) explainDraining(nodes []selection.NodeExplanation) {
 	}
 }
 
-// decodeExplain reads the body as the job that it is a part of.
+// decodeExplain decodes the body as a part of a job.
 func decodeExplain(data []byte) (job *freeslot.Job, limit int, err error) {
 	part, stated, refused := wire.DecodeExplain(data)
 	if refused != nil {
@@ -190,7 +187,7 @@ func decodeExplain(data []byte) (job *freeslot.Job, limit int, err error) {
 	return &part, limit, part.Validate("job")
 }
 
-// shorten puts the nodes that matter most first and leaves out those beyond limit.
+// shorten puts the nodes that matter most first, and leaves out those beyond limit.
 func (e *Explanation) shorten(limit int) {
 	rank := func(n *selection.NodeExplanation) int {
 		switch {

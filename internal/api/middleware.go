@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -13,29 +14,55 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// register puts the documented operations on mux.
-func (s *Server) register(mux *http.ServeMux, features []Routes) huma.API {
+// register adds the documented operations to mux.
+func (s *Server) register(mux *http.ServeMux) huma.API {
 	api := humago.New(mux, apiConfig(s.cfg.Version))
 	api.UseMiddleware(s.authenticate, s.readBody)
 	s.registerJobs(api)
 	s.registerNodes(api)
-	if s.control != nil {
+	if s.deps.Control != nil {
 		s.registerNodeControl(api)
 	}
 	s.registerExplain(api)
-	s.registerQueues(api)
+	if s.deps.Queues != nil {
+		s.registerQueues(api)
+	}
 	finish(api.OpenAPI())
-	for _, register := range features {
+	for _, register := range s.deps.Routes {
 		register(&Router{API: api, server: s})
 	}
 	finishHealth(api.OpenAPI())
 	return api
 }
 
+// handle makes a handler of f. It refuses errors, and logs them as of this operation.
+func handle[I, O any](s *Server, operation string, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+	return func(ctx context.Context, in *I) (*O, error) {
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, s.refuse(operation, err)
+		}
+		return out, nil
+	}
+}
+
+// handleOperator is handle for operators only. doing is what only operators may do: "see the nodes". It
+// bounds f by CallTimeout.
+func handleOperator[I, O any](s *Server, operation, doing string, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+	return handle(s, operation, func(ctx context.Context, in *I) (*O, error) {
+		if err := OperatorsOnly(ctx, doing); err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+		defer cancel()
+		return f(ctx, in)
+	})
+}
+
 // authenticate puts the caller into the context of the operation.
 func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
-	p, err := s.auth.principal(r)
+	p, err := s.deps.Auth.principal(r)
 	if err != nil {
 		writeError(w, body(err))
 		return
@@ -43,16 +70,15 @@ func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, principalKey{}, p))
 }
 
-// boundBody comes first of all: whoever sends no body after having announced one
-// would else hold the answer back for ever, since net/http reads what is left of
-// a body before it answers, and the connection after that. So the body has a
-// deadline, and the connection ends with the answer unless readBody has read it
-// all. A request without a body has neither; that is every WebSocket's
-// handshake, and hijacking lifts the deadline of one that does have a body.
+// boundBody comes first. Before it answers, net/http reads the rest of a body. A client that announces
+// a body and sends none could delay the answer for ever, and keep the connection. So the body has a
+// deadline, and the connection ends with the answer unless readBody has read the whole body. A request
+// without a body has neither: that is every WebSocket's handshake. If a handshake has a body, hijacking
+// lifts the deadline.
 func (s *Server) boundBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			// Not every writer has deadlines (httptest's has none); the server's has.
+			// The writer of httptest has no deadlines; the server's has.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
 			w.Header().Set("Connection", "close")
 		}
@@ -60,9 +86,9 @@ func (s *Server) boundBody(next http.Handler) http.Handler {
 	})
 }
 
-// readBody reads the body before the framework does, and lifts the deadline
-// again: one that stays would end a request that waits for its result, since
-// net/http takes a failed background read for a client that has gone.
+// readBody reads the body before the framework does, and lifts the deadline. If it stayed, it would end
+// a request that waits for its result: net/http takes a failed background read for a client that has
+// gone.
 func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if r.Method != http.MethodPost && r.Method != http.MethodPut {
@@ -86,7 +112,7 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// bodyLimit is the most that a body may have, and the refusal of one that has more.
+// bodyLimit is the largest size of a body, and the refusal of a larger one.
 type bodyLimit struct {
 	bytes   int64
 	refusal *freeslot.Error
@@ -103,8 +129,7 @@ func (s *Server) limitOf(r *http.Request) bodyLimit {
 	}}
 }
 
-// strictRoutes answers for mux where it has no route: not_found, or which
-// methods the path has.
+// strictRoutes answers where mux has no route: not_found, or the methods that the path has.
 func strictRoutes(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fallback, pattern := mux.Handler(r)
@@ -126,7 +151,7 @@ func strictRoutes(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// discarded takes an answer that is only looked at.
+// discarded records the head of an answer that is not sent.
 type discarded struct {
 	header http.Header
 	status int

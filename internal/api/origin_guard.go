@@ -4,25 +4,17 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/freeslot/freeslot"
 )
 
-// guard refuses what a browser sends on behalf of a foreign page.
+// guard refuses requests that a browser sends for a foreign page.
 type guard struct {
-	// loopbackOnly is true when nobody needs a token: whoever reaches the
-	// listener is let in, so that a page which made its own name point to
-	// 127.0.0.1 must be told by the Host that it still sends.
+	// loopbackOnly is true if no caller needs a token. A page that made its own name point to 127.0.0.1
+	// could then call; its requests still have that name as Host.
 	loopbackOnly bool
-	origins      map[string]bool
-}
-
-func newGuard(loopbackOnly bool, origins []string) *guard {
-	g := &guard{loopbackOnly: loopbackOnly, origins: make(map[string]bool, len(origins))}
-	for _, origin := range origins {
-		g.origins[origin] = true
-	}
-	return g
+	origins      []string
 }
 
 // wrap also answers the preflight requests of the allowed origins.
@@ -32,7 +24,7 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 			writeError(w, body(err))
 			return
 		}
-		if origin := r.Header.Get("Origin"); g.origins[origin] {
+		if origin := r.Header.Get("Origin"); slices.Contains(g.origins, origin) {
 			h := w.Header()
 			h.Set("Access-Control-Allow-Origin", origin)
 			h.Set("Access-Control-Expose-Headers", "Retry-After")
@@ -50,14 +42,14 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 }
 
 func (g *guard) check(r *http.Request) *freeslot.Error {
-	if g.loopbackOnly && !loopback(hostOf(r.Host)) {
+	if g.loopbackOnly && !loopback((&url.URL{Host: r.Host}).Hostname()) {
 		return &freeslot.Error{
 			Code:    freeslot.CodePermissionDenied,
 			Message: "without tokens only requests to this machine by a name of its own (localhost, 127.0.0.1, [::1]) are served",
 		}
 	}
 	origins := r.Header["Origin"]
-	if len(origins) == 0 || len(origins) == 1 && (g.origins[origins[0]] || sameHost(origins[0], r.Host)) {
+	if len(origins) == 0 || len(origins) == 1 && (slices.Contains(g.origins, origins[0]) || sameHost(origins[0], r.Host)) {
 		return nil
 	}
 	return &freeslot.Error{
@@ -66,21 +58,10 @@ func (g *guard) check(r *http.Request) *freeslot.Error {
 	}
 }
 
-// sameHost leaves the scheme out of account: behind a proxy that ends TLS the
-// page's is https and ours is not.
+// sameHost ignores the scheme: behind a proxy that ends TLS the page has https, and this server not.
 func sameHost(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Host != "" && u.Host == host
-}
-
-func hostOf(hostport string) string {
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
-		return host
-	}
-	if n := len(hostport); n > 1 && hostport[0] == '[' && hostport[n-1] == ']' {
-		return hostport[1 : n-1]
-	}
-	return hostport
 }
 
 func loopback(host string) bool {
