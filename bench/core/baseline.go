@@ -25,7 +25,7 @@ type rival struct {
 func runBaseline(ctx context.Context, b *bench) error {
 	nodes := sized(b, 10_000, 1_000)
 	rounds, window := sized(b, 7, 1), sized(b, time.Second, 60*time.Millisecond)
-	b.say("The choices and events of the scenario choose, %s nodes. Cache: what replicas use. locked.State: a management lock, a snapshot that is copied on each heartbeat, a members cache. locked.Plain: one map under one RWMutex.", measure.Thousands(float64(nodes)))
+	b.say("The choices and events of the scenario choose, %s nodes. Cache: what replicas use. locked.State: a management lock, a snapshot that is copied on each heartbeat, a members cache. Plain: one map under one RWMutex.", measure.Thousands(float64(nodes)))
 	b.say("At %s events/s due, and with as many as each can apply beside a goroutine that chooses without pause. %d windows of %s, in turns; medians.", measure.Thousands(eventRate), rounds, window)
 	b.sayBound()
 	states := fleetStates(nodes)
@@ -33,11 +33,11 @@ func runBaseline(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	names := []string{"cache", "locked.State", "locked.Plain"}
+	names := []string{"cache", "locked.State", "plain"}
 	pictures := []picture{
 		&cachePicture{fedCache: f, nodes: nodes},
-		newLockedPicture(locked.New(locked.Config{Selection: benchConfig()}), states),
-		newLockedPicture(locked.NewPlain(locked.Config{Selection: benchConfig()}), states),
+		newLockedPicture(stateFleet{locked.New(locked.Config{Selection: benchConfig()})}, states),
+		newLockedPicture(newPlainFleet(benchConfig()), states),
 	}
 	for _, p := range pictures {
 		defer p.stop()

@@ -24,7 +24,7 @@ func TestPicturesAgree(t *testing.T) {
 	}
 	cached := &cachePicture{fedCache: f, nodes: nodes}
 	defer cached.stop()
-	state, plain := locked.New(locked.Config{Selection: benchConfig()}), locked.NewPlain(locked.Config{Selection: benchConfig()})
+	state, plain := stateFleet{locked.New(locked.Config{Selection: benchConfig()})}, newPlainFleet(benchConfig())
 	pictures := []picture{cached, newLockedPicture(state, states), newLockedPicture(plain, states)}
 	defer pictures[1].stop()
 	defer pictures[2].stop()

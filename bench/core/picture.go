@@ -55,9 +55,29 @@ func (p *cachePicture) stop() {
 	_ = p.Stop(ctx) // nothing is under way
 }
 
+// Choose implements chooser.
+func (p *cachePicture) Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node {
+	return p.Class(service, r).Choose(dst, q, rnd)
+}
+
+// lockedFleet is a baseline.
+type lockedFleet interface {
+	Put(state *cell.NodeState)
+	Heartbeat(node string, used int, status freeslot.Status, seenAt int64, resources string)
+	Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node
+}
+
+// stateFleet is the lock-based picture that a replica can fall back to.
+type stateFleet struct{ *locked.State }
+
+// Choose implements lockedFleet.
+func (s stateFleet) Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node {
+	return s.Class(service, r).Choose(dst, q, rnd)
+}
+
 // lockedPicture is a baseline, with the events decoded as the cache does and the same coarse clock.
 type lockedPicture struct {
-	locked.Nodes
+	lockedFleet
 	nodes   int
 	origin  time.Time
 	clock   atomic.Int64
@@ -68,8 +88,8 @@ type lockedPicture struct {
 // coarse is how late the clock may be, as the cache's.
 const coarse = 20 * time.Millisecond
 
-func newLockedPicture(nodes locked.Nodes, states []cell.NodeState) *lockedPicture {
-	p := &lockedPicture{Nodes: nodes, nodes: len(states), origin: time.Now(), stopped: make(chan struct{}), ended: make(chan struct{})}
+func newLockedPicture(fleet lockedFleet, states []cell.NodeState) *lockedPicture {
+	p := &lockedPicture{lockedFleet: fleet, nodes: len(states), origin: time.Now(), stopped: make(chan struct{}), ended: make(chan struct{})}
 	for i := range states {
 		s := states[i] // it must not change any more
 		p.Put(&s)

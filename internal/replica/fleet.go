@@ -75,7 +75,7 @@ func (f *fleet) open(cfg config.Replica, feeds []cache.Feed, log *zap.Logger, re
 	f.cache = cache.New(cacheConfig, feeds, log.Named("cache"), reg)
 	f.nodes = f.cache
 	if cfg.Locked.Enabled {
-		f.nodes = locked.NewPath(f.cache, state)
+		f.nodes = locked.NewAdapter(f.cache, state)
 	}
 	if cfg.Locked.Verify {
 		f.verifier = locked.NewVerifier(f.cache, state, 0, log.Named("locked"), reg)

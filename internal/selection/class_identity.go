@@ -37,6 +37,12 @@ func NewIdentity(service string, r *freeslot.Requirement) *Identity {
 	return i
 }
 
+// Is reports whether the identity was made from these words: [class.Same], and the same service. It
+// allocates nothing.
+func (i *Identity) Is(service string, r *freeslot.Requirement) bool {
+	return i.service == service && class.Same(&i.requirement, r)
+}
+
 // ID is [class.ID].
 func (i *Identity) ID() string {
 	i.once.Do(i.name)

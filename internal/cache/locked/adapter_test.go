@@ -26,9 +26,9 @@ func (r results) Result(status freeslot.JobStatus)   { r <- status }
 func (r results) Detached(string)                    {}
 func (r results) Progress(string, freeslot.Progress) {}
 
-// TestPath: jobs find their nodes through a State that mirrors the cache, from submit
-// to result, and whoever finds none is told why.
-func TestPath(t *testing.T) {
+// TestAdapter: jobs find their nodes through a State that mirrors the cache, from submit to result,
+// and the answer to a job without a node has the reasons.
+func TestAdapter(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
 	log := zaptest.NewLogger(t)
@@ -44,7 +44,7 @@ func TestPath(t *testing.T) {
 	state := New(Config{})
 	feed := cache.Feed{Source: cl, Events: events.NewSubscriber(subscriber, cl.Layout().NodeEvents(), false, log)}
 	c := cache.New(cache.Config{Mirror: state}, []cache.Feed{feed}, log, nil)
-	d, err := dispatch.New(dispatch.Config{Replica: "r1"}, cell.NewSet(cl), NewPath(c, state), log, nil)
+	d, err := dispatch.New(dispatch.Config{Replica: "r1"}, cell.NewSet(cl), NewAdapter(c, state), log, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

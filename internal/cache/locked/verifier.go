@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,27 +15,26 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// DefaultVerifyInterval is how often a Verifier compares unless told otherwise.
+// DefaultVerifyInterval is how often a Verifier compares by default.
 const DefaultVerifyInterval = time.Minute
 
 const (
-	// lookAgain is how often a node that differs is read again, and recheckAfter the
-	// pause before each: the two pictures are not read at one instant, and a change
-	// reaches the second after the first.
-	lookAgain    = 3
-	recheckAfter = 20 * time.Millisecond
+	// rereads is how often a node that differs is read again, and rereadAfter the pause before
+	// each: the two pictures are not read at one instant, and a change reaches one of them first.
+	rereads     = 3
+	rereadAfter = 20 * time.Millisecond
 	// logged bounds the differences of one comparison that are logged one by one.
 	logged = 10
 )
 
-// Picture is what a Verifier compares; *cache.Cache and *State are such.
+// Picture is what a Verifier compares; *cache.Cache and *State implement it.
 type Picture interface {
 	States() []cell.NodeState
 	State(id string) (cell.NodeState, bool)
 }
 
-// Verifier compares two pictures of the fleet again and again, and says in the log
-// and in metrics where they differ. It corrects nothing.
+// Verifier compares two pictures of the fleet at every interval. It reports differences in the log
+// and in metrics, and corrects nothing.
 type Verifier struct {
 	a, b     Picture
 	interval time.Duration
@@ -43,10 +43,10 @@ type Verifier struct {
 	comparisons prometheus.Counter
 	last        atomic.Int64 // differences that the last comparison found
 
-	start, stop sync.Once
-	ctx         context.Context
-	cancel      context.CancelFunc
-	done        chan struct{}
+	start  sync.Once
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
 // NewVerifier compares b with a. interval 0 means DefaultVerifyInterval; reg may be nil.
@@ -73,11 +73,10 @@ func (v *Verifier) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends the loop and waits for it. It tolerates a Verifier that was never
-// started, and being called twice.
+// Stop ends the loop and waits for it. It is safe on a Verifier that was never started, and twice.
 func (v *Verifier) Stop(ctx context.Context) error {
-	v.start.Do(func() { close(v.done) }) // what is stopped before its Start never starts
-	v.stop.Do(v.cancel)
+	v.start.Do(func() { close(v.done) }) // a Verifier that is stopped before its Start never starts
+	v.cancel()
 	select {
 	case <-v.done:
 		return nil
@@ -102,18 +101,17 @@ func (v *Verifier) loop() {
 	}
 }
 
-// Verify compares once and returns the differences that stood when their nodes were
-// read again. The slots in use are left out: the answers of reservations correct them
-// in the picture that is chosen from alone, until the node's next heartbeat. It returns
-// nil when ctx ends on the way.
+// Verify compares once and returns the differences that remain when their nodes are read again. It
+// ignores the slots in use: until the node's next heartbeat, answers to reservations correct them
+// only in the picture that jobs are chosen from. It returns nil when ctx ends on the way.
 func (v *Verifier) Verify(ctx context.Context) []Difference {
 	found := lasting(Compare(v.a.States(), v.b.States()))
-	for range lookAgain {
+	for range rereads {
 		if len(found) == 0 {
 			break
 		}
 		select {
-		case <-time.After(recheckAfter):
+		case <-time.After(rereadAfter):
 		case <-ctx.Done():
 			return nil
 		}
@@ -144,15 +142,9 @@ func read(p Picture, id string) *cell.NodeState {
 	return nil
 }
 
-// lasting leaves out what the two pictures learn from different sources.
+// lasting leaves out the slots in use, which the two pictures learn from different sources.
 func lasting(all []Difference) []Difference {
-	var out []Difference
-	for _, d := range all {
-		if d.Field != fieldUsed {
-			out = append(out, d)
-		}
-	}
-	return out
+	return slices.DeleteFunc(all, func(d Difference) bool { return d.Field == fieldUsed })
 }
 
 func (v *Verifier) report(found []Difference) {
