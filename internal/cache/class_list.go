@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -10,11 +9,10 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// classLimit and listLimit bound the candidate lists that are kept: their number,
-// and the candidates in all of them, at 8 bytes each. (A class whose jobs carry
-// affinity keys has a ring besides, of up to 96 bytes a node.) Clients name the
-// classes, so there could be any number; past a limit those are dropped that were not
-// used lately, and come back at the cost of one match per node.
+// classLimit bounds the number of candidate lists, and listLimit the candidates in all of them, at
+// 8 bytes each. (A class whose jobs have affinity keys also has a ring of up to 48 bytes a node.)
+// Clients name the classes, so there could be any number. Past a limit the cache drops the classes
+// that were not used lately. They come back at the cost of one match per node.
 const (
 	classLimit = 4096
 	listLimit  = 16 << 20
@@ -24,39 +22,46 @@ const (
 type classList struct {
 	built atomic.Pointer[builtClass]
 	// used is the age of its last use.
-	used atomic.Uint32
-	// dropped is guarded by rebuild: its list no longer counts.
-	dropped bool
+	used atomic.Int64
 	// rebuild is held by the one goroutine that builds a new list, or drops the class.
 	rebuild  sync.Mutex
+	dropped  bool // guarded by rebuild: its list no longer counts
 	identity *selection.Identity
 }
 
 type builtClass struct {
-	// profiles is the cache's profile count when the list was begun: the list is
-	// current as long as the two are equal.
+	// profiles is the cache's profile count from before the list was built: the list is current
+	// while the two are equal.
 	profiles uint64
 	list     *selection.Class
 	// config is how nodes were chosen then.
 	config *selection.Config
-	// restUntil is when a new one may be made for profiles that changed.
+	// restUntil is when changed profiles can cause the next build.
 	restUntil int64
 }
 
-// restShare keeps a fleet that registers node by node from having every list made
-// anew for every node: building takes a tenth of one core for a class at most.
-const restShare = 9
+// lookupLimit bounds how many requirements are remembered as their clients stated them; past it the
+// cache forgets all, and they come back at the cost of one canonical form each. lookupParts bounds
+// the size of a remembered requirement, because clients choose it.
+const (
+	lookupLimit = 16 << 10
+	lookupParts = 32
+)
 
-// Choose appends candidates for "service with requirement r", which must be valid,
-// to dst as selection.Class.Choose does, from the list that Class gives.
-func (c *Cache) Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node {
-	return c.Class(service, r).Choose(dst, q, rnd)
+// lookup remembers the class of a requirement as a client stated it. It is immutable.
+type lookup struct {
+	service     string
+	requirement freeslot.Requirement
+	class       *classList
 }
 
-// Class returns the candidates of "service with requirement r", which must be
-// valid. While somebody else brings the list up to date, and for nine times as long
-// as that took, the former one is returned: a choice never waits. Use Settle before
-// telling a client that no node fits.
+// restShare is how many times as long as its build a list rests. While a fleet registers node by
+// node, building then takes at most a tenth of one core for a class.
+const restShare = 9
+
+// Class returns the candidates of "service with requirement r", which must be valid. While another
+// goroutine builds a new list, and for nine times as long as that took, Class returns the former
+// list: a choice never waits. Use Settle before you answer a client that no node fits.
 func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class {
 	cl := c.class(service, r)
 	if age := c.age.Load(); cl.used.Load() != age {
@@ -69,29 +74,26 @@ func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class 
 	return c.renew(cl, built)
 }
 
-func (c *Cache) renew(cl *classList, built *builtClass) *selection.Class {
-	if built == nil {
-		return c.settle(cl)
+// class finds the class of a requirement. Most requirements repeat in the same words. Remembering
+// them saves the canonical form, which costs more than a choice.
+func (c *Cache) class(service string, r *freeslot.Requirement) *classList {
+	if len(r.Services)+len(r.Labels)+len(r.LabelRules) > lookupParts {
+		return c.canonical(service, r)
 	}
-	// Another configuration does not wait: nobody applies one for every node.
-	cfg := c.selection.Load()
-	rests := c.clock.now() < built.restUntil && built.config == cfg
-	if built.config != cfg && (cfg.Pauses() || built.config.Pauses()) {
-		return c.settle(cl) // what is paused must not begin, and what no longer is must not wait
+	hash := class.Hash(service, r)
+	if l, ok := c.lookups.Load(hash); ok && l.service == service && class.Same(&l.requirement, r) {
+		return l.class
 	}
-	if rests || !cl.rebuild.TryLock() {
-		return built.list
+	cl := c.canonical(service, r)
+	if c.lookups.Size() >= lookupLimit {
+		c.lookups.Clear()
 	}
-	defer cl.rebuild.Unlock()
-	return c.build(cl)
+	// The later of two requirements with one hash takes the place.
+	c.lookups.Store(hash, &lookup{service: service, requirement: r.Clone(), class: cl})
+	return cl
 }
 
-// Settle is Class, but waits for a list that knows every profile that the cache
-// knew when it was called.
-func (c *Cache) Settle(service string, r *freeslot.Requirement) *selection.Class {
-	return c.settle(c.class(service, r))
-}
-
+// canonical finds the class by the form that all spellings of a requirement share.
 func (c *Cache) canonical(service string, r *freeslot.Requirement) *classList {
 	var buf [256]byte
 	key := string(class.AppendCanonical(buf[:0], service, r))
@@ -99,74 +101,83 @@ func (c *Cache) canonical(service string, r *freeslot.Requirement) *classList {
 		return cl
 	}
 	c.makeRoom()
-	cl, _ := c.classes.LoadOrStore(key, c.newClass(service, r))
+	fresh := &classList{identity: selection.NewIdentity(service, r)}
+	fresh.used.Store(c.age.Load())
+	cl, _ := c.classes.LoadOrStore(key, fresh)
 	return cl
 }
 
-func (c *Cache) newClass(service string, r *freeslot.Requirement) *classList {
-	cl := &classList{identity: selection.NewIdentity(service, r)}
-	cl.used.Store(c.age.Load())
-	return cl
+func (c *Cache) renew(cl *classList, built *builtClass) *selection.Class {
+	cfg := c.selection.Load()
+	switch {
+	case built == nil:
+		return c.settle(cl)
+	case built.config != cfg && (cfg.Pauses() || built.config.Pauses()):
+		return c.settle(cl) // a paused job must not start, and a resumed one must not wait
+	case built.config == cfg && c.clock.now() < built.restUntil: // a new configuration does not rest
+		return built.list
+	case !cl.rebuild.TryLock():
+		return built.list
+	}
+	defer cl.rebuild.Unlock()
+	return c.build(cl)
 }
 
-// fill is how much of the limits is taken, in parts of 1.
-func (c *Cache) fill() float64 {
-	return max(float64(c.classes.Size())/classLimit, float64(c.listed.Load())/float64(c.listLimit))
+// Settle is Class, but waits for a list with every profile that the cache knew when Settle was
+// called.
+func (c *Cache) Settle(service string, r *freeslot.Requirement) *selection.Class {
+	return c.settle(c.class(service, r))
 }
 
-// makeRoom begins a new age with each eighth of the limits that is filled. At the
-// limit the classes are dropped that were not used in the present age, and if that
-// makes too little room then any, down to three quarters.
+// fullEighths is the fill at the limit.
+const fullEighths = 8
+
+// fill is how much of the limits is taken, in eighths.
+func (c *Cache) fill() int64 {
+	return max(int64(c.classes.Size())*fullEighths/classLimit, c.listed.Load()*fullEighths/c.listLimit)
+}
+
+// makeRoom begins a new age with each eighth of the limits that is filled. At the limit it drops
+// the classes that were not used in the present age, and if that makes too little room any classes,
+// down to three quarters.
 func (c *Cache) makeRoom() {
-	if c.fill() < c.agesAt.Load() {
+	if c.fill() < c.nextAge.Load() {
 		return
 	}
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()
-	now := c.fill()
-	if now < c.agesAt.Load() {
-		return // somebody else was first
+	if c.fill() < c.nextAge.Load() {
+		return // another goroutine was first
 	}
-	if now >= 1 {
+	if c.fill() >= fullEighths {
 		c.metrics.classSweeps.Inc()
-		c.dropWhere(func(cl *classList) bool { return cl.used.Load() != c.age.Load() })
-		c.dropWhere(func(*classList) bool { return c.fill() > 0.75 })
-		c.forgetDropped()
-		now = c.fill()
+		c.drop(func(cl *classList) bool { return cl.used.Load() != c.age.Load() })
+		c.drop(func(*classList) bool { return c.fill() >= fullEighths*3/4 })
+		c.lookups.Clear()
 	}
 	c.age.Add(1)
-	c.agesAt.Store(min(now+0.125, 1))
+	c.nextAge.Store(min(c.fill()+1, fullEighths))
 }
 
-func (c *Cache) dropWhere(unwanted func(*classList) bool) {
-	c.classes.Range(func(key string, cl *classList) bool {
-		if unwanted(cl) {
-			c.drop(key, cl)
+func (c *Cache) drop(unwanted func(*classList) bool) {
+	for key, cl := range c.classes.Range {
+		if !unwanted(cl) {
+			continue
 		}
-		return true
-	})
-}
-
-func (c *Cache) drop(key string, cl *classList) {
-	c.classes.Delete(key)
-	cl.rebuild.Lock()
-	defer cl.rebuild.Unlock()
-	cl.dropped = true
-	if built := cl.built.Load(); built != nil {
-		c.listed.Add(-int64(built.list.Fits()))
+		c.classes.Delete(key)
+		cl.rebuild.Lock()
+		cl.dropped = true
+		if built := cl.built.Load(); built != nil {
+			c.listed.Add(-int64(built.list.Fits()))
+		}
+		cl.rebuild.Unlock()
+		c.metrics.classesDropped.Inc()
 	}
-	c.metrics.classesDropped.Inc()
-}
-
-func (cl *classList) isDropped() bool {
-	cl.rebuild.Lock()
-	defer cl.rebuild.Unlock()
-	return cl.dropped
 }
 
 func (c *Cache) settle(cl *classList) *selection.Class {
-	// Not the count of when the lock is had: who waits while profiles go on changing
-	// would have a list made each.
+	// The count from before the lock: with a later one, each waiting caller would build a list of
+	// its own while profiles go on changing.
 	want := c.profiles.Load()
 	cl.rebuild.Lock()
 	defer cl.rebuild.Unlock()
@@ -176,16 +187,14 @@ func (c *Cache) settle(cl *classList) *selection.Class {
 	return c.build(cl)
 }
 
-// build makes a new list; cl.rebuild is held. The count is read before the nodes:
-// a profile that changes in between makes the list out of date, never falsely
-// current.
+// build makes a new list; cl.rebuild is held. It reads the count before the nodes: a profile that
+// changes in between makes the list out of date, never falsely current.
 func (c *Cache) build(cl *classList) *selection.Class {
 	begin, profiles, config := c.clock.now(), c.profiles.Load(), c.selection.Load()
 	nodes := make([]*selection.Node, 0, c.nodes.Size())
-	c.nodes.Range(func(_ string, e *entry) bool {
+	for _, e := range c.nodes.Range {
 		nodes = append(nodes, e.node)
-		return true
-	})
+	}
 	list := cl.identity.NewClass(c.share.Load(), nodes, config)
 	if !cl.dropped {
 		c.listed.Add(int64(list.Fits()))
@@ -194,13 +203,6 @@ func (c *Cache) build(cl *classList) *selection.Class {
 		}
 	}
 	end := c.clock.now()
-	next := &builtClass{list: list, profiles: profiles, config: config, restUntil: end + restShare*(end-begin)}
-	cl.built.Store(next)
-	return next.list
+	cl.built.Store(&builtClass{list: list, profiles: profiles, config: config, restUntil: end + restShare*(end-begin)})
+	return list
 }
-
-// fraction is an atomic number from 0 to 1.
-type fraction struct{ bits atomic.Uint64 }
-
-func (s *fraction) Load() float64   { return math.Float64frombits(s.bits.Load()) }
-func (s *fraction) Store(f float64) { s.bits.Store(math.Float64bits(f)) }

@@ -13,12 +13,12 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// A list is made anew when a profile changes, and for nothing else.
+// A list is built again when a profile changes, and for nothing else.
 func TestClassIsRebuiltForProfilesOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never})
 	n := testNode("a", 2)
-	n.Pools = []string{"z", "a", "z"} // as an agent says it; Redis has them in order
+	n.Pools = []string{"z", "a", "z"} // the agent's order; Redis has them sorted
 	r.register(n)
 	r.run()
 	var all freeslot.Requirement
@@ -139,7 +139,7 @@ func TestClassFollowsTheShare(t *testing.T) {
 	first := func(n int) (inShare int) {
 		rnd, query := selection.NewSource(1), selection.Query{Now: r.clock.now(), SilenceLimit: time.Hour}
 		for range n {
-			chosen := r.Choose(make([]*selection.Node, 0, 1), "echo", new(freeslot.Requirement), &query, rnd)
+			chosen := r.Class("echo", new(freeslot.Requirement)).Choose(make([]*selection.Node, 0, 1), &query, rnd)
 			if len(chosen) == 1 && selection.NewShare("a", []string{"a", "b"}).Has(chosen[0].ID()) {
 				inShare++
 			}
@@ -197,7 +197,7 @@ func TestFiguresAreShared(t *testing.T) {
 	if _, pending := now.Load(); pending != 0 {
 		t.Errorf("%d pending after the release", pending)
 	}
-	// The node leaves and comes back: whoever holds the former one does no harm.
+	// The node leaves and comes back: the former node in the hands of a caller does no harm.
 	before.TryTake(1)
 	r.deregister("a")
 	r.register(testNode("a", 9))
@@ -257,7 +257,7 @@ func TestListLimit(t *testing.T) {
 	list := r.Class("echo", &used)
 	for i := range 10 * kept {
 		requirement := freeslot.Requirement{SourceLanguage: fmt.Sprintf("de-x-n%d", i)}
-		for range 3 { // made anew, it does not count twice
+		for range 3 { // built again, it does not count twice
 			if fits := r.Settle("echo", &requirement).Fits(); fits != fleet {
 				t.Fatalf("%d nodes fit", fits)
 			}
@@ -305,15 +305,16 @@ func TestEverythingInUse(t *testing.T) {
 		}
 	}
 	r.lookups.Range(func(_ uint64, l *lookup) bool {
-		if l.class.isDropped() {
+		l.class.rebuild.Lock()
+		defer l.class.rebuild.Unlock()
+		if l.class.dropped {
 			t.Error("a dropped class is remembered")
 		}
 		return true
 	})
 }
 
-// Settled knows every profile that the cache knew before the call, whoever else
-// builds lists at the same time.
+// Settle knows every profile that the cache knew before the call, also while others build lists.
 func TestSettledIsNeverStale(t *testing.T) {
 	t.Parallel()
 	const fleet, readers = 300, 4

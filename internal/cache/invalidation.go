@@ -8,14 +8,13 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// changed takes in what the watch has to say. Registrations invalidate too, and
-// their events have told already: nodes are gathered, so that a fleet that registers
-// costs some calls and not one a node.
+// changed takes the invalidations of the watch. Registrations invalidate too, after their events.
+// The nodes are gathered, so a fleet that registers costs some calls, and not one for each node.
 func (f *follower) changed() {
 	nodes, all := f.watch.Take()
 	f.cache.metrics.invalidated.Add(float64(len(nodes)))
 	if all {
-		// Whatever changed behind the scripts' back has no revision.
+		// Changes made without a script have no revision.
 		f.stale, f.invalid = true, nil
 		f.catchUp("invalidated")
 		return
@@ -32,8 +31,7 @@ func (f *follower) readAgain(nodes ...string) {
 	}
 }
 
-// reread reads the invalidated nodes, one call's worth a turn so that events are not
-// kept waiting.
+// reread reads the invalidated nodes, one call a turn so that events need not wait.
 func (f *follower) reread() {
 	n := min(len(f.invalid), f.cache.cfg.RefreshSize)
 	if n == 0 {
@@ -59,8 +57,8 @@ func (f *follower) reread() {
 	}
 }
 
-// takeAhead takes over a node as it was at a revision of the cell, which events that
-// go on behind last may still be short of.
+// takeAhead applies a node as it was at a revision of the cell. The events up to that revision,
+// which go on behind last, can still arrive.
 func (f *follower) takeAhead(state *cell.NodeState, revision, last cell.Revision) {
 	if state.Gone || state.Revision == 0 { // a profile that no agent has registered is no node
 		f.remove(state.Node.ID)

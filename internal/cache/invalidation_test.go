@@ -12,7 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// fakeWatch says what a test wants.
+// fakeWatch reports what a test wants.
 type fakeWatch struct {
 	token     chan struct{}
 	nodes     []string
@@ -70,11 +70,11 @@ func TestReadAheadOfEvents(t *testing.T) {
 	}
 }
 
-// A node that escapes from a load, because its profile changes meanwhile, is heard of for the first
-// time by that change, which does not say when it registered.
+// A node escapes from a load because its profile changes meanwhile. That change is its first event
+// here, and it does not have the time of registration.
 func TestChangeOfANodeThatEscaped(t *testing.T) {
 	t.Parallel()
-	// Pages of 3, 6 and 12 nodes, of which the last ends with the last node.
+	// Pages of 3, 6 and 12 nodes; the last page ends with the last node.
 	const fleet, escaping = 3 + 1 + 6 + 12, 5
 	r := newRig(t, redistest.Shared(t), Config{RefreshSize: 3, RefreshInterval: never}, withoutEvents(true))
 	r.timer.Reset(never) // not started: the loop's part is ours
@@ -131,7 +131,7 @@ func TestInvalidatedNodesAreGathered(t *testing.T) {
 	}
 }
 
-// The tracker cannot say what it missed: everything is read.
+// The tracker does not know what it missed: the cache reads everything.
 func TestEverythingInvalidated(t *testing.T) {
 	t.Parallel()
 	w := &fakeWatch{token: make(chan struct{}, 1), connected: true, all: true}
@@ -148,8 +148,8 @@ func TestEverythingInvalidated(t *testing.T) {
 	}
 }
 
-// A tracker that is not there holds the start up for a moment and no longer, and the
-// cache says so.
+// A tracker without a connection delays the start for a moment and no longer, and the health
+// reports it.
 func TestUntracked(t *testing.T) {
 	t.Parallel()
 	w := &fakeWatch{token: make(chan struct{})}
@@ -165,7 +165,7 @@ func TestUntracked(t *testing.T) {
 	}
 }
 
-// Every change that is applied is told to the mirror.
+// The mirror gets every change that the cache applies.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	m := newMap()
@@ -192,7 +192,8 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// Where Redis cannot tell of edits behind the scripts' back the whole cell is read now and then, and the health says so.
+// Where Redis cannot report changes made without a script, the cache reads the whole cell from time
+// to time, and the health reports it.
 func TestUnwatchedCellIsReadAnew(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))

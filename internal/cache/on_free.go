@@ -2,19 +2,18 @@ package cache
 
 import "github.com/freeslot/freeslot/internal/selection"
 
-// OnFree has f called when a node has become able to take a job: when an event says
-// that slots became free or that the node is back from draining or silence, when it
-// registers, and when it is read anew, which may follow missed events, if it has free
-// slots then. f may be called for a node that was able all along, and is called for
-// every such node by the first load. It is called by the goroutines that follow the
-// cells, several at once and for one node mostly by the same, and by callers of
-// [Cache.Refused]; it must not block, nor call the cache's Sync or Stop. What a Confirm
-// or Release of the caller's own frees is not told. f takes the place of the one before;
-// who wants to miss nothing calls OnFree before Start.
+// OnFree sets f as the function that is called when a node becomes able to take a job: when an
+// event reports free slots or the end of draining or silence, when the node registers, and when it
+// is read anew, which can follow missed events, if it has free slots then. f can be called for a
+// node that was able all along, and the first load calls it for every such node. The goroutines
+// that follow the cells call f, several at once and for one node mostly the same one, and so do
+// callers of [Cache.Refused]. f must not block, nor call the cache's Sync or Stop. A Confirm or
+// Release by the caller does not call f. f replaces the former function; call OnFree before Start
+// to miss nothing.
 func (c *Cache) OnFree(f func(node *selection.Node)) { c.onFree.Store(&f) }
 
-// takes reports whether the node can take a job by what is known of it in Redis. This
-// replica's reservations under way, and its quarantine, do not count.
+// takes reports whether the node can take a job by its state in Redis. This replica's reservations
+// without an answer, and the quarantine, do not count.
 func (c *Cache) takes(n *selection.Node) bool {
 	if c.onFree.Load() == nil {
 		return false
@@ -24,7 +23,7 @@ func (c *Cache) takes(n *selection.Node) bool {
 	return used < n.Max() && !n.Draining() && seen && at >= c.clock.now()-int64(c.SilenceLimit())
 }
 
-// freed tells that the node takes jobs if it did not before.
+// freed calls f if the node takes jobs and did not before.
 func (c *Cache) freed(n *selection.Node, before bool) {
 	if f := c.onFree.Load(); f != nil && !before && c.takes(n) {
 		(*f)(n)

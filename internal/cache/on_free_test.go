@@ -16,14 +16,14 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// told collects what OnFree says.
+// told collects the nodes that OnFree reports.
 func (r *rig) told() chan string {
 	told := make(chan string, 1000)
 	r.OnFree(func(n *selection.Node) { told <- n.ID() })
 	return told
 }
 
-// quiet waits until every event so far is applied and told.
+// quiet waits until the cache has applied and reported every event so far.
 func (r *rig) quiet() {
 	r.t.Helper()
 	r.converges()
@@ -37,7 +37,8 @@ func drained(told chan string) (ids []string) {
 	return ids
 }
 
-// TestOnFree: every way in which a node becomes able to take a job is told, and no other.
+// TestOnFree: OnFree reports every way in which a node becomes able to take a job, and no other
+// change.
 func TestOnFree(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -94,8 +95,8 @@ func TestOnFree(t *testing.T) {
 	})
 }
 
-// What a comparison brings instead of events is told too, though nothing has changed by
-// what was known.
+// OnFree also reports what a comparison brings instead of events, though the known state has not
+// changed.
 func TestOnFreeWithoutEvents(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
@@ -114,8 +115,8 @@ func TestOnFreeWithoutEvents(t *testing.T) {
 	}
 }
 
-// TestOnFreeProperty: whatever happens in whatever order, a node that takes jobs and did
-// not before is told, and none that takes none.
+// TestOnFreeProperty: in any order of changes, OnFree reports a node that takes jobs and did not
+// before, and no node that takes none.
 func TestOnFreeProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -154,7 +155,7 @@ func TestOnFreeProperty(t *testing.T) {
 				c.Refused(cell.Refusal{Node: "n", Reason: cell.RefusedFull, Used: e.Used})
 			case what == 2:
 				c.Refused(cell.Refusal{Node: "n", Reason: cell.RefusedSilent})
-			case what == 3 && known: // an answer, whose caller knows what it says
+			case what == 3 && known: // an answer: its caller knows it already
 				n.SetUsed(e.Used)
 				continue
 			default:
@@ -170,7 +171,7 @@ func TestOnFreeProperty(t *testing.T) {
 	})
 }
 
-// A node that was silent for too long is told when it is heard again.
+// OnFree reports a node that was silent for too long and is heard again.
 func TestOnFreeAfterSilence(t *testing.T) {
 	t.Parallel()
 	c := New(Config{}, []Feed{{Source: noSource{}}}, zap.NewNop(), nil)

@@ -82,7 +82,7 @@ func BenchmarkMix(b *testing.B) {
 			var room [1]*selection.Node
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if len(c.Choose(room[:0], "translate", &asked[i%len(asked)], &q, random)) == 0 {
+				if len(c.Class("translate", &asked[i%len(asked)]).Choose(room[:0], &q, random)) == 0 {
 					b.Fatal("none is chosen")
 				}
 			}

@@ -1,51 +1,43 @@
 package cache
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// refusalRest is how long a cell that refuses writes is left out of choices. Reads
-// go on there, so that a comparison says nothing about it.
+// refusalRest is how long choices skip a cell that refuses writes. Reads go on there, so a
+// comparison does not show that the cell takes writes again.
 const refusalRest = time.Second
 
-// refusals are the times until which cells are left out, by cell.
-type refusals struct {
-	until [selection.MaxCells]atomic.Int64
-	// last is the end of the last rest that was begun; 0 while there was none, which is
-	// nearly always. It only grows, as the clock does.
-	last atomic.Int64
-}
-
-// CellRefused says that the cell's Redis refused a write: it is read-only, short of
-// replicas, loading. Its nodes are not chosen for a second, and then again if it goes
-// on refusing.
-func (c *Cache) CellRefused(index int) {
-	until := c.clock.now() + int64(refusalRest)
-	c.refusals.until[index].Store(until)
-	for {
-		last := c.refusals.last.Load()
-		if until <= last || c.refusals.last.CompareAndSwap(last, until) {
-			return
-		}
-	}
-}
-
-func (c *Cache) resting() (cells selection.CellMask) {
-	last := c.refusals.last.Load()
-	if last == 0 {
-		return 0
-	}
+// Skip is the set of cells that choices should leave out because they do not answer or refuse
+// writes. It never has all cells: where no other cell is left, choices try them all.
+func (c *Cache) Skip() selection.CellMask {
+	skip := selection.CellMask(c.failing.Load())
 	now := c.clock.now()
-	if now >= last {
-		return 0
-	}
 	for i := range c.followers {
-		if now < c.refusals.until[i].Load() {
-			cells = cells.With(i)
+		if now < c.refusedUntil[i].Load() {
+			skip = skip.With(i)
 		}
 	}
-	return cells
+	if skip == ^selection.CellMask(0)>>(selection.MaxCells-len(c.followers)) {
+		return 0
+	}
+	return skip
+}
+
+// CellFailed records that a call of the cell failed. Choices skip its nodes until it has answered a
+// comparison, and the next comparison is soon.
+func (c *Cache) CellFailed(index int) {
+	c.failing.Or(1 << uint(index))
+	select {
+	case c.followers[index].nudge <- struct{}{}:
+	default: // one is pending
+	}
+}
+
+// CellRefused records that the cell's Redis refused a write: it is read-only, short of replicas, or
+// loading. Choices skip its nodes for a second, and for another second after each further refusal.
+func (c *Cache) CellRefused(index int) {
+	c.refusedUntil[index].Store(c.clock.now() + int64(refusalRest))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// A cell that refuses writes rests for a while, whatever comparisons say, and never
-// all cells at once.
+// Choices skip a cell that refuses writes for a while, also after successful comparisons, and never
+// skip all cells at once.
 func TestCellRefused(t *testing.T) {
 	t.Parallel()
 	c := New(Config{}, []Feed{{Source: noSource{}}, {Source: noSource{}}}, zap.NewNop(), prometheus.NewRegistry())
@@ -42,7 +42,7 @@ func TestCellRefused(t *testing.T) {
 	}
 }
 
-// refusing is a Redis that has something to say against each question.
+// refusing is a Redis that refuses every read.
 type refusing struct {
 	noSource
 	err error
@@ -50,7 +50,8 @@ type refusing struct {
 
 func (r refusing) History(context.Context) (string, error) { return "", r.err }
 
-// What Redis says against a replica is in its health, one word of it, until it answers again.
+// The health has the first word of the error with which Redis refuses a replica, until Redis
+// answers again.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// Whatever is remembered, a requirement finds the class of its canonical form: also
-// when many differ by labels alone, in values, in names or in their number.
+// With any remembered requirements, a requirement finds the class of its canonical form: also when
+// many differ by labels alone, in values, in names or in their number.
 func TestLookupAgreesWithCanonicalForm(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
