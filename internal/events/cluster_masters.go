@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// errNoMasters is returned by what ClusterMasters makes when no node answers.
+// errNoMasters is returned when no node of a cluster answers.
 var errNoMasters = errors.New("no node of the cluster tells its masters")
 
 const clusterSlotCount = 16384
@@ -35,10 +35,9 @@ func (m *Master) has(slot uint16) bool {
 	return false
 }
 
-// ClusterMasters returns a function that asks every node that client knows for the
-// masters, and joins what they say. While the nodes disagree, as in a failover, a
-// slot can have several masters: all who may be are listed. It fails only when no
-// node answers.
+// ClusterMasters returns a function that asks every node that client knows for the masters, and
+// joins the answers. While the nodes disagree, as in a failover, a slot can have several masters:
+// the result has all that may be it. The function fails only when no node answers.
 func ClusterMasters(client rueidis.Client) func(context.Context) ([]Master, error) {
 	return func(ctx context.Context) ([]Master, error) {
 		var (
@@ -92,8 +91,8 @@ func clusterSlots(ctx context.Context, addr string, node rueidis.Client) ([]Mast
 	return out, nil
 }
 
-// parseSlotRange reads [first, last, [host, port, ...] of the master, replicas...].
-// A node that does not know its own host leaves it out: it is the one asked.
+// parseSlotRange reads [first, last, [host, port, ...] of the master, replicas...]. A node that
+// does not know its own host leaves it out; asked is the node's address then.
 func parseSlotRange(asked string, r rueidis.RedisMessage) (Master, error) {
 	fail := func(err error) (Master, error) { return Master{}, fmt.Errorf("read CLUSTER SLOTS: %w", err) }
 	entry, err := r.ToArray()

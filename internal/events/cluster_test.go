@@ -92,7 +92,7 @@ func (r *clusterRig) settles(t *testing.T, after string) {
 // links are the servers that a cell's watch depends on.
 func (r *clusterRig) links(cell int) map[string]bool {
 	out := make(map[string]bool)
-	for _, l := range *r.watch[cell].links.Load() {
+	for _, l := range *r.watch[cell].connections.Load() {
 		out[l.server] = true
 	}
 	return out
@@ -106,7 +106,7 @@ func (r *clusterRig) awaitLink(t *testing.T, cell int, addr string) {
 	})
 }
 
-// Whatever becomes of the masters, no copy stays different from the truth.
+// After any change of the masters every copy becomes the truth.
 func TestTrackerCluster(t *testing.T) {
 	t.Parallel()
 	r := newClusterRig(t)

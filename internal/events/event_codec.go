@@ -2,14 +2,15 @@ package events
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/freeslot/freeslot"
 )
 
-// wireVersion is the second field of every event. A reader that meets another
-// version counts it as a gap, and so reads the truth from Redis.
+// wireVersion is the second field of every event. A reader treats another version as a gap and
+// reads the nodes from Redis.
 const wireVersion = "1"
 
 // The fields before the body, in their order.
@@ -30,8 +31,8 @@ const (
 //
 //	at_ms version kind revision node epoch status max used body
 //
-// with one space between. Body is the rest of the message and can be empty.
-// The event's strings are parts of message; nothing is allocated.
+// with one space between. Body is the rest of the message and can be empty. The event's strings are
+// parts of message; Decode allocates nothing.
 func Decode(message string) (Event, error) {
 	var field [fields]string
 	rest := message
@@ -45,7 +46,7 @@ func Decode(message string) (Event, error) {
 		return Event{}, fmt.Errorf("event has wire version %q, expected %s", field[fieldVersion], wireVersion)
 	}
 	kind := field[fieldKind]
-	if len(kind) != 1 || !Kind(kind[0]).known() {
+	if len(kind) != 1 || kindNames[Kind(kind[0])] == "" {
 		return Event{}, fmt.Errorf("event has kind %q", kind)
 	}
 	e := Event{Kind: Kind(kind[0]), Node: field[fieldNode], Epoch: field[fieldEpoch], Status: status(field[fieldStatus]), Body: rest}
@@ -68,36 +69,23 @@ func Decode(message string) (Event, error) {
 	return e, nil
 }
 
-// status returns the constant where there is one, so that a status that is kept
-// does not keep a whole message in memory.
-func status(text string) freeslot.Status {
-	switch text {
-	case string(freeslot.StatusOnline):
-		return freeslot.StatusOnline
-	case string(freeslot.StatusDraining):
-		return freeslot.StatusDraining
-	case string(freeslot.StatusDrained):
-		return freeslot.StatusDrained
-	case statusOffline:
-		return statusOffline
-	default:
-		return freeslot.Status(text)
-	}
-}
-
-// statusOffline is what the last event of a node says; no node has it.
+// statusOffline is the status in the last event of a node; no node has it.
 const statusOffline = "offline"
 
-// Append appends the wire form of e to dst; the scripts do the same in Lua.
+var statuses = []freeslot.Status{freeslot.StatusOnline, freeslot.StatusDraining, freeslot.StatusDrained, statusOffline}
+
+// status returns the constant where there is one, so that a kept status does not keep a whole
+// message in memory.
+func status(text string) freeslot.Status {
+	if i := slices.Index(statuses, freeslot.Status(text)); i >= 0 {
+		return statuses[i]
+	}
+	return freeslot.Status(text)
+}
+
+// Append appends the wire form of e to dst. It is for tests and benchmarks: in production the
+// scripts publish the events.
 func (e Event) Append(dst []byte) []byte {
-	dst = append(strconv.AppendInt(dst, e.AtMS, 10), ' ')
-	dst = append(dst, wireVersion...)
-	dst = append(dst, ' ', byte(e.Kind), ' ')
-	dst = append(strconv.AppendUint(dst, e.Revision, 10), ' ')
-	dst = append(append(dst, e.Node...), ' ')
-	dst = append(append(dst, e.Epoch...), ' ')
-	dst = append(append(dst, e.Status...), ' ')
-	dst = append(strconv.AppendInt(dst, int64(e.MaxConcurrency), 10), ' ')
-	dst = append(strconv.AppendInt(dst, int64(e.Used), 10), ' ')
-	return append(dst, e.Body...)
+	return fmt.Appendf(dst, "%d %s %c %d %s %s %s %d %d %s",
+		e.AtMS, wireVersion, e.Kind, e.Revision, e.Node, e.Epoch, e.Status, e.MaxConcurrency, e.Used, e.Body)
 }

@@ -81,7 +81,7 @@ func TestScriptsPublishThis(t *testing.T) {
 		}
 		register("e1")
 		expect(Event{Kind: Register, Epoch: "e1", Status: "online", MaxConcurrency: 2, Body: body})
-		register("e1") // the same again says nothing
+		register("e1") // the same registration again publishes nothing
 
 		heartbeat := func(hb cell.Heartbeat) {
 			t.Helper()

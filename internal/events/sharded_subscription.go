@@ -12,36 +12,36 @@ import (
 )
 
 const (
-	// firstShardRetry is shorter than firstRetry, as a sharded subscription begins
-	// anew after every lost connection.
+	// firstShardRetry is shorter than firstRetry, because a sharded subscription starts over after
+	// every lost connection.
 	firstShardRetry = 5 * time.Millisecond
-	// probeLimit bounds the question whether a server is the channel's master.
+	// probeLimit bounds the check whether a server is the channel's master.
 	probeLimit = 500 * time.Millisecond
-	// redirections bounds the masters that are named one after the other while the
-	// nodes of a cluster disagree.
+	// redirections bounds how many nodes are asked one after the other while the nodes of a cluster
+	// disagree.
 	redirections = 5
 )
 
 // receiveShard subscribes at the channel's master and ends with the connection.
 //
-// The client's own way, a subscription at the node that its map of the slots names,
-// is not good enough: the map can be out of date, and a replica, such as the old
-// master after a failover, accepts SSUBSCRIBE too. Messages reach it over the
-// cluster bus, which loses them silently. So the server is asked, before and again
-// once the subscription stands; from then on it says itself when it is master no more.
+// The client's own way, a subscription at the node that its map of the slots names, is not enough.
+// The map can be out of date, and a replica, such as the old master after a failover, accepts
+// SSUBSCRIBE too. Messages reach it over the cluster bus, which can lose them without a trace. So
+// receiveShard asks the server before the subscription and again after its confirmation. From then
+// on the server itself ends the subscription when it is no longer the master.
 func (s *Subscriber) receiveShard() (subscribed bool, err error) {
 	node, err := s.findMaster()
 	if err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithCancelCause(s.ctx)
-	stands := make(chan struct{}, 1)
+	confirmed := make(chan struct{}, 1)
 	var check sync.WaitGroup
 	defer check.Wait()
 	defer cancel(nil)
 	check.Go(func() {
 		select {
-		case <-stands:
+		case <-confirmed:
 			if err := s.probe(ctx, node); err != nil {
 				cancel(err)
 			}
@@ -49,30 +49,25 @@ func (s *Subscriber) receiveShard() (subscribed bool, err error) {
 		}
 	})
 	subscribed, err = s.receiveFrom(
-		// Whoever renews the connection must ask again.
+		// A renewed connection needs a new check.
 		rueidis.WithOnReceiveReturnHook(ctx, func(err error, _ rueidis.CommandClient) error {
 			cancel(err)
 			return err
 		}),
 		node, node.B().Ssubscribe().Channel(s.channel).Build(),
-		func() {
-			select {
-			case stands <- struct{}{}:
-			default:
-			}
-		})
+		func() { signal(confirmed) })
 	if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && cause != nil {
 		err = cause
 	}
 	return subscribed, err
 }
 
-// findMaster asks the node that was the master last, or any, and whom that names.
+// findMaster asks the last known master, or any node, and then the node that this one names.
 func (s *Subscriber) findMaster() (rueidis.Client, error) {
 	nodes := s.client.Nodes()
 	if _, ok := nodes[s.master]; !ok {
 		for s.master = range nodes {
-			break // the order of a map is as good as any
+			break // any node will do
 		}
 	}
 	for range redirections {
@@ -86,14 +81,14 @@ func (s *Subscriber) findMaster() (rueidis.Client, error) {
 		}
 		var refusal *rueidis.RedisError
 		if !errors.As(err, &refusal) {
-			s.master = "" // another one next time
+			s.master = "" // try another node next time
 			return nil, err
 		}
 		if s.master, ok = refusal.IsMoved(); !ok {
 			return nil, err
 		}
 	}
-	// A node that the client does not know: it learns of it by its own redirection.
+	// The client does not know the node. This call makes it learn the node by its own redirection.
 	ctx, cancel := context.WithTimeout(s.ctx, probeLimit)
 	defer cancel()
 	err := s.client.Do(ctx, s.client.B().Exists().Key(s.channel).Build()).Error()
@@ -112,8 +107,8 @@ func (s *Subscriber) probe(ctx context.Context, node rueidis.Client) error {
 	return err
 }
 
-// fromMaster tells whether the refusal of a read comes from a slot's master: one
-// that gives the slot away still has it, and permissions are no matter of slots.
+// fromMaster reports whether the refusal of a read comes from a slot's master: a master that gives
+// the slot away still has it, and a lack of permissions does not depend on slots.
 func fromMaster(refusal *rueidis.RedisError) bool {
 	_, asked := refusal.IsAsk()
 	return asked || strings.HasPrefix(refusal.Error(), "NOPERM")

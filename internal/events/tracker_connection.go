@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -10,145 +11,134 @@ import (
 	"go.uber.org/zap"
 )
 
-// link is the tracking connection to one server.
-type link struct {
+// connection tracks one server.
+type connection struct {
 	tracker *Tracker
 	server  string
-	// watches are those of the server's cells; replaced by the tracker's loop.
+	// watches are the watches of the server's cells; the tracker's loop replaces them.
 	watches   atomic.Pointer[[]*Watch]
 	connected atomic.Bool
-	// unsupported is whether the server refused to track when it was asked last.
+	// unsupported is true when the server's last answer was that it cannot track.
 	unsupported atomic.Bool
 	ctx         context.Context
 	cancel      context.CancelFunc
 }
 
-// open starts a link; it ends by its cancel or with the tracker.
-func (t *Tracker) open(server string) *link {
-	l := &link{tracker: t, server: server}
-	l.ctx, l.cancel = context.WithCancel(t.ctx)
-	l.watches.Store(new([]*Watch))
-	t.links[server] = l
-	t.work.Go(l.run)
-	return l
+// open starts a connection; it ends by its cancel or with the tracker.
+func (t *Tracker) open(server string) *connection {
+	c := &connection{tracker: t, server: server}
+	c.ctx, c.cancel = context.WithCancel(t.ctx)
+	c.watches.Store(new([]*Watch))
+	t.connections[server] = c
+	t.work.Go(c.run)
+	return c
 }
 
-func (l *link) run() {
-	defer l.cancel()
+func (c *connection) run() {
+	defer c.cancel()
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry
-	slow := backoff.NewExponentialBackOff() // for its jitter alone
-	slow.InitialInterval, slow.MaxInterval = l.tracker.cfg.UnsupportedInterval, l.tracker.cfg.UnsupportedInterval
-	said := false
-	for l.ctx.Err() == nil {
-		stood, err := l.session()
-		if l.ctx.Err() != nil {
+	logged := false // in the present outage
+	for {
+		tracked, err := c.session()
+		if c.ctx.Err() != nil {
 			return
 		}
 		if unsupportedError(err) {
-			l.refused(err)
-			// It may be upgraded, or another may take its address.
-			said = false
-			l.pause(slow.NextBackOff())
+			if !c.unsupported.Swap(true) {
+				c.tracker.log.Warn("events.tracking_unsupported", zap.String("server", c.server), zap.Error(err))
+			}
+			// The server can be upgraded, or another one can take its address.
+			logged = false
+			interval := c.tracker.cfg.UnsupportedInterval
+			c.pause(interval/2 + rand.N(interval))
 			continue
 		}
-		l.unsupported.Store(false)
-		if stood {
+		c.unsupported.Store(false)
+		if tracked {
 			wait.Reset()
-			said = false
+			logged = false
 		}
-		// Once for each outage: the reason of an attempt is that of all.
-		if !said {
-			said = true
-			l.tracker.log.Warn("events.tracking_failed", zap.String("server", l.server), zap.Error(err))
+		if !logged { // once for each outage: all its attempts have the same reason
+			logged = true
+			c.tracker.log.Warn("events.tracking_failed", zap.String("server", c.server), zap.Error(err))
 		}
-		l.pause(wait.NextBackOff())
+		c.pause(wait.NextBackOff())
 	}
 }
 
-// refused notes that the server cannot track, and says so once.
-func (l *link) refused(err error) {
-	if !l.unsupported.Swap(true) {
-		l.tracker.log.Warn("events.tracking_unsupported", zap.String("server", l.server), zap.Error(err))
-	}
-}
-
-func (l *link) pause(d time.Duration) {
+func (c *connection) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
-	case <-l.ctx.Done():
+	case <-c.ctx.Done():
 	}
 }
 
-// session opens a client and tracks. The client reconnects by itself, for as long
-// as it receives; session ends with the link and for errors that are not about the
-// connection. stood tells whether it ever tracked.
-func (l *link) session() (stood bool, err error) {
-	client, err := l.tracker.cfg.Open(l.server, l.invalidated)
+// session opens a client and tracks. The client reconnects by itself while it receives; session
+// ends with c, and for errors that do not concern the network. tracked is true if the server ever
+// tracked.
+func (c *connection) session() (tracked bool, err error) {
+	client, err := c.tracker.cfg.Open(c.server, c.invalidated)
 	if err != nil {
 		return false, err
 	}
 	defer client.Close()
-	defer l.disconnect()
+	defer c.disconnect()
 	var confirmed atomic.Bool
-	ctx := rueidis.WithOnSubscriptionHook(l.ctx, func(sub rueidis.PubSubSubscription) {
-		// Tracking was turned on before, in the handshake of this connection.
+	ctx := rueidis.WithOnSubscriptionHook(c.ctx, func(sub rueidis.PubSubSubscription) {
+		// The handshake of this connection has turned tracking on before.
 		if sub.Kind == "subscribe" {
 			confirmed.Store(true)
-			l.connect()
+			c.connect()
 		}
 	})
 	ctx = rueidis.WithOnReceiveReturnHook(ctx, func(err error, _ rueidis.CommandClient) error {
-		l.disconnect()
+		c.disconnect()
 		return err
 	})
-	// An idle connection that breaks is not renewed; one that receives is. Nobody
-	// publishes to this channel.
-	subscribe := client.B().Subscribe().Channel(l.tracker.cfg.Prefix + "keepalive").Build()
+	// rueidis renews a broken connection only if it receives, so it subscribes to a channel without
+	// messages.
+	subscribe := client.B().Subscribe().Channel(c.tracker.cfg.Prefix + "keepalive").Build()
 	if err = client.Receive(ctx, subscribe, func(rueidis.PubSubMessage) {}); err == nil {
 		err = errUnsubscribed
 	}
 	return confirmed.Load(), err
 }
 
-// connect is called on the connection's reader for each connection that stands.
-// The cells are told first: whoever sees the connection has been told.
-func (l *link) connect() {
-	l.touchAll()
-	l.unsupported.Store(false)
-	if !l.connected.Swap(true) {
-		l.tracker.metrics.connected.Inc()
+// connect runs on the connection's reader, after each connection. It touches the watches first: a
+// reader of Connected has their token then.
+func (c *connection) connect() {
+	c.touchAll()
+	c.unsupported.Store(false)
+	if !c.connected.Swap(true) {
+		c.tracker.metrics.connected.Inc()
 	}
 }
 
-// disconnect is called after each connection, and harmless twice.
-func (l *link) disconnect() {
-	if !l.connected.Swap(false) {
-		return
-	}
-	l.tracker.metrics.connected.Dec()
-	select {
-	case l.tracker.lost <- struct{}{}:
-	default:
+// disconnect runs after each connection. It is safe to call it twice.
+func (c *connection) disconnect() {
+	if c.connected.Swap(false) {
+		c.tracker.metrics.connected.Dec()
+		signal(c.tracker.lost)
 	}
 }
 
-// invalidated is called on the connection's reader; keys is nil after a flush and
-// when the connection breaks.
-func (l *link) invalidated(keys []rueidis.RedisMessage) {
+// invalidated runs on the connection's reader; keys is nil after a flush and when the connection
+// breaks.
+func (c *connection) invalidated(keys []rueidis.RedisMessage) {
 	switch {
-	case l.ctx.Err() != nil: // closed here, which is no news
+	case c.ctx.Err() != nil: // closed by this process
 	case keys == nil:
-		l.touchAll()
+		c.touchAll()
 	default:
-		l.tracker.invalidated(keys)
+		c.tracker.invalidated(keys)
 	}
 }
 
-// touchAll tells the server's cells, and no others.
-func (l *link) touchAll() {
-	for _, w := range *l.watches.Load() {
+// touchAll touches the watches of the server's cells, and no others.
+func (c *connection) touchAll() {
+	for _, w := range *c.watches.Load() {
 		w.touchAll()
-		l.tracker.metrics.resets.Inc()
+		c.tracker.metrics.resets.Inc()
 	}
 }
