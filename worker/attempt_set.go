@@ -6,14 +6,15 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// moment says how many heartbeats, reads and reports had been started at some point; noRead where no read counts.
+// moment is the number of heartbeats, reads and reports that had started at some point. reads is noRead
+// where no read counts.
 type moment struct{ beats, reads, reports uint64 }
 
 const noRead = math.MaxUint64
 
-// memory is a set of attempts with a bound and a rule for forgetting; the ledger's
-// mutex guards it. Attempts are forgotten in the order in which they were added.
-type memory struct {
+// attemptSet is a bounded set of attempts that forgets them in the order in which they were added. The
+// ledger's mutex guards it.
+type attemptSet struct {
 	limit int
 	since map[cell.Attempt]moment
 	order []remembered
@@ -24,47 +25,43 @@ type remembered struct {
 	at moment
 }
 
-func newMemory(limit int) memory {
-	return memory{limit: limit, since: make(map[cell.Attempt]moment)}
+func newAttemptSet(limit int) attemptSet {
+	return attemptSet{limit: limit, since: make(map[cell.Attempt]moment)}
 }
 
-func (m *memory) has(id cell.Attempt) bool {
-	_, ok := m.since[id]
+func (s *attemptSet) has(id cell.Attempt) bool {
+	_, ok := s.since[id]
 	return ok
 }
 
-// add remembers id since at. It reports false when that displaced another attempt.
-func (m *memory) add(id cell.Attempt, at moment) bool {
-	m.since[id] = at
-	m.order = append(m.order, remembered{id, at})
-	if len(m.order) <= m.limit {
-		return true
+// add remembers id since at. A set that is full forgets its oldest entry.
+func (s *attemptSet) add(id cell.Attempt, at moment) {
+	s.since[id] = at
+	s.order = append(s.order, remembered{id, at})
+	if len(s.order) > s.limit {
+		s.drop()
 	}
-	return !m.drop()
 }
 
-func (m *memory) remove(id cell.Attempt) { delete(m.since, id) }
+func (s *attemptSet) remove(id cell.Attempt) { delete(s.since, id) }
 
-// forget drops what was remembered before the given heartbeat, read and report
-// were started: the first two are through, and so is every report before the third.
-func (m *memory) forget(through moment) {
-	for len(m.order) > 0 {
-		at := m.order[0].at
+// forget drops the attempts that were added before the given heartbeat, read and report started. The
+// answers of the first two have been applied, and those of every report before the third.
+func (s *attemptSet) forget(through moment) {
+	for len(s.order) > 0 {
+		at := s.order[0].at
 		if at.beats >= through.beats || at.reads != noRead && at.reads >= through.reads || at.reports >= through.reports {
 			return
 		}
-		m.drop()
+		s.drop()
 	}
 }
 
-// drop forgets the oldest entry and reports whether the attempt was still
-// remembered by it, not removed or added again since.
-func (m *memory) drop() bool {
-	oldest := m.order[0]
-	m.order = m.order[1:]
-	if at, ok := m.since[oldest.id]; !ok || at != oldest.at {
-		return false
+// drop removes the oldest entry, and forgets its attempt unless that was added again since.
+func (s *attemptSet) drop() {
+	oldest := s.order[0]
+	s.order = s.order[1:]
+	if s.since[oldest.id] == oldest.at {
+		delete(s.since, oldest.id)
 	}
-	delete(m.since, oldest.id)
-	return true
 }

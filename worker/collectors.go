@@ -3,6 +3,7 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/node/heartbeat"
@@ -14,10 +15,10 @@ type (
 	Collector = collector.Collector
 	// Metrics are figures by field: float64, int64, int, bool or string.
 	Metrics = collector.Metrics
-	// Cost says how much a collection asks of the machine, and so how often it is made.
+	// Cost is how much a collection burdens the machine. It decides how often one is made.
 	Cost = collector.Cost
-	// Collection is a collector with its interval and time limit; zero ones are those of
-	// its cost.
+	// Collection is a collector with its interval and time limit. The collector's cost decides about zero
+	// ones.
 	Collection = collector.Entry
 )
 
@@ -30,7 +31,7 @@ const (
 
 // Thresholds of figures; see Config.Thresholds.
 type (
-	// Threshold says which changes of a figure are significant.
+	// Threshold decides which changes of a figure are significant.
 	Threshold = heartbeat.Threshold
 	// ThresholdKind is how the change is measured.
 	ThresholdKind = heartbeat.ThresholdKind
@@ -40,13 +41,14 @@ type (
 const (
 	// Absolute: the difference reaches the value.
 	Absolute = heartbeat.Absolute
-	// Percent: the difference reaches the value, in percent of what was told.
+	// Percent: the difference reaches the value, in percent of the figure that was sent last.
 	Percent = heartbeat.Percent
 	// AnyChange: every change counts.
 	AnyChange = heartbeat.Any
 )
 
-// DefaultCollectors are the machine's memory and CPU time, as their control group limits them.
+// DefaultCollectors collect the machine's memory and CPU time, as far as the control group of the process
+// allows it to use them.
 func DefaultCollectors() []Collection {
 	return []Collection{{Collector: collector.NewMemory()}, {Collector: collector.NewCPU()}}
 }
@@ -59,11 +61,10 @@ func DefaultThresholds() map[string]Threshold {
 	}
 }
 
-// Collect has the figures of c collected too, with the interval and the time limit of its
-// cost, and told with those of the other collectors. Whatever c does, no heartbeat waits
-// for it: while it is slow its last figures are told, for three intervals. It panics, like
-// Handle, on what can only be a mistake in the program: a nil c, an invalid type, a second
-// collector of a type, and any call after Start.
+// Collect adds a collector, with the interval and the time limit of its cost. No heartbeat ever waits for
+// it: while it is slow, heartbeats bring its last figures, for three intervals. Collect panics, like Handle,
+// on mistakes in the program: a nil c, an invalid type, a second collector of a type, and any call after
+// Start.
 func (w *Worker) Collect(c Collector) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +74,7 @@ func (w *Worker) Collect(c Collector) {
 	if w.state != idle {
 		panic("worker: Collect after Start: " + c.Type())
 	}
-	entries := append(w.cfg.Collectors[:len(w.cfg.Collectors):len(w.cfg.Collectors)], Collection{Collector: c})
+	entries := append(slices.Clip(w.cfg.Collectors), Collection{Collector: c})
 	if err := checkCollectors(entries); err != nil {
 		panic(fmt.Sprintf("worker: Collect: %v", err))
 	}
@@ -85,15 +86,15 @@ func checkCollectors(entries []Collection) error {
 	return err
 }
 
-// resources is what a metadata update says of the node.
+// resources are the figures of a metadata update.
 type resources struct {
-	// CPUUsage and MemoryUsage are between 0 and 1. Absent until they are known
-	// and where nobody collects them.
+	// CPUUsage and MemoryUsage are between 0 and 1. They are absent until they are known, and without a
+	// collector.
 	CPUUsage       *float64 `json:"cpu_usage,omitempty"`
 	MemoryUsage    *float64 `json:"memory_usage,omitempty"`
 	CurrentJobs    int      `json:"current_jobs"`
 	MaxConcurrency int      `json:"max_concurrency"`
-	// Metrics are all that the collectors found.
+	// Metrics are all figures of the collectors.
 	Metrics json.RawMessage `json:"metrics,omitempty"`
 }
 
@@ -118,13 +119,4 @@ func usage(m Metrics) *float64 {
 		return nil
 	}
 	return &v
-}
-
-// newFigures is called by start, when all collectors are known.
-func (w *Worker) newFigures() error {
-	var err error
-	if w.figures, err = collector.New(w.cfg.Collectors, w.log, w.registerer); err != nil {
-		return fmt.Errorf("collectors: %w", err)
-	}
-	return nil
 }

@@ -127,7 +127,7 @@ func TestHandedOverIsForgotten(t *testing.T) {
 		for n := range jobs {
 			f.end(t, id(n+1))
 			w.ledger.mu.Lock()
-			most = max(most, len(w.ledger.settled.order)+len(w.ledger.handed.order))
+			most = max(most, len(w.ledger.ended.order)+len(w.ledger.endedHandedOver.order))
 			w.ledger.mu.Unlock()
 		}
 	}, handle("s", func(context.Context, *Job) (any, error) { time.Sleep(time.Second / rate); return nil, nil })) // the work

@@ -105,7 +105,7 @@ func TestProgressWhileRedisIsAway(t *testing.T) {
 // What the cell says of the job counts as a heartbeat's reply does.
 func TestProgressTellsOfCancelAndLoss(t *testing.T) {
 	var causes chan error
-	talks := func(ctx context.Context, job *Job) (any, error) {
+	reporter := func(ctx context.Context, job *Job) (any, error) {
 		for {
 			_ = job.Progress(nil)
 			select {
@@ -133,7 +133,7 @@ func TestProgressTellsOfCancelAndLoss(t *testing.T) {
 		if n := w.progressCount(progressStale); n != 1 {
 			t.Errorf("%v stale", n)
 		}
-	}, func(*Worker) { causes = make(chan error, 2) }, handle("s", talks))
+	}, func(*Worker) { causes = make(chan error, 2) }, handle("s", reporter))
 }
 
 func TestProgressRefusesValues(t *testing.T) {
@@ -151,7 +151,7 @@ func TestProgressRefusesValues(t *testing.T) {
 		}
 	}
 	told := 0
-	job.tell = func(json.RawMessage) { told++ }
+	job.report = func(json.RawMessage) { told++ }
 	if err := job.Progress(make(chan int)); err == nil || told != 0 {
 		t.Errorf("%v; %d were sent", err, told)
 	}
@@ -161,11 +161,11 @@ func TestProgressRefusesValues(t *testing.T) {
 func TestProgressAfterTheEnd(t *testing.T) {
 	p := newProgress(time.Second, must(newMetrics(nil)))
 	a := p.begin(id(1))
-	p.tell(a, json.RawMessage("1"))
+	p.report(a, json.RawMessage("1"))
 	p.end(a)
-	p.tell(a, json.RawMessage("2"))
-	if talks, _, next := p.ready(time.Now()); len(talks) != 0 || next != 0 {
-		t.Errorf("%d to send, next in %s", len(talks), next)
+	p.report(a, json.RawMessage("2"))
+	if attempts, _, next := p.ready(time.Now()); len(attempts) != 0 || next != 0 {
+		t.Errorf("%d to send, next in %s", len(attempts), next)
 	}
 }
 
@@ -174,16 +174,16 @@ func TestProgressIsSentInCalls(t *testing.T) {
 	p := newProgress(time.Second, must(newMetrics(nil)))
 	now := time.Now()
 	for i := range cell.MaxProgressItems + 3 {
-		p.tell(p.begin(id(i)), json.RawMessage("1"))
+		p.report(p.begin(id(i)), json.RawMessage("1"))
 	}
-	talks, reports, next := p.ready(now)
-	if len(talks) != cell.MaxProgressItems || len(reports) != len(talks) || next == 0 {
-		t.Fatalf("%d in the first call, next in %s", len(talks), next)
+	attempts, reports, next := p.ready(now)
+	if len(attempts) != cell.MaxProgressItems || len(reports) != len(attempts) || next == 0 {
+		t.Fatalf("%d in the first call, next in %s", len(attempts), next)
 	}
-	p.tell(talks[0], json.RawMessage("2")) // while the call is under way
-	p.sent(talks, reports, now)
-	if talks, _, next := p.ready(now); len(talks) != 3 || next <= 0 || next > time.Second {
-		t.Errorf("%d in the second call, next in %s", len(talks), next)
+	p.report(attempts[0], json.RawMessage("2")) // while the call is under way
+	p.sent(attempts, reports, now)
+	if attempts, _, next := p.ready(now); len(attempts) != 3 || next <= 0 || next > time.Second {
+		t.Errorf("%d in the second call, next in %s", len(attempts), next)
 	}
 	p.sent(nil, nil, now)
 	if again, _, _ := p.ready(now.Add(time.Second)); len(again) != 4 {

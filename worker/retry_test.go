@@ -33,7 +33,7 @@ func TestRetryMarks(t *testing.T) {
 		"outermost wins2": {err: Retryable(RetryAfter(inner, time.Minute)), again: cell.Retry, random: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, after := again(test.err, 1)
+			got, after := nextTry(test.err, 1)
 			if got != test.again || !test.random && after != test.after || after < 0 || test.random && after > FirstRetryDelay {
 				t.Errorf("again %d after %s, expected %d after %s", got, after, test.again, test.after)
 			}
