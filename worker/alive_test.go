@@ -66,12 +66,12 @@ func TestAlive(t *testing.T) {
 	}, handle("a", echo))
 }
 
-// TestPulseIsOfTheMonotonicClock: else a clock that is set would have the process taken for stuck.
-func TestPulseIsOfTheMonotonicClock(t *testing.T) {
+// TestTurnIsOfTheMonotonicClock: else a change of the machine's time would make the process seem stuck.
+func TestTurnIsOfTheMonotonicClock(t *testing.T) {
 	t.Parallel()
-	var p pulse
-	p.turn()
-	if at := p.at.Load(); !strings.Contains(at.String(), " m=") { // as Time.String shows the monotonic part
+	var w Worker
+	w.turn()
+	if at := w.turned.Load(); !strings.Contains(at.String(), " m=") { // as Time.String shows the monotonic part
 		t.Errorf("%s is of the wall clock", at)
 	}
 }

@@ -31,11 +31,10 @@ const maxErrorBytes = 8 << 10
 // returned is what a handler left behind.
 type returned struct {
 	result json.RawMessage
-	// refused is why the result cannot be the job's.
-	refused *freeslot.JobError
-	err     error
-	// panicked is set when the handler panicked or ended its goroutine.
-	panicked *freeslot.JobError
+	err    error
+	// failure is set when the handler panicked or ended its goroutine, and when its result cannot be the
+	// job's.
+	failure *freeslot.JobError
 	// cause is why the context had been cancelled when the handler returned.
 	cause error
 	// stuck is true when the handler has not returned and was given up.
@@ -126,21 +125,14 @@ func (w *Worker) unbegun(a *attempt) *cell.Completion {
 		comp.State = freeslot.StateCancelled
 	case a.moot:
 		handBack(comp, "the node runs no service "+a.job.Service+" any more")
+	case a.ctx.Err() == nil:
+		handBack(comp, "the node's slots did not come free in time")
+	case errors.Is(context.Cause(a.ctx), ErrLeaseLost):
+		handBack(comp, "the node was cut off from Redis before the job began")
 	default:
-		handBack(comp, whyUnbegun(context.Cause(a.ctx)))
+		handBack(comp, "the node stopped before the job began")
 	}
 	return comp
-}
-
-func whyUnbegun(cause error) string {
-	switch {
-	case cause == nil:
-		return "the node's slots did not come free in time"
-	case errors.Is(cause, ErrLeaseLost):
-		return "the node was cut off from Redis before the job began"
-	default:
-		return "the node stopped before the job began"
-	}
 }
 
 // completionOf decides what the handler's return means for the job; nil is nothing.
@@ -155,10 +147,8 @@ func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 		w.failStopped(comp, a, r)
 	case r.stuck:
 		handBack(comp, "the node stopped while the job ran, and its handler did not return")
-	case r.panicked != nil:
-		comp.Error = r.panicked
-	case r.refused != nil:
-		comp.Error = r.refused
+	case r.failure != nil:
+		comp.Error = r.failure
 	case r.err == nil:
 		comp.State, comp.Result = freeslot.StateSucceeded, r.result
 	case stoppedHere(r.cause):
@@ -242,7 +232,7 @@ func (w *Worker) call(a *attempt, fn HandlerFunc) {
 		}
 		// Without a value the handler has ended its goroutine (runtime.Goexit, as t.FailNow does). The
 		// goroutine goes on while this function runs.
-		ended(returned{panicked: w.panicked(job, recover())})
+		ended(returned{failure: w.panicked(job, recover())})
 	}()
 	r := w.handle(ctx, job, fn)
 	ok = true
@@ -257,7 +247,7 @@ func (w *Worker) handle(ctx context.Context, job *Job, fn HandlerFunc) (r return
 	}
 	var result any
 	if result, r.err = fn(ctx, job); r.err == nil {
-		r.result, r.refused = w.encode(result) // here, for a MarshalJSON that panics
+		r.result, r.failure = w.encode(result) // here, for a MarshalJSON that panics
 	}
 	return r
 }

@@ -23,29 +23,21 @@ const (
 	changeGap = time.Second
 )
 
-func (w *Worker) policy() heartbeat.Policy {
-	return heartbeat.Policy{
-		HeartbeatInterval: w.cfg.HeartbeatInterval,
-		MetadataInterval:  w.cfg.MetadataInterval,
-		MetadataGap:       changeGap,
-		Thresholds:        w.cfg.Thresholds,
-		DisableImmediate:  w.cfg.DisableImmediateUpdate,
-		Jitter:            shorten,
-	}
-}
-
 // heartbeats sends a heartbeat every interval, and at once when asked or when a figure has changed by its
 // threshold. It is one loop, so no two heartbeats are under way. After a failure it follows only its own
 // growing pauses: the requests for heartbeats then have the same cause.
 func (w *Worker) heartbeats(ctx context.Context) {
-	d := heartbeat.New(w.policy())
+	d := heartbeat.New(heartbeat.Policy{
+		HeartbeatInterval: w.cfg.HeartbeatInterval, MetadataInterval: w.cfg.MetadataInterval, MetadataGap: changeGap,
+		Thresholds: w.cfg.Thresholds, DisableImmediate: w.cfg.DisableImmediateUpdate, Jitter: shorten,
+	})
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
 	pauses := retryPauses()
 	failing, begun := false, false
-	defer w.pulse.rest()
+	defer w.turned.Store(nil)
 	for {
-		w.pulse.turn()
+		w.turn()
 		requests, changes := w.beatNow, w.figures.Changed()
 		if failing || !begun { // the first figures would make a fleet beat at once
 			changes = nil
@@ -132,7 +124,7 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 	case errors.Is(err, cell.ErrUnknownNode) && stopping:
 		// A draining node stays away. The answers to its completions tell whether it owned what it runs.
 		d.Succeeded()
-		w.noMoreJobs()
+		closeOnce(w.draining)
 		return nil
 	case errors.Is(err, cell.ErrUnknownNode):
 		d.Failed()
@@ -154,7 +146,7 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 	w.ledger.answered(number)
 	w.lookForSchedulers(ctx)
 	if stopping {
-		w.noMoreJobs()
+		closeOnce(w.draining)
 		return nil
 	}
 	if w.profileDue() {
@@ -187,15 +179,6 @@ func (w *Worker) lookForSchedulers(ctx context.Context) {
 func (w *Worker) RedisLatency() (time.Duration, bool) {
 	took := time.Duration(w.latency.Load())
 	return took, took > 0
-}
-
-// noMoreJobs notes that Redis places no more jobs here. Only the heartbeats' loop calls it.
-func (w *Worker) noMoreJobs() {
-	select {
-	case <-w.draining:
-	default:
-		close(w.draining)
-	}
 }
 
 // apply carries out a reply. Cancels come before starts: an attempt that is to start and to be cancelled

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,8 +81,9 @@ func TestLeaseLossBeforeTheBeginning(t *testing.T) {
 	if stopped := l.loseLease(); len(stopped) != 0 || l.begin(a) || !l.begin(b) {
 		t.Errorf("%v stopped; expected the first attempt alone not to begin", stopped)
 	}
-	if cause := context.Cause(a.ctx); !errors.Is(cause, ErrLeaseLost) || whyUnbegun(cause) == whyUnbegun(ErrStopping) {
-		t.Errorf("cause %v", cause)
+	comp := (&Worker{ledger: l}).unbegun(a)
+	if cause := context.Cause(a.ctx); !errors.Is(cause, ErrLeaseLost) || !strings.Contains(comp.Error.Message, "cut off from Redis") {
+		t.Errorf("cause %v, completion %+v", cause, comp)
 	}
 	l.renewLease()
 	if c := l.offer(id(3), &freeslot.Job{OnLeaseLoss: freeslot.LeaseLossCancel}, "", false); !l.begin(c) {

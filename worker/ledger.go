@@ -242,10 +242,7 @@ func (l *ledger) remove(a *attempt) (due bool) {
 	defer l.mu.Unlock()
 	delete(l.held, a.id)
 	if !l.full() {
-		select {
-		case l.freed <- struct{}{}:
-		default:
-		}
+		notify(l.freed)
 	}
 	if a.handedOver {
 		at := l.started
@@ -377,12 +374,7 @@ func (l *ledger) isDraining() bool {
 }
 
 func (l *ledger) checkIdle() {
-	if !l.draining || len(l.held) > 0 {
-		return
-	}
-	select {
-	case <-l.idle:
-	default:
-		close(l.idle)
+	if l.draining && len(l.held) == 0 {
+		closeOnce(l.idle)
 	}
 }

@@ -48,37 +48,27 @@ type metrics struct {
 
 // newMetrics registers the metrics with reg, which may be nil.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	const namespace, subsystem = "freeslot", "worker"
+	opts := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "freeslot", Subsystem: "worker", Name: name, Help: help}
+	}
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts(opts(name, help)))
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts(opts(name, help)), labels)
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Namespace: "freeslot", Subsystem: "worker", Name: name, Help: help, Buckets: buckets}
 	}
 	m := &metrics{
-		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "jobs_total",
-			Help: "Attempts that ended, by service and outcome.",
-		}, []string{"service", "outcome"}),
-		progress: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "progress_total",
-			Help: "What handlers told as progress, by outcome.",
-		}, []string{"outcome"}),
-		running: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "jobs_running",
-			Help: "Handlers that run, those that ignore a cancelled context included.",
-		}),
-		handlerSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "handler_seconds",
-			Help:    "How long handlers ran.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 15), // 0.5 ms to 3 min
-		}, []string{"service"}),
-		heartbeats: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "heartbeats_total",
-			Help: "Answered heartbeats, by kind: alone, or with the figures of the node.",
-		}, []string{"kind"}),
-		heartbeatSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "heartbeat_seconds",
-			Help:    "How long answered heartbeats took.",
-			Buckets: script.LatencyBuckets,
-		}),
+		jobs:     counters("jobs_total", "Attempts that ended, by service and outcome.", "service", "outcome"),
+		progress: counters("progress_total", "Progress that handlers reported, by outcome.", "outcome"),
+		running: prometheus.NewGauge(prometheus.GaugeOpts(opts("jobs_running",
+			"Handlers that run, those that ignore a cancelled context included."))),
+		handlerSeconds: prometheus.NewHistogramVec(histogram("handler_seconds", "How long handlers ran.",
+			prometheus.ExponentialBuckets(0.0005, 2.5, 15)), []string{"service"}), // 0.5 ms to 3 min
+		heartbeats:        counters("heartbeats_total", "Answered heartbeats, by kind: alone, or with the figures of the node.", "kind"),
+		heartbeatSeconds:  prometheus.NewHistogram(histogram("heartbeat_seconds", "How long answered heartbeats took.", script.LatencyBuckets)),
 		heartbeatFailures: counter("heartbeat_failures_total", "Heartbeats and repeated registrations without an answer."),
 		readFailures:      counter("dispatch_read_failures_total", "Reads of the dispatch stream that failed."),
 		completionRetries: counter("completion_retries_total", "Completions that had to be repeated."),

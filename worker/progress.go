@@ -89,10 +89,7 @@ func (p *progress) report(t *attemptProgress, value json.RawMessage) {
 		return
 	}
 	p.unsent[t] = struct{}{}
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	notify(p.wake)
 }
 
 // end drops an unsent report: the end of the job replaces it.

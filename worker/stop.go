@@ -26,7 +26,7 @@ func (w *Worker) drain() {
 	if w.await(idle, w.cfg.InterruptGrace, nil) {
 		return
 	}
-	w.giveUp()
+	closeOnce(w.abandon)
 	w.await(idle, reportTimeout, nil)
 }
 
@@ -55,16 +55,7 @@ func (w *Worker) supersede() {
 	select {
 	case <-idle:
 	case <-timer.C:
-		w.giveUp()
-	}
-}
-
-// giveUp ends the waiting for handlers. Only supervise's goroutine calls it.
-func (w *Worker) giveUp() {
-	select {
-	case <-w.abandon: // drain came this far before the worker was superseded
-	default:
-		close(w.abandon)
+		closeOnce(w.abandon) // drain may have done so before the worker was superseded
 	}
 }
 

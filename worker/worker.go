@@ -115,7 +115,9 @@ type Worker struct {
 
 	// latency is how long the last heartbeat took, in ns; 0 is not known.
 	latency atomic.Int64
-	pulse   pulse
+	// turned is when the loop of heartbeats turned last, by the monotonic clock: a change of the machine's time
+	// does not make the loop seem stuck. It is nil while the loop does not run.
+	turned atomic.Pointer[time.Time]
 	// beatNow has a token when a heartbeat is due before the interval ends.
 	beatNow chan struct{}
 	// reading is the dispatch read that is under way; see readAgain.
@@ -414,10 +416,22 @@ func (w *Worker) supervise() {
 }
 
 // requestBeat makes the heartbeat loop beat at once; requests coalesce.
-func (w *Worker) requestBeat() {
+func (w *Worker) requestBeat() { notify(w.beatNow) }
+
+// notify puts a token into a channel with room for one, unless it has one.
+func notify(c chan struct{}) {
 	select {
-	case w.beatNow <- struct{}{}:
+	case c <- struct{}{}:
 	default:
+	}
+}
+
+// closeOnce closes a channel unless it is closed. Calls for one channel must not be concurrent.
+func closeOnce(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+		close(c)
 	}
 }
 
