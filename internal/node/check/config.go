@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,11 +29,11 @@ const (
 	maxInterval  = time.Hour
 	minTimeout   = time.Millisecond
 	maxThreshold = 100
-	// maxBodyText bounds body_contains; the part of a body that is searched has to hold it.
+	// maxBodyText bounds body_contains, which must fit into the part of a body that is searched.
 	maxBodyText = 1 << 10
 )
 
-// Config is how one service is checked: exactly one of HTTP, TCP, GRPC and WebSocket is set.
+// Config is the check of one service: exactly one of HTTP, TCP, GRPC and WebSocket is set.
 type Config struct {
 	// Asks with `GET`.
 	HTTP *HTTP `koanf:"http"`
@@ -52,7 +53,7 @@ type Config struct {
 	Fall int `koanf:"fall"`
 }
 
-// HTTP asks with GET. The service is well when the status is from MinStatus to MaxStatus.
+// HTTP asks with GET. The service is healthy when the status is from MinStatus to MaxStatus.
 type HTTP struct {
 	// What is asked.
 	URL string `koanf:"url" secret:"true"`
@@ -96,44 +97,8 @@ type WebSocket struct {
 	TLS *TLS `koanf:"tls"`
 }
 
-// kind is the name of what is set.
-func (c *Config) kind() string {
-	switch {
-	case c.HTTP != nil:
-		return "http"
-	case c.TCP != nil:
-		return "tcp"
-	case c.GRPC != nil:
-		return "grpc"
-	default:
-		return "websocket"
-	}
-}
-
-// Resolve gives unset values their defaults.
-func (c *Config) Resolve() {
-	setDefault(&c.Interval, DefaultInterval)
-	// The default must fit a shorter interval.
-	setDefault(&c.Timeout, min(DefaultTimeout, max(c.Interval, minTimeout)))
-	setDefault(&c.Rise, DefaultRise)
-	setDefault(&c.Fall, DefaultFall)
-	if h := c.HTTP; h != nil {
-		setDefault(&h.MinStatus, DefaultMinStatus)
-		setDefault(&h.MaxStatus, DefaultMaxStatus)
-	}
-}
-
-func setDefault[T comparable](v *T, otherwise T) {
-	var zero T
-	if *v == zero {
-		*v = otherwise
-	}
-}
-
-// Validate notes what cannot be used; at is the key of the check. Files that are named are
-// read, services are not asked.
-func (c *Config) Validate(at string, p *config.Problems) {
-	var kinds []string
+// kinds are the names of the ways that are set.
+func (c *Config) kinds() (kinds []string) {
 	for _, k := range []struct {
 		name string
 		set  bool
@@ -142,6 +107,25 @@ func (c *Config) Validate(at string, p *config.Problems) {
 			kinds = append(kinds, k.name)
 		}
 	}
+	return kinds
+}
+
+// Resolve gives unset values their defaults.
+func (c *Config) Resolve() {
+	c.Interval = cmp.Or(c.Interval, DefaultInterval)
+	// The default must fit a shorter interval.
+	c.Timeout = cmp.Or(c.Timeout, min(DefaultTimeout, max(c.Interval, minTimeout)))
+	c.Rise = cmp.Or(c.Rise, DefaultRise)
+	c.Fall = cmp.Or(c.Fall, DefaultFall)
+	if h := c.HTTP; h != nil {
+		h.MinStatus = cmp.Or(h.MinStatus, DefaultMinStatus)
+		h.MaxStatus = cmp.Or(h.MaxStatus, DefaultMaxStatus)
+	}
+}
+
+// Validate notes what is wrong; at is the key of the check. It reads the named files, but asks no service.
+func (c *Config) Validate(at string, p *config.Problems) {
+	kinds := c.kinds()
 	if len(kinds) == 0 && !p.Has(at) {
 		p.Addf(at, "says not what is checked, expected http, tcp, grpc or websocket")
 	}
@@ -204,7 +188,7 @@ func validateURL(at, raw, plain, secure, example string, t *TLS, p *config.Probl
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != plain && u.Scheme != secure {
 		p.Addf(at+".url", "is not a URL that can be checked, expected one such as %s", example)
-		return true // whatever it should be, its TLS is looked at
+		return true // so that the TLS settings are checked all the same
 	}
 	if u.Scheme == plain && t != nil {
 		p.Addf(at+".tls", "is set, but the url does not begin with %s://", secure)
@@ -222,7 +206,7 @@ func validateAddress(at, address string, p *config.Problems) {
 
 var (
 	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-	// handshakeHeaders are what a WebSocket handshake says by itself.
+	// A WebSocket handshake sends these headers itself.
 	handshakeHeaders = []string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Extensions"}
 )
 

@@ -410,7 +410,7 @@ func TestWebSocketOverTLS(t *testing.T) {
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]Config{"http": {HTTP: &HTTP{}}, "tcp": {TCP: &TCP{}}, "grpc": {GRPC: &GRPC{}}, "websocket": {WebSocket: &WebSocket{}}} {
-		if got := cfg.kind(); got != want || !strings.HasPrefix(strings.ToLower(fmt.Sprintf("%T", newProbe(&cfg))), "check."+want) {
+		if got := strings.Join(cfg.kinds(), " "); got != want || !strings.HasPrefix(strings.ToLower(fmt.Sprintf("%T", newProbe(&cfg))), "check."+want) {
 			t.Errorf("%s, %T, expected %s", got, newProbe(&cfg), want)
 		}
 	}

@@ -15,50 +15,47 @@ import (
 // EnvPrefix begins the name of every environment variable that [Load] reads.
 const EnvPrefix = "FREESLOT_"
 
-// foreignEnv are patterns of variables that begin with EnvPrefix and are no
-// configuration keys. No key may have a name that one of them fits.
+// foreignEnv are patterns of variables that begin with EnvPrefix and are no configuration keys. No key may
+// have a name that fits one of them.
 var foreignEnv = []string{
-	// What the command lines read.
+	// For the command lines.
 	"FREESLOT_CONFIG", "FREESLOT_SERVER", "FREESLOT_TOKEN", "FREESLOT_TOKEN_FILE",
-	// What developers set for the tests.
+	// For the tests.
 	"FREESLOT_NO_DOCKER", "FREESLOT_TEST_*",
-	// What an agent sets for the commands that it runs, which may be ours.
+	// An agent sets these for the commands that it runs, which may be schedctl or an agent.
 	"FREESLOT_JOB_ID", "FREESLOT_ATTEMPT", "FREESLOT_TENANT", "FREESLOT_SERVICE", "FREESLOT_SLOTS", "FREESLOT_POOL",
 	"FREESLOT_SOURCE_LANGUAGE", "FREESLOT_TARGET_LANGUAGE", "FREESLOT_PAYLOAD_*",
 }
 
-// Options says where a configuration comes from. The zero value reads only the
-// environment.
+// Options are the sources of a configuration. The zero value reads only the environment.
 type Options struct {
 	// File is the path of a YAML file; empty means none.
 	File string
 	// Environ is the environment as os.Environ has it; nil means the process'.
 	Environ []string
-	// Flags are what the command line sets. Of two with the same path the later wins.
+	// Flags are the settings of the command line. If two have the same path the later wins.
 	Flags []Flag
 }
 
 // Flag is one setting of the command line.
 type Flag struct {
-	// Name is what the user typed ("--redis-url"), for error messages.
+	// Name is the flag as the user typed it ("--redis-url"), for error messages.
 	Name string
 	// Path is the key that it sets ("redis.url").
 	Path  string
 	Value string
 }
 
-// Config is what [Load] fills: a struct with a Validate method that notes
-// everything wrong with the values. Validate is called with defaults applied,
-// and also when other problems are known already, so that it must cope with
-// any value of the field types.
+// Config is a struct that [Load] fills, with a Validate method that notes everything wrong with the values.
+// Validate is called with defaults applied. It is called even when there are other problems, so it must cope
+// with any value of the field types.
 type Config[T any] interface {
 	*T
 	Validate(p *Problems)
 }
 
-// Resolver is implemented by configurations that have work to do between
-// decoding and Validate: follow old names, read files. isSet reports whether
-// the file, the environment or a flag gave the key at path a value.
+// Resolver is a configuration with work to do between decoding and Validate: follow old names, read files.
+// isSet reports whether the file, the environment or a flag gave the key at path a value.
 type Resolver interface {
 	Resolve(isSet func(path string) bool, p *Problems)
 }
@@ -99,7 +96,7 @@ type layer struct {
 // layers are ordered by rising precedence.
 type layers []layer
 
-// find returns the layer that decides the value at path, nil when it is a default.
+// find returns the layer that decides the value at path; nil when it is a default.
 func (ls layers) find(path string) *layer {
 	path, _, _ = strings.Cut(path, "[")
 	if path == "" {

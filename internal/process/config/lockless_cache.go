@@ -2,9 +2,8 @@ package config
 
 import "time"
 
-// LocklessCache is the section of the same name in earlier designs of the
-// scheduler. Each of its keys works, as the key that replaced it if there is one, or
-// is refused with the name of that. Nil means absent.
+// LocklessCache is the section of the same name in earlier designs of the scheduler. A key of it works like
+// the key that replaced it, or is refused with the name of its successor. Nil means absent.
 type LocklessCache struct {
 	// With `false` nodes are chosen from the lock-based picture of the fleet, which the cache then
 	// keeps current (docs/migration.md). `true` is the default.
@@ -56,12 +55,11 @@ func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems
 	}
 }
 
-// Locked is what a replica does with the lock-based picture of the fleet beside the
-// cache. The zero value is: nothing.
+// Locked configures the lock-based picture of the fleet beside the cache. The zero value has none.
 type Locked struct {
-	// Enabled has nodes chosen from it, not from the cache.
+	// Enabled chooses nodes from it, not from the cache.
 	Enabled bool
-	// Mirror keeps it current; the others need that and imply it.
+	// Mirror keeps it current. The others need and imply that.
 	Mirror bool
 	// Verify compares it with the cache once a minute.
 	Verify bool
@@ -76,7 +74,7 @@ func (l *LocklessCache) locked() Locked {
 	return k
 }
 
-// follow lets an old name set the new key, unless that says something else.
+// follow lets an old name set the new key. It notes a problem when the new key has another value.
 func follow[T comparable](oldPath string, value *T, newPath string, dst *T, isSet func(string) bool, p *Problems) {
 	switch {
 	case value == nil:

@@ -1,23 +1,13 @@
 package config
 
-import (
-	"math"
-	"time"
-)
+import "math"
 
+// The bounds of submit_rate, in jobs a second, and of submit_burst.
 const (
-	maxReplicas = 16
-	minRate     = 0.001
-	maxRate     = 1_000_000
-	maxBurst    = 10_000_000
+	minRate  = 0.001
+	maxRate  = 1_000_000
+	maxBurst = 10_000_000
 )
-
-func (r *Replica) validateAcknowledge(p *Problems) {
-	p.OneOf("acknowledge", r.Acknowledge, AcknowledgeLocal, AcknowledgeReplicated)
-	p.Between("acknowledge_replicas", r.AcknowledgeReplicas, 1, maxReplicas)
-	// No longer than a submit is tried for.
-	p.DurationBetween("acknowledge_timeout", r.AcknowledgeTimeout, 10*time.Millisecond, 3*time.Second)
-}
 
 // Rate is the tenant's submit rate and burst; false when it has none.
 func (t Tenant) Rate() (perSecond float64, burst int, ok bool) {
@@ -32,7 +22,7 @@ func (t Tenant) Rate() (perSecond float64, burst int, ok bool) {
 
 func (t Tenant) validateRate(at string, p *Problems) {
 	rate, burst := join(at, "submit_rate"), join(at, "submit_burst")
-	// So that NaN is refused too.
+	// Negated, so that it refuses NaN too.
 	if usable := t.SubmitRate >= minRate && t.SubmitRate <= maxRate; t.SubmitRate != 0 && !usable && !p.Has(rate) {
 		p.Addf(rate, "is %v, expected 0 for no limit, or %v to %d jobs a second", t.SubmitRate, minRate, maxRate)
 	}
