@@ -95,21 +95,14 @@ type resources struct {
 	CurrentJobs    int      `json:"current_jobs"`
 	MaxConcurrency int      `json:"max_concurrency"`
 	// Metrics are all figures of the collectors.
-	Metrics json.RawMessage `json:"metrics,omitempty"`
+	Metrics collector.Snapshot `json:"metrics,omitempty"`
 }
 
 func (w *Worker) resources(figures collector.Snapshot) json.RawMessage {
-	r := resources{
+	raw, _ := json.Marshal(resources{ // never fails: a snapshot has only values of JSON
 		CPUUsage: usage(figures["cpu"]), MemoryUsage: usage(figures["memory"]),
-		CurrentJobs: int(w.handling.Load()), MaxConcurrency: int(w.profile.slots.Load()),
-	}
-	if len(figures) > 0 {
-		r.Metrics = figures.AppendJSON(nil)
-	}
-	raw, err := json.Marshal(r)
-	if err != nil {
-		return json.RawMessage("{}") // not reached: a snapshot has only what JSON has
-	}
+		CurrentJobs: int(w.handling.Load()), MaxConcurrency: int(w.profile.slots.Load()), Metrics: figures,
+	})
 	return raw
 }
 

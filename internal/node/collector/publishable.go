@@ -2,7 +2,9 @@ package collector
 
 import (
 	"maps"
+	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -20,8 +22,8 @@ const (
 	maxReasonBytes = 4 << 10
 )
 
-// clean copies what can be published, in the types that snapshots have, and says what
-// cannot and why.
+// clean copies the figures that can be published, with values of the types float64, int64, bool and string. dropped
+// has the reasons for the others.
 func clean(m Metrics) (cleaned Metrics, dropped []string) {
 	cleaned = make(Metrics, min(len(m), MaxFields))
 	for _, field := range slices.Sorted(maps.Keys(m)) {
@@ -44,6 +46,20 @@ func clean(m Metrics) (cleaned Metrics, dropped []string) {
 	return cleaned, dropped[:min(len(dropped), 10)]
 }
 
+// scalar converts a value to float64, int64, bool or string; ok is false when it cannot.
+func scalar(v any) (out any, ok bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, !math.IsNaN(v) && !math.IsInf(v, 0)
+	case int:
+		return int64(v), true
+	case int64, bool, string:
+		return v, true
+	default:
+		return nil, false
+	}
+}
+
 func typeOf(v any) string {
 	if _, ok := v.(float64); ok {
 		return "NaN or infinite"
@@ -54,19 +70,9 @@ func typeOf(v any) string {
 	return reflect.TypeOf(v).String()
 }
 
-func validField(name string) bool {
-	if name == "" || len(name) > maxFieldBytes {
-		return false
-	}
-	for i := range len(name) {
-		c := name[i]
-		if 'a' <= c && c <= 'z' || i > 0 && ('0' <= c && c <= '9' || c == '_') {
-			continue
-		}
-		return false
-	}
-	return true
-}
+var fieldName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+
+func validField(name string) bool { return fieldName.MatchString(name) }
 
 // cut is s as valid UTF-8 of at most n bytes.
 func cut(s string, n int) string {

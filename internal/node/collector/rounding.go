@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// rounded keeps shares short in JSON: more digits than three say nothing about a
-// machine, and every change of them would be news.
+// rounded keeps figures short in JSON. Three digits are enough for a machine, and every change of further ones would
+// be sent.
 func rounded(v float64) float64 { return math.Round(v*1000) / 1000 }
 
 // share is part of whole as 0 to 1.
@@ -16,5 +16,5 @@ func share(part, whole float64) float64 {
 	return rounded(min(max(part/whole, 0), 1))
 }
 
-// bytesOf is for sizes, which fit an int64 for some more centuries.
+// bytesOf converts a size, which fits an int64 for some more centuries.
 func bytesOf(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

@@ -301,7 +301,7 @@ func TestSnapshotsAreBounded(t *testing.T) {
 		time.Sleep(2 * interval)
 		synctest.Wait()
 		got := b.Latest()
-		if size := len(got.AppendJSON(nil)); size > MaxJSONBytes {
+		if size := got.jsonSize(); size > MaxJSONBytes {
 			t.Fatalf("a snapshot of %d bytes", size)
 		}
 		if got["too-much"] != nil || got["a"] == nil || got["b"] != nil || got["small"] == nil {
@@ -383,7 +383,7 @@ func TestLatestIsReadByAnybody(t *testing.T) {
 	}()
 	for range 3 {
 		<-r.Changed()
-		_ = r.Latest().AppendJSON(nil)
+		_ = r.Latest().jsonSize()
 		_ = r.Latest().Flat()
 	}
 	stop()
