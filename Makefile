@@ -21,7 +21,7 @@ BENCH ?= .
 BENCH_COUNT ?= 1
 BENCH_PACKAGES ?= ./...
 BENCH_ARGS ?= -benchmem
-BENCH_E2E_ARGS ?= -duration 10s
+BENCH_E2E_ARGS ?= -parts everysec
 BENCH_CORE_ARGS ?=
 BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
@@ -134,24 +134,20 @@ soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutin
 
 # The hot paths: all of them would take longer than the rest of a short run.
 BENCH_SHORT := ./internal/selection ./internal/events ./internal/wire ./internal/dispatch
-# A short run is for looking; its figures stay out of the repository unless BENCH_OUT=bench.
-# The load tools run in the folder bench: name a FILE by its full path.
-bench: BENCH_OUT ?= .dev/bench
-bench-full: BENCH_OUT ?= bench
-
+# The load tools run in the folder bench: name a FILE by its full path. A short run writes into .dev/bench.
 .PHONY: bench
 bench: deps-bench ## everything, short: beside peers, core, micro-benchmarks of the hot paths, into .dev/bench
-	@mkdir -p $(BENCH_OUT)/results .dev/bench
-	$(GO) run -C bench ./peers/run -short -out $(abspath $(BENCH_OUT))/results/peers.json -markdown $(abspath $(BENCH_OUT))/RESULTS.md $(BENCH_PEERS_ARGS)
-	$(GO) run -C bench ./core -short -out $(abspath $(BENCH_OUT))/results/core.json -markdown $(abspath $(BENCH_OUT))/RESULTS.md $(BENCH_CORE_ARGS)
+	@mkdir -p .dev/bench
+	$(GO) run -C bench ./peers/run -short $(BENCH_PEERS_ARGS)
+	$(GO) run -C bench ./core -short $(BENCH_CORE_ARGS)
 	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
 .PHONY: bench-full
 bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet machine; BENCH_PEERS_ARGS='-trace FILE -nodes FILE')
-	$(GO) run -C bench ./peers/run -out $(abspath $(BENCH_OUT))/results/peers.json -markdown $(abspath $(BENCH_OUT))/RESULTS.md $(BENCH_PEERS_ARGS)
-	$(GO) run -C bench ./e2e -out $(abspath $(BENCH_OUT))/results/e2e.json -markdown $(abspath $(BENCH_OUT))/RESULTS.md $(BENCH_E2E_ARGS)
-	$(GO) run -C bench ./core -out $(abspath $(BENCH_OUT))/results/core.json -markdown $(abspath $(BENCH_OUT))/RESULTS.md $(BENCH_CORE_ARGS)
 	@mkdir -p .dev/bench
+	$(GO) run -C bench ./peers/run $(BENCH_PEERS_ARGS)
+	$(GO) run -C bench ./e2e $(BENCH_E2E_ARGS)
+	$(GO) run -C bench ./core $(BENCH_CORE_ARGS)
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
 .PHONY: bench-peers
@@ -181,17 +177,16 @@ bench-e2e: deps-redis ## load end to end, which rewrites bench/RESULTS.md (BENCH
 	$(GO) run -C bench ./e2e $(BENCH_E2E_ARGS)
 
 .PHONY: bench-core
-bench-core: deps-redis ## what the core promises, measured, into bench/RESULTS.md (BENCH_CORE_ARGS='-run choose')
+bench-core: deps-redis ## what the core promises, measured, into bench/RESULTS.md (BENCH_CORE_ARGS='-parts choose')
 	$(GO) run -C bench ./core $(BENCH_CORE_ARGS)
 
 .PHONY: bench-sim
-bench-sim: ## simulate large fleets, into bench/results (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)
-	$(GO) run -C bench ./sim/run $(BENCH_SIM_ARGS)
-	@$(MAKE) bench-report
+bench-sim: ## simulate large fleets, into bench/RESULTS.md (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)
+	$(GO) run -C bench ./sim $(BENCH_SIM_ARGS)
 
 .PHONY: bench-report
 bench-report: ## write bench/RESULTS.md from the JSON files in bench/results
-	$(GO) run -C bench ./e2e -report
+	$(GO) run -C bench ./report
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME

@@ -44,6 +44,8 @@ type Request struct {
 	// WarmUpMS runs before the window of MeasureMS that counts.
 	WarmUpMS  int64 `json:"warm_up_ms"`
 	MeasureMS int64 `json:"measure_ms"`
+	// Probe calls the yardstick beside a closed loop, too; beside an open one it always is.
+	Probe bool `json:"probe,omitempty"`
 	// Plan is the file with the jobs of a replay.
 	Plan string `json:"plan,omitempty"`
 	// Profile, when set, is where to write a CPU profile of the window.

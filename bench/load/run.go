@@ -50,7 +50,7 @@ func Run(ctx context.Context, s Submitter, r Request) (*Figures, error) {
 	window, closeWindow := context.WithDeadline(ctx, t.to)
 	defer closeWindow()
 	var asideErr atomic.Pointer[error]
-	if y, ok := s.(Yardstick); ok && r.Loop == Open {
+	if y, ok := s.(Yardstick); ok && (r.Loop == Open || r.Probe) {
 		aside.Go(func() { keep(&asideErr, t.probe(window, y)) })
 	}
 	if r.Profile != "" {

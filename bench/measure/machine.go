@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ModulePath is the Go module that the tools measure.
-const ModulePath = "github.com/freeslot/freeslot"
+// modulePath is the Go module that the tools measure.
+const modulePath = "github.com/freeslot/freeslot"
 
 // commandLimit bounds the small commands that describe the machine.
 const commandLimit = 20 * time.Second
@@ -44,7 +44,7 @@ func Describe(ctx context.Context, command, root string) Machine {
 
 // Root is the folder of the module. The error says that the tool has to be run inside the repository.
 func Root(ctx context.Context) (string, error) {
-	root, err := outputOf(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", ModulePath)
+	root, err := outputOf(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", modulePath)
 	if err != nil {
 		return "", fmt.Errorf("run this inside the repository: %w", err)
 	}

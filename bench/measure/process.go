@@ -165,11 +165,6 @@ func PlainEnv(extra ...string) []string {
 	return append(env, extra...)
 }
 
-// BuildScheduler builds the replica's binary from the tree that this program was built from.
-func BuildScheduler(ctx context.Context, root, folder string) (string, error) {
-	return BuildProgram(ctx, root, folder, "scheduler")
-}
-
 // BuildProgram builds one of the programs, by its name, from the tree that this one was built from.
 func BuildProgram(ctx context.Context, root, folder, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, BuildLimit)

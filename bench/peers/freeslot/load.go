@@ -19,8 +19,6 @@ import (
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
-const benchTenant = "bench"
-
 func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	f := flag.NewFlagSet("load", flag.ContinueOnError)
 	url := f.String("redis", "", "URL of Redis")
@@ -28,6 +26,9 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	sessions := f.Int("sessions", 4, "WebSocket sessions")
 	cells := f.Int("cells", 1, "cells, of a replica in this process")
 	replicas := f.Int("replicas", 1, "replicas in this process")
+	name := f.String("replica", "bench", "what the names of replicas in this process begin with")
+	takes := f.Duration("takes", 0, "how long each job's handler takes; 0: it ends at once")
+	tenant := f.String("tenant", "bench", "tenant of the jobs, of replicas in this process")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -37,11 +38,15 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	if err != nil {
 		return nil, err
 	}
+	job := freeslot.Job{Service: benchService, Payload: load.Payload()}
+	if *takes > 0 {
+		job.Payload = microseconds(takes.Microseconds())
+	}
 	var s load.Submitter
 	if *ws == "" {
-		s, err = openInProcess(ctx, *url, *replicas, *cells, y)
+		s, err = openInProcess(ctx, *url, *name, *replicas, *cells, &inProcess{yard: y, job: &job, tenant: *tenant})
 	} else {
-		s, err = openSessions(ctx, strings.Split(*ws, ","), *sessions, y)
+		s, err = openSessions(ctx, strings.Split(*ws, ","), *sessions, &overSessions{yard: y, job: job})
 	}
 	if err != nil {
 		y.close()
@@ -88,12 +93,12 @@ type inProcess struct {
 	*yard
 	replicas []*replica
 	job      *freeslot.Job
+	tenant   string
 }
 
-func openInProcess(ctx context.Context, url string, replicas, cells int, y *yard) (load.Submitter, error) {
-	s := &inProcess{yard: y, job: &freeslot.Job{Service: benchService, Payload: load.Payload()}}
+func openInProcess(ctx context.Context, url, name string, replicas, cells int, s *inProcess) (load.Submitter, error) {
 	for i := range replicas {
-		r, err := openReplica(ctx, url, "bench-"+strconv.Itoa(i+1), cells)
+		r, err := openReplica(ctx, url, name+"-"+strconv.Itoa(i+1), cells)
 		if err != nil {
 			return nil, errors.Join(err, s.stop())
 		}
@@ -106,7 +111,7 @@ func openInProcess(ctx context.Context, url string, replicas, cells int, y *yard
 func (s *inProcess) Submit(ctx context.Context, n int, done func(int, load.Outcome)) {
 	requests := make([]dispatch.Request, n)
 	for i := range requests {
-		requests[i] = dispatch.Request{Tenant: benchTenant, Job: s.job}
+		requests[i] = dispatch.Request{Tenant: s.tenant, Job: s.job}
 	}
 	if n == 1 {
 		sink := &oneSink{done: func(o load.Outcome) { done(0, o) }}
@@ -122,12 +127,9 @@ func (s *inProcess) Submit(ctx context.Context, n int, done func(int, load.Outco
 
 // SubmitPlanned implements load.Replayer.
 func (s *inProcess) SubmitPlanned(ctx context.Context, p *load.Planned, done func(load.Outcome)) {
-	job := &freeslot.Job{Service: benchService, Payload: []byte(strconv.FormatInt(p.RunUS, 10))}
-	if p.Model != "" {
-		job.Requirement.Labels = map[string]string{trace.LabelModel: p.Model}
-	}
+	job := planned(p)
 	sink := &oneSink{done: done}
-	s.pick().dispatcher.Submit(ctx, []dispatch.Request{{Tenant: benchTenant, Job: job}}, sink, sink.accepted)
+	s.pick().dispatcher.Submit(ctx, []dispatch.Request{{Tenant: s.tenant, Job: &job}}, sink, sink.accepted)
 }
 
 // Close implements load.Submitter.
@@ -151,8 +153,7 @@ type overSessions struct {
 	job     freeslot.Job
 }
 
-func openSessions(ctx context.Context, urls []string, sessions int, y *yard) (load.Submitter, error) {
-	s := &overSessions{yard: y, job: freeslot.Job{Service: benchService, Payload: load.Payload()}}
+func openSessions(ctx context.Context, urls []string, sessions int, s *overSessions) (load.Submitter, error) {
 	for i := range sessions {
 		c, err := client.Dial(ctx, urls[i%len(urls)], client.Options{})
 		if err != nil {
@@ -166,21 +167,15 @@ func openSessions(ctx context.Context, urls []string, sessions int, y *yard) (lo
 
 // Submit implements load.Submitter. One frame takes all n jobs.
 func (s *overSessions) Submit(ctx context.Context, n int, done func(int, load.Outcome)) {
-	c := s.pick()
 	if n == 1 {
-		h, err := c.Submit(ctx, s.job)
-		if err != nil {
-			done(0, load.Outcome{Err: reason(err)})
-			return
-		}
-		wait(ctx, h, func(o load.Outcome) { done(0, o) })
+		s.submitOne(ctx, s.job, func(o load.Outcome) { done(0, o) })
 		return
 	}
 	jobs := make([]freeslot.Job, n)
 	for i := range jobs {
 		jobs[i] = s.job
 	}
-	submitted, err := c.SubmitBatch(ctx, jobs)
+	submitted, err := s.pick().SubmitBatch(ctx, jobs)
 	for i := range n {
 		switch {
 		case err != nil:
@@ -188,10 +183,24 @@ func (s *overSessions) Submit(ctx context.Context, n int, done func(int, load.Ou
 		case submitted[i].Err != nil:
 			done(i, load.Outcome{Err: reason(submitted[i].Err)})
 		default:
-			// One goroutine a job: whoever waits for them in turn sees the later ones end no sooner than the first.
+			// One goroutine a job: a loop would see the later ones end no sooner than the first.
 			go wait(ctx, submitted[i].Handle, func(o load.Outcome) { done(i, o) })
 		}
 	}
+}
+
+// SubmitPlanned implements load.Replayer.
+func (s *overSessions) SubmitPlanned(ctx context.Context, p *load.Planned, done func(load.Outcome)) {
+	s.submitOne(ctx, planned(p), done)
+}
+
+func (s *overSessions) submitOne(ctx context.Context, job freeslot.Job, done func(load.Outcome)) {
+	h, err := s.pick().Submit(ctx, job)
+	if err != nil {
+		done(load.Outcome{Err: reason(err)})
+		return
+	}
+	wait(ctx, h, done)
 }
 
 func wait(ctx context.Context, h *client.Handle, done func(load.Outcome)) {
@@ -218,6 +227,18 @@ func (s *overSessions) closeClients() {
 	}
 }
 
+// planned is the job of a replay.
+func planned(p *load.Planned) freeslot.Job {
+	job := freeslot.Job{Service: benchService, Payload: microseconds(p.RunUS)}
+	if p.Model != "" {
+		job.Requirement.Labels = map[string]string{trace.LabelModel: p.Model}
+	}
+	return job
+}
+
+// microseconds is a payload that has the handler take this long.
+func microseconds(us int64) []byte { return strconv.AppendInt(nil, us, 10) }
+
 func outcome(s freeslot.JobStatus) load.Outcome {
 	if s.State != freeslot.StateSucceeded {
 		return load.Outcome{Err: errors.New(string(s.State))}
@@ -228,5 +249,3 @@ func outcome(s freeslot.JobStatus) load.Outcome {
 
 // reason leaves out of an error what differs from job to job.
 func reason(err error) error { return errors.New(string(freeslot.CodeOf(err))) }
-
-var _ load.Yardstick = (*inProcess)(nil)

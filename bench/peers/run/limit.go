@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,86 +15,91 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/load"
-	"github.com/freeslot/freeslot/bench/peers/result"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/system"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
 const (
 	limitNodes = 100
-	// limitInFlight is 40 for each node, in calls of limitBatch: with fewer a node has little to tell in a call.
+	// limitInFlight is 40 for each node, in calls of limitBatch: with fewer a node has little to report in a call.
 	limitInFlight = 4096
 	limitBatch    = 64
 	// sampleSize bounds the slow log, and so the calls of a sample: one that does not fit is taken again, in half the time.
-	sampleSize    = 200_000
-	sampleWindow  = 500 * time.Millisecond
-	sampleWarmUp  = 200 * time.Millisecond
-	shortestSense = 10 * time.Millisecond
-	aloneWindow   = time.Second
+	sampleSize     = 200_000
+	sampleWindow   = 500 * time.Millisecond
+	sampleWarmUp   = 200 * time.Millisecond
+	shortestSample = 10 * time.Millisecond
+	aloneWindow    = time.Second
 )
 
-// limit measures where Redis' time goes at saturation with many nodes, and how fast Redis could be.
+// limit measures where Redis' time goes at saturation with many nodes.
 func (b *bench) limit(ctx context.Context) (err error) {
-	begin := time.Now()
-	l := &result.Limit{Nodes: limitNodes}
-	e := &entries()[0]
-	setting := one(fmt.Sprintf("-nodes %d", limitNodes), "", limitInFlight, limitBatch)
-	s, err := b.start(ctx, shape{entry: e, setting: setting, aof: aofOff})
+	b.Result.Servers = b.redis + ", append-only file off"
+	e := entries()[0]
+	s, err := b.start(ctx, mode{aof: system.AOFOff}, &e, one(fmt.Sprintf("-nodes %d", limitNodes), "", limitInFlight, limitBatch))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	if err := b.limitSaturated(ctx, s, setting, l); err != nil {
-		return err
-	}
-	if err := b.profiles(ctx, s, setting, l); err != nil {
-		return err
-	}
-	names := cell.Scripts().Names()
-	saturated, err := b.sample(ctx, s, names, load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, MeasureMS: sampleWindow.Milliseconds()})
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	full := load.Request{Loop: load.Closed, InFlight: limitInFlight, Batch: limitBatch}
+	own, err := b.limitSaturated(ctx, s, full)
 	if err != nil {
 		return err
 	}
-	alone, err := b.sample(ctx, s, names, load.Request{Loop: load.Closed, InFlight: 1, MeasureMS: aloneWindow.Milliseconds()})
+	if err := b.profiles(ctx, s, full); err != nil {
+		return err
+	}
+	b.Say("By script: number and time of calls come from a sample in which Redis logs every call, which makes each a little longer; its clock counts in whole microseconds. Commands that scripts call are listed too; their time is part of the scripts'.")
+	full.MeasureMS = sampleWindow.Milliseconds()
+	saturated, err := b.sample(ctx, s, full)
 	if err != nil {
 		return err
 	}
-	l.Calls, l.Phases = saturated, phases(alone, saturated)
-	b.ceilings(ctx, l)
-	l.Run = b.runNow(begin)
-	b.results.Limit = l
+	alone, err := b.sample(ctx, s, load.Request{Loop: load.Closed, InFlight: 1, MeasureMS: aloneWindow.Milliseconds()})
+	if err != nil {
+		return err
+	}
+	b.Result.Tables = []result.Table{callTable(saturated), own, tripTable(alone, saturated)}
 	return nil
 }
 
-func (b *bench) limitSaturated(ctx context.Context, s *system, setting result.Setting, l *result.Limit) error {
-	request := load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, MeasureMS: b.warmUp()}
-	if _, err := s.ask(ctx, request); err != nil {
-		return err
+func (b *bench) limitSaturated(ctx context.Context, s *system.System, r load.Request) (own result.Table, _ error) {
+	r.MeasureMS = b.warmUp()
+	if _, err := s.Ask(ctx, r); err != nil {
+		return own, err
 	}
-	before, err := measure.ReadRedisStat(ctx, s.stats)
+	before, err := s.RedisStat(ctx)
 	if err != nil {
-		return err
+		return own, err
 	}
-	at := time.Now()
-	request.MeasureMS = b.window.Milliseconds()
-	f, err := s.ask(ctx, request)
+	begin := time.Now()
+	r.MeasureMS = b.window.Milliseconds()
+	f, err := s.Ask(ctx, r)
 	if err != nil {
-		return err
+		return own, err
 	}
-	took := time.Since(at)
-	after, err := measure.ReadRedisStat(ctx, s.stats)
+	took := time.Since(begin)
+	after, err := s.RedisStat(ctx)
 	if err != nil {
-		return err
+		return own, err
 	}
-	l.JobsPerSecond, l.Redis = f.JobsPerSecond, after.Cost(before, f.Ended)
-	l.RedisBusy = (after.CPUSeconds - before.CPUSeconds) / took.Seconds()
-	b.say("%s jobs/s with %d nodes, Redis' main thread busy for %.0f %%, %.1f us a job", measure.Thousands(l.JobsPerSecond), l.Nodes, l.RedisBusy*100, l.Redis.CPUPerJob)
-	return nil
+	cost := after.Cost(before, f.Ended)
+	b.Say("In process, %d nodes, %s jobs/s at saturation. Redis' main thread is busy for %.0f %% of the time, %.1f us a job, of which %.1f us in scripts.",
+		limitNodes, measure.Thousands(f.JobsPerSecond), 100*(after.CPUSeconds-before.CPUSeconds)/took.Seconds(), cost.CPUPerJob, cost.ScriptPerJob)
+	b.Target(fmt.Sprintf("Redis time a job, all scripts and stream reads, at saturation with %d nodes", limitNodes),
+		result.Microseconds, result.AtMost, 12, cost.ScriptPerJob+cost.ReadPerJob)
+	own = result.Table{First: "Redis' own counters", Columns: []result.Column{{Name: "calls a job"}, {Name: "Redis time a job", Unit: result.Microseconds}}}
+	for _, c := range cost.Commands {
+		own.Rows = append(own.Rows, result.Row{Name: c.Command, Figures: result.Figures(c.CallsPerJob, c.TimePerJob)})
+	}
+	return own, nil
 }
 
 // profiles writes CPU profiles of the replica and of the agents under saturation.
-func (b *bench) profiles(ctx context.Context, s *system, setting result.Setting, l *result.Limit) error {
+func (b *bench) profiles(ctx context.Context, s *system.System, r load.Request) error {
 	folder, err := filepath.Abs(b.artefacts)
 	if err != nil {
 		return err
@@ -102,58 +108,65 @@ func (b *bench) profiles(ctx context.Context, s *system, setting result.Setting,
 		return err
 	}
 	replica, agents := filepath.Join(folder, "replica.pprof"), filepath.Join(folder, "agents.pprof")
-	ms := b.window.Milliseconds()
+	r.MeasureMS, r.Profile = b.window.Milliseconds(), replica
 	asked := make(chan error, 1)
 	go func() {
-		answer, err := s.workers[0].Ask(ctx, fmt.Sprintf("profile %s %d", agents, ms))
+		answer, err := s.Workers[0].Ask(ctx, fmt.Sprintf("profile %s %d", agents, r.MeasureMS))
 		if err == nil && answer != "ok" {
 			err = errors.New(answer)
 		}
 		asked <- err
 	}()
-	_, err = s.ask(ctx, load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, MeasureMS: ms, Profile: replica})
+	_, err = s.Ask(ctx, r)
 	if err := errors.Join(err, <-asked); err != nil {
 		return err
 	}
-	l.Profiles = []string{filepath.Base(replica), filepath.Base(agents)}
-	b.say("profiles of replica and agents in %s", b.artefacts)
+	b.Say("CPU profiles of replica and agents at saturation are left in `.dev/bench`; what they show most is beside the results, in profile-replica.txt and profile-agents.txt.")
 	return errors.Join(b.summarize(ctx, replica), b.summarize(ctx, agents))
 }
 
-// summarize writes what a profile says most of beside the results, so that what the report says of it can be looked up.
 func (b *bench) summarize(ctx context.Context, profile string) error {
 	text, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-cum", "-nodecount", "80", profile).Output()
 	if err != nil {
 		return fmt.Errorf("read profile: %w", err)
 	}
 	name := "profile-" + strings.TrimSuffix(filepath.Base(profile), ".pprof") + ".txt"
-	return measure.WriteFile(filepath.Join(filepath.Dir(b.out), name), text)
+	return measure.WriteFile(filepath.Join(b.Results, name), text)
+}
+
+// call is a script or a command.
+type call struct {
+	name           string
+	count          int // in the sample
+	us             float64
+	callsPerJob    float64
+	redisUsPerCall float64
 }
 
 var errLogFull = errors.New("the slow log was full")
 
-// sample counts the calls of one load by script. It reads Redis' slow log with every call in it, which costs
-// time: throughput is not measured here.
-func (b *bench) sample(ctx context.Context, s *system, names map[string]string, r load.Request) ([]result.Call, error) {
+// sample counts the calls of one load by script. It reads Redis' slow log with every call in it, which costs time: it
+// measures no throughput.
+func (b *bench) sample(ctx context.Context, s *system.System, r load.Request) ([]call, error) {
 	for {
-		calls, err := b.sampleOnce(ctx, s, names, r)
-		if !errors.Is(err, errLogFull) || r.MeasureMS < 2*shortestSense.Milliseconds() {
+		calls, err := b.sampleOnce(ctx, s, r)
+		if !errors.Is(err, errLogFull) || r.MeasureMS < 2*shortestSample.Milliseconds() {
 			return calls, err
 		}
 		r.MeasureMS /= 2
 	}
 }
 
-func (b *bench) sampleOnce(ctx context.Context, s *system, names map[string]string, r load.Request) ([]result.Call, error) {
+func (b *bench) sampleOnce(ctx context.Context, s *system.System, r load.Request) ([]call, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	heat := r
 	heat.MeasureMS = sampleWarmUp.Milliseconds()
-	if _, err := s.ask(ctx, heat); err != nil {
+	if _, err := s.Ask(ctx, heat); err != nil {
 		return nil, err
 	}
 	do := func(args ...string) rueidis.RedisResult {
-		return s.stats.Do(ctx, s.stats.B().Arbitrary(args...).Build())
+		return s.Redis.Client.Do(ctx, s.Redis.Client.B().Arbitrary(args...).Build())
 	}
 	for _, args := range [][]string{
 		{"CONFIG", "SET", "slowlog-max-len", fmt.Sprint(sampleSize)}, {"CONFIG", "SET", "slowlog-log-slower-than", "0"}, {"SLOWLOG", "RESET"},
@@ -162,7 +175,7 @@ func (b *bench) sampleOnce(ctx context.Context, s *system, names map[string]stri
 			return nil, fmt.Errorf("%q: %w", args, err)
 		}
 	}
-	f, err := s.ask(ctx, r)
+	f, err := s.Ask(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -173,26 +186,16 @@ func (b *bench) sampleOnce(ctx context.Context, s *system, names map[string]stri
 	if err != nil {
 		return nil, fmt.Errorf("read slow log: %w", err)
 	}
-	calls, err := countCalls(entries, names)
-	if err != nil {
-		return nil, err
-	}
 	if len(entries) >= sampleSize {
 		return nil, errLogFull
 	}
-	for i := range calls {
-		calls[i].CallsPerJob = float64(calls[i].SampleCalls) / float64(max(f.Ended, 1))
-		calls[i].UsPerJob = calls[i].UsPerCall * calls[i].CallsPerJob
-	}
-	slices.SortFunc(calls, func(a, z result.Call) int {
-		return cmp.Or(cmp.Compare(z.UsPerJob, a.UsPerJob), cmp.Compare(a.Name, z.Name))
-	})
-	return calls, nil
+	return countCalls(entries, cell.Scripts().Names(), max(f.Ended, 1))
 }
 
-// countCalls adds up slow log entries: [id, moment, microseconds, [command, argument, ...], ...].
-func countCalls(entries []rueidis.RedisMessage, names map[string]string) ([]result.Call, error) {
-	sums := make(map[string]*result.Call)
+// countCalls adds up slow log entries: [id, moment, microseconds, [command, argument, ...], ...]. names are of scripts, by
+// their hashes. Those that took the most time come first.
+func countCalls(entries []rueidis.RedisMessage, names map[string]string, jobs int64) ([]call, error) {
+	sums := make(map[string]call)
 	for i := range entries {
 		parts, err := entries[i].ToArray()
 		if err != nil || len(parts) < 4 {
@@ -206,22 +209,18 @@ func countCalls(entries []rueidis.RedisMessage, names map[string]string) ([]resu
 		if err != nil {
 			return nil, err
 		}
-		name := callName(args, names)
-		if name == "" {
-			continue
+		if name := callName(args, names); name != "" {
+			c := sums[name]
+			sums[name] = call{name: name, count: c.count + 1, us: c.us + float64(us)}
 		}
-		if sums[name] == nil {
-			sums[name] = &result.Call{Name: name}
-		}
-		sums[name].SampleCalls++
-		sums[name].UsPerCall += float64(us)
 	}
-	var out []result.Call
-	for _, c := range sums {
-		c.UsPerCall /= float64(c.SampleCalls)
-		out = append(out, *c)
+	calls := slices.Collect(maps.Values(sums))
+	for i := range calls {
+		c := &calls[i]
+		c.callsPerJob, c.redisUsPerCall = float64(c.count)/float64(jobs), c.us/float64(c.count)
 	}
-	return out, nil
+	slices.SortFunc(calls, func(a, z call) int { return cmp.Or(cmp.Compare(z.us, a.us), cmp.Compare(a.name, z.name)) })
+	return calls, nil
 }
 
 // callName leaves out what the measuring itself calls.
@@ -239,17 +238,28 @@ func callName(args []string, names map[string]string) string {
 	return command
 }
 
-// phases are the round trips that a job waits for. A read of a stream is under way before there is something to read.
-func phases(alone, saturated []result.Call) []result.Phase {
-	perJob := func(calls []result.Call, name string) float64 {
+func callTable(calls []call) result.Table {
+	t := result.Table{First: "Call", Columns: []result.Column{
+		{Name: "calls a job"}, {Name: "Redis time a call", Unit: result.Microseconds}, {Name: "Redis time a job", Unit: result.Microseconds}, {Name: "calls in the sample"},
+	}}
+	for _, c := range calls {
+		t.Rows = append(t.Rows, result.Row{Name: c.name, Figures: result.Figures(measure.FourFigures(c.callsPerJob), measure.FourFigures(c.redisUsPerCall),
+			measure.FourFigures(c.callsPerJob*c.redisUsPerCall), float64(c.count))})
+	}
+	return t
+}
+
+// tripTable has the round trips that a job waits for. A read of a stream is under way before there is something to read.
+func tripTable(alone, saturated []call) result.Table {
+	perJob := func(calls []call, name string) float64 {
 		for _, c := range calls {
-			if c.Name == name {
-				return c.CallsPerJob
+			if c.name == name {
+				return measure.FourFigures(c.callsPerJob)
 			}
 		}
 		return 0
 	}
-	var out []result.Phase
+	t := result.Table{First: "Round trips a job", Columns: []result.Column{{Name: "alone"}, {Name: "at saturation"}}}
 	for _, p := range []struct{ name, call string }{
 		{"submit: record, slot and dispatch entry", "submit.lua"},
 		{"wait, where no slot is free: queue and hand-over", "enqueue.lua"},
@@ -257,7 +267,7 @@ func phases(alone, saturated []result.Call) []result.Phase {
 		{"complete: result, slot freed, reply", "complete.lua"},
 		{"heartbeats, beside the jobs", "heartbeat.lua"},
 	} {
-		out = append(out, result.Phase{Name: p.name, Alone: perJob(alone, p.call), Saturated: perJob(saturated, p.call)})
+		t.Rows = append(t.Rows, result.Row{Name: p.name, Figures: result.Figures(perJob(alone, p.call), perJob(saturated, p.call))})
 	}
-	return out
+	return t
 }
