@@ -30,7 +30,7 @@ const AnyNode = "*"
 // called are the scripts that a role calls; nil is all.
 var called = map[Role][]string{
 	RoleAgent:    {"register", "heartbeat", "deregister", "complete", "progress"},
-	RoleOperator: {"cells", "nodes", "register", "changes", "identity", "memory"},
+	RoleOperator: {"cells", "nodes", "import", "changes", "identity", "memory"},
 }
 
 // calls are the scripts that a role calls; features have scripts of their own, which replicas call.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,8 +97,11 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 		keys = append(keys, l.Job(subs[i].JobID))
 	}
 	keys = append(keys, idems...)
-	args = append(c.takeArgs(), strconv.Itoa(c.cfg.WaitingLimit), strconv.Itoa(len(nodes)), strconv.Itoa(len(subs)), millis(c.cfg.KeyRetention))
-	return keys, append(append(args, nodes...), items...)
+	args = []string{
+		l.NodeEvents(), millis(c.cfg.HeartbeatLimit), millis(c.cfg.Retention), strconv.Itoa(c.cfg.WaitingLimit), millis(c.cfg.KeyRetention),
+		strconv.Itoa(len(nodes)), strconv.Itoa(len(subs)),
+	}
+	return keys, slices.Concat(args, nodes, items)
 }
 
 // begin is when a job is for, as the script gets it.
@@ -114,12 +118,6 @@ func specDigest(job *freeslot.Job) string {
 	untraced.TraceParent = ""
 	sum := sha256.Sum256([]byte(mustJSON(&untraced)))
 	return hex.EncodeToString(sum[:16])
-}
-
-// takeArgs are what scripts begin with that have nodes take jobs.
-func (c *Cell) takeArgs() []string {
-	l := c.layout
-	return []string{l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.HeartbeatLimit), strconv.Itoa(inlineSpec), millis(c.cfg.Retention)}
 }
 
 // decodeEnqueued reads the answer for one item.
@@ -176,8 +174,8 @@ func (c *Cell) TakeAs(ctx context.Context, node string, epoch Epoch, classes []s
 		l.Revisions(), l.Version(), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion(),
 		l.Node(node), l.Slots(node), l.Dispatch(node), l.Load(node), l.Serves(node), l.ServesVersion(),
 	}
-	args := append(c.takeArgs(), node, epoch, strconv.FormatUint(config, 10))
-	args = append(args, classes[:min(len(classes), MaxTake)]...)
+	args := append([]string{l.NodeEvents(), millis(c.cfg.HeartbeatLimit), node, epoch, strconv.FormatUint(config, 10)},
+		classes[:min(len(classes), MaxTake)]...)
 	reply, err := c.runner.Call(ctx, c.scripts["take"], keys, args).ToArray()
 	if err != nil {
 		return Taken{}, fmt.Errorf("take for node %s: %w", node, err)

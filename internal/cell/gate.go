@@ -79,7 +79,7 @@ func (s *Submission) crowded() *freeslot.Error {
 func (c *Cell) CheckGates(ctx context.Context, limit int) ([]Class, error) {
 	l := c.layout
 	keys := []string{l.Version(), l.Waiting(), l.WaitingVersion()}
-	text, err := c.runner.Call(ctx, c.scripts["limits"], keys, []string{l.Prefix, l.tagPart(), strconv.Itoa(max(limit, 1))}).AsStrSlice()
+	text, err := c.runner.Call(ctx, c.scripts["limits"], keys, []string{strconv.Itoa(max(limit, 1))}).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("check gates: %w", err)
 	}

@@ -47,7 +47,7 @@ func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSt
 	}
 	l := c.layout
 	keys := []string{l.Job(jobID), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
-	args := append([]string{jobID, tenant, l.Prefix, l.tagPart(), millis(c.cfg.Retention)}, statusFields...)
+	args := append([]string{jobID, tenant}, statusFields...)
 	return c.told(ctx, func(on *script.Conn) (freeslot.JobStatus, error) {
 		return c.statusReply(jobID, on.Call(ctx, c.scripts["cancel"], keys, args))
 	})
@@ -96,14 +96,14 @@ func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (frees
 	if err := validateReplica(replica); err != nil {
 		return freeslot.JobStatus{}, err
 	}
-	key, l := c.layout.Job(jobID), c.layout
+	key := c.layout.Job(jobID)
 	for range attachTries {
 		status, err := c.told(ctx, func(on *script.Conn) (freeslot.JobStatus, error) {
 			seen, err := on.Do(ctx, "attaches", c.client.B().Hget().Key(key).Field("attaches").Build()).ToString()
 			if rueidisNil(err) != nil {
 				return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
 			}
-			args := append([]string{jobID, tenant, replica, l.Prefix, l.tagPart(), seen}, statusFields...)
+			args := append([]string{jobID, tenant, replica, seen}, statusFields...)
 			result := on.Call(ctx, c.scripts["attach"], []string{key}, args)
 			if reply, err := result.ToArray(); err == nil && len(reply) == 1 {
 				return freeslot.JobStatus{}, errAttached

@@ -292,7 +292,7 @@ func (h *moveHistory) time(*rapid.T) {
 		for _, id := range h.order {
 			here := r.l.Job(MovedID(id, r.Index()))
 			ttl := r.int("PTTL", here)
-			if ttl <= 0 || ttl > moveHold.Milliseconds()/2 {
+			if ttl <= 0 || ttl > holdMS/2 {
 				continue
 			}
 			if freeslot.State(r.field(here, "state")).Terminal() {

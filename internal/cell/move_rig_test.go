@@ -157,6 +157,9 @@ func (m *movers) ctx() context.Context { return m.t.Context() }
 
 const keptMS = int64(DefaultRetention / time.Millisecond)
 
+// holdMS is HOLD of move_in.lua.
+const holdMS = 30 * 24 * int64(time.Hour/time.Millisecond)
+
 // strictMoves calls every script of a move, with two items where they take several.
 func (r *rig) strictMoves() {
 	r.t.Helper()

@@ -13,14 +13,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-const (
-	// MaxProgressItems is the most reports that one call of Progress takes.
-	MaxProgressItems = batchItems
-	// progressBacklog is the length from which on a reply stream gets no progress. A replica
-	// drops each second what it has read, so that a stream which is read well has the entries
-	// of that second.
-	progressBacklog = 8192
-)
+// MaxProgressItems is the most reports that one call of Progress takes.
+const MaxProgressItems = batchItems
 
 // ProgressReport is what a handler told last of one attempt.
 type ProgressReport struct {
@@ -54,7 +48,7 @@ func (c *Cell) Progress(ctx context.Context, node string, epoch Epoch, reports [
 	}
 	l := c.layout
 	keys := append(make([]string, 0, 1+len(reports)), l.Slots(node))
-	args := append(make([]string, 0, 5+4*len(reports)), node, epoch, l.Prefix, l.tagPart(), strconv.Itoa(progressBacklog))
+	args := append(make([]string, 0, 1+4*len(reports)), epoch)
 	for i := range reports {
 		r := &reports[i]
 		keys = append(keys, l.Job(r.Attempt.Job))

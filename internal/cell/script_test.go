@@ -35,6 +35,12 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		}
 		epoch := r.register(richNode("n1"))
 		r.register(testNode("n2", 1))
+		if _, err := r.Import(r.ctx(), richNode("n2"), NodeState{Epoch: "another"}); !errors.Is(err, ErrSuperseded) {
+			t.Error(err)
+		}
+		if _, err := r.Import(r.ctx(), richNode("imported"), NodeState{Gone: true}); err != nil {
+			t.Error(err)
+		}
 		// Several items, nodes and pools, so that the computed indexes are covered.
 		a, b := submission("r1", "n1", "n2", "n3"), submission("", "n2")
 		for _, res := range r.SubmitAll(r.ctx(), []Submission{a, b, a, submission("", "n3", "n2")}) {

@@ -7,13 +7,12 @@
 --
 -- KEYS[1] jobs:<job>  hash
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3] replica
--- ARGV[4] key prefix   ARGV[5] tag part   ARGV[6] the record's field attaches, as seen before; '' for none
--- ARGV[7..] fields of the record to return
+-- ARGV[4] the record's field attaches, as seen before; '' for none   ARGV[5..] fields of the record to return
 -- Returns the fields' values; {} when there is no such job of this tenant, {''} when another attach came between
 -- Foreign keys (the former replica's reply stream) come from the record.
 -- Redis 7.0. Cost: O(1).
 local job_key = KEYS[1]
-local job, tenant, replica, PREFIX, TAG, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local job, tenant, replica, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- include lib/key.lua
 
 local record = redis.call('HMGET', job_key, 'state', 'job', 'reply_to', 'attaches')
@@ -28,4 +27,4 @@ if open then
     redis.pcall('XADD', key('replies', record[3]), 'NOMKSTREAM', '*', 'd', job)
   end
 end
-return redis.call('HMGET', job_key, unpack(ARGV, 7))
+return redis.call('HMGET', job_key, unpack(ARGV, 5))

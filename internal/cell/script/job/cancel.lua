@@ -8,14 +8,12 @@
 --
 -- KEYS[1] jobs:<job>  hash   KEYS[2] due  zset   KEYS[3] finished  zset
 -- KEYS[4] waiting  hash      KEYS[5] version:waiting  string
--- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3] key prefix   ARGV[4] tag part   ARGV[5] retention, ms
--- ARGV[6..] fields of the record to return
+-- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3..] fields of the record to return
 -- Returns the fields' values; {} when there is no such job of this tenant
 -- Foreign keys (slots, dispatch of the job's node, its queue) come from the record.
 -- Redis 7.0. Cost: O(1).
 local job_key, due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local job, tenant, PREFIX, TAG, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local inline = 0
+local job, tenant = ARGV[1], ARGV[2]
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
@@ -49,4 +47,4 @@ elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'sche
   finish(job, job_key, node or '-', attempt or 0, record[4], record[2], 'cancelled', '', '')
   index_finished()
 end
-return redis.call('HMGET', job_key, unpack(ARGV, 6))
+return redis.call('HMGET', job_key, unpack(ARGV, 3))

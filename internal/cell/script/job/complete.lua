@@ -8,10 +8,8 @@
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
 -- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash   KEYS[6] dispatch:<node> stream
 -- KEYS[7..] jobs:<job>    hash, one an item
--- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] retention, ms
--- ARGV[5] largest result put on the reply stream, bytes   ARGV[6] largest spec on the dispatch stream, bytes
--- ARGV[7] key prefix   ARGV[8] tag part
--- ARGV[9] '1': jobs that begin are told in the answer, which the caller gets sooner than an entry of its dispatch stream, and
+-- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel
+-- ARGV[4] '1': jobs that begin are told in the answer, which the caller gets sooner than an entry of its dispatch stream, and
 --   for less. An answer that is lost is no loss: like a missed entry, the next heartbeat mends it.
 -- then for each item: job, attempt, state, result (JSON or ''), failure (JSON or ''), again: '' ends the job,
 --   'h' hands it back uncounted, else the pause before the next attempt, ms
@@ -21,16 +19,15 @@
 -- KEYS because most are often not there: while a hash slot migrates Redis would refuse every call.
 -- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, eight that all share.
 local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local node, epoch, channel, retention, inline, inline_spec = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local PREFIX, TAG, handed = ARGV[7], ARGV[8], ARGV[9] == '1' and {} or nil
-local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':waiting' .. TAG, PREFIX .. ':version:waiting' .. TAG
+local node, epoch, channel, handed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1' and {} or nil
 -- include lib/clock.lua
 -- include lib/key.lua
+local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':waiting' .. TAG, PREFIX .. ':version:waiting' .. TAG
 -- include lib/announce.lua
 -- include lib/finish.lua
 
 local fields = {'sum'}
-for i = 7, #KEYS do fields[i - 5] = ARGV[10 + 6 * (i - 7)] end
+for i = 7, #KEYS do fields[i - 5] = ARGV[5 + 6 * (i - 7)] end
 local owned = redis.call('HMGET', slots_key, unpack(fields))
 local counted = owned[1] and string.find(owned[1], '^%d+$') -- an edit may have left nan
 used = counted and tonumber(owned[1]) or 0
@@ -39,7 +36,7 @@ local before, begun = used, 0
 local freed, ended, slots, returns, through = {}, {}, {}, false, false -- slots: of the items that end an attempt; through: a gate
 local parsed = {} -- values of owned jobs: nearly all of a node are the same
 for i = 7, #KEYS do
-  local at_arg, value = 10 + 6 * (i - 7), owned[i - 5]
+  local at_arg, value = 5 + 6 * (i - 7), owned[i - 5]
   local job = ARGV[at_arg]
   if value and not ended[job] then
     local part = parsed[value]
@@ -95,14 +92,14 @@ elseif #freed > 0 then
   if returns or through then
     local lines = {due_key, waiting_key, waiting_version_key}
     for i, record in pairs(records) do
-      if ARGV[15 + 6 * (i - 7)] ~= '' then line_keys(record[3], lines) end
+      if ARGV[10 + 6 * (i - 7)] ~= '' then line_keys(record[3], lines) end
       if record[6] then gate_keys(record[6], lines) end
     end
     here(slots_key, lines)
   end
   redis.call('HDEL', slots_key, unpack(freed))
   for i = 7, #KEYS do
-    local record, at_arg = records[i], 10 + 6 * (i - 7)
+    local record, at_arg = records[i], 5 + 6 * (i - 7)
     local pause = ARGV[at_arg + 5]
     local goes_on = record and record[1] == 'running' and pause ~= ''
     if record and record[6] then
@@ -127,7 +124,7 @@ end
 
 local reply = {used}
 for i = 7, #KEYS do
-  local job_key, at_arg, outcome = KEYS[i], 10 + 6 * (i - 7), 0
+  local job_key, at_arg, outcome = KEYS[i], 5 + 6 * (i - 7), 0
   local job, attempt = ARGV[at_arg], ARGV[at_arg + 1]
   if slots[i] then
     outcome = 1

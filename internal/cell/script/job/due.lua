@@ -5,14 +5,14 @@
 -- Guarantee: a job is moved once; the same call again finds nothing to do.
 --
 -- KEYS[1] due  zset   KEYS[2] finished  zset   KEYS[3] waiting  hash   KEYS[4] version:waiting  string
--- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] retention, ms   ARGV[4] most jobs   ARGV[5] grace, ms
+-- ARGV[1] most jobs
 -- Also takes places of records that are gone out of the index of finished jobs.
 -- Returns {jobs that expired, '1' if there is more, class, definition, ...}: classes whose jobs wait now
 -- Foreign keys (jobs, queues, slots, dispatch, replies) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs due).
 local due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local PREFIX, TAG, retention, most, grace = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local inline = 0
+local most = tonumber(ARGV[1])
+local GRACE = 30000 -- ms that a node has to stop a job that passed its deadline, before its slot is taken back
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
@@ -80,7 +80,7 @@ for i, job in ipairs(jobs) do
     if value and string.sub(value, -2) ~= ':c' then redis.call('HSET', slots_key, job, value .. ':c') end
     redis.call('HSET', job_key, 'state', 'cancelling', 'why', 'expired')
     if value then redis.pcall('XADD', key('dispatch', node), '*', 'c', job .. ' ' .. attempt) end -- as in cancel.lua
-    again_at = now + grace
+    again_at = now + GRACE
     expired = expired + 1
   elseif state == 'cancelling' and late and node then
     -- The agent did not confirm: its handler may still run, but owns nothing any more.

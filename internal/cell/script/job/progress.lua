@@ -7,20 +7,20 @@
 -- latest for whoever asks.
 --
 -- KEYS[1] slots:<node>  hash   KEYS[2..] jobs:<job>  hash, one an item
--- ARGV[1] node          ARGV[2] epoch          ARGV[3] key prefix   ARGV[4] tag part
--- ARGV[5] entries of a reply stream from which on it gets no more
+-- ARGV[1] epoch
 -- then for each item: job, attempt, number, value (JSON)
 -- Returns one an item: 1 taken in, 2 taken in and somebody asked to cancel the job, 0 stale
 -- Foreign keys (replies) come from records of this cell; while a hash slot migrates they may
 -- be on another server, and the entry is left out.
 -- Redis 7.0. Cost: O(items); three commands an item and two for each replica, one that all share.
 local slots_key = KEYS[1]
-local epoch, PREFIX, TAG, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local epoch = ARGV[1]
+local BACKLOG = 8192 -- entries of a reply stream from which on it gets no progress: its reader drops each second what it has read
 -- include lib/at.lua
 -- include lib/key.lua
 
 local fields = {}
-for i = 2, #KEYS do fields[i - 1] = ARGV[6 + 4 * (i - 2)] end
+for i = 2, #KEYS do fields[i - 1] = ARGV[2 + 4 * (i - 2)] end
 local owned = redis.call('HMGET', slots_key, unpack(fields))
 local full = {} -- by replica
 
@@ -30,7 +30,7 @@ local function pass_on(replica, head, value)
   local stream = key('replies', replica)
   if full[replica] == nil then
     local length = redis.pcall('XLEN', stream)
-    full[replica] = type(length) ~= 'number' or length >= most
+    full[replica] = type(length) ~= 'number' or length >= BACKLOG
   end
   if full[replica] then return end
   -- Protected: a hint.
@@ -39,7 +39,7 @@ end
 
 local reply = {}
 for i = 2, #KEYS do
-  local job_key, at_arg = KEYS[i], 6 + 4 * (i - 2)
+  local job_key, at_arg = KEYS[i], 2 + 4 * (i - 2)
   local job, attempt, number, value = ARGV[at_arg], ARGV[at_arg + 1], ARGV[at_arg + 2], ARGV[at_arg + 3]
   local held, owner, mark = string.match(owned[i - 1] or '', '^(%d+):([^:]*):%d+(:?c?)$')
   reply[i - 1] = 0

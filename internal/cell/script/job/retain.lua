@@ -10,12 +10,12 @@
 --
 -- KEYS[1] finished  zset   KEYS[2] kept  hash: to = every job that ended before (us) is counted; parts by time,
 --   b<from, us> = bytes; audit = the part that is counted again, how far (us), bytes so far, when (ms)
--- ARGV[1] limit, bytes   ARGV[2] most records counted, and dropped, in this call   ARGV[3] key prefix   ARGV[4] tag part
+-- ARGV[1] limit, bytes   ARGV[2] most records counted, and dropped, in this call
 -- Returns {bytes kept, records dropped, '1' if there is more to do}, the bytes as text
 -- Foreign keys (jobs) are of this cell.
 -- Redis 7.0. Cost: O(records looked at + parts), about 6 us a record.
 local finished_key, kept_key = KEYS[1], KEYS[2]
-local limit, page, PREFIX, TAG = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local limit, page = tonumber(ARGV[1]), tonumber(ARGV[2])
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua

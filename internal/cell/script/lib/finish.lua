@@ -4,13 +4,14 @@
 -- that cannot be written end the script, whose work would be half done then: the stream
 -- may be on another server while a hash slot migrates, and a replica asks for the
 -- records of jobs that it does not hear of.
--- finished_key, due_key, retention (ms; where the record, whose field job is given, does not
--- say its own) and inline (bytes) are bound by the script. used is what the node has in use
+-- used is what the node has in use
 -- after this job: the reply brings it to the cache of the replica that placed the job.
--- Needs: at, due_key, finished_key, inline, key, now_us, retention
--- Defines: BYTES, ENTRY, ends, finish, finished, forget, gated, index_finished, keeps, longest,
---   quit, told, used
-local finished, used, longest, ends = 0, 0, retention, {}
+-- Needs: at, due_key, finished_key, key, now_us
+-- Defines: BYTES, ENTRY, INLINE, RETENTION, ends, finish, finished, forget, gated, index_finished,
+--   keeps, longest, quit, told, used
+local RETENTION = 3600000 -- ms for which a record is kept whose field job does not say it
+local INLINE = 65536 -- bytes of the largest result that goes by the reply stream
+local finished, used, longest, ends = 0, 0, RETENTION, {}
 -- What raises before index_finished costs replicas the ends so far: they find them in the records, later.
 local ENTRY, BYTES, told = 400, 65536, {} -- fields and bytes from which on an entry of a reply stream is written; replica -> the fields of its next one
 local gated, quit = {}, nil -- job -> field gates of its record, while it counts there; how it stops to, see lib/limit.lua
@@ -18,7 +19,7 @@ local keeps = {} -- what records say of their retention -> PEXPIRE's argument: f
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
   if gated[job] then quit(job, gated[job], static) end
   local stated, deadline = string.match(static or '', '^%S+ %d+ %d+ (%d+) %S+ %d+ %d+ (%d+) ')
-  if not stated then stated = retention end
+  if not stated then stated = RETENTION end
   -- Protected: due may be elsewhere while a hash slot migrates, and whoever handles due jobs
   -- passes over one that has ended.
   if deadline ~= '0' then redis.pcall('ZREM', due_key, job) end
@@ -42,7 +43,7 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
   finished = finished + 1
   if reply_to and reply_to ~= '' then
     local partial = '0'
-    if #result > inline then result, partial = '', '1' end
+    if #result > INLINE then result, partial = '', '1' end
     local head = job .. ' ' .. attempt .. ' ' .. node .. ' ' .. state .. ' ' .. at .. ' ' .. used .. ' ' .. partial
     local fails -- few jobs have any, so few are asked
     if tostring(attempt) ~= '1' or state ~= 'succeeded' and state ~= 'failed' then

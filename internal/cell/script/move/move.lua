@@ -7,13 +7,13 @@
 --
 -- KEYS[1] waiting  hash   KEYS[2] version:waiting  string   KEYS[3] due  zset
 -- KEYS[4] moves  zset: job -> when somebody must look at it next, ms
--- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] class   ARGV[4] cell to go to   ARGV[5] most slots that a job may need there
--- ARGV[6] how many of the queue to leave out at its beginning   ARGV[7] how many to look at
+-- ARGV[1] class   ARGV[2] cell to go to   ARGV[3] most slots that a job may need there
+-- ARGV[4] how many of the queue to leave out at its beginning   ARGV[5] how many to look at
 -- Returns {jobs that move, jobs that were looked at and stay, '1' if there are more behind}
 -- Foreign keys (the queue, its jobs) are of this cell.
 -- Redis 7.0. Cost: O(jobs looked at).
 local waiting_key, waiting_version_key, due_key, moves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local PREFIX, TAG, class, target, room, from, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local class, target, room, from, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua

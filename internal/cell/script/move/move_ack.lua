@@ -5,27 +5,28 @@
 -- Guarantee: changes nothing but how long a record is kept; the same call again changes nothing.
 --
 -- KEYS[1] finished  zset, of which it says only in which slot this is
--- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] the shortest retention of a job that has moved, ms   ARGV[4..] for each item: job, hop
+-- ARGV[1..] for each item: job, hop
 -- Returns {now, ms, ...}: how long the record is still kept, -1 for a job that has not ended, -2 for one that is gone
 -- Foreign keys (jobs) are of this cell. They are none of KEYS because some may be gone, and there may be none.
 -- Redis 7.0. Cost: O(items).
-local finished_key, PREFIX, TAG, least = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local finished_key = KEYS[1]
+local LEAST = 120000 -- ms, the shortest retention of a job that has moved: moveRetention
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
 
 local keys = {}
-for i = 4, #ARGV, 2 do keys[#keys + 1] = key('jobs', ARGV[i]) end
+for i = 1, #ARGV, 2 do keys[#keys + 1] = key('jobs', ARGV[i]) end
 here(finished_key, keys)
 local reply = {now}
 for i, job_key in ipairs(keys) do
-  local record, hop = redis.pcall('HMGET', job_key, 'state', 'hop', 'keep', 'job', 'finished_at_ms'), tonumber(ARGV[3 + 2 * i])
+  local record, hop = redis.pcall('HMGET', job_key, 'state', 'hop', 'keep', 'job', 'finished_at_ms'), tonumber(ARGV[2 * i])
   local here_by = not record.err and record[1] and tonumber(record[2] or '0') or -1
   if here_by < hop then
     reply[i + 1] = -2
   else
     if here_by == hop and record[3] then
-      local keep = string.format('%.0f', math.max(tonumber(record[3]), least))
+      local keep = string.format('%.0f', math.max(tonumber(record[3]), LEAST))
       local head, rest = string.match(record[4] or '', '^(%S+ %d+ %d+) %d+( .*)$')
       redis.call('HDEL', job_key, 'keep')
       if head then redis.call('HSET', job_key, 'job', head .. ' ' .. keep .. rest) end

@@ -8,15 +8,17 @@
 -- and no call acts that was read from the other cell for longer than that ago.
 --
 -- KEYS[1] due  zset   KEYS[2] waiting  hash   KEYS[3] version:waiting  string   KEYS[4] moved  zset   KEYS[5..] jobs:<job>  hash
--- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] how long a record is kept whose move is not settled, ms
--- ARGV[4] until when to act, ms
+-- ARGV[1] until when to act, ms
 -- then for each item: job, id that its client knows, hop, weight of the tenant, its gates and their limits in this cell (name limit ...),
 --   number of texts, and so many: names and values of fields
 -- Returns {now, what, ...}: 1 it waits now, 2 it was there already, 0 too late, 3 its record is none
 -- Foreign keys (queues) are of this cell.
 -- Redis 7.0. Cost: O(items).
 local due_key, waiting_key, waiting_version_key, moved_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local PREFIX, TAG, hold, till = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local till = tonumber(ARGV[1])
+-- ms, 30 days, for which a record is kept while its move is not settled, whatever becomes of the job: without it a move
+-- that is driven once more would make the job a second time.
+local HOLD = 2592000000
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
@@ -24,7 +26,7 @@ local PREFIX, TAG, hold, till = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(AR
 -- include lib/queue.lua
 
 local gates_key = PREFIX .. ':gates' .. TAG
-local items, keys, from = {}, {due_key, moved_key, waiting_version_key}, 5
+local items, keys, from = {}, {due_key, moved_key, waiting_version_key}, 2
 for i = 5, #KEYS do
   local count = tonumber(ARGV[from + 5])
   local one = {job = ARGV[from], known = ARGV[from + 1], hop = tonumber(ARGV[from + 2]), weight = tonumber(ARGV[from + 3]),
@@ -51,7 +53,7 @@ for i = 5, #KEYS do
     reply[i - 3] = 0
   else
     local head, keep, rest = string.match(one.static, '^(%S+ %d+ %d+) (%d+)( .*)$')
-    one.fields[one.at] = head .. ' ' .. string.format('%.0f', math.max(hold, tonumber(keep))) .. rest
+    one.fields[one.at] = head .. ' ' .. string.format('%.0f', math.max(HOLD, tonumber(keep))) .. rest
     redis.call('HSET', job_key, 'state', 'waiting', 'known', one.known, 'hop', one.hop, 'keep', keep, unpack(one.fields))
     if record[1] then -- it was here before, and went away
       redis.call('HDEL', job_key, 'move')

@@ -6,13 +6,13 @@
 --
 -- KEYS[1] moves  zset: the jobs that move   KEYS[2] moved  zset: the records that send on; each by when to look at it, ms
 -- KEYS[3..] jobs:<job>  hash, one an item
--- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3..] for each item four values: job; its move, that is cell and hop; what: 't' the job,
+-- ARGV[1..] for each item four values: job; its move, that is cell and hop; what: 't' the job,
 --   which had none, goes to the cell of that number; 'f' the job is there, and the record sends on from
 --   now on, to be looked at at once; 'l' it is to be looked at in so many ms; 'e' it is kept for so many ms still and not
 --   looked at any more; that number, '' for none
 -- Returns {1 or 0, ...}: whether it applied
 -- Redis 7.0. Cost: O(items).
-local moves_key, moved_key, PREFIX, TAG = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local moves_key, moved_key = KEYS[1], KEYS[2]
 local waiting_key, waiting_version_key = '', '' -- of lib/line, of which only sure is needed here
 -- include lib/clock.lua
 -- include lib/key.lua
@@ -24,7 +24,7 @@ local STAYS = {state = true, job = true, move = true, hop = true, known = true}
 
 local reply = {}
 for i = 3, #KEYS do
-  local job_key, from = KEYS[i], 2 + 4 * (i - 3)
+  local job_key, from = KEYS[i], 4 * (i - 3)
   local job, move, what, ms = ARGV[from + 1], ARGV[from + 2], ARGV[from + 3], tonumber(ARGV[from + 4])
   local record = redis.pcall('HMGET', job_key, 'state', 'move')
   local state = not record.err and record[2] == move and record[1]

@@ -3,21 +3,21 @@
 -- Guarantee: changes no job; what is in the index and belongs there no more is taken out.
 --
 -- KEYS[1] moves  zset, or moved  zset
--- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] how long ago the time to look at them must have come, ms
--- ARGV[4] most jobs    ARGV[5] about how many bytes of records to read   ARGV[6..] the jobs to look at, whatever their time; none: those
+-- ARGV[1] how long ago the time to look at them must have come, ms   ARGV[2] most jobs   ARGV[3..] the jobs to look at, whatever their time; none: those
 --   whose time has come
 -- Returns {'1' if there are more, job, state (moving or moved), where to, fields of the record and their values, ...}, four
 --   values a job; the fields only of one that is moving
 -- Foreign keys (jobs) are of this cell.
 -- Redis 7.0. Cost: O(jobs read).
 local moves_key = KEYS[1]
-local PREFIX, TAG, late, most, bytes = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local late, most = tonumber(ARGV[1]), tonumber(ARGV[2])
+local BYTES = 1048576 -- about how much of records a call reads
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
 -- include lib/sure.lua
 
-local jobs, keys, gone, size = {unpack(ARGV, 6)}, {}, {}, 0
+local jobs, keys, gone, size = {unpack(ARGV, 3)}, {}, {}, 0
 if #jobs == 0 then jobs = sure('ZRANGEBYSCORE', moves_key, '-inf', string.format('%.0f', now - late), 'LIMIT', 0, most) end
 for i, job in ipairs(jobs) do keys[i] = key('jobs', job) end
 here(moves_key, keys)
@@ -27,7 +27,7 @@ for i, job in ipairs(jobs) do
   local record = redis.pcall('HMGET', keys[i], 'state', 'move')
   local found = not record.err and record[2] and string.find(record[2], '^[%d?]+ %d+$')
   if found and record[1] == 'moving' then
-    if size >= bytes then
+    if size >= BYTES then
       reply[1] = '1'
       break
     end

@@ -6,14 +6,14 @@
 --
 -- KEYS[1] version:nodes  hash   KEYS[2] index:revision  zset
 -- ARGV[1] since, a revision (0 = everything)   ARGV[2] page size
--- ARGV[3] key prefix   ARGV[4] tag part   ARGV[5..] profile fields to return, as in lib/state.lua
+-- ARGV[3..] profile fields to return, as in lib/state.lua
 -- Returns {generation, revision, now, floor, more (0 or 1), node, ...}; a node is
 --   {'-' .. id, revision}                      tombstone
 --   {id, revision, used, last_heartbeat_ms, resources, profile field, ...}; absent ones are ''
 -- Foreign keys (profiles, slots, load, metrics) come from the index of this cell.
 -- Redis 7.0. Cost: O(page).
 local version_key, revisions_key = KEYS[1], KEYS[2]
-local since, page, PREFIX, TAG = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local since, page, fields = ARGV[1], tonumber(ARGV[2]), {unpack(ARGV, 3)}
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua

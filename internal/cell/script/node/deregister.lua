@@ -10,19 +10,15 @@
 -- KEYS[7] version:nodes     hash     KEYS[8] finished           zset
 -- KEYS[9] due zset          KEYS[10] waiting hash               KEYS[11] version:waiting string
 -- KEYS[12] serves:<node>    string   KEYS[13] metrics:<node>    string
--- ARGV[1] node          ARGV[2] epoch      ARGV[3] channel
--- ARGV[4] key prefix    ARGV[5] tag part   ARGV[6] retention, ms
--- ARGV[7] failure of the jobs still owned, JSON, should they have no time left
--- ARGV[8] tombstones kept, at most
+-- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] tombstones kept, at most
 -- Returns {revision, lost job, ...}; {0} was not there; {-2} superseded
 -- Foreign keys (jobs, replies, pools) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs lost + pools + silent nodes, where a tombstone is dropped).
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local due_key, waiting_key, waiting_version_key, serves_key, metrics_key = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local node, epoch, channel, PREFIX, TAG = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local retention, failure, tombstones = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
-local inline = 0
+local node, epoch, channel, tombstones = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local failure = '{"code":"interrupted","message":"the node left before the job was done"}' -- of jobs that have no time left
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/announce.lua

@@ -12,9 +12,8 @@
 -- KEYS[5] waiting  hash          KEYS[6] version:waiting  string
 -- KEYS[7..6+4n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
 -- then jobs:<job>  hash, one an item, and idem:<tenant>:<key>  string, one an idempotency key: job, space, digest of its spec
--- ARGV[1] channel   ARGV[2] key prefix   ARGV[3] tag part   ARGV[4] heartbeat limit, ms   ARGV[5] largest spec put on the
---   stream, bytes   ARGV[6] retention, ms   ARGV[7] most jobs of a class   ARGV[8] n
--- ARGV[9] number of items   ARGV[10] how long idempotency keys are kept, ms   ARGV[11..10+n] node ids
+-- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] retention, ms   ARGV[4] most jobs of a class
+-- ARGV[5] how long idempotency keys are kept, ms   ARGV[6] n   ARGV[7] number of items   ARGV[8..7+n] node ids
 -- then for each item: job, tenant, slots, reply-to ('' for none), timeout (ms, '' for none), what is before and behind the
 --   deadline in the record's field job, class, definition, priority, weight, spec, candidates (indexes from 1, joined by spaces),
 --   when to begin (ms, '' for at once), which idempotency key (from 1, '' for none), digest of the spec, its gates: name and limit in
@@ -26,9 +25,8 @@
 -- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes); three commands for a job that waits, five for each queue and tenant, two that all share.
 local revisions_key, version_key, due_key, finished_key, waiting_key, waiting_version_key =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local channel, PREFIX, TAG, silence, inline_spec, retention = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local most, node_count, item_count, keep_keys = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
-local inline = 0
+local channel, silence, retention, most, keep_keys = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/announce.lua
@@ -52,7 +50,7 @@ local function too_many(class, line, later, closed)
   return length == 0 and sure('HLEN', waiting_key) >= MOST_CLASSES and sure('HEXISTS', waiting_key, class) == 0
 end
 
-local from, before_jobs = 10 + node_count, 6 + 4 * node_count
+local from, before_jobs = 7 + node_count, 6 + 4 * node_count
 local limits = {} -- gates of which the limit was written
 local answers, wishes, lines, queues = {}, {}, {}, {} -- wishes: by node, the classes of the items that name it
 for i = 1, item_count do
@@ -112,7 +110,7 @@ for i = 1, item_count do
     if timeout ~= '' then deadline = string.format('%.0f', math.max(begin, now) + timeout) end
     if later or deadline ~= '' then sure('ZADD', due_key, later and string.format('%.0f', begin) or deadline, job) end
     local state = later and 'scheduled' or 'waiting'
-    local static = tenant .. ' ' .. ARGV[at_arg + 3] .. ' ' .. at .. ' ' .. ARGV[6] .. ARGV[at_arg + 6] .. deadline .. ARGV[at_arg + 7]
+    local static = tenant .. ' ' .. ARGV[at_arg + 3] .. ' ' .. at .. ' ' .. retention .. ARGV[at_arg + 6] .. deadline .. ARGV[at_arg + 7]
     if reply_to == '' then
       redis.call('HSET', job_key, 'state', state, 'job', static, 'spec', ARGV[at_arg + 12])
     else
@@ -150,7 +148,7 @@ charge(charges) -- before jobs begin, as the last that waits takes the tags of i
 for n = 1, node_count do
   if wishes[n] then
     local first = 3 + 4 * n
-    offer(ARGV[10 + n], KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], wishes[n].classes)
+    offer(ARGV[7 + n], KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], wishes[n].classes)
   end
 end
 

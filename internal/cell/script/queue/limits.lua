@@ -6,14 +6,14 @@
 -- left counted is put right. The same call again changes nothing.
 --
 -- KEYS[1] version:nodes  hash   KEYS[2] waiting  hash   KEYS[3] version:waiting  string
--- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] most gates: of those with parked jobs the ones that
+-- ARGV[1] most gates: of those with parked jobs the ones that
 --   were looked at longest ago, and as many others drawn at random
 -- Returns {class, definition, ...}: classes whose jobs wait now
 -- Foreign keys (gates, jobs, queues, replies) are of this cell.
 -- Redis 7.0. Cost: O(gates + jobs looked at, 512 and those of one gate at most, + 128 that come back).
 local version_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3]
-local PREFIX, TAG, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local finished_key, due_key, retention, inline = '', '', 0, 0 -- of lib/finish, which nobody calls here
+local most = tonumber(ARGV[1])
+local finished_key, due_key = '', '' -- of lib/finish, which nobody calls here
 local HOLDERS, LOOK = 64, 512 -- of a gate
 local left = 512 -- of all gates
 -- include lib/clock.lua

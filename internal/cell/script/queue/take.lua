@@ -11,18 +11,15 @@
 -- KEYS[10] load:<node> string    KEYS[11] serves:<node> string: version of the pools' configuration, classes, joined by spaces;
 --   '-' for a while after the profile has changed
 -- KEYS[12] version:serves  string: of the newest configuration that a replica told of
--- ARGV[1] channel   ARGV[2] key prefix   ARGV[3] tag part   ARGV[4] heartbeat limit, ms   ARGV[5] largest spec put on the
---   stream, bytes   ARGV[6] retention, ms   ARGV[7] node
--- ARGV[8] epoch of the node that the caller knows, '' for any   ARGV[9] version of the configuration   ARGV[10..] classes, best first
+-- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] node   ARGV[4] epoch of the node that the caller knows, '' for any
+-- ARGV[5] version of the configuration   ARGV[6..] classes, best first
 -- Returns {jobs that began, slots in use, max_concurrency, why it may get none: '' f g d s, e another epoch}
 -- Foreign keys (queues, jobs, replies) are of this cell.
 -- Redis 7.0. Cost: O(jobs that begin + classes).
 local revisions_key, version_key, due_key, finished_key, waiting_key, waiting_version_key =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local serves_key, serves_version_key = KEYS[11], KEYS[12]
-local channel, PREFIX, TAG, silence, inline_spec, retention = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local node, epoch, config = ARGV[7], ARGV[8], ARGV[9]
-local inline = 0
+local channel, silence, node, epoch, config = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local MOST = 32 -- classes that are remembered of a node
 -- include lib/clock.lua
 -- include lib/key.lua
@@ -34,7 +31,7 @@ local MOST = 32 -- classes that are remembered of a node
 -- include lib/take.lua
 -- include lib/offer.lua
 
-local classes = {unpack(ARGV, 10)}
+local classes = {unpack(ARGV, 6)}
 -- Of another incarnation the caller knows the profile no better than of no node.
 if epoch ~= '' and redis.call('HGET', KEYS[7], 'epoch') ~= epoch then return {0, 0, 0, 'e'} end
 local why, begun, used, max = offer(node, KEYS[7], KEYS[8], KEYS[9], KEYS[10], classes)
