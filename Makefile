@@ -102,7 +102,7 @@ reference: deps-redis ## write docs/reference (configuration keys, flags, metric
 .PHONY: integration
 integration: ## only the packages that test against a real Redis, with the race detector
 	$(GO) test -race -timeout 8m $(TEST_ARGS) \
-		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/freeslot\/internal\/redistest[] ]/ { print $$1 }')
+		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/freeslot\/internal\/redis\/redistest[] ]/ { print $$1 }')
 
 .PHONY: docker-test
 docker-test: ## the tests against Redis in containers, a fault suite's too; starts dockerd when no engine runs
