@@ -59,8 +59,6 @@ const (
 	batchBytes      = 1 << 20
 	batchLoops      = 2 // calls of an operation under way at once; 3 were measured to be no better
 	callsOfFew      = 8 // the same for calls of few jobs, see batch
-	inlineSpec      = 8 << 10
-	inlineResult    = 64 << 10
 	tombstonesKept  = 1000
 	controlOverhead = 128 // bytes that an item adds to a call besides its payload
 )

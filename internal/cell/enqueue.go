@@ -89,9 +89,10 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 			idems = append(idems, name)
 			idem, digest = strconv.Itoa(len(idems)), specDigest(s.Job)
 		}
-		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, s.timeout(), s.before, s.behind,
-			s.Class.ID, s.Class.Definition, strconv.Itoa(s.Job.Priority), strconv.Itoa(min(max(s.Weight, 1), MaxWeight)),
-			rueidis.BinaryString(s.spec), strings.Join(named, " "), begin(s.Job), idem, digest, gatesArg(s.Gates))
+		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, s.timeout(),
+			s.Class.ID, strconv.Itoa(s.Job.Priority), strconv.Itoa(s.Job.AttemptLimit()), s.Class.Definition,
+			strconv.Itoa(min(max(s.Weight, 1), MaxWeight)), rueidis.BinaryString(s.spec), strings.Join(named, " "),
+			begin(s.Job), idem, digest, gatesArg(s.Gates))
 	}
 	for i := range subs {
 		keys = append(keys, l.Job(subs[i].JobID))

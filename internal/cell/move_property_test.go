@@ -408,7 +408,7 @@ func (h *moveHistory) end(rt *rapid.T) {
 // recordIDs are the ids of those of the cell.
 func (r *rig) recordIDs() (ids []string) {
 	for _, key := range r.keys() {
-		if id, ok := strings.CutPrefix(key, before(r.l.Job)); ok {
+		if id, ok := strings.CutPrefix(key, r.l.Job("")+":"); ok {
 			ids = append(ids, id)
 		}
 	}

@@ -23,6 +23,12 @@ import (
 // patience bounds everything that a test waits for; nothing takes as long unless it hangs.
 const patience = 20 * time.Second
 
+// As in lib/inline.lua.
+const (
+	inlineSpec   = 8 << 10
+	inlineResult = 64 << 10
+)
+
 // rig is a cell with keys of its own, and a client beside it that shows what is
 // really in Redis.
 type rig struct {

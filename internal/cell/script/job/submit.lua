@@ -9,15 +9,11 @@
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset
 -- KEYS[4..3+4n]  for each of n nodes, each once: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
 -- then jobs:<job>  hash, one an item, and waiting:<class>  zset, one for each of k kinds
--- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] largest spec put on the stream, bytes
--- ARGV[4] retention, ms: kept in the record for whoever ends the job, as agents are not told it
--- ARGV[5] bytes a number of the plan: 1, or 2 with the high one first
--- ARGV[6] plan, numbers as bytes, because texts would be converted one by one: n; k, the number of
---   kinds; the length of what is before the id in the keys of nodes and in those of jobs; then for
---   each item: its kind (from 1), the number c of its candidates, and c nodes (from 1)
--- ARGV[7..6+6k]  for each kind, what items have in common: tenant, slots, reply-to ('' for none), timeout (ms,
---   '' for none), and what is before and behind the deadline in the record's field job
--- ARGV[7+6k..]   spec (JSON), one an item
+-- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] retention, ms: kept in the record, because agents do not know it
+-- ARGV[4] n   ARGV[5] k
+-- ARGV[6..5+8k]  for each kind, what items have in common: tenant, slots, reply-to ('' for none), timeout (ms,
+--   '' for none), class, priority, attempts that it may have, definition of the class
+-- ARGV[6+8k..]   for each item: its kind (from 1), spec (JSON), its candidates (nodes from 1), ''
 -- Returns {now, what, more, ...}, two values an item:
 --   node, used                             assigned by its first candidate, attempt 1
 --   0, {1, node, used, refusals}           assigned by another
@@ -29,52 +25,50 @@
 -- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all share; another for each 64 KiB of specs.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
-local limit, inline, retention, plan = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], {string.byte(ARGV[6], 1, -1)}
-if ARGV[5] == '2' then
-  local bytes = plan
-  plan = {}
-  for i = 1, #bytes, 2 do plan[(i + 1) / 2] = bytes[i] * 256 + bytes[i + 1] end
-end
-local node_count, kind_count, node_from, job_from = plan[1], plan[2], plan[3] + 1, plan[4] + 1
-local before_jobs, before_specs = 3 + 4 * node_count, 6 + 6 * kind_count
+local limit, retention, node_count, kind_count = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local before_jobs = 3 + 4 * node_count
 local item_count = #KEYS - before_jobs - kind_count
 local before_lines = before_jobs + item_count
+-- Where ids begin in keys, which differ from the first one by the name of their kind.
+local node_from = #revisions_key - #':index:revision' + #':nodes:' + 1
+local job_from = #revisions_key - #':index:revision' + #':jobs:' + 1
 local call, try, sub = redis.call, redis.pcall, string.sub
-local BYTES = 65536 -- of specs, from which on an entry of a dispatch stream is written: a node keeps the last until it reads another
 -- include lib/clock.lua
 -- include lib/announce.lua
+-- include lib/inline.lua
+-- include lib/record.lua
 
+local number_of = {} -- of a text: each is converted once
+for n = 1, math.max(node_count, kind_count) do number_of[n .. ''] = n end
 local tenants, statics, counts, amounts, replicas, deadlines = {}, {}, {}, {}, {}, {} -- by kind
 for k = 1, kind_count do
-  local first = 1 + 6 * k
-  local tenant, count, deadline = ARGV[first], ARGV[first + 1], ''
-  if ARGV[first + 3] ~= '' then
-    deadline = string.format('%.0f', now + ARGV[first + 3])
-    deadlines[k] = deadline
-  end
-  tenants[k], counts[k], amounts[k], replicas[k] = tenant, count, tonumber(count), ARGV[first + 2]
-  statics[k] = tenant .. ' ' .. count .. ' ' .. at .. ' ' .. retention .. ARGV[first + 4] .. deadline .. ARGV[first + 5]
+  local first = 8 * k - 2
+  local tenant, slots, reply_to, timeout, class, priority, attempts, definition = unpack(ARGV, first, first + 7)
+  if timeout ~= '' then deadlines[k] = string.format('%.0f', now + timeout) end
+  tenants[k], counts[k], amounts[k], replicas[k] = tenant, slots, tonumber(slots), reply_to
+  statics[k] = write_job(tenant, slots, at, retention, class, priority, attempts, deadlines[k] or '0', definition)
 end
 -- Where each item begins, and the nodes that are asked first: most jobs need no other.
-local items, first_nodes, first_loads, at_plan = {}, {}, {}, 5
+local kinds, items, first_nodes, first_loads, at_item = {}, {}, {}, {}, 6 + 8 * kind_count
 for i = 1, item_count do
-  local slots, last = amounts[plan[at_plan]], at_plan + 1 + (plan[at_plan + 1] or 0)
-  if not slots or slots < 1 or slots % 1 ~= 0 or last == at_plan + 1 or not ARGV[before_specs + i] then
+  local kind, candidate = number_of[ARGV[at_item]], at_item + 2
+  local slots, index = amounts[kind], number_of[ARGV[candidate]]
+  if not slots or slots < 1 or slots % 1 ~= 0 or not index then
     return redis.error_reply('ERR submit: item ' .. i .. ' is malformed')
   end
-  for c = at_plan + 2, last do
-    local index = plan[c]
-    if not index or index < 1 or index > node_count then
-      return redis.error_reply('ERR submit: item ' .. i .. ' names node ' .. tostring(index) .. ' of ' .. node_count)
-    end
-  end
-  local index = plan[at_plan + 2]
   if not first_nodes[index] then
     local n = #first_loads + 1
     first_nodes[index], first_loads[n] = n, KEYS[3 + 4 * index]
   end
-  items[i] = at_plan
-  at_plan = last + 1
+  kinds[i], items[i] = kind, at_item
+  while ARGV[candidate] ~= '' do
+    index = number_of[ARGV[candidate]]
+    if not index or index > node_count then
+      return redis.error_reply('ERR submit: item ' .. i .. ' names node ' .. tostring(ARGV[candidate]) .. ' of ' .. node_count)
+    end
+    candidate = candidate + 1
+  end
+  at_item = candidate + 1
 end
 
 local known = {} -- jobs that are there: by key the answer, or the index of the node that this call gave it to
@@ -82,7 +76,7 @@ if call('EXISTS', unpack(KEYS, before_jobs + 1, before_lines)) > 0 then
   for i = 1, item_count do
     local record = call('HMGET', KEYS[before_jobs + i], 'state', 'run')
     if record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
-      local rank = call('ZRANK', KEYS[before_lines + plan[items[i]]], sub(KEYS[before_jobs + i], job_from))
+      local rank = call('ZRANK', KEYS[before_lines + kinds[i]], sub(KEYS[before_jobs + i], job_from))
       known[KEYS[before_jobs + i]] = {4, rank and rank + 1 or 0}
     elseif record[1] then
       -- The defaults are for a record that was edited: a nil would cut the answer short.
@@ -111,15 +105,15 @@ local replies, n = {now}, 2
 -- All in one loop, because functions would cost a job a twentieth more.
 for i = 1, item_count do
   local item, job_key = items[i], KEYS[before_jobs + i]
-  local kind, what, more, refusals = plan[item], 0, known[job_key], nil
+  local kind, what, more, refusals = kinds[i], 0, known[job_key], nil
   if type(more) == 'number' then -- an item before, of the same job: its node
     more = {2, sub(KEYS[4 * more], node_from), 1, now}
   elseif not more and behind[kind] then
     more = behind[kind]
   elseif not more then
-    local slots = amounts[kind]
-    for c = item + 2, item + 1 + plan[item + 1] do
-      local index = plan[c]
+    local slots, c = amounts[kind], item + 2
+    while ARGV[c] ~= '' do
+      local index = number_of[ARGV[c]]
       local first, node = 4 * index, nodes[index]
       if not node then
         local heard
@@ -155,14 +149,14 @@ for i = 1, item_count do
       local refusal, used = refused[index], node[4] + slots
       if not refusal and used > node[3] then refusal = 'f' end
       if not refusal then
-        local job, spec, tenant, reply_to, epoch = sub(job_key, job_from), ARGV[before_specs + i], tenants[kind], replicas[kind], node[1]
+        local job, spec, tenant, reply_to, epoch = sub(job_key, job_from), ARGV[item + 1], tenants[kind], replicas[kind], node[1]
         local run = '1 ' .. sub(KEYS[first], node_from) .. ' ' .. epoch .. ' ' .. at
         if reply_to == '' then
           call('HSET', job_key, 'state', 'running', 'job', statics[kind], 'run', run, 'spec', spec)
         else
           call('HSET', job_key, 'state', 'running', 'job', statics[kind], 'run', run, 'reply_to', reply_to, 'spec', spec)
         end
-        if #spec > inline then spec = '' end
+        if #spec > INLINE_SPEC then spec = '' end
         local own = owned[index]
         if not own then
           own = {}
@@ -173,7 +167,7 @@ for i = 1, item_count do
         k = #entry
         entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant, 's', spec
         entry.bytes = (entry.bytes or 0) + #spec
-        if entry.bytes >= BYTES then
+        if entry.bytes >= ENTRY_BYTES then
           try('XADD', KEYS[first + 2], '*', unpack(entry))
           entries[index] = {}
         end
@@ -190,6 +184,7 @@ for i = 1, item_count do
       refusals = refusals or {0}
       local k = #refusals
       refusals[k + 1], refusals[k + 2], refusals[k + 3], refusals[k + 4] = index, refusal, node[4], node[3]
+      c = c + 1
     end
     more = more or refusals
   end

@@ -7,13 +7,13 @@
 -- used is what the node has in use
 -- after this job: the reply brings it to the cache of the replica that placed the job.
 -- Needs: at, due_key, finished_key, key, now_us
--- Defines: BYTES, ENTRY, INLINE, RETENTION, ends, finish, finished, forget, gated, index_finished,
---   keeps, longest, quit, told, used
+-- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, RETENTION, ends, finish, finished,
+--   forget, gated, index_finished, keeps, longest, quit, told, used
+-- include lib/inline.lua
 local RETENTION = 3600000 -- ms for which a record is kept whose field job does not say it
-local INLINE = 65536 -- bytes of the largest result that goes by the reply stream
 local finished, used, longest, ends = 0, 0, RETENTION, {}
 -- What raises before index_finished costs replicas the ends so far: they find them in the records, later.
-local ENTRY, BYTES, told = 400, 65536, {} -- fields and bytes from which on an entry of a reply stream is written; replica -> the fields of its next one
+local ENTRY, told = 400, {} -- fields from which on an entry of a reply stream is written; replica -> the fields of its next one
 local gated, quit = {}, nil -- job -> field gates of its record, while it counts there; how it stops to, see lib/limit.lua
 local keeps = {} -- what records say of their retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
@@ -43,7 +43,7 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
   finished = finished + 1
   if reply_to and reply_to ~= '' then
     local partial = '0'
-    if #result > INLINE then result, partial = '', '1' end
+    if #result > INLINE_RESULT then result, partial = '', '1' end
     local head = job .. ' ' .. attempt .. ' ' .. node .. ' ' .. state .. ' ' .. at .. ' ' .. used .. ' ' .. partial
     local fails -- few jobs have any, so few are asked
     if tostring(attempt) ~= '1' or state ~= 'succeeded' and state ~= 'failed' then
@@ -62,7 +62,7 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
       news[k + 1], news[k + 2] = 'f', fails
     end
     news.bytes = (news.bytes or 0) + #result + #failure
-    if #news >= ENTRY or news.bytes >= BYTES then
+    if #news >= ENTRY or news.bytes >= ENTRY_BYTES then
       redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(news))
       told[reply_to] = nil
     end

@@ -4,15 +4,14 @@
 -- than are free is not passed by others of its class, or else it would wait for ever; one
 -- that the node is too small for is, and one that has just failed there. Of other classes jobs
 -- of a lower priority do not pass it either, and after a while none that came later.
--- Needs: TAG, TAGS, at, gate_keys, job_parts, key, leave_line, now, park, passes,
+-- Needs: INLINE_SPEC, TAG, TAGS, at, gate_keys, job_parts, key, leave_line, now, park, passes,
 --   shut, sure, tag, waiting_key, waiting_version_key
--- Defines: ANSWER, AVOID, INLINE_SPEC, LOOK, LOOKS, PATIENCE, assigned, take
+-- Defines: ANSWER, AVOID, LOOK, LOOKS, PATIENCE, assigned, take
 local LOOK = 64 -- how many of a class are looked at for one that the node may take
 local LOOKS = 96 -- how many of all classes together, but that two of each always are
 local PATIENCE = 10000 -- ms that a job waits for room while others of its priority pass it
 local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
 local ANSWER = 131072 -- bytes of specs that an answer brings; the others are read by who runs the job
-local INLINE_SPEC = 8192 -- bytes of the largest spec that goes by the dispatch stream
 local assigned = {} -- job -> {slots in use then, attempt}
 
 local function take(node, epoch, max, used, slots_key, dispatch_key, classes, handed)

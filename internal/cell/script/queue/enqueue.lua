@@ -14,10 +14,9 @@
 -- then jobs:<job>  hash, one an item, and idem:<tenant>:<key>  string, one an idempotency key: job, space, digest of its spec
 -- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] retention, ms   ARGV[4] most jobs of a class
 -- ARGV[5] how long idempotency keys are kept, ms   ARGV[6] n   ARGV[7] number of items   ARGV[8..7+n] node ids
--- then for each item: job, tenant, slots, reply-to ('' for none), timeout (ms, '' for none), what is before and behind the
---   deadline in the record's field job, class, definition, priority, weight, spec, candidates (indexes from 1, joined by spaces),
---   when to begin (ms, '' for at once), which idempotency key (from 1, '' for none), digest of the spec, its gates: name and limit in
---   turn, joined by spaces
+-- then for each item: job, tenant, slots, reply-to ('' for none), timeout (ms, '' for none), class, priority, attempts that it may
+--   have, definition of the class, weight of the tenant, spec, candidates (indexes from 1, joined by spaces), when to begin (ms,
+--   '' for at once), which idempotency key (from 1, '' for none), digest of the spec, its limits: name and limit in turn, joined by spaces
 -- Returns {now, answer, ...}, an answer an item: {1, node id, used, attempt}  assigned;  {2, node id, attempt,
 --   assigned_at_ms}  was there already;  {4, position}  waits, or is set aside: 0;  {5}  refused, the queue is full;  {6, job}  the key
 --   belongs to this job;  {7, job}  which was another one, by its digest;  {8}  refused, as many jobs of the tenant wait as may
@@ -32,6 +31,7 @@ local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- include lib/announce.lua
 -- include lib/finish.lua
 -- include lib/job.lua
+-- include lib/record.lua
 -- include lib/queue.lua
 -- include lib/limit.lua
 -- include lib/take.lua
@@ -50,31 +50,34 @@ local function too_many(class, line, later, closed)
   return length == 0 and sure('HLEN', waiting_key) >= MOST_CLASSES and sure('HEXISTS', waiting_key, class) == 0
 end
 
-local from, before_jobs = 7 + node_count, 6 + 4 * node_count
+local ITEM = 16 -- arguments of an item
+local from, before_jobs = 8 + node_count, 6 + 4 * node_count
 local limits = {} -- gates of which the limit was written
 local answers, wishes, lines, queues = {}, {}, {}, {} -- wishes: by node, the classes of the items that name it
 for i = 1, item_count do
-  local class = ARGV[from + 17 * (i - 1) + 8]
+  local item = from + ITEM * (i - 1)
+  local class, gates = ARGV[item + 5], ARGV[item + 15]
   queues[#queues + 1], queues[#queues + 2] = key('waiting', class), key('fair', class)
-  if ARGV[from + 17 * i] ~= '' then gate_keys(ARGV[from + 17 * i], queues) end
+  if gates ~= '' then gate_keys(gates, queues) end
 end
 if TAG ~= '' then here(version_key, queues) end -- without one all keys are on one server, and stay there
 local charges, known = {}, {}
 -- Nearly always all are new. made has those that this call has made.
 local fresh, made = redis.call('EXISTS', unpack(KEYS, before_jobs + 1, before_jobs + item_count)) == 0, {}
 for i = 1, item_count do
-  local at_arg, job_key = from + 17 * (i - 1), KEYS[before_jobs + i]
-  local job, tenant, slots, reply_to, timeout = ARGV[at_arg + 1], ARGV[at_arg + 2], tonumber(ARGV[at_arg + 3]), ARGV[at_arg + 4], ARGV[at_arg + 5]
-  local class, definition, priority, weight = ARGV[at_arg + 8], ARGV[at_arg + 9], tonumber(ARGV[at_arg + 10]), tonumber(ARGV[at_arg + 11])
+  local item, job_key = from + ITEM * (i - 1), KEYS[before_jobs + i]
+  local job, tenant, slots, reply_to, timeout, class, priority, attempts, definition, weight, spec, candidates, begin, idem, digest, own_gates =
+    unpack(ARGV, item, item + ITEM - 1)
   local record = (not fresh or made[job]) and redis.call('HMGET', job_key, 'state', 'run') or {}
-  local line, begin, named = key('waiting', class), tonumber(ARGV[at_arg + 14]) or 0, tonumber(ARGV[at_arg + 15])
-  local idem = named and KEYS[before_jobs + item_count + named]
-  local owner, digest
-  if idem then owner, digest = string.match(redis.call('GET', idem) or '', '^(%S+) (%x+)$') end
+  local line = key('waiting', class)
+  begin = tonumber(begin) or 0
+  idem = idem ~= '' and KEYS[before_jobs + item_count + idem]
+  local owner, owners_digest
+  if idem then owner, owners_digest = string.match(redis.call('GET', idem) or '', '^(%S+) (%x+)$') end
   local gates, crowded, closed, own = nil, false, nil, nil
-  if ARGV[at_arg + 17] ~= '' then
-    gates = weight .. ' ' .. ARGV[at_arg + 17]
-    for name, limit in string.gmatch(ARGV[at_arg + 17], '(%a:%S+) (%d+)') do
+  if own_gates ~= '' then
+    gates = weight .. ' ' .. own_gates
+    for name, limit in string.gmatch(own_gates, '(%a:%S+) (%d+)') do
       if not limits[name] then sure('HSET', gates_key, name, limit) end
       limits[name] = true
       crowded = crowded or string.sub(name, 1, 2) == 'w:' and room(name, limit) < 1
@@ -92,7 +95,7 @@ for i = 1, item_count do
   end
   lines[i] = line
   if owner and (owner ~= job or not record[1]) then -- else a repetition could run again what is over and forgotten
-    answers[i] = {digest == ARGV[at_arg + 16] and 6 or 7, owner}
+    answers[i] = {digest == owners_digest and 6 or 7, owner}
   elseif record[1] == 'scheduled' then
     answers[i] = {4, 0}
   elseif record[1] and record[1] ~= 'waiting' and record[1] ~= 'retry_wait' then
@@ -106,21 +109,21 @@ for i = 1, item_count do
   elseif not record[1] and crowded then
     answers[i] = {8}
   elseif not record[1] then
-    local later, deadline = begin > now, ''
+    local later, deadline = begin > now, '0'
     if timeout ~= '' then deadline = string.format('%.0f', math.max(begin, now) + timeout) end
-    if later or deadline ~= '' then sure('ZADD', due_key, later and string.format('%.0f', begin) or deadline, job) end
+    if later or deadline ~= '0' then sure('ZADD', due_key, later and string.format('%.0f', begin) or deadline, job) end
     local state = later and 'scheduled' or 'waiting'
-    local static = tenant .. ' ' .. ARGV[at_arg + 3] .. ' ' .. at .. ' ' .. retention .. ARGV[at_arg + 6] .. deadline .. ARGV[at_arg + 7]
+    local static = write_job(tenant, slots, at, retention, class, priority, attempts, deadline, definition)
     if reply_to == '' then
-      redis.call('HSET', job_key, 'state', state, 'job', static, 'spec', ARGV[at_arg + 12])
+      redis.call('HSET', job_key, 'state', state, 'job', static, 'spec', spec)
     else
-      redis.call('HSET', job_key, 'state', state, 'job', static, 'reply_to', reply_to, 'spec', ARGV[at_arg + 12])
+      redis.call('HSET', job_key, 'state', state, 'job', static, 'reply_to', reply_to, 'spec', spec)
     end
     if gates then
       redis.call('HSET', job_key, 'gates', gates)
       waits_again(job, gates)
     end
-    if idem then redis.call('SET', idem, job .. ' ' .. ARGV[at_arg + 16], 'PX', keep_keys) end
+    if idem then redis.call('SET', idem, job .. ' ' .. digest, 'PX', keep_keys) end
     if later then
       answers[i] = {4, 0}
     else
@@ -132,7 +135,7 @@ for i = 1, item_count do
     for name in string.gmatch(gates, ' (k:%S+)') do forget_limit(name) end -- as of one that was refused
   end
   if not answers[i] then
-    for index in string.gmatch(ARGV[at_arg + 13], '%d+') do
+    for index in string.gmatch(candidates, '%d+') do
       local wish = wishes[tonumber(index)] or {classes = {}, known = {}}
       wishes[tonumber(index)] = wish
       if not wish.known[class] then
@@ -154,7 +157,7 @@ end
 
 local replies = {now}
 for i = 1, item_count do
-  local job = ARGV[from + 17 * (i - 1) + 1]
+  local job = ARGV[from + ITEM * (i - 1)]
   if answers[i] then
     replies[i + 1] = answers[i]
   elseif assigned[job] then
