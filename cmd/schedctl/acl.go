@@ -10,6 +10,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch/presence"
+	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/schedule"
@@ -19,7 +20,7 @@ import (
 const aclTimeout = time.Minute
 
 // features are the scripts of all features of a replica.
-var features = []script.Set{presence.Scripts(), schedule.Scripts()}
+var features = []script.Set{presence.Scripts(), pool.Scripts(), schedule.Scripts()}
 
 type aclCmd struct {
 	Role         string   `required:"" enum:"agent,replica,operator" placeholder:"ROLE" help:"agent, replica (a scheduler) or operator (schedctl nodes import, and reading)."`

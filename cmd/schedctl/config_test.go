@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -112,7 +113,7 @@ func TestConfigDiffWithoutDocument(t *testing.T) {
 	file := writeFile(t, germanPool)
 	l.ctl(t, "config", "apply", file).expect(t, exitOK)
 	client := redistest.Shared(t).Client(t)
-	key := cell.Layout{Prefix: l.prefix}.Config()
+	key := script.Layout{Prefix: l.prefix}.Key("config:phase3", "")
 	must(t, client.Do(t.Context(), client.B().Set().Key(key).Value(`{"mode":"round"}`).Build()).Error())
 	got := l.ctl(t, "config", "diff", file).expect(t, exitOK, "what is in Redis is broken and not in force: config.mode", "apply replaces it",
 		"compared with what is in force", "no differences to what is in force")
@@ -136,16 +137,17 @@ func TestDocsFindTheDocument(t *testing.T) {
 	pattern, _, found := strings.Cut(pattern, "'")
 	for cells := 1; cells <= cell.MaxCells && found; cells++ {
 		for _, cluster := range []bool{false, true} {
-			layout := cell.Layouts("scheduler", cells, cluster)[0]
-			if key, err := path.Match(pattern, layout.Config()); !key || err != nil {
-				t.Errorf("%s does not find %s", pattern, layout.Config())
+			layout := script.Layouts("scheduler", cells, cluster)[0]
+			document, history := layout.Key("config:phase3", ""), layout.Key("config:history", "")
+			if found, err := path.Match(pattern, document); !found || err != nil {
+				t.Errorf("%s does not find %s", pattern, document)
 			}
-			if history, _ := path.Match(pattern, layout.ConfigHistory()); history {
-				t.Errorf("%s finds %s", pattern, layout.ConfigHistory())
+			if found, _ := path.Match(pattern, history); found {
+				t.Errorf("%s finds %s", pattern, history)
 			}
 		}
 	}
-	if two := "redis-cli -c DEL '" + cell.Layouts("scheduler", 2, false)[0].Config() + "'"; !found || !strings.Contains(string(text), two) {
+	if two := "redis-cli -c DEL '" + script.Layouts("scheduler", 2, false)[0].Key("config:phase3", "") + "'"; !found || !strings.Contains(string(text), two) {
 		t.Errorf("the documentation has the pattern %q, and not %q", pattern, two)
 	}
 }

@@ -56,13 +56,14 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	ca := cache.New(cache.Config{}, []cache.Feed{feed}, log, nil)
 	d, err := dispatch.New(dispatch.Config{Replica: "r1"}, cell.NewSet(cl), ca, log, nil)
 	must(t, err)
-	pools := pool.New(pool.Config{OnChange: func(c *selection.Config) { ca.SetConfig(c); d.ConfigChanged() }}, cl, cl.Layout().ConfigEvents(), subscriber, log, nil)
+	store := pool.NewStore(cl.Runner())
+	pools := pool.New(pool.Config{OnChange: func(c *selection.Config) { ca.SetConfig(c); d.ConfigChanged() }}, store, subscriber, log, nil)
 	auth := api.NewAuthenticator(credentials, "default")
 	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
 	must(t, err)
 	l := &live{url: redis.AdminURL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
 	schedules := schedule.NewFeature(schedule.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl).Runners(), cell.NewSet(cl), d, log, nil)
-	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Routes: slices.Concat(pool.NewFeature(pools, pool.NewStore(cl), ca, d).Routes, schedules.Routes), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Auth: auth, Sessions: sessions, Logger: log})
+	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Routes: slices.Concat(pool.NewFeature(pools, store, ca, d).Routes, schedules.Routes), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Auth: auth, Sessions: sessions, Logger: log})
 
 	must(t, cl.Start(t.Context()))
 	w := l.worker(t, redis.AdminURL(), prefix)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch/presence"
+	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/schedule"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	acltest.Main(m, cell.RoleReplica, presence.Scripts(), schedule.Scripts()) // the rights of the process in Redis
+	acltest.Main(m, cell.RoleReplica, presence.Scripts(), pool.Scripts(), schedule.Scripts()) // the rights of the process in Redis
 }
 
 // buffer is written to by the command and read by the test.

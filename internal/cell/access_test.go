@@ -36,7 +36,7 @@ func TestAgentKeys(t *testing.T) {
 			}
 		}
 	}
-	for _, key := range []string{l.Node("n2"), l.Slots("n2"), l.Dispatch("n10"), "q:jobs:x", l.ConfigPaused(), l.key("cron", ""), l.key("version:followed", ""), l.Idempotency("t", "k")} {
+	for _, key := range []string{l.Node("n2"), l.Slots("n2"), l.Dispatch("n10"), "q:jobs:x", l.key("config:paused", ""), l.key("cron", ""), l.key("version:followed", ""), l.Idempotency("t", "k")} {
 		if granted(key) {
 			t.Errorf("the agent of n1 may use %s", key)
 		}
@@ -55,7 +55,7 @@ func TestPlainCommands(t *testing.T) {
 	// What has another name as a command, and what the client library does with connections that are given back.
 	renamed := map[string]string{"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "scriptexists": "script|exists", "scriptload": "script|load"}
 	built := map[string]bool{"client|tracking": true, "unsubscribe": true, "sunsubscribe": true, "punsubscribe": true, "discard": true}
-	for _, folder := range []string{".", "../script", "../events", "../redis/client", "../dispatch/presence", "../schedule"} {
+	for _, folder := range []string{".", "../script", "../events", "../redis/client", "../dispatch/presence", "../schedule", "../pool"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(files, err)

@@ -27,7 +27,6 @@
 //	changes    what a replica's cache has missed; nodes: some by their ids
 //	identity   which history the server's data is of
 //	cells      how many cells and servers there are
-//	config_*   the configuration of pools, in the first cell
 //
 // Guarantees: the slots in use on a node never exceed its max_concurrency; an
 // attempt ends once, by its owner in the epoch that was given it; every script

@@ -97,11 +97,6 @@ func (l Layout) ServesVersion() string { return l.key("version:serves", "") }
 // ServesGeneration is the generation of the counter that ServesVersion is of.
 func (l Layout) ServesGeneration() string { return l.key("version:serves-of", "") }
 
-// ConfigPaused is what is paused, a JSON object, of the version that ConfigVersion tells. It is kept
-// beside the configuration, because a release that does not know of it refuses a configuration with a key
-// that it does not know.
-func (l Layout) ConfigPaused() string { return l.key("config:paused", "") }
-
 // Idempotency is the string that names the job of a tenant's idempotency key, of which only
 // a hash is part of the name: the key can be any text.
 func (l Layout) Idempotency(tenant, key string) string {

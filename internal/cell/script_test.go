@@ -84,15 +84,6 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		if err := r.CheckRecord(r.ctx()); err != nil {
 			t.Error(err)
 		}
-		r.apply(change(0, "a"))
-		r.apply(change(1, "b"))
-		if out, err := r.PauseConfig(r.ctx(), PauseChange{Seen: 2, Paused: []byte(`{"pools":["a"]}`)}); err != nil || out.Version != 3 {
-			t.Error(out, err)
-		}
-		r.apply(change(3, "a"))
-		if state := r.readConfig(); state.Version != 4 || string(state.Paused) != `{"pools":["a"]}` {
-			t.Errorf("%+v", state)
-		}
 		if status, err := r.Drop(r.ctx(), "", a.JobID); err != nil || status.ID != a.JobID {
 			t.Error(status, err)
 		}

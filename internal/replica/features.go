@@ -30,7 +30,7 @@ func newFeatures(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *con
 const configPatience = 2 * time.Second
 
 func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) feature.Feature {
-	first := f.cells.At(0)
+	store := pool.NewStore(f.cells.At(0).Runner())
 	follow := pool.Config{File: fileConfig(cfg), NoEvents: !cfg.Cache.PubSub, OnChange: func(next *selection.Config) {
 		f.cache.SetConfig(next)
 		d.ConfigChanged()
@@ -38,8 +38,8 @@ func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connec
 	if cfg.Redis.Cells > 1 {
 		follow.StartPatience = configPatience
 	}
-	pools := pool.New(follow, first, first.Layout().ConfigEvents(), conn.events.For(0), log.Named("pool"), reg)
-	return pool.NewFeature(pools, pool.NewStore(first), f.cache, d)
+	pools := pool.New(follow, store, conn.events.For(0), log.Named("pool"), reg)
+	return pool.NewFeature(pools, store, f.cache, d)
 }
 
 func newSchedules(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg prometheus.Registerer) feature.Feature {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch/presence"
+	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
@@ -18,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	acltest.Main(m, cell.RoleReplica, presence.Scripts(), schedule.Scripts())
+	acltest.Main(m, cell.RoleReplica, presence.Scripts(), pool.Scripts(), schedule.Scripts())
 } // which finds goroutines that are left
 
 func configured(t *testing.T) config.Replica {

@@ -26,6 +26,8 @@
 //
 //	at     Redis' time as text       clock  Redis' time as numbers: deadlines are compared with it
 //	key    names of the cell's keys  here   refuses to do half of the work while a hash slot migrates
+//	sure   makes a key anew that an operator made something else of
+//	server names the history that the server's data belongs to
 //
 // Package scripttest checks that includes say truly which names they need and define, and that scripts use no
 // others.

@@ -32,9 +32,8 @@ var owners = map[string][]string{
 		"waiting", "version:waiting", "fair", "serves", "version:serves", "version:serves-of", "gates", "gate", "parked",
 		// the system
 		"version:cells", "version:schema",
-		// configuration of pools
-		"config:phase3", "config:paused", "config:history", "version:config", "index:lang_pairs", "version:index",
 	},
+	"pool":              {"config:phase3", "config:paused", "config:history", "version:config", "index:lang_pairs", "version:index"},
 	"schedule":          {"cron", "cron:state", "cron:index", "cron:due"},
 	"dispatch/presence": {"replicas", "version:followed"},
 }

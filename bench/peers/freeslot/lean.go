@@ -16,9 +16,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/away"
 	"github.com/freeslot/freeslot/bench/load"
+	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/internal/cell"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )

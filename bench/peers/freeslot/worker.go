@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/load"
+	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/trace"
 	"github.com/freeslot/freeslot/worker"
 )

@@ -20,6 +20,7 @@ import (
 	"github.com/freeslot/freeslot/bench/result"
 	"github.com/freeslot/freeslot/bench/system"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 )
 
 const (
@@ -189,7 +190,9 @@ func (b *bench) sampleOnce(ctx context.Context, s *system.System, r load.Request
 	if len(entries) >= sampleSize {
 		return nil, errLogFull
 	}
-	return countCalls(entries, cell.Scripts().Names(), max(f.Ended, 1))
+	names := cell.Scripts().Names()
+	maps.Copy(names, presence.Scripts().Names())
+	return countCalls(entries, names, max(f.Ended, 1))
 }
 
 // countCalls adds up slow log entries: [id, moment, microseconds, [command, argument, ...], ...]. names are of scripts, by

@@ -1,5 +1,5 @@
--- sure: a command on a key of the queues. Where an operator made something else of the key it is made
--- anew: to end here, in the middle of a script, would lose the job that it has in hand.
+-- sure: runs a command on a key. Where an operator made something else of the key, the key is deleted and made anew:
+-- a script that ends here, in its middle, would lose the job or schedule that it works on.
 -- Defines: sure
 local function sure(command, name, ...)
   local answer = redis.pcall(command, name, ...)

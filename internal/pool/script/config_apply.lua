@@ -23,8 +23,8 @@ local seen, generation, content, meta, config_channel, kept = tonumber(ARGV[1]),
 local paused = ARGV[7]
 local FIRST = 8 -- of the pairs
 -- include lib/clock.lua
--- include lib/config.lua
--- include lib/config_keep.lua
+-- include lib/counter.lua
+-- include lib/history.lua
 
 local pairs_count = (#ARGV - FIRST + 1) / 2
 local function same_pairs()

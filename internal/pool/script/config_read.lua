@@ -10,7 +10,7 @@
 -- there is no configuration; configuration, and what is paused, are '' unless they are strings of at most the longest length
 -- Redis 7.0. Cost: O(length).
 local config_key, version_key, paused_key, longest = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1])
--- include lib/config.lua
+-- include lib/counter.lua
 -- include lib/server.lua
 
 local function read(key)

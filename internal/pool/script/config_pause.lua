@@ -16,8 +16,8 @@
 local config_key, version_key, history_key, paused_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local seen, generation, paused, meta, config_channel, kept = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 -- include lib/clock.lua
--- include lib/config.lua
--- include lib/config_keep.lua
+-- include lib/counter.lua
+-- include lib/history.lua
 
 local version, current = config_counter()
 if paused == paused_now() then return {0, version, current, now} end
