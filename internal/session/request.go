@@ -74,21 +74,14 @@ func (s *session) tooManyJobs() *freeslot.Error {
 
 func (s *session) dispatch(req *wire.Request, good []int) {
 	requests := make([]dispatch.Request, len(good))
+	spans := make([]trace.Span, len(good))
 	for k, i := range good {
 		requests[k] = dispatch.Request{Tenant: s.principal.tenant, Job: &req.Jobs[i]}
-	}
-	var spans []trace.Span
-	if s.handler.tracer.enabled() {
-		spans = make([]trace.Span, len(good))
-		for k, r := range requests {
-			spans[k] = s.handler.tracer.start(r.Job, r.Tenant)
-		}
+		spans[k] = s.handler.tracer.start(&req.Jobs[i], s.principal.tenant)
 	}
 	s.handler.dispatcher.Submit(s.handler.calls, requests, s, func(k int, a dispatch.Accepted, err error) {
 		s.answerSubmit(req.ID, req.Index(good[k]), a, err)
-		if spans != nil {
-			endSpan(spans[k], a.JobID, err)
-		}
+		endSpan(spans[k], a.JobID, err)
 	})
 }
 

@@ -12,18 +12,16 @@ import (
 	"github.com/freeslot/freeslot/internal/process/tracing"
 )
 
-// tracer makes one server span of each submit, from its arrival to the answer. The zero value makes
-// none and costs nothing.
+// tracer makes one server span of each submit, from its arrival to the answer.
 type tracer struct{ tracer trace.Tracer }
 
+// newTracer makes a tracer that records nothing if provider is nil.
 func newTracer(provider trace.TracerProvider) tracer {
-	if _, off := provider.(noop.TracerProvider); off || provider == nil {
-		return tracer{}
+	if provider == nil {
+		provider = noop.NewTracerProvider()
 	}
 	return tracer{tracer: provider.Tracer("github.com/freeslot/freeslot/internal/session")}
 }
-
-func (t tracer) enabled() bool { return t.tracer != nil }
 
 // start begins the span of a job under the job's own trace context. The job then carries the span's
 // context, so that the node's spans become its children.
