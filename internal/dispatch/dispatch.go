@@ -37,8 +37,6 @@ type Dispatcher struct {
 	// failing are the cells whose last submit or renewal failed. Choices do not use it: unlike
 	// Nodes.Skip it can have every cell.
 	failing cellSet
-	// queued are the cells with waiting jobs, as far as this replica knows.
-	queued cellSet
 	// share are the nodes that this replica matches first; nil means all nodes.
 	share atomic.Pointer[selection.Share]
 

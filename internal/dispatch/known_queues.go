@@ -63,7 +63,6 @@ func (c *client) noteWaiting(class *selection.Class, job *freeslot.Job) {
 		c.queues.changed.Store(true)
 	}
 	q.hasWaiting.Store(true)
-	c.d.queued.set(c.cell.Index(), true)
 	if !known {
 		c.wakeSweep() // a slot may have become free before the queue was known
 	}
@@ -78,11 +77,7 @@ func (c *client) noteServed(class *selection.Class) {
 
 // waitingCells are the cells in which a job of the class would wait behind others.
 func (d *Dispatcher) waitingCells(class *selection.Class) (cells selection.CellMask) {
-	queued := d.queued.load()
 	for i, c := range d.clients {
-		if !queued.Has(i) {
-			continue
-		}
 		if q, known := c.queues.byID.Load(class.ID()); known && q.hasWaiting.Load() {
 			cells = cells.With(i)
 		}
@@ -129,11 +124,6 @@ func (c *client) readQueues(ctx context.Context) error {
 		}
 		return true
 	})
-	// In this order: noteWaiting of a class meanwhile sets the cell again, or its queue is seen.
-	c.d.queued.set(c.cell.Index(), false)
-	if qs.byID.Size() > 0 {
-		c.d.queued.set(c.cell.Index(), true)
-	}
 	return nil
 }
 

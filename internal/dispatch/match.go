@@ -60,8 +60,8 @@ func newMatcher() *matcher {
 // nodeFreed hears that a node can take a job. Several replicas hear it, and one goes first. If that
 // one is gone, or knows of no waiting job, a sweep finds the node.
 func (d *Dispatcher) nodeFreed(n *selection.Node) {
-	if d.queued.load().Has(n.Cell()) && d.goesFirst(n.ID()) {
-		d.clients[n.Cell()].offer(n, false)
+	if c := d.clients[n.Cell()]; c.queues.byID.Size() > 0 && d.goesFirst(n.ID()) {
+		c.offer(n, false)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestWaitingJobsGetSlots(t *testing.T) {
 		// Nobody waits any more: a job is submitted as ever.
 		eventually(t, "nobody waits", func() bool {
 			_ = rep.clients[0].sweep()
-			return rep.queued.load() == 0
+			return rep.clients[0].queues.byID.Size() == 0
 		})
 		rep.mustWait(job(), 0, sink)
 	})
@@ -197,7 +197,7 @@ func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	if len(c.match.free) != 0 {
 		t.Error("a node is to be matched although nobody waits")
 	}
-	rep.queued.set(0, true)
+	c.queues.byID.Store(rep.echo(), &queue{job: freeslot.Job{Service: "echo"}})
 	rep.nodeFreed(n)
 	rep.nodeFreed(n)
 	if len(c.match.free) != 1 {

@@ -35,7 +35,10 @@ type Request struct {
 // calls then under way. With a nil sink only the record keeps the result.
 func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, accepted func(i int, a Accepted, err error)) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.SubmitTimeout)
-	s := submit{d: d, ctx: ctx, begin: time.Now(), accepted: accepted, all: make([]placement, len(reqs))}
+	s := submit{
+		d: d, ctx: ctx, begin: time.Now(), accepted: accepted, all: make([]placement, len(reqs)),
+		ended: make(chan *call, len(reqs)), // each call has at least one job of its own
+	}
 	jobs := make([]*placement, len(reqs))
 	for i, r := range reqs {
 		jobs[i] = &s.all[i]
@@ -108,9 +111,6 @@ func (s *submit) run(ready []*placement) {
 }
 
 func (s *submit) start(c *call) {
-	if s.ended == nil {
-		s.ended = make(chan *call, len(s.all)) // each call has at least one job of its own
-	}
 	s.underWay++
 	go func() {
 		c.run(s.ctx)
