@@ -16,8 +16,8 @@ import (
 	"github.com/freeslot/freeslot/internal/api/apitest"
 )
 
-// TestBodyThatNeverComes: the answer does not wait for it, unless the body is
-// what decides, and then not for long.
+// TestBodyThatNeverComes: the answer does not wait for the body, unless the body decides about it,
+// and then not for long.
 func TestBodyThatNeverComes(t *testing.T) {
 	t.Parallel()
 	const bearer = "Authorization: Bearer acme-token\r\n"
@@ -61,7 +61,7 @@ func TestBodyThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestUnreadBodyEndsTheConnection: it is not held for somebody who sends nothing.
+// TestUnreadBodyEndsTheConnection: it is not held for a client that sends nothing.
 func TestUnreadBodyEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0", BodyTimeout: 50 * time.Millisecond})
@@ -81,7 +81,7 @@ func TestUnreadBodyEndsTheConnection(t *testing.T) {
 	}
 }
 
-// TestReadBodyKeepsTheConnection: of a caller that sends what it announced.
+// TestReadBodyKeepsTheConnection, if the client sends what it announced.
 func TestReadBodyKeepsTheConnection(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})
@@ -102,7 +102,7 @@ func TestReadBodyKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// TestSessionsHaveNoDeadline: one that stayed would end each of them.
+// TestSessionsHaveNoDeadline: a deadline that stayed would end each session.
 func TestSessionsHaveNoDeadline(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{0, 4} {
@@ -153,7 +153,7 @@ func isTimeout(err error) bool {
 	return ok && netError.Timeout()
 }
 
-// watchedListener remembers the read deadline that its connections got last.
+// watchedListener remembers the last read deadline of its connections.
 type watchedListener struct {
 	net.Listener
 	mu   sync.Mutex

@@ -81,7 +81,7 @@ func TestExplainLimit(t *testing.T) {
 	}
 }
 
-// TestExplainOutcome: what a submit would be answered.
+// TestExplainOutcome: the answer that a submit would get.
 func TestExplainOutcome(t *testing.T) {
 	t.Parallel()
 	check := func(f *apitest.Server, job, want string, fits, qualify int) apitest.Response {
@@ -113,7 +113,7 @@ func TestExplainOutcome(t *testing.T) {
 	check(f, job, "waits", 2, 0)
 	nodes[1].SetUsed(0)
 
-	// While the store does not answer nothing can be placed, whatever is known of nodes.
+	// While the store does not answer, no job can be placed, whatever is known of nodes.
 	away := cache.CellHealth{Synced: true, Stale: true, Age: 4500 * time.Millisecond}
 	f.Nodes.Freshness.Cells = []cache.CellHealth{{Synced: true}, away}
 	f.Nodes.Skipped = selection.CellMask(0).With(1)

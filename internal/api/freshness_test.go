@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// TestDegraded: while the store does not answer, nodes are shown as last known and
-// say so; those of a cell that answers do not.
+// TestDegraded: while the store does not answer, nodes have their last known state and a mark.
+// Nodes of a cell that answers have no mark.
 func TestDegraded(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{})

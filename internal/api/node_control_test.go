@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// fakeControl notes what it is called with.
+// fakeControl records its calls.
 type fakeControl struct {
 	calls []string
 	jobs  []string // of a node that is removed
@@ -86,7 +86,7 @@ func TestNodeControl(t *testing.T) {
 	}
 }
 
-// TestNodeControlRefused: what is refused before the store is asked, and what the store refuses.
+// TestNodeControlRefused: refusals before the store is asked, and refusals by the store.
 func TestNodeControlRefused(t *testing.T) {
 	t.Parallel()
 	control := &fakeControl{}
@@ -113,7 +113,7 @@ func TestNodeControlRefused(t *testing.T) {
 	for _, c := range changes {
 		f.Do(t, c.method, "/v1/nodes/silent"+c.action, "", root...).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	}
-	// The agent has come back meanwhile, which this replica does not know yet.
+	// The agent has returned meanwhile, which this replica does not know yet.
 	control.err = fmt.Errorf("deregister node silent: %w", cell.ErrSuperseded)
 	f.Do(t, "DELETE", "/v1/nodes/silent", "", root...).Refusal(t, http.StatusConflict, freeslot.CodeConflict)
 	control.err = context.DeadlineExceeded
@@ -123,7 +123,7 @@ func TestNodeControlRefused(t *testing.T) {
 	}
 }
 
-// TestWithoutNodeControl: a server that can change no node has no such routes.
+// TestWithoutNodeControl: a server that cannot change nodes has no such routes.
 func TestWithoutNodeControl(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{})

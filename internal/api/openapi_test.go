@@ -55,8 +55,8 @@ func TestDocument(t *testing.T) {
 	golden.Check(t, "openapi.json", string(text)+"\n")
 }
 
-// TestRoutes: every path and its methods, as the server tells them where it is asked for another
-// method. The document lists all of them but itself and the WebSocket.
+// TestRoutes: every path and its methods, as the server lists them when it is asked for another
+// method. The document has all of them but itself and the WebSocket.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	sessions := func(d *api.Deps) {
@@ -250,8 +250,7 @@ func TestDocumentAsYAML(t *testing.T) {
 	}
 }
 
-// The document is rendered when it is first asked for, beside requests that use what
-// it describes.
+// The document is rendered at its first request, beside requests that use what it describes.
 func TestDocumentBesideRequests(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{})

@@ -10,8 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api/apitest"
 )
 
-// TestForeignHosts: a page that made its own name point to 127.0.0.1 sends that
-// name as Host.
+// TestForeignHosts: a page that made its own name point to 127.0.0.1 sends that name as Host.
 func TestForeignHosts(t *testing.T) {
 	t.Parallel()
 	open := apitest.New(t, api.Config{})
@@ -65,7 +64,7 @@ func TestPreflight(t *testing.T) {
 	if got := ask("https://evil.example"); got.Status != http.StatusForbidden || got.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Error(got.Status, got.Header)
 	}
-	// The answers themselves can be read by the page, refusals included.
+	// The page can read the answers, including refusals.
 	got = f.Do(t, "GET", "/v1/jobs", "", "Origin", "https://app.example.com")
 	if got.Status != http.StatusUnauthorized || got.Header.Get("Access-Control-Allow-Origin") != "https://app.example.com" {
 		t.Error(got.Status, got.Header)

@@ -33,7 +33,7 @@ func newRequest(t *testing.T, method, url, content string) *http.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Close = true // no idle connection to outlive the test
+	r.Close = true // no idle connection may outlive the test
 	return r
 }
 
@@ -70,7 +70,7 @@ func TestWaitIsOver(t *testing.T) {
 	if got := f.Jobs.Forgets(); got != 1 {
 		t.Error("the sink of a request that has ended was not forgotten")
 	}
-	// Ended in the very moment: the record says so.
+	// The job ended at this very moment: the record has its end.
 	f.Jobs.OnJob = func(string, string) (freeslot.JobStatus, error) { return apitest.Succeeded(), nil }
 	if got := f.Do(t, "POST", "/v1/jobs?wait_ms=1", ttsJob); got.Status != http.StatusOK || got.Body["state"] != "succeeded" {
 		t.Errorf("answer is %d %s", got.Status, got.Text)

@@ -11,7 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// How many jobs wait, and for how long, is told by every replica, and nothing is told of a cell that is away.
+// Every replica reports how many jobs wait, and for how long. It reports nothing about a cell that
+// is away.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -19,7 +20,7 @@ func TestBacklog(t *testing.T) {
 	a := r.agent(node("n1", 1))
 	quick := func(c *replicaConfig) { c.dispatch.SweepInterval = 20 * time.Millisecond }
 	x, y := r.replica("x", quick), r.replica("y", quick)
-	told := func(rep *replica, waiting, held float64, old bool) func() bool {
+	shows := func(rep *replica, waiting, held float64, old bool) func() bool {
 		b := rep.metrics
 		return func() bool {
 			return testutil.ToFloat64(b.waiting.WithLabelValues("0")) == waiting && testutil.ToFloat64(b.held.WithLabelValues("0")) == held &&
@@ -35,22 +36,22 @@ func TestBacklog(t *testing.T) {
 		}
 		ids = append(ids, placed.JobID)
 	}
-	eventually(t, "x tells what waits", told(x, 4, 0, true)) // the key has none that runs: nobody is held back by it
-	eventually(t, "y tells the same", told(y, 4, 0, true))
+	eventually(t, "x shows what waits", shows(x, 4, 0, true)) // no job of the key runs, so its limit holds none back
+	eventually(t, "y shows the same", shows(y, 4, 0, true))
 	for _, id := range ids[:3] {
 		a.attempt(id, 1)
 	}
-	eventually(t, "one waits", told(y, 1, 0, true))
+	eventually(t, "one waits", shows(y, 1, 0, true))
 	r.agent(node("n2", 1))
-	eventually(t, "it is held back beside a free slot", told(y, 0, 1, false))
+	eventually(t, "it is held back beside a free slot", shows(y, 0, 1, false))
 	for _, id := range ids[3:] {
 		a.attempt(id, 1)
 	}
-	eventually(t, "nothing waits", told(x, 0, 0, false))
+	eventually(t, "nothing waits", shows(x, 0, 0, false))
 	redis.Kill()
-	eventually(t, "nothing is told", func() bool {
+	eventually(t, "no values", func() bool {
 		return testutil.CollectAndCount(prometheus.Collector(x.metrics.waiting)) == 0
 	})
 	redis.Restart()
-	eventually(t, "all is told again", told(x, 0, 0, false))
+	eventually(t, "the values return", shows(x, 0, 0, false))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// onTwoServers is a rig of two cells, each on a server of its own, and a replica whose jobs move soon, and which reads no
-// record that nothing calls for.
+// onTwoServers is a rig of two cells, each on a server of its own, and a replica whose jobs move
+// soon. The replica reads only the records that a test makes it read.
 func onTwoServers(t *testing.T) (r *rig, rep *replica, servers [2]*redistest.Server) {
 	t.Helper()
 	servers = [2]*redistest.Server{redistest.New(t), redistest.New(t)}
@@ -22,15 +22,15 @@ func onTwoServers(t *testing.T) (r *rig, rep *replica, servers [2]*redistest.Ser
 	return r, rep, servers
 }
 
-// pause has a server answer nobody until the end of the test.
+// pause makes a server answer no call until the end of the test.
 func pause(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	server.Pause()
 	t.Cleanup(server.Resume)
 }
 
-// Jobs have moved, and the cell of their ids goes away: the cell that they are in tells their ends, and whatever comes
-// behind these.
+// Jobs have moved, and the cell of their ids goes away. Their new cell still reports their ends,
+// and the replies behind these.
 func TestEndsOfMovedJobsWhileFirstCellIsAway(t *testing.T) {
 	t.Parallel()
 	const jobs = 3 * fetchLimit
@@ -71,10 +71,11 @@ func TestEndsOfMovedJobsWhileFirstCellIsAway(t *testing.T) {
 	}
 }
 
-// Who has jobs that have moved on is asked of a cell that is away: results of the other one do not wait for that.
+// A cell that is away is asked who owns jobs that have moved on. Results of the other cell do not
+// wait for that.
 func TestDetachedWhileAnotherCellIsAway(t *testing.T) {
 	t.Parallel()
-	const jobs = 15 * fetchLimit // so many turns of ioTimeout would take too long
+	const jobs = 15 * fetchLimit // so many calls of ioTimeout each would take too long
 	r, rep, servers := onTwoServers(t)
 	a := r.agent(r.nodesIn(1, 1, jobs+1)[0])
 	eventually(t, "the node", func() bool { return rep.cache.Size() == 1 })
@@ -97,13 +98,13 @@ func TestDetachedWhileAnotherCellIsAway(t *testing.T) {
 	}
 	a.complete(last, `1`)
 	sink.result(last)
-	for _, id := range ids { // nobody knows better
+	for _, id := range ids { // no cell knows better
 		other.want(id, "assigned")
 	}
 }
 
-// The end of a job was missed, and another job of its cell has moved to one that is away: a recheck of both tells the end,
-// which the other cell has nothing to do with.
+// The end of a job was missed, and another job of its cell has moved to a cell that is away. A
+// recheck of both reports the end, which does not concern the other cell.
 func TestRecheckWhileAnotherCellIsAway(t *testing.T) {
 	t.Parallel()
 	r, rep, servers := onTwoServers(t)

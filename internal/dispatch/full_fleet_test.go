@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// A job waits for a full fleet whose profiles change all the time by the list that there is;
-// only before a client is told that no node fits is the list brought up to date.
+// While a full fleet's profiles change all the time, jobs wait by the class list that exists. The
+// list is brought up to date only before a client learns that no node fits.
 func TestFullFleetMakesNoLists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -55,7 +55,7 @@ func TestFullFleetMakesNoLists(t *testing.T) {
 	}
 }
 
-// While no cell answers it is not known that no node fits, however recently they did.
+// While no cell answers, the replica does not know that no node fits, however recent its nodes are.
 func TestNoNodeWithEveryCellAway(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
@@ -93,7 +93,7 @@ func TestNoNodeWithEveryCellAway(t *testing.T) {
 			for _, s := range redis {
 				s.Restart()
 			}
-			// Nobody else submits: the keepers learn that the cells are back.
+			// There is no other submit: the keepReplies loops learn that the cells are back.
 			eventually(t, "every cell answers", func() bool {
 				_, err := rep.place(unknown, nil)
 				return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode

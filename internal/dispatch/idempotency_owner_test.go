@@ -17,8 +17,9 @@ func keyed(trace string) *freeslot.Job {
 	return j
 }
 
-// The answer to a submit is lost, and the client submits once more under the key, while the first one is undecided
-// at the same replica: both are accepted as one job, and nobody is told that somebody else has it.
+// The answer to a submit is lost. The client submits once more under the key, while the first
+// submit is undecided at the same replica. Both are accepted as one job, and no session gets
+// Detached.
 func TestKeyAfterLostAnswer(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -75,9 +76,9 @@ func TestKeyAfterLostAnswer(t *testing.T) {
 	}
 }
 
-// TestKeyWithoutAttach: where the job of a key cannot be attached to for as long as a submit may take, its result comes all the
-// same to who submitted last; to who did before as well only if that was at another replica. At the same one it may be a
-// connection that is dead and not yet known to be.
+// TestKeyWithoutAttach: the job of a key cannot be attached to for as long as a submit may take.
+// Its result still comes to the last session that submitted it. An earlier session keeps it only at
+// another replica: at the same one it may be a dead connection.
 func TestKeyWithoutAttach(t *testing.T) {
 	t.Parallel()
 	t.Run("at another replica", func(t *testing.T) { t.Parallel(); keyWithoutAttach(t, false) })
@@ -120,7 +121,7 @@ func keyWithoutAttach(t *testing.T, same bool) {
 	waiting := []*recorder{second, first}
 	if same {
 		waiting = waiting[:1]
-		eventually(t, "somebody is told", func() bool { return first.kinds(got.JobID)+second.kinds(got.JobID) != "assigned" })
+		eventually(t, "one of them hears more", func() bool { return first.kinds(got.JobID)+second.kinds(got.JobID) != "assigned" })
 		first.want(got.JobID, "assigned detached")
 	}
 	for _, sink := range waiting {
@@ -130,7 +131,7 @@ func keyWithoutAttach(t *testing.T, same bool) {
 	}
 }
 
-// A record that is gone says no more than that it is gone: its end may lie in the stream unread.
+// A missing record proves nothing more: the job's end may lie unread in the stream.
 func TestEndBesideLostRecord(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -141,7 +142,7 @@ func TestEndBesideLostRecord(t *testing.T) {
 	first, id := rep.mustPlace(job(), blocker), rep.mustPlace(job(), sink)
 	blocker.hold = func() { close(stands); <-goOn }
 	a.complete(first, `1`)
-	<-stands // whoever reads the stream
+	<-stands // it reads the stream
 	a.complete(id, `"done"`)
 	r.do("DEL", r.layout.Job(id))
 	if !rep.clients[0].recheck([]string{id}) {

@@ -12,22 +12,22 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// submitOne submits one job and returns what its submitter is told.
+// submitOne submits one job and returns its answer.
 func (rep *replica) submitOne(t *testing.T, j *freeslot.Job, sink Sink) (accepted Accepted, err error) {
 	t.Helper()
-	told := 0
+	answers := 0
 	rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: j}}, sink, func(_ int, a Accepted, e error) {
-		told++
+		answers++
 		accepted, err = a, e
 	})
-	if told != 1 {
-		t.Fatalf("told %d times", told)
+	if answers != 1 {
+		t.Fatalf("answered %d times", answers)
 	}
 	return accepted, err
 }
 
-// Two submits with one idempotency key make one job, whichever replicas they go to and
-// whether or not it has ended, and both submitters get its result.
+// Two submits with one idempotency key make one job, whichever replicas they go to and whether or
+// not it has ended. Both submitters get its result.
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -76,8 +76,8 @@ func TestIdempotencyKey(t *testing.T) {
 	})
 }
 
-// Two jobs with one key in one batch are one job, whose result the sink gets once: nobody takes
-// it away.
+// Two jobs with one key in one batch are one job. The sink gets its result once, and never
+// Detached.
 func TestKeyTwiceInABatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -103,8 +103,7 @@ func TestKeyTwiceInABatch(t *testing.T) {
 	}
 }
 
-// A job for later is scheduled until its time has come by Redis' clock, and can be
-// cancelled before.
+// A job for later is scheduled until its time has come by Redis' clock. It can be cancelled before.
 func TestJobForLater(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -147,8 +146,9 @@ func TestJobForLater(t *testing.T) {
 	})
 }
 
-// TestKeyedBatchAgain: a client that has lost its connection submits its batch once more under its keys.
-func TestKeyedBatchAgain(t *testing.T) {
+// TestBatchAgainByKeys: a client that lost its connection submits its batch once more under its
+// keys.
+func TestBatchAgainByKeys(t *testing.T) {
 	t.Parallel()
 	const jobs = 5 * ownersAtOnce
 	r := newRig(t, redistest.Shared(t))
@@ -170,7 +170,7 @@ func TestKeyedBatchAgain(t *testing.T) {
 	}
 }
 
-// TestForEach: Redis may be far away, and owners are not asked about one after the other, nor all at once.
+// TestForEach: Redis may be far away, so owners are asked about neither one by one nor all at once.
 func TestForEach(t *testing.T) {
 	t.Parallel()
 	owners := make([]*keyOwner, 3*ownersAtOnce)
@@ -201,8 +201,8 @@ func TestForEach(t *testing.T) {
 	forEach(nil, nil)
 }
 
-// TestAdopt: who takes over a waiter whose attach is under way gets the result when that fails; a submit that is under way keeps
-// its own.
+// TestAdopt: a sink that takes over a waiter, whose attach is under way and fails, gets the result.
+// A submit that is under way keeps its job.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -225,7 +225,7 @@ func TestAdopt(t *testing.T) {
 	c.outstanding.Delete(known.ID)
 }
 
-// TestJoinCancelled: a submitter that hangs up takes the job from nobody.
+// TestJoinCancelled: a submitter that hangs up takes the job from no other sink.
 func TestJoinCancelled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))

@@ -20,7 +20,7 @@ import (
 // sweeping makes a replica that looks for free nodes often.
 func sweeping(c *replicaConfig) { c.dispatch.SweepInterval = 10 * time.Millisecond }
 
-// idle makes a replica that looks for free nodes only when it is told to.
+// idle makes a replica that looks for free nodes only when it is woken.
 func idle(c *replicaConfig) { c.dispatch.SweepInterval = time.Hour }
 
 // attempt ends one attempt of a job with a result.
@@ -29,7 +29,7 @@ func (a *agent) attempt(id string, n int) {
 	a.end(cell.Completion{Attempt: cell.Attempt{Job: id, N: n}, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)})
 }
 
-// Jobs that find no free slot wait, and get theirs in order as jobs end.
+// Jobs that find no free slot wait, and get slots in order as jobs end.
 func TestWaitingJobsGetSlots(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -65,8 +65,8 @@ func TestWaitingJobsGetSlots(t *testing.T) {
 		if n := testutil.ToFloat64(rep.metrics.enqueued.WithLabelValues("0")); n != 4 {
 			t.Errorf("%v enqueued counted", n)
 		}
-		// Nobody waits any more: a job is submitted as ever.
-		eventually(t, "nobody waits", func() bool {
+		// No job waits any more: a job is submitted as ever.
+		eventually(t, "no job waits", func() bool {
 			_ = rep.clients[0].sweep()
 			return rep.clients[0].queues.byID.Size() == 0
 		})
@@ -74,7 +74,7 @@ func TestWaitingJobsGetSlots(t *testing.T) {
 	})
 }
 
-// A job that waits goes before the next one of its class, although a slot is free.
+// A waiting job goes before the next one of its class, even if a slot is free.
 func TestNoJobPassesOneThatWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -83,7 +83,7 @@ func TestNoJobPassesOneThatWaits(t *testing.T) {
 	sink := newRecorder(t)
 	small := x.mustWait(job(), 0, sink)
 	large := x.mustWait(&freeslot.Job{Service: "echo", Slots: 2}, 1, sink)
-	// It believes that a slot is free, which is so, and knows of nobody who waits.
+	// The replica correctly believes that a slot is free, and knows of no waiting job.
 	second := y.mustWait(job(), 2, sink)
 	sink.want(second, "")
 	a.attempt(small, 1)
@@ -95,8 +95,8 @@ func TestNoJobPassesOneThatWaits(t *testing.T) {
 	_ = sink.result(second)
 }
 
-// A free node that nobody announced is found by the sweep, and so is one that seems to be
-// full: the figures here are hints.
+// The sweep finds a free node that was never announced, and one that only seems full: the figures
+// here are hints.
 func TestSweepFindsFreeNodes(t *testing.T) {
 	t.Parallel()
 	for used, what := range []string{"free", "full"} {
@@ -108,7 +108,7 @@ func TestSweepFindsFreeNodes(t *testing.T) {
 			start(t, rep.cache)
 			first := rep.mustWait(job(), 0, nil)
 			id := rep.mustWait(job(), 1, nil)
-			a.attempt(first, 1) // which is told nobody
+			a.attempt(first, 1) // no replica hears of it
 			n, _ := rep.cache.Node("n1")
 			n.SetUsed(used)
 			c := rep.clients[0]
@@ -131,8 +131,8 @@ func TestSweepFindsFreeNodes(t *testing.T) {
 	}
 }
 
-// A server that came back without its last writes gives the revision of the classes a second
-// time, for others: they are found all the same, and so are those whose revision was lost.
+// A server that came back without its last writes gives out revisions of the classes a second time,
+// for other classes. These are found all the same, and so are classes whose revision was lost.
 func TestClassesUnderAKnownRevision(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]func(r *rig, c *client, key string){
@@ -167,8 +167,8 @@ func TestClassesUnderAKnownRevision(t *testing.T) {
 	}
 }
 
-// Of the replicas that hear of a free node one goes first. Where that one is gone the
-// others' sweeps find the node.
+// Several replicas hear of a free node, and one goes first. If that one is gone, the sweeps of the
+// others find the node.
 func TestFirstReplicaIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -184,7 +184,7 @@ func TestFirstReplicaIsGone(t *testing.T) {
 	sink.begun(id, 1)
 }
 
-// What is heard of a free node that is another replica's is left to that one.
+// A replica leaves a free node to the replica that goes first for it.
 func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -195,7 +195,7 @@ func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	n, _ := rep.cache.Node("n1")
 	rep.nodeFreed(n)
 	if len(c.match.free) != 0 {
-		t.Error("a node is to be matched although nobody waits")
+		t.Error("a node is to be matched although no job waits")
 	}
 	c.queues.byID.Store(rep.echo(), &queue{job: freeslot.Job{Service: "echo"}})
 	rep.nodeFreed(n)
@@ -212,7 +212,7 @@ func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	if len(c.match.free) != 0 {
 		t.Error("a node is to be matched that is another replica's")
 	}
-	// The queue is bounded; what it has no room for is left to the sweep.
+	// The queue of nodes is bounded. The sweep finds the rest.
 	for i := range matchQueue + 10 {
 		other := node("n1", 1)
 		other.ID = fmt.Sprintf("other-%d", i)
@@ -223,7 +223,7 @@ func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	}
 }
 
-// A job that waits is cancelled at once, and those behind it move up.
+// A waiting job is cancelled at once, and those behind it move up.
 func TestCancelWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -250,7 +250,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	sink.begun(third, 1)
 }
 
-// A job that waits past its deadline ends.
+// A waiting job past its deadline ends.
 func TestExpiresWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -268,7 +268,7 @@ func TestExpiresWhileWaiting(t *testing.T) {
 	})
 }
 
-// A job that failed is tried again after a pause, and its sink is told of each attempt.
+// A job that failed is retried after a pause, and its sink gets each attempt.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -294,8 +294,8 @@ func TestRetry(t *testing.T) {
 	sink.want(id, "assigned assigned result")
 }
 
-// A replica that stops leaves its jobs waiting; whoever attaches elsewhere hears of the
-// attempt and the result.
+// A replica that stops leaves its jobs waiting. A session that attaches elsewhere gets the attempt
+// and the result.
 func TestStopWithJobsWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -322,8 +322,7 @@ func TestStopWithJobsWaiting(t *testing.T) {
 	other.want(id, "assigned result")
 }
 
-// An entry of the reply stream that says that the job got its slot can be lost: the
-// record says so.
+// The reply that a job got its slot can be lost: the record has it.
 func TestAssignmentIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -350,8 +349,8 @@ func TestAssignmentIsLost(t *testing.T) {
 	sink.want(id, "assigned result")
 }
 
-// Many jobs of several classes on few slots, by two replicas and in two cells: each is run
-// once, and none is left.
+// Many jobs of several classes on few slots, by two replicas and in two cells: each runs once, and
+// none is left.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	onCells(t, func(t *testing.T, r *rig) {
@@ -405,7 +404,7 @@ func TestFlood(t *testing.T) {
 }
 
 // A job waits only where nodes could run it, in proportion to their number.
-func TestHomes(t *testing.T) {
+func TestCellsOfAClass(t *testing.T) {
 	t.Parallel()
 	c := &classCells{nodes: []int{30, 0, 10}, slots: []int{1, 0, 4}}
 	count := make([]int, 3)
@@ -431,7 +430,7 @@ func TestHomes(t *testing.T) {
 	}
 }
 
-// Where all nodes of a class are draining, jobs wait in the cells that have them.
+// If all nodes of a class are draining, jobs wait in the cells that have them.
 func TestWaitsForDrainingNodes(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 2, redistest.Shared(t))
@@ -450,19 +449,19 @@ func TestWaitsForDrainingNodes(t *testing.T) {
 	sink.begun(id, 1)
 }
 
-// versioned is a cache that is given configurations.
+// versioned is a cache that gets its configurations from the test.
 func versioned(version uint64) *selection.Config { return &selection.Config{Version: version} }
 
-// Nodes take jobs under the configuration that the classes are of, which every cell is
-// told of.
-func TestConfigIsTold(t *testing.T) {
+// Nodes take jobs under the configuration by which the classes were built. It is announced to every
+// cell.
+func TestConfigIsAnnounced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	a := r.agent(node("n1", 1))
 	rep := r.unstarted("r1", func(c *replicaConfig) { c.cache = cache.Config{Selection: versioned(7)} })
 	start(t, rep.cache)
 	c := rep.clients[0]
-	told := func() string {
+	announced := func() string {
 		t.Helper()
 		s, err := r.client.Do(deadline(t), r.client.B().Get().Key(r.layout.ServesVersion()).Build()).ToString()
 		if err != nil {
@@ -471,8 +470,8 @@ func TestConfigIsTold(t *testing.T) {
 		return s
 	}
 	_ = c.sweep()
-	if got := told(); got != "7" {
-		t.Errorf("told %s", got)
+	if got := announced(); got != "7" {
+		t.Errorf("announced %s", got)
 	}
 	first := rep.mustWait(job(), 0, nil)
 	rep.mustWait(job(), 1, nil)
@@ -485,15 +484,15 @@ func TestConfigIsTold(t *testing.T) {
 		t.Errorf("a node serves %v", got)
 	}
 	_ = c.sweep()
-	if got := told(); got != "8" {
-		t.Errorf("told %s", got)
+	if got := announced(); got != "8" {
+		t.Errorf("announced %s", got)
 	}
 	a.attempt(first, 1)
 }
 
-// While jobs of a class wait the next one is enqueued by one call, whatever seems to be
-// free, until one of them gets its slot at once.
-func TestStraightToTheQueue(t *testing.T) {
+// While jobs of a class wait, the next one is enqueued by one call, whatever seems free, until one
+// of them gets its slot at once.
+func TestEnqueuedBehindWaitingJobs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	r.agent(node("n1", 1))
@@ -516,12 +515,12 @@ func TestStraightToTheQueue(t *testing.T) {
 	}
 	rep.clients[0].noteServed(rep.cache.Class("echo", new(freeslot.Requirement)))
 	if enqueued() {
-		t.Error("a job is enqueued although nobody waits")
+		t.Error("a job is enqueued although no job waits")
 	}
 }
 
-// A result of an attempt that the sink was not told of is read from the record, which says
-// where and when that began.
+// A result of an attempt that the sink does not know is read from the record, which says where and
+// when the attempt began.
 func TestResultOfAnUnknownAttempt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))

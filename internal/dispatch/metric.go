@@ -30,12 +30,12 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"cell"})
 	}
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freeslot_outstanding_jobs", Help: "Jobs whose results somebody at this replica waits for.",
+		Name: "freeslot_outstanding_jobs", Help: "Jobs whose results clients of this replica wait for.",
 	}, func() float64 { return float64(d.Outstanding()) })
 	return &metrics{
 		submits:       counters("freeslot_submits_total", "Jobs submitted, by outcome: accepted or the error code.", "outcome"),
 		refusals:      counters("freeslot_reservation_refusals_total", "Reservations that Redis refused, by reason: how wrong the cache was.", "reason"),
-		rated:         counters("freeslot_rate_submits_total", "Jobs of the tenants with a submit rate: admitted, refused, or failed where Redis was not there to be asked.", "tenant", "outcome"),
+		rated:         counters("freeslot_rate_submits_total", "Jobs of the tenants with a submit rate: admitted, refused, or failed because Redis could not be asked.", "tenant", "outcome"),
 		placed:        counters("freeslot_cell_jobs_total", "Jobs placed at their submission, by cell.", "cell"),
 		failures:      counters("freeslot_cell_failures_total", "Calls after which a cell was left out of choices until it answered again.", "cell"),
 		enqueued:      counters("freeslot_jobs_enqueued_total", "Jobs that had to wait for a slot when they were submitted, by cell.", "cell"),
@@ -46,7 +46,7 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 		dropped:       counters("freeslot_records_dropped_total", "Records of ended jobs that this replica dropped because they took too many bytes, by cell.", "cell"),
 		retained:      gauges("freeslot_retained_bytes", "Bytes that the records of ended jobs take, by cell; where retention_bytes limits them."),
 		reapingPaused: gauges("freeslot_reaping_paused", "1 while silent nodes of a cell are left alone because too many fell silent at once."),
-		waiting:       gauges("freeslot_waiting_jobs", "Jobs that wait for a slot, by cell. All replicas tell the same."),
+		waiting:       gauges("freeslot_waiting_jobs", "Jobs that wait for a slot, by cell. All replicas report the same."),
 		held:          gauges("freeslot_held_jobs", "Jobs that wait because a limit of their tenant or concurrency key holds them back, by cell."),
 		oldest:        gauges("freeslot_oldest_waiting_seconds", "How long ago the oldest job that waits for a slot was submitted, by cell; 0 where none waits."),
 		selection: auto.NewHistogram(prometheus.HistogramOpts{

@@ -12,7 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// counted counts how often somebody goes through all nodes.
+// counted counts how often all nodes are looked at.
 type counted struct {
 	Nodes
 	looks *atomic.Int64
@@ -23,11 +23,11 @@ func (c counted) AllNodes() []*selection.Node {
 	return c.Nodes.AllNodes()
 }
 
-// While nothing changes, the loop that has jobs move goes through the nodes once for each class of
-// which jobs wait, however many these are: it comes four times a second.
+// While nothing changes, the moveJobs loop looks at all nodes once for each class with waiting
+// jobs, however many classes there are. It runs four times a second.
 func TestMovesLookAtNodesOnce(t *testing.T) {
 	t.Parallel()
-	const classes = 1000 // more than homesOf remembers
+	const classes = 1000 // more than cellsOf remembers
 	r := newCells(t, 2, redistest.Shared(t))
 	for i := range 2 {
 		r.agent(r.nodesIn(i, 1, 1)[0])
@@ -36,7 +36,7 @@ func TestMovesLookAtNodesOnce(t *testing.T) {
 	rep := r.unstarted("r1", func(c *replicaConfig) {
 		c.nodes = func(n *cache.Cache) Nodes { return counted{n, &looks} }
 	})
-	start(t, rep.cache) // without the loops of the dispatcher, whose part this test plays
+	start(t, rep.cache) // without the loops of the dispatcher: this test calls them
 	c := rep.clients[0]
 	for i := range classes {
 		j := freeslot.Job{Service: "echo", Requirement: freeslot.Requirement{LabelRules: []freeslot.LabelRule{{Label: "region", Operator: freeslot.LabelNotIn, Values: []string{fmt.Sprint("r", i)}}}}}
@@ -45,7 +45,7 @@ func TestMovesLookAtNodesOnce(t *testing.T) {
 	c.beginMoves(true)
 	first := looks.Load()
 	if first == 0 {
-		t.Fatal("nobody has looked")
+		t.Fatal("the nodes were not looked at")
 	}
 	for range 3 {
 		c.beginMoves(true)

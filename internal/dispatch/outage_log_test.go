@@ -13,8 +13,8 @@ import (
 
 var errAway = errors.New("connection refused")
 
-// While Redis is away the keeper says so once, and calls that fail a few times: three
-// for the cell's submits, three for everything else.
+// While Redis is away, renewReplies logs it once. Calls that fail are logged a few times: three for
+// the cell's submits, three for everything else.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
@@ -44,7 +44,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// A read of the reply stream does not go on waiting for a server that answers nobody: another may have taken its place.
+// A read of the reply stream does not wait for ever for a server that answers no call: another
+// server may have replaced it.
 func TestReadEndsWithItsServer(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)

@@ -36,7 +36,7 @@ func (r *rig) here(reps ...*replica) {
 	}
 }
 
-// goBy has a replica go by another configuration, as its follower does.
+// goBy gives a replica another configuration, as its follower does.
 func (rep *replica) goBy(cfg *selection.Config) {
 	rep.cache.SetConfig(cfg)
 	rep.ConfigChanged()
@@ -49,8 +49,8 @@ func (rep *replica) confirmed(version uint64) {
 	}
 }
 
-// swept returns when the loop has swept the queues once more. The second token is taken after the sweep
-// that was under way, the third after one that began later.
+// swept returns when the loop has swept the queues once more. It takes the second token after the
+// sweep under way, the third after one that began later.
 func (c *client) swept(t *testing.T) {
 	t.Helper()
 	for range 3 {
@@ -64,7 +64,7 @@ func (c *client) swept(t *testing.T) {
 
 func ofService(name string) *freeslot.Job { return &freeslot.Job{Service: name} }
 
-// Jobs of a paused service wait beside free nodes, what runs goes on, and all begin on resume.
+// Jobs of a paused service wait beside free nodes, running jobs go on, and all begin on resume.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -83,7 +83,7 @@ func TestPauseAndResume(t *testing.T) {
 		if s, err := rep.Job(deadline(t), "", first); err != nil || s.HeldBy != freeslot.HeldByPause || s.Position != 1 {
 			t.Errorf("%+v, %v, expected the first of those that wait, held by the pause", s, err)
 		}
-		// The hand-over of the slot that becomes free ends too.
+		// The hand-over of the slot that becomes free stops too.
 		a.attempt(before, 1)
 		_ = sink.result(before)
 		rep.clients[0].swept(t)
@@ -106,7 +106,7 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// A pool that is only misspelt is told from one in which no node fits.
+// The error for a misspelt pool differs from the error for a pool without a fitting node.
 func TestNoSuchPool(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -115,9 +115,9 @@ func TestNoSuchPool(t *testing.T) {
 	r.agent(n)
 	rep := r.replica("r1", idle)
 	rep.goBy(&selection.Config{Version: 1, Enabled: true, Pools: selection.Pools{{ID: "configured", Members: []string{"n2"}}}})
-	for pool, told := range map[string]bool{"named": false, "configured": false, "nmaed": true} {
+	for pool, unknown := range map[string]bool{"named": false, "configured": false, "nmaed": true} {
 		_, err := rep.place(&freeslot.Job{Service: "other", Requirement: freeslot.Requirement{Pool: pool}}, nil)
-		if freeslot.CodeOf(err) != freeslot.CodeNoMatchingNode || strings.Contains(err.Error(), "there is no pool "+pool) != told {
+		if freeslot.CodeOf(err) != freeslot.CodeNoMatchingNode || strings.Contains(err.Error(), "there is no pool "+pool) != unknown {
 			t.Errorf("pool %s: %v", pool, err)
 		}
 	}
@@ -139,8 +139,8 @@ func TestPauseIsNoMismatch(t *testing.T) {
 	rep.mustWait(job(), 1, nil)
 }
 
-// After a pause is confirmed no job of the service begins, whatever completes and whoever
-// submits meanwhile; on resume all do.
+// After a pause is confirmed, no job of the service begins, whatever completes or is submitted
+// meanwhile. On resume all begin.
 func TestPauseRace(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -174,8 +174,8 @@ func TestPauseRace(t *testing.T) {
 	})
 }
 
-// load submits jobs of two services by all replicas, so many that some always wait, and
-// keeps the ids of the first.
+// load submits jobs of two services by all replicas, so many that some always wait, and keeps the
+// ids of the first.
 type load struct {
 	r         *rig
 	cancel    context.CancelFunc
@@ -288,7 +288,7 @@ func (r *rig) nowMS() int64 {
 	return latest
 }
 
-// A replica that does not say that it goes by a pause is named, until it does.
+// A replica that does not report that it follows a pause is named, until it does.
 func TestConfirmNamesWhoIsBehind(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -312,7 +312,7 @@ func TestConfirmNamesWhoIsBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.confirmed(7)
-	// Versions of another counter say nothing.
+	// Versions of another counter prove nothing.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if names, err := x.Confirm(ctx, 1, "h"); err != nil || len(names) != 2 {
@@ -320,7 +320,7 @@ func TestConfirmNamesWhoIsBehind(t *testing.T) {
 	}
 }
 
-// What entered before a pass is waited for, and what enters after it is not.
+// pass waits for what entered before it, and not for what enters after it.
 func TestFence(t *testing.T) {
 	t.Parallel()
 	var f fence
@@ -352,7 +352,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// Nothing that entered is left when a pass is over that began later, however many do.
+// When a pass is over, nothing is left that entered before it began, however many enter.
 func TestFenceRace(t *testing.T) {
 	t.Parallel()
 	var f fence
@@ -380,7 +380,7 @@ func TestFenceRace(t *testing.T) {
 	workers.Wait()
 }
 
-// A job that was offered to nodes before a pause holds up its confirmation until the call is over.
+// A job that was offered to nodes before a pause delays its confirmation until the call is over.
 func TestConfirmWaitsForCallsUnderWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -388,7 +388,7 @@ func TestConfirmWaitsForCallsUnderWay(t *testing.T) {
 	chosen, gate := make(chan struct{}), make(chan struct{})
 	var held atomic.Bool
 	rep := r.replica("r1", idle, func(c *replicaConfig) {
-		// It is asked for between the choice and the call.
+		// The pause comes between the choice and the call.
 		c.dispatch.Weight = func(string) int {
 			if held.CompareAndSwap(false, true) {
 				close(chosen)
@@ -419,7 +419,7 @@ func TestConfirmWaitsForCallsUnderWay(t *testing.T) {
 	}
 }
 
-// A job whose first call was before a pause is offered to nobody by the next one.
+// A job whose first call was before a pause is offered to no node by the next one.
 func TestPauseBetweenCalls(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string]*freeslot.Job{"plain": job(), "keyed": {Service: "echo", IdempotencyKey: "k"}} {
@@ -448,8 +448,8 @@ func TestPauseBetweenCalls(t *testing.T) {
 	}
 }
 
-// That Redis refuses a call is no answer yet: who asks whether all go by a pause waits on, and is told in
-// the end that nothing is known.
+// A refusal by Redis is no answer yet: Confirm waits on, and in the end returns that nothing is
+// known.
 func TestConfirmOutlastsAFailure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))

@@ -19,7 +19,7 @@ type proxy struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // nil once closed
 
-	// cut, if set, says what becomes of a request.
+	// cut, if set, decides about a request.
 	cut atomic.Pointer[func(request []byte) verdict]
 	// cuts counts the connections that were cut.
 	cuts atomic.Int64

@@ -17,14 +17,14 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// mortal makes a replica that takes nodes for dead soon.
+// mortal makes a replica that soon takes silent nodes for dead.
 func mortal(limit time.Duration) func(c *replicaConfig) {
 	return func(c *replicaConfig) {
 		c.cell = func(cc *cell.Config) { cc.HeartbeatLimit = limit }
 	}
 }
 
-// beat has a node say that it lives until the end of the test, or until it is killed.
+// beat sends heartbeats of a node until the end of the test, or until it is killed.
 func (a *agent) beat() (kill func()) {
 	done := make(chan struct{})
 	var beating sync.WaitGroup
@@ -52,7 +52,7 @@ func (a *agent) beat() (kill func()) {
 	return kill
 }
 
-// A node dies with a job: it is taken out, and the job runs on another one.
+// A node dies with a job: it is taken out, and the job runs on another node.
 func TestNodeIsKilled(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -112,11 +112,11 @@ func TestReplicasReap(t *testing.T) {
 	reps[0].mustWait(job(), 0, nil)
 }
 
-// census is a cache of which the test says how many nodes it has.
+// census is a cache whose number of nodes the test sets.
 type census struct {
 	*cache.Cache
 	nodes []*selection.Node
-	// imported are how many of the nodes have no agent, from the last.
+	// imported is how many of the nodes, from the last, have no agent.
 	imported int
 }
 
@@ -132,7 +132,7 @@ func (c *census) Epoch(id string) cell.Epoch {
 func (c *census) Size() int                   { return len(c.nodes) }
 func (c *census) AllNodes() []*selection.Node { return c.nodes }
 
-// Many nodes that fall silent at once are left alone for a while.
+// If many nodes fall silent at once, they are left alone for a while.
 func TestSelfPreservation(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 2, redistest.Shared(t))
@@ -156,20 +156,20 @@ func TestSelfPreservation(t *testing.T) {
 	gauge := func() float64 { return testutil.ToFloat64(rep.metrics.reapingPaused.WithLabelValues("0")) }
 	for i, tt := range []struct {
 		here, there      int // nodes
-		imported         int // of them, from the last
+		imported         int // silent ones, from the last
 		silent, all      int
 		at               time.Duration
 		spares, isPaused bool
 	}{
-		{here: 20, silent: 6, all: 6}, // 30 % are not more
-		{here: 9, silent: 9, all: 9},  // too few to say
+		{here: 20, silent: 6, all: 6}, // 30 % is not more
+		{here: 9, silent: 9, all: 9},  // too few to judge
 		{here: 20, silent: 7, all: 7, at: 10 * limit, spares: true, isPaused: true},               // begins
 		{here: 20, silent: 20, all: 20, at: 12*limit - 1, spares: true, isPaused: true},           // goes on
 		{here: 20, silent: 20, all: 20, at: 12 * limit},                                           // and ends
 		{here: 13, silent: 13, all: 13, at: 20 * limit},                                           // not a second time
 		{here: 20, silent: 1, all: 1, at: 21 * limit},                                             // until it was well
 		{here: 20, silent: 7, all: 7, at: 22 * limit, spares: true, isPaused: true},               // then anew
-		{here: 20, silent: 1, all: 1, at: 23*limit - 1, spares: true, isPaused: true},             // until all had the time to come back
+		{here: 20, silent: 1, all: 1, at: 23*limit - 1, spares: true, isPaused: true},             // until all had the time to return
 		{here: 20, silent: 1, all: 1, at: 23 * limit},                                             // which ends it
 		{here: 20, silent: 7, all: 7, at: 23*limit + 1, spares: true, isPaused: true},             // and anew
 		{here: 20, at: 23*limit + 2},                                                              // all are back before
@@ -180,7 +180,7 @@ func TestSelfPreservation(t *testing.T) {
 		{here: 20, silent: 1, all: 1, at: 33 * limit, spares: true, isPaused: true},               //
 		{here: 20, silent: 7, all: 7, at: 33*limit + 1, spares: true, isPaused: true},             // and so on
 		{here: 20, silent: 1, all: 1, at: 34 * limit},                                             // but not for ever
-		{here: 40, imported: 20, silent: 7, all: 7, at: 40 * limit, spares: true, isPaused: true}, // of those with an agent
+		{here: 40, imported: 20, silent: 7, all: 7, at: 40 * limit, spares: true, isPaused: true}, // of the nodes with an agent
 		{here: 20, at: 41 * limit},                                                                // all are back
 		{here: 5, there: 35, silent: 5, all: 12, at: 43 * limit},                                  // 30 % of the fleet
 		{here: 5, there: 35, silent: 5, all: 13, at: 44 * limit, spares: true, isPaused: true},    // more
@@ -198,15 +198,16 @@ func TestSelfPreservation(t *testing.T) {
 		fleet(tt.here, tt.there)
 		counted.imported = tt.imported
 		if got := c.pauseReaping(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
-			t.Errorf("%d: spares is %v", i, got)
+			t.Errorf("%d: the pause is %v", i, got)
 		}
 		if got := gauge() == 1; got != tt.isPaused {
-			t.Errorf("%d: the gauge says %v", i, got)
+			t.Errorf("%d: the gauge is %v", i, got)
 		}
 	}
 }
 
-// timed is a census at a time that the test says, in which the nodes that are silent from the first limit on stay so.
+// timed is a census at a time that the test sets. From the first limit on, its silent nodes stay
+// silent.
 type timed struct {
 	*census
 	now, limit time.Duration
@@ -223,14 +224,15 @@ func (c *timed) Silent(limit time.Duration) []cache.SilentNode {
 	return c.silent
 }
 
-// A replica that loses touch with Redis for a moment goes on with a pause where it was: many nodes that are dead for
-// good are taken out though that happens again and again. After longer it knows nothing of the fleet.
+// A replica that loses contact with Redis for a moment resumes a pause where it was. So many nodes
+// that are dead for good are taken out, even if that happens again and again. After a longer time
+// without contact the replica knows nothing about the fleet.
 func TestSpareOverOutages(t *testing.T) {
 	t.Parallel()
 	const limit, round = 8 * time.Second, 500 * time.Millisecond
 	for name, tt := range map[string]struct {
 		away   func(at time.Duration) bool
-		reaped []time.Duration // at first, and at first after each time out of touch
+		reaped []time.Duration // at first, and first after each time without contact
 	}{
 		"none": {
 			away:   func(time.Duration) bool { return false },
@@ -238,7 +240,8 @@ func TestSpareOverOutages(t *testing.T) {
 		},
 		"of 2 s every 20 s": {
 			away: func(at time.Duration) bool { return at >= 20*time.Second && at%(20*time.Second) < 2*time.Second },
-			// 8 to 19.5 s and 30 to 34.5 s are two limits; then at once whenever there was contact for one.
+			// 8 to 19.5 s and 30 to 34.5 s are two limits; then at once whenever there was contact
+			// for one.
 			reaped: []time.Duration{34500 * time.Millisecond, 50 * time.Second},
 		},
 		"longer than the limit": {
@@ -281,7 +284,8 @@ func TestSpareOverOutages(t *testing.T) {
 				}
 				c.reaper.alive = nil
 				c.reap()
-				// Redis knows none of them, which is remembered of those that it was asked to take out.
+				// Redis knows none of the nodes, which is noted for those that it was asked to take
+				// out.
 				if len(c.reaper.alive) > 0 && !counted {
 					counted = true
 					reaped = append(reaped, fleet.now)
@@ -291,13 +295,13 @@ func TestSpareOverOutages(t *testing.T) {
 				t.Errorf("reaped at %v, expected %v", reaped, tt.reaped)
 			}
 			if got := testutil.ToFloat64(rep.metrics.reapingPaused.WithLabelValues("0")); got != 0 {
-				t.Errorf("the gauge says %v after that", got)
+				t.Errorf("the gauge is %v after that", got)
 			}
 		})
 	}
 }
 
-// Nobody is reaped before this replica has been in touch with Redis for a heartbeat limit.
+// No node is reaped before this replica has had contact with Redis for a heartbeat limit.
 func TestContact(t *testing.T) {
 	t.Parallel()
 	var touch contact

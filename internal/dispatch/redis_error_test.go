@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// answer is an error as Redis would answer a script with it.
+// answer returns the error of a script to which Redis would answer with it.
 func answer(t *testing.T, client rueidis.Client, text string) error {
 	t.Helper()
 	script := client.B().Eval().Script("return redis.error_reply(ARGV[1])").Numkeys(0).Arg(text).Build()
@@ -26,15 +26,15 @@ func answer(t *testing.T, client rueidis.Client, text string) error {
 	return fmt.Errorf("submit 3 jobs: %w", err)
 }
 
-// What an error says of the call and of its cell.
-func TestFate(t *testing.T) {
+// What an error means for the call and for its cell.
+func TestRedisError(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	for name, tt := range map[string]struct {
-		err       error
-		untouched bool
-		refusal   string
-		away      bool
+		err        error
+		notApplied bool
+		refusal    string
+		away       bool
 	}{
 		"few replicas": {answer(t, client, "NOREPLICAS Not enough good replicas to write. script: f00, on @user_script:1."), true, "NOREPLICAS", true},
 		"replica":      {answer(t, client, "READONLY You can't write against a read only replica."), true, "READONLY", true},
@@ -43,7 +43,7 @@ func TestFate(t *testing.T) {
 		"no master":    {answer(t, client, "MASTERDOWN Link with MASTER is down"), true, "MASTERDOWN", true},
 		"cluster":      {answer(t, client, "CLUSTERDOWN Hash slot not served"), true, "CLUSTERDOWN", true},
 		"permission":   {answer(t, client, "NOPERM this user has no permissions to run the 'evalsha' command"), true, "NOPERM", true},
-		// A later command of the script; the earlier ones have written.
+		// A later command of the script. The earlier ones have written.
 		"permission in a script": {answer(t, client, "NOPERM ACL failure in script: User has no permissions to run the 'xadd' command"), false, "", true},
 		"script":                 {answer(t, client, "ERR user_script:1: NOREPLICAS"), false, "", true},
 		"wrong type":             {answer(t, client, "WRONGTYPE Operation against a key"), false, "", true},
@@ -56,8 +56,8 @@ func TestFate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := notApplied(tt.err); got != tt.untouched {
-				t.Errorf("untouched: %v", got)
+			if got := notApplied(tt.err); got != tt.notApplied {
+				t.Errorf("not applied: %v", got)
 			}
 			if got := refusalCode(tt.err); got != tt.refusal {
 				t.Errorf("refusal: %q", got)
@@ -69,9 +69,8 @@ func TestFate(t *testing.T) {
 	}
 }
 
-// Of several failures of one flight the one counts that says most about the cell,
-// whatever comes before or behind it.
-func TestNotice(t *testing.T) {
+// If a call fails in several ways, the failure counts that says most about the cell, in any order.
+func TestNoteFailures(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	late, memory := context.DeadlineExceeded, errors.New("submit 1 jobs: OOM command not allowed")
@@ -102,7 +101,7 @@ func TestNotice(t *testing.T) {
 			s := &submit{d: rep.Dispatcher, ctx: t.Context()}
 			s.noteFailures(f)
 			if failed, refused := int(spied.failed.Load()), int(spied.refused.Load()); failed != tt.failed || refused != tt.refused {
-				t.Errorf("%d failures and %d refusals told, expected %d and %d", failed, refused, tt.failed, tt.refused)
+				t.Errorf("%d failures and %d refusals noted, expected %d and %d", failed, refused, tt.failed, tt.refused)
 			}
 		})
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// persist runs every job of the node through whatever happens to Redis: it asks
-// again until it is answered, as a real agent does.
+// persist runs every job of the node whatever happens to Redis: it repeats calls until they are
+// answered, as a real agent does.
 func (a *agent) persist() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -53,8 +53,8 @@ func (a *agent) persist() {
 	a.rig.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// Redis is killed under load, twice, and keeps its data: every job that was
-// accepted has its one result, and nothing stays taken.
+// Redis is killed under load, twice, and keeps its data. Every accepted job has its one result, and
+// no slot stays taken.
 func TestRedisIsKilled(t *testing.T) {
 	t.Parallel()
 	const clients, each = 8, 15
@@ -99,7 +99,7 @@ func TestRedisIsKilled(t *testing.T) {
 		redis.Restart()
 	}
 	all.Wait()
-	// What was placed although its submit was given up has run as well.
+	// Jobs that were placed although their submit was given up have run as well.
 	for _, id := range []string{"n1", "n2"} {
 		eventually(t, "free slots", func() bool { jobs, used := r.owned(id); return len(jobs) == 0 && used == 0 })
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// confirmedBy has jobs accepted once a replica of Redis has them.
+// confirmedBy makes jobs accepted only once a replica of Redis has them.
 func confirmedBy(timeout time.Duration) func(*replicaConfig) {
 	return func(c *replicaConfig) {
 		c.dispatch.SubmitTimeout = 2 * timeout
@@ -21,8 +21,8 @@ func confirmedBy(timeout time.Duration) func(*replicaConfig) {
 	}
 }
 
-// TestReplicaAway: without Redis' replica submits end in time and say what may have become of the
-// job, results are held back, and all goes on once the replica is there again.
+// TestReplicaAway: without Redis' replica, submits end in time and say that the job may have been
+// placed. Results are held back, and all goes on once the replica is back.
 func TestReplicaAway(t *testing.T) {
 	t.Parallel()
 	redis := redistest.NewWithReplicas(t, 1)
@@ -31,7 +31,7 @@ func TestReplicaAway(t *testing.T) {
 	rep := r.replica("r1", confirmedBy(300*time.Millisecond))
 	var before string
 	sink := newRecorder(t)
-	eventually(t, "a job is confirmed", func() bool { // on a machine that is very busy the first may not be in time
+	eventually(t, "a job is confirmed", func() bool { // on a very busy machine the first may not be in time
 		id, err := rep.place(job(), sink)
 		before = id
 		return err == nil
@@ -51,11 +51,11 @@ func TestReplicaAway(t *testing.T) {
 	if found := strings.Contains(strings.Join(jobs, " "), owned); owned == "" || !found {
 		t.Errorf("%v does not name one of %v", err, jobs)
 	}
-	a.complete(before, `"told late"`)
+	a.complete(before, `"reported late"`)
 	if _, err := rep.Job(deadline(t), "", before); freeslot.CodeOf(err) != freeslot.CodeUnavailable {
-		t.Errorf("the end was told: %v", err)
+		t.Errorf("the end was reported: %v", err)
 	}
-	// Else the master would take a while to see that its replica is silent.
+	// Otherwise the master would take a while to see that its replica is silent.
 	if err := r.client.Do(deadline(t), r.client.B().ClientKill().TypeReplica().Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +66,12 @@ func TestReplicaAway(t *testing.T) {
 	}
 	for _, what := range sink.of(before) {
 		if status, ok := what.(freeslot.JobStatus); ok {
-			t.Errorf("told while no replica had it: %+v", status)
+			t.Errorf("reported while no replica had it: %+v", status)
 		}
 	}
 
 	redis.Replicas[0].Resume()
-	if got := sink.result(before); string(got.Result) != `"told late"` {
+	if got := sink.result(before); string(got.Result) != `"reported late"` {
 		t.Errorf("%+v", got)
 	}
 	eventually(t, "jobs are accepted again", func() bool { _, err := rep.place(job(), nil); return err == nil })
@@ -80,7 +80,7 @@ func TestReplicaAway(t *testing.T) {
 	}
 }
 
-// TestNoReplica: where Redis has no replica at all, readiness says so and submits end at once.
+// TestNoReplica: if Redis has no replica at all, readiness says so and submits end at once.
 func TestNoReplica(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))

@@ -15,13 +15,13 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// spy counts what a dispatcher asks of the cache and tells it.
+// spy counts the calls of a dispatcher to the cache.
 type spy struct {
 	*cache.Cache
 	settled, failed, refused atomic.Int64
 }
 
-// on has a replica's cache spied at.
+// on puts a spy on a replica's cache.
 func (s *spy) on(c *replicaConfig) {
 	c.nodes = func(c *cache.Cache) Nodes {
 		s.Cache = c
@@ -44,8 +44,8 @@ func (s *spy) CellRefused(cell int) {
 	s.Cache.CellRefused(cell)
 }
 
-// refusing are ways to have a server refuse writes; how to undo each comes second.
-// MASTERDOWN refuses reads as well, and NOPERM scripts alone.
+// refusing are ways to make a server refuse writes, each with its undo. MASTERDOWN refuses reads as
+// well, and NOPERM only scripts.
 var refusing = map[string][2][][]string{
 	"NOREPLICAS": {{{"CONFIG", "SET", "min-replicas-to-write", "1"}}, {{"CONFIG", "SET", "min-replicas-to-write", "0"}}},
 	"READONLY":   {{{"REPLICAOF", "127.0.0.1", "1"}}, {{"REPLICAOF", "NO", "ONE"}}},
@@ -67,8 +67,8 @@ func run(t *testing.T, client rueidis.Client, commands [][]string) {
 	}
 }
 
-// One of two servers refuses writes and answers reads: every job goes to the other
-// one at once, and hardly one is sent there first. When it is well it is used again.
+// One of two servers refuses writes and answers reads. Every job goes to the other one at once, and
+// hardly any is sent to the first. When it is well, it is used again.
 func TestOneServerRefusesWrites(t *testing.T) {
 	t.Parallel()
 	for name, how := range refusing {
@@ -91,8 +91,8 @@ func TestOneServerRefusesWrites(t *testing.T) {
 					t.Errorf("job %s was placed where writes are refused", id)
 				}
 			}
-			// One probe a second, and one more at either end. What was under way in
-			// the cell before is not counted twice.
+			// One probe a second, and one more at either end. What was under way in the cell before
+			// is not counted twice.
 			if n, most := spied.refused.Load(), int64(time.Since(begin)/time.Second)+2; n > most {
 				t.Errorf("%d jobs were sent to the cell that refuses, expected %d at most", n, most)
 			}
@@ -105,7 +105,7 @@ func TestOneServerRefusesWrites(t *testing.T) {
 				t.Errorf("took %s although it is known", took)
 			}
 			if spied.refused.Load() == 0 && name != "MASTERDOWN" { // there a comparison may be faster
-				t.Error("the cache was not told of a refusal")
+				t.Error("the cache did not hear of a refusal")
 			}
 
 			run(t, r.clients[1], how[1])
@@ -117,8 +117,7 @@ func TestOneServerRefusesWrites(t *testing.T) {
 	}
 }
 
-// The only server refuses writes: the client is told at once, and that nothing was
-// placed.
+// The only server refuses writes: the client learns at once that nothing was placed.
 func TestOnlyServerRefusesWrites(t *testing.T) {
 	t.Parallel()
 	for name, how := range refusing {
@@ -148,8 +147,8 @@ func TestOnlyServerRefusesWrites(t *testing.T) {
 	}
 }
 
-// A call of unknown fate may still come to pass when its repetition was refused: the
-// job stays in its cell, under its id, and waits there if it must.
+// A call of unknown outcome may still be applied after its repetition was refused. The job stays in
+// its cell, under its id, and waits there if it must.
 func TestUnknownOutcomeStaysInItsCell(t *testing.T) {
 	t.Parallel()
 	for _, room := range []bool{true, false} {

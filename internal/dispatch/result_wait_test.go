@@ -10,18 +10,18 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// story is a sink that writes down what it is told.
-type story struct{ told []string }
+// story is a sink that writes down its calls.
+type story struct{ calls []string }
 
-func (s *story) Assigned(Assignment)              { s.told = append(s.told, "assigned") }
-func (s *story) Result(status freeslot.JobStatus) { s.told = append(s.told, string(status.State)) }
-func (s *story) Detached(string)                  { s.told = append(s.told, "detached") }
+func (s *story) Assigned(Assignment)              { s.calls = append(s.calls, "assigned") }
+func (s *story) Result(status freeslot.JobStatus) { s.calls = append(s.calls, string(status.State)) }
+func (s *story) Detached(string)                  { s.calls = append(s.calls, "detached") }
 func (s *story) Progress(_ string, p freeslot.Progress) {
-	s.told = append(s.told, fmt.Sprintf("told:%d/%d", p.Attempt, p.Seq))
+	s.calls = append(s.calls, fmt.Sprintf("progress:%d/%d", p.Attempt, p.Seq))
 }
 
-// TestWaiter plays what can come in any order at one job: news from the reply
-// stream and from its record, the acceptance, attaches and a session that ends.
+// TestWaiter plays what can happen to one job in any order: news from the reply stream and from its
+// record, the acceptance, attaches, and the end of a session.
 func TestWaiter(t *testing.T) {
 	t.Parallel()
 	running := freeslot.JobStatus{ID: "j", Tenant: "acme", State: freeslot.StateRunning}
@@ -50,7 +50,7 @@ func TestWaiter(t *testing.T) {
 		}
 		return w.done()
 	}
-	// The record says that another replica has the job, and before that is heard ours attaches again.
+	// The record says that another replica has the job. Before that is read, ours attaches again.
 	returned := func(w *waiter, first, _ *story) bool {
 		attaches, _ := w.contested()
 		w.beginAttach()
@@ -64,7 +64,7 @@ func TestWaiter(t *testing.T) {
 			return w.endAttach([]Sink{first, second}[who], &status, err)
 		}
 	}
-	told := func(attempt int, seq int64) func(w *waiter, _, _ *story) bool {
+	progress := func(attempt int, seq int64) func(w *waiter, _, _ *story) bool {
 		return func(w *waiter, _, _ *story) bool {
 			w.progress("j", &freeslot.Progress{Attempt: attempt, Seq: seq})
 			return w.done()
@@ -82,23 +82,23 @@ func TestWaiter(t *testing.T) {
 		"result before acceptance": {steps: []step{{result, false}, {opened, true}}, first: "assigned succeeded"},
 		"waits":                    {steps: []step{{waits, false}, {began(1), false}, {result, true}}, first: "assigned succeeded"},
 		"progress": {
-			steps: []step{{opened, false}, {told(1, 2), false}, {told(1, 2), false}, {told(1, 1), false}, {told(1, 4), false}, {result, true}, {told(1, 5), true}},
-			first: "assigned told:1/2 told:1/4 succeeded",
+			steps: []step{{opened, false}, {progress(1, 2), false}, {progress(1, 2), false}, {progress(1, 1), false}, {progress(1, 4), false}, {result, true}, {progress(1, 5), true}},
+			first: "assigned progress:1/2 progress:1/4 succeeded",
 		},
-		"progress before acceptance": {steps: []step{{told(1, 1), false}, {told(1, 3), false}, {opened, false}, {result, true}}, first: "assigned told:1/3 succeeded"},
+		"progress before acceptance": {steps: []step{{progress(1, 1), false}, {progress(1, 3), false}, {opened, false}, {result, true}}, first: "assigned progress:1/3 succeeded"},
 		"progress of another attempt": {
-			steps: []step{{opened, false}, {told(2, 1), false}, {began(2), false}, {told(1, 9), false}, {told(2, 2), false}, {result, true}},
-			first: "assigned assigned told:2/1 told:2/2 succeeded",
+			steps: []step{{opened, false}, {progress(2, 1), false}, {began(2), false}, {progress(1, 9), false}, {progress(2, 2), false}, {result, true}},
+			first: "assigned assigned progress:2/1 progress:2/2 succeeded",
 		},
-		"progress while attaching":     {attach: true, steps: []step{{told(2, 6), false}, {attached(1, knows, nil), false}, {result, true}}, second: "told:2/6 succeeded"},
-		"progress that the status has": {attach: true, steps: []step{{told(2, 5), false}, {attached(1, knows, nil), false}, {told(2, 4), false}, {result, true}}, second: "succeeded"},
+		"progress while attaching":     {attach: true, steps: []step{{progress(2, 6), false}, {attached(1, knows, nil), false}, {result, true}}, second: "progress:2/6 succeeded"},
+		"progress that the status has": {attach: true, steps: []step{{progress(2, 5), false}, {attached(1, knows, nil), false}, {progress(2, 4), false}, {result, true}}, second: "succeeded"},
 		"progress while another attaches": {
-			steps: []step{{opened, false}, {began(2), false}, {join, false}, {told(2, 6), false}, {attached(1, knows, nil), false}, {told(2, 7), false}, {result, true}},
-			first: "assigned assigned told:2/6 detached", second: "told:2/6 told:2/7 succeeded",
+			steps: []step{{opened, false}, {began(2), false}, {join, false}, {progress(2, 6), false}, {attached(1, knows, nil), false}, {progress(2, 7), false}, {result, true}},
+			first: "assigned assigned progress:2/6 detached", second: "progress:2/6 progress:2/7 succeeded",
 		},
 		"progress while the same attaches": {
-			steps: []step{{opened, false}, {began(2), false}, {join, false}, {told(2, 6), false}, {attached(0, knows, nil), false}, {told(2, 6), false}, {result, true}},
-			first: "assigned assigned told:2/6 succeeded",
+			steps: []step{{opened, false}, {began(2), false}, {join, false}, {progress(2, 6), false}, {attached(0, knows, nil), false}, {progress(2, 6), false}, {result, true}},
+			first: "assigned assigned progress:2/6 succeeded",
 		},
 		"ends while it waits":         {steps: []step{{waits, false}, {recheck, true}}, first: "failed"},
 		"two attempts":                {steps: []step{{opened, false}, {began(2), false}, {began(2), false}, {began(1), false}, {result, true}}, first: "assigned assigned succeeded"},
@@ -179,7 +179,7 @@ func TestWaiter(t *testing.T) {
 			steps:  []step{{join, false}, {attached(0, running, failed), false}, {attached(1, running, nil), false}, {result, true}},
 			second: "succeeded",
 		},
-		// The entry may be older than the attach; if it is not, the record brings the result.
+		// The entry may be older than the attach. If it is not, the record brings the result.
 		"detached while attaching": {
 			attach: true, steps: []step{{detached, false}, {attached(1, running, nil), false}, {recheck, true}}, second: "failed",
 		},
@@ -204,17 +204,17 @@ func TestWaiter(t *testing.T) {
 					t.Errorf("step %d: done is %v", i+1, done)
 				}
 			}
-			if got := strings.Join(first.told, " "); got != tt.first {
+			if got := strings.Join(first.calls, " "); got != tt.first {
 				t.Errorf("first sink: %q, want %q", got, tt.first)
 			}
-			if got := strings.Join(second.told, " "); got != tt.second {
+			if got := strings.Join(second.calls, " "); got != tt.second {
 				t.Errorf("second sink: %q, want %q", got, tt.second)
 			}
 		})
 	}
 }
 
-// The reply stream does not repeat what is known from the start.
+// The reply stream does not repeat what is fixed at the submit.
 func TestWaiterCompletesTheStatus(t *testing.T) {
 	t.Parallel()
 	sink := newRecorder(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// Two replicas keep the records of ended jobs within their bytes. An idempotency key whose job's record is gone
-// still names it: its job is not run again.
+// Two replicas keep the records of ended jobs within their bytes. An idempotency key whose job's
+// record is gone still names the job, so the job does not run again.
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {

@@ -16,7 +16,7 @@ func (rep *replica) run(job *freeslot.Job, run Run) (accepted Accepted, err erro
 	return accepted, err
 }
 
-// TestHome: a later job goes near, where nodes could run it, and with a key where that leads.
+// TestHome: a later job goes near, if nodes could run it; with a key it goes to the key's cell.
 func TestHome(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 3, redistest.Shared(t))
@@ -48,14 +48,14 @@ func TestHome(t *testing.T) {
 	}
 }
 
-// TestRunsJob: the job of a run is where its id says, and once, whoever submits it and
-// whether or not its record is still there.
+// TestRunsJob: the job of a run is in the cell of its id, and is created once, whichever replica
+// submits it and whether or not its record still exists.
 func TestRunsJob(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 3, redistest.Shared(t))
 	r.agent(r.nodesIn(0, 1, 4)[0])
 	x, y := r.replica("x"), r.replica("y")
-	for index := range 3 { // in two of which there is no node
+	for index := range 3 { // two of them have no node
 		run := Run{JobID: cell.NewJobID(index), Once: "1"}
 		for _, rep := range []*replica{x, y, x} {
 			if a, err := rep.run(job(), run); err != nil || a.JobID != run.JobID {

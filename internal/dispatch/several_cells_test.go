@@ -63,8 +63,8 @@ func (l *ledger) run(d cell.Dispatch) string {
 	return string(d.Job.Payload)
 }
 
-// Jobs of several replicas, one by one and in batches, over several cells: each one
-// that was accepted is run once and has its one result, and no other is run.
+// Jobs of several replicas, one by one and in batches, over several cells. Each accepted job runs
+// once and has its one result, and no other job runs.
 func TestExactlyOnceOverCells(t *testing.T) {
 	t.Parallel()
 	onCells(t, func(t *testing.T, r *rig) {
@@ -170,7 +170,7 @@ func TestJobsOfEveryCell(t *testing.T) {
 			if s := second.result(id); string(s.Result) != `"end"` {
 				t.Errorf("%+v", s)
 			}
-			eventually(t, "the first is told", func() bool { return first.kinds(id) == "assigned detached" })
+			eventually(t, "the first gets Detached", func() bool { return first.kinds(id) == "assigned detached" })
 		}
 		seen := make(map[string]bool)
 		for cursor, more := "", true; more; more = cursor != "" {
@@ -197,7 +197,7 @@ func TestJobsOfEveryCell(t *testing.T) {
 	})
 }
 
-// Jobs go to the cells by the capacity that is free there, and all of it is used.
+// Jobs go to the cells by their free capacity, and all of it is used.
 func TestCellsByFreeCapacity(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 2, redistest.Shared(t))
@@ -227,8 +227,8 @@ func TestCellsByFreeCapacity(t *testing.T) {
 	}
 }
 
-// A cell that refuses is left for another one: the job gets another id, and nobody
-// waits under the former.
+// If a cell refuses, the job goes to another one under another id. No waiter stays under the former
+// id.
 func TestRefusedInOneCell(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 2, redistest.Shared(t))
@@ -253,8 +253,7 @@ func TestRefusedInOneCell(t *testing.T) {
 	_ = sink.result(d.Attempt.Job)
 }
 
-// The refusals of candidates that come before the one that takes the job mend the
-// cache as well.
+// The refusals of candidates before the one that takes the job correct the cache as well.
 func TestEarlierRefusals(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -273,8 +272,8 @@ func TestEarlierRefusals(t *testing.T) {
 	}
 }
 
-// twoServers is a cell on each of two servers, and a node in each that runs until
-// the end of the test whatever happens.
+// twoServers is a cell on each of two servers, and a node in each that runs until the end of the
+// test whatever happens.
 func twoServers(t *testing.T) (r *rig, servers [2]*redistest.Server) {
 	t.Helper()
 	servers = [2]*redistest.Server{redistest.New(t, redistest.AppendOnly("always")), redistest.New(t, redistest.AppendOnly("always"))}
@@ -288,8 +287,8 @@ func shortCalls(c *replicaConfig) {
 	c.cell = func(cc *cell.Config) { cc.CallTimeout = 200 * time.Millisecond }
 }
 
-// One of two servers dies, or hangs: its nodes are out and jobs go to the other one.
-// What was running there comes back with it.
+// One of two servers dies, or hangs. Its nodes are out, and jobs go to the other one. The jobs that
+// ran there return with it.
 func TestOneServerOfTwo(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]struct{ away, back func(*redistest.Server) }{
@@ -301,7 +300,7 @@ func TestOneServerOfTwo(t *testing.T) {
 			r, servers := twoServers(t)
 			stay, leave := r.agent(r.nodesIn(0, 1, 1000)[0]), r.agent(r.nodesIn(1, 1, 1000)[0])
 			rep := r.replica("r1", shortCalls, func(c *replicaConfig) {
-				// A busy machine may hold up the server that stays for a while, too.
+				// A busy machine may delay the server that stays for a while, too.
 				c.dispatch.SubmitTimeout = time.Second
 				c.cell = func(cc *cell.Config) { cc.CallTimeout = 500 * time.Millisecond }
 			})
@@ -314,7 +313,7 @@ func TestOneServerOfTwo(t *testing.T) {
 				return len(before[0]) >= 5 && len(before[1]) >= 5
 			})
 			fail.away(servers[1])
-			open := 0 // jobs that may have been placed where nobody answers
+			open := 0 // jobs that may have been placed on the server that does not answer
 			for open == 0 && rep.cache.Skip() == 0 {
 				_, err := rep.place(job(), sink)
 				if err == nil {
@@ -325,11 +324,11 @@ func TestOneServerOfTwo(t *testing.T) {
 				}
 				open++
 			}
-			// From now on nothing goes there.
+			// From now on no job goes there.
 			begin := time.Now()
 			for range 200 {
 				if id := rep.mustPlace(job(), sink); cellOf(t, id) != 0 {
-					t.Errorf("job %s went where nobody answers", id)
+					t.Errorf("job %s went to a cell that does not answer", id)
 				}
 			}
 			if took := time.Since(begin); took > 5*time.Second {
@@ -368,8 +367,8 @@ func TestOneServerOfTwo(t *testing.T) {
 	}
 }
 
-// Jobs that wait behind a call that is not answered were never sent, and go to
-// another cell at once; only what was sent is unavailable.
+// Jobs that wait behind an unanswered call were never sent, and go to another cell at once. Only
+// what was sent is unavailable.
 func TestQueuedJobsGoElsewhere(t *testing.T) {
 	t.Parallel()
 	const jobs = 200
@@ -389,7 +388,7 @@ func TestQueuedJobsGoElsewhere(t *testing.T) {
 				id := a.JobID
 				switch {
 				case err == nil && cellOf(t, id) != 0:
-					t.Errorf("job %s was placed where nobody answers", id)
+					t.Errorf("job %s was placed in a cell that does not answer", id)
 				case err == nil:
 				case freeslot.CodeOf(err) == freeslot.CodeUnavailable && strings.Contains(err.Error(), "may have been placed"):
 					sent <- ""
@@ -413,7 +412,7 @@ func TestQueuedJobsGoElsewhere(t *testing.T) {
 	t.Logf("%d of %d jobs were sent to the cell that does not answer", len(sent), jobs)
 }
 
-// Only where every cell answers is it sure that no node fits.
+// Only if every cell answers is it certain that no node fits.
 func TestNoNodeWithACellAway(t *testing.T) {
 	t.Parallel()
 	r, servers := twoServers(t)
@@ -448,8 +447,8 @@ func TestNoNodeWithACellAway(t *testing.T) {
 	wantCode(t, err, freeslot.CodeNoMatchingNode)
 }
 
-// A server that is away when the replica starts keeps nobody from starting, unless
-// it is the only one. Its reply stream is opened when it comes.
+// A server that is away when the replica starts does not prevent the start, unless it is the only
+// one. Its reply stream is opened when it returns.
 func TestStartWithACellAway(t *testing.T) {
 	t.Parallel()
 	r, servers := twoServers(t)
@@ -478,8 +477,8 @@ func TestStartWithACellAway(t *testing.T) {
 	}
 }
 
-// Memory runs out on one of two servers: jobs go to the other, and are refused only
-// where no other would do.
+// One of two servers runs out of memory. Jobs go to the other, and are refused only if no other
+// cell would do.
 func TestOneServerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r, _ := twoServers(t)
@@ -498,7 +497,7 @@ func TestOneServerOutOfMemory(t *testing.T) {
 		}
 	}
 	limit("1")
-	// The first one learns it from Redis, unless the keeper was faster.
+	// The first submit learns it from Redis, unless watchMemory was faster.
 	for range 10 {
 		if id := rep.mustPlace(job(), nil); cellOf(t, id) != 0 {
 			t.Errorf("job %s", id)
@@ -513,8 +512,8 @@ func TestOneServerOutOfMemory(t *testing.T) {
 	rep.mustPlace(&freeslot.Job{Service: "rare"}, nil)
 }
 
-// A batch has jobs for a cell that hangs and for another one: the latter are decided
-// at once, not with the former.
+// A batch has jobs for a cell that hangs and for another one. The latter are decided at once, not
+// with the former.
 func TestBatchWithACellThatHangs(t *testing.T) {
 	t.Parallel()
 	const jobs, hang = 40, 3 * time.Second
@@ -553,7 +552,7 @@ func TestBatchWithACellThatHangs(t *testing.T) {
 	rep.settled()
 }
 
-// What a panic leaves behind is cleaned up in every cell, the calls under way included.
+// After a panic everything is cleaned up in every cell, including the calls under way.
 func TestPanicOverCells(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 4, redistest.Shared(t))
@@ -565,17 +564,17 @@ func TestPanicOverCells(t *testing.T) {
 	for i := range reqs {
 		reqs[i] = Request{Tenant: tenant, Job: job()}
 	}
-	told := 0
+	answers := 0
 	func() {
 		defer func() {
 			if recover() == nil {
 				t.Error("there was no panic")
 			}
 		}()
-		rep.Submit(deadline(t), reqs, newRecorder(t), func(int, Accepted, error) { told++; panic("test") })
+		rep.Submit(deadline(t), reqs, newRecorder(t), func(int, Accepted, error) { answers++; panic("test") })
 	}()
-	if told != 1 || rep.Outstanding() != 0 {
-		t.Errorf("told %d times, %d outstanding", told, rep.Outstanding())
+	if answers != 1 || rep.Outstanding() != 0 {
+		t.Errorf("answered %d times, %d outstanding", answers, rep.Outstanding())
 	}
 	rep.settled()
 }

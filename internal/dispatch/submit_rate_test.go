@@ -16,8 +16,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// shop is the bucket in Redis as it ought to be, and replicas that lease from it, on a clock
-// that the test moves.
+// shop is an ideal bucket in Redis, and replicas that lease from it, on a clock that the test
+// moves.
 type shop struct {
 	rate     cell.Rate
 	clock    time.Duration
@@ -53,9 +53,9 @@ func (s *shop) take(most int) cell.Permits {
 	return cell.Permits{Taken: n, Left: s.left}
 }
 
-// TestRateBound: three replicas that ask at random never admit more, in any stretch of time,
-// than rate * time + burst + what they may hold; and whoever is told to come again later
-// is admitted then, unless others were before him.
+// TestRateBound: three replicas that ask at random never admit more, in any stretch of time, than
+// rate * time + burst + what they may hold. A job that is refused until later is admitted then,
+// unless other jobs came first.
 func TestRateBound(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
@@ -109,8 +109,8 @@ func retryOf(t *testing.T, err error) time.Duration {
 	return e.RetryAfter
 }
 
-// TestRateIsUsed: tenants that submit more than they may get what they may, for a call
-// now and then.
+// TestRateIsUsed: tenants that submit too much still get their full rate, at the cost of a call now
+// and then.
 func TestRateIsUsed(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []cell.Rate{{PerSecond: 2, Burst: 1}, {PerSecond: 300, Burst: 300}, {PerSecond: 50_000, Burst: 50_000}, {PerSecond: 50_000, Burst: 10}} {
@@ -136,8 +136,8 @@ func TestRateIsUsed(t *testing.T) {
 	}
 }
 
-// TestRateCostsNoCall: most submits find a permit that is there already, and one that was
-// not used in time is gone.
+// TestRateCostsNoCall: most submits find a permit that is held already. A permit that was not used
+// in time is gone.
 func TestRateCostsNoCall(t *testing.T) {
 	t.Parallel()
 	s := newShop(cell.Rate{PerSecond: 30_000, Burst: 30_000}, 3)
@@ -184,8 +184,8 @@ func (b *bucket) wants() int {
 	return b.wanted
 }
 
-// TestRateOneCall: of those who come together one asks, for all who are known by then; and
-// the next asks for the rest.
+// TestRateOneCall: of the submits that come together one asks, for all that are known by then. The
+// next one asks for the rest.
 func TestRateOneCall(t *testing.T) {
 	t.Parallel()
 	b, calls, answers, _ := gated(cell.Rate{PerSecond: 1, Burst: 100})
@@ -221,7 +221,8 @@ func TestRateOneCall(t *testing.T) {
 	all.Wait()
 }
 
-// TestRateWaitIsBounded: whoever gives up takes nothing along, and no more wait than may.
+// TestRateWaitIsBounded: a submit that gives up takes no permits, and the number of waiting submits
+// is bounded.
 func TestRateWaitIsBounded(t *testing.T) {
 	t.Parallel()
 	b, calls, answers, _ := gated(cell.Rate{PerSecond: 1, Burst: 100})
@@ -249,7 +250,8 @@ func TestRateWaitIsBounded(t *testing.T) {
 	}
 }
 
-// TestRateWithoutRedis: all who wait are told at once, and for a moment nobody asks again.
+// TestRateWithoutRedis: all waiting submits are refused at once, and for a moment there is no
+// further call.
 func TestRateWithoutRedis(t *testing.T) {
 	t.Parallel()
 	b, calls, _, failures := gated(cell.Rate{PerSecond: 1, Burst: 100})
@@ -270,8 +272,8 @@ func TestRateWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestSubmitRate: of a batch the first jobs are admitted, and each of the others is told when
-// to come; replicas share what there is.
+// TestSubmitRate: the first jobs of a batch are admitted, and each other job gets a time to return.
+// Replicas share the rate.
 func TestSubmitRate(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 4, redistest.Shared(t))
@@ -324,7 +326,7 @@ func TestSubmitRate(t *testing.T) {
 	}
 }
 
-// TestSubmitRateOutage: where the tenant's bucket cannot be reached its submits end soon.
+// TestSubmitRateOutage: if the tenant's bucket cannot be reached, its submits end soon.
 func TestSubmitRateOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// service is what every part of the real thing has.
+// service has the methods of every part of the system.
 type service interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
@@ -43,8 +43,8 @@ func start(t *testing.T, s service) {
 	})
 }
 
-// system is a replica's inside on a real Redis, with one node that runs the
-// services of docs/protocol.md.
+// system is a replica without its listener on a real Redis, with one node that runs the services of
+// docs/protocol.md.
 func system(t *testing.T, slots int) *dispatch.Dispatcher {
 	t.Helper()
 	redis := redistest.Shared(t)
@@ -76,8 +76,8 @@ func system(t *testing.T, slots int) *dispatch.Dispatcher {
 	return d
 }
 
-// realDispatcher starts a dispatcher; nodes are registered by before, so that its
-// cache knows them from the start.
+// realDispatcher starts a dispatcher. before registers nodes, so that its cache knows them from the
+// start.
 func realDispatcher(t *testing.T, redis *redistest.Target, prefix, replica string, before func()) *dispatch.Dispatcher {
 	t.Helper()
 	commands, err := redisclient.Commands(redisclient.Config{URL: redis.URL(), Name: replica})
@@ -107,14 +107,14 @@ func realDispatcher(t *testing.T, redis *redistest.Target, prefix, replica strin
 	return d
 }
 
-// TestProtocolPageForReal replays docs/protocol.md with all that a replica is.
+// TestProtocolPageForReal replays docs/protocol.md with all parts of a replica.
 func TestProtocolPageForReal(t *testing.T) {
 	t.Parallel()
 	replayAll(t, func(t *testing.T) *server { return serve(t, Config{}, system(t, 100)) })
 }
 
-// TestAttachAtAnotherReplica: the result of a job goes to the session that
-// attached last, at whatever replica.
+// TestAttachAtAnotherReplica: the result of a job goes to the session that attached last, at any
+// replica.
 func TestAttachAtAnotherReplica(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -141,8 +141,8 @@ func TestAttachAtAnotherReplica(t *testing.T) {
 	second.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"gate","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`)
 }
 
-// TestManyJobsForReal: sessions and batches at once; every job that is accepted
-// gets its own result, in order.
+// TestManyJobsForReal: sessions and batches at once. Every accepted job gets its own result, in
+// order.
 func TestManyJobsForReal(t *testing.T) {
 	t.Parallel()
 	const sessions, batch = 8, 50

@@ -8,5 +8,5 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 )
 
-// What is tested has the rights of a replica in Redis.
+// The tests run with the rights of a replica in Redis.
 func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica, presence.Scripts()) }

@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	frames := counters("freeslot_session_frames_total", "WebSocket data frames of all sessions.", "direction")
 	bytes := counters("freeslot_session_bytes_total", "Bytes of the data frames of all sessions, without the WebSocket's own headers.", "direction")
-	progress := counters("freeslot_session_progress_total", "Progress of jobs for clients, by outcome: sent, replaced by something later that was told before it was sent, dropped because the client reads too slowly.", "outcome")
+	progress := counters("freeslot_session_progress_total", "Progress of jobs for clients, by outcome: sent, replaced by later progress before it was sent, dropped because the client reads too slowly.", "outcome")
 	m := &metrics{
 		open:        auto.NewGauge(prometheus.GaugeOpts{Name: "freeslot_sessions", Help: "WebSocket sessions that are open."}),
 		messagesOut: counter("freeslot_session_messages_total", "Messages sent to clients; one frame can hold several."),

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// variables hold what the placeholders of patterns have stood for: "…" matches
-// any value, "…name" any value at first and then the same one. A placeholder is
-// a whole JSON string, whatever the type of what it stands for.
+// variables hold the values of the placeholders of patterns: "…" matches any value, "…name" any
+// value at first and then the same one. A placeholder is a whole JSON string, whatever the type of
+// its value.
 type variables map[string]any
 
-// match compares a JSON value with a pattern: nothing may be missing, nothing more.
+// match compares a JSON value with a pattern: nothing may be missing, nothing more may be there.
 func (v variables) match(pattern, got []byte) error {
 	var want, have any
 	if err := json.Unmarshal(pattern, &want); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// tell has the job's handler tell something.
-func (d *fakeDispatcher) tell(id string, p freeslot.Progress) {
+// report makes the job's handler report progress.
+func (d *fakeDispatcher) report(id string, p freeslot.Progress) {
 	d.mu.Lock()
 	job := d.jobs[id]
 	job.status.Progress = &p
@@ -25,7 +25,7 @@ func (d *fakeDispatcher) tell(id string, p freeslot.Progress) {
 	}
 }
 
-func toldValue(seq int64, value string) freeslot.Progress {
+func progressOf(seq int64, value string) freeslot.Progress {
 	return freeslot.Progress{Attempt: 1, Seq: seq, AtMS: 5, Value: json.RawMessage(value)}
 }
 
@@ -39,23 +39,23 @@ func TestProgress(t *testing.T) {
 	first.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
 	first.expect(`{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":1}`)
 	id, _ := first.vars["job"].(string)
-	d.tell(id, toldValue(1, `{"done":1}`))
+	d.report(id, progressOf(1, `{"done":1}`))
 	first.expect(`{"type":"progress","job_id":"…job","attempt":1,"seq":1,"at_ms":5,"value":{"done":1}}`)
 
-	// News that comes within an attach comes after its status, and only if it is news.
-	told := int64(1)
-	d.attaching = func(id string) { told++; d.tell(id, toldValue(told, "2")) }
+	// News that arrives within an attach comes after its status, and only if it is new.
+	seq := int64(1)
+	d.attaching = func(id string) { seq++; d.report(id, progressOf(seq, "2")) }
 	second.send(`{"type":"attach","id":"b1","job_id":"…job"}`)
 	second.expect(`{"type":"status","id":"b1","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"running","node":"node-1","attempt":1,"slots":1,
 		"progress":{"attempt":1,"seq":1,"at_ms":5,"value":{"done":1}},"submitted_at_ms":1,"assigned_at_ms":1}}`)
 	second.expect(`{"type":"progress","job_id":"…job","attempt":1,"seq":2,"at_ms":5,"value":2}`)
 	first.expect(`{"type":"detached","job_id":"…job"}`)
-	d.tell(id, toldValue(9, "null"))
+	d.report(id, progressOf(9, "null"))
 	second.expect(`{"type":"progress","job_id":"…job","attempt":1,"seq":9,"at_ms":5,"value":null}`)
 	d.finish(id, freeslot.StateDead, nil)
 	second.expect(`{"type":"result","job":{"job_id":"…job","tenant":"acme","service":"hold","class":"…","state":"dead","node":"node-1","attempt":1,"slots":1,
 		"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
-	d.tell(id, toldValue(10, "1")) // of a job that the session knows no more
+	d.report(id, progressOf(10, "1")) // of a job that the session no longer knows
 	second.send(`{"type":"ping","id":"b2"}`)
 	second.expect(`{"type":"pong","id":"b2"}`)
 	if sent := s.metric("freeslot_session_progress_total", "sent"); sent != 3 {
@@ -63,8 +63,9 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestProgressOfASlowClient: while a client does not read, what is told takes no room from
-// results and does not cut it off; then it has all results, and of each job the latest alone.
+// TestProgressOfASlowClient: while a client does not read, progress takes no room from results and
+// does not end the session. Then the client gets all results, and only the latest progress of each
+// job.
 func TestProgressOfASlowClient(t *testing.T) {
 	t.Parallel()
 	const jobs = 20
@@ -98,7 +99,7 @@ func TestProgressOfASlowClient(t *testing.T) {
 		}
 	}
 	if len(got) != jobs || o.messages != 0 || o.bytes != 0 || o.progress.bytes != 0 || o.progress.len() != 0 {
-		t.Errorf("%d messages; %d and %d bytes counted, %d of news", len(got), o.messages, o.bytes, o.progress.bytes)
+		t.Errorf("%d messages; %d and %d bytes counted, %d of progress", len(got), o.messages, o.bytes, o.progress.bytes)
 	}
 }
 
@@ -126,8 +127,8 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// TestNewsTwin holds the news beside the queue against a list of the latest of each job.
-func TestNewsTwin(t *testing.T) {
+// TestProgressTwin compares the queue of progress with a list of the latest of each job.
+func TestProgressTwin(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		o := &outbox{}
@@ -141,9 +142,9 @@ func TestNewsTwin(t *testing.T) {
 		}
 		for i := range rapid.IntRange(1, 120).Draw(t, "steps") {
 			slot := fmt.Sprint(rapid.IntRange(0, 30).Draw(t, "job"))
-			job := fmt.Sprint(slot, ".", ended[slot]) // one that has ended tells nothing any more
-			switch rapid.SampledFrom([]string{"tell", "tell", "tell", "end", "take"}).Draw(t, "step") {
-			case "tell":
+			job := fmt.Sprint(slot, ".", ended[slot]) // a job that has ended has no progress any more
+			switch rapid.SampledFrom([]string{"report", "report", "report", "end", "take"}).Draw(t, "step") {
+			case "report":
 				message := fmt.Sprintf(`"p%s-%d"`, job, i)
 				o.putProgress(job, []byte(message))
 				if _, waits := latest[job]; !waits {
@@ -192,8 +193,8 @@ func TestNewsTwin(t *testing.T) {
 	})
 }
 
-// TestNewsIsBounded: what does not fit is dropped, and the former value stays.
-func TestNewsIsBounded(t *testing.T) {
+// TestProgressIsBounded: what does not fit is dropped, and the former value stays.
+func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	o := &outbox{}
 	o.init(10, 10)

@@ -18,7 +18,7 @@ import (
 
 // example is a fenced block of docs/protocol.md that has steps to replay.
 type example struct {
-	// name is the heading that it stands under, with its line.
+	// name is the heading above it, with its line.
 	name  string
 	steps []step
 }
@@ -84,8 +84,7 @@ func parseStep(line int, text string) (step, error) {
 	return step{}, fmt.Errorf("line %d is no step: %s", line, text)
 }
 
-// replay plays an example against the endpoint at url. actions are what its lines
-// with # do.
+// replay plays an example against the endpoint at url. Lines with # run the actions.
 func replay(t *testing.T, e example, url string, header http.Header, actions map[string]func()) {
 	t.Helper()
 	vars := variables{}
@@ -127,13 +126,13 @@ func replay(t *testing.T, e example, url string, header http.Header, actions map
 	for name, p := range peers {
 		p.send(`{"type":"ping","id":"nothing more"}`)
 		if got := p.read(); !strings.Contains(string(got), "nothing more") {
-			t.Errorf("session %s gets more than the example says: %s", name, got)
+			t.Errorf("session %s gets more than the example has: %s", name, got)
 		}
 	}
 }
 
-// expectGroup reads as many messages as there are steps, in any order between
-// sessions and within one.
+// expectGroup reads as many messages as there are steps: in any order between sessions, and in
+// order within one.
 func expectGroup(t *testing.T, group []step, vars variables, open func(string) *peer) {
 	t.Helper()
 	for _, session := range []string{"A", "B"} {

@@ -150,7 +150,7 @@ func TestAttach(t *testing.T) {
 	second.expect(`{"type":"status","id":"a1","job":` + running + `}`)
 	first.expect(`{"type":"detached","job_id":"…job"}`)
 
-	// The one that has it attaches again: nothing changes.
+	// The session that has the job attaches again: nothing changes.
 	second.send(`{"type":"attach","id":"a2","job_id":"…job"}`)
 	second.expect(`{"type":"status","id":"a2","job":` + running + `}`)
 	id, _ := first.vars["job"].(string)
@@ -219,8 +219,8 @@ func TestTooManyJobs(t *testing.T) {
 	p.expect(`{"type":"accepted","id":"r4","job_id":"…c"}`)
 }
 
-// TestRequestsUnderWayAreBounded: with one submit under way the next one waits,
-// and the ping behind it stays unread.
+// TestRequestsUnderWayAreBounded: with one submit under way the next one waits, and the ping behind
+// it stays unread.
 func TestRequestsUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()
@@ -250,9 +250,8 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	p.expect(`{"type":"error","id":"r","code":"no_matching_node","message":"no node fits","breakdown":{"service":1}}`)
 }
 
-// TestJobsUnderWayAreBounded: batches under way whose answers together would
-// overflow the queue wait for each other, so that a client which only submits much
-// is not cut off as slow.
+// TestJobsUnderWayAreBounded: batches under way whose answers together would overflow the queue
+// wait for each other. So a client that only submits much is not cut off as slow.
 func TestJobsUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()
@@ -354,8 +353,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestManySessions: each session gets the news of its own jobs and no others, for
-// each job in order, whatever the mode.
+// TestManySessions: each session gets the news of its own jobs and of no others, for each job in
+// order, whatever the mode.
 func TestManySessions(t *testing.T) {
 	t.Parallel()
 	const sessions, jobs = 50, 40
@@ -443,8 +442,8 @@ func TestForgetAfterTheLastSubmit(t *testing.T) {
 	}
 }
 
-// TestAttachEndsWithItsSession: one that still waits for Redis when its client is gone
-// takes the job from nobody who attached since.
+// TestAttachEndsWithItsSession: an attach that still waits for Redis when its client is gone takes
+// the job from no session that attached since.
 func TestAttachEndsWithItsSession(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()

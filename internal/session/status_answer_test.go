@@ -34,8 +34,8 @@ func (p *peer) ask(request string, ids []string) {
 	p.expect(`{"type":"pong","id":"p"}`)
 }
 
-// TestAnswersWaitForRoom: a client that asks for the results of many jobs at once
-// gets them all, although together they are many times what may be queued.
+// TestAnswersWaitForRoom: a client that asks for the results of many jobs at once gets them all,
+// although together they are many times larger than the queue.
 func TestAnswersWaitForRoom(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -80,7 +80,7 @@ func TestAnswersWaitForRoom(t *testing.T) {
 	}
 }
 
-// TestAnswersAreAskedForInTurn: what a session holds of answers is bounded.
+// TestAnswersAreAskedForInTurn: the answers that a session holds are bounded.
 func TestAnswersAreAskedForInTurn(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()
@@ -101,8 +101,8 @@ func TestAnswersAreAskedForInTurn(t *testing.T) {
 	}
 }
 
-// TestWaitingAnswersEndWithTheSession, whoever ends it, and a cancel that was read is
-// carried out all the same.
+// TestWaitingAnswersEndWithTheSession, whatever ends it. A cancel that was read is still carried
+// out.
 func TestWaitingAnswersEndWithTheSession(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(s *server, p *peer){
@@ -160,7 +160,7 @@ func TestDrainWithWaitingAnswers(t *testing.T) {
 	p := s.connect("")
 	p.conn.SetReadLimit(-1)
 	p.ask("attach", ids)
-	waitFor(t, asked, "the first attach") // or else a busy machine drains before any
+	waitFor(t, asked, "the first attach") // otherwise a busy machine drains before any is read
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(t.Context()) }()
 	p.expect(`{"type":"goaway","reason":"the replica is stopping"}`)

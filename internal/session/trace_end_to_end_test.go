@@ -16,10 +16,9 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// TestOneTraceForReal: client, replica and worker each have a tracer provider of
-// their own, as separate processes would, and what they export is one trace: the
-// caller's span, above the client's, above the replica's, above the worker's,
-// above what the handler itself traces.
+// TestOneTraceForReal: client, replica and worker each have a tracer provider of their own, as
+// separate processes would. Together they export one trace: the caller's span, above the client's,
+// above the replica's, above the worker's, above the handler's own.
 func TestOneTraceForReal(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()

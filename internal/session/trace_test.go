@@ -75,7 +75,7 @@ func TestTracingOff(t *testing.T) {
 	}
 }
 
-// TestLog: an end-to-end look at what is logged, and that nothing secret is.
+// TestLog checks the events of a session in the log, and that nothing secret is logged.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.DebugLevel)

@@ -7,7 +7,7 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 )
 
-// TestJobsThatWait: accepted says where they stand, and assigned comes with their turn.
+// TestJobsThatWait: accepted has their positions, and assigned comes with their turn.
 func TestJobsThatWait(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()
@@ -32,7 +32,7 @@ func TestJobsThatWait(t *testing.T) {
 	p.expect(`{"type":"status","id":"r3","job":{"job_id":"…a","tenant":"acme","service":"hold","class":"…","state":"cancelling","node":"node-1","attempt":1,"slots":2,"submitted_at_ms":1,"assigned_at_ms":1}}`)
 }
 
-// TestNextAttempts: each attempt is told, to whoever waits for the job then.
+// TestNextAttempts: each attempt is reported to the session that waits for the job then.
 func TestNextAttempts(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()
@@ -60,11 +60,11 @@ func TestNextAttempts(t *testing.T) {
 		"failures":3,"priority":4,"submitted_at_ms":1,"assigned_at_ms":1,"finished_at_ms":2}}`)
 }
 
-// TestAssignmentRacesAttach: an attempt that begins before the status of an attach is on
-// its way comes after it, and not at all where the status tells of it.
+// TestAssignmentRacesAttach: an attempt that begins before the status of an attach is sent comes
+// after the status, and not at all if the status has it.
 func TestAssignmentRacesAttach(t *testing.T) {
 	t.Parallel()
-	for name, attempt := range map[string]int{"told by the status": 1, "later": 2} {
+	for name, attempt := range map[string]int{"in the status": 1, "later": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newFakeDispatcher()

@@ -39,7 +39,7 @@ func TestDecodeExplain(t *testing.T) {
 	}
 }
 
-// FuzzDecodeJob: what is accepted, and is valid as a whole, encoding/json reads the same.
+// FuzzDecodeJob: encoding/json reads accepted, valid jobs the same.
 func FuzzDecodeJob(f *testing.F) {
 	f.Add([]byte(wholeJob))
 	f.Add([]byte(`{"service":"tts","limit":3}`))
