@@ -5,26 +5,27 @@ import (
 	"strings"
 )
 
-// Access is what a process needs in Redis.
+// Access is what a process needs in Redis, as ACL rules state it.
 type Access struct {
-	// Scripts are the hashes of the scripts that it calls; empty where it may load and call any.
+	// Scripts are the hashes of the scripts that it calls; empty where it may load and call any
+	// script.
 	Scripts []string
-	// Commands are the names of commands, lower case, with a subcommand behind "|". Those that scripts
-	// call are among them, because Redis asks whether their caller may call them.
+	// Commands are names of commands, lower case, with a subcommand behind "|". The commands inside
+	// scripts are among them, because Redis checks them against the caller of the script.
 	Commands []string
-	// Categories are of commands, without the "@": added first, then those with a "-" in front are taken
-	// away.
+	// Categories are categories of commands without the "@", in the order of the rules. A "-" in
+	// front takes the category away.
 	Categories []string
-	// Keys and Channels are patterns. Reads are of keys that are only read.
+	// Keys, Reads and Channels are patterns; Reads are for keys that are only read.
 	Keys, Reads, Channels []string
 }
 
-// Rules are what Redis' ACL takes for a user that may do what a says and nothing else.
+// Rules are the ACL rules of a user that has this access and no other.
 func (a Access) Rules() []string {
 	return append([]string{"resetkeys", "resetchannels", "-@all"}, a.Additions()...)
 }
 
-// Additions are those of Rules that give something.
+// Additions are Rules without the ones that take everything away first.
 func (a Access) Additions() []string {
 	var rules []string
 	for _, c := range a.Categories {
@@ -34,33 +35,28 @@ func (a Access) Additions() []string {
 			rules = append(rules, "+@"+name)
 		}
 	}
-	for _, c := range a.Commands {
-		rules = append(rules, "+"+c)
+	add := func(before string, names []string) {
+		for _, name := range names {
+			rules = append(rules, before+name)
+		}
 	}
-	for _, sha := range a.Scripts {
-		rules = append(rules, "+evalsha|"+sha)
-	}
-	for _, k := range a.Keys {
-		rules = append(rules, "~"+k)
-	}
-	for _, k := range a.Reads {
-		rules = append(rules, "%R~"+k)
-	}
-	for _, c := range a.Channels {
-		rules = append(rules, "&"+c)
-	}
+	add("+", a.Commands)
+	add("+evalsha|", a.Scripts)
+	add("~", a.Keys)
+	add("%R~", a.Reads)
+	add("&", a.Channels)
 	return rules
 }
 
 var (
 	luaComment = regexp.MustCompile(`(?m)--.*$`)
-	// commandCall is a call of redis.call or redis.pcall, of one of the names that scripts give them, or of
-	// lib/sure.lua, up to the end of the command's name, which may be one of several.
+	// commandCall is a call of redis.call or redis.pcall, also by one of the local names for them
+	// in scripts, or of lib/sure.lua. It ends with the command's name, which can be one of several.
 	commandCall = regexp.MustCompile(`\b(?:redis\.p?call\(|call\(|try\(|sure\(|pcall\(redis\.p?call, )([^,()]*)`)
 	commandName = regexp.MustCompile(`'([A-Z]+)'`)
 )
 
-// Commands are those that the script can call, lower case.
+// Commands are the commands that the script can call, lower case.
 func (s *Script) Commands(sharded bool) []string {
 	var found []string
 	for _, call := range commandCall.FindAllStringSubmatch(luaComment.ReplaceAllString(s.Text(sharded), ""), -1) {

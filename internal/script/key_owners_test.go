@@ -18,8 +18,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// owners are the families of keys and channels by the folder of internal that alone writes them. A family is
-// the part of a name between the key prefix and the id: "jobs" of scheduler:jobs:<job>.
+// owners are the families of keys and channels by the folder of internal that alone writes them. A
+// family is the part of a name between the key prefix and the id: "jobs" of scheduler:jobs:<job>.
 var owners = map[string][]string{
 	"script": {"replicated"},
 	"cell": {
@@ -38,8 +38,8 @@ var owners = map[string][]string{
 	"dispatch/presence": {"replicas", "version:followed"},
 }
 
-// TestOneWriter reads every script and key builder: each family of keys has one owner. A script that reads or writes
-// a key of another feature says so in its header:
+// TestOneWriter reads every script and key builder: each family of keys has one owner. A script
+// that reads or writes a key of another feature states it in its header:
 //
 //	-- Reads: scheduler:jobs:<job>, scheduler:due
 //	-- Writes: scheduler:due
@@ -104,7 +104,8 @@ func folders(t *testing.T) (out []string) {
 	return out
 }
 
-// built are the families that the Go code of a folder builds names of, by Layout.Key and functions that are called so.
+// built are the families that the Go code of a folder builds names of, by Layout.Key and functions
+// that are called so.
 func built(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -151,7 +152,8 @@ var (
 	foreignKey = regexp.MustCompile(`\bscheduler:([a-z]+(?:[:_-][a-z_]+)*)`)
 )
 
-// keysOfScripts are what the scripts of a feature touch: what their headers say of KEYS, and the names that they make.
+// keysOfScripts are the keys of a feature's scripts: the KEYS in their headers, and the names that
+// they make.
 func keysOfScripts(t *testing.T, feature fs.FS) map[string]scriptKeys {
 	t.Helper()
 	out := make(map[string]scriptKeys)

@@ -1,5 +1,19 @@
 package script
 
+// This file is the NOSCRIPT policy: what happens when Redis does not have a script.
+//
+// Redis loses its scripts by a restart, a failover or SCRIPT FLUSH, and answers NOSCRIPT then.
+// Nothing has run, so the call goes on by itself, as Config.Missing states:
+//
+//	Send   send the script's text with the call (EVAL)                  schedctl
+//	Keep   the same, and load all scripts; look for lost ones each second   replicas
+//	Await  repeat EVALSHA until a replica has loaded the script         agents
+//
+// An agent waits because its user in Redis may only call scripts by hash, and because ten thousand
+// agents that all send their scripts would be the first load of a restarted Redis. After
+// awaitPatience an agent tries to send the script itself. If its user may not, it waits until the
+// deadline of the call, which then ends with ErrMissing.
+
 import (
 	"context"
 	"errors"
@@ -15,53 +29,52 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrMissing is returned when Redis does not have the scripts, this process may not load
-// them, and nobody else has in time. It is ErrNotSent, too, unless the call was under way when the
-// time was over: then it may have been carried out.
+// ErrMissing is returned when Redis does not have the scripts, this process may not load them, and
+// no other one has in time. It is ErrNotSent too, unless the call was running at its deadline: then
+// it may have been carried out.
 var ErrMissing = errors.New("redis has no scripts of this release, and no scheduler of it has loaded them")
 
-// ErrNotSent is returned when a call ended before Redis had it, or while Redis had no such script: nothing was changed.
+// ErrNotSent is returned when a call ended before Redis had it, or while Redis had no such script:
+// nothing was changed.
 var ErrNotSent = errors.New("not sent to redis")
 
-// Missing says what a process does where Redis does not have a script (NOSCRIPT): after a start of Redis
-// without its scripts, a failover, or SCRIPT FLUSH.
+// Missing is what a process does on NOSCRIPT; see the top of this file.
 type Missing uint8
 
 const (
-	// Send is the zero value: a script that is missing is sent with its call.
+	// Send is the zero value: the missing script is sent with its call.
 	Send Missing = iota
-	// Keep is for replicas: besides, all scripts that were added are loaded, also those that only agents call,
-	// as soon as one is found to be missing; [Runner.Keep] looks each second.
+	// Keep is for replicas: it also loads all added scripts, including the ones that only agents
+	// call, and [Runner.Keep] looks for lost ones each second.
 	Keep
-	// Await is for agents, whose user in Redis may call scripts by their hashes alone: they
-	// wait, up to the call's deadline, until a replica has loaded them. Where none has within half a
-	// second and the user may, the agent sends them itself.
+	// Await is for agents: they wait, up to the call's deadline, until a replica has loaded the
+	// script.
 	Await
 )
 
 const (
 	lookEvery = time.Second
-	// awaitPatience is longer than replicas take to notice: ten thousand agents that all send their
-	// scripts would be the first that a restarted Redis has to do.
+	// awaitPatience is longer than replicas need to notice.
 	awaitPatience = 500 * time.Millisecond
 	// Pauses of an agent that waits; they double.
 	shortestPause, longestPause = 20 * time.Millisecond, 200 * time.Millisecond
 )
 
-// loading is what a runner knows of who loads the scripts.
+// loading is a runner's state of who loads the scripts.
 type loading struct {
-	// sends: nobody else did, and the user may. refused: the user may not. At most one of them is true.
+	// sends: no replica loaded them, and this user may. refused: this user may not. At most one of
+	// them is true.
 	sends, refused atomic.Bool
-	// missing is since when (Unix, ns) the log has said that the scripts are missing and not that they are back; 0 is
-	// that it has not.
+	// missing is when (Unix, ns) the log reported that the scripts are missing; 0 if it did not, or
+	// reported them back since.
 	missing atomic.Int64
-	// failing is true while the log has said that they cannot be kept.
+	// failing is true after the log reported that the scripts cannot be kept.
 	failing atomic.Bool
 	// keeping is held by the call that loads what is missing.
 	keeping sync.Mutex
 }
 
-// run calls a script, and sees to it where Redis does not have it.
+// run calls a script, and handles NOSCRIPT.
 func (r *Runner) run(ctx context.Context, on rueidis.Client, s *Script, keys, args []string) rueidis.RedisResult {
 	result := r.evalsha(ctx, on, s, keys, args)
 	if !isMissing(result) {
@@ -72,7 +85,7 @@ func (r *Runner) run(ctx context.Context, on rueidis.Client, s *Script, keys, ar
 	case Await:
 		return r.await(ctx, on, s, keys, args)
 	case Keep:
-		if r.loading.keeping.TryLock() { // else another call loads all; this one needs its own alone
+		if r.loading.keeping.TryLock() { // else another call loads all scripts
 			r.keep(ctx)
 			r.loading.keeping.Unlock()
 		}
@@ -80,13 +93,13 @@ func (r *Runner) run(ctx context.Context, on rueidis.Client, s *Script, keys, ar
 	return r.eval(ctx, on, s, keys, args)
 }
 
-// evalsha runs what Redis has under the script's hash.
+// evalsha runs the script that Redis has under the hash.
 func (r *Runner) evalsha(ctx context.Context, on rueidis.Client, s *Script, keys, args []string) rueidis.RedisResult {
 	hash := s.Hash(r.cfg.Layout.Sharded)
 	return on.Do(ctx, on.B().Evalsha().Sha1(hash).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
 }
 
-// eval runs the script's source, which Redis then has.
+// eval sends and runs the script's text. Redis keeps it.
 func (r *Runner) eval(ctx context.Context, on rueidis.Client, s *Script, keys, args []string) rueidis.RedisResult {
 	text := s.Text(r.cfg.Layout.Sharded)
 	return on.Do(ctx, on.B().Eval().Script(text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
@@ -120,7 +133,7 @@ func (r *Runner) await(ctx context.Context, on rueidis.Client, s *Script, keys, 
 			case answered(err):
 				r.loading.sends.Store(true)
 				fallthrough
-			default: // no answer says nothing of the user
+			default: // without an answer nothing is known of the user's rights
 				return r.awaited(ctx, result)
 			}
 		}
@@ -138,17 +151,17 @@ func (r *Runner) await(ctx context.Context, on rueidis.Client, s *Script, keys, 
 	}
 }
 
-// awaited is what the caller of await is told: where its time is over without an answer, what was waited for.
+// awaited is the result of await. If the time is over without an answer it is ErrMissing.
 func (r *Runner) awaited(ctx context.Context, result rueidis.RedisResult) rueidis.RedisResult {
 	r.arrived(result)
-	// The connection's deadline is that of ctx, and can be faster.
+	// The connection has the deadline of ctx, and its error can come first.
 	if err := result.Error(); !answered(err) && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
 		return rueidis.NewErrorResult(&missingError{cause: err})
 	}
 	return result
 }
 
-// missingError is ErrMissing. refused is true when the last that Redis said was that it has no such script.
+// missingError is ErrMissing. refused is true when Redis' last answer was NOSCRIPT.
 type missingError struct {
 	cause   error
 	refused bool
@@ -160,13 +173,13 @@ func (e *missingError) Is(target error) bool {
 	return target == ErrMissing || e.refused && target == ErrNotSent
 }
 
-// answered reports whether the server has looked at the call, with err as its end.
+// answered reports whether the server has handled the call that ended with err.
 func answered(err error) bool {
 	var answer *rueidis.RedisError
 	return err == nil || errors.As(err, &answer) && !strings.HasPrefix(answer.Error(), "LOADING")
 }
 
-// arrived heeds the result of a call that did not find its script missing.
+// arrived logs that the scripts are back, after a call that found its script.
 func (r *Runner) arrived(result rueidis.RedisResult) {
 	if r.loading.missing.Load() == 0 || !answered(result.Error()) {
 		return
@@ -176,7 +189,7 @@ func (r *Runner) arrived(result rueidis.RedisResult) {
 	}
 }
 
-// Load makes sure that the cell's master has every script that was added.
+// Load loads the added scripts that the cell's master does not have.
 func (r *Runner) Load(ctx context.Context) error {
 	r.mu.Lock()
 	all := slices.Clone(r.all)
@@ -186,7 +199,7 @@ func (r *Runner) Load(ctx context.Context) error {
 	for i, s := range all {
 		hashes[i] = s.Hash(sharded)
 	}
-	// In a cluster, of the master that owns the cell's slot.
+	// In a cluster, ask the master that owns the cell's slot.
 	ask := r.client.B().ScriptExists().Sha1(hashes...).Build().SetSlot(slot)
 	there, err := r.Do(ctx, "scripts", ask).AsIntSlice()
 	if err != nil {
@@ -213,8 +226,8 @@ func (r *Runner) Load(ctx context.Context) error {
 	return nil
 }
 
-// Keep loads what is missing each second until stop is closed, often enough that agents, who wait for it, hardly
-// notice. On standalone servers one runner a server is enough: all of them find the same.
+// Keep loads missing scripts each second until stop is closed. Agents wait for it, so it looks
+// often. On standalone servers one runner for each server is enough.
 func (r *Runner) Keep(stop <-chan struct{}) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -228,8 +241,8 @@ func (r *Runner) Keep(stop <-chan struct{}) {
 	}
 }
 
-// keep loads what is missing. A server that is away is others' to tell of; one that refuses is
-// told of once.
+// keep loads missing scripts. It logs a refusal by the server once. An unreachable server is logged
+// elsewhere.
 func (r *Runner) keep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.CallTimeout)
 	defer cancel()

@@ -28,7 +28,7 @@ type restricted struct {
 	key    string
 	poor   rueidis.Client
 	agent  *Runner
-	// messages are those of the runner that was made last.
+	// messages are the log messages of the last runner.
 	messages *observer.ObservedLogs
 }
 
@@ -130,8 +130,8 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// TestAwaitUntilKept: a process that may call scripts by hash alone waits until another has loaded them, says so once, and
-// makes its call once.
+// TestAwaitUntilKept: a process that may call scripts by hash alone waits until another has loaded
+// them, logs it once, and makes its call once.
 func TestAwaitUntilKept(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -158,8 +158,8 @@ func TestAwaitUntilKept(t *testing.T) {
 	}
 }
 
-// TestAwaitInVain: where no process loads the scripts the caller learns in time what it lacks, and the server is asked
-// only once whether the user may send them.
+// TestAwaitInVain: where no process loads the scripts the caller learns in time what it lacks, and
+// the server is asked only once whether the user may send them.
 func TestAwaitInVain(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -197,8 +197,8 @@ func TestAwaitAllowed(t *testing.T) {
 	}
 }
 
-// TestKeepsAll: a process loads also the scripts that it never calls: that one of them is gone shows in no answer. So it
-// is where a master comes back that had the scripts of an older release.
+// TestKeepsAll: a process loads also the scripts that it never calls: that one of them is gone
+// shows in no answer. So it is where a master comes back that had the scripts of an older release.
 func TestKeepsAll(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -216,7 +216,7 @@ func TestKeepsAll(t *testing.T) {
 	})
 }
 
-// TestKeepRefused: a user who may not load scripts is told apart, and the log says so once.
+// TestKeepRefused: a user who may not load scripts is recognised, and the log has it once.
 func TestKeepRefused(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -264,7 +264,7 @@ func (b *broken) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisRes
 	return b.Client.Do(ctx, cmd)
 }
 
-// TestAwaitUnanswered: that a connection broke says nothing of what the user may do.
+// TestAwaitUnanswered: a broken connection proves nothing about the user's rights.
 func TestAwaitUnanswered(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -293,7 +293,7 @@ func (e empty) Do(ctx context.Context, _ rueidis.Completed) rueidis.RedisResult 
 	return e.Client.Do(context.WithoutCancel(ctx), none)
 }
 
-// TestAwaitNeverThere: a caller to which Redis said to the last that the script is missing knows that nothing was done.
+// TestAwaitNeverThere: a caller whose last answer is NOSCRIPT knows that nothing was done.
 func TestAwaitNeverThere(t *testing.T) {
 	t.Parallel()
 	r := NewRunner(Config{Missing: Await}, empty{redistest.Shared(t).Client(t)}, zap.NewNop(), nil)
@@ -322,7 +322,8 @@ func (s *silent) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisRes
 	return s.Client.Do(ctx, cmd)
 }
 
-// TestAwaitCutShort: a caller learns that it waited for scripts also where the time ended while Redis was asked again.
+// TestAwaitCutShort: a caller learns that it waited for scripts also where the time ended while
+// Redis was asked again.
 func TestAwaitCutShort(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -351,8 +352,8 @@ func (c *counted) DoMulti(ctx context.Context, cmds ...rueidis.Completed) []ruei
 	return c.Client.DoMulti(ctx, cmds...)
 }
 
-// TestLoadedOnce: of the calls that find their scripts missing at once, one loads all: a master that has just
-// taken over has better things to do than to take each script from each of them.
+// TestLoadedOnce: of the calls that find their scripts missing at once, one loads all: a master
+// that has just taken over has better things to do than to take each script from each of them.
 func TestLoadedOnce(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -373,7 +374,8 @@ func TestLoadedOnce(t *testing.T) {
 	}
 }
 
-// TestCommands: those of a script are what it calls, with what it includes, and on a cluster the sharded ones.
+// TestCommands: the commands of a script are the ones that it calls, with its includes, and on a
+// cluster the sharded ones.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	if got := slices.Sorted(slices.Values(lists["append"].Commands(false))); !slices.Equal(got, []string{"rpush", "time"}) {

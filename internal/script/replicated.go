@@ -14,22 +14,22 @@ import (
 const (
 	// DefaultReplicationTimeout is how long a call waits for Redis' replicas.
 	DefaultReplicationTimeout = time.Second
-	// MaxReplicas is the most of Redis' replicas that can be waited for.
+	// MaxReplicas is the most of Redis' replicas that a call can wait for.
 	MaxReplicas = 16
 
-	// replicatedTTL is far off: the key only gives a write something to be about.
+	// replicatedTTL is long: the key exists only to be written.
 	replicatedTTL = 24 * time.Hour
-	// replicaSilence is for how long a replica that says nothing counts as there. It
-	// tells the master of its position every second.
+	// replicaSilence is the seconds after which a silent replica counts as gone. A replica reports
+	// its position to the master every second.
 	replicaSilence = 5
 )
 
-// ErrNotReplicated is returned by calls that wait for Redis' replicas when too few of
-// them confirmed in time: the master has what was written, and may still lose it.
+// ErrNotReplicated is returned by calls that wait for Redis' replicas when too few of them
+// confirmed in time: the master has the write, and can still lose it.
 var ErrNotReplicated = errors.New("too few replicas of redis have confirmed it")
 
-// Acknowledge says how many of Redis' replicas must have what a call wrote before it counts. The zero value
-// is none: Redis' master alone.
+// Acknowledge is how many of Redis' replicas must have a write before it counts. The zero value is
+// none: the write counts once Redis' master has it.
 type Acknowledge struct {
 	// Replicas is at most MaxReplicas.
 	Replicas int
@@ -48,10 +48,10 @@ func (a Acknowledge) Validate() error {
 	return nil
 }
 
-// ReplicasOnline is how many replicas the cell's master has that keep up with it, as far as
-// it knows. Errors: what Redis said.
+// ReplicasOnline is how many replicas of the cell's master keep up with it, as far as it knows.
+// Errors: the ones of Redis.
 func (r *Runner) ReplicasOnline(ctx context.Context) (int, error) {
-	// In a cluster, of the master that owns the cell's slot.
+	// In a cluster, ask the master that owns the cell's slot.
 	ask := r.client.B().Info().Section("replication").Build().SetSlot(r.cfg.Layout.Replicated())
 	text, err := r.Do(ctx, "replicas", ask).ToString()
 	if err != nil {
@@ -87,8 +87,8 @@ func replicaOnline(line string) bool {
 	return online && keepsUp
 }
 
-// CallReplicated is Call for a script whose writes count once Redis' replicas have them. One round trip carries
-// EVALSHA, PEXPIRE and WAIT. Errors: ErrNotReplicated, and those of Call.
+// CallReplicated is Call for a script whose writes count once Redis' replicas have them. One round
+// trip carries EVALSHA, PEXPIRE and WAIT. Errors: ErrNotReplicated, and the ones of Call.
 func (r *Runner) CallReplicated(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
 	if r.cfg.Acknowledge.Replicas == 0 {
 		return r.Call(ctx, s, keys, args)
@@ -111,8 +111,9 @@ func (r *Runner) CallReplicated(ctx context.Context, s *Script, keys, args []str
 	return result
 }
 
-// CallConfirmed is Call for a script that may refuse. Unless refused reports that it did, Redis' replicas have what it
-// wrote, or what an earlier call with the same outcome wrote. Errors: as CallReplicated.
+// CallConfirmed is Call for a script that may refuse. Unless refused reports a refusal, Redis'
+// replicas have the writes of this call, or of an earlier call with the same outcome. Errors: as
+// CallReplicated.
 func (r *Runner) CallConfirmed(ctx context.Context, s *Script, keys, args []string, refused func(rueidis.RedisResult) bool) rueidis.RedisResult {
 	var result rueidis.RedisResult
 	err := r.OneConnection(func(on *Conn) error {
@@ -134,15 +135,15 @@ func (r *Runner) Confirm(ctx context.Context) error {
 	return r.OneConnection(func(on *Conn) error { return on.Confirm(ctx) })
 }
 
-// Conn is a runner whose calls go to one connection, hence to one server.
+// Conn is a runner whose calls go to one connection, and so to one server.
 type Conn struct {
 	runner *Runner
 	client rueidis.Client
-	pinned *pinned // nil where there are no replicas to wait for: then client is the common one
+	pinned *pinned // nil without replicas to wait for: then client is the common one
 }
 
-// OneConnection runs f with a connection. Where it turns out to be one to a master that has given the
-// cell's hash slot away, f runs once more with one to the new master. Without replicas to wait for, f
+// OneConnection runs f with a connection. If it leads to a master that has given the cell's hash
+// slot away, f runs once more with a connection to the new master. Without replicas to wait for, f
 // gets the common connections.
 func (r *Runner) OneConnection(f func(on *Conn) error) error {
 	if r.cfg.Acknowledge.Replicas == 0 {
@@ -161,10 +162,11 @@ func (c *Conn) Do(ctx context.Context, label string, cmd rueidis.Completed) ruei
 	return c.runner.doOn(ctx, c.client, label, cmd)
 }
 
-// Client is for commands that are not timed, such as those that block.
+// Client is for commands that are not timed, such as blocking ones.
 func (c *Conn) Client() rueidis.Client { return c.client }
 
-// Confirm returns nil once Redis' replicas have all that the connection read or wrote before. Errors: ErrNotReplicated.
+// Confirm returns nil once Redis' replicas have all that the connection read or wrote before.
+// Errors: ErrNotReplicated.
 func (c *Conn) Confirm(ctx context.Context) error {
 	if c.pinned == nil {
 		return nil
@@ -202,10 +204,10 @@ func (r *Runner) pinTo(client rueidis.Client, f func(on *pinned) error) error {
 	return err
 }
 
-// barrier is a write, and the wait for replicas to have it and with it all that was
-// written before. It has to be a write of this connection, because WAIT looks no further
-// back than to that, and the script before may have found all done by an earlier call. It
-// is one that Redis takes also when it is out of memory.
+// barrier is a write, and the wait until replicas have it and so everything written before. It must
+// be a write of this connection: WAIT waits for the connection's last write, and the script before
+// may have written nothing because an earlier call did. PEXPIRE works also when Redis is out of
+// memory.
 func (r *Runner) barrier(ctx context.Context) []rueidis.Completed {
 	touch := r.client.B().Pexpire().Key(r.cfg.Layout.Replicated()).Milliseconds(replicatedTTL.Milliseconds()).Build()
 	return []rueidis.Completed{touch, r.wait(ctx)}
@@ -216,12 +218,12 @@ func (r *Runner) wait(ctx context.Context) rueidis.Completed {
 	if end, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(end))
 	}
-	// WAIT 0 would wait for ever.
+	// A timeout of 0 would wait for ever.
 	return r.client.B().Wait().Numreplicas(int64(r.cfg.Acknowledge.Replicas)).Timeout(max(timeout.Milliseconds(), 1)).Build()
 }
 
-// replicated takes the answers to a barrier. The causes are no part of the error's chain: a
-// refusal by Redis is one of the wait, and not of what was written before.
+// replicated handles the answers to a barrier. The causes are not in the error's chain, because
+// they concern the wait and not the writes before.
 func (r *Runner) replicated(ctx context.Context, on *pinned, answers []rueidis.RedisResult, begin time.Time) error {
 	touched, err := answers[0].AsInt64()
 	if err == nil && touched == 0 {
@@ -251,9 +253,9 @@ func (r *Runner) replicated(ctx context.Context, on *pinned, answers []rueidis.R
 type pinned struct {
 	rueidis.Client // builds commands
 	conn           rueidis.DedicatedClient
-	// broken is true after a command without an answer, which may still come.
+	// broken is true after a command without an answer: the answer can still come.
 	broken bool
-	// behind makes what is sent with each command, and answers has the answers to it.
+	// behind makes the commands that are sent behind each command; answers are their answers.
 	behind  func() []rueidis.Completed
 	answers []rueidis.RedisResult
 }

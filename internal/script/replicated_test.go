@@ -66,7 +66,8 @@ func TestReplicated(t *testing.T) {
 	}
 }
 
-// TestReplicatedMoved: a call goes to the master that has the cell, also when the cell has just moved.
+// TestReplicatedMoved: a call goes to the master that has the cell, also when the cell has just
+// moved.
 func TestReplicatedMoved(t *testing.T) {
 	t.Parallel()
 	redis := redistest.NewReplicaCluster(t)

@@ -15,7 +15,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// slow is a batch that appends to a list on a server that can be paused, and a signal of each call that begins.
+// slow is a batch that appends to a list on a server that can be paused, and a signal of each call
+// that begins.
 type slow struct {
 	*Batch[string, int64]
 	rig    *rig
@@ -52,7 +53,8 @@ func newSlow(t *testing.T) *slow {
 	return s
 }
 
-// TestStopWaitsForLoneCaller: a batch has not stopped before the call that a caller makes itself is over.
+// TestStopWaitsForLoneCaller: a batch has not stopped before the call that a caller makes itself is
+// over.
 func TestStopWaitsForLoneCaller(t *testing.T) {
 	t.Parallel()
 	s := newSlow(t)

@@ -60,7 +60,7 @@ func Check(t testing.TB, files fs.FS) {
 			t.Errorf("%s hides the include of this name that all features share", at)
 		}
 	}
-	for at := range included { // those of all features, too
+	for at := range included { // also the includes of all features
 		checkInclude(t, at, source(t, files, at))
 	}
 }
@@ -112,7 +112,7 @@ func body(text string) string { return luaComment.ReplaceAllString(text, "") }
 
 var luaComment = regexp.MustCompile(`(?m)--.*$`)
 
-// checkHeader looks for what the header of a script must say.
+// checkHeader checks that the header of a script has every part that it must have.
 func checkHeader(t testing.TB, at, text string) {
 	t.Helper()
 	h, name := header(text), strings.TrimSuffix(path.Base(at), ".lua")
@@ -143,7 +143,7 @@ func indexes(text, pattern string) map[int]bool {
 	return out
 }
 
-// checkInclude compares what the header of an include says with what its whole text does.
+// checkInclude compares the header of an include with its whole text.
 func checkInclude(t testing.TB, at, whole string) {
 	t.Helper()
 	if !strings.HasPrefix(whole, "-- ") {

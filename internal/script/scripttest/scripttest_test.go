@@ -35,7 +35,7 @@ end
 	}
 }
 
-// heard collects what a check says instead of failing.
+// heard collects the messages of a check instead of failing.
 type heard struct {
 	testing.TB
 	said []string
