@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/node/agent"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/config/reference"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 )
 
 func TestParse(t *testing.T) {
@@ -83,8 +84,8 @@ func TestMetricsReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics := newRegistry()
-	a, err := agent.New(cfg, zap.NewNop(), metrics, noop.NewTracerProvider())
+	reg := metrics.NewRegistry()
+	a, err := agent.New(cfg, zap.NewNop(), reg, noop.NewTracerProvider())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,5 +93,5 @@ func TestMetricsReference(t *testing.T) {
 	if err := errors.Join(a.Start(t.Context()), a.Stop(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	reference.Check(t, "metrics.md", "nodeagent", reference.Metrics(t, metrics))
+	reference.Check(t, "metrics.md", "nodeagent", reference.Metrics(t, reg))
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/fx"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -42,16 +41,21 @@ func startHalfway(t *testing.T, logged func(h *halfway, event string), set ...st
 	startCtx, late := context.WithCancel(env.ctx)
 	h.late = late
 	core, _ := observer.New(zapcore.InfoLevel)
-	p := &process{cfg: cfg, log: zap.New(core, zap.Hooks(func(e zapcore.Entry) error { logged(h, e.Message); return nil }))}
+	p, err := newProcess(cfg, zap.New(core, zap.Hooks(func(e zapcore.Entry) error { logged(h, e.Message); return nil })))
+	if err != nil {
+		t.Fatal(err)
+	}
 	up := make(chan struct{})
-	p.app = fx.New(fx.NopLogger, fx.Supply(cfg, p.log), module, fx.Populate(&p.agent), fx.Invoke(func(lc fx.Lifecycle) {
-		lc.Append(fx.StartHook(func(ctx context.Context) { // the last one: the agent has been started
-			close(up)
-			<-ctx.Done()
-		}))
-	}))
+	p.start = func(ctx context.Context) error {
+		if err := p.agent.Start(ctx); err != nil {
+			return err
+		}
+		close(up)
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	go func() { h.ended <- p.serve(startCtx, env, nil) }()
-	t.Cleanup(func() { // what a failed test leaves
+	t.Cleanup(func() { // for a test that fails
 		h.first()
 		h.second()
 		_ = p.agent.Stop(startCtx)

@@ -8,6 +8,7 @@ import (
 	"github.com/freeslot/freeslot/cmd/scheduler/dev"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
 )
 
@@ -53,5 +54,5 @@ func (c *devCmd) replica(redisURL string, logger *zap.Logger) (dev.Replica, erro
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return replica.New(cfg, logger, newRegistry()), nil
+	return replica.New(cfg, logger, metrics.NewRegistry()), nil
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
 )
 
@@ -19,7 +20,7 @@ func TestPauseOfAllReplicas(t *testing.T) {
 	var cfg config.Replica
 	first := startSystem(t, func(c *config.Replica) { cfg = *c })
 	cfg.ReplicaID = "second"
-	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), newRegistry())
+	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), metrics.NewRegistry())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/worker"
@@ -57,12 +58,12 @@ func startSystem(t *testing.T, adapt ...func(*config.Replica)) *system {
 	for _, a := range adapt {
 		a(&cfg)
 	}
-	metrics := newRegistry()
-	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), metrics)
+	reg := metrics.NewRegistry()
+	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), reg)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := &system{replica: r, metrics: metrics, url: "http://" + r.Addr(), release: make(chan struct{})}
+	s := &system{replica: r, metrics: reg, url: "http://" + r.Addr(), release: make(chan struct{})}
 	for _, token := range cfg.Tokens {
 		if token.Role == config.RoleOperator {
 			s.operator = token.Token
@@ -222,7 +223,7 @@ func TestReadinessFollowsRedis(t *testing.T) {
 	cfg := config.DefaultReplica()
 	cfg.Listen, cfg.Redis.URL, cfg.DrainTimeout = "127.0.0.1:0", redis.URL(), 10*time.Second
 	cfg.Cache.BatchRefreshInterval = 50 * time.Millisecond
-	r := replica.New(cfg, zap.NewNop(), newRegistry())
+	r := replica.New(cfg, zap.NewNop(), metrics.NewRegistry())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,7 +80,7 @@ func TestCommandResults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := command(t, test.script, func(c *Command) {
-				c.Input, c.Output = orDefault(test.input, c.Input), orDefault(test.output, c.Output)
+				c.Input, c.Output = cmp.Or(test.input, c.Input), cmp.Or(test.output, c.Output)
 			})
 			job := testJob()
 			if test.payload != "" {
@@ -243,7 +244,7 @@ func TestCommandGroupEndsWithTheJob(t *testing.T) {
 			// 4 is something to read that never comes.
 			e := command(t, `exec 3>"$FIFO" 4<>"$FIFO.idle"; `+test.script, func(c *Command) {
 				c.Env = map[string]string{"FIFO": path}
-				c.KillGrace, c.Timeout = test.grace, orDefault(test.timeout, c.Timeout)
+				c.KillGrace, c.Timeout = test.grace, cmp.Or(test.timeout, c.Timeout)
 			})
 			if err := syscall.Mkfifo(path+".idle", 0o600); err != nil {
 				t.Fatal(err)

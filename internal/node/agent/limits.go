@@ -20,8 +20,7 @@ type groups interface {
 	Close() error
 }
 
-// containment opens the system's cgroups for the first command that has limits. It is
-// safe for concurrent use.
+// containment opens the system's cgroups for the first command with limits. It is safe for concurrent use.
 type containment struct {
 	log  *zap.Logger
 	open func() (groups, error)
@@ -34,8 +33,8 @@ func newContainment(log *zap.Logger) *containment {
 	return &containment{log: log, open: func() (groups, error) { return cgroup.Open() }}
 }
 
-// contain gives the executor of a service what its limits need. Where they cannot be set,
-// that is an error if they are required, and else a warning: the command runs without.
+// contain prepares the limits of a service's executor. Limits that cannot be set are an error if they are required.
+// Otherwise they cause a warning, and the command runs without them.
 func (c *containment) contain(service string, e *commandExecutor) error {
 	if e.cfg.Limits == nil {
 		return nil
@@ -55,7 +54,7 @@ func (c *containment) contain(service string, e *commandExecutor) error {
 	return nil
 }
 
-// get tries again after a failure: with cgroup v2 it fails as long as commands run beside the agent.
+// get tries again after a failure: with cgroup v2 it fails while commands run beside the agent.
 func (c *containment) get() (groups, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +68,7 @@ func (c *containment) get() (groups, error) {
 	return c.manager, nil
 }
 
-// close removes what is left; commands must have ended. It tolerates a second call.
+// close removes the groups; commands must have ended. It tolerates a second call.
 func (c *containment) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +78,7 @@ func (c *containment) close() error {
 	return c.manager.Close()
 }
 
-// group is that of one job; nil for a command without limits.
+// group makes the group of one job; nil for a command without limits.
 func (c *commandExecutor) group(job *worker.Job) (*cgroup.Group, error) {
 	made := c.groups.Load()
 	if made == nil {
@@ -98,7 +97,7 @@ func (c *commandExecutor) remove(group *cgroup.Group, job *worker.Job) {
 	}
 }
 
-// limitsFailed is of this node and of the moment: the command has not run.
+// limitsFailed is retryable: the command has not run, and only this node is to blame.
 func limitsFailed(err error) error {
 	return worker.Retryable(jobError(CodeLimitsFailed, "the command's limits could not be set: "+err.Error()))
 }

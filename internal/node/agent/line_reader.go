@@ -6,15 +6,14 @@ import (
 	"errors"
 )
 
-// errLineTooLong is returned by lines for a line above their limit; the next call goes on
-// within that line.
+// errLineTooLong is returned for a line above the limit. The next call goes on within that line.
 var errLineTooLong = errors.New("a line is too long")
 
-// lines reads lines of at most limit bytes, however long the whole is.
-type lines struct {
+// lineReader reads lines of at most limit bytes from a text of any length.
+type lineReader struct {
 	r     *bufio.Reader
 	limit int
-	// cr says that CR ends a line too, as LF and CR LF do.
+	// cr is true when CR ends a line too, as LF and CR LF do.
 	cr bool
 	// heard is called for each whole line; nil is nothing.
 	heard func()
@@ -23,12 +22,12 @@ type lines struct {
 	buf    []byte
 }
 
-// next returns a line without its end, valid until the next call. With io.EOF it is what
-// stands behind the last end.
-func (l *lines) next() ([]byte, error) {
+// next returns a line without its end, valid until the next call. With io.EOF it is the text after the last
+// end.
+func (l *lineReader) next() ([]byte, error) {
 	l.buf = l.buf[:0]
 	for {
-		// One byte at least, then what has come with it: a line is not to wait for another.
+		// One byte at least, then the bytes that have come with it: a line must not wait for the next one.
 		if _, err := l.r.Peek(1); err != nil {
 			return l.buf, err
 		}
@@ -48,7 +47,7 @@ func (l *lines) next() ([]byte, error) {
 			chunk = chunk[:end]
 		}
 		if len(l.buf)+len(chunk) > l.limit {
-			_, _ = l.r.Discard(len(chunk)) // of its end more is found by the next call
+			_, _ = l.r.Discard(len(chunk)) // the next call looks for the end of the line
 			l.skipLF = false
 			return nil, errLineTooLong
 		}
@@ -64,18 +63,16 @@ func (l *lines) next() ([]byte, error) {
 	}
 }
 
-// rest throws away what is left of a line that is too long.
-func (l *lines) rest() error {
+// rest skips the rest of a line that is too long.
+func (l *lineReader) rest() error {
 	for {
-		switch _, err := l.next(); {
-		case errors.Is(err, errLineTooLong):
-		default:
+		if _, err := l.next(); !errors.Is(err, errLineTooLong) {
 			return err
 		}
 	}
 }
 
-func (l *lines) end(chunk []byte) int {
+func (l *lineReader) end(chunk []byte) int {
 	if l.cr {
 		return bytes.IndexAny(chunk, "\r\n")
 	}

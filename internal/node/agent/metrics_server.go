@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	monitorReadTimeout = 5 * time.Second
-	monitorStopTimeout = 2 * time.Second
+	readTimeout       = 5 * time.Second
+	serverStopTimeout = 2 * time.Second
 )
 
-// monitor serves /metrics and /healthz. Health is that of the process: an agent
-// whose Redis is away is well, and a restart would only cost it its jobs.
-type monitor struct {
+// metricsServer serves /metrics and /healthz. Health means that the process runs: an agent without Redis is healthy,
+// and a restart would only cost it its jobs.
+type metricsServer struct {
 	address string
 	server  *http.Server
 	log     *zap.Logger
@@ -29,7 +29,7 @@ type monitor struct {
 	served chan struct{}
 }
 
-func newMonitor(address string, reg prometheus.Gatherer, ended <-chan struct{}, log *zap.Logger) *monitor {
+func newMetricsServer(address string, reg prometheus.Gatherer, ended <-chan struct{}, log *zap.Logger) *metricsServer {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -37,15 +37,15 @@ func newMonitor(address string, reg prometheus.Gatherer, ended <-chan struct{}, 
 		case <-ended:
 			http.Error(w, "ended", http.StatusServiceUnavailable)
 		default:
-			_, _ = w.Write([]byte("ok\n")) // whoever asked may have gone
+			_, _ = w.Write([]byte("ok\n")) // the client may have gone
 		}
 	})
-	return &monitor{address: address, log: log, served: make(chan struct{}), server: &http.Server{
-		Handler: mux, ReadTimeout: monitorReadTimeout, WriteTimeout: 2 * monitorReadTimeout, MaxHeaderBytes: 16 << 10,
+	return &metricsServer{address: address, log: log, served: make(chan struct{}), server: &http.Server{
+		Handler: mux, ReadTimeout: readTimeout, WriteTimeout: 2 * readTimeout, MaxHeaderBytes: 16 << 10,
 	}}
 }
 
-func (m *monitor) start(ctx context.Context) error {
+func (m *metricsServer) start(ctx context.Context) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", m.address)
 	if err != nil {
 		return fmt.Errorf("listen on metrics_listen %s: %w", m.address, cause(err))
@@ -60,12 +60,12 @@ func (m *monitor) start(ctx context.Context) error {
 	return nil
 }
 
-// stop tolerates a monitor that was never started, and being called twice.
-func (m *monitor) stop(ctx context.Context) error {
+// stop may be called twice and without start.
+func (m *metricsServer) stop(ctx context.Context) error {
 	if m.addr == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, monitorStopTimeout)
+	ctx, cancel := context.WithTimeout(ctx, serverStopTimeout)
 	defer cancel()
 	err := m.server.Shutdown(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (m *monitor) stop(ctx context.Context) error {
 	return err
 }
 
-// cause is a listen error without the operation and address that are told already.
+// cause is a listen error without the operation and address, which the message has already.
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -2,8 +2,7 @@ package agent
 
 import "strings"
 
-// capped keeps what is written up to limit bytes. What comes after is thrown away,
-// so that the writer never blocks, and calls exceeded once.
+// capped keeps the first limit bytes. It drops the others, so that the writer never blocks, and calls exceeded once.
 type capped struct {
 	limit    int
 	exceeded func()
@@ -22,7 +21,7 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tail keeps the last limit bytes of what is written.
+// tail keeps the last limit bytes.
 type tail struct {
 	limit int
 	data  []byte

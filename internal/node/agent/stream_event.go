@@ -26,21 +26,21 @@ var errNotAnEvent = errors.New(`not {"progress": …}, {"result": …} or {"erro
 // event is one event of a stream, of one of the three kinds.
 type event struct {
 	kind string
-	// data is valid until the next event is read. Of SSE it need not be JSON.
+	// data is valid until the next event is read. In SSE it need not be JSON.
 	data []byte
 }
 
-// eventReader returns io.EOF, or io.ErrUnexpectedEOF, where a stream ends; and errLineTooLong.
+// eventReader returns io.EOF or io.ErrUnexpectedEOF at the end of a stream, and errLineTooLong.
 type eventReader interface{ next() (event, error) }
 
-// newEventReader returns nil for a content type that is no stream's. No event is larger than limit,
-// and heard is called for each line.
+// newEventReader returns nil for a content type that is not a stream's. No event is larger than limit. Each line
+// calls heard.
 func newEventReader(contentType string, body io.Reader, limit int, heard func()) eventReader {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return nil
 	}
-	in := &lines{r: bufio.NewReaderSize(body, streamBuffer), limit: limit, heard: heard}
+	in := &lineReader{r: bufio.NewReaderSize(body, streamBuffer), limit: limit, heard: heard}
 	switch kind {
 	case "application/x-ndjson", "application/jsonl":
 		return &ndjson{in}
@@ -53,7 +53,7 @@ func newEventReader(contentType string, body io.Reader, limit int, heard func())
 }
 
 // ndjson has one event in each line that is not blank.
-type ndjson struct{ in *lines }
+type ndjson struct{ in *lineReader }
 
 func (n *ndjson) next() (event, error) {
 	for {
@@ -66,9 +66,9 @@ func (n *ndjson) next() (event, error) {
 		}
 		ev, ok := decodeLine(line)
 		switch {
-		case ok: // the last line needs no end: a closed brace is one
+		case ok: // the last line needs no end, because its brace is closed
 			return ev, nil
-		case err != nil: // broken off within a line
+		case err != nil: // the stream broke off within a line
 			return event{}, err
 		default:
 			return event{}, fmt.Errorf("%w: %s", errNotAnEvent, excerpt(line))
@@ -93,11 +93,11 @@ func isEvent(kind string) bool {
 	return kind == eventProgress || kind == eventResult || kind == eventError
 }
 
-// sse reads what the HTML standard calls an event stream (section 9.2, server-sent events),
-// of which events of other names, comments, id and retry say nothing here. A library would do
-// where an event that was cut off at the end may count; here it could be half of a result.
+// sse reads an event stream of the HTML standard (section 9.2, server-sent events). It ignores events of other
+// names, comments, id and retry. Libraries also return an event that is cut off at the end; here that could be
+// half of a result.
 type sse struct {
-	in    *lines
+	in    *lineReader
 	begun bool
 	data  []byte
 }
@@ -108,7 +108,7 @@ func (s *sse) next() (event, error) {
 	for {
 		line, err := s.in.next()
 		if err != nil {
-			return event{}, err // an event that was not ended is none
+			return event{}, err // an event without an end does not count
 		}
 		if !s.begun {
 			s.begun = true
@@ -138,7 +138,7 @@ func (s *sse) next() (event, error) {
 	}
 }
 
-// excerpt is the begin of what was not understood, for an error.
+// excerpt is the beginning of data that cannot be decoded, for an error.
 func excerpt(data []byte) string {
 	if len(data) > excerptBytes {
 		return fmt.Sprintf("%q…", data[:excerptBytes])

@@ -185,7 +185,7 @@ func FuzzEvents(f *testing.F) {
 func TestLinesGoOnAfterALongOne(t *testing.T) {
 	t.Parallel()
 	for way, r := range ways("a\n" + strings.Repeat("x", 50) + "\nb\n" + strings.Repeat("y", 11) + "\n\nc") {
-		in, got, heard := &lines{r: bufio.NewReaderSize(r, 16), limit: 10}, "", 0
+		in, got, heard := &lineReader{r: bufio.NewReaderSize(r, 16), limit: 10}, "", 0
 		in.heard = func() { heard++ }
 		for {
 			line, err := in.next()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -59,7 +60,7 @@ func TestHTTPStreams(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := serve(t, answer(test.kind, test.body), func(c *HTTP) { c.Output = orDefault(test.output, c.Output) })
+			e := serve(t, answer(test.kind, test.body), func(c *HTTP) { c.Output = cmp.Or(test.output, c.Output) })
 			result, err := e.run(t.Context(), testJob())
 			if test.code != "" {
 				wantCode(t, err, test.code, test.says)
@@ -90,7 +91,7 @@ func TestHTTPAccept(t *testing.T) {
 			if _, err := e.run(t.Context(), testJob()); err != nil {
 				t.Fatal(err)
 			}
-			if accept := <-got; accept != orDefault(configured, want) {
+			if accept := <-got; accept != cmp.Or(configured, want) {
 				t.Errorf("%s, %q configured: %q", output, configured, accept)
 			}
 		}

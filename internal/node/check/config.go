@@ -3,10 +3,7 @@ package check
 import (
 	"cmp"
 	"net"
-	"net/http"
 	"net/url"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -154,7 +151,7 @@ func (c *Config) Validate(at string, p *config.Problems) {
 
 func (h *HTTP) validate(at string, p *config.Problems) {
 	secure := validateURL(at, h.URL, "http", "https", "http://127.0.0.1:8000/healthz", h.TLS, p)
-	validateHeaders(at+".headers", h.Headers, p)
+	p.Headers(at+".headers", h.Headers, handshakeHeaders...)
 	p.Between(at+".min_status", h.MinStatus, 100, 599)
 	if !p.Has(at + ".min_status") {
 		p.Between(at+".max_status", h.MaxStatus, h.MinStatus, 599)
@@ -177,7 +174,7 @@ func (g *GRPC) validate(at string, p *config.Problems) {
 
 func (w *WebSocket) validate(at string, p *config.Problems) {
 	secure := validateURL(at, w.URL, "ws", "wss", "ws://127.0.0.1:8000/stream", w.TLS, p)
-	validateHeaders(at+".headers", w.Headers, p)
+	p.Headers(at+".headers", w.Headers, handshakeHeaders...)
 	if secure {
 		w.TLS.validate(at+".tls", p)
 	}
@@ -204,16 +201,5 @@ func validateAddress(at, address string, p *config.Problems) {
 	}
 }
 
-var (
-	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-	// A WebSocket handshake sends these headers itself.
-	handshakeHeaders = []string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Extensions"}
-)
-
-func validateHeaders(at string, headers map[string]string, p *config.Problems) {
-	for name, value := range headers {
-		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") || slices.Contains(handshakeHeaders, http.CanonicalHeaderKey(name)) {
-			p.Addf(at, "has %q, which cannot be sent as a header", name)
-		}
-	}
-}
+// handshakeHeaders are the headers that a WebSocket handshake sends itself.
+var handshakeHeaders = []string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Extensions"}

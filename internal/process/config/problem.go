@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,6 +122,17 @@ func (p *Problems) Once(path, field string, count int, value func(i int) string)
 			p.Addf(element(path, i)+"."+field, "is %q like that of %s, expected each %s once", v, element(path, j), field)
 		} else {
 			first[v] = i
+		}
+	}
+}
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+// Headers notes a problem for each HTTP header that cannot be sent, or whose canonical name is reserved.
+func (p *Problems) Headers(path string, headers map[string]string, reserved ...string) {
+	for name, value := range headers {
+		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") || slices.Contains(reserved, http.CanonicalHeaderKey(name)) {
+			p.Addf(path, "has %q, which cannot be sent as a header", name)
 		}
 	}
 }
