@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/pprof"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -60,54 +57,15 @@ func Main(worker func(ctx context.Context, args []string) (stop func() error, er
 	return 0
 }
 
-// runWorker ends with its input, so that a parent that was killed leaves none behind. The line "profile FILE
-// MILLISECONDS" writes a CPU profile of that time and answers with a line.
+// runWorker ends with its input, so that a parent that was killed leaves none behind.
 func runWorker(start func(context.Context, []string) (func() error, error), args []string, in io.Reader, out io.Writer) error {
 	stop, err := start(context.Background(), args)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(out, Ready)
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		answer := "ok"
-		if err := profileLine(lines.Text()); err != nil {
-			answer = err.Error()
-		}
-		fmt.Fprintln(out, answer)
-	}
-	return errors.Join(lines.Err(), stop())
-}
-
-func profileLine(line string) error {
-	f := strings.Fields(line)
-	if len(f) != 3 || f[0] != "profile" {
-		return fmt.Errorf("%q is not known", line)
-	}
-	ms, err := strconv.Atoi(f[2])
-	if err != nil {
-		return err
-	}
-	end, err := profile(f[1])
-	if err != nil {
-		return err
-	}
-	time.Sleep(time.Duration(ms) * time.Millisecond)
-	return end()
-}
-
-func profile(path string) (end func() error, err error) {
-	f, err := os.Create(path) //nolint:gosec // where the caller wants it
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return f.Close()
-	}, nil
+	_, err = io.Copy(io.Discard, in)
+	return errors.Join(err, stop())
 }
 
 func runLoad(open func(context.Context, []string) (Submitter, error), args []string, in io.Reader, out io.Writer) error {

@@ -48,8 +48,6 @@ type Request struct {
 	Probe bool `json:"probe,omitempty"`
 	// Plan is the file with the jobs of a replay.
 	Plan string `json:"plan,omitempty"`
-	// Profile, when set, is where to write a CPU profile of the window.
-	Profile string `json:"profile,omitempty"`
 }
 
 func (r *Request) validate() error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -49,41 +48,17 @@ func Run(ctx context.Context, s Submitter, r Request) (*Figures, error) {
 	var aside sync.WaitGroup
 	window, closeWindow := context.WithDeadline(ctx, t.to)
 	defer closeWindow()
-	var asideErr atomic.Pointer[error]
+	var asideErr error // set before the end of aside
 	if y, ok := s.(Yardstick); ok && (r.Loop == Open || r.Probe) {
-		aside.Go(func() { keep(&asideErr, t.probe(window, y)) })
-	}
-	if r.Profile != "" {
-		aside.Go(func() { keep(&asideErr, profileWindow(window, t, r.Profile)) })
+		aside.Go(func() { asideErr = t.probe(window, y) })
 	}
 	err := t.load(ctx, s, r)
 	closeWindow()
 	aside.Wait()
-	if failed := asideErr.Load(); failed != nil {
-		err = errors.Join(err, *failed)
-	}
-	if err != nil {
+	if err := errors.Join(err, asideErr); err != nil {
 		return nil, err
 	}
 	return t.figures(), nil
-}
-
-func keep(into *atomic.Pointer[error], err error) {
-	if err != nil {
-		into.Store(&err)
-	}
-}
-
-func profileWindow(ctx context.Context, t *tally, path string) error {
-	if measure.SleepUntil(ctx, t.from) != nil {
-		return nil
-	}
-	end, err := profile(path)
-	if err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return end()
 }
 
 func bare(ctx context.Context, s Submitter, window time.Duration) (*Figures, error) {

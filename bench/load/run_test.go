@@ -239,21 +239,18 @@ func TestLoadRole(t *testing.T) {
 	}
 }
 
-// TestWorkerRole ends with its input, after it has written the profile that it was asked for.
+// TestWorkerRole ends with its input.
 func TestWorkerRole(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cpu.pprof")
+	t.Parallel()
 	var out bytes.Buffer
 	stopped := false
 	start := func(context.Context, []string) (func() error, error) {
 		return func() error { stopped = true; return nil }, nil
 	}
-	if err := runWorker(start, nil, strings.NewReader("profile "+path+" 10\nsing\n"), &out); err != nil {
+	if err := runWorker(start, nil, strings.NewReader("sing\n"), &out); err != nil {
 		t.Fatal(err)
 	}
-	if !stopped || out.String() != "ready\nok\n\"sing\" is not known\n" {
+	if !stopped || out.String() != "ready\n" {
 		t.Errorf("stopped: %t, said %q", stopped, &out)
-	}
-	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
-		t.Errorf("profile: %v, %v", info, err)
 	}
 }

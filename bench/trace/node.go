@@ -1,16 +1,9 @@
 package trace
 
 import (
-	"io"
 	"strconv"
 
 	"github.com/freeslot/freeslot"
-)
-
-// The bounds of a node in the list.
-const (
-	maxMilli = 1 << 30
-	maxGPU   = 1 << 10
 )
 
 // LabelModel is the label that carries a node's GPU model.
@@ -18,69 +11,11 @@ const LabelModel = "gpu_model"
 
 // Node is one line of the Alibaba GPU cluster trace's node list.
 type Node struct {
-	ID        string // sn
-	CPUMilli  int
-	MemoryMiB int
-	GPU       int
+	ID  string // sn
+	GPU int
 	// Model is empty where the list names none.
 	Model string
 }
-
-// ReadNodes reads a node list: sn,cpu_milli,memory_mib,gpu,model. It refuses a list without nodes, and names
-// that are none or come twice. The error is an *Error unless r failed.
-func ReadNodes(r io.Reader) ([]Node, error) {
-	t, err := newTable(r, "sn", "cpu_milli", "memory_mib", "gpu", "model")
-	if err != nil {
-		return nil, err
-	}
-	var all []Node
-	seen := make(map[string]bool)
-	for {
-		more, err := t.next()
-		if err != nil {
-			return nil, err
-		}
-		if !more {
-			break
-		}
-		n, err := t.node()
-		if err != nil {
-			return nil, err
-		}
-		if seen[n.ID] {
-			return nil, t.fail(0, "%s comes twice", n.ID)
-		}
-		seen[n.ID] = true
-		all = append(all, n)
-	}
-	if len(all) == 0 {
-		return nil, &Error{Line: 2, Message: "is missing, expected a node"}
-	}
-	return all, nil
-}
-
-func (t *table) node() (n Node, err error) {
-	n.ID, n.Model = t.row[0], t.row[4]
-	if err := freeslot.ValidateName("sn", n.ID); err != nil {
-		return n, t.fail(0, "%v", err)
-	}
-	if n.Model != "" {
-		if err := freeslot.ValidateName("model", n.Model); err != nil {
-			return n, t.fail(4, "%v", err)
-		}
-	}
-	if n.CPUMilli, err = t.number(1, 0, maxMilli); err != nil {
-		return n, err
-	}
-	if n.MemoryMiB, err = t.number(2, 0, maxMilli); err != nil {
-		return n, err
-	}
-	n.GPU, err = t.number(3, 0, maxGPU)
-	return n, err
-}
-
-// OpenNodes is ReadNodes of a file.
-func OpenNodes(path string) ([]Node, error) { return open(path, ReadNodes) }
 
 // Slots is what the node offers: one slot a GPU. Nodes without a GPU offer none: they are for other work than
 // inference, and Fleet leaves them out.

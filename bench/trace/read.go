@@ -5,91 +5,129 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
 )
 
-// Error says where a trace is not what it should be. Lines and columns count from 1, columns in bytes;
-// Column 0 is the whole line.
-type Error struct {
-	Line, Column int
-	// Field is the column's name; empty when the trouble is not in one field.
-	Field   string
-	Message string
+const (
+	// maxTokens is beyond any context window and still far from overflowing a sum of them.
+	maxTokens = 1 << 24
+	maxGPU    = 1 << 10
+	// stamp is how the trace writes its moments; it accepts any number of decimals.
+	stamp = "2006-01-02 15:04:05"
+)
+
+// Request is one request of the Azure LLM inference trace.
+type Request struct {
+	// At is the time since the first request. It never goes back from one request to the next.
+	At              time.Duration
+	GeneratedTokens int
 }
 
-// Error implements error.
-func (e *Error) Error() string {
-	at := fmt.Sprintf("line %d", e.Line)
-	if e.Column > 0 {
-		at += fmt.Sprintf(", column %d", e.Column)
+// OpenRequests reads a trace in the format of 2023: TIMESTAMP,ContextTokens,GeneratedTokens. It refuses a trace without
+// requests, and one whose moments go back. Errors name the line.
+func OpenRequests(path string) ([]Request, error) { return open(path, readRequests) }
+
+// OpenNodes reads a node list: sn,cpu_milli,memory_mib,gpu,model. It refuses a list without nodes, and names that are
+// invalid or come twice. Errors name the line.
+func OpenNodes(path string) ([]Node, error) { return open(path, readNodes) }
+
+func open[T any](path string, read func(io.Reader) ([]T, error)) ([]T, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
-	if e.Field != "" {
-		at += ": " + e.Field
+	defer file.Close()
+	all, err := read(file)
+	if err == nil && len(all) == 0 {
+		err = errors.New("line 2 is missing: the file has a header alone")
 	}
-	return at + ": " + e.Message
-}
-
-// table reads a CSV file with a fixed header, line by line.
-type table struct {
-	csv    *csv.Reader
-	header []string
-	row    []string
-}
-
-func newTable(r io.Reader, header ...string) (*table, error) {
-	t := &table{csv: csv.NewReader(r), header: header}
-	t.csv.ReuseRecord = true
-	t.csv.FieldsPerRecord = -1
-	row, err := t.csv.Read()
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, &Error{Line: 1, Message: "is missing, expected the header " + strings.Join(header, ",")}
-	case err != nil:
-		return nil, located(err)
-	case !slices.Equal(row, header):
-		return nil, &Error{Line: 1, Message: fmt.Sprintf("is %q, expected the header %s", strings.Join(row, ","), strings.Join(header, ","))}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return t, nil
+	return all, nil
 }
 
-// next returns false at the end.
-func (t *table) next() (bool, error) {
-	row, err := t.csv.Read()
-	switch {
-	case errors.Is(err, io.EOF):
-		return false, nil
-	case err != nil:
-		return false, located(err)
+func readRequests(r io.Reader) ([]Request, error) {
+	var all []Request
+	var first, last time.Time
+	err := readTable(r, "TIMESTAMP,ContextTokens,GeneratedTokens", func(row []string) error {
+		at, err := time.Parse(stamp, row[0])
+		switch {
+		case err != nil:
+			return fmt.Errorf("TIMESTAMP is %q, expected a moment such as 2023-11-16 18:15:46.6805900", row[0])
+		case at.Before(last):
+			return errors.New("TIMESTAMP is before that of the line above")
+		case all == nil:
+			first = at
+		}
+		last = at
+		tokens, err := number("GeneratedTokens", row[2], maxTokens)
+		all = append(all, Request{At: at.Sub(first), GeneratedTokens: tokens})
+		return err
+	})
+	return all, err
+}
+
+func readNodes(r io.Reader) ([]Node, error) {
+	var all []Node
+	seen := make(map[string]bool)
+	err := readTable(r, "sn,cpu_milli,memory_mib,gpu,model", func(row []string) error {
+		n := Node{ID: strings.Clone(row[0]), Model: strings.Clone(row[4])}
+		if seen[n.ID] {
+			return fmt.Errorf("sn %s comes twice", n.ID)
+		}
+		seen[n.ID] = true
+		if err := freeslot.ValidateName("sn", n.ID); err != nil {
+			return err
+		}
+		if n.Model != "" {
+			if err := freeslot.ValidateName("model", n.Model); err != nil {
+				return err
+			}
+		}
+		var err error
+		n.GPU, err = number("gpu", row[3], maxGPU)
+		all = append(all, n)
+		return err
+	})
+	return all, err
+}
+
+// readTable calls each with the fields of every line of a CSV file that begins with this header.
+func readTable(r io.Reader, header string, each func(row []string) error) error {
+	in := csv.NewReader(r)
+	in.ReuseRecord = true
+	names := strings.Split(header, ",")
+	row, err := in.Read()
+	if err != nil || !slices.Equal(row, names) {
+		return fmt.Errorf("line 1 is %q (%v), expected the header %s", strings.Join(row, ","), err, header)
 	}
-	t.row = row
-	if len(row) != len(t.header) {
-		line, _ := t.csv.FieldPos(0)
-		return false, &Error{Line: line, Message: fmt.Sprintf("has %d fields, expected %d", len(row), len(t.header))}
+	for {
+		row, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err // which has the line
+		}
+		if err := each(row); err != nil {
+			line, _ := in.FieldPos(0)
+			return fmt.Errorf("line %d: %w", line, err)
+		}
 	}
-	return true, nil
 }
 
-// fail is an error in one field of the present row.
-func (t *table) fail(field int, format string, args ...any) error {
-	line, column := t.csv.FieldPos(field)
-	return &Error{Line: line, Column: column, Field: t.header[field], Message: fmt.Sprintf(format, args...)}
-}
-
-// number reads a whole number from low to high.
-func (t *table) number(field, low, high int) (int, error) {
-	n, err := strconv.Atoi(t.row[field])
-	if err != nil || n < low || n > high {
-		return 0, t.fail(field, "is %q, expected a whole number from %d to %d", t.row[field], low, high)
+// number reads a whole number from 0 to high.
+func number(name, text string, high int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > high {
+		return 0, fmt.Errorf("%s is %q, expected a whole number from 0 to %d", name, text, high)
 	}
 	return n, nil
-}
-
-func located(err error) error {
-	var bad *csv.ParseError
-	if errors.As(err, &bad) {
-		return &Error{Line: bad.Line, Column: bad.Column, Message: bad.Err.Error()}
-	}
-	return err
 }

@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -48,9 +45,6 @@ func (b *bench) limit(ctx context.Context) (err error) {
 	full := load.Request{Loop: load.Closed, InFlight: limitInFlight, Batch: limitBatch}
 	own, err := b.limitSaturated(ctx, s, full)
 	if err != nil {
-		return err
-	}
-	if err := b.profiles(ctx, s, full); err != nil {
 		return err
 	}
 	b.Say("By script: number and time of calls come from a sample in which Redis logs every call, which makes each a little longer; its clock counts in whole microseconds. Commands that scripts call are listed too; their time is part of the scripts'.")
@@ -97,42 +91,6 @@ func (b *bench) limitSaturated(ctx context.Context, s *system.System, r load.Req
 		own.Rows = append(own.Rows, result.Row{Name: c.Command, Figures: result.Figures(c.CallsPerJob, c.TimePerJob)})
 	}
 	return own, nil
-}
-
-// profiles writes CPU profiles of the replica and of the agents under saturation.
-func (b *bench) profiles(ctx context.Context, s *system.System, r load.Request) error {
-	folder, err := filepath.Abs(b.artefacts)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(folder, 0o750); err != nil {
-		return err
-	}
-	replica, agents := filepath.Join(folder, "replica.pprof"), filepath.Join(folder, "agents.pprof")
-	r.MeasureMS, r.Profile = b.window.Milliseconds(), replica
-	asked := make(chan error, 1)
-	go func() {
-		answer, err := s.Workers[0].Ask(ctx, fmt.Sprintf("profile %s %d", agents, r.MeasureMS))
-		if err == nil && answer != "ok" {
-			err = errors.New(answer)
-		}
-		asked <- err
-	}()
-	_, err = s.Ask(ctx, r)
-	if err := errors.Join(err, <-asked); err != nil {
-		return err
-	}
-	b.Say("CPU profiles of replica and agents at saturation are left in `.dev/bench`; what they show most is beside the results, in profile-replica.txt and profile-agents.txt.")
-	return errors.Join(b.summarize(ctx, replica), b.summarize(ctx, agents))
-}
-
-func (b *bench) summarize(ctx context.Context, profile string) error {
-	text, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-cum", "-nodecount", "80", profile).Output()
-	if err != nil {
-		return fmt.Errorf("read profile: %w", err)
-	}
-	name := "profile-" + strings.TrimSuffix(filepath.Base(profile), ".pprof") + ".txt"
-	return measure.WriteFile(filepath.Join(b.Results, name), text)
 }
 
 // call is a script or a command.

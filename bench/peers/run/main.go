@@ -30,7 +30,6 @@ type shared struct {
 	peers        string
 	rounds       int
 	window       time.Duration
-	artefacts    string
 	trace, nodes string
 	rate         float64
 
@@ -56,7 +55,7 @@ func newTool() *tool.Tool {
 			{Name: "peers", About: "all peers, append-only file off: throughput, latency at shares of each one's saturation", Run: s.part((*bench).plain)},
 			{Name: "always", About: "this scheduler and asynq, append-only file with fsync always", Run: s.part((*bench).always)},
 			{Name: "away", About: "this scheduler and asynq, every round trip to Redis 1 ms longer", Run: s.part((*bench).away)},
-			{Name: "limit", About: "Redis' time by script at saturation, round trips a job, CPU profiles", Run: s.part((*bench).limit)},
+			{Name: "limit", About: "Redis' time by script at saturation, round trips a job", Run: s.part((*bench).limit)},
 			{Name: "scale", About: "what a job costs as nodes, replicas and cells grow", Run: s.part((*bench).scale)},
 			{Name: "replay", About: "a trace on a fleet, beside an ideal scheduler (-trace, -nodes)", Run: s.part((*bench).replay)},
 		},
@@ -67,7 +66,6 @@ func (s *shared) flags(f *flag.FlagSet) {
 	f.StringVar(&s.peers, "peers", "", "only the entries whose names contain one of these words, separated by commas")
 	f.IntVar(&s.rounds, "rounds", 0, "interleaved rounds (default 10, short 3)")
 	f.DurationVar(&s.window, "window", 0, "what counts of each load (default 5s, short 1s)")
-	f.StringVar(&s.artefacts, "artefacts", "../.dev/bench", "folder for CPU profiles")
 	f.StringVar(&s.trace, "trace", "", "the trace to replay: a CSV file of the Azure LLM inference trace 2023")
 	f.StringVar(&s.nodes, "nodes", "", "the fleet to replay it on: a CSV file of the Alibaba GPU trace 2023")
 	f.Float64Var(&s.rate, "rate", 400, "jobs a second of the replay")

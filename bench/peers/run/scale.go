@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -97,7 +98,11 @@ func (b *bench) scale(ctx context.Context) error {
 }
 
 func (p *scalePoint) words() string {
-	text := fmt.Sprintf("%s %s, %s", measure.Thousands(float64(p.value)), p.what, p.load)
+	text := measure.Thousands(float64(p.value)) + " " + p.what
+	if p.value == 1 {
+		text = strings.TrimSuffix(text, "s")
+	}
+	text += ", " + p.load
 	if p.distance > 0 {
 		text += ", " + measure.Micros(p.distance.Microseconds()) + " away"
 	}
