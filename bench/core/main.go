@@ -31,6 +31,7 @@ func newTool() *tool.Tool {
 			{Name: "choose", About: "choices from raw requirements while heartbeat events are applied", Run: runChoose},
 			{Name: "staleness", About: "from a script's commit to the change seen in another process", Run: runStaleness},
 			{Name: "memory", About: "resident memory of a replica with its nodes cached", Run: runMemory},
+			{Name: "conflicts", About: "reservations that four replicas refuse each other", Run: runConflicts},
 			{Name: "utilisation", About: "slots kept busy while jobs wait", Run: runUtilisation},
 			{Name: "fairness", About: "the wait of a tenant beside another's flood", Run: runFairness},
 			{Name: "agentidle", About: "what an agent with nothing to do takes", Run: runAgentIdle},

@@ -14,21 +14,25 @@ import (
 	"github.com/freeslot/freeslot/bench/tool"
 )
 
-// startWaiting starts nodes in one process and a load process whose replica submits jobs of this length.
-func startWaiting(ctx context.Context, b *tool.Bench, nodes, slots int, takes time.Duration) (*system.System, error) {
+// startSystem starts this scheduler's processes on a Redis without an append-only file, and notes its version.
+func startSystem(ctx context.Context, b *tool.Bench, shape system.Shape) (*system.System, error) {
 	programs, err := system.Build(ctx, b.Root, b.Folder)
 	if err != nil {
 		return nil, err
 	}
-	s, err := system.Start(ctx, programs, system.Shape{
-		Program: system.Freeslot, AOF: system.AOFOff, Worker: fmt.Sprintf("-nodes %d -slots %d", nodes, slots), Load: "-tenant a -takes " + takes.String(),
-	})
+	shape.Program, shape.AOF = system.Freeslot, system.AOFOff
+	s, err := system.Start(ctx, programs, shape)
 	if err != nil {
 		return nil, err
 	}
 	version, err := measure.RedisVersion(ctx, s.Redis.Client)
 	b.Result.Servers = version + ", append-only file off"
 	return s, err
+}
+
+// startWaiting starts nodes in one process and a load process whose replica submits jobs of this length.
+func startWaiting(ctx context.Context, b *tool.Bench, nodes, slots int, takes time.Duration) (*system.System, error) {
+	return startSystem(ctx, b, system.Shape{Worker: fmt.Sprintf("-nodes %d -slots %d", nodes, slots), Load: "-tenant a -takes " + takes.String()})
 }
 
 // runUtilisation keeps more jobs waiting than there are slots and counts the time inside handlers.

@@ -24,11 +24,6 @@ type Yardstick interface {
 	Bare(ctx context.Context) error
 }
 
-// Replayer is a Submitter whose jobs can ask for a kind of node and for a duration.
-type Replayer interface {
-	SubmitPlanned(ctx context.Context, p *Planned, done func(o Outcome))
-}
-
 // Outcome is what became of a job.
 type Outcome struct {
 	// Started is when its handler began, by its own result.

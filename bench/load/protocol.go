@@ -27,8 +27,6 @@ const (
 	Open = "open"
 	// Bare calls the yardstick again and again, and no job.
 	Bare = "bare"
-	// Replay makes the jobs of a plan due.
-	Replay = "replay"
 )
 
 // Request asks for one window of load.
@@ -41,13 +39,13 @@ type Request struct {
 	Batch int `json:"batch,omitempty"`
 	// Rate is jobs a second of an open loop.
 	Rate float64 `json:"rate_per_second,omitempty"`
+	// Random makes the jobs of an open loop due at random moments (a Poisson process) instead of at equal distances.
+	Random bool `json:"random,omitempty"`
 	// WarmUpMS runs before the window of MeasureMS that counts.
 	WarmUpMS  int64 `json:"warm_up_ms"`
 	MeasureMS int64 `json:"measure_ms"`
 	// Probe calls the yardstick beside a closed loop, too; beside an open one it always is.
 	Probe bool `json:"probe,omitempty"`
-	// Plan is the file with the jobs of a replay.
-	Plan string `json:"plan,omitempty"`
 }
 
 func (r *Request) validate() error {
@@ -56,11 +54,9 @@ func (r *Request) validate() error {
 		return errors.New("in_flight is missing")
 	case r.Loop == Open && !(r.Rate > 0):
 		return errors.New("rate_per_second is missing")
-	case r.Loop == Replay && r.Plan == "":
-		return errors.New("plan is missing")
-	case r.Loop != Closed && r.Loop != Open && r.Loop != Bare && r.Loop != Replay:
+	case r.Loop != Closed && r.Loop != Open && r.Loop != Bare:
 		return fmt.Errorf("loop %q is not known", r.Loop)
-	case r.Loop != Replay && r.MeasureMS < 1:
+	case r.MeasureMS < 1:
 		return errors.New("measure_ms is missing")
 	}
 	return nil
@@ -92,8 +88,6 @@ type Figures struct {
 	Late *Times `json:"submitted_late,omitempty"`
 	// Failed counts jobs that did not succeed, by reason.
 	Failed map[string]int64 `json:"failed,omitempty"`
-	// Delays are, of a replay, the microseconds from due to begun, job by job; -1 for one that failed.
-	Delays []int64 `json:"delays_us,omitempty"`
 	// Error says why there are no figures.
 	Error string `json:"error,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -37,11 +38,8 @@ func Run(ctx context.Context, s Submitter, r Request) (*Figures, error) {
 	r.Batch = max(r.Batch, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	switch r.Loop {
-	case Bare:
+	if r.Loop == Bare {
 		return bare(ctx, s, time.Duration(r.MeasureMS)*time.Millisecond)
-	case Replay:
-		return replay(ctx, s, r.Plan)
 	}
 	begin := time.Now()
 	t := newTally(r, begin)
@@ -177,6 +175,9 @@ func (t *tally) open(ctx context.Context, s Submitter, r Request) error {
 	due := func(i int) time.Time {
 		return t.begin.Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))
 	}
+	if r.Random {
+		due = poisson(t.begin, r.Rate)
+	}
 	inFlight, calls := make(chan struct{}, openInFlight), make(chan struct{}, r.calls())
 	for i := 0; due(i).Before(t.to) && !t.hopeless(); {
 		at := due(i)
@@ -214,6 +215,19 @@ func (t *tally) open(ctx context.Context, s Submitter, r Request) error {
 		}()
 	}
 	return nil
+}
+
+// poisson returns the moments of random arrivals, in order.
+func poisson(begin time.Time, rate float64) func(i int) time.Time {
+	var moments []time.Time
+	at := 0.0
+	return func(i int) time.Time {
+		for len(moments) <= i {
+			moments = append(moments, begin.Add(time.Duration(at*float64(time.Second))))
+			at += rand.ExpFloat64() / rate
+		}
+		return moments[i]
+	}
 }
 
 func (t *tally) drained() bool {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,6 +108,30 @@ func TestOpenCountsStalls(t *testing.T) {
 	}
 }
 
+// TestPoisson: arrivals are in order, as many as the rate says, and at random distances.
+func TestPoisson(t *testing.T) {
+	t.Parallel()
+	const rate, count = 1000.0, 20_000
+	begin := time.Now()
+	due := poisson(begin, rate)
+	below := 0 // gaps below the mean: 1 - 1/e of them
+	for i := 1; i < count; i++ {
+		gap := due(i).Sub(due(i - 1))
+		if gap < 0 {
+			t.Fatalf("arrival %d is %s before the one before", i, -gap)
+		}
+		if gap.Seconds() < 1/rate {
+			below++
+		}
+	}
+	if took := due(count).Sub(begin).Seconds() * rate / count; took < 0.95 || took > 1.05 {
+		t.Errorf("arrivals take %.3f of the time that their rate says", took)
+	}
+	if share := float64(below) / count; share < 0.61 || share > 0.655 {
+		t.Errorf("%.3f of the gaps are below the mean, expected 0.632", share)
+	}
+}
+
 // TestOpenBatches submits what is due together, where a call takes it, by as many calls at a time as a closed loop.
 func TestOpenBatches(t *testing.T) {
 	t.Parallel()
@@ -148,56 +170,13 @@ func TestRequestRefused(t *testing.T) {
 		`{"loop":"open","measure_ms":1}`:                               "rate_per_second",
 		`{"loop":"open","rate_per_second":5}`:                          "measure_ms",
 		`{"loop":"open","rate_per_second":5,"batch":4,"measure_ms":1}`: "in_flight",
-		`{"loop":"replay"}`:                                            "plan",
 		`{"loop":"round"}`:                                             `"round"`,
 		`nothing`:                                                      "invalid character",
-		`{"loop":"replay","plan":"/nowhere/at/all.json"}`:              "replay",
 	} {
 		_, err := serve(&fake{}, []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, expected it to contain %q", text, err, want)
 		}
-	}
-}
-
-type replayed struct{ fake }
-
-func (r *replayed) SubmitPlanned(_ context.Context, p *Planned, done func(Outcome)) {
-	if p.Model == "none" {
-		done(Outcome{Err: errors.New("no such model")})
-		return
-	}
-	done(Outcome{Started: time.Now()})
-}
-
-func TestReplay(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "plan.json")
-	write := func(plan []Planned) {
-		t.Helper()
-		data, err := json.Marshal(plan)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write([]Planned{{AtUS: 0}, {AtUS: 20_000, Model: "none"}, {AtUS: 30_000}})
-	begin := time.Now()
-	f, err := Run(t.Context(), &replayed{}, Request{Loop: Replay, Plan: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if time.Since(begin) < 30*time.Millisecond {
-		t.Error("jobs were submitted before they were due")
-	}
-	if f.Jobs != 2 || f.Failures() != 1 || len(f.Delays) != 3 || f.Delays[1] != -1 || f.Delays[0] < 0 || f.Delays[2] < 0 {
-		t.Errorf("figures are %+v", f)
-	}
-	write([]Planned{{AtUS: 5}, {AtUS: 1}})
-	if _, err := Run(t.Context(), &replayed{}, Request{Loop: Replay, Plan: path}); err == nil {
-		t.Error("a plan out of order was taken")
 	}
 }
 

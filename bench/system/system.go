@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,9 +17,6 @@ import (
 
 // answerLimit is how long a load may take beyond its window: what is in flight must end.
 const answerLimit = 2 * time.Minute
-
-// ThisProcess stands in a worker's flags for which process it is, from 0.
-const ThisProcess = "{process}"
 
 // Shape is what a system is made of.
 type Shape struct {
@@ -35,10 +31,8 @@ type Shape struct {
 	// Worker and Load are the flags of the two roles. Processes is how many processes run jobs; 0 is 1.
 	Worker, Load string
 	Processes    int
-	// Away is by how much each round trip to the store is longer. WorkersAway: the workers see to that themselves, by their
-	// flag -away.
-	Away        time.Duration
-	WorkersAway bool
+	// Away is by how much each round trip to the store is longer.
+	Away time.Duration
 }
 
 // System is one system, freshly started.
@@ -67,12 +61,8 @@ func Start(ctx context.Context, programs *Programs, sh Shape) (_ *System, err er
 	if err := s.startStore(ctx, sh); err != nil {
 		return nil, err
 	}
-	direct := s.store
-	if sh.WorkersAway && s.Redis != nil {
-		direct = []string{"-redis", s.Redis.URL(), "-away", sh.Away.String()}
-	}
 	for i := range max(sh.Processes, 1) {
-		args := append(append([]string{"worker"}, direct...), strings.Fields(strings.ReplaceAll(sh.Worker, ThisProcess, strconv.Itoa(i)))...)
+		args := append(append([]string{"worker"}, s.store...), strings.Fields(sh.Worker)...)
 		w, err := measure.StartChild(ctx, fmt.Sprintf("%s worker %d", sh.Program, i+1), programs.Command(sh.Program, args...), load.Ready)
 		if err != nil {
 			return nil, err

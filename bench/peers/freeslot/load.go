@@ -13,7 +13,6 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/trace"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
@@ -40,7 +39,7 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	}
 	job := freeslot.Job{Service: benchService, Payload: load.Payload()}
 	if *takes > 0 {
-		job.Payload = microseconds(takes.Microseconds())
+		job.Payload = strconv.AppendInt(nil, takes.Microseconds(), 10)
 	}
 	var s load.Submitter
 	if *ws == "" {
@@ -125,13 +124,6 @@ func (s *inProcess) Submit(ctx context.Context, n int, done func(int, load.Outco
 	s.pick().dispatcher.Submit(ctx, requests, sink, sink.accepted)
 }
 
-// SubmitPlanned implements load.Replayer.
-func (s *inProcess) SubmitPlanned(ctx context.Context, p *load.Planned, done func(load.Outcome)) {
-	job := planned(p)
-	sink := &oneSink{done: done}
-	s.pick().dispatcher.Submit(ctx, []dispatch.Request{{Tenant: s.tenant, Job: &job}}, sink, sink.accepted)
-}
-
 // Close implements load.Submitter.
 func (s *inProcess) Close() error {
 	s.close()
@@ -168,7 +160,12 @@ func openSessions(ctx context.Context, urls []string, sessions int, s *overSessi
 // Submit implements load.Submitter. One frame takes all n jobs.
 func (s *overSessions) Submit(ctx context.Context, n int, done func(int, load.Outcome)) {
 	if n == 1 {
-		s.submitOne(ctx, s.job, func(o load.Outcome) { done(0, o) })
+		h, err := s.pick().Submit(ctx, s.job)
+		if err != nil {
+			done(0, load.Outcome{Err: reason(err)})
+			return
+		}
+		wait(ctx, h, func(o load.Outcome) { done(0, o) })
 		return
 	}
 	jobs := make([]freeslot.Job, n)
@@ -187,20 +184,6 @@ func (s *overSessions) Submit(ctx context.Context, n int, done func(int, load.Ou
 			go wait(ctx, submitted[i].Handle, func(o load.Outcome) { done(i, o) })
 		}
 	}
-}
-
-// SubmitPlanned implements load.Replayer.
-func (s *overSessions) SubmitPlanned(ctx context.Context, p *load.Planned, done func(load.Outcome)) {
-	s.submitOne(ctx, planned(p), done)
-}
-
-func (s *overSessions) submitOne(ctx context.Context, job freeslot.Job, done func(load.Outcome)) {
-	h, err := s.pick().Submit(ctx, job)
-	if err != nil {
-		done(load.Outcome{Err: reason(err)})
-		return
-	}
-	wait(ctx, h, done)
 }
 
 func wait(ctx context.Context, h *client.Handle, done func(load.Outcome)) {
@@ -226,18 +209,6 @@ func (s *overSessions) closeClients() {
 		_ = c.Close() // nothing is outstanding
 	}
 }
-
-// planned is the job of a replay.
-func planned(p *load.Planned) freeslot.Job {
-	job := freeslot.Job{Service: benchService, Payload: microseconds(p.RunUS)}
-	if p.Model != "" {
-		job.Requirement.Labels = map[string]string{trace.LabelModel: p.Model}
-	}
-	return job
-}
-
-// microseconds is a payload that has the handler take this long.
-func microseconds(us int64) []byte { return strconv.AppendInt(nil, us, 10) }
 
 func outcome(s freeslot.JobStatus) load.Outcome {
 	if s.State != freeslot.StateSucceeded {

@@ -11,7 +11,6 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/trace"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -25,52 +24,27 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 	slots := f.Int("slots", 1024, "slots of each node")
 	cells := f.Int("cells", 1, "cells")
 	lean := f.Bool("lean", false, "one connection a node, and what they share")
-	process := f.Int("process", 0, "which of several processes this is, from 0, each with -nodes; with -lean")
-	distance := f.Duration("away", 0, "how much longer each round trip to Redis takes; with -lean")
-	list := f.String("list", "", "take -nodes of this node list (CSV), with its slots and models")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	if *lean {
-		return startLean(ctx, leanConfig{redisURL: *url, count: *nodes, slots: *slots, first: *process * *nodes, away: *distance})
+		return startLean(ctx, *url, *nodes, *slots)
 	}
-	profiles, err := profilesOf(*list, *nodes, *slots)
-	if err != nil {
-		return nil, err
-	}
-	return startFleet(ctx, *url, *cells, profiles)
-}
-
-func profilesOf(list string, nodes, slots int) ([]freeslot.Node, error) {
-	out := make([]freeslot.Node, 0, nodes)
-	if list == "" {
-		for i := range nodes {
-			out = append(out, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots})
-		}
-		return out, nil
-	}
-	all, err := trace.OpenNodes(list)
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range trace.Fleet(all, nodes) {
-		out = append(out, *n.Profile(benchService))
-	}
-	return out, nil
+	return startFleet(ctx, *url, *cells, *nodes, *slots)
 }
 
 func nodeID(i int) string { return "bench-" + strconv.Itoa(i+1) }
 
-func startFleet(ctx context.Context, url string, cells int, profiles []freeslot.Node) (func() error, error) {
+func startFleet(ctx context.Context, url string, cells, nodes, slots int) (func() error, error) {
 	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
-	fleet := make([]*worker.Worker, len(profiles))
+	fleet := make([]*worker.Worker, nodes)
 	errs := make([]error, startCallers)
 	var callers sync.WaitGroup
 	for c := range startCallers {
 		callers.Go(func() {
 			for i := c; i < len(fleet) && errs[c] == nil; i += startCallers {
-				fleet[i], errs[c] = startNode(ctx, url, cells, profiles[i])
+				fleet[i], errs[c] = startNode(ctx, url, cells, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots})
 			}
 		})
 	}

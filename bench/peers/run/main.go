@@ -1,17 +1,15 @@
-// Command run measures this scheduler beside what users would pick instead, as the system grows, on a replayed trace, and
-// where Redis' time goes. It starts its own servers; everything shares this machine.
+// Command run measures this scheduler beside what users would pick instead, and what a job costs as the system grows. It
+// starts its own servers; everything shares this machine.
 //
 //	go run -C bench ./peers/run                      everything, 10 rounds
 //	go run -C bench ./peers/run -short               the same in minutes, into .dev/bench
-//	go run -C bench ./peers/run -parts peers,limit   some of the parts
-//	go run -C bench ./peers/run -trace FILE -nodes FILE
+//	go run -C bench ./peers/run -parts peers,scale   some of the parts
 //
 // bench/README.md says how each peer is run and why.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -27,11 +25,9 @@ func main() { os.Exit(newTool().Main()) }
 
 // shared is what all parts of a run have in common: the flags, and the programs once they are built.
 type shared struct {
-	peers        string
-	rounds       int
-	window       time.Duration
-	trace, nodes string
-	rate         float64
+	peers  string
+	rounds int
+	window time.Duration
 
 	programs *system.Programs
 	missing  map[string]string // why a peer's program could not be built
@@ -49,15 +45,13 @@ func newTool() *tool.Tool {
 	s := new(shared)
 	return &tool.Tool{
 		Name: "peers", Folder: "peers/run",
-		About: "Measures freeslot beside its peers, as it grows, and where Redis' time goes.",
+		About: "Measures freeslot beside its peers, and as it grows.",
 		Flags: s.flags, Check: s.check, Trial: func() bool { return s.peers != "" },
 		Parts: []tool.Part{
 			{Name: "peers", About: "all peers, append-only file off: throughput, latency at shares of each one's saturation", Run: s.part((*bench).plain)},
 			{Name: "always", About: "this scheduler and asynq, append-only file with fsync always", Run: s.part((*bench).always)},
 			{Name: "away", About: "this scheduler and asynq, every round trip to Redis 1 ms longer", Run: s.part((*bench).away)},
-			{Name: "limit", About: "Redis' time by script at saturation, round trips a job", Run: s.part((*bench).limit)},
-			{Name: "scale", About: "what a job costs as nodes, replicas and cells grow", Run: s.part((*bench).scale)},
-			{Name: "replay", About: "a trace on a fleet, beside an ideal scheduler (-trace, -nodes)", Run: s.part((*bench).replay)},
+			{Name: "scale", About: "what a job costs as nodes and replicas grow", Run: s.part((*bench).scale)},
 		},
 	}
 }
@@ -66,21 +60,14 @@ func (s *shared) flags(f *flag.FlagSet) {
 	f.StringVar(&s.peers, "peers", "", "only the entries whose names contain one of these words, separated by commas")
 	f.IntVar(&s.rounds, "rounds", 0, "interleaved rounds (default 10, short 3)")
 	f.DurationVar(&s.window, "window", 0, "what counts of each load (default 5s, short 1s)")
-	f.StringVar(&s.trace, "trace", "", "the trace to replay: a CSV file of the Azure LLM inference trace 2023")
-	f.StringVar(&s.nodes, "nodes", "", "the fleet to replay it on: a CSV file of the Alibaba GPU trace 2023")
-	f.Float64Var(&s.rate, "rate", 400, "jobs a second of the replay")
 }
 
 func (s *shared) check() error {
 	switch {
-	case (s.trace == "") != (s.nodes == ""):
-		return errors.New("-trace and -nodes belong together")
 	case s.rounds < 0 || s.rounds > 100:
 		return fmt.Errorf("-rounds is %d, expected 1 to 100", s.rounds)
 	case s.window != 0 && (s.window < 100*time.Millisecond || s.window > 10*time.Minute):
 		return fmt.Errorf("-window is %s, expected 100ms to 10m0s", s.window)
-	case !(s.rate > 0):
-		return fmt.Errorf("-rate is %v, expected more than 0", s.rate)
 	}
 	return nil
 }

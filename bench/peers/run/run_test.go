@@ -14,34 +14,30 @@ import (
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/result"
 	"github.com/freeslot/freeslot/bench/tool"
-	"github.com/freeslot/freeslot/bench/trace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestRun does the parts that need nothing but Redis at toy size, so that the tool does not rot.
+// TestRun measures one entry at toy size, so that the tool does not rot.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "peers.json"), filepath.Join(dir, "RESULTS.md")
-	for _, args := range [][]string{{"-parts", "limit"}, {"-parts", "peers", "-peers", "single frames"}} {
-		var stdout, stderr bytes.Buffer
-		args = append(args, "-short", "-rounds", "1", "-window", "500ms", "-out", out, "-markdown", markdown)
-		if code := newTool().Run(t.Context(), args, &stdout, &stderr); code != 0 {
-			t.Fatalf("%q: exit status %d: %s\n%s", args, code, &stderr, &stdout)
-		}
-		if err := result.Check(dir, markdown); err != nil {
-			t.Error(err)
-		}
+	var stdout, stderr bytes.Buffer
+	args := []string{"-parts", "peers", "-peers", "single frames", "-short", "-rounds", "1", "-window", "500ms", "-out", out, "-markdown", markdown}
+	if code := newTool().Run(t.Context(), args, &stdout, &stderr); code != 0 {
+		t.Fatalf("exit status %d: %s\n%s", code, &stderr, &stdout)
+	}
+	if err := result.Check(dir, markdown); err != nil {
+		t.Error(err)
 	}
 	f, err := result.Load(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Parts) != 2 {
+	if len(f.Parts) != 1 {
 		t.Fatalf("parts are %+v", f.Parts)
 	}
 	checkPeers(t, &f.Parts[0], dir)
-	checkLimit(t, &f.Parts[1])
 	text, err := os.ReadFile(markdown)
 	if err != nil {
 		t.Fatal(err)
@@ -76,29 +72,11 @@ func checkPeers(t *testing.T, p *result.Part, dir string) {
 	}
 }
 
-func checkLimit(t *testing.T, p *result.Part) {
-	t.Helper()
-	calls, trips := p.Tables[0], p.Tables[2]
-	for _, name := range []string{"submit.lua", "complete.lua", "xread"} {
-		if !slices.ContainsFunc(calls.Rows, func(r result.Row) bool { return r.Name == name && r.Figures[0][0] > 0 }) {
-			t.Errorf("no call of %s was seen: %+v", name, calls.Rows)
-		}
-	}
-	// One job alone is one call to submit it and one to complete it.
-	for _, row := range trips.Rows {
-		if alone := row.Figures[0][0]; (strings.HasPrefix(row.Name, "submit") || strings.HasPrefix(row.Name, "complete")) && (alone < 0.9 || alone > 1.1) {
-			t.Errorf("%s: %v calls for a job that is alone, expected 1", row.Name, alone)
-		}
-	}
-}
-
 func TestOptionsRefused(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"belong together": {"-trace", "x.csv"},
-		"-rounds is 101":  {"-rounds", "101"},
-		"-window is 1ms":  {"-window", "1ms"},
-		"-rate is 0":      {"-rate", "0"},
+		"-rounds is 101": {"-rounds", "101"},
+		"-window is 1ms": {"-window", "1ms"},
 	} {
 		var stderr bytes.Buffer
 		if code := newTool().Run(t.Context(), args, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), want) {
@@ -185,33 +163,3 @@ func TestTables(t *testing.T) {
 }
 
 func newBench() *bench { return &bench{new(tool.Bench), &shared{}} }
-
-// TestPlan: the jobs of a replay ask for models that the fleet has, and keep the share of the slots busy.
-func TestPlan(t *testing.T) {
-	t.Parallel()
-	requests := []trace.Request{{At: 0, GeneratedTokens: 10}, {At: 5e8, GeneratedTokens: 30}, {At: 1e9, GeneratedTokens: 20}}
-	fleet := []trace.Node{{ID: "a", GPU: 4, Model: "T4"}, {ID: "b", GPU: 4, Model: "A10"}}
-	plan, err := planOf(requests, fleet, 3000, 400, 0.5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	models, busy := make(map[string]int), int64(0)
-	for _, p := range plan {
-		models[p.Model]++
-		busy += p.RunUS
-	}
-	if len(models) != 3 || models[""] < 1300 || models[""] > 1700 || models["T4"] < 600 {
-		t.Errorf("jobs ask for %v", models)
-	}
-	if share := float64(busy) / float64(plan[len(plan)-1].AtUS) / 8; share < 0.49 || share > 0.51 {
-		t.Errorf("%.3f of the slots are busy, expected half", share)
-	}
-	f := &load.Figures{Delays: make([]int64, len(plan)), Late: &load.Times{Latency: measure.Latency{Count: 1, P50: 7}}, Failed: map[string]int64{"lost": 1}}
-	for i := range f.Delays {
-		f.Delays[i] = 500
-	}
-	f.Delays[0] = -1
-	if got := compare(plan, fleet, f); got[0][0] != 500 || got[1] == nil || got[3][0] != 7 || got[6][0] != 1 {
-		t.Errorf("compared to %v", got)
-	}
-}
