@@ -32,7 +32,8 @@ func (p Principal) scope() string {
 	return p.Tenant
 }
 
-// Authenticator identifies callers by static bearer tokens. It is immutable and safe for concurrent use.
+// Authenticator identifies callers by static bearer tokens. It is immutable and safe for concurrent
+// use.
 type Authenticator struct {
 	open   Principal
 	tokens []hashedCredential
@@ -81,8 +82,8 @@ func (a *Authenticator) principal(r *http.Request) (Principal, *freeslot.Error) 
 			Message: `no token, expected the header "Authorization: Bearer <token>"`,
 		}
 	}
-	// All digests are compared in constant time, so that the duration does not show how much of a token
-	// was right.
+	// All digests are compared in constant time, so that the duration does not show how much of a
+	// token was right.
 	digest := sha256.Sum256([]byte(token))
 	found := -1
 	for i := range a.tokens {
@@ -111,8 +112,8 @@ func bearerToken(r *http.Request) (string, bool) {
 
 type principalKey struct{}
 
-// Caller returns the caller of the request that ctx belongs to. It panics outside of an authenticated
-// route: to continue would skip authorization.
+// Caller returns the caller of the request that ctx belongs to. It panics outside of an
+// authenticated route: to continue would skip authorization.
 func Caller(ctx context.Context) Principal { return ctx.Value(principalKey{}).(Principal) }
 
 // OperatorsOnly refuses other callers. doing is what only operators may do: "see the nodes".

@@ -66,7 +66,8 @@ var statuses = map[freeslot.Code]int{
 	freeslot.CodeConflict:         http.StatusConflict,
 }
 
-// frameworkCodes has the codes of refusals by the framework and the router, where the status has one.
+// frameworkCodes has the codes of refusals by the framework and the router, where the status has
+// one.
 var frameworkCodes = map[int]freeslot.Code{
 	http.StatusRequestEntityTooLarge: freeslot.CodePayloadTooLarge,
 	http.StatusUnauthorized:          freeslot.CodeUnauthenticated,
@@ -83,8 +84,9 @@ func codeOf(status int) freeslot.Code {
 	return cmp.Or(frameworkCodes[status], freeslot.CodeInternal)
 }
 
-// coded turns err into the *freeslot.Error to report. If the store does not answer, or not in time, that
-// is unavailable. Any other error is a defect, whose text is for the log and not for the caller.
+// coded turns err into the *freeslot.Error to report. If the store does not answer, or not in time,
+// that is unavailable. Any other error is a defect, whose text is for the log and not for the
+// caller.
 func coded(err error) *freeslot.Error {
 	var e *freeslot.Error
 	var netError net.Error
@@ -139,8 +141,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 var overrideOnce sync.Once
 
-// overrideErrors makes the framework build its refusals as [Error]s. Its hooks are package variables.
-// They are set once, to pure functions, so that any number of servers share them.
+// overrideErrors makes the framework build its refusals as [Error]s. Its hooks are package
+// variables. They are set once, to pure functions, so that any number of servers share them.
 func overrideErrors() {
 	overrideOnce.Do(func() {
 		huma.NewError = newError

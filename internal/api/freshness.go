@@ -5,8 +5,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Freshness marks an answer from memory alone, because the store does not answer. Any other answer is
-// at most some seconds behind the store.
+// Freshness marks an answer from memory alone, because the store does not answer. Any other answer
+// is at most some seconds behind the store.
 type Freshness struct {
 	Degraded bool  `json:"degraded,omitempty" doc:"The store does not answer: this is the last state known. Absent means false."`
 	AgeMS    int64 `json:"age_ms,omitempty" doc:"With degraded: the time since the state was last compared with the store's."`

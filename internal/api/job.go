@@ -18,8 +18,8 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// Jobs is what the server needs of the dispatcher; *dispatch.Dispatcher implements it. An empty tenant
-// means any tenant.
+// Jobs is what the server needs of the dispatcher; *dispatch.Dispatcher implements it. An empty
+// tenant means any tenant.
 type Jobs interface {
 	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
 	Forget(sink dispatch.Sink)
@@ -177,8 +177,8 @@ func (s *Server) submitNow(ctx context.Context, span string, req dispatch.Reques
 	return s.soFar(ctx, req.Tenant, a, req.Job), nil
 }
 
-// soFar is the answer for an accepted job: its record, or what is known without it if it cannot be read
-// now. The job is stored either way.
+// soFar is the answer for an accepted job: its record, or what is known without it if it cannot be
+// read now. The job is stored either way.
 func (s *Server) soFar(ctx context.Context, tenant string, a dispatch.Accepted, job *freeslot.Job) *JobAnswer {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
@@ -246,8 +246,8 @@ func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, erro
 	return &pageOutput{Body: JobPage{Jobs: page.Jobs, Cursor: page.Cursor}}, err
 }
 
-// refuse is the only place that logs a failed call. Callers get the code, operators the cause; of an
-// outage the log has some.
+// refuse is the only place that logs a failed call. Callers get the code, operators the cause; of
+// an outage the log has some.
 func (s *Server) refuse(op string, err error) error {
 	e := coded(err)
 	switch e.Code {

@@ -46,8 +46,8 @@ func handle[I, O any](s *Server, operation string, f func(context.Context, *I) (
 	}
 }
 
-// handleOperator is handle for operators only. doing is what only operators may do: "see the nodes". It
-// bounds f by CallTimeout.
+// handleOperator is handle for operators only. doing is what only operators may do: "see the
+// nodes". It bounds f by CallTimeout.
 func handleOperator[I, O any](s *Server, operation, doing string, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return handle(s, operation, func(ctx context.Context, in *I) (*O, error) {
 		if err := OperatorsOnly(ctx, doing); err != nil {
@@ -70,11 +70,11 @@ func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, principalKey{}, p))
 }
 
-// boundBody comes first. Before it answers, net/http reads the rest of a body. A client that announces
-// a body and sends none could delay the answer for ever, and keep the connection. So the body has a
-// deadline, and the connection ends with the answer unless readBody has read the whole body. A request
-// without a body has neither: that is every WebSocket's handshake. If a handshake has a body, hijacking
-// lifts the deadline.
+// boundBody comes first. Before it answers, net/http reads the rest of a body. A client that
+// announces a body and sends none could delay the answer for ever, and keep the connection. So the
+// body has a deadline, and the connection ends with the answer unless readBody has read the whole
+// body. A request without a body has neither: that is every WebSocket's handshake. If a handshake
+// has a body, hijacking lifts the deadline.
 func (s *Server) boundBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -86,9 +86,9 @@ func (s *Server) boundBody(next http.Handler) http.Handler {
 	})
 }
 
-// readBody reads the body before the framework does, and lifts the deadline. If it stayed, it would end
-// a request that waits for its result: net/http takes a failed background read for a client that has
-// gone.
+// readBody reads the body before the framework does, and lifts the deadline. If it stayed, it would
+// end a request that waits for its result: net/http takes a failed background read for a client
+// that has gone.
 func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if r.Method != http.MethodPost && r.Method != http.MethodPut {

@@ -21,8 +21,8 @@ type Nodes interface {
 	States() []cell.NodeState
 	// State returns a node of the cache; false if there is none.
 	State(id string) (cell.NodeState, bool)
-	// CheckedState compares the cached version with the store's first, and takes the store's state if
-	// they differ. If that takes too long, it returns the cached state, and checked is false.
+	// CheckedState compares the cached version with the store's first, and takes the store's state
+	// if they differ. If that takes too long, it returns the cached state, and checked is false.
 	CheckedState(ctx context.Context, id string) (state cell.NodeState, found, checked bool)
 	// Health reports how old the cached state of each cell is.
 	Health() cache.Health

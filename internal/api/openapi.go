@@ -101,8 +101,8 @@ func plainOperation(id, summary, contentType string) *huma.Operation {
 	}
 }
 
-// serveDocument renders the document once, at the first request: that takes longer than the rest of a
-// server's construction. doc does not change any more.
+// serveDocument renders the document once, at the first request: that takes longer than the rest of
+// a server's construction. doc does not change any more.
 func serveDocument(mux *http.ServeMux, doc *huma.OpenAPI) {
 	serve := func(path, contentType string, render func() ([]byte, error)) {
 		rendered := sync.OnceValues(render)

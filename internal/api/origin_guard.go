@@ -11,8 +11,8 @@ import (
 
 // guard refuses requests that a browser sends for a foreign page.
 type guard struct {
-	// loopbackOnly is true if no caller needs a token. A page that made its own name point to 127.0.0.1
-	// could then call; its requests still have that name as Host.
+	// loopbackOnly is true if no caller needs a token. A page that made its own name point to
+	// 127.0.0.1 could then call; its requests still have that name as Host.
 	loopbackOnly bool
 	origins      []string
 }
@@ -58,7 +58,8 @@ func (g *guard) check(r *http.Request) *freeslot.Error {
 	}
 }
 
-// sameHost ignores the scheme: behind a proxy that ends TLS the page has https, and this server not.
+// sameHost ignores the scheme: behind a proxy that ends TLS the page has https, and this server
+// not.
 func sameHost(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Host != "" && u.Host == host

@@ -16,8 +16,8 @@ import (
 // lengthTimeout bounds the call of the store for an explanation, which otherwise comes from memory.
 const lengthTimeout = 500 * time.Millisecond
 
-// Queues is what the server needs of the dispatcher for operators; *dispatch.Dispatcher implements it. An
-// empty tenant means any tenant.
+// Queues is what the server needs of the dispatcher for operators; *dispatch.Dispatcher implements
+// it. An empty tenant means any tenant.
 type Queues interface {
 	Queues(ctx context.Context) (queues []dispatch.Queue, unreachable []int, err error)
 	Held(ctx context.Context) (held []cell.Held, unreachable []int, err error)

@@ -43,7 +43,8 @@ const (
 	maxScrapes        = 4
 )
 
-// Config configures a server. The zero value of each field means its default, unless it says otherwise.
+// Config configures a server. The zero value of each field means its default, unless it says
+// otherwise.
 type Config struct {
 	// Listen is host:port; port 0 takes any free one. Only Start needs it.
 	Listen string
@@ -52,8 +53,8 @@ type Config struct {
 	Version string
 	// MaxPayloadBytes is the largest payload of a job; 0 means freeslot.DefaultMaxPayloadBytes.
 	MaxPayloadBytes int
-	// MaxWaits is how many submits may wait for their result at a time; 0 means 10000. Further ones are
-	// refused as overloaded.
+	// MaxWaits is how many submits may wait for their result at a time; 0 means 10000. Further ones
+	// are refused as overloaded.
 	MaxWaits int
 	// BodyTimeout is how long the body of a request may take to arrive; 0 means 15 s.
 	BodyTimeout time.Duration
@@ -163,8 +164,8 @@ func (s *Server) routes() http.Handler {
 	return s.boundBody(guard.wrap(beside(inner, s.deps.Sessions)))
 }
 
-// beside keeps WebSocket sessions, which last for hours, away from the metrics of requests. (A second
-// ServeMux would put its own pattern on every request.)
+// beside keeps WebSocket sessions, which last for hours, away from the metrics of requests. (A
+// second ServeMux would put its own pattern on every request.)
 func beside(next, sessions http.Handler) http.Handler {
 	if sessions == nil {
 		return next
@@ -235,8 +236,8 @@ func (s *Server) Err() error {
 	}
 }
 
-// Drain turns readiness red, answers the submits that wait, and refuses new ones. It returns at once.
-// Further calls do nothing.
+// Drain turns readiness red, answers the submits that wait, and refuses new ones. It returns at
+// once. Further calls do nothing.
 func (s *Server) Drain() { s.drain.Do(func() { close(s.draining) }) }
 
 func (s *Server) isDraining() bool {
@@ -248,9 +249,9 @@ func (s *Server) isDraining() bool {
 	}
 }
 
-// Stop drains, closes the listener and waits for requests under way. When ctx ends it cuts them off and
-// returns an error. It does not wait for WebSocket sessions, which belong to their handler. Stop
-// tolerates a server that was never started, and a second call.
+// Stop drains, closes the listener and waits for requests under way. When ctx ends it cuts them off
+// and returns an error. It does not wait for WebSocket sessions, which belong to their handler.
+// Stop tolerates a server that was never started, and a second call.
 func (s *Server) Stop(ctx context.Context) error {
 	s.Drain()
 	s.mu.Lock()
@@ -268,8 +269,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	return err
 }
 
-// recovered turns a panic into an internal error, and logs the stack. An answer that had begun is cut
-// off instead, so that no client takes it for complete.
+// recovered turns a panic into an internal error, and logs the stack. An answer that had begun is
+// cut off instead, so that no client takes it for complete.
 func (s *Server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

@@ -8,8 +8,8 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 )
 
-// waiter is the sink of a submit that waits for its result. Both channels have room for the one message
-// that they can get, so that no sender blocks.
+// waiter is the sink of a submit that waits for its result. Both channels have room for the one
+// message that they can get, so that no sender blocks.
 type waiter struct {
 	result   chan freeslot.JobStatus
 	detached chan struct{}
@@ -41,8 +41,8 @@ func (w *waiter) Detached(string) {
 	}
 }
 
-// submitAndWait answers with the result; or with the status when the time is over, another session took
-// the result, or the replica stops. The job of a client that goes away goes on.
+// submitAndWait answers with the result; or with the status when the time is over, another session
+// took the result, or the replica stops. The job of a client that goes away goes on.
 func (s *Server) submitAndWait(ctx context.Context, tenant string, job *freeslot.Job, wait time.Duration) (*JobAnswer, error) {
 	select {
 	case s.waits <- struct{}{}:

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -82,9 +83,7 @@ func (d *Dispatcher) pick(p *placement) bool {
 
 // draw fills in p.candidates by p.query.
 func (d *Dispatcher) draw(p *placement) {
-	source, _ := d.sources.Get().(*selection.Source)
-	p.candidates = p.class.Choose(p.room[:0], &p.query, source)
-	d.sources.Put(source)
+	p.candidates = p.class.Choose(p.room[:0], &p.query, selection.NewSource(rand.Uint64()))
 }
 
 // probe fills in p.candidates with nodes that seem full, unless they have just answered that they

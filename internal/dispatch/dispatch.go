@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,7 +50,6 @@ type Dispatcher struct {
 	presence *presence.Store
 
 	classCells classCellsCache
-	sources    sync.Pool // *selection.Source, one a goroutine
 
 	start    sync.Once
 	startErr error // set within start
@@ -71,7 +69,6 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Dispatcher{
 		cfg: cfg, cells: cells, nodes: nodes, log: log, sampled: logging.Sampled(log),
-		sources: sync.Pool{New: func() any { return selection.NewSource(rand.Uint64()) }},
 		configs: make(chan struct{}, 1), presence: presence.NewStore(cells.At(0).Runner()),
 		ctx: ctx, cancel: cancel,
 	}

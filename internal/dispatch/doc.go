@@ -32,16 +32,16 @@
 //
 // # Failure
 //
-// Calls of different cells run side by side. A cell whose call fails is left out of choices until it
-// answers again. So a server that is down takes out its own nodes and nothing else.
+// Calls of different cells run side by side. A cell whose call fails is left out of choices until
+// it answers again. So a server that is down takes out its own nodes and nothing else.
 //
 // A Redis that refuses a call because of its state (a read-only replica, too few replicas, loading)
-// has done nothing. The job goes to another cell at once, under another id, and the cell is left out
-// for a while even if it answers reads.
+// has done nothing. The job goes to another cell at once, under another id, and the cell is left
+// out for a while even if it answers reads.
 //
-// Any other failed call may have been applied. The submit is repeated in the same cell under the same
-// job id, which is idempotent, until an answer or the submit deadline. The job never goes to another
-// cell after that. A submit that fails then says that the job may have been placed.
+// Any other failed call may have been applied. The submit is repeated in the same cell under the
+// same job id, which is idempotent, until an answer or the submit deadline. The job never goes to
+// another cell after that. A submit that fails then says that the job may have been placed.
 //
 // Replies are hints too; the record is the truth. After a gap in a reply stream, and periodically,
 // the records of outstanding jobs are read again, so a client gets its result even if the reply was

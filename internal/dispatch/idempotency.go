@@ -75,8 +75,8 @@ func keyConflict(owner, why string) *freeslot.Error {
 	}
 }
 
-// ownersAtOnce bounds the owners that a submit asks Redis about side by side. For a large batch, one
-// after the other would take longer than a submit may.
+// ownersAtOnce bounds the owners that a submit asks Redis about side by side. For a large batch,
+// one after the other would take longer than a submit may.
 const ownersAtOnce = 64
 
 // forEach calls f for all of them, ownersAtOnce at a time, and waits.
@@ -93,8 +93,9 @@ func forEach(owners []*keyOwner, f func(*keyOwner)) {
 	calls.Wait()
 }
 
-// joinOwner gives the result of an earlier job to the sink. It retries as long as a submit may take:
-// the other submit may be undecided yet, or Redis away. After that only the record has the result.
+// joinOwner gives the result of an earlier job to the sink. It retries as long as a submit may
+// take: the other submit may be undecided yet, or Redis away. After that only the record has the
+// result.
 func (s *submit) joinOwner(o *keyOwner) {
 	ctx, id := s.ctx, o.known.ID
 	if l, ok := o.sink.(Leaver); ok {

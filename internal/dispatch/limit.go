@@ -6,8 +6,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// This file divides max_running and max_waiting of a tenant over the cells, and makes sure that jobs
-// held back by a limit go on. The scripts of a cell enforce its share.
+// This file divides max_running and max_waiting of a tenant over the cells, and makes sure that
+// jobs held back by a limit go on. The scripts of a cell enforce its share.
 
 // Limits bound the jobs of one tenant. A limit of 0 is none. Any other limit must be at least the
 // number of cells.
@@ -20,8 +20,8 @@ type Limits struct {
 	Waiting int
 }
 
-// limitsOf are the limits of a job in a cell. Each cell has its share of a tenant's limits. The limit
-// of a concurrency key is not divided: all jobs of the key go to one cell.
+// limitsOf are the limits of a job in a cell. Each cell has its share of a tenant's limits. The
+// limit of a concurrency key is not divided: all jobs of the key go to one cell.
 func (d *Dispatcher) limitsOf(r *Request, index int) (gates []cell.Gate) {
 	limits := d.cfg.Limits(r.Tenant)
 	if limits.Running > 0 {
@@ -60,8 +60,8 @@ const (
 	limitBatch = 64
 )
 
-// checkLimits lets jobs go on that are held back although their limit has room. The script that makes
-// room does so too; this finds what it could not.
+// checkLimits lets jobs go on that are held back although their limit has room. The script that
+// makes room does so too; this finds what it could not.
 func (c *client) checkLimits() {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()

@@ -55,8 +55,8 @@ func (d *Dispatcher) queue(q cell.Queue) Queue {
 	}
 }
 
-// Held lists the limits that hold jobs back, and the cells that did not answer. If no cell answered,
-// it returns a *freeslot.Error.
+// Held lists the limits that hold jobs back, and the cells that did not answer. If no cell
+// answered, it returns a *freeslot.Error.
 func (d *Dispatcher) Held(ctx context.Context) (held []cell.Held, unreachable []int, err error) {
 	held, failed := d.cells.Held(ctx)
 	if err := d.allFailed("list limits", failed); err != nil {

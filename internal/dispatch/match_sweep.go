@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/cell"
@@ -64,8 +65,7 @@ func (c *client) offerNodes(q *queue, probes *int) (more bool) {
 		Want: sweepNodes, Samples: selection.MaxSamples,
 		Now: c.d.nodes.Now(), SilenceLimit: c.d.nodes.SilenceLimit(), Skip: selection.Only(c.cell.Index()),
 	}
-	source, _ := c.d.sources.Get().(*selection.Source)
-	defer c.d.sources.Put(source)
+	source := selection.NewSource(rand.Uint64())
 	// How many slots the jobs need is not known here, so nodes with room for one, two, four and so
 	// on are sought.
 	for query.Slots = 1; query.Slots <= max(class.MaxSlots(), 1); query.Slots *= 2 {

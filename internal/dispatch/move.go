@@ -84,7 +84,8 @@ func (c *client) beginMoves(first bool) {
 	left := moveBatch
 	c.queues.byID.Range(func(id string, q *queue) bool {
 		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
-		// Without m.fitting, many classes would look at all nodes each round: cellsOf remembers few.
+		// Without m.fitting, many classes would look at all nodes each round: cellsOf remembers
+		// few.
 		if m.fitting[id] == class || !c.stranded(q, class) {
 			fitting[id] = class
 			return true

@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Nodes is what the dispatcher knows of the fleet; *cache.Cache implements it. Everything but Settle
-// answers from memory at once. All methods may be called concurrently.
+// Nodes is what the dispatcher knows of the fleet; *cache.Cache implements it. Everything but
+// Settle answers from memory at once. All methods may be called concurrently.
 type Nodes interface {
 	// Class returns the nodes that fit a job of this class, to choose from. It may be older than
 	// the last changes of profiles. It allocates nothing while profiles stay the same.

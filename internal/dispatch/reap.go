@@ -44,8 +44,8 @@ func (c *client) reap() {
 	// While Redis was away no node could prove that it lives. After a limit of contact all could.
 	if c.contact.lasts(now) < limit {
 		c.reaper.blind = true
-		// These are almost one limit without contact, and one with it. After more than that, what was
-		// found earlier says nothing about now.
+		// These are almost one limit without contact, and one with it. After more than that, what
+		// was found earlier says nothing about now.
 		if now-c.reaper.ranAt >= 2*int64(limit) {
 			c.forgetPause()
 		}
@@ -72,9 +72,9 @@ func (c *client) reap() {
 	}
 }
 
-// resume shifts a pause by the time in which no round went ahead. If each failed call ended the pause
-// or began it anew, dead nodes could stay for ever. If the pause ran on meanwhile, no node would
-// have had its time to be heard again.
+// resume shifts a pause by the time in which no round went ahead. If each failed call ended the
+// pause or began it anew, dead nodes could stay for ever. If the pause ran on meanwhile, no node
+// would have had its time to be heard again.
 func (r *reaper) resume(now int64) {
 	if r.blind {
 		gap := now - r.ranAt
@@ -124,8 +124,8 @@ const (
 	pausePercent = 30
 	pauseFewest  = 10
 	// A pause lasts pauseLimits heartbeat limits at most, and one more for the nodes that return
-	// last. If waves of silent nodes follow each other, all pauses last pauseMostLimits. Time without
-	// contact to Redis does not count.
+	// last. If waves of silent nodes follow each other, all pauses last pauseMostLimits. Time
+	// without contact to Redis does not count.
 	pauseLimits     = 2
 	pauseMostLimits = 2 * pauseLimits
 )
@@ -178,8 +178,8 @@ func (c *client) pauseReaping(now int64, limit time.Duration, here, everywhere i
 	return p.on && !p.expired
 }
 
-// countAgents counts the nodes that have an agent, in the fleet and in the cell. Imported nodes never
-// had one.
+// countAgents counts the nodes that have an agent, in the fleet and in the cell. Imported nodes
+// never had one.
 func (c *client) countAgents() (inFleet, inCell int) {
 	for _, node := range c.d.nodes.AllNodes() {
 		if c.d.nodes.Epoch(node.ID()) == cell.ImportEpoch {

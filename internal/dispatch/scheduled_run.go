@@ -5,16 +5,16 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Run fixes the job of a schedule's run. The job is enqueued in the cell that its id names, whatever
-// nodes that cell has by now. So it is the same job whichever replica submits it.
+// Run fixes the job of a schedule's run. The job is enqueued in the cell that its id names,
+// whatever nodes that cell has by now. So it is the same job whichever replica submits it.
 type Run struct {
 	JobID string
 	// Once makes the job be created once, see cell.Submission.
 	Once string
 }
 
-// Home is the index of the cell for a job that is submitted later: near if nodes there could run it,
-// else any cell that could. It returns the errors of a Submit that no cell takes.
+// Home is the index of the cell for a job that is submitted later: near if nodes there could run
+// it, else any cell that could. It returns the errors of a Submit that no cell takes.
 func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, error) {
 	p := &placement{request: Request{Tenant: tenant, Job: job}}
 	if d.ctx.Err() != nil {

@@ -61,8 +61,8 @@ func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, acce
 // errUndecided is an answer to an enqueued job that neither placed nor kept it.
 var errUndecided = errors.New("the job was neither placed nor enqueued")
 
-// submit is one call of Submit. Its caller's goroutine chooses, decides and calls the sink. Calls of
-// cells run beside it, so that a cell that does not answer delays only its own jobs.
+// submit is one call of Submit. Its caller's goroutine chooses, decides and calls the sink. Calls
+// of cells run beside it, so that a cell that does not answer delays only its own jobs.
 type submit struct {
 	d        *Dispatcher
 	ctx      context.Context
@@ -265,17 +265,16 @@ func (s *submit) noteFailures(c *call) {
 	}
 }
 
-// retry reports whether a job whose call failed is tried again, and notes what is known of it. After
-// a call of unknown outcome the job stays in its cell, under its id.
+// retry reports whether a job whose call failed is tried again, and notes what is known of it.
+// After a call of unknown outcome the job stays in its cell, under its id.
 func (s *submit) retry(p *placement, err error) bool {
 	if !notApplied(err) {
 		p.failure, p.repeat = err, true
 	}
 	p.afterPause = true
 	switch {
-	case s.ctx.Err() != nil || errors.Is(err, cell.ErrStopped) || isInvalid(err):
-		return false
-	case isOutOfMemory(err) && (p.failure != nil || s.d.cells.Len() == 1):
+	case s.ctx.Err() != nil || errors.Is(err, cell.ErrStopped) || isInvalid(err),
+		isOutOfMemory(err) && (p.failure != nil || s.d.cells.Len() == 1):
 		return false
 	case p.failure != nil || isNotSent(err):
 		return true

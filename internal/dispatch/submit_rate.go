@@ -32,12 +32,12 @@ const (
 )
 
 // bucket enforces a tenant's submit_rate. The bucket itself is in Redis, and all replicas share it.
-// This replica leases permits in chunks, so that most submits cost no call, and keeps the rest for a
-// short time.
+// This replica leases permits in chunks, so that most submits cost no call, and keeps the rest for
+// a short time.
 //
-// Invariant: held <= wanted + chunk. Hence in any time t the replicas admit at most
-// rate * t + burst + their chunks. The chunks add up to a tenth of a second's permits, as long as
-// each replica knows of the others.
+// Invariant: held <= wanted + chunk. Hence in any time t the replicas admit at most rate * t +
+// burst + their chunks. The chunks add up to a tenth of a second's permits, as long as each replica
+// knows of the others.
 type bucket struct {
 	tenant string
 	rate   cell.Rate
@@ -63,8 +63,8 @@ type bucket struct {
 	wanted, waiting int
 }
 
-// admit takes n permits, or as many as there are. err says why the other jobs got none, and when the
-// first of them may be submitted again.
+// admit takes n permits, or as many as there are. err says why the other jobs got none, and when
+// the first of them may be submitted again.
 func (b *bucket) admit(ctx context.Context, n int) (got int, err error) {
 	b.mu.Lock()
 	defer func() { b.mu.Unlock(); b.count(n, got, err) }()
@@ -131,8 +131,8 @@ func (b *bucket) call(ctx context.Context) {
 	}
 }
 
-// ask is called with mu held, and releases it meanwhile. The end of ctx does not end the call: other
-// submits wait for it too.
+// ask is called with mu held, and releases it meanwhile. The end of ctx does not end the call:
+// other submits wait for it too.
 func (b *bucket) ask(ctx context.Context, most int) (cell.Permits, error) {
 	b.mu.Unlock()
 	defer b.mu.Lock()
@@ -219,14 +219,14 @@ func newBuckets(d *Dispatcher, rates map[string]cell.Rate) map[string]*bucket {
 // errCellAway is the error of a call that is not made because the cell does not answer.
 var errCellAway = fmt.Errorf("the cell does not answer: %w", cell.ErrNotSent)
 
-// chunk is the least that one of so many replicas leases; 0 if that is no whole permit. A count of 0
-// replicas means 1.
+// chunk is the least that one of so many replicas leases; 0 if that is no whole permit. A count of
+// 0 replicas means 1.
 func chunk(rate cell.Rate, replicas int) int {
 	return min(int(rate.PerSecond*leaseSpan.Seconds()), rate.Burst) / max(replicas, 1)
 }
 
-// admit decides about the jobs that their tenants' submit rates do not allow, and returns the others.
-// Within one submit, the first jobs are admitted.
+// admit decides about the jobs that their tenants' submit rates do not allow, and returns the
+// others. Within one submit, the first jobs are admitted.
 func (s *submit) admit(jobs []*placement) (admitted []*placement) {
 	if len(s.d.buckets) == 0 {
 		return jobs

@@ -34,7 +34,8 @@ const (
 	messagesPerJob = 3
 )
 
-// Config names and bounds the sessions of a replica. The zero value of each field means its default.
+// Config names and bounds the sessions of a replica. The zero value of each field means its
+// default.
 //
 // A session holds at most MaxRequestBytes of requests, one frame that is being read, QueueBytes of
 // messages, and the answers to a few attaches and cancels that wait for room there. A client must
@@ -48,8 +49,8 @@ type Config struct {
 	MaxPayloadBytes int
 	// MaxBatch is the most jobs of one frame.
 	MaxBatch int
-	// MaxFrameBytes is the largest frame of a client. It is raised, if need be, to the size of a job
-	// with the largest payload.
+	// MaxFrameBytes is the largest frame of a client. It is raised, if need be, to the size of a
+	// job with the largest payload.
 	MaxFrameBytes int
 
 	// MaxSessions is the most sessions at a time. More are refused.
@@ -58,14 +59,14 @@ type Config struct {
 	// overloaded.
 	MaxJobs int
 	// MaxRequests and MaxRequestBytes bound the requests of one session under way, by number and by
-	// the size of their frames. At a bound the session stops reading. If no request is under way, it
-	// reads any frame.
+	// the size of their frames. At a bound the session stops reading. If no request is under way,
+	// it reads any frame.
 	MaxRequests     int
 	MaxRequestBytes int
 	// QueueMessages and QueueBytes bound what waits for a client to read it. If they overflow, the
 	// session ends. Past half of either, the session stops reading and answers no attach and no
-	// cancel. So only answers to submits that were read already, and news of jobs, can overflow them.
-	// QueueMessages must hold all messages of one batch. A single message may be larger than
+	// cancel. So only answers to submits that were read already, and news of jobs, can overflow
+	// them. QueueMessages must hold all messages of one batch. A single message may be larger than
 	// QueueBytes.
 	QueueMessages int
 	QueueBytes    int
@@ -82,8 +83,8 @@ type Config struct {
 	// is closed. Meanwhile it refuses late requests.
 	DrainGrace time.Duration
 
-	// AllowedOrigins are the web origins ("https://app.example.com"), besides the replica's own, whose
-	// pages may connect.
+	// AllowedOrigins are the web origins ("https://app.example.com"), besides the replica's own,
+	// whose pages may connect.
 	AllowedOrigins []string
 
 	// TracerProvider makes a server span of each submitted job; nil makes none.

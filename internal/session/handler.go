@@ -103,10 +103,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.run()
 }
 
-// Drain refuses new sessions and new submits, asks every client to go away, and waits until all have
-// left or got the results of their jobs. When ctx ends first, it orders the remaining sessions to
-// close, and the error says how many. The jobs go on in any case. Sessions may still be closing when
-// Drain returns; Stop waits for them.
+// Drain refuses new sessions and new submits, asks every client to go away, and waits until all
+// have left or got the results of their jobs. When ctx ends first, it orders the remaining sessions
+// to close, and the error says how many. The jobs go on in any case. Sessions may still be closing
+// when Drain returns; Stop waits for them.
 func (h *Handler) Drain(ctx context.Context) error {
 	h.draining.Store(true)
 	all := h.snapshot()
@@ -197,8 +197,8 @@ func (h *Handler) leave() {
 	}
 }
 
-// register makes s visible to Drain and Stop. It returns true if one of them was called already, and
-// may have missed s.
+// register makes s visible to Drain and Stop. It returns true if one of them was called already,
+// and may have missed s.
 func (h *Handler) register(s *session) bool {
 	h.mu.Lock()
 	h.sessions[s] = struct{}{}

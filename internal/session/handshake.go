@@ -15,8 +15,8 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// refusedRetryAfter is the pause for clients that a full or stopping replica refuses: long enough to
-// be no storm, short enough for a rolling restart.
+// refusedRetryAfter is the pause for clients that a full or stopping replica refuses: long enough
+// to be no storm, short enough for a rolling restart.
 const refusedRetryAfter = time.Second
 
 // principal identifies a client.
@@ -50,15 +50,15 @@ func (h *Handler) check(r *http.Request) (who principal, batch bool, _ *freeslot
 	return who, batch, nil
 }
 
-// allows keeps pages of other sites from using the credentials of the browser's user. Clients that are
-// not browsers send no origin.
+// allows keeps pages of other sites from using the credentials of the browser's user. Clients that
+// are not browsers send no origin.
 func (h *Handler) allows(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Host != "" && (strings.EqualFold(u.Host, host) || slices.Contains(h.cfg.AllowedOrigins, origin))
 }
 
-// offersProtocol is false for a client that names subprotocols without ours: it would not understand
-// the messages. A client that names none is assumed to speak ours.
+// offersProtocol is false for a client that names subprotocols without ours: it would not
+// understand the messages. A client that names none is assumed to speak ours.
 func offersProtocol(r *http.Request) bool {
 	offered := r.Header.Values("Sec-WebSocket-Protocol")
 	names := strings.Split(strings.Join(offered, ","), ",")
@@ -100,8 +100,8 @@ func (h *Handler) refuse(w http.ResponseWriter, err *freeslot.Error) {
 	_, _ = w.Write(append(wire.AppendErrorBody(nil, err), '\n')) // the client may be gone
 }
 
-// hijackWriter keeps the connection that the upgrade takes over. The WebSocket library can end it only
-// after a close handshake of up to ten seconds.
+// hijackWriter keeps the connection that the upgrade takes over. The WebSocket library can end it
+// only after a close handshake of up to ten seconds.
 type hijackWriter struct {
 	http.ResponseWriter
 	conn net.Conn

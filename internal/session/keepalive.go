@@ -30,8 +30,8 @@ func (s *session) keepAlive() {
 }
 
 // alive pings the client. A client that does not answer in time may still be alive: it may be busy
-// sending, and then bytes arrive; this replica may hold it back; or it reads slowly, about which the
-// writer decides. A ping that fails for another reason met a closed connection.
+// sending, and then bytes arrive; this replica may hold it back; or it reads slowly, about which
+// the writer decides. A ping that fails for another reason met a closed connection.
 func (s *session) alive(timeout time.Duration) bool {
 	before := s.received.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -8,8 +8,8 @@ import (
 
 // order is how a session ends.
 type order struct {
-	// code goes into the close frame. 0 means no close frame: the connection is gone already, or not
-	// worth one.
+	// code goes into the close frame. 0 means no close frame: the connection is gone already, or
+	// not worth one.
 	code websocket.StatusCode
 	// text is the reason in the close frame, at most 123 bytes.
 	text string
@@ -26,8 +26,9 @@ func stoppingOrder(label string) order {
 // keptBytes is the largest buffer that an idle session keeps for the next burst.
 const keptBytes = 32 << 10
 
-// outbox is the bounded queue between the senders of messages for a client and the session's writer.
-// It keeps a slow client from filling memory. Messages are encoded straight into its buffer.
+// outbox is the bounded queue between the senders of messages for a client and the session's
+// writer. It keeps a slow client from filling memory. Messages are encoded straight into its
+// buffer.
 type outbox struct {
 	maxMessages, maxBytes int
 
@@ -49,8 +50,8 @@ func (o *outbox) init(maxMessages, maxBytes int) {
 }
 
 // put queues the message that encode appends. It returns false if that overflowed the queue: the
-// session must then end. A message larger than the limit passes an empty queue, or no client could ever
-// get it. Messages for a session that is ending are dropped.
+// session must then end. A message larger than the limit passes an empty queue, or no client could
+// ever get it. Messages for a session that is ending are dropped.
 func (o *outbox) put(encode func(dst []byte) []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -88,8 +89,8 @@ func (o *outbox) ended() *order {
 	return o.order
 }
 
-// take waits for messages or, if none are left, for the order. The writer hands back its last chunk to
-// be filled again.
+// take waits for messages or, if none are left, for the order. The writer hands back its last chunk
+// to be filled again.
 func (o *outbox) take(used chunk) (chunk, *order) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,8 +106,8 @@ func (o *outbox) take(used chunk) (chunk, *order) {
 	return full, nil
 }
 
-// written notes that messages were handed to the connection. It returns false if the rest is not wanted
-// any more.
+// written notes that messages were handed to the connection. It returns false if the rest is not
+// wanted any more.
 func (o *outbox) written(messages, bytes int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,8 +119,8 @@ func (o *outbox) written(messages, bytes int) bool {
 	return o.order == nil || o.order.flush
 }
 
-// waitRoom waits until the queue is at most half full and has room for size more bytes, or is empty. It
-// calls paused before it waits. It returns false if the session ends.
+// waitRoom waits until the queue is at most half full and has room for size more bytes, or is
+// empty. It calls paused before it waits. It returns false if the session ends.
 func (o *outbox) waitRoom(size int, paused func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,8 +135,8 @@ func (o *outbox) crowded() bool {
 	return o.messages > o.maxMessages/2 || o.bytes > o.maxBytes/2
 }
 
-// chunk is a sequence of encoded messages, each with one byte before it: room for the comma or bracket
-// that makes an array of them without copying.
+// chunk is a sequence of encoded messages, each with one byte before it: room for the comma or
+// bracket that makes an array of them without copying.
 type chunk struct {
 	buf []byte
 	// ends are the positions after each message.
@@ -158,7 +159,8 @@ func (c chunk) reset() chunk {
 	return chunk{buf: c.buf[:0], ends: c.ends[:0]}
 }
 
-// size is what a frame counts in the outbox, and how many progress messages it has, which do not count.
+// size is what a frame counts in the outbox, and how many progress messages it has, which do not
+// count.
 type size struct{ messages, bytes, progress int }
 
 // size returns the size of the messages from (at position begin) to to.
@@ -181,8 +183,8 @@ func (c *chunk) each(yield func(frame []byte, s size) bool) {
 	}
 }
 
-// arrays yields the messages in arrays of about maxBytes at most; a larger message comes by itself. A
-// frame is valid until the next one is yielded: that overwrites the separators at both its ends.
+// arrays yields the messages in arrays of about maxBytes at most; a larger message comes by itself.
+// A frame is valid until the next one is yielded: that overwrites the separators at both its ends.
 func (c *chunk) arrays(maxBytes int) func(yield func(frame []byte, s size) bool) {
 	return func(yield func(frame []byte, s size) bool) {
 		begin := 0

@@ -5,14 +5,14 @@ import "container/list"
 const (
 	// progressBytes bounds the progress that waits for one client.
 	progressBytes = 1 << 20
-	// progressTurn and progressTurnBytes bound how much of it follows each chunk of the queue, and so
-	// how long it can delay the next result.
+	// progressTurn and progressTurnBytes bound how much of it follows each chunk of the queue, and
+	// so how long it can delay the next result.
 	progressTurn      = 16
 	progressTurnBytes = 32 << 10
 )
 
-// progressQueue is the progress that waits for a client: the latest of each job, in the order in which
-// the jobs had news. The outbox's mutex guards it. The zero value is empty.
+// progressQueue is the progress that waits for a client: the latest of each job, in the order in
+// which the jobs had news. The outbox's mutex guards it. The zero value is empty.
 type progressQueue struct {
 	byJob map[string]*list.Element
 	order list.List // of *jobProgress
@@ -67,8 +67,8 @@ func (q *progressQueue) drop(job string) {
 	}
 }
 
-// take appends the next messages to a chunk. Progress of an attempt comes after the attempt's begin,
-// because the queue goes first. It comes before the job's result, which drops it.
+// take appends the next messages to a chunk. Progress of an attempt comes after the attempt's
+// begin, because the queue goes first. It comes before the job's result, which drops it.
 func (q *progressQueue) take(to *chunk) {
 	bytes := 0
 	for q.len() > 0 && to.progress < progressTurn && bytes < progressTurnBytes {
@@ -80,8 +80,8 @@ func (q *progressQueue) take(to *chunk) {
 	}
 }
 
-// putProgress queues progress of a job, in place of its earlier progress. It is sent once the queue is
-// empty, and never overflows it.
+// putProgress queues progress of a job, in place of its earlier progress. It is sent once the queue
+// is empty, and never overflows it.
 func (o *outbox) putProgress(job string, message []byte) progressOutcome {
 	o.mu.Lock()
 	defer o.mu.Unlock()

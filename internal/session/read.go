@@ -55,8 +55,8 @@ func (s *session) readLoop() order {
 
 func (s *session) pause() { s.paused.Store(true) }
 
-// readFrame reads one message into the session's buffer. Memory is taken as bytes arrive, so a client
-// must send what it makes the replica hold.
+// readFrame reads one message into the session's buffer. Memory is taken as bytes arrive, so a
+// client must send what it makes the replica hold.
 func (s *session) readFrame(r io.Reader) ([]byte, error) {
 	buf := s.frame[:0]
 	if cap(buf) == 0 {
@@ -106,8 +106,8 @@ func (s *session) start(req wire.Request, size int) {
 	}
 	cfg := &s.handler.cfg
 	s.mu.Lock()
-	// The reader continues while the queue is at most half full. The other half is for the answers to
-	// all requests under way.
+	// The reader continues while the queue is at most half full. The other half is for the answers
+	// to all requests under way.
 	maxJobs := cfg.QueueMessages / 2 / messagesPerJob
 	for s.underWay > 0 && (s.underWay >= cfg.MaxRequests || s.underWayBytes+size > cfg.MaxRequestBytes ||
 		s.underWayJobs+len(req.Jobs) > maxJobs) {

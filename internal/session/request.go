@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// tooManyRetryAfter is the pause for a client that has too many jobs without a result: about the time
-// of a short job.
+// tooManyRetryAfter is the pause for a client that has too many jobs without a result: about the
+// time of a short job.
 const tooManyRetryAfter = 100 * time.Millisecond
 
 // serve carries out one request.
@@ -85,8 +85,8 @@ func (s *session) dispatch(req *wire.Request, good []int) {
 	})
 }
 
-// answerSubmit reports the outcome of one submitted job. Invariant: "accepted" is in the outbox before
-// the job is in jobs, and so before any news of it.
+// answerSubmit reports the outcome of one submitted job. Invariant: "accepted" is in the outbox
+// before the job is in jobs, and so before any news of it.
 func (s *session) answerSubmit(id string, index int, a dispatch.Accepted, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,8 +31,8 @@ type session struct {
 	paused, writing atomic.Bool
 	frame           []byte // the reader's buffer
 
-	// grace ends a drained session, limit one that takes too long to end. Both exist from the start,
-	// stopped, so that end needs no lock.
+	// grace ends a drained session, limit one that takes too long to end. Both exist from the
+	// start, stopped, so that end needs no lock.
 	grace, limit *time.Timer
 
 	// life is the context of the session's attaches, including those of its submits' keys. endLife
@@ -55,8 +55,8 @@ type session struct {
 	// jobs are the jobs without a result, by keyOf. The value is nil unless an attach is under way.
 	jobs     map[string]*attachment
 	reserved int // jobs whose submit is under way
-	// underWay, underWayBytes and underWayJobs count requests, the bytes of their frames and the jobs
-	// that they submit.
+	// underWay, underWayBytes and underWayJobs count requests, the bytes of their frames and the
+	// jobs that they submit.
 	underWay, underWayBytes, underWayJobs int
 	// draining: no new jobs. leaving: grace runs.
 	draining, leaving bool
@@ -149,8 +149,8 @@ func (s *session) endSlow() {
 // cut ends the connection by force. Everything else follows from that.
 func (s *session) cut() { _ = s.net.Close() }
 
-// drain asks the client to go away. It ends the session once that has no jobs left and the client had
-// time to leave by itself.
+// drain asks the client to go away. It ends the session once that has no jobs left and the client
+// had time to leave by itself.
 func (s *session) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,8 @@ func (s *session) Progress(jobID string, p freeslot.Progress) {
 	}
 }
 
-// Result implements dispatch.Sink. A job that is not in jobs had its result already, or was detached.
+// Result implements dispatch.Sink. A job that is not in jobs had its result already, or was
+// detached.
 func (s *session) Result(status freeslot.JobStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,12 +11,12 @@ const (
 )
 
 // takeTurn waits for one of the turns to ask for a job's status, and for room in the queue. Without
-// turns, a client that reconnects and attaches to many ended jobs would overflow the queue by what it
-// asked for. The caller gives the turn back with giveTurn, even if takeTurn returned false because the
-// session ends.
+// turns, a client that reconnects and attaches to many ended jobs would overflow the queue by what
+// it asked for. The caller gives the turn back with giveTurn, even if takeTurn returned false
+// because the session ends.
 //
-// Every turn ends in bounded time: the writer makes room, or ends the session after WriteTimeout. The
-// dispatcher bounds its calls itself.
+// Every turn ends in bounded time: the writer makes room, or ends the session after WriteTimeout.
+// The dispatcher bounds its calls itself.
 func (s *session) takeTurn() bool {
 	s.turns <- struct{}{}
 	return s.out.waitRoom(0, func() {})
@@ -24,8 +24,8 @@ func (s *session) takeTurn() bool {
 
 func (s *session) giveTurn() { <-s.turns }
 
-// replyStatus calls send, which queues the status, once there is room for it. mu must not be held: the
-// dispatcher would wait for the client.
+// replyStatus calls send, which queues the status, once there is room for it. mu must not be held:
+// the dispatcher would wait for the client.
 //
 // Replies come one by one, so that no two fill the same room. So answers alone never overflow the
 // queue. When the session ends the status is dropped.

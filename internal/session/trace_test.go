@@ -62,7 +62,8 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestTracingOff: without a provider a job keeps its own trace context, and gets none if it has none.
+// TestTracingOff: without a provider a job keeps its own trace context, and gets none if it has
+// none.
 func TestTracingOff(t *testing.T) {
 	t.Parallel()
 	for _, parent := range []string{"", traceParent} {

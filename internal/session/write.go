@@ -7,14 +7,15 @@ import (
 	"github.com/coder/websocket"
 )
 
-// arrayBytes is about the largest frame of several messages: large enough to spare calls, small enough
-// that a client soon has the first message.
+// arrayBytes is about the largest frame of several messages: large enough to spare calls, small
+// enough that a client soon has the first message.
 const arrayBytes = 256 << 10
 
 // writeLoop sends what is queued, and in the end carries out the order.
 func (s *session) writeLoop() {
-	// One timer for all writes: a context with a deadline for each would cost more than the write. It
-	// is not the connection's write deadline, which would still stand when the reader answers a ping.
+	// One timer for all writes: a context with a deadline for each would cost more than the write.
+	// It is not the connection's write deadline, which would still stand when the reader answers a
+	// ping.
 	late := stoppedTimer(func() {
 		s.endSlow()
 		s.cut()
@@ -63,8 +64,8 @@ func (s *session) write(queued *chunk, late *time.Timer) error {
 	return nil
 }
 
-// hangUp closes the connection, with a close frame if the order has a code. The session's limit timer
-// bounds both sides of that handshake.
+// hangUp closes the connection, with a close frame if the order has a code. The session's limit
+// timer bounds both sides of that handshake.
 func (s *session) hangUp(by *order) {
 	if by.code == 0 {
 		_ = s.conn.CloseNow()

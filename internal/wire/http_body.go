@@ -8,9 +8,10 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// DecodeJob decodes a text that is one job, as strictly as a frame: unknown fields, repeated fields,
-// null (except as a payload) and values of another type are refused. The path of the field begins with
-// "job". DecodeJob copies what it keeps. It does not check the job: see [freeslot.Job.Validate].
+// DecodeJob decodes a text that is one job, as strictly as a frame: unknown fields, repeated
+// fields, null (except as a payload) and values of another type are refused. The path of the field
+// begins with "job". DecodeJob copies what it keeps. It does not check the job: see
+// [freeslot.Job.Validate].
 func DecodeJob(data []byte) (freeslot.Job, *freeslot.Error) {
 	var job freeslot.Job
 	if err := json.Unmarshal(data, &job, strict); err != nil {
@@ -26,8 +27,8 @@ func DecodeJob(data []byte) (freeslot.Job, *freeslot.Error) {
 	}
 }
 
-// DecodeExplain is DecodeJob for the part of a job that decides where it goes. The text can also have a
-// "limit"; nil means that it has none.
+// DecodeExplain is DecodeJob for the part of a job that decides where it goes. The text can also
+// have a "limit"; nil means that it has none.
 func DecodeExplain(data []byte) (job freeslot.Job, limit *int, err *freeslot.Error) {
 	var part struct {
 		Service          string               `json:"service"`

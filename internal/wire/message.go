@@ -72,8 +72,8 @@ func AppendWelcome(dst []byte, w *Welcome) []byte {
 	}{TypeWelcome, w})
 }
 
-// AppendAccepted appends an accepted message. index is NoIndex outside batches. position is 0 unless
-// the job waits.
+// AppendAccepted appends an accepted message. index is NoIndex outside batches. position is 0
+// unless the job waits.
 func AppendAccepted(dst []byte, id string, index int, jobID string, position int) []byte {
 	return appendJSON(dst, &struct {
 		Type     MessageType `json:"type"`
@@ -106,8 +106,8 @@ func AppendProgress(dst []byte, jobID string, p *freeslot.Progress) []byte {
 	}{TypeProgress, jobID, &progress})
 }
 
-// AppendResult appends a result message. s.Result must be valid JSON; bytes in it that are not UTF-8
-// become U+FFFD.
+// AppendResult appends a result message. s.Result must be valid JSON; bytes in it that are not
+// UTF-8 become U+FFFD.
 func AppendResult(dst []byte, s *freeslot.JobStatus) []byte {
 	return appendJSON(dst, &struct {
 		Type MessageType         `json:"type"`
@@ -199,9 +199,9 @@ func sent(s *freeslot.JobStatus) *freeslot.JobStatus {
 	return &status
 }
 
-// validUTF8 corrects JSON that may have been stored before results were checked for UTF-8. A frame that
-// is not UTF-8 would end the session of each client that asks for it. In valid JSON such bytes can only
-// be within strings, so the JSON stays valid.
+// validUTF8 corrects JSON that may have been stored before results were checked for UTF-8. A frame
+// that is not UTF-8 would end the session of each client that asks for it. In valid JSON such bytes
+// can only be within strings, so the JSON stays valid.
 func validUTF8(raw stdjson.RawMessage) stdjson.RawMessage {
 	if utf8.Valid(raw) {
 		return raw

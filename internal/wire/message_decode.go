@@ -48,8 +48,9 @@ var lenient = json.JoinOptions(
 	jsonv1.MergeWithLegacySemantics(true),
 )
 
-// DecodeMessages calls fn for each message of a frame: its one object, or the elements of its array.
-// The next call reuses the Message, but not what it points to: fn must not keep the *Message.
+// DecodeMessages calls fn for each message of a frame: its one object, or the elements of its
+// array. The next call reuses the Message, but not what it points to: fn must not keep the
+// *Message.
 func DecodeMessages(frame []byte, fn func(*Message)) error {
 	if err := json.Unmarshal(frame, &messages{fn: fn}, lenient); err != nil {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)

@@ -71,7 +71,8 @@ func (r *Request) Index(i int) int {
 	return NoIndex
 }
 
-// CheckJob checks job i of the request: the size of its payload, and what freeslot.Job.Validate checks.
+// CheckJob checks job i of the request: the size of its payload, and what freeslot.Job.Validate
+// checks.
 func (l Limits) CheckJob(r *Request, i int) *freeslot.Error {
 	job, path := &r.Jobs[i], r.Path(i)
 	err := CheckPayload(path, job, l.MaxPayloadBytes)
@@ -86,8 +87,8 @@ func (l Limits) CheckJob(r *Request, i int) *freeslot.Error {
 
 const notUTF8 = "is not valid UTF-8"
 
-// ErrNotUTF8 is returned by DecodeRequest, unwrapped, for a frame that no WebSocket client may send as
-// text. RFC 6455 demands that the connection ends with 1007.
+// ErrNotUTF8 is returned by DecodeRequest, unwrapped, for a frame that no WebSocket client may send
+// as text. RFC 6455 demands that the connection ends with 1007.
 var ErrNotUTF8 = &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "frame " + notUTF8}
 
 // request is a frame in JSON. Pointers distinguish absent from empty.
@@ -111,8 +112,8 @@ func decodeBatch(d *jsontext.Decoder, b *batch) error {
 	return decodeList(d, &b.jobs, b.limit, "entries, the limit of one batch")
 }
 
-// DecodeRequest decodes one frame. It copies what it keeps, so the caller may reuse the frame. It does
-// not check the jobs: see CheckJob.
+// DecodeRequest decodes one frame. It copies what it keeps, so the caller may reuse the frame. It
+// does not check the jobs: see CheckJob.
 //
 // A refused frame is refused as a whole. The request then has only the ID, if it could be found.
 func (l Limits) DecodeRequest(frame []byte) (Request, *freeslot.Error) {
@@ -201,8 +202,8 @@ func findID(frame []byte) string {
 	return ""
 }
 
-// AppendSubmit appends the frame of a request. So do AppendSubmitBatch, AppendCancel, AppendAttach and
-// AppendPing. Payloads must be valid JSON.
+// AppendSubmit appends the frame of a request. So do AppendSubmitBatch, AppendCancel, AppendAttach
+// and AppendPing. Payloads must be valid JSON.
 func AppendSubmit(dst []byte, id string, job *freeslot.Job) []byte {
 	return appendJSON(dst, &struct {
 		Type RequestType   `json:"type"`

@@ -16,8 +16,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// strict refuses unknown fields, repeated fields and null. Callers check that the text is UTF-8: the
-// decoder would also refuse escapes such as \ud800, which are valid JSON.
+// strict refuses unknown fields, repeated fields and null. Callers check that the text is UTF-8:
+// the decoder would also refuse escapes such as \ud800, which are valid JSON.
 var strict = json.JoinOptions(
 	json.RejectUnknownMembers(true),
 	jsontext.AllowInvalidUTF8(true),
@@ -110,8 +110,8 @@ func tooMany(limit int, entries string) error {
 	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: fmt.Sprintf("has more than %d %s", limit, entries)}
 }
 
-// refuse makes the error for the client, which names the field. root is the path of the text that was
-// decoded; "" is a frame.
+// refuse makes the error for the client, which names the field. root is the path of the text that
+// was decoded; "" is a frame.
 func refuse(root string, err error) *freeslot.Error {
 	field, text := root, err.Error()
 	var own *freeslot.Error
@@ -140,8 +140,8 @@ func refuse(root string, err error) *freeslot.Error {
 	return refused
 }
 
-// fieldPath writes a pointer as clients know fields: "/jobs/3/slots" is "jobs[3].slots". It ends at a
-// payload.
+// fieldPath writes a pointer as clients know fields: "/jobs/3/slots" is "jobs[3].slots". It ends at
+// a payload.
 func fieldPath(root string, pointer jsontext.Pointer) string {
 	path, parent := root, ""
 	for token := range pointer.Tokens() {
