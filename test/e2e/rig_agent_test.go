@@ -1,8 +1,7 @@
 package e2e
 
 import (
-	"encoding/json"
-	"os"
+	"cmp"
 	"path/filepath"
 	"time"
 )
@@ -10,8 +9,11 @@ import (
 const (
 	// testService is run by an HTTP request to the node's service.
 	testService = "count"
-	// shoutService is run by a command, on nodes that are told to.
+	// shoutService is run by a command, on nodes with shout.
 	shoutService = "shout"
+	// heartbeatInterval is shorter than the agents' default: a replica learns of slots that became
+	// free between full and idle by the next heartbeat only.
+	heartbeatInterval = 500 * time.Millisecond
 )
 
 // nodeSpec is what a node is configured with.
@@ -23,7 +25,7 @@ type nodeSpec struct {
 	labels map[string]string
 	// shout adds the service that is a command.
 	shout bool
-	// heartbeat is the interval; the agent's default unless set.
+	// heartbeat is the interval; heartbeatInterval unless set.
 	heartbeat time.Duration
 }
 
@@ -44,16 +46,8 @@ func (s *system) startAgent(n nodeSpec, svc *service) *process {
 		"redis":        s.redisConfig(),
 		"stop_timeout": (10 * time.Second).String(),
 	}
-	if n.heartbeat > 0 {
-		config["heartbeat_interval"] = n.heartbeat.String()
-	}
-	data, err := json.Marshal(config) // JSON is YAML, too
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	config["heartbeat_interval"] = cmp.Or(n.heartbeat, heartbeatInterval).String()
 	file := filepath.Join(s.t.TempDir(), n.id+".yaml")
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	writeConfig(s.t, file, config)
 	return start(s.t, nil, "nodeagent", "--config", file)
 }

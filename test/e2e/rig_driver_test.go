@@ -9,7 +9,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// driver is a Node.js script of wsclient: it takes a plan and tells of events, one JSON line each.
+// driver is a Node.js script of wsclient: it reads a plan and prints events, one JSON line each.
 type driver struct {
 	*process
 	read int
@@ -57,8 +57,8 @@ func (d *driver) expect(name string, v any, limit time.Duration) {
 	}
 }
 
-// expectDone waits for the last event of submit.mjs and for the end of the script. That a job waits is no
-// event then.
+// expectDone waits for the last event of submit.mjs and for the end of the script. That a job waits
+// is no event then.
 func (d *driver) expectDone(done *submitDone, limit time.Duration) {
 	d.t.Helper()
 	timeout := after(d.t, limit)
@@ -123,7 +123,7 @@ func (s *submitDone) check(t *testing.T) {
 	}
 }
 
-// ok is nil when the job was told exactly once of each step and succeeded.
+// ok is nil when the client got each message of the job exactly once and the job succeeded.
 func (a *answer) ok() error {
 	switch {
 	case a.Code != "":

@@ -19,7 +19,7 @@ const (
 	// startLimit bounds the start of one program, stopLimit its end.
 	startLimit = 15 * time.Second
 	stopLimit  = 20 * time.Second
-	// pollInterval is how often something is looked at that nobody announces.
+	// pollInterval is how often a state is polled that no event announces.
 	pollInterval = 10 * time.Millisecond
 )
 
@@ -33,8 +33,9 @@ type process struct {
 	done           chan struct{} // closed when it has ended
 }
 
-// start runs a program of this repository (a bare name) or of the system (a path or what PATH has) and
-// kills it at the end of the test if it still runs. Nothing of freeslot's environment is passed on but env.
+// start runs a program of this repository (a bare name) or of the system (a path or what PATH has)
+// and kills it at the end of the test if it still runs. Nothing of freeslot's environment is passed
+// on but env.
 func start(t *testing.T, env []string, name string, args ...string) *process {
 	t.Helper()
 	path := filepath.Join(programs, name)

@@ -75,7 +75,8 @@ func (s *system) blocked(name string) error {
 	return fmt.Errorf("no client %s waits in a blocking read:\n%s", name, list)
 }
 
-// mentions lists the keys that belong to a node, and the sets and sorted sets that have it as a member.
+// mentions lists the keys that belong to a node, and the sets and sorted sets that have it as a
+// member.
 func (s *system) mentions(node string) []string {
 	s.t.Helper()
 	client := s.redis.Client(s.t)

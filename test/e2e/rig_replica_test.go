@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// system is a Redis with a key prefix, which together keep one test's fleet apart.
+// system is a Redis with a key prefix. The prefix keeps the fleets of tests apart.
 type system struct {
 	t      *testing.T
 	redis  *redistest.Target
@@ -62,20 +62,40 @@ func (s *system) startReplica(id string, env ...string) *replica {
 	s.t.Helper()
 	r := &replica{id: id}
 	file := filepath.Join(s.t.TempDir(), id+".yaml")
-	data, err := json.Marshal(map[string]any{"replica_id": id, "redis": s.redisConfig()}) // JSON is YAML, too
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	writeConfig(s.t, file, map[string]any{"replica_id": id, "redis": s.redisConfig()})
 	r.process = start(s.t, env, "scheduler", "serve", "--listen", "127.0.0.1:0", "--config", file)
 	r.addr = r.started()
 	eventually(s.t, startLimit, func() error { return r.ready() })
 	return r
 }
 
-// started reads the address from the line that tells of the start.
+// startReplicas starts the replicas r1 to r<count> and waits until each of them sees exactly so
+// many nodes.
+func (s *system) startReplicas(count, nodes int, env ...string) []*replica {
+	s.t.Helper()
+	replicas := make([]*replica, count)
+	for i := range replicas {
+		replicas[i] = s.startReplica(fmt.Sprintf("r%d", i+1), env...)
+	}
+	for _, r := range replicas {
+		r.awaitNodes(nodes)
+	}
+	return replicas
+}
+
+// writeConfig writes a configuration file.
+func writeConfig(t *testing.T, file string, config map[string]any) {
+	t.Helper()
+	data, err := json.Marshal(config) // JSON is YAML, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// started reads the address from the line that logs the start.
 func (r *replica) started() string {
 	r.t.Helper()
 	timer := time.NewTimer(startLimit)
@@ -136,7 +156,7 @@ func do(req *http.Request, v any) (status int, err error) {
 	return resp.StatusCode, nil
 }
 
-// nodeView is what a replica tells of a node.
+// nodeView is a node as a replica shows it.
 type nodeView struct {
 	ID     string `json:"node_id"`
 	Status string `json:"status"`

@@ -25,7 +25,7 @@ type service struct {
 	gate <-chan struct{}
 
 	mu sync.Mutex // guards what follows
-	// inUse and most are slots, by what the requests under way say of themselves.
+	// inUse and most are slots, by the payloads of the running requests.
 	inUse, most int
 	seen        map[int]int   // requests by index
 	grown       chan struct{} // closed and replaced when inUse grows

@@ -9,14 +9,14 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// TestSchedctl goes through the command line of whoever submits by hand.
+// TestSchedctl goes through the command line for people.
 func TestSchedctl(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	gate := make(chan struct{})
 	svc := newService(t, gate)
 	s.startAgent(nodeSpec{id: "node-a", slots: 2, tts: []string{"de"}, shout: true}, svc)
-	r := s.startReplica("r1")
-	r.awaitNodes(1)
+	r := s.startReplicas(1, 1)[0]
 	schedctl := func(code int, args ...string) (stdout, stderr string) {
 		t.Helper()
 		stdout, stderr, got := run(t, []string{"FREESLOT_SERVER=" + r.http()}, "schedctl", args...)

@@ -28,8 +28,8 @@ func fleetNodes() []nodeSpec {
 	}
 }
 
-// fleetKinds fill every slot of every node when enough of each are submitted: node-a by french, node-b by
-// spanish, node-c by gpu.
+// fleetKinds fill every slot of every node when enough of each are submitted: node-a by french,
+// node-b by spanish, node-c by gpu.
 func fleetKinds() []kind {
 	return []kind{
 		{name: "any", nodes: []string{"node-a", "node-b", "node-c"}},
@@ -58,8 +58,8 @@ func jobsOf(n int) []freeslot.Job {
 	return jobs
 }
 
-// TestSlots is the proof that no node is ever given more than it has: 10,000 jobs through two replicas, more
-// of them at a time than there are slots, counted by those who do the work.
+// TestSlots is the proof that no node is ever given more than it has: 10,000 jobs through two
+// replicas, more of them at a time than there are slots, counted by those who do the work.
 func TestSlots(t *testing.T) {
 	checkSlots(t, newSystem(t), 10_000)
 }
@@ -77,11 +77,7 @@ func checkSlots(t *testing.T, s *system, jobs int) {
 		services[n.id] = newService(t, gate)
 		s.startAgent(n, services[n.id])
 	}
-	replicas := []*replica{s.startReplica("r1"), s.startReplica("r2")}
-	for _, r := range replicas {
-		r.awaitNodes(len(services))
-	}
-
+	replicas := s.startReplicas(2, len(services))
 	plan := submitPlan{URLs: []string{replicas[0].ws(), replicas[1].ws()}, Jobs: jobsOf(jobs), Concurrency: inFlight, Batch: 1}
 	d := startDriver(t, "submit.mjs", plan)
 	d.expect("waiting", nil, startLimit)
@@ -123,8 +119,8 @@ func checkSlots(t *testing.T, s *system, jobs int) {
 	s.checkNoSlotsInUse()
 }
 
-// checkAnswers expects one answer of each kind for each job, all ids different, and every job on a node that
-// is capable of it.
+// checkAnswers expects one answer of each kind for each job, all ids different, and every job on a
+// node that is capable of it.
 func checkAnswers(t *testing.T, answers []answer) {
 	t.Helper()
 	kinds := fleetKinds()
@@ -158,14 +154,12 @@ func checkAnswers(t *testing.T, answers []answer) {
 
 // TestMatching submits in batches what some nodes, all nodes and no node can run.
 func TestMatching(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	for _, n := range fleetNodes() {
 		s.startAgent(n, newService(t, nil))
 	}
-	replicas := []*replica{s.startReplica("r1"), s.startReplica("r2")}
-	for _, r := range replicas {
-		r.awaitNodes(3)
-	}
+	replicas := s.startReplicas(2, 3)
 	jobs := jobsOf(160)
 	refused := []struct {
 		job       freeslot.Job

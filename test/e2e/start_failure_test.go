@@ -10,9 +10,10 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestStartFailures starts replicas and agents that cannot work: each says in one line what is wrong and what to do, and
-// ends at once.
+// TestStartFailures starts replicas and agents that cannot work: each prints in one line what is
+// wrong and what to do, and ends at once.
 func TestStartFailures(t *testing.T) {
+	t.Parallel()
 	shared := redistest.Shared(t)
 	evicting := redistest.New(t, redistest.Args("--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"))
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -106,7 +107,8 @@ func TestStartFailures(t *testing.T) {
 	}
 }
 
-// checkComplaint expects one line for people beside what is logged, with all the parts and without secrets.
+// checkComplaint expects one line for people beside what is logged, with all the parts and without
+// secrets.
 func checkComplaint(t *testing.T, stderr string, want []string) {
 	t.Helper()
 	var complaint []string
@@ -133,7 +135,7 @@ func checkComplaint(t *testing.T, stderr string, want []string) {
 	}
 }
 
-// closedPort is an address on which nobody listens.
+// closedPort is an address without a listener.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

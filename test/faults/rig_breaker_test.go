@@ -18,7 +18,7 @@ type breaker struct {
 	crash func(name string)
 }
 
-// run does what the plan says, each target's breakages in order, and returns when all is mended.
+// run carries out the plan, each target's breakages in order, and returns when all is repaired.
 func (b *breaker) run(ctx context.Context, plan []Breakage) {
 	byTarget := map[string][]Breakage{}
 	for _, p := range plan {

@@ -69,7 +69,7 @@ func split(key string) (kind, id string) {
 }
 
 func (r reader) keys() ([]string, error) {
-	keys := map[string]struct{}{} // a scan can tell a key twice
+	keys := map[string]struct{}{} // a scan can return a key twice
 	for _, node := range r.Nodes() {
 		role, err := node.Do(r.ctx, node.B().Role().Build()).ToArray()
 		if err != nil {

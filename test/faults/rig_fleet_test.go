@@ -30,9 +30,10 @@ type fleetConfig struct {
 	cells    int
 	// interval and limit are of heartbeats; 0 leaves the defaults.
 	interval, limit time.Duration
-	// programs is the folder of the binaries; empty is that of this build.
+	// programs is the folder of the binaries; empty is the folder of this build.
 	programs string
-	// store is the fleet's Redis where that is not a server of its own, each program with a proxy to it.
+	// store is the fleet's Redis where that is not a server of its own, each program with a proxy
+	// to it.
 	store *store
 	// quick makes most jobs short.
 	quick bool
@@ -164,7 +165,8 @@ func (f *fleet) redisConfig(name string) map[string]any {
 	if f.cfg.store != nil {
 		return map[string]any{"url": f.cfg.store.url, "key_prefix": prefix, "cells": f.cfg.cells}
 	}
-	// Not one that the kernel gives to those who connect: whoever dials a way that is cut could be given its own port.
+	// Not a port from the kernel's range for clients: a client of a cut way could get the way's own
+	// port.
 	port, err := redisserver.FreePort()
 	if err != nil {
 		f.t.Fatal(err)
@@ -191,7 +193,7 @@ func (f *fleet) urls(first string) string {
 // upAgain is how often awaitUp looks which process of a program is the present one.
 const upAgain = 100 * time.Millisecond
 
-// awaitUp waits until every program has told that it is up.
+// awaitUp waits until every program has logged that it is up.
 func (f *fleet) awaitUp(limit time.Duration) {
 	f.t.Helper()
 	timeout := time.After(limit)

@@ -24,8 +24,8 @@ const (
 	burstEvery, burstJobs = 200, 60
 )
 
-// loader is one client that submits jobs and waits for their ends. It can crash, and a new connection then takes its
-// jobs over.
+// loader is one client that submits jobs and waits for their ends. It can crash, and a new
+// connection then takes its jobs over.
 type loader struct {
 	t    *testing.T
 	rec  *Recorder
@@ -53,7 +53,7 @@ func newLoader(t *testing.T, f *fleet, name, urls string, seed uint64, next *ato
 	return l
 }
 
-// dial tries until somebody answers; nil when ctx has ended.
+// dial tries until a replica answers; nil when ctx has ended.
 func (l *loader) dial(ctx context.Context) *client.Client {
 	for {
 		c, err := client.Dial(ctx, l.urls, client.Options{
@@ -74,7 +74,7 @@ func (l *loader) client() *client.Client {
 	return l.current
 }
 
-// crash closes the connection without a word to anybody; jobs are taken over by a new one.
+// crash closes the connection without a message; a new connection takes the jobs over.
 func (l *loader) crash(ctx context.Context) {
 	c := l.dial(ctx)
 	if c == nil {
@@ -87,7 +87,8 @@ func (l *loader) crash(ctx context.Context) {
 	_ = old.Close()
 }
 
-// run submits until submit ends; the jobs are waited for until all does. rate is jobs a second, bursts not counted.
+// run submits until submit ends; the jobs are waited for until all does. rate is jobs a second,
+// bursts not counted.
 func (l *loader) run(submit, all context.Context, rate float64) {
 	for pause(submit, time.Duration(l.rng.ExpFloat64()/rate*float64(time.Second))) {
 		n := 1
@@ -124,7 +125,7 @@ func (l *loader) submit(all context.Context, tasks []Task) {
 	answers, err := l.client().SubmitBatch(ctx, jobs)
 	for i := range tasks {
 		switch {
-		case errors.Is(err, client.ErrClosed): // told only when nothing was sent
+		case errors.Is(err, client.ErrClosed): // returned only when nothing was sent
 			l.add(Event{N: tasks[i].N, Who: l.name}, Refused, nil)
 		case err != nil:
 			l.answered(all, &tasks[i], nil, err, from)
@@ -150,7 +151,7 @@ func (l *loader) answered(all context.Context, task *Task, h *client.Handle, err
 	l.jobs.Go(func() { l.await(all, h, e) })
 }
 
-// outcome says what an error of Submit tells about the job.
+// outcome is what an error of Submit means for the job.
 func outcome(err error) Kind {
 	switch freeslot.CodeOf(err) {
 	case freeslot.CodeUnavailable, freeslot.CodeInternal: // ErrClosed is internal, too
@@ -172,7 +173,7 @@ func (l *loader) add(e Event, kind Kind, more func(*Event)) {
 // await waits for the job's end, over crashes of this client.
 func (l *loader) await(ctx context.Context, h *client.Handle, e Event) {
 	status, err := h.Wait(ctx)
-	for ctx.Err() == nil && (errors.Is(err, client.ErrClosed) || l.robbed(err, &e)) {
+	for ctx.Err() == nil && (errors.Is(err, client.ErrClosed) || l.takenBack(err, &e)) {
 		if h, err = l.attach(ctx, e.Job); err == nil {
 			status, err = h.Wait(ctx)
 		}
@@ -182,21 +183,22 @@ func (l *loader) await(ctx context.Context, h *client.Handle, e Event) {
 	case err != nil:
 		l.add(e, NoAnswer, func(e *Event) { e.Note = err.Error() })
 	default:
-		l.add(e, Learned, func(e *Event) { told(e, &status) })
+		l.add(e, Learned, func(e *Event) { withStatus(e, &status) })
 	}
 }
 
-// robbed reports whether the job was taken away by what its client had asked for before it crashed: a replica that was
-// frozen, or without Redis, can still come to that when the next client has attached elsewhere. Who knows that nobody
-// else wants the job then takes it back. Without a crash in between nobody else was there.
-func (l *loader) robbed(err error, e *Event) bool {
+// takenBack reports whether an earlier request of the crashed client took the job away: a replica
+// that was frozen, or without Redis, can still handle that request when the next client has
+// attached elsewhere. The next client then attaches again. Without a crash there was no other
+// client.
+func (l *loader) takenBack(err error, e *Event) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return err != nil && strings.Contains(err.Error(), "another client attached") && l.crashedAt > e.From
 }
 
-// told puts what a client was told of a job into an event.
-func told(e *Event, status *freeslot.JobStatus) {
+// withStatus puts a job's status, as a client got it, into an event.
+func withStatus(e *Event, status *freeslot.JobStatus) {
 	e.State, e.Node, e.Attempt, e.Failures = status.State, status.Node, status.Attempt, status.Failures
 	if status.Error != nil {
 		e.Code = status.Error.Code
@@ -226,7 +228,7 @@ func again(err error) bool {
 	return freeslot.CodeOf(err).Temporary() || errors.Is(err, client.ErrClosed)
 }
 
-// cancel asks for the cancel until somebody has heard it.
+// cancel requests the cancel until a replica accepts it.
 func (l *loader) cancel(ctx context.Context, h *client.Handle, task *Task, e Event) {
 	if !pause(ctx, time.Duration(task.CancelMS)*time.Millisecond) {
 		return

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// lookEvery is the pause of each of the lookers, lookAmong the number of the last jobs they choose from.
+	// lookEvery is the pause of each of the lookers, lookAmong the number of the last jobs they
+	// choose from.
 	lookEvery = 20 * time.Millisecond
 	lookAmong = 100
 	lookLimit = 2 * time.Second
@@ -43,7 +44,7 @@ func (f *fleet) look(ctx context.Context, rng *rand.Rand, open *register) {
 	}
 }
 
-// watchSlots reads what Redis says of the slots in use until ctx ends.
+// watchSlots reads the slots in use from Redis until ctx ends.
 func (f *fleet) watchSlots(ctx context.Context) {
 	for pause(ctx, lookEvery) {
 		redis, err := f.client()
@@ -101,7 +102,7 @@ func lookUp(ctx context.Context, httpClient *http.Client, e *Event) bool {
 	if err := json.Unmarshal(data, &status); err != nil {
 		return false
 	}
-	told(e, &status)
+	withStatus(e, &status)
 	return true
 }
 
@@ -124,7 +125,7 @@ func (f *fleet) askAgain(ctx context.Context, open *register) {
 			if err == nil {
 				var status freeslot.JobStatus
 				if status, err = h.Wait(ctx); err == nil {
-					told(&e, &status)
+					withStatus(&e, &status)
 				}
 			}
 			if err != nil {

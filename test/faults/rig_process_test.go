@@ -19,19 +19,21 @@ const (
 	// startLimit bounds the start of the fleet, stopLimit the orderly end of one program.
 	startLimit = 20 * time.Second
 	stopLimit  = 15 * time.Second
-	// reviveAfter is how long the keeper waits before it starts a program again that could not start.
+	// reviveAfter is how long the keeper waits before it starts a program again that could not
+	// start.
 	reviveAfter = 200 * time.Millisecond
 )
 
-// program is one process of the fleet over all its lives. It is kept running, as a service manager would: a program that
-// cannot start, because Redis is away, is started again. One that was up and then ends by itself is a failure.
+// program is one process of the fleet over all its lives. It is kept running, as a service manager
+// would: a program that cannot start, because Redis is away, is started again. One that was up and
+// then ends by itself is a failure.
 type program struct {
 	name   string
 	args   []string
 	marker []byte // in its log when it is up
 	log    *os.File
 	rec    *Recorder
-	// failed is told of what a program must not do.
+	// failed reports what a program must not do.
 	failed func(format string, args ...any)
 
 	life sync.Mutex // held over a whole start or end
@@ -126,7 +128,7 @@ func (p *program) launch() {
 	}
 }
 
-// ended starts the program again that nobody has ended.
+// ended starts the program again if it ended by itself.
 func (p *program) ended(cmd *exec.Cmd, err error) {
 	p.mu.Lock()
 	own, up := p.wanted && p.cmd == cmd, p.up

@@ -15,14 +15,15 @@ import (
 	"testing"
 )
 
-// previousRelease is the source of the release that runs beside this build while a system is upgraded;
-// scripts/release-archive.sh made it.
+// previousRelease is the source of the release that runs beside this build while a system is
+// upgraded; scripts/release-archive.sh made it.
 const previousRelease = "testdata/release.tar.gz"
 
 // mostRelease bounds what the archive holds when it is unpacked.
 const mostRelease = 16 << 20
 
-// buildRelease builds the programs of the previous release, once for each archive, and returns their folder.
+// buildRelease builds the programs of the previous release, once for each archive, and returns
+// their folder.
 func buildRelease(t *testing.T) string {
 	t.Helper()
 	archive, err := os.ReadFile(previousRelease)

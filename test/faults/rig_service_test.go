@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// newService is what the nodes run their jobs with: a handler for each, which writes down when it begins and ends. The
-// node is the path, job and attempt are what the agent says of them.
+// newService runs the nodes' jobs: a handler for each, which records when it begins and ends. The
+// node is the path; job and attempt come from the agent.
 func newService(t *testing.T, rec *Recorder) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle(t, rec, w, r) }))

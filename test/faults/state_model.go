@@ -17,8 +17,8 @@ type seen struct {
 	result  Result
 }
 
-// order is how far a state is within its attempt, which begins with running. The terminal states are as far as each
-// other: none can be reached from another.
+// order is how far a state is within its attempt, which begins with running. The terminal states
+// are as far as each other: none can be reached from another.
 var order = map[freeslot.State]int{
 	freeslot.StateRunning: 0, freeslot.StateCancelling: 1, freeslot.StateRetryWait: 2, freeslot.StateWaiting: 3,
 }
@@ -38,8 +38,8 @@ func (s seen) reachable(next seen) bool {
 	}
 }
 
-// stateModel is a job as a register that moves by itself, only ever forward: each look finds it where it was
-// found before or further on.
+// stateModel is a job as a register that moves by itself, only ever forward: each look finds it
+// where it was found before or further on.
 var stateModel = porcupine.Model{
 	Init: func() any { return seen{state: freeslot.StateRunning} },
 	Step: func(state, _, output any) (bool, any) {
@@ -48,8 +48,8 @@ var stateModel = porcupine.Model{
 	DescribeOperation: func(_, output any) string { return fmt.Sprint(output) },
 }
 
-// checkStates puts whatever anybody found a job to be in an order that the life of a job allows and in which nothing
-// that was found later comes before what was found earlier.
+// checkStates orders all observed states of a job so that the life of a job allows the order, and
+// no later observation comes before an earlier one.
 func (c *checker) checkStates() {
 	for _, n := range slices.Sorted(maps.Keys(c.jobs)) {
 		j := c.jobs[n]

@@ -11,12 +11,12 @@ import (
 	"slices"
 )
 
-// awaitGates waits until nothing counts at the gates of jobs any more, or waits for them.
-func (u *upgrade) awaitGates(ctx context.Context) {
+// awaitLimits waits until no job counts at a limit or waits for one.
+func (u *upgrade) awaitLimits(ctx context.Context) {
 	var left []string
 	for {
 		var err error
-		if left, err = u.gates(ctx); err != nil {
+		if left, err = u.jobsAtLimits(ctx); err != nil {
 			u.t.Errorf("Redis cannot be read: %v", err)
 			return
 		}
@@ -24,14 +24,14 @@ func (u *upgrade) awaitGates(ctx context.Context) {
 			return
 		}
 		if !pause(ctx, lookInterval) {
-			u.t.Errorf("left at gates: %v", left)
+			u.t.Errorf("left at limits: %v", left)
 			return
 		}
 	}
 }
 
-// gates are those that jobs count at, or wait for.
-func (u *upgrade) gates(ctx context.Context) (left []string, err error) {
+// jobsAtLimits are the keys of limits that jobs count at, or wait for.
+func (u *upgrade) jobsAtLimits(ctx context.Context) (left []string, err error) {
 	client, err := u.client()
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (u *upgrade) gates(ctx context.Context) (left []string, err error) {
 	return left, err
 }
 
-// misread are what a program logs of things that it should understand, or pass over without a word.
+// misread are log events of a program that could not read what another release wrote.
 var misread = []string{
 	"cache.bad_event", "cache.foreign_node", "config.invalid", "dispatch.unreadable", "http.handler_panicked", "job.record_missing",
 	"job.unreadable", "node.unreadable", "queue.unreadable", "reply.unreadable",

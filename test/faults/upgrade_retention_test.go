@@ -11,8 +11,8 @@ import (
 // mostRetained is more bytes than the records of a run take: they are counted, and none is dropped.
 const mostRetained = 1 << 30
 
-// awaitRetained waits until the replica of this build tells how many bytes the records of ended jobs take, whichever
-// release ended them.
+// awaitRetained waits until the replica of this build reports how many bytes the records of ended
+// jobs take, ended by either release.
 func (u *upgrade) awaitRetained(ctx context.Context) {
 	want, err := u.retained(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (u *upgrade) retained(ctx context.Context) (sum int64, err error) {
 	return sum, nil
 }
 
-// retainedBy is what a replica tells of all cells.
+// retainedBy is the sum that a replica reports for all cells.
 func (u *upgrade) retainedBy(ctx context.Context, replica string) (sum int64, err error) {
 	_, text, err := call(ctx, http.MethodGet, "http://"+u.replicas[replica]+"/metrics", nil, nil)
 	if err != nil {
