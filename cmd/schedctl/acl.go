@@ -27,10 +27,10 @@ type aclCmd struct {
 	Node         []string `placeholder:"NODE" help:"For agents: a user for this node alone, agent-NODE; can be repeated. Without, one user for all agents."`
 	User         string   `placeholder:"NAME" help:"Name of the user (default: the role's, or agent-NODE)."`
 	PasswordFile string   `placeholder:"FILE" help:"File that holds the user's password; only its hash is printed. Without, passwords stay as they are."`
-	Add          bool     `help:"Give what is needed and take nothing away: before an upgrade, whose scripts are others, and for a second password."`
+	Add          bool     `help:"Add rights and take none away: before an upgrade, which has other scripts, and for a second password."`
 	Format       string   `enum:"setuser,aclfile,json" default:"setuser" placeholder:"FORMAT" help:"setuser (for redis-cli), aclfile or json (default ${default})."`
 	Cluster      bool     `help:"Redis is a cluster; --apply finds that out."`
-	Apply        bool     `help:"Set the users on every server at --redis-url and on its replicas, as a user who may."`
+	Apply        bool     `help:"Set the users on every server at --redis-url and on its replicas, as a user with that right."`
 	redisFlags
 	KeyPrefix string `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
 	Cells     int    `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
@@ -38,7 +38,6 @@ type aclCmd struct {
 
 // Run prints the users, or sets them.
 func (c *aclCmd) Run(a *app) error {
-	defer a.api.close()
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -138,7 +137,7 @@ func (c *aclCmd) print(a *app, users []acl.User) error {
 		if c.Format == "aclfile" {
 			line = u.Line()
 		}
-		if _, err := fmt.Fprintln(a.out, line); err != nil {
+		if err := a.println("%s", line); err != nil {
 			return err
 		}
 	}
@@ -156,11 +155,11 @@ func (c *aclCmd) apply(ctx context.Context, a *app, topology *redisclient.Topolo
 		if len(users) != 1 {
 			set = fmt.Sprintf("%d users", len(users))
 		}
-		if _, err := fmt.Fprintf(a.out, "%s: %s set, %s\n", at.Addr, set, note); err != nil {
+		if err := a.println("%s: %s set, %s", at.Addr, set, note); err != nil {
 			return err
 		}
 		for _, name := range at.NoPassword {
-			if _, err := fmt.Fprintf(a.out, "%s: %s has no password, so nobody can connect as it yet: set one with --password-file\n", at.Addr, name); err != nil {
+			if err := a.println("%s: %s has no password, so nobody can connect as it yet: set one with --password-file", at.Addr, name); err != nil {
 				return err
 			}
 		}

@@ -14,20 +14,23 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 )
 
 const (
-	// callTimeout bounds one request, besides what it waits for on purpose. Half of it, which each of several servers
-	// has, is more than the 5 s after which a replica says why it cannot answer.
+	// callTimeout bounds one request without the wait that it asks for. With several servers each has half of it,
+	// more than the 5 s after which a replica reports why it cannot answer.
 	callTimeout = 15 * time.Second
-	// maxAnswer bounds what is read of an answer; a page of jobs holds their results.
+	// maxAnswer is the largest answer; a page of jobs holds their results.
 	maxAnswer = 1 << 30
+	// maxPage is the most jobs that the API puts on one page.
+	maxPage = 500
 )
 
 // apiClient calls the HTTP API of a replica. It is for one goroutine.
 type apiClient struct {
 	base *url.URL
-	// others are tried in turn where base cannot be connected to.
+	// others are tried in turn when base cannot be reached.
 	others []*url.URL
 	token  string
 	http   *http.Client
@@ -35,7 +38,7 @@ type apiClient struct {
 	timeout time.Duration
 }
 
-// newAPIClient takes http://host:port, https://…, or just host:port; or several, with commas between.
+// newAPIClient takes http://host:port, https://… or just host:port. Several are separated by commas.
 func newAPIClient(servers, token string) (*apiClient, error) {
 	var bases []*url.URL
 	for server := range strings.SplitSeq(servers, ",") {
@@ -56,7 +59,7 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 	}}, nil
 }
 
-// webSocketURL is the same servers for package client.
+// webSocketURL has the same servers for package client.
 func (c *apiClient) webSocketURL() string {
 	var list []string
 	for _, base := range append([]*url.URL{c.base}, c.others...) {
@@ -70,9 +73,8 @@ func (c *apiClient) webSocketURL() string {
 
 func (c *apiClient) close() { c.http.CloseIdleConnections() }
 
-// call decodes the answer into out. Refusals are *freeslot.Error. wait is what
-// the request may take beyond callTimeout. With three servers or more it can take half of callTimeout
-// for each. Names in path are escaped.
+// call decodes the answer into out. Refusals are *freeslot.Error. wait is added to callTimeout. With three servers or
+// more a call can take half of callTimeout for each. Names in path must be escaped.
 func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, max(c.timeout, time.Duration(1+len(c.others))*c.timeout/2)+wait)
 	defer cancel()
@@ -80,7 +82,7 @@ func (c *apiClient) call(ctx context.Context, method, path string, query url.Val
 	for left := len(c.others); left >= 0; left-- {
 		err := c.askFor(ctx, left, method, path, query, content, wait, out)
 		if !canRepeat(method, err) {
-			return err // which may have been done: another replica is not asked for it as well
+			return err // the request may have been carried out, so no other replica gets it
 		}
 		if tried != nil {
 			err = fmt.Errorf("%w; %w", tried, err)
@@ -96,7 +98,7 @@ func (c *apiClient) call(ctx context.Context, method, path string, query url.Val
 	return tried
 }
 
-// askFor is ask, with a share of the time that is left where others can be asked for the same.
+// askFor is ask with a share of the time that is left, when other servers can be asked for the same.
 func (c *apiClient) askFor(ctx context.Context, others int, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
 	limit := c.timeout + wait
 	if deadline, ok := ctx.Deadline(); ok && others > 0 && method == http.MethodGet && wait == 0 {
@@ -107,7 +109,7 @@ func (c *apiClient) askFor(ctx context.Context, others int, method, path string,
 	return c.ask(ctx, method, path, query, content, out)
 }
 
-// canRepeat reports whether another replica can be asked after err: nothing was sent, or what was only reads.
+// canRepeat reports whether another replica can be asked after err: nothing was sent, or the request only reads.
 func canRepeat(method string, err error) bool {
 	var unreachable *unreachableError
 	if !errors.As(err, &unreachable) {
@@ -117,7 +119,7 @@ func canRepeat(method string, err error) bool {
 	return method == http.MethodGet || errors.As(err, &opError) && opError.Op == "dial"
 }
 
-// ask is call of one replica.
+// ask calls one replica.
 func (c *apiClient) ask(ctx context.Context, method, path string, query url.Values, content []byte, out any) error {
 	u := *c.base
 	u.RawPath = u.EscapedPath() + path
@@ -173,7 +175,7 @@ func (c *apiClient) unreachable(err error) error {
 	return &unreachableError{base: c.base.String(), reason: reason}
 }
 
-// unreachableError is of a replica that gave no answer.
+// unreachableError is returned for a replica that gave no answer.
 type unreachableError struct {
 	base   string
 	reason error
@@ -185,22 +187,14 @@ func (e *unreachableError) Error() string {
 
 func (e *unreachableError) Unwrap() error { return e.reason }
 
-// dialed reads as what happened, and is what was tried.
+// dialed has the text of the cause alone, but unwraps to the whole error.
 type dialed struct{ *net.OpError }
 
 func (d dialed) Error() string { return d.Err.Error() }
 func (d dialed) Unwrap() error { return d.OpError }
 
 func (c *apiClient) refusal(resp *http.Response, data []byte) error {
-	var e struct {
-		Code         freeslot.Code  `json:"code"`
-		Message      string         `json:"message"`
-		Field        string         `json:"field"`
-		RetryAfterMS int64          `json:"retry_after_ms"`
-		Breakdown    map[string]int `json:"breakdown"`
-
-		Errors []freeslot.FieldError `json:"errors"`
-	}
+	var e api.Error
 	if json.Unmarshal(data, &e) != nil || e.Code == "" {
 		return fmt.Errorf("%s does not answer like a scheduler: HTTP %s", c.base, resp.Status)
 	}
@@ -224,10 +218,7 @@ func (c *apiClient) jobs(ctx context.Context, query url.Values, limit int) ([]fr
 	jobs := []freeslot.JobStatus{}
 	for {
 		query.Set("limit", fmt.Sprint(min(limit-len(jobs), maxPage)))
-		var page struct {
-			Jobs   []freeslot.JobStatus `json:"jobs"`
-			Cursor string               `json:"cursor"`
-		}
+		var page api.JobPage
 		if err := c.call(ctx, http.MethodGet, "/v1/jobs", query, nil, 0, &page); err != nil {
 			return nil, err
 		}
@@ -239,34 +230,11 @@ func (c *apiClient) jobs(ctx context.Context, query url.Values, limit int) ([]fr
 	}
 }
 
-// maxPage is the most jobs that the API puts on one page.
-const maxPage = 500
-
-// node is a node as the API shows it.
-type node struct {
-	freeslot.Node
-	Status          freeslot.Status `json:"status"`
-	Silent          bool            `json:"silent,omitempty"`
-	Epoch           string          `json:"epoch"`
-	Used            int             `json:"used"`
-	Version         uint64          `json:"version"`
-	RegisteredAtMS  int64           `json:"registered_at_ms"`
-	LastHeartbeatMS int64           `json:"last_heartbeat_ms"`
-	MemberOf        []string        `json:"member_of,omitempty"`
-	Resources       json.RawMessage `json:"resources,omitempty"`
-	Checked         string          `json:"checked,omitempty"`
-	Degraded        bool            `json:"degraded,omitempty"`
-	AgeMS           int64           `json:"age_ms,omitempty"`
-}
-
-func (c *apiClient) nodes(ctx context.Context) ([]node, error) {
-	nodes := []node{}
+func (c *apiClient) nodes(ctx context.Context) ([]api.NodeStatus, error) {
+	nodes := []api.NodeStatus{}
 	query := url.Values{}
 	for {
-		var page struct {
-			Nodes  []node `json:"nodes"`
-			Cursor string `json:"cursor"`
-		}
+		var page api.NodePage
 		if err := c.call(ctx, http.MethodGet, "/v1/nodes", query, nil, 0, &page); err != nil {
 			return nil, err
 		}

@@ -239,7 +239,7 @@ func TestConfigFileRoundTrip(t *testing.T) {
 	var out bytes.Buffer
 	version := uint64(7)
 	must(t, printYAML(&out, &version, json.RawMessage(want)))
-	content, seen, err := readConfig(&out, "-")
+	content, seen, err := (&app{environment: &environment{in: &out}}).readConfig("-")
 	must(t, err)
 	got, err := pool.Decode(content)
 	must(t, err)

@@ -1,31 +1,25 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
-)
 
-// nodeChange is what the API says became of a node.
-type nodeChange struct {
-	ID     string   `json:"node_id"`
-	Status string   `json:"status"`
-	Jobs   []string `json:"jobs,omitempty"`
-}
+	"github.com/freeslot/freeslot/internal/api"
+)
 
 type drainCmd struct {
 	ID string `arg:"" name:"node-id" help:"The node."`
 }
 
-// Run has a node get no more jobs.
+// Run keeps new jobs from a node.
 func (c *drainCmd) Run(a *app) error { return changeNode(a, http.MethodPost, c.ID, "/drain") }
 
 type undrainCmd struct {
 	ID string `arg:"" name:"node-id" help:"The node."`
 }
 
-// Run has a drained node get jobs again.
+// Run gives a drained node jobs again.
 func (c *undrainCmd) Run(a *app) error { return changeNode(a, http.MethodPost, c.ID, "/undrain") }
 
 type removeCmd struct {
@@ -36,21 +30,19 @@ type removeCmd struct {
 func (c *removeCmd) Run(a *app) error { return changeNode(a, http.MethodDelete, c.ID, "") }
 
 func changeNode(a *app, method, id, action string) error {
-	defer a.api.close()
-	var change nodeChange
-	if err := a.api.call(a.ctx, method, "/v1/nodes/"+url.PathEscape(id)+action, nil, nil, 0, &change); err != nil {
-		return explain(err)
+	var change api.NodeChange
+	if err := a.call(method, "/v1/nodes/"+url.PathEscape(id)+action, nil, nil, &change); err != nil {
+		return err
 	}
 	if a.json {
 		return a.printJSON(change)
 	}
 	text := change.ID + " is " + change.Status
-	if change.Status == "online" { // which it is once its agent says so, of whom nothing is known here
+	if change.Status == "online" { // whether it is online depends on its agent
 		text = change.ID + " is not drained any more"
 	}
 	if len(change.Jobs) > 0 {
 		text += "; its jobs go to their next attempts: " + strings.Join(change.Jobs, " ")
 	}
-	_, err := fmt.Fprintln(a.out, text)
-	return err
+	return a.println("%s", text)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
@@ -26,8 +27,8 @@ func TestSilent(t *testing.T) {
 		}
 	}
 	command(t, "", "--server", replica.URL, "nodes", "-o", "json").expect(t, exitOK, `"status": "online"`, `"silent": true`)
-	imported := node{Status: freeslot.StatusDraining, Silent: true, Epoch: cell.ImportEpoch}
-	if got := imported.shownStatus(); got != "imported" {
+	imported := api.NodeStatus{Status: freeslot.StatusDraining, Silent: true, Epoch: cell.ImportEpoch}
+	if got := shownStatus(&imported); got != "imported" {
 		t.Error(got)
 	}
 }

@@ -17,32 +17,21 @@ import (
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
-// nodesGroup is "nodes", which lists them unless a further word says otherwise.
-type nodesGroup struct {
-	Show    nodesCmd   `cmd:"" default:"withargs" help:"List nodes, or show one."`
-	Drain   drainCmd   `cmd:"" help:"Give a node no more jobs, until undrain."`
-	Undrain undrainCmd `cmd:"" help:"Give a drained node jobs again."`
-	Remove  removeCmd  `cmd:"" help:"Forget a node that has no agent."`
-	Import  importCmd  `cmd:"" help:"Copy a node list into Redis, and verify the copy."`
-}
-
 type importCmd struct {
 	File string `arg:"" name:"file" help:"JSON array of nodes, or an object that has it as \"nodes\"; - is standard input."`
 	redisFlags
 	KeyPrefix      string        `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
 	Cells          int           `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
 	HeartbeatLimit time.Duration `default:"8s" env:"FREESLOT_HEARTBEAT_LIMIT" placeholder:"TIME" help:"Silence after which an agent counts as gone (default ${default})."`
-	DryRun         bool          `help:"Only say what would be done."`
-	Force          bool          `help:"Also take over nodes that an agent speaks for or that have jobs: those end as node_lost, and the agent exits."`
+	DryRun         bool          `help:"Only print what would be done."`
+	Force          bool          `help:"Also take over nodes that have an agent or jobs: the jobs end as node_lost, and the agent exits."`
 }
 
 // importTimeout bounds the whole of an import, besides the limits of its calls.
 const importTimeout = 30 * time.Minute
 
-// Run copies the list and reads it back. Whatever it did before an error stays, and
-// is found to be the same when it is run again.
+// Run copies the list and reads it back. After an error the copied nodes stay; another run finds them to be the same.
 func (c *importCmd) Run(a *app) error {
-	defer a.api.close()
 	entries, err := c.read(a.in)
 	if err != nil {
 		return usage("%s %w", c.File, err)
@@ -104,7 +93,7 @@ func (c *importCmd) open(ctx context.Context) (cells *cell.Set, closeCells func(
 	return cells, clients.Close, nil
 }
 
-// named says which servers an error is about that does not tell.
+// named adds the servers to an error that does not name them.
 func (c *importCmd) named(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -112,7 +101,7 @@ func (c *importCmd) named(err error) error {
 	hosts := make([]string, len(c.RedisURL))
 	for i, text := range c.RedisURL {
 		if u, err := url.Parse(text); err == nil {
-			hosts[i] = u.Host // without what is secret
+			hosts[i] = u.Host // without secrets
 		}
 	}
 	return fmt.Errorf("no answer in time from redis.url, %s: %w", strings.Join(hosts, " and "), err)
@@ -143,6 +132,5 @@ func (a *app) printImport(results []importer.Result) error {
 	if err := table(a.out, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, importer.Summary(results))
-	return err
+	return a.println("%s", importer.Summary(results))
 }

@@ -98,7 +98,7 @@ func TestDropAndRequeueMany(t *testing.T) {
 	}
 	l.ctl(t, "watch", id).expect(t, exitFailure)
 	l.ctl(t, "get", ids[2]).expect(t, exitFailure, "not_found")
-	var all []did
+	var all []bulkResult
 	must(t, json.Unmarshal([]byte(l.ctl(t, "drop", "--state", "failed", "-o", "json").expect(t, exitOK).out), &all))
 	if len(all) != 1 || all[0].ID != id {
 		t.Errorf("%+v", all)

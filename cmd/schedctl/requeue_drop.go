@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -9,9 +8,10 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 )
 
-// bulkFlags choose jobs that have ended: by id, or all that fit.
+// bulkFlags choose jobs that have ended: by id, or by what they have in common.
 type bulkFlags struct {
 	IDs       []string      `arg:"" optional:"" name:"job-id" help:"Job ids."`
 	State     string        `enum:",succeeded,failed,cancelled,expired,dead" default:"" placeholder:"STATE" help:"Instead of ids: jobs that ended in this state."`
@@ -41,19 +41,13 @@ func (f *bulkFlags) find(a *app) (ids []string, more bool, err error) {
 		return f.IDs, false, nil
 	}
 	query := url.Values{"state": {f.State}, "limit": {fmt.Sprint(maxPage)}}
-	for name, value := range map[string]string{"class": f.Class, "tenant": f.Tenant} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
+	setNonEmpty(query, "class", f.Class)
+	setNonEmpty(query, "tenant", f.Tenant)
 	before := time.Now().Add(-f.OlderThan).UnixMilli()
 	for {
-		var page struct {
-			Jobs   []freeslot.JobStatus `json:"jobs"`
-			Cursor string               `json:"cursor"`
-		}
-		if err := a.api.call(a.ctx, http.MethodGet, "/v1/jobs", query, nil, 0, &page); err != nil {
-			return nil, false, explain(err)
+		var page api.JobPage
+		if err := a.call(http.MethodGet, "/v1/jobs", query, nil, &page); err != nil {
+			return nil, false, err
 		}
 		for _, j := range page.Jobs {
 			if f.OlderThan > 0 && j.FinishedAtMS > before {
@@ -71,15 +65,15 @@ func (f *bulkFlags) find(a *app) (ids []string, more bool, err error) {
 	}
 }
 
-// did is what became of one job of several.
-type did struct {
+// bulkResult is the result for one job of several.
+type bulkResult struct {
 	ID    string `json:"job_id"`
 	New   string `json:"new_job_id,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// each does something to every job and tells of each as it is done; verb says what. A job
-// that is gone where all that fit were asked for was somebody else's to do.
+// each calls do for every job and prints each result at once; verb is for messages. With --state, a job that is
+// gone meanwhile does not count.
 func (f *bulkFlags) each(a *app, verb string, do func(id string) (fresh string, err error)) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -88,7 +82,7 @@ func (f *bulkFlags) each(a *app, verb string, do func(id string) (fresh string, 
 	if err != nil {
 		return err
 	}
-	all, failed, done := []did{}, 0, 0
+	all, failed, done := []bulkResult{}, 0, 0
 	for _, id := range ids {
 		fresh, err := do(id)
 		switch {
@@ -98,24 +92,24 @@ func (f *bulkFlags) each(a *app, verb string, do func(id string) (fresh string, 
 			continue
 		case err != nil:
 			failed++
-			all = append(all, did{ID: id, Error: err.Error()})
-			_, _ = fmt.Fprintf(a.err, "schedctl: %s: %s\n", clean(id), strings.TrimSpace(explain(err).Error()))
+			all = append(all, bulkResult{ID: id, Error: err.Error()})
+			a.warn("%s: %s", clean(id), strings.TrimSpace(explain(err).Error()))
 			continue
 		}
 		done++
-		all = append(all, did{ID: id, New: fresh})
+		all = append(all, bulkResult{ID: id, New: fresh})
 		if !a.json {
-			_, _ = fmt.Fprintln(a.out, clean(strings.TrimSpace(id+" "+fresh)))
+			_ = a.println("%s", strings.TrimSpace(id+" "+fresh))
 		}
 	}
 	if a.json {
 		err = a.printJSON(all)
 	}
 	if more {
-		_, _ = fmt.Fprintf(a.err, "schedctl: %d jobs %s, and there are more; --limit raises how many\n", done, verb)
+		a.warn("%d jobs %s, and there are more; --limit raises how many", done, verb)
 	}
 	if failed > 0 {
-		return errors.New(fmt.Sprint(failed, " of ", len(ids), " jobs could not be ", verb))
+		return fmt.Errorf("%d of %d jobs could not be %s", failed, len(ids), verb)
 	}
 	return err
 }
@@ -131,7 +125,6 @@ func (dropCmd) Help() string {
 
 // Run drops.
 func (c *dropCmd) Run(a *app) error {
-	defer a.api.close()
 	return c.each(a, "dropped", func(id string) (string, error) { return "", a.drop(id) })
 }
 
@@ -147,15 +140,14 @@ type requeueCmd struct {
 
 // Help is shown below the flags.
 func (requeueCmd) Help() string {
-	return `Makes a new job out of what an old one, which is dead, failed or expired, was submitted as, and prints its id; of
-several, each old id and the new one beside it. The old one stays as it is until its retention ends. Examples:
+	return `Submits jobs again that are dead, failed or expired, as they were submitted first. Prints the id of the new job; with
+several jobs, each old id and the new one. The old jobs stay as they are until their retention ends. Examples:
   schedctl requeue 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z
   schedctl requeue --state dead --class 5f1d7a84db00d2fc --drop`
 }
 
 // Run submits the jobs again.
 func (c *requeueCmd) Run(a *app) error {
-	defer a.api.close()
 	if c.State == string(freeslot.StateSucceeded) || c.State == string(freeslot.StateCancelled) {
 		return usage("--state is %s, expected dead, failed or expired", c.State)
 	}
@@ -167,8 +159,7 @@ func (c *requeueCmd) Run(a *app) error {
 		if a.json {
 			return a.printJSON(status)
 		}
-		_, err = fmt.Fprintln(a.out, status.ID)
-		return err
+		return a.println("%s", status.ID)
 	}
 	return c.each(a, "submitted again", func(id string) (string, error) {
 		status, err := a.requeue(id, c.Drop)
@@ -176,7 +167,7 @@ func (c *requeueCmd) Run(a *app) error {
 	})
 }
 
-// requeue returns the new job even where the old one could not be dropped.
+// requeue returns the new job even if the old one could not be dropped.
 func (a *app) requeue(id string, drop bool) (status freeslot.JobStatus, err error) {
 	if err = a.api.call(a.ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/requeue", nil, nil, 0, &status); err != nil || !drop {
 		return status, err
@@ -185,12 +176,4 @@ func (a *app) requeue(id string, drop bool) (status freeslot.JobStatus, err erro
 		err = fmt.Errorf("submitted again as %s, but not dropped: %w", status.ID, err)
 	}
 	return status, err
-}
-
-// ago is how long ago a time of the wall clock was; "-" for none.
-func ago(ms int64) string {
-	if ms == 0 {
-		return "-"
-	}
-	return age(max(time.Now().UnixMilli()-ms, 0)).String()
 }

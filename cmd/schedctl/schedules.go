@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"time"
 
@@ -19,25 +17,23 @@ import (
 
 type schedulesCmd struct {
 	List   schedulesListCmd   `cmd:"" help:"List schedules."`
-	Get    schedulesGetCmd    `cmd:"" help:"Show a schedule and how it stands."`
+	Get    schedulesGetCmd    `cmd:"" help:"Show a schedule and its last and next runs."`
 	Apply  schedulesApplyCmd  `cmd:"" help:"Make or replace schedules by a file."`
 	Delete schedulesDeleteCmd `cmd:"" help:"Delete a schedule; its jobs go on."`
 	Pause  schedulesPauseCmd  `cmd:"" help:"Keep a schedule from running."`
-	Resume schedulesResumeCmd `cmd:"" help:"Have a schedule run again, from its next run on."`
+	Resume schedulesResumeCmd `cmd:"" help:"Let a schedule run again, from its next run on."`
 	Run    schedulesRunCmd    `cmd:"" help:"Submit a schedule's job now, and print the job's id."`
 	Next   schedulesNextCmd   `cmd:"" help:"Show the coming runs of a schedule."`
 }
 
-// ofTenant chooses whose schedules are meant.
+// ofTenant chooses the tenant of the schedules.
 type ofTenant struct {
 	Tenant string `placeholder:"TENANT" help:"Of this tenant (operators)."`
 }
 
 func (t ofTenant) query() url.Values {
 	q := url.Values{}
-	if t.Tenant != "" {
-		q.Set("tenant", t.Tenant)
-	}
+	setNonEmpty(q, "tenant", t.Tenant)
 	return q
 }
 
@@ -46,21 +42,12 @@ type oneSchedule struct {
 	ofTenant
 }
 
-// call asks for one schedule, or for something to be done with it.
+// call sends a request about one schedule.
 func (c *oneSchedule) call(a *app, method, action string, query url.Values, out any) error {
-	defer a.api.close()
-	return explainOf(a.api.call(a.ctx, method, schedulesPath+"/"+url.PathEscape(c.Name)+action, query, nil, 0, out))
+	return a.call(method, schedulesPath+"/"+url.PathEscape(c.Name)+action, query, nil, out)
 }
 
 const schedulesPath = "/v1/schedules"
-
-// explainOf is explain for what may be no error.
-func explainOf(err error) error {
-	if err == nil {
-		return nil
-	}
-	return explain(err)
-}
 
 type schedulesListCmd struct {
 	ofTenant
@@ -72,13 +59,12 @@ func (c *schedulesListCmd) Run(a *app) error {
 	if c.Limit < 1 {
 		return usage("--limit is %d, expected at least 1", c.Limit)
 	}
-	defer a.api.close()
 	query, all := c.query(), []schedule.Schedule{}
 	for len(all) < c.Limit {
 		query.Set("limit", strconv.Itoa(min(c.Limit-len(all), 100)))
 		var page schedule.SchedulePage
-		if err := a.api.call(a.ctx, http.MethodGet, schedulesPath, query, nil, 0, &page); err != nil {
-			return explain(err)
+		if err := a.call(http.MethodGet, schedulesPath, query, nil, &page); err != nil {
+			return err
 		}
 		if all = append(all, page.Schedules...); page.Cursor == "" {
 			break
@@ -163,14 +149,13 @@ func (schedulesApplyCmd) Help() string {
     service: report
     payload: {kind: nightly}
 
-What "schedctl schedules get NAME -o json" prints can be applied, too: its version key makes sure that nothing that
-somebody else changed meanwhile is lost. A schedule that is paused stays so unless the file says "paused: false".`
+The output of "schedctl schedules get NAME -o json" can be applied, too. Its version key protects changes that another
+user made meanwhile. A paused schedule stays paused unless the file has "paused: false".`
 }
 
 // Run applies all schedules of the file, in order, until one is refused.
 func (c *schedulesApplyCmd) Run(a *app) error {
-	defer a.api.close()
-	documents, err := readSchedules(a.in, c.File)
+	documents, err := a.readSchedules(c.File)
 	if err != nil {
 		return err
 	}
@@ -182,7 +167,7 @@ func (c *schedulesApplyCmd) Run(a *app) error {
 		}
 		applied = append(applied, *s)
 		if !a.json {
-			if _, err := fmt.Fprintf(a.out, "%s is at version %d, next run: %s\n", s.Name, s.Version, nextRun(s)); err != nil {
+			if err := a.println("%s is at version %d, next run: %s", s.Name, s.Version, nextRun(s)); err != nil {
 				return err
 			}
 		}
@@ -208,29 +193,18 @@ func (a *app) applySchedule(document map[string]any, query url.Values) (*schedul
 	} {
 		delete(document, shown)
 	}
-	content, err := json.Marshal(document)
-	if err != nil {
-		return nil, usage("schedule %s cannot be sent: %w", name, err)
-	}
 	var s schedule.Schedule
-	if err := a.api.call(a.ctx, http.MethodPut, schedulesPath+"/"+url.PathEscape(name), query, content, 0, &s); err != nil {
-		return nil, fmt.Errorf("schedule %s: %w", name, explain(err))
+	if err := a.call(http.MethodPut, schedulesPath+"/"+url.PathEscape(name), query, document, &s); err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	return &s, nil
 }
 
 // readSchedules reads a file of one schedule or of several.
-func readSchedules(in io.Reader, name string) ([]map[string]any, error) {
-	var data []byte
-	var err error
-	if name == "-" {
-		name = "standard input"
-		data, err = io.ReadAll(in)
-	} else {
-		data, err = os.ReadFile(name)
-	}
+func (a *app) readSchedules(file string) ([]map[string]any, error) {
+	data, name, err := a.readInput(file, "the schedules")
 	if err != nil {
-		return nil, fmt.Errorf("read the schedules: %w", err)
+		return nil, err
 	}
 	document, err := config.ParseYAML(data)
 	if err != nil {
@@ -273,7 +247,7 @@ type schedulesResumeCmd struct{ oneSchedule }
 // Run ends the pause of a schedule.
 func (c *schedulesResumeCmd) Run(a *app) error { return c.does(a, http.MethodPost, "/resume", "") }
 
-// does prints what became of a schedule: state, or its next run with "".
+// does changes a schedule and prints its new state; "" prints its next run.
 func (c *oneSchedule) does(a *app, method, action, state string) error {
 	var s schedule.Schedule
 	if err := c.call(a, method, action, c.query(), &s); err != nil {
@@ -282,8 +256,7 @@ func (c *oneSchedule) does(a *app, method, action, state string) error {
 	if a.json {
 		return a.printJSON(s)
 	}
-	_, err := fmt.Fprintf(a.out, "%s is %s\n", s.Name, cmp.Or(state, "resumed, next run: "+nextRun(&s)))
-	return err
+	return a.println("%s is %s", s.Name, cmp.Or(state, "resumed, next run: "+nextRun(&s)))
 }
 
 type schedulesRunCmd struct{ oneSchedule }
@@ -297,8 +270,7 @@ func (c *schedulesRunCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(status)
 	}
-	_, err := fmt.Fprintln(a.out, status.ID)
-	return err
+	return a.println("%s", status.ID)
 }
 
 type schedulesNextCmd struct {
@@ -325,10 +297,10 @@ func (c *schedulesNextCmd) Run(a *app) error {
 		zone = time.UTC
 	}
 	if s.Paused {
-		_, _ = fmt.Fprintf(a.err, "schedctl: %s is paused; it would run:\n", s.Name)
+		a.warn("%s is paused; it would run:", s.Name)
 	}
 	for _, at := range s.NextRunsMS {
-		if _, err := fmt.Fprintln(a.out, time.UnixMilli(at).In(zone).Format("2006-01-02 15:04:05 -0700")); err != nil {
+		if err := a.println("%s", time.UnixMilli(at).In(zone).Format("2006-01-02 15:04:05 -0700")); err != nil {
 			return err
 		}
 	}
