@@ -137,7 +137,7 @@ func TestNobodyToTell(t *testing.T) {
 	// The watchdog is another process's.
 	m := listen(t, filepath.Join(t.TempDir(), "notify"), "WATCHDOG_USEC=1000", "WATCHDOG_PID=1")
 	New(m.env).Watch(t.Context(), func() bool { t.Error("asked"); return true })
-	if err := New([]string{"NOTIFY_SOCKET=" + filepath.Join(t.TempDir(), "none")}).Ready(); err == nil || !strings.HasPrefix(err.Error(), "tell systemd: ") {
+	if err := New([]string{"NOTIFY_SOCKET=" + filepath.Join(t.TempDir(), "none")}).Ready(); err == nil || !strings.HasPrefix(err.Error(), "notify systemd: ") {
 		t.Errorf("a manager that is gone: %v", err)
 	}
 }

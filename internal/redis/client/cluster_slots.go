@@ -8,9 +8,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// ownerIn reads one range of CLUSTER SLOTS, {first, last, {host, port, ...}, ...}: the
-// master comes first. asked is who answered: a node that does not know its own address
-// leaves it out.
+// ownerIn reads one range of CLUSTER SLOTS, {first, last, {host, port, ...}, ...}, in which the master comes first. asked is the
+// address of the server that answered: a node that does not know its own address leaves it out.
 func ownerIn(m rueidis.RedisMessage, slot int, asked string) (addr string, ok bool) {
 	values, err := m.ToArray()
 	if err != nil || len(values) < 3 {
@@ -25,7 +24,7 @@ func ownerIn(m rueidis.RedisMessage, slot int, asked string) (addr string, ok bo
 	if err != nil || len(master) < 2 {
 		return "", false
 	}
-	host, _ := master[0].ToString() // empty or nil where it is not known
+	host, _ := master[0].ToString() // empty or nil if it is not known
 	port, err := master[1].AsInt64()
 	if err != nil {
 		return "", false

@@ -12,18 +12,17 @@ import (
 // lateRetry is the pause between attempts to reach a server that was down at the start.
 const lateRetry = 200 * time.Millisecond
 
-// late is a client of a server that was down when it was opened. Until the server
-// answers, a closed client stands in for it, whose calls end with rueidis.ErrClosing.
+// late is a client for a server that was down when the client was opened. Until the server answers, a closed client takes its
+// place, whose calls end with rueidis.ErrClosing.
 type late struct {
-	addr string // of the server that is awaited
+	addr string // of the missing server
 	up   atomic.Bool
 	now  atomic.Pointer[rueidis.Client]
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-// newLate needs the configuration of a server that is up: clients cannot be made
-// without one, also not the closed one.
+// newLate needs the configuration of a server that is up: without one not even a closed client can be made.
 func newLate(role Role, missing, alive Config) (*late, error) {
 	standIn, err := role(alive)
 	if err != nil {
@@ -57,7 +56,7 @@ func (l *late) connect(ctx context.Context, role Role, c Config) {
 
 func (l *late) client() rueidis.Client { return *l.now.Load() }
 
-// Close ends the attempts, which takes as long as the dial that is under way.
+// Close ends the attempts. It waits for the dial that is under way.
 func (l *late) Close() {
 	l.stop()
 	l.done.Wait()
@@ -100,7 +99,7 @@ func (l *late) Dedicated(fn func(rueidis.DedicatedClient) error) error {
 
 func (l *late) Dedicate() (rueidis.DedicatedClient, func()) { return l.client().Dedicate() }
 
-// Nodes names the server that is awaited, not the one that the stand-in was of.
+// Nodes names the missing server, not the server of the closed client.
 func (l *late) Nodes() map[string]rueidis.Client {
 	if !l.up.Load() {
 		return map[string]rueidis.Client{l.addr: l.client()}
