@@ -1,9 +1,10 @@
-// Package away puts a distance between processes and a server: a TCP proxy through which every request arrives
-// later by a fixed time, and answers come back at once, so that a round trip takes that much longer.
+// Package away puts a distance between processes and a server: a TCP proxy through which every
+// request arrives later by a fixed time, and answers come back at once, so that a round trip takes
+// that much longer.
 //
-// It is no toxiproxy, whose latency waits by Go timers: these round up to a millisecond in a process that has
-// nothing else to do, which is as much as what is to be added here. What is sent meanwhile is not held up
-// behind what waits: chunks wait side by side, as on a long wire.
+// It is no toxiproxy, whose latency waits by Go timers: these round up to a millisecond in a
+// process that has nothing else to do, which is as much as what is to be added here. What is sent
+// meanwhile is not held up behind what waits: chunks wait side by side, as on a long wire.
 package away
 
 import (
@@ -20,7 +21,8 @@ import (
 
 const (
 	chunkSize = 64 << 10
-	// onTheWire bounds the chunks of a connection that are under way; a sender that is faster waits.
+	// onTheWire bounds the chunks of a connection that are under way; a sender that is faster
+	// waits.
 	onTheWire = 1024
 )
 
@@ -53,8 +55,8 @@ func serve(l net.Listener, to string, delay time.Duration) *Proxy {
 // Addr is where to connect instead of the server.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close cuts all connections and waits for the proxy's goroutines. The error is also why the proxy took no more connections
-// before, such as a limit of open files: it has three for each.
+// Close cuts all connections and waits for the proxy's goroutines. The error is also why the proxy
+// took no more connections before, such as a limit of open files: it has three for each.
 func (p *Proxy) Close() error {
 	p.cancel()
 	err := p.listener.Close()

@@ -37,8 +37,8 @@ func echo(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestDelay: no answer comes before its time, many requests wait side by side, and nothing is changed or
-// reordered.
+// TestDelay: no answer comes before its time, many requests wait side by side, and nothing is
+// changed or reordered.
 func TestDelay(t *testing.T) {
 	const delay, requests = 50 * time.Millisecond, 20
 	p, err := Open(echo(t), delay)
@@ -80,7 +80,7 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestClose cuts a connection on which somebody waits.
+// TestClose cuts a connection on which a client waits.
 func TestClose(t *testing.T) {
 	p, err := Open(echo(t), time.Hour)
 	if err != nil {
@@ -112,7 +112,7 @@ type full struct{ net.Listener }
 
 func (full) Accept() (net.Conn, error) { return nil, syscall.EMFILE }
 
-// TestNoMoreConnections: who connects is refused, and Close says why.
+// TestNoMoreConnections: further connections are refused, and Close returns why.
 func TestNoMoreConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

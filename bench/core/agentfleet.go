@@ -20,18 +20,21 @@ import (
 const (
 	workersMode = "core-workers"
 
-	// fleetFiles is enough for the connections of all agents at Redis, and for those of a process of theirs.
+	// fleetFiles is enough for the connections of all agents at Redis, and for those of a process
+	// of theirs.
 	fleetFiles = 65_536
 	// fleetSpare are those for other connections, and fleetRedis what Redis keeps for itself.
 	fleetSpare   = 200
 	fleetRedis   = 32
 	fleetStart   = 5 * time.Minute
 	fleetCallers = 16
-	// fleetTries is how often an agent is started: as a service manager would, while thousands of others start.
+	// fleetTries is how often an agent is started: as a service manager would, while thousands of
+	// others start.
 	fleetTries = 5
 )
 
-// runWorkers runs count workers with nothing to do, the first of which has this number. It answers "ended": how many have.
+// runWorkers runs count workers with nothing to do, the first of which has this number. It answers
+// "ended": how many have.
 func runWorkers(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) error {
 	if len(args) != 3 {
 		return errors.New("expected the URL of Redis, the first number and a count")
@@ -187,8 +190,12 @@ func (f *fleet) measure(ctx context.Context, b *tool.Bench, wanted int) (err err
 	rate := func(command string) float64 { return measure.FourFigures(after.Rate(before, command, seconds)) }
 	cpu := 100 * (after.CPUSeconds - before.CPUSeconds) / seconds
 	b.Result.Tables = []result.Table{{First: "Agents", Columns: []result.Column{
-		{Name: "online"}, {Name: "heartbeats and registrations", Unit: result.PerSecond}, {Name: "blocking reads", Unit: result.PerSecond},
-		{Name: "PINGs", Unit: result.PerSecond}, {Name: "Redis' main thread", Unit: result.Percent}, {Name: "start of all", Unit: result.Milliseconds},
+		{Name: "online"},
+		{Name: "heartbeats and registrations", Unit: result.PerSecond},
+		{Name: "blocking reads", Unit: result.PerSecond},
+		{Name: "PINGs", Unit: result.PerSecond},
+		{Name: "Redis' main thread", Unit: result.Percent},
+		{Name: "start of all", Unit: result.Milliseconds},
 	}, Rows: []result.Row{{Name: measure.Thousands(float64(f.agents)), Figures: result.Figures(
 		float64(online), rate("evalsha"), rate("xread"), rate("ping"), measure.FourFigures(cpu), measure.FourFigures(started.Seconds()*1000),
 	)}}}}

@@ -80,8 +80,11 @@ func runAgentIdle(ctx context.Context, b *tool.Bench) (err error) {
 	rate := func(command string) float64 { return measure.FourFigures(after.Rate(before, command, seconds)) }
 	cpu, commands := 100*(cpuAfter-cpuBefore)/seconds, rate("evalsha")+rate("xread")+rate("ping")
 	b.Result.Tables = []result.Table{{First: "Agent", Columns: []result.Column{
-		{Name: "of a core", Unit: result.Percent}, {Name: "resident", Unit: result.MiB},
-		{Name: "scripts", Unit: result.PerSecond}, {Name: "stream reads", Unit: result.PerSecond}, {Name: "PINGs", Unit: result.PerSecond},
+		{Name: "of a core", Unit: result.Percent},
+		{Name: "resident", Unit: result.MiB},
+		{Name: "scripts", Unit: result.PerSecond},
+		{Name: "stream reads", Unit: result.PerSecond},
+		{Name: "PINGs", Unit: result.PerSecond},
 	}, Rows: []result.Row{{Name: "idle", Figures: result.Figures(measure.FourFigures(cpu), measure.FourFigures(highest), rate("evalsha"), rate("xread"), rate("ping"))}}}}
 	b.Target("idle agent: of a core", result.Percent, result.AtMost, 0.3, cpu)
 	b.Target("idle agent: resident", result.MiB, result.AtMost, 25, highest)

@@ -24,7 +24,8 @@ type childMain func(ctx context.Context, args []string, in *bufio.Reader, out io
 // children are the hidden first arguments with which this program runs as a child.
 var children = map[string]childMain{observerMode: observe, workersMode: runWorkers}
 
-// runChild ends the child when standard input does, so that a parent that was killed leaves none behind.
+// runChild ends the child when standard input does, so that a parent that was killed leaves none
+// behind.
 func runChild(child childMain, args []string) int {
 	if err := child(context.Background(), args, bufio.NewReader(os.Stdin), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)

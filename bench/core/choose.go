@@ -112,9 +112,12 @@ func (l *choiceLine) window(ctx context.Context, f *fedCache, requirements []fre
 
 func reportChoices(b *tool.Bench, lines []*choiceLine) {
 	t := result.Table{First: "What", Columns: []result.Column{
-		{Name: "median a choice", Unit: result.Nanoseconds}, {Name: "p99 a choice", Unit: result.Nanoseconds},
-		{Name: "p99.9 of a block", Unit: result.Microseconds}, {Name: "longest block", Unit: result.Microseconds},
-		{Name: "events applied", Unit: result.PerSecond}, {Name: "allocations a choice"},
+		{Name: "median a choice", Unit: result.Nanoseconds},
+		{Name: "p99 a choice", Unit: result.Nanoseconds},
+		{Name: "p99.9 of a block", Unit: result.Microseconds},
+		{Name: "longest block", Unit: result.Microseconds},
+		{Name: "events applied", Unit: result.PerSecond},
+		{Name: "allocations a choice"},
 	}}
 	for _, l := range lines {
 		row := result.Row{Name: l.name}
@@ -136,8 +139,9 @@ func reportChoices(b *tool.Bench, lines []*choiceLine) {
 	b.Target(fmt.Sprintf("choose, %s / %s", large.name, small.name), result.Times, result.AtMost, 4, measure.Median(large.median)/measure.Median(small.median))
 }
 
-// mixedRequirements are what clients ask for, shuffled: of ten, four name a pool, three a language pair, and three a pool,
-// a service and a label. Each is a value of its own, as if it had just been read.
+// mixedRequirements are what clients ask for, shuffled: of ten, four name a pool, three a language
+// pair, and three a pool, a service and a label. Each is a value of its own, as if it had just been
+// read.
 func mixedRequirements() []freeslot.Requirement {
 	random := rand.New(rand.NewPCG(1, 2))
 	own := strings.Clone
@@ -225,7 +229,7 @@ func (c *choices) all() {
 	}
 }
 
-// allocations are those of one choice while nothing else runs.
+// allocations is the number of allocations of one choice while nothing else runs.
 func (c *choices) allocations(blocks int) float64 {
 	c.block()
 	var before, after runtime.MemStats

@@ -19,7 +19,8 @@ import (
 
 const conflictReplicas = 4
 
-// runConflicts counts the reservations that found their node full, because another replica had just taken its slot.
+// runConflicts counts the reservations that found their node full, because another replica had just
+// taken its slot.
 func runConflicts(ctx context.Context, b *tool.Bench) error {
 	nodes, slots, takes := tool.Sized(b, 200, 20), 5, 400*time.Millisecond
 	warmUp, window := tool.Sized(b, 5*time.Second, 500*time.Millisecond), tool.Sized(b, 20*time.Second, time.Second)
@@ -27,8 +28,13 @@ func runConflicts(ctx context.Context, b *tool.Bench) error {
 		conflictReplicas, nodes, slots, takes, window, warmUp)
 	b.Say("Refused: reservations that found the node full, of all that were tried, as the replicas count them. Busy: jobs that ended x %s / (slots x time).", takes)
 	t := result.Table{First: "Load", Columns: []result.Column{
-		{Name: "arrivals due", Unit: result.PerSecond}, {Name: "jobs", Unit: result.PerSecond}, {Name: "busy", Unit: result.Percent},
-		{Name: "refused", Unit: result.Percent}, {Name: "submit to assign", Unit: result.Microseconds}, {Name: "submitted late", Unit: result.Microseconds}, {Name: "failed"},
+		{Name: "arrivals due", Unit: result.PerSecond},
+		{Name: "jobs", Unit: result.PerSecond},
+		{Name: "busy", Unit: result.Percent},
+		{Name: "refused", Unit: result.Percent},
+		{Name: "submit to assign", Unit: result.Microseconds},
+		{Name: "submitted late", Unit: result.Microseconds},
+		{Name: "failed"},
 	}}
 	for _, share := range []float64{0.8, 0.95} {
 		rate := share * float64(nodes*slots) / takes.Seconds()
@@ -40,8 +46,12 @@ func runConflicts(ctx context.Context, b *tool.Bench) error {
 		}
 		b.Failed += f.Failures()
 		t.Rows = append(t.Rows, result.Row{Name: fmt.Sprintf("%.0f %% of slots busy", share*100), Figures: []result.Figure{
-			{rate}, {f.JobsPerSecond}, {measure.FourFigures(100 * f.JobsPerSecond * takes.Seconds() / float64(nodes*slots))}, {measure.FourFigures(refused)},
-			result.Quantiles(f.Assign.Latency), result.Quantiles(f.Late.Latency), {float64(f.Failures())},
+			{rate},
+			{f.JobsPerSecond},
+			{measure.FourFigures(100 * f.JobsPerSecond * takes.Seconds() / float64(nodes*slots))},
+			{measure.FourFigures(refused)},
+			result.Quantiles(f.Assign.Latency), result.Quantiles(f.Late.Latency),
+			{float64(f.Failures())},
 		}})
 		if share == 0.8 {
 			b.Target("reservation conflicts (refused / tried), 80 % of slots busy", result.Percent, result.AtMost, 1, refused)
@@ -68,8 +78,8 @@ func measureConflicts(ctx context.Context, b *tool.Bench, nodes, slots int, take
 	return f, 100 * full / max(full+accepted, 1), err
 }
 
-// reservations reads from the replicas' metrics how many reservations found their node full, and how many jobs were
-// accepted.
+// reservations reads from the replicas' metrics how many reservations found their node full, and
+// how many jobs were accepted.
 func reservations(ctx context.Context, replicas []*system.Scheduler) (full, accepted float64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, measure.CallTimeout)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/bench/result"
 )
 
-// TestRun does every part at toy size, so that none rots. Its times mean nothing; it shows that something was measured and
-// that nothing was lost.
+// TestRun does every part at toy size, so that none rots. Its times mean nothing; it shows that
+// something was measured and that nothing was lost.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "core.json"), filepath.Join(dir, "RESULTS.md")
@@ -63,7 +63,8 @@ func newTestCache(t *testing.T, nodes int) *fedCache {
 	return f
 }
 
-// TestFeed: no more events than are due, all of these are applied, and the next ones follow without a gap.
+// TestFeed: no more events than are due, all of these are applied, and the next ones follow without
+// a gap.
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	const nodes, rate, window = 300, 10_000, 100 * time.Millisecond

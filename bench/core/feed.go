@@ -17,17 +17,19 @@ import (
 )
 
 const (
-	// benchEpoch is that of every made-up node.
+	// benchEpoch is the epoch of every made-up node.
 	benchEpoch = "01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
 	// benchResources is what a heartbeat carries, of the usual length.
 	benchResources = `{"cpu":{"percent":12.5},"memory":{"used_bytes":123456789,"total_bytes":987654321},"load":[0.5,0.4,0.3]}`
 	// feedStep is the pace of events: as many as are due are applied, then the feed sleeps.
 	feedStep = 500 * time.Microsecond
-	// feedRoom is how many messages may wait in the subscriber's queue, which drops what does not fit.
+	// feedRoom is how many messages may wait in the subscriber's queue, which drops what does not
+	// fit.
 	feedRoom = 4096
 )
 
-// memorySource is a Redis of one cell without a server: the fleet, and after it nothing but what is published.
+// memorySource is a Redis of one cell without a server: the fleet, and after it nothing but what is
+// published.
 type memorySource struct{ states []cell.NodeState }
 
 // Changes implements cache.Source.
@@ -75,8 +77,8 @@ func (f *feedClient) Receive(ctx context.Context, _ rueidis.Completed, deliver f
 	return ctx.Err()
 }
 
-// fedCache is a cache whose events are made here. All else is the cache's own: what is published passes the subscriber's
-// queue, and the loop that follows the cell decodes and applies it.
+// fedCache is a cache whose events are made here. All else is the cache's own: what is published
+// passes the subscriber's queue, and the loop that follows the cell decodes and applies it.
 type fedCache struct {
 	*cache.Cache
 	subscriber *events.Subscriber
@@ -123,7 +125,8 @@ func (f *fedCache) stop() {
 	_ = f.Stop(ctx) // nothing is under way
 }
 
-// heartbeats makes the next n events: heartbeats of one node after the other, in an order without a pattern.
+// heartbeats makes the next n events: heartbeats of one node after the other, in an order without a
+// pattern.
 func (f *fedCache) heartbeats(n int) []string {
 	out := make([]string, n)
 	for i := range out {
@@ -136,8 +139,8 @@ func (f *fedCache) heartbeats(n int) []string {
 	return out
 }
 
-// feed publishes messages at a rate, in small steps, until the window is over; it returns how many a second it applied.
-// The events after these must be made anew: revisions have no gaps.
+// feed publishes messages at a rate, in small steps, until the window is over; it returns how many
+// a second it applied. The events after these must be made anew: revisions have no gaps.
 func (f *fedCache) feed(ctx context.Context, messages []string, rate int, window time.Duration) (float64, error) {
 	pace, err := measure.NewPacer(ctx)
 	if err != nil {

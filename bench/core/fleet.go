@@ -25,7 +25,7 @@ const (
 	registerCallers = 32
 )
 
-// languages of which each node and each pool has a pair.
+// languages: each node and each pool has a pair of them.
 var languages = []string{"de", "en", "es", "fr", "it", "ja", "ko", "pt-BR", "ru", "zh-Hant"}
 
 func benchNodeID(i int) string { return "node-" + strconv.Itoa(i) }
@@ -38,8 +38,8 @@ func pair(i int) (source, target string) {
 	return languages[i%n], languages[(i%n+1+i/n%(n-1))%n]
 }
 
-// benchNode is the i-th node of a fleet: in pool i%benchPools, with the pair of that pool and one more language, three
-// services, and labels.
+// benchNode is the i-th node of a fleet: in pool i%benchPools, with the pair of that pool and one
+// more language, three services, and labels.
 func benchNode(i int) freeslot.Node {
 	source, target := pair(i % benchPools)
 	return freeslot.Node{
@@ -62,8 +62,8 @@ func startRedis(ctx context.Context, b *tool.Bench, args ...string) (*system.Red
 	return s, err
 }
 
-// newCell makes a started cell on client. Nodes of a benchmark send no heartbeats unless these are measured, so they may
-// be silent for long.
+// newCell makes a started cell on client. Nodes of a benchmark send no heartbeats unless these are
+// measured, so they may be silent for long.
 func newCell(ctx context.Context, client rueidis.Client) (*cell.Cell, error) {
 	c, err := cell.New(cell.Config{HeartbeatLimit: time.Hour, CallTimeout: measure.CallTimeout}, client, zap.NewNop(), nil)
 	if err != nil {

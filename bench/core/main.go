@@ -1,12 +1,14 @@
-// Command core measures what the README and docs/decisions promise of single parts: choosing a node, how fast and at what
-// price replicas know the fleet, how busy slots are kept, how fair the queue is, and what idle agents cost.
+// Command core measures what the README and docs/decisions promise of single parts: choosing a
+// node, how fast and at what price replicas know the fleet, how busy slots are kept, how fair the
+// queue is, and what idle agents cost.
 //
 //	go run -C bench ./core                            everything, into bench/results/core.json and bench/RESULTS.md
 //	go run -C bench ./core -parts choose,staleness    only these; the file keeps its figures of the others
 //	go run -C bench ./core -list                      the parts
 //	go run -C bench ./core -short                     everything in about a minute; shows that it works, not how fast
 //
-// Figures that are compared with each other are measured in the same run, in turns, and are medians over the turns.
+// Figures that are compared with each other are measured in the same run, in turns, and are medians
+// over the turns.
 package main
 
 import (

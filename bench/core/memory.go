@@ -34,8 +34,10 @@ func runMemory(ctx context.Context, b *tool.Bench) error {
 		if mib[i], err = measureMemory(ctx, b, program, n, rate, quiet, busy); err != nil {
 			return err
 		}
-		t.Rows = append(t.Rows, result.Row{Name: measure.Thousands(float64(n)),
-			Figures: result.Figures(measure.FourFigures(mib[i][0]), measure.FourFigures(mib[i][1]), measure.FourFigures(mib[i][2]))})
+		t.Rows = append(t.Rows, result.Row{
+			Name:    measure.Thousands(float64(n)),
+			Figures: result.Figures(measure.FourFigures(mib[i][0]), measure.FourFigures(mib[i][1]), measure.FourFigures(mib[i][2])),
+		})
 	}
 	b.Result.Tables = []result.Table{t}
 	above := fmt.Sprintf("memory of a replica with %s nodes above one without", measure.Thousands(float64(nodes)))
@@ -44,7 +46,8 @@ func runMemory(ctx context.Context, b *tool.Bench) error {
 	return nil
 }
 
-// measureMemory returns the resident memory when ready, when quiet, and the highest under heartbeats.
+// measureMemory returns the resident memory when ready, when quiet, and the highest under
+// heartbeats.
 func measureMemory(ctx context.Context, b *tool.Bench, program string, nodes, rate int, quiet, busy time.Duration) (mib [3]float64, err error) {
 	s, err := startRedis(ctx, b)
 	if err != nil {

@@ -38,7 +38,8 @@ type sight struct {
 	AtNS int64 `json:"t"`
 }
 
-// recorder is a mirror that notes when the cache has applied what. Only nodes whose id begins with prefix count.
+// recorder is a mirror that notes when the cache has applied what. Only nodes whose id begins with
+// prefix count.
 type recorder struct {
 	prefix string
 	mu     sync.Mutex // guards sights
@@ -73,8 +74,8 @@ func (r *recorder) take() []sight {
 	return taken
 }
 
-// observe is what a replica knows the fleet by: one cell, the connections, the cache. It answers "sights" with what was
-// seen since the last time.
+// observe is what a replica knows the fleet by: one cell, the connections, the cache. It answers
+// "sights" with what was seen since the last time.
 func observe(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) (err error) {
 	if len(args) != 2 {
 		return errors.New("expected the URL of Redis and a prefix of node ids")

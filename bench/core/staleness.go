@@ -26,7 +26,8 @@ const (
 	stalePrefix   = "stale-"
 	// staleSettle is for the changes that were made last: later they never come.
 	staleSettle = 500 * time.Millisecond
-	// stampSlack is by how much a sight may seem to be before its change: clocks count microseconds.
+	// stampSlack is by how much a sight may seem to be before its change: clocks count
+	// microseconds.
 	stampSlack = 100 * time.Microsecond
 )
 
@@ -89,8 +90,12 @@ func runStaleness(ctx context.Context, b *tool.Bench) (err error) {
 	}
 	all, unseen := match(made, sights)
 	t := result.Table{First: "Change", Columns: []result.Column{
-		{Name: "changes"}, {Name: "p50", Unit: result.Microseconds}, {Name: "p90", Unit: result.Microseconds},
-		{Name: "p99", Unit: result.Microseconds}, {Name: "p99.9", Unit: result.Microseconds}, {Name: "max", Unit: result.Microseconds},
+		{Name: "changes"},
+		{Name: "p50", Unit: result.Microseconds},
+		{Name: "p90", Unit: result.Microseconds},
+		{Name: "p99", Unit: result.Microseconds},
+		{Name: "p99.9", Unit: result.Microseconds},
+		{Name: "max", Unit: result.Microseconds},
 	}}
 	whole := measure.NewHistogram()
 	add := func(name string, h *hdrhistogram.Histogram) {
@@ -109,8 +114,9 @@ func runStaleness(ctx context.Context, b *tool.Bench) (err error) {
 	return nil
 }
 
-// stampedClient has Redis report the time right after each script: sent together, the two run one after the other. That is
-// when the script's changes were there for others to see. It is for one call at a time.
+// stampedClient has Redis report the time right after each script: sent together, the two run one
+// after the other. That is when the script's changes were there for others to see. It is for one
+// call at a time.
 type stampedClient struct {
 	rueidis.Client
 	atNS atomic.Int64
@@ -201,9 +207,10 @@ func (w *changer) change(ctx context.Context, i, kind int, id string) (change, e
 	return ch, err
 }
 
-// match returns how long the changes of each kind took to be seen, and how many were never seen. It takes the changes and
-// the sights of each node in their order. A change is seen with the first sight that shows it, or a later change of its
-// node: a comparison with Redis brings the latest state alone.
+// match returns how long the changes of each kind took to be seen, and how many were never seen. It
+// takes the changes and the sights of each node in their order. A change is seen with the first
+// sight that shows it, or a later change of its node: a comparison with Redis brings the latest
+// state alone.
 func match(made []change, sights []sight) (all [changeKinds]*hdrhistogram.Histogram, unseen int) {
 	for kind := range all {
 		all[kind] = measure.NewHistogram()

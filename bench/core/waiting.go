@@ -14,7 +14,8 @@ import (
 	"github.com/freeslot/freeslot/bench/tool"
 )
 
-// startSystem starts this scheduler's processes on a Redis without an append-only file, and notes its version.
+// startSystem starts this scheduler's processes on a Redis without an append-only file, and notes
+// its version.
 func startSystem(ctx context.Context, b *tool.Bench, shape system.Shape) (*system.System, error) {
 	programs, err := system.Build(ctx, b.Root, b.Folder)
 	if err != nil {
@@ -30,7 +31,8 @@ func startSystem(ctx context.Context, b *tool.Bench, shape system.Shape) (*syste
 	return s, err
 }
 
-// startWaiting starts nodes in one process and a load process whose replica submits jobs of this length.
+// startWaiting starts nodes in one process and a load process whose replica submits jobs of this
+// length.
 func startWaiting(ctx context.Context, b *tool.Bench, nodes, slots int, takes time.Duration) (*system.System, error) {
 	return startSystem(ctx, b, system.Shape{Worker: fmt.Sprintf("-nodes %d -slots %d", nodes, slots), Load: "-tenant a -takes " + takes.String()})
 }
@@ -41,8 +43,10 @@ func runUtilisation(ctx context.Context, b *tool.Bench) error {
 	const takes, depth = 50 * time.Millisecond, 40
 	b.Say("Nodes of one slot in one process, jobs that take %s, always %d jobs a slot under way or waiting; the replica is in the load's process. Busy: jobs that ended x %s / (slots x %s).", takes, depth, takes, window)
 	t := result.Table{First: "Nodes of one slot", Columns: []result.Column{
-		{Name: "jobs", Unit: result.PerSecond}, {Name: "slots busy", Unit: result.Percent},
-		{Name: "Redis' main thread", Unit: result.Percent}, {Name: "Redis' CPU a job", Unit: result.Microseconds},
+		{Name: "jobs", Unit: result.PerSecond},
+		{Name: "slots busy", Unit: result.Percent},
+		{Name: "Redis' main thread", Unit: result.Percent},
+		{Name: "Redis' CPU a job", Unit: result.Microseconds},
 	}}
 	busy := 0.0
 	// The smaller fleets show what is left idle where processors have time to spare.
@@ -60,7 +64,8 @@ func runUtilisation(ctx context.Context, b *tool.Bench) error {
 	return nil
 }
 
-// measureUtilisation returns jobs a second and the share of the time that Redis' main thread was busy.
+// measureUtilisation returns jobs a second and the share of the time that Redis' main thread was
+// busy.
 func measureUtilisation(ctx context.Context, b *tool.Bench, nodes, depth int, takes, window time.Duration) (rate, redis float64, err error) {
 	s, err := startWaiting(ctx, b, nodes, 1, takes)
 	if err != nil {
@@ -93,7 +98,7 @@ func runFairness(ctx context.Context, b *tool.Bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	other, err := s.StartLoad(ctx, system.Freeslot, "-replica other -tenant b -takes "+takes.String())
+	other, err := s.StartLoad(ctx, system.Freeslot, "-replica bench-2 -tenant b -takes "+takes.String())
 	if err != nil {
 		return err
 	}
@@ -116,8 +121,10 @@ func runFairness(ctx context.Context, b *tool.Bench) (err error) {
 	b.Failed += f.Failures() + a.figures.Failures()
 	ms := func(us int64) float64 { return measure.FourFigures(float64(us) / 1000) }
 	b.Result.Tables = []result.Table{{First: "Tenant B's jobs", Columns: []result.Column{
-		{Name: "wait p50", Unit: result.Milliseconds}, {Name: "p99", Unit: result.Milliseconds},
-		{Name: "longest", Unit: result.Milliseconds}, {Name: "A's jobs", Unit: result.PerSecond},
+		{Name: "wait p50", Unit: result.Milliseconds},
+		{Name: "p99", Unit: result.Milliseconds},
+		{Name: "longest", Unit: result.Milliseconds},
+		{Name: "A's jobs", Unit: result.PerSecond},
 	}, Rows: []result.Row{{Name: strconv.FormatInt(f.Jobs, 10), Figures: result.Figures(ms(f.Start.P50), ms(f.Start.P99), ms(f.Start.Max), a.figures.JobsPerSecond)}}}}
 	b.Target(fmt.Sprintf("wait of a tenant beside another's flood of %s jobs of %s: p99", measure.Thousands(float64(flood)), takes), result.Milliseconds, result.AtMost, 25, ms(f.Start.P99))
 	return nil

@@ -1,19 +1,23 @@
-// Command e2e measures freeslot end to end, with real processes: a redis-server, replicas, a process of nodes whose
-// handlers do nothing, and a process of clients that submit jobs over WebSocket.
+// Command e2e measures freeslot end to end, with real processes: a redis-server, replicas, a
+// process of nodes whose handlers do nothing, and a process of clients that submit jobs over
+// WebSocket.
 //
 //	go run -C bench ./e2e -parts everysec -duration 10s
 //	go run -C bench ./e2e -load closed:64 -load closed:1024/64 -load open:2000
 //
 // # What a figure means
 //
-//   - Time to assign runs until the client has the message that names the node, time to result until it has the result. In
-//     a closed loop both begin with the submit. In an open loop they begin when the job was due by the rate, whether or not
-//     it could be submitted then: a stall delays every job that falls into it, and each of them counts.
-//   - The yardstick is the round trip of a bare EVALSHA (a script that returns 1) on a connection of its own from the
-//     client's process: on the idle system, and under each load. The rest of the time is freeslot's.
-//   - Redis' CPU is that of its main thread, divided by the jobs. The time in scripts is the part of it inside EVALSHA.
+//   - Time to assign runs until the client has the message that names the node, time to result
+//     until it has the result. In a closed loop both begin with the submit. In an open loop they
+//     begin when the job was due by the rate, whether or not it could be submitted then: a stall
+//     delays every job that falls into it, and each of them counts.
+//   - The yardstick is the round trip of a bare EVALSHA (a script that returns 1) on a connection
+//     of its own from the client's process: on the idle system, and under each load.
+//   - Redis' CPU is that of its main thread, divided by the jobs. The time in scripts is the part
+//     of it inside EVALSHA.
 //
-// Everything shares one machine: a figure shows what these processes do to each other on it, and no more.
+// Everything shares one machine: a figure shows what these processes do to each other on it, and no
+// more.
 package main
 
 import (

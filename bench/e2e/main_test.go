@@ -14,7 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestRun measures a very small load, so that the tool does not rot. With 8 slots for 16 jobs in flight some wait.
+// TestRun measures a very small load, so that the tool does not rot. With 8 slots for 16 jobs in
+// flight some wait.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "e2e.json"), filepath.Join(dir, "RESULTS.md")

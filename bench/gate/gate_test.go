@@ -81,7 +81,8 @@ func figuresOf(jobs, agents, redis float64) []figure {
 	return []figure{{"jobs/s", jobs}, {"CPU us a job", agents + redis}, {"  agents", agents}, {"  redis-server", redis}}
 }
 
-// sample has three rounds in which this side does 0.9 of base's jobs for 1.1 times the processor time.
+// sample has three rounds in which this side does 0.9 of base's jobs for 1.1 times the processor
+// time.
 func sample() *table {
 	t := &table{mode: inProcess}
 	for _, speed := range []float64{1, 2, 4} {

@@ -20,14 +20,14 @@ const (
 const (
 	inFlight = 1024
 	batch    = 64
-	// heat is the load on a fresh system before the processor times are read; settle comes after that and before the
-	// window, while all callers begin.
+	// heat is the load on a fresh system before the processor times are read; settle comes after
+	// that and before the window, while all callers begin.
 	heat   = time.Second
 	settle = 200 * time.Millisecond
 )
 
-// figure is one result of a run: jobs a second (at place jobsAt), the processor time of a job (at place cpuAt), and the
-// part that each process has in that.
+// figure is one result of a run: jobs a second (at place jobsAt), the processor time of a job (at
+// place cpuAt), and the part that each process has in that.
 type figure struct {
 	name  string
 	value float64

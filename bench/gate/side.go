@@ -43,7 +43,8 @@ func (s *side) build(ctx context.Context, root, folder string) (err error) {
 	return s.compile(ctx, filepath.Join(source, "bench", "peers", system.Freeslot), program, ".")
 }
 
-// compile leaves out paths: then the trees share the build cache, and equal trees give equal programs.
+// compile leaves out paths: then the trees share the build cache, and equal trees give equal
+// programs.
 func (s *side) compile(ctx context.Context, module, program, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, measure.BuildLimit)
 	defer cancel()
@@ -51,7 +52,8 @@ func (s *side) compile(ctx context.Context, module, program, path string) error 
 	return err
 }
 
-// checkout returns a folder with the commit's files, which is kept for later runs, and the commit's short hash.
+// checkout returns a folder with the commit's files, which is kept for later runs, and the commit's
+// short hash.
 func checkout(ctx context.Context, root, commit string) (folder, version string, err error) {
 	version, err = output(ctx, root, "git", "rev-parse", "--verify", "--short=12", commit+"^{commit}")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 // Submitter is a peer's way to submit jobs. It is safe for concurrent use.
 type Submitter interface {
-	// Submit hands in n jobs and calls done once for each of them, at once or later, when its result has been
-	// read or it is known to have failed. It may block until the jobs are kept.
+	// Submit hands in n jobs and calls done once for each of them, at once or later, when its
+	// result has been read or it is known to have failed. It may block until the jobs are kept.
 	Submit(ctx context.Context, n int, done func(i int, o Outcome))
 	Close() error
 }
@@ -28,13 +28,14 @@ type Yardstick interface {
 type Outcome struct {
 	// Started is when its handler began, by its own result.
 	Started time.Time
-	// Assigned is when the submitter learned of the node; zero where it is not told.
+	// Assigned is when the submitter learned of the node; zero where it never does.
 	Assigned time.Time
 	Err      error
 }
 
-// Main runs a peer's program in one of its two roles and returns the exit status. worker starts to run jobs
-// and returns how to stop; open connects a submitter. Both parse the arguments behind the role.
+// Main runs a peer's program in one of its two roles and returns the exit status. worker starts to
+// run jobs and returns how to stop; open connects a submitter. Both parse the arguments behind the
+// role.
 func Main(worker func(ctx context.Context, args []string) (stop func() error, err error), open func(ctx context.Context, args []string) (Submitter, error)) int {
 	var err error
 	switch {

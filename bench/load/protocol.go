@@ -32,14 +32,16 @@ const (
 // Request asks for one window of load.
 type Request struct {
 	Loop string `json:"loop"`
-	// InFlight is the number of jobs of a closed loop. An open loop whose calls take many jobs has as many calls under
-	// way at most as a closed one: what becomes due meanwhile goes with the next one, as a submitter does it that gathers jobs.
+	// InFlight is the number of jobs of a closed loop. An open loop whose calls take many jobs has
+	// as many calls under way at most as a closed one: what becomes due meanwhile goes with the
+	// next one, as a submitter does it that gathers jobs.
 	InFlight int `json:"in_flight,omitempty"`
 	// Batch is how many jobs one call submits at most, 1 where the peer has no such call.
 	Batch int `json:"batch,omitempty"`
 	// Rate is jobs a second of an open loop.
 	Rate float64 `json:"rate_per_second,omitempty"`
-	// Random makes the jobs of an open loop due at random moments (a Poisson process) instead of at equal distances.
+	// Random makes the jobs of an open loop due at random moments (a Poisson process) instead of at
+	// equal distances.
 	Random bool `json:"random,omitempty"`
 	// WarmUpMS runs before the window of MeasureMS that counts.
 	WarmUpMS  int64 `json:"warm_up_ms"`
@@ -69,18 +71,18 @@ func (r *Request) calls() int {
 
 // Figures are what came of a Request.
 type Figures struct {
-	// Jobs were counted; all of them succeeded. In a closed loop they ended in the window, in an open one
-	// they were due in it.
+	// Jobs were counted; all of them succeeded. In a closed loop they ended in the window, in an
+	// open one they were due in it.
 	Jobs          int64   `json:"jobs"`
 	JobsPerSecond float64 `json:"jobs_per_second"`
-	// Ended is how many succeeded between the Request and its answer, counted or not: what the servers spent in
-	// that time was spent on all of these.
+	// Ended is how many succeeded between the Request and its answer, counted or not: what the
+	// servers spent in that time was spent on all of these.
 	Ended int64 `json:"ended,omitempty"`
-	// Start is the time from submit (in an open loop: from when the job was due) until its handler began,
-	// Result until the submitter had the result.
+	// Start is the time from submit (in an open loop: from when the job was due) until its handler
+	// began, Result until the submitter had the result.
 	Start  Times `json:"submit_to_start"`
 	Result Times `json:"submit_to_result"`
-	// Assign is the time until the submitter knew the node, where it is told.
+	// Assign is the time until the submitter knew the node; nil where it never does.
 	Assign *Times `json:"submit_to_assign,omitempty"`
 	// Bare is the round trip of a bare EVALSHA while this load was on.
 	Bare *Times `json:"evalsha,omitempty"`
@@ -88,7 +90,7 @@ type Figures struct {
 	Late *Times `json:"submitted_late,omitempty"`
 	// Failed counts jobs that did not succeed, by reason.
 	Failed map[string]int64 `json:"failed,omitempty"`
-	// Error says why there are no figures.
+	// Error is the reason why there are no figures.
 	Error string `json:"error,omitempty"`
 }
 
@@ -100,7 +102,7 @@ func (f *Figures) Failures() (n int64) {
 	return n
 }
 
-// Quantiles are those of Times.Curve, in percent.
+// Quantiles are the points of Times.Curve, in percent.
 var Quantiles = []float64{1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.99}
 
 // Times is a distribution, in microseconds.

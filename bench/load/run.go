@@ -18,11 +18,13 @@ const (
 	drainLimit = 60 * time.Second
 	// openInFlight bounds the jobs of an open loop; past it they wait here, and their wait counts.
 	openInFlight = 1 << 16
-	// exactRate is the highest rate at which a pacer waits for each job. Past it, and where one call takes many jobs, they
-	// are submitted in step with a grid of openGrid: a timer for each would take the processor from what is measured.
+	// exactRate is the highest rate at which a pacer waits for each job. Past it, and where one
+	// call takes many jobs, they are submitted in step with a grid of openGrid: a timer for each
+	// would take the processor from what is measured.
 	exactRate = 5000
 	openGrid  = 200 * time.Microsecond
-	// bareInterval is the pace of the yardstick beside a load, bareCalls how often Bare calls it at most.
+	// bareInterval is the pace of the yardstick beside a load, bareCalls how often Bare calls it at
+	// most.
 	bareInterval = 5 * time.Millisecond
 	bareCalls    = 20_000
 	maxFailures  = 1000

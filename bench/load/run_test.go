@@ -80,8 +80,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestOpenCountsStalls is about coordinated omission: while the first call hangs, further jobs become due, and
-// each of them counts from when it was due.
+// TestOpenCountsStalls is about coordinated omission: while the first call hangs, further jobs
+// become due, and each of them counts from when it was due.
 func TestOpenCountsStalls(t *testing.T) {
 	t.Parallel()
 	const rate, window, stall = 200, 500, 200 * time.Millisecond
@@ -108,7 +108,7 @@ func TestOpenCountsStalls(t *testing.T) {
 	}
 }
 
-// TestPoisson: arrivals are in order, as many as the rate says, and at random distances.
+// TestPoisson: arrivals are in order, as many as the rate asks for, and at random distances.
 func TestPoisson(t *testing.T) {
 	t.Parallel()
 	const rate, count = 1000.0, 20_000
@@ -132,7 +132,8 @@ func TestPoisson(t *testing.T) {
 	}
 }
 
-// TestOpenBatches submits what is due together, where a call takes it, by as many calls at a time as a closed loop.
+// TestOpenBatches submits what is due together, where a call takes it, by as many calls at a time
+// as a closed loop.
 func TestOpenBatches(t *testing.T) {
 	t.Parallel()
 	f := &fake{stall: 50 * time.Millisecond}

@@ -17,7 +17,7 @@ const modulePath = "github.com/freeslot/freeslot"
 // commandLimit bounds the small commands that describe the machine.
 const commandLimit = 20 * time.Second
 
-// Machine says what was run, when and on what.
+// Machine is what was run, when and on what.
 type Machine struct {
 	Command string `json:"command"`
 	// Commit is the checked-out revision, with "+changes" when the tree had uncommitted ones.
@@ -42,7 +42,8 @@ func Describe(ctx context.Context, command, root string) Machine {
 	}
 }
 
-// Root is the folder of the module. The error says that the tool has to be run inside the repository.
+// Root is the folder of the module. The error asks to run the tool inside the
+// repository.
 func Root(ctx context.Context) (string, error) {
 	root, err := outputOf(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", modulePath)
 	if err != nil {

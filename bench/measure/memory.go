@@ -25,7 +25,8 @@ func (p *Process) Resident() (float64, error) {
 	return 0, errors.New("/proc has no VmRSS")
 }
 
-// HighestResident reads the resident memory at this interval until ctx ends, and returns the highest value.
+// HighestResident reads the resident memory at this interval until ctx ends, and returns the
+// highest value.
 func (p *Process) HighestResident(ctx context.Context, every time.Duration) (float64, error) {
 	for highest := 0.0; ; {
 		mib, err := p.Resident()

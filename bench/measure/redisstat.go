@@ -26,8 +26,9 @@ type CommandStat struct{ Calls, Usec float64 }
 
 // RedisCost is what Redis spent on one counted job, in microseconds.
 type RedisCost struct {
-	// CPUPerJob is the main thread's user and system time, ScriptPerJob the time inside EVALSHA, with the commands that
-	// scripts call, and ReadPerJob the time in reads of streams, which scripts call nowhere.
+	// CPUPerJob is the main thread's user and system time, ScriptPerJob the time inside EVALSHA,
+	// with the commands that scripts call, and ReadPerJob the time in reads of streams, which
+	// scripts call nowhere.
 	CPUPerJob, ScriptPerJob, ReadPerJob float64
 }
 

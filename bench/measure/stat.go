@@ -23,7 +23,8 @@ func Median(values []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// FourFigures rounds to four figures, so that a file does not suggest more. NaN and infinities become 0.
+// FourFigures rounds to four figures, so that a file does not suggest more. NaN and infinities
+// become 0.
 func FourFigures(f float64) float64 {
 	if f == 0 || math.IsNaN(f) || math.IsInf(f, 0) {
 		return 0

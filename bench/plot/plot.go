@@ -20,7 +20,7 @@ const (
 	height = 5 * vg.Inch
 )
 
-// colours are told apart by readers who do not see all colours (Okabe and Ito); black is the last.
+// colours differ for readers who do not see all colours, too (Okabe and Ito); black is the last.
 var colours = []color.Color{
 	color.RGBA{R: 0, G: 114, B: 178, A: 255},
 	color.RGBA{R: 230, G: 159, B: 0, A: 255},
@@ -53,8 +53,8 @@ type Line struct {
 // Point is one value of a curve.
 type Point struct{ X, Y float64 }
 
-// SVG draws a figure. Points that a logarithmic axis cannot show, at 0 or below, are left out. The same figure
-// gives the same bytes.
+// SVG draws a figure. Points that a logarithmic axis cannot show, at 0 or below, are left out. The
+// same figure gives the same bytes.
 func SVG(f *Figure) ([]byte, error) {
 	p, err := newPlot(f)
 	if err != nil {

@@ -23,7 +23,8 @@ const head = `<!-- Written by ` + "`make bench-report`" + ` from the JSON files 
 What each part does and how to read its figures: [README](README.md). Times with several values are p50 / p99 / p99.9.
 `
 
-// sections are the headings of the results files, in the order of the report. Files that are missing are left out.
+// sections are the headings of the results files, in the order of the report. Files that are
+// missing are left out.
 var sections = []struct{ file, title string }{
 	{"peers.json", "Beside its peers"},
 	{"core.json", "The core"},

@@ -1,5 +1,5 @@
-// Package result owns what the load tools record: one JSON file for each tool, all of one shape, and RESULTS.md,
-// which is rendered from them.
+// Package result owns what the load tools record: one JSON file for each tool, all of one shape,
+// and RESULTS.md, which is rendered from them.
 package result
 
 import (
@@ -25,7 +25,8 @@ type File struct {
 type Part struct {
 	Name string `json:"name"`
 	measure.Machine
-	// Servers names the servers that took part, with their versions and how they kept data. Empty: none did.
+	// Servers names the servers that took part, with their versions and how they kept data. Empty:
+	// none did.
 	Servers string `json:"servers,omitempty"`
 	// Short marks a run that shows only that the part works.
 	Short   bool    `json:"short,omitempty"`
@@ -63,8 +64,8 @@ type Row struct {
 	Figures []Figure `json:"figures"`
 }
 
-// Figure is a value, or several of one kind, such as p50, p99 and p99.9. A nil Figure was not measured. In JSON a single
-// value is a number.
+// Figure is a value, or several of one kind, such as p50, p99 and p99.9. A nil Figure was not
+// measured. In JSON a single value is a number.
 type Figure []float64
 
 // MarshalJSON implements json.Marshaler.
@@ -138,7 +139,8 @@ func (t *Target) Met() bool {
 	}
 }
 
-// Put replaces the part of that name, or adds it, and keeps the parts in the order of names; others come last.
+// Put replaces the part of that name, or adds it, and keeps the parts in the order of names; others
+// come last.
 func (f *File) Put(p Part, names []string) {
 	i := slices.IndexFunc(f.Parts, func(have Part) bool { return have.Name == p.Name })
 	if i < 0 {
@@ -151,8 +153,8 @@ func (f *File) Put(p Part, names []string) {
 	})
 }
 
-// Load reads a results file. A file that does not exist has no parts. A field that is not known is an error: the report
-// of half a file would look complete.
+// Load reads a results file. A file that does not exist has no parts. A field that is not known is
+// an error: the report of half a file would look complete.
 func Load(path string) (*File, error) {
 	f := new(File)
 	data, err := os.ReadFile(path)

@@ -19,7 +19,8 @@ var update = flag.Bool("update", false, "rewrite testdata/report.md")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestCommitted is what Check is for: the report in the repository belongs to the results beside it.
+// TestCommitted is what Check is for: the report in the repository belongs to the results beside
+// it.
 func TestCommitted(t *testing.T) {
 	t.Parallel()
 	if err := Check("../results", "../RESULTS.md"); err != nil {
@@ -27,7 +28,8 @@ func TestCommitted(t *testing.T) {
 	}
 }
 
-// TestRender pins the report of a results file: go test ./result -run TestRender -update rewrites it.
+// TestRender pins the report of a results file: go test ./result -run TestRender -update rewrites
+// it.
 func TestRender(t *testing.T) {
 	t.Parallel()
 	got, err := Render("testdata")

@@ -14,15 +14,16 @@ const (
 // entry is one thing to come.
 type entry struct {
 	at   int64
-	turn uint64 // order of entries of one moment: that of their making
+	turn uint64 // entries of one moment keep the order of their making
 	kind kind
 	who  int32
 	node int32
 	call *call
 }
 
-// agenda is a binary heap of what is to come. Entries of one moment come in the order in which they were added, so that a
-// run can be repeated. container/heap would box each entry, of which there are millions.
+// agenda is a binary heap of what is to come. Entries of one moment come in the order in which they
+// were added, so that a run can be repeated. container/heap would box each entry, of which there
+// are millions.
 type agenda struct {
 	heap []entry
 	turn uint64

@@ -28,21 +28,23 @@ type config struct {
 	replicas int
 	// slots are the slots of each node.
 	slots []int
-	// rate is arrivals a second over all replicas; each goes to a replica at random. jobs is how many count, warmUp how
-	// many come before.
+	// rate is arrivals a second over all replicas; each goes to a replica at random. jobs is how
+	// many count, warmUp how many come before.
 	rate         float64
 	jobs, warmUp int
 	meanDuration time.Duration
-	// requests is the trace: arrivals with its bursts, durations in proportion to its tokens. Without one arrivals are a
-	// Poisson process, and durations exponential.
+	// requests is the trace: arrivals with its bursts, durations in proportion to its tokens.
+	// Without one arrivals are a Poisson process, and durations exponential.
 	requests []trace.Request
-	// prefill begins with as many slots taken as the load takes on average, instead of with an idle fleet.
+	// prefill begins with as many slots taken as the load takes on average, instead of with an idle
+	// fleet.
 	prefill bool
 	// candidates, rounds and batchItems are those of dispatch; 0 means its defaults.
 	candidates, rounds, batchItems int
 
-	// eventDelay is from a commit to the change in another replica's view, replyDelay from a completion's commit to the
-	// submitting replica's view, roundTrip that of a submit call. None means no delay.
+	// eventDelay is from a commit to the change in another replica's view, replyDelay from a
+	// completion's commit to the submitting replica's view, roundTrip that of a submit call. None
+	// means no delay.
 	eventDelay, replyDelay, roundTrip quantiles
 	// heartbeat is the nodes' interval, a tenth of it up or down at random; 0 is none.
 	heartbeat time.Duration

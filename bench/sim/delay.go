@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// quantiles are points of a distribution in the order of their shares. Between two points it goes straight.
+// quantiles are points of a distribution in the order of their shares. Between two points it goes
+// straight.
 type quantiles []quantile
 
 // quantile: a share at (0 to 1) of the values are at most us microseconds.
@@ -17,7 +18,8 @@ type quantile struct{ at, us float64 }
 // fixed is a delay that is always the same.
 func fixed(us float64) quantiles { return quantiles{{0, us}, {1, us}} }
 
-// skewed is a log-normal delay with this median and 99th percentile, cut off at both ends, as points.
+// skewed is a log-normal delay with this median and 99th percentile, cut off at both ends, as
+// points.
 func skewed(p50, p99 float64) quantiles {
 	sigma := math.Log(p99/p50) / normalQuantile(0.99)
 	at := []float64{0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999}
@@ -70,11 +72,12 @@ func (q quantiles) draw(rnd *rand.Rand) int64 {
 // leastMemory is the shortest time over which delays resemble each other.
 const leastMemory = time.Millisecond
 
-// pace is how late a replica is as time goes on, as a share of how late it can be. What delays all that reaches it is
-// mostly the same: a processor that is busy with others, or Redis. In real replicas the ranks of delays of events and of
-// replies at one moment correlate by 0.66 to 0.87, here by 1. Several replicas are independent here; where they share
-// processors they are not. It is a Gaussian process, made of independent values a memory apart and of their mixtures in
-// between, each of which has the same variance. Any moment can be asked for, in any order.
+// pace is how late a replica is as time goes on, as a share of how late it can be. What delays all
+// that reaches it is mostly the same: a processor that is busy with others, or Redis. In real
+// replicas the ranks of delays of events and of replies at one moment correlate by 0.66 to 0.87,
+// here by 1. Several replicas are independent here; where they share processors they are not. It is
+// a Gaussian process, made of independent values a memory apart and of their mixtures in between,
+// each of which has the same variance. Any moment can be asked for, in any order.
 type pace struct {
 	seed   uint64
 	memory int64
@@ -83,8 +86,8 @@ type pace struct {
 	from, to float64
 }
 
-// newPace is the pace of a replica with these delays. Its memory is longer than they are: else messages, which keep their
-// order, would wait longer behind each other than their delays say.
+// newPace is the pace of a replica with these delays. Its memory is longer than they are: else
+// messages, which keep their order, would wait longer behind each other than their delays say.
 func newPace(seed uint64, delays ...quantiles) *pace {
 	p := &pace{seed: seed, memory: int64(leastMemory), span: math.MinInt64}
 	for _, d := range delays {
@@ -108,8 +111,9 @@ func (p *pace) normal(span int64) float64 {
 	return normalQuantile((float64(bits.Uint64()>>11) + 0.5) / (1 << 53))
 }
 
-// channel delays messages and keeps their order. Delays drawn one by one would be longer than their distribution says:
-// behind one long delay all that follow would have to wait. So they are those of the replica's pace.
+// channel delays messages and keeps their order. Delays drawn one by one would be longer than their
+// distribution says: behind one long delay all that follow would have to wait. So they are those of
+// the replica's pace.
 type channel struct {
 	delay quantiles
 	pace  *pace

@@ -29,7 +29,8 @@ func TestQuantileValues(t *testing.T) {
 	}
 }
 
-// TestChannel: messages keep their order, and their delays are distributed as they should be although they do.
+// TestChannel: messages keep their order, and their delays are distributed as they should be
+// although they do.
 func TestChannel(t *testing.T) {
 	t.Parallel()
 	delay := skewed(300, 1500)
@@ -52,7 +53,8 @@ func TestChannel(t *testing.T) {
 	}
 }
 
-// TestPace: shares are uniform, neighbours alike, strangers not, and the same whenever they are asked for.
+// TestPace: shares are uniform, neighbours alike, strangers not, and the same whenever they are
+// asked for.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	p := newPace(7, fixed(500)) // memory: 5 ms
@@ -85,7 +87,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestAgenda takes entries out by their time, and those of one time in the order in which they came.
+// TestAgenda takes entries out by their time, and those of one time in the order in which they
+// came.
 func TestAgenda(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

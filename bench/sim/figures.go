@@ -21,7 +21,8 @@ const (
 	standardDuration = 500 * time.Millisecond
 )
 
-// inputs are what the figures are driven by. short makes small fleets and few jobs: it shows that a figure can be made.
+// inputs are what the figures are driven by. short makes small fleets and few jobs: it shows that a
+// figure can be made.
 type inputs struct {
 	seed     uint64
 	requests []trace.Request
@@ -43,8 +44,8 @@ type point struct {
 	cfg  config
 }
 
-// fleet is the standard configuration of so many nodes (0 is the list's own number), loaded to a share of its slots at a
-// rate of arrivals.
+// fleet is the standard configuration of so many nodes (0 is the list's own number), loaded to a
+// share of its slots at a rate of arrivals.
 func (in *inputs) fleet(nodes, replicas int, rate float64) config {
 	list := trace.Fleet(in.nodes, nodes)
 	cfg := config{

@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// jobs makes the jobs of a run: when each comes and how long it holds its slot. It draws from a source of its own, so that
-// the same jobs come whatever becomes of them.
+// jobs makes the jobs of a run: when each comes and how long it holds its slot. It draws from a
+// source of its own, so that the same jobs come whatever becomes of them.
 type jobs struct {
 	cfg      *config
 	rnd      *rand.Rand
@@ -56,8 +56,8 @@ func (j *jobs) following() job {
 	return job{int64(j.at), max(int64(j.rnd.ExpFloat64()*float64(j.cfg.meanDuration)), 1)}
 }
 
-// remaining is how much longer a job still holds its slot that is found at work at a random moment: long jobs are found
-// more often, anywhere between their begin and their end.
+// remaining is how much longer a job still holds its slot that is found at work at a random moment:
+// long jobs are found more often, anywhere between their begin and their end.
 func (j *jobs) remaining() int64 {
 	if j.replay == nil {
 		return max(int64(j.rnd.ExpFloat64()*float64(j.cfg.meanDuration)), 1)

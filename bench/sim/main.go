@@ -1,16 +1,17 @@
-// Command sim simulates a fleet of replicas and nodes, event by event, on the real code that chooses nodes
-// (internal/selection). It answers how often replicas with late views take each other's slots (conflicts), in fleets that
-// no test machine holds. The same flags give the same result.
+// Command sim simulates a fleet of replicas and nodes, event by event, on the real code that
+// chooses nodes (internal/selection). It answers how often replicas with late views take each
+// other's slots (conflicts), in fleets that no test machine holds. The same flags give the same
+// result.
 //
 //	go run -C bench ./sim -trace requests.csv -nodes nodes.csv
 //
-// The trace is the Azure LLM inference trace of 2023 (conversation), the node list that of the Alibaba GPU cluster trace of
-// 2023.
+// The trace is the Azure LLM inference trace of 2023 (conversation), the node list that of the
+// Alibaba GPU cluster trace of 2023.
 //
 // # The model
 //
-// Each replica has a view, one selection.Node for each node, and its own random source. The truth is one count of used
-// slots a node.
+// Each replica has a view, one selection.Node for each node, and its own random source. The truth
+// is one count of used slots a node.
 //
 //	arrival --choose (real), take--> batch --up--> script on the truth --down--> confirm or refuse, next round
 //	                                                  |  node became full: event
@@ -19,21 +20,24 @@
 //	                        --> node was full: event
 //	heartbeat each interval --> event
 //
-// As in internal/dispatch: a job names up to two candidates, the first of which is taken in the view while the call is under
-// way; the answer confirms or corrects the view; a refused job is offered anew without the nodes that refused it; a job that
-// finds all nodes full offers itself once to nodes that seem full, and is overloaded after that. As in internal/cell: two
-// calls of a replica are under way at a time, or eight of few jobs, and the next gathers meanwhile. As in internal/cache:
-// events of a replica arrive in order; each carries the slots in use and overwrites what the view has.
+// As in internal/dispatch: a job names up to two candidates, the first of which is taken in the
+// view while the call is under way; the answer confirms or corrects the view; a refused job is
+// offered anew without the nodes that refused it; a job that finds all nodes full offers itself
+// once to nodes that seem full, and is overloaded after that. As in internal/cell: two calls of a
+// replica are under way at a time, or eight of few jobs, and the next gathers meanwhile. As in
+// internal/cache: events of a replica arrive in order; each carries the slots in use and overwrites
+// what the view has.
 //
-// What makes conflicts is thus in the model: the time from a slot's taking to the event's arrival elsewhere, views of nodes
-// with several slots that are wrong until the next heartbeat, reply or crossing, and replies that overtake events or are
-// overtaken by them, which come on other connections.
+// What makes conflicts is thus in the model: the time from a slot's taking to the event's arrival
+// elsewhere, views of nodes with several slots that are wrong until the next heartbeat, reply or
+// crossing, and replies that overtake events or are overtaken by them, which come on other
+// connections.
 //
-// Left out: nodes that come, go or drain; jobs of several slots; several cells; queues; lost events; failures, and the time
-// that Redis itself takes.
+// Left out: nodes that come, go or drain; jobs of several slots; several cells; queues; lost
+// events; failures, and the time that Redis itself takes.
 //
-// Views are not shared: a replica has its own selection.Node of each node, since that is what the real code reads. 100
-// replicas of 100,000 nodes take about 1 GiB.
+// Views are not shared: a replica has its own selection.Node of each node, since that is what the
+// real code reads. 100 replicas of 100,000 nodes take about 1 GiB.
 package main
 
 import (
@@ -96,8 +100,8 @@ func newTool() *tool.Tool {
 	}
 }
 
-// run makes one figure: its simulations, the plot, and a table.
-func (o *options) run(b *tool.Bench, make func(*inputs) figure) error {
+// run makes a figure: its simulations, the plot, and a table.
+func (o *options) run(b *tool.Bench, of func(*inputs) figure) error {
 	in := &inputs{seed: o.seed, short: b.Short}
 	var err error
 	if in.requests, err = trace.OpenRequests(o.trace); err != nil {
@@ -106,7 +110,7 @@ func (o *options) run(b *tool.Bench, make func(*inputs) figure) error {
 	if in.nodes, err = trace.OpenNodes(o.nodes); err != nil {
 		return err
 	}
-	f := make(in)
+	f := of(in)
 	outcomes, err := simulateAll(f.points, o.parallel)
 	if err != nil {
 		return err
@@ -125,7 +129,8 @@ func (o *options) run(b *tool.Bench, make func(*inputs) figure) error {
 	return measure.WriteFile(filepath.Join(b.Results, file), svg)
 }
 
-// simulateAll makes all runs, as many at once as parallel. The error is the first point's that failed.
+// simulateAll makes all runs, as many at once as parallel. The error is the first point's that
+// failed.
 func simulateAll(points []point, parallel int) ([]*outcome, error) {
 	outcomes, errs := make([]*outcome, len(points)), make([]error, len(points))
 	next := make(chan int)

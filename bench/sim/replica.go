@@ -13,8 +13,8 @@ import (
 // service is the one that all nodes have and all jobs want.
 const service = "work"
 
-// How many submit calls a cell of the product keeps under way: callsOfFew while no more than fewJobs are in them or wait
-// for one.
+// How many submit calls a cell of the product keeps under way: callsOfFew while no more than
+// fewJobs are in them or wait for one.
 const (
 	callsUnderWay = 2
 	callsOfFew    = 8
@@ -27,8 +27,8 @@ type replica struct {
 	class *selection.Class
 	rnd   *selection.Source
 
-	// events brings the shared log; next is the first entry that was not yet taken in, nextAt its arrival, or -1 while it is
-	// not yet drawn.
+	// events brings the shared log; next is the first entry that was not yet taken in, nextAt its
+	// arrival, or -1 while it is not yet drawn.
 	events  channel
 	next    int
 	nextAt  int64
@@ -104,7 +104,8 @@ func (r *replica) callsAllowed() int {
 	return callsOfFew
 }
 
-// catchUp brings a replica's view up to now: the events and replies that have arrived, in that order.
+// catchUp brings a replica's view up to now: the events and replies that have arrived, in that
+// order.
 func (w *world) catchUp(r *replica) {
 	for {
 		at, ok := w.nextEvent(r)
@@ -142,8 +143,8 @@ func (w *world) query(p *placement) selection.Query {
 	return selection.Query{Want: w.cfg.candidates, Now: w.now, SilenceLimit: math.MaxInt64, Exclude: p.refused}
 }
 
-// choose picks candidates and takes the first one's slot in the view, as internal/dispatch does. It returns false when
-// there are none.
+// choose picks candidates and takes the first one's slot in the view, as internal/dispatch does. It
+// returns false when there are none.
 func (w *world) choose(p *placement) bool {
 	if p.rounds >= w.cfg.rounds {
 		return false

@@ -12,8 +12,9 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// twin is the slow and obvious simulation: everything that is to come is a function in one list, which is searched for the
-// earliest; every message to every replica is one of them. It knows only delays that are always the same.
+// twin is the slow and obvious simulation: everything that is to come is a function in one list,
+// which is searched for the earliest; every message to every replica is one of them. It knows only
+// delays that are always the same.
 type twin struct {
 	cfg    config
 	now    int64
@@ -30,7 +31,8 @@ type twin struct {
 	counts counts
 }
 
-// coming is what happens at a moment. Messages that correct views come before everything else of that moment.
+// coming is what happens at a moment. Messages that correct views come before everything else of
+// that moment.
 type coming struct {
 	at      int64
 	message bool

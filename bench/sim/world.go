@@ -15,7 +15,8 @@ type world struct {
 	jobs     *jobs
 	counts   counts
 	rnd      *rand.Rand
-	// comes is the next arrival; undecided are the jobs that came and neither began nor were refused.
+	// comes is the next arrival; undecided are the jobs that came and neither began nor were
+	// refused.
 	comes           job
 	came, undecided int
 	from, to        int64 // the window
@@ -78,11 +79,12 @@ func newWorld(cfg config) (*world, error) {
 	return w, nil
 }
 
-// mostPrefill is the largest share of slots that a run can begin with: jobs of an overloaded fleet come in the run itself.
+// mostPrefill is the largest share of slots that a run can begin with: jobs of an overloaded fleet
+// come in the run itself.
 const mostPrefill = 0.98
 
-// prefill takes slots as the policy would with views that are never late, each for as long as a job that is under way still
-// lasts. All views know.
+// prefill takes slots as the policy would with views that are never late, each for as long as a job
+// that is under way still lasts. All views know.
 func (w *world) prefill() {
 	for i := range int(min(w.cfg.load(), mostPrefill) * float64(sum(w.cfg.slots))) {
 		p := &placement{job: job{held: w.jobs.remaining()}, replica: -1}
@@ -178,7 +180,8 @@ func (w *world) offer(p *placement) {
 	}
 }
 
-// send makes the replica's next call, unless as many are under way as may be or there is nothing to send.
+// send makes the replica's next call, unless as many are under way as may be or there is nothing to
+// send.
 func (w *world) send(who int32) {
 	r := w.replicas[who]
 	if r.calls >= r.callsAllowed() || len(r.queue) == 0 {
@@ -194,8 +197,8 @@ func (w *world) send(who int32) {
 	w.agenda.add(entry{at: w.now + trip/2, kind: run, call: c})
 }
 
-// answer brings a call's results to its replica. The next call leaves first, as the loop that makes calls goes on while its
-// callers still wake up.
+// answer brings a call's results to its replica. The next call leaves first, as the loop that makes
+// calls goes on while its callers still wake up.
 func (w *world) answer(c *call) {
 	r := w.replicas[c.replica]
 	w.catchUp(r)
@@ -212,7 +215,8 @@ func (w *world) answer(c *call) {
 	}
 }
 
-// beat is the script of a heartbeat, and the plan of the next, until all jobs have come and are decided.
+// beat is the script of a heartbeat, and the plan of the next, until all jobs have come and are
+// decided.
 func (w *world) beat(node int32) {
 	if w.came == w.cfg.warmUp+w.cfg.jobs && w.undecided == 0 {
 		return
@@ -250,14 +254,17 @@ func (w *world) leaks() (found []string) {
 	return found
 }
 
-// counts are what happened to the jobs that count; begun, ended, overCommits and heartbeats are of the whole run.
+// counts are what happened to the jobs that count; begun, ended, overCommits and heartbeats are of
+// the whole run.
 type counts struct {
 	arrived, assigned int64
 	// overloaded counts jobs that were refused for good.
 	overloaded int64
-	// calls counts jobs offered in calls: once for each round of each job. allRefused are those without a slot.
+	// calls counts jobs offered in calls: once for each round of each job. allRefused are those
+	// without a slot.
 	calls, allRefused int64
-	// tried counts the nodes at which the script looked, refused those that were full: the conflicts.
+	// tried counts the nodes at which the script looked, refused those that were full: the
+	// conflicts.
 	tried, refused int64
 	// rounds[i] counts jobs that were assigned in the round i+1.
 	rounds []int64

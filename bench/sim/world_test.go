@@ -27,7 +27,8 @@ func genConfig(t *rapid.T) config {
 	return cfg
 }
 
-// TestConservation: every job ends once, no node has more jobs than slots, and nothing stays taken or pending.
+// TestConservation: every job ends once, no node has more jobs than slots, and nothing stays taken
+// or pending.
 func TestConservation(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -85,8 +86,8 @@ func TestDelayMakesConflicts(t *testing.T) {
 	}
 }
 
-// TestErlang compares runs without delay with queueing theory: the share of jobs refused is Erlang's formula B. It does not
-// depend on where a job is placed.
+// TestErlang compares runs without delay with queueing theory: the share of jobs refused is
+// Erlang's formula B. It does not depend on where a job is placed.
 func TestErlang(t *testing.T) {
 	t.Parallel()
 	cfg := small()

@@ -23,7 +23,8 @@ type Programs struct {
 	Commands map[string][]string
 }
 
-// Build builds the replica's program and this scheduler's nodes and clients into folder; root is the product's folder.
+// Build builds the replica's program and this scheduler's nodes and clients into folder; root is
+// the product's folder.
 func Build(ctx context.Context, root, folder string) (*Programs, error) {
 	p := &Programs{Commands: make(map[string][]string)}
 	var err error
@@ -56,7 +57,8 @@ func (p *Programs) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// peerFolder is where a peer's program is; those of Go are modules of their own but for this scheduler's.
+// peerFolder is where a peer's program is; those of Go are modules of their own but for this
+// scheduler's.
 func peerFolder(root, name string) string { return filepath.Join(root, "bench", "peers", name) }
 
 func (p *Programs) buildGo(ctx context.Context, name, root, folder string) error {
@@ -91,7 +93,8 @@ func (p *Programs) installNode(ctx context.Context, root string) error {
 	return nil
 }
 
-// PeerVersion is the version of the module or package that a peer's program is built with; empty where there is none.
+// PeerVersion is the version of the module or package that a peer's program is built with; empty
+// where there is none.
 func PeerVersion(ctx context.Context, root, name string) string {
 	module := map[string]string{"asynq": "github.com/hibiken/asynq", "machinery": "github.com/RichardKnop/machinery/v2", "river": "github.com/riverqueue/river"}[name]
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", module)
@@ -109,7 +112,8 @@ func PeerVersion(ctx context.Context, root, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Versions names the servers that systems are made of, as far as they are installed: Redis, PostgreSQL, Node.
+// Versions names the servers that systems are made of, as far as they are installed: Redis,
+// PostgreSQL, Node.
 func Versions(ctx context.Context) (redis, postgres, node string, err error) {
 	postgres = postgresVersion(ctx)
 	if out, err := exec.CommandContext(ctx, "node", "--version").Output(); err == nil {

@@ -95,7 +95,8 @@ func startPostgres(ctx context.Context, aof string) (_ *postgres, err error) {
 	return p, nil
 }
 
-// postgresUser is who runs the server: it refuses root, so root runs it as the user postgres, or nobody.
+// postgresUser is who runs the server: it refuses root, so root runs it as the user postgres, or
+// nobody.
 func postgresUser(folder string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

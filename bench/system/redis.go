@@ -23,7 +23,8 @@ type Redis struct {
 	Client rueidis.Client
 }
 
-// StartRedis starts a server that keeps its data in this way; the caller stops it. args are more of its arguments.
+// StartRedis starts a server that keeps its data in this way; the caller stops it. args are more of
+// its arguments.
 func StartRedis(ctx context.Context, aof string, args ...string) (*Redis, error) {
 	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package system starts the systems that the load tools measure: a store, workers, replicas and a load generator, each a
-// process of its own on this machine.
+// Package system starts the systems that the load tools measure: a store, workers, replicas and a
+// load generator, each a process of its own on this machine.
 package system
 
 import (
@@ -28,7 +28,8 @@ type Shape struct {
 	AOF string
 	// Schedulers is how many replicas run as processes of their own.
 	Schedulers int
-	// Worker and Load are the flags of the two roles. Processes is how many processes run jobs; 0 is 1.
+	// Worker and Load are the flags of the two roles. Processes is how many processes run jobs; 0
+	// is 1.
 	Worker, Load string
 	Processes    int
 	// Away is by how much each round trip to the store is longer.
@@ -47,8 +48,8 @@ type System struct {
 	store      []string // flags that name the store
 }
 
-// Start starts the workers before the replicas: a replica that is ready knows every node that was there. The caller stops
-// the system.
+// Start starts the workers before the replicas: a replica that is ready knows every node that was
+// there. The caller stops the system.
 func Start(ctx context.Context, programs *Programs, sh Shape) (_ *System, err error) {
 	s := &System{programs: programs}
 	defer func() {
@@ -129,7 +130,8 @@ func (s *System) Ask(ctx context.Context, r load.Request) (*load.Figures, error)
 	return Ask(ctx, s.Load, r)
 }
 
-// Ask has a load generator do one window. Fields that are not known are let pass: the program may be of another commit.
+// Ask has a load generator do one window. Fields that are not known are let pass: the program may
+// be of another commit.
 func Ask(ctx context.Context, generator *measure.Child, r load.Request) (*load.Figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.WarmUpMS+r.MeasureMS)*time.Millisecond+answerLimit)
 	defer cancel()
@@ -151,7 +153,8 @@ func Ask(ctx context.Context, generator *measure.Child, r load.Request) (*load.F
 	return f, nil
 }
 
-// CPU is the processor time in seconds of the processes so far, by "load", "replicas", "workers" and "redis".
+// CPU is the processor time in seconds of the processes so far, by "load", "replicas", "workers"
+// and "redis".
 func (s *System) CPU() (map[string]float64, error) {
 	out := make(map[string]float64)
 	var errs []error

@@ -1,4 +1,5 @@
-// Package tool is the command line that the load tools share: flags, parts, the results file and the report.
+// Package tool is the command line that the load tools share: flags, parts, the results file and
+// the report.
 package tool
 
 import (
@@ -19,7 +20,8 @@ import (
 	"github.com/freeslot/freeslot/bench/result"
 )
 
-// ErrLeftOut is returned by a part that cannot run with these flags or on this machine. The tool goes on with the next.
+// ErrLeftOut is returned by a part that cannot run with these flags or on this machine. The tool
+// goes on with the next.
 var ErrLeftOut = errors.New("left out")
 
 // Tool is a load tool.
@@ -28,7 +30,8 @@ type Tool struct {
 	Name, Folder string
 	About        string
 	Parts        []Part
-	// Flags adds the tool's own flags; nil adds none. Check refuses values that cannot be; nil refuses none.
+	// Flags adds the tool's own flags; nil adds none. Check refuses values that cannot be; nil
+	// refuses none.
 	Flags func(*flag.FlagSet)
 	Check func() error
 	// Trial reports whether the flags make a run that is no figure to keep; nil: only -short does.
@@ -45,7 +48,8 @@ type Part struct {
 type Bench struct {
 	// Short asks for a run that shows only that the part works.
 	Short bool
-	// Root is the product's folder, Folder a temporary one that all parts of the run share, Results where results go.
+	// Root is the product's folder, Folder a temporary one that all parts of the run share, Results
+	// where results go.
 	Root, Folder, Results string
 	Result                result.Part
 	// Failed counts jobs that did not succeed.
@@ -153,7 +157,8 @@ func (t *Tool) parse(args []string, stderr io.Writer) (options, error) {
 	return o, err
 }
 
-// place fills in where results go. A trial must not replace recorded figures unless a file is named.
+// place fills in where results go. A trial must not replace recorded figures unless a file is
+// named.
 func (o *options) place(name string, trial bool) {
 	folder := "."
 	if trial {

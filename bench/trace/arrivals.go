@@ -13,8 +13,9 @@ type Arrival struct {
 	Request *Request
 }
 
-// Arrivals replays a trace without end, faster or slower than it was, so that a given rate is its average
-// over each turn. Bursts are kept, in the same proportion to the average. It is not safe for concurrent use.
+// Arrivals replays a trace without end, faster or slower than it was, so that a given rate is its
+// average over each turn. Bursts are kept, in the same proportion to the average. It is not safe
+// for concurrent use.
 type Arrivals struct {
 	requests []Request
 	scale    float64 // replayed time over the trace's
@@ -23,9 +24,9 @@ type Arrivals struct {
 	turns    int
 }
 
-// NewArrivals replays requests, which it keeps, at rate a second. A trace that ends begins again. At this seam
-// the gap is the trace's average gap, so a turn of n requests takes n/(n-1) of the time between the first and
-// the last. The error says what of rate or trace cannot be replayed.
+// NewArrivals replays requests, which it keeps, at rate a second. A trace that ends begins again.
+// At this seam the gap is the trace's average gap, so a turn of n requests takes n/(n-1) of the
+// time between the first and the last. The error names what of rate or trace cannot be replayed.
 func NewArrivals(requests []Request, rate float64) (*Arrivals, error) {
 	if !(rate > 0) || math.IsInf(rate, 0) {
 		return nil, fmt.Errorf("rate is %v a second, expected more than 0", rate)
@@ -49,15 +50,15 @@ func (a *Arrivals) Next() Arrival {
 	return Arrival{At: time.Duration(at), Request: r}
 }
 
-// Durations makes jobs take time in proportion to their generated tokens. A request without any counts as one
-// token: no job takes no time.
+// Durations makes jobs take time in proportion to their generated tokens. A request without any
+// counts as one token: no job takes no time.
 type Durations struct {
 	// PerToken is in nanoseconds.
 	PerToken float64
 }
 
-// NewDurations keeps a share (0.8 is 80 %) of the slots busy on average when the requests arrive at rate a
-// second: by Little's law the mean duration is share * slots / rate.
+// NewDurations keeps a share (0.8 is 80 %) of the slots busy on average when the requests arrive at
+// rate a second: by Little's law the mean duration is share * slots / rate.
 func NewDurations(requests []Request, rate float64, slots int, share float64) (Durations, error) {
 	if len(requests) == 0 || !(rate > 0) || slots < 1 || !(share > 0) {
 		return Durations{}, fmt.Errorf("%d requests, %v a second, %d slots, a share of %v: expected more than 0 of each", len(requests), rate, slots, share)

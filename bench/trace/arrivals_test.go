@@ -16,7 +16,8 @@ func made(tokens ...int) []Request {
 	return all
 }
 
-// TestArrivalsRepeat: 3 requests at 0, 1 and 4 s make a turn of 6 s, with the average gap of 2 s at the seam.
+// TestArrivalsRepeat: 3 requests at 0, 1 and 4 s make a turn of 6 s, with the average gap of 2 s at
+// the seam.
 func TestArrivalsRepeat(t *testing.T) {
 	t.Parallel()
 	a, err := NewArrivals(made(1, 2, 3), 5) // ten times as fast

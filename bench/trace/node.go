@@ -17,12 +17,12 @@ type Node struct {
 	Model string
 }
 
-// Slots is what the node offers: one slot a GPU. Nodes without a GPU offer none: they are for other work than
-// inference, and Fleet leaves them out.
+// Slots is what the node offers: one slot a GPU. Nodes without a GPU offer none: they are for other
+// work than inference, and Fleet leaves them out.
 func (n *Node) Slots() int { return n.GPU }
 
-// Profile is the node as its agent would state it: its slots, one service, and its GPU model as a label. It
-// is valid only when the node has slots.
+// Profile is the node as its agent would state it: its slots, one service, and its GPU model as a
+// label. It is valid only when the node has slots.
 func (n *Node) Profile(service string) *freeslot.Node {
 	p := &freeslot.Node{ID: n.ID, MaxConcurrency: n.Slots(), Services: []freeslot.Service{{Name: service}}}
 	if n.Model != "" {
@@ -31,10 +31,11 @@ func (n *Node) Profile(service string) *freeslot.Node {
 	return p
 }
 
-// Fleet is count nodes with the list's mix of sizes and models; 0 is as many as the list has with slots. A
-// smaller fleet takes nodes at even distances in the list, which is sorted by kind. A larger one takes the
-// whole list as often as it fits, and the rest at even distances; the copies of node-1 are node-1.1, node-1.2
-// and so on, names that the list has already left out. It returns nil when no node has slots.
+// Fleet is count nodes with the list's mix of sizes and models; 0 is as many as the list has with
+// slots. A smaller fleet takes nodes at even distances in the list, which is sorted by kind. A
+// larger one takes the whole list as often as it fits, and the rest at even distances; the copies
+// of node-1 are node-1.1, node-1.2 and so on, names that the list has already left out. It returns
+// nil when no node has slots.
 func Fleet(list []Node, count int) []Node {
 	var able []Node
 	for _, n := range list {

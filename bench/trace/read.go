@@ -29,12 +29,12 @@ type Request struct {
 	GeneratedTokens int
 }
 
-// OpenRequests reads a trace in the format of 2023: TIMESTAMP,ContextTokens,GeneratedTokens. It refuses a trace without
-// requests, and one whose moments go back. Errors name the line.
+// OpenRequests reads a trace in the format of 2023: TIMESTAMP,ContextTokens,GeneratedTokens. It
+// refuses a trace without requests, and one whose moments go back. Errors name the line.
 func OpenRequests(path string) ([]Request, error) { return open(path, readRequests) }
 
-// OpenNodes reads a node list: sn,cpu_milli,memory_mib,gpu,model. It refuses a list without nodes, and names that are
-// invalid or come twice. Errors name the line.
+// OpenNodes reads a node list: sn,cpu_milli,memory_mib,gpu,model. It refuses a list without nodes,
+// and names that are invalid or come twice. Errors name the line.
 func OpenNodes(path string) ([]Node, error) { return open(path, readNodes) }
 
 func open[T any](path string, read func(io.Reader) ([]T, error)) ([]T, error) {
@@ -105,8 +105,11 @@ func readTable(r io.Reader, header string, each func(row []string) error) error 
 	in.ReuseRecord = true
 	names := strings.Split(header, ",")
 	row, err := in.Read()
-	if err != nil || !slices.Equal(row, names) {
-		return fmt.Errorf("line 1 is %q (%v), expected the header %s", strings.Join(row, ","), err, header)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err // which has the line
+	}
+	if !slices.Equal(row, names) {
+		return fmt.Errorf("line 1 is %q, expected the header %s", strings.Join(row, ","), header)
 	}
 	for {
 		row, err := in.Read()

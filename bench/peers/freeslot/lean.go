@@ -25,13 +25,14 @@ import (
 const (
 	leanPage  = 64
 	leanDials = 64
-	// leanLimit is how long nodes may be silent: lean ones send no heartbeats, so that what is measured of Redis
-	// is jobs and nothing else.
+	// leanLimit is how long nodes may be silent: lean ones send no heartbeats, so that what is
+	// measured of Redis is jobs and nothing else.
 	leanLimit = time.Hour
 )
 
-// leanNode is a node of which there can be ten thousand in a process: it has one connection of its own, on
-// which it waits for jobs as a real one does, and shares the one for completions. It sends no heartbeats.
+// leanNode is a small node, of which a process can have ten thousand: it has one connection of its
+// own, on which it waits for jobs as a real one does, and shares the one for completions. It sends
+// no heartbeats.
 type leanNode struct {
 	id    string
 	epoch cell.Epoch

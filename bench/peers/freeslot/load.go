@@ -23,11 +23,9 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	url := f.String("redis", "", "URL of Redis")
 	ws := f.String("ws", "", "URLs of replicas, separated by commas; empty: a replica in this process")
 	sessions := f.Int("sessions", 4, "WebSocket sessions")
-	cells := f.Int("cells", 1, "cells, of a replica in this process")
-	replicas := f.Int("replicas", 1, "replicas in this process")
-	name := f.String("replica", "bench", "what the names of replicas in this process begin with")
+	name := f.String("replica", "bench-1", "name of the replica in this process")
 	takes := f.Duration("takes", 0, "how long each job's handler takes; 0: it ends at once")
-	tenant := f.String("tenant", "bench", "tenant of the jobs, of replicas in this process")
+	tenant := f.String("tenant", "bench", "tenant of the jobs, of a replica in this process")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -43,27 +41,24 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	}
 	var s load.Submitter
 	if *ws == "" {
-		s, err = openInProcess(ctx, *url, *name, *replicas, *cells, &inProcess{yard: y, job: &job, tenant: *tenant})
+		s, err = openInProcess(ctx, *url, *name, &inProcess{yard: y, job: &job, tenant: *tenant})
 	} else {
 		s, err = openSessions(ctx, strings.Split(*ws, ","), *sessions, &overSessions{yard: y, job: job})
 	}
 	if err != nil {
-		y.close()
+		y.client.Close()
 	}
 	return s, err
 }
 
-// yard is the yardstick: a script that does nothing, on a connection of its own. It is called read-only, so
-// that Redis counts it apart from the scripts that are measured.
+// yard is the yardstick: a script that does nothing, on a connection of its own. It is called
+// read-only, so that Redis counts it apart from the scripts that are measured.
 type yard struct {
 	client rueidis.Client
 	script *rueidis.Lua
 }
 
 func openYard(url string) (*yard, error) {
-	if strings.Contains(url, "&addr=") { // on a cluster its key would be in one slot
-		return &yard{}, nil
-	}
 	c, err := redisclient.Commands(redisclient.Config{URL: url, Name: "bench-yardstick"})
 	if err != nil {
 		return nil, err
@@ -73,37 +68,22 @@ func openYard(url string) (*yard, error) {
 
 // Bare implements load.Yardstick.
 func (y *yard) Bare(ctx context.Context) error {
-	if y.client == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, measure.CallTimeout)
 	defer cancel()
 	return y.script.Exec(ctx, y.client, nil, nil).Error()
 }
 
-func (y *yard) close() {
-	if y.client != nil {
-		y.client.Close()
-	}
-}
-
-// inProcess submits to replicas in this process, in turn.
+// inProcess submits to a replica in this process.
 type inProcess struct {
 	*yard
-	replicas []*replica
-	job      *freeslot.Job
-	tenant   string
+	*replica
+	job    *freeslot.Job
+	tenant string
 }
 
-func openInProcess(ctx context.Context, url, name string, replicas, cells int, s *inProcess) (load.Submitter, error) {
-	for i := range replicas {
-		r, err := openReplica(ctx, url, name+"-"+strconv.Itoa(i+1), cells)
-		if err != nil {
-			return nil, errors.Join(err, s.stop())
-		}
-		s.replicas = append(s.replicas, r)
-	}
-	return s, nil
+func openInProcess(ctx context.Context, url, name string, s *inProcess) (_ load.Submitter, err error) {
+	s.replica, err = openReplica(ctx, url, name)
+	return s, err
 }
 
 // Submit implements load.Submitter. One call of the dispatcher takes all n jobs.
@@ -114,28 +94,20 @@ func (s *inProcess) Submit(ctx context.Context, n int, done func(int, load.Outco
 	}
 	if n == 1 {
 		sink := &oneSink{done: func(o load.Outcome) { done(0, o) }}
-		s.pick().dispatcher.Submit(ctx, requests, sink, sink.accepted)
+		s.dispatcher.Submit(ctx, requests, sink, sink.accepted)
 		return
 	}
 	sink := &manySink{jobs: make(map[string]*oneSink, n)}
 	for i := range n {
 		sink.next = append(sink.next, &oneSink{done: func(o load.Outcome) { done(i, o) }})
 	}
-	s.pick().dispatcher.Submit(ctx, requests, sink, sink.accepted)
+	s.dispatcher.Submit(ctx, requests, sink, sink.accepted)
 }
 
 // Close implements load.Submitter.
 func (s *inProcess) Close() error {
-	s.close()
-	return s.stop()
-}
-
-func (s *inProcess) stop() error {
-	errs := make([]error, 0, len(s.replicas))
-	for _, r := range s.replicas {
-		errs = append(errs, r.close())
-	}
-	return errors.Join(errs...)
+	s.client.Close()
+	return s.replica.close()
 }
 
 // overSessions submits over WebSocket sessions, in turn.
@@ -199,7 +171,7 @@ func wait(ctx context.Context, h *client.Handle, done func(load.Outcome)) {
 
 // Close implements load.Submitter.
 func (s *overSessions) Close() error {
-	s.close()
+	s.client.Close()
 	s.closeClients()
 	return nil
 }

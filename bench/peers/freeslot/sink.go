@@ -73,6 +73,4 @@ func (s *manySink) Detached(id string)                 { s.of(id).Detached(id) }
 
 var turn atomic.Uint64
 
-func (s *inProcess) pick() *replica { return s.replicas[turn.Add(1)%uint64(len(s.replicas))] }
-
 func (s *overSessions) pick() *client.Client { return s.clients[turn.Add(1)%uint64(len(s.clients))] }

@@ -22,7 +22,6 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 	url := f.String("redis", "", "URL of Redis")
 	nodes := f.Int("nodes", 4, "nodes, all in this process")
 	slots := f.Int("slots", 1024, "slots of each node")
-	cells := f.Int("cells", 1, "cells")
 	lean := f.Bool("lean", false, "one connection a node, and what they share")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -30,12 +29,12 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 	if *lean {
 		return startLean(ctx, *url, *nodes, *slots)
 	}
-	return startFleet(ctx, *url, *cells, *nodes, *slots)
+	return startFleet(ctx, *url, *nodes, *slots)
 }
 
 func nodeID(i int) string { return "bench-" + strconv.Itoa(i+1) }
 
-func startFleet(ctx context.Context, url string, cells, nodes, slots int) (func() error, error) {
+func startFleet(ctx context.Context, url string, nodes, slots int) (func() error, error) {
 	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
 	fleet := make([]*worker.Worker, nodes)
@@ -44,7 +43,7 @@ func startFleet(ctx context.Context, url string, cells, nodes, slots int) (func(
 	for c := range startCallers {
 		callers.Go(func() {
 			for i := c; i < len(fleet) && errs[c] == nil; i += startCallers {
-				fleet[i], errs[c] = startNode(ctx, url, cells, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots})
+				fleet[i], errs[c] = startNode(ctx, url, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots})
 			}
 		})
 	}
@@ -56,8 +55,8 @@ func startFleet(ctx context.Context, url string, cells, nodes, slots int) (func(
 	return stop, nil
 }
 
-func startNode(ctx context.Context, url string, cells int, profile freeslot.Node) (*worker.Worker, error) {
-	w, err := worker.New(worker.Config{RedisURL: url, Cells: cells, Node: profile})
+func startNode(ctx context.Context, url string, profile freeslot.Node) (*worker.Worker, error) {
+	w, err := worker.New(worker.Config{RedisURL: url, Node: profile})
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +64,8 @@ func startNode(ctx context.Context, url string, cells int, profile freeslot.Node
 	return w, w.Start(ctx)
 }
 
-// handle answers with the moment of its start. A payload that is a number is for how many microseconds it is
-// to take.
+// handle answers with the moment of its start. A payload that is a number is for how many
+// microseconds it is to take.
 func handle(ctx context.Context, job *worker.Job) (any, error) {
 	stamp := load.Stamp()
 	if len(job.Payload) > 0 && job.Payload[0] != '"' {

@@ -24,7 +24,8 @@ type entry struct {
 	sweep []setting
 }
 
-// setting is how a peer is run: the flags of its roles, how many processes run jobs, and how jobs are submitted.
+// setting is how a peer is run: the flags of its roles, how many processes run jobs, and how jobs
+// are submitted.
 type setting struct {
 	worker    string
 	processes int
@@ -51,8 +52,8 @@ func one(worker, load string, inFlight, batch int) setting {
 	return setting{worker: worker, processes: 1, load: load, inFlight: inFlight, batch: batch}
 }
 
-// entries are all that are measured, in the order of the report. In front of each sweep stands what did best
-// while it was put together, which a short run takes.
+// entries are all that are measured, in the order of the report. In front of each sweep stands what
+// did best while it was put together, which a short run takes.
 func entries() []entry {
 	return []entry{
 		{name: inProcess, program: "freeslot", yardstick: true, sweep: []setting{

@@ -1,5 +1,5 @@
-// Command run measures this scheduler beside what users would pick instead, and what a job costs as the system grows. It
-// starts its own servers; everything shares this machine.
+// Command run measures this scheduler beside what users would pick instead, and what a job costs as
+// the system grows. It starts its own servers; everything shares this machine.
 //
 //	go run -C bench ./peers/run                      everything, 10 rounds
 //	go run -C bench ./peers/run -short               the same in minutes, into .dev/bench
@@ -23,7 +23,8 @@ import (
 
 func main() { os.Exit(newTool().Main()) }
 
-// shared is what all parts of a run have in common: the flags, and the programs once they are built.
+// shared is what all parts of a run have in common: the flags, and the programs once they are
+// built.
 type shared struct {
 	peers  string
 	rounds int
@@ -91,7 +92,8 @@ func (s *shared) part(run func(*bench, context.Context) error) func(context.Cont
 	}
 }
 
-// build builds everything that can be built. A peer that cannot is left out, and the report says why.
+// build builds everything that can be built. A peer that cannot is left out, and the report says
+// why.
 func (b *bench) build(ctx context.Context) error {
 	programs, err := system.Build(ctx, b.Root, b.Folder)
 	if err != nil {

@@ -24,7 +24,8 @@ var errNoJob = errors.New("no job ended in the window")
 var shares = []float64{low, 0.5, high}
 
 const (
-	// low is so little load that a call gathers nothing: each job is submitted by a call of its own.
+	// low is so little load that a call gathers nothing: each job is submitted by a call of its
+	// own.
 	low  = 0.1
 	high = 0.8
 )
@@ -46,7 +47,7 @@ type contender struct {
 	rounds  []round
 }
 
-// point is one setting of a sweep; err says why it has no figures.
+// point is one setting of a sweep; err is the reason why it has no figures.
 type point struct {
 	setting
 	jobsPerSecond float64
@@ -57,11 +58,13 @@ type point struct {
 // round is a start of a peer at saturation, and another one at shares of it.
 type round struct {
 	saturation *load.Figures
-	// cpu is the microseconds a job by process at saturation, redisBusy the share of the time of Redis' main thread.
+	// cpu is the microseconds a job by process at saturation, redisBusy the share of the time of
+	// Redis' main thread.
 	cpu       map[string]float64
 	redisBusy float64
 	levels    []level
-	// one is one job at a time, bare the round trips of an EVALSHA one after the other on the same system.
+	// one is one job at a time, bare the round trips of an EVALSHA one after the other on the same
+	// system.
 	one  *load.Figures
 	bare *load.Times
 }
@@ -94,8 +97,8 @@ func (b *bench) away(ctx context.Context) error {
 	return err
 }
 
-// compare measures the entries under the same conditions: a sweep of each, then rounds in which each is started afresh, in
-// another order each time.
+// compare measures the entries under the same conditions: a sweep of each, then rounds in which
+// each is started afresh, in another order each time.
 func (b *bench) compare(ctx context.Context, m mode) ([]*contender, error) {
 	b.sayMode(m)
 	contenders, err := b.sweepAll(ctx, m)
@@ -160,7 +163,8 @@ func (b *bench) sweepAll(ctx context.Context, m mode) (contenders []*contender, 
 	return contenders, nil
 }
 
-// sweepOne measures the throughput of each setting. Settings that differ only in how jobs are submitted share a start.
+// sweepOne measures the throughput of each setting. Settings that differ only in how jobs are
+// submitted share a start.
 func (b *bench) sweepOne(ctx context.Context, m mode, c *contender) error {
 	settings := c.grouped(b.Short)
 	var failures error
@@ -236,8 +240,8 @@ func (b *bench) start(ctx context.Context, m mode, e *entry, s setting) (*system
 	})
 }
 
-// heat has a fresh system do the load for a whole window that does not count: pools fill, and what is compiled while it
-// runs is compiled.
+// heat has a fresh system do the load for a whole window that does not count: pools fill, and what
+// is compiled while it runs is compiled.
 func (b *bench) heat(ctx context.Context, s *system.System, setting setting) (load.Request, error) {
 	r := load.Request{Loop: load.Closed, InFlight: setting.inFlight, Batch: setting.batch, MeasureMS: b.window.Milliseconds()}
 	_, err := s.Ask(ctx, r)
@@ -317,7 +321,7 @@ func (b *bench) oneAtATime(ctx context.Context, s *system.System, r *round) erro
 // levels starts a peer afresh and measures it at shares of its saturation, for one of its rounds.
 func (b *bench) levels(ctx context.Context, m mode, c *contender, i int) (err error) {
 	if i >= len(c.rounds) {
-		return nil // one failed, and the report says so
+		return nil // one failed, which the report has
 	}
 	s, err := b.start(ctx, m, c.entry, c.best)
 	if err != nil {

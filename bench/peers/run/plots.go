@@ -45,7 +45,8 @@ func (b *bench) draw(file string, f *plot.Figure) error {
 	return measure.WriteFile(filepath.Join(b.Results, file), svg)
 }
 
-// curve is the distribution at half of the saturation of the round in the middle, by its time to result.
+// curve is the distribution at half of the saturation of the round in the middle, by its time to
+// result.
 func (c *contender) curve() []plot.Point {
 	var times []load.Times
 	for _, r := range c.rounds {

@@ -85,7 +85,8 @@ func TestOptionsRefused(t *testing.T) {
 	}
 }
 
-// TestSweeps: each entry can be swept, settings are not tried twice, and a short run has what a full one has.
+// TestSweeps: each entry can be swept, settings are not tried twice, and a short run has what a
+// full one has.
 func TestSweeps(t *testing.T) {
 	t.Parallel()
 	for _, e := range entries() {
@@ -104,7 +105,8 @@ func TestSweeps(t *testing.T) {
 	}
 }
 
-// rounds makes a contender whose rounds had these jobs a second, times to assign at 80 % load, and bare round trips.
+// rounds makes a contender whose rounds had these jobs a second, times to assign at 80 % load, and
+// bare round trips.
 func rounds(name string, rates ...float64) *contender {
 	e := &entry{name: name, program: name}
 	c := &contender{entry: e, best: setting{worker: "-a", inFlight: 8, batch: 1}}

@@ -85,8 +85,8 @@ func (p *scalePoint) words() string {
 	return text + ", " + p.load
 }
 
-// scaleOne takes medians of a few windows. Nodes send no heartbeats, so that jobs alone are counted. Replicas are processes
-// whose clients submit batches: that loads replicas the most.
+// scaleOne takes medians of a few windows. Nodes send no heartbeats, so that jobs alone are
+// counted. Replicas are processes whose clients submit batches: that loads replicas the most.
 func (b *bench) scaleOne(ctx context.Context, p *scalePoint) (err error) {
 	shape := system.Shape{Program: system.Freeslot, AOF: system.AOFOff, Worker: fmt.Sprintf("-nodes %d -slots %d -lean", p.value, max(1, 4096/p.value))}
 	r := load.Request{Loop: load.Closed, InFlight: scaleInFlight, MeasureMS: b.warmUp()}

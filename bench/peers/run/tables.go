@@ -109,7 +109,7 @@ func (c *contender) throughput() float64 {
 	return f[0]
 }
 
-// median is that of the rounds in which there is a value above 0; nil where there is none.
+// median is the median over the rounds that have a value above 0; nil where none has.
 func (c *contender) median(of func(*round) float64) result.Figure {
 	var all []float64
 	for i := range c.rounds {

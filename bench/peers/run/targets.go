@@ -37,7 +37,7 @@ func (b *bench) against(what string, limit float64, all []*contender, name strin
 		fmt.Sprintf("%s and %s jobs/s", measure.Thousands(a), measure.Thousands(z)))
 }
 
-// plainTargets are those of the comparison with all peers.
+// plainTargets are the targets of the comparison with all peers.
 func (b *bench) plainTargets(all []*contender) {
 	b.against("end to end in process, against asynq", 4, all, inProcess)
 	b.against("end to end over WebSocket with batch frames, against asynq", 2.5, all, batches)
@@ -67,7 +67,7 @@ func (b *bench) plainTargets(all []*contender) {
 	}
 	if name != "" {
 		b.target("p99 time to assign at 80 % load, against the least time to start of a peer", result.Microseconds, result.AtMost, least, own,
-			"the least is that of "+name)
+			"the least is "+name)
 	}
 }
 

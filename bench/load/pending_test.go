@@ -11,12 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTold: what a Teller publishes ends the jobs, each once, however it was put together.
-func TestTold(t *testing.T) {
+// TestPublished: what a Publisher publishes ends the jobs, each once, however it was put together.
+func TestPublished(t *testing.T) {
 	t.Parallel()
-	var w Waiting
+	var w Pending
 	ended := make(map[string][]Outcome)
-	ids := make([]string, 3*toldAtOnce)
+	ids := make([]string, 3*publishedAtOnce)
 	for i := range ids {
 		ids[i] = "job-" + strings.Repeat("x", i)
 		w.Add(ids[i], func(o Outcome) { ended[ids[i]] = append(ended[ids[i]], o) })
@@ -24,34 +24,34 @@ func TestTold(t *testing.T) {
 	most := 0
 	var hold sync.Mutex // so that lines gather
 	hold.Lock()
-	teller := NewTeller(func(_ context.Context, message string) error {
+	publisher := NewPublisher(func(_ context.Context, message string) error {
 		hold.Lock()
 		defer hold.Unlock()
 		most = max(most, strings.Count(message, "\n"))
-		w.Told(message)
-		w.Told(message) // the second time nobody waits
+		w.Published(message)
+		w.Published(message) // the second time no one waits
 		return nil
 	})
 	for _, id := range ids[:len(ids)-1] {
-		teller.Tell(id, "1700000000000000000")
+		publisher.Add(id, "1700000000000000000")
 	}
-	teller.Tell(ids[len(ids)-1], "no moment")
+	publisher.Add(ids[len(ids)-1], "no moment")
 	hold.Unlock()
-	teller.Close()
+	publisher.Close()
 	for i, id := range ids {
 		got, bad := ended[id], i == len(ids)-1
 		if len(got) != 1 || (got[0].Err != nil) != bad || !bad && !got[0].Started.Equal(time.Unix(1700000000, 0)) {
 			t.Errorf("job %d ended with %v", i, got)
 		}
 	}
-	if most < 2 || most > toldAtOnce {
-		t.Errorf("a message had up to %d results, expected up to %d", most, toldAtOnce)
+	if most < 2 || most > publishedAtOnce {
+		t.Errorf("a message had up to %d results, expected up to %d", most, publishedAtOnce)
 	}
 }
 
 func TestPoll(t *testing.T) {
 	t.Parallel()
-	var w Waiting
+	var w Pending
 	want := []string{"a", "b", "c", "d", "e"}
 	for _, id := range want {
 		w.Add(id, func(Outcome) {})
