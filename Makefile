@@ -143,7 +143,7 @@ bench: deps-bench ## everything, short: beside peers, core, micro-benchmarks of 
 	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
 .PHONY: bench-full
-bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet machine; BENCH_PEERS_ARGS='-trace FILE -nodes FILE')
+bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet machine)
 	@mkdir -p .dev/bench
 	$(GO) run -C bench ./peers/run $(BENCH_PEERS_ARGS)
 	$(GO) run -C bench ./e2e $(BENCH_E2E_ARGS)
@@ -151,7 +151,7 @@ bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet 
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
 .PHONY: bench-peers
-bench-peers: deps-bench ## beside asynq, machinery, BullMQ and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers,limit')
+bench-peers: deps-bench ## beside asynq, machinery, BullMQ and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers,scale')
 	$(GO) run -C bench ./peers/run $(BENCH_PEERS_ARGS)
 
 # What cannot be installed is left out, and the report says so.
