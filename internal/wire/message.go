@@ -72,27 +72,29 @@ func AppendWelcome(dst []byte, w *Welcome) []byte {
 	}{TypeWelcome, w})
 }
 
+// sentMessage has the fields of most messages. A required field is never empty.
+type sentMessage struct {
+	Type         MessageType         `json:"type"`
+	ID           string              `json:"id,omitempty"`
+	Index        *int                `json:"index,omitempty"`
+	JobID        string              `json:"job_id,omitempty"`
+	Position     int                 `json:"position,omitempty"`
+	Node         string              `json:"node,omitempty"`
+	Attempt      int                 `json:"attempt,omitempty"`
+	AssignedAtMS int64               `json:"assigned_at_ms,omitempty"`
+	Job          *freeslot.JobStatus `json:"job,omitempty"`
+	Reason       string              `json:"reason,omitempty"`
+}
+
 // AppendAccepted appends an accepted message. index is NoIndex outside batches. position is 0
 // unless the job waits.
 func AppendAccepted(dst []byte, id string, index int, jobID string, position int) []byte {
-	return appendJSON(dst, &struct {
-		Type     MessageType `json:"type"`
-		ID       string      `json:"id"`
-		Index    *int        `json:"index,omitempty"`
-		JobID    string      `json:"job_id"`
-		Position int         `json:"position,omitempty"`
-	}{TypeAccepted, id, indexOrNone(index), jobID, position})
+	return appendJSON(dst, &sentMessage{Type: TypeAccepted, ID: id, Index: indexOrNone(index), JobID: jobID, Position: position})
 }
 
 // AppendAssigned appends an assigned message. assignedAtMS is Redis' clock.
 func AppendAssigned(dst []byte, jobID, node string, attempt int, assignedAtMS int64) []byte {
-	return appendJSON(dst, &struct {
-		Type         MessageType `json:"type"`
-		JobID        string      `json:"job_id"`
-		Node         string      `json:"node"`
-		Attempt      int         `json:"attempt"`
-		AssignedAtMS int64       `json:"assigned_at_ms"`
-	}{TypeAssigned, jobID, node, attempt, assignedAtMS})
+	return appendJSON(dst, &sentMessage{Type: TypeAssigned, JobID: jobID, Node: node, Attempt: attempt, AssignedAtMS: assignedAtMS})
 }
 
 // AppendProgress appends a progress message. p.Value must be valid JSON.
@@ -109,27 +111,17 @@ func AppendProgress(dst []byte, jobID string, p *freeslot.Progress) []byte {
 // AppendResult appends a result message. s.Result must be valid JSON; bytes in it that are not
 // UTF-8 become U+FFFD.
 func AppendResult(dst []byte, s *freeslot.JobStatus) []byte {
-	return appendJSON(dst, &struct {
-		Type MessageType         `json:"type"`
-		Job  *freeslot.JobStatus `json:"job"`
-	}{TypeResult, sent(s)})
+	return appendJSON(dst, &sentMessage{Type: TypeResult, Job: sent(s)})
 }
 
 // AppendStatus appends a status message. s.Result is as for AppendResult.
 func AppendStatus(dst []byte, id string, s *freeslot.JobStatus) []byte {
-	return appendJSON(dst, &struct {
-		Type MessageType         `json:"type"`
-		ID   string              `json:"id"`
-		Job  *freeslot.JobStatus `json:"job"`
-	}{TypeStatus, id, sent(s)})
+	return appendJSON(dst, &sentMessage{Type: TypeStatus, ID: id, Job: sent(s)})
 }
 
 // AppendDetached appends a detached message.
 func AppendDetached(dst []byte, jobID string) []byte {
-	return appendJSON(dst, &struct {
-		Type  MessageType `json:"type"`
-		JobID string      `json:"job_id"`
-	}{TypeDetached, jobID})
+	return appendJSON(dst, &sentMessage{Type: TypeDetached, JobID: jobID})
 }
 
 // AppendPong appends a pong message.
@@ -142,10 +134,7 @@ func AppendPong(dst []byte, id string) []byte {
 
 // AppendGoaway appends a goaway message.
 func AppendGoaway(dst []byte, reason string) []byte {
-	return appendJSON(dst, &struct {
-		Type   MessageType `json:"type"`
-		Reason string      `json:"reason"`
-	}{TypeGoaway, reason})
+	return appendJSON(dst, &sentMessage{Type: TypeGoaway, Reason: reason})
 }
 
 // AppendError appends an error message. Empty ids and NoIndex are left out.

@@ -202,43 +202,37 @@ func findID(frame []byte) string {
 	return ""
 }
 
+// sentRequest has the fields of all requests. A required field is never empty.
+type sentRequest struct {
+	Type  RequestType    `json:"type"`
+	ID    string         `json:"id"`
+	Job   *freeslot.Job  `json:"job,omitempty"`
+	Jobs  []freeslot.Job `json:"jobs,omitempty"`
+	JobID string         `json:"job_id,omitempty"`
+}
+
 // AppendSubmit appends the frame of a request. So do AppendSubmitBatch, AppendCancel, AppendAttach
 // and AppendPing. Payloads must be valid JSON.
 func AppendSubmit(dst []byte, id string, job *freeslot.Job) []byte {
-	return appendJSON(dst, &struct {
-		Type RequestType   `json:"type"`
-		ID   string        `json:"id"`
-		Job  *freeslot.Job `json:"job"`
-	}{TypeSubmit, id, job})
+	return appendJSON(dst, &sentRequest{Type: TypeSubmit, ID: id, Job: job})
 }
 
-// AppendSubmitBatch appends the submit of several jobs; see AppendSubmit.
+// AppendSubmitBatch appends the submit of several jobs, at least one; see AppendSubmit.
 func AppendSubmitBatch(dst []byte, id string, jobs []freeslot.Job) []byte {
-	return appendJSON(dst, &struct {
-		Type RequestType    `json:"type"`
-		ID   string         `json:"id"`
-		Jobs []freeslot.Job `json:"jobs"`
-	}{TypeSubmit, id, jobs})
-}
-
-// jobRequest is a request about one job, or about none.
-type jobRequest struct {
-	Type  RequestType `json:"type"`
-	ID    string      `json:"id"`
-	JobID string      `json:"job_id,omitempty"`
+	return appendJSON(dst, &sentRequest{Type: TypeSubmit, ID: id, Jobs: jobs})
 }
 
 // AppendCancel appends a cancel; see AppendSubmit.
 func AppendCancel(dst []byte, id, jobID string) []byte {
-	return appendJSON(dst, &jobRequest{TypeCancel, id, jobID})
+	return appendJSON(dst, &sentRequest{Type: TypeCancel, ID: id, JobID: jobID})
 }
 
 // AppendAttach appends an attach; see AppendSubmit.
 func AppendAttach(dst []byte, id, jobID string) []byte {
-	return appendJSON(dst, &jobRequest{TypeAttach, id, jobID})
+	return appendJSON(dst, &sentRequest{Type: TypeAttach, ID: id, JobID: jobID})
 }
 
 // AppendPing appends a ping; see AppendSubmit.
 func AppendPing(dst []byte, id string) []byte {
-	return appendJSON(dst, &jobRequest{Type: TypePing, ID: id})
+	return appendJSON(dst, &sentRequest{Type: TypePing, ID: id})
 }
