@@ -78,7 +78,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// speakInput does it all and returns how many lines were not spoken.
+// speakInput speaks the input and returns how many lines failed.
 func speakInput(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) (failed int, err error) {
 	program, err := findSynthesizer()
 	if err != nil {
