@@ -139,7 +139,7 @@ func TestNotStartedAgain(t *testing.T) {
 // TestDocumentedMistakes: the manual shows what the program prints, path and all.
 func TestDocumentedMistakes(t *testing.T) {
 	t.Parallel()
-	manual, err := os.ReadFile("../../docs/configuration.md")
+	manual, err := os.ReadFile("../../docs/scheduler.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,8 +53,8 @@ type Replica struct {
 	MoveGrace time.Duration `koanf:"move_grace"`
 	// Who must have a job before it counts as accepted, and its end before clients hear of it.
 	// `local` is Redis' master, `replicated` adds as many of its replicas as
-	// `acknowledge_replicas` says. All schedulers should have the same. docs/ARCHITECTURE.md has
-	// the promises.
+	// `acknowledge_replicas` says. All schedulers should have the same. docs/design/failure.md
+	// has the promises.
 	Acknowledge string `koanf:"acknowledge"`
 	// With `acknowledge: replicated`, how many of Redis' replicas must have it, 1 to 16, for each
 	// master.

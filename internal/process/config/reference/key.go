@@ -19,7 +19,7 @@ import (
 const module = "github.com/freeslot/freeslot/"
 
 // page is a mention of another page, which the table links.
-var page = regexp.MustCompile(`docs/(\w+\.md(#[\w-]+)?)`)
+var page = regexp.MustCompile(`docs/([\w/]+\.md(#[\w-]+)?)`)
 
 // anyName stands for the names in a map.
 const anyName = "<name>"
