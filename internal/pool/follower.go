@@ -49,7 +49,8 @@ type Config struct {
 // can be lost, and an operator's edit sends none. The comparison reads the whole
 // document. A client-side cache would read less, but tell of a change no sooner than
 // the channel does, need a tracking connection, and be wrong while that is away; and
-// the version alone says nothing of an edit. What a reading costs is in docs/pools.md.
+// the version alone says nothing of an edit. What a reading costs is in
+// docs/decisions/007-compare-the-configuration.md.
 // All methods are safe for concurrent use.
 type Follower struct {
 	cfg     Config
