@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -70,7 +69,7 @@ func (c *Cell) enqueue(ctx context.Context, subs []encodedSubmission) ([]Placeme
 
 func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 	l := c.layout
-	keys = []string{l.Revisions(), l.Version(), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
+	keys = []string{l.Revisions(), l.Version(), l.Due(), l.Waiting(), l.WaitingVersion()}
 	var nodes, items, idems []string
 	index := make(map[string]int)
 	for i := range subs {
@@ -91,8 +90,9 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 		}
 		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, s.timeout(),
 			s.Class.ID, strconv.Itoa(s.Job.Priority), strconv.Itoa(s.Job.AttemptLimit()), s.Class.Definition,
-			strconv.Itoa(min(max(s.Weight, 1), MaxWeight)), rueidis.BinaryString(s.spec), strings.Join(named, " "),
+			strconv.Itoa(min(max(s.Weight, 1), MaxWeight)), rueidis.BinaryString(s.spec),
 			begin(s.Job), idem, digest, gatesArg(s.Gates))
+		items = append(append(items, named...), "")
 	}
 	for i := range subs {
 		keys = append(keys, l.Job(subs[i].JobID))
@@ -172,7 +172,7 @@ func (c *Cell) TakeAs(ctx context.Context, node string, epoch Epoch, classes []s
 	}
 	l := c.layout
 	keys := []string{
-		l.Revisions(), l.Version(), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion(),
+		l.Revisions(), l.Version(), l.Waiting(), l.WaitingVersion(),
 		l.Node(node), l.Slots(node), l.Dispatch(node), l.Load(node), l.Serves(node), l.ServesVersion(),
 	}
 	args := append([]string{l.NodeEvents(), millis(c.cfg.HeartbeatLimit), node, epoch, strconv.FormatUint(config, 10)},

@@ -32,9 +32,9 @@ func sabotages() []sabotage {
 			// more.
 			name: "fencing", plan: freezes(), rules: []string{"stale", "answers differ", "states"},
 			edits: []edit{{
-				"job/complete.lua", "    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the others are to be told\n",
+				"job/complete.lua", "    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the other items go on\n",
 				"    local any = redis.call('HMGET', job_key, 'state', 'reply_to', 'job')\n" +
-					"    if any[1] == 'running' then finish(job, job_key, node, attempt, any[2], any[3], ARGV[at_arg + 2], ARGV[at_arg + 3], ARGV[at_arg + 4]) index_finished() end\n" +
+					"    if any[1] == 'running' then finish(job, job_key, node, attempt, any[2], any[3], ARGV[item + 2], ARGV[item + 3], ARGV[item + 4]) index_finished() end\n" +
 					"    local record = redis.call('HMGET', job_key, 'state', 'run')\n",
 			}},
 		},

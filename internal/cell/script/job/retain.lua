@@ -19,12 +19,11 @@ local limit, page = tonumber(ARGV[1]), tonumber(ARGV[2])
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
+-- include lib/ends.lua
 local OVERHEAD = 900 -- bytes that a record and its place in the index take besides its texts, as measured
 local PARTS, MOST_PARTS = 64, 256 -- of the limit; and however it was changed
-local MOVES = 120000000 -- us for which a job that came from another cell is kept: moveRetention
 local AUDIT = 1000 -- ms between two pages that are counted again
 local TEXTS = {'job', 'spec', 'result', 'error', 'progress'}
-local ENDED = {succeeded = true, failed = true, cancelled = true, expired = true, dead = true}
 
 local function whole(n) return string.format('%.0f', n) end
 
@@ -126,7 +125,7 @@ for i, job_key in ipairs(job_keys) do
     -- What somebody wrote into the index that has not ended is left alone.
     local record = redis.pcall('HMGET', job_key, 'state', 'keep', 'hop')
     -- Nor is one dropped whose move from another cell is not settled, or was a moment ago: it could come a second time.
-    if ENDED[record[1]] and not record[2] and not (record[3] and now_us - at_us < MOVES) then drop[#drop + 1] = job_key end
+    if ENDED[record[1]] and not record[2] and not (record[3] and now_us - at_us < MOVE_RETENTION * 1000) then drop[#drop + 1] = job_key end
   end
 end
 local left = #places > 0 and #places == page

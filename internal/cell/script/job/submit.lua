@@ -38,8 +38,6 @@ local call, try, sub = redis.call, redis.pcall, string.sub
 -- include lib/inline.lua
 -- include lib/record.lua
 
-local number_of = {} -- of a text: each is converted once
-for n = 1, math.max(node_count, kind_count) do number_of[n .. ''] = n end
 local tenants, statics, counts, amounts, replicas, deadlines = {}, {}, {}, {}, {}, {} -- by kind
 for k = 1, kind_count do
   local first = 8 * k - 2
@@ -50,23 +48,27 @@ for k = 1, kind_count do
 end
 -- Where each item begins, and the nodes that are asked first: most jobs need no other.
 local kinds, items, first_nodes, first_loads, at_item = {}, {}, {}, {}, 6 + 8 * kind_count
+local number_of = {} -- of a text: each is converted once
 for i = 1, item_count do
-  local kind, candidate = number_of[ARGV[at_item]], at_item + 2
-  local slots, index = amounts[kind], number_of[ARGV[candidate]]
-  if not slots or slots < 1 or slots % 1 ~= 0 or not index then
+  local kind, candidate = number_of[ARGV[at_item]] or tonumber(ARGV[at_item] or ''), at_item + 2
+  local slots = amounts[kind]
+  if not slots or slots < 1 or slots % 1 ~= 0 or ARGV[candidate] == '' then
     return redis.error_reply('ERR submit: item ' .. i .. ' is malformed')
   end
-  if not first_nodes[index] then
-    local n = #first_loads + 1
-    first_nodes[index], first_loads[n] = n, KEYS[3 + 4 * index]
-  end
-  kinds[i], items[i] = kind, at_item
+  number_of[ARGV[at_item]], kinds[i], items[i] = kind, kind, at_item
   while ARGV[candidate] ~= '' do
-    index = number_of[ARGV[candidate]]
-    if not index or index > node_count then
-      return redis.error_reply('ERR submit: item ' .. i .. ' names node ' .. tostring(ARGV[candidate]) .. ' of ' .. node_count)
+    local text = ARGV[candidate] or ''
+    local index = number_of[text] or tonumber(text)
+    if not index or index < 1 or index > node_count then
+      return redis.error_reply('ERR submit: item ' .. i .. ' names node ' .. text .. ' of ' .. node_count)
     end
+    number_of[text] = index
     candidate = candidate + 1
+  end
+  local first = number_of[ARGV[at_item + 2]]
+  if not first_nodes[first] then
+    local n = #first_loads + 1
+    first_nodes[first], first_loads[n] = n, KEYS[3 + 4 * first]
   end
   at_item = candidate + 1
 end

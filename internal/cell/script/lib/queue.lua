@@ -1,27 +1,26 @@
--- The queues of waiting jobs, one a class. waiting_key (class -> definition, while jobs of
--- it wait) and waiting_version_key (changes with the set of classes) are bound by the
--- script. A score is the priority, highest first, and below it a start tag of start-time
--- fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) over the tenants of the class: exact in
--- a double, because tags stay below 2^48.
--- Needs: job_parts, key, waiting_key, waiting_version_key
--- Defines: TAGS, charge, fair_score, front_score, leave_line, line_keys, stand_in_line, sure, tag
+-- queue: the queues of waiting jobs, one a class. waiting has class -> definition while jobs of the class wait;
+-- version:waiting changes with the set of classes. A score is the priority, highest first, and below it a start
+-- tag of start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) over the tenants of the class: exact in a
+-- double, because tags stay below 2^48.
+-- Needs: key, read_job, waiting_key, waiting_version_key
+-- Defines: TAGS, charge, fair_score, front_score, join_queue, leave_queue, queue_keys, sure, tag
 local TAGS = 281474976710656 -- 2^48
 
 -- include lib/sure.lua
 
--- tag: a tag as a number; what an edit made no number of, or nan, is 0.
+-- tag: a tag as a number, 0 of a text that is none.
 local function tag(text)
   return text and string.find(text, '^%d+$') and tonumber(text) or 0
 end
 
--- line_keys: appends the keys of the queue that a job of this field job would stand in.
-local function line_keys(static, keys)
-  local _, _, class = job_parts(static)
+-- queue_keys: appends the keys of the queue in which a job of this field job waits.
+local function queue_keys(static, keys)
+  local _, _, _, _, class = read_job(static)
   if class then keys[#keys + 1], keys[#keys + 2] = key('waiting', class), key('fair', class) end
 end
 
--- fair_score: a job's place; the tenant is charged its slots, less by its weight. With charges, a table, what it is
--- charged is kept there until charge writes it: one read and one write for all jobs of a call.
+-- fair_score: a job's place in the queue; the tenant is charged the job's slots, less by its weight. charges, a table,
+-- keeps what tenants are charged until charge writes it: one read and one write for all jobs of a call.
 local function fair_score(class, tenant, slots, priority, weight, charges)
   local fair, name = key('fair', class), 't' .. tenant
   local kept = charges and charges[fair]
@@ -47,28 +46,26 @@ local function charge(charges)
   end
 end
 
--- front_score: the place of a job that comes back: it was charged before, so it stands
--- with those that are served now.
+-- front_score: the place of a job that was charged before: among those that are served now.
 local function front_score(class, priority)
   return (9 - priority) * TAGS + math.min(tag(sure('HGET', key('fair', class), 'v')), TAGS - 1)
 end
 
--- stand_in_line: puts a job into the queue of its class. known: classes that this call has put somewhere before.
-local function stand_in_line(job, class, definition, score, known)
+-- join_queue: puts a job into the queue of its class. known has the classes that this call has put something into.
+local function join_queue(job, class, definition, score, known)
   sure('ZADD', key('waiting', class), string.format('%.0f', score), job)
   if known and known[class] then return end
   if sure('HSETNX', waiting_key, class, definition) == 1 then sure('INCR', waiting_version_key) end
   if known then known[class] = true end
 end
 
--- leave_line: takes a job out of the queue of its class, and forgets the class with its last
--- job. How many wait is asked before, because while a hash slot migrates Redis looks on the
--- other server for a key that has just vanished, which would end the script halfway. many: the caller
--- knows that others wait.
-local function leave_line(class, job, many)
-  local line = key('waiting', class)
-  local last = not many and sure('ZCARD', line) == 1
-  if redis.call('ZREM', line, job) == 1 and last then
+-- leave_queue: takes a job out of the queue of its class, and forgets the class with its last job. The length is read
+-- before: while a hash slot migrates Redis looks on the other server for a key that has just vanished, which would
+-- end the script halfway. many: the caller knows that others wait.
+local function leave_queue(class, job, many)
+  local queue = key('waiting', class)
+  local last = not many and sure('ZCARD', queue) == 1
+  if redis.call('ZREM', queue, job) == 1 and last then
     redis.call('DEL', key('fair', class))
     if sure('HDEL', waiting_key, class) == 1 then sure('INCR', waiting_version_key) end
   end

@@ -1,20 +1,20 @@
--- again: sends a job whose attempt did not end it on to its next one: at once, or after
--- delay (ms). A failure that counts ends it as dead when it was the last that it may have,
--- and a job without time left expires. failure is JSON, kept in the record. node is where
--- the attempt was; for a moment other nodes go first.
--- Needs: at, due_key, finish, front_score, gated, job_parts, key, now, quit, stand_in_line, sure,
---   waits_again
--- Defines: again
-local function again(job, job_key, node, attempt, reply_to, static, fails, counted, failure, delay)
-  local tenant, slots, class, priority, limit, deadline, definition = job_parts(static)
-  if not tenant then -- an operator's edit: it cannot be placed any more
+-- retry: sends a job whose attempt did not end it on to its next attempt: at once, or after delay (ms). Counted says
+-- whether the attempt was a failure. The job is dead with the last failure that it may have, and expires where no time is
+-- left. failure is JSON, kept in the record. node is where the attempt was; for a moment other nodes go first.
+-- Needs: at, count_waiting, due_key, finish, front_score, join_queue, key, leave_limits, limited, now, read_job, sure
+-- Defines: retry
+local function retry(job, job_key, node, attempt, reply_to, static, fails, counted, failure, delay)
+  leave_limits(job, static)
+  local tenant, _, _, _, class, priority, attempts, deadline, definition = read_job(static)
+  if not tenant then -- of another form: it cannot be placed any more
     finish(job, job_key, node, attempt, reply_to, static, 'failed', '', failure)
     return
   end
   local count = tonumber(string.match(fails or '', '^(%d+) ') or '0')
   if counted then count = count + 1 end
+  deadline = tonumber(deadline)
   redis.call('HSET', job_key, 'fails', count .. ' ' .. at .. ' ' .. node)
-  if counted and count >= limit then
+  if counted and count >= tonumber(attempts) then
     finish(job, job_key, node, attempt, reply_to, static, 'dead', '', failure)
     return
   end
@@ -22,16 +22,13 @@ local function again(job, job_key, node, attempt, reply_to, static, fails, count
     finish(job, job_key, node, attempt, reply_to, static, 'expired', '', failure)
     return
   end
-  if gated[job] then
-    quit(job, gated[job], static)
-    waits_again(job, gated[job])
-  end
+  if limited[job] then count_waiting(job, limited[job]) end
   if delay > 0 then
     redis.call('HSET', job_key, 'state', 'retry_wait', 'error', failure)
     sure('ZADD', due_key, string.format('%.0f', now + delay), job)
   else
     redis.call('HSET', job_key, 'state', 'waiting', 'error', failure)
-    stand_in_line(job, class, definition, front_score(class, priority))
+    join_queue(job, class, definition, front_score(class, priority))
   end
   if reply_to and reply_to ~= '' then
     -- Protected: a hint. Where it is lost the sweep finds the job.

@@ -17,7 +17,7 @@ local class, target, room, from, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ton
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
--- include lib/job.lua
+-- include lib/record.lua
 -- include lib/queue.lua
 
 here(waiting_key, {key('waiting', class), key('fair', class), due_key, moves_key, waiting_version_key})
@@ -31,9 +31,10 @@ end
 local moved, stayed = 0, 0
 for i, job in ipairs(jobs) do
   local record = records[i]
-  local tenant, slots, _, _, _, deadline = job_parts(record[2])
+  local tenant, slots, _, _, _, _, _, deadline = read_job(record[2])
+  slots, deadline = tonumber(slots), tonumber(deadline)
   if record.err or record[1] ~= 'waiting' or not tenant then
-    leave_line(class, job) -- what an operator edited or deleted
+    leave_queue(class, job) -- what an operator edited or deleted
   elseif slots > room or record[3] or deadline > 0 and deadline <= now then
     stayed = stayed + 1
   else
@@ -43,7 +44,7 @@ for i, job in ipairs(jobs) do
     if deadline > 0 then sure('ZREM', due_key, job) end
     -- Protected: where it goes on counting the next look at all gates mends it.
     for name in string.gmatch(record[5] or '', '%a:%S+') do redis.pcall('SREM', key('gate', name), job) end
-    leave_line(class, job)
+    leave_queue(class, job)
     moved = moved + 1
   end
 end

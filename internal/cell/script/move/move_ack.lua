@@ -10,10 +10,11 @@
 -- Foreign keys (jobs) are of this cell. They are none of KEYS because some may be gone, and there may be none.
 -- Redis 7.0. Cost: O(items).
 local finished_key = KEYS[1]
-local LEAST = 120000 -- ms, the shortest retention of a job that has moved: moveRetention
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
+-- include lib/ends.lua
+-- include lib/record.lua
 
 local keys = {}
 for i = 1, #ARGV, 2 do keys[#keys + 1] = key('jobs', ARGV[i]) end
@@ -26,10 +27,12 @@ for i, job_key in ipairs(keys) do
     reply[i + 1] = -2
   else
     if here_by == hop and record[3] then
-      local keep = string.format('%.0f', math.max(tonumber(record[3]), LEAST))
-      local head, rest = string.match(record[4] or '', '^(%S+ %d+ %d+) %d+( .*)$')
+      local keep = string.format('%.0f', math.max(tonumber(record[3]), MOVE_RETENTION))
+      local tenant, slots, submitted_at, _, class, priority, attempts, deadline, definition = read_job(record[4])
       redis.call('HDEL', job_key, 'keep')
-      if head then redis.call('HSET', job_key, 'job', head .. ' ' .. keep .. rest) end
+      if tenant then
+        redis.call('HSET', job_key, 'job', write_job(tenant, slots, submitted_at, keep, class, priority, attempts, deadline, definition))
+      end
       if record[5] then redis.call('PEXPIRE', job_key, keep) end
     end
     reply[i + 1] = redis.call('PTTL', job_key)

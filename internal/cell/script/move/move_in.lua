@@ -22,10 +22,10 @@ local HOLD = 2592000000
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
--- include lib/job.lua
+-- include lib/record.lua
 -- include lib/queue.lua
 
-local gates_key = PREFIX .. ':gates' .. TAG
+local limits_key = PREFIX .. ':gates' .. TAG
 local items, keys, from = {}, {due_key, moved_key, waiting_version_key}, 2
 for i = 5, #KEYS do
   local count = tonumber(ARGV[from + 5])
@@ -35,7 +35,7 @@ for i = 5, #KEYS do
     if one.fields[f] == 'job' then one.static, one.at = one.fields[f + 1], f + 1 end
     if one.fields[f] == 'gates' then one.gates = one.fields[f + 1] end
   end
-  line_keys(one.static, keys)
+  queue_keys(one.static, keys)
   items[i] = one
   from = from + 6 + count
 end
@@ -44,7 +44,7 @@ local reply = {now}
 for i = 5, #KEYS do
   local job_key, one = KEYS[i], items[i]
   local record = redis.pcall('HMGET', job_key, 'state', 'hop')
-  local tenant, slots, class, priority, _, deadline, definition = job_parts(one.static)
+  local tenant, slots, submitted_at, retention, class, priority, attempts, deadline, definition = read_job(one.static)
   if record.err or not tenant then
     reply[i - 3] = 3
   elseif record[1] and (record[1] ~= 'moved' or tonumber(record[2] or '0') >= one.hop) then
@@ -52,18 +52,18 @@ for i = 5, #KEYS do
   elseif now > till then
     reply[i - 3] = 0
   else
-    local head, keep, rest = string.match(one.static, '^(%S+ %d+ %d+) (%d+)( .*)$')
-    one.fields[one.at] = head .. ' ' .. string.format('%.0f', math.max(HOLD, tonumber(keep))) .. rest
-    redis.call('HSET', job_key, 'state', 'waiting', 'known', one.known, 'hop', one.hop, 'keep', keep, unpack(one.fields))
+    local hold = string.format('%.0f', math.max(HOLD, tonumber(retention)))
+    one.fields[one.at] = write_job(tenant, slots, submitted_at, hold, class, priority, attempts, deadline, definition)
+    redis.call('HSET', job_key, 'state', 'waiting', 'known', one.known, 'hop', one.hop, 'keep', retention, unpack(one.fields))
     if record[1] then -- it was here before, and went away
       redis.call('HDEL', job_key, 'move')
       redis.call('PERSIST', job_key)
       sure('ZREM', moved_key, one.job)
     end
-    if deadline > 0 then sure('ZADD', due_key, string.format('%.0f', deadline), one.job) end
-    stand_in_line(one.job, class, definition, fair_score(class, tenant, slots, priority, one.weight))
+    if deadline ~= '0' then sure('ZADD', due_key, deadline, one.job) end
+    join_queue(one.job, class, definition, fair_score(class, tenant, slots, priority, one.weight))
     -- Protected: where it does not count the next look at all gates mends it.
-    for name, limit in string.gmatch(one.limits, '(%S+) (%d+)') do redis.pcall('HSET', gates_key, name, limit) end
+    for name, limit in string.gmatch(one.limits, '(%S+) (%d+)') do redis.pcall('HSET', limits_key, name, limit) end
     for name in string.gmatch(one.gates or '', ' (w:%S+)') do redis.pcall('SADD', key('gate', name), one.job) end
     reply[i - 3] = 1
   end

@@ -13,11 +13,8 @@
 -- Returns {1 or 0, ...}: whether it applied
 -- Redis 7.0. Cost: O(items).
 local moves_key, moved_key = KEYS[1], KEYS[2]
-local waiting_key, waiting_version_key = '', '' -- of lib/line, of which only sure is needed here
 -- include lib/clock.lua
--- include lib/key.lua
--- include lib/job.lua
--- include lib/queue.lua
+-- include lib/sure.lua
 
 -- What a record that sends on has left.
 local STAYS = {state = true, job = true, move = true, hop = true, known = true}

@@ -1,8 +1,7 @@
 -- deregister: takes a node out of the cell.
 --
--- Guarantee: changes nothing unless the caller's epoch is the registered one;
--- the same call again finds nothing to do. Jobs that the node still owns go to their
--- next attempts in the same script, which is no failure of theirs. A tombstone of bounded history tells replicas that were away.
+-- Guarantee: changes nothing unless the caller's epoch is the registered one; the same call again finds nothing to do.
+-- Jobs that the node still owns go to their next attempts in the same script, which is no failure of theirs.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>        string
 -- KEYS[3] slots:<node>      hash     KEYS[4] dispatch:<node>    stream
@@ -18,28 +17,15 @@ local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key,
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local due_key, waiting_key, waiting_version_key, serves_key, metrics_key = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local node, epoch, channel, tombstones = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local failure = '{"code":"interrupted","message":"the node left before the job was done"}' -- of jobs that have no time left
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/announce.lua
--- include lib/here.lua
--- include lib/finish.lua
--- include lib/job.lua
--- include lib/queue.lua
--- include lib/limit.lua
--- include lib/retry.lua
--- include lib/abandon.lua
--- include lib/pool.lua
 
 local profile = redis.call('HMGET', profile_key, 'epoch', 'pool_ids')
 if not profile[1] then return {0} end
 if profile[1] ~= epoch then return {-2} end
-local pools = former_pools(profile[2], {})
-here(profile_key, pools)
-
-local lost = abandon(redis.call('HGETALL', slots_key), slots_key, node, failure, false, '', profile_key, load_key, metrics_key, dispatch_key,
-  serves_key)
-forget()
+-- The failure is for jobs that have no time left.
+local pool_ids, counted, failure = profile[2], false, '{"code":"interrupted","message":"the node left before the job was done"}'
 -- include lib/leave.lua
 table.insert(lost, 1, revision)
 return lost

@@ -22,6 +22,7 @@ local due_key, waiting_key, waiting_version_key, serves_key, drained_key, metric
 local node, epoch, channel, body, max, pool_ids = ARGV[1], 'import', ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local seen_epoch, seen_heartbeat = ARGV[6], tonumber(ARGV[7])
 local STATED = 8
+local POOLS = 15 -- the first of KEYS that is the member set of a pool
 local call = redis.call
 -- include lib/clock.lua
 -- include lib/stated.lua
@@ -33,7 +34,8 @@ local heard = redis.pcall('GET', load_key)
 heard = type(heard) == 'string' and string.match(heard, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or 0
 if (before[1] or '') ~= seen_epoch or tonumber(heard) > seen_heartbeat or
   (tonumber(call('HGET', slots_key, 'sum')) or 0) > 0 then return {-2} end
--- include lib/registered.lua
-if not lost then return {revision} end
+-- include lib/pools_left.lua
+-- include lib/taken_over.lua
+-- include lib/profile.lua
 table.insert(lost, 1, revision)
 return lost

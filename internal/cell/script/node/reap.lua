@@ -1,9 +1,9 @@
--- reap: takes a node out that was silent for longer than the limit. What it owned goes to
--- the next attempts, which counts as a failure.
+-- reap: takes a node out that was silent for longer than the limit. What it owned goes to the next attempts, which
+-- counts as a failure.
 --
--- Guarantee: changes nothing unless the node is of this epoch and was not heard for longer
--- than the limit, by Redis' clock; the same call again finds nothing to do. A node of
--- epoch 'import' has no agent that could be heard: it stays.
+-- Guarantee: changes nothing unless the node is of this epoch and was not heard for longer than the limit, by Redis'
+-- clock; the same call again finds nothing to do. A node of epoch 'import' has no agent that could be heard: it
+-- stays.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>        string
 -- KEYS[3] slots:<node>      hash     KEYS[4] dispatch:<node>    stream
@@ -19,30 +19,16 @@ local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key,
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local due_key, waiting_key, waiting_version_key, serves_key, metrics_key = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local node, epoch, channel, tombstones, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local failure = '{"code":"node_lost","message":"the node fell silent"}'
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/announce.lua
--- include lib/here.lua
--- include lib/finish.lua
--- include lib/job.lua
--- include lib/queue.lua
--- include lib/limit.lua
--- include lib/retry.lua
--- include lib/abandon.lua
--- include lib/pool.lua
 
 local profile = redis.call('HMGET', profile_key, 'epoch', 'pool_ids', 'registered_at_ms')
 if not profile[1] then return {0} end
 if profile[1] ~= epoch then return {-2} end
 local beat = tonumber(string.match(redis.call('MGET', load_key)[1] or profile[3] or '', '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or '0')
 if epoch == 'import' or now - beat <= limit then return {-4} end
-local pools = former_pools(profile[2], {})
-here(profile_key, pools)
-
-local lost = abandon(redis.call('HGETALL', slots_key), slots_key, node, failure, true, '', profile_key, load_key, metrics_key, dispatch_key,
-  serves_key)
-forget()
+local pool_ids, counted, failure = profile[2], true, '{"code":"node_lost","message":"the node fell silent"}'
 -- include lib/leave.lua
 table.insert(lost, 1, revision)
 return lost

@@ -31,6 +31,7 @@ local due_key, waiting_key, waiting_version_key, serves_key, drained_key, metric
   KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[14]
 local node, epoch, channel, body, max, pool_ids = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local STATED = 7 -- where ARGV has the names and values of the profile's other fields
+local POOLS = 15 -- the first of KEYS that is the member set of a pool
 local call = redis.call -- to look it up each time is a hundredth of the cost
 -- include lib/clock.lua
 -- include lib/stated.lua
@@ -38,7 +39,8 @@ if equal and not taken then
   call('SET', load_key, at)
   return {tonumber(call('HGET', version_key, 'revision')) or 0}
 end
--- include lib/registered.lua
-if not lost then return {revision} end
+-- include lib/pools_left.lua
+-- include lib/taken_over.lua
+-- include lib/profile.lua
 table.insert(lost, 1, revision)
 return lost
