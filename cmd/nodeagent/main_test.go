@@ -26,6 +26,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // asProcessEnv makes the test binary run the command itself.
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProcessEnv) != "" {
 		main()
 	}
-	acltest.Main(m, cell.RoleAgent) // the rights of the process in Redis
+	acltest.Main(m, script.RoleAgent, cell.Access) // the rights of the process in Redis
 }
 
 // output is a buffer for concurrent use.

@@ -19,8 +19,8 @@ import (
 
 const aclTimeout = time.Minute
 
-// features are the scripts of all features of a replica.
-var features = []script.Set{presence.Scripts(), pool.Scripts(), schedule.Scripts()}
+// features are what all features need in Redis.
+var features = []script.Access{cell.Access, presence.Access, pool.Access, schedule.Access}
 
 type aclCmd struct {
 	Role         string   `required:"" enum:"agent,replica,operator" placeholder:"ROLE" help:"agent, replica (a scheduler) or operator (schedctl nodes import, and reading)."`
@@ -63,7 +63,7 @@ func (c *aclCmd) Run(a *app) error {
 
 func (c *aclCmd) check() error {
 	switch {
-	case len(c.Node) > 0 && c.Role != string(cell.RoleAgent):
+	case len(c.Node) > 0 && c.Role != string(script.RoleAgent):
 		return usage("--node is for --role agent")
 	case c.User != "" && len(c.Node) > 1:
 		return usage("--user names one user, and there is one for each --node")
@@ -98,16 +98,16 @@ func (c *aclCmd) users() ([]acl.User, error) {
 			return nil, fmt.Errorf("read the password: %s is empty", c.PasswordFile)
 		}
 	}
-	layouts := cell.Layouts(c.KeyPrefix, c.Cells, c.Cluster)
-	user := func(name, node string, of ...cell.Layout) (acl.User, error) {
+	layouts := script.Layouts(c.KeyPrefix, c.Cells, c.Cluster)
+	user := func(name, node string, of ...script.Layout) (acl.User, error) {
 		if c.User != "" {
 			name = c.User
 		}
-		access, err := cell.AccessOf(cell.Role(c.Role), node, features, of...)
-		return acl.User{Name: name, Access: access, Password: password, Add: c.Add}, err
+		rights, err := acl.Of(script.Role(c.Role), node, of, features...)
+		return acl.User{Name: name, Rights: rights, Password: password, Add: c.Add}, err
 	}
 	if len(c.Node) == 0 {
-		u, err := user(c.Role, cell.AnyNode, layouts...)
+		u, err := user(c.Role, script.AnyNode, layouts...)
 		return []acl.User{u}, err
 	}
 	users := make([]acl.User, len(c.Node))

@@ -24,13 +24,14 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/schedule"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/internal/session"
 	"github.com/freeslot/freeslot/worker"
 )
 
 // What connects to Redis by itself has the rights of an operator; what the tests need around it may do anything.
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleOperator) }
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleOperator, cell.Access) }
 
 // live is a replica on a real Redis with one node: "echo" returns its payload,
 // "fail" fails, "block" lasts until release, and so does "talk", which tells its payload.

@@ -19,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/schedule"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // asMain makes the test binary the command itself, for tests that need a process.
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	acltest.Main(m, cell.RoleReplica, presence.Scripts(), pool.Scripts(), schedule.Scripts()) // the rights of the process in Redis
+	acltest.Main(m, script.RoleReplica, cell.Access, presence.Access, pool.Access, schedule.Access) // the rights of the process in Redis
 }
 
 // buffer is written to by the command and read by the test.

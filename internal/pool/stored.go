@@ -16,9 +16,6 @@ var sources embed.FS
 
 var scripts = script.MustLoad(sources)
 
-// Scripts are those of this package. The caller must not change the map.
-func Scripts() script.Set { return scripts }
-
 // maxBytes bounds the configuration in its stored form.
 const maxBytes = 1 << 20
 

@@ -16,10 +16,11 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/schedule"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 func TestMain(m *testing.M) {
-	acltest.Main(m, cell.RoleReplica, presence.Scripts(), pool.Scripts(), schedule.Scripts())
+	acltest.Main(m, script.RoleReplica, cell.Access, presence.Access, pool.Access, schedule.Access)
 } // which finds goroutines that are left
 
 func configured(t *testing.T) config.Replica {

@@ -15,13 +15,16 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
 )
 
 func TestMain(m *testing.M) {
 	scripttest.Guard(scripts)
-	redistest.Main(m)
+	acltest.Main(m, script.RoleReplica, cell.Access, presence.Access, Access)
 }
 
 // patience bounds every wait of these tests; nothing takes that long.

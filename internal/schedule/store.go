@@ -22,9 +22,6 @@ var sources embed.FS
 
 var scripts = script.MustLoad(sources)
 
-// Scripts are those of this package. The caller must not change the map.
-func Scripts() script.Set { return scripts }
-
 // listBytes is about the most that one page of schedules has.
 const listBytes = 4 << 20
 

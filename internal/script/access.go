@@ -1,68 +1,46 @@
 package script
 
-import (
-	"regexp"
-	"strings"
+// Role is what a process is to the system, and so what it needs in Redis.
+type Role string
+
+// The roles.
+const (
+	// RoleAgent speaks for a node. It calls scripts by their hashes alone, on the keys of its node.
+	RoleAgent Role = "agent"
+	// RoleReplica is a scheduler. It loads and calls all scripts, on all keys under the prefix.
+	RoleReplica Role = "replica"
+	// RoleOperator imports nodes, and looks at what is there, under the prefix.
+	RoleOperator Role = "operator"
 )
 
-// Access is what a process needs in Redis, as ACL rules state it.
+// Roles are all of them.
+var Roles = []Role{RoleAgent, RoleReplica, RoleOperator}
+
+// AnyNode stands for every node where an agent's node is asked for.
+const AnyNode = "*"
+
+// Access is what one feature needs in Redis. Package acl makes users of Redis out of those of all features, and
+// scripttest.CheckAccess holds it against the scripts and the Go code of the feature.
 type Access struct {
-	// Scripts are the hashes of the scripts that it calls; empty where it may load and call any
-	// script.
+	// Scripts are all scripts of the feature.
+	Scripts Set
+	// Roles that are not in it need nothing.
+	Roles map[Role]Needs
+}
+
+// Needs is what one role needs for a feature.
+type Needs struct {
+	// Scripts are the names of those that the role calls. A replica calls all and leaves it empty.
 	Scripts []string
-	// Commands are names of commands, lower case, with a subcommand behind "|". The commands inside
-	// scripts are among them, because Redis checks them against the caller of the script.
+	// Commands are those that these scripts and the Go code call, in lower case. Redis asks for a script's commands
+	// whether its caller may call them.
 	Commands []string
-	// Categories are categories of commands without the "@", in the order of the rules. A "-" in
-	// front takes the category away.
-	Categories []string
-	// Keys, Reads and Channels are patterns; Reads are for keys that are only read.
-	Keys, Reads, Channels []string
+	// Publishes is true where these scripts publish events of their cell: by PUBLISH, or by SPUBLISH on a cluster.
+	Publishes bool
+	// Names are what an agent's scripts and Go code use. Other roles leave it out: theirs are all names under the
+	// prefix. node is its id, or AnyNode.
+	Names func(l Layout, node string) Names
 }
 
-// Rules are the ACL rules of a user that has this access and no other.
-func (a Access) Rules() []string {
-	return append([]string{"resetkeys", "resetchannels", "-@all"}, a.Additions()...)
-}
-
-// Additions are Rules without the ones that take everything away first.
-func (a Access) Additions() []string {
-	var rules []string
-	for _, c := range a.Categories {
-		if name, minus := strings.CutPrefix(c, "-"); minus {
-			rules = append(rules, "-@"+name)
-		} else {
-			rules = append(rules, "+@"+name)
-		}
-	}
-	add := func(before string, names []string) {
-		for _, name := range names {
-			rules = append(rules, before+name)
-		}
-	}
-	add("+", a.Commands)
-	add("+evalsha|", a.Scripts)
-	add("~", a.Keys)
-	add("%R~", a.Reads)
-	add("&", a.Channels)
-	return rules
-}
-
-var (
-	luaComment = regexp.MustCompile(`(?m)--.*$`)
-	// commandCall is a call of redis.call or redis.pcall, also by one of the local names for them
-	// in scripts, or of lib/sure.lua. It ends with the command's name, which can be one of several.
-	commandCall = regexp.MustCompile(`\b(?:redis\.p?call\(|call\(|try\(|sure\(|pcall\(redis\.p?call, )([^,()]*)`)
-	commandName = regexp.MustCompile(`'([A-Z]+)'`)
-)
-
-// Commands are the commands that the script can call, lower case.
-func (s *Script) Commands(sharded bool) []string {
-	var found []string
-	for _, call := range commandCall.FindAllStringSubmatch(luaComment.ReplaceAllString(s.Text(sharded), ""), -1) {
-		for _, name := range commandName.FindAllStringSubmatch(call[1], -1) {
-			found = append(found, strings.ToLower(name[1]))
-		}
-	}
-	return found
-}
+// Names are patterns of names. Reads are keys that are only read.
+type Names struct{ Keys, Reads, Channels []string }

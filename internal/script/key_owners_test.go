@@ -9,17 +9,17 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/script/scripttest"
 )
 
-// owners are the families of keys and channels by the folder of internal that alone writes them. A
-// family is the part of a name between the key prefix and the id: "jobs" of scheduler:jobs:<job>.
+// owners are the families of keys and channels by the folder of internal that alone writes them. A family is
+// the part of a name between the key prefix and the id: "jobs" of scheduler:jobs:<job>.
 var owners = map[string][]string{
 	"script": {"replicated"},
 	"cell": {
@@ -38,8 +38,8 @@ var owners = map[string][]string{
 	"dispatch/presence": {"replicas", "version:followed"},
 }
 
-// TestOneWriter reads every script and key builder: each family of keys has one owner. A script
-// that reads or writes a key of another feature states it in its header:
+// TestOneWriter reads every script and key builder: each family of keys has one owner. A script that reads or writes
+// a key of another feature says so in its header:
 //
 //	-- Reads: scheduler:jobs:<job>, scheduler:due
 //	-- Writes: scheduler:due
@@ -104,8 +104,7 @@ func folders(t *testing.T) (out []string) {
 	return out
 }
 
-// built are the families that the Go code of a folder builds names of, by Layout.Key and functions
-// that are called so.
+// built are the families that the Go code of a folder builds names of, by Layout.Key and functions that are called so.
 func built(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -143,17 +142,7 @@ func built(t *testing.T, dir string) map[string]string {
 // scriptKeys are families of keys, as one script has them.
 type scriptKeys struct{ touched, foreign map[string]bool }
 
-var (
-	keysPart   = regexp.MustCompile(`(?ms)^-- KEYS\[.*?^-- (?:ARGV|Returns)`)
-	keyPattern = regexp.MustCompile(`\b([a-z]+(?:[:_-][a-z_]+)*)(?::<[a-z]+>\S*)?\s+(?:string|hash|set|zset|stream|list)\b`)
-	keyCall    = regexp.MustCompile(`\bkey\('([^']+)'`)
-	keyPrefix  = regexp.MustCompile(`PREFIX \.\. ':([^':]+(?::[a-z_-]+)*)'`)
-	foreign    = regexp.MustCompile(`(?m)^-- (?:Reads|Writes): (.*)$`)
-	foreignKey = regexp.MustCompile(`\bscheduler:([a-z]+(?:[:_-][a-z_]+)*)`)
-)
-
-// keysOfScripts are the keys of a feature's scripts: the KEYS in their headers, and the names that
-// they make.
+// keysOfScripts are what the scripts of a feature touch: what their headers say of KEYS, and the names that they make.
 func keysOfScripts(t *testing.T, feature fs.FS) map[string]scriptKeys {
 	t.Helper()
 	out := make(map[string]scriptKeys)
@@ -165,20 +154,11 @@ func keysOfScripts(t *testing.T, feature fs.FS) map[string]scriptKeys {
 			return err
 		}
 		text, err := script.Source(feature, at)
-		s := scriptKeys{touched: make(map[string]bool), foreign: make(map[string]bool)}
-		patterns := keyPattern.FindAllStringSubmatch(keysPart.FindString(text), -1)
-		if len(patterns) == 0 {
+		touched, foreign := scripttest.Families(text)
+		if len(touched) == 0 {
 			t.Errorf("the header of %s names no key", at)
 		}
-		for _, m := range slices.Concat(patterns, keyCall.FindAllStringSubmatch(text, -1), keyPrefix.FindAllStringSubmatch(text, -1)) {
-			s.touched[m[1]] = true
-		}
-		for _, line := range foreign.FindAllStringSubmatch(text, -1) {
-			for _, m := range foreignKey.FindAllStringSubmatch(line[1], -1) {
-				s.foreign[m[1]] = true
-			}
-		}
-		out[at] = s
+		out[at] = scriptKeys{touched, foreign}
 		return err
 	})
 	if err != nil {

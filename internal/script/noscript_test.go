@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,7 +27,7 @@ type restricted struct {
 	key    string
 	poor   rueidis.Client
 	agent  *Runner
-	// messages are the log messages of the last runner.
+	// messages are those of the runner that was made last.
 	messages *observer.ObservedLogs
 }
 
@@ -36,11 +35,10 @@ func newRestricted(t *testing.T) *restricted {
 	t.Helper()
 	f := &restricted{t: t, layout: Layout{Prefix: "fleet"}}
 	f.key = f.layout.Key("list", "a")
-	access := Access{Commands: []string{"ping", "select", "role"}, Keys: []string{f.key}}
+	user := []string{"--user", "poor", "on", ">secret", "~" + f.key, "+ping", "+select", "+role", "+rpush", "+llen", "+time"}
 	for _, s := range lists {
-		access.Scripts, access.Commands = append(access.Scripts, s.Hash(false)), append(access.Commands, s.Commands(false)...)
+		user = append(user, "+evalsha|"+s.Hash(false))
 	}
-	user := append([]string{"--user", "poor", "on", ">secret"}, access.Rules()...)
 	f.redis = redistest.New(t, redistest.AppendOnly("always"), redistest.Args(user...))
 	f.admin = f.redis.Client(t)
 	f.poor = f.redis.Client(t, func(o *rueidis.ClientOption) {
@@ -130,8 +128,8 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// TestAwaitUntilKept: a process that may call scripts by hash alone waits until another has loaded
-// them, logs it once, and makes its call once.
+// TestAwaitUntilKept: a process that may call scripts by hash alone waits until another has loaded them, says so once, and
+// makes its call once.
 func TestAwaitUntilKept(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -158,8 +156,8 @@ func TestAwaitUntilKept(t *testing.T) {
 	}
 }
 
-// TestAwaitInVain: where no process loads the scripts the caller learns in time what it lacks, and
-// the server is asked only once whether the user may send them.
+// TestAwaitInVain: where no process loads the scripts the caller learns in time what it lacks, and the server is asked
+// only once whether the user may send them.
 func TestAwaitInVain(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -197,8 +195,8 @@ func TestAwaitAllowed(t *testing.T) {
 	}
 }
 
-// TestKeepsAll: a process loads also the scripts that it never calls: that one of them is gone
-// shows in no answer. So it is where a master comes back that had the scripts of an older release.
+// TestKeepsAll: a process loads also the scripts that it never calls: that one of them is gone shows in no answer. So it
+// is where a master comes back that had the scripts of an older release.
 func TestKeepsAll(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -216,7 +214,7 @@ func TestKeepsAll(t *testing.T) {
 	})
 }
 
-// TestKeepRefused: a user who may not load scripts is recognised, and the log has it once.
+// TestKeepRefused: a user who may not load scripts is told apart, and the log says so once.
 func TestKeepRefused(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -264,7 +262,7 @@ func (b *broken) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisRes
 	return b.Client.Do(ctx, cmd)
 }
 
-// TestAwaitUnanswered: a broken connection proves nothing about the user's rights.
+// TestAwaitUnanswered: that a connection broke says nothing of what the user may do.
 func TestAwaitUnanswered(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -293,7 +291,7 @@ func (e empty) Do(ctx context.Context, _ rueidis.Completed) rueidis.RedisResult 
 	return e.Client.Do(context.WithoutCancel(ctx), none)
 }
 
-// TestAwaitNeverThere: a caller whose last answer is NOSCRIPT knows that nothing was done.
+// TestAwaitNeverThere: a caller to which Redis said to the last that the script is missing knows that nothing was done.
 func TestAwaitNeverThere(t *testing.T) {
 	t.Parallel()
 	r := NewRunner(Config{Missing: Await}, empty{redistest.Shared(t).Client(t)}, zap.NewNop(), nil)
@@ -322,8 +320,7 @@ func (s *silent) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisRes
 	return s.Client.Do(ctx, cmd)
 }
 
-// TestAwaitCutShort: a caller learns that it waited for scripts also where the time ended while
-// Redis was asked again.
+// TestAwaitCutShort: a caller learns that it waited for scripts also where the time ended while Redis was asked again.
 func TestAwaitCutShort(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -352,8 +349,8 @@ func (c *counted) DoMulti(ctx context.Context, cmds ...rueidis.Completed) []ruei
 	return c.Client.DoMulti(ctx, cmds...)
 }
 
-// TestLoadedOnce: of the calls that find their scripts missing at once, one loads all: a master
-// that has just taken over has better things to do than to take each script from each of them.
+// TestLoadedOnce: of the calls that find their scripts missing at once, one loads all: a master that has just
+// taken over has better things to do than to take each script from each of them.
 func TestLoadedOnce(t *testing.T) {
 	t.Parallel()
 	f := newRestricted(t)
@@ -374,15 +371,12 @@ func TestLoadedOnce(t *testing.T) {
 	}
 }
 
-// TestCommands: the commands of a script are the ones that it calls, with its includes, and on a
-// cluster the sharded ones.
-func TestCommands(t *testing.T) {
+// TestSharded: on a cluster a script publishes to the channel of its cell by SPUBLISH, and to others as everywhere.
+func TestSharded(t *testing.T) {
 	t.Parallel()
-	if got := slices.Sorted(slices.Values(lists["append"].Commands(false))); !slices.Equal(got, []string{"rpush", "time"}) {
+	const text = "redis.call('PUBLISH', channel, 'x')\nredis.call('PUBLISH', other_channel, 'x')\n"
+	says := New("says", text)
+	if got := says.Text(true); got != strings.Replace(text, "PUBLISH", "SPUBLISH", 1) || says.Text(false) != text {
 		t.Errorf("%q", got)
-	}
-	says := New("says", "local channel = ARGV[1]\nredis.call('PUBLISH', channel, 'x')\n")
-	if plain, sharded := says.Commands(false), says.Commands(true); !slices.Equal(plain, []string{"publish"}) || !slices.Equal(sharded, []string{"spublish"}) {
-		t.Errorf("%q, %q", plain, sharded)
 	}
 }

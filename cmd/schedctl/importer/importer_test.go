@@ -15,9 +15,10 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleOperator) }
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleOperator, cell.Access) }
 
 // importing is a Redis to import into.
 type importing struct {

@@ -17,9 +17,6 @@ var sources embed.FS
 
 var scripts = script.MustLoad(sources)
 
-// Scripts are those of this package. The caller must not change the map.
-func Scripts() script.Set { return scripts }
-
 // followLimit is for how long Redis keeps which configuration a replica goes by.
 const followLimit = 10 * time.Minute
 

@@ -17,6 +17,11 @@ func TestScripts(t *testing.T) {
 	scripttest.Check(t, sources)
 }
 
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	scripttest.CheckAccess(t, Access)
+}
+
 func TestKeyNames(t *testing.T) {
 	t.Parallel()
 	scripttest.CheckKeys(t, keysOf)

@@ -29,7 +29,7 @@ const (
 )
 
 // Check refuses scripts that use a name that neither they nor Redis define, headers that leave something out, includes
-// whose headers are not true, and commands that [script.Script.Commands] cannot read. files is
+// whose headers are not true, and commands that [CheckAccess] cannot read. files is
 // what the feature gives to [script.MustLoad].
 func Check(t testing.TB, files fs.FS) {
 	t.Helper()
@@ -171,20 +171,16 @@ func listed(header, label string) []string {
 	return names
 }
 
-var (
-	aliased     = regexp.MustCompile(`(?m)local ([\w, ]+) = ((?:redis\.p?call, )*redis\.p?call)(?:,|\s|$)`)
-	commandCall = regexp.MustCompile(`\b(?:redis\.p?call\(|call\(|try\(|sure\(|pcall\(redis\.p?call, )([^,()]*)`)
-	commandName = regexp.MustCompile(`'[A-Z]+'`)
-)
+var aliased = regexp.MustCompile(`(?m)local ([\w, ]+) = ((?:redis\.p?call, )*redis\.p?call)(?:,|\s|$)`)
 
-// checkCommands makes sure that the names of all commands are where script.Commands looks for them.
+// checkCommands makes sure that the names of all commands are where commands looks for them.
 func checkCommands(t testing.TB, at, whole string) {
 	t.Helper()
 	text := body(whole)
 	for _, m := range aliased.FindAllStringSubmatch(text, -1) {
 		for i := range strings.Count(m[2], "redis.") {
 			if name := strings.TrimSpace(strings.Split(m[1], ",")[i]); name != "call" && name != "try" {
-				t.Errorf("%s: %s is redis.call by a name that script.Commands does not know", at, name)
+				t.Errorf("%s: %s is redis.call by a name that this test does not know", at, name)
 			}
 		}
 	}
@@ -193,7 +189,7 @@ func checkCommands(t testing.TB, at, whole string) {
 			t.Errorf("%s: which command is %q?", at, call[0])
 		}
 	}
-	if len(script.New(at, whole).Commands(false)) == 0 {
+	if len(commands(whole)) == 0 {
 		t.Errorf("%s calls nothing", at)
 	}
 }

@@ -1,6 +1,6 @@
 // Package acltest runs a package's tests with the rights of a role in Redis.
 //
-//	func TestMain(m *testing.M) { acltest.Main(m, cell.RoleAgent) }
+//	func TestMain(m *testing.M) { acltest.Main(m, script.RoleAgent, cell.Access) }
 package acltest
 
 import (
@@ -8,19 +8,23 @@ import (
 	"os"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redis/acl"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Main is redistest.MainAs for a role, under any key prefix, of any node, in any cell. features are the scripts of the
-// features that a replica has under test.
-func Main(m *testing.M, role cell.Role, features ...script.Set) {
-	access, err := cell.AccessOf(role, cell.AnyNode, features,
-		cell.Layout{Prefix: "*"}, cell.Layout{Prefix: "*", Tag: "*"}, cell.Layout{Prefix: "*", Tag: "*", Sharded: true})
+// Main is redistest.MainAs for a role that has these features, under any key prefix, of any node, in any cell.
+func Main(m *testing.M, role script.Role, features ...script.Access) {
+	rights, err := acl.Of(role, script.AnyNode, []script.Layout{{Prefix: "*"}, {Prefix: "*", Tag: "*"}, {Prefix: "*", Tag: "*", Sharded: true}}, features...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	redistest.MainAs(m, redistest.Role{Name: string(role), Rules: access.Rules(), Scripts: cell.Scripts().Texts()})
+	as := redistest.Role{Name: string(role), Rules: rights.Rules()}
+	if role == script.RoleAgent { // which may not load any
+		for _, f := range features {
+			as.Scripts = append(as.Scripts, f.Scripts.Texts()...)
+		}
+	}
+	redistest.MainAs(m, as)
 }
