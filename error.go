@@ -51,8 +51,8 @@ type Error struct {
 	// Field is the path of the bad input ("job.requirement.pool"); empty when no single field is
 	// to blame.
 	Field string
-	// RetryAfter is how long to wait before the next try; zero when the code is not temporary or the
-	// scheduler has no estimate.
+	// RetryAfter is how long to wait before the next try; zero when the code is not temporary or
+	// the scheduler has no estimate.
 	RetryAfter time.Duration
 	// Breakdown counts, for CodeNoMatchingNode, the nodes by the first part of the requirement that
 	// they do not meet.

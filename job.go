@@ -37,41 +37,42 @@ type Job struct {
 	Payload json.RawMessage `json:"payload,omitempty"`
 	// Requirement is what the node must offer besides the service. The zero value asks for nothing.
 	Requirement Requirement `json:"requirement,omitzero"`
-	// AffinityKey keeps jobs with the same key on the same node while it has room, so that a session
-	// stays where its model is loaded. It has at most MaxAffinityKeyLength bytes of UTF-8 without
-	// control characters; empty is no affinity. It does not change which nodes fit.
+	// AffinityKey keeps jobs with the same key on the same node while it has room, so that a
+	// session stays where its model is loaded. It has at most MaxAffinityKeyLength bytes of UTF-8
+	// without control characters; empty is no affinity. It does not change which nodes fit.
 	AffinityKey string `json:"affinity_key,omitempty"`
 	// Slots is how much of a node's capacity the job takes while it runs. 0 means 1.
 	Slots int `json:"slots,omitempty"`
 	// Priority orders the jobs of a queue: a higher one is served first. It is 0, the lowest, to
 	// MaxPriority.
 	Priority int `json:"priority,omitempty"`
-	// MaxAttempts is how often the job may fail before it is dead. The loss of its node counts, and so
-	// does an error that the handler calls retryable. Any other error fails the job at once. 0 means
-	// DefaultMaxAttempts.
+	// MaxAttempts is how often the job may fail before it is dead. The loss of its node counts, and
+	// so does an error that the handler calls retryable. Any other error fails the job at once. 0
+	// means DefaultMaxAttempts.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// TimeoutMS is how long the job may take from its submission to its end, in milliseconds of Redis'
-	// clock; then it expires. 0 is no limit.
+	// TimeoutMS is how long the job may take from its submission to its end, in milliseconds of
+	// Redis' clock; then it expires. 0 is no limit.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// RunAtMS is the earliest time at which the job begins, in milliseconds since the Unix epoch by
-	// Redis' clock. Until then it is scheduled, and TimeoutMS counts from then. 0, or a time that has
-	// passed, means at once.
+	// Redis' clock. Until then it is scheduled, and TimeoutMS counts from then. 0, or a time that
+	// has passed, means at once.
 	RunAtMS int64 `json:"run_at_ms,omitempty"`
 	// ProgressTimeoutMS is how long the handler may run without reporting progress, in milliseconds
-	// of its node's clock. Then the node stops it, and the attempt has failed with JobErrorStalled. The
-	// job is retried while MaxAttempts allows it. 0 is no limit.
+	// of its node's clock. Then the node stops it, and the attempt has failed with JobErrorStalled.
+	// The job is retried while MaxAttempts allows it. 0 is no limit.
 	ProgressTimeoutMS int64 `json:"progress_timeout_ms,omitempty"`
 	// OnLeaseLoss decides whether the handler goes on when its node cannot reach Redis for the
 	// heartbeat limit. Empty means LeaseLossContinue.
 	OnLeaseLoss OnLeaseLoss `json:"on_lease_loss,omitempty"`
-	// IdempotencyKey makes a submission repeatable. While the key is kept (a day unless the replicas
-	// are configured otherwise) a second job of the tenant with the same key is not created: its
-	// submitter gets the id and the result of the first. It has the form of AffinityKey; empty is none.
+	// IdempotencyKey makes a submission repeatable. While the key is kept (a day unless the
+	// replicas are configured otherwise) a second job of the tenant with the same key is not
+	// created: its submitter gets the id and the result of the first. It has the form of
+	// AffinityKey; empty is none.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// ConcurrencyKey limits how many jobs of the tenant with the same key run at a time to
-	// ConcurrencyLimit. Further ones wait, ordered by priority and age. Jobs of one key should ask for
-	// the same nodes: with several cells the limit holds in each cell that has jobs of the key. It has
-	// the form of AffinityKey; empty is none.
+	// ConcurrencyLimit. Further ones wait, ordered by priority and age. Jobs of one key should ask
+	// for the same nodes: with several cells the limit holds in each cell that has jobs of the key.
+	// It has the form of AffinityKey; empty is none.
 	ConcurrencyKey string `json:"concurrency_key,omitempty"`
 	// ConcurrencyLimit is 1 to MaxConcurrencyLimit. The limit of the job that was submitted last
 	// applies to all jobs of the key. 0 means 1.
@@ -89,9 +90,9 @@ const (
 	// LeaseLossContinue: the handler goes on. If the node still owns the job afterwards its result
 	// counts; else the job has begun again on another node.
 	LeaseLossContinue OnLeaseLoss = "continue"
-	// LeaseLossCancel: the handler is cancelled, so that it does not run beside the next attempt. If
-	// the node still owns the job afterwards, the attempt has failed with JobErrorLeaseLost, and the
-	// next one follows.
+	// LeaseLossCancel: the handler is cancelled, so that it does not run beside the next attempt.
+	// If the node still owns the job afterwards, the attempt has failed with JobErrorLeaseLost, and
+	// the next one follows.
 	LeaseLossCancel OnLeaseLoss = "cancel"
 )
 

@@ -55,8 +55,8 @@ func ValidateClassID(field, id string) error {
 }
 
 // ValidateEndpoint checks where a service can be reached: a URL or host:port. It refuses
-// credentials, because everybody who can list nodes sees the endpoint. The error is an [*Error] with
-// code [CodeInvalidArgument] that names field, and does not quote the endpoint.
+// credentials, because everybody who can list nodes sees the endpoint. The error is an [*Error]
+// with code [CodeInvalidArgument] that names field, and does not quote the endpoint.
 func ValidateEndpoint(field, endpoint string) error {
 	if len(endpoint) <= MaxEndpointLength && !strings.ContainsFunc(endpoint, func(r rune) bool { return r <= ' ' || r > '~' || r == '@' }) {
 		if u, err := url.Parse(endpoint); err == nil && u.Scheme != "" && u.Host != "" {

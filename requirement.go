@@ -26,8 +26,8 @@ type Requirement struct {
 	// nodes fit.
 	PreferredPool string `json:"preferred_pool,omitempty"`
 	// Services are further services that the node must have installed, each optionally with a range
-	// of versions: "asr", "asr@>=1.2 <2", "asr@^1.4"; see [ParseVersionRange]. The job's own service
-	// may be listed too, to give it a range.
+	// of versions: "asr", "asr@>=1.2 <2", "asr@^1.4"; see [ParseVersionRange]. The job's own
+	// service may be listed too, to give it a range.
 	Services []string `json:"services,omitempty"`
 	// SourceLanguage and TargetLanguage are BCP 47 tags. The node must understand the first and
 	// produce the second; either may be empty. The look-up follows RFC 4647 section 3.4: "de-AT"

@@ -92,12 +92,13 @@ type JobStatus struct {
 	ID      string `json:"job_id"`
 	Tenant  string `json:"tenant"`
 	Service string `json:"service"`
-	// Class is the id of the job's class, see [ValidateClassID]. Jobs of a class fit the same nodes.
+	// Class is the id of the job's class, see [ValidateClassID]. Jobs of a class fit the same
+	// nodes.
 	Class string `json:"class,omitempty"`
 	State State  `json:"state"`
 	// Node is where the job runs or ran last, and Attempt the number of that try, from 1; "" and 0
-	// before the first. A job that waits for its next attempt, in StateWaiting or StateMoving, has no
-	// node.
+	// before the first. A job that waits for its next attempt, in StateWaiting or StateMoving, has
+	// no node.
 	Node    string `json:"node"`
 	Attempt int    `json:"attempt"`
 	Slots   int    `json:"slots"`
@@ -114,15 +115,15 @@ type JobStatus struct {
 	Priority int `json:"priority,omitempty"`
 	// DeadlineMS is when the job expires; 0 is never.
 	DeadlineMS int64 `json:"deadline_ms,omitempty"`
-	// RunAtMS is when the job begins to wait for a slot. It is set in StateScheduled and, in listings,
-	// in StateRetryWait; 0 otherwise.
+	// RunAtMS is when the job begins to wait for a slot. It is set in StateScheduled and, in
+	// listings, in StateRetryWait; 0 otherwise.
 	RunAtMS int64 `json:"run_at_ms,omitempty"`
-	// Position is the job's place in its queue, from 1, at the time of the look-up; 0 when it does not
-	// wait, and in listings.
+	// Position is the job's place in its queue, from 1, at the time of the look-up; 0 when it does
+	// not wait, and in listings.
 	Position int `json:"position,omitempty"`
-	// HeldBy is what keeps a waiting job out of its queue, HeldByTenant or HeldByKey, or the whole queue
-	// from moving, HeldByPause, at the time of the look-up. It is empty when nothing does, and in
-	// listings.
+	// HeldBy is what keeps a waiting job out of its queue, HeldByTenant or HeldByKey, or the whole
+	// queue from moving, HeldByPause, at the time of the look-up. It is empty when nothing does,
+	// and in listings.
 	HeldBy        string `json:"held_by,omitempty"`
 	SubmittedAtMS int64  `json:"submitted_at_ms"`
 	AssignedAtMS  int64  `json:"assigned_at_ms"`
@@ -137,8 +138,8 @@ const MaxProgressBytes = 4 << 10
 type Progress struct {
 	// Attempt is the number of the try, from 1.
 	Attempt int `json:"attempt"`
-	// Seq counts the reports of the attempt, from 1. Numbers are missing where a later report replaced
-	// one that had not been sent yet.
+	// Seq counts the reports of the attempt, from 1. Numbers are missing where a later report
+	// replaced one that had not been sent yet.
 	Seq int64 `json:"seq"`
 	// AtMS is when Redis took it in, in milliseconds since the Unix epoch by Redis' clock.
 	AtMS int64 `json:"at_ms"`

@@ -25,9 +25,9 @@ func SplitService(entry string) (name, versions string) {
 type VersionRange struct{ constraints *semver.Constraints }
 
 // ParseVersionRange reads a range: comparisons (= != > >= < <=), ^1.4 (same major version), ~1.2
-// (same minor version), 1.x and "1.2 - 1.4". Parts separated by a space or a comma must all hold. Of
-// groups separated by || one must hold. A version with a pre-release is only in a group that names a
-// pre-release itself. The error is an [*Error] that names what was expected.
+// (same minor version), 1.x and "1.2 - 1.4". Parts separated by a space or a comma must all hold.
+// Of groups separated by || one must hold. A version with a pre-release is only in a group that
+// names a pre-release itself. The error is an [*Error] that names what was expected.
 func ParseVersionRange(s string) (VersionRange, error) {
 	single := strings.Contains(strings.ReplaceAll(s, "||", ""), "|")
 	if len(s) <= MaxVersionRangeLength && strings.TrimSpace(s) != "" && !single && !strings.ContainsFunc(s, isControl) {
@@ -63,7 +63,8 @@ func (v VersionRange) String() string {
 }
 
 // ValidateService checks a service with an optional version range, an entry of
-// [Requirement.Services]. The error is an [*Error] with code [CodeInvalidArgument] that names field.
+// [Requirement.Services]. The error is an [*Error] with code [CodeInvalidArgument] that names
+// field.
 func ValidateService(field, entry string) error {
 	name, versions, ranged := strings.Cut(entry, "@")
 	if err := ValidateName(field, name); err != nil {

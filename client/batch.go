@@ -12,9 +12,10 @@ import (
 // batchCalls is how many frames of one SubmitBatch are under way at a time.
 const batchCalls = 4
 
-// SubmitBatch submits jobs, in as few frames as the replica's limits allow. It returns when each job
-// is accepted or refused, in the order of jobs; see Submit for the errors of single jobs. The error is
-// not nil only when nothing was sent: no jobs, no connection before ctx ended, or ErrClosed.
+// SubmitBatch submits jobs, in as few frames as the replica's limits allow. It returns when each
+// job is accepted or refused, in the order of jobs; see Submit for the errors of single jobs. The
+// error is not nil only when nothing was sent: no jobs, no connection before ctx ended, or
+// ErrClosed.
 func (c *Client) SubmitBatch(ctx context.Context, jobs []freeslot.Job) ([]Submitted, error) {
 	if len(jobs) == 0 {
 		return nil, freeslot.Invalid("jobs", "is empty")
@@ -91,8 +92,8 @@ func checkJob(job *freeslot.Job, i, maxPayloadBytes int) error {
 	return job.Validate(path)
 }
 
-// frameBytes is an upper bound of the bytes that a valid job takes in a frame. Only some of its texts
-// can hold characters that are escaped, at worst doubled. A trace context may be added.
+// frameBytes is an upper bound of the bytes that a valid job takes in a frame. Only some of its
+// texts can hold characters that are escaped, at worst doubled. A trace context may be added.
 func frameBytes(job *freeslot.Job) int {
 	const (
 		names = 512 // field names, punctuation, numbers, traceparent

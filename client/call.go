@@ -40,13 +40,14 @@ func newSubmit(spans []jobSpan) *call {
 	return &call{missing: len(spans), done: make(chan struct{}), submitted: make([]Submitted, len(spans)), spans: spans}
 }
 
-// newAttach makes the call that takes over the job of an existing handle; nil stands for a new handle.
+// newAttach makes the call that takes over the job of an existing handle; nil stands for a new
+// handle.
 func newAttach(h *Handle) *call {
 	return &call{missing: 1, done: make(chan struct{}), attach: true, handle: h}
 }
 
-// answer takes the answer to one job of a submit, and reports whether it was the last one. It ignores
-// an index that the call does not have, or that was answered before.
+// answer takes the answer to one job of a submit, and reports whether it was the last one. It
+// ignores an index that the call does not have, or that was answered before.
 func (k *call) answer(index int, s Submitted) (last bool) {
 	if !k.open(index) {
 		return false
@@ -69,9 +70,9 @@ func (k *call) fail(err error) {
 	k.missing = 0
 }
 
-// do sends a request and waits for its answers. A request that no connection took is tried on the next
-// connection; one that was sent is never repeated. The result is complete: every part without an answer
-// has an error.
+// do sends a request and waits for its answers. A request that no connection took is tried on the
+// next connection; one that was sent is never repeated. The result is complete: every part without
+// an answer has an error.
 func (c *Client) do(ctx context.Context, newCall func() *call, encode func(id string) []byte) *call {
 	for {
 		k := newCall()

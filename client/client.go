@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// ErrClosed is returned by every call of a closed client, and by the Wait of every handle that had no
-// result when the client was closed.
+// ErrClosed is returned by every call of a closed client, and by the Wait of every handle that had
+// no result when the client was closed.
 var ErrClosed = errors.New("client is closed")
 
 // Client submits jobs over one connection, which it renews as needed.
@@ -36,8 +36,8 @@ type Client struct {
 	current *connection
 	// ready is closed when current is set or the client closed. Losing current makes a new one.
 	ready chan struct{}
-	// connections are the open ones: current, and those of draining replicas that still have answers to
-	// bring.
+	// connections are the open ones: current, and those of draining replicas that still have
+	// answers to bring.
 	connections map[*connection]struct{}
 	// jobs are the accepted ones that have no result yet.
 	jobs   map[string]*Handle
@@ -48,9 +48,9 @@ type Client struct {
 }
 
 // Dial connects to a replica: "ws://127.0.0.1:7480", or with the path /v1/ws. Several URLs are
-// separated by commas; each is tried once in turn. ctx bounds only the call of Dial. The error holds a
-// *freeslot.Error (unauthenticated, permission_denied, overloaded or unavailable), or names what is
-// wrong with url.
+// separated by commas; each is tried once in turn. ctx bounds only the call of Dial. The error
+// holds a *freeslot.Error (unauthenticated, permission_denied, overloaded or unavailable), or names
+// what is wrong with url.
 func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 	urls, err := parseURLs(url)
 	if err != nil {
@@ -88,9 +88,9 @@ func (c *Client) dialAny(ctx context.Context) (*connection, error) {
 	return nil, failures
 }
 
-// Close ends the connection and waits for the client's goroutines. Calls under way and handles without
-// a result fail with ErrClosed; the jobs go on. It takes up to ten seconds when the replica does not
-// answer. Only the first call does anything; it always returns nil.
+// Close ends the connection and waits for the client's goroutines. Calls under way and handles
+// without a result fail with ErrClosed; the jobs go on. It takes up to ten seconds when the replica
+// does not answer. Only the first call does anything; it always returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -117,12 +117,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Submit submits a job and returns when it is accepted. An accepted job may still wait for a free slot.
-// While there is no connection Submit waits for one until ctx ends.
+// Submit submits a job and returns when it is accepted. An accepted job may still wait for a free
+// slot. While there is no connection Submit waits for one until ctx ends.
 //
 // The error holds a *freeslot.Error, or is ErrClosed. With code unavailable the job may have been
-// accepted, unless the message has "nothing was sent". When ctx has ended the error matches its cause,
-// too.
+// accepted, unless the message has "nothing was sent". When ctx has ended the error matches its
+// cause, too.
 func (c *Client) Submit(ctx context.Context, job freeslot.Job) (*Handle, error) {
 	if err := job.Validate("job"); err != nil {
 		return nil, err
@@ -147,9 +147,9 @@ func (c *Client) Run(ctx context.Context, job freeslot.Job) (freeslot.JobStatus,
 	return h.Wait(ctx)
 }
 
-// Cancel asks for a job to be cancelled and returns its status: a running job is cancelling, a waiting
-// one is cancelled. The handle, if there is one, gets the end. A job that has ended is unchanged. Errors
-// as Submit; not_found when the tenant has no such job.
+// Cancel asks for a job to be cancelled and returns its status: a running job is cancelling, a
+// waiting one is cancelled. The handle, if there is one, gets the end. A job that has ended is
+// unchanged. Errors as Submit; not_found when the tenant has no such job.
 func (c *Client) Cancel(ctx context.Context, jobID string) (freeslot.JobStatus, error) {
 	for {
 		answer := c.do(ctx, newCancel, func(id string) []byte { return wire.AppendCancel(nil, id, jobID) })
@@ -159,9 +159,9 @@ func (c *Client) Cancel(ctx context.Context, jobID string) (freeslot.JobStatus, 
 	}
 }
 
-// Attach makes this client the one that gets a job's result. A client that waited for the job before does
-// not get it then. A job that has ended gives a handle with its result. A job that this client waits for
-// already gives the handle that exists. Errors as Cancel.
+// Attach makes this client the one that gets a job's result. A client that waited for the job
+// before does not get it then. A job that has ended gives a handle with its result. A job that this
+// client waits for already gives the handle that exists. Errors as Cancel.
 func (c *Client) Attach(ctx context.Context, jobID string) (*Handle, error) {
 	for {
 		c.mu.Lock()

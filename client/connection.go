@@ -32,8 +32,8 @@ type connection struct {
 	// early are messages that came with the welcome.
 	early []wire.Message
 
-	// out hands frames to the writer. It has no buffer: a frame that the writer did not take was not
-	// sent, so it is safe to send it elsewhere.
+	// out hands frames to the writer. It has no buffer: a frame that the writer did not take was
+	// not sent, so it is safe to send it elsewhere.
 	out chan []byte
 	// goaway is closed when the replica asks the client to leave, ended when nothing more comes.
 	goaway, ended chan struct{}
@@ -46,12 +46,13 @@ type connection struct {
 	// client.mu guards what follows.
 
 	pending map[string]*call
-	// leaving: the replica sent goaway. closing: all answers have come. dead: the connection has ended.
+	// leaving: the replica sent goaway. closing: all answers have come. dead: the connection has
+	// ended.
 	leaving, closing, dead bool
 }
 
-// connect connects to one replica and takes its welcome. The connection's goroutines run once start is
-// called.
+// connect connects to one replica and takes its welcome. The connection's goroutines run once start
+// is called.
 func (c *Client) connect(ctx context.Context, index int) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
 	defer cancel()
@@ -208,8 +209,9 @@ func (conn *connection) pingLoop() {
 	}
 }
 
-// alive pings the replica. A replica that does not answer in time, but sends, is alive: it reads nothing
-// while it is busy. A ping that fails for another reason than time met a connection that has ended.
+// alive pings the replica. A replica that does not answer in time, but sends, is alive: it reads
+// nothing while it is busy. A ping that fails for another reason than time met a connection that
+// has ended.
 func (conn *connection) alive(timeout time.Duration) bool {
 	before := conn.received.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

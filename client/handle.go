@@ -54,8 +54,8 @@ func (h *Handle) ID() string { return h.id }
 // did not wait.
 func (h *Handle) Position() int { return h.position }
 
-// Assigned is closed when the job gets its first node, or ends before the client has learned of one. A
-// job may wait for a node for any length of time.
+// Assigned is closed when the job gets its first node, or ends before the client has learned of
+// one. A job may wait for a node for any length of time.
 func (h *Handle) Assigned() <-chan struct{} { return h.assigned }
 
 // Assignment is the latest attempt that this client knows of; zero before Assigned is closed. A job
@@ -66,9 +66,9 @@ func (h *Handle) Assignment() Assignment {
 	return h.assignment
 }
 
-// Progress is a channel of the progress that the job's handler reports. It holds only the latest value,
-// so a slow reader misses the ones between. It is closed when the handle is done. All callers share one
-// channel, and each value goes to one of them.
+// Progress is a channel of the progress that the job's handler reports. It holds only the latest
+// value, so a slow reader misses the ones between. It is closed when the handle is done. All
+// callers share one channel, and each value goes to one of them.
 func (h *Handle) Progress() <-chan freeslot.Progress {
 	h.client.mu.Lock()
 	defer h.client.mu.Unlock()
@@ -102,12 +102,12 @@ func (h *Handle) report(p *freeslot.Progress) {
 }
 
 // Wait returns the job's terminal status. A job that failed, is dead (failed as often as it may),
-// expired (not done by its deadline) or was cancelled is no error of Wait: look at the status' State and
-// Error. Any number of goroutines may wait, any number of times.
+// expired (not done by its deadline) or was cancelled is no error of Wait: look at the status'
+// State and Error. Any number of goroutines may wait, any number of times.
 //
-// Errors: ctx's when it ends first; then the job goes on, and Wait can be called again. ErrClosed. Or a
-// *freeslot.Error when the result will not come: unavailable when another client attached to the job,
-// not_found when its record is gone.
+// Errors: ctx's when it ends first; then the job goes on, and Wait can be called again. ErrClosed.
+// Or a *freeslot.Error when the result will not come: unavailable when another client attached to
+// the job, not_found when its record is gone.
 func (h *Handle) Wait(ctx context.Context) (freeslot.JobStatus, error) {
 	select {
 	case <-h.done:

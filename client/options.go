@@ -36,19 +36,19 @@ type Options struct {
 	Name string
 	// Logger gets connects and disconnects; nil logs nothing.
 	Logger *zap.Logger
-	// TracerProvider makes a client span of each job, from submit to result, and the job carries its
-	// context to the node. Nil makes none: jobs keep the TraceParent that they came with.
+	// TracerProvider makes a client span of each job, from submit to result, and the job carries
+	// its context to the node. Nil makes none: jobs keep the TraceParent that they came with.
 	TracerProvider trace.TracerProvider
 	// HTTPClient does the handshakes; nil means http.DefaultClient.
 	HTTPClient *http.Client
 
 	// DialTimeout bounds one attempt to connect, welcome included.
 	DialTimeout time.Duration
-	// MinBackoff and MaxBackoff bound the pauses between attempts once every URL has failed. The pause
-	// doubles from the first to the second, with jitter.
+	// MinBackoff and MaxBackoff bound the pauses between attempts once every URL has failed. The
+	// pause doubles from the first to the second, with jitter.
 	MinBackoff, MaxBackoff time.Duration
-	// PingInterval is how often the replica is pinged. PingTimeout is how long it may take to answer
-	// before the connection counts as broken.
+	// PingInterval is how often the replica is pinged. PingTimeout is how long it may take to
+	// answer before the connection counts as broken.
 	PingInterval, PingTimeout time.Duration
 	// MaxMessageBytes is the largest frame that is read. It must be larger than the largest result.
 	MaxMessageBytes int

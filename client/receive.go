@@ -5,15 +5,15 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// errBroken is the error of calls whose connection broke. Submits must not be repeated after it; the
-// others are.
+// errBroken is the error of calls whose connection broke. Submits must not be repeated after it;
+// the others are.
 var errBroken = &freeslot.Error{
 	Code:    freeslot.CodeUnavailable,
 	Message: "the connection broke before the replica answered, the request may have been carried out",
 }
 
-// receive handles one message. It ignores an answer that comes after its caller has given up, and a kind
-// of message that only a newer replica sends.
+// receive handles one message. It ignores an answer that comes after its caller has given up, and a
+// kind of message that only a newer replica sends.
 func (conn *connection) receive(m *wire.Message) {
 	c := conn.client
 	c.mu.Lock()
@@ -93,8 +93,8 @@ func (conn *connection) failed(m *wire.Message) {
 	}
 }
 
-// status takes the answer to a cancel or an attach. It makes the handle of an attach at once: the next
-// message can be the job's result.
+// status takes the answer to a cancel or an attach. It makes the handle of an attach at once: the
+// next message can be the job's result.
 func (conn *connection) status(m *wire.Message) {
 	k := conn.pending[m.ID]
 	if k == nil || k.submitted != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// stableAfter is how long a connection must last to count as good. A shorter one does not reset the
-	// backoff.
+	// stableAfter is how long a connection must last to count as good. A shorter one does not reset
+	// the backoff.
 	stableAfter = time.Second
 	// adoptLimit is how many attaches are under way at a time after a reconnect.
 	adoptLimit = 32
@@ -55,8 +55,8 @@ func (c *Client) newBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// reconnect tries the URLs in turn from next on, and pauses after each round. It returns nil when the
-// client is closed.
+// reconnect tries the URLs in turn from next on, and pauses after each round. It returns nil when
+// the client is closed.
 func (c *Client) reconnect(next int, pause time.Duration, pauses backoff.BackOff) *connection {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -166,8 +166,8 @@ func (conn *connection) adoptLoop() {
 	}
 }
 
-// takeOrphans moves all jobs of lost and leaving connections to conn, and closes leaving connections that
-// have brought all their answers.
+// takeOrphans moves all jobs of lost and leaving connections to conn, and closes leaving
+// connections that have brought all their answers.
 func (c *Client) takeOrphans(conn *connection) []*Handle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +187,8 @@ func (c *Client) takeOrphans(conn *connection) []*Handle {
 	return orphans
 }
 
-// adopt attaches to one job. When the connection is lost meanwhile, the job is an orphan again, and goes
-// to the next connection.
+// adopt attaches to one job. When the connection is lost meanwhile, the job is an orphan again, and
+// goes to the next connection.
 func (conn *connection) adopt(h *Handle) {
 	pauses := conn.client.newBackoff()
 	for {

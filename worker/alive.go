@@ -10,8 +10,8 @@ func (w *Worker) turn() {
 	w.turned.Store(&now)
 }
 
-// Alive reports whether the loop of heartbeats goes on. It is false only when the loop is stuck; an outage
-// of Redis does not cause that. It is true before Start and after Stop, and does not wait.
+// Alive reports whether the loop of heartbeats goes on. It is false only when the loop is stuck; an
+// outage of Redis does not cause that. It is true before Start and after Stop, and does not wait.
 func (w *Worker) Alive() bool {
 	at := w.turned.Load()
 	return at == nil || time.Since(*at) < w.cfg.HeartbeatInterval+turnMargin

@@ -66,7 +66,8 @@ func TestAlive(t *testing.T) {
 	}, handle("a", echo))
 }
 
-// TestTurnIsOfTheMonotonicClock: else a change of the machine's time would make the process seem stuck.
+// TestTurnIsOfTheMonotonicClock: else a change of the machine's time would make the process seem
+// stuck.
 func TestTurnIsOfTheMonotonicClock(t *testing.T) {
 	t.Parallel()
 	var w Worker

@@ -21,8 +21,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// specTimeout is longer than callTimeout: a large payload takes long to come, and a call that is cut off
-// begins anew. Heartbeats notice a dead connection.
+// specTimeout is longer than callTimeout: a large payload takes long to come, and a call that is
+// cut off begins anew. Heartbeats notice a dead connection.
 const specTimeout = 4 * callTimeout
 
 // maxErrorBytes bounds the message of a failed job: it is kept in Redis.
@@ -32,8 +32,8 @@ const maxErrorBytes = 8 << 10
 type returned struct {
 	result json.RawMessage
 	err    error
-	// failure is set when the handler panicked or ended its goroutine, and when its result cannot be the
-	// job's.
+	// failure is set when the handler panicked or ended its goroutine, and when its result cannot
+	// be the job's.
 	failure *freeslot.JobError
 	// cause is why the context had been cancelled when the handler returned.
 	cause error
@@ -41,8 +41,8 @@ type returned struct {
 	stuck bool
 }
 
-// attempt takes one attempt from its arrival to its handler, which it calls in its own goroutine, and on to
-// its end. watch ends an attempt whose handler does not return.
+// attempt takes one attempt from its arrival to its handler, which it calls in its own goroutine,
+// and on to its end. watch ends an attempt whose handler does not return.
 func (w *Worker) attempt(a *attempt) {
 	if !w.readSpec(a) || w.slots.acquire(a.ctx, a.job.SlotCount()) != nil {
 		w.end(a, w.unbegun(a))
@@ -84,8 +84,8 @@ func (w *Worker) end(a *attempt, comp *cell.Completion) {
 	}
 }
 
-// readSpec reads the job of an attempt that came without it. It tries until it succeeds or the attempt is
-// cancelled.
+// readSpec reads the job of an attempt that came without it. It tries until it succeeds or the
+// attempt is cancelled.
 func (w *Worker) readSpec(a *attempt) bool {
 	for pauses := retryPauses(); a.job == nil; {
 		ctx, cancel := context.WithTimeout(a.ctx, specTimeout)
@@ -95,8 +95,8 @@ func (w *Worker) readSpec(a *attempt) bool {
 		case err == nil:
 			a.job, a.tenant = job, tenant
 		case refusedSpec(err):
-			// The record is gone, or never was, so no client waits for an end. If the node still owns
-			// the attempt, a later heartbeat offers it again.
+			// The record is gone, or never was, so no client waits for an end. If the node still
+			// owns the attempt, a later heartbeat offers it again.
 			w.log.Warn("job.record_missing", zap.String(logging.FieldJob, a.id.Job), zap.Error(err))
 			w.ledger.disown(a.id)
 			return false
@@ -164,17 +164,17 @@ func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 	return comp
 }
 
-// handBack makes the job wait again, for another node. The job has not failed: this node stops, or does
-// not run its service any more.
+// handBack makes the job wait again, for another node. The job has not failed: this node stops, or
+// does not run its service any more.
 func handBack(comp *cell.Completion, message string) {
 	comp.Again = cell.HandBack
 	comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: message}
 }
 
-// awaitFleet waits until Redis knows that the node takes no more jobs, or none of this service. Redis would
-// otherwise give the slot of the job to a waiting job, perhaps to the same one. Without an answer it goes
-// on after drainingTimeout: such a job is handed back again. A job that found no slot does not wait here,
-// because the node goes on taking jobs.
+// awaitFleet waits until Redis knows that the node takes no more jobs, or none of this service.
+// Redis would otherwise give the slot of the job to a waiting job, perhaps to the same one. Without
+// an answer it goes on after drainingTimeout: such a job is handed back again. A job that found no
+// slot does not wait here, because the node goes on taking jobs.
 func (w *Worker) awaitFleet(a *attempt) {
 	if !a.moot && a.ctx.Err() == nil {
 		return
@@ -198,8 +198,8 @@ func (w *Worker) completion(a *attempt) *cell.Completion {
 	return &cell.Completion{Node: w.cfg.Node.ID, Epoch: w.epoch, Attempt: a.id, State: freeslot.StateFailed}
 }
 
-// call runs the handler, and ends the attempt unless its watcher has given it up meanwhile. It releases
-// the slots when the handler returns.
+// call runs the handler, and ends the attempt unless its watcher has given it up meanwhile. It
+// releases the slots when the handler returns.
 func (w *Worker) call(a *attempt, fn HandlerFunc) {
 	ctx, span := w.startSpan(a)
 	job := &Job{
@@ -230,8 +230,8 @@ func (w *Worker) call(a *attempt, fn HandlerFunc) {
 		if ok {
 			return
 		}
-		// Without a value the handler has ended its goroutine (runtime.Goexit, as t.FailNow does). The
-		// goroutine goes on while this function runs.
+		// Without a value the handler has ended its goroutine (runtime.Goexit, as t.FailNow does).
+		// The goroutine goes on while this function runs.
 		ended(returned{failure: w.panicked(job, recover())})
 	}()
 	r := w.handle(ctx, job, fn)
@@ -280,8 +280,8 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 	case encoded && len(raw) > 0 && !json.Valid(raw):
 		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON"}
 	case !utf8.Valid(raw):
-		// Neither json.Valid nor json.Marshal of a RawMessage refuses it. No client could take it, because
-		// WebSocket text is UTF-8.
+		// Neither json.Valid nor json.Marshal of a RawMessage refuses it. No client could take it,
+		// because WebSocket text is UTF-8.
 		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid UTF-8, as JSON must be"}
 	}
 	return raw, nil

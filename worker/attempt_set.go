@@ -6,14 +6,14 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// moment is the number of heartbeats, reads and reports that had started at some point. reads is noRead
-// where no read counts.
+// moment is the number of heartbeats, reads and reports that had started at some point. reads is
+// noRead where no read counts.
 type moment struct{ beats, reads, reports uint64 }
 
 const noRead = math.MaxUint64
 
-// attemptSet is a bounded set of attempts that forgets them in the order in which they were added. The
-// ledger's mutex guards it.
+// attemptSet is a bounded set of attempts that forgets them in the order in which they were added.
+// The ledger's mutex guards it.
 type attemptSet struct {
 	limit int
 	since map[cell.Attempt]moment
@@ -45,8 +45,8 @@ func (s *attemptSet) add(id cell.Attempt, at moment) {
 
 func (s *attemptSet) remove(id cell.Attempt) { delete(s.since, id) }
 
-// forget drops the attempts that were added before the given heartbeat, read and report started. The
-// answers of the first two have been applied, and those of every report before the third.
+// forget drops the attempts that were added before the given heartbeat, read and report started.
+// The answers of the first two have been applied, and those of every report before the third.
 func (s *attemptSet) forget(through moment) {
 	for len(s.order) > 0 {
 		at := s.order[0].at

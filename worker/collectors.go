@@ -17,8 +17,8 @@ type (
 	Metrics = collector.Metrics
 	// Cost is how much a collection burdens the machine. It decides how often one is made.
 	Cost = collector.Cost
-	// Collection is a collector with its interval and time limit. The collector's cost decides about zero
-	// ones.
+	// Collection is a collector with its interval and time limit. The collector's cost decides
+	// about zero ones.
 	Collection = collector.Entry
 )
 
@@ -47,8 +47,8 @@ const (
 	AnyChange = heartbeat.Any
 )
 
-// DefaultCollectors collect the machine's memory and CPU time, as far as the control group of the process
-// allows it to use them.
+// DefaultCollectors collect the machine's memory and CPU time, as far as the control group of the
+// process allows it to use them.
 func DefaultCollectors() []Collection {
 	return []Collection{{Collector: collector.NewMemory()}, {Collector: collector.NewCPU()}}
 }
@@ -61,10 +61,10 @@ func DefaultThresholds() map[string]Threshold {
 	}
 }
 
-// Collect adds a collector, with the interval and the time limit of its cost. No heartbeat ever waits for
-// it: while it is slow, heartbeats bring its last figures, for three intervals. Collect panics, like Handle,
-// on mistakes in the program: a nil c, an invalid type, a second collector of a type, and any call after
-// Start.
+// Collect adds a collector, with the interval and the time limit of its cost. No heartbeat ever
+// waits for it: while it is slow, heartbeats bring its last figures, for three intervals. Collect
+// panics, like Handle, on mistakes in the program: a nil c, an invalid type, a second collector of
+// a type, and any call after Start.
 func (w *Worker) Collect(c Collector) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,8 +88,8 @@ func checkCollectors(entries []Collection) error {
 
 // resources are the figures of a metadata update.
 type resources struct {
-	// CPUUsage and MemoryUsage are between 0 and 1. They are absent until they are known, and without a
-	// collector.
+	// CPUUsage and MemoryUsage are between 0 and 1. They are absent until they are known, and
+	// without a collector.
 	CPUUsage       *float64 `json:"cpu_usage,omitempty"`
 	MemoryUsage    *float64 `json:"memory_usage,omitempty"`
 	CurrentJobs    int      `json:"current_jobs"`

@@ -41,14 +41,14 @@ const (
 // Config describes a worker. RedisURL or RedisURLs, Node.ID and Node.MaxConcurrency
 // have no default.
 type Config struct {
-	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS. It names one server, or
-	// nodes of a Redis Cluster, the further ones as ?addr=host:port&addr=….
+	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS. It names one
+	// server, or nodes of a Redis Cluster, the further ones as ?addr=host:port&addr=….
 	RedisURL string
-	// RedisURLs replaces RedisURL when the schedulers spread their cells over several standalone servers. The
-	// order must be the schedulers'.
+	// RedisURLs replaces RedisURL when the schedulers spread their cells over several standalone
+	// servers. The order must be the schedulers'.
 	RedisURLs []string
-	// RedisAccess has the worker's credentials for Redis, and how the servers prove who they are. The zero
-	// value uses RedisURL alone.
+	// RedisAccess has the worker's credentials for Redis, and how the servers prove who they are.
+	// The zero value uses RedisURL alone.
 	RedisAccess RedisAccess
 	// Cells is how many cells the schedulers have. 0 means 1.
 	Cells int
@@ -56,41 +56,43 @@ type Config struct {
 	KeyPrefix string
 	// Node is the profile. Handle adds the services of its handlers.
 	Node freeslot.Node
-	// HeartbeatInterval must be at most half of the schedulers' heartbeat limit (8 s unless they are
-	// configured otherwise). With more, one late heartbeat would cost the node its jobs. 0 means
-	// DefaultHeartbeatInterval.
+	// HeartbeatInterval must be at most half of the schedulers' heartbeat limit (8 s unless they
+	// are configured otherwise). With more, one late heartbeat would cost the node its jobs. 0
+	// means DefaultHeartbeatInterval.
 	HeartbeatInterval time.Duration
-	// MetadataInterval is the longest time between two heartbeats with the figures of Collectors. 0 means
-	// DefaultMetadataInterval, or HeartbeatInterval if that is more.
+	// MetadataInterval is the longest time between two heartbeats with the figures of Collectors. 0
+	// means DefaultMetadataInterval, or HeartbeatInterval if that is more.
 	MetadataInterval time.Duration
-	// Thresholds are the changes of figures, by "type.field" such as "memory.usage", after which the figures
-	// are sent at once, at most once a second. nil means DefaultThresholds.
+	// Thresholds are the changes of figures, by "type.field" such as "memory.usage", after which
+	// the figures are sent at once, at most once a second. nil means DefaultThresholds.
 	Thresholds map[string]Threshold
 	// DisableImmediateUpdate makes such changes wait for the next heartbeat.
 	DisableImmediateUpdate bool
-	// Collectors collect the figures that heartbeats bring. nil means DefaultCollectors; empty, not nil, is
-	// none. Worker.Collect adds further ones.
+	// Collectors collect the figures that heartbeats bring. nil means DefaultCollectors; empty, not
+	// nil, is none. Worker.Collect adds further ones.
 	Collectors []Collection
-	// HeartbeatLimit is the schedulers' heartbeat limit. When no heartbeat has been answered for so long,
-	// handlers of jobs with freeslot.LeaseLossCancel are stopped, so it must not be above the schedulers'
-	// limit. 0 means 8 s, the schedulers' default, or twice HeartbeatInterval if that is more.
+	// HeartbeatLimit is the schedulers' heartbeat limit. When no heartbeat has been answered for so
+	// long, handlers of jobs with freeslot.LeaseLossCancel are stopped, so it must not be above the
+	// schedulers' limit. 0 means 8 s, the schedulers' default, or twice HeartbeatInterval if that
+	// is more.
 	HeartbeatLimit time.Duration
 	// ProgressInterval is the shortest time between two reports of one job's progress. 0 means
 	// DefaultProgressInterval.
 	ProgressInterval time.Duration
-	// StopTimeout is how long Stop lets running handlers go on. 0 means DefaultStopTimeout. To interrupt
-	// handlers at once, give Stop an ended context.
+	// StopTimeout is how long Stop lets running handlers go on. 0 means DefaultStopTimeout. To
+	// interrupt handlers at once, give Stop an ended context.
 	StopTimeout time.Duration
-	// InterruptGrace is how long Stop waits for handlers whose context it has cancelled. Then it gives up the
-	// handlers that have not returned, and hands their jobs back. 0 means DefaultInterruptGrace.
+	// InterruptGrace is how long Stop waits for handlers whose context it has cancelled. Then it
+	// gives up the handlers that have not returned, and hands their jobs back. 0 means
+	// DefaultInterruptGrace.
 	InterruptGrace time.Duration
 	// MaxResultBytes is the largest result, as JSON. A larger one fails the job with
 	// freeslot.JobErrorResultTooLarge. 0 means DefaultMaxResultBytes.
 	MaxResultBytes int
 	// Logger nil logs nothing.
 	Logger *zap.Logger
-	// Registerer nil keeps metrics to the worker. Metrics carry the label "node", so several workers can
-	// share a registerer if their nodes differ.
+	// Registerer nil keeps metrics to the worker. Metrics carry the label "node", so several
+	// workers can share a registerer if their nodes differ.
 	Registerer prometheus.Registerer
 	// TracerProvider nil traces nothing.
 	TracerProvider trace.TracerProvider
@@ -98,14 +100,15 @@ type Config struct {
 
 // RedisAccess has credentials and certificates for connections to Redis.
 type RedisAccess struct {
-	// Username is the user of Redis' ACL, and PasswordFile holds the password. They replace the ones in the
-	// URL. The file is read at each new connection.
+	// Username is the user of Redis' ACL, and PasswordFile holds the password. They replace the
+	// ones in the URL. The file is read at each new connection.
 	Username, PasswordFile string
 	// SentinelUsername and SentinelPasswordFile are the same for sentinels.
 	SentinelUsername, SentinelPasswordFile string
-	// CAFile has the certificates (PEM) that may sign the servers'; empty means the system's. CertFile and
-	// KeyFile are the worker's own certificate, for servers that ask for one. ServerName is the name in the
-	// servers' certificates; empty means the host of the URL. All are for URLs that begin with rediss://.
+	// CAFile has the certificates (PEM) that may sign the servers'; empty means the system's.
+	// CertFile and KeyFile are the worker's own certificate, for servers that ask for one.
+	// ServerName is the name in the servers' certificates; empty means the host of the URL. All are
+	// for URLs that begin with rediss://.
 	CAFile, CertFile, KeyFile, ServerName string
 }
 
@@ -143,8 +146,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports every field that New would refuse, joined into one error. It expects the defaults to be
-// applied.
+// Validate reports every field that New would refuse, joined into one error. It expects the
+// defaults to be applied.
 func (c Config) Validate() error {
 	var bad []error
 	refuse := func(field, format string, args ...any) {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// readBlock is long, because thousands of agents wait like this. The cell's deadline for the read is a
-	// little later.
+	// readBlock is long, because thousands of agents wait like this. The cell's deadline for the
+	// read is a little later.
 	readBlock = 20 * time.Second
 	// readLimit is how many entries one read takes in.
 	readLimit = 128
@@ -26,8 +26,8 @@ const (
 // errReadAgain ends a read that may hang on a dead connection.
 var errReadAgain = errors.New("worker: read again")
 
-// dispatches reads the node's dispatch stream. The position in it only moves forward, and belongs to this
-// process. Heartbeats deliver what the process misses otherwise.
+// dispatches reads the node's dispatch stream. The position in it only moves forward, and belongs
+// to this process. Heartbeats deliver what the process misses otherwise.
 func (w *Worker) dispatches(ctx context.Context) {
 	pauses := retryPauses()
 	failing := false
@@ -94,8 +94,8 @@ func entriesOf(found []cell.Dispatch) int {
 	return entries
 }
 
-// awaitRoom delays a read while the node holds as many jobs as it has slots. Redis would have to serve the
-// read just when short jobs report their end.
+// awaitRoom delays a read while the node holds as many jobs as it has slots. Redis would have to
+// serve the read just when short jobs report their end.
 func (w *Worker) awaitRoom(ctx context.Context) {
 	room := w.ledger.room()
 	if room == nil {
@@ -118,17 +118,17 @@ func (w *Worker) receive(d *cell.Dispatch) {
 	w.take(d.Attempt, d.Job, d.Tenant, d.ID == "")
 }
 
-// readAgain ends the read that is under way. A connection that died in silence holds it until its deadline.
-// Heartbeats are short, and notice the loss and the return much earlier. Nothing is lost: reading changes
-// nothing in Redis.
+// readAgain ends the read that is under way. A connection that died in silence holds it until its
+// deadline. Heartbeats are short, and notice the loss and the return much earlier. Nothing is lost:
+// reading changes nothing in Redis.
 func (w *Worker) readAgain() {
 	if end := w.reading.Load(); end != nil {
 		(*end)(errReadAgain)
 	}
 }
 
-// take starts an attempt that the node owns according to Redis, unless it is known. handedOver: it came with
-// the answer to a report, and is in no stream.
+// take starts an attempt that the node owns according to Redis, unless it is known. handedOver: it
+// came with the answer to a report, and is in no stream.
 func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string, handedOver bool) {
 	if a := w.ledger.offer(id, job, tenant, handedOver); a != nil {
 		w.attempts.Add(1)

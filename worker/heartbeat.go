@@ -18,14 +18,14 @@ import (
 const (
 	// minBeatGap bounds how often requests can make the loop beat.
 	minBeatGap = 20 * time.Millisecond
-	// changeGap bounds how often changes of figures can. A figure that swings about its threshold is not
-	// worth more heartbeats.
+	// changeGap bounds how often changes of figures can. A figure that swings about its threshold
+	// is not worth more heartbeats.
 	changeGap = time.Second
 )
 
-// heartbeats sends a heartbeat every interval, and at once when asked or when a figure has changed by its
-// threshold. It is one loop, so no two heartbeats are under way. After a failure it follows only its own
-// growing pauses: the requests for heartbeats then have the same cause.
+// heartbeats sends a heartbeat every interval, and at once when asked or when a figure has changed
+// by its threshold. It is one loop, so no two heartbeats are under way. After a failure it follows
+// only its own growing pauses: the requests for heartbeats then have the same cause.
 func (w *Worker) heartbeats(ctx context.Context) {
 	d := heartbeat.New(heartbeat.Policy{
 		HeartbeatInterval: w.cfg.HeartbeatInterval, MetadataInterval: w.cfg.MetadataInterval, MetadataGap: changeGap,
@@ -91,8 +91,8 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	}
 }
 
-// beat sends one heartbeat, which d has begun, and applies the reply. A node that Redis does not know
-// registers again; the heartbeat after that finds out what the node still owns.
+// beat sends one heartbeat, which d has begun, and applies the reply. A node that Redis does not
+// know registers again; the heartbeat after that finds out what the node still owns.
 func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, figures collector.Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -122,7 +122,8 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 		w.fail(ErrSuperseded)
 		return ErrSuperseded
 	case errors.Is(err, cell.ErrUnknownNode) && stopping:
-		// A draining node stays away. The answers to its completions tell whether it owned what it runs.
+		// A draining node stays away. The answers to its completions tell whether it owned what it
+		// runs.
 		d.Succeeded()
 		closeOnce(w.draining)
 		return nil
@@ -155,9 +156,9 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 	return nil
 }
 
-// lookForSchedulers warns once of a node that no scheduler will ever see, with the most likely reason. It asks
-// after the second heartbeat: agents wait for the scripts, and a scheduler that is just starting loads them
-// a moment before it can be seen.
+// lookForSchedulers warns once of a node that no scheduler will ever see, with the most likely
+// reason. It asks after the second heartbeat: agents wait for the scripts, and a scheduler that is
+// just starting loads them a moment before it can be seen.
 func (w *Worker) lookForSchedulers(ctx context.Context) {
 	if w.beats++; w.beats < 2 || w.looked {
 		return
@@ -174,15 +175,15 @@ func (w *Worker) lookForSchedulers(ctx context.Context) {
 	}
 }
 
-// RedisLatency is the time that the last heartbeat took; false before the first one and while Redis does not
-// answer.
+// RedisLatency is the time that the last heartbeat took; false before the first one and while Redis
+// does not answer.
 func (w *Worker) RedisLatency() (time.Duration, bool) {
 	took := time.Duration(w.latency.Load())
 	return took, took > 0
 }
 
-// apply carries out a reply. Cancels come before starts: an attempt that is to start and to be cancelled
-// must not run.
+// apply carries out a reply. Cancels come before starts: an attempt that is to start and to be
+// cancelled must not run.
 func (w *Worker) apply(reply cell.HeartbeatReply) {
 	for _, id := range reply.Stop {
 		w.ledger.disown(id)
@@ -195,8 +196,8 @@ func (w *Worker) apply(reply cell.HeartbeatReply) {
 	}
 }
 
-// reregister brings back a node that was reaped, or whose Redis lost its data. The figures are due again. The
-// epoch stays, because it names this process.
+// reregister brings back a node that was reaped, or whose Redis lost its data. The figures are due
+// again. The epoch stays, because it names this process.
 func (w *Worker) reregister(ctx context.Context, d *heartbeat.Decider) error {
 	w.log.Warn("node.forgotten", zap.String(logging.FieldReason, "Redis does not know the node any more; it registers again"))
 	w.registered = 0
@@ -212,5 +213,6 @@ func (w *Worker) reregister(ctx context.Context, d *heartbeat.Decider) error {
 // jitter spreads the first heartbeats of processes that start together.
 func jitter(d time.Duration) time.Duration { return rand.N(d) + 1 }
 
-// shorten takes up to a tenth off an interval. It never adds: a late heartbeat can cost the node its jobs.
+// shorten takes up to a tenth off an interval. It never adds: a late heartbeat can cost the node
+// its jobs.
 func shorten(d time.Duration) time.Duration { return d - rand.N(d/10+1) }

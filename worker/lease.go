@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// renew notes that a heartbeat that began at that time has been answered. Only the heartbeats' loop calls
-// it.
+// renew notes that a heartbeat that began at that time has been answered. Only the heartbeats' loop
+// calls it.
 func (w *Worker) renew(begun time.Time) {
 	select {
 	case <-w.renewals: // the loop of leases has not looked at it
@@ -19,10 +19,10 @@ func (w *Worker) renew(begun time.Time) {
 	w.renewals <- begun
 }
 
-// leases stops the handlers of jobs that ask for it once no heartbeat has been answered for the heartbeat
-// limit. From then on schedulers may have taken the node out, and the jobs may begin elsewhere. The limit
-// counts from the call of the last answered heartbeat. Redis took that one in later, so this clock is never
-// behind the schedulers'.
+// leases stops the handlers of jobs that ask for it once no heartbeat has been answered for the
+// heartbeat limit. From then on schedulers may have taken the node out, and the jobs may begin
+// elsewhere. The limit counts from the call of the last answered heartbeat. Redis took that one in
+// later, so this clock is never behind the schedulers'.
 func (w *Worker) leases(ctx context.Context) {
 	timer := time.NewTimer(w.limit)
 	defer timer.Stop()

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// maxEnded bounds the ended attempts that are remembered. With a heartbeat each 3 s a node reaches it
-	// when it ends more than 20,000 jobs a second, or 1,600 of the stream while nothing else comes by it.
+	// maxEnded bounds the ended attempts that are remembered. With a heartbeat each 3 s a node
+	// reaches it when it ends more than 20,000 jobs a second, or 1,600 of the stream while nothing
+	// else comes by it.
 	maxEnded = 1 << 16
 	// maxEarlyCancels bounds the cancels that are remembered for attempts that have not come yet.
 	maxEarlyCancels = 1 << 12
@@ -28,8 +29,9 @@ const (
 	finishing              // its end is decided and being reported
 )
 
-// attempt is one try of one job that the process holds. id, ctx and cancel never change. The ledger's
-// mutex guards the rest, except that job and tenant belong to the attempt's goroutine once it has begun.
+// attempt is one try of one job that the process holds. id, ctx and cancel never change. The
+// ledger's mutex guards the rest, except that job and tenant belong to the attempt's goroutine once
+// it has begun.
 type attempt struct {
 	id     cell.Attempt
 	ctx    context.Context
@@ -43,15 +45,15 @@ type attempt struct {
 	phase phase
 	// asked is true once a cancel of the job has come.
 	asked bool
-	// disowned is true once Redis has answered that the node does not own the attempt. Heartbeats do not
-	// name it any more, and its end is not reported.
+	// disowned is true once Redis has answered that the node does not own the attempt. Heartbeats
+	// do not name it any more, and its end is not reported.
 	disowned bool
 	// lost is closed with disowned. It is nil while nothing waits for that.
 	lost chan struct{}
 	// moot is true when the node does not run the job's service any more.
 	moot bool
-	// left is set by a compare-and-swap of the handler that returns, or of the watcher that gives the
-	// handler up. The first one ends the attempt.
+	// left is set by a compare-and-swap of the handler that returns, or of the watcher that gives
+	// the handler up. The first one ends the attempt.
 	left atomic.Bool
 }
 
@@ -63,27 +65,27 @@ func (a *attempt) service() string {
 	return a.job.Service
 }
 
-// ledger knows which attempts the process holds, which have ended, and for which a cancel came before the
-// attempt. It does no I/O and has no clock. Every decision that two goroutines could race for (start or
-// not, report or drop) is one method, made under mu.
+// ledger knows which attempts the process holds, which have ended, and for which a cancel came
+// before the attempt. It does no I/O and has no clock. Every decision that two goroutines could
+// race for (start or not, report or drop) is one method, made under mu.
 type ledger struct {
 	base context.Context
 
 	mu sync.Mutex // guards the rest
-	// limit bounds held: the slots that Redis can have granted, and as many again for what Redis does not
-	// count any more. These are handlers that have lost their attempt and not returned yet, and reports
-	// whose answer is on its way.
+	// limit bounds held: the slots that Redis can have granted, and as many again for what Redis
+	// does not count any more. These are handlers that have lost their attempt and not returned
+	// yet, and reports whose answer is on its way.
 	limit int
 	held  map[cell.Attempt]*attempt
 	// freed has a token when fewer attempts are held than the node has slots.
 	freed chan struct{}
-	// ended and endedHandedOver remember ended attempts. The second has those that came with the answers to
-	// reports, which need not wait for reads.
+	// ended and endedHandedOver remember ended attempts. The second has those that came with the
+	// answers to reports, which need not wait for reads.
 	ended, endedHandedOver attemptSet
 	cancels                attemptSet
-	// started counts the heartbeats, reads and reports that have started. through has the latest start of
-	// a heartbeat and of a read whose answer has been applied. reporting are the reports under way, in
-	// the order of their start.
+	// started counts the heartbeats, reads and reports that have started. through has the latest
+	// start of a heartbeat and of a read whose answer has been applied. reporting are the reports
+	// under way, in the order of their start.
 	started, through moment
 	reporting        []uint64
 	// refused is true when the limit turned an attempt away since the last removal.
@@ -116,9 +118,9 @@ func (l *ledger) resize(maxConcurrency int) {
 	l.limit = heldPerSlot * maxConcurrency
 }
 
-// offer takes in an attempt that the node owns according to Redis. It returns nil when the attempt is
-// known already, and when there is no room: then the next heartbeat does not name it, and its reply
-// offers it again.
+// offer takes in an attempt that the node owns according to Redis. It returns nil when the attempt
+// is known already, and when there is no room: then the next heartbeat does not name it, and its
+// reply offers it again.
 func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string, handedOver bool) *attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,8 +147,8 @@ func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string, handed
 // hasEnded reports whether the attempt is remembered as ended.
 func (l *ledger) hasEnded(id cell.Attempt) bool { return l.ended.has(id) || l.endedHandedOver.has(id) }
 
-// ask notes that the attempt is to be cancelled. It changes nothing for an attempt whose end is decided. An
-// attempt that has not come yet is cancelled when it arrives.
+// ask notes that the attempt is to be cancelled. It changes nothing for an attempt whose end is
+// decided. An attempt that has not come yet is cancelled when it arrives.
 func (l *ledger) ask(id cell.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,8 +162,9 @@ func (l *ledger) ask(id cell.Attempt) {
 	}
 }
 
-// disown stops an attempt that the node does not own. It leaves an attempt alone that is being reported:
-// the answer to its report decides. The node may not own it just because this report has been applied.
+// disown stops an attempt that the node does not own. It leaves an attempt alone that is being
+// reported: the answer to its report decides. The node may not own it just because this report has
+// been applied.
 func (l *ledger) disown(id cell.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,8 +181,8 @@ func (a *attempt) disown(cause error) {
 	a.cancel(cause)
 }
 
-// lost returns a channel that is closed once the attempt is disowned. That can come after its handler was
-// stopped for another reason.
+// lost returns a channel that is closed once the attempt is disowned. That can come after its
+// handler was stopped for another reason.
 func (l *ledger) lost(a *attempt) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,8 +226,8 @@ func (l *ledger) begin(a *attempt) bool {
 	return true
 }
 
-// finish decides the attempt's end: a later cancel or loss of ownership does not count. It reports what
-// came before.
+// finish decides the attempt's end: a later cancel or loss of ownership does not count. It reports
+// what came before.
 func (l *ledger) finish(a *attempt) (asked, disowned bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,8 +237,8 @@ func (l *ledger) finish(a *attempt) (asked, disowned bool) {
 	return a.asked, a.disowned
 }
 
-// remove lets go of an attempt that has been reported or dropped. It reports whether a heartbeat is due
-// because another attempt was turned away before.
+// remove lets go of an attempt that has been reported or dropped. It reports whether a heartbeat is
+// due because another attempt was turned away before.
 func (l *ledger) remove(a *attempt) (due bool) {
 	a.cancel(context.Canceled)
 	l.mu.Lock()
@@ -286,8 +289,8 @@ func (l *ledger) read() uint64 {
 	return l.started.reads
 }
 
-// caughtUp notes that the numbered read has reached the end of the stream and that its entries have been
-// applied.
+// caughtUp notes that the numbered read has reached the end of the stream and that its entries have
+// been applied.
 func (l *ledger) caughtUp(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -304,8 +307,8 @@ func (l *ledger) report() uint64 {
 	return l.started.reports
 }
 
-// reported notes that the attempts of the answer to the numbered report have been offered, or that it
-// brings none.
+// reported notes that the attempts of the answer to the numbered report have been offered, or that
+// it brings none.
 func (l *ledger) reported(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

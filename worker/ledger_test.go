@@ -52,8 +52,8 @@ func TestLedgerHoldsAttemptsApart(t *testing.T) {
 	}
 }
 
-// The reply to a heartbeat that began before an attempt arrived asks to start it, although the attempt
-// may have ended since.
+// The reply to a heartbeat that began before an attempt arrived asks to start it, although the
+// attempt may have ended since.
 func TestLedgerRemembersUntilALaterHeartbeat(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	_, early := l.beat()

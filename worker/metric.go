@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Outcomes of attempts, the label of freeslot_worker_jobs_total. The outcome of a reported attempt is the
-// job's state, unless it is one of these.
+// Outcomes of attempts, the label of freeslot_worker_jobs_total. The outcome of a reported attempt
+// is the job's state, unless it is one of these.
 const (
 	// outcomeInterrupted: handed back because the node stops.
 	outcomeInterrupted = "interrupted"
@@ -85,8 +85,8 @@ func (w *Worker) ended(a *attempt, outcome string) {
 	w.log.Debug("job.ended", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.String("service", a.service()), zap.String("outcome", outcome))
 }
 
-// serviceLabel bounds the label values: services come from outside. A removed service keeps its label,
-// because its jobs may still end.
+// serviceLabel bounds the label values: services come from outside. A removed service keeps its
+// label, because its jobs may still end.
 func (w *Worker) serviceLabel(service string) string {
 	if !w.profile.table.Load().ever[service] {
 		return "other"

@@ -161,30 +161,32 @@ func (p *profile) wait() <-chan struct{} {
 	return w.known
 }
 
-// handler returns the handler of a service. left is true when the node has run the service and does not
-// run it at present: such a job is for another node.
+// handler returns the handler of a service. left is true when the node has run the service and does
+// not run it at present: such a job is for another node.
 func (w *Worker) handler(service string) (fn HandlerFunc, left bool) {
 	t := w.profile.table.Load()
 	fn, offered := t.run[service]
 	return fn, !offered && t.ever[service]
 }
 
-// Reconfigure replaces the profile of a worker by node, and its handlers, by service, by handlers. Services
-// of handlers are added to the profile as by Handle. The id must stay. With bad arguments nothing changes,
-// and the error is a *freeslot.Error.
+// Reconfigure replaces the profile of a worker by node, and its handlers, by service, by handlers.
+// Services of handlers are added to the profile as by Handle. The id must stay. With bad arguments
+// nothing changes, and the error is a *freeslot.Error.
 //
-// Running jobs go on with the handler they began with. Jobs of a removed service that arrive or have not
-// begun are handed back uncounted, to run elsewhere. With a smaller MaxConcurrency running jobs go on too,
-// and others begin when enough have ended. A service that stays keeps the health that SetHealthy gave it. A
-// new one is healthy, unless unhealthy names it: then it is not offered before a call of SetHealthy.
+// Running jobs go on with the handler they began with. Jobs of a removed service that arrive or
+// have not begun are handed back uncounted, to run elsewhere. With a smaller MaxConcurrency running
+// jobs go on too, and others begin when enough have ended. A service that stays keeps the health
+// that SetHealthy gave it. A new one is healthy, unless unhealthy names it: then it is not offered
+// before a call of SetHealthy.
 //
-// The new profile goes to Redis at once, under the same epoch. It is sent again until it has arrived, also
-// after an outage of Redis; only the last of several changes counts. Reconfigure waits for that until ctx
-// ends. Its error then wraps ctx's, and the change stays in force. Before Start there is nothing to wait
-// for. The error is ErrStopped when the worker has ended, or ends meanwhile.
+// The new profile goes to Redis at once, under the same epoch. It is sent again until it has
+// arrived, also after an outage of Redis; only the last of several changes counts. Reconfigure
+// waits for that until ctx ends. Its error then wraps ctx's, and the change stays in force. Before
+// Start there is nothing to wait for. The error is ErrStopped when the worker has ended, or ends
+// meanwhile.
 //
-// The maps and slices of the arguments are copied. Reconfigure may be called concurrently, and waits for a
-// Start that is under way.
+// The maps and slices of the arguments are copied. Reconfigure may be called concurrently, and
+// waits for a Start that is under way.
 func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string) error {
 	node, err := w.checkProfile(node, handlers, unhealthy)
 	if err != nil {
@@ -240,13 +242,14 @@ func (w *Worker) checkProfile(node freeslot.Node, handlers map[string]HandlerFun
 	return node, node.Validate("node")
 }
 
-// SetHealthy takes a service out of the profile (false) or puts it back (true), at once and until the next
-// call; MaxConcurrency stays. All services are healthy at first. To keep a service from being offered at
-// the start, call SetHealthy before Start. Jobs of an unhealthy service are treated like those of a removed
-// one; see Reconfigure. The change goes to Redis as it does there, but SetHealthy does not wait for it.
+// SetHealthy takes a service out of the profile (false) or puts it back (true), at once and until
+// the next call; MaxConcurrency stays. All services are healthy at first. To keep a service from
+// being offered at the start, call SetHealthy before Start. Jobs of an unhealthy service are
+// treated like those of a removed one; see Reconfigure. The change goes to Redis as it does there,
+// but SetHealthy does not wait for it.
 //
-// The error is a *freeslot.Error when the profile does not have the service. SetHealthy may be called
-// concurrently.
+// The error is a *freeslot.Error when the profile does not have the service. SetHealthy may be
+// called concurrently.
 func (w *Worker) SetHealthy(service string, healthy bool) error {
 	changed, err := w.profile.setHealthy(service, healthy)
 	if changed {
@@ -271,11 +274,13 @@ func (p *profile) setHealthy(service string, healthy bool) (bool, error) {
 	return true, nil
 }
 
-// doubt has the profile registered again after the next answered heartbeat. Behind a broken connection there
-// may be another server, without the last change. Repeating it costs one comparison.
+// doubt has the profile registered again after the next answered heartbeat. Behind a broken
+// connection there may be another server, without the last change. Repeating it costs one
+// comparison.
 func (w *Worker) doubt() { w.profile.doubted.Store(true) }
 
-// profileDue reports whether Redis may lack the present profile. Only the heartbeats' loop calls it.
+// profileDue reports whether Redis may lack the present profile. Only the heartbeats' loop calls
+// it.
 func (w *Worker) profileDue() bool {
 	return w.profile.pending() || w.profile.doubted.Load() || max(w.offers(), 1) != w.registered
 }

@@ -15,13 +15,13 @@ import (
 )
 
 // Progress reports how far the job is: any value, as json.Marshal makes it, of at most
-// freeslot.MaxProgressBytes. It goes to clients that wait for the job, and into the job's status. For
-// freeslot.Job.ProgressTimeoutMS it also proves that the handler makes progress.
+// freeslot.MaxProgressBytes. It goes to clients that wait for the job, and into the job's status.
+// For freeslot.Job.ProgressTimeoutMS it also proves that the handler makes progress.
 //
-// Progress does not wait. A value is sent once Config.ProgressInterval has passed since the one before. The
-// next call, or the end of the job, replaces a value that has not been sent yet. While Redis is away the
-// latest is kept. The error means that the value can never be sent. Progress may be called concurrently,
-// and does nothing once the handler has returned.
+// Progress does not wait. A value is sent once Config.ProgressInterval has passed since the one
+// before. The next call, or the end of the job, replaces a value that has not been sent yet. While
+// Redis is away the latest is kept. The error means that the value can never be sent. Progress may
+// be called concurrently, and does nothing once the handler has returned.
 func (j *Job) Progress(value any) error {
 	raw, err := json.Marshal(value)
 	switch {
@@ -38,8 +38,8 @@ func (j *Job) Progress(value any) error {
 	return nil
 }
 
-// attemptProgress is what the handler of one attempt has reported. The mutex of progress guards it, but for
-// id.
+// attemptProgress is what the handler of one attempt has reported. The mutex of progress guards it,
+// but for id.
 type attemptProgress struct {
 	id cell.Attempt
 	// seq counts the reports; value is the last one, nil once it was sent.
@@ -52,8 +52,8 @@ type attemptProgress struct {
 	ended bool
 }
 
-// progress holds the latest unsent report of each attempt: no more than one value for each running handler,
-// even in a long outage of Redis.
+// progress holds the latest unsent report of each attempt: no more than one value for each running
+// handler, even in a long outage of Redis.
 type progress struct {
 	interval time.Duration
 	metrics  *metrics
@@ -111,7 +111,8 @@ func (p *progress) quiet(t *attemptProgress) time.Duration {
 	return time.Since(t.heard)
 }
 
-// ready returns the reports that can be sent now, and the time until there is another one; 0 is never.
+// ready returns the reports that can be sent now, and the time until there is another one; 0 is
+// never.
 func (p *progress) ready(now time.Time) (attempts []*attemptProgress, reports []cell.ProgressReport, next time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,8 +143,8 @@ func (p *progress) sent(attempts []*attemptProgress, reports []cell.ProgressRepo
 	}
 }
 
-// progresses sends the progress of handlers, with one call under way, and gathers meanwhile. It shares
-// nothing with the reports of ended jobs, so it cannot hold them up.
+// progresses sends the progress of handlers, with one call under way, and gathers meanwhile. It
+// shares nothing with the reports of ended jobs, so it cannot hold them up.
 func (w *Worker) progresses(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

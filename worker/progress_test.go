@@ -39,7 +39,8 @@ func TestProgressIsLimited(t *testing.T) {
 			t.Fatalf("%+v", comp)
 		}
 		synctest.Wait()
-		// Told every 35 ms from 0 on, sent every 100 ms: the numbers 1 (0 ms), 3 (70), 6 (175), 9 (280).
+		// Told every 35 ms from 0 on, sent every 100 ms: the numbers 1 (0 ms), 3 (70), 6 (175), 9
+		// (280).
 		if got := strings.Join(f.lines(), ", "); got != "0-1 1 0, 0-1 3 2, 0-1 6 5, 0-1 9 8" {
 			t.Errorf("told %s", got)
 		}

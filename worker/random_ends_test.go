@@ -15,9 +15,10 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// TestEndsAtRandom: handlers that return, fail, panic, end their goroutine, ignore that they are to stop, and return about when
-// they are given up, while jobs are cancelled and taken away, answers are lost and the worker is stopped or superseded.
-// No attempt runs twice, and nothing is left behind.
+// TestEndsAtRandom: handlers that return, fail, panic, end their goroutine, ignore that they are to
+// stop, and return about when they are given up, while jobs are cancelled and taken away, answers
+// are lost and the worker is stopped or superseded. No attempt runs twice, and nothing is left
+// behind.
 func TestEndsAtRandom(t *testing.T) {
 	for round := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) { endAtRandom(t, round) })

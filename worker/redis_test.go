@@ -80,7 +80,8 @@ func (r *replica) wait(service string, jobs int) map[string]bool {
 	return waiting
 }
 
-// eachRunsOnce waits until all jobs have run, whose handlers send their ids to runs; before is called before each wait.
+// eachRunsOnce waits until all jobs have run, whose handlers send their ids to runs; before is
+// called before each wait.
 func (r *replica) eachRunsOnce(waiting map[string]bool, runs <-chan string, before func()) {
 	r.t.Helper()
 	limit := time.After(patience)

@@ -10,12 +10,12 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// quietTries is how often a report is tried before that is logged: the heartbeats log an outage of some
-// seconds, once and not for every job.
+// quietTries is how often a report is tried before that is logged: the heartbeats log an outage of
+// some seconds, once and not for every job.
 const quietTries = 10
 
-// report sends to Redis how the attempt ended. It repeats that until Redis acknowledges or refuses it, or the
-// worker's life ends. Repeating is harmless: the first report wins.
+// report sends to Redis how the attempt ended. It repeats that until Redis acknowledges or refuses
+// it, or the worker's life ends. Repeating is harmless: the first report wins.
 func (w *Worker) report(comp *cell.Completion, a *attempt) {
 	pauses := retryPauses()
 	for try := 1; ; try++ {
@@ -73,7 +73,8 @@ func (w *Worker) receiveAll(begun []cell.Dispatch) {
 	}
 }
 
-// refusedForGood reports whether an error blames the result, so that a repetition would get it again.
+// refusedForGood reports whether an error blames the result, so that a repetition would get it
+// again.
 func refusedForGood(err error) bool {
 	code := freeslot.CodeOf(err)
 	return code == freeslot.CodeInvalidArgument || code == freeslot.CodePayloadTooLarge

@@ -10,8 +10,8 @@ import (
 
 // Pauses before a retry.
 const (
-	// FirstRetryDelay is the longest pause after a first attempt. It doubles with each further one, up to
-	// LongestRetryDelay.
+	// FirstRetryDelay is the longest pause after a first attempt. It doubles with each further one,
+	// up to LongestRetryDelay.
 	FirstRetryDelay   = time.Second
 	LongestRetryDelay = 5 * time.Minute
 	// MaxRetryAfter bounds the pauses that RetryAfter states.
@@ -30,12 +30,13 @@ func (e *retryError) Error() string { return e.err.Error() }
 
 func (e *retryError) Unwrap() error { return e.err }
 
-// Retryable marks a temporary error. When a handler returns it, or an error that wraps it, the job is
-// retried on any node that fits. A job that has failed freeslot.Job.MaxAttempts times is dead, with its
-// last error.
+// Retryable marks a temporary error. When a handler returns it, or an error that wraps it, the job
+// is retried on any node that fits. A job that has failed freeslot.Job.MaxAttempts times is dead,
+// with its last error.
 //
-// The next attempt is due after a random pause between 0 and FirstRetryDelay. That bound doubles with the
-// number of the attempt, up to LongestRetryDelay. errors.Is and errors.As see err. Retryable(nil) is nil.
+// The next attempt is due after a random pause between 0 and FirstRetryDelay. That bound doubles
+// with the number of the attempt, up to LongestRetryDelay. errors.Is and errors.As see err.
+// Retryable(nil) is nil.
 func Retryable(err error) error {
 	if err == nil {
 		return nil
@@ -43,8 +44,8 @@ func Retryable(err error) error {
 	return &retryError{err: err}
 }
 
-// RetryAfter is like Retryable with a pause of d, cut to the range from 0 to MaxRetryAfter. If one error
-// has several marks, the outermost counts.
+// RetryAfter is like Retryable with a pause of d, cut to the range from 0 to MaxRetryAfter. If one
+// error has several marks, the outermost counts.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -65,8 +66,8 @@ func nextTry(err error, attempt int) (cell.Again, time.Duration) {
 	}
 }
 
-// retryDelay has full jitter: jobs that failed together for one cause must not come back together. below
-// returns a random number from 0 to n-1.
+// retryDelay has full jitter: jobs that failed together for one cause must not come back together.
+// below returns a random number from 0 to n-1.
 func retryDelay(attempt int, below func(n int64) int64) time.Duration {
 	return time.Duration(below(int64(longestDelay(attempt)) + 1))
 }

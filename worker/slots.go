@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// slotPatience is how long an attempt waits for slots that stuck handlers keep, before its job is handed
-// back. Other handlers free their slots before Redis can give them away.
+// slotPatience is how long an attempt waits for slots that stuck handlers keep, before its job is
+// handed back. Other handlers free their slots before Redis can give them away.
 const slotPatience = 10 * time.Second
 
-// slots hands out the node's capacity to handlers, first come first served: small jobs cannot overtake
-// a job of many slots for ever.
+// slots hands out the node's capacity to handlers, first come first served: small jobs cannot
+// overtake a job of many slots for ever.
 //
-// Invariant: used <= size, with two exceptions. A job larger than size runs alone, and running jobs go
-// on when size shrinks.
+// Invariant: used <= size, with two exceptions. A job larger than size runs alone, and running jobs
+// go on when size shrinks.
 type slots struct {
 	mu      sync.Mutex // guards the rest
 	size    int
@@ -30,8 +30,8 @@ type slotWaiter struct {
 
 func newSlots(size int) *slots { return &slots{size: size} }
 
-// acquire waits until n slots are free and takes them. It gives up with an error when ctx ends, and after
-// slotPatience.
+// acquire waits until n slots are free and takes them. It gives up with an error when ctx ends, and
+// after slotPatience.
 func (s *slots) acquire(ctx context.Context, n int) error {
 	if err := ctx.Err(); err != nil {
 		return err

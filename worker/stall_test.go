@@ -145,8 +145,8 @@ func TestStuckHandlersOfLostAttemptsAreNotOffered(t *testing.T) {
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
 
-// The same where the handler had been told to stop before: a job whose deadline has passed is cancelled first, and
-// taken from the node when it does not end.
+// The same where the handler had been told to stop before: a job whose deadline has passed is
+// cancelled first, and taken from the node when it does not end.
 func TestStuckHandlersOfCancelledAttemptsAreNotOffered(t *testing.T) {
 	var release chan struct{}
 	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 3 }, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -172,8 +172,8 @@ func TestStuckHandlersOfCancelledAttemptsAreNotOffered(t *testing.T) {
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
 
-// A node that another process has taken waits for its handlers as long as InterruptGrace says, which may be longer than
-// the grace of a lost attempt: an executor may have a process to end.
+// A node that another process has taken waits for its handlers as long as InterruptGrace says,
+// which may be longer than the grace of a lost attempt: an executor may have a process to end.
 func TestSupersededWaitsForHandlers(t *testing.T) {
 	const grace = 2 * stopGrace
 	var took time.Duration

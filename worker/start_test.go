@@ -7,8 +7,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// A start whose registration was carried out without an answer leaves no node behind on which jobs would be placed; one
-// that was refused has none.
+// A start whose registration was carried out without an answer leaves no node behind on which jobs
+// would be placed; one that was refused has none.
 func TestStartWithoutAnAnswer(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

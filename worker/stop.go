@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// drain lets running handlers end, then interrupts them, then gives up those that do not return. Each wait
-// ends early when the worker is superseded.
+// drain lets running handlers end, then interrupts them, then gives up those that do not return.
+// Each wait ends early when the worker is superseded.
 func (w *Worker) drain() {
 	w.log.Info("node.draining")
 	idle := w.ledger.drain()
@@ -44,8 +44,8 @@ func (w *Worker) await(idle <-chan struct{}, limit time.Duration, hurry <-chan s
 	return false
 }
 
-// supersede cancels every handler and waits a little for them. Their results are dropped, but an executor
-// may have a process to end.
+// supersede cancels every handler and waits a little for them. Their results are dropped, but an
+// executor may have a process to end.
 func (w *Worker) supersede() {
 	w.log.Error("node.superseded", zap.String(logging.FieldReason, "another process has registered this node"))
 	idle := w.ledger.drain() // first, so that nothing begins any more without being stopped

@@ -81,8 +81,8 @@ func (p *place) connect(ctx context.Context) (rueidis.Client, error) {
 	return client, nil
 }
 
-// checkCluster compares the number of cells on a client of its own: the record can be on any server of
-// the cluster, and the agent must keep no connection there.
+// checkCluster compares the number of cells on a client of its own: the record can be on any server
+// of the cluster, and the agent must keep no connection there.
 func (p *place) checkCluster(ctx context.Context) error {
 	client, err := p.connect(ctx)
 	if err != nil {

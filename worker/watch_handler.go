@@ -14,14 +14,14 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// stopGrace is how long a stopped handler may take to return when its own node has stopped it, or does not
-// own the attempt any more. Then the attempt ends without the handler, which keeps its slots until it
-// returns.
+// stopGrace is how long a stopped handler may take to return when its own node has stopped it, or
+// does not own the attempt any more. Then the attempt ends without the handler, which keeps its
+// slots until it returns.
 const stopGrace = 30 * time.Second
 
-// watch stops a handler that reports no progress where the job asks for that, and gives up a handler that
-// does not return after it was stopped. The caller of the handler calls the returned function when it has
-// returned.
+// watch stops a handler that reports no progress where the job asks for that, and gives up a
+// handler that does not return after it was stopped. The caller of the handler calls the returned
+// function when it has returned.
 func (w *Worker) watch(a *attempt, reports *attemptProgress, span trace.Span) (stopWatching func()) {
 	done := make(chan struct{})
 	w.attempts.Go(func() {
@@ -35,8 +35,8 @@ func (w *Worker) watch(a *attempt, reports *attemptProgress, span trace.Span) (s
 	}
 }
 
-// awaitStop returns true when the handler is stopped, and stops it itself when it has reported no progress
-// for too long. It returns false when the handler has returned.
+// awaitStop returns true when the handler is stopped, and stops it itself when it has reported no
+// progress for too long. It returns false when the handler has returned.
 func (w *Worker) awaitStop(a *attempt, reports *attemptProgress, done <-chan struct{}) bool {
 	limit := time.Duration(a.job.ProgressTimeoutMS) * time.Millisecond
 	var quiet <-chan time.Time
@@ -61,7 +61,8 @@ func (w *Worker) awaitStop(a *attempt, reports *attemptProgress, done <-chan str
 	}
 }
 
-// awaitStuck returns true when a stopped handler has not returned in time, false when it has returned.
+// awaitStuck returns true when a stopped handler has not returned in time, false when it has
+// returned.
 func (w *Worker) awaitStuck(a *attempt, done <-chan struct{}) bool {
 	grace := time.NewTimer(w.stopGrace) // since the stop, which has just come
 	defer grace.Stop()
@@ -105,15 +106,15 @@ func (w *Worker) giveUpHandler(a *attempt, reports *attemptProgress, span trace.
 	w.conclude(a, span, returned{stuck: true, cause: context.Cause(a.ctx)})
 }
 
-// withhold notes that stuck handlers keep that many slots more. The next heartbeat offers fewer slots: the
-// node would otherwise seem free, and get jobs that it can only hand back.
+// withhold notes that stuck handlers keep that many slots more. The next heartbeat offers fewer
+// slots: the node would otherwise seem free, and get jobs that it can only hand back.
 func (w *Worker) withhold(slots int) {
 	w.withheld.Add(int64(slots))
 	w.requestBeat()
 }
 
-// stoppedHere reports whether the node itself stopped the attempt. That is a failure which another attempt
-// may mend.
+// stoppedHere reports whether the node itself stopped the attempt. That is a failure which another
+// attempt may mend.
 func stoppedHere(cause error) bool {
 	return errors.Is(cause, ErrStalled) || errors.Is(cause, ErrLeaseLost)
 }

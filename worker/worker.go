@@ -24,22 +24,23 @@ import (
 
 // What ends a worker, or the context of a handler (see context.Cause).
 var (
-	// ErrSuperseded is why a worker ends whose node another process has registered, and the cause of its
-	// handlers' cancelled contexts.
+	// ErrSuperseded is why a worker ends whose node another process has registered, and the cause
+	// of its handlers' cancelled contexts.
 	ErrSuperseded = errors.New("worker: another process has registered this node, each needs a node id of its own")
-	// ErrNotOwned is the cause when the node no longer owns the job: the node was reaped, or the job has ended
-	// in another way. The result will be dropped.
+	// ErrNotOwned is the cause when the node no longer owns the job: the node was reaped, or the
+	// job has ended in another way. The result will be dropped.
 	ErrNotOwned = errors.New("worker: the node does not own this job any more")
 	// ErrCancelled is the cause when a client cancelled the job, and when its deadline has passed.
 	ErrCancelled = errors.New("worker: the job was cancelled")
-	// ErrStopping is the cause when the worker stops and the job's time is up. The job is handed back, and
-	// begins again elsewhere, unless the handler returns a result within Config.InterruptGrace.
+	// ErrStopping is the cause when the worker stops and the job's time is up. The job is handed
+	// back, and begins again elsewhere, unless the handler returns a result within
+	// Config.InterruptGrace.
 	ErrStopping = errors.New("worker: the node is stopping")
-	// ErrStalled is the cause when the handler has reported no progress for the job's ProgressTimeoutMS. The
-	// attempt has failed, unless the handler returns a result.
+	// ErrStalled is the cause when the handler has reported no progress for the job's
+	// ProgressTimeoutMS. The attempt has failed, unless the handler returns a result.
 	ErrStalled = errors.New("worker: the handler reported no progress in time")
-	// ErrLeaseLost is the cause, for a job whose OnLeaseLoss is cancel, when Redis has not answered for the
-	// heartbeat limit. The job may be running elsewhere by then.
+	// ErrLeaseLost is the cause, for a job whose OnLeaseLoss is cancel, when Redis has not answered
+	// for the heartbeat limit. The job may be running elsewhere by then.
 	ErrLeaseLost = errors.New("worker: the node has lost its lease, because Redis cannot be reached")
 	// ErrStopped is returned by Start once the worker has been started or stopped.
 	ErrStopped = errors.New("worker: started or stopped before")
@@ -48,8 +49,8 @@ var (
 const (
 	// callTimeout bounds one call to Redis.
 	callTimeout = 2 * time.Second
-	// drainingTimeout bounds how long a job that is handed back waits for the heartbeat by which Redis learns
-	// that the node stops.
+	// drainingTimeout bounds how long a job that is handed back waits for the heartbeat by which
+	// Redis learns that the node stops.
 	drainingTimeout = time.Second
 	// reportTimeout bounds, while stopping, the reports of interrupted jobs.
 	reportTimeout = 2 * time.Second
@@ -64,8 +65,8 @@ type Job struct {
 	Tenant string
 	// Service is the one that the handler was registered for.
 	Service string
-	// Attempt is the number of the try, from 1; with ID it names this execution. Tries that a node lost,
-	// handed back or never began are counted too.
+	// Attempt is the number of the try, from 1; with ID it names this execution. Tries that a node
+	// lost, handed back or never began are counted too.
 	Attempt     int
 	Payload     json.RawMessage
 	Requirement freeslot.Requirement
@@ -75,16 +76,16 @@ type Job struct {
 	report func(value json.RawMessage) // reports progress; nil for a Job that a program made itself
 }
 
-// HandlerFunc runs one job. Its result becomes the job's: a json.RawMessage unchanged, anything else by
-// json.Marshal. An error fails the job, for good unless Retryable or RetryAfter has marked it. An error that
-// is or wraps a *freeslot.JobError keeps its code, any other gets freeslot.JobErrorHandler. A panic fails the
-// job for good, too.
+// HandlerFunc runs one job. Its result becomes the job's: a json.RawMessage unchanged, anything
+// else by json.Marshal. An error fails the job, for good unless Retryable or RetryAfter has marked
+// it. An error that is or wraps a *freeslot.JobError keeps its code, any other gets
+// freeslot.JobErrorHandler. A panic fails the job for good, too.
 //
-// ctx carries the span of the job. It is cancelled when the job is cancelled or its deadline has passed, when
-// the node no longer owns the job, and when the worker stops. Where the job asks for it, it is also cancelled
-// after too long a time without progress or without Redis. context.Cause has the reason. A handler should
-// then return soon: one that goes on may run beside the job's next attempt on another node. Handlers run
-// concurrently, each in a goroutine of its own.
+// ctx carries the span of the job. It is cancelled when the job is cancelled or its deadline has
+// passed, when the node no longer owns the job, and when the worker stops. Where the job asks for
+// it, it is also cancelled after too long a time without progress or without Redis. context.Cause
+// has the reason. A handler should then return soon: one that goes on may run beside the job's next
+// attempt on another node. Handlers run concurrently, each in a goroutine of its own.
 type HandlerFunc func(ctx context.Context, job *Job) (result any, err error)
 
 // Worker is one node. Its methods are safe for concurrent use, except that Handle
@@ -115,8 +116,8 @@ type Worker struct {
 
 	// latency is how long the last heartbeat took, in ns; 0 is not known.
 	latency atomic.Int64
-	// turned is when the loop of heartbeats turned last, by the monotonic clock: a change of the machine's time
-	// does not make the loop seem stuck. It is nil while the loop does not run.
+	// turned is when the loop of heartbeats turned last, by the monotonic clock: a change of the
+	// machine's time does not make the loop seem stuck. It is nil while the loop does not run.
 	turned atomic.Pointer[time.Time]
 	// beatNow has a token when a heartbeat is due before the interval ends.
 	beatNow chan struct{}
@@ -124,8 +125,9 @@ type Worker struct {
 	reading atomic.Pointer[context.CancelCauseFunc]
 	// position is the last dispatch entry that has been taken in.
 	position atomic.Pointer[string]
-	// trimmed is the position that the last answered heartbeat named. beats counts the answered heartbeats
-	// until looked is true, after the look for schedulers. They belong to the loop of heartbeats.
+	// trimmed is the position that the last answered heartbeat named. beats counts the answered
+	// heartbeats until looked is true, after the look for schedulers. They belong to the loop of
+	// heartbeats.
 	trimmed string
 	beats   int
 	looked  bool
@@ -135,13 +137,13 @@ type Worker struct {
 	// life ends the reports of ended jobs; the loops end before.
 	life    context.Context
 	endLife context.CancelFunc
-	// attempts counts the attempts that are held and the watchers of their handlers. handling counts
-	// handlers; the worker does not wait for one that ignores its context.
+	// attempts counts the attempts that are held and the watchers of their handlers. handling
+	// counts handlers; the worker does not wait for one that ignores its context.
 	attempts sync.WaitGroup
 	handling atomic.Int64
-	// withheld are the slots of handlers that were given up and have not returned. registered is the number
-	// of slots in the last registration, 0 when Redis does not know the node; it belongs to the loop of
-	// heartbeats once that runs.
+	// withheld are the slots of handlers that were given up and have not returned. registered is
+	// the number of slots in the last registration, 0 when Redis does not know the node; it belongs
+	// to the loop of heartbeats once that runs.
 	withheld   atomic.Int64
 	registered int
 
@@ -210,9 +212,9 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// Handle makes fn the handler of a service and adds the service to the node's profile if it is not there. It
-// panics, like http.ServeMux, on mistakes in the program: an invalid name, a nil fn, a second handler for a
-// service, and any call after Start.
+// Handle makes fn the handler of a service and adds the service to the node's profile if it is not
+// there. It panics, like http.ServeMux, on mistakes in the program: an invalid name, a nil fn, a
+// second handler for a service, and any call after Start.
 func (w *Worker) Handle(service string, fn HandlerFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -235,8 +237,8 @@ func (w *Worker) Handle(service string, fn HandlerFunc) {
 	w.profile.set(withService(w.profile.node, service), handlers)
 }
 
-// Start connects to Redis, registers the node under a new epoch and starts to take jobs. ctx bounds the start
-// only. A worker that failed to start has ended.
+// Start connects to Redis, registers the node under a new epoch and starts to take jobs. ctx bounds
+// the start only. A worker that failed to start has ended.
 //
 // Start takes the node over from any other process that has registered it. That process ends with
 // ErrSuperseded.
@@ -306,9 +308,9 @@ func (w *Worker) register(ctx context.Context) error {
 	return nil
 }
 
-// unregister takes the node out again after a registration without an answer. Redis may have carried it out,
-// and would then place jobs on the node until it is reaped. If Redis has answered, or lacks the script, it has
-// not: then unregister would only wait for scripts once more.
+// unregister takes the node out again after a registration without an answer. Redis may have
+// carried it out, and would then place jobs on the node until it is reaped. If Redis has answered,
+// or lacks the script, it has not: then unregister would only wait for scripts once more.
 func (w *Worker) unregister(cause error) error {
 	var answer *rueidis.RedisError
 	var refusal *freeslot.Error
@@ -324,16 +326,16 @@ func (w *Worker) unregister(cause error) error {
 	return nil
 }
 
-// Stop ends the worker. It takes no new jobs, lets the running ones go on for Config.StopTimeout or until ctx
-// ends, interrupts the rest and takes the node out of the fleet. Interrupted jobs, and those that had not
-// begun, are handed back: they wait for another node, and it does not count as a failure. An interrupted
-// handler that returns a result has done its job. When a handler does not return within
-// Config.InterruptGrace its job is handed back too, so the handler may still be running when the next
-// attempt begins.
+// Stop ends the worker. It takes no new jobs, lets the running ones go on for Config.StopTimeout or
+// until ctx ends, interrupts the rest and takes the node out of the fleet. Interrupted jobs, and
+// those that had not begun, are handed back: they wait for another node, and it does not count as a
+// failure. An interrupted handler that returns a result has done its job. When a handler does not
+// return within Config.InterruptGrace its job is handed back too, so the handler may still be
+// running when the next attempt begins.
 //
-// Stop outlasts ctx by at most Config.InterruptGrace and some seconds of bounded calls to Redis. It may be
-// called at any time, repeatedly and concurrently, and then waits for a Start that is under way. Every call
-// returns when the worker has ended. The error lists what was left undone.
+// Stop outlasts ctx by at most Config.InterruptGrace and some seconds of bounded calls to Redis. It
+// may be called at any time, repeatedly and concurrently, and then waits for a Start that is under
+// way. Every call returns when the worker has ended. The error lists what was left undone.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	if w.state == idle {
@@ -351,8 +353,8 @@ func (w *Worker) Stop(ctx context.Context) error {
 	return w.stopErr
 }
 
-// Run starts the worker, waits until ctx ends or the worker does, and stops it. It returns nil only when ctx
-// ended it and nothing was left undone.
+// Run starts the worker, waits until ctx ends or the worker does, and stops it. It returns nil only
+// when ctx ended it and nothing was left undone.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.Start(ctx); err != nil {
 		return err
@@ -367,8 +369,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // Done is closed when the worker has ended: stopped, failed to start, or superseded.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
-// Err is why the worker ended by itself, at present only ErrSuperseded. It is nil while the worker runs and
-// after Stop.
+// Err is why the worker ended by itself, at present only ErrSuperseded. It is nil while the worker
+// runs and after Stop.
 func (w *Worker) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

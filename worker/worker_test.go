@@ -771,8 +771,8 @@ func TestSpanContinuesTheSubmittersTrace(t *testing.T) {
 	}))
 }
 
-// TestStartThatIsNotRegistered: where nothing was registered, or another process has the node, there is nothing to take
-// out again, and the error says in one line why the start failed.
+// TestStartThatIsNotRegistered: where nothing was registered, or another process has the node,
+// there is nothing to take out again, and the error says in one line why the start failed.
 func TestStartThatIsNotRegistered(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// flags defines the flags, which set c. With kong the linker could not drop methods that are never called:
-// half of the program, in the memory of every node.
+// flags defines the flags, which set c. With kong the linker could not drop methods that are never
+// called: half of the program, in the memory of every node.
 func (c *runCmd) flags() *flag.FlagSet {
 	set := flag.NewFlagSet("nodeagent", flag.ContinueOnError)
 	set.SetOutput(io.Discard)

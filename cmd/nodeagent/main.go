@@ -1,9 +1,9 @@
-// Command nodeagent makes a machine a node of a freeslot fleet. It runs the jobs that schedulers place
-// there, by HTTP requests to local services or by commands.
+// Command nodeagent makes a machine a node of a freeslot fleet. It runs the jobs that schedulers
+// place there, by HTTP requests to local services or by commands.
 //
-// Exit codes: 0 after an orderly end, 1 for a failure, such as a file that cannot be read, 2 when the
-// command line is wrong, 3 when another process has taken over the node, 78 when the configuration is
-// not valid.
+// Exit codes: 0 after an orderly end, 1 for a failure, such as a file that cannot be read, 2 when
+// the command line is wrong, 3 when another process has taken over the node, 78 when the
+// configuration is not valid.
 package main
 
 import (
@@ -26,8 +26,8 @@ const (
 	exitFailure    = 1
 	exitUsage      = 2
 	exitSuperseded = 3
-	// exitConfig is EX_CONFIG of sysexits.h. It is not 2, the code of a Go process that crashes. A service
-	// manager must restart a crashed process, but not one with an invalid configuration.
+	// exitConfig is EX_CONFIG of sysexits.h. It is not 2, the code of a Go process that crashes. A
+	// service manager must restart a crashed process, but not one with an invalid configuration.
 	exitConfig = 78
 )
 
@@ -62,8 +62,8 @@ func (e configError) Unwrap() error { return e.err }
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		// An agent needs little memory, and the machine is for its services: the garbage collector runs at
-		// half of the usual 4 MiB.
+		// An agent needs little memory, and the machine is for its services: the garbage collector
+		// runs at half of the usual 4 MiB.
 		debug.SetGCPercent(50)
 	}
 	env := &environment{out: os.Stdout, err: os.Stderr, environ: os.Environ(), reload: hangups()}
@@ -71,8 +71,8 @@ func main() {
 	os.Exit(run(os.Args[1:], env))
 }
 
-// interrupted returns contexts that end with the first and the second signal. The third one ends the
-// process at once, and leaves running commands behind.
+// interrupted returns contexts that end with the first and the second signal. The third one ends
+// the process at once, and leaves running commands behind.
 func interrupted() (ctx, hurry context.Context) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -90,8 +90,8 @@ func interrupted() (ctx, hurry context.Context) {
 	return ctx, hurry
 }
 
-// hangups receives SIGHUP from the first moment on: an unhandled one would end the process. Several that
-// come during one reload count as one.
+// hangups receives SIGHUP from the first moment on: an unhandled one would end the process. Several
+// that come during one reload count as one.
 func hangups() <-chan os.Signal {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)

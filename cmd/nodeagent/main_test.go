@@ -104,8 +104,8 @@ func TestWrongConfiguration(t *testing.T) {
 	}
 }
 
-// TestUnreadableFiles: a file that is not there yet, of a mount or of whoever hands out secrets, is a failure that another
-// start may mend.
+// TestUnreadableFiles: a file that is not there yet, of a mount or of whoever hands out secrets, is
+// a failure that another start may mend.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -248,8 +248,8 @@ type node struct {
 	file string
 }
 
-// prepare makes the fleet and the arguments of a program with one service, "wait", whose jobs say on the
-// returned pipe that they have begun, and go on until they are stopped.
+// prepare makes the fleet and the arguments of a program with one service, "wait", whose jobs say
+// on the returned pipe that they have begun, and go on until they are stopped.
 func prepare(t *testing.T, set ...string) (n *node, begun *bufio.Reader, args []string) {
 	t.Helper()
 	redis := redistest.Shared(t)
@@ -541,14 +541,15 @@ func TestSupersededEnds(t *testing.T) {
 	if code != exitSuperseded {
 		t.Errorf("exit code %d", code)
 	}
-	// Two agents of one name that are started again and again would take each other's jobs for ever.
+	// Two agents of one name that are started again and again would take each other's jobs for
+	// ever.
 	if !slices.Contains(final(t), code) {
 		t.Errorf("systemd starts it again after exit code %d", code)
 	}
 }
 
-// TestCrashedAgentIsStartedAgain: the watchdog's SIGABRT ends a Go process like a panic does, with an exit code that many
-// programs, and this one, have for a wrong command line.
+// TestCrashedAgentIsStartedAgain: the watchdog's SIGABRT ends a Go process like a panic does, with
+// an exit code that many programs, and this one, have for a wrong command line.
 func TestCrashedAgentIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	n, _ := start(t)

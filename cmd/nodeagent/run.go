@@ -95,7 +95,8 @@ func hintConfig(err error) {
 	}
 }
 
-// serve runs one agent until env's context ends or the agent does. It calls reload after each SIGHUP.
+// serve runs one agent until env's context ends or the agent does. It calls reload after each
+// SIGHUP.
 func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(context.Context, *agent.Agent)) error {
 	p, err := newProcess(cfg, logger)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// halfway is a process that goes on starting until its context ends. Its node is registered already, and runs a job.
+// halfway is a process that goes on starting until its context ends. Its node is registered
+// already, and runs a job.
 type halfway struct {
 	*node
 	job string
@@ -88,7 +89,8 @@ func (h *halfway) handedBack() error {
 	return err
 }
 
-// TestSecondSignalOnTheWayUp: as after the start, the first signal drains and the second one interrupts.
+// TestSecondSignalOnTheWayUp: as after the start, the first signal drains and the second one
+// interrupts.
 func TestSecondSignalOnTheWayUp(t *testing.T) {
 	t.Parallel()
 	h := startHalfway(t, func(h *halfway, event string) {
@@ -102,7 +104,8 @@ func TestSecondSignalOnTheWayUp(t *testing.T) {
 	}
 }
 
-// TestLateStart: a start that takes too long is a failure, and leaves no node behind that takes jobs.
+// TestLateStart: a start that takes too long is a failure, and leaves no node behind that takes
+// jobs.
 func TestLateStart(t *testing.T) {
 	t.Parallel()
 	h := startHalfway(t, func(*halfway, string) {}, "stop_timeout=1h")

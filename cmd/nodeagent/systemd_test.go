@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestSystemd: the agent says when its node is registered, that it lives, when it reads its configuration anew, and
-// when it stops.
+// TestSystemd: the agent says when its node is registered, that it lives, when it reads its
+// configuration anew, and when it stops.
 func TestSystemd(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)

@@ -68,8 +68,8 @@ func TestACLPrints(t *testing.T) {
 	}
 }
 
-// TestACLRules: the rights of each role, a rule a line. Operators set them before an upgrade. The hashes
-// of scripts are left out, since they change with each edit.
+// TestACLRules: the rights of each role, a rule a line. Operators set them before an upgrade. The
+// hashes of scripts are left out, since they change with each edit.
 func TestACLRules(t *testing.T) {
 	t.Parallel()
 	hash := regexp.MustCompile(`\|[0-9a-f]{40}`)

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// callTimeout bounds one request without the wait that it asks for. With several servers each has half of it,
-	// more than the 5 s after which a replica reports why it cannot answer.
+	// callTimeout bounds one request without the wait that it asks for. With several servers each
+	// has half of it, more than the 5 s after which a replica reports why it cannot answer.
 	callTimeout = 15 * time.Second
 	// maxAnswer is the largest answer; a page of jobs holds their results.
 	maxAnswer = 1 << 30
@@ -38,7 +38,8 @@ type apiClient struct {
 	timeout time.Duration
 }
 
-// newAPIClient takes http://host:port, https://… or just host:port. Several are separated by commas.
+// newAPIClient takes http://host:port, https://… or just host:port. Several are separated by
+// commas.
 func newAPIClient(servers, token string) (*apiClient, error) {
 	var bases []*url.URL
 	for server := range strings.SplitSeq(servers, ",") {
@@ -73,8 +74,9 @@ func (c *apiClient) webSocketURL() string {
 
 func (c *apiClient) close() { c.http.CloseIdleConnections() }
 
-// call decodes the answer into out. Refusals are *freeslot.Error. wait is added to callTimeout. With three servers or
-// more a call can take half of callTimeout for each. Names in path must be escaped.
+// call decodes the answer into out. Refusals are *freeslot.Error. wait is added to callTimeout.
+// With three servers or more a call can take half of callTimeout for each. Names in path must be
+// escaped.
 func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, max(c.timeout, time.Duration(1+len(c.others))*c.timeout/2)+wait)
 	defer cancel()
@@ -98,7 +100,8 @@ func (c *apiClient) call(ctx context.Context, method, path string, query url.Val
 	return tried
 }
 
-// askFor is ask with a share of the time that is left, when other servers can be asked for the same.
+// askFor is ask with a share of the time that is left, when other servers can be asked for the
+// same.
 func (c *apiClient) askFor(ctx context.Context, others int, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
 	limit := c.timeout + wait
 	if deadline, ok := ctx.Deadline(); ok && others > 0 && method == http.MethodGet && wait == 0 {
@@ -109,7 +112,8 @@ func (c *apiClient) askFor(ctx context.Context, others int, method, path string,
 	return c.ask(ctx, method, path, query, content, out)
 }
 
-// canRepeat reports whether another replica can be asked after err: nothing was sent, or the request only reads.
+// canRepeat reports whether another replica can be asked after err: nothing was sent, or the
+// request only reads.
 func canRepeat(method string, err error) bool {
 	var unreachable *unreachableError
 	if !errors.As(err, &unreachable) {

@@ -26,7 +26,8 @@ func hung(t *testing.T) string {
 	return s.URL
 }
 
-// What only reads is asked of the next replica where one does not answer; what may have been done is not.
+// What only reads is asked of the next replica where one does not answer; what may have been done
+// is not.
 func TestServerThatHangs(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -51,8 +52,8 @@ func TestServerThatHangs(t *testing.T) {
 	}
 }
 
-// replicas answer by the name of their host: "hangs" never; "late" that Redis is away, as a replica does that
-// waits for it; "lost" cannot be connected to; "well" at once.
+// replicas answer by the name of their host: "hangs" never; "late" that Redis is away, as a replica
+// does that waits for it; "lost" cannot be connected to; "well" at once.
 type replicas struct{ asked []string }
 
 func (r *replicas) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -78,7 +79,8 @@ func (r *replicas) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-// However many servers there are, each has more time than a replica takes to say that it cannot answer.
+// However many servers there are, each has more time than a replica takes to say that it cannot
+// answer.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -28,8 +28,8 @@ type configShowCmd struct {
 	Version uint64 `placeholder:"N" help:"This version of the history instead of the current one."`
 }
 
-// Run prints YAML for apply. Its version key keeps apply from overwriting a change that another user makes
-// meanwhile.
+// Run prints YAML for apply. Its version key keeps apply from overwriting a change that another
+// user makes meanwhile.
 func (c *configShowCmd) Run(a *app) error {
 	if c.Version > 0 {
 		var v pool.ConfigVersion

@@ -33,8 +33,8 @@ func (a *app) printDiff(r *pool.ConfigResult) error {
 	return a.println("the pools have no members and restrict nothing: enabled is false")
 }
 
-// printCompared names the configuration that a dry run compared with. If Redis has no valid document, the content
-// may be in force already, and apply still changes something.
+// printCompared names the configuration that a dry run compared with. If Redis has no valid
+// document, the content may be in force already, and apply still changes something.
 func (a *app) printCompared(r *pool.ConfigResult) {
 	broken := len(r.Problems) > 0
 	for _, p := range r.Problems {

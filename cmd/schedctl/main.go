@@ -1,8 +1,8 @@
-// Command schedctl submits jobs to a freeslot scheduler, shows their results, and operates the scheduler: nodes,
-// pools, schedules and users of Redis.
+// Command schedctl submits jobs to a freeslot scheduler, shows their results, and operates the
+// scheduler: nodes, pools, schedules and users of Redis.
 //
-// Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command line is wrong; config diff
-// --exit-code: 0 no differences, 1 differences, 2 anything else.
+// Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command line is wrong; config
+// diff --exit-code: 0 no differences, 1 differences, 2 anything else.
 package main
 
 import (
@@ -25,7 +25,8 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
-	// exitTrouble is the code of diff(1) for trouble, where exitFailure means that there are differences.
+	// exitTrouble is the code of diff(1) for trouble, where exitFailure means that there are
+	// differences.
 	exitTrouble = 2
 )
 
@@ -155,8 +156,8 @@ func run(args []string, env *environment) (code int) {
 // badDuration matches the parser's error for a bad duration.
 var badDuration = regexp.MustCompile(`expected duration but got ("[^"]*"): time: .*`)
 
-// hintDashes finds a long flag with one dash, as other tools write it. The parser reads that as several short
-// flags.
+// hintDashes finds a long flag with one dash, as other tools write it. The parser reads that as
+// several short flags.
 func hintDashes(model *kong.Application, args []string) (hint string) {
 	for _, arg := range args {
 		name, one := strings.CutPrefix(arg, "-")
@@ -222,7 +223,8 @@ func (c *commands) app(env *environment) (*app, error) {
 	return &app{environment: env, api: api, json: c.Output == "json", token: token}, nil
 }
 
-// call sends a request to a replica, with body as JSON unless it is nil, and decodes the answer into out.
+// call sends a request to a replica, with body as JSON unless it is nil, and decodes the answer
+// into out.
 func (a *app) call(method, path string, query url.Values, body, out any) error {
 	var content []byte
 	if body != nil {

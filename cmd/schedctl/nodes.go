@@ -107,7 +107,8 @@ func nodeRows(nodes []api.NodeStatus) [][]string {
 	return rows
 }
 
-// shownStatus is imported or silent if the node's agent does not speak for it: its last status is of no use then.
+// shownStatus is imported or silent if the node's agent does not speak for it: its last status is
+// of no use then.
 func shownStatus(n *api.NodeStatus) string {
 	switch {
 	case n.Epoch == cell.ImportEpoch:

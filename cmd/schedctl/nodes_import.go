@@ -30,7 +30,8 @@ type importCmd struct {
 // importTimeout bounds the whole of an import, besides the limits of its calls.
 const importTimeout = 30 * time.Minute
 
-// Run copies the list and reads it back. After an error the copied nodes stay; another run finds them to be the same.
+// Run copies the list and reads it back. After an error the copied nodes stay; another run finds
+// them to be the same.
 func (c *importCmd) Run(a *app) error {
 	entries, err := c.read(a.in)
 	if err != nil {

@@ -26,8 +26,8 @@ func (a *app) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// table writes rows in columns, without control characters: handlers write error messages, and control characters
-// could be commands to the terminal.
+// table writes rows in columns, without control characters: handlers write error messages, and
+// control characters could be commands to the terminal.
 func table(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -91,7 +91,8 @@ func jobRows(jobs []freeslot.JobStatus) [][]string {
 	return rows
 }
 
-// shownState adds to a job's state its place in the queue, or the time when it comes there, if known.
+// shownState adds to a job's state its place in the queue, or the time when it comes there, if
+// known.
 func shownState(j freeslot.JobStatus) string {
 	if j.RunAtMS > 0 {
 		return fmt.Sprintf("%s (run at %s)", j.State, clock(j.RunAtMS))

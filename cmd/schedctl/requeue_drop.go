@@ -72,8 +72,8 @@ type bulkResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-// each calls do for every job and prints each result at once; verb is for messages. With --state, a job that is
-// gone meanwhile does not count.
+// each calls do for every job and prints each result at once; verb is for messages. With --state, a
+// job that is gone meanwhile does not count.
 func (f *bulkFlags) each(a *app, verb string, do func(id string) (fresh string, err error)) error {
 	if err := f.validate(); err != nil {
 		return err

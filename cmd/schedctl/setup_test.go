@@ -30,7 +30,8 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// What connects to Redis by itself has the rights of an operator; what the tests need around it may do anything.
+// What connects to Redis by itself has the rights of an operator; what the tests need around it may
+// do anything.
 func TestMain(m *testing.M) { acltest.Main(m, script.RoleOperator, cell.Access) }
 
 // live is a replica on a real Redis with one node: "echo" returns its payload,

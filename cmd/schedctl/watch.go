@@ -108,8 +108,8 @@ func (c *watchCmd) refresh(a *app) error {
 	return err
 }
 
-// underWay returns up to Limit running jobs, and waiting jobs up to the rest of the limit. The waiting ones come
-// first.
+// underWay returns up to Limit running jobs, and waiting jobs up to the rest of the limit. The
+// waiting ones come first.
 func (c *watchCmd) underWay(a *app) (jobs []freeslot.JobStatus, waiting int, err error) {
 	running, err := a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateRunning)}}, c.Limit)
 	if err != nil || len(running) == c.Limit {
@@ -161,8 +161,8 @@ func (a *app) connections() *zap.Logger {
 	}))
 }
 
-// printProgress writes the handler's progress to standard error until the job or ctx has ended. Standard output is for
-// the result.
+// printProgress writes the handler's progress to standard error until the job or ctx has ended.
+// Standard output is for the result.
 func (a *app) printProgress(ctx context.Context, progress <-chan freeslot.Progress) {
 	for {
 		select {

@@ -105,8 +105,8 @@ redis.conections is not a key of the configuration, expected url, urls, username
 	}
 }
 
-// TestUnreadableFiles: a file that is not there yet, of a mount or of whoever hands out secrets, is a failure that another
-// start may mend.
+// TestUnreadableFiles: a file that is not there yet, of a mount or of whoever hands out secrets, is
+// a failure that another start may mend.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	const missing = "/nowhere: no such file or directory (from --set redis.password_file)\n"
@@ -125,7 +125,8 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
-// TestNotStartedAgain: systemd does not start a replica again whose configuration is not valid, which would not mend it.
+// TestNotStartedAgain: systemd does not start a replica again whose configuration is not valid,
+// which would not mend it.
 func TestNotStartedAgain(t *testing.T) {
 	t.Parallel()
 	unit, err := os.ReadFile("../../deploy/scheduler.service")

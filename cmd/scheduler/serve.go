@@ -116,8 +116,8 @@ func checkListen(ctx context.Context, addr string) error {
 
 // serve runs one replica until ctx ends.
 func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
-	// Logs errors of the trace collector in the format of the log. The handler is global to the process, so
-	// it is set here.
+	// Logs errors of the trace collector in the format of the log. The handler is global to the
+	// process, so it is set here.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing.export_failed", zap.Error(err)) }))
 	if err := checkListen(ctx, cfg.Listen); err != nil {
 		return err

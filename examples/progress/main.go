@@ -1,5 +1,5 @@
-// Command progress is a service for nodeagent that reports the progress of its jobs. It gets {"steps": 5} and answers
-// with NDJSON, a line each 200 ms:
+// Command progress is a service for nodeagent that reports the progress of its jobs. It gets
+// {"steps": 5} and answers with NDJSON, a line each 200 ms:
 //
 //	go run ./examples/progress
 //	nodeagent --node-id n1 --set 'services=[{name: slow, http: {url: "http://127.0.0.1:8000/", idle_timeout: 5s}}]'

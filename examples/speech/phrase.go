@@ -37,8 +37,8 @@ var (
 	errNoText      = errors.New("has no text after its language")
 )
 
-// readPhrases reads all lines but blank ones and comments. Bad lines are among the phrases, with their err. The error is
-// for an input that cannot be read or is too long.
+// readPhrases reads all lines but blank ones and comments. Bad lines are among the phrases, with
+// their err. The error is for an input that cannot be read or is too long.
 func readPhrases(r io.Reader) ([]phrase, error) {
 	in := bufio.NewReaderSize(r, maxLineBytes)
 	var phrases []phrase
@@ -67,7 +67,8 @@ func readPhrases(r io.Reader) ([]phrase, error) {
 	}
 }
 
-// readLine returns a line without its end, or the beginning of one that is too long. io.EOF comes alone.
+// readLine returns a line without its end, or the beginning of one that is too long. io.EOF comes
+// alone.
 func readLine(in *bufio.Reader) (text string, tooLong bool, err error) {
 	part, more, err := in.ReadLine()
 	text = string(part)

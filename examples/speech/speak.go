@@ -21,8 +21,8 @@ import (
 const (
 	// lineLimit bounds one line: waiting for a free slot, and being spoken.
 	lineLimit = 3 * time.Minute
-	// inFlight is how many lines are submitted at a time: more than the fleet has slots, so that lines wait for their
-	// node.
+	// inFlight is how many lines are submitted at a time: more than the fleet has slots, so that
+	// lines wait for their node.
 	inFlight = 12
 )
 
@@ -44,7 +44,8 @@ type runner interface {
 	Submit(ctx context.Context, job freeslot.Job) (*client.Handle, error)
 }
 
-// speakAll speaks every phrase that can be spoken and returns the outcomes in the order of the lines.
+// speakAll speaks every phrase that can be spoken and returns the outcomes in the order of the
+// lines.
 func speakAll(ctx context.Context, c runner, phrases []phrase, out string) []outcome {
 	outcomes := make([]outcome, len(phrases))
 	next := make(chan int)
@@ -77,7 +78,8 @@ func speakLine(ctx context.Context, c runner, p phrase, out string) outcome {
 	return o
 }
 
-// run submits the line's job, which waits while every node that fits is full, and waits for its end.
+// run submits the line's job, which waits while every node that fits is full, and waits for its
+// end.
 func (o *outcome) run(ctx context.Context, c runner) error {
 	job, err := o.phrase.job()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // row is a line of the table.
 type row map[string]string
 
-// speakText runs the program on text and returns its exit status, its table by line number, and the folder
-// with the WAV files.
+// speakText runs the program on text and returns its exit status, its table by line number, and the
+// folder with the WAV files.
 func speakText(t *testing.T, text string, flags ...string) (code int, rows map[int]row, wav string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -171,8 +171,8 @@ func TestRefusedLines(t *testing.T) {
 	}
 }
 
-// TestManyLinesOfOneLanguage has more lines than their node has slots, a text that looks like an option, and
-// one whose sound is over the node's limit.
+// TestManyLinesOfOneLanguage has more lines than their node has slots, a text that looks like an
+// option, and one whose sound is over the node's limit.
 func TestManyLinesOfOneLanguage(t *testing.T) {
 	text := strings.Repeat("de: Noch eine Zeile, die auf einen freien Platz wartet.\n", 20) +
 		"de: --version\n" +

@@ -31,8 +31,8 @@ type system struct {
 	stops []func(context.Context) error
 }
 
-// startSystem keeps everything in folder. The nodes come before the replica, so that it knows all of them from its
-// start on.
+// startSystem keeps everything in folder. The nodes come before the replica, so that it knows all
+// of them from its start on.
 func startSystem(ctx context.Context, folder, synthesizer string) (_ *system, err error) {
 	scratch := filepath.Join(folder, "tmp")
 	if err := os.MkdirAll(scratch, 0o750); err != nil {
@@ -65,7 +65,8 @@ func startSystem(ctx context.Context, folder, synthesizer string) (_ *system, er
 	return s, s.startReplica(ctx, filepath.Join(folder, "scheduler.log"))
 }
 
-// startReplica ignores the environment, whose settings are for another system. The replica logs to a file.
+// startReplica ignores the environment, whose settings are for another system. The replica logs to
+// a file.
 func (s *system) startReplica(ctx context.Context, logFile string) error {
 	cfg, err := config.LoadReplica(config.Options{Environ: []string{}, Flags: []config.Flag{
 		{Path: "listen", Value: "127.0.0.1:0"}, {Path: "redis.url", Value: s.redisURL}, {Path: "replica_id", Value: "speech"},

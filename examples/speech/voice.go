@@ -39,7 +39,8 @@ var fleet = map[string]voices{
 	"speech-misc": {"it": "it", "pt": "pt", "pt-br": "pt-br", "cmn": "cmn", "zh": "cmn"},
 }
 
-// of finds the voice for a tag, or for the tag without its last parts. freeslot chooses a node in the same way.
+// of finds the voice for a tag, or for the tag without its last parts. freeslot chooses a node in
+// the same way.
 func (v voices) of(tag string) (string, bool) {
 	for tag = strings.ToLower(strings.ReplaceAll(tag, "_", "-")); tag != ""; {
 		if voice, ok := v[tag]; ok {
@@ -109,8 +110,8 @@ func (n *node) speak(ctx context.Context, job *worker.Job) (any, error) {
 	return speech{WAV: wav, Seconds: seconds, Voice: voice}, nil
 }
 
-// synthesize writes the spoken text to file. The text goes by standard input: an argument could look like an option, and
-// every user of the machine could read it.
+// synthesize writes the spoken text to file. The text goes by standard input: an argument could
+// look like an option, and every user of the machine could read it.
 func synthesize(ctx context.Context, program, voice, text, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, speakLimit)
 	defer cancel()

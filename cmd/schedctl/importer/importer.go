@@ -16,8 +16,9 @@ import (
 // pageSize is how many nodes one call reads.
 const pageSize = 100
 
-// Check refuses servers that cannot be trusted with jobs, a number of cells other than the recorded one, and a cell that
-// does not answer: a list is copied as a whole. In a dry run it records nothing.
+// Check refuses servers that cannot be trusted with jobs, a number of cells other than the recorded
+// one, and a cell that does not answer: a list is copied as a whole. In a dry run it records
+// nothing.
 func Check(ctx context.Context, cells *cell.Set, dryRun bool) error {
 	if dryRun {
 		return checkRecords(ctx, cells)
@@ -61,13 +62,14 @@ type Options struct {
 	Force bool
 	// HeartbeatLimit is the silence after which an agent counts as gone.
 	HeartbeatLimit time.Duration
-	// Waits is called before Run waits for HeartbeatLimit, with the number of nodes with silent agents.
-	// After an outage of Redis all agents are silent for a moment.
+	// Waits is called before Run waits for HeartbeatLimit, with the number of nodes with silent
+	// agents. After an outage of Redis all agents are silent for a moment.
 	Waits func(nodes int)
 }
 
-// Run copies nodes into their cells, reads them back, and returns one result for each entry, in order. After an error the
-// copied nodes stay, as the results show; another run finds them to be the same.
+// Run copies nodes into their cells, reads them back, and returns one result for each entry, in
+// order. After an error the copied nodes stay, as the results show; another run finds them to be
+// the same.
 func Run(ctx context.Context, cells *cell.Set, entries []Entry, options Options) ([]Result, error) {
 	im := importer{Options: options, cells: cells, grace: options.HeartbeatLimit}
 	return im.run(ctx, entries)
@@ -76,8 +78,8 @@ func Run(ctx context.Context, cells *cell.Set, entries []Entry, options Options)
 type importer struct {
 	Options
 	cells *cell.Set
-	// doubted is the number of nodes with silent agents. patient is true once these have had the time grace to send a
-	// heartbeat.
+	// doubted is the number of nodes with silent agents. patient is true once these have had the
+	// time grace to send a heartbeat.
 	doubted int
 	patient bool
 	grace   time.Duration
@@ -170,7 +172,8 @@ func (im *importer) page(ctx context.Context, index int, page []int, entries []E
 	return nil
 }
 
-// copy registers the node, unless it is there already, or has an agent, or its agent may come back soon.
+// copy registers the node, unless it is there already, or has an agent, or its agent may come back
+// soon.
 func (im *importer) copy(ctx context.Context, e *Entry, r *Result, f *found) error {
 	if r.Result != "" {
 		return nil

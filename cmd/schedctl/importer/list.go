@@ -27,8 +27,8 @@ type Entry struct {
 // refusal is a wrong field of a node, with the reason.
 type refusal struct{ field, reason string }
 
-// Read reads a JSON array of nodes, or an object that has it as "nodes". A fault of one node refuses that node. The error
-// is about the list as a whole.
+// Read reads a JSON array of nodes, or an object that has it as "nodes". A fault of one node
+// refuses that node. The error is about the list as a whole.
 func Read(r io.Reader) ([]Entry, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxNodeList+1))
 	switch {
@@ -87,8 +87,8 @@ func splitNodeList(data []byte) (list []json.RawMessage, err error) {
 	return list, nil
 }
 
-// notCopied are fields about the present state of a node, which only its agent knows, and fields that this system sets
-// itself.
+// notCopied are fields about the present state of a node, which only its agent knows, and fields
+// that this system sets itself.
 var notCopied = []string{
 	"status", "health", "epoch", "used", "version", "checked", "registered_at_ms", "last_heartbeat_ms", "member_of", "silent", "degraded", "age_ms",
 }

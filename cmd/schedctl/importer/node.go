@@ -31,8 +31,8 @@ func (r *nodeReader) refused(field string) bool {
 	})
 }
 
-// validate checks the fields that could be read. The check of a profile ends at the first fault, so each field is checked
-// in a profile of its own.
+// validate checks the fields that could be read. The check of a profile ends at the first fault, so
+// each field is checked in a profile of its own.
 func (r *nodeReader) validate() {
 	n := &r.node
 	if n.ID == "" && !r.refused("node_id") {

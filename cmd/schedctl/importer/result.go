@@ -33,14 +33,15 @@ type Result struct {
 	Field  string                `json:"field,omitempty"`
 	Reason string                `json:"reason,omitempty"`
 	Errors []freeslot.FieldError `json:"errors,omitempty"`
-	// Differences are between the list (a) and Redis (b): after the copy, or before it in a dry run.
+	// Differences are between the list (a) and Redis (b): after the copy, or before it in a dry
+	// run.
 	Differences []locked.Difference `json:"differences,omitempty"`
 	// Ignored are fields that have no meaning here.
 	Ignored []string `json:"ignored,omitempty"`
 }
 
-// Failure is an error when a node differs or is refused. A node that was left to its agent is no failure: the agent
-// knows better.
+// Failure is an error when a node differs or is refused. A node that was left to its agent is no
+// failure: the agent knows better.
 func Failure(results []Result, dryRun bool) error {
 	counts := Count(results)
 	if counts[Differs]+counts[Refused] == 0 {

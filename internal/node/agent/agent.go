@@ -18,7 +18,8 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// endMargin is how long the end of a command may take to reach the worker after the command's last grace.
+// endMargin is how long the end of a command may take to reach the worker after the command's last
+// grace.
 const endMargin = 2 * time.Second
 
 // Agent is a worker whose handlers are executors. It is for one Start and one Stop.
@@ -38,8 +39,8 @@ type Agent struct {
 	closed   bool
 }
 
-// New builds an agent from a valid configuration and starts nothing. A command whose program does not exist is an
-// error.
+// New builds an agent from a valid configuration and starts nothing. A command whose program does
+// not exist is an error.
 func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.TracerProvider) (*Agent, error) {
 	w, err := cfg.newWorker(worker.Config{
 		RedisURL: cfg.Redis.URL, RedisURLs: cfg.Redis.URLs, RedisAccess: cfg.Redis.workerAccess(), Cells: cfg.Redis.Cells, KeyPrefix: cfg.Redis.KeyPrefix, Node: cfg.profile(),
@@ -74,8 +75,8 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 	return a, nil
 }
 
-// interruptGrace is long enough for the grace of every command: an agent that ended earlier would leave processes
-// behind.
+// interruptGrace is long enough for the grace of every command: an agent that ended earlier would
+// leave processes behind.
 func (c *Config) interruptGrace() time.Duration {
 	grace := worker.DefaultInterruptGrace
 	for _, s := range c.Services {
@@ -92,8 +93,8 @@ func (c *Config) StopLimit() time.Duration {
 	return c.StopTimeout + c.interruptGrace() + 10*time.Second
 }
 
-// Start starts the agent. Services with a check get no jobs before its first success. After an error everything is
-// stopped again.
+// Start starts the agent. Services with a check get no jobs before its first success. After an
+// error everything is stopped again.
 func (a *Agent) Start(ctx context.Context) error {
 	if err := a.start(ctx); err != nil {
 		return errors.Join(err, a.close(ctx))
@@ -149,8 +150,8 @@ func (a *Agent) explain(err error) error {
 	return fmt.Errorf("%w (redis.url in the configuration, or --redis-url)", err)
 }
 
-// Stop drains. It has the bounds of worker.Worker.Stop. A second call with an ended context makes the first one
-// interrupt the running jobs.
+// Stop drains. It has the bounds of worker.Worker.Stop. A second call with an ended context makes
+// the first one interrupt the running jobs.
 func (a *Agent) Stop(ctx context.Context) error {
 	a.checks.Close() // a node that stops offers nothing
 	err := a.worker.Stop(ctx)

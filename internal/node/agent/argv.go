@@ -21,8 +21,8 @@ const (
 	maxArgvBytes = 64 << 10
 )
 
-// jobFields are the placeholders besides those of the payload. In capitals, with FREESLOT_ before them, they
-// are variables too.
+// jobFields are the placeholders besides those of the payload. In capitals, with FREESLOT_ before
+// them, they are variables too.
 var jobFields = map[string]func(*worker.Job) string{
 	"job_id":          func(j *worker.Job) string { return j.ID },
 	"attempt":         func(j *worker.Job) string { return strconv.Itoa(j.Attempt) },
@@ -38,8 +38,8 @@ const placeholderNames = "attempt, job_id, payload, payload.FIELD, pool, service
 
 var payloadPath = regexp.MustCompile(`^payload(\.[A-Za-z0-9_-]{1,64})*$`)
 
-// argument is one argument: literals and placeholders by turns. It begins and ends with a literal, which may
-// be empty.
+// argument is one argument: literals and placeholders by turns. It begins and ends with a literal,
+// which may be empty.
 type argument struct {
 	parts []string
 	// operand is true right after an argument "--", after which programs take no more options.
@@ -57,8 +57,8 @@ type template struct {
 // the key of its argument.
 func parseArgv(argv []string) (*template, map[int]error) {
 	t, problems := &template{}, make(map[int]error)
-	// interpreter is true after an interpreter, passed after its script file or "--". own is true when that
-	// "--" came after a program's text: then all further arguments belong to the text.
+	// interpreter is true after an interpreter, passed after its script file or "--". own is true
+	// when that "--" came after a program's text: then all further arguments belong to the text.
 	operand, interpreter, passed, own := false, false, false, false
 	for i, text := range argv {
 		parts, err := parseArgument(text)
@@ -122,8 +122,8 @@ func parseArgument(text string) ([]string, error) {
 
 var interpreters = regexp.MustCompile(`^((ba|da|a|k|z|fi)?sh|python|perl|ruby|lua|node|nodejs|php)[0-9.]*$`)
 
-// isOption reports whether an interpreter may take the argument as an option. The next one may then be its
-// value, such as a program's text.
+// isOption reports whether an interpreter may take the argument as an option. The next one may then
+// be its value, such as a program's text.
 func isOption(text string) bool {
 	return text != "--" && (strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+"))
 }

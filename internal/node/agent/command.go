@@ -28,8 +28,8 @@ import (
 const (
 	// stderrBytes is how much of the end of standard error goes into the job's error.
 	stderrBytes = 4 << 10
-	// pipeDelay is how long a process that left the group may hold the command's output open after the
-	// command has ended.
+	// pipeDelay is how long a process that left the group may hold the command's output open after
+	// the command has ended.
 	pipeDelay = time.Second
 	// exitTempFail is EX_TEMPFAIL of sysexits.h: try again later.
 	exitTempFail = 75
@@ -46,13 +46,14 @@ type commandExecutor struct {
 	limit    int
 	fixedEnv []string
 	log      *zap.Logger
-	// groups makes the group of each job; nil for a command without limits. contain sets it once: before the
-	// first job, or at a later reload if the limits could not be set before. Jobs may read it meanwhile.
+	// groups makes the group of each job; nil for a command without limits. contain sets it once:
+	// before the first job, or at a later reload if the limits could not be set before. Jobs may
+	// read it meanwhile.
 	groups atomic.Pointer[groups]
 }
 
-// newCommand makes an executor of a valid configuration. One with limits needs contain too. The error
-// continues a sentence that begins with the key of argv.
+// newCommand makes an executor of a valid configuration. One with limits needs contain too. The
+// error continues a sentence that begins with the key of argv.
 func newCommand(cfg Command, limit int, log *zap.Logger) (*commandExecutor, error) {
 	path, err := cfg.program()
 	if err != nil {
@@ -123,8 +124,8 @@ type execution struct {
 	err        error // of exec.Cmd.Wait
 }
 
-// execute runs cmd, in group unless that is nil, and waits until it has ended. started is called when
-// it runs. The error is why it did not run.
+// execute runs cmd, in group unless that is nil, and waits until it has ended. started is called
+// when it runs. The error is why it did not run.
 func (c *commandExecutor) execute(ctx context.Context, cmd *exec.Cmd, group *cgroup.Group, started func()) (execution, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -136,8 +137,9 @@ func (c *commandExecutor) execute(ctx context.Context, cmd *exec.Cmd, group *cgr
 	if group != nil {
 		group.Attach(cmd.SysProcAttr)
 	}
-	// The parent-death signal belongs to the thread that forks, and idle threads of a Go process may end.
-	// So this goroutine keeps its thread until Wait has returned. A group needs the thread too.
+	// The parent-death signal belongs to the thread that forks, and idle threads of a Go process
+	// may end. So this goroutine keeps its thread until Wait has returned. A group needs the thread
+	// too.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -165,11 +167,11 @@ func (c *commandExecutor) result(data []byte) (any, error) {
 	return output.result(data)
 }
 
-// await waits until the command has ended, and terminates it when ctx ends. terminated is true then: a
-// command that exits with 0 after that has not done its work.
+// await waits until the command has ended, and terminates it when ctx ends. terminated is true
+// then: a command that exits with 0 after that has not done its work.
 //
-// await signals the process group only between Start and Wait. All that time its leader exists, if only as
-// a zombie, so no other group can have its id.
+// await signals the process group only between Start and Wait. All that time its leader exists, if
+// only as a zombie, so no other group can have its id.
 func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgroup.Group) (terminated bool, err error) {
 	group := cmd.Process.Pid
 	ended := make(chan struct{})
@@ -188,8 +190,8 @@ func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgr
 // killDoubt is how long a command may live after SIGKILL before that is logged.
 const killDoubt = 10 * time.Second
 
-// terminate ends the group when ctx ends, unless its leader has ended before. A command that cannot be
-// killed, such as a program of another user, keeps its slot until it ends.
+// terminate ends the group when ctx ends, unless its leader has ended before. A command that cannot
+// be killed, such as a program of another user, keeps its slot until it ends.
 func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgroup.Group, ended <-chan struct{}) bool {
 	select {
 	case <-ended:
@@ -217,8 +219,8 @@ func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgr
 	return true
 }
 
-// startFailed is retryable when the node is short of something: such a node must not fail every job that
-// it gets.
+// startFailed is retryable when the node is short of something: such a node must not fail every job
+// that it gets.
 func startFailed(err error) error {
 	failure := jobError(CodeStartFailed, "the command could not be started: "+err.Error())
 	for _, short := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {

@@ -340,7 +340,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// A node that is short of processes or files is to be had again, or another one; a program that is not there is not.
+// A node that is short of processes or files is to be had again, or another one; a program that is
+// not there is not.
 func TestStartFailed(t *testing.T) {
 	t.Parallel()
 	for errno, retry := range map[syscall.Errno]bool{syscall.EAGAIN: true, syscall.EMFILE: true, syscall.ENFILE: true, syscall.ENOMEM: true, syscall.ENOENT: false, syscall.E2BIG: false} {

@@ -35,8 +35,8 @@ const (
 	minDuration       = time.Millisecond
 )
 
-// defaultPassEnv are the variables that commands get from the agent's environment unless configured: what
-// programs need to find their files and to talk to people.
+// defaultPassEnv are the variables that commands get from the agent's environment unless
+// configured: what programs need to find their files and to talk to people.
 var defaultPassEnv = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"}
 
 // Config is the configuration of one nodeagent.
@@ -220,7 +220,8 @@ func hostName() string {
 	return host
 }
 
-// Resolve sets the defaults of the services. The loader cannot, because it does not know their number.
+// Resolve sets the defaults of the services. The loader cannot, because it does not know their
+// number.
 func (c *Config) Resolve(isSet func(string) bool, p *config.Problems) {
 	config.ResolveRedis(&c.Redis.URL, c.Redis.URLs, isSet, p)
 	c.Metrics.resolve()
@@ -407,8 +408,8 @@ func (c *Command) validateProcess(at string, p *config.Problems) {
 	}
 }
 
-// program looks the program up, so that a missing one is found before the first job. The error continues a
-// sentence that begins with the key.
+// program looks the program up, so that a missing one is found before the first job. The error
+// continues a sentence that begins with the key.
 func (c *Command) program() (string, error) {
 	name := c.Argv[0]
 	if filepath.Base(name) != name && !filepath.IsAbs(name) && filepath.IsAbs(c.Dir) {
@@ -443,8 +444,8 @@ func (r *Redis) access() redisclient.Access {
 	}.Access()
 }
 
-// Denied is the advice for an error by which Redis denies the agent of a node something; "" for other
-// errors.
+// Denied is the advice for an error by which Redis denies the agent of a node something; "" for
+// other errors.
 func (r *Redis) Denied(err error, node string) string {
 	access := r.access()
 	url := config.FirstURL(r.URL, r.URLs)

@@ -40,8 +40,8 @@ var builtIn = map[string]func(m *Metrics, last latency) collector.Collector{
 	"redis":   func(_ *Metrics, last latency) collector.Collector { return collector.NewRedisLatency(last) },
 }
 
-// defaultMetrics are collected unless configured, the most important ones first. Collectors without a device
-// on the machine, such as gpu, are never available.
+// defaultMetrics are collected unless configured, the most important ones first. Collectors without
+// a device on the machine, such as gpu, are never available.
 var defaultMetrics = []string{"memory", "cpu", "process", "disk", "gpu", "redis"}
 
 // Metrics configures which figures of its machine the node reports.

@@ -22,8 +22,8 @@ func TestReference(t *testing.T) {
 	reference.Check(t, "nodeagent-config.md", "Keys", reference.Table(t, defaults))
 }
 
-// TestStopLimitIsDocumented: a service manager that waits as long as the documents say does not kill an
-// agent that stops as it should.
+// TestStopLimitIsDocumented: a service manager that waits as long as the documents say does not
+// kill an agent that stops as it should.
 func TestStopLimitIsDocumented(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()

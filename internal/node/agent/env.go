@@ -20,8 +20,8 @@ const (
 	maxFieldBytes    = 8 << 10
 )
 
-// environ is the environment of one command: the agent's variables that are passed, the configured ones,
-// then the job's. Later ones win.
+// environ is the environment of one command: the agent's variables that are passed, the configured
+// ones, then the job's. Later ones win.
 func (c *commandExecutor) environ(ctx context.Context, job *worker.Job) []string {
 	env := slices.Clone(c.fixedEnv)
 	set := func(name, value string) {
@@ -53,9 +53,9 @@ func fixedEnviron(cfg Command) []string {
 
 var fieldName = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
 
-// appendPayloadFields adds FREESLOT_PAYLOAD_<FIELD> for the texts, numbers and booleans at the top of a
-// payload that is an object. Because of the prefix a payload cannot set a variable that means something to
-// a program.
+// appendPayloadFields adds FREESLOT_PAYLOAD_<FIELD> for the texts, numbers and booleans at the top
+// of a payload that is an object. Because of the prefix a payload cannot set a variable that means
+// something to a program.
 func appendPayloadFields(env []string, payload json.RawMessage) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(payload, &fields) != nil {

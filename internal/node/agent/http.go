@@ -42,7 +42,8 @@ type httpExecutor struct {
 	log    *zap.Logger
 }
 
-// newHTTP makes an executor that keeps up to conns idle connections and reads at most limit bytes of a response.
+// newHTTP makes an executor that keeps up to conns idle connections and reads at most limit bytes
+// of a response.
 func newHTTP(cfg HTTP, limit, conns int, log *zap.Logger) *httpExecutor {
 	return &httpExecutor{cfg: cfg, limit: limit, log: log, client: &http.Client{
 		// No proxy: the service is local, even if HTTP_PROXY is set.
@@ -151,7 +152,8 @@ func refusal(resp *http.Response) error {
 	return jobError("http_"+strconv.Itoa(resp.StatusCode), message)
 }
 
-// retryRefusal marks a temporary refusal: the service, or a proxy before it, cannot serve any request now.
+// retryRefusal marks a temporary refusal: the service, or a proxy before it, cannot serve any
+// request now.
 func retryRefusal(resp *http.Response, err error) error {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -164,7 +166,8 @@ func retryRefusal(resp *http.Response, err error) error {
 	return worker.Retryable(err)
 }
 
-// retryAfter reads a number of seconds. The header's other form is a date, which needs equal clocks on both machines.
+// retryAfter reads a number of seconds. The header's other form is a date, which needs equal clocks
+// on both machines.
 func retryAfter(header string) (time.Duration, bool) {
 	seconds, err := strconv.ParseUint(header, 10, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {

@@ -20,7 +20,8 @@ type groups interface {
 	Close() error
 }
 
-// containment opens the system's cgroups for the first command with limits. It is safe for concurrent use.
+// containment opens the system's cgroups for the first command with limits. It is safe for
+// concurrent use.
 type containment struct {
 	log  *zap.Logger
 	open func() (groups, error)
@@ -33,8 +34,8 @@ func newContainment(log *zap.Logger) *containment {
 	return &containment{log: log, open: func() (groups, error) { return cgroup.Open() }}
 }
 
-// contain prepares the limits of a service's executor. Limits that cannot be set are an error if they are required.
-// Otherwise they cause a warning, and the command runs without them.
+// contain prepares the limits of a service's executor. Limits that cannot be set are an error if
+// they are required. Otherwise they cause a warning, and the command runs without them.
 func (c *containment) contain(service string, e *commandExecutor) error {
 	if e.cfg.Limits == nil {
 		return nil

@@ -22,12 +22,13 @@ type lineReader struct {
 	buf    []byte
 }
 
-// next returns a line without its end, valid until the next call. With io.EOF it is the text after the last
-// end.
+// next returns a line without its end, valid until the next call. With io.EOF it is the text after
+// the last end.
 func (l *lineReader) next() ([]byte, error) {
 	l.buf = l.buf[:0]
 	for {
-		// One byte at least, then the bytes that have come with it: a line must not wait for the next one.
+		// One byte at least, then the bytes that have come with it: a line must not wait for the
+		// next one.
 		if _, err := l.r.Peek(1); err != nil {
 			return l.buf, err
 		}

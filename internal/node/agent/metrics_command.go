@@ -16,8 +16,8 @@ import (
 const (
 	// metricsOutputBytes is the most that a metrics command may write.
 	metricsOutputBytes = 16 << 10
-	// metricsKillGrace is from SIGTERM to SIGKILL. It is short, so that the runner of the collectors sees the
-	// end when the agent stops.
+	// metricsKillGrace is from SIGTERM to SIGKILL. It is short, so that the runner of the
+	// collectors sees the end when the agent stops.
 	metricsKillGrace = 500 * time.Millisecond
 	// metricsPipeDelay is as pipeDelay.
 	metricsPipeDelay = 200 * time.Millisecond
@@ -31,8 +31,8 @@ type commandCollector struct {
 	exec *commandExecutor
 }
 
-// newCommandCollector makes a collector of a valid configuration. The error continues a sentence that
-// begins with the key of argv.
+// newCommandCollector makes a collector of a valid configuration. The error continues a sentence
+// that begins with the key of argv.
 func newCommandCollector(cfg *MetricsCommand) (*commandCollector, error) {
 	exec, err := newCommand(cfg.command(), metricsOutputBytes, zap.NewNop())
 	if err != nil {

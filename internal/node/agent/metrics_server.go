@@ -18,8 +18,8 @@ const (
 	serverStopTimeout = 2 * time.Second
 )
 
-// metricsServer serves /metrics and /healthz. Health means that the process runs: an agent without Redis is healthy,
-// and a restart would only cost it its jobs.
+// metricsServer serves /metrics and /healthz. Health means that the process runs: an agent without
+// Redis is healthy, and a restart would only cost it its jobs.
 type metricsServer struct {
 	address string
 	server  *http.Server

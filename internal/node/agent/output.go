@@ -20,8 +20,8 @@ const (
 	CodeBadOutput = "bad_output"
 	// CodeUnreachable: the HTTP service did not answer, or broke off. Retryable.
 	CodeUnreachable = "unreachable"
-	// CodeStartFailed: the command could not be started. Retryable if the node was short of processes, files or
-	// memory.
+	// CodeStartFailed: the command could not be started. Retryable if the node was short of
+	// processes, files or memory.
 	CodeStartFailed = "start_failed"
 	// CodeSignalled: a signal ended the command, and it was not the agent's. Retryable.
 	CodeSignalled = "signalled"
@@ -36,8 +36,8 @@ type Output string
 
 // The values of Output.
 const (
-	// OutputAuto: JSON if the content type of the response is JSON, or if the output of a command is valid JSON in
-	// UTF-8; text otherwise.
+	// OutputAuto: JSON if the content type of the response is JSON, or if the output of a command
+	// is valid JSON in UTF-8; text otherwise.
 	OutputAuto Output = "auto"
 	// OutputJSON: the bytes are the result, and must be valid JSON in UTF-8.
 	OutputJSON Output = "json"

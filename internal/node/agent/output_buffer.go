@@ -2,7 +2,8 @@ package agent
 
 import "strings"
 
-// capped keeps the first limit bytes. It drops the others, so that the writer never blocks, and calls exceeded once.
+// capped keeps the first limit bytes. It drops the others, so that the writer never blocks, and
+// calls exceeded once.
 type capped struct {
 	limit    int
 	exceeded func()

@@ -14,12 +14,13 @@ import (
 const (
 	// progressFD is the number of the first file of exec.Cmd.ExtraFiles.
 	progressFD = "3"
-	// maxProgressLine is more than freeslot.MaxProgressBytes, because a value loses its white space.
+	// maxProgressLine is more than freeslot.MaxProgressBytes, because a value loses its white
+	// space.
 	maxProgressLine = 2 * freeslot.MaxProgressBytes
 )
 
-// progressPipe reads the progress that a command writes. It reads until the command has ended, so that the command
-// never waits for long.
+// progressPipe reads the progress that a command writes. It reads until the command has ended, so
+// that the command never waits for long.
 type progressPipe struct {
 	to            *progressReporter
 	reader, write *os.File

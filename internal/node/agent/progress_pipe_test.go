@@ -15,8 +15,8 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// What a command tells, and what it does not, has no effect on its result, and never keeps it waiting:
-// all of these write more than a pipe holds.
+// What a command tells, and what it does not, has no effect on its result, and never keeps it
+// waiting: all of these write more than a pipe holds.
 func TestCommandProgressHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

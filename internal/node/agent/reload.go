@@ -19,7 +19,8 @@ import (
 // ErrEnded is returned by Reload once the agent has ended.
 var ErrEnded = errors.New("agent: ended")
 
-// profileWait is how long Reload waits until Redis has the new profile. It arrives later in any case.
+// profileWait is how long Reload waits until Redis has the new profile. It arrives later in any
+// case.
 const profileWait = 5 * time.Second
 
 // reloadable are the keys that can change while the agent runs, with everything inside them.
@@ -27,10 +28,10 @@ var reloadable = []string{
 	"node.max_concurrency", "node.languages", "node.labels", "node.pools", "node.features", "services", "log.level",
 }
 
-// Reload applies the configuration that load returns. If that is not possible, Reload logs each bad key, changes
-// nothing, and returns config.Problems. Running jobs go on with the executors that they began with. Checks that have
-// not changed go on. After everything else setLevel is called with log.level. ctx bounds the wait for Redis; its end
-// does not undo the change.
+// Reload applies the configuration that load returns. If that is not possible, Reload logs each bad
+// key, changes nothing, and returns config.Problems. Running jobs go on with the executors that
+// they began with. Checks that have not changed go on. After everything else setLevel is called
+// with log.level. ctx bounds the wait for Redis; its end does not undo the change.
 //
 // Calls run one after the other.
 func (a *Agent) Reload(ctx context.Context, load func() (Config, error), setLevel func(level string)) error {
@@ -127,8 +128,8 @@ func (a *Agent) renew(next *Config) (map[string]*service, error) {
 	return services, nil
 }
 
-// retryLimits sets limits that could not be set before. With cgroup v2 that fails while commands run beside the
-// agent, so it can succeed later without a change of the configuration.
+// retryLimits sets limits that could not be set before. With cgroup v2 that fails while commands
+// run beside the agent, so it can succeed later without a change of the configuration.
 func (a *Agent) retryLimits(s *service) error {
 	if !s.lacksLimits() {
 		return nil
@@ -184,8 +185,8 @@ func (a *Agent) unknown(next *Config) []string {
 	return names
 }
 
-// updateChecks starts and ends checks. A service that is offered stays so until a check fails. A new service waits
-// for its first success.
+// updateChecks starts and ends checks. A service that is offered stays so until a check fails. A
+// new service waits for its first success.
 func (a *Agent) updateChecks(next *Config) {
 	before := make(map[string]*Service, len(a.cfg.Services))
 	for i := range a.cfg.Services {

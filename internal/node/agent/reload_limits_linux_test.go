@@ -14,7 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// brittleGroups have every limit and can make no group, so that a job tells by its end whether it was to have one.
+// brittleGroups have every limit and can make no group, so that a job tells by its end whether it
+// was to have one.
 type brittleGroups struct{}
 
 func (brittleGroups) Supports(cgroup.Limits) error { return nil }
@@ -25,8 +26,9 @@ func (brittleGroups) Create(string, cgroup.Limits) (*cgroup.Group, error) {
 
 func (brittleGroups) Close() error { return nil }
 
-// TestReloadTriesLimitsAgain: limits that could not be had when a configuration came into force are had with the next
-// reload, of the same configuration or of one that changes something else, while jobs of the service run.
+// TestReloadTriesLimitsAgain: limits that could not be had when a configuration came into force are
+// had with the next reload, of the same configuration or of one that changes something else, while
+// jobs of the service run.
 func TestReloadTriesLimitsAgain(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(*Config){

@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// service runs the jobs of one service by an executor. After a change of the configuration that replaces it, it lives
-// on until its jobs have ended.
+// service runs the jobs of one service by an executor. After a change of the configuration that
+// replaces it, it lives on until its jobs have ended.
 type service struct {
 	name    string
 	made    ingredients
@@ -85,8 +85,8 @@ func (s *service) run(ctx context.Context, job *worker.Job) (any, error) {
 // retire is called when no further jobs are expected. A job that was about to begin still runs.
 func (s *service) retire() { s.change(0, true) }
 
-// change notes jobs that begin (+1) or end (-1), and the retirement. When no job needs them any more it closes idle
-// connections.
+// change notes jobs that begin (+1) or end (-1), and the retirement. When no job needs them any
+// more it closes idle connections.
 func (s *service) change(jobs int, retire bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

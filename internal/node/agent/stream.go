@@ -16,15 +16,16 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// eventOverhead is how much larger than max_result_bytes an event may be, so that progress and errors also
-// fit when results must be small.
+// eventOverhead is how much larger than max_result_bytes an event may be, so that progress and
+// errors also fit when results must be small.
 const eventOverhead = 16 << 10
 
-// errIdle is the cause of a context that ended because a stream brought nothing for its idle_timeout.
+// errIdle is the cause of a context that ended because a stream brought nothing for its
+// idle_timeout.
 var errIdle = errors.New("idle")
 
-// progressReporter passes on the progress of a service or a command. A value that cannot be sent does not
-// affect the job. The first one of each job is logged.
+// progressReporter passes on the progress of a service or a command. A value that cannot be sent
+// does not affect the job. The first one of each job is logged.
 type progressReporter struct {
 	job     *worker.Job
 	log     *zap.Logger
@@ -115,8 +116,8 @@ func streamError(data []byte) error {
 	return err
 }
 
-// accept is the header that lists the possible answers. Streams come after JSON: a service that happens to have
-// both means JSON.
+// accept is the header that lists the possible answers. Streams come after JSON: a service that
+// happens to have both means JSON.
 func (e *httpExecutor) accept() string {
 	if e.streams() {
 		return "application/json, application/x-ndjson;q=0.9, text/event-stream;q=0.8, */*;q=0.1"
@@ -124,7 +125,8 @@ func (e *httpExecutor) accept() string {
 	return "*/*"
 }
 
-// streams reports whether a response may be a stream. text and base64 need the bytes of a whole body.
+// streams reports whether a response may be a stream. text and base64 need the bytes of a whole
+// body.
 func (e *httpExecutor) streams() bool {
 	return e.cfg.Output == OutputAuto || e.cfg.Output == OutputJSON
 }

@@ -33,8 +33,8 @@ type event struct {
 // eventReader returns io.EOF or io.ErrUnexpectedEOF at the end of a stream, and errLineTooLong.
 type eventReader interface{ next() (event, error) }
 
-// newEventReader returns nil for a content type that is not a stream's. No event is larger than limit. Each line
-// calls heard.
+// newEventReader returns nil for a content type that is not a stream's. No event is larger than
+// limit. Each line calls heard.
 func newEventReader(contentType string, body io.Reader, limit int, heard func()) eventReader {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -93,9 +93,9 @@ func isEvent(kind string) bool {
 	return kind == eventProgress || kind == eventResult || kind == eventError
 }
 
-// sse reads an event stream of the HTML standard (section 9.2, server-sent events). It ignores events of other
-// names, comments, id and retry. Libraries also return an event that is cut off at the end; here that could be
-// half of a result.
+// sse reads an event stream of the HTML standard (section 9.2, server-sent events). It ignores
+// events of other names, comments, id and retry. Libraries also return an event that is cut off at
+// the end; here that could be half of a result.
 type sse struct {
 	in    *lineReader
 	begun bool

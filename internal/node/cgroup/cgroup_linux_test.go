@@ -334,7 +334,8 @@ func TestStartedFails(t *testing.T) {
 	}
 }
 
-// holder is set in a process that opens a manager, starts a daemon in a group, and waits to be killed.
+// holder is set in a process that opens a manager, starts a daemon in a group, and waits to be
+// killed.
 const holder = "FREESLOT_TEST_CGROUP_HOLDER"
 
 // TestHolder is no test but the process of TestLeftoversAreRemoved.

@@ -117,8 +117,8 @@ func (g *Group) OutOfMemory() bool {
 	if g.v2 {
 		return count(g.memory, "memory.events", "oom") > 0 && count(g.memory, "memory.events", "oom_kill") > 0
 	}
-	// v1 counts kills of any kind, and not all kernels have memory.failcnt. A peak close to the limit
-	// means that the limit was met.
+	// v1 counts kills of any kind, and not all kernels have memory.failcnt. A peak close to the
+	// limit means that the limit was met.
 	limit, peak := number(g.memory, "memory.limit_in_bytes"), number(g.memory, "memory.max_usage_in_bytes")
 	return limit > 0 && peak >= limit-limit/16 && count(g.memory, "memory.oom_control", "oom_kill") > 0
 }
@@ -160,8 +160,8 @@ func (g *Group) Remove() error {
 // killAll ends the processes in and below the directories.
 func killAll(dirs []string) error {
 	for _, dir := range dirs {
-		// Not all kernels have the first file, nor all hierarchies the second. Without new processes
-		// the loop of kills comes to an end.
+		// Not all kernels have the first file, nor all hierarchies the second. Without new
+		// processes the loop of kills comes to an end.
 		_ = set(dir, "cgroup.kill", "1")
 		_ = set(dir, "pids.max", "0")
 	}
@@ -175,10 +175,10 @@ func killAll(dirs []string) error {
 	})
 }
 
-// kill holds the processes by descriptors, and then kills those that are still members: the number of
-// a process that has ended can belong to another one by now. Kernels before 5.3 and some sandboxes
-// have no such descriptors. Then kill signals the number at once after the look, because a process
-// that is not killed stays for ever.
+// kill holds the processes by descriptors, and then kills those that are still members: the number
+// of a process that has ended can belong to another one by now. Kernels before 5.3 and some
+// sandboxes have no such descriptors. Then kill signals the number at once after the look, because
+// a process that is not killed stays for ever.
 func kill(dirs []string, found []int, hold func(pid, flags int) (fd int, err error)) {
 	const unheld = -1
 	held := make(map[int]int, len(found))
@@ -227,8 +227,8 @@ func members(dirs []string) []int {
 	return found
 }
 
-// removeAll removes a cgroup and those below it. The kernel may take a moment to forget processes that
-// have ended.
+// removeAll removes a cgroup and those below it. The kernel may take a moment to forget processes
+// that have ended.
 func removeAll(dir string) error {
 	var below []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -36,8 +36,8 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// ParseOwn reads /proc/self/cgroup: the paths of the process' groups, by the controllers of v1. The path in v2
-// is under "". See cgroups(7).
+// ParseOwn reads /proc/self/cgroup: the paths of the process' groups, by the controllers of v1. The
+// path in v2 is under "". See cgroups(7).
 func ParseOwn(text string) map[string]string {
 	paths := make(map[string]string)
 	for line := range strings.Lines(text) {

@@ -31,8 +31,8 @@ type Limits struct {
 }
 
 const (
-	// patience is how long processes may take to end after SIGKILL. One that waits for a broken disk
-	// can take longer.
+	// patience is how long processes may take to end after SIGKILL. One that waits for a broken
+	// disk can take longer.
 	patience = 2 * time.Second
 	// EndLimit is the longest that Kill and Remove take together.
 	EndLimit = 4 * patience

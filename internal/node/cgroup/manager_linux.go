@@ -49,9 +49,9 @@ type home struct {
 	controllers []string
 }
 
-// Open finds a place for groups, v2 before v1, and removes the leftovers of killed processes there. In
-// v2 it moves its own process into a leaf, so it must be called before the first command. The error is
-// why there can be no group.
+// Open finds a place for groups, v2 before v1, and removes the leftovers of killed processes there.
+// In v2 it moves its own process into a leaf, so it must be called before the first command. The
+// error is why there can be no group.
 func Open() (*Manager, error) {
 	at, err := find()
 	if err != nil {
@@ -104,8 +104,8 @@ func openV2(own string, want ...string) (*Manager, error) {
 	return m, nil
 }
 
-// makeInner lets the cgroup give controllers to those below it. Only the root can have processes of its
-// own besides; the process leaves any other for the leaf.
+// makeInner lets the cgroup give controllers to those below it. Only the root can have processes of
+// its own besides; the process leaves any other for the leaf.
 func makeInner(base string, inside bool, controllers []string) error {
 	_, err := os.Stat(filepath.Join(base, "cgroup.type"))
 	if root := errors.Is(err, os.ErrNotExist); root || !inside {
@@ -136,7 +136,8 @@ func enable(dir string, controllers []string) error {
 	return set(dir, "cgroup.subtree_control", "+"+strings.Join(controllers, " +"))
 }
 
-// openV1 uses the hierarchies that it may write to. Controllers that are mounted together share one.
+// openV1 uses the hierarchies that it may write to. Controllers that are mounted together share
+// one.
 func openV1(dirs map[string]string) (*Manager, error) {
 	m := &Manager{mkdir: os.Mkdir}
 	var problems []error
@@ -239,8 +240,8 @@ func (m *Manager) Supports(l Limits) error {
 	return nil
 }
 
-// Create makes a group. The name shows up among the system's cgroups, and may be used again. The caller
-// removes the group.
+// Create makes a group. The name shows up among the system's cgroups, and may be used again. The
+// caller removes the group.
 func (m *Manager) Create(name string, l Limits) (*Group, error) {
 	if err := m.Supports(l); err != nil {
 		return nil, err

@@ -120,7 +120,8 @@ func (c *Config) Resolve() {
 	}
 }
 
-// Validate notes what is wrong; at is the key of the check. It reads the named files, but asks no service.
+// Validate notes what is wrong; at is the key of the check. It reads the named files, but asks no
+// service.
 func (c *Config) Validate(at string, p *config.Problems) {
 	kinds := c.kinds()
 	if len(kinds) == 0 && !p.Has(at) {

@@ -22,8 +22,9 @@ type Group struct {
 	closed bool
 }
 
-// NewGroup makes a group that checks nothing yet. Each change of a service's health calls report, in the
-// service's own goroutine; report must not block and must not call the group. reg may be nil.
+// NewGroup makes a group that checks nothing yet. Each change of a service's health calls report,
+// in the service's own goroutine; report must not block and must not call the group. reg may be
+// nil.
 func NewGroup(log *zap.Logger, reg prometheus.Registerer, report func(service string, healthy bool)) (*Group, error) {
 	m, err := newMetrics(reg)
 	if err != nil {
@@ -32,9 +33,10 @@ func NewGroup(log *zap.Logger, reg prometheus.Registerer, report func(service st
 	return &Group{report: report, log: log, metrics: m, probe: newProbe, loops: make(map[string]*loop)}, nil
 }
 
-// Start begins to check a service, at once. If the service has a check already, the new one goes on from its
-// state. Else healthy is the state of the service until its checks change it; report is not called with that.
-// cfg must be valid and must not change afterwards. A closed group starts nothing.
+// Start begins to check a service, at once. If the service has a check already, the new one goes on
+// from its state. Else healthy is the state of the service until its checks change it; report is
+// not called with that. cfg must be valid and must not change afterwards. A closed group starts
+// nothing.
 func (g *Group) Start(service string, cfg *Config, healthy bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

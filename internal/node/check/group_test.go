@@ -221,7 +221,8 @@ func TestMetricsOnce(t *testing.T) {
 	}
 }
 
-// TestReplaceUnhealthy: what is known of a service outlasts a change of its check, so that one lucky answer is not enough.
+// TestReplaceUnhealthy: what is known of a service outlasts a change of its check, so that one
+// lucky answer is not enough.
 func TestReplaceUnhealthy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,8 +18,8 @@ const maxHealthBytes = 4 << 10
 
 type grpcProbe struct{ cfg *GRPC }
 
-// run uses a connection of its own. A connection that is kept would retry after a failure only with growing
-// pauses of up to two minutes, and not see that the service is back.
+// run uses a connection of its own. A connection that is kept would retry after a failure only with
+// growing pauses of up to two minutes, and not see that the service is back.
 func (g grpcProbe) run(ctx context.Context) error {
 	creds := insecure.NewCredentials()
 	if g.cfg.TLS != nil {

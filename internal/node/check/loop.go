@@ -79,8 +79,8 @@ func (l *loop) note(err error) {
 	}
 }
 
-// jitter is d plus or minus a tenth, so that services that started together are not checked together for
-// ever.
+// jitter is d plus or minus a tenth, so that services that started together are not checked
+// together for ever.
 func jitter(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5+1)
 }

@@ -10,8 +10,9 @@ import (
 	"net/url"
 )
 
-// probe checks once. run returns nil when the service is healthy, else the reason, without addresses that may
-// hold a secret. It ends with ctx and leaves no connection and no goroutine behind.
+// probe checks once. run returns nil when the service is healthy, else the reason, without
+// addresses that may hold a secret. It ends with ctx and leaves no connection and no goroutine
+// behind.
 type probe interface {
 	run(ctx context.Context) error
 }

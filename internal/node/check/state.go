@@ -11,7 +11,8 @@ const (
 	fell
 )
 
-// state decides by the outcomes of checks whether a service is healthy. It is pure: no clock and no I/O.
+// state decides by the outcomes of checks whether a service is healthy. It is pure: no clock and no
+// I/O.
 type state struct {
 	rise, fall int
 	healthy    bool
@@ -19,8 +20,8 @@ type state struct {
 	unknown bool
 	// reported: the last change, or the first failure of an unknown service, was returned.
 	reported bool
-	// streak counts the last outcomes that contradict healthy. Invariant: it is below the number that
-	// changes it.
+	// streak counts the last outcomes that contradict healthy. Invariant: it is below the number
+	// that changes it.
 	streak int
 }
 

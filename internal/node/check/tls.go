@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// TLS is how the service proves its identity to the agent, and the agent to the service. The zero value, and
-// nil, trust the authorities of the system and the name in the URL or address.
+// TLS is how the service proves its identity to the agent, and the agent to the service. The zero
+// value, and nil, trust the authorities of the system and the name in the URL or address.
 type TLS struct {
 	// The authorities to trust in place of the system's (PEM).
 	CAFile string `koanf:"ca_file"`

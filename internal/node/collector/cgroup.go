@@ -12,21 +12,21 @@ import (
 	"github.com/freeslot/freeslot/internal/node/cgroup"
 )
 
-// groupLimits reads the limits of the control groups in which the process runs, of version 2 and 1. The zero
-// value reads those of this machine; without control groups nothing is limited. It is safe for concurrent
-// use.
+// groupLimits reads the limits of the control groups in which the process runs, of version 2 and 1.
+// The zero value reads those of this machine; without control groups nothing is limited. It is safe
+// for concurrent use.
 type groupLimits struct {
 	// root is put before the kernel's paths; empty but in tests.
 	root string
 
 	mu sync.Mutex // guards found
-	// found has the folders. It is filled when they are first needed, and again when the process has been
-	// moved, which usually removes the folder.
+	// found has the folders. It is filled when they are first needed, and again when the process
+	// has been moved, which usually removes the folder.
 	found *groupFolders
 }
 
-// groupFolders are the folders of the process' groups, from its own to the one nearest to the root. The
-// limits of all of them apply.
+// groupFolders are the folders of the process' groups, from its own to the one nearest to the root.
+// The limits of all of them apply.
 type groupFolders struct {
 	memory, cpu, cpuacct []string
 	// memoryV2 and cpuV2 decide which files to expect.
@@ -36,8 +36,8 @@ type groupFolders struct {
 // memoryLimit is the lowest limit that applies to the process, in bytes.
 type memoryLimit struct {
 	total uint64
-	// used is what the group of that limit holds, without file pages that the kernel gives back when memory
-	// is short.
+	// used is what the group of that limit holds, without file pages that the kernel gives back
+	// when memory is short.
 	used uint64
 }
 
@@ -94,7 +94,8 @@ func (g *groupLimits) cpu() (cpuLimit, bool) {
 		lowest.used = float64(used) / 1e6
 		return lowest, ok
 	}
-	// The hierarchies of cpu and cpuacct are usually one. Otherwise groups of the same depth correspond.
+	// The hierarchies of cpu and cpuacct are usually one. Otherwise groups of the same depth
+	// correspond.
 	if at >= len(f.cpuacct) {
 		return cpuLimit{}, false
 	}
@@ -148,7 +149,8 @@ func findFolders(root string) *groupFolders {
 	paths := cgroup.ParseOwn(read(root, "/proc/self/cgroup"))
 	mounts := cgroup.ParseMounts(read(root, "/proc/self/mountinfo"))
 	find := func(controller string) (dirs []string, v2 bool) {
-		// When both versions are mounted, a controller belongs to one of them: version 1 lists it by name.
+		// When both versions are mounted, a controller belongs to one of them: version 1 lists it
+		// by name.
 		name := controller
 		if _, ok := paths[name]; !ok {
 			name, v2 = "", true
@@ -168,8 +170,9 @@ func findFolders(root string) *groupFolders {
 	return f
 }
 
-// shown are the folders of the group at path and of all groups above it that the mount shows. A mount in
-// another namespace than the process' shows only its top: in a container that is the process' own group.
+// shown are the folders of the group at path and of all groups above it that the mount shows. A
+// mount in another namespace than the process' shows only its top: in a container that is the
+// process' own group.
 func shown(root string, m cgroup.Mount, path string) []string {
 	dirs := []string{}
 	for dir, ok := m.Dir(path); ok && dir != m.Point; dir = filepath.Dir(dir) {

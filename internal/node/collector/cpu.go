@@ -13,8 +13,8 @@ import (
 // minSample is the shortest span for a usage: the kernel's processor counters tick every 10 ms.
 const minSample = 500 * time.Millisecond
 
-// CPU collects "cpu": usage, cores, load1, and host_usage if a cgroup limits the process. Usages are of the time
-// since the last collection, so the first collection has none.
+// CPU collects "cpu": usage, cores, load1, and host_usage if a cgroup limits the process. Usages
+// are of the time since the last collection, so the first collection has none.
 type CPU struct {
 	builtIn
 	group groupLimits

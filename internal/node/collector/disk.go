@@ -13,16 +13,16 @@ import (
 // MaxDiskPaths is the most paths of a disk collector.
 const MaxDiskPaths = 16
 
-// Disk collects "disk": usage and free_bytes of the fullest file system with its path, and, with several paths,
-// path0_usage, path0_free_bytes, path0_name and so on for each. A network file system may be slow, so the cost
-// is medium.
+// Disk collects "disk": usage and free_bytes of the fullest file system with its path, and, with
+// several paths, path0_usage, path0_free_bytes, path0_name and so on for each. A network file
+// system may be slow, so the cost is medium.
 type Disk struct {
 	builtIn
 	paths []string
 }
 
-// NewDisk returns a collector for the file systems that hold the paths, in their order. It takes the first
-// MaxDiskPaths; none means "/".
+// NewDisk returns a collector for the file systems that hold the paths, in their order. It takes
+// the first MaxDiskPaths; none means "/".
 func NewDisk(paths ...string) *Disk {
 	if len(paths) == 0 {
 		paths = []string{"/"}
@@ -30,7 +30,8 @@ func NewDisk(paths ...string) *Disk {
 	return &Disk{builtIn: builtIn{"disk", CostMedium}, paths: slices.Clone(paths[:min(len(paths), MaxDiskPaths)])}
 }
 
-// Collect asks the file systems. One that does not answer is an error beside the figures of the others.
+// Collect asks the file systems. One that does not answer is an error beside the figures of the
+// others.
 func (d *Disk) Collect(ctx context.Context) (Metrics, error) {
 	figures := Metrics{}
 	var failures []error

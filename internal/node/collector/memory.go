@@ -6,8 +6,8 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
-// Memory collects "memory": usage, total_bytes, used_bytes, available_bytes, and host_usage if a cgroup limits the
-// process.
+// Memory collects "memory": usage, total_bytes, used_bytes, available_bytes, and host_usage if a
+// cgroup limits the process.
 type Memory struct {
 	builtIn
 	group groupLimits

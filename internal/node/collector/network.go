@@ -13,9 +13,9 @@ import (
 
 var loopback = regexp.MustCompile(`^(lo\d*|Loopback.*)$`)
 
-// Network collects "network": rx_bytes_per_second, tx_bytes_per_second and errors_per_second, together for all its
-// interfaces, since the last collection, so the first collection has none. It adds established_connections
-// where they are cheap to count.
+// Network collects "network": rx_bytes_per_second, tx_bytes_per_second and errors_per_second,
+// together for all its interfaces, since the last collection, so the first collection has none. It
+// adds established_connections where they are cheap to count.
 type Network struct {
 	builtIn
 	// interfaces are the chosen ones; empty means all but the loopback.
@@ -24,14 +24,14 @@ type Network struct {
 	before     map[string]net.IOCountersStat
 }
 
-// NewNetwork returns a collector for the named interfaces. None means all but the loopback: then a byte that a
-// bridge forwards counts on each of its interfaces.
+// NewNetwork returns a collector for the named interfaces. None means all but the loopback: then a
+// byte that a bridge forwards counts on each of its interfaces.
 func NewNetwork(interfaces ...string) *Network {
 	return &Network{builtIn: builtIn{"network", CostLow}, interfaces: slices.Clone(interfaces)}
 }
 
-// Collect reads the counters and compares them with the last ones. A chosen interface that does not exist is an
-// error beside the figures of the others.
+// Collect reads the counters and compares them with the last ones. A chosen interface that does not
+// exist is an error beside the figures of the others.
 func (n *Network) Collect(ctx context.Context) (Metrics, error) {
 	counters, err := net.IOCountersWithContext(ctx, true)
 	if err != nil {
@@ -65,8 +65,8 @@ func (n *Network) counts(name string) bool {
 	return !loopback.MatchString(name)
 }
 
-// take computes the rates since the last reading. An interface that is new, or whose counters began again, counts
-// from the next reading on.
+// take computes the rates since the last reading. An interface that is new, or whose counters began
+// again, counts from the next reading on.
 func (n *Network) take(at time.Time, now map[string]net.IOCountersStat) Metrics {
 	before, elapsed := n.before, at.Sub(n.at).Seconds()
 	n.before, n.at = now, at

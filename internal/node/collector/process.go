@@ -9,7 +9,8 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 )
 
-// Process collects "process", the figures of this process: goroutines, rss_bytes, open_fds and uptime_seconds.
+// Process collects "process", the figures of this process: goroutines, rss_bytes, open_fds and
+// uptime_seconds.
 type Process struct {
 	builtIn
 	self *process.Process

@@ -22,8 +22,8 @@ const (
 	maxReasonBytes = 4 << 10
 )
 
-// clean copies the figures that can be published, with values of the types float64, int64, bool and string. dropped
-// has the reasons for the others.
+// clean copies the figures that can be published, with values of the types float64, int64, bool and
+// string. dropped has the reasons for the others.
 func clean(m Metrics) (cleaned Metrics, dropped []string) {
 	cleaned = make(Metrics, min(len(m), MaxFields))
 	for _, field := range slices.Sorted(maps.Keys(m)) {

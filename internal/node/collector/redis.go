@@ -11,8 +11,9 @@ type RedisLatency struct {
 	last func() (time.Duration, bool)
 }
 
-// NewRedisLatency returns a collector that gets the round trip of the last answered command from last, so it costs
-// Redis nothing. last returns false before the first answer. It must be safe for concurrent use.
+// NewRedisLatency returns a collector that gets the round trip of the last answered command from
+// last, so it costs Redis nothing. last returns false before the first answer. It must be safe for
+// concurrent use.
 func NewRedisLatency(last func() (time.Duration, bool)) *RedisLatency {
 	return &RedisLatency{builtIn: builtIn{"redis", CostLow}, last: last}
 }

@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// rounded keeps figures short in JSON. Three digits are enough for a machine, and every change of further ones would
-// be sent.
+// rounded keeps figures short in JSON. Three digits are enough for a machine, and every change of
+// further ones would be sent.
 func rounded(v float64) float64 { return math.Round(v*1000) / 1000 }
 
 // share is part of whole as 0 to 1.

@@ -26,8 +26,8 @@ const (
 )
 
 const (
-	// availableInterval is how often a collector that is not available is asked again: a driver may be loaded, a
-	// device plugged in.
+	// availableInterval is how often a collector that is not available is asked again: a driver may
+	// be loaded, a device plugged in.
 	availableInterval = 3 * time.Minute
 	// keepIntervals is for how many intervals the last figures of a collector are published.
 	keepIntervals = 3
@@ -37,22 +37,22 @@ const (
 
 // Runner runs collectors, each with its own interval, and publishes their last figures.
 //
-// One goroutine decides. Each collection has a goroutine of its own, and no collector has two at once. So a
-// collector that fails, panics, is slow or never returns delays no other one, and costs one goroutine at
-// most.
+// One goroutine decides. Each collection has a goroutine of its own, and no collector has two at
+// once. So a collector that fails, panics, is slow or never returns delays no other one, and costs
+// one goroutine at most.
 type Runner struct {
 	entries []*entry
 	log     *zap.Logger
 	metrics *metrics
 	latest  atomic.Pointer[Snapshot]
 	changed chan struct{}
-	// results has room for one of each collector, so a collection that ends after Run does not wait for a
-	// reader.
+	// results has room for one of each collector, so a collection that ends after Run does not wait
+	// for a reader.
 	results chan result
 }
 
-// entry is a collector with its state. Only the loop uses it; the Collector belongs to the collection while running
-// is set.
+// entry is a collector with its state. Only the loop uses it; the Collector belongs to the
+// collection while running is set.
 type entry struct {
 	Entry
 	name string
@@ -88,9 +88,10 @@ type result struct {
 	took    time.Duration
 }
 
-// New builds a runner and registers its metrics with reg; log and reg may be nil. The most important entries come
-// first: when all figures together exceed MaxJSONBytes, those of the last ones are left out. The error is a
-// *freeslot.Error with code freeslot.CodeInvalidArgument for an invalid entry, or an error of reg.
+// New builds a runner and registers its metrics with reg; log and reg may be nil. The most
+// important entries come first: when all figures together exceed MaxJSONBytes, those of the last
+// ones are left out. The error is a *freeslot.Error with code freeslot.CodeInvalidArgument for an
+// invalid entry, or an error of reg.
 func New(entries []Entry, log *zap.Logger, reg prometheus.Registerer) (*Runner, error) {
 	if log == nil {
 		log = zap.NewNop()
@@ -138,16 +139,18 @@ func (e Entry) validate(i int, seen map[string]bool) error {
 	return nil
 }
 
-// Latest returns the last figures of each collector, for three intervals. Before the first collection it is empty, not
-// nil. It takes no lock and may be called from any goroutine, before, during and after Run.
+// Latest returns the last figures of each collector, for three intervals. Before the first
+// collection it is empty, not nil. It takes no lock and may be called from any goroutine, before,
+// during and after Run.
 func (r *Runner) Latest() Snapshot { return *r.latest.Load() }
 
-// Changed has a value after Latest has changed. It holds one value at most, which can stand for several changes. It is
-// never closed.
+// Changed has a value after Latest has changed. It holds one value at most, which can stand for
+// several changes. It is never closed.
 func (r *Runner) Changed() <-chan struct{} { return r.changed }
 
-// Run collects until ctx ends; the first collections begin at once. Then it waits for the collections under way, but no
-// longer than a second for one that ignores its context. Run must be called once at most.
+// Run collects until ctx ends; the first collections begin at once. Then it waits for the
+// collections under way, but no longer than a second for one that ignores its context. Run must be
+// called once at most.
 func (r *Runner) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -215,7 +218,8 @@ func (r *Runner) startDue(ctx context.Context, now time.Time) {
 	}
 }
 
-// expire notes collections that exceed their time limit, and stops publishing figures that are too old.
+// expire notes collections that exceed their time limit, and stops publishing figures that are too
+// old.
 func (r *Runner) expire(now time.Time) {
 	stale := false
 	for _, e := range r.entries {
@@ -307,7 +311,8 @@ func (r *Runner) succeeded(e *entry) {
 
 func (r *Runner) collected(e *entry, res result) {
 	if e.collected++; e.collected == 1 {
-		// A difference (cpu, network) takes two readings, and must not be missing for a whole interval.
+		// A difference (cpu, network) takes two readings, and must not be missing for a whole
+		// interval.
 		e.due = time.Now().Add(jitter(e.Interval / 4))
 	}
 	if len(res.dropped) > 0 && !e.dropping {
@@ -358,5 +363,6 @@ func (r *Runner) publish() {
 	}
 }
 
-// jitter is d plus or minus a tenth, so that collectors with the same interval do not run together for ever.
+// jitter is d plus or minus a tenth, so that collectors with the same interval do not run together
+// for ever.
 func jitter(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5+1) }

@@ -5,15 +5,16 @@ import (
 	"maps"
 )
 
-// MaxJSONBytes bounds the JSON of the snapshots of a [Runner]: a heartbeat with everything else in it stays below
-// the limit of a cell (16 KiB).
+// MaxJSONBytes bounds the JSON of the snapshots of a [Runner]: a heartbeat with everything else in
+// it stays below the limit of a cell (16 KiB).
 const MaxJSONBytes = 12 << 10
 
-// Snapshot holds the figures by type. One that a [Runner] gave out never changes and must not be changed. Its
-// values are float64 (finite), int64, bool and string, so that its JSON has no errors.
+// Snapshot holds the figures by type. One that a [Runner] gave out never changes and must not be
+// changed. Its values are float64 (finite), int64, bool and string, so that its JSON has no errors.
 type Snapshot map[string]Metrics
 
-// Flat returns the values by "type.field", such as "memory.usage". The caller owns the map, which is never nil.
+// Flat returns the values by "type.field", such as "memory.usage". The caller owns the map, which
+// is never nil.
 func (s Snapshot) Flat() map[string]any {
 	flat := make(map[string]any)
 	for name, m := range s {

@@ -55,8 +55,8 @@ func (d *Decider) Decide(now time.Time, metrics Metrics) Decision {
 	}
 }
 
-// Demand is like Decide when a heartbeat must be sent in any case: it returns HeartbeatOnly unless more is
-// due. It is None only while one is under way.
+// Demand is like Decide when a heartbeat must be sent in any case: it returns HeartbeatOnly unless
+// more is due. It is None only while one is under way.
 func (d *Decider) Demand(now time.Time, metrics Metrics) Decision {
 	switch {
 	case d.pending != None:
@@ -68,8 +68,8 @@ func (d *Decider) Demand(now time.Time, metrics Metrics) Decision {
 	}
 }
 
-// Next is how long Decide will return None if the metrics do not change: 0 when something is due, Never
-// while one is under way.
+// Next is how long Decide will return None if the metrics do not change: 0 when something is due,
+// Never while one is under way.
 func (d *Decider) Next(now time.Time, metrics Metrics) time.Duration {
 	if d.pending != None {
 		return Never
@@ -84,8 +84,8 @@ func (d *Decider) Next(now time.Time, metrics Metrics) time.Duration {
 	return max(next, 0)
 }
 
-// Begin notes that the decision is being sent. It panics while another one is under way, because then
-// there was no decision. The metrics may change afterwards.
+// Begin notes that the decision is being sent. It panics while another one is under way, because
+// then there was no decision. The metrics may change afterwards.
 func (d *Decider) Begin(decision Decision, now time.Time, metrics Metrics) {
 	if d.pending != None {
 		panic("heartbeat: Begin while one is under way")
@@ -101,8 +101,8 @@ func (d *Decider) Begin(decision Decision, now time.Time, metrics Metrics) {
 	}
 }
 
-// Succeeded notes that the pending one has been acknowledged. Intervals count from its beginning, which
-// is before the store took it in.
+// Succeeded notes that the pending one has been acknowledged. Intervals count from its beginning,
+// which is before the store took it in.
 func (d *Decider) Succeeded() {
 	if d.pending == None {
 		return
@@ -124,8 +124,8 @@ func (d *Decider) Failed() {
 	d.pending = None
 }
 
-// Forget notes that the store may have lost the metrics: a metadata update is due, also after one that
-// is under way.
+// Forget notes that the store may have lost the metrics: a metadata update is due, also after one
+// that is under way.
 func (d *Decider) Forget() {
 	d.owed = MetadataUpdate
 	if d.pending == MetadataUpdate {
@@ -144,7 +144,8 @@ func (d *Decider) metadataDue(now time.Time, metrics Metrics) bool {
 	return (!d.policy.DisableImmediate || d.beatDue(now)) && d.changeDue(now, metrics)
 }
 
-// changeDue reports whether there is a significant change and the gap since the last update is over.
+// changeDue reports whether there is a significant change and the gap since the last update is
+// over.
 func (d *Decider) changeDue(now time.Time, metrics Metrics) bool {
 	return now.Sub(d.lastMetadata) >= d.policy.MetadataGap && d.changed(metrics)
 }

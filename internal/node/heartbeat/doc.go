@@ -9,8 +9,8 @@
 //     due metadata-interval after the last one, and at once when a figure has changed by its
 //     threshold (absolute, percent, any) since it was sent last. If
 //     immediate-update-on-significant-change is off, it is then due with the next heartbeat.
-//   - A metadata update comes before a heartbeat and resets the heartbeat's time, so that nothing is
-//     sent twice.
+//   - A metadata update comes before a heartbeat and resets the heartbeat's time, so that nothing
+//     is sent twice.
 //   - While one is under way (the design's pendingHeartbeat) nothing else is.
 //   - A failed one is due again, with the same content: the store may or may not have it.
 //

@@ -51,9 +51,9 @@ const (
 // Kinds lists all kinds.
 func Kinds() []string { return []string{string(Absolute), string(Percent), string(Any)} }
 
-// Threshold decides which changes of one metric are significant. For all kinds it is significant when a
-// metric appears, disappears, becomes or ceases to be a number (NaN is none). A metric that stays equal
-// never changes significantly.
+// Threshold decides which changes of one metric are significant. For all kinds it is significant
+// when a metric appears, disappears, becomes or ceases to be a number (NaN is none). A metric that
+// stays equal never changes significantly.
 type Threshold struct {
 	// Kind must be set.
 	Kind ThresholdKind
@@ -88,11 +88,11 @@ type Policy struct {
 	MetadataGap time.Duration
 	// Thresholds are by metric. A metric without one changes nothing.
 	Thresholds map[string]Threshold
-	// DisableImmediate makes a significant change wait for the next heartbeat, which then brings the
-	// metrics.
+	// DisableImmediate makes a significant change wait for the next heartbeat, which then brings
+	// the metrics.
 	DisableImmediate bool
-	// Jitter shortens an interval, so that senders that start together do not send together. It must
-	// return more than 0 and at most its argument. nil leaves intervals as they are.
+	// Jitter shortens an interval, so that senders that start together do not send together. It
+	// must return more than 0 and at most its argument. nil leaves intervals as they are.
 	Jitter func(time.Duration) time.Duration
 }
 

@@ -23,8 +23,8 @@ func (t Threshold) exceeded(before, after any) bool {
 	}
 }
 
-// same reports whether two values are equal. The type of a number does not matter, and NaN is equal to
-// NaN.
+// same reports whether two values are equal. The type of a number does not matter, and NaN is equal
+// to NaN.
 func same(a, b any) bool {
 	if i, ok := whole(a); ok {
 		if j, ok := whole(b); ok {

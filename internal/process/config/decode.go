@@ -12,8 +12,8 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 )
 
-// text is a value from the environment or a flag, which have only text. A string, in contrast, comes from
-// YAML, whose numbers and booleans have types of their own.
+// text is a value from the environment or a flag, which have only text. A string, in contrast,
+// comes from YAML, whose numbers and booleans have types of their own.
 type text string
 
 // given is a value on its way to the field of the key at path.
@@ -25,9 +25,9 @@ type given struct {
 
 var durationType = reflect.TypeFor[time.Duration]()
 
-// Decode sets the fields of *dst, a struct with koanf tags, from a parsed document. It returns everything that
-// does not fit: unknown keys, values of a wrong type. Whole numbers must be int or int64. It does not
-// validate the values.
+// Decode sets the fields of *dst, a struct with koanf tags, from a parsed document. It returns
+// everything that does not fit: unknown keys, values of a wrong type. Whole numbers must be int or
+// int64. It does not validate the values.
 func Decode(document map[string]any, dst any) Problems {
 	var d decoder
 	m, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
@@ -42,8 +42,8 @@ func Decode(document map[string]any, dst any) Problems {
 	return d.problems
 }
 
-// decoder checks each value before mapstructure sets the field. mapstructure alone would accept 1.5 as a whole
-// number and 8 as a duration, and would stop at unknown keys.
+// decoder checks each value before mapstructure sets the field. mapstructure alone would accept 1.5
+// as a whole number and 8 as a duration, and would stop at unknown keys.
 type decoder struct{ problems Problems }
 
 // fit returns the value that mapstructure sets; nil leaves the field as it is.
@@ -202,7 +202,8 @@ func splitList(s string) []any {
 	return out
 }
 
-// found describes the value without any secret. A text in place of a list or a section may contain one.
+// found describes the value without any secret. A text in place of a list or a section may contain
+// one.
 func found(g given, raw any, to reflect.Value) string {
 	switch v := raw.(type) {
 	case map[string]any:

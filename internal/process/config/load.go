@@ -15,8 +15,8 @@ import (
 // EnvPrefix begins the name of every environment variable that [Load] reads.
 const EnvPrefix = "FREESLOT_"
 
-// foreignEnv are patterns of variables that begin with EnvPrefix and are no configuration keys. No key may
-// have a name that fits one of them.
+// foreignEnv are patterns of variables that begin with EnvPrefix and are no configuration keys. No
+// key may have a name that fits one of them.
 var foreignEnv = []string{
 	// For the command lines.
 	"FREESLOT_CONFIG", "FREESLOT_SERVER", "FREESLOT_TOKEN", "FREESLOT_TOKEN_FILE",
@@ -46,16 +46,16 @@ type Flag struct {
 	Value string
 }
 
-// Config is a struct that [Load] fills, with a Validate method that notes everything wrong with the values.
-// Validate is called with defaults applied. It is called even when there are other problems, so it must cope
-// with any value of the field types.
+// Config is a struct that [Load] fills, with a Validate method that notes everything wrong with the
+// values. Validate is called with defaults applied. It is called even when there are other
+// problems, so it must cope with any value of the field types.
 type Config[T any] interface {
 	*T
 	Validate(p *Problems)
 }
 
-// Resolver is a configuration with work to do between decoding and Validate: follow old names, read files.
-// isSet reports whether the file, the environment or a flag gave the key at path a value.
+// Resolver is a configuration with work to do between decoding and Validate: follow old names, read
+// files. isSet reports whether the file, the environment or a flag gave the key at path a value.
 type Resolver interface {
 	Resolve(isSet func(path string) bool, p *Problems)
 }

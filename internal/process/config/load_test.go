@@ -190,7 +190,8 @@ zzzzzzzzzzzz: 1
 	}
 }
 
-// TestProblemsNameTheLine: also inside lists and maps, behind anchors, and where the key is missing.
+// TestProblemsNameTheLine: also inside lists and maps, behind anchors, and where the key is
+// missing.
 func TestProblemsNameTheLine(t *testing.T) {
 	t.Parallel()
 	file := writeFile(t, `

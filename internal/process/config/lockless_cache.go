@@ -2,8 +2,9 @@ package config
 
 import "time"
 
-// LocklessCache is the section of the same name in earlier designs of the scheduler. A key of it works like
-// the key that replaced it, or is refused with the name of its successor. Nil means absent.
+// LocklessCache is the section of the same name in earlier designs of the scheduler. A key of it
+// works like the key that replaced it, or is refused with the name of its successor. Nil means
+// absent.
 type LocklessCache struct {
 	// With `false` nodes are chosen from the lock-based picture of the fleet, which the cache then
 	// keeps current (docs/migration.md). `true` is the default.

@@ -35,8 +35,8 @@ func (p Problem) String() string {
 	return s
 }
 
-// Problems is everything wrong with a configuration. It is the error that [Load] returns. The zero value is
-// empty and ready for use.
+// Problems is everything wrong with a configuration. It is the error that [Load] returns. The zero
+// value is empty and ready for use.
 type Problems []Problem
 
 // Error has one line a problem.
@@ -48,8 +48,8 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Addf notes a problem with the value at path. The message continues a sentence that begins with the path: "is
-// 0, expected 1 to 100".
+// Addf notes a problem with the value at path. The message continues a sentence that begins with
+// the path: "is 0, expected 1 to 100".
 func (p *Problems) Addf(path, format string, args ...any) {
 	*p = append(*p, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
 }
@@ -77,8 +77,8 @@ func (p *Problems) Coded(path string, err error) {
 // Name notes a problem unless name is one that freeslot accepts.
 func (p *Problems) Name(path, name string) { p.Coded(path, freeslot.ValidateName(path, name)) }
 
-// Listen notes a problem unless address is a host and a port to listen on, such as example. It returns the
-// host; ok is false if the address has none.
+// Listen notes a problem unless address is a host and a port to listen on, such as example. It
+// returns the host; ok is false if the address has none.
 func (p *Problems) Listen(path, address, example string) (host string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -112,8 +112,8 @@ func (p *Problems) DurationBetween(path string, value, low, high time.Duration) 
 	}
 }
 
-// Once notes a problem for each value that is in the list before. value(i) belongs to the field of the i-th
-// entry of the list at path. Empty values do not count.
+// Once notes a problem for each value that is in the list before. value(i) belongs to the field of
+// the i-th entry of the list at path. Empty values do not count.
 func (p *Problems) Once(path, field string, count int, value func(i int) string) {
 	first := make(map[string]int, count)
 	for i := range count {

@@ -22,8 +22,8 @@ func ResolveRedis(rawURL *string, urls []string, isSet func(path string) bool, p
 	}
 }
 
-// ValidateRedis notes what is wrong with the URLs of the servers and the number of cells. It ignores rawURL
-// when there are urls.
+// ValidateRedis notes what is wrong with the URLs of the servers and the number of cells. It
+// ignores rawURL when there are urls.
 func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
 	if len(urls) == 0 {
 		validateRedisURL("redis.url", rawURL, p)

@@ -26,7 +26,8 @@ const (
 	// Each cell has a share of retention_bytes, which must hold the records of a moment.
 	minRetentionBytes = 1 << 20
 	maxRetentionBytes = 1 << (bits.UintSize - 18) // beyond every memory
-	// messagesPerJob is the number of messages that a session sends about one job: accepted, assigned, result.
+	// messagesPerJob is the number of messages that a session sends about one job: accepted,
+	// assigned, result.
 	messagesPerJob = 3
 )
 

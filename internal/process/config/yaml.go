@@ -12,7 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ParseYAML reads exactly one YAML (or JSON) document that is a mapping. An empty text is an empty mapping.
+// ParseYAML reads exactly one YAML (or JSON) document that is a mapping. An empty text is an empty
+// mapping.
 func ParseYAML(data []byte) (map[string]any, error) { return parseDocument(data, new(yaml.Node)) }
 
 // parseDocument also sets root, in which the function line finds the lines of keys.
@@ -88,7 +89,8 @@ func yamlError(err error) error {
 	return errors.New(nextLine(strings.Join(lines, "; ")))
 }
 
-// offByOne matches the messages of the library's parser. Unlike the scanner, it counts lines from 0.
+// offByOne matches the messages of the library's parser. Unlike the scanner, it counts lines from
+// 0.
 var offByOne = regexp.MustCompile(`^line (\d+): (did not find expected (?:node content|key|'-' indicator|',' or '[\]}]'|<document start>))$`)
 
 func nextLine(s string) string {

@@ -5,8 +5,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// WithHints is a logger that adds hint(err) to each entry with an error, unless the hint is "". Several goroutines call hint
-// at once.
+// WithHints is a logger that adds hint(err) to each entry with an error, unless the hint is "".
+// Several goroutines call hint at once.
 func WithHints(log *zap.Logger, hint func(error) string) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return &hinting{core, hint} }))
 }

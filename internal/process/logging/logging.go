@@ -1,8 +1,8 @@
 // Package logging builds the logger of a process and fixes the names that log lines share.
 //
 // The message of a line is the name of an event, a noun and a verb in the past ("replica.started",
-// "http.request_failed"). Everything that varies is a field. Both are meant for searching. They do not change
-// between releases without an entry in the changelog.
+// "http.request_failed"). Everything that varies is a field. Both are meant for searching. They do
+// not change between releases without an entry in the changelog.
 package logging
 
 import (
@@ -32,7 +32,8 @@ type Config struct {
 	Format string
 }
 
-// New builds a logger that writes lines to w. All goroutines share w, which need not be safe for concurrent use.
+// New builds a logger that writes lines to w. All goroutines share w, which need not be safe for
+// concurrent use.
 func New(cfg Config, w io.Writer) (*zap.Logger, error) {
 	level := zapcore.InfoLevel
 	if cfg.Level != "" {

@@ -9,13 +9,14 @@ import (
 const (
 	// restateAfter is how often an outage that goes on is logged again.
 	restateAfter = time.Minute
-	// flapLimit is the shortest time between the beginnings of two outages. Without it, calls that fail and succeed
-	// by turns would fill the log.
+	// flapLimit is the shortest time between the beginnings of two outages. Without it, calls that
+	// fail and succeed by turns would fill the log.
 	flapLimit = 5 * time.Second
 )
 
-// Outage logs a repeated failure: a WARN when it begins, another one each minute while it lasts, and an INFO with its length
-// once it is over. The failures between are logged at debug. It is for one goroutine.
+// Outage logs a repeated failure: a WARN when it begins, another one each minute while it lasts,
+// and an INFO with its length once it is over. The failures between are logged at debug. It is for
+// one goroutine.
 type Outage struct {
 	log        *zap.Logger
 	lost, back string
@@ -53,7 +54,8 @@ func (o *Outage) Failed(err error, fields ...zap.Field) {
 	o.log.Warn(o.lost, fields...)
 }
 
-// Over notes a success, even without a failure before. The end of an outage without a WARN is logged at debug too.
+// Over notes a success, even without a failure before. The end of an outage without a WARN is
+// logged at debug too.
 func (o *Outage) Over(fields ...zap.Field) {
 	if o.since.IsZero() {
 		return

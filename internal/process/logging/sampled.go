@@ -13,8 +13,8 @@ const (
 	sampledLines = 3
 )
 
-// Sampled keeps three lines of an event in ten seconds and drops the rest. It is for failures of single calls: while Redis
-// is away every call fails, for the same reason.
+// Sampled keeps three lines of an event in ten seconds and drops the rest. It is for failures of
+// single calls: while Redis is away every call fails, for the same reason.
 func Sampled(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, sampledTime, sampledLines, 0)

@@ -1,5 +1,5 @@
-// Package systemd notifies systemd that a service is ready, reloads, stops, and lives. Outside of a service of Type=notify it
-// does nothing.
+// Package systemd notifies systemd that a service is ready, reloads, stops, and lives. Outside of a
+// service of Type=notify it does nothing.
 package systemd
 
 import (
@@ -16,17 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Notifier notifies one service manager. The nil Notifier does nothing. It is safe for concurrent use.
+// Notifier notifies one service manager. The nil Notifier does nothing. It is safe for concurrent
+// use.
 type Notifier struct {
 	addr *net.UnixAddr
-	// watchdog is the longest time between two signs of life that the manager allows; 0 is no limit.
+	// watchdog is the longest time between two signs of life that the manager allows; 0 is no
+	// limit.
 	watchdog time.Duration
 
 	mu     sync.Mutex // guards status, and keeps the order of its changes
 	status string
 }
 
-// New makes the Notifier of the environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. It is nil without a socket.
+// New makes the Notifier of the environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. It is
+// nil without a socket.
 func New(environ []string) *Notifier {
 	env := make(map[string]string)
 	for _, e := range environ {
@@ -79,8 +82,8 @@ func (n *Notifier) Status(text string) error {
 	return nil
 }
 
-// Watch sends a sign of life twice in the time that the manager allows, while alive returns true, until ctx ends. alive must
-// not wait. Without a watchdog Watch returns at once.
+// Watch sends a sign of life twice in the time that the manager allows, while alive returns true,
+// until ctx ends. alive must not wait. Without a watchdog Watch returns at once.
 func (n *Notifier) Watch(ctx context.Context, alive func() bool) {
 	if n == nil || n.watchdog == 0 {
 		return

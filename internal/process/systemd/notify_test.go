@@ -142,7 +142,8 @@ func TestNobodyToTell(t *testing.T) {
 	}
 }
 
-// TestUnits: systemd understands the units, except that the programs are not installed where they say.
+// TestUnits: systemd understands the units, except that the programs are not installed where they
+// say.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

@@ -7,7 +7,8 @@ import (
 	"runtime/debug"
 )
 
-// stamped is set by the linker: -X github.com/freeslot/freeslot/internal/process/version.stamped=v0.1.0.
+// stamped is set by the linker: -X
+// github.com/freeslot/freeslot/internal/process/version.stamped=v0.1.0.
 var stamped string
 
 // String is the version that was stamped into the build, or else its revision.

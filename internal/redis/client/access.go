@@ -17,31 +17,35 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Access has the credentials and certificates of a process and of the servers. The zero value uses the URL alone.
+// Access has the credentials and certificates of a process and of the servers. The zero value uses
+// the URL alone.
 type Access struct {
 	// Username is the user to connect as. Empty means the URL's, or the default user.
 	Username string
-	// PasswordFile holds the user's password, in place of one in the URL. It is read at each new connection, so that a changed
-	// password applies as soon as the old connections are closed.
+	// PasswordFile holds the user's password, in place of one in the URL. It is read at each new
+	// connection, so that a changed password applies as soon as the old connections are closed.
 	PasswordFile string
-	// SentinelUsername and SentinelPasswordFile are the same for the sentinels. Without them sentinels get no password.
+	// SentinelUsername and SentinelPasswordFile are the same for the sentinels. Without them
+	// sentinels get no password.
 	SentinelUsername, SentinelPasswordFile string
 	TLS                                    TLS
 }
 
 // TLS has the settings that a rediss:// URL leaves open.
 type TLS struct {
-	// CAFile has the certificates, in PEM, of the authorities that may sign the servers'. Empty means those that the system
-	// trusts.
+	// CAFile has the certificates, in PEM, of the authorities that may sign the servers'. Empty
+	// means those that the system trusts.
 	CAFile string
-	// CertFile and KeyFile are this process' own certificate and its key, in PEM, for servers that ask for one. They are read
-	// at each new connection.
+	// CertFile and KeyFile are this process' own certificate and its key, in PEM, for servers that
+	// ask for one. They are read at each new connection.
 	CertFile, KeyFile string
-	// ServerName is the name that the servers' certificates must have. Empty means the host of each connection.
+	// ServerName is the name that the servers' certificates must have. Empty means the host of each
+	// connection.
 	ServerName string
 }
 
-// Check finds everything that is wrong, also in combination with these URLs. It reads the files and does not connect.
+// Check finds everything that is wrong, also in combination with these URLs. It reads the files and
+// does not connect.
 func (a Access) Check(urls ...string) (found freeslot.FieldErrors) {
 	secure, user, password := a.inURLs(urls)
 	if a.Username != "" && user {
@@ -98,8 +102,8 @@ func (a Access) inURLs(urls []string) (secure, user, password bool) {
 	return secure, user, password
 }
 
-// uncoded removes the code. A call during which a file turns out to be bad is not invalid itself, and a worker would drop a report
-// with that code.
+// uncoded removes the code. A call during which a file turns out to be bad is not invalid itself,
+// and a worker would drop a report with that code.
 func uncoded(err error) error {
 	var coded *freeslot.Error
 	if errors.As(err, &coded) {
@@ -217,8 +221,9 @@ func (t TLS) apply(conf *tls.Config) error {
 	return nil
 }
 
-// toSentinel marks the dialer of connections to sentinels: rueidis asks for credentials by the address alone, and the sentinels have
-// other ones than the servers. As a resolver it is the default one.
+// toSentinel marks the dialer of connections to sentinels: rueidis asks for credentials by the
+// address alone, and the sentinels have other ones than the servers. As a resolver it is the
+// default one.
 var toSentinel = new(net.Resolver)
 
 type sentinelAddr struct{ net.Addr }

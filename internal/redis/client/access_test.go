@@ -96,7 +96,8 @@ func (a *authority) issue(name string, ends time.Duration, hosts ...string) (cer
 	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "EC PRIVATE KEY", private)
 }
 
-// newTLS starts a server that listens with a certificate besides; auth is yes where it wants one of its clients.
+// newTLS starts a server that listens with a certificate besides; auth is yes where it wants one of
+// its clients.
 func newTLS(t *testing.T, ca *authority, auth, certFile, keyFile string) (url string) {
 	t.Helper()
 	port, err := redisserver.FreePort()

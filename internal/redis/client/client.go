@@ -1,5 +1,6 @@
-// Package client opens connections to Redis, with the options that each role needs: agents, and the commands and subscriptions
-// of replicas. It finds out whether a server is part of a cluster. docs/decisions has the measurements behind the options.
+// Package client opens connections to Redis, with the options that each role needs: agents, and the
+// commands and subscriptions of replicas. It finds out whether a server is part of a cluster.
+// docs/decisions has the measurements behind the options.
 package client
 
 import (
@@ -20,36 +21,40 @@ const MaxConnections = 8
 
 const (
 	defaultDialTimeout = 2 * time.Second
-	// sentinelDialTimeout is shorter. A frozen master accepts connections and answers nothing, and a client that waits for
-	// it does not notice that there is a new master.
+	// sentinelDialTimeout is shorter. A frozen master accepts connections and answers nothing, and
+	// a client that waits for it does not notice that there is a new master.
 	sentinelDialTimeout = time.Second
 	replicaSilence      = time.Second
 	replicaKeepAlive    = 250 * time.Millisecond
-	// agentKeepAlive is long, so that thousands of agents do not ping; their calls have deadlines of their own.
+	// agentKeepAlive is long, so that thousands of agents do not ping; their calls have deadlines
+	// of their own.
 	agentKeepAlive = 15 * time.Second
 	agentBuffer    = 8 << 10
 	agentRing      = 8
-	// resubscribeDelay is constant: rueidis' default grows with every disconnect in the life of one Receive and never
-	// shrinks again.
+	// resubscribeDelay is constant: rueidis' default grows with every disconnect in the life of one
+	// Receive and never shrinks again.
 	resubscribeDelay = 2 * time.Millisecond
-	// redialDelay is for a server that does not accept connections: five hundred attempts a second would not help.
+	// redialDelay is for a server that does not accept connections: five hundred attempts a second
+	// would not help.
 	redialDelay = 20 * time.Millisecond
-	// topologyRefresh is how often a replica asks a cluster for the owners of its slots. Agents are many, and ask only when a
-	// connection breaks or a command is redirected.
+	// topologyRefresh is how often a replica asks a cluster for the owners of its slots. Agents are
+	// many, and ask only when a connection breaks or a command is redirected.
 	topologyRefresh = time.Second
-	// sentinelRefresh and agentSentinelRefresh are how often sentinels are asked for the master. They announce a change only
-	// once, and a demoted master closes no connection, so a client that misses the message would stay with it.
+	// sentinelRefresh and agentSentinelRefresh are how often sentinels are asked for the master.
+	// They announce a change only once, and a demoted master closes no connection, so a client that
+	// misses the message would stay with it.
 	sentinelRefresh      = 2 * time.Second
 	agentSentinelRefresh = 15 * time.Second
 )
 
 // Config has the address of Redis. The zero value of every field but URL is usable.
 type Config struct {
-	// URL is redis://[user:password@]host:port[/db], rediss:// for TLS, or one of rueidis' forms for several addresses:
-	// &addr=host:port for each further node of a cluster, &master_set=name for sentinels.
+	// URL is redis://[user:password@]host:port[/db], rediss:// for TLS, or one of rueidis' forms
+	// for several addresses: &addr=host:port for each further node of a cluster, &master_set=name
+	// for sentinels.
 	URL string
-	// URLs are several standalone servers, each with its share of the cells; URL is not used then. Only Inspect uses
-	// them: a role is opened for one server.
+	// URLs are several standalone servers, each with its share of the cells; URL is not used then.
+	// Only Inspect uses them: a role is opened for one server.
 	URLs []string
 	// Cluster is true when URL names nodes of a Redis Cluster; Inspect finds that out.
 	Cluster bool
@@ -57,8 +62,8 @@ type Config struct {
 	Name string
 	// Access has credentials and certificates.
 	Access Access
-	// Connections is how many pipelined connections a replica keeps to each server: a power of two up to MaxConnections.
-	// 0 means 1, the fastest measured.
+	// Connections is how many pipelined connections a replica keeps to each server: a power of two
+	// up to MaxConnections. 0 means 1, the fastest measured.
 	Connections int
 }
 
@@ -73,7 +78,8 @@ func (c Config) option() (rueidis.ClientOption, error) {
 	if err := c.Access.apply(&opt, c.URL); err != nil {
 		return opt, err
 	}
-	// The library's name in CLIENT LIST is not worth a command that Redis denies to users with few rights.
+	// The library's name in CLIENT LIST is not worth a command that Redis denies to users with few
+	// rights.
 	opt.ClientSetInfo = rueidis.DisableClientSetInfo
 	opt.ClientName = cmp.Or(c.Name, "freeslot")
 	if opt.Sentinel.MasterSet != "" {
@@ -81,7 +87,8 @@ func (c Config) option() (rueidis.ClientOption, error) {
 		opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, sentinelDialTimeout)
 	}
 	opt.DisableCache = true
-	// One server, or the master that sentinels name. Without this rueidis treats the embedded server as a cluster.
+	// One server, or the master that sentinels name. Without this rueidis treats the embedded
+	// server as a cluster.
 	opt.ForceSingleClient = !c.Cluster
 	opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, defaultDialTimeout)
 	return opt, nil
@@ -124,8 +131,8 @@ func Commands(c Config) (rueidis.Client, error) {
 	})
 }
 
-// Agent opens the client of a node agent. Agents are many, so it holds few connections and small buffers, and does not ping.
-// On a cluster see [Topology.Agent].
+// Agent opens the client of a node agent. Agents are many, so it holds few connections and small
+// buffers, and does not ping. On a cluster see [Topology.Agent].
 func Agent(c Config) (rueidis.Client, error) { return openAgent(c, "") }
 
 // openAgent starts from addr, unless it is empty, in place of the addresses of c.
@@ -154,8 +161,8 @@ func At(c Config, addr string) (rueidis.Client, error) {
 	})
 }
 
-// Subscriber opens a client for Receive and nothing else. All subscriptions to a server share its connection: a slow handler
-// stalls the others.
+// Subscriber opens a client for Receive and nothing else. All subscriptions to a server share its
+// connection: a slow handler stalls the others.
 func Subscriber(c Config) (rueidis.Client, error) {
 	return c.open(func(opt *rueidis.ClientOption) {
 		forReplica(opt)
@@ -183,8 +190,8 @@ func CheckURL(raw string) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-// badURL describes a bad URL without any password. A parser may mistake part of a password for something else; then the
-// parser's message is left out, and the error is a *url.Error.
+// badURL describes a bad URL without any password. A parser may mistake part of a password for
+// something else; then the parser's message is left out, and the error is a *url.Error.
 func badURL(raw string, err error) error {
 	u, parseErr := url.Parse(raw)
 	if parseErr != nil || u.User == nil && strings.Contains(raw, "@") {

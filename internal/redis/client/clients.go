@@ -10,14 +10,16 @@ import (
 // Role opens a client for one server or for a cluster: Commands or Subscriber.
 type Role func(Config) (rueidis.Client, error)
 
-// Clients are the clients of one role: one for each standalone server, or one for a cluster. They are safe for concurrent use.
+// Clients are the clients of one role: one for each standalone server, or one for a cluster. They
+// are safe for concurrent use.
 type Clients struct {
 	topology *Topology
 	clients  []rueidis.Client // by server
 }
 
-// Open opens the clients of a role. It fails only if no server answers. The client of a standalone server that is down refuses
-// commands with rueidis.ErrClosing, and connects by itself once the server is up.
+// Open opens the clients of a role. It fails only if no server answers. The client of a standalone
+// server that is down refuses commands with rueidis.ErrClosing, and connects by itself once the
+// server is up.
 func (t *Topology) Open(role Role) (*Clients, error) {
 	opened := make([]rueidis.Client, t.Servers)
 	errs := make([]error, t.Servers)

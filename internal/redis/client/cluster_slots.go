@@ -8,8 +8,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// ownerIn reads one range of CLUSTER SLOTS, {first, last, {host, port, ...}, ...}, in which the master comes first. asked is the
-// address of the server that answered: a node that does not know its own address leaves it out.
+// ownerIn reads one range of CLUSTER SLOTS, {first, last, {host, port, ...}, ...}, in which the
+// master comes first. asked is the address of the server that answered: a node that does not know
+// its own address leaves it out.
 func ownerIn(m rueidis.RedisMessage, slot int, asked string) (addr string, ok bool) {
 	values, err := m.ToArray()
 	if err != nil || len(values) < 3 {

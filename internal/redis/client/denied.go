@@ -20,9 +20,10 @@ func (a Access) User(rawURL string) string {
 	return ""
 }
 
-// Denied is the advice for an error by which Redis denies its user a command or a key; "" for any other error. It names the user of
-// this Access and URL, which Redis 7.0 does not, and the command that prints the needed rules. command gets the user; "" is the
-// default one, which should get no rules.
+// Denied is the advice for an error by which Redis denies its user a command or a key; "" for any
+// other error. It names the user of this Access and URL, which Redis 7.0 does not, and the command
+// that prints the needed rules. command gets the user; "" is the default one, which should get no
+// rules.
 func (a Access) Denied(err error, rawURL string, command func(user string) string) string {
 	if !IsDenied(err) {
 		return ""

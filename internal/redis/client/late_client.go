@@ -12,8 +12,8 @@ import (
 // lateRetry is the pause between attempts to reach a server that was down at the start.
 const lateRetry = 200 * time.Millisecond
 
-// late is a client for a server that was down when the client was opened. Until the server answers, a closed client takes its
-// place, whose calls end with rueidis.ErrClosing.
+// late is a client for a server that was down when the client was opened. Until the server answers,
+// a closed client takes its place, whose calls end with rueidis.ErrClosing.
 type late struct {
 	addr string // of the missing server
 	up   atomic.Bool
@@ -22,7 +22,8 @@ type late struct {
 	done sync.WaitGroup
 }
 
-// newLate needs the configuration of a server that is up: without one not even a closed client can be made.
+// newLate needs the configuration of a server that is up: without one not even a closed client can
+// be made.
 func newLate(role Role, missing, alive Config) (*late, error) {
 	standIn, err := role(alive)
 	if err != nil {

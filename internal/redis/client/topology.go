@@ -13,20 +13,22 @@ import (
 // probeTimeout bounds what Inspect asks one address.
 const probeTimeout = 2 * time.Second
 
-// Topology maps the cells of a system to servers. It holds no connections. Inspect makes one; the zero value is of no use.
+// Topology maps the cells of a system to servers. It holds no connections. Inspect makes one; the
+// zero value is of no use.
 type Topology struct {
 	// Cluster is true on Redis Cluster: the cells' hash slots decide where they live.
 	Cluster bool
-	// Servers is the number of standalone servers (or sentinels' masters) of the cells; 1 on a cluster.
+	// Servers is the number of standalone servers (or sentinels' masters) of the cells; 1 on a
+	// cluster.
 	Servers int
 
 	cfg   Config
 	addrs []string // the members of the cluster, those that answered first
 }
 
-// Inspect finds out what the URLs of c are. For one URL it asks any of its addresses whether that is a cluster. Several URLs are
-// standalone servers. It does not ask them, because a process must start even if one of them is down. A server that refuses to
-// answer counts as standalone.
+// Inspect finds out what the URLs of c are. For one URL it asks any of its addresses whether that
+// is a cluster. Several URLs are standalone servers. It does not ask them, because a process must
+// start even if one of them is down. A server that refuses to answer counts as standalone.
 func Inspect(ctx context.Context, c Config) (*Topology, error) {
 	switch len(c.URLs) {
 	case 0:
@@ -107,8 +109,9 @@ func (t *Topology) Config(server int) Config {
 	return c
 }
 
-// Agent opens the client of an agent whose node lives in cell. On a cluster it connects to the master that owns slot, the slot of
-// all keys of the cell, and to others only when the slot moves or that master does not answer.
+// Agent opens the client of an agent whose node lives in cell. On a cluster it connects to the
+// master that owns slot, the slot of all keys of the cell, and to others only when the slot moves
+// or that master does not answer.
 func (t *Topology) Agent(ctx context.Context, cell, slot int) (rueidis.Client, error) {
 	c := t.Config(t.Server(cell))
 	if !t.Cluster {

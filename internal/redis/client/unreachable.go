@@ -7,7 +7,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// UnreachableError is returned when the server of a URL cannot be used. The caller adds the name of the setting with the URL.
+// UnreachableError is returned when the server of a URL cannot be used. The caller adds the name of
+// the setting with the URL.
 type UnreachableError struct {
 	// Addr is the URL without its credentials.
 	Addr string

@@ -10,11 +10,11 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// awaitCheck is how often Await looks.
+// awaitCheck is how often Await checks.
 const awaitCheck = 20 * time.Millisecond
 
-// Ask sends one command to the server at addr, once, on a connection of its own: servers come and go in
-// tests. It takes no longer than ctx allows.
+// Ask sends one command to the server at addr, once, on a connection of its own, because servers
+// come and go in tests. ctx bounds it.
 func Ask(ctx context.Context, addr string, command ...string) rueidis.RedisResult {
 	c, err := connect(ctx, addr)
 	if err != nil {
@@ -37,7 +37,8 @@ func connect(ctx context.Context, addr string) (rueidis.Client, error) {
 	return c, nil
 }
 
-// Await waits for what Redis gives no signal of. cond gets a context that ends with the waiting.
+// Await waits until cond returns true, for conditions of which Redis gives no signal. cond gets a
+// context that ends with the wait.
 func Await(cond func(context.Context) bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()

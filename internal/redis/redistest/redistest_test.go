@@ -192,7 +192,8 @@ func TestNewClusterKill(t *testing.T) {
 	}
 }
 
-// TestMissingServer runs this binary again without a redis-server: the test fails, with the command.
+// TestMissingServer runs this binary again without a redis-server: the test fails, with the
+// command.
 func TestMissingServer(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(missingEnv) != "" {

@@ -10,18 +10,21 @@ import (
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
-// failoverTimeout is the node timeout of a cluster with replicas: short, as its tests wait for failovers.
+// failoverTimeout is the node timeout of a cluster with replicas. It is short, because its tests
+// wait for failovers.
 const failoverTimeout = "1000"
 
-// ReplicaCluster is one test's own cluster of three masters with a replica each, which can fail over, move
-// slots and grow. What goes wrong in a method fails the test; methods are for the test's own goroutine.
+// ReplicaCluster is one test's own cluster of three masters with a replica each, which can fail
+// over, move slots and grow. An error in a method fails the test. Methods are for the test's own
+// goroutine.
 type ReplicaCluster struct {
 	*Target
 	tb    testing.TB
 	procs []*redisserver.Server
 }
 
-// NewReplicaCluster starts a cluster that is stopped at the end of the test. It takes some five seconds.
+// NewReplicaCluster starts a cluster that is stopped at the end of the test. It takes some five
+// seconds.
 func NewReplicaCluster(tb testing.TB) *ReplicaCluster {
 	tb.Helper()
 	n, err := startCluster()
@@ -125,8 +128,8 @@ func (c *ReplicaCluster) Failover(slot uint16) *redisserver.Server {
 	return replica
 }
 
-// BeginMigration begins to move a slot to another master, moves the keys named and no others, and returns
-// the master that has the slot until MigrateSlot ends what was begun.
+// BeginMigration begins to move a slot to another master, moves only the named keys, and returns
+// the master that has the slot until MigrateSlot ends the migration.
 func (c *ReplicaCluster) BeginMigration(slot uint16, to *redisserver.Server, keys ...string) (from *redisserver.Server) {
 	c.tb.Helper()
 	from, number := c.Owner(slot), strconv.Itoa(int(slot))
@@ -146,7 +149,7 @@ func (c *ReplicaCluster) MigrateSlot(slot uint16, to *redisserver.Server) {
 		keys, err := Ask(ctx, from.Addr(), "CLUSTER", "GETKEYSINSLOT", number, "100").AsStrSlice()
 		if err == nil && len(keys) > 0 {
 			move := append([]string{"MIGRATE", "127.0.0.1", strconv.Itoa(to.Port()), "", "0", "5000", "KEYS"}, keys...)
-			_ = Ask(ctx, from.Addr(), move...).Error() // the next round tells
+			_ = Ask(ctx, from.Addr(), move...).Error() // the next round shows the result
 			return false
 		}
 		return err == nil
@@ -156,13 +159,13 @@ func (c *ReplicaCluster) MigrateSlot(slot uint16, to *redisserver.Server) {
 	c.await("the slot to move", func(context.Context) bool { return c.Owner(slot) == to })
 }
 
-// synced tells whether a replica has all of its master.
+// synced reports whether a replica has all data of its master.
 func synced(ctx context.Context, replica *redisserver.Server) bool {
 	info, err := Ask(ctx, replica.Addr(), "INFO", "replication").ToString()
 	return err == nil && strings.Contains(info, "master_link_status:up")
 }
 
-// online is how many replicas a master has that have acknowledged something.
+// online is how many replicas of a master have acknowledged something.
 func online(ctx context.Context, master *redisserver.Server) int {
 	info, err := Ask(ctx, master.Addr(), "INFO", "replication").ToString()
 	if err != nil {

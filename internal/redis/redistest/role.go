@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// RoleEnv is the environment variable that, set to "default", has the tests of MainAs connect as the default user, who may do anything.
+	// RoleEnv is the environment variable that, set to "default", has the tests of MainAs connect
+	// as the default user, who may do anything.
 	RoleEnv = "FREESLOT_TEST_ROLE"
 
 	rolePassword = "role-password"
@@ -40,9 +41,9 @@ type Role struct {
 // role is of the whole test binary, as shared is. It is set before any test runs.
 var role *Role
 
-// MainAs is Main for tests that show that the code under test gets by with the rights of a role: what URL of a
-// Target names connects as that user, what Client returns as the default one, who may do anything. A command that
-// Redis denied the user fails the test at whose end the server stops.
+// MainAs is Main for tests that show that the code under test gets by with the rights of a role:
+// what URL of a Target names connects as that user, what Client returns as the default one, who may
+// do anything. A command that Redis denied the user fails the test at whose end the server stops.
 func MainAs(m *testing.M, as Role, options ...goleak.Option) {
 	if os.Getenv(RoleEnv) != "default" {
 		role = &as
@@ -105,7 +106,8 @@ func loadScripts(ctx context.Context, proc *redisserver.Server) error {
 	return nil
 }
 
-// checkDenied fails for each command, key and channel that the user was denied. A server that is away cannot tell.
+// checkDenied fails for each command, key and channel that the user was denied. A server that is
+// away cannot tell.
 func checkDenied(proc *redisserver.Server) error {
 	if role == nil || proc.PID() == 0 {
 		return nil

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// WithReplicas is one test's own master with replicas, without anything that fails over by itself. Its
-// methods are for the test's own goroutine.
+// WithReplicas is one test's own master with replicas, without automatic failover. Its methods are
+// for the test's own goroutine.
 type WithReplicas struct {
 	*Server  // the master
 	Replicas []*Server
 }
 
-// NewWithReplicas starts a master and n replicas. When it returns they have caught up, and the master has heard
-// that they have. The options are of all.
+// NewWithReplicas starts a master and n replicas. When it returns they have caught up, and the
+// master knows that. The options apply to all.
 func NewWithReplicas(tb testing.TB, n int, options ...Option) *WithReplicas {
 	tb.Helper()
 	// By default a master waits five seconds for further replicas before it sends its data.
@@ -35,7 +35,7 @@ func NewWithReplicas(tb testing.TB, n int, options ...Option) *WithReplicas {
 	return r
 }
 
-// Promote makes a replica a master of its own, as a failover does; nobody else is told.
+// Promote makes a replica a master of its own, as a failover does. The others get no message.
 func (r *WithReplicas) Promote(replica *Server) {
 	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)

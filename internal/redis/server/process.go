@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// outputGrace bounds the wait for the end of the output after the end of the server: a background save that outlives the server holds
-// the pipe open.
+// outputGrace bounds the wait for the end of the output after the end of the server: a background
+// save that outlives the server holds the pipe open.
 const outputGrace = time.Second
 
 // process is one run of the server.
@@ -38,8 +38,8 @@ func launch(cmd *exec.Cmd, out *output) (*process, error) {
 	return p, nil
 }
 
-// run starts the child and reaps it. The parent-death signal belongs to the thread that forked, and idle threads of a Go process may end.
-// So this goroutine keeps its thread until the child is gone.
+// run starts the child and reaps it. The parent-death signal belongs to the thread that forked, and
+// idle threads of a Go process may end. So this goroutine keeps its thread until the child is gone.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -65,8 +65,9 @@ func (p *process) ended() bool {
 	}
 }
 
-// signal signals the server, and with group set also its background saves. After the end it does nothing: os.Process knows whether the
-// child was reaped, so the signal cannot reach another process with its pid.
+// signal signals the server, and with group set also its background saves. After the end it does
+// nothing: os.Process knows whether the child was reaped, so the signal cannot reach another
+// process with its pid.
 func (p *process) signal(sig syscall.Signal, group bool) error {
 	err := p.cmd.Process.Signal(sig)
 	if err == nil && group {

@@ -16,7 +16,8 @@ import (
 )
 
 var (
-	// ErrNotFound is returned when the server's binary is not installed; the message has the command that installs it.
+	// ErrNotFound is returned when the server's binary is not installed; the message has the
+	// command that installs it.
 	ErrNotFound = errors.New("redis-server not found")
 	// ErrPortTaken is returned when something else listens on the port.
 	ErrPortTaken = errors.New("port taken")
@@ -30,10 +31,12 @@ var (
 	ErrExited = errors.New("redis-server exited")
 )
 
-// startTries bounds the ports that Start tries when it chooses one and another process takes it first.
+// startTries bounds the ports that Start tries when it chooses one and another process takes it
+// first.
 const startTries = 5
 
-// Server is one redis-server. All methods are safe for concurrent use. Start, Stop, Kill and Restart run one after the other.
+// Server is one redis-server. All methods are safe for concurrent use. Start, Stop, Kill and
+// Restart run one after the other.
 type Server struct {
 	cfg Config
 
@@ -50,16 +53,18 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg.WithDefaults(), port: cfg.Port}
 }
 
-// Start launches the server and returns when it answers PING. ctx bounds the start-up alone; without a deadline a server may load a large
-// file for any time. After an error nothing runs. The causes are ErrNotFound, ErrPortTaken, ErrDir, ErrRunning and ErrExited.
+// Start launches the server and returns when it answers PING. ctx bounds the start-up alone;
+// without a deadline a server may load a large file for any time. After an error nothing runs. The
+// causes are ErrNotFound, ErrPortTaken, ErrDir, ErrRunning and ErrExited.
 func (s *Server) Start(ctx context.Context) error {
 	s.life.Lock()
 	defer s.life.Unlock()
 	return s.start(ctx)
 }
 
-// Stop ends the server: SIGTERM, and SIGKILL after Config.StopGrace or when ctx ends. It returns when the process is gone and its
-// temporary folder removed. It may be called twice and before Start.
+// Stop ends the server: SIGTERM, and SIGKILL after Config.StopGrace or when ctx ends. It returns
+// when the process is gone and its temporary folder removed. It may be called twice and before
+// Start.
 func (s *Server) Stop(ctx context.Context) error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -76,8 +81,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.start(ctx)
 }
 
-// Kill sends SIGKILL, as a crash would, and returns when the process is gone. Done is closed and Err is set. The folder is kept for a
-// Start or Restart.
+// Kill sends SIGKILL, as a crash would, and returns when the process is gone. Done is closed and
+// Err is set. The folder is kept for a Start or Restart.
 func (s *Server) Kill() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -89,7 +94,8 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Pause freezes the server (SIGSTOP) and returns when it has stopped: the kernel accepts connections, and nothing is answered.
+// Pause freezes the server (SIGSTOP) and returns when it has stopped: the kernel accepts
+// connections, and nothing is answered.
 func (s *Server) Pause() error {
 	p, err := s.signal(syscall.SIGSTOP, true)
 	if err != nil {
@@ -147,7 +153,8 @@ func (s *Server) Dir() string {
 	return s.folder.path
 }
 
-// Done is closed when the server that was started last has ended for any reason. Before the first Start it is nil: it blocks for ever.
+// Done is closed when the server that was started last has ended for any reason. Before the first
+// Start it is nil: it blocks for ever.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +164,8 @@ func (s *Server) Done() <-chan struct{} {
 	return s.proc.done
 }
 
-// Err is nil while the server runs, after Stop, and before Start; else it is why the server ended (ErrExited).
+// Err is nil while the server runs, after Stop, and before Start; else it is why the server ended
+// (ErrExited).
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,8 +197,8 @@ func (s *Server) start(ctx context.Context) error {
 	return err
 }
 
-// launch tries several ports if it may choose the port: another process can take it between the choice and the bind. It never changes a
-// port that clients may know already.
+// launch tries several ports if it may choose the port: another process can take it between the
+// choice and the bind. It never changes a port that clients may know already.
 func (s *Server) launch(ctx context.Context, binary string) error {
 	if port := s.Port(); port != 0 {
 		if err := checkPort(port); err != nil {
@@ -296,8 +304,8 @@ func (s *Server) terminate(ctx context.Context) error {
 	return nil
 }
 
-// askToStop sends SIGTERM and returns the process to wait for, or nil when none runs. SIGCONT follows, because a paused server acts only on
-// SIGKILL.
+// askToStop sends SIGTERM and returns the process to wait for, or nil when none runs. SIGCONT
+// follows, because a paused server acts only on SIGKILL.
 func (s *Server) askToStop() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
