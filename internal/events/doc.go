@@ -1,10 +1,10 @@
 // Package events delivers changes of nodes to replicas: the wire form of node events, the
 // subscription that receives them, and the tracker, a second witness.
 //
-//	Decode      an event: a change of one node, with its revision         event_codec.go
-//	Subscriber  the messages of a cell's channel                          subscriber.go, sharded_subscription.go
-//	Tracker     notices of writes to profiles, also without a script      tracker.go, tracker_connection.go
-//	Watch       what the tracker noticed of one cell                      watch.go
+//	Decode      an event: a change of one node, with its revision     event_codec.go
+//	Subscriber  the messages of a cell's channel                      subscriber.go
+//	Tracker     notices of writes to profiles, also without a script  tracker.go
+//	Watch       the notices of one cell                               watch.go
 //
 // Scripts of package cell publish one event for each revision. It has the changed state, so a
 // replica applies it without a call to Redis.

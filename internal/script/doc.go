@@ -26,10 +26,12 @@
 // "-- include lib/clock.lua" stands for a file of the feature's folder script/lib, or of the folder
 // lib here:
 //
-//	at     Redis' time as text       clock  Redis' time as numbers: deadlines are compared with it
-//	key    names of the cell's keys  here   refuses to do half of the work while a hash slot migrates
-//	sure   makes a key anew that an operator made something else of
-//	server names the history that the server's data belongs to
+//	at      Redis' time as text
+//	clock   Redis' time as numbers: deadlines are compared with it
+//	here    refuses to do half of the work while a hash slot migrates
+//	key     names of the cell's keys
+//	server  identifies the history of the server's data
+//	sure    replaces a key of a wrong type
 //
 // Package scripttest checks that the headers of includes are true, and that scripts use no
 // undefined names.

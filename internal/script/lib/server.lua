@@ -1,5 +1,5 @@
--- server_history: names the history that this server's data belongs to: its run id and
--- replication id. '' where the server does not tell.
+-- server_history: identifies this server's data: its run id and replication id. '' where the server
+-- does not report them.
 -- Defines: server_history
 local function server_history()
   local ok, server = pcall(redis.call, 'INFO', 'server')

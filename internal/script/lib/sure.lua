@@ -1,5 +1,6 @@
--- sure: runs a command on a key. Where an operator made something else of the key, the key is deleted and made anew:
--- a script that ends here, in its middle, would lose the job or schedule that it works on.
+-- sure: runs a command on a key. If an operator has given the key another type, sure deletes it and
+-- runs the command on a new key: a script that stopped here would lose the job or schedule that it
+-- works on.
 -- Defines: sure
 local function sure(command, name, ...)
   local answer = redis.pcall(command, name, ...)

@@ -21,11 +21,11 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Patience bounds everything that a test waits for; nothing takes as long unless it hangs.
+// Patience bounds every wait of a test; only a test that hangs takes as long.
 const Patience = 20 * time.Second
 
-// Rig is one cell with keys of its own: a runner for the scripts of a feature, and beside it a client that shows what
-// is really in Redis.
+// Rig is one cell with keys of its own: a runner for the scripts of a feature, and a client that
+// shows what is in Redis.
 type Rig struct {
 	*script.Runner
 	Redis *redistest.Target
@@ -34,7 +34,7 @@ type Rig struct {
 	client rueidis.Client
 }
 
-// NewRig makes the only cell of a system, unless change says otherwise.
+// NewRig makes the only cell of a system. change can make it another one.
 func NewRig(t testing.TB, redis *redistest.Target, change ...func(*script.Config)) *Rig {
 	t.Helper()
 	cfg := script.Config{Layout: script.Layouts(redis.Prefix(t), 1, redis.IsCluster())[0], CallTimeout: Patience}
@@ -44,8 +44,8 @@ func NewRig(t testing.TB, redis *redistest.Target, change ...func(*script.Config
 	return &Rig{Runner: script.NewRunner(cfg, redis.RoleClient(t), zaptest.NewLogger(t), nil), Redis: redis, t: t, client: redis.Client(t)}
 }
 
-// Backends runs a suite in parallel on the single server and on the cluster, each time with a rig of its own: of the
-// only cell and of the third of four.
+// Backends runs a suite in parallel on the single server and on the cluster, each time with a rig
+// of its own: of the only cell, and of the third of four.
 func Backends(t *testing.T, suite func(t *testing.T, r *Rig)) {
 	t.Helper()
 	t.Parallel()
@@ -61,8 +61,9 @@ func third(c *script.Config) {
 	c.Layout = script.Layouts(c.Layout.Prefix, 4, c.Layout.Sharded)[2]
 }
 
-// Guard makes it an error that one of the scripts reads beyond the end of KEYS or ARGV, where Lua reads nil and a
-// caller that passes too few would go unnoticed. It changes the set, before the first test.
+// Guard makes a script fail that reads beyond the end of KEYS or ARGV. Lua reads nil there, so a
+// caller that passes too few would go unnoticed. Guard changes the set; call it before the first
+// test.
 func Guard(set script.Set) {
 	line := `local %[1]s = setmetatable({unpack(%[1]s)}, {__index = function(t, i) error('%[1]s[' .. tostring(i) .. '] of ' .. #t) end})` + "\n"
 	guard := fmt.Sprintf(line, "KEYS") + fmt.Sprintf(line, "ARGV")
@@ -71,8 +72,8 @@ func Guard(set script.Set) {
 	}
 }
 
-// CheckKeys compares the fields of what keysOf returns, a struct of key names, with the golden file keys.txt: other
-// programs may read the keys, and another release must find them.
+// CheckKeys compares the fields of what keysOf returns, a struct of key names, with the golden file
+// keys.txt: other programs may read the keys, and another release must find them.
 func CheckKeys[T any](t *testing.T, keysOf func(script.Layout) T) {
 	t.Helper()
 	var out strings.Builder
@@ -96,7 +97,8 @@ func CheckKeys[T any](t *testing.T, keysOf func(script.Layout) T) {
 	golden.Check(t, "keys.txt", out.String())
 }
 
-// Do runs one command beside the runner. In a cluster the second word is the key of all commands that tests use.
+// Do runs one command beside the runner. In a cluster the second word is the key of all commands
+// that tests use.
 func (r *Rig) Do(args ...string) *rueidis.RedisMessage {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -112,7 +114,7 @@ func (r *Rig) Do(args ...string) *rueidis.RedisMessage {
 	return &m
 }
 
-// Int is what a command that answers with an integer says.
+// Int is the answer to a command that answers with an integer.
 func (r *Rig) Int(args ...string) int64 { r.t.Helper(); return must(r.t, r.Do(args...).AsInt64) }
 
 // Exists reports whether the key exists.
@@ -208,8 +210,8 @@ func (r *Rig) show(key string) string {
 	return kind + " until " + until + "\n" + strings.Join(lines, "\n")
 }
 
-// CheckRecords compares every key of the rig, its type and content, with the golden file records.txt: processes of
-// another release read them, too.
+// CheckRecords compares every key of the rig, its type and content, with the golden file
+// records.txt: processes of another release read them, too.
 func (r *Rig) CheckRecords(t *testing.T) {
 	t.Helper()
 	var out strings.Builder

@@ -1,9 +1,10 @@
-// Package scripttest holds the Lua scripts of a feature against the rules that all features share.
+// Package scripttest checks the Lua scripts of a feature against the rules that all features share,
+// and gives their tests a cell.
 //
 //	func TestScripts(t testing.TB) { scripttest.Check(t, files) }
 //
-// The header of an include states the names that it exchanges with the scripts around it. A line that ends with a
-// comma goes on in the next one.
+// The header of an include states the names that it exchanges with the scripts around it. A line
+// that ends with a comma goes on in the next one.
 //
 //	-- Needs: now, key      names that it reads, and that stand above the line that includes it
 //	-- Sets: quit           names above that line to which it assigns; best none
@@ -28,9 +29,9 @@ const (
 	lib    = "script/lib"
 )
 
-// Check refuses scripts that use a name that neither they nor Redis define, headers that leave something out, includes
-// whose headers are not true, and commands that [CheckAccess] cannot read. files is
-// what the feature gives to [script.MustLoad].
+// Check refuses scripts that use a name that neither they nor Redis define, incomplete headers of
+// scripts, false headers of includes, and commands that [CheckAccess] cannot read. files is the
+// feature's argument of [script.MustLoad].
 func Check(t testing.TB, files fs.FS) {
 	t.Helper()
 	included := make(map[string]bool)
@@ -160,7 +161,8 @@ func checkInclude(t testing.TB, at, whole string) {
 	}
 }
 
-// listed are the names of a line such as "Needs: a, b", which goes on behind a comma at its end; sorted.
+// listed are the names of a line such as "Needs: a, b", which goes on in the next line after a
+// comma at its end; sorted.
 func listed(header, label string) []string {
 	m := regexp.MustCompile(`(?m)^` + label + `: ((?:.*,\n)*.*)$`).FindStringSubmatch(header)
 	if m == nil {
