@@ -68,9 +68,9 @@ func (r *rig) soundParked(names []string, gatesOf map[string]string) map[string]
 				r.t.Errorf("job %s is held back by %s and %s", job, other, name)
 			}
 			parked[job] = name
-			part := strings.SplitN(r.field(r.l.Job(job), "job"), " ", staticParts)
-			if len(part) != staticParts || part[4] != class || !strings.Contains(gatesOf[job]+" ", " "+name+" ") {
-				r.t.Errorf("job %s of %q and gates %q is held back by %s as of class %s", job, part, gatesOf[job], name, class)
+			record := r.jobRecord(job)
+			if record.class != class || !strings.Contains(gatesOf[job]+" ", " "+name+" ") {
+				r.t.Errorf("job %s of %q and gates %q is held back by %s as of class %s", job, record, gatesOf[job], name, class)
 			}
 		}
 	}

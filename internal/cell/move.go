@@ -80,12 +80,15 @@ const keyDecides = -1
 
 // what is the job itself, and whose it is.
 func (m *Move) what() (tenant string, job *freeslot.Job, err error) {
-	tenant, _, _ = strings.Cut(m.field("job"), " ")
-	job = new(freeslot.Job)
-	if err := json.Unmarshal([]byte(m.field("spec")), job); err != nil {
+	record, err := parseJobRecord(m.field("job"))
+	if err == nil {
+		job = new(freeslot.Job)
+		err = json.Unmarshal([]byte(m.field("spec")), job)
+	}
+	if err != nil {
 		return "", nil, &unreadableError{job: m.Job, err: err}
 	}
-	return tenant, job, nil
+	return record.tenant, job, nil
 }
 
 func (m *Move) field(name string) string {
@@ -190,9 +193,9 @@ func (c *Cell) moveIn(ctx context.Context, moves []*Move, till int64, guide *Gui
 		if known == "" {
 			known = m.Job
 		}
-		tenant, _, _ := strings.Cut(m.field("job"), " ")
+		record, _ := parseJobRecord(m.field("job")) // the script refuses another form
 		fields := m.carried()
-		args = append(args, m.there(), known, strconv.Itoa(m.Hop), strconv.Itoa(guide.weight(tenant)), gatesArg(guide.gates(m)), strconv.Itoa(len(fields)))
+		args = append(args, m.there(), known, strconv.Itoa(m.Hop), strconv.Itoa(guide.weight(record.tenant)), gatesArg(guide.gates(m)), strconv.Itoa(len(fields)))
 		args = append(args, fields...)
 	}
 	return c.clocked(c.runner.CallReplicated(ctx, c.scripts["move_in"], keys, args), len(moves))

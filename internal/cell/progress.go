@@ -95,29 +95,6 @@ func validateReports(node string, epoch Epoch, reports []ProgressReport) error {
 	return nil
 }
 
-// decodeProgress reads the field progress of a record.
-func decodeProgress(text string) (*freeslot.Progress, error) {
-	part := strings.SplitN(text, " ", 4)
-	if len(part) != 4 {
-		return nil, fmt.Errorf("%.80q has %d parts, expected 4", text, len(part))
-	}
-	p := &freeslot.Progress{Value: json.RawMessage(part[3])}
-	var err error
-	if p.Attempt, err = strconv.Atoi(part[0]); err != nil {
-		return nil, fmt.Errorf("attempt: %w", err)
-	}
-	if p.Seq, err = strconv.ParseInt(part[1], 10, 64); err != nil {
-		return nil, fmt.Errorf("number: %w", err)
-	}
-	if p.AtMS, err = strconv.ParseInt(part[2], 10, 64); err != nil {
-		return nil, fmt.Errorf("time: %w", err)
-	}
-	if !json.Valid(p.Value) { // an operator's edit, which no client could take
-		return nil, fmt.Errorf("value is not JSON")
-	}
-	return p, nil
-}
-
 // decodeProgressEntry reads an entry that says what a handler told, of fields p ("job attempt
 // number at") and v (the value).
 func decodeProgressEntry(id, head, value string) (Reply, error) {
