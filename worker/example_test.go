@@ -101,9 +101,9 @@ func ExampleConfig_Validate() {
 		HeartbeatInterval: time.Millisecond,
 	}
 	fmt.Println(cfg.WithDefaults().Validate())
-	// Output: invalid_argument: node.node_id has ' ' at position 4, expected 1 to 64 characters of
-	// A-Z a-z 0-9 . _ -, beginning with a letter or digit heartbeat_interval is 1ms, expected at
-	// least 100ms
+	// Output:
+	// invalid_argument: node.node_id has ' ' at position 4, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit
+	// heartbeat_interval is 1ms, expected at least 100ms
 }
 
 // queue is a collector of one's own: how much work waits in the program.
