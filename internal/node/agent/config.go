@@ -165,7 +165,7 @@ type Command struct {
 	LimitsRequired bool `koanf:"limits_required"`
 }
 
-// Redis says where the shared state is; all of it must be the schedulers'.
+// Redis has the address of the shared state; all of it must be the schedulers'.
 type Redis struct {
 	// As the schedulers' `redis.url`: `redis://[user:password@]host:port[/db]`, `rediss://` for
 	// TLS, `unix:///path`. One server. Or any nodes of a Redis Cluster, the further ones as
@@ -343,7 +343,7 @@ func (s *Service) validate(at string, p *config.Problems) {
 	switch {
 	case s.HTTP == nil && s.Command == nil:
 		if !p.Has(at) {
-			p.Addf(at, "says not how it is run, expected http or command")
+			p.Addf(at, "does not say how to run it, expected http or command")
 		}
 	case s.HTTP != nil && s.Command != nil:
 		p.Addf(at+".command", "is set beside http, expected one of them")

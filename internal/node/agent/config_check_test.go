@@ -89,8 +89,8 @@ func TestCheckRefused(t *testing.T) {
 	)
 	cert, key := pemFile(t, false), pemFile(t, true)
 	for yaml, want := range map[string][]string{
-		"{}":         {" says not what is checked, expected http, tcp, grpc or websocket"},
-		"{rise: -1}": {" says not what is checked, expected http, tcp, grpc or websocket", ".rise is -1, expected 1 to 100"},
+		"{}":         {" does not say what to check, expected http, tcp, grpc or websocket"},
+		"{rise: -1}": {" does not say what to check, expected http, tcp, grpc or websocket", ".rise is -1, expected 1 to 100"},
 		"{htp: {}}":  {".htp is not a key of the configuration, expected http, tcp, grpc, websocket, interval, timeout, rise or fall"},
 		"{" + hostURL + ", tcp: {address: 'a:1'}, websocket: {url: 'ws://a'}}": {".tcp is set beside http, expected one of them", ".websocket is set beside http, expected one of them"},
 		"{http: {}}":                                                                         {".http.url" + urlForm + "http://127.0.0.1:8000/healthz"},

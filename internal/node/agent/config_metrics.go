@@ -50,7 +50,7 @@ type Metrics struct {
 	// most important ones first. When all figures together are too many, those of commands are
 	// left out first, and then those of the last collectors. `[]` is none.
 	Enabled []string `koanf:"enabled"`
-	// `name: duration` from the end of a collection to the next, give or take a tenth, 1s to 24h.
+	// `name: duration` from the end of a collection to the next, plus or minus a tenth, 1s to 24h.
 	// Unset: by the collector's cost.
 	Intervals map[string]time.Duration `koanf:"intervals"`
 	// `name: duration` for one collection, at most its interval. Unset: by the collector's cost.

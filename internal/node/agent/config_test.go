@@ -83,7 +83,7 @@ func TestConfigRefuses(t *testing.T) {
 	const service = "services: [{name: a, command: {argv: [cat]}}]\n"
 	for name, test := range map[string]struct{ yaml, want string }{
 		"no services":      {"", "services is empty, expected at least one service"},
-		"neither":          {"services: [{name: a}]", "services[0] says not how it is run, expected http or command"},
+		"neither":          {"services: [{name: a}]", "services[0] does not say how to run it, expected http or command"},
 		"both":             {"services: [{name: a, http: {url: 'http://x'}, command: {argv: [cat]}}]", "services[0].command is set beside http, expected one of them"},
 		"no program":       {"services: [{name: a, command: {argv: [no-such-program]}}]", `services[0].command.argv begins with "no-such-program", which cannot be run: executable file not found in $PATH`},
 		"no file":          {"services: [{name: a, command: {argv: [/nowhere/x]}}]", `services[0].command.argv begins with "/nowhere/x", which cannot be run: no such file or directory`},
@@ -158,7 +158,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// A file that cannot be read says nothing of the services, which may be in it.
+// The services may be in a file that cannot be read, so they are not reported as missing.
 func TestUnreadableFile(t *testing.T) {
 	t.Parallel()
 	_, err := Load(config.Options{File: "/nowhere.yaml", Environ: []string{"FREESLOT_NODE__ID=n1"}})

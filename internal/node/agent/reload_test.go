@@ -163,7 +163,7 @@ func TestReloadRefused(t *testing.T) {
 			},
 			[]string{
 				"node.max_concurrency: node.max_concurrency is 0, expected 1 to 65536",
-				"services[0].check: services[0].check says not what is checked, expected http, tcp, grpc or websocket",
+				"services[0].check: services[0].check does not say what to check, expected http, tcp, grpc or websocket",
 			},
 		},
 		"needs a restart": {

@@ -40,7 +40,7 @@ type Config struct {
 	GRPC *GRPC `koanf:"grpc"`
 	// Makes a handshake.
 	WebSocket *WebSocket `koanf:"websocket"`
-	// From the beginning of one check to that of the next, give or take a tenth, 100ms to 1h.
+	// From the beginning of one check to that of the next, plus or minus a tenth, 100ms to 1h.
 	Interval time.Duration `koanf:"interval"`
 	// For one check, at most `interval`. Unset: 2s, or `interval` if that is less.
 	Timeout time.Duration `koanf:"timeout"`
@@ -125,7 +125,7 @@ func (c *Config) Resolve() {
 func (c *Config) Validate(at string, p *config.Problems) {
 	kinds := c.kinds()
 	if len(kinds) == 0 && !p.Has(at) {
-		p.Addf(at, "says not what is checked, expected http, tcp, grpc or websocket")
+		p.Addf(at, "does not say what to check, expected http, tcp, grpc or websocket")
 	}
 	for _, k := range kinds[min(1, len(kinds)):] {
 		p.Addf(at+"."+k, "is set beside %s, expected one of them", kinds[0])
