@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/freeslot/freeslot/bench/trace"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 )
@@ -35,7 +34,7 @@ type config struct {
 	meanDuration time.Duration
 	// requests is the trace: arrivals with its bursts, durations in proportion to its tokens.
 	// Without one arrivals are a Poisson process, and durations exponential.
-	requests []trace.Request
+	requests []request
 	// prefill begins with as many slots taken as the load takes on average, instead of with an idle
 	// fleet.
 	prefill bool

@@ -6,7 +6,6 @@ import (
 
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/plot"
-	"github.com/freeslot/freeslot/bench/trace"
 )
 
 // The standard load of the figures.
@@ -25,8 +24,8 @@ const (
 // figure can be made.
 type inputs struct {
 	seed     uint64
-	requests []trace.Request
-	nodes    []trace.Node
+	requests []request
+	nodes    []int // the slots of each
 	short    bool
 }
 
@@ -47,15 +46,12 @@ type point struct {
 // fleet is the standard configuration of so many nodes (0 is the list's own number), loaded to a
 // share of its slots at a rate of arrivals.
 func (in *inputs) fleet(nodes, replicas int, rate float64) config {
-	list := trace.Fleet(in.nodes, nodes)
+	slots := fleetOf(in.nodes, nodes)
 	cfg := config{
-		seed: in.seed, replicas: replicas, rate: rate, requests: in.requests, jobs: 100_000, warmUp: 20_000, prefill: true,
+		seed: in.seed, replicas: replicas, slots: slots, rate: rate, requests: in.requests, jobs: 100_000, warmUp: 20_000, prefill: true,
 		eventDelay: skewed(standardEvent, tailFactor*standardEvent), replyDelay: skewed(standardEvent, tailFactor*standardEvent),
 		roundTrip: skewed(standardTrip, tailFactor*standardTrip), heartbeat: standardBeat,
-		meanDuration: time.Duration(standardBusy * float64(trace.TotalSlots(list)) / rate * float64(time.Second)),
-	}
-	for i := range list {
-		cfg.slots = append(cfg.slots, list[i].Slots())
+		meanDuration: time.Duration(standardBusy * float64(sum(slots)) / rate * float64(time.Second)),
 	}
 	if in.short {
 		cfg.jobs, cfg.warmUp = 1_000, 200
@@ -120,7 +116,7 @@ func (in *inputs) size() figure {
 	for _, replicas := range []int{4, 100} {
 		for _, n := range pick(in, []int{100, 300, 1_000, 3_000, 10_000, 30_000, 100_000}) {
 			n = in.of(n)
-			slots := float64(trace.TotalSlots(trace.Fleet(in.nodes, n)))
+			slots := float64(sum(fleetOf(in.nodes, n)))
 			add(fmt.Sprintf(", %d/s", standardRate), n, replicas, standardRate)
 			add(fmt.Sprintf(", jobs of %s", standardDuration), n, replicas, standardBusy*slots/standardDuration.Seconds())
 		}
@@ -130,10 +126,10 @@ func (in *inputs) size() figure {
 
 // method is what all figures have in common.
 func (in *inputs) method() []string {
-	list := trace.Fleet(in.nodes, in.of(0))
+	list := fleetOf(in.nodes, in.of(0))
 	return []string{
 		fmt.Sprintf("%d nodes of the list with %d slots (one a GPU) unless said otherwise; %d arrivals a second of the trace, with its bursts; durations in proportion to generated tokens so that %.0f %% of slots are busy.",
-			len(list), trace.TotalSlots(list), standardRate, standardBusy*100),
+			len(list), sum(list), standardRate, standardBusy*100),
 		fmt.Sprintf("Event delay %.0f us, round trip %.0f us (medians; the 99th percentile is four times that); heartbeats every %s; d = 2, two candidates a call, up to four rounds. Seed %d.",
 			standardEvent, standardTrip, standardBeat, in.seed),
 	}

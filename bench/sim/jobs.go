@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/freeslot/freeslot/bench/trace"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -14,9 +13,9 @@ import (
 type jobs struct {
 	cfg      *config
 	rnd      *rand.Rand
-	replay   *trace.Arrivals // nil without a trace
-	tokens   trace.Durations
-	weighted []int // sums of tokens up to each request, to draw by tokens
+	replay   *arrivals // nil without a trace
+	perToken float64   // nanoseconds
+	weighted []int     // sums of tokens up to each request, to draw by tokens
 	at       float64
 }
 
@@ -29,13 +28,13 @@ func newJobs(cfg *config) (*jobs, error) {
 		return j, nil
 	}
 	var err error
-	if j.replay, err = trace.NewArrivals(cfg.requests, cfg.rate); err != nil {
+	if j.replay, err = newArrivals(cfg.requests, cfg.rate); err != nil {
 		return nil, err
 	}
-	j.tokens.PerToken = float64(cfg.meanDuration) / trace.MeanTokens(cfg.requests)
+	j.perToken = float64(cfg.meanDuration) / meanTokens(cfg.requests)
 	tokens := 0
 	for i := range cfg.requests {
-		tokens += max(cfg.requests[i].GeneratedTokens, 1)
+		tokens += cfg.requests[i].tokens
 		j.weighted = append(j.weighted, tokens)
 	}
 	return j, nil
@@ -49,8 +48,8 @@ func source(seed, n uint64) *rand.Rand {
 // following is the next job.
 func (j *jobs) following() job {
 	if j.replay != nil {
-		a := j.replay.Next()
-		return job{int64(a.At), max(int64(j.tokens.Of(a.Request)), 1)}
+		at, r := j.replay.next()
+		return job{at, max(r.held(j.perToken), 1)}
 	}
 	j.at += j.rnd.ExpFloat64() * float64(time.Second) / j.cfg.rate
 	return job{int64(j.at), max(int64(j.rnd.ExpFloat64()*float64(j.cfg.meanDuration)), 1)}
@@ -63,5 +62,5 @@ func (j *jobs) remaining() int64 {
 		return max(int64(j.rnd.ExpFloat64()*float64(j.cfg.meanDuration)), 1)
 	}
 	i, _ := slices.BinarySearch(j.weighted, j.rnd.IntN(j.weighted[len(j.weighted)-1])+1)
-	return max(int64(j.rnd.Float64()*float64(j.tokens.Of(&j.cfg.requests[i]))), 1)
+	return max(int64(j.rnd.Float64()*float64(j.cfg.requests[i].held(j.perToken))), 1)
 }

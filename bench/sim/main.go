@@ -56,7 +56,6 @@ import (
 	"github.com/freeslot/freeslot/bench/plot"
 	"github.com/freeslot/freeslot/bench/result"
 	"github.com/freeslot/freeslot/bench/tool"
-	"github.com/freeslot/freeslot/bench/trace"
 )
 
 // mostParallel keeps the largest runs, of a gibibyte each, within a usual machine.
@@ -104,10 +103,10 @@ func newTool() *tool.Tool {
 func (o *options) run(b *tool.Bench, of func(*inputs) figure) error {
 	in := &inputs{seed: o.seed, short: b.Short}
 	var err error
-	if in.requests, err = trace.OpenRequests(o.trace); err != nil {
+	if in.requests, err = openRequests(o.trace); err != nil {
 		return err
 	}
-	if in.nodes, err = trace.OpenNodes(o.nodes); err != nil {
+	if in.nodes, err = openNodes(o.nodes); err != nil {
 		return err
 	}
 	f := of(in)

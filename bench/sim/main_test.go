@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/freeslot/freeslot/bench/result"
-	"github.com/freeslot/freeslot/bench/trace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,14 +43,14 @@ func mustSimulate(t *testing.T, cfg config) *outcome {
 }
 
 // someTrace is a made-up trace: bursts, and tokens of 10 to 100.
-func someTrace() []trace.Request {
-	var all []trace.Request
+func someTrace() []request {
+	var all []request
 	at := time.Duration(0)
 	for i := range 400 {
 		at += time.Duration(1+i*i%7) * 100 * time.Millisecond
-		all = append(all, trace.Request{At: at - 100*time.Millisecond, GeneratedTokens: 10 + i*37%91})
+		all = append(all, request{at - 100*time.Millisecond, 10 + i*37%91})
 	}
-	all[0].At = 0
+	all[0].at = 0
 	return all
 }
 
@@ -70,8 +69,8 @@ func inputFiles(t *testing.T) (requests, nodes string) {
 	var b strings.Builder
 	b.WriteString("TIMESTAMP,ContextTokens,GeneratedTokens\n")
 	for _, r := range someTrace() {
-		at := time.Date(2023, 11, 16, 18, 0, 0, 0, time.UTC).Add(r.At)
-		fmt.Fprintf(&b, "%s,100,%d\n", at.Format("2006-01-02 15:04:05.0000000"), r.GeneratedTokens)
+		at := time.Date(2023, 11, 16, 18, 0, 0, 0, time.UTC).Add(r.at)
+		fmt.Fprintf(&b, "%s,100,%d\n", at.Format("2006-01-02 15:04:05.0000000"), r.tokens)
 	}
 	requests = write(t, dir, "trace.csv", b.String())
 	b.Reset()

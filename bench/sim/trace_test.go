@@ -1,14 +1,12 @@
-package trace
+package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -28,8 +26,8 @@ func TestReadRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := 4_314_579 * time.Microsecond
-	if diff := cmp.Diff([]Request{{0, 44}, {later, 109}, {later, 0}}, got); diff != "" {
-		t.Error(diff)
+	if want := []request{{0, 44}, {later, 109}, {later, 1}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -39,8 +37,8 @@ func TestReadNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Node{{"n-0", 2, "P100"}, {"n-1", 8, "G2"}, {"n-2", 0, ""}, {"n-3", 1, "T4"}}, got); diff != "" {
-		t.Error(diff)
+	if want := []int{2, 8, 1}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -60,90 +58,56 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	refused(func(path string) error { _, err := OpenRequests(path); return err }, map[string]string{
+	refused(func(path string) error { _, err := openRequests(path); return err }, map[string]string{
 		"":          "line 1",
 		"a,b\n":     `line 1 is "a,b"`,
-		requestHead: "line 2 is missing",
+		requestHead: "no line after the header",
 		requestHead + first + "2023-11-16 18:15:47,1\n":        "line 3",
 		requestHead + "yesterday,1,2\n":                        `line 2: TIMESTAMP is "yesterday"`,
 		requestHead + first + "2023-11-16 18:15:45.9,1,2\n":    "line 3: TIMESTAMP is before",
 		requestHead + first + "\n2023-11-16 18:15:46,11,2e3\n": `line 4: GeneratedTokens is "2e3", expected a whole number from 0 to 16777216`,
 		requestHead + "2023-11-16 18:15:46,\"1,2\n":            "line 2",
 	})
-	refused(func(path string) error { _, err := OpenNodes(path); return err }, map[string]string{
-		nodeHead:                              "line 2 is missing",
-		nodeHead + "a,1,1,1,T4\na,1,1,1,T4\n": "line 3: sn a comes twice",
-		nodeHead + "a,1,1,x,T4\n":             `line 2: gpu is "x"`,
-		nodeHead + "a,1,1,2000,T4\n":          `line 2: gpu is "2000"`,
-		nodeHead + "a b,1,1,1,T4\n":           "line 2: invalid_argument: sn",
-		nodeHead + ",1,1,1,T4\n":              "line 2: invalid_argument: sn",
-		nodeHead + "a,1,1,1,T 4\n":            "line 2: invalid_argument: model",
+	refused(func(path string) error { _, err := openNodes(path); return err }, map[string]string{
+		nodeHead:                     "no line after the header",
+		nodeHead + "a,1,1,0,T4\n":    "no line after the header",
+		nodeHead + "a,1,1,x,T4\n":    `line 2: gpu is "x"`,
+		nodeHead + "a,1,1,2000,T4\n": `line 2: gpu is "2000"`,
 	})
-	if _, err := OpenRequests(t.TempDir() + "/none.csv"); err == nil {
+	if _, err := openRequests(t.TempDir() + "/none.csv"); err == nil {
 		t.Error("a file that is not there was read")
 	}
 }
 
-// FuzzReadRequests: what is read can be written and read again, and is in order.
+// FuzzReadRequests: what is read is in order, and errors name the line.
 func FuzzReadRequests(f *testing.F) {
 	f.Add(someRequests)
 	f.Add(requestHead + "\"2023-11-16 18:15:46\",1,2\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := readRequests(strings.NewReader(text))
-		if err != nil {
-			wantLine(t, err)
-			return
+		if err != nil && !strings.Contains(err.Error(), "line ") {
+			t.Fatalf("%v does not name the line", err)
 		}
-		var b strings.Builder
-		b.WriteString(requestHead)
-		origin := time.Date(2023, 11, 16, 0, 0, 0, 0, time.UTC)
 		last := time.Duration(0)
 		for _, r := range got {
-			if r.At < last || r.GeneratedTokens < 0 {
+			if err == nil && (r.at < last || r.tokens < 1) {
 				t.Fatalf("%+v after %s", r, last)
 			}
-			last = r.At
-			fmt.Fprintf(&b, "%s,0,%d\n", origin.Add(r.At).Format(stamp+".000000000"), r.GeneratedTokens)
-		}
-		if last > 1000*time.Hour {
-			return // the year 10000 is written with five digits
-		}
-		again, err := readRequests(strings.NewReader(b.String()))
-		if diff := cmp.Diff(got, again); err != nil || diff != "" {
-			t.Fatal(err, diff)
+			last = r.at
 		}
 	})
 }
 
-// FuzzReadNodes: what is read can be written and read again, and makes valid profiles.
+// FuzzReadNodes: what is read are numbers of slots, and errors name the line.
 func FuzzReadNodes(f *testing.F) {
 	f.Add(someNodes)
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := readNodes(strings.NewReader(text))
-		if err != nil {
-			wantLine(t, err)
-			return
+		if err != nil && !strings.Contains(err.Error(), "line ") {
+			t.Fatalf("%v does not name the line", err)
 		}
-		var b strings.Builder
-		b.WriteString(nodeHead)
-		for _, n := range got {
-			fmt.Fprintf(&b, "%s,0,0,%d,%s\n", n.ID, n.GPU, n.Model)
-			if n.Slots() > 0 {
-				if err := n.Profile("work").Validate("node"); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		again, err := readNodes(strings.NewReader(b.String()))
-		if diff := cmp.Diff(got, again); err != nil || diff != "" {
-			t.Fatal(err, diff)
+		if len(got) > 0 && slices.Min(got) < 1 {
+			t.Fatalf("slots are %v", got)
 		}
 	})
-}
-
-func wantLine(t *testing.T, err error) {
-	t.Helper()
-	if !strings.Contains(err.Error(), "line ") {
-		t.Fatalf("%v does not name the line", err)
-	}
 }
