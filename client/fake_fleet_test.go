@@ -23,10 +23,9 @@ import (
 // patience bounds every wait of a test; it is only ever reached by a failure.
 const patience = time.Minute
 
-// fleet is a scheduler whose store is memory: several replicas, one set of jobs.
-// A job of service "echo" succeeds at once with its payload, "hold" runs until
-// the test or a cancel ends it, "wait" waits at position 3 until the test places it,
-// "busy" is refused.
+// fleet is a scheduler that keeps its jobs in memory: several replicas, one set of jobs. A job of
+// service "echo" succeeds at once with its payload. "hold" runs until the test or a cancel ends it.
+// "wait" waits at position 3 until the test places it. "busy" is refused.
 type fleet struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -36,11 +35,11 @@ type fleet struct {
 	// submits and attaches count what reached any replica.
 	submits, attaches int
 	attaching         chan struct{} // has a token after an attach
-	// parents are the trace contexts that jobs came with.
+	// parents are the trace contexts of the jobs.
 	parents []string
 	// submitting, when set, is called before each submit takes effect.
 	submitting func()
-	// attachErr, when set, is what the next attach fails with.
+	// attachErr, when set, is the error of the next attach.
 	attachErr error
 }
 
@@ -195,7 +194,7 @@ type replica struct {
 	t      *testing.T
 	server *httptest.Server
 	url    string
-	// hangUp is there only in a scripted replica.
+	// hangUp is set only in a scripted replica.
 	hangUp func()
 
 	mu    sync.Mutex

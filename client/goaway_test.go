@@ -23,8 +23,8 @@ func read(ctx context.Context, conn *websocket.Conn) (r request, err error) {
 }
 
 // TestAcceptedByLeavingReplica: a replica drains. Its client has attached to its job elsewhere when
-// it answers a second submit under the job's key, and then tells that the job went elsewhere: it
-// was this very client that took it there.
+// the replica answers a second submit with the same key. The replica then sends that the job went
+// elsewhere, but it was this client that took it there.
 func TestAcceptedByLeavingReplica(t *testing.T) {
 	t.Parallel()
 	attached := make(chan struct{})

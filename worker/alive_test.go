@@ -10,7 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// hanging is a cell whose heartbeats, once they hang, do not even heed their context.
+// hanging is a cell whose heartbeats can hang and then ignore even their context.
 type hanging struct {
 	store
 	hangs, goOn chan struct{}
@@ -25,7 +25,7 @@ func (h *hanging) Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.Heartb
 	return h.store.Heartbeat(ctx, hb)
 }
 
-// TestAlive: a node whose Redis is away is alive, one whose loop is stuck is not.
+// TestAlive: a node without Redis is alive, one whose loop is stuck is not.
 func TestAlive(t *testing.T) {
 	var h *hanging
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {

@@ -59,7 +59,7 @@ func TestRetryableErrorAsksForAnotherAttempt(t *testing.T) {
 	}))
 }
 
-// A cancelled job is not tried again, whatever its handler says.
+// A cancelled job is not retried, even if its handler asks for that.
 func TestCancelBeatsRetry(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
 		a := f.assign(1, freeslot.Job{Service: "s"})
@@ -103,7 +103,7 @@ func TestInterruptedJobs(t *testing.T) {
 	}
 }
 
-// afterGrace is a handler that needs d to heed its context.
+// afterGrace is a handler that returns d after the end of its context.
 func afterGrace(d time.Duration, err error) HandlerFunc {
 	return func(ctx context.Context, _ *Job) (any, error) {
 		<-ctx.Done()
@@ -112,8 +112,8 @@ func afterGrace(d time.Duration, err error) HandlerFunc {
 	}
 }
 
-// Jobs that arrive while the fleet does not know yet that the node stops are not handed
-// back before it does: their slots would be filled again, with the same jobs perhaps.
+// Jobs that arrive before Redis knows that the node stops are handed back only after that.
+// Otherwise Redis would fill their slots again, perhaps with the same jobs.
 func TestHandBackWaitsForTheFleetToKnow(t *testing.T) {
 	const lost = 3 // answers to heartbeats
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -161,8 +161,8 @@ func TestHandBackDoesNotWaitForever(t *testing.T) {
 	}, handle("s", untilCancelled))
 }
 
-// The same job comes back while its handler of before has not noticed that it was taken
-// away: both run side by side, and only the later one counts.
+// A job comes back while the handler of its earlier attempt has not noticed that the job was taken
+// away. Both run side by side, and only the later one counts.
 func TestLaterAttemptBesideOneThatRuns(t *testing.T) {
 	var release chan struct{}
 	var ran atomic.Int32
@@ -197,7 +197,7 @@ func TestLaterAttemptBesideOneThatRuns(t *testing.T) {
 	}), handle("wait", untilCancelled))
 }
 
-// The same job comes back while the end of its attempt before is still being reported.
+// A job comes back while the end of its earlier attempt is still being reported.
 func TestLaterAttemptBesideOneThatIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
 		job := freeslot.Job{Service: "s"}
@@ -266,8 +266,8 @@ func TestLateCancelOfAnEarlierAttempt(t *testing.T) {
 	}))
 }
 
-// A node is cut off for so long that it is given up for dead, and its jobs go on; one of
-// them comes back to it.
+// A node cannot reach Redis for so long that it is reaped. Its jobs go on, and one of them comes
+// back to it.
 func TestGivenUpForDeadWhileCutOff(t *testing.T) {
 	var release chan struct{}
 	var causes chan error
@@ -317,7 +317,7 @@ func TestGivenUpForDeadWhileCutOff(t *testing.T) {
 		}))
 }
 
-// A handler whose job was handed back may still run; the error of Stop says so.
+// A handler whose job was handed back may still run; then Stop returns an error.
 func TestGivenUpHandlersJobIsHandedBack(t *testing.T) {
 	var stuck chan struct{}
 	bubbleWith(t, func(c *Config) { c.StopTimeout = time.Second; c.InterruptGrace = time.Second }, func(t *testing.T, w *Worker, f *fakeCell) {

@@ -52,7 +52,7 @@ func TestLeaseLoss(t *testing.T) {
 	}), handle("works", func(context.Context, *Job) (any, error) { <-release; return nil, nil }))
 }
 
-// A job that was given away meanwhile gets no completion.
+// A job that went to another node meanwhile gets no completion.
 func TestLeaseLossOfAJobGivenAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
 		a := f.assign(1, freeslot.Job{Service: "s", OnLeaseLoss: freeslot.LeaseLossCancel})

@@ -30,7 +30,7 @@ func TestLedgerKnowsHeldAttempts(t *testing.T) {
 	}
 }
 
-// A job comes back before a heartbeat has let its attempt before be forgotten.
+// A job comes back before a heartbeat has removed its earlier attempt from memory.
 func TestLedgerHoldsAttemptsApart(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	l.remove(l.offer(id(1), nil, "", false))
@@ -300,7 +300,7 @@ func (m *ledgerModel) assign(a cell.Attempt) {
 	m.given = append(m.given, a)
 }
 
-// complete ends a in Redis, which refuses what the node does not own.
+// complete ends a in Redis, which refuses attempts that the node does not own.
 func (m *ledgerModel) complete(t *rapid.T, a *attempt) {
 	m.l.begin(a)
 	if _, disowned := m.l.finish(a); disowned && m.owned[a.id] {
@@ -420,7 +420,7 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 				m.next++
 				m.assign(id(m.next))
 			},
-			// The node was given up for dead, and got the job again.
+			// The node was reaped, and got the job again.
 			"lose": func(t *rapid.T) {
 				owned := slices.SortedFunc(maps.Keys(m.owned), func(a, b cell.Attempt) int {
 					return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.N, b.N))
@@ -432,8 +432,8 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 					m.assign(next(a))
 				}
 			},
-			// A retryable failure, after which the job comes back before the node has heard
-			// that the failure was taken in.
+			// After a retryable failure the job comes back before the node has the answer to its
+			// report.
 			"retry": func(t *rapid.T) {
 				if a := pick(&m.running); a != nil {
 					owned := m.owned[a.id]
@@ -499,9 +499,8 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 		}
 		t.Repeat(actions)
 
-		// Whatever happened, once heartbeats get through, everything owned is started
-		// exactly once, what was lost at most once, and with the stream read nothing
-		// stays remembered.
+		// At the end, once heartbeats get through, every owned attempt is started exactly once,
+		// every lost one at most once, and with the stream read nothing stays remembered.
 		for _, r := range m.reports {
 			m.executeReport(t, r)
 			m.answerReport(r, true)

@@ -14,7 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// awaitBeats waits for so many heartbeats more, and for what the worker does after the last.
+// awaitBeats waits for so many further heartbeats, and for everything that the worker does after
+// the last.
 func (f *fakeCell) awaitBeats(t *testing.T, count int) {
 	t.Helper()
 	var from int
@@ -23,7 +24,7 @@ func (f *fakeCell) awaitBeats(t *testing.T, count int) {
 	synctest.Wait()
 }
 
-// A node where no scheduler looks says so once, and asks no more.
+// A node without any scheduler logs that once, and does not look again.
 func TestUnseen(t *testing.T) {
 	for _, unserved := range []bool{false, true} {
 		core, logs := observer.New(zapcore.WarnLevel)
@@ -48,7 +49,7 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
-// The key that it goes by is one that schedulers write and agents may read.
+// It looks at a key that schedulers write and agents may read.
 func TestRedisUnseen(t *testing.T) {
 	redis := redistest.Shared(t)
 	prefix := redis.Prefix(t)
@@ -82,7 +83,7 @@ func TestRedisUnseen(t *testing.T) {
 	select {
 	case <-unseen:
 	case <-time.After(patience):
-		t.Fatal("nothing says that no scheduler is there")
+		t.Fatal("there is no warning that no scheduler is there")
 	}
 	if err := r.cell.ConfigSeen(t.Context(), 1); err != nil {
 		t.Fatal(err)

@@ -17,11 +17,11 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// lines are what the cell was told, as "job number value".
+// lines are the progress that the cell has got, as "job number value".
 func (f *fakeCell) lines() (out []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.told {
+	for _, r := range f.progress {
 		out = append(out, fmt.Sprintf("%s %d %s", r.Attempt.Job, r.Seq, r.Value))
 	}
 	return out
@@ -39,10 +39,10 @@ func TestProgressIsLimited(t *testing.T) {
 			t.Fatalf("%+v", comp)
 		}
 		synctest.Wait()
-		// Told every 35 ms from 0 on, sent every 100 ms: the numbers 1 (0 ms), 3 (70), 6 (175), 9
-		// (280).
+		// Reported every 35 ms from 0 on, sent every 100 ms: the numbers 1 (0 ms), 3 (70), 6 (175),
+		// 9 (280).
 		if got := strings.Join(f.lines(), ", "); got != "0-1 1 0, 0-1 3 2, 0-1 6 5, 0-1 9 8" {
-			t.Errorf("told %s", got)
+			t.Errorf("sent %s", got)
 		}
 		sent, replaced, dropped := w.progressCount(progressSent), w.progressCount(progressReplaced), w.progressCount(progressDropped)
 		if sent != 4 || replaced != 6 || dropped != 1 {
@@ -61,8 +61,8 @@ func TestProgressIsLimited(t *testing.T) {
 	}))
 }
 
-// While Redis is away the latest is kept, of each job one; it is sent when Redis is back, and
-// no completion waits for it.
+// During an outage of Redis the latest report of each job is kept. It is sent when Redis is back,
+// and no completion waits for it.
 func TestProgressWhileRedisIsAway(t *testing.T) {
 	var release chan struct{} // made within the bubble, as its time stands still otherwise
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -87,9 +87,9 @@ func TestProgressWhileRedisIsAway(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		lines := f.lines()
-		last := f.told[len(f.told)-1]
+		last := f.progress[len(f.progress)-1]
 		if len(lines) < 2 || last.Seq < 500 {
-			t.Errorf("told %v", lines)
+			t.Errorf("sent %v", lines)
 		}
 	}, func(*Worker) { release = make(chan struct{}) }, handle("s", func(_ context.Context, job *Job) (any, error) {
 		for i := 0; ; i++ {
@@ -103,7 +103,7 @@ func TestProgressWhileRedisIsAway(t *testing.T) {
 	}))
 }
 
-// What the cell says of the job counts as a heartbeat's reply does.
+// An answer about the job counts like the reply to a heartbeat.
 func TestProgressTellsOfCancelAndLoss(t *testing.T) {
 	var causes chan error
 	reporter := func(ctx context.Context, job *Job) (any, error) {
@@ -158,7 +158,7 @@ func TestProgressRefusesValues(t *testing.T) {
 	}
 }
 
-// What a handler tells that runs on after its end was decided goes nowhere.
+// Reports of a handler that runs on after its end was decided are dropped.
 func TestProgressAfterTheEnd(t *testing.T) {
 	p := newProgress(time.Second, must(newMetrics(nil)))
 	a := p.begin(id(1))
@@ -170,7 +170,7 @@ func TestProgressAfterTheEnd(t *testing.T) {
 	}
 }
 
-// One call takes what one may; the rest has its turn in the next.
+// One call takes as many reports as it may; the rest comes with the next one.
 func TestProgressIsSentInCalls(t *testing.T) {
 	p := newProgress(time.Second, must(newMetrics(nil)))
 	now := time.Now()

@@ -15,10 +15,9 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// TestEndsAtRandom: handlers that return, fail, panic, end their goroutine, ignore that they are to
-// stop, and return about when they are given up, while jobs are cancelled and taken away, answers
-// are lost and the worker is stopped or superseded. No attempt runs twice, and nothing is left
-// behind.
+// TestEndsAtRandom: handlers return, fail, panic, end their goroutine, ignore a stop, and return at
+// about the time when they are given up. Meanwhile jobs are cancelled and taken away, answers are
+// lost, and the worker is stopped or superseded. No attempt runs twice, and nothing is left behind.
 func TestEndsAtRandom(t *testing.T) {
 	for round := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) { endAtRandom(t, round) })
@@ -72,7 +71,7 @@ func endAtRandom(t *testing.T, round uint64) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), some(60))
 	defer cancel()
-	_ = w.Stop(ctx) // says that handlers still run, where some do
+	_ = w.Stop(ctx) // its error is about handlers that still run, if there are any
 	time.Sleep(time.Second)
 	synctest.Wait()
 	if w.handling.Load() != 0 || w.slots.inUse() != 0 || w.withheld.Load() != 0 || len(w.ledger.held) != 0 || len(w.ledger.reporting) != 0 {
@@ -86,7 +85,7 @@ func endAtRandom(t *testing.T, round uint64) {
 	}
 }
 
-// randomHandler ends in a way of its own each time.
+// randomHandler ends in a random way each time.
 type randomHandler struct {
 	mu   sync.Mutex // guards the rest
 	rng  *rand.Rand

@@ -44,7 +44,7 @@ func TestRedisRetry(t *testing.T) {
 	}
 }
 
-// A node stops: what its handlers leave undone is done by another one, and no failure.
+// A node stops. Another node does the jobs that its handlers leave undone, and that is no failure.
 func TestRedisStopHandsJobsBack(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -65,7 +65,7 @@ func TestRedisStopHandsJobsBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := leaving.Stop(ended); err == nil {
-		t.Error("the handler that did not return is not told")
+		t.Error("there is no error about the handler that did not return")
 	}
 	if s := r.end(saves); s.State != freeslot.StateSucceeded || string(s.Result) != `"saved"` || s.Attempt != 1 || s.Node != "node-1" {
 		t.Errorf("%+v, expected the result of the first attempt", s)
@@ -112,8 +112,8 @@ func (c *cut) Complete(ctx context.Context, comp cell.Completion) (cell.Completi
 	return c.store.Complete(ctx, comp)
 }
 
-// A node is cut off and given up for dead. Its jobs are done elsewhere, by the time it is
-// back; what its handlers of before leave behind counts for nothing.
+// A node cannot reach Redis and is reaped. Its jobs are done elsewhere by the time it is back, and
+// the results of its old handlers do not count.
 func TestRedisReapedWhileCutOff(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
