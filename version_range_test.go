@@ -65,8 +65,8 @@ func TestServiceEntries(t *testing.T) {
 	}
 }
 
-// FuzzVersionRange: what is accepted has a canonical form that is accepted, is its own
-// canonical form, and contains the same versions.
+// FuzzVersionRange: an accepted range has a canonical form that is accepted, is its own canonical
+// form, and contains the same versions.
 func FuzzVersionRange(f *testing.F) {
 	for _, seed := range []string{">=1.2 <2", "<2,>=1.2", "^1.4 || ~2", "1.2 - 1.4", "1.x", "=1-rc1", "v1", "*", "~>1 !=1.3", "1.x.0+a"} {
 		f.Add(seed, "1.2.3")
@@ -78,7 +78,7 @@ func FuzzVersionRange(f *testing.F) {
 			return
 		}
 		canonical := r.String()
-		// A rewritten "1.2 - 1.4" can be a little longer than what was accepted.
+		// A rewritten "1.2 - 1.4" can be a little longer than the original.
 		if len(canonical) > freeslot.MaxVersionRangeLength {
 			return
 		}

@@ -112,7 +112,7 @@ func TestOutcomes(t *testing.T) {
 					return
 				}
 				if comp.Error.Code != test.code || !strings.Contains(comp.Error.Message, test.says) || len(comp.Error.Message) > maxErrorBytes+4 {
-					t.Fatalf("error %q, expected code %s saying %q", comp.Error, test.code, test.says)
+					t.Fatalf("error %q, expected code %s with %q", comp.Error, test.code, test.says)
 				}
 			}, handle("s", test.fn))
 		})

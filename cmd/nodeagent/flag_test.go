@@ -57,7 +57,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Each flag is in the help.
+// The help has each flag.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	_, help, _ := command(t, "-h")
@@ -89,7 +89,7 @@ func TestMetricsReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Some are registered by the start.
+	// The start registers some of them.
 	if err := errors.Join(a.Start(t.Context()), a.Stop(t.Context())); err != nil {
 		t.Fatal(err)
 	}

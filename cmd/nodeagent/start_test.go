@@ -18,7 +18,7 @@ import (
 type halfway struct {
 	*node
 	job string
-	// first and second are signals, late ends the time for the start.
+	// first and second are signals; late ends the time for the start.
 	first, second, late context.CancelFunc
 	ended               chan error
 }
@@ -73,7 +73,8 @@ func startHalfway(t *testing.T, logged func(h *halfway, event string), set ...st
 	return h
 }
 
-// handedBack waits for the end of the process, which has handed its job back and left nothing.
+// handedBack waits for the end of the process, which must have handed its job back and left
+// nothing.
 func (h *halfway) handedBack() error {
 	h.t.Helper()
 	var err error
@@ -89,7 +90,7 @@ func (h *halfway) handedBack() error {
 	return err
 }
 
-// TestSecondSignalOnTheWayUp: as after the start, the first signal drains and the second one
+// TestSecondSignalOnTheWayUp: during the start, too, the first signal drains and the second one
 // interrupts.
 func TestSecondSignalOnTheWayUp(t *testing.T) {
 	t.Parallel()

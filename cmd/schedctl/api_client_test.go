@@ -16,7 +16,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// hung is a replica that takes requests and never answers.
+// hung is a replica that accepts requests and never answers.
 func hung(t *testing.T) string {
 	t.Helper()
 	end := make(chan struct{})
@@ -26,8 +26,8 @@ func hung(t *testing.T) string {
 	return s.URL
 }
 
-// What only reads is asked of the next replica where one does not answer; what may have been done
-// is not.
+// When a replica does not answer, a reading request goes to the next one. A request that may have
+// been carried out does not.
 func TestServerThatHangs(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -46,14 +46,14 @@ func TestServerThatHangs(t *testing.T) {
 	if err := c.call(t.Context(), http.MethodPost, "/v1/jobs", nil, []byte("{}"), 0, &status); err == nil || !strings.Contains(err.Error(), "no answer in time") || asked.Load() != 0 {
 		t.Errorf("submit: %v, %d asked besides", err, asked.Load())
 	}
-	c.timeout = 10 * time.Second // of which the first has half
+	c.timeout = 10 * time.Second // the first has half of it
 	if status, err = c.job(t.Context(), "0-a"); err != nil || status.State != freeslot.StateRunning {
 		t.Errorf("status: %+v, %v", status, err)
 	}
 }
 
-// replicas answer by the name of their host: "hangs" never; "late" that Redis is away, as a replica
-// does that waits for it; "lost" cannot be connected to; "well" at once.
+// replicas answer by the name of their host: "hangs" never; "late" that Redis is away, after the
+// wait of a replica; "lost" refuses connections; "well" at once.
 type replicas struct{ asked []string }
 
 func (r *replicas) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -79,7 +79,7 @@ func (r *replicas) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-// However many servers there are, each has more time than a replica takes to say that it cannot
+// For any number of servers, each has more time than a replica needs to report that it cannot
 // answer.
 func TestShares(t *testing.T) {
 	t.Parallel()
@@ -121,7 +121,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// What was sent and may have been done has no more time beside other servers.
+// A request that may have been carried out gets no more time because of other servers.
 func TestNoShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -53,7 +53,7 @@ func TestConfigLife(t *testing.T) {
 	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitOK, "nothing to change")
 	l.ctl(t, "nodes").expect(t, exitOK, "german")
 
-	// What show prints is a file for apply, which refuses it when somebody was faster.
+	// The output of show is a file for apply, which refuses it after another change.
 	shown := l.ctl(t, "config", "show").expect(t, exitOK, "# version 1, by default/alice at ", ": the first", "\nversion: 1\n", "source_languages: [en]", "zone: eu")
 	edited := strings.Replace(shown.out, "zone: eu", "zone: us", 1)
 	got := command(t, edited, "--server", l.server.Addr(), "config", "apply", "-", "--author", "bob")
@@ -88,7 +88,7 @@ func TestConfigLife(t *testing.T) {
 	l.ctl(t, "config", "apply", asJSON).expect(t, exitOK, "version 4 is in force", "- pool german")
 }
 
-// TestConfigDiffExitCode: as diff(1) has them.
+// TestConfigDiffExitCode: the exit codes are those of diff(1).
 func TestConfigDiffExitCode(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -103,8 +103,8 @@ func TestConfigDiffExitCode(t *testing.T) {
 	l.ctl(t, "config", "diff", writeFile(t, "mode: round")).expect(t, exitFailure, "invalid_argument")
 }
 
-// TestConfigDiffWithoutDocument: what is the same as what is in force is no reason to
-// say nothing where Redis has something else, or nothing.
+// TestConfigDiffWithoutDocument: a file that equals the configuration in force still changes
+// something if Redis has another document, or none.
 func TestConfigDiffWithoutDocument(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -127,8 +127,8 @@ func TestConfigDiffWithoutDocument(t *testing.T) {
 	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitOK, "nothing to change: version 2")
 }
 
-// TestDocsFindTheDocument: the pattern of the documentation finds the key, whatever its
-// tag is, and none of the history.
+// TestDocsFindTheDocument: the pattern in the documentation finds the key with any tag, and no key
+// of the history.
 func TestDocsFindTheDocument(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "pools.md"))
@@ -186,8 +186,8 @@ func TestConfigRefusals(t *testing.T) {
 	root("show").expect(t, exitOK, "by ops/carol")
 }
 
-// TestConfigMovesJobs: a job goes to a node of another pool right after an apply that
-// this replica has answered.
+// TestConfigMovesJobs: right after an apply through this replica, a job goes to a node of another
+// pool.
 func TestConfigMovesJobs(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -225,7 +225,7 @@ func TestConfigMovesJobs(t *testing.T) {
 	}
 }
 
-// TestConfigFileRoundTrip: apply reads what show prints, whatever the texts look like.
+// TestConfigFileRoundTrip: apply reads the output of show, for all texts.
 func TestConfigFileRoundTrip(t *testing.T) {
 	t.Parallel()
 	labels := map[string]string{}

@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// TestJobsThatWait: the node has four slots. What waits is shown with its place, follows
-// its priority, expires, and is cancelled at once.
+// TestJobsThatWait: the node has four slots. A waiting job is shown with its place, obeys its
+// priority, expires, and is cancelled at once.
 func TestJobsThatWait(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -51,7 +51,7 @@ func TestJobsThatWait(t *testing.T) {
 	soon(t, done, "watch to end").expect(t, exitOK, "released")
 }
 
-// TestJobForLater: it is shown when it will run.
+// TestJobForLater: the time of the run is shown.
 func TestJobForLater(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -64,7 +64,7 @@ func TestJobForLater(t *testing.T) {
 	l.ctl(t, "cancel", id).expect(t, exitOK, "cancelled")
 }
 
-// TestRequeue: a new job out of one that failed.
+// TestRequeue: a failed job becomes a new one.
 func TestRequeue(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -103,7 +103,7 @@ func TestWhatHappened(t *testing.T) {
 	}
 }
 
-// TestWaitBreaksOff: whoever waited for a job can still find it.
+// TestWaitBreaksOff: the messages name the job, so that the user can still find it.
 func TestWaitBreaksOff(t *testing.T) {
 	t.Parallel()
 	const id = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"

@@ -12,7 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 )
 
-// TestDrain: a drained node gets no job until it is undrained.
+// TestDrain: a drained node gets no job until undrain.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -44,7 +44,7 @@ func (l *live) awaitStatus(t *testing.T, status string) {
 	}
 }
 
-// TestDrainIsForOperators: a client's token changes no node.
+// TestDrainIsForOperators: a client's token cannot change a node.
 func TestDrainIsForOperators(t *testing.T) {
 	t.Parallel()
 	l := start(t, api.Credential{Token: "acme-token", Tenant: "acme"}, api.Credential{Token: "root-token", Tenant: "ops", Operator: true})
@@ -54,7 +54,7 @@ func TestDrainIsForOperators(t *testing.T) {
 	l.ctl(t, "nodes", "drain", "node-1", "--token", "root-token").expect(t, exitOK)
 }
 
-// TestRemove: what became of the jobs of a node that is forgotten.
+// TestRemove shows the jobs of a removed node.
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	replica := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// TestSilent: a node whose agent has died does not look like one that works.
+// TestSilent: a node with a dead agent does not look like a working one.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	const dead = `{"node_id":"n1","max_concurrency":4,"installed_services":[],"capabilities":{},"status":"online","silent":true}`
@@ -33,7 +33,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestServicesOfANode: by itself a node is shown with all that it says of its services.
+// TestServicesOfANode: a single node is shown with all details of its services.
 func TestServicesOfANode(t *testing.T) {
 	t.Parallel()
 	const n = `{"node_id":"n1","max_concurrency":4,"installed_services":[{"name":"asr","version":"2.1","endpoint":"http://10.0.0.7:8000"},{"name":"tts"}],"capabilities":{},"status":"online"}`

@@ -21,7 +21,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// seedNode is a node as an earlier design of the scheduler kept it.
+// seedNode is a node in the format of an earlier design of the scheduler.
 const seedNode = `{
   "node_id": "node-12345", "status": "online", "health": "Online",
   "capabilities": {"asr_languages": ["zh", "en"], "tts_languages": ["zh"], "semantic_languages": ["zh", "en"]},
@@ -30,7 +30,7 @@ const seedNode = `{
   "features_supported": {"emotion": true, "voice": false}, "last_heartbeat_ms": 1768045310000, "version": 123
 }`
 
-// importing is a Redis to import into.
+// importing is a Redis as the target of an import.
 type importing struct {
 	cell        *cell.Cell
 	client      rueidis.Client
@@ -114,7 +114,7 @@ func TestImport(t *testing.T) {
 	if got.Epoch != cell.ImportEpoch || got.Status != freeslot.StatusDraining || got.Node.MaxConcurrency != 10 || !slices.Equal(got.Node.Pools, []string{"1", "2"}) {
 		t.Errorf("%+v", got)
 	}
-	// Again, and again after a change of the list.
+	// A second time, and once more after a change of the list.
 	before := got.Revision
 	command(t, "", args...).expect(t, exitOK, "2 nodes: 2 same")
 	if after := im.state(t, "node-12345"); after.Revision != before {
@@ -132,8 +132,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportedNodeWaitsForItsAgent: it takes no job before, and all the same as any
-// other node after an agent has registered.
+// TestImportedNodeWaitsForItsAgent: the node takes no job before an agent registers, and then all
+// jobs like any other node.
 func TestImportedNodeWaitsForItsAgent(t *testing.T) {
 	t.Parallel()
 	im := newImporting(t)
@@ -162,8 +162,7 @@ func TestImportedNodeWaitsForItsAgent(t *testing.T) {
 	}
 }
 
-// TestImportLeavesAgentsAlone: a node with an agent, or with jobs, is not touched
-// unless forced.
+// TestImportLeavesAgentsAlone: a node with an agent or with jobs is not changed without --force.
 func TestImportLeavesAgentsAlone(t *testing.T) {
 	t.Parallel()
 	im := newImporting(t)
@@ -180,7 +179,7 @@ func TestImportLeavesAgentsAlone(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	must(t, im.cell.Stop(t.Context()))
-	// As if their last heartbeats were of long ago.
+	// Their last heartbeats seem to be old.
 	for _, id := range []string{"busy", "gone"} {
 		must(t, im.client.Do(t.Context(), im.client.B().Set().Key(im.cell.Layout().Load(id)).Value("1000000000000 {}").Build()).Error())
 	}
@@ -198,11 +197,11 @@ func TestImportLeavesAgentsAlone(t *testing.T) {
 	lines, _ = im.results(t, exitOK, list, "--force")
 	expectSame(t, []string{"alive copied", "busy copied", "gone same", "same same"}, lines)
 	if _, err := im.cell.Heartbeat(t.Context(), cell.Heartbeat{Node: "alive", Epoch: epoch}); err == nil {
-		t.Error("the agent was not told that its node was taken")
+		t.Error("the agent did not notice that its node was taken")
 	}
 }
 
-// TestImportRefuses: what is wrong with one node keeps no other out.
+// TestImportRefuses: a faulty node keeps no other one out.
 func TestImportRefuses(t *testing.T) {
 	t.Parallel()
 	im := newImporting(t)
@@ -229,12 +228,12 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
-// TestImportHungRedis: who does not answer is named.
+// TestImportHungRedis: the error names the server that does not answer.
 func TestImportHungRedis(t *testing.T) {
 	t.Parallel()
 	hung, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must(t, err)
-	defer func() { _ = hung.Close() }() // the system accepts; nobody ever answers
+	defer func() { _ = hung.Close() }() // the system accepts connections; no program answers
 	args := []string{"nodes", "import", "-", "--redis-url", "redis://user:hidden@" + hung.Addr().String()}
 	got := command(t, "[]", args...).expect(t, exitFailure, "redis cannot be used", "--redis-url", hung.Addr().String())
 	if strings.Contains(got.err, "hidden") {
@@ -246,7 +245,7 @@ func TestImportHungRedis(t *testing.T) {
 	}
 }
 
-// TestImportMany is more than one page.
+// TestImportMany imports more than one page.
 func TestImportMany(t *testing.T) {
 	t.Parallel()
 	im := newImporting(t)
@@ -259,8 +258,8 @@ func TestImportMany(t *testing.T) {
 	im.run(t, list).expect(t, exitOK, "207 nodes: 207 same")
 }
 
-// TestImportCells: each node goes into its cell, on one server, on a cluster and on
-// several servers.
+// TestImportCells: each node goes into its cell, on one server, on a cluster and on several
+// servers.
 func TestImportCells(t *testing.T) {
 	t.Parallel()
 	const count, n = 40, 4

@@ -16,7 +16,7 @@ cron: "@every 1s"
 job: {service: echo, payload: {n: 1}}
 `
 
-// TestSchedules goes through all that an operator does, until jobs have run.
+// TestSchedules runs all commands of an operator, until jobs have run.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -41,7 +41,7 @@ schedules:
 	l.ctl(t, "schedules", "resume", "nightly").expect(t, exitOK, "nightly is resumed, next run: 2")
 	l.ctl(t, "schedules", "pause", "nightly").expect(t, exitOK, "nightly is paused\n")
 
-	// What get shows can be applied, once.
+	// The output of get can be applied, once.
 	shown := l.ctl(t, "schedules", "get", "nightly", "-o", "json").expect(t, exitOK).out
 	apply := func(text string) result {
 		return command(t, text, "--server", l.server.Addr(), "schedules", "apply", "-f", "-")
@@ -81,7 +81,7 @@ func (l *live) awaitRun(t *testing.T, name string) string {
 	return ""
 }
 
-// TestSchedulesOfTenants: a client manages its own schedules, an operator all.
+// TestSchedulesOfTenants: a client manages its own schedules, an operator those of all tenants.
 func TestSchedulesOfTenants(t *testing.T) {
 	t.Parallel()
 	l := start(t, api.Credential{Token: "acme", Tenant: "acme"}, api.Credential{Token: "other", Tenant: "other"}, api.Credential{Token: "root", Tenant: "ops", Operator: true})

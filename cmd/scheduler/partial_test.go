@@ -15,8 +15,8 @@ import (
 	"github.com/freeslot/freeslot/internal/replica"
 )
 
-// TestStartWhileOneCannotServe: one of two servers takes no writes when a replica
-// starts. The other is served, and the first comes to it once it is a master.
+// TestStartWhileOneCannotServe: one of two servers takes no writes when a replica starts. The
+// replica serves the other one, and also the first once it is a master.
 func TestStartWhileOneCannotServe(t *testing.T) {
 	t.Parallel()
 	for i := range 2 {

@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/replica"
 )
 
-// TestPauseOfAllReplicas: what is paused at one replica waits at the other from the moment of
-// the answer, and is done after the pause.
+// TestPauseOfAllReplicas: after the answer to a pause at one replica, jobs wait at the other one
+// too. They run after the pause.
 func TestPauseOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	var cfg config.Replica

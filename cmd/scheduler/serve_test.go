@@ -44,7 +44,7 @@ type system struct {
 	metrics *prometheus.Registry
 	url     string
 	release chan struct{}
-	// operator is a token that may see the nodes; empty without tokens.
+	// operator is a token with the right to list nodes; empty without tokens.
 	operator string
 }
 
@@ -112,8 +112,8 @@ func startNode(t *testing.T, redis config.Redis, release <-chan struct{}) {
 	})
 }
 
-// await asks until the replica has heard of the node, by a checked read: that
-// brings the cache up to date.
+// await asks until the replica knows the node, by a checked read, which brings the cache up to
+// date.
 func (s *system) await(t *testing.T, node string) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -215,8 +215,8 @@ func TestServeWithTokens(t *testing.T) {
 	}
 }
 
-// TestReadinessFollowsRedis: the probe asks nobody, and yet tells within a few
-// refresh intervals.
+// TestReadinessFollowsRedis: the probe sends no request, but follows within a few refresh
+// intervals.
 func TestReadinessFollowsRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -254,8 +254,8 @@ func TestReadinessFollowsRedis(t *testing.T) {
 	becomes(http.StatusOK)
 }
 
-// TestDrain: a session with a job outstanding is told to go, a submit that waits
-// is answered, readiness turns red, the port closes, and the job goes on.
+// TestDrain: a session with an outstanding job gets goaway, a waiting submit is answered, readiness
+// turns red, the port closes, and the job goes on.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t)
@@ -373,8 +373,7 @@ func TestFirstSignalStops(t *testing.T) {
 	}
 }
 
-// TestSecondSignalStopsAtOnce: a job that does not end would keep the drain busy
-// for half of an hour.
+// TestSecondSignalStopsAtOnce: an endless job would keep the drain busy for half of an hour.
 func TestSecondSignalStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Shared(t).Prefix(t)
@@ -395,7 +394,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 		if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
-		// The second one is sent only once the first was taken.
+		// The second signal is sent only after the first was received.
 		p.eventOrEnd("replica.draining")
 	}
 	if code := p.end(t); code != exitFailure {

@@ -57,7 +57,7 @@ func TestCheckDefaults(t *testing.T) {
 	}
 }
 
-// pemFile has one certificate of its own making, or its key.
+// pemFile has one self-made certificate, or its key.
 func pemFile(t *testing.T, key bool) string {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -80,7 +80,7 @@ func pemFile(t *testing.T, key bool) string {
 	return file
 }
 
-// TestCheckRefused: every problem of a check, at once and in these words.
+// TestCheckRefused: every problem of a check is reported, all at once and with these words.
 func TestCheckRefused(t *testing.T) {
 	t.Parallel()
 	const (

@@ -33,7 +33,7 @@ func TestExampleFile(t *testing.T) {
 	if len(cfg.Services) != 4 || cfg.Node.ID != "node-1" || cfg.Node.Languages.TTS[0] != "de" {
 		t.Fatalf("%+v", cfg)
 	}
-	// What the file leaves out or shows as a default is the default.
+	// Keys that the file leaves out or shows as defaults have their defaults.
 	want := DefaultConfig()
 	want.Node, want.Services = cfg.Node, cfg.Services
 	if diff := cmp.Diff(want, cfg); diff != "" {
@@ -141,7 +141,7 @@ func TestConfigRefuses(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAtOnce: none of them waits for another to be mended.
+// TestAllMistakesAtOnce: all mistakes are reported at once.
 func TestAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := load(t, "services: [{name: a, http: {url: 'ftp://y'}, command: {argv: [no-such-program], input: xml}}]", "FREESLOT_NODE__ID=n1")
@@ -167,7 +167,7 @@ func TestUnreadableFile(t *testing.T) {
 	}
 }
 
-// A program with a folder in its name is looked for where it is run from.
+// A program with a folder in its name is looked up in the folder where it runs.
 func TestProgramIsRelativeToDir(t *testing.T) {
 	t.Parallel()
 	if _, err := load(t, "services: [{name: a, command: {argv: [./sh], dir: /bin}}]", "FREESLOT_NODE__ID=n1"); err != nil {

@@ -21,13 +21,13 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// hasV2Controllers tells that cgroup.Open would move this process.
+// hasV2Controllers reports whether cgroup.Open would move this process.
 func hasV2Controllers() bool {
 	found, _ := filepath.Glob("/sys/fs/cgroup/cgroup.controllers")
 	return len(found) > 0
 }
 
-// contained is a command with limits on this machine's cgroups, or the test is skipped.
+// contained is a command with limits on this machine's cgroups; without them the test is skipped.
 func contained(t *testing.T, script string, limits Limits, change ...func(*Command)) *commandExecutor {
 	t.Helper()
 	if hasV2Controllers() {
@@ -109,7 +109,7 @@ func TestCommandDaemonEndsWithItsGroup(t *testing.T) {
 	}
 }
 
-// A killed agent leaves no process of its groups to the next one but until it starts.
+// The processes that a killed agent leaves in its groups end when the next agent starts.
 func TestCommandIsInItsGroupAtOnce(t *testing.T) {
 	t.Parallel()
 	e := contained(t, "cat /proc/self/cgroup", Limits{PIDs: 100})
@@ -156,7 +156,7 @@ func TestLimitsThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// An agent that must have its limits does not start without.
+// An agent whose limits are required does not start without them.
 func TestAgentNeedsItsLimits(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()
@@ -186,10 +186,10 @@ func TestLimitsLeaveTimeToEnd(t *testing.T) {
 	}
 }
 
-// groupVariable tells TestAgentWithGroups which FIFO its command is to open.
+// groupVariable names the FIFO that the command of TestAgentWithGroups opens.
 const groupVariable = "FREESLOT_TEST_AGENT_GROUP_FIFO"
 
-// TestAgentWithGroups is no test but the process that TestLeftoversOfAKilledAgent kills.
+// TestAgentWithGroups is not a test but the process that TestLeftoversOfAKilledAgent kills.
 func TestAgentWithGroups(t *testing.T) {
 	path := os.Getenv(groupVariable)
 	if path == "" {
@@ -200,8 +200,8 @@ func TestAgentWithGroups(t *testing.T) {
 	t.Fatalf("the command ended by itself: %v", err)
 }
 
-// What a killed agent's command had started outside of its process group lives until the next
-// agent starts, and no longer.
+// Processes outside the process group of a killed agent's command live until the next agent starts,
+// and no longer.
 func TestLeftoversOfAKilledAgent(t *testing.T) {
 	t.Parallel()
 	contained(t, "", Limits{PIDs: 100}) // or skipped

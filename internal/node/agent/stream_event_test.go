@@ -93,7 +93,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// The twin of the decoders: the whole text at once, by string functions.
+// The twin of the decoders works on the whole text at once, by string functions.
 func twin(kind, text string, limit int) (events []string, err error) {
 	if kind == ndjsonType {
 		parts := strings.Split(text, "\n")
@@ -181,7 +181,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// A line that is too long is thrown away, and the next one is read.
+// A line that is too long is dropped, and the next one is read.
 func TestLinesGoOnAfterALongOne(t *testing.T) {
 	t.Parallel()
 	for way, r := range ways("a\n" + strings.Repeat("x", 50) + "\nb\n" + strings.Repeat("y", 11) + "\n\nc") {

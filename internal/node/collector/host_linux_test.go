@@ -87,7 +87,7 @@ func TestProcessThatWasMovedIsFollowed(t *testing.T) {
 
 func TestCPUIsTheShareOfTheQuotaWhereThereIsOne(t *testing.T) {
 	t.Parallel()
-	// Between the readings a quarter of the host's time is idle.
+	// A quarter of the host's time between the readings is idle.
 	const later = "cpu  1600 0 650 8200 550 0 0 0 0 0\n"
 	for name, c := range map[string]struct {
 		change map[string]string
@@ -209,7 +209,7 @@ func TestNetworkRates(t *testing.T) {
 	if diff := cmp.Diff(want, n.take(at(10), reading(200, 1500, 2))); diff != "" {
 		t.Fatalf("(- expected, + got):\n%s", diff)
 	}
-	// Interface a began again, c is new.
+	// Interface a began again, and c is new.
 	now := reading(300, 0, 2)
 	now["c"] = net.IOCountersStat{BytesRecv: 1 << 40}
 	want = Metrics{"rx_bytes_per_second": int64(20), "tx_bytes_per_second": int64(0), "errors_per_second": 0.0}

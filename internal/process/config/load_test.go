@@ -14,7 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config/reference"
 )
 
-// sample has a field of every kind that the loader knows.
+// sample has a field of every kind that the loader supports.
 type sample struct {
 	Name     string            `koanf:"name"`
 	Wait     time.Duration     `koanf:"wait"`
@@ -56,7 +56,7 @@ func writeFile(t *testing.T, content string) string {
 	return name
 }
 
-// lines are the problems of err, with the name of the file cut out.
+// lines are the problems of err, without the name of the file.
 func lines(t *testing.T, err error, file string) []string {
 	t.Helper()
 	var problems config.Problems
@@ -190,8 +190,7 @@ zzzzzzzzzzzz: 1
 	}
 }
 
-// TestProblemsNameTheLine: also inside lists and maps, behind anchors, and where the key is
-// missing.
+// TestProblemsNameTheLine: also inside lists and maps, after anchors, and when the key is missing.
 func TestProblemsNameTheLine(t *testing.T) {
 	t.Parallel()
 	file := writeFile(t, `
@@ -225,7 +224,7 @@ items:
 	}
 }
 
-// TestSecretsAreNotShown: not even where a list or section that can hold one is not in order.
+// TestSecretsAreNotShown: not even when a list or section that can contain one is malformed.
 func TestSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
 	for _, variable := range []string{
@@ -309,8 +308,8 @@ func TestFormatDuration(t *testing.T) {
 	}
 }
 
-// TestForeignVariables: ours, but not keys. An agent may run a command of ours, and a
-// developer's shell has what the tests read.
+// TestForeignVariables: variables with our prefix that are no keys. An agent may run one of our
+// commands, and a developer's shell has variables for the tests.
 func TestForeignVariables(t *testing.T) {
 	t.Parallel()
 	environ := []string{

@@ -6,7 +6,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// TestLocked: each combination of the keys of a migration.
+// TestLocked: each combination of the keys for a migration.
 func TestLocked(t *testing.T) {
 	t.Parallel()
 	for yaml, want := range map[string]config.Locked{

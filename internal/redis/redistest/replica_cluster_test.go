@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// One cluster goes through everything that it can do; its keys stay.
+// One cluster does everything that it can do; its keys stay.
 func TestReplicaCluster(t *testing.T) {
 	t.Parallel()
 	redis := NewReplicaCluster(t)
