@@ -1,16 +1,14 @@
--- retain: keeps the records of jobs that have ended within a number of bytes: beyond it
--- the oldest go first.
+-- retain: keeps the records of ended jobs within retention_bytes: beyond it the oldest go first.
 --
--- Guarantee: touches no job that has not ended. Follows the index of finished jobs from the oldest to
--- the newest, so that whoever calls, and whatever release ends jobs, each is counted once.
--- What is counted may be more than there is, never less while Redis' clock does not go back:
--- what expires in its turn is off the count at the latest when its part (a 64th of the limit, and one record) is
--- gone; what goes out of turn, as by an operator's hand, when its part is counted again, a page a second.
+-- Guarantee: touches no job that has not ended. Follows the index of finished jobs from the oldest to the newest, so that
+-- each is counted once, whichever process ended it and whichever calls. The count may be more than there is, never
+-- less while Redis' clock does not go back. What expires in its turn is off the count at the latest when its part (a 64th
+-- of the limit, and one record) is gone; what goes out of turn, when its part is counted again, a page a second.
 -- The first write frees memory, so that it works where Redis refuses other writes.
 --
 -- KEYS[1] finished  zset   KEYS[2] kept  hash: to = every job that ended before (us) is counted; parts by time,
 --   b<from, us> = bytes; audit = the part that is counted again, how far (us), bytes so far, when (ms)
--- ARGV[1] limit, bytes   ARGV[2] most records counted, and dropped, in this call
+-- ARGV[1] retention_bytes   ARGV[2] most records counted, and dropped, in this call
 -- Returns {bytes kept, records dropped, '1' if there is more to do}, the bytes as text
 -- Foreign keys (jobs) are of this cell.
 -- Redis 7.0. Cost: O(records looked at + parts), about 6 us a record.
@@ -21,14 +19,14 @@ local limit, page = tonumber(ARGV[1]), tonumber(ARGV[2])
 -- include lib/here.lua
 -- include lib/ends.lua
 local OVERHEAD = 900 -- bytes that a record and its place in the index take besides its texts, as measured
-local PARTS, MOST_PARTS = 64, 256 -- of the limit; and however it was changed
+local PARTS, MOST_PARTS = 64, 256 -- of the limit; at most, after changes of the limit
 local AUDIT = 1000 -- ms between two pages that are counted again
 local TEXTS = {'job', 'spec', 'result', 'error', 'progress'}
 
 local function whole(n) return string.format('%.0f', n) end
 
--- The records that the index has from one time up to another, oldest first, of which there may be
--- more; those of the last microsecond are left out then, as not all of them may be there.
+-- read: the records that the index has from one time up to another, oldest first, whether there are more, and where to
+-- go on. Those of the last microsecond of a full page are left out, as not all of them may be there.
 local function read(from, to)
   local found = redis.call('ZRANGEBYSCORE', finished_key, from, '(' .. whole(to), 'WITHSCORES', 'LIMIT', 0, page)
   local n, records, job_keys = #found / 2, {}, {}
@@ -36,8 +34,8 @@ local function read(from, to)
   if more then
     stop = math.floor(tonumber(found[2 * n]))
     while n > 0 and math.floor(tonumber(found[2 * n])) == stop do n = n - 1 end
-    if n == 0 then n, stop = page, stop + 1 end -- only somebody's edit has so many of one time
-    stop = math.max(stop, 1) -- or has times before all time
+    if n == 0 then n, stop = page, stop + 1 end -- only an edit gives a page one time
+    stop = math.max(stop, 1) -- or a time before all times
   end
   for i = 1, n do
     job_keys[i] = key('jobs', found[2 * i - 1])
@@ -47,7 +45,7 @@ local function read(from, to)
   return records, more, stop
 end
 
--- 0 is a record that is gone. Protected: what an operator made something else of is none.
+-- size: 0 of a record that is gone. Protected: a key of another type is no record.
 local function size(job_key)
   local bytes = 0
   for _, field in ipairs(TEXTS) do
@@ -58,29 +56,29 @@ local function size(job_key)
   return bytes > 0 and bytes + OVERHEAD or 0
 end
 
--- What is kept, as far as it is what a release wrote; else the count begins anew.
-local raw, to, audit, parts, gone, broken = redis.pcall('HGETALL', kept_key), nil, nil, {}, {}, false
+-- The count so far. One that has another form begins anew.
+local raw, to, audit, parts, gone = redis.pcall('HGETALL', kept_key), nil, nil, {}, {}
+local anew = raw.err ~= nil
 for i = 1, #raw, 2 do
-  local from = string.match(raw[i], '^b(%d+)$')
-  if raw[i] == 'to' and string.find(raw[i + 1], '^%d+$') then to = tonumber(raw[i + 1]) end
-  if raw[i] == 'audit' then audit = {string.match(raw[i + 1], '^(%d+) (%d+) (%d+) (%d+)$')} end
-  if from and string.find(raw[i + 1], '^%d+$') then
-    parts[#parts + 1] = {from = tonumber(from), bytes = tonumber(raw[i + 1]), field = raw[i], was = raw[i + 1]}
+  local field, value = raw[i], raw[i + 1]
+  local from = string.match(field, '^b(%d+)$')
+  if field == 'audit' then
+    audit = {string.match(value, '^(%d+) (%d+) (%d+) (%d+)$')}
+  elseif not string.find(value, '^%d+$') then
+    anew = true
+  elseif field == 'to' then
+    to = tonumber(value)
   elseif from then
-    broken, gone[#gone + 1] = true, raw[i]
+    parts[#parts + 1] = {from = tonumber(from), bytes = tonumber(value), field = field, was = value}
   end
 end
 table.sort(parts, function(a, b) return a.from < b.from end)
-local anew = not to or broken
-if anew then
-  for _, part in ipairs(parts) do gone[#gone + 1] = part.field end
-  to, parts, audit = 0, {}, nil
-end
+if anew or not to then anew, to, parts, audit = true, 0, {}, nil end
 local was, sum = to, 0
 if to > now_us then to = now_us end -- the clock was ahead
 for _, part in ipairs(parts) do sum = sum + part.bytes end
 
--- Those that have ended since. Whatever ends later has a later time than now.
+-- Jobs that have ended since. A job that ends later has a later time than now.
 local fresh, more, stop = read(to == 0 and '-inf' or whole(to), now_us)
 for _, record in ipairs(fresh) do
   local bytes, last = size(record.key), parts[#parts]
@@ -95,7 +93,7 @@ for _, record in ipairs(fresh) do
 end
 if #fresh > 0 then to = stop end
 
--- The oldest: the places of those that are gone, and what is too much.
+-- The oldest: places of records that are gone, and what is too much.
 local oldest, job_keys
 local function look(count)
   oldest, job_keys = redis.call('ZRANGE', finished_key, 0, count - 1, 'WITHSCORES'), {}
@@ -118,20 +116,20 @@ for i, job_key in ipairs(job_keys) do
     local bytes, n = size(job_key), 1
     while parts[n + 1] and parts[n + 1].from <= at_us do n = n + 1 end
     parts[n].bytes, sum = math.max(parts[n].bytes - bytes, 0), sum - math.min(parts[n].bytes, bytes)
-    if audit and audit[1] == whole(parts[n].from) then -- what was counted of it is not there any more
+    if audit and audit[1] == whole(parts[n].from) then -- its count is not right any more
       local next_part = whole((parts[n + 1] or parts[1]).from)
       audit = {next_part, next_part, '0', audit[4]}
     end
-    -- What somebody wrote into the index that has not ended is left alone.
+    -- A job that has not ended, which an edit can put into the index, is left alone. So is one whose move from another
+    -- cell is not settled, or was a moment ago: it could come a second time.
     local record = redis.pcall('HMGET', job_key, 'state', 'keep', 'hop')
-    -- Nor is one dropped whose move from another cell is not settled, or was a moment ago: it could come a second time.
     if ENDED[record[1]] and not record[2] and not (record[3] and now_us - at_us < MOVE_RETENTION * 1000) then drop[#drop + 1] = job_key end
   end
 end
 local left = #places > 0 and #places == page
 if not first and not left then first = math.huge end -- nothing is left
 
--- Parts of which nothing is left.
+-- Parts of which no record is left.
 while parts[1] and first and first >= (parts[2] and parts[2].from or to) do
   sum = sum - parts[1].bytes
   if parts[1].was then gone[#gone + 1] = parts[1].field end
@@ -157,10 +155,9 @@ if #parts > 0 and not more and sum <= limit and now - audited >= AUDIT then
   audit = {whole(parts[n].from), whole(next_from), whole(bytes), at}
 end
 
--- Nobody has it: see cancel.lua.
+-- No job is called '-': see cancel.lua.
 if anew or #places > 0 or to ~= was then redis.call('ZREM', finished_key, '-', unpack(places)) end
-if raw.err then redis.call('DEL', kept_key) end
-if broken then redis.call('HSET', kept_key, 'to', '0') end -- so that it is never empty: see leave_line
+if anew then redis.call('DEL', kept_key) end
 if #drop > 0 then redis.call('UNLINK', unpack(drop)) end
 if #gone > 0 then redis.call('HDEL', kept_key, unpack(gone)) end
 local set = {}

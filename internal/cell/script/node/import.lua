@@ -30,8 +30,7 @@ if equal and not taken then
   call('SET', load_key, at)
   return {tonumber(call('HGET', version_key, 'revision')) or 0}
 end
-local heard = redis.pcall('GET', load_key)
-heard = type(heard) == 'string' and string.match(heard, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or 0
+local heard = string.match(redis.call('MGET', load_key)[1] or '', '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or 0
 if (before[1] or '') ~= seen_epoch or tonumber(heard) > seen_heartbeat or
   (tonumber(call('HGET', slots_key, 'sum')) or 0) > 0 then return {-2} end
 -- include lib/pools_left.lua

@@ -1,7 +1,7 @@
--- rate: takes permits to submit jobs out of a tenant's bucket.
+-- rate: enforces submit_rate: takes permits to submit jobs out of a tenant's bucket.
 --
--- Guarantee: no more is handed out in any time t than rate * t + burst, whoever asks. The
--- bucket fills by Redis' clock; where that goes back it does not fill until it goes on.
+-- Guarantee: in any time t all callers together get at most rate * t + burst permits. The bucket fills by Redis' clock;
+-- where that goes back it does not fill until it goes on.
 --
 -- KEYS[1] rate:<tenant>  string: permits that are left, a space, when that was (us)
 -- ARGV[1] permits a second, above 0   ARGV[2] burst, permits, from 1   ARGV[3] most permits to take, from 1
@@ -12,9 +12,8 @@ local rate_key, rate, burst, most = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- A key of another type, or a text that no release wrote, is an empty past: the bucket is full.
-local known = redis.pcall('GET', rate_key)
-local left, at = string.match(type(known) == 'string' and known or '', '^(%d+%.%d+) (%d+)$')
+-- MGET passes over a key of another type. Without a valid past the bucket is full.
+local left, at = string.match(redis.call('MGET', rate_key)[1] or '', '^(%d+%.%d+) (%d+)$')
 left, at = tonumber(left) or burst, tonumber(at) or now
 left = math.min(burst, left + math.max(now - at, 0) * rate / 1000000)
 local taken = math.min(math.floor(left), most)
