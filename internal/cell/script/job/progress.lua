@@ -1,30 +1,27 @@
--- progress: takes in what the handlers of one node told of their jobs, the latest of each,
--- and passes it on to the replicas that wait.
+-- progress: takes in progress of jobs of one node, the latest of each, and passes it on to the replicas that wait.
 --
--- Guarantee: only the owner of an attempt, in the epoch that was given it, while it runs, is
--- heard; a stale or repeated item, or one that is older than what is known, changes nothing.
--- Results go first: nothing is added to a reply stream that is long, and the record has the
--- latest for whoever asks.
+-- Guarantee: only the owner of an attempt reports, in the epoch that got it, while the attempt runs; a stale or repeated
+-- item, or one older than what is known, changes nothing. Results go first: a long reply stream gets no progress, and
+-- the record has the latest.
 --
 -- KEYS[1] slots:<node>  hash   KEYS[2..] jobs:<job>  hash, one an item
 -- ARGV[1] epoch
--- then for each item: job, attempt, number, value (JSON)
--- Returns one an item: 1 taken in, 2 taken in and somebody asked to cancel the job, 0 stale
--- Foreign keys (replies) come from records of this cell; while a hash slot migrates they may
--- be on another server, and the entry is left out.
+-- ARGV[2..] for each item: job, attempt, number, value (JSON)
+-- Returns one an item: 1 taken in, 2 taken in and the job is being cancelled, 0 stale
+-- Foreign keys (replies) come from records of this cell; while a hash slot migrates they may be on another server,
+-- and the entry is left out.
 -- Redis 7.0. Cost: O(items); three commands an item and two for each replica, one that all share.
-local slots_key = KEYS[1]
-local epoch = ARGV[1]
-local BACKLOG = 8192 -- entries of a reply stream from which on it gets no progress: its reader drops each second what it has read
+local slots_key, epoch = KEYS[1], ARGV[1]
+local BACKLOG = 8192 -- entries from which on a reply stream gets no progress: its reader drops each second what it has read
 -- include lib/at.lua
 -- include lib/key.lua
 
-local fields = {}
-for i = 2, #KEYS do fields[i - 1] = ARGV[2 + 4 * (i - 2)] end
-local owned = redis.call('HMGET', slots_key, unpack(fields))
+local jobs = {}
+for i = 2, #KEYS do jobs[i - 1] = ARGV[2 + 4 * (i - 2)] end
+local owned = redis.call('HMGET', slots_key, unpack(jobs))
 local full = {} -- by replica
 
--- pass_on: tells the replica that waits for the job, if there is one.
+-- pass_on: sends progress to the replica that waits for the job, if there is one.
 local function pass_on(replica, head, value)
   if not replica or replica == '' then return end
   local stream = key('replies', replica)
@@ -39,13 +36,12 @@ end
 
 local reply = {}
 for i = 2, #KEYS do
-  local job_key, at_arg = KEYS[i], 2 + 4 * (i - 2)
-  local job, attempt, number, value = ARGV[at_arg], ARGV[at_arg + 1], ARGV[at_arg + 2], ARGV[at_arg + 3]
+  local job_key, item = KEYS[i], 2 + 4 * (i - 2)
+  local job, attempt, number, value = unpack(ARGV, item, item + 3)
   local held, owner, mark = string.match(owned[i - 1] or '', '^(%d+):([^:]*):%d+(:?c?)$')
   reply[i - 1] = 0
   if held == attempt and owner == epoch then
-    -- Protected: what an operator made something else of is no record, and a record that is
-    -- gone is not made again.
+    -- Protected: a key of another type is no record. A record that is gone is not made again.
     local record = redis.pcall('HMGET', job_key, 'state', 'reply_to', 'progress')
     reply[i - 1] = mark == ':c' and 2 or 1
     if record[1] == 'running' or record[1] == 'cancelling' then

@@ -1,10 +1,9 @@
 -- submit: creates jobs, each with its slot and its delivery, or leaves no trace.
 --
--- Guarantee: a job gets the first of its candidates that has enough free slots,
--- never more than max_concurrency are in use on a node, and record, slot and
--- dispatch entry come into being together. Idempotent by job id: a repeated item
--- reports where the job is and changes nothing. All items are validated before
--- the first write. No job passes one of its class that waits.
+-- Guarantee: a job gets the first of its candidates that has enough free slots, never more than max_concurrency are in
+-- use on a node, and record, slot and dispatch entry come into being together. Idempotent by job id: a repeated item
+-- reports where the job is and changes nothing. All items are validated before the first write. No job passes one of
+-- its class that waits.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset
 -- KEYS[4..3+4n]  for each of n nodes, each once: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
@@ -22,13 +21,14 @@
 --   0, {4, position}                       was there already and waits; position from 1, 0 for a retry that is due later
 --   0, {0, refusals}                       refused by all
 --   refusals, of the candidates before, are four values each: node, reason, used, max; f full, g gone, d draining, s silent
--- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all share; another for each 64 KiB of specs.
+-- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all share; another for
+--   each 64 KiB of specs.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local limit, retention, node_count, kind_count = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local before_jobs = 3 + 4 * node_count
 local item_count = #KEYS - before_jobs - kind_count
-local before_lines = before_jobs + item_count
+local before_queues = before_jobs + item_count
 -- Where ids begin in keys, which differ from the first one by the name of their kind.
 local node_from = #revisions_key - #':index:revision' + #':nodes:' + 1
 local job_from = #revisions_key - #':index:revision' + #':jobs:' + 1
@@ -74,14 +74,14 @@ for i = 1, item_count do
 end
 
 local known = {} -- jobs that are there: by key the answer, or the index of the node that this call gave it to
-if call('EXISTS', unpack(KEYS, before_jobs + 1, before_lines)) > 0 then
+if call('EXISTS', unpack(KEYS, before_jobs + 1, before_queues)) > 0 then
   for i = 1, item_count do
     local record = call('HMGET', KEYS[before_jobs + i], 'state', 'run')
     if record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
-      local rank = call('ZRANK', KEYS[before_lines + kinds[i]], sub(KEYS[before_jobs + i], job_from))
+      local rank = call('ZRANK', KEYS[before_queues + kinds[i]], sub(KEYS[before_jobs + i], job_from))
       known[KEYS[before_jobs + i]] = {4, rank and rank + 1 or 0}
     elseif record[1] then
-      -- The defaults are for a record that was edited: a nil would cut the answer short.
+      -- The defaults are for a field of another form: a nil would cut the answer short.
       local attempt, node, assigned = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
       known[KEYS[before_jobs + i]] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned) or 0}
     end
@@ -89,14 +89,13 @@ if call('EXISTS', unpack(KEYS, before_jobs + 1, before_lines)) > 0 then
 end
 
 local behind = {} -- kinds with jobs that wait
-if kind_count > 0 and call('EXISTS', unpack(KEYS, before_lines + 1)) > 0 then
-  for k = 1, kind_count do behind[k] = call('EXISTS', KEYS[before_lines + k]) == 1 and {3} or nil end
+if kind_count > 0 and call('EXISTS', unpack(KEYS, before_queues + 1)) > 0 then
+  for k = 1, kind_count do behind[k] = call('EXISTS', KEYS[before_queues + k]) == 1 and {3} or nil end
 end
 
--- By MGET, which passes over a key of another type: what is wrong with one node's keys
--- must not fail the jobs of others.
+-- By MGET, which passes over a key of another type: one node's keys must not fail the jobs of others.
 local seen = #first_loads > 0 and call('MGET', unpack(first_loads)) or {}
--- When a node was heard last, 13 digits, compares as text as well, and at less cost.
+-- When a node was last heard, 13 digits, compares as text as well, and at less cost.
 local oldest, newest = now - limit .. '', at .. '~'
 local numbers = {} -- few values come often: each is converted once
 local nodes = {} -- by index {epoch, status, max_concurrency, used}: a table of four costs least
@@ -129,8 +128,8 @@ for i = 1, item_count do
           if node.err or type(sum) == 'table' then
             node, sum = {false, false, false}, false
           end
-          -- What an operator wrote may be no number, or one like nan that nothing exceeds: such
-          -- a node is full until its next heartbeat counts anew, or a registration mends it.
+          -- A node with a sum or a maximum that is no number is full until its next heartbeat counts anew, or a
+          -- registration mends it.
           used, max = 0, 0
           if sum then used = string.find(sum, '^%d%d?%d?%d?%d?$') and tonumber(sum) or 99999 end
           if node[3] and string.find(node[3], '^%d%d?%d?%d?%d?$') then max = tonumber(node[3]) end
@@ -142,7 +141,7 @@ for i = 1, item_count do
         elseif node[2] ~= 'online' then
           refused[index], node[2] = 'd', node[2] or 'offline'
         elseif not heard or heard < oldest or heard > newest or not string.find(heard, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') then
-          -- Asked so that nan and inf, which an operator may have written, are no time either.
+          -- Compared so that nan and inf are no time either.
           local beat = heard and tonumber(sub(heard, 1, 13))
           if not beat or not (now - beat <= limit and beat < 1e13) then refused[index] = 's' end
         end

@@ -1,12 +1,12 @@
--- moves: reads the records of jobs that move, or of those that have moved, that somebody must look at.
+-- moves: reads the records of jobs that move, or of jobs that have moved, at which a replica must look.
 --
--- Guarantee: changes no job; what is in the index and belongs there no more is taken out.
+-- Guarantee: changes no job; what belongs into the index no more is taken out.
 --
 -- KEYS[1] moves  zset, or moved  zset
--- ARGV[1] how long ago the time to look at them must have come, ms   ARGV[2] most jobs   ARGV[3..] the jobs to look at, whatever their time; none: those
---   whose time has come
--- Returns {'1' if there are more, job, state (moving or moved), where to, fields of the record and their values, ...}, four
---   values a job; the fields only of one that is moving
+-- ARGV[1] how long ago the time to look must have come, ms   ARGV[2] most jobs
+-- ARGV[3..] jobs to look at, at any time; none: all whose time has come
+-- Returns {'1' if there are more, job, state (moving or moved), where to, fields of the record and their values, ...},
+--   four values a job; fields only of a job that is moving
 -- Foreign keys (jobs) are of this cell.
 -- Redis 7.0. Cost: O(jobs read).
 local moves_key = KEYS[1]
@@ -23,7 +23,7 @@ for i, job in ipairs(jobs) do keys[i] = key('jobs', job) end
 here(moves_key, keys)
 local reply = {#jobs == most and '1' or '0'}
 for i, job in ipairs(jobs) do
-  -- Protected: a key that an operator made something else of is no job.
+  -- Protected: a key of another type is no job.
   local record = redis.pcall('HMGET', keys[i], 'state', 'move')
   local found = not record.err and record[2] and string.find(record[2], '^[%d?]+ %d+$')
   if found and record[1] == 'moving' then
