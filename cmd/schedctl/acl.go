@@ -9,18 +9,13 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/dispatch/presence"
-	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/schedule"
+	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
 const aclTimeout = time.Minute
-
-// features are what all features need in Redis.
-var features = []script.Access{cell.Access, presence.Access, pool.Access, schedule.Access}
 
 type aclCmd struct {
 	Role         string   `required:"" enum:"agent,replica,operator" placeholder:"ROLE" help:"agent, replica (a scheduler) or operator (schedctl nodes import, and reading)."`
@@ -103,7 +98,7 @@ func (c *aclCmd) users() ([]acl.User, error) {
 		if c.User != "" {
 			name = c.User
 		}
-		rights, err := acl.Of(script.Role(c.Role), node, of, features...)
+		rights, err := acl.Of(script.Role(c.Role), node, of, replica.Access()...)
 		return acl.User{Name: name, Rights: rights, Password: password, Add: c.Add}, err
 	}
 	if len(c.Node) == 0 {

@@ -13,12 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/dispatch/presence"
-	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
-	"github.com/freeslot/freeslot/internal/schedule"
+	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -30,7 +27,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	acltest.Main(m, script.RoleReplica, cell.Access, presence.Access, pool.Access, schedule.Access) // the rights of the process in Redis
+	acltest.Main(m, script.RoleReplica, replica.Access()...) // the rights of the process in Redis
 }
 
 // buffer is written to by the command and read by the test.

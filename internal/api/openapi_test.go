@@ -11,23 +11,29 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
-	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
-	"github.com/freeslot/freeslot/internal/schedule"
+	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // withFeatures has the routes of all features. No handler of them works.
 func withFeatures(d *api.Deps) {
-	d.Routes = slices.Concat(
-		pool.NewFeature(nil, nil, nil, nil).Routes,
-		schedule.NewFeature(schedule.Config{}, nil, nil, nil, zap.NewNop(), nil).Routes,
-	)
+	env := &feature.Env{
+		Runners:    []*script.Runner{script.NewRunner(script.Config{}, nil, zap.NewNop(), nil)},
+		Subscriber: func(int) rueidis.Client { return nil },
+		Log:        zap.NewNop(),
+	}
+	for _, f := range replica.Features() {
+		d.Routes = append(d.Routes, f.New(env).Routes...)
+	}
 }
 
 // document is the OpenAPI document as served.

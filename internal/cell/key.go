@@ -37,9 +37,6 @@ func (l Layout) key(kind, rest string) string { return script.Layout(l).Key(kind
 // where keys have slots of their own.
 func (l Layout) Slot() (slot int, ok bool) { return script.Layout(l).Slot() }
 
-// tagPart is how scripts get the layout's tag.
-func (l Layout) tagPart() string { return script.Layout(l).TagPart() }
-
 // Node is the hash of a node's profile.
 func (l Layout) Node(id string) string { return l.key("nodes", id) }
 

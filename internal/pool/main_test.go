@@ -10,5 +10,5 @@ import (
 
 func TestMain(m *testing.M) {
 	scripttest.Guard(scripts)
-	acltest.Main(m, script.RoleReplica, Access)
+	acltest.Main(m, script.RoleReplica, access)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -28,6 +29,18 @@ type store interface {
 type follower interface {
 	Current() State
 	Sync(ctx context.Context) error
+}
+
+// Nodes is what a replica knows of the fleet; *cache.Cache is it.
+type Nodes interface {
+	// States are all nodes, ordered by id; the slice is the caller's.
+	States() []cell.NodeState
+}
+
+// Fence knows by which version each replica begins jobs; *dispatch.Dispatcher is it.
+type Fence interface {
+	// Confirm waits until all replicas go by a version, or ctx ends, and returns those that do not.
+	Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error)
 }
 
 // configPath is where the configuration is read and changed.

@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 
 func TestAccess(t *testing.T) {
 	t.Parallel()
-	scripttest.CheckAccess(t, Access)
+	scripttest.CheckAccess(t, access)
 }
 
 func TestKeyNames(t *testing.T) {

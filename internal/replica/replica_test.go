@@ -9,18 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/dispatch/presence"
-	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
-	"github.com/freeslot/freeslot/internal/schedule"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
 func TestMain(m *testing.M) {
-	acltest.Main(m, script.RoleReplica, cell.Access, presence.Access, pool.Access, schedule.Access)
+	acltest.Main(m, script.RoleReplica, Access()...)
 } // which finds goroutines that are left
 
 func configured(t *testing.T) config.Replica {

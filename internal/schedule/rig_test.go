@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	scripttest.Guard(scripts)
-	acltest.Main(m, script.RoleReplica, cell.Access, presence.Access, Access)
+	acltest.Main(m, script.RoleReplica, cell.Access, presence.Access, access)
 }
 
 // patience bounds every wait of these tests; nothing takes that long.

@@ -89,6 +89,11 @@ type Replica struct {
 	Locked Locked
 }
 
+// Selection is how nodes are chosen while there is no configuration in Redis.
+func (c *Replica) Selection() *selection.Config {
+	return &selection.Config{Enabled: len(c.Pools) > 0, Pools: c.Pools}
+}
+
 // Redis has the address of the shared state.
 type Redis struct {
 	// One server: `redis://[user:password@]host:port[/db]`, `rediss://` for TLS, `unix:///path`.
