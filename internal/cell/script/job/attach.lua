@@ -1,13 +1,16 @@
--- attach: makes a replica the one that gets a job's result, and returns what is known of the job now.
+-- attach: makes a replica the one that gets a job's result, and returns what is known of the job
+-- now.
 --
--- Guarantee: the last attach wins, and the replica before hears of it. A terminal job is only read. Each attach
--- increments attaches. A call that read an older count changes nothing, so a slow request from a closed session
--- cannot steal the job.
+-- Guarantee: the last attach wins, and the replica before hears of it. A terminal job is only read.
+-- Each attach increments attaches. A call that read an older count changes nothing, so a slow
+-- request from a closed session cannot steal the job.
 --
 -- KEYS[1] jobs:<job>  hash
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3] replica
--- ARGV[4] the record's field attaches, as seen before; '' for none   ARGV[5..] fields of the record to return
--- Returns the fields' values; {} when there is no such job of this tenant, {''} when another attach came between
+-- ARGV[4] the record's field attaches, as seen before; '' for none   ARGV[5..] fields of the record
+--   to return
+-- Returns the fields' values; {} when there is no such job of this tenant, {''} when another attach
+--   came between
 -- Foreign keys (the former replica's reply stream) come from the record.
 -- Redis 7.0. Cost: O(1).
 local job_key = KEYS[1]

@@ -1,9 +1,10 @@
--- cancel: ends a job that does not run, or asks the node that runs it to stop it: the slot stays taken until the agent
--- confirms.
+-- cancel: ends a job that does not run, or asks the node that runs it to stop it: the slot stays
+-- taken until the agent confirms.
 --
--- Guarantee: changes only a job that has not ended, and only the caller's; the same call again changes nothing. The
--- request reaches the agent by its stream and, should that entry be lost, by the mark in the slot that every
--- heartbeat reads. The first write asks for no memory, so that it works where Redis refuses other writes.
+-- Guarantee: changes only a job that has not ended, and only the caller's; the same call again
+-- changes nothing. The request reaches the agent by its stream and, should that entry be lost, by
+-- the mark in the slot that every heartbeat reads. The first write asks for no memory, so that it
+-- works where Redis refuses other writes.
 --
 -- KEYS[1] jobs:<job>  hash   KEYS[2] due  zset   KEYS[3] finished  zset
 -- KEYS[4] waiting  hash      KEYS[5] version:waiting  string
@@ -33,8 +34,8 @@ if record[1] == 'running' and node then
   redis.call('HDEL', slots_key, '-') -- no job is called so: see above
   if value then redis.call('HSET', slots_key, job, value .. ':c') end
   redis.call('HSET', job_key, 'state', 'cancelling')
-  -- Protected: the stream only delivers, the next heartbeat would mend it. A node may own a job and have no stream: what it
-  -- is handed over comes without.
+  -- Protected: the stream only delivers, the next heartbeat would mend it. A node may own a job and
+  -- have no stream: what it is handed over comes without.
   if value then redis.pcall('XADD', key('dispatch', node), '*', 'c', job .. ' ' .. attempt) end
 elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
   local keys = {}

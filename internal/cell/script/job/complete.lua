@@ -1,22 +1,25 @@
--- complete: ends attempts of one node: stores the outcome, frees the slot, gives it to the next job that waits and may
--- have it, and tells the replica that waits.
+-- complete: ends attempts of one node: stores the outcome, frees the slot, gives it to the next job
+-- that waits and may have it, and informs the replica that waits.
 --
--- Guarantee: only the owner of an attempt ends it, in the epoch that got it, and only once; a repeated or stale item
--- changes nothing. The first write frees memory, so that it works where Redis refuses other writes.
+-- Guarantee: only the owner of an attempt ends it, in the epoch that got it, and only once; a
+-- repeated or stale item changes nothing. The first write frees memory, so that it works where
+-- Redis refuses other writes.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
 -- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash   KEYS[6] dispatch:<node> stream
 -- KEYS[7..] jobs:<job>    hash, one an item
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel
--- ARGV[4] '1': the answer brings the jobs that begin, sooner than an entry of the dispatch stream and for less. An answer
---   that is lost is no loss: like a missed entry, the next heartbeat mends it.
--- ARGV[5..] for each item: job, attempt, state, result (JSON or ''), failure (JSON or ''), what is next: '' ends the job,
---   'h' hands it back uncounted, else the pause before the next attempt, ms
--- Returns {used, outcome, ...}: 1 completed, 2 this attempt was ended before, 0 stale; behind the outcomes the
---   fields j and s of a dispatch entry for each job that began
--- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are none of KEYS because most are
--- often not there: while a hash slot migrates Redis would refuse every call.
--- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, eight that all share.
+-- ARGV[4] '1': the answer brings the jobs that begin, sooner than an entry of the dispatch stream
+--   and for less. An answer that is lost is no loss: like a missed entry, the next heartbeat mends
+--   it.
+-- ARGV[5..] for each item: job, attempt, state, result (JSON or ''), failure (JSON or ''), what is
+--   next: '' ends the job, 'h' hands it back uncounted, else the pause before the next attempt, ms
+-- Returns {used, outcome, ...}: 1 completed, 2 this attempt was ended before, 0 stale; behind the
+--   outcomes the fields j and s of a dispatch entry for each job that began
+-- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are none of
+-- KEYS because most are often not there: while a hash slot migrates Redis would refuse every call.
+-- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, eight
+--   that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local node, epoch, channel, handed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1' and {} or nil
@@ -64,7 +67,8 @@ for n = 1, items do
       if record[1] == 'cancelling' and ARGV[item + 5] ~= '' then state = 'cancelled' end
       if state == 'cancelled' then
         failure = ''
-        -- Stopped, though the record knows of no request: a failover has lost it, or the deadline has passed.
+        -- Stopped, though the record knows of no request: a failover has lost it, or the deadline
+        -- has passed.
         local _, _, _, _, _, _, _, deadline = read_job(record[3])
         deadline = record[1] == 'running' and tonumber(deadline) or 0
         if record[5] == 'expired' or deadline > 0 and deadline <= now then state = 'expired' end

@@ -1,12 +1,14 @@
--- due: does what is due: jobs for later, and those whose pause is over, wait for a slot. Jobs past their deadline
--- expire; where one runs its node is asked to stop it, with a grace after which the slot is taken back.
+-- due: does what is due: jobs for later, and those whose pause is over, wait for a slot. Jobs past
+-- their deadline expire; where one runs its node is asked to stop it, with a grace after which the
+-- slot is taken back.
 --
 -- Guarantee: a job is moved once; the same call again finds nothing to do.
 --
 -- KEYS[1] due  zset   KEYS[2] finished  zset   KEYS[3] waiting  hash   KEYS[4] version:waiting  string
 -- ARGV[1] most jobs
 -- Also takes places of records that are gone out of the index of finished jobs.
--- Returns {jobs that expired, '1' if there is more, class, definition, ...}: classes whose jobs wait now
+-- Returns {jobs that expired, '1' if there is more, class, definition, ...}: classes whose jobs
+--   wait now
 -- Foreign keys (jobs, queues, slots, dispatch, replies) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs due).
 local due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -46,8 +48,8 @@ end
 here(due_key, keys)
 if #ids > 0 then redis.call('ZREM', due_key, '-') end -- no job is called so: see cancel.lua
 
--- Jobs that come to a queue go first: while a hash slot migrates a queue that has become empty could not be written
--- to any more.
+-- Jobs that come to a queue go first: while a hash slot migrates a queue that has become empty
+-- could not be written to any more.
 for _, job in ipairs(jobs) do
   if (job.state == 'retry_wait' or job.state == 'scheduled') and job.tenant and not job.late then
     redis.call('HSET', job.key, 'state', 'waiting')

@@ -1,15 +1,16 @@
--- progress: takes in progress of jobs of one node, the latest of each, and passes it on to the replicas that wait.
+-- progress: takes in progress of jobs of one node, the latest of each, and passes it on to the
+-- replicas that wait.
 --
--- Guarantee: only the owner of an attempt reports, in the epoch that got it, while the attempt runs; a stale or repeated
--- item, or one older than what is known, changes nothing. Results go first: a long reply stream gets no progress, and
--- the record has the latest.
+-- Guarantee: only the owner of an attempt reports, in the epoch that got it, while the attempt
+-- runs; a stale or repeated item, or one older than what is known, changes nothing. Results go
+-- first: a long reply stream gets no progress, and the record has the latest.
 --
 -- KEYS[1] slots:<node>  hash   KEYS[2..] jobs:<job>  hash, one an item
 -- ARGV[1] epoch
 -- ARGV[2..] for each item: job, attempt, number, value (JSON)
 -- Returns one an item: 1 taken in, 2 taken in and the job is being cancelled, 0 stale
--- Foreign keys (replies) come from records of this cell; while a hash slot migrates they may be on another server,
--- and the entry is left out.
+-- Foreign keys (replies) come from records of this cell; while a hash slot migrates they may be on
+-- another server, and the entry is left out.
 -- Redis 7.0. Cost: O(items); three commands an item and two for each replica, one that all share.
 local slots_key, epoch = KEYS[1], ARGV[1]
 local BACKLOG = 8192 -- entries from which on a reply stream gets no progress: its reader drops each second what it has read

@@ -1,13 +1,15 @@
 -- retain: keeps the records of ended jobs within retention_bytes: beyond it the oldest go first.
 --
--- Guarantee: touches no job that has not ended. Follows the index of finished jobs from the oldest to the newest, so that
--- each is counted once, whichever process ended it and whichever calls. The count may be more than there is, never
--- less while Redis' clock does not go back. What expires in its turn is off the count at the latest when its part (a 64th
--- of the limit, and one record) is gone; what goes out of turn, when its part is counted again, a page a second.
--- The first write frees memory, so that it works where Redis refuses other writes.
+-- Guarantee: touches no job that has not ended. Follows the index of finished jobs from the oldest
+-- to the newest, so that each is counted once, whichever process ended it and whichever calls. The
+-- count may be more than there is, never less while Redis' clock does not go back. What expires in
+-- its turn is off the count at the latest when its part (a 64th of the limit, and one record) is
+-- gone; what goes out of turn, when its part is counted again, a page a second. The first write
+-- frees memory, so that it works where Redis refuses other writes.
 --
--- KEYS[1] finished  zset   KEYS[2] kept  hash: to = every job that ended before (us) is counted; parts by time,
---   b<from, us> = bytes; audit = the part that is counted again, how far (us), bytes so far, when (ms)
+-- KEYS[1] finished  zset   KEYS[2] kept  hash: to = every job that ended before (us) is counted;
+--   parts by time, b<from, us> = bytes; audit = the part that is counted again, how far (us), bytes
+--   so far, when (ms)
 -- ARGV[1] retention_bytes   ARGV[2] most records counted, and dropped, in this call
 -- Returns {bytes kept, records dropped, '1' if there is more to do}, the bytes as text
 -- Foreign keys (jobs) are of this cell.
@@ -25,8 +27,9 @@ local TEXTS = {'job', 'spec', 'result', 'error', 'progress'}
 
 local function whole(n) return string.format('%.0f', n) end
 
--- read: the records that the index has from one time up to another, oldest first, whether there are more, and where to
--- go on. Those of the last microsecond of a full page are left out, as not all of them may be there.
+-- read: the records that the index has from one time up to another, oldest first, whether there are
+-- more, and where to go on. Those of the last microsecond of a full page are left out, as not all
+-- of them may be there.
 local function read(from, to)
   local found = redis.call('ZRANGEBYSCORE', finished_key, from, '(' .. whole(to), 'WITHSCORES', 'LIMIT', 0, page)
   local n, records, job_keys = #found / 2, {}, {}
@@ -120,8 +123,9 @@ for i, job_key in ipairs(job_keys) do
       local next_part = whole((parts[n + 1] or parts[1]).from)
       audit = {next_part, next_part, '0', audit[4]}
     end
-    -- A job that has not ended, which an edit can put into the index, is left alone. So is one whose move from another
-    -- cell is not settled, or was a moment ago: it could come a second time.
+    -- A job that has not ended, which an edit can put into the index, is left alone. So is one
+    -- whose move from another cell is not settled, or was a moment ago: it could come a second
+    -- time.
     local record = redis.pcall('HMGET', job_key, 'state', 'keep', 'hop')
     if ENDED[record[1]] and not record[2] and not (record[3] and now_us - at_us < MOVE_RETENTION * 1000) then drop[#drop + 1] = job_key end
   end

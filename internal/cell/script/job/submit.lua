@@ -1,28 +1,31 @@
 -- submit: creates jobs, each with its slot and its delivery, or leaves no trace.
 --
--- Guarantee: a job gets the first of its candidates that has enough free slots, never more than max_concurrency are in
--- use on a node, and record, slot and dispatch entry come into being together. Idempotent by job id: a repeated item
--- reports where the job is and changes nothing. All items are validated before the first write. No job passes one of
--- its class that waits.
+-- Guarantee: a job gets the first of its candidates that has enough free slots, never more than
+-- max_concurrency are in use on a node, and record, slot and dispatch entry come into being
+-- together. Idempotent by job id: a repeated item reports where the job is and changes nothing. All
+-- items are validated before the first write. No job passes one of its class that waits.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset
--- KEYS[4..3+4n]  for each of n nodes, each once: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
+-- KEYS[4..3+4n]  for each of n nodes, each once: nodes:<node> hash, slots:<node> hash,
+--   dispatch:<node> stream, load:<node> string
 -- then jobs:<job>  hash, one an item, and waiting:<class>  zset, one for each of k kinds
--- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] retention, ms: kept in the record, because agents do not know it
+-- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] retention, ms: kept in the record, because
+--   agents do not know it
 -- ARGV[4] n   ARGV[5] k
--- ARGV[6..5+8k]  for each kind, what items have in common: tenant, slots, reply-to ('' for none), timeout (ms,
---   '' for none), class, priority, attempts that it may have, definition of the class
+-- ARGV[6..5+8k]  for each kind, what items have in common: tenant, slots, reply-to ('' for none),
+--   timeout (ms, '' for none), class, priority, attempts that it may have, definition of the class
 -- ARGV[6+8k..]   for each item: its kind (from 1), spec (JSON), its candidates (nodes from 1), ''
 -- Returns {now, what, more, ...}, two values an item:
 --   node, used                             assigned by its first candidate, attempt 1
 --   0, {1, node, used, refusals}           assigned by another
 --   0, {2, node id, attempt, assigned_at_ms}  was there already
 --   0, {3}                                 jobs of its class wait
---   0, {4, position}                       was there already and waits; position from 1, 0 for a retry that is due later
+--   0, {4, position}                       was there already and waits, from 1; 0: is due later
 --   0, {0, refusals}                       refused by all
---   refusals, of the candidates before, are four values each: node, reason, used, max; f full, g gone, d draining, s silent
--- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all share; another for
---   each 64 KiB of specs.
+--   Refusals, of the candidates before, are four values each: node, reason (f full, g gone, d
+--   draining, s silent), used, max
+-- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all
+--   share; another for each 64 KiB of specs.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local limit, retention, node_count, kind_count = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -93,7 +96,8 @@ if kind_count > 0 and call('EXISTS', unpack(KEYS, before_queues + 1)) > 0 then
   for k = 1, kind_count do behind[k] = call('EXISTS', KEYS[before_queues + k]) == 1 and {3} or nil end
 end
 
--- By MGET, which passes over a key of another type: one node's keys must not fail the jobs of others.
+-- By MGET, which passes over a key of another type: one node's keys must not fail the jobs of
+-- others.
 local seen = #first_loads > 0 and call('MGET', unpack(first_loads)) or {}
 -- When a node was last heard, 13 digits, compares as text as well, and at less cost.
 local oldest, newest = now - limit .. '', at .. '~'
@@ -119,7 +123,8 @@ for i = 1, item_count do
       if not node then
         local heard
         if first_nodes[index] then heard = seen[first_nodes[index]] else heard = call('MGET', KEYS[first + 3])[1] end
-        -- Protected for the same reason. Without a heartbeat since, a node was last heard when it registered.
+        -- Protected for the same reason. Without a heartbeat since, a node was last heard when it
+        -- registered.
         node = heard and try('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency') or
           try('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency', 'registered_at_ms')
         local sum = try('HGET', KEYS[first + 1], 'sum')
@@ -128,8 +133,8 @@ for i = 1, item_count do
           if node.err or type(sum) == 'table' then
             node, sum = {false, false, false}, false
           end
-          -- A node with a sum or a maximum that is no number is full until its next heartbeat counts anew, or a
-          -- registration mends it.
+          -- A node with a sum or a maximum that is no number is full until its next heartbeat
+          -- counts anew, or a registration mends it.
           used, max = 0, 0
           if sum then used = string.find(sum, '^%d%d?%d?%d?%d?$') and tonumber(sum) or 99999 end
           if node[3] and string.find(node[3], '^%d%d?%d?%d?%d?$') then max = tonumber(node[3]) end

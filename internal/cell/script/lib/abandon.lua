@@ -1,8 +1,9 @@
--- abandon: takes every job of owned, the content of a node's slots hash (HGETALL), from the node. A job that was being
--- cancelled ends so; all others go to their next attempts, and counted says whether that is a failure of theirs. Jobs of
--- the epoch keep ('' for none) stay owned. Returns the lost jobs and the slots of those kept. Further keys of the
--- node, given behind, are deleted in the same command. The slots hash is all that a node owns, so no job can hide. The
--- first write frees memory, so that it works where Redis refuses other writes; all records are read before.
+-- abandon: takes every job of owned, the content of a node's slots hash (HGETALL), from the node. A
+-- job that was being cancelled ends so; all others go to their next attempts, and counted is
+-- true where that is a failure of theirs. Jobs of the epoch keep ('' for none) stay owned. Returns the
+-- lost jobs and the slots of those kept. Further keys of the node, given behind, are deleted in the
+-- same command. The slots hash is all that a node owns, so no job can hide. The first write frees
+-- memory, so that it works where Redis refuses other writes; all records are read before.
 -- Needs: finish, here, index_finished, key, leave_limits, limit_keys, limited, queue_keys, retry
 -- Defines: abandon
 local function abandon(owned, slots_key, node, failure, counted, keep, ...)

@@ -1,5 +1,6 @@
--- ended: which items of a completion end an attempt that the node owns in this epoch, and the records of their jobs. used
--- is what the node has in use without them; counted is false where an edit left no number in the sum.
+-- ended: which items of a completion end an attempt that the node owns in this epoch, and the
+-- records of their jobs. used is what the node has in use without them; counted is false where an
+-- edit left no number in the sum.
 -- Needs: epoch, items, slots_key
 -- Defines: before, counted, ended, freed, owned, owners, parsed, records, retries, slots, used,
 --   with_limits

@@ -1,7 +1,8 @@
--- finish: gives a job its one terminal state and tells the replica that waits for it. Without a reply stream nothing
--- is told: that replica is gone, and the record keeps the result. Nor does a reply that Redis refuses end the script in
--- the middle of its work: the stream may be on another server while a hash slot migrates, and a replica reads
--- the records of jobs that it hears nothing of. used is how many slots of the node are in use after the job.
+-- finish: gives a job its one terminal state and informs the replica that waits for it. Without a
+-- reply stream nothing is sent: that replica is gone, and the record keeps the result. Nor does a
+-- reply that Redis refuses end the script in the middle of its work: the stream may be on another
+-- server while a hash slot migrates, and a replica reads the records of jobs that it hears nothing
+-- of. used is how many slots of the node are in use after the job.
 -- Needs: at, due_key, finished_key, key, now_us, read_job, used
 -- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, RETENTION, ends, finish, finished,
 --   index_finished, keeps, longest, news
@@ -9,12 +10,14 @@
 local RETENTION = 3600000 -- ms for which a record is kept whose field job has another form
 local ENTRY = 400 -- fields from which on an entry of a reply stream is written
 local finished, longest, ends = 0, RETENTION, {}
--- Until index_finished a script that fails leaves replicas without the ends: they find them in the records, later.
+-- Until index_finished a script that fails leaves replicas without the ends: they find them in the
+-- records, later.
 local news = {} -- replica -> the fields of its next entry
 local keeps = {} -- retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
   local _, _, _, retention, _, _, _, deadline = read_job(static)
-  -- Protected: due may be elsewhere while a hash slot migrates, and due.lua passes over a job that has ended.
+  -- Protected: due may be elsewhere while a hash slot migrates, and due.lua passes over a job that
+  -- has ended.
   if deadline ~= '0' then redis.pcall('ZREM', due_key, job) end
   local keep = keeps[retention or '']
   if not keep then
@@ -62,10 +65,10 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
   end
 end
 
--- index_finished: puts the jobs that finish ended into the index of finished jobs, and tells the replicas that wait for
--- them, each in one entry. It also drops from the index what is older than the longest retention met: such
--- records have expired. At most 1000 a call, many times what one call adds, so that the first call after a quiet
--- hour does not stop Redis.
+-- index_finished: puts the jobs that finish ended into the index of finished jobs, and informs the
+-- replicas that wait for them, each in one entry. It also drops from the index what is older than
+-- the longest retention met: such records have expired. At most 1000 a call, many times what one
+-- call adds, so that the first call after a quiet hour does not stop Redis.
 local function index_finished()
   for reply_to, entry in pairs(news) do
     redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(entry))

@@ -1,17 +1,19 @@
--- limit: enforces max_running, max_waiting and max_running of a concurrency key: how many jobs of a tenant or key run or
--- wait at a time in this cell. Keys call a limit a gate. The field gates of a record has the weight of the tenant, then
--- name and limit of each of the job's limits, parted by spaces: r:<tenant> and k:<tenant>:<hash> count jobs
--- that run, w:<tenant> jobs that wait, have a pause or are for later.
+-- limit: enforces max_running, max_waiting and max_running of a concurrency key: how many jobs of a
+-- tenant or key run or wait at a time in this cell. Keys call a limit a gate. The field gates of a
+-- record has the weight of the tenant, then name and limit of each of the job's limits, parted by
+-- spaces: r:<tenant> and k:<tenant>:<hash> count jobs that run, w:<tenant> jobs that wait, have a
+-- pause or are for later.
 --
--- gate:<name> is the set of jobs that count, so that counting one twice changes nothing. gates has the limits by name:
--- the last one that a job came with holds. A job that waits and that a limit does not let through stands in
--- parked:<name> ('class job', by priority and age) and not in the queue of its class, where it would hide those
--- behind it; parked has the names of limits with such jobs. A job that stops to run lets the next ones back.
+-- gate:<name> is the set of jobs that count, so that counting one twice changes nothing. gates has
+-- the limits by name: the last one that a job came with holds. A job that waits and that a limit
+-- does not let through stands in parked:<name> ('class job', by priority and age) and not in the
+-- queue of its class, where it would hide those behind it; parked has the names of limits with such
+-- jobs. A job that stops to run lets the next ones back.
 --
--- While a hash slot migrates a key may be on another server: then a job may go on counting, or stay parked, until
--- limits.lua looks at all limits.
--- Needs: PREFIX, TAG, TAGS, at, fair_score, front_score, join_queue, key, read_job, sure, waiting_key,
---   waiting_version_key
+-- While a hash slot migrates a key may be on another server: then a job may go on counting, or stay
+-- parked, until limits.lua looks at all limits.
+-- Needs: PREFIX, TAG, TAGS, at, fair_score, front_score, join_queue, key, read_job, sure,
+--   waiting_key, waiting_version_key
 -- Defines: BACK, LOOK_AT_END, closed_limit, count_running, count_waiting, forget_limit,
 --   is_parked, leave_limits, let_in, let_in_by, limit_keys, limited, limits_key, park, parked_key,
 --   returned, room, unpark, unparked
@@ -31,14 +33,16 @@ local function limit_keys(text, keys)
   return keys
 end
 
--- room: how many more jobs the limit lets through. own is the limit that a job came with, for one that is not known.
+-- room: how many more jobs the limit lets through. own is the limit that a job came with, for one
+-- that is not known.
 local function room(name, own)
   local known = redis.pcall('HGET', limits_key, name)
   local limit = type(known) == 'string' and string.find(known, '^[1-9]%d*$') and tonumber(known) or tonumber(own)
   return limit - (tonumber(redis.pcall('SCARD', key('gate', name))) or limit)
 end
 
--- closed_limit: name and number of the first limit that does not let the job run now; nil where all do.
+-- closed_limit: name and number of the first limit that does not let the job run now; nil where all
+-- do.
 local function closed_limit(job, text)
   for name, own in string.gmatch(text, '(%a:%S+) (%d+)') do
     -- A job that still counts, as a migrating hash slot can leave it, passes.
@@ -66,7 +70,8 @@ local function is_parked(job, class, text)
   end
 end
 
--- count_running: a job begins to run. Protected: the slot that it has is worth more than a correct count.
+-- count_running: a job begins to run. Protected: the slot that it has is worth more than a correct
+-- count.
 local function count_running(job, text)
   for name, own in string.gmatch(text, '(%a:%S+) (%d+)') do
     pcall(sure, string.sub(name, 1, 2) == 'w:' and 'SREM' or 'SADD', key('gate', name), job)
@@ -84,8 +89,9 @@ local function count_waiting(job, text)
   end
 end
 
--- unpark: has parked jobs, as many of each class as the limit has room for, join their queues again. At most look are
--- looked at, so that jobs of a class without nodes do not hold up others. Returns how many were looked at.
+-- unpark: has parked jobs, as many of each class as the limit has room for, join their queues
+-- again. At most look are looked at, so that jobs of a class without nodes do not hold up others.
+-- Returns how many were looked at.
 local function unpark(name, look)
   local parked = key('parked', name)
   if redis.pcall('EXISTS', parked) == 0 then return 0 end
@@ -119,7 +125,8 @@ local function unpark(name, look)
   return #members
 end
 
--- leave_limits: a job stops to run or to wait; others may in its place. static is the field job of its record.
+-- leave_limits: a job stops to run or to wait; others may in its place. static is the field job of
+-- its record.
 local function leave_limits(job, static)
   local text = limited[job]
   if not text then return end

@@ -1,5 +1,7 @@
--- offer: has a node take jobs that wait in these classes if it may get any at all, and announces it if that fills it.
--- Returns why it gets none (as submit: f, g, d, s) or '', how many jobs began, the slots in use, and the most that it
+-- offer: has a node take jobs that wait in these classes if it may get any at all, and announces it
+-- if that fills it.
+-- Returns why it gets none (as submit: f, g, d, s) or '', how many jobs began, the slots in use,
+--   and the most that it
 -- has. silence is in ms.
 -- Needs: announce, now, silence, take
 -- Defines: offer

@@ -1,7 +1,7 @@
--- profile: writes what a node states of itself: pools, revision and profile, and announces it as lib/announce.lua does. A
--- status that is none of ours is published as offline.
--- Needs: POOLS, STATED, at, before, body, call, channel, clock, epoch, equal, in_use, left, max, moved, node,
---   online_key, pool_ids, profile_key, revisions_key, status, taken, version_key
+-- profile: writes what a node states of itself: pools, revision and profile, and announces it as
+-- lib/announce.lua does. A status that is none of ours is published as offline.
+-- Needs: POOLS, STATED, at, before, body, call, channel, clock, epoch, equal, in_use, left, max,
+--   moved, node, online_key, pool_ids, profile_key, revisions_key, status, taken, version_key
 -- Defines: published, revision
 if moved then
   for _, members in ipairs(left) do call('SREM', members, node) end

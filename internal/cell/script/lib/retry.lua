@@ -1,7 +1,9 @@
--- retry: sends a job whose attempt did not end it on to its next attempt: at once, or after delay (ms). Counted says
--- whether the attempt was a failure. The job is dead with the last failure that it may have, and expires where no time is
--- left. failure is JSON, kept in the record. node is where the attempt was; for a moment other nodes go first.
--- Needs: at, count_waiting, due_key, finish, front_score, join_queue, key, leave_limits, limited, now, read_job, sure
+-- retry: sends a job whose attempt did not end it on to its next attempt: at once, or after delay
+-- (ms). counted is true where the attempt was a failure. The job is dead with the last failure that
+-- it may have, and expires where no time is left. failure is JSON, kept in the record. node is
+-- where the attempt was; for a moment other nodes go first.
+-- Needs: at, count_waiting, due_key, finish, front_score, join_queue, key, leave_limits, limited,
+--   now, read_job, sure
 -- Defines: retry
 local function retry(job, job_key, node, attempt, reply_to, static, fails, counted, failure, delay)
   leave_limits(job, static)

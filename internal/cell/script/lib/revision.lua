@@ -1,5 +1,6 @@
--- revision: takes the next revision for node, as text. Revisions have no holes: a replica that misses an event sees the
--- gap at the next one. So the script has to publish it. It is no function: making one costs a tenth of a command.
+-- revision: takes the next revision for node, as text. Revisions have no holes: a replica that
+-- misses an event sees the gap at the next one. So the script has to publish it. It is no function:
+-- making one costs a tenth of a command.
 -- Needs: clock, epoch, node, revisions_key, version_key
 -- Defines: revision
 local revision = redis.call('HINCRBY', version_key, 'revision', '1')

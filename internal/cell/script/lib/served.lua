@@ -1,8 +1,9 @@
--- served: the queues that the node serves by the newest configuration of pools, and those of them with jobs that wait. None
--- where the node's sum was no number: the next heartbeat counts anew.
+-- served: the queues that the node serves by the newest configuration of pools, and those of them
+-- with jobs that wait. None where the node's sum was no number: the next heartbeat counts anew.
 -- Needs: PREFIX, TAG, counted, freed, key, node, waiting_key, with_limits
 -- Defines: classes, open, served, serves, version
--- Protected: while a hash slot migrates the keys may be on another server. Then no job gets the slots.
+-- Protected: while a hash slot migrates the keys may be on another server. Then no job gets the
+-- slots.
 local serves = redis.pcall('MGET', key('serves', node), PREFIX .. ':version:serves' .. TAG)
 local version, classes = string.match(serves[1] or '', '^(%d+) (.*)$')
 local served, open = {}, {}

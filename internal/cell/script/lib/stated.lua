@@ -1,5 +1,5 @@
--- stated: compares what a node states of itself with its profile. ARGV[STATED..] are the names and values of the
--- profile's other fields.
+-- stated: compares what a node states of itself with its profile. ARGV[STATED..] are the names and
+-- values of the profile's other fields.
 -- Needs: STATED, call, epoch, max, pool_ids, profile_key
 -- Defines: before, equal, moved, names, taken
 local names = {}

@@ -1,10 +1,11 @@
--- take: gives the free slots of a node to the first jobs that wait in these classes, and returns the slots in use then
--- and how many jobs began. Among the heads of the classes priority goes first, then age, which the ids tell. A job
--- that needs more slots than are free is not passed by others of its class: it would wait for ever. A job is
--- passed that the node is too small for, or that has just failed there. Of other classes no job of a lower priority
--- passes it, and after a while none that came later.
--- Needs: INLINE_SPEC, TAG, TAGS, at, closed_limit, count_running, key, leave_queue, limit_keys, now, park, read_job,
---   sure, tag, waiting_key, waiting_version_key
+-- take: gives the free slots of a node to the first jobs that wait in these classes, and returns
+-- the slots in use then and how many jobs began. Among the heads of the classes priority goes
+-- first, then age, which the ids hold. A job that needs more slots than are free is not passed by
+-- others of its class: it would wait for ever. A job is passed that the node is too small for, or
+-- that has just failed there. Of other classes no job of a lower priority passes it, and after a
+-- while none that came later.
+-- Needs: INLINE_SPEC, TAG, TAGS, at, closed_limit, count_running, key, leave_queue, limit_keys,
+--   now, park, read_job, sure, tag, waiting_key, waiting_version_key
 -- Defines: ANSWER, AVOID, LOOK, LOOKS, PATIENCE, assigned, take
 local LOOK = 64 -- jobs of a class that are looked at for one that the node may take
 local LOOKS = 96 -- jobs of all classes together that are looked at, but always two of each
@@ -25,8 +26,8 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ha
   local function head(class)
     local queue, from, to = key('waiting', class), 0, 1 -- the first or second is the one, nearly always
     while true do
-      -- Protected, as what follows: while a hash slot migrates keys may be on another server, and the script must
-      -- not end in the middle of its work.
+      -- Protected, as what follows: while a hash slot migrates keys may be on another server, and
+      -- the script must not end in the middle of its work.
       local jobs, gone = redis.pcall('ZRANGE', queue, from, to, 'WITHSCORES'), false
       if jobs.err then return nil end
       for i = 1, #jobs, 2 do

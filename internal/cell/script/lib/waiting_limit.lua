@@ -1,5 +1,6 @@
--- waiting_limit: enforces waiting_limit: the jobs that wait are bounded by class, by the number of classes, for which
--- replicas pay with every free node, by what is for later, and by the limit that holds them back. most is waiting_limit.
+-- waiting_limit: enforces waiting_limit: the jobs that wait are bounded by class, by the number of
+-- classes, for which replicas pay with every free node, by what is for later, and by the limit that
+-- holds them back. most is waiting_limit.
 -- Needs: due_key, key, most, sure, waiting_key
 -- Defines: DUE_PER_CLASS, MOST_CLASSES, lengths, too_many
 local MOST_CLASSES, DUE_PER_CLASS = 1024, 10

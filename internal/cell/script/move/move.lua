@@ -1,8 +1,11 @@
--- move: takes jobs out of the queue of their class, the first ones first, because they are to go to another cell. From
--- then on they are in no queue and due at no time: replicas find them in moves, until they are there.
+-- move: takes jobs out of the queue of their class, the first ones first, because they are to go to
+-- another cell. From
+-- then on they are in no queue and due at no time: replicas find them in moves, until they are
+--   there.
 --
--- Guarantee: a job that moves has one target, which its record names, or '?' where a key of the job decides (see
--- move_note.lua); the same call again finds others. A job whose last move is not settled yet stays where it is.
+-- Guarantee: a job that moves has one target, which its record names, or '?' where a key of the job
+-- decides (see move_note.lua); the same call again finds others. A job whose last move is not
+-- settled yet stays where it is.
 --
 -- KEYS[1] waiting  hash   KEYS[2] version:waiting  string   KEYS[3] due  zset
 -- KEYS[4] moves  zset: job -> when a replica must look at it next, ms

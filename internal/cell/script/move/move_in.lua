@@ -1,23 +1,25 @@
--- move_in: lets jobs wait that come from another cell, each as its record was there: with its attempts, failures and
--- deadline, under an id of this cell. The tags of its tenant give it its place here and now, among jobs of its priority.
+-- move_in: lets jobs wait that come from another cell, each as its record was there: with its
+-- attempts, failures and deadline, under an id of this cell. The tags of its tenant give it its
+-- place here and now, among jobs of its priority.
 --
--- Guarantee: idempotent by job id and hop, the number of the move in the job's life: a job that came with this hop, or a
--- later one, is left as it is, for as long as its record is kept. That is until its move is settled (see
--- move_ack.lua), also where the job ends before, and a while beyond. A call that read the other cell longer ago than
--- that does not act.
+-- Guarantee: idempotent by job id and hop, the number of the move in the job's life: a job that
+-- came with this hop, or a later one, is left as it is, for as long as its record is kept. That is
+-- until its move is settled (see move_ack.lua), also where the job ends before, and a while beyond.
+-- A call that read the other cell longer ago than that does not act.
 --
 -- KEYS[1] due  zset   KEYS[2] waiting  hash   KEYS[3] version:waiting  string   KEYS[4] moved  zset
 -- KEYS[5..] jobs:<job>  hash, one an item
 -- ARGV[1] until when to act, ms
--- ARGV[2..] for each item: job, id that its client knows, hop, weight of the tenant, its limits in this cell (name limit
---   ...), number of texts, and so many: names and values of fields
--- Returns {now, what, ...}: 1 it waits now, 2 it was there already, 0 too late, 3 its record has another form
+-- ARGV[2..] for each item: job, id that its client knows, hop, weight of the tenant, its limits in
+--   this cell (name limit ...), number of texts, and so many: names and values of fields
+-- Returns {now, what, ...}: 1 it waits now, 2 it was there already, 0 too late, 3 its record has
+--   another form
 -- Foreign keys (queues) are of this cell.
 -- Redis 7.0. Cost: O(items).
 local due_key, waiting_key, waiting_version_key, moved_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local till = tonumber(ARGV[1])
--- ms, 30 days, for which a record is kept while its move is not settled, also where the job ends before: without it the
--- same move, made once more, would make the job a second time.
+-- ms, 30 days, for which a record is kept while its move is not settled, also where the job ends
+-- before: without it the same move, made once more, would make the job a second time.
 local HOLD = 2592000000
 -- include lib/clock.lua
 -- include lib/key.lua

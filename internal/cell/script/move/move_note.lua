@@ -1,11 +1,13 @@
 -- move_note: notes in the cell that jobs come from how far their moves are.
 --
--- Guarantee: acts only on a job that makes this very move; the same call again changes nothing. A record that only sends
--- on to the other cell is kept as long as the job there and its result.
+-- Guarantee: acts only on a job that makes this very move; the same call again changes nothing. A
+-- record that only sends on to the other cell is kept as long as the job there and its result.
 --
--- KEYS[1] moves  zset: the jobs that move   KEYS[2] moved  zset: the records that send on; each by when to look at it, ms
+-- KEYS[1] moves  zset: the jobs that move   KEYS[2] moved  zset: the records that send on; each by
+--   when to look at it, ms
 -- KEYS[3..] jobs:<job>  hash, one an item
--- ARGV[1..] for each item: job; its move, that is cell and hop; what; a number, '' for none. What is
+-- ARGV[1..] for each item: job; its move, that is cell and hop; what; a number, '' for none. What
+--   is
 --   t  the job, which had no cell, goes to the one of that number
 --   f  the job is there; from now on the record sends on, to be looked at at once
 --   l  the job, or the record, is to be looked at in so many ms

@@ -1,12 +1,13 @@
--- moves: reads the records of jobs that move, or of jobs that have moved, at which a replica must look.
+-- moves: reads the records of jobs that move, or of jobs that have moved, at which a replica must
+-- look.
 --
 -- Guarantee: changes no job; what belongs into the index no more is taken out.
 --
 -- KEYS[1] moves  zset, or moved  zset
 -- ARGV[1] how long ago the time to look must have come, ms   ARGV[2] most jobs
 -- ARGV[3..] jobs to look at, at any time; none: all whose time has come
--- Returns {'1' if there are more, job, state (moving or moved), where to, fields of the record and their values, ...},
---   four values a job; fields only of a job that is moving
+-- Returns {'1' if there are more, job, state (moving or moved), where to, fields of the record and
+--   their values, ...}, four values a job; fields only of a job that is moving
 -- Foreign keys (jobs) are of this cell.
 -- Redis 7.0. Cost: O(jobs read).
 local moves_key = KEYS[1]

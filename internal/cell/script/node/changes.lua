@@ -1,8 +1,8 @@
--- changes: reads the nodes that changed since a revision, oldest change first, one page at a time, with everything that
--- a replica's cache holds of them.
+-- changes: reads the nodes that changed since a revision, oldest change first, one page at a time,
+-- with everything that a replica's cache holds of them.
 --
--- Guarantee: read-only. A node that changes between two pages moves behind the reader and is read again, so paging
--- misses nothing.
+-- Guarantee: read-only. A node that changes between two pages moves behind the reader and is read
+-- again, so paging misses nothing.
 --
 -- KEYS[1] version:nodes  hash   KEYS[2] index:revision  zset
 -- ARGV[1] since, a revision (0 = everything)   ARGV[2] page size

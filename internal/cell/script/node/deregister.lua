@@ -1,7 +1,8 @@
 -- deregister: takes a node out of the cell.
 --
--- Guarantee: changes nothing unless the caller's epoch is the registered one; the same call again finds nothing to do.
--- Jobs that the node still owns go to their next attempts in the same script, which is no failure of theirs.
+-- Guarantee: changes nothing unless the caller's epoch is the registered one; the same call again
+-- finds nothing to do. Jobs that the node still owns go to their next attempts in the same script,
+-- which is no failure of theirs.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>        string
 -- KEYS[3] slots:<node>      hash     KEYS[4] dispatch:<node>    stream

@@ -1,9 +1,10 @@
--- heartbeat: proves that a node lives, takes in its figures if there are any, and compares what the agent runs with what
--- the node owns, in both directions.
+-- heartbeat: proves that a node lives, takes in its figures if there are any, and compares what the
+-- agent runs with what the node owns, in both directions.
 --
--- Guarantee: changes nothing unless the caller's epoch is the registered one. Never touches the tracked profile unless
--- the status changes. Harmless when repeated: the revision and the time move on, nothing else. The sum of slots in
--- use is counted anew, so that an edit by hand cannot leave slots lost or given twice.
+-- Guarantee: changes nothing unless the caller's epoch is the registered one. Never touches the
+-- tracked profile unless the status changes. Harmless when repeated: the revision and the time move
+-- on, nothing else. The sum of slots in use is counted anew, so that an edit by hand cannot leave
+-- slots lost or given twice.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       string: the time of this heartbeat
 -- KEYS[3] slots:<node>      hash     KEYS[4] index:revision    zset
@@ -12,15 +13,20 @@
 -- KEYS[8] metrics:<node>    string: only with resources, which it then holds
 -- ARGV[1] node              ARGV[2] epoch        ARGV[3] status, online or draining
 -- ARGV[4] channel
--- ARGV[5] last dispatch entry taken in, '' for none or none since the last heartbeat: older entries are trimmed
--- ARGV[6] resources, JSON; '' leaves the former ones in force: the event has none then, and a replica that missed the
---   last ones finds the gap in the revisions
+-- ARGV[5] last dispatch entry taken in, '' for none or none since the last heartbeat: older entries
+--   are trimmed
+-- ARGV[6] resources, JSON; '' leaves the former ones in force: the event has none then, and a
+--   replica that missed the last ones finds the gap in the revisions
 -- ARGV[7..] attempts that the agent holds, 'job:attempt'
 --   From the fifth on those at the end that are '' are left out: a table of four costs least.
--- Returns the revision, as text because that costs an answer least, where no slot is in use; 'revision used' where some
---         are; {revision, used, {start}, {stop}, {cancel}} where a list is not empty: they hold 'job:attempt';
---         -1 unknown node: register again;  -2 superseded by another epoch
--- Redis 7.0. Cost: O(slots in use + attempts named); seven commands for an idle node, one more with resources.
+-- Returns one of
+--   revision          where no slot is in use; as text, because that costs an answer least
+--   'revision used'   where slots are in use
+--   {revision, used, {start}, {stop}, {cancel}}   where a list is not empty; they hold 'job:attempt'
+--   -1                unknown node: register again
+--   -2                superseded by another epoch
+-- Redis 7.0. Cost: O(slots in use + attempts named); seven commands for an idle node, one more with
+--   resources.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local profile_key, load_key, slots_key, revisions_key, version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dispatch_key, online_key = KEYS[6], KEYS[7]
@@ -60,7 +66,8 @@ else
   used = total .. ''
 end
 
--- First, because it frees memory: where Redis refuses other writes for lack of it, it then takes those that follow.
+-- First, because it frees memory: where Redis refuses other writes for lack of it, it then takes
+-- those that follow.
 if read ~= '' then call('XTRIM', dispatch_key, 'MINID', read) end
 if sum ~= used then call('HSET', slots_key, 'sum', used) end
 -- include lib/revision.lua

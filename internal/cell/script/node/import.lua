@@ -1,16 +1,20 @@
--- import: makes a node known that has no agent yet, under the epoch 'import': it is draining, and takes no job before
--- an agent registers it.
+-- import: makes a node known that has no agent yet, under the epoch 'import': it is draining, and
+-- takes no job before an agent registers it.
 --
--- Guarantee: leaves a node alone that has changed since the caller saw it: an agent has registered it, was heard, or
--- has a job. The same call again changes nothing but the time of the last heartbeat.
+-- Guarantee: leaves a node alone that has changed since the caller saw it: an agent has registered
+-- it, was heard, or has a job. The same call again changes nothing but the time of the last
+-- heartbeat.
 --
 -- KEYS as in register.lua:
--- KEYS[1] nodes:<node> hash   KEYS[2] load:<node> string   KEYS[3] slots:<node> hash   KEYS[4] dispatch:<node> stream
--- KEYS[5] nodes:index:online set   KEYS[6] index:revision zset   KEYS[7] version:nodes hash   KEYS[8] finished zset
--- KEYS[9] due zset   KEYS[10] waiting hash   KEYS[11] version:waiting string   KEYS[12] serves:<node> string
--- KEYS[13] drained set   KEYS[14] metrics:<node> string   KEYS[15..] pool:<pool>:members set, one for each pool
--- ARGV[1] node   ARGV[2] channel   ARGV[3] profile as JSON, for the event   ARGV[4] max_concurrency
--- ARGV[5] pool_ids, JSON   ARGV[6] epoch that the caller saw, '' for no node   ARGV[7] last heartbeat that it saw, ms
+-- KEYS[1] nodes:<node> hash      KEYS[2] load:<node> string         KEYS[3] slots:<node> hash
+-- KEYS[4] dispatch:<node> stream KEYS[5] nodes:index:online set     KEYS[6] index:revision zset
+-- KEYS[7] version:nodes hash     KEYS[8] finished zset              KEYS[9] due zset
+-- KEYS[10] waiting hash          KEYS[11] version:waiting string    KEYS[12] serves:<node> string
+-- KEYS[13] drained set           KEYS[14] metrics:<node> string
+-- KEYS[15..] pool:<pool>:members set, one for each pool
+-- ARGV[1] node   ARGV[2] channel   ARGV[3] profile as JSON, for the event
+-- ARGV[4] max_concurrency   ARGV[5] pool_ids, JSON
+-- ARGV[6] epoch that the caller saw, '' for no node   ARGV[7] last heartbeat that it saw, ms
 -- ARGV[8..] the profile's other fields and their values, JSON
 -- Returns {revision, lost job, ...}; {-2} has changed since it was seen
 -- Foreign keys (jobs, replies, former pools) come from records of this cell.

@@ -1,9 +1,9 @@
--- reap: takes a node out that was silent for longer than the limit. What it owned goes to the next attempts, which
--- counts as a failure.
+-- reap: takes a node out that was silent for longer than the limit. What it owned goes to the next
+-- attempts, which counts as a failure.
 --
--- Guarantee: changes nothing unless the node is of this epoch and was not heard for longer than the limit, by Redis'
--- clock; the same call again finds nothing to do. A node of epoch 'import' has no agent that could be heard: it
--- stays.
+-- Guarantee: changes nothing unless the node is of this epoch and was not heard for longer than the
+-- limit, by Redis' clock; the same call again finds nothing to do. A node of epoch 'import' has no
+-- agent that could be heard: it stays.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>        string
 -- KEYS[3] slots:<node>      hash     KEYS[4] dispatch:<node>    stream
@@ -11,7 +11,8 @@
 -- KEYS[7] version:nodes     hash     KEYS[8] finished           zset
 -- KEYS[9] due zset          KEYS[10] waiting hash               KEYS[11] version:waiting string
 -- KEYS[12] serves:<node>    string   KEYS[13] metrics:<node>    string
--- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] tombstones kept, at most   ARGV[5] heartbeat limit, ms
+-- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] tombstones kept, at most   ARGV[5] heartbeat
+--   limit, ms
 -- Returns {revision, lost job, ...}; {0} is not there;  {-2} has another epoch;  {-4} lives
 -- Foreign keys (jobs, queues, replies, pools) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs lost + pools + silent nodes, where a tombstone is dropped).

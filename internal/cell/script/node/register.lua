@@ -1,14 +1,14 @@
 -- register: makes a node known, or changes its profile.
 --
--- Guarantee: idempotent by epoch (boot id): the same call again changes nothing but
--- the time of the last heartbeat. A new epoch takes the node over: the jobs of the
--- old one go to their next attempts in the same script, its slots are free and its dispatch stream starts
--- empty, so nothing of an earlier incarnation can reach the new one. An epoch whose
--- profile was lost keeps the jobs that it owns.
+-- Guarantee: idempotent by epoch (boot id): the same call again changes nothing but the time of the
+-- last heartbeat. A new epoch takes the node over: the jobs of the old one go to their next
+-- attempts in the same script, its slots are free and its dispatch stream starts empty, so nothing
+-- of an earlier incarnation can reach the new one. An epoch whose profile was lost keeps the jobs
+-- that it owns.
 --
 -- KEYS[1] nodes:<node>           hash    profile
--- KEYS[2] load:<node>            string  deleted, the first heartbeat makes it; until then the profile's
---                                        registered_at_ms says when the node was last heard
+-- KEYS[2] load:<node>            string  deleted, the first heartbeat makes it: until then the node
+--                                        was last heard at the profile's registered_at_ms
 -- KEYS[3] slots:<node>           hash
 -- KEYS[4] dispatch:<node>        stream
 -- KEYS[5] nodes:index:online     set
@@ -21,7 +21,8 @@
 -- KEYS[14] metrics:<node>        string  deleted with load:<node>
 -- KEYS[15..] pool:<pool>:members set     one for each pool of the new profile
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] profile as JSON, for the event
--- ARGV[5] max_concurrency   ARGV[6] pool_ids, JSON   ARGV[7..] the profile's other fields and their values, JSON
+-- ARGV[5] max_concurrency   ARGV[6] pool_ids, JSON   ARGV[7..] the profile's other fields and their
+--   values, JSON
 -- Returns {revision, lost job, ...}
 -- Foreign keys (jobs, replies, former pools) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs lost + pools); eight commands for the new agent of an idle node.

@@ -1,20 +1,25 @@
--- enqueue: lets jobs wait in the queues of their classes, and gives the free slots of their candidates to the first jobs
--- there. A job for later is set aside until then.
+-- enqueue: lets jobs wait in the queues of their classes, and gives the free slots of their
+-- candidates to the first jobs there. A job for later is set aside until then.
 --
--- Guarantee: no slot of a candidate stays free beside a job that waits and may have it: both are looked at in the same
--- script. Idempotent by job id: a repeated item reports where the job is and changes nothing. An idempotency key
--- makes one job as long as it is kept: a second one with the key is not created.
+-- Guarantee: no slot of a candidate stays free beside a job that waits and may have it: both are
+-- looked at in the same script. Idempotent by job id: a repeated item reports where the job is and
+-- changes nothing. An idempotency key makes one job as long as it is kept: a second one with the
+-- key is not created.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset
 -- KEYS[4] waiting  hash          KEYS[5] version:waiting  string
--- KEYS[6..5+4n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream, load:<node> string
--- then jobs:<job>  hash, one an item, and idem:<tenant>:<key>  string, one an idempotency key: job, space, digest of its spec
--- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] retention, ms   ARGV[4] waiting_limit: most jobs of a class
--- ARGV[5] how long idempotency keys are kept, ms   ARGV[6] n   ARGV[7] number of items   ARGV[8..7+n] node ids
--- then for each item: job, tenant, slots, reply-to ('' for none), timeout (ms, '' for none), class, priority, attempts
---   that it may have, definition of the class, weight of the tenant, spec, when to begin (ms, '' for at once), which
---   idempotency key (from 1, '' for none), digest of the spec, limits as in lib/limit.lua: name and limit in turn, parted
---   by spaces; its candidates (nodes from 1), ''
+-- KEYS[6..5+4n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream,
+--   load:<node> string
+-- then jobs:<job>  hash, one an item, and idem:<tenant>:<key>  string, one an idempotency key: job,
+--   space, digest of its spec
+-- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] retention, ms
+-- ARGV[4] waiting_limit: most jobs of a class   ARGV[5] how long idempotency keys are kept, ms
+-- ARGV[6] n   ARGV[7] number of items   ARGV[8..7+n] node ids
+-- then for each item: job, tenant, slots, reply-to ('' for none), timeout (ms, '' for none), class,
+--   priority, attempts that it may have, definition of the class, weight of the tenant, spec, when
+--   to begin (ms, '' for at once), which idempotency key (from 1, '' for none), digest of the spec,
+--   limits as in lib/limit.lua: name and limit in turn, parted by spaces; its candidates (nodes
+--   from 1), ''
 -- Returns {now, answer, ...}, an answer an item:
 --   {1, node id, used, attempt}            assigned
 --   {2, node id, attempt, assigned_at_ms}  was there already
@@ -23,8 +28,8 @@
 --   {6, job}, {7, job}                     the key belongs to this job; 7: which has another digest
 --   {8}                                    refused, as many jobs of the tenant wait as may
 -- Foreign keys (queues, jobs, replies) are of this cell.
--- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes); three commands for a job that waits, five for each
---   queue and tenant, two that all share.
+-- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes); three commands for a job that
+--   waits, five for each queue and tenant, two that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local channel, silence, retention, most, keep_keys = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]

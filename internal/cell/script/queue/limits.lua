@@ -1,15 +1,17 @@
--- limits: looks whether the jobs that count at limits still should, and lets parked ones back into their queues where
--- there is room.
+-- limits: looks whether the jobs that count at limits still should, and lets parked ones back into
+-- their queues where there is room.
 --
--- Guarantee: no job stays parked beside an open limit for longer than the time between two calls that come to the
--- limit; a wrong count, as a migrating hash slot can leave it, is put right. The same call again changes nothing.
+-- Guarantee: no job stays parked beside an open limit for longer than the time between two calls
+-- that come to the limit; a wrong count, as a migrating hash slot can leave it, is put right. The
+-- same call again changes nothing.
 --
 -- KEYS[1] version:nodes  hash   KEYS[2] waiting  hash   KEYS[3] version:waiting  string
--- ARGV[1] most limits: of those with parked jobs the ones that were looked at longest ago, and as many others drawn at
---   random
+-- ARGV[1] most limits: of those with parked jobs the ones that were looked at longest ago, and as
+--   many others drawn at random
 -- Returns {class, definition, ...}: classes whose jobs wait now
 -- Foreign keys (limits, jobs, queues, replies) are of this cell.
--- Redis 7.0. Cost: O(limits + jobs looked at, 512 and those of one limit at most, + 128 that come back).
+-- Redis 7.0. Cost: O(limits + jobs looked at, 512 and those of one limit at most, + 128 that come
+--   back).
 local version_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3]
 local most = tonumber(ARGV[1])
 local HOLDERS, LOOK = 64, 512 -- jobs of one limit that are looked at

@@ -1,18 +1,21 @@
--- take: gives a node's free slots to jobs that wait in the named classes, and remembers that the node serves them: from
+-- take: gives a node's free slots to jobs that wait in the named classes, and remembers that the
+-- node serves them: from
 -- then on its completions hand their slots over by themselves.
 --
--- Guarantee: never more than max_concurrency slots are in use; each job begins once. The same call again gives what is
--- free then.
+-- Guarantee: never more than max_concurrency slots are in use; each job begins once. The same call
+-- again gives what is free then.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash
 -- KEYS[3] waiting  hash          KEYS[4] version:waiting  string
 -- KEYS[5] nodes:<node> hash      KEYS[6] slots:<node> hash    KEYS[7] dispatch:<node> stream
--- KEYS[8] load:<node> string     KEYS[9] serves:<node> string: version of the pools' configuration, classes, joined by
---   spaces; '-' for a while after the profile has changed
+-- KEYS[8] load:<node> string     KEYS[9] serves:<node> string: version of the pools' configuration,
+--   classes, joined by spaces; '-' for a while after the profile has changed
 -- KEYS[10] version:serves  string: of the newest configuration that a replica told of
--- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] node   ARGV[4] epoch of the node that the caller knows, '' for any
+-- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] node   ARGV[4] epoch of the node that the
+--   caller knows, '' for any
 -- ARGV[5] version of the configuration   ARGV[6..] classes, best first
--- Returns {jobs that began, slots in use, max_concurrency, why it may get none: '' f g d s, e another epoch}
+-- Returns {jobs that began, slots in use, max_concurrency, why it may get none: '' f g d s, e
+--   another epoch}
 -- Foreign keys (queues, jobs, replies) are of this cell.
 -- Redis 7.0. Cost: O(jobs that begin + classes).
 local revisions_key, version_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -1,5 +1,5 @@
--- cells: records on each server how many cells a system has and over how many servers they are spread; the first start
--- of a replica decides.
+-- cells: records on each server how many cells a system has and over how many servers they are
+-- spread; the first start of a replica decides.
 --
 -- Guarantee: what is recorded is never changed; the same call again only reads.
 --

@@ -1,5 +1,6 @@
--- identity: names the history that this server's data belongs to. It differs after a restart or a failover, when the
--- last writes may be lost and their revisions used again. A script, because on a cluster only a key chooses the server.
+-- identity: names the history that this server's data belongs to. It differs after a restart or a
+-- failover, when the last writes may be lost and their revisions used again. A script, because on a
+-- cluster only a key chooses the server.
 --
 -- Guarantee: read-only.
 --
