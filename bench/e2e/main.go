@@ -161,9 +161,15 @@ func (o *options) run(ctx context.Context, b *tool.Bench, aof string) (err error
 	b.Say("Bare EVALSHA is the round trip of a script that does nothing, under the load itself; back to back on the idle system it took %s.", idle.Bare.Words())
 	b.Say("Redis' CPU is that of its main thread, divided by the jobs; the time in scripts is the part inside EVALSHA.")
 	t := result.Table{First: "Load", Columns: []result.Column{
-		{Name: "jobs", Unit: result.PerSecond}, {Name: "submit to assign", Unit: result.Microseconds}, {Name: "submit to result", Unit: result.Microseconds},
-		{Name: "bare EVALSHA beside", Unit: result.Microseconds}, {Name: "submitted late", Unit: result.Microseconds},
-		{Name: "Redis' CPU a job", Unit: result.Microseconds}, {Name: "in scripts", Unit: result.Microseconds}, {Name: "jobs counted"}, {Name: "failed"},
+		{Name: "jobs", Unit: result.PerSecond},
+		{Name: "submit to assign", Unit: result.Microseconds},
+		{Name: "submit to result", Unit: result.Microseconds},
+		{Name: "bare EVALSHA beside", Unit: result.Microseconds},
+		{Name: "submitted late", Unit: result.Microseconds},
+		{Name: "Redis' CPU a job", Unit: result.Microseconds},
+		{Name: "in scripts", Unit: result.Microseconds},
+		{Name: "jobs counted"},
+		{Name: "failed"},
 	}}
 	for _, sc := range o.loads {
 		row, err := o.measure(ctx, b, s, sc)
@@ -202,7 +208,11 @@ func (o *options) measure(ctx context.Context, b *tool.Bench, s *system.System, 
 	}
 	b.Progress("%s: %s jobs/s, result %s, failed %v", sc.name, measure.Thousands(f.JobsPerSecond), f.Result.Words(), f.Failed)
 	return result.Row{Name: sc.name, Figures: []result.Figure{
-		{f.JobsPerSecond}, quantiles(f.Assign), quantiles(&f.Result), quantiles(f.Bare), quantiles(f.Late),
-		{cost.CPUPerJob}, {cost.ScriptPerJob}, {float64(f.Jobs)}, {float64(f.Failures())},
+		{f.JobsPerSecond},
+		quantiles(f.Assign), quantiles(&f.Result), quantiles(f.Bare), quantiles(f.Late),
+		{cost.CPUPerJob},
+		{cost.ScriptPerJob},
+		{float64(f.Jobs)},
+		{float64(f.Failures())},
 	}}, nil
 }

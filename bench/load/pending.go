@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Pending are the jobs whose results are outstanding, by id: for submitters whose results come apart
-// from their calls. The zero value is ready to use; it is safe for concurrent use.
+// Pending are the jobs whose results are outstanding, by id: for submitters whose results come
+// apart from their calls. The zero value is ready to use; it is safe for concurrent use.
 type Pending struct {
 	mu   sync.Mutex
 	done map[string]func(Outcome) // guarded by mu

@@ -47,8 +47,11 @@ func (b *bench) scale(ctx context.Context) error {
 		points = append(points, &scalePoint{what: "replicas", value: replicas + 1, load: saturated})
 	}
 	t := result.Table{First: "System", Columns: []result.Column{
-		{Name: "Redis time a job", Unit: result.Microseconds}, {Name: "CPU of Redis a job", Unit: result.Microseconds}, {Name: "jobs", Unit: result.PerSecond},
-		{Name: "submit to assign, p50", Unit: result.Microseconds}, {Name: "submit to result, p50 / p99", Unit: result.Microseconds},
+		{Name: "Redis time a job", Unit: result.Microseconds},
+		{Name: "CPU of Redis a job", Unit: result.Microseconds},
+		{Name: "jobs", Unit: result.PerSecond},
+		{Name: "submit to assign, p50", Unit: result.Microseconds},
+		{Name: "submit to result, p50 / p99", Unit: result.Microseconds},
 	}}
 	costs := map[string]map[int]float64{alone: {}, saturated: {}} // by nodes
 	for _, p := range points {

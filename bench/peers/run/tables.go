@@ -24,14 +24,23 @@ func (b *bench) sayMode(m mode) {
 // tables are the throughput, the latency and the sweep of all contenders.
 func (b *bench) tables(all []*contender) {
 	saturation := result.Table{Title: "At saturation", First: "Peer", Columns: []result.Column{
-		{Name: "jobs", Unit: result.PerSecond}, {Name: "least and most", Unit: result.PerSecond}, {Name: "rounds"},
-		{Name: "load, CPU a job", Unit: result.Microseconds}, {Name: "replicas", Unit: result.Microseconds},
-		{Name: "workers", Unit: result.Microseconds}, {Name: "redis", Unit: result.Microseconds}, {Name: "Redis busy", Unit: result.Percent},
+		{Name: "jobs", Unit: result.PerSecond},
+		{Name: "least and most", Unit: result.PerSecond},
+		{Name: "rounds"},
+		{Name: "load, CPU a job", Unit: result.Microseconds},
+		{Name: "replicas", Unit: result.Microseconds},
+		{Name: "workers", Unit: result.Microseconds},
+		{Name: "redis", Unit: result.Microseconds},
+		{Name: "Redis busy", Unit: result.Percent},
 	}}
 	levels := result.Table{Title: "At shares of the saturation", First: "Peer", Columns: []result.Column{
-		{Name: "jobs due", Unit: result.PerSecond}, {Name: "submit to assign", Unit: result.Microseconds},
-		{Name: "submit to start", Unit: result.Microseconds}, {Name: "submit to result", Unit: result.Microseconds},
-		{Name: "bare EVALSHA beside", Unit: result.Microseconds}, {Name: "submitted late", Unit: result.Microseconds}, {Name: "failed"},
+		{Name: "jobs due", Unit: result.PerSecond},
+		{Name: "submit to assign", Unit: result.Microseconds},
+		{Name: "submit to start", Unit: result.Microseconds},
+		{Name: "submit to result", Unit: result.Microseconds},
+		{Name: "bare EVALSHA beside", Unit: result.Microseconds},
+		{Name: "submitted late", Unit: result.Microseconds},
+		{Name: "failed"},
 	}}
 	sweep := result.Table{Title: "The sweep", First: "Setting", Columns: []result.Column{
 		{Name: "jobs", Unit: result.PerSecond}, {Name: "submit to result, p50", Unit: result.Microseconds},
@@ -81,7 +90,8 @@ func (c *contender) levelRow(share float64) result.Row {
 	}
 	return result.Row{Name: fmt.Sprintf("%s, at %.0f %%", c.name, share*100), Figures: []result.Figure{
 		c.at(share, func(l *level) float64 { return l.rate }), times(assign), times(start),
-		times(func(l *level) *load.Times { return &l.Result }), times(bare), times(func(l *level) *load.Times { return l.Late }), {failed},
+		times(func(l *level) *load.Times { return &l.Result }), times(bare), times(func(l *level) *load.Times { return l.Late }),
+		{failed},
 	}}
 }
 
