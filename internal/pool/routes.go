@@ -47,7 +47,7 @@ type Fence interface {
 const configPath = "/v1/config"
 
 // PoolConfig is the configuration of pools with what is known of it.
-type PoolConfig struct {
+type PoolConfig struct { //nolint:revive // the OpenAPI document calls the schema so
 	// Version and the rest are documented for their readers in the tags.
 	Version  uint64                `json:"version" doc:"What a change is to be based on. 0: there is none in the store, or an operator removed its counter."`
 	Source   string                `json:"source" enum:"redis,file,history" doc:"redis: the store. file: the replica's own file, as the store has none. history: the store's is broken, and was when this replica started."`

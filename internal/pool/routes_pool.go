@@ -16,7 +16,7 @@ import (
 const firstMembers = 20
 
 // PoolStatus is a pool with its present members.
-type PoolStatus struct {
+type PoolStatus struct { //nolint:revive // the OpenAPI document calls the schema so
 	selection.Pool
 	Configured bool `json:"configured" doc:"False for a pool that only nodes name, in their profiles."`
 	// Paused, Size and Nodes are documented for their readers in the tags.
@@ -27,7 +27,7 @@ type PoolStatus struct {
 }
 
 // PoolList is every pool.
-type PoolList struct {
+type PoolList struct { //nolint:revive // the OpenAPI document calls the schema so
 	Version uint64 `json:"version" doc:"The version of the configuration in force at this replica; 0: that of its own file."`
 	Source  string `json:"source" enum:"redis,file,history" doc:"Where it comes from."`
 	Enabled bool   `json:"enabled" doc:"When false, configured pools have no members and restrict nothing."`
@@ -37,7 +37,7 @@ type PoolList struct {
 }
 
 // PoolMembers is one pool with one page of its members.
-type PoolMembers struct {
+type PoolMembers struct { //nolint:revive // the OpenAPI document calls the schema so
 	PoolStatus
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end."`
 }
