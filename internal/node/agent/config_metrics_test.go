@@ -177,8 +177,8 @@ func TestMetricsInTheManual(t *testing.T) {
 		if in := strings.Trim(cells[1], " `"); in != "" {
 			name = in
 			told[name] = map[string]bool{}
-			if make, ok := builtIn[name]; ok && !strings.EqualFold(strings.TrimSpace(cells[2]), make(&Metrics{}, nil).Cost().String()) {
-				t.Errorf("%s has the cost %s", name, make(&Metrics{}, nil).Cost())
+			if newCollector, ok := builtIn[name]; ok && !strings.EqualFold(strings.TrimSpace(cells[2]), newCollector(&Metrics{}, nil).Cost().String()) {
+				t.Errorf("%s has the cost %s", name, newCollector(&Metrics{}, nil).Cost())
 			}
 		}
 		for field := range strings.SplitSeq(cells[3], ",") {
