@@ -34,7 +34,7 @@ type FieldChange struct {
 }
 
 // PoolChange is a pool with other rules.
-type PoolChange struct { //nolint:revive // the OpenAPI document calls the schema so
+type PoolChange struct {
 	ID     string        `json:"id"`
 	Fields []FieldChange `json:"fields"`
 }

@@ -3,6 +3,7 @@ package pool
 import (
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -26,10 +27,16 @@ func newPart(env *feature.Env) feature.Part {
 	}
 	store := NewStore(env.Runners[0])
 	pools := New(cfg, store, env.Subscriber(0), env.Log.Named("pool"), env.Metrics)
+	nodes := func() (all []freeslot.Node) {
+		for _, s := range env.Nodes.States() {
+			all = append(all, s.Node)
+		}
+		return all
+	}
 	return feature.Part{
 		Step:       feature.Step{Name: "pools", Start: pools.Start, Stop: pools.Stop},
 		BeforeJobs: true, // no job begins by pools that are not in force
-		Routes:     []api.Routes{routes{store: store, pools: pools, nodes: env.Nodes, fence: env.Jobs}.register},
+		Routes:     []api.Routes{routes{store: store, pools: pools, nodes: nodes, fence: env.Jobs}.register},
 		Checks:     []api.Check{{Name: "pools", Ready: pools.Ready}},
 	}
 }

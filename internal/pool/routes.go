@@ -12,7 +12,6 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -31,12 +30,6 @@ type follower interface {
 	Sync(ctx context.Context) error
 }
 
-// Nodes is what a replica knows of the fleet; *cache.Cache is it.
-type Nodes interface {
-	// States are all nodes, ordered by id; the slice is the caller's.
-	States() []cell.NodeState
-}
-
 // Fence knows by which version each replica begins jobs; *dispatch.Dispatcher is it.
 type Fence interface {
 	// Confirm waits until all replicas go by a version, or ctx ends, and returns those that do not.
@@ -47,7 +40,7 @@ type Fence interface {
 const configPath = "/v1/config"
 
 // PoolConfig is the configuration of pools with what is known of it.
-type PoolConfig struct { //nolint:revive // the OpenAPI document calls the schema so
+type PoolConfig struct {
 	// Version and the rest are documented for their readers in the tags.
 	Version  uint64                `json:"version" doc:"What a change is to be based on. 0: there is none in the store, or an operator removed its counter."`
 	Source   string                `json:"source" enum:"redis,file,history" doc:"redis: the store. file: the replica's own file, as the store has none. history: the store's is broken, and was when this replica started."`
@@ -126,7 +119,7 @@ type routes struct {
 	*api.Router
 	store store
 	pools follower
-	nodes Nodes
+	nodes func() []freeslot.Node // all that this replica knows, ordered by id
 	fence Fence
 }
 
@@ -274,7 +267,7 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	}
 	out := ConfigResult{
 		Version: doc.Version, Source: string(source), DryRun: dryRun, Problems: problems(&doc),
-		Diff: Compare(before, &after, r.allNodes()), Inert: !after.Enabled && len(after.Pools) > 0,
+		Diff: Compare(before, &after, r.nodes()), Inert: !after.Enabled && len(after.Pools) > 0,
 	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
 	if dryRun {
@@ -308,15 +301,6 @@ func (r *routes) conflict(c *ConflictError, doc *Document) error {
 		message += fmt.Sprintf(", by %s at %s", doc.Entry.Author, time.UnixMilli(doc.Entry.AtMS).UTC().Format(time.RFC3339))
 	}
 	return api.Conflict(message, c.Current)
-}
-
-func (r *routes) allNodes() []freeslot.Node {
-	states := r.nodes.States()
-	nodes := make([]freeslot.Node, len(states))
-	for i := range states {
-		nodes[i] = states[i].Node
-	}
-	return nodes
 }
 
 func (r *routes) listConfigVersions(ctx context.Context, _ *configInput) (*historyOutput, error) {

@@ -132,7 +132,7 @@ func (r *routes) confirm(ctx context.Context, o *Outcome) (behind []string, err 
 // concerned is how many nodes are in the pool, or have the service; nil of a class.
 func (r *routes) concerned(kind, name string) *int {
 	count, cfg := 0, r.pools.Current().Config
-	for _, n := range r.allNodes() {
+	for _, n := range r.nodes() {
 		switch kind {
 		case "pool":
 			if slices.Contains(cfg.Members(&n), name) {

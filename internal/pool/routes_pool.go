@@ -16,7 +16,7 @@ import (
 const firstMembers = 20
 
 // PoolStatus is a pool with its present members.
-type PoolStatus struct { //nolint:revive // the OpenAPI document calls the schema so
+type PoolStatus struct {
 	selection.Pool
 	Configured bool `json:"configured" doc:"False for a pool that only nodes name, in their profiles."`
 	// Paused, Size and Nodes are documented for their readers in the tags.
@@ -27,7 +27,7 @@ type PoolStatus struct { //nolint:revive // the OpenAPI document calls the schem
 }
 
 // PoolList is every pool.
-type PoolList struct { //nolint:revive // the OpenAPI document calls the schema so
+type PoolList struct {
 	Version uint64 `json:"version" doc:"The version of the configuration in force at this replica; 0: that of its own file."`
 	Source  string `json:"source" enum:"redis,file,history" doc:"Where it comes from."`
 	Enabled bool   `json:"enabled" doc:"When false, configured pools have no members and restrict nothing."`
@@ -37,7 +37,7 @@ type PoolList struct { //nolint:revive // the OpenAPI document calls the schema 
 }
 
 // PoolMembers is one pool with one page of its members.
-type PoolMembers struct { //nolint:revive // the OpenAPI document calls the schema so
+type PoolMembers struct {
 	PoolStatus
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end."`
 }
@@ -105,7 +105,7 @@ func (r *routes) poolStatuses(cfg *selection.Config) []PoolStatus {
 		index[cfg.Pools[i].ID] = i
 		pools = append(pools, PoolStatus{Pool: cfg.Pools[i], Configured: true, Nodes: []string{}})
 	}
-	for _, n := range r.allNodes() {
+	for _, n := range r.nodes() {
 		for _, id := range cfg.Members(&n) {
 			i, ok := index[id]
 			if !ok {

@@ -104,7 +104,13 @@ func setup(t *testing.T, adapt ...func(*api.Deps)) *fixture {
 	t.Helper()
 	f := &fixture{store: newFakeConfig()}
 	f.Server = apitest.New(t, api.Config{}, append(adapt, func(d *api.Deps) {
-		d.Routes = []api.Routes{routes{store: f.store, pools: f.store, nodes: d.Nodes, fence: f.store}.register}
+		nodes := func() (all []freeslot.Node) {
+			for _, s := range d.Nodes.States() {
+				all = append(all, s.Node)
+			}
+			return all
+		}
+		d.Routes = []api.Routes{routes{store: f.store, pools: f.store, nodes: nodes, fence: f.store}.register}
 	})...)
 	f.store.onChange = func(c *selection.Config) { f.Nodes.Rules = *c }
 	return f

@@ -24,7 +24,7 @@ type schedules interface {
 const schedulePath = "/v1/schedules/{name}"
 
 // ScheduleRequest is the body of a PUT.
-type ScheduleRequest struct { //nolint:revive // the OpenAPI document calls the schema so
+type ScheduleRequest struct {
 	Cron     string       `json:"cron" maxLength:"256" doc:"When: minute, hour, day of month, month and day of week, such as 30 4 * * 1-5; or @hourly, @daily, @weekly, @monthly, @yearly; or @every with a duration of at least 1s, such as @every 10m."`
 	TimeZone string       `json:"time_zone,omitempty" doc:"In which time zone, such as Europe/Berlin; absent means UTC."`
 	Job      freeslot.Job `json:"job" doc:"What: a job without run_at_ms, idempotency_key and traceparent."`
@@ -35,7 +35,7 @@ type ScheduleRequest struct { //nolint:revive // the OpenAPI document calls the 
 }
 
 // SchedulePage is one page of a listing.
-type SchedulePage struct { //nolint:revive // the OpenAPI document calls the schema so
+type SchedulePage struct {
 	Schedules []Schedule `json:"schedules" doc:"In the order of their tenants and names."`
 	// Cursor is documented for its reader in the tag.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end."`

@@ -90,8 +90,8 @@ type Replica struct {
 }
 
 // Selection is how nodes are chosen while there is no configuration in Redis.
-func (c *Replica) Selection() *selection.Config {
-	return &selection.Config{Enabled: len(c.Pools) > 0, Pools: c.Pools}
+func (r *Replica) Selection() *selection.Config {
+	return &selection.Config{Enabled: len(r.Pools) > 0, Pools: r.Pools}
 }
 
 // Redis has the address of the shared state.
