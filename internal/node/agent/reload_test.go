@@ -34,6 +34,9 @@ func (f *fleet) reload(changes ...func(*Config)) error {
 	return f.agent.Reload(f.t.Context(), func() (Config, error) {
 		cfg := f.cfg
 		cfg.Services = slices.Clone(cfg.Services)
+		for i := range cfg.Services {
+			cfg.Services[i].detach()
+		}
 		for _, change := range changes {
 			change(&cfg)
 		}
@@ -45,6 +48,25 @@ func (f *fleet) reload(changes ...func(*Config)) error {
 		f.cfg = cfg
 		return cfg, nil
 	}, func(level string) { f.level = level })
+}
+
+// detach copies what the service points to: Resolve writes to it, and checks and executors of the
+// configuration in force read theirs. A configuration that is read from a file shares nothing.
+func (s *Service) detach() {
+	if s.Check != nil {
+		s.Check = copied(s.Check)
+		s.Check.HTTP = copied(s.Check.HTTP)
+	}
+	s.HTTP, s.Command = copied(s.HTTP), copied(s.Command)
+}
+
+// copied is nil for nil.
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	value := *p
+	return &value
 }
 
 // profile is the node in Redis.
