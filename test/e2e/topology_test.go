@@ -17,7 +17,7 @@ import (
 
 // TestTopologies is TestSlots where the fleet is divided.
 func TestTopologies(t *testing.T) {
-	const jobs = 3000
+	const jobs = 1500 // each slot is taken some thirty times
 	for name, setup := range map[string]func(t *testing.T) *system{
 		"four cells on one server": func(t *testing.T) *system {
 			s := newSystem(t)
