@@ -21,7 +21,7 @@ BENCH ?= .
 BENCH_COUNT ?= 1
 BENCH_PACKAGES ?= ./...
 BENCH_ARGS ?= -benchmem
-BENCH_E2E_ARGS ?= -duration 10s
+BENCH_E2E_ARGS ?= -parts everysec
 BENCH_CORE_ARGS ?=
 BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
@@ -76,22 +76,23 @@ test: deps ## everything to be sure of a change: race, docker-test, e2e (about 1
 .PHONY: vet
 vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 	$(GO) vet ./...
+	cd bench && $(GO) vet ./...
 	cd $(DOCKER_MODULE) && $(GO) vet ./...
 	cd $(E2E) && $(GO) vet ./...
 	cd $(FAULTS) && $(GO) vet ./...
 
-# The longest first: at the end nothing else would be left for the other processor. Benchmarks apart, because for them go
-# runs one package after the other; what only measures takes several times as long with the race detector, and is not
-# what it is for.
+# The longest packages first, so that both processors have work until the end. Tests wait most of the time, so four of a
+# package run at once. Benchmarks apart: for them go runs one package after the other, and the race detector would only
+# make them slower.
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector, but those of bench; each benchmark once
 	packages="$$($(GO) list ./...)"; \
-	$(GO) test -race -timeout 8m $(TEST_ARGS) ./internal/cell ./internal/cache \
-		$$(grep -v -e /bench/ -e '/internal/cell$$' -e '/internal/cache$$' <<<"$$packages")
-	$(GO) test -timeout 8m $(TEST_ARGS) ./bench/...
+	$(GO) test -race -timeout 8m -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
+		$$(grep -v -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")
+	$(GO) test -C bench -timeout 8m $(TEST_ARGS) ./...
 	@mkdir -p .dev
-	packages="$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
-	$(GO) test -timeout 8m -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
+	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
+	$(GO) test -timeout 8m -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
 
 # One package after the other: several write the same page.
 .PHONY: reference
@@ -101,7 +102,7 @@ reference: deps-redis ## write docs/reference (configuration keys, flags, metric
 .PHONY: integration
 integration: ## only the packages that test against a real Redis, with the race detector
 	$(GO) test -race -timeout 8m $(TEST_ARGS) \
-		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/freeslot\/internal\/redistest[] ]/ { print $$1 }')
+		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/freeslot\/internal\/redis\/redistest[] ]/ { print $$1 }')
 
 .PHONY: docker-test
 docker-test: ## the tests against Redis in containers, a fault suite's too; starts dockerd when no engine runs
@@ -133,28 +134,25 @@ soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutin
 
 # The hot paths: all of them would take longer than the rest of a short run.
 BENCH_SHORT := ./internal/selection ./internal/events ./internal/wire ./internal/dispatch
-# A short run is for looking; its figures stay out of the repository unless BENCH_OUT=bench.
-bench: BENCH_OUT ?= .dev/bench
-bench-full: BENCH_OUT ?= bench
-
+# The load tools run in the folder bench: name a FILE by its full path. A short run writes into .dev/bench.
 .PHONY: bench
 bench: deps-bench ## everything, short: beside peers, core, micro-benchmarks of the hot paths, into .dev/bench
-	@mkdir -p $(BENCH_OUT)/results .dev/bench
-	$(GO) run ./bench/peers/run -short -out $(BENCH_OUT)/results/peers.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_PEERS_ARGS)
-	$(GO) run ./bench/core -short -out $(BENCH_OUT)/results/core.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_CORE_ARGS)
+	@mkdir -p .dev/bench
+	$(GO) run -C bench ./peers/run -short $(BENCH_PEERS_ARGS)
+	$(GO) run -C bench ./core -short $(BENCH_CORE_ARGS)
 	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
 .PHONY: bench-full
-bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet machine; BENCH_PEERS_ARGS='-trace FILE -nodes FILE')
-	$(GO) run ./bench/peers/run -out $(BENCH_OUT)/results/peers.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_PEERS_ARGS)
-	$(GO) run ./bench/e2e -out $(BENCH_OUT)/results/e2e.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_E2E_ARGS)
-	$(GO) run ./bench/core -out $(BENCH_OUT)/results/core.json -markdown $(BENCH_OUT)/RESULTS.md $(BENCH_CORE_ARGS)
+bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet machine)
 	@mkdir -p .dev/bench
+	$(GO) run -C bench ./peers/run $(BENCH_PEERS_ARGS)
+	$(GO) run -C bench ./e2e $(BENCH_E2E_ARGS)
+	$(GO) run -C bench ./core $(BENCH_CORE_ARGS)
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
 .PHONY: bench-peers
-bench-peers: deps-bench ## beside asynq, machinery, BullMQ and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers,limit')
-	$(GO) run ./bench/peers/run $(BENCH_PEERS_ARGS)
+bench-peers: deps-bench ## beside asynq, machinery, BullMQ and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers,scale')
+	$(GO) run -C bench ./peers/run $(BENCH_PEERS_ARGS)
 
 # What cannot be installed is left out, and the report says so.
 .PHONY: deps-bench
@@ -172,38 +170,39 @@ bench-compare: deps-redis ## micro-benchmarks against another commit, ten runs o
 # Each side is built as go build does it (PGO=off, BASE_PGO=off: without profiles).
 .PHONY: bench-gate
 bench-gate: deps-redis ## load end to end against another commit, ten runs of each in turns (BASE=main ROUNDS=10 WINDOW=3s BENCH_GATE_ARGS='-limit 0.95')
-	$(GO) run ./bench/gate -base '$(BASE)' $(ROUNDS:%=-rounds %) $(WINDOW:%=-window %) $(PGO:%=-pgo %) $(BASE_PGO:%=-base-pgo %) $(BENCH_GATE_ARGS)
+	$(GO) run -C bench ./gate -base '$(BASE)' $(ROUNDS:%=-rounds %) $(WINDOW:%=-window %) $(PGO:%=-pgo %) $(BASE_PGO:%=-base-pgo %) $(BENCH_GATE_ARGS)
 
 .PHONY: bench-e2e
 bench-e2e: deps-redis ## load end to end, which rewrites bench/RESULTS.md (BENCH_E2E_ARGS)
-	$(GO) run ./bench/e2e $(BENCH_E2E_ARGS)
+	$(GO) run -C bench ./e2e $(BENCH_E2E_ARGS)
 
 .PHONY: bench-core
-bench-core: deps-redis ## what the core promises, measured, into bench/RESULTS.md (BENCH_CORE_ARGS='-run choose')
-	$(GO) run ./bench/core $(BENCH_CORE_ARGS)
+bench-core: deps-redis ## what the core promises, measured, into bench/RESULTS.md (BENCH_CORE_ARGS='-parts choose')
+	$(GO) run -C bench ./core $(BENCH_CORE_ARGS)
 
 .PHONY: bench-sim
-bench-sim: ## simulate large fleets, into bench/results (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)
-	$(GO) run ./bench/sim/run $(BENCH_SIM_ARGS)
-	@$(MAKE) bench-report
+bench-sim: ## simulate large fleets, into bench/RESULTS.md (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)
+	$(GO) run -C bench ./sim $(BENCH_SIM_ARGS)
 
 .PHONY: bench-report
 bench-report: ## write bench/RESULTS.md from the JSON files in bench/results
-	$(GO) run ./bench/e2e -report
+	$(GO) run -C bench ./report
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME
-	@$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}' ./... | \
+	@for module in . bench; do (cd $$module; \
+	$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}' ./... | \
 	{ xargs grep -HoE '^func Fuzz[A-Za-z0-9_]+' || true; } | while IFS=: read -r file func; do \
 		echo "== $$(dirname $$file) $${func#func }"; \
 		$(GO) test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) "$$(dirname $$file)" </dev/null; \
-	done
+	done); done
 
 .PHONY: lint
 lint: ## golangci-lint, in each Go module of the product (the first run builds it: about 2 minutes)
 	@found=0; git grep --cached -l -P '^\x7fELF' || found=$$?; \
 	case $$found in 0) echo "programs are not for git" >&2; exit 1 ;; 1) ;; *) echo "git grep failed: are programs in git?" >&2; exit 1 ;; esac
 	$(TOOL) golangci-lint run ./...
+	cd bench && $(TOOL) golangci-lint run ./...
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint run ./...
 	cd $(E2E) && $(TOOL) golangci-lint run ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint run ./...
@@ -215,6 +214,7 @@ lint-peers: ## golangci-lint, in the modules of the peers of the benchmarks
 .PHONY: fmt
 fmt: ## format the Go code as lint wants it
 	$(TOOL) golangci-lint fmt ./...
+	cd bench && $(TOOL) golangci-lint fmt ./...
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint fmt ./...
 	cd $(E2E) && $(TOOL) golangci-lint fmt ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint fmt ./...
@@ -223,6 +223,7 @@ fmt: ## format the Go code as lint wants it
 .PHONY: tidy
 tidy: ## go mod tidy, in each Go module
 	$(GO) mod tidy
+	cd bench && $(GO) mod tidy
 	cd $(DOCKER_MODULE) && $(GO) mod tidy
 	cd $(E2E) && $(GO) mod tidy
 	cd $(FAULTS) && $(GO) mod tidy

@@ -1,15 +1,31 @@
 package freeslot
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"reflect"
 	"strconv"
 	"strings"
 )
 
-// undecoded says what is wrong with the JSON value at path, in the words of a job's decoder
-// where it is a field.
+// DecodeStrict decodes exactly one JSON value into v and refuses unknown fields and trailing data.
+// Errors are [*Error]s with code [CodeInvalidArgument]. They name the bad field, or path where the
+// value as a whole is wrong.
+func DecodeStrict(path string, data []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return undecoded(path, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Invalid(path, "is followed by further data, expected one JSON value")
+	}
+	return nil
+}
+
+// undecoded turns an error of encoding/json into the words that the wire decoder uses too.
 func undecoded(path string, err error) error {
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		if name, err := strconv.Unquote(field); err == nil {
@@ -26,7 +42,8 @@ func undecoded(path string, err error) error {
 	return Invalid(path, "is %s, expected %s", found(wrong.Value), expected(wrong.Type))
 }
 
-// found is what there was: a type, or "number" and which one.
+// found names the JSON value that was there. encoding/json gives its type, or "number" and the
+// number itself.
 func found(value string) string {
 	kind, number, _ := strings.Cut(value, " ")
 	switch {
@@ -41,7 +58,7 @@ func found(value string) string {
 	}
 }
 
-// expected is how JSON writes values of the type.
+// expected names the JSON values that a Go type takes.
 func expected(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:

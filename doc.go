@@ -1,11 +1,8 @@
-// Package freeslot is the vocabulary shared by those who submit jobs (package
-// client), those who run them (package worker) and the scheduler: jobs,
-// requirements, nodes, results and error codes.
+// Package freeslot is the vocabulary that clients (package client), nodes (package worker) and the
+// scheduler share: jobs, requirements, nodes, results and error codes.
 //
-// A job names the service that runs it and states what the node must offer
-// besides (a [Requirement]). Every value that reaches Redis is validated here,
-// by the Validate methods, before it becomes part of a key.
+// A job names the service that runs it. Its [Requirement] states what else the node must offer. The
+// Validate methods check every value before it becomes part of a key in Redis.
 //
-// All types are plain values: none is safe for concurrent mutation, all are
-// safe for concurrent reading.
+// All types are plain values. They are safe for concurrent reading, not for concurrent changes.
 package freeslot

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Code says what kind of failure an [Error] is. Codes are part of the wire
-// protocol and never change their meaning.
+// Code is the kind of failure of an [Error]. Codes are part of the wire protocol and never change
+// their meaning.
 type Code string
 
 // The codes of the protocol.
@@ -16,15 +16,15 @@ const (
 	CodeInvalidArgument Code = "invalid_argument"
 	// CodePayloadTooLarge: the payload or frame is over the replica's limit.
 	CodePayloadTooLarge Code = "payload_too_large"
-	// CodeNoMatchingNode: no node of the fleet fits, busy or not; Error.Breakdown says why.
+	// CodeNoMatchingNode: no node of the fleet fits, busy or not; Error.Breakdown has the reasons.
 	CodeNoMatchingNode Code = "no_matching_node"
-	// CodeOverloaded: fitting nodes exist but all are full, or a queue is; try again after Error.RetryAfter.
+	// CodeOverloaded: all fitting nodes are full, or a queue is; try again after Error.RetryAfter.
 	CodeOverloaded Code = "overloaded"
-	// CodeRateLimited: the tenant submits more jobs than its submit rate allows; this one may
-	// come again after Error.RetryAfter.
+	// CodeRateLimited: the tenant submits more jobs than its submit rate allows; try again after
+	// Error.RetryAfter.
 	CodeRateLimited Code = "rate_limited"
-	// CodeUnavailable: the scheduler cannot reach its store or is stopping. A
-	// submit that ends so may still have been applied.
+	// CodeUnavailable: the scheduler cannot reach its store or is stopping. It may have carried out
+	// the request all the same.
 	CodeUnavailable Code = "unavailable"
 	// CodeUnauthenticated: no token, or one that the configuration does not know.
 	CodeUnauthenticated Code = "unauthenticated"
@@ -32,8 +32,8 @@ const (
 	CodePermissionDenied Code = "permission_denied"
 	// CodeNotFound: there is no such job or node, or it belongs to another tenant.
 	CodeNotFound Code = "not_found"
-	// CodeConflict: what is to be changed is not what the caller saw any more, or not in the
-	// state that the change needs; or an idempotency key belongs to another job.
+	// CodeConflict: the object has changed since the caller read it, its state does not allow the
+	// change, or the idempotency key belongs to another job.
 	CodeConflict Code = "conflict"
 	// CodeInternal: a defect of the scheduler; the replica's log has the cause.
 	CodeInternal Code = "internal"
@@ -48,23 +48,22 @@ func (c Code) Temporary() bool {
 type Error struct {
 	Code    Code
 	Message string
-	// Field is the path of the offending input ("job.requirement.pool"); empty
-	// when no single field is to blame.
+	// Field is the path of the bad input ("job.requirement.pool"); empty when no single field is
+	// to blame.
 	Field string
-	// RetryAfter is how long to wait before trying again; zero when the code is
-	// not temporary or the scheduler has no estimate.
+	// RetryAfter is how long to wait before the next try; zero when the code is not temporary or
+	// the scheduler has no estimate.
 	RetryAfter time.Duration
-	// Breakdown counts, for CodeNoMatchingNode, the nodes that failed each part
-	// of the requirement, by its first failing part.
+	// Breakdown counts, for CodeNoMatchingNode, the nodes by the first part of the requirement that
+	// they do not meet.
 	Breakdown map[string]int
-	// Errors lists the offending inputs where one answer can name several, at most
-	// [MaxFieldErrors]. Field and Message are then those of the first, and Message ends with
-	// how many more there are.
+	// Errors lists the bad inputs when one answer can name several, at most [MaxFieldErrors]. Field
+	// and Message then come from the first, and Message ends with the number of further ones.
 	Errors []FieldError
 }
 
 // Invalid returns an [*Error] with [CodeInvalidArgument] about one input. The message is field
-// and what format makes of args, such as "is 0, expected 1 to 100".
+// and the formatted text, such as "is 0, expected 1 to 100".
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidArgument, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
 }
@@ -78,8 +77,8 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code && t.Message == ""
 }
 
-// CodeOf returns the code of the first [Error] in err's chain, CodeInternal for
-// any other error and "" for nil.
+// CodeOf returns the code of the first [Error] in err's chain, CodeInternal for any other error and
+// "" for nil.
 func CodeOf(err error) Code {
 	var e *Error
 	switch {
@@ -90,4 +89,56 @@ func CodeOf(err error) Code {
 	default:
 		return CodeInternal
 	}
+}
+
+// MaxFieldErrors is the most bad inputs that one [Error] lists.
+const MaxFieldErrors = 100
+
+// FieldError is one of several bad inputs.
+type FieldError struct {
+	Field string `json:"field"`
+	// Message begins with the field.
+	Message string `json:"message"`
+}
+
+// FieldErrors collects bad inputs in the order in which they are found. The zero value is empty
+// and ready for use.
+type FieldErrors []FieldError
+
+// Addf adds the error that [Invalid] makes of its arguments.
+func (f *FieldErrors) Addf(field, format string, args ...any) {
+	f.Add(Invalid(field, format, args...))
+}
+
+// Add adds an [*Error], or the first one that err wraps. Any other error is added without a
+// field; nil is not added.
+func (f *FieldErrors) Add(err error) {
+	var coded *Error
+	switch {
+	case errors.As(err, &coded):
+		*f = append(*f, FieldError{Field: coded.Field, Message: coded.Message})
+	case err != nil:
+		*f = append(*f, FieldError{Message: err.Error()})
+	}
+}
+
+// Err returns nil if f is empty, else an [*Error] with [CodeInvalidArgument] that lists the
+// first error of each field.
+func (f FieldErrors) Err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	seen := make(map[string]bool, len(f))
+	var distinct []FieldError
+	for _, bad := range f {
+		if !seen[bad.Field] {
+			distinct = append(distinct, bad)
+		}
+		seen[bad.Field] = true
+	}
+	e := &Error{Code: CodeInvalidArgument, Field: f[0].Field, Message: f[0].Message, Errors: distinct[:min(len(distinct), MaxFieldErrors)]}
+	if len(distinct) > 1 {
+		e.Message += fmt.Sprintf(" (and %d more)", len(distinct)-1)
+	}
+	return e
 }

@@ -1,29 +1,26 @@
 package freeslot
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"strings"
 	"unicode/utf8"
 )
 
-// DefaultMaxPayloadBytes is the largest payload that a replica accepts unless
-// it is configured otherwise.
+// DefaultMaxPayloadBytes is the largest payload that a replica accepts unless it is configured
+// otherwise.
 const DefaultMaxPayloadBytes = 256 << 10
 
 // MaxSlots is the most slots that one job can ask for.
 const MaxSlots = 1 << 16
 
-// MaxAffinityKeyLength is the longest affinity key and idempotency key, in bytes.
+// MaxAffinityKeyLength is the longest affinity key, idempotency key and concurrency key, in bytes.
 const MaxAffinityKeyLength = 128
 
-// Bounds and defaults of how a job is queued and repeated.
+// Bounds and defaults of how a job is queued and retried.
 const (
 	// MaxPriority is the highest priority of a job.
 	MaxPriority = 9
-	// DefaultMaxAttempts is Job.MaxAttempts where it is 0, and MaxMaxAttempts its bound.
+	// DefaultMaxAttempts stands for a Job.MaxAttempts of 0, and MaxMaxAttempts is its bound.
 	DefaultMaxAttempts = 3
 	MaxMaxAttempts     = 100
 	// MaxTimeoutMS bounds Job.TimeoutMS: 30 days.
@@ -36,60 +33,72 @@ const (
 type Job struct {
 	// Service names the handler that runs the job; the node must have it installed.
 	Service string `json:"service"`
-	// Payload is any JSON value, handed to the handler as it is. Nil is JSON null.
+	// Payload is any JSON value. The handler gets it unchanged. Nil is JSON null.
 	Payload json.RawMessage `json:"payload,omitempty"`
-	// Requirement is what the node must offer besides the service. The zero
-	// value asks for nothing.
+	// Requirement is what the node must offer besides the service. The zero value asks for nothing.
 	Requirement Requirement `json:"requirement,omitzero"`
-	// AffinityKey keeps jobs with the same key on the same node while that has room,
-	// so that a session stays where its model is warm. It has at most
-	// MaxAffinityKeyLength bytes of UTF-8 without control characters; empty is no
-	// affinity. It plays no part in which nodes fit.
+	// AffinityKey keeps jobs with the same key on the same node while it has room, so that a
+	// session stays where its model is loaded. It has at most MaxAffinityKeyLength bytes of UTF-8
+	// without control characters; empty is no affinity. It does not change which nodes fit.
 	AffinityKey string `json:"affinity_key,omitempty"`
 	// Slots is how much of a node's capacity the job takes while it runs. 0 means 1.
 	Slots int `json:"slots,omitempty"`
-	// Priority orders jobs that wait for the same nodes: a higher one is served first.
-	// 0, the lowest, to MaxPriority.
+	// Priority orders the jobs of a queue: a higher one is served first. It is 0, the lowest, to
+	// MaxPriority.
 	Priority int `json:"priority,omitempty"`
-	// MaxAttempts is how often the job may fail before it is given up as dead: the loss
-	// of its node counts, and so does an error that the handler calls retryable. Any
-	// other error fails the job at once. 0 means DefaultMaxAttempts.
+	// MaxAttempts is how often the job may fail before it is dead. The loss of its node counts, and
+	// so does an error that the handler calls retryable. Any other error fails the job at once. 0
+	// means DefaultMaxAttempts.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// TimeoutMS is how long the job may take from its submission to its end, in
-	// milliseconds of Redis' clock; then it expires. 0 is no limit.
+	// TimeoutMS is how long the job may take from its submission to its end, in milliseconds of
+	// Redis' clock; then it expires. 0 is no limit.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// RunAtMS is when the job is to begin at the earliest, in milliseconds since the Unix
-	// epoch by Redis' clock: until then it is scheduled. TimeoutMS counts from then. 0, or
-	// a time that has passed, is at once.
+	// RunAtMS is the earliest time at which the job begins, in milliseconds since the Unix epoch by
+	// Redis' clock. Until then it is scheduled, and TimeoutMS counts from then. 0, or a time that
+	// has passed, means at once.
 	RunAtMS int64 `json:"run_at_ms,omitempty"`
-	// ProgressTimeoutMS is how long the handler may go without telling progress, in
-	// milliseconds of its node's clock, from the moment that it is called: then it is
-	// stopped, and the attempt has failed with JobErrorStalled. The job is tried again
-	// while MaxAttempts lasts. 0 is no limit.
+	// ProgressTimeoutMS is how long the handler may run without reporting progress, in milliseconds
+	// of its node's clock. Then the node stops it, and the attempt has failed with JobErrorStalled.
+	// The job is retried while MaxAttempts allows it. 0 is no limit.
 	ProgressTimeoutMS int64 `json:"progress_timeout_ms,omitempty"`
-	// OnLeaseLoss says whether the handler goes on when its node is cut off from Redis
-	// for the heartbeat limit. Empty means LeaseLossContinue.
+	// OnLeaseLoss decides whether the handler goes on when its node cannot reach Redis for the
+	// heartbeat limit. Empty means LeaseLossContinue.
 	OnLeaseLoss OnLeaseLoss `json:"on_lease_loss,omitempty"`
-	// IdempotencyKey makes a submission repeatable: as long as the key is kept (a day
-	// unless the replicas are configured otherwise) a second job of the tenant with the
-	// same key is not created, and its submitter gets the first one's id and result. It has
-	// the form of AffinityKey; empty is none.
+	// IdempotencyKey makes a submission repeatable. While the key is kept (a day unless the
+	// replicas are configured otherwise) a second job of the tenant with the same key is not
+	// created: its submitter gets the id and the result of the first. It has the form of
+	// AffinityKey; empty is none.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
-	// ConcurrencyKey bounds how many jobs of the tenant with the same key run at a time:
-	// ConcurrencyLimit of them, and further ones are held back, in the order of their priority and age. Jobs of
-	// one key should ask for the same nodes: with several cells the limit is one of each cell that
-	// has jobs of the key. It has the form of AffinityKey; empty is none.
+	// ConcurrencyKey limits how many jobs of the tenant with the same key run at a time to
+	// ConcurrencyLimit. Further ones wait, ordered by priority and age. Jobs of one key should ask
+	// for the same nodes: with several cells the limit holds in each cell that has jobs of the key.
+	// It has the form of AffinityKey; empty is none.
 	ConcurrencyKey string `json:"concurrency_key,omitempty"`
-	// ConcurrencyLimit is 1 to MaxConcurrencyLimit; that of the job submitted last holds
-	// for all. 0 means 1.
+	// ConcurrencyLimit is 1 to MaxConcurrencyLimit. The limit of the job that was submitted last
+	// applies to all jobs of the key. 0 means 1.
 	ConcurrencyLimit int `json:"concurrency_limit,omitempty"`
 	// TraceParent is the W3C trace context of the submitter; empty when it is not traced.
 	TraceParent string `json:"traceparent,omitempty"`
 }
 
-// Validate checks everything but the payload's size, which is a limit of the
-// replica. path is put before the field names in errors ("job", "jobs[3]").
-// The error is an [*Error] with code [CodeInvalidArgument].
+// OnLeaseLoss decides what happens to a running job when its node has not reached Redis for so
+// long that the schedulers may have taken the node out.
+type OnLeaseLoss string
+
+// The values of Job.OnLeaseLoss. The empty one means LeaseLossContinue.
+const (
+	// LeaseLossContinue: the handler goes on. If the node still owns the job afterwards its result
+	// counts; else the job has begun again on another node.
+	LeaseLossContinue OnLeaseLoss = "continue"
+	// LeaseLossCancel: the handler is cancelled, so that it does not run beside the next attempt.
+	// If the node still owns the job afterwards, the attempt has failed with JobErrorLeaseLost, and
+	// the next one follows.
+	LeaseLossCancel OnLeaseLoss = "cancel"
+)
+
+// Validate checks everything but the payload's size, which is a limit of the replica. path is put
+// before the field names in errors ("job", "jobs[3]"). The error is an [*Error] with code
+// [CodeInvalidArgument].
 func (j *Job) Validate(path string) error {
 	if err := ValidateName(path+".service", j.Service); err != nil {
 		return err
@@ -102,23 +111,13 @@ func (j *Job) Validate(path string) error {
 			return Invalid(path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
 		}
 	}
-	// UTF-8 because other text would end the WebSocket session of whoever is sent it.
+	// Other text than UTF-8 would end the WebSocket session of every client that gets it.
 	if len(j.Payload) > 0 && (!utf8.Valid(j.Payload) || !json.Valid(j.Payload)) {
 		return Invalid(path+".payload", "is not valid JSON in UTF-8")
 	}
 	if len(j.TraceParent) > 64 || strings.ContainsFunc(j.TraceParent, isControl) {
 		return Invalid(path+".traceparent", "is not a W3C traceparent")
 	}
-	if err := j.validateQueueing(path); err != nil {
-		return err
-	}
-	if err := j.validateSupervision(path); err != nil {
-		return err
-	}
-	return j.Requirement.validate(path + ".requirement")
-}
-
-func (j *Job) validateQueueing(path string) error {
 	switch {
 	case j.Priority < 0 || j.Priority > MaxPriority:
 		return Invalid(path+".priority", "is %d, expected 0 to %d", j.Priority, MaxPriority)
@@ -132,8 +131,12 @@ func (j *Job) validateQueueing(path string) error {
 		return Invalid(path+".run_at_ms", "is %d, expected milliseconds since the Unix epoch", j.RunAtMS)
 	case j.TimeoutMS < 0 || j.TimeoutMS > MaxTimeoutMS:
 		return Invalid(path+".timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.TimeoutMS, MaxTimeoutMS)
+	case j.ProgressTimeoutMS < 0 || j.ProgressTimeoutMS > MaxTimeoutMS:
+		return Invalid(path+".progress_timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.ProgressTimeoutMS, MaxTimeoutMS)
+	case j.OnLeaseLoss != "" && j.OnLeaseLoss != LeaseLossContinue && j.OnLeaseLoss != LeaseLossCancel:
+		return Invalid(path+".on_lease_loss", "is %.40q, expected continue or cancel", string(j.OnLeaseLoss))
 	}
-	return nil
+	return j.Requirement.validate(path + ".requirement")
 }
 
 // AttemptLimit is MaxAttempts with its default applied.
@@ -149,145 +152,3 @@ func (j *Job) KeyLimit() int { return max(j.ConcurrencyLimit, 1) }
 
 // SlotCount is Slots with its default applied.
 func (j *Job) SlotCount() int { return max(j.Slots, 1) }
-
-// State is where a job is in its life.
-type State string
-
-// The states that this release uses. Those from StateSucceeded on are terminal.
-const (
-	// StateScheduled: for later, see Job.RunAtMS.
-	StateScheduled State = "scheduled"
-	// StateWaiting: for a slot on a node that fits.
-	StateWaiting State = "waiting"
-	// StateMoving: from a part of the store that has no nodes left for it to one that has.
-	StateMoving State = "moving"
-	// StateRetryWait: an attempt failed, and the next one is due later.
-	StateRetryWait  State = "retry_wait"
-	StateRunning    State = "running"
-	StateCancelling State = "cancelling"
-	StateSucceeded  State = "succeeded"
-	// StateFailed: the handler returned an error that another attempt would not mend.
-	StateFailed    State = "failed"
-	StateCancelled State = "cancelled"
-	// StateExpired: the job was not done by its deadline.
-	StateExpired State = "expired"
-	// StateDead: it failed as often as it may.
-	StateDead State = "dead"
-)
-
-// States lists every state, in the order of a job's life.
-func States() []State {
-	return []State{
-		StateScheduled, StateWaiting, StateMoving, StateRetryWait, StateRunning, StateCancelling,
-		StateSucceeded, StateFailed, StateCancelled, StateExpired, StateDead,
-	}
-}
-
-// Terminal reports whether a job in this state will never change again.
-func (s State) Terminal() bool {
-	switch s {
-	case StateSucceeded, StateFailed, StateCancelled, StateExpired, StateDead:
-		return true
-	default:
-		return false
-	}
-}
-
-// JobError says why a job failed.
-type JobError struct {
-	// Code is one of the JobError codes, or one that a handler chose.
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
-// The codes that freeslot itself gives to failed jobs.
-const (
-	// JobErrorHandler: the handler returned an error.
-	JobErrorHandler = "handler_error"
-	// JobErrorPanic: the handler panicked; the node goes on.
-	JobErrorPanic = "panic"
-	// JobErrorNoHandler: the node was given a job for a service that it does not run.
-	JobErrorNoHandler = "no_handler"
-	// JobErrorInterrupted: the node stopped before the job was done.
-	JobErrorInterrupted = "interrupted"
-	// JobErrorNodeLost: the node fell silent, or its agent restarted and so lost the job.
-	JobErrorNodeLost = "node_lost"
-	// JobErrorStalled: the handler told no progress for Job.ProgressTimeoutMS.
-	JobErrorStalled = "stalled"
-	// JobErrorLeaseLost: the node was cut off, and Job.OnLeaseLoss is LeaseLossCancel.
-	JobErrorLeaseLost = "lease_lost"
-	// JobErrorLost: the job's record was lost with the store's data; it may have run.
-	JobErrorLost = "lost"
-	// JobErrorResultTooLarge: the handler's result is over the node's limit.
-	JobErrorResultTooLarge = "result_too_large"
-)
-
-func (e *JobError) Error() string { return e.Code + ": " + e.Message }
-
-// What can hold a waiting job back although slots are free; see JobStatus.HeldBy.
-const (
-	// HeldByTenant: as many jobs of the tenant run as may.
-	HeldByTenant = "max_running"
-	// HeldByKey: as many jobs with its concurrency key run as may.
-	HeldByKey = "concurrency_key"
-	// HeldByPause: an operator has paused its service, its class or a pool.
-	HeldByPause = "pause"
-)
-
-// JobStatus is a job's record: what is known of it now. Times are Redis' clock,
-// in milliseconds since the Unix epoch; 0 means not yet.
-type JobStatus struct {
-	ID      string `json:"job_id"`
-	Tenant  string `json:"tenant"`
-	Service string `json:"service"`
-	// Class names the requirement of the job: jobs of a class fit the same nodes. It is the
-	// [ClassID].
-	Class string `json:"class,omitempty"`
-	State State  `json:"state"`
-	// Node and Attempt say where it runs or ran last, and which try that is, from 1; ""
-	// and 0 before the first. A job that waits for its next attempt, in StateWaiting or
-	// StateMoving, has no node.
-	Node    string `json:"node"`
-	Attempt int    `json:"attempt"`
-	Slots   int    `json:"slots"`
-	// Result is the handler's result; set only in StateSucceeded.
-	Result json.RawMessage `json:"result,omitempty"`
-	// Error is what failed last: set in StateFailed and StateDead, and in StateExpired
-	// and StateRetryWait where an attempt had failed.
-	Error *JobError `json:"error,omitempty"`
-	// Progress is what a handler of the job told last; absent where none has, in listings
-	// and in results that are sent by themselves.
-	Progress *Progress `json:"progress,omitempty"`
-	// Failures counts the attempts that failed.
-	Failures int `json:"failures,omitempty"`
-	Priority int `json:"priority,omitempty"`
-	// DeadlineMS is when the job expires; 0 is never.
-	DeadlineMS int64 `json:"deadline_ms,omitempty"`
-	// RunAtMS is when the job goes on to wait for a slot: in StateScheduled, and in
-	// StateRetryWait in listings; 0 otherwise.
-	RunAtMS int64 `json:"run_at_ms,omitempty"`
-	// Position is the job's place in the queue of jobs that wait for the same nodes,
-	// from 1, when it was looked up; 0 when it does not wait, and in listings.
-	Position int `json:"position,omitempty"`
-	// HeldBy is what keeps a waiting job out of that queue, HeldByTenant or HeldByKey, or what
-	// keeps the queue from moving, HeldByPause, when it was looked up; empty when nothing does, and in listings.
-	HeldBy        string `json:"held_by,omitempty"`
-	SubmittedAtMS int64  `json:"submitted_at_ms"`
-	AssignedAtMS  int64  `json:"assigned_at_ms"`
-	FinishedAtMS  int64  `json:"finished_at_ms,omitempty"`
-}
-
-// DecodeStrict decodes exactly one JSON value into v and refuses unknown fields
-// and trailing data. path names the value in errors, which are [*Error]s with
-// code [CodeInvalidArgument]; those of one of its fields name that.
-func DecodeStrict(path string, data []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return undecoded(path, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Invalid(path, "is followed by further data, expected one JSON value")
-	}
-	return nil
-}

@@ -13,35 +13,34 @@ const (
 	MaxLabelRuleValues = 64
 )
 
-// LabelRule compares one label of a node. Its model is a term of Kubernetes' node
-// selectors.
+// LabelRule compares one label of a node. It is modelled on a term of Kubernetes' node selectors.
 type LabelRule struct {
 	// Label is the label's name.
 	Label string `json:"label"`
 	// Operator is one of the Label operators.
 	Operator LabelOperator `json:"operator"`
-	// Values are 1 to MaxLabelRuleValues for in and not_in, none for exists and
-	// not_exists, exactly one decimal number for gt, ge, lt and le.
+	// Values are 1 to MaxLabelRuleValues for in and not_in, none for exists and not_exists, exactly
+	// one decimal number for gt, ge, lt and le.
 	Values []string `json:"values,omitempty"`
 }
 
 // LabelOperator is how a LabelRule compares.
 type LabelOperator string
 
-// The operators. A label that the node does not have fails all of them but
-// LabelNotIn and LabelNotExists.
+// The operators. A label that the node does not have fails all of them but LabelNotIn and
+// LabelNotExists.
 const (
 	// LabelIn: the label's value is one of the values.
 	LabelIn LabelOperator = "in"
-	// LabelNotIn: it is none of them, or the label is missing.
+	// LabelNotIn: the label's value is none of the values, or the label is missing.
 	LabelNotIn LabelOperator = "not_in"
 	// LabelExists: the label is there, whatever its value.
 	LabelExists LabelOperator = "exists"
-	// LabelNotExists: it is not.
+	// LabelNotExists: the label is missing.
 	LabelNotExists LabelOperator = "not_exists"
-	// LabelGreater, LabelGreaterEqual, LabelLess and LabelLessEqual compare the
-	// label's value with the one value as decimal numbers (64-bit floating point:
-	// whole numbers are exact up to 2^53). A label that is no number fails.
+	// LabelGreater, LabelGreaterEqual, LabelLess and LabelLessEqual compare the label's value with
+	// the one value as decimal numbers (64-bit floating point: whole numbers are exact up to 2^53).
+	// A label that is no number fails.
 	LabelGreater      LabelOperator = "gt"
 	LabelGreaterEqual LabelOperator = "ge"
 	LabelLess         LabelOperator = "lt"
@@ -93,8 +92,8 @@ func (r *LabelRule) compares(value string) bool {
 	}
 }
 
-// parseNumber reads a finite decimal number; what else ParseFloat reads (hexadecimal
-// digits, underscores, infinities) is none.
+// parseNumber reads a finite decimal number. It refuses what else ParseFloat reads: hexadecimal
+// digits, underscores, infinities.
 func parseNumber(s string) (float64, bool) {
 	if strings.Trim(s, "0123456789.eE+-") != "" {
 		return 0, false
@@ -107,18 +106,18 @@ func (r *LabelRule) validate(path string) error {
 	if err := ValidateName(path+".label", r.Label); err != nil {
 		return err
 	}
-	least, most := 0, 0
+	least, most, counts := 1, 1, "exactly 1"
 	switch r.Operator {
 	case LabelIn, LabelNotIn:
-		least, most = 1, MaxLabelRuleValues
+		most, counts = MaxLabelRuleValues, "1 to "+strconv.Itoa(MaxLabelRuleValues)
 	case LabelExists, LabelNotExists:
+		least, most, counts = 0, 0, "none"
 	case LabelGreater, LabelGreaterEqual, LabelLess, LabelLessEqual:
-		least, most = 1, 1
 	default:
 		return Invalid(path+".operator", "is %q, expected in, not_in, exists, not_exists, gt, ge, lt or le", r.Operator)
 	}
 	if count := len(r.Values); count < least || count > most {
-		return Invalid(path+".values", "has %d entries, expected %s for %s", count, span(least, most), r.Operator)
+		return Invalid(path+".values", "has %d entries, expected %s for %s", count, counts, r.Operator)
 	}
 	for i, value := range r.Values {
 		if err := r.validateValue(element(path+".values", i), value); err != nil {
@@ -141,25 +140,6 @@ func (r *LabelRule) validateValue(field, value string) error {
 	return nil
 }
 
-func span(least, most int) string {
-	switch {
-	case most == 0:
-		return "none"
-	case least == most:
-		return "exactly " + strconv.Itoa(least)
-	default:
-		return strconv.Itoa(least) + " to " + strconv.Itoa(most)
-	}
-}
-
 func validateLabelRules(field string, rules []LabelRule) error {
-	if len(rules) > MaxLabelRules {
-		return Invalid(field, "has %d entries, expected at most %d", len(rules), MaxLabelRules)
-	}
-	for i := range rules {
-		if err := rules[i].validate(element(field, i)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return validateEach(field, len(rules), MaxLabelRules, func(i int) error { return rules[i].validate(element(field, i)) })
 }

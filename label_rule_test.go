@@ -65,7 +65,7 @@ func TestLabelRuleValidate(t *testing.T) {
 	}
 }
 
-// Numbers are compared as a big.Float compares them, for all that a float64 holds exactly.
+// Numbers are compared as by big.Float, if a float64 holds them exactly.
 func TestLabelRuleNumbers(t *testing.T) {
 	t.Parallel()
 	number := rapid.Custom(func(t *rapid.T) string {

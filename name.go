@@ -15,14 +15,22 @@ const MaxNameLength = 64
 // MaxLabelValueLength is the longest label value, in bytes.
 const MaxLabelValueLength = 128
 
-// nameRule is quoted in every refusal, so that the reader need not look it up.
-const nameRule = "1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit"
+// MaxEndpointLength is the longest endpoint of a service, in bytes.
+const MaxEndpointLength = 255
 
-// ValidateName checks an identifier that becomes part of a Redis key or an
-// event: node, pool, tenant, service and label names. The alphabet leaves out
-// ':' and braces (key separators, hash tags) and all white space (the event
-// codec's separator). The error is an [*Error] with code [CodeInvalidArgument]
-// that names field.
+// ClassIDLength is the length of a class id, in bytes. An id has the digits 0-9 and a-f.
+const ClassIDLength = 16
+
+// Every refusal quotes these rules, so that the reader need not look them up.
+const (
+	nameRule     = "1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit"
+	endpointRule = "a URL such as http://10.0.0.7:8000/run, or host:port, without a user, of at most 255 characters"
+)
+
+// ValidateName checks an identifier that becomes part of a Redis key or an event: node, pool,
+// tenant, service and label names. It refuses ':' and braces (key separators, hash tags) and all
+// white space (the event codec's separator). The error is an [*Error] with code
+// [CodeInvalidArgument] that names field.
 func ValidateName(field, name string) error {
 	if len(name) == 0 || len(name) > MaxNameLength {
 		return Invalid(field, "is %d characters long, expected %s", len(name), nameRule)
@@ -30,23 +38,25 @@ func ValidateName(field, name string) error {
 	for i := range len(name) {
 		c := name[i]
 		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-		if alnum || i > 0 && (c == '.' || c == '_' || c == '-') {
-			continue
+		if !alnum && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return Invalid(field, "has %q at position %d, expected %s", rune(c), i, nameRule)
 		}
-		return Invalid(field, "has %q at position %d, expected %s", rune(c), i, nameRule)
 	}
 	return nil
 }
 
-// MaxEndpointLength is the longest endpoint of a service, in bytes.
-const MaxEndpointLength = 255
+// ValidateClassID checks the form of a class id. The error is an [*Error] with code
+// [CodeInvalidArgument] that names field.
+func ValidateClassID(field, id string) error {
+	if len(id) != ClassIDLength || strings.Trim(id, "0123456789abcdef") != "" {
+		return Invalid(field, "is %q, expected the id of a class, %d of 0-9 a-f", id, ClassIDLength)
+	}
+	return nil
+}
 
-// endpointRule is quoted in every refusal of an endpoint.
-const endpointRule = "a URL such as http://10.0.0.7:8000/run, or host:port, without a user, of at most 255 characters"
-
-// ValidateEndpoint checks where a service can be reached: a URL or host:port, without
-// credentials, because whoever sees the node sees it. The error is an [*Error] with code
-// [CodeInvalidArgument] that names field, and does not quote the endpoint.
+// ValidateEndpoint checks where a service can be reached: a URL or host:port. It refuses
+// credentials, because everybody who can list nodes sees the endpoint. The error is an [*Error]
+// with code [CodeInvalidArgument] that names field, and does not quote the endpoint.
 func ValidateEndpoint(field, endpoint string) error {
 	if len(endpoint) <= MaxEndpointLength && !strings.ContainsFunc(endpoint, func(r rune) bool { return r <= ' ' || r > '~' || r == '@' }) {
 		if u, err := url.Parse(endpoint); err == nil && u.Scheme != "" && u.Host != "" {
@@ -59,17 +69,43 @@ func ValidateEndpoint(field, endpoint string) error {
 	return Invalid(field, "is not an endpoint, expected %s", endpointRule)
 }
 
+// validateOptional accepts an empty name too.
+func validateOptional(field, name string) error {
+	if name == "" {
+		return nil
+	}
+	return ValidateName(field, name)
+}
+
+// validateEach checks the number of entries of a list, then each entry by its index.
+func validateEach(field string, count, most int, check func(i int) error) error {
+	if count > most {
+		return Invalid(field, "has %d entries, expected at most %d", count, most)
+	}
+	for i := range count {
+		if err := check(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func validateNames(field string, names []string, most int) error {
+	return validateEach(field, len(names), most, func(i int) error { return ValidateName(field, names[i]) })
+}
+
 func validateLabels(field string, labels map[string]string) error {
-	// Sorted, so that the same labels are always refused for the same one.
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
+	names := slices.Sorted(maps.Keys(labels)) // so that the first bad one is always the same
+	return validateEach(field, len(names), MaxLabels, func(i int) error {
+		name := names[i]
 		if err := ValidateName(field+" name", name); err != nil {
 			return err
 		}
 		if !validLabelValue(labels[name]) {
 			return Invalid(field+"."+name, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func validLabelValue(value string) bool {

@@ -1,6 +1,7 @@
 package freeslot
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -16,25 +17,24 @@ const (
 	MaxLanguages = 256
 )
 
-// Requirement is what a job asks of a node besides the service that runs it.
-// The zero value asks for nothing.
+// Requirement is what a job asks of a node besides the service that runs it. The zero value asks
+// for nothing.
 type Requirement struct {
 	// Pool restricts the choice to the members of one pool.
 	Pool string `json:"pool,omitempty"`
-	// PreferredPool is tried first; the other fitting nodes come after it. It allows
-	// no node that the rest of the requirement would not allow.
+	// PreferredPool is tried first; the other fitting nodes come after it. It does not change which
+	// nodes fit.
 	PreferredPool string `json:"preferred_pool,omitempty"`
-	// Services are further services that the node must have installed, each
-	// optionally with a range of versions: "asr", "asr@>=1.2 <2", "asr@^1.4"; see
-	// [ParseVersionRange]. The job's own service may be listed too, to give it one.
+	// Services are further services that the node must have installed, each optionally with a range
+	// of versions: "asr", "asr@>=1.2 <2", "asr@^1.4"; see [ParseVersionRange]. The job's own
+	// service may be listed too, to give it a range.
 	Services []string `json:"services,omitempty"`
-	// SourceLanguage and TargetLanguage are BCP 47 tags. The node must
-	// understand the first and produce the second; either may stand alone. They
-	// are looked up as RFC 4647 section 3.4 says: "de-AT" finds a node that
-	// offers "de", but "de" does not find one that offers only "de-AT".
+	// SourceLanguage and TargetLanguage are BCP 47 tags. The node must understand the first and
+	// produce the second; either may be empty. The look-up follows RFC 4647 section 3.4: "de-AT"
+	// finds a node that offers "de", but "de" does not find one that offers only "de-AT".
 	SourceLanguage string `json:"source_language,omitempty"`
 	TargetLanguage string `json:"target_language,omitempty"`
-	// Labels must all be on the node with these very values.
+	// Labels must all be on the node, with exactly these values.
 	Labels map[string]string `json:"labels,omitempty"`
 	// LabelRules must all hold for the node's labels.
 	LabelRules []LabelRule `json:"label_rules,omitempty"`
@@ -56,35 +56,31 @@ func cloneRules(rules []LabelRule) []LabelRule {
 }
 
 func (r *Requirement) validate(path string) error {
-	for _, pool := range []struct{ field, id string }{{"pool", r.Pool}, {"preferred_pool", r.PreferredPool}} {
-		if pool.id == "" {
-			continue
-		}
-		if err := ValidateName(path+"."+pool.field, pool.id); err != nil {
-			return err
-		}
-	}
-	if err := validateServices(path+".services", r.Services); err != nil {
-		return err
-	}
-	for _, stage := range []struct{ field, tag string }{{"source_language", r.SourceLanguage}, {"target_language", r.TargetLanguage}} {
-		if stage.tag == "" {
-			continue
-		}
-		if err := validateLanguage(path+"."+stage.field, stage.tag); err != nil {
-			return err
-		}
-	}
-	if len(r.Labels) > MaxLabels {
-		return Invalid(path+".labels", "has %d entries, expected at most %d", len(r.Labels), MaxLabels)
-	}
-	if err := validateLabels(path+".labels", r.Labels); err != nil {
-		return err
-	}
-	return validateLabelRules(path+".label_rules", r.LabelRules)
+	services := path + ".services"
+	return cmp.Or(
+		validateOptional(path+".pool", r.Pool),
+		validateOptional(path+".preferred_pool", r.PreferredPool),
+		validateEach(services, len(r.Services), MaxServices, func(i int) error { return ValidateService(element(services, i), r.Services[i]) }),
+		validateLanguage(path+".source_language", r.SourceLanguage),
+		validateLanguage(path+".target_language", r.TargetLanguage),
+		validateLabels(path+".labels", r.Labels),
+		validateLabelRules(path+".label_rules", r.LabelRules),
+	)
 }
 
+func validateLanguages(field string, tags []string) error {
+	return validateEach(field, len(tags), MaxLanguages, func(i int) error { return validateTag(field, tags[i]) })
+}
+
+// validateLanguage accepts an empty tag too.
 func validateLanguage(field, tag string) error {
+	if tag == "" {
+		return nil
+	}
+	return validateTag(field, tag)
+}
+
+func validateTag(field, tag string) error {
 	if len(tag) > MaxNameLength {
 		return Invalid(field, "is longer than %d characters, expected a BCP 47 language tag such as de or zh-Hant-TW", MaxNameLength)
 	}

@@ -12,22 +12,22 @@ import (
 // batchCalls is how many frames of one SubmitBatch are under way at a time.
 const batchCalls = 4
 
-// SubmitBatch submits jobs, in as few frames as the replica's limits allow, and
-// returns when each is accepted or refused, in the order of jobs; see Submit for
-// the errors of single jobs. The error is not nil only when nothing was sent: no
-// jobs, no connection before ctx ended, or ErrClosed.
+// SubmitBatch submits jobs, in as few frames as the replica's limits allow. It returns when each
+// job is accepted or refused, in the order of jobs; see Submit for the errors of single jobs. The
+// error is not nil only when nothing was sent: no jobs, no connection before ctx ended, or
+// ErrClosed.
 func (c *Client) SubmitBatch(ctx context.Context, jobs []freeslot.Job) ([]Submitted, error) {
 	if len(jobs) == 0 {
 		return nil, freeslot.Invalid("jobs", "is empty")
 	}
-	limits, err := c.limits(ctx)
-	if err != nil {
+	var welcome wire.Welcome
+	if err := c.connected(ctx, func(conn *connection) { welcome = conn.welcome }); err != nil {
 		return nil, err
 	}
 	results := make([]Submitted, len(jobs))
 	places := make(chan struct{}, batchCalls)
 	var calls sync.WaitGroup
-	for _, part := range split(jobs, results, limits) {
+	for _, part := range split(jobs, results, &welcome) {
 		places <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-places }()
@@ -57,36 +57,15 @@ func (c *Client) submitPart(ctx context.Context, jobs []freeslot.Job, part []int
 	}
 }
 
-// limits are those of the replica that the client is connected to.
-func (c *Client) limits(ctx context.Context) (wire.Limits, error) {
-	for {
-		c.mu.Lock()
-		l, ready, closed := c.current, c.ready, c.closed
-		c.mu.Unlock()
-		switch {
-		case closed:
-			return wire.Limits{}, ErrClosed
-		case l != nil:
-			w := &l.welcome
-			return wire.Limits{MaxPayloadBytes: w.MaxPayloadBytes, MaxBatch: w.MaxBatch, MaxFrameBytes: w.MaxFrameBytes}, nil
-		}
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return wire.Limits{}, c.notConnected(ctx)
-		}
-	}
-}
-
-// split makes frames of the good jobs, and puts the errors of the others into
-// results. One bad job would otherwise spoil its whole frame.
-func split(jobs []freeslot.Job, results []Submitted, limits wire.Limits) [][]int {
+// split makes frames of the valid jobs, and puts the errors of the others into results: one bad job
+// would cost all jobs of its frame.
+func split(jobs []freeslot.Job, results []Submitted, limits *wire.Welcome) [][]int {
 	const envelope = 128 // of the frame itself
 	var parts [][]int
 	var part []int
 	size := envelope
 	for i := range jobs {
-		if err := checkJob(&jobs[i], i, limits); err != nil {
+		if err := checkJob(&jobs[i], i, limits.MaxPayloadBytes); err != nil {
 			results[i].Err = err
 			continue
 		}
@@ -103,19 +82,18 @@ func split(jobs []freeslot.Job, results []Submitted, limits wire.Limits) [][]int
 	return parts
 }
 
-func checkJob(job *freeslot.Job, i int, limits wire.Limits) error {
+func checkJob(job *freeslot.Job, i, maxPayloadBytes int) error {
 	path := "jobs[" + strconv.Itoa(i) + "]"
-	if limits.MaxPayloadBytes > 0 {
-		if err := wire.CheckPayload(path, job, limits.MaxPayloadBytes); err != nil {
+	if maxPayloadBytes > 0 {
+		if err := wire.CheckPayload(path, job, maxPayloadBytes); err != nil {
 			return err
 		}
 	}
 	return job.Validate(path)
 }
 
-// frameBytes is no less than what a valid job takes in a frame. Of its texts only some
-// can hold characters that are escaped, at worst doubled; the trace context may be added
-// to it.
+// frameBytes is an upper bound of the bytes that a valid job takes in a frame. Only some of its
+// texts can hold characters that are escaped, at worst doubled. A trace context may be added.
 func frameBytes(job *freeslot.Job) int {
 	const (
 		names = 512 // field names, punctuation, numbers, traceparent

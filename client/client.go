@@ -3,18 +3,19 @@ package client
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/url"
+	"slices"
 	"sync"
 
-	"github.com/coder/websocket"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// ErrClosed is returned by every call of a client that was closed, and by the
-// Wait of every handle that had no result by then.
+// ErrClosed is returned by every call of a closed client, and by the Wait of every handle that had
+// no result when the client was closed.
 var ErrClosed = errors.New("client is closed")
 
 // Client submits jobs over one connection, which it renews as needed.
@@ -30,16 +31,15 @@ type Client struct {
 	// loops are all goroutines of the client.
 	loops sync.WaitGroup
 
-	mu sync.Mutex // guards what follows, and all links, calls and handles
+	mu sync.Mutex // guards what follows, and all connections, calls and handles
 	// current takes new requests; nil while there is no connection.
-	current *link
-	// ready is closed when current is set or the client closed; a new one is made
-	// when current is lost.
+	current *connection
+	// ready is closed when current is set or the client closed. Losing current makes a new one.
 	ready chan struct{}
-	// links are the connections that are open: current, and those told to go away
-	// that still have answers to bring.
-	links map[*link]struct{}
-	// jobs are those accepted that have no result yet.
+	// connections are the open ones: current, and those of draining replicas that still have
+	// answers to bring.
+	connections map[*connection]struct{}
+	// jobs are the accepted ones that have no result yet.
 	jobs   map[string]*Handle
 	closed bool
 	lastID uint64
@@ -47,10 +47,10 @@ type Client struct {
 	failure error
 }
 
-// Dial connects to a replica: "ws://127.0.0.1:7480", or with the path /v1/ws. Of
-// several URLs, separated by commas, each is tried once in turn. ctx bounds only
-// this. The error holds a *freeslot.Error: unauthenticated, permission_denied,
-// overloaded or unavailable; or it says that url is malformed.
+// Dial connects to a replica: "ws://127.0.0.1:7480", or with the path /v1/ws. Several URLs are
+// separated by commas; each is tried once in turn. ctx bounds only the call of Dial. The error
+// holds a *freeslot.Error (unauthenticated, permission_denied, overloaded or unavailable), or names
+// what is wrong with url.
 func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 	urls, err := parseURLs(url)
 	if err != nil {
@@ -61,7 +61,7 @@ func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 	c := &Client{
 		opts: opts, urls: urls, log: opts.Logger, tracer: newTracer(opts.TracerProvider),
 		ctx: life, cancel: cancel, ready: make(chan struct{}),
-		links: map[*link]struct{}{}, jobs: map[string]*Handle{},
+		connections: map[*connection]struct{}{}, jobs: map[string]*Handle{},
 	}
 	first, err := c.dialAny(ctx)
 	if err != nil {
@@ -73,12 +73,12 @@ func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 }
 
 // dialAny tries each URL once.
-func (c *Client) dialAny(ctx context.Context) (*link, error) {
+func (c *Client) dialAny(ctx context.Context) (*connection, error) {
 	var failures error
 	for i := range c.urls {
-		l, err := c.connect(ctx, i)
+		conn, err := c.connect(ctx, i)
 		if err == nil {
-			return l, nil
+			return conn, nil
 		}
 		failures = errors.Join(failures, err)
 		if ctx.Err() != nil {
@@ -88,10 +88,9 @@ func (c *Client) dialAny(ctx context.Context) (*link, error) {
 	return nil, failures
 }
 
-// Close ends the connection and waits for the client's goroutines. Calls under
-// way and handles without a result fail with ErrClosed; the jobs go on. It takes
-// up to ten seconds when the replica does not answer. Only the first call does
-// anything; it always returns nil.
+// Close ends the connection and waits for the client's goroutines. Calls under way and handles
+// without a result fail with ErrClosed; the jobs go on. It takes up to ten seconds when the replica
+// does not answer. Only the first call does anything; it always returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -103,29 +102,27 @@ func (c *Client) Close() error {
 	if c.current == nil {
 		close(c.ready)
 	}
-	var open []*link
-	for l := range c.links {
-		open = append(open, l)
-		l.failPending(ErrClosed, false)
+	open := slices.Collect(maps.Keys(c.connections))
+	for _, conn := range open {
+		conn.failPending(ErrClosed, false)
 	}
 	for _, h := range c.jobs {
 		h.finish(freeslot.JobStatus{}, ErrClosed)
 	}
 	c.mu.Unlock()
-	for _, l := range open {
-		c.loops.Go(func() { _ = l.conn.Close(websocket.StatusNormalClosure, "") })
+	for _, conn := range open {
+		c.loops.Go(conn.sayGoodbye)
 	}
 	c.loops.Wait()
 	return nil
 }
 
-// Submit submits a job and returns when it is accepted, which does not mean that there
-// is a free slot: the job may wait for one. While there is no connection Submit waits for
-// one until ctx ends.
+// Submit submits a job and returns when it is accepted. An accepted job may still wait for a free
+// slot. While there is no connection Submit waits for one until ctx ends.
 //
-// The error holds a *freeslot.Error, or is ErrClosed. With code unavailable the
-// job may have been accepted unless the message says that nothing was sent. When
-// ctx is to blame the error matches its cause, too.
+// The error holds a *freeslot.Error, or is ErrClosed. With code unavailable the job may have been
+// accepted, unless the message has "nothing was sent". When ctx has ended the error matches its
+// cause, too.
 func (c *Client) Submit(ctx context.Context, job freeslot.Job) (*Handle, error) {
 	if err := job.Validate("job"); err != nil {
 		return nil, err
@@ -150,10 +147,9 @@ func (c *Client) Run(ctx context.Context, job freeslot.Job) (freeslot.JobStatus,
 	return h.Wait(ctx)
 }
 
-// Cancel asks for a job to be cancelled and returns what is known of it now: a
-// running job is cancelling, one that waits is cancelled; the handle, if there is one,
-// gets the end. A job that has ended is unchanged. Errors as Submit; not_found when there is no such
-// job of this tenant.
+// Cancel asks for a job to be cancelled and returns its status: a running job is cancelling, a
+// waiting one is cancelled. The handle, if there is one, gets the end. A job that has ended is
+// unchanged. Errors as Submit; not_found when the tenant has no such job.
 func (c *Client) Cancel(ctx context.Context, jobID string) (freeslot.JobStatus, error) {
 	for {
 		answer := c.do(ctx, newCancel, func(id string) []byte { return wire.AppendCancel(nil, id, jobID) })
@@ -163,10 +159,9 @@ func (c *Client) Cancel(ctx context.Context, jobID string) (freeslot.JobStatus, 
 	}
 }
 
-// Attach makes this client the one that gets a job's result, which whoever
-// waited for it before does not get then. A job that has ended gives a handle
-// with its result. A job that this client waits for already gives that handle.
-// Errors as Cancel.
+// Attach makes this client the one that gets a job's result. A client that waited for the job
+// before does not get it then. A job that has ended gives a handle with its result. A job that this
+// client waits for already gives the handle that exists. Errors as Cancel.
 func (c *Client) Attach(ctx context.Context, jobID string) (*Handle, error) {
 	for {
 		c.mu.Lock()

@@ -122,8 +122,8 @@ func TestSubmitBatch(t *testing.T) {
 	}
 }
 
-// TestSubmitBatchBySize: a batch that is over the frame limit is split, even if
-// its number is not.
+// TestSubmitBatchBySize: a batch over the frame limit is split, even if its number of jobs is not
+// over the limit.
 func TestSubmitBatchBySize(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

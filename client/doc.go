@@ -4,23 +4,23 @@
 //	...
 //	status, err := c.Run(ctx, freeslot.Job{Service: "tts", Payload: payload})
 //
-// A [Client] holds one WebSocket connection to one replica. When it breaks, or
-// the replica stops, the client connects to the next of its URLs and attaches to
-// all jobs that have no result yet; their [Handle]s go on as if nothing had
-// happened, and each gets its result once.
+// A [Client] holds one WebSocket connection to one replica. When it breaks, or the replica stops,
+// the client connects to the next of its URLs and attaches to all jobs that have no result yet.
+// Their [Handle]s go on as if nothing had happened, and each gets its result once.
 //
 // # What is promised
 //
-// Submit returns a Handle only for a job that was accepted. Where no node that fits is
-// free the job waits, and is tried again elsewhere when its node is lost; the Handle goes
-// on through all of that, until the job has ended: succeeded, failed, cancelled, expired
-// by its own TimeoutMS, or dead after Job.MaxAttempts failures. A submit whose
-// connection broke before the answer fails with code unavailable: the job may
-// have been accepted all the same, and the client does not repeat it, because
-// that could run it twice. Cancel and Attach are repeated; that is harmless.
+// Submit returns a Handle only for a job that was accepted. Without a free node that fits, the job
+// waits. When its node is lost, the job is tried again elsewhere. The Handle goes on through all of
+// that, until the job has ended: succeeded, failed, cancelled, expired by its own TimeoutMS, or
+// dead after Job.MaxAttempts failures.
 //
-// Giving up does not cancel: when the context of a call or of [Handle.Wait] ends,
-// the job goes on. Use [Client.Cancel].
+// A submit whose connection broke before the answer fails with code unavailable. The job may have
+// been accepted all the same, so the client does not repeat the submit: that could run the job
+// twice. Cancel and Attach are repeated, which is harmless.
+//
+// Giving up does not cancel: when the context of a call or of [Handle.Wait] ends, the job goes on.
+// Use [Client.Cancel].
 //
 // All methods are safe for concurrent use.
 package client

@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// system is a replica and a node on a Redis of their own, for the examples, which
-// have no testing.TB to clean up with. The first to want it starts it.
+// system is a replica and a node on a Redis of their own, for the examples, which have no
+// testing.TB for clean-ups. The first example starts it.
 var system realSystem
 
 type realSystem struct {

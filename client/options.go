@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -27,7 +28,7 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// Options are how a client behaves. The zero value of each field means its default.
+// Options configure a client. The zero value of each field means its default.
 type Options struct {
 	// Token is sent as bearer token; empty sends none.
 	Token string
@@ -35,41 +36,31 @@ type Options struct {
 	Name string
 	// Logger gets connects and disconnects; nil logs nothing.
 	Logger *zap.Logger
-	// TracerProvider makes a client span of each job, from submit to result, and
-	// the job carries its context to the node. Nil makes none: jobs keep the
-	// TraceParent that they came with.
+	// TracerProvider makes a client span of each job, from submit to result, and the job carries
+	// its context to the node. Nil makes none: jobs keep the TraceParent that they came with.
 	TracerProvider trace.TracerProvider
 	// HTTPClient does the handshakes; nil means http.DefaultClient.
 	HTTPClient *http.Client
 
 	// DialTimeout bounds one attempt to connect, welcome included.
 	DialTimeout time.Duration
-	// MinBackoff and MaxBackoff are the pauses between attempts once every URL
-	// has failed; they double from the one to the other, with jitter.
+	// MinBackoff and MaxBackoff bound the pauses between attempts once every URL has failed. The
+	// pause doubles from the first to the second, with jitter.
 	MinBackoff, MaxBackoff time.Duration
-	// PingInterval is how often the replica is pinged, PingTimeout how long it may
-	// take to answer before the connection counts as broken.
+	// PingInterval is how often the replica is pinged. PingTimeout is how long it may take to
+	// answer before the connection counts as broken.
 	PingInterval, PingTimeout time.Duration
-	// MaxMessageBytes bounds what is read as one frame. It must be larger than
-	// the largest result.
+	// MaxMessageBytes is the largest frame that is read. It must be larger than the largest result.
 	MaxMessageBytes int
 }
 
 func (o Options) withDefaults() Options {
-	for field, value := range map[*time.Duration]time.Duration{
-		&o.DialTimeout:  DefaultDialTimeout,
-		&o.MinBackoff:   DefaultMinBackoff,
-		&o.MaxBackoff:   DefaultMaxBackoff,
-		&o.PingInterval: DefaultPingInterval,
-		&o.PingTimeout:  DefaultPingTimeout,
-	} {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	if o.MaxMessageBytes == 0 {
-		o.MaxMessageBytes = DefaultMaxMessageBytes
-	}
+	o.DialTimeout = cmp.Or(o.DialTimeout, DefaultDialTimeout)
+	o.MinBackoff = cmp.Or(o.MinBackoff, DefaultMinBackoff)
+	o.MaxBackoff = cmp.Or(o.MaxBackoff, DefaultMaxBackoff)
+	o.PingInterval = cmp.Or(o.PingInterval, DefaultPingInterval)
+	o.PingTimeout = cmp.Or(o.PingTimeout, DefaultPingTimeout)
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, DefaultMaxMessageBytes)
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/session"
 )
 
-// tell has a job's handler tell something.
-func (f *fleet) tell(id string, attempt int, seq int64, value string) {
+// report has a job's handler report progress.
+func (f *fleet) report(id string, attempt int, seq int64, value string) {
 	f.mu.Lock()
 	p := freeslot.Progress{Attempt: attempt, Seq: seq, AtMS: 3, Value: json.RawMessage(value)}
 	f.jobs[id].status.Progress = &p
@@ -22,8 +22,8 @@ func (f *fleet) tell(id string, attempt int, seq int64, value string) {
 	}
 }
 
-// told waits for the next value; false when there are no more.
-func told(t *testing.T, h *client.Handle) (freeslot.Progress, bool) {
+// next waits for the next value; false when there are no more.
+func next(t *testing.T, h *client.Handle) (freeslot.Progress, bool) {
 	t.Helper()
 	select {
 	case p, ok := <-h.Progress():
@@ -34,8 +34,8 @@ func told(t *testing.T, h *client.Handle) (freeslot.Progress, bool) {
 	}
 }
 
-// caughtUp returns once the client has taken in what was sent before. What is told goes
-// behind the answer that goes with it, if there is one, and before the next.
+// caughtUp returns once the client has received everything that was sent before. Progress comes
+// after the answer that belongs to it, if there is one, and before the next answer.
 func caughtUp(t *testing.T, c *client.Client) {
 	t.Helper()
 	for range 2 {
@@ -50,36 +50,36 @@ func TestProgress(t *testing.T) {
 	f := newFleet(t)
 	c := dial(t, client.Options{}, f.replica(session.Config{}))
 	h := submit(t, c, "hold")
-	f.tell(h.ID(), 1, 1, `{"done":1}`)
-	if p, ok := told(t, h); !ok || p.Attempt != 1 || p.Seq != 1 || p.AtMS != 3 || string(p.Value) != `{"done":1}` {
-		t.Errorf("told %+v, %v", p, ok)
+	f.report(h.ID(), 1, 1, `{"done":1}`)
+	if p, ok := next(t, h); !ok || p.Attempt != 1 || p.Seq != 1 || p.AtMS != 3 || string(p.Value) != `{"done":1}` {
+		t.Errorf("got %+v, %v", p, ok)
 	}
-	// Of what nobody has received the latest stays; what is older than it is nothing new.
+	// Only the latest unread value stays. An older value is not new.
 	for seq := range int64(50) {
-		f.tell(h.ID(), 1, seq+2, "2")
+		f.report(h.ID(), 1, seq+2, "2")
 	}
-	f.tell(h.ID(), 1, 7, "7")
-	f.tell(h.ID(), 1, 99, "99")
+	f.report(h.ID(), 1, 7, "7")
+	f.report(h.ID(), 1, 99, "99")
 	caughtUp(t, c)
-	if p, _ := told(t, h); p.Seq != 99 {
-		t.Errorf("told %+v", p)
+	if p, _ := next(t, h); p.Seq != 99 {
+		t.Errorf("got %+v", p)
 	}
-	f.tell(h.ID(), 1, 100, "100")
+	f.report(h.ID(), 1, 100, "100")
 	caughtUp(t, c)
 	f.finish(h.ID(), freeslot.StateSucceeded, json.RawMessage("7"))
 	wait(t, h)
-	if p, ok := told(t, h); !ok || p.Seq != 100 {
-		t.Errorf("told %+v, %v; expected what was told before the end", p, ok)
+	if p, ok := next(t, h); !ok || p.Seq != 100 {
+		t.Errorf("got %+v, %v; expected the value from before the end", p, ok)
 	}
-	if p, ok := told(t, h); ok {
-		t.Errorf("told %+v after the end", p)
+	if p, ok := next(t, h); ok {
+		t.Errorf("got %+v after the end", p)
 	}
 
-	// A channel that is asked for when all is over is closed at once.
+	// A channel that is made after the end is closed at once.
 	quiet := submit(t, c, "echo")
 	wait(t, quiet)
-	if _, ok := told(t, quiet); ok {
-		t.Error("told something of a job that told nothing")
+	if _, ok := next(t, quiet); ok {
+		t.Error("got progress of a job without any")
 	}
 }
 
@@ -90,22 +90,22 @@ func TestProgressAfterAReconnect(t *testing.T) {
 	first, second := f.replica(session.Config{}), f.replica(session.Config{})
 	c := dial(t, client.Options{}, first, second)
 	h := submit(t, c, "hold")
-	f.tell(h.ID(), 1, 1, "1")
-	if p, _ := told(t, h); p.Seq != 1 {
-		t.Errorf("told %+v", p)
+	f.report(h.ID(), 1, 1, "1")
+	if p, _ := next(t, h); p.Seq != 1 {
+		t.Errorf("got %+v", p)
 	}
 	f.mu.Lock()
-	f.jobs[h.ID()].sink = nil // what is told now reaches nobody
+	f.jobs[h.ID()].sink = nil // progress reaches no client now
 	f.mu.Unlock()
-	f.tell(h.ID(), 1, 2, "2")
+	f.report(h.ID(), 1, 2, "2")
 	first.kill()
-	if p, _ := told(t, h); p.Seq != 2 {
-		t.Errorf("told %+v after the reconnect", p)
+	if p, _ := next(t, h); p.Seq != 2 {
+		t.Errorf("got %+v after the reconnect", p)
 	}
 	f.finish(h.ID(), freeslot.StateSucceeded, json.RawMessage("7"))
 	wait(t, h)
-	if p, ok := told(t, h); ok {
-		t.Errorf("told %+v twice", p)
+	if p, ok := next(t, h); ok {
+		t.Errorf("got %+v twice", p)
 	}
 }
 
@@ -121,8 +121,8 @@ func TestProgressForReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, ok := told(t, h); !ok || p.Attempt != 1 || p.Seq != 1 || string(p.Value) != "[1,2]" {
-		t.Errorf("told %+v, %v", p, ok)
+	if p, ok := next(t, h); !ok || p.Attempt != 1 || p.Seq != 1 || string(p.Value) != "[1,2]" {
+		t.Errorf("got %+v, %v", p, ok)
 	}
 	if _, err := c.Cancel(deadline(t), h.ID()); err != nil {
 		t.Fatal(err)

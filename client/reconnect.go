@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/coder/websocket"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
@@ -14,29 +13,29 @@ import (
 )
 
 const (
-	// stableAfter is how long a connection must last to count as good: shorter
-	// ones do not reset the backoff.
+	// stableAfter is how long a connection must last to count as good. A shorter one does not reset
+	// the backoff.
 	stableAfter = time.Second
 	// adoptLimit is how many attaches are under way at a time after a reconnect.
 	adoptLimit = 32
 )
 
 // run keeps the client connected until it is closed.
-func (c *Client) run(l *link) {
+func (c *Client) run(conn *connection) {
 	pauses := c.newBackoff()
-	for l != nil {
-		c.use(l)
+	for conn != nil {
+		c.use(conn)
 		broke := false
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-l.goaway:
-			c.log.Info("client.told_to_go", zap.String("host", l.host))
-		case <-l.ended:
+		case <-conn.goaway:
+			c.log.Info("client.told_to_go", zap.String("host", conn.host))
+		case <-conn.ended:
 			broke = true
 		}
 		var pause time.Duration
-		switch stable := time.Since(l.since) >= stableAfter; {
+		switch stable := time.Since(conn.since) >= stableAfter; {
 		case !stable:
 			pause = pauses.NextBackOff()
 		case broke:
@@ -46,7 +45,7 @@ func (c *Client) run(l *link) {
 		default:
 			pauses.Reset()
 		}
-		l = c.reconnect((l.url+1)%len(c.urls), pause, pauses)
+		conn = c.reconnect((conn.url+1)%len(c.urls), pause, pauses)
 	}
 }
 
@@ -56,9 +55,9 @@ func (c *Client) newBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// reconnect tries the URLs in turn from next on, and pauses after each round. It
-// returns nil when the client is closed.
-func (c *Client) reconnect(next int, pause time.Duration, pauses backoff.BackOff) *link {
+// reconnect tries the URLs in turn from next on, and pauses after each round. It returns nil when
+// the client is closed.
+func (c *Client) reconnect(next int, pause time.Duration, pauses backoff.BackOff) *connection {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for tried := 1; ; tried++ {
@@ -67,9 +66,9 @@ func (c *Client) reconnect(next int, pause time.Duration, pauses backoff.BackOff
 		case <-c.ctx.Done():
 			return nil
 		}
-		l, err := c.connect(c.ctx, next)
+		conn, err := c.connect(c.ctx, next)
 		if err == nil {
-			return l
+			return conn
 		}
 		if c.ctx.Err() != nil {
 			return nil
@@ -87,50 +86,49 @@ func (c *Client) reconnect(next int, pause time.Duration, pauses backoff.BackOff
 	}
 }
 
-// use makes l the connection for new requests.
-func (c *Client) use(l *link) {
+// use makes conn the connection for new requests.
+func (c *Client) use(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		// Close has not seen this link.
-		_ = l.conn.CloseNow()
+		// Close has not seen this connection.
+		_ = conn.socket.CloseNow()
 		return
 	}
-	c.links[l] = struct{}{}
-	c.current = l
+	c.connections[conn] = struct{}{}
+	c.current = conn
 	close(c.ready)
-	l.start()
+	conn.start()
 	c.signalOrphans()
-	c.log.Info("client.connected", zap.String("host", l.host),
-		zap.String("replica", l.welcome.Replica), zap.String("session_id", l.welcome.SessionID))
+	c.log.Info("client.connected", zap.String("host", conn.host),
+		zap.String("replica", conn.welcome.Replica), zap.String("session_id", conn.welcome.SessionID))
 }
 
-// unuse sends no more requests over l; the answers under way still come. mu is
-// held.
-func (c *Client) unuse(l *link) {
-	if c.current == l {
+// unuse sends no more requests over conn. Answers under way still come. mu is held.
+func (c *Client) unuse(conn *connection) {
+	if c.current == conn {
 		c.current = nil
 		c.ready = make(chan struct{})
 	}
 }
 
-// drop takes note that l has ended.
-func (c *Client) drop(l *link, reason error) {
+// drop notes that conn has ended.
+func (c *Client) drop(conn *connection, reason error) {
 	c.mu.Lock()
-	l.dead = true
-	c.unuse(l)
-	l.failPending(errBroken, true)
-	delete(c.links, l)
+	conn.dead = true
+	c.unuse(conn)
+	conn.failPending(errBroken, true)
+	delete(c.connections, conn)
 	c.signalOrphans()
 	closed := c.closed
 	c.mu.Unlock()
-	close(l.ended)
+	close(conn.ended)
 	if !closed {
-		c.log.Info("client.disconnected", zap.String("host", l.host), zap.Error(reason))
+		c.log.Info("client.disconnected", zap.String("host", conn.host), zap.Error(reason))
 	}
 }
 
-// signalOrphans has the current link look for jobs to take over. mu is held.
+// signalOrphans has the current connection look for jobs to take over. mu is held.
 func (c *Client) signalOrphans() {
 	if c.current == nil {
 		return
@@ -141,105 +139,102 @@ func (c *Client) signalOrphans() {
 	}
 }
 
-// adoptLoop attaches, over this link, to the jobs whose links are lost.
-func (l *link) adoptLoop() {
+// adoptLoop attaches, over this connection, to the jobs whose connections are lost.
+func (conn *connection) adoptLoop() {
 	var attaches sync.WaitGroup
 	defer attaches.Wait()
 	places := make(chan struct{}, adoptLimit)
 	for {
 		select {
-		case <-l.orphans:
-		case <-l.goaway:
+		case <-conn.orphans:
+		case <-conn.goaway:
 			return
-		case <-l.ended:
+		case <-conn.ended:
 			return
 		}
-		for _, h := range l.client.takeOrphans(l) {
+		for _, h := range conn.client.takeOrphans(conn) {
 			select {
 			case places <- struct{}{}:
-			case <-l.ended:
+			case <-conn.ended:
 				return
 			}
 			attaches.Go(func() {
-				l.adopt(h)
+				conn.adopt(h)
 				<-places
 			})
 		}
 	}
 }
 
-// takeOrphans moves all jobs of lost and leaving links to l, and closes leaving
-// links that nothing is expected from any more.
-func (c *Client) takeOrphans(l *link) []*Handle {
+// takeOrphans moves all jobs of lost and leaving connections to conn, and closes leaving
+// connections that have brought all their answers.
+func (c *Client) takeOrphans(conn *connection) []*Handle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var orphans []*Handle
 	for _, h := range c.jobs {
-		if h.link != l && (h.link.dead || h.link.leaving) {
-			h.link = l
+		if h.conn != conn && (h.conn.dead || h.conn.leaving) {
+			h.conn = conn
 			orphans = append(orphans, h)
 		}
 	}
-	for old := range c.links {
+	for old := range c.connections {
 		if old.leaving && len(old.pending) == 0 && !old.closing {
 			old.closing = true
-			c.loops.Go(func() { _ = old.conn.Close(websocket.StatusNormalClosure, "") })
+			c.loops.Go(old.sayGoodbye)
 		}
 	}
 	return orphans
 }
 
-// adopt attaches to one job. When the link is lost meanwhile the job is an
-// orphan again, and the next link's.
-func (l *link) adopt(h *Handle) {
-	c := l.client
-	pauses := c.newBackoff()
+// adopt attaches to one job. When the connection is lost meanwhile, the job is an orphan again, and
+// goes to the next connection.
+func (conn *connection) adopt(h *Handle) {
+	pauses := conn.client.newBackoff()
 	for {
 		k := newAttach(h)
-		id, ok := l.begin(k)
+		id, ok := conn.beginAttach(k)
 		if !ok {
 			return
 		}
 		select {
-		case l.out <- wire.AppendAttach(nil, id, h.id):
-		case <-l.ended:
+		case conn.out <- wire.AppendAttach(nil, id, h.id):
+		case <-conn.ended:
 			return
 		}
 		select {
 		case <-k.done:
-		case <-l.ended:
+		case <-conn.ended:
 			return
 		}
 		switch {
 		case k.err == nil || k.broken:
 			return
 		case !freeslot.CodeOf(k.err).Temporary():
-			c.mu.Lock()
+			conn.client.mu.Lock()
 			h.finish(freeslot.JobStatus{}, k.err)
-			c.mu.Unlock()
+			conn.client.mu.Unlock()
 			return
 		}
 		select {
 		case <-time.After(pauses.NextBackOff()):
 		case <-h.done:
 			return
-		case <-l.goaway:
+		case <-conn.goaway:
 			return
-		case <-l.ended:
+		case <-conn.ended:
 			return
 		}
 	}
 }
 
-// begin makes k a call of this very link; ok is false when it takes none.
-func (l *link) begin(k *call) (id string, ok bool) {
-	c := l.client
+// beginAttach makes k a call of this very connection; ok is false when it takes no more calls.
+func (conn *connection) beginAttach(k *call) (id string, ok bool) {
+	c := conn.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l.dead || l.leaving || c.closed {
+	if conn.dead || conn.leaving || c.closed {
 		return "", false
 	}
-	id = c.newID()
-	l.pending[id] = k
-	return id, true
+	return conn.begin(k), true
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/freeslot/freeslot/internal/session"
 )
 
-// TestResultsSurviveACrash: the jobs of a replica that dies get their results by
-// another, whether they end before or after the client is there.
+// TestResultsSurviveACrash: when a replica dies its jobs get their results from another one, before
+// or after the client has reached it.
 func TestResultsSurviveACrash(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -79,7 +79,7 @@ func TestLargeResultsAfterAReconnect(t *testing.T) {
 	}
 }
 
-// TestSubmitUnderWay: it fails, says what that means, and is not repeated.
+// TestSubmitUnderWay: the submit fails with an error about what that means, and is not repeated.
 func TestSubmitUnderWay(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -123,7 +123,7 @@ func TestGivingUpAnAnswer(t *testing.T) {
 	if freeslot.CodeOf(err) != freeslot.CodeUnavailable || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "may have been carried out") {
 		t.Errorf("Submit returned %v", err)
 	}
-	// The answer that comes now is for nobody, and harms nobody.
+	// The answer comes too late, and does no harm.
 	wait(t, submit(t, c, "echo"))
 }
 
@@ -135,7 +135,7 @@ func TestSubmitWaitsForAConnection(t *testing.T) {
 	c := dial(t, client.Options{MaxBackoff: 10 * time.Millisecond}, r)
 	held := submit(t, c, "hold")
 	r.kill()
-	// Until the break is noticed a submit can still be handed to the connection.
+	// A submit can still be handed to the connection before the client notices the break.
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	for {
@@ -163,8 +163,8 @@ func TestSubmitWaitsForAConnection(t *testing.T) {
 	wait(t, held)
 }
 
-// TestGoaway: a replica that stops in order loses nothing, not even the answers
-// under way, and is soon left.
+// TestGoaway: a replica that stops in order loses nothing, not even the answers under way, and the
+// client leaves it soon.
 func TestGoaway(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -189,10 +189,10 @@ func TestGoaway(t *testing.T) {
 	f.mu.Unlock()
 	drained := make(chan error, 1)
 	go func() { drained <- first.Drain(deadline(t)) }()
-	// Both jobs end up at the second replica; the first is then left at once, for
-	// its grace is an hour.
+	// Both jobs end up at the second replica. The client then leaves the first one at once: its
+	// grace is an hour.
 	for second.Sessions() == 0 {
-		// The first replica refuses late submits, by which the loop goes on.
+		// The first replica refuses late submits, and then the loop goes on.
 		_, _ = c.Run(deadline(t), freeslot.Job{Service: "echo"})
 	}
 	close(release)
@@ -208,8 +208,8 @@ func TestGoaway(t *testing.T) {
 	}
 }
 
-// TestAttachIsRepeated: the store has a hiccup while the client takes its jobs to
-// another replica.
+// TestAttachIsRepeated: the store fails for a moment while the client takes its jobs to another
+// replica.
 func TestAttachIsRepeated(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -230,7 +230,7 @@ func TestAttachIsRepeated(t *testing.T) {
 	}
 }
 
-// TestLostRecord: the job is gone when the client comes back; it is told so.
+// TestLostRecord: the job is gone when the client comes back. The client gets an error.
 func TestLostRecord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -246,8 +246,8 @@ func TestLostRecord(t *testing.T) {
 	}
 }
 
-// scripted is a replica that sends the given frames and then says nothing more,
-// not even to a ping.
+// scripted is a replica that sends the given frames and then nothing more, not even an answer to a
+// ping.
 func scripted(t *testing.T, frames ...string) *replica {
 	t.Helper()
 	return talking(t, func(ctx context.Context, conn *websocket.Conn) {
@@ -257,7 +257,7 @@ func scripted(t *testing.T, frames ...string) *replica {
 	})
 }
 
-// talking is a replica that does with each connection what f does.
+// talking is a replica that calls f for each connection.
 func talking(t *testing.T, f func(ctx context.Context, conn *websocket.Conn)) *replica {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -284,8 +284,8 @@ func talking(t *testing.T, f func(ctx context.Context, conn *websocket.Conn)) *r
 
 const welcome = `{"type":"welcome","protocol":"freeslot.v1","max_batch":1}`
 
-// TestBadReplicas: one that goes silent, talks nonsense or is about to stop is left
-// for another.
+// TestBadReplicas: the client leaves a replica that falls silent, sends nonsense or is about to
+// stop.
 func TestBadReplicas(t *testing.T) {
 	t.Parallel()
 	for name, frames := range map[string][]string{
@@ -315,8 +315,8 @@ func TestNoReplica(t *testing.T) {
 	}
 }
 
-// runUntilConnected runs jobs until one gets through: a break is noticed only by
-// and by, and until then submits fail.
+// runUntilConnected runs jobs until one succeeds. The client notices a break only after a while,
+// and submits fail until then.
 func runUntilConnected(t *testing.T, c *client.Client) {
 	t.Helper()
 	for {

@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// TestJobThatWaits: Submit returns at once, Assigned with the first attempt, and the
+// TestJobThatWaits: Submit returns at once. Assigned is closed with the first attempt, and the
 // assignment is the last one.
 func TestJobThatWaits(t *testing.T) {
 	t.Parallel()
@@ -49,8 +49,8 @@ func TestJobThatWaits(t *testing.T) {
 	}
 }
 
-// TestWaitingSurvivesACrash: a job that waits, for the first time or again, is attached
-// to, and gets its attempts and its end by another replica.
+// TestWaitingSurvivesACrash: the client attaches to a job that waits, for the first time or again,
+// and gets its attempts and its end from another replica.
 func TestWaitingSurvivesACrash(t *testing.T) {
 	t.Parallel()
 	for _, state := range []freeslot.State{freeslot.StateWaiting, freeslot.StateRetryWait} {
@@ -104,8 +104,8 @@ func (f *fleet) attached(t *testing.T, n int) {
 	}
 }
 
-// TestAttachToAJobThatWaits: the handle has no assignment before there is one, also
-// where the job ran before.
+// TestAttachToAJobThatWaits: the handle has no assignment while the job waits, even if it ran
+// before.
 func TestAttachToAJobThatWaits(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -133,7 +133,7 @@ func TestAttachToAJobThatWaits(t *testing.T) {
 	}
 }
 
-// TestSpanOfAJobThatExpired: it has no error of a handler, and did not succeed either.
+// TestSpanOfAJobThatExpired: the span has an error, although no handler returned one.
 func TestSpanOfAJobThatExpired(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
@@ -147,7 +147,7 @@ func TestSpanOfAJobThatExpired(t *testing.T) {
 	}
 }
 
-// TestSubmitBatchOfDemandingJobs: all that a job can ask for counts for the size of a frame.
+// TestSubmitBatchOfDemandingJobs: every field of a job counts for the size of a frame.
 func TestSubmitBatchOfDemandingJobs(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat(`"`, 128)
@@ -183,7 +183,7 @@ func TestSubmitBatchOfDemandingJobs(t *testing.T) {
 	}
 }
 
-// TestIdempotencyKeyTwice: a client that submits a job again, under its key, has one job.
+// TestIdempotencyKeyTwice: two submits with one key make one job.
 func TestIdempotencyKeyTwice(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/lock"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // What is tested has the rights in Redis that `schedctl acl --role lock` gives.
-func TestMain(m *testing.M) {
-	redistest.MainAs(m, redistest.Role{Name: "lock", Rules: lock.Access("*").Rules()})
-}
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleLock, lock.Access) }
 
 // exampleRedis runs a Redis for an example.
 func exampleRedis() (url string, stop func()) {

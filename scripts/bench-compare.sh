@@ -3,8 +3,8 @@
 #
 #   scripts/bench-compare.sh COMMIT [PATTERN] [RUNS] [PACKAGE...]
 #
-# The two take turns, run by run, so that whatever changes on the machine meanwhile is shared by both. The
-# commit is built in a folder of its own; this tree is left alone.
+# The two take turns, run by run, so that changes on the machine affect both. The commit is built in a folder
+# of its own; this tree is not changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,7 +26,7 @@ mapfile -t here < <(go list "${packages[@]}")
 mapfile -t names < <(cd "$dir/base" && go list -e -f '{{if not .Error}}{{.ImportPath}}{{end}}' "${here[@]}" 2>/dev/null | grep .)
 [ ${#names[@]} -gt 0 ] || { echo "bench-compare: $base has none of these packages" >&2; exit 2; }
 
-# bench runs the benchmarks once in the tree $1 and adds what they say to the file $2.
+# bench runs the benchmarks once in the tree $1 and adds their output to the file $2.
 bench() {
 	(cd "$1" && go test -p 1 -run '^$' -bench "$pattern" -benchmem "${names[@]}") >"$dir/once.txt" || {
 		cat "$dir/once.txt" >&2

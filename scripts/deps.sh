@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what freeslot is built, run and tested with, through apt-get, when it is missing.
+# Installs missing tools with which freeslot is built, run and tested, by apt-get.
 #
 #   scripts/deps.sh NAME...      NAME is redis, cc, node, docker, espeak, sox or postgres
 #
-# It does nothing about what is there already. It needs root or sudo; without either, or without apt-get,
-# it prints what to run and exits 1. No service is started: Redis and dockerd run when the tests want them.
+# It does not touch installed tools. It needs root or sudo. Without either, or without apt-get, it prints what to
+# run and exits 1. It starts no service: the tests start Redis and dockerd themselves.
 set -euo pipefail
 
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -18,7 +18,7 @@ fail() {
 }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# redis_binary prints the server that the programs and the tests would take.
+# redis_binary prints the server that the programs and the tests use.
 redis_binary() {
 	if [ -n "${FREESLOT_TEST_REDIS_SERVER:-}" ]; then
 		echo "$FREESLOT_TEST_REDIS_SERVER"
@@ -61,7 +61,7 @@ missing() {
 	esac
 }
 
-# check_redis refuses a server that lacks what the scripts use.
+# check_redis refuses a server that lacks commands of the scripts.
 check_redis() {
 	local version
 	version="$("$(redis_binary)" --version | sed -n 's/.* v=\([0-9]*\)\..*/\1/p')"
@@ -87,8 +87,8 @@ can_be_root() {
 	sudo -n true 2>/dev/null
 }
 
-# forbid_services makes packages start nothing while they are installed (Debian policy: exit code 101), and
-# restore_services puts back what was there before.
+# forbid_services keeps packages from starting services while they are installed (Debian policy: exit code 101).
+# restore_services restores the earlier state.
 saved=""
 forbid_services() {
 	# A copy that is there already was left by a run that was killed: what lies at $policy is ours then.

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Keeps the source of a release for the test of upgrades, which builds its programs where the
-# history is not at hand: what cmd/scheduler and cmd/nodeagent are built from, without tests and
-# without the compiler's profile, for which the present one serves.
+# Archives the source of a release for the test of upgrades, which builds its programs without the history:
+# the files that cmd/scheduler and cmd/nodeagent are built from, without tests.
 #
 #   scripts/release-archive.sh COMMIT OUT.tar.gz
 #
 # The same commit gives the same bytes.
 set -euo pipefail
-[ $# -eq 2 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 2 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 readonly most_bytes=600000
 
 cd "$(dirname "$0")/.."
@@ -20,7 +19,7 @@ mkdir "$dir/source"
 git archive "$commit" | tar -x -C "$dir/source"
 cd "$dir/source"
 
-# Files for other systems are ignored here; they are part of the source all the same.
+# Files for other systems are part of the source too.
 go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .IgnoredGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .SFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .IgnoredOtherFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}' \
 	./cmd/scheduler ./cmd/nodeagent | sed -e "s|^$PWD/||" -e '/^$/d' -e '/_test\.go$/d' >"$dir/files"
 printf '%s\n' go.mod go.sum LICENSE >>"$dir/files"

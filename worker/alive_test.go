@@ -10,7 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// hanging is a cell whose heartbeats, once they hang, do not even heed their context.
+// hanging is a cell whose heartbeats can hang and then ignore even their context.
 type hanging struct {
 	store
 	hangs, goOn chan struct{}
@@ -25,7 +25,7 @@ func (h *hanging) Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.Heartb
 	return h.store.Heartbeat(ctx, hb)
 }
 
-// TestAlive: a node whose Redis is away is alive, one whose loop is stuck is not.
+// TestAlive: a node without Redis is alive, one whose loop is stuck is not.
 func TestAlive(t *testing.T) {
 	var h *hanging
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -66,12 +66,13 @@ func TestAlive(t *testing.T) {
 	}, handle("a", echo))
 }
 
-// TestPulseIsOfTheMonotonicClock: else a clock that is set would have the process taken for stuck.
-func TestPulseIsOfTheMonotonicClock(t *testing.T) {
+// TestTurnIsOfTheMonotonicClock: else a change of the machine's time would make the process seem
+// stuck.
+func TestTurnIsOfTheMonotonicClock(t *testing.T) {
 	t.Parallel()
-	var p pulse
-	p.turn()
-	if at := p.at.Load(); !strings.Contains(at.String(), " m=") { // as Time.String shows the monotonic part
+	var w Worker
+	w.turn()
+	if at := w.turned.Load(); !strings.Contains(at.String(), " m=") { // as Time.String shows the monotonic part
 		t.Errorf("%s is of the wall clock", at)
 	}
 }

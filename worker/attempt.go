@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
@@ -22,8 +21,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// specTimeout is longer than callTimeout, as a payload may take long to come, and begins anew when it is cut off. Heartbeats
-// notice a connection that is dead.
+// specTimeout is longer than callTimeout: a large payload takes long to come, and a call that is
+// cut off begins anew. Heartbeats notice a dead connection.
 const specTimeout = 4 * callTimeout
 
 // maxErrorBytes bounds the message of a failed job: it is kept in Redis.
@@ -32,53 +31,47 @@ const maxErrorBytes = 8 << 10
 // returned is what a handler left behind.
 type returned struct {
 	result json.RawMessage
-	// refused says why the result cannot be the job's.
-	refused *freeslot.JobError
-	err     error
-	// panicked is set when the handler panicked or ended its goroutine.
-	panicked *freeslot.JobError
+	err    error
+	// failure is set when the handler panicked or ended its goroutine, and when its result cannot
+	// be the job's.
+	failure *freeslot.JobError
 	// cause is why the context had been cancelled when the handler returned.
 	cause error
-	// stuck is true when the handler has not returned and is not waited for any more.
+	// stuck is true when the handler has not returned and was given up.
 	stuck bool
 }
 
-// attempt takes one attempt from its arrival to its handler, which it calls in its own goroutine, and
-// on to its end, unless the handler is given up before it returns: see attend.
+// attempt takes one attempt from its arrival to its handler, which it calls in its own goroutine,
+// and on to its end. watch ends an attempt whose handler does not return.
 func (w *Worker) attempt(a *attempt) {
-	if !w.readSpec(a) {
-		w.settle(a, w.unbegun(a))
-		return
-	}
-	n := a.job.SlotCount()
-	if !w.acquire(a.ctx, n) {
-		w.settle(a, w.unbegun(a))
+	if !w.readSpec(a) || w.slots.acquire(a.ctx, a.job.SlotCount()) != nil {
+		w.end(a, w.unbegun(a))
 		return
 	}
 	fn, left := w.handler(a.job.Service)
 	if a.moot = left; left || !w.ledger.begin(a) {
-		w.slots.release(n)
-		w.settle(a, w.unbegun(a))
+		w.slots.release(a.job.SlotCount())
+		w.end(a, w.unbegun(a))
 		return
 	}
 	w.call(a, fn)
 }
 
-// returned ends an attempt whose handler was called. Whoever wins a.left calls it, once.
-func (w *Worker) returned(a *attempt, span trace.Span, r returned) {
-	comp := w.conclude(a, r)
-	if comp != nil && span.IsRecording() {
+// conclude ends an attempt whose handler was called. The winner of a.left calls it, once.
+func (w *Worker) conclude(a *attempt, span trace.Span, r returned) {
+	comp := w.completionOf(a, r)
+	if comp != nil {
 		if comp.Error != nil {
 			span.SetStatus(codes.Error, comp.Error.Code)
 		}
 		span.SetAttributes(attribute.String("freeslot.state", string(comp.State)))
 	}
 	span.End()
-	w.settle(a, comp)
+	w.end(a, comp)
 }
 
-// settle reports the end of an attempt, nil where there is nothing to report, and lets go of it.
-func (w *Worker) settle(a *attempt, comp *cell.Completion) {
+// end reports how an attempt ended, unless comp is nil, and lets go of it.
+func (w *Worker) end(a *attempt, comp *cell.Completion) {
 	defer w.attempts.Done()
 	if comp != nil {
 		if comp.Again == cell.HandBack {
@@ -86,24 +79,13 @@ func (w *Worker) settle(a *attempt, comp *cell.Completion) {
 		}
 		w.report(comp, a)
 	}
-	if w.ledger.settle(a) {
+	if w.ledger.remove(a) {
 		w.requestBeat()
 	}
 }
 
-// acquire takes slots for a handler. It gives up when ctx ends, and after slotPatience: then
-// handlers keep them that do not return, and the job may find a better node.
-func (w *Worker) acquire(ctx context.Context, n int) bool {
-	if ctx.Err() == nil && w.slots.try(n) {
-		return true // as nearly always: without a timer
-	}
-	ctx, cancel := context.WithTimeout(ctx, slotPatience)
-	defer cancel()
-	return w.slots.acquire(ctx, n) == nil
-}
-
-// readSpec reads the job of an attempt that came without it, until it is there or
-// the attempt is cancelled.
+// readSpec reads the job of an attempt that came without it. It tries until it succeeds or the
+// attempt is cancelled.
 func (w *Worker) readSpec(a *attempt) bool {
 	for pauses := retryPauses(); a.job == nil; {
 		ctx, cancel := context.WithTimeout(a.ctx, specTimeout)
@@ -113,9 +95,8 @@ func (w *Worker) readSpec(a *attempt) bool {
 		case err == nil:
 			a.job, a.tenant = job, tenant
 		case refusedSpec(err):
-			// The record is gone, or never was if no job can have this id, so nobody
-			// waits for an end. If the node still owns the attempt all the same, a later
-			// heartbeat offers it again.
+			// The record is gone, or never was, so no client waits for an end. If the node still
+			// owns the attempt, a later heartbeat offers it again.
 			w.log.Warn("job.record_missing", zap.String(logging.FieldJob, a.id.Job), zap.Error(err))
 			w.ledger.disown(a.id)
 			return false
@@ -126,13 +107,13 @@ func (w *Worker) readSpec(a *attempt) bool {
 	return true
 }
 
-// refusedSpec tells that asking for the job again would be answered the same.
+// refusedSpec reports whether another request for the job would get the same answer.
 func refusedSpec(err error) bool {
 	code := freeslot.CodeOf(err)
 	return code == freeslot.CodeNotFound || code == freeslot.CodeInvalidArgument
 }
 
-// unbegun is the end of an attempt whose handler was never called; nil for none.
+// unbegun is the completion of an attempt whose handler was never called; nil for none.
 func (w *Worker) unbegun(a *attempt) *cell.Completion {
 	asked, disowned := w.ledger.finish(a)
 	comp := w.completion(a)
@@ -144,25 +125,18 @@ func (w *Worker) unbegun(a *attempt) *cell.Completion {
 		comp.State = freeslot.StateCancelled
 	case a.moot:
 		handBack(comp, "the node runs no service "+a.job.Service+" any more")
+	case a.ctx.Err() == nil:
+		handBack(comp, "the node's slots did not come free in time")
+	case errors.Is(context.Cause(a.ctx), ErrLeaseLost):
+		handBack(comp, "the node was cut off from Redis before the job began")
 	default:
-		handBack(comp, whyUnbegun(context.Cause(a.ctx)))
+		handBack(comp, "the node stopped before the job began")
 	}
 	return comp
 }
 
-func whyUnbegun(cause error) string {
-	switch {
-	case cause == nil:
-		return "the node's slots did not come free in time"
-	case errors.Is(cause, ErrLeaseLost):
-		return "the node was cut off from Redis before the job began"
-	default:
-		return "the node stopped before the job began"
-	}
-}
-
-// conclude decides what the handler's return means for the job; nil for nothing.
-func (w *Worker) conclude(a *attempt, r returned) *cell.Completion {
+// completionOf decides what the handler's return means for the job; nil is nothing.
+func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 	asked, disowned := w.ledger.finish(a)
 	comp := w.completion(a)
 	switch {
@@ -173,10 +147,8 @@ func (w *Worker) conclude(a *attempt, r returned) *cell.Completion {
 		w.failStopped(comp, a, r)
 	case r.stuck:
 		handBack(comp, "the node stopped while the job ran, and its handler did not return")
-	case r.panicked != nil:
-		comp.Error = r.panicked
-	case r.refused != nil:
-		comp.Error = r.refused
+	case r.failure != nil:
+		comp.Error = r.failure
 	case r.err == nil:
 		comp.State, comp.Result = freeslot.StateSucceeded, r.result
 	case stoppedHere(r.cause):
@@ -187,46 +159,38 @@ func (w *Worker) conclude(a *attempt, r returned) *cell.Completion {
 		handBack(comp, bounded("the node stopped while the job ran: "+r.err.Error()))
 	default:
 		comp.Error = jobError(r.err)
-		comp.Again, comp.RetryDelay = again(r.err, a.id.N)
+		comp.Again, comp.RetryDelay = nextTry(r.err, a.id.N)
 	}
 	return comp
 }
 
-// handBack makes the job wait again, for another node: that this one stops, or does not
-// run its service any more, is no failure of the job.
+// handBack makes the job wait again, for another node. The job has not failed: this node stops, or
+// does not run its service any more.
 func handBack(comp *cell.Completion, message string) {
 	comp.Again = cell.HandBack
 	comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: message}
 }
 
-// awaitFleet waits until Redis knows that the node takes no more jobs, or none of this
-// service: the slot that a job leaves would otherwise be given to a job that waits, and that
-// may be the same one. Without an answer it goes on after drainingTimeout: such a job is
-// handed back again. One for which there was no slot does not wait: the node goes on taking jobs.
+// awaitFleet waits until Redis knows that the node takes no more jobs, or none of this service.
+// Redis would otherwise give the slot of the job to a waiting job, perhaps to the same one. Without
+// an answer it goes on after drainingTimeout: such a job is handed back again. A job that found no
+// slot does not wait here, because the node goes on taking jobs.
 func (w *Worker) awaitFleet(a *attempt) {
 	if !a.moot && a.ctx.Err() == nil {
 		return
 	}
+	var known <-chan struct{}
+	if a.moot {
+		known = w.profile.known()
+	}
 	timer := time.NewTimer(drainingTimeout)
 	defer timer.Stop()
-	for {
-		var news <-chan struct{}
-		if a.moot {
-			pending, next := w.profile.pending()
-			if !pending {
-				return
-			}
-			news = next
-		}
-		select {
-		case <-news:
-			continue
-		case <-w.draining:
-		case <-w.failed:
-		case <-w.life.Done():
-		case <-timer.C:
-		}
-		return
+	select {
+	case <-known:
+	case <-w.draining:
+	case <-w.failed:
+	case <-w.life.Done():
+	case <-timer.C:
 	}
 }
 
@@ -234,17 +198,17 @@ func (w *Worker) completion(a *attempt) *cell.Completion {
 	return &cell.Completion{Node: w.cfg.Node.ID, Epoch: w.epoch, Attempt: a.id, State: freeslot.StateFailed}
 }
 
-// call runs the handler, and ends the attempt, unless somebody has given it up meanwhile. The
-// slots are released when the handler returns.
+// call runs the handler, and ends the attempt unless its watcher has given it up meanwhile. It
+// releases the slots when the handler returns.
 func (w *Worker) call(a *attempt, fn HandlerFunc) {
 	ctx, span := w.startSpan(a)
 	job := &Job{
 		ID: a.id.Job, Tenant: a.tenant, Service: a.job.Service, Attempt: a.id.N,
 		Payload: a.job.Payload, Requirement: a.job.Requirement, Slots: a.job.SlotCount(),
 	}
-	told := w.progress.begin(a.id)
-	job.tell = func(value json.RawMessage) { w.progress.tell(told, value) }
-	attended := w.attend(a, told, span)
+	reports := w.progress.begin(a.id)
+	job.report = func(value json.RawMessage) { w.progress.report(reports, value) }
+	stopWatching := w.watch(a, reports, span)
 	w.handling.Add(1)
 	w.metrics.running.Inc()
 	begun := time.Now()
@@ -254,28 +218,28 @@ func (w *Worker) call(a *attempt, fn HandlerFunc) {
 		w.metrics.running.Dec()
 		w.handling.Add(-1)
 		w.slots.release(job.Slots)
-		attended()
+		stopWatching()
 		if !a.left.CompareAndSwap(false, true) {
 			w.withhold(-job.Slots)
 			return
 		}
-		w.returned(a, span, r)
+		w.conclude(a, span, r)
 	}
 	ok := false
 	defer func() {
 		if ok {
 			return
 		}
-		// Without a value the handler has ended its goroutine (runtime.Goexit, as t.FailNow does), which
-		// goes on as long as this function.
-		ended(returned{panicked: w.panicked(job, recover())})
+		// Without a value the handler has ended its goroutine (runtime.Goexit, as t.FailNow does).
+		// The goroutine goes on while this function runs.
+		ended(returned{failure: w.panicked(job, recover())})
 	}()
 	r := w.handle(ctx, job, fn)
 	ok = true
 	ended(r)
 }
 
-// handle runs the handler; nil is of a service that has none.
+// handle runs the handler; fn is nil for a service without one.
 func (w *Worker) handle(ctx context.Context, job *Job, fn HandlerFunc) (r returned) {
 	if fn == nil {
 		r.err = &freeslot.JobError{Code: freeslot.JobErrorNoHandler, Message: "node " + w.cfg.Node.ID + " runs no service " + job.Service}
@@ -283,7 +247,7 @@ func (w *Worker) handle(ctx context.Context, job *Job, fn HandlerFunc) (r return
 	}
 	var result any
 	if result, r.err = fn(ctx, job); r.err == nil {
-		r.result, r.refused = w.encode(result) // here, for a MarshalJSON that panics
+		r.result, r.failure = w.encode(result) // here, for a MarshalJSON that panics
 	}
 	return r
 }
@@ -300,31 +264,30 @@ func (w *Worker) panicked(job *Job, value any) *freeslot.JobError {
 
 // encode makes a handler's result the job's.
 func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
-	raw, ok := result.(json.RawMessage)
-	if ok && len(raw) <= w.cfg.MaxResultBytes && len(raw) > 0 && !json.Valid(raw) {
-		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON"}
-	}
-	if !ok {
+	raw, encoded := result.(json.RawMessage)
+	if !encoded {
 		var err error
 		if raw, err = json.Marshal(result); err != nil {
 			return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the handler's result cannot be encoded: " + err.Error())}
 		}
 	}
-	if len(raw) > w.cfg.MaxResultBytes {
+	switch {
+	case len(raw) > w.cfg.MaxResultBytes:
 		return nil, &freeslot.JobError{
 			Code:    freeslot.JobErrorResultTooLarge,
 			Message: fmt.Sprintf("the result has %d bytes, the node's limit is %d", len(raw), w.cfg.MaxResultBytes),
 		}
-	}
-	// Neither json.Valid nor json.Marshal of what contains a RawMessage refuses it,
-	// and no client could take it: WebSocket text is UTF-8.
-	if !utf8.Valid(raw) {
+	case encoded && len(raw) > 0 && !json.Valid(raw):
+		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON"}
+	case !utf8.Valid(raw):
+		// Neither json.Valid nor json.Marshal of a RawMessage refuses it. No client could take it,
+		// because WebSocket text is UTF-8.
 		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid UTF-8, as JSON must be"}
 	}
 	return raw, nil
 }
 
-// jobError keeps the code that a handler chose, if it is one that can be shown.
+// jobError keeps the code that a handler chose, if it is a valid name.
 func jobError(err error) *freeslot.JobError {
 	var chosen *freeslot.JobError
 	if errors.As(err, &chosen) && chosen != nil && freeslot.ValidateName("code", chosen.Code) == nil {
@@ -349,9 +312,6 @@ func bounded(s string) string {
 // startSpan continues the submitter's trace, if the job has one.
 func (w *Worker) startSpan(a *attempt) (context.Context, trace.Span) {
 	ctx := a.ctx
-	if _, off := w.cfg.TracerProvider.(noop.TracerProvider); off && a.job.TraceParent == "" {
-		return ctx, noop.Span{} // nobody reads what it would cost to say
-	}
 	if a.job.TraceParent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": a.job.TraceParent})
 	}

@@ -36,7 +36,7 @@ func newClusterReplica(t *testing.T, redis *redistest.Target, prefix string, cel
 	return &replica{t: t, cell: c}
 }
 
-// connections counts those of node-1's agent by server.
+// connections counts the connections of node-1's agent by server.
 func connections(t *testing.T, addrs []string) map[string]int {
 	t.Helper()
 	found := make(map[string]int)
@@ -53,8 +53,8 @@ func connections(t *testing.T, addrs []string) map[string]int {
 	return found
 }
 
-// clusterConfig delivers jobs by the stream alone: the heartbeats, which would mend a
-// lost delivery, are too far apart.
+// clusterConfig delivers jobs by the stream alone: the heartbeats, which would repair a lost
+// delivery, are too far apart.
 func clusterConfig(prefix string) func(*Worker) {
 	return func(w *Worker) {
 		w.cfg.KeyPrefix, w.cfg.Cells, w.cfg.HeartbeatInterval = prefix, clusterCells, 10*time.Minute
@@ -74,7 +74,7 @@ func TestClusterJobEndToEnd(t *testing.T) {
 	}
 	slot, _ := r.cell.Layout().Slot()
 	owner := redis.Addrs()[slot*len(redis.Addrs())/16384]
-	// Servers notice a moment later that the connections of the start are closed.
+	// The servers notice the end of the start's connections a moment later.
 	for end := time.Now().Add(patience); ; {
 		got := connections(t, redis.Addrs())
 		if len(got) == 1 && got[owner] == 2 {
@@ -93,8 +93,8 @@ func TestClusterJobEndToEnd(t *testing.T) {
 	}
 }
 
-// TestClusterMoves: whatever becomes of the master of its cell, the agent goes on
-// reading its stream, beating and reporting.
+// TestClusterMoves: the agent goes on reading its stream, sending heartbeats and reporting,
+// whatever happens to the master of its cell.
 func TestClusterMoves(t *testing.T) {
 	t.Parallel()
 	redis := redistest.NewReplicaCluster(t)
@@ -122,7 +122,7 @@ func TestClusterMoves(t *testing.T) {
 	serves("a migration of the slot")
 }
 
-// TestClusterMasterDies is apart, because it leaves a node out.
+// TestClusterMasterDies is a test of its own, because it takes a node out.
 func TestClusterMasterDies(t *testing.T) {
 	t.Parallel()
 	redis := redistest.NewReplicaCluster(t)
@@ -155,7 +155,7 @@ func TestClusterMasterDies(t *testing.T) {
 	t.Logf("a job was done %s after the kill", time.Since(begun).Round(time.Millisecond))
 }
 
-// TestCellsOnOneServer: the agent's keys are those of its cell.
+// TestCellsOnOneServer: the agent uses the keys of its cell.
 func TestCellsOnOneServer(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -199,7 +199,7 @@ func TestWrongNumberOfCells(t *testing.T) {
 			defer func() { _ = w.Stop(context.Background()) }()
 			return w.Start(t.Context())
 		}
-		// One that is wrong and starts first decides nothing; the replicas do.
+		// An agent with a wrong number that starts first decides nothing; the replicas decide.
 		if err := start(2); err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestWrongNumberOfCells(t *testing.T) {
 				t.Errorf("%d cells: %v", n, err)
 			}
 		}
-		// The refused ones have left nothing behind.
+		// The refused agents have left nothing behind.
 		client, found := redis.Client(t), 0
 		for _, node := range client.Nodes() {
 			e, err := node.Do(t.Context(), node.B().Scan().Cursor(0).Match(prefix+":nodes:*").Count(100_000).Build()).AsScanEntry()

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,7 +32,7 @@ const (
 const (
 	// MinHeartbeatInterval keeps a fleet from spending Redis on heartbeats.
 	MinHeartbeatInterval = 100 * time.Millisecond
-	// MinProgressInterval does so for progress.
+	// MinProgressInterval does the same for progress.
 	MinProgressInterval = 10 * time.Millisecond
 	// MaxResultBytesLimit is the largest MaxResultBytes: results live in Redis' memory.
 	MaxResultBytesLimit = 16 << 20
@@ -40,14 +41,14 @@ const (
 // Config describes a worker. RedisURL or RedisURLs, Node.ID and Node.MaxConcurrency
 // have no default.
 type Config struct {
-	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS: one
+	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS. It names one
 	// server, or nodes of a Redis Cluster, the further ones as ?addr=host:port&addr=….
 	RedisURL string
-	// RedisURLs are the standalone servers over which the schedulers spread their
-	// cells, in the same order; instead of RedisURL.
+	// RedisURLs replaces RedisURL when the schedulers spread their cells over several standalone
+	// servers. The order must be the schedulers'.
 	RedisURLs []string
-	// RedisAccess is who the worker is to Redis, and how the servers prove who they are. The zero value is: by
-	// what RedisURL says alone.
+	// RedisAccess has the worker's credentials for Redis, and how the servers prove who they are.
+	// The zero value uses RedisURL alone.
 	RedisAccess RedisAccess
 	// Cells is how many cells the schedulers have. 0 means 1.
 	Cells int
@@ -55,58 +56,59 @@ type Config struct {
 	KeyPrefix string
 	// Node is the profile. Handle adds the services of its handlers.
 	Node freeslot.Node
-	// HeartbeatInterval must not be above half of the schedulers' heartbeat limit (8 s
-	// unless they are configured otherwise): one late heartbeat would cost the node
-	// its jobs. 0 means DefaultHeartbeatInterval.
+	// HeartbeatInterval must be at most half of the schedulers' heartbeat limit (8 s unless they
+	// are configured otherwise). With more, one late heartbeat would cost the node its jobs. 0
+	// means DefaultHeartbeatInterval.
 	HeartbeatInterval time.Duration
-	// MetadataInterval is how often a heartbeat brings the figures of Collectors at least. 0 means
-	// DefaultMetadataInterval, or HeartbeatInterval if that is more.
+	// MetadataInterval is the longest time between two heartbeats with the figures of Collectors. 0
+	// means DefaultMetadataInterval, or HeartbeatInterval if that is more.
 	MetadataInterval time.Duration
-	// Thresholds are the changes of figures, by "type.field" such as "memory.usage", with which
-	// the figures are told at once, at most once a second. nil means DefaultThresholds.
+	// Thresholds are the changes of figures, by "type.field" such as "memory.usage", after which
+	// the figures are sent at once, at most once a second. nil means DefaultThresholds.
 	Thresholds map[string]Threshold
 	// DisableImmediateUpdate makes such changes wait for the next heartbeat.
 	DisableImmediateUpdate bool
-	// Collectors are what figures the node tells. nil means DefaultCollectors; empty, not nil,
-	// tells none. Worker.Collect adds further ones.
+	// Collectors collect the figures that heartbeats bring. nil means DefaultCollectors; empty, not
+	// nil, is none. Worker.Collect adds further ones.
 	Collectors []Collection
-	// HeartbeatLimit is the schedulers' heartbeat limit. Handlers of jobs with
-	// freeslot.LeaseLossCancel are stopped when no heartbeat has been answered for as long,
-	// so it must not be above theirs. 0 means 8 s, which is their default, or twice
-	// HeartbeatInterval if that is more.
+	// HeartbeatLimit is the schedulers' heartbeat limit. When no heartbeat has been answered for so
+	// long, handlers of jobs with freeslot.LeaseLossCancel are stopped, so it must not be above the
+	// schedulers' limit. 0 means 8 s, the schedulers' default, or twice HeartbeatInterval if that
+	// is more.
 	HeartbeatLimit time.Duration
-	// ProgressInterval is the shortest time between two reports of one job's progress. 0
-	// means DefaultProgressInterval.
+	// ProgressInterval is the shortest time between two reports of one job's progress. 0 means
+	// DefaultProgressInterval.
 	ProgressInterval time.Duration
-	// StopTimeout is how long Stop lets running handlers go on. 0 means
-	// DefaultStopTimeout; to interrupt them at once, give Stop an ended context.
+	// StopTimeout is how long Stop lets running handlers go on. 0 means DefaultStopTimeout. To
+	// interrupt handlers at once, give Stop an ended context.
 	StopTimeout time.Duration
-	// InterruptGrace is how long Stop waits for handlers whose context it has
-	// cancelled; those that have not returned then are abandoned, and their jobs
-	// handed back. 0 means DefaultInterruptGrace.
+	// InterruptGrace is how long Stop waits for handlers whose context it has cancelled. Then it
+	// gives up the handlers that have not returned, and hands their jobs back. 0 means
+	// DefaultInterruptGrace.
 	InterruptGrace time.Duration
-	// MaxResultBytes is the largest result, as JSON. A larger one fails the job
-	// with freeslot.JobErrorResultTooLarge. 0 means DefaultMaxResultBytes.
+	// MaxResultBytes is the largest result, as JSON. A larger one fails the job with
+	// freeslot.JobErrorResultTooLarge. 0 means DefaultMaxResultBytes.
 	MaxResultBytes int
 	// Logger nil logs nothing.
 	Logger *zap.Logger
-	// Registerer nil keeps metrics to the worker. Metrics carry the label "node",
-	// so several workers can share a registerer as long as their nodes differ.
+	// Registerer nil keeps metrics to the worker. Metrics carry the label "node", so several
+	// workers can share a registerer if their nodes differ.
 	Registerer prometheus.Registerer
 	// TracerProvider nil traces nothing.
 	TracerProvider trace.TracerProvider
 }
 
-// RedisAccess is how a worker connects to Redis, besides where.
+// RedisAccess has credentials and certificates for connections to Redis.
 type RedisAccess struct {
-	// Username is the user of Redis' ACL, and PasswordFile holds the password; in place of those in the URL. The file
-	// is read at each new connection.
+	// Username is the user of Redis' ACL, and PasswordFile holds the password. They replace the
+	// ones in the URL. The file is read at each new connection.
 	Username, PasswordFile string
-	// SentinelUsername and SentinelPasswordFile are likewise for sentinels.
+	// SentinelUsername and SentinelPasswordFile are the same for sentinels.
 	SentinelUsername, SentinelPasswordFile string
-	// CAFile has the certificates (PEM) that vouch for the servers, where the system's do not; CertFile and KeyFile
-	// are the worker's own certificate, for servers that want one; ServerName is the name in the servers' certificates,
-	// where it is not the host of the URL. They are for URLs that begin with rediss://.
+	// CAFile has the certificates (PEM) that may sign the servers'; empty means the system's.
+	// CertFile and KeyFile are the worker's own certificate, for servers that ask for one.
+	// ServerName is the name in the servers' certificates; empty means the host of the URL. All are
+	// for URLs that begin with rediss://.
 	CAFile, CertFile, KeyFile, ServerName string
 }
 
@@ -120,38 +122,20 @@ func (a RedisAccess) internal() redisclient.Access {
 
 // WithDefaults returns a copy in which zero values are replaced by the defaults.
 func (c Config) WithDefaults() Config {
-	if c.Cells == 0 {
-		c.Cells = 1
-	}
-	if c.KeyPrefix == "" {
-		c.KeyPrefix = cell.DefaultPrefix
-	}
-	if c.HeartbeatInterval == 0 {
-		c.HeartbeatInterval = DefaultHeartbeatInterval
-	}
-	if c.MetadataInterval == 0 {
-		c.MetadataInterval = max(DefaultMetadataInterval, c.HeartbeatInterval)
-	}
+	c.Cells = cmp.Or(c.Cells, 1)
+	c.KeyPrefix = cmp.Or(c.KeyPrefix, cell.DefaultPrefix)
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, DefaultHeartbeatInterval)
+	c.MetadataInterval = cmp.Or(c.MetadataInterval, max(DefaultMetadataInterval, c.HeartbeatInterval))
+	c.HeartbeatLimit = cmp.Or(c.HeartbeatLimit, max(cell.DefaultHeartbeatLimit, 2*c.HeartbeatInterval))
+	c.ProgressInterval = cmp.Or(c.ProgressInterval, DefaultProgressInterval)
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
+	c.InterruptGrace = cmp.Or(c.InterruptGrace, DefaultInterruptGrace)
+	c.MaxResultBytes = cmp.Or(c.MaxResultBytes, DefaultMaxResultBytes)
 	if c.Thresholds == nil {
 		c.Thresholds = DefaultThresholds()
 	}
 	if c.Collectors == nil {
 		c.Collectors = DefaultCollectors()
-	}
-	if c.HeartbeatLimit == 0 {
-		c.HeartbeatLimit = max(cell.DefaultHeartbeatLimit, 2*c.HeartbeatInterval)
-	}
-	if c.ProgressInterval == 0 {
-		c.ProgressInterval = DefaultProgressInterval
-	}
-	if c.StopTimeout == 0 {
-		c.StopTimeout = DefaultStopTimeout
-	}
-	if c.InterruptGrace == 0 {
-		c.InterruptGrace = DefaultInterruptGrace
-	}
-	if c.MaxResultBytes == 0 {
-		c.MaxResultBytes = DefaultMaxResultBytes
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
@@ -162,8 +146,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports every field that New would refuse, joined into one error.
-// It expects the defaults to be applied.
+// Validate reports every field that New would refuse, joined into one error. It expects the
+// defaults to be applied.
 func (c Config) Validate() error {
 	var bad []error
 	refuse := func(field, format string, args ...any) {

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// readBlock is long, because thousands of agents wait like this. The cell's
-	// deadline for the read is a little later.
+	// readBlock is long, because thousands of agents wait like this. The cell's deadline for the
+	// read is a little later.
 	readBlock = 20 * time.Second
 	// readLimit is how many entries one read takes in.
 	readLimit = 128
-	// fullPause is how long a node without room puts off its next read, at most: what
-	// comes then are cancels, as jobs come with the answers to its reports.
+	// fullPause is the longest delay of the next read of a node without room. Only cancels can come
+	// meanwhile, as jobs come with the answers to the node's reports.
 	fullPause = 5 * time.Millisecond
 )
 
 // errReadAgain ends a read that may hang on a dead connection.
 var errReadAgain = errors.New("worker: read again")
 
-// dispatches reads the node's dispatch stream. Its position only moves forward, in
-// this process: what is missed otherwise is delivered by heartbeats.
+// dispatches reads the node's dispatch stream. The position in it only moves forward, and belongs
+// to this process. Heartbeats deliver what the process misses otherwise.
 func (w *Worker) dispatches(ctx context.Context) {
 	pauses := retryPauses()
 	failing := false
@@ -78,12 +78,12 @@ func (w *Worker) readOnce(ctx context.Context) error {
 	if n := len(found); n > 0 {
 		last := found[n-1].ID // a copy: a pointer into found would keep all of it
 		w.position.Store(&last)
-		runtime.Gosched() // what has just come goes on before the next read: its end may be ready to be sent
+		runtime.Gosched() // lets the new attempts run before the next read: one may already have an end to send
 	}
 	return nil
 }
 
-// entriesOf counts the entries of a stream from which these come, in order.
+// entriesOf counts the stream entries that these come from.
 func entriesOf(found []cell.Dispatch) int {
 	entries := 0
 	for i := range found {
@@ -94,8 +94,8 @@ func entriesOf(found []cell.Dispatch) int {
 	return entries
 }
 
-// awaitRoom puts off a read while the node holds as many jobs as it has slots: Redis would have to
-// deal with it just when short jobs report their end.
+// awaitRoom delays a read while the node holds as many jobs as it has slots. Redis would have to
+// serve the read just when short jobs report their end.
 func (w *Worker) awaitRoom(ctx context.Context) {
 	room := w.ledger.room()
 	if room == nil {
@@ -118,21 +118,20 @@ func (w *Worker) receive(d *cell.Dispatch) {
 	w.take(d.Attempt, d.Job, d.Tenant, d.ID == "")
 }
 
-// readAgain ends the read that is under way. A connection that died in silence
-// holds it until its deadline; heartbeats, being short, notice both the loss and
-// the return much earlier. Nothing is lost: reading changes nothing in Redis.
+// readAgain ends the read that is under way. A connection that died in silence holds it until its
+// deadline. Heartbeats are short, and notice the loss and the return much earlier. Nothing is lost:
+// reading changes nothing in Redis.
 func (w *Worker) readAgain() {
 	if end := w.reading.Load(); end != nil {
 		(*end)(errReadAgain)
 	}
 }
 
-// take starts an attempt that the node is said to own, unless it is known. handed: it is in no stream.
-func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string, handed bool) {
-	a := w.ledger.offer(id, job, tenant, handed)
-	if a == nil {
-		return
+// take starts an attempt that the node owns according to Redis, unless it is known. handedOver: it
+// came with the answer to a report, and is in no stream.
+func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string, handedOver bool) {
+	if a := w.ledger.offer(id, job, tenant, handedOver); a != nil {
+		w.attempts.Add(1)
+		go w.attempt(a)
 	}
-	w.attempts.Add(1)
-	go w.attempt(a)
 }

@@ -53,14 +53,14 @@ func Example() {
 	// stopped: <nil>
 }
 
-// A handler that takes long watches its context, and can tell why it ended.
+// A long handler watches its context, which has the reason for its end.
 func ExampleHandlerFunc() {
 	var handler worker.HandlerFunc = func(ctx context.Context, job *worker.Job) (any, error) {
 		select {
 		case <-time.After(time.Hour): // the work
 			return map[string]int{"attempt": job.Attempt}, nil
 		case <-ctx.Done():
-			// Nobody waits for the result any more.
+			// No client waits for the result any more.
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -73,7 +73,7 @@ func ExampleHandlerFunc() {
 	// worker: the job was cancelled true
 }
 
-// A handler says which of its errors another attempt may mend.
+// A handler marks the errors that another attempt may mend.
 func ExampleRetryable() {
 	busy := &freeslot.JobError{Code: "busy", Message: "no licence is free"}
 	var handler worker.HandlerFunc = func(_ context.Context, job *worker.Job) (any, error) {
@@ -106,7 +106,7 @@ func ExampleConfig_Validate() {
 	// heartbeat_interval is 1ms, expected at least 100ms
 }
 
-// queue is a collector of one's own: how much work waits in the program.
+// queue is a collector of the program's own: the length of its queue.
 type queue struct{ length atomic.Int64 }
 
 func (q *queue) Type() string                   { return "queue" }
@@ -116,7 +116,7 @@ func (q *queue) Collect(context.Context) (worker.Metrics, error) {
 	return worker.Metrics{"length": q.length.Load()}, nil
 }
 
-// A program adds a figure to what its node tells, here at once when it has doubled.
+// A program adds a figure to its heartbeats. Here it is sent at once when it has doubled.
 func ExampleWorker_Collect() {
 	thresholds := worker.DefaultThresholds()
 	thresholds["queue.length"] = worker.Threshold{Kind: worker.Percent, Value: 100}

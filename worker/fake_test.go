@@ -30,23 +30,23 @@ type fakeCell struct {
 	ended      map[cell.Attempt]cell.Completion
 	repeats    int // completions of ended attempts
 	stale      int // completions of attempts that were not owned
-	// rash counts the jobs that were handed back although their slots could still have
-	// been given to other jobs.
+	// rash counts the jobs that were handed back while Redis could still have given their slots to
+	// other jobs.
 	rash    int
-	drained bool // a heartbeat said that the node drains
+	drained bool // a heartbeat came with the status of a draining node
 	stream  []cell.Dispatch
 	entries int
 	changed chan struct{} // closed and replaced at each change
 	beats   []cell.Heartbeat
 	closed  bool
 	left    []string
-	// told is the progress that was taken in, by progressCalls calls.
-	told          []cell.ProgressReport
+	// progress is the progress that has come, in progressCalls calls.
+	progress      []cell.ProgressReport
 	progressCalls int
 
 	// away makes every call fail.
 	away bool
-	// unserved is without schedulers; looks counts who asks.
+	// unserved: there are no schedulers. looks counts the calls of Served.
 	unserved bool
 	looks    int
 	// deaf makes the stream deliver nothing.
@@ -59,7 +59,7 @@ type fakeCell struct {
 	completes   int
 	onSpec      func() error
 	reads       int // calls of Dispatches
-	// next is what a completion hands over, the first of them first.
+	// next are the jobs that completions hand over, in order.
 	next []cell.Dispatch
 }
 
@@ -84,8 +84,8 @@ func (f *fakeCell) add(d cell.Dispatch) {
 // assign gives the node a job, as submit does.
 func (f *fakeCell) assign(n int, job freeslot.Job) cell.Attempt { return f.assignAgain(id(n), job) }
 
-// assignAgain gives the node any attempt of a job, as a hand-over does. The attempts
-// before are not the node's any more.
+// assignAgain gives the node any attempt of a job, as a hand-over does. The node does not own the
+// earlier attempts any more.
 func (f *fakeCell) assignAgain(a cell.Attempt, job freeslot.Job) cell.Attempt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,7 +145,7 @@ func (f *fakeCell) end(t *testing.T, a cell.Attempt) cell.Completion {
 	return comp
 }
 
-// await waits until cond holds; in virtual time an hour passes at once when nothing happens.
+// await waits until cond is true. In virtual time an hour passes at once when nothing happens.
 func (f *fakeCell) await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	limit := time.After(time.Hour)
@@ -297,7 +297,7 @@ func (f *fakeCell) Progress(_ context.Context, _ string, epoch cell.Epoch, repor
 		default:
 			out[i] = cell.ProgressTaken
 		}
-		f.told = append(f.told, r)
+		f.progress = append(f.progress, r)
 	}
 	return out, nil
 }

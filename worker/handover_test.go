@@ -17,7 +17,7 @@ import (
 
 var errAnswerLost = errors.New("the answer was lost")
 
-// wrap puts something between a worker and its cell.
+// wrap wraps the cell of a worker.
 func wrap(around func(store) store) func(*Worker) {
 	return func(w *Worker) {
 		open := w.open
@@ -31,7 +31,8 @@ func wrap(around func(store) store) func(*Worker) {
 	}
 }
 
-// TestHandedOver: a job that the answer to a report brings begins at once, without an entry of the stream.
+// TestHandedOver: a job that comes with the answer to a report begins at once, without an entry of
+// the stream.
 func TestHandedOver(t *testing.T) {
 	var began []time.Duration
 	begin := time.Now()
@@ -50,8 +51,9 @@ func TestHandedOver(t *testing.T) {
 	}
 }
 
-// lateStore carries a worker's first report out after the heartbeat that the loss of its answer asks for. stale
-// says of the report that is repeated that the node owns nothing of the kind, as when the job is elsewhere by then.
+// lateStore carries out a worker's first report only after the heartbeat that follows the lost
+// answer. With stale the repeated report finds that the node does not own the attempt, as when the
+// job is elsewhere by then.
 type lateStore struct {
 	store
 	f     *fakeCell
@@ -86,8 +88,8 @@ func (l *lateStore) Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.Hear
 	return reply, err
 }
 
-// TestHandedOverByAnAnswerThatIsLost: when the repeated report is answered the worker asks for what it missed, and
-// does not wait for the next heartbeat.
+// TestHandedOverByAnAnswerThatIsLost: when the repeated report is answered the worker asks for the
+// missing job at once, and does not wait for the next heartbeat.
 func TestHandedOverByAnAnswerThatIsLost(t *testing.T) {
 	for _, stale := range []bool{false, true} {
 		t.Run("stale="+strconv.FormatBool(stale), func(t *testing.T) {
@@ -112,8 +114,8 @@ func TestHandedOverByAnAnswerThatIsLost(t *testing.T) {
 	}
 }
 
-// TestHandedOverIsForgotten: jobs that come with answers are in no stream, so what is remembered of them does not wait for
-// a read, which takes long when nothing comes.
+// TestHandedOverIsForgotten: jobs that come with answers are in no stream, so the worker forgets
+// them without a read, which takes long when nothing comes.
 func TestHandedOverIsForgotten(t *testing.T) {
 	const jobs, rate = 4_000, 100
 	most := 0
@@ -127,7 +129,7 @@ func TestHandedOverIsForgotten(t *testing.T) {
 		for n := range jobs {
 			f.end(t, id(n+1))
 			w.ledger.mu.Lock()
-			most = max(most, len(w.ledger.settled.order)+len(w.ledger.handed.order))
+			most = max(most, len(w.ledger.ended.order)+len(w.ledger.endedHandedOver.order))
 			w.ledger.mu.Unlock()
 		}
 	}, handle("s", func(context.Context, *Job) (any, error) { time.Sleep(time.Second / rate); return nil, nil })) // the work
@@ -148,8 +150,9 @@ func (a *answersLate) Complete(ctx context.Context, comp cell.Completion) (cell.
 	return outcome, err
 }
 
-// TestGrantedJobsHaveRoom: with all jobs that Redis can have granted at their end, and as many that came with the
-// reports, whose answers are late, none is turned away: it would cost a heartbeat and a read.
+// TestGrantedJobsHaveRoom: all jobs that Redis can have granted are at their end, and as many have
+// come with reports whose answers are late. None of them is turned away: that would cost a
+// heartbeat and a read.
 func TestGrantedJobsHaveRoom(t *testing.T) {
 	const slots = 2
 	var release, answer chan struct{}
@@ -189,8 +192,8 @@ func TestGrantedJobsHaveRoom(t *testing.T) {
 	})
 }
 
-// TestFullNodeReadsLater: a node without room puts off its reads, for as long as a cancel may wait, and
-// reads at once when it has some.
+// TestFullNodeReadsLater: a node without room delays its reads, but no longer than a cancel may
+// wait. It reads at once when it has room.
 func TestFullNodeReadsLater(t *testing.T) {
 	var begun, release chan struct{}
 	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 1 }, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -240,7 +243,8 @@ func TestFullNodeReadsLater(t *testing.T) {
 	})
 }
 
-// forgetful is the real cell; it loses answers to every third report, and counts what comes by the stream.
+// forgetful is the real cell. It loses answers to every third report, and counts the jobs of the
+// stream.
 type forgetful struct {
 	store
 	reports   atomic.Int64
@@ -264,7 +268,7 @@ func (f *forgetful) Complete(ctx context.Context, comp cell.Completion) (cell.Co
 	return "", errAnswerLost
 }
 
-// TestRedisHandOver: with a backlog every job runs once, also those whose hand-over is lost, and none
+// TestRedisHandOver: with a backlog every job runs once, even if its hand-over is lost, and none
 // comes by the stream.
 func TestRedisHandOver(t *testing.T) {
 	t.Parallel()

@@ -18,35 +18,26 @@ import (
 const (
 	// minBeatGap bounds how often requests can make the loop beat.
 	minBeatGap = 20 * time.Millisecond
-	// changeGap bounds how often changes of figures can: one that swings about its threshold
-	// is not worth more.
+	// changeGap bounds how often changes of figures can. A figure that swings about its threshold
+	// is not worth more heartbeats.
 	changeGap = time.Second
 )
 
-// policy is that of the node's heartbeats.
-func (w *Worker) policy() heartbeat.Policy {
-	return heartbeat.Policy{
-		HeartbeatInterval: w.cfg.HeartbeatInterval,
-		MetadataInterval:  w.cfg.MetadataInterval,
-		MetadataGap:       changeGap,
-		Thresholds:        w.cfg.Thresholds,
-		DisableImmediate:  w.cfg.DisableImmediateUpdate,
-		Jitter:            shorten,
-	}
-}
-
-// heartbeats beats every interval, and at once when asked or when a figure has changed by
-// its threshold. Being one loop it never has two under way. After a failure it only
-// heeds its own growing pauses: what asks for heartbeats then has the same cause.
+// heartbeats sends a heartbeat every interval, and at once when asked or when a figure has changed
+// by its threshold. It is one loop, so no two heartbeats are under way. After a failure it follows
+// only its own growing pauses: the requests for heartbeats then have the same cause.
 func (w *Worker) heartbeats(ctx context.Context) {
-	d := heartbeat.New(w.policy())
+	d := heartbeat.New(heartbeat.Policy{
+		HeartbeatInterval: w.cfg.HeartbeatInterval, MetadataInterval: w.cfg.MetadataInterval, MetadataGap: changeGap,
+		Thresholds: w.cfg.Thresholds, DisableImmediate: w.cfg.DisableImmediateUpdate, Jitter: shorten,
+	})
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
 	pauses := retryPauses()
 	failing, begun := false, false
-	defer w.pulse.rest()
+	defer w.turned.Store(nil)
 	for {
-		w.pulse.turn()
+		w.turn()
 		requests, changes := w.beatNow, w.figures.Changed()
 		if failing || !begun { // the first figures would make a fleet beat at once
 			changes = nil
@@ -96,12 +87,12 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		if !pause(ctx, minBeatGap) {
 			return
 		}
-		timer.Reset(d.Next(time.Now(), metrics)) // which counts from the beginning of the beat
+		timer.Reset(d.Next(time.Now(), metrics)) // the interval counts from the beginning of the beat
 	}
 }
 
-// beat sends one heartbeat, which d has begun, and applies the reply. A node that is not
-// known registers again; the heartbeat that it then asks for says what it still owns.
+// beat sends one heartbeat, which d has begun, and applies the reply. A node that Redis does not
+// know registers again; the heartbeat after that finds out what the node still owns.
 func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, figures collector.Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -131,10 +122,10 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 		w.fail(ErrSuperseded)
 		return ErrSuperseded
 	case errors.Is(err, cell.ErrUnknownNode) && stopping:
-		// A draining node stays away; the answers to its completions say whether it
-		// owned what it runs.
+		// A draining node stays away. The answers to its completions tell whether it owned what it
+		// runs.
 		d.Succeeded()
-		w.noMoreJobs()
+		closeOnce(w.draining)
 		return nil
 	case errors.Is(err, cell.ErrUnknownNode):
 		d.Failed()
@@ -156,7 +147,7 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 	w.ledger.answered(number)
 	w.lookForSchedulers(ctx)
 	if stopping {
-		w.noMoreJobs()
+		closeOnce(w.draining)
 		return nil
 	}
 	if w.profileDue() {
@@ -165,15 +156,16 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 	return nil
 }
 
-// lookForSchedulers warns once of a node that nobody will ever see, for the likeliest reason. It asks after the second
-// heartbeat, because a scheduler that is just starting has loaded the scripts, for which agents wait, a moment before.
+// lookForSchedulers warns once of a node that no scheduler will ever see, with the most likely
+// reason. It asks after the second heartbeat: agents wait for the scripts, and a scheduler that is
+// just starting loads them a moment before it can be seen.
 func (w *Worker) lookForSchedulers(ctx context.Context) {
 	if w.beats++; w.beats < 2 || w.looked {
 		return
 	}
 	served, err := w.store.Served(ctx)
 	if err != nil {
-		return // a heartbeat that fails says it, and the next one asks again
+		return // a heartbeat that fails logs it, and the next one asks again
 	}
 	w.looked = true
 	if !served {
@@ -183,23 +175,14 @@ func (w *Worker) lookForSchedulers(ctx context.Context) {
 	}
 }
 
-// RedisLatency is how long the last heartbeat took to be answered; false before the first
-// one and while Redis does not answer.
+// RedisLatency is the time that the last heartbeat took; false before the first one and while Redis
+// does not answer.
 func (w *Worker) RedisLatency() (time.Duration, bool) {
 	took := time.Duration(w.latency.Load())
 	return took, took > 0
 }
 
-// noMoreJobs notes that Redis places no more jobs here. Only the heartbeats' loop calls it.
-func (w *Worker) noMoreJobs() {
-	select {
-	case <-w.draining:
-	default:
-		close(w.draining)
-	}
-}
-
-// apply heeds a reply. Cancels come first: an attempt that is to start and to be
+// apply carries out a reply. Cancels come before starts: an attempt that is to start and to be
 // cancelled must not run.
 func (w *Worker) apply(reply cell.HeartbeatReply) {
 	for _, id := range reply.Stop {
@@ -213,8 +196,8 @@ func (w *Worker) apply(reply cell.HeartbeatReply) {
 	}
 }
 
-// reregister brings back a node that was given up for dead or whose Redis lost its
-// data, its figures among them. The epoch stays, for it names this process.
+// reregister brings back a node that was reaped, or whose Redis lost its data. The figures are due
+// again. The epoch stays, because it names this process.
 func (w *Worker) reregister(ctx context.Context, d *heartbeat.Decider) error {
 	w.log.Warn("node.forgotten", zap.String(logging.FieldReason, "Redis does not know the node any more; it registers again"))
 	w.registered = 0
@@ -230,6 +213,6 @@ func (w *Worker) reregister(ctx context.Context, d *heartbeat.Decider) error {
 // jitter spreads the first heartbeats of processes that start together.
 func jitter(d time.Duration) time.Duration { return rand.N(d) + 1 }
 
-// shorten takes up to a tenth off an interval. It never adds: a heartbeat that comes late
-// can cost the node its jobs.
+// shorten takes up to a tenth off an interval. It never adds: a late heartbeat can cost the node
+// its jobs.
 func shorten(d time.Duration) time.Duration { return d - rand.N(d/10+1) }

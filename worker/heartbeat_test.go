@@ -17,7 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// gauge is a collector of one figure that a test sets.
+// gauge is a collector with one figure, which a test sets.
 type gauge struct {
 	name  string
 	value atomic.Int64
@@ -36,8 +36,8 @@ func (g *gauge) Collect(ctx context.Context) (Metrics, error) {
 	return Metrics{"level": g.value.Load()}, nil
 }
 
-// watched is a store that notes when heartbeats begin, how many are under way, and lets
-// each take some time.
+// watched is a store that notes when heartbeats begin and how many are under way. Each takes some
+// time.
 type watched struct {
 	store
 
@@ -114,8 +114,8 @@ func (s *watched) times() (begun, full []time.Time) {
 	return slices.Clone(s.begun), slices.Clone(s.full)
 }
 
-// Intervals are never longer than configured, and not all the same; most heartbeats have
-// nothing but themselves to tell.
+// Intervals are never longer than configured, and not all the same. Most heartbeats bring no
+// figures.
 func TestHeartbeatIntervals(t *testing.T) {
 	watchedBubble(t, nil, func(t *testing.T, _ *Worker, _ *fakeCell, s *watched) {
 		s.slow(300 * time.Millisecond) // which is part of the interval
@@ -170,7 +170,7 @@ func TestFirstHeartbeatsOfAFleetAreSpread(t *testing.T) {
 	})
 }
 
-// However often and by whom it is asked.
+// That holds for any number of requests from any goroutine.
 func TestOneHeartbeatAtATime(t *testing.T) {
 	g := &gauge{name: "x"}
 	watchedBubble(t, func(c *Config) {
@@ -210,22 +210,22 @@ func TestSignificantChangeIsToldAtOnce(t *testing.T) {
 		g.value.Store(10)
 		time.Sleep(time.Second)
 		if _, full := s.times(); len(full) != len(before)+1 {
-			t.Fatalf("told %d times within a second of a significant change", len(full)-len(before))
+			t.Fatalf("sent %d times within a second of a significant change", len(full)-len(before))
 		}
 		f.mu.Lock()
 		last := string(f.beats[len(f.beats)-1].Resources)
 		f.mu.Unlock()
 		if last != `{"current_jobs":0,"max_concurrency":4,"metrics":{"x":{"level":10}}}` {
-			t.Errorf("told %s", last)
+			t.Errorf("sent %s", last)
 		}
-		// One that swings is not told more often than the floor allows.
+		// A figure that swings is not sent more often than the floor allows.
 		for i := range 300 {
 			g.value.Store(int64(i % 2 * 100))
 			time.Sleep(200 * time.Millisecond)
 		}
 		_, full := s.times()
 		if n := len(full) - len(before); n < 30 || n > 62 {
-			t.Errorf("a swinging figure was told %d times in a minute", n)
+			t.Errorf("a swinging figure was sent %d times in a minute", n)
 		}
 	})
 	change = func(old func(*Config)) func(*Config) {
@@ -239,13 +239,13 @@ func TestSignificantChangeIsToldAtOnce(t *testing.T) {
 		time.Sleep(31 * time.Second)
 		begun, full := s.times()
 		if len(begun) == len(before) || full[len(full)-1].Before(before[len(before)-1].Add(20*time.Second)) {
-			t.Errorf("told %v in heartbeats %v, expected with the next of them", full, begun)
+			t.Errorf("sent %v in heartbeats %v, expected with the next of them", full, begun)
 		}
 	})
 }
 
-// A node that was forgotten, or could not reach Redis, tells its figures again: what has
-// them now may not be what had them.
+// A node that Redis has forgotten, or that could not reach Redis, sends its figures again: it may
+// be another Redis now.
 func TestFiguresAreToldAgain(t *testing.T) {
 	for name, trouble := range map[string]func(f *fakeCell){
 		"forgotten": func(f *fakeCell) { f.epoch = "" },
@@ -272,7 +272,7 @@ func TestFiguresAreToldAgain(t *testing.T) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				if len(full) != len(before)+1 || f.epoch == "" || f.registered != registered+1 {
-					t.Errorf("told %d times, registered %d times", len(full)-len(before), f.registered-registered)
+					t.Errorf("sent %d times, registered %d times", len(full)-len(before), f.registered-registered)
 				}
 			})
 		})

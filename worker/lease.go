@@ -9,20 +9,20 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// renew notes that a heartbeat that was begun then has been answered. Only the heartbeats'
-// loop calls it.
+// renew notes that a heartbeat that began at that time has been answered. Only the heartbeats' loop
+// calls it.
 func (w *Worker) renew(begun time.Time) {
 	select {
-	case <-w.renewals: // which nobody has looked at
+	case <-w.renewals: // the loop of leases has not looked at it
 	default:
 	}
 	w.renewals <- begun
 }
 
-// leases stops the handlers of jobs that ask for it once no heartbeat has been answered for
-// the heartbeat limit: from then on schedulers may have given the node up, and may have the
-// jobs begin elsewhere. The limit counts from the call of the last heartbeat that was
-// answered, which is before Redis took it in, so that this clock is never behind theirs.
+// leases stops the handlers of jobs that ask for it once no heartbeat has been answered for the
+// heartbeat limit. From then on schedulers may have taken the node out, and the jobs may begin
+// elsewhere. The limit counts from the call of the last answered heartbeat. Redis took that one in
+// later, so this clock is never behind the schedulers'.
 func (w *Worker) leases(ctx context.Context) {
 	timer := time.NewTimer(w.limit)
 	defer timer.Stop()
@@ -49,8 +49,7 @@ func (w *Worker) leases(ctx context.Context) {
 	}
 }
 
-// loseLease stops what runs of the jobs that ask for it, and keeps others of them from
-// beginning until renewLease.
+// loseLease stops the running jobs that ask for it. Until renewLease no such job begins.
 func (l *ledger) loseLease() (stopped []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +69,7 @@ func (l *ledger) renewLease() {
 	l.cutOff = false
 }
 
-// stop ends a running attempt for a cause of the node's own, unless its end is decided.
+// stop cancels a running attempt for a cause of the node's own, unless its end is decided.
 func (l *ledger) stop(a *attempt, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

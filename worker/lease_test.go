@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,7 +52,7 @@ func TestLeaseLoss(t *testing.T) {
 	}), handle("works", func(context.Context, *Job) (any, error) { <-release; return nil, nil }))
 }
 
-// A job that was given away meanwhile gets no completion.
+// A job that went to another node meanwhile gets no completion.
 func TestLeaseLossOfAJobGivenAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
 		a := f.assign(1, freeslot.Job{Service: "s", OnLeaseLoss: freeslot.LeaseLossCancel})
@@ -80,8 +81,9 @@ func TestLeaseLossBeforeTheBeginning(t *testing.T) {
 	if stopped := l.loseLease(); len(stopped) != 0 || l.begin(a) || !l.begin(b) {
 		t.Errorf("%v stopped; expected the first attempt alone not to begin", stopped)
 	}
-	if cause := context.Cause(a.ctx); !errors.Is(cause, ErrLeaseLost) || whyUnbegun(cause) == whyUnbegun(ErrStopping) {
-		t.Errorf("cause %v", cause)
+	comp := (&Worker{ledger: l}).unbegun(a)
+	if cause := context.Cause(a.ctx); !errors.Is(cause, ErrLeaseLost) || !strings.Contains(comp.Error.Message, "cut off from Redis") {
+		t.Errorf("cause %v, completion %+v", cause, comp)
 	}
 	l.renewLease()
 	if c := l.offer(id(3), &freeslot.Job{OnLeaseLoss: freeslot.LeaseLossCancel}, "", false); !l.begin(c) {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxSettled bounds the ended attempts that are remembered: at 3 s a heartbeat
-	// it is reached by a node that ends more than 20,000 jobs a second (of those that came by the stream, when
-	// nothing else does for a while: by one with more than 1,600).
-	maxSettled = 1 << 16
-	// maxEarlyCancels bounds the cancels remembered for attempts not seen yet.
+	// maxEnded bounds the ended attempts that are remembered. With a heartbeat each 3 s a node
+	// reaches it when it ends more than 20,000 jobs a second, or 1,600 of the stream while nothing
+	// else comes by it.
+	maxEnded = 1 << 16
+	// maxEarlyCancels bounds the cancels that are remembered for attempts that have not come yet.
 	maxEarlyCancels = 1 << 12
-	// heldPerSlot is how many attempts may be held for each slot, see ledger.limit.
+	// heldPerSlot is how many attempts may be held for each slot; see ledger.limit.
 	heldPerSlot = 2
 )
 
@@ -29,9 +29,9 @@ const (
 	finishing              // its end is decided and being reported
 )
 
-// attempt is one try of one job that the process holds. id, ctx and cancel never
-// change; the ledger's mutex guards the rest, except that job and tenant belong
-// to the attempt's goroutine once it has begun.
+// attempt is one try of one job that the process holds. id, ctx and cancel never change. The
+// ledger's mutex guards the rest, except that job and tenant belong to the attempt's goroutine once
+// it has begun.
 type attempt struct {
 	id     cell.Attempt
 	ctx    context.Context
@@ -39,20 +39,21 @@ type attempt struct {
 
 	job    *freeslot.Job // nil until it has been read
 	tenant string
-	// handed is true when the attempt came with the answer to a report, and so in no stream.
-	handed bool
+	// handedOver is true when the attempt came with the answer to a report, and so in no stream.
+	handedOver bool
 
 	phase phase
-	// asked is true once somebody asked to cancel the job.
+	// asked is true once a cancel of the job has come.
 	asked bool
-	// disowned is true once Redis said that the node does not own the attempt:
-	// it is not named in heartbeats any more and its end is not reported.
+	// disowned is true once Redis has answered that the node does not own the attempt. Heartbeats
+	// do not name it any more, and its end is not reported.
 	disowned bool
-	// lost is closed with disowned, where somebody waits for that.
+	// lost is closed with disowned. It is nil while nothing waits for that.
 	lost chan struct{}
-	// moot is true when the node runs the job's service no more.
+	// moot is true when the node does not run the job's service any more.
 	moot bool
-	// left is set by whoever comes first: the handler that returns, or who gives it up.
+	// left is set by a compare-and-swap of the handler that returns, or of the watcher that gives
+	// the handler up. The first one ends the attempt.
 	left atomic.Bool
 }
 
@@ -64,30 +65,30 @@ func (a *attempt) service() string {
 	return a.job.Service
 }
 
-// ledger knows which attempts the process holds, which have ended and which it is
-// to cancel before it has seen them. It does no I/O and has no clock. Every
-// decision that two goroutines could race for (start or not, report or drop) is
-// one method, made under mu.
+// ledger knows which attempts the process holds, which have ended, and for which a cancel came
+// before the attempt. It does no I/O and has no clock. Every decision that two goroutines could
+// race for (start or not, report or drop) is one method, made under mu.
 type ledger struct {
 	base context.Context
 
 	mu sync.Mutex // guards the rest
-	// limit bounds held: the slots that Redis can have granted, and as many again for what Redis does not
-	// count any more: handlers that have lost their attempt and not returned yet, and reports whose
-	// answer is on its way.
+	// limit bounds held: the slots that Redis can have granted, and as many again for what Redis
+	// does not count any more. These are handlers that have lost their attempt and not returned
+	// yet, and reports whose answer is on its way.
 	limit int
 	held  map[cell.Attempt]*attempt
-	// freed has a token when held has become fewer than the node's slots.
+	// freed has a token when fewer attempts are held than the node has slots.
 	freed chan struct{}
-	// settled remembers ended attempts; handed those of them that came with answers, which need not wait for reads.
-	settled, handed memory
-	cancels         memory
-	// started and through count heartbeats, reads and reports: started ones, and the latest start
-	// of heartbeats and reads whose answer has been applied. reporting are the reports under
-	// way, in the order of their start.
+	// ended and endedHandedOver remember ended attempts. The second has those that came with the
+	// answers to reports, which need not wait for reads.
+	ended, endedHandedOver attemptSet
+	cancels                attemptSet
+	// started counts the heartbeats, reads and reports that have started. through has the latest
+	// start of a heartbeat and of a read whose answer has been applied. reporting are the reports
+	// under way, in the order of their start.
 	started, through moment
 	reporting        []uint64
-	// refused is true when an attempt was turned away at the limit since the last settle.
+	// refused is true when the limit turned an attempt away since the last removal.
 	refused  bool
 	draining bool
 	closed   bool
@@ -99,14 +100,14 @@ type ledger struct {
 
 func newLedger(base context.Context, maxConcurrency int) *ledger {
 	return &ledger{
-		limit:   heldPerSlot * maxConcurrency,
-		base:    base,
-		held:    make(map[cell.Attempt]*attempt),
-		freed:   make(chan struct{}, 1),
-		settled: newMemory(maxSettled),
-		handed:  newMemory(maxSettled),
-		cancels: newMemory(maxEarlyCancels),
-		idle:    make(chan struct{}),
+		limit:           heldPerSlot * maxConcurrency,
+		base:            base,
+		held:            make(map[cell.Attempt]*attempt),
+		freed:           make(chan struct{}, 1),
+		endedHandedOver: newAttemptSet(maxEnded),
+		ended:           newAttemptSet(maxEnded),
+		cancels:         newAttemptSet(maxEarlyCancels),
+		idle:            make(chan struct{}),
 	}
 }
 
@@ -117,20 +118,20 @@ func (l *ledger) resize(maxConcurrency int) {
 	l.limit = heldPerSlot * maxConcurrency
 }
 
-// offer takes in an attempt that the node is said to own. It returns nil when the
-// attempt is known already, and when there is no room: then the next heartbeat does
-// not name it, and its reply offers it again.
-func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string, handed bool) *attempt {
+// offer takes in an attempt that the node owns according to Redis. It returns nil when the attempt
+// is known already, and when there is no room: then the next heartbeat does not name it, and its
+// reply offers it again.
+func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string, handedOver bool) *attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.held[id]; ok || l.closed || l.ended(id) {
+	if _, ok := l.held[id]; ok || l.closed || l.hasEnded(id) {
 		return nil
 	}
 	if len(l.held) >= l.limit {
 		l.refused = true
 		return nil
 	}
-	a := &attempt{id: id, job: job, tenant: tenant, handed: handed, asked: l.cancels.has(id)}
+	a := &attempt{id: id, job: job, tenant: tenant, handedOver: handedOver, asked: l.cancels.has(id)}
 	a.ctx, a.cancel = context.WithCancelCause(l.base)
 	if a.asked {
 		l.cancels.remove(id)
@@ -143,11 +144,11 @@ func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string, handed
 	return a
 }
 
-// ended tells whether the attempt is remembered as ended.
-func (l *ledger) ended(id cell.Attempt) bool { return l.settled.has(id) || l.handed.has(id) }
+// hasEnded reports whether the attempt is remembered as ended.
+func (l *ledger) hasEnded(id cell.Attempt) bool { return l.ended.has(id) || l.endedHandedOver.has(id) }
 
-// ask notes that the attempt is to be cancelled. One whose end is decided already
-// keeps it; one that has not been seen is cancelled when it arrives.
+// ask notes that the attempt is to be cancelled. It changes nothing for an attempt whose end is
+// decided. An attempt that has not come yet is cancelled when it arrives.
 func (l *ledger) ask(id cell.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,14 +157,14 @@ func (l *ledger) ask(id cell.Attempt) {
 	case ok && a.phase != finishing:
 		a.asked = true
 		a.cancel(ErrCancelled)
-	case !ok && !l.ended(id) && !l.cancels.has(id):
+	case !ok && !l.hasEnded(id) && !l.cancels.has(id):
 		l.cancels.add(id, l.started)
 	}
 }
 
-// disown stops an attempt that the node does not own. One that is being reported
-// is left alone: the answer to its report decides, and the reason why it is not
-// owned may be that this report has been applied.
+// disown stops an attempt that the node does not own. It leaves an attempt alone that is being
+// reported: the answer to its report decides. The node may not own it just because this report has
+// been applied.
 func (l *ledger) disown(id cell.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +181,8 @@ func (a *attempt) disown(cause error) {
 	a.cancel(cause)
 }
 
-// lost is closed once the attempt is disowned, which can come after it was told to stop for another reason.
+// lost returns a channel that is closed once the attempt is disowned. That can come after its
+// handler was stopped for another reason.
 func (l *ledger) lost(a *attempt) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,25 +195,24 @@ func (l *ledger) lost(a *attempt) <-chan struct{} {
 	return a.lost
 }
 
-// full tells whether as many attempts are held as the node has slots.
+// full reports whether as many attempts are held as the node has slots.
 func (l *ledger) full() bool { return len(l.held) >= l.limit/heldPerSlot }
 
-// room is nil where there is some; else it has a token when there is.
+// room returns nil if there is room; else a channel that gets a token when there is.
 func (l *ledger) room() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.full() {
 		return nil
 	}
-	select { // of before
+	select { // an earlier token
 	case <-l.freed:
 	default:
 	}
 	return l.freed
 }
 
-// begin moves the attempt to running, unless it has been cancelled, disowned or
-// interrupted before.
+// begin moves the attempt to running, unless it has been cancelled, disowned or interrupted before.
 func (l *ledger) begin(a *attempt) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,8 +226,8 @@ func (l *ledger) begin(a *attempt) bool {
 	return true
 }
 
-// finish decides the attempt's end: no cancel and no loss of ownership counts
-// after it. It reports what was asked before.
+// finish decides the attempt's end: a later cancel or loss of ownership does not count. It reports
+// what came before.
 func (l *ledger) finish(a *attempt) (asked, disowned bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,25 +237,22 @@ func (l *ledger) finish(a *attempt) (asked, disowned bool) {
 	return a.asked, a.disowned
 }
 
-// settle lets go of an attempt that has been reported or dropped. It reports
-// whether a heartbeat is due because another attempt was turned away before.
-func (l *ledger) settle(a *attempt) (due bool) {
+// remove lets go of an attempt that has been reported or dropped. It reports whether a heartbeat is
+// due because another attempt was turned away before.
+func (l *ledger) remove(a *attempt) (due bool) {
 	a.cancel(context.Canceled)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, a.id)
 	if !l.full() {
-		select {
-		case l.freed <- struct{}{}:
-		default:
-		}
+		notify(l.freed)
 	}
-	if a.handed {
+	if a.handedOver {
 		at := l.started
-		at.reads = noRead // in no stream, so none brings it
-		l.handed.add(a.id, at)
+		at.reads = noRead // it is in no stream, so no read brings it
+		l.endedHandedOver.add(a.id, at)
 	} else {
-		l.settled.add(a.id, l.started)
+		l.ended.add(a.id, l.started)
 	}
 	due, l.refused = l.refused, false
 	l.checkIdle()
@@ -291,8 +289,8 @@ func (l *ledger) read() uint64 {
 	return l.started.reads
 }
 
-// caughtUp notes that the numbered read has reached the end of the stream and
-// that its entries have been applied.
+// caughtUp notes that the numbered read has reached the end of the stream and that its entries have
+// been applied.
 func (l *ledger) caughtUp(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -309,7 +307,8 @@ func (l *ledger) report() uint64 {
 	return l.started.reports
 }
 
-// reported notes that the attempts that the numbered report brought have been offered, or that it brings none.
+// reported notes that the attempts of the answer to the numbered report have been offered, or that
+// it brings none.
 func (l *ledger) reported(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -323,12 +322,12 @@ func (l *ledger) forget() {
 	if len(l.reporting) > 0 {
 		l.through.reports = l.reporting[0]
 	}
-	l.settled.forget(l.through)
-	l.handed.forget(l.through)
+	l.ended.forget(l.through)
+	l.endedHandedOver.forget(l.through)
 	l.cancels.forget(l.through)
 }
 
-// drain cancels what has not begun, with cause ErrStopping, and everything that is
+// drain cancels the attempts that have not begun, with cause ErrStopping, and every attempt that is
 // offered from now on. The returned channel is closed when nothing is held.
 func (l *ledger) drain() <-chan struct{} {
 	l.mu.Lock()
@@ -343,7 +342,7 @@ func (l *ledger) drain() <-chan struct{} {
 	return l.idle
 }
 
-// interrupt cancels everything that is held, and returns the ids of these jobs.
+// interrupt cancels all attempts that are held, and returns the ids of their jobs.
 func (l *ledger) interrupt() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -355,7 +354,7 @@ func (l *ledger) interrupt() []string {
 	return jobs
 }
 
-// abandon disowns everything, because the node belongs to another process.
+// abandon disowns all attempts, because the node belongs to another process.
 func (l *ledger) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -378,12 +377,7 @@ func (l *ledger) isDraining() bool {
 }
 
 func (l *ledger) checkIdle() {
-	if !l.draining || len(l.held) > 0 {
-		return
-	}
-	select {
-	case <-l.idle:
-	default:
-		close(l.idle)
+	if l.draining && len(l.held) == 0 {
+		closeOnce(l.idle)
 	}
 }

@@ -30,10 +30,10 @@ func TestLedgerKnowsHeldAttempts(t *testing.T) {
 	}
 }
 
-// A job comes back before a heartbeat has let its attempt before be forgotten.
+// A job comes back before a heartbeat has removed its earlier attempt from memory.
 func TestLedgerHoldsAttemptsApart(t *testing.T) {
 	l := newLedger(t.Context(), 4)
-	l.settle(l.offer(id(1), nil, "", false))
+	l.remove(l.offer(id(1), nil, "", false))
 	l.ask(id(1)) // too late
 	second := l.offer(next(id(1)), nil, "", false)
 	if second == nil || second.ctx.Err() != nil {
@@ -42,7 +42,7 @@ func TestLedgerHoldsAttemptsApart(t *testing.T) {
 	l.ask(next(second.id)) // early
 	l.disown(id(1))
 	if !l.begin(second) || second.asked || second.disowned {
-		t.Fatal("what was said of other attempts was taken for this one's")
+		t.Fatal("a message about other attempts changed this one")
 	}
 	if third := l.offer(next(second.id), nil, "", false); third == nil || !third.asked || second.asked {
 		t.Fatal("an early cancel did not reach its attempt")
@@ -52,23 +52,23 @@ func TestLedgerHoldsAttemptsApart(t *testing.T) {
 	}
 }
 
-// The reply to a heartbeat that began before an attempt arrived says "start it"
-// although the attempt may have ended since.
+// The reply to a heartbeat that began before an attempt arrived asks to start it, although the
+// attempt may have ended since.
 func TestLedgerRemembersUntilALaterHeartbeat(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	_, early := l.beat()
-	l.settle(l.offer(id(1), nil, "", false))
+	l.remove(l.offer(id(1), nil, "", false))
 	l.caughtUp(l.read())
 	if l.offer(id(1), nil, "", false) != nil {
 		t.Fatal("started again by the reply to a heartbeat that began before its end")
 	}
 	l.answered(early)
-	if !l.settled.has(id(1)) {
+	if !l.ended.has(id(1)) {
 		t.Fatal("forgotten by a heartbeat that began before its end")
 	}
 	_, late := l.beat()
 	l.answered(late)
-	if l.settled.has(id(1)) {
+	if l.ended.has(id(1)) {
 		t.Fatal("still remembered")
 	}
 }
@@ -77,18 +77,18 @@ func TestLedgerRemembersUntilALaterHeartbeat(t *testing.T) {
 func TestLedgerRemembersUntilALaterRead(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	early := l.read()
-	l.settle(l.offer(id(1), nil, "", false))
+	l.remove(l.offer(id(1), nil, "", false))
 	_, beat := l.beat()
 	l.answered(beat)
 	if l.offer(id(1), nil, "", false) != nil {
 		t.Fatal("started again by a read that began before its end")
 	}
 	l.caughtUp(early)
-	if !l.settled.has(id(1)) {
+	if !l.ended.has(id(1)) {
 		t.Fatal("forgotten by a read that began before its end")
 	}
 	l.caughtUp(l.read())
-	if l.settled.has(id(1)) {
+	if l.ended.has(id(1)) {
 		t.Fatal("still remembered")
 	}
 }
@@ -97,7 +97,7 @@ func TestLedgerRemembersUntilALaterRead(t *testing.T) {
 func TestLedgerRemembersUntilEarlierReportsAreThrough(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	first, second := l.report(), l.report()
-	l.settle(l.offer(id(1), nil, "", false))
+	l.remove(l.offer(id(1), nil, "", false))
 	forget := func() {
 		_, beat := l.beat()
 		l.answered(beat)
@@ -111,13 +111,13 @@ func TestLedgerRemembersUntilEarlierReportsAreThrough(t *testing.T) {
 	}
 	l.reported(first)
 	forget()
-	if l.settled.has(id(1)) {
+	if l.ended.has(id(1)) {
 		t.Fatal("still remembered")
 	}
-	l.settle(l.offer(id(2), nil, "", false))
+	l.remove(l.offer(id(2), nil, "", false))
 	l.reported(later)
 	forget()
-	if l.settled.has(id(2)) {
+	if l.ended.has(id(2)) {
 		t.Fatal("still remembered with no report under way")
 	}
 }
@@ -196,10 +196,10 @@ func TestLedgerTurnsAwayBeyondTheLimit(t *testing.T) {
 	if l.offer(one, nil, "", false) != nil {
 		t.Fatalf("room for more than %d", heldPerSlot)
 	}
-	if !l.settle(a) {
+	if !l.remove(a) {
 		t.Fatal("room came free and no heartbeat asks for what was turned away")
 	}
-	if l.settle(l.offer(one, nil, "", false)) {
+	if l.remove(l.offer(one, nil, "", false)) {
 		t.Fatal("nothing was turned away since")
 	}
 }
@@ -225,7 +225,7 @@ func TestLedgerDrains(t *testing.T) {
 			t.Fatal("idle while something is held")
 		default:
 		}
-		l.settle(a)
+		l.remove(a)
 	}
 	<-idle
 	l.close()
@@ -234,15 +234,17 @@ func TestLedgerDrains(t *testing.T) {
 	}
 }
 
-func TestMemoryDropsTheOldest(t *testing.T) {
-	m := newMemory(2)
+func TestAttemptSetDropsTheOldest(t *testing.T) {
+	m := newAttemptSet(2)
 	m.add(id(1), moment{1, 1, 1})
 	m.add(id(2), moment{1, 1, 1})
 	m.remove(id(1))
-	if !m.add(id(3), moment{2, 2, 2}) {
-		t.Fatal("a removed entry was counted as displaced")
+	m.add(id(3), moment{2, 2, 2})
+	if m.has(id(1)) || !m.has(id(2)) || !m.has(id(3)) {
+		t.Fatal("a removed entry was not the one that was displaced")
 	}
-	if m.add(id(4), moment{3, 3, 3}) || m.has(id(2)) || !m.has(id(3)) || !m.has(id(4)) {
+	m.add(id(4), moment{3, 3, 3})
+	if m.has(id(2)) || !m.has(id(3)) || !m.has(id(4)) {
 		t.Fatal("expected the oldest to be displaced")
 	}
 }
@@ -298,7 +300,7 @@ func (m *ledgerModel) assign(a cell.Attempt) {
 	m.given = append(m.given, a)
 }
 
-// complete ends a in Redis, which refuses what the node does not own.
+// complete ends a in Redis, which refuses attempts that the node does not own.
 func (m *ledgerModel) complete(t *rapid.T, a *attempt) {
 	m.l.begin(a)
 	if _, disowned := m.l.finish(a); disowned && m.owned[a.id] {
@@ -391,13 +393,14 @@ func (m *ledgerModel) executeReport(t *rapid.T, r *modelReport) {
 	m.given = append(m.given, r.begun)
 }
 
-// answerReport hands over what the report brought, unless the answer is lost: then the report is repeated, which brings nothing.
+// answerReport hands over what the report brought, unless the answer is lost: then the report is
+// repeated, which brings nothing.
 func (m *ledgerModel) answerReport(r *modelReport, lost bool) {
 	if !lost {
 		m.take(r.begun, true)
 	}
 	m.l.reported(r.number)
-	m.l.settle(r.of)
+	m.l.remove(r.of)
 }
 
 func TestLedgerStartsEachAttemptOnce(t *testing.T) {
@@ -417,7 +420,7 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 				m.next++
 				m.assign(id(m.next))
 			},
-			// The node was given up for dead, and got the job again.
+			// The node was reaped, and got the job again.
 			"lose": func(t *rapid.T) {
 				owned := slices.SortedFunc(maps.Keys(m.owned), func(a, b cell.Attempt) int {
 					return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.N, b.N))
@@ -429,8 +432,8 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 					m.assign(next(a))
 				}
 			},
-			// A retryable failure, after which the job comes back before the node has heard
-			// that the failure was taken in.
+			// After a retryable failure the job comes back before the node has the answer to its
+			// report.
 			"retry": func(t *rapid.T) {
 				if a := pick(&m.running); a != nil {
 					owned := m.owned[a.id]
@@ -456,12 +459,12 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 			"end": func(t *rapid.T) {
 				if a := pick(&m.running); a != nil {
 					m.complete(t, a)
-					m.l.settle(a)
+					m.l.remove(a)
 				}
 			},
 			"acknowledge": func(*rapid.T) {
 				if a := pick(&m.applied); a != nil {
-					m.l.settle(a)
+					m.l.remove(a)
 				}
 			},
 			"sendReport": func(*rapid.T) {
@@ -496,9 +499,8 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 		}
 		t.Repeat(actions)
 
-		// Whatever happened, once heartbeats get through, everything owned is started
-		// exactly once, what was lost at most once, and with the stream read nothing
-		// stays remembered.
+		// At the end, once heartbeats get through, every owned attempt is started exactly once,
+		// every lost one at most once, and with the stream read nothing stays remembered.
 		for _, r := range m.reports {
 			m.executeReport(t, r)
 			m.answerReport(r, true)
@@ -525,8 +527,8 @@ func TestLedgerStartsEachAttemptOnce(t *testing.T) {
 				t.Fatalf("attempt %v was started %d times, expected once", a, n)
 			}
 		}
-		if len(m.l.held)+len(m.l.settled.order)+len(m.l.settled.since)+len(m.l.handed.order)+len(m.l.handed.since) != 0 {
-			t.Fatalf("left over: %d held, %d remembered", len(m.l.held), len(m.l.settled.order))
+		if len(m.l.held)+len(m.l.ended.order)+len(m.l.ended.since)+len(m.l.endedHandedOver.order)+len(m.l.endedHandedOver.since) != 0 {
+			t.Fatalf("left over: %d held, %d remembered", len(m.l.held), len(m.l.ended.order))
 		}
 	})
 }

@@ -5,7 +5,8 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // The workers under test have the rights of an agent in Redis.
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleAgent) }
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleAgent, cell.Access) }

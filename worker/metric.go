@@ -6,15 +6,16 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	processmetrics "github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Outcomes of attempts, the label of freeslot_worker_jobs_total. Those of reported
-// ones are the job's state.
+// Outcomes of attempts, the label of freeslot_worker_jobs_total. The outcome of a reported attempt
+// is the job's state, unless it is one of these.
 const (
 	// outcomeInterrupted: handed back because the node stops.
 	outcomeInterrupted = "interrupted"
-	// outcomeRetry: failed with an error after which the job is to be tried again.
+	// outcomeRetry: failed with a retryable error.
 	outcomeRetry = "retry"
 	// outcomeStale: reported, but the node did not own the attempt any more.
 	outcomeStale = "stale"
@@ -22,10 +23,10 @@ const (
 	outcomeDropped = "dropped"
 )
 
-// Outcomes of what handlers tell, the label of freeslot_worker_progress_total.
+// Outcomes of progress reports, the label of freeslot_worker_progress_total.
 const (
 	progressSent = "sent"
-	// progressReplaced: something later was told before it was sent.
+	// progressReplaced: a later report came before it was sent.
 	progressReplaced = "replaced"
 	// progressDropped: the handler returned before it was sent.
 	progressDropped = "dropped"
@@ -47,67 +48,45 @@ type metrics struct {
 
 // newMetrics registers the metrics with reg, which may be nil.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	const namespace, subsystem = "freeslot", "worker"
+	opts := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "freeslot", Subsystem: "worker", Name: name, Help: help}
+	}
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts(opts(name, help)))
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts(opts(name, help)), labels)
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Namespace: "freeslot", Subsystem: "worker", Name: name, Help: help, Buckets: buckets}
 	}
 	m := &metrics{
-		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "jobs_total",
-			Help: "Attempts that ended, by service and outcome.",
-		}, []string{"service", "outcome"}),
-		progress: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "progress_total",
-			Help: "What handlers told as progress, by outcome.",
-		}, []string{"outcome"}),
-		running: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "jobs_running",
-			Help: "Handlers that run, those that ignore a cancelled context included.",
-		}),
-		handlerSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "handler_seconds",
-			Help:    "How long handlers ran.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 15), // 0.5 ms to 3 min
-		}, []string{"service"}),
-		heartbeats: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "heartbeats_total",
-			Help: "Answered heartbeats, by kind: alone, or with the figures of the node.",
-		}, []string{"kind"}),
-		heartbeatSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "heartbeat_seconds",
-			Help:    "How long answered heartbeats took.",
-			Buckets: script.LatencyBuckets,
-		}),
+		jobs:     counters("jobs_total", "Attempts that ended, by service and outcome.", "service", "outcome"),
+		progress: counters("progress_total", "Progress that handlers reported, by outcome.", "outcome"),
+		running: prometheus.NewGauge(prometheus.GaugeOpts(opts("jobs_running",
+			"Handlers that run, those that ignore a cancelled context included."))),
+		handlerSeconds: prometheus.NewHistogramVec(histogram("handler_seconds", "How long handlers ran.",
+			prometheus.ExponentialBuckets(0.0005, 2.5, 15)), []string{"service"}), // 0.5 ms to 3 min
+		heartbeats:        counters("heartbeats_total", "Answered heartbeats, by kind: alone, or with the figures of the node.", "kind"),
+		heartbeatSeconds:  prometheus.NewHistogram(histogram("heartbeat_seconds", "How long answered heartbeats took.", script.LatencyBuckets)),
 		heartbeatFailures: counter("heartbeat_failures_total", "Heartbeats and repeated registrations without an answer."),
 		readFailures:      counter("dispatch_read_failures_total", "Reads of the dispatch stream that failed."),
 		completionRetries: counter("completion_retries_total", "Completions that had to be repeated."),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{
-		m.jobs, m.progress, m.running, m.handlerSeconds, m.heartbeats, m.heartbeatSeconds, m.heartbeatFailures, m.readFailures, m.completionRetries,
-	} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, processmetrics.Register(reg, m.jobs, m.progress, m.running, m.handlerSeconds,
+		m.heartbeats, m.heartbeatSeconds, m.heartbeatFailures, m.readFailures, m.completionRetries)
 }
 
-func (m *metrics) told(outcome string) { m.progress.WithLabelValues(outcome).Inc() }
+func (m *metrics) countProgress(outcome string) { m.progress.WithLabelValues(outcome).Inc() }
 
-// ended counts one attempt, and tells of it at debug level.
+// ended counts one attempt, and logs it at debug.
 func (w *Worker) ended(a *attempt, outcome string) {
 	w.metrics.jobs.WithLabelValues(w.serviceLabel(a.service()), outcome).Inc()
-	if line := w.log.Check(zap.DebugLevel, "job.ended"); line != nil { // without making fields for nothing
-		line.Write(zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.String("service", a.service()), zap.String("outcome", outcome))
-	}
+	w.log.Debug("job.ended", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.String("service", a.service()), zap.String("outcome", outcome))
 }
 
-// serviceLabel keeps services that come from outside from becoming label values
-// without bound. An attempt that ended before its job was read has none either. Services
-// that have left keep theirs: what ran of them may still end.
+// serviceLabel bounds the label values: services come from outside. A removed service keeps its
+// label, because its jobs may still end.
 func (w *Worker) serviceLabel(service string) string {
 	if !w.profile.table.Load().ever[service] {
 		return "other"

@@ -13,44 +13,48 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// profile is what the node is and how it runs its services: as configured, and what of
-// it Redis has been told.
+// profile is the configured state of the node and its services, and how much of it Redis has.
 type profile struct {
-	// table is what jobs are run by; a job costs one load.
+	// table has the handlers; a job costs one load.
 	table atomic.Pointer[table]
 	// slots is the node's max_concurrency.
 	slots atomic.Int64
-	// doubted is true when Redis may have lost what it was told.
+	// doubted is true when Redis may have lost the profile.
 	doubted atomic.Bool
 
 	mu sync.Mutex // guards the rest, and the making of tables
-	// node is as configured, with the services that are out; what it refers to never changes.
+	// node is as configured, with the unhealthy services. The slices and maps in it never change.
 	node     freeslot.Node
 	handlers map[string]HandlerFunc
-	// out are the services that are not healthy.
-	out map[string]bool
-	// number counts the changes, and told is the latest that Redis has; news is closed and
-	// replaced when that moves on.
-	number, told uint64
-	news         chan struct{}
+	// unhealthy are services that are not offered.
+	unhealthy map[string]bool
+	// number counts the changes, and sent is the latest one that Redis has.
+	number, sent uint64
+	waiters      []profileWaiter
+}
+
+// profileWaiter waits until Redis has the numbered change.
+type profileWaiter struct {
+	number uint64
+	known  chan struct{}
 }
 
 // table is a state of the handlers; it never changes.
 type table struct {
-	// run are those of the services that are offered; nil of one without a handler.
+	// run has the handlers of the services that are offered; nil for a service without one.
 	run map[string]HandlerFunc
 	// ever has every service that had a handler in the life of the worker.
 	ever map[string]bool
 }
 
 func newProfile(node freeslot.Node) *profile {
-	p := &profile{node: cloneNode(node), out: map[string]bool{}, news: make(chan struct{})}
+	p := &profile{node: cloneNode(node), unhealthy: map[string]bool{}}
 	p.table.Store(&table{})
 	p.slots.Store(int64(node.MaxConcurrency))
 	return p
 }
 
-// cloneNode keeps the worker from what its caller does with slices and maps afterwards.
+// cloneNode copies the slices and maps, so that its caller may change its own.
 func cloneNode(n freeslot.Node) freeslot.Node {
 	n.Services = slices.Clone(n.Services)
 	n.Languages.ASR = slices.Clone(n.Languages.ASR)
@@ -62,7 +66,7 @@ func cloneNode(n freeslot.Node) freeslot.Node {
 	return n
 }
 
-// withService is the node with a service, which it may have already.
+// withService adds a service to the node unless it is there.
 func withService(n freeslot.Node, service string) freeslot.Node {
 	if !hasService(n, service) {
 		n.Services = append(slices.Clip(n.Services), freeslot.Service{Name: service})
@@ -74,24 +78,25 @@ func hasService(n freeslot.Node, service string) bool {
 	return slices.ContainsFunc(n.Services, func(s freeslot.Service) bool { return s.Name == service })
 }
 
-// set replaces node and handlers, and returns the number of the change. Services that stay
-// keep their health, of the others unhealthy ones are out.
-func (p *profile) set(node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string) uint64 {
+// set replaces node and handlers. Services that stay keep their health; new ones are healthy unless
+// unhealthy names them. known is closed once Redis has the change.
+func (p *profile) set(node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string) (known <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, service := range unhealthy {
 		if !hasService(p.node, service) {
-			p.out[service] = true
+			p.unhealthy[service] = true
 		}
 	}
 	p.node, p.handlers = node, handlers
-	maps.DeleteFunc(p.out, func(service string, _ bool) bool { return !hasService(node, service) })
+	maps.DeleteFunc(p.unhealthy, func(service string, _ bool) bool { return !hasService(node, service) })
 	p.slots.Store(int64(node.MaxConcurrency))
-	return p.changed()
+	p.changed()
+	return p.wait()
 }
 
 // changed makes a new table; p.mu is held.
-func (p *profile) changed() uint64 {
+func (p *profile) changed() {
 	t := &table{run: make(map[string]HandlerFunc, len(p.node.Services)), ever: maps.Clone(p.table.Load().ever)}
 	if t.ever == nil {
 		t.ever = make(map[string]bool, len(p.handlers))
@@ -100,21 +105,20 @@ func (p *profile) changed() uint64 {
 		t.ever[service] = true
 	}
 	for _, s := range p.node.Services {
-		if !p.out[s.Name] {
+		if !p.unhealthy[s.Name] {
 			t.run[s.Name] = p.handlers[s.Name]
 		}
 	}
 	p.table.Store(t)
 	p.number++
-	return p.number
 }
 
-// current is what Redis is to be told, without the services that are out, and its number.
+// current is the profile for Redis, without the unhealthy services, and its number.
 func (p *profile) current() (freeslot.Node, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	node := p.node
-	node.Services = slices.DeleteFunc(slices.Clone(node.Services), func(s freeslot.Service) bool { return p.out[s.Name] })
+	node.Services = slices.DeleteFunc(slices.Clone(node.Services), func(s freeslot.Service) bool { return p.unhealthy[s.Name] })
 	return node, p.number
 }
 
@@ -122,52 +126,67 @@ func (p *profile) current() (freeslot.Node, uint64) {
 func (p *profile) reached(number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if number > p.told {
-		p.told = number
-		close(p.news)
-		p.news = make(chan struct{})
+	p.sent = max(p.sent, number)
+	p.waiters = slices.DeleteFunc(p.waiters, func(w profileWaiter) bool {
+		if w.number > p.sent {
+			return false
+		}
+		close(w.known)
+		return true
+	})
+}
+
+// pending reports whether Redis lacks a change.
+func (p *profile) pending() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent < p.number
+}
+
+// known returns a channel that is closed once Redis has all changes so far.
+func (p *profile) known() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wait()
+}
+
+// wait is known with p.mu held.
+func (p *profile) wait() <-chan struct{} {
+	w := profileWaiter{p.number, make(chan struct{})}
+	if p.sent >= p.number {
+		close(w.known)
+	} else {
+		p.waiters = append(p.waiters, w)
 	}
+	return w.known
 }
 
-// pending reports whether Redis is to be told, and what is closed with the next progress.
-func (p *profile) pending() (bool, <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.told < p.number, p.news
-}
-
-func (p *profile) has(number uint64) (bool, <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.told >= number, p.news
-}
-
-// handler is that of a service. left is true when the node has run the service and does not
-// at present: a job of it is for another node.
+// handler returns the handler of a service. left is true when the node has run the service and does
+// not run it at present: such a job is for another node.
 func (w *Worker) handler(service string) (fn HandlerFunc, left bool) {
 	t := w.profile.table.Load()
 	fn, offered := t.run[service]
 	return fn, !offered && t.ever[service]
 }
 
-// Reconfigure makes node the profile of a worker, and handlers, by service, what runs its
-// jobs, in place of what it had; services of handlers are added to the profile as by Handle. Before
-// Start it does just that. The id must stay. An error of the arguments, a *freeslot.Error,
-// is one before anything has changed.
+// Reconfigure replaces the profile of a worker by node, and its handlers, by service, by handlers.
+// Services of handlers are added to the profile as by Handle. The id must stay. With bad arguments
+// nothing changes, and the error is a *freeslot.Error.
 //
-// Running jobs go on with the handler they began with. Jobs of a service that has left
-// which arrive or have not begun are handed back uncounted, to run elsewhere. With a
-// smaller MaxConcurrency running jobs go on too, and others begin when enough have ended.
-// A service that stays keeps the health that SetHealthy gave it; a new one is healthy, unless it is
-// one of unhealthy: it is not offered before SetHealthy says so.
+// Running jobs go on with the handler they began with. Jobs of a removed service that arrive or
+// have not begun are handed back uncounted, to run elsewhere. With a smaller MaxConcurrency running
+// jobs go on too, and others begin when enough have ended. A service that stays keeps the health
+// that SetHealthy gave it. A new one is healthy, unless unhealthy names it: then it is not offered
+// before a call of SetHealthy.
 //
-// Redis is told at once under the same epoch, and again until it has been, also when it is
-// away; of several changes the last counts. Reconfigure waits for that until ctx ends. Its
-// error then wraps ctx's, and the change stays in force. ErrStopped is returned when the
-// worker has ended, or does so meanwhile.
+// The new profile goes to Redis at once, under the same epoch. It is sent again until it has
+// arrived, also after an outage of Redis; only the last of several changes counts. Reconfigure
+// waits for that until ctx ends. Its error then wraps ctx's, and the change stays in force. Before
+// Start there is nothing to wait for. The error is ErrStopped when the worker has ended, or ends
+// meanwhile.
 //
-// The maps and slices of the arguments are copied. Reconfigure may be called concurrently,
-// and waits for a Start that is under way.
+// The maps and slices of the arguments are copied. Reconfigure may be called concurrently, and
+// waits for a Start that is under way.
 func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string) error {
 	node, err := w.checkProfile(node, handlers, unhealthy)
 	if err != nil {
@@ -179,7 +198,7 @@ func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers m
 		w.mu.Unlock()
 		return ErrStopped
 	}
-	number := w.profile.set(node, maps.Clone(handlers), unhealthy...)
+	known := w.profile.set(node, maps.Clone(handlers), unhealthy...)
 	w.slots.resize(node.MaxConcurrency)
 	w.ledger.resize(node.MaxConcurrency)
 	w.mu.Unlock()
@@ -188,7 +207,16 @@ func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers m
 	}
 	w.log.Info("node.reconfigured", zap.Int("services", len(node.Services)), zap.Int("max_concurrency", node.MaxConcurrency))
 	w.requestBeat()
-	return w.awaitProfile(ctx, number)
+	select {
+	case <-known:
+		return nil
+	case <-w.stop:
+		return ErrStopped
+	case <-w.done:
+		return ErrStopped
+	case <-ctx.Done():
+		return fmt.Errorf("reconfigure node %s: Redis does not have the new profile yet: %w", w.cfg.Node.ID, ctx.Err())
+	}
 }
 
 // checkProfile returns the whole profile of a Reconfigure.
@@ -214,31 +242,13 @@ func (w *Worker) checkProfile(node freeslot.Node, handlers map[string]HandlerFun
 	return node, node.Validate("node")
 }
 
-func (w *Worker) awaitProfile(ctx context.Context, number uint64) error {
-	for {
-		done, news := w.profile.has(number)
-		if done {
-			return nil
-		}
-		select {
-		case <-news:
-		case <-w.stop:
-			return ErrStopped
-		case <-w.done:
-			return ErrStopped
-		case <-ctx.Done():
-			return fmt.Errorf("reconfigure node %s: Redis has not been told yet: %w", w.cfg.Node.ID, ctx.Err())
-		}
-	}
-}
-
-// SetHealthy takes a service out of the profile (false) or puts it back (true), at once and
-// until the next call; MaxConcurrency stays. All services are healthy at first; one that is
-// not to be offered from the start is taken out before Start. Jobs of a service that is out
-// are treated like those of one that has left; see Reconfigure. Redis is told as there, and
-// SetHealthy does not wait for it.
+// SetHealthy takes a service out of the profile (false) or puts it back (true), at once and until
+// the next call; MaxConcurrency stays. All services are healthy at first. To keep a service from
+// being offered at the start, call SetHealthy before Start. Jobs of an unhealthy service are
+// treated like those of a removed one; see Reconfigure. The change goes to Redis as it does there,
+// but SetHealthy does not wait for it.
 //
-// A service that the profile does not have is an error, a *freeslot.Error. SetHealthy may be
+// The error is a *freeslot.Error when the profile does not have the service. SetHealthy may be
 // called concurrently.
 func (w *Worker) SetHealthy(service string, healthy bool) error {
 	changed, err := w.profile.setHealthy(service, healthy)
@@ -249,33 +259,30 @@ func (w *Worker) SetHealthy(service string, healthy bool) error {
 	return err
 }
 
-// setHealthy reports whether that is a change.
+// setHealthy reports whether that changed anything.
 func (p *profile) setHealthy(service string, healthy bool) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !hasService(p.node, service) {
 		return false, freeslot.Invalid("service", "%q is not one of the node", service)
 	}
-	if p.out[service] == !healthy {
+	if p.unhealthy[service] == !healthy {
 		return false, nil
 	}
-	if healthy {
-		delete(p.out, service)
-	} else {
-		p.out[service] = true
-	}
+	p.unhealthy[service] = !healthy
 	p.changed()
 	return true, nil
 }
 
-// doubt has the profile registered again with the next heartbeat that is answered: behind a
-// broken connection there may be another server, without the last change. Repeating costs a look.
+// doubt has the profile registered again after the next answered heartbeat. Behind a broken
+// connection there may be another server, without the last change. Repeating it costs one
+// comparison.
 func (w *Worker) doubt() { w.profile.doubted.Store(true) }
 
-// profileDue reports whether the fleet is to be told. Only the heartbeats' loop calls it.
+// profileDue reports whether Redis may lack the present profile. Only the heartbeats' loop calls
+// it.
 func (w *Worker) profileDue() bool {
-	pending, _ := w.profile.pending()
-	return pending || w.profile.doubted.Load() || max(w.offers(), 1) != w.registered
+	return w.profile.pending() || w.profile.doubted.Load() || max(w.offers(), 1) != w.registered
 }
 
 // offers is how many slots the node has for jobs.

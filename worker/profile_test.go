@@ -122,7 +122,7 @@ func TestReconfigureBeforeStartAndAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A change while Redis is away reaches it afterwards; of several the last does, once.
+// A change during an outage of Redis arrives afterwards; only the last of several arrives, once.
 func TestReconfigureWhileRedisIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
 		f.with(func() { f.away = true })
@@ -160,8 +160,8 @@ func TestReconfigureWhileRedisIsAway(t *testing.T) {
 	}, handle("a", says("old")))
 }
 
-// A failover can lose a change that was acknowledged: after a broken connection the
-// profile is told again.
+// A failover can lose an acknowledged change, so the profile is sent again after a broken
+// connection.
 func TestProfileIsToldAgainAfterAFailover(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
 		if err := w.Reconfigure(t.Context(), nodeOf(5), map[string]HandlerFunc{"a": echo, "b": echo}); err != nil {
@@ -201,8 +201,8 @@ func TestRunningJobsKeepTheirHandler(t *testing.T) {
 	})
 }
 
-// Jobs of a service that has left, or is not healthy, are handed back uncounted, once Redis
-// knows that they are not to come back here.
+// Jobs of a removed or unhealthy service are handed back uncounted, once Redis knows that they must
+// not come back here.
 func TestJobsOfAServiceThatLeft(t *testing.T) {
 	leave := map[string]func(w *Worker) error{
 		"reconfigured": func(w *Worker) error {
@@ -311,7 +311,7 @@ func held(release chan struct{}) HandlerFunc {
 	return func(context.Context, *Job) (any, error) { <-release; return nil, nil }
 }
 
-// The slots that stuck handlers keep are missing from any size.
+// The slots of stuck handlers are missing from any size.
 func TestMaxConcurrencyWithStuckHandlers(t *testing.T) {
 	var release chan struct{}
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -374,8 +374,7 @@ func TestSetHealthy(t *testing.T) {
 	}, handle("a", echo), handle("b", echo))
 }
 
-// A new service that is not healthy is at no time told as one that is; one that the node has
-// keeps its health.
+// A new unhealthy service is never sent as healthy; an old one keeps its health.
 func TestReconfigureWithServicesThatAreNotHealthy(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
 		f.fleetSays(t, 4, "a")
@@ -385,7 +384,7 @@ func TestReconfigureWithServicesThatAreNotHealthy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f.registered != registered+1 {
-			t.Errorf("told %d times", f.registered-registered)
+			t.Errorf("sent %d times", f.registered-registered)
 		}
 		f.fleetSays(t, 3, "a")
 		if comp := f.end(t, f.assign(1, freeslot.Job{Service: "b"})); comp.Again != cell.HandBack {
@@ -403,8 +402,8 @@ func TestReconfigureWithServicesThatAreNotHealthy(t *testing.T) {
 	}, handle("a", echo))
 }
 
-// A service that is still in the profile but has no handler any more has not left: its jobs
-// fail, as those of one that never had a handler do, and do not come back for ever.
+// A service that is still in the profile but has no handler any more is not removed. Its jobs fail,
+// like those of a service that never had a handler, and do not come back for ever.
 func TestServiceThatLosesItsHandler(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
 		if err := w.Reconfigure(t.Context(), nodeOf(4, "a"), nil); err != nil {
@@ -417,8 +416,8 @@ func TestServiceThatLosesItsHandler(t *testing.T) {
 	}, handle("a", echo))
 }
 
-// The check of a service tells of its changes: a service that comes and goes costs the log of the
-// worker no line, and one of the fleet's view is for what is new in it.
+// The check of a service logs its changes. So a service that comes and goes writes no line to the
+// worker's log, and the registration only logs news.
 func TestQuietAboutServicesThatComeAndGo(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	bubbleWith(t, func(c *Config) { c.Logger = zap.New(core) }, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -446,7 +445,7 @@ func TestQuietAboutServicesThatComeAndGo(t *testing.T) {
 	}, handle("a", echo))
 }
 
-// Whoever waits for a change learns that the worker ends.
+// A call that waits for a change returns when the worker ends.
 func TestReconfigureWhileStopping(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
 		f.with(func() { f.away = true })

@@ -14,16 +14,14 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Progress tells how far the job is: any value, as json.Marshal makes it, of at most
-// freeslot.MaxProgressBytes. Clients that wait for the job are sent it, and it can be read
-// from the job's status. It also proves to freeslot.Job.ProgressTimeoutMS that the handler
-// gets on.
+// Progress reports how far the job is: any value, as json.Marshal makes it, of at most
+// freeslot.MaxProgressBytes. It goes to clients that wait for the job, and into the job's status.
+// For freeslot.Job.ProgressTimeoutMS it also proves that the handler makes progress.
 //
-// Progress does not wait: a value is sent once Config.ProgressInterval has passed since the
-// one before, and one that has not been sent by the next call, or by the end of the job, is
-// not sent any more. While Redis is away the latest is kept. The error says that the value
-// cannot be sent, now or ever. Progress may be called concurrently, and does nothing once the
-// handler has returned.
+// Progress does not wait. A value is sent once Config.ProgressInterval has passed since the one
+// before. The next call, or the end of the job, replaces a value that has not been sent yet. While
+// Redis is away the latest is kept. The error means that the value can never be sent. Progress may
+// be called concurrently, and does nothing once the handler has returned.
 func (j *Job) Progress(value any) error {
 	raw, err := json.Marshal(value)
 	switch {
@@ -34,45 +32,48 @@ func (j *Job) Progress(value any) error {
 	case !utf8.Valid(raw): // within a json.RawMessage
 		return fmt.Errorf("progress is not valid UTF-8, as JSON must be")
 	}
-	if j.tell != nil { // else a program tests its handler
-		j.tell(raw)
+	if j.report != nil { // else a program tests its handler
+		j.report(raw)
 	}
 	return nil
 }
 
-// talk is what the handler of one attempt tells. The progress' mutex guards it, but for id.
-type talk struct {
+// attemptProgress is what the handler of one attempt has reported. The mutex of progress guards it,
+// but for id.
+type attemptProgress struct {
 	id cell.Attempt
-	// seq counts what was told; value is the last of it, nil once it was sent.
+	// seq counts the reports; value is the last one, nil once it was sent.
 	seq   int64
 	value json.RawMessage
-	// heard is when the handler was called, or told something last.
+	// heard is the time of the handler's call or of its last report.
 	heard time.Time
-	// due is when something can be sent again.
+	// due is when the next report can be sent.
 	due   time.Time
 	ended bool
 }
 
-// progress holds of each attempt the latest that its handler told and that was not sent yet:
-// no more than one value for each running handler, however long Redis is away.
+// progress holds the latest unsent report of each attempt: no more than one value for each running
+// handler, even in a long outage of Redis.
 type progress struct {
 	interval time.Duration
 	metrics  *metrics
-	// wake has a token when something is to be sent that the loop does not know of.
+	// wake has a token when there is a report that the loop does not know of.
 	wake chan struct{}
 
-	mu     sync.Mutex // guards the rest, and the talks
-	unsent map[*talk]struct{}
+	mu     sync.Mutex // guards the rest, and each attemptProgress
+	unsent map[*attemptProgress]struct{}
 }
 
 func newProgress(interval time.Duration, m *metrics) *progress {
-	return &progress{interval: interval, metrics: m, wake: make(chan struct{}, 1), unsent: map[*talk]struct{}{}}
+	return &progress{interval: interval, metrics: m, wake: make(chan struct{}, 1), unsent: map[*attemptProgress]struct{}{}}
 }
 
-// begin is called with the handler's call.
-func (p *progress) begin(id cell.Attempt) *talk { return &talk{id: id, heard: time.Now()} }
+// begin is called just before the handler.
+func (p *progress) begin(id cell.Attempt) *attemptProgress {
+	return &attemptProgress{id: id, heard: time.Now()}
+}
 
-func (p *progress) tell(t *talk, value json.RawMessage) {
+func (p *progress) report(t *attemptProgress, value json.RawMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t.ended {
@@ -81,46 +82,44 @@ func (p *progress) tell(t *talk, value json.RawMessage) {
 	t.seq++
 	t.heard = time.Now()
 	if t.value != nil {
-		p.metrics.told(progressReplaced)
+		p.metrics.countProgress(progressReplaced)
 	}
 	t.value = value
 	if _, known := p.unsent[t]; known {
 		return
 	}
 	p.unsent[t] = struct{}{}
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	notify(p.wake)
 }
 
-// end drops what was not sent: how the job ended says more.
-func (p *progress) end(t *talk) {
+// end drops an unsent report: the end of the job replaces it.
+func (p *progress) end(t *attemptProgress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.ended = true
 	if t.value != nil {
-		p.metrics.told(progressDropped)
+		p.metrics.countProgress(progressDropped)
 		t.value = nil
 	}
 	delete(p.unsent, t)
 }
 
-// quiet is for how long the handler has told nothing.
-func (p *progress) quiet(t *talk) time.Duration {
+// quiet is how long the handler has reported nothing.
+func (p *progress) quiet(t *attemptProgress) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Since(t.heard)
 }
 
-// ready takes what can be sent now, and says in how long there is more; 0 is never.
-func (p *progress) ready(now time.Time) (talks []*talk, reports []cell.ProgressReport, next time.Duration) {
+// ready returns the reports that can be sent now, and the time until there is another one; 0 is
+// never.
+func (p *progress) ready(now time.Time) (attempts []*attemptProgress, reports []cell.ProgressReport, next time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for t := range p.unsent {
 		wait := t.due.Sub(now)
-		if wait <= 0 && len(talks) < cell.MaxProgressItems {
-			talks = append(talks, t)
+		if wait <= 0 && len(attempts) < cell.MaxProgressItems {
+			attempts = append(attempts, t)
 			reports = append(reports, cell.ProgressReport{Attempt: t.id, Seq: t.seq, Value: t.value})
 			continue
 		}
@@ -128,14 +127,14 @@ func (p *progress) ready(now time.Time) (talks []*talk, reports []cell.ProgressR
 			next = wait
 		}
 	}
-	return talks, reports, next
+	return attempts, reports, next
 }
 
-// sent takes in that reports reached Redis.
-func (p *progress) sent(talks []*talk, reports []cell.ProgressReport, now time.Time) {
+// sent notes that reports have reached Redis.
+func (p *progress) sent(attempts []*attemptProgress, reports []cell.ProgressReport, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, t := range talks {
+	for i, t := range attempts {
 		t.due = now.Add(p.interval)
 		if t.seq == reports[i].Seq {
 			t.value = nil
@@ -144,63 +143,62 @@ func (p *progress) sent(talks []*talk, reports []cell.ProgressReport, now time.T
 	}
 }
 
-// progresses sends what handlers tell, with one call under way, and gathers meanwhile. It
-// shares nothing with the reports of ended jobs, which it cannot hold up.
+// progresses sends the progress of handlers, with one call under way, and gathers meanwhile. It
+// shares nothing with the reports of ended jobs, so it cannot hold them up.
 func (w *Worker) progresses(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	pauses := retryPauses()
 	failing := false
 	for {
+		wake := w.progress.wake
+		if failing {
+			wake = nil // else each new report would cut the pause short
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.progress.wake:
+		case <-wake:
 		case <-timer.C:
 		}
-		talks, reports, next := w.progress.ready(time.Now())
-		for len(reports) > 0 && ctx.Err() == nil {
-			err := w.sendProgress(ctx, talks, reports)
-			if err != nil && ctx.Err() == nil {
-				if !failing {
-					w.log.Warn("progress.failed", zap.Error(err))
-				}
-				failing = true
-				if !pause(ctx, pauses.NextBackOff()) {
-					return
-				}
-			} else if failing {
-				failing = false
-				pauses.Reset()
+		attempts, reports, next := w.progress.ready(time.Now())
+		switch {
+		case len(reports) > 0:
+			err := w.sendProgress(ctx, attempts, reports)
+			if err != nil && !failing && ctx.Err() == nil {
+				w.log.Warn("progress.failed", zap.Error(err))
 			}
-			talks, reports, next = w.progress.ready(time.Now())
-		}
-		if next == 0 {
+			if failing = err != nil; failing {
+				next = pauses.NextBackOff()
+			} else {
+				pauses.Reset()
+				next = 0 // there may be more
+			}
+		case next == 0:
 			next = time.Hour // a token comes before there is more
 		}
 		timer.Reset(next)
 	}
 }
 
-func (w *Worker) sendProgress(ctx context.Context, talks []*talk, reports []cell.ProgressReport) error {
+func (w *Worker) sendProgress(ctx context.Context, attempts []*attemptProgress, reports []cell.ProgressReport) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	outcomes, err := w.store.Progress(ctx, w.cfg.Node.ID, w.epoch, reports)
 	if err != nil {
 		return err
 	}
-	w.progress.sent(talks, reports, time.Now())
+	w.progress.sent(attempts, reports, time.Now())
 	for i, outcome := range outcomes {
+		counted := progressSent
 		switch id := reports[i].Attempt; outcome {
 		case cell.ProgressStale:
-			w.metrics.told(progressStale)
+			counted = progressStale
 			w.ledger.disown(id)
 		case cell.ProgressCancel:
-			w.metrics.told(progressSent)
 			w.ledger.ask(id)
-		default:
-			w.metrics.told(progressSent)
 		}
+		w.metrics.countProgress(counted)
 	}
 	return nil
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// lines are what the cell was told, as "job number value".
+// lines are the progress that the cell has got, as "job number value".
 func (f *fakeCell) lines() (out []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.told {
+	for _, r := range f.progress {
 		out = append(out, fmt.Sprintf("%s %d %s", r.Attempt.Job, r.Seq, r.Value))
 	}
 	return out
@@ -39,9 +39,10 @@ func TestProgressIsLimited(t *testing.T) {
 			t.Fatalf("%+v", comp)
 		}
 		synctest.Wait()
-		// Told every 35 ms from 0 on, sent every 100 ms: the numbers 1 (0 ms), 3 (70), 6 (175), 9 (280).
+		// Reported every 35 ms from 0 on, sent every 100 ms: the numbers 1 (0 ms), 3 (70), 6 (175),
+		// 9 (280).
 		if got := strings.Join(f.lines(), ", "); got != "0-1 1 0, 0-1 3 2, 0-1 6 5, 0-1 9 8" {
-			t.Errorf("told %s", got)
+			t.Errorf("sent %s", got)
 		}
 		sent, replaced, dropped := w.progressCount(progressSent), w.progressCount(progressReplaced), w.progressCount(progressDropped)
 		if sent != 4 || replaced != 6 || dropped != 1 {
@@ -60,8 +61,8 @@ func TestProgressIsLimited(t *testing.T) {
 	}))
 }
 
-// While Redis is away the latest is kept, of each job one; it is sent when Redis is back, and
-// no completion waits for it.
+// During an outage of Redis the latest report of each job is kept. It is sent when Redis is back,
+// and no completion waits for it.
 func TestProgressWhileRedisIsAway(t *testing.T) {
 	var release chan struct{} // made within the bubble, as its time stands still otherwise
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -86,9 +87,9 @@ func TestProgressWhileRedisIsAway(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		lines := f.lines()
-		last := f.told[len(f.told)-1]
+		last := f.progress[len(f.progress)-1]
 		if len(lines) < 2 || last.Seq < 500 {
-			t.Errorf("told %v", lines)
+			t.Errorf("sent %v", lines)
 		}
 	}, func(*Worker) { release = make(chan struct{}) }, handle("s", func(_ context.Context, job *Job) (any, error) {
 		for i := 0; ; i++ {
@@ -102,10 +103,10 @@ func TestProgressWhileRedisIsAway(t *testing.T) {
 	}))
 }
 
-// What the cell says of the job counts as a heartbeat's reply does.
+// An answer about the job counts like the reply to a heartbeat.
 func TestProgressTellsOfCancelAndLoss(t *testing.T) {
 	var causes chan error
-	talks := func(ctx context.Context, job *Job) (any, error) {
+	reporter := func(ctx context.Context, job *Job) (any, error) {
 		for {
 			_ = job.Progress(nil)
 			select {
@@ -133,7 +134,7 @@ func TestProgressTellsOfCancelAndLoss(t *testing.T) {
 		if n := w.progressCount(progressStale); n != 1 {
 			t.Errorf("%v stale", n)
 		}
-	}, func(*Worker) { causes = make(chan error, 2) }, handle("s", talks))
+	}, func(*Worker) { causes = make(chan error, 2) }, handle("s", reporter))
 }
 
 func TestProgressRefusesValues(t *testing.T) {
@@ -151,39 +152,39 @@ func TestProgressRefusesValues(t *testing.T) {
 		}
 	}
 	told := 0
-	job.tell = func(json.RawMessage) { told++ }
+	job.report = func(json.RawMessage) { told++ }
 	if err := job.Progress(make(chan int)); err == nil || told != 0 {
 		t.Errorf("%v; %d were sent", err, told)
 	}
 }
 
-// What a handler tells that runs on after its end was decided goes nowhere.
+// Reports of a handler that runs on after its end was decided are dropped.
 func TestProgressAfterTheEnd(t *testing.T) {
 	p := newProgress(time.Second, must(newMetrics(nil)))
 	a := p.begin(id(1))
-	p.tell(a, json.RawMessage("1"))
+	p.report(a, json.RawMessage("1"))
 	p.end(a)
-	p.tell(a, json.RawMessage("2"))
-	if talks, _, next := p.ready(time.Now()); len(talks) != 0 || next != 0 {
-		t.Errorf("%d to send, next in %s", len(talks), next)
+	p.report(a, json.RawMessage("2"))
+	if attempts, _, next := p.ready(time.Now()); len(attempts) != 0 || next != 0 {
+		t.Errorf("%d to send, next in %s", len(attempts), next)
 	}
 }
 
-// One call takes what one may; the rest has its turn in the next.
+// One call takes as many reports as it may; the rest comes with the next one.
 func TestProgressIsSentInCalls(t *testing.T) {
 	p := newProgress(time.Second, must(newMetrics(nil)))
 	now := time.Now()
 	for i := range cell.MaxProgressItems + 3 {
-		p.tell(p.begin(id(i)), json.RawMessage("1"))
+		p.report(p.begin(id(i)), json.RawMessage("1"))
 	}
-	talks, reports, next := p.ready(now)
-	if len(talks) != cell.MaxProgressItems || len(reports) != len(talks) || next == 0 {
-		t.Fatalf("%d in the first call, next in %s", len(talks), next)
+	attempts, reports, next := p.ready(now)
+	if len(attempts) != cell.MaxProgressItems || len(reports) != len(attempts) || next == 0 {
+		t.Fatalf("%d in the first call, next in %s", len(attempts), next)
 	}
-	p.tell(talks[0], json.RawMessage("2")) // while the call is under way
-	p.sent(talks, reports, now)
-	if talks, _, next := p.ready(now); len(talks) != 3 || next <= 0 || next > time.Second {
-		t.Errorf("%d in the second call, next in %s", len(talks), next)
+	p.report(attempts[0], json.RawMessage("2")) // while the call is under way
+	p.sent(attempts, reports, now)
+	if attempts, _, next := p.ready(now); len(attempts) != 3 || next <= 0 || next > time.Second {
+		t.Errorf("%d in the second call, next in %s", len(attempts), next)
 	}
 	p.sent(nil, nil, now)
 	if again, _, _ := p.ready(now.Add(time.Second)); len(again) != 4 {

@@ -17,7 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// profiles reads what the fleet is told of a node.
+// profiles reads the registered profiles of a node.
 func profiles(t *testing.T, r *replica, node string) freeslot.Node {
 	t.Helper()
 	loaded, err := r.cell.Nodes(t.Context(), []string{node})
@@ -27,7 +27,7 @@ func profiles(t *testing.T, r *replica, node string) freeslot.Node {
 	return loaded.Nodes[0].Node
 }
 
-// While jobs come and go the profile changes again and again: none is lost, run twice or
+// The profile changes again and again while jobs come and go. No job is lost, runs twice or is
 // interrupted, and Redis has the last profile.
 func TestRedisReconfigureUnderLoad(t *testing.T) {
 	redis := redistest.Shared(t)
@@ -112,7 +112,7 @@ func TestRedisReconfigureUnderLoad(t *testing.T) {
 	}
 }
 
-// A job that was placed while its service left runs on another node, without a failure.
+// A job that was placed while its service was removed runs on another node, without a failure.
 func TestRedisServiceLeavesWhileAJobArrives(t *testing.T) {
 	redis := redistest.Shared(t)
 	prefix := redis.Prefix(t)
@@ -137,7 +137,7 @@ func TestRedisServiceLeavesWhileAJobArrives(t *testing.T) {
 	if err := first.Reconfigure(t.Context(), nodeOf(1), map[string]HandlerFunc{"t": echo}); err != nil {
 		t.Fatal(err)
 	}
-	// The replica has not heard of it.
+	// The replica does not know of it yet.
 	id := r.submit(freeslot.Job{Service: "s"})
 	s := r.end(id)
 	if s.State != freeslot.StateSucceeded || s.Failures != 0 || s.Node != "node-2" || string(s.Result) != `"node-2"` {
@@ -145,8 +145,8 @@ func TestRedisServiceLeavesWhileAJobArrives(t *testing.T) {
 	}
 }
 
-// Whoever deletes everything, and whatever a heartbeat alone leaves in force: what Redis
-// says of the node is whole again.
+// After everything was deleted, and although most heartbeats bring no figures, Redis has the whole
+// node again.
 func TestRedisFiguresAndProfileAfterAFlush(t *testing.T) {
 	redis := redistest.New(t)
 	prefix := redis.Prefix(t)

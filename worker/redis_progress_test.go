@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// A handler that hangs is stopped, its failure counts, and the next attempt does the job.
-// What the first told stays known until the second tells something.
+// A handler that hangs is stopped, its failure counts, and the next attempt does the job. The
+// progress of the first stays until the second reports some.
 func TestRedisStalledHandler(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -48,8 +48,8 @@ func TestRedisStalledHandler(t *testing.T) {
 	}
 }
 
-// Redis hangs for longer than the heartbeat limit: jobs that ask for it are stopped then, not
-// sooner, and go on to their next attempts once it answers; others go on and keep their result.
+// Redis hangs for longer than the heartbeat limit. Jobs that ask for it are stopped then, not
+// sooner, and go on to their next attempts once Redis answers. Others go on and keep their result.
 func TestRedisLeaseLoss(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)

@@ -23,7 +23,7 @@ import (
 // patience bounds every wait of these tests; none takes nearly as long.
 const patience = 30 * time.Second
 
-// replica is as much of a scheduler as these tests need.
+// replica is the part of a scheduler that these tests need.
 type replica struct {
 	t     *testing.T
 	cell  *cell.Cell
@@ -51,8 +51,8 @@ func newReplicaWith(t *testing.T, redis *redistest.Target, cfg cell.Config) *rep
 	return &replica{t: t, cell: c, nodes: []string{"node-1", "node-2"}}
 }
 
-// submit places a job on node-1 and returns its id. It insists while the node is
-// not known, silent or full.
+// submit places a job on node-1 and returns its id. It tries again while the node is not known,
+// silent or full.
 func (r *replica) submit(job freeslot.Job) string {
 	r.t.Helper()
 	s := cell.Submission{JobID: r.cell.NewJobID(), Tenant: "default", Job: &job, Candidates: []string{"node-1"}, ReplyTo: replicaName}
@@ -66,7 +66,7 @@ func (r *replica) submit(job freeslot.Job) string {
 	return ""
 }
 
-// wait has so many jobs of a service wait, and returns their ids.
+// wait puts so many jobs of a service into the queue, and returns their ids.
 func (r *replica) wait(service string, jobs int) map[string]bool {
 	r.t.Helper()
 	waiting := make(map[string]bool)
@@ -80,7 +80,8 @@ func (r *replica) wait(service string, jobs int) map[string]bool {
 	return waiting
 }
 
-// eachRunsOnce waits until all jobs have run, whose handlers send their ids to runs; before is called before each wait.
+// eachRunsOnce waits until all jobs have run, whose handlers send their ids to runs; before is
+// called before each wait.
 func (r *replica) eachRunsOnce(waiting map[string]bool, runs <-chan string, before func()) {
 	r.t.Helper()
 	limit := time.After(patience)
@@ -98,8 +99,8 @@ func (r *replica) eachRunsOnce(waiting map[string]bool, runs <-chan string, befo
 	}
 }
 
-// match gives the nodes' free slots to the jobs that wait, after those whose pause is over
-// have joined them. What fails is tried again with the next call.
+// match gives the nodes' free slots to waiting jobs, after those whose pause is over have joined
+// them. The next call repeats what fails.
 func (r *replica) match() {
 	_, _ = r.cell.Due(r.t.Context(), 100)
 	waiting, _ := r.cell.Waiting(r.t.Context(), 0)
@@ -115,8 +116,8 @@ func (r *replica) match() {
 	}
 }
 
-// end waits for the job's result on the reply stream, and does meanwhile for jobs that
-// wait what replicas do.
+// end waits for the job's result on the reply stream. Meanwhile it does the work of replicas for
+// waiting jobs.
 func (r *replica) end(jobID string) freeslot.JobStatus {
 	r.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -469,7 +470,7 @@ func TestRedisStress(t *testing.T) {
 		t.Fatal(err)
 	}
 	for job := range ids {
-		// A job that arrived last may have met the stop, and waits; none of them can be lost.
+		// A job that arrived last may have met the stop, and waits; no job can be lost.
 		status, err := r.cell.Job(t.Context(), "", job)
 		if err != nil || status.State != freeslot.StateSucceeded && (status.State != freeslot.StateWaiting || status.Failures != 0) {
 			t.Errorf("%+v, %v", status, err)

@@ -10,12 +10,12 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// quietTries is how often a report is tried before the log says so: an outage of some
-// seconds is told by the heartbeats, once and not for every job.
+// quietTries is how often a report is tried before that is logged: the heartbeats log an outage of
+// some seconds, once and not for every job.
 const quietTries = 10
 
-// report tells Redis how the attempt ended, until it is acknowledged or refused, or
-// the worker's life ends. Repeating is harmless: the first report wins.
+// report sends to Redis how the attempt ended. It repeats that until Redis acknowledges or refuses
+// it, or the worker's life ends. Repeating is harmless: the first report wins.
 func (w *Worker) report(comp *cell.Completion, a *attempt) {
 	pauses := retryPauses()
 	for try := 1; ; try++ {
@@ -23,7 +23,7 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 		switch {
 		case err == nil:
 			if try > 1 && outcome != cell.Completed {
-				w.requestBeat() // for what began with the report whose answer was lost
+				w.requestBeat() // for jobs that the lost answer brought
 			}
 			ended := outcomeOf(comp)
 			if outcome == cell.CompletedStale {
@@ -36,7 +36,7 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 			w.ended(a, outcomeStale)
 			return
 		case errors.Is(err, cell.ErrUnknownNode):
-			// What the node owned is gone with it; the heartbeat registers again.
+			// The node's attempts are gone with it; the heartbeat registers it again.
 			w.requestBeat()
 			w.ended(a, outcomeStale)
 			return
@@ -62,18 +62,19 @@ func (w *Worker) complete(comp cell.Completion) (cell.CompletionOutcome, error) 
 	comp.Begun = w.receiveAll
 	number := w.ledger.report()
 	defer w.ledger.reported(number)
-	// The call has a deadline of its own, which bounds the wait for its turn, too.
+	// The call has a deadline of its own, which also bounds the wait for its turn.
 	return w.store.Complete(w.life, comp)
 }
 
-// receiveAll starts what the answer to a report brought.
+// receiveAll starts the attempts that the answer to a report brought.
 func (w *Worker) receiveAll(begun []cell.Dispatch) {
 	for i := range begun {
 		w.receive(&begun[i])
 	}
 }
 
-// refusedForGood tells errors that blame the result from those of the moment.
+// refusedForGood reports whether an error blames the result, so that a repetition would get it
+// again.
 func refusedForGood(err error) bool {
 	code := freeslot.CodeOf(err)
 	return code == freeslot.CodeInvalidArgument || code == freeslot.CodePayloadTooLarge

@@ -8,17 +8,17 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Pauses before a job's next attempt.
+// Pauses before a retry.
 const (
-	// FirstRetryDelay is the longest pause after a first attempt. It doubles with each
-	// further one, up to LongestRetryDelay.
+	// FirstRetryDelay is the longest pause after a first attempt. It doubles with each further one,
+	// up to LongestRetryDelay.
 	FirstRetryDelay   = time.Second
 	LongestRetryDelay = 5 * time.Minute
 	// MaxRetryAfter bounds the pauses that RetryAfter states.
 	MaxRetryAfter = time.Hour
 )
 
-// retryError marks err; its message is err's.
+// retryError marks err as retryable; its message is err's.
 type retryError struct {
 	err error
 	// after is meaningless unless stated.
@@ -30,13 +30,13 @@ func (e *retryError) Error() string { return e.err.Error() }
 
 func (e *retryError) Unwrap() error { return e.err }
 
-// Retryable marks an error of the moment: when a handler returns it, or an error that
-// wraps it, the job is tried again, on any node that fits, until it has failed
-// freeslot.Job.MaxAttempts times. It is then dead, with this error.
+// Retryable marks a temporary error. When a handler returns it, or an error that wraps it, the job
+// is retried on any node that fits. A job that has failed freeslot.Job.MaxAttempts times is dead,
+// with its last error.
 //
-// The next attempt is due after a random pause between 0 and FirstRetryDelay, which
-// doubles with the number of the attempt up to LongestRetryDelay. errors.Is and errors.As
-// see what err is. Retryable(nil) is nil.
+// The next attempt is due after a random pause between 0 and FirstRetryDelay. That bound doubles
+// with the number of the attempt, up to LongestRetryDelay. errors.Is and errors.As see err.
+// Retryable(nil) is nil.
 func Retryable(err error) error {
 	if err == nil {
 		return nil
@@ -44,8 +44,8 @@ func Retryable(err error) error {
 	return &retryError{err: err}
 }
 
-// RetryAfter is like Retryable with a pause of d, which is cut to the range from 0 to
-// MaxRetryAfter. Of several marks on one error the outermost counts.
+// RetryAfter is like Retryable with a pause of d, cut to the range from 0 to MaxRetryAfter. If one
+// error has several marks, the outermost counts.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -53,8 +53,8 @@ func RetryAfter(err error, d time.Duration) error {
 	return &retryError{err: err, after: min(max(d, 0), MaxRetryAfter), stated: true}
 }
 
-// again decides whether an attempt that ended with err is to be followed by another.
-func again(err error, attempt int) (cell.Again, time.Duration) {
+// nextTry decides whether another attempt follows one that ended with err, and after which pause.
+func nextTry(err error, attempt int) (cell.Again, time.Duration) {
 	var e *retryError
 	switch {
 	case !errors.As(err, &e):
@@ -66,8 +66,8 @@ func again(err error, attempt int) (cell.Again, time.Duration) {
 	}
 }
 
-// retryDelay has full jitter: jobs that failed together, of one cause, must not come
-// back together. below returns a random number from 0 to n-1.
+// retryDelay has full jitter: jobs that failed together for one cause must not come back together.
+// below returns a random number from 0 to n-1.
 func retryDelay(attempt int, below func(n int64) int64) time.Duration {
 	return time.Duration(below(int64(longestDelay(attempt)) + 1))
 }

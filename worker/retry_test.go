@@ -33,7 +33,7 @@ func TestRetryMarks(t *testing.T) {
 		"outermost wins2": {err: Retryable(RetryAfter(inner, time.Minute)), again: cell.Retry, random: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, after := again(test.err, 1)
+			got, after := nextTry(test.err, 1)
 			if got != test.again || !test.random && after != test.after || after < 0 || test.random && after > FirstRetryDelay {
 				t.Errorf("again %d after %s, expected %d after %s", got, after, test.again, test.after)
 			}
@@ -53,7 +53,7 @@ func TestRetryMarks(t *testing.T) {
 	}
 }
 
-// TestRetryDelay compares with a list made by hand, and asks for both ends of the range.
+// TestRetryDelay compares with a hand-written list, at both ends of the range.
 func TestRetryDelay(t *testing.T) {
 	longest := []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300} // seconds, after attempts 1, 2, …
 	lowest := func(int64) int64 { return 0 }

@@ -2,14 +2,20 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 )
 
-// slots hands out the node's capacity to handlers, first come first served: a
-// job that needs many slots is not overtaken for ever by small ones.
+// slotPatience is how long an attempt waits for slots that stuck handlers keep, before its job is
+// handed back. Other handlers free their slots before Redis can give them away.
+const slotPatience = 10 * time.Second
+
+// slots hands out the node's capacity to handlers, first come first served: small jobs cannot
+// overtake a job of many slots for ever.
 //
-// Invariant: used <= size, except that a job larger than size runs alone, and that
-// what runs goes on when size shrinks.
+// Invariant: used <= size, with two exceptions. A job larger than size runs alone, and running jobs
+// go on when size shrinks.
 type slots struct {
 	mu      sync.Mutex // guards the rest
 	size    int
@@ -24,13 +30,15 @@ type slotWaiter struct {
 
 func newSlots(size int) *slots { return &slots{size: size} }
 
-// acquire waits until n slots are free and takes them, or returns ctx's error.
+// acquire waits until n slots are free and takes them. It gives up with an error when ctx ends, and
+// after slotPatience.
 func (s *slots) acquire(ctx context.Context, n int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	if s.takeNow(n) {
+	if len(s.waiters) == 0 && s.fits(n) {
+		s.used += n
 		s.mu.Unlock()
 		return nil
 	}
@@ -38,6 +46,8 @@ func (s *slots) acquire(ctx context.Context, n int) error {
 	s.waiters = append(s.waiters, w)
 	s.mu.Unlock()
 
+	ctx, cancel := context.WithTimeout(ctx, slotPatience)
+	defer cancel()
 	select {
 	case <-w.ready:
 		return nil
@@ -45,34 +55,13 @@ func (s *slots) acquire(ctx context.Context, n int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	select {
-	case <-w.ready: // granted while we gave up: hand it on
+	if i := slices.Index(s.waiters, w); i >= 0 {
+		s.waiters = slices.Delete(s.waiters, i, i+1)
+	} else { // granted while it gave up: hand it on
 		s.used -= n
-	default:
-		for i, other := range s.waiters {
-			if other == w {
-				s.waiters = append(s.waiters[:i], s.waiters[i+1:]...)
-				break
-			}
-		}
 	}
 	s.grant()
 	return ctx.Err()
-}
-
-// try takes n slots if they are free and nobody waits.
-func (s *slots) try(n int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.takeNow(n)
-}
-
-func (s *slots) takeNow(n int) bool {
-	if len(s.waiters) > 0 || !s.fits(n) {
-		return false
-	}
-	s.used += n
-	return true
 }
 
 func (s *slots) release(n int) {
@@ -82,18 +71,12 @@ func (s *slots) release(n int) {
 	s.grant()
 }
 
-// resize changes how many there are. Who waits for one that has come up gets it.
+// resize changes how many slots there are. Waiters get the new ones.
 func (s *slots) resize(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.size = size
 	s.grant()
-}
-
-func (s *slots) inUse() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used
 }
 
 func (s *slots) fits(n int) bool { return s.used == 0 || s.used+n <= s.size }

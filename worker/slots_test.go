@@ -8,6 +8,12 @@ import (
 	"testing/synctest"
 )
 
+func (s *slots) inUse() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
 func TestSlotsServeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlots(4)
@@ -78,7 +84,7 @@ func TestSlotsLetALargerJobRunAlone(t *testing.T) {
 	}
 }
 
-// Invariant: used <= size, and all of it comes back, whoever gives up when.
+// Invariant: used <= size, and all of it comes back, no matter who gives up when.
 func TestSlotsNeverOvercommit(t *testing.T) {
 	const size = 8
 	s := newSlots(size)

@@ -36,7 +36,7 @@ func TestStalledHandler(t *testing.T) {
 		}
 		wantRetry(t, f.end(t, f.assign(2, job("explains"))), freeslot.JobErrorStalled, "no progress for 5s: camera: no picture")
 		if comp := f.end(t, f.assign(3, job("talks"))); comp.State != freeslot.StateSucceeded {
-			t.Errorf("%+v of a handler that told progress in time", comp)
+			t.Errorf("%+v of a handler that reported progress in time", comp)
 		}
 		if comp := f.end(t, f.assign(4, job("saves"))); comp.State != freeslot.StateSucceeded || string(comp.Result) != `"saved"` {
 			t.Errorf("%+v of a handler that returned a result", comp)
@@ -68,8 +68,8 @@ func TestStalledHandler(t *testing.T) {
 	}))
 }
 
-// A handler that does not return: its job goes on elsewhere after the grace, its slots stay
-// taken here, and what has to wait for them for too long is handed back.
+// After the grace the job of a stuck handler goes on elsewhere. Its slots stay taken here, and jobs
+// that wait too long for them are handed back.
 func TestStalledHandlerThatDoesNotReturn(t *testing.T) {
 	var release chan struct{}
 	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 1 }, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -98,7 +98,7 @@ func TestStalledHandlerThatDoesNotReturn(t *testing.T) {
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
 
-// The slots of a handler that does not return are not offered until it does.
+// The slots of a stuck handler are not offered until it returns.
 func TestStuckHandlersAreNotOffered(t *testing.T) {
 	var release chan struct{}
 	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 3 }, func(t *testing.T, _ *Worker, f *fakeCell) {
@@ -121,8 +121,8 @@ func TestStuckHandlersAreNotOffered(t *testing.T) {
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
 
-// Neither are those of a handler whose attempt Redis has given to another node, and which it
-// therefore does not count.
+// The slots are not offered either when Redis has given the attempt to another node, and so does
+// not count the handler.
 func TestStuckHandlersOfLostAttemptsAreNotOffered(t *testing.T) {
 	var release chan struct{}
 	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 3 }, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -145,8 +145,8 @@ func TestStuckHandlersOfLostAttemptsAreNotOffered(t *testing.T) {
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
 
-// The same where the handler had been told to stop before: a job whose deadline has passed is cancelled first, and
-// taken from the node when it does not end.
+// The same when the handler was stopped before: a job whose deadline has passed is cancelled first,
+// and taken from the node when it does not end.
 func TestStuckHandlersOfCancelledAttemptsAreNotOffered(t *testing.T) {
 	var release chan struct{}
 	bubbleWith(t, func(c *Config) { c.Node.MaxConcurrency = 3 }, func(t *testing.T, w *Worker, f *fakeCell) {
@@ -172,8 +172,8 @@ func TestStuckHandlersOfCancelledAttemptsAreNotOffered(t *testing.T) {
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
 
-// A node that another process has taken waits for its handlers as long as InterruptGrace says, which may be longer than
-// the grace of a lost attempt: an executor may have a process to end.
+// A node that another process has taken waits for its handlers for InterruptGrace. That may be
+// longer than the grace of a lost attempt: an executor may have a process to end.
 func TestSupersededWaitsForHandlers(t *testing.T) {
 	const grace = 2 * stopGrace
 	var took time.Duration
@@ -197,7 +197,7 @@ func TestSupersededWaitsForHandlers(t *testing.T) {
 	}
 }
 
-// A job that is cancelled, or whose node stops, does not stall beside: the first counts.
+// A job that is cancelled, or whose node stops, does not stall as well: the first reason counts.
 func TestStallGivesWay(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
 		a := f.assign(1, freeslot.Job{Service: "s", ProgressTimeoutMS: 1000})

@@ -7,8 +7,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// A start whose registration was carried out without an answer leaves no node behind on which jobs would be placed; one
-// that was refused has none.
+// After a start whose registration got no answer, but was carried out, no node is left behind on
+// which jobs would be placed. A refused registration leaves none anyway.
 func TestStartWithoutAnAnswer(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// drain lets running handlers end, then interrupts them, then gives up on those
-// that do not return. Each wait ends early when the worker is superseded.
+// drain lets running handlers end, then interrupts them, then gives up those that do not return.
+// Each wait ends early when the worker is superseded.
 func (w *Worker) drain() {
 	w.log.Info("node.draining")
 	idle := w.ledger.drain()
@@ -26,7 +26,7 @@ func (w *Worker) drain() {
 	if w.await(idle, w.cfg.InterruptGrace, nil) {
 		return
 	}
-	w.giveUp()
+	closeOnce(w.abandon)
 	w.await(idle, reportTimeout, nil)
 }
 
@@ -44,27 +44,18 @@ func (w *Worker) await(idle <-chan struct{}, limit time.Duration, hurry <-chan s
 	return false
 }
 
-// supersede cancels every handler and waits a little for them: their results are
-// dropped, but an executor may have a process to end.
+// supersede cancels every handler and waits a little for them. Their results are dropped, but an
+// executor may have a process to end.
 func (w *Worker) supersede() {
 	w.log.Error("node.superseded", zap.String(logging.FieldReason, "another process has registered this node"))
-	idle := w.ledger.drain() // first, so that nothing begins any more without being told to stop
+	idle := w.ledger.drain() // first, so that nothing begins any more without being stopped
 	w.ledger.abandon()
 	timer := time.NewTimer(w.cfg.InterruptGrace)
 	defer timer.Stop()
 	select {
 	case <-idle:
 	case <-timer.C:
-		w.giveUp()
-	}
-}
-
-// giveUp ends the waiting for handlers. Only supervise's goroutine calls it.
-func (w *Worker) giveUp() {
-	select {
-	case <-w.abandon: // drain came this far before the worker was superseded
-	default:
-		close(w.abandon)
+		closeOnce(w.abandon) // drain may have done so before the worker was superseded
 	}
 }
 
@@ -81,7 +72,7 @@ func (w *Worker) leave() error {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("deregister node %s: %w", w.cfg.Node.ID, err))
 		case len(lost) > 0:
-			w.log.Warn("node.jobs_handed_back", zap.Strings("job_ids", lost), zap.String(logging.FieldReason, "the node stopped before it could say how they ended"))
+			w.log.Warn("node.jobs_handed_back", zap.Strings("job_ids", lost), zap.String(logging.FieldReason, "the node stopped before it could report how they ended"))
 		}
 	}
 	closeCtx, cancelClose := context.WithTimeout(context.Background(), callTimeout)

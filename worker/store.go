@@ -18,7 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// store is what a worker asks of its cell.
+// store is the part of a cell that a worker uses.
 type store interface {
 	Register(ctx context.Context, node freeslot.Node, epoch cell.Epoch) (cell.Registration, error)
 	Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error)
@@ -81,8 +81,8 @@ func (p *place) connect(ctx context.Context) (rueidis.Client, error) {
 	return client, nil
 }
 
-// checkCluster compares the number of cells on a client that is closed again: the
-// record is somewhere in the cluster, and the agent shall keep no connection there.
+// checkCluster compares the number of cells on a client of its own: the record can be on any server
+// of the cluster, and the agent must keep no connection there.
 func (p *place) checkCluster(ctx context.Context) error {
 	client, err := p.connect(ctx)
 	if err != nil {
@@ -96,9 +96,8 @@ func (p *place) checkCluster(ctx context.Context) error {
 	return c.CheckRecord(ctx)
 }
 
-// open checks the server first: an agent of another release must not touch keys that
-// it does not understand. The warnings are for the schedulers' operators, who get them
-// there.
+// open checks the server first: an agent of another release must not touch keys that it does not
+// understand. The warnings go to debug, since the schedulers log them for their operators.
 func (p *place) open(ctx context.Context, client rueidis.Client, reg prometheus.Registerer) (*cell.Cell, error) {
 	c, err := cell.New(p.cell, client, p.cfg.Logger, reg)
 	if err != nil {
@@ -119,7 +118,7 @@ func (p *place) open(ctx context.Context, client rueidis.Client, reg prometheus.
 	return c, c.Start(ctx)
 }
 
-// unreachable says which Redis it was, and never the password.
+// unreachable names the Redis in the error, but never the password.
 func unreachable(rawURL string, err error) error {
 	u, parseErr := url.Parse(rawURL)
 	if parseErr != nil || errors.As(err, new(*url.Error)) {

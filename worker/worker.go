@@ -24,24 +24,23 @@ import (
 
 // What ends a worker, or the context of a handler (see context.Cause).
 var (
-	// ErrSuperseded is the end of a worker whose node another process has
-	// registered, and the cause of its handlers' cancelled contexts.
+	// ErrSuperseded is why a worker ends whose node another process has registered, and the cause
+	// of its handlers' cancelled contexts.
 	ErrSuperseded = errors.New("worker: another process has registered this node, each needs a node id of its own")
-	// ErrNotOwned is the cause when the node no longer owns the job: it was given
-	// up for dead, or the job has ended otherwise. The result will be dropped.
+	// ErrNotOwned is the cause when the node no longer owns the job: the node was reaped, or the
+	// job has ended in another way. The result will be dropped.
 	ErrNotOwned = errors.New("worker: the node does not own this job any more")
-	// ErrCancelled is the cause when somebody asked to cancel the job, and when its
-	// deadline has passed.
+	// ErrCancelled is the cause when a client cancelled the job, and when its deadline has passed.
 	ErrCancelled = errors.New("worker: the job was cancelled")
-	// ErrStopping is the cause when the worker stops and the job's time is up. The job
-	// is handed back, and begins again elsewhere, unless the handler returns a result
-	// within Config.InterruptGrace.
+	// ErrStopping is the cause when the worker stops and the job's time is up. The job is handed
+	// back, and begins again elsewhere, unless the handler returns a result within
+	// Config.InterruptGrace.
 	ErrStopping = errors.New("worker: the node is stopping")
-	// ErrStalled is the cause when the handler has told no progress for the job's
+	// ErrStalled is the cause when the handler has reported no progress for the job's
 	// ProgressTimeoutMS. The attempt has failed, unless the handler returns a result.
-	ErrStalled = errors.New("worker: the handler told no progress in time")
-	// ErrLeaseLost is the cause, for a job whose OnLeaseLoss is cancel, when Redis has not
-	// answered for the heartbeat limit. The job may be running elsewhere by then.
+	ErrStalled = errors.New("worker: the handler reported no progress in time")
+	// ErrLeaseLost is the cause, for a job whose OnLeaseLoss is cancel, when Redis has not answered
+	// for the heartbeat limit. The job may be running elsewhere by then.
 	ErrLeaseLost = errors.New("worker: the node has lost its lease, because Redis cannot be reached")
 	// ErrStopped is returned by Start once the worker has been started or stopped.
 	ErrStopped = errors.New("worker: started or stopped before")
@@ -50,8 +49,8 @@ var (
 const (
 	// callTimeout bounds one call to Redis.
 	callTimeout = 2 * time.Second
-	// drainingTimeout bounds the wait of a job that is to be handed back for the
-	// heartbeat that says that the node stops.
+	// drainingTimeout bounds how long a job that is handed back waits for the heartbeat by which
+	// Redis learns that the node stops.
 	drainingTimeout = time.Second
 	// reportTimeout bounds, while stopping, the reports of interrupted jobs.
 	reportTimeout = 2 * time.Second
@@ -64,30 +63,29 @@ const (
 type Job struct {
 	ID     string
 	Tenant string
-	// Service is what the handler was registered for.
+	// Service is the one that the handler was registered for.
 	Service string
-	// Attempt counts the tries of the job, from 1; with ID it names this execution. Tries
-	// that a node lost, handed back or never began are counted too.
+	// Attempt is the number of the try, from 1; with ID it names this execution. Tries that a node
+	// lost, handed back or never began are counted too.
 	Attempt     int
 	Payload     json.RawMessage
 	Requirement freeslot.Requirement
 	// Slots is how much of the node's capacity the job takes, at least 1.
 	Slots int
 
-	tell func(value json.RawMessage) // nil for a Job that a program made itself
+	report func(value json.RawMessage) // reports progress; nil for a Job that a program made itself
 }
 
-// HandlerFunc runs one job. The result becomes the job's: a json.RawMessage as it
-// is, anything else by json.Marshal. An error fails the job, for good unless Retryable
-// or RetryAfter has marked it: one that is or wraps a *freeslot.JobError keeps its code,
-// any other gets freeslot.JobErrorHandler. A panic fails the job for good, too.
+// HandlerFunc runs one job. Its result becomes the job's: a json.RawMessage unchanged, anything
+// else by json.Marshal. An error fails the job, for good unless Retryable or RetryAfter has marked
+// it. An error that is or wraps a *freeslot.JobError keeps its code, any other gets
+// freeslot.JobErrorHandler. A panic fails the job for good, too.
 //
-// ctx carries the span of the job. It is cancelled when the job is cancelled or its
-// deadline has passed, when the node no longer owns it, when the worker stops, and where
-// the job asks for it when no progress was told or Redis is out of reach for too long;
-// context.Cause tells which. A handler should then return soon: one that goes on may run
-// beside the job's next attempt on another node. Handlers run concurrently, and one after the other on the same goroutine:
-// what one ties to its goroutine, as runtime.LockOSThread does, it has to undo.
+// ctx carries the span of the job. It is cancelled when the job is cancelled or its deadline has
+// passed, when the node no longer owns the job, and when the worker stops. Where the job asks for
+// it, it is also cancelled after too long a time without progress or without Redis. context.Cause
+// has the reason. A handler should then return soon: one that goes on may run beside the job's next
+// attempt on another node. Handlers run concurrently, each in a goroutine of its own.
 type HandlerFunc func(ctx context.Context, job *Job) (result any, err error)
 
 // Worker is one node. Its methods are safe for concurrent use, except that Handle
@@ -113,36 +111,39 @@ type Worker struct {
 	// limit is the heartbeat limit; set by start. stopGrace is the constant, but for
 	// tests.
 	limit, stopGrace time.Duration
-	// renewals has the last answered heartbeat, as long as the loop of leases has not seen it.
+	// renewals has the last answered heartbeat, until the loop of leases has seen it.
 	renewals chan time.Time
 
 	// latency is how long the last heartbeat took, in ns; 0 is not known.
 	latency atomic.Int64
-	pulse   pulse
-	// beatNow asks for a heartbeat without waiting for the interval.
+	// turned is when the loop of heartbeats turned last, by the monotonic clock: a change of the
+	// machine's time does not make the loop seem stuck. It is nil while the loop does not run.
+	turned atomic.Pointer[time.Time]
+	// beatNow has a token when a heartbeat is due before the interval ends.
 	beatNow chan struct{}
 	// reading is the dispatch read that is under way; see readAgain.
 	reading atomic.Pointer[context.CancelCauseFunc]
 	// position is the last dispatch entry that has been taken in.
 	position atomic.Pointer[string]
-	// trimmed is the position that the last answered heartbeat named; its loop's own.
+	// trimmed is the position that the last answered heartbeat named. beats counts the answered
+	// heartbeats until looked is true, after the look for schedulers. They belong to the loop of
+	// heartbeats.
 	trimmed string
-	// beats counts the answered heartbeats up to the one after which schedulers were looked for; its loop's own.
-	beats  int
-	looked bool
-	// draining is closed, by the heartbeats' loop, once no more jobs are placed here.
+	beats   int
+	looked  bool
+	// draining is closed, by the loop of heartbeats, once no more jobs are placed here.
 	draining chan struct{}
 
 	// life ends the reports of ended jobs; the loops end before.
 	life    context.Context
 	endLife context.CancelFunc
-	// attempts counts those that are held, and who watches their handlers; handling counts
-	// handlers, which are not waited for when they ignore their context.
+	// attempts counts the attempts that are held and the watchers of their handlers. handling
+	// counts handlers; the worker does not wait for one that ignores its context.
 	attempts sync.WaitGroup
 	handling atomic.Int64
-	// withheld are the slots of handlers that were given up and have not returned, and
-	// registered is how many the fleet was told that the node has, 0 where it does not know the
-	// node; the heartbeats' loop owns it once that runs.
+	// withheld are the slots of handlers that were given up and have not returned. registered is
+	// the number of slots in the last registration, 0 when Redis does not know the node; it belongs
+	// to the loop of heartbeats once that runs.
 	withheld   atomic.Int64
 	registered int
 
@@ -211,10 +212,9 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// Handle makes fn the handler of a service and adds the service to the node's
-// profile if it is not there. It panics, like http.ServeMux, on what can only be a
-// mistake in the program: an invalid name, a nil fn, a second handler for a
-// service, and any call after Start.
+// Handle makes fn the handler of a service and adds the service to the node's profile if it is not
+// there. It panics, like http.ServeMux, on mistakes in the program: an invalid name, a nil fn, a
+// second handler for a service, and any call after Start.
 func (w *Worker) Handle(service string, fn HandlerFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,11 +237,11 @@ func (w *Worker) Handle(service string, fn HandlerFunc) {
 	w.profile.set(withService(w.profile.node, service), handlers)
 }
 
-// Start connects to Redis, registers the node under a new epoch and starts to take
-// jobs. ctx bounds the start only. A worker that failed to start has ended.
+// Start connects to Redis, registers the node under a new epoch and starts to take jobs. ctx bounds
+// the start only. A worker that failed to start has ended.
 //
-// Start takes the node over from any other process that has registered it: that one
-// ends with ErrSuperseded.
+// Start takes the node over from any other process that has registered it. That process ends with
+// ErrSuperseded.
 func (w *Worker) Start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,12 +261,12 @@ func (w *Worker) start(ctx context.Context) error {
 	if err := w.profile.node.Validate("node"); err != nil { // again: Handle has added to it
 		return err
 	}
-	err := w.newFigures()
-	if err != nil {
-		return err
+	var err error
+	if w.figures, err = collector.New(w.cfg.Collectors, w.log, w.registerer); err != nil {
+		return fmt.Errorf("collectors: %w", err)
 	}
 	select {
-	case <-w.beatNow: // of a SetHealthy before; the registration says it
+	case <-w.beatNow: // from an earlier SetHealthy; the registration brings that
 	default:
 	}
 	if w.store, w.closeStore, err = w.open(ctx); err != nil {
@@ -286,7 +286,7 @@ func (w *Worker) register(ctx context.Context) error {
 	defer cancel()
 	w.profile.doubted.Store(false)
 	node, number := w.profile.current()
-	node.MaxConcurrency = max(w.offers(), 1) // without any it is draining
+	node.MaxConcurrency = max(w.offers(), 1) // a node that offers none is draining
 	reg, err := w.store.Register(ctx, node, w.epoch)
 	if err != nil {
 		w.doubt()
@@ -297,7 +297,7 @@ func (w *Worker) register(ctx context.Context) error {
 	}
 	level := zap.InfoLevel
 	if node.MaxConcurrency == w.registered {
-		level = zap.DebugLevel // a change that is logged where it comes from, or none
+		level = zap.DebugLevel // the change, if any, is logged where it comes from
 	}
 	w.log.Log(level, "node.registered", zap.String("epoch", w.epoch), zap.Int("max_concurrency", node.MaxConcurrency))
 	w.registered = node.MaxConcurrency
@@ -308,9 +308,9 @@ func (w *Worker) register(ctx context.Context) error {
 	return nil
 }
 
-// unregister takes the node out again after a registration without an answer, which may have been carried out: jobs
-// would be placed on it until it is taken for dead. Where Redis has said to the last that it lacks the script, it was not, and
-// this would wait for scripts once more.
+// unregister takes the node out again after a registration without an answer. Redis may have
+// carried it out, and would then place jobs on the node until it is reaped. If Redis has answered,
+// or lacks the script, it has not: then unregister would only wait for scripts once more.
 func (w *Worker) unregister(cause error) error {
 	var answer *rueidis.RedisError
 	var refusal *freeslot.Error
@@ -320,24 +320,22 @@ func (w *Worker) unregister(cause error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	_, err := w.store.Deregister(ctx, w.cfg.Node.ID, w.epoch)
-	if err != nil && !errors.Is(err, cell.ErrSuperseded) { // then it is another process' node, and not this one's to take out
+	if err != nil && !errors.Is(err, cell.ErrSuperseded) { // which means that the node belongs to another process
 		return fmt.Errorf("deregister node %s: %w", w.cfg.Node.ID, err)
 	}
 	return nil
 }
 
-// Stop ends the worker: it takes no new jobs, lets the running ones go on for
-// Config.StopTimeout or until ctx ends, interrupts the rest and takes the node out of
-// the fleet. Interrupted jobs, and those that had not begun, are handed back: they wait
-// for another node, without a failure on their account. A handler that returns a result
-// although it was interrupted has done its job. The job of one that does not return
-// within Config.InterruptGrace is handed back all the same, so that the handler may
-// still be running when the next attempt begins.
+// Stop ends the worker. It takes no new jobs, lets the running ones go on for Config.StopTimeout or
+// until ctx ends, interrupts the rest and takes the node out of the fleet. Interrupted jobs, and
+// those that had not begun, are handed back: they wait for another node, and it does not count as a
+// failure. An interrupted handler that returns a result has done its job. When a handler does not
+// return within Config.InterruptGrace its job is handed back too, so the handler may still be
+// running when the next attempt begins.
 //
-// Stop outlasts ctx by at most Config.InterruptGrace and some seconds of bounded calls
-// to Redis. It may be called at any time, repeatedly and concurrently, and then waits
-// for a Start that is under way; every call returns when the worker has ended. The
-// error tells what was left undone.
+// Stop outlasts ctx by at most Config.InterruptGrace and some seconds of bounded calls to Redis. It
+// may be called at any time, repeatedly and concurrently, and then waits for a Start that is under
+// way. Every call returns when the worker has ended. The error lists what was left undone.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	if w.state == idle {
@@ -355,8 +353,8 @@ func (w *Worker) Stop(ctx context.Context) error {
 	return w.stopErr
 }
 
-// Run starts the worker, waits until ctx ends or the worker does, and stops it. It
-// returns nil only when it was ended by ctx and left nothing undone.
+// Run starts the worker, waits until ctx ends or the worker does, and stops it. It returns nil only
+// when ctx ended it and nothing was left undone.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.Start(ctx); err != nil {
 		return err
@@ -371,8 +369,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // Done is closed when the worker has ended: stopped, failed to start, or superseded.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
-// Err says why the worker ended by itself, at present only ErrSuperseded. It is nil
-// while it runs and after Stop.
+// Err is why the worker ended by itself, at present only ErrSuperseded. It is nil while the worker
+// runs and after Stop.
 func (w *Worker) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -389,7 +387,7 @@ func (w *Worker) fail(err error) {
 	}
 }
 
-// supervise owns the loops and the attempts: it starts the former, and ends both.
+// supervise starts the loops, and ends them and the attempts.
 func (w *Worker) supervise() {
 	defer close(w.done)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -398,7 +396,7 @@ func (w *Worker) supervise() {
 	for _, loop := range []func(context.Context){w.heartbeats, w.dispatches, w.leases, w.progresses} {
 		loops.Go(func() { loop(ctx) })
 	}
-	// Apart, because a collection that does not end keeps it for a moment.
+	// Apart from the others, because a collection that does not end holds it up for a moment.
 	var collecting sync.WaitGroup
 	collecting.Go(func() { w.figures.Run(ctx) })
 
@@ -420,10 +418,22 @@ func (w *Worker) supervise() {
 }
 
 // requestBeat makes the heartbeat loop beat at once; requests coalesce.
-func (w *Worker) requestBeat() {
+func (w *Worker) requestBeat() { notify(w.beatNow) }
+
+// notify puts a token into a channel with room for one, unless it has one.
+func notify(c chan struct{}) {
 	select {
-	case w.beatNow <- struct{}{}:
+	case c <- struct{}{}:
 	default:
+	}
+}
+
+// closeOnce closes a channel unless it is closed. Calls for one channel must not be concurrent.
+func closeOnce(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+		close(c)
 	}
 }
 

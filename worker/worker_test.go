@@ -112,7 +112,7 @@ func TestOutcomes(t *testing.T) {
 					return
 				}
 				if comp.Error.Code != test.code || !strings.Contains(comp.Error.Message, test.says) || len(comp.Error.Message) > maxErrorBytes+4 {
-					t.Fatalf("error %q, expected code %s saying %q", comp.Error, test.code, test.says)
+					t.Fatalf("error %q, expected code %s with %q", comp.Error, test.code, test.says)
 				}
 			}, handle("s", test.fn))
 		})
@@ -192,7 +192,7 @@ func TestLargeJobIsReadFromItsRecord(t *testing.T) {
 	}, handle("s", echo))
 }
 
-// An entry with an id that no job can have is dropped: trying again would not help.
+// An entry with an invalid job id is dropped: another try would not help.
 func TestBadJobIDIsDropped(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
 		reads, named := 0, false
@@ -234,7 +234,7 @@ func TestHeartbeatsAreSpacedAndNameWhatIsHeld(t *testing.T) {
 		if n := len(f.beats); n < 30 || n > 34 { // intervals are up to a tenth shorter, and never longer
 			t.Fatalf("%d heartbeats in 30.5 intervals", n)
 		}
-		named := 0 // the position is told once
+		named := 0 // the position is sent once
 		for _, b := range f.beats {
 			if b.Read != "" {
 				named++
@@ -371,7 +371,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// loaded is the error that a handler stored, nil before.
+// loaded is the stored error of a handler; nil before.
 func loaded(v *atomic.Value) error {
 	err, _ := v.Load().(error)
 	return err
@@ -464,8 +464,8 @@ func TestUnknownNodeRegistersAgain(t *testing.T) {
 	}, handle("s", echo), handle("wait", untilCancelled))
 }
 
-// A draining node that is not known any more stays away, and lets its jobs end: what
-// they still count for is for Redis to say.
+// A draining node that Redis does not know any more stays away, and lets its jobs end. Redis
+// decides whether they still count.
 func TestUnknownNodeThatDrainsStaysAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
 		f.assign(1, freeslot.Job{Service: "s"})
@@ -771,8 +771,8 @@ func TestSpanContinuesTheSubmittersTrace(t *testing.T) {
 	}))
 }
 
-// TestStartThatIsNotRegistered: where nothing was registered, or another process has the node, there is nothing to take
-// out again, and the error says in one line why the start failed.
+// TestStartThatIsNotRegistered: if nothing was registered, or another process has the node, there
+// is nothing to take out again. The error is one line with the reason.
 func TestStartThatIsNotRegistered(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -803,7 +803,7 @@ func TestStartThatIsNotRegistered(t *testing.T) {
 	}
 }
 
-// deregistrations counts them.
+// deregistrations counts the calls of Deregister.
 type deregistrations struct {
 	store
 	n int

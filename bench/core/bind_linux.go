@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bound runs f on a thread that stays on one processor, the last of those that the process may use: the first
-// takes most interrupts. It reports false, and has not run f, where that is not allowed. All other threads stay
-// as they are: Go begins none from one that is locked.
+// bound runs f on a thread that stays on one processor, the last of those that the process may use:
+// the first takes most interrupts. It reports false, and has not run f, where that is not allowed.
+// All other threads stay as they are: Go begins none from one that is locked.
 func bound(f func()) bool {
 	runtime.LockOSThread()
 	var all, one unix.CPUSet

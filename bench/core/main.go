@@ -1,22 +1,20 @@
+// Command core measures what the README and docs/decisions promise of single parts: choosing a
+// node, how fast and at what price replicas know the fleet, how busy slots are kept, how fair the
+// queue is, and what idle agents cost.
+//
+//	go run -C bench ./core                            everything, into bench/results/core.json and bench/RESULTS.md
+//	go run -C bench ./core -parts choose,staleness    only these; the file keeps its figures of the others
+//	go run -C bench ./core -list                      the parts
+//	go run -C bench ./core -short                     everything in about a minute; shows that it works, not how fast
+//
+// Figures that are compared with each other are measured in the same run, in turns, and are medians
+// over the turns.
 package main
 
 import (
-	"context"
-	"errors"
-	"flag"
-	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"strings"
-	"syscall"
-	"time"
 
-	"github.com/freeslot/freeslot/bench/core/result"
-	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/report"
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
 func main() {
@@ -25,87 +23,21 @@ func main() {
 			os.Exit(runChild(child, os.Args[2:]))
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(newTool().Main())
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := parseOptions(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		fmt.Fprintln(stderr, "core:", err)
-		return 2
-	case o.list:
-		for _, s := range scenarios {
-			fmt.Fprintf(stdout, "%-10s %s\n", s.name, s.about)
-		}
-		return 0
+func newTool() *tool.Tool {
+	return &tool.Tool{
+		Name: "core", Folder: "core", About: "Measures what is promised of choices, the cache, queues and agents.",
+		Parts: []tool.Part{
+			{Name: "choose", About: "choices from raw requirements while heartbeat events are applied", Run: runChoose},
+			{Name: "staleness", About: "from a script's commit to the change seen in another process", Run: runStaleness},
+			{Name: "memory", About: "resident memory of a replica with its nodes cached", Run: runMemory},
+			{Name: "conflicts", About: "reservations that four replicas refuse each other", Run: runConflicts},
+			{Name: "utilisation", About: "slots kept busy while jobs wait", Run: runUtilisation},
+			{Name: "fairness", About: "the wait of a tenant beside another's flood", Run: runFairness},
+			{Name: "agentidle", About: "what an agent with nothing to do takes", Run: runAgentIdle},
+			{Name: "agentfleet", About: "what many agents with nothing to do cost Redis", Run: runAgentFleet},
+		},
 	}
-	if err := measureAll(ctx, o, stdout); err != nil {
-		fmt.Fprintln(stderr, "core:", err)
-		return 1
-	}
-	return 0
-}
-
-// measureAll writes the file after each scenario, so that an interrupted run keeps what it has.
-func measureAll(ctx context.Context, o options, stdout io.Writer) error {
-	root, err := measure.Root(ctx)
-	if err != nil {
-		return err
-	}
-	folder, err := os.MkdirTemp("", "freeslot-core-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder) //nolint:errcheck // temporary
-	r, err := loadResults(o.out)
-	if err != nil {
-		return err
-	}
-	machine := measure.Describe(ctx, "go run ./bench/core "+strings.Join(o.args, " "), root)
-	for _, s := range o.scenarios {
-		b := &bench{options: o, root: root, folder: folder, out: stdout}
-		fmt.Fprintf(stdout, "%s: %s\n", s.name, s.about)
-		begin := time.Now()
-		b.result = result.Scenario{Name: s.name, Machine: machine, Short: o.short, Method: []string{}}
-		if err := s.run(ctx, b); err != nil {
-			return fmt.Errorf("scenario %s: %w", s.name, err)
-		}
-		b.result.Seconds = measure.Rounded(time.Since(begin).Seconds())
-		r.Put(b.result)
-		fmt.Fprintln(stdout, b.result.Words())
-		if err := writeResults(o, r); err != nil {
-			return err
-		}
-	}
-	fmt.Fprintf(stdout, "wrote %s and %s\n", o.out, o.markdown)
-	return nil
-}
-
-func loadResults(path string) (*result.Results, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &result.Results{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := new(result.Results)
-	return r, measure.Decode(path, data, r)
-}
-
-func writeResults(o options, r *result.Results) error {
-	r.Sort(names())
-	data, err := measure.Encode(r)
-	if err != nil {
-		return err
-	}
-	if err := measure.WriteFile(o.out, data); err != nil {
-		return err
-	}
-	return report.Write(filepath.Dir(o.out), o.markdown)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,14 +10,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/events"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-const observerMode = "core-observer"
-
-func init() { children[observerMode] = observe }
+const (
+	observerMode = "core-observer"
+	// trackedPrefix is what the keys of all profiles begin with.
+	trackedPrefix = cell.DefaultPrefix + ":nodes:"
+)
 
 // sight is a state of a node as a cache came to know it.
 type sight struct {
@@ -30,8 +38,8 @@ type sight struct {
 	AtNS int64 `json:"t"`
 }
 
-// recorder is a mirror that notes when the cache has applied what. Only nodes whose id begins with prefix
-// count.
+// recorder is a mirror that notes when the cache has applied what. Only nodes whose id begins with
+// prefix count.
 type recorder struct {
 	prefix string
 	mu     sync.Mutex // guards sights
@@ -66,77 +74,52 @@ func (r *recorder) take() []sight {
 	return taken
 }
 
-// observe is a replica without clients. It answers "sights" with what was seen since the last time, and
-// "states" with all nodes.
+// observe is what a replica knows the fleet by: one cell, the connections, the cache. It answers
+// "sights" with what was seen since the last time.
 func observe(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) (err error) {
-	if len(args) != 1 {
-		return errors.New("expected the URL of Redis")
+	if len(args) != 2 {
+		return errors.New("expected the URL of Redis and a prefix of node ids")
 	}
-	seen := new(recorder)
-	startCtx, cancel := context.WithTimeout(ctx, childStart)
+	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
-	r, err := openReplica(startCtx, args[0], observerMode, seen, nil, nil)
+	cfg := redisclient.Config{URL: args[0], Name: observerMode}
+	commands, err := redisclient.Commands(cfg)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.close()) }()
-	fmt.Fprintln(out, "ready")
-	return serveLines(in, out, map[string]func() any{
-		"sights": func() any { return seen.take() },
-		"states": func() any { return r.cache.States() },
-	})
-}
-
-// serveLines answers each line with JSON until the input ends.
-func serveLines(in *bufio.Reader, out io.Writer, answers map[string]func() any) error {
-	w := bufio.NewWriterSize(out, 1<<16)
-	for {
-		line, err := in.ReadString('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		answer, ok := answers[strings.TrimSpace(line)]
-		if !ok {
-			return fmt.Errorf("asked for %q", line)
-		}
-		if err := json.NewEncoder(w).Encode(answer()); err != nil {
-			return err
-		}
-		if err := w.Flush(); err != nil {
-			return err
-		}
-	}
-}
-
-// startReady starts a child and waits until it says that it is ready.
-func startReady(mode string, args ...string) (*childProcess, error) {
-	c, err := startChild(mode, args...)
+	defer commands.Close()
+	subscriber, err := redisclient.Subscriber(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return ready(mode, c)
-}
-
-func ready(mode string, c *childProcess) (*childProcess, error) {
-	line, err := c.line()
+	defer subscriber.Close()
+	c, err := cell.New(cell.Config{}, commands, zap.NewNop(), nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if line != "ready" {
-		return nil, errors.Join(fmt.Errorf("%s said %q, expected ready", mode, line), c.end())
+	if err := c.Start(ctx); err != nil {
+		return err
 	}
-	return c, nil
-}
-
-// query asks a child and decodes its answer.
-func query[T any](c *childProcess, question string) (T, error) {
-	var answer T
-	line, err := c.ask(question)
-	if err != nil {
-		return answer, err
+	defer stopCell(c)
+	tracker := events.NewTracker(events.TrackerConfig{
+		Prefix: trackedPrefix, Cells: []events.TrackedCell{{}},
+		Open: func(server string, onInvalidations func([]rueidis.RedisMessage)) (rueidis.Client, error) {
+			return redisclient.Tracker(cfg, server, trackedPrefix, onInvalidations)
+		},
+	}, zap.NewNop(), nil)
+	if err := tracker.Start(ctx); err != nil {
+		return err
 	}
-	return answer, json.Unmarshal([]byte(line), &answer)
+	seen := &recorder{prefix: args[1]}
+	known := cache.New(cache.Config{Mirror: seen}, []cache.Feed{{
+		Source: c, Events: events.NewSubscriber(subscriber, c.Layout().NodeEvents(), false, zap.NewNop()), Watch: tracker.Watch(0),
+	}}, zap.NewNop(), nil)
+	if err := known.Start(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, childReady)
+	err = serveLines(in, out, map[string]func() any{"sights": func() any { return seen.take() }})
+	stopCtx, cancelStop := context.WithTimeout(context.Background(), measure.StopGrace)
+	defer cancelStop()
+	return errors.Join(err, known.Stop(stopCtx), tracker.Stop(stopCtx))
 }

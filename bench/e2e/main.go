@@ -1,3 +1,23 @@
+// Command e2e measures freeslot end to end, with real processes: a redis-server, replicas, a
+// process of nodes whose handlers do nothing, and a process of clients that submit jobs over
+// WebSocket.
+//
+//	go run -C bench ./e2e -parts everysec -duration 10s
+//	go run -C bench ./e2e -load closed:64 -load closed:1024/64 -load open:2000
+//
+// # What a figure means
+//
+//   - Time to assign runs until the client has the message that names the node, time to result
+//     until it has the result. In a closed loop both begin with the submit. In an open loop they
+//     begin when the job was due by the rate, whether or not it could be submitted then: a stall
+//     delays every job that falls into it, and each of them counts.
+//   - The yardstick is the round trip of a bare EVALSHA (a script that returns 1) on a connection
+//     of its own from the client's process: on the idle system, and under each load.
+//   - Redis' CPU is that of its main thread, divided by the jobs. The time in scripts is the part
+//     of it inside EVALSHA.
+//
+// Everything shares one machine: a figure shows what these processes do to each other on it, and no
+// more.
 package main
 
 import (
@@ -5,135 +25,194 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
+	"strconv"
 	"strings"
-	"syscall"
+	"time"
 
-	"github.com/freeslot/freeslot/bench/e2e/result"
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/report"
-	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/system"
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
-func main() {
-	if len(os.Args) > 1 && os.Args[1] == fleetMode {
-		if err := runFleet(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+// defaultLoads are the floor of latency, single frames, batches, and two rates.
+const defaultLoads = "closed:1 closed:64 closed:1024/64 open:500 open:2000"
+
+// idleWindow is how long the yardstick is measured on the idle system.
+const idleWindow = time.Second
+
+func main() { os.Exit(newTool().Main()) }
+
+type options struct {
+	duration, warmUp                 time.Duration
+	replicas, nodes, slots, sessions int
+	loads                            []scenario
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := parseOptions(args, stderr)
+// scenario is one load and its name.
+type scenario struct {
+	name    string
+	request load.Request
+}
+
+func newTool() *tool.Tool {
+	o := new(options)
+	t := &tool.Tool{
+		Name: "e2e", Folder: "e2e", About: "Measures freeslot end to end: Redis, replicas, nodes and clients as processes, jobs over WebSocket.",
+		Flags: o.flags, Check: o.check,
+	}
+	for _, aof := range []string{"everysec", system.AOFOff, "always"} {
+		t.Parts = append(t.Parts, tool.Part{
+			Name: aof, About: "append-only file " + aof,
+			Run: func(ctx context.Context, b *tool.Bench) error { return o.run(ctx, b, aof) },
+		})
+	}
+	return t
+}
+
+func (o *options) flags(f *flag.FlagSet) {
+	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long each load is measured")
+	f.DurationVar(&o.warmUp, "warmup", 2*time.Second, "how long each load runs before that")
+	f.IntVar(&o.replicas, "replicas", 1, "replicas, a process each")
+	f.IntVar(&o.nodes, "nodes", 4, "nodes, all in one process")
+	f.IntVar(&o.slots, "slots", 1024, "slots of each node")
+	f.IntVar(&o.sessions, "sessions", 4, "WebSocket sessions, spread over the replicas")
+	f.Func("load", "load to measure, repeatable: closed:64 (jobs in flight), closed:1024/64 (64 jobs a frame), open:2000 (jobs a second)\n(default "+defaultLoads+")", func(text string) error {
+		s, err := parseLoad(text)
+		o.loads = append(o.loads, s)
+		return err
+	})
+}
+
+func (o *options) check() error {
+	var errs []error
+	for name, n := range map[string]int{"replicas": o.replicas, "nodes": o.nodes, "slots": o.slots, "sessions": o.sessions} {
+		if n < 1 || n > 1<<16 {
+			errs = append(errs, fmt.Errorf("-%s is %d, expected 1 to %d", name, n, 1<<16))
+		}
+	}
+	if o.duration < 100*time.Millisecond || o.duration > 10*time.Minute || o.warmUp < 0 || o.warmUp > 10*time.Minute {
+		errs = append(errs, fmt.Errorf("-duration is %s and -warmup %s, expected 100ms and 0s to 10m0s", o.duration, o.warmUp))
+	}
+	if o.loads == nil {
+		for text := range strings.FieldsSeq(defaultLoads) {
+			s, err := parseLoad(text)
+			o.loads, errs = append(o.loads, s), append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parseLoad reads closed:64, closed:1024/64 or open:2000.
+func parseLoad(text string) (scenario, error) {
+	loop, figures, _ := strings.Cut(text, ":")
+	first, second, batched := strings.Cut(figures, "/")
+	n, err := strconv.Atoi(first)
+	batch := 1
+	if batched && err == nil {
+		batch, err = strconv.Atoi(second)
+	}
+	s := scenario{request: load.Request{Loop: loop, Batch: batch}}
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		fmt.Fprintln(stderr, "e2e:", err)
-		return 2
-	case o.check:
-		err = report.Check(filepath.Dir(o.out), o.markdown)
-	case o.report:
-		err = report.Write(filepath.Dir(o.out), o.markdown)
-	default:
-		err = measureAll(ctx, o, stdout)
+	case err != nil || n < 1 || batch < 1 || batch > n:
+	case loop == load.Open && !batched:
+		s.request.Rate = float64(n)
+		s.name = fmt.Sprintf("%d jobs/s due, single frames", n)
+		return s, nil
+	case loop == load.Closed && n%batch == 0:
+		s.request.InFlight = n
+		s.name = fmt.Sprintf("%d in flight, single frames", n)
+		if batched {
+			s.name = fmt.Sprintf("%d in flight, %d a frame", n, batch)
+		}
+		return s, nil
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, "e2e:", err)
-		return 1
-	}
-	return 0
+	return s, fmt.Errorf("%q is no load; examples: closed:64, closed:1024/64 (64 jobs a frame), open:2000 (jobs a second)", text)
 }
 
-// measureAll runs every scenario on every kind of Redis and writes results and report.
-func measureAll(ctx context.Context, o options, stdout io.Writer) error {
-	root, err := measure.Root(ctx)
+// run measures every load on one freshly started system.
+func (o *options) run(ctx context.Context, b *tool.Bench, aof string) (err error) {
+	programs, err := system.Build(ctx, b.Root, b.Folder)
 	if err != nil {
 		return err
 	}
-	folder, err := os.MkdirTemp("", "freeslot-e2e-")
+	s, err := system.Start(ctx, programs, system.Shape{
+		Program: system.Freeslot, AOF: aof, Schedulers: o.replicas,
+		Worker: fmt.Sprintf("-nodes %d -slots %d", o.nodes, o.slots), Load: fmt.Sprintf("-sessions %d", o.sessions),
+	})
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder) //nolint:errcheck // temporary
-	scheduler, err := measure.BuildScheduler(ctx, root, folder)
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	version, err := measure.RedisVersion(ctx, s.Redis.Client)
 	if err != nil {
 		return err
 	}
-	r := describe(ctx, o, root)
-	for _, aof := range o.aof {
-		part, err := measureSystem(ctx, o, scheduler, aof, stdout)
+	idle, err := s.Ask(ctx, load.Request{Loop: load.Bare, MeasureMS: idleWindow.Milliseconds()})
+	if err != nil {
+		return err
+	}
+	b.Result.Servers = version + ", append-only file " + aof
+	b.Say("%s, %s of %d slots in one process, %s; payload of %d bytes; the handler does nothing. Windows of %s after %s.",
+		measure.Plural(o.replicas, "replica"), measure.Plural(o.nodes, "node"), o.slots, measure.Plural(o.sessions, "WebSocket session"), load.PayloadBytes, o.duration, o.warmUp)
+	b.Say("Times are as the client sees them. In a closed loop they begin with the submit, in an open loop when the job was due, so a stall counts for every job that falls into it.")
+	b.Say("Bare EVALSHA is the round trip of a script that does nothing, under the load itself; back to back on the idle system it took %s.", idle.Bare.Words())
+	b.Say("Redis' CPU is that of its main thread, divided by the jobs; the time in scripts is the part inside EVALSHA.")
+	t := result.Table{First: "Load", Columns: []result.Column{
+		{Name: "jobs", Unit: result.PerSecond},
+		{Name: "submit to assign", Unit: result.Microseconds},
+		{Name: "submit to result", Unit: result.Microseconds},
+		{Name: "bare EVALSHA beside", Unit: result.Microseconds},
+		{Name: "submitted late", Unit: result.Microseconds},
+		{Name: "Redis' CPU a job", Unit: result.Microseconds},
+		{Name: "in scripts", Unit: result.Microseconds},
+		{Name: "jobs counted"},
+		{Name: "failed"},
+	}}
+	for _, sc := range o.loads {
+		row, err := o.measure(ctx, b, s, sc)
 		if err != nil {
-			return fmt.Errorf("append-only file %s: %w", aof, err)
+			return fmt.Errorf("%s: %w", sc.name, err)
 		}
-		r.Systems = append(r.Systems, part)
+		t.Rows = append(t.Rows, row)
 	}
-	data, err := measure.Encode(r)
-	if err != nil {
-		return err
-	}
-	if err := measure.WriteFile(o.out, data); err != nil {
-		return err
-	}
-	if err := report.Write(filepath.Dir(o.out), o.markdown); err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "wrote %s and %s\n", o.out, o.markdown)
-	if n := r.Failures(); n > 0 {
-		return fmt.Errorf("%d jobs failed", n)
-	}
+	b.Result.Tables = []result.Table{t}
 	return nil
 }
 
-func measureSystem(ctx context.Context, o options, scheduler, aof string, stdout io.Writer) (part result.System, err error) {
-	s, err := startSystem(ctx, scheduler, aof, o.shape)
+func (o *options) measure(ctx context.Context, b *tool.Bench, s *system.System, sc scenario) (result.Row, error) {
+	r := sc.request
+	r.Probe = true
+	r.WarmUpMS, r.MeasureMS = o.warmUp.Milliseconds(), o.duration.Milliseconds()
+	before, err := s.RedisStat(ctx)
 	if err != nil {
-		return part, err
+		return result.Row{}, err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	redis, err := redisclient.Commands(redisclient.Config{URL: s.redis.URL(), Name: "bench"})
+	f, err := s.Ask(ctx, r)
 	if err != nil {
-		return part, err
+		return result.Row{}, err
 	}
-	defer redis.Close()
-	d := &driver{clients: s.clients, stats: redis, yard: newYardstick(redis), job: benchJob(o.payload)}
-	part.AOF = aof
-	if part.Redis, err = measure.RedisVersion(ctx, redis); err != nil {
-		return part, err
+	after, err := s.RedisStat(ctx)
+	if err != nil {
+		return result.Row{}, err
 	}
-	if part.Idle, err = d.yard.idle(ctx); err != nil {
-		return part, err
-	}
-	fmt.Fprintf(stdout, "%s, append-only file %s: bare EVALSHA %s\n", part.Redis, aof, part.Idle.Words())
-	for _, sc := range o.scenarios {
-		m, err := d.measure(ctx, sc, o.warmUp, o.duration)
-		if err != nil {
-			return part, fmt.Errorf("scenario %s: %w", sc, err)
+	b.Failed += f.Failures()
+	cost := after.Cost(before, f.Ended)
+	quantiles := func(t *load.Times) result.Figure {
+		if t == nil {
+			return nil
 		}
-		part.Scenarios = append(part.Scenarios, m)
-		fmt.Fprintf(stdout, "%-14s %8s jobs/s  assign %s  result %s  EVALSHA %s  redis %.1f us/job  refused %s  failed %s\n", sc,
-			measure.Thousands(m.JobsPerSecond), m.Assign.Words(), m.Result.Words(), m.Loaded.Words(), m.Redis.CPUPerJob, result.Counts(m.Refused), result.Counts(m.Failed))
+		return result.Quantiles(t.Latency)
 	}
-	return part, nil
-}
-
-func describe(ctx context.Context, o options, root string) *result.Results {
-	return &result.Results{
-		Machine:   measure.Describe(ctx, "go run ./bench/e2e "+strings.Join(o.args, " "), root),
-		Replicas:  o.shape.replicas,
-		Nodes:     o.shape.nodes,
-		Slots:     o.shape.slots,
-		Sessions:  o.shape.sessions,
-		Payload:   o.payload,
-		WarmUpMS:  o.warmUp.Milliseconds(),
-		MeasureMS: o.duration.Milliseconds(),
-	}
+	b.Progress("%s: %s jobs/s, result %s, failed %v", sc.name, measure.Thousands(f.JobsPerSecond), f.Result.Words(), f.Failed)
+	return result.Row{Name: sc.name, Figures: []result.Figure{
+		{f.JobsPerSecond},
+		quantiles(f.Assign), quantiles(&f.Result), quantiles(f.Bare), quantiles(f.Late),
+		{cost.CPUPerJob},
+		{cost.ScriptPerJob},
+		{float64(f.Jobs)},
+		{float64(f.Failures())},
+	}}, nil
 }

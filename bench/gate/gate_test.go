@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -60,36 +59,20 @@ func TestContract(t *testing.T) {
 	}
 }
 
-func TestParseFigures(t *testing.T) {
+func TestUsable(t *testing.T) {
 	t.Parallel()
-	f, err := parseFigures(`{"jobs":90,"jobs_per_second":30.5,"ended":100,"of_a_later_commit":{}}`)
-	if err != nil || f.JobsPerSecond != 30.5 || f.Ended != 100 {
-		t.Errorf("got %+v, %v", f, err)
-	}
 	for line, want := range map[string]string{
-		`ready`:                           "invalid character",
-		`{"error":"broken"}`:              "broken",
-		`{"jobs":9,"failed":{"lost":2}}`:  "jobs failed",
-		`{"jobs":0,"ended":100}`:          "no job ended",
-		`{"jobs":9,"jobs_per_second":30}`: "no job ended",
+		`{"jobs":90,"jobs_per_second":30.5,"ended":100}`: "",
+		`{"jobs":9,"failed":{"lost":2}}`:                 "jobs failed",
+		`{"jobs":0,"ended":100}`:                         "no job ended",
+		`{"jobs":9,"jobs_per_second":30}`:                "no job ended",
 	} {
-		if _, err := parseFigures(line); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, expected it to contain %q", line, err, want)
+		f := new(load.Figures)
+		if err := json.Unmarshal([]byte(line), f); err != nil {
+			t.Fatal(err)
 		}
-	}
-}
-
-func TestMedian(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		values []float64
-		want   float64
-	}{
-		{[]float64{7}, 7}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 2, 100}, 3},
-	} {
-		given := slices.Clone(c.values)
-		if got := median(c.values); got != c.want || !slices.Equal(given, c.values) {
-			t.Errorf("median of %v is %v, expected %v", given, got, c.want)
+		if err := usable(f); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, expected %q", line, err, want)
 		}
 	}
 }
@@ -98,7 +81,8 @@ func figuresOf(jobs, agents, redis float64) []figure {
 	return []figure{{"jobs/s", jobs}, {"CPU us a job", agents + redis}, {"  agents", agents}, {"  redis-server", redis}}
 }
 
-// sample has three rounds in which this side does 0.9 of base's jobs for 1.1 times the processor time.
+// sample has three rounds in which this side does 0.9 of base's jobs for 1.1 times the processor
+// time.
 func sample() *table {
 	t := &table{mode: inProcess}
 	for _, speed := range []float64{1, 2, 4} {

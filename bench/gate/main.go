@@ -1,10 +1,11 @@
-// Command gate compares this tree with another commit, end to end: throughput, and the processor time of a job by process.
+// Command gate compares this tree with another commit, end to end: throughput, and the processor
+// time of a job by process.
 //
 //	gate -base main                    the working tree beside main
 //	gate -base HEAD~2 -this HEAD~1     two commits, without a checkout
 //
-// Each tree is measured by its own load programs, bench/peers/freeslot. The gate relies on their command line and lines of
-// JSON alone, so it works across commits that move packages.
+// Each tree is measured by its own load programs, bench/peers/freeslot. The gate relies on their
+// command line and lines of JSON alone, so it works across commits that move packages.
 package main
 
 import (
@@ -128,7 +129,8 @@ func compare(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// round measures both sides once, one right after the other. Who goes first changes from round to round.
+// round measures both sides once, one right after the other. Who goes first changes from round to
+// round.
 func (t *table) round(ctx context.Context, o options, base, this *side, round int) error {
 	first, second := base, this
 	if round%2 == 1 {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/system"
 )
 
 // side is one of the two trees that are compared.
@@ -19,8 +20,8 @@ type side struct {
 	commit string // empty: the working tree
 	pgo    string
 	// What build fills in.
-	version         string
-	scheduler, load string
+	version  string
+	programs system.Programs
 }
 
 // build builds the side's programs into folder.
@@ -32,19 +33,18 @@ func (s *side) build(ctx context.Context, root, folder string) (err error) {
 			return err
 		}
 	}
-	s.scheduler = filepath.Join(folder, s.name+"-scheduler")
-	if err := s.compile(ctx, source, s.scheduler, "./cmd/scheduler"); err != nil {
+	s.programs.Scheduler = filepath.Join(folder, s.name+"-scheduler")
+	if err := s.compile(ctx, source, s.programs.Scheduler, "./cmd/scheduler"); err != nil {
 		return err
 	}
-	s.load = filepath.Join(folder, s.name+"-freeslot")
-	// Older commits have bench in the product's module.
-	if _, err := os.Stat(filepath.Join(source, "bench", "go.mod")); err == nil {
-		return s.compile(ctx, filepath.Join(source, "bench"), s.load, "./peers/freeslot")
-	}
-	return s.compile(ctx, source, s.load, "./bench/peers/freeslot")
+	program := filepath.Join(folder, s.name+"-freeslot")
+	s.programs.Commands = map[string][]string{system.Freeslot: {program}}
+	// Older commits have bench in the product's module. go build finds the module by the folder.
+	return s.compile(ctx, filepath.Join(source, "bench", "peers", system.Freeslot), program, ".")
 }
 
-// compile leaves out paths: then the trees share the build cache, and equal trees give equal programs.
+// compile leaves out paths: then the trees share the build cache, and equal trees give equal
+// programs.
 func (s *side) compile(ctx context.Context, module, program, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, measure.BuildLimit)
 	defer cancel()
@@ -52,7 +52,8 @@ func (s *side) compile(ctx context.Context, module, program, path string) error 
 	return err
 }
 
-// checkout returns a folder with the commit's files, which is kept for later runs, and the commit's short hash.
+// checkout returns a folder with the commit's files, which is kept for later runs, and the commit's
+// short hash.
 func checkout(ctx context.Context, root, commit string) (folder, version string, err error) {
 	version, err = output(ctx, root, "git", "rev-parse", "--verify", "--short=12", commit+"^{commit}")
 	if err != nil {

@@ -31,8 +31,8 @@ func (t *table) add(base, this []figure) {
 	}
 }
 
-// ratio is that of the medians, this by base.
-func (r *row) ratio() float64 { return median(r.this) / median(r.base) }
+// ratio is the median of this side divided by the median of base.
+func (r *row) ratio() float64 { return measure.Median(r.this) / measure.Median(r.base) }
 
 // pairs are the ratios of the rounds.
 func (r *row) pairs() []float64 {
@@ -43,13 +43,7 @@ func (r *row) pairs() []float64 {
 	return out
 }
 
-// median is the mean of the two in the middle where the number of values is even.
-func median(values []float64) float64 {
-	s := slices.Sorted(slices.Values(values))
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
-}
-
-// check says whether this side is worse than the limit allows; 0 allows everything.
+// check returns an error if this side is worse than the limit allows; 0 allows everything.
 func (t *table) check(limit float64) error {
 	if limit == 0 {
 		return nil
@@ -83,8 +77,8 @@ func (t *table) String() string {
 			format = measure.Thousands
 		}
 		pairs := r.pairs()
-		fmt.Fprintf(&b, "  %-24s%10s%10s%8.3f   %.3f  %.3f  %.3f\n", r.name, format(median(r.base)), format(median(r.this)), r.ratio(),
-			slices.Min(pairs), median(pairs), slices.Max(pairs))
+		fmt.Fprintf(&b, "  %-24s%10s%10s%8.3f   %.3f  %.3f  %.3f\n", r.name, format(measure.Median(r.base)), format(measure.Median(r.this)), r.ratio(),
+			slices.Min(pairs), measure.Median(pairs), slices.Max(pairs))
 	}
 	return b.String()
 }

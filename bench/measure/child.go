@@ -13,7 +13,8 @@ import (
 // longestLine bounds what a child answers on one line.
 const longestLine = 64 << 20
 
-// Child is a process that is spoken to line by line over its standard input and output. It ends when its input does.
+// Child is a process that is spoken to line by line over its standard input and output. It ends
+// when its input does.
 type Child struct {
 	*Process
 	in    io.WriteCloser
@@ -49,7 +50,7 @@ func StartChild(ctx context.Context, name string, cmd *exec.Cmd, ready string) (
 	}()
 	line, err := c.line(ctx)
 	if err == nil && line != ready {
-		err = fmt.Errorf("%s said %q, expected %q", name, line, ready)
+		err = fmt.Errorf("%s printed %q, expected %q", name, line, ready)
 	}
 	if err != nil {
 		_ = c.Cmd.Process.Kill()
@@ -93,7 +94,7 @@ func (c *Child) lost(err error) error {
 // End closes the child's input and waits for it.
 func (c *Child) End() error {
 	_ = c.in.Close()
-	go func() { // ends with the child: what nobody asked for must not hold it up
+	go func() { // ends with the child: output that was not asked for must not hold it up
 		for range c.lines {
 		}
 	}()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ticksPerSecond is the unit of /proc/<pid>/stat, fixed for all that Linux tells to programs.
+// ticksPerSecond is the unit of /proc/<pid>/stat, fixed for all programs on Linux.
 const ticksPerSecond = 100
 
 // CPUSeconds is the time, user and system, that a process has used of all processors.

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the child when the thread that starts it ends. Postgres' own children see their
-// parent go, and end.
+// dieWithParent has the kernel kill the child when the thread that starts it ends. Postgres' own
+// children see their parent go, and end.
 func dieWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -4,8 +4,8 @@ package measure
 
 import "syscall"
 
-// RaiseFiles lets this process and those that it starts have so many open files, or as many as they may, and returns how many
-// that are.
+// RaiseFiles lets this process and those that it starts have so many open files, or as many as they
+// may, and returns how many that are.
 func RaiseFiles(count uint64) (uint64, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// ModulePath is the Go module that the tools measure.
-const ModulePath = "github.com/freeslot/freeslot"
+// modulePath is the Go module that the tools measure.
+const modulePath = "github.com/freeslot/freeslot"
 
 // commandLimit bounds the small commands that describe the machine.
 const commandLimit = 20 * time.Second
 
-// Machine says what was run, when and on what.
+// Machine is what was run, when and on what.
 type Machine struct {
 	Command string `json:"command"`
 	// Commit is the checked-out revision, with "+changes" when the tree had uncommitted ones.
@@ -42,9 +42,10 @@ func Describe(ctx context.Context, command, root string) Machine {
 	}
 }
 
-// Root is the folder of the module. The error says that the tool has to be run inside the repository.
+// Root is the folder of the module. The error asks to run the tool inside the
+// repository.
 func Root(ctx context.Context) (string, error) {
-	root, err := outputOf(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", ModulePath)
+	root, err := outputOf(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", modulePath)
 	if err != nil {
 		return "", fmt.Errorf("run this inside the repository: %w", err)
 	}

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 // orphanEnv makes the test's program a process that starts a child and stays.
 const orphanEnv = "FREESLOT_BENCH_ORPHAN"
 
-// orphan starts a child that holds descriptor 3 until it is killed, and says so.
+// orphan starts a child that holds descriptor 3 until it is killed, and reports that.
 func orphan() {
 	cmd := exec.Command("sh", "-c", "exec sleep 600")
 	cmd.ExtraFiles = []*os.File{os.NewFile(3, "held")}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pacer waits for moments in time more exactly than time.Timer, which an idle process rounds up to a
-// millisecond: as much as what is measured takes. It is for one goroutine.
+// Pacer waits for moments in time more exactly than time.Timer, which an idle process rounds up to
+// a millisecond: as much as what is measured takes. It is for one goroutine.
 type Pacer struct {
 	fd   int
 	file *os.File
@@ -43,7 +43,7 @@ func (p *Pacer) Wait(ctx context.Context, at time.Time) error {
 	return err
 }
 
-// Close ends the pacer, when nobody waits.
+// Close ends the pacer. No goroutine may wait in it.
 func (p *Pacer) Close() {
 	p.stop()
 	_ = p.file.Close()

@@ -27,7 +27,7 @@ const (
 	BuildLimit   = 5 * time.Minute
 )
 
-// errEnded is said of a process that ended in good order although it was needed.
+// errEnded: the process ended in good order although it was needed.
 var errEnded = errors.New("exit status 0")
 
 // Process is a child of this one.
@@ -40,8 +40,8 @@ type Process struct {
 	err  error // set before Done is closed
 }
 
-// StartProcess starts cmd, whose standard error is kept for error messages. The caller stops it. Where the kernel can
-// do that (Linux) it is killed when this process ends without having done so.
+// StartProcess starts cmd, whose standard error is kept for error messages. The caller stops it.
+// Where the kernel can do that (Linux) it is killed when this process ends without having done so.
 func StartProcess(name string, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Name: name, Cmd: cmd, Done: make(chan struct{})}
 	cmd.Stderr = &p.out
@@ -54,8 +54,8 @@ func StartProcess(name string, cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// run starts the child and reaps it. A parent-death signal comes when the thread ends that forked: this one is kept until
-// the child is gone.
+// run starts the child and reaps it. A parent-death signal comes when the thread ends that forked:
+// this one is kept until the child is gone.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -67,7 +67,7 @@ func (p *Process) run(started chan<- error) {
 	}
 }
 
-// Exited says how the process ended by itself.
+// Exited is the error for a process that ended by itself.
 func (p *Process) Exited() error {
 	return fmt.Errorf("%s ended: %w: %s", p.Name, cmp.Or(p.err, errEnded), p.out.tail())
 }
@@ -153,8 +153,8 @@ func (o *output) tail() string {
 	return strings.TrimSpace(string(o.text[max(0, len(o.text)-outputQuoted):]))
 }
 
-// PlainEnv is the environment without settings of freeslot, so that a developer's shell does not change
-// what is measured.
+// PlainEnv is the environment without settings of freeslot, so that a developer's shell does not
+// change what is measured.
 func PlainEnv(extra ...string) []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -163,11 +163,6 @@ func PlainEnv(extra ...string) []string {
 		}
 	}
 	return append(env, extra...)
-}
-
-// BuildScheduler builds the replica's binary from the tree that this program was built from.
-func BuildScheduler(ctx context.Context, root, folder string) (string, error) {
-	return BuildProgram(ctx, root, folder, "scheduler")
 }
 
 // BuildProgram builds one of the programs, by its name, from the tree that this one was built from.

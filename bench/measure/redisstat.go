@@ -1,19 +1,14 @@
 package measure
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
 )
-
-// commandsShown bounds the list of commands in a result.
-const commandsShown = 6
 
 // CallTimeout bounds one call of a tool to Redis.
 const CallTimeout = 5 * time.Second
@@ -29,23 +24,12 @@ type RedisStat struct {
 // CommandStat is one command's part.
 type CommandStat struct{ Calls, Usec float64 }
 
-// RedisCost is what Redis spent on one counted job.
+// RedisCost is what Redis spent on one counted job, in microseconds.
 type RedisCost struct {
-	// CPUPerJob is the main thread's user and system time.
-	CPUPerJob float64 `json:"cpu_us_per_job"`
-	// ScriptPerJob is the time inside EVALSHA, the commands that scripts call included.
-	ScriptPerJob float64 `json:"evalsha_us_per_job"`
-	// ReadPerJob is the time in reads of streams, which scripts call nowhere.
-	ReadPerJob float64 `json:"xread_us_per_job,omitempty"`
-	// Commands are those that took the most time; those called by scripts are counted here too.
-	Commands []CommandCost `json:"commands"`
-}
-
-// CommandCost is one command's part of it.
-type CommandCost struct {
-	Command     string  `json:"command"`
-	CallsPerJob float64 `json:"calls_per_job"`
-	TimePerJob  float64 `json:"us_per_job"`
+	// CPUPerJob is the main thread's user and system time, ScriptPerJob the time inside EVALSHA,
+	// with the commands that scripts call, and ReadPerJob the time in reads of streams, which
+	// scripts call nowhere.
+	CPUPerJob, ScriptPerJob, ReadPerJob float64
 }
 
 // ReadRedisStat asks the server.
@@ -115,32 +99,15 @@ func (s RedisStat) Cost(before RedisStat, jobs int64) RedisCost {
 	if jobs == 0 {
 		return RedisCost{}
 	}
-	n := float64(jobs)
-	out := RedisCost{CPUPerJob: Rounded((s.CPUSeconds - before.CPUSeconds) * 1e6 / n)}
-	for name, after := range s.Commands {
-		was := before.Commands[name]
-		c := CommandCost{Command: name, CallsPerJob: hundredths((after.Calls - was.Calls) / n), TimePerJob: hundredths((after.Usec - was.Usec) / n)}
-		if name == "evalsha" {
-			out.ScriptPerJob = Rounded((after.Usec - was.Usec) / n)
-		}
-		if c.TimePerJob > 0 {
-			out.Commands = append(out.Commands, c)
-		}
-	}
-	slices.SortFunc(out.Commands, func(a, b CommandCost) int {
-		return cmp.Or(cmp.Compare(b.TimePerJob, a.TimePerJob), cmp.Compare(a.Command, b.Command))
-	})
-	out.ReadPerJob = Rounded((s.Commands["xread"].Usec - before.Commands["xread"].Usec) / n)
-	out.Commands = out.Commands[:min(len(out.Commands), commandsShown)]
-	return out
+	per := func(us float64) float64 { return FourFigures(us / float64(jobs)) }
+	usec := func(command string) float64 { return s.Commands[command].Usec - before.Commands[command].Usec }
+	return RedisCost{CPUPerJob: per((s.CPUSeconds - before.CPUSeconds) * 1e6), ScriptPerJob: per(usec("evalsha")), ReadPerJob: per(usec("xread"))}
 }
 
 // Rate is how often a second a command was called since before, by scripts too.
 func (s RedisStat) Rate(before RedisStat, command string, seconds float64) float64 {
 	return (s.Commands[command].Calls - before.Commands[command].Calls) / seconds
 }
-
-func hundredths(f float64) float64 { return float64(int64(f*100+0.5)) / 100 }
 
 // RedisVersion names the server as its INFO does.
 func RedisVersion(ctx context.Context, client rueidis.Client) (string, error) {

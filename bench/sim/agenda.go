@@ -1,37 +1,29 @@
-package sim
+package main
 
 // kind is what happens at a moment.
 type kind uint8
 
 const (
 	arrive    kind = iota // a job comes; who: replica
-	reach                 // a call reaches Redis; call
 	run                   // a call's script runs; call
 	answer                // a call's answer reaches the replica; call
-	complete              // a job has ended at its node; who: replica, node
-	completed             // its script runs
-	sendBeat              // a node sends a heartbeat; node
-	beaten                // its script runs
-	deliver               // an event reaches a replica, where events can be lost; who
-	compare               // a replica's question for what changed is answered by the truth; who
-	compared              // the answer arrives; who
-	queue                 // a job that found all full begins to wait in Redis; job
-	match                 // somebody looks whether a waiting job and a free slot have missed each other
+	complete              // a job ends at its node, and the script runs; who: replica, node
+	heartbeat             // the script of a node's heartbeat runs; node
 )
 
 // entry is one thing to come.
 type entry struct {
 	at   int64
-	turn uint64 // order of entries of one moment: that of their making
+	turn uint64 // entries of one moment keep the order of their making
 	kind kind
 	who  int32
 	node int32
 	call *call
-	job  *placing
 }
 
-// agenda is a binary heap of what is to come. Entries of one moment come in the order in which they were
-// added, so that a run can be repeated. container/heap would box each entry, of which there are millions.
+// agenda is a binary heap of what is to come. Entries of one moment come in the order in which they
+// were added, so that a run can be repeated. container/heap would box each entry, of which there
+// are millions.
 type agenda struct {
 	heap []entry
 	turn uint64

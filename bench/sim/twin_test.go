@@ -1,4 +1,4 @@
-package sim
+package main
 
 import (
 	"math"
@@ -12,11 +12,11 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// twin is the slow and obvious simulation: everything that is to come is a function in one list, which is
-// searched for the earliest; every message to every replica is one of them. It knows delays that are always
-// the same, no loss, no waiting.
+// twin is the slow and obvious simulation: everything that is to come is a function in one list,
+// which is searched for the earliest; every message to every replica is one of them. It knows only
+// delays that are always the same.
 type twin struct {
-	cfg    Config
+	cfg    config
 	now    int64
 	future []coming
 	rnd    interface{ Int64N(int64) int64 }
@@ -27,13 +27,12 @@ type twin struct {
 	open   int
 
 	used   []int32
-	freeAt int64
 	all    []*twinReplica
-	counts Counts
-	delays []int64
+	counts counts
 }
 
-// coming is what happens at a moment. Messages that correct views come before everything else of that moment.
+// coming is what happens at a moment. Messages that correct views come before everything else of
+// that moment.
 type coming struct {
 	at      int64
 	message bool
@@ -51,13 +50,13 @@ type twinReplica struct {
 
 type twinJob struct {
 	job
-	replica       *twinReplica
-	counts        bool
-	nodes         []*selection.Node
-	taken         bool
-	refused       []string
-	rounds        int
-	probed, probe bool
+	replica *twinReplica
+	counts  bool
+	nodes   []*selection.Node
+	taken   bool
+	refused []string
+	rounds  int
+	probed  bool
 }
 
 func (w *twin) after(delay int64, message bool, do func()) {
@@ -80,43 +79,31 @@ func (w *twin) run() {
 	}
 }
 
-// serve has Redis do something that takes time, one after the other.
-func (w *twin) serve(takes int64, do func()) {
-	if takes == 0 && w.freeAt <= w.now {
-		do()
-		return
-	}
-	w.freeAt = max(w.freeAt, w.now) + takes
-	w.after(w.freeAt-w.now, false, do)
-}
-
 func (w *twin) publish(node int32) {
 	used := int(w.used[node])
 	for _, r := range w.all {
-		w.after(w.cfg.EventDelay.value(0.5), true, func() { r.views[node].SetUsed(used) })
+		w.after(w.cfg.eventDelay.value(0.5), true, func() { r.views[node].SetUsed(used) })
 	}
 }
 
 func (w *twin) beat(node int32) {
-	w.serve(int64(w.cfg.HeartbeatTime), func() {
-		if w.came == w.cfg.WarmUp+w.cfg.Jobs && w.open == 0 {
-			return
-		}
-		w.counts.Heartbeats++
-		w.publish(node)
-		tenth := int64(w.cfg.Heartbeat) / 10
-		w.after(int64(w.cfg.Heartbeat)-tenth+w.rnd.Int64N(2*tenth+1), false, func() { w.beat(node) })
-	})
+	if w.came == w.cfg.warmUp+w.cfg.jobs && w.open == 0 {
+		return
+	}
+	w.counts.heartbeats++
+	w.publish(node)
+	tenth := int64(w.cfg.heartbeat) / 10
+	w.after(int64(w.cfg.heartbeat)-tenth+w.rnd.Int64N(2*tenth+1), false, func() { w.beat(node) })
 }
 
 func (w *twin) arrive(r *twinReplica) {
-	j := &twinJob{job: w.next, replica: r, counts: w.came >= w.cfg.WarmUp}
+	j := &twinJob{job: w.next, replica: r, counts: w.came >= w.cfg.warmUp}
 	if j.counts {
-		w.counts.Arrived++
+		w.counts.arrived++
 	}
 	w.came++
 	w.open++
-	if w.came < w.cfg.WarmUp+w.cfg.Jobs {
+	if w.came < w.cfg.warmUp+w.cfg.jobs {
 		w.plan()
 	}
 	w.offer(j)
@@ -132,7 +119,7 @@ func (w *twin) offer(j *twinJob) {
 	if !w.choose(j) {
 		w.open--
 		if j.counts {
-			w.counts.Overloaded++
+			w.counts.overloaded++
 		}
 		return
 	}
@@ -141,14 +128,13 @@ func (w *twin) offer(j *twinJob) {
 }
 
 func (w *twin) choose(j *twinJob) bool {
-	if j.rounds == w.cfg.Rounds {
+	if j.rounds == w.cfg.rounds {
 		return false
 	}
-	q := selection.Query{Want: w.cfg.Candidates, Samples: w.cfg.Samples, SilenceLimit: math.MaxInt64, Now: w.now, Exclude: j.refused}
+	q := selection.Query{Want: w.cfg.candidates, SilenceLimit: math.MaxInt64, Now: w.now, Exclude: j.refused}
 	j.nodes = j.replica.class.Choose(make([]*selection.Node, 0, cell.MaxCandidates), &q, j.replica.rnd)
-	j.probe = false
 	if len(j.nodes) == 0 && !j.probed {
-		j.probed, j.probe = true, true
+		j.probed = true
 		q.IgnoreFull, q.Want = true, cell.MaxCandidates
 		j.nodes = j.replica.class.Choose(make([]*selection.Node, 0, cell.MaxCandidates), &q, j.replica.rnd)
 	}
@@ -168,27 +154,24 @@ func (w *twin) send(r *twinReplica) {
 	if r.calls >= most || len(r.queue) == 0 {
 		return
 	}
-	n := min(len(r.queue), w.cfg.BatchItems)
+	n := min(len(r.queue), w.cfg.batchItems)
 	batch := slices.Clone(r.queue[:n])
 	r.queue = r.queue[n:]
 	r.calls++
 	r.sent += n
-	trip := w.cfg.RoundTrip.value(0.5)
-	forward := int64(w.cfg.ForwardShare * float64(trip))
-	w.after(forward, false, func() {
-		w.serve(int64(w.cfg.CallTime)+int64(n)*int64(w.cfg.ItemTime), func() {
-			var answers []func()
-			for _, j := range batch {
-				answers = append(answers, w.script(j))
+	trip := w.cfg.roundTrip.value(0.5)
+	w.after(trip/2, false, func() {
+		var answers []func()
+		for _, j := range batch {
+			answers = append(answers, w.script(j))
+		}
+		w.after(trip-trip/2, false, func() {
+			r.calls--
+			r.sent -= n
+			w.send(r)
+			for _, answer := range answers {
+				answer()
 			}
-			w.after(trip-forward, false, func() {
-				r.calls--
-				r.sent -= n
-				w.send(r)
-				for _, answer := range answers {
-					answer()
-				}
-			})
 		})
 	})
 }
@@ -204,12 +187,13 @@ func (w *twin) script(j *twinJob) func() {
 	var used int
 	for _, n := range j.nodes {
 		node := int32(slices.Index(j.replica.views, n))
-		if int(w.used[node]) < w.cfg.Slots[node] {
+		if int(w.used[node]) < w.cfg.slots[node] {
 			w.used[node]++
 			placed, used = n, int(w.used[node])
-			if used == w.cfg.Slots[node] {
+			if used == w.cfg.slots[node] {
 				w.publish(node)
 			}
+			w.counts.begun++
 			w.after(j.held, false, func() { w.complete(j.replica, node) })
 			break
 		}
@@ -242,60 +226,49 @@ func (w *twin) script(j *twinJob) func() {
 
 func (w *twin) count(j *twinJob, refused int64, placed bool) {
 	c := &w.counts
-	c.Calls++
-	c.Refused += refused
-	tried := refused
-	if refused > 0 {
-		c.FirstRefused++
-	}
+	c.calls++
+	c.refused += refused
+	c.tried += refused
 	if placed {
-		tried++
-		c.Assigned++
-		c.Rounds[j.rounds-1]++
-		w.delays = append(w.delays, w.now-j.at)
+		c.tried++
+		c.assigned++
+		c.rounds[j.rounds-1]++
 	} else {
-		c.AllRefused++
-	}
-	c.Tried += tried
-	if j.probe {
-		c.ProbeTried += tried
-		c.ProbeRefused += refused
+		c.allRefused++
 	}
 }
 
 func (w *twin) complete(r *twinReplica, node int32) {
-	w.serve(int64(w.cfg.CompleteTime), func() {
-		w.counts.Ended++
-		w.used[node]--
-		if int(w.used[node]) == w.cfg.Slots[node]-1 {
-			w.publish(node)
-		}
-		used := int(w.used[node])
-		w.after(w.cfg.ReplyDelay.value(0.5), true, func() { r.views[node].SetUsed(used) })
-	})
+	w.counts.ended++
+	w.used[node]--
+	if int(w.used[node]) == w.cfg.slots[node]-1 {
+		w.publish(node)
+	}
+	used := int(w.used[node])
+	w.after(w.cfg.replyDelay.value(0.5), true, func() { r.views[node].SetUsed(used) })
 }
 
-func runTwin(cfg Config) (Counts, []int64, error) {
-	cfg = cfg.WithDefaults()
-	rnd := source(cfg.Seed, 0)
-	w := &twin{cfg: cfg, rnd: rnd, pick: rnd.Int32N, used: make([]int32, len(cfg.Slots)), counts: Counts{Rounds: make([]int64, cfg.Rounds)}}
+func runTwin(cfg config) (counts, error) {
+	cfg = cfg.withDefaults()
+	rnd := source(cfg.seed, 0)
+	w := &twin{cfg: cfg, rnd: rnd, pick: rnd.Int32N, used: make([]int32, len(cfg.slots)), counts: counts{rounds: make([]int64, cfg.rounds)}}
 	all := profiles(&cfg)
-	for i := range cfg.Replicas {
+	for i := range cfg.replicas {
 		r := newReplica(&cfg, i, all)
-		w.all = append(w.all, &twinReplica{views: r.views, class: r.classes[0], rnd: r.rnd})
+		w.all = append(w.all, &twinReplica{views: r.views, class: r.class, rnd: r.rnd})
 	}
 	var err error
 	if w.jobs, err = newJobs(&cfg); err != nil {
-		return Counts{}, nil, err
+		return counts{}, err
 	}
-	if cfg.Heartbeat > 0 {
-		for i := range cfg.Slots {
-			w.after(rnd.Int64N(int64(cfg.Heartbeat)), false, func() { w.beat(int32(i)) })
+	if cfg.heartbeat > 0 {
+		for i := range cfg.slots {
+			w.after(rnd.Int64N(int64(cfg.heartbeat)), false, func() { w.beat(int32(i)) })
 		}
 	}
 	w.plan()
 	w.run()
-	return w.counts, w.delays, nil
+	return w.counts, nil
 }
 
 // TestTwin: the simulation and its twin agree on everything.
@@ -303,24 +276,19 @@ func TestTwin(t *testing.T) {
 	t.Parallel()
 	refused := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := genConfig(t, true)
-		want, delays, err := runTwin(cfg)
+		cfg := genConfig(t)
+		want, err := runTwin(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg = cfg.WithDefaults()
-		w, err := newWorld(&cfg)
+		got, err := simulate(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.run()
-		if diff := cmp.Diff(want, w.tally.Counts); diff != "" {
+		if diff := cmp.Diff(want, got.counts, cmp.AllowUnexported(counts{})); diff != "" {
 			t.Fatal(diff)
 		}
-		if diff := cmp.Diff(delays, w.tally.delays); diff != "" && len(delays) > 0 {
-			t.Fatal(diff)
-		}
-		refused += want.Refused
+		refused += want.refused
 	})
 	if refused == 0 {
 		t.Error("no run had a conflict")

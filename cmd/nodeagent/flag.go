@@ -12,8 +12,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// flags defines the flags, which set c. kong would keep the linker from leaving out methods
-// that are not called: that is half of the program, in the memory of every node.
+// flags defines the flags, which set c. With kong the linker could not drop methods that are never
+// called: half of the program, in the memory of every node.
 func (c *runCmd) flags() *flag.FlagSet {
 	set := flag.NewFlagSet("nodeagent", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -59,7 +59,7 @@ func (c *runCmd) setConfig(path string) error {
 	return err
 }
 
-// parse reads the command line. The configuration may be named by the environment.
+// parse reads the command line. The environment may name the configuration file.
 func (c *runCmd) parse(args, environ []string) error {
 	if len(args) == 1 && args[0] == "version" {
 		c.Version = true

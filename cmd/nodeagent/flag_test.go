@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/node/agent"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/config/reference"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 )
 
 func TestParse(t *testing.T) {
@@ -56,7 +57,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Each flag is in the help.
+// The help has each flag.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	_, help, _ := command(t, "-h")
@@ -83,14 +84,14 @@ func TestMetricsReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics := newRegistry()
-	a, err := agent.New(cfg, zap.NewNop(), metrics, noop.NewTracerProvider())
+	reg := metrics.NewRegistry()
+	a, err := agent.New(cfg, zap.NewNop(), reg, noop.NewTracerProvider())
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Some are registered by the start.
+	// The start registers some of them.
 	if err := errors.Join(a.Start(t.Context()), a.Stop(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	reference.Check(t, "metrics.md", "nodeagent", reference.Metrics(t, metrics))
+	reference.Check(t, "metrics.md", "nodeagent", reference.Metrics(t, reg))
 }

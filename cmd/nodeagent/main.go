@@ -1,9 +1,9 @@
-// Command nodeagent makes a machine a node of a freeslot fleet: it runs the jobs
-// that schedulers place there, by HTTP requests to local services or by commands.
+// Command nodeagent makes a machine a node of a freeslot fleet. It runs the jobs that schedulers
+// place there, by HTTP requests to local services or by commands.
 //
-// Exit codes: 0 after an orderly end, 1 for a failure, such as a file that cannot be read, 2 when the
-// command line is wrong, 3 when another process has taken over the node, 78 when the configuration is
-// not valid.
+// Exit codes: 0 after an orderly end, 1 for a failure, such as a file that cannot be read, 2 when
+// the command line is wrong, 3 when another process has taken over the node, 78 when the
+// configuration is not valid.
 package main
 
 import (
@@ -26,8 +26,8 @@ const (
 	exitFailure    = 1
 	exitUsage      = 2
 	exitSuperseded = 3
-	// exitConfig is EX_CONFIG of sysexits.h. It is not 2, because a Go process that crashes exits with that: a service
-	// manager is to start such a one again, and not one whose configuration is not valid.
+	// exitConfig is EX_CONFIG of sysexits.h. It is not 2, the code of a Go process that crashes. A
+	// service manager must restart a crashed process, but not one with an invalid configuration.
 	exitConfig = 78
 )
 
@@ -43,18 +43,18 @@ SIGHUP reads the configuration again, and puts it in force if it is valid and on
 The first SIGINT or SIGTERM drains: the node takes no new jobs, running ones go on for up to stop_timeout. With the
 second one they are interrupted and handed back. The third one ends the process where it stands.`
 
-// environment is what the command gets besides its flags.
+// environment has the inputs of the command besides its flags.
 type environment struct {
 	// ctx ends with the first SIGINT or SIGTERM, hurry with the second.
 	ctx, hurry context.Context
-	// reload has an entry after SIGHUP.
+	// reload has a value after SIGHUP.
 	reload   <-chan os.Signal
 	out, err io.Writer
 	// environ is the environment as os.Environ has it.
 	environ []string
 }
 
-// configError is an error that another start cannot mend, only a change of the configuration.
+// configError is an error that only a change of the configuration can mend, not another start.
 type configError struct{ err error }
 
 func (e configError) Error() string { return e.err.Error() }
@@ -62,8 +62,8 @@ func (e configError) Unwrap() error { return e.err }
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		// An agent holds little, and the machine is for its services: the collector runs at
-		// half of the usual 4 MiB.
+		// An agent needs little memory, and the machine is for its services: the garbage collector
+		// runs at half of the usual 4 MiB.
 		debug.SetGCPercent(50)
 	}
 	env := &environment{out: os.Stdout, err: os.Stderr, environ: os.Environ(), reload: hangups()}
@@ -71,8 +71,8 @@ func main() {
 	os.Exit(run(os.Args[1:], env))
 }
 
-// interrupted returns contexts that end with the first and the second signal. The
-// third ends the process where it stands, and leaves running commands behind.
+// interrupted returns contexts that end with the first and the second signal. The third one ends
+// the process at once, and leaves running commands behind.
 func interrupted() (ctx, hurry context.Context) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -90,8 +90,8 @@ func interrupted() (ctx, hurry context.Context) {
 	return ctx, hurry
 }
 
-// hangups takes in SIGHUP from the first moment on, since one that nobody heeds ends the
-// process. Those that come while one is heeded are one.
+// hangups receives SIGHUP from the first moment on: an unhandled one would end the process. Several
+// that come during one reload count as one.
 func hangups() <-chan os.Signal {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)

@@ -26,6 +26,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // asProcessEnv makes the test binary run the command itself.
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProcessEnv) != "" {
 		main()
 	}
-	acltest.Main(m, cell.RoleAgent) // the rights of the process in Redis
+	acltest.Main(m, script.RoleAgent, cell.Access) // the rights of the process in Redis
 }
 
 // output is a buffer for concurrent use.
@@ -96,15 +97,15 @@ func TestWrongConfiguration(t *testing.T) {
 		"--set log.level=x":              "log.level is \"x\", expected debug, info, warn or error (from --set log.level)\nservices is empty, expected at least one service (no configuration file is named: --config FILE)\n",
 		"--max-concurrency 0 " + example: "node.max_concurrency is 0, expected 1 to 65536 (from --max-concurrency)\n",
 		"--set log.level=x " + example:   `log.level is "x", expected debug, info, warn or error (from --set log.level)` + "\n",
-		// Beside an unreadable file what is wrong stays wrong.
+		// A mistake beside an unreadable file stays a mistake.
 		"--set log.level=x --set redis.password_file=/nowhere " + example: `log.level is "x"`,
 	} {
 		refused(t, args, exitConfig, want)
 	}
 }
 
-// TestUnreadableFiles: a file that is not there yet, of a mount or of whoever hands out secrets, is a failure that another
-// start may mend.
+// TestUnreadableFiles: a file that is not there yet, on a mount or from a secret store, is a
+// failure that a restart may mend.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -149,7 +150,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestMissingProgram: the check and the start find it, and name the key.
+// TestMissingProgram: --check and the start find it, and name the key.
 func TestMissingProgram(t *testing.T) {
 	t.Parallel()
 	want := `services[0].command.argv begins with "no-such-program", which cannot be run: executable file not found in $PATH (from --set services)` + "\n"
@@ -161,7 +162,7 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
-// TestStartFailures: one line that says what is wrong, and exit code 1.
+// TestStartFailures: one line with the reason, and exit code 1.
 func TestStartFailures(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -238,17 +239,17 @@ type node struct {
 	cmd  *exec.Cmd
 	log  *bufio.Scanner
 	last string
-	// release is a named pipe: whoever writes a line to it ends a job.
+	// release is a named pipe: a line in it ends a job.
 	release string
-	// redis and prefix are where its keys are.
+	// redis and prefix lead to its keys.
 	redis  *redistest.Target
 	prefix string
-	// file is its configuration; empty but for a comment until a test writes it.
+	// file is its configuration; it has only a comment until a test writes it.
 	file string
 }
 
-// prepare makes the fleet and the arguments of a program with one service, "wait", whose jobs say on the
-// returned pipe that they have begun, and go on until they are stopped.
+// prepare makes the fleet and the arguments of a program with one service, "wait". Its jobs write
+// to the returned pipe when they begin, and go on until they are stopped.
 func prepare(t *testing.T, set ...string) (n *node, begun *bufio.Reader, args []string) {
 	t.Helper()
 	redis := redistest.Shared(t)
@@ -266,7 +267,7 @@ func prepare(t *testing.T, set ...string) (n *node, begun *bufio.Reader, args []
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0) // also for writing, so that nobody waits for the other side
+	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0) // also for writing, so that no side waits for the other
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +367,7 @@ func (n *node) send(signal syscall.Signal) {
 	}
 }
 
-// labels are those of node-1 in Redis.
+// labels are the labels of node-1 in Redis.
 func (n *node) labels() map[string]string {
 	n.t.Helper()
 	changes, err := n.cell.Changes(n.t.Context(), 0, 10)
@@ -376,8 +377,8 @@ func (n *node) labels() map[string]string {
 	return changes.Nodes[0].Node.Labels
 }
 
-// nothingLeft looks at every key of the fleet: no key is named after the node, no set has it as
-// a member. What operators said of it stays, and so does the note that it has gone.
+// nothingLeft looks at every key of the fleet: no key is named after the node, and no set has it as
+// a member. The settings of operators stay, and so does the note that the node is gone.
 func (n *node) nothingLeft() {
 	n.t.Helper()
 	client := n.redis.Client(n.t)
@@ -455,7 +456,7 @@ func TestSecondSignalInterrupts(t *testing.T) {
 	n.nothingLeft()
 }
 
-// TestStopTimeout: what still runs after stop_timeout is handed back.
+// TestStopTimeout: jobs that still run after stop_timeout are handed back.
 func TestStopTimeout(t *testing.T) {
 	t.Parallel()
 	n, begun := start(t, "stop_timeout=100ms")
@@ -473,8 +474,8 @@ func TestStopTimeout(t *testing.T) {
 	n.nothingLeft()
 }
 
-// TestHangupReloads: SIGHUP puts the file in force, flags still win, a bad one is refused line by
-// line, and the process goes on in any case.
+// TestHangupReloads: SIGHUP applies the file, flags still win, a bad file is refused line by line,
+// and the process goes on in any case.
 func TestHangupReloads(t *testing.T) {
 	t.Parallel()
 	n, _ := start(t)
@@ -540,14 +541,14 @@ func TestSupersededEnds(t *testing.T) {
 	if code != exitSuperseded {
 		t.Errorf("exit code %d", code)
 	}
-	// Two agents of one name that are started again and again would take each other's jobs for ever.
+	// Two agents with one name that restart again and again would take each other's jobs for ever.
 	if !slices.Contains(final(t), code) {
 		t.Errorf("systemd starts it again after exit code %d", code)
 	}
 }
 
-// TestCrashedAgentIsStartedAgain: the watchdog's SIGABRT ends a Go process like a panic does, with an exit code that many
-// programs, and this one, have for a wrong command line.
+// TestCrashedAgentIsStartedAgain: the watchdog's SIGABRT ends a Go process like a panic does, with
+// the exit code that many programs, this one too, have for a wrong command line.
 func TestCrashedAgentIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	n, _ := start(t)
@@ -558,7 +559,7 @@ func TestCrashedAgentIsStartedAgain(t *testing.T) {
 	}
 }
 
-// final are the exit codes after which systemd does not start the agent again.
+// final are the exit codes after which systemd does not restart the agent.
 func final(t *testing.T) []int {
 	t.Helper()
 	unit, err := os.ReadFile("../../deploy/nodeagent.service")

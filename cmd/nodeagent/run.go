@@ -22,15 +22,15 @@ import (
 // startTimeout bounds a start, up to the registration of the node.
 const startTimeout = 15 * time.Second
 
-// runCmd is what the command line sets.
+// runCmd has the settings of the command line.
 type runCmd struct {
 	Config         string
 	Check, Version bool
-	// Set is what --set gives, which wins over Flags, the flags with names of their own.
+	// Flags are the flags with names of their own. Set has those of --set, which win.
 	Flags, Set []config.Flag
 }
 
-// Run runs the agent until the process is told to stop.
+// Run runs the agent until a signal stops the process.
 func (c *runCmd) Run(env *environment) error {
 	cfg, err := c.load(env.environ)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *runCmd) Run(env *environment) error {
 	err = serve(env, cfg, logging.WithHints(logger, denied), func(ctx context.Context, a *agent.Agent) {
 		_ = a.Reload(ctx, func() (agent.Config, error) { return c.load(env.environ) }, func(name string) {
 			_ = level.UnmarshalText([]byte(name)) // valid
-		}) // the agent has told of its error
+		}) // the agent has logged its error
 	})
 	if hint := denied(err); hint != "" {
 		return fmt.Errorf("%w (%s)", err, hint)
@@ -82,7 +82,7 @@ func (c *runCmd) load(environ []string) (agent.Config, error) {
 	return agent.Config{}, configError{err}
 }
 
-// hintConfig has the problem that no service is configured say where one would be.
+// hintConfig adds a hint to the problem that no service is configured.
 func hintConfig(err error) {
 	var problems config.Problems
 	if !errors.As(err, &problems) {
@@ -95,8 +95,8 @@ func hintConfig(err error) {
 	}
 }
 
-// serve runs one agent until env's context ends or the agent does. reload is called after
-// each SIGHUP.
+// serve runs one agent until env's context ends or the agent does. It calls reload after each
+// SIGHUP.
 func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(context.Context, *agent.Agent)) error {
 	p, err := newProcess(cfg, logger)
 	if err != nil {
@@ -107,20 +107,19 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(c
 	return p.serve(startCtx, env, reload)
 }
 
-// serve is the function serve once everything has been built. startCtx bounds the start.
+// serve runs a process that has been built. startCtx bounds the start.
 func (p *process) serve(startCtx context.Context, env *environment, reload func(context.Context, *agent.Agent)) error {
 	cfg, logger := p.cfg, p.log
-	if err := p.app.Start(startCtx); err != nil {
-		// What began the start does not wait for it, so the node may be registered all the same, or be just about to be.
-		if env.ctx.Err() != nil { // told to stop on the way up
-			p.stop(env.hurry, p.agent.Stop)
+	if err := p.start(startCtx); err != nil {
+		if env.ctx.Err() != nil { // stopped on the way up
+			p.stop(env.hurry)
 			return nil
 		}
-		p.stop(startCtx, p.agent.Stop) // a start whose time is over hands back at once what has come in
-		return rootCause(err)
+		p.stop(startCtx) // a start that took too long hands back at once the jobs that have come
+		return err
 	}
 	notify := systemd.New(env.environ)
-	told := func(err error) {
+	logFailed := func(err error) {
 		if err != nil {
 			logger.Warn("agent.systemd", zap.Error(err))
 		}
@@ -130,7 +129,7 @@ func (p *process) serve(startCtx context.Context, env *environment, reload func(
 	watchCtx, endWatch := context.WithCancel(context.Background())
 	defer endWatch()
 	watching.Go(func() { notify.Watch(watchCtx, p.agent.Alive) })
-	told(errors.Join(notify.Status(status(cfg.Node.ID, len(cfg.Services))), notify.Ready()))
+	logFailed(errors.Join(notify.Status(status(cfg.Node.ID, len(cfg.Services))), notify.Ready()))
 	logger.Info("agent.started", zap.String(logging.FieldNode, cfg.Node.ID), zap.String("key_prefix", cfg.Redis.KeyPrefix),
 		zap.Int("services", len(cfg.Services)), zap.String("version", version.String()))
 	for running := true; running; {
@@ -140,37 +139,17 @@ func (p *process) serve(startCtx context.Context, env *environment, reload func(
 		case <-p.agent.Done():
 			running = false
 		case <-env.reload:
-			told(notify.Reloading())
+			logFailed(notify.Reloading())
 			reload(env.ctx, p.agent)
-			told(errors.Join(notify.Status(status(cfg.Node.ID, p.agent.Services())), notify.Ready()))
+			logFailed(errors.Join(notify.Status(status(cfg.Node.ID, p.agent.Services())), notify.Ready()))
 		}
 	}
-	told(errors.Join(notify.Stopping(), notify.Status("running jobs end, for up to "+cfg.StopTimeout.String())))
-	p.stop(env.hurry, p.app.Stop)
+	logFailed(errors.Join(notify.Stopping(), notify.Status("running jobs end, for up to "+cfg.StopTimeout.String())))
+	p.stop(env.hurry)
 	return p.agent.Err()
 }
 
-// status is what systemctl shows of an agent.
+// status is the line that systemctl shows for an agent.
 func status(node string, services int) string {
 	return fmt.Sprintf("node %s, %d services", node, services)
-}
-
-// stop drains by end, and interrupts what still runs when hurry ends.
-func (p *process) stop(hurry context.Context, end func(context.Context) error) {
-	stopped := make(chan struct{})
-	var hurrying sync.WaitGroup
-	hurrying.Go(func() {
-		select {
-		case <-stopped:
-		case <-hurry.Done():
-			_ = p.agent.Stop(hurry) // what it says, the other call says too
-		}
-	})
-	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.StopLimit())
-	defer cancel()
-	if err := end(ctx); err != nil {
-		p.log.Warn("agent.stop_incomplete", zap.String(logging.FieldNode, p.cfg.Node.ID), zap.Error(err))
-	}
-	close(stopped)
-	hurrying.Wait()
 }

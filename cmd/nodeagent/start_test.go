@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/fx"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -14,11 +13,12 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// halfway is a process that goes on starting until its context ends. Its node is registered already, and runs a job.
+// halfway is a process that goes on starting until its context ends. Its node is registered
+// already, and runs a job.
 type halfway struct {
 	*node
 	job string
-	// first and second are signals, late ends the time for the start.
+	// first and second are signals; late ends the time for the start.
 	first, second, late context.CancelFunc
 	ended               chan error
 }
@@ -42,16 +42,21 @@ func startHalfway(t *testing.T, logged func(h *halfway, event string), set ...st
 	startCtx, late := context.WithCancel(env.ctx)
 	h.late = late
 	core, _ := observer.New(zapcore.InfoLevel)
-	p := &process{cfg: cfg, log: zap.New(core, zap.Hooks(func(e zapcore.Entry) error { logged(h, e.Message); return nil }))}
+	p, err := newProcess(cfg, zap.New(core, zap.Hooks(func(e zapcore.Entry) error { logged(h, e.Message); return nil })))
+	if err != nil {
+		t.Fatal(err)
+	}
 	up := make(chan struct{})
-	p.app = fx.New(fx.NopLogger, fx.Supply(cfg, p.log), module, fx.Populate(&p.agent), fx.Invoke(func(lc fx.Lifecycle) {
-		lc.Append(fx.StartHook(func(ctx context.Context) { // the last one: the agent has been started
-			close(up)
-			<-ctx.Done()
-		}))
-	}))
+	p.start = func(ctx context.Context) error {
+		if err := p.agent.Start(ctx); err != nil {
+			return err
+		}
+		close(up)
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	go func() { h.ended <- p.serve(startCtx, env, nil) }()
-	t.Cleanup(func() { // what a failed test leaves
+	t.Cleanup(func() { // for a test that fails
 		h.first()
 		h.second()
 		_ = p.agent.Stop(startCtx)
@@ -68,7 +73,8 @@ func startHalfway(t *testing.T, logged func(h *halfway, event string), set ...st
 	return h
 }
 
-// handedBack waits for the end of the process, which has handed its job back and left nothing.
+// handedBack waits for the end of the process, which must have handed its job back and left
+// nothing.
 func (h *halfway) handedBack() error {
 	h.t.Helper()
 	var err error
@@ -84,7 +90,8 @@ func (h *halfway) handedBack() error {
 	return err
 }
 
-// TestSecondSignalOnTheWayUp: as after the start, the first signal drains and the second one interrupts.
+// TestSecondSignalOnTheWayUp: during the start, too, the first signal drains and the second one
+// interrupts.
 func TestSecondSignalOnTheWayUp(t *testing.T) {
 	t.Parallel()
 	h := startHalfway(t, func(h *halfway, event string) {
@@ -98,7 +105,8 @@ func TestSecondSignalOnTheWayUp(t *testing.T) {
 	}
 }
 
-// TestLateStart: a start that takes too long is a failure, and leaves no node behind that takes jobs.
+// TestLateStart: a start that takes too long is a failure, and leaves no node behind that takes
+// jobs.
 func TestLateStart(t *testing.T) {
 	t.Parallel()
 	h := startHalfway(t, func(*halfway, string) {}, "stop_timeout=1h")

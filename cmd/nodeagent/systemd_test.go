@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestSystemd: the agent says when its node is registered, that it lives, when it reads its configuration anew, and
-// when it stops.
+// TestSystemd: the agent notifies systemd when its node is registered, that it lives, when it
+// reloads its configuration, and when it stops.
 func TestSystemd(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -34,7 +34,7 @@ func TestSystemd(t *testing.T) {
 		for {
 			n, err := conn.Read(buf[:])
 			if err != nil {
-				t.Fatalf("%s is never told: %v", want, err)
+				t.Fatalf("%s is never sent: %v", want, err)
 			}
 			if strings.HasPrefix(string(buf[:n]), want) {
 				return

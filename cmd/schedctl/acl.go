@@ -9,9 +9,9 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -22,10 +22,10 @@ type aclCmd struct {
 	Node         []string `placeholder:"NODE" help:"For agents: a user for this node alone, agent-NODE; can be repeated. Without, one user for all agents."`
 	User         string   `placeholder:"NAME" help:"Name of the user (default: the role's, or agent-NODE)."`
 	PasswordFile string   `placeholder:"FILE" help:"File that holds the user's password; only its hash is printed. Without, passwords stay as they are."`
-	Add          bool     `help:"Give what is needed and take nothing away: before an upgrade, whose scripts are others, and for a second password."`
+	Add          bool     `help:"Add rights and take none away: before an upgrade, which has other scripts, and for a second password."`
 	Format       string   `enum:"setuser,aclfile,json" default:"setuser" placeholder:"FORMAT" help:"setuser (for redis-cli), aclfile or json (default ${default})."`
 	Cluster      bool     `help:"Redis is a cluster; --apply finds that out."`
-	Apply        bool     `help:"Set the users on every server at --redis-url and on its replicas, as a user who may."`
+	Apply        bool     `help:"Set the users on every server at --redis-url and on its replicas, as a user with that right."`
 	redisFlags
 	KeyPrefix string `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
 	Cells     int    `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
@@ -34,7 +34,6 @@ type aclCmd struct {
 
 // Run prints the users, or sets them.
 func (c *aclCmd) Run(a *app) error {
-	defer a.api.close()
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -60,7 +59,7 @@ func (c *aclCmd) Run(a *app) error {
 
 func (c *aclCmd) check() error {
 	switch {
-	case len(c.Node) > 0 && c.Role != string(cell.RoleAgent):
+	case len(c.Node) > 0 && c.Role != string(script.RoleAgent):
 		return usage("--node is for --role agent")
 	case c.User != "" && len(c.Node) > 1:
 		return usage("--user names one user, and there is one for each --node")
@@ -95,16 +94,23 @@ func (c *aclCmd) users() ([]acl.User, error) {
 			return nil, fmt.Errorf("read the password: %s is empty", c.PasswordFile)
 		}
 	}
-	layouts := cell.Layouts(c.KeyPrefix, c.Cells, c.Cluster)
-	user := func(name, node string, of ...cell.Layout) (acl.User, error) {
+	layouts := script.Layouts(c.KeyPrefix, c.Cells, c.Cluster)
+	locks := script.Layout{Prefix: c.LockKeyPrefix, Sharded: c.Cluster}
+	switch script.Role(c.Role) {
+	case script.RoleLock:
+		layouts = []script.Layout{locks}
+	case script.RoleReplica, script.RoleOperator: // which show locks, and import nodes under one
+		layouts = append(layouts, locks)
+	}
+	user := func(name, node string, of ...script.Layout) (acl.User, error) {
 		if c.User != "" {
 			name = c.User
 		}
-		access, err := c.access(node, of...)
-		return acl.User{Name: name, Access: access, Password: password, Add: c.Add}, err
+		rights, err := acl.Of(script.Role(c.Role), node, of, replica.Access()...)
+		return acl.User{Name: name, Rights: rights, Password: password, Add: c.Add}, err
 	}
 	if len(c.Node) == 0 {
-		u, err := user(c.Role, cell.AnyNode, layouts...)
+		u, err := user(c.Role, script.AnyNode, layouts...)
 		return []acl.User{u}, err
 	}
 	users := make([]acl.User, len(c.Node))
@@ -115,24 +121,6 @@ func (c *aclCmd) users() ([]acl.User, error) {
 		}
 	}
 	return users, nil
-}
-
-// roleLock takes locks, and has no part in cells.
-const roleLock = "lock"
-
-// access is what the role needs in cells, and of locks.
-func (c *aclCmd) access(node string, of ...cell.Layout) (script.Access, error) {
-	if c.Role == roleLock {
-		return lock.Access(c.LockKeyPrefix), nil
-	}
-	access, err := cell.AccessOf(cell.Role(c.Role), node, of...)
-	switch cell.Role(c.Role) {
-	case cell.RoleReplica: // shows and revokes locks
-		access = script.Join(access, lock.AdminAccess(c.LockKeyPrefix))
-	case cell.RoleOperator: // imports nodes under a lock
-		access = script.Join(access, lock.Access(c.LockKeyPrefix))
-	}
-	return access, err
 }
 
 func (c *aclCmd) print(a *app, users []acl.User) error {
@@ -152,7 +140,7 @@ func (c *aclCmd) print(a *app, users []acl.User) error {
 		if c.Format == "aclfile" {
 			line = u.Line()
 		}
-		if _, err := fmt.Fprintln(a.out, line); err != nil {
+		if err := a.println("%s", line); err != nil {
 			return err
 		}
 	}
@@ -170,11 +158,11 @@ func (c *aclCmd) apply(ctx context.Context, a *app, topology *redisclient.Topolo
 		if len(users) != 1 {
 			set = fmt.Sprintf("%d users", len(users))
 		}
-		if _, err := fmt.Fprintf(a.out, "%s: %s set, %s\n", at.Addr, set, note); err != nil {
+		if err := a.println("%s: %s set, %s", at.Addr, set, note); err != nil {
 			return err
 		}
 		for _, name := range at.NoPassword {
-			if _, err := fmt.Fprintf(a.out, "%s: %s has no password, so nobody can connect as it yet: set one with --password-file\n", at.Addr, name); err != nil {
+			if err := a.println("%s: %s has no password, so nobody can connect as it yet: set one with --password-file", at.Addr, name); err != nil {
 				return err
 			}
 		}

@@ -68,8 +68,8 @@ func TestACLPrints(t *testing.T) {
 	}
 }
 
-// TestACLRules: the rights of each role, a rule a line. Operators set them before an upgrade. The hashes
-// of scripts are left out, since they change with each edit.
+// TestACLRules: the rights of each role, one rule a line. Operators set them before an upgrade. The
+// hashes of scripts are left out, because they change with each edit.
 func TestACLRules(t *testing.T) {
 	t.Parallel()
 	hash := regexp.MustCompile(`\|[0-9a-f]{40}`)
@@ -102,7 +102,7 @@ func TestACLApply(t *testing.T) {
 	}
 	command(t, "", "acl", "--role", "agent", "--node", "n1", "--node", "n2", "--apply", "--redis-url", plain.AdminURL()).
 		expect(t, exitOK, "2 users set", "agent-n2 has no password, so nobody can connect as it yet")
-	// An agent may not.
+	// An agent does not have that right.
 	command(t, "", "acl", "--role", "agent", "--apply", "--redis-url", plain.AdminURL(), "--redis-username", "agent-n1", "--redis-password-file", file).
 		expect(t, exitFailure, "NOPERM")
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
@@ -29,15 +28,14 @@ type configShowCmd struct {
 	Version uint64 `placeholder:"N" help:"This version of the history instead of the current one."`
 }
 
-// Run prints YAML that apply takes: its version key makes sure that nothing that
-// somebody else changed meanwhile is lost.
+// Run prints YAML for apply. Its version key keeps apply from overwriting a change that another
+// user makes meanwhile.
 func (c *configShowCmd) Run(a *app) error {
-	defer a.api.close()
 	if c.Version > 0 {
 		var v pool.ConfigVersion
 		path := configPath + "/history/" + strconv.FormatUint(c.Version, 10)
-		if err := a.api.call(a.ctx, http.MethodGet, path, nil, nil, 0, &v); err != nil {
-			return explain(err)
+		if err := a.call(http.MethodGet, path, nil, nil, &v); err != nil {
+			return err
 		}
 		if a.json {
 			return a.printJSON(v)
@@ -82,7 +80,7 @@ func madeBy(author string, atMS int64, note string) string {
 	return s
 }
 
-// printYAML goes by way of JSON, whose names are those of the interface.
+// printYAML encodes as JSON first, for the names of the API.
 func printYAML(w io.Writer, version *uint64, cfg any) error {
 	text, err := json.Marshal(cfg)
 	if err != nil {
@@ -103,7 +101,7 @@ func printYAML(w io.Writer, version *uint64, cfg any) error {
 	return errors.Join(enc.Encode(node.Content[0]), enc.Close())
 }
 
-// blockStyle undoes the style of JSON, but for lists of words.
+// blockStyle replaces the style of JSON, except in lists of words.
 func blockStyle(n *yaml.Node) {
 	words := n.Kind == yaml.SequenceNode
 	for _, c := range n.Content {
@@ -117,9 +115,7 @@ func blockStyle(n *yaml.Node) {
 }
 
 func (a *app) currentConfig() (current pool.PoolConfig, err error) {
-	if err = a.api.call(a.ctx, http.MethodGet, configPath, nil, nil, 0, &current); err != nil {
-		err = explain(err)
-	}
+	err = a.call(http.MethodGet, configPath, nil, nil, &current)
 	return current, err
 }
 
@@ -143,8 +139,7 @@ docs/pools.md explains what a configuration holds.`
 
 // Run applies.
 func (c *configApplyCmd) Run(a *app) error {
-	defer a.api.close()
-	content, version, err := readConfig(a.in, c.File)
+	content, version, err := a.readConfig(c.File)
 	if err != nil {
 		return err
 	}
@@ -156,13 +151,12 @@ func (c *configApplyCmd) Run(a *app) error {
 
 type configDiffCmd struct {
 	File     string `arg:"" help:"YAML or JSON file; - reads standard input."`
-	ExitCode bool   `help:"End with exit code 1 when there are differences, 2 when they cannot be told."`
+	ExitCode bool   `help:"End with exit code 1 when there are differences, 2 when the comparison failed."`
 }
 
 // Run compares.
 func (c *configDiffCmd) Run(a *app) error {
-	defer a.api.close()
-	content, version, err := readConfig(a.in, c.File)
+	content, version, err := a.readConfig(c.File)
 	if err != nil {
 		return err
 	}
@@ -174,8 +168,8 @@ func (c *configDiffCmd) Run(a *app) error {
 		return err
 	}
 	if version != nil && *version != result.Version {
-		_, _ = fmt.Fprintf(a.err, "schedctl: apply would refuse this file: its version is %d, and the configuration is at %d; "+
-			"make the change in what \"schedctl config show\" prints now, or leave the version out\n", *version, result.Version)
+		a.warn("apply would refuse this file: its version is %d, and the configuration is at %d; "+
+			"make the change in what \"schedctl config show\" prints now, or leave the version out", *version, result.Version)
 	}
 	if c.ExitCode {
 		return errDiffers
@@ -183,17 +177,16 @@ func (c *configDiffCmd) Run(a *app) error {
 	return nil
 }
 
-// errDiffers is the difference itself; other errors are that it cannot be told.
+// errDiffers means that there are differences; after other errors that is not known.
 var errDiffers = errors.New("the configurations differ")
 
 type configHistoryCmd struct{}
 
 // Run lists versions.
 func (configHistoryCmd) Run(a *app) error {
-	defer a.api.close()
 	var history pool.ConfigVersions
-	if err := a.api.call(a.ctx, http.MethodGet, configPath+"/history", nil, nil, 0, &history); err != nil {
-		return explain(err)
+	if err := a.call(http.MethodGet, configPath+"/history", nil, nil, &history); err != nil {
+		return err
 	}
 	if a.json {
 		return a.printJSON(history.Versions)
@@ -218,7 +211,6 @@ type configRollbackCmd struct {
 
 // Run goes back.
 func (c *configRollbackCmd) Run(a *app) error {
-	defer a.api.close()
 	return a.changeConfig(configChange{restore: c.Version, dryRun: c.DryRun, note: c.Note, author: c.Author})
 }
 
@@ -256,31 +248,19 @@ func (a *app) changeConfig(c configChange) error {
 }
 
 func (a *app) sendConfig(method, path string, dryRun bool, body any) (result pool.ConfigResult, err error) {
-	content, err := json.Marshal(body)
-	if err != nil {
-		return result, err
-	}
 	query := url.Values{}
 	if dryRun {
 		query.Set("dry_run", "true")
 	}
-	if err = a.api.call(a.ctx, method, path, query, content, 0, &result); err != nil {
-		err = explain(err)
-	}
+	err = a.call(method, path, query, body, &result)
 	return result, err
 }
 
 // readConfig reads a file as JSON, without its version.
-func readConfig(in io.Reader, name string) (content json.RawMessage, version *uint64, err error) {
-	var data []byte
-	if name == "-" {
-		name = "standard input"
-		data, err = io.ReadAll(in)
-	} else {
-		data, err = os.ReadFile(name)
-	}
+func (a *app) readConfig(file string) (content json.RawMessage, version *uint64, err error) {
+	data, name, err := a.readInput(file, "the configuration")
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, nil, err
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil, usage("%s is empty, expected a configuration; to have no pools, apply {\"enabled\": false}", name)

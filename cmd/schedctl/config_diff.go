@@ -2,25 +2,23 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/freeslot/freeslot/internal/pool"
 )
 
-// printDiff says what was changed, or would be.
+// printDiff prints the changes, which a dry run did not make.
 func (a *app) printDiff(r *pool.ConfigResult) error {
 	if a.json {
 		return a.printJSON(r)
 	}
 	switch {
 	case r.Unchanged && r.Version > 0:
-		_, err := fmt.Fprintf(a.out, "nothing to change: version %d says the same\n", r.Version)
-		return err
+		return a.println("nothing to change: version %d says the same", r.Version)
 	case r.Unchanged:
-		_, err := fmt.Fprintln(a.out, "nothing to change")
-		return err
+		return a.println("nothing to change")
 	case r.DryRun:
 		a.printCompared(r)
 	default:
@@ -29,15 +27,14 @@ func (a *app) printDiff(r *pool.ConfigResult) error {
 			_, _ = fmt.Fprintln(a.out, "it replaces what was broken in Redis")
 		}
 	}
-	if err := writeDiff(a.out, &r.Diff); err != nil || !r.Inert {
+	if err := a.printChanges(&r.Diff); err != nil || !r.Inert {
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, "the pools have no members and restrict nothing: enabled is false")
-	return err
+	return a.println("the pools have no members and restrict nothing: enabled is false")
 }
 
-// printCompared says with what a dry run compared. Where Redis has no valid document the
-// content may be in force already, and apply changes something all the same.
+// printCompared names the configuration that a dry run compared with. If Redis has no valid
+// document, the content may be in force already, and apply still changes something.
 func (a *app) printCompared(r *pool.ConfigResult) {
 	broken := len(r.Problems) > 0
 	for _, p := range r.Problems {
@@ -69,9 +66,8 @@ func comparedWith(r *pool.ConfigResult) string {
 	}
 }
 
-func writeDiff(w io.Writer, d *pool.Diff) error {
-	var lines []string
-	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+func (a *app) printChanges(d *pool.Diff) (err error) {
+	add := func(format string, args ...any) { err = errors.Join(err, a.println(format, args...)) }
 	for _, f := range d.Settings {
 		add("~ %s: %s -> %s", f.Field, value(f.Before), value(f.After))
 	}
@@ -97,12 +93,7 @@ func writeDiff(w io.Writer, d *pool.Diff) error {
 			add("  %d node(s) leave pool %s: %s", m.Leave, m.Pool, some(m.Leaving, m.Leave))
 		}
 	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(w, clean(line)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 func value(v json.RawMessage) string {

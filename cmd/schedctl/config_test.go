@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -52,7 +53,7 @@ func TestConfigLife(t *testing.T) {
 	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitOK, "nothing to change")
 	l.ctl(t, "nodes").expect(t, exitOK, "german")
 
-	// What show prints is a file for apply, which refuses it when somebody was faster.
+	// The output of show is a file for apply, which refuses it after another change.
 	shown := l.ctl(t, "config", "show").expect(t, exitOK, "# version 1, by default/alice at ", ": the first", "\nversion: 1\n", "source_languages: [en]", "zone: eu")
 	edited := strings.Replace(shown.out, "zone: eu", "zone: us", 1)
 	got := command(t, edited, "--server", l.server.Addr(), "config", "apply", "-", "--author", "bob")
@@ -87,7 +88,7 @@ func TestConfigLife(t *testing.T) {
 	l.ctl(t, "config", "apply", asJSON).expect(t, exitOK, "version 4 is in force", "- pool german")
 }
 
-// TestConfigDiffExitCode: as diff(1) has them.
+// TestConfigDiffExitCode: the exit codes are those of diff(1).
 func TestConfigDiffExitCode(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -102,8 +103,8 @@ func TestConfigDiffExitCode(t *testing.T) {
 	l.ctl(t, "config", "diff", writeFile(t, "mode: round")).expect(t, exitFailure, "invalid_argument")
 }
 
-// TestConfigDiffWithoutDocument: what is the same as what is in force is no reason to
-// say nothing where Redis has something else, or nothing.
+// TestConfigDiffWithoutDocument: a file that equals the configuration in force still changes
+// something if Redis has another document, or none.
 func TestConfigDiffWithoutDocument(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -112,7 +113,7 @@ func TestConfigDiffWithoutDocument(t *testing.T) {
 	file := writeFile(t, germanPool)
 	l.ctl(t, "config", "apply", file).expect(t, exitOK)
 	client := redistest.Shared(t).Client(t)
-	key := cell.Layout{Prefix: l.prefix}.Config()
+	key := script.Layout{Prefix: l.prefix}.Key("config:phase3", "")
 	must(t, client.Do(t.Context(), client.B().Set().Key(key).Value(`{"mode":"round"}`).Build()).Error())
 	got := l.ctl(t, "config", "diff", file).expect(t, exitOK, "what is in Redis is broken and not in force: config.mode", "apply replaces it",
 		"compared with what is in force", "no differences to what is in force")
@@ -126,8 +127,8 @@ func TestConfigDiffWithoutDocument(t *testing.T) {
 	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitOK, "nothing to change: version 2")
 }
 
-// TestDocsFindTheDocument: the pattern of the documentation finds the key, whatever its
-// tag is, and none of the history.
+// TestDocsFindTheDocument: the pattern in the documentation finds the key with any tag, and no key
+// of the history.
 func TestDocsFindTheDocument(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "pools.md"))
@@ -136,16 +137,17 @@ func TestDocsFindTheDocument(t *testing.T) {
 	pattern, _, found := strings.Cut(pattern, "'")
 	for cells := 1; cells <= cell.MaxCells && found; cells++ {
 		for _, cluster := range []bool{false, true} {
-			layout := cell.Layouts("scheduler", cells, cluster)[0]
-			if key, err := path.Match(pattern, layout.Config()); !key || err != nil {
-				t.Errorf("%s does not find %s", pattern, layout.Config())
+			layout := script.Layouts("scheduler", cells, cluster)[0]
+			document, history := layout.Key("config:phase3", ""), layout.Key("config:history", "")
+			if found, err := path.Match(pattern, document); !found || err != nil {
+				t.Errorf("%s does not find %s", pattern, document)
 			}
-			if history, _ := path.Match(pattern, layout.ConfigHistory()); history {
-				t.Errorf("%s finds %s", pattern, layout.ConfigHistory())
+			if found, _ := path.Match(pattern, history); found {
+				t.Errorf("%s finds %s", pattern, history)
 			}
 		}
 	}
-	if two := "redis-cli -c DEL '" + cell.Layouts("scheduler", 2, false)[0].Config() + "'"; !found || !strings.Contains(string(text), two) {
+	if two := "redis-cli -c DEL '" + script.Layouts("scheduler", 2, false)[0].Key("config:phase3", "") + "'"; !found || !strings.Contains(string(text), two) {
 		t.Errorf("the documentation has the pattern %q, and not %q", pattern, two)
 	}
 }
@@ -184,8 +186,8 @@ func TestConfigRefusals(t *testing.T) {
 	root("show").expect(t, exitOK, "by ops/carol")
 }
 
-// TestConfigMovesJobs: a job goes to a node of another pool right after an apply that
-// this replica has answered.
+// TestConfigMovesJobs: right after an apply through this replica, a job goes to a node of another
+// pool.
 func TestConfigMovesJobs(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -223,7 +225,7 @@ func TestConfigMovesJobs(t *testing.T) {
 	}
 }
 
-// TestConfigFileRoundTrip: apply reads what show prints, whatever the texts look like.
+// TestConfigFileRoundTrip: apply reads the output of show, for all texts.
 func TestConfigFileRoundTrip(t *testing.T) {
 	t.Parallel()
 	labels := map[string]string{}
@@ -237,7 +239,7 @@ func TestConfigFileRoundTrip(t *testing.T) {
 	var out bytes.Buffer
 	version := uint64(7)
 	must(t, printYAML(&out, &version, json.RawMessage(want)))
-	content, seen, err := readConfig(&out, "-")
+	content, seen, err := (&app{environment: &environment{in: &out}}).readConfig("-")
 	must(t, err)
 	got, err := pool.Decode(content)
 	must(t, err)

@@ -9,9 +9,10 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 )
 
-// maxDetail is how much of a reason a table shows.
+// maxDetail is the longest reason in a table.
 const maxDetail = 100
 
 type explainCmd struct {
@@ -29,77 +30,36 @@ func (explainCmd) Help() string {
 }
 
 // explanation is the answer of the API.
-type explanation struct {
-	Class    string `json:"class"`
-	Mode     string `json:"mode"`
-	Policy   string `json:"policy"`
-	Total    int    `json:"total"`
-	Fits     int    `json:"fits"`
-	Qualify  int    `json:"qualify"`
-	MaxSlots int    `json:"max_slots"`
-	Tiers    []struct {
-		Pool      string `json:"pool,omitempty"`
-		Preferred bool   `json:"preferred,omitempty"`
-		Fits      int    `json:"fits"`
-		Qualify   int    `json:"qualify"`
-	} `json:"tiers"`
-	Breakdown map[string]int `json:"breakdown"`
-	Nodes     []struct {
-		Node    string `json:"node"`
-		Reason  string `json:"reason"`
-		Detail  string `json:"detail"`
-		Tier    int    `json:"tier"`
-		Used    int    `json:"used"`
-		Pending int    `json:"pending"`
-		Max     int    `json:"max_concurrency"`
-	} `json:"nodes"`
-	Candidates []string `json:"candidates"`
-	Omitted    int      `json:"omitted"`
-	Outcome    string   `json:"outcome"`
-	ClassID    string   `json:"class_id"`
-	Waiting    *int     `json:"waiting"`
-	PausedBy   string   `json:"paused_by"`
-	Degraded   bool     `json:"degraded"`
-	AgeMS      int64    `json:"age_ms"`
-}
+type explanation struct{ api.Explanation }
 
 // Run asks one replica where a job could go.
 func (c *explainCmd) Run(a *app) error {
-	defer a.api.close()
 	job := c.job(c.Service)
 	if err := job.Validate("job"); err != nil {
 		return usageError{explain(err)}
 	}
-	content, err := json.Marshal(struct {
-		Service     string               `json:"service"`
-		Requirement freeslot.Requirement `json:"requirement,omitzero"`
-		Slots       int                  `json:"slots,omitempty"`
-		AffinityKey string               `json:"affinity_key,omitempty"`
-		Limit       int                  `json:"limit"`
-	}{job.Service, job.Requirement, job.Slots, job.AffinityKey, c.Limit})
-	if err != nil {
-		return err
-	}
 	var answer json.RawMessage
-	if err := a.api.call(a.ctx, http.MethodPost, "/v1/explain", nil, content, 0, &answer); err != nil {
-		return explain(err)
+	if err := a.call(http.MethodPost, "/v1/explain", nil, api.ExplainRequest{
+		Service: job.Service, Requirement: job.Requirement, Slots: job.Slots, AffinityKey: job.AffinityKey, Limit: &c.Limit,
+	}, &answer); err != nil {
+		return err
 	}
 	if a.json {
 		return a.printJSON(answer)
 	}
 	var e explanation
-	if err := json.Unmarshal(answer, &e); err != nil {
+	if err := json.Unmarshal(answer, &e.Explanation); err != nil {
 		return fmt.Errorf("the answer cannot be read: %w", err)
 	}
 	if e.Degraded {
-		_, _ = fmt.Fprintf(a.err, "schedctl: degraded: Redis does not answer; nodes are as the replica knew them up to %s ago\n", age(e.AgeMS))
+		a.warn("degraded: Redis does not answer; nodes are as the replica knew them up to %s ago", age(e.AgeMS))
 	}
 	return a.printExplanation(&e)
 }
 
 func (a *app) printExplanation(e *explanation) error {
 	verdict := fmt.Sprintf("%d of %d nodes fit, %d of them could take the job now.", e.Fits, e.Total, e.Qualify)
-	if e.Outcome == string(freeslot.CodeUnavailable) {
+	if e.Outcome == api.Outcome(freeslot.CodeUnavailable) {
 		verdict = fmt.Sprintf("%d of %d nodes fit, and what they do now is not known.", e.Fits, e.Total)
 	}
 	_, _ = fmt.Fprintf(a.out, "%s\nclass: %s\n", verdict, clean(e.Class))
@@ -118,16 +78,16 @@ func (a *app) printExplanation(e *explanation) error {
 		for i, why := range reasons {
 			reasons[i] = fmt.Sprintf("%s %d", why, e.Breakdown[why])
 		}
-		_, _ = fmt.Fprintf(a.out, "against: %s\n", clean(strings.Join(reasons, ", ")))
+		_ = a.println("against: %s", strings.Join(reasons, ", "))
 	}
 	if err := a.printExplained(e); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, "\n"+clean(e.answer()+e.queue()))
-	return err
+	_, _ = fmt.Fprintln(a.out)
+	return a.println("%s", e.answer()+e.queue())
 }
 
-// queue tells of jobs like this one that wait.
+// queue counts the waiting jobs of the class.
 func (e *explanation) queue() string {
 	if e.Waiting == nil || *e.Waiting == 0 {
 		return ""
@@ -135,12 +95,12 @@ func (e *explanation) queue() string {
 	return fmt.Sprintf(" Of its class, %s, %d wait before it.", e.ClassID, *e.Waiting)
 }
 
-// answer is what a submit would be told.
+// answer is how a submit would be answered.
 func (e *explanation) answer() string {
 	switch freeslot.Code(e.Outcome) {
-	case "accepted":
+	case freeslot.Code(api.OutcomeAccepted):
 		return "A submit now would be placed: offered to " + strings.Join(e.Candidates, ", then ") + "."
-	case "waits":
+	case freeslot.Code(api.OutcomeWaits):
 		if e.PausedBy != "" {
 			return "A submit now would wait: " + e.PausedBy + " is paused."
 		}
@@ -150,7 +110,7 @@ func (e *explanation) answer() string {
 	case freeslot.CodeUnavailable:
 		return "A submit now would be answered unavailable: Redis does not answer."
 	default:
-		return "A submit now would be answered " + e.Outcome + "."
+		return "A submit now would be answered " + string(e.Outcome) + "."
 	}
 }
 
@@ -171,7 +131,7 @@ func (a *app) printExplained(e *explanation) error {
 				tier = fmt.Sprint(n.Tier)
 			}
 			if n.Reason != "" {
-				verdict = n.Reason + ": " + n.Detail
+				verdict = string(n.Reason) + ": " + n.Detail
 			}
 			rows = append(rows, []string{n.Node, tier, fmt.Sprintf("%d/%d", n.Used+n.Pending, n.Max), shorten(verdict, maxDetail)})
 		}

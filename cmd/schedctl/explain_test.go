@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
-// TestPrintExplanation: the answer of the API's own golden file, as people see it.
+// TestPrintExplanation prints the answer in the API's own golden file.
 func TestPrintExplanation(t *testing.T) {
 	t.Parallel()
 	answer, err := os.ReadFile(filepath.Join("..", "..", "internal", "api", "testdata", "explain.json"))
@@ -50,7 +50,7 @@ func TestExplain(t *testing.T) {
 	l.ctl(t, "explain", "echo", "--limit", "1001").expect(t, exitFailure, "limit is 1001")
 }
 
-// TestHelpUsesItsOwnFlags: what the examples of a help text name is in its list of flags.
+// TestHelpUsesItsOwnFlags: the flags in the examples of a help text are in its list of flags.
 func TestHelpUsesItsOwnFlags(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"explain", "submit"} {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,7 +14,6 @@ type getCmd struct {
 
 // Run shows one job. A failed job is no failure of this command.
 func (c *getCmd) Run(a *app) error {
-	defer a.api.close()
 	status, err := a.api.job(a.ctx, c.ID)
 	if err != nil {
 		return explain(err)
@@ -27,15 +25,14 @@ type cancelCmd struct {
 	ID string `arg:"" name:"job-id" help:"Job id."`
 }
 
-// Run asks for the job to be stopped. One that has ended is no failure: it does not run.
+// Run asks for the job to be stopped. A job that has ended is no failure: it does not run.
 func (c *cancelCmd) Run(a *app) error {
-	defer a.api.close()
 	var status freeslot.JobStatus
-	if err := a.api.call(a.ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(c.ID)+"/cancel", nil, nil, 0, &status); err != nil {
-		return explain(err)
+	if err := a.call(http.MethodPost, "/v1/jobs/"+url.PathEscape(c.ID)+"/cancel", nil, nil, &status); err != nil {
+		return err
 	}
 	if status.State.Terminal() && status.State != freeslot.StateCancelled {
-		_, _ = fmt.Fprintf(a.err, "schedctl: job %s had ended before, nothing was cancelled\n", status.ID)
+		a.warn("job %s had ended before, nothing was cancelled", status.ID)
 	}
 	return a.printJob(status)
 }
@@ -52,7 +49,7 @@ func stateNames() string {
 type listCmd struct {
 	State  string `enum:",${states}" default:"" placeholder:"STATE" help:"Only jobs in this state, one of ${states}."`
 	Tenant string `placeholder:"TENANT" help:"Only jobs of this tenant (operators)."`
-	Class  string `placeholder:"CLASS" help:"Only jobs of this class, by its id; those that wait in the order in which they are served."`
+	Class  string `placeholder:"CLASS" help:"Only jobs of this class, by its id; waiting ones in the order in which they are served."`
 	Limit  int    `default:"50" placeholder:"N" help:"At most so many jobs (default ${default})."`
 }
 
@@ -61,17 +58,10 @@ func (c *listCmd) Run(a *app) error {
 	if c.Limit < 1 {
 		return usage("--limit is %d, expected at least 1", c.Limit)
 	}
-	defer a.api.close()
 	query := url.Values{}
-	if c.State != "" {
-		query.Set("state", c.State)
-	}
-	if c.Tenant != "" {
-		query.Set("tenant", c.Tenant)
-	}
-	if c.Class != "" {
-		query.Set("class", c.Class)
-	}
+	setNonEmpty(query, "state", c.State)
+	setNonEmpty(query, "tenant", c.Tenant)
+	setNonEmpty(query, "class", c.Class)
 	jobs, err := a.api.jobs(a.ctx, query, c.Limit)
 	if err != nil {
 		return explain(err)
@@ -80,4 +70,10 @@ func (c *listCmd) Run(a *app) error {
 		return a.printJSON(jobs)
 	}
 	return table(a.out, jobRows(jobs))
+}
+
+func setNonEmpty(query url.Values, name, value string) {
+	if value != "" {
+		query.Set(name, value)
+	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// labelRule is a freeslot.LabelRule written in words: "gpu in A100,H100". Which
-// values an operator takes is left to the job's validation.
+// labelRule is a freeslot.LabelRule written in words: "gpu in A100,H100". The job's validation
+// checks the values of the operator.
 type labelRule freeslot.LabelRule
 
 // UnmarshalText reads a rule. A value cannot contain a comma.

@@ -31,7 +31,7 @@ func TestLabelRule(t *testing.T) {
 	}
 }
 
-// Flags that no node satisfies are refused with what they ask for, so they arrive.
+// A refusal names the flags that no node satisfies, so the flags have arrived.
 func TestSubmitRequirements(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -44,7 +44,8 @@ func TestSubmitRequirements(t *testing.T) {
 	l.ctl(t, "submit", "echo", "1", "--wait", "--prefer-pool", "fast", "--affinity-key", "user 7", "--label-rule", "tpu not_exists").expect(t, exitOK, "1")
 }
 
-// TestExplainCommand: the flags that are named are read again as what they were, also by a shell.
+// TestExplainCommand: the flags in the command mean the same when they are read again, also by a
+// shell.
 func TestExplainCommand(t *testing.T) {
 	t.Parallel()
 	f := requirementFlags{

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -30,13 +29,12 @@ func (c *lockLsCmd) Run(a *app) error {
 	if c.Limit < 1 {
 		return usage("--limit is %d, expected at least 1", c.Limit)
 	}
-	defer a.api.close()
 	query, all, seen := url.Values{}, []operator.Lock{}, make(map[string]bool)
 	for len(all) < c.Limit {
 		query.Set("limit", strconv.Itoa(min(c.Limit-len(all), 1000)))
 		var page operator.LockPage
-		if err := a.api.call(a.ctx, http.MethodGet, locksPath, query, nil, 0, &page); err != nil {
-			return explain(err)
+		if err := a.call(http.MethodGet, locksPath, query, nil, &page); err != nil {
+			return err
 		}
 		for _, l := range page.Locks {
 			if !seen[l.Key] { // one that moves can be listed twice
@@ -96,10 +94,9 @@ type lockShowCmd struct{ oneLock }
 
 // Run shows one lock.
 func (c *lockShowCmd) Run(a *app) error {
-	defer a.api.close()
 	var l operator.Lock
-	if err := a.api.call(a.ctx, http.MethodGet, c.path(), nil, nil, 0, &l); err != nil {
-		return explain(err)
+	if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
+		return err
 	}
 	if a.json {
 		return a.printJSON(l)
@@ -140,20 +137,15 @@ free when its lease is over. --now is for a lock that must be free at once, and 
 
 // Run revokes a lock.
 func (c *lockRmCmd) Run(a *app) error {
-	defer a.api.close()
-	content, err := json.Marshal(operator.RevokeRequest{Reason: c.Reason, Author: c.Author, Token: c.Token, Now: c.Now})
-	if err != nil {
-		return err
-	}
+	request := operator.RevokeRequest{Reason: c.Reason, Author: c.Author, Token: c.Token, Now: c.Now}
 	var result operator.RevokeResult
-	if err := a.api.call(a.ctx, http.MethodPost, c.path()+"/revoke", nil, content, 0, &result); err != nil {
-		return explain(err)
+	if err := a.call(http.MethodPost, c.path()+"/revoke", nil, request, &result); err != nil {
+		return err
 	}
 	if a.json {
 		return a.printJSON(result)
 	}
-	_, err = fmt.Fprintln(a.out, clean(fmt.Sprintf("%s with token %s is revoked: %s", result.Key, result.Token, result.Text)))
-	return err
+	return a.println("%s with token %s is revoked: %s", result.Key, result.Token, result.Text)
 }
 
 type lockLogCmd struct {
@@ -162,10 +154,9 @@ type lockLogCmd struct {
 
 // Run lists what was revoked, the newest first.
 func (c *lockLogCmd) Run(a *app) error {
-	defer a.api.close()
 	var log operator.AuditLog
-	if err := a.api.call(a.ctx, http.MethodGet, "/v1/lock-audit", url.Values{"limit": {strconv.Itoa(c.Limit)}}, nil, 0, &log); err != nil {
-		return explain(err)
+	if err := a.call(http.MethodGet, "/v1/lock-audit", url.Values{"limit": {strconv.Itoa(c.Limit)}}, nil, &log); err != nil {
+		return err
 	}
 	if a.json {
 		return a.printJSON(log.Entries)

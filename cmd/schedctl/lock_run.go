@@ -59,7 +59,6 @@ lost. Without a scheduler: it talks to Redis, the first of several.`
 
 // Run takes the lock and runs the command.
 func (c *lockRunCmd) Run(a *app) error {
-	defer a.api.close()
 	if c.Lease == 0 {
 		c.Lease = max(lock.DefaultLease, c.AtLeast)
 	}

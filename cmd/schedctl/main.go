@@ -1,16 +1,18 @@
-// Command schedctl submits jobs to a freeslot scheduler and shows what becomes
-// of them.
+// Command schedctl submits jobs to a freeslot scheduler, shows their results, and operates the
+// scheduler: nodes, pools, schedules and users of Redis.
 //
-// Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command
-// line is wrong; config diff --exit-code: 0 no differences, 1 differences, 2 anything else; lock run:
-// that of the command, 75 the lock was not got, 76 it was lost.
+// Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command line is wrong; config
+// diff --exit-code: 0 no differences, 1 differences, 2 anything else; lock run: the command's code, 75
+// the lock was not acquired, 76 it was lost.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"regexp"
@@ -24,11 +26,12 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
-	// exitTrouble is that of diff(1), where exitFailure says that there are differences.
+	// exitTrouble is the code of diff(1) for trouble, where exitFailure means that there are
+	// differences.
 	exitTrouble = 2
 )
 
-const description = `Submits jobs to a freeslot scheduler and shows what becomes of them.
+const description = `Submits jobs to a freeslot scheduler and shows their results.
 
   schedctl submit echo '{"hello":"world"}' --wait       run a job, print its result
   schedctl submit tts --file speech.json --target de    print the job's id
@@ -48,11 +51,11 @@ The scheduler is found by --server or FREESLOT_SERVER. Where it asks for a token
 FREESLOT_TOKEN_FILE or --token-file; --token can be seen by other users of the machine.
 
 Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command line is wrong.
-"config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 they cannot be told.
-"lock run" ends as its command does; 75 the lock was not got; 76 it was lost.`
+"config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 the comparison failed.
+"lock run" ends with the code of its command; 75: the lock was not acquired; 76: it was lost.`
 
 type commands struct {
-	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}); of several, with commas between, the next is tried where one cannot be reached."`
+	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}). Several are separated by commas; when one cannot be reached the next is tried."`
 	Token     string `env:"FREESLOT_TOKEN" placeholder:"TOKEN" help:"Token to send."`
 	TokenFile string `env:"FREESLOT_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token."`
 	Output    string `short:"o" enum:"table,json" default:"table" placeholder:"FORMAT" help:"table or json."`
@@ -68,7 +71,7 @@ type commands struct {
 	Resume  resumeCmd  `cmd:"" help:"End a pause."`
 	Nodes   nodesGroup `cmd:"" help:"List nodes, show, drain or remove one, or import a list of them."`
 	Config  configCmd  `cmd:"" help:"Show and change the configuration of pools."`
-	Explain explainCmd `cmd:"" help:"Show which nodes could run a job, and what speaks against the others."`
+	Explain explainCmd `cmd:"" help:"Show which nodes could run a job, and why the others could not."`
 	Watch   watchCmd   `cmd:"" help:"Follow nodes and jobs under way, or wait for one job's result."`
 
 	Schedules schedulesCmd `cmd:"" help:"Jobs that run again and again: list, show, make, pause them."`
@@ -80,22 +83,22 @@ type commands struct {
 	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
 }
 
-// environment is where commands read and write.
+// environment has the inputs and outputs of commands.
 type environment struct {
 	// ctx ends with the first SIGINT or SIGTERM.
 	ctx      context.Context
 	in       io.Reader
 	out, err io.Writer
-	// terminal is true when out is one, so that watch can redraw.
+	// terminal is true when out is a terminal, so that watch can redraw.
 	terminal bool
 }
 
-// usageError is the fault of whoever typed the command.
+// usageError is a mistake in the command line.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 
-// exitError ends schedctl with a code of its own; err says why, unless it is nil.
+// exitError ends schedctl with this code; err is the reason, unless it is nil.
 type exitError struct {
 	code int
 	err  error
@@ -120,7 +123,7 @@ func isTerminal(f *os.File) bool {
 
 // run parses and runs one command and returns the exit code.
 func run(args []string, env *environment) (code int) {
-	// The parser ends --help by its exit function, which must not return.
+	// For --help the parser calls its exit function, which must not return.
 	type exit int
 	defer func() {
 		switch v := recover().(type) {
@@ -131,7 +134,7 @@ func run(args []string, env *environment) (code int) {
 			panic(v)
 		}
 	}()
-	if len(args) == 1 && args[0] == "--version" { // no flag of all commands: some have one of this name
+	if len(args) == 1 && args[0] == "--version" { // not a flag of all commands: some have a flag of this name
 		args = []string{"version"}
 	}
 	var cmds commands
@@ -145,7 +148,7 @@ func run(args []string, env *environment) (code int) {
 	}
 	ctx, err := parser.Parse(args)
 	if err != nil {
-		// The empty value is what a flag has that is not given.
+		// A flag that is not given has the empty value.
 		text := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1)
 		text = badDuration.ReplaceAllString(text, `expected a duration such as 30s or 5m, got $1`)
 		_, _ = fmt.Fprintf(env.err, "schedctl: %s%s\nRun \"schedctl --help\" for usage.\n", text, hintDashes(parser.Model, args))
@@ -154,6 +157,7 @@ func run(args []string, env *environment) (code int) {
 	a, err := cmds.app(env)
 	if err == nil {
 		err = ctx.Run(a)
+		a.api.close()
 	}
 	code = report(env, err)
 	if cmds.Config.Diff.ExitCode && code == exitFailure && !errors.Is(err, errDiffers) {
@@ -162,11 +166,11 @@ func run(args []string, env *environment) (code int) {
 	return code
 }
 
-// badDuration is what the parser says of one.
+// badDuration matches the parser's error for a bad duration.
 var badDuration = regexp.MustCompile(`expected duration but got ("[^"]*"): time: .*`)
 
-// hintDashes finds a long flag with one dash, as other tools write it; the parser takes it
-// for several short ones.
+// hintDashes finds a long flag with one dash, as other tools write it. The parser reads that as
+// several short flags.
 func hintDashes(model *kong.Application, args []string) (hint string) {
 	for _, arg := range args {
 		name, one := strings.CutPrefix(arg, "-")
@@ -184,7 +188,7 @@ func hintDashes(model *kong.Application, args []string) (hint string) {
 	return hint
 }
 
-// report writes what went wrong and returns the exit code.
+// report writes the error and returns the exit code.
 func report(env *environment, err error) int {
 	var own exitError
 	switch {
@@ -212,7 +216,7 @@ func report(env *environment, err error) int {
 	}
 }
 
-// app is what the global flags amount to; Run methods get it.
+// app has the global flags; Run methods get it.
 type app struct {
 	*environment
 	api   *apiClient
@@ -236,4 +240,42 @@ func (c *commands) app(env *environment) (*app, error) {
 		return nil, usageError{err}
 	}
 	return &app{environment: env, api: api, json: c.Output == "json", token: token}, nil
+}
+
+// call sends a request to a replica, with body as JSON unless it is nil, and decodes the answer
+// into out.
+func (a *app) call(method, path string, query url.Values, body, out any) error {
+	var content []byte
+	if body != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	return explain(a.api.call(a.ctx, method, path, query, content, 0, out))
+}
+
+// warn writes a line to standard error: standard output is for other programs, too.
+func (a *app) warn(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, "schedctl: "+format+"\n", args...)
+}
+
+// println writes a line to standard output, without control characters.
+func (a *app) println(format string, args ...any) error {
+	_, err := fmt.Fprintln(a.out, clean(fmt.Sprintf(format, args...)))
+	return err
+}
+
+// readInput reads a file, or standard input where it is "-". name is for messages.
+func (a *app) readInput(file, what string) (data []byte, name string, err error) {
+	if name = file; file == "-" {
+		name = "standard input"
+		data, err = io.ReadAll(a.in)
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, name, fmt.Errorf("read %s: %w", what, err)
+	}
+	return data, name, nil
 }

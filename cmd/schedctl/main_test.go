@@ -56,7 +56,7 @@ func TestLifeOfAJob(t *testing.T) {
 	l.ctl(t, "submit", "block", "--wait", "--progress", "--wait-timeout", "100ms").expect(t, exitFailure, "has not ended after 100ms; it goes on")
 	soon(t, l.started, "the second job to run")
 
-	// Watch it to its end, which cancelling brings.
+	// Watch it to its end, which a cancel brings.
 	done := make(chan result, 1)
 	go func() { done <- l.ctl(t, "watch", id) }()
 	l.ctl(t, "cancel", id).expect(t, exitOK, "cancel")
@@ -67,7 +67,7 @@ func TestLifeOfAJob(t *testing.T) {
 	ended := strings.TrimSpace(l.ctl(t, "submit", "fail").expect(t, exitOK).out)
 	l.ctl(t, "watch", ended)
 	if got := l.ctl(t, "cancel", ended).expect(t, exitOK, "failed"); !strings.Contains(got.err, "had ended before") {
-		t.Errorf("cancel of a job that has ended says %q", got.err)
+		t.Errorf("cancel of a job that has ended prints %q", got.err)
 	}
 }
 
@@ -96,8 +96,7 @@ func TestNodes(t *testing.T) {
 	l.ctl(t, "nodes", "--checked").expect(t, exitUsage)
 }
 
-// TestWatchAll: a picture at once, another after the interval, and Ctrl-C is a
-// good end.
+// TestWatchAll: one picture at once, another after the interval, and Ctrl-C ends without an error.
 func TestWatchAll(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -216,7 +215,7 @@ func TestUnreachable(t *testing.T) {
 	command(t, "", "--server", other.URL, "--token", "secret", "nodes").expect(t, exitFailure, "does not answer like a scheduler: HTTP 302")
 }
 
-// TestServerWithAPath: the replica does not know why it has nothing there.
+// TestServerWithAPath: the replica has nothing at this path and cannot know why.
 func TestServerWithAPath(t *testing.T) {
 	t.Parallel()
 	l := start(t)

@@ -7,16 +7,26 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
+// nodesGroup is the command "nodes". Without a further word it lists them.
+type nodesGroup struct {
+	Show    nodesCmd   `cmd:"" default:"withargs" help:"List nodes, or show one."`
+	Drain   drainCmd   `cmd:"" help:"Give a node no more jobs, until undrain."`
+	Undrain undrainCmd `cmd:"" help:"Give a drained node jobs again."`
+	Remove  removeCmd  `cmd:"" help:"Forget a node that has no agent."`
+	Import  importCmd  `cmd:"" help:"Copy a node list into Redis, and verify the copy."`
+}
+
 type nodesCmd struct {
-	ID      string `arg:"" optional:"" name:"node-id" help:"Show only this node, with everything that is known of it."`
+	ID      string `arg:"" optional:"" name:"node-id" help:"Show only this node, with all details."`
 	Checked bool   `help:"With a node id: compare with the store first."`
 }
 
 // Run lists the nodes as one replica sees them.
 func (c *nodesCmd) Run(a *app) error {
-	defer a.api.close()
 	if c.ID != "" {
 		return c.one(a)
 	}
@@ -35,19 +45,19 @@ func (c *nodesCmd) Run(a *app) error {
 }
 
 func (c *nodesCmd) one(a *app) error {
-	var n node
+	var n api.NodeStatus
 	query := url.Values{}
 	if c.Checked {
 		query.Set("checked", "true")
 	}
-	if err := a.api.call(a.ctx, http.MethodGet, "/v1/nodes/"+url.PathEscape(c.ID), query, nil, 0, &n); err != nil {
-		return explain(err)
+	if err := a.call(http.MethodGet, "/v1/nodes/"+url.PathEscape(c.ID), query, nil, &n); err != nil {
+		return err
 	}
 	if a.json {
 		return a.printJSON(n)
 	}
 	a.warnDegraded(n)
-	rows := nodeRows([]node{n})
+	rows := nodeRows([]api.NodeStatus{n})
 	details := make([][]string, 0, len(rows[0])+5)
 	for i, name := range []string{"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat"} {
 		details = append(details, []string{name, rows[1][i]})
@@ -67,7 +77,7 @@ func (c *nodesCmd) one(a *app) error {
 	return table(a.out, details)
 }
 
-// describe is everything that a node says of its services.
+// describe has all details of a node's services.
 func describe(services []freeslot.Service) string {
 	texts := make([]string, len(services))
 	for i, s := range services {
@@ -80,4 +90,53 @@ func describe(services []freeslot.Service) string {
 		}
 	}
 	return clean(strings.Join(texts, ", "))
+}
+
+func nodeRows(nodes []api.NodeStatus) [][]string {
+	rows := [][]string{{"NODE", "STATUS", "SLOTS", "SERVICES", "UNDERSTANDS", "PRODUCES", "POOLS", "LABELS", "HEARTBEAT"}}
+	for _, n := range nodes {
+		services := make([]string, len(n.Services))
+		for i, s := range n.Services {
+			services[i] = s.Name
+		}
+		rows = append(rows, []string{
+			n.ID, shownStatus(&n), fmt.Sprintf("%d/%d", n.Used, n.MaxConcurrency),
+			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(memberships(&n)), labels(n.Labels), clock(n.LastHeartbeatMS),
+		})
+	}
+	return rows
+}
+
+// shownStatus is imported or silent if the node's agent does not speak for it: its last status is
+// of no use then.
+func shownStatus(n *api.NodeStatus) string {
+	switch {
+	case n.Epoch == cell.ImportEpoch:
+		return "imported"
+	case n.Silent:
+		return "silent"
+	default:
+		return string(n.Status)
+	}
+}
+
+// memberships includes the pools by rule, if the scheduler lists them.
+func memberships(n *api.NodeStatus) []string {
+	if n.MemberOf != nil {
+		return n.MemberOf
+	}
+	return n.Pools
+}
+
+// warnDegraded warns when the replica only has the last state that it knew.
+func (a *app) warnDegraded(nodes ...api.NodeStatus) {
+	count, oldest := 0, int64(0)
+	for _, n := range nodes {
+		if n.Degraded {
+			count, oldest = count+1, max(oldest, n.AgeMS)
+		}
+	}
+	if count > 0 {
+		a.warn("degraded: Redis does not answer; %d of %d nodes are as the replica knew them up to %s ago", count, len(nodes), age(oldest))
+	}
 }

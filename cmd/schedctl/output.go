@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +13,9 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// maxCell is how much of a result a table shows.
+// maxCell is the longest text in a cell of a table.
 const maxCell = 60
 
 // printJSON writes one indented value.
@@ -26,8 +26,8 @@ func (a *app) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// table writes rows in columns. Control characters, which could be commands to
-// the terminal, are left out: error messages are written by handlers.
+// table writes rows in columns, without control characters: handlers write error messages, and
+// control characters could be commands to the terminal.
 func table(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -62,12 +62,19 @@ func clock(ms int64) string {
 	return time.UnixMilli(ms).Format("2006-01-02 15:04:05")
 }
 
-func dash(s string) string {
-	if s == "" {
+func age(ms int64) time.Duration {
+	return (time.Duration(ms) * time.Millisecond).Round(time.Second / 10)
+}
+
+// ago is the time since a time of the wall clock; "-" for none.
+func ago(ms int64) string {
+	if ms == 0 {
 		return "-"
 	}
-	return s
+	return age(max(time.Now().UnixMilli()-ms, 0)).String()
 }
+
+func dash(s string) string { return cmp.Or(s, "-") }
 
 func jobRows(jobs []freeslot.JobStatus) [][]string {
 	rows := [][]string{{"JOB", "SERVICE", "CLASS", "STATE", "NODE", "ATTEMPT", "FAILURES", "TENANT", "SUBMITTED", "TOOK", "RESULT"}}
@@ -84,7 +91,8 @@ func jobRows(jobs []freeslot.JobStatus) [][]string {
 	return rows
 }
 
-// shownState has a job's place in the queue, or when it comes there, where that is known.
+// shownState adds to a job's state its place in the queue, or the time when it comes there, if
+// known.
 func shownState(j freeslot.JobStatus) string {
 	if j.RunAtMS > 0 {
 		return fmt.Sprintf("%s (run at %s)", j.State, clock(j.RunAtMS))
@@ -102,7 +110,7 @@ func shownState(j freeslot.JobStatus) string {
 	return fmt.Sprintf("%s (%s)", j.State, strings.Join(details, ", "))
 }
 
-// outcome is the result or the error, whichever there is.
+// outcome is the error, or else the result.
 func outcome(j freeslot.JobStatus) string {
 	if j.Error != nil {
 		return j.Error.Error()
@@ -110,7 +118,7 @@ func outcome(j freeslot.JobStatus) string {
 	return string(j.Result)
 }
 
-// printJob shows all of one job.
+// printJob prints all of one job.
 func (a *app) printJob(j freeslot.JobStatus) error {
 	if a.json {
 		return a.printJSON(j)
@@ -143,8 +151,7 @@ func (a *app) printJob(j freeslot.JobStatus) error {
 	return table(a.out, rows)
 }
 
-// printResult writes what a script wants of a job that has ended: its result. A
-// job that did not succeed is an error.
+// printResult prints the result of a job that has ended. A job that did not succeed is an error.
 func (a *app) printResult(j freeslot.JobStatus) error {
 	if a.json {
 		if err := a.printJSON(j); err != nil {
@@ -162,7 +169,7 @@ func (a *app) printResult(j freeslot.JobStatus) error {
 	}
 }
 
-// whatHappened says why a job has no result.
+// whatHappened is the reason why a job has no result.
 func whatHappened(j freeslot.JobStatus) string {
 	text := fmt.Sprintf("job %s is %s", j.ID, j.State)
 	switch j.State {
@@ -184,42 +191,6 @@ func whatHappened(j freeslot.JobStatus) string {
 	return text
 }
 
-func nodeRows(nodes []node) [][]string {
-	rows := [][]string{{"NODE", "STATUS", "SLOTS", "SERVICES", "UNDERSTANDS", "PRODUCES", "POOLS", "LABELS", "HEARTBEAT"}}
-	for _, n := range nodes {
-		services := make([]string, len(n.Services))
-		for i, s := range n.Services {
-			services[i] = s.Name
-		}
-		rows = append(rows, []string{
-			n.ID, n.shownStatus(), fmt.Sprintf("%d/%d", n.Used, n.MaxConcurrency),
-			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(n.memberships()), labels(n.Labels), clock(n.LastHeartbeatMS),
-		})
-	}
-	return rows
-}
-
-// shownStatus is what keeps jobs from the node, if something does: what a dead agent said
-// last, or nobody yet, is of no interest.
-func (n *node) shownStatus() string {
-	switch {
-	case n.Epoch == cell.ImportEpoch:
-		return "imported"
-	case n.Silent:
-		return "silent"
-	default:
-		return string(n.Status)
-	}
-}
-
-// memberships are the pools by rule, too, where the scheduler tells them.
-func (n *node) memberships() []string {
-	if n.MemberOf != nil {
-		return n.MemberOf
-	}
-	return n.Pools
-}
-
 func list(items []string) string { return shorten(dash(strings.Join(items, ",")), maxCell) }
 
 func labels(m map[string]string) string {
@@ -230,12 +201,12 @@ func labels(m map[string]string) string {
 	return list(items)
 }
 
-// explain adds to a refusal what helps against it.
+// explain adds advice to a refusal. It returns other errors, and nil, unchanged.
 func explain(err error) error {
 	return explainBy(err, "schedctl explain SERVICE, with the job's requirement")
 }
 
-// explainBy is explain for a job of which the command is known that looks for its nodes.
+// explainBy is explain with the command that looks for the nodes of the job.
 func explainBy(err error, command string) error {
 	var e *freeslot.Error
 	if !errors.As(err, &e) {

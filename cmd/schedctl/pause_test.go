@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/class"
 )
 
-// TestPause: jobs of what is paused wait beside a free node, an operator sees why, and they
-// run on resume.
+// TestPause: jobs of a paused pool, service or class wait beside a free node. An operator sees why,
+// and they run after resume.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -49,8 +49,8 @@ func TestPause(t *testing.T) {
 	l.ctl(t, "pause", "node", "n1").expect(t, exitUsage)
 }
 
-// TestPauseInConfig: what is paused is shown and compared with the rest of the configuration, and
-// stays where a change does not speak of it.
+// TestPauseInConfig: pauses are shown and compared with the rest of the configuration, and stay
+// when a change does not mention them.
 func TestPauseInConfig(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -69,7 +69,7 @@ func TestPauseInConfig(t *testing.T) {
 	l.ctl(t, "watch", id).expect(t, exitOK)
 }
 
-// TestDropAndRequeueMany: jobs that ended are chosen by what they have in common.
+// TestDropAndRequeueMany: ended jobs are chosen by what they have in common.
 func TestDropAndRequeueMany(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -98,7 +98,7 @@ func TestDropAndRequeueMany(t *testing.T) {
 	}
 	l.ctl(t, "watch", id).expect(t, exitFailure)
 	l.ctl(t, "get", ids[2]).expect(t, exitFailure, "not_found")
-	var all []did
+	var all []bulkResult
 	must(t, json.Unmarshal([]byte(l.ctl(t, "drop", "--state", "failed", "-o", "json").expect(t, exitOK).out), &all))
 	if len(all) != 1 || all[0].ID != id {
 		t.Errorf("%+v", all)

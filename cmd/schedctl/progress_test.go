@@ -16,7 +16,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// follows runs a command that writes progress, and lets the job end once it has.
+// follows runs a command that writes progress, and then lets the job end.
 func (l *live) follows(t *testing.T, args ...string) result {
 	t.Helper()
 	var stdout buffer
@@ -67,7 +67,7 @@ func TestSupervisionFlags(t *testing.T) {
 	}
 }
 
-// TestDialTooLong: a server that lets packets drop was not asked, so that the next one can be.
+// TestDialTooLong: a server whose packets are lost got no request, so the next one can get it.
 func TestDialTooLong(t *testing.T) {
 	t.Parallel()
 	c := &apiClient{base: &url.URL{Scheme: "http", Host: "h:1"}}
@@ -82,7 +82,7 @@ func TestDialTooLong(t *testing.T) {
 	}
 }
 
-// TestServers: the next one is tried where one is not there, also over the WebSocket.
+// TestServers: if a server is missing the next one is tried, also over the WebSocket.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	l := start(t)
@@ -97,7 +97,7 @@ func TestServers(t *testing.T) {
 	command(t, "", "--server", servers+",ftp://x", "get", id).expect(t, exitUsage, "ftp://x")
 }
 
-// TestConnectionsAreTold: once when all are gone, and once when one is back.
+// TestConnectionsAreTold: one warning when all are gone, and one message when one is back.
 func TestConnectionsAreTold(t *testing.T) {
 	t.Parallel()
 	var told bytes.Buffer

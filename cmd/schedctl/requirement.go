@@ -9,8 +9,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// requirementFlags are what decides where a job goes, the same for every command
-// that is about a job.
+// requirementFlags decide where a job goes. All commands about a job share them.
 type requirementFlags struct {
 	Pool        string            `placeholder:"POOL" help:"Only nodes of this pool."`
 	PreferPool  string            `aliases:"preferred-pool" placeholder:"POOL" help:"Nodes of this pool first, then the other fitting nodes."`
@@ -23,7 +22,7 @@ type requirementFlags struct {
 	Slots       int               `placeholder:"N" help:"Slots that the job takes (default 1)."`
 }
 
-// job is a job of the service with what the flags say, not validated.
+// job makes a job of the service by the flags, not validated.
 func (f *requirementFlags) job(service string) *freeslot.Job {
 	return &freeslot.Job{
 		Service: service, Slots: f.Slots, AffinityKey: f.AffinityKey,
@@ -34,7 +33,7 @@ func (f *requirementFlags) job(service string) *freeslot.Job {
 	}
 }
 
-// explainCommand is the command that says what speaks against each node, ready for a shell.
+// explainCommand is the command that shows what speaks against each node, ready for a shell.
 func (f *requirementFlags) explainCommand(service string) string {
 	words := []string{"schedctl", "explain", service}
 	add := func(name, value string) {
@@ -65,7 +64,7 @@ func (f *requirementFlags) explainCommand(service string) string {
 	return strings.Join(words, " ")
 }
 
-// quoted is a word as a shell takes it.
+// quoted quotes a word for a shell.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.=@:/+,%", r)

@@ -5,50 +5,45 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/lock"
-	"github.com/freeslot/freeslot/internal/lock/operator"
-	"github.com/freeslot/freeslot/internal/pool"
-	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
-	"github.com/freeslot/freeslot/internal/schedule"
-	"github.com/freeslot/freeslot/internal/selection"
-	"github.com/freeslot/freeslot/internal/session"
+	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/worker"
 )
 
 // asSchedctl has the test binary run as schedctl.
 const asSchedctl = "FREESLOT_TEST_SCHEDCTL"
 
-// What connects to Redis by itself has the rights of an operator; what the tests need around it may do anything.
+// What connects to Redis by itself has the rights of an operator; what the tests need around it may
+// do anything.
 func TestMain(m *testing.M) {
 	if os.Getenv(asSchedctl) != "" {
 		main()
 		return
 	}
-	acltest.Main(m, cell.RoleOperator)
+	acltest.Main(m, script.RoleOperator, cell.Access, lock.Access)
 }
 
 // live is a replica on a real Redis with one node: "echo" returns its payload,
 // "fail" fails, "block" lasts until release, and so does "talk", which tells its payload.
 type live struct {
 	url, prefix string // of the store
-	server      *api.Server
+	server      *replica.Replica
 	release     chan struct{}
 	started     chan struct{} // gets one for each "block" that began
 }
@@ -56,44 +51,28 @@ type live struct {
 func start(t *testing.T, credentials ...api.Credential) *live {
 	t.Helper()
 	redis := redistest.Shared(t)
-	prefix := redis.Prefix(t)
-	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	commands, err := redisclient.Commands(redisclient.Config{URL: redis.AdminURL()})
-	must(t, err)
-	subscriber, err := redisclient.Subscriber(redisclient.Config{URL: redis.AdminURL()})
-	must(t, err)
-	cl, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: prefix}}, commands, log, nil)
-	must(t, err)
-	feed := cache.Feed{Source: cl, Events: events.NewSubscriber(subscriber, cl.Layout().NodeEvents(), false, log)}
-	ca := cache.New(cache.Config{}, []cache.Feed{feed}, log, nil)
-	d, err := dispatch.New(dispatch.Config{Replica: "r1"}, cell.NewSet(cl), ca, log, nil)
-	must(t, err)
-	pools := pool.New(pool.Config{OnChange: func(c *selection.Config) { ca.SetConfig(c); d.ConfigChanged() }}, cl, cl.Layout().ConfigEvents(), subscriber, log, nil)
-	auth := api.NewAuthenticator(credentials, "default")
-	sessions, err := session.New(session.Config{Replica: "r1", DrainGrace: time.Millisecond}, d, auth, log, nil)
-	must(t, err)
-	l := &live{url: redis.AdminURL(), prefix: prefix, release: make(chan struct{}), started: make(chan struct{}, 16)}
-	schedules := schedule.NewFeature(schedule.Config{Replica: "r1", Interval: 100 * time.Millisecond}, cell.NewSet(cl), d, log, nil)
-	locks := operator.NewFeature(lock.NewAdmin(commands, prefix, redis.IsCluster(), log))
-	l.server = api.New(api.Config{Listen: "127.0.0.1:0", Replica: "r1"}, api.Deps{Queues: d, Routes: slices.Concat(pool.NewFeature(pools, pool.NewStore(cl), ca, d).Routes, schedules.Routes, locks.Routes), Jobs: d, Specs: cell.NewSet(cl), Control: cell.NewSet(cl), Nodes: ca, Auth: auth, Sessions: sessions, Logger: log})
-
-	must(t, cl.Start(t.Context()))
-	w := l.worker(t, redis.AdminURL(), prefix)
-	must(t, ca.Start(t.Context())) // loads the node, which has registered
-	must(t, pools.Start(t.Context()))
-	must(t, d.Start(t.Context()))
-	must(t, schedules.Start(t.Context()))
-	must(t, l.server.Start(t.Context()))
+	l := &live{url: redis.AdminURL(), prefix: redis.Prefix(t), release: make(chan struct{}), started: make(chan struct{}, 16)}
+	cfg := config.DefaultReplica()
+	cfg.Listen, cfg.ReplicaID = "127.0.0.1:0", "r1"
+	cfg.DrainTimeout = 4 * time.Millisecond // of which a quarter is for sessions to go by themselves
+	cfg.Redis.URL, cfg.Redis.KeyPrefix, cfg.Locks.KeyPrefix = l.url, l.prefix, l.prefix
+	for _, c := range credentials {
+		role := config.RoleClient
+		if c.Operator {
+			role = config.RoleOperator
+		}
+		cfg.Tokens = append(cfg.Tokens, config.Token{Token: c.Token, Tenant: c.Tenant, Role: role})
+	}
+	l.server = replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), prometheus.NewRegistry())
+	w := l.worker(t, l.url, l.prefix)
+	must(t, l.server.Start(t.Context())) // loads the node, which has registered
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		ended, end := context.WithCancel(context.Background())
 		end()
 		_ = w.Stop(ended)
-		err := errors.Join(l.server.Stop(ctx), sessions.Stop(ctx), schedules.Stop(ctx), d.Stop(ctx), pools.Stop(ctx), ca.Stop(ctx), cl.Stop(ctx))
-		subscriber.Close()
-		commands.Close()
-		if err != nil {
+		if err := l.server.Stop(ctx); err != nil {
 			t.Error(err)
 		}
 	})

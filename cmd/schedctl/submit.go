@@ -2,14 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/freeslot/freeslot"
@@ -18,7 +17,7 @@ import (
 const (
 	// maxWait is the longest wait that one request can ask for.
 	maxWait = time.Minute
-	// pollInterval is for jobs that take longer than that.
+	// pollInterval is for jobs that take longer.
 	pollInterval = time.Second
 )
 
@@ -28,22 +27,22 @@ type submitCmd struct {
 
 	File string `short:"f" type:"existingfile" placeholder:"FILE" help:"Read the payload from a file."`
 	requirementFlags
-	Priority    int           `placeholder:"N" help:"Of the jobs that wait for the same nodes those with a higher priority come first; 0 to 9."`
-	MaxAttempts int           `placeholder:"N" help:"How often the job may fail, by the loss of its node or an error that can be retried, before it is dead; 3 unless set."`
+	Priority    int           `placeholder:"N" help:"Among the jobs of a queue those with a higher priority come first; 0 to 9."`
+	MaxAttempts int           `placeholder:"N" help:"How often the job may fail before it is dead, by the loss of its node or a retryable error; 3 unless set."`
 	Timeout     time.Duration `placeholder:"DURATION" help:"The job expires when it has not ended after this time."`
 
 	At             string        `placeholder:"TIME" help:"Begin no earlier than this time, such as 2026-12-31T23:00:00Z."`
 	In             time.Duration `placeholder:"DURATION" help:"Begin no earlier than after this time."`
-	IdempotencyKey string        `placeholder:"KEY" help:"Submit once: the same job under the same key is the one that is there already."`
+	IdempotencyKey string        `placeholder:"KEY" help:"Submit once: a second submit with the same key gets the first job."`
 
 	ConcurrencyKey   string `placeholder:"KEY" help:"At most one job under the same key runs at a time; see --concurrency-limit."`
 	ConcurrencyLimit int    `placeholder:"N" help:"How many jobs under the key may run at a time."`
 
-	ProgressTimeout time.Duration        `placeholder:"DURATION" help:"Stop the handler, and try again, when it tells no progress for this time."`
-	OnLeaseLoss     freeslot.OnLeaseLoss `enum:",continue,cancel" default:"" placeholder:"WHAT" help:"What a node does with the job when it is cut off from Redis: continue, as it does unless told otherwise, or cancel."`
+	ProgressTimeout time.Duration        `placeholder:"DURATION" help:"Stop the handler, and retry the job, when it reports no progress for this time."`
+	OnLeaseLoss     freeslot.OnLeaseLoss `enum:",continue,cancel" default:"" placeholder:"WHAT" help:"What a node does with the job when it cannot reach Redis: continue (default) or cancel."`
 
 	Wait        bool          `short:"w" help:"Wait for the end of the job and print its result. The exit code is 1 unless it succeeds."`
-	Progress    bool          `help:"With --wait: write what the handler tells as progress to standard error."`
+	Progress    bool          `help:"With --wait: write the handler's progress to standard error."`
 	WaitTimeout time.Duration `placeholder:"DURATION" help:"With --wait: stop waiting after this time; the job goes on."`
 }
 
@@ -56,12 +55,12 @@ func (submitCmd) Help() string {
   schedctl submit tts '"now or never"' --priority 9 --max-attempts 1 --timeout 30s
   schedctl submit report --in 1h --idempotency-key report-2026-11-21
 
-Where no node that fits is free the job waits. Without --wait the job's id is printed; get, cancel and watch take it.`
+Without a free node that fits the job waits. Without --wait the job's id is printed, for get, cancel and watch.`
 }
 
 // Run submits.
 func (c *submitCmd) Run(a *app) error {
-	job, err := c.job(a.in)
+	job, err := c.job(a)
 	if err != nil {
 		return err
 	}
@@ -82,7 +81,6 @@ func (c *submitCmd) Run(a *app) error {
 			wait = min(wait, c.WaitTimeout)
 		}
 	}
-	defer a.api.close()
 	deadline := time.Now().Add(c.WaitTimeout)
 	var status freeslot.JobStatus
 	query := url.Values{"wait_ms": {fmt.Sprint(wait.Milliseconds())}}
@@ -93,8 +91,7 @@ func (c *submitCmd) Run(a *app) error {
 		if a.json {
 			return a.printJSON(status)
 		}
-		_, err := fmt.Fprintln(a.out, status.ID)
-		return err
+		return a.println("%s", status.ID)
 	}
 	if c.Progress {
 		return c.follow(ctx, a, status.ID, deadline)
@@ -131,7 +128,7 @@ func (c *submitCmd) follow(ctx context.Context, a *app, id string, deadline time
 	return err
 }
 
-// goesOn is why a job that was accepted is waited for no longer.
+// goesOn is why the command stops waiting for an accepted job.
 type goesOn struct {
 	job string
 	err error
@@ -143,8 +140,8 @@ func (e goesOn) Error() string {
 
 func (e goesOn) Unwrap() error { return e.err }
 
-func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
-	payload, err := c.payload(in)
+func (c *submitCmd) job(a *app) (*freeslot.Job, error) {
+	payload, err := c.payload(a)
 	if err != nil {
 		return nil, err
 	}
@@ -164,17 +161,13 @@ func (c *submitCmd) job(in io.Reader) (*freeslot.Job, error) {
 	case c.At != "":
 		job.RunAtMS = at.UnixMilli()
 	}
-	if c.Timeout != 0 {
-		if job.TimeoutMS = c.Timeout.Milliseconds(); job.TimeoutMS < 1 {
-			return nil, usage("--timeout is %s, expected at least 1ms", c.Timeout)
-		}
+	job.TimeoutMS, job.ProgressTimeoutMS, job.OnLeaseLoss = c.Timeout.Milliseconds(), c.ProgressTimeout.Milliseconds(), c.OnLeaseLoss
+	switch {
+	case c.Timeout != 0 && job.TimeoutMS < 1:
+		return nil, usage("--timeout is %s, expected at least 1ms", c.Timeout)
+	case c.ProgressTimeout != 0 && job.ProgressTimeoutMS < 1:
+		return nil, usage("--progress-timeout is %s, expected at least 1ms", c.ProgressTimeout)
 	}
-	if c.ProgressTimeout != 0 {
-		if job.ProgressTimeoutMS = c.ProgressTimeout.Milliseconds(); job.ProgressTimeoutMS < 1 {
-			return nil, usage("--progress-timeout is %s, expected at least 1ms", c.ProgressTimeout)
-		}
-	}
-	job.OnLeaseLoss = c.OnLeaseLoss
 	if c.Progress && !c.Wait {
 		return nil, usage("--progress is set, expected it beside --wait")
 	}
@@ -198,24 +191,16 @@ func (c *submitCmd) at() (at time.Time, err error) {
 	return at, nil
 }
 
-func (c *submitCmd) payload(in io.Reader) (json.RawMessage, error) {
-	var data []byte
-	var err error
-	from := "the payload"
-	switch {
-	case c.File != "" && c.Payload != "":
+func (c *submitCmd) payload(a *app) (json.RawMessage, error) {
+	data, from := []byte(c.Payload), "the payload"
+	if c.File != "" && c.Payload != "" {
 		return nil, usage("both a payload and --file are given, expected one of them")
-	case c.File != "":
-		from = c.File
-		data, err = os.ReadFile(c.File)
-	case c.Payload == "-":
-		from = "standard input"
-		data, err = io.ReadAll(in)
-	default:
-		data = []byte(c.Payload)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the payload: %w", err)
+	if c.File != "" || c.Payload == "-" {
+		var err error
+		if data, from, err = a.readInput(cmp.Or(c.File, c.Payload), "the payload"); err != nil {
+			return nil, err
+		}
 	}
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && !json.Valid(data) {

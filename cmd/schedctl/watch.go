@@ -16,6 +16,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
+	"github.com/freeslot/freeslot/internal/api"
 )
 
 // clearScreen moves to the top left and clears what is below.
@@ -29,11 +30,11 @@ type watchCmd struct {
 
 // Help is shown below the flags.
 func (watchCmd) Help() string {
-	return `Without a job id: shows nodes, jobs that wait and running jobs until Ctrl-C; with -o json one line each time.
+	return `Without a job id: shows nodes, waiting and running jobs until Ctrl-C; with -o json one line each time.
 
 With a job id: attaches to the job over the WebSocket and prints its result; the exit code is 1 unless it succeeds.
-What its handler tells as progress is written to standard error.
-Whoever waited for the result before is told that it goes elsewhere.`
+The handler's progress is written to standard error.
+A client that waited for the result before does not get it; it is notified.`
 }
 
 // Run follows.
@@ -47,19 +48,18 @@ func (c *watchCmd) Run(a *app) error {
 	if c.Limit < 1 {
 		return usage("--limit is %d, expected at least 1", c.Limit)
 	}
-	defer a.api.close()
 	ticker := time.NewTicker(c.Interval)
 	defer ticker.Stop()
 	for shown := false; ; shown = true {
 		err := c.refresh(a)
 		switch {
 		case a.ctx.Err() != nil:
-			return nil // Ctrl-C is how watching ends
+			return nil // Ctrl-C is the usual end
 		case err != nil && !shown:
 			return explain(err)
 		case err != nil:
-			// A replica that restarts is no reason to stop looking.
-			_, _ = fmt.Fprintf(a.err, "schedctl: %v\n", explain(err))
+			// A replica may restart, so watch goes on.
+			a.warn("%v", explain(err))
 		}
 		select {
 		case <-ticker.C:
@@ -69,7 +69,7 @@ func (c *watchCmd) Run(a *app) error {
 	}
 }
 
-// refresh writes one picture, in one piece.
+// refresh writes one picture by one call.
 func (c *watchCmd) refresh(a *app) error {
 	nodes, err := a.api.nodes(a.ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *watchCmd) refresh(a *app) error {
 	if a.json {
 		if err := json.NewEncoder(&picture).Encode(struct {
 			At    time.Time            `json:"at"`
-			Nodes []node               `json:"nodes"`
+			Nodes []api.NodeStatus     `json:"nodes"`
 			Jobs  []freeslot.JobStatus `json:"jobs"`
 		}{time.Now().UTC(), nodes, jobs}); err != nil {
 			return err
@@ -108,8 +108,8 @@ func (c *watchCmd) refresh(a *app) error {
 	return err
 }
 
-// underWay are up to Limit jobs that run, and what is left of the limit of jobs that wait,
-// which come first.
+// underWay returns up to Limit running jobs, and waiting jobs up to the rest of the limit. The
+// waiting ones come first.
 func (c *watchCmd) underWay(a *app) (jobs []freeslot.JobStatus, waiting int, err error) {
 	running, err := a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateRunning)}}, c.Limit)
 	if err != nil || len(running) == c.Limit {
@@ -145,28 +145,28 @@ func (a *app) follow(ctx context.Context, id string) error {
 	return a.printResult(status)
 }
 
-// connections tells on standard error, once each time, that no replica can be reached, and that one is again.
+// connections warns once when no replica can be reached, and once when one can be reached again.
 func (a *app) connections() *zap.Logger {
-	var failed atomic.Int64 // attempts in a row; each server is tried once before any is again
+	var failed atomic.Int64 // attempts in a row; each server is tried once in a round
 	all := int64(1 + len(a.api.others))
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zapcore.InfoLevel)
 	return zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
 		switch {
 		case e.Message == "client.connect_failed" && failed.Add(1) == all:
-			_, _ = fmt.Fprintln(a.err, "schedctl: no scheduler can be reached; reconnecting, the job goes on")
+			a.warn("no scheduler can be reached; reconnecting, the job goes on")
 		case e.Message == "client.connected" && failed.Swap(0) >= all:
-			_, _ = fmt.Fprintln(a.err, "schedctl: connected again")
+			a.warn("connected again")
 		}
 		return nil
 	}))
 }
 
-// printProgress writes what the handler tells to standard error, since the result alone
-// belongs on standard output, until the job has ended or ctx has.
-func (a *app) printProgress(ctx context.Context, told <-chan freeslot.Progress) {
+// printProgress writes the handler's progress to standard error until the job or ctx has ended.
+// Standard output is for the result.
+func (a *app) printProgress(ctx context.Context, progress <-chan freeslot.Progress) {
 	for {
 		select {
-		case p, ok := <-told:
+		case p, ok := <-progress:
 			switch {
 			case !ok:
 				return

@@ -8,6 +8,7 @@ import (
 	"github.com/freeslot/freeslot/cmd/scheduler/dev"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
 )
 
@@ -23,7 +24,7 @@ type devCmd struct {
 // Help is shown below the flags.
 func (devCmd) Help() string {
 	return `Starts a redis-server with its data under --dir, one replica and three nodes, runs a first batch of jobs,
-prints what became of them, and serves until Ctrl-C.`
+prints their results, and serves until Ctrl-C.`
 }
 
 // Run brings the system up and waits for its end.
@@ -42,8 +43,8 @@ func (c *devCmd) Run(env *environment) error {
 	})
 }
 
-// replica is configured by the flags alone: neither the environment nor a file
-// meant for a real replica should change what is tried out.
+// replica is configured by the flags alone. Neither the environment nor a file for a real replica
+// should change the dev system.
 func (c *devCmd) replica(redisURL string, logger *zap.Logger) (dev.Replica, error) {
 	cfg, err := config.LoadReplica(config.Options{Environ: []string{}, Flags: []config.Flag{
 		{Name: "--listen", Path: "listen", Value: c.Listen},
@@ -53,5 +54,5 @@ func (c *devCmd) replica(redisURL string, logger *zap.Logger) (dev.Replica, erro
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return replica.New(cfg, logger, newRegistry()), nil
+	return replica.New(cfg, logger, metrics.NewRegistry()), nil
 }

@@ -5,10 +5,9 @@ import "runtime/debug"
 // startGCPercent is GOGC during a start.
 const startGCPercent = 400
 
-// relaxGC has the heap collected more seldom until restore is called. Most of what a
-// start allocates stays: to go through it again and again while it grows takes a sixth of
-// the processor time of a start with 10,000 nodes. GOGC is respected where it asks for
-// that much or more, and a memory limit always.
+// relaxGC makes garbage collections less frequent until restore is called. A start keeps most of
+// its allocations, so collecting them while they grow takes a sixth of the processor time of a
+// start with 10,000 nodes. A higher GOGC stays, and so does a memory limit.
 func relaxGC() (restore func()) {
 	before := debug.SetGCPercent(startGCPercent)
 	restore = func() { debug.SetGCPercent(before) }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRelaxGC is not parallel: the setting is the process'.
+// TestRelaxGC is not parallel: the setting is global to the process.
 func TestRelaxGC(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)

@@ -10,7 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// TestTenantLimits: what one tenant may not run or let wait leaves the others alone.
+// TestTenantLimits: the limits of one tenant do not affect the others.
 func TestTenantLimits(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t, func(cfg *config.Replica) {

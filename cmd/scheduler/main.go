@@ -1,7 +1,7 @@
 // Command scheduler is a replica of the freeslot scheduler.
 //
-// Exit codes: 0 after an orderly end, 1 for a failure, 2 when the command line
-// is wrong, 78 when the configuration is.
+// Exit codes: 0 after an orderly end, 1 for a failure, 2 when the command line is wrong, 78 when
+// the configuration is.
 package main
 
 import (
@@ -20,8 +20,8 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
-	// exitConfig is EX_CONFIG of sysexits.h. It is not 2, because a Go process that crashes exits with that: a service
-	// manager that leaves a replica down with a configuration that is not valid must start a crashed one again.
+	// exitConfig is EX_CONFIG of sysexits.h. It is not 2, the code of a Go process that crashes. A
+	// service manager must restart a crashed replica, but not one with an invalid configuration.
 	exitConfig = 78
 )
 
@@ -43,8 +43,7 @@ type commands struct {
 	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
 }
 
-// environment is what commands get besides their flags; Run methods ask for it
-// as a parameter.
+// environment has the inputs of commands besides their flags; Run methods get it as a parameter.
 type environment struct {
 	// ctx ends with the first SIGINT, SIGTERM or SIGHUP.
 	ctx      context.Context
@@ -53,12 +52,12 @@ type environment struct {
 	environ []string
 }
 
-// usageError is the fault of whoever typed the command.
+// usageError is a mistake in the command line.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 
-// configError is the fault of whoever wrote the configuration.
+// configError is a mistake in the configuration.
 type configError struct{ err error }
 
 func (e configError) Error() string { return e.err.Error() }
@@ -68,10 +67,9 @@ func main() {
 	os.Exit(run(os.Args[1:], env))
 }
 
-// interrupted returns a context that ends with the first signal. The second one
-// ends the process at once: whoever sends it does not want to wait for a drain.
-// SIGHUP is one of them: it comes when a terminal is closed, and there is nothing
-// that a replica reads again.
+// interrupted returns a context that ends with the first signal. The second one ends the process at
+// once, without a drain. SIGHUP is one of the signals: it comes when a terminal is closed, and a
+// replica does not reload its configuration.
 func interrupted() context.Context {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -88,7 +86,7 @@ func interrupted() context.Context {
 
 // run parses and runs one command and returns the exit code.
 func run(args []string, env *environment) (code int) {
-	// The parser ends --help by its exit function, which must not return.
+	// For --help the parser calls its exit function, which must not return.
 	type exit int
 	defer func() {
 		switch v := recover().(type) {

@@ -13,9 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // asMain makes the test binary the command itself, for tests that need a process.
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	acltest.Main(m, cell.RoleReplica) // the rights of the process in Redis
+	acltest.Main(m, script.RoleReplica, replica.Access()...) // the rights of the process in Redis
 }
 
 // buffer is written to by the command and read by the test.
@@ -101,8 +102,8 @@ redis.conections is not a key of the configuration, expected url, urls, username
 	}
 }
 
-// TestUnreadableFiles: a file that is not there yet, of a mount or of whoever hands out secrets, is a failure that another
-// start may mend.
+// TestUnreadableFiles: a file that is not there yet, on a mount or from a secret store, is a
+// failure that a restart may mend.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	const missing = "/nowhere: no such file or directory (from --set redis.password_file)\n"
@@ -121,7 +122,8 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
-// TestNotStartedAgain: systemd does not start a replica again whose configuration is not valid, which would not mend it.
+// TestNotStartedAgain: systemd does not restart a replica with an invalid configuration, because
+// that would not help.
 func TestNotStartedAgain(t *testing.T) {
 	t.Parallel()
 	unit, err := os.ReadFile("../../deploy/scheduler.service")
@@ -133,10 +135,10 @@ func TestNotStartedAgain(t *testing.T) {
 	}
 }
 
-// TestDocumentedMistakes: the manual shows what the program prints, path and all.
+// TestDocumentedMistakes: the manual shows the exact output of the program.
 func TestDocumentedMistakes(t *testing.T) {
 	t.Parallel()
-	manual, err := os.ReadFile("../../docs/configuration.md")
+	manual, err := os.ReadFile("../../docs/scheduler.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +158,7 @@ func TestDocumentedMistakes(t *testing.T) {
 	}
 }
 
-// TestIgnored: a redis-server that is run in the clone leaves nothing to be committed.
+// TestIgnored: a redis-server that runs in the clone leaves nothing that git would commit.
 func TestIgnored(t *testing.T) {
 	t.Parallel()
 	ignored, err := os.ReadFile("../../.gitignore")
@@ -182,7 +184,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestStartFailures: one line that says what to do, and exit code 1.
+// TestStartFailures: one line with advice, and exit code 1.
 func TestStartFailures(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)

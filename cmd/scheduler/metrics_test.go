@@ -96,8 +96,8 @@ func TestScrapeDoesNotGrow(t *testing.T) {
 	before := settle()
 	register(1, 200)
 	job()
-	// An operation that is first needed meanwhile, such as the load after a lost event,
-	// adds its series, but what grows with the nodes adds one for each at least.
+	// An operation that is first needed meanwhile, such as the load after a lost event, adds its
+	// series. Series that grow with the nodes would add at least one for each node.
 	if after := settle(); after >= before+199 {
 		t.Errorf("%d series with 2 nodes, %d with 201", before, after)
 	}

@@ -10,12 +10,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/replica"
 )
 
-// TestStartWhileOneCannotServe: one of two servers takes no writes when a replica
-// starts. The other is served, and the first comes to it once it is a master.
+// TestStartWhileOneCannotServe: one of two servers takes no writes when a replica starts. The
+// replica serves the other one, and also the first once it is a master.
 func TestStartWhileOneCannotServe(t *testing.T) {
 	t.Parallel()
 	for i := range 2 {
@@ -34,7 +35,7 @@ func TestStartWhileOneCannotServe(t *testing.T) {
 			cfg.Listen, cfg.DrainTimeout = "127.0.0.1:0", 10*time.Second
 			cfg.Redis.URL, cfg.Redis.URLs, cfg.Redis.Cells = "", []string{servers[0].URL(), servers[1].URL()}, 2
 			cfg.Cache.BatchRefreshInterval = 50 * time.Millisecond
-			r := replica.New(cfg, zap.NewNop(), newRegistry())
+			r := replica.New(cfg, zap.NewNop(), metrics.NewRegistry())
 			if err := r.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}

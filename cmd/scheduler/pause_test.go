@@ -9,17 +9,18 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
 )
 
-// TestPauseOfAllReplicas: what is paused at one replica waits at the other from the moment of
-// the answer, and is done after the pause.
+// TestPauseOfAllReplicas: after the answer to a pause at one replica, jobs wait at the other one
+// too. They run after the pause.
 func TestPauseOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	var cfg config.Replica
 	first := startSystem(t, func(c *config.Replica) { cfg = *c })
 	cfg.ReplicaID = "second"
-	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), newRegistry())
+	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), metrics.NewRegistry())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -10,12 +10,13 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// TestPoolsOfAllReplicas: a configuration that is put in force at one replica is in
-// force at the others, and wins over what their files say.
+// TestPoolsOfAllReplicas: a configuration that one replica applies is in force at all others, and
+// wins over their files.
 func TestPoolsOfAllReplicas(t *testing.T) {
 	t.Parallel()
 	var cfg config.Replica
@@ -24,7 +25,7 @@ func TestPoolsOfAllReplicas(t *testing.T) {
 		cfg = *c
 	})
 	cfg.ReplicaID, cfg.DrainTimeout = "second", 10*time.Second
-	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), newRegistry())
+	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), metrics.NewRegistry())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func TestPoolsOfAllReplicas(t *testing.T) {
 			t.Fatalf("the second replica has %s", pools(second))
 		}
 	}
-	// Jobs follow: nobody is in the pool of the file any more.
+	// Jobs follow: the pool of the file has no members any more.
 	for _, s := range []*system{first, second} {
 		if status, body := s.call(t, http.MethodPost, "/v1/jobs?wait_ms=10000", `{"service":"echo","requirement":{"pool":"named"}}`); status != http.StatusOK {
 			t.Error(status, body)

@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// TestSubmitRate: beyond its rate a tenant is told when to come again, others and what an
-// operator submits again are not concerned.
+// TestSubmitRate: beyond its rate a tenant gets refusals with the time to come again. Other
+// tenants, and jobs that an operator submits again, are not affected.
 func TestSubmitRate(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t, func(cfg *config.Replica) {
@@ -45,8 +45,8 @@ func TestSubmitRate(t *testing.T) {
 	}
 }
 
-// TestAcknowledgeWithoutReplicas: the replica starts, says in its readiness what is missing,
-// and refuses jobs at once.
+// TestAcknowledgeWithoutReplicas: the replica starts, its readiness names what is missing, and it
+// refuses jobs at once.
 func TestAcknowledgeWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t, func(cfg *config.Replica) { cfg.Acknowledge = config.AcknowledgeReplicated })

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestSchedulesRun: a replica as it is served runs what it is told to, again and again.
+// TestSchedulesRun: a complete replica runs schedules again and again.
 func TestSchedulesRun(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t)

@@ -11,15 +11,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.opentelemetry.io/otel"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/process/systemd"
-	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica"
 )
 
@@ -41,12 +39,12 @@ type serveCmd struct {
 func (serveCmd) Help() string {
 	return `Flags win over the environment (FREESLOT_REDIS__URL for redis.url), that over the file, that over the defaults.
 
-The first SIGINT, SIGTERM or SIGHUP drains: /readyz turns red, clients are told to go elsewhere, the port is closed, and the
+The first SIGINT, SIGTERM or SIGHUP drains: /readyz turns red, clients go to other replicas, the port is closed, and the
 process ends within drain_timeout. A second one ends it at once. Jobs go on either way. Nothing is read again: a changed
-configuration takes another start.`
+configuration needs a restart.`
 }
 
-// Run serves until the process is told to stop.
+// Run serves until a signal stops the process.
 func (c *serveCmd) Run(env *environment) error {
 	cfg, err := c.load(env.environ)
 	if err != nil {
@@ -98,7 +96,7 @@ func (c *serveCmd) load(environ []string) (config.Replica, error) {
 	}
 }
 
-// checkListen finds a taken port before anything is started, and logged.
+// checkListen finds a taken port before anything is started and logged.
 func checkListen(ctx context.Context, addr string) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
@@ -118,26 +116,26 @@ func checkListen(ctx context.Context, addr string) error {
 
 // serve runs one replica until ctx ends.
 func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
-	// A collector that is away is told of in the log's own format; the handler is
-	// the process', which is why it is set here.
+	// Logs errors of the trace collector in the format of the log. The handler is global to the
+	// process, so it is set here.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing.export_failed", zap.Error(err)) }))
 	if err := checkListen(ctx, cfg.Listen); err != nil {
 		return err
 	}
 	restoreGC := relaxGC()
 	defer restoreGC()
-	r := replica.New(cfg, logger, newRegistry())
+	r := replica.New(cfg, logger, metrics.NewRegistry())
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := r.Start(startCtx); err != nil {
 		if ctx.Err() != nil {
-			return nil // told to stop on the way up
+			return nil // stopped on the way up
 		}
 		return err
 	}
 	restoreGC()
 	notify := systemd.New(os.Environ())
-	told := func(err error) {
+	logFailed := func(err error) {
 		if err != nil {
 			logger.Warn("replica.systemd", zap.Error(err))
 		}
@@ -147,27 +145,17 @@ func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
 	watchCtx, endWatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWatch()
 	watching.Go(func() { notify.Watch(watchCtx, r.Alive) })
-	told(errors.Join(notify.Status("serves at "+r.Addr()), notify.Ready()))
+	logFailed(errors.Join(notify.Status("serves at "+r.Addr()), notify.Ready()))
 	select {
 	case <-ctx.Done():
 	case <-r.Done():
 	}
-	told(errors.Join(notify.Stopping(), notify.Status("drains, for up to "+cfg.DrainTimeout.String())))
+	logFailed(errors.Join(notify.Stopping(), notify.Status("drains, for up to "+cfg.DrainTimeout.String())))
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 	defer cancel()
 	if err := r.Stop(stopCtx); err != nil {
-		// Nothing is lost by it: what was cut off is in Redis.
+		// Nothing is lost: the jobs of the sessions are in Redis.
 		logger.Warn("replica.stop_incomplete", zap.String(logging.FieldReplica, cfg.ReplicaID), zap.Error(err))
 	}
 	return r.Err()
-}
-
-// newRegistry has the metrics of the process.
-func newRegistry() *prometheus.Registry {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freeslot_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version.String()},
-	}, func() float64 { return 1 }))
-	return reg
 }

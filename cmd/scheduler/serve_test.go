@@ -22,6 +22,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/worker"
@@ -43,7 +44,7 @@ type system struct {
 	metrics *prometheus.Registry
 	url     string
 	release chan struct{}
-	// operator is a token that may see the nodes; empty without tokens.
+	// operator is a token with the right to list nodes; empty without tokens.
 	operator string
 }
 
@@ -57,12 +58,12 @@ func startSystem(t *testing.T, adapt ...func(*config.Replica)) *system {
 	for _, a := range adapt {
 		a(&cfg)
 	}
-	metrics := newRegistry()
-	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), metrics)
+	reg := metrics.NewRegistry()
+	r := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), reg)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := &system{replica: r, metrics: metrics, url: "http://" + r.Addr(), release: make(chan struct{})}
+	s := &system{replica: r, metrics: reg, url: "http://" + r.Addr(), release: make(chan struct{})}
 	for _, token := range cfg.Tokens {
 		if token.Role == config.RoleOperator {
 			s.operator = token.Token
@@ -111,8 +112,8 @@ func startNode(t *testing.T, redis config.Redis, release <-chan struct{}) {
 	})
 }
 
-// await asks until the replica has heard of the node, by a checked read: that
-// brings the cache up to date.
+// await asks until the replica knows the node, by a checked read, which brings the cache up to
+// date.
 func (s *system) await(t *testing.T, node string) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -214,15 +215,15 @@ func TestServeWithTokens(t *testing.T) {
 	}
 }
 
-// TestReadinessFollowsRedis: the probe asks nobody, and yet tells within a few
-// refresh intervals.
+// TestReadinessFollowsRedis: the probe sends no request, but follows within a few refresh
+// intervals.
 func TestReadinessFollowsRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
 	cfg := config.DefaultReplica()
 	cfg.Listen, cfg.Redis.URL, cfg.DrainTimeout = "127.0.0.1:0", redis.URL(), 10*time.Second
 	cfg.Cache.BatchRefreshInterval = 50 * time.Millisecond
-	r := replica.New(cfg, zap.NewNop(), newRegistry())
+	r := replica.New(cfg, zap.NewNop(), metrics.NewRegistry())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -253,8 +254,8 @@ func TestReadinessFollowsRedis(t *testing.T) {
 	becomes(http.StatusOK)
 }
 
-// TestDrain: a session with a job outstanding is told to go, a submit that waits
-// is answered, readiness turns red, the port closes, and the job goes on.
+// TestDrain: a session with an outstanding job gets goaway, a waiting submit is answered, readiness
+// turns red, the port closes, and the job goes on.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t)
@@ -372,8 +373,7 @@ func TestFirstSignalStops(t *testing.T) {
 	}
 }
 
-// TestSecondSignalStopsAtOnce: a job that does not end would keep the drain busy
-// for half of an hour.
+// TestSecondSignalStopsAtOnce: an endless job would keep the drain busy for half of an hour.
 func TestSecondSignalStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Shared(t).Prefix(t)
@@ -394,7 +394,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 		if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
-		// The second one is sent only once the first was taken.
+		// The second signal is sent only after the first was received.
 		p.eventOrEnd("replica.draining")
 	}
 	if code := p.end(t); code != exitFailure {

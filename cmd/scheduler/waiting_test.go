@@ -7,7 +7,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// TestWaitingIsConfigured: the limit and the weights reach what heeds them.
+// TestWaitingIsConfigured: the limit and the weights reach the code that uses them.
 func TestWaitingIsConfigured(t *testing.T) {
 	t.Parallel()
 	heavy := 1000
@@ -26,7 +26,8 @@ func TestWaitingIsConfigured(t *testing.T) {
 	if status, got := submit("root", `{"service":"block","slots":4}`); status != http.StatusAccepted || got["position"] != nil {
 		t.Fatal(status, got)
 	}
-	// The second job of either comes after the first of both; that of the heavy one soon.
+	// The second job of each tenant comes after the first jobs of both; the one of the heavier
+	// tenant comes soon.
 	for i, step := range []struct {
 		token    string
 		position float64

@@ -1,5 +1,5 @@
-// Command progress is a service for nodeagent that tells how far its jobs are. It is given {"steps": 5} and
-// answers with NDJSON, a line each 200 ms:
+// Command progress is a service for nodeagent that reports the progress of its jobs. It gets
+// {"steps": 5} and answers with NDJSON, a line each 200 ms:
 //
 //	go run ./examples/progress
 //	nodeagent --node-id n1 --set 'services=[{name: slow, http: {url: "http://127.0.0.1:8000/", idle_timeout: 5s}}]'
@@ -29,7 +29,7 @@ func main() {
 func handler(pace time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-ndjson")
-		// Written as lines; sent at once, because progress that waits in a buffer tells nothing.
+		// Each line is sent at once, because progress in a buffer is of no use.
 		say := func(event map[string]any) error {
 			if err := json.NewEncoder(w).Encode(event); err != nil {
 				return err
@@ -53,6 +53,6 @@ func handler(pace time.Duration) http.HandlerFunc {
 				return
 			}
 		}
-		_ = say(map[string]any{"result": map[string]int{"steps": job.Steps}}) // whoever asked may have gone
+		_ = say(map[string]any{"result": map[string]int{"steps": job.Steps}}) // the client may have gone
 	}
 }

@@ -29,7 +29,8 @@ type options struct {
 	allowFailures bool
 }
 
-// run returns the exit status: 0 when every line was spoken, 2 for a command line that is wrong, else 1.
+// run returns the exit status: 0 when every line was spoken, 2 for a command line that is wrong,
+// else 1.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -78,7 +79,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// speakInput does it all and returns how many lines were not spoken.
+// speakInput speaks the input and returns how many lines failed.
 func speakInput(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) (failed int, err error) {
 	program, err := findSynthesizer()
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// service is what the nodes offer.
+	// service is the one that the nodes offer.
 	service = "tts"
-	// maxLineBytes bounds one line; what is longer is no phrase.
+	// maxLineBytes is the longest line.
 	maxLineBytes = 64 << 10
 	// maxLines bounds the input: every result stays in Redis while the program runs.
 	maxLines = 1000
@@ -26,7 +26,7 @@ type phrase struct {
 	line     int // from 1
 	language string
 	text     string
-	// err says why the line cannot be submitted; the other fields may then be empty.
+	// err is why the line cannot be submitted; the other fields may then be empty.
 	err error
 }
 
@@ -37,8 +37,8 @@ var (
 	errNoText      = errors.New("has no text after its language")
 )
 
-// readPhrases reads all lines but blank ones and comments. Lines that cannot be used are among the
-// phrases, with their err. The error is for an input that cannot be read or is too long.
+// readPhrases reads all lines but blank ones and comments. Bad lines are among the phrases, with
+// their err. The error is for an input that cannot be read or is too long.
 func readPhrases(r io.Reader) ([]phrase, error) {
 	in := bufio.NewReaderSize(r, maxLineBytes)
 	var phrases []phrase
@@ -67,7 +67,8 @@ func readPhrases(r io.Reader) ([]phrase, error) {
 	}
 }
 
-// readLine returns a line without its end, and of one that is too long the beginning. io.EOF comes alone.
+// readLine returns a line without its end, or the beginning of one that is too long. io.EOF comes
+// alone.
 func readLine(in *bufio.Reader) (text string, tooLong bool, err error) {
 	part, more, err := in.ReadLine()
 	text = string(part)
@@ -81,7 +82,7 @@ func readLine(in *bufio.Reader) (text string, tooLong bool, err error) {
 	return text, tooLong, err
 }
 
-// parseLine is false for lines that say nothing.
+// parseLine returns false for blank lines and comments.
 func parseLine(text string) (phrase, bool) {
 	text = strings.TrimSpace(text)
 	if text == "" || text[0] == '#' {
@@ -101,7 +102,7 @@ func parseLine(text string) (phrase, bool) {
 	}
 	switch {
 	case p.language == "" || freeslot.CodeOf(err) == freeslot.CodeInvalidArgument:
-		// "Note that: this" has a colon too; what stands before it is then no language.
+		// "Note that: this" has a colon too, but no language before it.
 		return phrase{err: fmt.Errorf("begins with %.40q, which is no language; %w", p.language, errNoLanguage)}, true
 	case err != nil:
 		p.err = err

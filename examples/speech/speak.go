@@ -21,12 +21,12 @@ import (
 const (
 	// lineLimit bounds one line: waiting for a free slot, and being spoken.
 	lineLimit = 3 * time.Minute
-	// inFlight is how many lines are submitted at a time: more than the fleet has slots, so that lines wait for
-	// their node, and no more than a file of many lines needs.
+	// inFlight is how many lines are submitted at a time: more than the fleet has slots, so that
+	// lines wait for their node.
 	inFlight = 12
 )
 
-// outcome is what became of a line.
+// outcome is the result of a line.
 type outcome struct {
 	phrase   phrase
 	status   freeslot.JobStatus // zero when no job was made
@@ -39,12 +39,13 @@ type outcome struct {
 	err      error // nil: spoken
 }
 
-// runner is what a line needs of the client.
+// runner is the part of the client that a line needs.
 type runner interface {
 	Submit(ctx context.Context, job freeslot.Job) (*client.Handle, error)
 }
 
-// speakAll speaks every phrase that can be spoken and returns the outcomes in the order of the lines.
+// speakAll speaks every phrase that can be spoken and returns the outcomes in the order of the
+// lines.
 func speakAll(ctx context.Context, c runner, phrases []phrase, out string) []outcome {
 	outcomes := make([]outcome, len(phrases))
 	next := make(chan int)
@@ -77,7 +78,8 @@ func speakLine(ctx context.Context, c runner, p phrase, out string) outcome {
 	return o
 }
 
-// run submits the line's job, which waits while every node that fits is full, and waits for its end.
+// run submits the line's job, which waits while every node that fits is full, and waits for its
+// end.
 func (o *outcome) run(ctx context.Context, c runner) error {
 	job, err := o.phrase.job()
 	if err != nil {
@@ -113,13 +115,9 @@ func (o *outcome) save(out string) error {
 	if err := json.Unmarshal(o.status.Result, &s); err != nil {
 		return fmt.Errorf("result: %w", err)
 	}
-	o.status.Result = nil // it is large and nobody reads it again
-	seconds, err := wavSeconds(s.WAV)
-	if err != nil {
-		return fmt.Errorf("result: %w", err)
-	}
+	o.status.Result = nil // it is large and not needed any more
 	o.file = filepath.Join(out, fmt.Sprintf("%03d-%s.wav", o.phrase.line, o.phrase.language))
-	o.bytes, o.seconds = len(s.WAV), seconds
+	o.bytes, o.seconds = len(s.WAV), s.Seconds
 	return os.WriteFile(o.file, s.WAV, 0o644) //nolint:gosec // meant to be heard
 }
 
@@ -139,7 +137,7 @@ func (o *outcome) state() string {
 	}
 }
 
-// note says more about a line that was not spoken.
+// note is the reason why a line was not spoken.
 func (o *outcome) note() string {
 	var coded *freeslot.Error
 	switch {

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// row is a line of the table.
+// row is a row of the table.
 type row map[string]string
 
-// speakText runs the program on text and returns its exit status, its table by line number, and the folder
-// with the WAV files.
+// speakText runs the program on text and returns its exit status, its table by line number, and the
+// folder with the WAV files.
 func speakText(t *testing.T, text string, flags ...string) (code int, rows map[int]row, wav string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,7 +83,7 @@ func listen(t *testing.T, file string) (seconds float64) {
 	t.Helper()
 	m := amplitude.FindStringSubmatch(sox(t, "sox", file, "-n", "stat"))
 	if m == nil {
-		t.Fatalf("sox says nothing of the amplitude of %s", file)
+		t.Fatalf("sox does not print the amplitude of %s", file)
 	}
 	if loud, err := strconv.ParseFloat(m[1], 64); err != nil || loud < 0.001 {
 		t.Errorf("%s is silent: RMS amplitude %s", file, m[1])
@@ -126,7 +126,7 @@ func TestSpeech(t *testing.T) {
 		file := filepath.Join(wav, "0"+strconv.Itoa(100 + p.line)[1:]+"-"+p.language+".wav")
 		length[p.text] = listen(t, file)
 		if said, err := strconv.ParseFloat(r["SECONDS"], 64); err != nil || said < length[p.text]-0.02 || said > length[p.text]+0.02 {
-			t.Errorf("line %d: the table says %s seconds, soxi %.2f", p.line, r["SECONDS"], length[p.text])
+			t.Errorf("line %d: the table has %s seconds, soxi %.2f", p.line, r["SECONDS"], length[p.text])
 		}
 	}
 	// The three German lines, by length.
@@ -145,7 +145,7 @@ func TestSpeech(t *testing.T) {
 	}
 }
 
-// TestRefusedLines speaks a file with lines that cannot be spoken, among others that can.
+// TestRefusedLines speaks a file in which some lines cannot be spoken.
 func TestRefusedLines(t *testing.T) {
 	text, err := os.ReadFile("phrases-refused.txt")
 	if err != nil {
@@ -171,8 +171,8 @@ func TestRefusedLines(t *testing.T) {
 	}
 }
 
-// TestManyLinesOfOneLanguage has more lines than their node has slots, a text that looks like an option, and
-// one whose sound is over the node's limit.
+// TestManyLinesOfOneLanguage has more lines than their node has slots, a text that looks like an
+// option, and a text whose sound is over the node's limit.
 func TestManyLinesOfOneLanguage(t *testing.T) {
 	text := strings.Repeat("de: Noch eine Zeile, die auf einen freien Platz wartet.\n", 20) +
 		"de: --version\n" +

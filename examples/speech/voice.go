@@ -32,15 +32,15 @@ var errNoSynthesizer = errors.New("espeak-ng is not installed; install it with: 
 // voices are the languages of one node, as lower-case tags, each with the voice that reads it.
 type voices map[string]string
 
-// fleet is which node speaks what.
+// fleet has the languages of each node.
 var fleet = map[string]voices{
 	"speech-de":   {"de": "de", "fr": "fr-fr"},
 	"speech-en":   {"en": "en-gb", "en-us": "en-us", "es": "es"},
 	"speech-misc": {"it": "it", "pt": "pt", "pt-br": "pt-br", "cmn": "cmn", "zh": "cmn"},
 }
 
-// of finds the voice for a language: that of the tag itself, else of what remains when its last parts are
-// left out. It is how freeslot chose this node.
+// of finds the voice for a tag, or for the tag without its last parts. freeslot chooses a node in
+// the same way.
 func (v voices) of(tag string) (string, bool) {
 	for tag = strings.ToLower(strings.ReplaceAll(tag, "_", "-")); tag != ""; {
 		if voice, ok := v[tag]; ok {
@@ -93,7 +93,7 @@ func (n *node) speak(ctx context.Context, job *worker.Job) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("this node has no voice for %q", job.Requirement.TargetLanguage)
 	}
-	_ = job.Progress(map[string]string{"speaks": voice}) // which whoever watches the job sees
+	_ = job.Progress(map[string]string{"speaks": voice}) // for those who watch the job
 	file := filepath.Join(n.folder, job.ID+".wav")
 	defer os.Remove(file) //nolint:errcheck // it may not have been written
 	if err := synthesize(ctx, n.program, voice, req.Text, file); err != nil {
@@ -110,8 +110,8 @@ func (n *node) speak(ctx context.Context, job *worker.Job) (any, error) {
 	return speech{WAV: wav, Seconds: seconds, Voice: voice}, nil
 }
 
-// synthesize writes the spoken text to file. The text goes by standard input: as an argument it could be
-// taken for an option, and everybody on the machine could read it.
+// synthesize writes the spoken text to file. The text goes by standard input: an argument could
+// look like an option, and every user of the machine could read it.
 func synthesize(ctx context.Context, program, voice, text, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, speakLimit)
 	defer cancel()

@@ -10,21 +10,21 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Credential is one token and what it stands for.
+// Credential is a token and the caller that it identifies.
 type Credential struct {
 	Token    string
 	Tenant   string
 	Operator bool
 }
 
-// Principal is who calls.
+// Principal is a caller.
 type Principal struct {
 	Tenant string
 	// Operator callers see and cancel the jobs of all tenants, and see the nodes.
 	Operator bool
 }
 
-// scope is the tenant whose jobs p may touch; empty stands for any.
+// scope is the tenant whose jobs p may read and change; empty means any tenant.
 func (p Principal) scope() string {
 	if p.Operator {
 		return ""
@@ -32,8 +32,8 @@ func (p Principal) scope() string {
 	return p.Tenant
 }
 
-// Authenticator tells callers by static bearer tokens. It is immutable and safe
-// for concurrent use.
+// Authenticator identifies callers by static bearer tokens. It is immutable and safe for concurrent
+// use.
 type Authenticator struct {
 	open   Principal
 	tokens []hashedCredential
@@ -44,8 +44,8 @@ type hashedCredential struct {
 	principal Principal
 }
 
-// NewAuthenticator makes one for the given tokens. Without any every caller is
-// an operator of openTenant.
+// NewAuthenticator makes one for the given tokens. Without tokens every caller is an operator of
+// openTenant.
 func NewAuthenticator(credentials []Credential, openTenant string) *Authenticator {
 	a := &Authenticator{open: Principal{Tenant: openTenant, Operator: true}}
 	for _, c := range credentials {
@@ -57,13 +57,12 @@ func NewAuthenticator(credentials []Credential, openTenant string) *Authenticato
 	return a
 }
 
-// Open reports whether there are no tokens, so that everybody is let in.
+// Open reports whether there are no tokens, so that every caller is accepted.
 func (a *Authenticator) Open() bool { return len(a.tokens) == 0 }
 
-// Authenticate returns who sent r. The token is in the Authorization header or,
-// in the handshake of a WebSocket, where browsers cannot set headers, in the
-// query parameter access_token. The error is a *freeslot.Error with code
-// unauthenticated.
+// Authenticate returns the caller that sent r. The token is in the Authorization header. In the
+// handshake of a WebSocket, where browsers cannot set headers, it may be in the query parameter
+// access_token. The error is a *freeslot.Error with code unauthenticated.
 func (a *Authenticator) Authenticate(r *http.Request) (tenant string, operator bool, err error) {
 	p, e := a.principal(r)
 	if e != nil {
@@ -83,8 +82,8 @@ func (a *Authenticator) principal(r *http.Request) (Principal, *freeslot.Error) 
 			Message: `no token, expected the header "Authorization: Bearer <token>"`,
 		}
 	}
-	// Digests are compared, all of them and in constant time, so that the time
-	// taken tells nothing about how much of a token was right.
+	// All digests are compared in constant time, so that the duration does not show how much of a
+	// token was right.
 	digest := sha256.Sum256([]byte(token))
 	found := -1
 	for i := range a.tokens {
@@ -113,8 +112,8 @@ func bearerToken(r *http.Request) (string, bool) {
 
 type principalKey struct{}
 
-// Caller is who sent the request that ctx belongs to. It panics outside of an authenticated route: to
-// go on would be to skip authorization.
+// Caller returns the caller of the request that ctx belongs to. It panics outside of an
+// authenticated route: to continue would skip authorization.
 func Caller(ctx context.Context) Principal { return ctx.Value(principalKey{}).(Principal) }
 
 // OperatorsOnly refuses other callers. doing is what only operators may do: "see the nodes".

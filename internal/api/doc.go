@@ -1,27 +1,28 @@
-// Package api is a replica's HTTP side: jobs and nodes under /v1, health,
-// metrics, and the OpenAPI document of it all. The WebSocket handler is handed
-// in and served on the same listener. Features register further routes with a Router.
+// Package api serves a replica over HTTP: jobs and nodes under /v1, health, metrics, and the
+// OpenAPI document of all that. It serves the WebSocket handler on the same listener. Features
+// register further routes with a Router.
 //
 // # Errors
 //
-// Every refusal, those of the router and of the framework included, is the JSON
-// object {code, message, field, errors, retry_after_ms, breakdown, current_version} with the codes of
-// package freeslot; see statusOf for the HTTP status of each. A refusal that is
-// worth repeating has a Retry-After header.
+// Every refusal, also of the router and of the framework, is the JSON object {code, message, field,
+// errors, retry_after_ms, breakdown, current_version} with the codes of package freeslot. statuses
+// has the HTTP status of each. A refusal that is worth repeating has a Retry-After header.
 //
 // # Who may call
 //
-// With tokens configured, /v1 asks for "Authorization: Bearer <token>". Without
-// any, only loopback is served and every caller is an operator; requests whose
-// Host is not this machine are refused then, because that is what a page in the
-// user's browser looks like that has rebound its own name to 127.0.0.1. An
-// Origin other than the request's own host or one of the allowed is refused in
-// both cases. /healthz, /readyz, /metrics and the OpenAPI document ask for no
-// token: they hold nothing of a tenant.
+// With tokens configured, /v1 needs "Authorization: Bearer <token>". Without tokens, only loopback
+// is served, and every caller is an operator. Requests whose Host is not this machine are then
+// refused: a page in the user's browser that has rebound its own name to 127.0.0.1 sends such
+// requests. In both cases an Origin is refused that is neither the request's own host nor allowed.
+// /healthz, /readyz, /metrics and the OpenAPI document need no token: they have no data of a
+// tenant.
 //
-// # Order of stopping
+// # Failure
 //
-// Drain turns /readyz red, answers the submits that wait for a result with the
-// state so far, and refuses new ones. Stop then closes the listener and waits
-// for requests under way; when its context ends it cuts them off.
+// When Redis does not answer, jobs are refused as unavailable. Nodes are answered from memory,
+// marked as degraded.
+//
+// Drain turns /readyz red, answers the submits that wait for a result with the state so far, and
+// refuses new ones. Stop then closes the listener and waits for requests under way; when its
+// context ends it cuts them off.
 package api

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,19 +28,19 @@ type Error struct {
 	Breakdown    map[string]int `json:"breakdown,omitempty" doc:"For no_matching_node: how many nodes failed each part of the requirement."`
 
 	Errors []freeslot.FieldError `json:"errors,omitempty" doc:"Every offending input, where several are told at once."`
-	// CurrentVersion is documented for its reader in the tag.
+	// CurrentVersion is documented in its tag.
 	CurrentVersion *uint64 `json:"current_version,omitempty" doc:"For conflict: the version that is there now."`
 
 	status int
 }
 
-// Error makes *Error an error for the framework.
+// Error implements error, for the framework.
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
-// GetStatus is the HTTP status.
+// GetStatus returns the HTTP status, for the framework.
 func (e *Error) GetStatus() int { return e.status }
 
-// GetHeaders are the headers that go with the status.
+// GetHeaders returns the headers that go with the status, for the framework.
 func (e *Error) GetHeaders() http.Header {
 	h := http.Header{}
 	if e.RetryAfterMS > 0 {
@@ -51,57 +52,41 @@ func (e *Error) GetHeaders() http.Header {
 	return h
 }
 
-// statusOf is the HTTP status of each code.
-func statusOf(code freeslot.Code) int {
-	switch code {
-	case freeslot.CodeInvalidArgument:
-		return http.StatusBadRequest
-	case freeslot.CodePayloadTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case freeslot.CodeNoMatchingNode:
-		return http.StatusUnprocessableEntity
-	case freeslot.CodeOverloaded, freeslot.CodeRateLimited:
-		return http.StatusTooManyRequests
-	case freeslot.CodeUnavailable:
-		return http.StatusServiceUnavailable
-	case freeslot.CodeUnauthenticated:
-		return http.StatusUnauthorized
-	case freeslot.CodePermissionDenied:
-		return http.StatusForbidden
-	case freeslot.CodeNotFound:
-		return http.StatusNotFound
-	case freeslot.CodeConflict:
-		return http.StatusConflict
-	default:
-		return http.StatusInternalServerError
-	}
+// statuses has the HTTP status of each code but internal.
+var statuses = map[freeslot.Code]int{
+	freeslot.CodeInvalidArgument:  http.StatusBadRequest,
+	freeslot.CodePayloadTooLarge:  http.StatusRequestEntityTooLarge,
+	freeslot.CodeNoMatchingNode:   http.StatusUnprocessableEntity,
+	freeslot.CodeOverloaded:       http.StatusTooManyRequests,
+	freeslot.CodeRateLimited:      http.StatusTooManyRequests,
+	freeslot.CodeUnavailable:      http.StatusServiceUnavailable,
+	freeslot.CodeUnauthenticated:  http.StatusUnauthorized,
+	freeslot.CodePermissionDenied: http.StatusForbidden,
+	freeslot.CodeNotFound:         http.StatusNotFound,
+	freeslot.CodeConflict:         http.StatusConflict,
 }
 
-// codeOf is the code of a refusal that the framework or the router decided on.
+// frameworkCodes has the codes of refusals by the framework and the router, where the status has
+// one.
+var frameworkCodes = map[int]freeslot.Code{
+	http.StatusRequestEntityTooLarge: freeslot.CodePayloadTooLarge,
+	http.StatusUnauthorized:          freeslot.CodeUnauthenticated,
+	http.StatusForbidden:             freeslot.CodePermissionDenied,
+	http.StatusNotFound:              freeslot.CodeNotFound,
+	http.StatusTooManyRequests:       freeslot.CodeOverloaded,
+	http.StatusServiceUnavailable:    freeslot.CodeUnavailable,
+}
+
 func codeOf(status int) freeslot.Code {
-	switch {
-	case status == http.StatusRequestEntityTooLarge:
-		return freeslot.CodePayloadTooLarge
-	case status == http.StatusUnauthorized:
-		return freeslot.CodeUnauthenticated
-	case status == http.StatusForbidden:
-		return freeslot.CodePermissionDenied
-	case status == http.StatusNotFound:
-		return freeslot.CodeNotFound
-	case status == http.StatusTooManyRequests:
-		return freeslot.CodeOverloaded
-	case status == http.StatusServiceUnavailable:
-		return freeslot.CodeUnavailable
-	case status < http.StatusInternalServerError:
-		return freeslot.CodeInvalidArgument
-	default:
-		return freeslot.CodeInternal
+	if status < http.StatusInternalServerError {
+		return cmp.Or(frameworkCodes[status], freeslot.CodeInvalidArgument)
 	}
+	return cmp.Or(frameworkCodes[status], freeslot.CodeInternal)
 }
 
-// coded turns err into the *freeslot.Error to report. A store that does not
-// answer, or not in time, is unavailable; what is left over is a defect, whose
-// text goes to the log and not to the caller.
+// coded turns err into the *freeslot.Error to report. If the store does not answer, or not in time,
+// that is unavailable. Any other error is a defect, whose text is for the log and not for the
+// caller.
 func coded(err error) *freeslot.Error {
 	var e *freeslot.Error
 	var netError net.Error
@@ -110,24 +95,28 @@ func coded(err error) *freeslot.Error {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, cell.ErrNotReplicated):
-		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "it is done, and not confirmed: too few of Redis' replicas have it yet. Repeat it: that it is done already is then said once they have", RetryAfter: time.Second}
+		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "it is done, but not confirmed: too few of Redis' replicas have it yet. Repeat the request: the answer comes once they have it", RetryAfter: time.Second}
 	case redisError, errors.As(err, &netError), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, rueidis.ErrClosing), errors.Is(err, cell.ErrStopped):
 		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the store did not answer", RetryAfter: time.Second}
 	default:
-		return &freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error; the replica's log has the cause"}
+		return internalError()
 	}
 }
 
-// body is the wire form of a coded error.
+func internalError() *freeslot.Error {
+	return &freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error; the replica's log has the cause"}
+}
+
+// body is the JSON form of an error.
 func body(e *freeslot.Error) *Error {
 	return &Error{
 		Code: e.Code, Message: e.Message, Field: e.Field, RetryAfterMS: e.RetryAfter.Milliseconds(), Breakdown: e.Breakdown,
-		Errors: e.Errors, status: statusOf(e.Code),
+		Errors: e.Errors, status: cmp.Or(statuses[e.Code], http.StatusInternalServerError),
 	}
 }
 
-// Conflict is the refusal of a change that was made from another version than current.
+// Conflict refuses a change that was made from another version than current.
 func Conflict(message string, current uint64) *Error {
 	e := body(&freeslot.Error{Code: freeslot.CodeConflict, Field: "version", Message: message})
 	e.CurrentVersion = &current
@@ -147,29 +136,28 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // the client has gone; there is nobody to tell
+	_ = enc.Encode(v) // the client may be gone
 }
 
 var overrideOnce sync.Once
 
-// overrideErrors makes the framework build its own refusals as [Error]s. The
-// hooks are variables of its package, there is no other way; they are set once,
-// to pure functions, so that any number of servers share them.
+// overrideErrors makes the framework build its refusals as [Error]s. Its hooks are package
+// variables. They are set once, to pure functions, so that any number of servers share them.
 func overrideErrors() {
 	overrideOnce.Do(func() {
 		huma.NewError = newError
 		huma.NewErrorWithContext = func(_ huma.Context, status int, message string, errs ...error) huma.StatusError {
 			return newError(status, message, errs...)
 		}
-		// Nothing here answers null for an empty list.
+		// No answer has null for an empty list.
 		huma.DefaultArrayNullable = false
 	})
 }
 
-// newError reports the first of the framework's findings: each names one input.
+// newError reports the first finding of the framework. Each names one input.
 func newError(status int, message string, errs ...error) huma.StatusError {
 	if status == http.StatusUnprocessableEntity {
-		// The framework's 422 is our 400: 422 says that no node fits.
+		// The framework's 422 is our 400. Our 422 means that no node fits.
 		status = http.StatusBadRequest
 	}
 	e := &Error{Code: codeOf(status), Message: message, status: status}
@@ -186,7 +174,7 @@ func newError(status int, message string, errs ...error) huma.StatusError {
 	return e
 }
 
-// sentence makes the framework's findings continue the sentence that the field begins.
+// sentence makes a finding of the framework continue the sentence that begins with the field.
 func sentence(finding string) string {
 	switch {
 	case strings.HasPrefix(finding, "expected "):

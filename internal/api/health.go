@@ -2,12 +2,11 @@ package api
 
 import "net/http"
 
-// Check is one condition of readiness. It must answer at once from what is
-// known: a probe that asked Redis would make every replica unready, and so the
-// whole system unreachable, whenever Redis is slow.
+// Check is one condition of readiness. It must answer at once from memory. A probe that asked Redis
+// would make every replica unready whenever Redis is slow, and so the whole system unreachable.
 type Check struct {
 	Name string
-	// Ready returns why not when it is not. A detail beside true is shown too.
+	// Ready reports whether the condition holds, or why not. A detail beside true is shown too.
 	Ready func() (ok bool, detail string)
 }
 
@@ -24,13 +23,13 @@ type CheckResult struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// healthz says that the process serves requests at all. It looks at nothing
-// else: restarting a replica mends neither Redis nor the network.
+// healthz reports that the process serves requests. It checks nothing else: a restart of a replica
+// repairs neither Redis nor the network.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "alive", "replica": s.cfg.Replica, "version": s.cfg.Version})
 }
 
-// readyz says whether new work should be sent here.
+// readyz reports whether new work should be sent here.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	readiness := s.Readiness()
 	status := http.StatusOK
@@ -42,7 +41,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 
 // Readiness runs all checks.
 func (s *Server) Readiness() Readiness {
-	out := Readiness{Ready: true, Checks: make([]CheckResult, 0, len(s.checks)+1)}
+	out := Readiness{Ready: true, Checks: make([]CheckResult, 0, len(s.deps.Checks)+1)}
 	add := func(name string, ok bool, detail string) {
 		out.Ready = out.Ready && ok
 		out.Checks = append(out.Checks, CheckResult{Name: name, OK: ok, Detail: detail})
@@ -52,7 +51,7 @@ func (s *Server) Readiness() Readiness {
 	} else {
 		add("serving", true, "")
 	}
-	for _, c := range s.checks {
+	for _, c := range s.deps.Checks {
 		ok, detail := c.Ready()
 		add(c.Name, ok, detail)
 	}

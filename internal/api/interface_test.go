@@ -7,7 +7,7 @@ import (
 	"github.com/freeslot/freeslot/internal/session"
 )
 
-// The real things fit.
+// The production types implement the interfaces.
 var (
 	_ api.Jobs              = (*dispatch.Dispatcher)(nil)
 	_ api.Nodes             = (*cache.Cache)(nil)

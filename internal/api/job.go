@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -17,8 +18,8 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// Jobs is what the server needs of the dispatcher; *dispatch.Dispatcher is it.
-// An empty tenant stands for any.
+// Jobs is what the server needs of the dispatcher; *dispatch.Dispatcher implements it. An empty
+// tenant means any tenant.
 type Jobs interface {
 	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
 	Forget(sink dispatch.Sink)
@@ -64,7 +65,7 @@ type JobAnswer struct {
 // JobPage is one page of a listing.
 type JobPage struct {
 	Jobs []freeslot.JobStatus `json:"jobs" doc:"Jobs that wait, running ones by node, then ended ones, the newest first. The place of a job that waits is not listed."`
-	// Cursor is documented for its reader in the tag.
+	// Cursor is documented in its tag.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end. A page can be short, even empty, and still have one."`
 }
 
@@ -75,50 +76,44 @@ func (s *Server) registerJobs(api huma.API) {
 		Description: "Places the job on a node, or has it wait for one that fits; position is then its place. With wait_ms the answer is 200 and the terminal status " +
 			"if the job ends in time, else 202 and what is known so far. The body is read as JSON whatever its Content-Type says. Unknown fields, fields given twice and null (but as a payload) are refused.",
 		DefaultStatus: http.StatusAccepted,
-	}, s.submit)
+	}, handle(s, "submit", s.submit))
 	huma.Register(api, huma.Operation{
 		OperationID: "get-job", Method: http.MethodGet, Path: "/v1/jobs/{id}", Tags: []string{"jobs"},
 		Summary: "Read a job", Description: "Jobs of other tenants are not_found to clients.",
-	}, s.getJob)
+	}, s.aboutJob("get", s.deps.Jobs.Job))
 	huma.Register(api, huma.Operation{
 		OperationID: "list-jobs", Method: http.MethodGet, Path: "/v1/jobs", Tags: []string{"jobs"},
 		Summary: "List jobs", Description: "A job that ends while the listing goes on can be seen twice, never missed.",
-	}, s.listJobs)
+	}, handle(s, "list", s.listJobs))
 	huma.Register(api, huma.Operation{
 		OperationID: "cancel-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", Tags: []string{"jobs"},
 		Summary: "Cancel a job", Description: "Asks the node to stop the job; the answer is its status then, mostly cancelling. A job that waits is cancelled at once. One that has ended is only read.",
-	}, s.cancelJob)
-	if s.specs != nil {
+	}, s.aboutJob("cancel", s.deps.Jobs.Cancel))
+	if s.deps.Specs != nil {
 		s.registerRequeue(api)
 	}
 }
 
 func (s *Server) submit(ctx context.Context, in *submitInput) (*JobAnswer, error) {
-	p := Caller(ctx)
+	tenant := Caller(ctx).Tenant
 	job, err := s.decodeJob(in.RawBody)
 	if err == nil {
 		err = keyFrom(in.Key, job)
 	}
+	if err == nil {
+		err = s.refuseDraining()
+	}
 	if err != nil {
-		return nil, s.refuse("submit", err)
+		return nil, err
 	}
-	if err := s.refuseDraining(); err != nil {
-		return nil, s.refuse("submit", err)
-	}
-	if job.TraceParent == "" {
-		job.TraceParent = in.TraceParent
-	}
-	ctx, span := s.span(ctx, "freeslot.http.submit", job)
-	defer span.End()
-
+	job.TraceParent = cmp.Or(job.TraceParent, in.TraceParent)
+	const span = "freeslot.http.submit"
 	if in.WaitMS == 0 {
-		a, err := s.place(ctx, p, job, nil)
-		if err != nil {
-			return nil, s.refuse("submit", err)
-		}
-		return s.soFar(ctx, p.Tenant, a, job), nil
+		return s.submitNow(ctx, span, dispatch.Request{Tenant: tenant, Job: job})
 	}
-	return s.submitAndWait(ctx, p, job, time.Duration(in.WaitMS)*time.Millisecond)
+	ctx, sp := s.span(ctx, span, job)
+	defer sp.End()
+	return s.submitAndWait(ctx, tenant, job, time.Duration(in.WaitMS)*time.Millisecond)
 }
 
 // refuseDraining is the refusal of new jobs once the replica stops, else nil.
@@ -129,15 +124,15 @@ func (s *Server) refuseDraining() error {
 	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the replica is stopping, submit to another", RetryAfter: time.Second}
 }
 
-// span begins the span of a submit under the job's trace context, and puts its own in
-// the place of that.
+// span begins the span of a submit under the job's trace context. The job then carries the span's
+// context.
 func (s *Server) span(ctx context.Context, name string, job *freeslot.Job) (context.Context, trace.Span) {
 	ctx, span := s.tracer.Start(tracing.Parent(ctx, job.TraceParent), name, trace.WithSpanKind(trace.SpanKindServer))
 	job.TraceParent = tracing.TraceParent(ctx)
 	return ctx, span
 }
 
-// keyFrom takes the key of the request's header over into the job.
+// keyFrom copies the idempotency key of the request's header into the job.
 func keyFrom(header string, job *freeslot.Job) error {
 	if header == "" || header == job.IdempotencyKey {
 		return nil
@@ -160,15 +155,11 @@ func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {
 	return &job, job.Validate("job")
 }
 
-// place submits one job; sink may be nil.
-func (s *Server) place(ctx context.Context, p Principal, job *freeslot.Job, sink dispatch.Sink) (accepted dispatch.Accepted, err error) {
-	return s.send(ctx, dispatch.Request{Tenant: p.Tenant, Job: job}, sink)
-}
-
+// send submits one job. sink may be nil.
 func (s *Server) send(ctx context.Context, req dispatch.Request, sink dispatch.Sink) (accepted dispatch.Accepted, err error) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	s.jobs.Submit(ctx, []dispatch.Request{req}, sink, func(_ int, a dispatch.Accepted, e error) { accepted, err = a, e })
+	s.deps.Jobs.Submit(ctx, []dispatch.Request{req}, sink, func(_ int, a dispatch.Accepted, e error) { accepted, err = a, e })
 	return accepted, err
 }
 
@@ -186,12 +177,12 @@ func (s *Server) submitNow(ctx context.Context, span string, req dispatch.Reques
 	return s.soFar(ctx, req.Tenant, a, req.Job), nil
 }
 
-// soFar is the answer for a job that was accepted: its record, or when that
-// cannot be read now, what is known without it. The job is stored either way.
+// soFar is the answer for an accepted job: its record, or what is known without it if it cannot be
+// read now. The job is stored either way.
 func (s *Server) soFar(ctx context.Context, tenant string, a dispatch.Accepted, job *freeslot.Job) *JobAnswer {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	status, err := s.jobs.Job(ctx, tenant, a.JobID)
+	status, err := s.deps.Jobs.Job(ctx, tenant, a.JobID)
 	if err != nil {
 		s.log.Debug("http.status_unknown", zap.String("job_id", a.JobID), zap.Error(err))
 		status = freeslot.JobStatus{
@@ -204,7 +195,7 @@ func (s *Server) soFar(ctx context.Context, tenant string, a dispatch.Accepted, 
 	return answer(status)
 }
 
-// answer is 200 for what will not change any more, else 202.
+// answer is 200 for a terminal status, else 202.
 func answer(status freeslot.JobStatus) *JobAnswer {
 	if status.State.Terminal() {
 		return &JobAnswer{Status: http.StatusOK, Body: status}
@@ -212,25 +203,17 @@ func answer(status freeslot.JobStatus) *JobAnswer {
 	return &JobAnswer{Status: http.StatusAccepted, Body: status}
 }
 
-func (s *Server) getJob(ctx context.Context, in *jobInput) (*JobAnswer, error) {
-	return s.one(ctx, "get", in.ID, s.jobs.Job)
-}
-
-func (s *Server) cancelJob(ctx context.Context, in *jobInput) (*JobAnswer, error) {
-	return s.one(ctx, "cancel", in.ID, s.jobs.Cancel)
-}
-
-func (s *Server) one(ctx context.Context, op, id string, call func(context.Context, string, string) (freeslot.JobStatus, error)) (*JobAnswer, error) {
-	if err := cell.ValidateJobID("id", id); err != nil {
-		return nil, s.refuse(op, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	status, err := call(ctx, Caller(ctx).scope(), id)
-	if err != nil {
-		return nil, s.refuse(op, err)
-	}
-	return &JobAnswer{Status: http.StatusOK, Body: status}, nil
+// aboutJob makes a handler of a call about one job.
+func (s *Server) aboutJob(operation string, call func(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)) func(context.Context, *jobInput) (*JobAnswer, error) {
+	return handle(s, operation, func(ctx context.Context, in *jobInput) (*JobAnswer, error) {
+		if err := cell.ValidateJobID("id", in.ID); err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+		defer cancel()
+		status, err := call(ctx, Caller(ctx).scope(), in.ID)
+		return &JobAnswer{Status: http.StatusOK, Body: status}, err
+	})
 }
 
 func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, error) {
@@ -238,43 +221,40 @@ func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, erro
 	filter := cell.JobFilter{Tenant: in.Tenant, State: freeslot.State(in.State), Class: in.Class}
 	if in.Class != "" {
 		if err := freeslot.ValidateClassID("class", in.Class); err != nil {
-			return nil, s.refuse("list", err)
+			return nil, err
 		}
 	}
 	if in.Tenant != "" {
 		if err := freeslot.ValidateName("tenant", in.Tenant); err != nil {
-			return nil, s.refuse("list", err)
+			return nil, err
 		}
 	}
 	if !p.Operator {
 		if in.Tenant != "" && in.Tenant != p.Tenant {
-			return nil, s.refuse("list", &freeslot.Error{
+			return nil, &freeslot.Error{
 				Code: freeslot.CodePermissionDenied, Field: "tenant", Message: "tenant is another's, which only operators may list",
-			})
+			}
 		}
 		filter.Tenant = p.Tenant
 	}
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	page, err := s.jobs.Jobs(ctx, filter, in.Cursor, in.Limit)
-	if err != nil {
-		return nil, s.refuse("list", err)
-	}
+	page, err := s.deps.Jobs.Jobs(ctx, filter, in.Cursor, in.Limit)
 	if page.Jobs == nil {
 		page.Jobs = []freeslot.JobStatus{}
 	}
-	return &pageOutput{Body: JobPage{Jobs: page.Jobs, Cursor: page.Cursor}}, nil
+	return &pageOutput{Body: JobPage{Jobs: page.Jobs, Cursor: page.Cursor}}, err
 }
 
-// refuse is the only place where a failed call is logged: callers get the code,
-// operators the cause, of an outage some times.
+// refuse is the only place that logs a failed call. Callers get the code, operators the cause; of
+// an outage the log has some.
 func (s *Server) refuse(op string, err error) error {
 	e := coded(err)
 	switch e.Code {
 	case freeslot.CodeInternal:
 		s.log.Error("http.call_failed", zap.String("operation", op), zap.Error(err))
 	case freeslot.CodeUnavailable:
-		s.often.Warn("http.call_failed", zap.String("operation", op), zap.Error(err))
+		s.sampled.Warn("http.call_failed", zap.String("operation", op), zap.Error(err))
 	}
 	return body(e)
 }

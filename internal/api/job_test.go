@@ -131,11 +131,11 @@ func TestSizes(t *testing.T) {
 	if got.Body["field"] != "job.payload" {
 		t.Error(got.Text)
 	}
-	// More than any job may have is refused without being read to its end.
+	// A body larger than any job may be is refused without being read to its end.
 	f.Do(t, "POST", "/v1/jobs", strings.Repeat("x", 1<<20)).Refusal(t, http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge)
 }
 
-// TestEveryCode reaches each code of the protocol, whatever decides on it.
+// TestEveryCode reaches each code of the protocol, whatever part decides on it.
 func TestEveryCode(t *testing.T) {
 	t.Parallel()
 	var failure error
@@ -171,7 +171,7 @@ func TestEveryCode(t *testing.T) {
 	}
 	got = check(submit(&freeslot.Error{Code: freeslot.CodeOverloaded, Message: "all full", RetryAfter: 1500 * time.Millisecond}), 429, freeslot.CodeOverloaded)
 	if got.Header.Get("Retry-After") != "2" || got.Body["retry_after_ms"] != 1500.0 {
-		t.Error("expected to be told to retry after 1.5s:", got.Header, got.Text)
+		t.Error("expected a retry after 1.5s:", got.Header, got.Text)
 	}
 	got = check(submit(&freeslot.Error{Code: freeslot.CodeRateLimited, Message: "too many", RetryAfter: 3 * time.Second}), 429, freeslot.CodeRateLimited)
 	if got.Header.Get("Retry-After") != "3" {
@@ -184,7 +184,7 @@ func TestEveryCode(t *testing.T) {
 	check(submit(cell.ErrStopped), 503, freeslot.CodeUnavailable)
 	got = check(submit(errors.New("secret detail")), 500, freeslot.CodeInternal)
 	if strings.Contains(got.Text, "secret") {
-		t.Error("an internal error tells its cause:", got.Text)
+		t.Error("an internal error shows its cause:", got.Text)
 	}
 	for _, code := range []freeslot.Code{
 		freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded, freeslot.CodeRateLimited, freeslot.CodeUnavailable,
@@ -203,8 +203,8 @@ func TestPanicIsAnInternalError(t *testing.T) {
 	f.Do(t, "POST", "/v1/jobs", ttsJob).Refusal(t, http.StatusInternalServerError, freeslot.CodeInternal)
 }
 
-// TestBrokenAnswerIsCutOff: a record that is not JSON any more cannot be
-// answered, and half of an answer must not look like one.
+// TestBrokenAnswerIsCutOff: a record that is no JSON any more cannot be sent, and half of an answer
+// must not look complete.
 func TestBrokenAnswerIsCutOff(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0"})

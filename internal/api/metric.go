@@ -1,50 +1,46 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics counts requests. Its labels are bounded: routes and statuses, never
-// what a caller chose.
+// metrics counts requests. Its labels are bounded: routes and statuses, never input of a caller.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	waits    prometheus.Gauge
 }
 
+// newMetrics registers with reg, which may be nil.
 func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(reg)
+	return &metrics{
+		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "freeslot_http_requests_total", Help: "HTTP requests by route and status.",
 		}, []string{"route", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "freeslot_http_request_seconds", Help: "Time to answer an HTTP request, the wait for a result included.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 15, 60},
 		}, []string{"route"}),
-		waits: prometheus.NewGauge(prometheus.GaugeOpts{
+		waits: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "freeslot_http_waits", Help: "HTTP submits that wait for their job's result.",
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(m.requests, m.seconds, m.waits)
-	}
-	return m
 }
 
-// wrap must not be put around WebSocket handlers: their requests last for hours.
+// wrap must not wrap WebSocket handlers: their requests last for hours.
 func (m *metrics) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
 		recorder := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
 		defer func() {
-			route := r.Pattern
-			if route == "" {
-				route = "none"
-			}
+			route := cmp.Or(r.Pattern, "none")
 			m.requests.WithLabelValues(route, strconv.Itoa(recorder.status)).Inc()
 			m.seconds.WithLabelValues(route).Observe(time.Since(begin).Seconds())
 		}()

@@ -14,18 +14,17 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Nodes is what the server needs of the node cache; *cache.Cache is it.
+// Nodes is what the server needs of the node cache; *cache.Cache implements it.
 type Nodes interface {
 	Fleet
-	// States are all nodes, ordered by id; the slice is the caller's.
+	// States are all nodes, ordered by id. The slice belongs to the caller.
 	States() []cell.NodeState
-	// State returns what the cache has; false when it has no such node.
+	// State returns a node of the cache; false if there is none.
 	State(id string) (cell.NodeState, bool)
-	// CheckedState compares the cached version with the store's first, and takes
-	// the store's state where they differ. When that takes too long it returns
-	// what the cache has and checked as false.
+	// CheckedState compares the cached version with the store's first, and takes the store's state
+	// if they differ. If that takes too long, it returns the cached state, and checked is false.
 	CheckedState(ctx context.Context, id string) (state cell.NodeState, found, checked bool)
-	// Health tells how old what the cache has is.
+	// Health reports how old the cached state of each cell is.
 	Health() cache.Health
 }
 
@@ -36,10 +35,10 @@ const MaxNodePage = 1000
 type NodeStatus struct {
 	freeslot.Node
 	Status freeslot.Status `json:"status" doc:"Whether the node takes new jobs, as its agent said last."`
-	// Silent is documented for its reader in the tag.
+	// Silent is documented in its tag.
 	Silent bool   `json:"silent,omitempty" doc:"Nothing was heard from the node's agent for longer than the limit: it gets no jobs. Absent means false. While the store does not answer it stays as it was."`
 	Epoch  string `json:"epoch" doc:"The incarnation of the node's agent."`
-	// Used and the rest are documented for their readers in the tags.
+	// Used and the rest are documented in their tags.
 	Used            int             `json:"used" doc:"Slots in use."`
 	Version         uint64          `json:"version" doc:"The revision of the node's last announced change."`
 	RegisteredAtMS  int64           `json:"registered_at_ms" doc:"The store's clock, in milliseconds since 1970."`
@@ -74,21 +73,18 @@ func (s *Server) registerNodes(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: []string{"nodes"},
 		Summary: "List nodes", Description: "As the cache of this replica has them. Operators only.",
-	}, s.listNodes)
+	}, handleOperator(s, "nodes", seeNodes, s.listNodes))
 	huma.Register(api, huma.Operation{
 		OperationID: "get-node", Method: http.MethodGet, Path: "/v1/nodes/{id}", Tags: []string{"nodes"},
 		Summary: "Read a node", Description: "Operators only.",
-	}, s.getNode)
+	}, handleOperator(s, "node", seeNodes, s.getNode))
 }
 
 const seeNodes = "see and change the nodes" // for OperatorsOnly
 
-func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, error) {
-	if err := OperatorsOnly(ctx, seeNodes); err != nil {
-		return nil, s.refuse("nodes", err)
-	}
-	nodes := slices.DeleteFunc(s.nodes.States(), func(n cell.NodeState) bool { return n.Node.ID <= in.Cursor })
-	health := s.nodes.Health()
+func (s *Server) listNodes(_ context.Context, in *nodesInput) (*nodesOutput, error) {
+	nodes := slices.DeleteFunc(s.deps.Nodes.States(), func(n cell.NodeState) bool { return n.Node.ID <= in.Cursor })
+	health := s.deps.Nodes.Health()
 	page := NodePage{Nodes: []NodeStatus{}, Freshness: fleetFreshness(&health)}
 	for i := range nodes[:min(len(nodes), in.Limit)] {
 		page.Nodes = append(page.Nodes, s.nodeStatus(&nodes[i]))
@@ -102,24 +98,21 @@ func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, e
 }
 
 func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error) {
-	if err := OperatorsOnly(ctx, seeNodes); err != nil {
-		return nil, s.refuse("node", err)
-	}
 	if err := freeslot.ValidateName("id", in.ID); err != nil {
-		return nil, s.refuse("node", err)
+		return nil, err
 	}
 	var state cell.NodeState
 	var found, checked bool
 	if in.Checked {
-		state, found, checked = s.nodes.CheckedState(ctx, in.ID)
+		state, found, checked = s.deps.Nodes.CheckedState(ctx, in.ID)
 	} else {
-		state, found = s.nodes.State(in.ID)
+		state, found = s.deps.Nodes.State(in.ID)
 	}
 	if !found {
-		return nil, s.refuse("node", &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no node " + in.ID})
+		return nil, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no node " + in.ID}
 	}
 	out := &nodeOutput{Body: s.nodeStatus(&state)}
-	health := s.nodes.Health()
+	health := s.deps.Nodes.Health()
 	out.Body.Silent, out.Body.Freshness = s.silent(&health, in.ID), freshness(&health, in.ID)
 	switch {
 	case checked:
@@ -130,26 +123,25 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 	return out, nil
 }
 
-// silent reports whether choices leave the node out because nothing is heard from it.
-// Where its cell does not answer nothing is heard from any node, which says nothing: it
-// is then as it was when the cell last answered.
+// silent reports whether choices leave the node out because it is silent. While its cell does not
+// answer, every node seems silent; then the state when the cell last answered counts.
 func (s *Server) silent(h *cache.Health, id string) bool {
-	n, ok := s.nodes.Node(id)
+	n, ok := s.deps.Nodes.Node(id)
 	if !ok {
 		return false
 	}
-	now := s.nodes.Now()
+	now := s.deps.Nodes.Now()
 	if away(h).Has(n.Cell()) {
 		now -= int64(h.Cells[n.Cell()].Age)
 	}
 	at, seen := n.SeenAt()
-	return !seen || at < now-int64(s.nodes.SilenceLimit())
+	return !seen || at < now-int64(s.deps.Nodes.SilenceLimit())
 }
 
 func (s *Server) nodeStatus(n *cell.NodeState) NodeStatus {
 	status := NodeStatus{
 		Node: n.Node, Status: cmp.Or(n.Status, freeslot.StatusOnline), Epoch: n.Epoch, Used: n.Used, Version: n.Revision,
-		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources, MemberOf: s.nodes.Config().Members(&n.Node),
+		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources, MemberOf: s.deps.Nodes.Config().Members(&n.Node),
 	}
 	if status.Services == nil {
 		status.Services = []freeslot.Service{}

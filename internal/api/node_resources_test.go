@@ -16,8 +16,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestNodeResources: what is shown of a node's machine is what it said last, however many
-// heartbeats without have come since, and its last heartbeat is theirs.
+// TestNodeResources: the answer has the last resources that the node sent, however many heartbeats
+// without them came since. Its last heartbeat is the latest of these.
 func TestNodeResources(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -41,11 +41,11 @@ func TestNodeResources(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	said := ""
+	sent := ""
 	for _, resources := range []string{"", `{"cpu_usage":0.5}`, "", "", `{}`, ""} {
 		hb := cell.Heartbeat{Node: "n1", Epoch: "e1"}
 		if resources != "" {
-			said, hb.Resources = resources, json.RawMessage(resources)
+			sent, hb.Resources = resources, json.RawMessage(resources)
 		}
 		reply, err := c.Heartbeat(ctx, hb)
 		if err != nil {
@@ -61,8 +61,8 @@ func TestNodeResources(t *testing.T) {
 				data, _ := json.Marshal(got["resources"])
 				text = string(data)
 			}
-			if text != said || got["version"] != float64(reply.Revision) {
-				t.Errorf("%s: said %q, shown %q at version %v of %d", where, said, text, got["version"], reply.Revision)
+			if text != sent || got["version"] != float64(reply.Revision) {
+				t.Errorf("%s: sent %q, shown %q at version %v of %d", where, sent, text, got["version"], reply.Revision)
 			}
 		}
 	}

@@ -65,8 +65,8 @@ func TestNode(t *testing.T) {
 	f.Do(t, "GET", "/v1/nodes/node-1?checked=maybe", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 }
 
-// TestSilentNodes: a node whose agent is not heard of any more says so; one that was heard when
-// its cell last answered does not.
+// TestSilentNodes: a node whose agent has fallen silent is marked. A node that was heard when its
+// cell last answered is not.
 func TestSilentNodes(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{})

@@ -39,7 +39,7 @@ func apiConfig(version string) huma.Config {
 	}
 }
 
-// finish completes the document where the Go types cannot say it.
+// finish completes the document where the Go types do not suffice.
 func finish(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas
 
@@ -75,7 +75,7 @@ func finish(doc *huma.OpenAPI) {
 	}
 }
 
-// finishHealth documents what is served beside the API.
+// finishHealth documents the routes beside the API.
 func finishHealth(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "health"})
 	schemas := doc.Components.Schemas
@@ -101,8 +101,8 @@ func plainOperation(id, summary, contentType string) *huma.Operation {
 	}
 }
 
-// serveDocument renders the document when it is first asked for, and once: that takes
-// longer than the rest of a server's construction. Nothing changes doc any more.
+// serveDocument renders the document once, at the first request: that takes longer than the rest of
+// a server's construction. doc does not change any more.
 func serveDocument(mux *http.ServeMux, doc *huma.OpenAPI) {
 	serve := func(path, contentType string, render func() ([]byte, error)) {
 		rendered := sync.OnceValues(render)
@@ -125,8 +125,8 @@ var codes = []freeslot.Code{
 	freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeConflict, freeslot.CodeInternal,
 }
 
-// fieldDocs are the descriptions of what package freeslot defines, by schema
-// and field. A name that is not there panics in finish, and so in every test.
+// fieldDocs are the descriptions of types of package freeslot, by schema and field. An unknown name
+// panics in finish, and so in every test.
 var fieldDocs = map[string]map[string]string{
 	"Explanation": {
 		"class":     "The job's class in canonical form: jobs of one class fit the same nodes.",

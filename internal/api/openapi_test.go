@@ -11,25 +11,30 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
-	"github.com/freeslot/freeslot/internal/lock/operator"
-	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
-	"github.com/freeslot/freeslot/internal/schedule"
+	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // withFeatures has the routes of all features. No handler of them works.
 func withFeatures(d *api.Deps) {
-	d.Routes = slices.Concat(
-		pool.NewFeature(nil, nil, nil, nil).Routes,
-		schedule.NewFeature(schedule.Config{}, nil, nil, zap.NewNop(), nil).Routes,
-		operator.NewFeature(nil).Routes,
-	)
+	env := &feature.Env{
+		Runners:    []*script.Runner{script.NewRunner(script.Config{}, nil, zap.NewNop(), nil)},
+		Subscriber: func(int) rueidis.Client { return nil },
+		Commands:   func(int) rueidis.Client { return nil },
+		Log:        zap.NewNop(),
+	}
+	for _, f := range replica.Features() {
+		d.Routes = append(d.Routes, f.New(env).Routes...)
+	}
 }
 
 // document is the OpenAPI document as served.
@@ -57,8 +62,8 @@ func TestDocument(t *testing.T) {
 	golden.Check(t, "openapi.json", string(text)+"\n")
 }
 
-// TestRoutes: every path and its methods, as the server tells them where it is asked for another
-// method. The document lists all of them but itself and the WebSocket.
+// TestRoutes: every path and its methods, as the server lists them when it is asked for another
+// method. The document has all of them but itself and the WebSocket.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	sessions := func(d *api.Deps) {
@@ -252,8 +257,7 @@ func TestDocumentAsYAML(t *testing.T) {
 	}
 }
 
-// The document is rendered when it is first asked for, beside requests that use what
-// it describes.
+// The document is rendered at its first request, beside requests that use what it describes.
 func TestDocumentBesideRequests(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{})

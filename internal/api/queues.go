@@ -13,11 +13,11 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// lengthTimeout bounds what an explanation, which is about this replica's memory, asks of the store.
+// lengthTimeout bounds the call of the store for an explanation, which otherwise comes from memory.
 const lengthTimeout = 500 * time.Millisecond
 
-// Queues is what the server needs of the dispatcher for operators; *dispatch.Dispatcher is
-// it. An empty tenant stands for any.
+// Queues is what the server needs of the dispatcher for operators; *dispatch.Dispatcher implements
+// it. An empty tenant means any tenant.
 type Queues interface {
 	Queues(ctx context.Context) (queues []dispatch.Queue, unreachable []int, err error)
 	Held(ctx context.Context) (held []cell.Held, unreachable []int, err error)
@@ -25,9 +25,9 @@ type Queues interface {
 	Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
 }
 
-// QueueStatus is a class of which jobs wait.
+// QueueStatus is a class with waiting jobs.
 type QueueStatus struct {
-	// Class and the rest are documented for their readers in the tags.
+	// Class and the rest are documented in their tags.
 	Class       string               `json:"class" doc:"The id of the class: jobs with the same requirement."`
 	Service     string               `json:"service"`
 	Requirement freeslot.Requirement `json:"requirement,omitzero"`
@@ -43,7 +43,7 @@ type QueueStatus struct {
 
 // HeldStatus is a limit that holds jobs back.
 type HeldStatus struct {
-	// By and the rest are documented for their readers in the tags.
+	// By and the rest are documented in their tags.
 	By      string `json:"by" enum:"max_running,concurrency_key" doc:"Which limit."`
 	Tenant  string `json:"tenant"`
 	Limit   int    `json:"limit" doc:"How many jobs may run; of max_running the share of one cell."`
@@ -52,7 +52,7 @@ type HeldStatus struct {
 	First   string `json:"first" doc:"The job that goes on next."`
 }
 
-// QueueList is what waits.
+// QueueList lists the waiting jobs by class, and the limits that hold jobs back.
 type QueueList struct {
 	Queues      []QueueStatus     `json:"queues" doc:"The longest first."`
 	Held        []HeldStatus      `json:"held" doc:"Limits that hold jobs back, at most 1000 of each cell."`
@@ -66,37 +66,29 @@ type (
 )
 
 func (s *Server) registerQueues(api huma.API) {
-	if s.queues == nil {
-		return
-	}
 	huma.Register(api, huma.Operation{
 		OperationID: "list-queues", Method: http.MethodGet, Path: "/v1/queues", Tags: []string{"jobs"},
 		Summary:     "List what waits",
 		Description: "The classes of which jobs wait: jobs that fit the same nodes. How many nodes fit is what the cache of this replica says. Operators only.",
-	}, s.listQueues)
+	}, handleOperator(s, "queues", "see what waits", s.listQueues))
 	huma.Register(api, huma.Operation{
 		OperationID: "drop-job", Method: http.MethodDelete, Path: "/v1/jobs/{id}", Tags: []string{"jobs"},
 		Summary: "Forget a job that has ended",
 		Description: "Before its retention ends; the answer is what was known of it, without its result. One that has not ended is refused with conflict. " +
 			"Asking again is answered with not_found, as are jobs of other tenants to clients.",
-	}, s.dropJob)
+	}, s.aboutJob("drop", s.deps.Queues.Drop))
 }
 
 func (s *Server) listQueues(ctx context.Context, _ *queuesInput) (*queuesOutput, error) {
-	if err := OperatorsOnly(ctx, "see what waits"); err != nil {
-		return nil, s.refuse("queues", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	queues, unreachable, err := s.queues.Queues(ctx)
+	queues, unreachable, err := s.deps.Queues.Queues(ctx)
 	if err != nil {
-		return nil, s.refuse("queues", err)
+		return nil, err
 	}
-	held, _, err := s.queues.Held(ctx)
+	held, _, err := s.deps.Queues.Held(ctx)
 	if err != nil {
-		return nil, s.refuse("queues", err)
+		return nil, err
 	}
-	out := QueueList{Held: make([]HeldStatus, len(held)), Queues: make([]QueueStatus, len(queues)), AllPaused: s.nodes.Config().Paused.Normal(), Unreachable: unreachable}
+	out := QueueList{Held: make([]HeldStatus, len(held)), Queues: make([]QueueStatus, len(queues)), AllPaused: s.deps.Nodes.Config().Paused.Normal(), Unreachable: unreachable}
 	for i := range queues {
 		q := &queues[i]
 		out.Queues[i] = QueueStatus{
@@ -110,18 +102,14 @@ func (s *Server) listQueues(ctx context.Context, _ *queuesInput) (*queuesOutput,
 	return &queuesOutput{Body: out}, nil
 }
 
-func (s *Server) dropJob(ctx context.Context, in *jobInput) (*JobAnswer, error) {
-	return s.one(ctx, "drop", in.ID, s.queues.Drop)
-}
-
-// length is how many jobs wait of the class that is explained; nil where that is not known.
+// length is how many jobs of the explained class wait; nil if that is not known.
 func (s *Server) length(ctx context.Context, job *freeslot.Job) *int {
-	if s.queues == nil {
+	if s.deps.Queues == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lengthTimeout)
 	defer cancel()
-	if n, known := s.queues.QueueLength(ctx, job.Service, &job.Requirement); known {
+	if n, known := s.deps.Queues.QueueLength(ctx, job.Service, &job.Requirement); known {
 		return &n
 	}
 	return nil

@@ -69,7 +69,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// Clients see nothing of it, but drop their own jobs.
+// Clients see no queues, but drop their own jobs.
 func TestQueuesPermissions(t *testing.T) {
 	t.Parallel()
 	q := new(fakeQueues)

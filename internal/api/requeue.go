@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 )
 
-// Specs has jobs as they were submitted; *cell.Set is it.
+// Specs has jobs as they were submitted; *cell.Set implements it.
 type Specs interface {
 	Spec(ctx context.Context, jobID string) (job *freeslot.Job, tenant string, err error)
 }
@@ -28,40 +29,33 @@ func (s *Server) registerRequeue(api huma.API) {
 		Description: "Makes a new job, of the same tenant, out of what a dead, failed or expired one was submitted as; the answer is its status, with an id of its own. " +
 			"The old job stays as it is until its retention ends. Asking twice makes two jobs. A job that an operator submits again does not count for the tenant's submit_rate.",
 		DefaultStatus: http.StatusAccepted,
-	}, s.requeue)
+	}, handle(s, "requeue", s.requeue))
 }
 
 func (s *Server) requeue(ctx context.Context, in *requeueInput) (*JobAnswer, error) {
 	job, tenant, err := s.ended(ctx, in.ID)
 	if err != nil {
-		return nil, s.refuse("requeue", err)
+		return nil, err
 	}
-	// The key would answer with the old job.
-	job.RunAtMS, job.IdempotencyKey = 0, ""
-	if in.TraceParent != "" {
-		job.TraceParent = in.TraceParent
-	}
-	out, err := s.submitNow(ctx, "freeslot.http.requeue", dispatch.Request{Tenant: tenant, Job: job, Unlimited: Caller(ctx).Operator})
-	if err != nil {
-		return nil, s.refuse("requeue", err)
-	}
-	return out, nil
+	job.RunAtMS, job.IdempotencyKey = 0, "" // the key belongs to the old job
+	job.TraceParent = cmp.Or(in.TraceParent, job.TraceParent)
+	return s.submitNow(ctx, "freeslot.http.requeue", dispatch.Request{Tenant: tenant, Job: job, Unlimited: Caller(ctx).Operator})
 }
 
-// ended is what a job was submitted as that the caller may see and that did not succeed.
+// ended returns the job as it was submitted, if the caller may see it and it did not succeed.
 func (s *Server) ended(ctx context.Context, id string) (job *freeslot.Job, tenant string, err error) {
 	if err := cell.ValidateJobID("id", id); err != nil {
 		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	status, err := s.jobs.Job(ctx, Caller(ctx).scope(), id)
+	status, err := s.deps.Jobs.Job(ctx, Caller(ctx).scope(), id)
 	if err != nil {
 		return nil, "", err
 	}
 	switch status.State {
 	case freeslot.StateDead, freeslot.StateFailed, freeslot.StateExpired:
-		return s.specs.Spec(ctx, id)
+		return s.deps.Specs.Spec(ctx, id)
 	default:
 		return nil, "", freeslot.Invalid("id", "is that of a job that is %s, expected one that is dead, failed or expired", status.State)
 	}

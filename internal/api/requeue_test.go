@@ -16,8 +16,8 @@ import (
 
 const newID = "0-01JD5Y8G6W9V0M5T2C3Q4R7X90"
 
-// TestRequeue: the new job is what the old one was submitted as, but for now and whatever
-// its key, and its tenant's.
+// TestRequeue: the new job is the old one as it was submitted, of the same tenant, but for now and
+// without its key.
 func TestRequeue(t *testing.T) {
 	t.Parallel()
 	spec := freeslot.Job{
@@ -82,8 +82,7 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// TestSubmitThatWaits: the answer says where the job stands, also when its record cannot
-// be read.
+// TestSubmitThatWaits: the answer has the job's position, even if its record cannot be read.
 func TestSubmitThatWaits(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{})

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,17 +24,17 @@ import (
 // SessionPath is where the WebSocket is served.
 const SessionPath = "/v1/ws"
 
-// CallTimeout bounds what one request asks of the store, waits not included.
+// CallTimeout bounds the calls of the store for one request, without waits for a result.
 const CallTimeout = 5 * time.Second
 
-// MaxWait is the longest that a submit can wait for its result.
+// MaxWait is the longest time that a submit can wait for its result.
 const MaxWait = time.Minute
 
 const (
 	defaultMaxWaits    = 10_000
 	defaultBodyTimeout = 15 * time.Second
 
-	// bodyOverhead is what a job may take besides its payload: requirement, names.
+	// bodyOverhead is room for all of a job but its payload: requirement, names.
 	bodyOverhead      = 128 << 10
 	readHeaderTimeout = 5 * time.Second
 	writeTimeout      = MaxWait + 15*time.Second
@@ -42,7 +43,8 @@ const (
 	maxScrapes        = 4
 )
 
-// Config is how a server behaves. Zero fields have defaults unless said otherwise.
+// Config configures a server. The zero value of each field means its default, unless it says
+// otherwise.
 type Config struct {
 	// Listen is host:port; port 0 takes any free one. Only Start needs it.
 	Listen string
@@ -51,10 +53,10 @@ type Config struct {
 	Version string
 	// MaxPayloadBytes is the largest payload of a job; 0 means freeslot.DefaultMaxPayloadBytes.
 	MaxPayloadBytes int
-	// MaxWaits is how many submits may wait for their result at a time, 0 means
-	// 10000. Further ones are refused as overloaded.
+	// MaxWaits is how many submits may wait for their result at a time; 0 means 10000. Further ones
+	// are refused as overloaded.
 	MaxWaits int
-	// BodyTimeout is how long the body of a request may take to arrive, 0 means 15 s.
+	// BodyTimeout is how long the body of a request may take to arrive; 0 means 15 s.
 	BodyTimeout time.Duration
 	// AllowedOrigins are the web origins besides the server's own.
 	AllowedOrigins []string
@@ -62,62 +64,49 @@ type Config struct {
 
 // WithDefaults returns c with zero fields replaced.
 func (c Config) WithDefaults() Config {
-	if c.MaxPayloadBytes == 0 {
-		c.MaxPayloadBytes = freeslot.DefaultMaxPayloadBytes
-	}
-	if c.MaxWaits == 0 {
-		c.MaxWaits = defaultMaxWaits
-	}
-	if c.BodyTimeout == 0 {
-		c.BodyTimeout = defaultBodyTimeout
-	}
+	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, freeslot.DefaultMaxPayloadBytes)
+	c.MaxWaits = cmp.Or(c.MaxWaits, defaultMaxWaits)
+	c.BodyTimeout = cmp.Or(c.BodyTimeout, defaultBodyTimeout)
 	return c
 }
 
-// Deps are what a server is made of.
+// Deps are the parts of a server.
 type Deps struct {
 	Jobs  Jobs
 	Nodes Nodes
 	Auth  *Authenticator
-	// Specs has jobs as they were submitted; without it nothing can be requeued.
+	// Specs has jobs as they were submitted. Without it jobs cannot be requeued.
 	Specs Specs
-	// Queues is what operators see and do with what waits and has ended; without it the routes of
-	// that are left out.
+	// Queues lists queues and drops ended jobs. nil leaves out these routes.
 	Queues Queues
-	// Control changes nodes; without it the routes that do are left out.
+	// Control drains and removes nodes. nil leaves out these routes.
 	Control NodeControl
-	// Routes are what features bring.
+	// Routes are the routes of features.
 	Routes []Routes
-	// Sessions serves /v1/ws and does its own authentication; nil leaves the route out.
+	// Sessions serves /v1/ws, and authenticates itself. nil leaves out the route.
 	Sessions http.Handler
-	// Checks make up readiness, in the order in which /readyz lists them.
+	// Checks are the conditions of readiness, in the order of /readyz.
 	Checks []Check
-	// Gatherer is served at /metrics; nil leaves the route out. Registerer gets
-	// the server's own metrics; nil means none.
+	// Gatherer is served at /metrics; nil leaves out the route. Registerer gets the server's own
+	// metrics; nil means none.
 	Gatherer       prometheus.Gatherer
 	Registerer     prometheus.Registerer
 	TracerProvider trace.TracerProvider
 	Logger         *zap.Logger
 }
 
-// Server is the HTTP side of a replica. It is safe for concurrent use.
+// Server serves a replica over HTTP. It is safe for concurrent use.
 type Server struct {
 	cfg     Config
-	jobs    Jobs
-	specs   Specs
-	control NodeControl
-	nodes   Nodes
-	queues  Queues
-	auth    *Authenticator
-	checks  []Check
+	deps    Deps
 	log     *zap.Logger
-	often   *zap.Logger // sampled
+	sampled *zap.Logger // log for repeated failures
 	tracer  trace.Tracer
 	metrics *metrics
-	// waits has room for Config.MaxWaits; whoever waits holds one place.
+	// waits has room for Config.MaxWaits. Each submit that waits holds one place.
 	waits chan struct{}
 
-	bodyLimits map[string]bodyLimit // of the paths that have one of their own
+	bodyLimits map[string]bodyLimit // of the paths with a limit of their own
 	handler    http.Handler
 	openapi    huma.API
 	http       *http.Server
@@ -143,11 +132,11 @@ func New(cfg Config, deps Deps) *Server {
 		deps.TracerProvider = noop.NewTracerProvider()
 	}
 	s := &Server{
-		cfg: cfg, jobs: deps.Jobs, specs: deps.Specs, control: deps.Control, nodes: deps.Nodes, queues: deps.Queues, auth: deps.Auth, checks: deps.Checks,
-		log: deps.Logger, often: logging.Sampled(deps.Logger), tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
+		cfg: cfg, deps: deps, log: deps.Logger, sampled: logging.Sampled(deps.Logger),
+		tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
 		waits: make(chan struct{}, cfg.MaxWaits), bodyLimits: make(map[string]bodyLimit), draining: make(chan struct{}), done: make(chan struct{}),
 	}
-	s.handler = s.routes(deps)
+	s.handler = s.routes()
 	s.http = &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -159,23 +148,24 @@ func New(cfg Config, deps Deps) *Server {
 	return s
 }
 
-func (s *Server) routes(deps Deps) http.Handler {
+func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	s.openapi = s.register(mux, deps.Routes)
+	s.openapi = s.register(mux)
 	serveDocument(mux, s.openapi.OpenAPI())
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	if deps.Gatherer != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(deps.Gatherer, promhttp.HandlerOpts{
-			MaxRequestsInFlight: maxScrapes, Timeout: CallTimeout, ErrorLog: zap.NewStdLog(deps.Logger.Named("metrics")),
+	if s.deps.Gatherer != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(s.deps.Gatherer, promhttp.HandlerOpts{
+			MaxRequestsInFlight: maxScrapes, Timeout: CallTimeout, ErrorLog: zap.NewStdLog(s.log.Named("metrics")),
 		}))
 	}
 	inner := s.metrics.wrap(s.recovered(strictRoutes(mux)))
-	return s.boundBody(newGuard(deps.Auth.Open(), s.cfg.AllowedOrigins).wrap(beside(inner, deps.Sessions)))
+	guard := &guard{loopbackOnly: s.deps.Auth.Open(), origins: s.cfg.AllowedOrigins}
+	return s.boundBody(guard.wrap(beside(inner, s.deps.Sessions)))
 }
 
-// beside keeps WebSocket sessions, which last for hours, out of what measures
-// requests. (A second ServeMux would put its own pattern on every request.)
+// beside keeps WebSocket sessions, which last for hours, away from the metrics of requests. (A
+// second ServeMux would put its own pattern on every request.)
 func beside(next, sessions http.Handler) http.Handler {
 	if sessions == nil {
 		return next
@@ -189,10 +179,10 @@ func beside(next, sessions http.Handler) http.Handler {
 	})
 }
 
-// Handler serves everything; for tests and for embedding into another server.
+// Handler serves everything. It is for tests, and for embedding into another server.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Start listens, and serves until Stop. The error says what could not be listened on.
+// Start listens, and serves until Stop. The error names the address.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +204,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// cause drops "listen tcp 127.0.0.1:7480: bind:" from before what happened.
+// cause drops "listen tcp 127.0.0.1:7480: bind:" before the cause.
 func cause(err error) error {
 	var e *net.OpError
 	if errors.As(err, &e) {
@@ -233,8 +223,7 @@ func (s *Server) Addr() string {
 	return s.listener.Addr().String()
 }
 
-// Done is closed when a started server serves no more. Err then says why,
-// nil after Stop.
+// Done is closed when a started server serves no more. Err then has the reason, nil after Stop.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 // Err is nil until Done is closed.
@@ -247,8 +236,8 @@ func (s *Server) Err() error {
 	}
 }
 
-// Drain turns readiness red, answers the submits that wait and refuses new
-// ones. It returns at once; further calls do nothing.
+// Drain turns readiness red, answers the submits that wait, and refuses new ones. It returns at
+// once. Further calls do nothing.
 func (s *Server) Drain() { s.drain.Do(func() { close(s.draining) }) }
 
 func (s *Server) isDraining() bool {
@@ -260,10 +249,9 @@ func (s *Server) isDraining() bool {
 	}
 }
 
-// Stop drains, closes the listener and waits for requests under way; when ctx
-// ends it cuts them off and returns its error. WebSocket sessions are not
-// waited for: they belong to their handler. Stop tolerates a server that was
-// never started, and being called twice.
+// Stop drains, closes the listener and waits for requests under way. When ctx ends it cuts them off
+// and returns an error. It does not wait for WebSocket sessions, which belong to their handler.
+// Stop tolerates a server that was never started, and a second call.
 func (s *Server) Stop(ctx context.Context) error {
 	s.Drain()
 	s.mu.Lock()
@@ -281,8 +269,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	return err
 }
 
-// recovered turns a panic into an internal error; the stack goes to the log. An
-// answer that had begun is cut off instead, so that nobody takes it for whole.
+// recovered turns a panic into an internal error, and logs the stack. An answer that had begun is
+// cut off instead, so that no client takes it for complete.
 func (s *Server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -297,7 +285,7 @@ func (s *Server) recovered(next http.Handler) http.Handler {
 			if recorder, ok := w.(*statusRecorder); errors.Is(err, http.ErrAbortHandler) || ok && recorder.begun {
 				panic(http.ErrAbortHandler)
 			}
-			writeError(w, body(&freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error; the replica's log has the cause"}))
+			writeError(w, body(internalError()))
 		}()
 		next.ServeHTTP(w, r)
 	})

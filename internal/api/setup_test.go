@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// soon ends a test that waits for what never happens.
+// soon bounds a test that waits for what never happens.
 func soon[T any](t *testing.T, ch <-chan T, what string) T {
 	t.Helper()
 	select {

@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/cell/profile"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 func (f *follower) receive(message string) {
@@ -24,11 +25,11 @@ func (f *follower) receive(message string) {
 		}
 		return
 	}
-	m.event(e.Kind).Inc()
+	m.events.WithLabelValues(e.Kind.String()).Inc()
 	switch last := f.revision.Load(); {
 	case e.Revision <= last:
-		// Known already from a resynchronisation. A counter that went back is
-		// found by the next comparison.
+		// A resynchronisation has brought it already. The next comparison finds a counter that went
+		// back.
 	case e.Revision == last+1:
 		m.eventDelay.Observe(time.Duration(f.cache.clock.now() - f.localNow(e.AtMS)).Seconds())
 		if f.outdated(&e) || f.apply(&e) {
@@ -37,7 +38,7 @@ func (f *follower) receive(message string) {
 			f.catchUp("unknown node")
 		}
 	default:
-		if f.gapAt != last { // not again for each event until it is closed
+		if f.gapAt != last { // count a gap once, and not for each event until it is closed
 			m.gaps.Inc()
 			f.gapAt = last
 		}
@@ -45,11 +46,8 @@ func (f *follower) receive(message string) {
 	}
 }
 
-// outdated reports whether the event's node was read at a later revision already.
+// outdated reports whether the event's node was already read at a later revision.
 func (f *follower) outdated(e *events.Event) bool {
-	if len(f.ahead) == 0 {
-		return false
-	}
 	revision, ok := f.ahead[e.Node]
 	if ok && e.Revision >= revision {
 		delete(f.ahead, e.Node)
@@ -57,9 +55,8 @@ func (f *follower) outdated(e *events.Event) bool {
 	return ok && e.Revision <= revision
 }
 
-// catchUp compares because an event could not be applied: now, or when calm is
-// over. Until then the revision stands still, so that no later event is applied
-// either. It reports whether it was now.
+// catchUp compares because an event could not be applied: now, or when calm is over. Until then the
+// revision stands still, so no later event is applied either. It returns true if it compared now.
 func (f *follower) catchUp(why string) bool {
 	wait := f.calmAt - f.cache.clock.now()
 	if wait <= 0 {
@@ -71,8 +68,8 @@ func (f *follower) catchUp(why string) bool {
 	return false
 }
 
-// apply takes over one event. It returns false when the event says too little
-// about a node that the cache does not know.
+// apply applies one event. It returns false when the cache does not know the node and the event has
+// too little about it.
 func (f *follower) apply(e *events.Event) bool {
 	known, ok := f.cache.nodes.Load(e.Node)
 	switch {
@@ -84,24 +81,21 @@ func (f *follower) apply(e *events.Event) bool {
 	case !ok || known.incarnation.Load().epoch != e.Epoch:
 		return false
 	}
-	// That a slot became free is told whatever was known: an answer may have said it before.
+	// SlotFree always calls OnFree: a reservation's answer may have brought the figure before.
 	before := e.Kind != events.SlotFree && f.cache.takes(known.node)
 	known.node.SetUsed(e.Used)
 	known.setStatus(e.Status)
 	if e.Kind == events.Heartbeat {
-		// The event's own time, so that a backlog does not make a dead node look alive.
+		// The event's own time: with ours, a backlog would make a dead node look alive.
 		known.node.Seen(f.localNow(e.AtMS))
 		known.heartbeatMS.Store(e.AtMS)
-		if e.Body != "" { // else what was said last stays in force
+		if e.Body != "" { // else the last resources stay in force
 			resources := e.Body
 			known.resources.Store(&resources)
 		}
 	}
 	known.revision.Store(e.Revision)
-	if mirror := f.cache.cfg.Mirror; mirror != nil {
-		at, _ := known.node.SeenAt()
-		mirror.Heartbeat(e.Node, e.Used, e.Status, at, *known.resources.Load())
-	}
+	f.mirrorFigures(known, e.Used, e.Status)
 	f.cache.freed(known.node, before)
 	return true
 }
@@ -122,14 +116,14 @@ func (f *follower) applyRegister(e *events.Event) bool {
 		state.RegisteredAtMS = known.incarnation.Load().registeredAtMS
 		state.Resources = json.RawMessage(*known.resources.Load())
 	} else if e.Revision <= f.escaped {
-		f.readAgain(e.Node) // the same perhaps, of a node that the load missed
+		f.readAgain(e.Node) // the load missed it, and so perhaps a change of its profile
 	}
 	f.put(&state)
 	return true
 }
 
-// put takes over the whole state of a node. One with a profile that an operator broke
-// by hand is no node.
+// put applies the whole state of a node. A node with a profile that an operator broke by hand is
+// removed.
 func (f *follower) put(state *cell.NodeState) {
 	c := f.cache
 	if state.Broken != nil {
@@ -139,16 +133,16 @@ func (f *follower) put(state *cell.NodeState) {
 	known, ok := c.nodes.Load(state.Node.ID)
 	switch {
 	case !ok:
-		known = newEntry(state, f.compiler, f.index)
+		known = newEntry(state, f.index)
 		c.nodes.Store(state.Node.ID, known)
 		c.profiles.Add(1)
 	case known.node.Cell() != f.index:
-		// Written by somebody who counts other cells; cell.Check keeps our own from it.
+		// The writer has another number of cells. cell.Check keeps our own programs from this.
 		f.log.Warn("cache.foreign_node", zap.String("node", state.Node.ID), zap.Int("known_in_cell", known.node.Cell()))
 		return
 	default:
 		if !sameProfile(known.node.Profile().Node(), &state.Node) {
-			known.node.SetProfile(f.compiler.Compile(&state.Node))
+			known.node.SetProfile(selection.Compile(&state.Node))
 			c.profiles.Add(1)
 		}
 		known.restate(state)
@@ -156,11 +150,17 @@ func (f *follower) put(state *cell.NodeState) {
 	known.node.Seen(f.localNow(state.LastHeartbeatMS))
 	if c.cfg.Mirror != nil {
 		c.cfg.Mirror.Put(state)
-		at, _ := known.node.SeenAt()
-		c.cfg.Mirror.Heartbeat(state.Node.ID, state.Used, state.Status, at, string(state.Resources))
 	}
-	// Whatever was known: what lies between may have been missed.
+	f.mirrorFigures(known, state.Used, state.Status)
+	// The cache may have missed that the node was full in between.
 	c.freed(known.node, false)
+}
+
+func (f *follower) mirrorFigures(e *entry, used int, status freeslot.Status) {
+	if mirror := f.cache.cfg.Mirror; mirror != nil {
+		at, _ := e.node.SeenAt()
+		mirror.Heartbeat(e.node.ID(), used, status, at, *e.resources.Load())
+	}
 }
 
 func (f *follower) remove(id string) {
@@ -175,7 +175,7 @@ func (f *follower) remove(id string) {
 	}
 }
 
-// sameProfile compares what an agent states; a test finds a field that is forgotten.
+// sameProfile compares what an agent states. A test fails for a field that is missing here.
 func sameProfile(a, b *freeslot.Node) bool {
 	return a.ID == b.ID && a.MaxConcurrency == b.MaxConcurrency &&
 		slices.Equal(a.Services, b.Services) && slices.Equal(a.Pools, b.Pools) &&

@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// noSource is a Redis that says nothing: benchmarks read nothing.
+// noSource is a Redis without nodes: benchmarks read nothing.
 type noSource struct{}
 
 func (noSource) Changes(context.Context, cell.Revision, int) (cell.Changes, error) {

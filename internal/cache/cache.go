@@ -26,21 +26,21 @@ const (
 	DefaultVersionCheckTimeout = 50 * time.Millisecond
 )
 
-// syncRetry is the pause before Sync asks again after a comparison that failed.
+// syncRetry is the pause of Sync after a failed comparison.
 const syncRetry = 50 * time.Millisecond
 
-// startGrace is how long a start waits for the other cells once one has been loaded:
-// a server that is down keeps only its own nodes out.
+// startGrace is how long a start waits for the other cells once one has been loaded. A server that
+// is down then keeps out only its own nodes.
 const startGrace = 2 * time.Second
 
-// staleAfter is how many refresh intervals may pass without a successful
-// comparison before a cell counts as stale.
+// staleAfter is the number of refresh intervals without a successful comparison after which a cell
+// is stale.
 const staleAfter = 3
 
 // Config is how a cache behaves. The zero value of each field means its default.
 type Config struct {
-	// Selection is how nodes are chosen until SetConfig says otherwise; nil is the
-	// zero selection.Config.
+	// Selection is how nodes are chosen until SetConfig replaces it; nil is the zero
+	// selection.Config.
 	Selection *selection.Config
 	// RefreshSize is how many nodes one call of a resynchronisation reads.
 	RefreshSize int
@@ -48,28 +48,20 @@ type Config struct {
 	RefreshInterval time.Duration
 	// VersionCheckTimeout bounds the comparison of a checked read.
 	VersionCheckTimeout time.Duration
-	// Mirror, if set, is told of every change that the cache applies.
+	// Mirror, if set, gets every change that the cache applies.
 	Mirror Mirror
 }
 
 // WithDefaults returns c with zero fields replaced.
 func (c Config) WithDefaults() Config {
-	if c.Selection == nil {
-		c.Selection = new(selection.Config)
-	}
-	if c.RefreshSize == 0 {
-		c.RefreshSize = DefaultRefreshSize
-	}
-	if c.RefreshInterval == 0 {
-		c.RefreshInterval = DefaultRefreshInterval
-	}
-	if c.VersionCheckTimeout == 0 {
-		c.VersionCheckTimeout = DefaultVersionCheckTimeout
-	}
+	c.Selection = cmp.Or(c.Selection, new(selection.Config))
+	c.RefreshSize = cmp.Or(c.RefreshSize, DefaultRefreshSize)
+	c.RefreshInterval = cmp.Or(c.RefreshInterval, DefaultRefreshInterval)
+	c.VersionCheckTimeout = cmp.Or(c.VersionCheckTimeout, DefaultVersionCheckTimeout)
 	return c
 }
 
-// Source is the truth of one cell; *cell.Cell is it.
+// Source reads one cell's nodes from Redis; *cell.Cell implements it.
 type Source interface {
 	Changes(ctx context.Context, since cell.Revision, limit int) (cell.Changes, error)
 	Nodes(ctx context.Context, ids []string) (cell.Changes, error)
@@ -78,26 +70,25 @@ type Source interface {
 	HeartbeatLimit() time.Duration
 }
 
-// Feed is what the cache learns one cell from.
+// Feed is where the cache learns one cell from.
 type Feed struct {
 	Source Source
-	// Events is started and stopped by the cache. Nil leaves it out: changes are then
-	// seen at the next comparison only.
+	// Events delivers the cell's events. The cache starts and stops it. Without it (nil) the cache
+	// sees changes at the next comparison.
 	Events *events.Subscriber
-	// Watch tells of changes that no script announced; its tracker is the caller's.
-	// Nil leaves it out.
+	// Watch reports changes that no script announced; nil for none. The caller owns its tracker.
 	Watch Watch
 }
 
-// Watch tells of changes that no script announced; *events.Watch is it.
+// Watch reports changes that no script announced; *events.Watch implements it.
 type Watch interface {
-	// Changed has one token while there is something to take.
+	// Changed has a token while there is something to take.
 	Changed() <-chan struct{}
-	// Take returns the nodes that may have changed, or that all may have.
+	// Take returns the nodes that may have changed, or all = true if any may have.
 	Take() (nodes []string, all bool)
 	// Connected is false while changes are missed.
 	Connected() bool
-	// Supported is false where the server cannot tell of changes at all. The cell is not connected then.
+	// Supported is false where the server cannot report changes. Connected is false then too.
 	Supported() bool
 }
 
@@ -112,7 +103,7 @@ type Cache struct {
 
 	// selection is how nodes are chosen; see SetConfig.
 	selection atomic.Pointer[selection.Config]
-	// share are the nodes that this replica tries first; see SetShare.
+	// share is the nodes that this replica tries first; see SetShare.
 	share   atomic.Pointer[selection.Share]
 	nodes   *xsync.MapOf[string, *entry]
 	classes *xsync.MapOf[string, *classList]
@@ -123,28 +114,26 @@ type Cache struct {
 	// listed is about the number of candidates in all class lists.
 	listed    atomic.Int64
 	listLimit int64
-	// age tells classes in use from others; agesAt is the fill at which the next begins.
+	// age is what a used class gets as its age; nextAge is the fill at which the next age begins.
 	// Both are written under sweeping.
-	age      atomic.Uint32
-	agesAt   fraction
-	sweeping sync.Mutex
-	// failing are the cells that did not answer the last time they were asked.
-	failing  atomic.Uint64
-	refusals refusals
-	// onFree is nil while nobody wants to know; see OnFree.
+	age, nextAge atomic.Int64
+	sweeping     sync.Mutex
+	// failing is the set of cells whose last call or comparison failed.
+	failing atomic.Uint64
+	// refusedUntil is, by cell, when choices stop to skip it after a refused write.
+	refusedUntil [selection.MaxCells]atomic.Int64
+	// onFree is nil without a listener; see OnFree.
 	onFree atomic.Pointer[func(*selection.Node)]
 
-	start    sync.Once
-	stop     sync.Once
-	stopping chan struct{}
-	loops    sync.WaitGroup
-	done     chan struct{}
-	ctx      context.Context
-	cancel   context.CancelFunc
+	start  sync.Once
+	loops  sync.WaitGroup
+	done   chan struct{} // closed when all loops have ended
+	ctx    context.Context
+	cancel context.CancelFunc
 }
 
-// New makes a cache that follows the cells of feeds, in the order of their indexes.
-// It does no I/O. reg may be nil.
+// New makes a cache that follows the cells of feeds, in the order of their indexes. It does no I/O.
+// reg may be nil.
 func New(cfg Config, feeds []Feed, log *zap.Logger, reg prometheus.Registerer) *Cache {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Cache{
@@ -152,8 +141,7 @@ func New(cfg Config, feeds []Feed, log *zap.Logger, reg prometheus.Registerer) *
 		nodes: xsync.NewMapOf[string, *entry](), classes: xsync.NewMapOf[string, *classList](),
 		lookups:   xsync.NewMapOf[uint64, *lookup](),
 		listLimit: listLimit,
-		stopping:  make(chan struct{}), done: make(chan struct{}),
-		ctx: ctx, cancel: cancel,
+		done:      make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	for i, feed := range feeds {
 		c.followers = append(c.followers, newFollower(c, i, feed))
@@ -163,9 +151,9 @@ func New(cfg Config, feeds []Feed, log *zap.Logger, reg prometheus.Registerer) *
 	return c
 }
 
-// Start loads all nodes and follows their changes until Stop. It returns when the
-// first load is done: of all cells, or of at least one while others do not answer
-// for startGrace. ctx bounds that only. After an error the cache is stopped.
+// Start loads all nodes and follows their changes until Stop. It returns when the first load of all
+// cells is done, or of at least one while the others do not answer for startGrace. ctx bounds only
+// this wait. After an error the cache is stopped.
 func (c *Cache) Start(ctx context.Context) error {
 	var err error
 	c.start.Do(func() { err = c.launch(ctx) })
@@ -187,10 +175,9 @@ func (c *Cache) launch(ctx context.Context) error {
 			}
 		}
 	}
-	c.loops.Add(1 + len(c.followers))
-	go func() { defer c.loops.Done(); c.clock.run(c.stopping) }()
+	c.loops.Go(func() { c.clock.run(c.ctx) })
 	for _, f := range c.followers {
-		go func() { defer c.loops.Done(); f.loop() }()
+		c.loops.Go(f.loop)
 	}
 	go func() { c.loops.Wait(); close(c.done) }()
 	return nil
@@ -226,7 +213,7 @@ func (c *Cache) load(ctx context.Context) error {
 	return first
 }
 
-// unloaded are the cells that were never loaded.
+// unloaded is the cells that were never loaded.
 func (c *Cache) unloaded() (cells []int) {
 	for i, f := range c.followers {
 		if f.syncedAt.Load() == unsynced {
@@ -236,15 +223,11 @@ func (c *Cache) unloaded() (cells []int) {
 	return cells
 }
 
-// Stop ends the loops and waits for them. It tolerates a cache that was never
-// started, and being called twice.
+// Stop ends the loops and waits for them. It is safe on a cache that was never started, and twice.
 func (c *Cache) Stop(ctx context.Context) error {
-	// What is stopped before its Start never starts.
+	// A cache that is stopped before its Start never starts.
 	c.start.Do(func() { close(c.done) })
-	c.stop.Do(func() {
-		close(c.stopping)
-		c.cancel()
-	})
+	c.cancel()
 	select {
 	case <-c.done:
 	case <-ctx.Done():
@@ -263,8 +246,8 @@ func (c *Cache) Stop(ctx context.Context) error {
 // errStopped is returned by Sync of a cache that was stopped.
 var errStopped = errors.New("cache is stopped")
 
-// Sync waits until the cache has compared every cell with Redis after the call
-// began. While one does not answer it goes on trying until ctx ends.
+// Sync waits until the cache has compared every cell with Redis after the call began. It repeats a
+// failed comparison until ctx ends.
 func (c *Cache) Sync(ctx context.Context) error {
 	errs := make([]error, len(c.followers))
 	var all sync.WaitGroup
@@ -275,15 +258,15 @@ func (c *Cache) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// SetShare replaces the part of the fleet that choices try first; nil is none. Lists that
-// are built from now on follow it.
+// SetShare replaces the part of the fleet that choices try first; nil is none. Lists that are built
+// from now on use it.
 func (c *Cache) SetShare(share *selection.Share) {
 	c.share.Store(share)
 	c.profiles.Add(1)
 }
 
-// SetConfig replaces what decides how nodes are chosen. Lists that are built from
-// now on follow it. cfg must be valid, and must not change any more.
+// SetConfig replaces how nodes are chosen. Lists that are built from now on use it. cfg must be
+// valid, and must not change any more.
 func (c *Cache) SetConfig(cfg *selection.Config) {
 	c.selection.Store(cfg)
 	c.profiles.Add(1)
@@ -292,10 +275,10 @@ func (c *Cache) SetConfig(cfg *selection.Config) {
 	}
 }
 
-// Config is what was last given to SetConfig; never nil.
+// Config is the last argument of SetConfig; never nil.
 func (c *Cache) Config() *selection.Config { return c.selection.Load() }
 
-// Epoch is the incarnation of a node's agent; "" when there is no such node.
+// Epoch is the incarnation of a node's agent; "" for an unknown node.
 func (c *Cache) Epoch(id string) cell.Epoch {
 	if e, ok := c.nodes.Load(id); ok {
 		return e.incarnation.Load().epoch
@@ -303,12 +286,12 @@ func (c *Cache) Epoch(id string) cell.Epoch {
 	return ""
 }
 
-// ConfigVersion is the version of Config; 0 is none. A list can be of an older one for
-// a moment: what is concluded from a class goes by its own ConfigVersion.
+// ConfigVersion is the version of Config; 0 is none. For a moment a list can have an older one: use
+// a class's own ConfigVersion for conclusions from the class.
 func (c *Cache) ConfigVersion() uint64 { return c.selection.Load().Version }
 
-// Now is the present on the monotonic clock of the nodes' figures, up to 20 ms
-// late: it is read for every choice and must cost nothing.
+// Now is the present on the monotonic clock of the nodes' figures, up to 20 ms late, because every
+// choice reads it and reading the system's clock costs as much as a choice.
 func (c *Cache) Now() int64 { return c.clock.coarse() }
 
 // SilenceLimit is how long a node may be silent and still be chosen.
@@ -329,10 +312,9 @@ func (c *Cache) Size() int { return c.nodes.Size() }
 // AllNodes returns the live figures of every node known, ordered by id.
 func (c *Cache) AllNodes() []*selection.Node {
 	out := make([]*selection.Node, 0, c.nodes.Size())
-	c.nodes.Range(func(_ string, e *entry) bool {
+	for _, e := range c.nodes.Range {
 		out = append(out, e.node)
-		return true
-	})
+	}
 	slices.SortFunc(out, func(a, b *selection.Node) int { return cmp.Compare(a.ID(), b.ID()) })
 	return out
 }
@@ -340,10 +322,9 @@ func (c *Cache) AllNodes() []*selection.Node {
 // States returns every node known, ordered by id.
 func (c *Cache) States() []cell.NodeState {
 	out := make([]cell.NodeState, 0, c.nodes.Size())
-	c.nodes.Range(func(_ string, e *entry) bool {
+	for _, e := range c.nodes.Range {
 		out = append(out, e.state())
-		return true
-	})
+	}
 	slices.SortFunc(out, func(a, b cell.NodeState) int { return cmp.Compare(a.Node.ID, b.Node.ID) })
 	return out
 }
@@ -357,9 +338,9 @@ func (c *Cache) State(id string) (cell.NodeState, bool) {
 	return e.state(), true
 }
 
-// CheckedState compares the node's revision with Redis first and catches up when
-// they differ. When that takes longer than the version check timeout the cached
-// state is returned and counted; checked is then false. Not for the path of a job.
+// CheckedState compares the node's revision with Redis first and catches up when they differ. When
+// that takes longer than the version check timeout, it counts this and returns the cached state
+// with checked false. It is not for the path of a job.
 func (c *Cache) CheckedState(ctx context.Context, id string) (state cell.NodeState, found, checked bool) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.VersionCheckTimeout)
 	defer cancel()
@@ -381,7 +362,7 @@ func (c *Cache) CheckedState(ctx context.Context, id string) (state cell.NodeSta
 	return state, found, err == nil
 }
 
-// Refused takes over the fresh state that came with a refusal.
+// Refused applies the fresh state that came with a refusal.
 func (c *Cache) Refused(r cell.Refusal) {
 	node, ok := c.Node(r.Node)
 	if !ok {

@@ -59,7 +59,7 @@ func TestFirstLoadIsPaged(t *testing.T) {
 	})
 }
 
-// An event says all that the cache needs: nothing is read, whatever happens to a node.
+// An event has all that the cache needs: after any change of a node the cache reads nothing.
 func TestEventsAreAppliedWithoutReading(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -132,7 +132,7 @@ func TestGap(t *testing.T) {
 		r.register(testNode("a", 2))
 		r.register(testNode("b", 2))
 		r.run()
-		// A change of b that nobody announces.
+		// A change of b without an event.
 		layout := r.cell.Layout()
 		revision, err := r.do("HINCRBY", layout.Version(), "revision", "1").AsInt64()
 		if err != nil {
@@ -250,9 +250,9 @@ func TestFlushAll(t *testing.T) {
 	}
 }
 
-// After a failover the server can have lost its last writes and have given their
-// revisions to others. Where the subscription breaks and the server is another one,
-// everything is read anew; where it is the same, what changed since is enough.
+// After a failover the server can have lost its last writes and given their revisions to others. If
+// the subscription breaks and the server is another one, the cache reads everything; if it is the
+// same one, the changes since are enough.
 func TestResubscription(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -409,11 +409,11 @@ func TestLoadEnds(t *testing.T) {
 	}
 }
 
-// A node whose profile changed unheard escapes the load that would bring it, by a
-// heartbeat, whose event says nothing of the profile.
+// A node whose change of profile was missed escapes the load that would bring it: a heartbeat moves
+// it, and the heartbeat's event has no profile.
 func TestNodesEscapeFromALoad(t *testing.T) {
 	t.Parallel()
-	// Pages of 3, 6 and 12 nodes, of which the last ends with the last node.
+	// Pages of 3, 6 and 12 nodes; the last page ends with the last node.
 	const fleet, escaping = 3 + 1 + 6 + 12, 5
 	for _, replacing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replacing=%v", replacing), func(t *testing.T) {
@@ -452,8 +452,8 @@ func TestNodesEscapeFromALoad(t *testing.T) {
 	}
 }
 
-// The commands reach the server that took over after everything else has: nothing but
-// the history tells.
+// The commands reach the server that took over after everything else has: only the history shows
+// it.
 func TestHistoryIsComparedEachTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: 20 * time.Millisecond}, withoutEvents(true))
@@ -494,8 +494,8 @@ func TestLoadIsBounded(t *testing.T) {
 	r.agrees()
 }
 
-// A profile that somebody broke by hand takes out its node, not the page, and the
-// node is back with its next sign of life after the profile was mended.
+// A profile that was broken by hand takes out its node, not the page. The node is back with its
+// next sign of life after the profile was repaired.
 func TestBrokenProfile(t *testing.T) {
 	t.Parallel()
 	for field, value := range map[string]string{
@@ -587,8 +587,8 @@ func TestUnknownWireVersion(t *testing.T) {
 	}
 }
 
-// Redis refuses to say what changed while events go on: they cause no storm of
-// comparisons, and the first one that is answered mends everything.
+// Redis refuses reads while events go on: the events cause no storm of comparisons, and the first
+// comparison with an answer repairs everything.
 func TestEventsWhileReadsFail(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never})
@@ -671,7 +671,7 @@ func TestSilentNodes(t *testing.T) {
 	}
 }
 
-// No time that Redis says makes a node look alive in the future.
+// No time from Redis makes a node look alive in the future.
 func TestTimesAreNotInTheFuture(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never}, withoutEvents(true))
@@ -717,7 +717,7 @@ func TestCheckedState(t *testing.T) {
 	})
 }
 
-// Redis does not answer: the cached value is served soon, and said to be that.
+// Redis does not answer: the cache returns the cached value soon, and reports it as unchecked.
 func TestCheckedStateTimeout(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -759,8 +759,8 @@ func TestNoEvents(t *testing.T) {
 	})
 }
 
-// Redis hangs: the cache says that it is stale and goes on serving what it has;
-// when Redis is back it says so by itself.
+// Redis hangs: the cache reports that it is stale and keeps what it has. When Redis is back the
+// report ends by itself.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	for _, events := range []bool{true, false} {
@@ -880,7 +880,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Everybody who waits at the same time is served by one comparison.
+// One comparison serves all callers that wait at the same time.
 func TestSyncIsShared(t *testing.T) {
 	t.Parallel()
 	const callers = 100

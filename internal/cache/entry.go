@@ -9,15 +9,15 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// entry is what the cache knows of one node. Only the follower of its cell writes it.
+// entry is one node of the cache. Only the follower of its cell writes it.
 type entry struct {
-	// node carries the profile and the figures that a choice reads.
+	// node has the profile and the figures that a choice reads.
 	node *selection.Node
 	// incarnation changes when an agent registers.
 	incarnation atomic.Pointer[incarnation]
 	revision    atomic.Uint64
 	heartbeatMS atomic.Int64
-	// drained is true while an operator's word keeps jobs from it.
+	// drained is true while an operator keeps the node drained.
 	drained   atomic.Bool
 	resources atomic.Pointer[string]
 }
@@ -27,13 +27,13 @@ type incarnation struct {
 	registeredAtMS int64
 }
 
-func newEntry(state *cell.NodeState, compiler *selection.Compiler, index int) *entry {
-	e := &entry{node: selection.NewNode(compiler.Compile(&state.Node), index)}
+func newEntry(state *cell.NodeState, index int) *entry {
+	e := &entry{node: selection.NewNode(selection.Compile(&state.Node), index)}
 	e.restate(state)
 	return e
 }
 
-// restate takes over everything but the profile.
+// restate applies everything but the profile.
 func (e *entry) restate(state *cell.NodeState) {
 	if in := e.incarnation.Load(); in == nil || in.epoch != state.Epoch || in.registeredAtMS != state.RegisteredAtMS {
 		e.incarnation.Store(&incarnation{epoch: state.Epoch, registeredAtMS: state.RegisteredAtMS})
@@ -66,7 +66,8 @@ func (e *entry) state() cell.NodeState {
 		Node: *node.Profile().Node(), Epoch: in.epoch, Status: status, Used: used,
 		Revision: e.revision.Load(), RegisteredAtMS: in.registeredAtMS, LastHeartbeatMS: e.heartbeatMS.Load(),
 	}
-	// What an event says is the agent's own word. What is no JSON would break a listing of the whole fleet.
+	// The agent wrote the resources of an event. Invalid JSON would break a listing of the whole
+	// fleet.
 	if r := e.resources.Load(); r != nil && json.Valid([]byte(*r)) {
 		s.Resources = json.RawMessage(*r)
 	}

@@ -16,26 +16,25 @@ import (
 )
 
 const (
-	// calm is the least time from one comparison that an event caused to the next.
-	// A flood of events that cannot be applied (another wire version, a node whose
-	// profile is broken, a Redis that refuses the comparison) then costs some tens of
-	// comparisons a second, not one for each event.
+	// calm is the least time between two comparisons that events caused. A flood of events that
+	// cannot be applied (another wire version, a broken profile, a Redis that refuses the
+	// comparison) then costs some tens of comparisons a second, and not one for each event.
 	calm = 50 * time.Millisecond
-	// gather is the least time from one reading of invalidated nodes to the next.
+	// gather is the least time between two reads of invalidated nodes.
 	gather = 10 * time.Millisecond
-	// readyPatience is how long the first load waits for events and invalidations to
-	// be on, so that it need not be repeated for what was missed before they were.
+	// readyPatience is how long the first load waits until events and invalidations arrive, so that
+	// it need not be repeated for what was missed before.
 	readyPatience = 100 * time.Millisecond
+	// unwatchedEvery is how often a whole cell is read whose server cannot report changes made
+	// without a script.
+	unwatchedEvery = time.Minute
 )
-
-// unwatchedEvery is how often a cell is read anew whose server cannot tell of changes behind the scripts' back.
-const unwatchedEvery = time.Minute
 
 const unsynced = -1
 
-// follower keeps one cell's part of the cache. Its loop is the only writer of the
-// cell's nodes: everything that changes one comes through there one after the
-// other, so that an older state can never overwrite a newer one.
+// follower keeps one cell's part of the cache. Its loop is the only writer of the cell's nodes: all
+// changes of a node pass through it one after the other, so an older state can never overwrite a
+// newer one.
 type follower struct {
 	cache  *Cache
 	index  int
@@ -46,47 +45,45 @@ type follower struct {
 
 	revision atomic.Uint64 // of the last change applied; written by the loop only
 	syncedAt atomic.Int64  // of the last successful comparison; unsynced before the first
-	// refusal is the word by which Redis refused the last comparison; nil where it did not.
+	// refusal is the first word of the error of the last comparison; nil if Redis returned none.
 	refusal atomic.Pointer[string]
 
 	syncs chan chan bool // each with room for its answer
 	nudge chan struct{}
 
-	// What follows is the loop's, and nobody else's.
+	// Only the loop uses the fields below.
 
 	timer *time.Timer // of the next comparison
 	dueAt int64       // when it fires
-	// calmAt is when an event may cause a comparison again.
+	// calmAt is when an event can cause the next comparison.
 	calmAt   int64
-	failures int // comparisons that failed since the last that did not
+	failures int // failed comparisons since the last success
 	outage   *logging.Outage
-	// gapAt is the revision behind which a gap was counted last.
+	// gapAt is the revision before the last counted gap.
 	gapAt cell.Revision
 
 	generation string
-	// history is the server's whose nodes these are; "" when it does not tell.
+	// history identifies the server's data that the nodes come from; "" when the server reports
+	// none.
 	history string
-	// clockOffset is the cache's clock minus Redis', in nanoseconds. It is measured
-	// against the monotonic clock, so a step of the local wall clock makes no node
-	// look dead or alive.
+	// clockOffset is the cache's clock minus Redis', in nanoseconds. It is measured against the
+	// monotonic clock, so a step of the local wall clock makes no node look dead or alive.
 	clockOffset int64
-	// subscribed is true once the subscription stood. suspect is true from a renewed
-	// one to the next comparison, and where that finds another history: the server may
-	// have come back without its last writes and given their revisions to others, which
-	// revisions cannot show.
+	// subscribed is true after the first subscription. suspect is true from a renewed subscription
+	// to the next comparison, and stays true if that finds another history: the server may have
+	// come back without its last writes and given their revisions to others. Revisions cannot show
+	// this.
 	subscribed, suspect bool
-	// stale is true when nodes may have changed behind the scripts' back, so that only
-	// a replacing load will do.
+	// stale is true when nodes may have changed without a script, so that only a replacing load
+	// helps.
 	stale bool
-	// wholeAt is when lookUnwatched had the whole cell read last.
+	// wholeAt is when lookUnwatched last had the whole cell read.
 	wholeAt int64
-	// compiler is there while pages are read, whose nodes share their lists.
-	compiler *selection.Compiler
-	// ahead are the nodes that were read at a revision that is still to come: older
-	// events say less than is known.
+	// ahead has the nodes that were read at a revision that is still to come. Their older events
+	// are out of date.
 	ahead map[string]cell.Revision
-	// escaped is up to which revision a node can have escaped from the last load: its next
-	// event may be the first that is heard of it.
+	// escaped is the revision up to which a node can have escaped from the last load. The next
+	// event of such a node may be its first one here.
 	escaped cell.Revision
 
 	invalid     []string // nodes to be read again
@@ -134,7 +131,7 @@ func (f *follower) loop() {
 			f.gathering = false
 			f.reread()
 		case <-f.timer.C:
-			// First, because a comparison that fails wants an earlier one.
+			// First, because a failed comparison sets an earlier one.
 			f.scheduleNext()
 			f.lookUnwatched()
 			f.resync("interval")
@@ -142,13 +139,13 @@ func (f *follower) loop() {
 			f.answer(answer)
 		case <-f.nudge:
 			f.resync("call failed")
-		case <-f.cache.stopping:
+		case <-f.cache.ctx.Done():
 			return
 		}
 	}
 }
 
-// ready waits until events and invalidations are on, or for readyPatience.
+// ready waits until events and invalidations arrive, or for readyPatience.
 func (f *follower) ready(resets <-chan struct{}) {
 	patience := time.NewTimer(readyPatience)
 	defer patience.Stop()
@@ -161,18 +158,19 @@ func (f *follower) ready(resets <-chan struct{}) {
 			f.subscribed, resets = true, nil
 		case <-look.C:
 			if !tracked && (f.watch.Connected() || !f.watch.Supported()) {
-				f.watch.Take() // what was missed until now is about to be read
+				f.watch.Take() // the load reads what was missed until now
 				tracked = true
 			}
 		case <-patience.C:
 			return
-		case <-f.cache.stopping:
+		case <-f.cache.ctx.Done():
 			return
 		}
 	}
 }
 
-// lookUnwatched has the whole cell read now and then where the server cannot tell of changes behind the scripts' back.
+// lookUnwatched has the whole cell read each minute where the server cannot report changes made
+// without a script.
 func (f *follower) lookUnwatched() {
 	now := f.cache.clock.now()
 	if f.watch == nil || f.watch.Supported() || now-f.wholeAt < int64(unwatchedEvery) {
@@ -186,24 +184,24 @@ func (f *follower) schedule(wait time.Duration) {
 	f.timer.Reset(wait)
 }
 
-// scheduleNext has the next comparison made after the interval. Jitter keeps replicas that were started together from
-// asking together.
+// scheduleNext sets the next comparison to the interval from now. Jitter keeps replicas that were
+// started together from comparing together.
 func (f *follower) scheduleNext() {
 	interval := f.cache.cfg.RefreshInterval
 	f.schedule(interval*3/4 + rand.N(interval/2+1))
 }
 
-// hasten has the next comparison made after wait at the latest.
+// hasten makes the next comparison come after wait at the latest.
 func (f *follower) hasten(wait time.Duration) {
 	if f.cache.clock.now()+int64(wait) < f.dueAt {
 		f.schedule(wait)
 	}
 }
 
-// reset takes in that the subscription stands (again).
+// reset compares because the subscription is new or renewed.
 func (f *follower) reset(messages <-chan string) {
-	// What was received before the comparison begins is older than what it brings,
-	// and may be of a history that the server has lost.
+	// The messages received so far are older than the result of the comparison, and can be of a
+	// history that the server has lost.
 	for range len(messages) {
 		<-messages
 	}
@@ -212,17 +210,18 @@ func (f *follower) reset(messages <-chan string) {
 	f.resync("subscribed")
 }
 
-// sync waits for a comparison that begins after the call. While Redis does not
-// answer it goes on trying until ctx ends.
+// sync waits for a comparison that begins after the call. It repeats a failed comparison until ctx
+// ends.
 func (f *follower) sync(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(f.cache.ctx, func() { cancel(errStopped) })()
 	for {
 		answer := make(chan bool, 1)
 		select {
 		case f.syncs <- answer:
 		case <-ctx.Done():
-			return fmt.Errorf("synchronise cell %d: %w", f.index, ctx.Err())
-		case <-f.cache.stopping:
-			return errStopped
+			return fmt.Errorf("synchronise cell %d: %w", f.index, context.Cause(ctx))
 		}
 		select {
 		case done := <-answer:
@@ -230,19 +229,15 @@ func (f *follower) sync(ctx context.Context) error {
 				return nil
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("synchronise cell %d: %w", f.index, ctx.Err())
-		case <-f.cache.stopping:
-			return errStopped
 		}
 		select {
 		case <-time.After(syncRetry):
 		case <-ctx.Done():
-		case <-f.cache.stopping:
 		}
 	}
 }
 
-// answer serves everybody who waits in sync with one comparison.
+// answer serves all callers that wait in sync with one comparison.
 func (f *follower) answer(first chan bool) {
 	waiting := []chan bool{first}
 	for more := true; more; {
@@ -253,7 +248,7 @@ func (f *follower) answer(first chan bool) {
 			more = false
 		}
 	}
-	// A start asks while the first comparison is due: this one is it.
+	// A start calls sync while the first comparison is due: this one replaces it.
 	if f.dueAt <= f.cache.clock.now() {
 		f.scheduleNext()
 		f.lookUnwatched()

@@ -1,40 +1,43 @@
 package cache
 
 import (
+	"slices"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Health is what is known of the cache itself.
+// Health is the state of the cache itself.
 type Health struct {
 	// Synced is true after the first load of at least one cell.
 	Synced bool
-	// Stale is true when no comparison of some cell has succeeded for three intervals.
+	// Stale is true when the comparisons of some cell have failed for three intervals.
 	Stale bool
-	// Age is the longest time since a cell's last successful comparison; cells that
-	// were never compared do not count.
+	// Age is the longest time since a cell's last successful comparison. Cells that were never
+	// compared do not count.
 	Age   time.Duration
 	Nodes int
 	// Cells are in the order of their indexes.
 	Cells []CellHealth
 }
 
-// CellHealth is what is known of one cell's part of the cache.
+// CellHealth is the state of one cell's part of the cache.
 type CellHealth struct {
 	Synced, Stale bool
-	// Unreachable is true when the cell did not answer the last time it was asked.
+	// Unreachable is true when the last comparison got no answer.
 	Unreachable bool
-	// Refusal is the word with which Redis refused what it was asked last, such as WRONGPASS; empty where it answered,
-	// or did not answer at all.
+	// Refusal is the first word of the error with which Redis refused the last comparison, such as
+	// WRONGPASS. It is empty where Redis answered, or did not answer at all.
 	Refusal string
-	// Untracked is true while the connection that tells of changes behind the scripts'
-	// back is lost. Such changes are then seen when it is back.
+	// Untracked is true while the connection is lost that reports changes made without a script.
+	// The cache sees such changes when the connection is back.
 	Untracked bool
-	// Untrackable is true where the server cannot tell of such changes: they are seen within a minute.
+	// Untrackable is true where the server cannot report such changes. The cache sees them within a
+	// minute.
 	Untrackable bool
-	// Unsubscribed is true while Redis refuses the subscription to the cell's events: changes are then seen by comparisons.
+	// Unsubscribed is true while Redis refuses the subscription to the cell's events. The cache
+	// sees changes by comparisons then.
 	Unsubscribed bool
 	// Age is the time since the last successful comparison.
 	Age      time.Duration
@@ -56,12 +59,7 @@ func (c *Cache) Health() Health {
 
 // Stale is Health().Stale.
 func (c *Cache) Stale() bool {
-	for _, f := range c.followers {
-		if f.health().Stale {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.followers, func(f *follower) bool { return f.health().Stale })
 }
 
 func (f *follower) health() CellHealth {
@@ -81,25 +79,4 @@ func (f *follower) health() CellHealth {
 	}
 	h.Stale = !h.Synced || h.Age > staleAfter*f.cache.cfg.RefreshInterval
 	return h
-}
-
-// Skip are the cells that choices should leave out because they do not answer or
-// refuse writes. It never covers all: where nothing else is left they are tried all
-// the same.
-func (c *Cache) Skip() selection.CellMask {
-	failing := selection.CellMask(c.failing.Load()) | c.resting()
-	if failing == 0 || failing == ^selection.CellMask(0)>>(selection.MaxCells-len(c.followers)) {
-		return 0
-	}
-	return failing
-}
-
-// CellFailed says that a call of the cell failed. Its nodes are not chosen until it
-// has answered a comparison, the next of which is soon.
-func (c *Cache) CellFailed(index int) {
-	c.failing.Or(1 << uint(index))
-	select {
-	case c.followers[index].nudge <- struct{}{}:
-	default: // one is under way
-	}
 }

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"go.uber.org/zap"
@@ -19,17 +20,25 @@ func BenchmarkLoad(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for i := range nodes {
-		n := freeslot.Node{
-			ID: fmt.Sprintf("node-%d", i), MaxConcurrency: 4,
-			Services:  []freeslot.Service{{Name: "asr", Version: "1.2.3"}, {Name: "tts", Version: "2.0.0"}},
-			Languages: freeslot.Languages{ASR: []string{"en", "fr", "de"}, TTS: []string{"en", "zh-Hant"}},
-			Pools:     []string{fmt.Sprintf("pool-%d", i%100)}, Labels: map[string]string{"zone": "eu-1", "gpu": "a100"},
-		}
-		if _, err := c.Register(b.Context(), n, cell.NewEpoch()); err != nil {
-			b.Fatal(err)
-		}
+	const writers = 100 // at once, which share round trips
+	var registered sync.WaitGroup
+	for w := range writers {
+		registered.Go(func() {
+			for i := w; i < nodes; i += writers {
+				n := freeslot.Node{
+					ID: fmt.Sprintf("node-%d", i), MaxConcurrency: 4,
+					Services:  []freeslot.Service{{Name: "asr", Version: "1.2.3"}, {Name: "tts", Version: "2.0.0"}},
+					Languages: freeslot.Languages{ASR: []string{"en", "fr", "de"}, TTS: []string{"en", "zh-Hant"}},
+					Pools:     []string{fmt.Sprintf("pool-%d", i%100)}, Labels: map[string]string{"zone": "eu-1", "gpu": "a100"},
+				}
+				if _, err := c.Register(b.Context(), n, cell.NewEpoch()); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
 	}
+	registered.Wait()
 	for b.Loop() {
 		ca := New(Config{}, []Feed{{Source: c}}, zap.NewNop(), nil)
 		if err := ca.Start(b.Context()); err != nil {

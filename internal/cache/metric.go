@@ -11,7 +11,6 @@ import (
 
 type metrics struct {
 	events                      *prometheus.CounterVec
-	byKind                      [256]prometheus.Counter
 	badEvents, gaps             prometheus.Counter
 	resyncErrors, invalidated   prometheus.Counter
 	hits, misses, checkTimeouts prometheus.Counter
@@ -19,12 +18,8 @@ type metrics struct {
 	eventDelay, resyncNodes     prometheus.Histogram
 }
 
-// event is the counter of one kind; found without the labels' map, because this is
-// on the path of every heartbeat.
-func (m *metrics) event(k events.Kind) prometheus.Counter { return m.byKind[k] }
-
-// newMetrics registers the cache's metrics; gauges read atomics, so a scrape costs
-// the same whatever the number of nodes.
+// newMetrics registers the cache's metrics. Gauges read atomics, so the cost of a scrape does not
+// grow with the number of nodes.
 func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -36,7 +31,7 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 		badEvents:      counter("freeslot_cache_bad_events_total", "Node events that could not be read."),
 		gaps:           counter("freeslot_cache_gaps_total", "Gaps seen in the revisions of node events."),
 		resyncErrors:   counter("freeslot_cache_resync_errors_total", "Comparisons with Redis that failed."),
-		invalidated:    counter("freeslot_cache_invalidated_nodes_total", "Nodes that were read again because their profile was written, by a script or by somebody else."),
+		invalidated:    counter("freeslot_cache_invalidated_nodes_total", "Nodes that were read again because their profile was written, by a script or without one."),
 		hits:           counter("freeslot_cache_checked_hits_total", "Checked reads that found the cached version current."),
 		misses:         counter("freeslot_cache_checked_misses_total", "Checked reads that found the cached version out of date."),
 		checkTimeouts:  counter("freeslot_cache_version_check_timeouts_total", "Checked reads served from the cache because Redis did not answer in time."),
@@ -51,8 +46,8 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 			Buckets: []float64{0, 1, 10, 100, 1000, 10000},
 		}),
 	}
-	for _, k := range events.Kinds() {
-		m.byKind[k] = m.events.WithLabelValues(k.String())
+	for _, k := range events.Kinds() { // so that each is there from the start
+		m.events.WithLabelValues(k.String())
 	}
 	if reg == nil {
 		return m
@@ -86,7 +81,7 @@ func registerGauges(c *Cache, reg prometheus.Registerer) {
 		})
 		gauge("freeslot_cache_stale", "1 when the cell has not been compared with Redis for three intervals.", labels, func() float64 { return yes(f.health().Stale) })
 		gauge("freeslot_cache_unreachable", "1 when the cell did not answer the last time it was asked.", labels, func() float64 { return yes(f.health().Unreachable) })
-		gauge("freeslot_cache_untracked", "1 while changes made behind the scripts' back are not told.", labels, func() float64 { return yes(f.health().Untracked) })
+		gauge("freeslot_cache_untracked", "1 while Redis does not report changes made without a script.", labels, func() float64 { return yes(f.health().Untracked) })
 		gauge("freeslot_cache_unsubscribed", "1 while Redis refuses the subscription to the events of a cell.", labels, func() float64 { return yes(f.health().Unsubscribed) })
 	}
 	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{

@@ -6,13 +6,13 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Mirror is another picture of the fleet that is kept like this one. The methods
-// are called by several goroutines, for one node always by the same.
+// Mirror is another picture of the fleet, which the cache keeps current. Several goroutines call
+// the methods; for one node it is always the same one.
 type Mirror interface {
-	// Put is a node that is new or whose profile changed, as a whole.
+	// Put has the whole state of a node that is new or whose profile changed.
 	Put(state *cell.NodeState)
-	// Heartbeat is a sign of life, or other figures alone. seenAt is on the cache's
-	// clock, resources what the node said last of its machine, in this heartbeat or before.
+	// Heartbeat is a sign of life, or new figures alone. seenAt is on the cache's clock; resources
+	// are the last ones of the node, from this heartbeat or an earlier one.
 	Heartbeat(id string, used int, status freeslot.Status, seenAt int64, resources string)
 	Remove(id string)
 	SetConfig(cfg *selection.Config)

@@ -10,7 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// A list of before a pause, or of before its end, is not given out while somebody makes the new one.
+// A list from before a pause, or from before its end, is not returned while another goroutine
+// builds the new one.
 func TestPauseWaitsForTheList(t *testing.T) {
 	t.Parallel()
 	r := new(freeslot.Requirement)

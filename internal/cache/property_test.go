@@ -15,9 +15,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestConverges: whatever the fleet does while connections are cut, the cache is
-// what Redis says in the end, and it is so by events, gaps and resubscriptions
-// alone. The slow, obvious twin reads everything.
+// TestConverges: after any history of the fleet with cut connections, the cache is what Redis has
+// in the end, by events, gaps and resubscriptions alone. The slow, obvious twin reads everything.
 func TestConverges(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t) // its own: connections are killed by their kind
@@ -29,7 +28,7 @@ func TestConverges(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			r.step(rt)
 		}
-		// Slots in use between full and empty are not announced: the last heartbeats say them.
+		// Slots in use between full and empty are not announced: the last heartbeats bring them.
 		for id := range r.epochs {
 			r.heartbeat(id, rapid.SampledFrom([]string{"", "", `{"last":true}`}).Draw(rt, "last"))
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// says fails unless the cache, its mirror and Redis say so of the node's machine.
+// says fails unless the cache, its mirror and Redis have these resources for the node.
 func (r *rig) says(when string, mirror *mapMirror, id, want string) {
 	r.t.Helper()
 	r.converges()
@@ -39,8 +39,8 @@ func (r *rig) late(when, id, want string) {
 	}
 }
 
-// What a node said last of its machine stays in force through signs of life alone, in every
-// replica, whenever it began.
+// The last resources of a node stay in force through heartbeats without any, in every replica,
+// whenever it started.
 func TestResourcesStayInForce(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -78,8 +78,8 @@ func TestResourcesStayInForce(t *testing.T) {
 	})
 }
 
-// Where the event that brought resources is lost, the next event of any node brings them,
-// though it says nothing of them.
+// If the event with resources is lost, the next event of any node brings them, though it does not
+// have them.
 func TestLostResources(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -116,7 +116,7 @@ func TestLostResources(t *testing.T) {
 	})
 }
 
-// What an agent's event says can be anything; a listing is JSON all the same.
+// The resources in an agent's event can be any text; a listing is still JSON.
 func TestResourcesThatAreNone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), Config{RefreshInterval: never})

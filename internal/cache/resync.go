@@ -9,12 +9,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// resync compares the cache with Redis and fetches what changed since; everything,
-// when the counter itself is another one. It returns false when Redis did not
-// answer: the cache then stays as it is and another comparison follows soon.
+// resync compares the cache with Redis and fetches the changes since the last revision, or
+// everything when the counter is a new one. It returns false when Redis did not answer: the cache
+// then stays as it is, and the next comparison is soon.
 func (f *follower) resync(why string) bool {
 	begin := time.Now()
 	read, replaced, err := f.fetch()
@@ -25,8 +24,8 @@ func (f *follower) resync(why string) bool {
 			f.refusal.Store(refusalOf(err))
 			f.outage.Failed(err, zap.String("why", why))
 		}
-		// Soon at first: what failed may have been one connection. Then more and more
-		// seldom, up to the interval.
+		// Soon at first, because only one connection may have failed. Then less often, up to the
+		// interval.
 		f.hasten(min(calm<<min(f.failures, 10), f.cache.cfg.RefreshInterval))
 		f.failures++
 		return false
@@ -44,8 +43,8 @@ func (f *follower) resync(why string) bool {
 	return true
 }
 
-// refusalOf is the word with which an answer of Redis begins that is an error, such as WRONGPASS; nil for none. What
-// follows it may name keys and users, which are not for everybody who asks for the replica's health.
+// refusalOf is the first word of an error that Redis answered with, such as WRONGPASS; nil for
+// other errors. The rest of the answer can name keys and users, and the replica's health is public.
 func refusalOf(err error) *string {
 	var answer *rueidis.RedisError
 	if !errors.As(err, &answer) {
@@ -53,41 +52,39 @@ func refusalOf(err error) *string {
 	}
 	word, _, _ := strings.Cut(answer.Error(), " ")
 	if word == "" || strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-		word = "ERR" // which the client library leaves out
+		word = "ERR" // the client library leaves it out
 	}
 	return &word
 }
 
-// maxPage is what the pages of a load grow to: Redis serves nobody else while it
-// reads one, for about 6 us a node.
-const maxPage = 500
-
-// fetchTries bounds how often one comparison begins again.
-const fetchTries = 3
+const (
+	// maxPage is the size up to which the pages of a load grow: Redis serves no other client while
+	// it reads one, for about 6 us a node.
+	maxPage = 500
+	// fetchTries bounds how often one comparison starts over.
+	fetchTries = 3
+)
 
 var errTooFast = errors.New("nodes leave faster than they can be read")
 
 func (f *follower) fetch() (read int, replaced bool, err error) {
-	f.compiler = selection.NewCompiler()
-	defer func() { f.compiler = nil }()
 	for range fetchTries {
-		n, replacing, again, err := f.fetchOnce()
+		n, replacing, restart, err := f.fetchOnce()
 		read += n
-		if err != nil || !again {
+		if err != nil || !restart {
 			return read, replacing, err
 		}
 	}
 	return read, false, errTooFast
 }
 
-// fetchOnce asks to be called again when what it has read lost its meaning on the
-// way: the counter is another one, or tombstones were dropped before they were read.
-// It reads up to the revision that the cell had when it began, or else a busy fleet
-// would keep it for ever. Nodes that change meanwhile escape to behind that; they are
-// read one by one, as the event of their next heartbeat says nothing of what was
-// missed before.
-func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
-	// First, so that what is read is never of an older history than it is said to be.
+// fetchOnce returns restart when its pages lost their meaning on the way: the counter is a new one,
+// or tombstones were dropped before they were read. It reads up to the revision that the cell had
+// when it began, because a busy fleet would keep it busy for ever. Nodes that change meanwhile
+// escape to behind that revision. They are read one by one, as the event of their next heartbeat
+// does not bring what was missed.
+func (f *follower) fetchOnce() (read int, replacing, restart bool, err error) {
+	// First, so that the nodes are never of an older history than the one that is noted for them.
 	history, err := f.sameHistory()
 	if err != nil {
 		return 0, false, false, err
@@ -108,12 +105,6 @@ func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 	first := page
 	clear(f.ahead)
 	for {
-		last := !page.More || page.Next >= first.Revision
-		var next <-chan answered
-		if !last { // Redis and the decoder work while this page is taken in
-			size = min(2*size, max(maxPage, f.cache.cfg.RefreshSize))
-			next = f.ask(page.Next, size)
-		}
 		for i := range page.Nodes {
 			f.take(&page.Nodes[i], present)
 			if n := &page.Nodes[i]; n.Revision > first.Revision {
@@ -121,18 +112,19 @@ func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 			}
 		}
 		read += len(page.Nodes)
-		if last {
+		if !page.More || page.Next >= first.Revision {
 			break
 		}
-		if page, err = f.heard(<-next); err != nil {
+		size = min(2*size, max(maxPage, f.cache.cfg.RefreshSize))
+		if page, err = f.changes(page.Next, size); err != nil {
 			return read, replacing, false, err
 		}
 		if page.Generation != first.Generation || page.Incomplete && !replacing {
 			return read, replacing, true, nil
 		}
 	}
-	// What changed since comes once more. Not the revision of the last page: a node may
-	// have left, and its tombstone been dropped, after its own page was read.
+	// The nodes that changed since are read once more. Not from the revision of the last page: a
+	// node can have left, and its tombstone been dropped, after its own page was read.
 	if replacing || page.More {
 		swept, err := f.sweep(present, first.Revision)
 		if read += swept; err != nil {
@@ -150,11 +142,10 @@ func (f *follower) fetchOnce() (read int, replacing, again bool, err error) {
 	return read, replacing, false, nil
 }
 
-// sameHistory compares the server's history with that of the nodes here. After a
-// failover the subscription, the tracker and the commands can reach the new server at
-// different times, so it is asked for at each comparison. A suspicion ends where the
-// server is the one of before and was not restarted: the revisions that were missed
-// are all that was missed. It returns the history, to be remembered by a replacing load.
+// sameHistory compares the server's history with the one that the nodes come from. After a failover
+// the subscription, the tracker and the commands can reach the new server at different times, so
+// each comparison asks for it. With the same history the missed revisions are all that was missed,
+// and suspect ends. It returns the history, which a replacing load notes.
 func (f *follower) sameHistory() (string, error) {
 	history, err := f.source.History(f.cache.ctx)
 	if err == nil && history != "" && f.syncedAt.Load() != unsynced {
@@ -163,36 +154,16 @@ func (f *follower) sameHistory() (string, error) {
 	return history, err
 }
 
-// answered is a page and when it was asked for.
-type answered struct {
-	page  cell.Changes
-	err   error
-	begin int64
-}
-
-// ask reads a page. The answer is to be taken from the channel: that is the end of
-// the goroutine.
-func (f *follower) ask(since cell.Revision, size int) <-chan answered {
-	answer := make(chan answered)
-	go func() {
-		a := answered{begin: f.cache.clock.now()}
-		a.page, a.err = f.source.Changes(f.cache.ctx, since, size)
-		answer <- a
-	}()
-	return answer
-}
-
+// changes reads a page and measures the clocks' offset.
 func (f *follower) changes(since cell.Revision, size int) (cell.Changes, error) {
-	return f.heard(<-f.ask(since, size))
-}
-
-func (f *follower) heard(a answered) (cell.Changes, error) {
-	if a.err == nil {
-		// By the earlier end of the call, so that an error in the offset makes nodes look
-		// silent sooner, never later.
-		f.clockOffset = a.begin - a.page.NowMS*int64(time.Millisecond)
+	begin := f.cache.clock.now()
+	page, err := f.source.Changes(f.cache.ctx, since, size)
+	if err == nil {
+		// From the begin of the call, so that an error in the offset makes nodes look silent
+		// sooner, never later.
+		f.clockOffset = begin - page.NowMS*int64(time.Millisecond)
 	}
-	return a.page, a.err
+	return page, err
 }
 
 func (f *follower) take(state *cell.NodeState, present map[string]bool) {
@@ -205,17 +176,16 @@ func (f *follower) take(state *cell.NodeState, present map[string]bool) {
 	present[state.Node.ID] = true
 }
 
-// sweep looks at the nodes that a load did not bring. After a replacing one they are
-// gone, after any they may have changed while it was read and so moved behind its
-// end, which is at revision. It returns how many it has read.
+// sweep reads the nodes that a load did not bring. After a replacing load they are gone; after any
+// load they may have changed meanwhile and so moved behind its end, which is at revision. It
+// returns how many it has read.
 func (f *follower) sweep(present map[string]bool, revision cell.Revision) (read int, err error) {
 	var missing []string
-	f.cache.nodes.Range(func(id string, e *entry) bool {
+	for id, e := range f.cache.nodes.Range {
 		if !present[id] && e.node.Cell() == f.index {
 			missing = append(missing, id)
 		}
-		return true
-	})
+	}
 	for len(missing) > 0 {
 		n := min(len(missing), f.cache.cfg.RefreshSize)
 		page, err := f.source.Nodes(f.cache.ctx, missing[:n])

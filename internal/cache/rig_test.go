@@ -66,7 +66,7 @@ type source struct {
 	*cell.Cell
 	calls atomic.Int64
 	reads atomic.Int64 // of single nodes
-	// history, if set, is what the server says of itself.
+	// history, if set, is the history that the server reports.
 	history atomic.Pointer[string]
 	// after, if set, sees what every Changes call brought before the cache does.
 	after atomic.Pointer[func(ctx context.Context, since cell.Revision, ch *cell.Changes, err error) error]

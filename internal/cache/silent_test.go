@@ -46,7 +46,7 @@ func TestSilent(t *testing.T) {
 	check(time.Minute, SilentNode{"b", "e3", 0})
 }
 
-// TestConfigVersion: a list says under which configuration it was built.
+// TestConfigVersion: a list has the version of the configuration that it was built with.
 func TestConfigVersion(t *testing.T) {
 	t.Parallel()
 	c := New(Config{}, []Feed{{Source: noSource{}}}, zap.NewNop(), nil)
@@ -61,8 +61,8 @@ func TestConfigVersion(t *testing.T) {
 	}
 }
 
-// TestIdentity: a class keeps its names when its lists are built again, and what they
-// say is what a cell takes.
+// TestIdentity: a class keeps its names when its lists are built again, and a cell accepts its
+// definition.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	c := New(Config{}, []Feed{{Source: noSource{}}}, zap.NewNop(), nil)

@@ -152,7 +152,7 @@ func (s *storm) register(n freeslot.Node) {
 func (s *storm) submit(id string) {
 	s.t.Helper()
 	if s.epochs[id] == "" {
-		return // nobody would ever say again how many slots are in use
+		return // no later event would bring the slots in use
 	}
 	c := s.set.OfNode(id)
 	sub := cell.Submission{JobID: c.NewJobID(), Tenant: "acme", Job: &freeslot.Job{Service: "echo"}, Candidates: []string{id}}
@@ -214,8 +214,8 @@ func (s *storm) diff() string {
 	return gocmp.Diff(plain(s.truth()), plain(s.cache.States()))
 }
 
-// converges waits until the cache says what Redis says. Slots in use between full
-// and empty are not announced, so every agent says them once more, and nothing else.
+// converges waits until the cache has what Redis has. Slots in use between full and empty are not
+// announced, so every agent sends them once more, and nothing else.
 func (s *storm) converges() {
 	s.t.Helper()
 	for i := range stormNodes {
@@ -302,7 +302,7 @@ func (s *storm) step(rt *rapid.T) {
 		if s.epochs[id] != "" {
 			_, err := s.set.OfNode(id).Deregister(deadline(s.t), id, s.epochs[id])
 			if errors.Is(err, cell.ErrSuperseded) {
-				break // by the one before, which a failover has brought back: somebody must go on to say what it has in use
+				break // the former epoch, which a failover brought back: an agent must still send its slots in use
 			}
 			if err != nil {
 				s.t.Fatal(err)
@@ -341,8 +341,8 @@ func (s *storm) step(rt *rapid.T) {
 	}
 }
 
-// TestStorm: whatever happens to the fleet, to Redis and to every connection, the
-// cache ends as what Redis says, compared with a twin that reads everything.
+// TestStorm: after faults of the fleet, of Redis and of every connection, the cache ends with what
+// Redis has, compared with a twin that reads everything.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	for _, cells := range []int{1, 3} {
@@ -361,10 +361,11 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// The same on a cluster, as far as one client may disturb a server that others share.
+// The same on a cluster, without the faults of a whole server. The cluster is not the shared one,
+// because the storm breaks connections of all its clients.
 func TestStormOnCluster(t *testing.T) {
 	t.Parallel()
-	s := newStorm(t, redistest.Cluster(t), nil, 4, Config{RefreshInterval: 100 * time.Millisecond, RefreshSize: 3})
+	s := newStorm(t, redistest.NewCluster(t).Target, nil, 4, Config{RefreshInterval: 100 * time.Millisecond, RefreshSize: 3})
 	rapid.Check(t, func(rt *rapid.T) {
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			s.step(rt)
@@ -373,8 +374,8 @@ func TestStormOnCluster(t *testing.T) {
 	})
 }
 
-// A replica of a master takes its place, and a cell's slot moves to another master, with its keys: events, invalidations and
-// comparisons go on from there, an operator's edit included.
+// A replica of a master takes its place, and a cell's slot moves to another master, with its keys:
+// events, invalidations and comparisons go on from there, an operator's edit included.
 func TestClusterMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewReplicaCluster(t)
@@ -441,7 +442,7 @@ func TestLongPause(t *testing.T) {
 			id := nodeName(i)
 			ctx, cancel := context.WithTimeout(context.Background(), 2*pause)
 			defer cancel()
-			// Lost with its connection, or applied after the pause: nobody knows which.
+			// Lost with its connection, or applied after the pause: the caller cannot know which.
 			_, _ = s.set.OfNode(id).Heartbeat(ctx, cell.Heartbeat{Node: id, Epoch: s.epochs[id], Status: freeslot.StatusDraining})
 		})
 	}

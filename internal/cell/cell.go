@@ -2,8 +2,6 @@ package cell
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -59,8 +57,6 @@ const (
 	batchBytes      = 1 << 20
 	batchLoops      = 2 // calls of an operation under way at once; 3 were measured to be no better
 	callsOfFew      = 8 // the same for calls of few jobs, see batch
-	inlineSpec      = 8 << 10
-	inlineResult    = 64 << 10
 	tombstonesKept  = 1000
 	controlOverhead = 128 // bytes that an item adds to a call besides its payload
 )
@@ -273,6 +269,9 @@ func (c *Cell) Stop(ctx context.Context) error {
 	}
 }
 
+// Runner runs the scripts of features in this cell.
+func (c *Cell) Runner() *script.Runner { return c.runner }
+
 // Layout returns the names of the cell's keys.
 func (c *Cell) Layout() Layout { return c.layout }
 
@@ -326,10 +325,4 @@ func ValidateJobID(field, id string) error {
 		return freeslot.Invalid(field, `is not a job id, expected one such as "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"`)
 	}
 	return nil
-}
-
-func newGeneration() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	return hex.EncodeToString(b[:])
 }

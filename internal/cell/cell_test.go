@@ -11,18 +11,15 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
-// The cells under test have the rights of a replica in Redis; see acltest, which cannot be imported here.
 func TestMain(m *testing.M) {
-	access, err := AccessOf(RoleReplica, AnyNode, Layout{Prefix: "*"}, Layout{Prefix: "*", Sharded: true})
-	if err != nil {
-		panic(err)
-	}
 	if raced {
 		_ = flag.Set("rapid.checks", "30") // a flag of the command line comes after this
 	}
-	redistest.MainAs(m, redistest.Role{Name: string(RoleReplica), Rules: access.Rules()})
+	acltest.Main(m, script.RoleReplica, Access)
 }
 
 // open starts a cell with keys of its own on redis.

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -21,7 +21,7 @@ import (
 func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (Changes, error) {
 	l, limit := c.layout, max(limit, 1)
 	keys := []string{l.Version(), l.Revisions()}
-	args := append([]string{strconv.FormatUint(since, 10), strconv.Itoa(limit), l.Prefix, l.tagPart()}, profileFieldNames...)
+	args := append([]string{strconv.FormatUint(since, 10), strconv.Itoa(limit)}, profileFieldNames...)
 	reply, err := c.runner.Call(ctx, c.scripts["changes"], keys, args).ToArray()
 	if err != nil {
 		return Changes{}, fmt.Errorf("changes since %d: %w", since, err)
@@ -39,7 +39,7 @@ func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (Changes,
 func (c *Cell) Nodes(ctx context.Context, ids []string) (Changes, error) {
 	l := c.layout
 	keys := []string{l.Version(), l.Revisions()}
-	args := append([]string{strconv.Itoa(len(ids)), strings.Join(ids, " "), l.Prefix, l.tagPart()}, profileFieldNames...)
+	args := slices.Concat([]string{strconv.Itoa(len(ids))}, ids, profileFieldNames)
 	reply, err := c.runner.Call(ctx, c.scripts["nodes"], keys, args).ToArray()
 	if err != nil {
 		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)

@@ -29,13 +29,12 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) ([]CompletionOu
 	l, node := c.layout, comps[0].Node
 	keys := make([]string, 0, 6+len(comps))
 	keys = append(keys, l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node), l.Dispatch(node))
-	args := make([]string, 0, 9+6*len(comps))
+	args := make([]string, 0, 4+6*len(comps))
 	begun, told := begunBy(comps), ""
 	if begun != nil {
 		told = "1"
 	}
-	args = append(args, node, comps[0].Epoch, l.NodeEvents(), millis(c.cfg.Retention), strconv.Itoa(inlineResult), strconv.Itoa(inlineSpec),
-		l.Prefix, l.tagPart(), told)
+	args = append(args, node, comps[0].Epoch, l.NodeEvents(), told)
 	for _, comp := range comps {
 		failure := ""
 		if comp.Error != nil {

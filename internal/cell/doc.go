@@ -27,10 +27,6 @@
 //	changes    what a replica's cache has missed; nodes: some by their ids
 //	identity   which history the server's data is of
 //	cells      how many cells and servers there are
-//	presence   which replicas are there, in the first cell
-//	follow     by which configuration each replica goes, in the first cell
-//	config_*   the configuration of pools, in the first cell
-//	cron_*     schedules of periodic jobs
 //
 // Guarantees: the slots in use on a node never exceed its max_concurrency; an
 // attempt ends once, by its owner in the epoch that was given it; every script

@@ -19,7 +19,7 @@ func (c *Cell) Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStat
 		return freeslot.JobStatus{}, err
 	}
 	keys := []string{c.layout.Job(jobID), c.layout.Finished()}
-	args := append([]string{jobID, tenant, millis(moveRetention)}, headFields...)
+	args := append([]string{jobID, tenant}, headFields...)
 	status, err := c.statusReply(jobID, c.runner.Call(ctx, c.scripts["drop"], keys, args))
 	var unreadable *unreadableError
 	var answer *rueidis.RedisError

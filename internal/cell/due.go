@@ -4,20 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 )
-
-// expiryGrace is how long a node has to stop a job that passed its deadline, before its
-// slot is taken back.
-const expiryGrace = 30 * time.Second
 
 // Due does what is due, for limit jobs at most: pauses that are over, deadlines that have
 // passed. Errors: what Redis said; then some of it may have been done.
 func (c *Cell) Due(ctx context.Context, limit int) (Due, error) {
 	l := c.layout
 	keys := []string{l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
-	args := []string{l.Prefix, l.tagPart(), millis(c.cfg.Retention), strconv.Itoa(max(limit, 1)), millis(expiryGrace)}
-	reply, err := c.runner.Call(ctx, c.scripts["due"], keys, args).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["due"], keys, []string{strconv.Itoa(max(limit, 1))}).ToArray()
 	if err != nil {
 		return Due{}, fmt.Errorf("handle due jobs: %w", err)
 	}

@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -69,7 +69,7 @@ func (c *Cell) enqueue(ctx context.Context, subs []encodedSubmission) ([]Placeme
 
 func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 	l := c.layout
-	keys = []string{l.Revisions(), l.Version(), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
+	keys = []string{l.Revisions(), l.Version(), l.Due(), l.Waiting(), l.WaitingVersion()}
 	var nodes, items, idems []string
 	index := make(map[string]int)
 	for i := range subs {
@@ -88,16 +88,21 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 			idems = append(idems, name)
 			idem, digest = strconv.Itoa(len(idems)), specDigest(s.Job)
 		}
-		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, s.timeout(), s.before, s.behind,
-			s.Class.ID, s.Class.Definition, strconv.Itoa(s.Job.Priority), strconv.Itoa(min(max(s.Weight, 1), MaxWeight)),
-			rueidis.BinaryString(s.spec), strings.Join(named, " "), begin(s.Job), idem, digest, gatesArg(s.Gates))
+		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, s.timeout(),
+			s.Class.ID, strconv.Itoa(s.Job.Priority), strconv.Itoa(s.Job.AttemptLimit()), s.Class.Definition,
+			strconv.Itoa(min(max(s.Weight, 1), MaxWeight)), rueidis.BinaryString(s.spec),
+			begin(s.Job), idem, digest, gatesArg(s.Gates))
+		items = append(append(items, named...), "")
 	}
 	for i := range subs {
 		keys = append(keys, l.Job(subs[i].JobID))
 	}
 	keys = append(keys, idems...)
-	args = append(c.takeArgs(), strconv.Itoa(c.cfg.WaitingLimit), strconv.Itoa(len(nodes)), strconv.Itoa(len(subs)), millis(c.cfg.KeyRetention))
-	return keys, append(append(args, nodes...), items...)
+	args = []string{
+		l.NodeEvents(), millis(c.cfg.HeartbeatLimit), millis(c.cfg.Retention), strconv.Itoa(c.cfg.WaitingLimit), millis(c.cfg.KeyRetention),
+		strconv.Itoa(len(nodes)), strconv.Itoa(len(subs)),
+	}
+	return keys, slices.Concat(args, nodes, items)
 }
 
 // begin is when a job is for, as the script gets it.
@@ -114,12 +119,6 @@ func specDigest(job *freeslot.Job) string {
 	untraced.TraceParent = ""
 	sum := sha256.Sum256([]byte(mustJSON(&untraced)))
 	return hex.EncodeToString(sum[:16])
-}
-
-// takeArgs are what scripts begin with that have nodes take jobs.
-func (c *Cell) takeArgs() []string {
-	l := c.layout
-	return []string{l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.HeartbeatLimit), strconv.Itoa(inlineSpec), millis(c.cfg.Retention)}
 }
 
 // decodeEnqueued reads the answer for one item.
@@ -173,11 +172,11 @@ func (c *Cell) TakeAs(ctx context.Context, node string, epoch Epoch, classes []s
 	}
 	l := c.layout
 	keys := []string{
-		l.Revisions(), l.Version(), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion(),
+		l.Revisions(), l.Version(), l.Waiting(), l.WaitingVersion(),
 		l.Node(node), l.Slots(node), l.Dispatch(node), l.Load(node), l.Serves(node), l.ServesVersion(),
 	}
-	args := append(c.takeArgs(), node, epoch, strconv.FormatUint(config, 10))
-	args = append(args, classes[:min(len(classes), MaxTake)]...)
+	args := append([]string{l.NodeEvents(), millis(c.cfg.HeartbeatLimit), node, epoch, strconv.FormatUint(config, 10)},
+		classes[:min(len(classes), MaxTake)]...)
 	reply, err := c.runner.Call(ctx, c.scripts["take"], keys, args).ToArray()
 	if err != nil {
 		return Taken{}, fmt.Errorf("take for node %s: %w", node, err)

@@ -37,9 +37,6 @@ func (l Layout) key(kind, rest string) string { return script.Layout(l).Key(kind
 // where keys have slots of their own.
 func (l Layout) Slot() (slot int, ok bool) { return script.Layout(l).Slot() }
 
-// tagPart is how scripts get the layout's tag.
-func (l Layout) tagPart() string { return script.Layout(l).TagPart() }
-
 // Node is the hash of a node's profile.
 func (l Layout) Node(id string) string { return l.key("nodes", id) }
 
@@ -97,14 +94,6 @@ func (l Layout) ServesVersion() string { return l.key("version:serves", "") }
 // ServesGeneration is the generation of the counter that ServesVersion is of.
 func (l Layout) ServesGeneration() string { return l.key("version:serves-of", "") }
 
-// Followed is the hash of the versions that the replicas go by. It is kept in the first cell only.
-func (l Layout) Followed() string { return l.key("version:followed", "") }
-
-// ConfigPaused is what is paused, a JSON object, of the version that ConfigVersion tells. It is kept
-// beside the configuration, because a release that does not know of it refuses a configuration with a key
-// that it does not know.
-func (l Layout) ConfigPaused() string { return l.key("config:paused", "") }
-
 // Idempotency is the string that names the job of a tenant's idempotency key, of which only
 // a hash is part of the name: the key can be any text.
 func (l Layout) Idempotency(tenant, key string) string {
@@ -148,9 +137,6 @@ func (l Layout) Revisions() string { return l.key("index:revision", "") }
 
 // Version is the hash of the cell's revision and generation.
 func (l Layout) Version() string { return l.key("version:nodes", "") }
-
-// Replicas is the zset of the replicas that are there.
-func (l Layout) Replicas() string { return l.key("replicas", "") }
 
 // Schema is the version of the key layout.
 func (l Layout) Schema() string { return l.key("version:schema", "") }

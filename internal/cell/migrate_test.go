@@ -432,18 +432,6 @@ func TestMigration(t *testing.T) {
 			},
 			verify: func(*halfway) {},
 		},
-		"configuration": {
-			found: func(h *halfway) []string { h.apply(change(0, "a")); return []string{h.l.Node("n1")} },
-			call: func(h *halfway, ctx context.Context) error {
-				_, err := h.ApplyConfig(ctx, change(1, "b"))
-				return err
-			},
-			verify: func(h *halfway) {
-				if state := h.readConfig(); state.Version != 2 {
-					h.t.Errorf("%+v", state)
-				}
-			},
-		},
 	} {
 		keys := len(c.found(newHalfway(t, cluster, fmt.Sprintf("m%x", name))))
 		if keys == 0 {

@@ -20,10 +20,6 @@ const stateMoved freeslot.State = "moved"
 func OnTheMove(s freeslot.State) bool { return s == freeslot.StateMoving || s == stateMoved }
 
 const (
-	// moveHold is how long the record of a job that came from another cell is kept while its
-	// move is not settled, whatever becomes of the job: without it a move that is driven once more
-	// would make the job a second time. That takes a cell that is away for as long.
-	moveHold = 30 * 24 * time.Hour
 	// moveRetention is the shortest retention of a job that has moved, and moveLife how long what
 	// was read of one that moves may be acted upon: the first is the longer by far.
 	moveRetention = 2 * time.Minute
@@ -32,8 +28,6 @@ const (
 	// a record that sends on is asked for whether its job is still there.
 	moveAgain = 2 * time.Second
 	moveLook  = 10 * time.Minute
-	// moveBytes is about how much one call reads and writes.
-	moveBytes = 1 << 20
 )
 
 // Target is the cell that jobs are to move to.
@@ -86,12 +80,15 @@ const keyDecides = -1
 
 // what is the job itself, and whose it is.
 func (m *Move) what() (tenant string, job *freeslot.Job, err error) {
-	tenant, _, _ = strings.Cut(m.field("job"), " ")
-	job = new(freeslot.Job)
-	if err := json.Unmarshal([]byte(m.field("spec")), job); err != nil {
+	record, err := parseJobRecord(m.field("job"))
+	if err == nil {
+		job = new(freeslot.Job)
+		err = json.Unmarshal([]byte(m.field("spec")), job)
+	}
+	if err != nil {
 		return "", nil, &unreadableError{job: m.Job, err: err}
 	}
-	return tenant, job, nil
+	return record.tenant, job, nil
 }
 
 func (m *Move) field(name string) string {
@@ -123,7 +120,7 @@ func decodeMove(text string) (cell, hop int, err error) {
 func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, limit int) (Begun, error) {
 	l := c.layout
 	keys := []string{l.Waiting(), l.WaitingVersion(), l.Due(), l.Moves()}
-	args := []string{l.Prefix, l.tagPart(), class, strconv.Itoa(to.Cell), strconv.Itoa(to.Slots), strconv.Itoa(from), strconv.Itoa(max(limit, 1))}
+	args := []string{class, strconv.Itoa(to.Cell), strconv.Itoa(to.Slots), strconv.Itoa(from), strconv.Itoa(max(limit, 1))}
 	reply, err := c.runner.Call(ctx, c.scripts["move"], keys, args).ToArray()
 	if err != nil {
 		return Begun{}, fmt.Errorf("begin moves: %w", err)
@@ -142,8 +139,7 @@ func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, li
 // moves reads moves of an index that somebody must look at: those of jobs, or, without any, of all whose time came
 // at least late ago. more is true when there are more.
 func (c *Cell) moves(ctx context.Context, index string, late time.Duration, limit int, jobs ...string) (found []Move, more bool, err error) {
-	l := c.layout
-	args := []string{l.Prefix, l.tagPart(), millis(late), strconv.Itoa(max(limit, 1)), strconv.Itoa(moveBytes)}
+	args := []string{millis(late), strconv.Itoa(max(limit, 1))}
 	reply, err := c.runner.Call(ctx, c.scripts["moves"], []string{index}, append(args, jobs...)).ToArray()
 	if err != nil {
 		return nil, false, fmt.Errorf("read moves: %w", err)
@@ -190,16 +186,16 @@ const (
 func (c *Cell) moveIn(ctx context.Context, moves []*Move, till int64, guide *Guide) (what []int64, err error) {
 	l := c.layout
 	keys := []string{l.Due(), l.Waiting(), l.WaitingVersion(), l.Moved()}
-	args := []string{l.Prefix, l.tagPart(), millis(moveHold), strconv.FormatInt(till, 10)}
+	args := []string{strconv.FormatInt(till, 10)}
 	for _, m := range moves {
 		keys = append(keys, l.Job(m.there()))
 		known := m.field("known")
 		if known == "" {
 			known = m.Job
 		}
-		tenant, _, _ := strings.Cut(m.field("job"), " ")
+		record, _ := parseJobRecord(m.field("job")) // the script refuses another form
 		fields := m.carried()
-		args = append(args, m.there(), known, strconv.Itoa(m.Hop), strconv.Itoa(guide.weight(tenant)), gatesArg(guide.gates(m)), strconv.Itoa(len(fields)))
+		args = append(args, m.there(), known, strconv.Itoa(m.Hop), strconv.Itoa(guide.weight(record.tenant)), gatesArg(guide.gates(m)), strconv.Itoa(len(fields)))
 		args = append(args, fields...)
 	}
 	return c.clocked(c.runner.CallReplicated(ctx, c.scripts["move_in"], keys, args), len(moves))
@@ -220,12 +216,11 @@ func (m *Move) carried() (fields []string) {
 // moveAck settles the moves of jobs that came here, and returns how many milliseconds the record of each is
 // kept still: -1 of one that has not ended, -2 of one that is gone. No moves only read the clock.
 func (c *Cell) moveAck(ctx context.Context, moves []*Move) (left []int64, err error) {
-	l := c.layout
-	args := []string{l.Prefix, l.tagPart(), millis(moveRetention)}
+	var args []string
 	for _, m := range moves {
 		args = append(args, m.there(), strconv.Itoa(m.Hop))
 	}
-	return c.clocked(c.runner.Call(ctx, c.scripts["move_ack"], []string{l.Finished()}, args), len(moves))
+	return c.clocked(c.runner.Call(ctx, c.scripts["move_ack"], []string{c.layout.Finished()}, args), len(moves))
 }
 
 // clocked reads an answer that begins with the cell's clock, and n numbers.
@@ -274,7 +269,7 @@ func (c *Cell) noteMoves(ctx context.Context, notes []moveNote) error {
 	if len(notes) == 0 {
 		return nil
 	}
-	keys, args := []string{c.layout.Moves(), c.layout.Moved()}, []string{c.layout.Prefix, c.layout.tagPart()}
+	keys, args := []string{c.layout.Moves(), c.layout.Moved()}, []string(nil)
 	for _, n := range notes {
 		keys = append(keys, c.layout.Job(n.move.Job))
 		args = append(args, n.move.Job, n.move.text(), n.what, n.number())

@@ -292,7 +292,7 @@ func (h *moveHistory) time(*rapid.T) {
 		for _, id := range h.order {
 			here := r.l.Job(MovedID(id, r.Index()))
 			ttl := r.int("PTTL", here)
-			if ttl <= 0 || ttl > moveHold.Milliseconds()/2 {
+			if ttl <= 0 || ttl > holdMS/2 {
 				continue
 			}
 			if freeslot.State(r.field(here, "state")).Terminal() {
@@ -408,7 +408,7 @@ func (h *moveHistory) end(rt *rapid.T) {
 // recordIDs are the ids of those of the cell.
 func (r *rig) recordIDs() (ids []string) {
 	for _, key := range r.keys() {
-		if id, ok := strings.CutPrefix(key, before(r.l.Job)); ok {
+		if id, ok := strings.CutPrefix(key, r.l.Job("")+":"); ok {
 			ids = append(ids, id)
 		}
 	}

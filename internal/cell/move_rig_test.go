@@ -129,7 +129,7 @@ func (r *rig) soundMoves(jobs []string) {
 		if _, _, err := decodeMove(record["move"]); OnTheMove(state) && err != nil || !OnTheMove(state) && record["move"] != "" {
 			r.t.Errorf("job %s is %s and goes to %q", job, state, record["move"])
 		}
-		if state == stateMoved && (record["spec"] != "" || record["run"] != "" || strings.Count(record["job"], " ") < staticParts-1) {
+		if state == stateMoved && (record["spec"] != "" || record["run"] != "" || r.jobRecord(job).class == "") {
 			r.t.Errorf("what is left of job %s is %v", job, record)
 		}
 		delete(moves, job)
@@ -156,6 +156,9 @@ func (m *movers) later() {
 func (m *movers) ctx() context.Context { return m.t.Context() }
 
 const keptMS = int64(DefaultRetention / time.Millisecond)
+
+// holdMS is HOLD of move_in.lua.
+const holdMS = 30 * 24 * int64(time.Hour/time.Millisecond)
 
 // strictMoves calls every script of a move, with two items where they take several.
 func (r *rig) strictMoves() {

@@ -207,7 +207,7 @@ func TestMoveHeld(t *testing.T) {
 			t.Fatal(what, err)
 		}
 		m.runsIn(1, id)
-		if ttl := m.rigs[1].int("PTTL", m.rigs[1].l.Job(MovedID(id, 1))); ttl < moveHold.Milliseconds()/2 {
+		if ttl := m.rigs[1].int("PTTL", m.rigs[1].l.Job(MovedID(id, 1))); ttl < holdMS/2 {
 			t.Errorf("kept for %d ms", ttl)
 		}
 		// It has ended, whatever the record says that it came from.

@@ -21,18 +21,15 @@ const (
 	codeSuperseded  = -2
 )
 
-var (
-	failureNodeLost    = mustJSON(freeslot.JobError{Code: freeslot.JobErrorNodeLost, Message: "the node's agent restarted and lost the job"})
-	failureSilent      = mustJSON(freeslot.JobError{Code: freeslot.JobErrorNodeLost, Message: "the node fell silent"})
-	failureInterrupted = mustJSON(freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: "the node left before the job was done"})
-)
-
 // Register makes a node known under epoch, or changes its profile. It can be
 // repeated; with a new epoch it takes the node over and the jobs of the former
 // epoch go to their next attempts, a failure with freeslot.JobErrorNodeLost. Errors: *freeslot.Error for a bad
 // profile, else what Redis said.
 func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (Registration, error) {
-	return c.register(ctx, node, epoch)
+	if err := freeslot.ValidateName("epoch", epoch); err != nil {
+		return Registration{}, err
+	}
+	return c.register(ctx, "register", node, []string{node.ID, epoch, c.layout.NodeEvents()})
 }
 
 // Import registers a node under ImportEpoch, unless it has changed since it was seen: an agent has registered it, was
@@ -42,14 +39,12 @@ func (c *Cell) Import(ctx context.Context, node freeslot.Node, seen NodeState) (
 	if seen.Gone {
 		epoch = ""
 	}
-	return c.register(ctx, node, ImportEpoch, epoch, strconv.FormatInt(seen.LastHeartbeatMS, 10))
+	return c.register(ctx, "import", node, []string{node.ID, c.layout.NodeEvents()}, epoch, strconv.FormatInt(seen.LastHeartbeatMS, 10))
 }
 
-func (c *Cell) register(ctx context.Context, node freeslot.Node, epoch Epoch, seen ...string) (Registration, error) {
+// register calls register.lua or import.lua, whose arguments begin with head. seen is what import.lua compares.
+func (c *Cell) register(ctx context.Context, script string, node freeslot.Node, head []string, seen ...string) (Registration, error) {
 	if err := node.Validate("node"); err != nil {
-		return Registration{}, err
-	}
-	if err := freeslot.ValidateName("epoch", epoch); err != nil {
 		return Registration{}, err
 	}
 	l := c.layout
@@ -61,11 +56,9 @@ func (c *Cell) register(ctx context.Context, node freeslot.Node, epoch Epoch, se
 	for _, pool := range node.Pools {
 		keys = append(keys, l.PoolMembers(pool))
 	}
-	args := append([]string{
-		node.ID, epoch, l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.Retention),
-		failureNodeLost, string(mustJSON(node)),
-	}, append(profileArgs(node), seen...)...)
-	reply, err := c.runner.Call(ctx, c.scripts["register"], keys, args).ToArray()
+	pools := slices.Compact(slices.Sorted(slices.Values(node.Pools)))
+	args := slices.Concat(head, []string{mustJSON(node), strconv.Itoa(node.MaxConcurrency), mustJSON(orEmpty(pools))}, seen, profileArgs(node))
+	reply, err := c.runner.Call(ctx, c.scripts[script], keys, args).ToArray()
 	if err != nil {
 		return Registration{}, fmt.Errorf("register node %s: %w", node.ID, err)
 	}
@@ -110,7 +103,7 @@ func (c *Cell) Deregister(ctx context.Context, node string, epoch Epoch) ([]stri
 	if err := validateAgent(node, epoch); err != nil {
 		return nil, err
 	}
-	reply, err := c.runner.Call(ctx, c.scripts["deregister"], c.leaveKeys(node), c.leaveArgs(node, epoch, failureInterrupted)).ToArray()
+	reply, err := c.runner.Call(ctx, c.scripts["deregister"], c.leaveKeys(node), c.leaveArgs(node, epoch)).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("deregister node %s: %w", node, err)
 	}
@@ -129,7 +122,7 @@ func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, erro
 	if err := validateAgent(node, epoch); err != nil {
 		return Reaped{}, err
 	}
-	args := append(c.leaveArgs(node, epoch, failureSilent), millis(c.cfg.HeartbeatLimit))
+	args := append(c.leaveArgs(node, epoch), millis(c.cfg.HeartbeatLimit))
 	reply, err := c.runner.Call(ctx, c.scripts["reap"], c.leaveKeys(node), args).ToArray()
 	if err != nil {
 		return Reaped{}, fmt.Errorf("reap node %s: %w", node, err)
@@ -187,11 +180,8 @@ func (c *Cell) leaveKeys(node string) []string {
 	}
 }
 
-func (c *Cell) leaveArgs(node string, epoch Epoch, failure string) []string {
-	l := c.layout
-	return []string{
-		node, epoch, l.NodeEvents(), l.Prefix, l.tagPart(), millis(c.cfg.Retention), failure, strconv.Itoa(c.tombstones),
-	}
+func (c *Cell) leaveArgs(node string, epoch Epoch) []string {
+	return []string{node, epoch, c.layout.NodeEvents(), strconv.Itoa(c.tombstones)}
 }
 
 // profileFieldNames are the fields of the profile hash that changes.lua reads,
@@ -201,16 +191,14 @@ var profileFieldNames = []string{
 	"max_concurrency", "capabilities", "installed_services", "pool_ids", "labels", "features_supported",
 }
 
-// profileArgs are what an agent states, in the order of register.lua; empty lists are
+// profileArgs are the fields of a profile that scripts only store, with their values. Empty lists are
 // written as such, so that a re-registration clears what it no longer names.
 func profileArgs(n freeslot.Node) []string {
 	return []string{
-		strconv.Itoa(n.MaxConcurrency),
-		mustJSON(orEmpty(slices.Compact(slices.Sorted(slices.Values(n.Pools))))),
-		mustJSON(n.Languages),
-		mustJSON(orEmpty(n.Services)),
-		mustJSON(orEmptyMap(n.Labels)),
-		mustJSON(orEmptyMap(n.Features)),
+		"capabilities", mustJSON(n.Languages),
+		"installed_services", mustJSON(orEmpty(n.Services)),
+		"labels", mustJSON(orEmptyMap(n.Labels)),
+		"features_supported", mustJSON(orEmptyMap(n.Features)),
 	}
 }
 

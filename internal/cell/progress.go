@@ -13,14 +13,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-const (
-	// MaxProgressItems is the most reports that one call of Progress takes.
-	MaxProgressItems = batchItems
-	// progressBacklog is the length from which on a reply stream gets no progress. A replica
-	// drops each second what it has read, so that a stream which is read well has the entries
-	// of that second.
-	progressBacklog = 8192
-)
+// MaxProgressItems is the most reports that one call of Progress takes.
+const MaxProgressItems = batchItems
 
 // ProgressReport is what a handler told last of one attempt.
 type ProgressReport struct {
@@ -54,7 +48,7 @@ func (c *Cell) Progress(ctx context.Context, node string, epoch Epoch, reports [
 	}
 	l := c.layout
 	keys := append(make([]string, 0, 1+len(reports)), l.Slots(node))
-	args := append(make([]string, 0, 5+4*len(reports)), node, epoch, l.Prefix, l.tagPart(), strconv.Itoa(progressBacklog))
+	args := append(make([]string, 0, 1+4*len(reports)), epoch)
 	for i := range reports {
 		r := &reports[i]
 		keys = append(keys, l.Job(r.Attempt.Job))
@@ -99,29 +93,6 @@ func validateReports(node string, epoch Epoch, reports []ProgressReport) error {
 		}
 	}
 	return nil
-}
-
-// decodeProgress reads the field progress of a record.
-func decodeProgress(text string) (*freeslot.Progress, error) {
-	part := strings.SplitN(text, " ", 4)
-	if len(part) != 4 {
-		return nil, fmt.Errorf("%.80q has %d parts, expected 4", text, len(part))
-	}
-	p := &freeslot.Progress{Value: json.RawMessage(part[3])}
-	var err error
-	if p.Attempt, err = strconv.Atoi(part[0]); err != nil {
-		return nil, fmt.Errorf("attempt: %w", err)
-	}
-	if p.Seq, err = strconv.ParseInt(part[1], 10, 64); err != nil {
-		return nil, fmt.Errorf("number: %w", err)
-	}
-	if p.AtMS, err = strconv.ParseInt(part[2], 10, 64); err != nil {
-		return nil, fmt.Errorf("time: %w", err)
-	}
-	if !json.Valid(p.Value) { // an operator's edit, which no client could take
-		return nil, fmt.Errorf("value is not JSON")
-	}
-	return p, nil
 }
 
 // decodeProgressEntry reads an entry that says what a handler told, of fields p ("job attempt

@@ -148,6 +148,7 @@ func TestProgressOfNextAttempt(t *testing.T) {
 // TestProgressGivesWay: a long stream gets no progress, but the record has it; nor is the
 // stream of a replica made that is gone.
 func TestProgressGivesWay(t *testing.T) {
+	const backlog = 8192 // BACKLOG of progress.lua
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
@@ -157,7 +158,7 @@ func TestProgressGivesWay(t *testing.T) {
 		}
 		epoch := r.register(testNode("n1", 2))
 		job, other := r.place("r1", 1, "n1"), r.place("r2", 1, "n1")
-		cmds := make(rueidis.Commands, progressBacklog-1)
+		cmds := make(rueidis.Commands, backlog-1)
 		for i := range cmds {
 			cmds[i] = r.raw.B().Xadd().Key(r.l.Replies("r1")).Id("*").FieldValue().FieldValue("open", strconv.Itoa(i)).Build()
 		}
@@ -168,8 +169,8 @@ func TestProgressGivesWay(t *testing.T) {
 		}
 		both := []ProgressOutcome{ProgressTaken, ProgressTaken}
 		r.tells("n1", epoch, both, told(job, 1, 1, "1"), told(other, 1, 1, "1"))
-		if n := r.int("XLEN", r.l.Replies("r1")); n != progressBacklog || r.exists(r.l.Replies("r2")) {
-			t.Errorf("%d entries, want %d; a stream for r2: %v", n, progressBacklog, r.exists(r.l.Replies("r2")))
+		if n := r.int("XLEN", r.l.Replies("r1")); n != backlog || r.exists(r.l.Replies("r2")) {
+			t.Errorf("%d entries, want %d; a stream for r2: %v", n, backlog, r.exists(r.l.Replies("r2")))
 		}
 		if p := r.status(job).Progress; p == nil || p.Seq != 1 {
 			t.Errorf("progress %+v", p)

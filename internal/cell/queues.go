@@ -18,7 +18,7 @@ const (
 	queueBatch = 128
 	// queueLook is how many jobs of each priority in a queue are compared for the oldest.
 	queueLook = 100
-	// levelSize is how far apart the scores of two priorities are, as lib/line.lua has it.
+	// levelSize is how far apart the scores of two priorities are, as lib/queue.lua has it.
 	levelSize = 1 << 48
 )
 

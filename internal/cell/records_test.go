@@ -136,16 +136,9 @@ func recordedJobs(m *movers) []string {
 	ok(err)
 	names = append(names, r.register(testNode("n2", 1)), "EPOCH2")
 	ok(r.Drain(ctx, "n2"))
-	_, err = r.Present(ctx, "r1", time.Minute)
-	ok(err)
-	ok(r.Follow(ctx, "r1", 7, "g"))
 	_, err = r.ConfigTold(ctx, 7, "g")
 	ok(err)
 	_, err = r.TakePermits(ctx, "acme", Rate{PerSecond: 1, Burst: 9}, 1)
-	ok(err)
-	_, err = r.CronWrite(ctx, CronChange{ID: "acme/nightly", State: `{"s":1}`, Definition: `{"d":1}`, DueMS: r.nowMS() + 60_000})
-	ok(err)
-	_, err = r.ApplyConfig(ctx, ConfigChange{Content: []byte(`{"enabled":true}`), LanguagePairs: map[string]string{"de-en": "gpu"}, Paused: []byte(`{}`), Author: "ops", Note: "n"})
 	ok(err)
 	return names
 }

@@ -167,52 +167,27 @@ func TestEndIsToldOnceReplicated(t *testing.T) {
 	}
 }
 
-// TestOperatorsWordIsReplicated: what is answered of a schedule, of the configuration, of what is paused and of a
-// drain is there when the master dies at once; without its replica it is in force, and not answered.
+// TestOperatorsWordIsReplicated: what is answered of a drain is there when the master dies at once; without its
+// replica it is in force, and not answered.
 func TestOperatorsWordIsReplicated(t *testing.T) {
 	t.Parallel()
 	r, hasty, redis := withReplica(t)
 	r.register(testNode("n1", 2))
-	change := CronChange{ID: "acme/a", State: "s", Definition: "d", DueMS: 1, Told: true}
-	ways := map[string]func(r *rig, seen uint64) error{
-		"schedule": func(r *rig, _ uint64) error { _, err := r.CronWrite(r.ctx(), change); return err },
-		"configuration": func(r *rig, seen uint64) error {
-			_, err := r.ApplyConfig(r.ctx(), ConfigChange{Seen: seen, Content: []byte(`{"enabled":true}`), Author: "test"})
-			return err
-		},
-		"drain":   func(r *rig, _ uint64) error { return r.Drain(r.ctx(), "n1") },
-		"confirm": func(r *rig, _ uint64) error { return r.Confirm(r.ctx()) },
-	}
-	pause := func(r *rig, seen uint64) error {
-		_, err := r.PauseConfig(r.ctx(), PauseChange{Seen: seen, Paused: []byte(`{"pools":["a"]}`), Author: "test"})
-		return err
+	ways := map[string]func(r *rig) error{
+		"drain":   func(r *rig) error { return r.Drain(r.ctx(), "n1") },
+		"confirm": func(r *rig) error { return r.Confirm(r.ctx()) },
 	}
 	redis.Replicas[0].Pause()
 	for what, f := range ways {
-		r.notReplicated(what, f(hasty, 0))
-	}
-	r.notReplicated("pause", pause(hasty, 1))
-	if _, err := hasty.CronWrite(r.ctx(), CronChange{ID: "acme/b", State: "s", Definition: "d"}); err != nil {
-		t.Errorf("what nobody is told of waits: %v", err)
+		r.notReplicated(what, f(hasty))
 	}
 	redis.Replicas[0].Resume()
 	for what, f := range ways {
-		if err := f(r, 2); err != nil {
+		if err := f(r); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := pause(r, 2); err != nil {
-		t.Errorf("pause: %v", err)
-	}
 	after := r.promoted(redis)
-	record, _, err := after.CronRead(r.ctx(), "acme/a")
-	if err != nil || record.State != "s" {
-		t.Errorf("%+v, %v", record, err)
-	}
-	config, err := after.ReadConfig(r.ctx())
-	if err != nil || config.Version != 2 || string(config.Paused) != `{"pools":["a"]}` {
-		t.Errorf("%+v, %v", config, err)
-	}
 	if status := after.field(after.l.Node("n1"), "status"); status != "drained" {
 		t.Errorf("the node is %s", status)
 	}
@@ -246,22 +221,9 @@ func TestDrainIsConfirmedAfterLeave(t *testing.T) {
 func TestRefusalsNeedNoReplica(t *testing.T) {
 	t.Parallel()
 	r, hasty, redis := withReplica(t)
-	if _, err := r.ApplyConfig(r.ctx(), ConfigChange{Content: []byte(`{"enabled":true}`), Author: "test"}); err != nil {
-		t.Fatal(err)
-	}
 	redis.Replicas[0].Pause()
 	if err := hasty.Drain(r.ctx(), "nobody"); freeslot.CodeOf(err) != freeslot.CodeNotFound {
 		t.Errorf("drain of a node that there is not: %v", err)
-	}
-	var conflict *ConfigConflictError
-	if _, err := hasty.ApplyConfig(r.ctx(), ConfigChange{Seen: 7, Content: []byte(`{"enabled":false}`), Author: "test"}); !errors.As(err, &conflict) {
-		t.Errorf("a configuration made from another version: %v", err)
-	}
-	if _, err := hasty.PauseConfig(r.ctx(), PauseChange{Seen: 7, Paused: []byte(`{"pools":["a"]}`), Author: "test"}); !errors.As(err, &conflict) {
-		t.Errorf("a pause made from another version: %v", err)
-	}
-	if made, err := hasty.CronWrite(r.ctx(), CronChange{ID: "acme/a", Seen: "other", State: "s", Told: true}); made || err != nil {
-		t.Errorf("a schedule that another has changed: %t, %v", made, err)
 	}
 }
 

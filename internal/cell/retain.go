@@ -35,7 +35,7 @@ func (c *Cell) Retain(ctx context.Context) (Retained, error) {
 
 func (c *Cell) retain(ctx context.Context, page int) (Retained, error) {
 	l := c.layout
-	args := []string{strconv.FormatInt(c.cfg.RetentionBytes, 10), strconv.Itoa(page), l.Prefix, l.tagPart()}
+	args := []string{strconv.FormatInt(c.cfg.RetentionBytes, 10), strconv.Itoa(page)}
 	reply, err := c.runner.Call(ctx, c.scripts["retain"], []string{l.Finished(), l.Kept()}, args).ToArray()
 	if err != nil {
 		return Retained{}, fmt.Errorf("retain records: %w", err)

@@ -23,6 +23,12 @@ import (
 // patience bounds everything that a test waits for; nothing takes as long unless it hangs.
 const patience = 20 * time.Second
 
+// As in lib/inline.lua.
+const (
+	inlineSpec   = 8 << 10
+	inlineResult = 64 << 10
+)
+
 // rig is a cell with keys of its own, and a client beside it that shows what is
 // really in Redis.
 type rig struct {
@@ -273,6 +279,16 @@ func (r *rig) attachesOf(jobID string) func(dump map[string]string) {
 	return func(dump map[string]string) { dump[record] = count.ReplaceAllString(dump[record], "") }
 }
 
+// jobRecord is the field job of a record.
+func (r *rig) jobRecord(job string) jobRecord {
+	r.t.Helper()
+	record, err := parseJobRecord(r.field(r.l.Job(job), "job"))
+	if err != nil {
+		r.t.Errorf("record of job %s: %v", job, err)
+	}
+	return record
+}
+
 // owned is one job in a node's slots hash.
 type owned struct {
 	attempt, slots int
@@ -346,7 +362,6 @@ func (r *rig) sound() {
 	r.soundOwnership(kinds["slots"], kinds["jobs"])
 	r.soundLines(kinds["waiting"], kinds["fair"], kinds["jobs"], r.soundGates(kinds["gate"], kinds["parked"], kinds["jobs"]))
 	r.soundDue(kinds["jobs"])
-	r.soundCron()
 	r.soundProgress(kinds["jobs"])
 	r.soundMoves(kinds["jobs"])
 	r.soundIndexes(kinds["nodes"], slices.Concat(kinds["load"], kinds["metrics"]))
@@ -370,7 +385,7 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 				want = string(freeslot.StateCancelling)
 			}
 			run, slots := fmt.Sprintf("%d %s %s ", o.attempt, node, o.epoch), strconv.Itoa(o.slots)
-			if record["state"] != want || !strings.HasPrefix(record["run"], run) || strings.Split(record["job"], " ")[1] != slots {
+			if record["state"] != want || !strings.HasPrefix(record["run"], run) || strconv.Itoa(r.jobRecord(job).slots) != slots {
 				r.t.Errorf("node %s owns %s as %+v, the record says %v", node, job, o, record)
 			}
 		}
@@ -430,11 +445,11 @@ func (r *rig) soundLines(lines, fairs, jobs []string, parked map[string]string) 
 				r.t.Errorf("job %s stands in %s and %s", job, other, class)
 			}
 			stands[job] = class
-			part := strings.SplitN(r.field(r.l.Job(job), "job"), " ", staticParts)
-			if len(part) != staticParts || part[4] != class || part[8] != waiting[class] {
-				r.t.Errorf("job %s of %q stands in class %s of definition %s", job, part, class, waiting[class])
-			} else if priority, _ := strconv.Atoi(part[5]); 9-int(score)>>48 != priority {
-				r.t.Errorf("job %s of priority %d stands at %.0f", job, priority, score)
+			record := r.jobRecord(job)
+			if record.class != class || record.definition != waiting[class] {
+				r.t.Errorf("job %s of %q stands in class %s of definition %s", job, record, class, waiting[class])
+			} else if 9-int(score)>>48 != record.priority {
+				r.t.Errorf("job %s of priority %d stands at %.0f", job, record.priority, score)
 			}
 		}
 	}
@@ -462,12 +477,7 @@ func (r *rig) soundDue(jobs []string) {
 	due := r.scores(r.l.Due())
 	for _, job := range jobs {
 		record := r.hash(r.l.Job(job))
-		part := strings.SplitN(record["job"], " ", staticParts)
-		if len(part) != staticParts {
-			r.t.Errorf("job %s is %q", job, record)
-			continue
-		}
-		deadline, _ := strconv.ParseFloat(part[7], 64)
+		deadline := float64(r.jobRecord(job).deadlineMS)
 		at, has := due[job]
 		delete(due, job)
 		switch state := freeslot.State(record["state"]); {

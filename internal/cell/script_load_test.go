@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/freeslot/freeslot/internal/redis/acl"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
 )
@@ -34,11 +35,11 @@ type restricted struct {
 func newRestricted(t *testing.T) *restricted {
 	t.Helper()
 	f := &restricted{t: t, layout: Layout{Prefix: "fleet"}}
-	access, err := AccessOf(RoleAgent, "n1", f.layout)
+	rights, err := acl.Of(script.RoleAgent, "n1", []script.Layout{script.Layout(f.layout)}, Access)
 	if err != nil {
 		t.Fatal(err)
 	}
-	user := append([]string{"--user", "agent-n1", "on", ">secret"}, access.Rules()...)
+	user := append([]string{"--user", "agent-n1", "on", ">secret"}, rights.Rules()...)
 	f.redis = redistest.New(t, redistest.AppendOnly("always"), redistest.Args(user...))
 	f.admin = f.redis.Client(t)
 	f.agent = f.cell(script.Await, f.redis.Client(t, func(o *rueidis.ClientOption) {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -34,6 +35,15 @@ func (s *Set) At(index int) *Cell { return s.cells[index] }
 
 // All are the cells; the caller must not change the slice.
 func (s *Set) All() []*Cell { return s.cells }
+
+// Runners run the scripts of features, by cell.
+func (s *Set) Runners() []*script.Runner {
+	runners := make([]*script.Runner, len(s.cells))
+	for i, c := range s.cells {
+		runners[i] = c.runner
+	}
+	return runners
+}
 
 // OfNode is the cell in which a node lives.
 func (s *Set) OfNode(node string) *Cell { return s.cells[NodeCell(node, len(s.cells))] }

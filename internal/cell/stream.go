@@ -8,7 +8,6 @@ import (
 	"iter"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -248,12 +247,15 @@ func (c *Cell) xread(key, after string, block time.Duration, limit int) rueidis.
 // decodeDispatch reads what brings a job, of fields j ("job attempt tenant")
 // and s (the spec, empty when large), or asks to cancel one: c ("job attempt").
 func decodeDispatch(id string, f fields) (d Dispatch, err error) {
-	head := f.get("c")
-	if head == "" {
-		d, err = decodeDelivery(f.get("j"), f.get("s"))
-	} else {
+	if head := f.get("c"); head != "" {
 		d.Cancel = true
-		d.Attempt, err = decodeAttempt(strings.Split(head, " "), 2)
+		err = readParts(head, &d.Attempt.Job, &d.Attempt.N)
+	} else {
+		d, err = decodeDelivery(f.get("j"), f.get("s"))
+	}
+	if err == nil {
+		// A job id that this release does not know would spoil every heartbeat that names it.
+		err = ValidateJobID("job_id", d.Attempt.Job)
 	}
 	if err != nil {
 		return Dispatch{}, err
@@ -264,100 +266,60 @@ func decodeDispatch(id string, f fields) (d Dispatch, err error) {
 
 // decodeDelivery reads "job attempt tenant" and the job's spec, which is left out where it is large.
 func decodeDelivery(head, spec string) (d Dispatch, err error) {
-	part := strings.Split(head, " ")
-	if d.Attempt, err = decodeAttempt(part, 3); err != nil {
-		return Dispatch{}, err
+	if err = readParts(head, &d.Attempt.Job, &d.Attempt.N, &d.Tenant); err != nil {
+		return d, err
 	}
-	d.Tenant = part[2]
 	if spec != "" {
 		d.Job = new(freeslot.Job)
 		if err := json.Unmarshal([]byte(spec), d.Job); err != nil {
-			return Dispatch{}, fmt.Errorf("spec: %w", err)
+			return d, fmt.Errorf("spec: %w", err)
 		}
 	}
 	return d, nil
 }
 
-// decodeAttempt reads job and attempt, which part begins with.
-func decodeAttempt(part []string, parts int) (a Attempt, err error) {
-	// A job id that this release does not know would spoil every heartbeat that names it.
-	if err := ValidateJobID("job_id", part[0]); err != nil {
-		return Attempt{}, err
-	}
-	if len(part) != parts {
-		return Attempt{}, fmt.Errorf("%q has %d parts, expected %d", strings.Join(part, " "), len(part), parts)
-	}
-	a.Job = part[0]
-	if a.N, err = strconv.Atoi(part[1]); err != nil {
-		return Attempt{}, fmt.Errorf("attempt: %w", err)
-	}
-	return a, nil
-}
-
-// decodeReply reads what says how a job ended, of fields j ("job attempt node
-// state finished-at used partial"), r (result), e (failure) and f (how many attempts failed,
-// absent for none); that another replica has
-// attached to it: d (the job); that it got a slot after it had waited: a ("job attempt node
-// assigned-at used"); that it waits again: w ("job class"); or what its handler told: p and v.
-func decodeReply(id string, f fields) (r Reply, err error) {
+// decodeReply reads what an entry of a reply stream says of a job:
+//
+//	it ended                     j ("job attempt node state finished-at used partial"), r (result), e (failure) and
+//	                             f (how many attempts failed, absent for none)
+//	another replica attached     d (the job)
+//	it got a slot after waiting  a ("job attempt node assigned-at used")
+//	it waits again               w ("job class")
+//	progress                     p ("job attempt number at") and v (the value)
+func decodeReply(id string, f fields) (Reply, error) {
+	r := Reply{ID: id}
+	s := &r.Status
 	if head := f.get("p"); head != "" {
 		return decodeProgressEntry(id, head, f.get("v"))
 	}
-	if job := f.get("d"); job != "" {
-		return Reply{ID: id, Detached: true, Status: freeslot.JobStatus{ID: job}}, nil
+	if s.ID = f.get("d"); s.ID != "" {
+		r.Detached = true
+		return r, nil
 	}
 	if again := f.get("w"); again != "" {
-		job, class, ok := strings.Cut(again, " ")
-		if !ok {
-			return r, fmt.Errorf("%q has no class", again)
-		}
-		return Reply{ID: id, Requeued: true, Class: class, Status: freeslot.JobStatus{ID: job}}, nil
+		r.Requeued = true
+		return r, readParts(again, &s.ID, &r.Class)
 	}
 	if begun := f.get("a"); begun != "" {
-		return decodeAssigned(id, begun)
+		r.Assigned, s.State = true, freeslot.StateRunning
+		return r, readParts(begun, &s.ID, &s.Attempt, &s.Node, &s.AssignedAtMS, &r.Used)
 	}
-	part := strings.Split(f.get("j"), " ")
-	if len(part) != 7 {
-		return r, fmt.Errorf("%q has %d parts, expected 7", f.get("j"), len(part))
+	var state, partial string
+	err := readParts(f.get("j"), &s.ID, &s.Attempt, &s.Node, &state, &s.FinishedAtMS, &r.Used, &partial)
+	if err != nil {
+		return r, err
 	}
-	r = Reply{ID: id, Partial: part[6] == "1", Status: freeslot.JobStatus{ID: part[0], Node: part[2], State: freeslot.State(part[3])}}
-	if r.Status.Attempt, err = strconv.Atoi(part[1]); err != nil {
-		return r, fmt.Errorf("attempt: %w", err)
-	}
-	if r.Status.FinishedAtMS, err = strconv.ParseInt(part[4], 10, 64); err != nil {
-		return r, fmt.Errorf("finished: %w", err)
-	}
-	if r.Used, err = strconv.Atoi(part[5]); err != nil {
-		return r, fmt.Errorf("slots in use: %w", err)
-	}
+	s.State, r.Partial = freeslot.State(state), partial == "1"
 	if fails := f.get("f"); fails != "" {
-		if r.Status.Failures, err = strconv.Atoi(fails); err != nil {
+		if s.Failures, err = strconv.Atoi(fails); err != nil {
 			return r, fmt.Errorf("failures: %w", err)
 		}
 	}
-	if r.Status.Node == noNode {
-		r.Status.Node = ""
+	if s.Node == noNode {
+		s.Node = ""
 	}
-	return r, setOutcome(&r.Status, f.get("r"), f.get("e"))
+	return r, setOutcome(s, f.get("r"), f.get("e"))
 }
 
 // noNode stands for the node of a job that ended before its first attempt.
 const noNode = "-"
-
-func decodeAssigned(id, text string) (r Reply, err error) {
-	part := strings.Split(text, " ")
-	if len(part) != 5 {
-		return r, fmt.Errorf("%q has %d parts, expected 5", text, len(part))
-	}
-	r = Reply{ID: id, Assigned: true, Status: freeslot.JobStatus{ID: part[0], Node: part[2], State: freeslot.StateRunning}}
-	if r.Status.Attempt, err = strconv.Atoi(part[1]); err != nil {
-		return r, fmt.Errorf("attempt: %w", err)
-	}
-	if r.Status.AssignedAtMS, err = strconv.ParseInt(part[3], 10, 64); err != nil {
-		return r, fmt.Errorf("assigned: %w", err)
-	}
-	if r.Used, err = strconv.Atoi(part[4]); err != nil {
-		return r, fmt.Errorf("slots in use: %w", err)
-	}
-	return r, nil
-}

@@ -2,10 +2,8 @@ package cell
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -60,8 +58,6 @@ func (c *Cell) doAll(ctx context.Context, b *script.Batch[encodedSubmission, Pla
 type encodedSubmission struct {
 	Submission
 	spec []byte
-	// before and behind the deadline in the record's field job.
-	before, behind string
 }
 
 func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
@@ -78,12 +74,7 @@ func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
 	if s.Class.ID == "" {
 		s.Class = ClassOf(s.Job)
 	}
-	e := encodedSubmission{Submission: s, spec: spec}
-	e.before = " " + s.Class.ID + " " + strconv.Itoa(s.Job.Priority) + " " + strconv.Itoa(s.Job.AttemptLimit()) + " "
-	if e.behind = " " + s.Class.Definition; s.Job.TimeoutMS == 0 {
-		e.before, e.behind = e.before+"0"+e.behind, ""
-	}
-	return e, nil
+	return encodedSubmission{Submission: s, spec: spec}, nil
 }
 
 // ClassOf is the class of a job that was not chosen for by its class.
@@ -106,7 +97,7 @@ func submissionSize(s encodedSubmission) int { return len(s.spec) + controlOverh
 
 // submit is one script call for a batch.
 func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) ([]Placement, error) {
-	call := newSubmitCall(c.layout, len(subs))
+	call := newSubmitCall(c.layout)
 	for i := range subs {
 		call.add(&subs[i])
 	}
@@ -139,91 +130,55 @@ type submitCall struct {
 	index  map[string]int // node -> its index from 1
 	kinds  map[jobKind]int
 	common []string // the texts of the kinds, in order
-	jobs   []string
-	lines  []string // the queues of the kinds' classes, in order
-	specs  []string
-	plan   []int
+	jobs   []string // keys of records
+	queues []string // keys of the queues of the kinds' classes, in order
+	items  []string
 }
 
 // jobKind is what many jobs have in common; the script prepares it once.
 type jobKind struct {
-	tenant, replyTo, before, behind string
-	slots                           int
-	timeoutMS                       int64
+	tenant, replyTo, timeout  string
+	class                     Class
+	slots, priority, attempts int
 }
 
-func newSubmitCall(l Layout, jobs int) *submitCall {
-	return &submitCall{
-		layout: l, nodes: make([]string, 0, 2*jobs), index: make(map[string]int, 2*jobs), kinds: make(map[jobKind]int, 1),
-		jobs: make([]string, 0, jobs), specs: make([]string, 0, jobs), plan: make([]int, 0, 4*jobs),
-	}
+func newSubmitCall(l Layout) *submitCall {
+	return &submitCall{layout: l, index: make(map[string]int), kinds: make(map[jobKind]int)}
 }
 
 func (sc *submitCall) add(s *encodedSubmission) {
-	sc.jobs = append(sc.jobs, s.JobID)
-	sc.specs = append(sc.specs, rueidis.BinaryString(s.spec))
 	kind := jobKind{
-		tenant: s.Tenant, replyTo: s.ReplyTo, before: s.before, behind: s.behind, slots: s.Job.SlotCount(), timeoutMS: s.Job.TimeoutMS,
+		tenant: s.Tenant, replyTo: s.ReplyTo, timeout: s.timeout(), class: s.Class,
+		slots: s.Job.SlotCount(), priority: s.Job.Priority, attempts: s.Job.AttemptLimit(),
 	}
-	k, ok := sc.kinds[kind]
-	if !ok {
-		k = len(sc.kinds) + 1
-		sc.kinds[kind] = k
-		sc.common = append(sc.common, kind.tenant, strconv.Itoa(kind.slots), kind.replyTo, s.timeout(), kind.before, kind.behind)
-		sc.lines = append(sc.lines, sc.layout.Line(s.Class.ID))
+	if sc.kinds[kind] == 0 {
+		sc.kinds[kind] = len(sc.kinds) + 1
+		sc.common = append(sc.common, kind.tenant, strconv.Itoa(kind.slots), kind.replyTo, kind.timeout,
+			kind.class.ID, strconv.Itoa(kind.priority), strconv.Itoa(kind.attempts), kind.class.Definition)
+		sc.queues = append(sc.queues, sc.layout.Line(s.Class.ID))
 	}
-	sc.plan = append(sc.plan, k, len(s.Candidates))
+	sc.jobs = append(sc.jobs, sc.layout.Job(s.JobID))
+	sc.items = append(sc.items, strconv.Itoa(sc.kinds[kind]), rueidis.BinaryString(s.spec))
 	for _, node := range s.Candidates {
-		i, ok := sc.index[node]
-		if !ok {
+		if sc.index[node] == 0 {
 			sc.nodes = append(sc.nodes, node)
-			i = len(sc.nodes)
-			sc.index[node] = i
+			sc.index[node] = len(sc.nodes)
 		}
-		sc.plan = append(sc.plan, i)
+		sc.items = append(sc.items, strconv.Itoa(sc.index[node]))
 	}
-}
-
-// encodePlan writes the plan behind its head, as single bytes where all numbers fit.
-func (sc *submitCall) encodePlan(head ...int) (plan, width string) {
-	all := [...][]int{head, sc.plan}
-	if slices.Max(head) > math.MaxUint8 {
-		out := make([]byte, 0, 2*(len(head)+len(sc.plan)))
-		for _, numbers := range all {
-			for _, n := range numbers {
-				out = binary.BigEndian.AppendUint16(out, uint16(n)) // batchItems * MaxCandidates is far from its end
-			}
-		}
-		return rueidis.BinaryString(out), "2"
-	}
-	out := make([]byte, 0, len(head)+len(sc.plan))
-	for _, numbers := range all {
-		for _, n := range numbers {
-			out = append(out, byte(n))
-		}
-	}
-	return rueidis.BinaryString(out), "1"
+	sc.items = append(sc.items, "")
 }
 
 func (sc *submitCall) encode(cfg Config) (keys, args []string) {
 	l := sc.layout
-	profile, slots, dispatch, load, record := before(l.Node), before(l.Slots), before(l.Dispatch), before(l.Load), before(l.Job)
-	b := newKeyBuilder(4*len(sc.nodes) + len(sc.jobs))
+	keys = []string{l.Revisions(), l.Version(), l.Due()}
 	for _, node := range sc.nodes {
-		b.add(profile, node)
-		b.add(slots, node)
-		b.add(dispatch, node)
-		b.add(load, node)
+		keys = append(keys, l.Node(node), l.Slots(node), l.Dispatch(node), l.Load(node))
 	}
-	for _, job := range sc.jobs {
-		b.add(record, job)
+	args = []string{
+		l.NodeEvents(), millis(cfg.HeartbeatLimit), millis(cfg.Retention), strconv.Itoa(len(sc.nodes)), strconv.Itoa(len(sc.kinds)),
 	}
-	keys = append(b.keys(l.Revisions(), l.Version(), l.Due()), sc.lines...)
-	plan, width := sc.encodePlan(len(sc.nodes), len(sc.kinds), len(profile), len(record))
-	args = make([]string, 0, 6+len(sc.common)+len(sc.specs))
-	args = append(args, l.NodeEvents(), millis(cfg.HeartbeatLimit), strconv.Itoa(inlineSpec), millis(cfg.Retention), width, plan)
-	args = append(args, sc.common...)
-	return keys, append(args, sc.specs...)
+	return slices.Concat(keys, sc.jobs, sc.queues), slices.Concat(args, sc.common, sc.items)
 }
 
 // decode reads what the script says of one item.

@@ -26,12 +26,9 @@ func TestRoomIsLeft(t *testing.T) {
 		} {
 			held := r.place("", 1, "n1")
 			big := r.waits("", slots(2), priority(tt.priority))
-			static := r.field(r.l.Job(big), "job")
-			var tenant, slots, rest string
-			tenant, slots, rest = cut3(static)
-			at, tail := cutFirst(rest)
-			since, _ := strconv.ParseInt(at, 10, 64)
-			r.do("HSET", r.l.Job(big), "job", tenant+" "+slots+" "+strconv.FormatInt(since-tt.waited, 10)+" "+tail)
+			record := r.jobRecord(big)
+			record.submittedMS -= tt.waited
+			r.do("HSET", r.l.Job(big), "job", record.String())
 			other := r.waits("", service("small"))
 			r.take("n1", echo, small)
 			if got := r.status(other).State; (got == freeslot.StateWaiting) != tt.left {
@@ -53,21 +50,6 @@ func TestRoomIsLeft(t *testing.T) {
 		}
 		r.sound()
 	})
-}
-
-func cut3(text string) (a, b, rest string) {
-	a, rest = cutFirst(text)
-	b, rest = cutFirst(rest)
-	return a, b, rest
-}
-
-func cutFirst(text string) (first, rest string) {
-	for i := range len(text) {
-		if text[i] == ' ' {
-			return text[:i], text[i+1:]
-		}
-	}
-	return text, ""
 }
 
 // TestServesAfterAChange: what a replica that has not heard of a node's change says that it

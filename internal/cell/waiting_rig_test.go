@@ -91,14 +91,14 @@ func (r *rig) complete1(c Completion) {
 // pass lets the time pass that a job's pause or deadline takes.
 func (r *rig) pass(job string) {
 	r.t.Helper()
-	past := strconv.FormatInt(r.nowMS()-1, 10)
+	past := r.nowMS() - 1
 	if r.int("EXISTS", r.l.Due()) == 1 {
-		r.do("ZADD", r.l.Due(), "XX", past, job)
+		r.do("ZADD", r.l.Due(), "XX", strconv.FormatInt(past, 10), job)
 	}
-	part := strings.SplitN(r.field(r.l.Job(job), "job"), " ", staticParts)
-	if r.field(r.l.Job(job), "state") != string(freeslot.StateRetryWait) && part[7] != "0" {
-		part[7] = past
-		r.do("HSET", r.l.Job(job), "job", strings.Join(part, " "))
+	record := r.jobRecord(job)
+	if r.field(r.l.Job(job), "state") != string(freeslot.StateRetryWait) && record.deadlineMS != 0 {
+		record.deadlineMS = past
+		r.do("HSET", r.l.Job(job), "job", record.String())
 	}
 }
 

@@ -8,12 +8,11 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// AppendCanonical appends the canonical form of "service with requirement r" to
-// dst. Two jobs of the same class fit the same nodes, in the same order of
-// preference. These make no difference: order and repetition of services, label
-// rules and their values; order of labels; letter case of languages; spelling of
-// version ranges; a service that is listed with and without a range; a preferred
-// pool that is required anyway. r must be valid.
+// AppendCanonical appends the canonical form of "service with requirement r" to dst. r must be
+// valid. Two jobs of the same class fit the same nodes, in the same order of preference. These make
+// no difference: order and repetition of services, label rules and their values; order of labels;
+// letter case of languages; spelling of version ranges; a service that is listed both with and
+// without a range; a preferred pool that is also required.
 func AppendCanonical(dst []byte, service string, r *freeslot.Requirement) []byte {
 	dst = append(dst, "s="...)
 	dst = append(dst, strings.Join(canonicalServices(service, r), ",")...)
@@ -36,8 +35,7 @@ func AppendCanonical(dst []byte, service string, r *freeslot.Requirement) []byte
 	return appendRules(dst, r)
 }
 
-// canonicalServices are all services with their ranges, sorted. A range takes the
-// place of the bare name.
+// canonicalServices are all services with their ranges, sorted. A range replaces the bare name.
 func canonicalServices(service string, r *freeslot.Requirement) []string {
 	list := append(make([]string, 0, len(r.Services)+1), service)
 	ranged := make(map[string]bool)
@@ -53,8 +51,8 @@ func canonicalServices(service string, r *freeslot.Requirement) []string {
 	return slices.DeleteFunc(sortedSet(list), func(entry string) bool { return ranged[entry] })
 }
 
-// appendRules appends the label rules. Names, operators and values have no control
-// characters, so these keep them apart.
+// appendRules appends the label rules. Names, operators and values have no control characters, so
+// these separate them.
 func appendRules(dst []byte, r *freeslot.Requirement) []byte {
 	if len(r.LabelRules) == 0 {
 		return dst
@@ -76,24 +74,15 @@ func canonicalTag(tag string) string {
 	return strings.ReplaceAll(strings.ToLower(tag), "_", "-")
 }
 
-// Same reports whether a and b state the same in the same words and
-// order; an absent list is the same as an empty one. It allocates nothing. What
-// differs may still be of one class.
+// Same reports whether a and b are equal in the same words and order; an absent list equals an
+// empty one. It allocates nothing. Requirements that are not the same can still be of one class.
 func Same(a, b *freeslot.Requirement) bool {
 	return a.Pool == b.Pool && a.PreferredPool == b.PreferredPool &&
 		a.SourceLanguage == b.SourceLanguage && a.TargetLanguage == b.TargetLanguage &&
-		len(a.Services) == len(b.Services) && len(a.Labels) == len(b.Labels) && len(a.LabelRules) == len(b.LabelRules) &&
-		(len(a.Services)+len(a.Labels)+len(a.LabelRules) == 0 || sameLists(a, b))
-}
-
-func sameLists(a, b *freeslot.Requirement) bool {
-	return slices.Equal(a.Services, b.Services) && maps.Equal(a.Labels, b.Labels) && sameRules(a.LabelRules, b.LabelRules)
-}
-
-func sameRules(a, b []freeslot.LabelRule) bool {
-	return slices.EqualFunc(a, b, func(x, y freeslot.LabelRule) bool {
-		return x.Label == y.Label && x.Operator == y.Operator && slices.Equal(x.Values, y.Values)
-	})
+		slices.Equal(a.Services, b.Services) && maps.Equal(a.Labels, b.Labels) &&
+		slices.EqualFunc(a.LabelRules, b.LabelRules, func(x, y freeslot.LabelRule) bool {
+			return x.Label == y.Label && x.Operator == y.Operator && slices.Equal(x.Values, y.Values)
+		})
 }
 
 // sortedSet sorts list in place and drops repetitions.

@@ -35,8 +35,8 @@ func canonical(r freeslot.Requirement, service string) string {
 	return string(class.AppendCanonical(nil, service, &r))
 }
 
-// TestClassIsCanonical: order, repetition and spelling make no difference to the
-// class; anything that a node could tell apart does.
+// TestClassIsCanonical: order, repetition and spelling make no difference to the class; anything
+// that can make a difference to a node does.
 func TestClassIsCanonical(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

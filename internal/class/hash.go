@@ -9,9 +9,9 @@ import (
 // hashSeed differs from process to process, so that a client cannot aim at collisions.
 var hashSeed = maphash.MakeSeed()
 
-// Hash is a hash of "service with requirement r" as the client stated it. What
-// [Same] calls equal has one hash; the order of labels makes no difference.
-// It allocates nothing and differs from process to process.
+// Hash is a hash of "service with requirement r" as the client stated it. Requirements for which
+// [Same] is true have one hash; the order of labels makes no difference. It allocates nothing. It
+// differs from process to process.
 func Hash(service string, r *freeslot.Requirement) uint64 {
 	var h maphash.Hash
 	h.SetSeed(hashSeed)
@@ -37,7 +37,7 @@ func Hash(service string, r *freeslot.Requirement) uint64 {
 	return sum
 }
 
-// hashString ends each string with a zero byte, which no name has.
+// hashString ends each string with a zero byte, which no name contains.
 func hashString(h *maphash.Hash, s string) {
 	_, _ = h.WriteString(s)
 	_ = h.WriteByte(0)

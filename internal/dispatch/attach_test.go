@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// Whoever attaches last gets the result, on the same replica or another one, and
-// the one before is told.
+// The last session to attach gets the result, on the same replica or another one. The session
+// before it gets Detached.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -35,7 +35,7 @@ func TestAttach(t *testing.T) {
 				if err != nil || s.State != freeslot.StateRunning || s.Node != "n1" || s.Slots != 3 || s.AssignedAtMS == 0 {
 					t.Fatalf("%+v, %v", s, err)
 				}
-				eventually(t, "the first is told", func() bool { return first.kinds(id) == "assigned detached" })
+				eventually(t, "the first gets Detached", func() bool { return first.kinds(id) == "assigned detached" })
 				a.complete(id, `"done"`)
 				got := second.result(id)
 				if string(got.Result) != `"done"` || got.Tenant != tenant || got.Slots != 3 || got.AssignedAtMS != s.AssignedAtMS {
@@ -51,8 +51,9 @@ func TestAttach(t *testing.T) {
 	})
 }
 
-// What another replica's attach left in the stream counts no more once the job has been taken back: a client goes to
-// another replica and returns, sooner than the first one, which stood still, reads that it went.
+// The stream still holds another replica's attach after the job was taken back. That entry no
+// longer counts: a client went to another replica and returned before the first replica, which
+// stood still, read of it.
 func TestAttachReturns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -67,15 +68,16 @@ func TestAttachReturns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the one that was really lost is told", func() bool { return away.kinds(lost) == "assigned detached" })
+	eventually(t, "the other job gets Detached", func() bool { return away.kinds(lost) == "assigned detached" })
 	a.complete(id, `"done"`)
 	sink.result(id)
 	sink.want(id, "assigned result")
 }
 
-// An attach was answered, and a failover takes it back: by the record the job is another replica's, where nobody waits any
-// more. Nobody waits for ever: what was read before the failover is followed by the result, which a recheck finds; and what
-// is read after it is believed, so that the client hears of it and attaches once more.
+// An attach was answered, and a failover takes it back: by the record the job belongs to another
+// replica, where no session waits any more. The session does not wait for ever. If the entry was
+// read before the failover, a recheck finds the result. If it is read after the failover, it
+// counts: the client gets Detached and attaches once more.
 func TestAttachTakenBack(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{"read before", "read after"} {
@@ -90,22 +92,22 @@ func TestAttachTakenBack(t *testing.T) {
 			blocker.hold = func() { close(stands); <-goOn }
 			if when == "read after" {
 				a.complete(first, `1`)
-				<-stands // whoever reads the stream
+				<-stands // it reads the stream
 			}
-			if _, err := r.cell.Attach(deadline(t), tenant, id, "r2"); err != nil { // tells r1
+			if _, err := r.cell.Attach(deadline(t), tenant, id, "r2"); err != nil { // reported to r1
 				t.Fatal(err)
 			}
 			if when == "read before" {
-				eventually(t, "the first is told", func() bool { return sink.kinds(id) == "assigned detached" })
+				eventually(t, "the first gets Detached", func() bool { return sink.kinds(id) == "assigned detached" })
 				sink = newRecorder(t)
 			}
 			if _, err := rep.Attach(deadline(t), tenant, id, sink); err != nil {
 				t.Fatal(err)
 			}
-			r.do("HSET", r.layout.Job(id), "reply_to", "r2", "attaches", "1") // what the new master has
+			r.do("HSET", r.layout.Job(id), "reply_to", "r2", "attaches", "1") // the record of the new master
 			if when == "read after" {
 				close(goOn)
-				eventually(t, "the client is told", func() bool { return sink.kinds(id) == "assigned detached" })
+				eventually(t, "the client gets Detached", func() bool { return sink.kinds(id) == "assigned detached" })
 				sink = newRecorder(t)
 				if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.State != freeslot.StateRunning {
 					t.Fatalf("%+v, %v", s, err)
@@ -120,8 +122,8 @@ func TestAttachTakenBack(t *testing.T) {
 	}
 }
 
-// The attach of a session that has ended reaches Redis late, behind that of the same client at another replica: it
-// takes the job from nobody.
+// The attach of a session that has ended reaches Redis late, behind the same client's attach at
+// another replica. It takes the job from no session.
 func TestLateAttach(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -184,8 +186,8 @@ func TestAttachToEndedJob(t *testing.T) {
 	}
 }
 
-// Its result is on the way to who waits for it, but slow: who attaches meanwhile
-// gets the status and takes nothing away.
+// The result is on its way to the sink, but slow. A session that attaches meanwhile gets the status
+// and takes nothing away.
 func TestAttachToEndedJobWhoseReplyIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -206,7 +208,7 @@ func TestAttachToEndedJobWhoseReplyIsLost(t *testing.T) {
 	}
 }
 
-// A stranger learns nothing and takes nothing.
+// Another tenant learns nothing and takes nothing.
 func TestAttachRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -214,7 +216,7 @@ func TestAttachRefused(t *testing.T) {
 	rep := r.replica("r1")
 	owner, stranger := newRecorder(t), newRecorder(t)
 	id := rep.mustPlace(job(), owner)
-	_, err := rep.Attach(deadline(t), "somebody-else", id, stranger)
+	_, err := rep.Attach(deadline(t), "another-tenant", id, stranger)
 	wantCode(t, err, freeslot.CodeNotFound)
 	_, err = rep.Attach(deadline(t), tenant, cell.NewJobID(0), stranger)
 	wantCode(t, err, freeslot.CodeNotFound)
@@ -229,10 +231,10 @@ func TestAttachRefused(t *testing.T) {
 	stranger.want(id, "")
 }
 
-// An attach that fails leaves who waited where it was, the same session included.
+// After an attach that fails, the sink keeps the job, even if the same session attached.
 func TestAttachFails(t *testing.T) {
 	t.Parallel()
-	for _, who := range []string{"same sink", "another sink", "nobody waited"} {
+	for _, who := range []string{"same sink", "another sink", "no sink waited"} {
 		t.Run(who, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Shared(t)
@@ -245,7 +247,7 @@ func TestAttachFails(t *testing.T) {
 			switch who {
 			case "another sink":
 				attacher = newRecorder(t)
-			case "nobody waited":
+			case "no sink waited":
 				attacher, waiting = newRecorder(t), nil
 			}
 			id := rep.mustPlace(job(), waiting)
@@ -271,8 +273,7 @@ func TestAttachFails(t *testing.T) {
 	}
 }
 
-// The session that waits attaches to its own job, as a client does that is not
-// sure whether its submit was heard.
+// A session attaches to its own job, as a client does that is not sure whether its submit arrived.
 func TestAttachBySameSink(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -294,8 +295,8 @@ func TestAttachBySameSink(t *testing.T) {
 	sink.want(id, "assigned result")
 }
 
-// Who knows the id of a job from a listing, before the submitter was told of it,
-// has to wait; and a takeover by another replica in that moment is told in order.
+// A client that knows a job's id from a listing, before the submitter got it, must wait. A takeover
+// by another replica at that moment is reported in order.
 func TestAttachWhileAccepting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -314,11 +315,11 @@ func TestAttachWhileAccepting(t *testing.T) {
 		if _, err := other.Attach(deadline(t), tenant, jobID, second); err != nil {
 			t.Fatal(err)
 		}
-		w, _ := rep.links[0].outstanding.Load(jobID)
+		w, _ := rep.clients[0].outstanding.Load(jobID)
 		eventually(t, "the takeover", func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.gone
+			return w.earlyDetach
 		})
 		first.want(jobID, "")
 	})
@@ -332,8 +333,8 @@ func TestAttachWhileAccepting(t *testing.T) {
 	early.want(id, "")
 }
 
-// Sessions of two replicas take jobs from each other while they end: every job has
-// a result at one of those who attached, or in the status that Attach returned.
+// Sessions of two replicas take jobs from each other while the jobs end. Every job has a result, at
+// one of the sessions that attached or in the status that Attach returned.
 func TestAttachRaces(t *testing.T) {
 	t.Parallel()
 	const jobs, sessions = 20, 3
@@ -386,7 +387,8 @@ func TestAttachRaces(t *testing.T) {
 	}
 }
 
-// TestAttachToAnEditedRecord: of an operator's edit the name is left that no cell has.
+// TestAttachToAnEditedRecord: an operator edited the record's owner, so that it names no cell's
+// replica.
 func TestAttachToAnEditedRecord(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))

@@ -7,7 +7,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// BenchmarkSubmit is one client that submits one job after the other, on one server.
+// BenchmarkSubmit is one client that submits one job after another, on one server.
 func BenchmarkSubmit(b *testing.B) {
 	for _, cells := range []int{1, 4} {
 		for _, batch := range []int{1, 16} {
@@ -39,7 +39,7 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// BenchmarkChoose is the part of a submit that only looks into memory.
+// BenchmarkChoose is the part of a submit that only reads memory.
 func BenchmarkChoose(b *testing.B) {
 	for _, cells := range []int{1, 4} {
 		b.Run(fmt.Sprintf("cells=%d", cells), func(b *testing.B) {
@@ -50,10 +50,10 @@ func BenchmarkChoose(b *testing.B) {
 				}
 			}
 			rep := r.replica("r1")
-			p := &placing{request: Request{Tenant: tenant, Job: job()}}
+			p := &placement{request: Request{Tenant: tenant, Job: job()}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := rep.choose(p); err != nil {
+				if err := rep.chooseNode(p); err != nil {
 					b.Fatal(err)
 				}
 				p.giveBack()

@@ -7,26 +7,25 @@ import (
 	"time"
 )
 
-// fencePause is how often a fence looks whether those before it are through.
+// fencePause is how often a fence looks whether all have left.
 const fencePause = time.Millisecond
 
-// fence tells when everything that was begun before a moment is over, without holding up
-// what begins after it. Whoever is between enter and leave counts in the age in which it
-// entered; pass begins another age and waits until the one before is empty. The zero value is
-// ready.
+// fence waits until everything is over that began before a moment, without delaying what begins
+// after it. Everything between enter and leave counts in the age in which it entered. pass begins
+// another age, and waits until the one before is empty. The zero value is ready.
 type fence struct {
 	age   atomic.Uint32
 	count [2]atomic.Int64 // by the last bit of the age
-	// passing is held by pass: two ages are told apart, and no more.
+	// passing is held by pass: only two ages can be kept apart.
 	passing sync.Mutex
 }
 
-// enter returns what leave is to be called with, once for each hold.
+// enter returns the age for leave, which is called once for it and once for each hold.
 func (f *fence) enter() (age uint32) {
 	for {
 		age = f.age.Load()
 		f.count[age&1].Add(1)
-		// An age that ended in between may already have been found empty.
+		// pass may already have found an age empty that ended in between.
 		if f.age.Load() == age {
 			return age
 		}
@@ -39,12 +38,12 @@ func (f *fence) hold(age uint32, more int) { f.count[age&1].Add(int64(more)) }
 
 func (f *fence) leave(age uint32) { f.count[age&1].Add(-1) }
 
-// pass returns when everything is over that had entered before it was called, or ctx ends.
+// pass returns when everything that had entered before the call is over, or ctx ends.
 func (f *fence) pass(ctx context.Context) error {
 	f.passing.Lock()
 	defer f.passing.Unlock()
 	age := f.age.Load()
-	// Of a pass that was given up there may be some left in the age that comes next.
+	// A pass that was given up can have left some in the age that comes next.
 	if err := f.empty(ctx, age+1); err != nil {
 		return err
 	}

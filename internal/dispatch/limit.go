@@ -3,24 +3,26 @@ package dispatch
 import (
 	"context"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Limits bound the jobs of one tenant. A limit of 0 is none; another one is at least the
+// This file divides max_running and max_waiting of a tenant over the cells, and makes sure that
+// jobs held back by a limit go on. The scripts of a cell enforce its share.
+
+// Limits bound the jobs of one tenant. A limit of 0 is none. Any other limit must be at least the
 // number of cells.
 type Limits struct {
-	// Running is how many may run at a time; further ones are held back.
+	// Running (max_running) is how many jobs may run at a time. Further ones are held back.
 	Running int
-	// Waiting is how many may wait for a slot, after a failure or for a time; further
-	// ones are refused as overloaded. It is looked at when a job gets no slot at once, and
-	// at every submission of a tenant with a limit of Running.
+	// Waiting (max_waiting) is how many jobs may wait for a slot, after a failure or for a time.
+	// Further ones are refused as overloaded. It is checked when a job gets no slot at once, and
+	// at every submit of a tenant with a Running limit.
 	Waiting int
 }
 
-// gatesOf are the gates of a job in a cell. Each cell has its share of a tenant's limits,
-// and the cell of a concurrency key all of that.
-func (d *Dispatcher) gatesOf(r *Request, index int) (gates []cell.Gate) {
+// limitsOf are the limits of a job in a cell. Each cell has its share of a tenant's limits. The
+// limit of a concurrency key is not divided: all jobs of the key go to one cell.
+func (d *Dispatcher) limitsOf(r *Request, index int) (gates []cell.Gate) {
 	limits := d.cfg.Limits(r.Tenant)
 	if limits.Running > 0 {
 		gates = append(gates, cell.RunningGate(r.Tenant, d.limitShare(limits.Running, index)))
@@ -36,7 +38,7 @@ func (d *Dispatcher) gatesOf(r *Request, index int) (gates []cell.Gate) {
 
 // limitShare divides a limit over the cells so that the shares add up to it.
 func (d *Dispatcher) limitShare(limit, index int) int {
-	cells := len(d.links)
+	cells := len(d.clients)
 	share := limit / cells
 	if index < limit%cells {
 		share++
@@ -44,45 +46,37 @@ func (d *Dispatcher) limitShare(limit, index int) int {
 	return max(share, 1)
 }
 
-// queuedFirst reports whether a job is enqueued without being offered to nodes before: what
-// its keys, its time or the limit of its tenant mean is decided there.
-func (d *Dispatcher) queuedFirst(r *Request) bool {
+// mustEnqueue reports whether a job is enqueued without being offered to nodes first: the script
+// that enqueues decides about keys, the time and the limit of its tenant.
+func (d *Dispatcher) mustEnqueue(r *Request) bool {
 	job := r.Job
 	return r.Run != nil || job.IdempotencyKey != "" || job.RunAtMS != 0 || job.ConcurrencyKey != "" || d.cfg.Limits(r.Tenant).Running > 0
 }
 
-// homeKey is the key by which the job's cell is chosen; false where any will do.
-func homeKey(job *freeslot.Job) (key string, ok bool) {
-	if job.ConcurrencyKey != "" {
-		return job.ConcurrencyKey, true
-	}
-	return job.IdempotencyKey, job.IdempotencyKey != ""
-}
-
-// gateTicks is how many looks at what is due there are to one at the gates, and
-// gateLimit how many gates that is.
 const (
-	gateTicks = 4
-	gateLimit = 64
+	// limitTicks is how many rounds of due jobs there are to one check of limits.
+	limitTicks = 4
+	// limitBatch is how many limits one check looks at.
+	limitBatch = 64
 )
 
-// checkGates has jobs that are held back beside an open gate go on. The script that opens a gate
-// does so too; this finds what it could not.
-func (l *link) checkGates() {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+// checkLimits lets jobs go on that are held back although their limit has room. The script that
+// makes room does so too; this finds what it could not.
+func (c *client) checkLimits() {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	gated, err := l.cell.Gated(ctx)
+	gated, err := c.cell.Gated(ctx)
 	if err != nil || !gated {
-		return // due says what fails
+		return // due logs a failing cell
 	}
-	classes, err := l.cell.CheckGates(ctx, gateLimit)
+	classes, err := c.cell.CheckGates(ctx, limitBatch)
 	if err != nil {
-		if l.d.ctx.Err() == nil {
-			logFailure(l.often, "check gates", err)
+		if c.d.ctx.Err() == nil {
+			logFailure(c.sampled, "check gates", err)
 		}
 		return
 	}
 	if len(classes) > 0 {
-		l.look()
+		c.wakeSweep()
 	}
 }

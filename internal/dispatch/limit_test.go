@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// Of a concurrency key never more jobs run than its limit says, whichever replicas they come by and
-// however many nodes are free, and all of them run.
+// Jobs with a concurrency key never run more at a time than its limit, whichever replicas submit
+// them and however many nodes are free. All of them run.
 func TestConcurrencyKey(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -30,7 +30,7 @@ func TestConcurrencyKey(t *testing.T) {
 			a.serve(func(cell.Dispatch) string {
 				change(1)
 				<-release
-				change(-1) // it stops to run before Redis hears of it
+				change(-1) // it stops before Redis hears of it
 				return `1`
 			})
 		}
@@ -68,10 +68,10 @@ func TestConcurrencyKey(t *testing.T) {
 	})
 }
 
-// The share of each cell adds up to the limit of a tenant.
+// The shares of the cells add up to the limit of a tenant.
 func TestLimitShares(t *testing.T) {
 	for _, cells := range []int{1, 3, 64} {
-		d := &Dispatcher{links: make([]*link, cells)}
+		d := &Dispatcher{clients: make([]*client, cells)}
 		for _, limit := range []int{64, 65, 100, 1000} {
 			sum := 0
 			for i := range cells {

@@ -4,8 +4,10 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
-// What is tested has the rights of a replica in Redis.
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica) }
+// The tests run with the rights of a replica in Redis.
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleReplica, cell.Access, presence.Access) }

@@ -14,70 +14,66 @@ import (
 )
 
 const (
-	// matchers is how many nodes of a cell are matched with jobs at once.
+	// matchers is how many nodes of a cell are matched at once.
 	matchers = 4
-	// matchQueue is how many free nodes of a cell can wait for that; the sweep finds
-	// those that are left out.
+	// matchQueue is how many free nodes of a cell can wait to be matched. The sweep finds the rest.
 	matchQueue = 1024
-	// matchClasses is how many classes one call names: as many as Redis remembers of a
-	// node.
+	// matchClasses is how many classes one call names: as many as Redis remembers of a node.
 	matchClasses = 32
-	// vainRest is for how long sweeps leave a node alone that got no job although it is free,
-	// and has not changed since: the jobs that wait need more slots. Those of the replica
-	// that goes first for the node come every time.
-	vainRest = 2 * time.Second
+	// noJobRest is how long sweeps leave out a free node that got no job and has not changed since:
+	// the waiting jobs need more slots. The replica that goes first for the node still offers it.
+	noJobRest = 2 * time.Second
 )
 
-// matcher has free nodes of one cell take jobs that wait: completions hand their slots
-// over by themselves once a node has done so, and this is for all other ways in which a
-// slot becomes free or a job comes to wait.
+// matcher lets free nodes of one cell take waiting jobs. A completion hands its slot over by
+// itself; the matcher is for all other ways in which a slot becomes free or a job begins to wait.
 type matcher struct {
 	free chan offered
-	// queued are the nodes in free, by id: each is there once.
+	// queued are the ids of the nodes in free, so that each is there once.
 	queued *xsync.MapOf[string, struct{}]
-	// vain are the nodes that got nothing, by id.
-	vain *xsync.MapOf[string, vain]
+	// noJobs are the nodes that got no job, by id.
+	noJobs *xsync.MapOf[string, noJob]
 	// begun counts the jobs that began.
 	begun atomic.Uint64
-	// looks has a token when the sweep is to come at once.
-	looks chan struct{}
+	// wake has a token when the sweep must come at once.
+	wake chan struct{}
 }
 
-// offered is a node that is to take jobs; with probe it seems to be full.
+// offered is a node that will take jobs. With probe it seems full.
 type offered struct {
 	node  string
 	probe bool
 }
 
-type vain struct {
+type noJob struct {
 	used int
 	at   int64
 }
 
 func newMatcher() *matcher {
 	return &matcher{
-		free: make(chan offered, matchQueue), looks: make(chan struct{}, 1),
-		queued: xsync.NewMapOf[string, struct{}](), vain: xsync.NewMapOf[string, vain](),
+		free: make(chan offered, matchQueue), wake: make(chan struct{}, 1),
+		queued: xsync.NewMapOf[string, struct{}](), noJobs: xsync.NewMapOf[string, noJob](),
 	}
 }
 
-// freed takes in that a node can take a job. Of the replicas that hear it one goes first;
-// where that one is gone, or knows of nobody who waits, the sweeps find the node.
-func (d *Dispatcher) freed(n *selection.Node) {
-	if d.queued.load().Has(n.Cell()) && d.first(n.ID()) {
-		d.links[n.Cell()].offer(n, false)
+// nodeFreed hears that a node can take a job. Several replicas hear it, and one goes first. If that
+// one is gone, or knows of no waiting job, a sweep finds the node.
+func (d *Dispatcher) nodeFreed(n *selection.Node) {
+	if c := d.clients[n.Cell()]; c.queues.byID.Size() > 0 && d.goesFirst(n.ID()) {
+		c.offer(n, false)
 	}
 }
 
-// first reports whether this replica goes first for a node.
-func (d *Dispatcher) first(node string) bool {
+// goesFirst reports whether this replica goes first for a node.
+func (d *Dispatcher) goesFirst(node string) bool {
 	share := d.share.Load()
 	return share == nil || share.Has(node)
 }
 
-// offer has a node matched soon. It does not block.
-func (l *link) offer(n *selection.Node, probe bool) {
-	m := l.match
+// offer queues a node to be matched. It does not block.
+func (c *client) offer(n *selection.Node, probe bool) {
+	m := c.match
 	if _, there := m.queued.LoadOrStore(n.ID(), struct{}{}); there {
 		return
 	}
@@ -88,84 +84,82 @@ func (l *link) offer(n *selection.Node, probe bool) {
 	}
 }
 
-// look has the sweep come at once.
-func (l *link) look() {
+// wakeSweep makes the sweep come at once.
+func (c *client) wakeSweep() {
 	select {
-	case l.match.looks <- struct{}{}:
+	case c.match.wake <- struct{}{}:
 	default:
 	}
 }
 
-// matchNodes is one of the loops that take nodes from the queue, until Stop.
-func (l *link) matchNodes() {
+// matchNodes is one of the loops that match the offered nodes.
+func (c *client) matchNodes() {
 	for {
 		select {
-		case <-l.d.ctx.Done():
+		case <-c.d.ctx.Done():
 			return
-		case o := <-l.match.free:
-			l.match.queued.Delete(o.node) // first: what changes from now on is looked at again
-			l.take(o)
+		case o := <-c.match.free:
+			c.match.queued.Delete(o.node) // first: a change from now on offers the node again
+			c.take(o)
 		}
 	}
 }
 
-// take has a node take jobs that wait in the classes that it fits.
-func (l *link) take(o offered) {
-	n, known := l.d.nodes.Node(o.node)
+// take lets a node take waiting jobs of the classes that it fits.
+func (c *client) take(o offered) {
+	n, known := c.d.nodes.Node(o.node)
 	if !known || n.Draining() {
 		return
 	}
 	if used, _ := n.Load(); used >= n.Max() && !o.probe {
 		return
 	}
-	age := l.d.fence.enter() // before the classes are looked at
-	defer l.d.fence.leave(age)
-	// Before the classes, which must not be of older ones than Redis is told.
-	version, epoch := l.d.nodes.ConfigVersion(), l.d.nodes.Epoch(o.node)
+	age := c.d.fence.enter()
+	defer c.d.fence.leave(age)
+	// The version is read before the classes: they must not be older than Redis is led to believe.
+	version, epoch := c.d.nodes.ConfigVersion(), c.d.nodes.Epoch(o.node)
 	if epoch == "" {
 		return
 	}
-	classes := l.serves(n, version)
+	classes := c.classesFor(n, version)
 	if len(classes) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	taken, err := l.cell.TakeAs(ctx, o.node, epoch, classes, version)
+	taken, err := c.cell.TakeAs(ctx, o.node, epoch, classes, version)
 	if err != nil {
-		if l.d.ctx.Err() == nil { // whatever began, the reply streams tell
-			l.often.Warn("queues.match_failed", zap.String("node", o.node), zap.Error(err))
-		}
+		c.warn("queues.match_failed", err, zap.String("node", o.node)) // reply streams report what began
 		return
 	}
-	l.took(n, taken)
+	c.took(n, taken)
 }
 
-func (l *link) took(n *selection.Node, t cell.Taken) {
+func (c *client) took(n *selection.Node, t cell.Taken) {
 	if t.Superseded {
-		return // the cache is about to hear of the new agent
+		return // the cache will soon hear of the new agent
 	}
 	if t.Refusal != "" {
-		l.d.nodes.Refused(cell.Refusal{Node: n.ID(), Reason: t.Refusal, Used: t.Used, MaxConcurrency: t.MaxConcurrency})
+		c.d.nodes.Refused(cell.Refusal{Node: n.ID(), Reason: t.Refusal, Used: t.Used, MaxConcurrency: t.MaxConcurrency})
 		return
 	}
 	n.SetUsed(t.Used)
-	l.metrics.matched.Add(float64(t.Jobs))
-	l.match.begun.Add(uint64(t.Jobs))
+	c.metrics.matched.Add(float64(t.Jobs))
+	c.match.begun.Add(uint64(t.Jobs))
 	if t.Jobs == 0 {
-		l.match.vain.Store(n.ID(), vain{used: t.Used, at: l.d.nodes.Now()})
+		c.match.noJobs.Store(n.ID(), noJob{used: t.Used, at: c.d.nodes.Now()})
 	} else {
-		l.match.vain.Delete(n.ID())
+		c.match.noJobs.Delete(n.ID())
 	}
 }
 
-// serves are the classes with jobs that wait and fit the node, by a configuration of this
+// classesFor returns the classes with waiting jobs that the node fits, by the configuration of this
 // version.
-func (l *link) serves(n *selection.Node, version uint64) (classes []string) {
-	l.queues.byID.Range(func(id string, q *queue) bool {
-		class := l.d.nodes.Class(q.job.Service, &q.job.Requirement)
+func (c *client) classesFor(n *selection.Node, version uint64) (classes []string) {
+	c.queues.byID.Range(func(id string, q *queue) bool {
+		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
 		if class.ConfigVersion() != version {
-			class = l.d.nodes.Settle(q.job.Service, &q.job.Requirement)
+			class = c.d.nodes.Settle(q.job.Service, &q.job.Requirement)
 		}
 		if class.ConfigVersion() == version && class.Takes(n) {
 			classes = append(classes, id)

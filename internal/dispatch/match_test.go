@@ -20,7 +20,7 @@ import (
 // sweeping makes a replica that looks for free nodes often.
 func sweeping(c *replicaConfig) { c.dispatch.SweepInterval = 10 * time.Millisecond }
 
-// idle makes a replica that looks for free nodes only when it is told to.
+// idle makes a replica that looks for free nodes only when it is woken.
 func idle(c *replicaConfig) { c.dispatch.SweepInterval = time.Hour }
 
 // attempt ends one attempt of a job with a result.
@@ -29,7 +29,7 @@ func (a *agent) attempt(id string, n int) {
 	a.end(cell.Completion{Attempt: cell.Attempt{Job: id, N: n}, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)})
 }
 
-// Jobs that find no free slot wait, and get theirs in order as jobs end.
+// Jobs that find no free slot wait, and get slots in order as jobs end.
 func TestWaitingJobsGetSlots(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -65,16 +65,16 @@ func TestWaitingJobsGetSlots(t *testing.T) {
 		if n := testutil.ToFloat64(rep.metrics.enqueued.WithLabelValues("0")); n != 4 {
 			t.Errorf("%v enqueued counted", n)
 		}
-		// Nobody waits any more: a job is submitted as ever.
-		eventually(t, "nobody waits", func() bool {
-			_ = rep.links[0].sweep()
-			return rep.queued.load() == 0
+		// No job waits any more: a job is submitted as ever.
+		eventually(t, "no job waits", func() bool {
+			_ = rep.clients[0].sweep()
+			return rep.clients[0].queues.byID.Size() == 0
 		})
 		rep.mustWait(job(), 0, sink)
 	})
 }
 
-// A job that waits goes before the next one of its class, although a slot is free.
+// A waiting job goes before the next one of its class, even if a slot is free.
 func TestNoJobPassesOneThatWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -83,7 +83,7 @@ func TestNoJobPassesOneThatWaits(t *testing.T) {
 	sink := newRecorder(t)
 	small := x.mustWait(job(), 0, sink)
 	large := x.mustWait(&freeslot.Job{Service: "echo", Slots: 2}, 1, sink)
-	// It believes that a slot is free, which is so, and knows of nobody who waits.
+	// The replica correctly believes that a slot is free, and knows of no waiting job.
 	second := y.mustWait(job(), 2, sink)
 	sink.want(second, "")
 	a.attempt(small, 1)
@@ -95,8 +95,8 @@ func TestNoJobPassesOneThatWaits(t *testing.T) {
 	_ = sink.result(second)
 }
 
-// A free node that nobody announced is found by the sweep, and so is one that seems to be
-// full: the figures here are hints.
+// The sweep finds a free node that was never announced, and one that only seems full: the figures
+// here are hints.
 func TestSweepFindsFreeNodes(t *testing.T) {
 	t.Parallel()
 	for used, what := range []string{"free", "full"} {
@@ -108,40 +108,40 @@ func TestSweepFindsFreeNodes(t *testing.T) {
 			start(t, rep.cache)
 			first := rep.mustWait(job(), 0, nil)
 			id := rep.mustWait(job(), 1, nil)
-			a.attempt(first, 1) // which is told nobody
+			a.attempt(first, 1) // no replica hears of it
 			n, _ := rep.cache.Node("n1")
 			n.SetUsed(used)
-			l := rep.links[0]
-			if l.sweep() {
+			c := rep.clients[0]
+			if c.sweep() {
 				t.Error("there are more nodes")
 			}
-			o := receive(t, "the node", l.match.free)
-			l.match.queued.Clear()
+			o := receive(t, "the node", c.match.free)
+			c.match.queued.Clear()
 			if o != (offered{node: "n1", probe: used == 1}) {
 				t.Errorf("%+v is offered", o)
 			}
-			l.take(o)
+			c.take(o)
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateRunning {
 				t.Errorf("%+v, %v", s, err)
 			}
-			if got := testutil.ToFloat64(l.metrics.matched); got != 1 {
+			if got := testutil.ToFloat64(c.metrics.matched); got != 1 {
 				t.Errorf("%v attempts matched", got)
 			}
 		})
 	}
 }
 
-// A server that came back without its last writes gives the revision of the classes a second
-// time, for others: they are found all the same, and so are those whose revision was lost.
+// A server that came back without its last writes gives out revisions of the classes a second time,
+// for other classes. These are found all the same, and so are classes whose revision was lost.
 func TestClassesUnderAKnownRevision(t *testing.T) {
 	t.Parallel()
-	for name, forget := range map[string]func(r *rig, l *link, key string){
-		"again": func(r *rig, l *link, key string) {
+	for name, forget := range map[string]func(r *rig, c *client, key string){
+		"again": func(r *rig, c *client, key string) {
 			r.do("DEL", key)
-			r.do("INCRBY", key, strconv.FormatUint(l.queues.revision, 10))
-			l.queues.wholeAt = l.d.nodes.Now() - int64(wholeEvery)
+			r.do("INCRBY", key, strconv.FormatUint(c.queues.revision, 10))
+			c.queues.fullReadAt = c.d.nodes.Now() - int64(fullReadInterval)
 		},
-		"lost": func(r *rig, _ *link, key string) { r.do("DEL", key) },
+		"lost": func(r *rig, _ *client, key string) { r.do("DEL", key) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,28 +153,28 @@ func TestClassesUnderAKnownRevision(t *testing.T) {
 			start(t, y.cache)
 			x.mustWait(job(), 0, nil)
 			x.mustWait(job(), 1, nil)
-			l := y.links[0]
-			_ = l.sweep()
+			c := y.clients[0]
+			_ = c.sweep()
 			x.mustWait(&freeslot.Job{Service: "other"}, 1, nil)
 			for range 2 {
-				forget(r, l, l.cell.Layout().WaitingVersion())
-				_ = l.sweep()
+				forget(r, c, c.cell.Layout().WaitingVersion())
+				_ = c.sweep()
 			}
-			if size := l.queues.byID.Size(); size != 2 {
+			if size := c.queues.byID.Size(); size != 2 {
 				t.Errorf("%d classes are known, expected 2", size)
 			}
 		})
 	}
 }
 
-// Of the replicas that hear of a free node one goes first. Where that one is gone the
-// others' sweeps find the node.
+// Several replicas hear of a free node, and one goes first. If that one is gone, the sweeps of the
+// others find the node.
 func TestFirstReplicaIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	a := r.agent(node("n1", 1))
 	rep := r.replica("r1", sweeping)
-	for i := 0; rep.first("n1"); i++ {
+	for i := 0; rep.goesFirst("n1"); i++ {
 		rep.SetReplicas([]string{"r1", fmt.Sprintf("gone-%d", i)})
 	}
 	first := rep.mustWait(job(), 0, nil)
@@ -184,46 +184,46 @@ func TestFirstReplicaIsGone(t *testing.T) {
 	sink.begun(id, 1)
 }
 
-// What is heard of a free node that is another replica's is left to that one.
+// A replica leaves a free node to the replica that goes first for it.
 func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	r.agent(node("n1", 1))
 	rep := r.unstarted("r1")
 	start(t, rep.cache)
-	l := rep.links[0]
+	c := rep.clients[0]
 	n, _ := rep.cache.Node("n1")
-	rep.freed(n)
-	if len(l.match.free) != 0 {
-		t.Error("a node is to be matched although nobody waits")
+	rep.nodeFreed(n)
+	if len(c.match.free) != 0 {
+		t.Error("a node is to be matched although no job waits")
 	}
-	rep.queued.set(0, true)
-	rep.freed(n)
-	rep.freed(n)
-	if len(l.match.free) != 1 {
-		t.Errorf("%d nodes are to be matched", len(l.match.free))
+	c.queues.byID.Store(rep.echo(), &queue{job: freeslot.Job{Service: "echo"}})
+	rep.nodeFreed(n)
+	rep.nodeFreed(n)
+	if len(c.match.free) != 1 {
+		t.Errorf("%d nodes are to be matched", len(c.match.free))
 	}
-	<-l.match.free
-	l.match.queued.Clear()
-	for i := 0; rep.first("n1"); i++ {
+	<-c.match.free
+	c.match.queued.Clear()
+	for i := 0; rep.goesFirst("n1"); i++ {
 		rep.SetReplicas([]string{"r1", fmt.Sprintf("r2-%d", i)})
 	}
-	rep.freed(n)
-	if len(l.match.free) != 0 {
+	rep.nodeFreed(n)
+	if len(c.match.free) != 0 {
 		t.Error("a node is to be matched that is another replica's")
 	}
-	// The queue is bounded; what it has no room for is left to the sweep.
+	// The queue of nodes is bounded. The sweep finds the rest.
 	for i := range matchQueue + 10 {
 		other := node("n1", 1)
 		other.ID = fmt.Sprintf("other-%d", i)
-		l.offer(selection.NewNode(selection.NewCompiler().Compile(&other), 0), false)
+		c.offer(selection.NewNode(selection.Compile(&other), 0), false)
 	}
-	if len(l.match.free) != matchQueue || l.match.queued.Size() != matchQueue {
-		t.Errorf("%d nodes are to be matched, %d are known to be", len(l.match.free), l.match.queued.Size())
+	if len(c.match.free) != matchQueue || c.match.queued.Size() != matchQueue {
+		t.Errorf("%d nodes are to be matched, %d are known to be", len(c.match.free), c.match.queued.Size())
 	}
 }
 
-// A job that waits is cancelled at once, and those behind it move up.
+// A waiting job is cancelled at once, and those behind it move up.
 func TestCancelWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -250,7 +250,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	sink.begun(third, 1)
 }
 
-// A job that waits past its deadline ends.
+// A waiting job past its deadline ends.
 func TestExpiresWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -268,7 +268,7 @@ func TestExpiresWhileWaiting(t *testing.T) {
 	})
 }
 
-// A job that failed is tried again after a pause, and its sink is told of each attempt.
+// A job that failed is retried after a pause, and its sink gets each attempt.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -294,8 +294,8 @@ func TestRetry(t *testing.T) {
 	sink.want(id, "assigned assigned result")
 }
 
-// A replica that stops leaves its jobs waiting; whoever attaches elsewhere hears of the
-// attempt and the result.
+// A replica that stops leaves its jobs waiting. A session that attaches elsewhere gets the attempt
+// and the result.
 func TestStopWithJobsWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -322,8 +322,7 @@ func TestStopWithJobsWaiting(t *testing.T) {
 	other.want(id, "assigned result")
 }
 
-// An entry of the reply stream that says that the job got its slot can be lost: the
-// record says so.
+// The reply that a job got its slot can be lost: the record has it.
 func TestAssignmentIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -333,25 +332,25 @@ func TestAssignmentIsLost(t *testing.T) {
 	first := rep.mustWait(job(), 0, nil)
 	sink := newRecorder(t)
 	id := rep.mustWait(job(), 1, sink)
-	l := rep.links[0]
-	l.recheckOlder(0)
+	c := rep.clients[0]
+	c.recheckOlder(0)
 	sink.want(id, "")
 	a.attempt(first, 1)
-	if err := l.list(deadline(t)); err != nil {
+	if err := c.readQueues(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
 	n, _ := rep.cache.Node("n1")
 	n.SetUsed(0)
-	l.take(offered{node: "n1"})
-	l.recheckOlder(0)
+	c.take(offered{node: "n1"})
+	c.recheckOlder(0)
 	sink.want(id, "assigned")
 	a.attempt(id, 1)
-	l.recheckOlder(0)
+	c.recheckOlder(0)
 	sink.want(id, "assigned result")
 }
 
-// Many jobs of several classes on few slots, by two replicas and in two cells: each is run
-// once, and none is left.
+// Many jobs of several classes on few slots, by two replicas and in two cells: each runs once, and
+// none is left.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	onCells(t, func(t *testing.T, r *rig) {
@@ -405,12 +404,12 @@ func TestFlood(t *testing.T) {
 }
 
 // A job waits only where nodes could run it, in proportion to their number.
-func TestHomes(t *testing.T) {
+func TestCellsOfAClass(t *testing.T) {
 	t.Parallel()
-	h := &classHomes{nodes: []int{30, 0, 10}, slots: []int{1, 0, 4}}
+	c := &classCells{nodes: []int{30, 0, 10}, slots: []int{1, 0, 4}}
 	count := make([]int, 3)
 	for range 4000 {
-		home, ok := h.draw(job(), 0)
+		home, ok := c.draw(job(), 0)
 		if !ok {
 			t.Fatal("nowhere")
 		}
@@ -420,18 +419,18 @@ func TestHomes(t *testing.T) {
 	if count[1] != 0 || count[2] < 830 || count[2] > 1170 {
 		t.Errorf("%v", count)
 	}
-	if home, ok := h.draw(&freeslot.Job{Slots: 2}, 0); !ok || home != 2 {
+	if home, ok := c.draw(&freeslot.Job{Slots: 2}, 0); !ok || home != 2 {
 		t.Errorf("%d, %v", home, ok)
 	}
-	if home, ok := h.draw(job(), selection.CellMask(0).With(0)); !ok || home != 2 {
+	if home, ok := c.draw(job(), selection.CellMask(0).With(0)); !ok || home != 2 {
 		t.Errorf("%d, %v", home, ok)
 	}
-	if _, ok := h.draw(&freeslot.Job{Slots: 5}, 0); ok {
+	if _, ok := c.draw(&freeslot.Job{Slots: 5}, 0); ok {
 		t.Error("a job waits for a node that there is not")
 	}
 }
 
-// Where all nodes of a class are draining, jobs wait in the cells that have them.
+// If all nodes of a class are draining, jobs wait in the cells that have them.
 func TestWaitsForDrainingNodes(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 2, redistest.Shared(t))
@@ -450,19 +449,19 @@ func TestWaitsForDrainingNodes(t *testing.T) {
 	sink.begun(id, 1)
 }
 
-// versioned is a cache that is given configurations.
+// versioned is a cache that gets its configurations from the test.
 func versioned(version uint64) *selection.Config { return &selection.Config{Version: version} }
 
-// Nodes take jobs under the configuration that the classes are of, which every cell is
-// told of.
-func TestConfigIsTold(t *testing.T) {
+// Nodes take jobs under the configuration by which the classes were built. It is announced to every
+// cell.
+func TestConfigIsAnnounced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	a := r.agent(node("n1", 1))
 	rep := r.unstarted("r1", func(c *replicaConfig) { c.cache = cache.Config{Selection: versioned(7)} })
 	start(t, rep.cache)
-	l := rep.links[0]
-	told := func() string {
+	c := rep.clients[0]
+	announced := func() string {
 		t.Helper()
 		s, err := r.client.Do(deadline(t), r.client.B().Get().Key(r.layout.ServesVersion()).Build()).ToString()
 		if err != nil {
@@ -470,30 +469,30 @@ func TestConfigIsTold(t *testing.T) {
 		}
 		return s
 	}
-	_ = l.sweep()
-	if got := told(); got != "7" {
-		t.Errorf("told %s", got)
+	_ = c.sweep()
+	if got := announced(); got != "7" {
+		t.Errorf("announced %s", got)
 	}
 	first := rep.mustWait(job(), 0, nil)
 	rep.mustWait(job(), 1, nil)
 	rep.cache.SetConfig(versioned(8))
 	n, _ := rep.cache.Node("n1")
-	if got := l.serves(n, 7); len(got) != 0 {
+	if got := c.classesFor(n, 7); len(got) != 0 {
 		t.Errorf("a node serves %v by a configuration that is not in use", got)
 	}
-	if got := l.serves(n, 8); len(got) != 1 {
+	if got := c.classesFor(n, 8); len(got) != 1 {
 		t.Errorf("a node serves %v", got)
 	}
-	_ = l.sweep()
-	if got := told(); got != "8" {
-		t.Errorf("told %s", got)
+	_ = c.sweep()
+	if got := announced(); got != "8" {
+		t.Errorf("announced %s", got)
 	}
 	a.attempt(first, 1)
 }
 
-// While jobs of a class wait the next one is enqueued by one call, whatever seems to be
-// free, until one of them gets its slot at once.
-func TestStraightToTheQueue(t *testing.T) {
+// While jobs of a class wait, the next one is enqueued by one call, whatever seems free, until one
+// of them gets its slot at once.
+func TestEnqueuedBehindWaitingJobs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	r.agent(node("n1", 1))
@@ -504,8 +503,8 @@ func TestStraightToTheQueue(t *testing.T) {
 	n.SetUsed(0)
 	enqueued := func() bool {
 		t.Helper()
-		p := &placing{request: Request{Tenant: tenant, Job: job()}}
-		if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
+		p := &placement{request: Request{Tenant: tenant, Job: job()}}
+		if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
 			t.Fatalf("%+v, %v", p, err)
 		}
 		p.giveBack()
@@ -514,14 +513,14 @@ func TestStraightToTheQueue(t *testing.T) {
 	if !enqueued() {
 		t.Error("a job is offered to a node before those that wait")
 	}
-	rep.links[0].served(rep.cache.Class("echo", new(freeslot.Requirement)))
+	rep.clients[0].noteServed(rep.cache.Class("echo", new(freeslot.Requirement)))
 	if enqueued() {
-		t.Error("a job is enqueued although nobody waits")
+		t.Error("a job is enqueued although no job waits")
 	}
 }
 
-// A result of an attempt that the sink was not told of is read from the record, which says
-// where and when that began.
+// A result of an attempt that the sink does not know is read from the record, which says where and
+// when the attempt began.
 func TestResultOfAnUnknownAttempt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -531,13 +530,13 @@ func TestResultOfAnUnknownAttempt(t *testing.T) {
 	first := rep.mustWait(job(), 0, nil)
 	sink := newRecorder(t)
 	id := rep.mustWait(job(), 1, sink)
-	l := rep.links[0]
+	c := rep.clients[0]
 	a.attempt(first, 1)
 	n, _ := rep.cache.Node("n1")
 	n.SetUsed(0)
-	l.take(offered{node: "n1"})
+	c.take(offered{node: "n1"})
 	a.attempt(id, 1)
-	l.deliver(&cell.Reply{Status: freeslot.JobStatus{ID: id, Node: "n1", Attempt: 1, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)}})
+	c.deliver(&cell.Reply{Status: freeslot.JobStatus{ID: id, Node: "n1", Attempt: 1, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)}})
 	if b := sink.begun(id, 1); b.Node != "n1" || b.AssignedAtMS == 0 {
 		t.Errorf("%+v", b)
 	}

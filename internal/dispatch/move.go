@@ -4,10 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -16,152 +13,151 @@ import (
 
 const (
 	moveInterval = 250 * time.Millisecond
-	// moveBatch is how many jobs of a cell one round looks at: about 500 a second, so that a move of
-	// all takes no cell much of its time.
+	// moveBatch is how many jobs of a cell one round looks at: about 500 a second, so that moving
+	// a whole queue takes no cell much of its time.
 	moveBatch = 128
-	// moveCalls is how many calls follow each other in one round: their batches can be smaller than asked
-	// for, where records are large.
+	// moveCalls is how many calls of one round follow each other. Where records are large, their
+	// batches are smaller than asked for.
 	moveCalls = 4
-	// moveRests is how many rounds are left out while there is nothing to do.
-	moveRests = 4
-	// moveLate is how late a move has to be for a replica to look after it that does not go first.
+	// moveRestRounds is how many rounds are left out while there is nothing to do.
+	moveRestRounds = 4
+	// moveLate is how late a move must be before a replica drives it that does not go first.
 	moveLate = 3 * time.Second
-	// moveTimeout bounds one call, in which several cells may have to be waited for.
+	// moveTimeout bounds one call, which may wait for several cells.
 	moveTimeout = 10 * time.Second
 )
 
-// mover is what the loop remembers that has jobs move whose cell has no nodes left for them. It is
-// the loop's own.
+// mover is the state of the moveJobs loop.
 type mover struct {
-	// since is from when on that has been so of a class, on the clock of Nodes.Now.
+	// since is the time on the clock of Nodes.Now from which on a class has been stranded.
 	since map[string]int64
-	// fine are the lists of the classes of which that was not so: it stays as long as they do.
-	fine map[string]*selection.Class
-	// from is how many of a class's queue were looked at in vain.
-	from map[string]int
-	// rests is how many rounds are still to be left out, unless there is news.
-	rests int
-	// last is when the loop came last: what it has not watched says nothing.
-	last int64
+	// fitting are the classes that were not stranded. That holds as long as the class is the same.
+	fitting map[string]*selection.Class
+	// skipped is how many jobs at the head of a queue did not move.
+	skipped map[string]int
+	// restRounds is how many rounds are still left out, unless a move begins.
+	restRounds int
+	// ranAt is when the loop ran last. A gap means that the fleet was not watched.
+	ranAt int64
 }
 
-// guide is what cells are told of jobs that move.
+// guide is what cells need to know about moving jobs.
 func (d *Dispatcher) guide() *cell.Guide {
 	return &cell.Guide{
 		Weight: d.cfg.Weight,
 		Home: func(tenant string, job *freeslot.Job) (int, bool) {
-			key, keyed := homeKey(job)
-			if !keyed {
+			key, ok := cellKey(job)
+			if !ok {
 				return 0, false
 			}
-			homes := d.homesOf(d.nodes.Class(job.Service, &job.Requirement))
-			return keyHome(&placing{request: Request{Tenant: tenant, Job: job}}, key, homes)
+			return d.cellsOf(d.nodes.Class(job.Service, &job.Requirement)).keyCell(tenant, key, job)
 		},
 		Gates: func(tenant string, job *freeslot.Job, cell int) []cell.Gate {
-			return d.gatesOf(&Request{Tenant: tenant, Job: job}, cell)
+			return d.limitsOf(&Request{Tenant: tenant, Job: job}, cell)
 		},
 	}
 }
 
-// moveJobs has jobs that wait go to other cells where this one has no node left that fits, until Stop.
-func (l *link) moveJobs() {
-	l.tick(moveInterval, nil, func() {
-		first := l.d.first("cell " + strconv.Itoa(l.cell.Index()))
-		if l.d.cfg.MoveGrace >= 0 {
-			l.beginMoves(first)
+// moveJobs is the loop that moves waiting jobs to other cells once no node of this cell fits them.
+func (c *client) moveJobs() {
+	c.tick(moveInterval, nil, func() {
+		first := c.d.goesFirst("cell " + strconv.Itoa(c.cell.Index()))
+		if c.d.cfg.MoveGrace >= 0 {
+			c.beginMoves(first)
 		}
-		l.driveMoves(first)
+		c.driveMoves(first)
 	})
 }
 
-// beginMoves has jobs begin to move of classes that have been without a node for the grace.
-func (l *link) beginMoves(first bool) {
-	m, now := &l.mover, l.d.nodes.Now()
-	grace := l.d.cfg.MoveGrace
+// beginMoves begins to move jobs of classes that have been stranded for the grace.
+func (c *client) beginMoves(first bool) {
+	m, now := &c.mover, c.d.nodes.Now()
+	grace := c.d.cfg.MoveGrace
 	if !first {
-		grace += moveLate // whoever goes first may be gone
+		grace += moveLate // the replica that goes first may be gone
 	}
-	if now-m.last > int64(10*moveInterval) || l.d.nodes.Stale() || l.contact.lasts(now) < l.d.cfg.MoveGrace {
+	if now-m.ranAt > int64(10*moveInterval) || c.d.nodes.Stale() || c.contact.lasts(now) < c.d.cfg.MoveGrace {
 		m.since = nil
 	}
-	m.last = now
-	stranded, fine := make(map[string]int64), make(map[string]*selection.Class)
+	m.ranAt = now
+	since, fitting := make(map[string]int64), make(map[string]*selection.Class)
 	left := moveBatch
-	l.queues.byID.Range(func(id string, q *queue) bool {
-		class := l.d.nodes.Class(q.job.Service, &q.job.Requirement)
-		// homesOf remembers few classes, and to look at all nodes for each of many takes long.
-		if m.fine[id] == class || !l.stranded(q, class) {
-			fine[id] = class
+	c.queues.byID.Range(func(id string, q *queue) bool {
+		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
+		// Without m.fitting, many classes would look at all nodes each round: cellsOf remembers
+		// few.
+		if m.fitting[id] == class || !c.stranded(q, class) {
+			fitting[id] = class
 			return true
 		}
-		since, known := m.since[id]
+		at, known := m.since[id]
 		if !known {
-			since = now
+			at = now
 		}
-		stranded[id] = since
-		if now-since >= int64(grace) && left > 0 {
-			left -= l.beginMove(id, q, left)
+		since[id] = at
+		if now-at >= int64(grace) && left > 0 {
+			left -= c.beginMove(id, q, left)
 		}
 		return true
 	})
-	m.since, m.fine = stranded, fine
-	for id := range m.from {
-		if _, still := stranded[id]; !still {
-			delete(m.from, id)
+	m.since, m.fitting = since, fitting
+	for id := range m.skipped {
+		if _, still := since[id]; !still {
+			delete(m.skipped, id)
 		}
 	}
 }
 
-// stranded reports whether no node of the cell fits the class, and one of another cell does.
-func (l *link) stranded(q *queue, class *selection.Class) bool {
-	homes := l.d.homesOf(class)
-	if homes.nodes[l.cell.Index()] > 0 {
+// stranded reports whether no node of this cell fits the class, and one of another cell does.
+func (c *client) stranded(q *queue, class *selection.Class) bool {
+	cells := c.d.cellsOf(class)
+	if cells.nodes[c.cell.Index()] > 0 {
 		return false
 	}
-	for i := range homes.nodes {
-		if homes.takes(i, &q.job, 0) {
+	for i := range cells.nodes {
+		if cells.takes(i, &q.job, 0) {
 			return true
 		}
 	}
 	return false
 }
 
-// beginMove returns how many jobs were looked at.
-func (l *link) beginMove(id string, q *queue, limit int) int {
-	class := l.d.nodes.Settle(q.job.Service, &q.job.Requirement)
-	if !l.stranded(q, class) {
+// beginMove returns how many jobs it looked at.
+func (c *client) beginMove(id string, q *queue, limit int) int {
+	class := c.d.nodes.Settle(q.job.Service, &q.job.Requirement)
+	if !c.stranded(q, class) {
 		return 0
 	}
-	homes := l.d.homesOf(class)
-	to, ok := homes.draw(&q.job, l.d.nodes.Skip()|l.d.short.load()|l.d.failing.load())
+	cells := c.d.cellsOf(class)
+	to, ok := cells.draw(&q.job, c.d.nodes.Skip()|c.d.outOfMemory.load()|c.d.failing.load())
 	if !ok {
 		return 0 // they do not answer now
 	}
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	m := &l.mover
-	begun, err := l.cell.BeginMoves(ctx, id, cell.Target{Cell: to, Slots: homes.slots[to]}, m.from[id], limit)
+	m := &c.mover
+	begun, err := c.cell.BeginMoves(ctx, id, cell.Target{Cell: to, Slots: cells.slots[to]}, m.skipped[id], limit)
 	if err != nil {
-		l.logFailure("begin moves", err)
+		logFailure(c.sampled, "begin moves", err)
 		return 0
 	}
-	if m.from == nil {
-		m.from = make(map[string]int)
+	if m.skipped == nil {
+		m.skipped = make(map[string]int)
 	}
-	if m.from[id] += begun.Stayed; !begun.More {
-		delete(m.from, id)
+	if m.skipped[id] += begun.Stayed; !begun.More {
+		delete(m.skipped, id)
 	}
 	if begun.Jobs > 0 {
-		m.rests = 0
+		m.restRounds = 0
 	}
 	return begun.Jobs + begun.Stayed
 }
 
-// driveMoves brings jobs that move to where they go.
-func (l *link) driveMoves(first bool) {
-	m := &l.mover
-	if m.rests > 0 {
-		m.rests--
+// driveMoves brings moving jobs to their new cells.
+func (c *client) driveMoves(first bool) {
+	m := &c.mover
+	if m.restRounds > 0 {
+		m.restRounds--
 		return
 	}
 	late := moveLate
@@ -169,150 +165,21 @@ func (l *link) driveMoves(first bool) {
 		late = 0
 	}
 	for range moveCalls {
-		ctx, cancel := context.WithTimeout(l.d.ctx, moveTimeout)
-		done, err := l.d.cells.DriveMoves(ctx, l.cell, late, moveBatch)
+		ctx, cancel := context.WithTimeout(c.d.ctx, moveTimeout)
+		done, err := c.d.cells.DriveMoves(ctx, c.cell, late, moveBatch)
 		cancel()
-		l.metrics.moved.Add(float64(done.Jobs))
+		c.metrics.moved.Add(float64(done.Jobs))
 		for _, i := range done.Cells {
-			l.d.links[i].look()
+			c.d.clients[i].wakeSweep()
 		}
-		if err != nil && l.d.ctx.Err() == nil {
-			l.moving.Failed(err)
+		if !c.succeeded(c.moving, err) {
 			return
 		}
-		l.moving.Over()
 		if !done.More {
 			if done.Jobs == 0 {
-				m.rests = moveRests + rand.IntN(2)
+				m.restRounds = moveRestRounds + rand.IntN(2)
 			}
 			return
 		}
 	}
-}
-
-// home is the link at which somebody waits for the job that a reply is of, whose id becomes the
-// one that is known there: a job that has moved has another id in this cell, of which the second
-// part is the same.
-func (l *link) home(r *cell.Reply) *link {
-	if len(l.d.links) == 1 || r.Status.ID == "" {
-		return l
-	}
-	if _, here := l.outstanding.Load(r.Status.ID); here {
-		return l
-	}
-	for i, other := range l.d.links {
-		if other.outstanding.Size() == 0 {
-			continue
-		}
-		if id := cell.MovedID(r.Status.ID, i); other != l {
-			if _, there := other.outstanding.Load(id); there {
-				r.Status.ID = id
-				return other
-			}
-		}
-	}
-	return l
-}
-
-// apart divides records into those of jobs that are here, and of those that have moved or do so.
-func apart(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
-	for i := range jobs {
-		if cell.OnTheMove(jobs[i].State) {
-			moved = append(moved, jobs[i])
-		} else {
-			here = append(here, jobs[i])
-		}
-	}
-	return here, moved
-}
-
-// astrayPatience is how long a job is looked for whose record is gone, where another cell does not answer or says that the job
-// has moved on.
-const astrayPatience = 30 * time.Second
-
-// takeInAstray delivers what other cells know of jobs that were here and are gone, found thereby: of one that had moved this cell
-// lost with its data only where it is.
-func (l *link) takeInAstray(gone []string, found map[string]bool) {
-	if len(gone) == 0 || len(l.d.links) == 1 {
-		return
-	}
-	jobs, errs := make([][]freeslot.JobStatus, len(l.d.links)), make([]error, len(l.d.links))
-	var asks sync.WaitGroup
-	for i, other := range l.d.links {
-		if other != l {
-			asks.Go(func() { jobs[i], errs[i] = other.astray(gone) })
-		}
-	}
-	asks.Wait()
-	unsure := make(map[string]bool)
-	for i, other := range l.d.links {
-		if errs[i] != nil {
-			for _, id := range gone {
-				unsure[id] = true
-			}
-		}
-		for _, s := range jobs[i] {
-			id := cell.MovedID(s.ID, l.cell.Index())
-			if cell.OnTheMove(s.State) {
-				unsure[id] = true
-				continue
-			}
-			found[id] = true
-			other.tellAstray(id, &s, l)
-		}
-	}
-	for id := range unsure {
-		if !found[id] && l.missingFor(id) < astrayPatience {
-			found[id] = true
-			l.recheckSoon(id)
-		}
-	}
-}
-
-// astray reads the records that this cell has of jobs of another one.
-func (l *link) astray(ids []string) ([]freeslot.JobStatus, error) {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
-	defer cancel()
-	there := make([]string, len(ids))
-	for i, id := range ids {
-		there[i] = cell.MovedID(id, l.cell.Index())
-	}
-	jobs, err := l.cell.JobsByID(ctx, there)
-	if err != nil && l.d.ctx.Err() == nil {
-		l.often.Warn("outstanding.recheck_failed", zap.Int("jobs", len(ids)), zap.Error(err))
-	}
-	return jobs, err
-}
-
-// tellAstray delivers what this cell's record of a job says to who waits for it at home, by its id there.
-func (l *link) tellAstray(id string, s *freeslot.JobStatus, home *link) {
-	home.isThere(id)
-	switch {
-	case s.State.Terminal():
-		ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
-		defer cancel()
-		whole, err := l.cell.Job(ctx, "", cell.MovedID(id, l.cell.Index()))
-		if err == nil && whole.State.Terminal() { // else the next recheck
-			whole.ID = id
-			home.recovered(whole)
-		}
-	case s.Node != "":
-		s.ID = id
-		home.began(s)
-	}
-}
-
-// elsewhere reads on about outstanding jobs of which the records send on. unknown are those of which
-// nothing could be read.
-func (l *link) elsewhere(moved []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
-	if len(moved) == 0 {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
-	defer cancel()
-	ids := make([]string, len(moved))
-	for i := range moved {
-		ids[i] = moved[i].ID
-	}
-	return l.d.cells.Elsewhere(ctx, ids)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// moving makes a replica that lets jobs move soon.
+// moving makes a replica that moves jobs soon.
 func moving(c *replicaConfig) {
 	patient(c)
 	c.dispatch.MoveGrace = 50 * time.Millisecond
@@ -56,8 +56,8 @@ func (rep *replica) listed(state freeslot.State) (ids []string) {
 	return ids
 }
 
-// The last node of a cell leaves: what waits there ends on the nodes of another one, and
-// everybody is told by the ids that they know.
+// The last node of a cell leaves. The jobs that wait there end on the nodes of another cell, and
+// every client sees them under the ids that it knows.
 func TestJobsMove(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -102,7 +102,8 @@ func TestJobsMove(t *testing.T) {
 		if got := x.listed(freeslot.StateRunning); !slices.Equal(got, slices.Sorted(slices.Values(slices.Delete(slices.Clone(ids), 2, 3)))) {
 			t.Errorf("%v run, of %v", got, ids)
 		}
-		// Another session attaches to one by the id that it knows, and one is stopped by it.
+		// Another session attaches to a job by the id that it knows, and one job is cancelled by
+		// it.
 		if s, err := x.Attach(deadline(t), tenant, ids[1], second); err != nil || s.ID != ids[1] || s.State != freeslot.StateRunning {
 			t.Errorf("%+v, %v", s, err)
 		}
@@ -137,8 +138,8 @@ func TestJobsMove(t *testing.T) {
 		if got := y.listed(""); !slices.Equal(got, slices.Sorted(slices.Values(ids))) {
 			t.Errorf("%v are listed, want each of %v once", got, ids)
 		}
-		eventually(t, "the one before is told", func() bool { return first.kinds(ids[1]) == "assigned detached" })
-		count := testutil.ToFloat64(x.links[0].metrics.moved) + testutil.ToFloat64(y.links[0].metrics.moved)
+		eventually(t, "the earlier one gets Detached", func() bool { return first.kinds(ids[1]) == "assigned detached" })
+		count := testutil.ToFloat64(x.clients[0].metrics.moved) + testutil.ToFloat64(y.clients[0].metrics.moved)
 		if count != 5 {
 			t.Errorf("%v moves are counted", count)
 		}
@@ -148,8 +149,8 @@ func TestJobsMove(t *testing.T) {
 	})
 }
 
-// TestMovedAndFirstCellEmpty: the cell that a job was in first has lost its data, the job is in another one, and runs. It is not lost,
-// as one is that is in neither.
+// TestMovedAndFirstCellEmpty: the first cell of a job has lost its data; the job runs in another
+// cell. It is not lost, unlike a job that is in neither.
 func TestMovedAndFirstCellEmpty(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 2, redistest.Shared(t))
@@ -173,10 +174,10 @@ func TestMovedAndFirstCellEmpty(t *testing.T) {
 	if s := sink.result(running); s.State != freeslot.StateSucceeded {
 		t.Errorf("%+v %+v", s, s.Error)
 	}
-	// As for one whose end in the stream was missed.
+	// As for a job whose end in the stream was missed.
 	late, found := newRecorder(t), map[string]bool{}
-	x.links[0].adopt(&freeslot.JobStatus{ID: running, Tenant: tenant}, late)
-	x.links[0].takeInAstray([]string{running}, found)
+	x.clients[0].adopt(&freeslot.JobStatus{ID: running, Tenant: tenant}, late)
+	x.clients[0].deliverFromOtherCells([]string{running}, found)
 	if s := late.result(running); s.State != freeslot.StateSucceeded || string(s.Result) != `1` || !found[running] {
 		t.Errorf("%+v %v", s, found)
 	}
@@ -190,22 +191,23 @@ func drop(t *testing.T, r *rig, at int, id string) {
 	}
 }
 
-// TestAstrayPatience: a job whose record is gone is looked for as long as another cell may have it, and not for ever.
-func TestAstrayPatience(t *testing.T) {
+// TestMovedPatience: a job whose record is gone is looked for as long as another cell may have it,
+// but not for ever.
+func TestMovedPatience(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	r := newCells(t, 2, redistest.Shared(t), server.Target)
 	x := r.replica("x")
 	id := cell.NewJobID(0)
-	x.links[0].adopt(&freeslot.JobStatus{ID: id, Tenant: tenant}, newRecorder(t))
-	w, _ := x.links[0].outstanding.Load(id)
+	x.clients[0].adopt(&freeslot.JobStatus{ID: id, Tenant: tenant}, newRecorder(t))
+	w, _ := x.clients[0].outstanding.Load(id)
 	look := func(missing time.Duration) bool {
 		w.mu.Lock()
 		w.missingAt = x.nodes.Now() - int64(missing)
 		w.checkedAt = x.nodes.Now() // the replica's own recheck would end it meanwhile
 		w.mu.Unlock()
 		found := map[string]bool{}
-		x.links[0].takeInAstray([]string{id}, found)
+		x.clients[0].deliverFromOtherCells([]string{id}, found)
 		return found[id]
 	}
 	if look(time.Second) {
@@ -213,7 +215,7 @@ func TestAstrayPatience(t *testing.T) {
 	}
 	server.Pause()
 	defer server.Resume()
-	if !look(time.Second) || look(2*astrayPatience) {
+	if !look(time.Second) || look(2*movedPatience) {
 		t.Error("a cell does not answer: to be looked for, and not for ever")
 	}
 }

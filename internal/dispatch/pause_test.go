@@ -13,7 +13,9 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -22,17 +24,19 @@ func paused(version uint64, services ...string) *selection.Config {
 	return &selection.Config{Version: version, Generation: "g", Paused: &selection.Paused{Services: services}}
 }
 
+func (r *rig) presence() *presence.Store { return presence.NewStore(r.cell.Runner()) }
+
 // here makes replicas known to each other.
 func (r *rig) here(reps ...*replica) {
 	r.t.Helper()
 	for _, rep := range reps {
-		if _, err := r.cell.Present(deadline(r.t), rep.Replica(), time.Hour); err != nil {
+		if _, err := r.presence().Present(deadline(r.t), rep.Replica(), time.Hour); err != nil {
 			r.t.Fatal(err)
 		}
 	}
 }
 
-// goBy has a replica go by another configuration, as its follower does.
+// goBy gives a replica another configuration, as its follower does.
 func (rep *replica) goBy(cfg *selection.Config) {
 	rep.cache.SetConfig(cfg)
 	rep.ConfigChanged()
@@ -45,13 +49,13 @@ func (rep *replica) confirmed(version uint64) {
 	}
 }
 
-// swept returns when the loop has swept the queues once more. The second token is taken after the sweep
-// that was under way, the third after one that began later.
-func (l *link) swept(t *testing.T) {
+// swept returns when the loop has swept the queues once more. It takes the second token after the
+// sweep under way, the third after one that began later.
+func (c *client) swept(t *testing.T) {
 	t.Helper()
 	for range 3 {
 		select {
-		case l.match.looks <- struct{}{}:
+		case c.match.wake <- struct{}{}:
 		case <-deadline(t).Done():
 			t.Fatal("no sweep")
 		}
@@ -60,7 +64,7 @@ func (l *link) swept(t *testing.T) {
 
 func ofService(name string) *freeslot.Job { return &freeslot.Job{Service: name} }
 
-// Jobs of a paused service wait beside free nodes, what runs goes on, and all begin on resume.
+// Jobs of a paused service wait beside free nodes, running jobs go on, and all begin on resume.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -79,10 +83,10 @@ func TestPauseAndResume(t *testing.T) {
 		if s, err := rep.Job(deadline(t), "", first); err != nil || s.HeldBy != freeslot.HeldByPause || s.Position != 1 {
 			t.Errorf("%+v, %v, expected the first of those that wait, held by the pause", s, err)
 		}
-		// The hand-over of the slot that becomes free ends too.
+		// The hand-over of the slot that becomes free stops too.
 		a.attempt(before, 1)
 		_ = sink.result(before)
-		rep.links[0].swept(t)
+		rep.clients[0].swept(t)
 		for _, id := range []string{first, second, keyed} {
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateWaiting {
 				t.Errorf("%+v, %v", s, err)
@@ -102,7 +106,7 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// A pool that is only misspelt is told from one in which no node fits.
+// The error for a misspelt pool differs from the error for a pool without a fitting node.
 func TestNoSuchPool(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -111,9 +115,9 @@ func TestNoSuchPool(t *testing.T) {
 	r.agent(n)
 	rep := r.replica("r1", idle)
 	rep.goBy(&selection.Config{Version: 1, Enabled: true, Pools: selection.Pools{{ID: "configured", Members: []string{"n2"}}}})
-	for pool, told := range map[string]bool{"named": false, "configured": false, "nmaed": true} {
+	for pool, unknown := range map[string]bool{"named": false, "configured": false, "nmaed": true} {
 		_, err := rep.place(&freeslot.Job{Service: "other", Requirement: freeslot.Requirement{Pool: pool}}, nil)
-		if freeslot.CodeOf(err) != freeslot.CodeNoMatchingNode || strings.Contains(err.Error(), "there is no pool "+pool) != told {
+		if freeslot.CodeOf(err) != freeslot.CodeNoMatchingNode || strings.Contains(err.Error(), "there is no pool "+pool) != unknown {
 			t.Errorf("pool %s: %v", pool, err)
 		}
 	}
@@ -135,8 +139,8 @@ func TestPauseIsNoMismatch(t *testing.T) {
 	rep.mustWait(job(), 1, nil)
 }
 
-// After a pause is confirmed no job of the service begins, whatever completes and whoever
-// submits meanwhile; on resume all do.
+// After a pause is confirmed, no job of the service begins, whatever completes or is submitted
+// meanwhile. On resume all begin.
 func TestPauseRace(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -170,8 +174,8 @@ func TestPauseRace(t *testing.T) {
 	})
 }
 
-// load submits jobs of two services by all replicas, so many that some always wait, and
-// keeps the ids of the first.
+// load submits jobs of two services by all replicas, so many that some always wait, and keeps the
+// ids of the first.
 type load struct {
 	r         *rig
 	cancel    context.CancelFunc
@@ -284,13 +288,13 @@ func (r *rig) nowMS() int64 {
 	return latest
 }
 
-// A replica that does not say that it goes by a pause is named, until it does.
+// A replica that does not report that it follows a pause is named, until it does.
 func TestConfirmNamesWhoIsBehind(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	x, y := r.replica("x", idle), r.replica("y", idle)
 	r.here(x, y)
-	if _, err := r.cell.Present(deadline(t), "older", time.Hour); err != nil {
+	if _, err := r.presence().Present(deadline(t), "older", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	x.goBy(paused(7, "echo"))
@@ -304,11 +308,11 @@ func TestConfirmNamesWhoIsBehind(t *testing.T) {
 	eventually(t, "x follows", func() bool { return slices.Equal(behind(), []string{"older", "y"}) })
 	y.goBy(paused(8))
 	eventually(t, "y follows", func() bool { return slices.Equal(behind(), []string{"older"}) })
-	if err := r.cell.Leave(deadline(t), "older", time.Hour); err != nil {
+	if err := r.presence().Leave(deadline(t), "older", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	x.confirmed(7)
-	// Versions of another counter say nothing.
+	// Versions of another counter prove nothing.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if names, err := x.Confirm(ctx, 1, "h"); err != nil || len(names) != 2 {
@@ -316,7 +320,7 @@ func TestConfirmNamesWhoIsBehind(t *testing.T) {
 	}
 }
 
-// What entered before a pass is waited for, and what enters after it is not.
+// pass waits for what entered before it, and not for what enters after it.
 func TestFence(t *testing.T) {
 	t.Parallel()
 	var f fence
@@ -348,7 +352,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// Nothing that entered is left when a pass is over that began later, however many do.
+// When a pass is over, nothing is left that entered before it began, however many enter.
 func TestFenceRace(t *testing.T) {
 	t.Parallel()
 	var f fence
@@ -376,7 +380,7 @@ func TestFenceRace(t *testing.T) {
 	workers.Wait()
 }
 
-// A job that was offered to nodes before a pause holds up its confirmation until the call is over.
+// A job that was offered to nodes before a pause delays its confirmation until the call is over.
 func TestConfirmWaitsForCallsUnderWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -384,7 +388,7 @@ func TestConfirmWaitsForCallsUnderWay(t *testing.T) {
 	chosen, gate := make(chan struct{}), make(chan struct{})
 	var held atomic.Bool
 	rep := r.replica("r1", idle, func(c *replicaConfig) {
-		// It is asked for between the choice and the call.
+		// The pause comes between the choice and the call.
 		c.dispatch.Weight = func(string) int {
 			if held.CompareAndSwap(false, true) {
 				close(chosen)
@@ -415,7 +419,7 @@ func TestConfirmWaitsForCallsUnderWay(t *testing.T) {
 	}
 }
 
-// A job whose first call was before a pause is offered to nobody by the next one.
+// A job whose first call was before a pause is offered to no node by the next one.
 func TestPauseBetweenCalls(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string]*freeslot.Job{"plain": job(), "keyed": {Service: "echo", IdempotencyKey: "k"}} {
@@ -425,17 +429,17 @@ func TestPauseBetweenCalls(t *testing.T) {
 				r := newRig(t, redistest.Shared(t))
 				r.agent(node("n1", 2))
 				rep := r.replica("r1", idle)
-				p := &placing{request: Request{Tenant: tenant, Job: request}}
-				if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
+				p := &placement{request: Request{Tenant: tenant, Job: request}}
+				if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
 					t.Fatalf("%+v, %v", p, err)
 				}
-				rep.enlist(p)
+				rep.assignID(p)
 				if !repeat {
 					p.giveBack()
 				}
 				rep.goBy(paused(1, "echo"))
 				p.repeat = repeat
-				if err := rep.choose(p); err != nil || len(p.candidates) != 0 || !p.enqueue || p.to == nil {
+				if err := rep.chooseNode(p); err != nil || len(p.candidates) != 0 || !p.enqueue || p.to == nil {
 					t.Errorf("%+v, %v", p, err)
 				}
 				rep.settled()
@@ -444,20 +448,20 @@ func TestPauseBetweenCalls(t *testing.T) {
 	}
 }
 
-// That Redis refuses a call is no answer yet: who asks whether all go by a pause waits on, and is told in
-// the end that nothing is known.
+// A refusal by Redis is no answer yet: Confirm waits on, and in the end returns that nothing is
+// known.
 func TestConfirmOutlastsAFailure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	x := r.replica("x")
 	x.goBy(paused(7, "echo"))
-	r.do("RPUSH", r.layout.Replicas(), "of another type")
+	r.do("RPUSH", script.Layout(r.layout).Key("replicas", ""), "of another type")
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if behind, err := x.Confirm(ctx, 7, "g"); err == nil || ctx.Err() == nil {
 		t.Errorf("%v, %v before the time was over", behind, err)
 	}
-	r.do("DEL", r.layout.Replicas())
+	r.do("DEL", script.Layout(r.layout).Key("replicas", ""))
 	r.here(x)
 	x.confirmed(7)
 }

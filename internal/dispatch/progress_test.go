@@ -9,7 +9,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestProgress: what a node tells comes to who waits, at whatever replica, before the result.
+// TestProgress: progress of a node reaches the sink, at any replica, before the result.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -20,7 +20,7 @@ func TestProgress(t *testing.T) {
 		sink := newRecorder(t)
 		id := rep.mustPlace(job(), sink)
 		c, _, _ := r.of("n1")
-		tell := func(seq int64, value string) {
+		report := func(seq int64, value string) {
 			t.Helper()
 			reports := []cell.ProgressReport{{Attempt: cell.Attempt{Job: id, N: 1}, Seq: seq, Value: json.RawMessage(value)}}
 			if out, err := c.Progress(deadline(t), "n1", a.epoch, reports); err != nil || out[0] != cell.ProgressTaken {
@@ -34,7 +34,7 @@ func TestProgress(t *testing.T) {
 			}
 			return found
 		}
-		tell(1, `"one"`)
+		report(1, `"one"`)
 		eventually(t, "progress", func() bool { return heard(sink, 1) })
 
 		other, second := r.replica("r2"), newRecorder(t)
@@ -42,7 +42,7 @@ func TestProgress(t *testing.T) {
 		if err != nil || status.Progress == nil || string(status.Progress.Value) != `"one"` {
 			t.Fatalf("%+v, %v", status.Progress, err)
 		}
-		tell(2, "2")
+		report(2, "2")
 		eventually(t, "progress at the other replica", func() bool { return heard(second, 2) })
 		a.complete(id, "7")
 		second.result(id)

@@ -12,91 +12,80 @@ import (
 )
 
 const (
-	// Reaping pauses when more than this share of at least this many nodes is silent: it
-	// is likelier then that heartbeats do not get through than that all these nodes died.
-	sparePercent = 30
-	spareFewest  = 10
-	// For how many heartbeat limits at most, and one more for those that come back last; and how many in all, where
-	// waves of them follow each other. Time without touch to Redis does not count.
-	spareLimits   = 2
-	spareMost     = 2 * spareLimits
-	reapsPerLimit = 16
-	reapSlowest   = time.Second
+	reapsPerLimit   = 16
+	reapMaxInterval = time.Second
 	// reapMost is how many nodes one round takes out.
 	reapMost = 256
 )
 
-// reaper is what the loop that takes silent nodes out of a cell remembers.
+// reaper is the state of the reapNodes loop.
 type reaper struct {
-	// spareSince is when too many nodes were found silent at once, on the clock of
-	// Nodes.Now; spares is false while they are not.
-	spareSince int64
-	spares     bool
-	manyAt     int64 // when they were too many last
-	began      int64 // when they were for the first time; spareSince begins anew with each wave
-	over       bool  // the pause has lasted as long as it may
-	// watched is when a round last went ahead, because there had been touch for long enough; away is true while none does.
-	watched int64
-	away    bool
-	// alive is when Redis last said of a node that seems silent that it is not to be taken
-	// out: events are missed here, and it is not asked again at once.
+	pause reapPause
+	// ranAt is when a round last went ahead, because contact had lasted long enough. blind is true
+	// while no round does.
+	ranAt int64
+	blind bool
+	// alive is when Redis last said that a node lives which seems silent here. This replica misses
+	// its events, and does not suggest it again at once.
 	alive map[string]int64
 }
 
-// reapNodes takes silent nodes out of the cell: their jobs go to their next attempts.
-// Every replica does; Redis decides by its own clock, and once.
-func (l *link) reapNodes() {
-	interval := min(l.d.nodes.SilenceLimit()/reapsPerLimit, reapSlowest)
-	l.tick(max(interval, time.Millisecond), nil, l.reap)
+// reapNodes is the loop that suggests silent nodes of the cell for reaping. Their jobs go to their
+// next attempts. Every replica runs it; Redis decides by its own clock, once for each node.
+func (c *client) reapNodes() {
+	interval := min(c.d.nodes.SilenceLimit()/reapsPerLimit, reapMaxInterval)
+	c.tick(max(interval, time.Millisecond), nil, c.reap)
 }
 
 // reap is one round.
-func (l *link) reap() {
-	limit := l.d.nodes.SilenceLimit()
-	now := l.d.nodes.Now()
-	// While Redis was away nobody could say that it lives. All have had the time to since.
-	if l.contact.lasts(now) < limit {
-		l.reaper.away = true
-		// Short of a limit without touch, and one with it. After more, what was found before says nothing of now.
-		if now-l.reaper.watched >= 2*int64(limit) {
-			l.spareAnew()
+func (c *client) reap() {
+	limit := c.d.nodes.SilenceLimit()
+	now := c.d.nodes.Now()
+	// While Redis was away no node could prove that it lives. After a limit of contact all could.
+	if c.contact.lasts(now) < limit {
+		c.reaper.blind = true
+		// These are almost one limit without contact, and one with it. After more than that, what
+		// was found earlier says nothing about now.
+		if now-c.reaper.ranAt >= 2*int64(limit) {
+			c.forgetPause()
 		}
 		return
 	}
-	l.reaper.watches(now)
-	all := l.d.nodes.Silent(limit)
+	c.reaper.resume(now)
+	all := c.d.nodes.Silent(limit)
 	silent := make([]cache.SilentNode, 0, len(all))
 	for _, n := range all {
-		if n.Cell == l.cell.Index() {
+		if n.Cell == c.cell.Index() {
 			silent = append(silent, n)
 		}
 	}
-	if l.spare(now, limit, len(silent), len(all)) {
+	if c.pauseReaping(now, limit, len(silent), len(all)) {
 		return
 	}
-	silent = l.reaper.doubtful(silent, now, limit)
-	// So that replicas that begin together do not go the same way.
+	silent = c.reaper.suspects(silent, now, limit)
+	// Replicas that begin together must not take the same order.
 	rand.Shuffle(len(silent), func(i, j int) { silent[i], silent[j] = silent[j], silent[i] })
 	for _, n := range silent[:min(len(silent), reapMost)] {
-		if !l.reapNode(n) {
+		if !c.reapNode(n) {
 			return
 		}
 	}
 }
 
-// watches has a pause go on where it was when rounds last went ahead: were it forgotten, or begun anew, by each call
-// that fails, dead nodes could stay for ever; did it run meanwhile, nobody would have had its time to be heard again.
-func (r *reaper) watches(now int64) {
-	if r.away {
-		gap := now - r.watched
-		r.spareSince, r.manyAt, r.began = r.spareSince+gap, r.manyAt+gap, r.began+gap
+// resume shifts a pause by the time in which no round went ahead. If each failed call ended the
+// pause or began it anew, dead nodes could stay for ever. If the pause ran on meanwhile, no node
+// would have had its time to be heard again.
+func (r *reaper) resume(now int64) {
+	if r.blind {
+		gap := now - r.ranAt
+		r.pause.since, r.pause.manyAt, r.pause.wavesSince = r.pause.since+gap, r.pause.manyAt+gap, r.pause.wavesSince+gap
 	}
-	r.watched, r.away = now, false
+	r.ranAt, r.blind = now, false
 }
 
-// doubtful leaves out nodes of which Redis has just said that they live, and forgets those
-// that are silent no longer.
-func (r *reaper) doubtful(silent []cache.SilentNode, now int64, limit time.Duration) (out []cache.SilentNode) {
+// suspects leaves out nodes that Redis has just called alive, and forgets those that are no longer
+// silent.
+func (r *reaper) suspects(silent []cache.SilentNode, now int64, limit time.Duration) (out []cache.SilentNode) {
 	alive := make(map[string]int64)
 	for _, n := range silent {
 		if at, known := r.alive[n.ID]; known && now-at < int64(limit/2) {
@@ -109,91 +98,106 @@ func (r *reaper) doubtful(silent []cache.SilentNode, now int64, limit time.Durat
 	return out
 }
 
-// reapNode returns false when the cell did not answer.
-func (l *link) reapNode(n cache.SilentNode) bool {
-	ctx, cancel := context.WithTimeout(l.d.ctx, ioTimeout)
+// reapNode returns false if the cell did not answer.
+func (c *client) reapNode(n cache.SilentNode) bool {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	reaped, err := l.cell.Reap(ctx, n.ID, n.Epoch)
-	if err != nil {
-		if l.d.ctx.Err() == nil {
-			l.reaping.Failed(err)
-		}
+	reaped, err := c.cell.Reap(ctx, n.ID, n.Epoch)
+	if !c.succeeded(c.reaping, err) {
 		return false
 	}
-	l.reaping.Over()
 	if !reaped.Gone {
-		l.reaper.alive[n.ID] = l.d.nodes.Now()
-	} else {
-		l.metrics.reaped.Inc()
-		l.log.Warn("node.reaped", zap.String("node", n.ID), zap.Int("jobs", len(reaped.Jobs)))
-		if len(reaped.Jobs) > 0 {
-			l.look()
-		}
+		c.reaper.alive[n.ID] = c.d.nodes.Now()
+		return true
+	}
+	c.metrics.reaped.Inc()
+	c.log.Warn("node.reaped", zap.String("node", n.ID), zap.Int("jobs", len(reaped.Jobs)))
+	if len(reaped.Jobs) > 0 {
+		c.wakeSweep()
 	}
 	return true
 }
 
-// spare reports whether silent nodes are to be left alone. They are counted in the cell
-// and in the whole fleet, because the cells can be small.
-func (l *link) spare(now int64, limit time.Duration, here, everywhere int) bool {
-	r := &l.reaper
+const (
+	// Reaping pauses when more than pausePercent of at least pauseFewest nodes are silent. Then
+	// probably heartbeats do not get through; it is unlikely that all these nodes died.
+	pausePercent = 30
+	pauseFewest  = 10
+	// A pause lasts pauseLimits heartbeat limits at most, and one more for the nodes that return
+	// last. If waves of silent nodes follow each other, all pauses last pauseMostLimits. Time
+	// without contact to Redis does not count.
+	pauseLimits     = 2
+	pauseMostLimits = 2 * pauseLimits
+)
+
+// reapPause keeps live nodes from being reaped while too many are silent at once. Times are on the
+// clock of Nodes.Now.
+type reapPause struct {
+	on, expired bool // expired: it has lasted as long as it may
+	since       int64
+	manyAt      int64 // when too many nodes were silent last
+	wavesSince  int64 // when they were for the first time; since restarts with each wave
+}
+
+// pauseReaping reports whether silent nodes are left alone. It counts them in the cell and in the
+// fleet, because cells can be small.
+func (c *client) pauseReaping(now int64, limit time.Duration, here, everywhere int) bool {
+	p := &c.reaper.pause
 	many := false
 	if here > 0 {
-		inFleet, inCell := l.spoken()
+		inFleet, inCell := c.countAgents()
 		many = tooMany(everywhere, inFleet) || tooMany(here, inCell)
 	}
 	if many {
-		r.manyAt = now
-		if !r.spares {
-			r.began = now
+		p.manyAt = now
+		if !p.on {
+			p.wavesSince = now
 		}
 	}
-	// What kept so many away is over for all at once, but some take longer than others to be heard again.
-	inTime := now-r.began < int64(spareMost*limit)
-	returning := here > 0 && now-r.manyAt < int64(limit) && inTime
+	// The cause ends for all nodes at once, but some take longer than others to be heard again.
+	inTime := now-p.wavesSince < int64(pauseMostLimits*limit)
+	returning := here > 0 && now-p.manyAt < int64(limit) && inTime
 	switch {
-	case !many && r.spares && !r.over && returning:
-		r.spareSince = now // more of them that fall silent now do so for another reason
+	case !many && p.on && !p.expired && returning:
+		p.since = now // a wave from now on has another cause
 	case !many:
-		if r.spares && !r.over {
-			l.metrics.sparing.Set(0)
-			l.log.Info("nodes.reaping_resumed", zap.Int("silent", here))
+		if p.on && !p.expired {
+			c.metrics.reapingPaused.Set(0)
+			c.log.Info("nodes.reaping_resumed", zap.Int("silent", here))
 		}
-		r.spares, r.over = false, false
-	case !r.spares:
-		r.spares, r.over, r.spareSince = true, false, now
-		l.metrics.sparing.Set(1)
-		l.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", spareMost*limit))
-	case !r.over && (now-r.spareSince >= int64(spareLimits*limit) || !inTime):
-		r.over = true
-		l.metrics.sparing.Set(0)
-		l.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))
+		p.on, p.expired = false, false
+	case !p.on:
+		p.on, p.expired, p.since = true, false, now
+		c.metrics.reapingPaused.Set(1)
+		c.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", pauseMostLimits*limit))
+	case !p.expired && (now-p.since >= int64(pauseLimits*limit) || !inTime):
+		p.expired = true
+		c.metrics.reapingPaused.Set(0)
+		c.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))
 	}
-	return r.spares && !r.over
+	return p.on && !p.expired
 }
 
-// spoken counts the nodes that have an agent, in the fleet and in the cell: those that were imported never spoke.
-func (l *link) spoken() (inFleet, inCell int) {
-	for _, node := range l.d.nodes.AllNodes() {
-		if l.d.nodes.Epoch(node.ID()) == cell.ImportEpoch {
+// countAgents counts the nodes that have an agent, in the fleet and in the cell. Imported nodes
+// never had one.
+func (c *client) countAgents() (inFleet, inCell int) {
+	for _, node := range c.d.nodes.AllNodes() {
+		if c.d.nodes.Epoch(node.ID()) == cell.ImportEpoch {
 			continue
 		}
 		inFleet++
-		if node.Cell() == l.cell.Index() {
+		if node.Cell() == c.cell.Index() {
 			inCell++
 		}
 	}
 	return inFleet, inCell
 }
 
-// spareAnew forgets a pause.
-func (l *link) spareAnew() {
-	if l.reaper.spares && !l.reaper.over {
-		l.metrics.sparing.Set(0)
-	}
-	l.reaper.spares, l.reaper.over = false, false
+func (c *client) forgetPause() {
+	c.metrics.reapingPaused.Set(0)
+	c.reaper.pause.on, c.reaper.pause.expired = false, false
 }
 
 func tooMany(silent, nodes int) bool {
-	return nodes >= spareFewest && silent*100 > nodes*sparePercent
+	return nodes >= pauseFewest && silent*100 > nodes*pausePercent
 }

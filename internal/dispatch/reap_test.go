@@ -17,14 +17,14 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// mortal makes a replica that takes nodes for dead soon.
+// mortal makes a replica that soon takes silent nodes for dead.
 func mortal(limit time.Duration) func(c *replicaConfig) {
 	return func(c *replicaConfig) {
 		c.cell = func(cc *cell.Config) { cc.HeartbeatLimit = limit }
 	}
 }
 
-// beat has a node say that it lives until the end of the test, or until it is killed.
+// beat sends heartbeats of a node until the end of the test, or until it is killed.
 func (a *agent) beat() (kill func()) {
 	done := make(chan struct{})
 	var beating sync.WaitGroup
@@ -52,7 +52,7 @@ func (a *agent) beat() (kill func()) {
 	return kill
 }
 
-// A node dies with a job: it is taken out, and the job runs on another one.
+// A node dies with a job: it is taken out, and the job runs on another node.
 func TestNodeIsKilled(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -112,11 +112,11 @@ func TestReplicasReap(t *testing.T) {
 	reps[0].mustWait(job(), 0, nil)
 }
 
-// census is a cache of which the test says how many nodes it has.
+// census is a cache whose number of nodes the test sets.
 type census struct {
 	*cache.Cache
 	nodes []*selection.Node
-	// imported are how many of the nodes have no agent, from the last.
+	// imported is how many of the nodes, from the last, have no agent.
 	imported int
 }
 
@@ -132,7 +132,7 @@ func (c *census) Epoch(id string) cell.Epoch {
 func (c *census) Size() int                   { return len(c.nodes) }
 func (c *census) AllNodes() []*selection.Node { return c.nodes }
 
-// Many nodes that fall silent at once are left alone for a while.
+// If many nodes fall silent at once, they are left alone for a while.
 func TestSelfPreservation(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 2, redistest.Shared(t))
@@ -148,28 +148,28 @@ func TestSelfPreservation(t *testing.T) {
 			if i >= here {
 				at = 1
 			}
-			counted.nodes = append(counted.nodes, selection.NewNode(selection.NewCompiler().Compile(&n), at))
+			counted.nodes = append(counted.nodes, selection.NewNode(selection.Compile(&n), at))
 		}
 	}
 	const limit = time.Second
-	l := rep.links[0]
-	gauge := func() float64 { return testutil.ToFloat64(rep.metrics.sparing.WithLabelValues("0")) }
+	c := rep.clients[0]
+	gauge := func() float64 { return testutil.ToFloat64(rep.metrics.reapingPaused.WithLabelValues("0")) }
 	for i, tt := range []struct {
 		here, there      int // nodes
-		imported         int // of them, from the last
+		imported         int // silent ones, from the last
 		silent, all      int
 		at               time.Duration
 		spares, isPaused bool
 	}{
-		{here: 20, silent: 6, all: 6}, // 30 % are not more
-		{here: 9, silent: 9, all: 9},  // too few to say
+		{here: 20, silent: 6, all: 6}, // 30 % is not more
+		{here: 9, silent: 9, all: 9},  // too few to judge
 		{here: 20, silent: 7, all: 7, at: 10 * limit, spares: true, isPaused: true},               // begins
 		{here: 20, silent: 20, all: 20, at: 12*limit - 1, spares: true, isPaused: true},           // goes on
 		{here: 20, silent: 20, all: 20, at: 12 * limit},                                           // and ends
 		{here: 13, silent: 13, all: 13, at: 20 * limit},                                           // not a second time
 		{here: 20, silent: 1, all: 1, at: 21 * limit},                                             // until it was well
 		{here: 20, silent: 7, all: 7, at: 22 * limit, spares: true, isPaused: true},               // then anew
-		{here: 20, silent: 1, all: 1, at: 23*limit - 1, spares: true, isPaused: true},             // until all had the time to come back
+		{here: 20, silent: 1, all: 1, at: 23*limit - 1, spares: true, isPaused: true},             // until all had the time to return
 		{here: 20, silent: 1, all: 1, at: 23 * limit},                                             // which ends it
 		{here: 20, silent: 7, all: 7, at: 23*limit + 1, spares: true, isPaused: true},             // and anew
 		{here: 20, at: 23*limit + 2},                                                              // all are back before
@@ -180,7 +180,7 @@ func TestSelfPreservation(t *testing.T) {
 		{here: 20, silent: 1, all: 1, at: 33 * limit, spares: true, isPaused: true},               //
 		{here: 20, silent: 7, all: 7, at: 33*limit + 1, spares: true, isPaused: true},             // and so on
 		{here: 20, silent: 1, all: 1, at: 34 * limit},                                             // but not for ever
-		{here: 40, imported: 20, silent: 7, all: 7, at: 40 * limit, spares: true, isPaused: true}, // of those with an agent
+		{here: 40, imported: 20, silent: 7, all: 7, at: 40 * limit, spares: true, isPaused: true}, // of the nodes with an agent
 		{here: 20, at: 41 * limit},                                                                // all are back
 		{here: 5, there: 35, silent: 5, all: 12, at: 43 * limit},                                  // 30 % of the fleet
 		{here: 5, there: 35, silent: 5, all: 13, at: 44 * limit, spares: true, isPaused: true},    // more
@@ -197,16 +197,17 @@ func TestSelfPreservation(t *testing.T) {
 	} {
 		fleet(tt.here, tt.there)
 		counted.imported = tt.imported
-		if got := l.spare(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
-			t.Errorf("%d: spares is %v", i, got)
+		if got := c.pauseReaping(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
+			t.Errorf("%d: the pause is %v", i, got)
 		}
 		if got := gauge() == 1; got != tt.isPaused {
-			t.Errorf("%d: the gauge says %v", i, got)
+			t.Errorf("%d: the gauge is %v", i, got)
 		}
 	}
 }
 
-// timed is a census at a time that the test says, in which the nodes that are silent from the first limit on stay so.
+// timed is a census at a time that the test sets. From the first limit on, its silent nodes stay
+// silent.
 type timed struct {
 	*census
 	now, limit time.Duration
@@ -223,14 +224,15 @@ func (c *timed) Silent(limit time.Duration) []cache.SilentNode {
 	return c.silent
 }
 
-// A replica that loses touch with Redis for a moment goes on with a pause where it was: many nodes that are dead for
-// good are taken out though that happens again and again. After longer it knows nothing of the fleet.
+// A replica that loses contact with Redis for a moment resumes a pause where it was. So many nodes
+// that are dead for good are taken out, even if that happens again and again. After a longer time
+// without contact the replica knows nothing about the fleet.
 func TestSpareOverOutages(t *testing.T) {
 	t.Parallel()
 	const limit, round = 8 * time.Second, 500 * time.Millisecond
 	for name, tt := range map[string]struct {
 		away   func(at time.Duration) bool
-		reaped []time.Duration // at first, and at first after each time out of touch
+		reaped []time.Duration // at first, and first after each time without contact
 	}{
 		"none": {
 			away:   func(time.Duration) bool { return false },
@@ -238,7 +240,8 @@ func TestSpareOverOutages(t *testing.T) {
 		},
 		"of 2 s every 20 s": {
 			away: func(at time.Duration) bool { return at >= 20*time.Second && at%(20*time.Second) < 2*time.Second },
-			// 8 to 19.5 s and 30 to 34.5 s are two limits; then at once whenever there was contact for one.
+			// 8 to 19.5 s and 30 to 34.5 s are two limits; then at once whenever there was contact
+			// for one.
 			reaped: []time.Duration{34500 * time.Millisecond, 50 * time.Second},
 		},
 		"longer than the limit": {
@@ -261,7 +264,7 @@ func TestSpareOverOutages(t *testing.T) {
 			fleet := &timed{census: new(census), limit: limit}
 			for i := range 20 {
 				n := node(fmt.Sprintf("n%d", i), 1)
-				fleet.nodes = append(fleet.nodes, selection.NewNode(selection.NewCompiler().Compile(&n), 0))
+				fleet.nodes = append(fleet.nodes, selection.NewNode(selection.Compile(&n), 0))
 			}
 			for _, n := range fleet.nodes[:10] {
 				fleet.silent = append(fleet.silent, cache.SilentNode{ID: n.ID(), Epoch: "e"})
@@ -269,20 +272,21 @@ func TestSpareOverOutages(t *testing.T) {
 			rep := newRig(t, redistest.Shared(t)).unstarted("r1", func(c *replicaConfig) {
 				c.nodes = func(c *cache.Cache) Nodes { fleet.Cache = c; return fleet }
 			})
-			l := rep.links[0]
+			c := rep.clients[0]
 			var reaped []time.Duration
 			var counted bool
 			for ; fleet.now < 68*time.Second; fleet.now += round {
 				if tt.away(fleet.now) {
-					l.contact.lost()
+					c.contact.lost()
 					counted = false
 				} else {
-					l.contact.made(int64(fleet.now))
+					c.contact.made(int64(fleet.now))
 				}
-				l.reaper.alive = nil
-				l.reap()
-				// Redis knows none of them, which is remembered of those that it was asked to take out.
-				if len(l.reaper.alive) > 0 && !counted {
+				c.reaper.alive = nil
+				c.reap()
+				// Redis knows none of the nodes, which is noted for those that it was asked to take
+				// out.
+				if len(c.reaper.alive) > 0 && !counted {
 					counted = true
 					reaped = append(reaped, fleet.now)
 				}
@@ -290,46 +294,46 @@ func TestSpareOverOutages(t *testing.T) {
 			if !slices.Equal(reaped, tt.reaped) {
 				t.Errorf("reaped at %v, expected %v", reaped, tt.reaped)
 			}
-			if got := testutil.ToFloat64(rep.metrics.sparing.WithLabelValues("0")); got != 0 {
-				t.Errorf("the gauge says %v after that", got)
+			if got := testutil.ToFloat64(rep.metrics.reapingPaused.WithLabelValues("0")); got != 0 {
+				t.Errorf("the gauge is %v after that", got)
 			}
 		})
 	}
 }
 
-// Nobody is reaped before this replica has been in touch with Redis for a heartbeat limit.
+// No node is reaped before this replica has had contact with Redis for a heartbeat limit.
 func TestContact(t *testing.T) {
 	t.Parallel()
-	var c contact
-	if got := c.lasts(100); got != 0 {
+	var touch contact
+	if got := touch.lasts(100); got != 0 {
 		t.Errorf("lasts %s before any", got)
 	}
-	c.made(10)
-	c.made(50)
-	if got := c.lasts(100); got != 90 {
+	touch.made(10)
+	touch.made(50)
+	if got := touch.lasts(100); got != 90 {
 		t.Errorf("lasts %s", got)
 	}
-	c.lost()
-	if got := c.lasts(110); got != 0 {
+	touch.lost()
+	if got := touch.lasts(110); got != 0 {
 		t.Errorf("lasts %s after a break", got)
 	}
-	c.made(120)
-	if got := c.lasts(130); got != 10 {
+	touch.made(120)
+	if got := touch.lasts(130); got != 10 {
 		t.Errorf("lasts %s since a break", got)
 	}
 	r := newRig(t, redistest.Shared(t))
 	r.agent(node("n1", 1))
 	rep := r.unstarted("r1", mortal(time.Millisecond))
 	start(t, rep.cache)
-	l := rep.links[0]
+	c := rep.clients[0]
 	eventually(t, "the node is silent", func() bool { return len(rep.cache.Silent(time.Millisecond)) == 1 })
-	l.reap()
-	if n := testutil.ToFloat64(l.metrics.reaped); n != 0 {
+	c.reap()
+	if n := testutil.ToFloat64(c.metrics.reaped); n != 0 {
 		t.Errorf("%v nodes were reaped without any contact", n)
 	}
 	eventually(t, "the node is reaped", func() bool {
-		_ = l.due()
-		l.reap()
-		return testutil.ToFloat64(l.metrics.reaped) == 1
+		_ = c.due()
+		c.reap()
+		return testutil.ToFloat64(c.metrics.reaped) == 1
 	})
 }

@@ -87,7 +87,7 @@ func TestCancel(t *testing.T) {
 		sink := newRecorder(t)
 		id := rep.mustPlace(job(), sink)
 		a.next()
-		_, err := rep.Cancel(deadline(t), "somebody-else", id)
+		_, err := rep.Cancel(deadline(t), "another-tenant", id)
 		wantCode(t, err, freeslot.CodeNotFound)
 		for _, who := range []string{tenant, ""} { // again, by an operator
 			s, err := rep.Cancel(deadline(t), who, id)
@@ -112,8 +112,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A result that is too large for the stream is read from the record, and results
-// behind it do not wait for that.
+// A result that is too large for the stream is read from the record. Results behind it do not wait
+// for that.
 func TestLargeResult(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -146,8 +146,8 @@ func TestLargeResult(t *testing.T) {
 	})
 }
 
-// Somebody deletes the reply stream while a job ends: nothing is written then. The
-// stream is opened again and all records are read.
+// The reply stream is deleted while a job ends, so nothing is written then. The stream is reopened
+// and all records are read.
 func TestReplyStreamIsGone(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -174,8 +174,8 @@ func TestReplyStreamIsGone(t *testing.T) {
 	})
 }
 
-// A reply is deleted before it is read: the record is read when the job has been
-// outstanding for long.
+// A reply is deleted before it is read. The record is read once the job has been outstanding for
+// long.
 func TestReplyIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -183,7 +183,7 @@ func TestReplyIsLost(t *testing.T) {
 	rep := r.replica("r1", quick)
 	sink, stopper := newRecorder(t), newRecorder(t)
 	id := rep.mustPlace(job(), sink)
-	// The reader is held in the sink of another job, so that it cannot be the first.
+	// The reader is held in the sink of another job, so that it cannot be first.
 	hold, held := make(chan struct{}), make(chan struct{})
 	block := rep.mustPlace(job(), stopper)
 	var once sync.Once
@@ -212,7 +212,7 @@ func TestReplyIsLost(t *testing.T) {
 	stopper.want(block, "assigned result")
 }
 
-// Redis lost the job: whoever waits is told, and not left waiting.
+// Redis lost the job: its sink gets an error instead of waiting.
 func TestRecordIsGone(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -232,7 +232,7 @@ func TestRecordIsGone(t *testing.T) {
 	})
 }
 
-// A job whose submit is under way has no record yet; that is no loss.
+// A job whose submit is under way has no record yet. It is not lost.
 func TestJobBeingPlacedIsNotLost(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -249,13 +249,13 @@ func TestJobBeingPlacedIsNotLost(t *testing.T) {
 		}
 		id = jobID
 		r.do("HSET", r.layout.Job("elsewhere"), "x", "1")
-		rep.links[0].recheckOlder(0)
-		rep.links[0].recheckOlder(time.Nanosecond)
+		rep.clients[0].recheckOlder(0)
+		rep.clients[0].recheckOlder(time.Nanosecond)
 		sink.want(jobID, "")
 	})
 	sink.want(id, "assigned")
 	a.complete(id, `1`)
-	rep.links[0].recheckOlder(0)
+	rep.clients[0].recheckOlder(0)
 	sink.want(id, "assigned result")
 }
 
@@ -271,12 +271,12 @@ func TestRecheckIsFair(t *testing.T) {
 	for i := range waiters {
 		id := cell.NewJobID(0)
 		waiters[i] = &waiter{sink: newRecorder(t), open: true, checkedAt: int64(i % 7)}
-		rep.links[0].outstanding.Store(id, waiters[i])
+		rep.clients[0].outstanding.Store(id, waiters[i])
 		r.do("HSET", r.layout.Job(id), "state", "running", "job", tenant+` 1 0 1000 0123456789abcdef 0 3 0 {"service":"tts"}`, "run", "1 n1 e1 0")
 		last = id
 	}
 	for range 3 {
-		rep.links[0].recheckOlder(time.Nanosecond)
+		rep.clients[0].recheckOlder(time.Nanosecond)
 	}
 	for i, w := range waiters {
 		if w.checkedAt < 7 {
@@ -286,22 +286,22 @@ func TestRecheckIsFair(t *testing.T) {
 	if rep.Outstanding() != jobs {
 		t.Errorf("%d outstanding", rep.Outstanding())
 	}
-	// Age 0 stands for all of them at once.
+	// Age 0 means all of them at once.
 	before := rep.cache.Now()
-	rep.links[0].recheckOlder(0)
+	rep.clients[0].recheckOlder(0)
 	for i, w := range waiters {
 		if w.checkedAt < before {
 			t.Fatalf("job %d was not read again", i)
 		}
 	}
 	r.do("DEL", r.layout.Job(last))
-	eventually(t, "the one that is gone is told", func() bool {
-		rep.links[0].recheckOlder(0)
+	eventually(t, "the one that is gone gets its error", func() bool {
+		rep.clients[0].recheckOlder(0)
 		return rep.Outstanding() == jobs-1
 	})
 }
 
-// A job that waits again has no node, and no attempt without one is told of.
+// A job that waits for its next attempt has no node, and no attempt without a node is reported.
 func TestRecheckOfAJobThatWaitsAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -310,16 +310,16 @@ func TestRecheckOfAJobThatWaitsAgain(t *testing.T) {
 	sink := newRecorder(t)
 	waits, runs := cell.NewJobID(0), cell.NewJobID(0)
 	for id, state := range map[string]string{waits: "waiting", runs: "running"} {
-		rep.links[0].outstanding.Store(id, &waiter{sink: sink, open: true})
+		rep.clients[0].outstanding.Store(id, &waiter{sink: sink, open: true})
 		r.do("HSET", r.layout.Job(id), "state", state, "job", tenant+` 1 0 1000 0123456789abcdef 0 3 0 {"service":"tts"}`, "run", "1 n1 e1 7")
 	}
-	rep.links[0].recheckOlder(0)
+	rep.clients[0].recheckOlder(0)
 	sink.want(waits, "")
 	sink.want(runs, "assigned")
 }
 
-// Redis is away: a recheck ends with the first read that fails, asks for less the
-// next time, and is back to full pages soon after Redis is.
+// Redis is away. A recheck ends with the first read that fails, asks for less the next time, and
+// returns to full pages soon after Redis is back.
 func TestRecheckWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	const jobs = 2 * cell.MaxPage
@@ -330,14 +330,14 @@ func TestRecheckWhileRedisIsAway(t *testing.T) {
 	})
 	start(t, rep.cache)
 	for range jobs {
-		rep.links[0].outstanding.Store(cell.NewJobID(0), &waiter{sink: newRecorder(t), open: true})
+		rep.clients[0].outstanding.Store(cell.NewJobID(0), &waiter{sink: newRecorder(t), open: true})
 	}
 	redis.Pause()
 	begin := time.Now()
 	for want := cell.MaxPage / 2; want > 1; want /= 2 {
-		rep.links[0].recheckOlder(0)
-		if rep.links[0].page != want {
-			t.Errorf("page is %d, want %d", rep.links[0].page, want)
+		rep.clients[0].recheckOlder(0)
+		if rep.clients[0].page != want {
+			t.Errorf("page is %d, want %d", rep.clients[0].page, want)
 		}
 	}
 	if took := time.Since(begin); took > 5*time.Second {
@@ -348,15 +348,15 @@ func TestRecheckWhileRedisIsAway(t *testing.T) {
 	}
 	redis.Resume()
 	eventually(t, "all are read", func() bool {
-		rep.links[0].recheckOlder(0)
+		rep.clients[0].recheckOlder(0)
 		return rep.Outstanding() == 0 // they were never there
 	})
-	if rep.links[0].page != cell.MaxPage {
-		t.Errorf("page is %d", rep.links[0].page)
+	if rep.clients[0].page != cell.MaxPage {
+		t.Errorf("page is %d", rep.clients[0].page)
 	}
 }
 
-// The connections break again and again while jobs come and go: every result arrives once.
+// The connections break again and again while jobs come and go. Every result arrives once.
 func TestResultsWhileConnectionsBreak(t *testing.T) {
 	t.Parallel()
 	const jobs = 60
@@ -408,7 +408,7 @@ func TestForget(t *testing.T) {
 	if n := rep.Outstanding(); n != 1 {
 		t.Errorf("%d outstanding", n)
 	}
-	rep.Forget(left) // again, and by one who waits for nothing
+	rep.Forget(left) // again, by a sink that awaits nothing
 	for _, id := range []string{gone1, gone2, kept} {
 		a.complete(id, `1`)
 	}
@@ -544,8 +544,7 @@ func TestStartFails(t *testing.T) {
 	stop(t, rep)
 }
 
-// The cause of an error that the client is told only in general is in the log, and
-// what the client did wrong is not.
+// If a client gets only a general error, the log has the cause. Mistakes of clients are not logged.
 func TestFailuresAreLogged(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zapcore.WarnLevel)
@@ -584,8 +583,8 @@ func TestFailuresAreLogged(t *testing.T) {
 	}
 }
 
-// Two processes must not run under one replica id: the second does not start. What a
-// crash has left behind keeps nobody from starting.
+// Two processes must not run under one replica id: the second does not start. What a crash has left
+// behind prevents no start.
 func TestReplicaIDIsTaken(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -597,7 +596,7 @@ func TestReplicaIDIsTaken(t *testing.T) {
 		if err := second.Dispatcher.Start(deadline(t)); !errors.Is(err, ErrReplicaRuns) || !strings.Contains(err.Error(), "replica_id is same") {
 			t.Errorf("%v", err)
 		}
-		// The first one is none the worse for it.
+		// The first one goes on undisturbed.
 		a := r.agent(node("n1", 1))
 		eventually(t, "the node", func() bool { return first.cache.Size() == 1 })
 		sink := newRecorder(t)

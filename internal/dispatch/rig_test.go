@@ -87,8 +87,8 @@ type rig struct {
 	servers []*redistest.Target // cell i is on server i modulo their number
 	layouts []cell.Layout
 	log     *zap.Logger
-	// set and clients, by cell and server, are on the direct way to Redis, whatever
-	// is between it and the replicas.
+	// set and clients, by cell and server, reach Redis directly, whatever is between it and the
+	// replicas.
 	set     *cell.Set
 	clients []rueidis.Client
 
@@ -128,7 +128,7 @@ func (r *rig) newSet(clients []rueidis.Client, change ...func(*cell.Config)) *ce
 	r.t.Helper()
 	cells := make([]*cell.Cell, len(r.layouts))
 	for i, layout := range r.layouts {
-		// Nodes of these tests live as long as they do, unless a test says otherwise.
+		// Nodes live as long as their test, unless it sets another limit.
 		cfg := cell.Config{Layout: layout, Index: i, HeartbeatLimit: time.Hour}
 		for _, f := range change {
 			f(&cfg)
@@ -149,7 +149,7 @@ func (r *rig) of(node string) (*cell.Cell, cell.Layout, rueidis.Client) {
 	return c, r.layouts[c.Index()], r.clients[c.Index()%len(r.clients)]
 }
 
-// open makes the two clients of a replica to one server, by url where it is not empty.
+// open makes the two clients of a replica to one server, by url if it is not empty.
 func (r *rig) open(server *redistest.Target, url string) (commands, subscriber rueidis.Client) {
 	r.t.Helper()
 	if server.IsCluster() {
@@ -179,14 +179,14 @@ type replica struct {
 }
 
 type replicaConfig struct {
-	// url leads to the first server; empty is the direct way.
+	// url leads to the first server. Empty is the direct way.
 	url string
 	// blind is for a cache that learns nothing after its start.
 	blind    bool
 	dispatch Config
 	cache    cache.Config
 	cell     func(*cell.Config)
-	// nodes, if not nil, is what the dispatcher is given instead of the cache.
+	// nodes, if not nil, replaces the cache for the dispatcher.
 	nodes func(*cache.Cache) Nodes
 	log   *zap.Logger
 }
@@ -242,7 +242,7 @@ func (rep *replica) pending() int {
 	return sum
 }
 
-// settled checks what has to hold whenever no submit is under way.
+// settled checks what must hold whenever no submit is under way.
 func (rep *replica) settled() {
 	rep.rig.t.Helper()
 	if n := rep.pending(); n != 0 {
@@ -257,7 +257,7 @@ func (rep *replica) place(job *freeslot.Job, sink Sink) (string, error) {
 	return accepted.JobID, err
 }
 
-// mustWait submits one job, which is to get this position in its queue; 0 is none.
+// mustWait submits one job, which must get this position in its queue; 0 is none.
 func (rep *replica) mustWait(job *freeslot.Job, position int, sink Sink) string {
 	rep.rig.t.Helper()
 	accepted, err := rep.submit(job, sink)
@@ -301,7 +301,7 @@ func node(id string, slots int) freeslot.Node {
 	return freeslot.Node{ID: id, MaxConcurrency: slots, Services: []freeslot.Service{{Name: "echo"}}}
 }
 
-// agent is a node that does what the test tells it.
+// agent is a node that the test controls.
 type agent struct {
 	rig   *rig
 	cell  *cell.Cell
@@ -362,8 +362,8 @@ func (a *agent) end(comp cell.Completion) {
 	}
 }
 
-// serve runs every job that comes until the end of the test: handle says what the
-// result is. Each runs by itself.
+// serve runs every job that comes until the end of the test, each by itself. handle returns the
+// result.
 func (a *agent) serve(handle func(d cell.Dispatch) string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -390,7 +390,7 @@ func (a *agent) serve(handle func(d cell.Dispatch) string) {
 	a.rig.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// owned is what Redis says that a node owns: the jobs, and the slots in use.
+// owned is what a node owns in Redis: the jobs, and the slots in use.
 func (r *rig) owned(node string) (jobs []string, used int) {
 	r.t.Helper()
 	_, layout, client := r.of(node)
@@ -412,12 +412,11 @@ func (r *rig) owned(node string) (jobs []string, used int) {
 	return jobs, used
 }
 
-// recorder is a sink that keeps what it is told, and fails the test when the
-// order is broken.
+// recorder is a sink that keeps its calls, and fails the test if their order is wrong.
 type recorder struct {
 	t  testing.TB
 	mu sync.Mutex
-	// jobs holds what happened to each job, in order.
+	// jobs holds the calls for each job, in order.
 	jobs map[string][]any
 	news chan struct{} // has room for one
 	// hold, if not nil, is called by every method of the sink.

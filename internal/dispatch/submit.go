@@ -19,26 +19,38 @@ const (
 	lastPause  = 500 * time.Millisecond
 )
 
-// Submit places the jobs, or has them wait where no slot is free. accepted is called
-// exactly once for each index, before anything about that job reaches sink; its error is a
-// *freeslot.Error. Submit returns when all are decided: within the submit timeout, and the time that the
-// cells give the calls that are then under way. sink may be nil: then nobody is told
-// of the result and the record alone keeps it.
+// Request is one job to place. The tenant and the job must be valid.
+type Request struct {
+	Tenant string
+	Job    *freeslot.Job
+	// Unlimited exempts the job from the tenant's submit rate: an operator submits it again.
+	Unlimited bool
+	// Run is set for the job of a schedule.
+	Run *Run
+}
+
+// Submit places the jobs, or enqueues them when no slot is free. It calls accepted exactly once for
+// each index, before any news of that job reaches sink; the error is a *freeslot.Error. Submit
+// returns when all jobs are decided: within the submit timeout, plus the time that cells give the
+// calls then under way. With a nil sink only the record keeps the result.
 func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, accepted func(i int, a Accepted, err error)) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.SubmitTimeout)
-	s := submit{d: d, ctx: ctx, begin: time.Now(), accepted: accepted, all: make([]placing, len(reqs))}
-	jobs := make([]*placing, len(reqs))
+	s := submit{
+		d: d, ctx: ctx, begin: time.Now(), accepted: accepted, all: make([]placement, len(reqs)),
+		ended: make(chan *call, len(reqs)), // each call has at least one job of its own
+	}
+	jobs := make([]*placement, len(reqs))
 	for i, r := range reqs {
 		jobs[i] = &s.all[i]
-		s.all[i] = placing{index: i, request: r}
+		s.all[i] = placement{index: i, request: r}
 		if sink != nil {
 			s.all[i].waiter = &waiter{sink: sink, checkedAt: d.nodes.Now(), known: freeslot.JobStatus{
 				Tenant: r.Tenant, Service: r.Job.Service, Slots: r.Job.SlotCount(), Priority: r.Job.Priority,
-			}, timeout: r.Job.TimeoutMS}
+			}, timeoutMS: r.Job.TimeoutMS}
 		}
 	}
-	// There is something to clean up only when accepted or the sink has panicked: an
-	// HTTP server survives that, and slots that stay taken would be lost for good.
+	// There is something to clean up only if accepted or the sink has panicked. An HTTP server
+	// survives that; slots that stay taken would be lost for good.
 	defer func() {
 		cancel()
 		s.cleanUp()
@@ -49,135 +61,117 @@ func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, acce
 // errUndecided is an answer to an enqueued job that neither placed nor kept it.
 var errUndecided = errors.New("the job was neither placed nor enqueued")
 
-// submit is one call of Submit. It is its caller's goroutine that chooses, decides
-// and tells; calls of cells go on beside it, so that a cell that does not answer
-// holds up only the jobs that are there.
+// submit is one call of Submit. Its caller's goroutine chooses, decides and calls the sink. Calls
+// of cells run beside it, so that a cell that does not answer delays only its own jobs.
 type submit struct {
 	d        *Dispatcher
 	ctx      context.Context
 	begin    time.Time
 	accepted func(i int, a Accepted, err error)
-	all      []placing
+	all      []placement
 
-	// flying is the number of flights under way beside, which end in landed. It has
-	// room for all, so that none of them ever waits for this goroutine.
-	flying int
-	landed chan *flight
+	// underWay counts the calls that run beside and end in ended. ended has room for all of them,
+	// so that none waits for this goroutine.
+	underWay int
+	ended    chan *call
 	// pauses is nil until a call has failed.
 	pauses *backoff.ExponentialBackOff
-	// room is for the flights of a submit to one cell.
-	room [1]flight
 }
 
-// flight is one call of one cell for some of the jobs.
-type flight struct {
-	link    *link
+// call is one call of one cell for some of the jobs.
+type call struct {
+	client  *client
 	enqueue bool
-	jobs    []*placing
+	jobs    []*placement
 	subs    []cell.Submission
 	results []cell.SubmitResult
-	// pause before the call: one of the jobs was in a call of this cell that failed.
+	// pause precedes the call if one of the jobs was in a call of this cell that failed.
 	pause time.Duration
-	// age is that of the fence, which run leaves.
+	// age is the fence's age that run leaves.
 	age uint32
 }
 
-func (s *submit) run(ready []*placing) {
-	for len(ready) > 0 || s.flying > 0 {
-		flights := s.depart(ready)
+func (s *submit) run(ready []*placement) {
+	for len(ready) > 0 || s.underWay > 0 {
+		calls := s.prepareFenced(ready)
 		ready = nil
-		if len(flights) == 1 && s.flying == 0 {
-			flights[0].run(s.ctx)
-			ready = s.land(&flights[0])
+		if len(calls) == 1 && s.underWay == 0 { // the usual case needs no goroutine
+			calls[0].run(s.ctx)
+			ready = s.finish(calls[0])
 			continue
 		}
-		for i := range flights {
-			s.launch(&flights[i])
+		for _, c := range calls {
+			s.start(c)
 		}
-		if s.flying > 0 {
-			s.flying--
-			ready = s.land(<-s.landed)
+		if s.underWay > 0 {
+			s.underWay--
+			ready = s.finish(<-s.ended)
 		}
 	}
 }
 
-func (s *submit) launch(f *flight) {
-	if s.landed == nil {
-		s.landed = make(chan *flight, len(s.all)) // each has a job of its own at least
-	}
-	s.flying++
+func (s *submit) start(c *call) {
+	s.underWay++
 	go func() {
-		f.run(s.ctx)
-		s.landed <- f // cleanUp takes what run does not
+		c.run(s.ctx)
+		s.ended <- c // after a panic, cleanUp receives it
 	}()
 }
 
-func (f *flight) run(ctx context.Context) {
-	defer f.link.d.fence.leave(f.age)
-	if f.pause > 0 {
-		timer := time.NewTimer(f.pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+func (c *call) run(ctx context.Context) {
+	defer c.client.d.fence.leave(c.age)
+	if c.pause > 0 {
+		sleep(ctx, c.pause)
 	}
-	if f.enqueue {
-		f.results = f.link.cell.EnqueueAll(ctx, f.subs)
+	if c.enqueue {
+		c.results = c.client.cell.EnqueueAll(ctx, c.subs)
 	} else {
-		f.results = f.link.cell.SubmitAll(ctx, f.subs)
+		c.results = c.client.cell.SubmitAll(ctx, c.subs)
 	}
 }
 
-// depart is prepare behind the fence, in which every flight stays until it is over: what it
-// carries was chosen by the configuration of now.
-func (s *submit) depart(jobs []*placing) (flights []flight) {
+// prepareFenced is prepare within the fence. Each call stays in the fence until it ends, because
+// its candidates were chosen by the present configuration.
+func (s *submit) prepareFenced(jobs []*placement) (calls []*call) {
 	age := s.d.fence.enter()
 	defer func() {
-		s.d.fence.hold(age, len(flights))
+		s.d.fence.hold(age, len(calls))
 		s.d.fence.leave(age)
 	}()
-	flights = s.prepare(jobs)
-	for i := range flights {
-		flights[i].age = age
+	calls = s.prepare(jobs)
+	for _, c := range calls {
+		c.age = age
 	}
-	return flights
+	return calls
 }
 
-// prepare chooses candidates for the jobs and puts those of one cell into one
-// flight, or into two where some are to be enqueued. Jobs for which there are none are
-// decided.
-func (s *submit) prepare(jobs []*placing) []flight {
-	flights := s.room[:0]
-	if s.flying > 0 {
-		flights = nil // the room is in use
-	}
+// prepare chooses nodes or queues for the jobs, and groups them into calls by cell, kind and pause.
+// Jobs without a choice are decided.
+func (s *submit) prepare(jobs []*placement) (calls []*call) {
 	for _, p := range jobs {
-		if err := s.d.choose(p); err != nil {
+		if err := s.d.chooseNode(p); err != nil {
 			s.decide(p, cell.Placement{}, err)
 			continue
 		}
-		s.d.enlist(p)
-		i := 0
-		for i < len(flights) && (flights[i].link != p.link || flights[i].enqueue != p.enqueue || flights[i].pause > 0 != p.missed) {
-			i++
+		s.d.assignID(p)
+		i := slices.IndexFunc(calls, func(c *call) bool {
+			return c.client == p.client && c.enqueue == p.enqueue && c.pause > 0 == p.afterPause
+		})
+		if i < 0 {
+			i = len(calls)
+			calls = append(calls, &call{
+				client: p.client, enqueue: p.enqueue, pause: s.pause(p.afterPause),
+				jobs: make([]*placement, 0, len(jobs)), subs: make([]cell.Submission, 0, len(jobs)),
+			})
 		}
-		if i == len(flights) {
-			flights = append(flights, flight{link: p.link, enqueue: p.enqueue, pause: s.pause(p.missed), subs: make([]cell.Submission, 0, len(jobs))})
-			if i == 0 {
-				flights[i].jobs = jobs[:0] // what is written there has been read
-			} else {
-				flights[i].jobs = make([]*placing, 0, len(jobs))
-			}
-		}
-		flights[i].jobs = append(flights[i].jobs, p)
-		flights[i].subs = append(flights[i].subs, s.d.submission(p))
+		calls[i].jobs = append(calls[i].jobs, p)
+		calls[i].subs = append(calls[i].subs, s.d.submission(p))
 	}
-	return flights
+	return calls
 }
 
-func (s *submit) pause(missed bool) time.Duration {
-	if !missed {
+func (s *submit) pause(afterPause bool) time.Duration {
+	if !afterPause {
 		return 0
 	}
 	if s.pauses == nil {
@@ -187,120 +181,117 @@ func (s *submit) pause(missed bool) time.Duration {
 	return s.pauses.NextBackOff()
 }
 
-// land takes in what a call came to and returns the jobs that are still undecided.
-func (s *submit) land(f *flight) (ready []*placing) {
-	for i, p := range f.jobs {
-		r := f.results[i]
-		s.d.settle(p, r)
-		f.link.probed(p, r.Err == nil && r.Placement.Waiting && r.Placement.Position > 0)
+// finish takes the answers of a call, and returns the jobs that are still undecided.
+func (s *submit) finish(c *call) (ready []*placement) {
+	for i, p := range c.jobs {
+		r := c.results[i]
+		s.d.updateCache(p, r)
+		if p.probe != (probe{}) {
+			c.client.full.answered(p.probe, time.Now(), r.Err == nil && r.Placement.Waiting && r.Placement.Position > 0)
+			p.probe = probe{}
+		}
 	}
-	s.notice(f) // before the next choice
-	ready = f.jobs[:0]
-	jobs := f.jobs
-	owned := slices.ContainsFunc(f.results, func(r cell.SubmitResult) bool { return r.Placement.Owner != "" })
-	if owned {
-		jobs = slices.Clone(jobs) // ready is written over them
-	}
-	for i, p := range jobs {
-		r := f.results[i]
+	s.noteFailures(c) // before the next choice
+	owned := false
+	for i, p := range c.jobs {
+		r := c.results[i]
 		switch {
-		case r.Err != nil && s.again(p, r.Err):
+		case r.Err != nil && s.retry(p, r.Err):
 			ready = append(ready, p)
 		case r.Err != nil:
 			s.decide(p, cell.Placement{}, coded("submit", r.Err))
 		case r.Placement.Assigned:
-			f.link.metrics.placed.Inc()
-			if f.enqueue {
-				f.link.served(p.class)
+			c.client.metrics.placed.Inc()
+			if c.enqueue {
+				c.client.noteServed(p.class)
 			}
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Waiting:
-			f.link.metrics.enqueued.Inc()
-			if r.Placement.Position > 0 { // else it is for later, or held back by a limit
-				f.link.waits(p.class, p.request.Job)
-				f.link.lookFor(p, r.Placement.Position)
+			c.client.metrics.enqueued.Inc()
+			if r.Placement.Position > 0 { // else it is scheduled, or held back by a limit
+				c.client.noteWaiting(p.class, p.request.Job)
+				c.client.offerFreeNode(p, r.Placement.Position)
 			}
 			s.decide(p, r.Placement, nil)
-		case r.Placement.Owner != "": // told last: the owner may be one of this call, and is to be decided first
-		case f.enqueue:
+		case r.Placement.Owner != "":
+			owned = true // decided last: the owner may be a job of this call
+		case c.enqueue:
 			s.decide(p, cell.Placement{}, coded("submit", errUndecided))
 		case r.Placement.Behind:
-			f.link.waits(p.class, p.request.Job)
-			p.repeat, p.missed, p.enqueue = false, false, true
+			c.client.noteWaiting(p.class, p.request.Job)
+			p.repeat, p.afterPause, p.enqueue = false, false, true
 			ready = append(ready, p)
 		default:
-			p.repeat, p.missed = false, false
+			p.repeat, p.afterPause = false, false
 			p.rounds++
 			ready = append(ready, p)
 		}
 	}
 	if owned {
-		s.owned(jobs, f.results)
+		s.answerOwned(c.jobs, c.results)
 	}
 	return ready
 }
 
-// notice has a cell left out of choices that did not answer.
-func (s *submit) notice(f *flight) {
-	var failure error // one of them; the first that says so where the cell is away
-	behind := false   // a call that failed, whose own Submit may not have said so yet
+// noteFailures leaves a cell out of choices if it did not answer, or refused a write.
+func (s *submit) noteFailures(c *call) {
+	var failure error // the first one, or the first that means that the cell is away
+	notSent := false  // after a failed call whose own Submit may not have noted it yet
 	answered, refused := false, false
-	for i := range f.results {
-		err := f.results[i].Err
-		switch {
+	for i := range c.results {
+		switch err := c.results[i].Err; {
 		case err == nil:
 			answered = true
 		case errors.Is(err, cell.ErrNotSent):
-			behind = behind || s.ctx.Err() == nil
-		case failure == nil || isAway(err) && !isAway(failure):
-			failure = err
-			fallthrough
+			notSent = notSent || s.ctx.Err() == nil
 		default:
-			refused = refused || refusal(err) != ""
+			if failure == nil || isAway(err) && !isAway(failure) {
+				failure = err
+			}
+			refused = refused || refusalCode(err) != ""
 		}
 	}
-	f.link.logFailure("submit", failure)
+	logFailure(c.client.sampled, "submit", failure)
 	if refused {
-		s.d.nodes.CellRefused(f.link.cell.Index())
+		s.d.nodes.CellRefused(c.client.cell.Index())
 	}
 	switch {
 	case failure != nil && isAway(failure):
-		f.link.failed()
-	case behind:
-		s.d.nodes.CellFailed(f.link.cell.Index())
+		c.client.noteFailure()
+	case notSent:
+		s.d.nodes.CellFailed(c.client.cell.Index())
 	case answered:
-		s.d.failing.set(f.link.cell.Index(), false)
+		s.d.failing.set(c.client.cell.Index(), false)
 	}
 }
 
-// again reports whether there is still something to be tried for a job whose call
-// failed, and notes what is known of it.
-func (s *submit) again(p *placing, err error) bool {
-	if !untouched(err) {
+// retry reports whether a job whose call failed is tried again, and notes what is known of it.
+// After a call of unknown outcome the job stays in its cell, under its id.
+func (s *submit) retry(p *placement, err error) bool {
+	if !notApplied(err) {
 		p.failure, p.repeat = err, true
 	}
-	p.missed = true
+	p.afterPause = true
 	switch {
-	case s.ctx.Err() != nil || errors.Is(err, cell.ErrStopped) || isOurs(err):
+	case s.ctx.Err() != nil || errors.Is(err, cell.ErrStopped) || isInvalid(err),
+		isOutOfMemory(err) && (p.failure != nil || s.d.cells.Len() == 1):
 		return false
-	case isOutOfMemory(err) && (p.failure != nil || s.d.cells.Len() == 1):
-		return false
-	case p.failure != nil || isQueued(err):
+	case p.failure != nil || isNotSent(err):
 		return true
 	case isOutOfMemory(err):
-		// Its keeper would see it within a second; other cells may have room.
-		p.link.setShort(true, zap.Error(err))
+		// watchMemory would see it within a second; other cells may have room.
+		p.client.setOutOfMemory(true, zap.Error(err))
 	default:
-		p.away, p.refusal = p.away.With(p.link.cell.Index()), err
+		p.refusedCells, p.refusedWith = p.refusedCells.With(p.client.cell.Index()), err
 	}
-	p.missed = false // another cell has no reason to wait
+	p.afterPause = false // another cell has no reason to wait
 	return true
 }
 
-// decide tells what became of a job.
-func (s *submit) decide(p *placing, placed cell.Placement, err error) {
+// decide reports the outcome of a job.
+func (s *submit) decide(p *placement, placed cell.Placement, err error) {
 	if err != nil {
-		err = p.told(err)
+		err = p.clientError(err)
 	}
 	s.d.metrics.submitted(err, placed.Assigned, time.Since(s.begin))
 	if err != nil {
@@ -315,16 +306,16 @@ func (s *submit) decide(p *placing, placed cell.Placement, err error) {
 	s.accepted(p.index, accepted, nil)
 	if w := p.waiter; w != nil {
 		if w.opened(p.id, placed) {
-			p.link.drop(p.id, w)
+			p.client.drop(p.id, w)
 		}
 		p.waiter = nil
 	}
 }
 
-// cleanUp waits for the calls under way and lets go of what is undecided.
+// cleanUp waits for the calls under way, and gives up the jobs that are undecided.
 func (s *submit) cleanUp() {
-	for ; s.flying > 0; s.flying-- {
-		<-s.landed
+	for ; s.underWay > 0; s.underWay-- {
+		<-s.ended
 	}
 	for i := range s.all {
 		s.all[i].giveBack()

@@ -29,8 +29,8 @@ func blind(c *replicaConfig) {
 	c.blind, c.cache = true, cache.Config{RefreshInterval: time.Hour}
 }
 
-// patient makes a replica whose calls all get their answer on a machine that is busy:
-// what becomes of those that do not is the matter of other tests.
+// patient makes a replica whose calls are all answered even on a busy machine. Other tests are
+// about calls that are not.
 func patient(c *replicaConfig) {
 	c.dispatch.SubmitTimeout = patience / 2
 	c.cell = func(cc *cell.Config) { cc.CallTimeout = patience / 2 }
@@ -82,8 +82,8 @@ func TestLifeOfAJob(t *testing.T) {
 	})
 }
 
-// The node can be done before the submit has heard that it was placed: the sink
-// learns of it in order all the same.
+// The node can be done before the submit hears that the job was placed. The sink still gets its
+// calls in order.
 func TestResultFasterThanAcceptance(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -100,14 +100,14 @@ func TestResultFasterThanAcceptance(t *testing.T) {
 			}
 			id = jobID
 			a.complete(jobID, `1`)
-			w, ok := rep.links[0].outstanding.Load(jobID)
+			w, ok := rep.clients[0].outstanding.Load(jobID)
 			if !ok {
-				t.Fatal("nobody waits")
+				t.Fatal("no sink waits")
 			}
 			eventually(t, "the reply", func() bool {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				return w.early != nil
+				return w.earlyResult != nil
 			})
 			sink.want(jobID, "")
 		})
@@ -130,7 +130,7 @@ func TestBatch(t *testing.T) {
 			r.agent(node(fmt.Sprintf("n%d", i), slots/7)).serve(func(d cell.Dispatch) string { return string(d.Job.Payload) })
 		}
 		rep := r.replica("r1")
-		// Nothing ends before all are placed.
+		// No job ends before all are placed.
 		sink := newRecorder(t)
 		reqs := make([]Request, jobs)
 		for i := range reqs {
@@ -174,8 +174,8 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// Without a node that could ever run the job the client learns why; with nodes
-// that are only busy or draining, the job waits.
+// If no node could ever run the job, the client learns why. If nodes are only busy or draining, the
+// job waits.
 func TestNoNode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -220,8 +220,7 @@ func TestNoNode(t *testing.T) {
 	}
 }
 
-// What the cache believes is wrong: Redis refuses, which puts the cache right, and
-// the job goes elsewhere.
+// The cache is wrong: Redis refuses, which corrects the cache, and the job goes elsewhere.
 func TestRefusalsMendTheCache(t *testing.T) {
 	t.Parallel()
 	for reason, spoil := range map[cell.RefusalReason]func(r *rig, a *agent){
@@ -249,7 +248,7 @@ func TestRefusalsMendTheCache(t *testing.T) {
 			r := newRig(t, redistest.Shared(t))
 			bad := r.agent(node("bad", 9))
 			r.agent(node("good", 1000))
-			// One candidate: where another takes the job, its refusal is not told.
+			// One candidate: if another one took the job, this refusal would not be reported.
 			rep := r.replica("r1", blind, func(c *replicaConfig) { c.dispatch.Candidates = 1 })
 			spoil(r, bad)
 			ids := make([]string, 20)
@@ -262,7 +261,7 @@ func TestRefusalsMendTheCache(t *testing.T) {
 					t.Errorf("job %s went to %s", id, a.Node)
 				}
 			}
-			// The first refusal is enough. "bad" is chosen once: it seems to be idle.
+			// The first refusal suffices. "bad" is chosen once, because it seems idle.
 			if n := rep.refusals(reason); n != 1 {
 				t.Errorf("%d refusals", n)
 			}
@@ -273,7 +272,7 @@ func TestRefusalsMendTheCache(t *testing.T) {
 	}
 }
 
-// Only a fleet that Redis calls full makes jobs wait: what the cache believes is not enough.
+// Jobs wait only for a fleet that Redis calls full: the cache alone does not suffice.
 func TestFullInTheCacheOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -289,8 +288,8 @@ func TestFullInTheCacheOnly(t *testing.T) {
 	}
 }
 
-// A fleet that said that it is full is not asked again by every job that is enqueued, and
-// is asked again soon.
+// A fleet that answered that it is full is not asked again by every job that is enqueued, and is
+// asked again soon.
 func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -301,8 +300,8 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	n.SetUsed(1)
 	asked := func() int {
 		t.Helper()
-		p := &placing{request: Request{Tenant: tenant, Job: job()}}
-		if err := rep.choose(p); err != nil || !p.enqueue || p.to != rep.links[0] {
+		p := &placement{request: Request{Tenant: tenant, Job: job()}}
+		if err := rep.chooseNode(p); err != nil || !p.enqueue || p.to != rep.clients[0] {
 			t.Fatalf("%+v, %v", p, err)
 		}
 		return len(p.candidates)
@@ -310,40 +309,40 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	if got := asked(); got != 1 {
 		t.Fatalf("%d nodes are asked", got)
 	}
-	class, nodes := rep.echo(), &rep.links[0].resting
-	*nodes = resting{}
+	class, nodes := rep.echo(), &rep.clients[0].full
+	*nodes = fullNodes{}
 	if future := time.Now().Add(time.Hour); !nodes.ask(class, future) {
-		t.Fatal("nobody may ask")
+		t.Fatal("no job may ask")
 	}
 	if got := asked(); got != 0 {
 		t.Errorf("%d nodes are asked while another job asks them", got)
 	}
-	*nodes = resting{}
-	nodes.told(question{class, time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	*nodes = fullNodes{}
+	nodes.answered(probe{class, time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	if got := asked(); got != 0 {
-		t.Errorf("%d nodes are asked of a fleet that said that it is full", got)
+		t.Errorf("%d nodes are asked of a fleet that answered that it is full", got)
 	}
-	*nodes = resting{}
-	nodes.told(question{class, time.Now().Add(-time.Hour)}, time.Now().Add(-time.Hour), true)
+	*nodes = fullNodes{}
+	nodes.answered(probe{class, time.Now().Add(-time.Hour)}, time.Now().Add(-time.Hour), true)
 	if got := asked(); got != 1 {
 		t.Errorf("%d nodes are asked of a fleet that was full long ago, expected one", got)
 	}
-	*nodes = resting{}
+	*nodes = fullNodes{}
 	begin := time.Now()
 	rep.mustWait(job(), 1, nil)
 	if !nodes.has(class, begin) {
 		t.Error("the nodes are not taken for full")
 	}
 	if nodes.has("other", begin) {
-		t.Error("nodes are taken for full of which nothing is known")
+		t.Error("unknown nodes count as full")
 	}
 }
 
 // echo is the id of the class of job.
 func (rep *replica) echo() string { return rep.cache.Class("echo", new(freeslot.Requirement)).ID() }
 
-// Whatever comes of a probe, the next job may ask, unless the nodes of that cell are full.
-func TestProbeIsToldOf(t *testing.T) {
+// Whatever the answer to a probe, the next job may ask, unless the nodes of that cell are full.
+func TestAnswersToProbes(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
 	r, p := newCells(t, 2, redis), newProxy(t, redis)
@@ -351,13 +350,13 @@ func TestProbeIsToldOf(t *testing.T) {
 	r.agent(fleet[0])
 	rep := r.replica("r1", blind, idle, func(c *replicaConfig) { c.url = p.url() })
 	n, _ := rep.cache.Node(fleet[0].ID)
-	class, nodes := rep.echo(), &rep.links[1].resting
+	class, nodes := rep.echo(), &rep.clients[1].full
 	free := func(after string) {
 		t.Helper()
 		if !nodes.ask(class, time.Now()) {
-			t.Errorf("after %s nobody may ask", after)
+			t.Errorf("after %s no job may ask", after)
 		}
-		*nodes = resting{}
+		*nodes = fullNodes{}
 	}
 	n.SetUsed(1)
 	rep.mustWait(job(), 0, nil) // the node had room
@@ -370,13 +369,13 @@ func TestProbeIsToldOf(t *testing.T) {
 	free("a probe that failed")
 	eventually(t, "the cell answers", func() bool { return rep.nodes.Skip() == 0 })
 	rep.mustWait(job(), 2, nil)
-	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.links[0].resting.has(class, time.Now().Add(-time.Second)) {
-		t.Error("the nodes are not taken for full, or those of the other cell are")
+	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.clients[0].full.has(class, time.Now().Add(-time.Second)) {
+		t.Error("the nodes do not count as full, or the other cell's do")
 	}
 }
 
-// A node that comes free while a job is on its way into the queue has found nobody there. The job
-// has asked no node; it gets the slot all the same.
+// A node that becomes free while a job is on its way into the queue finds no waiting job. The job
+// has asked no node, and still gets the slot.
 func TestFreeBesideAJobThatAskedNobody(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -385,10 +384,10 @@ func TestFreeBesideAJobThatAskedNobody(t *testing.T) {
 	rep := r.replica("r1", blind, idle, func(c *replicaConfig) { c.url = p.url() })
 	n, _ := rep.cache.Node("n1")
 	n.SetUsed(1)
-	known := &queue{job: freeslot.Job{Service: "echo"}} // or else the queues would be looked at because it is new
-	known.straight.Store(true)
-	rep.links[0].queues.byID.Store(rep.echo(), known)
-	rep.links[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	known := &queue{job: freeslot.Job{Service: "echo"}} // otherwise a new queue wakes the sweep
+	known.hasWaiting.Store(true)
+	rep.clients[0].queues.byID.Store(rep.echo(), known)
+	rep.clients[0].full.answered(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	p.onceSent("mark-", func([]byte) { n.SetUsed(0) })
 	id := rep.mustWait(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-"`)}, 1, nil)
 	eventually(t, "its slot", func() bool {
@@ -397,7 +396,8 @@ func TestFreeBesideAJobThatAskedNobody(t *testing.T) {
 	})
 }
 
-// The same for a job that has had as many nodes asked as a call names, and the free one is another.
+// The same for a job that has asked as many nodes as a call names, and the free node is another
+// one.
 func TestFreeBesideAJobThatAskedOthers(t *testing.T) {
 	t.Parallel()
 	const nodes = cell.MaxCandidates + 1
@@ -413,8 +413,8 @@ func TestFreeBesideAJobThatAskedOthers(t *testing.T) {
 		rep.mustPlace(job(), nil)
 	}
 	known := &queue{job: freeslot.Job{Service: "echo"}}
-	known.straight.Store(true)
-	rep.links[0].queues.byID.Store(rep.echo(), known)
+	known.hasWaiting.Store(true)
+	rep.clients[0].queues.byID.Store(rep.echo(), known)
 	freed := make(chan string, 1)
 	p.onceSent("mark-", func(request []byte) {
 		for id, a := range agents {
@@ -435,7 +435,7 @@ func TestFreeBesideAJobThatAskedOthers(t *testing.T) {
 	})
 }
 
-// Nodes that are free, which the cache does not know, are all found by one sweep when jobs of one class wait.
+// Free nodes that the cache does not know are all found by one sweep when jobs of one class wait.
 func TestSweepAsksSeveral(t *testing.T) {
 	t.Parallel()
 	const nodes = sweepProbes / 2
@@ -447,7 +447,7 @@ func TestSweepAsksSeveral(t *testing.T) {
 	for _, n := range rep.cache.AllNodes() {
 		n.SetUsed(1)
 	}
-	rep.links[0].resting.told(question{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	rep.clients[0].full.answered(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	reqs := make([]Request, nodes)
 	for i := range reqs {
 		reqs[i] = Request{Tenant: tenant, Job: job()}
@@ -467,8 +467,7 @@ func TestSweepAsksSeveral(t *testing.T) {
 	})
 }
 
-// Nodes are taken for full for as long as Redis took to say so, since it is then busy, within
-// bounds.
+// Nodes count as full for as long as Redis took to say so, since it is then busy, within bounds.
 func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 	t.Parallel()
 	const class, other = "c", "d"
@@ -479,13 +478,13 @@ func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 	}{
 		"quick":     {time.Millisecond, probeRest},
 		"slow":      {50 * time.Millisecond, 50 * time.Millisecond},
-		"very slow": {time.Hour, probeAway},
+		"very slow": {time.Hour, probeRestMost},
 	} {
-		var r resting
-		if !r.ask(class, start) || r.ask(class, at(probeAway-1)) || r.has(class, start) {
-			t.Errorf("%s: two ask, or the nodes are full before they say so", name)
+		var r fullNodes
+		if !r.ask(class, start) || r.ask(class, at(probeRestMost-1)) || r.has(class, start) {
+			t.Errorf("%s: two ask, or the nodes are full before an answer", name)
 		}
-		r.told(question{class, start}, at(test.took), true)
+		r.answered(probe{class, start}, at(test.took), true)
 		if r.ask(class, at(test.took+test.rest-1)) || !r.ask(class, at(test.took+test.rest)) {
 			t.Errorf("%s: they do not rest for %s", name, test.rest)
 		}
@@ -493,25 +492,25 @@ func TestFullNodesRestAsLongAsTheCallTook(t *testing.T) {
 			t.Errorf("%s: they do not rest for %s to jobs of several slots", name, probeRest)
 		}
 	}
-	var r resting
-	if !r.ask(class, start) || !r.ask(class, at(probeAway)) {
+	var r fullNodes
+	if !r.ask(class, start) || !r.ask(class, at(probeRestMost)) {
 		t.Error("a question without an answer keeps others from asking")
 	}
-	r.told(question{class, start}, at(probeAway+1), false)
-	if r.ask(class, at(probeAway+2)) {
+	r.answered(probe{class, start}, at(probeRestMost+1), false)
+	if r.ask(class, at(probeRestMost+2)) {
 		t.Error("the answer to a question ended another one")
 	}
-	r.told(question{class: class}, at(probeAway+3), true)
-	if r.told(question{class, at(probeAway)}, at(probeAway+4), false); !r.has(class, at(probeAway+4)) {
+	r.answered(probe{class: class}, at(probeRestMost+3), true)
+	if r.answered(probe{class, at(probeRestMost)}, at(probeRestMost+4), false); !r.has(class, at(probeRestMost+4)) {
 		t.Error("room for one job made the nodes free for a large one, which they had refused")
 	}
-	if r.has(other, at(probeAway+4)) || !r.ask(other, at(probeAway+4)) {
+	if r.has(other, at(probeRestMost+4)) || !r.ask(other, at(probeRestMost+4)) {
 		t.Error("nodes of another class rest")
 	}
 }
 
-// A job of several slots is offered to nodes that seem full although another one asks: how much
-// of their room is left no node tells.
+// A job of several slots is offered to nodes that seem full although another job asks: no node
+// announces how many slots it has left.
 func TestLargeJobAsksBesideOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -521,19 +520,19 @@ func TestLargeJobAsksBesideOthers(t *testing.T) {
 	n.SetUsed(2)
 	large := job()
 	large.Slots = 2
-	if !rep.links[0].resting.ask(rep.echo(), time.Now().Add(time.Hour)) {
-		t.Fatal("nobody may ask")
+	if !rep.clients[0].full.ask(rep.echo(), time.Now().Add(time.Hour)) {
+		t.Fatal("no job may ask")
 	}
 	for range 2 {
-		p := &placing{request: Request{Tenant: tenant, Job: large}}
-		if err := rep.choose(p); err != nil || len(p.candidates) != 1 {
+		p := &placement{request: Request{Tenant: tenant, Job: large}}
+		if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
 			t.Fatalf("%+v, %v", p, err)
 		}
 	}
 }
 
-// The list of a large fleet is not made anew for every node that comes. The first
-// node of a class is found all the same.
+// The list of a large fleet is not rebuilt for every new node. The first node of a class is found
+// all the same.
 func TestFirstNodeOfAClass(t *testing.T) {
 	t.Parallel()
 	const fleet = 1000
@@ -554,8 +553,8 @@ func TestFirstNodeOfAClass(t *testing.T) {
 	}
 }
 
-// Two replicas with a cache each and many clients race for few slots: no node ever
-// has more than it can, every submit is answered once, every job ends once.
+// Two replicas with a cache each and many clients race for few slots. No node ever has more jobs
+// than slots, every submit is answered once, every job ends once.
 func TestTwoReplicasManySubmits(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -578,7 +577,7 @@ func TestTwoReplicasManySubmits(t *testing.T) {
 		}
 		replicas := []*replica{r.replica("r1", patient), r.replica("r2", patient)}
 		watch, stopWatch := make(chan struct{}), make(chan struct{})
-		go func() { // what Redis says all the while
+		go func() { // the truth in Redis all the while
 			defer close(watch)
 			for {
 				select {
@@ -659,8 +658,8 @@ func TestTwoReplicasManySubmits(t *testing.T) {
 	})
 }
 
-// The connection breaks in the middle of the call, before or after the script ran.
-// The submit is repeated under the same id and the job is placed once.
+// The connection breaks in the middle of the call, before or after the script ran. The submit is
+// repeated under the same id, and the job is placed once.
 func TestUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, what := range map[string]verdict{"request lost": lost, "answer lost": unanswered} {
@@ -700,8 +699,7 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// The same for a batch of which the second call breaks, while it is full of
-// refusals as well.
+// The same for a batch whose second call breaks, while it is full of refusals as well.
 func TestUnknownOutcomeOfABatch(t *testing.T) {
 	t.Parallel()
 	const jobs, slots = 100, 90
@@ -740,8 +738,8 @@ func TestUnknownOutcomeOfABatch(t *testing.T) {
 	}
 }
 
-// Redis hangs: the client is told within the submit timeout, and that the job may
-// be there. Nothing of it stays behind in the replica.
+// Redis hangs. The client gets its answer within the submit timeout: the job may have been placed.
+// Nothing of it stays in the replica.
 func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -780,7 +778,7 @@ func TestRedisHangs(t *testing.T) {
 	})
 }
 
-// What was never sent was not placed, and is not said to be.
+// A job that was never sent was not placed, and the error does not say that it may have been.
 func TestNotSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -807,8 +805,8 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// While Redis hangs a queue builds up before it; the callers who leave it in time
-// know that nothing was placed.
+// While Redis hangs, a queue builds up before it. Callers that leave it in time know that nothing
+// was placed.
 func TestHangingCallersLeave(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -844,7 +842,7 @@ func TestHangingCallersLeave(t *testing.T) {
 	})
 }
 
-// A cache that lost touch does not say that no node fits.
+// A cache that lost touch does not report that no node fits.
 func TestStaleCacheSaysNothingOfFitting(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -863,8 +861,8 @@ func TestStaleCacheSaysNothingOfFitting(t *testing.T) {
 	}
 }
 
-// Memory runs out, on a server that evicts nothing: submits are refused at once and
-// go through again when there is room.
+// A server that evicts nothing runs out of memory. Submits are refused at once, and succeed again
+// when there is room.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t, redistest.Args("--maxmemory", "100mb", "--maxmemory-policy", "noeviction"))
@@ -895,8 +893,7 @@ func TestOutOfMemory(t *testing.T) {
 	eventually(t, "there is memory again", func() bool { _, err := rep.place(job(), sink); return err == nil })
 }
 
-// TestAlmostOutOfMemory: from 80 % on there are no new jobs, so that those that run
-// can still end.
+// TestAlmostOutOfMemory: from 80 % on there are no new jobs, so that running jobs can still end.
 func TestAlmostOutOfMemory(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t, redistest.Args("--maxmemory-policy", "noeviction"))
@@ -923,7 +920,7 @@ func TestAlmostOutOfMemory(t *testing.T) {
 		}
 	}
 	limit(0.88)
-	eventually(t, "the keeper sees it", func() bool { return rep.short.load() != 0 })
+	eventually(t, "watchMemory sees it", func() bool { return rep.outOfMemory.load() != 0 })
 	_, err := rep.place(job(), sink)
 	if e := asError(t, err, freeslot.CodeOverloaded); e.RetryAfter <= 0 || !strings.Contains(e.Message, "80 %") {
 		t.Errorf("%+v", e)
@@ -936,8 +933,8 @@ func TestAlmostOutOfMemory(t *testing.T) {
 	eventually(t, "submits are taken again", func() bool { _, err := rep.place(job(), sink); return err == nil })
 }
 
-// An HTTP server survives the panic of a handler; the slots that its job had taken
-// and the waiters that nobody will open must not outlive it.
+// An HTTP server survives the panic of a handler. The slots that its job had taken and its waiters
+// must not outlive the handler.
 func TestPanics(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -995,7 +992,7 @@ func (panicking) Result(freeslot.JobStatus)          {}
 func (panicking) Detached(string)                    {}
 func (panicking) Progress(string, freeslot.Progress) {}
 
-// Without a sink the job runs and only its record tells.
+// Without a sink the job runs, and only its record has the result.
 func TestFireAndForget(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -1010,7 +1007,7 @@ func TestFireAndForget(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	n, err := r.client.Do(deadline(t), r.client.B().Xlen().Key(r.layout.Replies("r1")).Build()).AsInt64()
-	if err != nil || n != 1 { // the entry that opened it
+	if err != nil || n != 1 { // the entry that opened the stream
 		t.Errorf("%d replies, %v", n, err)
 	}
 }
@@ -1072,8 +1069,8 @@ func TestCoded(t *testing.T) {
 	}
 }
 
-// A node that refuses again and again although it seems to be free is left alone; a
-// success in between counts anew. To be full is no fault.
+// A node that refuses again and again although it seems free is left alone. A success in between
+// restarts the count. To be full is no fault.
 func TestQuarantine(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -1086,7 +1083,7 @@ func TestQuarantine(t *testing.T) {
 		t.Helper()
 		bad.heartbeat(status)
 		for range times {
-			n.SetDraining(false) // whatever the last refusal said
+			n.SetDraining(false) // whatever the reason of the last refusal
 			good.SetUsed(500)    // so that the other is tried first
 			rep.mustPlace(job(), nil)
 		}

@@ -89,43 +89,43 @@ func (r *clusterRig) settles(t *testing.T, after string) {
 	}
 }
 
-// links are the servers that a cell's watch depends on.
-func (r *clusterRig) links(cell int) map[string]bool {
+// connections are the servers that a cell's watch depends on.
+func (r *clusterRig) connections(cell int) map[string]bool {
 	out := make(map[string]bool)
-	for _, l := range *r.watch[cell].links.Load() {
-		out[l.server] = true
+	for _, c := range *r.watch[cell].connections.Load() {
+		out[c.server] = true
 	}
 	return out
 }
 
-func (r *clusterRig) awaitLink(t *testing.T, cell int, addr string) {
+func (r *clusterRig) awaitConnection(t *testing.T, cell int, addr string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("cell %d tracked at %s", cell, addr), func() bool {
-		links := r.links(cell)
-		return len(links) == 1 && links[addr] && r.watch[cell].Connected()
+		connections := r.connections(cell)
+		return len(connections) == 1 && connections[addr] && r.watch[cell].Connected()
 	})
 }
 
-// Whatever becomes of the masters, no copy stays different from the truth.
+// After any change of the masters every copy becomes the truth.
 func TestTrackerCluster(t *testing.T) {
 	t.Parallel()
 	r := newClusterRig(t)
 	r.during(t, "the start", func() {})
 
 	r.during(t, "a failover", func() {
-		r.awaitLink(t, 0, r.redis.Failover(r.cells[0].Slot).Addr())
+		r.awaitConnection(t, 0, r.redis.Failover(r.cells[0].Slot).Addr())
 	})
 
 	r.during(t, "a slot migration", func() {
 		to := r.redis.Owner(r.cells[2].Slot)
 		r.redis.MigrateSlot(r.cells[1].Slot, to)
-		r.awaitLink(t, 1, to.Addr())
+		r.awaitConnection(t, 1, to.Addr())
 	})
 
 	r.during(t, "a slot moved to a joined master", func() {
 		joined := r.redis.Join()
 		r.redis.MigrateSlot(r.cells[1].Slot, joined)
-		r.awaitLink(t, 1, joined.Addr())
+		r.awaitConnection(t, 1, joined.Addr())
 	})
 
 	r.during(t, "a master's death", func() {
@@ -133,7 +133,7 @@ func TestTrackerCluster(t *testing.T) {
 		if err := dead.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		r.awaitLink(t, 2, r.redis.Owner(r.cells[2].Slot).Addr())
+		r.awaitConnection(t, 2, r.redis.Owner(r.cells[2].Slot).Addr())
 	})
 
 	// What happens on one master concerns its cells alone.

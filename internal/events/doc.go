@@ -1,15 +1,28 @@
-// Package events is how replicas hear of changes: the codec of node events, the
-// subscription that delivers them, and the tracker, a second witness.
+// Package events delivers changes of nodes to replicas: the wire form of node events, the
+// subscription that receives them, and the tracker, a second witness.
 //
-// Scripts of package cell publish one event for each revision, carrying the
-// changed state, so that a replica applies it without asking Redis. Pub/sub
-// loses messages on a reconnect; whoever applies events must compare revisions,
-// which have no holes, and resynchronise after a gap and at each [Subscriber.Resets].
-// On a cluster events are sharded, and a [Subscriber] makes sure that it listens to
-// the channel's master, through failovers and slot migrations.
+//	Decode      an event: a change of one node, with its revision     event_codec.go
+//	Subscriber  the messages of a cell's channel                      subscriber.go
+//	Tracker     notices of writes to profiles, also without a script  tracker.go
+//	Watch       the notices of one cell                               watch.go
 //
-// What no script announces (an operator's HSET or DEL, a flush) is heard by a
-// [Tracker]: Redis tells it of every write to a node's profile, and it hands each
-// cell a [Watch] of what to read again. Where a notice can have been lost, the
-// Watch says that all may have changed.
+// Scripts of package cell publish one event for each revision. It has the changed state, so a
+// replica applies it without a call to Redis.
+//
+// # Guarantees
+//
+//   - Messages arrive in the order of publication. Pub/sub can lose them; after every possible loss
+//     there is a token in [Subscriber.Resets]. Revisions have no holes, so the reader also sees a
+//     gap.
+//   - On a cluster a [Subscriber] listens to the master of the channel's slot, through failovers
+//     and slot migrations.
+//   - A [Tracker] gets a notice of every write to a node's profile (an operator's HSET or DEL, a
+//     flush). Where a notice can have been lost, [Watch.Take] returns all.
+//   - Queues are bounded: a full one is replaced by a reset, or by all.
+//
+// # What happens on failure
+//
+// A broken connection is replaced, and a refused subscription repeated, with growing pauses up to a
+// second. Meanwhile [Subscriber.Subscribed] or [Watch.Connected] is false. A server that cannot
+// track is asked again every half minute; [Watch.Supported] is false.
 package events

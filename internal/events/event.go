@@ -1,16 +1,21 @@
 package events
 
-import "github.com/freeslot/freeslot"
+import (
+	"maps"
+	"slices"
 
-// Kind says what happened to a node. The letters are the wire form.
+	"github.com/freeslot/freeslot"
+)
+
+// Kind is what happened to a node. The letters are the wire form.
 type Kind byte
 
 // The kinds of events.
 const (
 	// Register: new, restarted, or its profile changed; Body is the profile (freeslot.Node).
 	Register Kind = 'r'
-	// Heartbeat: alive; Body is the resources object, or empty where those of before stay in
-	// force. MaxConcurrency is 0 or as in the profile, by the agent's release.
+	// Heartbeat: alive; Body is the resources object, or empty where the former resources stay in
+	// force. MaxConcurrency is 0 or as in the profile, depending on the agent's release.
 	Heartbeat Kind = 'h'
 	// Offline: left.
 	Offline Kind = 'o'
@@ -22,45 +27,27 @@ const (
 	StatusChange Kind = 'c'
 )
 
-// Kinds are the kinds above; the slice is the caller's.
-func Kinds() []Kind {
-	return []Kind{Register, Heartbeat, Offline, SlotFull, SlotFree, StatusChange}
+var kindNames = map[Kind]string{
+	Register: "node_register", Heartbeat: "node_heartbeat", Offline: "node_offline",
+	SlotFull: "slot_full", SlotFree: "slot_free", StatusChange: "node_config_update",
 }
 
-// known tells whether k is one of the kinds above.
-func (k Kind) known() bool {
-	switch k {
-	case Register, Heartbeat, Offline, SlotFull, SlotFree, StatusChange:
-		return true
-	default:
-		return false
-	}
-}
+// Kinds are the kinds above; the caller owns the slice.
+func Kinds() []Kind { return slices.Sorted(maps.Keys(kindNames)) }
 
+// String is the kind's name in metrics, "unknown" for any other byte.
 func (k Kind) String() string {
-	switch k {
-	case Register:
-		return "node_register"
-	case Heartbeat:
-		return "node_heartbeat"
-	case Offline:
-		return "node_offline"
-	case SlotFull:
-		return "slot_full"
-	case SlotFree:
-		return "slot_free"
-	case StatusChange:
-		return "node_config_update"
-	default:
-		return "unknown"
+	if name, ok := kindNames[k]; ok {
+		return name
 	}
+	return "unknown"
 }
 
 // Event is one change of one node.
 type Event struct {
 	Kind     Kind
 	Revision uint64
-	// AtMS is Redis' clock when the change was made.
+	// AtMS is Redis' clock at the change.
 	AtMS           int64
 	Node           string
 	Epoch          string

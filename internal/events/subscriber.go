@@ -12,44 +12,42 @@ import (
 	"go.uber.org/zap"
 )
 
-// queueLimit bounds the messages that wait for the reader. What does not fit is
-// dropped with a reset: the reader resynchronises, which costs less than applying
-// a long backlog of old heartbeats.
+// queueLimit bounds the messages that wait for the reader. A message that finds the queue full is
+// dropped, with a reset: the reader resynchronises, which costs less than a long backlog of old
+// heartbeats.
 const queueLimit = 8192
 
-// A subscription that Redis refuses (no permission, too many clients) is tried
-// again after 50 ms at first and after a second in the long run.
+// A subscription that Redis refuses (no permission, too many clients) is repeated after 50 ms at
+// first and after a second in the long run.
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = time.Second
 )
 
-// Subscriber receives the messages of one channel. It is for one reader. After
-// every possible loss of messages there is a reset.
+// Subscriber receives the messages of one channel. It is for one reader. After every possible loss
+// of messages there is a reset.
 type Subscriber struct {
 	client  rueidis.Client
 	channel string
 	sharded bool
-	master  string // the channel's server, as far as known; the goroutine's own
+	master  string // the channel's last known server; used by run alone
 	log     *zap.Logger
 
 	messages chan string
 	resets   chan struct{}
 	dropped  atomic.Uint64
-	// subscribed is true from the confirmation of a subscription to the end of what receives by it.
+	// subscribed is true from the confirmation of a subscription to its end.
 	subscribed atomic.Bool
 
 	start  sync.Once
-	stop   sync.Once
 	cancel context.CancelFunc
 	ctx    context.Context
 	done   sync.WaitGroup
 }
 
-// NewSubscriber makes a subscriber on client, which stays the caller's and must
-// not be used for anything but subscribers. It does no I/O. sharded is for what
-// SPUBLISH sends: client is then a cluster's, which the subscribers of several
-// channels may share. Without it the messages are those of PUBLISH.
+// NewSubscriber makes a subscriber on client, which the caller owns and must use for subscribers
+// only. It does no I/O. With sharded it receives the messages of SPUBLISH, else the messages of
+// PUBLISH. client is then a cluster's, which the subscribers of several channels can share.
 func NewSubscriber(client rueidis.Client, channel string, sharded bool, log *zap.Logger) *Subscriber {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Subscriber{
@@ -61,33 +59,28 @@ func NewSubscriber(client rueidis.Client, channel string, sharded bool, log *zap
 // Messages delivers the messages in the order of their publication.
 func (s *Subscriber) Messages() <-chan string { return s.messages }
 
-// Resets fires after each (re)subscription, and when the queue was full: messages
-// may have been lost before it. Those that wait when a subscription stands anew
-// are older than its reset.
+// Resets fires after each subscription or resubscription, and when the queue was full: messages may
+// have been lost before it. The messages in the queue at a resubscription are older than its reset.
 func (s *Subscriber) Resets() <-chan struct{} { return s.resets }
 
 // Dropped is the number of messages that found the queue full.
 func (s *Subscriber) Dropped() uint64 { return s.dropped.Load() }
 
-// Subscribed is false while Redis refuses the subscription, or has ended it: nothing is heard then. A connection that
-// breaks is replaced without a word.
+// Subscribed is false while Redis refuses the subscription, or has ended it: no messages arrive
+// then. It stays true while a broken connection is replaced.
 func (s *Subscriber) Subscribed() bool { return s.subscribed.Load() }
 
-// Start subscribes and stays subscribed until Stop. It returns at once; the first
-// Reset tells that the subscription stands.
+// Start subscribes and stays subscribed until Stop. It returns at once; the first reset means that
+// the subscription is confirmed.
 func (s *Subscriber) Start(context.Context) error {
-	s.start.Do(func() {
-		s.done.Add(1)
-		go func() { defer s.done.Done(); s.run() }()
-	})
+	s.start.Do(func() { s.done.Go(s.run) })
 	return nil
 }
 
-// Stop ends the reception and waits. The server goes on sending, to nobody, until
-// the client is closed. It tolerates a subscriber that was never started, and
-// being called twice.
+// Stop ends the reception and waits. The server goes on sending until the client is closed. Stop is
+// safe on a subscriber that was never started, and twice.
 func (s *Subscriber) Stop(context.Context) error {
-	s.stop.Do(s.cancel)
+	s.cancel()
 	s.done.Wait()
 	return nil
 }
@@ -107,11 +100,11 @@ func (s *Subscriber) run() {
 		if subscribed {
 			wait.Reset()
 		}
-		// The search for a new master takes many attempts, of which one is news.
-		known := searching && !subscribed
-		if searching = s.sharded && !subscribed; !known {
+		// The search for a new master takes many attempts; log the first one.
+		if subscribed || !searching {
 			s.log.Warn("events.subscription_ended", zap.String("channel", s.channel), zap.Error(err))
 		}
+		searching = s.sharded && !subscribed
 		select {
 		case <-time.After(wait.NextBackOff()):
 		case <-s.ctx.Done():
@@ -119,8 +112,8 @@ func (s *Subscriber) run() {
 	}
 }
 
-// errUnsubscribed is what ends a sharded subscription whose slot moves or whose
-// master steps down. To others it happens by an UNSUBSCRIBE that nobody here sends.
+// errUnsubscribed ends a sharded subscription whose slot moves or whose master steps down. Other
+// subscriptions end with it only by an UNSUBSCRIBE, which no code here sends.
 var errUnsubscribed = errors.New("unsubscribed by the server")
 
 func (s *Subscriber) receive() (subscribed bool, err error) {
@@ -130,17 +123,17 @@ func (s *Subscriber) receive() (subscribed bool, err error) {
 	return s.receiveFrom(s.ctx, s.client, s.client.B().Subscribe().Channel(s.channel).Build(), func() {})
 }
 
-// receiveFrom resubscribes by itself; it ends with ctx, for errors that are not
-// about the connection, and when the server unsubscribes. It calls stands each time
-// that the subscription does.
-func (s *Subscriber) receiveFrom(ctx context.Context, c rueidis.Client, subscribe rueidis.Completed, stands func()) (subscribed bool, err error) {
+// receiveFrom receives messages and resubscribes after a broken connection. It ends with ctx, for
+// errors that do not concern the connection, and when the server unsubscribes. It calls
+// onSubscribed after each confirmation.
+func (s *Subscriber) receiveFrom(ctx context.Context, c rueidis.Client, subscribe rueidis.Completed, onSubscribed func()) (subscribed bool, err error) {
 	var confirmed atomic.Bool
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(sub rueidis.PubSubSubscription) {
 		if sub.Kind == "subscribe" || sub.Kind == "ssubscribe" {
 			confirmed.Store(true)
 			s.subscribed.Store(true)
-			s.reset()
-			stands()
+			signal(s.resets)
+			onSubscribed()
 		}
 	})
 	defer s.subscribed.Store(false)
@@ -150,20 +143,22 @@ func (s *Subscriber) receiveFrom(ctx context.Context, c rueidis.Client, subscrib
 	return confirmed.Load(), err
 }
 
-// deliver is called one message after the other and must not wait: others share
-// the connection.
+// deliver gets one message after the other. It must not wait, because other channels share the
+// connection.
 func (s *Subscriber) deliver(m rueidis.PubSubMessage) {
 	select {
 	case s.messages <- m.Message:
 	default:
 		s.dropped.Add(1)
-		s.reset()
+		signal(s.resets)
 	}
 }
 
-func (s *Subscriber) reset() {
+// signal puts a token into a channel that holds one. A token that is there already serves this
+// signal too.
+func signal(c chan<- struct{}) {
 	select {
-	case s.resets <- struct{}{}:
-	default: // one is waiting already, and stands for this one too
+	case c <- struct{}{}:
+	default:
 	}
 }

@@ -122,8 +122,8 @@ func TestSubscriberDeliversInOrder(t *testing.T) {
 	})
 }
 
-// The connection is cut again and again: each time a reset tells, and what is
-// published after it arrives.
+// The connection is cut several times: a reset follows each time, and what is published after it
+// arrives.
 func TestSubscriberResetsWhenKilled(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -271,7 +271,7 @@ func TestSubscriberStop(t *testing.T) {
 			if took := time.Since(begin); took > time.Second {
 				t.Errorf("took %s", took)
 			}
-			if err := sub.Start(t.Context()); err != nil { // says nothing and does nothing
+			if err := sub.Start(t.Context()); err != nil { // a start after the end returns no error and has no effect
 				t.Error(err)
 			}
 			stop(t, sub)

@@ -1,9 +1,11 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,59 +17,58 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// DefaultMastersInterval is how often a Tracker asks for a cluster's masters.
-const DefaultMastersInterval = time.Second
+const (
+	// DefaultMastersInterval is how often a Tracker asks for a cluster's masters.
+	DefaultMastersInterval = time.Second
+	// DefaultUnsupportedInterval is how often a server that cannot track is asked again.
+	DefaultUnsupportedInterval = 30 * time.Second
 
-// DefaultUnsupportedInterval is how often a server that cannot track is asked again.
-const DefaultUnsupportedInterval = 30 * time.Second
+	// mastersLimit bounds one request for the masters: a dead node takes that long.
+	mastersLimit = 500 * time.Millisecond
+	// calm is the least time between two requests for the masters, so that a server that drops
+	// every connection does not cause requests without end.
+	calm = 50 * time.Millisecond
+)
 
-// mastersLimit bounds one question for the masters: a node that is dead takes that long.
-const mastersLimit = 500 * time.Millisecond
-
-// calm is the least time between two questions for the masters, so that a server
-// that drops every connection at once does not have them asked without end.
-const calm = 50 * time.Millisecond
-
-// TrackedCell says where the keys of one cell are.
+// TrackedCell is where the keys of one cell are.
 type TrackedCell struct {
 	Index int
-	// Tag is the hash tag in the cell's keys, without braces. It is empty for a
-	// cell that is alone; no two cells of a Tracker have the same.
+	// Tag is the hash tag in the cell's keys, without braces. It is empty for a single cell; no two
+	// cells of a Tracker have the same tag.
 	Tag string
-	// Server is what Open takes for the cell's server. Not used on a cluster.
+	// Server is the argument of Open for the cell's server. Not used on a cluster.
 	Server string
 	// Slot is the cell's hash slot. Used on a cluster only.
 	Slot uint16
 }
 
-// TrackerConfig says what a Tracker watches.
+// TrackerConfig is what a Tracker watches.
 type TrackerConfig struct {
-	// Prefix is what all keys of nodes begin with, "scheduler:nodes:". Keys are
-	// <prefix><node>, or <prefix>{tag}:<node>.
+	// Prefix begins all keys of nodes, "scheduler:nodes:". Keys are <prefix><node>, or
+	// <prefix>{tag}:<node>.
 	Prefix string
 	// Cells may be on one server, on several, or on a cluster.
 	Cells []TrackedCell
-	// Open makes a client that tracks Prefix on one server, such as
-	// redisclient.Tracker does, for the Tracker's use alone; the Tracker closes it.
+	// Open makes a client that tracks Prefix on one server, as redisclient.Tracker does. Only the
+	// Tracker uses it, and closes it.
 	Open func(server string, onInvalidations func([]rueidis.RedisMessage)) (rueidis.Client, error)
 	// Masters lists a cluster's masters, as ClusterMasters does; nil where there is no cluster.
 	Masters func(context.Context) ([]Master, error)
 	// MastersInterval is how often Masters is asked; 0 means DefaultMastersInterval.
 	MastersInterval time.Duration
-	// UnsupportedInterval is, but for a jitter of half of it, how often a server that
-	// cannot track is asked again: it can be upgraded. 0 means DefaultUnsupportedInterval.
+	// UnsupportedInterval is how often, with a jitter of half of it, a server that cannot track is
+	// asked again: it can be upgraded. 0 means DefaultUnsupportedInterval.
 	UnsupportedInterval time.Duration
 }
 
-// Tracker hears, by client-side caching in broadcast mode, of every write to a
-// node's profile, whoever made it: the second witness beside the events that
-// scripts publish.
+// Tracker gets a notice of every write to a node's profile, also of writes without a script, by
+// client-side caching in broadcast mode. It is the second witness beside the events that scripts
+// publish.
 //
-// It keeps one connection to each server that has cells: each standalone server,
-// or each master of a cluster, which it follows through failovers and slot
-// migrations. After whatever may have cost a notice (a new connection, a flush, a
-// master that is new to a cell) the cells concerned, and no others, are told
-// that all their keys may have changed.
+// It keeps one connection to each server that has cells: each standalone server, or each master of
+// a cluster, which it follows through failovers and slot migrations. When a notice can have been
+// lost (a new connection, a flush, a master that is new to a cell), it touches all nodes of the
+// cells concerned, and of no others.
 type Tracker struct {
 	cfg     TrackerConfig
 	log     *zap.Logger
@@ -77,31 +78,26 @@ type Tracker struct {
 	watches map[int]*Watch
 	byTag   map[string]*Watch
 
-	// links and lost belong to the loop.
-	links map[string]*link
-	lost  chan struct{} // a token: a connection was lost
+	// connections and lost belong to the loop.
+	connections map[string]*connection
+	lost        chan struct{} // a token: a connection was lost
 
 	start  sync.Once
-	stop   sync.Once
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
-	work   sync.WaitGroup // the links' goroutines; the loop waits for them
+	work   sync.WaitGroup // the connections' goroutines; the loop waits for them
 }
 
 // NewTracker makes a tracker. It does no I/O. reg may be nil.
 func NewTracker(cfg TrackerConfig, log *zap.Logger, reg prometheus.Registerer) *Tracker {
-	if cfg.MastersInterval == 0 {
-		cfg.MastersInterval = DefaultMastersInterval
-	}
-	if cfg.UnsupportedInterval == 0 {
-		cfg.UnsupportedInterval = DefaultUnsupportedInterval
-	}
+	cfg.MastersInterval = cmp.Or(cfg.MastersInterval, DefaultMastersInterval)
+	cfg.UnsupportedInterval = cmp.Or(cfg.UnsupportedInterval, DefaultUnsupportedInterval)
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &Tracker{
 		cfg: cfg, log: log, metrics: newTrackerMetrics(reg),
 		watches: make(map[int]*Watch, len(cfg.Cells)), byTag: make(map[string]*Watch, len(cfg.Cells)),
-		links: make(map[string]*link), lost: make(chan struct{}, 1),
+		connections: make(map[string]*connection), lost: make(chan struct{}, 1),
 		ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	for _, c := range cfg.Cells {
@@ -111,23 +107,20 @@ func NewTracker(cfg TrackerConfig, log *zap.Logger, reg prometheus.Registerer) *
 	return t
 }
 
-// Watch is what is heard of a cell; nil for an index that is not configured. All
-// calls return the same, which is for one reader.
+// Watch is the watch of a cell, which is for one reader; nil for an index that is not configured.
 func (t *Tracker) Watch(cell int) *Watch { return t.watches[cell] }
 
-// Start begins to track until Stop. It returns at once; Watch.Connected tells
-// when a cell is tracked.
+// Start tracks until Stop. It returns at once; Watch.Connected is true when a cell is tracked.
 func (t *Tracker) Start(context.Context) error {
 	t.start.Do(func() { go t.loop() })
 	return nil
 }
 
-// Stop closes the connections and waits for that. A server that hangs can hold it
-// for the client's timeout of a dial, or until ctx ends. It tolerates a tracker
-// that was never started, and being called twice.
+// Stop closes the connections and waits for that. A server that hangs can delay it for the client's
+// dial timeout, or until ctx ends. It is safe on a tracker that was never started, and twice.
 func (t *Tracker) Stop(ctx context.Context) error {
 	t.start.Do(func() { close(t.done) })
-	t.stop.Do(t.cancel)
+	t.cancel()
 	select {
 	case <-t.done:
 		return nil
@@ -136,7 +129,7 @@ func (t *Tracker) Stop(ctx context.Context) error {
 	}
 }
 
-// loop owns the links.
+// loop owns the connections.
 func (t *Tracker) loop() {
 	defer close(t.done)
 	defer t.metrics.servers.Set(0)
@@ -159,7 +152,7 @@ func (t *Tracker) loop() {
 	}
 }
 
-// pause waits until it is time to ask for the masters again.
+// pause waits until the next request for the masters.
 func (t *Tracker) pause() {
 	interval := time.NewTimer(t.cfg.MastersInterval)
 	defer interval.Stop()
@@ -181,7 +174,7 @@ func (t *Tracker) masters() ([]Master, error) {
 	return t.cfg.Masters(ctx)
 }
 
-// servers is the cells of each standalone server.
+// servers is the watches of each standalone server.
 func (t *Tracker) servers() map[string][]*Watch {
 	out := make(map[string][]*Watch)
 	for _, c := range t.cfg.Cells {
@@ -190,8 +183,8 @@ func (t *Tracker) servers() map[string][]*Watch {
 	return out
 }
 
-// owners is the cells of each master, those without any included: a slot that
-// moves there is then tracked from its first write on.
+// owners is the watches of each master, also of masters without any: a slot that moves there is
+// then tracked from its first write on.
 func (t *Tracker) owners(masters []Master) map[string][]*Watch {
 	out := make(map[string][]*Watch)
 	for _, m := range masters {
@@ -205,60 +198,47 @@ func (t *Tracker) owners(masters []Master) map[string][]*Watch {
 	return out
 }
 
-// follow opens what is missing, ends what is no longer wanted, and tells every
-// cell that got a server which it did not have.
+// follow opens missing connections, ends unwanted ones, and touches the watch of every cell that
+// got a new server.
 func (t *Tracker) follow(wanted map[string][]*Watch) {
-	for server, l := range t.links {
+	for server, c := range t.connections {
 		if _, ok := wanted[server]; !ok {
 			t.log.Info("events.tracking_given_up", zap.String("server", server))
-			l.cancel()
-			delete(t.links, server)
+			c.cancel()
+			delete(t.connections, server)
 		}
 	}
-	links := make(map[*Watch][]*link, len(t.watches))
+	of := make(map[*Watch][]*connection, len(t.watches))
 	for server, watches := range wanted {
-		l, ok := t.links[server]
+		c, ok := t.connections[server]
 		if !ok {
-			l = t.open(server)
+			c = t.open(server)
 		}
-		l.watches.Store(&watches)
+		c.watches.Store(&watches)
 		for _, w := range watches {
-			links[w] = append(links[w], l)
+			of[w] = append(of[w], c)
 		}
 	}
 	for _, w := range t.watches {
-		t.assign(w, links[w])
+		t.assign(w, of[w])
 	}
-	t.metrics.servers.Set(float64(len(t.links)))
+	t.metrics.servers.Set(float64(len(t.connections)))
 }
 
-// assign comes after the links know of the watch: one that connects in between
-// tells it twice rather than not at all. The cell is told before it counts as
-// connected.
-func (t *Tracker) assign(w *Watch, links []*link) {
-	if !subset(links, *w.links.Load()) {
+// assign comes after the connections have the watch: a server that connects in between touches it
+// twice rather than not at all. The watch is touched before it counts as connected.
+func (t *Tracker) assign(w *Watch, now []*connection) {
+	before := *w.connections.Load()
+	if slices.ContainsFunc(now, func(c *connection) bool { return !slices.Contains(before, c) }) {
 		w.touchAll()
 		t.metrics.resets.Inc()
 	}
-	w.links.Store(&links)
+	w.connections.Store(&now)
 }
 
-func subset(part, whole []*link) bool {
-	for _, l := range part {
-		found := false
-		for _, other := range whole {
-			found = found || other == l
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
-}
-
-// invalidated sorts the keys of one notice to the cells. It runs on a connection's
-// reader and must not wait. A key counts whichever server told of it: on a cluster
-// the new master of a slot is heard before it is known to be that.
+// invalidated sorts the keys of one notice to the cells. It runs on a connection's reader and must
+// not wait. It accepts a key from any server: on a cluster the new master of a slot sends notices
+// before the tracker knows that it is the master.
 func (t *Tracker) invalidated(keys []rueidis.RedisMessage) {
 	for i := range keys {
 		key, err := keys[i].ToString()
@@ -274,8 +254,8 @@ func (t *Tracker) invalidated(keys []rueidis.RedisMessage) {
 	}
 }
 
-// parseNodeKey takes the key of a node apart. Others that begin with prefix, such
-// as the set of those online, are not of the form.
+// parseNodeKey splits the key of a node. ok is false for other keys with the prefix, such as the
+// set of online nodes.
 func parseNodeKey(prefix, key string) (tag, node string, ok bool) {
 	node, ok = strings.CutPrefix(key, prefix)
 	if !ok {
@@ -286,12 +266,12 @@ func parseNodeKey(prefix, key string) (tag, node string, ok bool) {
 			return "", "", false
 		}
 	}
-	// A name has no colon, so "index:online" is none.
+	// A name has no colon, so "index:online" is no name.
 	return tag, node, freeslot.ValidateName("node", node) == nil
 }
 
-// unsupportedError tells a server that cannot track from one that does not let this
-// user: permissions can change while it runs.
+// unsupportedError reports whether the server cannot track. A lack of permissions is no such error:
+// it can change while the server runs.
 func unsupportedError(err error) bool {
 	return errors.Is(err, rueidis.ErrNoCache) && !strings.Contains(err.Error(), "NOPERM")
 }

@@ -7,8 +7,8 @@ type trackerMetrics struct {
 	invalidations, resets prometheus.Counter
 }
 
-// newTrackerMetrics registers what a tracker counts; the number of series does not
-// grow with cells or servers.
+// newTrackerMetrics registers the tracker's metrics. The number of series does not grow with cells
+// or servers.
 func newTrackerMetrics(reg prometheus.Registerer) *trackerMetrics {
 	m := &trackerMetrics{
 		servers: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -18,10 +18,10 @@ func newTrackerMetrics(reg prometheus.Registerer) *trackerMetrics {
 			Name: "freeslot_tracker_connected", Help: "Redis servers whose writes to node profiles are tracked now.",
 		}),
 		invalidations: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "freeslot_tracker_invalidations_total", Help: "Keys that tracking told of.",
+			Name: "freeslot_tracker_invalidations_total", Help: "Keys in the notices of tracking.",
 		}),
 		resets: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "freeslot_tracker_resets_total", Help: "Times that a cell was told that all its nodes may have changed.",
+			Name: "freeslot_tracker_resets_total", Help: "Times that all nodes of a cell may have changed.",
 		}),
 	}
 	if reg != nil {

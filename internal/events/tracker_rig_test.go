@@ -45,8 +45,8 @@ func takeAll(t *testing.T, w *Watch) {
 	eventually(t, "a reset", func() bool { _, all := w.Take(); return all })
 }
 
-// follower does what a cache does with a Watch: it keeps a copy of one field of
-// each node, reads again what it is told of, and reads nothing otherwise.
+// follower does what a cache does with a Watch: it keeps a copy of one field of each node, reads
+// again what the watch returns, and reads nothing otherwise.
 type follower struct {
 	watch  *Watch
 	client rueidis.Client
@@ -142,7 +142,7 @@ func readAll(ctx context.Context, c rueidis.Client, keys []string) (map[string]s
 	return values, true
 }
 
-// same tells whether the copy is the truth.
+// same reports whether the copy is the truth.
 func (f *follower) same(ctx context.Context) bool {
 	truth, ok := readAll(ctx, f.client, f.keys)
 	f.mu.Lock()

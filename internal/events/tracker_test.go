@@ -59,7 +59,7 @@ func FuzzParseNodeKey(f *testing.F) {
 	})
 }
 
-// Every write by hand is told, and nothing else.
+// The watch gets every write by hand, and nothing else.
 func TestTrackerHears(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -98,7 +98,7 @@ func TestTrackerHears(t *testing.T) {
 	}
 }
 
-// takeUntil collects what is told until it is told of id.
+// takeUntil collects what the watch returns until it returns id.
 func takeUntil(t *testing.T, w *Watch, id string) (got []string) {
 	t.Helper()
 	for !slices.Contains(got, id) {
@@ -285,7 +285,7 @@ func TestTrackersAreApart(t *testing.T) {
 	}
 }
 
-// newUntracked starts a server that cannot track, and cannot tell its clients apart.
+// newUntracked starts a server that cannot track, and cannot list its clients by name.
 func newUntracked(t *testing.T) *redistest.Server {
 	t.Helper()
 	return redistest.New(t, redistest.Args("--rename-command", "CLIENT", ""))
@@ -303,7 +303,7 @@ func received(t *testing.T, admin rueidis.Client) (n int) {
 	return n
 }
 
-// A server that cannot track is asked again, seldom; it is said once.
+// The tracker asks a server that cannot track again from time to time, and logs it once.
 func TestTrackerUnsupported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -382,7 +382,7 @@ func TestTrackerUpgrade(t *testing.T) {
 	takeUntil(t, first, "node-1")
 }
 
-// A user who may not track yet is tried again; it is said once.
+// The tracker tries again for a user without the permission to track, and logs it once.
 func TestTrackerRefused(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -452,7 +452,7 @@ func TestTrackerStop(t *testing.T) {
 			if took := time.Since(begin); took > 5*time.Second {
 				t.Errorf("took %s", took)
 			}
-			if err := tracker.Start(t.Context()); err != nil { // says nothing and does nothing
+			if err := tracker.Start(t.Context()); err != nil { // a start after the end returns no error and has no effect
 				t.Error(err)
 			}
 			stop(t, tracker)

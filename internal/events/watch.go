@@ -1,21 +1,23 @@
 package events
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
 
-// watchLimit bounds the node ids that wait in a Watch. Beyond it the reader reads
-// everything, which then costs no more.
+// watchLimit bounds the node ids in a Watch. Beyond it the reader reads everything, which then
+// costs no more.
 const watchLimit = 10_000
 
-// Watch gathers what a [Tracker] hears of the nodes of one cell until its reader
-// takes it. All methods are safe for concurrent use; none waits.
+// Watch gathers the notices of a [Tracker] for the nodes of one cell until its reader takes them.
+// All methods are safe for concurrent use; none waits.
 type Watch struct {
 	changed chan struct{}
-	// links are the servers that the cell's keys may be on; empty where none is known.
-	links atomic.Pointer[[]*link]
-	limit int // of nodes
+	// connections are the servers that may have the cell's keys; empty while none is known.
+	connections atomic.Pointer[[]*connection]
+	limit       int // of nodes
 
 	mu    sync.Mutex
 	nodes map[string]struct{} // guarded by mu; empty while all is set
@@ -24,17 +26,17 @@ type Watch struct {
 
 func newWatch(limit int) *Watch {
 	w := &Watch{limit: limit, changed: make(chan struct{}, 1), nodes: make(map[string]struct{})}
-	w.links.Store(new([]*link))
+	w.connections.Store(new([]*connection))
 	return w
 }
 
-// Changed has a token when there is something to Take. It may have one when
-// there is nothing any more.
+// Changed has a token when there is something to Take. It can have one when there is nothing any
+// more.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
-// Take returns what has changed since the last Take: nodes, in no order and
-// each once, whose keys were written or deleted, or all. With all set, nodes is
-// nil: any key of the cell may have changed. The caller owns the slice.
+// Take returns the changes since the last Take: the nodes whose keys were written or deleted, in no
+// order and each once, or all. With all, nodes is nil: any key of the cell may have changed. The
+// caller owns the slice.
 func (w *Watch) Take() (nodes []string, all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,40 +44,22 @@ func (w *Watch) Take() (nodes []string, all bool) {
 		w.all = false
 		return nil, true
 	}
-	if len(w.nodes) == 0 {
-		return nil, false
-	}
-	nodes = make([]string, 0, len(w.nodes))
-	for id := range w.nodes {
-		nodes = append(nodes, id)
-	}
+	nodes = slices.Collect(maps.Keys(w.nodes))
 	clear(w.nodes)
 	return nodes, false
 }
 
-// Connected tells whether every server that may have the cell's keys is tracked
-// now. While it is false changes can go unnoticed; after it has become true again
-// Take has returned all, or will.
+// Connected reports whether every server that may have the cell's keys is tracked now. While it is
+// false changes can be missed; after it has become true again Take has returned all, or will.
 func (w *Watch) Connected() bool {
-	links := *w.links.Load()
-	for _, l := range links {
-		if !l.connected.Load() {
-			return false
-		}
-	}
-	return len(links) > 0
+	connections := *w.connections.Load()
+	return len(connections) > 0 && !slices.ContainsFunc(connections, func(c *connection) bool { return !c.connected.Load() })
 }
 
-// Supported is false while a server that may have the cell's keys refuses to track, as
-// the embedded one does. The cell is not connected then. The server is asked again from
-// time to time.
+// Supported is false while a server that may have the cell's keys cannot track, such as the
+// embedded one. Connected is false then too. The tracker asks the server again from time to time.
 func (w *Watch) Supported() bool {
-	for _, l := range *w.links.Load() {
-		if l.unsupported.Load() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(*w.connections.Load(), func(c *connection) bool { return c.unsupported.Load() })
 }
 
 // touch notes that the node's key was written.
@@ -88,7 +72,7 @@ func (w *Watch) touch(node string) {
 		}
 	}
 	w.mu.Unlock()
-	w.signal()
+	signal(w.changed) // after the change, so that the reader of the token finds it
 }
 
 // touchAll notes that any key may have been written.
@@ -96,18 +80,10 @@ func (w *Watch) touchAll() {
 	w.mu.Lock()
 	w.everything()
 	w.mu.Unlock()
-	w.signal()
+	signal(w.changed)
 }
 
-// everything is called with mu held. A map that has grown is let go.
+// everything is called with mu held. It drops the map, which may have grown large.
 func (w *Watch) everything() {
 	w.all, w.nodes = true, make(map[string]struct{})
-}
-
-// signal comes after the change, so that whoever gets the token finds it.
-func (w *Watch) signal() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
 }

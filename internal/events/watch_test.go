@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWatchAgainstTwin: whatever the order of calls, what is taken is what a plain
-// set would hold, and there is a token whenever there is something to take.
+// TestWatchAgainstTwin: in any order of calls, Take returns what a plain set would hold, and there
+// is a token whenever there is something to take.
 func TestWatchAgainstTwin(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -61,8 +61,8 @@ func TestWatchAgainstTwin(t *testing.T) {
 	})
 }
 
-// However writers and the reader interleave, every node is taken after its last
-// touch, by whoever waits for tokens only.
+// With any interleaving of writers and the reader, a reader that waits for tokens takes every node
+// after its last touch.
 func TestWatchConcurrent(t *testing.T) {
 	t.Parallel()
 	const writers, each = 8, 2000
@@ -135,8 +135,8 @@ func TestWatchConnected(t *testing.T) {
 	if w.Connected() {
 		t.Error("connected to no server")
 	}
-	a, b := new(link), new(link)
-	w.links.Store(&[]*link{a, b})
+	a, b := new(connection), new(connection)
+	w.connections.Store(&[]*connection{a, b})
 	for _, tt := range []struct{ a, b bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		a.connected.Store(tt.a)
 		b.connected.Store(tt.b)

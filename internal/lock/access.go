@@ -1,34 +1,25 @@
 package lock
 
-import (
-	"slices"
+import "github.com/freeslot/freeslot/internal/script"
 
-	"github.com/freeslot/freeslot/internal/script"
-)
-
-// connecting is what the client library says on new connections, to sentinels' masters and to members of a cluster.
-var connecting = []string{"ping", "select", "role", "cluster|slots", "cluster|shards", "readonly", "asking"}
-
-// calling are the commands that a Manager calls besides those of its scripts: to check the server, to run the scripts, to
-// hear of grants, and to wait for Redis' replicas.
-var calling = []string{
-	"info", "eval", "evalsha",
-	"subscribe", "ssubscribe", "unsubscribe", "sunsubscribe", "punsubscribe", "discard",
-	"wait", "pexpire", "set",
+var holding = script.Needs{
+	Scripts: []string{"acquire", "release", "renew"},
+	Commands: []string{
+		"del", "exists", "get", "hmget", "hset", "pexpire", "pttl", "publish", "set", "time",
+		"zadd", "zcard", "zrange", "zrem", "zremrangebyscore", "zscore",
+	},
+	Publishes: true,
 }
 
-// Access is what a process needs in Redis that uses locks under a key prefix: the role lock.
-func Access(prefix string) script.Access {
-	a := script.Access{
-		Commands: slices.Concat(connecting, calling),
-		Keys:     []string{prefix + ":*"},
-		Channels: []string{prefix + ":*"},
-	}
-	for _, name := range []string{"acquire", "release", "renew"} {
-		a.Commands = append(a.Commands, scripts[name].Commands(false)...)
-		a.Commands = append(a.Commands, scripts[name].Commands(true)...)
-	}
-	slices.Sort(a.Commands)
-	a.Commands = slices.Compact(a.Commands)
-	return a
+// Access is what a process needs in Redis that takes locks. An operator imports nodes under one.
+var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
+	script.RoleLock: holding, script.RoleOperator: holding,
+}}
+
+// AdminAccess is what an Admin needs in Redis, which a replica has.
+var AdminAccess = script.Access{
+	Scripts: script.Set{"state": scripts["state"], "revoke": scripts["revoke"]},
+	Roles: map[script.Role]script.Needs{script.RoleReplica: {Commands: []string{
+		"del", "exists", "hget", "hmget", "hset", "info", "pexpire", "pttl", "scan", "time", "xadd", "xrevrange", "zcard", "zrange", "zscore",
+	}}},
 }

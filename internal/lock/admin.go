@@ -331,15 +331,3 @@ func (a *Admin) Audit(ctx context.Context, limit int) ([]Audited, error) {
 	slices.SortStableFunc(all, func(x, y Audited) int { return y.At.Compare(x.At) })
 	return all[:min(len(all), limit)], nil
 }
-
-// AdminAccess is what an Admin needs in Redis.
-func AdminAccess(prefix string) script.Access {
-	a := script.Access{Keys: []string{prefix + ":*"}}
-	a.Commands = slices.Concat(connecting, []string{"eval", "evalsha", "scan", "xrevrange"})
-	for _, name := range []string{"state", "revoke"} {
-		a.Commands = append(a.Commands, scripts[name].Commands(false)...)
-	}
-	slices.Sort(a.Commands)
-	a.Commands = slices.Compact(a.Commands)
-	return a
-}

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	_ "embed" // of the check
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,6 +10,11 @@ import (
 
 	"github.com/redis/rueidis"
 )
+
+// fenceCheck is the check in front of the caller's script. It touches no key of locks, and so is none of the scripts.
+//
+//go:embed fence.lua
+var fenceCheck string
 
 // ErrStale is returned by Fence.Run for a holder whose token is lower than one that the resource has seen: another one
 // has held the lock since, and nothing was written.
@@ -29,7 +35,7 @@ type Fence struct {
 
 // NewFence puts the check in front of a Lua script, which uses KEYS and ARGV as it would without it. It does no I/O.
 func NewFence(lua string) *Fence {
-	text := scripts["fence"].Text(false) + "\n" + lua
+	text := fenceCheck + "\n" + lua
 	return &Fence{text: text, lua: rueidis.NewLuaScript(text)}
 }
 

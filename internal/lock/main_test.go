@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
 // TestMain runs the tests with the rights of the role lock.
 func TestMain(m *testing.M) {
 	guard(scripts)
-	redistest.MainAs(m, redistest.Role{Name: "lock", Rules: Access("*").Rules()})
+	acltest.Main(m, script.RoleLock, Access)
 }
 
 // guard makes it an error that a script reads beyond the end of KEYS or ARGV, where Lua reads nil and a caller that

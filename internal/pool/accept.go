@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -39,13 +38,13 @@ type memory struct {
 	term    string
 	highest uint64 // of the versions accepted within term
 	content []byte // of State.Config, in canonical form
-	last    cell.ConfigState
+	last    stored
 	// seen is true once there was a reading.
 	seen bool
 }
 
 // interpret reads the document, nil where there is none, and what is paused.
-func interpret(state *cell.ConfigState) (cfg *selection.Config, paused *selection.Paused, err error) {
+func interpret(state *stored) (cfg *selection.Config, paused *selection.Paused, err error) {
 	if cfg, err = interpretDocument(state); err != nil {
 		return nil, nil, err
 	}
@@ -59,27 +58,27 @@ func interpret(state *cell.ConfigState) (cfg *selection.Config, paused *selectio
 }
 
 // interpretPaused returns nil where nothing is paused.
-func interpretPaused(state *cell.ConfigState) (*selection.Paused, error) {
-	switch state.PausedType {
+func interpretPaused(state *stored) (*selection.Paused, error) {
+	switch state.pausedKind {
 	case "", "none":
 		return nil, nil
 	case "string":
-		return DecodePaused(state.Paused)
+		return DecodePaused(state.paused)
 	default:
-		return nil, refuse(pausedPath, "is a %s in Redis, expected a string", state.PausedType)
+		return nil, refuse(pausedPath, "is a %s in Redis, expected a string", state.pausedKind)
 	}
 }
 
-func interpretDocument(state *cell.ConfigState) (*selection.Config, error) {
+func interpretDocument(state *stored) (*selection.Config, error) {
 	switch {
-	case state.Type == "none":
+	case state.kind == "none":
 		return nil, nil
-	case state.Type != "string":
-		return nil, refuse(root, "is a %s in Redis, expected a string", state.Type)
-	case state.Content == nil:
-		return nil, refuse(root, "has %d bytes in Redis, expected at most %d", state.Length, cell.MaxConfigBytes)
+	case state.kind != "string":
+		return nil, refuse(root, "is a %s in Redis, expected a string", state.kind)
+	case state.content == nil:
+		return nil, refuse(root, "has %d bytes in Redis, expected at most %d", state.length, maxBytes)
 	}
-	cfg, err := Decode(state.Content)
+	cfg, err := Decode(state.content)
 	if err == nil && cfg.Paused != nil {
 		err = refuse(pausedPath, "is in the document in Redis, expected under a key of its own")
 	}
@@ -87,35 +86,35 @@ func interpretDocument(state *cell.ConfigState) (*selection.Config, error) {
 }
 
 // news reports whether a reading differs from the one before.
-func (m *memory) news(read *cell.ConfigState) bool {
-	return !m.seen || m.last.Version != read.Version || m.last.Generation != read.Generation || m.last.Server != read.Server ||
-		m.last.Type != read.Type || m.last.PausedType != read.PausedType || !bytes.Equal(m.last.Paused, read.Paused) || m.last.Length != read.Length || !bytes.Equal(m.last.Content, read.Content)
+func (m *memory) news(read *stored) bool {
+	return !m.seen || m.last.version != read.version || m.last.generation != read.generation || m.last.server != read.server ||
+		m.last.kind != read.kind || m.last.pausedKind != read.pausedKind || !bytes.Equal(m.last.paused, read.paused) || m.last.length != read.length || !bytes.Equal(m.last.content, read.content)
 }
 
 // accept takes over a reading. It returns true when another configuration is in force
 // after it. file is what is in force without a document.
-func (m *memory) accept(read *cell.ConfigState, file *selection.Config) (changed bool) {
+func (m *memory) accept(read *stored, file *selection.Config) (changed bool) {
 	m.last, m.seen = *read, true
-	if term := read.Generation + " " + read.Server; term != m.term {
+	if term := read.generation + " " + read.server; term != m.term {
 		m.term, m.highest = term, 0
 	}
 	cfg, paused, problem := interpret(read)
-	if problem == nil && read.Version < m.highest {
-		problem = fmt.Errorf("the version in Redis went back from %d to %d: somebody changed its counter", m.highest, read.Version)
+	if problem == nil && read.version < m.highest {
+		problem = fmt.Errorf("the version in Redis went back from %d to %d: somebody changed its counter", m.highest, read.version)
 	}
 	if m.Problem = problem; problem != nil {
 		return false
 	}
-	m.highest = read.Version
+	m.highest = read.version
 	switch {
 	case cfg != nil:
-		return m.put(cfg, read.Version, read.Generation, SourceRedis)
+		return m.put(cfg, read.version, read.generation, SourceRedis)
 	case paused.Empty():
 		return m.put(file, 0, "", SourceFile)
 	default:
 		with := *file
 		with.Paused = paused
-		return m.put(&with, read.Version, read.Generation, SourceFile)
+		return m.put(&with, read.version, read.generation, SourceFile)
 	}
 }
 

@@ -3,29 +3,27 @@ package pool
 import (
 	"fmt"
 	"testing"
-
-	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // reading is a document of one pool, named as its id.
-func reading(version uint64, generation, server, pool string) cell.ConfigState {
+func reading(version uint64, generation, server, pool string) stored {
 	content := Encode(pools(pool))
-	return cell.ConfigState{Version: version, Generation: generation, Server: server, Type: "string", Length: len(content), Content: content}
+	return stored{version: version, generation: generation, server: server, kind: "string", length: len(content), content: content}
 }
 
 // TestAccept is one life of a replica, step by step.
 func TestAccept(t *testing.T) {
 	t.Parallel()
-	broken := func(version uint64, content string) cell.ConfigState {
-		return cell.ConfigState{Version: version, Generation: "g1", Server: "s1", Type: "string", Length: len(content), Content: []byte(content)}
+	broken := func(version uint64, content string) stored {
+		return stored{version: version, generation: "g1", server: "s1", kind: "string", length: len(content), content: []byte(content)}
 	}
-	none := func(version uint64) cell.ConfigState {
-		return cell.ConfigState{Version: version, Generation: "g1", Server: "s1", Type: "none"}
+	none := func(version uint64) stored {
+		return stored{version: version, generation: "g1", server: "s1", kind: "none"}
 	}
 	var m memory
 	for i, step := range []struct {
 		what    string
-		read    cell.ConfigState
+		read    stored
 		changed bool
 		pool    string
 		version uint64
@@ -39,8 +37,8 @@ func TestAccept(t *testing.T) {
 		{"an edit", reading(4, "g1", "s1", "c"), true, "c", 4, SourceRedis, false},
 		{"not JSON", broken(4, "{"), false, "c", 4, SourceRedis, true},
 		{"not valid", broken(4, `{"mode":"x"}`), false, "c", 4, SourceRedis, true},
-		{"a list", cell.ConfigState{Version: 4, Generation: "g1", Server: "s1", Type: "list"}, false, "c", 4, SourceRedis, true},
-		{"too long", cell.ConfigState{Version: 4, Generation: "g1", Server: "s1", Type: "string", Length: 1 << 30}, false, "c", 4, SourceRedis, true},
+		{"a list", stored{version: 4, generation: "g1", server: "s1", kind: "list"}, false, "c", 4, SourceRedis, true},
+		{"too long", stored{version: 4, generation: "g1", server: "s1", kind: "string", length: 1 << 30}, false, "c", 4, SourceRedis, true},
 		{"mended", reading(4, "g1", "s1", "c"), false, "c", 4, SourceRedis, false},
 		{"older", reading(3, "g1", "s1", "b"), false, "c", 4, SourceRedis, true},
 		{"older and gone", none(3), false, "c", 4, SourceRedis, true},

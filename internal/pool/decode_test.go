@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -132,11 +131,11 @@ func TestTooManyPairs(t *testing.T) {
 		}
 	}
 	cfg := pools("a")
-	cfg.Pools[0].SourceLanguages, cfg.Pools[0].TargetLanguages = tags, tags[:cell.MaxLanguagePairs/len(tags)]
+	cfg.Pools[0].SourceLanguages, cfg.Pools[0].TargetLanguages = tags, tags[:maxPairs/len(tags)]
 	if _, err := Decode(Encode(cfg)); err != nil {
 		t.Error(err)
 	}
-	cfg.Pools[0].TargetLanguages = tags[:cell.MaxLanguagePairs/len(tags)+1]
+	cfg.Pools[0].TargetLanguages = tags[:maxPairs/len(tags)+1]
 	if _, err := Decode(Encode(cfg)); !slices.Equal(fields(err), []string{"config.pools"}) {
 		t.Error(err)
 	}

@@ -1,31 +1,42 @@
 package pool
 
 import (
-	"context"
+	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Nodes is what a replica knows of the fleet; *cache.Cache is it.
-type Nodes interface {
-	// States are all nodes, ordered by id; the slice is the caller's.
-	States() []cell.NodeState
-}
+// Feature is the configuration of pools: a replica follows it, and has the routes of the
+// configuration, of pools and of pauses.
+var Feature = feature.Feature{Access: access, New: newPart}
 
-// Fence knows by which version each replica begins jobs; *dispatch.Dispatcher is it.
-type Fence interface {
-	// Confirm waits until all replicas go by a version, or ctx ends, and returns those that do not.
-	Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error)
-}
+// startPatience is how long a start waits for the configuration where the server that has it may be
+// down while others serve.
+const startPatience = 2 * time.Second
 
-// NewFeature is what a replica has of the configuration of pools: the follower of it, and the routes of
-// the configuration, of pools and of pauses.
-func NewFeature(pools *Follower, store *Store, nodes Nodes, fence Fence) feature.Feature {
-	return feature.Feature{
-		Step:   feature.Step{Name: "pools", Start: pools.Start, Stop: pools.Stop},
-		Routes: []api.Routes{routes{store: store, pools: pools, nodes: nodes, fence: fence}.register},
-		Checks: []api.Check{{Name: "pools", Ready: pools.Ready}},
+func newPart(env *feature.Env) feature.Part {
+	cfg := Config{File: env.Config.Selection(), NoEvents: !env.Config.Cache.PubSub, OnChange: func(next *selection.Config) {
+		env.Nodes.SetConfig(next)
+		env.Jobs.ConfigChanged()
+	}}
+	if env.Config.Redis.Cells > 1 {
+		cfg.StartPatience = startPatience
+	}
+	store := NewStore(env.Runners[0])
+	pools := New(cfg, store, env.Subscriber(0), env.Log.Named("pool"), env.Metrics)
+	nodes := func() (all []freeslot.Node) {
+		for _, s := range env.Nodes.States() {
+			all = append(all, s.Node)
+		}
+		return all
+	}
+	return feature.Part{
+		Step:       feature.Step{Name: "pools", Start: pools.Start, Stop: pools.Stop},
+		BeforeJobs: true, // no job begins by pools that are not in force
+		Routes:     []api.Routes{routes{store: store, pools: pools, nodes: nodes, fence: env.Jobs}.register},
+		Checks:     []api.Check{{Name: "pools", Ready: pools.Ready}},
 	}
 }

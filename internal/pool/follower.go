@@ -49,11 +49,12 @@ type Config struct {
 // can be lost, and an operator's edit sends none. The comparison reads the whole
 // document. A client-side cache would read less, but tell of a change no sooner than
 // the channel does, need a tracking connection, and be wrong while that is away; and
-// the version alone says nothing of an edit. What a reading costs is in docs/pools.md.
+// the version alone says nothing of an edit. What a reading costs is in
+// docs/decisions/007-compare-the-configuration.md.
 // All methods are safe for concurrent use.
 type Follower struct {
 	cfg     Config
-	backend Backend
+	store   *Store
 	sub     *events.Subscriber // nil without events
 	log     *zap.Logger
 	metrics *metrics
@@ -76,9 +77,8 @@ type Follower struct {
 
 const never = -1
 
-// New makes a follower of backend, told of changes by channel (cell.Layout.ConfigEvents)
-// through subscriber, which stays the caller's. It does no I/O. reg may be nil.
-func New(cfg Config, backend Backend, channel string, subscriber rueidis.Client, log *zap.Logger, reg prometheus.Registerer) *Follower {
+// New makes a follower of store, told of changes by their channel through subscriber, which stays the caller's. It does no I/O. reg may be nil.
+func New(cfg Config, store *Store, subscriber rueidis.Client, log *zap.Logger, reg prometheus.Registerer) *Follower {
 	if cfg.Interval == 0 {
 		cfg.Interval = DefaultInterval
 	}
@@ -88,13 +88,13 @@ func New(cfg Config, backend Backend, channel string, subscriber rueidis.Client,
 	cfg.File = normal(cfg.File)
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Follower{
-		cfg: cfg, backend: backend, log: log, origin: time.Now(),
+		cfg: cfg, store: store, log: log, origin: time.Now(),
 		syncs: make(chan chan error), withFile: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}), ctx: ctx, cancel: cancel,
 	}
 	f.state.Store(&State{})
 	f.comparedAt.Store(never)
 	if !cfg.NoEvents {
-		f.sub = events.NewSubscriber(subscriber, channel, false, log)
+		f.sub = events.NewSubscriber(subscriber, store.keys.channel, false, log)
 	}
 	f.metrics = newMetrics(f, reg)
 	return f

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -82,11 +81,11 @@ func TestCompare(t *testing.T) {
 		if got := text(receive(t, blind.told, "a change")); got != text(pools("a")) {
 			t.Error(got)
 		}
-		r.do("SET", r.l.Config(), `{"enabled":true,"pools":[{"id":"edited"}]}`)
+		r.Do("SET", r.keys.document, `{"enabled":true,"pools":[{"id":"edited"}]}`)
 		if got := text(receive(t, blind.told, "an edit")); got != text(pools("edited")) {
 			t.Error(got)
 		}
-		r.do("DEL", r.l.Config())
+		r.Do("DEL", r.keys.document)
 		if got := text(receive(t, blind.told, "a removal")); got != text(&selection.Config{}) {
 			t.Error(got)
 		}
@@ -100,10 +99,10 @@ func TestBrokenDocument(t *testing.T) {
 		r.apply(0, pools("a"))
 		f.sync(t)
 		breaks := []func(){
-			func() { r.do("SET", r.l.Config(), `{"enabled":tru`) },
-			func() { r.do("SET", r.l.Config(), `{"enabled":true,"pools":[{"id":"no name"}],"mod":1}`) },
-			func() { r.do("SET", r.l.Config(), strings.Repeat("x", cell.MaxConfigBytes+1)) },
-			func() { r.do("DEL", r.l.Config()); r.do("RPUSH", r.l.Config(), "x") },
+			func() { r.Do("SET", r.keys.document, `{"enabled":tru`) },
+			func() { r.Do("SET", r.keys.document, `{"enabled":true,"pools":[{"id":"no name"}],"mod":1}`) },
+			func() { r.Do("SET", r.keys.document, strings.Repeat("x", maxBytes+1)) },
+			func() { r.Do("DEL", r.keys.document); r.Do("RPUSH", r.keys.document, "x") },
 		}
 		for i, breakIt := range breaks {
 			breakIt()
@@ -137,23 +136,23 @@ func TestBrokenDocument(t *testing.T) {
 func TestStartOnBroken(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		cfg := Config{Interval: neverCompare, File: pools("file")}
-		r.do("SET", r.l.Config(), "{")
+		r.Do("SET", r.keys.document, "{")
 		if got := r.follow(cfg).Current(); got.Source != SourceFile || text(got.Config) != text(pools("file")) || got.Problem == nil {
 			t.Errorf("%+v", got)
 		}
 		r.apply(0, pools("a"))
 		r.apply(1, pools("b"))
-		r.do("SET", r.l.Config(), "{")
+		r.Do("SET", r.keys.document, "{")
 		if got := r.follow(cfg).Current(); got.Source != SourceHistory || got.Version != 2 || text(got.Config) != text(pools("b")) || got.Problem == nil {
 			t.Errorf("%+v", got)
 		}
-		r.do("HSET", r.l.ConfigHistory(), "2", "{")
+		r.Do("HSET", r.keys.history, "2", "{")
 		f := r.follow(cfg)
 		if got := f.Current(); got.Source != SourceHistory || got.Version != 1 || text(got.Config) != text(pools("a")) {
 			t.Errorf("%+v", got)
 		}
-		r.do("DEL", r.l.ConfigHistory())
-		r.do("SADD", r.l.ConfigHistory(), "x")
+		r.Do("DEL", r.keys.history)
+		r.Do("SADD", r.keys.history, "x")
 		if got := r.follow(cfg).Current(); got.Source != SourceFile {
 			t.Errorf("%+v", got)
 		}
@@ -175,7 +174,7 @@ func TestRollback(t *testing.T) {
 			t.Fatalf("%+v %v", out, err)
 		}
 		doc, err := r.store.Read(ctx)
-		want := cell.ConfigEntry{Version: 3, Action: "rollback", Author: "alice", Note: "b was wrong", Restores: 1, AtMS: out.NowMS, Paused: "{}"}
+		want := ConfigEntry{Version: 3, Action: "rollback", Author: "alice", Note: "b was wrong", Restores: 1, AtMS: out.NowMS, Paused: "{}"}
 		if err != nil || text(doc.Config) != text(pools("a")) || doc.Edited || doc.Entry == nil || *doc.Entry != want {
 			t.Errorf("%+v %v", doc, err)
 		}
@@ -186,18 +185,18 @@ func TestRollback(t *testing.T) {
 		if freeslot.CodeOf(err) != freeslot.CodeNotFound {
 			t.Error(err)
 		}
-		var conflict *cell.ConfigConflictError
+		var conflict *ConflictError
 		if _, err = r.store.Rollback(ctx, 2, 2, "alice", ""); !errors.As(err, &conflict) || conflict.Current != 3 {
 			t.Error(err)
 		}
-		r.do("HSET", r.l.ConfigHistory(), "2", `{"mode":"x"}`)
+		r.Do("HSET", r.keys.history, "2", `{"mode":"x"}`)
 		if _, err = r.store.Rollback(ctx, 3, 2, "alice", ""); !slices.Contains(fields(err), "config.mode") {
 			t.Error(err)
 		}
 		if _, err := r.store.Apply(ctx, Change{Seen: 3, Config: pools("a b")}); !slices.Contains(fields(err), "config.pools[0].id") {
 			t.Error(err)
 		}
-		r.do("SET", r.l.Config(), `{"enabled":true,"pools":[{"id":"edited"}],"version":3}`)
+		r.Do("SET", r.keys.document, `{"enabled":true,"pools":[{"id":"edited"}],"version":3}`)
 		if doc, err := r.store.Read(ctx); err != nil || !doc.Edited || text(doc.Config) != text(pools("edited")) {
 			t.Errorf("%+v %v", doc, err)
 		}
@@ -262,7 +261,7 @@ func TestConnectionsKilled(t *testing.T) {
 	replicas := []*replica{r.follow(Config{Interval: neverCompare}), r.follow(Config{Interval: neverCompare})}
 	for i := range 20 {
 		cfg := pools(fmt.Sprint("p", i))
-		r.do("CLIENT", "KILL", "TYPE", "pubsub")
+		r.Do("CLIENT", "KILL", "TYPE", "pubsub")
 		r.apply(uint64(i), cfg)
 		for _, f := range replicas {
 			for got := ""; got != text(cfg); {

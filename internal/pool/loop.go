@@ -53,7 +53,7 @@ func (f *Follower) pause() time.Duration {
 
 // compare takes over what is in Redis.
 func (f *Follower) compare() error {
-	read, err := f.backend.ReadConfig(f.ctx)
+	read, err := f.store.stored(f.ctx)
 	if err != nil {
 		f.metrics.errors.Inc()
 		return err
@@ -86,7 +86,7 @@ func (f *Follower) compare() error {
 // fallBack is for a replica that finds a broken document when it starts: the newest
 // valid version of the history, else its own file.
 func (f *Follower) fallBack() (changed bool, err error) {
-	versions, err := f.backend.ConfigVersions(f.ctx)
+	versions, err := f.store.Versions(f.ctx)
 	if err != nil {
 		var refused *rueidis.RedisError
 		if !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "WRONGTYPE") {
@@ -96,7 +96,7 @@ func (f *Follower) fallBack() (changed bool, err error) {
 		f.log.Warn("config.history_unreadable", zap.Error(err))
 	}
 	for _, v := range versions {
-		entry, content, err := f.backend.ConfigAt(f.ctx, v.Version)
+		entry, content, err := f.store.entry(f.ctx, v.Version)
 		if err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound {
 			return false, err
 		}
@@ -106,7 +106,7 @@ func (f *Follower) fallBack() (changed bool, err error) {
 			if cfg.Paused, err = interpretPaused(&f.memory.last); err != nil {
 				cfg.Paused = pausedThen(entry.Paused)
 			}
-			return f.memory.put(cfg, v.Version, f.memory.last.Generation, SourceHistory), nil
+			return f.memory.put(cfg, v.Version, f.memory.last.generation, SourceHistory), nil
 		}
 	}
 	return f.memory.put(f.cfg.File, 0, "", SourceFile), nil

@@ -3,7 +3,12 @@ package pool
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/script/scripttest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	scripttest.Guard(scripts)
+	acltest.Main(m, script.RoleReplica, access)
+}

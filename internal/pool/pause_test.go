@@ -51,9 +51,9 @@ func TestPauseBesideDocument(t *testing.T) {
 		if out, err := r.store.Pause(ctx, 1, &selection.Paused{Pools: []string{"a"}}, "", "", ""); err != nil || out.Version != 2 {
 			t.Fatalf("%+v %v", out, err)
 		}
-		state, err := r.cell.ReadConfig(ctx)
-		if want := strings.TrimSuffix(text(pools("a")), "}") + `,"version":2}`; err != nil || string(state.Content) != want {
-			t.Errorf("%s, expected %s, %v", state.Content, want, err)
+		state, err := r.store.stored(ctx)
+		if want := strings.TrimSuffix(text(pools("a")), "}") + `,"version":2}`; err != nil || string(state.content) != want {
+			t.Errorf("%s, expected %s, %v", state.content, want, err)
 		}
 		doc, err := r.store.Read(ctx)
 		if err != nil || doc.Edited || doc.Entry == nil || doc.Paused.Text() != `{"pools":["a"]}` || doc.Config.Paused != doc.Paused {
@@ -93,9 +93,9 @@ func TestPauseBesideDocument(t *testing.T) {
 func (r *rig) applyAsBefore(version int, cfg *selection.Config) {
 	r.t.Helper()
 	content := text(cfg)
-	r.do("SET", r.l.Config(), fmt.Sprintf(`%s,"version":%d}`, strings.TrimSuffix(content, "}"), version))
-	r.do("HSET", r.l.ConfigVersion(), "revision", fmt.Sprint(version))
-	r.do("HSET", r.l.ConfigHistory(), fmt.Sprint(version), content, fmt.Sprintf("%d:meta", version), fmt.Sprintf(`{"author":"x","version":%d,"at_ms":1}`, version))
+	r.Do("SET", r.keys.document, fmt.Sprintf(`%s,"version":%d}`, strings.TrimSuffix(content, "}"), version))
+	r.Do("HSET", r.keys.version, "revision", fmt.Sprint(version))
+	r.Do("HSET", r.keys.history, fmt.Sprint(version), content, fmt.Sprintf("%d:meta", version), fmt.Sprintf(`{"author":"x","version":%d,"at_ms":1}`, version))
 }
 
 // TestPauseTogether: whoever pauses while others do loses nothing of what they did.
@@ -131,7 +131,7 @@ func TestPauseEdited(t *testing.T) {
 		pause(1)
 		f.sync(t)
 		for i, broken := range []string{"", "{", "[]", `{"pool":["a"]}`, `{"pools":["?"]}`} {
-			r.do("SET", r.l.ConfigPaused(), broken)
+			r.Do("SET", r.keys.paused, broken)
 			got := f.sync(t)
 			if got.Problem == nil || got.Version != 2+uint64(i) || got.Config.Paused.Text() != `{"pools":["a"]}` {
 				t.Errorf("%q: %+v", broken, got)
@@ -148,11 +148,11 @@ func TestPauseEdited(t *testing.T) {
 				t.Errorf("%q: %+v", broken, got)
 			}
 		}
-		r.do("DEL", r.l.ConfigPaused())
+		r.Do("DEL", r.keys.paused)
 		if got := f.sync(t); got.Problem != nil || got.Config.Pauses() {
 			t.Errorf("%+v", got)
 		}
-		r.do("SADD", r.l.ConfigPaused(), "x")
+		r.Do("SADD", r.keys.paused, "x")
 		if got := f.sync(t); got.Problem == nil {
 			t.Errorf("%+v", got)
 		}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -106,7 +105,7 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 	if random.IntN(4) == 0 {
 		fresh.Paused = paused // else what is paused stays
 	}
-	applied := func(what string, cfg *selection.Config, out cell.ConfigOutcome, err error) string {
+	applied := func(what string, cfg *selection.Config, out Outcome, err error) string {
 		if err != nil {
 			t.Fatalf("step %d, %s: %v", step, what, err)
 		}
@@ -129,7 +128,7 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 		}
 		w.then[out.Version] = w.paused
 		w.versions[out.Version] = cfg
-		delete(w.versions, out.Version-cell.ConfigHistory)
+		delete(w.versions, out.Version-historyKept)
 		return what
 	}
 	switch n := random.IntN(20); {
@@ -151,7 +150,7 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 		}
 	case n < 11:
 		_, err := r.store.Apply(ctx, Change{Seen: w.version + 1 + random.Uint64N(5), Config: pools("conflict")})
-		var conflict *cell.ConfigConflictError
+		var conflict *ConflictError
 		if !errors.As(err, &conflict) || conflict.Current != w.version {
 			t.Fatalf("step %d: %v, expected a conflict with %d", step, err, w.version)
 		}
@@ -167,27 +166,27 @@ func (r *rig) operation(t *testing.T, w *twin, random *rand.Rand, step int) stri
 		}
 		w.version, w.paused = out.Version, paused
 		w.versions[out.Version], w.then[out.Version] = w.document, paused
-		delete(w.versions, out.Version-cell.ConfigHistory)
+		delete(w.versions, out.Version-historyKept)
 		return "pause"
 	case n < 14:
 		fresh.Paused = nil
-		r.do("SET", r.l.Config(), text(fresh))
+		r.Do("SET", r.keys.document, text(fresh))
 		w.document, w.broken = fresh, false
 		return "edit"
 	case n < 16:
-		r.do("SET", r.l.Config(), []string{"{", `{"mode":"x"}`, "", `{"pools":[{"id":""}]}`}[random.IntN(4)])
+		r.Do("SET", r.keys.document, []string{"{", `{"mode":"x"}`, "", `{"pools":[{"id":""}]}`}[random.IntN(4)])
 		w.broken = true
 		return "break"
 	case n < 17:
-		r.do("DEL", r.l.Config())
+		r.Do("DEL", r.keys.document)
 		w.document, w.broken = nil, false
 		return "delete"
 	case n < 18:
-		r.do("DEL", r.l.ConfigVersion())
+		r.Do("DEL", r.keys.version)
 		w.version = 0
 		return "lose the counter"
 	case n < 19:
-		r.do("DEL", r.l.LanguagePairs())
+		r.Do("DEL", r.keys.pairs)
 		return "lose the index"
 	default:
 		r.flush()

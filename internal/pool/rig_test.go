@@ -10,8 +10,9 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/script/scripttest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -23,33 +24,28 @@ const neverCompare = time.Hour
 
 // rig is the first cell of a system, and a way around it.
 type rig struct {
+	*scripttest.Rig
 	t      testing.TB
-	redis  *redistest.Target
 	client rueidis.Client
-	cell   *cell.Cell
 	store  *Store
-	l      cell.Layout
+	keys   keys
 }
 
 func newRig(t testing.TB, redis *redistest.Target) *rig {
 	t.Helper()
-	layout := cell.Layout{Prefix: redis.Prefix(t)}
-	if redis.IsCluster() {
-		layout.Tag = "c0"
-	}
-	r := &rig{t: t, redis: redis, client: redis.Client(t), l: layout}
-	r.cell = r.newCell(patience)
-	r.store = NewStore(r.cell)
-	return r
+	return rigOn(t, scripttest.NewRig(t, redis))
 }
 
-func (r *rig) newCell(timeout time.Duration) *cell.Cell {
+func rigOn(t testing.TB, r *scripttest.Rig) *rig {
+	store := NewStore(r.Runner)
+	return &rig{Rig: r, t: t, client: r.Redis.Client(t), store: store, keys: store.keys}
+}
+
+// newStore is another store of the same cell.
+func (r *rig) newStore(timeout time.Duration) *Store {
 	r.t.Helper()
-	c, err := cell.New(cell.Config{Layout: r.l, CallTimeout: timeout}, r.redis.Client(r.t), zaptest.NewLogger(r.t), nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return c
+	cfg := script.Config{Layout: r.Layout(), CallTimeout: timeout}
+	return NewStore(script.NewRunner(cfg, r.Redis.Client(r.t), zaptest.NewLogger(r.t), nil))
 }
 
 // replica is a follower with what it was told.
@@ -74,7 +70,7 @@ func (r *rig) newReplica(cfg Config, timeout time.Duration) *replica {
 	r.t.Helper()
 	f := &replica{registry: prometheus.NewRegistry(), told: make(chan *selection.Config, 1<<12)}
 	cfg.OnChange = func(c *selection.Config) { f.told <- c }
-	f.Follower = New(cfg, r.newCell(timeout), r.l.ConfigEvents(), r.redis.Client(r.t), zaptest.NewLogger(r.t), f.registry)
+	f.Follower = New(cfg, r.newStore(timeout), r.Redis.Client(r.t), zaptest.NewLogger(r.t), f.registry)
 	r.t.Cleanup(func() {
 		if err := f.Stop(deadline(r.t)); err != nil {
 			r.t.Error(err)
@@ -101,15 +97,6 @@ func receive[T any](t testing.TB, ch <-chan T, what string) T {
 	}
 }
 
-// do runs one command on the first cell's server.
-func (r *rig) do(args ...string) {
-	r.t.Helper()
-	cmd := r.client.B().Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build()
-	if err := r.client.Do(deadline(r.t), cmd).Error(); err != nil {
-		r.t.Fatalf("%v: %v", args, err)
-	}
-}
-
 // flush empties every server of the target.
 func (r *rig) flush() {
 	r.t.Helper()
@@ -121,7 +108,7 @@ func (r *rig) flush() {
 }
 
 // apply puts a configuration in force that must be new.
-func (r *rig) apply(seen uint64, cfg *selection.Config) cell.ConfigOutcome {
+func (r *rig) apply(seen uint64, cfg *selection.Config) Outcome {
 	r.t.Helper()
 	out, err := r.store.Apply(deadline(r.t), Change{Seen: seen, Config: cfg, Author: "test"})
 	if err != nil || out.Unchanged {

@@ -12,23 +12,28 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // store is what the routes need of *Store.
 type store interface {
 	Read(ctx context.Context) (Document, error)
-	Apply(ctx context.Context, c Change) (cell.ConfigOutcome, error)
-	Versions(ctx context.Context) ([]cell.ConfigEntry, error)
-	At(ctx context.Context, version uint64) (cell.ConfigEntry, *selection.Config, error)
-	ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (cell.ConfigOutcome, *selection.Paused, error)
+	Apply(ctx context.Context, c Change) (Outcome, error)
+	Versions(ctx context.Context) ([]ConfigEntry, error)
+	At(ctx context.Context, version uint64) (ConfigEntry, *selection.Config, error)
+	ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (Outcome, *selection.Paused, error)
 }
 
 // follower is what the routes need of *Follower.
 type follower interface {
 	Current() State
 	Sync(ctx context.Context) error
+}
+
+// Fence knows by which version each replica begins jobs; *dispatch.Dispatcher is it.
+type Fence interface {
+	// Confirm waits until all replicas go by a version, or ctx ends, and returns those that do not.
+	Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error)
 }
 
 // configPath is where the configuration is read and changed.
@@ -69,12 +74,12 @@ type ConfigResult struct {
 
 // ConfigVersions is the history.
 type ConfigVersions struct {
-	Versions []cell.ConfigEntry `json:"versions" doc:"The newest first; the last 100 are kept."`
+	Versions []ConfigEntry `json:"versions" doc:"The newest first; the last 100 are kept."`
 }
 
 // ConfigVersion is one version of the history.
 type ConfigVersion struct {
-	cell.ConfigEntry
+	ConfigEntry
 	Config *selection.Config `json:"config"`
 }
 
@@ -114,7 +119,7 @@ type routes struct {
 	*api.Router
 	store store
 	pools follower
-	nodes Nodes
+	nodes func() []freeslot.Node // all that this replica knows, ordered by id
 	fence Fence
 }
 
@@ -127,7 +132,7 @@ func (r routes) register(router *api.Router) {
 }
 
 func (r *routes) registerConfig() {
-	r.LimitBody(configPath, "config", cell.MaxConfigBytes)
+	r.LimitBody(configPath, "config", maxBytes)
 	huma.Register(r, huma.Operation{
 		OperationID: "get-config", Method: http.MethodGet, Path: configPath, Tags: []string{"config"},
 		Summary: "Read the configuration of pools", Description: "From the store, with its version and who made it. Operators only.",
@@ -262,12 +267,12 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	}
 	out := ConfigResult{
 		Version: doc.Version, Source: string(source), DryRun: dryRun, Problems: problems(&doc),
-		Diff: Compare(before, &after, r.allNodes()), Inert: !after.Enabled && len(after.Pools) > 0,
+		Diff: Compare(before, &after, r.nodes()), Inert: !after.Enabled && len(after.Pools) > 0,
 	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
 	if dryRun {
 		if seen != nil && *seen != doc.Version && !out.Unchanged {
-			return nil, r.conflict(&cell.ConfigConflictError{Seen: *seen, Current: doc.Version}, &doc)
+			return nil, r.conflict(&ConflictError{Seen: *seen, Current: doc.Version}, &doc)
 		}
 		return &resultOutput{Body: out}, nil
 	}
@@ -275,7 +280,7 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	callCtx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
 	outcome, err := r.store.Apply(callCtx, change)
-	var conflict *cell.ConfigConflictError
+	var conflict *ConflictError
 	switch {
 	case errors.As(err, &conflict):
 		return nil, r.conflict(conflict, &doc)
@@ -290,21 +295,12 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 }
 
 // conflict tells the caller which version there is, and whose, if doc is that one.
-func (r *routes) conflict(c *cell.ConfigConflictError, doc *Document) error {
+func (r *routes) conflict(c *ConflictError, doc *Document) error {
 	message := fmt.Sprintf("version is %d, but the configuration is at %d", c.Seen, c.Current)
 	if doc.Entry != nil && doc.Entry.Version == c.Current {
 		message += fmt.Sprintf(", by %s at %s", doc.Entry.Author, time.UnixMilli(doc.Entry.AtMS).UTC().Format(time.RFC3339))
 	}
 	return api.Conflict(message, c.Current)
-}
-
-func (r *routes) allNodes() []freeslot.Node {
-	states := r.nodes.States()
-	nodes := make([]freeslot.Node, len(states))
-	for i := range states {
-		nodes[i] = states[i].Node
-	}
-	return nodes
 }
 
 func (r *routes) listConfigVersions(ctx context.Context, _ *configInput) (*historyOutput, error) {
@@ -317,7 +313,7 @@ func (r *routes) listConfigVersions(ctx context.Context, _ *configInput) (*histo
 	if err != nil {
 		return nil, r.Refuse("config", err)
 	}
-	return &historyOutput{Body: ConfigVersions{Versions: append([]cell.ConfigEntry{}, versions...)}}, nil
+	return &historyOutput{Body: ConfigVersions{Versions: append([]ConfigEntry{}, versions...)}}, nil
 }
 
 func (r *routes) getConfigVersion(ctx context.Context, in *versionInput) (*versionOutput, error) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -124,7 +123,7 @@ func set(list *[]string, name string, there bool) {
 	}
 }
 
-func (r *routes) confirm(ctx context.Context, o *cell.ConfigOutcome) (behind []string, err error) {
+func (r *routes) confirm(ctx context.Context, o *Outcome) (behind []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	return r.fence.Confirm(ctx, o.Version, o.Generation)
@@ -133,7 +132,7 @@ func (r *routes) confirm(ctx context.Context, o *cell.ConfigOutcome) (behind []s
 // concerned is how many nodes are in the pool, or have the service; nil of a class.
 func (r *routes) concerned(kind, name string) *int {
 	count, cfg := 0, r.pools.Current().Config
-	for _, n := range r.allNodes() {
+	for _, n := range r.nodes() {
 		switch kind {
 		case "pool":
 			if slices.Contains(cfg.Members(&n), name) {

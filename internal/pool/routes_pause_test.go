@@ -24,18 +24,18 @@ type fakePauses struct {
 	behind  []string
 }
 
-func (f *fakePauses) ChangePaused(_ context.Context, edit func(*selection.Paused), action, author, note string) (cell.ConfigOutcome, *selection.Paused, error) {
+func (f *fakePauses) ChangePaused(_ context.Context, edit func(*selection.Paused), action, author, note string) (Outcome, *selection.Paused, error) {
 	if f.refusal != nil {
-		return cell.ConfigOutcome{}, nil, f.refusal
+		return Outcome{}, nil, f.refusal
 	}
 	next := f.paused.Normal()
 	edit(next)
 	if next = next.Normal(); next.Equal(&f.paused) {
-		return cell.ConfigOutcome{Version: f.changes, Unchanged: true}, next, nil
+		return Outcome{Version: f.changes, Unchanged: true}, next, nil
 	}
 	f.paused, f.changes = *next, f.changes+1
 	f.remarks = append(f.remarks, action+", "+author+": "+note)
-	return cell.ConfigOutcome{Version: f.changes}, next, nil
+	return Outcome{Version: f.changes}, next, nil
 }
 
 func (f *fakePauses) Confirm(context.Context, uint64, string) ([]string, error) {

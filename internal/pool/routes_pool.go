@@ -105,7 +105,7 @@ func (r *routes) poolStatuses(cfg *selection.Config) []PoolStatus {
 		index[cfg.Pools[i].ID] = i
 		pools = append(pools, PoolStatus{Pool: cfg.Pools[i], Configured: true, Nodes: []string{}})
 	}
-	for _, n := range r.allNodes() {
+	for _, n := range r.nodes() {
 		for _, id := range cfg.Members(&n) {
 			i, ok := index[id]
 			if !ok {

@@ -23,7 +23,7 @@ type fakeConfig struct {
 	fakePauses
 	onChange func(*selection.Config) // by Sync
 	mu       sync.Mutex              // guards what follows
-	versions []cell.ConfigEntry
+	versions []ConfigEntry
 	contents []*selection.Config
 	problem  error
 	failure  error
@@ -51,32 +51,32 @@ func (f *fakeConfig) Read(context.Context) (Document, error) {
 	return doc, f.failure
 }
 
-func (f *fakeConfig) Apply(_ context.Context, c Change) (cell.ConfigOutcome, error) {
+func (f *fakeConfig) Apply(_ context.Context, c Change) (Outcome, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.version()
 	switch {
 	case f.failure != nil:
-		return cell.ConfigOutcome{}, f.failure
+		return Outcome{}, f.failure
 	case n > 0 && string(Encode(c.Config)) == string(Encode(f.contents[n-1])):
-		return cell.ConfigOutcome{Version: n, Unchanged: true}, nil
+		return Outcome{Version: n, Unchanged: true}, nil
 	case c.Seen != n:
-		return cell.ConfigOutcome{}, &cell.ConfigConflictError{Seen: c.Seen, Current: n}
+		return Outcome{}, &ConflictError{Seen: c.Seen, Current: n}
 	}
 	f.contents = append(f.contents, c.Config)
-	f.versions = append(f.versions, cell.ConfigEntry{Version: n + 1, Author: c.Author, Note: c.Note, Restores: c.Restores, AtMS: 1000 * int64(n+1)})
-	return cell.ConfigOutcome{Version: n + 1}, nil
+	f.versions = append(f.versions, ConfigEntry{Version: n + 1, Author: c.Author, Note: c.Note, Restores: c.Restores, AtMS: 1000 * int64(n+1)})
+	return Outcome{Version: n + 1}, nil
 }
 
-func (f *fakeConfig) Versions(context.Context) ([]cell.ConfigEntry, error) {
+func (f *fakeConfig) Versions(context.Context) ([]ConfigEntry, error) {
 	out := slices.Clone(f.versions)
 	slices.Reverse(out)
 	return out, f.failure
 }
 
-func (f *fakeConfig) At(_ context.Context, version uint64) (cell.ConfigEntry, *selection.Config, error) {
+func (f *fakeConfig) At(_ context.Context, version uint64) (ConfigEntry, *selection.Config, error) {
 	if version == 0 || version > f.version() {
-		return cell.ConfigEntry{}, nil, &freeslot.Error{Code: freeslot.CodeNotFound, Field: "version", Message: "no such version"}
+		return ConfigEntry{}, nil, &freeslot.Error{Code: freeslot.CodeNotFound, Field: "version", Message: "no such version"}
 	}
 	return f.versions[version-1], f.contents[version-1], f.failure
 }
@@ -104,7 +104,13 @@ func setup(t *testing.T, adapt ...func(*api.Deps)) *fixture {
 	t.Helper()
 	f := &fixture{store: newFakeConfig()}
 	f.Server = apitest.New(t, api.Config{}, append(adapt, func(d *api.Deps) {
-		d.Routes = []api.Routes{routes{store: f.store, pools: f.store, nodes: d.Nodes, fence: f.store}.register}
+		nodes := func() (all []freeslot.Node) {
+			for _, s := range d.Nodes.States() {
+				all = append(all, s.Node)
+			}
+			return all
+		}
+		d.Routes = []api.Routes{routes{store: f.store, pools: f.store, nodes: nodes, fence: f.store}.register}
 	})...)
 	f.store.onChange = func(c *selection.Config) { f.Nodes.Rules = *c }
 	return f

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -48,8 +47,8 @@ func pairs(cfg *selection.Config) (map[string]string, error) {
 		return nil, tooMany(entries, maxPairEntries)
 	}
 	index := cfg.LanguagePairs()
-	if len(index) > cell.MaxLanguagePairs {
-		return nil, tooMany(len(index), cell.MaxLanguagePairs)
+	if len(index) > maxPairs {
+		return nil, tooMany(len(index), maxPairs)
 	}
 	out := make(map[string]string, len(index))
 	for pair, pools := range index {

@@ -5,24 +5,21 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Backend is where the configuration is kept; the first *cell.Cell is it.
-type Backend interface {
-	ReadConfig(ctx context.Context) (cell.ConfigState, error)
-	ApplyConfig(ctx context.Context, change cell.ConfigChange) (cell.ConfigOutcome, error)
-	PauseConfig(ctx context.Context, change cell.PauseChange) (cell.ConfigOutcome, error)
-	ConfigVersions(ctx context.Context) ([]cell.ConfigEntry, error)
-	ConfigAt(ctx context.Context, version uint64) (cell.ConfigEntry, []byte, error)
+// Store reads and changes the configuration in Redis. It is safe for concurrent use.
+type Store struct {
+	runner *script.Runner
+	keys   keys
 }
 
-// Store reads and changes the configuration in Redis. It is safe for concurrent use.
-type Store struct{ backend Backend }
-
-// NewStore makes a store. It does no I/O.
-func NewStore(backend Backend) *Store { return &Store{backend: backend} }
+// NewStore makes a store on the first cell of a system. It does no I/O.
+func NewStore(first *script.Runner) *Store {
+	first.Add(scripts)
+	return &Store{runner: first, keys: keysOf(first.Layout())}
+}
 
 // Document is the configuration as it is in Redis.
 type Document struct {
@@ -38,7 +35,7 @@ type Document struct {
 	// Problem is a *freeslot.Error that names every bad field.
 	Problem error
 	// Entry says who made this version; nil when the history does not have it.
-	Entry *cell.ConfigEntry
+	Entry *ConfigEntry
 	// Edited is true when the document is not what the history has as this version:
 	// somebody wrote it past this package.
 	Edited bool
@@ -47,17 +44,17 @@ type Document struct {
 // Read reads the document. What is wrong with it is in the document; the error is
 // what Redis said.
 func (s *Store) Read(ctx context.Context) (Document, error) {
-	state, err := s.backend.ReadConfig(ctx)
+	state, err := s.stored(ctx)
 	if err != nil {
 		return Document{}, err
 	}
-	doc := Document{Version: state.Version, Generation: state.Generation}
+	doc := Document{Version: state.version, Generation: state.generation}
 	doc.Config, doc.Paused, doc.Problem = interpret(&state)
 	if doc.Version == 0 {
 		doc.Edited = doc.Config != nil
 		return doc, nil
 	}
-	entry, content, err := s.backend.ConfigAt(ctx, doc.Version)
+	entry, content, err := s.entry(ctx, doc.Version)
 	if err != nil {
 		// It is told without: the history has its own call.
 		doc.Edited = doc.Config != nil
@@ -80,33 +77,29 @@ type Change struct {
 	Restores uint64
 }
 
-// Apply puts a valid configuration in force; see cell.Cell.ApplyConfig.
-func (s *Store) Apply(ctx context.Context, c Change) (cell.ConfigOutcome, error) {
+// Apply puts a valid configuration in force; errors are those of put.
+func (s *Store) Apply(ctx context.Context, c Change) (Outcome, error) {
 	if err := validate(c.Config).Err(); err != nil {
-		return cell.ConfigOutcome{}, err
+		return Outcome{}, err
 	}
 	index, err := pairs(c.Config)
 	if err != nil {
-		return cell.ConfigOutcome{}, err
+		return Outcome{}, err
 	}
-	change := cell.ConfigChange{
-		Seen: c.Seen, Content: Encode(c.Config), LanguagePairs: index, Author: c.Author, Note: c.Note, Restores: c.Restores,
+	e := edit{
+		seen: c.Seen, content: Encode(c.Config), pairs: index,
+		entry: ConfigEntry{Author: c.Author, Note: c.Note, Restores: c.Restores},
 	}
 	if c.Config.Paused != nil {
-		change.Paused = []byte(c.Config.Paused.Text())
+		e.paused = []byte(c.Config.Paused.Text())
 	}
-	return s.backend.ApplyConfig(ctx, change)
-}
-
-// Versions are those of the history, the newest first.
-func (s *Store) Versions(ctx context.Context) ([]cell.ConfigEntry, error) {
-	return s.backend.ConfigVersions(ctx)
+	return s.put(ctx, e)
 }
 
 // At reads one version of the history. Errors: *freeslot.Error (not_found; invalid_argument
 // when it is no valid configuration for this release), else what Redis said.
-func (s *Store) At(ctx context.Context, version uint64) (cell.ConfigEntry, *selection.Config, error) {
-	entry, content, err := s.backend.ConfigAt(ctx, version)
+func (s *Store) At(ctx context.Context, version uint64) (ConfigEntry, *selection.Config, error) {
+	entry, content, err := s.entry(ctx, version)
 	if err != nil {
 		return entry, nil, err
 	}
@@ -120,10 +113,10 @@ func (s *Store) At(ctx context.Context, version uint64) (cell.ConfigEntry, *sele
 
 // Rollback applies the content of an old version as a new one. seen is the version that
 // the caller took for the current one.
-func (s *Store) Rollback(ctx context.Context, seen, version uint64, author, note string) (cell.ConfigOutcome, error) {
+func (s *Store) Rollback(ctx context.Context, seen, version uint64, author, note string) (Outcome, error) {
 	_, cfg, err := s.At(ctx, version)
 	if err != nil {
-		return cell.ConfigOutcome{}, err
+		return Outcome{}, err
 	}
 	return s.Apply(ctx, Change{Seen: seen, Config: cfg, Author: author, Note: note, Restores: version})
 }

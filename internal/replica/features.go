@@ -1,52 +1,46 @@
 package replica
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/lock/operator"
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/schedule"
-	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
-// newFeatures makes those that work before the dispatcher places jobs, and those that start after it.
-func newFeatures(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) (below, above []feature.Feature) {
-	below = []feature.Feature{
-		newPools(cfg, f, d, conn, log, reg), // no job begins by pools that are not in force
+// Features are all features of a replica. A new one is one line here.
+func Features() []feature.Feature {
+	return []feature.Feature{
+		pool.Feature,
+		schedule.Feature,
+		operator.Feature,
 	}
-	above = []feature.Feature{
-		newSchedules(cfg, f, d, log, reg),
-		operator.NewFeature(lock.NewAdmin(conn.commands.For(0), cfg.Locks.KeyPrefix, conn.topology.Cluster, log.Named("lock"))),
-	}
-	return below, above
 }
 
-// configPatience is how long a start waits for the configuration of pools where the server that has it
-// may be down while others serve.
-const configPatience = 2 * time.Second
-
-func newPools(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) feature.Feature {
-	first := f.cells.At(0)
-	follow := pool.Config{File: fileConfig(cfg), NoEvents: !cfg.Cache.PubSub, OnChange: func(next *selection.Config) {
-		f.cache.SetConfig(next)
-		d.ConfigChanged()
-	}}
-	if cfg.Redis.Cells > 1 {
-		follow.StartPatience = configPatience
+// Access is what all parts of a system need in Redis, by role.
+func Access() []script.Access {
+	all := []script.Access{cell.Access, presence.Access, lock.Access}
+	for _, f := range Features() {
+		all = append(all, f.Access)
 	}
-	pools := pool.New(follow, first, first.Layout().ConfigEvents(), conn.events.For(0), log.Named("pool"), reg)
-	return pool.NewFeature(pools, pool.NewStore(first), f.cache, d)
+	return all
 }
 
-func newSchedules(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, log *zap.Logger, reg prometheus.Registerer) feature.Feature {
-	return schedule.NewFeature(schedule.Config{
-		Replica: cfg.ReplicaID, MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MarkerRetention: cfg.IdempotencyRetention,
-	}, f.cells, d, log.Named("schedule"), reg)
+func newParts(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) (parts []feature.Part) {
+	env := &feature.Env{
+		Config: cfg, Cells: f.cells, Runners: f.cells.Runners(), Subscriber: conn.events.For, Commands: conn.commands.For,
+		Nodes: f.cache, Jobs: d, Log: log, Metrics: reg,
+	}
+	for _, one := range Features() {
+		parts = append(parts, one.New(env))
+	}
+	return parts
 }

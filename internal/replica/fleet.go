@@ -19,7 +19,6 @@ import (
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // fleet is the cells and what this replica knows of their nodes.
@@ -64,7 +63,7 @@ func newFleet(cfg config.Replica, conn *connections, log *zap.Logger, reg promet
 // open makes the cache, and beside it the lock-based picture where that is wanted.
 func (f *fleet) open(cfg config.Replica, feeds []cache.Feed, log *zap.Logger, reg prometheus.Registerer) {
 	cacheConfig := cache.Config{
-		Selection: fileConfig(cfg), RefreshSize: cfg.Cache.BatchRefreshSize, RefreshInterval: cfg.Cache.BatchRefreshInterval,
+		Selection: cfg.Selection(), RefreshSize: cfg.Cache.BatchRefreshSize, RefreshInterval: cfg.Cache.BatchRefreshInterval,
 		VersionCheckTimeout: cfg.Cache.VersionCheckTimeout,
 	}
 	var state *locked.State
@@ -75,16 +74,11 @@ func (f *fleet) open(cfg config.Replica, feeds []cache.Feed, log *zap.Logger, re
 	f.cache = cache.New(cacheConfig, feeds, log.Named("cache"), reg)
 	f.nodes = f.cache
 	if cfg.Locked.Enabled {
-		f.nodes = locked.NewPath(f.cache, state)
+		f.nodes = locked.NewAdapter(f.cache, state)
 	}
 	if cfg.Locked.Verify {
 		f.verifier = locked.NewVerifier(f.cache, state, 0, log.Named("locked"), reg)
 	}
-}
-
-// fileConfig is how nodes are chosen while there is no configuration in Redis.
-func fileConfig(cfg config.Replica) *selection.Config {
-	return &selection.Config{Enabled: len(cfg.Pools) > 0, Pools: cfg.Pools}
 }
 
 func newTracker(cfg config.Replica, conn *connections, layouts []cell.Layout, log *zap.Logger, reg prometheus.Registerer) *events.Tracker {

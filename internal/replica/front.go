@@ -25,15 +25,15 @@ type front struct {
 	log      *zap.Logger
 }
 
-func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, features []feature.Feature, conn *connections, log *zap.Logger, reg *prometheus.Registry) (*front, error) {
+func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feature.Part, conn *connections, log *zap.Logger, reg *prometheus.Registry) (*front, error) {
 	auth := newAuthenticator(cfg)
 	sessions, err := newSessions(cfg, d, auth, conn, log, reg)
 	if err != nil {
 		return nil, err
 	}
 	checks, routes := f.checks(), []api.Routes(nil)
-	for _, f := range features {
-		checks, routes = append(checks, f.Checks...), append(routes, f.Routes...)
+	for _, p := range parts {
+		checks, routes = append(checks, p.Checks...), append(routes, p.Routes...)
 	}
 	server := api.New(api.Config{
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),

@@ -12,14 +12,14 @@ import (
 
 // newPresence has choices try this replica's share of the fleet first, and this replica
 // match free nodes of its share with jobs that wait.
-func newPresence(cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, features []feature.Feature, log *zap.Logger) *presence.Presence {
+func newPresence(cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, parts []feature.Part, log *zap.Logger) *presence.Presence {
 	return presence.New(presence.Config{Replica: cfg.ReplicaID, OnChange: func(replicas []string) {
 		fleet.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
 		d.SetReplicas(replicas)
-		for _, f := range features {
-			if f.SetReplicas != nil {
-				f.SetReplicas(replicas)
+		for _, p := range parts {
+			if p.SetReplicas != nil {
+				p.SetReplicas(replicas)
 			}
 		}
-	}}, fleet.cells.At(0), log.Named("presence"))
+	}}, presence.NewStore(fleet.cells.At(0).Runner()), log.Named("presence"))
 }

@@ -9,13 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleReplica) } // which finds goroutines that are left
+func TestMain(m *testing.M) {
+	acltest.Main(m, script.RoleReplica, Access()...)
+} // which finds goroutines that are left
 
 func configured(t *testing.T) config.Replica {
 	t.Helper()

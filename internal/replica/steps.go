@@ -26,10 +26,9 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	below, above := newFeatures(cfg, fleet, dispatcher, conn, log, reg)
-	features := slices.Concat(below, above)
-	presence := newPresence(cfg, fleet, dispatcher, features, log)
-	front, err := newFront(cfg, fleet, dispatcher, features, conn, log, reg)
+	parts := newParts(cfg, fleet, dispatcher, conn, log, reg)
+	presence := newPresence(cfg, fleet, dispatcher, parts, log)
+	front, err := newFront(cfg, fleet, dispatcher, parts, conn, log, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -42,22 +41,25 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 			{Name: "tracker", Start: fleet.tracker.Start, Stop: fleet.tracker.Stop},
 			{Name: "cache", Start: fleet.cache.Start, Stop: fleet.cache.Stop},
 		},
-		stepsOf(below),
+		stepsOf(parts, true),
 		[]feature.Step{
 			fleet.verify(),
 			{Name: "presence", Start: func(context.Context) error { presence.Start(); return nil }, Stop: presence.Stop},
 			{Name: "dispatcher", Start: dispatcher.Start, Stop: dispatcher.Stop},
 		},
-		stepsOf(above),
+		stepsOf(parts, false),
 		[]feature.Step{
 			{Name: "front", Start: front.Start, Stop: front.Stop},
 		},
 	), nil
 }
 
-func stepsOf(features []feature.Feature) (steps []feature.Step) {
-	for _, f := range features {
-		steps = append(steps, f.Step)
+// stepsOf are the parts of features that start before the dispatcher, or the others.
+func stepsOf(parts []feature.Part, beforeJobs bool) (steps []feature.Step) {
+	for _, p := range parts {
+		if p.BeforeJobs == beforeJobs {
+			steps = append(steps, p.Step)
+		}
 	}
 	return steps
 }

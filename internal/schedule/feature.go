@@ -1,21 +1,19 @@
 package schedule
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
-
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// NewFeature is what a replica has of schedules: the loops that make their runs, and the routes that
-// manage them. It does no I/O. reg may be nil.
-func NewFeature(cfg Config, cells *cell.Set, jobs Dispatcher, log *zap.Logger, reg prometheus.Registerer) feature.Feature {
-	runner := NewRunner(cfg, cells, jobs, log, reg)
-	return feature.Feature{
+// Feature is the runs of schedules, and the routes that manage schedules.
+var Feature = feature.Feature{Access: access, New: newPart}
+
+func newPart(env *feature.Env) feature.Part {
+	cfg := Config{Replica: env.Config.ReplicaID, MaxPayloadBytes: env.Config.Limits.MaxPayloadBytes, MarkerRetention: env.Config.IdempotencyRetention}
+	runner := NewRunner(cfg, env.Runners, env.Cells, env.Jobs, env.Log.Named("schedule"), env.Metrics)
+	return feature.Part{
 		Step:        feature.Step{Name: "schedules", Start: runner.Start, Stop: runner.Stop},
-		Routes:      []api.Routes{routesOf(NewService(cells, cfg.MaxPayloadBytes))},
+		Routes:      []api.Routes{routesOf(NewService(env.Runners, cfg.MaxPayloadBytes))},
 		SetReplicas: runner.SetReplicas,
 	}
 }

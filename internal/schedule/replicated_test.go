@@ -10,7 +10,38 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/script/scripttest"
 )
+
+// TestConfirmedIsReplicated: a confirmed change is there when the master dies at once. Without its replica it is in
+// force, and not answered. A change that nobody waits for, and one that is refused, need no replica.
+func TestConfirmedIsReplicated(t *testing.T) {
+	t.Parallel()
+	redis := redistest.NewWithReplicas(t, 1)
+	layout := script.Layout{Prefix: redis.Prefix(t)}
+	open := func(redis *redistest.Target, timeout time.Duration) *storeRig {
+		return newStoreRig(t, scripttest.NewRig(t, redis, func(c *script.Config) {
+			c.Layout, c.Acknowledge = layout, script.Acknowledge{Replicas: 1, Timeout: timeout}
+		}))
+	}
+	patient, hasty := open(redis.Target, patience), open(redis.Target, 250*time.Millisecond)
+	redis.Replicas[0].Pause()
+	if _, err := hasty.write(t.Context(), write{id: "acme/a", state: "s", definition: "d", dueMS: 1, confirmed: true}); !errors.Is(err, script.ErrNotReplicated) {
+		t.Errorf("%v, expected %v", err, script.ErrNotReplicated)
+	}
+	hasty.writes(true, write{id: "acme/b", state: "s", definition: "d"})
+	hasty.writes(false, write{id: "acme/a", seen: "other", state: "s", confirmed: true})
+	redis.Replicas[0].Resume()
+	if err := patient.Confirm(t.Context()); err != nil {
+		t.Error(err)
+	}
+	redis.Kill()
+	redis.Promote(redis.Replicas[0])
+	after := open(redis.Replicas[0].Target, patience)
+	if record, _, err := after.read(t.Context(), "acme/a"); err != nil || record.state != "s" {
+		t.Errorf("%+v, %v", record, err)
+	}
+}
 
 // A change that Redis' replicas did not confirm is told of by no repetition before they have: neither as
 // one that was made before, nor as one of a schedule that is gone or another version by now.
@@ -27,7 +58,7 @@ func TestRepeatedBeforeConfirmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		(&rig{t: t}).runs(cell.NewSet(c))
-		return NewService(cell.NewSet(c), 1<<10)
+		return NewService(cell.NewSet(c).Runners(), 1<<10)
 	}
 	patient, hasty := service(patience), service(250*time.Millisecond)
 	for _, name := range []string{"a", "b", "c"} {

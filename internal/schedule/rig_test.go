@@ -15,10 +15,17 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/script/scripttest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	scripttest.Guard(scripts)
+	acltest.Main(m, script.RoleReplica, cell.Access, presence.Access, access)
+}
 
 // patience bounds every wait of these tests; nothing takes that long.
 const patience = 20 * time.Second
@@ -38,7 +45,7 @@ func newRig(t *testing.T, redis *redistest.Target, cells int) *rig {
 	t.Helper()
 	r := &rig{t: t, redis: redis, client: redis.Client(t)}
 	r.set = r.newSet(cell.Layouts(redis.Prefix(t), cells, redis.IsCluster()))
-	r.Service = NewService(r.set, 1<<10)
+	r.Service = NewService(r.set.Runners(), 1<<10)
 	return r
 }
 
@@ -104,7 +111,7 @@ func (g *rig) replica(name string) *Runner {
 }
 
 func (g *rig) runner(name string, d Dispatcher) *Runner {
-	return NewRunner(Config{Replica: name, MaxPayloadBytes: 1 << 10}, g.set, d, zaptest.NewLogger(g.t), nil)
+	return NewRunner(Config{Replica: name, MaxPayloadBytes: 1 << 10}, g.set.Runners(), g.set, d, zaptest.NewLogger(g.t), nil)
 }
 
 func change(cron string, f ...func(*Change)) *Change {
@@ -166,7 +173,7 @@ func (g *rig) overdue(name string, ago time.Duration) (nextMS int64) {
 
 func (g *rig) handle(r *Runner, name string) {
 	g.t.Helper()
-	if _, err := r.handle(cell.CronID(tenant, name)); err != nil {
+	if _, err := r.handle(idOf(tenant, name)); err != nil {
 		g.t.Error(err)
 	}
 }

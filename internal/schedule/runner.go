@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/internal/wire"
 )
@@ -47,6 +48,12 @@ type Dispatcher interface {
 	Home(tenant string, job *freeslot.Job, near int) (int, error)
 	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
 	Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
+}
+
+// Markers drops the markers of jobs that were created; *cell.Set is it.
+type Markers interface {
+	// ForgetOnce drops the marker of a job that no replica will enqueue again under dispatch.Run.Once.
+	ForgetOnce(ctx context.Context, tenant, jobID, once string) error
 }
 
 // Config is how a Runner behaves. The zero value of each field but Replica means its default.
@@ -84,7 +91,8 @@ func (c Config) WithDefaults() Config {
 // Runner makes the runs of schedules. All methods are safe for concurrent use.
 type Runner struct {
 	cfg     Config
-	cells   *cell.Set
+	store   store
+	markers Markers
 	jobs    Dispatcher
 	log     *zap.Logger
 	often   *zap.Logger // sampled
@@ -99,10 +107,10 @@ type Runner struct {
 }
 
 // NewRunner makes one. It does no I/O. reg may be nil.
-func NewRunner(cfg Config, cells *cell.Set, jobs Dispatcher, log *zap.Logger, reg prometheus.Registerer) *Runner {
+func NewRunner(cfg Config, runners []*script.Runner, markers Markers, jobs Dispatcher, log *zap.Logger, reg prometheus.Registerer) *Runner {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Runner{
-		cfg: cfg.WithDefaults(), cells: cells, jobs: jobs, log: log, often: logging.Sampled(log), metrics: newMetrics(reg),
+		cfg: cfg.WithDefaults(), store: newStore(runners), markers: markers, jobs: jobs, log: log, often: logging.Sampled(log), metrics: newMetrics(reg),
 		ctx: ctx, cancel: cancel,
 	}
 }
@@ -116,7 +124,7 @@ func (r *Runner) SetReplicas(names []string) {
 // Start begins to make runs. It does no I/O.
 func (r *Runner) Start(context.Context) error {
 	r.start.Do(func() {
-		for _, c := range r.cells.All() {
+		for _, c := range r.store {
 			r.loops.Go(func() { r.loop(c) })
 		}
 	})
@@ -132,8 +140,8 @@ func (r *Runner) Stop(context.Context) error {
 	return nil
 }
 
-func (r *Runner) loop(c *cell.Cell) {
-	failing := logging.NewOutage(r.log.With(zap.Int("cell", c.Index())), "schedules.look_failed", "schedules.looked_again")
+func (r *Runner) loop(c *cellStore) {
+	failing := logging.NewOutage(r.log.With(zap.Int("cell", c.index)), "schedules.look_failed", "schedules.looked_again")
 	timer := time.NewTimer(rand.N(r.cfg.Interval))
 	defer timer.Stop()
 	for {
@@ -154,21 +162,21 @@ func (r *Runner) loop(c *cell.Cell) {
 }
 
 // look makes the runs that are due, and returns for how long there is nothing to do.
-func (r *Runner) look(c *cell.Cell) (pause time.Duration, err error) {
+func (r *Runner) look(c *cellStore) (pause time.Duration, err error) {
 	pause = r.cfg.Interval*7/8 + rand.N(r.cfg.Interval/4+1)
 	ctx, cancel := context.WithTimeout(r.ctx, callTimeout)
 	defer cancel()
-	found, nowMS, err := c.CronDue(ctx, aheadIntervals*r.cfg.Interval, pageSize)
+	found, nowMS, err := c.due(ctx, aheadIntervals*r.cfg.Interval, pageSize)
 	if err != nil {
 		return pause, err
 	}
 	var mine []string
 	for _, f := range found {
-		late := nowMS - f.AtMS
-		first := r.first(f.ID)
+		late := nowMS - f.atMS
+		first := r.first(f.id)
 		switch {
 		case late >= 0 && (first || late >= r.cfg.TakeOver.Milliseconds()):
-			mine = append(mine, f.ID)
+			mine = append(mine, f.id)
 		case late < 0 && first:
 			pause = min(pause, max(time.Duration(-late)*time.Millisecond, shortest))
 		}
@@ -270,9 +278,9 @@ func (r *Runner) advance(id string) (more bool, err error) {
 
 // place gives the job of a run its id, in a cell that takes it.
 func (r *Runner) place(run *run, c *claim) error {
-	home, err := r.jobs.Home(run.tenant, &run.schedule.Job, run.cell.Index())
+	home, err := r.jobs.Home(run.tenant, &run.schedule.Job, run.cell.index)
 	if err == nil {
-		c.JobID, c.PlacedMS = jobID(home, run.record.ID, run.state.UID, c.RunMS), run.nowMS
+		c.JobID, c.PlacedMS = jobID(home, run.record.id, run.state.UID, c.RunMS), run.nowMS
 	}
 	return err
 }
@@ -365,7 +373,7 @@ func (r *Runner) failed(ctx context.Context, run *run, cause error) (more bool, 
 		return false, err
 	}
 	r.metrics.runs.WithLabelValues("failed").Inc()
-	r.log.Warn("schedule.run_not_made", zap.String("schedule", run.record.ID), zap.Int64("run_ms", next.LastMS), zap.Error(cause))
+	r.log.Warn("schedule.run_not_made", zap.String("schedule", run.record.id), zap.Int64("run_ms", next.LastMS), zap.Error(cause))
 	return true, nil
 }
 
@@ -384,7 +392,7 @@ func (r *Runner) ended(ctx context.Context, run *run, err error) (more bool, _ e
 			break
 		}
 		// By a client's change, perhaps, which leaves the claim as it is.
-		if run, err = r.read(ctx, run.record.ID); err != nil || run == nil || run.state.Claim == nil || run.state.Claim.JobID != job {
+		if run, err = r.read(ctx, run.record.id); err != nil || run == nil || run.state.Claim == nil || run.state.Claim.JobID != job {
 			return true, err
 		}
 	}
@@ -394,8 +402,8 @@ func (r *Runner) ended(ctx context.Context, run *run, err error) (more bool, _ e
 	r.metrics.runs.WithLabelValues("created").Inc()
 	r.metrics.lag.Observe(max(lag.Seconds(), 0))
 	// Else it goes by itself.
-	if err := r.cells.ForgetOnce(ctx, run.tenant, job, once); err != nil {
-		r.log.Debug("schedule.marker_stays", zap.String("schedule", run.record.ID), zap.Error(err))
+	if err := r.markers.ForgetOnce(ctx, run.tenant, job, once); err != nil {
+		r.log.Debug("schedule.marker_stays", zap.String("schedule", run.record.id), zap.Error(err))
 	}
 	return true, nil
 }
@@ -403,7 +411,7 @@ func (r *Runner) ended(ctx context.Context, run *run, err error) (more bool, _ e
 // run is a schedule that is worked on.
 type run struct {
 	*found
-	cell       *cell.Cell
+	cell       *cellStore
 	tenant     string
 	expression Expression
 	readAt     time.Time // nowMS on this process' clock
@@ -411,17 +419,17 @@ type run struct {
 
 // read returns nil where there is nothing that can be worked on.
 func (r *Runner) read(ctx context.Context, id string) (*run, error) {
-	c := r.cells.OfCron(id)
-	record, nowMS, err := c.CronRead(ctx, id)
+	c := r.store.of(id)
+	record, nowMS, err := c.read(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if record.State == "" && record.Definition != "" {
+	if record.state == "" && record.definition != "" {
 		return nil, r.mend(ctx, c, record, nowMS)
 	}
 	run := &run{found: decodeFound(record, nowMS), cell: c, readAt: time.Now()}
 	var ok bool
-	if run.tenant, _, ok = cell.SplitCronID(id); !ok {
+	if run.tenant, _, ok = splitID(id); !ok {
 		run.broken = errors.New("its name is " + strconv.Quote(id))
 	}
 	if run.broken == nil && run.state != nil {
@@ -430,26 +438,26 @@ func (r *Runner) read(ctx context.Context, id string) (*run, error) {
 	switch {
 	case run.broken != nil:
 		r.often.Warn("schedule.unreadable", zap.String("schedule", id), zap.Error(run.broken))
-		_, err := c.CronWrite(ctx, cell.CronChange{ID: id, Seen: record.State, State: record.State, DueMS: nowMS + brokenPause.Milliseconds()})
+		_, err := c.write(ctx, write{id: id, seen: record.state, state: record.state, dueMS: nowMS + brokenPause.Milliseconds()})
 		return nil, err
 	case run.state == nil:
-		_, err := c.CronWrite(ctx, cell.CronChange{ID: id})
+		_, err := c.write(ctx, write{id: id})
 		return nil, err
 	}
 	return run, nil
 }
 
 // mend gives a schedule a state whose own was lost by an operator's hand.
-func (r *Runner) mend(ctx context.Context, c *cell.Cell, record cell.CronRecord, nowMS int64) error {
+func (r *Runner) mend(ctx context.Context, c *cellStore, record record, nowMS int64) error {
 	st := &state{UID: newUID(), Steps: 1, Version: 1, CreatedMS: nowMS, UpdatedMS: nowMS, Paused: true}
-	if s, err := decodeDefinition(record.Definition); err != nil {
+	if s, err := decodeDefinition(record.definition); err != nil {
 		st.fail(err, nowMS)
 	} else {
 		e, _ := Parse(s.Cron, s.TimeZone) // as decodeDefinition did
 		st = newState(&e, nowMS, false)
 	}
-	r.log.Warn("schedule.mended", zap.String("schedule", record.ID))
-	_, err := c.CronWrite(ctx, cell.CronChange{ID: record.ID, State: st.encode(), DueMS: st.dueMS()})
+	r.log.Warn("schedule.mended", zap.String("schedule", record.id))
+	_, err := c.write(ctx, write{id: record.id, state: st.encode(), dueMS: st.dueMS()})
 	return err
 }
 
@@ -460,13 +468,13 @@ func (run *run) write(ctx context.Context, next *state, atMS int64) error {
 	if atMS == 0 {
 		atMS = next.dueMS()
 	}
-	made, err := run.cell.CronWrite(ctx, cell.CronChange{ID: run.record.ID, Seen: run.record.State, State: text, DueMS: atMS})
+	made, err := run.cell.write(ctx, write{id: run.record.id, seen: run.record.state, state: text, dueMS: atMS})
 	if err != nil {
 		return err
 	}
 	if !made {
 		return errTaken
 	}
-	run.state, run.record.State = next, text
+	run.state, run.record.state = next, text
 	return nil
 }

@@ -84,7 +84,7 @@ func TestCrashBetween(t *testing.T) {
 			if died != "claimed" {
 				g.edit(name, func(st *state, _ int64) {
 					st.Claim.PlacedMS = st.Claim.SinceMS
-					st.Claim.JobID = jobID(g.set.Len()-1, cell.CronID(tenant, name), st.UID, run)
+					st.Claim.JobID = jobID(g.set.Len()-1, idOf(tenant, name), st.UID, run)
 				})
 			}
 			st, _ := g.state(name)
@@ -165,18 +165,18 @@ func TestRefused(t *testing.T) {
 			t.Errorf("the next run: %+v", s)
 		}
 	})
-	for _, refuse := range []fake{{home: coded(freeslot.CodeNoMatchingNode)}, {submit: coded(freeslot.CodeOverloaded)}, {submit: coded(freeslot.CodeUnavailable)}} {
+	for i, refuse := range []fake{{home: coded(freeslot.CodeNoMatchingNode)}, {submit: coded(freeslot.CodeOverloaded)}, {submit: coded(freeslot.CodeUnavailable)}} {
 		refuse.job = coded(freeslot.CodeNotFound)
 		t.Run("for a while", func(t *testing.T) {
 			*f = refuse
 			g.put("b", change("@every 1h"))
-			g.overdue("b", time.Second)
+			g.overdue("b", time.Duration(3-i)*time.Second) // each run later than the one before
 			before := g.get("b")
 			g.handle(r, "b")
 			s := g.get("b")
-			due, _, err := g.set.At(0).CronDue(t.Context(), 2*retryPause, 10)
-			if s.Failed != before.Failed || s.LastError == "" || s.LastRunMS != before.LastRunMS || err != nil || !slices.ContainsFunc(due, func(d cell.CronTime) bool {
-				return d.ID == "acme/b" && d.AtMS == s.LastErrorAtMS+retryPause.Milliseconds()
+			due, _, err := g.store[0].due(t.Context(), 2*retryPause, 10)
+			if s.Failed != before.Failed || s.LastError == "" || s.LastRunMS != before.LastRunMS || err != nil || !slices.ContainsFunc(due, func(d dueTime) bool {
+				return d.id == "acme/b" && d.atMS == s.LastErrorAtMS+retryPause.Milliseconds()
 			}) {
 				t.Errorf("%+v, due %v", s, due)
 			}
@@ -231,7 +231,7 @@ func TestRefused(t *testing.T) {
 		*f = fake{job: coded(freeslot.CodeNotFound)}
 		g.put("e", change("@every 1h", func(c *Change) { c.Job.Payload = json.RawMessage(`"` + strings.Repeat("x", 500) + `"`) }))
 		g.overdue("e", time.Second)
-		r := NewRunner(Config{Replica: "r1", MaxPayloadBytes: 100}, g.set, f, r.log, nil)
+		r := NewRunner(Config{Replica: "r1", MaxPayloadBytes: 100}, g.set.Runners(), g.set, f, r.log, nil)
 		g.handle(r, "e")
 		if s := g.get("e"); len(f.made) != 0 || s.Failed != 1 || !strings.Contains(s.LastError, "payload_too_large: job.payload has 502 bytes") {
 			t.Errorf("%+v", s)
@@ -338,7 +338,7 @@ func TestLook(t *testing.T) {
 	r.SetReplicas([]string{"r1", "r2"})
 	var mine, other string
 	for i := 0; mine == "" || other == ""; i++ {
-		if name := fmt.Sprint("s", i); r.first(cell.CronID(tenant, name)) {
+		if name := fmt.Sprint("s", i); r.first(idOf(tenant, name)) {
 			mine = name
 		} else {
 			other = name
@@ -346,7 +346,7 @@ func TestLook(t *testing.T) {
 	}
 	look := func() time.Duration {
 		t.Helper()
-		pause, err := r.look(g.set.At(0))
+		pause, err := r.look(g.store[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,7 +378,7 @@ func TestEdited(t *testing.T) {
 	g := newRig(t, redistest.Shared(t), 1)
 	f := &fake{}
 	r := g.runner("r1", f)
-	c, l := g.set.At(0), g.set.At(0).Layout()
+	c := g.store[0]
 	hset := func(key, id, value string) {
 		t.Helper()
 		if err := g.client.Do(t.Context(), g.client.B().Hset().Key(key).FieldValue().FieldValue(id, value).Build()).Error(); err != nil {
@@ -389,15 +389,15 @@ func TestEdited(t *testing.T) {
 		g.put(name, change("@every 1h"))
 		g.overdue(name, time.Second)
 	}
-	hset(l.CronState(), "acme/state", "{")
-	hset(l.Cron(), "acme/definition", `{"cron":"x"}`)
-	if err := g.client.Do(t.Context(), g.client.B().Hdel().Key(l.CronState()).Field("acme/lost").Build()).Error(); err != nil {
+	hset(c.keys.states, "acme/state", "{")
+	hset(c.keys.definitions, "acme/definition", `{"cron":"x"}`)
+	if err := g.client.Do(t.Context(), g.client.B().Hdel().Key(c.keys.states).Field("acme/lost").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	if made, err := c.CronWrite(t.Context(), cell.CronChange{ID: "no id", State: "{}", Definition: "{}", DueMS: 1}); err != nil || !made {
+	if made, err := c.write(t.Context(), write{id: "no id", state: "{}", definition: "{}", dueMS: 1}); err != nil || !made {
 		t.Fatal(made, err)
 	}
-	if err := g.client.Do(t.Context(), g.client.B().Zadd().Key(l.CronDue()).ScoreMember().ScoreMember(1, "acme/none").Build()).Error(); err != nil {
+	if err := g.client.Do(t.Context(), g.client.B().Zadd().Key(c.keys.due).ScoreMember().ScoreMember(1, "acme/none").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.look(c); err != nil {
@@ -406,7 +406,7 @@ func TestEdited(t *testing.T) {
 	if g.get("ok").Runs != 1 || len(f.made) != 1 {
 		t.Errorf("%+v", f.made)
 	}
-	if due, now, err := c.CronDue(t.Context(), 0, 10); err != nil || len(due) != 0 {
+	if due, now, err := c.due(t.Context(), 0, 10); err != nil || len(due) != 0 {
 		t.Error("still due:", due, now, err)
 	}
 	if s := g.get("lost"); s.NextRunMS == 0 || s.Version != 1 {
@@ -425,7 +425,7 @@ func TestEdited(t *testing.T) {
 		if s := g.put(name, change("@every 2h")); s.NextRunMS == 0 {
 			t.Errorf("%+v", s)
 		}
-		hset(l.CronState(), "acme/"+name, "{")
+		hset(c.keys.states, "acme/"+name, "{")
 		if _, err := g.Delete(t.Context(), tenant, name); err != nil {
 			t.Error(err)
 		}

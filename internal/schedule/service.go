@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -27,17 +27,17 @@ const (
 // Service manages schedules. It is safe for concurrent use. Its errors are *freeslot.Error, or
 // what Redis said.
 type Service struct {
-	cells      *cell.Set
+	store      store
 	maxPayload int
 }
 
-// NewService makes one on cells. maxPayload bounds the payloads of templates, in bytes; 0 means
+// NewService makes one on the cells of a system. maxPayload bounds the payloads of templates, in bytes; 0 means
 // freeslot.DefaultMaxPayloadBytes.
-func NewService(cells *cell.Set, maxPayload int) *Service {
+func NewService(runners []*script.Runner, maxPayload int) *Service {
 	if maxPayload == 0 {
 		maxPayload = freeslot.DefaultMaxPayloadBytes
 	}
-	return &Service{cells: cells, maxPayload: maxPayload}
+	return &Service{store: newStore(runners), maxPayload: maxPayload}
 }
 
 // Put makes a schedule, or replaces the one of this name; what is there already stays as it is,
@@ -77,7 +77,7 @@ func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) 
 		if change.Pause == nil {
 			paused = f.state.Paused
 		}
-		if f.record.Definition == definition && f.state.Paused == paused {
+		if f.record.definition == definition && f.state.Paused == paused {
 			return nil, "", nil
 		}
 		next := f.state.step()
@@ -107,7 +107,7 @@ func checkVersion(want *uint64, st *state) error {
 
 // room refuses a further schedule of a tenant that has as many as may be.
 func (s *Service) room(ctx context.Context, tenant string) error {
-	n, err := s.cells.CronCount(ctx, tenant)
+	n, err := s.store.count(ctx, tenant)
 	if err == nil && n >= MaxSchedules {
 		err = &freeslot.Error{
 			Code:    freeslot.CodeOverloaded,
@@ -129,7 +129,7 @@ func (s *Service) Get(ctx context.Context, tenant, name string, runs int) (Sched
 	if f.state == nil {
 		return Schedule{}, notFound(name)
 	}
-	status := scheduleOf(f.record.ID, f.schedule, f.state)
+	status := scheduleOf(f.record.id, f.schedule, f.state)
 	status.NextRunsMS = comingRuns(f, min(runs, MaxRuns))
 	return status, nil
 }
@@ -153,21 +153,21 @@ func comingRuns(f *found, n int) (runs []int64) {
 // List reads schedules in the order of their tenants and names; tenant "" stands for all.
 // Those that an operator's edit made unreadable are left out.
 func (s *Service) List(ctx context.Context, tenant, cursor string, limit int) (SchedulePage, error) {
-	if _, _, ok := cell.SplitCronID(cursor); cursor != "" && !ok {
+	if _, _, ok := splitID(cursor); cursor != "" && !ok {
 		return SchedulePage{}, freeslot.Invalid("cursor", "is not one of a listing of schedules")
 	}
-	found, err := s.cells.CronList(ctx, tenant, cursor, min(max(limit, 1), MaxPage))
+	found, err := s.store.list(ctx, tenant, cursor, min(max(limit, 1), MaxPage))
 	if err != nil {
 		return SchedulePage{}, err
 	}
-	page := SchedulePage{Schedules: make([]Schedule, 0, len(found.Records))}
-	for _, r := range found.Records {
-		if f := decodeFound(r, found.NowMS); f.broken == nil && f.state != nil {
-			page.Schedules = append(page.Schedules, scheduleOf(r.ID, f.schedule, f.state))
+	page := SchedulePage{Schedules: make([]Schedule, 0, len(found.records))}
+	for _, r := range found.records {
+		if f := decodeFound(r, found.nowMS); f.broken == nil && f.state != nil {
+			page.Schedules = append(page.Schedules, scheduleOf(r.id, f.schedule, f.state))
 		}
 	}
-	if found.More {
-		page.Cursor = found.Records[len(found.Records)-1].ID
+	if found.more {
+		page.Cursor = found.records[len(found.records)-1].id
 	}
 	return page, nil
 }
@@ -211,16 +211,16 @@ func (s *Service) Delete(ctx context.Context, tenant, name string) (Schedule, er
 		if err != nil {
 			return Schedule{}, err
 		}
-		c := s.cells.OfCron(f.record.ID)
-		if f.record.State == "" && f.record.Definition == "" {
-			return Schedule{}, cmp.Or(c.Confirm(ctx), notFound(name))
+		c := s.store.of(f.record.id)
+		if f.record.state == "" && f.record.definition == "" {
+			return Schedule{}, cmp.Or(c.runner.Confirm(ctx), notFound(name))
 		}
-		made, err := c.CronWrite(ctx, cell.CronChange{ID: f.record.ID, Seen: f.record.State, Told: true})
+		made, err := c.write(ctx, write{id: f.record.id, seen: f.record.state, confirmed: true})
 		if err != nil {
 			return Schedule{}, err
 		}
 		if made && f.state != nil && f.schedule != nil {
-			return scheduleOf(f.record.ID, f.schedule, f.state), nil
+			return scheduleOf(f.record.id, f.schedule, f.state), nil
 		}
 		if made {
 			return Schedule{Name: name, Tenant: tenant}, nil
@@ -231,7 +231,7 @@ func (s *Service) Delete(ctx context.Context, tenant, name string) (Schedule, er
 
 // found is a schedule as it was read.
 type found struct {
-	record   cell.CronRecord
+	record   record
 	nowMS    int64
 	schedule *Definition // nil where it cannot be read, or is none
 	state    *state      // likewise
@@ -252,21 +252,21 @@ func (s *Service) find(ctx context.Context, tenant, name string) (*found, error)
 	if err := freeslot.ValidateName("tenant", tenant); err != nil {
 		return nil, err
 	}
-	id := cell.CronID(tenant, name)
-	record, now, err := s.cells.OfCron(id).CronRead(ctx, id)
+	id := idOf(tenant, name)
+	record, now, err := s.store.of(id).read(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	return decodeFound(record, now), nil
 }
 
-func decodeFound(record cell.CronRecord, nowMS int64) *found {
+func decodeFound(record record, nowMS int64) *found {
 	f := &found{record: record, nowMS: nowMS}
-	if record.State == "" && record.Definition == "" {
+	if record.state == "" && record.definition == "" {
 		return f
 	}
-	if f.schedule, f.broken = decodeDefinition(record.Definition); f.broken == nil {
-		f.state, f.broken = decodeState(record.State)
+	if f.schedule, f.broken = decodeDefinition(record.definition); f.broken == nil {
+		f.state, f.broken = decodeState(record.state)
 	}
 	if f.broken != nil {
 		f.schedule, f.state = nil, nil
@@ -285,19 +285,19 @@ func (s *Service) change(ctx context.Context, tenant, name string, compute func(
 		}
 		next, definition, err := compute(f)
 		if err != nil { // perhaps because of a call before, of which the caller was not told
-			return Schedule{}, cmp.Or(s.cells.OfCron(f.record.ID).Confirm(ctx), err)
+			return Schedule{}, cmp.Or(s.store.of(f.record.id).runner.Confirm(ctx), err)
 		}
 		if next == nil { // perhaps because of a call before, of which the caller was not told
-			return scheduleOf(f.record.ID, f.schedule, f.state), s.cells.OfCron(f.record.ID).Confirm(ctx)
+			return scheduleOf(f.record.id, f.schedule, f.state), s.store.of(f.record.id).runner.Confirm(ctx)
 		}
-		made, err := s.cells.OfCron(f.record.ID).CronWrite(ctx, cell.CronChange{
-			ID: f.record.ID, Seen: f.record.State, State: next.encode(), Definition: definition, DueMS: next.dueMS(), Told: true,
+		made, err := s.store.of(f.record.id).write(ctx, write{
+			id: f.record.id, seen: f.record.state, state: next.encode(), definition: definition, dueMS: next.dueMS(), confirmed: true,
 		})
 		if err != nil {
 			return Schedule{}, err
 		}
 		if made {
-			return scheduleOf(f.record.ID, f.schedule, next), nil
+			return scheduleOf(f.record.id, f.schedule, next), nil
 		}
 	}
 	return Schedule{}, busy(name)

@@ -57,7 +57,7 @@ func TestService(t *testing.T) {
 		if s, err = g.Pause(ctx, tenant, "a"); err != nil || s.Version != 4 {
 			t.Errorf("%+v, %v", s, err)
 		}
-		if due, _, err := g.set.OfCron("acme/a").CronDue(ctx, 48*time.Hour, 1); err != nil || len(due) != 0 {
+		if due, _, err := g.store.of("acme/a").due(ctx, 48*time.Hour, 1); err != nil || len(due) != 0 {
 			t.Error(due, err)
 		}
 		if s = g.put("a", change("@every 2h")); !s.Paused {
@@ -120,8 +120,8 @@ func TestBound(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, redistest.Shared(t), 3)
 	for i := range MaxSchedules {
-		id := cell.CronID(tenant, fmt.Sprint("s", i))
-		if made, err := g.set.OfCron(id).CronWrite(t.Context(), cell.CronChange{ID: id, State: "x", Definition: "x"}); err != nil || !made {
+		id := idOf(tenant, fmt.Sprint("s", i))
+		if made, err := g.store.of(id).write(t.Context(), write{id: id, state: "x", definition: "x"}); err != nil || !made {
 			t.Fatal(made, err)
 		}
 	}
@@ -241,7 +241,7 @@ func FuzzStored(f *testing.F) {
 	f.Add(definition, st.encode(), int64(1_800_000_000_000))
 	f.Add(`{"cron":"* * * * *","job":null}`, `{"uid":""}`, int64(0))
 	f.Fuzz(func(t *testing.T, definition, text string, now int64) {
-		found := decodeFound(cell.CronRecord{ID: "acme/a", Definition: definition, State: text}, now&(1<<45-1))
+		found := decodeFound(record{id: "acme/a", definition: definition, state: text}, now&(1<<45-1))
 		if found.broken != nil || found.state == nil {
 			return
 		}

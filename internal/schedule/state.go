@@ -178,7 +178,7 @@ type Schedule struct {
 }
 
 func scheduleOf(id string, d *Definition, st *state) Schedule {
-	tenant, name, _ := cell.SplitCronID(id)
+	tenant, name, _ := splitID(id)
 	out := Schedule{
 		Name: name, Tenant: tenant, Cron: d.Cron, TimeZone: cmp.Or(d.TimeZone, "UTC"), Job: d.Job, OnMissed: d.policy(), GraceMS: d.graceMS(), Paused: st.Paused,
 		Version: st.Version, CreatedAtMS: st.CreatedMS, UpdatedAtMS: st.UpdatedMS, LastRunMS: st.LastMS, LastJobID: st.LastJob,

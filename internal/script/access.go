@@ -1,91 +1,48 @@
 package script
 
-import (
-	"regexp"
-	"slices"
-	"strings"
+// Role is what a process is to the system, and so what it needs in Redis.
+type Role string
+
+// The roles.
+const (
+	// RoleAgent speaks for a node. It calls scripts by their hashes alone, on the keys of its node.
+	RoleAgent Role = "agent"
+	// RoleReplica is a scheduler. It loads and calls all scripts, on all keys under the prefix.
+	RoleReplica Role = "replica"
+	// RoleOperator imports nodes, and looks at what is there, under the prefix.
+	RoleOperator Role = "operator"
+	// RoleLock takes locks, under the prefix of locks.
+	RoleLock Role = "lock"
 )
 
-// Access is what a process needs in Redis.
+// Roles are all of them.
+var Roles = []Role{RoleAgent, RoleReplica, RoleOperator, RoleLock}
+
+// AnyNode stands for every node where an agent's node is asked for.
+const AnyNode = "*"
+
+// Access is what one feature needs in Redis. Package acl makes users of Redis out of those of all features, and
+// scripttest.CheckAccess holds it against the scripts and the Go code of the feature.
 type Access struct {
-	// Scripts are the hashes of the scripts that it calls; empty where it may load and call any.
+	// Scripts are all scripts of the feature.
+	Scripts Set
+	// Roles that are not in it need nothing.
+	Roles map[Role]Needs
+}
+
+// Needs is what one role needs for a feature.
+type Needs struct {
+	// Scripts are the names of those that the role calls. A replica calls all and leaves it empty.
 	Scripts []string
-	// Commands are the names of commands, lower case, with a subcommand behind "|". Those that scripts
-	// call are among them, because Redis asks whether their caller may call them.
+	// Commands are those that these scripts and the Go code call, in lower case. Redis asks for a script's commands
+	// whether its caller may call them.
 	Commands []string
-	// Categories are of commands, without the "@": added first, then those with a "-" in front are taken
-	// away.
-	Categories []string
-	// Keys and Channels are patterns. Reads are of keys that are only read.
-	Keys, Reads, Channels []string
+	// Publishes is true where these scripts publish events of their cell: by PUBLISH, or by SPUBLISH on a cluster.
+	Publishes bool
+	// Names are what an agent's scripts and Go code use. Other roles leave it out: theirs are all names under the
+	// prefix. node is its id, or AnyNode.
+	Names func(l Layout, node string) Names
 }
 
-// Join is what a process needs that does the work of all.
-func Join(all ...Access) (a Access) {
-	add := func(to *[]string, list []string) {
-		*to = append(*to, list...)
-		slices.Sort(*to)
-		*to = slices.Compact(*to)
-	}
-	for _, b := range all {
-		a.Categories = append(a.Categories, b.Categories...) // their order counts
-		add(&a.Scripts, b.Scripts)
-		add(&a.Commands, b.Commands)
-		add(&a.Keys, b.Keys)
-		add(&a.Reads, b.Reads)
-		add(&a.Channels, b.Channels)
-	}
-	return a
-}
-
-// Rules are what Redis' ACL takes for a user that may do what a says and nothing else.
-func (a Access) Rules() []string {
-	return append([]string{"resetkeys", "resetchannels", "-@all"}, a.Additions()...)
-}
-
-// Additions are those of Rules that give something.
-func (a Access) Additions() []string {
-	var rules []string
-	for _, c := range a.Categories {
-		if name, minus := strings.CutPrefix(c, "-"); minus {
-			rules = append(rules, "-@"+name)
-		} else {
-			rules = append(rules, "+@"+name)
-		}
-	}
-	for _, c := range a.Commands {
-		rules = append(rules, "+"+c)
-	}
-	for _, sha := range a.Scripts {
-		rules = append(rules, "+evalsha|"+sha)
-	}
-	for _, k := range a.Keys {
-		rules = append(rules, "~"+k)
-	}
-	for _, k := range a.Reads {
-		rules = append(rules, "%R~"+k)
-	}
-	for _, c := range a.Channels {
-		rules = append(rules, "&"+c)
-	}
-	return rules
-}
-
-var (
-	luaComment = regexp.MustCompile(`(?m)--.*$`)
-	// commandCall is a call of redis.call or redis.pcall, of one of the names that scripts give them, or of
-	// lib/sure.lua, up to the end of the command's name, which may be one of several.
-	commandCall = regexp.MustCompile(`\b(?:redis\.p?call\(|call\(|try\(|sure\(|pcall\(redis\.p?call, )([^,()]*)`)
-	commandName = regexp.MustCompile(`'([A-Z]+)'`)
-)
-
-// Commands are those that the script can call, lower case.
-func (s *Script) Commands(sharded bool) []string {
-	var found []string
-	for _, call := range commandCall.FindAllStringSubmatch(luaComment.ReplaceAllString(s.Text(sharded), ""), -1) {
-		for _, name := range commandName.FindAllStringSubmatch(call[1], -1) {
-			found = append(found, strings.ToLower(name[1]))
-		}
-	}
-	return found
-}
+// Names are patterns of names. Reads are keys that are only read.
+type Names struct{ Keys, Reads, Channels []string }

@@ -13,10 +13,11 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// ErrStopped is returned by calls of a batch that was stopped or never started: nothing was changed.
+// ErrStopped is returned by calls of a batch that was stopped or never started: nothing was
+// changed.
 var ErrStopped = errors.New("cell is stopped")
 
-// BatchConfig is what a Batch gathers.
+// BatchConfig is the operation that a Batch gathers calls of.
 type BatchConfig[In, Out any] struct {
 	// Name is the operation's label in metrics.
 	Name string
@@ -26,56 +27,55 @@ type BatchConfig[In, Out any] struct {
 	Size func(In) int
 	// Group reports whether two items may share a call. Nil means always.
 	Group func(a, b In) bool
-	// Items is the most items of a call, and Bytes the most of their sizes; a single larger item goes alone.
+	// Items is the most items of a call, and Bytes the largest sum of their sizes; a larger item
+	// goes alone.
 	Items, Bytes int
-	// Queue bounds the items that wait for the next call. Callers beyond it wait for room.
+	// Queue bounds the items that wait for the next call. Further callers wait for room.
 	Queue int
-	// Calls is how many calls are under way at once. While few items are there it is CallsOfFew, if that is
-	// more: then not much can be gathered.
+	// Calls is how many calls run at once. With few items it is CallsOfFew, if that is more,
+	// because there is little to gather then.
 	Calls, CallsOfFew int64
 	// Timeout bounds a call.
 	Timeout time.Duration
-	// Yields makes a call that got no answer answer the queue behind it with
-	// ErrNotSent: its callers know somewhere else to go.
+	// Yields is for callers that have an alternative: after a call without an answer, the queue
+	// behind it is answered with ErrNotSent.
 	Yields bool
 }
 
-// Batch gathers concurrent calls of one operation into arrays. While calls
-// run, the next collects; an idle batch sends a single item at once.
+// Batch gathers concurrent calls of one operation into arrays. While calls run, the next one
+// collects; an idle batch sends a single item at once.
 //
-// A few goroutines run its loop, so that Redis has the next
-// call while the answers of one are handed out. A caller of Do that finds no other
-// caller makes the call instead of waking one of them. Items of one call stand in the
-// order of arrival. Items of two calls under way may be carried out in either
-// order, so a caller for whom the order counts waits for the outcome of the first
-// before it queues the second.
+// A few goroutines run its loop, so that Redis has the next call while the answers of one are
+// handed out. A caller of Do that finds no other caller makes the call itself. Items of one call
+// are in the order of arrival. Two calls that run at once can be carried out in either order, so a
+// caller that needs an order waits for the outcome of the first item before it queues the second.
 type Batch[In, Out any] struct {
 	cfg     BatchConfig[In, Out]
 	queue   chan *item[In, Out]
 	observe func(items int)
-	// turn is held by the loop that waits for items and gathers them, which alone sets carry: the item that did
-	// not fit the last call.
+	// turn is held by the loop that waits for items and gathers them. This loop alone sets carry,
+	// the item that did not fit the last call.
 	turn  sync.Mutex
 	carry atomic.Pointer[item[In, Out]]
-	// present is how many items are in do; alone is held while a caller makes the call itself.
+	// present is the number of items in do; alone is held while a caller makes the call itself.
 	present atomic.Int64
 	alone   sync.Mutex
-	// underWay is how many calls are; ended gets a token when one has ended.
+	// underWay is the number of running calls; ended gets a token when one has ended.
 	underWay atomic.Int64
 	ended    chan struct{}
-	// running is how many loops run, which the holder of turn reads and sets.
+	// running is the number of loops; the holder of turn reads and sets it.
 	running int64
-	// sharedAt is when the last call ended that several callers shared, in nanoseconds since 1970.
+	// sharedAt is the end of the last call that several callers shared, in nanoseconds since 1970.
 	sharedAt atomic.Int64
 
 	start, stop sync.Once
 	started     atomic.Bool // true once the loops take items
-	// stopping is closed by Stop; stopped once no loop runs any more.
+	// stopping is closed by Stop, stopped when no loop runs any more.
 	stopping, stopped chan struct{}
 	loops             sync.WaitGroup
 }
 
-// NewBatch makes a batch whose metrics are r's. It starts nothing.
+// NewBatch makes a batch with the metrics of r. It starts nothing.
 func NewBatch[In, Out any](r *Runner, cfg BatchConfig[In, Out]) *Batch[In, Out] {
 	b := newBatch(cfg)
 	b.observe = r.metrics.batched(cfg.Name)
@@ -90,7 +90,7 @@ func newBatch[In, Out any](cfg BatchConfig[In, Out]) *Batch[In, Out] {
 	}
 }
 
-// Queued is how many items wait for the next call.
+// Queued is the number of items that wait for the next call.
 func (b *Batch[In, Out]) Queued() int { return len(b.queue) }
 
 // Start begins to gather calls. It does no I/O.
@@ -104,10 +104,10 @@ func (b *Batch[In, Out]) Start() {
 	})
 }
 
-// Stop ends the calls under way and refuses further ones with ErrStopped. It
-// tolerates a batch that was never started, and being called twice.
+// Stop waits for the running calls and refuses further ones with ErrStopped. It is safe on a batch
+// that was never started, and twice.
 func (b *Batch[In, Out]) Stop(ctx context.Context) error {
-	b.start.Do(func() {}) // what is stopped before its Start never starts
+	b.start.Do(func() {}) // a batch that is stopped before its Start never starts
 	b.stop.Do(func() {
 		close(b.stopping)
 		go func() {
@@ -124,15 +124,15 @@ func (b *Batch[In, Out]) Stop(ctx context.Context) error {
 	}
 }
 
-// Outcome is what became of one item.
+// Outcome is the result of one item.
 type Outcome[Out any] struct {
 	Out Out
 	Err error
 }
 
-// Do hands items in and waits for their outcomes, which are in the order of in. Errors: what Run returned;
-// ErrNotSent, with the error of ctx, of an item that was still queued when ctx ended, and, where the
-// batch yields, with the error of the call before; ErrStopped.
+// Do queues items and waits for their outcomes, which are in the order of in. Errors: the error of
+// Run; ErrNotSent, with the error of ctx for an item that was still queued when ctx ended, or with
+// the error of the call before where the batch yields; ErrStopped.
 func (b *Batch[In, Out]) Do(ctx context.Context, in []In) []Outcome[Out] {
 	items := make([]*item[In, Out], len(in))
 	for i := range in {
@@ -149,13 +149,13 @@ func (b *Batch[In, Out]) Do(ctx context.Context, in []In) []Outcome[Out] {
 	return out
 }
 
-// item is one caller's part. done is closed after out and err are set.
+// item is one caller's part of a call. done is closed after out and err are set.
 type item[In, Out any] struct {
 	ctx context.Context
 	in  In
-	// claimed is won once by a compare-and-swap: by the loop, which then sends
-	// the item and answers it, or by the caller, who then leaves: a caller who
-	// leaves knows that nothing was sent.
+	// claimed is won once by a compare-and-swap: by the loop, which then sends and answers the
+	// item, or by the caller, which then leaves. So a caller that leaves knows that nothing was
+	// sent.
 	claimed atomic.Bool
 	out     Out
 	err     error
@@ -166,7 +166,7 @@ func newItem[In, Out any](ctx context.Context, in In) *item[In, Out] {
 	return &item[In, Out]{ctx: ctx, in: in, done: make(chan struct{})}
 }
 
-// do waits until the items have their outcomes; those that have one are passed over.
+// do waits until the items have their outcomes. It does not queue items that have one already.
 func (b *Batch[In, Out]) do(items []*item[In, Out]) {
 	n := int64(len(items))
 	defer b.present.Add(-n)
@@ -180,10 +180,9 @@ func (b *Batch[In, Out]) do(items []*item[In, Out]) {
 	}
 }
 
-// doAlone makes the call in the caller's goroutine: where nobody else is, nothing can
-// be gathered, and to wake another goroutine and be woken by it takes longer than
-// what a script does. It is false when others are there after all, or the items do not
-// fit one call.
+// doAlone makes the call in the caller's goroutine: without other callers there is nothing to
+// gather, and two switches of goroutines take longer than a script. It returns false when others
+// have come, or the items do not fit one call.
 func (b *Batch[In, Out]) doAlone(items []*item[In, Out]) bool {
 	if len(items) > b.cfg.Items {
 		return false
@@ -199,7 +198,7 @@ func (b *Batch[In, Out]) doAlone(items []*item[In, Out]) bool {
 		return false
 	}
 	if time.Now().UnixNano()-b.sharedAt.Load() < int64(returnTime) {
-		runtime.Gosched() // they come first, and share a call
+		runtime.Gosched() // let its callers come first, and share a call
 		if b.present.Load() != int64(len(items)) {
 			return false
 		}
@@ -207,30 +206,24 @@ func (b *Batch[In, Out]) doAlone(items []*item[In, Out]) bool {
 	b.alone.Lock()
 	defer b.alone.Unlock()
 	select {
-	case <-b.stopping: // or else what stops would not wait for this call
+	case <-b.stopping: // Stop would not wait for this call
 		return false
 	default:
 	}
 	b.underWay.Add(1)
-	b.send(slices.Clone(items)) // a call closes up what it leaves out
+	b.send(slices.Clone(items)) // call changes the slice
 	return true
 }
 
-// enqueue queues an item that has no outcome yet. When the queue is full the caller
-// waits for room until its context ends or the batch stops: the back-pressure reaches
-// whoever feeds it.
+// enqueue queues an item that has no outcome yet. If the queue is full the caller waits for room
+// until its context ends or the batch stops, so the back-pressure reaches the source of the items.
 func (b *Batch[In, Out]) enqueue(it *item[In, Out]) {
 	if it.claimed.Load() {
 		return
 	}
 	select {
-	case <-b.stopping: // there would be room in the queue, but soon nobody who empties it
+	case <-b.stopping: // there may be room in the queue, but no loop will empty it
 		it.fail(ErrStopped)
-		return
-	default:
-	}
-	select { // nearly always there is room, which is known for less than what a select of three takes
-	case b.queue <- it:
 		return
 	default:
 	}
@@ -245,16 +238,15 @@ func (b *Batch[In, Out]) enqueue(it *item[In, Out]) {
 
 func notSent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotSent, ctx.Err()) }
 
-// fail answers an item that the caller of fail holds alone.
+// fail answers an item that only the caller of fail holds.
 func (it *item[In, Out]) fail(err error) {
 	it.claimed.Store(true)
 	it.err = err
 	close(it.done)
 }
 
-// wait ends when the item has its outcome. A caller whose context ends leaves only while
-// the item is queued; once it is sent the call's own deadline brings a definite
-// answer soon.
+// wait ends when the item has its outcome. A caller whose context ends leaves only while the item
+// is queued. Once it is sent, the call's own deadline brings a definite answer soon.
 func (it *item[In, Out]) wait(stopped <-chan struct{}) {
 	select {
 	case <-it.done:
@@ -273,7 +265,7 @@ func (it *item[In, Out]) wait(stopped <-chan struct{}) {
 	<-it.done
 }
 
-// loop runs until the batch is stopping, then answers what is queued with ErrStopped.
+// loop runs until the batch stops, and then answers the queue with ErrStopped.
 func (b *Batch[In, Out]) loop() {
 	for {
 		b.turn.Lock()
@@ -281,11 +273,11 @@ func (b *Batch[In, Out]) loop() {
 		first := b.next()
 		if first == nil {
 			b.turn.Unlock()
-			b.refuseQueued()
+			b.refuseQueued(ErrStopped)
 			return
 		}
-		// The callers that were just answered have their next items ready soon: a call
-		// that takes them along is one call less. It costs nothing when nobody runs.
+		// The callers that were just answered have their next items ready soon: a call that takes
+		// them along is one call less. It costs nothing when no other goroutine is ready.
 		runtime.Gosched()
 		items := b.gather(first)
 		if n := b.underWay.Add(1); n >= b.running && b.running < b.cfg.CallsOfFew {
@@ -300,10 +292,10 @@ func (b *Batch[In, Out]) loop() {
 	}
 }
 
-// returnTime is how long after an answer its callers are expected with their next items.
+// returnTime is how soon after an answer its callers come with their next items.
 const returnTime = time.Millisecond
 
-// room waits until another call may begin: callers who make theirs themselves count, too.
+// room waits until another call can begin. Callers that make their call themselves count too.
 func (b *Batch[In, Out]) room() {
 	for b.underWay.Load() >= b.allowed() {
 		select {
@@ -314,7 +306,7 @@ func (b *Batch[In, Out]) room() {
 	}
 }
 
-// fewItems for each of callsOfFew are so few that it costs little to have more calls instead.
+// fewItems is the number of items for each of CallsOfFew up to which more calls cost little.
 const fewItems = 3
 
 func (b *Batch[In, Out]) allowed() int64 {
@@ -324,7 +316,7 @@ func (b *Batch[In, Out]) allowed() int64 {
 	return max(b.cfg.Calls, b.cfg.CallsOfFew)
 }
 
-// send is a call that counts as under way already.
+// send makes a call that is counted in underWay already.
 func (b *Batch[In, Out]) send(items []*item[In, Out]) {
 	defer func() {
 		b.underWay.Add(-1)
@@ -334,30 +326,27 @@ func (b *Batch[In, Out]) send(items []*item[In, Out]) {
 		}
 	}()
 	if err := b.call(items); err != nil && b.cfg.Yields && !isAnswer(err) {
-		b.yield(err)
+		b.refuseQueued(fmt.Errorf("%w, behind a call that failed: %w", ErrNotSent, err))
 	}
 }
 
-// settled waits for a caller that makes its call alone. Once what stops the batch is closed, no other begins one.
+// settled waits for a caller that makes its call alone. Once stopping is closed, no other caller
+// begins one.
 func (b *Batch[In, Out]) settled() {
 	b.alone.Lock()
 	defer b.alone.Unlock()
 }
 
-// next is the item that begins the next call: the one that did not fit the last, or
-// the first to come. Once the batch is stopping it is nil; that goes first, or else callers
-// who keep coming could hold it up.
+// next is the item that begins the next call: the one that did not fit the last call, or the first
+// in the queue. It is nil once the batch stops. That check comes first, because callers that keep
+// coming could hold up the stop.
 func (b *Batch[In, Out]) next() *item[In, Out] {
-	carry := b.carry.Swap(nil)
 	select {
 	case <-b.stopping:
-		if carry != nil {
-			carry.refuse(ErrStopped)
-		}
 		return nil
 	default:
 	}
-	if carry != nil {
+	if carry := b.carry.Swap(nil); carry != nil {
 		return carry
 	}
 	select {
@@ -387,14 +376,13 @@ func (b *Batch[In, Out]) gather(first *item[In, Out]) []*item[In, Out] {
 	return items
 }
 
-// call leaves out items whose caller has gone: they were never sent, so their
-// answer is definite.
+// call leaves out items whose caller has left: they were never sent, so their outcome is definite.
 func (b *Batch[In, Out]) call(items []*item[In, Out]) error {
 	in := make([]In, 0, len(items))
 	live, bytes := items[:0], 0
 	for _, it := range items {
 		if it.ctx.Err() != nil || !it.claimed.CompareAndSwap(false, true) {
-			continue // its caller sees the context's end and leaves
+			continue // its caller sees the end of its context and leaves
 		}
 		in = append(in, it.in)
 		live = append(live, it)
@@ -404,9 +392,9 @@ func (b *Batch[In, Out]) call(items []*item[In, Out]) error {
 		return nil
 	}
 	b.observe(len(in))
-	// Background, because the call serves many callers: none of them may end it
-	// for the others. The deadline ends it.
-	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Timeout+transfer(bytes))
+	// Background, because the call serves many callers: one of them must not end it for the others.
+	// The deadline ends it.
+	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Timeout+time.Duration(bytes)*time.Second/slowestConnection)
 	defer cancel()
 	out, err := b.cfg.Run(ctx, in)
 	for i, it := range live {
@@ -420,24 +408,19 @@ func (b *Batch[In, Out]) call(items []*item[In, Out]) error {
 	return err
 }
 
-// slowestLink, in bytes a second, is what a link to Redis must carry: a call that has not arrived by its deadline would be
-// repeated, and not arrive again.
-const slowestLink = 1 << 20
+// slowestConnection is the bytes a second that a connection to Redis must carry. A call gets more
+// time the larger it is: with less time than its transfer takes it would be repeated and fail
+// again.
+const slowestConnection = 1 << 20
 
-// transfer is how long so many bytes may take on the way.
-func transfer(bytes int) time.Duration {
-	return time.Duration(bytes) * time.Second / slowestLink
-}
-
-// isAnswer reports whether it was Redis that said so.
+// isAnswer reports whether Redis answered with this error.
 func isAnswer(err error) bool {
 	var answer *rueidis.RedisError
 	return errors.As(err, &answer)
 }
 
-// yield answers what did not fit the last call and what is queued now.
-func (b *Batch[In, Out]) yield(cause error) {
-	err := fmt.Errorf("%w, behind a call that failed: %w", ErrNotSent, cause)
+// refuseQueued answers the carried item and the ones that are queued now.
+func (b *Batch[In, Out]) refuseQueued(err error) {
 	if carry := b.carry.Swap(nil); carry != nil {
 		carry.refuse(err)
 	}
@@ -446,17 +429,6 @@ func (b *Batch[In, Out]) yield(cause error) {
 		case it := <-b.queue:
 			it.refuse(err)
 		default: // another loop took the rest
-			return
-		}
-	}
-}
-
-func (b *Batch[In, Out]) refuseQueued() {
-	for {
-		select {
-		case it := <-b.queue:
-			it.refuse(ErrStopped)
-		default:
 			return
 		}
 	}

@@ -151,7 +151,8 @@ func TestBatchGroups(t *testing.T) {
 	}
 }
 
-// TestBatchCarry: what does not fit a call that is under way waits for no loop but the first that is free.
+// TestBatchCarry: what does not fit a call that is under way waits for no loop but the first that
+// is free.
 func TestBatchCarry(t *testing.T) {
 	t.Parallel()
 	c := newCalls(t, nil)
@@ -216,7 +217,7 @@ func TestBatchCallerLeaves(t *testing.T) {
 	c.wants(late, "", ErrNotSent)
 }
 
-// together hands items in by one do, and tells on the channel when it is over.
+// together queues items by one do, and signals on the channel when it is over.
 func (c *calls) together(items ...*item[int, string]) <-chan struct{} {
 	over := make(chan struct{})
 	go func() { defer close(over); c.do(items) }()
@@ -230,7 +231,8 @@ func (c *calls) rests() {
 	}
 }
 
-// TestBatchAlone: a caller who finds nobody makes the call, of which others take no notice: they have the loop.
+// TestBatchAlone: a caller without others makes the call itself. Later callers are not affected:
+// they have the loop.
 func TestBatchAlone(t *testing.T) {
 	t.Parallel()
 	c := newCalls(t, nil)
@@ -283,7 +285,8 @@ func TestBatchAloneTooMuch(t *testing.T) {
 	}
 }
 
-// TestBatchAloneStop: what stops a batch waits for the call that a caller makes itself, and there is none after it.
+// TestBatchAloneStop: what stops a batch waits for the call that a caller makes itself, and there
+// is none after it.
 func TestBatchAloneStop(t *testing.T) {
 	t.Parallel()
 	c := newCalls(t, nil)
@@ -344,7 +347,8 @@ func TestBatchAloneCounts(t *testing.T) {
 	other.Wait()
 }
 
-// TestBatchAloneYields: who makes the call itself tells the queue behind it of a Redis that does not answer.
+// TestBatchAloneYields: when the call of a lone caller gets no answer, the queue behind it is
+// refused.
 func TestBatchAloneYields(t *testing.T) {
 	t.Parallel()
 	c := newCalls(t, func(b *BatchConfig[int, string]) { b.Yields = true })
@@ -362,8 +366,8 @@ func TestBatchAloneYields(t *testing.T) {
 	}
 }
 
-// TestBatchCallsOfFew: while calls carry few items more of them are under way than else, by loops that come when they
-// are needed.
+// TestBatchCallsOfFew: while calls carry few items more of them are under way than else, by loops
+// that come when they are needed.
 func TestBatchCallsOfFew(t *testing.T) {
 	t.Parallel()
 	var underWay, atStart atomic.Int64 // atStart is how many calls there were when the last one began, itself included
@@ -467,8 +471,9 @@ func TestBatchStop(t *testing.T) {
 	c.wants(c.add(t.Context(), 4), "", ErrStopped)
 }
 
-// TestBatchStress: whatever callers do, each gets one answer, no item is sent twice or sent after its caller was
-// told that it was not, and no more calls are under way than may be, those included that callers make themselves.
+// TestBatchStress: for any calls, each caller gets one answer, no item is sent twice, or after its
+// caller learned that it was not sent, and no more calls run than may, including the ones that
+// callers make themselves.
 func TestBatchStress(t *testing.T) {
 	t.Parallel()
 	const callers, each = 32, 200
@@ -592,7 +597,9 @@ func TestBatchYieldsOfSeveralLoops(t *testing.T) {
 		}
 		for range loopCount {
 			loops.Go(func() {
-				b.yield(b.call(b.gather(b.next())))
+				items := b.gather(b.next())
+				b.underWay.Add(1)
+				b.send(items)
 			})
 		}
 		go func() { loops.Wait(); close(b.stopped) }()
@@ -605,7 +612,7 @@ func TestBatchYieldsOfSeveralLoops(t *testing.T) {
 	}
 }
 
-// What takes long to send has longer to be answered.
+// A call gets more time the larger it is.
 func TestCallOfManyBytesHasLonger(t *testing.T) {
 	t.Parallel()
 	for _, bytes := range []int{1, 16 << 20} {
@@ -619,7 +626,7 @@ func TestCallOfManyBytesHasLonger(t *testing.T) {
 			}
 		})
 		c.add(t.Context(), bytes)
-		want := time.Hour + time.Duration(bytes/slowestLink)*time.Second
+		want := time.Hour + time.Duration(bytes/slowestConnection)*time.Second
 		if got := receive(t, left); got > want+time.Second || got < want-time.Minute/2 {
 			t.Errorf("%d bytes have %s, expected %s", bytes, got, want)
 		}

@@ -1,65 +1,61 @@
-// Package script runs Lua on Redis for every feature that keeps keys there. It knows nothing of jobs.
+// Package script runs Lua on Redis for every feature that keeps keys there. It knows nothing of
+// jobs.
 //
-// A feature is a folder of its own: its key names, its scripts in the folder script/, and one Go function a
-// script. Its scripts run in cells: a cell is the set of keys that share one Redis hash slot, and so
-// the unit of atomicity.
+// A feature is a folder of its own: its key names, its scripts in the folder script/, and one Go
+// function for each script. Scripts run in cells. A cell is the set of keys that share one Redis
+// hash slot, and so the unit of atomicity.
 //
-// # How to add a feature
+// # How a feature declares a script and its keys, and calls it
 //
 //	//go:embed script
 //	var files embed.FS
 //
-//	var scripts = script.MustLoad(files) // script/acquire.lua is scripts["acquire"]
+//	var scripts = script.MustLoad(files) // script/acquire.lua becomes scripts["acquire"]
 //
-//	keys := []string{runner.Layout().Key("lock", name)}
-//	reply, err := runner.Call(ctx, scripts["acquire"], keys, args).ToArray()
+//	func acquire(ctx context.Context, runner *script.Runner, name, owner string) (int64, error) {
+//		keys := []string{runner.Layout().Key("lock", name)} // KEYS[1] is prefix:lock:{tag}:name
+//		return runner.Call(ctx, scripts["acquire"], keys, []string{owner}).AsInt64()
+//	}
 //
-// The feature gets the [Runner] of each cell from who wires it, calls [Runner.Add] with its scripts, and imports nothing
-// else of this system for its scripts. What needs one cell out of several for a name takes [CellOf].
-//
-// Several concurrent calls of one operation become one with a [Batch]. Writes that count only once Redis' replicas
-// have them go by [Runner.CallReplicated].
+// The wiring gives the feature the [Runner] of each cell and calls [Runner.Add] with its scripts;
+// [CellOf] finds the cell of a name. A [Batch] makes one call of several concurrent ones.
+// [Runner.CallReplicated] is for writes that count only once Redis' replicas have them.
 //
 // # What a script can include
 //
-// "-- include lib/clock.lua" stands for a file of the feature's folder script/lib, or of the folder lib here:
+// "-- include lib/clock.lua" stands for a file of the feature's folder script/lib, or of the folder
+// lib here:
 //
-//	at     Redis' time as text       clock  Redis' time as numbers: deadlines are compared with it
-//	key    names of the cell's keys  here   refuses to do half of the work while a hash slot migrates
+//	at      Redis' time as text
+//	clock   Redis' time as numbers: deadlines are compared with it
+//	here    refuses to do half of the work while a hash slot migrates
+//	key     names of the cell's keys
+//	server  identifies the history of the server's data
+//	sure    replaces a key of a wrong type
 //
-// Package scripttest checks that includes say truly which names they need and define, and that scripts use no
-// others.
+// Package scripttest checks that the headers of includes are true, and that scripts use no
+// undefined names.
 //
-// A script publishes by redis.call('PUBLISH', channel, ...); on a cluster SPUBLISH takes its place.
+// A script publishes by redis.call('PUBLISH', channel, ...); on a cluster SPUBLISH replaces it.
 //
-// # What happens on NOSCRIPT
+// # What happens on failure
 //
-// Redis loses its scripts by a restart, a failover or SCRIPT FLUSH, and then answers NOSCRIPT. Nothing was done
-// then, so the call goes on by itself. [Missing] says how:
-//
-//	Send   operators' tools: EVAL sends the script with the call, and Redis keeps it
-//	Keep   replicas: besides, SCRIPT LOAD of all added scripts, at once and by a look each second
-//	Await  agents: EVALSHA again until a replica has loaded them. After half a second the agent sends the script
-//	       itself, unless its user in Redis may not. At the deadline the call ends with ErrMissing
-//
-// # Deadlines
-//
-// A call without a deadline gets Config.CallTimeout. One that waits for Redis' replicas gets their timeout on top.
+//   - NOSCRIPT: the call goes on by itself; noscript.go has the policy.
+//   - No deadline: a call without one gets Config.CallTimeout. A call that waits for Redis'
+//     replicas gets their timeout on top.
+//   - Redis answers with an error: the script stopped there. errors.As finds the
+//     *rueidis.RedisError; the feature wraps it with its operation.
+//   - Any other error (a deadline, a broken connection): the call may have been carried out, unless
+//     the error is ErrNotSent.
 //
 // # Who repeats a call
 //
-// An error that Redis answered with says that the script stopped there. Any other error (a deadline, a broken
-// connection) says that the call may have been carried out, unless it is ErrNotSent. This package repeats no
-// call but after NOSCRIPT and MOVED, where nothing was done: the caller decides, because it knows whether it still wants
-// it. So every script must do no harm when it is repeated with the same arguments.
-//
-// # Errors
-//
-// Results carry Redis' own errors, so that errors.As finds a *rueidis.RedisError. The feature wraps them with
-// its operation. ErrNotSent, ErrStopped, ErrMissing and ErrNotReplicated are defined here alone.
+// The caller, because it knows whether it still wants the call. This package repeats a call only
+// after NOSCRIPT and MOVED, when nothing has run. So every script must do no harm when it is
+// repeated with the same arguments.
 //
 // # Metrics
 //
-// freeslot_redis_call_seconds, _errors_total and _calls_in_flight by script, the sizes of batches, and the waits
-// for replicas.
+// freeslot_redis_call_seconds, _errors_total and _calls_in_flight by script, the sizes of batches,
+// and the waits for replicas.
 package script

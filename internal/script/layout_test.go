@@ -45,7 +45,7 @@ func TestTagsAreEvenlySpaced(t *testing.T) {
 	}
 }
 
-// TestSlot holds the slots against what Redis says of real keys.
+// TestSlot compares the slots with the ones that Redis computes for real keys.
 func TestSlot(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Cluster(t)

@@ -4,11 +4,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/puzpuzpuz/xsync/v3"
 	"github.com/redis/rueidis"
 )
 
-// LatencyBuckets are fine enough for microseconds: 20 us to 5 s.
+// LatencyBuckets are histogram buckets from 20 us to 5 s.
 var LatencyBuckets = []float64{
 	20e-6, 40e-6, 60e-6, 80e-6, 100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 750e-6,
 	1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 5,
@@ -18,21 +17,17 @@ type metrics struct {
 	latency *prometheus.HistogramVec
 	errors  *prometheus.CounterVec
 	batch   *prometheus.HistogramVec
-	// latencies is latency by call: a look-up by labels costs more than the observation.
-	latencies *xsync.MapOf[string, prometheus.Observer]
-	// inFlight is what a pool's use would be with a connection a call: all calls
-	// share one pipelined connection.
+	// inFlight counts calls and not connections, because all calls share one pipelined connection.
 	inFlight prometheus.Gauge
-	// waits for Redis' replicas, by outcome, and their time.
+	// waits counts the waits for Redis' replicas by outcome, waitTime is their time.
 	waits    *prometheus.CounterVec
 	waitTime prometheus.Histogram
 	reg      prometheus.Registerer
 }
 
-// newMetrics registers them with reg, which may be nil.
+// newMetrics registers the metrics with reg, which may be nil.
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
-		latencies: xsync.NewMapOf[string, prometheus.Observer](),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "freeslot_redis_call_seconds", Help: "Time of one call to Redis, as this process saw it.",
 			Buckets: LatencyBuckets,
@@ -73,15 +68,14 @@ func (m *metrics) queued(call string, length func() int) {
 	}, func() float64 { return float64(length()) }))
 }
 
-// batched returns what counts the items of a call.
+// batched returns the function that counts the items of a call.
 func (m *metrics) batched(call string) func(items int) {
 	sizes := m.batch.WithLabelValues(call)
 	return func(items int) { sizes.Observe(float64(items)) }
 }
 
 func (m *metrics) observe(call string, begin time.Time, err error) {
-	latency, _ := m.latencies.LoadOrCompute(call, func() prometheus.Observer { return m.latency.WithLabelValues(call) })
-	latency.Observe(time.Since(begin).Seconds())
+	m.latency.WithLabelValues(call).Observe(time.Since(begin).Seconds())
 	if err != nil && !rueidis.IsRedisNil(err) {
 		m.errors.WithLabelValues(call).Inc()
 	}

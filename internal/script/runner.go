@@ -2,6 +2,7 @@ package script
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,13 +17,13 @@ type Config struct {
 	Layout Layout
 	// CallTimeout bounds every call to Redis that has no deadline of its own.
 	CallTimeout time.Duration
-	// Missing says what happens on NOSCRIPT.
+	// Missing is what happens on NOSCRIPT.
 	Missing Missing
-	// Acknowledge says how many of Redis' replicas must have what a call wrote before it counts.
+	// Acknowledge is how many of Redis' replicas must have a write before it counts.
 	Acknowledge Acknowledge
 }
 
-// Runner runs scripts and plain commands in one cell. All features that keep keys there share it. It is
+// Runner runs scripts and plain commands in one cell. All features with keys there share it. It is
 // safe for concurrent use.
 type Runner struct {
 	cfg     Config
@@ -35,14 +36,17 @@ type Runner struct {
 	all []*Script // guarded by mu; see Add
 }
 
-// NewRunner makes a runner on client, which stays the caller's. It does no I/O. reg may be nil; two runners
-// on one registerer panic.
+// NewRunner makes a runner on client, which the caller owns. It does no I/O. reg may be nil; a
+// second runner on one registerer panics.
 func NewRunner(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.Registerer) *Runner {
 	return &Runner{cfg: cfg, client: client, log: logger, metrics: newMetrics(reg)}
 }
 
 // Layout names the cell's keys.
 func (r *Runner) Layout() Layout { return r.cfg.Layout }
+
+// B builds plain commands for Do.
+func (r *Runner) B() rueidis.Builder { return r.client.B() }
 
 // ConfirmTimeout bounds a call that may wait for Redis' replicas.
 func (r *Runner) ConfirmTimeout() time.Duration {
@@ -52,17 +56,20 @@ func (r *Runner) ConfirmTimeout() time.Duration {
 	return r.cfg.CallTimeout + r.cfg.Acknowledge.Timeout
 }
 
-// Add has [Runner.Load] and [Runner.Keep] heed the scripts of one more feature. Call needs no Add.
+// Add adds the scripts of one more feature to the ones that [Runner.Load] and [Runner.Keep] load. A
+// script that was added before is not added again. Call needs no Add.
 func (r *Runner) Add(set Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range set {
-		r.all = append(r.all, s)
+		if !slices.Contains(r.all, s) {
+			r.all = append(r.all, s)
+		}
 	}
 }
 
-// Call runs a script. The result has what Redis returned, or its error, which says whether the script was
-// carried out: see "Who repeats a call" in the package comment.
+// Call runs a script. The result has what Redis returned, or an error. Whether the script ran
+// despite an error is in the package comment, "Who repeats a call".
 func (r *Runner) Call(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
 	return r.callOn(ctx, r.client, s, keys, args)
 }
@@ -80,7 +87,7 @@ func (r *Runner) doOn(ctx context.Context, on rueidis.Client, label string, cmd 
 	return r.timed(ctx, label, func(ctx context.Context) rueidis.RedisResult { return on.Do(ctx, cmd) })
 }
 
-// timed makes a call with the default deadline where ctx has none, and counts it.
+// timed makes a call, with the default deadline if ctx has none, and counts it.
 func (r *Runner) timed(ctx context.Context, label string, call func(ctx context.Context) rueidis.RedisResult) rueidis.RedisResult {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc

@@ -19,32 +19,28 @@ import (
 var common embed.FS
 
 const (
-	// folder is where a feature has its scripts, and libFolder those parts of it that others include.
+	// folder has a feature's scripts; libFolder below it has the parts that scripts include.
 	folder    = "script"
 	libFolder = "lib"
 	suffix    = ".lua"
 
-	// publishCall is how scripts publish an event of their cell. On a cluster SPUBLISH takes its place: the
-	// channel is in the slot of the script's keys.
+	// publishCall is how scripts publish an event of their cell. On a cluster SPUBLISH replaces it:
+	// the channel is in the slot of the script's keys.
 	publishCall = "'PUBLISH', channel, "
 )
 
 var includeLine = regexp.MustCompile(`(?m)^ *-- include (\S+)$`)
 
-// constantLine is a whole number with a name. The number is put wherever the name stands: to Lua the name is a variable
-// like others, which costs each call to look for and to keep for every function that uses it.
-var constantLine = regexp.MustCompile(`(?m)^local ([A-Z][A-Z_]+) = (\d+)(?: *--.*)?\n`)
-
-// Script is one operation: its source with what it includes. It is immutable.
+// Script is one operation: its source with its includes. It is immutable.
 type Script struct {
 	name           string
 	plain, sharded source
 }
 
-// source is a text and the hash by which Redis knows it.
+// source is a text and its hash in Redis.
 type source struct{ text, sha string }
 
-// New makes a script out of its whole text.
+// New makes a script of its whole text.
 func New(name, text string) *Script {
 	return &Script{name: name, plain: newSource(text), sharded: newSource(strings.Replace(text, publishCall, "'S"+publishCall[1:], 1))}
 }
@@ -54,13 +50,13 @@ func newSource(text string) source {
 	return source{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// Name is the script's, which is its label in metrics.
+// Name is the script's name, and its label in metrics.
 func (s *Script) Name() string { return s.name }
 
-// Text is what Redis runs in the cells of such layouts.
+// Text is what Redis runs in cells whose layout is sharded or not.
 func (s *Script) Text(sharded bool) string { return s.of(sharded).text }
 
-// Hash is the SHA-1 by which Redis knows Text.
+// Hash is the SHA-1 of Text, its name in Redis.
 func (s *Script) Hash(sharded bool) string { return s.of(sharded).sha }
 
 func (s *Script) of(sharded bool) *source {
@@ -73,10 +69,10 @@ func (s *Script) of(sharded bool) *source {
 // Set is the scripts of one feature by their names.
 type Set map[string]*Script
 
-// MustLoad reads the scripts of a feature: all files <name>.lua in the folder script of files and in the folders
-// below it, but for script/lib, which has what they include. A line "-- include lib/clock.lua" stands for the
-// file of that name, of the feature or of this package. It panics where a file is missing or a name is used twice:
-// the build is broken.
+// MustLoad reads the scripts of a feature: all files <name>.lua in the folder script of files and
+// in the folders below it, except script/lib, which has the includes. A line "-- include
+// lib/clock.lua" is replaced by the file of that name, of the feature or of this package. MustLoad
+// panics if a file is missing or a name is used twice: the build is broken.
 func MustLoad(files fs.FS) Set {
 	set := make(Set)
 	err := fs.WalkDir(files, folder, func(at string, entry fs.DirEntry, err error) error {
@@ -93,7 +89,7 @@ func MustLoad(files fs.FS) Set {
 			return fmt.Errorf("two scripts are called %s", name)
 		}
 		text, err := Source(files, at)
-		set[name] = New(name, literal(text))
+		set[name] = New(name, text)
 		return err
 	})
 	if err != nil {
@@ -102,7 +98,7 @@ func MustLoad(files fs.FS) Set {
 	return set
 }
 
-// Names are the names of the scripts by their hashes, as Redis' own accounts have them.
+// Names are the names of the scripts by their hashes, which Redis' statistics have.
 func (s Set) Names() map[string]string {
 	names := make(map[string]string)
 	for name, script := range s {
@@ -111,7 +107,7 @@ func (s Set) Names() map[string]string {
 	return names
 }
 
-// Texts are all texts, by which a test can do what replicas do.
+// Texts are all texts, so that a test can load them as a replica does.
 func (s Set) Texts() []string {
 	var out []string
 	for _, script := range s {
@@ -121,7 +117,8 @@ func (s Set) Texts() []string {
 	return slices.Compact(out)
 }
 
-// Source is the file with those that it includes, and theirs. The feature's own files go before those of this package.
+// Source is the file with its includes, and theirs. A feature's own file goes before one of this
+// package.
 func Source(files fs.FS, at string) (string, error) {
 	text, err := fs.ReadFile(files, at)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -137,14 +134,4 @@ func Source(files fs.FS, at string) (string, error) {
 		return part
 	})
 	return whole, failed
-}
-
-// literal is a script without names for its constants.
-func literal(text string) string {
-	for _, constant := range constantLine.FindAllStringSubmatch(text, -1) {
-		line, name, value := constant[0], constant[1], constant[2]
-		text = strings.Replace(text, line, "", 1)
-		text = regexp.MustCompile(`\b`+name+`\b`).ReplaceAllLiteralString(text, value)
-	}
-	return text
 }

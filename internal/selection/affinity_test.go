@@ -24,7 +24,7 @@ func keyNodes(nodes []*Node, count int) map[string]*Node {
 	return of
 }
 
-// The same key leads to the same node, whatever the source and the order of the list.
+// The same key leads to the same node, for any source and any order of the list.
 func TestAffinitySameNode(t *testing.T) {
 	t.Parallel()
 	nodes := testFleet(300, 4)
@@ -176,7 +176,7 @@ func TestRingAgreesWithTwin(t *testing.T) {
 		for range 300 {
 			place := source.Uint64()
 			want, nearest := uint64(0), uint64(math.MaxUint64)
-			for _, point := range r.points {
+			for _, point := range r {
 				if distance := point&^indexMask - place&^indexMask; distance < nearest {
 					want, nearest = point, distance
 				}

@@ -33,14 +33,14 @@ func benchFleet(count, used int) []*Node {
 
 var benchSizes = []int{1000, 10000, 100000}
 
-// What nothing could be faster than: two nodes drawn, one word of each compared.
+// The lower bound of a choice: two nodes drawn, one word of each compared.
 func BenchmarkBareSampling(b *testing.B) {
 	for _, size := range benchSizes {
 		nodes := benchFleet(size, 1)
 		b.Run(fmt.Sprintf("nodes=%d", size), func(b *testing.B) {
 			rnd, least := NewSource(1), uint64(0)
 			for b.Loop() {
-				x, y := draw(nodes, rnd.Uint64())
+				x, y := nodes[rnd.intn(size)], nodes[rnd.intn(size)]
 				least += min(x.slots.Load(), y.slots.Load())
 			}
 			if least == 0 {
@@ -134,7 +134,7 @@ func BenchmarkChooseTakeConfirm(b *testing.B) {
 	})
 }
 
-// pools=2 is compared pool by pool, pools=100 by what is remembered of a profile.
+// pools=2 is compared pool by pool, pools=100 by the memberships that the profile keeps.
 func BenchmarkNewClass(b *testing.B) {
 	r := &freeslot.Requirement{SourceLanguage: "de-AT", TargetLanguage: "zh-Hant-TW", Labels: map[string]string{"zone": "eu-1"}}
 	for _, count := range []int{2, 100} {

@@ -2,10 +2,8 @@ package selection
 
 import (
 	"maps"
-	"strconv"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/freeslot/freeslot"
 )
@@ -68,7 +66,7 @@ func TestClassWithoutNodes(t *testing.T) {
 	}
 }
 
-// A pool that covers the job takes it even if nobody is in it.
+// A pool that covers the job restricts it even if the pool has no members.
 func TestClassCoveringPoolWithoutMembers(t *testing.T) {
 	t.Parallel()
 	node := NewNode(Compile(&freeslot.Node{
@@ -84,12 +82,3 @@ func TestClassCoveringPoolWithoutMembers(t *testing.T) {
 
 // enabled is a configuration with these pools.
 func enabled(pools Pools) *Config { return &Config{Enabled: true, Pools: pools} }
-
-// With 8 bytes in front, what a choice of a pair reads fits a cache line.
-func TestClassLayout(t *testing.T) {
-	t.Parallel()
-	var c Class
-	if strconv.IntSize == 64 && (unsafe.Offsetof(c.pairs) != 0 || unsafe.Offsetof(c.paired)+unsafe.Sizeof(c.paired) > 56) {
-		t.Errorf("pairs is at %d, paired at %d", unsafe.Offsetof(c.pairs), unsafe.Offsetof(c.paired))
-	}
-}

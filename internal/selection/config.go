@@ -13,16 +13,16 @@ const (
 	ModeFlat Mode = "flat"
 )
 
-// Policy is which of the sampled nodes is taken. Jobs with an affinity key are
-// placed by their key under every policy.
+// Policy is which of the sampled nodes is taken. An affinity key places its jobs under every
+// policy.
 type Policy string
 
 // The policies.
 const (
 	// PolicyLeastLoaded takes the less loaded of the sampled nodes.
 	PolicyLeastLoaded Policy = "least_loaded"
-	// PolicyBinpack takes the most loaded one that has room, so that others stay
-	// empty for jobs of many slots.
+	// PolicyBinpack takes the most loaded one that has room, so that others stay empty for jobs of
+	// many slots.
 	PolicyBinpack Policy = "binpack"
 )
 
@@ -33,34 +33,33 @@ const (
 	MaxAffinityLoadFactor     = 100
 )
 
-// Config is how nodes are chosen, for all replicas alike. The zero value has no
-// pools and is disabled. It must not change while it is in use: what is prepared
-// from it is kept with it.
+// Config is how nodes are chosen, for all replicas alike. The zero value has no pools and is
+// disabled. It must not change while it is in use, because the prepared form is kept with it.
 type Config struct {
-	// Enabled false makes the configured pools count for nothing: a job that names
-	// a pool finds the nodes that name it themselves, and no other job is restricted.
+	// Enabled false disables the configured pools: a job that names a pool finds the nodes that
+	// name it themselves, and no other job is restricted.
 	Enabled bool `json:"enabled" koanf:"enabled"`
 	// Mode empty means ModeTwoLevel.
 	Mode Mode `json:"mode,omitempty" koanf:"mode"`
 	// Policy empty means PolicyLeastLoaded.
 	Policy Policy `json:"policy,omitempty" koanf:"policy"`
-	// AffinityLoadFactor is how many times as loaded as the average a node may be
-	// and still take further jobs for their affinity key. The nearer to 1, the more
-	// even the load and the more often a key leaves its node. 0 means
-	// DefaultAffinityLoadFactor.
+	// AffinityLoadFactor bounds the load up to which a node takes jobs for their affinity key, as a
+	// multiple of the average load. The nearer to 1, the more even the load and the more often a
+	// key leaves its node. 0 means DefaultAffinityLoadFactor.
 	AffinityLoadFactor float64 `json:"affinity_load_factor,omitempty" koanf:"affinity_load_factor"`
 	Pools              Pools   `json:"pools" koanf:"pools"`
-	// Paused counts whatever Enabled says; nil is nothing, or in a change: what it was.
+	// Paused applies also where Enabled is false. Nil pauses nothing; in a change nil leaves it as
+	// it was.
 	Paused *Paused `json:"paused,omitempty" koanf:"paused"`
-	// Version is the number under which the configuration is kept; 0 is none. It is no
-	// part of the document and makes no difference to a choice.
+	// Version is the number under which Redis keeps the configuration; 0 is none. It is no part of
+	// the document and makes no difference to a choice.
 	Version uint64 `json:"-" koanf:"-"`
-	// Generation tells versions of one counter from those of another; it is kept as Version is.
+	// Generation identifies the counter that Version comes from. Redis keeps it beside Version.
 	Generation string `json:"-" koanf:"-"`
 }
 
-// WithDefaults returns a copy in which nothing is left to a default. Nil is the
-// zero Config. The copy shares the pools and what is paused.
+// WithDefaults returns a copy in which every default is filled in. Nil is the zero Config. The copy
+// shares Pools and Paused.
 func (c *Config) WithDefaults() Config {
 	out := Config{Pools: Pools{}}
 	if c != nil {
@@ -78,16 +77,15 @@ func (c *Config) WithDefaults() Config {
 	return out
 }
 
-// Members returns the pools that n is in: the configured ones in their order, then
-// those that only n's profile names. A job that names one of these, and no other,
-// finds n in its pool. Nil is the zero Config.
+// Members returns the pools that n is in: the configured ones in their order, then the ones that
+// only n's profile names. A job that names a pool finds n there if and only if Members has the
+// pool. Nil is the zero Config.
 func (c *Config) Members(n *freeslot.Node) []string {
 	return compile(c).members(Compile(n))
 }
 
-// LanguagePairs maps "source:target" to the ids of the pools that list both, in
-// their order. Tags are in lower case, with '-'. It is empty unless languages give
-// pools (Enabled and ModeTwoLevel).
+// LanguagePairs maps "source:target" to the ids of the pools that list both, in their order. Tags
+// are in lower case, with '-'. It is empty unless languages give pools (Enabled and ModeTwoLevel).
 func (c *Config) LanguagePairs() map[string][]string {
 	pairs := make(map[string][]string)
 	compiled := compile(c)

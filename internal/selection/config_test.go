@@ -208,9 +208,8 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// parseConfig reads a configuration in JSON. It refuses unknown fields, trailing
-// data and whatever [Config.Validate] refuses; path is the configuration's name in
-// errors and may be empty.
+// parseConfig reads a configuration in JSON. It refuses unknown fields, trailing data and what
+// [Config.Validate] refuses; path is the configuration's name in errors and can be empty.
 func parseConfig(path string, data []byte) (*Config, error) {
 	name := path
 	if name == "" {

@@ -1,7 +1,6 @@
-// Package selection decides which node a job should try first. It is pure: the
-// nodes, the job, the time and a seeded source go in, candidates or the reasons
-// for having none come out. It knows no Redis, reads no clock, logs nothing and
-// starts no goroutine, so every decision can be replayed.
+// Package selection decides which node a job should try first. It is pure: the nodes, the job, the
+// time and a seeded source go in; candidates, or the reasons for having none, come out. It knows no
+// Redis, reads no clock, logs nothing and starts no goroutine, so every decision can be replayed.
 //
 // # Parts
 //
@@ -10,90 +9,90 @@
 //	Class, Query, Source --Choose--> candidates      --Breakdown--> reasons
 //	the same, for each node of the fleet in words    --Explain--> Explanation
 //
-// A [Class] is rebuilt when a profile or the configuration changes, never for load:
-// load lives in the atomics of each [Node], which all classes share. What is prepared
-// from a [Config] is kept with it, and what pools a profile is in with the profile;
-// decisions are the same without.
+// A [Class] is rebuilt when a profile or the configuration changes, and never for load: load lives
+// in the atomics of each [Node], which all classes share.
+//
+// # Guarantees, and what happens on failure
+//
+//   - All figures are hints. The reservation in Redis checks them again. An old figure costs a
+//     refusal, never a slot that is used twice.
+//   - "No candidate" is true for the figures as they were: a choice looks at every node before it
+//     gives up.
+//   - Invalid input is the caller's fault: [Config.Validate] and the validation of jobs and nodes
+//     come first. The package returns no errors. It panics only if a caller releases more slots
+//     than it took.
 //
 // # Which nodes fit
 //
-// A node fits a job when it has the job's service and every further service, in the
-// versions asked for, is a member of the pools to which the job is restricted, handles
-// the job's languages, has its labels and satisfies its label rules; [Reason] names the
-// first of these that fails.
+// A node fits a job when it has the job's service and every further service in the versions asked
+// for, is a member of the pools to which the job is restricted, handles the job's languages, has
+// its labels and satisfies its label rules. [Reason] names the first of these that fails.
 //
-// Languages are found by the lookup of RFC 4647 section 3.4: the job's tag is
-// shortened from its end until the node offers exactly what is left. "de-AT"
-// finds "de", "zh-Hant-TW" finds "zh-Hant", but "de" never finds "de-AT". A
-// single-letter subtag goes together with the subtag behind it: "de-u-co-phonebk"
-// becomes "de-u-co" and then "de". Tags are compared as text: case and the choice
-// of '-' or '_' make no difference, deprecated synonyms ("iw" for "he") do.
+// Languages are found by the lookup of RFC 4647 section 3.4: the job's tag is shortened from its
+// end until the node offers exactly what is left. "de-AT" finds "de", "zh-Hant-TW" finds "zh-Hant",
+// but "de" never finds "de-AT". A single-letter subtag goes together with the subtag behind it:
+// "de-u-co-phonebk" becomes "de-u-co" and then "de". Tags are compared as text: letter case and the
+// choice of '-' or '_' make no difference, deprecated synonyms ("iw" for "he") do.
 //
 // # Pools
 //
-// A node is a member of a pool when its profile names the pool, when the pool names
-// it, or when it satisfies the pool's rule. A job is restricted to pools in two ways:
+// A node is a member of a pool when its profile names the pool, when the pool names the node, or
+// when the node satisfies the pool's rule. A job is restricted to pools in two ways:
 //
-//   - It names one: only that pool's members are candidates, whatever the pool's
-//     languages. A pool that is not configured has the nodes that name it.
-//   - Otherwise, if it states a language and a configured pool covers it: only
-//     members of the covering pools are candidates. A pool covers a job when
-//     each language that the job states is found in the pool's list for it; an
-//     empty list covers nothing, and the pool's services and labels play no part.
-//     The covering pools are tiers in the order of the configuration: a later
-//     one is tried only when no earlier one has a node that qualifies. A node in
-//     several belongs to the first.
+//   - It names a pool: only the pool's members are candidates, for any languages of the pool. A
+//     pool that is not configured has the nodes that name it.
+//   - Otherwise, if it states a language and a configured pool covers it: only members of the
+//     covering pools are candidates. A pool covers a job when each language that the job states is
+//     found in the pool's list for it. An empty list covers nothing; the pool's services and labels
+//     play no part. The covering pools are tiers in the order of the configuration: a later tier is
+//     tried only when no earlier one has a node that qualifies. A node in several pools belongs to
+//     the first.
 //
-// When no configured pool covers the job, all nodes are candidates, in one tier.
-// So configuring a pool for a language takes that language away from the nodes
-// outside: even if the pool is empty, its jobs do not spill over.
+// When no configured pool covers the job, all nodes are candidates, in one tier. So a pool that is
+// configured for a language takes that language away from the nodes outside: even if the pool is
+// empty, its jobs do not spill over.
 //
-// With [ModeFlat] only the first way is left. A configuration that is not enabled has
-// no pools at all.
+// With [ModeFlat] only the first way is left. A configuration that is not enabled has no pools at
+// all.
 //
-// A preferred pool restricts nothing: of the nodes that are allowed, its members are a
-// tier before all others.
+// A preferred pool restricts nothing: its members, of the nodes that are allowed, are a tier before
+// all others.
 //
 // # Choosing
 //
-// The cell comes first, because one reservation can only offer nodes of one cell: a
-// cell is drawn with probability in proportion to the free slots that its nodes have in
-// the tier; see [Class.Choose].
+// The cell comes first, because one reservation can only offer nodes of one cell: a cell is drawn
+// with probability in proportion to the free slots that its nodes have in the tier; see
+// [Class.Choose].
 //
-// Inside a tier and cell two nodes are drawn at random, and the less loaded of those
-// that qualify is taken. It is not the least loaded of all: every replica would send
-// its jobs to that same node until their caches noticed. Two choices keep the fleet
-// nearly as even, and replicas apart. If none of the drawn nodes qualifies a few more
-// are drawn, and then the whole list is walked once, so that "none" is the truth about
-// the cached figures. [PolicyBinpack] takes the most loaded of eight instead.
+// Inside a tier and cell two nodes are drawn at random, and the less loaded one that qualifies is
+// taken. It is not the least loaded of all: every replica would send its jobs to that node until
+// their caches noticed. Two choices keep the fleet nearly as even, and keep replicas apart. If none
+// of the drawn nodes qualifies a few more are drawn, and then the whole list is walked once.
+// [PolicyBinpack] takes the most loaded of eight instead.
 //
-// A replica that knows of others has a [Share] of the nodes: one of them is taken
-// rather than the less loaded of two drawn from all, unless that one would still be the
-// less loaded with a slot more. So replicas, which hear of each other's choices late,
-// seldom look at the same free slot. What qualifies is the same with and without.
+// A replica that knows of others has a [Share] of the nodes. It takes a node of its share, unless
+// the less loaded of two nodes of all would still be the less loaded one with one more slot taken.
+// So replicas, which hear of each other's choices late, seldom look at the same free slot. A share
+// never changes which nodes qualify.
 //
-// Load is the slots in use as last heard of, plus the slots that this replica has
-// asked for without an answer yet, over the node's capacity. Both are hints: the
-// reservation in Redis checks again, and its answer corrects them. A node that refuses
-// three times in a row, for another reason than being full, rests for a while; see
-// [Node.Refused].
+// Load is the slots in use as last heard, plus the slots that this replica has taken without an
+// answer yet, over the node's capacity. A node that refuses three times in a row, for another
+// reason than being full, rests for a while; see [Node.Refused].
 //
 // # Affinity
 //
-// A job with an affinity key goes to its key's node by bounded-load consistent hashing
-// (Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016):
-// a key's order of nodes is the same at every replica, and the first of them takes the
-// job that qualifies and whose load, before the job, is below
-// [Config].AffinityLoadFactor times the average load of the nodes that take jobs, the
-// job included. The average is estimated from 32 nodes drawn at random (from all, in a
-// tier of no more); the standard error is at most 0.09 of a node's capacity and 0.035
-// where the nodes' loads deviate by 0.2, so near the bound a key can go either way.
-// After 16 nodes over the bound the job is placed as one without a key. If a cell is
-// skipped its keys go to their next nodes and come back with it.
+// A job with an affinity key goes to its key's node by bounded-load consistent hashing (Mirrokni,
+// Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016). A key's order of nodes
+// is the same at every replica. The job goes to the first of them that qualifies and whose load,
+// before the job, is below [Config].AffinityLoadFactor times the average load of the nodes that
+// take jobs, the job included. The average is estimated from 32 nodes drawn at random (from all
+// nodes in a smaller tier). Its standard error is at most 0.09 of a node's capacity, and 0.035
+// where the nodes' loads deviate by 0.2, so near the bound a key can go either way. After 16 nodes
+// over the bound the job is placed like a job without a key. If a cell is skipped its keys go to
+// their next nodes and come back with it.
 //
-// The order is made by multi-probe consistent hashing (Appleton and O'Reilly, 2015)
-// over points in proportion to capacity, one ring for each tier of a class, made when
-// the first key asks for it. Each next node of a key is drawn anew, not the neighbour
-// on the ring (Chen, Coleman and Shrivastava, "Revisiting Consistent Hashing with
-// Bounded Loads", 2021), which would get all that its neighbour is spared.
+// The order is made by multi-probe consistent hashing (Appleton and O'Reilly, 2015) over points in
+// proportion to capacity, one ring for each tier of a class, made when the first key asks for it.
+// Each next node of a key is drawn anew (Chen, Coleman and Shrivastava, "Revisiting Consistent
+// Hashing with Bounded Loads", 2021): the neighbour on the ring would get the whole overflow.
 package selection

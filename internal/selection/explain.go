@@ -1,5 +1,9 @@
 package selection
 
+// This file explains a requirement against the whole fleet: which nodes would qualify for a job of
+// it now, and why each other node does not. It serves POST /v1/explain and `schedctl explain`. It
+// knows no job id: why one job waits is in internal/dispatch.
+
 import (
 	"strings"
 
@@ -7,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/class"
 )
 
-// Explanation tells how a job would be placed now: which nodes qualify, and what
-// speaks against each of the others.
+// Explanation is how a job would be placed now: which nodes qualify, and the reason against each of
+// the others.
 type Explanation struct {
 	Service string `json:"service"`
 	// Class is the job's class in canonical form, its parts separated by "; ".
@@ -16,17 +20,17 @@ type Explanation struct {
 	// Mode and Policy are those in force.
 	Mode   Mode   `json:"mode"`
 	Policy Policy `json:"policy"`
-	// Total counts all nodes, Fits those that could run the job if they were idle and
-	// well, Qualify those that could be chosen now.
+	// Total counts all nodes, Fits the nodes that could run the job if they were idle and healthy,
+	// Qualify the nodes that could be chosen now.
 	Total   int `json:"total"`
 	Fits    int `json:"fits"`
 	Qualify int `json:"qualify"`
-	// MaxSlots is the largest max_concurrency among the nodes that fit, or would if they
-	// had the slots.
+	// MaxSlots is the largest max_concurrency among the nodes that fit, or would fit with more
+	// slots.
 	MaxSlots int `json:"max_slots"`
-	// Tiers are in the order in which they are tried, those without a node included.
+	// Tiers are in the order in which they are tried, also the ones without a node.
 	Tiers []TierExplanation `json:"tiers"`
-	// Breakdown counts the nodes against which something speaks, by reason.
+	// Breakdown counts the nodes that do not qualify, by reason.
 	Breakdown map[string]int `json:"breakdown"`
 	// Nodes are in the order in which they were given.
 	Nodes []NodeExplanation `json:"nodes"`
@@ -34,40 +38,40 @@ type Explanation struct {
 
 // TierExplanation is one list of candidates of equal rank.
 type TierExplanation struct {
-	// Pool is the pool whose members these are; empty means any.
+	// Pool is the pool whose members these are; empty means any node.
 	Pool string `json:"pool,omitempty"`
-	// Preferred is set if they come first because the job prefers their pool.
+	// Preferred is true if the tier comes first because the job prefers its pool.
 	Preferred bool `json:"preferred,omitempty"`
 	Fits      int  `json:"fits"`
 	Qualify   int  `json:"qualify"`
 }
 
-// NodeExplanation is what a job finds in one node.
+// NodeExplanation is one node as the job sees it.
 type NodeExplanation struct {
 	Node string `json:"node"`
 	Cell int    `json:"cell"`
-	// Reason is the first thing that speaks against the node; empty if it qualifies.
+	// Reason is the first reason against the node; empty if it qualifies.
 	Reason Reason `json:"reason,omitempty"`
-	// Detail says what the node has and what was expected; empty if it qualifies.
+	// Detail is what the node has and what the job needs, in words; empty if it qualifies.
 	Detail string `json:"detail,omitempty"`
-	// Fits is set if the profile fits and has as many slots as the job asks for; Tier is
-	// then an index of Explanation.Tiers, else -1.
+	// Fits is true if the profile fits and has the slots that the job asks for. Tier is then an
+	// index of Explanation.Tiers, else -1.
 	Fits bool `json:"fits"`
 	Tier int  `json:"tier"`
-	// Pools are all that the node is in.
+	// Pools are all pools that the node is in.
 	Pools []string `json:"pools,omitempty"`
-	// Used are the slots in use as last heard of, Pending those that this replica
-	// has asked for without an answer yet, Max is max_concurrency.
+	// Used are the slots in use as last heard, Pending the slots that this replica has taken
+	// without an answer yet, Max is max_concurrency.
 	Used    int `json:"used"`
 	Pending int `json:"pending"`
 	Max     int `json:"max_concurrency"`
 }
 
-// Explain tells how a job of "service with requirement r", which must be valid, would
-// be placed now: with the same arguments it agrees with [NewClass], [Class.Breakdown]
-// and [Class.Choose], but for nodes that have too few slots in all: they are listed in a
-// class, because another job of it may ask for less, and do not fit this job. q.Want, q.Samples and q.AffinityKey make no difference. nil is
-// the zero Config. Cost: some microseconds a node.
+// Explain returns how a job of "service with requirement r", which must be valid, would be placed
+// now. With the same arguments it agrees with [NewClass], [Class.Breakdown] and [Class.Choose],
+// with one exception: a node with too few slots in all is in the class, because another job may ask
+// for less, and does not fit this job. q.Want, q.Samples and q.AffinityKey make no difference. A
+// nil cfg is the zero Config. Cost: some microseconds a node.
 func Explain(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement, q *Query) Explanation {
 	full, prepared := cfg.WithDefaults(), compile(cfg)
 	f := newFilter(prepared, service, r)

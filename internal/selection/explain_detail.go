@@ -10,12 +10,12 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// mismatch says in words what the profile has and what was expected; why is the
-// reason that match gave.
+// mismatch is what the profile has and what the job needs, in words; why is the reason that match
+// gave.
 func (f *filter) mismatch(p *Profile, why Reason) string {
 	switch why {
 	case ReasonService:
-		return fmt.Sprintf("service %s is not offered, only %s", f.services.installed(p), list(p.services))
+		return fmt.Sprintf("service %s is not offered, only %s", f.services.missing(p), list(p.services))
 	case ReasonServiceVersion:
 		return f.versionMismatch(p)
 	case ReasonPool:
@@ -32,23 +32,17 @@ func (f *filter) mismatch(p *Profile, why Reason) string {
 }
 
 func (f *filter) versionMismatch(p *Profile) string {
-	for i := range f.services.ranges {
-		if f.entryInRange(i, p) {
-			continue
+	want := f.services.outOfRange(p)
+	var versions []string
+	for _, installed := range p.node.Services {
+		if installed.Name == want.name && installed.Version != "" {
+			versions = append(versions, installed.Version)
 		}
-		want := &f.services.ranges[i]
-		var versions []string
-		for _, installed := range p.node.Services {
-			if installed.Name == want.name && installed.Version != "" {
-				versions = append(versions, installed.Version)
-			}
-		}
-		if len(versions) == 0 {
-			return fmt.Sprintf("service %s states no version, expected %s", want.name, want.text)
-		}
-		return fmt.Sprintf("service %s is %s, expected %s", want.name, list(versions), want.text)
 	}
-	return ""
+	if len(versions) == 0 {
+		return fmt.Sprintf("service %s states no version, expected %s", want.name, want.text)
+	}
+	return fmt.Sprintf("service %s is %s, expected %s", want.name, list(versions), want.text)
 }
 
 func (f *filter) labelMismatch(p *Profile) string {
@@ -89,8 +83,8 @@ func ruleWords(r *freeslot.LabelRule) string {
 	}
 }
 
-// detail says in words what is the matter with the node's state; why is the reason
-// that check gave, perhaps of other figures than are read here.
+// detail is why the node's state fails the query, in words. why is the reason that check gave; the
+// figures can have changed since.
 func (q *Query) detail(n *Node, why Reason) string {
 	w := q.need()
 	used, pending := n.Load()
@@ -108,7 +102,7 @@ func (q *Query) detail(n *Node, why Reason) string {
 		}
 		return fmt.Sprintf("last heard from %s ago, expected within %s", short(w.now-at), short(w.now-w.earliest))
 	case ReasonQuarantined:
-		return fmt.Sprintf("refused %d jobs in a row, left alone for another %s", n.refusals(), short(n.rare.rest.Load()-w.now))
+		return fmt.Sprintf("refused %d jobs in a row, left alone for another %s", n.refusals(), short(n.rest.Load()-w.now))
 	case ReasonFull:
 		return fmt.Sprintf("%d of %d slots are free, expected %d", max(n.Max()-used-pending, 0), n.Max(), w.slots)
 	default:
@@ -129,7 +123,7 @@ func list(values []string) string {
 	return strings.Join(words, ",")
 }
 
-// quoted leaves alone what needs no quotes.
+// quoted adds quotes only where they are needed.
 func quoted(value string) string {
 	if value == "" || strings.ContainsAny(value, " ,\"\\") {
 		return fmt.Sprintf("%q", value)
@@ -159,7 +153,7 @@ func poolsOf(rules []*rule) string {
 	return "one of " + list(ids)
 }
 
-// whyPools says why a job that names no pool is restricted to some.
+// whyPools is why a job that names no pool is restricted to some, in words.
 func (f *filter) whyPools() string {
 	verb := ", which covers "
 	if len(f.pools) > 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Every reason is told in words.
+// Every reason has its words.
 func TestExplainDetails(t *testing.T) {
 	t.Parallel()
 	requirement := &freeslot.Requirement{
@@ -108,7 +108,7 @@ func TestExplainDetails(t *testing.T) {
 	}
 }
 
-// A node that never could take so many slots does not fit, whatever its profile says.
+// A node with too few slots in all does not fit, even if its profile does.
 func TestExplainTooManySlots(t *testing.T) {
 	t.Parallel()
 	nodes := cellFleet(3, 1, 3)
@@ -121,7 +121,7 @@ func TestExplainTooManySlots(t *testing.T) {
 	}
 }
 
-// A job that names no pool is told where its pools come from.
+// The explanation of a job that names no pool states where its pools come from.
 func TestExplainWhyPools(t *testing.T) {
 	t.Parallel()
 	cfg := &Config{Enabled: true, Pools: Pools{{ID: "eu", SourceLanguages: []string{"zh"}, TargetLanguages: []string{"de"}}, {ID: "trial"}}}

@@ -13,7 +13,7 @@ func newLanguages(tags []string) languages {
 	return languages{newSet(folded)}
 }
 
-// find looks a folded tag up as RFC 4647 section 3.4 says. It is false for "".
+// find looks a folded tag up by RFC 4647 section 3.4. It is false for "".
 func (l languages) find(tag string) bool {
 	for ; tag != ""; tag = shorten(tag) {
 		if l.tags.has(tag) {
@@ -33,8 +33,8 @@ func (l languages) findAny(tags []string) bool {
 	return false
 }
 
-// fold makes tags that differ only in letter case or separator equal. Validation
-// lets '_' pass as a separator, so it must not hide a match. Only ASCII counts.
+// fold makes tags equal that differ only in letter case or separator. Validation accepts '_' as a
+// separator, so it must not hide a match. Only ASCII letters are folded.
 func fold(tag string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -48,8 +48,8 @@ func fold(tag string) string {
 	}, tag)
 }
 
-// shorten cuts the last subtag, and with it every single-character subtag that
-// would then stand at the end: alone it introduces nothing. "" is the end.
+// shorten cuts the last subtag, and with it every single-character subtag that would then stand at
+// the end, because alone it introduces nothing. "" is the end.
 func shorten(tag string) string {
 	for {
 		cut := strings.LastIndexByte(tag, '-')

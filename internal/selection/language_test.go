@@ -66,7 +66,7 @@ func TestLanguageLookupDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// slowFind is the lookup told from the other side: an offered tag is found if it
+// slowFind is the lookup from the other side: an offered tag is found if it
 // is the job's tag, or begins it subtag by subtag and could have been left over
 // by the shortening, which never leaves a single character at the end.
 func slowFind(offered []string, ask string) bool {

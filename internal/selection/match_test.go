@@ -53,7 +53,7 @@ func TestMatch(t *testing.T) {
 		"languages before labels":  {"tts", freeslot.Requirement{TargetLanguage: "it", Labels: map[string]string{"a": "b"}}, ReasonTargetLanguage},
 		"source before the target": {"tts", freeslot.Requirement{SourceLanguage: "it", TargetLanguage: "it"}, ReasonSourceLanguage},
 	} {
-		if got := Match(node, tc.service, &tc.r); got != tc.want {
+		if got := Compile(node).Match(nil, tc.service, &tc.r); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestMatchWithoutSemanticStage(t *testing.T) {
 		Languages: freeslot.Languages{ASR: []string{"de"}, TTS: []string{"fr"}},
 	}
 	r := &freeslot.Requirement{SourceLanguage: "de", TargetLanguage: "fr"}
-	if got := Match(node, "tts", r); got != "" {
+	if got := Compile(node).Match(nil, "tts", r); got != "" {
 		t.Errorf("got %q, want a fit", got)
 	}
 }
@@ -83,7 +83,14 @@ func TestMatchIgnoresWhatTheClassIgnores(t *testing.T) {
 	if string(class.AppendCanonical(nil, "tts", a)) != string(class.AppendCanonical(nil, "tts", b)) {
 		t.Fatal("the two requirements are not of one class")
 	}
-	if got := [2]Reason{Match(node, "tts", a), Match(node, "tts", b)}; got != [2]Reason{} {
+	if got := [2]Reason{Compile(node).Match(nil, "tts", a), Compile(node).Match(nil, "tts", b)}; got != [2]Reason{} {
 		t.Errorf("got %q, want a fit for both", got)
 	}
+}
+
+// Match returns the first part of "service with requirement r" that the node fails, "" if it fails
+// none.
+func (p *Profile) Match(cfg *Config, service string, r *freeslot.Requirement) Reason {
+	_, why := newFilter(compile(cfg), service, r).match(p)
+	return why
 }

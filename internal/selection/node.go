@@ -6,84 +6,71 @@ import (
 	"sync/atomic"
 )
 
-// unseen is the seenAt of a node of which nothing was ever heard. It is not 0,
-// which is a moment on a monotonic clock that starts with the process.
+// unseen is the seenAt of a node that was never heard from. It is not 0, because 0 is a moment on a
+// monotonic clock that starts with the process.
 const unseen = math.MinInt64
 
-// Node is a candidate: the node's profile and its live figures, shared by the
-// cache, which corrects them, and by every class that lists it. It is safe for
-// concurrent use and takes no lock.
+// Node is a candidate: the node's profile and its live figures. The cache corrects the figures, and
+// every class that lists the node shares them. A Node is safe for concurrent use and takes no lock.
 //
-// All figures are hints. The reservation in Redis checks them again; what a
-// reader here gets wrong costs a refusal, never an over-commitment.
-//
-// What a choice looks at is half a cache line, and all nodes' halves lie beside each
-// other: in a large fleet a choice takes as long as its cache misses.
+// All figures are hints. The reservation in Redis checks them again: a wrong figure here costs a
+// refusal, never an over-commitment.
 type Node struct {
-	// slots holds used in its upper half and pending in its lower one, so that a
-	// confirmed reservation moves from pending to used in one atomic step. In two
-	// words a reader in between would count it twice, or not at all and send the
-	// next job after it.
+	id   string
+	cell int
+	// slots holds used in its upper half and pending in its lower half, so that a confirmed
+	// reservation moves from pending to used in one atomic step. With two words a reader in between
+	// would count the reservation twice, or miss it and send the next job to a full node.
 	//
-	// Invariant: pending is the sum of the slots taken and not yet released or
-	// confirmed, whatever happens to used.
-	slots  atomic.Uint64
-	seenAt atomic.Int64
-	state  state
-	rare   *rare
-}
-
-// rare is what a choice does not look at.
-type rare struct {
-	id      string
-	profile atomic.Pointer[Profile]
+	// Invariant: pending is the sum of the slots taken and not yet released or confirmed. A change of
+	// used never changes it.
+	slots    atomic.Uint64
+	seenAt   atomic.Int64
+	max      atomic.Int32
+	draining atomic.Bool
 	// rest is when the quarantine ends; its lowest byte counts the refusals. See Refused.
-	rest atomic.Int64
-	// As large as a Node, it would be allocated from between them.
-	_ [2]uint64
+	rest    atomic.Int64
+	profile atomic.Pointer[Profile]
 }
 
-// NewNode makes a node of a cell with nothing used or pending, online, of which
-// nothing has been heard: it does not qualify until [Node.Seen] is called.
+// NewNode makes a node of a cell with nothing used or pending, online and never heard from: it does
+// not qualify until [Node.Seen] is called.
 func NewNode(p *Profile, cell int) *Node {
-	n := &Node{rare: &rare{id: p.node.ID}}
-	n.state.word.Store(uint64(cell) << stateCell)
+	n := &Node{id: p.node.ID, cell: cell}
 	n.seenAt.Store(unseen)
-	n.rare.rest.Store(rested)
+	n.rest.Store(rested)
 	n.SetProfile(p)
 	return n
 }
 
-// SetProfile replaces the profile, which must be of the same node, and leaves the
-// figures alone: reservations under way meanwhile are neither lost nor released
-// twice. Classes that list the node are to be built again.
+// SetProfile replaces the profile, which must be of the same node. It leaves the figures alone, so
+// reservations under way are neither lost nor released twice. The caller rebuilds the classes that
+// list the node.
 func (n *Node) SetProfile(p *Profile) {
-	n.rare.profile.Store(p)
-	n.state.setMax(p.node.MaxConcurrency)
+	n.profile.Store(p)
+	n.max.Store(int32(p.node.MaxConcurrency))
 }
 
 // ID is the node's id.
-func (n *Node) ID() string { return n.rare.id }
+func (n *Node) ID() string { return n.id }
 
 // Cell is the index of the node's cell.
-func (n *Node) Cell() int { return n.state.cell() }
+func (n *Node) Cell() int { return n.cell }
 
 // Max is the node's max_concurrency.
-func (n *Node) Max() int { return n.state.max() }
+func (n *Node) Max() int { return int(n.max.Load()) }
 
 // Profile is the node's profile.
-func (n *Node) Profile() *Profile { return n.rare.profile.Load() }
+func (n *Node) Profile() *Profile { return n.profile.Load() }
 
-// Load returns the slots in use as last heard of and those that this replica has
-// taken without an answer yet, as they were at one instant. The node's load is
-// their sum over its max_concurrency.
+// Load returns the slots in use as last heard, and the slots that this replica has taken without an
+// answer yet, both as of one instant. The node's load is their sum over its max_concurrency.
 func (n *Node) Load() (used, pending int) { return split(n.slots.Load()) }
 
-// TryTake adds slots (at least 1) to pending, or returns false if so many are not
-// free. Every success must be followed by exactly one [Node.Release] or
-// [Node.Confirm] of the same slots. The step that decides is the compare-and-swap:
-// of two callers that saw the last free slot only one finds the word unchanged,
-// and the other looks again.
+// TryTake adds slots (at least 1) to pending, or returns false if fewer are free. Exactly one
+// [Node.Release] or [Node.Confirm] of the same slots must follow every success. The
+// compare-and-swap decides: of two callers that saw the last free slot only one finds the word
+// unchanged. The other one looks again.
 func (n *Node) TryTake(slots int) bool {
 	for {
 		word := n.slots.Load()
@@ -97,28 +84,27 @@ func (n *Node) TryTake(slots int) bool {
 	}
 }
 
-// Release takes slots off pending: the reservation was given up, or its fate will
-// show in used by other means. It panics if more is released than was taken.
+// Release takes slots off pending: the caller gave the reservation up, or used will show its
+// outcome by other means. It panics if more is released than was taken.
 func (n *Node) Release(slots int) {
 	n.update(func(used, pending int) (int, int) { return used, pending - slots })
 }
 
-// Confirm takes slots off pending and sets used, in one step: the reservation was
-// answered, and the answer said how many slots are in use now. That holds for a
-// refusal too. It panics if more is confirmed than was taken.
+// Confirm takes slots off pending and sets used, in one step. It is for a reservation whose answer,
+// also a refusal, states the slots in use. It panics if more is confirmed than was taken.
 func (n *Node) Confirm(slots, used int) {
 	n.update(func(_, pending int) (int, int) { return used, pending - slots })
 }
 
-// SetUsed sets the slots in use and leaves pending alone. The last call wins: a
-// caller that can tell an old figure from a new one must drop the old one itself.
+// SetUsed sets the slots in use and leaves pending alone. The last call wins: a caller that knows
+// that its figure is old must drop it.
 func (n *Node) SetUsed(used int) {
 	n.update(func(_, pending int) (int, int) { return used, pending })
 }
 
-// Seen says that the node gave a sign of life at this moment, in nanoseconds on
-// the monotonic clock of [Query.Now]; it may be negative. An earlier moment than
-// the latest known one changes nothing, so events may arrive in any order.
+// Seen records a sign of life at this moment, in nanoseconds on the monotonic clock of [Query.Now];
+// it may be negative. A moment before the latest known one changes nothing, so events may arrive in
+// any order.
 func (n *Node) Seen(at int64) {
 	for {
 		last := n.seenAt.Load()
@@ -128,8 +114,7 @@ func (n *Node) Seen(at int64) {
 	}
 }
 
-// MarkSilent makes the node silent until the next Seen: somebody who knows better
-// has found it so.
+// MarkSilent makes the node silent until the next Seen, because Redis answered that it is.
 func (n *Node) MarkSilent() { n.seenAt.Store(unseen) }
 
 // SeenAt is the latest moment given to Seen; ok is false if there is none.
@@ -138,14 +123,14 @@ func (n *Node) SeenAt() (at int64, ok bool) {
 	return at, at != unseen
 }
 
-// SetDraining says whether the node takes new jobs.
-func (n *Node) SetDraining(draining bool) { n.state.set(stateDraining, draining) }
+// SetDraining sets whether the node refuses new jobs.
+func (n *Node) SetDraining(draining bool) { n.draining.Store(draining) }
 
 // Draining reports what was last given to SetDraining.
-func (n *Node) Draining() bool { return n.state.has(stateDraining) }
+func (n *Node) Draining() bool { return n.draining.Load() }
 
-// update replaces both figures by one compare-and-swap, so that no concurrent
-// change of either is lost.
+// update replaces both figures by one compare-and-swap, so that no concurrent change of either is
+// lost.
 func (n *Node) update(next func(used, pending int) (int, int)) {
 	for {
 		word := n.slots.Load()
@@ -163,8 +148,8 @@ func split(word uint64) (used, pending int) {
 	return int(word >> 32), int(word & math.MaxUint32)
 }
 
-// join clamps used, which comes from outside. Pending never exceeds a node's
-// max_concurrency, because TryTake is the only way to raise it.
+// join clamps used, which comes from outside. Pending never exceeds a node's max_concurrency,
+// because only TryTake raises it.
 func join(used, pending int) uint64 {
 	return uint64(min(max(used, 0), math.MaxInt32))<<32 | uint64(pending)
 }

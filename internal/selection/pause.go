@@ -13,17 +13,15 @@ import (
 // MaxPaused is the most entries that each list of a Paused can have.
 const MaxPaused = 1000
 
-// Paused is what no new job begins by; what runs goes on, and jobs that come wait. The
-// zero value pauses nothing.
+// Paused lists what starts no new job. Running jobs go on, and new jobs wait. The zero value pauses
+// nothing.
 //
-// A pool: a node that a class finds in pools takes its jobs by way of those that are not
-// paused, and none where all of them are. For a class that is restricted to pools these
-// are the pools that it may use, for any other all pools that the node is in: a node in no
-// pool at all is not concerned. A paused pool is preferred by nobody.
-//
-// A service: the jobs of it, and those that ask for it besides their own.
-//
-// A class: the jobs with this very requirement, by its [class.ID].
+//   - A pool: a node takes jobs of a class through its pools that are not paused, and none if all
+//     of them are paused. For a class that is restricted to pools, these are the pools that it may
+//     use; for any other class, all pools that the node is in. A node in no pool is not concerned.
+//     A preference for a paused pool has no effect.
+//   - A service: its jobs, and the jobs that require it besides their own service.
+//   - A class: the jobs with exactly this requirement, by its [class.ID].
 type Paused struct {
 	Pools    []string `json:"pools,omitempty" koanf:"pools"`
 	Services []string `json:"services,omitempty" koanf:"services"`
@@ -35,8 +33,8 @@ func (p *Paused) Empty() bool {
 	return p == nil || len(p.Pools)+len(p.Services)+len(p.Classes) == 0
 }
 
-// Normal returns a copy in which each list is sorted and has no entry twice; it shares
-// nothing with p. Nil gives an empty one.
+// Normal returns a copy in which each list is sorted and has no entry twice; it shares nothing with
+// p. Nil gives an empty one.
 func (p *Paused) Normal() *Paused {
 	if p == nil {
 		return &Paused{}
@@ -52,7 +50,7 @@ func (p *Paused) Normal() *Paused {
 	return &Paused{Pools: tidy(p.Pools), Services: tidy(p.Services), Classes: tidy(p.Classes)}
 }
 
-// Text is the canonical form: equal ones have equal texts, and an empty one is "{}".
+// Text is the canonical form: equal values have equal texts, and an empty one is "{}".
 func (p *Paused) Text() string {
 	text, err := json.Marshal(p.Normal())
 	if err != nil {
@@ -86,13 +84,6 @@ func (p *Paused) validate(path string, found *freeslot.FieldErrors) {
 // Pauses reports whether anything is paused. Nil is the zero Config.
 func (c *Config) Pauses() bool { return c != nil && !c.Paused.Empty() }
 
-// PausedBy says what pauses all jobs of "service with requirement r", whatever the nodes:
-// "service asr", "class 0123456789abcdef", or "" if nothing does. Pools pause nodes; see
-// [Class.PausedNodes].
-func (c *Config) PausedBy(service string, r *freeslot.Requirement) string {
-	return compile(c).halted(newServiceList(append(slices.Clone(r.Services), service)).names, service, r)
-}
-
 // pauses is a Paused prepared; the zero value pauses nothing.
 type pauses struct {
 	any                      bool
@@ -113,7 +104,7 @@ func newPauses(p *Paused) pauses {
 	return pauses{any: true, pools: names(p.Pools), services: names(p.Services), classes: names(p.Classes)}
 }
 
-// halted says what pauses a class as a whole.
+// halted names what pauses a class as a whole; "" if nothing does.
 func (c *compiled) halted(services []string, service string, r *freeslot.Requirement) string {
 	for _, name := range services {
 		if c.paused.services[name] {
@@ -128,8 +119,8 @@ func (c *compiled) halted(services []string, service string, r *freeslot.Require
 	return ""
 }
 
-// running is by way of which tier p, which fits and would be in that tier if nothing were
-// paused, takes jobs; why is what pauses it, "" if nothing does.
+// running returns the tier in which p takes jobs. tier is the one that p fits without pauses. why
+// is what pauses p, "" if nothing does.
 func (f *filter) running(p *Profile, tier int) (now int, why string) {
 	switch {
 	case !f.cfg.paused.any:
@@ -165,7 +156,7 @@ func (f *filter) running(p *Profile, tier int) (now int, why string) {
 	return now + 1, ""
 }
 
-// allPaused names the first of the pools if all of them are paused, and there are some.
+// allPaused names the first of the pools if there are some and all of them are paused.
 func (c *compiled) allPaused(pools []string) (why string) {
 	for _, id := range pools {
 		if !c.paused.pools[id] {
@@ -176,5 +167,4 @@ func (c *compiled) allPaused(pools []string) (why string) {
 	return why
 }
 
-// pausedDetail says in words what keeps new jobs from a node.
 func pausedDetail(why string) string { return fmt.Sprintf("%s is paused", why) }

@@ -6,13 +6,13 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Pool is a named group of nodes: those that name it in their profile, those that it
-// names, and those that satisfy its rule. The rule is everything but ID and Members;
-// a pool without any has explicit members only.
+// Pool is a named group of nodes: the nodes that name it in their profile, the nodes that it names,
+// and the nodes that satisfy its rule. The rule is everything but ID and Members; a pool without a
+// rule has explicit members only.
 type Pool struct {
 	// The name that jobs ask for.
 	ID string `json:"id" koanf:"id"`
-	// Ids of nodes that are in the pool whatever its rule says.
+	// Ids of nodes that are in the pool even if its rule does not admit them.
 	Members []string `json:"members,omitempty" koanf:"members"`
 	// The node must understand one of these languages (BCP 47). Jobs in these languages are
 	// restricted to the pools that cover them.
@@ -26,11 +26,11 @@ type Pool struct {
 	Labels map[string]string `json:"labels,omitempty" koanf:"labels"`
 }
 
-// Pools is the configuration of all pools; for jobs that state a language the
-// order is the order of preference. Nil means that none is configured.
+// Pools is the configuration of all pools. For jobs that state a language the order is the order of
+// preference. Nil means that no pool is configured.
 type Pools []Pool
 
-// rule is a Pool prepared for telling its members and what it covers.
+// rule is a Pool prepared for finding its members and the languages that it covers.
 type rule struct {
 	id             string
 	index          int // among the configured pools
@@ -60,14 +60,13 @@ func (r *rule) admits(p *Profile) bool {
 		return true
 	}
 	return !r.explicit &&
-		r.services.installed(p) == "" && r.services.inRange(p) == "" &&
+		r.services.missing(p) == "" && r.services.outOfRange(p) == nil &&
 		(len(r.source.tags) == 0 || p.source.findAny(r.source.tags)) &&
 		(len(r.target.tags) == 0 || p.target.findAny(r.target.tags)) &&
 		p.hasLabels(r.labels)
 }
 
-// serviceList is a list of services with optional version ranges, prepared. It is
-// immutable.
+// serviceList is a list of services with optional version ranges, prepared. It is immutable.
 type serviceList struct {
 	names  []string // all of them
 	ranges []rangedService
@@ -79,8 +78,7 @@ type rangedService struct {
 	versions freeslot.VersionRange
 }
 
-// newServiceList prepares entries, which must be valid: a range that is not contains
-// no version.
+// newServiceList prepares entries, which must be valid: an invalid range contains no version.
 func newServiceList(entries []string) serviceList {
 	l := serviceList{names: make([]string, len(entries))}
 	for i, entry := range entries {
@@ -94,8 +92,8 @@ func newServiceList(entries []string) serviceList {
 	return l
 }
 
-// installed returns the first service that is not installed, "" if all are.
-func (l *serviceList) installed(p *Profile) string {
+// missing returns the first service that is not installed, "" if all are.
+func (l *serviceList) missing(p *Profile) string {
 	for _, name := range l.names {
 		if !p.services.has(name) {
 			return name
@@ -104,24 +102,20 @@ func (l *serviceList) installed(p *Profile) string {
 	return ""
 }
 
-// inRange returns the first service of which no installed version is in range, ""
-// if there is none.
-func (l *serviceList) inRange(p *Profile) string {
+// outOfRange returns the first service without an installed version in range, nil if there is none.
+func (l *serviceList) outOfRange(p *Profile) *rangedService {
 	for i := range l.ranges {
 		if !l.ranges[i].admits(p) {
-			return l.ranges[i].name
+			return &l.ranges[i]
 		}
 	}
-	return ""
+	return nil
 }
 
-// admits reports whether a service of this name is installed in range. A node may
-// list a service more than once; one that fits is enough.
+// admits reports whether a service of this name is installed in range. A node may list a service
+// more than once; one entry in range is enough.
 func (s *rangedService) admits(p *Profile) bool {
-	for _, installed := range p.node.Services {
-		if installed.Name == s.name && s.versions.Contains(installed.Version) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.node.Services, func(installed freeslot.Service) bool {
+		return installed.Name == s.name && s.versions.Contains(installed.Version)
+	})
 }

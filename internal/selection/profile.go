@@ -7,8 +7,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Profile is a freeslot.Node prepared for matching. What it says never changes; it
-// is safe for concurrent use.
+// Profile is a freeslot.Node prepared for matching. It never changes and is safe for concurrent
+// use.
 type Profile struct {
 	node     *freeslot.Node
 	services set
@@ -22,7 +22,20 @@ type Profile struct {
 }
 
 // Compile prepares a valid profile. It keeps n, which must not change any more.
-func Compile(n *freeslot.Node) *Profile { return (*Compiler)(nil).Compile(n) }
+func Compile(n *freeslot.Node) *Profile {
+	services := make([]string, len(n.Services))
+	for i, s := range n.Services {
+		services[i] = s.Name
+	}
+	return &Profile{
+		node:     n,
+		services: newSet(services),
+		pools:    newSet(slices.Clone(n.Pools)),
+		source:   newLanguages(n.Languages.ASR),
+		target:   newLanguages(n.Languages.TTS),
+		semantic: newLanguages(n.Languages.Semantic),
+	}
+}
 
 // Node is what was compiled. The caller must not change it.
 func (p *Profile) Node() *freeslot.Node { return p.node }
@@ -36,7 +49,7 @@ func (p *Profile) hasLabels(labels map[string]string) bool {
 	return true
 }
 
-// failsRule returns the first rule that does not hold for the labels, nil if all do.
+// failsRule returns the first rule that does not hold for the labels, nil if all hold.
 func (p *Profile) failsRule(rules []freeslot.LabelRule) *freeslot.LabelRule {
 	for i := range rules {
 		if !rules[i].Holds(p.node.Labels) {
@@ -54,8 +67,8 @@ func (p *Profile) hasPair(source, target string) bool {
 	return p.semantic.find(source) && p.semantic.find(target)
 }
 
-// set is an immutable set of strings: sorted and without repetition. Sets are
-// small and there are several to a node, which is where maps waste memory.
+// set is an immutable set of strings: sorted and without repetition. Each node has several small
+// sets, for which maps would waste memory.
 type set []string
 
 // newSet takes ownership of names.

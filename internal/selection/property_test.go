@@ -15,8 +15,8 @@ import (
 	"github.com/freeslot/freeslot/internal/class"
 )
 
-// Small universes, so that fits and collisions are common. Who uses them does not run beside others that do: a
-// generator makes its name when it is first drawn from, which rapid 1.3 does not guard.
+// Small universes, so that fits and collisions are common. Who uses them does not run beside others
+// that do: a generator makes its name when it is first drawn from, which rapid 1.3 does not guard.
 var (
 	genTag     = rapid.SampledFrom([]string{"de", "DE-at", "de-AT-x-a-b", "de-x-a", "en", "en_GB", "zh", "zh-Hant", "zh-hant-TW", "zh-u-co-pinyin"})
 	genService = rapid.SampledFrom([]string{"asr", "tts", "ocr"})
@@ -119,7 +119,7 @@ func TestMatchAgreesWithTwin(t *testing.T) { //nolint:paralleltest // shares gen
 			}
 		}
 		want, _ = slowMatch(&Config{}, node, service, r)
-		if got := Match(node, service, r); got != want {
+		if got := p.Match(nil, service, r); got != want {
 			t.Fatalf("without pools: got %q, want %q", got, want)
 		}
 		if got := p.Match(&Config{Pools: cfg.Pools}, service, r); got != want {
@@ -154,7 +154,7 @@ func TestTierOfManyPools(t *testing.T) { //nolint:paralleltest // shares generat
 			}
 		}
 		f, profile := newFilter(compile(cfg), "tts", &freeslot.Requirement{SourceLanguage: "de"}), Compile(node)
-		// What it was in under another configuration counts for nothing.
+		// Its pools under another configuration make no difference.
 		compile(&Config{Enabled: true, Pools: Pools{{ID: "x", Members: []string{"n"}}}}).memberships(profile)
 		if got := f.tier(profile); got != want || f.tierCount() != covering {
 			t.Fatalf("got tier %d of %d, want %d of %d", got, f.tierCount(), want, covering)
@@ -263,7 +263,7 @@ func TestChooseAgreesWithTwin(t *testing.T) { //nolint:paralleltest // shares ge
 		nodes, models := genFleet(t)
 		cfg, r, q := genConfig(t), genRequirement(t), genQuery(t)
 		cfg.Paused = genPaused(t, class.ID("tts", r))
-		class := genShare(t).NewClass(nodes, cfg, "tts", r)
+		class := NewIdentity("tts", r).NewClass(genShare(t), nodes, cfg)
 		qualifying, reasons, fits, small := map[string]int{}, map[string]int{}, 0, 0
 		for id, m := range models {
 			why, tier := slowMatch(cfg, m.profile, "tts", r)

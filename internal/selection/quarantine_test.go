@@ -6,15 +6,7 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 )
-
-func TestNodeIsHalfACacheLine(t *testing.T) {
-	t.Parallel()
-	if size, others := unsafe.Sizeof(Node{}), unsafe.Sizeof(rare{}); size != 32 || others == size {
-		t.Errorf("a node takes %d bytes, want 32, and what is rare %d, want more", size, others)
-	}
-}
 
 // restsUntil returns how long after now the node is in quarantine.
 func restsUntil(n *Node, now int64) time.Duration {

@@ -9,8 +9,8 @@ import (
 const (
 	// DefaultSamples is how many nodes are compared for one choice.
 	DefaultSamples = 2
-	// MaxSamples bounds Query.Samples: more would come close to picking the least
-	// loaded node of all, which every other replica picks too.
+	// MaxSamples bounds Query.Samples: with more, a choice comes close to the least loaded node of
+	// all, which every other replica picks too.
 	MaxSamples = 8
 	// DefaultSilenceLimit is the heartbeat limit of a cell unless configured.
 	DefaultSilenceLimit = 8 * time.Second
@@ -22,11 +22,8 @@ const MaxCells = 64
 // CellMask is a set of cells; bit i stands for cell i. The zero value is empty.
 type CellMask uint64
 
-// Only is the set of all cells but cell: skipping it leaves that one.
+// Only is the set of all cells but cell: skipping the set leaves that one cell.
 func Only(cell int) CellMask { return ^(1 << uint(cell)) }
-
-// FirstCells is the set of the cells 0 to count-1.
-func FirstCells(count int) CellMask { return 1<<uint(count) - 1 }
 
 // With is m with cell.
 func (m CellMask) With(cell int) CellMask { return m | 1<<uint(cell) }
@@ -34,41 +31,37 @@ func (m CellMask) With(cell int) CellMask { return m | 1<<uint(cell) }
 // Has reports whether cell is in m.
 func (m CellMask) Has(cell int) bool { return m>>(uint(cell)&63)&1 == 1 }
 
-// Query is what one choice asks for besides the class. It is only read, and may be
-// used again.
+// Query is what one choice needs besides the class. It is only read, so a caller can use it again.
 type Query struct {
 	// Want is how many candidates to return at most. 0 or less means 1.
 	Want int
 	// Slots is how many free slots a node must have. 0 or less means 1.
 	Slots int
-	// Samples is how many nodes are compared for one choice, at most MaxSamples. 0
-	// or less means DefaultSamples, or MaxSamples under PolicyBinpack; 1 is plain
-	// random choice.
+	// Samples is how many nodes are compared for one choice, at most MaxSamples. 0 or less means
+	// DefaultSamples, or MaxSamples under PolicyBinpack; 1 is plain random choice.
 	Samples int
 	// Now is the present in nanoseconds, on the monotonic clock of [Node.Seen].
 	Now int64
-	// SilenceLimit is how long a node may have been silent and still qualify. 0
-	// or less means DefaultSilenceLimit.
+	// SilenceLimit is how long a node can be silent and still qualify. 0 or less means
+	// DefaultSilenceLimit.
 	SilenceLimit time.Duration
-	// IgnoreFull makes nodes qualify that seem to have too few free slots or are in
-	// quarantine. The figures are hints and lag behind: before a fleet is called
-	// full, Redis is asked.
+	// IgnoreFull makes nodes qualify that seem to have too few free slots or are in quarantine. The
+	// figures are hints and lag behind, so a replica asks Redis before it treats the fleet as full.
 	IgnoreFull bool
-	// AffinityKey is the job's; empty is none.
+	// AffinityKey is the affinity key of the job; empty is none.
 	AffinityKey string
 	// Skip are the cells whose nodes must not be chosen.
 	Skip CellMask
-	// Exclude are the ids of nodes that must not be chosen. It is compared entry
-	// by entry, so it should be short.
+	// Exclude are the ids of nodes that must not be chosen. Every check goes through the list, so
+	// it should be short.
 	Exclude []string
 }
 
-// need is what a query asks of a node's figures, with its defaults: four words that
-// stay in registers while nodes are looked at.
+// need is what a query requires of a node's figures, with its defaults.
 type need struct {
 	slots    int
 	now      int64
-	earliest int64 // a node that was last seen before is silent
+	earliest int64 // a node last seen before this moment is silent
 }
 
 func (q *Query) need() need {
@@ -79,26 +72,16 @@ func (q *Query) need() need {
 	return need{slots: max(q.Slots, 1), now: q.Now, earliest: q.Now - limit}
 }
 
-// ready reports whether the figures let the node qualify, and how many of its slots
-// are taken of how many. It says nothing about the rest of the query.
+// ready reports whether the figures let the node qualify, and how many of its slots are taken of
+// how many. It ignores the rest of the query.
 func (n *Node) ready(w need) (taken, limit int, ok bool) {
-	taken, limit, ok = n.free(w)
-	if !ok && limit < 0 {
-		limit = n.state.max()
-		ok = taken+w.slots <= limit && n.seenAt.Load() >= w.earliest && !n.Draining() && !n.rests(w.now)
-	}
-	return taken, limit, ok
+	used, pending := n.Load()
+	taken, limit = used+pending, n.Max()
+	return taken, limit, taken+w.slots <= limit && n.seenAt.Load() >= w.earliest && !n.Draining() && !n.rests(w.now)
 }
 
-// free is ready, but says no to a node with a flag, and gives it no limit.
-func (n *Node) free(w need) (taken, limit int, ok bool) {
-	word := n.slots.Load()
-	taken, limit = int(word>>32)+int(uint32(word)), n.state.limit()
-	return taken, limit, taken+w.slots <= limit && n.seenAt.Load() >= w.earliest
-}
-
-// check returns the first reason against n, or "" if n qualifies. It agrees with
-// qualifies, which does not say why.
+// check returns the first reason against n, or "" if n qualifies. It agrees with qualifies, which
+// gives no reason.
 func (q *Query) check(n *Node) Reason {
 	w := q.need()
 	used, pending := n.Load()
@@ -122,7 +105,7 @@ func (q *Query) check(n *Node) Reason {
 	return ""
 }
 
-// qualifies is ready for a query of any kind, and leaves out what is in not.
+// qualifies is ready for the whole query; the nodes in not do not qualify.
 func (q *Query) qualifies(n *Node, w need, not []*Node) (taken, limit int, ok bool) {
 	taken, limit, ok = n.ready(w)
 	if !ok {

@@ -1,27 +1,26 @@
 package selection
 
-// Reason is the first thing about a node that keeps a job from it; "" means that
-// nothing does. Reasons are the keys of freeslot.Error.Breakdown and so part of
-// the wire protocol.
+// Reason is the first thing that keeps a job from a node; "" means that nothing does. Reasons are
+// the keys of freeslot.Error.Breakdown and so part of the wire protocol.
 type Reason string
 
-// Reasons that follow from the node's profile, the pools and the job's class, in
-// the order in which they are checked.
+// Reasons that follow from the node's profile, the pools and the job's class, in the order in which
+// they are checked.
 const (
-	// ReasonService: the job's service or one that it requires besides is not offered.
+	// ReasonService: the node does not offer the job's service or another one that it requires.
 	ReasonService Reason = "service"
-	// ReasonServiceVersion: they are all installed, but the version of one is not in
-	// the range that the job asks for.
+	// ReasonServiceVersion: all services are installed, but the version of one is not in the range
+	// that the job asks for.
 	ReasonServiceVersion Reason = "service_version"
-	// ReasonPool: the node is in none of the pools to which the job is restricted,
-	// by name or by its languages.
+	// ReasonPool: the node is in none of the pools to which the job is restricted, by name or by
+	// its languages.
 	ReasonPool Reason = "pool"
 	// ReasonSourceLanguage: the node does not understand the source language.
 	ReasonSourceLanguage Reason = "source_language"
 	// ReasonTargetLanguage: the node does not produce the target language.
 	ReasonTargetLanguage Reason = "target_language"
-	// ReasonLanguagePair: the node handles both languages, but its translation
-	// stage does not have both.
+	// ReasonLanguagePair: the node handles both languages, but its translation stage does not have
+	// both.
 	ReasonLanguagePair Reason = "language_pair"
 	// ReasonLabels: a label is missing or has another value, or a label rule fails.
 	ReasonLabels Reason = "labels"
@@ -30,21 +29,21 @@ const (
 // Reasons that concern one choice, in the order in which they are checked, after
 // those above.
 const (
-	// ReasonPaused: the service, the class or all pools by way of which the node would take
-	// the job are paused.
+	// ReasonPaused: the service, the class or all pools through which the node would take the job
+	// are paused.
 	ReasonPaused Reason = "paused"
-	// ReasonSlots: the job asks for more slots than the node has, used or not. It
-	// will not fit until the node's profile changes.
+	// ReasonSlots: the job asks for more slots than the node has, used or not. It will not fit
+	// until the node's profile changes.
 	ReasonSlots Reason = "slots"
-	// ReasonUnreachable: the node's cell does not answer, whatever the node does.
+	// ReasonUnreachable: the node's cell does not answer.
 	ReasonUnreachable Reason = "unreachable"
-	// ReasonDraining: the node takes nothing new.
+	// ReasonDraining: the node takes no new jobs.
 	ReasonDraining Reason = "draining"
-	// ReasonSilent: nothing was heard from the node for too long.
+	// ReasonSilent: the last sign of life of the node is too old.
 	ReasonSilent Reason = "silent"
 	// ReasonQuarantined: the node refused several jobs in a row; see [Node.Refused].
 	ReasonQuarantined Reason = "quarantined"
-	// ReasonFull: too few free slots at the moment.
+	// ReasonFull: the node has too few free slots at the moment.
 	ReasonFull Reason = "full"
 	// ReasonExcluded: the query excludes the node.
 	ReasonExcluded Reason = "excluded"

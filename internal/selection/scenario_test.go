@@ -23,10 +23,10 @@ import (
 //	job <service> pool= prefer= source= target= services= labels= rules= slots= exclude= skip= key= explain
 //	# a comment
 //
-// Lists are separated by commas, labels are name:value, services of nodes
-// name:version, label rules label:operator:value|value; a "_" in a range of versions
-// is a space. Nodes have four slots unless they say otherwise. skip= lists cells. Below each job stand the expected lines, which begin
-// with "=" and which -update rewrites:
+// Lists are separated by commas, labels are name:value, services of nodes name:version, label rules
+// label:operator:value|value; a "_" in a range of versions is a space. Nodes have four slots unless
+// they say otherwise. skip= lists cells. Below each job stand the expected lines, which begin with
+// "=" and which -update rewrites:
 //
 //	= fits       nodes whose profile fits, and the most slots of one of them
 //	= tier n     those that qualify now, by tier

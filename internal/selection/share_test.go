@@ -30,8 +30,8 @@ func TestNoShare(t *testing.T) {
 	}
 }
 
-// Every node is in one share; when a replica goes only its nodes move, whatever the
-// order in which the replicas are named.
+// Every node is in one share; when a replica goes only its nodes move. The order in which the
+// replicas are named makes no difference.
 func TestSharesDivideTheFleet(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -84,8 +84,8 @@ func TestSharesAreEven(t *testing.T) {
 	}
 }
 
-// collisions lets each of four replicas, none of which knows what the others do, place
-// some jobs on a fleet, and counts those on nodes that a replica before it had filled.
+// collisions lets each of four replicas place some jobs on a fleet without knowledge of the others,
+// and counts the jobs on nodes that an earlier replica had filled.
 func collisions(t *testing.T, shares bool, seed uint64) int {
 	t.Helper()
 	const nodes, replicas, jobs = 400, 4, 20
@@ -95,7 +95,7 @@ func collisions(t *testing.T, shares bool, seed uint64) int {
 		if names := replicaNames(replicas); shares {
 			share = NewShare(names[replica], names)
 		}
-		class, rnd, dst := share.NewClass(testFleet(nodes, 1), nil, "tts", nothing), NewSource(seed+uint64(replica)<<32), make([]*Node, 0, 1)
+		class, rnd, dst := NewIdentity("tts", nothing).NewClass(share, testFleet(nodes, 1), nil), NewSource(seed+uint64(replica)<<32), make([]*Node, 0, 1)
 		for range jobs {
 			dst = class.Choose(dst[:0], &Query{}, rnd)
 			if !dst[0].TryTake(1) {
@@ -132,7 +132,7 @@ func TestBusyReplicaUsesTheWholeFleet(t *testing.T) {
 	const count, slots = 100, 20
 	nodes := testFleet(count, slots)
 	share := NewShare("r0", replicaNames(4))
-	class, rnd, dst := share.NewClass(nodes, nil, "tts", nothing), NewSource(1), make([]*Node, 0, 1)
+	class, rnd, dst := NewIdentity("tts", nothing).NewClass(share, nodes, nil), NewSource(1), make([]*Node, 0, 1)
 	place := func(jobs int) {
 		t.Helper()
 		for range jobs {
@@ -172,7 +172,7 @@ func TestShareOfEveryCell(t *testing.T) {
 		nodes[i].Seen(0)
 	}
 	share := NewShare("r0", replicaNames(4))
-	class, rnd, dst := share.NewClass(nodes, nil, "tts", nothing), NewSource(1), make([]*Node, 0, 2)
+	class, rnd, dst := NewIdentity("tts", nothing).NewClass(share, nodes, nil), NewSource(1), make([]*Node, 0, 2)
 	for range 200 {
 		for _, n := range class.Choose(dst[:0], &Query{Want: 2}, rnd) {
 			if !share.Has(n.ID()) {

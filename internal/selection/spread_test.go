@@ -32,7 +32,7 @@ func mostPending(nodes []*Node) int {
 }
 
 // With two samples the fullest node is, with high probability, about log2(ln n) =
-// 2.8 above the mean, whatever the number of jobs; with one it is far above.
+// 2.8 above the mean, for any number of jobs; with one it is far above.
 func TestSpreadOfTwoSamples(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
@@ -64,9 +64,8 @@ func TestSpreadOverUnequalNodes(t *testing.T) {
 	}
 }
 
-// Replicas with the same stale view, of which none hears of the others' choices,
-// must not meet on the same few nodes, as they would if each took the least
-// loaded node of all.
+// Replicas with the same stale view that do not hear of each other's choices must not meet on the
+// same few nodes, as they would if each took the least loaded node of all.
 func TestSpreadOfStaleReplicas(t *testing.T) {
 	t.Parallel()
 	const replicas, jobs = 20, 50

@@ -7,8 +7,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// The twins say the same as the package, one sentence of its documentation after
-// the other, without anything prepared in advance. They share no code with it.
+// The twins follow the package's documentation sentence by sentence, without anything prepared in
+// advance. They share no code with the package.
 
 // slowMatch returns the reason against the node, or "" and its tier: the position of
 // the pool by which it is a candidate, -1 for the members of the preferred pool.

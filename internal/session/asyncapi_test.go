@@ -40,7 +40,7 @@ func readDocument(t *testing.T) document {
 	return d
 }
 
-// at follows a path such as "#/components/schemas/Job"; nil when it leads nowhere.
+// at follows a path such as "#/components/schemas/Job"; nil if it leads nowhere.
 func (d document) at(path string) any {
 	var here any = map[string]any(d)
 	for _, name := range strings.Split(strings.TrimPrefix(path, "#/"), "/") {
@@ -111,7 +111,7 @@ func TestAsyncAPINames(t *testing.T) {
 		}
 	}
 	sameNames(t, "error codes", constants(t, "../../error.go", "Code"), enum(d, "ErrorCode", "enum"))
-	sameNames(t, "job error codes", constants(t, "../../job.go", "JobError"), enum(d, "JobErrorCode", "examples"))
+	sameNames(t, "job error codes", constants(t, "../../status.go", "JobError"), enum(d, "JobErrorCode", "examples"))
 	var states []string
 	for _, state := range freeslot.States() {
 		states = append(states, string(state))
@@ -137,7 +137,7 @@ func TestProtocolPageNames(t *testing.T) {
 			rows[strings.Trim(cells[1], " `")] = true
 		}
 	}
-	names := slices.Concat(constants(t, "../../error.go", "Code"), constants(t, "../../job.go", "JobError"), []string{
+	names := slices.Concat(constants(t, "../../error.go", "Code"), constants(t, "../../status.go", "JobError"), []string{
 		"1000", "1001", "1003", "1007", "1009", strconv.Itoa(wire.CloseSlowClient), strconv.Itoa(wire.CloseSilentClient),
 	})
 	for _, state := range freeslot.States() {
@@ -159,8 +159,7 @@ func enum(d document, schema, keyword string) []string {
 	return names
 }
 
-// constants are the values of the string constants of a file whose names have the
-// prefix.
+// constants are the values of the string constants of a file whose names have the prefix.
 func constants(t *testing.T, path, prefix string) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -201,7 +200,7 @@ func sameNames(t *testing.T, what string, code, page []string) {
 	}
 }
 
-// TestAsyncAPISchemas: what the codec writes fits the page, and uses all of it.
+// TestAsyncAPISchemas: the codec's output matches the page, and uses all of it.
 func TestAsyncAPISchemas(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
@@ -282,8 +281,7 @@ func (d document) resolve(schema map[string]any) map[string]any {
 	}
 }
 
-// note marks the properties of a schema, and of those that it refers to, that a
-// value has.
+// note marks the properties that a value has, in a schema and in those that it refers to.
 func (d document) note(seen map[string]map[string]bool, name string, schema map[string]any, value any) {
 	if ref, ok := schema["$ref"].(string); ok {
 		name = ref
@@ -311,9 +309,8 @@ func (d document) note(seen map[string]map[string]bool, name string, schema map[
 	}
 }
 
-// validate is as much of JSON Schema as the page uses; further keywords fail, so
-// that none goes unchecked. Objects without additionalProperties may have more on
-// the wire, but not here.
+// validate is as much of JSON Schema as the page uses. Other keywords fail, so that none goes
+// unchecked. Objects without additionalProperties may have more on the wire, but not here.
 func (d document) validate(schema map[string]any, value any) error {
 	schema = d.resolve(schema)
 	for keyword, want := range schema {

@@ -17,7 +17,7 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// hooked is a dispatcher with something that happens before each Attach, or behind it.
+// hooked is a dispatcher with hooks before and after each Attach.
 type hooked struct {
 	*dispatch.Dispatcher
 	before, behind func(ctx context.Context, tenant, jobID string)
@@ -34,7 +34,7 @@ func (h *hooked) Attach(ctx context.Context, tenant, jobID string, sink dispatch
 	return s, err
 }
 
-// gated is a system of which the jobs end when release is closed; others are replicas besides the first.
+// gated is a system whose jobs end when release is closed. others are replicas besides the first.
 func gated(t *testing.T, release <-chan struct{}) (first, second *dispatch.Dispatcher) {
 	t.Helper()
 	redis := redistest.Shared(t)
@@ -70,7 +70,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// A submit whose idempotency key is that of a job to which the session attaches just now.
+// A submit whose idempotency key belongs to a job to which the session attaches just now.
 func TestSubmitBesideAttach(t *testing.T) {
 	t.Parallel()
 	release, goOn, entered := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -92,8 +92,9 @@ func TestSubmitBesideAttach(t *testing.T) {
 	p.expect(gateResult)
 }
 
-// TestDrainGivesUpAttaches: a session of a replica that is told to stop has an attach under way, which comes to nothing: the client
-// goes to another replica and attaches there, and must not lose the job to the one that it left.
+// TestDrainGivesUpAttaches: a replica drains while a session's attach is under way. That attach
+// fails: the client goes to another replica and attaches there, and must not lose the job to the
+// session that it left.
 func TestDrainGivesUpAttaches(t *testing.T) {
 	t.Parallel()
 	release, entered, goOn := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -109,7 +110,7 @@ func TestDrainGivesUpAttaches(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- stopping.Drain(t.Context()) }()
 	before.expect(`{"type":"goaway","reason":"the replica is stopping"}`)
-	close(goOn) // as when Redis can be reached again
+	close(goOn) // as if Redis answers again
 	before.expect(`{"type":"error","id":"a","job_id":"…","code":"unavailable","message":"the replica is stopping: attach on another replica","retry_after_ms":1000}`)
 	before.expectClose(websocket.StatusGoingAway)
 	if err := waitFor(t, drained, "Drain"); err != nil {
@@ -119,12 +120,12 @@ func TestDrainGivesUpAttaches(t *testing.T) {
 	now.expect(gateResult)
 }
 
-// lateSubmit holds up the first Submit: its replica stood still, or its way to Redis was cut.
+// lateSubmit delays the first Submit: its replica stood still, or was cut off from Redis.
 type lateSubmit struct {
 	*dispatch.Dispatcher
 	once                sync.Once
 	entered, goOn, done chan struct{}
-	life                context.Context // of who submits; set before entered is closed
+	life                context.Context // of the submitter; set before entered is closed
 }
 
 func (l *lateSubmit) Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
@@ -141,8 +142,8 @@ func (l *lateSubmit) Submit(ctx context.Context, reqs []dispatch.Request, sink d
 	l.Dispatcher.Submit(ctx, reqs, sink, accepted)
 }
 
-// A submit under a key is late; its client has gone elsewhere and submitted once more under the key there, as it is told to do.
-// It must not lose the job to the session that it left.
+// A submit under a key is late. Its client has gone elsewhere and submitted once more under the key
+// there, as the error asked. It must not lose the job to the session that it left.
 func TestLateSubmitByKey(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"session gone, another replica", "session gone, same replica", "drain, another replica"} {
@@ -168,7 +169,7 @@ func TestLateSubmitByKey(t *testing.T) {
 				_ = before.conn.CloseNow()
 				drained <- nil
 			}
-			waitFor(t, h.life.Done(), "the end of the session's attaches") // a server learns of it when it reads
+			waitFor(t, h.life.Done(), "the end of the session's attaches") // a server notices it when it reads
 			now.send(`{"type":"submit","id":"r1","job":{"service":"gate","idempotency_key":"k"}}`)
 			now.expect(`{"type":"accepted","id":"r1","job_id":"…job"}`)
 			now.expect(gateAssigned)
@@ -184,7 +185,7 @@ func TestLateSubmitByKey(t *testing.T) {
 	}
 }
 
-// lostSink waits for a job until somebody else does.
+// lostSink waits for a job until another sink gets it.
 type lostSink struct{ detached chan struct{} }
 
 func (lostSink) Assigned(dispatch.Assignment)       {}
@@ -192,8 +193,8 @@ func (lostSink) Progress(string, freeslot.Progress) {}
 func (lostSink) Result(freeslot.JobStatus)          {}
 func (s *lostSink) Detached(string)                 { close(s.detached) }
 
-// A session that waits attaches once more, and in between another one has, at its replica or another: the word of that is
-// older than the attach that took the job back, and the result comes.
+// A session that waits attaches once more, and in between another one has attached, at this replica
+// or another. The Detached is older than the attach that took the job back, and the result comes.
 func TestDetachedBeforeAttach(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"same replica", "another replica"} {
@@ -227,8 +228,8 @@ func TestDetachedBeforeAttach(t *testing.T) {
 	}
 }
 
-// Of two attaches the one that found the end may be answered first: it is what the client is told last, too, and the
-// session waits for the job no more.
+// Of two attaches, the one that found the end may be answered first. The client's last news is
+// still the end, and the session no longer waits for the job.
 func TestAttachesAnsweredInTurn(t *testing.T) {
 	t.Parallel()
 	h := &reorder{fakeDispatcher: newFakeDispatcher(), hold: make(chan struct{}), first: make(chan struct{})}
@@ -272,7 +273,7 @@ func (r *reorder) Attach(_ context.Context, _, jobID string, _ dispatch.Sink) (f
 	return status, nil
 }
 
-// staged answers the first Attach and the second one when the test says so; the second one fails.
+// staged answers the first and the second Attach when the test says so. The second one fails.
 type staged struct {
 	*dispatch.Dispatcher
 	begun  chan int
@@ -292,8 +293,8 @@ func (s *staged) Attach(ctx context.Context, tenant, jobID string, sink dispatch
 	return status, err
 }
 
-// A session attaches twice to a job, one of which fails, and in between submits under its key: what was accepted ends for
-// the client, once, and for the session.
+// A session attaches twice to a job, and one attach fails. In between it submits under the job's
+// key. The accepted job ends once, for the client and for the session.
 func TestSubmitBetweenAttaches(t *testing.T) {
 	t.Parallel()
 	for _, ended := range []bool{false, true} {
@@ -329,7 +330,7 @@ func TestSubmitBetweenAttaches(t *testing.T) {
 				answers[0]()
 				p.send(`{"type":"submit","id":"r2","job":{"service":"gate","idempotency_key":"k"}}`)
 				p.expect(`{"type":"accepted","id":"r2","job_id":"…job"}`)
-				if ended && failsLast { // else the status that follows tells the end
+				if ended && failsLast { // else the status that follows has the end
 					p.expect(gateResult)
 				}
 				answers[1]()
@@ -339,7 +340,7 @@ func TestSubmitBetweenAttaches(t *testing.T) {
 				}
 				drained := make(chan error, 1)
 				go func() { drained <- s.Drain(t.Context()) }()
-				p.expect(`{"type":"goaway","reason":"the replica is stopping"}`) // and nothing more of the job
+				p.expect(`{"type":"goaway","reason":"the replica is stopping"}`) // and no further news of the job
 				p.expectClose(websocket.StatusGoingAway)
 				if err := waitFor(t, drained, "Drain"); err != nil {
 					t.Error(err)

@@ -34,8 +34,8 @@ func (instantDispatcher) Forget(dispatch.Sink) {}
 
 func cellID(i int) string { return "0-01JD5Y8G6W9V0M5T2C3Q4R7" + string(rune('A'+i%26)) + "8Z" }
 
-// BenchmarkSession is what a session adds to a job, client's side and loopback
-// included: jobs=1 is one job after the other, jobs=20 as many in a batch.
+// BenchmarkSession measures what a session adds to a job, including the client's side and the
+// loopback. jobs=1 is one job after another, jobs=20 as many in a batch.
 func BenchmarkSession(b *testing.B) {
 	job := `{"service":"tts","payload":{"text":"a sentence of a usual length, which is spoken"},"requirement":{"target_language":"en"}}`
 	for _, frames := range []string{"single", "batch"} {

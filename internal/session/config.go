@@ -1,8 +1,8 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
-	"path"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -29,21 +29,19 @@ const (
 
 	// envelopeBytes is room for all of a submit but its payload.
 	envelopeBytes = 64 << 10
-	// messagesPerJob is how many messages one submitted job makes: accepted, assigned
-	// and result. One that is tried again makes more, spread over the time that its
-	// attempts take.
+	// messagesPerJob is how many messages one submitted job makes: accepted, assigned and result. A
+	// job with retries makes more, spread over the time of its attempts.
 	messagesPerJob = 3
 )
 
-// Config bounds and names what a replica's sessions do. The zero value of each
-// field means its default.
+// Config names and bounds the sessions of a replica. The zero value of each field means its
+// default.
 //
-// A session holds at most MaxRequestBytes of requests, one frame that is being
-// read, QueueBytes of messages, and the answers to a few attaches and cancels that
-// wait for room there; a client has to send, or to leave unread, what it makes the
-// replica hold.
+// A session holds at most MaxRequestBytes of requests, one frame that is being read, QueueBytes of
+// messages, and the answers to a few attaches and cancels that wait for room there. A client must
+// send, or leave unread, what it makes the replica hold.
 type Config struct {
-	// Replica and Version are told to clients in the welcome message.
+	// Replica and Version are part of the welcome message.
 	Replica string
 	Version string
 
@@ -51,44 +49,42 @@ type Config struct {
 	MaxPayloadBytes int
 	// MaxBatch is the most jobs of one frame.
 	MaxBatch int
-	// MaxFrameBytes is the largest frame of a client. It is raised, if need be, to
-	// what a job with the largest payload takes.
+	// MaxFrameBytes is the largest frame of a client. It is raised, if need be, to the size of a
+	// job with the largest payload.
 	MaxFrameBytes int
 
-	// MaxSessions is the most sessions at a time; more are refused.
+	// MaxSessions is the most sessions at a time. More are refused.
 	MaxSessions int
-	// MaxJobs is the most jobs of one session that have no result yet; more are
-	// refused as overloaded.
+	// MaxJobs is the most jobs of one session that have no result yet. More are refused as
+	// overloaded.
 	MaxJobs int
-	// MaxRequests and MaxRequestBytes bound the requests of one session that are
-	// under way, by number and by the size of their frames. When they are reached
-	// the session reads no further. A frame is always read when none is under way.
+	// MaxRequests and MaxRequestBytes bound the requests of one session under way, by number and by
+	// the size of their frames. At a bound the session stops reading. If no request is under way,
+	// it reads any frame.
 	MaxRequests     int
 	MaxRequestBytes int
-	// QueueMessages and QueueBytes bound what waits for a client to read it. A
-	// client that lets them overflow is cut off. Past half of either the session
-	// reads no further and answers no attach and no cancel, so that only answers to
-	// submits already read, and news of jobs, can do it.
-	// QueueMessages must hold all messages of one batch. A single message may be
-	// larger than QueueBytes.
+	// QueueMessages and QueueBytes bound what waits for a client to read it. If they overflow, the
+	// session ends. Past half of either, the session stops reading and answers no attach and no
+	// cancel. So only answers to submits that were read already, and news of jobs, can overflow
+	// them. QueueMessages must hold all messages of one batch. A single message may be larger than
+	// QueueBytes.
 	QueueMessages int
 	QueueBytes    int
 
-	// PingInterval is how often a client is pinged, PingTimeout how long it may
-	// take to answer. A client from which bytes arrive is alive.
+	// PingInterval is how often a client is pinged, PingTimeout how long it may take to answer. A
+	// client that sends bytes is alive.
 	PingInterval time.Duration
 	PingTimeout  time.Duration
 	// WriteTimeout bounds the writing of one frame.
 	WriteTimeout time.Duration
-	// CloseTimeout bounds the end of a session, delivery of the queue included.
+	// CloseTimeout bounds the end of a session, including the delivery of the queue.
 	CloseTimeout time.Duration
-	// DrainGrace is how long a drained session without jobs waits for the client
-	// to leave, and meanwhile refuses its late requests, before it is closed.
+	// DrainGrace is how long a drained session without jobs waits for the client to leave before it
+	// is closed. Meanwhile it refuses late requests.
 	DrainGrace time.Duration
 
-	// AllowedOrigins are the web origins, besides the replica's own, whose pages
-	// may connect: host patterns for path.Match ("*.example.com"), or with a
-	// scheme ("https://app.example.com").
+	// AllowedOrigins are the web origins ("https://app.example.com"), besides the replica's own,
+	// whose pages may connect.
 	AllowedOrigins []string
 
 	// TracerProvider makes a server span of each submitted job; nil makes none.
@@ -97,33 +93,20 @@ type Config struct {
 
 // WithDefaults returns c with zero fields replaced.
 func (c Config) WithDefaults() Config {
-	for field, value := range map[*int]int{
-		&c.MaxPayloadBytes: freeslot.DefaultMaxPayloadBytes,
-		&c.MaxBatch:        DefaultMaxBatch,
-		&c.MaxFrameBytes:   DefaultMaxFrameBytes,
-		&c.MaxSessions:     DefaultMaxSessions,
-		&c.MaxJobs:         DefaultMaxJobs,
-		&c.MaxRequests:     DefaultMaxRequests,
-		&c.MaxRequestBytes: DefaultMaxRequestBytes,
-		&c.QueueMessages:   DefaultQueueMessages,
-		&c.QueueBytes:      DefaultQueueBytes,
-	} {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	for field, value := range map[*time.Duration]time.Duration{
-		&c.PingInterval: DefaultPingInterval,
-		&c.PingTimeout:  DefaultPingTimeout,
-		&c.WriteTimeout: DefaultWriteTimeout,
-		&c.CloseTimeout: DefaultCloseTimeout,
-		&c.DrainGrace:   DefaultDrainGrace,
-	} {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	c.MaxFrameBytes = max(c.MaxFrameBytes, c.MaxPayloadBytes+envelopeBytes)
+	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, freeslot.DefaultMaxPayloadBytes)
+	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
+	c.MaxFrameBytes = max(cmp.Or(c.MaxFrameBytes, DefaultMaxFrameBytes), c.MaxPayloadBytes+envelopeBytes)
+	c.MaxSessions = cmp.Or(c.MaxSessions, DefaultMaxSessions)
+	c.MaxJobs = cmp.Or(c.MaxJobs, DefaultMaxJobs)
+	c.MaxRequests = cmp.Or(c.MaxRequests, DefaultMaxRequests)
+	c.MaxRequestBytes = cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes)
+	c.QueueMessages = cmp.Or(c.QueueMessages, DefaultQueueMessages)
+	c.QueueBytes = cmp.Or(c.QueueBytes, DefaultQueueBytes)
+	c.PingInterval = cmp.Or(c.PingInterval, DefaultPingInterval)
+	c.PingTimeout = cmp.Or(c.PingTimeout, DefaultPingTimeout)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, DefaultWriteTimeout)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
+	c.DrainGrace = cmp.Or(c.DrainGrace, DefaultDrainGrace)
 	return c
 }
 
@@ -163,11 +146,6 @@ func (c Config) Validate() error {
 	} {
 		if bound.value < time.Millisecond {
 			return fmt.Errorf("%s is %s, expected at least 1ms", bound.name, bound.value)
-		}
-	}
-	for _, pattern := range c.AllowedOrigins {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return fmt.Errorf("allowed_origins has %q, which is not a pattern", pattern)
 		}
 	}
 	return nil

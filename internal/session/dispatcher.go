@@ -8,10 +8,9 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 )
 
-// Dispatcher places jobs. Every call must end in bounded time: a session waits
-// for those under way before it is gone. The context of a call ends when the
-// handler is stopped, not when the client leaves: a job that was read is
-// submitted.
+// Dispatcher places jobs; *dispatch.Dispatcher implements it. Every call must end in bounded time:
+// a session waits for the calls under way before it ends. The context of a call ends when the
+// handler is stopped, not when the client leaves: a job that was read is submitted.
 type Dispatcher interface {
 	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
 	Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
@@ -19,9 +18,9 @@ type Dispatcher interface {
 	Forget(sink dispatch.Sink)
 }
 
-// Authenticator says who sent a request, by tenant and role. Operators may cancel
-// the jobs of every tenant. The error is a *freeslot.Error with code
-// unauthenticated or permission_denied.
+// Authenticator returns the tenant that sent a request, and whether it is an operator. Operators
+// may cancel the jobs of every tenant. The error is a *freeslot.Error with code unauthenticated or
+// permission_denied.
 type Authenticator interface {
 	Authenticate(r *http.Request) (tenant string, operator bool, err error)
 }

@@ -1,36 +1,36 @@
-// Package session serves clients over WebSocket: the protocol freeslot.v1 of
-// docs/protocol.md.
+// Package session serves clients over WebSocket: the protocol freeslot.v1 of docs/protocol.md.
 //
 // # Goroutines and bounds
 //
-// A session is three goroutines (reader, writer, keep-alive) and one for each
-// request under way. All that is bounded is in [Config]:
+// A session is three goroutines (reader, writer, keep-alive) and one for each request under way.
+// [Config] has all bounds:
 //
 //	client ──► reader ──► requests under way ──► dispatcher
 //	              │        (MaxRequests, MaxRequestBytes)
 //	              │ pauses while either side is full: TCP holds the client back
 //	              ▼
 //	client ◄── writer ◄── outbox ◄── dispatcher (Sink), answers
-//	                   (QueueMessages, QueueBytes): full = the client is cut off
+//	                   (QueueMessages, QueueBytes): full = the session ends
 //
-// The answer to an attach or a cancel may hold a result of megabytes. Only a few are
-// asked for at a time, while the outbox is at most half full, and they are added one by
-// one as there is room: a client may attach to any number of ended jobs at once.
+// The answer to an attach or a cancel may hold a result of megabytes. The session asks for a few at
+// a time, while the outbox is at most half full, and adds them one by one as there is room. So a
+// client may attach to any number of ended jobs at once.
 //
-// What the dispatcher calls never waits for a client: it appends to the outbox,
-// and the session whose outbox overflows is ended.
+// The dispatcher never waits for a client: its calls append to the outbox. If that overflows, the
+// session ends.
 //
 // # Guarantees
 //
-// For each job: accepted, then assigned for each of its attempts, then result; accepted
-// and result at most once. For an attach: status, then assigned for the attempts that
-// begin later, then result. Nothing is ordered between jobs, nor between
-// requests. A session that ends loses what was not delivered; the jobs go on, and
-// another session can attach to them.
+// For each job: accepted, then assigned for each of its attempts, then result. accepted and result
+// come at most once. For an attach: status, then assigned for the attempts that begin later, then
+// result. There is no order between jobs, nor between requests.
 //
-// # End of a session
+// # Failure
 //
-// Whoever ends a session gives the order (close code, reason, whether to deliver
-// what is queued first); the first order stands. The writer carries it out; if
-// that takes longer than CloseTimeout, the connection is cut.
+// A session that ends loses what was not delivered. Its jobs go on, and another session can attach
+// to them.
+//
+// Anything that ends a session gives an order (close code, reason, whether to deliver the queue
+// first). The first order counts. The writer carries it out; after CloseTimeout the connection is
+// cut.
 package session

@@ -18,8 +18,8 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// flood makes results for a session until it is cut off: its one job ends again
-// and again, as far as the session can tell. It returns the number of results.
+// flood makes results for a session until it is cut off: its one job ends again and again, as far
+// as the session knows. It returns the number of results.
 func flood(t *testing.T, d *fakeDispatcher, id string) int {
 	t.Helper()
 	d.mu.Lock()
@@ -50,9 +50,9 @@ func hold(p *peer, job string) string {
 	return id
 }
 
-// TestSlowClientIsTold: a client that does not read is cut off, and when it reads
-// again in time it finds out why.
-func TestSlowClientIsTold(t *testing.T) {
+// TestSlowClientGetsTheReason: a client that does not read is cut off. If it reads again in time,
+// it gets the reason.
+func TestSlowClientGetsTheReason(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()
 	s := serve(t, Config{QueueBytes: 1 << 20}, d)
@@ -63,8 +63,8 @@ func TestSlowClientIsTold(t *testing.T) {
 	s.expectClosed(closedSlow)
 }
 
-// TestSlowClientIsCut: one that never reads again holds nothing for longer than
-// the close timeout.
+// TestSlowClientIsCut: a client that never reads again holds nothing for longer than the close
+// timeout.
 func TestSlowClientIsCut(t *testing.T) {
 	t.Parallel()
 	for _, query := range []string{"", "?frames=batch"} {
@@ -111,7 +111,7 @@ func (s *server) expectClosed(reason string) {
 	}
 }
 
-// TestLargeMessagePassesAnEmptyQueue, and no other.
+// TestLargeMessagePassesAnEmptyQueue, and no other queue.
 func TestLargeMessagePassesAnEmptyQueue(t *testing.T) {
 	t.Parallel()
 	o := &outbox{}
@@ -125,8 +125,8 @@ func TestLargeMessagePassesAnEmptyQueue(t *testing.T) {
 	}
 }
 
-// TestReaderPausesWhileTheQueueIsCrowded: requests wait while the client does not
-// take its messages.
+// TestReaderPausesWhileTheQueueIsCrowded: requests wait while the client does not read its
+// messages.
 func TestReaderPausesWhileTheQueueIsCrowded(t *testing.T) {
 	t.Parallel()
 	o := &outbox{}
@@ -142,14 +142,14 @@ func TestReaderPausesWhileTheQueueIsCrowded(t *testing.T) {
 	taken, _ := o.take(chunk{})
 	o.written(1, 2)
 	if !waitFor(t, result, "room") {
-		t.Error("waitRoom says that the session ends")
+		t.Error("waitRoom reports that the session ends")
 	}
 	put()
 	go wait()
 	waitFor(t, paused, "the pause")
 	o.end(order{label: closedStopped})
 	if waitFor(t, result, "the end") {
-		t.Error("waitRoom says that the session goes on")
+		t.Error("waitRoom reports that the session goes on")
 	}
 	_ = taken
 }
@@ -188,8 +188,8 @@ func TestSilentClientIsCut(t *testing.T) {
 	s.expectClosed(closedSilent)
 }
 
-// TestPausedReaderIsNotSilence: while the session itself does not read, the
-// client's pong cannot be seen.
+// TestPausedReaderIsNotSilence: while the session itself does not read, it cannot see the client's
+// pong.
 func TestPausedReaderIsNotSilence(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Config{}, newFakeDispatcher())
@@ -209,7 +209,7 @@ func TestPausedReaderIsNotSilence(t *testing.T) {
 	}
 }
 
-// TestAnsweringClientStays: it does nothing but answer pings.
+// TestAnsweringClientStays: the client only answers pings.
 func TestAnsweringClientStays(t *testing.T) {
 	t.Parallel()
 	d := newFakeDispatcher()

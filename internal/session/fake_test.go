@@ -13,23 +13,23 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 )
 
-// fakeDispatcher decides by the name of a job's service what becomes of it:
-// "echo" or "tts" succeeds with its payload, "fail" fails, "flaky" is tried until it is dead, "talk" tells something and does as "hold", which runs until it is
-// cancelled or finished by the test, "nowhere" or "unheard-of" fits no node, "busy" no free one,
-// "broken" meets a defect. Everything happens within Submit, but for jobs that wait: with
-// slots set, until there is room, and with a timeout not even that long.
+// fakeDispatcher decides about a job by the name of its service: "echo" or "tts" succeeds with its
+// payload. "fail" fails. "flaky" is tried until it is dead. "hold" runs until the test cancels or
+// finishes it; "talk" does the same, after a progress. "nowhere" or "unheard-of" fits no node,
+// "busy" no free one. "broken" meets a defect. Everything happens within Submit, except for jobs
+// that wait: with slots set, until there is room, and with a timeout not even that long.
 type fakeDispatcher struct {
 	mu   sync.Mutex
 	next int
 	jobs map[string]*fakeJob
-	// slots of the one node; 0 is no limit. used are in use, and waiting are the ids of
-	// the jobs that do not fit, in their order.
+	// slots of the one node; 0 is no limit. used are in use. waiting are the ids of the jobs that
+	// do not fit, in their order.
 	slots, used int
 	waiting     []string
 	// submitting, when set, is called at the start of each Submit.
 	submitting func(reqs []dispatch.Request)
-	// hanging, when set, is called by Attach before it does anything; Attach then fails if
-	// its context has ended.
+	// hanging, when set, is called by Attach before it does anything. Attach then fails if its
+	// context has ended.
 	hanging func(ctx context.Context)
 	// alias, when set, is another id of the job named by it.
 	alias map[string]string
@@ -43,7 +43,7 @@ type fakeDispatcher struct {
 
 type fakeJob struct {
 	status freeslot.JobStatus
-	// payload is the result to come, attempts how many of them there may be.
+	// payload is the result to come, attempts how many attempts there may be.
 	payload  json.RawMessage
 	attempts int
 	sink     dispatch.Sink
@@ -95,7 +95,7 @@ func (d *fakeDispatcher) runJob(id string) {
 	case "fail":
 		d.finish(id, freeslot.StateFailed, nil)
 	case "talk":
-		d.tell(id, freeslot.Progress{Attempt: attempt, Seq: 1, AtMS: 5, Value: json.RawMessage(`{"done":70}`)})
+		d.report(id, freeslot.Progress{Attempt: attempt, Seq: 1, AtMS: 5, Value: json.RawMessage(`{"done":70}`)})
 	case "flaky":
 		d.requeue(id)
 		if attempt < job.attempts {
@@ -128,8 +128,8 @@ func (d *fakeDispatcher) add(r dispatch.Request, sink dispatch.Sink) dispatch.Ac
 	return dispatch.Accepted{JobID: id}
 }
 
-// leave takes a job that ends off the node or out of the queue, and returns the job that
-// gets its slots; "" is none. mu is held.
+// leave takes a job that ends off the node or out of the queue, and returns the job that gets its
+// slots; "" is none. mu is held.
 func (d *fakeDispatcher) leave(id string) (next string) {
 	if i := slices.Index(d.waiting, id); i >= 0 {
 		d.waiting = slices.Delete(d.waiting, i, i+1)
@@ -144,7 +144,7 @@ func (d *fakeDispatcher) leave(id string) (next string) {
 	return next
 }
 
-// finish ends a job, tells whoever waits, and begins the next one.
+// finish ends a job, sends its result, and begins the next one.
 func (d *fakeDispatcher) finish(id string, state freeslot.State, result json.RawMessage) {
 	d.mu.Lock()
 	job := d.jobs[id]
@@ -164,7 +164,7 @@ func (d *fakeDispatcher) finish(id string, state freeslot.State, result json.Raw
 	}
 }
 
-// requeue has a running job wait again, in front of all others.
+// requeue makes a running job wait again, in front of all others.
 func (d *fakeDispatcher) requeue(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -255,8 +255,8 @@ func (d *fakeDispatcher) Forget(sink dispatch.Sink) {
 	d.forgotten <- sink
 }
 
-// fakeAuth knows the tokens "acme", "other" and "default", of tenants of these names, and
-// "root", an operator of tenant acme.
+// fakeAuth knows the tokens "acme", "other" and "default", of tenants of these names, and "root",
+// an operator of tenant acme.
 type fakeAuth struct{}
 
 func (fakeAuth) Authenticate(r *http.Request) (tenant string, operator bool, err error) {

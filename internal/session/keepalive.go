@@ -8,12 +8,12 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// keepAlive finds clients that are gone without a word, and keeps the connection
-// from looking idle to what is in between.
+// keepAlive is the loop that finds clients that are gone without a close. Its pings also keep the
+// connection from looking idle to proxies.
 func (s *session) keepAlive() {
 	cfg := &s.handler.cfg
-	// Spread, or all the clients of a restarted replica are pinged at once.
-	timer := time.NewTimer(time.Duration(rand.Int64N(int64(cfg.PingInterval))))
+	// Spread, or all clients of a restarted replica would be pinged at once.
+	timer := time.NewTimer(rand.N(cfg.PingInterval))
 	defer timer.Stop()
 	for {
 		select {
@@ -29,10 +29,9 @@ func (s *session) keepAlive() {
 	}
 }
 
-// alive pings the client. One that does not answer in time may still be alive:
-// busy sending, in which case bytes arrive; held back by us; or reading slowly,
-// which is for the writer to judge. A ping that fails for another reason than
-// time met a connection that is closed already.
+// alive pings the client. A client that does not answer in time may still be alive: it may be busy
+// sending, and then bytes arrive; this replica may hold it back; or it reads slowly, about which
+// the writer decides. A ping that fails for another reason met a closed connection.
 func (s *session) alive(timeout time.Duration) bool {
 	before := s.received.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

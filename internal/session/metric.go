@@ -1,6 +1,9 @@
 package session
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 type metrics struct {
 	open                prometheus.Gauge
@@ -27,40 +30,28 @@ const (
 	closedStopped    = "stopped"
 )
 
+// newMetrics registers with reg, which may be nil.
 func newMetrics(reg prometheus.Registerer) *metrics {
-	frames := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "freeslot_session_frames_total", Help: "WebSocket data frames of all sessions.",
-	}, []string{"direction"})
-	bytes := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "freeslot_session_bytes_total", Help: "Bytes of the data frames of all sessions, without the WebSocket's own headers.",
-	}, []string{"direction"})
-	progress := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "freeslot_session_progress_total", Help: "Progress of jobs for clients, by outcome: sent, replaced by something later that was told before it was sent, dropped because the client reads too slowly.",
-	}, []string{"outcome"})
+	auto := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	counters := func(name, help, label string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	frames := counters("freeslot_session_frames_total", "WebSocket data frames of all sessions.", "direction")
+	bytes := counters("freeslot_session_bytes_total", "Bytes of the data frames of all sessions, without the WebSocket's own headers.", "direction")
+	progress := counters("freeslot_session_progress_total", "Progress of jobs for clients, by outcome: sent, replaced by later progress before it was sent, dropped because the client reads too slowly.", "outcome")
 	m := &metrics{
-		progressSent: progress.WithLabelValues("sent"), progressReplaced: progress.WithLabelValues("replaced"), progressDropped: progress.WithLabelValues("dropped"),
-		open: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "freeslot_sessions", Help: "WebSocket sessions that are open.",
-		}),
-		messagesOut: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "freeslot_session_messages_total", Help: "Messages sent to clients; one frame can hold several.",
-		}),
-		malformed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "freeslot_session_malformed_frames_total", Help: "Frames of clients that were refused as a whole.",
-		}),
-		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "freeslot_session_closed_total", Help: "Sessions that ended, by reason.",
-		}, []string{"reason"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "freeslot_session_refused_total", Help: "Sessions that were refused before they began, by error code.",
-		}, []string{"code"}),
-		framesIn: frames.WithLabelValues("in"), framesOut: frames.WithLabelValues("out"),
+		open:        auto.NewGauge(prometheus.GaugeOpts{Name: "freeslot_sessions", Help: "WebSocket sessions that are open."}),
+		messagesOut: counter("freeslot_session_messages_total", "Messages sent to clients; one frame can hold several."),
+		malformed:   counter("freeslot_session_malformed_frames_total", "Frames of clients that were refused as a whole."),
+		closed:      counters("freeslot_session_closed_total", "Sessions that ended, by reason.", "reason"),
+		refused:     counters("freeslot_session_refused_total", "Sessions that were refused before they began, by error code.", "code"),
+		framesIn:    frames.WithLabelValues("in"), framesOut: frames.WithLabelValues("out"),
 		bytesIn: bytes.WithLabelValues("in"), bytesOut: bytes.WithLabelValues("out"),
+		progressSent: progress.WithLabelValues("sent"), progressReplaced: progress.WithLabelValues("replaced"), progressDropped: progress.WithLabelValues("dropped"),
 	}
-	// There from the start, so that the first slow client shows in rate().
-	m.closed.WithLabelValues(closedSlow)
-	if reg != nil {
-		reg.MustRegister(m.open, frames, bytes, m.messagesOut, progress, m.malformed, m.closed, m.refused)
-	}
+	m.closed.WithLabelValues(closedSlow) // exists from the start, so that rate() shows the first slow client
 	return m
 }

@@ -6,38 +6,42 @@ import (
 	"github.com/coder/websocket"
 )
 
-// order is how a session is to end.
+// order is how a session ends.
 type order struct {
-	// code goes into the close frame. 0: the connection is gone already, or not
-	// worth a close frame.
+	// code goes into the close frame. 0 means no close frame: the connection is gone already, or
+	// not worth one.
 	code websocket.StatusCode
 	// text is the reason in the close frame, at most 123 bytes.
 	text string
 	// label names the reason in the log and in metrics.
 	label string
-	// flush: what is queued is delivered first. Otherwise it is dropped.
+	// flush: the queue is delivered first. Otherwise it is dropped.
 	flush bool
+}
+
+func stoppingOrder(label string) order {
+	return order{code: websocket.StatusGoingAway, text: "the replica is stopping", label: label, flush: true}
 }
 
 // keptBytes is the largest buffer that an idle session keeps for the next burst.
 const keptBytes = 32 << 10
 
-// outbox is the bounded queue between those who have messages for a client and
-// the session's writer. Messages are encoded straight into its buffer.
+// outbox is the bounded queue between the senders of messages for a client and the session's
+// writer. It keeps a slow client from filling memory. Messages are encoded straight into its
+// buffer.
 type outbox struct {
 	maxMessages, maxBytes int
 
 	mu sync.Mutex // guards what follows
-	// filled is signalled for the writer, emptied for all who wait for room.
+	// filled is signalled for the writer, emptied for all that wait for room.
 	filled, emptied sync.Cond
 	queue           chunk
-	// messages and bytes count what is queued and what the writer has taken and
-	// not yet written. Invariant: they are over their bounds only once order is
-	// set, or by a single message.
+	// messages and bytes count what is queued, and what the writer has taken and not yet written.
+	// Invariant: they exceed their bounds only once order is set, or by a single message.
 	messages, bytes int
 	order           *order
-	// news goes beside the queue and counts for none of its bounds.
-	news news
+	// progress is beside the queue, and counts for none of its bounds.
+	progress progressQueue
 }
 
 func (o *outbox) init(maxMessages, maxBytes int) {
@@ -45,10 +49,9 @@ func (o *outbox) init(maxMessages, maxBytes int) {
 	o.filled.L, o.emptied.L = &o.mu, &o.mu
 }
 
-// put queues the message that encode appends. It returns false when the queue
-// has thereby overflowed: the session must then be ended. A message that is over
-// the limit by itself passes an empty queue, or no client could ever get it.
-// Messages for a session that is ending are dropped.
+// put queues the message that encode appends. It returns false if that overflowed the queue: the
+// session must then end. A message larger than the limit passes an empty queue, or no client could
+// ever get it. Messages for a session that is ending are dropped.
 func (o *outbox) put(encode func(dst []byte) []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -63,7 +66,7 @@ func (o *outbox) put(encode func(dst []byte) []byte) bool {
 	return o.messages <= o.maxMessages && (o.bytes <= o.maxBytes || o.messages == 1)
 }
 
-// end gives the order unless one was given before.
+// end gives the order, and reports whether it is the first.
 func (o *outbox) end(by order) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,7 +74,7 @@ func (o *outbox) end(by order) bool {
 		return false
 	}
 	o.order = &by
-	o.news = news{} // what is to come first is the results
+	o.progress = progressQueue{} // results go first
 	if !by.flush {
 		o.queue = chunk{}
 	}
@@ -86,25 +89,25 @@ func (o *outbox) ended() *order {
 	return o.order
 }
 
-// take waits for messages or, when there are none left, for the order. The
-// writer hands back its last chunk to be filled again.
+// take waits for messages or, if none are left, for the order. The writer hands back its last chunk
+// to be filled again.
 func (o *outbox) take(used chunk) (chunk, *order) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.queue.len() == 0 && o.news.len() == 0 && o.order == nil {
+	for o.queue.len() == 0 && o.progress.len() == 0 {
+		if o.order != nil {
+			return chunk{}, o.order
+		}
 		o.filled.Wait()
-	}
-	if o.queue.len() == 0 && o.news.len() == 0 {
-		return chunk{}, o.order
 	}
 	full := o.queue
 	o.queue = used.reset()
-	o.news.take(&full)
+	o.progress.take(&full)
 	return full, nil
 }
 
-// written tells that messages have been handed to the connection. It returns
-// false when the rest is not wanted any more.
+// written notes that messages were handed to the connection. It returns false if the rest is not
+// wanted any more.
 func (o *outbox) written(messages, bytes int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,9 +119,8 @@ func (o *outbox) written(messages, bytes int) bool {
 	return o.order == nil || o.order.flush
 }
 
-// waitRoom waits until the queue is at most half full and has room for size bytes
-// more, or is empty. It returns false when the session ends. paused is called before
-// a wait.
+// waitRoom waits until the queue is at most half full and has room for size more bytes, or is
+// empty. It calls paused before it waits. It returns false if the session ends.
 func (o *outbox) waitRoom(size int, paused func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,14 +135,14 @@ func (o *outbox) crowded() bool {
 	return o.messages > o.maxMessages/2 || o.bytes > o.maxBytes/2
 }
 
-// chunk is a sequence of encoded messages, each with one byte before it: room
-// for the comma or bracket that makes an array of them without copying.
+// chunk is a sequence of encoded messages, each with one byte before it: room for the comma or
+// bracket that makes an array of them without copying.
 type chunk struct {
 	buf []byte
 	// ends are the positions after each message.
 	ends []int
-	// news is how many of the messages, the last ones, came from beside the queue.
-	news int
+	// progress is how many of the messages, the last ones, are progress from beside the queue.
+	progress int
 }
 
 func (c *chunk) len() int { return len(c.ends) }
@@ -157,16 +159,17 @@ func (c chunk) reset() chunk {
 	return chunk{buf: c.buf[:0], ends: c.ends[:0]}
 }
 
-// size is what a frame counts in the outbox, and how many messages in it count for nothing.
-type size struct{ messages, bytes, news int }
+// size is what a frame counts in the outbox, and how many progress messages it has, which do not
+// count.
+type size struct{ messages, bytes, progress int }
 
-// size is that of the messages from the one on that begins at the position.
+// size returns the size of the messages from (at position begin) to to.
 func (c *chunk) size(from, to, begin int) size {
-	counted := min(to, len(c.ends)-c.news)
+	counted := min(to, len(c.ends)-c.progress)
 	if counted <= from {
-		return size{news: to - from}
+		return size{progress: to - from}
 	}
-	return size{messages: counted - from, bytes: c.ends[counted-1] - begin, news: to - counted}
+	return size{messages: counted - from, bytes: c.ends[counted-1] - begin, progress: to - counted}
 }
 
 // each yields the messages one by one.
@@ -180,9 +183,8 @@ func (c *chunk) each(yield func(frame []byte, s size) bool) {
 	}
 }
 
-// arrays yields the messages in arrays of about maxBytes at most, a larger
-// message by itself. A frame is valid until the next one is asked for: it
-// overwrites the separators at both its ends.
+// arrays yields the messages in arrays of about maxBytes at most; a larger message comes by itself.
+// A frame is valid until the next one is yielded: that overwrites the separators at both its ends.
 func (c *chunk) arrays(maxBytes int) func(yield func(frame []byte, s size) bool) {
 	return func(yield func(frame []byte, s size) bool) {
 		begin := 0

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestChunkArrays: whatever the sizes, the arrays hold all messages in order and
-// once, keep to the limit, and count what they take.
+// TestChunkArrays: whatever the sizes, the arrays hold all messages once and in order, keep to the
+// limit, and count what they take.
 func TestChunkArrays(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -17,15 +17,15 @@ var errFrameTooBig = errors.New("frame too big")
 // firstBytes is the buffer that a session begins with: most frames fit.
 const firstBytes = 1 << 10
 
-// readLoop takes requests until the session ends, and says why it does.
+// readLoop reads requests until the session ends, and returns why it does.
 func (s *session) readLoop() order {
 	for s.out.waitRoom(0, s.pause) {
 		s.paused.Store(false)
-		// Without a deadline: end and the keep-alive close the connection, and a
-		// context would cost every read a timer.
+		// Without a deadline: end and the keep-alive close the connection, and a context would cost
+		// every read a timer.
 		typ, r, err := s.conn.Reader(context.Background())
 		if err != nil {
-			return s.lost(err)
+			return lost(err)
 		}
 		if typ != websocket.MessageText {
 			return order{code: websocket.StatusUnsupportedData, text: "binary frames are not part of the protocol", label: closedBinary, flush: true}
@@ -35,7 +35,7 @@ func (s *session) readLoop() order {
 			return s.tooBig()
 		}
 		if err != nil {
-			return s.lost(err)
+			return lost(err)
 		}
 		s.handler.metrics.framesIn.Inc()
 		s.handler.metrics.bytesIn.Add(float64(len(frame)))
@@ -47,7 +47,7 @@ func (s *session) readLoop() order {
 			s.handler.metrics.malformed.Inc()
 			s.sendError(req.ID, wire.NoIndex, "", refusal)
 		default:
-			s.begin(req, len(frame))
+			s.start(req, len(frame))
 		}
 	}
 	return order{label: closedLost} // never counts: an order was given
@@ -55,8 +55,8 @@ func (s *session) readLoop() order {
 
 func (s *session) pause() { s.paused.Store(true) }
 
-// readFrame reads one message into the session's buffer. Memory is taken as
-// bytes arrive, so a client has to send what it makes the replica hold.
+// readFrame reads one message into the session's buffer. Memory is taken as bytes arrive, so a
+// client must send what it makes the replica hold.
 func (s *session) readFrame(r io.Reader) ([]byte, error) {
 	buf := s.frame[:0]
 	if cap(buf) == 0 {
@@ -69,10 +69,9 @@ func (s *session) readFrame(r io.Reader) ([]byte, error) {
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		s.received.Add(int64(n))
+		s.frame = nil
 		if cap(buf) <= keptBytes {
 			s.frame = buf
-		} else {
-			s.frame = nil
 		}
 		switch {
 		case len(buf) > s.handler.limits.MaxFrameBytes:
@@ -92,24 +91,23 @@ func (s *session) tooBig() order {
 }
 
 // lost says why nothing more can be read.
-func (s *session) lost(err error) order {
-	if code := websocket.CloseStatus(err); code != -1 {
+func lost(err error) order {
+	if websocket.CloseStatus(err) != -1 {
 		return order{label: closedByClient}
 	}
 	return order{label: closedLost}
 }
 
-// begin hands a request to a goroutine of its own, as soon as few enough are
-// under way.
-func (s *session) begin(req wire.Request, size int) {
+// start starts a goroutine for a request, once few enough are under way.
+func (s *session) start(req wire.Request, size int) {
 	if req.Type == wire.TypePing {
 		s.send(func(dst []byte) []byte { return wire.AppendPong(dst, req.ID) })
 		return
 	}
 	cfg := &s.handler.cfg
 	s.mu.Lock()
-	// The reader goes on while the queue is half full at most, so the other half is
-	// what the answers to all that is under way may take.
+	// The reader continues while the queue is at most half full. The other half is for the answers
+	// to all requests under way.
 	maxJobs := cfg.QueueMessages / 2 / messagesPerJob
 	for s.underWay > 0 && (s.underWay >= cfg.MaxRequests || s.underWayBytes+size > cfg.MaxRequestBytes ||
 		s.underWayJobs+len(req.Jobs) > maxJobs) {
@@ -123,16 +121,16 @@ func (s *session) begin(req wire.Request, size int) {
 	s.mu.Unlock()
 	s.requests.Go(func() {
 		s.serve(&req)
-		s.finish(size, len(req.Jobs))
+		s.requestEnded(size, len(req.Jobs))
 	})
 }
 
-func (s *session) finish(size, jobs int) {
+func (s *session) requestEnded(size, jobs int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.underWay--
 	s.underWayBytes -= size
 	s.underWayJobs -= jobs
 	s.freed.Signal()
-	s.leaveIfIdle()
+	s.closeIfIdle()
 }

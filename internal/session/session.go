@@ -21,45 +21,42 @@ type session struct {
 	id        string
 	principal principal
 	conn      *websocket.Conn
-	// net is what conn runs on, to cut it.
-	net    net.Conn
-	batch  bool
-	opened time.Time
+	net       net.Conn // under conn, to cut it
+	batch     bool
+	opened    time.Time
 
 	out outbox
-	// received counts bytes, for the keep-alive; paused and writing tell it why
-	// there may be none.
+	// received counts bytes, for the keep-alive. paused and writing are reasons why none arrive.
 	received        atomic.Int64
 	paused, writing atomic.Bool
 	frame           []byte // the reader's buffer
 
-	// grace ends a drained session, limit one that takes too long to end. Both
-	// are there from the start, not running, so that end needs no lock.
+	// grace ends a drained session, limit one that takes too long to end. Both exist from the
+	// start, stopped, so that end needs no lock.
 	grace, limit *time.Timer
 
-	// life is the context of the session's attaches, those of its submits' keys too; over ends it when the client is
-	// to go elsewhere.
-	life context.Context
-	over context.CancelFunc
-	// tasks are the writer and the keep-alive, requests what the reader began.
+	// life is the context of the session's attaches, including those of its submits' keys. endLife
+	// ends it when the client must go elsewhere.
+	life    context.Context
+	endLife context.CancelFunc
+	// tasks are the writer and the keep-alive, requests what the reader started.
 	tasks, requests sync.WaitGroup
-	// quit ends the keep-alive; done is closed when all is over.
+	// quit ends the keep-alive. done is closed when all is over.
 	quit, done chan struct{}
 
-	// asking holds a token for each request that asks for a status; replying is held
-	// by the one whose answer waits for room. It is taken before mu.
-	asking   chan struct{}
+	// turns holds a token for each request that asks for a status.
+	turns chan struct{}
+	// replying is held by the request whose answer waits for room. It is taken before mu.
 	replying sync.Mutex
 
 	mu sync.Mutex // guards what follows; taken before out's
 	// freed is signalled for the reader when a request ends.
 	freed sync.Cond
-	// jobs are those that have no result yet, by keyOf, with nil unless an attach is under
-	// way. reserved counts those whose submit is under way.
+	// jobs are the jobs without a result, by keyOf. The value is nil unless an attach is under way.
 	jobs     map[string]*attachment
-	reserved int
-	// underWay, underWayBytes and underWayJobs count requests, the bytes of their
-	// frames and the jobs that they submit.
+	reserved int // jobs whose submit is under way
+	// underWay, underWayBytes and underWayJobs count requests, the bytes of their frames and the
+	// jobs that they submit.
 	underWay, underWayBytes, underWayJobs int
 	// draining: no new jobs. leaving: grace runs.
 	draining, leaving bool
@@ -68,18 +65,15 @@ type session struct {
 func newSession(h *Handler, id string, p principal, conn *websocket.Conn, nc net.Conn, batch bool) *session {
 	s := &session{
 		handler: h, id: id, principal: p, conn: conn, net: nc, batch: batch, opened: time.Now(),
-		asking: make(chan struct{}, maxAsking),
-		jobs:   map[string]*attachment{}, quit: make(chan struct{}), done: make(chan struct{}),
+		turns: make(chan struct{}, maxTurns),
+		jobs:  map[string]*attachment{}, quit: make(chan struct{}), done: make(chan struct{}),
 	}
-	s.life, s.over = context.WithCancel(h.calls)
+	s.life, s.endLife = context.WithCancel(h.calls)
 	s.freed.L = &s.mu
 	s.out.init(h.cfg.QueueMessages, h.cfg.QueueBytes)
 	s.limit = stoppedTimer(s.cut)
-	s.grace = stoppedTimer(func() {
-		s.end(order{code: websocket.StatusGoingAway, text: "the replica is stopping", label: closedDrained, flush: true})
-	})
-	// readFrame bounds frames itself: it can say so before it hangs up.
-	conn.SetReadLimit(-1)
+	s.grace = stoppedTimer(func() { s.end(stoppingOrder(closedDrained)) })
+	conn.SetReadLimit(-1) // readFrame bounds frames, and says so before it hangs up
 	s.send(func(dst []byte) []byte {
 		return wire.AppendWelcome(dst, &wire.Welcome{
 			Protocol: wire.Protocol, SessionID: id, Replica: h.cfg.Replica, Version: h.cfg.Version,
@@ -100,9 +94,8 @@ func (s *session) run() {
 	s.tasks.Go(s.writeLoop)
 	s.tasks.Go(s.keepAlive)
 	s.end(s.readLoop())
-	// Only now can no submit add to the sink any more.
 	s.requests.Wait()
-	s.handler.dispatcher.Forget(s)
+	s.handler.dispatcher.Forget(s) // after the last submit
 	close(s.quit)
 	s.tasks.Wait()
 	_ = s.conn.CloseNow()
@@ -140,11 +133,11 @@ func (s *session) sendError(id string, index int, jobID string, err *freeslot.Er
 	s.send(func(dst []byte) []byte { return wire.AppendError(dst, id, index, jobID, err) })
 }
 
-// end gives the order to end the session, unless one was given before. It never
-// blocks, and may be called with mu held.
+// end gives the order to end the session, unless one was given before. It never blocks, and may be
+// called with mu held.
 func (s *session) end(by order) {
 	if s.out.end(by) {
-		s.over()
+		s.endLife()
 		s.limit.Reset(s.handler.cfg.CloseTimeout)
 	}
 }
@@ -153,11 +146,11 @@ func (s *session) endSlow() {
 	s.end(order{code: wire.CloseSlowClient, text: "the client does not read fast enough", label: closedSlow})
 }
 
-// cut ends the connection by force; all else follows from that.
+// cut ends the connection by force. Everything else follows from that.
 func (s *session) cut() { _ = s.net.Close() }
 
-// drain tells the client to go away, and ends the session once it has no jobs
-// left and the client had time to go by itself.
+// drain asks the client to go away. It ends the session once that has no jobs left and the client
+// had time to leave by itself.
 func (s *session) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,15 +158,16 @@ func (s *session) drain() {
 		return
 	}
 	s.draining = true
-	// The client goes elsewhere and attaches there: one of here that came later would take the job from it.
-	s.over()
+	// The client goes elsewhere and attaches there. An attach of this session that came later would
+	// take the job from it.
+	s.endLife()
 	s.send(func(dst []byte) []byte { return wire.AppendGoaway(dst, "the replica is stopping") })
-	s.leaveIfIdle()
+	s.closeIfIdle()
 }
 
-// leaveIfIdle must be called, with mu held, whenever jobs, reserved or underWay
-// have shrunk. Once true its condition stays so: a draining session takes no jobs.
-func (s *session) leaveIfIdle() {
+// closeIfIdle must be called, with mu held, whenever jobs, reserved or underWay have shrunk. Its
+// condition stays true: a draining session takes no jobs.
+func (s *session) closeIfIdle() {
 	if s.draining && !s.leaving && len(s.jobs) == 0 && s.reserved == 0 && s.underWay == 0 {
 		s.leaving = true
 		s.grace.Reset(s.handler.cfg.DrainGrace)

@@ -17,7 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// patience bounds every wait of a test; it is only ever reached by a failure.
+// patience bounds every wait of a test. Only a failure reaches it.
 const patience = time.Minute
 
 type server struct {
@@ -77,7 +77,7 @@ type peer struct {
 	t    *testing.T
 	conn *websocket.Conn
 	vars variables
-	// rest are the messages of an array that were not asked for yet.
+	// rest are the messages of an array that were not read yet.
 	rest []json.RawMessage
 }
 
@@ -171,7 +171,7 @@ func (p *peer) expect(pattern string) {
 	}
 }
 
-// expectClose reads on until the connection ends, and checks how.
+// expectClose reads on until the connection ends, and checks how it ends.
 func (p *peer) expectClose(code websocket.StatusCode) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)

@@ -7,15 +7,15 @@ import (
 	"github.com/coder/websocket"
 )
 
-// arrayBytes is about the largest frame of several messages: large enough to
-// spare calls, small enough that a client soon has the first message.
+// arrayBytes is about the largest frame of several messages: large enough to spare calls, small
+// enough that a client soon has the first message.
 const arrayBytes = 256 << 10
 
 // writeLoop sends what is queued, and in the end carries out the order.
 func (s *session) writeLoop() {
-	// One timer for all writes: a context with a deadline for each would cost more
-	// than the write. It must not be the connection's write deadline, which would
-	// still stand when the reader answers a ping.
+	// One timer for all writes: a context with a deadline for each would cost more than the write.
+	// It is not the connection's write deadline, which would still stand when the reader answers a
+	// ping.
 	late := stoppedTimer(func() {
 		s.endSlow()
 		s.cut()
@@ -30,7 +30,7 @@ func (s *session) writeLoop() {
 			return
 		}
 		if err := s.write(&queued, late); err != nil {
-			// The connection is broken; the reader will say why, or late has.
+			// The connection is broken. The reader reports why, or late has.
 			s.end(order{label: closedLost})
 			_ = s.conn.CloseNow()
 			return
@@ -55,8 +55,8 @@ func (s *session) write(queued *chunk, late *time.Timer) error {
 		}
 		m.framesOut.Inc()
 		m.bytesOut.Add(float64(len(frame)))
-		m.messagesOut.Add(float64(size.messages + size.news))
-		m.progressSent.Add(float64(size.news))
+		m.messagesOut.Add(float64(size.messages + size.progress))
+		m.progressSent.Add(float64(size.progress))
 		if !s.out.written(size.messages, size.bytes) {
 			return nil
 		}
@@ -64,8 +64,8 @@ func (s *session) write(queued *chunk, late *time.Timer) error {
 	return nil
 }
 
-// hangUp closes the connection, with a close frame where the order has a code.
-// Both ends of that handshake are bounded by the session's limit timer.
+// hangUp closes the connection, with a close frame if the order has a code. The session's limit
+// timer bounds both sides of that handshake.
 func (s *session) hangUp(by *order) {
 	if by.code == 0 {
 		_ = s.conn.CloseNow()

@@ -17,8 +17,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
-// TestGolden decodes each line of the files, whose heads say how they are written, and encodes what
-// it got. A new line goes into the file alone; -update writes what comes of it.
+// TestGolden decodes each line of the files, whose heads describe their format, and encodes the
+// result. A new line goes into the file alone; -update writes what it becomes.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	for file, decode := range map[string]func(text string) []string{
@@ -136,7 +136,7 @@ func refused(err *freeslot.Error, more string) []string {
 	return []string{fmt.Sprintf("! %s field=%s%s", err.Code, err.Field, more), "! " + err.Message}
 }
 
-// encoded shows what the encoder makes of what was read.
+// encoded is the encoder's output for what was decoded.
 func encoded(text string, again []byte) string {
 	if string(again) == text {
 		return "= the same"

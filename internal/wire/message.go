@@ -17,7 +17,7 @@ import (
 // Protocol is the WebSocket subprotocol.
 const Protocol = "freeslot.v1"
 
-// MessageType says what a replica tells.
+// MessageType is the kind of a message.
 type MessageType string
 
 // The messages of the protocol.
@@ -42,7 +42,7 @@ func MessageTypes() []MessageType {
 	}
 }
 
-// The close codes of the protocol besides those of RFC 6455.
+// The close codes of the protocol, besides those of RFC 6455.
 const (
 	// CloseSlowClient: the client did not read fast enough.
 	CloseSlowClient = 4008
@@ -72,27 +72,29 @@ func AppendWelcome(dst []byte, w *Welcome) []byte {
 	}{TypeWelcome, w})
 }
 
-// AppendAccepted appends an accepted message. index is NoIndex outside batches,
-// position is 0 unless the job waits.
+// sentMessage has the fields of most messages. A required field is never empty.
+type sentMessage struct {
+	Type         MessageType         `json:"type"`
+	ID           string              `json:"id,omitempty"`
+	Index        *int                `json:"index,omitempty"`
+	JobID        string              `json:"job_id,omitempty"`
+	Position     int                 `json:"position,omitempty"`
+	Node         string              `json:"node,omitempty"`
+	Attempt      int                 `json:"attempt,omitempty"`
+	AssignedAtMS int64               `json:"assigned_at_ms,omitempty"`
+	Job          *freeslot.JobStatus `json:"job,omitempty"`
+	Reason       string              `json:"reason,omitempty"`
+}
+
+// AppendAccepted appends an accepted message. index is NoIndex outside batches. position is 0
+// unless the job waits.
 func AppendAccepted(dst []byte, id string, index int, jobID string, position int) []byte {
-	return appendJSON(dst, &struct {
-		Type     MessageType `json:"type"`
-		ID       string      `json:"id"`
-		Index    *int        `json:"index,omitempty"`
-		JobID    string      `json:"job_id"`
-		Position int         `json:"position,omitempty"`
-	}{TypeAccepted, id, indexOrNone(index), jobID, position})
+	return appendJSON(dst, &sentMessage{Type: TypeAccepted, ID: id, Index: indexOrNone(index), JobID: jobID, Position: position})
 }
 
 // AppendAssigned appends an assigned message. assignedAtMS is Redis' clock.
 func AppendAssigned(dst []byte, jobID, node string, attempt int, assignedAtMS int64) []byte {
-	return appendJSON(dst, &struct {
-		Type         MessageType `json:"type"`
-		JobID        string      `json:"job_id"`
-		Node         string      `json:"node"`
-		Attempt      int         `json:"attempt"`
-		AssignedAtMS int64       `json:"assigned_at_ms"`
-	}{TypeAssigned, jobID, node, attempt, assignedAtMS})
+	return appendJSON(dst, &sentMessage{Type: TypeAssigned, JobID: jobID, Node: node, Attempt: attempt, AssignedAtMS: assignedAtMS})
 }
 
 // AppendProgress appends a progress message. p.Value must be valid JSON.
@@ -106,30 +108,20 @@ func AppendProgress(dst []byte, jobID string, p *freeslot.Progress) []byte {
 	}{TypeProgress, jobID, &progress})
 }
 
-// AppendResult appends a result message. s.Result must be valid JSON, except that what
-// is not UTF-8 in it becomes U+FFFD.
+// AppendResult appends a result message. s.Result must be valid JSON; bytes in it that are not
+// UTF-8 become U+FFFD.
 func AppendResult(dst []byte, s *freeslot.JobStatus) []byte {
-	return appendJSON(dst, &struct {
-		Type MessageType         `json:"type"`
-		Job  *freeslot.JobStatus `json:"job"`
-	}{TypeResult, sent(s)})
+	return appendJSON(dst, &sentMessage{Type: TypeResult, Job: sent(s)})
 }
 
 // AppendStatus appends a status message. s.Result is as for AppendResult.
 func AppendStatus(dst []byte, id string, s *freeslot.JobStatus) []byte {
-	return appendJSON(dst, &struct {
-		Type MessageType         `json:"type"`
-		ID   string              `json:"id"`
-		Job  *freeslot.JobStatus `json:"job"`
-	}{TypeStatus, id, sent(s)})
+	return appendJSON(dst, &sentMessage{Type: TypeStatus, ID: id, Job: sent(s)})
 }
 
 // AppendDetached appends a detached message.
 func AppendDetached(dst []byte, jobID string) []byte {
-	return appendJSON(dst, &struct {
-		Type  MessageType `json:"type"`
-		JobID string      `json:"job_id"`
-	}{TypeDetached, jobID})
+	return appendJSON(dst, &sentMessage{Type: TypeDetached, JobID: jobID})
 }
 
 // AppendPong appends a pong message.
@@ -142,14 +134,10 @@ func AppendPong(dst []byte, id string) []byte {
 
 // AppendGoaway appends a goaway message.
 func AppendGoaway(dst []byte, reason string) []byte {
-	return appendJSON(dst, &struct {
-		Type   MessageType `json:"type"`
-		Reason string      `json:"reason"`
-	}{TypeGoaway, reason})
+	return appendJSON(dst, &sentMessage{Type: TypeGoaway, Reason: reason})
 }
 
-// AppendError appends an error message. id and jobID are left out when empty,
-// index when it is NoIndex.
+// AppendError appends an error message. Empty ids and NoIndex are left out.
 func AppendError(dst []byte, id string, index int, jobID string, e *freeslot.Error) []byte {
 	return appendJSON(dst, &struct {
 		Type  MessageType `json:"type"`
@@ -166,7 +154,7 @@ func AppendErrorBody(dst []byte, e *freeslot.Error) []byte {
 	return appendJSON(dst, &body)
 }
 
-// errorBody is a freeslot.Error as it stands in JSON.
+// errorBody is a freeslot.Error in JSON.
 type errorBody struct {
 	Code         freeslot.Code  `json:"code"`
 	Message      string         `json:"message"`
@@ -176,7 +164,7 @@ type errorBody struct {
 }
 
 func bodyOf(e *freeslot.Error) errorBody {
-	// Rounded up: 0 would say "at once".
+	// Rounded up: 0 would mean "at once".
 	ms := (max(e.RetryAfter, 0) + time.Millisecond - 1) / time.Millisecond
 	return errorBody{e.Code, e.Message, e.Field, int64(ms), e.Breakdown}
 }
@@ -188,7 +176,7 @@ func indexOrNone(index int) *int {
 	return &index
 }
 
-// sent is a status as sessions get it: only HTTP tells what holds a job.
+// sent is a status as sessions get it, without what holds the job back: only HTTP has that.
 func sent(s *freeslot.JobStatus) *freeslot.JobStatus {
 	status := *s
 	status.HeldBy, status.Result = "", validUTF8(s.Result)
@@ -200,9 +188,9 @@ func sent(s *freeslot.JobStatus) *freeslot.JobStatus {
 	return &status
 }
 
-// validUTF8 mends JSON that may have been stored before results were checked for
-// UTF-8: a frame that is not UTF-8 would end the session of everybody who asks for it.
-// In valid JSON such bytes can only be within strings, so that it stays valid.
+// validUTF8 corrects JSON that may have been stored before results were checked for UTF-8. A frame
+// that is not UTF-8 would end the session of each client that asks for it. In valid JSON such bytes
+// can only be within strings, so the JSON stays valid.
 func validUTF8(raw stdjson.RawMessage) stdjson.RawMessage {
 	if utf8.Valid(raw) {
 		return raw
@@ -210,8 +198,8 @@ func validUTF8(raw stdjson.RawMessage) stdjson.RawMessage {
 	return bytes.ToValidUTF8(raw, []byte("\ufffd"))
 }
 
-// writing copies payloads and results as they are, but for white space. Other texts that are
-// not UTF-8 get U+FFFD.
+// writing copies payloads and results as they are, except for white space. Other texts that are not
+// UTF-8 get U+FFFD.
 var writing = json.JoinOptions(
 	jsontext.AllowInvalidUTF8(true),
 	jsontext.AllowDuplicateNames(true),
@@ -223,15 +211,14 @@ var writing = json.JoinOptions(
 func appendJSON(dst []byte, v any) []byte {
 	text, err := json.Marshal(v, writing)
 	if err != nil {
-		// A stored result is no JSON, which takes a change by hand, or too deep for a message.
+		// A stored result is no JSON, after an edit by hand, or too deep for a message.
 		return AppendError(dst, "", NoIndex, "", AsError(err))
 	}
 	return append(dst, text...)
 }
 
-// AsError makes any error one that the protocol can carry. What is not a
-// *freeslot.Error becomes CodeInternal without its text, which is for the log,
-// not for clients.
+// AsError makes any error one that the protocol can carry. Any other error than a *freeslot.Error
+// becomes CodeInternal without its text, which is for the log and not for clients.
 func AsError(err error) *freeslot.Error {
 	var e *freeslot.Error
 	if errors.As(err, &e) {

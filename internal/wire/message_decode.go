@@ -12,12 +12,12 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Message is a message from a replica. Which fields are set depends on Type.
+// Message is a message from a replica. Type decides which fields are set.
 type Message struct {
-	// Type can be one that this package does not know: ignore it.
+	// Type can be unknown to this package: ignore such a message.
 	Type MessageType `json:"type"`
 	ID   string      `json:"id"`
-	// Index is the position in the batch; NoIndex when the message has none.
+	// Index is the position in the batch; NoIndex if the message has none.
 	Index int    `json:"index"`
 	JobID string `json:"job_id"`
 	// Position is set for TypeAccepted when the job waits.
@@ -29,7 +29,7 @@ type Message struct {
 	freeslot.Progress
 	// Job is set for TypeResult and TypeStatus.
 	Job freeslot.JobStatus `json:"job"`
-	// Error is set for TypeError, unless the replica left out its code.
+	// Error is set for TypeError, unless the message has no code.
 	Error *freeslot.Error `json:"-"`
 	// Reason is set for TypeGoaway.
 	Reason string `json:"reason"`
@@ -40,17 +40,17 @@ type Message struct {
 // ErrMalformed is returned for a frame that is no message of the protocol.
 var ErrMalformed = errors.New("malformed message")
 
-// lenient ignores what it does not know, so that a replica can be newer than its clients. null
-// counts as absent.
+// lenient ignores unknown fields, so that a replica can be newer than its clients. null counts as
+// absent.
 var lenient = json.JoinOptions(
 	jsontext.AllowDuplicateNames(true),
 	jsontext.AllowInvalidUTF8(true),
 	jsonv1.MergeWithLegacySemantics(true),
 )
 
-// DecodeMessages calls fn for each message of a frame: the object that it is, or
-// the elements of the array. The message is reused by the next call; what it
-// points to is not. fn must not keep the *Message.
+// DecodeMessages calls fn for each message of a frame: its one object, or the elements of its
+// array. The next call reuses the Message, but not what it points to: fn must not keep the
+// *Message.
 func DecodeMessages(frame []byte, fn func(*Message)) error {
 	if err := json.Unmarshal(frame, &messages{fn: fn}, lenient); err != nil {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
@@ -72,16 +72,7 @@ func (m *messages) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() != '[' {
 		return m.one(d)
 	}
-	if _, err := d.ReadToken(); err != nil {
-		return err
-	}
-	for d.PeekKind() != ']' {
-		if err := m.one(d); err != nil {
-			return err
-		}
-	}
-	_, err := d.ReadToken()
-	return err
+	return decodeEach(d, '[', ']', nil, func() error { return m.one(d) })
 }
 
 func (m *messages) one(d *jsontext.Decoder) error {

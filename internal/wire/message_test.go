@@ -20,7 +20,7 @@ func TestAppendMessages(t *testing.T) {
 		ID: "0-1", Tenant: "acme", Service: "tts", State: freeslot.StateSucceeded, Node: "n1", Attempt: 1, Slots: 2,
 		Result: json.RawMessage(`{"a":1}`), SubmittedAtMS: 10, AssignedAtMS: 11, FinishedAtMS: 12,
 	}
-	told := &freeslot.Progress{Attempt: 2, Seq: 3, AtMS: 4, Value: json.RawMessage(`{"done":5}`)}
+	progress := &freeslot.Progress{Attempt: 2, Seq: 3, AtMS: 4, Value: json.RawMessage(`{"done":5}`)}
 	waiting := &freeslot.JobStatus{ID: "0-1", Class: "c1", State: freeslot.StateWaiting, Failures: 1, Priority: 2, DeadlineMS: 3, RunAtMS: 5, Position: 4}
 	failed := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateFailed, Error: &freeslot.JobError{Code: "panic", Message: "a \"b\"\n\x01\xff"}}
 	for want, got := range map[string][]byte{
@@ -30,7 +30,7 @@ func TestAppendMessages(t *testing.T) {
 		`{"type":"accepted","id":"r1","index":0,"job_id":"0-1","position":7}`: AppendAccepted(nil, "r1", 0, "0-1", 7),
 		`{"type":"status","id":"r1","job":{"job_id":"0-1","tenant":"","service":"","class":"c1","state":"waiting","node":"","attempt":0,"slots":0,"failures":1,"priority":2,"deadline_ms":3,"run_at_ms":5,"position":4,"submitted_at_ms":0,"assigned_at_ms":0}}`: AppendStatus(nil, "r1", waiting),
 		`{"type":"assigned","job_id":"0-1","node":"n1","attempt":1,"assigned_at_ms":5}`:       AppendAssigned(nil, "0-1", "n1", 1, 5),
-		`{"type":"progress","job_id":"0-1","attempt":2,"seq":3,"at_ms":4,"value":{"done":5}}`: AppendProgress(nil, "0-1", told),
+		`{"type":"progress","job_id":"0-1","attempt":2,"seq":3,"at_ms":4,"value":{"done":5}}`: AppendProgress(nil, "0-1", progress),
 		`{"type":"progress","job_id":"0-1","attempt":1,"seq":1,"at_ms":0,"value":null}`:       AppendProgress(nil, "0-1", &freeslot.Progress{Attempt: 1, Seq: 1}),
 		`{"type":"detached","job_id":"0-1"}`:                                                  AppendDetached(nil, "0-1"),
 		`{"type":"pong","id":"r1"}`:                                                           AppendPong(nil, "r1"),
@@ -47,8 +47,8 @@ func TestAppendMessages(t *testing.T) {
 	}
 }
 
-// TestStoredResultThatIsNotUTF8: a frame that is not UTF-8 would end the session of
-// everybody who asks for the job.
+// TestStoredResultThatIsNotUTF8: a frame that is not UTF-8 would end the session of each client
+// that asks for the job.
 func TestStoredResultThatIsNotUTF8(t *testing.T) {
 	t.Parallel()
 	s := &freeslot.JobStatus{ID: "0-1", Result: json.RawMessage("{\"a\xff\":\"b\xc3\xc3ü\"}")}
@@ -71,7 +71,7 @@ func TestStoredResultThatIsNotUTF8(t *testing.T) {
 	}
 }
 
-// A result that is no JSON, which takes a hand-made change of the store, must not break the frame.
+// A result that is no JSON, after an edit of the store by hand, must not break the frame.
 func TestStoredResultThatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	kept := "["
@@ -81,7 +81,7 @@ func TestStoredResultThatIsNoJSON(t *testing.T) {
 	}
 }
 
-// TestStatusTwin holds the encoder against the struct's own tags.
+// TestStatusTwin compares the encoder with the struct's own tags.
 func TestStatusTwin(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -180,7 +180,7 @@ func genStatus(t *rapid.T) freeslot.JobStatus {
 		DeadlineMS: ms.Draw(t, "deadline"), Position: rapid.IntRange(0, 1<<20).Draw(t, "position"),
 		Result: genJSON(t), SubmittedAtMS: ms.Draw(t, "submitted"), AssignedAtMS: ms.Draw(t, "assigned"), FinishedAtMS: ms.Draw(t, "finished"),
 	}
-	if rapid.Bool().Draw(t, "told") {
+	if rapid.Bool().Draw(t, "with progress") {
 		p := genProgress(t)
 		s.Progress = &p
 	}
@@ -190,7 +190,7 @@ func genStatus(t *rapid.T) freeslot.JobStatus {
 	return s
 }
 
-// genProgress has a value, because what is absent is decoded as null.
+// genProgress always has a value, because an absent one is decoded as null.
 func genProgress(t *rapid.T) freeslot.Progress {
 	n := rapid.Int64Range(0, 1<<52)
 	p := freeslot.Progress{Attempt: rapid.IntRange(0, 9).Draw(t, "attempt"), Seq: n.Draw(t, "seq"), AtMS: n.Draw(t, "at"), Value: genJSON(t)}

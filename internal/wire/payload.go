@@ -7,8 +7,8 @@ import (
 )
 
 // CheckPayload refuses a payload over limits.max_payload_bytes with payload_too_large. It is the
-// one check of payload size: WebSocket sessions, HTTP, schedules and clients call it. path names
-// the job in the error, a *freeslot.Error: "job" or "jobs[3]".
+// only check of payload size: WebSocket sessions, HTTP, schedules and clients call it. path is the
+// job's path in the error, a *freeslot.Error: "job" or "jobs[3]".
 func CheckPayload(path string, job *freeslot.Job, maxBytes int) error {
 	if len(job.Payload) <= maxBytes {
 		return nil

@@ -2,9 +2,9 @@ package wire
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// RequestType says what a client wants.
+// RequestType is the kind of a request.
 type RequestType string
 
 // The requests of the protocol.
@@ -35,23 +35,23 @@ const MaxIDLength = 64
 // Request is a frame from a client.
 type Request struct {
 	Type RequestType
-	// ID is the client's name for the request; every answer carries it.
+	// ID is the client's name for the request. Every answer carries it.
 	ID string
-	// Jobs are what TypeSubmit submits: one, unless Batch is set.
+	// Jobs are set for TypeSubmit: one, unless Batch is set.
 	Jobs []freeslot.Job
-	// Batch is true when the client sent "jobs": answers then carry an index.
+	// Batch is true if the client sent "jobs". Answers then carry an index.
 	Batch bool
-	// JobID is what TypeCancel and TypeAttach speak of.
+	// JobID is set for TypeCancel and TypeAttach.
 	JobID string
 }
 
-// Limits bounds what a client can ask for.
+// Limits bounds the requests of clients.
 type Limits struct {
 	// MaxPayloadBytes is the largest payload of one job.
 	MaxPayloadBytes int
 	// MaxBatch is the most jobs of one frame.
 	MaxBatch int
-	// MaxFrameBytes is the largest frame; whoever reads frames enforces it.
+	// MaxFrameBytes is the largest frame. The reader of frames enforces it.
 	MaxFrameBytes int
 }
 
@@ -63,7 +63,7 @@ func (r *Request) Path(i int) string {
 	return "job"
 }
 
-// Index is what answers for job i carry: i in a batch, otherwise NoIndex.
+// Index is the index in answers for job i: i in a batch, else NoIndex.
 func (r *Request) Index(i int) int {
 	if r.Batch {
 		return i
@@ -71,8 +71,8 @@ func (r *Request) Index(i int) int {
 	return NoIndex
 }
 
-// CheckJob checks job i of the request: the size and syntax of its payload and
-// all that freeslot.Job.Validate checks.
+// CheckJob checks job i of the request: the size of its payload, and what freeslot.Job.Validate
+// checks.
 func (l Limits) CheckJob(r *Request, i int) *freeslot.Error {
 	job, path := &r.Jobs[i], r.Path(i)
 	err := CheckPayload(path, job, l.MaxPayloadBytes)
@@ -87,11 +87,11 @@ func (l Limits) CheckJob(r *Request, i int) *freeslot.Error {
 
 const notUTF8 = "is not valid UTF-8"
 
-// ErrNotUTF8 is what DecodeRequest returns, itself, for a frame that no
-// WebSocket client may send as text. RFC 6455 has the connection end with 1007.
-var ErrNotUTF8 = invalid("", notUTF8)
+// ErrNotUTF8 is returned by DecodeRequest, unwrapped, for a frame that no WebSocket client may send
+// as text. RFC 6455 demands that the connection ends with 1007.
+var ErrNotUTF8 = &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "frame " + notUTF8}
 
-// request is a frame as it stands in JSON. Pointers tell what is absent from what is empty.
+// request is a frame in JSON. Pointers distinguish absent from empty.
 type request struct {
 	Type  RequestType   `json:"type"`
 	ID    *string       `json:"id"`
@@ -100,7 +100,7 @@ type request struct {
 	JobID *string       `json:"job_id"`
 }
 
-// batch is the jobs of a request that submits several; given is true even if there are none.
+// batch are the jobs of a request that submits several. given is true even if there are none.
 type batch struct {
 	jobs  []freeslot.Job
 	given bool
@@ -112,11 +112,10 @@ func decodeBatch(d *jsontext.Decoder, b *batch) error {
 	return decodeList(d, &b.jobs, b.limit, "entries, the limit of one batch")
 }
 
-// DecodeRequest decodes one frame. It copies what it keeps, so the caller may
-// reuse the frame. Jobs are decoded, not checked: see CheckJob.
+// DecodeRequest decodes one frame. It copies what it keeps, so the caller may reuse the frame. It
+// does not check the jobs: see CheckJob.
 //
-// A frame that is refused is refused as a whole; the request then holds nothing
-// but the ID, and that only where it could be made out.
+// A refused frame is refused as a whole. The request then has only the ID, if it could be found.
 func (l Limits) DecodeRequest(frame []byte) (Request, *freeslot.Error) {
 	if !utf8.Valid(frame) {
 		return Request{}, ErrNotUTF8
@@ -144,51 +143,43 @@ const (
 	idRule     = "is not an id, expected 1 to 64 printable ASCII characters"
 )
 
-// check holds the fields that were there against those that the type takes.
+// check compares the fields that are present with those that the type needs.
 func (r *request) check() *freeslot.Error {
 	submit, named := r.Type == TypeSubmit, r.Type == TypeCancel || r.Type == TypeAttach
 	switch {
 	case r.Type == "":
-		return invalid("type", isMissing)
+		return freeslot.Invalid("type", isMissing)
 	case !slices.Contains(RequestTypes(), r.Type):
-		return invalid("type", "is "+strconv.Quote(clip(string(r.Type)))+", expected submit, cancel, attach or ping")
+		return freeslot.Invalid("type", "is %q, expected submit, cancel, attach or ping", clip(string(r.Type)))
 	case r.ID == nil:
-		return invalid("id", isMissing)
+		return freeslot.Invalid("id", isMissing)
 	case !validID(*r.ID):
-		return invalid("id", idRule)
+		return freeslot.Invalid("id", idRule)
 	case submit && r.Job == nil && !r.Jobs.given:
-		return invalid("job", isMissing)
+		return freeslot.Invalid("job", isMissing)
 	case r.Job != nil && (!submit || r.Jobs.given):
-		return invalid("job", isUnwanted)
+		return freeslot.Invalid("job", isUnwanted)
 	case r.Jobs.given && !submit:
-		return invalid("jobs", isUnwanted)
+		return freeslot.Invalid("jobs", isUnwanted)
 	case r.Jobs.given && len(r.Jobs.jobs) == 0:
-		return invalid("jobs", fmt.Sprintf("is empty, expected 1 to %d jobs", r.Jobs.limit))
+		return freeslot.Invalid("jobs", "is empty, expected 1 to %d jobs", r.Jobs.limit)
 	case named && r.JobID == nil:
-		return invalid("job_id", isMissing)
+		return freeslot.Invalid("job_id", isMissing)
 	case !named && r.JobID != nil:
-		return invalid("job_id", isUnwanted)
+		return freeslot.Invalid("job_id", isUnwanted)
 	case named && !validID(*r.JobID):
-		return invalid("job_id", idRule)
+		return freeslot.Invalid("job_id", idRule)
 	default:
 		return nil
 	}
 }
 
 func validID(id string) bool {
-	if len(id) == 0 || len(id) > MaxIDLength {
-		return false
-	}
-	for i := range len(id) {
-		if id[i] < 0x20 || id[i] > 0x7e {
-			return false
-		}
-	}
-	return true
+	return id != "" && len(id) <= MaxIDLength && !strings.ContainsFunc(id, func(r rune) bool { return r < 0x20 || r > 0x7e })
 }
 
-// findID looks for the id of a frame that was refused, so that the client knows
-// which of its requests the error is about.
+// findID looks for the id of a refused frame, so that the client knows which request the error is
+// about.
 func findID(frame []byte) string {
 	d := jsontext.NewDecoder(bytes.NewReader(frame), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
@@ -211,43 +202,37 @@ func findID(frame []byte) string {
 	return ""
 }
 
-// AppendSubmit appends the frame of a request, and so do AppendSubmitBatch,
-// AppendCancel, AppendAttach and AppendPing. Payloads must be valid JSON.
+// sentRequest has the fields of all requests. A required field is never empty.
+type sentRequest struct {
+	Type  RequestType    `json:"type"`
+	ID    string         `json:"id"`
+	Job   *freeslot.Job  `json:"job,omitempty"`
+	Jobs  []freeslot.Job `json:"jobs,omitempty"`
+	JobID string         `json:"job_id,omitempty"`
+}
+
+// AppendSubmit appends the frame of a request. So do AppendSubmitBatch, AppendCancel, AppendAttach
+// and AppendPing. Payloads must be valid JSON.
 func AppendSubmit(dst []byte, id string, job *freeslot.Job) []byte {
-	return appendJSON(dst, &struct {
-		Type RequestType   `json:"type"`
-		ID   string        `json:"id"`
-		Job  *freeslot.Job `json:"job"`
-	}{TypeSubmit, id, job})
+	return appendJSON(dst, &sentRequest{Type: TypeSubmit, ID: id, Job: job})
 }
 
-// AppendSubmitBatch appends the submit of several jobs; see AppendSubmit.
+// AppendSubmitBatch appends the submit of several jobs, at least one; see AppendSubmit.
 func AppendSubmitBatch(dst []byte, id string, jobs []freeslot.Job) []byte {
-	return appendJSON(dst, &struct {
-		Type RequestType    `json:"type"`
-		ID   string         `json:"id"`
-		Jobs []freeslot.Job `json:"jobs"`
-	}{TypeSubmit, id, jobs})
-}
-
-// jobRequest is a request about one job, or about none.
-type jobRequest struct {
-	Type  RequestType `json:"type"`
-	ID    string      `json:"id"`
-	JobID string      `json:"job_id,omitempty"`
+	return appendJSON(dst, &sentRequest{Type: TypeSubmit, ID: id, Jobs: jobs})
 }
 
 // AppendCancel appends a cancel; see AppendSubmit.
 func AppendCancel(dst []byte, id, jobID string) []byte {
-	return appendJSON(dst, &jobRequest{TypeCancel, id, jobID})
+	return appendJSON(dst, &sentRequest{Type: TypeCancel, ID: id, JobID: jobID})
 }
 
 // AppendAttach appends an attach; see AppendSubmit.
 func AppendAttach(dst []byte, id, jobID string) []byte {
-	return appendJSON(dst, &jobRequest{TypeAttach, id, jobID})
+	return appendJSON(dst, &sentRequest{Type: TypeAttach, ID: id, JobID: jobID})
 }
 
 // AppendPing appends a ping; see AppendSubmit.
 func AppendPing(dst []byte, id string) []byte {
-	return appendJSON(dst, &jobRequest{Type: TypePing, ID: id})
+	return appendJSON(dst, &sentRequest{Type: TypePing, ID: id})
 }

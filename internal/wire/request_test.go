@@ -120,8 +120,8 @@ type twin struct {
 	JobID json.RawMessage `json:"job_id"`
 }
 
-// checkTwin holds what the decoder accepted against encoding/json. The other
-// direction does not hold: encoding/json is the laxer of the two.
+// checkTwin compares what the decoder accepted with encoding/json. The other direction does not
+// hold: encoding/json accepts more.
 func checkTwin(t interface{ Fatalf(string, ...any) }, l Limits, frame []byte) {
 	got, err := l.DecodeRequest(frame)
 	if err != nil {
@@ -139,7 +139,7 @@ func checkTwin(t interface{ Fatalf(string, ...any) }, l Limits, frame []byte) {
 	dec.DisallowUnknownFields()
 	var w twin
 	if err := dec.Decode(&w); err != nil {
-		t.Fatalf("%q is accepted, encoding/json says %v", frame, err)
+		t.Fatalf("%q is accepted, encoding/json has %v", frame, err)
 	}
 	want := Request{Type: w.Type, ID: w.ID, Jobs: w.Jobs, Batch: w.Jobs != nil}
 	if w.Job != nil {
@@ -172,8 +172,8 @@ func FuzzDecodeFrame(f *testing.F) {
 	})
 }
 
-// TestDecodeRequestTwin feeds the decoder mutilated good frames, which get
-// further into it than noise does.
+// TestDecodeRequestTwin feeds the decoder mutilated good frames, which get further into it than
+// noise does.
 func TestDecodeRequestTwin(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

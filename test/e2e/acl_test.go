@@ -17,10 +17,11 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestAgentOfItsOwnUser: all that an agent does it may do as the user that `schedctl acl --node` makes for its node alone:
-// it registers, is offered jobs one after the other and many at once, hands slots over, tells progress, is told to cancel,
-// changes its profile and leaves.
+// TestAgentOfItsOwnUser: the user that `schedctl acl --node` makes for one node may do all that its
+// agent does: the agent registers, gets jobs one after the other and many at once, hands slots
+// over, sends progress, cancels, changes its profile and leaves.
 func TestAgentOfItsOwnUser(t *testing.T) {
+	t.Parallel()
 	redis := redistest.New(t)
 	s := &system{t: t, redis: redis.Target, prefix: redis.Prefix(t)}
 	password := filepath.Join(t.TempDir(), "password")
@@ -52,8 +53,7 @@ func TestAgentOfItsOwnUser(t *testing.T) {
 	}
 	user := map[string]any{"username": "agent-node-a", "password_file": password}
 	a := s.startFileAgentAs(user, config(2))
-	r := s.startReplica("r1")
-	r.awaitNodes(1)
+	r := s.startReplicas(1, 1)[0]
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := dial(ctx, t, r)

@@ -14,9 +14,10 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestDev brings up the whole system for trying out, lets its first batch run, and expects it to leave nothing
-// behind but its folder.
+// TestDev brings up the whole system for trying out, lets its first batch run, and expects it to
+// leave nothing behind but its folder.
 func TestDev(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "dev")
 	for range 2 { // the second time on the data of the first
 		stdout, stderr, code := runDev(t, "--exit", "--dir", dir)
@@ -33,8 +34,9 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// TestDevEmbedded needs no redis-server, and says what that costs.
+// TestDevEmbedded needs no redis-server, and warns of the stand-in.
 func TestDevEmbedded(t *testing.T) {
+	t.Parallel()
 	stdout, stderr, code := runDev(t, "--embedded", "--exit", "--dir", t.TempDir())
 	if code != 0 {
 		t.Fatalf("exit status %d\n%s\n%s", code, stdout, stderr)
@@ -47,6 +49,7 @@ func TestDevEmbedded(t *testing.T) {
 
 // TestDevCtrlC: everything ends, and the Redis that was started is gone.
 func TestDevCtrlC(t *testing.T) {
+	t.Parallel()
 	p := start(t, nil, "scheduler", "dev", "--listen", "127.0.0.1:0", "--redis-port", "0", "--dir", t.TempDir())
 	serving := make(map[string]string) // the address by the first word of a line
 	timeout := after(t, startLimit)
@@ -81,8 +84,9 @@ func TestDevCtrlC(t *testing.T) {
 	}
 }
 
-// TestDevUnusable: one line that says what to do, and a failure.
+// TestDevUnusable: a failure, and one line with what to do.
 func TestDevUnusable(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file") // even root cannot make a folder of it
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,10 @@
-// Package e2e tests the programs as they are shipped: scheduler, nodeagent and schedctl as processes, on a
-// real Redis, driven among others by a client that shares no code with them (wsclient, on the npm package
-// ws).
+// Package e2e tests the programs as they are shipped: scheduler, nodeagent and schedctl as
+// processes, on a real Redis, also driven by a client that shares no code with them (wsclient, on
+// the npm package ws).
 //
-// All tests share one Redis and keep apart by their key prefix. Everything that is started is stopped, and
-// killed when it does not stop; everything that is waited for has a limit.
+// The tests share one Redis and have a key prefix each. Most of them run in parallel; the ones that
+// load the machine or measure it do not. Every started process is stopped, and killed if it does
+// not stop; every wait has a limit.
+//
+// Files that begin with rig_ start and drive processes, and hold no tests.
 package e2e

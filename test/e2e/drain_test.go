@@ -18,17 +18,16 @@ import (
 // drainLimit is what the replicas of these tests are given to stop, as drain_timeout.
 const drainLimit = 10 * time.Second
 
-// TestReplicaDrains stops a replica whose clients wait for results: both the client that is not ours and the
-// one that is take their jobs to the other replica, and get every result there.
+// TestReplicaDrains stops a replica whose clients wait for results: both the client that is not
+// ours and the one that is take their jobs to the other replica, and get every result there.
 func TestReplicaDrains(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	gate := make(chan struct{})
 	svc := newService(t, gate)
 	s.startAgent(nodeSpec{id: "node-a", slots: 16}, svc)
-	drain := "FREESLOT_DRAIN_TIMEOUT=" + drainLimit.String()
-	first, second := s.startReplica("r1", drain), s.startReplica("r2", drain)
-	first.awaitNodes(1)
-	second.awaitNodes(1)
+	replicas := s.startReplicas(2, 1, "FREESLOT_DRAIN_TIMEOUT="+drainLimit.String())
+	first, second := replicas[0], replicas[1]
 
 	const foreign = 6
 	plan := map[string]any{"from": first.ws(), "to": second.ws(), "jobs": anyJobs(foreign)}
@@ -140,7 +139,7 @@ func waitOurs(t *testing.T, handles []*client.Handle) {
 	}
 }
 
-// TestIdleReplicaStops stops a replica that nobody uses: it has nothing to wait for.
+// TestIdleReplicaStops stops a replica without clients: it has nothing to wait for.
 func TestIdleReplicaStops(t *testing.T) {
 	s := newSystem(t)
 	r := s.startReplica("idle")
@@ -158,17 +157,17 @@ func TestIdleReplicaStops(t *testing.T) {
 	}
 }
 
-// TestAgentDrains stops a node's agent while it runs a job: the node takes nothing new, the job ends as if
-// nothing had happened, and then nothing of the node is left.
+// TestAgentDrains stops a node's agent while it runs a job: the node takes nothing new, the job
+// ends as if nothing had happened, and then nothing of the node is left.
 func TestAgentDrains(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	gate := make(chan struct{})
 	svc := newService(t, gate)
 	a := s.startAgent(nodeSpec{id: "node-a", slots: 4, tts: []string{"de"}, pools: []string{"batch"}}, svc)
 	other := newService(t, nil)
 	s.startAgent(nodeSpec{id: "node-b", slots: 4}, other)
-	r := s.startReplica("r1")
-	r.awaitNodes(2)
+	r := s.startReplicas(1, 2)[0]
 	if len(s.mentions("node-a")) == 0 {
 		t.Fatal("nothing in Redis mentions the node while it runs")
 	}
@@ -204,15 +203,15 @@ func waitInLine(t *testing.T, url string, job freeslot.Job) *client.Handle {
 	return h
 }
 
-// TestReadyzIsRedWhileDraining looks at a replica that cannot stop yet, because a job of one of its sessions
-// has not ended and its client does not leave.
+// TestReadyzIsRedWhileDraining looks at a replica that cannot stop yet, because a job of one of its
+// sessions has not ended and its client does not leave.
 func TestReadyzIsRedWhileDraining(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	gate := make(chan struct{})
 	svc := newService(t, gate)
 	s.startAgent(nodeSpec{id: "node-a", slots: 1}, svc)
-	r := s.startReplica("r1", "FREESLOT_DRAIN_TIMEOUT=4s")
-	r.awaitNodes(1)
+	r := s.startReplicas(1, 1, "FREESLOT_DRAIN_TIMEOUT=4s")[0]
 	submitOurs(t, r.ws(), anyJobs(1))
 	svc.awaitUse(1)
 	r.signal(syscall.SIGTERM)
@@ -242,20 +241,20 @@ func TestReadyzIsRedWhileDraining(t *testing.T) {
 
 // TestOperatorDrains has an operator take a node out of use and back.
 func TestOperatorDrains(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	gate := make(chan struct{})
 	svc := newService(t, gate)
 	spec := nodeSpec{id: "n1", slots: 2}
 	a := s.startAgent(spec, svc)
-	r := s.startReplica("r1")
-	r.awaitNodes(1)
+	r := s.startReplicas(1, 1)[0]
 	running := submitOurs(t, r.ws(), anyJobs(1))
 	svc.awaitUse(1)
 	r.schedctlNodes(0, "n1 is drained", "drain", "n1")
 	eventually(t, startLimit, func() error { return r.status("n1", freeslot.StatusDrained) })
 	r.schedctlNodes(0, " drained ")
 	waiting := waitInLine(t, r.ws(), anyJobs(2)[1])
-	close(gate) // what runs there goes on, and its slot goes to nobody
+	close(gate) // the running job goes on, and no job gets its slot
 	waitOurs(t, running)
 	a.signal(syscall.SIGKILL)
 	a.wait(stopLimit)
@@ -280,17 +279,17 @@ func TestOperatorDrains(t *testing.T) {
 	r.schedctlNodes(1, "not_found", "drain", "n2")
 }
 
-// TestOperatorRemoves has an operator take out a node that died while no replica ran, before the replica that
-// comes would: it waits until it has been in touch with Redis for the heartbeat limit.
+// TestOperatorRemoves has an operator take out a node that died while no replica ran, before the
+// replica that comes would: it waits until it has been in touch with Redis for the heartbeat limit.
 func TestOperatorRemoves(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	const limit = 5 * time.Second
 	env := []string{"FREESLOT_HEARTBEAT_LIMIT=" + limit.String(), "FREESLOT_HEARTBEAT_INTERVAL=1s"}
 	gate := make(chan struct{})
 	svc := newService(t, gate)
 	a := s.startAgent(nodeSpec{id: "n1", slots: 1, heartbeat: time.Second}, svc)
-	first := s.startReplica("r1", append(env, "FREESLOT_DRAIN_TIMEOUT=1s")...)
-	first.awaitNodes(1)
+	first := s.startReplicas(1, 1, append(env, "FREESLOT_DRAIN_TIMEOUT=1s")...)[0]
 	stdout, _, _ := run(t, []string{"FREESLOT_SERVER=" + first.http()}, "schedctl", "submit", testService, `{"index":0,"slots":1}`)
 	id := strings.TrimSpace(stdout)
 	svc.awaitUse(1)

@@ -11,16 +11,16 @@ import (
 	"github.com/freeslot/freeslot/client"
 )
 
-// TestReplicaIsKilled takes a replica away without a word: what it had accepted goes on, and clients find
-// their results at the other one.
+// TestReplicaIsKilled takes a replica away without a word: what it had accepted goes on, and
+// clients find their results at the other one.
 func TestReplicaIsKilled(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	gate := make(chan struct{})
 	svc := newService(t, gate)
 	s.startAgent(nodeSpec{id: "node-a", slots: 8}, svc)
-	first, second := s.startReplica("r1"), s.startReplica("r2")
-	first.awaitNodes(1)
-	second.awaitNodes(1)
+	replicas := s.startReplicas(2, 1)
+	first, second := replicas[0], replicas[1]
 	ours := submitOurs(t, first.ws()+","+second.ws(), anyJobs(8))
 	svc.awaitUse(8)
 	first.signal(syscall.SIGKILL)
@@ -36,19 +36,17 @@ func TestReplicaIsKilled(t *testing.T) {
 	}
 }
 
-// TestAgentIsKilled takes a node's agent away without a word, for good: its job goes to the other node, and
-// nothing of the lost one is left.
+// TestAgentIsKilled takes a node's agent away without a word, for good: its job goes to the other
+// node, and nothing of the lost one is left.
 func TestAgentIsKilled(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	gate := make(chan struct{})
 	first, second := newService(t, gate), newService(t, nil)
 	// Short, so that the test need not wait for long.
 	const heartbeat, limit = 250 * time.Millisecond, "FREESLOT_HEARTBEAT_LIMIT=2s"
 	a := s.startAgent(nodeSpec{id: "node-a", slots: 2, tts: []string{"de"}, heartbeat: heartbeat}, first)
-	replicas := []*replica{s.startReplica("r1", limit, "FREESLOT_HEARTBEAT_INTERVAL=1s"), s.startReplica("r2", limit, "FREESLOT_HEARTBEAT_INTERVAL=1s")}
-	for _, r := range replicas {
-		r.awaitNodes(1)
-	}
+	replicas := s.startReplicas(2, 1, limit, "FREESLOT_HEARTBEAT_INTERVAL=1s")
 	ours := submitOurs(t, replicas[0].ws(), anyJobs(2))
 	first.awaitUse(2)
 	s.startAgent(nodeSpec{id: "node-b", slots: 2, heartbeat: heartbeat}, second)
@@ -70,16 +68,16 @@ func TestAgentIsKilled(t *testing.T) {
 	s.checkNoSlotsInUse()
 }
 
-// TestAgentIsRestarted kills a node's agent and starts it again: the job that it ran is not kept waiting until
-// the node is missed, only for the moment in which other nodes would go first.
+// TestAgentIsRestarted kills a node's agent and starts it again: the job that it ran is not kept
+// waiting until the node is missed, only for the moment in which other nodes would go first.
 func TestAgentIsRestarted(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	gate := make(chan struct{})
 	spec := nodeSpec{id: "node-a", slots: 1}
 	a := s.startAgent(spec, newService(t, gate))
-	// Nobody takes it for lost while this test runs.
-	r := s.startReplica("r1", "FREESLOT_HEARTBEAT_LIMIT=1h")
-	r.awaitNodes(1)
+	// No replica takes the node for lost while this test runs.
+	r := s.startReplicas(1, 1, "FREESLOT_HEARTBEAT_LIMIT=1h")[0]
 	ours := submitOurs(t, r.ws(), anyJobs(1))
 	<-ours[0].Assigned()
 	a.signal(syscall.SIGKILL)
@@ -94,15 +92,15 @@ func TestAgentIsRestarted(t *testing.T) {
 	s.checkNoSlotsInUse()
 }
 
-// TestAgentHandsBack stops an agent whose job does not end in time: the job goes to the other node, and that
-// is no failure of the job.
+// TestAgentHandsBack stops an agent whose job does not end in time: the job goes to the other node,
+// and that is no failure of the job.
 func TestAgentHandsBack(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	gate := make(chan struct{})
 	first := newService(t, gate)
 	a := s.startAgent(nodeSpec{id: "node-a", slots: 1}, first)
-	r := s.startReplica("r1")
-	r.awaitNodes(1)
+	r := s.startReplicas(1, 1)[0]
 	ours := submitOurs(t, r.ws(), anyJobs(1))
 	first.awaitUse(1)
 	s.startAgent(nodeSpec{id: "node-b", slots: 1}, newService(t, nil))
@@ -133,14 +131,14 @@ func checkAttempt(t *testing.T, h *client.Handle, node string, attempt int) free
 	return status
 }
 
-// TestSecondAgent starts an agent under the name of another that runs: the first gives way and says why.
+// TestSecondAgent starts an agent under the name of a running one: the first ends and prints why.
 func TestSecondAgent(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	svc := newService(t, nil)
 	spec := nodeSpec{id: "node-a", slots: 1}
 	first := s.startAgent(spec, svc)
-	r := s.startReplica("r1")
-	r.awaitNodes(1)
+	r := s.startReplicas(1, 1)[0]
 	second := s.startAgent(spec, svc)
 	if code := first.wait(startLimit); code != 3 {
 		t.Errorf("the first agent ended with status %d, expected 3", code)

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,8 +20,12 @@ const buildLimit = 5 * time.Minute
 // programs is the folder with the binaries under test; set once before any test runs.
 var programs string
 
+// atOnce is how many parallel tests run at once, on a machine of any size: they wait most of the
+// time.
+const atOnce = "4"
+
 func TestMain(m *testing.M) {
-	if err := prepare(); err != nil {
+	if err := errors.Join(prepare(), flag.Set("test.parallel", atOnce)); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
 	}

@@ -11,11 +11,24 @@ import (
 // fakeValkey answers --version as Valkey does.
 const fakeValkey = "#!/bin/sh\necho 'Server v=%s sha=00000000:0 malloc=libc bits=64 build=0'\n"
 
-// TestMakeRunWithoutRedis: where none can be installed, make run goes on with the embedded stand-in.
+// TestMakeRunWithoutRedis: if no Redis can be installed, make run goes on with the embedded
+// stand-in. It runs the programs under test and does not build others.
 func TestMakeRunWithoutRedis(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := t.TempDir()
+	for name, to := range map[string]string{"bin": programs, "scripts": filepath.Join(root, "scripts")} {
+		if err := os.Symlink(to, filepath.Join(work, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	p := start(t, []string{"PATH=" + pathWithout(t, "redis-server", "valkey-server", "apt-get")},
-		"make", "--no-print-directory", "-C", "../..", "run", "RUN_ARGS=--exit --listen 127.0.0.1:0 --redis-port 0 --dir "+t.TempDir())
-	if code := p.wait(buildLimit); code != 0 {
+		"make", "--no-print-directory", "-C", work, "-f", filepath.Join(root, "Makefile"), "--old-file=build",
+		"run", "RUN_ARGS=--exit --listen 127.0.0.1:0 --redis-port 0 --dir "+t.TempDir())
+	if code := p.wait(startLimit); code != 0 {
 		t.Fatalf("exit status %d", code)
 	}
 	_, table, found := strings.Cut(p.stdout.String(), "warning: no redis-server is installed")
@@ -27,6 +40,7 @@ func TestMakeRunWithoutRedis(t *testing.T) {
 
 // TestDepsRedis: what redisserver would start is not installed again.
 func TestDepsRedis(t *testing.T) {
+	t.Parallel()
 	bare := pathWithout(t, "redis-server", "valkey-server", "apt-get")
 	for name, c := range map[string]struct {
 		version string // of the valkey-server; empty without one
@@ -53,11 +67,13 @@ func TestDepsRedis(t *testing.T) {
 	}
 }
 
-// TestMakeBench: micro-benchmarks alone, so that their output can be compared and no tracked file changes.
+// TestMakeBench: micro-benchmarks alone, so that their output can be compared and no tracked file
+// changes.
 func TestMakeBench(t *testing.T) {
+	t.Parallel()
 	for target, load := range map[string]bool{"bench-micro": false, "bench-e2e": true} {
 		stdout, stderr, code := run(t, nil, "make", "-C", "../..", "--dry-run", target)
-		if code != 0 || strings.Contains(stdout, "run ./bench/e2e") != load {
+		if code != 0 || strings.Contains(stdout, "run -C bench ./e2e") != load {
 			t.Errorf("make %s: exit status %d, expected the load: %t\n%s%s", target, code, load, stdout, stderr)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -26,7 +25,7 @@ type fileAgent struct {
 	*process
 	s    *system
 	file string
-	user map[string]any // what the redis block says of the agent's user; nil: the default one
+	user map[string]any // the agent's user in the redis block; nil is the default user
 }
 
 // startFileAgent starts an agent by a configuration, to which it adds where Redis is.
@@ -48,13 +47,7 @@ func (a *fileAgent) write(config map[string]any) {
 	redis := a.s.redisConfig()
 	maps.Copy(redis, a.user)
 	config["redis"] = redis
-	data, err := json.Marshal(config) // JSON is YAML, too
-	if err != nil {
-		a.s.t.Fatal(err)
-	}
-	if err := os.WriteFile(a.file, data, 0o600); err != nil {
-		a.s.t.Fatal(err)
-	}
+	writeConfig(a.s.t, a.file, config)
 }
 
 func (a *fileAgent) reload(config map[string]any) {
@@ -75,9 +68,11 @@ func (r *replica) sees(node string, slots int, labels map[string]string, service
 	return nil
 }
 
-// TestReload: under a load of jobs the configuration changes 20 times, labels, versions, executors and slots
-// up and down. Each job is executed once and ends once, and the fleet follows each change.
+// TestReload: under a load of jobs the configuration changes 20 times, labels, versions, executors
+// and slots up and down. Each job is executed once and ends once, and the fleet follows each
+// change.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	const (
 		reloads = 20
 		clients = 24
@@ -98,8 +93,7 @@ func TestReload(t *testing.T) {
 	}
 	file, _, _, _ := config(0)
 	a := s.startFileAgent(file)
-	r := s.startReplica("r1")
-	r.awaitNodes(1)
+	r := s.startReplicas(1, 1)[0]
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -166,9 +160,10 @@ func runOnce(ctx context.Context, c *client.Client, index int) error {
 	return err
 }
 
-// TestServiceIsDown: a node whose only service is down takes no jobs. The job that it was given meanwhile
-// waits, and runs when the service is back; a new one is refused until then.
+// TestServiceIsDown: a node whose only service is down takes no jobs. The job that it was given
+// meanwhile waits, and runs when the service is back; a new one is refused until then.
 func TestServiceIsDown(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	var down atomic.Bool
 	failed := make(chan struct{}, 100)

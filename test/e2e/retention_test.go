@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// TestRetention has a replica that keeps the records of finished jobs for a second, and an agent that has no
-// such setting: it is the replica's that counts.
+// TestRetention has a replica that keeps the records of finished jobs for a second, and an agent
+// that has no such setting: it is the replica's that counts.
 func TestRetention(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	s.startAgent(nodeSpec{id: "node-a", slots: 1}, newService(t, nil))
-	r := s.startReplica("r1", "FREESLOT_RETENTION=1s")
-	r.awaitNodes(1)
+	r := s.startReplicas(1, 1, "FREESLOT_RETENTION=1s")[0]
 	ours := submitOurs(t, r.ws(), anyJobs(1))
 	waitOurs(t, ours)
 	eventually(t, 5*time.Second, func() error {

@@ -17,7 +17,7 @@ import (
 
 // TestTopologies is TestSlots where the fleet is divided.
 func TestTopologies(t *testing.T) {
-	const jobs = 3000
+	const jobs = 1500 // each slot is taken some thirty times
 	for name, setup := range map[string]func(t *testing.T) *system{
 		"four cells on one server": func(t *testing.T) *system {
 			s := newSystem(t)
@@ -38,13 +38,17 @@ func TestTopologies(t *testing.T) {
 			return &system{t: t, redis: redis, prefix: redis.Prefix(t), cells: 4}
 		},
 	} {
-		t.Run(name, func(t *testing.T) { checkSlots(t, setup(t), jobs) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkSlots(t, setup(t), jobs)
+		})
 	}
 }
 
 // TestServerIsDown: of two servers one dies. Its node is out, the other's goes on and
 // takes every job; what ran on the lost one is answered when its server is back.
 func TestServerIsDown(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	second := redistest.New(t, redistest.AppendOnly("always"))
 	s.more, s.cells = []*redistest.Target{second.Target}, 2
@@ -55,8 +59,7 @@ func TestServerIsDown(t *testing.T) {
 	open := make(chan struct{})
 	close(open)
 	s.startAgent(nodeSpec{id: here, slots: 4}, newService(t, open))
-	r := s.startReplica("r1")
-	r.awaitNodes(2)
+	r := s.startReplicas(1, 2)[0]
 	running := make(map[string]*client.Handle)
 	for len(running) == 0 { // until the choice has fallen on the node that holds its jobs
 		for i, h := range submitOurs(t, r.ws(), anyJobs(4)) {
@@ -118,7 +121,7 @@ func nodeIn(index int) string {
 	}
 }
 
-// place runs one job and says whether it ran on the node.
+// place runs one job and returns an error unless it ran on the node.
 func place(ctx context.Context, c *client.Client, node string) error {
 	h, err := c.Submit(ctx, anyJobs(1)[0])
 	if err != nil {
@@ -137,8 +140,10 @@ func place(ctx context.Context, c *client.Client, node string) error {
 // TestServerIsDownAtStart: a replica starts with what there is, and takes the other
 // server in when it comes up.
 func TestServerIsDownAtStart(t *testing.T) {
+	t.Parallel()
 	for _, missing := range []int{0, 1} {
 		t.Run(fmt.Sprintf("server %d", missing), func(t *testing.T) {
+			t.Parallel()
 			s := &system{t: t, cells: 2}
 			servers := []*redistest.Server{redistest.New(t), redistest.New(t)}
 			s.redis, s.more, s.prefix = servers[0].Target, []*redistest.Target{servers[1].Target}, servers[0].Prefix(t)
@@ -146,8 +151,7 @@ func TestServerIsDownAtStart(t *testing.T) {
 			open := make(chan struct{})
 			close(open)
 			s.startAgent(nodeSpec{id: nodeIn(1 - missing), slots: 4}, newService(t, open))
-			r := s.startReplica("r1")
-			r.awaitNodes(1)
+			r := s.startReplicas(1, 1)[0]
 			waitOurs(t, submitOurs(t, r.ws(), anyJobs(4)))
 			servers[missing].Restart()
 			s.startAgent(nodeSpec{id: nodeIn(missing), slots: 4}, newService(t, open))

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// abortSlack is how long before the service noticed it a request may have been broken off: a handler that is
-	// aborted counts as owned only until then.
+	// abortSlack is how long before the service noticed it a request may have been broken off: a
+	// handler that is aborted counts as owned only until then.
 	abortSlack = time.Second
-	// stopGrace is how long a handler may run on when its job has ended elsewhere or otherwise: a fault in between
-	// keeps the agent from learning of it.
+	// stopGrace is how long a handler may run on when its job has ended elsewhere or otherwise: a
+	// fault in between keeps the agent from learning of it.
 	stopGrace = 12 * time.Second
 )
 
 // Violation is one thing that must not have happened.
 type Violation struct {
-	// Rule is a word for what was broken, Text says where.
+	// Rule names the broken rule, Text is where it was broken.
 	Rule, Text string
 }
 
@@ -34,7 +34,7 @@ type job struct {
 	accepted  *Event // by the client's word
 	refused   bool
 	unknown   bool
-	cancelled bool // somebody asked for it
+	cancelled bool // a client asked for it
 	ends      []*Event
 	again     []*Event
 	noAnswer  []*Event
@@ -42,7 +42,7 @@ type job struct {
 	handlers  []*handler
 	records   []*Record
 	lastBegun int // the highest attempt of a handler
-	// twice says of each attempt that began once more where that was.
+	// twice has, for each attempt that began twice, where it did.
 	twice []string
 	// first and last bound the job's life, as far as anything was seen of it.
 	first, last time.Duration
@@ -68,7 +68,7 @@ func (h *handler) is(e *Event) bool { return h.begin.Job == e.Job && h.begin.Att
 
 func (h *handler) done() bool { return h.end != nil && h.end.Kind == Ended }
 
-// checker collects what a history says of each job, and what is wrong with it.
+// checker collects the events of each job, and what is wrong with them.
 type checker struct {
 	history    *History
 	jobs       map[int]*job
@@ -175,8 +175,8 @@ func (c *checker) note(j *job, e *Event) {
 	}
 }
 
-// checkRecords: one record for each job that was accepted, at most one for one that may have been, none for one
-// that was refused; and all have ended.
+// checkRecords: one record for each job that was accepted, at most one for one that may have been,
+// none for one that was refused; and all have ended.
 func (c *checker) checkRecords(n int, j *job) {
 	switch {
 	case j.accepted != nil && len(j.records) == 0:
@@ -201,7 +201,8 @@ func (c *checker) checkRecords(n int, j *job) {
 	}
 }
 
-// checkAnswers: the client of an accepted job learned its end once, and everybody the same.
+// checkAnswers: the client of an accepted job learned its end once, and all clients learned the
+// same end.
 func (c *checker) checkAnswers(n int, j *job) {
 	for _, e := range j.noAnswer {
 		c.bad("no answer", "the client of job %s (submission %d) was told: %s", e.Job, n, e.Note)
@@ -252,7 +253,7 @@ func (c *checker) checkReason(n int, j *job) {
 			}
 		case freeslot.StateDead:
 			c.bad("no reason", "job %s (submission %d) is dead after %d attempts: %s", r.Job, n, r.Attempt, r.Error)
-		default: // not ended, which checkRecords tells
+		default: // not ended, which checkRecords reports
 		}
 	}
 	for _, e := range j.ends {
@@ -265,7 +266,8 @@ func (c *checker) checkReason(n int, j *job) {
 	}
 }
 
-// checkSuccess: the result is of a handler that has run to its end before anybody learned of it.
+// checkSuccess: the result is from a handler that ran to its end before any client learned of the
+// result.
 func (c *checker) checkSuccess(n int, j *job, r *Record) {
 	want := Result{N: n, Job: r.Job, Node: r.Node, Attempt: r.Attempt}
 	if r.Result == nil || *r.Result != want {
@@ -279,7 +281,7 @@ func (c *checker) checkSuccess(n int, j *job, r *Record) {
 		return
 	}
 	if j.doubt {
-		return // it may have been answered by a handler that nobody knows of any more
+		return // a handler may have answered that is not known any more
 	}
 	for _, e := range j.ends {
 		if e.At < j.handlers[i].end.At {
@@ -288,7 +290,8 @@ func (c *checker) checkSuccess(n int, j *job, r *Record) {
 	}
 }
 
-// checkHandlers: no attempt after the one that the job ended by, and no handler that runs on when its job has ended.
+// checkHandlers: no attempt after the one that the job ended by, and no handler that runs on when
+// its job has ended.
 func (c *checker) checkHandlers(n int, j *job) {
 	for _, r := range j.records {
 		if r.State.Terminal() && j.lastBegun > r.Attempt {
@@ -315,12 +318,12 @@ type change struct {
 	text  string
 }
 
-// checkSlots: never more slots in use on a node than it has, as its handlers count. A handler whose request was
-// broken off counts until abortSlack before that was noticed.
+// checkSlots: never more slots in use on a node than it has, as its handlers count. A handler whose
+// request was broken off counts until abortSlack before that was noticed.
 func (c *checker) checkSlots() {
 	changes := map[string][]change{}
 	for _, j := range c.jobs {
-		if j.doubt { // nobody knows any more what it owned
+		if j.doubt { // its slots are not known any more
 			continue
 		}
 		for _, h := range j.handlers {

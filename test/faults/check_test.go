@@ -43,7 +43,7 @@ func (s *script) handler(kind Kind, n int, node string, attempt int) *script {
 	return s.add(e)
 }
 
-func (s *script) told(kind Kind, n int, state freeslot.State, node string, attempt int) *script {
+func (s *script) status(kind Kind, n int, state freeslot.State, node string, attempt int) *script {
 	e := Event{Kind: kind, N: n, Job: id(n), State: state, Node: node, Attempt: attempt}
 	if state == freeslot.StateSucceeded {
 		e.Result = &Result{N: n, Job: id(n), Node: node, Attempt: attempt}
@@ -63,15 +63,15 @@ func (s *script) end(n int, state freeslot.State, node string, attempt int) *scr
 
 func id(n int) string { return "0-" + strings.Repeat("a", n) }
 
-// good is a history in which a job succeeds at once, one after its node was lost, one is cancelled, one refused,
-// and one unknown to its client.
+// good is a history in which a job succeeds at once, one after its node was lost, one is cancelled,
+// one refused, and one unknown to its client.
 func good() *script {
 	s := &script{history: History{Slots: map[string]int{"n1": 1, "n2": 2}}}
-	s.submit(Task{N: 1}).accept(1).handler(Begun, 1, "n1", 1).told(Looked, 1, freeslot.StateRunning, "n1", 1).handler(Ended, 1, "n1", 1)
-	s.told(Learned, 1, freeslot.StateSucceeded, "n1", 1).told(AskedAgain, 1, freeslot.StateSucceeded, "n1", 1)
-	s.submit(Task{N: 2}).accept(2).handler(Begun, 2, "n1", 1).told(Looked, 2, freeslot.StateWaiting, "n1", 1)
-	s.handler(Begun, 2, "n2", 2).handler(Aborted, 2, "n1", 1).handler(Ended, 2, "n2", 2).told(Learned, 2, freeslot.StateSucceeded, "n2", 2)
-	s.submit(Task{N: 3, CancelMS: 1}).accept(3).add(Event{Kind: CancelAsked, N: 3, Job: id(3)}).told(Learned, 3, freeslot.StateCancelled, "", 0)
+	s.submit(Task{N: 1}).accept(1).handler(Begun, 1, "n1", 1).status(Looked, 1, freeslot.StateRunning, "n1", 1).handler(Ended, 1, "n1", 1)
+	s.status(Learned, 1, freeslot.StateSucceeded, "n1", 1).status(AskedAgain, 1, freeslot.StateSucceeded, "n1", 1)
+	s.submit(Task{N: 2}).accept(2).handler(Begun, 2, "n1", 1).status(Looked, 2, freeslot.StateWaiting, "n1", 1)
+	s.handler(Begun, 2, "n2", 2).handler(Aborted, 2, "n1", 1).handler(Ended, 2, "n2", 2).status(Learned, 2, freeslot.StateSucceeded, "n2", 2)
+	s.submit(Task{N: 3, CancelMS: 1}).accept(3).add(Event{Kind: CancelAsked, N: 3, Job: id(3)}).status(Learned, 3, freeslot.StateCancelled, "", 0)
 	s.submit(Task{N: 4}).add(Event{Kind: Refused, N: 4})
 	s.submit(Task{N: 5}).add(Event{Kind: Unknown, N: 5}).handler(Begun, 5, "n2", 1).handler(Ended, 5, "n2", 1)
 	s.end(1, freeslot.StateSucceeded, "n1", 1).end(2, freeslot.StateSucceeded, "n2", 2).end(3, freeslot.StateCancelled, "", 0)
@@ -93,17 +93,17 @@ func TestCheckFinds(t *testing.T) {
 		doctor func(s *script)
 	}{
 		"lost record":        {"lost", func(s *script) { s.history.Final.Records = s.history.Final.Records[1:] }},
-		"lost to a look":     {"lost", func(s *script) { s.told(Looked, 1, "", "", 0) }},
+		"lost to a look":     {"lost", func(s *script) { s.status(Looked, 1, "", "", 0) }},
 		"lost answer":        {"no answer", func(s *script) { s.drop(Learned, 1) }},
 		"refused answer":     {"no answer", func(s *script) { s.add(Event{Kind: NoAnswer, N: 1, Job: id(1), Note: "not_found"}) }},
 		"lost result":        {"stale", func(s *script) { s.history.Final.Records[0].Result = nil }},
-		"doubled answer":     {"doubled", func(s *script) { s.told(Learned, 1, freeslot.StateSucceeded, "n1", 1) }},
+		"doubled answer":     {"doubled", func(s *script) { s.status(Learned, 1, freeslot.StateSucceeded, "n1", 1) }},
 		"doubled job":        {"doubled", func(s *script) { s.history.Final.Records[3].N = 2 }},
-		"another answer":     {"answers differ", func(s *script) { s.told(AskedAgain, 1, freeslot.StateFailed, "n1", 1) }},
+		"another answer":     {"answers differ", func(s *script) { s.status(AskedAgain, 1, freeslot.StateFailed, "n1", 1) }},
 		"another result":     {"answers differ", func(s *script) { s.find(Learned, 1).Result = &Result{N: 1, Job: id(1), Node: "n2", Attempt: 1} }},
 		"another count":      {"answers differ", func(s *script) { s.find(Learned, 1).Failures = 1 }},
-		"changed end":        {"states", func(s *script) { s.told(Looked, 1, freeslot.StateRunning, "n1", 2) }},
-		"earlier again":      {"states", func(s *script) { s.told(Looked, 3, freeslot.StateWaiting, "", 0) }},
+		"changed end":        {"states", func(s *script) { s.status(Looked, 1, freeslot.StateRunning, "n1", 2) }},
+		"earlier again":      {"states", func(s *script) { s.status(Looked, 3, freeslot.StateWaiting, "", 0) }},
 		"stuck job":          {"not ended", func(s *script) { s.history.Final.Records[3].State = freeslot.StateRunning }},
 		"stuck slot":         {"leftover", func(s *script) { s.history.Final.Leftovers = []string{"slots:n1 has 1"} }},
 		"refused but there":  {"refused", func(s *script) { s.end(4, freeslot.StateSucceeded, "n1", 1) }},
@@ -141,7 +141,7 @@ func (s *script) overcommit() {
 	s.submit(Task{N: 6}).accept(6).submit(Task{N: 7}).accept(7)
 	s.handler(Begun, 6, "n1", 1).handler(Begun, 7, "n1", 1).handler(Ended, 6, "n1", 1).handler(Ended, 7, "n1", 1)
 	for n := 6; n <= 7; n++ {
-		s.told(Learned, n, freeslot.StateSucceeded, "n1", 1).end(n, freeslot.StateSucceeded, "n1", 1)
+		s.status(Learned, n, freeslot.StateSucceeded, "n1", 1).end(n, freeslot.StateSucceeded, "n1", 1)
 	}
 }
 

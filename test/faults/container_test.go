@@ -12,11 +12,12 @@ import (
 // demandEngine is the environment variable that makes it a failure that no Docker engine answers.
 const demandEngine = "FREESLOT_FAULTS_DOCKER"
 
-// outage is how long Redis' container is paused or without a network: longer than a node may be silent.
+// outage is how long Redis' container is paused or without a network: longer than a node may be
+// silent.
 const outage = 2500 * time.Millisecond
 
-// TestContainer breaks Redis in the ways that a container runtime has: it is paused, killed, and cut off its network, where
-// packets vanish.
+// TestContainer breaks Redis in the ways that a container runtime has: it is paused, killed, and
+// cut off its network, where packets vanish.
 func TestContainer(t *testing.T) {
 	if os.Getenv(demandEngine) != "1" && !docker.Answers() {
 		t.Skip("no Docker engine answers; make docker-test starts one")

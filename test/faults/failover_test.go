@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,13 +20,14 @@ import (
 )
 
 const (
-	// resumeTarget is how long after a new master is up the first job may take to be accepted and to end;
-	// resumeLimit allows for a machine that is busy with other tests.
+	// resumeTarget is how long after a new master is up the first job may take to be accepted and
+	// to end; resumeLimit allows for a machine that is busy with other tests.
 	resumeTarget = 3 * time.Second
 	resumeLimit  = 10 * time.Second
 	// lossLength is how long a master acknowledges what no replica gets.
 	lossLength = 400 * time.Millisecond
-	// beforeLoss is how much earlier than the last write that a replica has got anybody may have learned of it.
+	// beforeLoss is how much earlier than the last write that reached a replica a client can have
+	// learned of the write.
 	beforeLoss = 200 * time.Millisecond
 	// promoteLimit bounds the promotion itself, which is none of ours.
 	promoteLimit = 30 * time.Second
@@ -35,7 +35,8 @@ const (
 	roleInterval = 5 * time.Millisecond
 )
 
-// TestSentinelFailover kills the master that sentinels watch, under load, and has it lose writes that it acknowledged.
+// TestSentinelFailover kills the master that sentinels watch, under load, and has it lose writes
+// that it acknowledged.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinels(t)
@@ -59,8 +60,8 @@ func TestSentinelFailover(t *testing.T) {
 	}
 }
 
-// TestReplicatedFailover is the same where jobs are accepted only when a replica has them: no accepted job is lost, and none
-// is accepted while there is no replica.
+// TestReplicatedFailover is the same where jobs are accepted only when a replica has them: no
+// accepted job is lost, and none is accepted while there is no replica.
 func TestReplicatedFailover(t *testing.T) {
 	if os.Getenv("SHORT") == "1" {
 		t.Skip("left out by SHORT=1")
@@ -92,8 +93,8 @@ func TestReplicatedFailover(t *testing.T) {
 	}
 }
 
-// TestFrozenMasterFailover freezes the master, so that every connection to it stays open, and wakes it when another one has
-// taken its place: for a while it takes itself for the master still.
+// TestFrozenMasterFailover freezes the master, so that every connection to it stays open, and wakes
+// it when another one has taken its place: for a while it takes itself for the master still.
 func TestFrozenMasterFailover(t *testing.T) {
 	if os.Getenv("SHORT") == "1" {
 		t.Skip("left out by SHORT=1")
@@ -120,8 +121,8 @@ func TestFrozenMasterFailover(t *testing.T) {
 	t.Logf("%d jobs were answered as lost", lostAnswers(history))
 }
 
-// loseMaster kills the master after it has acknowledged writes that the replica does not get, and returns when the
-// replica has taken its place.
+// loseMaster kills the master after it has acknowledged writes that the replica does not get, and
+// returns when the replica has taken its place.
 func (f *fleet) loseMaster(ctx context.Context, s *redistest.Sentinels) Loss {
 	f.t.Helper()
 	pause(ctx, steady)
@@ -136,8 +137,8 @@ func (f *fleet) loseMaster(ctx context.Context, s *redistest.Sentinels) Loss {
 	return loss
 }
 
-// comeBack starts the old master, which takes itself for one until the sentinels have told it otherwise, and returns when
-// it follows the new one.
+// comeBack starts the old master, which acts as a master until the sentinels correct it, and
+// returns when it follows the new one.
 func (f *fleet) comeBack(ctx context.Context, s *redistest.Sentinels) time.Duration {
 	f.t.Helper()
 	f.fault("the old master comes back")
@@ -149,14 +150,14 @@ func (f *fleet) comeBack(ctx context.Context, s *redistest.Sentinels) time.Durat
 func (f *fleet) demoted(ctx context.Context, s *redistest.Sentinels) time.Duration {
 	f.t.Helper()
 	await(f.t, f.rec, promoteLimit, "the old master to become a replica", func(*Event) bool {
-		info, err := tell(ctx, s.Master.Process(), "INFO", "replication").ToString()
+		info, err := ask(ctx, s.Master.Process(), "INFO", "replication").ToString()
 		return err == nil && strings.Contains(info, "role:slave") && strings.Contains(info, "master_link_status:up")
 	})
 	return f.rec.Now()
 }
 
-// TestClusterFailover kills one master of a cluster under load, and has it lose writes that it acknowledged: its replica takes
-// its place, and the cells on other masters go on meanwhile.
+// TestClusterFailover kills one master of a cluster under load, and has it lose writes that it
+// acknowledged: its replica takes its place, and the cells on other masters go on meanwhile.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	history, _ := clusterFailover(t, nil)
@@ -216,16 +217,17 @@ func clusterFailover(t *testing.T, replica map[string]any) (*History, Loss) {
 	return history, loss
 }
 
-// loseClusterMaster kills a master of a cluster after it has acknowledged writes that its replica does not get, and returns
-// from when on anybody may have learned of what is lost.
+// loseClusterMaster kills a master of a cluster after it has acknowledged writes that its replica
+// does not get, and returns when clients can first have learned of the lost writes.
 func (f *fleet) loseClusterMaster(ctx context.Context, c *redistest.ReplicaCluster, master *redisserver.Server) (from time.Duration) {
 	f.t.Helper()
 	procs := c.Processes()
 	replica := procs[3+slices.Index(procs[:3], master)]
 	from = f.rec.Now() - beforeLoss
 	f.fault("the replica gets nothing any more")
-	// Frozen, it does not follow again when its connection is cut, and what is written from then on reaches not even its socket.
-	err := errors.Join(replica.Pause(), tell(ctx, master, "CLIENT", "KILL", "TYPE", "replica").Error())
+	// Frozen, it does not follow again when its connection is cut, and what is written from then on
+	// reaches not even its socket.
+	err := errors.Join(replica.Pause(), ask(ctx, master, "CLIENT", "KILL", "TYPE", "replica").Error())
 	pause(ctx, 2*lossLength) // a third of the jobs are of its cell; less than the time after which it would be replaced
 	f.fault("kill the master")
 	if err := errors.Join(err, master.Kill(), replica.Resume()); err != nil {
@@ -245,42 +247,15 @@ func (f *fleet) restart(ctx context.Context, proc *redisserver.Server) {
 // newFailover starts a fleet on a Redis that fails over.
 func newFailover(t *testing.T, cfg fleetConfig) (f *fleet, folder string) {
 	t.Helper()
-	folder = filepath.Join(logs, t.Name())
-	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("FAILED; the history and the logs are in %s", folder)
-		} else {
-			_ = os.RemoveAll(folder)
-		}
-	})
+	folder = runFolder(t, t.Name())
 	cfg.replicas, cfg.interval, cfg.limit = 2, 500*time.Millisecond, 2*time.Second
 	return newFleet(t, NewRecorder(), folder, cfg), folder
 }
 
-// judge reports what is wrong with a history.
-func judge(t *testing.T, history *History, rested bool, folder string) {
-	t.Helper()
-	if !rested {
-		t.Errorf("the fleet has not come to rest within %s", restLimit)
-	}
-	violations := Check(history)
-	for _, v := range violations[:min(len(violations), 30)] {
-		t.Errorf("%s", v)
-	}
-	t.Log(summary(history))
-	if t.Failed() {
-		t.Logf("%d violations", len(violations))
-		save(t, history, filepath.Join(folder, "history.jsonl"))
-	}
-}
-
 func (f *fleet) fault(note string) { f.rec.Add(Event{Kind: Fault, Who: redisTarget, Note: note}) }
 
-// detour leads the replication over a proxy that lets nothing through any more, once the replica has everything. cut
-// ends it, with what is on its way.
+// detour leads the replication over a proxy that lets nothing through any more, once the replica
+// has everything. cut ends it, with what is on its way.
 func (f *fleet) detour(ctx context.Context, s *redistest.Sentinels) (cut func()) {
 	f.t.Helper()
 	port, err := redisserver.FreePort()
@@ -292,11 +267,11 @@ func (f *fleet) detour(ctx context.Context, s *redistest.Sentinels) (cut func())
 		f.t.Fatal(err)
 	}
 	f.ways["replication"] = way
-	if err := tell(ctx, s.Replica.Process(), "REPLICAOF", "127.0.0.1", fmt.Sprint(port)).Error(); err != nil {
+	if err := ask(ctx, s.Replica.Process(), "REPLICAOF", "127.0.0.1", fmt.Sprint(port)).Error(); err != nil {
 		f.t.Fatal(err)
 	}
 	await(f.t, f.rec, startLimit, "the replica to follow by the proxy", func(*Event) bool {
-		info, err := tell(ctx, s.Replica.Process(), "INFO", "replication").ToString()
+		info, err := ask(ctx, s.Replica.Process(), "INFO", "replication").ToString()
 		return err == nil && strings.Contains(info, "master_link_status:up") && strings.Contains(info, fmt.Sprintf("master_port:%d", port))
 	})
 	if _, err := way.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(toxics[Hole], "downstream"))); err != nil {
@@ -325,7 +300,8 @@ func (f *fleet) promoted(ctx context.Context, replicas ...*redisserver.Server) t
 	return 0
 }
 
-// resumed waits for the first job that was accepted after the new master was up, and has ended, and reports how long that took.
+// resumed waits for the first job that was accepted after the new master was up, and has ended, and
+// reports how long that took.
 func (f *fleet) resumed(ctx context.Context, up time.Duration, counts func(id string) bool) {
 	f.t.Helper()
 	limit, cancel := context.WithTimeout(ctx, 3*resumeLimit)
@@ -350,7 +326,8 @@ func (f *fleet) resumed(ctx context.Context, up time.Duration, counts func(id st
 	f.t.Errorf("service has not resumed %s after the new master was up", 3*resumeLimit)
 }
 
-// victim is a master that has cells; dead are these, and others those that live elsewhere. Both have nodes.
+// victim is a master that has cells; dead are these, and others those that live elsewhere. Both
+// have nodes.
 func (f *fleet) victim(c *redistest.ReplicaCluster) (master *redisserver.Server, dead []int, others map[int]bool) {
 	f.t.Helper()
 	layouts := cell.Layouts(prefix, f.cfg.cells, true)
@@ -378,8 +355,8 @@ func (f *fleet) victim(c *redistest.ReplicaCluster) (master *redisserver.Server,
 		f.t.Fatal("all cells live on one master")
 	}
 	for _, proc := range c.Processes() {
-		// Else no master answers while the slots of one of them are served by nobody.
-		if err := tell(f.t.Context(), proc, "CONFIG", "SET", "cluster-require-full-coverage", "no").Error(); err != nil {
+		// Otherwise no master answers while no server has the slots of one of them.
+		if err := ask(f.t.Context(), proc, "CONFIG", "SET", "cluster-require-full-coverage", "no").Error(); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -418,9 +395,9 @@ func lostAnswers(h *History) int {
 	return lost
 }
 
-// role is what a server says that it is: master or slave; "" where it does not answer.
+// role is the role that a server reports: master or slave; "" without an answer.
 func role(ctx context.Context, proc *redisserver.Server) string {
-	parts, err := tell(ctx, proc, "ROLE").ToArray()
+	parts, err := ask(ctx, proc, "ROLE").ToArray()
 	if err != nil || len(parts) == 0 {
 		return ""
 	}
@@ -430,12 +407,12 @@ func role(ctx context.Context, proc *redisserver.Server) string {
 
 // takesWrites reports whether a master is in a cluster that works, or in none.
 func takesWrites(ctx context.Context, proc *redisserver.Server) bool {
-	info, err := tell(ctx, proc, "CLUSTER", "INFO").ToString()
+	info, err := ask(ctx, proc, "CLUSTER", "INFO").ToString()
 	return err != nil || strings.Contains(info, "cluster_state:ok")
 }
 
-// tell sends one command to one server.
-func tell(ctx context.Context, proc *redisserver.Server, command ...string) rueidis.RedisResult {
+// ask sends one command to one server.
+func ask(ctx context.Context, proc *redisserver.Server, command ...string) rueidis.RedisResult {
 	limit, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	return redistest.Ask(limit, proc.Addr(), command...)

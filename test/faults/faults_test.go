@@ -28,45 +28,61 @@ const (
 	// lookInterval is how often it is looked whether it has.
 	lookInterval = 100 * time.Millisecond
 	loaders      = 3
-	// jobsASecond is the load of most seeds; the others have more than the nodes can do, so that jobs wait all the time.
+	// jobsASecond is the load of most seeds; the others have more than the nodes can do, so that
+	// jobs wait all the time.
 	jobsASecond   = 60
 	jobsOverwhelm = 90
 )
 
-// TestFaults runs one seed: SEED, or a fresh one. DURATION is how long things break, SHORT=1 makes that short.
+// TestFaults runs one seed: SEED, or a fresh one. DURATION is how long things break, SHORT=1 makes
+// that short.
 func TestFaults(t *testing.T) {
 	seed, length := seedOfRun(t), lengthOfRun(t)
 	replay := fmt.Sprintf("make faults SEED=%d DURATION=%s", seed, length)
 	t.Logf("this run again: %s", replay)
-	folder := filepath.Join(logs, "seed-"+strconv.FormatUint(seed, 10))
-	if err := os.RemoveAll(folder); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("FAILED; the history and the logs are in %s; again: %s", folder, replay)
-		} else {
-			_ = os.RemoveAll(folder)
-		}
-	})
+	folder := runFolder(t, "seed-"+strconv.FormatUint(seed, 10))
 	f := newFleet(t, NewRecorder(), folder, fleetConfig{
 		replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1 + int(seed%3)/2, interval: 500 * time.Millisecond, limit: 2 * time.Second,
 		quick: seed%4 == 0,
 	})
 	history, rested := runFaults(t, f, seed, Plan(seed, length, f.targets()), restLimit)
+	judge(t, history, rested, folder)
+}
+
+// runFolder makes an empty folder for the configurations, logs and history of a run. It is kept if
+// the run fails.
+func runFolder(t *testing.T, name string) string {
+	t.Helper()
+	folder := filepath.Join(logs, name)
+	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("FAILED; the history and the logs are in %s", folder)
+		} else {
+			_ = os.RemoveAll(folder)
+		}
+	})
+	return folder
+}
+
+// shownViolations bounds the violations of a run that are listed.
+const shownViolations = 30
+
+// judge reports what is wrong with a run, and saves the history of a failed one. more are
+// violations that Check does not know.
+func judge(t *testing.T, history *History, rested bool, folder string, more ...Violation) {
+	t.Helper()
 	if !rested {
 		t.Errorf("the fleet has not come to rest within %s", restLimit)
 	}
-	violations := Check(history)
-	for i, v := range violations {
-		if i == 30 {
-			t.Errorf("and %d more", len(violations)-i)
-			break
-		}
+	violations := slices.Concat(Check(history), more)
+	for _, v := range violations[:min(len(violations), shownViolations)] {
 		t.Errorf("%s", v)
+	}
+	if n := len(violations); n > shownViolations {
+		t.Errorf("%d violations", n)
 	}
 	t.Log(summary(history))
 	if t.Failed() {
@@ -126,8 +142,8 @@ func runFaults(t *testing.T, f *fleet, seed uint64, plan []Breakage, limit time.
 	})
 }
 
-// runLoad runs load for as long as meanwhile takes, which breaks things and mends them, brings everything to rest, and
-// returns all that was seen; rested is false when something was left when the limit was over.
+// runLoad runs load until meanwhile returns, which breaks things and repairs them. Then it brings
+// everything to rest and returns the history; rested is false when something was left at the limit.
 func runLoad(t *testing.T, f *fleet, seed uint64, limit time.Duration, meanwhile func(ctx context.Context, crash func(client string))) (history *History, rested bool) {
 	t.Helper()
 	all, endAll := context.WithCancel(t.Context())
@@ -167,8 +183,8 @@ func runLoad(t *testing.T, f *fleet, seed uint64, limit time.Duration, meanwhile
 	return &History{Slots: f.nodes, Events: f.rec.Events(), Final: final}, rested
 }
 
-// awaitRest waits until every client has its answers and nothing is left in Redis, and returns what Redis holds then, or
-// when the time is over.
+// awaitRest waits until every client has its answers and nothing is left in Redis, and returns what
+// Redis holds then, or when the time is over.
 func (f *fleet) awaitRest(limit time.Duration, loads *sync.WaitGroup) (final Final, rested bool) {
 	f.t.Helper()
 	answered := make(chan struct{})
@@ -230,7 +246,7 @@ func save(t *testing.T, h *History, name string) {
 	}
 }
 
-// summary says what happened in a run: one in which nothing did would prove nothing.
+// summary is what happened in a run, in one line: a run without events would prove nothing.
 func summary(h *History) string {
 	kinds, states, attempts, faults := map[Kind]int{}, map[freeslot.State]int{}, 0, 0
 	rest := "" // the last word on all

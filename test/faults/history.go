@@ -10,33 +10,36 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Kind is what an Event tells of.
+// Kind is what happened in an Event.
 type Kind string
 
 // The kinds of events.
 const (
 	// Submitted: a client is about to submit.
 	Submitted Kind = "submitted"
-	// Accepted, Refused and Unknown are what the client was answered. An unknown submission may have been accepted.
+	// Accepted, Refused and Unknown are what the client was answered. An unknown submission may
+	// have been accepted.
 	Accepted Kind = "accepted"
 	Refused  Kind = "refused"
 	Unknown  Kind = "unknown"
 	// CancelAsked: the client is about to ask for the job to be cancelled.
 	CancelAsked Kind = "cancel_asked"
-	// Learned: the client that submitted the job has its end. AskedAgain: so has another one, later.
+	// Learned: the client that submitted the job has its end. AskedAgain: so has another one,
+	// later.
 	Learned    Kind = "learned"
 	AskedAgain Kind = "asked_again"
-	// NoAnswer: the client was told that the job's end will not come.
+	// NoAnswer: the client learned that the job's end will not come.
 	NoAnswer Kind = "no_answer"
-	// Looked: somebody looked the job up; From is when the question was asked.
+	// Looked: a looker read the job; From is when it sent the request.
 	Looked Kind = "looked"
-	// Begun: a handler was called. Ended: it has run to its end. Aborted: the agent broke the request off.
+	// Begun: a handler was called. Ended: it has run to its end. Aborted: the agent broke the
+	// request off.
 	Begun   Kind = "begun"
 	Ended   Kind = "ended"
 	Aborted Kind = "aborted"
-	// Used: Slots is what Redis says is in use on the node.
+	// Used: Slots is the number of slots in use on the node, by Redis.
 	Used Kind = "used"
-	// Fault: Note says what was broken or mended.
+	// Fault: Note is what was broken or repaired.
 	Fault Kind = "fault"
 )
 
@@ -52,7 +55,7 @@ type Event struct {
 	Attempt int            `json:"attempt,omitempty"`
 	State   freeslot.State `json:"state,omitempty"`
 	Slots   int            `json:"slots,omitempty"`
-	// Failures is how many attempts failed, by the word of whoever told the state.
+	// Failures is how many attempts failed, by the source of the state.
 	Failures int `json:"failures,omitempty"`
 	// Result is what the handler answered, where the event brings a result.
 	Result *Result `json:"result,omitempty"`
@@ -60,7 +63,7 @@ type Event struct {
 	Task *Task  `json:"task,omitempty"`
 	Who  string `json:"who,omitempty"`
 	Note string `json:"note,omitempty"`
-	// Code is the code of the job's error, where whoever told the state told one.
+	// Code is the code of the job's error, where the source of the state has one.
 	Code string `json:"code,omitempty"`
 }
 
@@ -70,10 +73,12 @@ type Task struct {
 	// TakeMS is how long the handler takes.
 	TakeMS int `json:"take_ms"`
 	Slots  int `json:"slots"`
-	// Fatal: the handler fails for good. Refusals: so many of the first attempts fail for the time being.
+	// Fatal: the handler fails for good. Refusals: so many of the first attempts fail for the time
+	// being.
 	Fatal    bool `json:"fatal,omitempty"`
 	Refusals int  `json:"refusals,omitempty"`
-	// CancelMS is when the client cancels the job after its acceptance, and TimeoutMS its timeout; 0 is never.
+	// CancelMS is when the client cancels the job after its acceptance, and TimeoutMS its timeout;
+	// 0 is never.
 	CancelMS  int   `json:"cancel_ms,omitempty"`
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	Priority  int   `json:"priority,omitempty"`
@@ -132,7 +137,8 @@ func (h *History) Write(w io.Writer) error {
 	return out.Flush()
 }
 
-// Recorder collects events. It is safe for concurrent use: the order of the events is the order of the calls.
+// Recorder collects events. It is safe for concurrent use: the order of the events is the order of
+// the calls.
 type Recorder struct {
 	begin time.Time
 	// forget: nothing is kept, for runs that are too long for it.

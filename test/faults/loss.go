@@ -15,8 +15,9 @@ const lateClient = "late"
 // answeredBefore is how long after the loss was over an answer may come that was given before it.
 const answeredBefore = time.Second
 
-// Loss is a time in which Redis may have acknowledged writes that it then lost, as when a replica takes the place of
-// a master. The checker knows nothing of the order of the writes, so it doubts every job that lived in that time.
+// Loss is a time in which Redis may have acknowledged writes that it then lost, as when a replica
+// takes the place of a master. The checker knows nothing of the order of the writes, so it doubts
+// every job that lived in that time.
 type Loss struct {
 	From time.Duration `json:"from"`
 	// To is when the server that lacks the writes took the place of the one that had them.
@@ -47,7 +48,7 @@ func (j *job) isInDoubt(losses []Loss) bool {
 	return false
 }
 
-// id is the job's id, "" where nothing has told it.
+// id is the job's id, "" where no event has it.
 func (j *job) id() string {
 	switch {
 	case j.accepted != nil:
@@ -61,8 +62,9 @@ func (j *job) id() string {
 	}
 }
 
-// checkDoubtful is what holds for a job even though a write of it may be lost: its client has one answer, which
-// is an end or that the job is lost; a job that is not lost has one record, which has ended; no handler runs on.
+// checkDoubtful is what holds for a job even though a write of it may be lost: its client has one
+// answer, which is an end or that the job is lost; a job that is not lost has one record, which has
+// ended; no handler runs on.
 func (c *checker) checkDoubtful(n int, j *job) {
 	switch {
 	case len(j.records) > 1:
@@ -113,7 +115,7 @@ func (c *checker) checkDoubtfulAnswers(n int, j *job) {
 	}
 }
 
-// isLost reports whether a client was told that its job is lost.
+// isLost reports whether a client learned that its job is lost.
 func (e *Event) isLost() bool {
 	return e.State == freeslot.StateFailed && e.Code == freeslot.JobErrorLost
 }

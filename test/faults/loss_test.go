@@ -8,8 +8,9 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// lossy is the good history, then a failover in which job 11 lost its record and was answered so, job 12 its end,
-// which its client knows, and 13 its begin, so that it ran twice; 14 comes after it.
+// lossy is the good history, then a failover in which job 11 lost its record and was answered so,
+// job 12 its end, which its client knows, and 13 its begin, so that it ran twice; 14 comes after
+// it.
 func lossy() *script {
 	s := good()
 	s.history.Slots["n3"] = 1
@@ -17,17 +18,17 @@ func lossy() *script {
 	for n := 11; n <= 13; n++ {
 		s.submit(Task{N: n}).accept(n).handler(Begun, n, "n3", 1)
 	}
-	s.handler(Aborted, 11, "n3", 1).handler(Ended, 12, "n3", 1).told(Learned, 12, freeslot.StateSucceeded, "n3", 1)
-	s.told(Looked, 11, "", "", 0)
+	s.handler(Aborted, 11, "n3", 1).handler(Ended, 12, "n3", 1).status(Learned, 12, freeslot.StateSucceeded, "n3", 1)
+	s.status(Looked, 11, "", "", 0)
 	s.history.Losses = []Loss{{From: from, To: s.now}}
 	s.add(Event{Kind: Learned, N: 11, Job: id(11), State: freeslot.StateFailed, Code: freeslot.JobErrorLost})
 	s.handler(Begun, 13, "n2", 1).handler(Ended, 13, "n3", 1).handler(Ended, 13, "n2", 1)
-	s.told(Learned, 13, freeslot.StateSucceeded, "n2", 1).end(13, freeslot.StateSucceeded, "n2", 1)
+	s.status(Learned, 13, freeslot.StateSucceeded, "n2", 1).end(13, freeslot.StateSucceeded, "n2", 1)
 	s.now += time.Second
 	s.submit(Task{N: 14}).accept(14).handler(Begun, 14, "n3", 1).handler(Ended, 14, "n3", 1)
-	s.told(Learned, 14, freeslot.StateSucceeded, "n3", 1).end(14, freeslot.StateSucceeded, "n3", 1)
+	s.status(Learned, 14, freeslot.StateSucceeded, "n3", 1).end(14, freeslot.StateSucceeded, "n3", 1)
 	s.add(Event{Kind: NoAnswer, N: 11, Job: id(11), Who: lateClient, Note: "not_found"})
-	return s.told(AskedAgain, 13, freeslot.StateSucceeded, "n2", 1)
+	return s.status(AskedAgain, 13, freeslot.StateSucceeded, "n2", 1)
 }
 
 func TestCheckLossGood(t *testing.T) {
@@ -45,7 +46,7 @@ func TestCheckLossFinds(t *testing.T) {
 		doctor func(s *script)
 	}{
 		"never answered":          {"no answer", func(s *script) { s.drop(Learned, 11) }},
-		"answered twice":          {"no answer", func(s *script) { s.told(Learned, 12, freeslot.StateSucceeded, "n3", 1) }},
+		"answered twice":          {"no answer", func(s *script) { s.status(Learned, 12, freeslot.StateSucceeded, "n3", 1) }},
 		"told nothing":            {"no answer", func(s *script) { s.add(Event{Kind: NoAnswer, N: 13, Job: id(13), Who: "c1"}) }},
 		"not found but there":     {"no answer", func(s *script) { s.add(Event{Kind: NoAnswer, N: 13, Job: id(13), Who: lateClient}) }},
 		"lost but there":          {"answers differ", func(s *script) { s.end(11, freeslot.StateSucceeded, "n3", 1) }},

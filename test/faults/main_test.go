@@ -17,8 +17,8 @@ import (
 // buildLimit bounds the building of the programs, which is slow on a machine that never built them.
 const buildLimit = 5 * time.Minute
 
-// programs is the folder with the binaries under test, and logs the one of what runs leave behind when they fail;
-// set once before any test runs.
+// programs is the folder with the binaries under test, and logs the one of what runs leave behind
+// when they fail; set once before any test runs.
 var programs, logs string
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 		os.Exit(1)
 	}
-	// A toxic that is cured while it hands on what it has delayed hangs for ever, and so does what hands on to it.
+	// A toxic that is cured while it hands on what it has delayed hangs for ever, and so does what
+	// hands on to it.
 	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*LatencyToxic).Pipe"),
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*NoopToxic).Pipe"))
 }

@@ -12,9 +12,10 @@ import (
 // Action is what a Breakage does to its target.
 type Action string
 
-// The actions. Kill, Freeze and Stop are done to processes (SIGKILL, SIGSTOP, SIGTERM), which come back after the
-// breakage's time; Cut, Slow and Hole to the way between a process and Redis; Drop breaks all connections of
-// Redis' clients; Crash has a client go away, and another one take over its jobs.
+// The actions. Kill, Freeze and Stop are done to processes (SIGKILL, SIGSTOP, SIGTERM), which come
+// back after the breakage's time; Cut, Slow and Hole to the way between a process and Redis; Drop
+// breaks all connections of Redis' clients; Crash has a client go away, and another one take over
+// its jobs.
 const (
 	Kill   Action = "kill"
 	Freeze Action = "freeze"
@@ -81,8 +82,9 @@ const (
 	stormEvery = 4
 )
 
-// Plan is what breaks in a run of this length, in order of time; of the breakages of one target none begins before
-// the one before is over. Once everything but the clients is killed at the same time.
+// Plan is what breaks in a run of this length, in order of time; of the breakages of one target
+// none begins before the one before is over. Once everything but the clients is killed at the same
+// time.
 func Plan(seed uint64, length time.Duration, targets []string) []Breakage {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pace := time.Duration(1)

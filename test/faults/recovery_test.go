@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// elsewhereLimit is how long a job may be without a node when its agent has died, beside the heartbeat limit.
+	// elsewhereLimit is how long a job may be without a node when its agent has died, beside the
+	// heartbeat limit.
 	elsewhereLimit = time.Second
 	// elsewhereInAll is the same with the default heartbeat limit.
 	elsewhereInAll = 10 * time.Second
@@ -60,10 +61,11 @@ func dialFleet(t *testing.T, f *fleet, first string) *client.Client {
 	return c
 }
 
-// TestRecoveryOfNode kills agents that run with the default settings, and measures when their jobs run elsewhere.
+// TestRecoveryOfNode kills agents that run with the default settings, and measures when their jobs
+// run elsewhere.
 func TestRecoveryOfNode(t *testing.T) {
-	// A free node for each job, and fewer nodes than those of which a large part can only be silent because their
-	// replica is deaf.
+	// A free node for each job, and few enough nodes: of many, a large part can only be silent
+	// because their replica is deaf.
 	slots := make([]int, 2*recoveries)
 	for i := range slots {
 		slots[i] = 1
@@ -109,8 +111,8 @@ func recoverNode(t *testing.T, f *fleet, c *client.Client, n int) {
 	}
 }
 
-// TestRecoveryOfReplica kills the replica of a client whose jobs end at that very time, and measures when it has their
-// results through the other one.
+// TestRecoveryOfReplica kills the replica of a client whose jobs end at that very time, and
+// measures when it has their results through the other one.
 func TestRecoveryOfReplica(t *testing.T) {
 	rec := NewRecorder()
 	f := newFleet(t, rec, t.TempDir(), fleetConfig{replicas: 2, slots: []int{8}, cells: 1})

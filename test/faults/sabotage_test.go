@@ -28,20 +28,21 @@ type sabotage struct {
 func sabotages() []sabotage {
 	return []sabotage{
 		{
-			// Whoever comes with an end of an attempt that it does not own any more is heard.
+			// An end of an attempt is accepted from an agent that does not own the attempt any
+			// more.
 			name: "fencing", plan: freezes(), rules: []string{"stale", "answers differ", "states"},
 			edits: []edit{{
-				"complete.lua", "    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the others are to be told\n",
+				"job/complete.lua", "    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the other items go on\n",
 				"    local any = redis.call('HMGET', job_key, 'state', 'reply_to', 'job')\n" +
-					"    if any[1] == 'running' then finish(job, job_key, node, attempt, any[2], any[3], ARGV[at_arg + 2], ARGV[at_arg + 3], ARGV[at_arg + 4]) index_finished() end\n" +
+					"    if any[1] == 'running' then finish(job, job_key, node, attempt, any[2], any[3], ARGV[item + 2], ARGV[item + 3], ARGV[item + 4]) index_finished() end\n" +
 					"    local record = redis.call('HMGET', job_key, 'state', 'run')\n",
 			}},
 		},
 		{
-			// Nobody looks whether there is room.
+			// No script checks whether there is room.
 			name: "slots", rules: []string{"over-commit"}, plan: freezes(),
 			edits: []edit{
-				{"submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
+				{"job/submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
 				{"lib/take.lua", "next.slots > max - used", "next.slots > max - used + 1"},
 			},
 		},
@@ -57,14 +58,16 @@ func sabotages() []sabotage {
 	}
 }
 
-// TestSabotageApplies: the edits are of the scripts as they are now, also where the runs are left out.
+// TestSabotageApplies: the edits are of the scripts as they are now, also where the runs are left
+// out.
 func TestSabotageApplies(t *testing.T) {
 	for _, c := range sabotages() {
 		overlaid(t, c.edits, t.TempDir())
 	}
 }
 
-// TestSabotage builds the programs with scripts that do not hold what they promise, and expects that a run finds out.
+// TestSabotage builds the programs with scripts that do not hold what they promise, and expects
+// that a run finds out.
 func TestSabotage(t *testing.T) {
 	if os.Getenv("SHORT") == "1" {
 		t.Skip("left out by SHORT=1")
@@ -96,7 +99,8 @@ func freezes() []Breakage {
 	return plan
 }
 
-// sabotaged builds the programs with edited scripts and returns their folder. The sources are left alone.
+// sabotaged builds the programs with edited scripts and returns their folder. The sources are left
+// alone.
 func sabotaged(t *testing.T, edits []edit) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -126,7 +130,7 @@ func sourceRoot(t *testing.T) string {
 	return root
 }
 
-// overlaid writes the edited scripts into folder and returns which file takes the place of which.
+// overlaid writes the edited scripts into folder and returns which file replaces which.
 func overlaid(t *testing.T, edits []edit, folder string) map[string]string {
 	t.Helper()
 	root, overlay := sourceRoot(t), map[string]string{}

@@ -12,16 +12,18 @@ import (
 )
 
 const (
-	// memoryGrowth is how much larger a mean of the last quarter may be than that of the second.
+	// memoryGrowth is the largest accepted ratio of the mean of the last quarter to the mean of the
+	// second.
 	memoryGrowth = 1.1
 	// goroutineSlack is how many more goroutines there may be in the middle of the last quarter.
 	goroutineSlack = 8
-	// burstSlack is how many more a single sample of it may find: the requests that a session may have under way,
-	// which are as many when the machine stood still for a moment.
+	// burstSlack is how many more a single sample of it may find: the requests that a session may
+	// have under way, which are as many when the machine stood still for a moment.
 	burstSlack = 64
-	// fewestSamples is how many a quarter must have to tell anything.
+	// fewestSamples is how many samples a quarter needs for a verdict.
 	fewestSamples = 10
-	// goroutines begins the names of series that count them; all others are of memory or of what fills it.
+	// goroutines begins the names of series that count them; all others are of memory or of what
+	// fills it.
 	goroutines = "goroutines "
 )
 
@@ -31,18 +33,19 @@ type Sample struct {
 	Values map[string]float64
 }
 
-// Growth compares the second quarter of a series with the last: the means, and for goroutines the medians and the highest values.
-// What grew by more than Limit allows has grown.
+// Growth compares the second quarter of a series with the last: the means, and for goroutines the
+// medians and the highest values. What grew by more than Limit allows has grown.
 type Growth struct {
 	Series string  `json:"series"`
 	Second float64 `json:"second_quarter"`
 	Last   float64 `json:"last_quarter"`
 	// Limit is what Last may be at most.
 	Limit float64 `json:"limit"`
-	// Highest is the highest value of the last quarter, of goroutines, and HighestLimit what it may be at most.
+	// Highest is the highest value of the last quarter, of goroutines, and HighestLimit what it may
+	// be at most.
 	Highest      float64 `json:"highest,omitempty"`
 	HighestLimit float64 `json:"highest_limit,omitempty"`
-	// Samples are those of the quarter that has fewer.
+	// Samples is the number of samples in the quarter that has fewer.
 	Samples int  `json:"samples"`
 	Grew    bool `json:"grew"`
 }
@@ -63,8 +66,8 @@ func (g Growth) String() string {
 	return fmt.Sprintf("%-24s second quarter %12.0f, last quarter %12.0f, at most %12.0f%s: %s", g.Series, g.Second, g.Last, g.Limit, highest, word)
 }
 
-// Judge compares the quarters of each series of a soak of this length, which begins at 0. A series with too few samples
-// counts as grown: it proves nothing.
+// Judge compares the quarters of each series of a soak of this length, which begins at 0. A series
+// with too few samples counts as grown: it proves nothing.
 func Judge(samples []Sample, length time.Duration) []Growth {
 	second, last := map[string][]float64{}, map[string][]float64{}
 	names := map[string]bool{}
@@ -117,8 +120,8 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// WriteSamples writes samples as CSV, one a line: the seconds since the begin, then each series. Where a series has no
-// value the field is empty.
+// WriteSamples writes samples as CSV, one a line: the seconds since the begin, then each series.
+// Where a series has no value the field is empty.
 func WriteSamples(w io.Writer, samples []Sample) error {
 	names := map[string]bool{}
 	for _, s := range samples {

@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// soakRate is jobs a second, of all clients; a machine that is busy with other things must keep up with it.
+	// soakRate is jobs a second, of all clients; a machine that is busy with other things must keep
+	// up with it.
 	soakRate = 50
-	// soakOpen bounds the jobs under way: where the machine does not keep up fewer are submitted, so that what is kept
-	// in memory is bounded all the same.
+	// soakOpen bounds the jobs under way: where the machine does not keep up fewer are submitted,
+	// so that what is kept in memory is bounded all the same.
 	soakOpen = 150
-	// A burst of soakBurst jobs, more than there are slots, comes every soakBurstEvery, and a client that goes away
-	// before its job has ended every soakGuestEvery.
+	// A burst of soakBurst jobs, more than there are slots, comes every soakBurstEvery, and a
+	// client that goes away before its job has ended every soakGuestEvery.
 	soakBurst      = 40
 	soakBurstEvery = 5 * time.Second
 	soakGuestEvery = 2 * time.Second

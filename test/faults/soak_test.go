@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// soakRetention is short, so that what is kept is level long before the second quarter, and hardly depends on how fast
-	// jobs end.
+	// soakRetention is short, so that what is kept is level long before the second quarter, and
+	// hardly depends on how fast jobs end.
 	soakRetention = 5 * time.Second
 	// soakSamples is how many samples are taken, but not more than one a second.
 	soakSamples = 360
 	soakStop    = time.Minute
 )
 
-// TestSoak runs a steady load for SOAK, such as 1h, and compares the memory and the goroutines of all processes in the second
-// and in the last quarter. What was measured is left in .dev/soak.
+// TestSoak runs a steady load for SOAK, such as 1h, and compares the memory and the goroutines of
+// all processes in the second and in the last quarter. What was measured is left in .dev/soak.
 func TestSoak(t *testing.T) {
 	text := os.Getenv("SOAK")
 	if text == "" {

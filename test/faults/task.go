@@ -14,7 +14,7 @@ const serviceName = "count"
 // maxAttempts is enough that no job dies of the nodes that it loses.
 const maxAttempts = 50
 
-// forEver is how long the handlers take that somebody must stop.
+// forEver is how long the handlers take that must be stopped.
 const forEver = 60_000
 
 // newTask draws the n-th job of a load.
@@ -36,7 +36,8 @@ func newTask(rng *rand.Rand, n int) Task {
 	case kind < 13:
 		t.TimeoutMS = 100 + rng.Int64N(3000)
 	case kind < 14:
-		// The timeout is for a job whose client does not know that it was accepted, so that nobody cancels it.
+		// The timeout is for a job whose client does not know that it was accepted, and so cannot
+		// cancel it.
 		t.TakeMS, t.CancelMS, t.TimeoutMS = forEver, 1+rng.IntN(1500), 10_000
 	case kind < 15:
 		t.TakeMS, t.TimeoutMS = forEver, 300+rng.Int64N(2500)

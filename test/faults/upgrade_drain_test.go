@@ -16,7 +16,8 @@ const (
 	drainTakes = 300 * time.Millisecond
 )
 
-// drain is a time, by Redis' clock in milliseconds, in which no attempt may have been given to a node.
+// drain is a time, by Redis' clock in milliseconds, in which no attempt may have been given to a
+// node.
 type drain struct {
 	node     string
 	from, to int64
@@ -111,7 +112,7 @@ func (u *upgrade) checkDrains() (found []Violation) {
 	return found
 }
 
-// listed is what a listing says of a job.
+// listed is a job in a listing.
 type listed struct {
 	ID       string `json:"job_id"`
 	State    string `json:"state"`

@@ -16,8 +16,8 @@ import (
 // keyedEvery is the pause between two jobs with a key.
 const keyedEvery = 60 * time.Millisecond
 
-// submitKeyed submits jobs with idempotency keys, some of them for later or with a concurrency key, each to two replicas of
-// whichever release.
+// submitKeyed submits jobs with idempotency keys, some of them for later or with a concurrency key,
+// each to two replicas of whichever release.
 func (u *upgrade) submitKeyed(submit, all context.Context, l *loader) {
 	rng := mathrand.New(mathrand.NewPCG(u.seed, 5))
 	for pause(submit, keyedEvery) {
@@ -39,7 +39,8 @@ func (u *upgrade) submitKeyed(submit, all context.Context, l *loader) {
 	}
 }
 
-// submitTwice submits a job until two replicas have accepted it, which must be the same job, and sees it to its end.
+// submitTwice submits a job until two replicas have accepted it, which must be the same job, and
+// sees it to its end.
 func (u *upgrade) submitTwice(all context.Context, l *loader, task *Task, job *freeslot.Job) {
 	from := l.rec.Now()
 	l.add(Event{N: task.N, Who: l.name}, Submitted, func(e *Event) { e.Task = task })
@@ -80,7 +81,8 @@ func (u *upgrade) submitTwice(all context.Context, l *loader, task *Task, job *f
 	}
 }
 
-// call makes one request of a replica, decodes an answer that is no error into out, and returns its text.
+// call makes one request of a replica, decodes an answer that is no error into out, and returns its
+// text.
 func call(ctx context.Context, method, url string, body []byte, out any) (status int, text string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()

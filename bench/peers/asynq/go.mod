@@ -4,7 +4,7 @@ module github.com/freeslot/freeslot/bench/peers/asynq
 go 1.26.0
 
 require (
-	github.com/freeslot/freeslot v0.0.0
+	github.com/freeslot/freeslot/bench v0.0.0
 	github.com/google/uuid v1.6.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/redis/go-redis/v9 v9.14.1
@@ -22,4 +22,7 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace github.com/freeslot/freeslot => ../../..
+replace (
+	github.com/freeslot/freeslot => ../../..
+	github.com/freeslot/freeslot/bench => ../..
+)

@@ -1,14 +1,16 @@
-// Command asynq is github.com/hibiken/asynq as a peer of the benchmark: see bench/peers/load for the roles.
+// Command asynq is github.com/hibiken/asynq as a peer of the benchmark: see bench/load for the
+// roles.
 //
 //	asynq worker -redis URL -servers 2 -concurrency 32 -check 1ms -results notify
 //	asynq load -redis URL -results notify
 //
-// asynq keeps a result in its task's hash and tells nobody. There are two ways to read it:
+// asynq keeps a result in its task's hash and notifies no one. There are two ways to read it:
 //
-//   - poll: the submitter reads state and result of its outstanding tasks' hashes, many a round trip. It calls
-//     HMGET itself, as Inspector.GetTaskInfo takes one task a call.
-//   - notify: once the handler has written the result the worker publishes id and result, many in one message, and the
-//     submitter listens. That is before asynq has marked the task as completed, which is to asynq's advantage.
+//   - poll: the submitter reads state and result of its outstanding tasks' hashes, many a round
+//     trip. It calls HMGET itself, as Inspector.GetTaskInfo takes one task a call.
+//   - notify: once the handler has written the result the worker publishes id and result, many in
+//     one message, and the submitter listens. That is before asynq has marked the task as
+//     completed, which is to asynq's advantage.
 package main
 
 import (
@@ -24,7 +26,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 const (
@@ -56,14 +58,14 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 	}
 	opt.PoolSize = max(64, *concurrency)
 	client := redis.NewClient(opt)
-	teller := load.NewTeller(func(ctx context.Context, message string) error { return client.Publish(ctx, channel, message).Err() })
+	publisher := load.NewPublisher(func(ctx context.Context, message string) error { return client.Publish(ctx, channel, message).Err() })
 	handle := func(_ context.Context, t *asynq.Task) error {
 		stamp := load.Stamp()
 		if _, err := t.ResultWriter().Write([]byte(stamp)); err != nil {
 			return err
 		}
 		if *results == notify {
-			teller.Tell(t.ResultWriter().TaskID(), stamp)
+			publisher.Add(t.ResultWriter().TaskID(), stamp)
 		}
 		return nil
 	}
@@ -72,7 +74,7 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 		for _, s := range started {
 			s.Shutdown()
 		}
-		teller.Close()
+		publisher.Close()
 		return client.Close()
 	}
 	for range *servers {
@@ -102,7 +104,7 @@ type submitter struct {
 	sub     *redis.PubSub // nil with poll
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
-	waiting load.Waiting
+	waiting load.Pending
 }
 
 func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
@@ -154,7 +156,7 @@ func (s *submitter) listen(ctx context.Context, sub *redis.PubSub) {
 		if err != nil {
 			return
 		}
-		s.waiting.Told(m.Payload)
+		s.waiting.Published(m.Payload)
 	}
 }
 

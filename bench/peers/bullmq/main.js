@@ -1,4 +1,4 @@
-// BullMQ as a peer of the benchmark: the same two roles and lines as bench/peers/load has for Go.
+// BullMQ as a peer of the benchmark: the same two roles and lines as bench/load has for Go.
 //
 //   node main.js worker -redis URL -workers 1 -concurrency 64
 //   node main.js load -redis URL -pipeline 1

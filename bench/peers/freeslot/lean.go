@@ -16,9 +16,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/away"
-	"github.com/freeslot/freeslot/bench/peers/load"
 	"github.com/freeslot/freeslot/internal/cell"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
@@ -26,13 +25,14 @@ import (
 const (
 	leanPage  = 64
 	leanDials = 64
-	// leanLimit is how long nodes may be silent: lean ones send no heartbeats, so that what is measured of Redis
-	// is jobs and nothing else.
+	// leanLimit is how long nodes may be silent: lean ones send no heartbeats, so that what is
+	// measured of Redis is jobs and nothing else.
 	leanLimit = time.Hour
 )
 
-// leanNode is a node of which there can be ten thousand in a process: it has one connection of its own, on
-// which it waits for jobs as a real one does, and shares the one for completions. It sends no heartbeats.
+// leanNode is a small node, of which a process can have ten thousand: it has one connection of its
+// own, on which it waits for jobs as a real one does, and shares the one for completions. It sends
+// no heartbeats.
 type leanNode struct {
 	id    string
 	epoch cell.Epoch
@@ -42,37 +42,22 @@ type leanNode struct {
 	jobs  sync.WaitGroup
 }
 
-type leanConfig struct {
-	redisURL            string
-	count, slots, first int
-	away                time.Duration
-}
-
-// leanFiles is enough for 2,500 nodes: each has a connection, and where Redis is away this process has its other end, the
-// way on from there, and a timer, too.
+// leanFiles is enough for the connections of 10,000 nodes.
 const leanFiles = 11_000
 
-func startLean(ctx context.Context, cfg leanConfig) (func() error, error) {
+func startLean(ctx context.Context, redisURL string, count, slots int) (func() error, error) {
 	if _, err := measure.RaiseFiles(leanFiles); err != nil {
 		return nil, err
 	}
-	u, err := url.Parse(cfg.redisURL)
+	u, err := url.Parse(redisURL)
 	if err != nil {
 		return nil, err
 	}
-	leave := func() error { return nil }
-	if cfg.away > 0 {
-		proxy, err := away.Open(u.Host, cfg.away)
-		if err != nil {
-			return nil, err
-		}
-		u.Host, leave = proxy.Addr(), proxy.Close
-	}
-	shared, err := redisclient.Commands(redisclient.Config{URL: u.String(), Name: "bench-lean"})
+	shared, err := redisclient.Commands(redisclient.Config{URL: redisURL, Name: "bench-lean"})
 	if err != nil {
-		return nil, errors.Join(err, leave())
+		return nil, err
 	}
-	nodes := make([]*leanNode, cfg.count)
+	nodes := make([]*leanNode, count)
 	var readers sync.WaitGroup
 	stop := func() error {
 		for _, n := range nodes {
@@ -87,19 +72,19 @@ func startLean(ctx context.Context, cfg leanConfig) (func() error, error) {
 			}
 		}
 		shared.Close()
-		return leave()
+		return nil
 	}
 	errs := make([]error, leanDials)
 	var callers sync.WaitGroup
 	for c := range leanDials {
 		callers.Go(func() {
-			for i := c; i < cfg.count && errs[c] == nil; i += leanDials {
-				n := &leanNode{id: nodeID(cfg.first + i), epoch: cell.NewEpoch()}
+			for i := c; i < count && errs[c] == nil; i += leanDials {
+				n := &leanNode{id: nodeID(i), epoch: cell.NewEpoch()}
 				nodes[i] = n
 				if n.cell, errs[c] = cell.New(cell.Config{HeartbeatLimit: leanLimit}, shared, zap.NewNop(), nil); errs[c] != nil {
 					return
 				}
-				errs[c] = n.start(ctx, u.Host, cfg.slots)
+				errs[c] = n.start(ctx, u.Host, slots)
 			}
 		})
 	}

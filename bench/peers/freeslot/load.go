@@ -11,23 +11,21 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
-	"github.com/freeslot/freeslot/bench/trace"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
-
-const benchTenant = "bench"
 
 func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	f := flag.NewFlagSet("load", flag.ContinueOnError)
 	url := f.String("redis", "", "URL of Redis")
 	ws := f.String("ws", "", "URLs of replicas, separated by commas; empty: a replica in this process")
 	sessions := f.Int("sessions", 4, "WebSocket sessions")
-	cells := f.Int("cells", 1, "cells, of a replica in this process")
-	replicas := f.Int("replicas", 1, "replicas in this process")
+	name := f.String("replica", "bench-1", "name of the replica in this process")
+	takes := f.Duration("takes", 0, "how long each job's handler takes; 0: it ends at once")
+	tenant := f.String("tenant", "bench", "tenant of the jobs, of a replica in this process")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -37,29 +35,30 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	if err != nil {
 		return nil, err
 	}
+	job := freeslot.Job{Service: benchService, Payload: load.Payload()}
+	if *takes > 0 {
+		job.Payload = strconv.AppendInt(nil, takes.Microseconds(), 10)
+	}
 	var s load.Submitter
 	if *ws == "" {
-		s, err = openInProcess(ctx, *url, *replicas, *cells, y)
+		s, err = openInProcess(ctx, *url, *name, &inProcess{yard: y, job: &job, tenant: *tenant})
 	} else {
-		s, err = openSessions(ctx, strings.Split(*ws, ","), *sessions, y)
+		s, err = openSessions(ctx, strings.Split(*ws, ","), *sessions, &overSessions{yard: y, job: job})
 	}
 	if err != nil {
-		y.close()
+		y.client.Close()
 	}
 	return s, err
 }
 
-// yard is the yardstick: a script that does nothing, on a connection of its own. It is called read-only, so
-// that Redis counts it apart from the scripts that are measured.
+// yard is the yardstick: a script that does nothing, on a connection of its own. It is called
+// read-only, so that Redis counts it apart from the scripts that are measured.
 type yard struct {
 	client rueidis.Client
 	script *rueidis.Lua
 }
 
 func openYard(url string) (*yard, error) {
-	if strings.Contains(url, "&addr=") { // on a cluster its key would be in one slot
-		return &yard{}, nil
-	}
 	c, err := redisclient.Commands(redisclient.Config{URL: url, Name: "bench-yardstick"})
 	if err != nil {
 		return nil, err
@@ -69,79 +68,46 @@ func openYard(url string) (*yard, error) {
 
 // Bare implements load.Yardstick.
 func (y *yard) Bare(ctx context.Context) error {
-	if y.client == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, measure.CallTimeout)
 	defer cancel()
 	return y.script.Exec(ctx, y.client, nil, nil).Error()
 }
 
-func (y *yard) close() {
-	if y.client != nil {
-		y.client.Close()
-	}
-}
-
-// inProcess submits to replicas in this process, in turn.
+// inProcess submits to a replica in this process.
 type inProcess struct {
 	*yard
-	replicas []*replica
-	job      *freeslot.Job
+	*replica
+	job    *freeslot.Job
+	tenant string
 }
 
-func openInProcess(ctx context.Context, url string, replicas, cells int, y *yard) (load.Submitter, error) {
-	s := &inProcess{yard: y, job: &freeslot.Job{Service: benchService, Payload: load.Payload()}}
-	for i := range replicas {
-		r, err := openReplica(ctx, url, "bench-"+strconv.Itoa(i+1), cells)
-		if err != nil {
-			return nil, errors.Join(err, s.stop())
-		}
-		s.replicas = append(s.replicas, r)
-	}
-	return s, nil
+func openInProcess(ctx context.Context, url, name string, s *inProcess) (_ load.Submitter, err error) {
+	s.replica, err = openReplica(ctx, url, name)
+	return s, err
 }
 
 // Submit implements load.Submitter. One call of the dispatcher takes all n jobs.
 func (s *inProcess) Submit(ctx context.Context, n int, done func(int, load.Outcome)) {
 	requests := make([]dispatch.Request, n)
 	for i := range requests {
-		requests[i] = dispatch.Request{Tenant: benchTenant, Job: s.job}
+		requests[i] = dispatch.Request{Tenant: s.tenant, Job: s.job}
 	}
 	if n == 1 {
 		sink := &oneSink{done: func(o load.Outcome) { done(0, o) }}
-		s.pick().dispatcher.Submit(ctx, requests, sink, sink.accepted)
+		s.dispatcher.Submit(ctx, requests, sink, sink.accepted)
 		return
 	}
 	sink := &manySink{jobs: make(map[string]*oneSink, n)}
 	for i := range n {
 		sink.next = append(sink.next, &oneSink{done: func(o load.Outcome) { done(i, o) }})
 	}
-	s.pick().dispatcher.Submit(ctx, requests, sink, sink.accepted)
-}
-
-// SubmitPlanned implements load.Replayer.
-func (s *inProcess) SubmitPlanned(ctx context.Context, p *load.Planned, done func(load.Outcome)) {
-	job := &freeslot.Job{Service: benchService, Payload: []byte(strconv.FormatInt(p.RunUS, 10))}
-	if p.Model != "" {
-		job.Requirement.Labels = map[string]string{trace.LabelModel: p.Model}
-	}
-	sink := &oneSink{done: done}
-	s.pick().dispatcher.Submit(ctx, []dispatch.Request{{Tenant: benchTenant, Job: job}}, sink, sink.accepted)
+	s.dispatcher.Submit(ctx, requests, sink, sink.accepted)
 }
 
 // Close implements load.Submitter.
 func (s *inProcess) Close() error {
-	s.close()
-	return s.stop()
-}
-
-func (s *inProcess) stop() error {
-	errs := make([]error, 0, len(s.replicas))
-	for _, r := range s.replicas {
-		errs = append(errs, r.close())
-	}
-	return errors.Join(errs...)
+	s.client.Close()
+	return s.replica.close()
 }
 
 // overSessions submits over WebSocket sessions, in turn.
@@ -151,8 +117,7 @@ type overSessions struct {
 	job     freeslot.Job
 }
 
-func openSessions(ctx context.Context, urls []string, sessions int, y *yard) (load.Submitter, error) {
-	s := &overSessions{yard: y, job: freeslot.Job{Service: benchService, Payload: load.Payload()}}
+func openSessions(ctx context.Context, urls []string, sessions int, s *overSessions) (load.Submitter, error) {
 	for i := range sessions {
 		c, err := client.Dial(ctx, urls[i%len(urls)], client.Options{})
 		if err != nil {
@@ -166,9 +131,8 @@ func openSessions(ctx context.Context, urls []string, sessions int, y *yard) (lo
 
 // Submit implements load.Submitter. One frame takes all n jobs.
 func (s *overSessions) Submit(ctx context.Context, n int, done func(int, load.Outcome)) {
-	c := s.pick()
 	if n == 1 {
-		h, err := c.Submit(ctx, s.job)
+		h, err := s.pick().Submit(ctx, s.job)
 		if err != nil {
 			done(0, load.Outcome{Err: reason(err)})
 			return
@@ -180,7 +144,7 @@ func (s *overSessions) Submit(ctx context.Context, n int, done func(int, load.Ou
 	for i := range jobs {
 		jobs[i] = s.job
 	}
-	submitted, err := c.SubmitBatch(ctx, jobs)
+	submitted, err := s.pick().SubmitBatch(ctx, jobs)
 	for i := range n {
 		switch {
 		case err != nil:
@@ -188,7 +152,7 @@ func (s *overSessions) Submit(ctx context.Context, n int, done func(int, load.Ou
 		case submitted[i].Err != nil:
 			done(i, load.Outcome{Err: reason(submitted[i].Err)})
 		default:
-			// One goroutine a job: whoever waits for them in turn sees the later ones end no sooner than the first.
+			// One goroutine a job: a loop would see the later ones end no sooner than the first.
 			go wait(ctx, submitted[i].Handle, func(o load.Outcome) { done(i, o) })
 		}
 	}
@@ -207,7 +171,7 @@ func wait(ctx context.Context, h *client.Handle, done func(load.Outcome)) {
 
 // Close implements load.Submitter.
 func (s *overSessions) Close() error {
-	s.close()
+	s.client.Close()
 	s.closeClients()
 	return nil
 }
@@ -228,5 +192,3 @@ func outcome(s freeslot.JobStatus) load.Outcome {
 
 // reason leaves out of an error what differs from job to job.
 func reason(err error) error { return errors.New(string(freeslot.CodeOf(err))) }
-
-var _ load.Yardstick = (*inProcess)(nil)

@@ -1,4 +1,4 @@
-// Command freeslot is this scheduler as a peer of the benchmark: see bench/peers/load for the roles.
+// Command freeslot is this scheduler as a peer of the benchmark: see bench/load for the roles.
 //
 //	freeslot worker -redis URL -nodes 4 -slots 1024     nodes, all in this process
 //	freeslot worker -redis URL -nodes 10000 -lean       the same with one connection a node, for many of them
@@ -9,7 +9,7 @@ package main
 import (
 	"os"
 
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 const benchService = "noop"

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strconv"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -19,119 +18,80 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// replica is what a scheduler has below its interfaces, put together as cmd/scheduler does it.
+// profileKeys is what the keys of all profiles begin with.
+const profileKeys = cell.DefaultPrefix + ":nodes:"
+
+// replica is what a scheduler of one cell has below its interfaces.
 type replica struct {
-	topology   *redisclient.Topology
-	commands   *redisclient.Clients
-	events     *redisclient.Clients
-	tracker    *events.Tracker
-	cells      *cell.Set
-	cache      *cache.Cache
-	presence   *presence.Presence
+	clients    []rueidis.Client
+	stops      []func(context.Context) error
 	dispatcher *dispatch.Dispatcher
 }
 
 // openReplica starts a replica of this name; the caller closes it.
-func openReplica(ctx context.Context, url, name string, cellCount int) (_ *replica, err error) {
+func openReplica(ctx context.Context, url, name string) (_ *replica, err error) {
 	r := new(replica)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close())
 		}
 	}()
-	if r.topology, err = redisclient.Inspect(ctx, redisclient.Config{URL: url, Name: name}); err != nil {
+	cfg := redisclient.Config{URL: url, Name: name}
+	commands, err := redisclient.Commands(cfg)
+	if err != nil {
 		return nil, err
 	}
-	if r.commands, err = r.topology.Open(redisclient.Commands); err != nil {
+	r.clients = append(r.clients, commands)
+	subscriber, err := redisclient.Subscriber(cfg)
+	if err != nil {
 		return nil, err
 	}
-	if r.events, err = r.topology.Open(redisclient.Subscriber); err != nil {
+	r.clients = append(r.clients, subscriber)
+	c, err := cell.New(cell.Config{Scripts: script.Keep}, commands, zap.NewNop(), nil)
+	if err != nil {
 		return nil, err
 	}
-	layouts := cell.Layouts(cell.DefaultPrefix, cellCount, r.topology.Cluster)
-	r.tracker = r.newTracker(layouts)
-	all, feeds := make([]*cell.Cell, len(layouts)), make([]cache.Feed, len(layouts))
-	for i, layout := range layouts {
-		cfg := cell.Config{Layout: layout, Index: i, Cells: len(layouts), Servers: r.topology.Servers, Scripts: script.Keep}
-		if all[i], err = cell.New(cfg, r.commands.For(i), zap.NewNop(), nil); err != nil {
+	cells := cell.NewSet(c)
+	tracker := events.NewTracker(events.TrackerConfig{
+		Prefix: profileKeys, Cells: []events.TrackedCell{{}},
+		Open: func(server string, on func([]rueidis.RedisMessage)) (rueidis.Client, error) {
+			return redisclient.Tracker(cfg, server, profileKeys, on)
+		},
+	}, zap.NewNop(), nil)
+	known := cache.New(cache.Config{}, []cache.Feed{{
+		Source: c, Watch: tracker.Watch(0), Events: events.NewSubscriber(subscriber, c.Layout().NodeEvents(), false, zap.NewNop()),
+	}}, zap.NewNop(), nil)
+	if r.dispatcher, err = dispatch.New(dispatch.Config{Replica: name}, cells, known, zap.NewNop(), nil); err != nil {
+		return nil, err
+	}
+	for _, s := range []interface {
+		Start(ctx context.Context) error
+		Stop(ctx context.Context) error
+	}{cells, tracker, known, r.dispatcher} {
+		r.stops = append(r.stops, s.Stop)
+		if err := s.Start(ctx); err != nil {
 			return nil, err
 		}
-		feeds[i] = cache.Feed{
-			Source: all[i], Watch: r.tracker.Watch(i),
-			Events: events.NewSubscriber(r.events.For(i), layout.NodeEvents(), layout.Sharded, zap.NewNop()),
-		}
 	}
-	r.cells = cell.NewSet(all...)
-	return r, r.start(ctx, name, feeds)
-}
-
-func (r *replica) newTracker(layouts []cell.Layout) *events.Tracker {
-	prefix := cell.DefaultPrefix + ":nodes:"
-	cfg := events.TrackerConfig{Prefix: prefix, Cells: make([]events.TrackedCell, len(layouts))}
-	for i, l := range layouts {
-		slot, _ := l.Slot()
-		cfg.Cells[i] = events.TrackedCell{Index: i, Tag: l.Tag, Slot: uint16(slot), Server: strconv.Itoa(r.topology.Server(i))}
-	}
-	cfg.Open = func(server string, on func([]rueidis.RedisMessage)) (rueidis.Client, error) {
-		if !r.topology.Cluster {
-			server = ""
-		}
-		return redisclient.Tracker(r.topology.Config(0), server, prefix, on)
-	}
-	if r.topology.Cluster {
-		cfg.Masters = events.ClusterMasters(r.commands.For(0))
-	}
-	return events.NewTracker(cfg, zap.NewNop(), nil)
-}
-
-func (r *replica) start(ctx context.Context, name string, feeds []cache.Feed) (err error) {
-	if err := r.cells.Start(ctx); err != nil {
-		return err
-	}
-	if err := r.tracker.Start(ctx); err != nil {
-		return err
-	}
-	r.cache = cache.New(cache.Config{}, feeds, zap.NewNop(), nil)
-	if err := r.cache.Start(ctx); err != nil {
-		return err
-	}
-	if r.dispatcher, err = dispatch.New(dispatch.Config{Replica: name}, r.cells, r.cache, zap.NewNop(), nil); err != nil {
-		return err
-	}
-	if err := r.dispatcher.Start(ctx); err != nil {
-		return err
-	}
-	r.presence = presence.New(presence.Config{Replica: name, OnChange: func(replicas []string) {
-		r.cache.SetShare(selection.NewShare(name, replicas))
+	here := presence.New(presence.Config{Replica: name, OnChange: func(replicas []string) {
+		known.SetShare(selection.NewShare(name, replicas))
 		r.dispatcher.SetReplicas(replicas)
-	}}, r.cells.At(0), zap.NewNop())
-	r.presence.Start()
-	return nil
+	}}, presence.NewStore(c.Runner()), zap.NewNop())
+	here.Start()
+	r.stops = append(r.stops, here.Stop)
+	return r, nil
 }
 
+// close stops what was started, the latest first.
 func (r *replica) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
 	var errs []error
-	if r.dispatcher != nil {
-		errs = append(errs, r.dispatcher.Stop(ctx))
+	for i := len(r.stops) - 1; i >= 0; i-- {
+		errs = append(errs, r.stops[i](ctx))
 	}
-	if r.presence != nil {
-		errs = append(errs, r.presence.Stop(ctx))
-	}
-	if r.cache != nil {
-		errs = append(errs, r.cache.Stop(ctx))
-	}
-	if r.tracker != nil {
-		errs = append(errs, r.tracker.Stop(ctx))
-	}
-	if r.cells != nil {
-		errs = append(errs, r.cells.Stop(ctx))
-	}
-	for _, c := range []*redisclient.Clients{r.events, r.commands} {
-		if c != nil {
-			c.Close()
-		}
+	for _, c := range r.clients {
+		c.Close()
 	}
 	return errors.Join(errs...)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/dispatch"
 )
@@ -72,7 +72,5 @@ func (s *manySink) Progress(string, freeslot.Progress) {}
 func (s *manySink) Detached(id string)                 { s.of(id).Detached(id) }
 
 var turn atomic.Uint64
-
-func (s *inProcess) pick() *replica { return s.replicas[turn.Add(1)%uint64(len(s.replicas))] }
 
 func (s *overSessions) pick() *client.Client { return s.clients[turn.Add(1)%uint64(len(s.clients))] }

@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
-	"github.com/freeslot/freeslot/bench/trace"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -23,54 +22,28 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 	url := f.String("redis", "", "URL of Redis")
 	nodes := f.Int("nodes", 4, "nodes, all in this process")
 	slots := f.Int("slots", 1024, "slots of each node")
-	cells := f.Int("cells", 1, "cells")
 	lean := f.Bool("lean", false, "one connection a node, and what they share")
-	process := f.Int("process", 0, "which of several processes this is, from 0, each with -nodes; with -lean")
-	distance := f.Duration("away", 0, "how much longer each round trip to Redis takes; with -lean")
-	list := f.String("list", "", "take -nodes of this node list (CSV), with its slots and models")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	if *lean {
-		return startLean(ctx, leanConfig{redisURL: *url, count: *nodes, slots: *slots, first: *process * *nodes, away: *distance})
+		return startLean(ctx, *url, *nodes, *slots)
 	}
-	profiles, err := profilesOf(*list, *nodes, *slots)
-	if err != nil {
-		return nil, err
-	}
-	return startFleet(ctx, *url, *cells, profiles)
-}
-
-func profilesOf(list string, nodes, slots int) ([]freeslot.Node, error) {
-	out := make([]freeslot.Node, 0, nodes)
-	if list == "" {
-		for i := range nodes {
-			out = append(out, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots})
-		}
-		return out, nil
-	}
-	all, err := trace.OpenNodes(list)
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range trace.Fleet(all, nodes) {
-		out = append(out, *n.Profile(benchService))
-	}
-	return out, nil
+	return startFleet(ctx, *url, *nodes, *slots)
 }
 
 func nodeID(i int) string { return "bench-" + strconv.Itoa(i+1) }
 
-func startFleet(ctx context.Context, url string, cells int, profiles []freeslot.Node) (func() error, error) {
+func startFleet(ctx context.Context, url string, nodes, slots int) (func() error, error) {
 	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
-	fleet := make([]*worker.Worker, len(profiles))
+	fleet := make([]*worker.Worker, nodes)
 	errs := make([]error, startCallers)
 	var callers sync.WaitGroup
 	for c := range startCallers {
 		callers.Go(func() {
 			for i := c; i < len(fleet) && errs[c] == nil; i += startCallers {
-				fleet[i], errs[c] = startNode(ctx, url, cells, profiles[i])
+				fleet[i], errs[c] = startNode(ctx, url, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots})
 			}
 		})
 	}
@@ -82,8 +55,8 @@ func startFleet(ctx context.Context, url string, cells int, profiles []freeslot.
 	return stop, nil
 }
 
-func startNode(ctx context.Context, url string, cells int, profile freeslot.Node) (*worker.Worker, error) {
-	w, err := worker.New(worker.Config{RedisURL: url, Cells: cells, Node: profile})
+func startNode(ctx context.Context, url string, profile freeslot.Node) (*worker.Worker, error) {
+	w, err := worker.New(worker.Config{RedisURL: url, Node: profile})
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +64,8 @@ func startNode(ctx context.Context, url string, cells int, profile freeslot.Node
 	return w, w.Start(ctx)
 }
 
-// handle answers with the moment of its start. A payload that is a number is for how many microseconds it is
-// to take.
+// handle answers with the moment of its start. A payload that is a number is for how many
+// microseconds it is to take.
 func handle(ctx context.Context, job *worker.Job) (any, error) {
 	stamp := load.Stamp()
 	if len(job.Payload) > 0 && job.Payload[0] != '"' {

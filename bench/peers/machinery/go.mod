@@ -5,7 +5,7 @@ go 1.26.0
 
 require (
 	github.com/RichardKnop/machinery/v2 v2.0.16
-	github.com/freeslot/freeslot v0.0.0
+	github.com/freeslot/freeslot/bench v0.0.0
 	github.com/google/uuid v1.6.0
 	github.com/redis/go-redis/v9 v9.14.1
 )
@@ -65,4 +65,7 @@ require (
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 )
 
-replace github.com/freeslot/freeslot => ../../..
+replace (
+	github.com/freeslot/freeslot => ../../..
+	github.com/freeslot/freeslot/bench => ../..
+)

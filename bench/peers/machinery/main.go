@@ -1,17 +1,19 @@
-// Command machinery is github.com/RichardKnop/machinery as a peer of the benchmark: see bench/peers/load for the roles.
+// Command machinery is github.com/RichardKnop/machinery as a peer of the benchmark: see bench/load
+// for the roles.
 //
 //	machinery worker -redis URL -servers 4 -concurrency 32 -results notify
 //	machinery load -redis URL -results notify
 //
-// machinery keeps a task's state, and with it the result, under the task's id, and tells nobody. There are two ways to read it:
+// machinery keeps a task's state with its result under the task's id and notifies no one. There are
+// two ways to read it:
 //
-//   - poll: the submitter reads the states of its outstanding tasks, many a round trip. It calls MGET itself, as
-//     AsyncResult reads one task a call.
-//   - notify: once machinery has stored that the task has succeeded the worker publishes id and result, many in one message,
-//     and the submitter listens.
+//   - poll: the submitter reads the states of its outstanding tasks, many a round trip. It calls
+//     MGET itself, as AsyncResult reads one task a call.
+//   - notify: once machinery has stored that the task has succeeded the worker publishes id and
+//     result, many in one message, and the submitter listens.
 //
-// machinery takes a task from its queue by BLPOP: one that was taken is lost with its worker. The others here give it to
-// another worker, so machinery does less.
+// machinery takes a task from its queue by BLPOP: a task is lost with the worker that took it. The
+// others here give it to another worker, so machinery does less.
 package main
 
 import (
@@ -34,7 +36,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 const (
@@ -45,7 +47,8 @@ const (
 	// pollBatch bounds the tasks that one round trip of poll reads.
 	pollBatch = 512
 	notify    = "notify"
-	// blockFor bounds how long a worker takes to stop, in milliseconds; it is woken by a task all the same.
+	// blockFor bounds how long a worker takes to stop, in milliseconds; it is woken by a task all
+	// the same.
 	blockFor = 1000
 )
 
@@ -65,11 +68,11 @@ func newServer(opt *redis.Options) *machinery.Server {
 
 // worker is servers that run tasks in this process.
 type worker struct {
-	client  *redis.Client
-	teller  *load.Teller // of client; both are nil with poll
-	stamps  sync.Map     // of tasks that run, by id
-	running []*machinery.Worker
-	errs    chan error
+	client    *redis.Client
+	publisher *load.Publisher // of client; both are nil with poll
+	stamps    sync.Map        // of tasks that run, by id
+	running   []*machinery.Worker
+	errs      chan error
 }
 
 func startWorker(_ context.Context, args []string) (func() error, error) {
@@ -88,7 +91,7 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 	w := &worker{errs: make(chan error, *servers)}
 	if *results == notify {
 		w.client = redis.NewClient(opt)
-		w.teller = load.NewTeller(func(ctx context.Context, message string) error { return w.client.Publish(ctx, channel, message).Err() })
+		w.publisher = load.NewPublisher(func(ctx context.Context, message string) error { return w.client.Publish(ctx, channel, message).Err() })
 	}
 	for i := range *servers {
 		server := newServer(opt)
@@ -105,7 +108,7 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 
 func (w *worker) handle(ctx context.Context, _ string) (string, error) {
 	stamp := load.Stamp()
-	if w.teller != nil {
+	if w.publisher != nil {
 		w.stamps.Store(tasks.SignatureFromContext(ctx).UUID, stamp)
 	}
 	return stamp, nil
@@ -115,7 +118,7 @@ func (w *worker) handle(ctx context.Context, _ string) (string, error) {
 func (w *worker) ended(s *tasks.Signature) {
 	if stamp, ok := w.stamps.LoadAndDelete(s.UUID); ok {
 		text, _ := stamp.(string)
-		w.teller.Tell(s.UUID, text)
+		w.publisher.Add(s.UUID, text)
 	}
 }
 
@@ -129,8 +132,8 @@ func (w *worker) stop() error {
 	for range w.running {
 		err = errors.Join(err, <-w.errs)
 	}
-	if w.teller != nil {
-		w.teller.Close()
+	if w.publisher != nil {
+		w.publisher.Close()
 		err = errors.Join(err, w.client.Close())
 	}
 	return err
@@ -144,7 +147,7 @@ type submitter struct {
 	sub     *redis.PubSub // nil with poll
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
-	waiting load.Waiting
+	waiting load.Pending
 }
 
 func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
@@ -195,7 +198,7 @@ func (s *submitter) listen(ctx context.Context, sub *redis.PubSub) {
 		if err != nil {
 			return
 		}
-		s.waiting.Told(m.Payload)
+		s.waiting.Published(m.Payload)
 	}
 }
 

@@ -4,7 +4,7 @@ module github.com/freeslot/freeslot/bench/peers/river
 go 1.26.0
 
 require (
-	github.com/freeslot/freeslot v0.0.0
+	github.com/freeslot/freeslot/bench v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
@@ -28,4 +28,7 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 )
 
-replace github.com/freeslot/freeslot => ../../..
+replace (
+	github.com/freeslot/freeslot => ../../..
+	github.com/freeslot/freeslot/bench => ../..
+)

@@ -1,15 +1,17 @@
-// Command river is github.com/riverqueue/river, on Postgres, as a peer of the benchmark: see bench/peers/load
-// for the roles.
+// Command river is github.com/riverqueue/river, on Postgres, as a peer of the benchmark: see
+// bench/load for the roles.
 //
 //	river worker -postgres URL -concurrency 200 -cooldown 5ms -results batch
 //	river load -postgres URL
 //
-// A handler records its result as the job's output. River itself tells only the process that ran the job of its
-// end, so the submitter is told by NOTIFY, to which it listens. There are two ways:
+// A handler records its result as the job's output. River reports a job's end only to the process
+// that ran it, so the submitter listens to NOTIFY. There are two ways:
 //
-//   - batch: River completes jobs in the table many at a time, every 50 to 250 ms, and tells the worker's
-//     process, which passes it on, many jobs in one NOTIFY. This is River's default and takes the fewest writes.
-//   - tx: the handler completes its job itself and notifies, in one transaction a job. The result is there at once.
+//   - batch: River completes jobs in the table many at a time, every 50 to 250 ms, and reports to
+//     the worker's process, which passes it on, many jobs in one NOTIFY. This is River's default
+//     and takes the fewest writes.
+//   - tx: the handler completes its job itself and notifies, in one transaction a job. The result
+//     is there at once.
 package main
 
 import (
@@ -33,14 +35,14 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/freeslot/freeslot/bench/peers/load"
+	"github.com/freeslot/freeslot/bench/load"
 )
 
 const (
 	channel = "bench_results"
 	// notifyBytes is the most that one NOTIFY carries: Postgres takes less than 8,000.
 	notifyBytes = 7900
-	// eventsKept is how many completions may wait to be told: River drops what does not fit.
+	// eventsKept is how many completions may wait to be passed on: River drops what does not fit.
 	eventsKept = 100_000
 	fetchPoll  = 20 * time.Millisecond
 	stopLimit  = 20 * time.Second
@@ -48,7 +50,8 @@ const (
 
 func main() { os.Exit(load.Main(startWorker, openLoad)) }
 
-// jobArgs carry a key by which the submitter knows its job, since the fastest insert returns no ids.
+// jobArgs carry a key by which the submitter knows its job, since the fastest insert returns no
+// ids.
 type jobArgs struct {
 	Key     string          `json:"key"`
 	Payload json.RawMessage `json:"payload"`
@@ -109,7 +112,8 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: *concurrency}},
 		Workers:       workers,
 		FetchCooldown: *cooldown,
-		// Jobs are told by NOTIFY; this is for those that fall into the cooldown of the submitter's.
+		// Jobs come by NOTIFY; this is for those that fall into the cooldown of the
+		// submitter's.
 		FetchPollInterval: max(*cooldown, fetchPoll),
 		Logger:            quiet(),
 	})
@@ -119,8 +123,8 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 	events, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{
 		Kinds: []river.EventKind{river.EventKindJobCompleted, river.EventKindJobFailed}, ChanSize: eventsKept,
 	})
-	var tellers sync.WaitGroup
-	tellers.Go(func() { tell(ctx, pool, events, tx) })
+	var passing sync.WaitGroup
+	passing.Go(func() { passOn(ctx, pool, events, tx) })
 	if err := client.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -129,7 +133,7 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 		defer cancel()
 		err := client.Stop(ctx)
 		unsubscribe()
-		tellers.Wait()
+		passing.Wait()
 		pool.Close()
 		return err
 	}, nil
@@ -144,10 +148,11 @@ func openPool(ctx context.Context, url string, conns int) (*pgxpool.Pool, error)
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// tell passes completions on, as many in one NOTIFY as there are by then, unless they are told already.
-func tell(ctx context.Context, pool *pgxpool.Pool, events <-chan *river.Event, told bool) {
+// passOn notifies of completions, as many in one NOTIFY as there are by then, unless the handlers
+// have notified already.
+func passOn(ctx context.Context, pool *pgxpool.Pool, events <-chan *river.Event, notified bool) {
 	for e := range events {
-		if told && e.Kind == river.EventKindJobCompleted {
+		if notified && e.Kind == river.EventKindJobCompleted {
 			continue
 		}
 		var b strings.Builder
@@ -185,7 +190,7 @@ type submitter struct {
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
 	next    atomic.Int64
-	waiting load.Waiting
+	waiting load.Pending
 }
 
 func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
@@ -249,7 +254,7 @@ func (s *submitter) listen(ctx context.Context, conn *pgx.Conn) {
 		if err != nil {
 			return
 		}
-		s.waiting.Told(n.Payload)
+		s.waiting.Published(n.Payload)
 	}
 }
 

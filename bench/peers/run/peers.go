@@ -7,108 +7,173 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
-	"github.com/freeslot/freeslot/bench/peers/result"
+	"github.com/freeslot/freeslot/bench/system"
 )
 
-// awayBy is how much longer a round trip takes in the mode "away".
+// awayBy is how much longer a round trip takes in the part "away".
 const awayBy = time.Millisecond
 
-// errNoJob is of a window that was too short for anything to end in it.
+// errNoJob: the window was too short for anything to end in it.
 var errNoJob = errors.New("no job ended in the window")
 
 // shares are the levels of load, of each entry's own saturation.
-var shares = []float64{0.1, 0.5, 0.8}
+var shares = []float64{low, 0.5, high}
 
-// contender is an entry in one mode.
-type contender struct {
-	*entry
-	out result.Entry
+const (
+	// low is so little load that a call gathers nothing: each job is submitted by a call of its
+	// own.
+	low  = 0.1
+	high = 0.8
+)
+
+// mode is the conditions under which entries are compared.
+type mode struct {
+	aof      string
+	distance time.Duration
+	// only are the names of the entries; nil means all.
+	only []string
 }
 
-// mode measures the entries of these names (nil: all) under the same conditions: a sweep of each, then rounds in
-// which each is started afresh, in another order each time.
-func (b *bench) mode(ctx context.Context, aof string, distance time.Duration, names []string) error {
-	begin := time.Now()
-	m := result.Mode{AOF: aof, AwayUS: distance.Microseconds(), WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()}
-	var contenders []*contender
-	all := entries()
-	for i := range all {
-		e := &all[i]
-		if names != nil && !slices.Contains(names, e.name) || !b.wanted(e.name) {
-			continue
-		}
-		if why := b.missing[e.program]; why != "" {
-			m.Missing = append(m.Missing, result.Missing{Name: e.name, Why: why})
-			continue
-		}
-		c := &contender{entry: e, out: result.Entry{Name: e.name, Version: b.versionOf(ctx, e.program)}}
-		if err := b.sweep(ctx, c, aof, distance); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			m.Missing = append(m.Missing, result.Missing{Name: e.name, Why: err.Error()})
-			b.say("%s is left out: %s", e.name, err)
-			continue
-		}
-		contenders = append(contenders, c)
+// contender is an entry in one mode and what it came to.
+type contender struct {
+	*entry
+	version string
+	best    setting
+	sweep   []point
+	rounds  []round
+}
+
+// point is one setting of a sweep; err is the reason why it has no figures.
+type point struct {
+	setting
+	jobsPerSecond float64
+	resultP50     int64
+	err           error
+}
+
+// round is a start of a peer at saturation, and another one at shares of it.
+type round struct {
+	saturation *load.Figures
+	// cpu is the microseconds a job by process at saturation, redisBusy the share of the time of
+	// Redis' main thread.
+	cpu       map[string]float64
+	redisBusy float64
+	levels    []level
+	// one is one job at a time, bare the round trips of an EVALSHA one after the other on the same
+	// system.
+	one  *load.Figures
+	bare *load.Times
+}
+
+// level is an open loop at a share of the saturation.
+type level struct {
+	share, rate float64
+	*load.Figures
+}
+
+func (b *bench) plain(ctx context.Context) error {
+	contenders, err := b.compare(ctx, mode{aof: system.AOFOff})
+	if err != nil {
+		return err
 	}
-	if names != nil {
-		m.Missing = slices.DeleteFunc(m.Missing, func(x result.Missing) bool { return !slices.Contains(names, x.Name) })
+	b.plainTargets(contenders)
+	return b.plots(contenders)
+}
+
+func (b *bench) always(ctx context.Context) error {
+	contenders, err := b.compare(ctx, mode{aof: "always", only: []string{inProcess, asynq}})
+	b.against("end to end in process with the append-only file `always`, against asynq", 3, contenders, inProcess)
+	return err
+}
+
+func (b *bench) away(ctx context.Context) error {
+	contenders, err := b.compare(ctx, mode{aof: system.AOFOff, distance: awayBy, only: []string{inProcess, asynq}})
+	b.awayTarget(contenders)
+	b.against("end to end 1 ms away from Redis, against asynq", 4, contenders, inProcess)
+	return err
+}
+
+// compare measures the entries under the same conditions: a sweep of each, then rounds in which
+// each is started afresh, in another order each time.
+func (b *bench) compare(ctx context.Context, m mode) ([]*contender, error) {
+	b.sayMode(m)
+	contenders, err := b.sweepAll(ctx, m)
+	if err != nil {
+		return nil, err
 	}
 	// Levels are shares of the median of all rounds, so all come before the first of them.
 	for _, measured := range []func(c *contender, r int) error{
-		func(c *contender, _ int) error { return b.saturation(ctx, c, aof, distance) },
-		func(c *contender, r int) error { return b.levels(ctx, c, r, aof, distance) },
+		func(c *contender, _ int) error { return b.saturation(ctx, m, c) },
+		func(c *contender, r int) error { return b.levels(ctx, m, c, r) },
 	} {
 		for r := range b.rounds {
 			for _, i := range rand.Perm(len(contenders)) {
-				c := contenders[i]
-				if err := measured(c, r); err != nil {
+				if err := measured(contenders[i], r); err != nil {
 					if ctx.Err() != nil {
-						return ctx.Err()
+						return nil, ctx.Err()
 					}
-					m.Missing = append(m.Missing, result.Missing{Name: c.name, Why: fmt.Sprintf("round %d: %s", r+1, err)})
-					b.say("%s, round %d: %s", c.name, r+1, err)
+					b.leftOut(fmt.Sprintf("%s, round %d", contenders[i].name, r+1), err)
 				}
 			}
 		}
 	}
+	var out []*contender
 	for _, c := range contenders {
-		c.out.Rounds = slices.DeleteFunc(c.out.Rounds, func(r result.Round) bool { return len(r.Levels) == 0 })
-		if len(c.out.Rounds) > 0 {
-			c.out.Thin()
-			m.Entries = append(m.Entries, c.out)
+		c.rounds = slices.DeleteFunc(c.rounds, func(r round) bool { return len(r.levels) == 0 })
+		if len(c.rounds) > 0 {
+			out = append(out, c)
 		}
 	}
-	m.Run = b.runNow(begin)
-	b.results.PutMode(m)
-	return nil
+	b.tables(out)
+	return out, nil
 }
 
-func (b *bench) wanted(name string) bool {
-	if b.peers == "" {
-		return true
+// leftOut notes what could not be measured.
+func (b *bench) leftOut(what string, err error) {
+	b.Say("Not measured: %s: %v.", what, err)
+	b.Progress("%s is left out: %v", what, err)
+}
+
+// sweepAll finds the best setting of each entry. An entry that cannot be measured is left out.
+func (b *bench) sweepAll(ctx context.Context, m mode) (contenders []*contender, _ error) {
+	all := entries()
+	for i := range all {
+		e := &all[i]
+		if m.only != nil && !slices.Contains(m.only, e.name) || !b.wanted(e.name) {
+			continue
+		}
+		c := &contender{entry: e, version: system.PeerVersion(ctx, b.Root, e.program)}
+		err := errors.New(b.missing[e.program])
+		if b.missing[e.program] == "" {
+			err = b.sweepOne(ctx, m, c)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			b.leftOut(e.name, err)
+		default:
+			contenders = append(contenders, c)
+		}
 	}
-	return slices.ContainsFunc(strings.Split(b.peers, ","), func(word string) bool { return strings.Contains(strings.ToLower(name), strings.ToLower(word)) })
+	return contenders, nil
 }
 
-func (b *bench) warmUp() int64 { return max(b.window.Milliseconds()/5, 200) }
-
-// sweep measures the throughput of each setting; settings that differ only in how jobs are submitted share a start.
-func (b *bench) sweep(ctx context.Context, c *contender, aof string, distance time.Duration) error {
-	settings := c.grouped(b.short)
+// sweepOne measures the throughput of each setting. Settings that differ only in how jobs are
+// submitted share a start.
+func (b *bench) sweepOne(ctx context.Context, m mode, c *contender) error {
+	settings := c.grouped(b.Short)
 	var failures error
 	for i := 0; i < len(settings); {
 		n := 1
 		for i+n < len(settings) && sameProcesses(settings[i], settings[i+n]) {
 			n++
 		}
-		if err := b.sweepGroup(ctx, c, settings[i:i+n], aof, distance); err != nil {
+		if err := b.sweepGroup(ctx, m, c, settings[i:i+n]); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -116,186 +181,171 @@ func (b *bench) sweep(ctx context.Context, c *contender, aof string, distance ti
 		}
 		i += n
 	}
-	best := slices.MaxFunc(c.out.Sweep, func(a, z result.Point) int { return cmp.Compare(a.JobsPerSecond, z.JobsPerSecond) })
-	if best.JobsPerSecond == 0 {
+	best := slices.MaxFunc(c.sweep, func(a, z point) int { return cmp.Compare(a.jobsPerSecond, z.jobsPerSecond) })
+	if best.jobsPerSecond == 0 {
 		return failures
 	}
-	c.out.Best = best.Setting
-	b.say("%s: best of %d settings: worker %q, load %q, %d in flight, %d a call: %s jobs/s", c.name, len(settings), best.Worker, best.Load, best.InFlight, best.Batch, measure.Thousands(best.JobsPerSecond))
+	c.best = best.setting
+	b.Progress("%s: best of %d settings: %s: %s jobs/s", c.name, len(settings), best.words(), measure.Thousands(best.jobsPerSecond))
 	return nil
 }
 
 // grouped is the sweep, in groups that share processes.
-func (e *entry) grouped(short bool) []result.Setting {
-	s := e.sweep
+func (e *entry) grouped(short bool) []setting {
+	s := slices.Clone(e.sweep)
 	if short {
 		s = s[:min(len(s), shortSweep)]
 	}
-	s = slices.Clone(s)
-	slices.SortStableFunc(s, func(a, z result.Setting) int {
-		return cmp.Or(cmp.Compare(a.Worker, z.Worker), cmp.Compare(a.Load, z.Load), cmp.Compare(a.Processes, z.Processes))
+	slices.SortStableFunc(s, func(a, z setting) int {
+		return cmp.Or(cmp.Compare(a.worker, z.worker), cmp.Compare(a.load, z.load), cmp.Compare(a.processes, z.processes))
 	})
 	return s
 }
 
-func sameProcesses(a, z result.Setting) bool {
-	return a.Worker == z.Worker && a.Load == z.Load && a.Processes == z.Processes
+func sameProcesses(a, z setting) bool {
+	return a.worker == z.worker && a.load == z.load && a.processes == z.processes
 }
 
-func (b *bench) sweepGroup(ctx context.Context, c *contender, settings []result.Setting, aof string, distance time.Duration) (err error) {
-	fail := func(err error) error {
-		for _, s := range settings {
-			if !slices.ContainsFunc(c.out.Sweep, func(p result.Point) bool { return p.Setting == s }) {
-				c.out.Sweep = append(c.out.Sweep, result.Point{Setting: s, Error: err.Error()})
-			}
+func (b *bench) sweepGroup(ctx context.Context, m mode, c *contender, settings []setting) (err error) {
+	measured := 0
+	defer func() {
+		for _, s := range settings[measured:] {
+			c.sweep = append(c.sweep, point{setting: s, err: err})
 		}
+	}()
+	s, err := b.start(ctx, m, c.entry, settings[0])
+	if err != nil {
 		return err
 	}
-	s, err := b.start(ctx, shape{entry: c.entry, setting: settings[0], aof: aof, away: distance})
-	if err != nil {
-		return fail(err)
-	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	defer func() { err = errors.Join(err, s.Stop()) }()
 	if _, err := b.heat(ctx, s, settings[0]); err != nil {
-		return fail(err)
+		return err
 	}
 	window := max(b.window.Milliseconds()*3/5, 300)
 	for _, setting := range settings {
-		f, err := s.ask(ctx, load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, WarmUpMS: b.warmUp(), MeasureMS: window})
+		f, err := s.Ask(ctx, load.Request{Loop: load.Closed, InFlight: setting.inFlight, Batch: setting.batch, WarmUpMS: b.warmUp(), MeasureMS: window})
 		if err != nil {
-			return fail(err)
-		}
-		c.out.Sweep = append(c.out.Sweep, result.Point{Setting: setting, JobsPerSecond: f.JobsPerSecond, ResultP50: f.Result.P50})
-	}
-	return nil
-}
-
-// saturation starts a peer afresh and measures it at saturation.
-func (b *bench) saturation(ctx context.Context, c *contender, aof string, distance time.Duration) (err error) {
-	s, err := b.start(ctx, shape{entry: c.entry, setting: c.out.Best, aof: aof, away: distance})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	var r result.Round
-	if err := b.saturate(ctx, s, c.out.Best, &r); err != nil {
-		return err
-	}
-	if c.yardstick {
-		if err := b.one(ctx, s, &r); err != nil {
 			return err
 		}
+		c.sweep = append(c.sweep, point{setting: setting, jobsPerSecond: f.JobsPerSecond, resultP50: f.Result.P50})
+		measured++
 	}
-	c.out.Rounds = append(c.out.Rounds, r)
-	b.say("%s: %s jobs/s", c.name, measure.Thousands(r.Saturation.JobsPerSecond))
 	return nil
 }
 
-// single is the share of the load up to which each job is submitted by a call of its own: so little is there to gather.
-const single = 0.1
-
-// levels starts a peer afresh and measures it at shares of its saturation, for one of its rounds.
-func (b *bench) levels(ctx context.Context, c *contender, round int, aof string, distance time.Duration) (err error) {
-	if round >= len(c.out.Rounds) {
-		return nil // one that failed, which is said
-	}
-	s, err := b.start(ctx, shape{entry: c.entry, setting: c.out.Best, aof: aof, away: distance})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	if _, err := b.heat(ctx, s, c.out.Best); err != nil {
-		return err
-	}
-	full := c.out.Throughput()
-	into := &c.out.Rounds[round]
-	for _, share := range shares {
-		rate, batch := full*share, c.out.Best.Batch
-		if share <= single {
-			batch = 1
-		}
-		f, err := s.ask(ctx, load.Request{Loop: load.Open, Rate: rate, InFlight: c.out.Best.InFlight, Batch: batch, WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()})
-		if err != nil {
-			into.Levels = nil
-			return fmt.Errorf("at %.0f %%: %w", share*100, err)
-		}
-		into.Levels = append(into.Levels, result.Level{Share: share, Rate: measure.Rounded(rate), Figures: *f})
-	}
-	b.say("%s: result at 10 %%: %s, at 80 %%: %s", c.name, into.Levels[0].Result.Words(), into.Levels[len(into.Levels)-1].Result.Words())
-	return nil
+func (b *bench) start(ctx context.Context, m mode, e *entry, s setting) (*system.System, error) {
+	return system.Start(ctx, b.programs, system.Shape{
+		Program: e.program, Postgres: e.postgres, AOF: m.aof, Away: m.distance,
+		Schedulers: e.schedulers, Worker: s.worker, Processes: s.processes, Load: s.load,
+	})
 }
 
-// saturate measures a closed loop, and what the processes spent on it.
-func (b *bench) saturate(ctx context.Context, s *system, setting result.Setting, r *result.Round) error {
-	request, err := b.heat(ctx, s, setting)
-	if err != nil {
-		return err
-	}
-	watch, err := b.watch(ctx, s)
-	if err != nil {
-		return err
-	}
-	request.WarmUpMS = b.warmUp() // or else the first jobs of all callers count that the last do not
-	f, err := s.ask(ctx, request)
-	if err != nil {
-		return err
-	}
-	if f.Jobs == 0 {
-		return errNoJob
-	}
-	r.Saturation = *f
-	return watch(ctx, f.Ended, r)
-}
-
-// heat has a fresh system do the load for a whole window that does not count: pools fill, and what is compiled
-// while it runs is compiled.
-func (b *bench) heat(ctx context.Context, s *system, setting result.Setting) (load.Request, error) {
-	r := load.Request{Loop: load.Closed, InFlight: setting.InFlight, Batch: setting.Batch, MeasureMS: b.window.Milliseconds()}
-	_, err := s.ask(ctx, r)
+// heat has a fresh system do the load for a whole window that does not count: pools fill, and what
+// is compiled while it runs is compiled.
+func (b *bench) heat(ctx context.Context, s *system.System, setting setting) (load.Request, error) {
+	r := load.Request{Loop: load.Closed, InFlight: setting.inFlight, Batch: setting.batch, MeasureMS: b.window.Milliseconds()}
+	_, err := s.Ask(ctx, r)
 	return r, err
 }
 
-// watch begins to look at processor times; the function that it returns ends that.
-func (b *bench) watch(ctx context.Context, s *system) (func(context.Context, int64, *result.Round) error, error) {
-	before, cpuErr := s.cpu()
-	redisBefore, err := s.redisSeconds(ctx)
-	begin := time.Now()
-	return func(ctx context.Context, jobs int64, r *result.Round) error {
-		took := time.Since(begin)
-		redisAfter, err := s.redisSeconds(ctx)
-		if err != nil {
-			return err
-		}
-		r.RedisBusy = (redisAfter - redisBefore) / took.Seconds()
-		after, err := s.cpu()
-		if errors.Join(cpuErr, err) != nil || jobs == 0 {
-			return nil // only some systems tell
-		}
-		for _, name := range []string{"load", "replicas", "workers", "redis"} {
-			if v := after[name] - before[name]; v > 0 {
-				r.CPU = append(r.CPU, result.CPU{Process: name, UsPerJob: measure.Rounded(v * 1e6 / float64(jobs))})
-			}
-		}
-		return nil
-	}, err
-}
-
-func (s *system) redisSeconds(ctx context.Context) (float64, error) {
-	if s.stats == nil {
-		return 0, nil
-	}
-	stat, err := measure.ReadRedisStat(ctx, s.stats)
-	return stat.CPUSeconds, err
-}
-
-// one measures bare round trips, and jobs one at a time.
-func (b *bench) one(ctx context.Context, s *system, r *result.Round) error {
-	window := max(b.window.Milliseconds()/3, 300)
-	f, err := s.ask(ctx, load.Request{Loop: load.Bare, MeasureMS: window})
+// saturation starts a peer afresh and measures it at saturation.
+func (b *bench) saturation(ctx context.Context, m mode, c *contender) (err error) {
+	s, err := b.start(ctx, m, c.entry, c.best)
 	if err != nil {
 		return err
 	}
-	r.Bare = f.Bare
-	r.One, err = s.ask(ctx, load.Request{Loop: load.Closed, InFlight: 1, WarmUpMS: 100, MeasureMS: window})
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	r, err := b.saturate(ctx, s, c.best)
+	if err != nil {
+		return err
+	}
+	if c.yardstick {
+		if err := b.oneAtATime(ctx, s, r); err != nil {
+			return err
+		}
+	}
+	c.rounds = append(c.rounds, *r)
+	b.Failed += r.saturation.Failures()
+	b.Progress("%s: %s jobs/s", c.name, measure.Thousands(r.saturation.JobsPerSecond))
+	return nil
+}
+
+// saturate measures a closed loop, and what the processes spend on it.
+func (b *bench) saturate(ctx context.Context, s *system.System, setting setting) (*round, error) {
+	request, err := b.heat(ctx, s, setting)
+	if err != nil {
+		return nil, err
+	}
+	cpuBefore, cpuErr := s.CPU()
+	before, err := s.RedisStat(ctx)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	request.WarmUpMS = b.warmUp() // else the first jobs of all callers count and their last do not
+	r := &round{cpu: make(map[string]float64)}
+	if r.saturation, err = s.Ask(ctx, request); err != nil {
+		return nil, err
+	}
+	if r.saturation.Jobs == 0 {
+		return nil, errNoJob
+	}
+	took := time.Since(begin)
+	after, err := s.RedisStat(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.redisBusy = (after.CPUSeconds - before.CPUSeconds) / took.Seconds()
+	cpuAfter, err := s.CPU()
+	if errors.Join(cpuErr, err) != nil {
+		return r, nil // only some operating systems have these figures
+	}
+	for name := range cpuAfter {
+		r.cpu[name] = (cpuAfter[name] - cpuBefore[name]) * 1e6 / float64(r.saturation.Ended)
+	}
+	return r, nil
+}
+
+// oneAtATime measures bare round trips, and jobs one at a time.
+func (b *bench) oneAtATime(ctx context.Context, s *system.System, r *round) error {
+	window := max(b.window.Milliseconds()/3, 300)
+	f, err := s.Ask(ctx, load.Request{Loop: load.Bare, MeasureMS: window})
+	if err != nil {
+		return err
+	}
+	r.bare = f.Bare
+	r.one, err = s.Ask(ctx, load.Request{Loop: load.Closed, InFlight: 1, WarmUpMS: 100, MeasureMS: window})
 	return err
+}
+
+// levels starts a peer afresh and measures it at shares of its saturation, for one of its rounds.
+func (b *bench) levels(ctx context.Context, m mode, c *contender, i int) (err error) {
+	if i >= len(c.rounds) {
+		return nil // one failed, which the report has
+	}
+	s, err := b.start(ctx, m, c.entry, c.best)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	if _, err := b.heat(ctx, s, c.best); err != nil {
+		return err
+	}
+	full := c.throughput()
+	var levels []level
+	for _, share := range shares {
+		rate, batch := full*share, c.best.batch
+		if share <= low {
+			batch = 1
+		}
+		f, err := s.Ask(ctx, load.Request{Loop: load.Open, Rate: rate, InFlight: c.best.inFlight, Batch: batch, WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()})
+		if err != nil {
+			return fmt.Errorf("at %.0f %%: %w", share*100, err)
+		}
+		b.Failed += f.Failures()
+		levels = append(levels, level{share, measure.Rounded(rate), f})
+	}
+	c.rounds[i].levels = levels
+	b.Progress("%s: result at 10 %%: %s, at 80 %%: %s", c.name, levels[0].Result.Words(), levels[len(levels)-1].Result.Words())
+	return nil
 }

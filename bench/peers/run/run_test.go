@@ -8,137 +8,85 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
-	"github.com/freeslot/freeslot/bench/peers/load"
-	"github.com/freeslot/freeslot/bench/peers/result"
-	"github.com/freeslot/freeslot/bench/report"
-	"github.com/freeslot/freeslot/bench/trace"
+	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestRun does the parts that need nothing but Redis at toy size, so that the tool does not rot.
+// TestRun measures one entry at toy size, so that the tool does not rot.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
-	parts := [][]string{{"-parts", "limit"}, {"-parts", "peers", "-peers", "single frames"}}
-	if raced {
-		parts = parts[:1]
-	}
 	out, markdown := filepath.Join(dir, "peers.json"), filepath.Join(dir, "RESULTS.md")
-	for _, args := range parts {
-		var stdout, stderr bytes.Buffer
-		args = append(args, "-short", "-rounds", "1", "-window", "500ms", "-out", out, "-markdown", markdown, "-artefacts", dir)
-		if code := run(t.Context(), args, &stdout, &stderr); code != 0 {
-			t.Fatalf("%q: exit status %d: %s\n%s", args, code, &stderr, &stdout)
-		}
-		if err := report.Check(dir, markdown); err != nil {
-			t.Error(err)
-		}
+	var stdout, stderr bytes.Buffer
+	args := []string{"-parts", "peers", "-peers", "single frames", "-short", "-rounds", "1", "-window", "500ms", "-out", out, "-markdown", markdown}
+	if code := newTool().Run(t.Context(), args, &stdout, &stderr); code != 0 {
+		t.Fatalf("exit status %d: %s\n%s", code, &stderr, &stdout)
 	}
-	r, err := loadResults(out)
+	if err := result.Check(dir, markdown); err != nil {
+		t.Error(err)
+	}
+	f, err := result.Load(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !raced {
-		checkMode(t, r.Mode(aofOff, 0), result.WebSocket)
+	if len(f.Parts) != 1 {
+		t.Fatalf("parts are %+v", f.Parts)
 	}
-	checkLimit(t, r.Limit, dir)
+	checkPeers(t, &f.Parts[0], dir)
 	text, err := os.ReadFile(markdown)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "| end to end in process, against asynq | at least 4 times | not measured | not measured |") {
-		t.Error("a target without asynq's figure is not said to be unmeasured")
+	if !strings.Contains(string(text), "| peers | end to end in process, against asynq | at least 4x | not measured | - |") {
+		t.Error("the report does not say that a target without asynq's figure is unmeasured")
 	}
 }
 
-func checkMode(t *testing.T, m *result.Mode, name string) {
+func checkPeers(t *testing.T, p *result.Part, dir string) {
 	t.Helper()
-	e := m.Entry(name)
-	if e == nil {
-		t.Fatalf("%s was not measured: %+v", name, m)
+	saturation, levels, sweep := p.Tables[0], p.Tables[1], p.Tables[2]
+	if len(saturation.Rows) != 1 || saturation.Rows[0].Name != webSocket || len(levels.Rows) != len(shares) || len(sweep.Rows) != shortSweep {
+		t.Fatalf("tables are %+v", p.Tables)
 	}
-	round := e.Rounds[0]
-	if e.Throughput() <= 0 || len(round.Levels) != len(shares) || round.One == nil || round.Bare == nil || round.RedisBusy <= 0 || len(round.CPU) == 0 {
-		t.Errorf("%s: something is missing: %+v", name, round)
-	}
-	for _, l := range round.Levels {
-		if l.Jobs == 0 || l.Failures() > 0 || l.Assign == nil || l.Assign.Count != l.Jobs || l.Start.Count != l.Jobs {
-			t.Errorf("%s at %.0f %%: %+v", name, l.Share*100, l.Figures)
+	for i, f := range saturation.Rows[0].Figures {
+		if f == nil || f[0] <= 0 {
+			t.Errorf("%s is %v", saturation.Columns[i].Name, f)
 		}
 	}
-}
-
-func checkLimit(t *testing.T, l *result.Limit, dir string) {
-	t.Helper()
-	for _, name := range []string{"submit.lua", "complete.lua", "xread"} {
-		if !slices.ContainsFunc(l.Calls, func(c result.Call) bool { return c.Name == name && c.CallsPerJob > 0 }) {
-			t.Errorf("no call of %s was seen: %+v", name, l.Calls)
+	for _, row := range levels.Rows {
+		for i, f := range row.Figures {
+			if failed := i == len(row.Figures)-1; f == nil || (f[0] == 0) != failed {
+				t.Errorf("%s: %s is %v", row.Name, levels.Columns[i].Name, f)
+			}
 		}
 	}
-	for _, c := range l.Ceilings {
-		if c.Error != "" || c.CallsPerSecond <= 0 || c.Jobs < 1 {
-			t.Errorf("ceiling of %s by %s: %+v", c.Name, c.How, c)
-		}
-	}
-	// One job alone is one call to submit it and one to complete it.
-	for _, p := range l.Phases {
-		if (strings.HasPrefix(p.Name, "submit") || strings.HasPrefix(p.Name, "complete")) && (p.Alone < 0.9 || p.Alone > 1.1) {
-			t.Errorf("%s: %v calls for a job that is alone, expected 1", p.Name, p.Alone)
-		}
-	}
-	for _, name := range l.Profiles {
-		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
-			t.Errorf("profile %s: %v", name, err)
+	for _, picture := range p.Plots {
+		if info, err := os.Stat(filepath.Join(dir, picture.File)); err != nil || info.Size() == 0 {
+			t.Errorf("plot %s: %v", picture.File, err)
 		}
 	}
 }
 
 func TestOptionsRefused(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"peers"}, `"peers" is not a flag`},
-		{[]string{"-parts", "peers,all"}, `-parts has "all"`},
-		{[]string{"-trace", "x.csv"}, "belong together"},
-		{[]string{"-rounds", "101"}, "-rounds is 101"},
-		{[]string{"-window", "1ms"}, "-window is 1ms"},
+	for want, args := range map[string][]string{
+		"-rounds is 101": {"-rounds", "101"},
+		"-window is 1ms": {"-window", "1ms"},
 	} {
 		var stderr bytes.Buffer
-		if code := run(t.Context(), c.args, &bytes.Buffer{}, &stderr); code != 2 {
-			t.Errorf("%v: exit status %d, expected 2", c.args, code)
-		}
-		if !strings.Contains(stderr.String(), c.want) {
-			t.Errorf("%v: got %q, expected it to contain %q", c.args, &stderr, c.want)
+		if code := newTool().Run(t.Context(), args, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%v: exit status %d: %s", args, code, &stderr)
 		}
 	}
 }
 
-func TestPlainPaths(t *testing.T) {
-	t.Parallel()
-	got := plainPaths([]string{"-trace", "/data/trace.csv", "-nodes=/data/nodes.csv", "-short", "-parts", "peers"})
-	if diff := cmp.Diff([]string{"-trace", "trace.csv", "-nodes=nodes.csv", "-short", "-parts", "peers"}, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestMonitored(t *testing.T) {
-	t.Parallel()
-	got := monitored("+1700000000.123456 [0 127.0.0.1:40000] \"EVALSHA\" \"ab\" \"a\\x00\\xff\\n\" \"say \\\"x\\\\\" \"\"\r\n")
-	if diff := cmp.Diff([]string{"EVALSHA", "ab", "a\x00\xff\n", `say "x\`, ""}, got); diff != "" {
-		t.Error(diff)
-	}
-	if got := monitored("+1700000000.123456 [0 lua] \"get\" \"k\"\r\n"); got != nil {
-		t.Errorf("a script's command is %q", got)
-	}
-}
-
-// TestSweeps: each entry can be swept, settings are not tried twice, and a short run has what a full one has.
+// TestSweeps: each entry can be swept, settings are not tried twice, and a short run has what a
+// full one has.
 func TestSweeps(t *testing.T) {
 	t.Parallel()
 	for _, e := range entries() {
@@ -150,40 +98,70 @@ func TestSweeps(t *testing.T) {
 			if slices.Contains(all[:i], s) {
 				t.Errorf("%s: %+v comes twice", e.name, s)
 			}
-			if s.InFlight < 1 || s.Batch < 1 || s.Processes < 1 || s.InFlight < s.Batch {
+			if s.inFlight < 1 || s.batch < 1 || s.processes < 1 || s.inFlight < s.batch {
 				t.Errorf("%s: %+v cannot be run", e.name, s)
 			}
 		}
 	}
 }
 
-// TestPlan: the jobs of a replay ask for models that the fleet has, and keep the share of the slots busy.
-func TestPlan(t *testing.T) {
+// rounds makes a contender whose rounds had these jobs a second, times to assign at 80 % load, and
+// bare round trips.
+func rounds(name string, rates ...float64) *contender {
+	e := &entry{name: name, program: name}
+	c := &contender{entry: e, best: setting{worker: "-a", inFlight: 8, batch: 1}}
+	c.sweep = []point{{setting: c.best, jobsPerSecond: rates[0]}}
+	times := func(us int64) *load.Times {
+		return &load.Times{Latency: measure.Latency{Count: 9, P50: us, P99: 2 * us, P999: 3 * us}}
+	}
+	for _, rate := range rates {
+		r := round{
+			saturation: &load.Figures{JobsPerSecond: rate}, cpu: map[string]float64{"load": rate / 1000}, redisBusy: 0.5,
+			one: &load.Figures{Result: *times(400)}, bare: times(100),
+		}
+		for _, share := range shares {
+			f := &load.Figures{Start: *times(int64(rate)), Result: *times(int64(2 * rate)), Assign: times(int64(rate / 10)), Bare: times(500), Failed: map[string]int64{"x": 1}}
+			r.levels = append(r.levels, level{share, share * rate, f})
+		}
+		c.rounds = append(c.rounds, r)
+	}
+	return c
+}
+
+// TestTables: figures are medians of the rounds, and targets are met or not as the figures say.
+func TestTables(t *testing.T) {
 	t.Parallel()
-	requests := []trace.Request{{At: 0, GeneratedTokens: 10}, {At: 5e8, GeneratedTokens: 30}, {At: 1e9, GeneratedTokens: 20}}
-	fleet := []trace.Node{{ID: "a", GPU: 4, Model: "T4"}, {ID: "b", GPU: 4, Model: "A10"}}
-	plan, err := planOf(requests, fleet, 3000, 0.5)
-	if err != nil {
-		t.Fatal(err)
+	b := newBench()
+	all := []*contender{rounds(inProcess, 9_000, 11_000, 10_000), rounds(asynq, 4_000, 2_000)}
+	b.tables(all)
+	b.plainTargets(all)
+	saturation, levels := b.Result.Tables[0].Rows, b.Result.Tables[1].Rows
+	if got := saturation[0].Figures; got[0][0] != 10_000 || got[1][0] != 9_000 || got[1][1] != 11_000 || got[2][0] != 3 || got[3][0] != 10 || got[4] != nil || got[7][0] != 50 {
+		t.Errorf("at saturation: %v", got)
 	}
-	models, busy := make(map[string]int), int64(0)
-	for _, p := range plan {
-		models[p.Model]++
-		busy += p.RunUS
+	if got := levels[len(shares)-1].Figures; got[0][0] != 8_000 || got[1][1] != 2_000 || got[6][0] != 3 {
+		t.Errorf("at 80 %%: %v", got)
 	}
-	if len(models) != 3 || models[""] < 1300 || models[""] > 1700 || models["T4"] < 600 {
-		t.Errorf("jobs ask for %v", models)
+	if name := b.Result.Tables[2].Rows[0].Name; !strings.Contains(name, "`-a`, 8 in flight, 1 a call **(taken)**") {
+		t.Errorf("the sweep has %q", name)
 	}
-	if share := float64(busy) / float64(plan[len(plan)-1].AtUS) / 8; share < 0.49 || share > 0.51 {
-		t.Errorf("%.3f of the slots are busy, expected half", share)
+	met := make(map[string]bool)
+	for i := range b.Result.Targets {
+		met[b.Result.Targets[i].What] = b.Result.Targets[i].Met()
 	}
-	f := &load.Figures{Delays: make([]int64, len(plan)), Late: &load.Times{Latency: measure.Latency{P50: 7}}}
-	for i := range f.Delays {
-		f.Delays[i] = 500
-	}
-	f.Delays[0] = -1
-	r := compare(plan, fleet, f)
-	if r.Delay.Count != 2999 || r.Ideal.Count != 3000 || r.Late.P50 != 7 {
-		t.Errorf("compared to %+v", r)
+	for what, want := range map[string]bool{
+		"end to end in process, against asynq":                                                       false, // 10,000 / 3,000
+		"time to assign at 10 % load, p50 / that of a bare EVALSHA":                                  true,  // 1,000 / 500
+		"time to assign at 10 % load, p99 / that of a bare EVALSHA":                                  true,
+		"time to result of a job that does nothing, one at a time, in process / a bare EVALSHA, p50": true, // 400 / 100
+		"p99 time to assign at 80 % load":                                                            true,
+		"p99 time to assign at 80 % load, against the least time to start of a peer":                 true,
+		"end to end over WebSocket with batch frames, against asynq":                                 false, // not measured
+	} {
+		if got, ok := met[what]; !ok || got != want {
+			t.Errorf("%s: met %t (there: %t), expected %t", what, got, ok, want)
+		}
 	}
 }
+
+func newBench() *bench { return &bench{new(tool.Bench), &shared{}} }

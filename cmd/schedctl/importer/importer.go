@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -17,9 +16,9 @@ import (
 // pageSize is how many nodes one call reads.
 const pageSize = 100
 
-// Check refuses servers that cannot be trusted with jobs, another number of cells
-// than is recorded, and a cell that does not answer: a list is copied whole. In a dry
-// run it records nothing.
+// Check refuses servers that cannot be trusted with jobs, a number of cells other than the recorded
+// one, and a cell that does not answer: a list is copied as a whole. In a dry run it records
+// nothing.
 func Check(ctx context.Context, cells *cell.Set, dryRun bool) error {
 	if dryRun {
 		return checkRecords(ctx, cells)
@@ -31,7 +30,7 @@ func Check(ctx context.Context, cells *cell.Set, dryRun bool) error {
 	return err
 }
 
-// checkRecords says each thing once: cells of one server find the same.
+// checkRecords reports each error once: cells of one server find the same.
 func checkRecords(ctx context.Context, cells *cell.Set) error {
 	all := cells.All()
 	found := make([]error, len(all))
@@ -44,32 +43,33 @@ func checkRecords(ctx context.Context, cells *cell.Set) error {
 		})
 	}
 	checks.Wait()
+	var distinct error
 	seen := make(map[string]bool)
-	return errors.Join(slices.DeleteFunc(found, func(err error) bool {
-		again := err == nil || seen[err.Error()]
-		if err != nil {
+	for _, err := range found {
+		if err != nil && !seen[err.Error()] {
 			seen[err.Error()] = true
+			distinct = errors.Join(distinct, err)
 		}
-		return again
-	})...)
+	}
+	return distinct
 }
 
-// Options are how nodes are copied.
+// Options control an import.
 type Options struct {
 	// DryRun writes nothing.
 	DryRun bool
-	// Force takes nodes from their agents, too: their jobs end as node_lost, and the agents exit.
+	// Force takes nodes from their agents, too. Their jobs end as node_lost, and the agents exit.
 	Force bool
 	// HeartbeatLimit is the silence after which an agent counts as gone.
 	HeartbeatLimit time.Duration
-	// Waits is called before Run waits for HeartbeatLimit: all agents of so many nodes are silent, as
-	// they are when Redis has just come back.
+	// Waits is called before Run waits for HeartbeatLimit, with the number of nodes with silent
+	// agents. After an outage of Redis all agents are silent for a moment.
 	Waits func(nodes int)
 }
 
-// Run copies nodes into their cells, reads them back, and returns one result for each entry, in their
-// order. What it did before an error stays, and results say of which nodes; run again, it finds them to
-// be the same.
+// Run copies nodes into their cells, reads them back, and returns one result for each entry, in
+// order. After an error the copied nodes stay, as the results show; another run finds them to be
+// the same.
 func Run(ctx context.Context, cells *cell.Set, entries []Entry, options Options) ([]Result, error) {
 	im := importer{Options: options, cells: cells, grace: options.HeartbeatLimit}
 	return im.run(ctx, entries)
@@ -78,8 +78,8 @@ func Run(ctx context.Context, cells *cell.Set, entries []Entry, options Options)
 type importer struct {
 	Options
 	cells *cell.Set
-	// doubted is how many nodes have agents that are silent. patient is true once these have had the time
-	// grace to be heard.
+	// doubted is the number of nodes with silent agents. patient is true once these have had the
+	// time grace to send a heartbeat.
 	doubted int
 	patient bool
 	grace   time.Duration
@@ -118,7 +118,7 @@ type found struct {
 	now int64
 }
 
-// each reads the nodes that are not refused, page by page, and hands each to step.
+// each reads the nodes that are not refused, page by page, and calls step for each.
 func (im *importer) each(ctx context.Context, entries []Entry, results []Result,
 	step func(context.Context, *Entry, *Result, *found) error,
 ) error {
@@ -172,7 +172,8 @@ func (im *importer) page(ctx context.Context, index int, page []int, entries []E
 	return nil
 }
 
-// copy registers the node, unless it is there already or somebody speaks for it, or may do so soon.
+// copy registers the node, unless it is there already, or has an agent, or its agent may come back
+// soon.
 func (im *importer) copy(ctx context.Context, e *Entry, r *Result, f *found) error {
 	if r.Result != "" {
 		return nil
@@ -220,7 +221,7 @@ func (im *importer) copy(ctx context.Context, e *Entry, r *Result, f *found) err
 	return nil
 }
 
-// spokenFor says why a node must not be taken from its agent; empty when it may be.
+// spokenFor is why a node must not be taken from its agent; empty when it may be.
 func (im *importer) spokenFor(f *found) string {
 	switch silence := time.Duration(f.now-f.LastHeartbeatMS) * time.Millisecond; {
 	case silence <= im.HeartbeatLimit:
@@ -231,7 +232,7 @@ func (im *importer) spokenFor(f *found) string {
 	return ""
 }
 
-// verify compares what was copied with what Redis has now.
+// verify compares the copied nodes with those in Redis.
 func (im *importer) verify(_ context.Context, e *Entry, r *Result, f *found) error {
 	if r.Result != Copied {
 		return nil

@@ -15,11 +15,12 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
-func TestMain(m *testing.M) { acltest.Main(m, cell.RoleOperator) }
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleOperator, cell.Access) }
 
-// importing is a Redis to import into.
+// importing is a Redis as the target of an import.
 type importing struct {
 	cell   *cell.Cell
 	client rueidis.Client
@@ -87,11 +88,11 @@ func TestAfterOutage(t *testing.T) {
 	}
 	expectSame(t, []string{"back left", "gone copied", "new copied"}, lines)
 	if told != 2 || results[0].Reason != "its agent is alive" {
-		t.Errorf("told of %d nodes; %+v", told, results[0])
+		t.Errorf("warned of %d nodes; %+v", told, results[0])
 	}
 }
 
-// TestVerifies: the report says what Redis has, not what was sent.
+// TestVerifies: the report shows the nodes in Redis, not those that were sent.
 func TestVerifies(t *testing.T) {
 	t.Parallel()
 	im := newImporting(t)
@@ -127,7 +128,8 @@ func TestVerifies(t *testing.T) {
 	}
 }
 
-// TestLeavesWhatHasChanged: between the look at a node and its copy agents come and are heard.
+// TestLeavesWhatHasChanged: agents come, and send heartbeats, between the look at a node and its
+// copy.
 func TestLeavesWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	im := newImporting(t)

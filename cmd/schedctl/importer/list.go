@@ -12,23 +12,23 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// maxNodeList bounds what is read of a node list: 100,000 nodes of some KiB.
+// maxNodeList is the largest node list: 100,000 nodes of some KiB.
 const maxNodeList = 512 << 20
 
-// Entry is one node of a list, or why it is none.
+// Entry is one node of a list, with its faults.
 type Entry struct {
 	node freeslot.Node
-	// refusals are all that is wrong with it; none for a node that can be copied.
+	// refusals are its faults; none for a node that can be copied.
 	refusals []refusal
-	// unknown are the fields that mean nothing here and were not read.
+	// unknown are the fields that have no meaning here and were not read.
 	unknown []string
 }
 
-// refusal says which field of a node is wrong, and how.
+// refusal is a wrong field of a node, with the reason.
 type refusal struct{ field, reason string }
 
-// Read reads a JSON array of nodes, or an object that has it as "nodes". What
-// is wrong with one node refuses that node; the error is of the list as a whole.
+// Read reads a JSON array of nodes, or an object that has it as "nodes". A fault of one node
+// refuses that node. The error is about the list as a whole.
 func Read(r io.Reader) ([]Entry, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxNodeList+1))
 	switch {
@@ -87,13 +87,13 @@ func splitNodeList(data []byte) (list []json.RawMessage, err error) {
 	return list, nil
 }
 
-// notCopied are fields that tell of a node's present, which only its agent can, or
-// that this system gives itself.
+// notCopied are fields about the present state of a node, which only its agent knows, and fields
+// that this system sets itself.
 var notCopied = []string{
 	"status", "health", "epoch", "used", "version", "checked", "registered_at_ms", "last_heartbeat_ms", "member_of", "silent", "degraded", "age_ms",
 }
 
-// readNode reads one node. The id is set, if there is one, even when it is refused.
+// readNode reads one node. A refused node has its id, too, if there is one.
 func readNode(raw json.RawMessage) Entry {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || fields == nil {
@@ -129,10 +129,10 @@ func readNode(raw json.RawMessage) Entry {
 	return r.Entry
 }
 
-// unknownIn are the fields of an object besides these, with its name before them.
+// unknownIn returns the fields of an object that are not known, with its name before them.
 func unknownIn(name string, raw json.RawMessage, known []string) (out []string) {
 	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &fields) // what is no object has been refused
+	_ = json.Unmarshal(raw, &fields) // another value is refused elsewhere
 	for field := range fields {
 		if !slices.Contains(known, field) {
 			out = append(out, name+"."+field)
@@ -143,7 +143,7 @@ func unknownIn(name string, raw json.RawMessage, known []string) (out []string) 
 
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// excerpt is enough of a value to find it.
+// excerpt is the beginning of a value.
 func excerpt[T ~string | ~[]byte](value T) string {
 	const limit = 60
 	if r := []rune(string(value)); len(r) > limit {

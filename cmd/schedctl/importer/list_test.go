@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 )
 
-// seedNode is a node as an earlier design of the scheduler kept it.
+// seedNode is a node in the format of an earlier design of the scheduler.
 const seedNode = `{
   "node_id": "node-12345", "status": "online", "health": "Online",
   "capabilities": {"asr_languages": ["zh", "en"], "tts_languages": ["zh"], "semantic_languages": ["zh", "en"]},
@@ -37,7 +37,7 @@ func TestReadNodeList(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	// What this system shows of a node can be read again.
+	// Nodes as this system shows them can be read again.
 	own, err := json.Marshal([]api.NodeStatus{{Node: want, Epoch: "e", Resources: json.RawMessage(`{"cpu":1}`), Checked: "fresh", Silent: true}})
 	must(t, err)
 	entries, err := Read(strings.NewReader(string(own)))
@@ -148,8 +148,8 @@ func TestReadNodeListRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReadNodeList: whatever is read either is a valid node or says what is wrong with
-// it, and reads the same again when this program writes it.
+// FuzzReadNodeList: every entry is a valid node or has a refusal. A valid node that is written can
+// be read again and is the same.
 func FuzzReadNodeList(f *testing.F) {
 	f.Add([]byte("[" + seedNode + "]"))
 	f.Add([]byte(`{"nodes": [{"node_id": "n", "max_concurrency": 1, "installed_services": [{"type": "a"}], "pool_ids": [1]}]}`))

@@ -11,10 +11,10 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// maxRefusals is how many faults of one node are named.
+// maxRefusals is the most faults of one node that are named.
 const maxRefusals = 20
 
-// nodeReader fills an entry field by field, and notes all that is wrong.
+// nodeReader fills an entry field by field, and notes every fault.
 type nodeReader struct{ Entry }
 
 func (r *nodeReader) refuse(field, format string, args ...any) {
@@ -31,8 +31,8 @@ func (r *nodeReader) refused(field string) bool {
 	})
 }
 
-// validate checks what could be read. A profile's own check ends at the first fault, so
-// each field is checked in a profile that has nothing else.
+// validate checks the fields that could be read. The check of a profile ends at the first fault, so
+// each field is checked in a profile of its own.
 func (r *nodeReader) validate() {
 	n := &r.node
 	if n.ID == "" && !r.refused("node_id") {
@@ -71,17 +71,26 @@ func (r *nodeReader) validateAlone(n freeslot.Node) {
 	}
 }
 
-func (r *nodeReader) id(raw json.RawMessage) {
-	if json.Unmarshal(raw, &r.node.ID) != nil {
-		r.refuse("node_id", "is %s, expected text", excerpt(raw))
+// decode refuses a value that is not of type T, which expected describes.
+func decode[T any](r *nodeReader, field string, raw json.RawMessage, expected string) (v T, ok bool) {
+	if json.Unmarshal(raw, &v) != nil {
+		r.refuse(field, "is %s, expected %s", excerpt(raw), expected)
+		return v, false
 	}
+	return v, true
+}
+
+type object = map[string]json.RawMessage
+
+func (r *nodeReader) id(raw json.RawMessage) {
+	r.node.ID, _ = decode[string](r, "node_id", raw, "text")
 }
 
 func (r *nodeReader) maxConcurrency(raw json.RawMessage) {
 	r.slots("max_concurrency", raw)
 }
 
-// slots refuses two different numbers, of which nobody can say which is meant.
+// slots refuses two different numbers: nothing decides which one is meant.
 func (r *nodeReader) slots(field string, raw json.RawMessage) {
 	slots, err := strconv.Atoi(string(raw))
 	switch {
@@ -96,14 +105,9 @@ func (r *nodeReader) slots(field string, raw json.RawMessage) {
 	}
 }
 
-// resources takes the number of slots; the other figures are of the moment.
+// resources takes the number of slots; the other figures change all the time.
 func (r *nodeReader) resources(raw json.RawMessage) {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil {
-		r.refuse("resources", "is %s, expected an object", excerpt(raw))
-		return
-	}
-	if !absent(fields["max_concurrency"]) {
+	if fields, ok := decode[object](r, "resources", raw, "an object"); ok && !absent(fields["max_concurrency"]) {
 		r.slots("resources.max_concurrency", fields["max_concurrency"])
 	}
 }
@@ -112,29 +116,19 @@ func (r *nodeReader) resources(raw json.RawMessage) {
 var stages = []string{"asr_languages", "tts_languages", "semantic_languages"}
 
 func (r *nodeReader) capabilities(raw json.RawMessage) {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil {
-		r.refuse("capabilities", "is %s, expected an object", excerpt(raw))
-		return
-	}
+	fields, _ := decode[object](r, "capabilities", raw, "an object")
 	for i, into := range []*[]string{&r.node.Languages.ASR, &r.node.Languages.TTS, &r.node.Languages.Semantic} {
-		name := stages[i]
-		if !absent(fields[name]) && json.Unmarshal(fields[name], into) != nil {
-			r.refuse("capabilities."+name, "is %s, expected a list of languages", excerpt(fields[name]))
+		if value := fields[stages[i]]; !absent(value) {
+			*into, _ = decode[[]string](r, "capabilities."+stages[i], value, "a list of languages")
 		}
 	}
 }
 
-// serviceNames are the fields in which lists have the name of a service; the first
-// that is there counts.
+// serviceNames are the fields that can have the name of a service; the first one present counts.
 var serviceNames = []string{"name", "service_type", "type", "service_id"}
 
 func (r *nodeReader) services(raw json.RawMessage) {
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
-		r.refuse("installed_services", "is %s, expected a list", excerpt(raw))
-		return
-	}
+	list, _ := decode[[]json.RawMessage](r, "installed_services", raw, "a list")
 	for i, entry := range list {
 		s, ok := readService(entry)
 		if !ok {
@@ -169,11 +163,7 @@ func readService(raw json.RawMessage) (s freeslot.Service, ok bool) {
 
 // pools takes numbers as names: pool 7 is the pool "7".
 func (r *nodeReader) pools(raw json.RawMessage) {
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
-		r.refuse("pool_ids", "is %s, expected a list", excerpt(raw))
-		return
-	}
+	list, _ := decode[[]json.RawMessage](r, "pool_ids", raw, "a list")
 	for i, entry := range list {
 		var id string
 		if number, err := strconv.ParseUint(string(entry), 10, 64); err == nil {
@@ -189,9 +179,7 @@ func (r *nodeReader) pools(raw json.RawMessage) {
 }
 
 func (r *nodeReader) labels(raw json.RawMessage) {
-	if json.Unmarshal(raw, &r.node.Labels) != nil {
-		r.refuse("labels", "is %s, expected an object of texts", excerpt(raw))
-	}
+	r.node.Labels, _ = decode[map[string]string](r, "labels", raw, "an object of texts")
 }
 
 // features takes names with true or false, or a list of names, which are true.
@@ -199,11 +187,7 @@ func (r *nodeReader) features(raw json.RawMessage) {
 	if json.Unmarshal(raw, &r.node.Features) == nil {
 		return
 	}
-	var list []string
-	if json.Unmarshal(raw, &list) != nil {
-		r.refuse("features_supported", "is %s, expected an object of true and false, or a list of names", excerpt(raw))
-		return
-	}
+	list, _ := decode[[]string](r, "features_supported", raw, "an object of true and false, or a list of names")
 	r.node.Features = make(map[string]bool, len(list))
 	for _, name := range list {
 		r.node.Features[name] = true

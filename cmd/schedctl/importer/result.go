@@ -9,40 +9,39 @@ import (
 	"github.com/freeslot/freeslot/internal/cache/locked"
 )
 
-// What became of a node.
+// The results for a node.
 const (
 	// Copied: the node is in Redis as the list has it, by this import.
 	Copied = "copied"
-	// ToCopy: it would be copied but for the dry run.
+	// ToCopy: it would be copied without the dry run.
 	ToCopy = "to copy"
 	// Same: it was there already.
 	Same = "same"
 	// Differs: Redis has something else after the copy.
 	Differs = "differs"
-	// Refused: it is no valid node.
+	// Refused: it is not valid.
 	Refused = "refused"
-	// Left: its agent speaks for it.
+	// Left: it has an agent.
 	Left = "left"
 )
 
-// Result is what became of one node.
+// Result is the result for one node.
 type Result struct {
 	NodeID string `json:"node_id"`
 	Result string `json:"result"`
-	// Field and Reason are of a refusal, the first where Errors has all; Reason alone is
-	// of a node that was left.
+	// Field and Reason are the first refusal; Errors has all. A node that was left has only Reason.
 	Field  string                `json:"field,omitempty"`
 	Reason string                `json:"reason,omitempty"`
 	Errors []freeslot.FieldError `json:"errors,omitempty"`
-	// Differences are between the list (a) and Redis (b): after the copy, or before it
-	// in a dry run.
+	// Differences are between the list (a) and Redis (b): after the copy, or before it in a dry
+	// run.
 	Differences []locked.Difference `json:"differences,omitempty"`
-	// Ignored are fields that mean nothing here.
+	// Ignored are fields that have no meaning here.
 	Ignored []string `json:"ignored,omitempty"`
 }
 
-// Failure is an error when something is not in Redis as the list has it. A node that
-// was left to its agent is not such: the agent knows better.
+// Failure is an error when a node differs or is refused. A node that was left to its agent is no
+// failure: the agent knows better.
 func Failure(results []Result, dryRun bool) error {
 	counts := Count(results)
 	if counts[Differs]+counts[Refused] == 0 {
@@ -59,7 +58,7 @@ func Failure(results []Result, dryRun bool) error {
 	return fmt.Errorf("%d of %d nodes %s: %s", not, len(results), verb, sayCounts(counts, what...))
 }
 
-// sayCounts lists the results that there are.
+// sayCounts lists the results that occur.
 func sayCounts(counts map[string]int, results ...string) string {
 	parts := make([]string, 0, len(results))
 	for _, result := range results {
@@ -70,7 +69,7 @@ func sayCounts(counts map[string]int, results ...string) string {
 	return strings.Join(parts, ", ")
 }
 
-// Count is how many nodes came to each result.
+// Count counts the nodes by result.
 func Count(results []Result) map[string]int {
 	counts := make(map[string]int)
 	for _, r := range results {
@@ -79,12 +78,12 @@ func Count(results []Result) map[string]int {
 	return counts
 }
 
-// Summary says how many nodes came to which result.
+// Summary lists the numbers of nodes by result.
 func Summary(results []Result) string {
 	return fmt.Sprintf("%d nodes: %s", len(results), sayCounts(Count(results), Copied, ToCopy, Same, Left, Differs, Refused))
 }
 
-// refuse takes over what is wrong with the node, of which there is something.
+// refuse takes over the faults of the node, at least one.
 func (r *Result) refuse(refusals []refusal) {
 	r.Result, r.Field, r.Reason = Refused, refusals[0].field, refusals[0].reason
 	for _, bad := range refusals {
@@ -92,7 +91,7 @@ func (r *Result) refuse(refusals []refusal) {
 	}
 }
 
-// Why says in one line what speaks against a copy, and what was not read.
+// Why is one line with what speaks against a copy, and the fields that were not read.
 func (r *Result) Why() string {
 	var parts []string
 	for _, e := range r.Errors {

@@ -16,8 +16,8 @@ import (
 type outcome struct {
 	job    freeslot.Job
 	status freeslot.JobStatus
-	// assign and result are measured here, from the submit. The fleet is small and the batch is
-	// not: some jobs wait.
+	// assign and result are measured here, since the submit. The batch is larger than the fleet, so
+	// some jobs wait.
 	assign, result time.Duration
 	err            error
 }
@@ -49,7 +49,7 @@ func runJob(ctx context.Context, c *client.Client, job freeslot.Job) outcome {
 	return o
 }
 
-// printTable writes one row a job and returns how many did not succeed.
+// printTable writes one row for each job and returns how many did not succeed.
 func printTable(w io.Writer, rows []outcome) (failed int, err error) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "JOB\tSERVICE\tNODE\tATTEMPT\tTO ASSIGN\tTO RESULT\tSTATE\tRESULT")

@@ -36,21 +36,21 @@ type Replica interface {
 	Stop(ctx context.Context) error
 	// Addr is where a started replica listens.
 	Addr() string
-	// Done is closed when a started replica serves no more; Err then says why.
+	// Done is closed when a started replica does not serve any more; then Err is the reason.
 	Done() <-chan struct{}
 	Err() error
 }
 
-// Config is what a dev system is made of. Every field but Registry is required
-// unless it says otherwise.
+// Config describes a dev system. Every field is required unless it has a meaning for its zero
+// value.
 type Config struct {
-	// Dir holds the data; it is made where it is missing.
+	// Dir holds the data; it is made if it is missing.
 	Dir string
 	// Listen is the replica's address, host:port; port 0 takes any free one.
 	Listen string
 	// RedisPort is the port of the Redis that is started; 0 takes any free one.
 	RedisPort int
-	// Embedded uses the embedded stand-in even where a redis-server is installed.
+	// Embedded uses the embedded stand-in even if a redis-server is installed.
 	Embedded bool
 	// Exit ends the system after the batch.
 	Exit bool
@@ -60,12 +60,12 @@ type Config struct {
 	Out        io.Writer
 }
 
-// Run brings the system up, runs the batch, and serves until ctx ends, or until
-// the batch is done if Exit is set. Everything is stopped when it returns.
+// Run starts the system, runs the batch, and serves until ctx ends, or until the batch is done if
+// Exit is set. Everything has stopped when it returns.
 func Run(ctx context.Context, cfg Config) (err error) {
 	s := &system{cfg: cfg}
 	defer func() {
-		// A context of its own: the one we were given may be what ended us.
+		// A context of its own, because ctx may have ended.
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		err = errors.Join(err, s.stop(stopCtx))
@@ -101,7 +101,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return context.Cause(running)
 }
 
-// system holds what runs; stops run in reverse order.
+// system holds the running parts; stops run in reverse order.
 type system struct {
 	cfg     Config
 	redis   *store
@@ -109,8 +109,8 @@ type system struct {
 	stops   []func(context.Context) error
 }
 
-// watch returns a context that ends with ctx, or when a part ends by itself; its
-// cause then says which. stop ends the watching, which must be before the parts are stopped.
+// watch returns a context that ends with ctx, or when a part ends by itself, which is then its
+// cause. stop ends the watching. It must be called before the parts are stopped.
 func (s *system) watch(ctx context.Context) (running context.Context, stop func()) {
 	running, end := context.WithCancelCause(ctx)
 	var watcher sync.WaitGroup
@@ -148,7 +148,7 @@ func (s *system) start(ctx context.Context) error {
 	log := s.cfg.Logger
 	if s.redis.lacks != "" {
 		s.say("warning: %s", s.redis.lacks)
-		// Said once for all: the stand-in is exempt from the start-up checks.
+		// Once is enough: the start-up checks do not apply to the stand-in.
 		log = log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))
 	}
 	replica, err := s.cfg.NewReplica(s.redis.url, log)
@@ -184,7 +184,7 @@ func (s *system) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// awaitNodes waits until the replica has heard of all nodes.
+// awaitNodes waits until the replica knows all nodes.
 func (s *system) awaitNodes(ctx context.Context) error {
 	ticker := time.NewTicker(nodePoll)
 	defer ticker.Stop()
@@ -196,7 +196,7 @@ func (s *system) awaitNodes(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the replica has heard of %d of %d nodes (last error: %w)", n, len(profiles()), errors.Join(err, ctx.Err()))
+			return fmt.Errorf("the replica knows %d of %d nodes (last error: %w)", n, len(profiles()), errors.Join(err, ctx.Err()))
 		}
 	}
 }

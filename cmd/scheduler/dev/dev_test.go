@@ -58,8 +58,8 @@ func (r *brokenReplica) Addr() string          { return r.server.Listener.Addr()
 func (r *brokenReplica) Done() <-chan struct{} { return r.done }
 func (r *brokenReplica) Err() error            { return errBroken }
 
-// TestReplicaEndsByItself: so does the system, and it says why. That the replica is
-// found at all shows that its own address is asked, not port 0.
+// TestReplicaEndsByItself: the system ends too, with the reason. It finds the replica, so it asks
+// the replica for its address and does not use port 0.
 func TestReplicaEndsByItself(t *testing.T) {
 	t.Parallel()
 	for _, embedded := range []bool{true, false} {

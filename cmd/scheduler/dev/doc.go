@@ -1,8 +1,8 @@
-// Package dev brings up a whole freeslot in one process for trying it out and for
-// smoke tests: a redis-server of its own (or, where none is installed, an embedded
-// stand-in that keeps nothing), one replica, three nodes of different capability,
-// and a first batch of jobs whose fate it prints.
+// Package dev runs a whole freeslot system in one process, to try it out and for smoke tests: a
+// redis-server of its own (or, if none is installed, an embedded stand-in that keeps nothing), one
+// replica, three nodes with different capabilities, and a first batch of jobs whose results it
+// prints.
 //
-// Everything is started in the order of need and stopped in the reverse order; a
-// failure on the way up stops what was already up.
+// Parts are started in the order of their dependencies and stopped in the reverse order. A failure
+// during the start stops the parts that run already.
 package dev

@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// profiles are the three nodes: each can do something that the others cannot.
+// profiles are the three nodes. Each can do something that the others cannot.
 func profiles() []freeslot.Node {
 	return []freeslot.Node{
 		{
@@ -58,7 +58,7 @@ func textHandler(f func(string) any) worker.HandlerFunc {
 	}
 }
 
-// firstBatch has something for every node, and something that each must not get.
+// firstBatch has jobs for every node, and jobs that each node must not get.
 func firstBatch() []freeslot.Job {
 	text := func(s string) json.RawMessage {
 		data, _ := json.Marshal(s) // a string always can be

@@ -17,17 +17,17 @@ import (
 // store is the Redis of a dev system.
 type store struct {
 	url string
-	// lacks is what to warn of; empty for a real server.
+	// lacks is a warning about missing features; empty for a real server.
 	lacks string
-	// failed is closed when the server ended by itself, err then says why; both are
-	// nil where that cannot be.
+	// failed is closed when the server ended by itself, and err is then the reason. Both are nil
+	// for the stand-in.
 	failed <-chan struct{}
 	err    func() error
 	stop   func(ctx context.Context) error
 }
 
-// startRedis starts a redis-server on port (0: any free one) with its data under dir, or the
-// embedded stand-in where none is installed or embedded asks for it.
+// startRedis starts a redis-server on port (0: any free one) with its data under dir. It starts the
+// embedded stand-in if no redis-server is installed or embedded is set.
 func startRedis(ctx context.Context, dir string, port int, embedded bool, log *zap.Logger) (*store, error) {
 	if embedded {
 		return startEmbedded(port, "")
@@ -50,7 +50,7 @@ func startRedis(ctx context.Context, dir string, port int, embedded bool, log *z
 
 func startEmbedded(port int, why string) (*store, error) {
 	m := miniredis.NewMiniRedis()
-	// Nothing else moves the stand-in's clock for TTLs.
+	// Without this TTLs in the stand-in do not expire.
 	m.ClockTTL(true)
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	if err := m.StartAddr(addr); err != nil {

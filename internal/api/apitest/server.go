@@ -29,7 +29,7 @@ import (
 // JobID is the id of every accepted job.
 const JobID = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
 
-// Jobs is a dispatcher that answers from its fields; nil ones have a default.
+// Jobs is a dispatcher that answers from its fields. nil fields have a default.
 type Jobs struct {
 	mu        sync.Mutex // guards Submitted and forgotten
 	Submitted []Submission
@@ -37,7 +37,7 @@ type Jobs struct {
 	// Sinks gets the sink of each waiting submit.
 	Sinks    chan dispatch.Sink
 	OnSubmit func(Submission) error
-	// Position is that of every accepted job.
+	// Position is the position of every accepted job.
 	Position int
 	OnSpec   func(id string) (*freeslot.Job, string, error)
 	OnJob    func(tenant, id string) (freeslot.JobStatus, error)
@@ -191,7 +191,7 @@ type Server struct {
 	Nodes *Nodes
 }
 
-// New makes a server that lets everybody in, unless adapt says otherwise.
+// New makes a server that accepts every caller, unless adapt changes that.
 func New(t testing.TB, cfg api.Config, adapt ...func(*api.Deps)) *Server {
 	t.Helper()
 	s := &Server{Jobs: &Jobs{Sinks: make(chan dispatch.Sink, 16)}, Nodes: &Nodes{ByID: map[string]cell.NodeState{}}}

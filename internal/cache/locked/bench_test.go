@@ -26,39 +26,33 @@ func benchNode(i int) *cell.NodeState {
 	return &cell.NodeState{Node: n, Epoch: "01JD5Y8G6W9V0M5T2C3Q4R7X8Z", Status: freeslot.StatusOnline, Used: 1}
 }
 
-// benchFleets are pictures of a fleet of which every node has been seen. They are made
-// once for all benchmarks, with their lists: a list takes a match per node.
-func benchFleets(nodes int) map[string]Nodes {
-	if made[nodes] == nil {
-		made[nodes] = makeFleets(nodes)
+// benchFleet is a picture of a fleet whose nodes have all been seen. It is made once for all
+// benchmarks, with its lists: a list takes a match for each node. It gets one snapshot, because Put
+// would copy the whole map for each node.
+func benchFleet(nodes int) *State {
+	if made[nodes] != nil {
+		return made[nodes]
 	}
-	return made[nodes]
-}
-
-var made = make(map[int]map[string]Nodes)
-
-// makeFleets gives the State one snapshot: it would copy all that it has for each node.
-func makeFleets(nodes int) map[string]Nodes {
-	state, plain := New(Config{}), NewPlain(Config{})
-	snap := &Snapshot{nodes: make(map[string]*view, nodes), config: state.management.config, profiles: 1}
+	state := New(Config{})
+	snap := &Snapshot{nodes: make(map[string]*record, nodes), config: state.config, profiles: 1}
 	for i := range nodes {
 		s := benchNode(i)
-		p := prepare(s, nil)
-		state.management.put(&p, 1)
-		snap.nodes[s.Node.ID] = state.management.view(s.Node.ID)
-		snap.nodes[s.Node.ID].node.Seen(0)
-		plain.Put(s)
-		plain.Heartbeat(s.Node.ID, 1, freeslot.StatusOnline, 0, "")
+		state.put(s, profileChange(s, nil))
+		published := *state.nodes[s.Node.ID]
+		snap.nodes[s.Node.ID] = &published
+		published.node.Seen(0)
 	}
 	state.snapshots.swap(snap)
-	return map[string]Nodes{"state": state, "plain": plain}
+	made[nodes] = state
+	return state
 }
+
+var made = make(map[int]*State)
 
 var benchSizes = []int{1000, 10_000}
 
-// chooser is one choice of two candidates in one pool after the other. All lists have
-// been built.
-func chooser(n Nodes) func() int {
+// chooser is one choice of two candidates in one pool after the other. All lists have been built.
+func chooser(s *State) func() int {
 	rnd, room, i := selection.NewSource(1), make([]*selection.Node, 0, 2), 0
 	requirements := make([]freeslot.Requirement, benchPools)
 	for i := range requirements {
@@ -66,30 +60,28 @@ func chooser(n Nodes) func() int {
 	}
 	q := &selection.Query{Want: 2}
 	for i := range requirements {
-		n.Choose(room, "tts", &requirements[i], q, rnd)
+		s.Class("tts", &requirements[i]).Choose(room, q, rnd)
 	}
 	return func() int {
 		if i++; i == benchPools {
 			i = 0
 		}
-		return len(n.Choose(room, "tts", &requirements[i], q, rnd))
+		return len(s.Class("tts", &requirements[i]).Choose(room, q, rnd))
 	}
 }
 
 // BenchmarkChoose is a choice from a raw requirement while nothing changes.
 func BenchmarkChoose(b *testing.B) {
 	for _, nodes := range benchSizes {
-		for name, n := range benchFleets(nodes) {
-			b.Run(fmt.Sprintf("%s/nodes=%d/pools=%d", name, nodes, benchPools), func(b *testing.B) {
-				b.ReportAllocs()
-				choose := chooser(n)
-				for b.Loop() {
-					if choose() != 2 {
-						b.Fatal("nothing to choose")
-					}
+		b.Run(fmt.Sprintf("nodes=%d/pools=%d", nodes, benchPools), func(b *testing.B) {
+			b.ReportAllocs()
+			choose := chooser(benchFleet(nodes))
+			for b.Loop() {
+				if choose() != 2 {
+					b.Fatal("nothing to choose")
 				}
-			})
-		}
+			}
+		})
 	}
 }
 
@@ -97,24 +89,23 @@ func BenchmarkChoose(b *testing.B) {
 // is the rate that was reached.
 func BenchmarkChooseWhileBeating(b *testing.B) {
 	const nodes, rate = 10_000, 20_000
-	for name, n := range benchFleets(nodes) {
-		b.Run(fmt.Sprintf("%s/nodes=%d/rate=%d", name, nodes, rate), func(b *testing.B) {
-			choose, stop := chooser(n), make(chan struct{})
-			var beating sync.WaitGroup
-			applied, began := 0, time.Now()
-			beating.Go(func() { applied = beat(n, nodes, rate, stop) })
-			for b.Loop() {
-				choose()
-			}
-			close(stop)
-			beating.Wait()
-			b.ReportMetric(float64(applied)/time.Since(began).Seconds(), "applied/s")
-		})
-	}
+	b.Run(fmt.Sprintf("nodes=%d/rate=%d", nodes, rate), func(b *testing.B) {
+		s := benchFleet(nodes)
+		choose, stop := chooser(s), make(chan struct{})
+		var beating sync.WaitGroup
+		applied, began := 0, time.Now()
+		beating.Go(func() { applied = beat(s, nodes, rate, stop) })
+		for b.Loop() {
+			choose()
+		}
+		close(stop)
+		beating.Wait()
+		b.ReportMetric(float64(applied)/time.Since(began).Seconds(), "applied/s")
+	})
 }
 
 // beat applies heartbeats at a rate, or as fast as it can where that is slower.
-func beat(n Nodes, nodes, rate int, stop <-chan struct{}) (applied int) {
+func beat(s *State, nodes, rate int, stop <-chan struct{}) (applied int) {
 	ids := names("node-", nodes)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -126,9 +117,9 @@ func beat(n Nodes, nodes, rate int, stop <-chan struct{}) (applied int) {
 		}
 		for due := int(time.Since(begin).Seconds() * float64(rate)); applied < due; applied++ {
 			if closed(stop) {
-				return applied // far behind what is due, it would go on for long
+				return applied // far behind the rate it would go on for long
 			}
-			n.Heartbeat(ids[applied*7919%nodes], applied%4, freeslot.StatusOnline, int64(applied), `{"cpu":0.5}`)
+			s.Heartbeat(ids[applied*7919%nodes], applied%4, freeslot.StatusOnline, int64(applied), `{"cpu":0.5}`)
 		}
 	}
 }
@@ -142,21 +133,18 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// BenchmarkHeartbeat is the highest rate of one goroutine; a State's further ones
-// would wait for it.
+// BenchmarkHeartbeat is the highest rate of one goroutine; further ones would wait for it.
 func BenchmarkHeartbeat(b *testing.B) {
 	for _, nodes := range benchSizes {
-		ids := names("node-", nodes)
-		for name, n := range benchFleets(nodes) {
-			b.Run(fmt.Sprintf("%s/nodes=%d", name, nodes), func(b *testing.B) {
-				b.ReportAllocs()
-				i := 0
-				for b.Loop() {
-					n.Heartbeat(ids[i*7919%nodes], i%4, freeslot.StatusOnline, int64(i), `{"cpu":0.5}`)
-					i++
-				}
-			})
-		}
+		ids, s := names("node-", nodes), benchFleet(nodes)
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				s.Heartbeat(ids[i*7919%nodes], i%4, freeslot.StatusOnline, int64(i), `{"cpu":0.5}`)
+				i++
+			}
+		})
 	}
 }
 
@@ -164,9 +152,9 @@ func BenchmarkHeartbeat(b *testing.B) {
 // map's place.
 func BenchmarkCopy(b *testing.B) {
 	for _, nodes := range benchSizes {
-		of := make(map[string]*view, nodes)
+		of := make(map[string]*record, nodes)
 		for i := range nodes {
-			of[fmt.Sprintf("node-%d", i)] = new(view)
+			of[fmt.Sprintf("node-%d", i)] = new(record)
 		}
 		b.Run(fmt.Sprintf("map/nodes=%d", nodes), func(b *testing.B) {
 			b.ReportAllocs()

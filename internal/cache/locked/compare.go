@@ -33,9 +33,9 @@ const (
 	valueThere  = "known"
 )
 
-// Compare returns the differences between two pictures, ordered by node. Versions and
-// heartbeat times are left out: a [State] is not told them. Lists that mean
-// the same in any order are equal in any order, and an empty one equals none.
+// Compare returns the differences between two pictures, ordered by node. It ignores versions and
+// heartbeat times, because a [State] does not get them. The order of lists makes no difference
+// where it has no meaning, and an empty list equals none.
 func Compare(a, b []cell.NodeState) []Difference {
 	var out []Difference
 	inB := make(map[string]*cell.NodeState, len(b))
@@ -54,7 +54,7 @@ func Compare(a, b []cell.NodeState) []Difference {
 	return out
 }
 
-// compare takes nil for a node that is not there.
+// compare takes nil for a missing node.
 func compare(id string, a, b *cell.NodeState) []Difference {
 	switch {
 	case a == nil && b == nil:
@@ -67,12 +67,12 @@ func compare(id string, a, b *cell.NodeState) []Difference {
 	return append(CompareProfiles(&a.Node, &b.Node), differing(id, figures(a), figures(b))...)
 }
 
-// CompareProfiles is Compare for what the agents of two nodes state. The id is a's.
+// CompareProfiles is Compare for two profiles. The differences have a's id.
 func CompareProfiles(a, b *freeslot.Node) []Difference {
 	return differing(a.ID, profile(a), profile(b))
 }
 
-// named is a field and its value in a form that is equal for what means the same.
+// named is a field and its value, in a form that is equal for equal meanings.
 type named struct{ name, value string }
 
 func differing(id string, a, b []named) []Difference {
@@ -110,7 +110,7 @@ func figures(s *cell.NodeState) []named {
 	}
 }
 
-// ordered is a copy without repetition; none at all is nil.
+// ordered is a sorted copy without repetition; nil if it is empty.
 func ordered[T comparable](list []T, order func(a, b T) int) []T {
 	return slices.Compact(slices.SortedFunc(slices.Values(list), order))
 }
@@ -122,7 +122,7 @@ func orNil[V any](m map[string]V) map[string]V {
 	return m
 }
 
-// text is the JSON form of one of our own types, which always has one.
+// text is the JSON form of one of our own types, for which encoding cannot fail.
 func text(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {

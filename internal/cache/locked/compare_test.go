@@ -106,7 +106,7 @@ func TestVerify(t *testing.T) {
 	used.Used = 2
 	b.Put(used)
 	v, reg, logs := verifier(a, b)
-	if got := v.Verify(t.Context()); got != nil || logs.Len() != 0 {
+	if got := v.Verify(t.Context()); len(got) != 0 || logs.Len() != 0 {
 		t.Errorf("slots in use are no difference: %v", got)
 	}
 	b.Put(online("n1", 5))
@@ -135,11 +135,11 @@ func TestVerifyLooksAgain(t *testing.T) {
 	t.Parallel()
 	a := New(Config{})
 	a.Put(online("n1", 4))
-	v, _, logs := verifier(a, &drifting{later: a, from: lookAgain, late: *online("n1", 3)})
-	if got := v.Verify(t.Context()); got != nil || logs.Len() != 0 {
+	v, _, logs := verifier(a, &drifting{later: a, from: rereads, late: *online("n1", 3)})
+	if got := v.Verify(t.Context()); len(got) != 0 || logs.Len() != 0 {
 		t.Error(got)
 	}
-	v, _, _ = verifier(a, &drifting{later: a, from: lookAgain + 1, late: *online("n1", 3)})
+	v, _, _ = verifier(a, &drifting{later: a, from: rereads + 1, late: *online("n1", 3)})
 	if got := v.Verify(t.Context()); len(got) != 1 || got[0].Field != "max_concurrency" {
 		t.Error(got)
 	}

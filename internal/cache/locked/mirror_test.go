@@ -22,41 +22,12 @@ import (
 )
 
 var (
-	_ Nodes          = (*State)(nil)
-	_ Nodes          = (*Plain)(nil)
 	_ cache.Mirror   = (*State)(nil)
 	_ Follower       = (*cache.Cache)(nil)
-	_ dispatch.Nodes = (*Path)(nil)
+	_ dispatch.Nodes = (*Adapter)(nil)
 	_ Picture        = (*cache.Cache)(nil)
 	_ Picture        = (*State)(nil)
 )
-
-// both has two pictures mirror one cache.
-type both struct{ all []Nodes }
-
-func (b both) Put(s *cell.NodeState) {
-	for _, n := range b.all {
-		n.Put(s)
-	}
-}
-
-func (b both) Heartbeat(id string, used int, status freeslot.Status, seenAt int64, resources string) {
-	for _, n := range b.all {
-		n.Heartbeat(id, used, status, seenAt, resources)
-	}
-}
-
-func (b both) Remove(id string) {
-	for _, n := range b.all {
-		n.Remove(id)
-	}
-}
-
-func (b both) SetConfig(cfg *selection.Config) {
-	for _, n := range b.all {
-		n.SetConfig(cfg)
-	}
-}
 
 // sourceNow is the clock of a source, in ms; it stands still.
 const sourceNow = 1_000_000_000
@@ -104,19 +75,19 @@ func (s *source) NodeRevision(context.Context, string) (cell.Revision, error) { 
 func (s *source) History(context.Context) (string, error)                     { return "h", nil }
 func (s *source) HeartbeatLimit() time.Duration                               { return time.Minute }
 
-// TestMirror: whatever happens in Redis, the pictures that mirror the cache show what
-// it shows and can choose what it can choose, which is what the twin says.
+// TestMirror: after any history in Redis, the picture that mirrors the cache shows what the cache
+// shows, and can choose what the cache and the twin can choose.
 func TestMirror(t *testing.T) { //nolint:paralleltest // shares generators
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := genConfig(t)
-		state, plain, w := New(Config{Cells: cells}), NewPlain(Config{Cells: cells}), &twin{cfg: cfg}
+		state, w := New(Config{Cells: cells}), &twin{cfg: cfg}
 		var feeds []cache.Feed
 		var sources []*source
 		for range cells {
 			s := &source{nodes: make(map[string]cell.NodeState)}
 			sources, feeds = append(sources, s), append(feeds, cache.Feed{Source: s})
 		}
-		c := cache.New(cache.Config{Selection: cfg, Mirror: both{[]Nodes{state, plain}}, RefreshInterval: time.Hour}, feeds, zap.NewNop(), nil)
+		c := cache.New(cache.Config{Selection: cfg, Mirror: state, RefreshInterval: time.Hour}, feeds, zap.NewNop(), nil)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := c.Start(ctx); err != nil {
@@ -145,17 +116,15 @@ func TestMirror(t *testing.T) { //nolint:paralleltest // shares generators
 				q := selection.Query{Now: c.Now(), SilenceLimit: c.SilenceLimit(), Slots: a.slots}
 				want := w.choosable(a.service, a.requirement, q)
 				c.Settle(a.service, a.requirement) // a cache uses the former list for a while
-				for name, n := range map[string]chooses{"cache": c, "state": state, "plain": plain, "path": NewPath(c, state)} {
+				for name, n := range map[string]chooses{"cache": c, "state": state, "adapter": NewAdapter(c, state)} {
 					if got := choosable(n, a.service, a.requirement, q); !slices.Equal(got, want) {
 						t.Fatalf("%s can choose %q, the twin %q", name, got, want)
 					}
 				}
 			}
-			untold := cmpopts.IgnoreFields(cell.NodeState{}, "Revision", "LastHeartbeatMS")
-			for name, n := range map[string]Nodes{"state": state, "plain": plain} {
-				if diff := gocmp.Diff(c.States(), n.States(), untold); diff != "" {
-					t.Fatalf("-cache +%s\n%s", name, diff)
-				}
+			unknown := cmpopts.IgnoreFields(cell.NodeState{}, "Revision", "LastHeartbeatMS")
+			if diff := gocmp.Diff(c.States(), state.States(), unknown); diff != "" {
+				t.Fatalf("-cache +state\n%s", diff)
 			}
 			if d := Compare(c.States(), state.States()); d != nil || len(c.States()) != len(w.nodes) || state.Size() != len(w.nodes) {
 				t.Fatalf("%d nodes, %d, %d: %v", len(w.nodes), c.Size(), state.Size(), d)
@@ -186,8 +155,8 @@ func write(t *rapid.T, sources []*source, c change) {
 	}
 }
 
-// copy takes over what the cells have. What the twin knew before counts for one
-// thing: a sign of life is not taken back by an earlier one.
+// copy copies the cells' nodes. Of what the twin knew before only the signs of life count: an
+// earlier one does not replace a later one.
 func (w *twin) copy(sources []*source, now int64) {
 	before := make(map[string]twinNode)
 	for _, n := range w.nodes {
@@ -206,9 +175,4 @@ func (w *twin) copy(sources []*source, now int64) {
 			w.nodes = append(w.nodes, n)
 		}
 	}
-}
-
-// chooses is the part of a picture that choosable needs.
-type chooses interface {
-	Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// While somebody else makes a list anew for another configuration the former one is not used: what is paused must not
-// begin. One for profiles that have changed is.
+// While another goroutine builds a list for a new configuration the former list is not used: a
+// paused job must not start. For changed profiles the former list is used.
 func TestPauseWaitsForTheList(t *testing.T) {
 	t.Parallel()
 	r := new(freeslot.Requirement)
@@ -21,9 +21,9 @@ func TestPauseWaitsForTheList(t *testing.T) {
 		{&selection.Config{Version: 2, Paused: &selection.Paused{Services: []string{"tts"}}}, true},
 		{&selection.Config{Version: 1}, false},
 	} {
-		m := &members{lists: newLists()}
+		m := newMembers()
 		m.of(&Snapshot{config: &selection.Config{Version: 1}, profiles: 1}, "tts", r, false)
-		l := m.lists.find(class.Hash("tts", r), "tts", r)
+		l, _ := m.list(class.Hash("tts", r), "tts", r)
 		l.rebuild.Lock()
 		after := &Snapshot{config: step.after, profiles: 2}
 		got, begun := make(chan *selection.Class, 1), make(chan struct{})
@@ -36,7 +36,7 @@ func TestPauseWaitsForTheList(t *testing.T) {
 			l.rebuild.Unlock()
 			continue
 		}
-		for range 1000 { // one that does not wait has its chance to be seen
+		for range 1000 { // time for a call that does not wait
 			runtime.Gosched()
 		}
 		l.rebuild.Unlock()

@@ -1,25 +1,21 @@
 package locked
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Snapshot is the fleet at one moment. It never changes, except for the live figures
-// of the nodes, which it shares with all other snapshots.
+// Snapshot is the fleet at one moment. It never changes, except for the live figures of the nodes,
+// which all snapshots share.
 type Snapshot struct {
-	nodes  map[string]*view
+	nodes  map[string]*record // these records never change
 	config *selection.Config
-	// version counts snapshots; profiles those before which candidates changed.
+	// version counts snapshots; profiles counts the ones in which candidates changed.
 	version, profiles uint64
-}
-
-// view is one node of a snapshot. It never changes, but for the figures in node.
-type view struct {
-	state cell.NodeState
-	node  *selection.Node
 }
 
 // Version is the number of the snapshot, from 0.
@@ -30,27 +26,28 @@ func (s *Snapshot) Size() int { return len(s.nodes) }
 
 // State returns one node of it.
 func (s *Snapshot) State(id string) (cell.NodeState, bool) {
-	v, ok := s.nodes[id]
+	r, ok := s.nodes[id]
 	if !ok {
 		return cell.NodeState{}, false
 	}
-	return v.state, true
+	return r.state, true
 }
 
 // States are its nodes, ordered by id.
 func (s *Snapshot) States() []cell.NodeState {
 	out := make([]cell.NodeState, 0, len(s.nodes))
-	for _, v := range s.nodes {
-		out = append(out, v.state)
+	for _, r := range s.nodes {
+		out = append(out, r.state)
 	}
-	return sorted(out)
+	slices.SortFunc(out, func(a, b cell.NodeState) int { return cmp.Compare(a.Node.ID, b.Node.ID) })
+	return out
 }
 
 // candidates are the live figures of its nodes, in no order.
 func (s *Snapshot) candidates() []*selection.Node {
 	out := make([]*selection.Node, 0, len(s.nodes))
-	for _, v := range s.nodes {
-		out = append(out, v.node)
+	for _, r := range s.nodes {
+		out = append(out, r.node)
 	}
 	return out
 }

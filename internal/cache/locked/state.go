@@ -1,6 +1,7 @@
 package locked
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/freeslot/freeslot"
@@ -8,82 +9,127 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// State is the lock-based picture of the fleet; see the package comment. It is safe
-// for concurrent use.
-type State struct {
-	cells      int
-	management management
-	// publish is held while one snapshot is made from another, so that none is lost.
-	// It is taken before the locks of management and snapshots, never after.
-	publish   sync.Mutex
-	snapshots snapshots
-	members   members
+// Config is how a State behaves. The zero value is usable.
+type Config struct {
+	// Cells is the number of cells of the system; 0 means 1.
+	Cells int
+	// Selection is how nodes are chosen until SetConfig replaces it; nil is the zero
+	// selection.Config.
+	Selection *selection.Config
 }
 
-// management is what is known, changed in place.
-type management struct {
-	mu     sync.RWMutex // guards nodes, the states of its records, and config
-	nodes  map[string]*record
-	config *selection.Config
+// State is the lock-based picture of the fleet; see the package comment. It is safe for concurrent
+// use, but the changes of one node must come one after the other.
+type State struct {
+	cells int
+
+	management sync.RWMutex // guards nodes, the states of its records, and config
+	nodes      map[string]*record
+	config     *selection.Config
+
+	// publish is held while one snapshot is made from another, so that none is lost. It is taken
+	// before management and the lock of snapshots, never after.
+	publish   sync.Mutex
+	snapshots snapshots
+	members   *members
 }
 
 // New makes a State without nodes. It does no I/O.
 func New(cfg Config) *State {
-	cfg = cfg.withDefaults()
-	s := &State{cells: cfg.Cells}
-	s.management.nodes = make(map[string]*record)
-	s.management.config = cfg.Selection
-	s.snapshots.current = &Snapshot{config: cfg.Selection}
-	s.members.lists = newLists()
-	return s
+	if cfg.Selection == nil {
+		cfg.Selection = new(selection.Config)
+	}
+	return &State{
+		cells: max(cfg.Cells, 1), nodes: make(map[string]*record), config: cfg.Selection,
+		snapshots: snapshots{current: &Snapshot{config: cfg.Selection}}, members: newMembers(),
+	}
 }
 
-// Put implements [Nodes].
+// Put registers a node or replaces its state. The state must be valid, neither gone nor broken, and
+// what it refers to must not change any more. Put is no sign of life: a new node does not qualify
+// before its first Heartbeat.
 func (s *State) Put(state *cell.NodeState) {
 	known, _ := s.Node(state.Node.ID)
-	p := prepare(state, known)
-	s.publishNode(p.state.Node.ID, s.management.put(&p, s.cells))
+	profile := profileChange(state, known)
+	s.put(state, profile)
+	s.publishNode(state.Node.ID, profile != nil)
 }
 
-// Heartbeat implements [Nodes].
+func (s *State) put(state *cell.NodeState, profile *selection.Profile) {
+	id := state.Node.ID
+	s.management.Lock()
+	defer s.management.Unlock()
+	r, ok := s.nodes[id]
+	if !ok {
+		if profile == nil { // removed since it was compared
+			profile = selection.Compile(&state.Node)
+		}
+		r = &record{node: selection.NewNode(profile, cell.NodeCell(id, s.cells))}
+		s.nodes[id] = r
+	} else if profile != nil {
+		r.node.SetProfile(profile)
+	}
+	r.state = *state
+	r.setFigures(state.Used, state.Status, string(state.Resources))
+}
+
+// Heartbeat is a sign of life at seenAt, nanoseconds on the clock of [selection.Query.Now]; or new
+// figures alone, with an earlier seenAt. resources is JSON, empty for none. It ignores a node
+// without a Put.
 func (s *State) Heartbeat(node string, used int, status freeslot.Status, seenAt int64, resources string) {
-	if s.management.heartbeat(node, used, status, seenAt, resources) {
+	s.management.Lock()
+	r, known := s.nodes[node]
+	if known {
+		r.setFigures(used, status, resources)
+		r.node.Seen(seenAt)
+	}
+	s.management.Unlock()
+	if known {
 		s.publishNode(node, false)
 	}
 }
 
-// Remove implements [Nodes].
+// Remove removes a node.
 func (s *State) Remove(node string) {
-	if s.management.remove(node) {
+	s.management.Lock()
+	_, known := s.nodes[node]
+	delete(s.nodes, node)
+	s.management.Unlock()
+	if known {
 		s.publishNode(node, true)
 	}
 }
 
-// SetConfig implements [Nodes].
+// SetConfig replaces how nodes are chosen; cfg must be valid and not change any more.
 func (s *State) SetConfig(cfg *selection.Config) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
-	s.management.mu.Lock()
-	s.management.config = cfg
-	s.management.mu.Unlock()
+	s.management.Lock()
+	s.config = cfg
+	s.management.Unlock()
 	last := s.snapshots.load()
 	s.snapshots.swap(&Snapshot{nodes: last.nodes, config: cfg, version: last.version + 1, profiles: last.profiles + 1})
 }
 
-// publishNode makes a snapshot that has the node as it is now known, or has it no
-// more. The record is read after publish is held: of two changes of a node the later
-// one is in the later snapshot.
+// publishNode makes a snapshot with the node's present record, or without the node if it has none.
+// It reads the record after it has taken publish: of two changes of a node the later one is in the
+// later snapshot. changed states whether candidates may have changed.
 func (s *State) publishNode(id string, changed bool) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
-	v := s.management.view(id)
 	last := s.snapshots.load()
-	next := &Snapshot{nodes: clone(last.nodes), config: last.config, version: last.version + 1, profiles: last.profiles}
-	if v != nil {
-		next.nodes[id] = v
+	next := &Snapshot{nodes: maps.Clone(last.nodes), config: last.config, version: last.version + 1, profiles: last.profiles}
+	if next.nodes == nil {
+		next.nodes = make(map[string]*record)
+	}
+	s.management.RLock()
+	if r, ok := s.nodes[id]; ok {
+		published := *r
+		next.nodes[id] = &published
 	} else {
 		delete(next.nodes, id)
 	}
+	s.management.RUnlock()
 	if changed {
 		next.profiles++
 	}
@@ -93,82 +139,49 @@ func (s *State) publishNode(id string, changed bool) {
 // Snapshot is the fleet as it is now.
 func (s *State) Snapshot() *Snapshot { return s.snapshots.load() }
 
-// State implements [Nodes].
-func (s *State) State(id string) (cell.NodeState, bool) { return s.snapshots.load().State(id) }
+// State is the last known state of a node. Its Revision and LastHeartbeatMS are from the last Put:
+// a Heartbeat does not have them.
+func (s *State) State(id string) (cell.NodeState, bool) { return s.Snapshot().State(id) }
 
-// States implements [Nodes].
-func (s *State) States() []cell.NodeState { return s.snapshots.load().States() }
+// States are all nodes, ordered by id.
+func (s *State) States() []cell.NodeState { return s.Snapshot().States() }
 
 // Size is the number of nodes known.
-func (s *State) Size() int { return s.snapshots.load().Size() }
+func (s *State) Size() int { return s.Snapshot().Size() }
 
 // Node returns the live figures of a node.
 func (s *State) Node(id string) (*selection.Node, bool) {
-	v, ok := s.snapshots.load().nodes[id]
+	r, ok := s.Snapshot().nodes[id]
 	if !ok {
 		return nil, false
 	}
-	return v.node, true
+	return r.node, true
 }
 
-// Choose implements [Nodes]. While somebody else rebuilds the list of candidates the
-// former one is used; Settle waits.
-func (s *State) Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node {
-	return s.Class(service, r).Choose(dst, q, rnd)
-}
-
-// Class returns the candidates of "service with requirement r" as Choose uses them.
+// Class returns the candidates of "service with requirement r". While another goroutine rebuilds
+// them it returns the former ones; Settle waits.
 func (s *State) Class(service string, r *freeslot.Requirement) *selection.Class {
-	return s.members.of(s.snapshots.load(), service, r, false)
+	return s.members.of(s.Snapshot(), service, r, false)
 }
 
-// Settle returns the candidates of "service with requirement r" after every change
-// that was made before the call.
+// Settle returns the candidates of "service with requirement r" after every change that was made
+// before the call.
 func (s *State) Settle(service string, r *freeslot.Requirement) *selection.Class {
-	return s.members.of(s.snapshots.load(), service, r, true)
+	return s.members.of(s.Snapshot(), service, r, true)
 }
 
-// Refused takes over the fresh state that came with a refusal.
+// Refused applies the fresh state that came with a refusal.
 func (s *State) Refused(r cell.Refusal) {
-	if node, ok := s.Node(r.Node); ok {
-		refused(node, r)
-	}
-}
-
-func (m *management) put(p *prepared, cells int) (changed bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return put(m.nodes, p, cells)
-}
-
-func (m *management) heartbeat(id string, used int, status freeslot.Status, seenAt int64, resources string) (known bool) {
-	body := resourcesOf(resources)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r, known := m.nodes[id]
-	if known {
-		r.heartbeat(used, status, seenAt, body)
-	}
-	return known
-}
-
-func (m *management) remove(id string) (known bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, known = m.nodes[id]
-	delete(m.nodes, id)
-	return known
-}
-
-// view copies what is known of one node; nil is nothing.
-func (m *management) view(id string) *view {
-	v := new(view)
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	r, ok := m.nodes[id]
+	node, ok := s.Node(r.Node)
 	if !ok {
-		return nil
+		return
 	}
-	v.state, v.node = r.state, r.node
-	return v
+	switch r.Reason {
+	case cell.RefusedFull:
+		node.SetUsed(r.Used)
+	case cell.RefusedDraining:
+		node.SetDraining(true)
+	case cell.RefusedSilent, cell.RefusedGone:
+		node.MarkSilent()
+	}
 }

@@ -19,16 +19,16 @@ func online(id string, slots int) *cell.NodeState {
 	}
 }
 
-func choose(n Nodes) *selection.Node {
+func choose(s *State) *selection.Node {
 	q := selection.Query{}
 	var room [1]*selection.Node
-	if got := n.Choose(room[:0], "tts", &freeslot.Requirement{}, &q, selection.NewSource(1)); len(got) == 1 {
+	if got := s.Class("tts", &freeslot.Requirement{}).Choose(room[:0], &q, selection.NewSource(1)); len(got) == 1 {
 		return got[0]
 	}
 	return nil
 }
 
-// TestSnapshotNeverChanges: whoever holds a snapshot sees the same fleet for ever.
+// TestSnapshotNeverChanges: the holder of a snapshot sees the same fleet for ever.
 func TestSnapshotNeverChanges(t *testing.T) {
 	t.Parallel()
 	s := New(Config{})
@@ -48,28 +48,26 @@ func TestSnapshotNeverChanges(t *testing.T) {
 	}
 }
 
-// TestReservationOutlivesHeartbeat: what a replica has asked for without an answer
-// yet counts, whatever heartbeats come in between.
+// TestReservationOutlivesHeartbeat: a reservation without an answer counts, also after heartbeats.
 func TestReservationOutlivesHeartbeat(t *testing.T) {
 	t.Parallel()
-	for name, n := range pictures(Config{}) {
-		n.Put(online("n1", 1))
-		n.Heartbeat("n1", 0, freeslot.StatusOnline, 0, "")
-		node := choose(n)
-		if node == nil || !node.TryTake(1) {
-			t.Fatalf("%s: n1 cannot be taken", name)
-		}
-		n.Heartbeat("n1", 0, freeslot.StatusOnline, 0, "")
-		changed := online("n1", 1)
-		changed.Node.Labels = map[string]string{"zone": "a"}
-		n.Put(changed)
-		if choose(n) != nil {
-			t.Errorf("%s: the slot was given twice", name)
-		}
-		node.Release(1)
-		if choose(n) == nil {
-			t.Errorf("%s: a released slot stays taken", name)
-		}
+	s := New(Config{})
+	s.Put(online("n1", 1))
+	s.Heartbeat("n1", 0, freeslot.StatusOnline, 0, "")
+	node := choose(s)
+	if node == nil || !node.TryTake(1) {
+		t.Fatal("n1 cannot be taken")
+	}
+	s.Heartbeat("n1", 0, freeslot.StatusOnline, 0, "")
+	changed := online("n1", 1)
+	changed.Node.Labels = map[string]string{"zone": "a"}
+	s.Put(changed)
+	if choose(s) != nil {
+		t.Error("the slot was given twice")
+	}
+	node.Release(1)
+	if choose(s) == nil {
+		t.Error("a released slot stays taken")
 	}
 }
 
@@ -94,7 +92,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestMembersOutliveHeartbeats: lists are made anew for profiles, never for load.
+// TestMembersOutliveHeartbeats: lists are rebuilt for profiles, never for load.
 func TestMembersOutliveHeartbeats(t *testing.T) {
 	t.Parallel()
 	s := New(Config{})
@@ -119,8 +117,8 @@ func TestMembersOutliveHeartbeats(t *testing.T) {
 	}
 }
 
-// TestSettleWaits: a choice goes on with the former list while somebody makes a new
-// one; who wants to know for certain waits for it.
+// TestSettleWaits: a choice goes on with the former list while another goroutine builds a new one;
+// Settle waits for it.
 func TestSettleWaits(t *testing.T) {
 	t.Parallel()
 	s := New(Config{})
@@ -129,7 +127,7 @@ func TestSettleWaits(t *testing.T) {
 	former := s.Settle("tts", &freeslot.Requirement{})
 	s.Put(online("n2", 1))
 	r := &freeslot.Requirement{}
-	l := s.members.lists.find(class.Hash("tts", r), "tts", r)
+	l, _ := s.members.list(class.Hash("tts", r), "tts", r)
 	l.rebuild.Lock()
 	if node := choose(s); node == nil || node.ID() != "n1" {
 		t.Error("a choice waited, or found nothing")
@@ -164,120 +162,114 @@ func TestCells(t *testing.T) {
 		}
 	}
 	if _, ok := s.Node("unknown"); ok {
-		t.Error("there is a node that nobody put")
+		t.Error("there is a node without a Put")
 	}
 }
 
-// TestListsAreBounded: any number of classes does not fill the memory, neither by
-// lists nor by what is in them.
+// TestListsAreBounded: any number of classes does not fill the memory, neither by their number nor
+// by their candidates.
 func TestListsAreBounded(t *testing.T) {
 	t.Parallel()
-	s, p := New(Config{}), NewPlain(Config{})
+	s := New(Config{})
 	for i := range listLimit + 10 {
-		r := &freeslot.Requirement{Pool: fmt.Sprintf("pool-%d", i)}
-		s.Settle("tts", r)
-		p.Choose(nil, "tts", r, &selection.Query{}, selection.NewSource(1))
+		s.Settle("tts", &freeslot.Requirement{Pool: fmt.Sprintf("pool-%d", i)})
 	}
-	if a, b := len(s.members.lists.byHash), len(p.lists.byHash); a != 10 || b != 10 {
-		t.Errorf("%d and %d lists", a, b)
+	if n := len(s.members.byHash); n != 10 {
+		t.Errorf("%d lists", n)
 	}
 	s.Put(online("n1", 1))
 	s.Settle("tts", &freeslot.Requirement{})
-	if s.members.lists.candidates != 1 {
-		t.Errorf("%d candidates counted", s.members.lists.candidates)
+	if s.members.candidates != 1 {
+		t.Errorf("%d candidates counted", s.members.candidates)
 	}
-	s.members.lists.candidates = candidateLimit
+	s.members.candidates = candidateLimit
 	s.Settle("asr", &freeslot.Requirement{})
-	if ls := s.members.lists; len(ls.byHash) != 1 || ls.candidates != 0 {
-		t.Errorf("%d lists, %d candidates", len(ls.byHash), ls.candidates)
+	if m := s.members; len(m.byHash) != 1 || m.candidates != 0 {
+		t.Errorf("%d lists, %d candidates", len(m.byHash), m.candidates)
 	}
 }
 
-// TestListsShareNothing: whoever asked may change the requirement afterwards.
+// TestListsShareNothing: the caller can change the requirement afterwards.
 func TestListsShareNothing(t *testing.T) {
 	t.Parallel()
 	r := freeslot.Requirement{
 		Services: []string{"asr"}, Labels: map[string]string{"a": "b"},
 		LabelRules: []freeslot.LabelRule{{Label: "a", Operator: "in", Values: []string{"b"}}},
 	}
-	kept := copied(&r)
+	same, m := r.Clone(), newMembers()
+	kept, _ := m.list(7, "tts", &r)
 	r.Services[0], r.Labels["a"], r.LabelRules[0].Values[0] = "x", "x", "x"
-	if kept.Services[0] != "asr" || kept.Labels["a"] != "b" || kept.LabelRules[0].Values[0] != "b" {
-		t.Errorf("%+v", kept)
+	if !kept.identity.Is("tts", &same) {
+		t.Error("the list changed with the requirement")
 	}
-	// Two requirements in one place: the later has it, and neither gets the other's list.
-	ls := newLists()
-	first := ls.findOrAdd(1, "tts", &freeslot.Requirement{Pool: "p"})
-	second := ls.findOrAdd(1, "tts", &freeslot.Requirement{Pool: "q"})
-	if first == second || ls.find(1, "tts", &freeslot.Requirement{Pool: "p"}) != nil || ls.find(1, "asr", &freeslot.Requirement{Pool: "q"}) != nil {
+	// Two requirements in one place: the later one has it, and neither gets the other's list.
+	p, q := &freeslot.Requirement{Pool: "p"}, &freeslot.Requirement{Pool: "q"}
+	first, _ := m.list(1, "tts", p)
+	second, _ := m.list(1, "tts", q)
+	third, _ := m.list(1, "asr", q)
+	if !first.identity.Is("tts", p) || !second.identity.Is("tts", q) || !third.identity.Is("asr", q) {
 		t.Error("a collision was taken for a hit")
 	}
 }
 
-// TestRace: many goroutines change, choose and read. Whatever was done last to a
-// node is what everybody sees in the end.
+// TestRace: many goroutines change, choose and read. In the end all see the last change of each
+// node.
 func TestRace(t *testing.T) {
 	t.Parallel()
 	const writers, choosers, rounds, last = 4, 4, 300, 60
-	for name, n := range pictures(Config{Cells: cells}) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n.Put(online("refused", 1))
-			var all sync.WaitGroup
-			for w := range writers {
-				all.Go(func() {
-					for i := range rounds {
-						id := fmt.Sprintf("n%d-%d", w, i%5)
-						switch i % 7 {
-						case 0:
-							n.Remove(id)
-						case 1, 3:
-							n.Put(online(id, 1+i%3))
-						case 6:
-							n.SetConfig(&selection.Config{Enabled: i%2 == 0})
-						default:
-							n.Heartbeat(id, i%2, freeslot.StatusOnline, int64(i), "")
-						}
-					}
-					for i := range last {
-						id := fmt.Sprintf("n%d-%d", w, i)
-						n.Put(online(id, 5))
-						n.Heartbeat(id, i%5, freeslot.StatusOnline, rounds, "")
-					}
-				})
-			}
-			for c := range choosers {
-				all.Go(func() {
-					rnd, room := selection.NewSource(uint64(c)), make([]*selection.Node, 0, 2)
-					for i := range rounds {
-						q := selection.Query{Now: int64(i), Want: 2}
-						for _, node := range n.Choose(room, "tts", &freeslot.Requirement{}, &q, rnd) {
-							if node.TryTake(1) {
-								node.Release(1)
-							}
-						}
-						n.States()
-						if s, ok := n.(*State); ok {
-							s.Settle("tts", &freeslot.Requirement{})
-							s.Refused(cell.Refusal{Node: "refused", Reason: cell.RefusedSilent})
-						}
-					}
-				})
-			}
-			all.Wait()
-			if got := n.States(); len(got) != writers*last+1 {
-				t.Errorf("%d nodes, expected %d", len(got), writers*last+1)
-			}
-			for w := range writers {
-				for i := range last {
-					if s, ok := n.State(fmt.Sprintf("n%d-%d", w, i)); !ok || s.Used != i%5 || s.Node.MaxConcurrency != 5 {
-						t.Errorf("n%d-%d is %+v", w, i, s)
-					}
+	n := New(Config{Cells: cells})
+	n.Put(online("refused", 1))
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for i := range rounds {
+				id := fmt.Sprintf("n%d-%d", w, i%5)
+				switch i % 7 {
+				case 0:
+					n.Remove(id)
+				case 1, 3:
+					n.Put(online(id, 1+i%3))
+				case 6:
+					n.SetConfig(&selection.Config{Enabled: i%2 == 0})
+				default:
+					n.Heartbeat(id, i%2, freeslot.StatusOnline, int64(i), "")
 				}
 			}
-			if got := choosable(n, "tts", &freeslot.Requirement{}, selection.Query{Now: rounds}); len(got) != writers*last {
-				t.Errorf("%d nodes can be chosen", len(got))
+			for i := range last {
+				id := fmt.Sprintf("n%d-%d", w, i)
+				n.Put(online(id, 5))
+				n.Heartbeat(id, i%5, freeslot.StatusOnline, rounds, "")
 			}
 		})
+	}
+	for c := range choosers {
+		all.Go(func() {
+			rnd, room := selection.NewSource(uint64(c)), make([]*selection.Node, 0, 2)
+			for i := range rounds {
+				q := selection.Query{Now: int64(i), Want: 2}
+				for _, node := range n.Class("tts", &freeslot.Requirement{}).Choose(room, &q, rnd) {
+					if node.TryTake(1) {
+						node.Release(1)
+					}
+				}
+				n.States()
+				n.Settle("tts", &freeslot.Requirement{})
+				n.Refused(cell.Refusal{Node: "refused", Reason: cell.RefusedSilent})
+			}
+		})
+	}
+	all.Wait()
+	if got := n.States(); len(got) != writers*last+1 {
+		t.Errorf("%d nodes, expected %d", len(got), writers*last+1)
+	}
+	for w := range writers {
+		for i := range last {
+			if s, ok := n.State(fmt.Sprintf("n%d-%d", w, i)); !ok || s.Used != i%5 || s.Node.MaxConcurrency != 5 {
+				t.Errorf("n%d-%d is %+v", w, i, s)
+			}
+		}
+	}
+	if got := choosable(n, "tts", &freeslot.Requirement{}, selection.Query{Now: rounds}); len(got) != writers*last {
+		t.Errorf("%d nodes can be chosen", len(got))
 	}
 }

@@ -20,7 +20,7 @@ const missed = 4
 // callTimeout bounds one call.
 const callTimeout = time.Second
 
-// Backend is where replicas say that they are there; *cell.Cell is one.
+// Backend is where replicas say that they are there; *Store is one.
 type Backend interface {
 	// Present says that the replica is there for as long as limit, and returns all that
 	// are, sorted.

@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap/zaptest"
 
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script/scripttest"
 )
 
 const patience = 10 * time.Second
@@ -52,11 +52,7 @@ func expect(t *testing.T, changes <-chan []string, want ...string) {
 
 func TestReplicasLearnOfEachOther(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Shared(t)
-	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: redis.Prefix(t)}}, redis.Client(t), zaptest.NewLogger(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := NewStore(scripttest.NewRig(t, redistest.Shared(t)).Runner)
 	const interval = 100 * time.Millisecond
 	_, first := begin(t, c, "a", interval)
 	second, also := begin(t, c, "b", interval)

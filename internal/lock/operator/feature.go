@@ -18,7 +18,11 @@ type locks interface {
 	Audit(ctx context.Context, limit int) ([]lock.Audited, error)
 }
 
-// NewFeature is what a replica has of locks: the routes of operators. It starts nothing.
-func NewFeature(admin *lock.Admin) feature.Feature {
-	return feature.Feature{Step: feature.Step{Name: "locks"}, Routes: []api.Routes{routesOf(admin)}}
+// Feature is what a replica has of locks: the routes of operators. It starts nothing.
+var Feature = feature.Feature{Access: lock.AdminAccess, New: newPart}
+
+func newPart(env *feature.Env) feature.Part {
+	cluster := env.Runners[0].Layout().Sharded
+	admin := lock.NewAdmin(env.Commands(0), env.Config.Locks.KeyPrefix, cluster, env.Log.Named("lock"))
+	return feature.Part{Step: feature.Step{Name: "locks"}, Routes: []api.Routes{routesOf(admin)}}
 }

@@ -16,14 +16,12 @@ import (
 	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// What is tested has the rights in Redis that a replica and a process with locks have.
-func TestMain(m *testing.M) {
-	access := script.Join(lock.Access("*"), lock.AdminAccess("*"))
-	redistest.MainAs(m, redistest.Role{Name: "replica", Rules: access.Rules()})
-}
+// What is tested has the rights of a replica in Redis, and the tests those of the default user.
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleReplica, lock.AdminAccess) }
 
 // fakeLocks has one lock, a/b, and keeps what it is called with.
 type fakeLocks struct {
@@ -125,7 +123,7 @@ func TestOnRedis(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		prefix := redis.Prefix(t)
-		m, err := lock.New(lock.Options{RedisURL: redis.URL(), KeyPrefix: prefix})
+		m, err := lock.New(lock.Options{RedisURL: redis.AdminURL(), KeyPrefix: prefix})
 		if err == nil {
 			err = m.Start(ctx)
 		}
@@ -146,7 +144,7 @@ func TestOnRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		admin := lock.NewAdmin(redis.RoleClient(t), prefix, redis.IsCluster(), zaptest.NewLogger(t))
-		f := apitest.New(t, api.Config{}, func(d *api.Deps) { d.Routes = NewFeature(admin).Routes })
+		f := apitest.New(t, api.Config{}, func(d *api.Deps) { d.Routes = []api.Routes{routesOf(admin)} })
 		token := fmt.Sprint(held.Token())
 		for _, target := range []string{"/v1/locks", "/v1/locks/tenant%2F7%20%7Bx%7D"} {
 			if got := f.Do(t, "GET", target, ""); !strings.Contains(got.Text, `"token":"`+token+`"`) {

@@ -18,29 +18,29 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// endMargin is how long after a command's last grace its end may still take to
-// reach the worker.
+// endMargin is how long the end of a command may take to reach the worker after the command's last
+// grace.
 const endMargin = 2 * time.Second
 
 // Agent is a worker whose handlers are executors. It is for one Start and one Stop.
 type Agent struct {
-	worker  *worker.Worker
-	monitor *monitor // nil when nothing is served
-	checks  *check.Group
-	limits  *containment
-	log     *zap.Logger
-	metrics *metrics
+	worker        *worker.Worker
+	metricsServer *metricsServer // nil when nothing is served
+	checks        *check.Group
+	limits        *containment
+	log           *zap.Logger
+	metrics       *metrics
 	// grace is how long the worker waits for handlers that it has interrupted.
 	grace time.Duration
 
-	mu       sync.Mutex // guards what follows; held while a configuration is put in force
+	mu       sync.Mutex // guards what follows; held while a configuration is applied
 	cfg      Config
 	services map[string]*service
 	closed   bool
 }
 
-// New builds an agent from a valid configuration and starts nothing. Commands whose
-// program does not exist are an error.
+// New builds an agent from a valid configuration and starts nothing. A command whose program does
+// not exist is an error.
 func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.TracerProvider) (*Agent, error) {
 	w, err := cfg.newWorker(worker.Config{
 		RedisURL: cfg.Redis.URL, RedisURLs: cfg.Redis.URLs, RedisAccess: cfg.Redis.workerAccess(), Cells: cfg.Redis.Cells, KeyPrefix: cfg.Redis.KeyPrefix, Node: cfg.profile(),
@@ -70,13 +70,13 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 		w.Handle(s.name, s.run)
 	}
 	if cfg.MetricsListen != "" {
-		a.monitor = newMonitor(cfg.MetricsListen, reg, w.Done(), log)
+		a.metricsServer = newMetricsServer(cfg.MetricsListen, reg, w.Done(), log)
 	}
 	return a, nil
 }
 
-// interruptGrace lets every command have its grace before the worker gives up on it:
-// an agent that ended earlier would leave processes behind.
+// interruptGrace is long enough for the grace of every command: an agent that ended earlier would
+// leave processes behind.
 func (c *Config) interruptGrace() time.Duration {
 	grace := worker.DefaultInterruptGrace
 	for _, s := range c.Services {
@@ -88,13 +88,13 @@ func (c *Config) interruptGrace() time.Duration {
 	return grace
 }
 
-// StopLimit is the longest that Stop takes when nobody hurries it.
+// StopLimit is the longest time that Stop takes when its context does not end.
 func (c *Config) StopLimit() time.Duration {
 	return c.StopTimeout + c.interruptGrace() + 10*time.Second
 }
 
-// Start takes the first jobs once it returns, but for services with a check, which wait for
-// its first success. What was started before a failure is stopped again.
+// Start starts the agent. Services with a check get no jobs before its first success. After an
+// error everything is stopped again.
 func (a *Agent) Start(ctx context.Context) error {
 	if err := a.start(ctx); err != nil {
 		return errors.Join(err, a.close(ctx))
@@ -110,8 +110,8 @@ func (a *Agent) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if a.monitor != nil {
-		if err := a.monitor.start(ctx); err != nil {
+	if a.metricsServer != nil {
+		if err := a.metricsServer.start(ctx); err != nil {
 			return err
 		}
 	}
@@ -131,15 +131,15 @@ func (a *Agent) start(ctx context.Context) error {
 	return nil
 }
 
-// healthChanged is what the checks report to.
+// healthChanged is called by the checks.
 func (a *Agent) healthChanged(service string, healthy bool) {
-	// A service that the node has not any more is no failure: its check is about to end.
+	// A service that the node does not have any more is no failure: its check is about to end.
 	if err := a.worker.SetHealthy(service, healthy); err != nil {
 		a.log.Debug("service.unknown", zap.String("service", service), zap.Error(err))
 	}
 }
 
-// explain names the key that says where Redis is, when it could not be reached.
+// explain names the key with Redis' address when Redis could not be reached.
 func (a *Agent) explain(err error) error {
 	if !errors.As(err, new(*redisclient.UnreachableError)) {
 		return err
@@ -150,8 +150,8 @@ func (a *Agent) explain(err error) error {
 	return fmt.Errorf("%w (redis.url in the configuration, or --redis-url)", err)
 }
 
-// Stop drains; see worker.Worker.Stop, whose bounds are these. A second call with an
-// ended context makes the first one interrupt the running jobs.
+// Stop drains. It has the bounds of worker.Worker.Stop. A second call with an ended context makes
+// the first one interrupt the running jobs.
 func (a *Agent) Stop(ctx context.Context) error {
 	a.checks.Close() // a node that stops offers nothing
 	err := a.worker.Stop(ctx)
@@ -167,10 +167,10 @@ func (a *Agent) close(ctx context.Context) error {
 		s.retire()
 	}
 	err := a.limits.close()
-	if a.monitor == nil {
+	if a.metricsServer == nil {
 		return err
 	}
-	return errors.Join(err, a.monitor.stop(ctx))
+	return errors.Join(err, a.metricsServer.stop(ctx))
 }
 
 // Services is how many services the agent has.
@@ -186,5 +186,5 @@ func (a *Agent) Alive() bool { return a.worker.Alive() }
 // Done is closed when the agent runs no more jobs, by Stop or by itself.
 func (a *Agent) Done() <-chan struct{} { return a.worker.Done() }
 
-// Err says why it ended by itself; nil after Stop.
+// Err is why the agent ended by itself; nil after Stop.
 func (a *Agent) Err() error { return a.worker.Err() }

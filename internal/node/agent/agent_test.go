@@ -24,7 +24,7 @@ import (
 
 const patience = 30 * time.Second
 
-// fleet is a Redis, as much of a scheduler as these tests need, and one agent.
+// fleet is a Redis, the part of a scheduler that these tests need, and one agent.
 type fleet struct {
 	t     *testing.T
 	cell  *cell.Cell
@@ -32,7 +32,7 @@ type fleet struct {
 	last  string
 	// metrics are the agent's.
 	metrics *prometheus.Registry
-	// cfg is what the agent was started with.
+	// cfg is the configuration at the agent's start.
 	cfg Config
 	// level is the last one that a reload has set.
 	level string
@@ -112,7 +112,7 @@ func (f *fleet) end(jobID string) freeslot.JobStatus {
 	return freeslot.JobStatus{}
 }
 
-// TestAgentInItsCell: the agent looks for its jobs where the replicas put them.
+// TestAgentInItsCell: the agent looks for its jobs in the cell where the replicas put them.
 func TestAgentInItsCell(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -161,7 +161,7 @@ func TestAgentRunsJobs(t *testing.T) {
 	}
 }
 
-// TestAgentGivesJobsBack: what the executors say of their failures reaches the schedulers.
+// TestAgentGivesJobsBack: failures of the executors reach the schedulers.
 func TestAgentGivesJobsBack(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})
@@ -209,7 +209,7 @@ func TestAgentMonitor(t *testing.T) {
 	f := startFleet(t, Service{Name: "echo", Command: &Command{Argv: []string{"cat"}}})
 	f.end(f.submit(freeslot.Job{Service: "echo"}))
 	get := func(path string) string {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.agent.monitor.addr.String()+path, http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.agent.metricsServer.addr.String()+path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

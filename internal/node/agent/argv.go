@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// The signs around a placeholder: no shell, awk, jq, curl or JSON has use for ${{.
+	// The marks around a placeholder. No shell, awk, jq, curl or JSON uses ${{.
 	openMark, closeMark = "${{", "}}"
-	// maxArgvBytes bounds what a job puts into the arguments: together with the variables
-	// they must fit into what the kernel allows.
+	// maxArgvBytes bounds the values of a job in the arguments: the kernel limits all variables and
+	// arguments together.
 	maxArgvBytes = 64 << 10
 )
 
-// jobFields are the placeholders beside those of the payload.
+// jobFields are the placeholders besides those of the payload. In capitals, with FREESLOT_ before
+// them, they are variables too.
 var jobFields = map[string]func(*worker.Job) string{
 	"job_id":          func(j *worker.Job) string { return j.ID },
 	"attempt":         func(j *worker.Job) string { return strconv.Itoa(j.Attempt) },
@@ -37,18 +38,18 @@ const placeholderNames = "attempt, job_id, payload, payload.FIELD, pool, service
 
 var payloadPath = regexp.MustCompile(`^payload(\.[A-Za-z0-9_-]{1,64})*$`)
 
-// argument is one argument: literal and placeholder in turn, beginning and ending with a
-// literal, which may be empty.
+// argument is one argument: literals and placeholders by turns. It begins and ends with a literal,
+// which may be empty.
 type argument struct {
 	parts []string
-	// operand is true right behind an argument "--", by which programs take no more options.
+	// operand is true right after an argument "--", after which programs take no more options.
 	operand bool
 }
 
-// template is the arguments of a command.
+// template has the arguments of a command.
 type template struct {
 	args []argument
-	// payload says that a placeholder needs it.
+	// payload is true when a placeholder needs the payload.
 	payload bool
 }
 
@@ -56,8 +57,8 @@ type template struct {
 // the key of its argument.
 func parseArgv(argv []string) (*template, map[int]error) {
 	t, problems := &template{}, make(map[int]error)
-	// interpreter is true behind one, passed behind its script file or "--". own is true where
-	// that was the "--" behind a program's text: all that follows is the text's own.
+	// interpreter is true after an interpreter, passed after its script file or "--". own is true
+	// when that "--" came after a program's text: then all further arguments belong to the text.
 	operand, interpreter, passed, own := false, false, false, false
 	for i, text := range argv {
 		parts, err := parseArgument(text)
@@ -75,7 +76,7 @@ func parseArgv(argv []string) (*template, map[int]error) {
 			problems[i] = err
 		}
 		switch {
-		case !interpreter: // also behind env, sudo, docker run and the like
+		case !interpreter: // also after env, sudo, docker run and the like
 			interpreter = interpreters.MatchString(filepath.Base(text))
 		case !passed && !isOption(argv[i-1]) && !isOption(text):
 			passed, own = true, text == "--" && !interpreters.MatchString(filepath.Base(argv[i-1]))
@@ -95,7 +96,7 @@ func parseArgv(argv []string) (*template, map[int]error) {
 	return t, problems
 }
 
-// parseArgument splits an argument. $${{ is for a literal ${{.
+// parseArgument splits an argument. $${{ stands for a literal ${{.
 func parseArgument(text string) ([]string, error) {
 	parts, literal := []string(nil), ""
 	for {
@@ -121,13 +122,13 @@ func parseArgument(text string) ([]string, error) {
 
 var interpreters = regexp.MustCompile(`^((ba|da|a|k|z|fi)?sh|python|perl|ruby|lua|node|nodejs|php)[0-9.]*$`)
 
-// isOption reports whether an interpreter may take the argument for an option, and so the next one
-// for its value, which can be a program's text.
+// isOption reports whether an interpreter may take the argument as an option. The next one may then
+// be its value, such as a program's text.
 func isOption(text string) bool {
 	return text != "--" && (strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+"))
 }
 
-// validateArgv notes placeholders that are none.
+// validateArgv notes invalid placeholders.
 func validateArgv(at string, argv []string, p *config.Problems) {
 	if len(argv) == 0 {
 		return
@@ -138,7 +139,7 @@ func validateArgv(at string, argv []string, p *config.Problems) {
 	}
 }
 
-// expand makes the arguments of one job: each is one argument, whatever the values are.
+// expand makes the arguments for one job. Each stays one argument for all values.
 func (t *template) expand(job *worker.Job) ([]string, error) {
 	var payload any
 	if t.payload {
@@ -221,7 +222,7 @@ func fieldOf(name string, job *worker.Job, payload any) (string, error) {
 	return value, nil
 }
 
-// unmarshalNumbers keeps numbers as they are written.
+// unmarshalNumbers decodes JSON and keeps numbers as they are written.
 func unmarshalNumbers(data json.RawMessage, v any) error {
 	if len(data) == 0 {
 		data = json.RawMessage("null")

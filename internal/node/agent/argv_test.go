@@ -59,7 +59,7 @@ func TestArgvExpands(t *testing.T) {
 	if diff := cmp.Diff([]string{"-a", "--", "-rf", "x-rf"}, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	// The "--" of kubectl exec or sudo ends their options, not those of the program behind it.
+	// The "--" of kubectl exec or sudo ends their options, but not those of the program after it.
 	_, err = expand(t, argvJob(payload), "exec", "pod", "--", "tool", "${{payload.dash}}")
 	wantCode(t, err, CodeBadPayload, `payload.dash begins with "-"`)
 	got, err = expand(t, argvJob(payload), "exec", "pod", "--", "tool", "--", "${{job_id}}", "${{payload.dash}}")
@@ -74,7 +74,7 @@ func TestArgvExpands(t *testing.T) {
 		t.Errorf("%q %v", got, err)
 	}
 	if got, err := expand(t, argvJob(`not JSON`), "{}", "${{attempt}}"); err != nil || got[1] != "2" {
-		t.Errorf("a payload that nobody asks for: %q %v", got, err)
+		t.Errorf("a payload that no argument needs: %q %v", got, err)
 	}
 }
 
@@ -159,8 +159,8 @@ func TestPlaceholderNames(t *testing.T) {
 	}
 }
 
-// Whatever a payload holds: as many arguments as there are, literals as they stand, and no
-// argument that a job could make an option.
+// For every payload there are as many arguments as configured, literals stay, and no job can make
+// an argument an option.
 func TestArgvInjection(t *testing.T) {
 	t.Parallel()
 	argv := []string{"-a", "${{payload.x}}", "--o=${{payload.x}}", "z", "--", "${{payload.x}}"}
@@ -180,7 +180,7 @@ func TestArgvInjection(t *testing.T) {
 	})
 }
 
-// As a process: an argument stays one argument.
+// As a process, too, an argument stays one argument.
 func TestCommandArgv(t *testing.T) {
 	t.Parallel()
 	e := command(t, "", func(c *Command) {

@@ -29,8 +29,8 @@ import (
 const (
 	// stderrBytes is how much of the end of standard error goes into the job's error.
 	stderrBytes = 4 << 10
-	// pipeDelay is how long a process that left the group may hold the command's
-	// output open after the command has ended.
+	// pipeDelay is how long a process that left the group may hold the command's output open after
+	// the command has ended.
 	pipeDelay = time.Second
 	// exitTempFail is EX_TEMPFAIL of sysexits.h: try again later.
 	exitTempFail = 75
@@ -47,12 +47,13 @@ type commandExecutor struct {
 	limit    int
 	fixedEnv []string
 	log      *zap.Logger
-	// groups makes the groups of commands with limits; nil for those without. contain sets it, once: before the
-	// first job or, where the limits could not be had then, at a later reload, beside jobs that look for it.
+	// groups makes the group of each job; nil for a command without limits. contain sets it once:
+	// before the first job, or at a later reload if the limits could not be set before. Jobs may
+	// read it meanwhile.
 	groups atomic.Pointer[groups]
 }
 
-// newCommand makes an executor of a valid configuration; those with limits need contain too. The
+// newCommand makes an executor of a valid configuration. One with limits needs contain too. The
 // error continues a sentence that begins with the key of argv.
 func newCommand(cfg Command, limit int, log *zap.Logger) (*commandExecutor, error) {
 	path, err := cfg.program()
@@ -73,14 +74,8 @@ func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, errTimeout)
 	defer cancel()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-
 	group, err := c.group(job)
 	if err != nil {
 		return nil, err
@@ -88,53 +83,78 @@ func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error)
 	if group != nil {
 		defer c.remove(group, job)
 	}
-	progress, err := newProgressPipe(&teller{job: job, log: c.log})
+	progress, err := newProgressPipe(&progressReporter{job: job, log: c.log})
 	if err != nil {
 		return nil, startFailed(err)
 	}
 	defer progress.close()
 
-	stdout := &capped{limit: c.limit, exceeded: func() { stop(errTooLarge) }}
-	stderr := &tail{limit: stderrBytes}
+	cmd := c.command(args, c.environ(ctx, job))
+	cmd.Stdin, cmd.ExtraFiles = bytes.NewReader(stdin), progress.files()
+	done, err := c.execute(ctx, cmd, group, progress.read)
+	switch {
+	case err != nil:
+		return nil, err
+	case done.stdout.over:
+		return nil, jobError(freeslot.JobErrorResultTooLarge, fmt.Sprintf("the command wrote more than %d bytes", c.limit))
+	case done.terminated && errors.Is(context.Cause(ctx), errTimeout):
+		return nil, jobError(CodeTimeout, done.withStderr(fmt.Sprintf("the command took longer than %s", c.cfg.Timeout)))
+	case done.terminated:
+		return nil, context.Cause(ctx)
+	case done.err != nil && group != nil && group.OutOfMemory():
+		return nil, jobError(CodeOutOfMemory, done.withStderr(fmt.Sprintf("the command needed more than its limit of %d bytes of memory", c.cfg.Limits.MemoryBytes)))
+	case done.err != nil:
+		return nil, done.failure()
+	}
+	return c.result(done.stdout.data)
+}
+
+func (c *commandExecutor) command(args, env []string) *exec.Cmd {
 	cmd := exec.Command(c.path, args...)
 	cmd.Args[0] = c.cfg.Argv[0]
-	cmd.Dir, cmd.Env = c.cfg.Dir, c.environ(ctx, job)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), stdout, stderr
-	cmd.ExtraFiles = progress.files()
-	cmd.WaitDelay = pipeDelay
-	cmd.SysProcAttr = procgroup.Attr()
+	cmd.Dir, cmd.Env, cmd.WaitDelay = c.cfg.Dir, env, pipeDelay
+	return cmd
+}
+
+// execution is what a command that has ended left behind.
+type execution struct {
+	stdout *capped
+	stderr *tail
+	// terminated: the command ended because its context did, or because it wrote too much.
+	terminated bool
+	err        error // of exec.Cmd.Wait
+}
+
+// execute runs cmd, in group unless that is nil, and waits until it has ended. started is called
+// when it runs. The error is why it did not run.
+func (c *commandExecutor) execute(ctx context.Context, cmd *exec.Cmd, group *cgroup.Group, started func()) (execution, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if ctx.Err() != nil {
+		return execution{}, context.Cause(ctx)
+	}
+	done := execution{stdout: &capped{limit: c.limit, exceeded: func() { stop(errTooLarge) }}, stderr: &tail{limit: stderrBytes}}
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = done.stdout, done.stderr, procgroup.Attr()
 	if group != nil {
 		group.Attach(cmd.SysProcAttr)
 	}
-	// The parent-death signal belongs to the thread that forks, and idle threads of a
-	// Go process may end: this goroutine keeps its thread until Wait has returned. A group
-	// needs the thread too.
+	// The parent-death signal belongs to the thread that forks, and idle threads of a Go process
+	// may end. So this goroutine keeps its thread until Wait has returned. A group needs the thread
+	// too.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
-		return nil, startFailed(err)
+		return execution{}, startFailed(err)
 	}
 	if group != nil {
 		if err := group.Started(cmd.Process.Pid); err != nil {
 			_ = cmd.Wait() // it was killed
-			return nil, limitsFailed(err)
+			return execution{}, limitsFailed(err)
 		}
 	}
-	progress.read()
-	terminated, err := c.await(ctx, cmd, group)
-	switch {
-	case stdout.over:
-		return nil, jobError(freeslot.JobErrorResultTooLarge, fmt.Sprintf("the command wrote more than %d bytes", c.limit))
-	case terminated && errors.Is(context.Cause(ctx), errTimeout):
-		return nil, jobError(CodeTimeout, withStderr(fmt.Sprintf("the command took longer than %s", c.cfg.Timeout), stderr))
-	case terminated:
-		return nil, context.Cause(ctx)
-	case err != nil && group != nil && group.OutOfMemory():
-		return nil, jobError(CodeOutOfMemory, withStderr(fmt.Sprintf("the command needed more than its limit of %d bytes of memory", c.cfg.Limits.MemoryBytes), stderr))
-	case err != nil:
-		return nil, exitError(err, stderr)
-	}
-	return c.result(stdout.data)
+	started()
+	done.terminated, done.err = c.await(ctx, cmd, group)
+	return done, nil
 }
 
 func (c *commandExecutor) result(data []byte) (any, error) {
@@ -148,12 +168,11 @@ func (c *commandExecutor) result(data []byte) (any, error) {
 	return output.result(data)
 }
 
-// await waits until the command has ended, and ends it when ctx does. It reports
-// whether the end was of its doing: a command that then exits with 0 has not done
-// its work.
+// await waits until the command has ended, and terminates it when ctx ends. terminated is true
+// then: a command that exits with 0 after that has not done its work.
 //
-// The group is signalled only between Start and Wait. All that time its leader
-// exists, if only as a zombie, so that its id cannot have become another group's.
+// await signals the process group only between Start and Wait. All that time its leader exists, if
+// only as a zombie, so no other group can have its id.
 func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgroup.Group) (terminated bool, err error) {
 	group := cmd.Process.Pid
 	ended := make(chan struct{})
@@ -162,18 +181,18 @@ func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgr
 	procgroup.AwaitExit(group)
 	close(ended)
 	terminator.Wait()
-	procgroup.Signal(group, syscall.SIGKILL) // what the command left behind
+	procgroup.Signal(group, syscall.SIGKILL) // processes that the command left behind
 	if limited != nil {
-		_ = limited.Kill() // also what left the process group; remove tells of failures
+		_ = limited.Kill() // also those outside the process group; remove logs failures
 	}
 	return terminated, cmd.Wait()
 }
 
-// killDoubt is how long a command may live after it was killed before the log says so.
+// killDoubt is how long a command may live after SIGKILL before that is logged.
 const killDoubt = 10 * time.Second
 
-// terminate ends the group when ctx does, unless its leader has ended before. What cannot be killed, as a program of
-// another user cannot, keeps its slot until it ends.
+// terminate ends the group when ctx ends, unless its leader has ended before. A command that cannot
+// be killed, such as a program of another user, keeps its slot until it ends.
 func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgroup.Group, ended <-chan struct{}) bool {
 	select {
 	case <-ended:
@@ -190,7 +209,7 @@ func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgr
 	}
 	procgroup.Signal(group, syscall.SIGKILL)
 	if limited != nil {
-		_ = limited.Kill() // remove tells of failures
+		_ = limited.Kill() // remove logs failures
 	}
 	timer.Reset(killDoubt)
 	select {
@@ -201,7 +220,8 @@ func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgr
 	return true
 }
 
-// startFailed is of the moment where the node is short of something: it must not end every job that it gets.
+// startFailed is retryable when the node is short of something: such a node must not fail every job
+// that it gets.
 func startFailed(err error) error {
 	failure := jobError(CodeStartFailed, "the command could not be started: "+err.Error())
 	for _, short := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
@@ -212,34 +232,34 @@ func startFailed(err error) error {
 	return failure
 }
 
-// exitError says how the command ended.
-func exitError(err error, stderr *tail) error {
+// failure is how the command ended.
+func (e *execution) failure() error {
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		if errors.Is(err, exec.ErrWaitDelay) {
+	if !errors.As(e.err, &exit) {
+		if errors.Is(e.err, exec.ErrWaitDelay) {
 			return jobError(CodeBadOutput, "a process that the command left behind holds its output open")
 		}
-		return jobError(CodeStartFailed, "the command could not be run: "+err.Error())
+		return jobError(CodeStartFailed, "the command could not be run: "+e.err.Error())
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		// Most often the kernel, short of memory: another node may have more.
-		return worker.Retryable(jobError(CodeSignalled, withStderr("the command was ended by signal "+strconv.Itoa(int(status.Signal()))+" ("+status.Signal().String()+")", stderr)))
+		// Most often by the kernel, short of memory: another node may have more.
+		return worker.Retryable(jobError(CodeSignalled, e.withStderr("the command was ended by signal "+strconv.Itoa(int(status.Signal()))+" ("+status.Signal().String()+")")))
 	}
-	failure := jobError("exit_"+strconv.Itoa(exit.ExitCode()), withStderr("the command exited with "+strconv.Itoa(exit.ExitCode()), stderr))
+	failure := jobError("exit_"+strconv.Itoa(exit.ExitCode()), e.withStderr("the command exited with "+strconv.Itoa(exit.ExitCode())))
 	if exit.ExitCode() == exitTempFail {
 		return worker.Retryable(failure)
 	}
 	return failure
 }
 
-func withStderr(message string, stderr *tail) string {
-	if text := stderr.String(); text != "" {
+func (e *execution) withStderr(message string) string {
+	if text := e.stderr.String(); text != "" {
 		return message + ": " + text
 	}
 	return message
 }
 
-// bytes is what goes to standard input.
+// bytes is the standard input for a payload.
 func (i Input) bytes(payload json.RawMessage) ([]byte, error) {
 	if i != InputText {
 		return payload, nil

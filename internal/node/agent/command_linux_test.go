@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// fifoVariable tells TestAgentProcess which FIFO its command is to open.
+// fifoVariable names the FIFO that the command of TestAgentProcess opens.
 const fifoVariable = "FREESLOT_TEST_AGENT_FIFO"
 
-// TestAgentProcess is no test but the process that TestCommandEndsWithTheAgent kills.
+// TestAgentProcess is not a test but the process that TestCommandEndsWithTheAgent kills.
 func TestAgentProcess(t *testing.T) {
 	path := os.Getenv(fifoVariable)
 	if path == "" {
@@ -20,8 +20,7 @@ func TestAgentProcess(t *testing.T) {
 	t.Fatalf("the command ended by itself: %v", err)
 }
 
-// A command must not outlive an agent that was killed: its slot is free again once
-// the agent is back.
+// A command must not outlive a killed agent: its slot is free again once the agent is back.
 func TestCommandEndsWithTheAgent(t *testing.T) {
 	t.Parallel()
 	path := fifo(t)

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,7 +80,7 @@ func TestCommandResults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := command(t, test.script, func(c *Command) {
-				c.Input, c.Output = orDefault(test.input, c.Input), orDefault(test.output, c.Output)
+				c.Input, c.Output = cmp.Or(test.input, c.Input), cmp.Or(test.output, c.Output)
 			})
 			job := testJob()
 			if test.payload != "" {
@@ -159,8 +160,8 @@ func TestPayloadFieldsAreBounded(t *testing.T) {
 	}
 }
 
-// family is a command that has started another process, which does not heed SIGTERM.
-// Both hold the writing end of a pipe.
+// family is a command that has started another process, which ignores SIGTERM. Both hold the
+// writing end of a pipe.
 type family struct {
 	pipe       *os.File
 	lines      *bufio.Reader
@@ -189,7 +190,7 @@ func begin(t *testing.T, path string) *family {
 	return f
 }
 
-// ended waits until nobody holds the pipe any more: all of the family have ended.
+// ended waits until no process holds the pipe any more: the whole family has ended.
 func (f *family) ended(t *testing.T) {
 	t.Helper()
 	if err := f.pipe.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
@@ -240,10 +241,10 @@ func TestCommandGroupEndsWithTheJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := fifo(t)
-			// 4 is something to read that never comes.
+			// Reading 4 blocks for ever.
 			e := command(t, `exec 3>"$FIFO" 4<>"$FIFO.idle"; `+test.script, func(c *Command) {
 				c.Env = map[string]string{"FIFO": path}
-				c.KillGrace, c.Timeout = test.grace, orDefault(test.timeout, c.Timeout)
+				c.KillGrace, c.Timeout = test.grace, cmp.Or(test.timeout, c.Timeout)
 			})
 			if err := syscall.Mkfifo(path+".idle", 0o600); err != nil {
 				t.Fatal(err)
@@ -272,7 +273,7 @@ func TestCommandGroupEndsWithTheJob(t *testing.T) {
 	}
 }
 
-// What a command leaves behind in its group ends with it, also after success.
+// Processes that a command leaves behind in its group end with it, also after success.
 func TestCommandLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	path := fifo(t)
@@ -339,7 +340,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// A node that is short of processes or files is to be had again, or another one; a program that is not there is not.
+// A node that is short of processes or files can recover, or another node can run the job. A
+// missing program stays missing.
 func TestStartFailed(t *testing.T) {
 	t.Parallel()
 	for errno, retry := range map[syscall.Errno]bool{syscall.EAGAIN: true, syscall.EMFILE: true, syscall.ENFILE: true, syscall.ENOMEM: true, syscall.ENOENT: false, syscall.E2BIG: false} {

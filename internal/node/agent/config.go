@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,8 +35,8 @@ const (
 	minDuration       = time.Millisecond
 )
 
-// defaultPassEnv are the variables that commands get from the agent's environment
-// unless configured: what programs need to find their files and to speak to people.
+// defaultPassEnv are the variables that commands get from the agent's environment unless
+// configured: what programs need to find their files and to talk to people.
 var defaultPassEnv = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"}
 
 // Config is the configuration of one nodeagent.
@@ -164,7 +165,7 @@ type Command struct {
 	LimitsRequired bool `koanf:"limits_required"`
 }
 
-// Redis says where the shared state is; all of it must be the schedulers'.
+// Redis has the address of the shared state; all of it must be the schedulers'.
 type Redis struct {
 	// As the schedulers' `redis.url`: `redis://[user:password@]host:port[/db]`, `rediss://` for
 	// TLS, `unix:///path`. One server. Or any nodes of a Redis Cluster, the further ones as
@@ -219,8 +220,8 @@ func hostName() string {
 	return host
 }
 
-// Resolve gives the services their defaults, which no loader can: how many there
-// are is not known before.
+// Resolve sets the defaults of the services. The loader cannot, because it does not know their
+// number.
 func (c *Config) Resolve(isSet func(string) bool, p *config.Problems) {
 	config.ResolveRedis(&c.Redis.URL, c.Redis.URLs, isSet, p)
 	c.Metrics.resolve()
@@ -229,14 +230,14 @@ func (c *Config) Resolve(isSet func(string) bool, p *config.Problems) {
 			k.Resolve()
 		}
 		if h := c.Services[i].HTTP; h != nil {
-			h.Timeout = orDefault(h.Timeout, DefaultTimeout)
-			h.Output = orDefault(h.Output, OutputAuto)
+			h.Timeout = cmp.Or(h.Timeout, DefaultTimeout)
+			h.Output = cmp.Or(h.Output, OutputAuto)
 		}
 		if m := c.Services[i].Command; m != nil {
-			m.Timeout = orDefault(m.Timeout, DefaultTimeout)
-			m.KillGrace = orDefault(m.KillGrace, DefaultKillGrace)
-			m.Input = orDefault(m.Input, InputJSON)
-			m.Output = orDefault(m.Output, OutputAuto)
+			m.Timeout = cmp.Or(m.Timeout, DefaultTimeout)
+			m.KillGrace = cmp.Or(m.KillGrace, DefaultKillGrace)
+			m.Input = cmp.Or(m.Input, InputJSON)
+			m.Output = cmp.Or(m.Output, OutputAuto)
 			if m.PassEnv == nil {
 				m.PassEnv = defaultPassEnv
 			}
@@ -244,41 +245,27 @@ func (c *Config) Resolve(isSet func(string) bool, p *config.Problems) {
 	}
 }
 
-func orDefault[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
-}
-
 // Validate notes every value that cannot be used.
 func (c *Config) Validate(p *config.Problems) {
 	c.Node.validate(p)
-	// A file that could not be read, a problem without a path, may have held them.
+	// An unreadable file, a problem without a path, may have contained them.
 	if len(c.Services) == 0 && !p.Has("services") && !p.Has("") {
 		p.Addf("services", "is empty, expected at least one service")
 	}
 	if len(c.Services) > freeslot.MaxServices {
 		p.Addf("services", "has %d entries, expected at most %d", len(c.Services), freeslot.MaxServices)
 	}
-	first := make(map[string]int, len(c.Services))
 	for i := range c.Services {
-		at := "services[" + strconv.Itoa(i) + "]"
-		c.Services[i].validate(at, p)
-		if j, ok := first[c.Services[i].Name]; ok && c.Services[i].Name != "" {
-			p.Addf(at+".name", "is %q like that of services[%d], expected each name once", c.Services[i].Name, j)
-		} else {
-			first[c.Services[i].Name] = i
-		}
+		c.Services[i].validate("services["+strconv.Itoa(i)+"]", p)
 	}
+	p.Once("services", "name", len(c.Services), func(i int) string { return c.Services[i].Name })
 	c.Redis.validate(p)
 	p.DurationBetween("heartbeat_interval", c.HeartbeatInterval, worker.MinHeartbeatInterval, 10*time.Minute)
 	c.validateHeartbeats(p)
 	if c.HeartbeatLimit != 0 {
 		low := c.HeartbeatInterval
 		if p.Has("heartbeat_interval") {
-			low = worker.MinHeartbeatInterval // which is sure to leave a range
+			low = worker.MinHeartbeatInterval // so that there is a range
 		}
 		if c.HeartbeatLimit < low || c.HeartbeatLimit > maxHeartbeatLimit {
 			p.Addf("heartbeat_limit", "is %s, expected %s to %s: no less than heartbeat_interval",
@@ -295,7 +282,7 @@ func (c *Config) Validate(p *config.Problems) {
 	c.Tracing.Validate(p)
 }
 
-// profileKeys are the keys of the configuration by the fields that Node.Validate names.
+// profileKeys maps the fields that Node.Validate names to keys of the configuration.
 var profileKeys = map[string]string{
 	"node.pool_ids":                        "node.pools",
 	"node.features_supported":              "node.features",
@@ -320,12 +307,12 @@ func (n *Node) validate(p *config.Problems) {
 		part.ID, part.MaxConcurrency = "x", 1
 		var e *freeslot.Error
 		if errors.As(part.Validate("node"), &e) {
-			p.Coded(orDefault(profileKeys[e.Field], e.Field), e)
+			p.Coded(cmp.Or(profileKeys[e.Field], e.Field), e)
 		}
 	}
 }
 
-// profile is the node with its services.
+// profile is the node's profile with its services.
 func (c *Config) profile() freeslot.Node {
 	node := c.Node.profile()
 	for _, s := range c.Services {
@@ -334,7 +321,7 @@ func (c *Config) profile() freeslot.Node {
 	return node
 }
 
-// profile is the node without its services.
+// profile is the node's profile without services.
 func (n *Node) profile() freeslot.Node {
 	return freeslot.Node{
 		ID: n.ID, MaxConcurrency: n.MaxConcurrency, Labels: n.Labels, Pools: n.Pools, Features: n.Features,
@@ -356,7 +343,7 @@ func (s *Service) validate(at string, p *config.Problems) {
 	switch {
 	case s.HTTP == nil && s.Command == nil:
 		if !p.Has(at) {
-			p.Addf(at, "says not how it is run, expected http or command")
+			p.Addf(at, "does not say how to run it, expected http or command")
 		}
 	case s.HTTP != nil && s.Command != nil:
 		p.Addf(at+".command", "is set beside http, expected one of them")
@@ -369,8 +356,6 @@ func (s *Service) validate(at string, p *config.Problems) {
 	}
 }
 
-var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-
 func (h *HTTP) validate(at string, p *config.Problems) {
 	if !httpURL(h.URL) {
 		p.Addf(at+".url", "is not a URL of a service, expected one such as http://127.0.0.1:8000/run")
@@ -380,11 +365,7 @@ func (h *HTTP) validate(at string, p *config.Problems) {
 		p.DurationBetween(at+".idle_timeout", h.IdleTimeout, minDuration, maxTimeout)
 	}
 	h.Output.validate(at+".output", p)
-	for name, value := range h.Headers {
-		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
-			p.Addf(at+".headers", "has %q, which cannot be sent as a header", name)
-		}
-	}
+	p.Headers(at+".headers", h.Headers)
 }
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -402,7 +383,7 @@ func (c *Command) validate(at string, p *config.Problems) {
 	c.Output.validate(at+".output", p)
 }
 
-// validateProcess is for what can be run at all: program, arguments and environment.
+// validateProcess checks program, arguments and environment.
 func (c *Command) validateProcess(at string, p *config.Problems) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		p.Addf(at+".argv", "is empty, expected a program and its arguments")
@@ -427,8 +408,8 @@ func (c *Command) validateProcess(at string, p *config.Problems) {
 	}
 }
 
-// program looks the program up, so that a missing one is known before the first job.
-// The error continues a sentence that begins with the key.
+// program looks the program up, so that a missing one is found before the first job. The error
+// continues a sentence that begins with the key.
 func (c *Command) program() (string, error) {
 	name := c.Argv[0]
 	if filepath.Base(name) != name && !filepath.IsAbs(name) && filepath.IsAbs(c.Dir) {
@@ -455,7 +436,7 @@ func (r *Redis) validate(p *config.Problems) {
 	p.Name("redis.key_prefix", r.KeyPrefix)
 }
 
-// access is what connections are made with.
+// access has the credentials and certificates of connections.
 func (r *Redis) access() redisclient.Access {
 	return config.Redis{
 		Username: r.Username, PasswordFile: r.PasswordFile,
@@ -463,7 +444,8 @@ func (r *Redis) access() redisclient.Access {
 	}.Access()
 }
 
-// Denied is what to do where Redis refuses the agent of a node something, "" for other errors.
+// Denied is the advice for an error by which Redis denies the agent of a node something; "" for
+// other errors.
 func (r *Redis) Denied(err error, node string) string {
 	access := r.access()
 	url := config.FirstURL(r.URL, r.URLs)
@@ -472,7 +454,7 @@ func (r *Redis) Denied(err error, node string) string {
 			other, node, other, config.ACLCommand("agent", "agent-"+other, r.KeyPrefix, r.Cells)+" --add")
 	}
 	return access.Denied(err, url, func(user string) string {
-		if user == "" || user == "agent-"+node { // else a user of several nodes, who would lose the others
+		if user == "" || user == "agent-"+node { // else the command would take a user of several nodes from the others
 			return config.ACLCommand("agent --node "+node, "", r.KeyPrefix, r.Cells)
 		}
 		return config.ACLCommand("agent", user, r.KeyPrefix, r.Cells)

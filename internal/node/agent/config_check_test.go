@@ -57,7 +57,7 @@ func TestCheckDefaults(t *testing.T) {
 	}
 }
 
-// pemFile has one certificate of its own making, or its key.
+// pemFile has one self-made certificate, or its key.
 func pemFile(t *testing.T, key bool) string {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -80,7 +80,7 @@ func pemFile(t *testing.T, key bool) string {
 	return file
 }
 
-// TestCheckRefused: every problem of a check, at once and in these words.
+// TestCheckRefused: every problem of a check is reported, all at once and with these words.
 func TestCheckRefused(t *testing.T) {
 	t.Parallel()
 	const (
@@ -89,8 +89,8 @@ func TestCheckRefused(t *testing.T) {
 	)
 	cert, key := pemFile(t, false), pemFile(t, true)
 	for yaml, want := range map[string][]string{
-		"{}":         {" says not what is checked, expected http, tcp, grpc or websocket"},
-		"{rise: -1}": {" says not what is checked, expected http, tcp, grpc or websocket", ".rise is -1, expected 1 to 100"},
+		"{}":         {" does not say what to check, expected http, tcp, grpc or websocket"},
+		"{rise: -1}": {" does not say what to check, expected http, tcp, grpc or websocket", ".rise is -1, expected 1 to 100"},
 		"{htp: {}}":  {".htp is not a key of the configuration, expected http, tcp, grpc, websocket, interval, timeout, rise or fall"},
 		"{" + hostURL + ", tcp: {address: 'a:1'}, websocket: {url: 'ws://a'}}": {".tcp is set beside http, expected one of them", ".websocket is set beside http, expected one of them"},
 		"{http: {}}":                                                                         {".http.url" + urlForm + "http://127.0.0.1:8000/healthz"},

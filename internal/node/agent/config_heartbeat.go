@@ -9,10 +9,10 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// maxMetadataInterval bounds for how long figures may be out of date.
+// maxMetadataInterval bounds the age of figures.
 const maxMetadataInterval = time.Hour
 
-// ChangeThreshold says which changes of a figure are told at once.
+// ChangeThreshold decides which changes of a figure are sent at once.
 type ChangeThreshold struct {
 	// In the figure's unit, or in percent of what was sent last.
 	Threshold float64 `koanf:"threshold"`
@@ -20,7 +20,7 @@ type ChangeThreshold struct {
 	Type string `koanf:"type"`
 }
 
-// defaultThresholds are those of package worker.
+// defaultThresholds are the defaults of package worker.
 func defaultThresholds() map[string]ChangeThreshold {
 	out := map[string]ChangeThreshold{}
 	for name, t := range worker.DefaultThresholds() {
@@ -46,14 +46,14 @@ func (c *Config) validateHeartbeats(p *config.Problems) {
 	}
 }
 
-// newWorker makes a worker that tells the configured figures when they are due.
+// newWorker makes a worker whose heartbeats bring the configured figures.
 func (c *Config) newWorker(cfg worker.Config) (w *worker.Worker, err error) {
-	// Collectors are first asked when the worker runs.
+	// Collectors are not called before the worker runs.
 	entries, err := c.Metrics.Collectors(func() (time.Duration, bool) { return w.RedisLatency() })
 	if err != nil {
 		return nil, err
 	}
-	cfg.Collectors = append([]worker.Collection{}, entries...) // none is not nil, which is the default
+	cfg.Collectors = append([]worker.Collection{}, entries...) // never nil, which means the default
 	cfg.MetadataInterval, cfg.DisableImmediateUpdate = c.MetadataInterval, !c.ImmediateUpdate
 	cfg.Thresholds = make(map[string]worker.Threshold, len(c.ChangeThresholds))
 	for name, t := range c.ChangeThresholds {

@@ -28,14 +28,14 @@ func TestHeartbeatKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The defaults of what is not named stay.
+	// Keys that are not named keep their defaults.
 	if got := slices.Sorted(maps.Keys(cfg.ChangeThresholds)); !slices.Equal(got, []string{"cpu.usage", "license.state", "memory.usage"}) {
 		t.Errorf("thresholds of %v", got)
 	}
 	if cfg.MetadataInterval != 2*time.Minute || cfg.ImmediateUpdate || cfg.ChangeThresholds["cpu.usage"].worker() != (worker.Threshold{Kind: worker.Percent, Value: 50}) {
 		t.Errorf("%+v", cfg)
 	}
-	// None collected is not the default.
+	// No collectors is not the default.
 	cfg.Metrics = Metrics{}
 	if _, err := cfg.newWorker(worker.Config{RedisURL: "redis://127.0.0.1:1", Node: cfg.profile()}); err != nil {
 		t.Error(err)

@@ -5,7 +5,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// Limits bound one process of a command and all that it starts, together; 0 is none.
+// Limits bound the process of a command together with all processes that it starts; 0 is none.
 type Limits struct {
 	// From 1048576. 0 is no limit.
 	MemoryBytes int64 `koanf:"memory_bytes"`
@@ -34,7 +34,7 @@ func (c *Command) validateLimits(at string, p *config.Problems) {
 		if l.MemoryBytes != 0 && (l.MemoryBytes < cgroup.MinMemoryBytes || l.MemoryBytes > cgroup.MaxMemoryBytes) {
 			p.Addf(at+".memory_bytes", "is %d, expected %d to %d", l.MemoryBytes, cgroup.MinMemoryBytes, int64(cgroup.MaxMemoryBytes))
 		}
-		// So that NaN is refused too.
+		// Negated, so that it refuses NaN too.
 		if usable := l.CPUs >= cgroup.MinCPUs && l.CPUs <= cgroup.MaxCPUs; l.CPUs != 0 && !usable && !p.Has(at+".cpus") {
 			p.Addf(at+".cpus", "is %v, expected %v to %v", l.CPUs, cgroup.MinCPUs, cgroup.MaxCPUs)
 		}

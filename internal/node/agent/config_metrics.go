@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -20,33 +21,36 @@ const (
 	maxInterfaces      = 16
 )
 
-// costHigh is the default of commands: to start a process is dear.
+// costHigh is the default cost of commands, because each run starts a process.
 const costHigh = "high"
 
 var costs = map[string]collector.Cost{"low": collector.CostLow, "medium": collector.CostMedium, costHigh: collector.CostHigh}
 
-// metricTypes are those of the built-in collectors with their costs.
-var metricTypes = map[string]collector.Cost{
-	"memory":  (*collector.Memory)(nil).Cost(),
-	"cpu":     (*collector.CPU)(nil).Cost(),
-	"disk":    (*collector.Disk)(nil).Cost(),
-	"network": (*collector.Network)(nil).Cost(),
-	"process": (*collector.Process)(nil).Cost(),
-	"gpu":     (*gpu.Collector)(nil).Cost(),
-	"redis":   (*collector.RedisLatency)(nil).Cost(),
+// latency is the round trip of the last answered heartbeat; see collector.NewRedisLatency.
+type latency = func() (time.Duration, bool)
+
+// builtIn makes the built-in collectors.
+var builtIn = map[string]func(m *Metrics, last latency) collector.Collector{
+	"memory":  func(*Metrics, latency) collector.Collector { return collector.NewMemory() },
+	"cpu":     func(*Metrics, latency) collector.Collector { return collector.NewCPU() },
+	"disk":    func(m *Metrics, _ latency) collector.Collector { return collector.NewDisk(m.Disk.Paths...) },
+	"network": func(m *Metrics, _ latency) collector.Collector { return collector.NewNetwork(m.Network.Interfaces...) },
+	"process": func(*Metrics, latency) collector.Collector { return collector.NewProcess() },
+	"gpu":     func(*Metrics, latency) collector.Collector { return gpu.New("") },
+	"redis":   func(_ *Metrics, last latency) collector.Collector { return collector.NewRedisLatency(last) },
 }
 
-// defaultMetrics are collected unless configured, the most important ones first. One
-// that the machine has not, such as gpu, is left out by itself.
+// defaultMetrics are collected unless configured, the most important ones first. Collectors without
+// a device on the machine, such as gpu, are never available.
 var defaultMetrics = []string{"memory", "cpu", "process", "disk", "gpu", "redis"}
 
-// Metrics says which figures of its machine the node tells.
+// Metrics configures which figures of its machine the node reports.
 type Metrics struct {
 	// Built-in collectors: `memory`, `cpu`, `process`, `disk`, `network`, `gpu` and `redis`, the
 	// most important ones first. When all figures together are too many, those of commands are
 	// left out first, and then those of the last collectors. `[]` is none.
 	Enabled []string `koanf:"enabled"`
-	// `name: duration` from the end of a collection to the next, give or take a tenth, 1s to 24h.
+	// `name: duration` from the end of a collection to the next, plus or minus a tenth, 1s to 24h.
 	// Unset: by the collector's cost.
 	Intervals map[string]time.Duration `koanf:"intervals"`
 	// `name: duration` for one collection, at most its interval. Unset: by the collector's cost.
@@ -59,13 +63,13 @@ type Metrics struct {
 	Commands []MetricsCommand `koanf:"commands"`
 }
 
-// MetricsDisk says which file systems are watched.
+// MetricsDisk has the file systems that are watched.
 type MetricsDisk struct {
 	// Up to 16 absolute paths. The file systems that hold them are watched.
 	Paths []string `koanf:"paths"`
 }
 
-// MetricsNetwork says which interfaces are counted; none means all but the loopback.
+// MetricsNetwork has the interfaces that are counted; none means all but the loopback.
 type MetricsNetwork struct {
 	// Up to 16 interfaces. Unset: all but the loopback.
 	Interfaces []string `koanf:"interfaces"`
@@ -89,7 +93,7 @@ type MetricsCommand struct {
 	Cost string `koanf:"cost"`
 }
 
-// defaultMetricsConfig collects what every machine has.
+// defaultMetricsConfig collects the figures that every machine has.
 func defaultMetricsConfig() Metrics {
 	return Metrics{Enabled: slices.Clone(defaultMetrics), Disk: MetricsDisk{Paths: []string{"/"}}}
 }
@@ -98,22 +102,20 @@ func defaultMetricsConfig() Metrics {
 func (m *Metrics) resolve() {
 	for i := range m.Commands {
 		c := &m.Commands[i]
-		c.Cost = orDefault(c.Cost, costHigh)
+		c.Cost = cmp.Or(c.Cost, costHigh)
 		if c.PassEnv == nil {
 			c.PassEnv = defaultPassEnv
 		}
 		cost := costs[c.Cost]
-		c.Interval = orDefault(c.Interval, cost.DefaultInterval())
-		c.Timeout = orDefault(c.Timeout, min(cost.DefaultTimeout(), c.Interval))
+		c.Interval = cmp.Or(c.Interval, cost.DefaultInterval())
+		c.Timeout = cmp.Or(c.Timeout, min(cost.DefaultTimeout(), c.Interval))
 	}
 }
 
 // validate notes every value that cannot be used.
 func (m *Metrics) validate(p *config.Problems) {
 	validateOnce("metrics.enabled", m.Enabled, p, func(at, name string) {
-		if _, ok := metricTypes[name]; !ok {
-			p.OneOf(at, name, typeNames()...)
-		}
+		p.OneOf(at, name, typeNames()...)
 	})
 	m.validateTimes(p)
 	if len(m.Disk.Paths) > collector.MaxDiskPaths {
@@ -135,21 +137,15 @@ func (m *Metrics) validate(p *config.Problems) {
 	if len(m.Commands) > maxMetricsCommands {
 		p.Addf("metrics.commands", "has %d entries, expected at most %d", len(m.Commands), maxMetricsCommands)
 	}
-	first := make(map[string]int, len(m.Commands))
 	for i := range m.Commands {
-		c, at := &m.Commands[i], "metrics.commands["+strconv.Itoa(i)+"]"
-		c.validate(at, p)
-		if j, ok := first[c.Name]; ok && c.Name != "" {
-			p.Addf(at+".name", "is %q like that of metrics.commands[%d], expected each name once", c.Name, j)
-		} else {
-			first[c.Name] = i
-		}
+		m.Commands[i].validate("metrics.commands["+strconv.Itoa(i)+"]", p)
 	}
+	p.Once("metrics.commands", "name", len(m.Commands), func(i int) string { return m.Commands[i].Name })
 }
 
 func (m *Metrics) validateTimes(p *config.Problems) {
 	known := func(at, name string) bool {
-		_, ok := metricTypes[name]
+		_, ok := builtIn[name]
 		if !ok {
 			p.Addf(at, "has %q, expected names of %s", name, strings.Join(typeNames(), ", "))
 		}
@@ -168,17 +164,15 @@ func (m *Metrics) validateTimes(p *config.Problems) {
 }
 
 func (m *Metrics) interval(name string) time.Duration {
-	return orDefault(m.Intervals[name], metricTypes[name].DefaultInterval())
+	return cmp.Or(m.Intervals[name], builtIn[name](m, nil).Cost().DefaultInterval())
 }
 
 func (c *MetricsCommand) validate(at string, p *config.Problems) {
 	p.Name(at+".name", c.Name)
-	if _, ok := metricTypes[c.Name]; ok {
+	if _, ok := builtIn[c.Name]; ok {
 		p.Addf(at+".name", "is %q, which is a built-in collector", c.Name)
 	}
-	if _, ok := costs[c.Cost]; !ok {
-		p.OneOf(at+".cost", c.Cost, "low", "medium", costHigh)
-	}
+	p.OneOf(at+".cost", c.Cost, "low", "medium", costHigh)
 	p.DurationBetween(at+".interval", c.Interval, minMetricsInterval, collector.MaxInterval)
 	if !p.Has(at + ".interval") {
 		p.DurationBetween(at+".timeout", c.Timeout, minMetricsTimeout, c.Interval)
@@ -192,7 +186,7 @@ func (c *MetricsCommand) command() Command {
 	return Command{Argv: c.Argv, PassEnv: c.PassEnv, Env: c.Env, Timeout: c.Timeout, KillGrace: metricsKillGrace}
 }
 
-// validateOnce notes entries that are there more than once, and has each checked.
+// validateOnce notes entries that come more than once, and calls check for the others.
 func validateOnce(path string, items []string, p *config.Problems, check func(at, item string)) {
 	for i, item := range items {
 		at := path + "[" + strconv.Itoa(i) + "]"
@@ -205,34 +199,13 @@ func validateOnce(path string, items []string, p *config.Problems, check func(at
 }
 
 // typeNames are the names of the built-in collectors in order.
-func typeNames() []string { return slices.Sorted(maps.Keys(metricTypes)) }
+func typeNames() []string { return slices.Sorted(maps.Keys(builtIn)) }
 
-// Collectors builds the collectors of a valid configuration, the most important ones
-// first. latency gives the round trip of the last answered heartbeat; see
-// collector.NewRedisLatency.
-func (m *Metrics) Collectors(latency func() (time.Duration, bool)) ([]collector.Entry, error) {
+// Collectors builds the collectors of a valid configuration, the most important ones first.
+func (m *Metrics) Collectors(last latency) ([]collector.Entry, error) {
 	var entries []collector.Entry
 	for _, name := range m.Enabled {
-		var c collector.Collector
-		switch name {
-		case "memory":
-			c = collector.NewMemory()
-		case "cpu":
-			c = collector.NewCPU()
-		case "disk":
-			c = collector.NewDisk(m.Disk.Paths...)
-		case "network":
-			c = collector.NewNetwork(m.Network.Interfaces...)
-		case "process":
-			c = collector.NewProcess()
-		case "gpu":
-			c = gpu.New("")
-		case "redis":
-			c = collector.NewRedisLatency(latency)
-		default:
-			continue // not reached: validated
-		}
-		entries = append(entries, collector.Entry{Collector: c, Interval: m.Intervals[name], Timeout: m.Timeouts[name]})
+		entries = append(entries, collector.Entry{Collector: builtIn[name](m, last), Interval: m.Intervals[name], Timeout: m.Timeouts[name]})
 	}
 	for i := range m.Commands {
 		cfg := &m.Commands[i]

@@ -33,7 +33,7 @@ func TestExampleFile(t *testing.T) {
 	if len(cfg.Services) != 4 || cfg.Node.ID != "node-1" || cfg.Node.Languages.TTS[0] != "de" {
 		t.Fatalf("%+v", cfg)
 	}
-	// What the file leaves out or shows as a default is the default.
+	// Keys that the file leaves out or shows as defaults have their defaults.
 	want := DefaultConfig()
 	want.Node, want.Services = cfg.Node, cfg.Services
 	if diff := cmp.Diff(want, cfg); diff != "" {
@@ -83,7 +83,7 @@ func TestConfigRefuses(t *testing.T) {
 	const service = "services: [{name: a, command: {argv: [cat]}}]\n"
 	for name, test := range map[string]struct{ yaml, want string }{
 		"no services":      {"", "services is empty, expected at least one service"},
-		"neither":          {"services: [{name: a}]", "services[0] says not how it is run, expected http or command"},
+		"neither":          {"services: [{name: a}]", "services[0] does not say how to run it, expected http or command"},
 		"both":             {"services: [{name: a, http: {url: 'http://x'}, command: {argv: [cat]}}]", "services[0].command is set beside http, expected one of them"},
 		"no program":       {"services: [{name: a, command: {argv: [no-such-program]}}]", `services[0].command.argv begins with "no-such-program", which cannot be run: executable file not found in $PATH`},
 		"no file":          {"services: [{name: a, command: {argv: [/nowhere/x]}}]", `services[0].command.argv begins with "/nowhere/x", which cannot be run: no such file or directory`},
@@ -141,7 +141,7 @@ func TestConfigRefuses(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAtOnce: none of them waits for another to be mended.
+// TestAllMistakesAtOnce: all mistakes are reported at once.
 func TestAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := load(t, "services: [{name: a, http: {url: 'ftp://y'}, command: {argv: [no-such-program], input: xml}}]", "FREESLOT_NODE__ID=n1")
@@ -158,7 +158,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// A file that cannot be read says nothing of the services, which may be in it.
+// The services may be in a file that cannot be read, so they are not reported as missing.
 func TestUnreadableFile(t *testing.T) {
 	t.Parallel()
 	_, err := Load(config.Options{File: "/nowhere.yaml", Environ: []string{"FREESLOT_NODE__ID=n1"}})
@@ -167,7 +167,7 @@ func TestUnreadableFile(t *testing.T) {
 	}
 }
 
-// A program with a folder in its name is looked for where it is run from.
+// A program with a folder in its name is looked up in the folder where it runs.
 func TestProgramIsRelativeToDir(t *testing.T) {
 	t.Parallel()
 	if _, err := load(t, "services: [{name: a, command: {argv: [./sh], dir: /bin}}]", "FREESLOT_NODE__ID=n1"); err != nil {

@@ -1,16 +1,15 @@
-// Package agent is what nodeagent adds to package worker: a configuration, and
-// executors that run a job by an HTTP request to a local service or by a command.
+// Package agent is the part of nodeagent beside package worker: the configuration, and executors
+// that run a job by an HTTP request to a local service or by a command.
 //
-// An executor turns one attempt of a job into one request or one process. It keeps
-// nothing between jobs and repeats nothing by itself: failures of the moment it marks
-// by worker.Retryable, and the next attempt can be on any node. What it reads back is
-// bounded, and ends with the job: when the job is cancelled, times out or the node stops,
-// the request is aborted, and the command's whole process group gets SIGTERM, then SIGKILL
-// after its grace.
+// An executor turns one attempt of a job into one request or one process. It keeps nothing between
+// jobs and repeats nothing: it marks temporary failures by worker.Retryable, and the next attempt
+// can be on any node. It reads a bounded answer, and stops reading when the job ends. When the job
+// is cancelled, times out or the node stops, the request is aborted, and the command's whole
+// process group gets SIGTERM, then SIGKILL after its grace.
 //
-// The configuration can change while the agent runs (Agent.Reload): it is put in force as a
-// whole or not at all. An executor that has been replaced lives on until its jobs have ended.
-// Services with a check (package check) are offered while that says so.
+// The configuration can change while the agent runs (Agent.Reload). It is applied as a whole or not
+// at all. A replaced executor lives on until its jobs have ended. A service with a check (package
+// check) is offered while the check succeeds.
 //
 // Failures are *freeslot.JobError with one of the Code constants, or wrap one.
 package agent

@@ -22,8 +22,8 @@ func TestReference(t *testing.T) {
 	reference.Check(t, "nodeagent-config.md", "Keys", reference.Table(t, defaults))
 }
 
-// TestStopLimitIsDocumented: a service manager that waits as long as the documents say does not kill an
-// agent that stops as it should.
+// TestStopLimitIsDocumented: a service manager that waits for the documented time does not kill an
+// agent that stops in good order.
 func TestStopLimitIsDocumented(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()
@@ -40,7 +40,7 @@ func TestStopLimitIsDocumented(t *testing.T) {
 			continue
 		}
 		if n, err := strconv.Atoi(string(found[1])); err != nil || time.Duration(n)*time.Second < more {
-			t.Errorf("%s says %s s more, the agent takes up to %s (%v)", file, found[1], more, err)
+			t.Errorf("%s has %s s more, the agent takes up to %s (%v)", file, found[1], more, err)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/freeslot/freeslot/internal/process/tracing"
@@ -15,14 +14,14 @@ import (
 )
 
 const (
-	// maxPayloadFields and maxFieldBytes bound what of a payload becomes variables:
-	// all variables and arguments together must fit into what the kernel allows.
+	// maxPayloadFields and maxFieldBytes bound the variables from a payload: the kernel limits all
+	// variables and arguments together.
 	maxPayloadFields = 64
 	maxFieldBytes    = 8 << 10
 )
 
-// environ is the environment of one command: the agent's variables that are passed,
-// the configured ones, then the job's, each winning over those before.
+// environ is the environment of one command: the agent's variables that are passed, the configured
+// ones, then the job's. Later ones win.
 func (c *commandExecutor) environ(ctx context.Context, job *worker.Job) []string {
 	env := slices.Clone(c.fixedEnv)
 	set := func(name, value string) {
@@ -30,14 +29,9 @@ func (c *commandExecutor) environ(ctx context.Context, job *worker.Job) []string
 			env = append(env, name+"="+value)
 		}
 	}
-	set("FREESLOT_JOB_ID", job.ID)
-	set("FREESLOT_ATTEMPT", strconv.Itoa(job.Attempt))
-	set("FREESLOT_TENANT", job.Tenant)
-	set("FREESLOT_SERVICE", job.Service)
-	set("FREESLOT_SLOTS", strconv.Itoa(job.Slots))
-	set("FREESLOT_POOL", job.Requirement.Pool)
-	set("FREESLOT_SOURCE_LANGUAGE", job.Requirement.SourceLanguage)
-	set("FREESLOT_TARGET_LANGUAGE", job.Requirement.TargetLanguage)
+	for name, field := range jobFields {
+		set("FREESLOT_"+strings.ToUpper(name), field(job))
+	}
 	set("FREESLOT_PROGRESS_FD", progressFD)
 	set("TRACEPARENT", tracing.TraceParent(ctx))
 	return appendPayloadFields(env, job.Payload)
@@ -45,7 +39,7 @@ func (c *commandExecutor) environ(ctx context.Context, job *worker.Job) []string
 
 // fixedEnviron is the part that does not depend on the job.
 func fixedEnviron(cfg Command) []string {
-	var env []string
+	env := []string{} // nil would be all of the agent's variables
 	for _, name := range cfg.PassEnv {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
@@ -59,9 +53,9 @@ func fixedEnviron(cfg Command) []string {
 
 var fieldName = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
 
-// appendPayloadFields adds FREESLOT_PAYLOAD_<FIELD> for the texts, numbers and
-// booleans at the top of a payload that is an object. The prefix keeps a payload from
-// setting any variable that means something to a program.
+// appendPayloadFields adds FREESLOT_PAYLOAD_<FIELD> for the texts, numbers and booleans at the top
+// of a payload that is an object. Because of the prefix a payload cannot set a variable that means
+// something to a program.
 func appendPayloadFields(env []string, payload json.RawMessage) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(payload, &fields) != nil {
@@ -71,7 +65,7 @@ func appendPayloadFields(env []string, payload json.RawMessage) []string {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		variable := "FREESLOT_PAYLOAD_" + strings.ToUpper(name)
 		value, ok := scalar(fields[name])
-		// Of "text" and "TEXT" the first in order counts, not the luck of a map.
+		// If there are "text" and "TEXT", the first in order counts.
 		if !ok || !fieldName.MatchString(name) || seen[variable] || len(seen) == maxPayloadFields {
 			continue
 		}
@@ -81,7 +75,7 @@ func appendPayloadFields(env []string, payload json.RawMessage) []string {
 	return env
 }
 
-// scalar is the text of a JSON string, number or boolean that can be a variable.
+// scalar is the text of a JSON string, number or boolean, if that can be a variable.
 func scalar(raw json.RawMessage) (string, bool) {
 	text := string(raw)
 	switch {

@@ -31,7 +31,7 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// errTimeout is the cause of a context that ended by a service's own timeout.
+// errTimeout is the cause of a context that ended by the timeout of a service.
 var errTimeout = errors.New("timeout")
 
 // httpExecutor runs jobs by POSTs to one service. It is safe for concurrent use.
@@ -42,11 +42,11 @@ type httpExecutor struct {
 	log    *zap.Logger
 }
 
-// newHTTP makes an executor that keeps up to conns idle connections and reads at
-// most limit bytes of a response.
+// newHTTP makes an executor that keeps up to conns idle connections and reads at most limit bytes
+// of a response.
 func newHTTP(cfg HTTP, limit, conns int, log *zap.Logger) *httpExecutor {
 	return &httpExecutor{cfg: cfg, limit: limit, log: log, client: &http.Client{
-		// No proxy: the service is local, whatever HTTP_PROXY says.
+		// No proxy: the service is local, even if HTTP_PROXY is set.
 		Transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			MaxIdleConnsPerHost: conns,
@@ -54,7 +54,7 @@ func newHTTP(cfg HTTP, limit, conns int, log *zap.Logger) *httpExecutor {
 
 			MaxResponseHeaderBytes: maxHeaderBytes,
 		},
-		// A redirect would be answered by something that nobody configured.
+		// A redirect leads to a server that is not configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -121,7 +121,7 @@ func (e *httpExecutor) request(ctx context.Context, job *worker.Job) (*http.Requ
 	return req, nil
 }
 
-// failure tells an end of the job's context from a service that does not answer.
+// failure distinguishes an end of the job's context from a service that does not answer.
 func (e *httpExecutor) failure(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimeout):
@@ -144,7 +144,7 @@ func plain(err error) string {
 }
 
 func refusal(resp *http.Response) error {
-	excerpt, _ := io.ReadAll(io.LimitReader(resp.Body, excerptBytes)) // what has come is enough
+	excerpt, _ := io.ReadAll(io.LimitReader(resp.Body, excerptBytes)) // a part is enough
 	message := "the service answered " + resp.Status
 	if text := strings.TrimSpace(strings.ToValidUTF8(string(excerpt), "\uFFFD")); text != "" {
 		message += ": " + text
@@ -152,8 +152,8 @@ func refusal(resp *http.Response) error {
 	return jobError("http_"+strconv.Itoa(resp.StatusCode), message)
 }
 
-// retryRefusal marks a refusal that is of the moment: the service, or a proxy before it,
-// says that it cannot serve anything now, which tells nothing about the job.
+// retryRefusal marks a temporary refusal: the service, or a proxy before it, cannot serve any
+// request now.
 func retryRefusal(resp *http.Response, err error) error {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -166,8 +166,8 @@ func retryRefusal(resp *http.Response, err error) error {
 	return worker.Retryable(err)
 }
 
-// retryAfter reads a number of seconds. A date, the header's other form, would need the
-// clocks of both machines to agree.
+// retryAfter reads a number of seconds. The header's other form is a date, which needs equal clocks
+// on both machines.
 func retryAfter(header string) (time.Duration, bool) {
 	seconds, err := strconv.ParseUint(header, 10, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
@@ -195,7 +195,7 @@ func isJSON(contentType string) bool {
 	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
 }
 
-// payload is the job's payload as bytes: none is null.
+// payload is the job's payload; an empty one is null.
 func payload(job *worker.Job) json.RawMessage {
 	if len(job.Payload) == 0 {
 		return json.RawMessage("null")

@@ -63,11 +63,11 @@ func wantCode(t *testing.T, err error, code, says string) {
 	t.Helper()
 	var e *freeslot.JobError
 	if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, says) {
-		t.Errorf("error %v, expected code %s saying %q", err, code, says)
+		t.Errorf("error %v, expected code %s with %q", err, code, says)
 	}
 }
 
-// wantRetry tells whether worker.Retryable or RetryAfter has marked the error.
+// wantRetry checks whether worker.Retryable or RetryAfter has marked the error.
 func wantRetry(t *testing.T, err error, want bool) {
 	t.Helper()
 	mark := reflect.TypeOf(worker.Retryable(errors.New("")))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	processmetrics "github.com/freeslot/freeslot/internal/process/metrics"
 )
 
 // Results of reloads, the label of freeslot_worker_config_reloads_total.
@@ -34,20 +36,17 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		m.reloads.WithLabelValues(result)
 	}
 	m.reloaded.Set(1)
-	for _, c := range []prometheus.Collector{m.reloads, m.reloaded} {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
+	if err := processmetrics.Register(reg, m.reloads, m.reloaded); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return m, nil
 }
 
-// reload counts one.
-func (m *metrics) reload(result string) {
+func (m *metrics) countReload(result string) {
 	m.reloads.WithLabelValues(result).Inc()
+	success := 1.0
 	if result == reloadRefused {
-		m.reloaded.Set(0)
-		return
+		success = 0
 	}
-	m.reloaded.Set(1)
+	m.reloaded.Set(success)
 }

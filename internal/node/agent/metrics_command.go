@@ -6,27 +6,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"runtime"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/node/collector"
-	"github.com/freeslot/freeslot/internal/process/procgroup"
 )
 
 const (
 	// metricsOutputBytes is the most that a metrics command may write.
 	metricsOutputBytes = 16 << 10
-	// metricsKillGrace is from SIGTERM to SIGKILL, short enough for the runner of the
-	// collectors to see the end when the agent stops.
+	// metricsKillGrace is from SIGTERM to SIGKILL. It is short, so that the runner of the
+	// collectors sees the end when the agent stops.
 	metricsKillGrace = 500 * time.Millisecond
 	// metricsPipeDelay is as pipeDelay.
 	metricsPipeDelay = 200 * time.Millisecond
 )
 
-// commandCollector collects what a program of the operator's writes.
+// commandCollector collects the figures that a program of the operator writes.
 type commandCollector struct {
 	name string
 	cost collector.Cost
@@ -34,8 +31,8 @@ type commandCollector struct {
 	exec *commandExecutor
 }
 
-// newCommandCollector makes a collector of a valid configuration. The error continues a
-// sentence that begins with the key of argv.
+// newCommandCollector makes a collector of a valid configuration. The error continues a sentence
+// that begins with the key of argv.
 func newCommandCollector(cfg *MetricsCommand) (*commandCollector, error) {
 	exec, err := newCommand(cfg.command(), metricsOutputBytes, zap.NewNop())
 	if err != nil {
@@ -53,41 +50,22 @@ func (c *commandCollector) Available(context.Context) bool { return true }
 // Cost is the configured one.
 func (c *commandCollector) Cost() collector.Cost { return c.cost }
 
-// Collect runs the program, and ends it with all of its process group when ctx does.
+// Collect runs the program. When ctx ends it ends the program with its whole process group.
 func (c *commandCollector) Collect(ctx context.Context) (collector.Metrics, error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	stdout := &capped{limit: metricsOutputBytes, exceeded: func() { stop(errTooLarge) }}
-	stderr := &tail{limit: stderrBytes}
-	argv := c.exec.cfg.Argv
-	cmd := exec.Command(c.exec.path, argv[1:]...)
-	cmd.Args[0] = argv[0]
-	cmd.Env = c.exec.fixedEnv
-	if cmd.Env == nil {
-		cmd.Env = []string{} // nil would be all of the agent's
-	}
-	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd := c.exec.command(c.exec.cfg.Argv[1:], c.exec.fixedEnv)
 	cmd.WaitDelay = metricsPipeDelay
-	cmd.SysProcAttr = procgroup.Attr()
-	// See commandExecutor.run.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("the command could not be started: %w", err)
-	}
-	terminated, err := c.exec.await(ctx, cmd, nil)
+	done, err := c.exec.execute(ctx, cmd, nil, func() {})
 	switch {
-	case stdout.over:
-		return nil, fmt.Errorf("the command wrote more than %d bytes", metricsOutputBytes)
-	case terminated:
-		return nil, fmt.Errorf("%s: %w", withStderr("the command was ended", stderr), context.Cause(ctx))
 	case err != nil:
-		return nil, errors.New(withStderr("the command failed: "+err.Error(), stderr))
+		return nil, err
+	case done.stdout.over:
+		return nil, fmt.Errorf("the command wrote more than %d bytes", metricsOutputBytes)
+	case done.terminated:
+		return nil, fmt.Errorf("%s: %w", done.withStderr("the command was ended"), context.Cause(ctx))
+	case done.err != nil:
+		return nil, errors.New(done.withStderr("the command failed: " + done.err.Error()))
 	}
-	figures, err := collector.Parse(stdout.data)
+	figures, err := collector.Parse(done.stdout.data)
 	if err != nil {
 		return nil, fmt.Errorf("the command's output: %w", err)
 	}

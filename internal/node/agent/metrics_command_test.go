@@ -14,7 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
-// figures is a collector of what a shell script writes.
+// figures is a collector of the output of a shell script.
 func figures(t *testing.T, script string, change ...func(*MetricsCommand)) *commandCollector {
 	t.Helper()
 	m := Metrics{Commands: []MetricsCommand{{Name: "own", Argv: []string{"sh", "-c", script}}}}

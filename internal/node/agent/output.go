@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"unicode/utf8"
 
@@ -9,8 +8,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// The codes of jobs that an executor failed, besides freeslot's own,
-// http_<status> and exit_<code>.
+// The codes of jobs that an executor failed, besides freeslot's own, http_<status> and exit_<code>.
 const (
 	// CodeTimeout: the service or command took longer than its timeout.
 	CodeTimeout = "timeout"
@@ -18,13 +16,14 @@ const (
 	CodeIdleTimeout = "idle_timeout"
 	// CodeBadPayload: the job is not what the service is configured to take.
 	CodeBadPayload = "bad_payload"
-	// CodeBadOutput: what came back is not in the configured format.
+	// CodeBadOutput: the output is not in the configured format.
 	CodeBadOutput = "bad_output"
 	// CodeUnreachable: the HTTP service did not answer, or broke off. Retryable.
 	CodeUnreachable = "unreachable"
-	// CodeStartFailed: the command could not be started. Retryable where the node was short of processes, files or memory.
+	// CodeStartFailed: the command could not be started. Retryable if the node was short of
+	// processes, files or memory.
 	CodeStartFailed = "start_failed"
-	// CodeSignalled: the command was ended by a signal that was not the agent's. Retryable.
+	// CodeSignalled: a signal ended the command, and it was not the agent's. Retryable.
 	CodeSignalled = "signalled"
 	// CodeOutOfMemory: the command needed more memory than its limit.
 	CodeOutOfMemory = "out_of_memory"
@@ -32,13 +31,13 @@ const (
 	CodeLimitsFailed = "limits_failed"
 )
 
-// Output says how bytes become a job's result.
+// Output is how bytes become a job's result.
 type Output string
 
 // The values of Output.
 const (
-	// OutputAuto: JSON where the response says so by its content type, or where
-	// the output of a command is valid JSON in UTF-8; text otherwise.
+	// OutputAuto: JSON if the content type of the response is JSON, or if the output of a command
+	// is valid JSON in UTF-8; text otherwise.
 	OutputAuto Output = "auto"
 	// OutputJSON: the bytes are the result, and must be valid JSON in UTF-8.
 	OutputJSON Output = "json"
@@ -48,7 +47,7 @@ const (
 	OutputBase64 Output = "base64"
 )
 
-// Input says how a payload reaches a command's standard input.
+// Input is how a payload reaches a command's standard input.
 type Input string
 
 // The values of Input.
@@ -70,16 +69,12 @@ func (o Output) result(data []byte) (json.RawMessage, error) {
 		if !json.Valid(data) {
 			return nil, jobError(CodeBadOutput, "the output is not valid JSON")
 		}
-		if !utf8.Valid(data) { // json.Valid does not look at it
+		if !utf8.Valid(data) { // json.Valid does not check that
 			return nil, jobError(CodeBadOutput, "the output is JSON that is not UTF-8; for other data set output: base64")
 		}
 		return data, nil
 	case OutputBase64:
-		// Written out, because json.Marshal would copy what may be megabytes twice.
-		out := make([]byte, 0, base64.StdEncoding.EncodedLen(len(data))+2)
-		out = append(out, '"')
-		out = base64.StdEncoding.AppendEncode(out, data)
-		return append(out, '"'), nil
+		return json.Marshal(data)
 	default:
 		if !utf8.Valid(data) {
 			return nil, jobError(CodeBadOutput, "the output is not UTF-8 text; for other data set output: base64")

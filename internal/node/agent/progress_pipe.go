@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// progressFD is the first that exec.Cmd.ExtraFiles has.
+	// progressFD is the number of the first file of exec.Cmd.ExtraFiles.
 	progressFD = "3"
-	// maxProgressLine is more than freeslot.MaxProgressBytes, because a value becomes
-	// shorter without the white space in it.
+	// maxProgressLine is more than freeslot.MaxProgressBytes, because a value loses its white
+	// space.
 	maxProgressLine = 2 * freeslot.MaxProgressBytes
 )
 
-// progressPipe reads what a command tells of its progress. It reads until the command has
-// ended, so that the command never waits for long and nobody waits for the command.
+// progressPipe reads the progress that a command writes. It reads until the command has ended, so
+// that the command never waits for long.
 type progressPipe struct {
-	to            *teller
+	to            *progressReporter
 	reader, write *os.File
 	reading       sync.WaitGroup
 }
 
-func newProgressPipe(to *teller) (*progressPipe, error) {
+func newProgressPipe(to *progressReporter) (*progressPipe, error) {
 	reader, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (p *progressPipe) read() {
 }
 
 func (p *progressPipe) lines() {
-	in := &lines{r: bufio.NewReaderSize(p.reader, streamBuffer), limit: maxProgressLine}
+	in := &lineReader{r: bufio.NewReaderSize(p.reader, streamBuffer), limit: maxProgressLine}
 	for {
 		line, err := in.next()
 		switch {
@@ -56,14 +56,14 @@ func (p *progressPipe) lines() {
 		case err != nil:
 			return
 		case len(bytes.TrimSpace(line)) > 0:
-			p.to.tell(line)
+			p.to.report(line)
 		}
 	}
 }
 
-// close drops what was not read: it would not be sent any more.
+// close drops progress that was not read: it would not be sent any more.
 func (p *progressPipe) close() {
-	_ = p.reader.Close() // ends the reading, though a process may hold the other end
-	_ = p.write.Close()  // closed already but after a failed start
+	_ = p.reader.Close() // ends the reading, even if a process holds the other end
+	_ = p.write.Close()  // it is still open only after a failed start
 	p.reading.Wait()
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// What a command tells, and what it does not, has no effect on its result, and never keeps it waiting:
-// all of these write more than a pipe holds.
+// The progress of a command, valid or not, does not affect its result, and never makes it wait: all
+// these commands write more than a pipe holds.
 func TestCommandProgressHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -52,7 +52,7 @@ func TestCommandProgressHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// A process that left the group keeps the pipe open, and the job ends all the same.
+// A process that left the group keeps the pipe open. The job ends all the same.
 func TestCommandProgressEndsWithTheCommand(t *testing.T) {
 	t.Parallel()
 	path := fifo(t)

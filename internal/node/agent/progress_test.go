@@ -34,7 +34,7 @@ func (f *fleet) until(jobID string, expected func(freeslot.JobStatus) bool) free
 
 func ended(s freeslot.JobStatus) bool { return s.State.Terminal() }
 
-// What services and commands tell is in the job's status while they run.
+// The progress of services and commands is in the job's status while they run.
 func TestAgentTellsProgress(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -81,7 +81,7 @@ func TestAgentTellsProgress(t *testing.T) {
 	}
 }
 
-// A service that tells progress outlives the job's progress_timeout_ms; one that hangs does not.
+// A service that reports progress outlives the job's progress_timeout_ms; one that hangs does not.
 func TestAgentProgressTimeout(t *testing.T) {
 	t.Parallel()
 	f := startFleet(
@@ -104,7 +104,7 @@ type panicking struct{}
 
 func (panicking) RoundTrip(*http.Request) (*http.Response, error) { panic("a bug in an executor") }
 
-// A panic fails the job that it was in, and the agent runs on.
+// A panic fails only its own job, and the agent runs on.
 func TestAgentOutlivesAPanic(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, Service{Name: "bug", HTTP: &HTTP{URL: "http://127.0.0.1:1"}}, Service{Name: "cat", Command: &Command{Argv: []string{"cat"}}})

@@ -19,22 +19,21 @@ import (
 // ErrEnded is returned by Reload once the agent has ended.
 var ErrEnded = errors.New("agent: ended")
 
-// profileWait is how long Reload waits for Redis to have the new profile, which gets there
-// in any case.
+// profileWait is how long Reload waits until Redis has the new profile. It arrives later in any
+// case.
 const profileWait = 5 * time.Second
 
-// reloadable are the keys that can change while the agent runs, with all that is in them.
+// reloadable are the keys that can change while the agent runs, with everything inside them.
 var reloadable = []string{
 	"node.max_concurrency", "node.languages", "node.labels", "node.pools", "node.features", "services", "log.level",
 }
 
-// Reload puts the configuration that load returns in force. One that cannot be is logged key by
-// key, leaves everything as it is, and is the error (config.Problems). Running jobs go on with
-// the executors that they began with; checks go on but for those that have changed. setLevel is
-// called with log.level when the rest is in force. ctx bounds the wait for Redis, and its end
-// leaves the change in force.
+// Reload applies the configuration that load returns. If that is not possible, Reload logs each bad
+// key, changes nothing, and returns config.Problems. Running jobs go on with the executors that
+// they began with. Checks that have not changed go on. After everything else setLevel is called
+// with log.level. ctx bounds the wait for Redis; its end does not undo the change.
 //
-// Calls go one after the other.
+// Calls run one after the other.
 func (a *Agent) Reload(ctx context.Context, load func() (Config, error), setLevel func(level string)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -51,11 +50,11 @@ func (a *Agent) Reload(ctx context.Context, load func() (Config, error), setLeve
 	}
 	if len(changed) == 0 {
 		for _, s := range a.services {
-			if err := a.containAgain(s); err != nil {
+			if err := a.retryLimits(s); err != nil {
 				return a.refuse(err)
 			}
 		}
-		a.metrics.reload(reloadUnchanged)
+		a.metrics.countReload(reloadUnchanged)
 		a.log.Info("config.unchanged")
 		return nil
 	}
@@ -67,14 +66,14 @@ func (a *Agent) Reload(ctx context.Context, load func() (Config, error), setLeve
 		return a.refuse(err)
 	}
 	setLevel(next.Log.Level)
-	a.metrics.reload(reloadApplied)
+	a.metrics.countReload(reloadApplied)
 	a.log.Info("config.reloaded", zap.Strings("changed", changed))
 	return nil
 }
 
-// refuse logs what is wrong, a line each.
+// refuse logs each problem.
 func (a *Agent) refuse(err error) error {
-	a.metrics.reload(reloadRefused)
+	a.metrics.countReload(reloadRefused)
 	var problems config.Problems
 	if !errors.As(err, &problems) {
 		problems = config.Problems{{Message: err.Error()}}
@@ -85,7 +84,7 @@ func (a *Agent) refuse(err error) error {
 	return problems
 }
 
-// unfit are the reasons why a valid configuration cannot follow the one in force.
+// unfit returns the reasons why a valid configuration cannot follow the one in force.
 func (a *Agent) unfit(changed []string, next *Config) config.Problems {
 	var problems config.Problems
 	for _, key := range changed {
@@ -105,13 +104,13 @@ func (a *Agent) unfit(changed []string, next *Config) config.Problems {
 	return problems
 }
 
-// renew makes the executors that have changed, and takes over those that have not.
+// renew makes the changed executors anew, and takes over the others.
 func (a *Agent) renew(next *Config) (map[string]*service, error) {
 	services := make(map[string]*service, len(next.Services))
 	for i := range next.Services {
 		name := next.Services[i].Name
 		if old := a.services[name]; old != nil && old.madeOf(next.ingredients(i)) {
-			if err := a.containAgain(old); err != nil {
+			if err := a.retryLimits(old); err != nil {
 				return nil, err
 			}
 			services[name] = old
@@ -129,9 +128,9 @@ func (a *Agent) renew(next *Config) (map[string]*service, error) {
 	return services, nil
 }
 
-// containAgain tries limits again that could not be had: with cgroup v2 they cannot while commands run beside the agent,
-// which ends without a change of the configuration.
-func (a *Agent) containAgain(s *service) error {
+// retryLimits sets limits that could not be set before. With cgroup v2 that fails while commands
+// run beside the agent, so it can succeed later without a change of the configuration.
+func (a *Agent) retryLimits(s *service) error {
 	if !s.lacksLimits() {
 		return nil
 	}
@@ -144,7 +143,7 @@ func (a *Agent) containAgain(s *service) error {
 	return nil
 }
 
-// apply tells the worker, then lets go of what it does not use any more.
+// apply reconfigures the worker, then retires the services that it does not use any more.
 func (a *Agent) apply(ctx context.Context, next *Config, services map[string]*service) error {
 	if err := a.reconfigure(ctx, next, services); err != nil {
 		return err
@@ -154,7 +153,7 @@ func (a *Agent) apply(ctx context.Context, next *Config, services map[string]*se
 			old.retire()
 		}
 	}
-	a.recheck(next)
+	a.updateChecks(next)
 	a.cfg, a.services = *next, services
 	return nil
 }
@@ -169,13 +168,13 @@ func (a *Agent) reconfigure(ctx context.Context, next *Config, services map[stri
 	defer cancel()
 	err := a.worker.Reconfigure(ctx, next.profile(), handlers, a.unknown(next)...)
 	if err != nil && ctx.Err() != nil {
-		a.log.Warn("config.not_told", zap.String(logging.FieldReason, "Redis has not taken the new profile yet; it will be told until it has"), zap.Error(err))
+		a.log.Warn("config.not_told", zap.String(logging.FieldReason, "Redis does not have the new profile yet; it is sent until it has"), zap.Error(err))
 		return nil
 	}
 	return err
 }
 
-// unknown are the services with a check that the node does not have yet.
+// unknown are the new services with a check.
 func (a *Agent) unknown(next *Config) []string {
 	var names []string
 	for i := range next.Services {
@@ -186,9 +185,9 @@ func (a *Agent) unknown(next *Config) []string {
 	return names
 }
 
-// recheck starts and ends checks. What the node offers it goes on offering until a check
-// says otherwise; a service that is new waits for its first success.
-func (a *Agent) recheck(next *Config) {
+// updateChecks starts and ends checks. A service that is offered stays so until a check fails. A
+// new service waits for its first success.
+func (a *Agent) updateChecks(next *Config) {
 	before := make(map[string]*Service, len(a.cfg.Services))
 	for i := range a.cfg.Services {
 		before[a.cfg.Services[i].Name] = &a.cfg.Services[i]
@@ -212,7 +211,7 @@ func (a *Agent) recheck(next *Config) {
 	}
 }
 
-// changes are the keys whose values differ, down to lists and maps, in the order of the fields.
+// changes returns the keys whose values differ, down to lists and maps, in the order of the fields.
 func changes(a, b *Config) []string {
 	return appendChanges(nil, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
@@ -232,7 +231,7 @@ func appendChanges(keys []string, path string, a, b reflect.Value) []string {
 	return keys
 }
 
-// empty is a list or map without entries, whether or not it was written down.
+// empty reports whether v is a list or map without entries, nil or not.
 func empty(v reflect.Value) bool {
 	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// brittleGroups have every limit and can make no group, so that a job tells by its end whether it was to have one.
+// brittleGroups support every limit but can make no group. So the end of a job shows whether it was
+// to have a group.
 type brittleGroups struct{}
 
 func (brittleGroups) Supports(cgroup.Limits) error { return nil }
@@ -25,8 +26,8 @@ func (brittleGroups) Create(string, cgroup.Limits) (*cgroup.Group, error) {
 
 func (brittleGroups) Close() error { return nil }
 
-// TestReloadTriesLimitsAgain: limits that could not be had when a configuration came into force are had with the next
-// reload, of the same configuration or of one that changes something else, while jobs of the service run.
+// TestReloadTriesLimitsAgain: limits that could not be set with a configuration are set with the
+// next reload, of the same or another configuration, while jobs of the service run.
 func TestReloadTriesLimitsAgain(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(*Config){
@@ -71,7 +72,7 @@ func TestReloadTriesLimitsAgain(t *testing.T) {
 			if got := run(); got != string(freeslot.StateSucceeded) || log.FilterMessage("limits.unavailable").Len() != 1 {
 				t.Fatalf("%s, logged %v, expected the command to run without its limits", got, log.All())
 			}
-			// Without groups a reload says so once more, and changes nothing.
+			// Without groups a reload warns once more, and changes nothing.
 			if err := f.reload(); err != nil || log.FilterMessage("limits.unavailable").Len() != 2 {
 				t.Errorf("%v, logged %v", err, log.All())
 			}

@@ -28,12 +28,15 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// reload changes the configuration in force by these.
+// reload applies the configuration with this change.
 func (f *fleet) reload(changes ...func(*Config)) error {
 	f.t.Helper()
 	return f.agent.Reload(f.t.Context(), func() (Config, error) {
 		cfg := f.cfg
 		cfg.Services = slices.Clone(cfg.Services)
+		for i := range cfg.Services {
+			cfg.Services[i].detach()
+		}
 		for _, change := range changes {
 			change(&cfg)
 		}
@@ -47,7 +50,26 @@ func (f *fleet) reload(changes ...func(*Config)) error {
 	}, func(level string) { f.level = level })
 }
 
-// profile is what Redis has of the node.
+// detach copies what the service points to: Resolve writes to it, and checks and executors of the
+// configuration in force read theirs. A configuration that is read from a file shares nothing.
+func (s *Service) detach() {
+	if s.Check != nil {
+		s.Check = copied(s.Check)
+		s.Check.HTTP = copied(s.Check.HTTP)
+	}
+	s.HTTP, s.Command = copied(s.HTTP), copied(s.Command)
+}
+
+// copied is nil for nil.
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	value := *p
+	return &value
+}
+
+// profile is the node in Redis.
 func (f *fleet) profile() freeslot.Node {
 	f.t.Helper()
 	changes, err := f.cell.Changes(f.t.Context(), 0, 10)
@@ -57,7 +79,7 @@ func (f *fleet) profile() freeslot.Node {
 	return changes.Nodes[0].Node
 }
 
-// offered waits until Redis says that the node offers just these.
+// offered waits until Redis has exactly these services of the node.
 func (f *fleet) offered(want ...string) {
 	f.t.Helper()
 	var got []string
@@ -108,8 +130,7 @@ freeslot_worker_config_reloads_total{node="node-1",result="unchanged"} %d
 `, successful, applied, refused, unchanged)
 }
 
-// TestReload: the profile in Redis is the new one when Reload returns, and jobs run by the new
-// services.
+// TestReload: Redis has the new profile when Reload returns, and the new services run jobs.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, Service{Name: "echo", Command: &Command{Argv: []string{"cat"}}}, Service{Name: "old", Command: &Command{Argv: []string{"cat"}}})
@@ -139,8 +160,8 @@ func TestReload(t *testing.T) {
 	f.reloads(reloadMetrics(1, 1, 0, 1))
 }
 
-// TestReloadRefused: each problem is a line with its key, all of the old configuration stays in
-// force, and the next good one is taken.
+// TestReloadRefused: each problem is a line with its key, the whole old configuration stays in
+// force, and the next valid one is applied.
 func TestReloadRefused(t *testing.T) {
 	t.Parallel()
 	core, log := observer.New(zapcore.InfoLevel)
@@ -163,7 +184,7 @@ func TestReloadRefused(t *testing.T) {
 			},
 			[]string{
 				"node.max_concurrency: node.max_concurrency is 0, expected 1 to 65536",
-				"services[0].check: services[0].check says not what is checked, expected http, tcp, grpc or websocket",
+				"services[0].check: services[0].check does not say what to check, expected http, tcp, grpc or websocket",
 			},
 		},
 		"needs a restart": {
@@ -245,7 +266,7 @@ func TestReloadRefused(t *testing.T) {
 	}
 }
 
-// TestChangesKnowsEveryKey: a key that is not named as reloadable needs a restart.
+// TestChangesKnowsEveryKey: a key that is not reloadable needs a restart.
 func TestChangesKnowsEveryKey(t *testing.T) {
 	t.Parallel()
 	a, b := DefaultConfig(), DefaultConfig()
@@ -267,7 +288,7 @@ func TestChangesKnowsEveryKey(t *testing.T) {
 	}
 }
 
-// gatedServer answers with its name once it may, and tells of its connections.
+// gatedServer answers with its name when the test allows it, and reports its connections.
 type gatedServer struct {
 	*httptest.Server
 	begun, gate chan struct{}
@@ -300,8 +321,8 @@ func newGatedServer(t *testing.T, name string) *gatedServer {
 }
 
 // TestReloadReplacesExecutors: a running job ends with the service that it began with, whose
-// connections are closed then; the next one goes to the new service. An executor that has not
-// changed keeps its connections.
+// connections are closed then. The next job goes to the new service. An unchanged executor keeps
+// its connections.
 func TestReloadReplacesExecutors(t *testing.T) {
 	t.Parallel()
 	first, second := newGatedServer(t, "first"), newGatedServer(t, "second")
@@ -371,9 +392,9 @@ func (s *switchable) service(name string) Service {
 	return Service{Name: name, HTTP: &HTTP{URL: s.URL}, Check: &check.Config{HTTP: &check.HTTP{URL: s.URL}, Interval: 100 * time.Millisecond, Rise: 2, Fall: 2}}
 }
 
-// TestCheckedService: a service is offered while its check says so. A job that was placed
-// before that was known is handed back, uncounted, and its service is not asked. (Each is of
-// a class of its own: one does not overtake those that wait.)
+// TestCheckedService: a service is offered while its check succeeds. A job that was placed before
+// Redis knew of the failure is handed back, uncounted, and does not reach the service. (Each job
+// has a class of its own: new jobs do not overtake waiting ones of a class.)
 func TestCheckedService(t *testing.T) {
 	t.Parallel()
 	s := newSwitchable(t, true)
@@ -399,8 +420,8 @@ freeslot_worker_service_healthy{node="node-1",service="a"} 1
 	}
 }
 
-// TestReloadChecks: a new service waits for its first success, one that is offered goes on being
-// offered until its new check fails, and without a check it is offered at once.
+// TestReloadChecks: a new service waits for its first success. One that is offered stays so until
+// its new check fails, and without a check it is offered at once.
 func TestReloadChecks(t *testing.T) {
 	t.Parallel()
 	up, down := newSwitchable(t, false), newSwitchable(t, true)

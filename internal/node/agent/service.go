@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// service runs the jobs of one service by an executor. It outlives a change of the
-// configuration that replaces it for as long as it has jobs.
+// service runs the jobs of one service by an executor. After a change of the configuration that
+// replaces it, it lives on until its jobs have ended.
 type service struct {
 	name    string
 	made    ingredients
@@ -24,7 +24,7 @@ type service struct {
 	retired bool
 }
 
-// ingredients are all of a configuration that an executor is made of.
+// ingredients is everything in a configuration that an executor depends on.
 type ingredients struct {
 	HTTP           *HTTP
 	Command        *Command
@@ -56,10 +56,10 @@ func newService(c *Config, i int, log *zap.Logger) (*service, error) {
 	return s, nil
 }
 
-// madeOf reports whether an executor of these would be the same.
+// madeOf reports whether an executor of in would be the same.
 func (s *service) madeOf(in ingredients) bool { return reflect.DeepEqual(s.made, in) }
 
-// contain sets what the limits of a command need.
+// contain prepares the limits of a command.
 func (s *service) contain(limits *containment) error {
 	if s.command == nil {
 		return nil
@@ -67,45 +67,31 @@ func (s *service) contain(limits *containment) error {
 	return limits.contain(s.name, s.command)
 }
 
-// lacksLimits reports whether the limits of a command could not be had so far.
+// lacksLimits reports whether the limits of a command could not be set so far.
 func (s *service) lacksLimits() bool {
 	return s.command != nil && s.command.cfg.Limits != nil && s.command.groups.Load() == nil
 }
 
 // run is the handler.
 func (s *service) run(ctx context.Context, job *worker.Job) (any, error) {
-	s.begin()
-	defer s.end()
+	s.change(+1, false)
+	defer s.change(-1, false)
 	if s.http != nil {
 		return s.http.run(ctx, job)
 	}
 	return s.command.run(ctx, job)
 }
 
-func (s *service) begin() {
+// retire is called when no further jobs are expected. A job that was about to begin still runs.
+func (s *service) retire() { s.change(0, true) }
+
+// change notes jobs that begin (+1) or end (-1), and the retirement. When no job needs them any
+// more it closes idle connections.
+func (s *service) change(jobs int, retire bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running++
-}
-
-func (s *service) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running--
-	s.letGo()
-}
-
-// retire says that no further jobs will come. One that does all the same, because it was
-// about to begin, still runs.
-func (s *service) retire() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.retired = true
-	s.letGo()
-}
-
-// letGo closes idle connections when nobody needs them any more. mu is held.
-func (s *service) letGo() {
+	s.running += jobs
+	s.retired = s.retired || retire
 	if s.http != nil && s.retired && s.running == 0 {
 		s.http.close()
 	}

@@ -16,35 +16,36 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// eventOverhead is what an event may have beside a result of max_result_bytes, so that
-// progress and errors fit also where results are small.
+// eventOverhead is how much larger than max_result_bytes an event may be, so that progress and
+// errors also fit when results must be small.
 const eventOverhead = 16 << 10
 
-// errIdle is the cause of a context that ended because a stream brought nothing.
+// errIdle is the cause of a context that ended because a stream brought nothing for its
+// idle_timeout.
 var errIdle = errors.New("idle")
 
-// teller passes on what a service or a command tells of its progress. What it is told that cannot be
-// sent has no effect on the job, as progress has none; the log has the first of each job.
-type teller struct {
+// progressReporter passes on the progress of a service or a command. A value that cannot be sent
+// does not affect the job. The first one of each job is logged.
+type progressReporter struct {
 	job     *worker.Job
 	log     *zap.Logger
 	refused bool
 }
 
-func (t *teller) tell(value []byte) {
+func (t *progressReporter) report(value []byte) {
 	if err := t.job.Progress(json.RawMessage(value)); err != nil {
 		t.refuse(err)
 	}
 }
 
-func (t *teller) refuse(err error) {
+func (t *progressReporter) refuse(err error) {
 	if !t.refused {
 		t.log.Warn("progress.refused", zap.String(logging.FieldJob, t.job.ID), zap.String("service", t.job.Service), zap.Error(err))
 	}
 	t.refused = true
 }
 
-// idle aborts an exchange, by errIdle, when a stream brings nothing for its limit.
+// idle aborts an exchange with errIdle when a stream brings nothing for limit.
 type idle struct {
 	limit time.Duration
 	timer *time.Timer
@@ -71,7 +72,7 @@ func (i *idle) stop() {
 
 // stream reads events up to a result or an error.
 func (e *httpExecutor) stream(ctx context.Context, events eventReader, job *worker.Job) (any, error) {
-	progress := &teller{job: job, log: e.log}
+	progress := &progressReporter{job: job, log: e.log}
 	for {
 		ev, err := events.next()
 		switch {
@@ -93,30 +94,30 @@ func (e *httpExecutor) stream(ctx context.Context, events eventReader, job *work
 		case eventError:
 			return nil, streamError(ev.data)
 		default:
-			progress.tell(ev.data)
+			progress.report(ev.data)
 		}
 	}
 }
 
-// streamError is the failure that a service tells at the end of a stream.
+// streamError is the failure that a service reports at the end of a stream.
 func streamError(data []byte) error {
-	var told struct {
+	var failure struct {
 		Code      string `json:"code"`
 		Message   string `json:"message"`
 		Retryable bool   `json:"retryable"`
 	}
-	if json.Unmarshal(data, &told) != nil || freeslot.ValidateName("code", told.Code) != nil {
+	if json.Unmarshal(data, &failure) != nil || freeslot.ValidateName("code", failure.Code) != nil {
 		return jobError(CodeBadOutput, `the stream's error is not {"code": …, "message": …, "retryable": …}: `+excerpt(data))
 	}
-	err := jobError(told.Code, told.Message)
-	if told.Retryable {
+	err := jobError(failure.Code, failure.Message)
+	if failure.Retryable {
 		return worker.Retryable(err)
 	}
 	return err
 }
 
-// accept is what a service is told that it may answer with. What can tell progress comes after
-// JSON: a service that has both by chance means JSON.
+// accept is the header that lists the possible answers. Streams come after JSON: a service that
+// happens to have both means JSON.
 func (e *httpExecutor) accept() string {
 	if e.streams() {
 		return "application/json, application/x-ndjson;q=0.9, text/event-stream;q=0.8, */*;q=0.1"
@@ -124,7 +125,8 @@ func (e *httpExecutor) accept() string {
 	return "*/*"
 }
 
-// streams: text and base64 are of the bytes of a whole body.
+// streams reports whether a response may be a stream. text and base64 need the bytes of a whole
+// body.
 func (e *httpExecutor) streams() bool {
 	return e.cfg.Output == OutputAuto || e.cfg.Output == OutputJSON
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -59,7 +60,7 @@ func TestHTTPStreams(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := serve(t, answer(test.kind, test.body), func(c *HTTP) { c.Output = orDefault(test.output, c.Output) })
+			e := serve(t, answer(test.kind, test.body), func(c *HTTP) { c.Output = cmp.Or(test.output, c.Output) })
 			result, err := e.run(t.Context(), testJob())
 			if test.code != "" {
 				wantCode(t, err, test.code, test.says)
@@ -90,14 +91,14 @@ func TestHTTPAccept(t *testing.T) {
 			if _, err := e.run(t.Context(), testJob()); err != nil {
 				t.Fatal(err)
 			}
-			if accept := <-got; accept != orDefault(configured, want) {
+			if accept := <-got; accept != cmp.Or(configured, want) {
 				t.Errorf("%s, %q configured: %q", output, configured, accept)
 			}
 		}
 	}
 }
 
-// Progress that cannot be sent is told of once a job, however much of it there is.
+// Progress that cannot be sent is logged once a job, no matter how much of it there is.
 func TestRefusedProgressIsLogged(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.WarnLevel)
@@ -111,8 +112,8 @@ func TestRefusedProgressIsLogged(t *testing.T) {
 	}
 }
 
-// A service that says a byte now and then keeps nobody longer than the timeout, whether it is in
-// the head of its answer, in the body, in a refusal, or in a stream.
+// A service that sends a byte now and then cannot exceed the timeout: in the head of its answer, in
+// the body, in a refusal, or in a stream.
 func TestHTTPSlowAnswers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ begin, drip, code string }{
@@ -133,7 +134,7 @@ func TestHTTPSlowAnswers(t *testing.T) {
 	}
 }
 
-// drip is a service that sends something over and over, as often as pause says.
+// drip is a service that sends the same bytes again and again, with pauses.
 func drip(t *testing.T, begin, more string, pause time.Duration) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
@@ -160,7 +161,7 @@ func drip(t *testing.T, begin, more string, pause time.Duration) string {
 	return "http://" + listener.Addr().String()
 }
 
-// What does not end is read no further than the limit.
+// An endless answer is read no further than the limit.
 func TestHTTPEndlessAnswers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ kind, piece, code string }{
@@ -206,10 +207,10 @@ func TestHTTPIdleTimeout(t *testing.T) {
 		wantCode(t, err, CodeIdleTimeout, "nothing for 30ms")
 		wantRetry(t, err, true)
 	}
-	// Half lines are nothing.
+	// Half lines do not count.
 	_, err := executor(t, drip(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", "x", 5*time.Millisecond), short).run(t.Context(), testJob())
 	wantCode(t, err, CodeIdleTimeout, "")
-	// What is no stream has no idle timeout.
+	// Other answers than streams have no idle timeout.
 	_, err = serve(t, quiet("text/plain", "x"), short, func(c *HTTP) { c.Timeout = 100 * time.Millisecond }).run(t.Context(), testJob())
 	wantCode(t, err, CodeTimeout, "")
 }

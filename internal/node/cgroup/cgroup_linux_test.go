@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onV1 opens a manager on this machine's cgroups, or says why the test cannot be run here.
+// onV1 opens a manager on this machine's cgroups. If that fails the test is skipped with the
+// reason.
 func onV1(t *testing.T, l Limits) *Manager {
 	t.Helper()
 	at, err := find()
@@ -82,7 +83,7 @@ type process struct {
 	in    io.WriteCloser
 }
 
-// run starts a script in a new group. It reads from a pipe of which the test holds the other end.
+// run starts a script in a new group. It reads from a pipe; the test holds the other end.
 func run(t *testing.T, m *Manager, l Limits, script string) *process {
 	t.Helper()
 	g, err := m.Create(strings.ReplaceAll(t.Name(), "/", "-"), l)
@@ -152,8 +153,8 @@ func dirOf(t *testing.T, m *Manager, g *Group, controller string) string {
 	return ""
 }
 
-// The first instruction of the command is run in the group: a shell that reads its own membership
-// at once finds itself there.
+// The command runs its first instruction in the group: a shell that reads its own membership at
+// once finds itself there.
 func TestStartsInside(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) *Manager{
@@ -184,7 +185,7 @@ func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	l := Limits{MemoryBytes: 32 << 20}
 	m := onV1(t, l)
-	// tail keeps all of a line that does not end.
+	// tail keeps the whole of a line without an end.
 	p := run(t, m, l, "read x; head -c 200000000 /dev/zero | tail >/dev/null; echo $?")
 	if got := file(t, p.group.memory, "memory.limit_in_bytes"); got != strconv.Itoa(32<<20) {
 		t.Error(got)
@@ -201,7 +202,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// Killed by hand is not killed by the limit.
+// A kill by hand does not count as a kill by the limit.
 func TestOtherKillsAreNotTheLimits(t *testing.T) {
 	t.Parallel()
 	l := Limits{MemoryBytes: 32 << 20}
@@ -254,7 +255,7 @@ func TestCPULimit(t *testing.T) {
 	}
 }
 
-// What leaves the process group and the session stays in the group, and ends with it.
+// A process that leaves the process group and the session stays in the cgroup, and ends with it.
 func TestKillReachesDaemons(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) *Manager{
@@ -334,10 +335,11 @@ func TestStartedFails(t *testing.T) {
 	}
 }
 
-// holder is set in a process that opens a manager, starts a daemon in a group, and waits to be killed.
+// holder is set in a process that opens a manager, starts a daemon in a group, and waits until it
+// is killed.
 const holder = "FREESLOT_TEST_CGROUP_HOLDER"
 
-// TestHolder is no test but the process of TestLeftoversAreRemoved.
+// TestHolder is not a test but the process of TestLeftoversAreRemoved.
 func TestHolder(t *testing.T) {
 	if os.Getenv(holder) == "" {
 		t.Skip("only run by TestLeftoversAreRemoved")
@@ -381,10 +383,10 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 }
 
-// mover is the cgroup in which a process is that is to leave it for a leaf.
+// mover is the cgroup of a process that moves to a leaf.
 const mover = "FREESLOT_TEST_CGROUP_MOVER"
 
-// TestMover is no test but the process of TestMovesIntoALeaf.
+// TestMover is not a test but the process of TestMovesIntoALeaf.
 func TestMover(t *testing.T) {
 	dir := os.Getenv(mover)
 	if dir == "" {
@@ -425,7 +427,7 @@ func TestMovesIntoALeaf(t *testing.T) {
 	}
 }
 
-// plain makes a directory with the files that the kernel would make, in place of a cgroup.
+// plain makes a directory with the files that the kernel makes in a cgroup.
 func plain(t *testing.T, dir string, files ...string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -479,7 +481,8 @@ func TestLimitFiles(t *testing.T) {
 	}
 }
 
-// TestOpenV2 runs on plain files: whether the kernel takes it is for a machine with controllers.
+// TestOpenV2 runs on plain files. Only a machine with controllers can show whether the kernel
+// accepts it.
 func TestOpenV2(t *testing.T) {
 	t.Parallel()
 	unit := t.TempDir()
@@ -565,7 +568,7 @@ func TestSupports(t *testing.T) {
 	}
 }
 
-// TestKillWithoutPidfd: old kernels cannot hold a process, and their groups are to be ended too.
+// TestKillWithoutPidfd: old kernels cannot hold a process, and groups must end there too.
 func TestKillWithoutPidfd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

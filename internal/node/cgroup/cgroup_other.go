@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// Supported says whether the system can have control groups.
+// Supported is true where the system can have control groups.
 const Supported = false
 
-// Manager cannot be had on this system.
+// Manager does not work on this system.
 type Manager struct{}
 
 // Open returns ErrUnsupported.
@@ -24,7 +24,7 @@ func (*Manager) Create(string, Limits) (*Group, error) { return nil, ErrUnsuppor
 // Close does nothing.
 func (*Manager) Close() error { return nil }
 
-// Group cannot be had on this system.
+// Group does not work on this system.
 type Group struct{}
 
 // Attach does nothing.

@@ -1,120 +1,61 @@
 package cgroup
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
-// mount is one mounted hierarchy.
-type mount struct {
-	// root is the cgroup that is mounted at point.
-	root, point string
-	// controllers are those of a v1 hierarchy, with its other options among them.
-	controllers []string
-	v2          bool
-}
-
-// places are where this process is in the hierarchies that it sees.
+// places are the directories of this process in the hierarchies.
 type places struct {
-	// v2 is a directory, empty without a reason to look for one.
+	// v2 is empty when no hierarchy of v2 shows the process.
 	v2 string
-	// v1 are directories by controller.
+	// v1 has the directories by controller.
 	v1 map[string]string
 }
 
 // find reads /proc.
 func find() (places, error) {
-	mounts, err := os.Open("/proc/self/mountinfo")
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return places{}, err
 	}
-	defer mounts.Close()
-	own, err := os.Open("/proc/self/cgroup")
+	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return places{}, err
 	}
-	defer own.Close()
-	return locate(mounts, own)
+	return locate(string(mounts), string(own)), nil
 }
 
-// locate reads what proc_pid_mountinfo(5) and cgroups(7) describe.
-func locate(mountinfo, self io.Reader) (places, error) {
-	mounts, err := readMounts(mountinfo)
-	if err != nil {
-		return places{}, err
-	}
-	found := places{v1: make(map[string]string)}
-	scanner := bufio.NewScanner(self)
-	for scanner.Scan() {
-		parts := strings.SplitN(scanner.Text(), ":", 3) // hierarchy:controllers:path
-		if len(parts) != 3 {
-			continue
-		}
+// locate takes, for each controller, the first mount that shows the group of the process.
+func locate(mountinfo, own string) places {
+	mounts, found := ParseMounts(mountinfo), places{v1: make(map[string]string)}
+	for controller, path := range ParseOwn(own) {
 		for _, m := range mounts {
-			dir, ok := m.dir(parts[2])
-			if !ok {
+			dir, ok := m.Dir(path)
+			if !ok || !m.Has(controller) {
 				continue
 			}
-			if m.v2 && parts[0] == "0" && found.v2 == "" {
+			if controller == "" {
 				found.v2 = dir
+			} else {
+				found.v1[controller] = dir
 			}
-			if m.v2 {
-				continue
-			}
-			for name := range strings.SplitSeq(parts[1], ",") {
-				if found.v1[name] == "" && name != "" && slices.Contains(m.controllers, name) {
-					found.v1[name] = dir
-				}
-			}
+			break
 		}
 	}
-	return found, scanner.Err()
+	return found
 }
 
-func readMounts(mountinfo io.Reader) ([]mount, error) {
-	var mounts []mount
-	scanner := bufio.NewScanner(mountinfo)
-	for scanner.Scan() {
-		before, after, ok := strings.Cut(scanner.Text(), " - ")
-		head, kind := strings.Fields(before), strings.Fields(after)
-		if !ok || len(head) < 5 || len(kind) < 3 || kind[0] != "cgroup" && kind[0] != "cgroup2" {
-			continue
-		}
-		mounts = append(mounts, mount{
-			root: unescape(head[3]), point: unescape(head[4]), v2: kind[0] == "cgroup2", controllers: strings.Split(kind[2], ","),
-		})
-	}
-	return mounts, scanner.Err()
-}
-
-// unescape undoes the kernel's spelling of what would end a field.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
-// dir is where the cgroup of a path is, unless it is outside of what is mounted.
-func (m mount) dir(path string) (string, bool) {
-	rel, err := filepath.Rel(m.root, path)
-	// A namespace shows what is outside of it as /../name.
-	if err != nil || strings.HasPrefix(path, "/../") || rel == ".." || strings.HasPrefix(rel, "../") {
-		return "", false
-	}
-	return filepath.Join(m.point, rel), true
-}
-
-// words are those of a small file.
+// words are the words of a small file.
 func words(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	return strings.Fields(string(data)), err
 }
 
-// set writes to a file that exists; it makes none, as no kernel file can be made.
+// set writes to a file of the kernel, which must exist.
 func set(dir, file, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	// period is that of CPU quotas, in microseconds: the kernel's default.
+	// period is the period of CPU quotas, in microseconds: the kernel's default.
 	period   = 100_000
 	maxPause = 50 * time.Millisecond
 )
@@ -25,15 +26,15 @@ const (
 // Attach, Started, Kill, OutOfMemory, Remove.
 type Group struct {
 	v2 bool
-	// dirs are its directories, one for each hierarchy.
+	// dirs has one directory for each hierarchy.
 	dirs []string
-	// memory is the one of dirs that has the memory controller.
+	// memory is the directory that has the memory controller.
 	memory string
 	// file is dirs[0] in v2.
 	file *os.File
 }
 
-// limit writes the limits that the controllers of one hierarchy can have.
+// limit writes the limits for which one hierarchy has the controllers.
 func limit(v2 bool, dir string, controllers []string, l Limits) error {
 	var problems []error
 	put := func(file, value string) { problems = append(problems, set(dir, file, value)) }
@@ -65,8 +66,8 @@ func limit(v2 bool, dir string, controllers []string, l Limits) error {
 	return errors.Join(problems...)
 }
 
-// Attach prepares the start of the command. In v1 Started must follow the start, and until
-// then the command does not run.
+// Attach prepares the start of the command. In v1 Started must follow the start. The command does
+// not run before that.
 func (g *Group) Attach(attr *syscall.SysProcAttr) {
 	if g.v2 {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(g.file.Fd())
@@ -75,8 +76,8 @@ func (g *Group) Attach(attr *syscall.SysProcAttr) {
 	attr.Ptrace = true
 }
 
-// Started takes the command into the group and lets it run, on the thread that started it.
-// After an error the command has been killed, without having run.
+// Started moves the command into the group and lets it run. It must be called on the thread that
+// started the command. After an error the command has been killed before it ran.
 func (g *Group) Started(pid int) error {
 	if g.v2 {
 		return nil
@@ -88,7 +89,7 @@ func (g *Group) Started(pid int) error {
 		}
 	}
 	if err != nil {
-		_ = unix.Kill(pid, unix.SIGKILL) // it is a child and not reaped: the id is its
+		_ = unix.Kill(pid, unix.SIGKILL) // the child is not reaped, so no other process has its id
 	}
 	if detachErr := unix.PtraceDetach(pid); err == nil && !errors.Is(detachErr, unix.ESRCH) { // killed meanwhile
 		err = detachErr
@@ -96,8 +97,8 @@ func (g *Group) Started(pid int) error {
 	return err
 }
 
-// awaitStop waits for the stop at the exec, or for an end before it, and takes neither from
-// whoever waits for the child.
+// awaitStop waits for the stop at the exec, or for an end before it. WNOWAIT leaves both events to
+// the waiter for the child.
 func awaitStop(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
@@ -107,8 +108,8 @@ func awaitStop(pid int) error {
 	}
 }
 
-// OutOfMemory says whether the kernel has killed a process of the group because of the
-// group's own limit, not because the machine or a cgroup above was short of memory.
+// OutOfMemory reports whether the kernel has killed a process because of the group's own limit, not
+// because the machine or a cgroup above was short of memory.
 func (g *Group) OutOfMemory() bool {
 	if g.memory == "" {
 		return false
@@ -116,40 +117,34 @@ func (g *Group) OutOfMemory() bool {
 	if g.v2 {
 		return count(g.memory, "memory.events", "oom") > 0 && count(g.memory, "memory.events", "oom_kill") > 0
 	}
-	// v1 counts kills of any kind, and memory.failcnt is not kept by all kernels: the limit was
-	// met if the peak came close to it.
+	// v1 counts kills of any kind, and not all kernels have memory.failcnt. A peak close to the
+	// limit means that the limit was met.
 	limit, peak := number(g.memory, "memory.limit_in_bytes"), number(g.memory, "memory.max_usage_in_bytes")
 	return limit > 0 && peak >= limit-limit/16 && count(g.memory, "memory.oom_control", "oom_kill") > 0
 }
 
+// number is the number in a file; 0 when it has none.
 func number(dir, file string) int {
-	data, err := words(filepath.Join(dir, file))
-	if err != nil || len(data) != 1 {
-		return 0
-	}
-	n, _ := strconv.Atoi(data[0]) // the kernel wrote it
+	data, _ := words(filepath.Join(dir, file)) // none when it cannot be read
+	n, _ := strconv.Atoi(strings.Join(data, " "))
 	return n
 }
 
-// count is the number behind a name.
+// count is the number after a name in a file; 0 when there is none.
 func count(dir, file, name string) int {
-	data, err := words(filepath.Join(dir, file))
-	if err != nil {
+	data, _ := words(filepath.Join(dir, file)) // none when it cannot be read
+	i := slices.Index(data, name) + 1
+	if i == 0 || i == len(data) {
 		return 0
 	}
-	for i := 0; i+1 < len(data); i += 2 {
-		if data[i] == name {
-			n, _ := strconv.Atoi(data[i+1]) // the kernel wrote it
-			return n
-		}
-	}
-	return 0
+	n, _ := strconv.Atoi(data[i]) // the kernel wrote it
+	return n
 }
 
-// Kill ends all processes of the group and waits until they have ended, for two seconds at most.
+// Kill ends all processes of the group and waits for their end, for two seconds at most.
 func (g *Group) Kill() error { return killAll(g.dirs) }
 
-// Remove kills what runs and removes the group. It may be called again.
+// Remove kills the processes of the group and removes it. It may be called again.
 func (g *Group) Remove() error {
 	problems := []error{killAll(g.dirs)}
 	if g.file != nil {
@@ -165,8 +160,8 @@ func (g *Group) Remove() error {
 // killAll ends the processes in and below the directories.
 func killAll(dirs []string) error {
 	for _, dir := range dirs {
-		// Not all kernels have the one, nor all hierarchies the other. Without new processes
-		// killing one after another comes to an end.
+		// Not all kernels have the first file, nor all hierarchies the second. Without new
+		// processes the loop of kills comes to an end.
 		_ = set(dir, "cgroup.kill", "1")
 		_ = set(dir, "pids.max", "0")
 	}
@@ -180,9 +175,10 @@ func killAll(dirs []string) error {
 	})
 }
 
-// kill signals those that are members still when they are held: a number read before can
-// be another process' by now. Kernels before 5.3 and some sandboxes have nothing to hold them by; then the
-// moment between the look and the signal has to do, because what is not killed stays for ever.
+// kill holds the processes by descriptors, and then kills those that are still members: the number
+// of a process that has ended can belong to another one by now. Kernels before 5.3 and some
+// sandboxes have no such descriptors. Then kill signals the number at once after the look, because
+// a process that is not killed stays for ever.
 func kill(dirs []string, found []int, hold func(pid, flags int) (fd int, err error)) {
 	const unheld = -1
 	held := make(map[int]int, len(found))
@@ -209,8 +205,8 @@ func kill(dirs []string, found []int, hold func(pid, flags int) (fd int, err err
 	}
 }
 
-// members are the processes in and below the directories. Those that this process cannot
-// name, being in another namespace, are not among them.
+// members are the processes in and below the directories, except those in another namespace, which
+// have no number here.
 func members(dirs []string) []int {
 	var found []int
 	for _, top := range dirs {
@@ -231,8 +227,8 @@ func members(dirs []string) []int {
 	return found
 }
 
-// removeAll removes a cgroup and those below it. The kernel may take a moment to let go of
-// processes that have ended.
+// removeAll removes a cgroup and those below it. The kernel may take a moment to forget processes
+// that have ended.
 func removeAll(dir string) error {
 	var below []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -254,7 +250,7 @@ func removeAll(dir string) error {
 	return errors.Join(problems...)
 }
 
-// retry tries until there is no error, for patience at most.
+// retry calls try until it succeeds, for patience at most.
 func retry(try func() error) error {
 	deadline := time.Now().Add(patience)
 	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {

@@ -19,20 +19,20 @@ const (
 	MaxPIDs = 1 << 22
 )
 
-// Limits are those of one group; 0 is none.
+// Limits are the limits of one group; 0 is none.
 type Limits struct {
-	// MemoryBytes bounds what the group's processes have in memory together, with the
-	// files that they read and write, as far as these cannot be dropped. They get no swap.
+	// MemoryBytes bounds the memory of all processes of the group together. Pages of files that
+	// cannot be dropped count too. The processes get no swap.
 	MemoryBytes int64
 	// CPUs is CPU time by time: 0.5 is half of one CPU.
 	CPUs float64
-	// PIDs is how many processes and threads there can be at a time.
+	// PIDs bounds the processes and threads at a time.
 	PIDs int
 }
 
 const (
-	// patience is how long processes may take to end after SIGKILL; one that waits for a
-	// broken disk takes as long as that does.
+	// patience is how long processes may take to end after SIGKILL. One that waits for a broken
+	// disk can take longer.
 	patience = 2 * time.Second
 	// EndLimit is the longest that Kill and Remove take together.
 	EndLimit = 4 * patience

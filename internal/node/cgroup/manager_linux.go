@@ -15,13 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported says whether the system can have control groups.
+// Supported is true where the system can have control groups.
 const Supported = true
 
 const (
-	// leafName is the cgroup of the process itself in v2, where a cgroup with processes
-	// cannot have others below it that are limited. It is also what DelegateSubgroup= of
-	// a systemd unit can name.
+	// leafName is the cgroup of the process itself in v2, where a cgroup with processes cannot have
+	// limited ones below it. DelegateSubgroup= of a systemd unit can name it too.
 	leafName = "freeslot-agent"
 	// homePrefix begins the name of a manager's directory.
 	homePrefix = "freeslot-jobs-"
@@ -33,9 +32,9 @@ var errClosed = errors.New("the cgroups were given up, the agent stops")
 type Manager struct {
 	v2 bool
 	mu sync.Mutex // guards homes
-	// homes are the manager's directories, each locked, one for each hierarchy; none once closed.
+	// homes are the manager's locked directories, one for each hierarchy; none once closed.
 	homes []*home
-	// reason says why a controller is missing.
+	// reason is why a controller is missing.
 	reason error
 	made   atomic.Uint64
 	// mkdir is os.Mkdir but in tests.
@@ -46,13 +45,13 @@ type Manager struct {
 type home struct {
 	dir  string
 	lock *os.File
-	// controllers are those that its groups can use.
+	// controllers are the ones that its groups can use.
 	controllers []string
 }
 
-// Open finds where groups can be made, v2 before v1, and removes what killed processes have
-// left there. In v2 it moves its own process into a leaf, so it must come before the first
-// command. The error says why there can be no group.
+// Open finds a place for groups, v2 before v1, and removes the leftovers of killed processes there.
+// In v2 it moves its own process into a leaf, so it must be called before the first command. The
+// error is why there can be no group.
 func Open() (*Manager, error) {
 	at, err := find()
 	if err != nil {
@@ -77,8 +76,7 @@ func open(at places) (*Manager, error) {
 	return m, nil
 }
 
-// openV2 uses those of the controllers that the process' cgroup has; none wanted is for
-// groups without limits.
+// openV2 uses the wanted controllers that the process' cgroup has. Groups without limits want none.
 func openV2(own string, want ...string) (*Manager, error) {
 	base := own
 	if filepath.Base(own) == leafName {
@@ -106,8 +104,8 @@ func openV2(own string, want ...string) (*Manager, error) {
 	return m, nil
 }
 
-// makeInner lets the cgroup give controllers to those below it. Only the root can do so
-// beside processes of its own; the process leaves any other for the leaf.
+// makeInner lets the cgroup give controllers to those below it. Only the root can have processes of
+// its own besides; the process leaves any other for the leaf.
 func makeInner(base string, inside bool, controllers []string) error {
 	_, err := os.Stat(filepath.Join(base, "cgroup.type"))
 	if root := errors.Is(err, os.ErrNotExist); root || !inside {
@@ -138,7 +136,8 @@ func enable(dir string, controllers []string) error {
 	return set(dir, "cgroup.subtree_control", "+"+strings.Join(controllers, " +"))
 }
 
-// openV1 uses the hierarchies that it may write to. Those that are mounted together are one.
+// openV1 uses the hierarchies that it may write to. Controllers that are mounted together share
+// one.
 func openV1(dirs map[string]string) (*Manager, error) {
 	m := &Manager{mkdir: os.Mkdir}
 	var problems []error
@@ -168,7 +167,7 @@ func openV1(dirs map[string]string) (*Manager, error) {
 	return m, nil
 }
 
-// newHome makes and locks a directory, and removes those of owners that are gone.
+// newHome makes and locks a directory, and removes those of owners that have died.
 func newHome(base string, controllers []string) (*home, error) {
 	old, err := filepath.Glob(filepath.Join(base, homePrefix+"*"))
 	if err != nil {
@@ -189,8 +188,7 @@ func newHome(base string, controllers []string) (*home, error) {
 	}
 }
 
-// sweep removes what a killed owner has left. What cannot be removed is met again by the
-// next one.
+// sweep removes the leftovers of a killed owner. The next sweep tries again what cannot be removed.
 func sweep(dir string) {
 	lock, ok := lockDir(dir)
 	if !ok {
@@ -228,7 +226,7 @@ func (m *Manager) list() []*home {
 	return m.homes
 }
 
-// Supports says which limit cannot be had, and why.
+// Supports returns an error for a limit that the system cannot set.
 func (m *Manager) Supports(l Limits) error {
 	homes := m.list()
 	if homes == nil {
@@ -242,8 +240,8 @@ func (m *Manager) Supports(l Limits) error {
 	return nil
 }
 
-// Create makes a group; the name is shown to whoever looks at the system's cgroups, and may
-// be used again. The group is to be removed.
+// Create makes a group. The name shows up among the system's cgroups, and may be used again. The
+// caller removes the group.
 func (m *Manager) Create(name string, l Limits) (*Group, error) {
 	if err := m.Supports(l); err != nil {
 		return nil, err
@@ -276,7 +274,7 @@ func (m *Manager) Create(name string, l Limits) (*Group, error) {
 	return g, nil
 }
 
-// Close ends what is left in the groups, and removes them. There are no groups afterwards.
+// Close ends the processes in the groups, and removes the groups. There are no groups afterwards.
 func (m *Manager) Close() error {
 	m.mu.Lock()
 	homes := m.homes

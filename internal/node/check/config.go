@@ -1,11 +1,9 @@
 package check
 
 import (
+	"cmp"
 	"net"
-	"net/http"
 	"net/url"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,11 +26,11 @@ const (
 	maxInterval  = time.Hour
 	minTimeout   = time.Millisecond
 	maxThreshold = 100
-	// maxBodyText bounds body_contains; the part of a body that is searched has to hold it.
+	// maxBodyText bounds body_contains, which must fit into the part of a body that is searched.
 	maxBodyText = 1 << 10
 )
 
-// Config is how one service is checked: exactly one of HTTP, TCP, GRPC and WebSocket is set.
+// Config is the check of one service: exactly one of HTTP, TCP, GRPC and WebSocket is set.
 type Config struct {
 	// Asks with `GET`.
 	HTTP *HTTP `koanf:"http"`
@@ -42,7 +40,7 @@ type Config struct {
 	GRPC *GRPC `koanf:"grpc"`
 	// Makes a handshake.
 	WebSocket *WebSocket `koanf:"websocket"`
-	// From the beginning of one check to that of the next, give or take a tenth, 100ms to 1h.
+	// From the beginning of one check to that of the next, plus or minus a tenth, 100ms to 1h.
 	Interval time.Duration `koanf:"interval"`
 	// For one check, at most `interval`. Unset: 2s, or `interval` if that is less.
 	Timeout time.Duration `koanf:"timeout"`
@@ -52,7 +50,7 @@ type Config struct {
 	Fall int `koanf:"fall"`
 }
 
-// HTTP asks with GET. The service is well when the status is from MinStatus to MaxStatus.
+// HTTP asks with GET. The service is healthy when the status is from MinStatus to MaxStatus.
 type HTTP struct {
 	// What is asked.
 	URL string `koanf:"url" secret:"true"`
@@ -96,44 +94,8 @@ type WebSocket struct {
 	TLS *TLS `koanf:"tls"`
 }
 
-// kind is the name of what is set.
-func (c *Config) kind() string {
-	switch {
-	case c.HTTP != nil:
-		return "http"
-	case c.TCP != nil:
-		return "tcp"
-	case c.GRPC != nil:
-		return "grpc"
-	default:
-		return "websocket"
-	}
-}
-
-// Resolve gives unset values their defaults.
-func (c *Config) Resolve() {
-	setDefault(&c.Interval, DefaultInterval)
-	// The default must fit a shorter interval.
-	setDefault(&c.Timeout, min(DefaultTimeout, max(c.Interval, minTimeout)))
-	setDefault(&c.Rise, DefaultRise)
-	setDefault(&c.Fall, DefaultFall)
-	if h := c.HTTP; h != nil {
-		setDefault(&h.MinStatus, DefaultMinStatus)
-		setDefault(&h.MaxStatus, DefaultMaxStatus)
-	}
-}
-
-func setDefault[T comparable](v *T, otherwise T) {
-	var zero T
-	if *v == zero {
-		*v = otherwise
-	}
-}
-
-// Validate notes what cannot be used; at is the key of the check. Files that are named are
-// read, services are not asked.
-func (c *Config) Validate(at string, p *config.Problems) {
-	var kinds []string
+// kinds are the names of the ways that are set.
+func (c *Config) kinds() (kinds []string) {
 	for _, k := range []struct {
 		name string
 		set  bool
@@ -142,8 +104,28 @@ func (c *Config) Validate(at string, p *config.Problems) {
 			kinds = append(kinds, k.name)
 		}
 	}
+	return kinds
+}
+
+// Resolve gives unset values their defaults.
+func (c *Config) Resolve() {
+	c.Interval = cmp.Or(c.Interval, DefaultInterval)
+	// The default must fit a shorter interval.
+	c.Timeout = cmp.Or(c.Timeout, min(DefaultTimeout, max(c.Interval, minTimeout)))
+	c.Rise = cmp.Or(c.Rise, DefaultRise)
+	c.Fall = cmp.Or(c.Fall, DefaultFall)
+	if h := c.HTTP; h != nil {
+		h.MinStatus = cmp.Or(h.MinStatus, DefaultMinStatus)
+		h.MaxStatus = cmp.Or(h.MaxStatus, DefaultMaxStatus)
+	}
+}
+
+// Validate notes what is wrong; at is the key of the check. It reads the named files, but asks no
+// service.
+func (c *Config) Validate(at string, p *config.Problems) {
+	kinds := c.kinds()
 	if len(kinds) == 0 && !p.Has(at) {
-		p.Addf(at, "says not what is checked, expected http, tcp, grpc or websocket")
+		p.Addf(at, "does not say what to check, expected http, tcp, grpc or websocket")
 	}
 	for _, k := range kinds[min(1, len(kinds)):] {
 		p.Addf(at+"."+k, "is set beside %s, expected one of them", kinds[0])
@@ -170,7 +152,7 @@ func (c *Config) Validate(at string, p *config.Problems) {
 
 func (h *HTTP) validate(at string, p *config.Problems) {
 	secure := validateURL(at, h.URL, "http", "https", "http://127.0.0.1:8000/healthz", h.TLS, p)
-	validateHeaders(at+".headers", h.Headers, p)
+	p.Headers(at+".headers", h.Headers, handshakeHeaders...)
 	p.Between(at+".min_status", h.MinStatus, 100, 599)
 	if !p.Has(at + ".min_status") {
 		p.Between(at+".max_status", h.MaxStatus, h.MinStatus, 599)
@@ -193,7 +175,7 @@ func (g *GRPC) validate(at string, p *config.Problems) {
 
 func (w *WebSocket) validate(at string, p *config.Problems) {
 	secure := validateURL(at, w.URL, "ws", "wss", "ws://127.0.0.1:8000/stream", w.TLS, p)
-	validateHeaders(at+".headers", w.Headers, p)
+	p.Headers(at+".headers", w.Headers, handshakeHeaders...)
 	if secure {
 		w.TLS.validate(at+".tls", p)
 	}
@@ -204,7 +186,7 @@ func validateURL(at, raw, plain, secure, example string, t *TLS, p *config.Probl
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != plain && u.Scheme != secure {
 		p.Addf(at+".url", "is not a URL that can be checked, expected one such as %s", example)
-		return true // whatever it should be, its TLS is looked at
+		return true // so that the TLS settings are checked all the same
 	}
 	if u.Scheme == plain && t != nil {
 		p.Addf(at+".tls", "is set, but the url does not begin with %s://", secure)
@@ -220,16 +202,5 @@ func validateAddress(at, address string, p *config.Problems) {
 	}
 }
 
-var (
-	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-	// handshakeHeaders are what a WebSocket handshake says by itself.
-	handshakeHeaders = []string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Extensions"}
-)
-
-func validateHeaders(at string, headers map[string]string, p *config.Problems) {
-	for name, value := range headers {
-		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") || slices.Contains(handshakeHeaders, http.CanonicalHeaderKey(name)) {
-			p.Addf(at, "has %q, which cannot be sent as a header", name)
-		}
-	}
-}
+// handshakeHeaders are the headers that a WebSocket handshake sends itself.
+var handshakeHeaders = []string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Extensions"}

@@ -1,20 +1,20 @@
-// Package check finds out whether the services of a node are well: by an HTTP request, a
-// TCP connection, the health service of gRPC, or a WebSocket handshake.
+// Package check finds out whether the services of a node are healthy: by an HTTP request, a TCP
+// connection, the health service of gRPC, or a WebSocket handshake.
 //
-// A [Group] has one loop for each service that is checked. The loop checks every
-// Config.Interval, with some jitter, one check at a time and each within Config.Timeout. A
-// pure state machine makes of the outcomes whether the service is offered:
+// A [Group] has one loop for each service that is checked. The loop checks every Config.Interval,
+// with some jitter, one check at a time and each within Config.Timeout. A pure state machine
+// decides by the outcomes whether the service is offered:
 //
 //	          one success                    Fall failures in a row
 //	unknown ---------------> healthy ------------------------------> unhealthy
 //	                            ^                                        |
 //	                            '--------- Rise successes in a row ------'
 //
-// An unknown service is not offered, however long it fails. Each change is reported and logged
-// once; a failure that changes nothing is only counted.
+// An unknown service is not offered before its first success. Each change is reported and logged
+// once. A failure that changes nothing is only counted.
 //
-// Every check opens a connection of its own and closes it: a service that keeps its old
-// connections but takes no new ones is not well. Certificate files are read each time,
-// so that renewed ones are in force with the next check. Redirects are not followed, and proxy
-// variables of the environment are ignored.
+// Every check opens a connection of its own and closes it, because a service that keeps its old
+// connections but takes no new ones is not healthy. Certificate files are read each time, so the
+// next check uses renewed ones. Redirects are not followed, and proxy variables of the environment
+// are ignored.
 package check

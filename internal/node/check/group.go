@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,14 +17,14 @@ type Group struct {
 	// probe is newProbe, but for tests.
 	probe func(*Config) probe
 
-	mu     sync.Mutex // guards what follows; held while a loop ends, so that a service has one at most
+	mu     sync.Mutex // guards what follows; held while a loop ends, so that a service never has two
 	loops  map[string]*loop
 	closed bool
 }
 
-// NewGroup makes a group that checks nothing yet. report is called with each change of a
-// service's health, by the service's own goroutine; it must not block and must not call the
-// group. reg may be nil.
+// NewGroup makes a group that checks nothing yet. Each change of a service's health calls report,
+// in the service's own goroutine; report must not block and must not call the group. reg may be
+// nil.
 func NewGroup(log *zap.Logger, reg prometheus.Registerer, report func(service string, healthy bool)) (*Group, error) {
 	m, err := newMetrics(reg)
 	if err != nil {
@@ -32,10 +33,10 @@ func NewGroup(log *zap.Logger, reg prometheus.Registerer, report func(service st
 	return &Group{report: report, log: log, metrics: m, probe: newProbe, loops: make(map[string]*loop)}, nil
 }
 
-// Start begins to check a service, at once. In place of a check that runs it goes on from what that
-// one has found out; otherwise healthy is what the service counts as until its checks say otherwise, and
-// report is not called with that. cfg must be valid and must not be changed afterwards. A closed group
-// starts nothing.
+// Start begins to check a service, at once. If the service has a check already, the new one goes on
+// from its state. Else healthy is the state of the service until its checks change it; report is
+// not called with that. cfg must be valid and must not change afterwards. A closed group starts
+// nothing.
 func (g *Group) Start(service string, cfg *Config, healthy bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -46,12 +47,12 @@ func (g *Group) Start(service string, cfg *Config, healthy bool) {
 	if old := g.end(service); old != nil {
 		healthy = old.state.healthy
 		state = newState(cfg.Rise, cfg.Fall, healthy)
-		state.unknown, state.told = old.state.unknown, old.state.told
+		state.unknown, state.reported = old.state.unknown, old.state.reported
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &loop{
 		service: service, cfg: cfg, probe: g.probe(cfg), state: state,
-		report: g.report, log: g.log.With(zap.String("service", service), zap.String("check", cfg.kind())), metrics: g.metrics,
+		report: g.report, log: g.log.With(zap.String("service", service), zap.String("check", strings.Join(cfg.kinds(), " "))), metrics: g.metrics,
 		cancel: cancel, done: make(chan struct{}),
 	}
 	g.metrics.begin(service, healthy)
@@ -59,7 +60,7 @@ func (g *Group) Start(service string, cfg *Config, healthy bool) {
 	go l.run(ctx)
 }
 
-// Stop ends the check of a service and waits for it. A service that has none is fine.
+// Stop ends the check of a service, if it has one, and waits for it.
 func (g *Group) Stop(service string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -81,7 +82,7 @@ func (g *Group) Close() {
 	}
 }
 
-// end expects mu to be held. It returns the loop that has ended, nil when there was none.
+// end returns the loop that has ended; nil when there was none. mu is held.
 func (g *Group) end(service string) *loop {
 	l := g.loops[service]
 	if l == nil {

@@ -51,7 +51,7 @@ func (f *fake) set(err error, hangs bool) {
 	f.err, f.hangs = err, hangs
 }
 
-// bed is a group with one fake for every service, and what it reports.
+// bed is a group with one fake for every service, and its reports.
 type bed struct {
 	*Group
 	fake    fake
@@ -92,13 +92,13 @@ func tcpConfig() *Config {
 	return c
 }
 
-// sleep lets checks happen in virtual time: n of them whatever the jitter.
+// sleep lets n checks happen in virtual time, with any jitter.
 func sleep(n int) {
 	time.Sleep(time.Duration(n) * DefaultInterval)
 	synctest.Wait()
 }
 
-// TestTransitions: each change is reported and logged once, failures in between are counted.
+// TestTransitions: each change is reported and logged once, and failures between are counted.
 func TestTransitions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,8 +146,8 @@ freeslot_worker_service_healthy{service="asr"} 1
 	})
 }
 
-// TestPace: the first check is at once, the others are an interval apart give or take a
-// tenth, however long a check takes, and never two at a time.
+// TestPace: the first check comes at once, the others an interval apart plus or minus a tenth, for
+// checks of any length, and never two at a time.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,8 +177,8 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestReplace: one loop for each service; what is replaced or stopped in the middle of a check
-// says nothing, and a closed group starts nothing.
+// TestReplace: there is one loop for each service. A check that is replaced or stopped meanwhile
+// reports nothing, and a closed group starts nothing.
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +221,8 @@ func TestMetricsOnce(t *testing.T) {
 	}
 }
 
-// TestReplaceUnhealthy: what is known of a service outlasts a change of its check, so that one lucky answer is not enough.
+// TestReplaceUnhealthy: the state of a service outlasts a change of its check, so that one lucky
+// answer is not enough.
 func TestReplaceUnhealthy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

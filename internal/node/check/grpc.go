@@ -18,8 +18,8 @@ const maxHealthBytes = 4 << 10
 
 type grpcProbe struct{ cfg *GRPC }
 
-// run uses a connection of its own: one that is kept would try again, after a failure, only
-// with growing pauses of up to two minutes, and not see that the service is back.
+// run uses a connection of its own. A connection that is kept would retry after a failure only with
+// growing pauses of up to two minutes, and not see that the service is back.
 func (g grpcProbe) run(ctx context.Context) error {
 	creds := insecure.NewCredentials()
 	if g.cfg.TLS != nil {
@@ -41,7 +41,7 @@ func (g grpcProbe) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // the answer is there by then
+	defer func() { _ = conn.Close() }() // the answer has come by then
 	resp, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{Service: g.cfg.Service})
 	if err != nil {
 		return g.failure(err)

@@ -41,7 +41,7 @@ func (l *loop) run(ctx context.Context) {
 		err := l.check(ctx)
 		took := time.Since(begun)
 		if ctx.Err() != nil {
-			return // what was cut short says nothing about the service
+			return // the check was cut short, which proves nothing
 		}
 		l.metrics.seconds.WithLabelValues(l.service).Observe(took.Seconds())
 		l.note(err)
@@ -59,7 +59,7 @@ func (l *loop) check(ctx context.Context) error {
 	return err
 }
 
-// note draws the consequences of one outcome.
+// note applies one outcome.
 func (l *loop) note(err error) {
 	if err != nil {
 		l.metrics.failures.WithLabelValues(l.service).Inc()
@@ -79,7 +79,7 @@ func (l *loop) note(err error) {
 	}
 }
 
-// jitter is d give or take a tenth, so that services which started together are not asked
+// jitter is d plus or minus a tenth, so that services that started together are not checked
 // together for ever.
 func jitter(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5+1)

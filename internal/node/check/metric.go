@@ -1,6 +1,10 @@
 package check
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	processmetrics "github.com/freeslot/freeslot/internal/process/metrics"
+)
 
 type metrics struct {
 	healthy  *prometheus.GaugeVec
@@ -27,15 +31,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help: "Checks of services that failed.",
 		}, labels),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.healthy, m.seconds, m.failures} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, processmetrics.Register(reg, m.healthy, m.seconds, m.failures)
 }
 
 // begin shows a service whose check begins.

@@ -10,9 +10,9 @@ import (
 	"net/url"
 )
 
-// probe checks once. run returns nil when the service is well, and otherwise why not, in
-// words without addresses that may hold a secret. It ends with ctx and leaves nothing
-// behind: no connection, no goroutine.
+// probe checks once. run returns nil when the service is healthy, else the reason, without
+// addresses that may hold a secret. It ends with ctx and leaves no connection and no goroutine
+// behind.
 type probe interface {
 	run(ctx context.Context) error
 }
@@ -47,17 +47,17 @@ type dialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 // newClient makes a client for one request: its connection is closed with the response.
 func newClient(tlsConfig *tls.Config, dial dialFunc) *http.Client {
 	return &http.Client{
-		// No proxy: the service is local, whatever HTTP_PROXY says.
+		// No proxy: the service is local, even if HTTP_PROXY is set.
 		Transport: &http.Transport{
 			DialContext: dial, TLSClientConfig: tlsConfig,
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 		},
-		// A redirect would be answered by something that nobody configured.
+		// A redirect leads to a server that is not configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// header is what a request says besides its own.
+// header has the configured headers and the user agent.
 func header(configured map[string]string) http.Header {
 	h := http.Header{"User-Agent": {"freeslot-check"}}
 	for name, value := range configured {

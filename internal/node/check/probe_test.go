@@ -29,13 +29,13 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// patience is more than any answer takes that comes at all.
+// patience is longer than any answer takes.
 const patience = 30 * time.Second
 
-// quiet is where servers tell of clients that do not trust them.
+// quiet receives the servers' logs about clients that do not trust them.
 var quiet = log.New(io.Discard, "", 0)
 
-// outcome is what one check of a valid configuration says; "" is well.
+// outcome is the error of one check of a valid configuration; "" is healthy.
 func outcome(t *testing.T, cfg Config) string {
 	t.Helper()
 	cfg.Resolve()
@@ -49,7 +49,7 @@ func outcome(t *testing.T, cfg Config) string {
 	return ""
 }
 
-// expect compares with the beginning of an outcome; "" is well.
+// expect compares with the beginning of an outcome; "" is healthy.
 func expect(t *testing.T, what, got, want string) {
 	t.Helper()
 	if want == "" && got != "" || !strings.HasPrefix(got, want) {
@@ -126,15 +126,14 @@ func (a *authority) issue(name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// server is the TLS configuration of a service that also wants a certificate of its clients.
+// server is the TLS configuration of a service that also asks its clients for a certificate.
 func (a *authority) server() *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return &tls.Config{Certificates: []tls.Certificate{a.issue("service.test")}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS12}
 }
 
-// tlsCases are tried with every kind of check: what they want is a part of the outcome, or - for
-// any failure.
+// tlsCases run with every kind of check. They expect a part of the outcome, or any failure for "-".
 func (a *authority) tlsCases() map[string]struct {
 	tls  *TLS
 	want string
@@ -326,8 +325,8 @@ func TestGRPCOverTLS(t *testing.T) {
 	a.try(func(c *TLS) Config { return Config{GRPC: &GRPC{Address: address, TLS: c}} })
 }
 
-// greet accepts who is authorized, says more than a library takes by default, and then reads until
-// the client goes.
+// greet accepts authorized clients, sends more than a library takes by default, and then reads
+// until the client goes.
 func greet(t *testing.T) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer hidden" {
@@ -363,8 +362,8 @@ func TestWebSocket(t *testing.T) {
 	expect(t, "nobody", outcome(t, Config{WebSocket: &WebSocket{URL: "ws://user:hidden@127.0.0.1:1"}}), "no answer: dial tcp 127.0.0.1:1: connect: connection refused")
 }
 
-// TestSilentWebSocket: a service that makes the handshake and says nothing afterwards fails the
-// ping, and holds nobody up who closes.
+// TestSilentWebSocket: a service that makes the handshake and then stays silent fails the ping, and
+// does not delay the close.
 func TestSilentWebSocket(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
@@ -410,7 +409,7 @@ func TestWebSocketOverTLS(t *testing.T) {
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]Config{"http": {HTTP: &HTTP{}}, "tcp": {TCP: &TCP{}}, "grpc": {GRPC: &GRPC{}}, "websocket": {WebSocket: &WebSocket{}}} {
-		if got := cfg.kind(); got != want || !strings.HasPrefix(strings.ToLower(fmt.Sprintf("%T", newProbe(&cfg))), "check."+want) {
+		if got := strings.Join(cfg.kinds(), " "); got != want || !strings.HasPrefix(strings.ToLower(fmt.Sprintf("%T", newProbe(&cfg))), "check."+want) {
 			t.Errorf("%s, %T, expected %s", got, newProbe(&cfg), want)
 		}
 	}

@@ -1,43 +1,42 @@
 package check
 
-// change is what one more outcome makes of a service.
+// change is how one more outcome changes a service.
 type change uint8
 
 const (
 	unchanged change = iota
 	// rose: the service is healthy from now on.
 	rose
-	// fell: the service is unhealthy from now on. Of an unknown one it says that it has failed
-	// for the first time.
+	// fell: the service is unhealthy from now on, or an unknown one has failed for the first time.
 	fell
 )
 
-// state makes of the outcomes of checks whether a service is healthy. It is pure: no clock
-// and no I/O.
+// state decides by the outcomes of checks whether a service is healthy. It is pure: no clock and no
+// I/O.
 type state struct {
 	rise, fall int
 	healthy    bool
-	// unknown is that no check has succeeded yet: the first success is enough then.
+	// unknown: no check has succeeded yet. Then the first success is enough.
 	unknown bool
-	// told is that the last change, or the first failure of an unknown service, was returned.
-	told bool
-	// streak counts the last outcomes that speak against healthy. Invariant: it is below
-	// what the change needs.
+	// reported: the last change, or the first failure of an unknown service, was returned.
+	reported bool
+	// streak counts the last outcomes that contradict healthy. Invariant: it is below the number
+	// that changes it.
 	streak int
 }
 
 // newState begins with a service that is healthy, or unknown.
 func newState(rise, fall int, healthy bool) state {
-	return state{rise: rise, fall: fall, healthy: healthy, unknown: !healthy, told: healthy}
+	return state{rise: rise, fall: fall, healthy: healthy, unknown: !healthy, reported: healthy}
 }
 
 func (s *state) observe(ok bool) change {
 	if ok == s.healthy {
 		s.streak = 0
-		if s.told {
+		if s.reported {
 			return unchanged
 		}
-		s.told = true
+		s.reported = true
 		return fell
 	}
 	s.streak++
@@ -48,7 +47,7 @@ func (s *state) observe(ok bool) change {
 	if s.streak < needed && !s.unknown {
 		return unchanged
 	}
-	s.healthy, s.unknown, s.told, s.streak = ok, false, true, 0
+	s.healthy, s.unknown, s.reported, s.streak = ok, false, true, 0
 	if ok {
 		return rose
 	}

@@ -6,15 +6,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twin decides the same, slowly: it looks at everything that ever was.
+// twin decides the same, slowly, by all outcomes so far.
 type twin struct {
 	rise, fall int
 	begun      bool // as healthy
 	outcomes   []bool
 }
 
-// replay is whether the service is healthy after all outcomes, and whether somebody has
-// been told of its first failure if it never was.
+// replay reports whether the service is healthy after all outcomes, and whether the first failure
+// of a service that never was healthy has been reported.
 func (w *twin) replay() (healthy, told bool) {
 	healthy, ever := w.begun, w.begun
 	since := 0 // the outcomes before it are used up by the last change

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// TLS is how a service proves who it is, and the agent to the service. The zero value, and
-// nil, trust the authorities of the system and the name in the URL or address.
+// TLS is how the service proves its identity to the agent, and the agent to the service. The zero
+// value, and nil, trust the authorities of the system and the name in the URL or address.
 type TLS struct {
 	// The authorities to trust in place of the system's (PEM).
 	CAFile string `koanf:"ca_file"`
@@ -40,16 +39,11 @@ func (t *TLS) validate(at string, p *config.Problems) {
 	case t.CertFile == "" && t.KeyFile != "":
 		p.Addf(at+".cert_file", "is missing beside key_file, expected both or neither")
 	case t.CertFile != "":
-		unread := len(*p)
-		for _, file := range []struct{ key, name string }{{at + ".cert_file", t.CertFile}, {at + ".key_file", t.KeyFile}} {
-			if _, err := read(file.name); err != nil {
-				p.Add(file.key, err)
-			}
-		}
-		if len(*p) > unread {
-			break
-		}
-		if _, err := t.certificate(); err != nil {
+		_, certErr := config.ReadFile(t.CertFile)
+		_, keyErr := config.ReadFile(t.KeyFile)
+		p.Add(at+".cert_file", certErr)
+		p.Add(at+".key_file", keyErr)
+		if _, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile); err != nil && certErr == nil && keyErr == nil {
 			p.Addf(at+".cert_file", "is %q, which cannot be used with key_file %q: %v", t.CertFile, t.KeyFile, fileCause(err))
 		}
 	}
@@ -76,7 +70,7 @@ func (t *TLS) config() (*tls.Config, error) {
 		cfg.RootCAs = pool
 	}
 	if t.CertFile != "" {
-		cert, err := t.certificate()
+		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("cert_file is %q, which cannot be used: %w", t.CertFile, fileCause(err))
 		}
@@ -85,22 +79,9 @@ func (t *TLS) config() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// read returns an error that continues a sentence which begins with the key.
-func read(name string) ([]byte, error) {
-	data, err := os.ReadFile(name)
-	var file *fs.PathError
-	if errors.As(err, &file) {
-		err = file.Err
-	}
-	if err != nil {
-		return nil, fmt.Errorf("is %q, which cannot be read: %w", name, err)
-	}
-	return data, nil
-}
-
-// authorities returns an error that continues a sentence which begins with the key.
+// authorities returns an error that continues a sentence that begins with the key.
 func (t *TLS) authorities() (*x509.CertPool, error) {
-	pem, err := read(t.CAFile)
+	pem, err := config.ReadFile(t.CAFile)
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +92,7 @@ func (t *TLS) authorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-func (t *TLS) certificate() (tls.Certificate, error) {
-	return tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-}
-
-// fileCause is the error without the operation: which file it is, is not told yet.
+// fileCause is the error without the operation, but with the name of the file.
 func fileCause(err error) error {
 	var file *fs.PathError
 	if errors.As(err, &file) {

@@ -13,7 +13,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// closeWait bounds the goodbye, which says nothing about the service's health.
+// closeWait bounds the closing handshake, which does not count for the service's health.
 const closeWait = 100 * time.Millisecond
 
 type webSocketProbe struct{ cfg *WebSocket }
@@ -42,12 +42,12 @@ func (w webSocketProbe) run(ctx context.Context) error {
 	defer func() {
 		// The library alone would wait 5 s for a service that does not say goodbye.
 		defer time.AfterFunc(closeWait, func() { _ = raw.Close() }).Stop()
-		_ = conn.Close(websocket.StatusNormalClosure, "") // it has answered, which is enough
+		_ = conn.Close(websocket.StatusNormalClosure, "") // the service has answered, which is enough
 	}()
 	if !w.cfg.Ping {
 		return nil
 	}
-	// The pong is seen by whoever reads; what the service says besides is dropped.
+	// Only a reader sees the pong. Other messages of the service are dropped.
 	reading.Go(func() { drop(ctx, conn) })
 	if err := conn.Ping(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errPong, err)

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Metrics are the figures of one collection by field. Field names are a lower-case
-// letter followed by lower-case letters, digits and underscores, at most 64 bytes in
-// all; values are float64, int64, int, bool or string. Units are part of the name,
-// except for shares, which are between 0 and 1.
+// Metrics are the figures of one collection by field. A field name is a lower-case letter followed
+// by lower-case letters, digits and underscores, at most 64 bytes in all. Values are float64,
+// int64, int, bool or string. Units are part of the name, except for shares, which are between 0
+// and 1.
 type Metrics map[string]any
 
-// Cost says how much a collection asks of the machine. It decides how often and for
-// how long a collector runs that was not told otherwise. The zero value is CostLow.
+// Cost is how much a collection burdens the machine. It decides about the interval and the time
+// limit of a collector that are not configured. The zero value is CostLow.
 type Cost uint8
 
 // The costs.
@@ -64,32 +64,45 @@ func (c Cost) DefaultTimeout() time.Duration {
 	}
 }
 
-// Collector collects the figures of one type. A [Runner] calls its methods from one
-// goroutine at a time; Type and Cost always give the same answer.
+// Collector collects the figures of one type. A [Runner] calls its methods from one goroutine at a
+// time. Type and Cost always return the same.
 type Collector interface {
-	// Type is the name under which the figures are published. It obeys
-	// freeslot.ValidateName.
+	// Type is the name under which the figures are published. It obeys freeslot.ValidateName.
 	Type() string
-	// Available reports whether there is something to collect on this machine. It is
-	// asked before the first collection and, after a false, again now and then. A
-	// collector that is not available is no failure.
+	// Available reports whether this machine has something to collect. It is called before the
+	// first collection and, after a false, again now and then. A collector that is not available is
+	// no failure.
 	Available(ctx context.Context) bool
-	// Collect returns the figures of now. It must return soon after ctx has ended. The
-	// map is the caller's to keep; Collect makes a new one each time. Figures beside an
-	// error are those that could be had: they are published, and the error is counted
-	// and logged as a failure. Nil Metrics leave the last ones in force.
+	// Collect returns the present figures. It must return soon after ctx has ended. The caller owns
+	// the map; Collect makes a new one each time. Figures beside an error are published, and the
+	// error is counted and logged as a failure. Nil Metrics leave the last ones in force.
 	Collect(ctx context.Context) (Metrics, error)
 	Cost() Cost
 }
 
+// builtIn are the methods that the built-in collectors share.
+type builtIn struct {
+	name string
+	cost Cost
+}
+
+// Type is the name of the figures.
+func (b builtIn) Type() string { return b.name }
+
+// Available is true.
+func (builtIn) Available(context.Context) bool { return true }
+
+// Cost is how much a collection burdens the machine.
+func (b builtIn) Cost() Cost { return b.cost }
+
 // Entry is a collector with its times.
 type Entry struct {
 	Collector Collector
-	// Interval is from the end of one collection to the start of the next, at least
-	// MinInterval, at most MaxInterval; 0 is the default of the collector's cost.
+	// Interval is from the end of one collection to the start of the next, MinInterval to
+	// MaxInterval. 0 is the default of the collector's cost.
 	Interval time.Duration
-	// Timeout bounds one collection, Interval at most; 0 is the default of the
-	// collector's cost, or Interval if that is shorter.
+	// Timeout bounds one collection, at most Interval. 0 is the default of the collector's cost, or
+	// Interval if that is shorter.
 	Timeout time.Duration
 }
 

@@ -10,19 +10,18 @@ import (
 	"github.com/shirou/gopsutil/v4/load"
 )
 
-// minSample: over shorter spans the kernel's processor counters, which tick every
-// 10 ms, say little.
+// minSample is the shortest span for a usage: the kernel's processor counters tick every 10 ms.
 const minSample = 500 * time.Millisecond
 
-// CPU collects "cpu": usage, cores, load1, and host_usage where a cgroup limits the
-// process. Usages are of the time since the collection before, so that the first one
-// has none.
+// CPU collects "cpu": usage, cores, load1, and host_usage if a cgroup limits the process. Usages
+// are of the time since the last collection, so the first collection has none.
 type CPU struct {
-	group cgroup
+	builtIn
+	group groupLimits
 	// cores is how many processors the process may use.
 	cores  int
 	before cpuReading
-	// usage and hostUsage are those between the last two readings; negative: unknown.
+	// usage and hostUsage belong to the time between the last two readings; negative: unknown.
 	usage, hostUsage float64
 }
 
@@ -34,22 +33,15 @@ type cpuReading struct {
 }
 
 // NewCPU returns a collector for this machine.
-func NewCPU() *CPU { return &CPU{cores: runtime.NumCPU(), usage: -1, hostUsage: -1} }
+func NewCPU() *CPU {
+	return &CPU{builtIn: builtIn{"cpu", CostLow}, cores: runtime.NumCPU(), usage: -1, hostUsage: -1}
+}
 
-// Type is "cpu".
-func (*CPU) Type() string { return "cpu" }
-
-// Available is true.
-func (*CPU) Available(context.Context) bool { return true }
-
-// Cost is CostLow.
-func (*CPU) Cost() Cost { return CostLow }
-
-// Collect reads the counters and compares them with those of the collection before.
+// Collect reads the counters and compares them with the last ones.
 func (c *CPU) Collect(ctx context.Context) (Metrics, error) {
 	times, err := cpu.TimesWithContext(ctx, false)
 	if err == nil && len(times) != 1 {
-		err = errors.New("the system tells no processor times")
+		err = errors.New("the system has no processor times")
 	}
 	if err != nil {
 		return nil, err
@@ -71,7 +63,7 @@ func (c *CPU) Collect(ctx context.Context) (Metrics, error) {
 	if limited && c.hostUsage >= 0 {
 		figures["host_usage"] = c.hostUsage
 	}
-	if runtime.GOOS != "windows" { // where asking starts a goroutine for good
+	if runtime.GOOS != "windows" { // there the call starts a goroutine for good
 		if avg, err := load.AvgWithContext(ctx); err == nil {
 			figures["load1"] = rounded(avg.Load1)
 		}
@@ -79,7 +71,7 @@ func (c *CPU) Collect(ctx context.Context) (Metrics, error) {
 	return figures, nil
 }
 
-// take computes the usages since the reading before.
+// take computes the usages since the last reading.
 func (c *CPU) take(now cpuReading) {
 	before := c.before
 	if !before.at.IsZero() && now.at.Sub(before.at) < minSample {

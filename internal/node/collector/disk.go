@@ -13,30 +13,25 @@ import (
 // MaxDiskPaths is the most paths of a disk collector.
 const MaxDiskPaths = 16
 
-// Disk collects "disk": usage and free_bytes of the fullest file system with its path,
-// and, with several paths, path0_usage, path0_free_bytes, path0_name and so on for each.
-type Disk struct{ paths []string }
+// Disk collects "disk": usage and free_bytes of the fullest file system with its path, and, with
+// several paths, path0_usage, path0_free_bytes, path0_name and so on for each. A network file
+// system may be slow, so the cost is medium.
+type Disk struct {
+	builtIn
+	paths []string
+}
 
-// NewDisk returns a collector for the file systems that hold the paths, in their order,
-// of which it takes the first MaxDiskPaths; none means "/".
+// NewDisk returns a collector for the file systems that hold the paths, in their order. It takes
+// the first MaxDiskPaths; none means "/".
 func NewDisk(paths ...string) *Disk {
 	if len(paths) == 0 {
 		paths = []string{"/"}
 	}
-	return &Disk{paths: slices.Clone(paths[:min(len(paths), MaxDiskPaths)])}
+	return &Disk{builtIn: builtIn{"disk", CostMedium}, paths: slices.Clone(paths[:min(len(paths), MaxDiskPaths)])}
 }
 
-// Type is "disk".
-func (*Disk) Type() string { return "disk" }
-
-// Available is true.
-func (*Disk) Available(context.Context) bool { return true }
-
-// Cost is CostMedium: a file system of the network may take its time.
-func (*Disk) Cost() Cost { return CostMedium }
-
-// Collect asks the file systems. One that cannot be asked is an error beside the
-// figures of the others.
+// Collect asks the file systems. One that does not answer is an error beside the figures of the
+// others.
 func (d *Disk) Collect(ctx context.Context) (Metrics, error) {
 	figures := Metrics{}
 	var failures []error

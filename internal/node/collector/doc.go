@@ -1,15 +1,13 @@
-// Package collector collects the figures of a machine that its node tells the
-// schedulers: memory, processors, disks and so on.
+// Package collector collects the figures of a machine that heartbeats bring: memory, processors,
+// disks and so on.
 //
-// A [Collector] gives the figures of one type. A [Runner] runs any number of them, each
-// with its own interval and time limit, and publishes what they found last as a
-// [Snapshot]. Whoever sends the figures reads [Runner.Latest], which never waits: a
-// collector that fails, is slow, never returns or panics delays nobody. Its last
-// figures are published for three intervals, and then left out; an absent figure is
-// honest, an old one is not. Failures are logged once a spell and counted.
+// A [Collector] collects the figures of one type. A [Runner] runs any number of them, each with its
+// own interval and time limit, and publishes their last figures as a [Snapshot]. [Runner.Latest]
+// never waits: a collector that fails, is slow, never returns or panics delays nothing else. Its
+// last figures are published for three intervals, and then left out, because an old figure
+// misleads. Failures are counted, and logged when they begin.
 //
-// The figures of built-in collectors are those of the cgroup in which the process runs
-// where it has a limit of its own, and those of the host otherwise: in a container with
-// 2 GiB, a memory usage of 0.9 means 1.8 GiB. docs/nodeagent.md lists all of them with
-// their units.
+// If the cgroup of the process has a limit of its own, built-in collectors report the figures of
+// the cgroup, otherwise those of the host. In a container with 2 GiB, a memory usage of 0.9 means
+// 1.8 GiB. docs/nodeagent.md lists all figures with their units.
 package collector

@@ -14,6 +14,8 @@ import (
 	"github.com/shirou/gopsutil/v4/common"
 	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/net"
+
+	"github.com/freeslot/freeslot/internal/node/cgroup"
 )
 
 const gib = int64(1) << 30
@@ -85,7 +87,7 @@ func TestProcessThatWasMovedIsFollowed(t *testing.T) {
 
 func TestCPUIsTheShareOfTheQuotaWhereThereIsOne(t *testing.T) {
 	t.Parallel()
-	// Between the readings a quarter of the host's time is idle.
+	// A quarter of the host's time between the readings is idle.
 	const later = "cpu  1600 0 650 8200 550 0 0 0 0 0\n"
 	for name, c := range map[string]struct {
 		change map[string]string
@@ -177,17 +179,17 @@ func TestCountersThatGoBackTellNothing(t *testing.T) {
 
 func TestCgroupPathsWithOddCharacters(t *testing.T) {
 	t.Parallel()
-	mounts := parseCgroupMounts(`30 22 0:26 /a\040b /sys/fs/c\134group rw shared:4 master:1 - cgroup2 none rw` + "\nnonsense\n1 2 - \n")
-	if got := mounts[""]; got != (cgroupMount{group: "/a b", point: `/sys/fs/c\group`}) {
-		t.Errorf("got %+v", got)
+	mounts := cgroup.ParseMounts(`30 22 0:26 /a\040b /sys/fs/c\134group rw shared:4 master:1 - cgroup2 none rw` + "\nnonsense\n1 2 - \n")
+	if len(mounts) != 1 || !mounts[0].Has("") || mounts[0].Root != "/a b" || mounts[0].Point != `/sys/fs/c\group` {
+		t.Errorf("got %+v", mounts)
 	}
-	if got := parseCgroups("0::/a:b c\nnonsense\n")[""]; got != "/a:b c" {
+	if got := cgroup.ParseOwn("0::/a:b c\nnonsense\n")[""]; got != "/a:b c" {
 		t.Errorf("got %q", got)
 	}
 	for path, want := range map[string][]string{
 		"/a/b/c": {"/r/m/b/c", "/r/m/b", "/r/m"}, "/a": {"/r/m"}, "/": {"/r/m"}, "/../x": {"/r/m"}, "/other": {"/r/m"},
 	} {
-		if diff := cmp.Diff(want, cgroupMount{group: "/a", point: "/m"}.folders("/r", path)); diff != "" {
+		if diff := cmp.Diff(want, shown("/r", cgroup.Mount{Root: "/a", Point: "/m"}, path)); diff != "" {
 			t.Errorf("%s (- expected, + got):\n%s", path, diff)
 		}
 	}
@@ -207,7 +209,7 @@ func TestNetworkRates(t *testing.T) {
 	if diff := cmp.Diff(want, n.take(at(10), reading(200, 1500, 2))); diff != "" {
 		t.Fatalf("(- expected, + got):\n%s", diff)
 	}
-	// Interface a began again, c is new.
+	// Interface a began again, and c is new.
 	now := reading(300, 0, 2)
 	now["c"] = net.IOCountersStat{BytesRecv: 1 << 40}
 	want = Metrics{"rx_bytes_per_second": int64(20), "tx_bytes_per_second": int64(0), "errors_per_second": 0.0}

@@ -6,23 +6,17 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
-// Memory collects "memory": usage, total_bytes, used_bytes, available_bytes, and
-// host_usage where a cgroup limits the process.
-type Memory struct{ group cgroup }
+// Memory collects "memory": usage, total_bytes, used_bytes, available_bytes, and host_usage if a
+// cgroup limits the process.
+type Memory struct {
+	builtIn
+	group groupLimits
+}
 
 // NewMemory returns a collector for this machine.
-func NewMemory() *Memory { return &Memory{} }
+func NewMemory() *Memory { return &Memory{builtIn: builtIn{"memory", CostLow}} }
 
-// Type is "memory".
-func (*Memory) Type() string { return "memory" }
-
-// Available is true.
-func (*Memory) Available(context.Context) bool { return true }
-
-// Cost is CostLow.
-func (*Memory) Cost() Cost { return CostLow }
-
-// Collect reads the figures of now.
+// Collect reads the present figures.
 func (m *Memory) Collect(ctx context.Context) (Metrics, error) {
 	host, err := mem.VirtualMemoryWithContext(ctx)
 	if err != nil {
@@ -32,10 +26,10 @@ func (m *Memory) Collect(ctx context.Context) (Metrics, error) {
 	used := total - min(available, total)
 	hostUsage := share(float64(used), float64(total))
 	limit, limited := m.group.memory()
-	// A limit above the machine's memory, such as version 1 has in place of none, limits nothing.
+	// A limit above the machine's memory limits nothing; version 1 has such a one in place of none.
 	if limited = limited && limit.total < total; limited {
 		total, used = limit.total, min(limit.used, limit.total)
-		// The group's room is of use only as far as the host has it.
+		// The group can use its room only as far as the host has memory.
 		available = min(total-used, available)
 	}
 	figures := Metrics{

@@ -1,6 +1,10 @@
 package collector
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	processmetrics "github.com/freeslot/freeslot/internal/process/metrics"
+)
 
 // Outcomes of collections, the label of freeslot_worker_collector_collections_total.
 const (
@@ -24,13 +28,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		collections: counter("collections_total", "Collections of metrics of the machine, by type and outcome.", "type", "outcome"),
 		seconds:     counter("seconds_total", "How long collections of metrics took together, by type.", "type"),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.collections, m.seconds} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, processmetrics.Register(reg, m.collections, m.seconds)
 }

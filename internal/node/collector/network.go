@@ -13,33 +13,25 @@ import (
 
 var loopback = regexp.MustCompile(`^(lo\d*|Loopback.*)$`)
 
-// Network collects "network": rx_bytes_per_second, tx_bytes_per_second and
-// errors_per_second, together for all its interfaces, since the collection before, so
-// that the first one has none; and established_connections where it is cheap to know.
+// Network collects "network": rx_bytes_per_second, tx_bytes_per_second and errors_per_second,
+// together for all its interfaces, since the last collection, so the first collection has none. It
+// adds established_connections where they are cheap to count.
 type Network struct {
+	builtIn
 	// interfaces are the chosen ones; empty means all but the loopback.
 	interfaces []string
 	at         time.Time
 	before     map[string]net.IOCountersStat
 }
 
-// NewNetwork returns a collector for the named interfaces. None means all but the
-// loopback: then what a bridge passes on counts on each of its interfaces.
+// NewNetwork returns a collector for the named interfaces. None means all but the loopback: then a
+// byte that a bridge forwards counts on each of its interfaces.
 func NewNetwork(interfaces ...string) *Network {
-	return &Network{interfaces: slices.Clone(interfaces)}
+	return &Network{builtIn: builtIn{"network", CostLow}, interfaces: slices.Clone(interfaces)}
 }
 
-// Type is "network".
-func (*Network) Type() string { return "network" }
-
-// Available is true.
-func (*Network) Available(context.Context) bool { return true }
-
-// Cost is CostLow.
-func (*Network) Cost() Cost { return CostLow }
-
-// Collect reads the counters and compares them with those of the collection before. A
-// chosen interface that does not exist is an error beside the figures of the others.
+// Collect reads the counters and compares them with the last ones. A chosen interface that does not
+// exist is an error beside the figures of the others.
 func (n *Network) Collect(ctx context.Context) (Metrics, error) {
 	counters, err := net.IOCountersWithContext(ctx, true)
 	if err != nil {
@@ -73,8 +65,8 @@ func (n *Network) counts(name string) bool {
 	return !loopback.MatchString(name)
 }
 
-// take computes the rates since the reading before. An interface that is new, or whose
-// counters began again, counts from the next time on.
+// take computes the rates since the last reading. An interface that is new, or whose counters began
+// again, counts from the next reading on.
 func (n *Network) take(at time.Time, now map[string]net.IOCountersStat) Metrics {
 	before, elapsed := n.before, at.Sub(n.at).Seconds()
 	n.before, n.at = now, at

@@ -13,9 +13,9 @@ import (
 // MaxParsedFields is the most fields of an object that [Parse] takes.
 const MaxParsedFields = 64
 
-// Parse reads figures that a program wrote: one JSON object of numbers, texts and
-// booleans, with nothing after it. A field that is null is left out. Numbers without a
-// fraction become int64 where they fit. Names must be those of [Metrics].
+// Parse reads figures that a program wrote: one JSON object of numbers, texts and booleans, with
+// nothing after it. A field that is null is left out. Numbers without a fraction become int64 if
+// they fit. Names must be valid in [Metrics].
 func Parse(data []byte) (Metrics, error) {
 	var fields map[string]any
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -48,7 +48,7 @@ func Parse(data []byte) (Metrics, error) {
 	return figures, nil
 }
 
-// parsed takes what a decoder with UseNumber gives. nil is null.
+// parsed converts a value of a decoder with UseNumber. nil is null.
 func parsed(v any) (any, error) {
 	switch v := v.(type) {
 	case json.Number:

@@ -9,23 +9,17 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 )
 
-// Process collects "process", the figures of the process itself: goroutines, rss_bytes,
-// open_fds and uptime_seconds.
-type Process struct{ self *process.Process }
+// Process collects "process", the figures of this process: goroutines, rss_bytes, open_fds and
+// uptime_seconds.
+type Process struct {
+	builtIn
+	self *process.Process
+}
 
 // NewProcess returns a collector for this process.
-func NewProcess() *Process { return &Process{} }
+func NewProcess() *Process { return &Process{builtIn: builtIn{"process", CostLow}} }
 
-// Type is "process".
-func (*Process) Type() string { return "process" }
-
-// Available is true.
-func (*Process) Available(context.Context) bool { return true }
-
-// Cost is CostLow.
-func (*Process) Cost() Cost { return CostLow }
-
-// Collect reads the figures of now. Those that the system does not tell are absent.
+// Collect reads the present figures. Those that the system does not have are absent.
 func (p *Process) Collect(ctx context.Context) (Metrics, error) {
 	figures := Metrics{"goroutines": runtime.NumGoroutine()}
 	if p.self == nil {

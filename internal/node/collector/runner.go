@@ -26,34 +26,33 @@ const (
 )
 
 const (
-	// availableInterval is how often a collector that is not available is asked again:
-	// a driver may be loaded, a device plugged in.
+	// availableInterval is how often a collector that is not available is asked again: a driver may
+	// be loaded, a device plugged in.
 	availableInterval = 3 * time.Minute
-	// keepIntervals is for how many intervals the figures of a collector that does not
-	// answer any more are published.
+	// keepIntervals is for how many intervals the last figures of a collector are published.
 	keepIntervals = 3
-	// stopGrace is how long Run waits for collections that were told to end.
+	// stopGrace is how long Run waits for collections under way when ctx has ended.
 	stopGrace = time.Second
 )
 
-// Runner runs collectors, each in its own time, and publishes what they found last.
+// Runner runs collectors, each with its own interval, and publishes their last figures.
 //
-// One goroutine decides; each collection has one of its own, and no collector has two
-// at once. A collector that fails, panics, is slow or never returns therefore holds up
-// nobody else, and costs one goroutine at most.
+// One goroutine decides. Each collection has a goroutine of its own, and no collector has two at
+// once. So a collector that fails, panics, is slow or never returns delays no other one, and costs
+// one goroutine at most.
 type Runner struct {
 	entries []*entry
 	log     *zap.Logger
 	metrics *metrics
 	latest  atomic.Pointer[Snapshot]
 	changed chan struct{}
-	// results has room for one of each collector, which is all that can be under way:
-	// a collection that ends after Run does not wait for a reader.
+	// results has room for one of each collector, so a collection that ends after Run does not wait
+	// for a reader.
 	results chan result
 }
 
-// entry is a collector and what the loop knows of it. Only the loop uses it, and the
-// collector while running is set.
+// entry is a collector with its state. Only the loop uses it; the Collector belongs to the
+// collection while running is set.
 type entry struct {
 	Entry
 	name string
@@ -61,7 +60,7 @@ type entry struct {
 	due time.Time
 	// running: Collect, or Available, has not returned.
 	running bool
-	// deadline is when the one that runs exceeds its time limit; zero when it has.
+	// deadline is when the running collection exceeds its time limit; zero when it has.
 	deadline  time.Time
 	available bool
 	// collected counts collections that gave figures.
@@ -69,19 +68,19 @@ type entry struct {
 	figures   Metrics
 	// expires is when figures are too old to be published; zero without figures.
 	expires time.Time
-	// size is that of figures in the JSON of a snapshot.
+	// size is the length of the figures in the JSON of a snapshot.
 	size int
 
-	// What has been logged and goes on.
+	// States that have been logged and go on.
 	failing, unavailable, dropping, leftOut bool
 }
 
-// result is what a collection came to.
+// result is the result of a collection.
 type result struct {
 	entry   *entry
 	figures Metrics
 	dropped []string
-	// available and unavailable say what Available answered, if it did.
+	// available and unavailable are the answer of Available, if there is one.
 	available, unavailable bool
 	err                    error
 	// outcome is set after a panic.
@@ -89,11 +88,10 @@ type result struct {
 	took    time.Duration
 }
 
-// New builds a runner and registers its metrics with reg; log and reg may be nil. The
-// order of the entries is that of their importance: when all figures together exceed
-// MaxJSONBytes, those of the last ones are left out. The error is an
-// *freeslot.Error with code freeslot.CodeInvalidArgument for entries that cannot be used,
-// or what reg says.
+// New builds a runner and registers its metrics with reg; log and reg may be nil. The most
+// important entries come first: when all figures together exceed MaxJSONBytes, those of the last
+// ones are left out. The error is a *freeslot.Error with code freeslot.CodeInvalidArgument for an
+// invalid entry, or an error of reg.
 func New(entries []Entry, log *zap.Logger, reg prometheus.Registerer) (*Runner, error) {
 	if log == nil {
 		log = zap.NewNop()
@@ -141,17 +139,17 @@ func (e Entry) validate(i int, seen map[string]bool) error {
 	return nil
 }
 
-// Latest returns the figures of all collectors that are known and not too old: those of
-// the last collection, for three intervals. Before the first one it is empty, not nil.
-// It takes no lock and may be called from any goroutine, before, during and after Run.
+// Latest returns the last figures of each collector, for three intervals. Before the first
+// collection it is empty, not nil. It takes no lock and may be called from any goroutine, before,
+// during and after Run.
 func (r *Runner) Latest() Snapshot { return *r.latest.Load() }
 
-// Changed has a value after Latest has changed. It holds one value at most, so that
-// several changes may be told as one, and it is never closed.
+// Changed has a value after Latest has changed. It holds one value at most, which can stand for
+// several changes. It is never closed.
 func (r *Runner) Changed() <-chan struct{} { return r.changed }
 
-// Run collects until ctx ends, at once at first, and then waits for the collections
-// under way, but no longer than a second for one that ignores its context. Run must be
+// Run collects until ctx ends; the first collections begin at once. Then it waits for the
+// collections under way, but no longer than a second for one that ignores its context. Run must be
 // called once at most.
 func (r *Runner) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -161,7 +159,7 @@ func (r *Runner) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case res := <-r.results:
 			res.entry.running = false
-			if ctx.Err() == nil { // else it may have failed because of that
+			if ctx.Err() == nil { // else it may have failed because ctx ended
 				r.finish(res)
 			}
 		case <-timer.C:
@@ -175,7 +173,7 @@ func (r *Runner) Run(ctx context.Context) {
 	r.wait()
 }
 
-// wait gives those under way a moment to end.
+// wait gives collections under way a moment to end.
 func (r *Runner) wait() {
 	timer := time.NewTimer(stopGrace)
 	defer timer.Stop()
@@ -191,7 +189,7 @@ func (r *Runner) wait() {
 	}
 }
 
-// next is when something has to be done unless a collection ends before.
+// next is the next time at which the loop has something to do, unless a collection ends before.
 func (r *Runner) next() (time.Time, bool) {
 	var next time.Time
 	consider := func(t time.Time) {
@@ -220,8 +218,8 @@ func (r *Runner) startDue(ctx context.Context, now time.Time) {
 	}
 }
 
-// expire notes collections that exceed their time limit, and stops publishing figures
-// that are too old.
+// expire notes collections that exceed their time limit, and stops publishing figures that are too
+// old.
 func (r *Runner) expire(now time.Time) {
 	stale := false
 	for _, e := range r.entries {
@@ -256,21 +254,17 @@ func (r *Runner) collect(ctx context.Context, e *entry, available bool) {
 		return
 	}
 	res.available = true
-	res.collect(ctx, e.Collector)
-}
-
-func (res *result) collect(ctx context.Context, c Collector) {
 	var figures Metrics
-	if figures, res.err = c.Collect(ctx); figures != nil {
+	if figures, res.err = e.Collector.Collect(ctx); figures != nil {
 		res.figures, res.dropped = clean(figures)
 	}
 }
 
-// finish takes over what a collection came to.
+// finish takes over the result of a collection.
 func (r *Runner) finish(res result) {
 	e := res.entry
 	e.available = e.available || res.available
-	late := e.deadline.IsZero() // and counted as failed when its time was up
+	late := e.deadline.IsZero() // it was counted as failed at its deadline
 	e.due = time.Now().Add(jitter(e.Interval))
 	r.metrics.seconds.WithLabelValues(e.name).Add(res.took.Seconds())
 	switch {
@@ -317,8 +311,8 @@ func (r *Runner) succeeded(e *entry) {
 
 func (r *Runner) collected(e *entry, res result) {
 	if e.collected++; e.collected == 1 {
-		// What is a difference (cpu, network) takes two readings, and is not to be missing
-		// for a whole interval.
+		// A difference (cpu, network) takes two readings, and must not be missing for a whole
+		// interval.
 		e.due = time.Now().Add(jitter(e.Interval / 4))
 	}
 	if len(res.dropped) > 0 && !e.dropping {
@@ -326,7 +320,7 @@ func (r *Runner) collected(e *entry, res result) {
 	}
 	e.dropping = len(res.dropped) > 0
 	e.figures, e.expires = res.figures, time.Now().Add(keepIntervals*e.Interval)
-	e.size = len(Snapshot{e.name: e.figures}.AppendJSON(nil))
+	e.size = Snapshot{e.name: e.figures}.jsonSize()
 	r.publish()
 }
 
@@ -339,7 +333,7 @@ func (r *Runner) failed(e *entry, outcome string, err error) {
 	e.failing = true
 }
 
-// publish makes what is known the latest snapshot.
+// publish makes the known figures the latest snapshot.
 func (r *Runner) publish() {
 	next := make(Snapshot, len(r.entries))
 	size := len("{}")
@@ -365,10 +359,10 @@ func (r *Runner) publish() {
 	r.latest.Store(&next)
 	select {
 	case r.changed <- struct{}{}:
-	default: // one is waiting, and whoever takes it sees this change too
+	default: // a value is waiting, and its reader sees this change too
 	}
 }
 
-// jitter is d give or take a tenth, so that collectors of one interval do not run
-// together for ever.
+// jitter is d plus or minus a tenth, so that collectors with the same interval do not run together
+// for ever.
 func jitter(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5+1) }

@@ -37,7 +37,7 @@ func (f *fake) Collect(ctx context.Context) (Metrics, error) {
 	return f.collect(ctx, f.n)
 }
 
-// counting gives n as its figure.
+// counting has n as its figure.
 func counting(name string) *fake {
 	return &fake{name: name, collect: func(_ context.Context, n int) (Metrics, error) { return Metrics{"n": n}, nil }}
 }
@@ -89,14 +89,14 @@ func TestEachCollectorRunsInItsOwnTime(t *testing.T) {
 		time.Sleep(10 * interval)
 		b.stop()
 		<-b.done
-		// The second one is early, and the others drift by a tenth at most.
+		// The second one is early, and the others differ by a tenth at most.
 		if often.n < 10 || often.n > 13 || seldom.n != 2 {
 			t.Fatalf("%d and %d collections in ten intervals", often.n, seldom.n)
 		}
 	})
 }
 
-// TestOneThatMisbehavesHarmsNobody has all kinds beside one that works.
+// TestOneThatMisbehavesHarmsNobody runs collectors with all kinds of faults beside one that works.
 func TestOneThatMisbehavesHarmsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forever := make(chan struct{})
@@ -170,7 +170,7 @@ func TestRunDoesNotWaitForAHungCollector(t *testing.T) {
 		if took := time.Since(began); took != stopGrace {
 			t.Fatalf("Run ended after %s", took)
 		}
-		close(forever) // and the goroutine ends, although nobody reads its result
+		close(forever) // and the goroutine ends, although its result is not read
 	})
 }
 
@@ -285,7 +285,7 @@ func TestFiguresThatCannotBePublishedAreDroppedAndLogged(t *testing.T) {
 	})
 }
 
-// TestSnapshotsAreBounded has three collectors that give as much as one may.
+// TestSnapshotsAreBounded has three collectors with as many figures as possible.
 func TestSnapshotsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := func(name string, fields int) Entry {
@@ -301,7 +301,7 @@ func TestSnapshotsAreBounded(t *testing.T) {
 		time.Sleep(2 * interval)
 		synctest.Wait()
 		got := b.Latest()
-		if size := len(got.AppendJSON(nil)); size > MaxJSONBytes {
+		if size := got.jsonSize(); size > MaxJSONBytes {
 			t.Fatalf("a snapshot of %d bytes", size)
 		}
 		if got["too-much"] != nil || got["a"] == nil || got["b"] != nil || got["small"] == nil {
@@ -383,7 +383,7 @@ func TestLatestIsReadByAnybody(t *testing.T) {
 	}()
 	for range 3 {
 		<-r.Changed()
-		_ = r.Latest().AppendJSON(nil)
+		_ = r.Latest().jsonSize()
 		_ = r.Latest().Flat()
 	}
 	stop()

@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Never is what Next returns while one is under way: its end comes first.
+// Never is the result of Next while one is under way: its end comes first.
 const Never time.Duration = math.MaxInt64
 
 // Decider applies a policy to one sender. It is not safe for concurrent use.
 type Decider struct {
 	policy Policy
 
-	// lastBeat and lastMetadata are when the last acknowledged ones were begun; beatAfter and
-	// metadataAfter are the intervals that run since, jitter taken off.
+	// lastBeat and lastMetadata are when the last acknowledged ones began. beatAfter and
+	// metadataAfter are the intervals since then, shortened by the jitter.
 	lastBeat, lastMetadata   time.Time
 	beatAfter, metadataAfter time.Duration
-	// told is what the last acknowledged metadata update said, as far as it has thresholds.
-	told Metrics
-	// owed is due whatever the time: what was never sent, has failed or was forgotten.
+	// sent are the metrics with thresholds in the last acknowledged metadata update.
+	sent Metrics
+	// owed is due at any time: it was never sent, has failed, or the store has forgotten it.
 	owed Decision
 
-	// pending is under way since begun, with what it tells.
+	// pending is under way since begun, with the metrics in sending.
 	pending Decision
 	begun   time.Time
-	telling Metrics
+	sending Metrics
 }
 
 // New makes the decider of a valid policy. Its first decision is MetadataUpdate, at any time.
@@ -41,7 +41,7 @@ func New(p Policy) *Decider {
 	return &Decider{policy: p, owed: MetadataUpdate}
 }
 
-// Decide says what is due now. It changes nothing.
+// Decide returns what is due now. It changes nothing.
 func (d *Decider) Decide(now time.Time, metrics Metrics) Decision {
 	switch {
 	case d.pending != None:
@@ -55,8 +55,8 @@ func (d *Decider) Decide(now time.Time, metrics Metrics) Decision {
 	}
 }
 
-// Demand is Decide where a heartbeat is to be sent in any case: HeartbeatOnly unless more
-// is due. It is None only while one is under way.
+// Demand is like Decide when a heartbeat must be sent in any case: it returns HeartbeatOnly unless
+// more is due. It is None only while one is under way.
 func (d *Decider) Demand(now time.Time, metrics Metrics) Decision {
 	switch {
 	case d.pending != None:
@@ -68,8 +68,8 @@ func (d *Decider) Demand(now time.Time, metrics Metrics) Decision {
 	}
 }
 
-// Next is how long Decide says None from now on if the metrics stay as they are: 0 when
-// something is due, Never while one is under way.
+// Next is how long Decide will return None if the metrics do not change: 0 when something is due,
+// Never while one is under way.
 func (d *Decider) Next(now time.Time, metrics Metrics) time.Duration {
 	if d.pending != None {
 		return Never
@@ -84,25 +84,25 @@ func (d *Decider) Next(now time.Time, metrics Metrics) time.Duration {
 	return max(next, 0)
 }
 
-// Begin notes that what was decided is being sent. It panics while another one is under
-// way, for then nothing was decided. The metrics may change afterwards.
+// Begin notes that the decision is being sent. It panics while another one is under way, because
+// then there was no decision. The metrics may change afterwards.
 func (d *Decider) Begin(decision Decision, now time.Time, metrics Metrics) {
 	if d.pending != None {
 		panic("heartbeat: Begin while one is under way")
 	}
-	d.pending, d.begun, d.telling = decision, now, nil
+	d.pending, d.begun, d.sending = decision, now, nil
 	if decision == MetadataUpdate {
-		d.telling = make(Metrics, len(d.policy.Thresholds))
+		d.sending = make(Metrics, len(d.policy.Thresholds))
 		for name := range d.policy.Thresholds {
 			if value, ok := metrics[name]; ok {
-				d.telling[name] = value
+				d.sending[name] = value
 			}
 		}
 	}
 }
 
-// Succeeded notes that what was begun has been acknowledged. Intervals count from its
-// beginning, which is before the store took it in.
+// Succeeded notes that the pending one has been acknowledged. Intervals count from its beginning,
+// which is before the store took it in.
 func (d *Decider) Succeeded() {
 	if d.pending == None {
 		return
@@ -110,7 +110,7 @@ func (d *Decider) Succeeded() {
 	d.lastBeat, d.beatAfter = d.begun, d.policy.Jitter(d.policy.HeartbeatInterval)
 	if d.pending == MetadataUpdate {
 		d.lastMetadata, d.metadataAfter = d.begun, d.policy.Jitter(d.policy.MetadataInterval)
-		d.told = d.telling
+		d.sent = d.sending
 	}
 	if d.pending >= d.owed {
 		d.owed = None
@@ -118,18 +118,18 @@ func (d *Decider) Succeeded() {
 	d.pending = None
 }
 
-// Failed notes that what was begun has not been acknowledged: it is due again.
+// Failed notes that the pending one has not been acknowledged: it is due again.
 func (d *Decider) Failed() {
 	d.owed = max(d.owed, d.pending)
 	d.pending = None
 }
 
-// Forget notes that the store may not have what it was told: a metadata update is due, also
-// after one that is under way.
+// Forget notes that the store may have lost the metrics: a metadata update is due, also after one
+// that is under way.
 func (d *Decider) Forget() {
 	d.owed = MetadataUpdate
 	if d.pending == MetadataUpdate {
-		d.pending = HeartbeatOnly // its end cannot pay what came after its beginning
+		d.pending = HeartbeatOnly // it began before the loss, so it does not make up for it
 	}
 }
 
@@ -144,15 +144,16 @@ func (d *Decider) metadataDue(now time.Time, metrics Metrics) bool {
 	return (!d.policy.DisableImmediate || d.beatDue(now)) && d.changeDue(now, metrics)
 }
 
-// changeDue reports whether a significant change is to be told, where one may be.
+// changeDue reports whether there is a significant change and the gap since the last update is
+// over.
 func (d *Decider) changeDue(now time.Time, metrics Metrics) bool {
 	return now.Sub(d.lastMetadata) >= d.policy.MetadataGap && d.changed(metrics)
 }
 
-// changed reports whether some metric has changed significantly since it was told.
+// changed reports whether some metric has changed significantly since it was sent.
 func (d *Decider) changed(metrics Metrics) bool {
 	for name, threshold := range d.policy.Thresholds {
-		before, had := d.told[name]
+		before, had := d.sent[name]
 		after, has := metrics[name]
 		if had != has || had && threshold.exceeded(before, after) {
 			return true

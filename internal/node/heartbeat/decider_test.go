@@ -49,7 +49,7 @@ func TestMetadataResetsTheHeartbeat(t *testing.T) {
 	expect(t, d, at(10), memory(0.7), None)
 	expect(t, d, at(14.9), memory(0.7), None)
 	expect(t, d, at(15), memory(0.7), HeartbeatOnly)
-	// A heartbeat does not put off the metadata.
+	// A heartbeat does not delay the metadata.
 	send(d, HeartbeatOnly, at(64), memory(0.7))
 	expect(t, d, at(65), memory(0.7), MetadataUpdate)
 }
@@ -60,10 +60,10 @@ func TestSignificantChange(t *testing.T) {
 	expect(t, d, at(0.9), memory(0.9), None) // the gap
 	expect(t, d, at(1), memory(0.9), MetadataUpdate)
 	expect(t, d, at(3), memory(0.55), None)
-	// Against what was told, not against what was seen: small steps add up.
+	// The comparison is with the value that was sent last, so small steps add up.
 	expect(t, d, at(4), memory(0.59), None)
 	expect(t, d, at(5), memory(0.61), MetadataUpdate)
-	// A heartbeat tells nothing.
+	// A heartbeat sends no figures.
 	send(d, HeartbeatOnly, at(6), memory(0.61))
 	expect(t, d, at(7), memory(0.61), MetadataUpdate)
 	send(d, MetadataUpdate, at(7), memory(0.61))
@@ -129,7 +129,7 @@ func TestFailedIsDueAgain(t *testing.T) {
 	send(d, MetadataUpdate, at(0), memory(0.5))
 	d.Begin(MetadataUpdate, at(5), memory(0.9))
 	d.Failed()
-	// Also when the change is gone: the store may have it.
+	// Even when the change is gone: the store may have it.
 	expect(t, d, at(5.1), memory(0.5), MetadataUpdate)
 	send(d, MetadataUpdate, at(6), memory(0.5))
 	d.Begin(HeartbeatOnly, at(7), memory(0.5)) // on demand
@@ -144,7 +144,7 @@ func TestForget(t *testing.T) {
 	send(d, MetadataUpdate, at(0), memory(0.5))
 	d.Forget()
 	expect(t, d, at(1), memory(0.5), MetadataUpdate)
-	// What was begun before does not count.
+	// One that began before does not count.
 	d.Begin(MetadataUpdate, at(1), memory(0.5))
 	d.Forget()
 	d.Succeeded()
@@ -160,7 +160,7 @@ func TestEndWithoutBeginningIsNothing(t *testing.T) {
 	expect(t, d, at(0), nil, MetadataUpdate)
 }
 
-// What the caller does with its map afterwards is not taken for what was told.
+// A later change of the caller's map does not affect the values that were sent.
 func TestBeginCopiesTheMetrics(t *testing.T) {
 	d, m := New(seed()), memory(0.5)
 	send(d, MetadataUpdate, at(0), m)

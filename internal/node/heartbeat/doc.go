@@ -1,17 +1,18 @@
-// Package heartbeat decides what is sent when by something that must prove that it lives and
-// tells figures of itself: a heartbeat alone, the figures too, or nothing.
+// Package heartbeat decides what a sender sends and when, to prove that it lives and to report its
+// figures: a heartbeat alone, the figures too, or nothing.
 //
-// It is the strategy of the service registry's design, and has its words:
+// It is the strategy of the service registry's design, and uses its words:
 //
 //   - HEARTBEAT_ONLY moves the time of the last heartbeat ("仅更新心跳时间戳"). It is due
 //     heartbeat-interval after the last heartbeat.
 //   - METADATA_UPDATE brings the figures and is a heartbeat ("更新metadata + 心跳时间戳"). It is
 //     due metadata-interval after the last one, and at once when a figure has changed by its
-//     threshold (absolute, percent, any) since it was told last, unless
-//     immediate-update-on-significant-change is off: then with the next heartbeat.
-//   - Metadata is looked at first, and resets the heartbeat's time, so that nothing is told twice.
+//     threshold (absolute, percent, any) since it was sent last. If
+//     immediate-update-on-significant-change is off, it is then due with the next heartbeat.
+//   - A metadata update comes before a heartbeat and resets the heartbeat's time, so that nothing
+//     is sent twice.
 //   - While one is under way (the design's pendingHeartbeat) nothing else is.
-//   - What failed is due again, as what it was: the store may or may not have it.
+//   - A failed one is due again, with the same content: the store may or may not have it.
 //
 // The package is pure: no clock, no goroutine, no I/O. The caller's loop is
 //
@@ -22,5 +23,5 @@
 //	}
 //	… wait for d.Next(now, metrics), or until the metrics have changed
 //
-// and pauses between failed tries are the loop's own.
+// and decides about the pauses between failed tries itself.
 package heartbeat

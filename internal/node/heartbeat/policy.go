@@ -12,7 +12,7 @@ import (
 // Decision is what to send now. The zero value is None.
 type Decision uint8
 
-// The decisions, by the seed's names.
+// The decisions, by the design's names.
 const (
 	// None sends nothing.
 	None Decision = iota
@@ -41,19 +41,19 @@ type ThresholdKind string
 const (
 	// Absolute: the difference, in the metric's unit, reaches the value.
 	Absolute ThresholdKind = "absolute"
-	// Percent: the difference, in percent of what was told, reaches the value. What was
-	// told as 0 and is not any more has changed by more than any percentage.
+	// Percent: the difference, in percent of the value that was sent, reaches the value. A change
+	// from 0 is larger than any percentage.
 	Percent ThresholdKind = "percent"
-	// Any: every change counts, also of texts and booleans. The value is not used.
+	// Any: every change counts, also of texts and booleans. Value is not used.
 	Any ThresholdKind = "any"
 )
 
-// Kinds are all of them.
+// Kinds lists all kinds.
 func Kinds() []string { return []string{string(Absolute), string(Percent), string(Any)} }
 
-// Threshold says which changes of one metric are significant. A metric that appears,
-// disappears, becomes or ceases to be a number (NaN is none) has changed significantly
-// whatever the kind; one that stays equal never has.
+// Threshold decides which changes of one metric are significant. For all kinds it is significant
+// when a metric appears, disappears, becomes or ceases to be a number (NaN is none). A metric that
+// stays equal never changes significantly.
 type Threshold struct {
 	// Kind must be set.
 	Kind ThresholdKind
@@ -61,7 +61,7 @@ type Threshold struct {
 	Value float64
 }
 
-// Validate returns an error that continues a sentence which begins with the threshold's name.
+// Validate returns an error that continues a sentence that begins with the threshold's name.
 func (t Threshold) Validate() error {
 	if !slices.Contains(Kinds(), string(t.Kind)) {
 		return fmt.Errorf("has kind %q, expected absolute, percent or any", string(t.Kind))
@@ -72,31 +72,31 @@ func (t Threshold) Validate() error {
 	return nil
 }
 
-// Metrics are the current figures by name, such as "memory.usage": numbers (float64, int64
-// or int), booleans and texts. Only those with a threshold are looked at.
+// Metrics are the current figures by name, such as "memory.usage": numbers (float64, int64 or int),
+// booleans and texts. Only metrics with a threshold matter.
 type Metrics map[string]any
 
-// Policy is how often what is sent.
+// Policy decides how often what is sent.
 type Policy struct {
 	// HeartbeatInterval is the longest time between two heartbeats of either kind.
 	HeartbeatInterval time.Duration
 	// MetadataInterval is the longest time between two metadata updates. 0 means
 	// HeartbeatInterval: every heartbeat brings the metrics.
 	MetadataInterval time.Duration
-	// MetadataGap is the shortest time between two metadata updates that only changes ask
-	// for: a metric that swings may not do so at the store's cost. 0 is no bound.
+	// MetadataGap is the shortest time between two metadata updates that only changes cause. It
+	// protects the store from a metric that swings. 0 is no bound.
 	MetadataGap time.Duration
 	// Thresholds are by metric. A metric without one changes nothing.
 	Thresholds map[string]Threshold
-	// DisableImmediate makes a significant change wait for the next heartbeat, which then
-	// brings the metrics.
+	// DisableImmediate makes a significant change wait for the next heartbeat, which then brings
+	// the metrics.
 	DisableImmediate bool
-	// Jitter shortens an interval, so that a fleet that was started at once does not beat
-	// at once. It must return more than 0 and at most its argument. nil leaves intervals as they are.
+	// Jitter shortens an interval, so that senders that start together do not send together. It
+	// must return more than 0 and at most its argument. nil leaves intervals as they are.
 	Jitter func(time.Duration) time.Duration
 }
 
-// Validate names everything that New cannot work with.
+// Validate names everything that New cannot use.
 func (p Policy) Validate() error {
 	var bad []error
 	if p.HeartbeatInterval <= 0 {

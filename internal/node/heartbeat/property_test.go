@@ -9,17 +9,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// entry is something that happened to a sender.
+// entry is an event of a sender.
 type entry struct {
 	what     string // "succeeded", "failed" or "forget"
 	decision Decision
 	begun    time.Time
 	metrics  Metrics
-	// order is when it began and ended among the others.
+	// order is the place of its beginning and end among the others.
 	from, to int
 }
 
-// twin decides anew each time from all that ever happened.
+// twin decides each time by all events so far.
 type twin struct {
 	p       Policy
 	history []entry
@@ -39,7 +39,7 @@ func (w *twin) last(least Decision) (found *entry) {
 	return found
 }
 
-// owed reports whether a failure or a loss calls for least, with no such success begun since.
+// owed reports whether a failure or a loss demands least, without such a success that began later.
 func (w *twin) owed(least Decision) bool {
 	for _, e := range w.history {
 		calls := e.what == "forget" && least == MetadataUpdate || e.what == "failed" && e.decision >= least
@@ -123,8 +123,8 @@ func (w *twin) due(now time.Time, m Metrics, demanded bool) Decision {
 	return None
 }
 
-// TestTwin lets things happen in any order, and compares the decider with the twin, and
-// what Next says with what Decide does then.
+// TestTwin lets events happen in any order. It compares the decider with the twin, and the result
+// of Next with the later result of Decide.
 func TestTwin(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		kind := rapid.SampledFrom([]ThresholdKind{Absolute, Percent, Any})
@@ -157,10 +157,10 @@ func TestTwin(t *testing.T) {
 					rt.Skip()
 				}
 				if next > 0 && d.Decide(now.Add(next-1), metrics) != None {
-					rt.Fatalf("due before the %s that Next says", next)
+					rt.Fatalf("due before the %s that Next returned", next)
 				}
 				if now = now.Add(next); d.Decide(now, metrics) == None {
-					rt.Fatalf("nothing is due after the %s that Next says", next)
+					rt.Fatalf("nothing is due after the %s that Next returned", next)
 				}
 			},
 			"a metric changes": func(rt *rapid.T) {
@@ -203,10 +203,10 @@ func TestTwin(t *testing.T) {
 			},
 			"": func(rt *rapid.T) {
 				if got, want := d.Decide(now, metrics), w.due(now, metrics, false); got != want {
-					rt.Fatalf("after %s: %s, the twin says %s", now.Sub(start), got, want)
+					rt.Fatalf("after %s: %s, the twin returns %s", now.Sub(start), got, want)
 				}
 				if got, want := d.Demand(now, metrics), w.due(now, metrics, true); got != want {
-					rt.Fatalf("on demand after %s: %s, the twin says %s", now.Sub(start), got, want)
+					rt.Fatalf("on demand after %s: %s, the twin returns %s", now.Sub(start), got, want)
 				}
 			},
 		})

@@ -2,7 +2,7 @@ package heartbeat
 
 import "math"
 
-// exceeded reports whether a metric that was told as before has changed significantly.
+// exceeded reports whether a metric that was sent as before has changed significantly.
 func (t Threshold) exceeded(before, after any) bool {
 	if same(before, after) {
 		return false
@@ -18,13 +18,13 @@ func (t Threshold) exceeded(before, after any) bool {
 		return change >= t.Value
 	case t.Kind == Percent && from != 0 && !math.IsInf(change, 0):
 		return change*100 >= t.Value*math.Abs(from)
-	default: // what changed from 0, or from or to infinity, has reached every percentage
+	default: // a change from 0, or from or to infinity, reaches every percentage
 		return true
 	}
 }
 
-// same reports whether two values are equal; of numbers the type does not matter, and NaN is
-// equal to NaN.
+// same reports whether two values are equal. The type of a number does not matter, and NaN is equal
+// to NaN.
 func same(a, b any) bool {
 	if i, ok := whole(a); ok {
 		if j, ok := whole(b); ok {
@@ -49,7 +49,7 @@ func same(a, b any) bool {
 		b, ok := b.(bool)
 		return ok && a == b
 	default:
-		// Of what is no metric only its absence can be compared without a panic.
+		// Other values are no metrics, and comparing them could panic.
 		return a == nil && b == nil
 	}
 }

@@ -12,12 +12,11 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 )
 
-// text is a value from the environment or a flag, where everything is spelled
-// as text. A string, in contrast, comes from YAML, whose numbers and booleans
-// have types of their own.
+// text is a value from the environment or a flag, which have only text. A string, in contrast,
+// comes from YAML, whose numbers and booleans have types of their own.
 type text string
 
-// given is a value on its way to the field with the key path.
+// given is a value on its way to the field of the key at path.
 type given struct {
 	path   string
 	raw    any
@@ -26,9 +25,9 @@ type given struct {
 
 var durationType = reflect.TypeFor[time.Duration]()
 
-// Decode sets the fields of *dst, a struct with koanf tags, from a parsed document, and
-// returns everything that does not fit: unknown keys, values of a wrong type. Whole
-// numbers must be int or int64. The values themselves are not validated.
+// Decode sets the fields of *dst, a struct with koanf tags, from a parsed document. It returns
+// everything that does not fit: unknown keys, values of a wrong type. Whole numbers must be int or
+// int64. It does not validate the values.
 func Decode(document map[string]any, dst any) Problems {
 	var d decoder
 	m, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
@@ -43,11 +42,11 @@ func Decode(document map[string]any, dst any) Problems {
 	return d.problems
 }
 
-// decoder checks each value before mapstructure sets the field. mapstructure alone would take
-// 1.5 for a whole number and 8 for a duration, and would stop at unknown keys.
+// decoder checks each value before mapstructure sets the field. mapstructure alone would accept 1.5
+// as a whole number and 8 as a duration, and would stop at unknown keys.
 type decoder struct{ problems Problems }
 
-// fit returns what mapstructure is to set; nil leaves the field as it is.
+// fit returns the value that mapstructure sets; nil leaves the field as it is.
 func (d *decoder) fit(from, to reflect.Value) (any, error) {
 	g, ok := from.Interface().(given)
 	switch {
@@ -56,7 +55,7 @@ func (d *decoder) fit(from, to reflect.Value) (any, error) {
 	case g.raw == nil:
 		return nil, nil // "redis:" with nothing after it
 	case to.Kind() == reflect.Pointer:
-		return g, nil // mapstructure comes again with what it points to
+		return g, nil // mapstructure calls again with the element
 	}
 	raw := g.raw
 	if s, ok := raw.(text); ok {
@@ -77,7 +76,7 @@ func (d *decoder) fit(from, to reflect.Value) (any, error) {
 	return nil, nil
 }
 
-// typed is raw, when it is of a type that fits.
+// typed returns raw in a type that fits, if there is one.
 func (d *decoder) typed(g given, raw any, to reflect.Value) (out any, ok bool) {
 	kind := to.Kind()
 	switch v := raw.(type) {
@@ -110,7 +109,7 @@ func (d *decoder) typed(g given, raw any, to reflect.Value) (out any, ok bool) {
 	return nil, false
 }
 
-// section is what the fields of a struct are given. A key without a field is a problem.
+// section returns the values for the fields of a struct. A key without a field is a problem.
 func (d *decoder) section(g given, raw map[string]any, t reflect.Type) map[string]given {
 	out := make(map[string]given, len(raw))
 	var known []string
@@ -156,7 +155,7 @@ func mapping(g given, raw map[string]any, to reflect.Value) map[string]any {
 	return out
 }
 
-// spelled is the value that s stands for where to is expected.
+// spelled returns the value of the text s for a field of to's type.
 func spelled(s string, to reflect.Value) (any, error) {
 	inYAML := strings.HasPrefix(s, "[") || strings.HasPrefix(s, "{")
 	switch kind := to.Kind(); {
@@ -182,7 +181,7 @@ func spelled(s string, to reflect.Value) (any, error) {
 	}
 	v, err := parseYAML(s)
 	if v == nil && err == nil {
-		return s, nil // an empty text sets nothing, which cannot be meant
+		return s, nil // an empty text sets nothing, which the user cannot mean
 	}
 	return v, err
 }
@@ -203,8 +202,8 @@ func splitList(s string) []any {
 	return out
 }
 
-// found says what the value is without giving a secret away. Where a list or a section is
-// expected, one may be somewhere in the text.
+// found describes the value without any secret. A text in place of a list or a section may contain
+// one.
 func found(g given, raw any, to reflect.Value) string {
 	switch v := raw.(type) {
 	case map[string]any:

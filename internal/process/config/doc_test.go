@@ -28,14 +28,14 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Apart from what it is to show, the example says what the defaults are.
+	// Apart from its examples, the file has the defaults.
 	cfg.Pools, cfg.ReplicaID = nil, ""
 	want := config.DefaultReplica()
 	want.ReplicaID = ""
 	if diff := cmp.Diff(want, cfg); diff != "" {
 		t.Error(diff)
 	}
-	// What is commented out works too.
+	// The commented keys work too.
 	data, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// uncomment drops the "# " before YAML, and leaves prose alone.
+// uncomment drops the "# " before YAML, but not before prose.
 func uncomment(s string) string {
 	sections := []string{"tokens:", "allowed_origins:", "cache:", "tracing:"}
 	inside := false

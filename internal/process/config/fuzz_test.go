@@ -9,7 +9,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// FuzzLoad: whatever a file holds, it is loaded or refused with a reason.
+// FuzzLoad: every file is loaded or refused with a reason.
 func FuzzLoad(f *testing.F) {
 	example, err := os.ReadFile("../../../deploy/scheduler.example.yaml")
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,13 +16,11 @@ import (
 
 // Problem is one thing wrong with a configuration.
 type Problem struct {
-	// Path is the key concerned ("redis.url", "tokens[2].role"); empty when it is
-	// none in particular.
+	// Path is the key concerned ("redis.url", "tokens[2].role"); empty when no single key is.
 	Path string
 	// Message continues a sentence that began with the path. It never holds a secret.
 	Message string
-	// Source says where the value comes from (a file, a variable, a flag); empty
-	// for a default.
+	// Source is where the value comes from (a file, a variable, a flag); empty for a default.
 	Source string
 }
 
@@ -35,8 +35,8 @@ func (p Problem) String() string {
 	return s
 }
 
-// Problems is everything wrong with a configuration. It is the error that
-// [Load] returns; the zero value is ready for use and holds nothing.
+// Problems is everything wrong with a configuration. It is the error that [Load] returns. The zero
+// value is empty and ready for use.
 type Problems []Problem
 
 // Error has one line a problem.
@@ -48,8 +48,8 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Addf notes a problem with the value at path. The message continues a sentence
-// that begins with the path: "is 0, expected 1 to 100".
+// Addf notes a problem with the value at path. The message continues a sentence that begins with
+// the path: "is 0, expected 1 to 100".
 func (p *Problems) Addf(path, format string, args ...any) {
 	*p = append(*p, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
 }
@@ -77,8 +77,8 @@ func (p *Problems) Coded(path string, err error) {
 // Name notes a problem unless name is one that freeslot accepts.
 func (p *Problems) Name(path, name string) { p.Coded(path, freeslot.ValidateName(path, name)) }
 
-// Listen adds a problem unless address is a host and a port to listen on, such as
-// example. It returns the host; ok is false if there is none to be had.
+// Listen notes a problem unless address is a host and a port to listen on, such as example. It
+// returns the host; ok is false if the address has none.
 func (p *Problems) Listen(path, address, example string) (host string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -112,12 +112,37 @@ func (p *Problems) DurationBetween(path string, value, low, high time.Duration) 
 	}
 }
 
+// Once notes a problem for each value that is in the list before. value(i) belongs to the field of
+// the i-th entry of the list at path. Empty values do not count.
+func (p *Problems) Once(path, field string, count int, value func(i int) string) {
+	first := make(map[string]int, count)
+	for i := range count {
+		v := value(i)
+		if j, ok := first[v]; ok && v != "" {
+			p.Addf(element(path, i)+"."+field, "is %q like that of %s, expected each %s once", v, element(path, j), field)
+		} else {
+			first[v] = i
+		}
+	}
+}
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+// Headers notes a problem for each HTTP header that cannot be sent, or whose canonical name is reserved.
+func (p *Problems) Headers(path string, headers map[string]string, reserved ...string) {
+	for name, value := range headers {
+		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") || slices.Contains(reserved, http.CanonicalHeaderKey(name)) {
+			p.Addf(path, "has %q, which cannot be sent as a header", name)
+		}
+	}
+}
+
 func (p Problems) sort() {
 	slices.SortStableFunc(p, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// Has reports whether there is a problem with the value at path or within it.
-// It spares checks that would only repeat it.
+// Has reports whether there is a problem with the value at path or within it. A further check would only
+// repeat it.
 func (p *Problems) Has(path string) bool {
 	return slices.ContainsFunc(*p, func(x Problem) bool {
 		rest, ok := strings.CutPrefix(x.Path, path)

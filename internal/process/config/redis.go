@@ -11,7 +11,7 @@ import (
 // defaultKeyPrefix is Redis.KeyPrefix unless it is set.
 const defaultKeyPrefix = "scheduler"
 
-// ResolveRedis gives way to redis.urls: redis.url has a default, which is not used then.
+// ResolveRedis drops the default of redis.url when redis.urls is set.
 func ResolveRedis(rawURL *string, urls []string, isSet func(path string) bool, p *Problems) {
 	switch {
 	case len(urls) == 0:
@@ -22,8 +22,8 @@ func ResolveRedis(rawURL *string, urls []string, isSet func(path string) bool, p
 	}
 }
 
-// ValidateRedis notes what is wrong with where the servers are and with the number of
-// cells; rawURL is not looked at when there are urls.
+// ValidateRedis notes what is wrong with the URLs of the servers and the number of cells. It
+// ignores rawURL when there are urls.
 func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
 	if len(urls) == 0 {
 		validateRedisURL("redis.url", rawURL, p)
@@ -44,7 +44,7 @@ func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
 	}
 }
 
-// RedisTLS is how connections by rediss:// are made; see [redisclient.TLS].
+// RedisTLS configures connections by rediss://; see [redisclient.TLS].
 type RedisTLS struct {
 	// Certificates (PEM) of the authorities that may sign the servers'. Unset: those that the
 	// system trusts.
@@ -58,17 +58,17 @@ type RedisTLS struct {
 	ServerName string `koanf:"server_name"`
 }
 
-// Denied is what to do where Redis refuses a replica something, "" for other errors.
+// Denied is the advice for an error by which Redis denies a replica something; "" for other errors.
 func (c Redis) Denied(err error) string {
 	return c.Access().Denied(err, FirstURL(c.URL, c.URLs), func(user string) string {
-		if user == "replica" { // as it is called unless told otherwise
+		if user == "replica" { // its default name
 			user = ""
 		}
 		return ACLCommand("replica", user, c.KeyPrefix, c.Cells)
 	})
 }
 
-// FirstURL is that of one server; all have the same users.
+// FirstURL is the URL of one server; all servers have the same users.
 func FirstURL(rawURL string, urls []string) string {
 	if len(urls) > 0 {
 		return urls[0]
@@ -76,7 +76,7 @@ func FirstURL(rawURL string, urls []string) string {
 	return rawURL
 }
 
-// ACLCommand prints the rules of a user, "" for the one of the role.
+// ACLCommand is the command that prints the rules of a user; "" is the user of the role.
 func ACLCommand(role, user, prefix string, cells int) string {
 	command := "schedctl acl --role " + role
 	if user != "" {
@@ -91,7 +91,7 @@ func ACLCommand(role, user, prefix string, cells int) string {
 	return command
 }
 
-// Access is what connections are made with.
+// Access has the credentials and certificates of connections.
 func (c Redis) Access() redisclient.Access {
 	return redisclient.Access{
 		Username: c.Username, PasswordFile: c.PasswordFile,
@@ -100,7 +100,7 @@ func (c Redis) Access() redisclient.Access {
 	}
 }
 
-// ValidateRedisAccess notes what cannot be used of how the servers are connected to.
+// ValidateRedisAccess notes what is wrong with the credentials and certificates.
 func ValidateRedisAccess(access redisclient.Access, rawURL string, urls []string, p *Problems) {
 	if len(urls) == 0 {
 		urls = []string{rawURL}

@@ -14,7 +14,7 @@ import (
 // DefaultListen is where a replica serves HTTP and WebSocket unless configured.
 const DefaultListen = "127.0.0.1:7480"
 
-// DefaultTenant is whose jobs they are when no token is configured.
+// DefaultTenant owns all jobs when no token is configured.
 const DefaultTenant = "default"
 
 // Replica is the configuration of one scheduler process.
@@ -51,10 +51,9 @@ type Replica struct {
 	// go to a cell that has one, 1s to 1h. With `0s` this replica begins no moves, but follows
 	// those of other replicas.
 	MoveGrace time.Duration `koanf:"move_grace"`
-	// Who must have a job before it counts as accepted, and its end before clients hear of it.
-	// `local` is Redis' master, `replicated` adds as many of its replicas as
-	// `acknowledge_replicas` says. All schedulers should have the same. docs/ARCHITECTURE.md has
-	// the promises.
+	// Who must have a job before it counts as accepted, and its end before clients get it. `local`
+	// is Redis' master, `replicated` adds `acknowledge_replicas` of its replicas. All schedulers
+	// should have the same. docs/design/failure.md has the promises.
 	Acknowledge string `koanf:"acknowledge"`
 	// With `acknowledge: replicated`, how many of Redis' replicas must have it, 1 to 16, for each
 	// master.
@@ -93,7 +92,12 @@ type Replica struct {
 	Locked Locked
 }
 
-// Redis says where the shared state is.
+// Selection is how nodes are chosen while there is no configuration in Redis.
+func (r *Replica) Selection() *selection.Config {
+	return &selection.Config{Enabled: len(r.Pools) > 0, Pools: r.Pools}
+}
+
+// Redis has the address of the shared state.
 type Redis struct {
 	// One server: `redis://[user:password@]host:port[/db]`, `rediss://` for TLS, `unix:///path`.
 	// Or any nodes of a Redis Cluster, the further ones as `?addr=host:port&addr=host:port`. Or
@@ -164,7 +168,7 @@ type Limits struct {
 	SubmitQueue int `koanf:"submit_queue"`
 }
 
-// Role is what a token allows.
+// Role is the set of calls that a token allows.
 type Role string
 
 // The roles.
@@ -189,7 +193,7 @@ type Token struct {
 	Role Role `koanf:"role"`
 }
 
-// Tenant is how the jobs of one tenant are treated.
+// Tenant has the settings of one tenant.
 type Tenant struct {
 	// The tenant's share of the slots while jobs of several tenants and the same priority wait for
 	// the same nodes, 1 to 1000; 1 unless set. The
@@ -217,7 +221,7 @@ type Tenant struct {
 const (
 	// AcknowledgeLocal: Redis' master.
 	AcknowledgeLocal = "local"
-	// AcknowledgeReplicated: as many of its replicas besides as AcknowledgeReplicas says.
+	// AcknowledgeReplicated: Redis' master and AcknowledgeReplicas of its replicas.
 	AcknowledgeReplicated = "replicated"
 )
 
@@ -229,7 +233,7 @@ func (r *Replica) TenantWeight(name string) int {
 	return 1
 }
 
-// Log says what is logged and how.
+// Log decides what is logged, and in which format.
 type Log struct {
 	// `debug`, `info`, `warn` or `error`. A scheduler logs an outage once a cell, and again each
 	// minute (`redis.cell_lost`), and its end (`redis.cell_back`); what fails call by call it logs
@@ -246,7 +250,7 @@ type Locks struct {
 	KeyPrefix string `koanf:"key_prefix"`
 }
 
-// Tracing says where spans go.
+// Tracing decides where spans go.
 type Tracing struct {
 	// The URL of an OTLP/HTTP collector, such as `http://127.0.0.1:4318`. Tracing is off without
 	// one.
@@ -256,7 +260,7 @@ type Tracing struct {
 	SampleRatio float64 `koanf:"sample_ratio"`
 }
 
-// DefaultReplica is the configuration of a replica that nobody configured.
+// DefaultReplica is the default configuration of a replica.
 // ReplicaID differs in each call.
 func DefaultReplica() Replica {
 	return Replica{
@@ -295,8 +299,8 @@ func LoadReplica(opts Options) (Replica, error) {
 	return Load(DefaultReplica(), opts)
 }
 
-// newReplicaID is the host's name with a random suffix: readable, and fresh at
-// each start, so that a replica never takes over the replies of a dead one.
+// newReplicaID is the host's name with a random suffix. It is readable, and different at each
+// start, so that a replica never takes over the replies of a dead one.
 func newReplicaID() string {
 	host, err := os.Hostname()
 	if err != nil {

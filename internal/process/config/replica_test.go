@@ -150,8 +150,7 @@ func TestReplicaTokens(t *testing.T) {
 	}
 }
 
-// TestLocklessCache goes through every key of the section: it works, or it is
-// refused with the name of what replaces it.
+// TestLocklessCache: every key of the section works, or is refused with the name of its successor.
 func TestLocklessCache(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

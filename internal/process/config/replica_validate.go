@@ -1,20 +1,17 @@
 package config
 
 import (
-	"errors"
-	"io"
-	"io/fs"
+	"fmt"
 	"math/bits"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// The bounds of what can be configured.
+// The bounds of the configured values.
 const (
 	maxConnections  = 8
 	maxPayloadBytes = 16 << 20
@@ -25,9 +22,13 @@ const (
 	maxWaiting      = 10_000_000
 	maxWeight       = 1000
 	maxTenantLimit  = 10_000_000
-	// messagesPerJob is what a session sends of one job: accepted, assigned, result.
-	messagesPerJob    = 3
-	maxTokenFileBytes = 4096
+	maxReplicas     = 16
+	// Each cell has a share of retention_bytes, which must hold the records of a moment.
+	minRetentionBytes = 1 << 20
+	maxRetentionBytes = 1 << (bits.UintSize - 18) // beyond every memory
+	// messagesPerJob is the number of messages that a session sends about one job: accepted,
+	// assigned, result.
+	messagesPerJob = 3
 )
 
 // Resolve reads token files and follows the names of the lockless_cache section.
@@ -51,34 +52,18 @@ func (r *Replica) Resolve(isSet func(path string) bool, p *Problems) {
 	}
 }
 
-// readToken reads a secret; white space around it is none of it.
+// readToken reads a secret and drops the white space around it.
 func readToken(path, name string, p *Problems) string {
-	f, err := os.Open(name)
-	if err != nil {
-		p.Addf(path, "is %q, which cannot be read: %v", name, fsCause(err))
-		return ""
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxTokenFileBytes))
+	data, err := ReadFile(name)
 	token := strings.TrimSpace(string(data))
-	switch {
-	case err != nil:
-		p.Addf(path, "is %q, which cannot be read: %v", name, fsCause(err))
-	case token == "":
-		p.Addf(path, "is %q, which is empty, expected a file that holds the token", name)
+	if err == nil && token == "" {
+		err = fmt.Errorf("is %q, which is empty, expected a file that holds the token", name)
 	}
+	p.Add(path, err)
 	return token
 }
 
-func fsCause(err error) error {
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
-		return pathError.Err
-	}
-	return err
-}
-
-// Validate notes every value that cannot be used, and every combination.
+// Validate notes every value and every combination that cannot be used.
 func (r *Replica) Validate(p *Problems) {
 	r.validateListen(p)
 	p.Name("replica_id", r.ReplicaID)
@@ -87,7 +72,10 @@ func (r *Replica) Validate(p *Problems) {
 	r.Cache.validate(p)
 	r.validateTimes(p)
 	p.Between("waiting_limit", r.WaitingLimit, 1, maxWaiting)
-	r.validateAcknowledge(p)
+	p.OneOf("acknowledge", r.Acknowledge, AcknowledgeLocal, AcknowledgeReplicated)
+	p.Between("acknowledge_replicas", r.AcknowledgeReplicas, 1, maxReplicas)
+	// A submit is tried for 3 s.
+	p.DurationBetween("acknowledge_timeout", r.AcknowledgeTimeout, 10*time.Millisecond, 3*time.Second)
 	r.Limits.validate(p)
 	r.validateTokens(p)
 	r.validateTenants(p)
@@ -138,7 +126,10 @@ func (r *Replica) validateTimes(p *Problems) {
 			FormatDuration(r.HeartbeatLimit), FormatDuration(r.HeartbeatInterval))
 	}
 	p.DurationBetween("retention", r.Retention, time.Second, 30*24*time.Hour)
-	r.validateRetentionBytes(p)
+	if least := minRetentionBytes * max(r.Redis.Cells, 1); r.RetentionBytes != 0 && !p.Has("retention_bytes") && !p.Has("redis.cells") &&
+		(r.RetentionBytes < least || r.RetentionBytes > maxRetentionBytes) {
+		p.Addf("retention_bytes", "is %d, expected 0 for no limit, or %d (1 MiB for each of the %d cells) to %d", r.RetentionBytes, least, max(r.Redis.Cells, 1), maxRetentionBytes)
+	}
 	p.DurationBetween("idempotency_retention", r.IdempotencyRetention, time.Second, 30*24*time.Hour)
 	if r.MoveGrace != 0 && (r.MoveGrace < time.Second || r.MoveGrace > time.Hour) {
 		p.Addf("move_grace", "is %s, expected 1s to 1h, or 0s to begin no moves", FormatDuration(r.MoveGrace))
@@ -202,7 +193,7 @@ func (r *Replica) validateTenants(p *Problems) {
 	}
 }
 
-// validateLimit: each cell has a share of it, which is at least one job.
+// validateLimit checks a limit of which each cell has a share of at least one job.
 func (r *Replica) validateLimit(at string, limit int, p *Problems) {
 	switch {
 	case limit == 0 || p.Has(at) || p.Has("redis.cells"):
@@ -229,27 +220,22 @@ func (r *Replica) validatePools(p *Problems) {
 		p.Addf("pools", "has %d entries, expected at most %d", len(r.Pools), selection.MaxConfiguredPools)
 		return
 	}
-	first := make(map[string]int, len(r.Pools))
 	for i := range r.Pools {
 		// One at a time, for the first bad field of each.
 		if found := r.Pools[i : i+1].Validate("pools"); len(found) > 0 {
 			p.Field(element("pools", i)+strings.TrimPrefix(found[0].Field, "pools[0]"), found[0])
 		}
-		if j, ok := first[r.Pools[i].ID]; ok && r.Pools[i].ID != "" {
-			p.Addf(element("pools", i)+".id", "is %q like that of pools[%d], expected each id once", r.Pools[i].ID, j)
-		} else {
-			first[r.Pools[i].ID] = i
-		}
 	}
+	p.Once("pools", "id", len(r.Pools), func(i int) string { return r.Pools[i].ID })
 }
 
-// Validate notes what cannot be used of the section log.
+// Validate notes what is wrong in the section log.
 func (l *Log) Validate(p *Problems) {
 	p.OneOf("log.level", l.Level, "debug", "info", "warn", "error")
 	p.OneOf("log.format", l.Format, "json", "console")
 }
 
-// Validate notes what cannot be used of the section tracing.
+// Validate notes what is wrong in the section tracing.
 func (t *Tracing) Validate(p *Problems) {
 	if t.OTLPEndpoint != "" {
 		u, err := url.Parse(t.OTLPEndpoint)

@@ -12,11 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ParseYAML reads exactly one YAML document, of which JSON is a part, that is a
-// mapping. An empty text is an empty mapping.
+// ParseYAML reads exactly one YAML (or JSON) document that is a mapping. An empty text is an empty
+// mapping.
 func ParseYAML(data []byte) (map[string]any, error) { return parseDocument(data, new(yaml.Node)) }
 
-// parseDocument also sets root, from which line has the lines.
+// parseDocument also sets root, in which the function line finds the lines of keys.
 func parseDocument(data []byte, root *yaml.Node) (map[string]any, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	switch err := dec.Decode(root); {
@@ -42,7 +42,7 @@ func parseDocument(data []byte, root *yaml.Node) (map[string]any, error) {
 	}
 }
 
-// line is where the value at path begins, or what is nearest around it.
+// line is the line of the value at path, or of the nearest thing around it.
 func line(n *yaml.Node, path string) int {
 	switch n.Kind {
 	case yaml.DocumentNode:
@@ -69,7 +69,7 @@ func line(n *yaml.Node, path string) int {
 	return n.Line
 }
 
-// parseYAML reads a value that the environment or a flag spells in YAML.
+// parseYAML reads a value in YAML from the environment or a flag.
 func parseYAML(s string) (any, error) {
 	var out any
 	if err := yaml.Unmarshal([]byte(s), &out); err != nil {
@@ -89,7 +89,8 @@ func yamlError(err error) error {
 	return errors.New(nextLine(strings.Join(lines, "; ")))
 }
 
-// offByOne matches what the library's parser says, unlike its scanner, with lines counted from 0.
+// offByOne matches the messages of the library's parser. Unlike the scanner, it counts lines from
+// 0.
 var offByOne = regexp.MustCompile(`^line (\d+): (did not find expected (?:node content|key|'-' indicator|',' or '[\]}]'|<document start>))$`)
 
 func nextLine(s string) string {

@@ -1,10 +1,8 @@
-// Package logging builds the logger of a process and fixes the names that log
-// lines have in common.
+// Package logging builds the logger of a process and fixes the names that log lines share.
 //
-// The message of a line is the name of an event, a noun and a verb in the past
-// ("replica.started", "http.request_failed"); everything that varies is a
-// field. Both are meant to be searched for, and do not change between releases
-// without an entry in the changelog.
+// The message of a line is the name of an event, a noun and a verb in the past ("replica.started",
+// "http.request_failed"). Everything that varies is a field. Both are meant for searching. They do
+// not change between releases without an entry in the changelog.
 package logging
 
 import (
@@ -26,7 +24,7 @@ const (
 	FieldReason  = "reason"
 )
 
-// Config says what is logged and how.
+// Config decides what is logged, and in which format.
 type Config struct {
 	// Level is debug, info, warn or error; empty means info.
 	Level string
@@ -34,8 +32,8 @@ type Config struct {
 	Format string
 }
 
-// New builds a logger that writes lines to w, which is shared by all goroutines
-// and need not be safe for concurrent use.
+// New builds a logger that writes lines to w. All goroutines share w, which need not be safe for
+// concurrent use.
 func New(cfg Config, w io.Writer) (*zap.Logger, error) {
 	level := zapcore.InfoLevel
 	if cfg.Level != "" {

@@ -61,7 +61,7 @@ func TestOutage(t *testing.T) {
 
 	step(10*time.Second, true)
 	step(time.Second, false)
-	step(time.Second, true) // soon after: told of as it lasts
+	step(time.Second, true) // soon after: logged while it lasts
 	logs.TakeAll()
 	for range 6 {
 		step(time.Second, true)

@@ -7,14 +7,14 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Of one event and level, sampledLines in sampledTime are kept.
+// sampledLines lines of one event and level are kept in sampledTime.
 const (
 	sampledTime  = 10 * time.Second
 	sampledLines = 3
 )
 
-// Sampled is log for what fails by the call: three lines of an event in ten seconds,
-// and the rest dropped. While Redis is away every call fails, and for one reason.
+// Sampled keeps three lines of an event in ten seconds and drops the rest. It is for failures of
+// single calls: while Redis is away every call fails, for the same reason.
 func Sampled(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, sampledTime, sampledLines, 0)

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// TestSampled: a flood of one event hides no other.
+// TestSampled: a flood of one event hides no other event.
 func TestSampled(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)

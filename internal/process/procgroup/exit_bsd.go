@@ -12,7 +12,7 @@ import (
 func AwaitExit(pid int) {
 	queue, err := unix.Kqueue()
 	if err != nil {
-		return // Wait will wait; only what the command leaves behind may outlive it
+		return // Wait will wait; only children of the command may outlive it
 	}
 	defer unix.Close(queue) //nolint:errcheck // nothing can be done about it
 	change := make([]unix.Kevent_t, 1)

@@ -1,5 +1,5 @@
-// Package systemd tells systemd how a service is: that it is ready, reloads, stops, and lives. Outside of a service
-// of Type=notify nothing is told.
+// Package systemd notifies systemd that a service is ready, reloads, stops, and lives. Outside of a
+// service of Type=notify it does nothing.
 package systemd
 
 import (
@@ -16,18 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Notifier tells one service manager. The nil Notifier tells nobody. It is safe for concurrent use.
+// Notifier notifies one service manager. The nil Notifier does nothing. It is safe for concurrent
+// use.
 type Notifier struct {
 	addr *net.UnixAddr
-	// watchdog is how often the manager wants to hear that the service lives; 0 is never.
+	// watchdog is the longest time between two signs of life that the manager allows; 0 is no
+	// limit.
 	watchdog time.Duration
 
-	mu     sync.Mutex // guards status, so that the last one told is the last one meant
+	mu     sync.Mutex // guards status, and keeps the order of its changes
 	status string
 }
 
-// New is the Notifier that the environment names: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. It is nil where
-// there is none.
+// New makes the Notifier of the environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. It is
+// nil without a socket.
 func New(environ []string) *Notifier {
 	env := make(map[string]string)
 	for _, e := range environ {
@@ -48,22 +50,22 @@ func New(environ []string) *Notifier {
 	return n
 }
 
-// Ready says that the service has started, or that a reload has ended.
-func (n *Notifier) Ready() error { return n.tell("READY=1") }
+// Ready notifies that the service has started, or that a reload has ended.
+func (n *Notifier) Ready() error { return n.send("READY=1") }
 
-// Stopping says that the service has begun to stop.
-func (n *Notifier) Stopping() error { return n.tell("STOPPING=1") }
+// Stopping notifies that the service has begun to stop.
+func (n *Notifier) Stopping() error { return n.send("STOPPING=1") }
 
-// Reloading says that the service reads its configuration again. Ready ends it.
+// Reloading notifies that the service reads its configuration again. Ready ends that.
 func (n *Notifier) Reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return fmt.Errorf("read the monotonic clock: %w", err)
 	}
-	return n.tell("RELOADING=1\nMONOTONIC_USEC=" + strconv.FormatInt(now.Nano()/int64(time.Microsecond), 10))
+	return n.send("RELOADING=1\nMONOTONIC_USEC=" + strconv.FormatInt(now.Nano()/int64(time.Microsecond), 10))
 }
 
-// Status is a line for `systemctl status`. The same one is told once.
+// Status sets the line of `systemctl status`. It sends a repeated line only once.
 func (n *Notifier) Status(text string) error {
 	if n == nil {
 		return nil
@@ -73,15 +75,15 @@ func (n *Notifier) Status(text string) error {
 	if text = strings.ReplaceAll(text, "\n", " "); text == n.status {
 		return nil
 	}
-	if err := n.tell("STATUS=" + text); err != nil {
+	if err := n.send("STATUS=" + text); err != nil {
 		return err
 	}
 	n.status = text
 	return nil
 }
 
-// Watch tells at half of the time that the manager allows that the service lives, as long as alive says so, until
-// ctx ends. alive must not wait. Without a watchdog Watch returns at once.
+// Watch sends a sign of life twice in the time that the manager allows, while alive returns true,
+// until ctx ends. alive must not wait. Without a watchdog Watch returns at once.
 func (n *Notifier) Watch(ctx context.Context, alive func() bool) {
 	if n == nil || n.watchdog == 0 {
 		return
@@ -90,7 +92,7 @@ func (n *Notifier) Watch(ctx context.Context, alive func() bool) {
 	defer tick.Stop()
 	for {
 		if alive() {
-			_ = n.tell("WATCHDOG=1") // a manager that does not hear it acts on that
+			_ = n.send("WATCHDOG=1") // the manager acts when it does not come
 		}
 		select {
 		case <-ctx.Done():
@@ -100,20 +102,20 @@ func (n *Notifier) Watch(ctx context.Context, alive func() bool) {
 	}
 }
 
-func (n *Notifier) tell(state string) (err error) {
+func (n *Notifier) send(state string) error {
 	if n == nil {
 		return nil
 	}
 	conn, err := net.DialUnix("unixgram", nil, n.addr)
+	if err == nil {
+		err = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		if err == nil {
+			_, err = conn.Write([]byte(state))
+		}
+		err = errors.Join(err, conn.Close())
+	}
 	if err != nil {
-		return fmt.Errorf("tell systemd: %w", err)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	if err := conn.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
-		return fmt.Errorf("tell systemd: %w", err)
-	}
-	if _, err := conn.Write([]byte(state)); err != nil {
-		return fmt.Errorf("tell systemd: %w", err)
+		return fmt.Errorf("notify systemd: %w", err)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func TestNotify(t *testing.T) {
 					t.Errorf("heard %q, want %s", got, step.want)
 				}
 			}
-			// The same status is not told again.
+			// A repeated status is not sent again.
 			if err := errors.Join(n.Status("two\nlines"), n.Ready()); err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestWatch: the manager hears of a service as long as it lives, twice as often as it wants to.
+// TestWatch: while the service lives, the manager gets a sign of life twice as often as it demands.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	m := listen(t, filepath.Join(t.TempDir(), "notify"), "WATCHDOG_USEC=100000", "WATCHDOG_PID="+strconv.Itoa(os.Getpid()))
@@ -112,7 +112,7 @@ func TestWatch(t *testing.T) {
 		<-asked
 	}
 	<-asked
-	<-asked // what was told before it got stuck is on the way by now
+	<-asked // earlier messages are on the way by now
 	for heard := m.hears(time.Millisecond); heard != ""; heard = m.hears(time.Millisecond) {
 		t.Logf("on the way: %s", heard)
 	}
@@ -128,21 +128,22 @@ func TestNobodyToTell(t *testing.T) {
 	t.Parallel()
 	n := New([]string{"HOME=/"})
 	if n != nil {
-		t.Fatal("there is nobody to tell")
+		t.Fatal("there is no manager")
 	}
 	n.Watch(t.Context(), func() bool { t.Error("asked"); return true })
 	if err := errors.Join(n.Ready(), n.Stopping(), n.Reloading(), n.Status("x")); err != nil {
 		t.Error(err)
 	}
-	// The watchdog is another process's.
+	// The watchdog is for another process.
 	m := listen(t, filepath.Join(t.TempDir(), "notify"), "WATCHDOG_USEC=1000", "WATCHDOG_PID=1")
 	New(m.env).Watch(t.Context(), func() bool { t.Error("asked"); return true })
-	if err := New([]string{"NOTIFY_SOCKET=" + filepath.Join(t.TempDir(), "none")}).Ready(); err == nil || !strings.HasPrefix(err.Error(), "tell systemd: ") {
+	if err := New([]string{"NOTIFY_SOCKET=" + filepath.Join(t.TempDir(), "none")}).Ready(); err == nil || !strings.HasPrefix(err.Error(), "notify systemd: ") {
 		t.Errorf("a manager that is gone: %v", err)
 	}
 }
 
-// TestUnits: systemd understands the units, except that the programs are not installed where they say.
+// TestUnits: systemd understands the units, except that the programs are not installed at their
+// paths.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// tracesURL adds OTLP's path to a base URL that has none, as
-// OTEL_EXPORTER_OTLP_ENDPOINT does; the exporter takes its URL as it is.
+// tracesURL adds OTLP's path to a base URL without one, as OTEL_EXPORTER_OTLP_ENDPOINT does. The
+// exporter adds none.
 func tracesURL(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil || strings.Trim(u.Path, "/") != "" {

@@ -1,5 +1,4 @@
-// Package tracing makes the tracer of a process and carries W3C trace contexts
-// through jobs.
+// Package tracing makes the tracer of a process and carries W3C trace contexts through jobs.
 package tracing
 
 import (
@@ -15,12 +14,12 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// Config says where spans go.
+// Config decides where spans go.
 type Config struct {
 	// Endpoint is the base URL of an OTLP/HTTP collector; empty turns tracing off.
 	Endpoint string
-	// SampleRatio is the share of traces begun here that is kept, 0 to 1. A
-	// trace that a caller began keeps the caller's decision.
+	// SampleRatio is the share of traces begun here that is kept, 0 to 1. A trace that a caller
+	// began keeps the caller's decision.
 	SampleRatio float64
 	// Service, Version and Instance describe this process to the collector.
 	Service  string
@@ -28,15 +27,15 @@ type Config struct {
 	Instance string
 }
 
-// Tracing holds the tracer provider of a process. Spans are sent in the
-// background, in batches; at most 2048 wait, more are dropped.
+// Tracing holds the tracer provider of a process. Spans are sent in the background, in batches. At
+// most 2048 wait; more are dropped.
 type Tracing struct {
 	provider trace.TracerProvider
 	close    func(context.Context) error
 }
 
-// Open makes the provider. It does not talk to the collector: one that is away
-// costs spans, never a job.
+// Open makes the provider. It does not connect to the collector: without one spans are lost, but
+// never a job.
 func Open(ctx context.Context, cfg Config) (*Tracing, error) {
 	if cfg.Endpoint == "" {
 		return &Tracing{provider: noop.NewTracerProvider(), close: func(context.Context) error { return nil }}, nil
@@ -60,11 +59,11 @@ func Open(ctx context.Context, cfg Config) (*Tracing, error) {
 // Provider is never nil.
 func (t *Tracing) Provider() trace.TracerProvider { return t.provider }
 
-// Close sends what is left and stops. It gives up when ctx ends.
+// Close sends the remaining spans and stops. It gives up when ctx ends.
 func (t *Tracing) Close(ctx context.Context) error { return t.close(ctx) }
 
-// Parent returns ctx with the remote parent that a W3C traceparent names; ctx
-// itself when it is empty or not one.
+// Parent returns ctx with the remote parent of a W3C traceparent; ctx itself when that is empty or
+// invalid.
 func Parent(ctx context.Context, traceParent string) context.Context {
 	if traceParent == "" {
 		return ctx

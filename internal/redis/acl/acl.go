@@ -1,4 +1,4 @@
-// Package acl makes users of Redis' ACL out of what the roles of the system need; see cell.AccessOf.
+// Package acl makes users of Redis' ACL out of what features need by role: see script.Access.
 package acl
 
 import (
@@ -16,7 +16,6 @@ import (
 	"github.com/redis/rueidis"
 
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/script"
 )
 
 const callTimeout = 5 * time.Second
@@ -24,7 +23,7 @@ const callTimeout = 5 * time.Second
 // User is one user of Redis.
 type User struct {
 	Name   string
-	Access script.Access
+	Rights Rights
 	// Password replaces the user's passwords, or is one more with Add. Empty leaves them as they are: a new user
 	// has none, and nobody can log in as it.
 	Password string
@@ -43,9 +42,9 @@ func (u User) Rules() []string {
 		rules = append(rules, "#"+hex.EncodeToString(sum[:]))
 	}
 	if u.Add {
-		return append(rules, u.Access.Additions()...)
+		return append(rules, u.Rights.Additions()...)
 	}
-	return append(rules, u.Access.Rules()...)
+	return append(rules, u.Rights.Rules()...)
 }
 
 // Command is the user as redis-cli takes it.

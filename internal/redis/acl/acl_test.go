@@ -2,6 +2,7 @@ package acl
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,17 +16,18 @@ import (
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/script/scripttest"
 )
 
 const patience = 20 * time.Second
 
-func user(t *testing.T, role cell.Role, node string, layouts ...cell.Layout) User {
+func user(t *testing.T, role script.Role, node string, layouts ...script.Layout) User {
 	t.Helper()
-	access, err := cell.AccessOf(role, node, layouts...)
+	rights, err := Of(role, node, layouts, cell.Access)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return User{Name: string(role), Access: access, Password: "secret"}
+	return User{Name: string(role), Rights: rights, Password: "secret"}
 }
 
 func deadline(t *testing.T) context.Context {
@@ -59,16 +61,16 @@ func as(t *testing.T, redis *redistest.Target, name string) rueidis.Client {
 func TestAgentOfOneNode(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
-	l := cell.Layout{Prefix: "scheduler"}
-	apply(t, redis.URL(), user(t, cell.RoleAgent, "gpu-1", l), user(t, cell.RoleReplica, cell.AnyNode, l), user(t, cell.RoleOperator, cell.AnyNode, l))
-	open := func(role cell.Role, scripts script.Missing) *cell.Cell {
-		c, err := cell.New(cell.Config{Layout: l, CallTimeout: patience, Scripts: scripts}, as(t, redis.Target, string(role)), zap.NewNop(), nil)
+	l := script.Layout{Prefix: "scheduler"}
+	apply(t, redis.URL(), user(t, script.RoleAgent, "gpu-1", l), user(t, script.RoleReplica, script.AnyNode, l), user(t, script.RoleOperator, script.AnyNode, l))
+	open := func(role script.Role, scripts script.Missing) *cell.Cell {
+		c, err := cell.New(cell.Config{Layout: cell.Layout(l), CallTimeout: patience, Scripts: scripts}, as(t, redis.Target, string(role)), zap.NewNop(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	replica, agent, operator := open(cell.RoleReplica, script.Keep), open(cell.RoleAgent, script.Await), open(cell.RoleOperator, script.Send)
+	replica, agent, operator := open(script.RoleReplica, script.Keep), open(script.RoleAgent, script.Await), open(script.RoleOperator, script.Send)
 	if _, err := replica.Check(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +132,7 @@ func TestAgentOfOneNode(t *testing.T) {
 func TestApplyEverywhere(t *testing.T) {
 	t.Parallel()
 	redis := redistest.NewWithReplicas(t, 1)
-	done := apply(t, redis.URL(), user(t, cell.RoleAgent, cell.AnyNode, cell.Layout{Prefix: "scheduler"}))
+	done := apply(t, redis.URL(), user(t, script.RoleAgent, script.AnyNode, script.Layout{Prefix: "scheduler"}))
 	if len(done) != 2 || done[0].Saved {
 		t.Errorf("%+v", done)
 	}
@@ -140,8 +142,8 @@ func TestApplyEverywhere(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	layouts := cell.Layouts("scheduler", 3, true)
-	if done := apply(t, redistest.Cluster(t).URL(), user(t, cell.RoleAgent, cell.AnyNode, layouts...)); len(done) != 3 {
+	layouts := script.Layouts("scheduler", 3, true)
+	if done := apply(t, redistest.Cluster(t).URL(), user(t, script.RoleAgent, script.AnyNode, layouts...)); len(done) != 3 {
 		t.Errorf("%+v", done)
 	}
 }
@@ -150,10 +152,10 @@ func TestApplyEverywhere(t *testing.T) {
 func TestAdd(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
-	l := cell.Layout{Prefix: "scheduler"}
-	now := user(t, cell.RoleAgent, "n", l)
+	l := script.Layout{Prefix: "scheduler"}
+	now := user(t, script.RoleAgent, "n", l)
 	old := now
-	old.Access.Scripts = []string{strings.Repeat("0", 40)}
+	old.Rights.Scripts = []string{strings.Repeat("0", 40)}
 	hashes := func() []string {
 		t.Helper()
 		c := redis.Client(t)
@@ -172,14 +174,14 @@ func TestAdd(t *testing.T) {
 		slices.Sort(found)
 		return found
 	}
-	both := slices.Sorted(slices.Values(append(slices.Clone(now.Access.Scripts), old.Access.Scripts...)))
+	both := slices.Sorted(slices.Values(append(slices.Clone(now.Rights.Scripts), old.Rights.Scripts...)))
 	add, keep := now, now
 	add.Add, add.Password = true, "next"
 	keep.Password = ""
 	for _, step := range []struct {
 		u    User
 		want []string
-	}{{old, old.Access.Scripts}, {add, both}, {keep, now.Access.Scripts}} {
+	}{{old, old.Rights.Scripts}, {add, both}, {keep, now.Rights.Scripts}} {
 		apply(t, redis.URL(), step.u)
 		if got := hashes(); !slices.Equal(got, step.want) {
 			t.Errorf("%q, want %q", got, step.want)
@@ -200,7 +202,32 @@ func TestAdd(t *testing.T) {
 
 func TestUnknownRole(t *testing.T) {
 	t.Parallel()
-	if _, err := cell.AccessOf("god", cell.AnyNode); err == nil {
+	if _, err := Of("god", script.AnyNode, nil); err == nil {
 		t.Error(err)
+	}
+}
+
+// TestBase: what roles may call besides their features' commands is what connections and package script call.
+func TestBase(t *testing.T) {
+	t.Parallel()
+	// What the client library does: on new connections, and with subscriptions that are given back.
+	called := map[string]bool{"client|tracking": true, "unsubscribe": true, "sunsubscribe": true, "punsubscribe": true, "discard": true}
+	for _, name := range connecting {
+		called[name] = true
+	}
+	for _, folder := range []string{"../../script", "../../events", "../client"} {
+		maps.Copy(called, scripttest.BuiltCommands(t, folder))
+	}
+	for name := range called {
+		if !slices.Contains(base[script.RoleReplica], name) {
+			t.Errorf("%s is called, and no replica may", name)
+		}
+	}
+	for role, names := range base {
+		for _, name := range names {
+			if !called[name] {
+				t.Errorf("%s may call %s, and nothing does", role, name)
+			}
+		}
 	}
 }

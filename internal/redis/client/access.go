@@ -17,33 +17,35 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Access is how a process shows the servers who it is, and how the servers show it. The zero value is: by what the
-// URL says alone.
+// Access has the credentials and certificates of a process and of the servers. The zero value uses
+// the URL alone.
 type Access struct {
-	// Username is the user to connect as. Empty is the URL's, or the default user.
+	// Username is the user to connect as. Empty means the URL's, or the default user.
 	Username string
-	// PasswordFile holds the user's password, in place of one in the URL. It is read at each new connection, so
-	// that a changed password is used as soon as the old connections are closed.
+	// PasswordFile holds the user's password, in place of one in the URL. It is read at each new
+	// connection, so that a changed password applies as soon as the old connections are closed.
 	PasswordFile string
-	// SentinelUsername and SentinelPasswordFile are likewise of the sentinels. Without them sentinels are asked
-	// without a password.
+	// SentinelUsername and SentinelPasswordFile are the same for the sentinels. Without them
+	// sentinels get no password.
 	SentinelUsername, SentinelPasswordFile string
 	TLS                                    TLS
 }
 
-// TLS is what a rediss:// URL leaves open.
+// TLS has the settings that a rediss:// URL leaves open.
 type TLS struct {
-	// CAFile has the certificates, in PEM, of those whose signature proves a server. Empty: those that the system
-	// trusts.
+	// CAFile has the certificates, in PEM, of the authorities that may sign the servers'. Empty
+	// means those that the system trusts.
 	CAFile string
-	// CertFile and KeyFile are this process's own certificate and its key, in PEM, for servers that ask for one. They
-	// are read at each new connection.
+	// CertFile and KeyFile are this process' own certificate and its key, in PEM, for servers that
+	// ask for one. They are read at each new connection.
 	CertFile, KeyFile string
-	// ServerName is the name that the servers' certificates must have. Empty: the host to which a connection goes.
+	// ServerName is the name that the servers' certificates must have. Empty means the host of each
+	// connection.
 	ServerName string
 }
 
-// Check looks for everything that cannot be used beside these URLs. It reads the files and connects to nothing.
+// Check finds everything that is wrong, also in combination with these URLs. It reads the files and
+// does not connect.
 func (a Access) Check(urls ...string) (found freeslot.FieldErrors) {
 	secure, user, password := a.inURLs(urls)
 	if a.Username != "" && user {
@@ -82,7 +84,7 @@ func (a Access) Check(urls ...string) (found freeslot.FieldErrors) {
 	return found
 }
 
-// inURLs tells what the URLs have. One that cannot be parsed is told of elsewhere.
+// inURLs reports what the URLs have. A URL that cannot be parsed is reported elsewhere.
 func (a Access) inURLs(urls []string) (secure, user, password bool) {
 	secure = true
 	for _, raw := range urls {
@@ -100,8 +102,8 @@ func (a Access) inURLs(urls []string) (secure, user, password bool) {
 	return secure, user, password
 }
 
-// uncoded keeps the code from callers: the call that meets a bad file is not itself invalid, and
-// a worker drops a report that Redis' client calls invalid.
+// uncoded removes the code. A call during which a file turns out to be bad is not invalid itself,
+// and a worker would drop a report with that code.
 func uncoded(err error) error {
 	var coded *freeslot.Error
 	if errors.As(err, &coded) {
@@ -110,7 +112,7 @@ func uncoded(err error) error {
 	return err
 }
 
-// readPassword is the file's text without the end of its line.
+// readPassword is the text of the file without the newline at its end.
 func readPassword(field, file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -123,7 +125,7 @@ func readPassword(field, file string) (string, error) {
 	return password, nil
 }
 
-// fileError names the file, and what is the matter with it.
+// fileError names the file and the cause.
 func fileError(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -165,7 +167,7 @@ func (t TLS) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// apply completes what the URL says.
+// apply adds the settings to those of the URL.
 func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 	if found := a.Check(rawURL); len(found) > 0 {
 		return errors.New(found[0].Message)
@@ -184,17 +186,17 @@ func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 	}
 	user, password := opt.Username, opt.Password
 	opt.AuthCredentialsFn = func(to rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-		said := rueidis.AuthCredentials{Username: user, Password: password}
+		credentials := rueidis.AuthCredentials{Username: user, Password: password}
 		field, file := "redis.password_file", a.PasswordFile
 		if _, ok := to.Address.(sentinelAddr); ok {
-			said = rueidis.AuthCredentials{Username: a.SentinelUsername}
+			credentials = rueidis.AuthCredentials{Username: a.SentinelUsername}
 			field, file = "redis.sentinel_password_file", a.SentinelPasswordFile
 		}
 		var err error
 		if file != "" {
-			said.Password, err = readPassword(field, file)
+			credentials.Password, err = readPassword(field, file)
 		}
-		return said, uncoded(err)
+		return credentials, uncoded(err)
 	}
 	if opt.Sentinel.MasterSet != "" {
 		opt.Sentinel.Dialer.Resolver = toSentinel
@@ -208,7 +210,7 @@ func (t TLS) apply(conf *tls.Config) error {
 	if conf.RootCAs, err = t.roots(); err != nil {
 		return uncoded(err)
 	}
-	// Empty: the host of each connection, of which a cluster and sentinels have several.
+	// Empty means the host of each connection; a cluster and sentinels have several.
 	conf.ServerName = t.ServerName
 	if t.CertFile != "" {
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -219,8 +221,9 @@ func (t TLS) apply(conf *tls.Config) error {
 	return nil
 }
 
-// toSentinel marks the dialer of connections to sentinels: credentials are asked for by the address alone, and
-// theirs are others than the servers'. As a resolver it is the default one.
+// toSentinel marks the dialer of connections to sentinels: rueidis asks for credentials by the
+// address alone, and the sentinels have other ones than the servers. As a resolver it is the
+// default one.
 var toSentinel = new(net.Resolver)
 
 type sentinelAddr struct{ net.Addr }
@@ -229,7 +232,7 @@ type sentinelConn struct{ net.Conn }
 
 func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteAddr()} }
 
-// dial is what rueidis does, and marks the connections to sentinels.
+// dial does the same as rueidis, and marks the connections to sentinels.
 func dial(ctx context.Context, addr string, dialer *net.Dialer, conf *tls.Config) (conn net.Conn, err error) {
 	if conf != nil {
 		conn, err = (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, "tcp", addr)
@@ -242,38 +245,38 @@ func dial(ctx context.Context, addr string, dialer *net.Dialer, conf *tls.Config
 	return conn, err
 }
 
-// explainAccess adds what can be done to an error that names no key.
+// explainAccess adds advice to an error that names no key.
 func explainAccess(err error, opt rueidis.ClientOption) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var record tls.RecordHeaderError
-	said, hint := err.Error(), ""
-	closed := strings.HasSuffix(said, "EOF") || strings.Contains(said, "connection reset by peer")
+	text, hint := err.Error(), ""
+	closed := strings.HasSuffix(text, "EOF") || strings.Contains(text, "connection reset by peer")
 	switch {
 	case errors.As(err, &authority):
-		hint = "set redis.tls.ca_file to the certificate of who signed the server's"
+		hint = "set redis.tls.ca_file to the certificate that signed the server's"
 	case errors.As(err, &host):
 		hint = "set redis.tls.server_name to a name that the server's certificate has"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		hint = "the server's certificate, or one that signed it, has expired or is not valid yet: renew it, or set the clock"
 	case errors.As(err, &record):
 		hint = "what answers there does not speak TLS: use redis:// in place of rediss://"
-	case strings.Contains(said, "remote error: tls: certificate required"), strings.Contains(said, "remote error: tls: handshake failure"):
-		hint = "the server wants a certificate of ours: set redis.tls.cert_file and redis.tls.key_file"
-	case strings.Contains(said, "remote error: tls:"):
+	case strings.Contains(text, "remote error: tls: certificate required"), strings.Contains(text, "remote error: tls: handshake failure"):
+		hint = "the server asks for a certificate of ours: set redis.tls.cert_file and redis.tls.key_file"
+	case strings.Contains(text, "remote error: tls:"):
 		hint = "the server does not take our certificate, redis.tls.cert_file: it has expired, or is signed by none that the server trusts"
 	case opt.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
 		hint = "if the server is up it does not speak TLS: use redis:// in place of rediss://"
 	case closed && opt.TLSConfig == nil:
 		hint = "it may expect TLS: use rediss:// in place of redis://"
 	case closed && opt.TLSConfig.GetClientCertificate == nil:
-		hint = "the server may want a certificate of ours: set redis.tls.cert_file and redis.tls.key_file"
+		hint = "the server may ask for a certificate of ours: set redis.tls.cert_file and redis.tls.key_file"
 	case closed:
 		hint = "the server may not take our certificate, redis.tls.cert_file"
-	case opt.AuthCredentialsFn != nil && (strings.HasPrefix(said, "WRONGPASS") || strings.HasPrefix(said, "NOAUTH")):
+	case opt.AuthCredentialsFn != nil && (strings.HasPrefix(text, "WRONGPASS") || strings.HasPrefix(text, "NOAUTH")):
 		hint = "look at redis.username and redis.password_file; `schedctl acl` makes users"
-	case opt.AuthCredentialsFn == nil && opt.Password == "" && strings.HasPrefix(said, "NOAUTH"):
+	case opt.AuthCredentialsFn == nil && opt.Password == "" && strings.HasPrefix(text, "NOAUTH"):
 		hint = "the server wants a user: set redis.username and redis.password_file, or put them into the URL"
 	default:
 		return err

@@ -23,7 +23,7 @@ import (
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
-// authority signs certificates of a test.
+// authority signs certificates for a test.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -69,7 +69,7 @@ func (a *authority) write(name, kind string, der []byte) string {
 	return file
 }
 
-// issue makes a certificate that ends so long from now.
+// issue makes a certificate that is valid for that time from now.
 func (a *authority) issue(name string, ends time.Duration, hosts ...string) (certFile, keyFile string) {
 	a.t.Helper()
 	key := newKey(a.t)
@@ -96,7 +96,8 @@ func (a *authority) issue(name string, ends time.Duration, hosts ...string) (cer
 	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "EC PRIVATE KEY", private)
 }
 
-// newTLS starts a server that listens with a certificate besides; auth is yes where it wants one of its clients.
+// newTLS starts a server that also listens with TLS; with auth "yes" it asks its clients for a
+// certificate.
 func newTLS(t *testing.T, ca *authority, auth, certFile, keyFile string) (url string) {
 	t.Helper()
 	port, err := redisserver.FreePort()
@@ -160,7 +161,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestPasswordRotation: a password that was changed is used by the next connection.
+// TestPasswordRotation: the next connection uses a changed password.
 func TestPasswordRotation(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t, redistest.Args("--user", "agent", "on", ">first", "~*", "&*", "+@all"))
@@ -237,7 +238,7 @@ func TestSentinelPassword(t *testing.T) {
 	}
 }
 
-// TestPasswordFileGone: a code would make a worker drop the report that meets the error.
+// TestPasswordFileGone: the error has no code, because a worker would drop its report for that.
 func TestPasswordFileGone(t *testing.T) {
 	t.Parallel()
 	file := textFile(t, "secret")

@@ -1,8 +1,10 @@
-// Package client opens Redis clients with the options that each role
-// needs. The figures behind the options are in docs/decisions.
+// Package client opens connections to Redis, with the options that each role needs: agents, and the
+// commands and subscriptions of replicas. It finds out whether a server is part of a cluster.
+// docs/decisions has the measurements behind the options.
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -19,49 +21,49 @@ const MaxConnections = 8
 
 const (
 	defaultDialTimeout = 2 * time.Second
-	// sentinelDialTimeout is less, as a master that is frozen accepts connections and answers nothing, and who waits
-	// for it does not hear meanwhile that there is another.
+	// sentinelDialTimeout is shorter. A frozen master accepts connections and answers nothing, and
+	// a client that waits for it does not notice that there is a new master.
 	sentinelDialTimeout = time.Second
-	// replicaSilence with replicaKeepAlive makes a replica notice a silent server in 1.3 s.
-	replicaSilence   = time.Second
-	replicaKeepAlive = 250 * time.Millisecond
-	// agentKeepAlive keeps thousands of agents from pinging; their calls have deadlines of their own.
+	replicaSilence      = time.Second
+	replicaKeepAlive    = 250 * time.Millisecond
+	// agentKeepAlive is long, so that thousands of agents do not ping; their calls have deadlines
+	// of their own.
 	agentKeepAlive = 15 * time.Second
 	agentBuffer    = 8 << 10
 	agentRing      = 8
-	// resubscribeDelay is constant: rueidis' default grows with every
-	// disconnect in the life of one Receive and never shrinks again.
+	// resubscribeDelay is constant: rueidis' default grows with every disconnect in the life of one
+	// Receive and never shrinks again.
 	resubscribeDelay = 2 * time.Millisecond
-	// redialDelay is for a server that does not accept connections: it is not
-	// helped up by five hundred attempts a second.
+	// redialDelay is for a server that does not accept connections: five hundred attempts a second
+	// would not help.
 	redialDelay = 20 * time.Millisecond
-	// topologyRefresh is how often a replica asks a cluster who owns which slots. Agents,
-	// who are many, ask only when a connection breaks or a command is redirected.
+	// topologyRefresh is how often a replica asks a cluster for the owners of its slots. Agents are
+	// many, and ask only when a connection breaks or a command is redirected.
 	topologyRefresh = time.Second
-	// sentinelRefresh and agentSentinelRefresh are how often sentinels are asked who is the
-	// master: they announce a change once, a demoted master closes no connection, and who
-	// misses the news would stay with it.
+	// sentinelRefresh and agentSentinelRefresh are how often sentinels are asked for the master.
+	// They announce a change only once, and a demoted master closes no connection, so a client that
+	// misses the message would stay with it.
 	sentinelRefresh      = 2 * time.Second
 	agentSentinelRefresh = 15 * time.Second
 )
 
-// Config says where Redis is. The zero value of every field but URL is usable.
+// Config has the address of Redis. The zero value of every field but URL is usable.
 type Config struct {
-	// URL is redis://[user:password@]host:port[/db], rediss:// for TLS, or one of
-	// rueidis' forms for several addresses: &addr=host:port for each further node of a
-	// cluster, &master_set=name for sentinels.
+	// URL is redis://[user:password@]host:port[/db], rediss:// for TLS, or one of rueidis' forms
+	// for several addresses: &addr=host:port for each further node of a cluster, &master_set=name
+	// for sentinels.
 	URL string
-	// URLs are several standalone servers, each with its share of the cells; URL is
-	// not used then. Only Inspect knows them: a role is opened for one server.
+	// URLs are several standalone servers, each with its share of the cells; URL is not used then.
+	// Only Inspect uses them: a role is opened for one server.
 	URLs []string
-	// Cluster is true where URL names nodes of a Redis Cluster; Inspect finds out.
+	// Cluster is true when URL names nodes of a Redis Cluster; Inspect finds that out.
 	Cluster bool
 	// Name is shown by CLIENT LIST; empty means "freeslot".
 	Name string
-	// Access is who this process is, and how servers prove who they are.
+	// Access has credentials and certificates.
 	Access Access
-	// Connections is how many pipelined connections a replica keeps to each
-	// server: a power of two up to MaxConnections. 0 means 1, the fastest measured.
+	// Connections is how many pipelined connections a replica keeps to each server: a power of two
+	// up to MaxConnections. 0 means 1, the fastest measured.
 	Connections int
 }
 
@@ -76,26 +78,38 @@ func (c Config) option() (rueidis.ClientOption, error) {
 	if err := c.Access.apply(&opt, c.URL); err != nil {
 		return opt, err
 	}
-	// A name of the library in CLIENT LIST is not worth a command that users with few rights are denied.
+	// The library's name in CLIENT LIST is not worth a command that Redis denies to users with few
+	// rights.
 	opt.ClientSetInfo = rueidis.DisableClientSetInfo
-	opt.ClientName = c.Name
-	if opt.ClientName == "" {
-		opt.ClientName = "freeslot"
-	}
+	opt.ClientName = cmp.Or(c.Name, "freeslot")
 	if opt.Sentinel.MasterSet != "" {
 		opt.Sentinel.TopologyRefreshInterval = sentinelRefresh
-		if opt.Dialer.Timeout == 0 {
-			opt.Dialer.Timeout = sentinelDialTimeout
-		}
+		opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, sentinelDialTimeout)
 	}
 	opt.DisableCache = true
-	// One server, or the master that sentinels name. Without this rueidis takes
-	// the embedded server for a cluster.
+	// One server, or the master that sentinels name. Without this rueidis treats the embedded
+	// server as a cluster.
 	opt.ForceSingleClient = !c.Cluster
-	if opt.Dialer.Timeout == 0 {
-		opt.Dialer.Timeout = defaultDialTimeout
-	}
+	opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, defaultDialTimeout)
 	return opt, nil
+}
+
+// open opens a client with the options of c and those that set adds.
+func (c Config) open(set func(*rueidis.ClientOption)) (rueidis.Client, error) {
+	opt, err := c.option()
+	if err != nil {
+		return nil, err
+	}
+	opt.PipelineMultiplex = -1
+	set(&opt)
+	return newClient(opt)
+}
+
+// forReplica makes a replica notice a silent server in 1.3 s.
+func forReplica(opt *rueidis.ClientOption) {
+	opt.ConnWriteTimeout = replicaSilence
+	opt.Dialer.KeepAlive = replicaKeepAlive
+	opt.ClusterOption.ShardsRefreshInterval = topologyRefresh
 }
 
 // addr is the first address of a valid URL.
@@ -109,71 +123,51 @@ func (c Config) addr() string {
 
 // Commands opens the client on which a replica runs its scripts and blocking reads.
 func Commands(c Config) (rueidis.Client, error) {
-	opt, err := c.option()
-	if err != nil {
-		return nil, err
-	}
-	opt.ConnWriteTimeout = replicaSilence
-	opt.Dialer.KeepAlive = replicaKeepAlive
-	opt.ClusterOption.ShardsRefreshInterval = topologyRefresh
-	opt.PipelineMultiplex = -1
-	if c.Connections > 1 {
-		opt.PipelineMultiplex = bits.Len(uint(c.Connections)) - 1
-	}
-	return newClient(opt)
+	return c.open(func(opt *rueidis.ClientOption) {
+		forReplica(opt)
+		if c.Connections > 1 {
+			opt.PipelineMultiplex = bits.Len(uint(c.Connections)) - 1
+		}
+	})
 }
 
-// Agent opens the client of a node agent: agents are many, so it holds few
-// connections, small buffers, and does not ping. On a cluster see [Topology.Agent].
+// Agent opens the client of a node agent. Agents are many, so it holds few connections and small
+// buffers, and does not ping. On a cluster see [Topology.Agent].
 func Agent(c Config) (rueidis.Client, error) { return openAgent(c, "") }
 
 // openAgent starts from addr, unless it is empty, in place of the addresses of c.
 func openAgent(c Config, addr string) (rueidis.Client, error) {
-	opt, err := c.option()
-	if err != nil {
-		return nil, err
-	}
-	if addr != "" {
-		opt.InitAddress = []string{addr}
-	}
-	opt.Dialer = net.Dialer{Timeout: opt.Dialer.Timeout, KeepAlive: agentKeepAlive}
-	opt.ConnWriteTimeout = agentKeepAlive
-	if opt.Sentinel.MasterSet != "" {
-		opt.Sentinel.TopologyRefreshInterval = agentSentinelRefresh
-	}
-	opt.PipelineMultiplex = -1
-	opt.BlockingPoolSize = 2
-	opt.ReadBufferEachConn, opt.WriteBufferEachConn = agentBuffer, agentBuffer
-	opt.RingScaleEachConn = agentRing
-	return newClient(opt)
+	return c.open(func(opt *rueidis.ClientOption) {
+		if addr != "" {
+			opt.InitAddress = []string{addr}
+		}
+		opt.Dialer = net.Dialer{Timeout: opt.Dialer.Timeout, KeepAlive: agentKeepAlive}
+		opt.ConnWriteTimeout = agentKeepAlive
+		if opt.Sentinel.MasterSet != "" {
+			opt.Sentinel.TopologyRefreshInterval = agentSentinelRefresh
+		}
+		opt.BlockingPoolSize = 2
+		opt.ReadBufferEachConn, opt.WriteBufferEachConn = agentBuffer, agentBuffer
+		opt.RingScaleEachConn = agentRing
+	})
 }
 
 // At opens a client to the server at addr alone, with the credentials and TLS of c.
 func At(c Config, addr string) (rueidis.Client, error) {
-	opt, err := c.option()
-	if err != nil {
-		return nil, err
-	}
-	opt.InitAddress, opt.Sentinel = []string{addr}, rueidis.SentinelOption{}
-	opt.ForceSingleClient, opt.SelectDB = true, 0
-	opt.ConnWriteTimeout = replicaSilence
-	opt.PipelineMultiplex = -1
-	return newClient(opt)
+	return c.open(func(opt *rueidis.ClientOption) {
+		opt.InitAddress, opt.Sentinel = []string{addr}, rueidis.SentinelOption{}
+		opt.ForceSingleClient, opt.SelectDB = true, 0
+		opt.ConnWriteTimeout = replicaSilence
+	})
 }
 
-// Subscriber opens a client for Receive and nothing else. All subscriptions to a
-// server share its connection: a slow handler stalls the others.
+// Subscriber opens a client for Receive and nothing else. All subscriptions to a server share its
+// connection: a slow handler stalls the others.
 func Subscriber(c Config) (rueidis.Client, error) {
-	opt, err := c.option()
-	if err != nil {
-		return nil, err
-	}
-	opt.ConnWriteTimeout = replicaSilence
-	opt.Dialer.KeepAlive = replicaKeepAlive
-	opt.ClusterOption.ShardsRefreshInterval = topologyRefresh
-	opt.PipelineMultiplex = -1
-	opt.RetryDelay = retryDelay
-	return newClient(opt)
+	return c.open(func(opt *rueidis.ClientOption) {
+		forReplica(opt)
+		opt.RetryDelay = retryDelay
+	})
 }
 
 func retryDelay(_ int, _ rueidis.Completed, err error) time.Duration {
@@ -184,8 +178,7 @@ func retryDelay(_ int, _ rueidis.Completed, err error) time.Duration {
 	return resubscribeDelay
 }
 
-// CheckURL parses a URL as a connection would, and connects to nothing. The error has
-// no secret in it.
+// CheckURL parses a URL like a connection, but does not connect. The error contains no secret.
 func CheckURL(raw string) error {
 	_, err := rueidis.ParseURL(raw)
 	if err == nil {
@@ -197,9 +190,8 @@ func CheckURL(raw string) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-// badURL says what is wrong with a URL without repeating a password. What the
-// parsers say is left out where they may have taken part of one for something
-// else; it is a *url.Error then.
+// badURL describes a bad URL without any password. A parser may mistake part of a password for
+// something else; then the parser's message is left out, and the error is a *url.Error.
 func badURL(raw string, err error) error {
 	u, parseErr := url.Parse(raw)
 	if parseErr != nil || u.User == nil && strings.Contains(raw, "@") {

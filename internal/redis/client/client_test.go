@@ -85,7 +85,7 @@ func TestConnections(t *testing.T) {
 	for n, want := range map[int]int{0: 1, 1: 1, 2: 2, 4: 4, 8: 8} {
 		name := "c" + string(rune('0'+n))
 		c := open(t, Commands, Config{URL: redis.URL(), Connections: n, Name: name})
-		// A connection is dialled when the first command with a key falls to it.
+		// A connection is dialled when the first command with a key needs it.
 		for range 400 {
 			if err := c.Do(deadline(t), c.B().Exists().Key("key").Build()).Error(); err != nil {
 				t.Fatal(err)
@@ -102,7 +102,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// Agents are many: however many calls block, one holds three connections at most.
+// Agents are many: an agent holds three connections at most, for any number of blocked calls.
 func TestAgentConnections(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -125,7 +125,7 @@ func TestAgentConnections(t *testing.T) {
 			t.Fatal("the blocking reads have no connections")
 		}
 	}
-	// The pipelined connection is free for other calls meanwhile.
+	// Other calls can use the pipelined connection meanwhile.
 	if err := c.Do(deadline(t), c.B().Ping().Build()).Error(); err != nil {
 		t.Error(err)
 	}
@@ -136,8 +136,8 @@ func TestAgentConnections(t *testing.T) {
 	calls.Wait()
 }
 
-// A replica notices a silent server by itself in about 1.3 s: this bounds how
-// long everything that waits without a deadline of its own can wait.
+// A replica notices a silent server in about 1.3 s. That bounds all waits without a deadline of
+// their own.
 func TestReplicaNoticesHungServer(t *testing.T) {
 	t.Parallel()
 	const limit = 5 * time.Second // 1.3 s, on a machine that does other things too
@@ -167,7 +167,7 @@ func TestReplicaNoticesHungServer(t *testing.T) {
 	redis.Pause()
 	defer redis.Resume()
 	begin := time.Now()
-	// A write, as reads are repeated until their context ends.
+	// A write, because reads are repeated until their context ends.
 	if err := commands.Do(t.Context(), commands.B().Set().Key("key").Value("v").Build()).Error(); err == nil {
 		t.Error("a paused server answered")
 	}
@@ -184,7 +184,7 @@ func TestReplicaNoticesHungServer(t *testing.T) {
 	}
 }
 
-// Nothing can be opened without a server; it is said in time and nothing stays behind.
+// Without a server every opening fails in time and leaves nothing behind.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -211,7 +211,7 @@ func TestRetryDelay(t *testing.T) {
 	}
 }
 
-// However a URL is mistyped, its password does not get into a log.
+// The password of a mistyped URL never gets into a log.
 func TestBadURL(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{

@@ -10,16 +10,16 @@ import (
 // Role opens a client for one server or for a cluster: Commands or Subscriber.
 type Role func(Config) (rueidis.Client, error)
 
-// Clients are the clients of one role: one for each standalone server, or one for a
-// cluster. They are safe for concurrent use.
+// Clients are the clients of one role: one for each standalone server, or one for a cluster. They
+// are safe for concurrent use.
 type Clients struct {
 	topology *Topology
 	clients  []rueidis.Client // by server
 }
 
-// Open opens the clients of a role. A standalone server that does not answer fails
-// nothing as long as another one does: its client refuses what it is asked with
-// rueidis.ErrClosing, and connects by itself once the server is there.
+// Open opens the clients of a role. It fails only if no server answers. The client of a standalone
+// server that is down refuses commands with rueidis.ErrClosing, and connects by itself once the
+// server is up.
 func (t *Topology) Open(role Role) (*Clients, error) {
 	opened := make([]rueidis.Client, t.Servers)
 	errs := make([]error, t.Servers)
@@ -53,7 +53,7 @@ func (t *Topology) Open(role Role) (*Clients, error) {
 	return c, nil
 }
 
-// For is the client of a cell's server.
+// For is the client for a cell's server.
 func (c *Clients) For(cell int) rueidis.Client { return c.clients[c.topology.Server(cell)] }
 
 // All are the clients by server; the caller must not change the slice.

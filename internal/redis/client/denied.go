@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// IsDenied reports whether Redis refuses its user a command or a key.
+// IsDenied reports whether Redis denied its user a command or a key.
 func IsDenied(err error) bool { return err != nil && strings.Contains(err.Error(), "NOPERM") }
 
-// User is who connects with this Access to the URL, "" for the default user.
+// User is the user who connects with this Access to the URL; "" is the default user.
 func (a Access) User(rawURL string) string {
 	if a.Username != "" {
 		return a.Username
@@ -20,10 +20,10 @@ func (a Access) User(rawURL string) string {
 	return ""
 }
 
-// Denied is what to do about err where Redis refuses its user a command or a key: it names the user of
-// this Access and URL, and the command that prints the rules which that needs. It is "" for any other error.
-// Redis 7.0 does not say itself who the user is. command gets the user, "" for the default one: that
-// is no user to be given rules.
+// Denied is the advice for an error by which Redis denies its user a command or a key; "" for any
+// other error. It names the user of this Access and URL, which Redis 7.0 does not, and the command
+// that prints the needed rules. command gets the user; "" is the default one, which should get no
+// rules.
 func (a Access) Denied(err error, rawURL string, command func(user string) string) string {
 	if !IsDenied(err) {
 		return ""

@@ -13,23 +13,22 @@ import (
 // probeTimeout bounds what Inspect asks one address.
 const probeTimeout = 2 * time.Second
 
-// Topology is where the cells of a system live. It holds no connections. The zero
-// value is of no use; Inspect makes one.
+// Topology maps the cells of a system to servers. It holds no connections. Inspect makes one; the
+// zero value is of no use.
 type Topology struct {
-	// Cluster is true on Redis Cluster: the cells' hash slots say where they live.
+	// Cluster is true on Redis Cluster: the cells' hash slots decide where they live.
 	Cluster bool
-	// Servers is over how many standalone servers (or sentinels' masters) the cells are
-	// spread; 1 on a cluster.
+	// Servers is the number of standalone servers (or sentinels' masters) of the cells; 1 on a
+	// cluster.
 	Servers int
 
 	cfg   Config
 	addrs []string // the members of the cluster, those that answered first
 }
 
-// Inspect finds out what c names. One URL is asked whether it is a cluster: any of its
-// addresses will do. Several URLs are standalone servers, which are not asked, because
-// one that is down must not keep a process from the others. An address that does not
-// let itself be asked is taken for a standalone server.
+// Inspect finds out what the URLs of c are. For one URL it asks any of its addresses whether that
+// is a cluster. Several URLs are standalone servers. It does not ask them, because a process must
+// start even if one of them is down. A server that refuses to answer counts as standalone.
 func Inspect(ctx context.Context, c Config) (*Topology, error) {
 	switch len(c.URLs) {
 	case 0:
@@ -97,10 +96,10 @@ func probe(ctx context.Context, opt rueidis.ClientOption, addr string) (cluster 
 	return strings.Contains(info, "cluster_enabled:1"), nil
 }
 
-// Server is the server of a cell: its index among the URLs, 0 on a cluster.
+// Server is the index of a cell's server among the URLs; 0 on a cluster.
 func (t *Topology) Server(cell int) int { return cell % t.Servers }
 
-// Config is the configuration of one server by its index, or that of the cluster.
+// Config is the configuration for one server by its index, or for the cluster.
 func (t *Topology) Config(server int) Config {
 	c := t.cfg
 	if t.Servers > 1 {
@@ -110,9 +109,9 @@ func (t *Topology) Config(server int) Config {
 	return c
 }
 
-// Agent opens the client of an agent whose node lives in cell. On a cluster it
-// connects to the master that owns slot, which all keys of the cell share, and to
-// others only when the slot moves or that master does not answer.
+// Agent opens the client of an agent whose node lives in cell. On a cluster it connects to the
+// master that owns slot, the slot of all keys of the cell, and to others only when the slot moves
+// or that master does not answer.
 func (t *Topology) Agent(ctx context.Context, cell, slot int) (rueidis.Client, error) {
 	c := t.Config(t.Server(cell))
 	if !t.Cluster {

@@ -59,7 +59,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestInspectWithoutInfo: a server that does not let itself be asked is a standalone one.
+// TestInspectWithoutInfo: a server that refuses to answer counts as standalone.
 func TestInspectWithoutInfo(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -106,8 +106,8 @@ func TestOpenCluster(t *testing.T) {
 	}
 }
 
-// TestOpenWithOneServerDown: what is asked of it fails at once, and it is used as soon
-// as it is there.
+// TestOpenWithOneServerDown: commands to the missing server fail at once, and succeed as soon as it
+// is up.
 func TestOpenWithOneServerDown(t *testing.T) {
 	t.Parallel()
 	up, down := redistest.New(t), redistest.New(t)
@@ -165,7 +165,7 @@ func TestOpenWithAllServersDown(t *testing.T) {
 	}
 }
 
-// TestCloseBeforeItIsUp: nothing is left behind, as goleak sees at the end.
+// TestCloseBeforeItIsUp: nothing is left behind, which goleak checks at the end.
 func TestCloseBeforeItIsUp(t *testing.T) {
 	t.Parallel()
 	clients, err := inspect(t, Config{URLs: []string{redistest.Shared(t).URL(), "redis://" + nowhere}}).Open(Subscriber)
@@ -176,7 +176,7 @@ func TestCloseBeforeItIsUp(t *testing.T) {
 	clients.Close()
 }
 
-// TestAgentOnCluster: it connects to the master of its slot and nowhere else.
+// TestAgentOnCluster: an agent connects to the master of its slot and to no other server.
 func TestAgentOnCluster(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Cluster(t)
@@ -199,7 +199,8 @@ func TestAgentOnCluster(t *testing.T) {
 			if i == j {
 				want = 1
 			}
-			// The server may not have noticed yet that the first question's connection is closed.
+			// The server may not have noticed yet that the connection of the first question is
+			// closed.
 			admin := redistest.At("node", false, addr).Client(t)
 			for end := time.Now().Add(patience); len(listed(t, admin, name)) != want; {
 				if time.Now().After(end) {

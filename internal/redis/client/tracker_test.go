@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// A tracker is one connection, told of the prefix's keys in every database, and of
-// nothing else.
+// A tracker is one connection. It gets notices of the prefix's keys in every database, and no
+// others.
 func TestTracker(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -49,25 +49,25 @@ func TestTracker(t *testing.T) {
 		}
 	}
 	if got := <-told; got != "nodes:a<nil>" {
-		t.Errorf("told of %s", got)
+		t.Errorf("got notices of %s", got)
 	}
-	// It comes back by itself, and tracks again.
+	// It reconnects by itself, and tracks again.
 	if err := admin.Do(deadline(t), admin.B().Arbitrary("CLIENT", "KILL", "TYPE", "pubsub").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	<-subscribed
 	if got := <-told; got != "everything" {
-		t.Errorf("told of %s", got)
+		t.Errorf("got notices of %s", got)
 	}
 	if err := admin.Do(deadline(t), admin.B().Set().Key("nodes:b").Value("v").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-told; got != "nodes:b<nil>" {
-		t.Errorf("told of %s", got)
+		t.Errorf("got notices of %s", got)
 	}
 }
 
-// Without an address it is the server of the URL.
+// Without an address the server of the URL is used.
 func TestTrackerOfURL(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)

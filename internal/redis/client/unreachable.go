@@ -7,8 +7,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// UnreachableError is returned when a server that a URL names cannot be used. Whoever
-// knows under which name the URL was given adds it.
+// UnreachableError is returned when the server of a URL cannot be used. The caller adds the name of
+// the setting with the URL.
 type UnreachableError struct {
 	// Addr is the URL without its credentials.
 	Addr string
@@ -21,10 +21,10 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// newClient is rueidis.NewClient, and says of a server that is not Redis what it is.
+// newClient is rueidis.NewClient with advice in its errors.
 func newClient(opt rueidis.ClientOption) (rueidis.Client, error) {
 	client, err := rueidis.NewClient(opt)
-	// The text is all that tells this error from others.
+	// Only the text distinguishes this error from others.
 	if err != nil && strings.Contains(err.Error(), "received unknown message type") {
 		return nil, fmt.Errorf("what answers there is not Redis, or expects TLS (rediss://): %w", err)
 	}

@@ -16,9 +16,9 @@ const (
 	slots    = 16384
 	busTries = 5
 
-	// formTimeout is the node timeout while the cluster forms: a master that joins waits for it before it
-	// takes writes. runTimeout follows: three masters without replicas fail over to nothing, so a short
-	// timeout would only turn a busy machine into a cluster that is down.
+	// formTimeout is the node timeout while the cluster forms: a master that joins waits for it
+	// before it takes writes. runTimeout follows. Three masters without replicas cannot fail over,
+	// so with a short timeout a busy machine would only bring the cluster down.
 	formTimeout = "500"
 	runTimeout  = "5000"
 )
@@ -29,8 +29,8 @@ type ClusterServer struct {
 	nodes nodes
 }
 
-// NewCluster starts a cluster that is stopped at the end of the test. It takes about three seconds; a test
-// that does no harm to the servers uses Cluster.
+// NewCluster starts a cluster that is stopped at the end of the test. It takes about three seconds;
+// a test that does not harm the servers uses Cluster.
 func NewCluster(tb testing.TB) *ClusterServer {
 	tb.Helper()
 	n, err := startCluster()
@@ -45,7 +45,8 @@ func NewCluster(tb testing.TB) *ClusterServer {
 	return &ClusterServer{Target: n.target(), nodes: n}
 }
 
-// Processes are the masters, in the order of their hash slots and of Addrs. The caller owns the slice.
+// Processes are the masters, in the order of their hash slots and of Addrs. The caller owns the
+// slice.
 func (c *ClusterServer) Processes() []*redisserver.Server {
 	return append([]*redisserver.Server(nil), c.nodes...)
 }
@@ -73,7 +74,7 @@ func (n nodes) stop() error {
 	return all
 }
 
-// startCluster returns when every master says that the cluster is whole.
+// startCluster returns when every master reports that the cluster is whole.
 func startCluster() (nodes, error) {
 	var n nodes
 	var bus []string
@@ -90,7 +91,7 @@ func startCluster() (nodes, error) {
 	return n, nil
 }
 
-// startNode names the bus port, which by default is the port + 10000 and may not exist or be taken.
+// startNode sets the bus port: the default, port + 10000, may not exist or may be taken.
 func startNode() (*redisserver.Server, string, error) {
 	var err error
 	for range busTries {
@@ -146,7 +147,8 @@ func (n nodes) form(bus []string) error {
 	return nil
 }
 
-// formed takes the reply of CLUSTER INFO, which in RESP3 is a verbatim string: its type is part of it.
+// formed takes the reply of CLUSTER INFO, which in RESP3 is a verbatim string: its type is part of
+// it.
 func formed(info string) bool {
 	lines := make(map[string]bool)
 	for _, line := range strings.Fields(strings.TrimPrefix(info, "txt:")) {

@@ -10,10 +10,10 @@
 //		})
 //	}
 //
-// Shared and Cluster are servers of the whole test binary, started by the first test that wants them and
-// stopped by Main: tests keep apart by their key Prefix and never flush. New and NewCluster are a test's
-// own, to be killed, paused and restarted. Where no redis-server is installed the tests fail and say what
-// installs one; they are never skipped.
+// Shared and Cluster are servers of the whole test binary. The first test that needs them starts
+// them, and Main stops them. Tests keep apart by their key Prefix and never flush. New and
+// NewCluster belong to one test, which may kill, pause and restart them. Without an installed
+// redis-server the tests fail with the command that installs one; they are never skipped.
 //
-// FREESLOT_TEST_REDIS_SERVER names another binary, such as that of another Redis version or of Valkey.
+// FREESLOT_TEST_REDIS_SERVER names another binary, such as another Redis version or Valkey.
 package redistest

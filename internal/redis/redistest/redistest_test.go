@@ -15,7 +15,7 @@ import (
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
-// missingEnv makes the test binary run one test whose failure another test reads.
+// missingEnv makes the test binary run one test, whose failure another test reads.
 const missingEnv = "FREESLOT_TEST_EXPECT_FAILURE"
 
 func TestMain(m *testing.M) { Main(m) }
@@ -61,7 +61,7 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// TestURL shows that the URL alone leads to the whole target.
+// TestURL: the URL alone leads to the whole target.
 func TestURL(t *testing.T) {
 	t.Parallel()
 	Backends(t, func(t *testing.T, redis *Target) {
@@ -107,7 +107,7 @@ func TestPrefix(t *testing.T) {
 	})
 }
 
-// TestClusterOK asks every master, as each has its own view.
+// TestClusterOK asks every master, because each has its own view.
 func TestClusterOK(t *testing.T) {
 	t.Parallel()
 	redis := Cluster(t)
@@ -192,7 +192,8 @@ func TestNewClusterKill(t *testing.T) {
 	}
 }
 
-// TestMissingServer runs this binary again without a redis-server: the test fails, with the command.
+// TestMissingServer runs this binary again without a redis-server: the test fails, with the command
+// that installs one.
 func TestMissingServer(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(missingEnv) != "" {

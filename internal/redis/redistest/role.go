@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// RoleEnv is the environment variable that, set to "default", has the tests of MainAs connect as the default user, who may do anything.
+	// RoleEnv is the environment variable that, set to "default", has the tests of MainAs connect
+	// as the default user, who may do anything.
 	RoleEnv = "FREESLOT_TEST_ROLE"
 
 	rolePassword = "role-password"
@@ -33,16 +34,16 @@ type Role struct {
 	Name string
 	// Rules are what ACL SETUSER takes.
 	Rules []string
-	// Scripts are loaded by every server at its start, for users who may not.
+	// Scripts are loaded into every server at its start, for users who may not load them.
 	Scripts []string
 }
 
-// role is of the whole test binary, as shared is. It is set before any test runs.
+// role belongs to the whole test binary, like shared. It is set before any test runs.
 var role *Role
 
-// MainAs is Main for tests that show that the code under test gets by with the rights of a role: what URL of a
-// Target names connects as that user, what Client returns as the default one, who may do anything. A command that
-// Redis denied the user fails the test at whose end the server stops.
+// MainAs is Main for tests that show that the code under test gets by with the rights of a role:
+// what URL of a Target names connects as that user, what Client returns as the default one, who may
+// do anything. A command that Redis denied the user fails the test at whose end the server stops.
 func MainAs(m *testing.M, as Role, options ...goleak.Option) {
 	if os.Getenv(RoleEnv) != "default" {
 		role = &as
@@ -59,7 +60,7 @@ func own(name string, cluster bool, addrs ...string) *Target {
 	return t
 }
 
-// AdminURL is URL of the default user.
+// AdminURL is the URL for the default user.
 func (r *Target) AdminURL() string {
 	admin := *r
 	admin.user = ""
@@ -105,7 +106,8 @@ func loadScripts(ctx context.Context, proc *redisserver.Server) error {
 	return nil
 }
 
-// checkDenied fails for each command, key and channel that the user was denied. A server that is away cannot tell.
+// checkDenied fails for each command, key and channel that the user was denied. A server that is
+// away cannot tell.
 func checkDenied(proc *redisserver.Server) error {
 	if role == nil || proc.PID() == 0 {
 		return nil
@@ -122,13 +124,13 @@ func checkDenied(proc *redisserver.Server) error {
 		if err != nil {
 			return fmt.Errorf("ACL LOG: %w", err)
 		}
-		said := func(field string) string {
+		text := func(field string) string {
 			m := e[field]
 			s, _ := m.ToString()
 			return s
 		}
-		if said("username") == role.Name && said("reason") != "auth" {
-			denied = append(denied, fmt.Errorf("redis has denied %s %s %s (%s; %s)", role.Name, said("reason"), said("object"), said("context"), commandOf.FindString(said("client-info"))))
+		if text("username") == role.Name && text("reason") != "auth" {
+			denied = append(denied, fmt.Errorf("redis has denied %s %s %s (%s; %s)", role.Name, text("reason"), text("object"), text("context"), commandOf.FindString(text("client-info"))))
 		}
 	}
 	return errors.Join(denied...)

@@ -16,20 +16,21 @@ const (
 	// masterSet is the name by which the sentinels know the master.
 	masterSet = "main"
 	sentinels = 3
-	// sentinelConfig has a master taken for dead after a second of silence.
+	// With sentinelConfig a master counts as dead after a second of silence.
 	sentinelConfig = "sentinel monitor %[1]s 127.0.0.1 %[2]d 2\nsentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 5000\n"
 )
 
-// Sentinels is one test's own master with one replica and three sentinels, which make the replica the master when
-// the master dies. Master and Replica are named after what they were at the start.
+// Sentinels is one test's own master with one replica and three sentinels, which promote the
+// replica when the master dies. Master and Replica have the names of their roles at the start.
 type Sentinels struct {
 	Master, Replica *Server
 	tb              testing.TB
 	sentinels       nodes
 }
 
-// NewSentinels starts servers and sentinels that are stopped at the end of the test. The servers keep their data in
-// append-only files. It takes some three seconds: the sentinels have to find each other.
+// NewSentinels starts servers and sentinels that are stopped at the end of the test. The servers
+// keep their data in append-only files. It takes some three seconds, until the sentinels have found
+// each other.
 func NewSentinels(tb testing.TB) *Sentinels {
 	tb.Helper()
 	servers := NewWithReplicas(tb, 1, AppendOnly("everysec"))
@@ -63,7 +64,7 @@ func NewSentinels(tb testing.TB) *Sentinels {
 	return s
 }
 
-// URL is what the programs take: the sentinels, and the name of the master.
+// URL is the URL for the programs: the sentinels, and the name of the master.
 func (s *Sentinels) URL() string {
 	var addrs []string
 	for _, proc := range s.sentinels {

@@ -31,7 +31,7 @@ func Args(args ...string) Option {
 	return func(c *redisserver.Config) { c.ExtraArgs = append(c.ExtraArgs, args...) }
 }
 
-// Server is one test's own server. What goes wrong fails the test. Its methods may be called from any
+// Server is one test's own server. An error fails the test. Its methods may be called from any
 // goroutine of the test.
 type Server struct {
 	*Target
@@ -51,7 +51,7 @@ func New(tb testing.TB, options ...Option) *Server {
 	return s
 }
 
-// Process is the server's process, for what has no method here.
+// Process is the server's process, for operations without a method here.
 func (s *Server) Process() *redisserver.Server { return s.proc }
 
 // Kill ends the server as a crash does, and returns when it is gone.
@@ -63,15 +63,16 @@ func (s *Server) Pause() { s.check("pause", s.proc.Pause()) }
 // Resume ends a Pause.
 func (s *Server) Resume() { s.check("resume", s.proc.Resume()) }
 
-// Restart stops the server if it runs, and starts it at the same address. Without AppendOnly it is empty.
+// Restart stops the server if it runs, and starts it at the same address. Without AppendOnly it is
+// empty.
 func (s *Server) Restart() {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	s.check("restart", errors.Join(s.proc.Restart(ctx), loadScripts(ctx, s.proc)))
 }
 
-// Stop ends the server in good order; it can be called more than once. Restart does not work afterwards
-// on the same data.
+// Stop ends the server in good order; it can be called more than once. A later Restart does not
+// have the same data.
 func (s *Server) Stop() { s.check("stop", stopServer(s.proc)) }
 
 // check reports with Error, as Fatal is for the test's own goroutine only.
@@ -103,7 +104,7 @@ func stopServer(proc *redisserver.Server) error {
 	return errors.Join(denied, proc.Stop(ctx))
 }
 
-// explain adds what a developer of this repository has to run.
+// explain adds the command that a developer of this repository has to run.
 func explain(err error) string {
 	if errors.Is(err, redisserver.ErrNotFound) {
 		return "these tests need a redis-server; install it with `make deps`, or name one in " + BinaryEnv + ": " + err.Error()

@@ -11,12 +11,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// lateClose is where rueidis' cluster client closes connections to masters that it no longer uses: in a
-// goroutine that first sleeps for five seconds, even when the client was closed meanwhile.
+// lateClose is the function in which rueidis' cluster client closes connections to masters that it
+// no longer uses: its goroutine first sleeps for five seconds, even when the client was closed
+// meanwhile.
 const lateClose = "github.com/redis/rueidis.(*clusterClient)._refresh.func2"
 
-// shared is what one test binary shares. It is package state because TestMain and the tests have nothing
-// else in common.
+// shared has the servers of one test binary. It is package state because TestMain and the tests
+// have nothing else in common.
 var shared struct {
 	mu      sync.Mutex
 	main    bool // guarded by mu: Main will stop what is started
@@ -24,20 +25,20 @@ var shared struct {
 	cluster lazy
 }
 
-// lateRefresh is where rueidis' cluster client waits for up to a second before it
+// lateRefresh is the function in which rueidis' cluster client waits for up to a second before it
 // asks for the topology, even when the client was closed meanwhile.
 const lateRefresh = "github.com/redis/rueidis.(*call).DelayDo.func1"
 
-// lazy is a Redis that the first user starts; guarded by shared.mu. A failed start is not tried again,
-// so that every test fails at once with the same words.
+// lazy is a Redis that the first user starts; guarded by shared.mu. A failed start is not tried
+// again, so that every test fails at once with the same message.
 type lazy struct {
 	target *Target
 	err    error
 	stop   func() error
 }
 
-// Main is the body of TestMain: it runs the tests, stops the shared servers, looks for goroutines that
-// the tests left behind, and ends the process.
+// Main is the body of TestMain: it runs the tests, stops the shared servers, looks for leaked
+// goroutines, and ends the process.
 func Main(m *testing.M, options ...goleak.Option) {
 	shared.mu.Lock()
 	shared.main = true
@@ -56,7 +57,8 @@ func Main(m *testing.M, options ...goleak.Option) {
 	os.Exit(code)
 }
 
-// Shared returns the server that the tests of this binary share. Nobody may flush, stop or reconfigure it.
+// Shared returns the server that the tests of this binary share. They must not flush, stop or
+// reconfigure it.
 func Shared(tb testing.TB) *Target {
 	tb.Helper()
 	return get(tb, &shared.single, func() (*Target, func() error, error) {
@@ -68,8 +70,8 @@ func Shared(tb testing.TB) *Target {
 	})
 }
 
-// Cluster returns the cluster of three masters that the tests of this binary share. The first call takes
-// about three seconds. Nobody may flush, stop or reconfigure it.
+// Cluster returns the cluster of three masters that the tests of this binary share. The first call
+// takes about three seconds. The tests must not flush, stop or reconfigure it.
 func Cluster(tb testing.TB) *Target {
 	tb.Helper()
 	return get(tb, &shared.cluster, func() (*Target, func() error, error) {
@@ -117,7 +119,8 @@ func stopShared() error {
 	return errors.Join(errs...)
 }
 
-// fuzzing is true in the coordinator and in the workers of go test -fuzz, whose engine keeps goroutines.
+// fuzzing is true in the coordinator and in the workers of go test -fuzz, whose engine keeps
+// goroutines.
 func fuzzing() bool {
 	for name, off := range map[string]string{"test.fuzz": "", "test.fuzzworker": "false"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != off {

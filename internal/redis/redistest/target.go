@@ -11,7 +11,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Target is a Redis to test against: one server or a cluster. It is immutable and safe for concurrent use.
+// Target is a Redis to test against: one server or a cluster. It is immutable and safe for
+// concurrent use.
 type Target struct {
 	name    string
 	addrs   []string
@@ -19,23 +20,24 @@ type Target struct {
 	user    string // with which URL connects; empty for the default user
 }
 
-// At describes a Redis that something else runs: the server at addrs[0], or the cluster of which addrs are
-// members.
+// At describes a Redis that another program runs: the server at addrs[0], or the cluster with the
+// members addrs.
 func At(name string, cluster bool, addrs ...string) *Target {
 	return &Target{name: name, cluster: cluster, addrs: append([]string(nil), addrs...)}
 }
 
-// Name is single or cluster, or what At was told.
+// Name is single or cluster, or the name that At got.
 func (r *Target) Name() string { return r.name }
 
-// IsCluster tells whether keys must share a hash tag to be used together.
+// IsCluster reports whether keys must share a hash tag to be used together.
 func (r *Target) IsCluster() bool { return r.cluster }
 
 // Addrs are host:port of the server, or of every master of the cluster. The caller owns the slice.
 func (r *Target) Addrs() []string { return append([]string(nil), r.addrs...) }
 
-// URL is what rueidis.ParseURL takes; the further masters of a cluster are its addr parameters. Where the
-// package's tests run with the rights of a role it names its user, while Client stays the default user.
+// URL is a URL for rueidis.ParseURL; the further masters of a cluster are its addr parameters. If
+// the package's tests run with the rights of a role, it names the role's user, while Client stays
+// the default user.
 func (r *Target) URL() string {
 	u := url.URL{Scheme: "redis", Host: r.addrs[0]}
 	if r.user != "" {
@@ -47,8 +49,8 @@ func (r *Target) URL() string {
 	return u.String()
 }
 
-// Client returns a client that is closed at the end of the test. It has no client-side cache and no
-// choice of server kind to make; options may change that.
+// Client returns a client that is closed at the end of the test. It has no client-side cache, and
+// knows whether the server is a cluster; options may change that.
 func (r *Target) Client(tb testing.TB, options ...func(*rueidis.ClientOption)) rueidis.Client {
 	tb.Helper()
 	opt := rueidis.ClientOption{
@@ -71,7 +73,7 @@ const longestName = 40
 
 var prefixes atomic.Uint64
 
-// Prefix returns a key prefix that no other call returns, also not in another run against the same
+// Prefix returns a key prefix that no other call returns, not even in another run against the same
 // server. It has only letters, digits and '-': no braces, hence no hash tag.
 func (r *Target) Prefix(tb testing.TB) string {
 	name := strings.Map(func(c rune) rune {

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,50 +13,51 @@ import (
 const (
 	// DefaultStopGrace is how long Stop waits after SIGTERM before it sends SIGKILL.
 	DefaultStopGrace = 5 * time.Second
-	// DefaultAppendFsync is Redis' own default: at most about a second of writes is lost at a power loss.
+	// DefaultAppendFsync is Redis' own default: at most about a second of writes is lost at a power
+	// loss.
 	DefaultAppendFsync = "everysec"
 )
 
-// Config says which server to start. The zero value is a server without persistence, on a free port, in
-// a folder of its own that goes away with Stop.
+// Config describes the server to start. The zero value is a server without persistence, on a free
+// port, in a folder of its own that Stop removes.
 type Config struct {
-	// Binary is the command to run; a name without a slash is looked up in PATH. Empty: redis-server,
-	// or valkey-server where only that one is installed.
+	// Binary is the command to run; a name without a slash is looked up in PATH. Empty means
+	// redis-server, or valkey-server if only that one is installed.
 	Binary string
-	// Dir is the data folder; it is made when missing and never removed. Empty: a new temporary folder,
-	// kept over Kill and Restart, removed by Stop.
+	// Dir is the data folder; it is made when missing and never removed. Empty means a new
+	// temporary folder, which Kill and Restart keep and Stop removes.
 	Dir string
-	// Port is the TCP port on 127.0.0.1. 0: the first Start picks a free one, later ones keep it.
+	// Port is the TCP port on 127.0.0.1. With 0 the first Start picks a free one, and later ones
+	// keep it.
 	Port int
 	// AppendOnly keeps the data in an append-only file. Without it nothing is written to disk.
 	AppendOnly bool
-	// AppendFsync is always, everysec or no; empty means DefaultAppendFsync. It says nothing without AppendOnly.
+	// AppendFsync is always, everysec or no; empty means DefaultAppendFsync. It has no effect
+	// without AppendOnly.
 	AppendFsync string
-	// ConfigFile is a file of the server's own settings, which the fields here override; the server may write to
-	// it, as a sentinel does (ExtraArgs "--sentinel"). Empty: none.
+	// ConfigFile is a file with settings of the server, which the fields here override. The server
+	// may write to it, as a sentinel does (ExtraArgs "--sentinel"). Empty means none.
 	ConfigFile string
 	// ExtraArgs come last on the command line, so they win over everything above: "--hz", "100".
 	// They must not change the port, the bind address or the folder.
 	ExtraArgs []string
-	// StopGrace is how long Stop waits after SIGTERM before it sends SIGKILL; 0 means DefaultStopGrace.
+	// StopGrace is how long Stop waits after SIGTERM before it sends SIGKILL; 0 means
+	// DefaultStopGrace.
 	StopGrace time.Duration
-	// Logger gets the server's output (debug) and its starts and stops (info); nil means no logging.
+	// Logger gets the server's output (debug) and its starts and stops (info); nil means no
+	// logging.
 	Logger *zap.Logger
 }
 
-// WithDefaults returns a copy in which zero fields have their defaults. Binary, Dir and Port stay empty:
-// they are found out at Start.
+// WithDefaults returns a copy in which zero fields have their defaults. Binary, Dir and Port stay
+// empty: Start finds them.
 func (c Config) WithDefaults() Config {
-	if c.AppendFsync == "" {
-		c.AppendFsync = DefaultAppendFsync
-	}
-	if c.StopGrace == 0 {
-		c.StopGrace = DefaultStopGrace
-	}
+	c.AppendFsync = cmp.Or(c.AppendFsync, DefaultAppendFsync)
+	c.StopGrace = cmp.Or(c.StopGrace, DefaultStopGrace)
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	c.ExtraArgs = append([]string(nil), c.ExtraArgs...)
+	c.ExtraArgs = slices.Clone(c.ExtraArgs)
 	return c
 }
 
@@ -64,9 +67,7 @@ func (c Config) Validate() error {
 	if c.Port < 0 || c.Port > 65535 {
 		errs = append(errs, fmt.Errorf("port %d is not within 0 and 65535", c.Port))
 	}
-	switch c.AppendFsync {
-	case "", "always", "everysec", "no":
-	default:
+	if !slices.Contains([]string{"", "always", "everysec", "no"}, c.AppendFsync) {
 		errs = append(errs, fmt.Errorf("appendfsync %q is not always, everysec or no", c.AppendFsync))
 	}
 	if c.StopGrace < 0 {

@@ -17,8 +17,8 @@ type folder struct {
 	lock *os.File
 }
 
-// openFolder makes the folder when it is missing, checks that it can be written to, and locks it. An
-// empty path makes a temporary folder.
+// openFolder makes the folder when it is missing, checks that it can be written to, and locks it.
+// An empty path makes a temporary folder.
 func openFolder(path string) (*folder, error) {
 	f := &folder{temp: path == ""}
 	var err error
@@ -37,7 +37,7 @@ func openFolder(path string) (*folder, error) {
 	return f, nil
 }
 
-// acquire is where an unwritable folder shows. The lock is advisory and dies with this process; the
+// acquire fails for an unwritable folder. The lock is advisory and ends with this process; the
 // child does not inherit it (close-on-exec).
 func (f *folder) acquire() error {
 	lock, err := os.OpenFile(filepath.Join(f.path, lockFile), os.O_CREATE|os.O_RDWR, 0o640)
@@ -55,7 +55,7 @@ func (f *folder) acquire() error {
 	return nil
 }
 
-// close gives the folder up, and removes it when it is temporary.
+// close unlocks the folder, and removes it when it is temporary.
 func (f *folder) close() error {
 	err := f.lock.Close()
 	if f.temp {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"sync"
 
@@ -10,7 +11,7 @@ import (
 
 const keptLines = 20
 
-// output takes what the server prints: each line goes to the log, the last ones are kept for errors.
+// output logs each line that the server prints, and keeps the last ones for errors.
 type output struct {
 	logger *zap.Logger
 
@@ -40,20 +41,13 @@ func (o *output) add(line string) {
 	}
 	o.logger.Debug("redis-server", zap.String("line", line))
 	o.lines = append(o.lines, line)
-	if len(o.lines) > keptLines {
-		o.lines = append([]string(nil), o.lines[len(o.lines)-keptLines:]...)
-	}
+	o.lines = slices.Delete(o.lines, 0, max(len(o.lines)-keptLines, 0))
 }
 
 func (o *output) contains(s string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, line := range o.lines {
-		if strings.Contains(line, s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.lines, func(line string) bool { return strings.Contains(line, s) })
 }
 
 // tail returns the last n lines as one.

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// Ports are picked below the range from which the kernel takes the source ports of outgoing connections
-// (32768 and up on Linux, 49152 and up on BSD). Inside that range a client that dials a server which is
-// down can be given the port it dials, connect to itself, and keep the server from coming back.
+// Ports are picked below the range from which the kernel takes the source ports of outgoing
+// connections (32768 and up on Linux, 49152 and up on BSD). Inside that range a client that dials a
+// missing server can get the same port, connect to itself, and keep the server from coming back.
 const (
 	lowestPort  = 10240
 	highestPort = 32767
@@ -19,8 +19,8 @@ const (
 
 const portTries = 100
 
-// FreePort returns a TCP port on 127.0.0.1 on which nothing listens at the moment. Nothing reserves it:
-// who binds it must cope with losing a race.
+// FreePort returns a TCP port on 127.0.0.1 on which nothing listens at the moment. It does not
+// reserve the port, so another process may take it first.
 func FreePort() (int, error) {
 	for range portTries {
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// outputGrace bounds the wait for the output's end after the server's: a background save that outlives
-// the server holds the pipe open.
+// outputGrace bounds the wait for the end of the output after the end of the server: a background
+// save that outlives the server holds the pipe open.
 const outputGrace = time.Second
 
 // process is one run of the server.
@@ -39,7 +39,7 @@ func launch(cmd *exec.Cmd, out *output) (*process, error) {
 }
 
 // run starts the child and reaps it. The parent-death signal belongs to the thread that forked, and
-// idle threads of a Go process may end: so this goroutine keeps its thread until the child is gone.
+// idle threads of a Go process may end. So this goroutine keeps its thread until the child is gone.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -65,8 +65,9 @@ func (p *process) ended() bool {
 	}
 }
 
-// signal goes to the server, and with group set also to its background saves. After the end it does
-// nothing: os.Process knows whether the child was reaped, so that the pid cannot be somebody else's.
+// signal signals the server, and with group set also its background saves. After the end it does
+// nothing: os.Process knows whether the child was reaped, so the signal cannot reach another
+// process with its pid.
 func (p *process) signal(sig syscall.Signal, group bool) error {
 	err := p.cmd.Process.Signal(sig)
 	if err == nil && group {
@@ -78,7 +79,7 @@ func (p *process) signal(sig syscall.Signal, group bool) error {
 	return nil
 }
 
-// exitError says in one line why a server that nobody stopped has ended. Only after done.
+// exitError is why a server has ended by itself, in one line. It may be called only after done.
 func (p *process) exitError(port int) error {
 	if p.out.contains("Address already in use") {
 		return portTaken(port)

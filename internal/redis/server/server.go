@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	// ErrNotFound is returned when the server's binary is not installed; the message has the command
-	// that installs it.
+	// ErrNotFound is returned when the server's binary is not installed; the message has the
+	// command that installs it.
 	ErrNotFound = errors.New("redis-server not found")
 	// ErrPortTaken is returned when something else listens on the port.
 	ErrPortTaken = errors.New("port taken")
@@ -27,15 +27,16 @@ var (
 	ErrRunning = errors.New("redis-server runs already")
 	// ErrNotRunning is returned by Kill, Pause and Resume when no server runs.
 	ErrNotRunning = errors.New("redis-server does not run")
-	// ErrExited is returned when the server ended although nobody stopped it.
+	// ErrExited is returned when the server ended by itself.
 	ErrExited = errors.New("redis-server exited")
 )
 
-// startTries bounds the ports that Start tries when it may choose one and loses the race for it.
+// startTries bounds the ports that Start tries when it chooses one and another process takes it
+// first.
 const startTries = 5
 
-// Server is one redis-server. All methods are safe for concurrent use; Start, Stop, Kill and Restart
-// run one after the other.
+// Server is one redis-server. All methods are safe for concurrent use. Start, Stop, Kill and
+// Restart run one after the other.
 type Server struct {
 	cfg Config
 
@@ -52,17 +53,18 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg.WithDefaults(), port: cfg.Port}
 }
 
-// Start launches the server and returns when it answers PING. ctx bounds the start-up alone; with no
-// deadline in it a server that loads a large file may take as long as it needs. After an error nothing
-// runs. ErrNotFound, ErrPortTaken, ErrDir, ErrRunning and ErrExited tell the causes apart.
+// Start launches the server and returns when it answers PING. ctx bounds the start-up alone;
+// without a deadline a server may load a large file for any time. After an error nothing runs. The
+// causes are ErrNotFound, ErrPortTaken, ErrDir, ErrRunning and ErrExited.
 func (s *Server) Start(ctx context.Context) error {
 	s.life.Lock()
 	defer s.life.Unlock()
 	return s.start(ctx)
 }
 
-// Stop ends the server: SIGTERM, and SIGKILL after Config.StopGrace or when ctx ends. It returns when
-// the process is gone and its temporary folder removed. It is harmless twice and before Start.
+// Stop ends the server: SIGTERM, and SIGKILL after Config.StopGrace or when ctx ends. It returns
+// when the process is gone and its temporary folder removed. It may be called twice and before
+// Start.
 func (s *Server) Stop(ctx context.Context) error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -79,8 +81,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.start(ctx)
 }
 
-// Kill sends SIGKILL, as a crash would, and returns when the process is gone. Done is closed and Err
-// tells of it. The folder is kept for a Start or Restart.
+// Kill sends SIGKILL, as a crash would, and returns when the process is gone. Done is closed and
+// Err is set. The folder is kept for a Start or Restart.
 func (s *Server) Kill() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -92,8 +94,8 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Pause freezes the server (SIGSTOP) and returns when it stands still: connections are accepted by the
-// kernel and nothing is answered.
+// Pause freezes the server (SIGSTOP) and returns when it has stopped: the kernel accepts
+// connections, and nothing is answered.
 func (s *Server) Pause() error {
 	p, err := s.signal(syscall.SIGSTOP, true)
 	if err != nil {
@@ -102,7 +104,7 @@ func (s *Server) Pause() error {
 	return awaitStopped(p.pid)
 }
 
-// Resume ends a Pause (SIGCONT). It is harmless without one.
+// Resume ends a Pause (SIGCONT). It may be called without one.
 func (s *Server) Resume() error {
 	_, err := s.signal(syscall.SIGCONT, true)
 	return err
@@ -110,20 +112,18 @@ func (s *Server) Resume() error {
 
 // Addr is host:port, or empty before the first Start when the port is to be picked.
 func (s *Server) Addr() string {
-	port := s.Port()
-	if port == 0 {
-		return ""
+	if port := s.Port(); port != 0 {
+		return loopback(port)
 	}
-	return loopback(port)
+	return ""
 }
 
 // URL is the address as clients take it, redis://127.0.0.1:port; empty when Addr is.
 func (s *Server) URL() string {
-	addr := s.Addr()
-	if addr == "" {
-		return ""
+	if addr := s.Addr(); addr != "" {
+		return "redis://" + addr
 	}
-	return "redis://" + addr
+	return ""
 }
 
 // Port is the TCP port; 0 before the first Start when it is to be picked.
@@ -153,7 +153,7 @@ func (s *Server) Dir() string {
 	return s.folder.path
 }
 
-// Done is closed when the server that was started last has ended, for whatever reason. Before the first
+// Done is closed when the server that was started last has ended for any reason. Before the first
 // Start it is nil: it blocks for ever.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
@@ -164,7 +164,7 @@ func (s *Server) Done() <-chan struct{} {
 	return s.proc.done
 }
 
-// Err is nil while the server runs, after Stop, and before Start; else it says why the server ended
+// Err is nil while the server runs, after Stop, and before Start; else it is why the server ended
 // (ErrExited).
 func (s *Server) Err() error {
 	s.mu.Lock()
@@ -197,8 +197,8 @@ func (s *Server) start(ctx context.Context) error {
 	return err
 }
 
-// launch tries several ports where the port is free to choose: between the choice and the bind somebody
-// else can take it. A port that clients may know already is never changed.
+// launch tries several ports if it may choose the port: another process can take it between the
+// choice and the bind. It never changes a port that clients may know already.
 func (s *Server) launch(ctx context.Context, binary string) error {
 	if port := s.Port(); port != 0 {
 		if err := checkPort(port); err != nil {
@@ -255,13 +255,13 @@ func (s *Server) args(port int) []string {
 		args[len(args)-1] = "yes"
 		args = append(args, "--appendfsync", s.cfg.AppendFsync)
 	}
-	if s.cfg.ConfigFile != "" { // known as such by its place alone
+	if s.cfg.ConfigFile != "" { // it must come first
 		args = append([]string{s.cfg.ConfigFile}, args...)
 	}
 	return append(args, s.cfg.ExtraArgs...)
 }
 
-// awaitReady asks the server until it answers, has ended, or ctx has.
+// awaitReady asks the server until it answers, or it or ctx has ended.
 func awaitReady(ctx context.Context, p *process, port int) error {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -304,8 +304,8 @@ func (s *Server) terminate(ctx context.Context) error {
 	return nil
 }
 
-// askToStop sends SIGTERM and returns the process to wait for, or nil when none runs. SIGCONT follows,
-// as a paused server would act on nothing but SIGKILL.
+// askToStop sends SIGTERM and returns the process to wait for, or nil when none runs. SIGCONT
+// follows, because a paused server acts only on SIGKILL.
 func (s *Server) askToStop() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

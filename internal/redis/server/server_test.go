@@ -220,13 +220,14 @@ func TestUnexpectedExit(t *testing.T) {
 
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
-	// A Redis holds the port: its PONG must not be taken for the child's.
+	// Another Redis holds the port: its PONG must not count as the child's.
 	first := setup(t, Config{})
 	err := New(Config{Binary: os.Getenv(binaryEnv), Port: first.Port()}).Start(deadline(t))
 	oneLine(t, err, ErrPortTaken, fmt.Sprint(first.Port()))
 }
 
-// TestPortLost takes the way of a port that was free when it was checked: the child reports it.
+// TestPortLost: the port was free when it was checked, but taken when the child bound it; the child
+// reports it.
 func TestPortLost(t *testing.T) {
 	t.Parallel()
 	first := setup(t, Config{})

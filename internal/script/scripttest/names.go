@@ -16,7 +16,7 @@ var globals = []string{
 	"assert", "error", "ipairs", "next", "pairs", "pcall", "rawget", "rawset", "select", "setmetatable", "tonumber", "tostring", "type", "unpack",
 }
 
-// names are those of one text, sorted.
+// names are the names of one text, sorted.
 type names struct {
 	defines  []string // locals of the text itself, not of its functions and blocks
 	free     []string // read, and neither defined before nor given by Redis

@@ -1,9 +1,10 @@
-// Package scripttest holds the Lua scripts of a feature against the rules that all features share.
+// Package scripttest checks the Lua scripts of a feature against the rules that all features share,
+// and gives their tests a cell.
 //
 //	func TestScripts(t testing.TB) { scripttest.Check(t, files) }
 //
-// The header of an include states the names that it exchanges with the scripts around it. A line that ends with a
-// comma goes on in the next one.
+// The header of an include states the names that it exchanges with the scripts around it. A line
+// that ends with a comma goes on in the next one.
 //
 //	-- Needs: now, key      names that it reads, and that stand above the line that includes it
 //	-- Sets: quit           names above that line to which it assigns; best none
@@ -28,9 +29,9 @@ const (
 	lib    = "script/lib"
 )
 
-// Check refuses scripts that use a name that neither they nor Redis define, headers that leave something out, includes
-// whose headers are not true, and commands that [script.Script.Commands] cannot read. files is
-// what the feature gives to [script.MustLoad].
+// Check refuses scripts that use a name that neither they nor Redis define, incomplete headers of
+// scripts, false headers of includes, and commands that [CheckAccess] cannot read. files is the
+// feature's argument of [script.MustLoad].
 func Check(t testing.TB, files fs.FS) {
 	t.Helper()
 	included := make(map[string]bool)
@@ -60,7 +61,7 @@ func Check(t testing.TB, files fs.FS) {
 			t.Errorf("%s hides the include of this name that all features share", at)
 		}
 	}
-	for at := range included { // those of all features, too
+	for at := range included { // also the includes of all features
 		checkInclude(t, at, source(t, files, at))
 	}
 }
@@ -112,7 +113,7 @@ func body(text string) string { return luaComment.ReplaceAllString(text, "") }
 
 var luaComment = regexp.MustCompile(`(?m)--.*$`)
 
-// checkHeader looks for what the header of a script must say.
+// checkHeader checks that the header of a script has every part that it must have.
 func checkHeader(t testing.TB, at, text string) {
 	t.Helper()
 	h, name := header(text), strings.TrimSuffix(path.Base(at), ".lua")
@@ -143,7 +144,7 @@ func indexes(text, pattern string) map[int]bool {
 	return out
 }
 
-// checkInclude compares what the header of an include says with what its whole text does.
+// checkInclude compares the header of an include with its whole text.
 func checkInclude(t testing.TB, at, whole string) {
 	t.Helper()
 	if !strings.HasPrefix(whole, "-- ") {
@@ -160,7 +161,8 @@ func checkInclude(t testing.TB, at, whole string) {
 	}
 }
 
-// listed are the names of a line such as "Needs: a, b", which goes on behind a comma at its end; sorted.
+// listed are the names of a line such as "Needs: a, b", which goes on in the next line after a
+// comma at its end; sorted.
 func listed(header, label string) []string {
 	m := regexp.MustCompile(`(?m)^` + label + `: ((?:.*,\n)*.*)$`).FindStringSubmatch(header)
 	if m == nil {
@@ -171,20 +173,16 @@ func listed(header, label string) []string {
 	return names
 }
 
-var (
-	aliased     = regexp.MustCompile(`(?m)local ([\w, ]+) = ((?:redis\.p?call, )*redis\.p?call)(?:,|\s|$)`)
-	commandCall = regexp.MustCompile(`\b(?:redis\.p?call\(|call\(|try\(|sure\(|pcall\(redis\.p?call, )([^,()]*)`)
-	commandName = regexp.MustCompile(`'[A-Z]+'`)
-)
+var aliased = regexp.MustCompile(`(?m)local ([\w, ]+) = ((?:redis\.p?call, )*redis\.p?call)(?:,|\s|$)`)
 
-// checkCommands makes sure that the names of all commands are where script.Commands looks for them.
+// checkCommands makes sure that the names of all commands are where commands looks for them.
 func checkCommands(t testing.TB, at, whole string) {
 	t.Helper()
 	text := body(whole)
 	for _, m := range aliased.FindAllStringSubmatch(text, -1) {
 		for i := range strings.Count(m[2], "redis.") {
 			if name := strings.TrimSpace(strings.Split(m[1], ",")[i]); name != "call" && name != "try" {
-				t.Errorf("%s: %s is redis.call by a name that script.Commands does not know", at, name)
+				t.Errorf("%s: %s is redis.call by a name that this test does not know", at, name)
 			}
 		}
 	}
@@ -193,7 +191,7 @@ func checkCommands(t testing.TB, at, whole string) {
 			t.Errorf("%s: which command is %q?", at, call[0])
 		}
 	}
-	if len(script.New(at, whole).Commands(false)) == 0 {
+	if len(commands(whole)) == 0 {
 		t.Errorf("%s calls nothing", at)
 	}
 }

@@ -2,10 +2,13 @@ package scripttest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // good is a feature that keeps the rules.
@@ -35,7 +38,7 @@ end
 	}
 }
 
-// heard collects what a check says instead of failing.
+// heard collects the messages of a check instead of failing.
 type heard struct {
 	testing.TB
 	said []string
@@ -95,4 +98,59 @@ func TestCheck(t *testing.T) {
 			t.Errorf("said %q", h.said)
 		}
 	})
+}
+
+// TestCommands: those of a script are what it calls, not what its comments name.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	const text = "-- redis.call('KEYS')\nredis.call('GET', k)\npcall(redis.call, 'SET', k)\nredis.pcall(last and 'LPOP' or 'RPOP', k)\nsure('DEL', k)\n"
+	if got := slices.Sorted(maps.Keys(commands(text))); !slices.Equal(got, []string{"del", "get", "lpop", "rpop", "set"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestCheckAccess(t *testing.T) {
+	t.Parallel()
+	const text = `-- put: writes.
+-- KEYS[1] thing:<name>  string
+-- ARGV[1] value
+redis.call('SET', KEYS[1], ARGV[1])
+redis.call('PUBLISH', channel, key('other', 'x'))
+`
+	needs := script.Needs{
+		Scripts: []string{"put"}, Commands: []string{"set"}, Publishes: true,
+		Names: func(l script.Layout, node string) script.Names {
+			return script.Names{Keys: []string{l.Key("thing", node), l.Key("other", "*")}}
+		},
+	}
+	for name, c := range map[string]struct {
+		change func(n *script.Needs)
+		want   string
+	}{
+		"good":                 {func(*script.Needs) {}, ""},
+		"a command is missing": {func(n *script.Needs) { n.Commands = nil }, "calls set"},
+		"a command too many":   {func(n *script.Needs) { n.Commands = []string{"get", "set"} }, "may call get"},
+		"publishes":            {func(n *script.Needs) { n.Publishes = false }, "publishes"},
+		"no such script":       {func(n *script.Needs) { n.Scripts = []string{"put", "take"} }, "calls take"},
+		"a key is missing": {func(n *script.Needs) {
+			n.Names = func(l script.Layout, _ string) script.Names { return script.Names{Keys: []string{l.Key("thing", "*")}} }
+		}, `"other"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			agent := needs
+			c.change(&agent)
+			h := &heard{TB: t}
+			CheckAccess(h, script.Access{
+				Scripts: script.Set{"put": script.New("put", text)},
+				Roles: map[script.Role]script.Needs{
+					script.RoleAgent:   agent,
+					script.RoleReplica: {Commands: []string{"arbitrary", "scan", "set"}, Publishes: true}, // what Go code here builds
+				},
+			})
+			if c.want == "" && len(h.said) > 0 || c.want != "" && !slices.ContainsFunc(h.said, func(s string) bool { return strings.Contains(s, c.want) }) {
+				t.Errorf("said %q, expected %q", h.said, c.want)
+			}
+		})
+	}
 }

@@ -1,53 +1,52 @@
--- abandon: takes every job of owned, what a node's slots hash holds (HGETALL), from the
--- node: a job whose cancellation was under way ends so, all others go to their next
--- attempts; counted says whether that is a failure of theirs. What belongs to the
--- epoch keep ('' for none) stays owned; returned are the lost jobs and the slots
--- kept. Further keys of the node, given behind, are deleted in the same command. The
--- reaper scans the ownership set and nothing else, so no job can hide. The first write
--- frees memory, so that it works where Redis refuses other writes; before it, all
--- records are looked for.
--- Needs: again, finish, gate_keys, gated, here, index_finished, key, line_keys
+-- abandon: takes every job of owned, the content of a node's slots hash (HGETALL), from the node. A
+-- job that was being cancelled ends so; all others go to their next attempts, and counted is
+-- true where that is a failure of theirs. Jobs of the epoch keep ('' for none) stay owned. Returns the
+-- lost jobs and the slots of those kept. Further keys of the node, given behind, are deleted in the
+-- same command. The slots hash is all that a node owns, so no job can hide. The first write frees
+-- memory, so that it works where Redis refuses other writes; all records are read before.
+-- Needs: finish, here, index_finished, key, leave_limits, limit_keys, limited, queue_keys, retry
 -- Defines: abandon
 local function abandon(owned, slots_key, node, failure, counted, keep, ...)
-  local lost, attempts, job_keys, kept, used = {}, {}, {}, false, 0
+  local lost, attempts, job_keys, kept, in_use = {}, {}, {}, false, 0
   for i = 1, #owned, 2 do
     local job = owned[i]
     local attempt, epoch, slots = string.match(owned[i + 1], '^(%d+):([^:]*):(%d+)')
     if epoch == keep then
-      kept, used = true, used + tonumber(slots)
+      kept, in_use = true, in_use + tonumber(slots)
     elseif job ~= 'sum' then
       local n = #lost + 1
       lost[n], attempts[job], job_keys[n] = job, attempt, key('jobs', job)
     end
   end
   here(slots_key, job_keys)
-  local records, lines = {}, {}
-  for i, job_key in ipairs(job_keys) do -- protected: one that an operator has made something else of is lost, not the node
-    records[i] = redis.pcall('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why', 'gates')
-    line_keys(records[i][4], lines)
-    if records[i][7] then
-      gated[lost[i]] = records[i][7]
-      gate_keys(records[i][7], lines)
+  local records, keys = {}, {}
+  for i, job_key in ipairs(job_keys) do -- protected: a key of another type loses its own job, not the node
+    local record = redis.pcall('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why', 'gates')
+    records[i] = record
+    queue_keys(record[4], keys)
+    if record[7] then
+      limited[lost[i]] = record[7]
+      limit_keys(record[7], keys)
     end
   end
-  here(slots_key, lines)
+  here(slots_key, keys)
   if kept then
     redis.call('DEL', ...)
     for i = 1, #lost, 1000 do redis.call('HDEL', slots_key, unpack(lost, i, math.min(i + 999, #lost))) end
-    redis.call('HSET', slots_key, 'sum', used)
+    redis.call('HSET', slots_key, 'sum', in_use)
   else
     redis.call('DEL', slots_key, ...)
   end
   for i, job in ipairs(lost) do
-    local job_key, attempt = job_keys[i], attempts[job]
-    local record = records[i]
+    local job_key, attempt, record = job_keys[i], attempts[job], records[i]
     local last = string.match(record[2] or '', '^(%d+) ')
     if last == attempt and record[1] == 'cancelling' then
+      leave_limits(job, record[4])
       finish(job, job_key, node, attempt, record[3], record[4], record[6] == 'expired' and 'expired' or 'cancelled', '', '')
     elseif last == attempt and record[1] == 'running' then
-      again(job, job_key, node, attempt, record[3], record[4], record[5], counted, failure, 0)
+      retry(job, job_key, node, attempt, record[3], record[4], record[5], counted, failure, 0)
     end
   end
   index_finished()
-  return lost, used
+  return lost, in_use
 end

@@ -1,32 +1,29 @@
--- finish: gives a job its one terminal state and tells the replica that waits
--- for it. A reply stream that is gone belongs to a replica that is gone: nothing
--- is written, and the record keeps the result for whoever asks later. Nor does a reply
--- that cannot be written end the script, whose work would be half done then: the stream
--- may be on another server while a hash slot migrates, and a replica asks for the
--- records of jobs that it does not hear of.
--- finished_key, due_key, retention (ms; where the record, whose field job is given, does not
--- say its own) and inline (bytes) are bound by the script. used is what the node has in use
--- after this job: the reply brings it to the cache of the replica that placed the job.
--- Needs: at, due_key, finished_key, inline, key, now_us, retention
--- Defines: BYTES, ENTRY, ends, finish, finished, forget, gated, index_finished, keeps, longest,
---   quit, told, used
-local finished, used, longest, ends = 0, 0, retention, {}
--- What raises before index_finished costs replicas the ends so far: they find them in the records, later.
-local ENTRY, BYTES, told = 400, 65536, {} -- fields and bytes from which on an entry of a reply stream is written; replica -> the fields of its next one
-local gated, quit = {}, nil -- job -> field gates of its record, while it counts there; how it stops to, see lib/gate.lua
-local keeps = {} -- what records say of their retention -> PEXPIRE's argument: few values come often
+-- finish: gives a job its one terminal state and informs the replica that waits for it. Without a
+-- reply stream nothing is sent: that replica is gone, and the record keeps the result. Nor does a
+-- reply that Redis refuses end the script in the middle of its work: the stream may be on another
+-- server while a hash slot migrates, and a replica reads the records of jobs that it hears nothing
+-- of. used is how many slots of the node are in use after the job.
+-- Needs: at, due_key, finished_key, key, now_us, read_job, used
+-- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, RETENTION, ends, finish, finished,
+--   index_finished, keeps, longest, news
+-- include lib/inline.lua
+local RETENTION = 3600000 -- ms for which a record is kept whose field job has another form
+local ENTRY = 400 -- fields from which on an entry of a reply stream is written
+local finished, longest, ends = 0, RETENTION, {}
+-- Until index_finished a script that fails leaves replicas without the ends: they find them in the
+-- records, later.
+local news = {} -- replica -> the fields of its next entry
+local keeps = {} -- retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
-  if gated[job] then quit(job, gated[job], static) end
-  local stated, deadline = string.match(static or '', '^%S+ %d+ %d+ (%d+) %S+ %d+ %d+ (%d+) ')
-  if not stated then stated = retention end
-  -- Protected: due may be elsewhere while a hash slot migrates, and whoever handles due jobs
-  -- passes over one that has ended.
+  local _, _, _, retention, _, _, _, deadline = read_job(static)
+  -- Protected: due may be elsewhere while a hash slot migrates, and due.lua passes over a job that
+  -- has ended.
   if deadline ~= '0' then redis.pcall('ZREM', due_key, job) end
-  local keep = keeps[stated]
+  local keep = keeps[retention or '']
   if not keep then
-    local ms = math.max(tonumber(stated), 1)
+    local ms = math.max(tonumber(retention) or RETENTION, 1)
     longest, keep = math.max(longest, ms), string.format('%.0f', ms)
-    keeps[stated] = keep
+    keeps[retention or ''] = keep
   end
   if result == '' and failure == '' then
     redis.call('HSET', job_key, 'state', state, 'finished_at_ms', at)
@@ -42,48 +39,42 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
   finished = finished + 1
   if reply_to and reply_to ~= '' then
     local partial = '0'
-    if #result > inline then result, partial = '', '1' end
+    if #result > INLINE_RESULT then result, partial = '', '1' end
     local head = job .. ' ' .. attempt .. ' ' .. node .. ' ' .. state .. ' ' .. at .. ' ' .. used .. ' ' .. partial
     local fails -- few jobs have any, so few are asked
     if tostring(attempt) ~= '1' or state ~= 'succeeded' and state ~= 'failed' then
       fails = string.match(redis.call('HGET', job_key, 'fails') or '', '^%d+')
     end
-    local news = told[reply_to]
-    if not news then
-      news = {}
-      told[reply_to] = news
+    local entry = news[reply_to]
+    if not entry then
+      entry = {}
+      news[reply_to] = entry
     end
-    local k = #news
-    news[k + 1], news[k + 2], news[k + 3], news[k + 4] = 'j', head, 'r', result
-    if failure ~= '' then news[k + 5], news[k + 6] = 'e', failure end
+    local k = #entry
+    entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', head, 'r', result
+    if failure ~= '' then entry[k + 5], entry[k + 6] = 'e', failure end
     if fails then
-      k = #news
-      news[k + 1], news[k + 2] = 'f', fails
+      k = #entry
+      entry[k + 1], entry[k + 2] = 'f', fails
     end
-    news.bytes = (news.bytes or 0) + #result + #failure
-    if #news >= ENTRY or news.bytes >= BYTES then
-      redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(news))
-      told[reply_to] = nil
+    entry.bytes = (entry.bytes or 0) + #result + #failure
+    if #entry >= ENTRY or entry.bytes >= ENTRY_BYTES then
+      redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(entry))
+      news[reply_to] = nil
     end
   end
 end
 
--- index_finished: puts the jobs that finish ended into the index of finished jobs, and tells the replicas
--- that wait for them, each in one entry.
+-- index_finished: puts the jobs that finish ended into the index of finished jobs, and informs the
+-- replicas that wait for them, each in one entry. It also drops from the index what is older than
+-- the longest retention met: such records have expired. At most 1000 a call, many times what one
+-- call adds, so that the first call after a quiet hour does not stop Redis.
 local function index_finished()
-  for reply_to, news in pairs(told) do
-    redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(news))
+  for reply_to, entry in pairs(news) do
+    redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(entry))
   end
-  told = {}
+  if finished == 0 then return end -- how long others keep theirs is not known
   for i = 1, #ends, 2000 do redis.call('ZADD', finished_key, unpack(ends, i, math.min(i + 1999, #ends))) end
-  ends = {}
-end
-
--- forget: drops what is older than the longest retention met from the index of finished jobs;
--- their records expire by themselves. At most 1000 a call, many times what one call
--- adds, so that the first call after a quiet hour does not stop Redis.
-local function forget()
-  if finished == 0 then return end -- how long others keep theirs is not known then
   local old = redis.call('ZCOUNT', finished_key, '-inf', string.format('(%.0f', now_us - longest * 1000))
   if old > 0 then redis.call('ZREMRANGEBYRANK', finished_key, 0, math.min(old, 1000) - 1) end
 end

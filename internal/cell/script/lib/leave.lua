@@ -1,17 +1,37 @@
--- leave: takes a node out of the indexes and announces that, after its keys were deleted.
--- A tombstone of bounded history tells replicas that were away. pools are its member
--- sets. It is no function: a script has one node that leaves.
--- Needs: announce, epoch, node, online_key, pools, revisions_key, tombstones, version_key
--- Defines: revision
-for _, members in ipairs(pools) do redis.call('SREM', members, node) end
+-- leave: takes a node out of the cell: its jobs go to their next attempts, its keys are deleted,
+-- and pools and indexes forget it. A tombstone of bounded history informs replicas that were away.
+-- pool_ids is the field of its profile, counted is true where a lost attempt is a failure. It is no
+-- function: a script has one node that leaves.
+-- Needs: PREFIX, TAG, announce, at, counted, dispatch_key, due_key, epoch, failure, finished_key,
+--   key, load_key, metrics_key, node, now, now_us, online_key, pool_ids, profile_key,
+--   revisions_key, serves_key, slots_key, tombstones, version_key, waiting_key, waiting_version_key
+-- Defines: lost, revision
+local lost
+do
+  local used = 0
+  -- include lib/here.lua
+  -- include lib/record.lua
+  -- include lib/finish.lua
+  -- include lib/queue.lua
+  -- include lib/limit.lua
+  -- include lib/retry.lua
+  -- include lib/abandon.lua
+  -- include lib/pool.lua
+  local pools = former_pools(pool_ids, {})
+  here(profile_key, pools)
+  lost = abandon(redis.call('HGETALL', slots_key), slots_key, node, failure, counted, '', profile_key, load_key, metrics_key,
+    dispatch_key, serves_key)
+  for _, members in ipairs(pools) do redis.call('SREM', members, node) end
+end
 redis.call('SREM', online_key, node)
 
 local revision = announce('o', node, epoch, 'offline', '0', 0, '')
 redis.call('ZADD', revisions_key, revision, '-' .. node)
 redis.call('ZREM', revisions_key, node)
 if redis.call('HINCRBY', version_key, 'tombstones', 1) > tombstones then
-  -- Living nodes move away from the oldest entries with every heartbeat, so only nodes that died in silence, or have
-  -- no agent, can come before the oldest tombstone. Those up to the floor were passed before: no tombstone is among them.
+  -- Living nodes move away from the oldest entries with every heartbeat, so only nodes that died in
+  -- silence, or have no agent, can come before the oldest tombstone. Those up to the floor were
+  -- passed before: no tombstone is among them.
   local floor = tonumber(redis.call('HGET', version_key, 'floor') or '') or 0
   local first, dropped = 0, false
   repeat

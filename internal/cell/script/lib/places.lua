@@ -1,8 +1,8 @@
--- forget_gone: takes places out of the index of finished jobs whose records are gone, the oldest first, up to
--- the first whose record is there; most of them, and returns true where there may be more. The
--- agents that end jobs do not know how long replicas keep records, so what lib/finish forgets by
--- its age can be far too much to keep. Protected: while a hash slot migrates keys are
--- elsewhere, and what is not known to be gone stays.
+-- forget_gone: takes places of records that are gone out of the index of finished jobs, the oldest
+-- first, up to the first whose record is there; most of them, and returns true where there may be
+-- more. Agents that end jobs do not know how long replicas keep records, so index_finished may keep
+-- far too many. Protected: while a hash slot migrates keys are elsewhere, and what is not known to
+-- be gone stays.
 -- Needs: finished_key, key
 -- Defines: forget_gone
 local function forget_gone(most)

@@ -1,6 +1,5 @@
--- former_pools: the member sets, each once, of the pools of a profile, whose 'pool_ids'
--- is given, but for those in stay. An operator may have edited it: what cannot be read
--- is passed over, or else the node could neither register nor leave.
+-- former_pools: the member sets of the pools in a profile's pool_ids, each once, but for those in
+-- stay. It passes over what it cannot read: otherwise the node could neither register nor leave.
 -- Needs: key
 -- Defines: former_pools
 local function former_pools(pool_ids, stay)

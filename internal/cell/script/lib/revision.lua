@@ -1,13 +1,12 @@
--- revision: takes the next revision for node, as text. Revisions have no holes: whoever
--- misses an event sees the gap at the next one. So what follows has to publish it. It
--- is no function,
--- because to make one costs a script as much as a tenth of a command.
+-- revision: takes the next revision for node, as text. Revisions have no holes: a replica that
+-- misses an event sees the gap at the next one. So the script has to publish it. It is no function:
+-- making one costs a tenth of a command.
 -- Needs: clock, epoch, node, revisions_key, version_key
 -- Defines: revision
 local revision = redis.call('HINCRBY', version_key, 'revision', '1')
 revision = revision < 1e14 and revision .. '' or string.format('%.0f', revision)
 if revision == '1' then
-  -- A counter that begins anew gets another name, so that nobody takes it for the one before.
+  -- A counter that begins anew gets another name, so that no replica takes it for the former one.
   redis.call('HSET', version_key, 'generation', string.sub(redis.sha1hex(clock[1] .. ' ' .. clock[2] .. node .. epoch), 1, 16))
 end
 redis.call('ZADD', revisions_key, revision, node)

@@ -1,14 +1,13 @@
--- node_state: everything that a replica's cache holds of one node, or its tombstone when
--- there is no profile. revisions_key is bound by the script, whose ARGV[5..] are the
--- profile fields to return, beginning with epoch, status and registered_at_ms. The keys
--- come from the index of this cell. A profile that is on another server, as during the
--- migration of a hash slot, is an error: it is no node that left. A node without a
--- heartbeat was last heard when it registered; what an operator made of the load key is none.
--- Needs: here, key, revisions_key
+-- node_state: everything that a replica's cache holds of one node, or its tombstone when there is
+-- no profile. fields are the profile fields to return, beginning with epoch, status and
+-- registered_at_ms. A profile that is on another server, as during the migration of a hash slot, is
+-- an error: the node has not left. A node without a valid heartbeat was last heard when it
+-- registered.
+-- Needs: fields, here, key, revisions_key
 -- Defines: node_state
 local function node_state(id, revision)
   local profile_key = key('nodes', id)
-  local profile = redis.call('HMGET', profile_key, unpack(ARGV, 5))
+  local profile = redis.call('HMGET', profile_key, unpack(fields))
   if not profile[1] then
     here(revisions_key, {profile_key})
     return {'-' .. id, revision}

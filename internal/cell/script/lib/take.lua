@@ -1,61 +1,63 @@
--- take: gives the free slots of a node to the first jobs that wait in these classes,
--- and returns the slots in use then and how many jobs began. Among the heads of the
--- classes priority goes first, then age, which the ids tell. A job that needs more slots
--- than are free is not passed by others of its class, or else it would wait for ever; one
--- that the node is too small for is, and one that has just failed there. Of other classes jobs
--- of a lower priority do not pass it either, and after a while none that came later. inline_spec is in bytes.
--- Needs: TAG, TAGS, at, gate_keys, inline_spec, job_parts, key, leave_line, now, park, passes,
---   shut, sure, tag, waiting_key, waiting_version_key
+-- take: gives the free slots of a node to the first jobs that wait in these classes, and returns
+-- the slots in use then and how many jobs began. Among the heads of the classes priority goes
+-- first, then age, which the ids hold. A job that needs more slots than are free is not passed by
+-- others of its class: it would wait for ever. A job is passed that the node is too small for, or
+-- that has just failed there. Of other classes no job of a lower priority passes it, and after a
+-- while none that came later.
+-- Needs: INLINE_SPEC, TAG, TAGS, at, closed_limit, count_running, key, leave_queue, limit_keys,
+--   now, park, read_job, sure, tag, waiting_key, waiting_version_key
 -- Defines: ANSWER, AVOID, LOOK, LOOKS, PATIENCE, assigned, take
-local LOOK = 64 -- how many of a class are looked at for one that the node may take
-local LOOKS = 96 -- how many of all classes together, but that two of each always are
-local PATIENCE = 10000 -- ms that a job waits for room while others of its priority pass it
+local LOOK = 64 -- jobs of a class that are looked at for one that the node may take
+local LOOKS = 96 -- jobs of all classes together that are looked at, but always two of each
+local PATIENCE = 10000 -- ms for which others of its priority pass a job that needs more room
 local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
-local ANSWER = 131072 -- bytes of specs that an answer brings; the others are read by who runs the job
-local assigned = {} -- job -> {slots in use then, attempt}
+local ANSWER = 131072 -- bytes of specs that an answer brings; the agent reads the others
+local assigned = {} -- job -> {slots in use then, attempt, node}
 
 local function take(node, epoch, max, used, slots_key, dispatch_key, classes, handed)
   local looks, left = 0, ANSWER
-  local function put_aside(class, job, job_key, static, name, own)
-    leave_line(class, job)
-    redis.call('HSET', job_key, 'charged', '1')
-    park(job, class, static, name, own)
+  local function put_aside(job, limit, own)
+    leave_queue(job.class, job.id)
+    redis.call('HSET', job.key, 'charged', '1')
+    park(job.id, job.class, job.priority, job.submitted_at, limit, own)
   end
 
   -- head: the job of a class that is next on this node, nil where there is none.
   local function head(class)
-    local line, from, to = key('waiting', class), 0, 1 -- the first or second is the one, nearly always
+    local queue, from, to = key('waiting', class), 0, 1 -- the first or second is the one, nearly always
     while true do
-      -- Protected, as what follows: while a hash slot migrates keys may be on another
-      -- server, and the script must not end in the middle of its work.
-      local jobs, gone = redis.pcall('ZRANGE', line, from, to, 'WITHSCORES'), false
+      -- Protected, as what follows: while a hash slot migrates keys may be on another server, and
+      -- the script must not end in the middle of its work.
+      local jobs, gone = redis.pcall('ZRANGE', queue, from, to, 'WITHSCORES'), false
       if jobs.err then return nil end
       for i = 1, #jobs, 2 do
         local job = jobs[i]
         local job_key = key('jobs', job)
         looks = looks + 1
         -- Without a tag the keys are on one server, and stay there.
-        local all = TAG ~= '' and redis.pcall('EXISTS', line, job_key, waiting_key, waiting_version_key, key('fair', class))
+        local all = TAG ~= '' and redis.pcall('EXISTS', queue, job_key, waiting_key, waiting_version_key, key('fair', class))
         if type(all) == 'table' then return nil end
         -- With the spec where it is the one, very likely: most nodes have one class that waits.
         local record = #classes == 1 and i == 1 and redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails', 'gates', 'spec')
           or redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails', 'gates')
-        local tenant, slots, _, _, _, deadline = job_parts(record[2])
+        local tenant, slots, submitted_at, _, _, priority, _, deadline = read_job(record[2])
         if record.err or record[1] ~= 'waiting' or not tenant then
-          leave_line(class, job) -- what an operator edited or deleted
+          leave_queue(class, job) -- of another form, or deleted
           gone = true
-        elseif deadline == 0 or deadline > now then -- else its time is over, which whoever handles due jobs says
+        elseif deadline == '0' or tonumber(deadline) > now then -- else its time is over: due.lua ends it
+          slots = tonumber(slots)
           local failed_at, failed_on = string.match(record[5] or '', '^%d+ (%d+) (%S+)$')
           local avoid = failed_on == node and now - tonumber(failed_at) < AVOID
           if slots <= max and not avoid then
-            local names = record[6]
-            if names and type(redis.pcall('EXISTS', line, unpack(gate_keys(names, {})))) == 'table' then return nil end
+            local limits = record[6]
+            if limits and type(redis.pcall('EXISTS', queue, unpack(limit_keys(limits, {})))) == 'table' then return nil end
+            local next = {id = job, key = job_key, class = class, limits = limits, score = tonumber(jobs[i + 1]), slots = slots,
+              tenant = tenant, priority = priority, submitted_at = tonumber(submitted_at), run = record[3], reply_to = record[4],
+              spec = record[7], many = i == 1 and #jobs > 2}
             local closed, own
-            if names then closed, own = shut(job, names) end
-            if not closed then return {job = job, gates = names, key = job_key, class = class, score = tonumber(jobs[i + 1]), slots = slots,
-              tenant = tenant, static = record[2], run = record[3], reply_to = record[4], spec = record[7], many = i == 1 and #jobs > 2,
-              since = tonumber(string.match(record[2], '^%S+ %d+ (%d+) ') or '0')} end
-            put_aside(class, job, job_key, record[2], closed, own)
+            if limits then closed, own = closed_limit(job, limits) end
+            if not closed then return next end
+            put_aside(next, closed, own)
             gone = true
           end
         end
@@ -71,17 +73,17 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ha
   local function before(a, b)
     local first, second = math.floor(a.score / TAGS), math.floor(b.score / TAGS)
     if first ~= second then return first < second end
-    return string.sub(a.job, -26) < string.sub(b.job, -26)
+    return string.sub(a.id, -26) < string.sub(b.id, -26)
   end
 
   local function begin(next)
-    local job, attempt = next.job, tonumber(string.match(next.run or '', '^(%d+) ') or '0') + 1
+    local job, attempt = next.id, tonumber(string.match(next.run or '', '^(%d+) ') or '0') + 1
     local start, fair = next.score % TAGS, key('fair', next.class)
     if start > tag(sure('HGET', fair, 'v')) then redis.call('HSET', fair, 'v', string.format('%.0f', start)) end
-    leave_line(next.class, job, next.many)
+    leave_queue(next.class, job, next.many)
     redis.call('HSET', next.key, 'state', 'running', 'run', attempt .. ' ' .. node .. ' ' .. epoch .. ' ' .. at)
     local spec = next.spec or redis.call('HGET', next.key, 'spec') or ''
-    if #spec > inline_spec then spec = '' end
+    if #spec > INLINE_SPEC then spec = '' end
     local head = job .. ' ' .. attempt .. ' ' .. next.tenant
     if handed then
       if #spec > left then spec = '' end
@@ -91,7 +93,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ha
       -- Protected: the stream only delivers, the next heartbeat would mend it.
       redis.pcall('XADD', dispatch_key, '*', 'j', head, 's', spec)
     end
-    if next.gates then passes(job, next.gates) end
+    if next.limits then count_running(job, next.limits) end
     used = used + next.slots
     redis.call('HSET', slots_key, 'sum', used, job, attempt .. ':' .. epoch .. ':' .. next.slots)
     if next.reply_to and next.reply_to ~= '' then
@@ -115,15 +117,15 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ha
         best = i
       end
     end
-    -- Room is left to one of a higher priority, and to one that has waited for long.
+    -- Room is left to a job of a higher priority, and to one that has waited for long.
     if best and large and before(large, heads[best]) and
-      (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.since > PATIENCE) then best = nil end
+      (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.submitted_at > PATIENCE) then best = nil end
     if not best then break end
     local next = heads[best]
     local closed, own -- by one that has just begun
-    if next.gates then closed, own = shut(next.job, next.gates) end
+    if next.limits then closed, own = closed_limit(next.id, next.limits) end
     if closed then
-      put_aside(next.class, next.job, next.key, next.static, closed, own)
+      put_aside(next, closed, own)
     else
       begin(next)
       begun = begun + 1

@@ -1,10 +1,10 @@
-// Package gpu collects the figures of NVIDIA graphics processors by NVML, the library
-// that comes with their driver. It is loaded at run time: there is nothing to install
-// to build with, and without a driver the collector is not available.
+// Package gpu collects the figures of NVIDIA graphics processors by NVML, the library that comes with
+// their driver. The library is loaded at run time: a build needs nothing, and without a driver the
+// collector is not available.
 //
-// On other systems than Linux on amd64 and arm64, and in a build with the tag nogpu, it
-// never is. The package is one of its own because whatever imports it is linked
-// dynamically, also without cgo.
+// It is never available on other systems than Linux on amd64 and arm64, and in a build with the tag
+// nogpu. It is a package of its own because every program that imports it is linked dynamically,
+// even without cgo.
 package gpu
 
 import (
@@ -17,35 +17,34 @@ import (
 	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
-// DefaultLibrary is looked up as the system's loader does.
+// DefaultLibrary is looked up by the system's loader.
 const DefaultLibrary = "libnvidia-ml.so.1"
 
-// MaxGPUs is for how many the figures are collected; count counts all.
+// MaxGPUs is the most devices whose figures are collected; the figure count counts all.
 const MaxGPUs = 16
 
-// Collector collects "gpu": count; over all of them utilization (mean), memory_usage,
-// memory_used_bytes, memory_total_bytes, temperature_celsius (highest) and name (of the
-// first); and of each gpu0_utilization and so on. What a device does not tell is absent.
+// Collector collects "gpu": count; for all devices together utilization (mean), memory_usage,
+// memory_used_bytes, memory_total_bytes, temperature_celsius (highest) and name (of the first); and
+// for each device gpu0_utilization and so on. Figures that a device does not have are absent.
 type Collector struct {
 	path string
-	// lib is nil until it has been loaded; it stays loaded, as drivers do not like to be
-	// unloaded.
+	// lib is nil until it has been loaded. It stays loaded, because unloading can upset a driver.
 	lib library
 	// started: the library was initialized, and not shut down since.
 	started bool
 }
 
-// library is NVML as far as it is used. Errors of its functions are of type status,
-// except where one of them is missing.
+// library is the used part of NVML. Errors of its functions are of type status, except for a missing
+// function.
 type library interface {
 	start() error
 	stop()
 	count() (int, error)
-	// device returns what the device at i tells. An error says that it tells nothing.
+	// device returns the figures of the device at i. After an error there are none.
 	device(i int) (device, error)
 }
 
-// device is what one device tells; what it does not is nil or empty.
+// device has the figures of one device; missing ones are nil or empty.
 type device struct {
 	name        string
 	utilization *float64 // 0 to 1
@@ -69,7 +68,7 @@ func (s *status) Error() string {
 	return fmt.Sprintf("%s: %s (%d)", s.call, s.text, s.code)
 }
 
-// Codes that say that there is nothing to collect from.
+// Codes that mean that there is no device.
 const (
 	driverNotLoaded = 9
 	libraryNotFound = 12
@@ -89,9 +88,8 @@ func (*Collector) Type() string { return "gpu" }
 // Cost is collector.CostMedium.
 func (*Collector) Cost() collector.Cost { return collector.CostMedium }
 
-// Available reports whether there is a driver with a device. A driver that is there but
-// does not work, such as one that was updated without a restart, is available, and
-// Collect tells what is wrong with it.
+// Available reports whether there is a driver with a device. A driver that does not work, such as one
+// that was updated without a restart, is available, and Collect returns its error.
 func (c *Collector) Available(context.Context) bool {
 	if c.lib == nil {
 		lib, ok := open(c.path)
@@ -128,8 +126,7 @@ func (c *Collector) stop() {
 	c.started = false
 }
 
-// Collect asks the driver. A device that does not answer is an error beside the figures
-// of the others.
+// Collect asks the driver. A device that does not answer is an error beside the figures of the others.
 func (c *Collector) Collect(ctx context.Context) (collector.Metrics, error) {
 	if c.lib == nil && !c.Available(ctx) {
 		return nil, errors.New("there is no driver")
@@ -139,7 +136,7 @@ func (c *Collector) Collect(ctx context.Context) (collector.Metrics, error) {
 	}
 	n, err := c.lib.count()
 	if err != nil {
-		c.stop() // it may be another driver the next time
+		c.stop() // the next call may find another driver
 		return nil, err
 	}
 	var t totals

@@ -16,7 +16,7 @@ const (
 
 // nvml is a loaded library. Handles are pointers into it.
 type nvml struct {
-	// missing names a function without which the library is of no use.
+	// missing names a required function that the library lacks.
 	missing string
 
 	initialize  func() int32
@@ -96,7 +96,7 @@ func (n *nvml) count() (int, error) {
 	return int(count), err
 }
 
-// device leaves out what the device says it does not support, as virtual and older ones do.
+// device leaves out figures that the device does not support; virtual and older ones lack some.
 func (n *nvml) device(i int) (device, error) {
 	var handle uintptr
 	if err := n.check("nvmlDeviceGetHandleByIndex_v2", n.handle(uint32(i), &handle)); err != nil {

@@ -19,7 +19,7 @@ import (
 const module = "github.com/freeslot/freeslot/"
 
 // page is a mention of another page, which the table links.
-var page = regexp.MustCompile(`docs/(\w+\.md(#[\w-]+)?)`)
+var page = regexp.MustCompile(`docs/([\w/]+\.md(#[\w-]+)?)`)
 
 // anyName stands for the names in a map.
 const anyName = "<name>"
@@ -46,9 +46,9 @@ func (k Key) Env() string {
 	return config.EnvName(k.Path)
 }
 
-// Keys lists the keys of a configuration struct in the order of its fields, sections before
-// their keys. The values of the fields are the defaults; those of a list's elements are taken
-// from its first one.
+// Keys lists the keys of a configuration struct in the order of its fields, sections before their
+// keys. The values of the fields are the defaults. The first element of a list has the defaults of
+// its elements.
 func Keys(defaults any) []Key {
 	return appendKeys(nil, "", reflect.ValueOf(defaults))
 }
@@ -152,7 +152,7 @@ func Table(t *testing.T, defaults any) string {
 	return table([]string{"key", "type", "default", "variable", "meaning"}, rows)
 }
 
-// comments are those of the fields of a package, each in one line, by type and field.
+// comments are the comments of the fields of a package, each in one line, by type and field.
 func comments(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root(t), dir, "*.go"))

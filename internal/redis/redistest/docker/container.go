@@ -22,11 +22,12 @@ const (
 	dialLimit = time.Second
 )
 
-// networks numbers the networks of this test binary, so that parallel tests try different subnets first.
+// networks numbers the networks of this test binary, so that parallel tests try different subnets
+// first.
 var networks atomic.Int64
 
-// Container is a Redis in a container with a network of its own. What goes wrong fails the test. Its
-// methods belong to the test's own goroutine.
+// Container is a Redis in a container with a network of its own. What goes wrong fails the test.
+// Its methods belong to the test's own goroutine.
 type Container struct {
 	tb      testing.TB
 	pool    *dockertest.Pool
@@ -36,15 +37,15 @@ type Container struct {
 	ip      string // address in the network; kept over Connect and Start
 }
 
-// RunOn starts a container for the test and returns its URL. A suite that takes a URL runs on it as it does
-// on a process of redistest.
+// RunOn starts a container for the test and returns its URL. A suite that takes a URL runs on it as
+// it does on a process of redistest.
 func RunOn(tb testing.TB) (url string) {
 	tb.Helper()
 	return New(tb).Target().URL()
 }
 
-// New starts a Redis that keeps its data in an append-only file, written with every command, and removes it
-// at the end of the test.
+// New starts a Redis that keeps its data in an append-only file, written with every command, and
+// removes it at the end of the test.
 func New(tb testing.TB) *Container {
 	tb.Helper()
 	c := &Container{tb: tb, pool: engine(tb)}
@@ -74,7 +75,8 @@ func New(tb testing.TB) *Container {
 			redisPort + "/tcp": {{HostIP: "127.0.0.1", HostPort: strconv.Itoa(port)}},
 		},
 	}, func(host *dc.HostConfig) {
-		// Without the mode it would be in the default network as well, and Disconnect would cut nothing.
+		// Without the mode it would be in the default network as well, and Disconnect would cut
+		// nothing.
 		host.NetworkMode = c.network.Network.ID
 	})
 	c.must("run", err)
@@ -85,12 +87,12 @@ func New(tb testing.TB) *Container {
 	return c
 }
 
-// Target is the container by its published port on the loopback interface. While the network is cut this
-// port refuses connections; while the server is paused it takes them and nothing answers.
+// Target is the container by its published port on the loopback interface. While the network is cut
+// this port refuses connections; while the server is paused it takes them and nothing answers.
 func (c *Container) Target() *redistest.Target { return redistest.At("docker", false, c.host) }
 
-// Inside is the container by its own address, which the host can reach on Linux. While the network is cut
-// packets to it vanish, as in a partition.
+// Inside is the container by its own address, which the host can reach on Linux. While the network
+// is cut packets to it vanish, as in a partition.
 func (c *Container) Inside() *redistest.Target {
 	return redistest.At("docker-inside", false, net.JoinHostPort(c.ip, redisPort))
 }
@@ -127,8 +129,8 @@ func (c *Container) Connect() {
 	c.await()
 }
 
-// Purge removes the container, its data and its network. New calls it at the end of the test; it can be
-// called more than once.
+// Purge removes the container, its data and its network. New calls it at the end of the test; it
+// can be called more than once.
 func (c *Container) Purge() {
 	if c.res != nil {
 		c.check("purge", c.pool.Purge(c.res))
@@ -140,8 +142,8 @@ func (c *Container) Purge() {
 	}
 }
 
-// connect asks for the address of before. After a kill and start the engine gives it by itself: the
-// container is alone in its subnet.
+// connect asks for the earlier address. After a kill and start the engine gives the same address by
+// itself, because the container is alone in its subnet.
 func (c *Container) connect() {
 	c.must("connect", c.pool.Client.ConnectNetwork(c.network.Network.ID, dc.NetworkConnectionOptions{
 		Container:      c.res.Container.ID,

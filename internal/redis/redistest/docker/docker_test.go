@@ -31,7 +31,7 @@ func mustSet(t *testing.T, c rueidis.Client, key, value string) {
 	}
 }
 
-// mustGet leaves it to the client to reconnect: reads are retried until the deadline.
+// mustGet lets the client reconnect: reads are retried until the deadline.
 func mustGet(t *testing.T, c rueidis.Client, key, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), long)
@@ -42,7 +42,7 @@ func mustGet(t *testing.T, c rueidis.Client, key, want string) {
 	}
 }
 
-// mustTimeOut wants the command to end at its deadline: not before, and not long after.
+// mustTimeOut expects that the command ends at its deadline: not before, and not long after.
 func mustTimeOut(t *testing.T, c rueidis.Client) {
 	t.Helper()
 	begin := time.Now()

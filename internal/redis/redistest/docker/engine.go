@@ -54,8 +54,8 @@ func Answers() bool {
 	return pool.Client.Ping() == nil
 }
 
-// prepared is what the first container of a test binary makes ready for all: parallel tests would import
-// the image several times and sweep the same leftovers.
+// prepared is what the first container of a test binary makes ready for all: parallel tests would
+// import the image several times and sweep the same leftovers.
 var prepared struct {
 	once            sync.Once
 	repository, tag string
@@ -73,8 +73,8 @@ func prepare(client *dc.Client) (repository, tag string, err error) {
 	return p.repository, p.tag, p.err
 }
 
-// sweep removes what killed test runs left behind; the containers of those that still run are younger. A
-// network has the name of its only container.
+// sweep removes what killed test runs left behind; the containers of those that still run are
+// younger. A network has the name of its only container.
 func sweep(client *dc.Client) error {
 	containers, err := client.ListContainers(dc.ListContainersOptions{
 		All: true, Filters: map[string][]string{"label": {label}},
@@ -98,8 +98,9 @@ func sweep(client *dc.Client) error {
 
 const subnetTries = 20
 
-// createNetwork makes a network of its own for one container. Its subnet is named, as an address can be
-// asked for only then; that of another network, which the engine refuses, is not tried again.
+// createNetwork makes a network of its own for one container. It names the subnet, because only
+// then a container can ask for an address. The engine refuses the subnet of another network; that
+// is not tried again.
 func createNetwork(pool *dockertest.Pool, name string) (*dockertest.Network, error) {
 	var err error
 	for i := range subnetTries {

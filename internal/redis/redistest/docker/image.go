@@ -31,7 +31,8 @@ func image(client *dc.Client) (repository, tag string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("make an image of the host's redis-server (or name one in %s): %w", ImageEnv, err)
 	}
-	// The tag is the content's, so an image of an earlier run serves again and one of another version does not.
+	// The tag is the content's, so an image of an earlier run serves again and one of another
+	// version does not.
 	tag = fmt.Sprintf("%x", sha256.Sum256(content))[:16]
 	_, err = client.InspectImage(hostImage + ":" + tag)
 	if !errors.Is(err, dc.ErrNoSuchImage) {
@@ -44,7 +45,8 @@ func image(client *dc.Client) (repository, tag string, err error) {
 	return hostImage, tag, err
 }
 
-// hostTar packs the host's redis-server with what it is linked against. Equal files give equal bytes.
+// hostTar packs the host's redis-server with what it is linked against. Equal files give equal
+// bytes.
 func hostTar() ([]byte, error) {
 	binary := os.Getenv(redistest.BinaryEnv)
 	if binary == "" {
@@ -89,8 +91,8 @@ func addFile(w *tar.Writer, path, name string) error {
 	return err
 }
 
-// libraries returns the absolute paths that ldd prints, the dynamic linker's included; none for a static
-// binary.
+// libraries returns the absolute paths that ldd prints, the dynamic linker's included; none for a
+// static binary.
 func libraries(path string) ([]string, error) {
 	out, err := exec.Command("ldd", path).CombinedOutput()
 	if err != nil {

@@ -50,8 +50,8 @@ func Described(t *testing.T, reg *prometheus.Registry) []Metric {
 	return slices.Compact(out)
 }
 
-// Metrics checks the name, type and labels of each metric of reg. One with labels tells its type
-// only once it has a value; until then it counts as what the file says.
+// Metrics checks the name, type and labels of each metric of reg. The type of a metric with labels
+// is known only once it has a value; until then the type in the file counts.
 func Metrics(t *testing.T, file string, reg *prometheus.Registry) {
 	t.Helper()
 	families, err := reg.Gather()

@@ -1,0 +1,41 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Resident is the process' resident memory in MiB, from /proc.
+func (p *Process) Resident() (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return kb / 1024, err
+		}
+	}
+	return 0, errors.New("/proc has no VmRSS")
+}
+
+// HighestResident reads the resident memory at this interval until ctx ends, and returns the
+// highest value.
+func (p *Process) HighestResident(ctx context.Context, every time.Duration) (float64, error) {
+	for highest := 0.0; ; {
+		mib, err := p.Resident()
+		if err != nil {
+			return 0, err
+		}
+		highest = max(highest, mib)
+		if SleepUntil(ctx, time.Now().Add(every)) != nil {
+			return highest, nil
+		}
+	}
+}

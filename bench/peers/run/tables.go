@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/freeslot/freeslot/bench/load"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/result"
+)
+
+// sayMode describes how contenders are measured.
+func (b *bench) sayMode(m mode) {
+	b.Result.Servers = strings.Join(append([]string{b.redis}, b.others...), ", ") + ", append-only file " + m.aof
+	if m.distance > 0 {
+		b.Result.Servers += ", every round trip " + measure.Micros(m.distance.Microseconds()) + " longer"
+	}
+	b.Say("Each with the best setting of a sweep; medians of interleaved rounds, each freshly started; windows of %s after %s. Settings and why: [README](README.md).",
+		b.window, measure.Millis(b.warmUp()))
+	b.Say("A job has a payload of %d bytes; its record and its result are kept, and the submitter reads the result. Its handler does nothing.", load.PayloadBytes)
+	b.Say("Levels are shares of each one's own saturation, in an open loop, at 10 %% by a call for each job; times begin when a job was due.")
+}
+
+// tables are the throughput, the latency and the sweep of all contenders.
+func (b *bench) tables(all []*contender) {
+	saturation := result.Table{Title: "At saturation", First: "Peer", Columns: []result.Column{
+		{Name: "jobs", Unit: result.PerSecond},
+		{Name: "least and most", Unit: result.PerSecond},
+		{Name: "rounds"},
+		{Name: "load, CPU a job", Unit: result.Microseconds},
+		{Name: "replicas", Unit: result.Microseconds},
+		{Name: "workers", Unit: result.Microseconds},
+		{Name: "redis", Unit: result.Microseconds},
+		{Name: "Redis busy", Unit: result.Percent},
+	}}
+	levels := result.Table{Title: "At shares of the saturation", First: "Peer", Columns: []result.Column{
+		{Name: "jobs due", Unit: result.PerSecond},
+		{Name: "submit to assign", Unit: result.Microseconds},
+		{Name: "submit to start", Unit: result.Microseconds},
+		{Name: "submit to result", Unit: result.Microseconds},
+		{Name: "bare EVALSHA beside", Unit: result.Microseconds},
+		{Name: "submitted late", Unit: result.Microseconds},
+		{Name: "failed"},
+	}}
+	sweep := result.Table{Title: "The sweep", First: "Setting", Columns: []result.Column{
+		{Name: "jobs", Unit: result.PerSecond}, {Name: "submit to result, p50", Unit: result.Microseconds},
+	}}
+	for _, c := range all {
+		saturation.Rows = append(saturation.Rows, c.saturationRow())
+		for _, share := range shares {
+			levels.Rows = append(levels.Rows, c.levelRow(share))
+		}
+		sweep.Rows = append(sweep.Rows, c.sweepRows()...)
+	}
+	b.Result.Tables = []result.Table{saturation, levels, sweep}
+}
+
+func (c *contender) saturationRow() result.Row {
+	var rates []float64
+	for i := range c.rounds {
+		rates = append(rates, c.rounds[i].saturation.JobsPerSecond)
+	}
+	row := result.Row{Name: strings.TrimSpace(c.name + " " + c.version), Figures: []result.Figure{
+		{c.throughput()}, {measure.Quantile(rates, 0), measure.Quantile(rates, 1)}, {float64(len(rates))},
+	}}
+	for _, name := range []string{"load", "replicas", "workers", "redis"} {
+		row.Figures = append(row.Figures, c.median(func(r *round) float64 { return r.cpu[name] }))
+	}
+	row.Figures = append(row.Figures, c.median(func(r *round) float64 { return 100 * r.redisBusy }))
+	return row
+}
+
+func (c *contender) levelRow(share float64) result.Row {
+	times := func(of func(*level) *load.Times) result.Figure {
+		if c.at(share, p50(of)) == nil {
+			return nil
+		}
+		return result.Figure{
+			c.at(share, p50(of))[0], c.at(share, p99(of))[0],
+			c.at(share, quantile(of, func(t *load.Times) int64 { return t.P999 }))[0],
+		}
+	}
+	failed := 0.0
+	for i := range c.rounds {
+		for _, l := range c.rounds[i].levels {
+			if l.share == share {
+				failed += float64(l.Failures())
+			}
+		}
+	}
+	return result.Row{Name: fmt.Sprintf("%s, at %.0f %%", c.name, share*100), Figures: []result.Figure{
+		c.at(share, func(l *level) float64 { return l.rate }), times(assign), times(start),
+		times(func(l *level) *load.Times { return &l.Result }), times(bare), times(func(l *level) *load.Times { return l.Late }),
+		{failed},
+	}}
+}
+
+func (c *contender) sweepRows() (rows []result.Row) {
+	for i := range c.sweep {
+		p := &c.sweep[i]
+		row := result.Row{Name: c.name + ": " + p.words(), Figures: []result.Figure{{p.jobsPerSecond}, {float64(p.resultP50)}}}
+		switch {
+		case p.err != nil:
+			row.Name, row.Figures = row.Name+": "+p.err.Error(), nil
+		case p.setting == c.best:
+			row.Name += " **(taken)**"
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// throughput is the median of the rounds, in jobs a second.
+func (c *contender) throughput() float64 {
+	f := c.median(func(r *round) float64 { return r.saturation.JobsPerSecond })
+	if f == nil {
+		return 0
+	}
+	return f[0]
+}
+
+// median is the median over the rounds that have a value above 0; nil where none has.
+func (c *contender) median(of func(*round) float64) result.Figure {
+	var all []float64
+	for i := range c.rounds {
+		if v := of(&c.rounds[i]); v > 0 {
+			all = append(all, v)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return result.Figure{measure.FourFigures(measure.Median(all))}
+}
+
+// at is the median of a figure of one level.
+func (c *contender) at(share float64, of func(*level) float64) result.Figure {
+	return c.median(func(r *round) float64 {
+		for i := range r.levels {
+			if r.levels[i].share == share {
+				return of(&r.levels[i])
+			}
+		}
+		return 0
+	})
+}
+
+// The distributions of a level, and their quantiles.
+func assign(l *level) *load.Times { return l.Assign }
+func start(l *level) *load.Times  { return &l.Start }
+func bare(l *level) *load.Times   { return l.Bare }
+
+func p50(of func(*level) *load.Times) func(*level) float64 {
+	return quantile(of, func(t *load.Times) int64 { return t.P50 })
+}
+
+func p99(of func(*level) *load.Times) func(*level) float64 {
+	return quantile(of, func(t *load.Times) int64 { return t.P99 })
+}
+
+// quantile is 0 where the distribution was not measured.
+func quantile(of func(*level) *load.Times, q func(*load.Times) int64) func(*level) float64 {
+	return func(l *level) float64 {
+		if t := of(l); t != nil {
+			return float64(q(t))
+		}
+		return 0
+	}
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/freeslot/freeslot/bench/load"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/result"
+)
+
+// target adds a target; a nil figure was not measured.
+func (b *bench) target(what string, unit result.Unit, bound result.Bound, limit float64, measured result.Figure, note string) {
+	t := result.Target{What: what, Unit: unit, Bound: bound, Limit: limit}
+	if measured != nil {
+		t.Measured, t.Note = &measured[0], note
+	}
+	b.Result.Targets = append(b.Result.Targets, t)
+}
+
+func find(all []*contender, name string) *contender {
+	if i := slices.IndexFunc(all, func(c *contender) bool { return c.name == name }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+// against holds an entry's throughput against asynq's.
+func (b *bench) against(what string, limit float64, all []*contender, name string) {
+	ours, theirs := find(all, name), find(all, asynq)
+	if ours == nil || theirs == nil {
+		b.target(what, result.Times, result.AtLeast, limit, nil, "")
+		return
+	}
+	a, z := ours.throughput(), theirs.throughput()
+	b.target(what, result.Times, result.AtLeast, limit, result.Figure{measure.FourFigures(a / z)},
+		fmt.Sprintf("%s and %s jobs/s", measure.Thousands(a), measure.Thousands(z)))
+}
+
+// plainTargets are the targets of the comparison with all peers.
+func (b *bench) plainTargets(all []*contender) {
+	b.against("end to end in process, against asynq", 4, all, inProcess)
+	b.against("end to end over WebSocket with batch frames, against asynq", 2.5, all, batches)
+	b.against("end to end over WebSocket with single frames, against asynq", 1.5, all, webSocket)
+	ours := find(all, inProcess)
+	if ours == nil {
+		return
+	}
+	b.overBare("p50", ours, 2, func(t *load.Times) int64 { return t.P50 })
+	b.overBare("p99", ours, 5, func(t *load.Times) int64 { return t.P99 })
+	ratio := ours.median(func(r *round) float64 {
+		if r.bare.P50 == 0 {
+			return 0
+		}
+		return float64(r.one.Result.P50) / float64(r.bare.P50)
+	})
+	b.target("time to result of a job that does nothing, one at a time, in process / a bare EVALSHA, p50", result.Times, result.AtMost, 5, ratio,
+		fmt.Sprintf("%s and %s with nothing beside", words(ours.median(func(r *round) float64 { return float64(r.one.Result.P50) })),
+			words(ours.median(func(r *round) float64 { return float64(r.bare.P50) }))))
+	own := ours.at(high, p99(assign))
+	b.target("p99 time to assign at 80 % load", result.Microseconds, result.AtMost, 10_000, own, "")
+	least, name := 0.0, ""
+	for _, c := range all {
+		if v := c.at(high, p99(start)); c.program != ours.program && v != nil && (name == "" || v[0] < least) {
+			least, name = v[0], c.name
+		}
+	}
+	if name != "" {
+		b.target("p99 time to assign at 80 % load, against the least time to start of a peer", result.Microseconds, result.AtMost, least, own,
+			"the least is "+name)
+	}
+}
+
+// overBare is a ratio of percentiles of the same window, the median of the rounds.
+func (b *bench) overBare(name string, c *contender, limit float64, of func(*load.Times) int64) {
+	ratio := c.at(low, func(l *level) float64 {
+		if l.Assign == nil || l.Bare == nil || of(l.Bare) == 0 {
+			return 0
+		}
+		return float64(of(l.Assign)) / float64(of(l.Bare))
+	})
+	b.target("time to assign at 10 % load, "+name+" / that of a bare EVALSHA", result.Times, result.AtMost, limit, ratio,
+		fmt.Sprintf("%s and %s beside the load; one with nothing beside takes %s", words(c.at(low, quantile(assign, of))),
+			words(c.at(low, quantile(bare, of))), words(c.median(func(r *round) float64 { return float64(of(r.bare)) }))))
+}
+
+func (b *bench) awayTarget(all []*contender) {
+	c := find(all, inProcess)
+	if c == nil {
+		return
+	}
+	b.target("time to assign at 10 % load, 1 ms away from Redis, p50", result.Microseconds, result.AtMost, 1300, c.at(low, p50(assign)),
+		fmt.Sprintf("a bare EVALSHA takes %s beside the load and %s with nothing beside", words(c.at(low, p50(bare))),
+			words(c.median(func(r *round) float64 { return float64(r.bare.P50) }))))
+}
+
+func words(us result.Figure) string {
+	if us == nil {
+		return "an unknown time"
+	}
+	return measure.Micros(int64(us[0]))
+}

@@ -1,0 +1,133 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/freeslot/freeslot/bench/measure"
+)
+
+// Freeslot is the program that runs this scheduler's nodes and clients, in bench/peers.
+const Freeslot = "freeslot"
+
+// Programs are the programs that systems are made of.
+type Programs struct {
+	// Scheduler is the path of the replica's program.
+	Scheduler string
+	// Commands are the command lines of the peers' programs, by name.
+	Commands map[string][]string
+}
+
+// Build builds the replica's program and this scheduler's nodes and clients into folder; root is
+// the product's folder.
+func Build(ctx context.Context, root, folder string) (*Programs, error) {
+	p := &Programs{Commands: make(map[string][]string)}
+	var err error
+	if p.Scheduler, err = measure.BuildProgram(ctx, root, folder, "scheduler"); err != nil {
+		return nil, err
+	}
+	return p, p.buildGo(ctx, Freeslot, root, folder)
+}
+
+// BuildPeer builds a peer's program.
+func (p *Programs) BuildPeer(ctx context.Context, name, root, folder string) error {
+	switch name {
+	case "bullmq":
+		return p.installNode(ctx, root)
+	case "river":
+		for _, program := range []string{"initdb", "postgres", "psql"} {
+			if _, err := findPostgres(program); err != nil {
+				return err
+			}
+		}
+	}
+	return p.buildGo(ctx, name, root, folder)
+}
+
+// Command is a peer's program with these arguments.
+func (p *Programs) Command(name string, args ...string) *exec.Cmd {
+	argv := append(append([]string(nil), p.Commands[name]...), args...)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = measure.PlainEnv()
+	return cmd
+}
+
+// peerFolder is where a peer's program is; those of Go are modules of their own but for this
+// scheduler's.
+func peerFolder(root, name string) string { return filepath.Join(root, "bench", "peers", name) }
+
+func (p *Programs) buildGo(ctx context.Context, name, root, folder string) error {
+	ctx, cancel := context.WithTimeout(ctx, measure.BuildLimit)
+	defer cancel()
+	binary := filepath.Join(folder, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, ".")
+	cmd.Dir = peerFolder(root, name)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", name, err, lastLine(out))
+	}
+	p.Commands[name] = []string{binary}
+	return nil
+}
+
+func (p *Programs) installNode(ctx context.Context, root string) error {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		return fmt.Errorf("node is not installed: %w", err)
+	}
+	folder := peerFolder(root, "bullmq")
+	if _, err := os.Stat(filepath.Join(folder, "node_modules", "bullmq")); err != nil {
+		ctx, cancel := context.WithTimeout(ctx, measure.BuildLimit)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+		cmd.Dir = folder
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("npm ci: %w: %s", err, lastLine(out))
+		}
+	}
+	p.Commands["bullmq"] = []string{node, filepath.Join(folder, "main.js")}
+	return nil
+}
+
+// PeerVersion is the version of the module or package that a peer's program is built with; empty
+// where there is none.
+func PeerVersion(ctx context.Context, root, name string) string {
+	module := map[string]string{"asynq": "github.com/hibiken/asynq", "machinery": "github.com/RichardKnop/machinery/v2", "river": "github.com/riverqueue/river"}[name]
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", module)
+	switch name {
+	case Freeslot:
+		return ""
+	case "bullmq":
+		cmd = exec.CommandContext(ctx, "node", "-p", "require('./node_modules/bullmq/package.json').version")
+	}
+	cmd.Dir = peerFolder(root, name)
+	out, err := cmd.Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Versions names the servers that systems are made of, as far as they are installed: Redis,
+// PostgreSQL, Node.
+func Versions(ctx context.Context) (redis, postgres, node string, err error) {
+	postgres = postgresVersion(ctx)
+	if out, err := exec.CommandContext(ctx, "node", "--version").Output(); err == nil {
+		node = "Node " + strings.TrimSpace(string(out))
+	}
+	r, err := StartRedis(ctx, AOFOff)
+	if err != nil {
+		return "", "", "", err
+	}
+	redis, err = measure.RedisVersion(ctx, r.Client)
+	return redis, postgres, node, errors.Join(err, r.Stop())
+}
+
+func lastLine(out []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,54 @@
+package system
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/bench/measure"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
+)
+
+// AOFOff is a Redis without an append-only file. Other values are those of appendfsync.
+const AOFOff = "off"
+
+// redisClients is how many connections a server must take: a node has one of its own.
+const redisClients = "15000"
+
+// Redis is a server with a client for its own figures.
+type Redis struct {
+	*redisserver.Server
+	Client rueidis.Client
+}
+
+// StartRedis starts a server that keeps its data in this way; the caller stops it. args are more of
+// its arguments.
+func StartRedis(ctx context.Context, aof string, args ...string) (*Redis, error) {
+	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
+	defer cancel()
+	cfg := redisserver.Config{ExtraArgs: append([]string{"--maxclients", redisClients}, args...)}
+	if aof != AOFOff {
+		cfg.AppendOnly, cfg.AppendFsync = true, aof
+	}
+	r := &Redis{Server: redisserver.New(cfg)}
+	if err := r.Start(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.Client, err = redisclient.Commands(redisclient.Config{URL: r.URL(), Name: "bench-stats"}); err != nil {
+		return nil, errors.Join(err, r.Stop())
+	}
+	return r, nil
+}
+
+// Stop closes the client and ends the server.
+func (r *Redis) Stop() error {
+	if r.Client != nil {
+		r.Client.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
+	defer cancel()
+	return r.Server.Stop(ctx)
+}

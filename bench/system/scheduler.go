@@ -1,0 +1,37 @@
+package system
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"strconv"
+
+	"github.com/freeslot/freeslot/bench/measure"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
+)
+
+// Scheduler is a replica as a process of its own.
+type Scheduler struct {
+	*measure.Process
+	Address string
+}
+
+// StartScheduler starts the program against Redis as the i-th replica, from 1. The caller stops it.
+func StartScheduler(program, redisURL string, i int) (*Scheduler, error) {
+	port, err := redisserver.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{Address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+	name := "replica " + strconv.Itoa(i)
+	cmd := exec.Command(program, "serve")
+	cmd.Env = measure.PlainEnv("FREESLOT_LISTEN="+s.Address, "FREESLOT_REPLICA_ID=bench-"+strconv.Itoa(i),
+		"FREESLOT_REDIS__URL="+redisURL, "FREESLOT_LOG__LEVEL=warn")
+	s.Process, err = measure.StartProcess(name, cmd)
+	return s, err
+}
+
+// AwaitReady waits until the replica serves.
+func (s *Scheduler) AwaitReady(ctx context.Context) error {
+	return s.AwaitOK(ctx, "http://"+s.Address+"/readyz")
+}

@@ -1,0 +1,209 @@
+// Package system starts the systems that the load tools measure: a store, workers, replicas and a
+// load generator, each a process of its own on this machine.
+package system
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot/bench/away"
+	"github.com/freeslot/freeslot/bench/load"
+	"github.com/freeslot/freeslot/bench/measure"
+)
+
+// answerLimit is how long a load may take beyond its window: what is in flight must end.
+const answerLimit = 2 * time.Minute
+
+// Shape is what a system is made of.
+type Shape struct {
+	// Program is the peer whose program runs the jobs and submits them.
+	Program string
+	// Postgres: the store is Postgres instead of Redis.
+	Postgres bool
+	// AOF is AOFOff, or the appendfsync of the append-only file.
+	AOF string
+	// Schedulers is how many replicas run as processes of their own.
+	Schedulers int
+	// Worker and Load are the flags of the two roles. Processes is how many processes run jobs; 0
+	// is 1.
+	Worker, Load string
+	Processes    int
+	// Away is by how much each round trip to the store is longer.
+	Away time.Duration
+}
+
+// System is one system, freshly started.
+type System struct {
+	Redis      *Redis // nil on Postgres
+	Workers    []*measure.Child
+	Schedulers []*Scheduler
+	Load       *measure.Child
+	postgres   *postgres // nil on Redis
+	proxy      *away.Proxy
+	programs   *Programs
+	store      []string // flags that name the store
+}
+
+// Start starts the workers before the replicas: a replica that is ready knows every node that was
+// there. The caller stops the system.
+func Start(ctx context.Context, programs *Programs, sh Shape) (_ *System, err error) {
+	s := &System{programs: programs}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Stop())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, 2*measure.StartLimit)
+	defer cancel()
+	if err := s.startStore(ctx, sh); err != nil {
+		return nil, err
+	}
+	for i := range max(sh.Processes, 1) {
+		args := append(append([]string{"worker"}, s.store...), strings.Fields(sh.Worker)...)
+		w, err := measure.StartChild(ctx, fmt.Sprintf("%s worker %d", sh.Program, i+1), programs.Command(sh.Program, args...), load.Ready)
+		if err != nil {
+			return nil, err
+		}
+		s.Workers = append(s.Workers, w)
+	}
+	if err := s.startSchedulers(ctx, sh.Schedulers); err != nil {
+		return nil, err
+	}
+	s.Load, err = s.StartLoad(ctx, sh.Program, sh.Load)
+	return s, err
+}
+
+func (s *System) startStore(ctx context.Context, sh Shape) (err error) {
+	if sh.Postgres {
+		if s.postgres, err = startPostgres(ctx, sh.AOF); err == nil {
+			s.store = []string{"-postgres", s.postgres.url}
+		}
+		return err
+	}
+	if s.Redis, err = StartRedis(ctx, sh.AOF); err != nil {
+		return err
+	}
+	url := s.Redis.URL()
+	if sh.Away > 0 {
+		if s.proxy, err = away.Open(s.Redis.Addr(), sh.Away); err != nil {
+			return err
+		}
+		url = "redis://" + s.proxy.Addr()
+	}
+	s.store = []string{"-redis", url}
+	return nil
+}
+
+func (s *System) startSchedulers(ctx context.Context, count int) error {
+	for i := range count {
+		p, err := StartScheduler(s.programs.Scheduler, s.store[1], i+1)
+		if err != nil {
+			return err
+		}
+		s.Schedulers = append(s.Schedulers, p)
+		if err := p.AwaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartLoad starts a load generator beside the system's own. The caller ends it.
+func (s *System) StartLoad(ctx context.Context, program, flags string) (*measure.Child, error) {
+	args := append(append([]string{"load"}, s.store...), strings.Fields(flags)...)
+	if len(s.Schedulers) > 0 {
+		urls := make([]string, len(s.Schedulers))
+		for i, p := range s.Schedulers {
+			urls[i] = "ws://" + p.Address
+		}
+		args = append(args, "-ws", strings.Join(urls, ","))
+	}
+	return measure.StartChild(ctx, program+" load", s.programs.Command(program, args...), load.Ready)
+}
+
+// Ask has the system's load generator do one window.
+func (s *System) Ask(ctx context.Context, r load.Request) (*load.Figures, error) {
+	return Ask(ctx, s.Load, r)
+}
+
+// Ask has a load generator do one window. Fields that are not known are let pass: the program may
+// be of another commit.
+func Ask(ctx context.Context, generator *measure.Child, r load.Request) (*load.Figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.WarmUpMS+r.MeasureMS)*time.Millisecond+answerLimit)
+	defer cancel()
+	line, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := generator.Ask(ctx, string(line))
+	if err != nil {
+		return nil, err
+	}
+	f := new(load.Figures)
+	if err := json.Unmarshal([]byte(answer), f); err != nil {
+		return nil, fmt.Errorf("%s answered %q: %w", generator.Name, answer, err)
+	}
+	if f.Error != "" {
+		return nil, fmt.Errorf("%s: %s", generator.Name, f.Error)
+	}
+	return f, nil
+}
+
+// CPU is the processor time in seconds of the processes so far, by "load", "replicas", "workers"
+// and "redis".
+func (s *System) CPU() (map[string]float64, error) {
+	out := make(map[string]float64)
+	var errs []error
+	add := func(name string, pid int) {
+		seconds, err := measure.CPUSeconds(pid)
+		out[name] += seconds
+		errs = append(errs, err)
+	}
+	add("load", s.Load.PID())
+	for _, w := range s.Workers {
+		add("workers", w.PID())
+	}
+	for _, p := range s.Schedulers {
+		add("replicas", p.Cmd.Process.Pid)
+	}
+	if s.Redis != nil {
+		add("redis", s.Redis.PID())
+	}
+	return out, errors.Join(errs...)
+}
+
+// RedisStat reads Redis' own counters; on Postgres there are none.
+func (s *System) RedisStat(ctx context.Context) (measure.RedisStat, error) {
+	if s.Redis == nil {
+		return measure.RedisStat{}, nil
+	}
+	return measure.ReadRedisStat(ctx, s.Redis.Client)
+}
+
+// Stop ends what was started, the store last.
+func (s *System) Stop() error {
+	var errs []error
+	if s.Load != nil {
+		errs = append(errs, s.Load.End())
+	}
+	for _, p := range s.Schedulers {
+		errs = append(errs, p.Stop())
+	}
+	for _, w := range s.Workers {
+		errs = append(errs, w.End())
+	}
+	if s.proxy != nil {
+		errs = append(errs, s.proxy.Close())
+	}
+	if s.Redis != nil {
+		errs = append(errs, s.Redis.Stop())
+	}
+	if s.postgres != nil {
+		errs = append(errs, s.postgres.stop())
+	}
+	return errors.Join(errs...)
+}

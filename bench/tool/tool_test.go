@@ -1,0 +1,119 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/freeslot/freeslot/bench/result"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func testTool(rate *int) *Tool {
+	return &Tool{
+		Name: "core", Folder: "core", About: "Measures nothing.",
+		Flags: func(f *flag.FlagSet) { f.IntVar(rate, "rate", 7, "") },
+		Check: func() error {
+			if *rate < 0 {
+				return errors.New("-rate is below 0")
+			}
+			return nil
+		},
+		Parts: []Part{
+			{"one", "a part", func(_ context.Context, b *Bench) error {
+				b.Say("Sized %d.", Sized(b, 2, 1))
+				b.Target("rate", result.PerSecond, result.AtLeast, 5, float64(*rate))
+				return nil
+			}},
+			{"two", "another", func(context.Context, *Bench) error { return errors.New("broken") }},
+			{"three", "a third", func(context.Context, *Bench) error { return ErrLeftOut }},
+			{"four", "whose jobs fail", func(_ context.Context, b *Bench) error { b.Failed = 3; return nil }},
+		},
+	}
+}
+
+// TestRun: what the parts come to is kept by name, and the report is made of it.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	out, markdown := filepath.Join(dir, "core.json"), filepath.Join(dir, "R.md")
+	var rate int
+	tool := testTool(&rate)
+	call := func(want int, args ...string) string {
+		t.Helper()
+		var said bytes.Buffer
+		if code := tool.Run(t.Context(), append(args, "-out", out, "-markdown", markdown), &said, &said); code != want {
+			t.Fatalf("%q: exit status %d, expected %d: %s", args, code, want, &said)
+		}
+		return said.String()
+	}
+	call(0, "-parts", "one,three")
+	if said := call(1, "-parts", "one,two,four", "-rate", "3", "-short"); !strings.Contains(said, "part two: broken") {
+		t.Error(said)
+	}
+	if said := call(1, "-parts", "four"); !strings.Contains(said, "3 jobs failed") {
+		t.Error(said)
+	}
+	f, err := result.Load(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.Parts) != 2 || f.Parts[0].Name != "one" || f.Parts[1].Name != "four" {
+		t.Fatalf("parts are %+v", f.Parts)
+	}
+	one := f.Parts[0]
+	if one.Targets[0].Met() || !one.Short || one.Method[0] != "Sized 1." || !strings.HasPrefix(one.Command, "go run -C bench ./core -parts") {
+		t.Errorf("the second run is kept as %+v", one)
+	}
+	if err := result.Check(dir, markdown); err != nil {
+		t.Error(err)
+	}
+	if said := call(0, "-list"); !strings.Contains(said, "three        a third") {
+		t.Error(said)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		`"more" is not a flag`:    {"more"},
+		`-parts has "five"`:       {"-parts", "one,five"},
+		"-rate is below 0":        {"-rate", "-1"},
+		"flag provided but not":   {"-nothing"},
+		"Usage: go run -C bench ": {"-nothing"},
+	} {
+		var rate int
+		var said bytes.Buffer
+		if code := testTool(&rate).Run(t.Context(), args, &said, &said); code != 2 || !strings.Contains(said.String(), want) {
+			t.Errorf("%q: exit status %d: %s", args, code, &said)
+		}
+	}
+}
+
+// TestPlace: a run that is no figure to keep does not replace recorded ones.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	for short, want := range map[bool]string{false: "results/core.json", true: "../.dev/bench/results/core.json"} {
+		var o options
+		o.place("core", short)
+		if o.out != want {
+			t.Errorf("short %t: results go to %s", short, o.out)
+		}
+	}
+}
+
+func TestPlainPaths(t *testing.T) {
+	t.Parallel()
+	got := plainPaths([]string{"-trace", "/data/trace.csv", "-nodes=/data/nodes.csv", "-short", "-parts", "peers"})
+	if diff := cmp.Diff([]string{"-trace", "trace.csv", "-nodes=nodes.csv", "-short", "-parts", "peers"}, got); diff != "" {
+		t.Error(diff)
+	}
+}

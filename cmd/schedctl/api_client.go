@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+)
+
+const (
+	// callTimeout bounds one request without the wait that it asks for. With several servers each
+	// has half of it, more than the 5 s after which a replica reports why it cannot answer.
+	callTimeout = 15 * time.Second
+	// maxAnswer is the largest answer; a page of jobs holds their results.
+	maxAnswer = 1 << 30
+	// maxPage is the most jobs that the API puts on one page.
+	maxPage = 500
+)
+
+// apiClient calls the HTTP API of a replica. It is for one goroutine.
+type apiClient struct {
+	base *url.URL
+	// others are tried in turn when base cannot be reached.
+	others []*url.URL
+	token  string
+	http   *http.Client
+	// timeout is callTimeout, but for tests.
+	timeout time.Duration
+}
+
+// newAPIClient takes http://host:port, https://… or just host:port. Several are separated by
+// commas.
+func newAPIClient(servers, token string) (*apiClient, error) {
+	var bases []*url.URL
+	for server := range strings.SplitSeq(servers, ",") {
+		if server = strings.TrimSpace(server); !strings.Contains(server, "://") {
+			server = "http://" + server
+		}
+		base, err := url.Parse(server)
+		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+			return nil, fmt.Errorf("--server is %q, expected a URL such as http://127.0.0.1:7480, or several with commas between", server)
+		}
+		base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
+		bases = append(bases, base)
+	}
+	return &apiClient{base: bases[0], others: bases[1:], token: token, timeout: callTimeout, http: &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext},
+		// The token is for this server and no other.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// webSocketURL has the same servers for package client.
+func (c *apiClient) webSocketURL() string {
+	var list []string
+	for _, base := range append([]*url.URL{c.base}, c.others...) {
+		u := *base
+		u.Scheme = "ws" + strings.TrimPrefix(u.Scheme, "http")
+		u.Path += "/v1/ws"
+		list = append(list, u.String())
+	}
+	return strings.Join(list, ",")
+}
+
+func (c *apiClient) close() { c.http.CloseIdleConnections() }
+
+// call decodes the answer into out. Refusals are *freeslot.Error. wait is added to callTimeout.
+// With three servers or more a call can take half of callTimeout for each. Names in path must be
+// escaped.
+func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, max(c.timeout, time.Duration(1+len(c.others))*c.timeout/2)+wait)
+	defer cancel()
+	var tried error
+	for left := len(c.others); left >= 0; left-- {
+		err := c.askFor(ctx, left, method, path, query, content, wait, out)
+		if !canRepeat(method, err) {
+			return err // the request may have been carried out, so no other replica gets it
+		}
+		if tried != nil {
+			err = fmt.Errorf("%w; %w", tried, err)
+		}
+		tried = err
+		if ctx.Err() != nil {
+			break
+		}
+		if len(c.others) > 0 {
+			c.base, c.others = c.others[0], append(c.others[1:len(c.others):len(c.others)], c.base)
+		}
+	}
+	return tried
+}
+
+// askFor is ask with a share of the time that is left, when other servers can be asked for the
+// same.
+func (c *apiClient) askFor(ctx context.Context, others int, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
+	limit := c.timeout + wait
+	if deadline, ok := ctx.Deadline(); ok && others > 0 && method == http.MethodGet && wait == 0 {
+		limit = time.Until(deadline) / time.Duration(others+1)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return c.ask(ctx, method, path, query, content, out)
+}
+
+// canRepeat reports whether another replica can be asked after err: nothing was sent, or the
+// request only reads.
+func canRepeat(method string, err error) bool {
+	var unreachable *unreachableError
+	if !errors.As(err, &unreachable) {
+		return false
+	}
+	var opError *net.OpError
+	return method == http.MethodGet || errors.As(err, &opError) && opError.Op == "dial"
+}
+
+// ask calls one replica.
+func (c *apiClient) ask(ctx context.Context, method, path string, query url.Values, content []byte, out any) error {
+	u := *c.base
+	u.RawPath = u.EscapedPath() + path
+	var err error
+	if u.Path, err = url.PathUnescape(u.RawPath); err != nil {
+		return err
+	}
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(content))
+	if err != nil {
+		return err
+	}
+	if content != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return c.unreachable(err)
+	}
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return c.refusal(resp, data)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%s does not answer like a scheduler: %w", c.base, err)
+	}
+	return nil
+}
+
+func (c *apiClient) unreachable(err error) error {
+	reason := err
+	var opError *net.OpError
+	switch {
+	case errors.As(err, &opError) && opError.Op == "dial": // also one that took too long
+		reason = dialed{opError}
+	case errors.Is(err, context.DeadlineExceeded):
+		reason = errors.New("no answer in time")
+	case opError != nil:
+		reason = dialed{opError}
+	default:
+		var urlError *url.Error
+		if errors.As(err, &urlError) {
+			reason = urlError.Err
+		}
+	}
+	return &unreachableError{base: c.base.String(), reason: reason}
+}
+
+// unreachableError is returned for a replica that gave no answer.
+type unreachableError struct {
+	base   string
+	reason error
+}
+
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("cannot reach the scheduler at %s: %v (set --server or FREESLOT_SERVER if it is elsewhere)", e.base, e.reason)
+}
+
+func (e *unreachableError) Unwrap() error { return e.reason }
+
+// dialed has the text of the cause alone, but unwraps to the whole error.
+type dialed struct{ *net.OpError }
+
+func (d dialed) Error() string { return d.Err.Error() }
+func (d dialed) Unwrap() error { return d.OpError }
+
+func (c *apiClient) refusal(resp *http.Response, data []byte) error {
+	var e api.Error
+	if json.Unmarshal(data, &e) != nil || e.Code == "" {
+		return fmt.Errorf("%s does not answer like a scheduler: HTTP %s", c.base, resp.Status)
+	}
+	if e.Code == freeslot.CodeNotFound && c.base.Path != "" && strings.HasPrefix(e.Message, "there is nothing at this path") {
+		return fmt.Errorf("%s is not where a scheduler's paths begin: leave %s out of --server (or FREESLOT_SERVER)", c.base, c.base.Path)
+	}
+	return &freeslot.Error{
+		Code: e.Code, Message: e.Message, Field: e.Field, Breakdown: e.Breakdown, Errors: e.Errors,
+		RetryAfter: time.Duration(e.RetryAfterMS) * time.Millisecond,
+	}
+}
+
+func (c *apiClient) job(ctx context.Context, id string) (freeslot.JobStatus, error) {
+	var status freeslot.JobStatus
+	err := c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, nil, 0, &status)
+	return status, err
+}
+
+// jobs follows the pages until there are limit jobs, or no more.
+func (c *apiClient) jobs(ctx context.Context, query url.Values, limit int) ([]freeslot.JobStatus, error) {
+	jobs := []freeslot.JobStatus{}
+	for {
+		query.Set("limit", fmt.Sprint(min(limit-len(jobs), maxPage)))
+		var page api.JobPage
+		if err := c.call(ctx, http.MethodGet, "/v1/jobs", query, nil, 0, &page); err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, page.Jobs...)
+		if page.Cursor == "" || len(jobs) >= limit {
+			return jobs[:min(len(jobs), limit)], nil
+		}
+		query.Set("cursor", page.Cursor)
+	}
+}
+
+func (c *apiClient) nodes(ctx context.Context) ([]api.NodeStatus, error) {
+	nodes := []api.NodeStatus{}
+	query := url.Values{}
+	for {
+		var page api.NodePage
+		if err := c.call(ctx, http.MethodGet, "/v1/nodes", query, nil, 0, &page); err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, page.Nodes...)
+		if page.Cursor == "" {
+			return nodes, nil
+		}
+		query.Set("cursor", page.Cursor)
+	}
+}

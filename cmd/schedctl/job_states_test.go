@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+// TestJobsThatWait: the node has four slots. A waiting job is shown with its place, obeys its
+// priority, expires, and is cancelled at once.
+func TestJobsThatWait(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	submit := func(args ...string) string {
+		t.Helper()
+		return strings.TrimSpace(l.ctl(t, append([]string{"submit"}, args...)...).expect(t, exitOK).out)
+	}
+	holder := submit("block", "--slots", "4")
+	soon(t, l.started, "the first job to run")
+	last := submit("block", "--max-attempts", "7")
+	l.ctl(t, "get", last).expect(t, exitOK, "waiting (position 1)", "deadline")
+	first := submit("block", "--priority", "9", "--timeout", "1h")
+	l.ctl(t, "get", first).expect(t, exitOK, "waiting (position 1)")
+	l.ctl(t, "get", last).expect(t, exitOK, "waiting (position 2)")
+
+	got := l.ctl(t, "get", first, "-o", "json").expect(t, exitOK)
+	var status freeslot.JobStatus
+	if err := json.Unmarshal([]byte(got.out), &status); err != nil || status.Priority != 9 || status.DeadlineMS-status.SubmittedAtMS != 3_600_000 || status.Attempt != 0 {
+		t.Errorf("%v %s", err, got.out)
+	}
+	got = l.ctl(t, "list", "--state", "waiting").expect(t, exitOK, first, last, "waiting")
+	if strings.Contains(got.out, holder) {
+		t.Error(got.out)
+	}
+	l.ctl(t, "list").expect(t, exitOK, first, last, holder)
+	l.ctl(t, "explain", "block").expect(t, exitOK, "A submit now would wait")
+	l.ctl(t, "submit", "echo", "--wait", "--wait-timeout", "1ms").expect(t, exitFailure, "waiting (position 1)", "it goes on")
+	l.ctl(t, "submit", "echo", "--wait", "--timeout", "10ms").expect(t, exitFailure, "expired: it had not ended by its deadline")
+
+	l.ctl(t, "cancel", last).expect(t, exitOK, "cancelled")
+	done := make(chan result, 1)
+	go func() { done <- l.ctl(t, "watch", first) }()
+	close(l.release)
+	soon(t, done, "watch to end").expect(t, exitOK, "released")
+}
+
+// TestJobForLater: the time of the run is shown.
+func TestJobForLater(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	at := time.Now().Add(time.Hour).Truncate(time.Second)
+	id := strings.TrimSpace(l.ctl(t, "submit", "echo", "--at", at.Format(time.RFC3339)).expect(t, exitOK).out)
+	shown := "scheduled (run at " + at.Format("2006-01-02 15:04:05") + ")"
+	l.ctl(t, "get", id).expect(t, exitOK, shown)
+	l.ctl(t, "list").expect(t, exitOK, shown)
+	l.ctl(t, "get", id, "-o", "json").expect(t, exitOK, fmt.Sprintf(`"run_at_ms": %d`, at.UnixMilli()))
+	l.ctl(t, "cancel", id).expect(t, exitOK, "cancelled")
+}
+
+// TestRequeue: a failed job becomes a new one.
+func TestRequeue(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	var failed freeslot.JobStatus
+	got := l.ctl(t, "submit", "fail", `{"a":1}`, "--slots", "2", "--wait", "-o", "json").expect(t, exitFailure)
+	must(t, json.Unmarshal([]byte(got.out), &failed))
+	id := strings.TrimSpace(l.ctl(t, "requeue", failed.ID).expect(t, exitOK).out)
+	if id == failed.ID {
+		t.Error("the id is the old one's")
+	}
+	l.ctl(t, "watch", id).expect(t, exitFailure, "failed on node node-1: handler_error")
+	l.ctl(t, "requeue", failed.ID, "-o", "json").expect(t, exitOK, `"slots": 2`)
+	l.ctl(t, "get", failed.ID).expect(t, exitOK, "failed")
+
+	good := strings.TrimSpace(l.ctl(t, "submit", "block").expect(t, exitOK).out)
+	soon(t, l.started, "the job to run")
+	l.ctl(t, "requeue", good).expect(t, exitFailure, "invalid_argument", "expected one that is dead, failed or expired")
+	l.ctl(t, "requeue", "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z").expect(t, exitFailure, "not_found")
+	close(l.release)
+}
+
+func TestWhatHappened(t *testing.T) {
+	t.Parallel()
+	failure := &freeslot.JobError{Code: "node_lost", Message: "it fell \x1bsilent"}
+	for want, status := range map[string]freeslot.JobStatus{
+		"job 0-1 failed on node n1: node_lost: it fell  silent":                                      {ID: "0-1", State: freeslot.StateFailed, Node: "n1", Error: failure},
+		"job 0-1 is dead after 3 failures, the last on node n1: node_lost: it fell  silent":          {ID: "0-1", State: freeslot.StateDead, Node: "n1", Failures: 3, Error: failure},
+		"job 0-1 is dead after 1 failure, on node n1: node_lost: it fell  silent":                    {ID: "0-1", State: freeslot.StateDead, Node: "n1", Failures: 1, Error: failure},
+		"job 0-1 expired: it had not ended by its deadline":                                          {ID: "0-1", State: freeslot.StateExpired},
+		"job 0-1 expired: it had not ended by its deadline; before that: node_lost: it fell  silent": {ID: "0-1", State: freeslot.StateExpired, Failures: 1, Error: failure},
+		"job 0-1 is cancelled": {ID: "0-1", State: freeslot.StateCancelled},
+	} {
+		if got := whatHappened(status); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// TestWaitBreaksOff: the messages name the job, so that the user can still find it.
+func TestWaitBreaksOff(t *testing.T) {
+	t.Parallel()
+	const id = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			panic(http.ErrAbortHandler) // the replica is gone
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, `{"job_id":"`+id+`","tenant":"default","service":"x","state":"running","slots":1}`)
+	}))
+	t.Cleanup(server.Close)
+	command(t, "", "--server", server.URL, "submit", "x", "--wait").expect(t, exitFailure, "job "+id+" goes on: schedctl watch "+id)
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/freeslot/freeslot/internal/api"
+)
+
+type drainCmd struct {
+	ID string `arg:"" name:"node-id" help:"The node."`
+}
+
+// Run keeps new jobs from a node.
+func (c *drainCmd) Run(a *app) error { return changeNode(a, http.MethodPost, c.ID, "/drain") }
+
+type undrainCmd struct {
+	ID string `arg:"" name:"node-id" help:"The node."`
+}
+
+// Run gives a drained node jobs again.
+func (c *undrainCmd) Run(a *app) error { return changeNode(a, http.MethodPost, c.ID, "/undrain") }
+
+type removeCmd struct {
+	ID string `arg:"" name:"node-id" help:"The node: one that is silent, or was imported."`
+}
+
+// Run forgets a node without an agent.
+func (c *removeCmd) Run(a *app) error { return changeNode(a, http.MethodDelete, c.ID, "") }
+
+func changeNode(a *app, method, id, action string) error {
+	var change api.NodeChange
+	if err := a.call(method, "/v1/nodes/"+url.PathEscape(id)+action, nil, nil, &change); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(change)
+	}
+	text := change.ID + " is " + change.Status
+	if change.Status == "online" { // whether it is online depends on its agent
+		text = change.ID + " is not drained any more"
+	}
+	if len(change.Jobs) > 0 {
+		text += "; its jobs go to their next attempts: " + strings.Join(change.Jobs, " ")
+	}
+	return a.println("%s", text)
+}

@@ -1,0 +1,162 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/freeslot/freeslot"
+)
+
+// register adds the documented operations to mux.
+func (s *Server) register(mux *http.ServeMux) huma.API {
+	api := humago.New(mux, apiConfig(s.cfg.Version))
+	api.UseMiddleware(s.authenticate, s.readBody)
+	s.registerJobs(api)
+	s.registerNodes(api)
+	if s.deps.Control != nil {
+		s.registerNodeControl(api)
+	}
+	s.registerExplain(api)
+	if s.deps.Queues != nil {
+		s.registerQueues(api)
+	}
+	finish(api.OpenAPI())
+	for _, register := range s.deps.Routes {
+		register(&Router{API: api, server: s})
+	}
+	finishHealth(api.OpenAPI())
+	return api
+}
+
+// handle makes a handler of f. It refuses errors, and logs them as of this operation.
+func handle[I, O any](s *Server, operation string, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+	return func(ctx context.Context, in *I) (*O, error) {
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, s.refuse(operation, err)
+		}
+		return out, nil
+	}
+}
+
+// handleOperator is handle for operators only. doing is what only operators may do: "see the
+// nodes". It bounds f by CallTimeout.
+func handleOperator[I, O any](s *Server, operation, doing string, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+	return handle(s, operation, func(ctx context.Context, in *I) (*O, error) {
+		if err := OperatorsOnly(ctx, doing); err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+		defer cancel()
+		return f(ctx, in)
+	})
+}
+
+// authenticate puts the caller into the context of the operation.
+func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	p, err := s.deps.Auth.principal(r)
+	if err != nil {
+		writeError(w, body(err))
+		return
+	}
+	next(huma.WithValue(ctx, principalKey{}, p))
+}
+
+// boundBody comes first. Before it answers, net/http reads the rest of a body. A client that
+// announces a body and sends none could delay the answer for ever, and keep the connection. So the
+// body has a deadline, and the connection ends with the answer unless readBody has read the whole
+// body. A request without a body has neither: that is every WebSocket's handshake. If a handshake
+// has a body, hijacking lifts the deadline.
+func (s *Server) boundBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			// The writer of httptest has no deadlines; the server's has.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readBody reads the body before the framework does, and lifts the deadline. If it stayed, it would
+// end a request that waits for its result: net/http takes a failed background read for a client
+// that has gone.
+func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	if r.Method != http.MethodPost && r.Method != http.MethodPut {
+		next(ctx)
+		return
+	}
+	limit := s.limitOf(r)
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit.bytes))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		writeError(w, body(limit.refusal))
+		return
+	case err != nil:
+		writeError(w, body(&freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "the body of the request could not be read"}))
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	w.Header().Del("Connection")
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	next(ctx)
+}
+
+// bodyLimit is the largest size of a body, and the refusal of a larger one.
+type bodyLimit struct {
+	bytes   int64
+	refusal *freeslot.Error
+}
+
+func (s *Server) limitOf(r *http.Request) bodyLimit {
+	if own, ok := s.bodyLimits[r.URL.Path]; ok {
+		return own
+	}
+	limit := int64(s.cfg.MaxPayloadBytes + bodyOverhead)
+	return bodyLimit{limit, &freeslot.Error{
+		Code: freeslot.CodePayloadTooLarge, Field: "job",
+		Message: "job is larger than " + bytesText(limit) + ", its payload may have " + bytesText(int64(s.cfg.MaxPayloadBytes)),
+	}}
+}
+
+// strictRoutes answers where mux has no route: not_found, or the methods that the path has.
+func strictRoutes(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fallback, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		answer := &discarded{header: http.Header{}}
+		fallback.ServeHTTP(answer, r)
+		if allow := answer.header.Get("Allow"); answer.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", allow)
+			writeError(w, &Error{
+				Code: freeslot.CodeInvalidArgument, Message: "there is no " + r.Method + " here, expected " + allow,
+				status: http.StatusMethodNotAllowed,
+			})
+			return
+		}
+		writeError(w, body(&freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is nothing at this path; /openapi.json lists what there is"}))
+	})
+}
+
+// discarded records the head of an answer that is not sent.
+type discarded struct {
+	header http.Header
+	status int
+}
+
+func (d *discarded) Header() http.Header         { return d.header }
+func (d *discarded) WriteHeader(status int)      { d.status = status }
+func (d *discarded) Write(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,36 @@
+package locked
+
+import (
+	"time"
+
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// Follower keeps a State current and has what a State lacks: the clock of its figures, and which
+// cells answer. *cache.Cache implements it.
+type Follower interface {
+	Now() int64
+	SilenceLimit() time.Duration
+	Stale() bool
+	AllNodes() []*selection.Node
+	Silent(limit time.Duration) []cache.SilentNode
+	ConfigVersion() uint64
+	Config() *selection.Config
+	Epoch(id string) cell.Epoch
+	OnFree(f func(node *selection.Node))
+	Skip() selection.CellMask
+	CellFailed(cell int)
+	CellRefused(cell int)
+}
+
+// Adapter is what a dispatcher asks of the fleet where a replica chooses from a State instead of
+// the cache: nodes and classes come from the State, all else from the Follower.
+type Adapter struct {
+	Follower
+	*State
+}
+
+// NewAdapter makes an Adapter. f must have nodes as its mirror.
+func NewAdapter(f Follower, nodes *State) *Adapter { return &Adapter{Follower: f, State: nodes} }

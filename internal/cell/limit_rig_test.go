@@ -1,0 +1,91 @@
+package cell
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/freeslot/freeslot"
+)
+
+func gates(g ...Gate) func(*Submission) { return func(s *Submission) { s.Gates = g } }
+
+// soundGates: what runs or waits counts, and nothing else, never more than the limit; who is held
+// back waits. It returns which gate holds which job back.
+func (r *rig) soundGates(names, held, jobs []string) map[string]string {
+	r.t.Helper()
+	counts := make(map[string]map[string]bool) // gate -> jobs
+	for _, name := range names {
+		counts[name] = make(map[string]bool)
+		for _, job := range r.strings("SMEMBERS", r.l.Gate(name)) {
+			counts[name][job] = true
+		}
+		if limit, _ := strconv.Atoi(r.field(r.l.Gates(), name)); limit < len(counts[name]) && !strings.HasPrefix(name, "w:") { // where those that come back count too
+			r.t.Errorf("%d jobs count at %s, whose limit is %d", len(counts[name]), name, limit)
+		}
+	}
+	of := make(map[string]string)
+	for _, job := range jobs {
+		record := r.hash(r.l.Job(job))
+		of[job] = record["gates"]
+		_, list, _ := strings.Cut(record["gates"], " ")
+		for i, name := range strings.Fields(list) {
+			if i%2 == 1 {
+				continue // the limit
+			}
+			state := freeslot.State(record["state"])
+			should := state == freeslot.StateRunning || state == freeslot.StateCancelling
+			if strings.HasPrefix(name, "w:") {
+				should = !should && !state.Terminal()
+			}
+			if counts[name][job] != should {
+				r.t.Errorf("job %s is %s and counts at %s: %v", job, state, name, counts[name][job])
+			}
+			delete(counts[name], job)
+		}
+	}
+	for name, rest := range counts {
+		if len(rest) > 0 {
+			r.t.Errorf("jobs %v count at %s and do not belong there", rest, name)
+		}
+	}
+	return r.soundParked(held, of)
+}
+
+func (r *rig) soundParked(names []string, gatesOf map[string]string) map[string]string {
+	r.t.Helper()
+	listed, parked := r.scores(r.l.Parked()), make(map[string]string)
+	for _, name := range names {
+		if name == "" {
+			continue // the index
+		}
+		if _, ok := listed[name]; !ok {
+			r.t.Errorf("gate %s holds jobs back and is not listed", name)
+		}
+		delete(listed, name)
+		for member := range r.scores(r.l.ParkedAt(name)) {
+			class, job, _ := strings.Cut(member, " ")
+			if other, twice := parked[job]; twice {
+				r.t.Errorf("job %s is held back by %s and %s", job, other, name)
+			}
+			parked[job] = name
+			record := r.jobRecord(job)
+			if record.class != class || !strings.Contains(gatesOf[job]+" ", " "+name+" ") {
+				r.t.Errorf("job %s of %q and gates %q is held back by %s as of class %s", job, record, gatesOf[job], name, class)
+			}
+		}
+	}
+	if len(listed) > 0 {
+		r.t.Errorf("gates %v hold nobody back and are listed", listed)
+	}
+	return parked
+}
+
+// check has the gates checked, and returns how many classes jobs came back to.
+func (r *rig) check() int {
+	r.t.Helper()
+	classes, err := r.CheckGates(r.ctx(), 100)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return len(classes)
+}

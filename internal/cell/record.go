@@ -1,0 +1,219 @@
+package cell
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+)
+
+// statusFields are the fields of a job's record that make up its status, in the order that decodeStatus expects. They
+// are few, because Redis takes its time for each: what is set together is one field, its parts parted by a space.
+//
+//	job:      a jobRecord
+//	run:      attempt, node, epoch, assigned at (ms); absent before the first
+//	progress: attempt, number, when it came (ms), value (JSON); absent before the first
+//	fails:    failures, when the last attempt ended (ms), its node; absent before the first
+//	known:    the id that clients know the job by; absent where that is the record's
+//
+// A job that moves to another cell, or has moved, has besides: move, the cell that it goes to and the hop of this
+// record; hop, which move of its life brought it here; keep, its retention while that move is not settled.
+//
+// The other fields of a record are reply_to, where a replica waits, attaches, how often one attached, spec, gates (its
+// limits), and why, which is "expired" where a job is being stopped for its deadline.
+var statusFields = []string{"state", "job", "run", "fails", "error", "finished_at_ms", "result", "progress", "known"}
+
+// headFields are all of them but the result and the progress, which can be large.
+var headFields = append(slices.Clone(statusFields[:len(statusFields)-3]), "known")
+
+// jobRecord is the field job of a record: what never changes of a job. Scripts read and write it by lib/record.lua.
+type jobRecord struct {
+	tenant                   string
+	slots                    int
+	submittedMS, retentionMS int64
+	class                    string // id
+	priority, attempts       int    // attempts that it may have
+	deadlineMS               int64  // 0 for none
+	definition               string // of the class, JSON
+}
+
+// parseJobRecord reads the field job.
+func parseJobRecord(text string) (r jobRecord, err error) {
+	err = readParts(text, &r.tenant, &r.slots, &r.submittedMS, &r.retentionMS, &r.class, &r.priority, &r.attempts, &r.deadlineMS, &r.definition)
+	return r, err
+}
+
+// String is the field job.
+func (r jobRecord) String() string {
+	return fmt.Sprintf("%s %d %d %d %s %d %d %d %s",
+		r.tenant, r.slots, r.submittedMS, r.retentionMS, r.class, r.priority, r.attempts, r.deadlineMS, r.definition)
+}
+
+// readParts reads the parts of a text, parted by one space each, into a *string, *int or *int64 each. Only the last one
+// can have spaces.
+func readParts(text string, into ...any) error {
+	part := strings.SplitN(text, " ", len(into))
+	if len(part) != len(into) {
+		return fmt.Errorf("%.80q has %d parts, expected %d", text, len(part), len(into))
+	}
+	for i := range into {
+		var err error
+		switch to := into[i].(type) {
+		case *string:
+			*to = part[i]
+		case *int:
+			*to, err = strconv.Atoi(part[i])
+		case *int64:
+			*to, err = strconv.ParseInt(part[i], 10, 64)
+		default:
+			panic(fmt.Sprintf("cell: part of type %T", to))
+		}
+		if err != nil {
+			return fmt.Errorf("part %d of %.80q: %w", i+1, text, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cell) statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, error) {
+	reply, err := result.ToArray()
+	if err != nil {
+		return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
+	}
+	if len(reply) == 0 || reply[0].IsNil() {
+		return freeslot.JobStatus{}, notFound(jobID)
+	}
+	text := make([]string, len(reply)) // absent fields are empty
+	for i := range reply {
+		if text[i], err = reply[i].ToString(); err != nil && !rueidis.IsRedisNil(err) {
+			return freeslot.JobStatus{}, fmt.Errorf("record of job %s: %w", jobID, err)
+		}
+	}
+	status, err := decodeStatus(jobID, text)
+	if err != nil {
+		return freeslot.JobStatus{}, &unreadableError{job: jobID, err: err}
+	}
+	if known := text[len(text)-1]; known != "" {
+		// An operator's edit may name a cell that there is not, or another job.
+		if n, ok := JobCell(known); ok && n < c.cfg.Cells && MovedID(known, c.cfg.Index) == jobID {
+			status.ID = known
+		}
+	}
+	return status, nil
+}
+
+// unreadableError is a record that no release wrote: somebody edited it. A listing
+// goes on without it.
+type unreadableError struct {
+	job string
+	err error
+}
+
+func (e *unreadableError) Error() string { return fmt.Sprintf("record of job %s: %v", e.job, e.err) }
+
+func (e *unreadableError) Unwrap() error { return e.err }
+
+// decodeStatus reads the values of statusFields, or of headFields: then without
+// the result and the progress.
+func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
+	if len(text) != len(statusFields) && len(text) != len(headFields) {
+		return freeslot.JobStatus{}, fmt.Errorf("%d fields, expected %d", len(text), len(statusFields))
+	}
+	s := freeslot.JobStatus{ID: jobID, State: freeslot.State(text[0])}
+	if err := decodeJob(&s, text[1]); err != nil {
+		return s, fmt.Errorf("field job: %w", err)
+	}
+	var epoch, last string
+	if run := text[2]; run != "" { // else it has waited from the start
+		if err := readParts(run, &s.Attempt, &s.Node, &epoch, &s.AssignedAtMS); err != nil {
+			return s, fmt.Errorf("field run: %w", err)
+		}
+	}
+	if fails := text[3]; fails != "" {
+		if err := readParts(fails, &s.Failures, &last); err != nil {
+			return s, fmt.Errorf("field fails: %w", err)
+		}
+	}
+	if s.State == freeslot.StateWaiting || s.State == freeslot.StateMoving {
+		s.Node = "" // the record keeps that of the attempt before
+	}
+	if text[5] != "" {
+		var err error
+		if s.FinishedAtMS, err = strconv.ParseInt(text[5], 10, 64); err != nil {
+			return s, fmt.Errorf("field finished_at_ms: %w", err)
+		}
+	}
+	if len(text) == len(headFields) {
+		err := setOutcome(&s, "", text[4])
+		s.Result = nil
+		return s, err
+	}
+	if err := setOutcome(&s, text[6], text[4]); err != nil {
+		return s, err
+	}
+	if text[7] == "" {
+		return s, nil
+	}
+	var err error
+	if s.Progress, err = decodeProgress(text[7]); err != nil {
+		return s, fmt.Errorf("field progress: %w", err)
+	}
+	return s, nil
+}
+
+// decodeJob fills in what the field job has.
+func decodeJob(s *freeslot.JobStatus, text string) error {
+	r, err := parseJobRecord(text)
+	if err != nil {
+		return err
+	}
+	s.Tenant, s.Slots, s.SubmittedAtMS, s.Class, s.Priority, s.DeadlineMS = r.tenant, r.slots, r.submittedMS, r.class, r.priority, r.deadlineMS
+	var definition struct {
+		Service string `json:"service"`
+	}
+	if err := json.Unmarshal([]byte(r.definition), &definition); err != nil {
+		return fmt.Errorf("definition: %w", err)
+	}
+	s.Service = definition.Service
+	return nil
+}
+
+// setOutcome fills in what a terminal job came to. A job that succeeded without
+// a result has the result null.
+func setOutcome(s *freeslot.JobStatus, result, failure string) error {
+	switch s.State {
+	case freeslot.StateSucceeded:
+		s.Result = json.RawMessage(result)
+		if result == "" {
+			s.Result = json.RawMessage("null")
+		}
+	case freeslot.StateFailed, freeslot.StateDead, freeslot.StateExpired, freeslot.StateRetryWait:
+		if failure == "" && s.State != freeslot.StateFailed {
+			return nil
+		}
+		s.Error = new(freeslot.JobError)
+		if err := json.Unmarshal([]byte(failure), s.Error); err != nil {
+			return fmt.Errorf("field error: %w", err)
+		}
+	default:
+	}
+	return nil
+}
+
+// decodeProgress reads the field progress.
+func decodeProgress(text string) (*freeslot.Progress, error) {
+	var p freeslot.Progress
+	var value string
+	if err := readParts(text, &p.Attempt, &p.Seq, &p.AtMS, &value); err != nil {
+		return nil, err
+	}
+	if p.Value = json.RawMessage(value); !json.Valid(p.Value) { // no client could take it
+		return nil, fmt.Errorf("value is not JSON")
+	}
+	return &p, nil
+}

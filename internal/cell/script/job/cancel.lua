@@ -1,0 +1,52 @@
+-- cancel: ends a job that does not run, or asks the node that runs it to stop it: the slot stays
+-- taken until the agent confirms.
+--
+-- Guarantee: changes only a job that has not ended, and only the caller's; the same call again
+-- changes nothing. The request reaches the agent by its stream and, should that entry be lost, by
+-- the mark in the slot that every heartbeat reads. The first write asks for no memory, so that it
+-- works where Redis refuses other writes.
+--
+-- KEYS[1] jobs:<job>  hash   KEYS[2] due  zset   KEYS[3] finished  zset
+-- KEYS[4] waiting  hash      KEYS[5] version:waiting  string
+-- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3..] fields of the record to return
+-- Returns the fields' values; {} when there is no such job of this tenant
+-- Foreign keys (slots, dispatch of the job's node, its queue) come from the record.
+-- Redis 7.0. Cost: O(1).
+local job_key, due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local job, tenant = ARGV[1], ARGV[2]
+local used = 0
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/here.lua
+-- include lib/record.lua
+-- include lib/finish.lua
+-- include lib/queue.lua
+-- include lib/limit.lua
+
+local record = redis.call('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'gates')
+local owner, _, _, _, class = read_job(record[2])
+if not record[1] or (tenant ~= '' and owner ~= tenant) then return {} end
+local attempt, node = string.match(record[3] or '', '^(%d+) (%S+) ')
+if record[1] == 'running' and node then
+  local slots_key = key('slots', node)
+  here(job_key, {slots_key})
+  local value = redis.call('HGET', slots_key, job)
+  redis.call('HDEL', slots_key, '-') -- no job is called so: see above
+  if value then redis.call('HSET', slots_key, job, value .. ':c') end
+  redis.call('HSET', job_key, 'state', 'cancelling')
+  -- Protected: the stream only delivers, the next heartbeat would mend it. A node may own a job and
+  -- have no stream: what it is handed over comes without.
+  if value then redis.pcall('XADD', key('dispatch', node), '*', 'c', job .. ' ' .. attempt) end
+elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
+  local keys = {}
+  queue_keys(record[2], keys)
+  limited[job] = record[5]
+  if record[5] then limit_keys(record[5], keys) end
+  here(job_key, keys)
+  sure('ZREM', due_key, job)
+  if class and record[1] == 'waiting' then leave_queue(class, job) end
+  leave_limits(job, record[2])
+  finish(job, job_key, node or '-', attempt or 0, record[4], record[2], 'cancelled', '', '')
+  index_finished()
+end
+return redis.call('HMGET', job_key, unpack(ARGV, 3))

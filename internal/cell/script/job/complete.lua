@@ -1,0 +1,97 @@
+-- complete: ends attempts of one node: stores the outcome, frees the slot, gives it to the next job
+-- that waits and may have it, and informs the replica that waits.
+--
+-- Guarantee: only the owner of an attempt ends it, in the epoch that got it, and only once; a
+-- repeated or stale item changes nothing. The first write frees memory, so that it works where
+-- Redis refuses other writes.
+--
+-- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
+-- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash   KEYS[6] dispatch:<node> stream
+-- KEYS[7..] jobs:<job>    hash, one an item
+-- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel
+-- ARGV[4] '1': the answer brings the jobs that begin, sooner than an entry of the dispatch stream
+--   and for less. An answer that is lost is no loss: like a missed entry, the next heartbeat mends
+--   it.
+-- ARGV[5..] for each item: job, attempt, state, result (JSON or ''), failure (JSON or ''), what is
+--   next: '' ends the job, 'h' hands it back uncounted, else the pause before the next attempt, ms
+-- Returns {used, outcome, ...}: 1 completed, 2 this attempt was ended before, 0 stale; behind the
+--   outcomes the fields j and s of a dispatch entry for each job that began
+-- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are none of
+-- KEYS because most are often not there: while a hash slot migrates Redis would refuse every call.
+-- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, eight
+--   that all share.
+local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
+local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local node, epoch, channel, handed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1' and {} or nil
+local items = #KEYS - 6 -- item n has the record KEYS[6 + n] and six arguments from ARGV[6 * n - 1] on
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/announce.lua
+-- include lib/record.lua
+local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':waiting' .. TAG, PREFIX .. ':version:waiting' .. TAG
+-- include lib/ended.lua
+-- include lib/finish.lua
+-- include lib/served.lua
+
+local begun = 0
+-- Functions are made where they are needed: most calls find no job that waits.
+if #freed > 0 and #open == 0 and not retries and not with_limits then
+  redis.call('HDEL', slots_key, unpack(freed))
+elseif #freed > 0 then
+  -- include lib/here.lua
+  -- include lib/queue.lua
+  -- include lib/limit.lua
+  -- include lib/retry.lua
+  -- include lib/take.lua
+  -- include lib/next_attempts.lua
+  for _, class in ipairs(served) do
+    if unparked[class] then open[#open + 1] = class end
+  end
+  if #open > 0 then
+    local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
+    if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
+      used, begun = take(node, epoch, tonumber(profile[3]), used, slots_key, dispatch_key, open, handed)
+    end
+  end
+end
+
+local reply = {used}
+for n = 1, items do
+  local job_key, item, outcome = KEYS[6 + n], 6 * n - 1, 0
+  local job, attempt = ARGV[item], ARGV[item + 1]
+  if slots[n] then
+    outcome = 1
+    local record, state, failure = records[n], ARGV[item + 2], ARGV[item + 4]
+    -- A record that was deleted is not made again: only its end would be in it.
+    if record and record[1] then
+      if record[1] == 'cancelling' and ARGV[item + 5] ~= '' then state = 'cancelled' end
+      if state == 'cancelled' then
+        failure = ''
+        -- Stopped, though the record knows of no request: a failover has lost it, or the deadline
+        -- has passed.
+        local _, _, _, _, _, _, _, deadline = read_job(record[3])
+        deadline = record[1] == 'running' and tonumber(deadline) or 0
+        if record[5] == 'expired' or deadline > 0 and deadline <= now then state = 'expired' end
+      end
+      finish(job, job_key, node, attempt, record[2], record[3], state, ARGV[item + 3], failure)
+    end
+  else
+    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the other items go on
+    local last, owner = string.match(record[2] or '', '^(%d+) %S+ (%S+) ')
+    if last == attempt and owner == epoch and record[1] ~= 'running' and record[1] ~= 'cancelling' then outcome = 2 end
+  end
+  reply[n + 1] = outcome
+end
+if #freed > 0 then
+  if begun == 0 then redis.call('HSET', slots_key, 'sum', used) end -- a job that begins writes the sum, too
+  index_finished()
+  if used ~= before then
+    local profile = redis.call('HMGET', profile_key, 'status', 'max_concurrency')
+    local max = tonumber(profile[2]) or 0
+    if (used < max) ~= (before < max) then
+      announce(used < max and 'e' or 'f', node, epoch, profile[1], max, used, '')
+    end
+  end
+end
+for i = 1, handed and #handed or 0 do reply[#reply + 1] = handed[i] end
+return reply

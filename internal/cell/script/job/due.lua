@@ -1,0 +1,110 @@
+-- due: does what is due: jobs for later, and those whose pause is over, wait for a slot. Jobs past
+-- their deadline expire; where one runs its node is asked to stop it, with a grace after which the
+-- slot is taken back.
+--
+-- Guarantee: a job is moved once; the same call again finds nothing to do.
+--
+-- KEYS[1] due  zset   KEYS[2] finished  zset   KEYS[3] waiting  hash   KEYS[4] version:waiting  string
+-- ARGV[1] most jobs
+-- Also takes places of records that are gone out of the index of finished jobs.
+-- Returns {jobs that expired, '1' if there is more, class, definition, ...}: classes whose jobs
+--   wait now
+-- Foreign keys (jobs, queues, slots, dispatch, replies) come from records of this cell.
+-- Redis 7.0. Cost: O(jobs due).
+local due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local most = tonumber(ARGV[1])
+local GRACE = 30000 -- ms that a node has to stop a job that passed its deadline
+local used = 0
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/here.lua
+-- include lib/record.lua
+-- include lib/finish.lua
+-- include lib/queue.lua
+-- include lib/limit.lua
+-- include lib/places.lua
+
+local ids = sure('ZRANGEBYSCORE', due_key, '-inf', at, 'LIMIT', 0, most)
+local expired, known, reply = 0, {}, {0, #ids == most and '1' or '0'}
+local job_keys, jobs, keys = {}, {}, {}
+for i, id in ipairs(ids) do job_keys[i] = key('jobs', id) end
+here(due_key, job_keys)
+for i, id in ipairs(ids) do
+  -- Protected: a key of another type is no job, and holds up no other.
+  local record = redis.pcall('HMGET', job_keys[i], 'state', 'job', 'run', 'reply_to', 'error', 'why', 'gates')
+  local tenant, slots, _, _, class, priority, _, deadline, definition = read_job(record[2])
+  local job = {
+    id = id, key = job_keys[i], state = record[1], static = record[2], reply_to = record[4], failure = record[5] or '', why = record[6],
+    tenant = tenant, slots = slots, class = class, priority = priority, deadline = tonumber(deadline) or 0, definition = definition,
+  }
+  job.attempt, job.node = string.match(record[3] or '', '^(%d+) (%S+) ')
+  job.late = job.deadline > 0 and job.deadline <= now
+  jobs[i] = job
+  queue_keys(record[2], keys)
+  limited[id] = record[7]
+  if record[7] then limit_keys(record[7], keys) end
+  if job.node then keys[#keys + 1] = key('slots', job.node) end
+end
+here(due_key, keys)
+if #ids > 0 then redis.call('ZREM', due_key, '-') end -- no job is called so: see cancel.lua
+
+-- Jobs that come to a queue go first: while a hash slot migrates a queue that has become empty
+-- could not be written to any more.
+for _, job in ipairs(jobs) do
+  if (job.state == 'retry_wait' or job.state == 'scheduled') and job.tenant and not job.late then
+    redis.call('HSET', job.key, 'state', 'waiting')
+    -- The weight of the tenant of a job for later is not known any more.
+    local score = job.state == 'scheduled' and fair_score(job.class, job.tenant, job.slots, job.priority, 1) or front_score(job.class, job.priority)
+    join_queue(job.id, job.class, job.definition, score)
+    if not known[job.class] then
+      known[job.class], reply[#reply + 1], reply[#reply + 2] = true, job.class, job.definition
+    end
+    job.state = 'waiting'
+  end
+end
+for _, job in ipairs(jobs) do
+  local state, node, attempt, late = job.state, job.node, job.attempt, job.late
+  local slots_key, next_look = node and key('slots', node), nil
+  local function expire()
+    leave_limits(job.id, job.static)
+    finish(job.id, job.key, node or '-', attempt or 0, job.reply_to, job.static, 'expired', '', job.failure)
+  end
+
+  if (state == 'waiting' or state == 'retry_wait' or state == 'scheduled') and late then
+    if state == 'waiting' then leave_queue(job.class, job.id) end
+    expire()
+    expired = expired + 1
+  elseif state == 'waiting' and job.deadline > 0 then
+    next_look = job.deadline
+  elseif (state == 'running' or state == 'cancelling') and late and node and job.why ~= 'expired' then
+    local value = redis.pcall('HGET', slots_key, job.id) -- protected: a key of another type owns nothing
+    if type(value) ~= 'string' then value = false end
+    if value and string.sub(value, -2) ~= ':c' then redis.call('HSET', slots_key, job.id, value .. ':c') end
+    redis.call('HSET', job.key, 'state', 'cancelling', 'why', 'expired')
+    if value then redis.pcall('XADD', key('dispatch', node), '*', 'c', job.id .. ' ' .. attempt) end -- as in cancel.lua
+    next_look = now + GRACE
+    expired = expired + 1
+  elseif state == 'cancelling' and late and node then
+    -- The agent did not confirm: its handler may still run, but owns nothing any more.
+    local value = redis.pcall('HGET', slots_key, job.id)
+    local held = string.match(type(value) == 'string' and value or '', '^' .. attempt .. ':[^:]*:(%d+)')
+    if held then
+      redis.call('HDEL', slots_key, job.id)
+      used = math.max((tonumber(string.match(redis.call('HGET', slots_key, 'sum') or '', '^%d+$')) or 0) - held, 0)
+      redis.call('HSET', slots_key, 'sum', used)
+    end
+    expire()
+  end
+  if next_look then
+    redis.call('ZADD', due_key, string.format('%.0f', next_look), job.id)
+  else
+    redis.pcall('ZREM', due_key, job.id) -- protected: finish may have taken out the last
+  end
+end
+index_finished()
+for class, definition in pairs(unparked) do
+  if not known[class] then reply[#reply + 1], reply[#reply + 2] = class, definition end
+end
+if forget_gone(most) then reply[2] = '1' end
+reply[1] = expired
+return reply

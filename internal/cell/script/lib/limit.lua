@@ -1,0 +1,145 @@
+-- limit: enforces max_running, max_waiting and max_running of a concurrency key: how many jobs of a
+-- tenant or key run or wait at a time in this cell. Keys call a limit a gate. The field gates of a
+-- record has the weight of the tenant, then name and limit of each of the job's limits, parted by
+-- spaces: r:<tenant> and k:<tenant>:<hash> count jobs that run, w:<tenant> jobs that wait, have a
+-- pause or are for later.
+--
+-- gate:<name> is the set of jobs that count, so that counting one twice changes nothing. gates has
+-- the limits by name: the last one that a job came with holds. A job that waits and that a limit
+-- does not let through stands in parked:<name> ('class job', by priority and age) and not in the
+-- queue of its class, where it would hide those behind it; parked has the names of limits with such
+-- jobs. A job that stops to run lets the next ones back.
+--
+-- While a hash slot migrates a key may be on another server: then a job may go on counting, or stay
+-- parked, until limits.lua looks at all limits.
+-- Needs: PREFIX, TAG, TAGS, at, fair_score, front_score, join_queue, key, read_job, sure,
+--   waiting_key, waiting_version_key
+-- Defines: BACK, LOOK_AT_END, closed_limit, count_running, count_waiting, forget_limit,
+--   is_parked, leave_limits, let_in, let_in_by, limit_keys, limited, limits_key, park, parked_key,
+--   returned, room, unpark, unparked
+local limits_key, parked_key = PREFIX .. ':gates' .. TAG, PREFIX .. ':parked' .. TAG
+local LOOK_AT_END = 16 -- parked jobs that are looked at when a job ends
+local BACK = 128 -- jobs that return to their queues in one call, so that it does not stop Redis; a next look finds the others
+local limited = {} -- job -> field gates of its record
+local unparked, returned = {}, 0 -- class -> definition, of the jobs that returned to their queues, and how many
+local let_in, let_in_by = {}, {} -- limit -> class -> jobs that returned and do not count yet; job -> the table of its limit
+
+-- limit_keys: appends the keys of these limits.
+local function limit_keys(text, keys)
+  keys[#keys + 1], keys[#keys + 2] = limits_key, parked_key
+  for name in string.gmatch(text, '%a:%S+') do
+    keys[#keys + 1], keys[#keys + 2] = key('gate', name), key('parked', name)
+  end
+  return keys
+end
+
+-- room: how many more jobs the limit lets through. own is the limit that a job came with, for one
+-- that is not known.
+local function room(name, own)
+  local known = redis.pcall('HGET', limits_key, name)
+  local limit = type(known) == 'string' and string.find(known, '^[1-9]%d*$') and tonumber(known) or tonumber(own)
+  return limit - (tonumber(redis.pcall('SCARD', key('gate', name))) or limit)
+end
+
+-- closed_limit: name and number of the first limit that does not let the job run now; nil where all
+-- do.
+local function closed_limit(job, text)
+  for name, own in string.gmatch(text, '(%a:%S+) (%d+)') do
+    -- A job that still counts, as a migrating hash slot can leave it, passes.
+    if string.sub(name, 1, 2) ~= 'w:' and room(name, own) < 1 and redis.pcall('SISMEMBER', key('gate', name), job) == 0 then return name, own end
+  end
+end
+
+-- forget_limit: forgets a concurrency key that no job has any more: there can be as many as jobs.
+local function forget_limit(name)
+  if string.sub(name, 1, 2) == 'k:' and redis.pcall('EXISTS', key('gate', name), key('parked', name)) == 0 then
+    redis.pcall('HDEL', limits_key, name)
+  end
+end
+
+-- park: has a job wait for a limit, where it keeps its place.
+local function park(job, class, priority, submitted_at, name, own)
+  sure('ZADD', key('parked', name), 'NX', string.format('%.0f', (9 - priority) * TAGS + submitted_at), class .. ' ' .. job)
+  sure('ZADD', parked_key, 'NX', at, name)
+  sure('HSETNX', limits_key, name, own)
+end
+
+local function is_parked(job, class, text)
+  for name in string.gmatch(text, '%a:%S+') do
+    if type(redis.pcall('ZSCORE', key('parked', name), class .. ' ' .. job)) == 'string' then return true end
+  end
+end
+
+-- count_running: a job begins to run. Protected: the slot that it has is worth more than a correct
+-- count.
+local function count_running(job, text)
+  for name, own in string.gmatch(text, '(%a:%S+) (%d+)') do
+    pcall(sure, string.sub(name, 1, 2) == 'w:' and 'SREM' or 'SADD', key('gate', name), job)
+    pcall(sure, 'HSETNX', limits_key, name, own)
+  end
+end
+
+-- count_waiting: a job waits, has a pause or is for later.
+local function count_waiting(job, text)
+  for name, own in string.gmatch(text, '(%a:%S+) (%d+)') do
+    if string.sub(name, 1, 2) == 'w:' then
+      redis.pcall('SADD', key('gate', name), job)
+      redis.pcall('HSETNX', limits_key, name, own)
+    end
+  end
+end
+
+-- unpark: has parked jobs, as many of each class as the limit has room for, join their queues
+-- again. At most look are looked at, so that jobs of a class without nodes do not hold up others.
+-- Returns how many were looked at.
+local function unpark(name, look)
+  local parked = key('parked', name)
+  if redis.pcall('EXISTS', parked) == 0 then return 0 end
+  local free, begun = room(name, 1), let_in[name] or {}
+  if free < 1 or returned >= BACK then return 0 end
+  let_in[name] = begun
+  local members = redis.pcall('ZRANGE', parked, 0, look - 1)
+  if members.err then return 0 end
+  for _, member in ipairs(members) do
+    if returned >= BACK then break end
+    local class, job = string.match(member, '^(%x+) (%S+)$')
+    if free > (begun[class or ''] or 0) then
+      local job_key = key('jobs', job or '')
+      local all = redis.pcall('EXISTS', parked, job_key, parked_key, waiting_key, waiting_version_key, key('waiting', class or ''), key('fair', class or ''))
+      if type(all) == 'table' then return #members end
+      local record = redis.pcall('HMGET', job_key, 'state', 'job', 'reply_to', 'charged', 'gates')
+      local tenant, slots, _, _, its, priority, _, _, definition = read_job(record[2])
+      redis.call('ZREM', parked, member)
+      if record[1] == 'waiting' and its == class then
+        local weight = tonumber(string.match(record[5] or '', '^(%d+) ') or '1')
+        join_queue(job, class, definition, record[4] and front_score(class, priority) or fair_score(class, tenant, slots, priority, weight))
+        if not record[4] then redis.call('HSET', job_key, 'charged', '1') end
+        begun[class], unparked[class] = (begun[class] or 0) + 1, definition
+        let_in_by[job], returned = begun, returned + 1
+        -- Protected: a hint. Where it is lost the sweep finds the job.
+        if record[3] and record[3] ~= '' then redis.pcall('XADD', key('replies', record[3]), 'NOMKSTREAM', '*', 'w', job .. ' ' .. class) end
+      end
+    end
+  end
+  if redis.pcall('EXISTS', parked) == 0 then redis.pcall('ZREM', parked_key, name) end
+  return #members
+end
+
+-- leave_limits: a job stops to run or to wait; others may in its place. static is the field job of
+-- its record.
+local function leave_limits(job, static)
+  local text = limited[job]
+  if not text then return end
+  local _, _, _, _, class = read_job(static)
+  local begun = let_in_by[job] -- it returned in this very call
+  if begun and begun[class] then begun[class], let_in_by[job] = begun[class] - 1, nil end
+  for name in string.gmatch(text, '%a:%S+') do
+    redis.pcall('SREM', key('gate', name), job)
+    local parked = key('parked', name)
+    if class and redis.pcall('ZREM', parked, class .. ' ' .. job) == 1 and redis.pcall('EXISTS', parked) == 0 then
+      redis.pcall('ZREM', parked_key, name)
+    end
+    unpark(name, LOOK_AT_END)
+    forget_limit(name)
+  end
+end

@@ -1,0 +1,27 @@
+-- next_attempts: frees the slots of the attempts that end. Jobs that do not end by that go on to
+-- their next attempts; the others leave their limits, which may let parked jobs return to their
+-- queues.
+-- Needs: due_key, freed, here, items, leave_limits, limit_keys, limited, node, queue_keys, records,
+--   retries, retry, slots_key, waiting_key, waiting_version_key, with_limits
+if retries or with_limits then
+  local keys = {due_key, waiting_key, waiting_version_key}
+  for n, record in pairs(records) do
+    if ARGV[6 * n + 4] ~= '' then queue_keys(record[3], keys) end
+    if record[6] then limit_keys(record[6], keys) end
+  end
+  here(slots_key, keys)
+end
+redis.call('HDEL', slots_key, unpack(freed))
+for n = 1, items do
+  local record, item = records[n], 6 * n - 1
+  if record then
+    local job, pause = ARGV[item], ARGV[item + 5]
+    limited[job] = record[6]
+    if record[1] == 'running' and pause ~= '' then
+      retry(job, KEYS[6 + n], node, ARGV[item + 1], record[2], record[3], record[4], pause ~= 'h', ARGV[item + 4], tonumber(pause) or 0)
+      records[n] = nil
+    else
+      leave_limits(job, record[3])
+    end
+  end
+end

@@ -1,0 +1,12 @@
+-- record: reads and writes the field job of a record: what never changes of a job, its parts parted
+-- by a space. The definition of the class comes last: it alone may be any text. read_job returns
+-- texts, nothing where the field has another form.
+-- Defines: read_job, write_job
+local function read_job(text)
+  return string.match(text or '', '^(%S+) (%d+) (%d+) (%d+) (%x+) (%d) (%d+) (%d+) (.*)$')
+end
+
+local function write_job(tenant, slots, submitted_at, retention, class, priority, attempts, deadline, definition)
+  return tenant .. ' ' .. slots .. ' ' .. submitted_at .. ' ' .. retention .. ' ' .. class .. ' ' .. priority .. ' ' ..
+    attempts .. ' ' .. deadline .. ' ' .. definition
+end

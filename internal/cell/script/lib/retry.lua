@@ -1,0 +1,39 @@
+-- retry: sends a job whose attempt did not end it on to its next attempt: at once, or after delay
+-- (ms). counted is true where the attempt was a failure. The job is dead with the last failure that
+-- it may have, and expires where no time is left. failure is JSON, kept in the record. node is
+-- where the attempt was; for a moment other nodes go first.
+-- Needs: at, count_waiting, due_key, finish, front_score, join_queue, key, leave_limits, limited,
+--   now, read_job, sure
+-- Defines: retry
+local function retry(job, job_key, node, attempt, reply_to, static, fails, counted, failure, delay)
+  leave_limits(job, static)
+  local tenant, _, _, _, class, priority, attempts, deadline, definition = read_job(static)
+  if not tenant then -- of another form: it cannot be placed any more
+    finish(job, job_key, node, attempt, reply_to, static, 'failed', '', failure)
+    return
+  end
+  local count = tonumber(string.match(fails or '', '^(%d+) ') or '0')
+  if counted then count = count + 1 end
+  deadline = tonumber(deadline)
+  redis.call('HSET', job_key, 'fails', count .. ' ' .. at .. ' ' .. node)
+  if counted and count >= tonumber(attempts) then
+    finish(job, job_key, node, attempt, reply_to, static, 'dead', '', failure)
+    return
+  end
+  if deadline > 0 and deadline <= now + delay then
+    finish(job, job_key, node, attempt, reply_to, static, 'expired', '', failure)
+    return
+  end
+  if limited[job] then count_waiting(job, limited[job]) end
+  if delay > 0 then
+    redis.call('HSET', job_key, 'state', 'retry_wait', 'error', failure)
+    sure('ZADD', due_key, string.format('%.0f', now + delay), job)
+  else
+    redis.call('HSET', job_key, 'state', 'waiting', 'error', failure)
+    join_queue(job, class, definition, front_score(class, priority))
+  end
+  if reply_to and reply_to ~= '' then
+    -- Protected: a hint. Where it is lost the sweep finds the job.
+    redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'w', job .. ' ' .. class)
+  end
+end

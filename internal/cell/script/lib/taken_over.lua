@@ -1,0 +1,33 @@
+-- taken_over: frees a node for a new epoch: the jobs of a former one go to their next attempts,
+-- which counts as a failure, and streams and figures of the node begin anew. Under the same epoch
+-- jobs stay, and the node was heard now. in_use is how many slots are in use then, status the
+-- node's, lost the jobs that went.
+-- Needs: at, before, call, dispatch_key, drained_key, due_key, epoch, finished_key, load_key,
+--   metrics_key, node, now, now_us, serves_key, slots_key, taken, waiting_key, waiting_version_key
+-- Defines: in_use, lost, status
+local lost, in_use, status = {}, 0, epoch == 'import' and 'draining' or 'online'
+if before[2] == 'drained' or (not before[1] and call('SISMEMBER', drained_key, node) == 1) then
+  status = 'drained' -- by an operator, for any agent
+end
+if taken then
+  local owned = call('HGETALL', slots_key)
+  if #owned == 0 or (#owned == 2 and owned[1] == 'sum') then
+    call('DEL', slots_key, load_key, metrics_key, dispatch_key, serves_key)
+  else
+    local failure, used = '{"code":"node_lost","message":"the node\'s agent restarted and lost the job"}', 0
+    -- include lib/key.lua
+    -- include lib/here.lua
+    -- include lib/record.lua
+    -- include lib/finish.lua
+    -- include lib/queue.lua
+    -- include lib/limit.lua
+    -- include lib/retry.lua
+    -- include lib/abandon.lua
+    lost, in_use = abandon(owned, slots_key, node, failure, true, epoch, load_key, metrics_key, dispatch_key, serves_key)
+  end
+else
+  in_use = tonumber(call('HGET', slots_key, 'sum')) or 0
+  status = before[2] or status
+  call('SET', serves_key, '-', 'PX', '5000') -- a replica that has not heard of it yet must not write what it serves
+  call('SET', load_key, at)
+end

@@ -1,0 +1,162 @@
+-- enqueue: lets jobs wait in the queues of their classes, and gives the free slots of their
+-- candidates to the first jobs there. A job for later is set aside until then.
+--
+-- Guarantee: no slot of a candidate stays free beside a job that waits and may have it: both are
+-- looked at in the same script. Idempotent by job id: a repeated item reports where the job is and
+-- changes nothing. An idempotency key makes one job as long as it is kept: a second one with the
+-- key is not created.
+--
+-- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset
+-- KEYS[4] waiting  hash          KEYS[5] version:waiting  string
+-- KEYS[6..5+4n]  for each of n nodes: nodes:<node> hash, slots:<node> hash, dispatch:<node> stream,
+--   load:<node> string
+-- then jobs:<job>  hash, one an item, and idem:<tenant>:<key>  string, one an idempotency key: job,
+--   space, digest of its spec
+-- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] retention, ms
+-- ARGV[4] waiting_limit: most jobs of a class   ARGV[5] how long idempotency keys are kept, ms
+-- ARGV[6] n   ARGV[7] number of items   ARGV[8..7+n] node ids
+-- then for each item: job, tenant, slots, reply-to ('' for none), timeout (ms, '' for none), class,
+--   priority, attempts that it may have, definition of the class, weight of the tenant, spec, when
+--   to begin (ms, '' for at once), which idempotency key (from 1, '' for none), digest of the spec,
+--   limits as in lib/limit.lua: name and limit in turn, parted by spaces; its candidates (nodes
+--   from 1), ''
+-- Returns {now, answer, ...}, an answer an item:
+--   {1, node id, used, attempt}            assigned
+--   {2, node id, attempt, assigned_at_ms}  was there already
+--   {4, position}                          waits, from 1, or is set aside: 0
+--   {5}                                    refused, the queue is full
+--   {6, job}, {7, job}                     the key belongs to this job; 7: which has another digest
+--   {8}                                    refused, as many jobs of the tenant wait as may
+-- Foreign keys (queues, jobs, replies) are of this cell.
+-- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes); three commands for a job that
+--   waits, five for each queue and tenant, two that all share.
+local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
+local revisions_key, version_key, due_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local channel, silence, retention, most, keep_keys = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/announce.lua
+-- include lib/inline.lua
+-- include lib/record.lua
+-- include lib/here.lua
+-- include lib/queue.lua
+-- include lib/limit.lua
+-- include lib/take.lua
+-- include lib/offer.lua
+-- include lib/waiting_limit.lua
+
+local before_jobs, item = 5 + 4 * node_count, 8 + node_count
+local items, queues, keys = {}, {}, {} -- where items begin; their queues; what must be on this server
+for i = 1, item_count do
+  local class, limits = ARGV[item + 5], ARGV[item + 14]
+  items[i], queues[i] = item, key('waiting', class)
+  keys[#keys + 1], keys[#keys + 2] = queues[i], key('fair', class)
+  if limits ~= '' then limit_keys(limits, keys) end
+  item = item + 15
+  while ARGV[item] ~= '' do item = item + 1 end
+  item = item + 1
+end
+if TAG ~= '' then here(version_key, keys) end -- without one all keys are on one server, and stay there
+local answers, wishes, charges, known = {}, {}, {}, {} -- wishes: by node, the classes of the items that name it
+local written = {} -- limits that this call has written
+-- Nearly always all are new. made has those that this call has made.
+local fresh, made = redis.call('EXISTS', unpack(KEYS, before_jobs + 1, before_jobs + item_count)) == 0, {}
+for i = 1, item_count do
+  local job_key, queue = KEYS[before_jobs + i], queues[i]
+  local job, tenant, slots, reply_to, timeout, class, priority, attempts, definition, weight, spec, begin, idem, digest, own_limits =
+    unpack(ARGV, items[i], items[i] + 14)
+  local record = (not fresh or made[job]) and redis.call('HMGET', job_key, 'state', 'run') or {}
+  local state = record[1]
+  begin = tonumber(begin) or 0
+  idem = idem ~= '' and KEYS[before_jobs + item_count + idem]
+  local owner, owners_digest
+  if idem then owner, owners_digest = string.match(redis.call('GET', idem) or '', '^(%S+) (%x+)$') end
+  local limits, crowded, closed, own = nil, false, nil, nil
+  if own_limits ~= '' then
+    limits = weight .. ' ' .. own_limits
+    for name, limit in string.gmatch(own_limits, '(%a:%S+) (%d+)') do
+      if not written[name] then sure('HSET', limits_key, name, limit) end
+      written[name] = true
+      crowded = crowded or string.sub(name, 1, 2) == 'w:' and room(name, limit) < 1
+    end
+    closed, own = closed_limit(job, limits)
+  end
+  local function wait()
+    if closed then
+      park(job, class, priority, at, closed, own)
+      answers[i] = {4, 0}
+      return
+    end
+    if lengths[class] then lengths[class] = lengths[class] + 1 end
+    join_queue(job, class, definition, fair_score(class, tenant, slots, priority, weight, charges), known)
+  end
+  if owner and (owner ~= job or not state) then -- else a repetition could run again what is over and forgotten
+    answers[i] = {digest == owners_digest and 6 or 7, owner}
+  elseif state == 'scheduled' then
+    answers[i] = {4, 0}
+  elseif state and state ~= 'waiting' and state ~= 'retry_wait' then
+    local attempt, node, assigned_at = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
+    answers[i] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned_at) or 0}
+  elseif state == 'waiting' and not sure('ZRANK', queue, job) then
+    -- It is parked. Or its queue is lost: to answer that it waits would not be true.
+    if limits and is_parked(job, class, limits) then answers[i] = {4, 0} else wait() end
+  elseif not state and too_many(class, queue, begin > now, closed) then
+    answers[i] = {5}
+  elseif not state and crowded then
+    answers[i] = {8}
+  elseif not state then
+    local later, deadline = begin > now, '0'
+    if timeout ~= '' then deadline = string.format('%.0f', math.max(begin, now) + timeout) end
+    if later or deadline ~= '0' then sure('ZADD', due_key, later and string.format('%.0f', begin) or deadline, job) end
+    local static = write_job(tenant, slots, at, retention, class, priority, attempts, deadline, definition)
+    if reply_to == '' then
+      redis.call('HSET', job_key, 'state', later and 'scheduled' or 'waiting', 'job', static, 'spec', spec)
+    else
+      redis.call('HSET', job_key, 'state', later and 'scheduled' or 'waiting', 'job', static, 'reply_to', reply_to, 'spec', spec)
+    end
+    if limits then
+      redis.call('HSET', job_key, 'gates', limits)
+      count_waiting(job, limits)
+    end
+    if idem then redis.call('SET', idem, job .. ' ' .. digest, 'PX', keep_keys) end
+    if later then answers[i] = {4, 0} else wait() end
+    made[job] = true
+  end
+  if limits and answers[i] and answers[i][1] ~= 4 then
+    for name in string.gmatch(limits, ' (k:%S+)') do forget_limit(name) end -- where the job was refused
+  end
+  local candidate = items[i] + 15
+  while not answers[i] and ARGV[candidate] ~= '' do
+    local index = ARGV[candidate]
+    local wish = wishes[index] or {classes = {}, known = {}}
+    wishes[index] = wish
+    if not wish.known[class] then
+      wish.known[class] = true
+      wish.classes[#wish.classes + 1] = class
+    end
+    candidate = candidate + 1
+  end
+end
+
+charge(charges) -- before jobs begin, as the last that waits takes the tags of its queue with it
+
+for n = 1, node_count do
+  local wish, first = wishes[n .. ''], 2 + 4 * n
+  if wish then offer(ARGV[7 + n], KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], wish.classes) end
+end
+
+local replies = {now}
+for i = 1, item_count do
+  local job = ARGV[items[i]]
+  if answers[i] then
+    replies[i + 1] = answers[i]
+  elseif assigned[job] then
+    replies[i + 1] = {1, assigned[job][3], assigned[job][1], assigned[job][2]}
+  else
+    -- Protected: a job with a pause is in no queue, whose key may then be looked for elsewhere.
+    local rank = tonumber(redis.pcall('ZRANK', queues[i], job))
+    replies[i + 1] = {4, rank and rank + 1 or 0}
+  end
+end
+return replies

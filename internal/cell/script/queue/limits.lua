@@ -1,0 +1,67 @@
+-- limits: looks whether the jobs that count at limits still should, and lets parked ones back into
+-- their queues where there is room.
+--
+-- Guarantee: no job stays parked beside an open limit for longer than the time between two calls
+-- that come to the limit; a wrong count, as a migrating hash slot can leave it, is put right. The
+-- same call again changes nothing.
+--
+-- KEYS[1] version:nodes  hash   KEYS[2] waiting  hash   KEYS[3] version:waiting  string
+-- ARGV[1] most limits: of those with parked jobs the ones that were looked at longest ago, and as
+--   many others drawn at random
+-- Returns {class, definition, ...}: classes whose jobs wait now
+-- Foreign keys (limits, jobs, queues, replies) are of this cell.
+-- Redis 7.0. Cost: O(limits + jobs looked at, 512 and those of one limit at most, + 128 that come
+--   back).
+local version_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3]
+local most = tonumber(ARGV[1])
+local HOLDERS, LOOK = 64, 512 -- jobs of one limit that are looked at
+local left = 512 -- jobs of all limits that are looked at
+-- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/record.lua
+-- include lib/queue.lua
+-- include lib/limit.lua
+
+local function listed(answer) return type(answer) == 'table' and not answer.err and answer or {} end
+local names, known = {}, {}
+local function add(found)
+  for _, name in ipairs(listed(found)) do
+    if not known[name] then known[name], names[#names + 1] = true, name end
+  end
+end
+-- No limit is called so: see cancel.lua. Protected, as what follows.
+redis.pcall('ZREM', parked_key, '-')
+add(sure('ZRANGE', parked_key, 0, most - 1))
+add(sure('HRANDFIELD', limits_key, most))
+
+for _, name in ipairs(names) do
+  if left <= 0 or returned >= BACK then break end -- at the next call the others were looked at longer ago
+  local counting, parked = key('gate', name), key('parked', name)
+  local waits = string.sub(name, 1, 2) == 'w:'
+  local gone, here_now = {}, redis.pcall('EXISTS', version_key, counting, parked)
+  if type(here_now) == 'number' then
+    local holders = listed(sure('SRANDMEMBER', counting, HOLDERS))
+    for _, job in ipairs(holders) do
+      local state = redis.pcall('HGET', key('jobs', job), 'state')
+      local runs = state == 'running' or state == 'cancelling'
+      local stands = state == 'waiting' or state == 'retry_wait' or state == 'scheduled'
+      if type(state) ~= 'table' and not (waits and stands or not waits and runs) then gone[#gone + 1] = job end
+    end
+    if #gone > 0 then redis.call('SREM', counting, unpack(gone)) end
+    sure('ZCARD', parked) -- which mends what is of another type
+    left = left - #holders - unpark(name, LOOK)
+    local there = redis.pcall('EXISTS', parked)
+    if there == 0 then
+      redis.pcall('ZREM', parked_key, name)
+      if redis.pcall('EXISTS', counting) == 0 then redis.pcall('HDEL', limits_key, name) end
+    elseif there == 1 then
+      sure('ZADD', parked_key, at, name)
+    end
+  end
+end
+
+local reply = {}
+for class, definition in pairs(unparked) do
+  reply[#reply + 1], reply[#reply + 2] = class, definition
+end
+return reply

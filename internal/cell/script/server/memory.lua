@@ -1,0 +1,14 @@
+-- memory: reads how much of its memory the server that holds this cell uses. A script, because on a
+-- cluster only a key chooses the server.
+--
+-- Guarantee: read-only.
+--
+-- KEYS[1] version:nodes  hash: only names the server
+-- Returns {used, limit} in bytes as text, limit '0' where there is none; {} where the server does
+--   not answer
+-- Redis 7.0. Cost: O(1), about 20 us.
+local ok, info = pcall(redis.call, 'INFO', 'memory')
+if not ok or type(info) ~= 'string' then return {} end
+local used, limit = string.match(info, '[\r\n]used_memory:(%d+)'), string.match(info, '[\r\n]maxmemory:(%d+)')
+if not used or not limit then return {} end
+return {used, limit}

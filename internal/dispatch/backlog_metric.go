@@ -1,0 +1,57 @@
+package dispatch
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/process/logging"
+)
+
+// backlogSweeps is how many sweep intervals lie between two counts of the waiting jobs. A count
+// costs a few commands for each queue.
+const backlogSweeps = 5
+
+// countBacklog keeps the metrics of the cell's waiting jobs up to date. While the cell does not
+// answer, they have no values.
+func (c *client) countBacklog() {
+	outage := logging.NewOutage(c.log, "backlog.count_failed", "backlog.counted_again")
+	m, label := c.d.metrics, strconv.Itoa(c.cell.Index())
+	count := func() {
+		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+		defer cancel()
+		queues, err := c.cell.Queues(ctx)
+		var held []cell.Held
+		if err == nil {
+			held, err = c.cell.Held(ctx)
+		}
+		if c.succeeded(outage, err) {
+			m.setBacklog(label, queues, held, time.Now())
+			return
+		}
+		for _, g := range []*prometheus.GaugeVec{m.waiting, m.held, m.oldest} {
+			g.DeleteLabelValues(label)
+		}
+	}
+	count()
+	c.tick(backlogSweeps*c.d.cfg.SweepInterval, nil, count)
+}
+
+func (m *metrics) setBacklog(label string, queues []cell.Queue, held []cell.Held, now time.Time) {
+	waiting, stopped, oldest := 0, 0, 0.0
+	for i := range queues {
+		waiting += queues[i].Waiting
+		if at := queues[i].OldestMS; at > 0 {
+			oldest = max(oldest, now.Sub(time.UnixMilli(at)).Seconds())
+		}
+	}
+	for i := range held {
+		stopped += held[i].Jobs
+	}
+	m.waiting.WithLabelValues(label).Set(float64(waiting))
+	m.held.WithLabelValues(label).Set(float64(stopped))
+	m.oldest.WithLabelValues(label).Set(oldest)
+}

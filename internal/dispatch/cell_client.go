@@ -1,0 +1,189 @@
+package dispatch
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/puzpuzpuz/xsync/v3"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// ioTimeout bounds calls of cells that no caller of the dispatcher waits for.
+const ioTimeout = 2 * time.Second
+
+// client is a replica's connection to one cell: its reply stream, the outstanding jobs there, and
+// the loops for its waiting jobs. Cells share nothing, so a server that is down delays no other
+// cell.
+type client struct {
+	d       *Dispatcher
+	cell    *cell.Cell
+	log     *zap.Logger
+	sampled *zap.Logger // log for repeated failures: some lines of each kind are enough
+	metrics cellMetrics
+
+	// outstanding are the jobs, by id, whose results are awaited.
+	outstanding *xsync.MapOf[string, *waiter]
+	// lastRead is the id of the last reply that was delivered; renewReplies trims up to it.
+	lastRead atomic.Pointer[string]
+	reader   atomic.Pointer[context.CancelFunc] // ends the read of the stream that is under way
+	// fetches bounds the reads of this cell's records that replies cause, and asks the questions
+	// to all cells. They are apart, so that a cell that is away does not delay this one.
+	fetches, asks chan struct{}
+	// page is how many records one recheck reads. keepReplies owns it.
+	page int
+
+	queues  queues
+	match   *matcher
+	full    fullNodes
+	contact contact
+	reaper  reaper // reapNodes owns it
+	mover   mover  // moveJobs owns it
+
+	// Each outage belongs to one loop.
+	keeping, reading, sweeping, tending, reaping, moving *logging.Outage
+}
+
+func newClient(d *Dispatcher, of *cell.Cell) *client {
+	c := &client{
+		d: d, cell: of, log: d.log, metrics: d.metrics.forCell(of.Index()),
+		outstanding: xsync.NewMapOf[string, *waiter](),
+		fetches:     make(chan struct{}, fetchLimit),
+		asks:        make(chan struct{}, askLimit),
+		page:        cell.MaxPage,
+		match:       newMatcher(),
+	}
+	if d.cells.Len() > 1 {
+		c.log = d.log.With(zap.Int("cell", of.Index()))
+	}
+	c.sampled = logging.Sampled(c.log)
+	c.lastRead.Store(new(string))
+	c.queues.byID = xsync.NewMapOf[string, *queue]()
+	c.keeping = logging.NewOutage(c.log, "replies.keep_failed", "replies.kept_again")
+	c.reading = logging.NewOutage(c.log, "replies.read_failed", "replies.read_again")
+	c.sweeping = logging.NewOutage(c.log, "queues.sweep_failed", "queues.swept_again")
+	c.tending = logging.NewOutage(c.log, "due.failed", "due.handled_again")
+	c.reaping = logging.NewOutage(c.log, "nodes.reap_failed", "nodes.reaped_again")
+	c.moving = logging.NewOutage(c.log, "jobs.move_failed", "jobs.move_again")
+	return c
+}
+
+// run starts the loops of the cell. Stop waits for them.
+func (c *client) run() {
+	loops := []func(){c.readReplies, c.keepReplies, c.sweepQueues, c.handleDue, c.reapNodes, c.retainRecords, c.countBacklog}
+	if len(c.d.clients) > 1 {
+		loops = append(loops, c.moveJobs)
+	}
+	for range matchers {
+		loops = append(loops, c.matchNodes)
+	}
+	for _, loop := range loops {
+		c.d.loops.Go(loop)
+	}
+}
+
+// tick calls f until Stop, with pauses of interval that vary by a quarter. A token of wake ends a
+// pause.
+func (c *client) tick(interval time.Duration, wake <-chan struct{}, f func()) {
+	for {
+		timer := time.NewTimer(interval*7/8 + rand.N(interval/4+1))
+		select {
+		case <-timer.C:
+		case <-wake:
+			timer.Stop()
+		case <-c.d.ctx.Done():
+			timer.Stop()
+			return
+		}
+		f()
+	}
+}
+
+// sleep waits. It returns false once ctx has ended.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// succeeded notes the end of a loop's call, and reports whether it was a success.
+func (c *client) succeeded(outage *logging.Outage, err error) bool {
+	switch {
+	case err == nil:
+		outage.Over()
+	case c.d.ctx.Err() == nil:
+		outage.Failed(err)
+	}
+	return err == nil
+}
+
+// warn logs a failure of a call, unless the dispatcher is stopping.
+func (c *client) warn(event string, err error, fields ...zap.Field) {
+	if c.d.ctx.Err() == nil {
+		c.sampled.Warn(event, append(fields, zap.Error(err))...)
+	}
+}
+
+// clientOf returns the client of a job's cell; false if no cell has ids like this one.
+func (d *Dispatcher) clientOf(jobID string) (*client, bool) {
+	c, ok := d.cells.OfJob(jobID)
+	if !ok {
+		return nil, false
+	}
+	return d.clients[c.Index()], true
+}
+
+// noteFailure leaves the cell's nodes out of choices until the cell answers again.
+func (c *client) noteFailure() {
+	c.metrics.failures.Inc()
+	c.d.failing.set(c.cell.Index(), true)
+	c.d.nodes.CellFailed(c.cell.Index())
+}
+
+// drop removes w unless another waiter has replaced it.
+func (c *client) drop(id string, w *waiter) {
+	c.outstanding.Compute(id, func(now *waiter, loaded bool) (*waiter, bool) {
+		return now, !loaded || now == w
+	})
+}
+
+// contact is since when a cell has answered without a break, on the clock of Nodes.Now. The zero
+// value is no contact. It is safe for concurrent use.
+type contact struct{ since atomic.Pointer[int64] }
+
+func (c *contact) made(now int64) { c.since.CompareAndSwap(nil, &now) }
+
+func (c *contact) lost() { c.since.Store(nil) }
+
+// lasts is how long the contact has lasted.
+func (c *contact) lasts(now int64) time.Duration {
+	since := c.since.Load()
+	if since == nil {
+		return 0
+	}
+	return time.Duration(now - *since)
+}
+
+// cellSet is a set of cells. It is safe for concurrent use.
+type cellSet struct{ mask atomic.Uint64 }
+
+func (s *cellSet) load() selection.CellMask { return selection.CellMask(s.mask.Load()) }
+
+// set adds or removes a cell, and reports whether that changed the set.
+func (s *cellSet) set(cell int, in bool) bool {
+	bit := uint64(1) << uint(cell)
+	if in {
+		return s.mask.Or(bit)&bit == 0
+	}
+	return s.mask.And(^bit)&bit != 0
+}

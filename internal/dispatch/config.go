@@ -1,0 +1,82 @@
+package dispatch
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// Defaults of Config.
+const (
+	DefaultSubmitTimeout   = 3 * time.Second
+	DefaultRecheckInterval = 5 * time.Second
+	DefaultCandidates      = 2
+	DefaultRounds          = 4
+	DefaultSweepInterval   = time.Second
+	DefaultReplyBlock      = 5 * time.Second
+	DefaultMoveGrace       = 10 * time.Second
+)
+
+// Config configures a dispatcher. The zero value of each field but Replica means its default.
+type Config struct {
+	// Replica names this process and its reply streams. It must be unique among the replicas
+	// that run.
+	Replica string
+	// SubmitTimeout bounds the attempts to place one job.
+	SubmitTimeout time.Duration
+	// RecheckInterval is how long a job may be outstanding before its record is read again, and
+	// the interval from then on.
+	RecheckInterval time.Duration
+	// Candidates is how many nodes one reservation offers the job to.
+	Candidates int
+	// Rounds is how many reservations may be refused before the fleet counts as full and the job
+	// is enqueued.
+	Rounds int
+	// SweepInterval is the interval at which free nodes are sought for waiting jobs, whatever
+	// events arrived. It varies by a quarter.
+	SweepInterval time.Duration
+	// ReplyBlock is how long one read of a reply stream waits for news.
+	ReplyBlock time.Duration
+	// MoveGrace is how long a cell must have had no fitting node before its waiting jobs move to
+	// another cell. With a negative value they never move.
+	MoveGrace time.Duration
+	// Weight is a tenant's share among tenants that wait for the same nodes, from 1. It must not
+	// block. nil means 1 for all.
+	Weight func(tenant string) int
+	// Rates are the submit rates, by tenant. A tenant without an entry has no rate.
+	Rates map[string]cell.Rate
+	// Limits returns the limits of a tenant. It must not block. nil means no limits.
+	Limits func(tenant string) Limits
+}
+
+// WithDefaults returns c with zero fields replaced.
+func (c Config) WithDefaults() Config {
+	c.SubmitTimeout = cmp.Or(c.SubmitTimeout, DefaultSubmitTimeout)
+	c.RecheckInterval = cmp.Or(c.RecheckInterval, DefaultRecheckInterval)
+	c.Candidates = cmp.Or(c.Candidates, DefaultCandidates)
+	c.Rounds = cmp.Or(c.Rounds, DefaultRounds)
+	c.SweepInterval = cmp.Or(c.SweepInterval, DefaultSweepInterval)
+	c.ReplyBlock = cmp.Or(c.ReplyBlock, DefaultReplyBlock)
+	c.MoveGrace = cmp.Or(c.MoveGrace, DefaultMoveGrace)
+	if c.Weight == nil {
+		c.Weight = func(string) int { return 1 }
+	}
+	if c.Limits == nil {
+		c.Limits = func(string) Limits { return Limits{} }
+	}
+	return c
+}
+
+// Validate names the first bad field.
+func (c Config) Validate() error {
+	if err := freeslot.ValidateName("replica", c.Replica); err != nil {
+		return err
+	}
+	if c.Candidates > cell.MaxCandidates {
+		return fmt.Errorf("candidates is %d, expected at most %d", c.Candidates, cell.MaxCandidates)
+	}
+	return nil
+}

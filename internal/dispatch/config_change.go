@@ -1,0 +1,160 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+const (
+	// followEvery is how often a replica repeats which configuration it follows.
+	followEvery = time.Minute
+	// followTimeout bounds one try to make this replica follow a new configuration.
+	followTimeout = 2 * ioTimeout
+	// behindPause is how often Confirm looks whether all replicas have followed.
+	behindPause = 10 * time.Millisecond
+)
+
+// ConfigChanged says that nodes are now chosen by another configuration. Waiting jobs that it
+// allows begin at once, and the cells and the other replicas learn that this replica follows it.
+// It does not block.
+func (d *Dispatcher) ConfigChanged() {
+	select {
+	case d.configs <- struct{}{}:
+	default:
+	}
+}
+
+// followConfig is the loop that waits until nothing of this replica goes by an older configuration,
+// and reports that.
+func (d *Dispatcher) followConfig() {
+	tick := time.NewTicker(d.cfg.SweepInterval)
+	defer tick.Stop()
+	var at time.Time
+	for {
+		if cfg, before := d.nodes.Config(), d.followed.Load(); cfg != before || time.Since(at) >= followEvery {
+			if err := d.follow(cfg, before); err == nil {
+				at = time.Now()
+				d.followed.Store(cfg)
+			} else if d.ctx.Err() == nil {
+				d.sampled.Warn("config.not_followed", zap.Uint64("version", cfg.Version), zap.Error(err))
+			}
+		}
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-d.configs:
+		case <-tick.C:
+		}
+	}
+}
+
+// follow returns when nothing goes by an older configuration than cfg here, every cell has heard of
+// cfg, and that is recorded. Choices from now on use cfg or a newer one. before is the
+// configuration of the last time.
+func (d *Dispatcher) follow(cfg, before *selection.Config) error {
+	ctx, cancel := context.WithTimeout(d.ctx, followTimeout)
+	defer cancel()
+	if cfg != before {
+		if err := d.fence.pass(ctx); err != nil {
+			return err
+		}
+		err := d.eachClient(func(c *client) error {
+			err := c.announceConfig(ctx)
+			if err == nil && before != nil {
+				c.wakeSweep() // paused jobs may begin
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return d.presence.Follow(ctx, d.cfg.Replica, cfg.Version, cfg.Generation)
+}
+
+// announceConfig announces a new configuration to the cell. The cell then forgets which classes the
+// nodes serve by an older one.
+func (c *client) announceConfig(ctx context.Context) error {
+	c.queues.configMu.Lock() // an older configuration must not arrive after a newer one
+	defer c.queues.configMu.Unlock()
+	cfg := c.d.nodes.Config()
+	if c.queues.config == cfg {
+		return nil
+	}
+	if _, err := c.cell.ConfigTold(ctx, cfg.Version, cfg.Generation); err != nil {
+		return err
+	}
+	c.queues.config = cfg
+	return nil
+}
+
+// Confirm waits until every replica follows this version of the configuration or a newer one, so
+// that nothing begins by an older one. When ctx ends first, it returns the replicas that do not
+// follow: they are away, or of a release that does not report it. If that was never known, it
+// returns a *freeslot.Error.
+func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error) {
+	tick := time.NewTicker(behindPause)
+	defer tick.Stop()
+	known := false
+	var failure error
+	for {
+		names, err := d.presence.Behind(ctx, version, generation)
+		switch {
+		case err == nil && len(names) == 0 && d.follows(version, generation):
+			return nil, nil
+		case err == nil:
+			behind, known = names, true
+			if len(behind) == 0 {
+				behind = []string{d.cfg.Replica}
+			}
+		default:
+			failure = err // it may be the only one
+		}
+		select {
+		case <-tick.C:
+			continue
+		case <-ctx.Done():
+		case <-d.ctx.Done():
+		}
+		if !known {
+			return nil, d.coded("confirm", failure)
+		}
+		return behind, nil
+	}
+}
+
+// follows reports whether this replica follows the version. It need not be among the replicas that
+// Redis knows, yet.
+func (d *Dispatcher) follows(version uint64, generation string) bool {
+	at := d.followed.Load()
+	return at != nil && at.Generation == generation && at.Version >= version
+}
+
+// refreshClass brings the class of a job that was begun under another configuration up to date.
+func (d *Dispatcher) refreshClass(p *placement) {
+	if p.class != nil && p.class.ConfigVersion() != d.nodes.ConfigVersion() {
+		p.class = d.nodes.Settle(p.request.Job.Service, &p.request.Job.Requirement)
+	}
+}
+
+// prepareRepeat prepares the repetition of a call of unknown outcome. It has the same candidates,
+// since only the script can say whether one of them has the job. If the class was paused
+// meanwhile, the job is enqueued without candidates in case it was not placed.
+func (d *Dispatcher) prepareRepeat(p *placement) {
+	before := p.class
+	d.refreshClass(p)
+	if p.class == before {
+		return
+	}
+	for _, n := range p.candidates {
+		if !p.class.Takes(n) {
+			p.giveBack()
+			p.candidates, p.enqueue = nil, true
+			return
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	dueInterval = 250 * time.Millisecond
+	// dueLimit is how many jobs one call handles.
+	dueLimit = 256
+	// dueCalls is how many calls follow each other without a pause.
+	dueCalls = 16
+)
+
+// handleDue is the loop for due jobs of the cell: a retry or a scheduled job begins to wait, a job
+// past its deadline ends. Every replica runs it; Redis handles each job once.
+func (c *client) handleDue() {
+	ticks := 0
+	c.tick(dueInterval, nil, func() {
+		if ticks++; ticks%limitTicks == 0 {
+			c.checkLimits()
+		}
+		for range dueCalls {
+			if !c.due() {
+				return
+			}
+		}
+	})
+}
+
+// due returns true if there is more to do.
+func (c *client) due() (more bool) {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+	defer cancel()
+	did, err := c.cell.Due(ctx, dueLimit)
+	if !c.succeeded(c.tending, err) {
+		if c.d.ctx.Err() == nil {
+			c.contact.lost()
+		}
+		return false
+	}
+	c.contact.made(c.d.nodes.Now())
+	c.metrics.expired.Add(float64(did.Expired))
+	if len(did.Classes) > 0 {
+		c.wakeSweep()
+	}
+	return did.More
+}

@@ -1,0 +1,68 @@
+package dispatch
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+var errAway = errors.New("connection refused")
+
+// While Redis is away, renewReplies logs it once. Calls that fail are logged a few times: three for
+// the cell's submits, three for everything else.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	server := redistest.New(t)
+	rep := newRig(t, server.Target).unstarted("r1", func(c *replicaConfig) { c.log = zap.New(core) })
+	c := rep.clients[0]
+	if err := c.openReplies(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	for range 5 {
+		c.renewReplies()
+	}
+	for range 20 {
+		logFailure(c.sampled, "submit", errAway)
+		_ = rep.coded("read job", errAway)
+	}
+	server.Restart()
+	eventually(t, "the stream", c.renewReplies)
+	for event, want := range map[string]int{"replies.keep_failed": 1, "redis.call_failed": 6, "replies.kept_again": 1, "replies.reopened": 1} {
+		if found := logs.FilterMessage(event).All(); len(found) != want {
+			t.Errorf("%d lines of %s, expected %d: %v", len(found), event, want, found)
+		}
+	}
+	if back := logs.FilterMessage("replies.kept_again").All(); len(back) == 1 && back[0].ContextMap()["away"].(time.Duration) <= 0 {
+		t.Errorf("%+v", back[0])
+	}
+}
+
+// A read of the reply stream does not wait for ever for a server that answers no call: another
+// server may have replaced it.
+func TestReadEndsWithItsServer(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	a := r.agent(node("n1", 1))
+	rep := r.replica("r1", func(c *replicaConfig) {
+		c.log = zap.New(core)
+		c.dispatch.ReplyBlock = time.Hour
+	})
+	sink := newRecorder(t)
+	id := rep.mustPlace(job(), sink)
+	server.Pause()
+	eventually(t, "the read ends", func() bool { return logs.FilterMessage("replies.read_failed").Len() > 0 })
+	server.Resume()
+	a.complete(id, `"done"`)
+	if got := sink.result(id); string(got.Result) != `"done"` {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,15 @@
+package presence
+
+import "github.com/freeslot/freeslot/internal/script"
+
+// keys are the names of all keys of this package. They are in the first cell of a system.
+type keys struct {
+	// replicas is the zset of the replicas that are there, by the time (ms) of their last sign of life.
+	replicas string
+	// followed is the hash of the configurations that the replicas go by: "version generation ms".
+	followed string
+}
+
+func keysOf(l script.Layout) keys {
+	return keys{replicas: l.Key("replicas", ""), followed: l.Key("version:followed", "")}
+}

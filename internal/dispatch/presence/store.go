@@ -1,0 +1,97 @@
+package presence
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+//go:embed script
+var sources embed.FS
+
+var scripts = script.MustLoad(sources)
+
+// followLimit is for how long Redis keeps which configuration a replica goes by.
+const followLimit = 10 * time.Minute
+
+// Store keeps in Redis which replicas are there, and which configuration of pools each goes by. It is safe for
+// concurrent use. Errors of its methods are what Redis said.
+type Store struct {
+	runner *script.Runner
+	keys   keys
+}
+
+// NewStore makes a store on the first cell of a system. It does no I/O.
+func NewStore(first *script.Runner) *Store {
+	first.Add(scripts)
+	return &Store{runner: first, keys: keysOf(first.Layout())}
+}
+
+// Present says that a replica is there for as long as limit, and returns the names of all that are, sorted. It may
+// be repeated.
+func (s *Store) Present(ctx context.Context, replica string, limit time.Duration) ([]string, error) {
+	return s.present(ctx, replica, limit, "1")
+}
+
+// Leave says that a replica is there no longer. It may be repeated. After an error the replica counts as there until
+// the limit has passed.
+func (s *Store) Leave(ctx context.Context, replica string, limit time.Duration) error {
+	_, err := s.present(ctx, replica, limit, "0")
+	return err
+}
+
+func (s *Store) present(ctx context.Context, replica string, limit time.Duration, stays string) ([]string, error) {
+	args := []string{replica, millis(limit), stays}
+	names, err := s.runner.Call(ctx, scripts["presence"], []string{s.keys.replicas}, args).AsStrSlice()
+	if err != nil {
+		return nil, fmt.Errorf("presence of replica %s: %w", replica, err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Follow notes that the replica goes by this version of the configuration, and begins nothing by an older one any
+// more. It must be repeated well within ten minutes.
+func (s *Store) Follow(ctx context.Context, replica string, version uint64, generation string) error {
+	if generation == "" {
+		generation = "-"
+	}
+	args := []string{replica, strconv.FormatUint(version, 10), generation, millis(followLimit)}
+	if err := s.runner.Call(ctx, scripts["follow"], []string{s.keys.followed}, args).Error(); err != nil {
+		return fmt.Errorf("note the version of replica %s: %w", replica, err)
+	}
+	return nil
+}
+
+// Behind returns the replicas that are there and have not noted that they go by this version of this generation, or
+// a newer one; sorted.
+func (s *Store) Behind(ctx context.Context, version uint64, generation string) ([]string, error) {
+	there, err := s.runner.Do(ctx, "follow", s.runner.B().Zrange().Key(s.keys.replicas).Min("0").Max("-1").Build()).AsStrSlice()
+	if err != nil {
+		return nil, fmt.Errorf("which replicas are there: %w", err)
+	}
+	noted, err := s.runner.Do(ctx, "follow", s.runner.B().Hgetall().Key(s.keys.followed).Build()).AsStrMap()
+	if err != nil {
+		return nil, fmt.Errorf("which versions replicas go by: %w", err)
+	}
+	there = slices.DeleteFunc(there, func(replica string) bool { return follows(noted[replica], version, generation) })
+	slices.Sort(there)
+	return there, nil
+}
+
+func follows(noted string, version uint64, generation string) bool {
+	part := strings.Split(noted, " ")
+	if len(part) != 3 || part[1] != generation {
+		return false
+	}
+	n, err := strconv.ParseUint(part[0], 10, 64)
+	return err == nil && n >= version
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -1,0 +1,111 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// refusalCodes are the codes with which Redis refuses a write because of its own state. A script
+// gets such a refusal before its first write or not at all. Redis may go on answering reads.
+var refusalCodes = map[string]bool{
+	"NOREPLICAS": true, "READONLY": true, "MISCONF": true, "LOADING": true,
+	"MASTERDOWN": true, "CLUSTERDOWN": true, "NOPERM": true,
+}
+
+// refusalCode is the code of such a refusal; "" for any other error.
+func refusalCode(err error) string {
+	var answer *rueidis.RedisError
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	code, text, _ := strings.Cut(answer.Error(), " ")
+	// Redis checks the permission of each command in a script when it runs. Other commands of the
+	// script may have written before.
+	if !refusalCodes[code] || code == "NOPERM" && strings.Contains(text, "script") {
+		return ""
+	}
+	return code
+}
+
+// notApplied reports whether a call with this error has certainly changed nothing, and never
+// will: it was not sent, or Redis or this replica refused it. Any other failed call may have been
+// applied, or may still be.
+func notApplied(err error) bool {
+	return isNotSent(err) || isInvalid(err) || isOutOfMemory(err) || refusalCode(err) != ""
+}
+
+func isNotSent(err error) bool {
+	return errors.Is(err, cell.ErrStopped) || errors.Is(err, cell.ErrNotSent)
+}
+
+// isInvalid reports whether the submission itself was at fault.
+func isInvalid(err error) bool {
+	var known *freeslot.Error
+	return errors.As(err, &known)
+}
+
+func isOutOfMemory(err error) bool { return strings.Contains(err.Error(), "OOM ") }
+
+// isAway reports whether Redis did not do its part. A refused submission, a lack of memory and a
+// stop of this process do not count.
+func isAway(err error) bool {
+	return !isInvalid(err) && !isOutOfMemory(err) && !errors.Is(err, cell.ErrStopped)
+}
+
+// coded is the function coded, and logs what the client does not learn.
+func (d *Dispatcher) coded(what string, err error) error {
+	logFailure(d.sampled, what, err)
+	return coded(what, err)
+}
+
+func logFailure(log *zap.Logger, what string, err error) {
+	if err != nil && !isInvalid(err) && !errors.Is(err, context.Canceled) && !errors.Is(err, cell.ErrStopped) {
+		log.Warn("redis.call_failed", zap.String("operation", what), zap.Error(err))
+	}
+}
+
+// coded makes every error a *freeslot.Error. Any other error means that Redis failed.
+func coded(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return codedFailure(what, err)
+}
+
+func codedFailure(what string, err error) *freeslot.Error {
+	var known *freeslot.Error
+	var answer *rueidis.RedisError
+	switch {
+	case errors.As(err, &known):
+		return known
+	case isOutOfMemory(err):
+		return &freeslot.Error{Code: freeslot.CodeOverloaded, RetryAfter: time.Second, Message: what + ": Redis is out of memory"}
+	case errors.Is(err, cell.ErrNotReplicated):
+		return unavailable("%s: too few of Redis' replicas have confirmed it in time", what)
+	case errors.Is(err, cell.ErrStopped):
+		return unavailable("%s: this replica is stopping", what)
+	case errors.As(err, &answer):
+		return unavailable("%s: Redis answered with an error", what)
+	default:
+		return unavailable("%s: Redis did not answer", what)
+	}
+}
+
+func unavailable(format string, args ...any) *freeslot.Error {
+	return &freeslot.Error{Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(), Message: fmt.Sprintf(format, args...)}
+}
+
+// retryAfter is spread, so that clients that were refused together do not return together.
+func retryAfter() time.Duration {
+	return 200*time.Millisecond + rand.N(300*time.Millisecond)
+}

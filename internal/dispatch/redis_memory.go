@@ -1,0 +1,39 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+)
+
+// memoryLimit is the share of Redis' maxmemory from which on submits are refused. The rest is for
+// the results of the jobs that run.
+const memoryLimit = 0.8
+
+// watchMemory is called by keepReplies, once a second. If Redis does not answer, the last known
+// state holds.
+func (c *client) watchMemory() {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+	defer cancel()
+	use, err := c.cell.MemoryUse(ctx)
+	if err != nil {
+		return // renewReplies logs a failing cell
+	}
+	c.setOutOfMemory(use >= memoryLimit, zap.Float64("use", use))
+}
+
+func (c *client) setOutOfMemory(out bool, why zap.Field) {
+	if c.d.outOfMemory.set(c.cell.Index(), out) {
+		c.log.Warn("redis.memory", why, zap.Bool("submits_refused", out))
+	}
+}
+
+func outOfMemoryError() *freeslot.Error {
+	return &freeslot.Error{
+		Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
+		Message: "Redis is almost out of memory, at 80 % of its maxmemory or more: no new jobs until results have expired or the limit is raised",
+	}
+}

@@ -1,0 +1,104 @@
+package dispatch
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// confirmedBy makes jobs accepted only once a replica of Redis has them.
+func confirmedBy(timeout time.Duration) func(*replicaConfig) {
+	return func(c *replicaConfig) {
+		c.dispatch.SubmitTimeout = 2 * timeout
+		c.cell = func(c *cell.Config) { c.Acknowledge = script.Acknowledge{Replicas: 1, Timeout: timeout} }
+	}
+}
+
+// TestReplicaAway: without Redis' replica, submits end in time and say that the job may have been
+// placed. Results are held back, and all goes on once the replica is back.
+func TestReplicaAway(t *testing.T) {
+	t.Parallel()
+	redis := redistest.NewWithReplicas(t, 1)
+	r := newRig(t, redis.Target)
+	a := r.agent(node("n1", 8))
+	rep := r.replica("r1", confirmedBy(300*time.Millisecond))
+	var before string
+	sink := newRecorder(t)
+	eventually(t, "a job is confirmed", func() bool { // on a very busy machine the first may not be in time
+		id, err := rep.place(job(), sink)
+		before = id
+		return err == nil
+	})
+
+	redis.Replicas[0].Pause()
+	begin := time.Now()
+	_, err := rep.place(job(), newRecorder(t))
+	if freeslot.CodeOf(err) != freeslot.CodeUnavailable {
+		t.Fatalf("%v, expected unavailable", err)
+	}
+	_, owned, _ := strings.Cut(err.Error(), "all the same, as ")
+	jobs, _ := r.owned("n1")
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if found := strings.Contains(strings.Join(jobs, " "), owned); owned == "" || !found {
+		t.Errorf("%v does not name one of %v", err, jobs)
+	}
+	a.complete(before, `"reported late"`)
+	if _, err := rep.Job(deadline(t), "", before); freeslot.CodeOf(err) != freeslot.CodeUnavailable {
+		t.Errorf("the end was reported: %v", err)
+	}
+	// Otherwise the master would take a while to see that its replica is silent.
+	if err := r.client.Do(deadline(t), r.client.B().ClientKill().TypeReplica().Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no more submits are sent", func() bool { ok, _ := rep.Replicated(); return !ok })
+	_, err = rep.place(job(), nil)
+	if freeslot.CodeOf(err) != freeslot.CodeUnavailable || !strings.Contains(err.Error(), "acknowledge_replicas (1)") {
+		t.Error(err)
+	}
+	for _, what := range sink.of(before) {
+		if status, ok := what.(freeslot.JobStatus); ok {
+			t.Errorf("reported while no replica had it: %+v", status)
+		}
+	}
+
+	redis.Replicas[0].Resume()
+	if got := sink.result(before); string(got.Result) != `"reported late"` {
+		t.Errorf("%+v", got)
+	}
+	eventually(t, "jobs are accepted again", func() bool { _, err := rep.place(job(), nil); return err == nil })
+	if ok, detail := rep.Replicated(); !ok || detail != "" {
+		t.Errorf("%t, %s", ok, detail)
+	}
+}
+
+// TestNoReplica: if Redis has no replica at all, readiness says so and submits end at once.
+func TestNoReplica(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 8))
+	rep := r.replica("r1", confirmedBy(time.Second))
+	eventually(t, "readiness turns red", func() bool { ok, _ := rep.Replicated(); return !ok })
+	begin := time.Now()
+	_, err := rep.place(job(), nil)
+	if freeslot.CodeOf(err) != freeslot.CodeUnavailable || !strings.Contains(err.Error(), "no new jobs until it has") {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if jobs, _ := r.owned("n1"); len(jobs) != 0 {
+		t.Errorf("there are jobs: %v", jobs)
+	}
+	if n := testutil.ToFloat64(rep.metrics.submits.WithLabelValues("unavailable")); n != 1 {
+		t.Errorf("%v counted", n)
+	}
+}

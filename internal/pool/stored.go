@@ -1,0 +1,72 @@
+package pool
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+//go:embed script
+var sources embed.FS
+
+var scripts = script.MustLoad(sources)
+
+// maxBytes bounds the configuration in its stored form.
+const maxBytes = 1 << 20
+
+// stored is the configuration as it is in Redis, whoever put it there.
+type stored struct {
+	version    uint64 // the counter's, 0 without a counter
+	generation string // was made with the counter; empty without one
+	server     string // names the history that the server's data belongs to
+	kind       string // what Redis keeps under the key; "none" without a document
+	length     int    // of the document in bytes
+	// content is nil unless kind is "string" and length is at most maxBytes.
+	content []byte
+	// pausedKind is as kind; paused is empty unless it is "string" and no longer than maxBytes.
+	pausedKind string
+	paused     []byte
+}
+
+// stored reads what is in Redis. What an operator broke is no error.
+func (s *Store) stored(ctx context.Context) (stored, error) {
+	reply, err := s.runner.Call(ctx, scripts["config_read"], []string{s.keys.document, s.keys.version, s.keys.paused}, []string{strconv.Itoa(maxBytes)}).ToArray()
+	if err == nil {
+		var out stored
+		if out, err = decodeStored(reply); err == nil {
+			return out, nil
+		}
+	}
+	return stored{}, fmt.Errorf("read configuration: %w", err)
+}
+
+func decodeStored(reply []rueidis.RedisMessage) (out stored, err error) {
+	if len(reply) != 8 {
+		return out, fmt.Errorf("reply has %d values, expected 8", len(reply))
+	}
+	version, err := reply[0].AsInt64()
+	if err != nil {
+		return out, err
+	}
+	length, err := reply[4].AsInt64()
+	if err != nil {
+		return out, err
+	}
+	out.version, out.length = uint64(version), int(length)
+	var content, paused string
+	for i, target := range map[int]*string{1: &out.generation, 2: &out.server, 3: &out.kind, 5: &content, 6: &out.pausedKind, 7: &paused} {
+		if *target, err = reply[i].ToString(); err != nil {
+			return stored{}, err
+		}
+	}
+	if out.kind == "string" && out.length <= maxBytes {
+		out.content = []byte(content)
+	}
+	out.paused = []byte(paused)
+	return out, nil
+}

@@ -1,0 +1,95 @@
+package config
+
+import "time"
+
+// LocklessCache is the section of the same name in earlier designs of the scheduler. A key of it
+// works like the key that replaced it, or is refused with the name of its successor. Nil means
+// absent.
+type LocklessCache struct {
+	// With `false` nodes are chosen from the lock-based picture of the fleet, which the cache then
+	// keeps current (docs/migration.md). `true` is the default.
+	Enabled *bool `koanf:"enabled"`
+	// Works as `redis.url`.
+	RedisURL *string `koanf:"redis_url" secret:"true"`
+	// Refused: set `redis.connections`.
+	RedisPoolSize *int `koanf:"redis_pool_size"`
+	// Refused: set `heartbeat_limit`.
+	CacheTTLMS *int `koanf:"cache_ttl_ms"`
+	// Works as `cache.version_check_timeout`, in milliseconds.
+	VersionCheckTimeoutMS *int `koanf:"version_check_timeout_ms"`
+	// Works as `cache.pubsub`.
+	EnablePubSubInvalidation *bool `koanf:"enable_pubsub_invalidation"`
+	// Refused: channels are named after `redis.key_prefix`.
+	PubSubChannels []string `koanf:"pubsub_channels"`
+	// Works as `cache.batch_refresh_size`.
+	BatchRefreshSize *int `koanf:"batch_refresh_size"`
+	// Works as `cache.batch_refresh_interval`, in milliseconds.
+	BatchRefreshIntervalMS *int `koanf:"batch_refresh_interval_ms"`
+	// With `true` the lock-based picture is kept current, but nodes are not chosen from it
+	// (docs/migration.md).
+	EnableLegacyWrite *bool `koanf:"enable_legacy_write"`
+	// With `true` the lock-based picture is kept current and compared with the cache once a minute
+	// (docs/migration.md).
+	EnableDataSync *bool `koanf:"enable_data_sync"`
+}
+
+func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems) {
+	const at = "lockless_cache."
+	follow(at+"redis_url", l.RedisURL, "redis.url", &r.Redis.URL, isSet, p)
+	follow(at+"enable_pubsub_invalidation", l.EnablePubSubInvalidation, "cache.pubsub", &r.Cache.PubSub, isSet, p)
+	follow(at+"batch_refresh_size", l.BatchRefreshSize, "cache.batch_refresh_size", &r.Cache.BatchRefreshSize, isSet, p)
+	follow(at+"version_check_timeout_ms", milliseconds(l.VersionCheckTimeoutMS), "cache.version_check_timeout", &r.Cache.VersionCheckTimeout, isSet, p)
+	follow(at+"batch_refresh_interval_ms", milliseconds(l.BatchRefreshIntervalMS), "cache.batch_refresh_interval", &r.Cache.BatchRefreshInterval, isSet, p)
+
+	if l.RedisURL != nil && len(r.Redis.URLs) > 0 {
+		p.Addf(at+"redis_url", "is set beside redis.urls, expected one of them")
+	}
+	r.Locked = l.locked()
+	if l.RedisPoolSize != nil {
+		p.Addf(at+"redis_pool_size", "is not used: commands share pipelined connections, set redis.connections instead")
+	}
+	if l.CacheTTLMS != nil {
+		p.Addf(at+"cache_ttl_ms", "is not used: a node stays in the cache until it falls silent, set heartbeat_limit instead")
+	}
+	if l.PubSubChannels != nil {
+		p.Addf(at+"pubsub_channels", "is not used: the names of channels derive from redis.key_prefix, set that instead")
+	}
+}
+
+// Locked configures the lock-based picture of the fleet beside the cache. The zero value has none.
+type Locked struct {
+	// Enabled chooses nodes from it, not from the cache.
+	Enabled bool
+	// Mirror keeps it current. The others need and imply that.
+	Mirror bool
+	// Verify compares it with the cache once a minute.
+	Verify bool
+}
+
+func (l *LocklessCache) locked() Locked {
+	k := Locked{
+		Enabled: l.Enabled != nil && !*l.Enabled,
+		Verify:  l.EnableDataSync != nil && *l.EnableDataSync,
+	}
+	k.Mirror = k.Enabled || k.Verify || l.EnableLegacyWrite != nil && *l.EnableLegacyWrite
+	return k
+}
+
+// follow lets an old name set the new key. It notes a problem when the new key has another value.
+func follow[T comparable](oldPath string, value *T, newPath string, dst *T, isSet func(string) bool, p *Problems) {
+	switch {
+	case value == nil:
+	case isSet(newPath) && *dst != *value:
+		p.Addf(oldPath, "contradicts %s, which is its new name: set only that", newPath)
+	default:
+		*dst = *value
+	}
+}
+
+func milliseconds(n *int) *time.Duration {
+	if n == nil {
+		return nil
+	}
+	d := time.Duration(*n) * time.Millisecond
+	return &d
+}

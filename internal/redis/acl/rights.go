@@ -1,0 +1,113 @@
+package acl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// base is what the connections of a role need, whatever its features do.
+var base = map[script.Role][]string{
+	script.RoleAgent:    slices.Concat(connecting, []string{"info"}),
+	script.RoleReplica:  slices.Concat(connecting, loading, confirming, hearing, []string{"client|tracking", "exists"}),
+	script.RoleOperator: slices.Concat(connecting, loading, confirming, hearing), // it takes locks, too
+	script.RoleLock:     slices.Concat(connecting, loading, confirming, hearing),
+}
+
+var (
+	// connecting is what the client library calls on new connections, to sentinels' masters and to members of a cluster.
+	connecting = []string{"ping", "select", "role", "cluster|slots", "cluster|shards", "readonly", "asking"}
+	// loading is what package script calls besides scripts.
+	loading = []string{"info", "script|exists", "script|load", "eval", "evalsha"}
+	// confirming is what package script calls to wait for Redis' replicas.
+	confirming = []string{"wait", "set", "pexpire"}
+	// hearing is what package events calls.
+	hearing = []string{"subscribe", "ssubscribe", "unsubscribe", "sunsubscribe", "punsubscribe", "discard"}
+)
+
+// Rights are what a user of Redis may do.
+type Rights struct {
+	// Scripts are hashes of scripts; empty where the user may load and call any.
+	Scripts []string
+	// Commands are names of commands, lower case, with a subcommand behind "|".
+	Commands []string
+	// Categories are of commands, without the "@": added first, then those with a "-" in front are taken away.
+	Categories []string
+	// Keys and Channels are patterns. Reads are of keys that are only read.
+	Keys, Reads, Channels []string
+}
+
+// Of merges what the features need for a role in the cells of these layouts: all cells of a system, or for an agent the
+// one where its node lives. node is of an agent: its id, or script.AnyNode.
+func Of(role script.Role, node string, layouts []script.Layout, features ...script.Access) (Rights, error) {
+	commands, known := base[role]
+	if !known {
+		return Rights{}, fmt.Errorf("role is %q, expected one of %v", role, script.Roles)
+	}
+	r := Rights{Commands: slices.Clone(commands)}
+	for _, l := range layouts {
+		for _, f := range features {
+			r.add(role, node, l, f)
+		}
+		if role != script.RoleAgent {
+			r.Keys, r.Channels = append(r.Keys, l.Prefix+":*"), append(r.Channels, l.Prefix+":*")
+		}
+	}
+	if role == script.RoleOperator {
+		r.Categories = []string{"read", "-dangerous"}
+	}
+	for _, list := range []*[]string{&r.Scripts, &r.Commands, &r.Keys, &r.Reads, &r.Channels} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return r, nil
+}
+
+func (r *Rights) add(role script.Role, node string, l script.Layout, f script.Access) {
+	needs := f.Roles[role]
+	r.Commands = append(r.Commands, needs.Commands...)
+	switch {
+	case needs.Publishes && l.Sharded:
+		r.Commands = append(r.Commands, "spublish")
+	case needs.Publishes:
+		r.Commands = append(r.Commands, "publish")
+	}
+	if role != script.RoleAgent {
+		return
+	}
+	for _, name := range needs.Scripts {
+		r.Scripts = append(r.Scripts, f.Scripts[name].Hash(l.Sharded))
+	}
+	if needs.Names != nil {
+		names := needs.Names(l, node)
+		r.Keys, r.Reads, r.Channels = append(r.Keys, names.Keys...), append(r.Reads, names.Reads...), append(r.Channels, names.Channels...)
+	}
+}
+
+// Rules are what Redis' ACL takes for a user that may do this and nothing else.
+func (r Rights) Rules() []string {
+	return append([]string{"resetkeys", "resetchannels", "-@all"}, r.Additions()...)
+}
+
+// Additions are those of Rules that give something.
+func (r Rights) Additions() []string {
+	var rules []string
+	for _, c := range r.Categories {
+		if name, minus := strings.CutPrefix(c, "-"); minus {
+			rules = append(rules, "-@"+name)
+		} else {
+			rules = append(rules, "+@"+name)
+		}
+	}
+	for _, part := range []struct {
+		sign  string
+		names []string
+	}{{"+", r.Commands}, {"+evalsha|", r.Scripts}, {"~", r.Keys}, {"%R~", r.Reads}, {"&", r.Channels}} {
+		for _, name := range part.names {
+			rules = append(rules, part.sign+name)
+		}
+	}
+	return rules
+}

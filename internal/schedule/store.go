@@ -1,0 +1,290 @@
+package schedule
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+//go:embed script
+var sources embed.FS
+
+var scripts = script.MustLoad(sources)
+
+// listBytes is about the most that one page of schedules has.
+const listBytes = 4 << 20
+
+// idOf is the id of a schedule; tenants and names have no slash.
+func idOf(tenant, name string) string { return tenant + "/" + name }
+
+// splitID is the reverse of idOf; false for what is no id.
+func splitID(id string) (tenant, name string, ok bool) {
+	tenant, name, ok = strings.Cut(id, "/")
+	return tenant, name, ok && freeslot.ValidateName("tenant", tenant) == nil && freeslot.ValidateName("name", name) == nil
+}
+
+// dueTime is a schedule and when a replica must look at it, by Redis' clock.
+type dueTime struct {
+	id   string
+	atMS int64
+}
+
+// record is a schedule as it is in Redis, whoever put it there.
+type record struct {
+	id string
+	// definition and state are empty where there is no such schedule.
+	definition, state string
+}
+
+// write is a change of a schedule in Redis.
+type write struct {
+	id string
+	// seen is the state that the change was computed from; "" means that there was none.
+	seen string
+	// state is the new one, different from all before; "" deletes the schedule.
+	state string
+	// definition is what it is from now on; "" leaves it.
+	definition string
+	// dueMS is when a replica must look at it; 0 is never.
+	dueMS int64
+	// confirmed is true for a change that a client asked for. At the replicated level it counts once Redis' replicas
+	// have it. A change without it that is lost is made again.
+	confirmed bool
+}
+
+// page is a part of a store's schedules.
+type page struct {
+	nowMS   int64 // Redis' clock
+	records []record
+	more    bool
+}
+
+// cellStore keeps the schedules of one cell. Errors of its methods are what Redis said.
+type cellStore struct {
+	index  int
+	runner *script.Runner
+	keys   keys
+}
+
+// store keeps schedules in all cells of a system. It asks them side by side.
+type store []*cellStore
+
+func newStore(runners []*script.Runner) store {
+	s := make(store, len(runners))
+	for i, runner := range runners {
+		runner.Add(scripts)
+		s[i] = &cellStore{index: i, runner: runner, keys: keysOf(runner.Layout())}
+	}
+	return s
+}
+
+// of is the cell in which a schedule lives.
+func (s store) of(id string) *cellStore { return s[script.CellOf(id, len(s))] }
+
+// due returns the schedules that a replica must look at until so long from now, at most limit, the earliest first.
+// nowMS is Redis' clock.
+func (c *cellStore) due(ctx context.Context, ahead time.Duration, limit int) (due []dueTime, nowMS int64, err error) {
+	args := []string{strconv.FormatInt(ahead.Milliseconds(), 10), strconv.Itoa(limit)}
+	reply, err := c.runner.Call(ctx, scripts["cron_due"], []string{c.keys.due}, args).ToArray()
+	if err == nil {
+		due, nowMS, err = decodeDue(reply)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("look for due schedules: %w", err)
+	}
+	return due, nowMS, nil
+}
+
+func decodeDue(reply []rueidis.RedisMessage) (due []dueTime, nowMS int64, err error) {
+	if len(reply)%2 != 1 {
+		return nil, 0, fmt.Errorf("%d values, expected one and pairs", len(reply))
+	}
+	if nowMS, err = reply[0].AsInt64(); err != nil {
+		return nil, 0, err
+	}
+	for i := 1; i < len(reply); i += 2 {
+		id, err := reply[i].ToString()
+		if err != nil {
+			return nil, 0, err
+		}
+		at, err := reply[i+1].AsFloat64()
+		if err != nil {
+			return nil, 0, err
+		}
+		due = append(due, dueTime{id: id, atMS: int64(at)})
+	}
+	return due, nowMS, nil
+}
+
+// write makes a change unless the schedule has another state than the one seen; then it returns false. It can be
+// repeated without harm. After an error, script.ErrNotReplicated among them, the change may have been made.
+func (c *cellStore) write(ctx context.Context, w write) (bool, error) {
+	due := ""
+	if w.dueMS > 0 {
+		due = strconv.FormatInt(w.dueMS, 10)
+	}
+	keys := []string{c.keys.definitions, c.keys.states, c.keys.index, c.keys.due}
+	args := []string{w.id, w.seen, w.state, w.definition, due}
+	call := c.runner.Call
+	if w.confirmed {
+		call = func(ctx context.Context, s *script.Script, keys, args []string) rueidis.RedisResult {
+			return c.runner.CallConfirmed(ctx, s, keys, args, isZero)
+		}
+	}
+	made, err := call(ctx, scripts["cron_write"], keys, args).AsInt64()
+	if err != nil {
+		return false, fmt.Errorf("change schedule %s: %w", w.id, err)
+	}
+	return made == 1, nil
+}
+
+// isZero is the answer of cron_write to a change that it refused.
+func isZero(r rueidis.RedisResult) bool {
+	n, err := r.AsInt64()
+	return err == nil && n == 0
+}
+
+// read reads one schedule. nowMS is Redis' clock.
+func (c *cellStore) read(ctx context.Context, id string) (r record, nowMS int64, err error) {
+	page, err := c.page(ctx, id, "", 0)
+	if err == nil && len(page.records) != 1 {
+		err = fmt.Errorf("%d records, expected one", len(page.records))
+	}
+	if err != nil {
+		return record{}, 0, fmt.Errorf("read schedule %s: %w", id, err)
+	}
+	return page.records[0], page.nowMS, nil
+}
+
+// list reads the schedules of a tenant, or of all with "", with ids greater than after, in their order; at most limit,
+// and fewer where they are large.
+func (c *cellStore) list(ctx context.Context, tenant, after string, limit int) (page, error) {
+	from, to := rangeOf(tenant)
+	if after > strings.TrimPrefix(from, "[") || after != "" && tenant == "" {
+		from = "(" + after
+	}
+	found, err := c.page(ctx, from, to, limit)
+	if err != nil {
+		return page{}, fmt.Errorf("list schedules: %w", err)
+	}
+	return found, nil
+}
+
+// count is how many schedules of the tenant the cell has.
+func (c *cellStore) count(ctx context.Context, tenant string) (int, error) {
+	from, to := rangeOf(tenant)
+	n, err := c.runner.Do(ctx, "cron_count", c.runner.B().Zlexcount().Key(c.keys.index).Min(from).Max(to).Build()).AsInt64()
+	if err != nil {
+		return 0, fmt.Errorf("count schedules: %w", err)
+	}
+	return int(n), nil
+}
+
+// rangeOf has all ids of a tenant, or of all with "".
+func rangeOf(tenant string) (from, to string) {
+	if tenant == "" {
+		return "-", "+"
+	}
+	return "[" + tenant + "/", "(" + tenant + "0" // which is what comes after the slash
+}
+
+func (c *cellStore) page(ctx context.Context, from, to string, limit int) (p page, err error) {
+	keys := []string{c.keys.definitions, c.keys.states, c.keys.index}
+	args := []string{from, to, strconv.Itoa(limit), strconv.Itoa(listBytes)}
+	text, err := c.runner.Call(ctx, scripts["cron_list"], keys, args).ToArray()
+	if err != nil {
+		return p, err
+	}
+	return decodePage(text)
+}
+
+func decodePage(reply []rueidis.RedisMessage) (p page, err error) {
+	if len(reply)%3 != 2 {
+		return p, fmt.Errorf("%d values, expected two and triples", len(reply))
+	}
+	if p.nowMS, err = reply[0].AsInt64(); err != nil {
+		return p, err
+	}
+	text := make([]string, len(reply))
+	for i := 1; i < len(reply); i++ {
+		if text[i], err = reply[i].ToString(); err != nil {
+			return p, err
+		}
+	}
+	p.more = text[1] == "1"
+	for r := range slices.Chunk(text[2:], 3) {
+		p.records = append(p.records, record{id: r[0], definition: r[1], state: r[2]})
+	}
+	return p, nil
+}
+
+// count is [cellStore.count] of all cells that answer. Errors: of one, where none did.
+func (s store) count(ctx context.Context, tenant string) (int, error) {
+	counts, errs := each(s, func(c *cellStore) (int, error) { return c.count(ctx, tenant) })
+	total, failed := 0, 0
+	for i := range s {
+		total += counts[i]
+		if errs[i] != nil {
+			failed++
+		}
+	}
+	if failed == len(s) {
+		return 0, errs[0]
+	}
+	return total, nil
+}
+
+// list is [cellStore.list] of all cells in one order; a page ends where a cell's part of it ends early. Errors: of a
+// cell that did not answer, without which the page would have a gap.
+func (s store) list(ctx context.Context, tenant, after string, limit int) (page, error) {
+	parts, errs := each(s, func(c *cellStore) (page, error) { return c.list(ctx, tenant, after, limit) })
+	if err := cmp.Or(errs...); err != nil {
+		return page{}, err
+	}
+	return merge(parts, limit), nil
+}
+
+// each calls f for every cell side by side; what it returns is in the order of the cells.
+func each[T any](s store, f func(*cellStore) (T, error)) ([]T, []error) {
+	values, errs := make([]T, len(s)), make([]error, len(s))
+	var calls sync.WaitGroup
+	for i, c := range s {
+		calls.Go(func() { values[i], errs[i] = f(c) })
+	}
+	calls.Wait()
+	return values, errs
+}
+
+// merge puts pages of cells, each in order, into one.
+func merge(parts []page, limit int) (all page) {
+	end := "" // the least of the last ids of the cells with more to come; nothing behind it is sure
+	for _, part := range parts {
+		all.nowMS = max(all.nowMS, part.nowMS)
+		all.records = append(all.records, part.records...)
+		if part.more {
+			all.more = true
+			if last := part.records[len(part.records)-1].id; end == "" || last < end {
+				end = last
+			}
+		}
+	}
+	slices.SortFunc(all.records, func(a, b record) int { return strings.Compare(a.id, b.id) })
+	for n, r := range all.records {
+		if n == limit || end != "" && r.id > end {
+			all.records, all.more = all.records[:n], true
+			break
+		}
+	}
+	return all
+}

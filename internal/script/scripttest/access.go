@@ -1,0 +1,190 @@
+package scripttest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+var (
+	// commandCall is a call of redis.call or redis.pcall, of one of the names that scripts give them, or of lib/sure.lua,
+	// up to the end of the command's name, which may be one of several.
+	commandCall = regexp.MustCompile(`\b(?:redis\.p?call\(|call\(|try\(|sure\(|pcall\(redis\.p?call, )([^,()]*)`)
+	commandName = regexp.MustCompile(`'([A-Z]+)'`)
+	// publishCall is what becomes SPUBLISH on a cluster.
+	publishCall = "'PUBLISH', channel, "
+)
+
+// commands are those that a script can call, lower case.
+func commands(text string) map[string]bool {
+	found := make(map[string]bool)
+	for _, call := range commandCall.FindAllStringSubmatch(body(text), -1) {
+		for _, name := range commandName.FindAllStringSubmatch(call[1], -1) {
+			found[strings.ToLower(name[1])] = true
+		}
+	}
+	return found
+}
+
+// CheckAccess holds what a feature says that it needs in Redis against what its scripts call, and against what the Go
+// code of the package under test builds by B(): nothing may be missing, and nothing be granted that has no caller.
+func CheckAccess(t testing.TB, access script.Access) {
+	t.Helper()
+	built := BuiltCommands(t, ".")
+	for role, needs := range access.Roles {
+		if !slices.Contains(script.Roles, role) {
+			t.Errorf("%s is no role", role)
+		}
+		if !slices.IsSorted(needs.Commands) {
+			t.Errorf("the commands of %s are not sorted", role)
+		}
+		names := needs.Scripts
+		if role == script.RoleReplica {
+			names = slices.Collect(maps.Keys(access.Scripts))
+		}
+		called, publishes := make(map[string]bool), false
+		for _, name := range names {
+			s := access.Scripts[name]
+			if s == nil {
+				t.Errorf("%s calls %s, which is no script", role, name)
+				continue
+			}
+			text := s.Text(false)
+			maps.Copy(called, commands(text))
+			publishes = publishes || strings.Contains(text, publishCall)
+			if needs.Names != nil {
+				checkNames(t, role, name, text, needs)
+			}
+		}
+		if publishes != needs.Publishes {
+			t.Errorf("%s publishes: %t, and its scripts %t", role, needs.Publishes, publishes)
+		}
+		if publishes {
+			delete(called, "publish")
+		}
+		for command := range called {
+			if !slices.Contains(needs.Commands, command) {
+				t.Errorf("a script of %s calls %s, which it may not", role, command)
+			}
+		}
+		for _, command := range needs.Commands {
+			if !called[command] && !built[command] {
+				t.Errorf("%s may call %s, and nothing does", role, command)
+			}
+		}
+	}
+	for command := range built {
+		if !slices.Contains(access.Roles[script.RoleReplica].Commands, command) {
+			t.Errorf("%s is called, and no replica may", command)
+		}
+	}
+}
+
+// checkNames looks whether an agent may use every kind of key that a script names.
+func checkNames(t testing.TB, role script.Role, name, text string, needs script.Needs) {
+	t.Helper()
+	l := script.Layout{Prefix: "p"}
+	names := needs.Names(l, "n1")
+	touched, _ := Families(text)
+	for family := range touched {
+		if !slices.ContainsFunc(slices.Concat(names.Keys, names.Reads), func(pattern string) bool {
+			for _, key := range []string{l.Key(family, ""), l.Key(family, "n1"), l.Key(family, "x:members")} {
+				if ok, err := path.Match(pattern, key); ok && err == nil {
+					return true
+				}
+			}
+			return false
+		}) {
+			t.Errorf("%s of %s touches keys of %q, which it may not", name, role, family)
+		}
+	}
+}
+
+var (
+	keysPart   = regexp.MustCompile(`(?ms)^-- KEYS\[.*?^-- (?:ARGV|Returns)`)
+	keyPattern = regexp.MustCompile(`\b([a-z]+(?:[:_-][a-z_]+)*)(?::<[a-z]+>\S*)?\s+(?:string|hash|set|zset|stream|list)\b`)
+	keyCall    = regexp.MustCompile(`\bkey\('([^']+)'`)
+	keyPrefix  = regexp.MustCompile(`PREFIX \.\. ':([^':]+(?::[a-z_-]+)*)'`)
+	foreign    = regexp.MustCompile(`(?m)^-- (?:Reads|Writes): (.*)$`)
+	foreignKey = regexp.MustCompile(`\bscheduler:([a-z]+(?:[:_-][a-z_]+)*)`)
+)
+
+// Families are the families of keys that a script, with what it includes, touches by its header and by the names that it
+// makes, and those of them that its header says are of other features. A family is the part of a name between the key
+// prefix and the id: "jobs" of scheduler:jobs:<job>.
+func Families(text string) (touched, others map[string]bool) {
+	touched, others = make(map[string]bool), make(map[string]bool)
+	for _, m := range slices.Concat(
+		keyPattern.FindAllStringSubmatch(keysPart.FindString(text), -1),
+		keyCall.FindAllStringSubmatch(text, -1), keyPrefix.FindAllStringSubmatch(text, -1),
+	) {
+		touched[m[1]] = true
+	}
+	for _, line := range foreign.FindAllStringSubmatch(text, -1) {
+		for _, m := range foreignKey.FindAllStringSubmatch(line[1], -1) {
+			others[m[1]] = true
+		}
+	}
+	return touched, others
+}
+
+// BuiltCommands are the names of X in B().X() and b().X() of the Go code in folder, as ACLs have them.
+func BuiltCommands(t testing.TB, folder string) map[string]bool {
+	t.Helper()
+	renamed := map[string]string{
+		"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "scriptexists": "script|exists", "scriptload": "script|load",
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(folder, files, err)
+	}
+	out := make(map[string]bool)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if name, ok := builtCommand(n); ok {
+				if to, ok := renamed[name]; ok {
+					name = to
+				}
+				out[name] = true
+			}
+			return true
+		})
+	}
+	return out
+}
+
+func builtCommand(n ast.Node) (name string, ok bool) {
+	selected, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return "", false
+	}
+	call, ok := selected.X.(*ast.CallExpr)
+	if !ok || len(call.Args) > 0 {
+		return "", false
+	}
+	switch fun := call.Fun.(type) {
+	case *ast.SelectorExpr:
+		ok = fun.Sel.Name == "B"
+	case *ast.Ident:
+		ok = fun.Name == "b"
+	default:
+		ok = false
+	}
+	return strings.ToLower(selected.Sel.Name), ok
+}

@@ -1,0 +1,153 @@
+package freeslot
+
+import "encoding/json"
+
+// State is where a job is in its life.
+type State string
+
+// The states of a job. Those from StateSucceeded on are terminal.
+const (
+	// StateScheduled: the job waits for its time, see Job.RunAtMS.
+	StateScheduled State = "scheduled"
+	// StateWaiting: the job waits for a slot on a node that fits.
+	StateWaiting State = "waiting"
+	// StateMoving: the job moves from a cell without fitting nodes to one that has some.
+	StateMoving State = "moving"
+	// StateRetryWait: an attempt failed, and the next one is due later.
+	StateRetryWait  State = "retry_wait"
+	StateRunning    State = "running"
+	StateCancelling State = "cancelling"
+	StateSucceeded  State = "succeeded"
+	// StateFailed: the handler returned an error that no retry can mend.
+	StateFailed    State = "failed"
+	StateCancelled State = "cancelled"
+	// StateExpired: the job was not done by its deadline.
+	StateExpired State = "expired"
+	// StateDead: the job failed as often as it may.
+	StateDead State = "dead"
+)
+
+// States lists every state, in the order of a job's life.
+func States() []State {
+	return []State{
+		StateScheduled, StateWaiting, StateMoving, StateRetryWait, StateRunning, StateCancelling,
+		StateSucceeded, StateFailed, StateCancelled, StateExpired, StateDead,
+	}
+}
+
+// Terminal reports whether a job in this state will never change again.
+func (s State) Terminal() bool {
+	switch s {
+	case StateSucceeded, StateFailed, StateCancelled, StateExpired, StateDead:
+		return true
+	default:
+		return false
+	}
+}
+
+// JobError is why a job failed.
+type JobError struct {
+	// Code is one of the JobError codes, or one that a handler chose.
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// The codes that freeslot itself gives to failed jobs.
+const (
+	// JobErrorHandler: the handler returned an error.
+	JobErrorHandler = "handler_error"
+	// JobErrorPanic: the handler panicked; the node goes on.
+	JobErrorPanic = "panic"
+	// JobErrorNoHandler: the node got a job for a service that it does not run.
+	JobErrorNoHandler = "no_handler"
+	// JobErrorInterrupted: the node stopped before the job was done.
+	JobErrorInterrupted = "interrupted"
+	// JobErrorNodeLost: the node fell silent, or its agent restarted and so lost the job.
+	JobErrorNodeLost = "node_lost"
+	// JobErrorStalled: the handler reported no progress for Job.ProgressTimeoutMS.
+	JobErrorStalled = "stalled"
+	// JobErrorLeaseLost: the node could not reach Redis, and Job.OnLeaseLoss is LeaseLossCancel.
+	JobErrorLeaseLost = "lease_lost"
+	// JobErrorLost: the job's record was lost with the store's data; the job may have run.
+	JobErrorLost = "lost"
+	// JobErrorResultTooLarge: the handler's result is over the node's limit.
+	JobErrorResultTooLarge = "result_too_large"
+)
+
+func (e *JobError) Error() string { return e.Code + ": " + e.Message }
+
+// What can hold a waiting job back although slots are free; see JobStatus.HeldBy.
+const (
+	// HeldByTenant: the tenant runs as many jobs as it may.
+	HeldByTenant = "max_running"
+	// HeldByKey: as many jobs with its concurrency key run as may.
+	HeldByKey = "concurrency_key"
+	// HeldByPause: an operator has paused its service, its class or a pool.
+	HeldByPause = "pause"
+)
+
+// JobStatus is what is known of a job at the moment. Times are in milliseconds since the Unix
+// epoch by Redis' clock; 0 means not yet.
+type JobStatus struct {
+	ID      string `json:"job_id"`
+	Tenant  string `json:"tenant"`
+	Service string `json:"service"`
+	// Class is the id of the job's class, see [ValidateClassID]. Jobs of a class fit the same
+	// nodes.
+	Class string `json:"class,omitempty"`
+	State State  `json:"state"`
+	// Node is where the job runs or ran last, and Attempt the number of that try, from 1; "" and 0
+	// before the first. A job that waits for its next attempt, in StateWaiting or StateMoving, has
+	// no node.
+	Node    string `json:"node"`
+	Attempt int    `json:"attempt"`
+	Slots   int    `json:"slots"`
+	// Result is the handler's result; set only in StateSucceeded.
+	Result json.RawMessage `json:"result,omitempty"`
+	// Error is the last failure. It is set in StateFailed and StateDead, and in StateExpired and
+	// StateRetryWait after a failed attempt.
+	Error *JobError `json:"error,omitempty"`
+	// Progress is the last progress that a handler of the job reported. It is absent when there is
+	// none, in listings, and in results that are sent by themselves.
+	Progress *Progress `json:"progress,omitempty"`
+	// Failures counts the attempts that failed.
+	Failures int `json:"failures,omitempty"`
+	Priority int `json:"priority,omitempty"`
+	// DeadlineMS is when the job expires; 0 is never.
+	DeadlineMS int64 `json:"deadline_ms,omitempty"`
+	// RunAtMS is when the job begins to wait for a slot. It is set in StateScheduled and, in
+	// listings, in StateRetryWait; 0 otherwise.
+	RunAtMS int64 `json:"run_at_ms,omitempty"`
+	// Position is the job's place in its queue, from 1, at the time of the look-up; 0 when it does
+	// not wait, and in listings.
+	Position int `json:"position,omitempty"`
+	// HeldBy is what keeps a waiting job out of its queue, HeldByTenant or HeldByKey, or the whole
+	// queue from moving, HeldByPause, at the time of the look-up. It is empty when nothing does,
+	// and in listings.
+	HeldBy        string `json:"held_by,omitempty"`
+	SubmittedAtMS int64  `json:"submitted_at_ms"`
+	AssignedAtMS  int64  `json:"assigned_at_ms"`
+	FinishedAtMS  int64  `json:"finished_at_ms,omitempty"`
+}
+
+// MaxProgressBytes is the largest progress value that a handler can report, as JSON.
+const MaxProgressBytes = 4 << 10
+
+// Progress is what a handler reported about a running job. The later one of two has the higher
+// Attempt or, within one attempt, the higher Seq.
+type Progress struct {
+	// Attempt is the number of the try, from 1.
+	Attempt int `json:"attempt"`
+	// Seq counts the reports of the attempt, from 1. Numbers are missing where a later report
+	// replaced one that had not been sent yet.
+	Seq int64 `json:"seq"`
+	// AtMS is when Redis took it in, in milliseconds since the Unix epoch by Redis' clock.
+	AtMS int64 `json:"at_ms"`
+	// Value is any JSON value of at most MaxProgressBytes, as the handler gave it.
+	Value json.RawMessage `json:"value"`
+}
+
+// After reports whether p is later than q; anything is later than the zero value.
+func (p *Progress) After(q *Progress) bool {
+	return p.Attempt > q.Attempt || p.Attempt == q.Attempt && p.Seq > q.Seq
+}

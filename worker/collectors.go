@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/freeslot/freeslot/internal/node/collector"
+	"github.com/freeslot/freeslot/internal/node/heartbeat"
+)
+
+// Collectors of figures; see [Worker.Collect].
+type (
+	// Collector collects the figures of one type.
+	Collector = collector.Collector
+	// Metrics are figures by field: float64, int64, int, bool or string.
+	Metrics = collector.Metrics
+	// Cost is how much a collection burdens the machine. It decides how often one is made.
+	Cost = collector.Cost
+	// Collection is a collector with its interval and time limit. The collector's cost decides
+	// about zero ones.
+	Collection = collector.Entry
+)
+
+// The costs.
+const (
+	CostLow    = collector.CostLow
+	CostMedium = collector.CostMedium
+	CostHigh   = collector.CostHigh
+)
+
+// Thresholds of figures; see Config.Thresholds.
+type (
+	// Threshold decides which changes of a figure are significant.
+	Threshold = heartbeat.Threshold
+	// ThresholdKind is how the change is measured.
+	ThresholdKind = heartbeat.ThresholdKind
+)
+
+// The kinds of thresholds.
+const (
+	// Absolute: the difference reaches the value.
+	Absolute = heartbeat.Absolute
+	// Percent: the difference reaches the value, in percent of the figure that was sent last.
+	Percent = heartbeat.Percent
+	// AnyChange: every change counts.
+	AnyChange = heartbeat.Any
+)
+
+// DefaultCollectors collect the machine's memory and CPU time, as far as the control group of the
+// process allows it to use them.
+func DefaultCollectors() []Collection {
+	return []Collection{{Collector: collector.NewMemory()}, {Collector: collector.NewCPU()}}
+}
+
+// DefaultThresholds are a tenth of the memory and a fifth of the CPU time.
+func DefaultThresholds() map[string]Threshold {
+	return map[string]Threshold{
+		"memory.usage": {Kind: Absolute, Value: 0.1},
+		"cpu.usage":    {Kind: Absolute, Value: 0.2},
+	}
+}
+
+// Collect adds a collector, with the interval and the time limit of its cost. No heartbeat ever
+// waits for it: while it is slow, heartbeats bring its last figures, for three intervals. Collect
+// panics, like Handle, on mistakes in the program: a nil c, an invalid type, a second collector of
+// a type, and any call after Start.
+func (w *Worker) Collect(c Collector) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c == nil {
+		panic("worker: Collect: nil collector")
+	}
+	if w.state != idle {
+		panic("worker: Collect after Start: " + c.Type())
+	}
+	entries := append(slices.Clip(w.cfg.Collectors), Collection{Collector: c})
+	if err := checkCollectors(entries); err != nil {
+		panic(fmt.Sprintf("worker: Collect: %v", err))
+	}
+	w.cfg.Collectors = entries
+}
+
+func checkCollectors(entries []Collection) error {
+	_, err := collector.New(entries, nil, nil)
+	return err
+}
+
+// resources are the figures of a metadata update.
+type resources struct {
+	// CPUUsage and MemoryUsage are between 0 and 1. They are absent until they are known, and
+	// without a collector.
+	CPUUsage       *float64 `json:"cpu_usage,omitempty"`
+	MemoryUsage    *float64 `json:"memory_usage,omitempty"`
+	CurrentJobs    int      `json:"current_jobs"`
+	MaxConcurrency int      `json:"max_concurrency"`
+	// Metrics are all figures of the collectors.
+	Metrics collector.Snapshot `json:"metrics,omitempty"`
+}
+
+func (w *Worker) resources(figures collector.Snapshot) json.RawMessage {
+	raw, _ := json.Marshal(resources{ // never fails: a snapshot has only values of JSON
+		CPUUsage: usage(figures["cpu"]), MemoryUsage: usage(figures["memory"]),
+		CurrentJobs: int(w.handling.Load()), MaxConcurrency: int(w.profile.slots.Load()), Metrics: figures,
+	})
+	return raw
+}
+
+func usage(m Metrics) *float64 {
+	v, ok := m["usage"].(float64)
+	if !ok {
+		return nil
+	}
+	return &v
+}

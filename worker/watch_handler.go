@@ -1,0 +1,142 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/process/logging"
+)
+
+// stopGrace is how long a stopped handler may take to return when its own node has stopped it, or
+// does not own the attempt any more. Then the attempt ends without the handler, which keeps its
+// slots until it returns.
+const stopGrace = 30 * time.Second
+
+// watch stops a handler that reports no progress where the job asks for that, and gives up a
+// handler that does not return after it was stopped. The caller of the handler calls the returned
+// function when it has returned.
+func (w *Worker) watch(a *attempt, reports *attemptProgress, span trace.Span) (stopWatching func()) {
+	done := make(chan struct{})
+	w.attempts.Go(func() {
+		if w.awaitStop(a, reports, done) && w.awaitStuck(a, done) {
+			w.giveUpHandler(a, reports, span)
+		}
+	})
+	return func() {
+		close(done)
+		w.progress.end(reports)
+	}
+}
+
+// awaitStop returns true when the handler is stopped, and stops it itself when it has reported no
+// progress for too long. It returns false when the handler has returned.
+func (w *Worker) awaitStop(a *attempt, reports *attemptProgress, done <-chan struct{}) bool {
+	limit := time.Duration(a.job.ProgressTimeoutMS) * time.Millisecond
+	var quiet <-chan time.Time
+	if limit > 0 {
+		quiet = time.After(limit)
+	}
+	for {
+		select {
+		case <-done:
+			return false
+		case <-a.ctx.Done():
+			return true
+		case <-quiet:
+		}
+		if left := limit - w.progress.quiet(reports); left > 0 {
+			quiet = time.After(left)
+			continue
+		}
+		quiet = nil
+		w.log.Warn("job.stalled", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.Duration("progress_timeout", limit))
+		w.ledger.stop(a, ErrStalled)
+	}
+}
+
+// awaitStuck returns true when a stopped handler has not returned in time, false when it has
+// returned.
+func (w *Worker) awaitStuck(a *attempt, done <-chan struct{}) bool {
+	grace := time.NewTimer(w.stopGrace) // since the stop, which has just come
+	defer grace.Stop()
+	var late <-chan time.Time
+	lost := w.ledger.lost(a)
+	switch cause := context.Cause(a.ctx); {
+	case stoppedHere(cause):
+		late, lost = grace.C, nil
+	case errors.Is(cause, ErrStopping):
+		lost = nil // the stop of the node has its own limit: it closes abandon
+	}
+	for {
+		select {
+		case <-done:
+			return false
+		case <-lost: // Redis gives its slots to other jobs from now on
+			lost = nil
+			select {
+			case <-w.failed: // the node belongs to another process, and the end of this one has its own limit
+			default:
+				late = grace.C
+			}
+		case <-late:
+			return true
+		case <-w.abandon:
+			return true
+		}
+	}
+}
+
+// giveUpHandler ends an attempt whose handler does not return.
+func (w *Worker) giveUpHandler(a *attempt, reports *attemptProgress, span trace.Span) {
+	slots := a.job.SlotCount()
+	w.withhold(slots) // first: a handler that returns from now on gives these slots back
+	if !a.left.CompareAndSwap(false, true) {
+		w.withhold(-slots) // it has just returned
+		return
+	}
+	w.log.Error("job.handler_stuck", zap.String(logging.FieldJob, a.id.Job), zap.String("service", a.job.Service))
+	w.progress.end(reports)
+	w.conclude(a, span, returned{stuck: true, cause: context.Cause(a.ctx)})
+}
+
+// withhold notes that stuck handlers keep that many slots more. The next heartbeat offers fewer
+// slots: the node would otherwise seem free, and get jobs that it can only hand back.
+func (w *Worker) withhold(slots int) {
+	w.withheld.Add(int64(slots))
+	w.requestBeat()
+}
+
+// stoppedHere reports whether the node itself stopped the attempt. That is a failure which another
+// attempt may mend.
+func stoppedHere(cause error) bool {
+	return errors.Is(cause, ErrStalled) || errors.Is(cause, ErrLeaseLost)
+}
+
+// failStopped completes an attempt that its own node has stopped.
+func (w *Worker) failStopped(comp *cell.Completion, a *attempt, r returned) {
+	failure := &freeslot.JobError{
+		Code:    freeslot.JobErrorLeaseLost,
+		Message: fmt.Sprintf("node %s could not reach Redis for %s", w.cfg.Node.ID, w.limit),
+	}
+	if errors.Is(r.cause, ErrStalled) {
+		failure = &freeslot.JobError{
+			Code:    freeslot.JobErrorStalled,
+			Message: fmt.Sprintf("the handler reported no progress for %s", time.Duration(a.job.ProgressTimeoutMS)*time.Millisecond),
+		}
+	}
+	switch {
+	case r.stuck:
+		failure.Message += ", and has not returned since"
+	case !errors.Is(r.err, r.cause) && !errors.Is(r.err, context.Canceled):
+		failure.Message = bounded(failure.Message + ": " + r.err.Error())
+	}
+	comp.Error = failure
+	comp.Again, comp.RetryDelay = nextTry(Retryable(failure), a.id.N)
+}
