@@ -183,14 +183,12 @@ func (w *Worker) awaitFleet(a *attempt) {
 	if a.moot {
 		known = w.profile.known()
 	}
-	timer := time.NewTimer(drainingTimeout)
-	defer timer.Stop()
 	select {
 	case <-known:
 	case <-w.draining:
 	case <-w.failed:
 	case <-w.life.Done():
-	case <-timer.C:
+	case <-time.After(drainingTimeout):
 	}
 }
 
@@ -289,8 +287,7 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 
 // jobError keeps the code that a handler chose, if it is a valid name.
 func jobError(err error) *freeslot.JobError {
-	var chosen *freeslot.JobError
-	if errors.As(err, &chosen) && chosen != nil && freeslot.ValidateName("code", chosen.Code) == nil {
+	if chosen, ok := errors.AsType[*freeslot.JobError](err); ok && chosen != nil && freeslot.ValidateName("code", chosen.Code) == nil {
 		return &freeslot.JobError{Code: chosen.Code, Message: bounded(chosen.Message)}
 	}
 	return &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded(err.Error())}

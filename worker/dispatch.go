@@ -97,16 +97,12 @@ func entriesOf(found []cell.Dispatch) int {
 // awaitRoom delays a read while the node holds as many jobs as it has slots. Redis would have to
 // serve the read just when short jobs report their end.
 func (w *Worker) awaitRoom(ctx context.Context) {
-	room := w.ledger.room()
-	if room == nil {
-		return
-	}
-	timer := time.NewTimer(fullPause)
-	defer timer.Stop()
-	select {
-	case <-room:
-	case <-timer.C:
-	case <-ctx.Done():
+	if room := w.ledger.room(); room != nil {
+		select {
+		case <-room:
+		case <-time.After(fullPause):
+		case <-ctx.Done():
+		}
 	}
 }
 

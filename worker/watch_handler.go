@@ -64,13 +64,12 @@ func (w *Worker) awaitStop(a *attempt, reports *attemptProgress, done <-chan str
 // awaitStuck returns true when a stopped handler has not returned in time, false when it has
 // returned.
 func (w *Worker) awaitStuck(a *attempt, done <-chan struct{}) bool {
-	grace := time.NewTimer(w.stopGrace) // since the stop, which has just come
-	defer grace.Stop()
+	grace := time.After(w.stopGrace) // since the stop, which has just come
 	var late <-chan time.Time
 	lost := w.ledger.lost(a)
 	switch cause := context.Cause(a.ctx); {
 	case stoppedHere(cause):
-		late, lost = grace.C, nil
+		late, lost = grace, nil
 	case errors.Is(cause, ErrStopping):
 		lost = nil // the stop of the node has its own limit: it closes abandon
 	}
@@ -83,7 +82,7 @@ func (w *Worker) awaitStuck(a *attempt, done <-chan struct{}) bool {
 			select {
 			case <-w.failed: // the node belongs to another process, and the end of this one has its own limit
 			default:
-				late = grace.C
+				late = grace
 			}
 		case <-late:
 			return true
