@@ -74,7 +74,7 @@ func (w *Worker) conclude(a *attempt, span trace.Span, r returned) {
 func (w *Worker) end(a *attempt, comp *cell.Completion) {
 	defer w.attempts.Done()
 	if comp != nil {
-		if comp.Again == cell.HandBack {
+		if comp.Next == cell.HandBack {
 			w.awaitFleet(a)
 		}
 		w.report(comp, a)
@@ -159,7 +159,7 @@ func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 		handBack(comp, bounded("the node stopped while the job ran: "+r.err.Error()))
 	default:
 		comp.Error = jobError(r.err)
-		comp.Again, comp.RetryDelay = nextTry(r.err, a.id.N)
+		comp.Next, comp.RetryDelay = nextTry(r.err, a.id.N)
 	}
 	return comp
 }
@@ -167,7 +167,7 @@ func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 // handBack makes the job wait again, for another node. The job has not failed: this node stops, or
 // does not run its service any more.
 func handBack(comp *cell.Completion, message string) {
-	comp.Again = cell.HandBack
+	comp.Next = cell.HandBack
 	comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: message}
 }
 

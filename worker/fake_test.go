@@ -250,7 +250,7 @@ func (f *fakeCell) Complete(_ context.Context, comp cell.Completion) (cell.Compl
 	if f.away {
 		return "", errRedisAway
 	}
-	if comp.Again == cell.HandBack && !f.drained {
+	if comp.Next == cell.HandBack && !f.drained {
 		f.rash++
 	}
 	outcome, begun := cell.CompletedStale, []cell.Dispatch(nil)

@@ -54,7 +54,7 @@ func RetryAfter(err error, d time.Duration) error {
 }
 
 // nextTry decides whether another attempt follows one that ended with err, and after which pause.
-func nextTry(err error, attempt int) (cell.Again, time.Duration) {
+func nextTry(err error, attempt int) (cell.Next, time.Duration) {
 	e, retryable := errors.AsType[*retryError](err)
 	switch {
 	case !retryable:

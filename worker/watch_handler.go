@@ -137,5 +137,5 @@ func (w *Worker) failStopped(comp *cell.Completion, a *attempt, r returned) {
 		failure.Message = bounded(failure.Message + ": " + r.err.Error())
 	}
 	comp.Error = failure
-	comp.Again, comp.RetryDelay = nextTry(Retryable(failure), a.id.N)
+	comp.Next, comp.RetryDelay = nextTry(Retryable(failure), a.id.N)
 }

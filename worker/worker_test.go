@@ -105,8 +105,8 @@ func TestOutcomes(t *testing.T) {
 				if comp.State != test.state || string(comp.Result) != test.result {
 					t.Fatalf("%s with %s, expected %s with %s", comp.State, comp.Result, test.state, test.result)
 				}
-				if comp.Again != cell.Never || comp.RetryDelay != 0 {
-					t.Fatalf("tried again (%d) after %s, expected never", comp.Again, comp.RetryDelay)
+				if comp.Next != cell.Never || comp.RetryDelay != 0 {
+					t.Fatalf("tried again (%d) after %s, expected never", comp.Next, comp.RetryDelay)
 				}
 				if test.code == "" {
 					return

@@ -362,7 +362,7 @@ func TestCompleteExpiredKeepsItsError(t *testing.T) {
 		job := r.place("", 1, "n1")
 		r.do("HSET", r.layout.Job(job), "state", "cancelling", "why", "expired")
 		failed := succeed("n1", epoch, job)
-		failed.State, failed.Result, failed.Again = freeslot.StateFailed, nil, Retry
+		failed.State, failed.Result, failed.Next = freeslot.StateFailed, nil, Retry
 		failed.Error = &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "no model"}
 		if out, err := r.Complete(r.ctx(), failed); err != nil || out != Completed {
 			t.Fatalf("%v, %v", out, err)

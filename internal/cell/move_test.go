@@ -258,12 +258,12 @@ func TestMoveGates(t *testing.T) {
 		home := -1
 		m.SetGuide(&Guide{
 			Home: func(string, *freeslot.Job) (int, bool) { return home, home >= 0 },
-			Gates: func(tenant string, _ *freeslot.Job, _ int) []Gate {
-				return []Gate{KeyGate(tenant, "k", 1), WaitingGate(tenant, 9)}
+			Limits: func(tenant string, _ *freeslot.Job, _ int) []Limit {
+				return []Limit{KeyLimit(tenant, "k", 1), WaitingLimit(tenant, 9)}
 			},
 		})
 		gated := func(s *Submission) {
-			s.Job.ConcurrencyKey, s.Gates = "k", []Gate{KeyGate("acme", "k", 1), WaitingGate("acme", 9)}
+			s.Job.ConcurrencyKey, s.Limits = "k", []Limit{KeyLimit("acme", "k", 1), WaitingLimit("acme", 9)}
 		}
 		first, second := m.waitsIn(0, "", gated), m.waitsIn(0, "", gated)
 		m.begin(0, 1, 2)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/redis/rueidis"
@@ -93,18 +92,4 @@ func validateReports(node string, epoch Epoch, reports []ProgressReport) error {
 		}
 	}
 	return nil
-}
-
-// decodeProgressEntry reads an entry that says what a handler told, of fields p ("job attempt
-// number at") and v (the value).
-func decodeProgressEntry(id, head, value string) (Reply, error) {
-	job, rest, _ := strings.Cut(head, " ")
-	if err := ValidateJobID("job_id", job); err != nil {
-		return Reply{}, err
-	}
-	p, err := decodeProgress(rest + " " + value)
-	if err != nil {
-		return Reply{}, err
-	}
-	return Reply{ID: id, Progress: p, Status: freeslot.JobStatus{ID: job}}, nil
 }
