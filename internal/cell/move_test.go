@@ -299,11 +299,7 @@ func TestMoveWithServersAway(t *testing.T) {
 	for i, c := range s.All() {
 		m.rigs = append(m.rigs, &rig{Cell: c, t: t, redis: servers[i].Target, raw: c.client, l: c.layout})
 	}
-	patiently := func(d time.Duration) {
-		for _, c := range s.All() {
-			c.cfg.CallTimeout = d
-		}
-	}
+	hasty := s.withTimeout(t, 100*time.Millisecond)
 	refused := func(what string, err error) {
 		t.Helper()
 		if err == nil || freeslot.CodeOf(err) == freeslot.CodeNotFound {
@@ -314,9 +310,9 @@ func TestMoveWithServersAway(t *testing.T) {
 	away := func(server int, f func()) {
 		t.Helper()
 		servers[server].Pause()
-		patiently(100 * time.Millisecond)
+		m.Set = hasty
 		f()
-		patiently(patience)
+		m.Set = s
 		servers[server].Resume()
 	}
 	ask := func(id string) {
