@@ -107,7 +107,7 @@ func TestProgressWhileRedisIsAway(t *testing.T) {
 // progress of the next job goes out at once.
 func TestProgressAfterAFailedJobLeft(t *testing.T) {
 	var release chan struct{} // made within the bubble
-	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
+	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
 		f.with(func() { f.progressAway = true })
 		f.assign(1, freeslot.Job{Service: "short"})
 		time.Sleep(8 * time.Second) // virtual time

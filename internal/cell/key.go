@@ -74,7 +74,7 @@ func (l Layout) Waiting() string { return l.key("waiting", "") }
 // WaitingVersion changes with the set of those classes.
 func (l Layout) WaitingVersion() string { return l.key("version:waiting", "") }
 
-// Line is the zset of the jobs of a class that wait, in the order in which they are served.
+// Queue is the zset of the jobs of a class that wait, in the order in which they are served.
 func (l Layout) Queue(class string) string { return l.key("waiting", class) }
 
 // Fair is the hash of a class's virtual time and of its tenants' tags.
@@ -98,10 +98,10 @@ func (l Layout) Rate(tenant string) string { return l.key("rate", tenant) }
 // Replicated is what is written to learn how far Redis' replicas have come.
 func (l Layout) Replicated() string { return script.Layout(l).Replicated() }
 
-// Gates is the hash of the limits of gates, by name.
+// Limits is the hash of limits, by name.
 func (l Layout) Limits() string { return l.key("gates", "") }
 
-// Gate is the set of the jobs that count at a gate.
+// Counted is the set of the jobs that count against a limit.
 func (l Layout) Counted(name string) string { return l.key("gate", name) }
 
 // Parked is the zset of the gates that hold jobs back, by the time (ms) when they were looked at.

@@ -186,10 +186,10 @@ func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []f
 // Where jobs are listed that no node owns. No node is called so, and they come before all
 // nodes.
 const (
-	placeDue  = "+"  // those that are due some time; which have a pause is in their records
+	placeDue   = "+"  // those that are due some time; which have a pause is in their records
 	placeQueue = "+c" // and the class
-	placeMove = "+m" // those that move
-	placeHeld = "+p" // and the gate that holds them back
+	placeMove  = "+m" // those that move
+	placeHeld  = "+p" // and the gate that holds them back
 )
 
 // is reports whether a job in this state belongs where it was found: in the index of due

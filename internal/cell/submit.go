@@ -181,7 +181,7 @@ func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
 
 func submissionSize(s encodedSubmission) int { return len(s.spec) + controlOverhead }
 
-// orNone is how scripts get a number of which 0 is none: ''.
+// orNone is how scripts get a number of which 0 is none: ”.
 func orNone(n int64) string {
 	if n == 0 {
 		return ""
