@@ -262,8 +262,8 @@ func (w *Worker) panicked(job *Job, value any) *freeslot.JobError {
 
 // encode makes a handler's result the job's.
 func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
-	raw, encoded := result.(json.RawMessage)
-	if !encoded {
+	raw, ok := result.(json.RawMessage)
+	if !ok {
 		var err error
 		if raw, err = json.Marshal(result); err != nil {
 			return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the handler's result cannot be encoded: " + err.Error())}
@@ -275,12 +275,8 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 			Code:    freeslot.JobErrorResultTooLarge,
 			Message: fmt.Sprintf("the result has %d bytes, the node's limit is %d", len(raw), w.cfg.MaxResultBytes),
 		}
-	case encoded && len(raw) > 0 && !json.Valid(raw):
-		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON"}
-	case !utf8.Valid(raw):
-		// Neither json.Valid nor json.Marshal of a RawMessage refuses it. No client could take it,
-		// because WebSocket text is UTF-8.
-		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid UTF-8, as JSON must be"}
+	case freeslot.ValidateJSON("result", raw) != nil:
+		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON in UTF-8"}
 	}
 	return raw, nil
 }

@@ -2,7 +2,6 @@ package cell
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -173,9 +172,9 @@ func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, e
 	if err != nil {
 		return nil, "", &unreadableError{job: jobID, err: err}
 	}
-	job := new(freeslot.Job)
-	if err := json.Unmarshal(spec, job); err != nil {
-		return nil, "", fmt.Errorf("spec of job %s: %w", jobID, err)
+	job, err := decodeSpec(spec)
+	if err != nil {
+		return nil, "", fmt.Errorf("job %s: %w", jobID, err)
 	}
 	return job, record.tenant, nil
 }

@@ -3,7 +3,6 @@ package cell
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -84,8 +83,7 @@ const keyDecides = -1
 func (m *Move) what() (tenant string, job *freeslot.Job, err error) {
 	record, err := parseJobRecord(m.field("job"))
 	if err == nil {
-		job = new(freeslot.Job)
-		err = json.Unmarshal([]byte(m.field("spec")), job)
+		job, err = decodeSpec([]byte(m.field("spec")))
 	}
 	if err != nil {
 		return "", nil, &unreadableError{job: m.Job, err: err}

@@ -2,7 +2,6 @@ package cell
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -309,11 +308,8 @@ func decodeDelivery(head, spec string) (d Dispatch, err error) {
 	if err = ValidateJobID("job_id", d.Attempt.Job); err != nil || spec == "" {
 		return d, err
 	}
-	d.Job = new(freeslot.Job)
-	if err = json.Unmarshal([]byte(spec), d.Job); err != nil {
-		return d, fmt.Errorf("spec: %w", err)
-	}
-	return d, nil
+	d.Job, err = decodeSpec([]byte(spec))
+	return d, err
 }
 
 // decodeReply reads what an entry of a reply stream says of a job:

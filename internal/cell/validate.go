@@ -1,9 +1,7 @@
 package cell
 
 import (
-	"encoding/json"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
 )
@@ -76,11 +74,8 @@ func (c *Completion) validate() error {
 		return freeslot.Invalid("error", "is missing from a job that failed")
 	case c.Next != Never && c.State != freeslot.StateFailed:
 		return freeslot.Invalid("next", "is set for a job that is %s, expected one that failed", c.State)
-	case len(c.Result) > 0 && (!utf8.Valid(c.Result) || !json.Valid(c.Result)):
-		return freeslot.Invalid("result", "is not valid JSON in UTF-8")
-	default:
-		return nil
 	}
+	return freeslot.ValidateJSON("result", c.Result)
 }
 
 // isStreamID accepts the long form only, which is what Redis hands out.
