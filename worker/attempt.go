@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
@@ -44,6 +45,7 @@ type returned struct {
 // attempt takes one attempt from its arrival to its handler, which it calls in its own goroutine,
 // and on to its end. watch ends an attempt whose handler does not return.
 func (w *Worker) attempt(a *attempt) {
+	growStack()
 	if !w.readSpec(a) || w.slots.acquire(a.ctx, a.job.SlotCount()) != nil {
 		w.end(a, w.unbegun(a))
 		return
@@ -305,6 +307,9 @@ func bounded(s string) string {
 // startSpan continues the submitter's trace, if the job has one.
 func (w *Worker) startSpan(a *attempt) (context.Context, trace.Span) {
 	ctx := a.ctx
+	if _, off := w.cfg.TracerProvider.(noop.TracerProvider); off && a.job.TraceParent == "" {
+		return ctx, noop.Span{}
+	}
 	if a.job.TraceParent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": a.job.TraceParent})
 	}

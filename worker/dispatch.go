@@ -131,3 +131,13 @@ func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string, handedO
 		go w.attempt(a)
 	}
 }
+
+// growStack makes the stack of a new goroutine large enough for a report, in one step. Without it
+// the stack is copied two or three times with all its frames, which took an eighth of the
+// processor time of a node with short jobs.
+//
+//go:noinline
+func growStack() {
+	var room [6 << 10]byte
+	runtime.KeepAlive(&room)
+}
