@@ -2,11 +2,11 @@ package cell
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 
+	json "github.com/go-json-experiment/json/v1"
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
@@ -169,7 +169,7 @@ func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
 	if err := s.validate(candidates); err != nil {
 		return encodedSubmission{}, err
 	}
-	spec, err := json.Marshal(s.Job)
+	spec, err := json.Marshal(s.Job) // the bytes of encoding/json in less than half the time
 	if err != nil {
 		return encodedSubmission{}, freeslot.Invalid("job", "cannot be encoded: %v", err)
 	}
@@ -192,7 +192,7 @@ func orNone(n int64) string {
 // submit is one script call for a batch.
 func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) (out []Placement, err error) {
 	defer wrap(&err, "submit %d jobs", len(subs))
-	call := newSubmitCall(c.layout)
+	call := newSubmitCall(c.layout, len(subs))
 	for i := range subs {
 		call.add(&subs[i])
 	}
@@ -222,35 +222,40 @@ func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) (out []Plac
 type submitCall struct {
 	layout Layout
 	nodes  []string
-	index  map[string]int // node -> its index from 1
-	kinds  map[jobKind]int
-	common []string // the texts of the kinds, in order
-	jobs   []string // keys of records
-	queues []string // keys of the queues of the kinds' classes, in order
+	index  map[string]int  // node -> its index from 1
+	kinds  map[jobKind]int // -> its index from 1
+	common []string        // the texts of the kinds, in order
+	jobs   []string        // keys of records
+	queues []string        // keys of the queues of the kinds' classes, in order
 	items  []string
 }
 
-// jobKind is what many jobs have in common; the script prepares it once.
+// jobKind is what many jobs have in common; the script prepares it once. A class is known by its id.
 type jobKind struct {
-	tenant, replyTo           string
+	tenant, replyTo, class    string
 	timeoutMS                 int64
-	class                     Class
 	slots, priority, attempts int
 }
 
-func newSubmitCall(l Layout) *submitCall {
-	return &submitCall{layout: l, index: make(map[string]int), kinds: make(map[jobKind]int)}
+func newSubmitCall(l Layout, jobs int) *submitCall {
+	return &submitCall{
+		layout: l, index: make(map[string]int), kinds: make(map[jobKind]int),
+		jobs: make([]string, 0, jobs), items: make([]string, 0, itemArgs*jobs),
+	}
 }
+
+// itemArgs is about the number of arguments of a job: its kind, its spec, its candidates and the end.
+const itemArgs = 5
 
 func (sc *submitCall) add(s *encodedSubmission) {
 	kind := jobKind{
-		tenant: s.Tenant, replyTo: s.ReplyTo, timeoutMS: s.Job.TimeoutMS, class: s.Class,
+		tenant: s.Tenant, replyTo: s.ReplyTo, timeoutMS: s.Job.TimeoutMS, class: s.Class.ID,
 		slots: s.Job.SlotCount(), priority: s.Job.Priority, attempts: s.Job.AttemptLimit(),
 	}
 	if sc.kinds[kind] == 0 {
 		sc.kinds[kind] = len(sc.kinds) + 1
 		sc.common = append(sc.common, kind.tenant, strconv.Itoa(kind.slots), kind.replyTo, orNone(kind.timeoutMS),
-			kind.class.ID, strconv.Itoa(kind.priority), strconv.Itoa(kind.attempts), kind.class.Definition)
+			kind.class, strconv.Itoa(kind.priority), strconv.Itoa(kind.attempts), s.Class.Definition)
 		sc.queues = append(sc.queues, sc.layout.Queue(s.Class.ID))
 	}
 	sc.jobs = append(sc.jobs, sc.layout.Job(s.JobID))
