@@ -11,19 +11,23 @@ import (
 // readParts reads the parts of a text, parted by one space each, into a *string, *int or *int64 each. Only the last one
 // can have spaces.
 func readParts(text string, into ...any) error {
-	part := strings.SplitN(text, " ", len(into))
-	if len(part) != len(into) {
-		return fmt.Errorf("%.80q has %d parts, expected %d", text, len(part), len(into))
-	}
+	rest, more := text, true
 	for i := range into {
+		if !more {
+			return fmt.Errorf("%.80q has %d parts, expected %d", text, i, len(into))
+		}
+		part := rest
+		if i < len(into)-1 {
+			part, rest, more = strings.Cut(rest, " ")
+		}
 		var err error
 		switch to := into[i].(type) {
 		case *string:
-			*to = part[i]
+			*to = part
 		case *int:
-			*to, err = strconv.Atoi(part[i])
+			*to, err = strconv.Atoi(part)
 		case *int64:
-			*to, err = strconv.ParseInt(part[i], 10, 64)
+			*to, err = strconv.ParseInt(part, 10, 64)
 		default:
 			panic(fmt.Sprintf("cell: part of type %T", to))
 		}
