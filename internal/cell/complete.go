@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,8 +76,7 @@ func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome
 	if err := comp.validate(); err != nil {
 		return "", err
 	}
-	out := c.completions.Do(ctx, []Completion{comp})[0]
-	return out.Out, out.Err
+	return c.completions.DoOne(ctx, comp)
 }
 
 func completionSize(comp Completion) int { return len(comp.Result) + controlOverhead }
@@ -85,9 +85,9 @@ func completionSize(comp Completion) int { return len(comp.Result) + controlOver
 func (c *Cell) complete(ctx context.Context, comps []Completion) (out []CompletionOutcome, err error) {
 	l, node := c.layout, comps[0].Node
 	defer wrap(&err, "complete %d jobs of node %s", len(comps), node)
-	keys := []string{l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node), l.Dispatch(node)}
+	keys := append(make([]string, 0, 6+len(comps)), l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node), l.Dispatch(node))
 	var begun func([]Dispatch)
-	var items []string
+	items := make([]string, 0, 6*len(comps))
 	for i := range comps {
 		comp, failure := &comps[i], ""
 		if comp.Error != nil {
@@ -104,7 +104,7 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) (out []Completi
 	if begun != nil {
 		answers = "1"
 	}
-	args := append([]string{node, comps[0].Epoch, l.NodeEvents(), answers}, items...)
+	args := slices.Concat([]string{node, comps[0].Epoch, l.NodeEvents(), answers}, items)
 	reply, err := c.runner.Call(ctx, c.scripts["complete"], keys, args).ToArray()
 	if err != nil {
 		return nil, err
