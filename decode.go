@@ -32,8 +32,8 @@ func undecoded(path string, err error) error {
 			return Invalid(name, "is not a known field")
 		}
 	}
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
 		return &Error{Code: CodeInvalidArgument, Field: path, Message: path + ": " + strings.TrimPrefix(err.Error(), "json: ")}
 	}
 	if wrong.Field != "" {

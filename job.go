@@ -111,9 +111,8 @@ func (j *Job) Validate(path string) error {
 			return Invalid(path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
 		}
 	}
-	// Other text than UTF-8 would end the WebSocket session of every client that gets it.
-	if len(j.Payload) > 0 && (!utf8.Valid(j.Payload) || !json.Valid(j.Payload)) {
-		return Invalid(path+".payload", "is not valid JSON in UTF-8")
+	if err := ValidateJSON(path+".payload", j.Payload); err != nil {
+		return err
 	}
 	if len(j.TraceParent) > 64 || strings.ContainsFunc(j.TraceParent, isControl) {
 		return Invalid(path+".traceparent", "is not a W3C traceparent")

@@ -1,12 +1,16 @@
 package freeslot
 
 import (
+	"encoding/json"
 	"maps"
 	"net"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // MaxNameLength is the longest node, pool, tenant, service or label name, in bytes.
@@ -115,3 +119,12 @@ func validLabelValue(value string) bool {
 func element(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
 func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
+
+// ValidateJSON checks raw JSON, which every client gets as WebSocket text and so must be UTF-8. No
+// text at all is valid. The error is an [*Error] with code [CodeInvalidArgument] that names field.
+func ValidateJSON(field string, raw json.RawMessage) error {
+	if len(raw) == 0 || utf8.Valid(raw) && jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+		return nil
+	}
+	return Invalid(field, "is not valid JSON in UTF-8")
+}

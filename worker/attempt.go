@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
@@ -44,6 +45,7 @@ type returned struct {
 // attempt takes one attempt from its arrival to its handler, which it calls in its own goroutine,
 // and on to its end. watch ends an attempt whose handler does not return.
 func (w *Worker) attempt(a *attempt) {
+	growStack()
 	if !w.readSpec(a) || w.slots.acquire(a.ctx, a.job.SlotCount()) != nil {
 		w.end(a, w.unbegun(a))
 		return
@@ -74,7 +76,7 @@ func (w *Worker) conclude(a *attempt, span trace.Span, r returned) {
 func (w *Worker) end(a *attempt, comp *cell.Completion) {
 	defer w.attempts.Done()
 	if comp != nil {
-		if comp.Again == cell.HandBack {
+		if comp.Next == cell.HandBack {
 			w.awaitFleet(a)
 		}
 		w.report(comp, a)
@@ -159,7 +161,7 @@ func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 		handBack(comp, bounded("the node stopped while the job ran: "+r.err.Error()))
 	default:
 		comp.Error = jobError(r.err)
-		comp.Again, comp.RetryDelay = nextTry(r.err, a.id.N)
+		comp.Next, comp.RetryDelay = nextTry(r.err, a.id.N)
 	}
 	return comp
 }
@@ -167,7 +169,7 @@ func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 // handBack makes the job wait again, for another node. The job has not failed: this node stops, or
 // does not run its service any more.
 func handBack(comp *cell.Completion, message string) {
-	comp.Again = cell.HandBack
+	comp.Next = cell.HandBack
 	comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: message}
 }
 
@@ -183,14 +185,12 @@ func (w *Worker) awaitFleet(a *attempt) {
 	if a.moot {
 		known = w.profile.known()
 	}
-	timer := time.NewTimer(drainingTimeout)
-	defer timer.Stop()
 	select {
 	case <-known:
 	case <-w.draining:
 	case <-w.failed:
 	case <-w.life.Done():
-	case <-timer.C:
+	case <-time.After(drainingTimeout):
 	}
 }
 
@@ -264,8 +264,8 @@ func (w *Worker) panicked(job *Job, value any) *freeslot.JobError {
 
 // encode makes a handler's result the job's.
 func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
-	raw, encoded := result.(json.RawMessage)
-	if !encoded {
+	raw, ok := result.(json.RawMessage)
+	if !ok {
 		var err error
 		if raw, err = json.Marshal(result); err != nil {
 			return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the handler's result cannot be encoded: " + err.Error())}
@@ -277,20 +277,15 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 			Code:    freeslot.JobErrorResultTooLarge,
 			Message: fmt.Sprintf("the result has %d bytes, the node's limit is %d", len(raw), w.cfg.MaxResultBytes),
 		}
-	case encoded && len(raw) > 0 && !json.Valid(raw):
-		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON"}
-	case !utf8.Valid(raw):
-		// Neither json.Valid nor json.Marshal of a RawMessage refuses it. No client could take it,
-		// because WebSocket text is UTF-8.
-		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid UTF-8, as JSON must be"}
+	case freeslot.ValidateJSON("result", raw) != nil:
+		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON in UTF-8"}
 	}
 	return raw, nil
 }
 
 // jobError keeps the code that a handler chose, if it is a valid name.
 func jobError(err error) *freeslot.JobError {
-	var chosen *freeslot.JobError
-	if errors.As(err, &chosen) && chosen != nil && freeslot.ValidateName("code", chosen.Code) == nil {
+	if chosen, ok := errors.AsType[*freeslot.JobError](err); ok && chosen != nil && freeslot.ValidateName("code", chosen.Code) == nil {
 		return &freeslot.JobError{Code: chosen.Code, Message: bounded(chosen.Message)}
 	}
 	return &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded(err.Error())}
@@ -312,6 +307,9 @@ func bounded(s string) string {
 // startSpan continues the submitter's trace, if the job has one.
 func (w *Worker) startSpan(a *attempt) (context.Context, trace.Span) {
 	ctx := a.ctx
+	if _, off := w.cfg.TracerProvider.(noop.TracerProvider); off && a.job.TraceParent == "" {
+		return ctx, noop.Span{}
+	}
 	if a.job.TraceParent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": a.job.TraceParent})
 	}

@@ -45,7 +45,8 @@ type fakeCell struct {
 	progressCalls int
 
 	// away makes every call fail.
-	away bool
+	away         bool
+	progressAway bool // calls of Progress alone fail
 	// unserved: there are no schedulers. looks counts the calls of Served.
 	unserved bool
 	looks    int
@@ -249,7 +250,7 @@ func (f *fakeCell) Complete(_ context.Context, comp cell.Completion) (cell.Compl
 	if f.away {
 		return "", errRedisAway
 	}
-	if comp.Again == cell.HandBack && !f.drained {
+	if comp.Next == cell.HandBack && !f.drained {
 		f.rash++
 	}
 	outcome, begun := cell.CompletedStale, []cell.Dispatch(nil)
@@ -283,7 +284,7 @@ func (f *fakeCell) Progress(_ context.Context, _ string, epoch cell.Epoch, repor
 	defer f.mu.Unlock()
 	defer f.change()
 	f.progressCalls++
-	if f.away {
+	if f.away || f.progressAway {
 		return nil, errRedisAway
 	}
 	out := make([]cell.ProgressOutcome, len(reports))

@@ -19,7 +19,7 @@ import (
 func wantHandedBack(t *testing.T, comp cell.Completion) {
 	t.Helper()
 	if comp.State != freeslot.StateFailed || comp.Error == nil || comp.Error.Code != freeslot.JobErrorInterrupted ||
-		comp.Again != cell.HandBack || comp.RetryDelay != 0 {
+		comp.Next != cell.HandBack || comp.RetryDelay != 0 {
 		t.Fatalf("%+v, expected the job to be handed back", comp)
 	}
 }
@@ -29,14 +29,14 @@ func TestRetryableErrorAsksForAnotherAttempt(t *testing.T) {
 		job := freeslot.Job{Service: "s"}
 		first := f.assign(1, job)
 		comp := f.end(t, first)
-		if comp.State != freeslot.StateFailed || comp.Again != cell.Retry || comp.RetryDelay < 0 || comp.RetryDelay > FirstRetryDelay {
+		if comp.State != freeslot.StateFailed || comp.Next != cell.Retry || comp.RetryDelay < 0 || comp.RetryDelay > FirstRetryDelay {
 			t.Fatalf("%+v, expected a retry within %s", comp, FirstRetryDelay)
 		}
 		if comp.Error.Code != "busy" || comp.Error.Message != "try later" {
 			t.Fatalf("error %v", comp.Error)
 		}
 		second := f.assignAgain(next(first), job)
-		if comp := f.end(t, second); comp.Again != cell.Retry || comp.RetryDelay != time.Minute {
+		if comp := f.end(t, second); comp.Next != cell.Retry || comp.RetryDelay != time.Minute {
 			t.Fatalf("%+v, expected a retry after a minute", comp)
 		}
 		if comp := f.end(t, f.assignAgain(next(second), job)); comp.State != freeslot.StateSucceeded || string(comp.Result) != "3" {
@@ -65,7 +65,7 @@ func TestCancelBeatsRetry(t *testing.T) {
 		a := f.assign(1, freeslot.Job{Service: "s"})
 		synctest.Wait()
 		f.cancel(a)
-		if comp := f.end(t, a); comp.State != freeslot.StateCancelled || comp.Again != cell.Never {
+		if comp := f.end(t, a); comp.State != freeslot.StateCancelled || comp.Next != cell.Never {
 			t.Fatalf("%+v, expected cancelled", comp)
 		}
 	}, handle("s", func(ctx context.Context, _ *Job) (any, error) {
@@ -211,7 +211,7 @@ func TestLaterAttemptBesideOneThatIsReported(t *testing.T) {
 			}
 		})
 		first := f.assign(1, job)
-		if comp := f.end(t, first); comp.Again != cell.Retry {
+		if comp := f.end(t, first); comp.Next != cell.Retry {
 			t.Fatalf("%+v, expected a retry", comp)
 		}
 		second := f.assignAgain(next(first), job)

@@ -95,7 +95,7 @@ func (w *Worker) serviceLabel(service string) string {
 }
 
 func outcomeOf(comp *cell.Completion) string {
-	switch comp.Again {
+	switch comp.Next {
 	case cell.HandBack:
 		return outcomeInterrupted
 	case cell.Retry:

@@ -224,7 +224,7 @@ func TestJobsOfAServiceThatLeft(t *testing.T) {
 				f.with(func() {
 					f.onComplete = func(int) error {
 						for _, comp := range f.ended {
-							early = early || comp.Again == cell.HandBack && slices.Contains(names(f.node), "s")
+							early = early || comp.Next == cell.HandBack && slices.Contains(names(f.node), "s")
 						}
 						return nil
 					}
@@ -240,7 +240,7 @@ func TestJobsOfAServiceThatLeft(t *testing.T) {
 				close(hold)
 				for _, id := range []cell.Attempt{waits, arrives} {
 					comp := f.end(t, id)
-					if comp.Again != cell.HandBack || comp.Error.Code != freeslot.JobErrorInterrupted || !strings.Contains(comp.Error.Message, "no service s any more") {
+					if comp.Next != cell.HandBack || comp.Error.Code != freeslot.JobErrorInterrupted || !strings.Contains(comp.Error.Message, "no service s any more") {
 						t.Errorf("%+v, expected it to be handed back", comp)
 					}
 				}
@@ -387,7 +387,7 @@ func TestReconfigureWithServicesThatAreNotHealthy(t *testing.T) {
 			t.Errorf("sent %d times", f.registered-registered)
 		}
 		f.fleetSays(t, 3, "a")
-		if comp := f.end(t, f.assign(1, freeslot.Job{Service: "b"})); comp.Again != cell.HandBack {
+		if comp := f.end(t, f.assign(1, freeslot.Job{Service: "b"})); comp.Next != cell.HandBack {
 			t.Errorf("%+v, expected it to be handed back", comp)
 		}
 		if err := w.SetHealthy("b", true); err != nil {
@@ -410,7 +410,7 @@ func TestServiceThatLosesItsHandler(t *testing.T) {
 			t.Fatal(err)
 		}
 		comp := f.end(t, f.assign(1, freeslot.Job{Service: "a"}))
-		if comp.Again != cell.Never || comp.Error == nil || comp.Error.Code != freeslot.JobErrorNoHandler {
+		if comp.Next != cell.Never || comp.Error == nil || comp.Error.Code != freeslot.JobErrorNoHandler {
 			t.Errorf("%+v, expected %s", comp, freeslot.JobErrorNoHandler)
 		}
 	}, handle("a", echo))

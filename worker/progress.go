@@ -174,8 +174,11 @@ func (w *Worker) progresses(ctx context.Context) {
 				pauses.Reset()
 				next = 0 // there may be more
 			}
-		case next == 0:
-			next = time.Hour // a token comes before there is more
+		default:
+			failing = false // what failed is gone, or not due yet: new reports wake the loop again
+			if next == 0 {
+				next = time.Hour
+			}
 		}
 		timer.Reset(next)
 	}

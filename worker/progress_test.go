@@ -103,6 +103,42 @@ func TestProgressWhileRedisIsAway(t *testing.T) {
 	}))
 }
 
+// TestProgressAfterAFailedJobLeft: the job whose progress could not be sent ends before it is tried again. The
+// progress of the next job goes out at once.
+func TestProgressAfterAFailedJobLeft(t *testing.T) {
+	var release chan struct{} // made within the bubble
+	bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
+		f.with(func() { f.progressAway = true })
+		f.assign(1, freeslot.Job{Service: "short"})
+		time.Sleep(8 * time.Second) // virtual time
+		f.with(func() { f.progressAway = false })
+		time.Sleep(2 * time.Second) // virtual time
+		f.assign(2, freeslot.Job{Service: "s"})
+		time.Sleep(5 * time.Second) // virtual time
+		f.mu.Lock()
+		sent := len(f.progress)
+		f.mu.Unlock()
+		close(release)
+		synctest.Wait()
+		if sent < 2 {
+			t.Errorf("%d reports of the second job in 5 s", sent)
+		}
+	}, func(*Worker) { release = make(chan struct{}) }, handle("s", func(_ context.Context, job *Job) (any, error) {
+		for i := 0; ; i++ {
+			_ = job.Progress(i)
+			select {
+			case <-release:
+				return nil, nil
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}), handle("short", func(_ context.Context, job *Job) (any, error) {
+		_ = job.Progress("begun")
+		time.Sleep(time.Second) // virtual time
+		return nil, nil
+	}))
+}
+
 // An answer about the job counts like the reply to a heartbeat.
 func TestProgressTellsOfCancelAndLoss(t *testing.T) {
 	var causes chan error

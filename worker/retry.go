@@ -54,10 +54,10 @@ func RetryAfter(err error, d time.Duration) error {
 }
 
 // nextTry decides whether another attempt follows one that ended with err, and after which pause.
-func nextTry(err error, attempt int) (cell.Again, time.Duration) {
-	var e *retryError
+func nextTry(err error, attempt int) (cell.Next, time.Duration) {
+	e, retryable := errors.AsType[*retryError](err)
 	switch {
-	case !errors.As(err, &e):
+	case !retryable:
 		return cell.Never, 0
 	case e.stated:
 		return cell.Retry, e.after

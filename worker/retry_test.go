@@ -17,7 +17,7 @@ func TestRetryMarks(t *testing.T) {
 	inner := &freeslot.JobError{Code: "busy", Message: "try later"}
 	for name, test := range map[string]struct {
 		err    error
-		again  cell.Again
+		again  cell.Next
 		after  time.Duration
 		random bool
 	}{

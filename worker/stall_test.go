@@ -14,7 +14,7 @@ import (
 
 func wantRetry(t *testing.T, comp cell.Completion, code, says string) {
 	t.Helper()
-	if comp.State != freeslot.StateFailed || comp.Error == nil || comp.Error.Code != code || comp.Again != cell.Retry || !strings.Contains(comp.Error.Message, says) {
+	if comp.State != freeslot.StateFailed || comp.Error == nil || comp.Error.Code != code || comp.Next != cell.Retry || !strings.Contains(comp.Error.Message, says) {
 		t.Errorf("%+v with error %v, expected a retry after %s: %s", comp, comp.Error, code, says)
 	}
 }
@@ -83,7 +83,7 @@ func TestStalledHandlerThatDoesNotReturn(t *testing.T) {
 			t.Errorf("%d slots in use", n)
 		}
 		comp := f.end(t, f.assign(2, freeslot.Job{Service: "quick"}))
-		if comp.Again != cell.HandBack || !strings.Contains(comp.Error.Message, "did not come free") {
+		if comp.Next != cell.HandBack || !strings.Contains(comp.Error.Message, "did not come free") {
 			t.Errorf("%+v, expected the job to be handed back", comp)
 		}
 		later := f.assign(3, freeslot.Job{Service: "quick"})

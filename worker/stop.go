@@ -31,14 +31,12 @@ func (w *Worker) drain() {
 }
 
 func (w *Worker) await(idle <-chan struct{}, limit time.Duration, hurry <-chan struct{}) bool {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-idle:
 		return true
 	case <-w.failed:
 		return true
-	case <-timer.C:
+	case <-time.After(limit):
 	case <-hurry:
 	}
 	return false
@@ -50,11 +48,9 @@ func (w *Worker) supersede() {
 	w.log.Error("node.superseded", zap.String(logging.FieldReason, "another process has registered this node"))
 	idle := w.ledger.drain() // first, so that nothing begins any more without being stopped
 	w.ledger.abandon()
-	timer := time.NewTimer(w.cfg.InterruptGrace)
-	defer timer.Stop()
 	select {
 	case <-idle:
-	case <-timer.C:
+	case <-time.After(w.cfg.InterruptGrace):
 		closeOnce(w.abandon) // drain may have done so before the worker was superseded
 	}
 }

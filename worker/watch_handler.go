@@ -24,53 +24,51 @@ const stopGrace = 30 * time.Second
 // function when it has returned.
 func (w *Worker) watch(a *attempt, reports *attemptProgress, span trace.Span) (stopWatching func()) {
 	done := make(chan struct{})
-	w.attempts.Go(func() {
-		if w.awaitStop(a, reports, done) && w.awaitStuck(a, done) {
+	w.attempts.Add(1)
+	unstarted := context.AfterFunc(a.ctx, func() {
+		defer w.attempts.Done()
+		if w.awaitStuck(a, done) {
 			w.giveUpHandler(a, reports, span)
 		}
 	})
+	if a.job.ProgressTimeoutMS > 0 {
+		w.attempts.Go(func() { w.stopQuiet(a, reports, done) })
+	}
 	return func() {
 		close(done)
+		if unstarted() {
+			w.attempts.Done()
+		}
 		w.progress.end(reports)
 	}
 }
 
-// awaitStop returns true when the handler is stopped, and stops it itself when it has reported no
-// progress for too long. It returns false when the handler has returned.
-func (w *Worker) awaitStop(a *attempt, reports *attemptProgress, done <-chan struct{}) bool {
+// stopQuiet stops a handler that has reported no progress for too long. It ends when the handler
+// is stopped or has returned.
+func (w *Worker) stopQuiet(a *attempt, reports *attemptProgress, done <-chan struct{}) {
 	limit := time.Duration(a.job.ProgressTimeoutMS) * time.Millisecond
-	var quiet <-chan time.Time
-	if limit > 0 {
-		quiet = time.After(limit)
-	}
-	for {
+	for left := limit; left > 0; left = limit - w.progress.quiet(reports) {
 		select {
 		case <-done:
-			return false
+			return
 		case <-a.ctx.Done():
-			return true
-		case <-quiet:
+			return
+		case <-time.After(left):
 		}
-		if left := limit - w.progress.quiet(reports); left > 0 {
-			quiet = time.After(left)
-			continue
-		}
-		quiet = nil
-		w.log.Warn("job.stalled", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.Duration("progress_timeout", limit))
-		w.ledger.stop(a, ErrStalled)
 	}
+	w.log.Warn("job.stalled", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.Duration("progress_timeout", limit))
+	w.ledger.stop(a, ErrStalled)
 }
 
 // awaitStuck returns true when a stopped handler has not returned in time, false when it has
 // returned.
 func (w *Worker) awaitStuck(a *attempt, done <-chan struct{}) bool {
-	grace := time.NewTimer(w.stopGrace) // since the stop, which has just come
-	defer grace.Stop()
+	grace := time.After(w.stopGrace) // since the stop, which has just come
 	var late <-chan time.Time
 	lost := w.ledger.lost(a)
 	switch cause := context.Cause(a.ctx); {
 	case stoppedHere(cause):
-		late, lost = grace.C, nil
+		late, lost = grace, nil
 	case errors.Is(cause, ErrStopping):
 		lost = nil // the stop of the node has its own limit: it closes abandon
 	}
@@ -83,7 +81,7 @@ func (w *Worker) awaitStuck(a *attempt, done <-chan struct{}) bool {
 			select {
 			case <-w.failed: // the node belongs to another process, and the end of this one has its own limit
 			default:
-				late = grace.C
+				late = grace
 			}
 		case <-late:
 			return true
@@ -138,5 +136,5 @@ func (w *Worker) failStopped(comp *cell.Completion, a *attempt, r returned) {
 		failure.Message = bounded(failure.Message + ": " + r.err.Error())
 	}
 	comp.Error = failure
-	comp.Again, comp.RetryDelay = nextTry(Retryable(failure), a.id.N)
+	comp.Next, comp.RetryDelay = nextTry(Retryable(failure), a.id.N)
 }

@@ -312,9 +312,7 @@ func (w *Worker) register(ctx context.Context) error {
 // carried it out, and would then place jobs on the node until it is reaped. If Redis has answered,
 // or lacks the script, it has not: then unregister would only wait for scripts once more.
 func (w *Worker) unregister(cause error) error {
-	var answer *rueidis.RedisError
-	var refusal *freeslot.Error
-	if errors.As(cause, &answer) || errors.As(cause, &refusal) || errors.Is(cause, cell.ErrNotSent) {
+	if errors.As(cause, new(*rueidis.RedisError)) || errors.As(cause, new(*freeslot.Error)) || errors.Is(cause, cell.ErrNotSent) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -447,10 +445,8 @@ func retryPauses() *backoff.ExponentialBackOff {
 
 // pause waits for d and reports false when ctx ended before.
 func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -81,9 +81,9 @@ func TestOutcomes(t *testing.T) {
 		"raw":              {fn: echo, state: freeslot.StateSucceeded, result: `{"n":1}`},
 		"value":            {fn: returns(map[string]int{"a": 1}, nil), state: freeslot.StateSucceeded, result: `{"a":1}`},
 		"nil":              {fn: returns(nil, nil), state: freeslot.StateSucceeded, result: `null`},
-		"invalid raw":      {fn: returns(json.RawMessage(`{`), nil), code: freeslot.JobErrorHandler, says: "not valid JSON"},
-		"raw not UTF-8":    {fn: returns(json.RawMessage("\"\xff\""), nil), code: freeslot.JobErrorHandler, says: "not valid UTF-8"},
-		"inner not UTF-8":  {fn: returns(map[string]any{"a": json.RawMessage("\"\xff\"")}, nil), code: freeslot.JobErrorHandler, says: "not valid UTF-8"},
+		"invalid raw":      {fn: returns(json.RawMessage(`{`), nil), code: freeslot.JobErrorHandler, says: "not valid JSON in UTF-8"},
+		"raw not UTF-8":    {fn: returns(json.RawMessage("\"\xff\""), nil), code: freeslot.JobErrorHandler, says: "not valid JSON in UTF-8"},
+		"inner not UTF-8":  {fn: returns(map[string]any{"a": json.RawMessage("\"\xff\"")}, nil), code: freeslot.JobErrorHandler, says: "not valid JSON in UTF-8"},
 		"string not UTF-8": {fn: returns("\xff", nil), state: freeslot.StateSucceeded, result: `"\ufffd"`},
 		"unencodable":      {fn: returns(func() {}, nil), code: freeslot.JobErrorHandler, says: "cannot be encoded"},
 		"too large":        {fn: returns(strings.Repeat("x", DefaultMaxResultBytes), nil), code: freeslot.JobErrorResultTooLarge, says: "1048578 bytes"},
@@ -105,8 +105,8 @@ func TestOutcomes(t *testing.T) {
 				if comp.State != test.state || string(comp.Result) != test.result {
 					t.Fatalf("%s with %s, expected %s with %s", comp.State, comp.Result, test.state, test.result)
 				}
-				if comp.Again != cell.Never || comp.RetryDelay != 0 {
-					t.Fatalf("tried again (%d) after %s, expected never", comp.Again, comp.RetryDelay)
+				if comp.Next != cell.Never || comp.RetryDelay != 0 {
+					t.Fatalf("tried again (%d) after %s, expected never", comp.Next, comp.RetryDelay)
 				}
 				if test.code == "" {
 					return

@@ -84,8 +84,8 @@ func (c *runCmd) load(environ []string) (agent.Config, error) {
 
 // hintConfig adds a hint to the problem that no service is configured.
 func hintConfig(err error) {
-	var problems config.Problems
-	if !errors.As(err, &problems) {
+	problems, ok := errors.AsType[config.Problems](err)
+	if !ok {
 		return
 	}
 	for i := range problems {

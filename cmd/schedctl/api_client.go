@@ -115,12 +115,11 @@ func (c *apiClient) askFor(ctx context.Context, others int, method, path string,
 // canRepeat reports whether another replica can be asked after err: nothing was sent, or the
 // request only reads.
 func canRepeat(method string, err error) bool {
-	var unreachable *unreachableError
-	if !errors.As(err, &unreachable) {
+	if !errors.As(err, new(*unreachableError)) {
 		return false
 	}
-	var opError *net.OpError
-	return method == http.MethodGet || errors.As(err, &opError) && opError.Op == "dial"
+	opError, ok := errors.AsType[*net.OpError](err)
+	return method == http.MethodGet || ok && opError.Op == "dial"
 }
 
 // ask calls one replica.
@@ -162,19 +161,15 @@ func (c *apiClient) ask(ctx context.Context, method, path string, query url.Valu
 
 func (c *apiClient) unreachable(err error) error {
 	reason := err
-	var opError *net.OpError
+	if urlError, ok := errors.AsType[*url.Error](err); ok {
+		reason = urlError.Err
+	}
+	opError, ok := errors.AsType[*net.OpError](err)
 	switch {
-	case errors.As(err, &opError) && opError.Op == "dial": // also one that took too long
-		reason = dialed{opError}
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded) && (!ok || opError.Op != "dial"):
 		reason = errors.New("no answer in time")
-	case opError != nil:
+	case ok:
 		reason = dialed{opError}
-	default:
-		var urlError *url.Error
-		if errors.As(err, &urlError) {
-			reason = urlError.Err
-		}
 	}
 	return &unreachableError{base: c.base.String(), reason: reason}
 }

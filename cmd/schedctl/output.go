@@ -208,8 +208,8 @@ func explain(err error) error {
 
 // explainBy is explain with the command that looks for the nodes of the job.
 func explainBy(err error, command string) error {
-	var e *freeslot.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*freeslot.Error](err)
+	if !ok {
 		return err
 	}
 	lines := []string{clean(e.Error())}

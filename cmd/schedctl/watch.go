@@ -123,8 +123,7 @@ func (c *watchCmd) underWay(a *app) (jobs []freeslot.JobStatus, waiting int, err
 func (a *app) follow(ctx context.Context, id string) error {
 	cl, err := client.Dial(ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl", Logger: a.connections()})
 	if err != nil {
-		var refusal *freeslot.Error
-		if errors.As(err, &refusal) && refusal.Code != freeslot.CodeUnavailable {
+		if refusal, ok := errors.AsType[*freeslot.Error](err); ok && refusal.Code != freeslot.CodeUnavailable {
 			return explain(refusal)
 		}
 		return a.api.unreachable(err)

@@ -107,8 +107,7 @@ func checkListen(ctx context.Context, addr string) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		hint = "stop what listens there, or " + hint
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
 	}
 	return fmt.Errorf("cannot listen on %s: %w: %s", addr, err, hint)

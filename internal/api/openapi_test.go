@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
@@ -31,6 +32,7 @@ func withFeatures(d *api.Deps) {
 		Subscriber: func(int) rueidis.Client { return nil },
 		Commands:   func(int) rueidis.Client { return nil },
 		Log:        zap.NewNop(),
+		Metrics:    prometheus.NewRegistry(),
 	}
 	for _, f := range replica.Features() {
 		d.Routes = append(d.Routes, f.New(env).Routes...)

@@ -2,15 +2,13 @@ package cell
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -18,6 +16,15 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/script"
 )
+
+//go:embed script
+var sources embed.FS
+
+// scripts are read-only calls, too, by EVALSHA: miniredis takes TIME for a write, which EVALSHA_RO refuses.
+var scripts = script.MustLoad(sources)
+
+// Scripts are those of this package. The caller must not change the map.
+func Scripts() script.Set { return scripts }
 
 var (
 	// ErrUnknownNode is returned by Heartbeat when no node of this name is
@@ -290,39 +297,5 @@ func (c *Cell) ReplicasOnline(ctx context.Context) (int, error) { return c.runne
 // without replicas to wait for, at once. Errors: ErrNotReplicated.
 func (c *Cell) Confirm(ctx context.Context) error { return c.runner.Confirm(ctx) }
 
-// NewJobID makes the id of a new job of this cell.
-func (c *Cell) NewJobID() string { return NewJobID(c.cfg.Index) }
-
 // Index is the cell's number.
 func (c *Cell) Index() int { return c.cfg.Index }
-
-// NewJobID makes the id of a new job: its cell, then a ULID.
-func NewJobID(cell int) string { return strconv.Itoa(cell) + "-" + ulid.Make().String() }
-
-// JobCell is the cell that a job's id names; false for what is not a job id.
-func JobCell(id string) (cell int, ok bool) {
-	number, rest, ok := strings.Cut(id, "-")
-	if !ok || len(number) > 1 && number[0] == '0' {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(number, 10, 8)
-	if err != nil || n >= MaxCells {
-		return 0, false
-	}
-	if _, err := ulid.ParseStrict(rest); err != nil {
-		return 0, false
-	}
-	return int(n), true
-}
-
-// NewEpoch makes the epoch of one incarnation of an agent.
-func NewEpoch() Epoch { return ulid.Make().String() }
-
-// ValidateJobID checks an id that came from outside. The error is a
-// *freeslot.Error with code invalid_argument.
-func ValidateJobID(field, id string) error {
-	if _, ok := JobCell(id); !ok {
-		return freeslot.Invalid(field, `is not a job id, expected one such as "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"`)
-	}
-	return nil
-}

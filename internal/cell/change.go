@@ -16,74 +16,68 @@ import (
 	"github.com/freeslot/freeslot/internal/cell/profile"
 )
 
+// NodeState is a node as Redis has it.
+type NodeState struct {
+	// Node is in its normal form. Its lists and maps may be those of other nodes too: they
+	// must not be changed.
+	Node   freeslot.Node
+	Epoch  Epoch
+	Status freeslot.Status
+	Used   int
+	// Resources are what the node said last of its machine; nil when it said nothing yet,
+	// or what is no JSON.
+	Resources       json.RawMessage
+	Revision        Revision
+	RegisteredAtMS  int64
+	LastHeartbeatMS int64
+	// Gone is true for a tombstone: the node left at Revision; only Node.ID is set.
+	Gone bool
+	// Broken says which fields of the profile cannot be read or are not valid; they are
+	// empty, and the node fits no job.
+	Broken error
+}
+
+// Changes is one page of what changed since a revision.
+type Changes struct {
+	// Generation is the random name of this revision counter; it differs after
+	// the counter was lost.
+	Generation string
+	// Revision is the cell's at the time of the call.
+	Revision Revision
+	// NowMS is Redis' clock.
+	NowMS int64
+	Nodes []NodeState
+	// More is true when the page was full: ask again since Next.
+	More bool
+	Next Revision
+	// Incomplete is true when tombstones newer than since have been dropped:
+	// only a replacing load will do.
+	Incomplete bool
+}
+
+// profileFieldNames are the fields of the profile hash that changes.lua and nodes.lua read,
+// in the order that decodeNode expects.
+var profileFieldNames = []string{
+	"epoch", "status", "registered_at_ms",
+	"max_concurrency", "capabilities", "installed_services", "pool_ids", "labels", "features_supported",
+}
+
 // Changes reads the nodes that changed after since, oldest change first, up to
 // limit of them, 1 at least. since 0 reads every node.
-func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (Changes, error) {
-	l, limit := c.layout, max(limit, 1)
-	keys := []string{l.Version(), l.Revisions()}
-	args := append([]string{strconv.FormatUint(since, 10), strconv.Itoa(limit)}, profileFieldNames...)
+func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (out Changes, err error) {
+	defer wrap(&err, "changes since %d", since)
+	keys := []string{c.layout.Version(), c.layout.Revisions()}
+	args := append([]string{strconv.FormatUint(since, 10), strconv.Itoa(max(limit, 1))}, profileFieldNames...)
 	reply, err := c.runner.Call(ctx, c.scripts["changes"], keys, args).ToArray()
-	if err != nil {
-		return Changes{}, fmt.Errorf("changes since %d: %w", since, err)
-	}
-	out, err := c.decodeChanges(reply, since)
-	if err != nil {
-		return Changes{}, fmt.Errorf("changes since %d: %w", since, err)
-	}
-	return out, nil
-}
-
-// Nodes reads the nodes with these valid ids; one without a profile is Gone. In the
-// answer Revision and NowMS are the cell's at that time, and a node's Revision is
-// that of its last announced change, 0 when there is none.
-func (c *Cell) Nodes(ctx context.Context, ids []string) (Changes, error) {
-	l := c.layout
-	keys := []string{l.Version(), l.Revisions()}
-	args := slices.Concat([]string{strconv.Itoa(len(ids))}, ids, profileFieldNames)
-	reply, err := c.runner.Call(ctx, c.scripts["nodes"], keys, args).ToArray()
-	if err != nil {
-		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)
-	}
-	now, revision, err := twoInts(reply, 0)
-	if err != nil {
-		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)
-	}
-	nodes, err := c.decodeNodes(reply[2:], false)
-	if err != nil {
-		return Changes{}, fmt.Errorf("read %d nodes: %w", len(ids), err)
-	}
-	return Changes{NowMS: now, Revision: Revision(revision), Nodes: nodes}, nil
-}
-
-// History names the history that the server's data belongs to. It differs after a
-// restart or a failover: the last writes may be lost then, and their revisions used
-// again. Empty when the server does not tell.
-func (c *Cell) History(ctx context.Context) (string, error) {
-	id, err := c.runner.Call(ctx, c.scripts["identity"], []string{c.layout.Version()}, nil).ToString()
-	if err != nil {
-		return "", fmt.Errorf("read server identity: %w", err)
-	}
-	return id, nil
-}
-
-func (c *Cell) decodeChanges(reply []rueidis.RedisMessage, since Revision) (Changes, error) {
-	if len(reply) < 5 {
-		return Changes{}, fmt.Errorf("reply has %d values, expected at least 5", len(reply))
-	}
-	generation, err := reply[0].ToString()
 	if err != nil {
 		return Changes{}, err
 	}
-	var head [4]int64
-	for i := range head {
-		if head[i], err = intAt(reply, i+1); err != nil {
-			return Changes{}, err
-		}
+	var floor Revision
+	var more int
+	if err = readReply(reply, &out.Generation, &out.Revision, &out.NowMS, &floor, &more); err != nil {
+		return Changes{}, err
 	}
-	out := Changes{
-		Generation: generation, Revision: Revision(head[0]), NowMS: head[1],
-		Incomplete: since > 0 && since < Revision(head[2]), More: head[3] == 1, Next: Revision(head[0]),
-	}
+	out.Incomplete, out.More, out.Next = since > 0 && since < floor, more == 1, out.Revision
 	if out.Nodes, err = c.decodeNodes(reply[5:], out.More); err != nil {
 		return Changes{}, err
 	}
@@ -91,6 +85,33 @@ func (c *Cell) decodeChanges(reply []rueidis.RedisMessage, since Revision) (Chan
 		out.Next = out.Nodes[len(out.Nodes)-1].Revision
 	}
 	return out, nil
+}
+
+// Nodes reads the nodes with these valid ids; one without a profile is Gone. In the
+// answer Revision and NowMS are the cell's at that time, and a node's Revision is
+// that of its last announced change, 0 when there is none.
+func (c *Cell) Nodes(ctx context.Context, ids []string) (out Changes, err error) {
+	defer wrap(&err, "read %d nodes", len(ids))
+	keys := []string{c.layout.Version(), c.layout.Revisions()}
+	args := slices.Concat([]string{strconv.Itoa(len(ids))}, ids, profileFieldNames)
+	reply, err := c.runner.Call(ctx, c.scripts["nodes"], keys, args).ToArray()
+	if err != nil {
+		return Changes{}, err
+	}
+	if err = readReply(reply, &out.NowMS, &out.Revision); err != nil {
+		return Changes{}, err
+	}
+	out.Nodes, err = c.decodeNodes(reply[2:], false)
+	return out, err
+}
+
+// History names the history that the server's data belongs to. It differs after a
+// restart or a failover: the last writes may be lost then, and their revisions used
+// again. Empty when the server does not answer.
+func (c *Cell) History(ctx context.Context) (string, error) {
+	id, err := c.runner.Call(ctx, c.scripts["identity"], []string{c.layout.Version()}, nil).ToString()
+	wrap(&err, "read server identity")
+	return id, err
 }
 
 // profileReader keeps from page to page of a load what the profiles said.
@@ -120,10 +141,13 @@ func (c *Cell) decodeNodes(reply []rueidis.RedisMessage, more bool) ([]NodeState
 	decoder := c.reader.lock()
 	defer c.reader.unlock(more)
 	nodes := make([]NodeState, len(reply))
-	var text []string
 	for i := range reply {
-		var err error
-		if text, err = appendTexts(text[:0], &reply[i]); err != nil {
+		values, err := reply[i].ToArray()
+		if err != nil {
+			return nil, err
+		}
+		text, err := texts(values)
+		if err != nil {
 			return nil, err
 		}
 		node := &nodes[i]
@@ -135,21 +159,6 @@ func (c *Cell) decodeNodes(reply []rueidis.RedisMessage, more bool) ([]NodeState
 		}
 	}
 	return nodes, nil
-}
-
-func appendTexts(to []string, m *rueidis.RedisMessage) ([]string, error) {
-	values, err := m.ToArray()
-	if err != nil {
-		return to, err
-	}
-	for i := range values {
-		text, err := values[i].ToString()
-		if err != nil {
-			return to, err
-		}
-		to = append(to, text)
-	}
-	return to, nil
 }
 
 // decodeNode reads a node of changes.lua into state, which is zero. An operator may have
@@ -215,11 +224,7 @@ func orZero(s string) string {
 func (c *Cell) NodeRevision(ctx context.Context, node string) (Revision, error) {
 	cmd := c.client.B().Zscore().Key(c.layout.Revisions()).Member(node).Build()
 	score, err := c.runner.Do(ctx, "revision", cmd).AsFloat64()
-	if rueidis.IsRedisNil(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("revision of node %s: %w", node, err)
-	}
-	return Revision(score), nil
+	err = rueidisNil(err)
+	wrap(&err, "revision of node %s", node)
+	return Revision(score), err
 }

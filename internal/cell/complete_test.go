@@ -355,6 +355,24 @@ func TestCompleteGivenUp(t *testing.T) {
 	})
 }
 
+// TestCompleteExpiredKeepsItsError: the deadline passed while the handler failed. The job expires with the handler's error.
+func TestCompleteExpiredKeepsItsError(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 1))
+		job := r.place("", 1, "n1")
+		r.do("HSET", r.layout.Job(job), "state", "cancelling", "why", "expired")
+		failed := succeed("n1", epoch, job)
+		failed.State, failed.Result, failed.Next = freeslot.StateFailed, nil, Retry
+		failed.Error = &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "no model"}
+		if out, err := r.Complete(r.ctx(), failed); err != nil || out != Completed {
+			t.Fatalf("%v, %v", out, err)
+		}
+		if s := r.status(job); s.State != freeslot.StateExpired || s.Error == nil || s.Error.Message != "no model" {
+			t.Errorf("%+v, error %+v", s, s.Error)
+		}
+	})
+}
+
 // TestStopAwaitsCompletion: also one that its caller makes itself.
 func TestStopAwaitsCompletion(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {

@@ -2,7 +2,6 @@ package cell
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -134,7 +133,7 @@ func (c *Cell) runAt(ctx context.Context, jobID string, deadline int64) (int64, 
 // place fills in where a job stands in the queue of its class, or what holds it back; neither
 // when it has left meanwhile. jobID is its id in this cell.
 func (c *Cell) place(ctx context.Context, s *freeslot.JobStatus, jobID string) error {
-	rank, err := c.runner.Do(ctx, "read", c.client.B().Zrank().Key(c.layout.Line(s.Class)).Member(jobID).Build()).AsInt64()
+	rank, err := c.runner.Do(ctx, "read", c.client.B().Zrank().Key(c.layout.Queue(s.Class)).Member(jobID).Build()).AsInt64()
 	switch {
 	case rueidis.IsRedisNil(err):
 		s.HeldBy, err = c.heldBy(ctx, jobID, s.Class)
@@ -173,9 +172,9 @@ func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, e
 	if err != nil {
 		return nil, "", &unreadableError{job: jobID, err: err}
 	}
-	job := new(freeslot.Job)
-	if err := json.Unmarshal(spec, job); err != nil {
-		return nil, "", fmt.Errorf("spec of job %s: %w", jobID, err)
+	job, err := decodeSpec(spec)
+	if err != nil {
+		return nil, "", fmt.Errorf("job %s: %w", jobID, err)
 	}
 	return job, record.tenant, nil
 }

@@ -1,8 +1,6 @@
 package cell
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/freeslot/freeslot/internal/script"
@@ -76,8 +74,8 @@ func (l Layout) Waiting() string { return l.key("waiting", "") }
 // WaitingVersion changes with the set of those classes.
 func (l Layout) WaitingVersion() string { return l.key("version:waiting", "") }
 
-// Line is the zset of the jobs of a class that wait, in the order in which they are served.
-func (l Layout) Line(class string) string { return l.key("waiting", class) }
+// Queue is the zset of the jobs of a class that wait, in the order in which they are served.
+func (l Layout) Queue(class string) string { return l.key("waiting", class) }
 
 // Fair is the hash of a class's virtual time and of its tenants' tags.
 func (l Layout) Fair(class string) string { return l.key("fair", class) }
@@ -94,24 +92,17 @@ func (l Layout) ServesVersion() string { return l.key("version:serves", "") }
 // ServesGeneration is the generation of the counter that ServesVersion is of.
 func (l Layout) ServesGeneration() string { return l.key("version:serves-of", "") }
 
-// Idempotency is the string that names the job of a tenant's idempotency key, of which only
-// a hash is part of the name: the key can be any text.
-func (l Layout) Idempotency(tenant, key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return l.key("idem", tenant+":"+hex.EncodeToString(sum[:16]))
-}
-
 // Rate is the string of how many permits a tenant's bucket has left, and when that was.
 func (l Layout) Rate(tenant string) string { return l.key("rate", tenant) }
 
 // Replicated is what is written to learn how far Redis' replicas have come.
 func (l Layout) Replicated() string { return script.Layout(l).Replicated() }
 
-// Gates is the hash of the limits of gates, by name.
-func (l Layout) Gates() string { return l.key("gates", "") }
+// Limits is the hash of limits, by name.
+func (l Layout) Limits() string { return l.key("gates", "") }
 
-// Gate is the set of the jobs that count at a gate.
-func (l Layout) Gate(name string) string { return l.key("gate", name) }
+// Counted is the set of the jobs that count against a limit.
+func (l Layout) Counted(name string) string { return l.key("gate", name) }
 
 // Parked is the zset of the gates that hold jobs back, by the time (ms) when they were looked at.
 func (l Layout) Parked() string { return l.key("parked", "") }

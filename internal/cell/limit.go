@@ -2,9 +2,8 @@ package cell
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,57 +13,42 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Gate bounds how many jobs run, or wait, at a time in a cell. A job that runs counts at
-// all of its gates that count jobs that run, and one that waits at those that count such. The last
-// limit that a job came with holds.
-type Gate struct {
-	name  string
-	limit int
+// Limit bounds how many jobs run, or wait, at a time in a cell: max_running and max_waiting of a tenant, or max_running
+// of a concurrency key. A job that runs counts at all of its limits of jobs that run, and one that waits at those of
+// jobs that wait. The last number that a job came with holds. lib/limit.lua enforces it.
+type Limit struct {
+	name string
+	most int
 }
 
-// RunningGate lets at most limit jobs of the tenant run; further ones are held back.
-func RunningGate(tenant string, limit int) Gate { return Gate{"r:" + tenant, limit} }
+// RunningLimit lets at most so many jobs of the tenant run; further ones are held back.
+func RunningLimit(tenant string, most int) Limit { return Limit{"r:" + tenant, most} }
 
-// KeyGate lets at most limit jobs of the tenant with this concurrency key run; further ones are
+// KeyLimit lets at most so many jobs of the tenant with this concurrency key run; further ones are
 // held back. All jobs of a key must come to the same cell.
-func KeyGate(tenant, key string, limit int) Gate {
-	sum := sha256.Sum256([]byte(key))
-	return Gate{"k:" + tenant + ":" + hex.EncodeToString(sum[:16]), limit}
+func KeyLimit(tenant, key string, most int) Limit {
+	return Limit{"k:" + tenant + ":" + shortHash(key), most}
 }
 
-// WaitingGate lets at most limit jobs of the tenant wait, for a slot, after a failure or for a time;
+// WaitingLimit lets at most so many jobs of the tenant wait, for a slot, after a failure or for a time;
 // further ones are refused.
-func WaitingGate(tenant string, limit int) Gate { return Gate{"w:" + tenant, limit} }
+func WaitingLimit(tenant string, most int) Limit { return Limit{"w:" + tenant, most} }
 
-func (s *Submission) validateGates() error {
-	for _, g := range s.Gates {
-		if g.limit < 1 || g.name == "" {
-			return freeslot.Invalid("gates", "has a limit of %d, expected 1 or more", g.limit)
-		}
+// limitsArg is how scripts get limits.
+func limitsArg(limits []Limit) string {
+	parts := make([]string, len(limits))
+	for i, l := range limits {
+		parts[i] = l.name + " " + strconv.Itoa(l.most)
 	}
-	return nil
+	return strings.Join(parts, " ")
 }
 
-// gatesArg is how the script gets them.
-func gatesArg(gates []Gate) string {
-	var text strings.Builder
-	for i, g := range gates {
-		if i > 0 {
-			text.WriteByte(' ')
-		}
-		text.WriteString(g.name)
-		text.WriteByte(' ')
-		text.WriteString(strconv.Itoa(g.limit))
-	}
-	return text.String()
-}
-
-// crowded is the refusal of a WaitingGate.
+// crowded is the refusal of a WaitingLimit.
 func (s *Submission) crowded() *freeslot.Error {
 	share := 0
-	for _, g := range s.Gates {
-		if strings.HasPrefix(g.name, "w:") {
-			share = g.limit
+	for _, l := range s.Limits {
+		if strings.HasPrefix(l.name, "w:") {
+			share = l.most
 		}
 	}
 	return &freeslot.Error{
@@ -73,43 +57,35 @@ func (s *Submission) crowded() *freeslot.Error {
 	}
 }
 
-// CheckGates puts right what is counted at gates, and lets jobs that are held back beside an
-// open one wait for slots again; at most limit gates with such jobs are looked at, and as many
-// others. Returned are the classes of these jobs. Errors: what Redis said.
-func (c *Cell) CheckGates(ctx context.Context, limit int) ([]Class, error) {
+// CheckLimits puts right what is counted at limits, and lets jobs that are held back beside an
+// open one wait for slots again; at most so many limits with such jobs are looked at, and as many
+// others. It returns the classes of these jobs. Errors: those of Redis.
+func (c *Cell) CheckLimits(ctx context.Context, most int) (classes []Class, err error) {
+	defer wrap(&err, "check limits")
 	l := c.layout
 	keys := []string{l.Version(), l.Waiting(), l.WaitingVersion()}
-	text, err := c.runner.Call(ctx, c.scripts["limits"], keys, []string{strconv.Itoa(max(limit, 1))}).AsStrSlice()
+	text, err := c.runner.Call(ctx, c.scripts["limits"], keys, []string{strconv.Itoa(max(most, 1))}).AsStrSlice()
 	if err != nil {
-		return nil, fmt.Errorf("check gates: %w", err)
+		return nil, err
 	}
-	if len(text)%2 != 0 {
-		return nil, fmt.Errorf("check gates: %d values, expected pairs", len(text))
-	}
-	var classes []Class
-	for i := 0; i < len(text); i += 2 {
-		classes = append(classes, Class{ID: text[i], Definition: text[i+1]})
-	}
-	return classes, nil
+	return readClasses(text)
 }
 
-// Gated reports whether any gate counts or holds back jobs. Errors: what Redis said.
-func (c *Cell) Gated(ctx context.Context) (bool, error) {
-	n, err := c.runner.Do(ctx, "gates", c.client.B().Exists().Key(c.layout.Gates(), c.layout.Parked()).Build()).AsInt64()
-	if err != nil {
-		return false, fmt.Errorf("look for gates: %w", err)
-	}
-	return n > 0, nil
+// Limited reports whether any limit counts or holds back jobs. Errors: those of Redis.
+func (c *Cell) Limited(ctx context.Context) (bool, error) {
+	n, err := c.runner.Do(ctx, "gates", c.client.B().Exists().Key(c.layout.Limits(), c.layout.Parked()).Build()).AsInt64()
+	wrap(&err, "look for limits")
+	return n > 0, err
 }
 
-// heldBy is what holds a job of this class back; "" when no gate does.
+// heldBy is the kind of limit that holds a job of this class back; "" when none does.
 func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) {
 	text, err := c.runner.Do(ctx, "read", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("gates").Build()).ToString()
 	if err != nil {
 		return "", rueidisNil(err)
 	}
 	for _, name := range strings.Fields(text) {
-		by := gateKind(name)
+		by := limitKind(name)
 		if by == "" {
 			continue
 		}
@@ -124,10 +100,101 @@ func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) 
 	return "", nil
 }
 
-// rueidisNil passes every error but the one that says that something is not there.
-func rueidisNil(err error) error {
-	if rueidis.IsRedisNil(err) {
-		return nil
+// mostHeld is how many gates of a cell Held looks at.
+const mostHeld = 1000
+
+// Held is a limit that holds jobs back.
+type Held struct {
+	// By is freeslot.HeldByTenant or HeldByKey, and Tenant whose limit it is.
+	By, Tenant string
+	// Limit is how many may run, Running how many do, and Jobs how many are held back.
+	Limit, Running, Jobs int
+	// First is the job that goes on next.
+	First string
+}
+
+// Held reads which limits hold jobs back, the one with the most jobs first; of more than a thousand
+// those that were looked at longest ago. Errors: what Redis said.
+func (c *Cell) Held(ctx context.Context) ([]Held, error) {
+	l, b := c.layout, c.client.B
+	names, err := c.runner.Do(ctx, "held", b().Zrange().Key(l.Parked()).Min("0").Max(strconv.Itoa(mostHeld-1)).Build()).AsStrSlice()
+	if err != nil {
+		return nil, fmt.Errorf("list limits: %w", err)
 	}
-	return err
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	var held []Held
+	for part := range slices.Chunk(names, queueBatch) {
+		var asked []rueidis.Completed
+		for _, name := range part {
+			asked = append(asked, b().Hget().Key(l.Limits()).Field(name).Build(), b().Scard().Key(l.Counted(name)).Build(),
+				b().Zcard().Key(l.ParkedAt(name)).Build(), b().Zrange().Key(l.ParkedAt(name)).Min("0").Max("0").Build())
+		}
+		answers := c.client.DoMulti(ctx, asked...)
+		for i, name := range part {
+			h, err := decodeHeld(name, answers[4*i:4*i+4])
+			if err != nil {
+				return nil, fmt.Errorf("read limit %s: %w", name, err)
+			}
+			if h.Jobs > 0 {
+				held = append(held, h)
+			}
+		}
+	}
+	return held, nil
+}
+
+func decodeHeld(name string, answers []rueidis.RedisResult) (h Held, err error) {
+	h.By, h.Tenant = limitKind(name), limitTenant(name)
+	limit, err := answers[0].ToString()
+	if rueidisNil(err) != nil {
+		return h, err
+	}
+	h.Limit, _ = strconv.Atoi(limit) // an edited one may be any
+	for i, n := range []*int{&h.Running, &h.Jobs} {
+		count, err := answers[1+i].AsInt64()
+		if err != nil {
+			return h, err
+		}
+		*n = int(count)
+	}
+	first, err := answers[3].AsStrSlice()
+	if len(first) > 0 {
+		h.First = parkedJob(first[0])
+	}
+	return h, err
+}
+
+// limitTenant is whose jobs a gate counts.
+func limitTenant(name string) string {
+	tenant, _, _ := strings.Cut(name[min(2, len(name)):], ":")
+	return tenant
+}
+
+// limitKind is what a status says of a gate that holds its job back; "" for one that does not.
+func limitKind(name string) string {
+	switch {
+	case strings.HasPrefix(name, "r:"):
+		return freeslot.HeldByTenant
+	case strings.HasPrefix(name, "k:"):
+		return freeslot.HeldByKey
+	default:
+		return ""
+	}
+}
+
+// parkedJob is the job of a member of Layout.ParkedAt.
+func parkedJob(member string) string { return member[strings.IndexByte(member, ' ')+1:] }
+
+// Held are those of all cells, each limit of a cell by itself. failed has the cells that did
+// not answer, nil when all did.
+func (s *Set) Held(ctx context.Context) (held []Held, failed map[int]error) {
+	parts := make([][]Held, len(s.cells))
+	failed = byCell(s.each(func(c *Cell) (err error) {
+		parts[c.cfg.Index], err = c.Held(ctx)
+		return err
+	}))
+	held = slices.Concat(parts...)
+	slices.SortStableFunc(held, func(a, b Held) int { return b.Jobs - a.Jobs })
+	return held, failed
 }

@@ -16,7 +16,7 @@ func TestGatesForgotten(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 4))
 		limited := func(key string) func(*Submission) {
-			return gates(KeyGate("t1", key, 1), WaitingGate("t1", 3))
+			return limitedBy(KeyLimit("t1", key, 1), WaitingLimit("t1", 3))
 		}
 		runs := r.waits("", limited("a"))
 		r.take("n1")
@@ -30,7 +30,7 @@ func TestGatesForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.sound()
-		if got := r.hash(r.l.Gates()); len(got) != 3 {
+		if got := r.hash(r.l.Limits()); len(got) != 3 {
 			t.Errorf("gates %v, expected those of two keys and of a tenant", got)
 		}
 		r.end("n1", epoch, runs)
@@ -40,11 +40,11 @@ func TestGatesForgotten(t *testing.T) {
 			r.end("n1", epoch, job)
 			r.sound()
 		}
-		if got := r.hash(r.l.Gates()); len(got) != 1 {
+		if got := r.hash(r.l.Limits()); len(got) != 1 {
 			t.Errorf("gates %v are kept, expected that of the tenant at most", got)
 		}
 		r.check()
-		if r.exists(r.l.Gates()) {
+		if r.exists(r.l.Limits()) {
 			t.Error("a gate that nobody is at is kept")
 		}
 	})
@@ -55,7 +55,7 @@ func TestUnparkNoMore(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		const n = 12
 		epoch := r.register(testNode("n1", n))
-		limited := gates(RunningGate("t1", n))
+		limited := limitedBy(RunningLimit("t1", n))
 		for range n {
 			r.waits("", limited)
 		}
@@ -85,11 +85,11 @@ func TestUnparkNoMore(t *testing.T) {
 func TestHeldBackRepeated(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		r.register(testNode("n1", 4))
-		g := RunningGate("t1", 1)
-		r.waits("", gates(g))
+		g := RunningLimit("t1", 1)
+		r.waits("", limitedBy(g))
 		r.take("n1")
 		s := submission("")
-		s.Gates = []Gate{g}
+		s.Limits = []Limit{g}
 		r.enqueued(s)
 		before := r.scores(r.l.ParkedAt(g.name))
 		now := r.nowMS()
@@ -103,7 +103,7 @@ func TestHeldBackRepeated(t *testing.T) {
 				t.Errorf("%s moved from %.0f to %.0f", job, before[job], score)
 			}
 		}
-		r.do("DEL", r.l.Gate(g.name)) // it is open, which nobody has noticed yet
+		r.do("DEL", r.l.Counted(g.name)) // it is open, which nobody has noticed yet
 		r.enqueued(s)
 		if len(r.line(echo))+len(r.scores(r.l.ParkedAt(g.name))) != 1 {
 			t.Errorf("it waits in %v and is held back in %v", r.line(echo), r.scores(r.l.ParkedAt(g.name)))
@@ -117,12 +117,12 @@ func TestGatesOutOfMemory(t *testing.T) {
 	server := redistest.New(t)
 	r := newRig(t, server.Target)
 	r.register(testNode("n1", 4))
-	busy, open := KeyGate("t1", "busy", 1), KeyGate("t1", "open", 1)
-	r.waits("", gates(busy))
-	first := r.waits("", gates(open))
+	busy, open := KeyLimit("t1", "busy", 1), KeyLimit("t1", "open", 1)
+	r.waits("", limitedBy(busy))
+	first := r.waits("", limitedBy(open))
 	r.take("n1")
-	r.waits("", gates(busy))
-	held := r.waits("", gates(open))
+	r.waits("", limitedBy(busy))
+	held := r.waits("", limitedBy(open))
 	r.do("DEL", r.l.Job(first)) // by an operator: it counts still
 	r.do("CONFIG", "SET", "maxmemory", "1")
 	defer r.do("CONFIG", "SET", "maxmemory", "0")
@@ -136,12 +136,12 @@ func TestGatesOutOfMemory(t *testing.T) {
 func TestGateLimitEdited(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 4))
-		g := KeyGate("t1", "k", 1)
+		g := KeyLimit("t1", "k", 1)
 		for _, text := range []string{"nan", "inf", "-5", "many", ""} {
-			first := r.waits("", gates(g))
+			first := r.waits("", limitedBy(g))
 			r.take("n1")
-			held := r.waits("", gates(g))
-			r.do("HSET", r.l.Gates(), g.name, text)
+			held := r.waits("", limitedBy(g))
+			r.do("HSET", r.l.Limits(), g.name, text)
 			r.end("n1", epoch, first)
 			r.check()
 			r.take("n1")
@@ -158,12 +158,12 @@ func TestMoveGateNames(t *testing.T) {
 	onMovers(t, func(t *testing.T, m *movers) {
 		m.SetGuide(&Guide{
 			Home: func(string, *freeslot.Job) (int, bool) { return 2, true },
-			Gates: func(tenant string, _ *freeslot.Job, _ int) []Gate {
-				return []Gate{KeyGate(tenant, "k", 1), WaitingGate(tenant, 9)}
+			Limits: func(tenant string, _ *freeslot.Job, _ int) []Limit {
+				return []Limit{KeyLimit(tenant, "k", 1), WaitingLimit(tenant, 9)}
 			},
 		})
 		m.waitsIn(0, "", of("new", 1), func(s *Submission) {
-			s.Job.ConcurrencyKey, s.Gates = "k", []Gate{KeyGate("new", "k", 1), WaitingGate("new", 9)}
+			s.Job.ConcurrencyKey, s.Limits = "k", []Limit{KeyLimit("new", "k", 1), WaitingLimit("new", 9)}
 		})
 		m.begin(0, 1, 1)
 		m.driven(0, 0)
@@ -171,7 +171,7 @@ func TestMoveGateNames(t *testing.T) {
 		m.driven(0, 1)
 		r := m.rigs[2]
 		for _, key := range r.keys() {
-			if strings.Contains(key, ":gate:") && key != r.l.Gate("w:new") {
+			if strings.Contains(key, ":gate:") && key != r.l.Counted("w:new") {
 				t.Errorf("it counts at %s", key)
 			}
 		}
@@ -222,7 +222,7 @@ func TestHeldBackBounded(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		r.cfg.WaitingLimit = 3
 		epoch := r.register(testNode("n1", 4))
-		limited := gates(KeyGate("t1", "k", 1))
+		limited := limitedBy(KeyLimit("t1", "k", 1))
 		first := r.waits("", limited)
 		r.take("n1")
 		for range 3 {
@@ -237,7 +237,7 @@ func TestHeldBackBounded(t *testing.T) {
 		limited(&later)
 		r.enqueued(later) // which is no more than what is due later
 		other := submission("")
-		gates(KeyGate("t1", "other", 1))(&other)
+		limitedBy(KeyLimit("t1", "other", 1))(&other)
 		r.enqueued(other)
 		r.sound()
 		r.end("n1", epoch, first)

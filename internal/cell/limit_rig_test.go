@@ -7,19 +7,19 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-func gates(g ...Gate) func(*Submission) { return func(s *Submission) { s.Gates = g } }
+func limitedBy(l ...Limit) func(*Submission) { return func(s *Submission) { s.Limits = l } }
 
-// soundGates: what runs or waits counts, and nothing else, never more than the limit; who is held
+// soundLimits: what runs or waits counts, and nothing else, never more than the limit; who is held
 // back waits. It returns which gate holds which job back.
-func (r *rig) soundGates(names, held, jobs []string) map[string]string {
+func (r *rig) soundLimits(names, held, jobs []string) map[string]string {
 	r.t.Helper()
 	counts := make(map[string]map[string]bool) // gate -> jobs
 	for _, name := range names {
 		counts[name] = make(map[string]bool)
-		for _, job := range r.strings("SMEMBERS", r.l.Gate(name)) {
+		for _, job := range r.strings("SMEMBERS", r.l.Counted(name)) {
 			counts[name][job] = true
 		}
-		if limit, _ := strconv.Atoi(r.field(r.l.Gates(), name)); limit < len(counts[name]) && !strings.HasPrefix(name, "w:") { // where those that come back count too
+		if limit, _ := strconv.Atoi(r.field(r.l.Limits(), name)); limit < len(counts[name]) && !strings.HasPrefix(name, "w:") { // where those that come back count too
 			r.t.Errorf("%d jobs count at %s, whose limit is %d", len(counts[name]), name, limit)
 		}
 	}
@@ -83,7 +83,7 @@ func (r *rig) soundParked(names []string, gatesOf map[string]string) map[string]
 // check has the gates checked, and returns how many classes jobs came back to.
 func (r *rig) check() int {
 	r.t.Helper()
-	classes, err := r.CheckGates(r.ctx(), 100)
+	classes, err := r.CheckLimits(r.ctx(), 100)
 	if err != nil {
 		r.t.Fatal(err)
 	}

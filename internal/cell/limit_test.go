@@ -16,7 +16,7 @@ import (
 func TestRunningLimit(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 8))
-		limited := []func(*Submission){of("acme", 1), gates(RunningGate("acme", 2))}
+		limited := []func(*Submission){of("acme", 1), limitedBy(RunningLimit("acme", 2))}
 		var jobs []string
 		for range 5 {
 			jobs = append(jobs, r.waits("r1", limited...))
@@ -38,7 +38,7 @@ func TestRunningLimit(t *testing.T) {
 		}
 		r.end("n1", epoch, other)
 		r.check()
-		if r.exists(r.l.Gates()) || r.exists(r.l.Parked()) {
+		if r.exists(r.l.Limits()) || r.exists(r.l.Parked()) {
 			t.Error("gates that nobody is at are kept")
 		}
 		r.sound()
@@ -48,7 +48,7 @@ func TestRunningLimit(t *testing.T) {
 // TestKeyLimit: whichever way a job stops to run, the next one of its key comes.
 func TestKeyLimit(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
-		limited := gates(KeyGate("acme", "user 7", 1))
+		limited := limitedBy(KeyLimit("acme", "user 7", 1))
 		stop := map[string]func(epoch Epoch, job string){
 			"success": func(epoch Epoch, job string) { r.end("n1", epoch, job) },
 			"failure": func(epoch Epoch, job string) { r.complete1(r.fails("n1", epoch, job, Never)) },
@@ -109,7 +109,7 @@ func second[T any](_ T, err error) error { return err }
 func TestHeldBack(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 4))
-		limited := gates(RunningGate("t1", 1), WaitingGate("t1", 100))
+		limited := limitedBy(RunningLimit("t1", 1), WaitingLimit("t1", 100))
 		first := r.waits("", limited)
 		r.take("n1")
 		a, b, c := r.waits("r1", limited), r.waits("r1", limited, timeout(1000_000)), r.waits("r1", limited)
@@ -139,11 +139,11 @@ func TestHeldBack(t *testing.T) {
 // TestWaitingLimit: beyond the limit jobs are refused, and others' are not.
 func TestWaitingLimit(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
-		limit := gates(WaitingGate("acme", 2))
+		limit := limitedBy(WaitingLimit("acme", 2))
 		first := r.waits("", of("acme", 1), limit)
 		r.waits("", of("acme", 1), limit)
 		s := submission("")
-		s.Tenant, s.Gates = "acme", []Gate{WaitingGate("acme", 2)}
+		s.Tenant, s.Limits = "acme", []Limit{WaitingLimit("acme", 2)}
 		res := r.EnqueueAll(r.ctx(), []Submission{s})[0]
 		var refused *freeslot.Error
 		if !errors.As(res.Err, &refused) || refused.Code != freeslot.CodeOverloaded || refused.RetryAfter == 0 || !strings.Contains(refused.Message, "acme") {
@@ -170,14 +170,14 @@ func TestWaitingLimit(t *testing.T) {
 func TestGatesMended(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 4))
-		g := KeyGate("t1", "k", 1)
-		first := r.waits("", gates(g))
+		g := KeyLimit("t1", "k", 1)
+		first := r.waits("", limitedBy(g))
 		r.take("n1")
 		// The first ends and goes on counting, as a migrating hash slot can have it.
 		r.end("n1", epoch, first)
-		r.do("SADD", r.l.Gate(g.name), first)
-		r.do("HSET", r.l.Gates(), g.name, "1")
-		held := r.waits("r1", gates(g))
+		r.do("SADD", r.l.Counted(g.name), first)
+		r.do("HSET", r.l.Limits(), g.name, "1")
+		held := r.waits("r1", limitedBy(g))
 		if r.take("n1"); r.status(held).State != freeslot.StateWaiting {
 			t.Fatal("not held back")
 		}
@@ -188,8 +188,8 @@ func TestGatesMended(t *testing.T) {
 			t.Errorf("still held back: %+v", r.status(held))
 		}
 		r.sound()
-		for _, key := range []string{r.l.Gate(g.name), r.l.ParkedAt(g.name), r.l.Gates(), r.l.Parked()} {
-			next := r.waits("r1", gates(g))
+		for _, key := range []string{r.l.Counted(g.name), r.l.ParkedAt(g.name), r.l.Limits(), r.l.Parked()} {
+			next := r.waits("r1", limitedBy(g))
 			r.do("DEL", key)
 			r.do("SET", key, "not what it was")
 			r.take("n1")
@@ -229,7 +229,7 @@ func TestGatesAtRandom(t *testing.T) {
 				c := Completion{Node: s.Node, Epoch: epochs[s.Node], Attempt: Attempt{job, s.Attempt}, State: freeslot.StateSucceeded}
 				if s.State == freeslot.StateCancelling {
 					c.State = freeslot.StateCancelled
-				} else if again := Again(rng.IntN(6)); again == Retry || again == HandBack {
+				} else if again := Next(rng.IntN(6)); again == Retry || again == HandBack {
 					c = r.fails(s.Node, epochs[s.Node], job, again)
 				}
 				r.complete1(c)
@@ -241,12 +241,12 @@ func TestGatesAtRandom(t *testing.T) {
 			switch dice := rng.IntN(10); {
 			case dice < 4:
 				tenant := []string{"a", "b"}[rng.IntN(2)]
-				g := []Gate{RunningGate(tenant, 2), WaitingGate(tenant, 20)}
+				g := []Limit{RunningLimit(tenant, 2), WaitingLimit(tenant, 20)}
 				if rng.IntN(2) == 0 {
-					g = append(g, KeyGate(tenant, []string{"x", "y"}[rng.IntN(2)], 1))
+					g = append(g, KeyLimit(tenant, []string{"x", "y"}[rng.IntN(2)], 1))
 				}
 				s := submission("r1", nodes[:rng.IntN(3)]...)
-				s.Tenant, s.Job.Service, s.Gates = tenant, services[rng.IntN(3)], g
+				s.Tenant, s.Job.Service, s.Limits = tenant, services[rng.IntN(3)], g
 				if res := r.EnqueueAll(r.ctx(), []Submission{s})[0]; res.Err == nil {
 					jobs = append(jobs, s.JobID)
 				}
@@ -288,7 +288,7 @@ func TestGatesAtRandom(t *testing.T) {
 func TestHeldBackIsListed(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		r.register(testNode("n1", 8))
-		limited := gates(KeyGate("t1", "k", 2), RunningGate("t1", 5))
+		limited := limitedBy(KeyLimit("t1", "k", 2), RunningLimit("t1", 5))
 		var want []string
 		for range 2 {
 			r.waits("", of("t1", 1), limited)

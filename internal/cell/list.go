@@ -23,6 +23,25 @@ const MaxPage = 500
 // without loss: a batch gives each of its own a microsecond of its own.
 const tieRoom = 64
 
+// JobFilter narrows a listing. Zero fields match everything.
+type JobFilter struct {
+	Tenant string
+	State  freeslot.State
+	// Class is a freeslot.ClassID.
+	Class string
+}
+
+// JobPage is one page of a listing.
+type JobPage struct {
+	Jobs []freeslot.JobStatus
+	// Cursor continues the listing; empty at its end. A page can be short, even
+	// empty, and still have a Cursor: filters are applied to what was read.
+	Cursor string
+	// Unreachable are the cells that did not answer, whose jobs are not in the page;
+	// nil when all did.
+	Unreachable []int
+}
+
 // Jobs is [Set.Jobs] of this cell alone.
 func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
 	return NewSet(c).Jobs(ctx, f, cursor, limit)
@@ -167,10 +186,10 @@ func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []f
 // Where jobs are listed that no node owns. No node is called so, and they come before all
 // nodes.
 const (
-	placeDue  = "+"  // those that are due some time; which have a pause is in their records
-	placeLine = "+c" // and the class
-	placeMove = "+m" // those that move
-	placeHeld = "+p" // and the gate that holds them back
+	placeDue   = "+"  // those that are due some time; which have a pause is in their records
+	placeQueue = "+c" // and the class
+	placeMove  = "+m" // those that move
+	placeHeld  = "+p" // and the gate that holds them back
 )
 
 // is reports whether a job in this state belongs where it was found: in the index of due
@@ -179,7 +198,7 @@ func (j *listed) is(state freeslot.State) bool {
 	switch {
 	case j.node == placeDue:
 		return state == freeslot.StateRetryWait || state == freeslot.StateScheduled
-	case strings.HasPrefix(j.node, placeLine), strings.HasPrefix(j.node, placeHeld):
+	case strings.HasPrefix(j.node, placeQueue), strings.HasPrefix(j.node, placeHeld):
 		return state == freeslot.StateWaiting
 	case j.node == placeMove:
 		return state == freeslot.StateMoving
@@ -204,7 +223,7 @@ func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilt
 		return nil, err
 	}
 	if f.Class != "" { // its queue was listed before
-		places = slices.DeleteFunc(places, func(p string) bool { return strings.HasPrefix(p, placeLine) })
+		places = slices.DeleteFunc(places, func(p string) bool { return strings.HasPrefix(p, placeQueue) })
 	}
 	from, _ := slices.BinarySearch(places, at.place)
 	var found []listed
@@ -258,14 +277,14 @@ func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err er
 			return nil, fmt.Errorf("list classes: %w", err)
 		}
 		for _, class := range classes {
-			places = append(places, placeLine+class)
+			places = append(places, placeQueue+class)
 		}
 		gates, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.Parked()).Min("0").Max("-1").Build()).AsStrSlice()
 		if err != nil {
 			return nil, fmt.Errorf("list limits: %w", err)
 		}
 		for _, gate := range gates {
-			if f.Tenant == "" || gateTenant(gate) == f.Tenant { // a cursor names its place
+			if f.Tenant == "" || limitTenant(gate) == f.Tenant { // a cursor names its place
 				places = append(places, placeHeld+gate)
 			}
 		}
@@ -288,8 +307,8 @@ func (c *Cell) jobsAt(place string) rueidis.Completed {
 	if place == placeMove {
 		return c.client.B().Zrange().Key(c.layout.Moves()).Min("0").Max("-1").Build()
 	}
-	if class, ok := strings.CutPrefix(place, placeLine); ok {
-		return c.client.B().Zrange().Key(c.layout.Line(class)).Min("0").Max("-1").Build()
+	if class, ok := strings.CutPrefix(place, placeQueue); ok {
+		return c.client.B().Zrange().Key(c.layout.Queue(class)).Min("0").Max("-1").Build()
 	}
 	if gate, ok := strings.CutPrefix(place, placeHeld); ok {
 		return c.client.B().Zrange().Key(c.layout.ParkedAt(gate)).Min("0").Max("-1").Build()
@@ -382,4 +401,60 @@ func (c *Cell) JobsByID(ctx context.Context, ids []string) ([]freeslot.JobStatus
 		}
 	}
 	return c.statuses(ctx, ids, JobFilter{})
+}
+
+// pageOf is page, but reads the queue first where a class is listed.
+func (l *listing) pageOf(ctx context.Context, at position, limit int, f JobFilter) (found []listed, next *position) {
+	if !at.line {
+		return l.page(ctx, at, limit, f)
+	}
+	found = l.merge(limit, func(a, b listed) int {
+		return cmp.Or(cmp.Compare(a.us, b.us), cmp.Compare(a.job, b.job))
+	}, func(c *Cell) ([]listed, error) { return c.queuePage(ctx, f.Class, at, limit) })
+	switch {
+	case len(found) == limit:
+		last := found[limit-1]
+		return found, &position{line: true, place: strconv.FormatFloat(last.us, 'f', 0, 64), job: last.job}
+	default:
+		others, next := l.page(ctx, position{}, limit-len(found), f)
+		return append(found, others...), next
+	}
+}
+
+// queuePage reads jobs of a class that wait, in the order in which they are served, behind at.
+func (c *Cell) queuePage(ctx context.Context, class string, at position, limit int) (found []listed, err error) {
+	line, from := c.layout.Queue(class), int64(0)
+	score := -1.0
+	if at.place != "" {
+		score = at.score()
+		// The job that at is behind may be gone by now.
+		count := c.client.B().Zcount().Key(line).Min("-inf").Max("(" + at.place).Build()
+		if from, err = c.runner.Do(ctx, "list", count).AsInt64(); err != nil {
+			return nil, fmt.Errorf("list queue of class %s: %w", class, err)
+		}
+	}
+	for {
+		jobs, err := c.queueFrom(ctx, line, from, limit)
+		if err != nil {
+			return nil, fmt.Errorf("list queue of class %s: %w", class, err)
+		}
+		for _, z := range jobs {
+			if z.Score == score && z.Member <= at.job {
+				continue
+			}
+			found = append(found, listed{node: placeQueue + class, us: z.Score, job: z.Member})
+			if len(found) == limit {
+				return found, nil
+			}
+		}
+		if len(jobs) < limit {
+			return found, nil
+		}
+		from += int64(limit)
+	}
+}
+
+func (c *Cell) queueFrom(ctx context.Context, line string, from int64, limit int) ([]rueidis.ZScore, error) {
+	cmd := c.client.B().Zrange().Key(line).Min(strconv.FormatInt(from, 10)).Max(strconv.FormatInt(from+int64(limit)-1, 10)).Withscores().Build()
+	return c.runner.Do(ctx, "list", cmd).AsZScores()
 }

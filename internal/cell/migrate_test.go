@@ -47,7 +47,7 @@ func (h *halfway) moves() {
 	if _, err := h.BeginMoves(h.ctx(), ClassOf(&freeslot.Job{Service: "tts"}).ID, Target{Cell: 9, Slots: 9}, 0, 10); err != nil {
 		h.t.Fatal(err)
 	}
-	must(h.t, h.noteMoves(h.ctx(), []moveNote{{move: &Move{Job: gone, Cell: 9, Hop: 1}, what: "f"}}))
+	must(h.t, h.noteMoves(h.ctx(), []moveNote{isThere(&Move{Job: gone, Cell: 9, Hop: 1})}))
 	h.coming = &Move{Job: "9-" + strings.TrimPrefix(NewJobID(0), "0-"), Cell: h.Index(), Hop: 1}
 	for field, value := range h.hash(h.l.Job(h.first)) {
 		h.coming.fields = append(h.coming.fields, field, value)
@@ -209,7 +209,7 @@ func TestMigration(t *testing.T) {
 			found: func(h *halfway) []string {
 				h.queue(2)
 				h.moves()
-				return []string{h.l.Job(h.first), h.l.Line(echo), h.l.Fair(echo)}
+				return []string{h.l.Job(h.first), h.l.Queue(echo), h.l.Fair(echo)}
 			},
 			call: func(h *halfway, ctx context.Context) error {
 				_, err := h.BeginMoves(ctx, echo, Target{Cell: 9, Slots: 9}, 0, 10)
@@ -227,7 +227,7 @@ func TestMigration(t *testing.T) {
 			found: func(h *halfway) []string {
 				h.queue(2)
 				h.moves()
-				return []string{h.l.Line(echo), h.l.Fair(echo)}
+				return []string{h.l.Queue(echo), h.l.Fair(echo)}
 			},
 			call: func(h *halfway, ctx context.Context) error {
 				_, err := h.moveIn(ctx, []*Move{h.coming}, 1e15, nil)
@@ -275,7 +275,7 @@ func TestMigration(t *testing.T) {
 		"complete, and hand over": { // n1 has 3 slots, of which 2 are in use
 			found: func(h *halfway) []string {
 				h.queue(1)
-				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Waiting(), h.l.WaitingVersion(), h.l.Serves("n1"), h.l.Replies("r1")}
+				return []string{h.l.Queue(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Waiting(), h.l.WaitingVersion(), h.l.Serves("n1"), h.l.Replies("r1")}
 			},
 			sure: true,
 			call: func(h *halfway, ctx context.Context) error {
@@ -293,12 +293,12 @@ func TestMigration(t *testing.T) {
 		"complete, to be tried again": {
 			found: func(h *halfway) []string {
 				h.queue(1)
-				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Waiting(), h.l.WaitingVersion(), h.l.Due(), h.l.Replies("r1")}
+				return []string{h.l.Queue(echo), h.l.Fair(echo), h.l.Waiting(), h.l.WaitingVersion(), h.l.Due(), h.l.Replies("r1")}
 			},
 			call: func(h *halfway, ctx context.Context) error {
 				failed := Completion{
 					Node: "n1", Epoch: h.epoch, Attempt: Attempt{h.told, 1}, State: freeslot.StateFailed,
-					Error: &freeslot.JobError{Code: "boom"}, Again: Retry,
+					Error: &freeslot.JobError{Code: "boom"}, Next: Retry,
 				}
 				paused := failed
 				paused.Attempt.Job, paused.RetryDelay = h.untold, time.Hour
@@ -313,7 +313,7 @@ func TestMigration(t *testing.T) {
 				h.end("n1", h.epoch, h.untold) // hands it over
 				h.complete1(h.fails("n1", h.epoch, h.first, HandBack))
 				h.forgive(h.first)
-				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Replies("r1")}
+				return []string{h.l.Queue(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Replies("r1")}
 			},
 			call: func(h *halfway, ctx context.Context) error {
 				_, err := h.Take(ctx, "n1", []string{echo}, 1)
@@ -329,7 +329,7 @@ func TestMigration(t *testing.T) {
 		"cancel of a job that waits": {
 			found: func(h *halfway) []string {
 				h.queue(1)
-				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Replies("r1")}
+				return []string{h.l.Queue(echo), h.l.Fair(echo), h.l.Replies("r1")}
 			},
 			call: func(h *halfway, ctx context.Context) error {
 				_, err := h.Cancel(ctx, "", h.first)
@@ -351,7 +351,7 @@ func TestMigration(t *testing.T) {
 				h.pass(h.first)
 				h.pass(h.untold)
 				h.do("ZADD", h.l.Due(), "1", h.untold) // so that the one that expires is the last
-				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Job(h.untold), h.l.Replies("r1")}
+				return []string{h.l.Queue(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Job(h.untold), h.l.Replies("r1")}
 			},
 			call: func(h *halfway, ctx context.Context) error {
 				_, err := h.Due(ctx, 10)
@@ -386,7 +386,7 @@ func TestMigration(t *testing.T) {
 			found: func(h *halfway) []string {
 				h.queue(1)
 				h.do("SET", h.l.Load("n1"), "1000000000000")
-				return append(left(h), h.l.Line(echo), h.l.Fair(echo))
+				return append(left(h), h.l.Queue(echo), h.l.Fair(echo))
 			},
 			call: func(h *halfway, ctx context.Context) error {
 				_, err := h.Reap(ctx, "n1", h.epoch)
@@ -397,7 +397,7 @@ func TestMigration(t *testing.T) {
 		"enqueue": {
 			found: func(h *halfway) []string {
 				h.queue(2)
-				return []string{h.l.Line(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Replies("r1")}
+				return []string{h.l.Queue(echo), h.l.Fair(echo), h.l.Job(h.first), h.l.Replies("r1")}
 			},
 			call: func(h *halfway, ctx context.Context) error {
 				_, err := h.Cell.enqueue(ctx, encoded(h.t, withCandidates(h.submission(h.second), "n2"), withCandidates(h.submission(h.second), "n1")))

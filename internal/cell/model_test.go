@@ -504,9 +504,9 @@ func (m *model) complete(comp Completion) CompletionOutcome {
 	n := m.nodes[j.node]
 	_, before := m.owns(j.node)
 	switch {
-	case comp.Again != Never && j.State == freeslot.StateRunning:
-		m.again(j, comp.Again == Retry, comp.Error, comp.RetryDelay)
-	case comp.Again != Never || comp.State == freeslot.StateCancelled:
+	case comp.Next != Never && j.State == freeslot.StateRunning:
+		m.again(j, comp.Next == Retry, comp.Error, comp.RetryDelay)
+	case comp.Next != Never || comp.State == freeslot.StateCancelled:
 		if comp.Error != nil {
 			j.failure = comp.Error // which is told of a job that expires
 		}

@@ -1,9 +1,10 @@
 package cell
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,8 +83,7 @@ const keyDecides = -1
 func (m *Move) what() (tenant string, job *freeslot.Job, err error) {
 	record, err := parseJobRecord(m.field("job"))
 	if err == nil {
-		job = new(freeslot.Job)
-		err = json.Unmarshal([]byte(m.field("spec")), job)
+		job, err = decodeSpec([]byte(m.field("spec")))
 	}
 	if err != nil {
 		return "", nil, &unreadableError{job: m.Job, err: err}
@@ -116,64 +116,50 @@ func decodeMove(text string) (cell, hop int, err error) {
 
 // BeginMoves has the first jobs that wait in a class begin to move: from is how many of the
 // queue are left out at its beginning, limit how many are looked at. The others stay.
-// Errors: what Redis said; then some of them may move.
-func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, limit int) (Begun, error) {
+// Errors: those of Redis; then some of them may move.
+func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, limit int) (begun Begun, err error) {
+	defer wrap(&err, "begin moves")
 	l := c.layout
 	keys := []string{l.Waiting(), l.WaitingVersion(), l.Due(), l.Moves()}
 	args := []string{class, strconv.Itoa(to.Cell), strconv.Itoa(to.Slots), strconv.Itoa(from), strconv.Itoa(max(limit, 1))}
 	reply, err := c.runner.Call(ctx, c.scripts["move"], keys, args).ToArray()
-	if err != nil {
-		return Begun{}, fmt.Errorf("begin moves: %w", err)
+	if err == nil {
+		err = readReply(reply, &begun.Jobs, &begun.Stayed, &begun.More)
 	}
-	if len(reply) != 3 {
-		return Begun{}, fmt.Errorf("begin moves: %d values, expected 3", len(reply))
-	}
-	moved, stayed, err := twoInts(reply, 0)
-	if err != nil {
-		return Begun{}, fmt.Errorf("begin moves: %w", err)
-	}
-	more, err := reply[2].ToString()
-	return Begun{Jobs: int(moved), Stayed: int(stayed), More: more == "1"}, err
+	return begun, err
 }
 
-// moves reads moves of an index that somebody must look at: those of jobs, or, without any, of all whose time came
+// moves reads moves of an index that are to be looked at: those of jobs, or, without any, all whose time came
 // at least late ago. more is true when there are more.
 func (c *Cell) moves(ctx context.Context, index string, late time.Duration, limit int, jobs ...string) (found []Move, more bool, err error) {
-	args := []string{millis(late), strconv.Itoa(max(limit, 1))}
-	reply, err := c.runner.Call(ctx, c.scripts["moves"], []string{index}, append(args, jobs...)).ToArray()
+	defer wrap(&err, "read moves")
+	args := append([]string{millis(late), strconv.Itoa(max(limit, 1))}, jobs...)
+	reply, err := c.runner.Call(ctx, c.scripts["moves"], []string{index}, args).ToArray()
+	if err == nil {
+		err = readReply(reply, &more)
+	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read moves: %w", err)
+		return nil, false, err
 	}
-	if len(reply)%4 != 1 {
-		return nil, false, fmt.Errorf("read moves: %d values, expected one and four for each job", len(reply))
-	}
-	for i := 1; i < len(reply); i += 4 {
-		m, err := moveReply(reply[i : i+4])
-		if err != nil {
-			return nil, false, fmt.Errorf("read moves: %w", err)
+	for values := range slices.Chunk(reply[1:], 4) {
+		var m Move
+		var state, to string
+		if err = readReply(values, &m.Job, &state, &to); err == nil {
+			m.Cell, m.Hop, err = decodeMove(to)
 		}
+		if err == nil {
+			m.fields, err = values[len(values)-1].AsStrSlice()
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		m.Done = state == string(stateMoved)
 		found = append(found, m)
 	}
-	text, err := reply[0].ToString()
-	return found, text == "1", err
+	return found, more, nil
 }
 
-func moveReply(part []rueidis.RedisMessage) (m Move, err error) {
-	var text [3]string
-	for i := range text {
-		if text[i], err = part[i].ToString(); err != nil {
-			return m, err
-		}
-	}
-	m.Job, m.Done = text[0], text[1] == string(stateMoved)
-	if m.Cell, m.Hop, err = decodeMove(text[2]); err != nil {
-		return m, err
-	}
-	m.fields, err = part[3].AsStrSlice()
-	return m, err
-}
-
-// What moveIn says of a job.
+// What move_in.lua answers for a job.
 const (
 	moveLate   = 0
 	moveCame   = 1
@@ -189,13 +175,10 @@ func (c *Cell) moveIn(ctx context.Context, moves []*Move, till int64, guide *Gui
 	args := []string{strconv.FormatInt(till, 10)}
 	for _, m := range moves {
 		keys = append(keys, l.Job(m.there()))
-		known := m.field("known")
-		if known == "" {
-			known = m.Job
-		}
 		record, _ := parseJobRecord(m.field("job")) // the script refuses another form
 		fields := m.carried()
-		args = append(args, m.there(), known, strconv.Itoa(m.Hop), strconv.Itoa(guide.weight(record.tenant)), gatesArg(guide.gates(m)), strconv.Itoa(len(fields)))
+		args = append(args, m.there(), cmp.Or(m.field("known"), m.Job), strconv.Itoa(m.Hop), strconv.Itoa(guide.weight(record.tenant)),
+			limitsArg(guide.limits(m)), strconv.Itoa(len(fields)))
 		args = append(args, fields...)
 	}
 	return c.clocked(c.runner.CallReplicated(ctx, c.scripts["move_in"], keys, args), len(moves))
@@ -203,18 +186,18 @@ func (c *Cell) moveIn(ctx context.Context, moves []*Move, till int64, guide *Gui
 
 // carried are the fields that a record has in every cell.
 func (m *Move) carried() (fields []string) {
-	for i := 0; i+1 < len(m.fields); i += 2 {
-		switch m.fields[i] {
+	for field := range slices.Chunk(m.fields, 2) {
+		switch field[0] {
 		case "state", "move", "hop", "keep", "known":
 		default:
-			fields = append(fields, m.fields[i], m.fields[i+1])
+			fields = append(fields, field...)
 		}
 	}
 	return fields
 }
 
 // moveAck settles the moves of jobs that came here, and returns how many milliseconds the record of each is
-// kept still: -1 of one that has not ended, -2 of one that is gone. No moves only read the clock.
+// kept still: -1 for a job that has not ended, -2 for one that is gone. Without moves it only reads the clock.
 func (c *Cell) moveAck(ctx context.Context, moves []*Move) (left []int64, err error) {
 	var args []string
 	for _, m := range moves {
@@ -250,20 +233,17 @@ func (c *Cell) clockAt(t time.Time) (ms int64, ok bool) {
 	return 0, false
 }
 
-// moveNote is how far a move is: 't' goes to this cell, 'f' there, 'l' to be looked at later, 'e' the record that sends on is kept for after.
+// moveNote is what move_note.lua is to note of a move.
 type moveNote struct {
-	move  *Move
-	what  string
-	after time.Duration
-	to    int
+	move   *Move
+	what   string // as in move_note.lua
+	number string
 }
 
-func (n *moveNote) number() string {
-	if n.what == "t" {
-		return strconv.Itoa(n.to)
-	}
-	return millis(n.after)
-}
+func goesTo(m *Move, cell int) moveNote               { return moveNote{m, "t", strconv.Itoa(cell)} }
+func isThere(m *Move) moveNote                        { return moveNote{m, "f", ""} }
+func lookLater(m *Move, after time.Duration) moveNote { return moveNote{m, "l", millis(after)} }
+func keptFor(m *Move, ms int64) moveNote              { return moveNote{m, "e", strconv.FormatInt(ms, 10)} }
 
 func (c *Cell) noteMoves(ctx context.Context, notes []moveNote) error {
 	if len(notes) == 0 {
@@ -272,12 +252,11 @@ func (c *Cell) noteMoves(ctx context.Context, notes []moveNote) error {
 	keys, args := []string{c.layout.Moves(), c.layout.Moved()}, []string(nil)
 	for _, n := range notes {
 		keys = append(keys, c.layout.Job(n.move.Job))
-		args = append(args, n.move.Job, n.move.text(), n.what, n.number())
+		args = append(args, n.move.Job, n.move.text(), n.what, n.number)
 	}
-	if err := c.runner.Call(ctx, c.scripts["move_note"], keys, args).Error(); err != nil {
-		return fmt.Errorf("note moves: %w", err)
-	}
-	return nil
+	err := c.runner.Call(ctx, c.scripts["move_note"], keys, args).Error()
+	wrap(&err, "note moves")
+	return err
 }
 
 // route is what a record says of where its job is.
@@ -313,27 +292,4 @@ func (c *Cell) routes(ctx context.Context, ids []string) ([]route, error) {
 		}
 	}
 	return out, nil
-}
-
-// key reads what an idempotency key says, and for how long it is kept still; 0 when there is none.
-func (c *Cell) key(ctx context.Context, tenant, key string) (value string, left time.Duration, err error) {
-	name := c.layout.Idempotency(tenant, key)
-	ms, err := c.runner.Do(ctx, "move_key", c.client.B().Pttl().Key(name).Build()).AsInt64()
-	if err != nil || ms <= 0 {
-		return "", 0, err
-	}
-	value, err = c.runner.Do(ctx, "move_key", c.client.B().Get().Key(name).Build()).ToString()
-	if rueidis.IsRedisNil(err) {
-		return "", 0, nil
-	}
-	return value, time.Duration(ms) * time.Millisecond, err
-}
-
-// setKey makes an idempotency key where there is none.
-func (c *Cell) setKey(ctx context.Context, tenant, key, value string, keep time.Duration) error {
-	set := c.client.B().Set().Key(c.layout.Idempotency(tenant, key)).Value(value).Nx().Px(keep).Build()
-	if err := c.runner.Do(ctx, "move_key", set).Error(); err != nil && !rueidis.IsRedisNil(err) {
-		return err
-	}
-	return nil
 }

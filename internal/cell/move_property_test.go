@@ -143,7 +143,7 @@ func (h *moveHistory) step(rt *rapid.T) {
 			gone = what[0] == moveLate
 		}
 	case 1:
-		err = from.noteMoves(h.m.ctx(), []moveNote{{move: &x.move, what: "f"}})
+		err = from.noteMoves(h.m.ctx(), []moveNote{isThere(&x.move)})
 	default:
 		err, gone = h.m.lookAfter(h.m.ctx(), from, to, []*Move{&x.move}), true
 	}
@@ -270,7 +270,7 @@ func (h *moveHistory) complete(rt *rapid.T) {
 	c.Attempt.N = owned[here].attempt
 	again := rapid.Bool().Draw(rt, "again") && j.state == freeslot.StateRunning
 	if again {
-		c.State, c.Result, c.Error, c.Again = freeslot.StateFailed, nil, &freeslot.JobError{Code: "boom"}, HandBack
+		c.State, c.Result, c.Error, c.Next = freeslot.StateFailed, nil, &freeslot.JobError{Code: "boom"}, HandBack
 	}
 	if out, err := r.Cell.complete(h.m.ctx(), []Completion{c}); err != nil || out[0] != Completed {
 		rt.Fatal(out, err)

@@ -164,7 +164,7 @@ const holdMS = 30 * 24 * int64(time.Hour/time.Millisecond)
 func (r *rig) strictMoves() {
 	r.t.Helper()
 	r.waits("r1", timeout(time.Hour.Milliseconds()))
-	r.waits("r1", func(s *Submission) { s.Gates = []Gate{WaitingGate("acme", 9)} })
+	r.waits("r1", func(s *Submission) { s.Limits = []Limit{WaitingLimit("acme", 9)} })
 	begun, err := r.BeginMoves(r.ctx(), echo, Target{Cell: 9, Slots: 1}, 0, 10)
 	if err != nil || begun.Jobs < 2 {
 		r.t.Fatalf("%+v, %v", begun, err)
@@ -180,7 +180,7 @@ func (r *rig) strictMoves() {
 		m.Cell = r.Index() // as it would come from another one
 		_, ulid, _ := strings.Cut(r.NewJobID(), "-")
 		m.Job = "9-" + ulid
-		all, notes = append(all, &m), append(notes, moveNote{move: &found[i], what: "f"})
+		all, notes = append(all, &m), append(notes, isThere(&found[i]))
 	}
 	if what, err := r.moveIn(r.ctx(), all, r.nowMS()+patience.Milliseconds(), nil); err != nil || what[0] != moveCame {
 		r.t.Error(what, err)
@@ -189,7 +189,7 @@ func (r *rig) strictMoves() {
 	if left, err := r.moveAck(r.ctx(), all); err != nil || left[0] != -1 {
 		r.t.Error(left, err)
 	}
-	notes[0].what, notes[1].what = "e", "l"
+	notes[0], notes[1] = keptFor(notes[0].move, 0), lookLater(notes[1].move, 0)
 	must(r.t, r.noteMoves(r.ctx(), notes[:2]))
 	if _, _, err := r.moves(r.ctx(), r.l.Moved(), 0, 10, found[1].Job); err != nil {
 		r.t.Error(err)

@@ -258,12 +258,12 @@ func TestMoveGates(t *testing.T) {
 		home := -1
 		m.SetGuide(&Guide{
 			Home: func(string, *freeslot.Job) (int, bool) { return home, home >= 0 },
-			Gates: func(tenant string, _ *freeslot.Job, _ int) []Gate {
-				return []Gate{KeyGate(tenant, "k", 1), WaitingGate(tenant, 9)}
+			Limits: func(tenant string, _ *freeslot.Job, _ int) []Limit {
+				return []Limit{KeyLimit(tenant, "k", 1), WaitingLimit(tenant, 9)}
 			},
 		})
 		gated := func(s *Submission) {
-			s.Job.ConcurrencyKey, s.Gates = "k", []Gate{KeyGate("acme", "k", 1), WaitingGate("acme", 9)}
+			s.Job.ConcurrencyKey, s.Limits = "k", []Limit{KeyLimit("acme", "k", 1), WaitingLimit("acme", 9)}
 		}
 		first, second := m.waitsIn(0, "", gated), m.waitsIn(0, "", gated)
 		m.begin(0, 1, 2)
@@ -299,11 +299,7 @@ func TestMoveWithServersAway(t *testing.T) {
 	for i, c := range s.All() {
 		m.rigs = append(m.rigs, &rig{Cell: c, t: t, redis: servers[i].Target, raw: c.client, l: c.layout})
 	}
-	patiently := func(d time.Duration) {
-		for _, c := range s.All() {
-			c.cfg.CallTimeout = d
-		}
-	}
+	hasty := s.withTimeout(t, 100*time.Millisecond)
 	refused := func(what string, err error) {
 		t.Helper()
 		if err == nil || freeslot.CodeOf(err) == freeslot.CodeNotFound {
@@ -314,9 +310,9 @@ func TestMoveWithServersAway(t *testing.T) {
 	away := func(server int, f func()) {
 		t.Helper()
 		servers[server].Pause()
-		patiently(100 * time.Millisecond)
+		m.Set = hasty
 		f()
-		patiently(patience)
+		m.Set = s
 		servers[server].Resume()
 	}
 	ask := func(id string) {

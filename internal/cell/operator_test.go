@@ -457,7 +457,7 @@ func TestQueueDeleted(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		s := submission("")
 		r.enqueued(s)
-		r.do("DEL", r.l.Line(echo), r.l.Fair(echo), r.l.Waiting())
+		r.do("DEL", r.l.Queue(echo), r.l.Fair(echo), r.l.Waiting())
 		if p := r.enqueued(s)[0]; !p.Waiting || p.Position != 1 {
 			t.Errorf("%+v", p)
 		}

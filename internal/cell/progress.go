@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/redis/rueidis"
 
@@ -88,23 +86,12 @@ func validateReports(node string, epoch Epoch, reports []ProgressReport) error {
 			return freeslot.Invalid("reports", "has number %d of attempt %d of job %s, expected them from 1", r.Seq, r.Attempt.N, r.Attempt.Job)
 		case len(r.Value) > freeslot.MaxProgressBytes:
 			return freeslot.Invalid("value", "has %d bytes, expected at most %d", len(r.Value), freeslot.MaxProgressBytes)
-		case !utf8.Valid(r.Value) || !json.Valid(r.Value):
-			return freeslot.Invalid("value", "is not valid JSON in UTF-8")
+		case len(r.Value) == 0:
+			return freeslot.Invalid("value", "is missing")
+		}
+		if err := freeslot.ValidateJSON("value", r.Value); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// decodeProgressEntry reads an entry that says what a handler told, of fields p ("job attempt
-// number at") and v (the value).
-func decodeProgressEntry(id, head, value string) (Reply, error) {
-	job, rest, _ := strings.Cut(head, " ")
-	if err := ValidateJobID("job_id", job); err != nil {
-		return Reply{}, err
-	}
-	p, err := decodeProgress(rest + " " + value)
-	if err != nil {
-		return Reply{}, err
-	}
-	return Reply{ID: id, Progress: p, Status: freeslot.JobStatus{ID: job}}, nil
 }

@@ -234,8 +234,8 @@ func (h *history) complete(rt *rapid.T) {
 		comp.Result = fmt.Appendf(nil, "%d", rapid.IntRange(0, 9).Draw(rt, "result"))
 	case freeslot.StateFailed:
 		comp.Error = &freeslot.JobError{Code: "boom"}
-		comp.Again = rapid.SampledFrom([]Again{Never, Retry, Retry, HandBack}).Draw(rt, "again")
-		if comp.Again == Retry {
+		comp.Next = rapid.SampledFrom([]Next{Never, Retry, Retry, HandBack}).Draw(rt, "again")
+		if comp.Next == Retry {
 			comp.RetryDelay = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "pause")
 		}
 	default:
@@ -422,7 +422,7 @@ func (h *history) lines(v *view) {
 	r := h.r
 	v.Lines, v.Virtual, v.Serves = map[string][]string{}, map[string]int{}, map[string]string{}
 	for _, class := range modelClasses {
-		scores := r.scores(r.l.Line(class))
+		scores := r.scores(r.l.Queue(class))
 		for _, job := range r.line(class) {
 			v.Lines[class] = append(v.Lines[class], fmt.Sprint(job, " ", int(scores[job])%(1<<48)))
 		}

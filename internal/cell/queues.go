@@ -22,6 +22,37 @@ const (
 	levelSize = 1 << 48
 )
 
+// Waiting is which classes have jobs that wait in a cell.
+type Waiting struct {
+	// Revision changes with the set of classes.
+	Revision uint64
+	// Same is true when it is the one that the caller knew: Classes is then nil.
+	Same    bool
+	Classes []Class
+}
+
+// Waiting reads of which classes jobs wait; known is the revision that the caller has, 0
+// for none. Errors: what Redis said.
+func (c *Cell) Waiting(ctx context.Context, known uint64) (Waiting, error) {
+	l := c.layout
+	revision, err := c.runner.Do(ctx, "waiting", c.client.B().Get().Key(l.WaitingVersion()).Build()).AsUint64()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		return Waiting{}, fmt.Errorf("read waiting classes: %w", err)
+	}
+	if revision == known && known != 0 { // 0, too, where the counter was lost
+		return Waiting{Revision: revision, Same: true}, nil
+	}
+	all, err := c.runner.Do(ctx, "waiting", c.client.B().Hgetall().Key(l.Waiting()).Build()).AsStrMap()
+	if err != nil {
+		return Waiting{}, fmt.Errorf("read waiting classes: %w", err)
+	}
+	w := Waiting{Revision: revision, Classes: make([]Class, 0, len(all))}
+	for id, definition := range all {
+		w.Classes = append(w.Classes, Class{ID: id, Definition: definition})
+	}
+	return w, nil
+}
+
 // Queue is a class of which jobs wait.
 type Queue struct {
 	Class
@@ -56,7 +87,7 @@ func (c *Cell) Queues(ctx context.Context) ([]Queue, error) {
 
 // QueueLength is how many jobs of a class wait. Errors: what Redis said.
 func (c *Cell) QueueLength(ctx context.Context, class string) (int, error) {
-	n, err := c.runner.Do(ctx, "queues", c.client.B().Zcard().Key(c.layout.Line(class)).Build()).AsInt64()
+	n, err := c.runner.Do(ctx, "queues", c.client.B().Zcard().Key(c.layout.Queue(class)).Build()).AsInt64()
 	if err != nil {
 		return 0, fmt.Errorf("length of the queue of class %s: %w", class, err)
 	}
@@ -68,7 +99,7 @@ func (c *Cell) queues(ctx context.Context, classes []Class) ([]Queue, error) {
 	defer cancel()
 	var asked []rueidis.Completed
 	for _, class := range classes {
-		b, line := c.client.B, c.layout.Line(class.ID)
+		b, line := c.client.B, c.layout.Queue(class.ID)
 		asked = append(asked, b().Zcard().Key(line).Build().Pin(), b().Zrange().Key(line).Min("0").Max("0").Withscores().Build().Pin(),
 			b().Zrange().Key(line).Min("-1").Max("-1").Withscores().Build().Pin())
 	}
@@ -87,7 +118,7 @@ func (c *Cell) queues(ctx context.Context, classes []Class) ([]Queue, error) {
 		queues = append(queues, q)
 		for _, level := range levels {
 			from, to := level*levelSize, (level+1)*levelSize
-			look := c.client.B().Zrangebyscore().Key(c.layout.Line(class.ID)).Min(strconv.FormatInt(from, 10)).Max("("+strconv.FormatInt(to, 10)).
+			look := c.client.B().Zrangebyscore().Key(c.layout.Queue(class.ID)).Min(strconv.FormatInt(from, 10)).Max("("+strconv.FormatInt(to, 10)).
 				Limit(0, queueLook).Build().Pin()
 			looks, of = append(looks, look), append(of, len(queues)-1)
 		}

@@ -61,7 +61,7 @@ func TestJobsOfAClassTies(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		for range 7 {
 			id := r.waits("")
-			r.do("ZADD", r.l.Line(echo), "5", id)
+			r.do("ZADD", r.l.Queue(echo), "5", id)
 		}
 		for _, limit := range []int{1, 2, 3} {
 			if got, _ := r.all(JobFilter{Class: echo, State: freeslot.StateWaiting}, limit); !slices.Equal(got, r.line(echo)) {
@@ -100,13 +100,13 @@ func TestQueues(t *testing.T) {
 			t.Error(n, err)
 		}
 		// A class whose queue was lost by hand is none, and what is no job counts as one without a time.
-		r.do("DEL", r.l.Line(qs[1].ID))
-		r.do("ZADD", r.l.Line(echo), "-5", "x")
+		r.do("DEL", r.l.Queue(qs[1].ID))
+		r.do("ZADD", r.l.Queue(echo), "-5", "x")
 		qs, err = r.Queues(r.ctx())
 		if err != nil || len(qs) != 1 || qs[0].Waiting != 5 || qs[0].OldestMS != submittedMS(oldest) {
 			t.Error(qs, err)
 		}
-		r.do("ZREM", r.l.Line(echo), "x")
+		r.do("ZREM", r.l.Queue(echo), "x")
 		r.do("HDEL", r.l.Waiting(), ClassOf(&freeslot.Job{Service: "other"}).ID)
 	})
 }

@@ -2,7 +2,6 @@ package cell
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/freeslot/freeslot"
@@ -39,14 +38,15 @@ func (c *Cell) TakePermits(ctx context.Context, tenant string, rate Rate, most i
 		return Permits{}, err
 	}
 	args := []string{strconv.FormatFloat(rate.PerSecond, 'f', -1, 64), strconv.Itoa(max(rate.Burst, 1)), strconv.Itoa(max(most, 1))}
-	reply, err := c.runner.Call(ctx, c.scripts["rate"], []string{c.layout.Rate(tenant)}, args).AsIntSlice()
-	if err == nil && len(reply) != 2 {
-		err = fmt.Errorf("%d values, expected 2", len(reply))
+	reply, err := c.runner.Call(ctx, c.scripts["rate"], []string{c.layout.Rate(tenant)}, args).ToArray()
+	var p Permits
+	var thousandths int
+	if err == nil {
+		err = readReply(reply, &p.Taken, &thousandths)
 	}
-	if err != nil {
-		return Permits{}, fmt.Errorf("take permits of tenant %s: %w", tenant, err)
-	}
-	return Permits{Taken: int(reply[0]), Left: float64(reply[1]) / 1000}, nil
+	wrap(&err, "take permits of tenant %s", tenant)
+	p.Left = float64(thousandths) / 1000
+	return p, err
 }
 
 // OfTenant is the cell that keeps what is a tenant's in all cells.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/redis/rueidis"
 
@@ -52,32 +51,6 @@ func parseJobRecord(text string) (r jobRecord, err error) {
 func (r jobRecord) String() string {
 	return fmt.Sprintf("%s %d %d %d %s %d %d %d %s",
 		r.tenant, r.slots, r.submittedMS, r.retentionMS, r.class, r.priority, r.attempts, r.deadlineMS, r.definition)
-}
-
-// readParts reads the parts of a text, parted by one space each, into a *string, *int or *int64 each. Only the last one
-// can have spaces.
-func readParts(text string, into ...any) error {
-	part := strings.SplitN(text, " ", len(into))
-	if len(part) != len(into) {
-		return fmt.Errorf("%.80q has %d parts, expected %d", text, len(part), len(into))
-	}
-	for i := range into {
-		var err error
-		switch to := into[i].(type) {
-		case *string:
-			*to = part[i]
-		case *int:
-			*to, err = strconv.Atoi(part[i])
-		case *int64:
-			*to, err = strconv.ParseInt(part[i], 10, 64)
-		default:
-			panic(fmt.Sprintf("cell: part of type %T", to))
-		}
-		if err != nil {
-			return fmt.Errorf("part %d of %.80q: %w", i+1, text, err)
-		}
-	}
-	return nil
 }
 
 func (c *Cell) statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, error) {

@@ -89,7 +89,7 @@ func recordedJobs(m *movers) []string {
 		for _, f := range change {
 			f(&s)
 		}
-		if len(nodes) == 0 || len(s.Gates) > 0 || s.Job.IdempotencyKey != "" {
+		if len(nodes) == 0 || len(s.Limits) > 0 || s.Job.IdempotencyKey != "" {
 			r.enqueued(s)
 		} else if p, err := r.Submit(ctx, s); err != nil || !p.Assigned {
 			r.t.Fatalf("%s: %+v, %v", name, p, err)
@@ -114,7 +114,7 @@ func recordedJobs(m *movers) []string {
 	stops := submit("stops", n1, slots(3))
 	_, err = r.Cancel(ctx, "acme", stops)
 	ok(err)
-	held := gates(KeyGate("acme", "key", 1), RunningGate("acme", 5), WaitingGate("acme", 9))
+	held := limitedBy(KeyLimit("acme", "key", 1), RunningLimit("acme", 5), WaitingLimit("acme", 9))
 	submit("counts", n1, held)
 	submit("held", n1, held)
 	submit("waits", nil, service("tts"), priority(3), of("beta", 2))

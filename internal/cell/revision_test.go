@@ -266,9 +266,9 @@ func (m *mix) end(t *testing.T, c *Cell, j mixedJob) Completion {
 		node := cmp.Or(s.Node, m.nodes[0]) // of a job that waits again
 		comp.Node, comp.Attempt.N, comp.Epoch = node, s.Attempt, m.epoch(node)
 	}
-	if again := Again(m.rng.IntN(6)); again == Retry || again == HandBack {
+	if again := Next(m.rng.IntN(6)); again == Retry || again == HandBack {
 		comp.State, comp.Result, comp.Error = freeslot.StateFailed, nil, &freeslot.JobError{Code: "boom"}
-		comp.Again, comp.RetryDelay = again, time.Duration(m.rng.IntN(2))*time.Millisecond
+		comp.Next, comp.RetryDelay = again, time.Duration(m.rng.IntN(2))*time.Millisecond
 	}
 	return comp
 }

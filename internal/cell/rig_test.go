@@ -360,7 +360,7 @@ func (r *rig) sound() {
 		kinds[kind] = append(kinds[kind], rest)
 	}
 	r.soundOwnership(kinds["slots"], kinds["jobs"])
-	r.soundLines(kinds["waiting"], kinds["fair"], kinds["jobs"], r.soundGates(kinds["gate"], kinds["parked"], kinds["jobs"]))
+	r.soundQueues(kinds["waiting"], kinds["fair"], kinds["jobs"], r.soundLimits(kinds["gate"], kinds["parked"], kinds["jobs"]))
 	r.soundDue(kinds["jobs"])
 	r.soundProgress(kinds["jobs"])
 	r.soundMoves(kinds["jobs"])
@@ -417,8 +417,8 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 	}
 }
 
-// soundLines: a job that waits stands in the queue of its class or is held back, and nobody else does.
-func (r *rig) soundLines(lines, fairs, jobs []string, parked map[string]string) {
+// soundQueues: a job that waits stands in the queue of its class or is held back, and nobody else does.
+func (r *rig) soundQueues(lines, fairs, jobs []string, parked map[string]string) {
 	r.t.Helper()
 	waiting := r.hash(r.l.Waiting())
 	lines = slices.DeleteFunc(lines, func(class string) bool { return class == "" }) // the hash of all classes
@@ -434,13 +434,13 @@ func (r *rig) soundLines(lines, fairs, jobs []string, parked map[string]string) 
 	for _, class := range lines {
 		if !r.exists(r.l.Fair(class)) {
 			// Only jobs that came back stand there: nobody was charged.
-			for job := range r.scores(r.l.Line(class)) {
+			for job := range r.scores(r.l.Queue(class)) {
 				if r.field(r.l.Job(job), "run") == "" && r.field(r.l.Job(job), "charged") == "" {
 					r.t.Errorf("job %s waits in class %s, which has no tags", job, class)
 				}
 			}
 		}
-		for job, score := range r.scores(r.l.Line(class)) {
+		for job, score := range r.scores(r.l.Queue(class)) {
 			if other, twice := stands[job]; twice {
 				r.t.Errorf("job %s stands in %s and %s", job, other, class)
 			}

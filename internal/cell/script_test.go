@@ -112,7 +112,7 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 			}
 		}
 		r.pass(w.JobID)
-		if _, err := r.CheckGates(r.ctx(), 10); err != nil {
+		if _, err := r.CheckLimits(r.ctx(), 10); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.Due(r.ctx(), 10); err != nil {

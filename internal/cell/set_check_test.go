@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap/zaptest"
@@ -26,6 +27,11 @@ func newSet(t *testing.T, prefix string, n int, targets ...*redistest.Target) *S
 		}
 		cells[i] = c
 	}
+	return startSet(t, cells)
+}
+
+func startSet(t *testing.T, cells []*Cell) *Set {
+	t.Helper()
 	s := NewSet(cells...)
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -36,6 +42,23 @@ func newSet(t *testing.T, prefix string, n int, targets ...*redistest.Target) *S
 		}
 	})
 	return s
+}
+
+// withTimeout is the same cells once more, with another timeout of calls.
+func (s *Set) withTimeout(t *testing.T, timeout time.Duration) *Set {
+	t.Helper()
+	cells := make([]*Cell, len(s.cells))
+	for i, c := range s.cells {
+		cfg := c.cfg
+		cfg.CallTimeout = timeout
+		var err error
+		if cells[i], err = New(cfg, c.client, zaptest.NewLogger(t), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := startSet(t, cells)
+	again.guide.Store(s.guide.Load())
+	return again
 }
 
 func TestCheckSet(t *testing.T) {

@@ -19,8 +19,8 @@ type Guide struct {
 	Weight func(tenant string) int
 	// Home is the cell of a job with a key that decides on it; false while there is none.
 	Home func(tenant string, job *freeslot.Job) (cell int, ok bool)
-	// Gates are a job's, with their limits in a cell.
-	Gates func(tenant string, job *freeslot.Job, cell int) []Gate
+	// Limits are a job's in a cell.
+	Limits func(tenant string, job *freeslot.Job, cell int) []Limit
 }
 
 func (g *Guide) weight(tenant string) int {
@@ -38,15 +38,15 @@ func (g *Guide) home(m *Move) (cell int, ok bool) {
 	return g.Home(tenant, job)
 }
 
-func (g *Guide) gates(m *Move) []Gate {
-	if g == nil || g.Gates == nil || m.field("gates") == "" {
+func (g *Guide) limits(m *Move) []Limit {
+	if g == nil || g.Limits == nil || m.field("gates") == "" {
 		return nil
 	}
 	tenant, job, err := m.what()
 	if err != nil {
 		return nil
 	}
-	return g.Gates(tenant, job, m.Cell)
+	return g.Limits(tenant, job, m.Cell)
 }
 
 // SetGuide says who knows of jobs that move; nil, as at first, is nobody.
@@ -174,7 +174,7 @@ func (s *Set) decide(moves []*Move) []moveNote {
 	notes := later(moves, moveAgain)
 	for i, m := range moves {
 		if home, ok := s.guide.Load().home(m); ok {
-			notes[i] = moveNote{move: m, what: "t", to: home}
+			notes[i] = goesTo(m, home)
 		}
 	}
 	return notes
@@ -183,7 +183,7 @@ func (s *Set) decide(moves []*Move) []moveNote {
 func later(moves []*Move, after time.Duration) []moveNote {
 	notes := make([]moveNote, len(moves))
 	for i, m := range moves {
-		notes[i] = moveNote{move: m, what: "l", after: after}
+		notes[i] = lookLater(m, after)
 	}
 	return notes
 }
@@ -214,9 +214,9 @@ func (s *Set) bring(ctx context.Context, from, target *Cell, moves []*Move, begi
 				came++
 			}
 			here = append(here, m)
-			notes = append(notes, moveNote{move: m, what: "f"})
+			notes = append(notes, isThere(m))
 		case moveBroken:
-			notes = append(notes, moveNote{move: m, what: "l", after: moveLook})
+			notes = append(notes, lookLater(m, moveLook))
 		default: // too late: they are read anew
 		}
 	}
@@ -262,9 +262,9 @@ func (s *Set) lookAfter(ctx context.Context, from, target *Cell, moves []*Move) 
 	}
 	notes := make([]moveNote, len(moves))
 	for i, m := range moves {
-		notes[i] = moveNote{move: m, what: "e", after: time.Duration(max(left[i], 0)) * time.Millisecond}
+		notes[i] = keptFor(m, max(left[i], 0))
 		if left[i] == -1 {
-			notes[i] = moveNote{move: m, what: "l", after: moveLook}
+			notes[i] = lookLater(m, moveLook)
 		}
 	}
 	return from.noteMoves(ctx, notes)

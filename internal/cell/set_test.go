@@ -175,8 +175,9 @@ func TestSetWithOneServerDown(t *testing.T) {
 	t.Parallel()
 	up, down := redistest.New(t), redistest.New(t)
 	s := newSet(t, up.Prefix(t), 2, up.Target, down.Target)
-	s.At(1).cfg.CallTimeout = 200 * time.Millisecond
 	f := newFleet(t, s, 10)
+	s = s.withTimeout(t, 200*time.Millisecond)
+	f.Set = s
 	down.Kill()
 	mine := func(ids []string) []string {
 		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return cellOf(t, id) != 0 })
@@ -193,7 +194,6 @@ func TestSetWithOneServerDown(t *testing.T) {
 		t.Error(shares, failed)
 	}
 	up.Kill()
-	s.At(0).cfg.CallTimeout = 200 * time.Millisecond
 	if page, err := s.Jobs(t.Context(), JobFilter{}, "", 3); err == nil {
 		t.Errorf("with no server at all: %+v", page)
 	}

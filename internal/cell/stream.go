@@ -2,12 +2,12 @@ package cell
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -23,6 +23,43 @@ const blockMargin = 2 * time.Second
 
 // errReadLate is why a blocking read was given up.
 var errReadLate = fmt.Errorf("no answer within the block and %s: %w", blockMargin, context.DeadlineExceeded)
+
+// Dispatch is what an entry of a node's dispatch stream says of one job.
+type Dispatch struct {
+	// ID is the entry's position in the stream: several jobs can have the same.
+	ID      string
+	Attempt Attempt
+	// Cancel is true for a control entry: stop this attempt.
+	Cancel bool
+	Tenant string
+	// Job is nil for control entries and where the job is too large for the
+	// stream; read the latter by Spec.
+	Job *freeslot.Job
+}
+
+// Reply is what an entry of a replica's reply stream says of one job.
+type Reply struct {
+	// ID is the entry's position in the stream: several jobs can have the same.
+	ID     string
+	Status freeslot.JobStatus
+	// Used is the number of slots in use on Status.Node after the job ended.
+	Used int
+	// Partial is true when the result was too large for the stream: Status has
+	// all but Result, which is read by Job.
+	Partial bool
+	// Assigned is true when the job got a slot after it had waited: Status has Node,
+	// Attempt, State and AssignedAtMS.
+	Assigned bool
+	// Requeued is true when an attempt of the job was lost or failed, and it waits again:
+	// only Status.ID is set, and Class.
+	Requeued bool
+	Class    string
+	// Progress is what a handler of the job told: only Status.ID is set beside it.
+	Progress *freeslot.Progress
+	// Detached is true when another replica attached to the job: it will get
+	// the result, this one will not. Only Status.ID is set then.
+	Detached bool
+}
 
 // Dispatches reads what was delivered to a node behind the entry after ("" reads
 // from the start), up to limit entries, 1 at least, waiting up to block for the
@@ -249,13 +286,11 @@ func (c *Cell) xread(key, after string, block time.Duration, limit int) rueidis.
 func decodeDispatch(id string, f fields) (d Dispatch, err error) {
 	if head := f.get("c"); head != "" {
 		d.Cancel = true
-		err = readParts(head, &d.Attempt.Job, &d.Attempt.N)
+		if err = readParts(head, &d.Attempt.Job, &d.Attempt.N); err == nil {
+			err = ValidateJobID("job_id", d.Attempt.Job)
+		}
 	} else {
 		d, err = decodeDelivery(f.get("j"), f.get("s"))
-	}
-	if err == nil {
-		// A job id that this release does not know would spoil every heartbeat that names it.
-		err = ValidateJobID("job_id", d.Attempt.Job)
 	}
 	if err != nil {
 		return Dispatch{}, err
@@ -269,13 +304,12 @@ func decodeDelivery(head, spec string) (d Dispatch, err error) {
 	if err = readParts(head, &d.Attempt.Job, &d.Attempt.N, &d.Tenant); err != nil {
 		return d, err
 	}
-	if spec != "" {
-		d.Job = new(freeslot.Job)
-		if err := json.Unmarshal([]byte(spec), d.Job); err != nil {
-			return d, fmt.Errorf("spec: %w", err)
-		}
+	// A job id that this release does not know would spoil every heartbeat that names it.
+	if err = ValidateJobID("job_id", d.Attempt.Job); err != nil || spec == "" {
+		return d, err
 	}
-	return d, nil
+	d.Job, err = decodeSpec([]byte(spec))
+	return d, err
 }
 
 // decodeReply reads what an entry of a reply stream says of a job:
@@ -286,27 +320,33 @@ func decodeDelivery(head, spec string) (d Dispatch, err error) {
 //	it got a slot after waiting  a ("job attempt node assigned-at used")
 //	it waits again               w ("job class")
 //	progress                     p ("job attempt number at") and v (the value)
-func decodeReply(id string, f fields) (Reply, error) {
-	r := Reply{ID: id}
+func decodeReply(id string, f fields) (r Reply, err error) {
+	r.ID = id
 	s := &r.Status
 	if head := f.get("p"); head != "" {
-		return decodeProgressEntry(id, head, f.get("v"))
+		job, rest, _ := strings.Cut(head, " ")
+		s.ID = job
+		if err = ValidateJobID("job_id", job); err == nil {
+			r.Progress, err = decodeProgress(rest + " " + f.get("v"))
+		}
+		return r, err
 	}
 	if s.ID = f.get("d"); s.ID != "" {
 		r.Detached = true
 		return r, nil
 	}
-	if again := f.get("w"); again != "" {
+	if requeued := f.get("w"); requeued != "" {
 		r.Requeued = true
-		return r, readParts(again, &s.ID, &r.Class)
+		err = readParts(requeued, &s.ID, &r.Class)
+		return r, err
 	}
-	if begun := f.get("a"); begun != "" {
+	if assigned := f.get("a"); assigned != "" {
 		r.Assigned, s.State = true, freeslot.StateRunning
-		return r, readParts(begun, &s.ID, &s.Attempt, &s.Node, &s.AssignedAtMS, &r.Used)
+		err = readParts(assigned, &s.ID, &s.Attempt, &s.Node, &s.AssignedAtMS, &r.Used)
+		return r, err
 	}
 	var state, partial string
-	err := readParts(f.get("j"), &s.ID, &s.Attempt, &s.Node, &state, &s.FinishedAtMS, &r.Used, &partial)
-	if err != nil {
+	if err = readParts(f.get("j"), &s.ID, &s.Attempt, &s.Node, &state, &s.FinishedAtMS, &r.Used, &partial); err != nil {
 		return r, err
 	}
 	s.State, r.Partial = freeslot.State(state), partial == "1"
@@ -318,7 +358,8 @@ func decodeReply(id string, f fields) (Reply, error) {
 	if s.Node == noNode {
 		s.Node = ""
 	}
-	return r, setOutcome(s, f.get("r"), f.get("e"))
+	err = setOutcome(s, f.get("r"), f.get("e"))
+	return r, err
 }
 
 // noNode stands for the node of a job that ended before its first attempt.

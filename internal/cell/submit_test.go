@@ -244,7 +244,7 @@ func TestSubmitMalformed(t *testing.T) {
 			"node 2 of 1":   replaced(node, "2"),
 			"end missing":   func(args []string) []string { return args[:len(args)-1] },
 		} {
-			call := newSubmitCall(r.l)
+			call := newSubmitCall(r.l, 1)
 			second := submission("", "n1")
 			second.Job.Slots = 2
 			for _, s := range encoded(t, submission("", "n1"), second) {

@@ -1,15 +1,10 @@
 package cell
 
 import (
-	"encoding/json"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
 )
-
-// maxResources bounds what a heartbeat says of its node: every replica gets it each time.
-const maxResources = 16 << 10
 
 // Everything that becomes part of a key, of a value with separators or of an event
 // is checked before Redis is asked. The errors are *freeslot.Errors with code
@@ -24,8 +19,11 @@ func validateAgent(node string, epoch Epoch) error {
 
 func validateReplica(replica string) error { return freeslot.ValidateName("replica", replica) }
 
-// validate leaves the job's contents to whoever took it from its submitter.
-func (s *Submission) validate() error {
+// validate leaves the job's contents to the caller, who took it from its submitter. candidates is how many the call needs.
+func (s *Submission) validate(candidates int) error {
+	if len(s.Candidates) < candidates || len(s.Candidates) > MaxCandidates {
+		return freeslot.Invalid("candidates", "has %d entries, expected %d to %d", len(s.Candidates), candidates, MaxCandidates)
+	}
 	if err := ValidateJobID("job_id", s.JobID); err != nil {
 		return err
 	}
@@ -46,8 +44,10 @@ func (s *Submission) validate() error {
 	if s.Job.Priority < 0 || s.Job.Priority > freeslot.MaxPriority || s.Job.MaxAttempts < 0 || s.Job.TimeoutMS < 0 {
 		return freeslot.Invalid("job", "has a priority, max_attempts or timeout_ms that was not validated")
 	}
-	if err := s.validateGates(); err != nil {
-		return err
+	for _, l := range s.Limits {
+		if l.most < 1 || l.name == "" {
+			return freeslot.Invalid("gates", "has a limit of %d, expected 1 or more", l.most)
+		}
 	}
 	for _, node := range s.Candidates {
 		if err := freeslot.ValidateName("candidates", node); err != nil {
@@ -56,14 +56,6 @@ func (s *Submission) validate() error {
 	}
 	if id := s.Class.ID; id != "" && (len(id) != 16 || strings.Trim(id, "0123456789abcdef") != "") {
 		return freeslot.Invalid("class", "is %q, expected 16 hexadecimal digits", id)
-	}
-	return nil
-}
-
-// validateCandidates is for submissions that nodes must be named for.
-func (s *Submission) validateCandidates(least int) error {
-	if len(s.Candidates) < least || len(s.Candidates) > MaxCandidates {
-		return freeslot.Invalid("candidates", "has %d entries, expected %d to %d", len(s.Candidates), least, MaxCandidates)
 	}
 	return nil
 }
@@ -80,35 +72,10 @@ func (c *Completion) validate() error {
 		return freeslot.Invalid("state", "is %q, which is not terminal", c.State)
 	case c.State == freeslot.StateFailed && c.Error == nil:
 		return freeslot.Invalid("error", "is missing from a job that failed")
-	case c.Again != Never && c.State != freeslot.StateFailed:
-		return freeslot.Invalid("again", "is set for a job that is %s, expected one that failed", c.State)
-	case len(c.Result) > 0 && (!utf8.Valid(c.Result) || !json.Valid(c.Result)):
-		return freeslot.Invalid("result", "is not valid JSON in UTF-8")
-	default:
-		return nil
+	case c.Next != Never && c.State != freeslot.StateFailed:
+		return freeslot.Invalid("next", "is set for a job that is %s, expected one that failed", c.State)
 	}
-}
-
-func (hb *Heartbeat) validate() error {
-	if err := validateAgent(hb.Node, hb.Epoch); err != nil {
-		return err
-	}
-	switch {
-	case hb.Status != "" && hb.Status != freeslot.StatusOnline && hb.Status != freeslot.StatusDraining:
-		return freeslot.Invalid("status", "is %q, expected online or draining", hb.Status)
-	case len(hb.Resources) > maxResources:
-		return freeslot.Invalid("resources", "has %d bytes, expected at most %d", len(hb.Resources), maxResources)
-	case len(hb.Resources) > 0 && !json.Valid(hb.Resources):
-		return freeslot.Invalid("resources", "is not valid JSON")
-	case hb.Read != "" && !isStreamID(hb.Read):
-		return freeslot.Invalid("read", "is %q, which is not the id of a stream entry", hb.Read)
-	}
-	for i := range hb.Running {
-		if err := ValidateJobID("running", hb.Running[i].Job); err != nil {
-			return err
-		}
-	}
-	return nil
+	return freeslot.ValidateJSON("result", c.Result)
 }
 
 // isStreamID accepts the long form only, which is what Redis hands out.

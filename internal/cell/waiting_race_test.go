@@ -54,8 +54,8 @@ func TestRaceOfWaitingJobs(t *testing.T) {
 				busy = true
 				comp := succeed(node, nodes[node], a.Job)
 				comp.Attempt = a
-				if again := Again(rng.IntN(6)); again == Retry || again == HandBack {
-					comp.State, comp.Result, comp.Error, comp.Again = freeslot.StateFailed, nil, &freeslot.JobError{Code: "boom"}, again
+				if again := Next(rng.IntN(6)); again == Retry || again == HandBack {
+					comp.State, comp.Result, comp.Error, comp.Next = freeslot.StateFailed, nil, &freeslot.JobError{Code: "boom"}, again
 				}
 				out, err := c.Complete(r.ctx(), comp)
 				if err != nil {

@@ -55,7 +55,7 @@ var echo = ClassOf(testJob()).ID
 // line is who waits in a class, the next first.
 func (r *rig) line(class string) []string {
 	r.t.Helper()
-	return r.strings("ZRANGE", r.l.Line(class), "0", "-1")
+	return r.strings("ZRANGE", r.l.Queue(class), "0", "-1")
 }
 
 // take has a node take jobs of the usual class, and returns how many.
@@ -72,11 +72,11 @@ func (r *rig) take(node string, classes ...string) int {
 }
 
 // fails is the end of the job's present attempt by an error.
-func (r *rig) fails(node string, epoch Epoch, job string, again Again) Completion {
+func (r *rig) fails(node string, epoch Epoch, job string, next Next) Completion {
 	r.t.Helper()
 	return Completion{
 		Node: node, Epoch: epoch, Attempt: Attempt{Job: job, N: r.status(job).Attempt},
-		State: freeslot.StateFailed, Error: &freeslot.JobError{Code: "boom", Message: "no"}, Again: again,
+		State: freeslot.StateFailed, Error: &freeslot.JobError{Code: "boom", Message: "no"}, Next: next,
 	}
 }
 

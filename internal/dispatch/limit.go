@@ -22,18 +22,18 @@ type Limits struct {
 
 // limitsOf are the limits of a job in a cell. Each cell has its share of a tenant's limits. The
 // limit of a concurrency key is not divided: all jobs of the key go to one cell.
-func (d *Dispatcher) limitsOf(r *Request, index int) (gates []cell.Gate) {
+func (d *Dispatcher) limitsOf(r *Request, index int) (all []cell.Limit) {
 	limits := d.cfg.Limits(r.Tenant)
 	if limits.Running > 0 {
-		gates = append(gates, cell.RunningGate(r.Tenant, d.limitShare(limits.Running, index)))
+		all = append(all, cell.RunningLimit(r.Tenant, d.limitShare(limits.Running, index)))
 	}
 	if key := r.Job.ConcurrencyKey; key != "" {
-		gates = append(gates, cell.KeyGate(r.Tenant, key, r.Job.KeyLimit()))
+		all = append(all, cell.KeyLimit(r.Tenant, key, r.Job.KeyLimit()))
 	}
 	if limits.Waiting > 0 {
-		gates = append(gates, cell.WaitingGate(r.Tenant, d.limitShare(limits.Waiting, index)))
+		all = append(all, cell.WaitingLimit(r.Tenant, d.limitShare(limits.Waiting, index)))
 	}
-	return gates
+	return all
 }
 
 // limitShare divides a limit over the cells so that the shares add up to it.
@@ -65,14 +65,14 @@ const (
 func (c *client) checkLimits() {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	gated, err := c.cell.Gated(ctx)
-	if err != nil || !gated {
+	limited, err := c.cell.Limited(ctx)
+	if err != nil || !limited {
 		return // due logs a failing cell
 	}
-	classes, err := c.cell.CheckGates(ctx, limitBatch)
+	classes, err := c.cell.CheckLimits(ctx, limitBatch)
 	if err != nil {
 		if c.d.ctx.Err() == nil {
-			logFailure(c.sampled, "check gates", err)
+			logFailure(c.sampled, "check limits", err)
 		}
 		return
 	}

@@ -278,7 +278,7 @@ func TestRetry(t *testing.T) {
 	id := rep.mustWait(job(), 0, sink)
 	first := sink.begun(id, 1)
 	agents[first.Node].end(cell.Completion{
-		Attempt: cell.Attempt{Job: id, N: 1}, State: freeslot.StateFailed, Again: cell.Retry, RetryDelay: 20 * time.Millisecond,
+		Attempt: cell.Attempt{Job: id, N: 1}, State: freeslot.StateFailed, Next: cell.Retry, RetryDelay: 20 * time.Millisecond,
 		Error: &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "not yet"},
 	})
 	second := sink.begun(id, 2)

@@ -52,7 +52,7 @@ func (d *Dispatcher) guide() *cell.Guide {
 			}
 			return d.cellsOf(d.nodes.Class(job.Service, &job.Requirement)).keyCell(tenant, key, job)
 		},
-		Gates: func(tenant string, job *freeslot.Job, cell int) []cell.Gate {
+		Limits: func(tenant string, job *freeslot.Job, cell int) []cell.Limit {
 			return d.limitsOf(&Request{Tenant: tenant, Job: job}, cell)
 		},
 	}

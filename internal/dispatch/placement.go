@@ -82,7 +82,7 @@ func (d *Dispatcher) submission(p *placement) cell.Submission {
 		sub.ReplyTo = d.cfg.Replica
 	}
 	if p.enqueue {
-		sub.Gates = d.limitsOf(&p.request, p.client.cell.Index())
+		sub.Limits = d.limitsOf(&p.request, p.client.cell.Index())
 	}
 	if p.request.Run != nil {
 		sub.Once = p.request.Run.Once

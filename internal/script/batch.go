@@ -149,6 +149,16 @@ func (b *Batch[In, Out]) Do(ctx context.Context, in []In) []Outcome[Out] {
 	return out
 }
 
+// DoOne is Do for one item, without slices.
+func (b *Batch[In, Out]) DoOne(ctx context.Context, in In) (Out, error) {
+	it := newItem[In, Out](ctx, in)
+	if !b.started.Load() {
+		it.fail(ErrStopped)
+	}
+	b.do([]*item[In, Out]{it})
+	return it.out, it.err
+}
+
 // item is one caller's part of a call. done is closed after out and err are set.
 type item[In, Out any] struct {
 	ctx context.Context
@@ -226,6 +236,11 @@ func (b *Batch[In, Out]) enqueue(it *item[In, Out]) {
 		it.fail(ErrStopped)
 		return
 	default:
+	}
+	select {
+	case b.queue <- it:
+		return
+	default: // the queue is full
 	}
 	select {
 	case b.queue <- it:

@@ -15,10 +15,10 @@ import (
 // tracer makes one server span of each submit, from its arrival to the answer.
 type tracer struct{ tracer trace.Tracer }
 
-// newTracer makes a tracer that records nothing if provider is nil.
+// newTracer makes a tracer that records nothing if provider is nil or does not.
 func newTracer(provider trace.TracerProvider) tracer {
-	if provider == nil {
-		provider = noop.NewTracerProvider()
+	if _, off := provider.(noop.TracerProvider); off || provider == nil {
+		return tracer{}
 	}
 	return tracer{tracer: provider.Tracer("github.com/freeslot/freeslot/internal/session")}
 }
@@ -26,6 +26,9 @@ func newTracer(provider trace.TracerProvider) tracer {
 // start begins the span of a job under the job's own trace context. The job then carries the span's
 // context, so that the node's spans become its children.
 func (t tracer) start(job *freeslot.Job, tenant string) trace.Span {
+	if t.tracer == nil {
+		return noop.Span{}
+	}
 	ctx, span := t.tracer.Start(
 		tracing.Parent(context.Background(), job.TraceParent), "freeslot.submit",
 		trace.WithSpanKind(trace.SpanKindServer),
@@ -41,6 +44,9 @@ func (t tracer) start(job *freeslot.Job, tenant string) trace.Span {
 }
 
 func endSpan(span trace.Span, jobID string, err error) {
+	if !span.IsRecording() {
+		return
+	}
 	if err != nil {
 		span.SetStatus(codes.Error, string(freeslot.CodeOf(err)))
 	} else {

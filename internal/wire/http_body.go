@@ -3,8 +3,6 @@ package wire
 import (
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/freeslot/freeslot"
 )
 
@@ -14,7 +12,7 @@ import (
 // [freeslot.Job.Validate].
 func DecodeJob(data []byte) (freeslot.Job, *freeslot.Error) {
 	var job freeslot.Job
-	if err := json.Unmarshal(data, &job, strict); err != nil {
+	if err := unmarshalStrict(data, &job); err != nil {
 		return freeslot.Job{}, refuse("job", err)
 	}
 	switch {
@@ -39,7 +37,7 @@ func DecodeExplain(data []byte) (job freeslot.Job, limit *int, err *freeslot.Err
 		ConcurrencyLimit int                  `json:"concurrency_limit"`
 		Limit            *int                 `json:"limit"`
 	}
-	if err := json.Unmarshal(data, &part, strict); err != nil {
+	if err := unmarshalStrict(data, &part); err != nil {
 		refusal := refuse("job", err)
 		if refusal.Field == "job.limit" {
 			refusal = refuse("", err)

@@ -86,17 +86,6 @@ type sentMessage struct {
 	Reason       string              `json:"reason,omitempty"`
 }
 
-// AppendAccepted appends an accepted message. index is NoIndex outside batches. position is 0
-// unless the job waits.
-func AppendAccepted(dst []byte, id string, index int, jobID string, position int) []byte {
-	return appendJSON(dst, &sentMessage{Type: TypeAccepted, ID: id, Index: indexOrNone(index), JobID: jobID, Position: position})
-}
-
-// AppendAssigned appends an assigned message. assignedAtMS is Redis' clock.
-func AppendAssigned(dst []byte, jobID, node string, attempt int, assignedAtMS int64) []byte {
-	return appendJSON(dst, &sentMessage{Type: TypeAssigned, JobID: jobID, Node: node, Attempt: attempt, AssignedAtMS: assignedAtMS})
-}
-
 // AppendProgress appends a progress message. p.Value must be valid JSON.
 func AppendProgress(dst []byte, jobID string, p *freeslot.Progress) []byte {
 	progress := *p
@@ -106,12 +95,6 @@ func AppendProgress(dst []byte, jobID string, p *freeslot.Progress) []byte {
 		JobID string      `json:"job_id"`
 		*freeslot.Progress
 	}{TypeProgress, jobID, &progress})
-}
-
-// AppendResult appends a result message. s.Result must be valid JSON; bytes in it that are not
-// UTF-8 become U+FFFD.
-func AppendResult(dst []byte, s *freeslot.JobStatus) []byte {
-	return appendJSON(dst, &sentMessage{Type: TypeResult, Job: sent(s)})
 }
 
 // AppendStatus appends a status message. s.Result is as for AppendResult.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/freeslot/freeslot"
@@ -121,7 +120,7 @@ func (l Limits) DecodeRequest(frame []byte) (Request, *freeslot.Error) {
 		return Request{}, ErrNotUTF8
 	}
 	in := request{Jobs: batch{limit: l.MaxBatch}}
-	if err := json.Unmarshal(frame, &in, strict); err != nil {
+	if err := unmarshalStrict(frame, &in); err != nil {
 		return Request{ID: findID(frame)}, refuse("", err)
 	}
 	if refused := in.check(); refused != nil {

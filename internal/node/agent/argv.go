@@ -76,8 +76,10 @@ func parseArgv(argv []string) (*template, map[int]error) {
 			problems[i] = err
 		}
 		switch {
-		case !interpreter: // also after env, sudo, docker run and the like
-			interpreter = interpreters.MatchString(filepath.Base(text))
+		// Also after env, sudo and docker run, and behind a script that may run its arguments.
+		case (!interpreter || passed && !own) && interpreters.MatchString(filepath.Base(text)):
+			interpreter, passed = true, false
+		case !interpreter:
 		case !passed && !isOption(argv[i-1]) && !isOption(text):
 			passed, own = true, text == "--" && !interpreters.MatchString(filepath.Base(argv[i-1]))
 		}

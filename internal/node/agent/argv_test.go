@@ -124,6 +124,7 @@ func TestArgvRefusesConfigurations(t *testing.T) {
 		`[python3, "-u", "${{payload.file}}"]`:                      "argv[2] has a placeholder behind an interpreter",
 		`[python3.12, "-m", "tool", "${{payload.text}}"]`:           "argv[3] has a placeholder behind an interpreter",
 		`[sh, "-c", "cat $1", "${{payload.text}}"]`:                 "argv[3] has a placeholder behind an interpreter",
+		`[bash, /opt/wrap.sh, sh, "-c", "echo ${{payload.text}}"]`:  "argv[4] has a placeholder behind an interpreter",
 		`[bash, "-c", "--", "${{payload.text}}"]`:                   "argv[3] has a placeholder behind an interpreter",
 		`[bash, "+x", "-c", "${{payload.text}}"]`:                   "argv[3] has a placeholder behind an interpreter",
 		`[cat, "--${{payload.text}}"]`:                              `argv[1] has a placeholder right behind "-"`,

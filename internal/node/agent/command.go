@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
@@ -90,7 +91,7 @@ func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error)
 	defer progress.close()
 
 	cmd := c.command(args, c.environ(ctx, job))
-	cmd.Stdin, cmd.ExtraFiles = bytes.NewReader(stdin), progress.files()
+	cmd.Stdin, cmd.ExtraFiles = bytes.NewReader(stdin), []*os.File{progress.write}
 	done, err := c.execute(ctx, cmd, group, progress.read)
 	switch {
 	case err != nil:
@@ -200,21 +201,18 @@ func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgr
 	case <-ctx.Done():
 	}
 	procgroup.Signal(group, syscall.SIGTERM)
-	timer := time.NewTimer(c.cfg.KillGrace)
-	defer timer.Stop()
 	select {
 	case <-ended:
 		return true
-	case <-timer.C:
+	case <-time.After(c.cfg.KillGrace):
 	}
 	procgroup.Signal(group, syscall.SIGKILL)
 	if limited != nil {
 		_ = limited.Kill() // remove logs failures
 	}
-	timer.Reset(killDoubt)
 	select {
 	case <-ended:
-	case <-timer.C:
+	case <-time.After(killDoubt):
 		c.log.Error("command.not_killed", zap.Int("pid", group), zap.String("program", c.path), zap.String(logging.FieldReason, "it lives on after SIGKILL: another user's, or stuck in the kernel"))
 	}
 	return true
@@ -234,8 +232,8 @@ func startFailed(err error) error {
 
 // failure is how the command ended.
 func (e *execution) failure() error {
-	var exit *exec.ExitError
-	if !errors.As(e.err, &exit) {
+	exit, ok := errors.AsType[*exec.ExitError](e.err)
+	if !ok {
 		if errors.Is(e.err, exec.ErrWaitDelay) {
 			return jobError(CodeBadOutput, "a process that the command left behind holds its output open")
 		}

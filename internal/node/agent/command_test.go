@@ -57,6 +57,7 @@ func TestCommandResults(t *testing.T) {
 		"nothing":                  {script: "true", want: `""`},
 		"forced text":              {script: "printf 42", output: OutputText, want: `"42"`},
 		"json required":            {script: "echo hi", output: OutputJSON, code: CodeBadOutput, says: "not valid JSON"},
+		"no output in base64":      {script: `true`, output: OutputBase64, want: `""`},
 		"base64":                   {script: `printf '\377\376'`, output: OutputBase64, want: `"//4="`},
 		"binary":                   {script: `printf '\377\376'`, code: CodeBadOutput, says: "output: base64"},
 		"json not UTF-8":           {script: `printf '"\377"'`, code: CodeBadOutput, says: "output: base64"},

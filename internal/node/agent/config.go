@@ -305,8 +305,7 @@ func (n *Node) validate(p *config.Problems) {
 		{Features: profile.Features},
 	} {
 		part.ID, part.MaxConcurrency = "x", 1
-		var e *freeslot.Error
-		if errors.As(part.Validate("node"), &e) {
+		if e, ok := errors.AsType[*freeslot.Error](part.Validate("node")); ok {
 			p.Coded(cmp.Or(profileKeys[e.Field], e.Field), e)
 		}
 	}
@@ -419,12 +418,10 @@ func (c *Command) program() (string, error) {
 	if err == nil {
 		return path, nil
 	}
-	var notFound *exec.Error
-	if errors.As(err, &notFound) {
+	if notFound, ok := errors.AsType[*exec.Error](err); ok {
 		err = notFound.Err
 	}
-	var file *fs.PathError
-	if errors.As(err, &file) {
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		err = file.Err
 	}
 	return "", fmt.Errorf("begins with %q, which cannot be run: %w", c.Argv[0], err)

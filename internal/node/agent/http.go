@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,8 @@ const (
 	excerptBytes = 512
 	// maxHeaderBytes bounds the headers of a response.
 	maxHeaderBytes = 64 << 10
+	// never is longer than any exchange.
+	never = 2 * maxTimeout
 )
 
 // errTimeout is the cause of a context that ended by the timeout of a service.
@@ -79,10 +82,11 @@ func (e *httpExecutor) run(ctx context.Context, job *worker.Job) (any, error) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return nil, retryRefusal(resp, refusal(resp))
 	}
-	idle := &idle{limit: e.cfg.IdleTimeout}
-	if events := e.events(resp, idle.heard); events != nil {
-		idle.start(abort)
-		defer idle.stop()
+	idle := time.AfterFunc(never, func() { abort(errIdle) })
+	defer idle.Stop()
+	heard := func() { idle.Reset(cmp.Or(e.cfg.IdleTimeout, never)) }
+	if events := e.events(resp, heard); events != nil {
+		heard()
 		return e.stream(ctx, events, job)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(e.limit)+1))
@@ -136,8 +140,7 @@ func (e *httpExecutor) failure(ctx context.Context, err error) error {
 
 // plain is the error without the URL, which may hold a secret.
 func plain(err error) string {
-	var withURL *url.Error
-	if errors.As(err, &withURL) {
+	if withURL, ok := errors.AsType[*url.Error](err); ok {
 		err = withURL.Err
 	}
 	return err.Error()

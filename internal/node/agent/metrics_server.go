@@ -77,8 +77,7 @@ func (m *metricsServer) stop(ctx context.Context) error {
 
 // cause is a listen error without the operation and address, which the message has already.
 func cause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	return err

@@ -74,7 +74,7 @@ func (o Output) result(data []byte) (json.RawMessage, error) {
 		}
 		return data, nil
 	case OutputBase64:
-		return json.Marshal(data)
+		return json.Marshal(append([]byte{}, data...)) // no output is an empty text, not null
 	default:
 		if !utf8.Valid(data) {
 			return nil, jobError(CodeBadOutput, "the output is not UTF-8 text; for other data set output: base64")

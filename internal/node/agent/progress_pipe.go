@@ -35,8 +35,6 @@ func newProgressPipe(to *progressReporter) (*progressPipe, error) {
 	return &progressPipe{to: to, reader: reader, write: write}, nil
 }
 
-func (p *progressPipe) files() []*os.File { return []*os.File{p.write} }
-
 // read is called once the command has its end of the pipe.
 func (p *progressPipe) read() {
 	_ = p.write.Close() // the command's copy stays

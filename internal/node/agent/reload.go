@@ -74,8 +74,8 @@ func (a *Agent) Reload(ctx context.Context, load func() (Config, error), setLeve
 // refuse logs each problem.
 func (a *Agent) refuse(err error) error {
 	a.metrics.countReload(reloadRefused)
-	var problems config.Problems
-	if !errors.As(err, &problems) {
+	problems, ok := errors.AsType[config.Problems](err)
+	if !ok {
 		problems = config.Problems{{Message: err.Error()}}
 	}
 	for _, p := range problems {
@@ -92,13 +92,11 @@ func (a *Agent) unfit(changed []string, next *Config) config.Problems {
 			problems.Addf(key, "has changed, which needs a restart of the agent")
 		}
 	}
-	if grace := next.interruptGrace(); grace > a.grace {
-		for i, s := range next.Services {
-			one := Config{Services: []Service{s}}
-			if one.interruptGrace() > a.grace {
-				problems.Addf(fmt.Sprintf("services[%d].command.kill_grace", i),
-					"is %s, which is longer than the agent waits when it stops: that was set at its start, and needs a restart of the agent", config.FormatDuration(s.Command.KillGrace))
-			}
+	for i, s := range next.Services {
+		one := Config{Services: []Service{s}}
+		if one.interruptGrace() > a.grace {
+			problems.Addf(fmt.Sprintf("services[%d].command.kill_grace", i),
+				"is %s, which is longer than the agent waits when it stops: that was set at its start, and needs a restart of the agent", config.FormatDuration(s.Command.KillGrace))
 		}
 	}
 	return problems

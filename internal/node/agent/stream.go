@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -43,31 +42,6 @@ func (t *progressReporter) refuse(err error) {
 		t.log.Warn("progress.refused", zap.String(logging.FieldJob, t.job.ID), zap.String("service", t.job.Service), zap.Error(err))
 	}
 	t.refused = true
-}
-
-// idle aborts an exchange with errIdle when a stream brings nothing for limit.
-type idle struct {
-	limit time.Duration
-	timer *time.Timer
-}
-
-// start does nothing without a limit.
-func (i *idle) start(abort context.CancelCauseFunc) {
-	if i.limit > 0 {
-		i.timer = time.AfterFunc(i.limit, func() { abort(errIdle) })
-	}
-}
-
-func (i *idle) heard() {
-	if i.timer != nil {
-		i.timer.Reset(i.limit)
-	}
-}
-
-func (i *idle) stop() {
-	if i.timer != nil {
-		i.timer.Stop()
-	}
 }
 
 // stream reads events up to a result or an error.

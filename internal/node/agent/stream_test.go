@@ -220,10 +220,8 @@ func TestIdleTimeoutBeginsAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		reader, writer := io.Pipe()
-		i := &idle{limit: time.Second}
-		aborted := make(chan error, 1)
-		i.start(func(cause error) { aborted <- cause; _ = writer.CloseWithError(cause) })
-		defer i.stop()
+		idle := time.AfterFunc(time.Second, func() { _ = writer.CloseWithError(errIdle) })
+		defer idle.Stop()
 		go func() {
 			for range 5 {
 				time.Sleep(900 * time.Millisecond)
@@ -231,8 +229,8 @@ func TestIdleTimeoutBeginsAnew(t *testing.T) {
 			}
 		}()
 		begun := time.Now()
-		_, err := newEventReader(sseType, reader, 100, i.heard).next()
-		if !errors.Is(err, errIdle) || !errors.Is(<-aborted, errIdle) || time.Since(begun) != 5500*time.Millisecond {
+		_, err := newEventReader(sseType, reader, 100, func() { idle.Reset(time.Second) }).next()
+		if !errors.Is(err, errIdle) || time.Since(begun) != 5500*time.Millisecond {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}
 	})

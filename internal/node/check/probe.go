@@ -68,8 +68,7 @@ func header(configured map[string]string) http.Header {
 
 // plain is the error without the URL, which may hold a secret.
 func plain(err error) error {
-	var withURL *url.Error
-	if errors.As(err, &withURL) {
+	if withURL, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("no answer: %w", withURL.Err)
 	}
 	return err

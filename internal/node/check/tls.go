@@ -94,8 +94,7 @@ func (t *TLS) authorities() (*x509.CertPool, error) {
 
 // fileCause is the error without the operation, but with the name of the file.
 func fileCause(err error) error {
-	var file *fs.PathError
-	if errors.As(err, &file) {
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", file.Path, file.Err)
 	}
 	return err

@@ -175,14 +175,13 @@ func (r *Runner) Run(ctx context.Context) {
 
 // wait gives collections under way a moment to end.
 func (r *Runner) wait() {
-	timer := time.NewTimer(stopGrace)
-	defer timer.Stop()
+	grace := time.After(stopGrace)
 	for _, e := range r.entries {
 		for e.running {
 			select {
 			case res := <-r.results:
 				res.entry.running = false
-			case <-timer.C:
+			case <-grace:
 				return
 			}
 		}

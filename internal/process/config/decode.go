@@ -161,6 +161,11 @@ func spelled(s string, to reflect.Value) (any, error) {
 	switch kind := to.Kind(); {
 	case kind == reflect.String || to.Type() == durationType:
 		return s, nil
+	case to.CanInt() || to.CanUint():
+		if n, err := strconv.ParseInt(s, 10, 64); err == nil { // YAML would read 010 as 8
+			return n, nil
+		}
+		return s, nil
 	case kind == reflect.Bool:
 		if v, ok := spelledBools[strings.ToLower(s)]; ok {
 			return v, nil

@@ -68,8 +68,7 @@ func (p *Problems) Field(path string, bad freeslot.FieldError) {
 
 // Coded notes err, when it is a *freeslot.Error, as a problem with the value at path.
 func (p *Problems) Coded(path string, err error) {
-	var e *freeslot.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*freeslot.Error](err); ok {
 		p.Field(path, freeslot.FieldError{Field: e.Field, Message: e.Message})
 	}
 }

@@ -29,8 +29,7 @@ func ReadFile(name string) ([]byte, error) {
 }
 
 func fsCause(err error) error {
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathError.Err
 	}
 	return err
@@ -40,8 +39,8 @@ func fsCause(err error) error {
 // same configuration may be valid once they are there. Without its own file nothing can be said
 // about a configuration.
 func Unreadable(err error) bool {
-	var problems Problems
-	if !errors.As(err, &problems) || len(problems) == 0 {
+	problems, ok := errors.AsType[Problems](err)
+	if !ok || len(problems) == 0 {
 		return false
 	}
 	if slices.ContainsFunc(problems, func(p Problem) bool { return p.Path == "" && strings.HasPrefix(p.Message, "cannot read ") }) {

@@ -105,8 +105,7 @@ func (a Access) inURLs(urls []string) (secure, user, password bool) {
 // uncoded removes the code. A call during which a file turns out to be bad is not invalid itself,
 // and a worker would drop a report with that code.
 func uncoded(err error) error {
-	var coded *freeslot.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*freeslot.Error](err); ok {
 		return errors.New(coded.Message)
 	}
 	return err
@@ -127,8 +126,7 @@ func readPassword(field, file string) (string, error) {
 
 // fileError names the file and the cause.
 func fileError(err error) string {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Path + ": " + path.Err.Error()
 	}
 	return err.Error()

@@ -171,8 +171,7 @@ func Subscriber(c Config) (rueidis.Client, error) {
 }
 
 func retryDelay(_ int, _ rueidis.Completed, err error) time.Duration {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return redialDelay
 	}
 	return resubscribeDelay

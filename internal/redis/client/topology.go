@@ -87,8 +87,7 @@ func probe(ctx context.Context, opt rueidis.ClientOption, addr string) (cluster 
 	defer cancel()
 	info, err := client.Do(ctx, client.B().Info().Section("cluster").Build()).ToString()
 	if err != nil {
-		var refused *rueidis.RedisError
-		if errors.As(err, &refused) {
+		if _, refused := errors.AsType[*rueidis.RedisError](err); refused {
 			return false, nil
 		}
 		return false, err

@@ -86,7 +86,7 @@ func (s *Server) Restart(ctx context.Context) error {
 func (s *Server) Kill() error {
 	s.life.Lock()
 	defer s.life.Unlock()
-	p, err := s.signal(syscall.SIGKILL, true)
+	p, err := s.signal(syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *Server) Kill() error {
 // Pause freezes the server (SIGSTOP) and returns when it has stopped: the kernel accepts
 // connections, and nothing is answered.
 func (s *Server) Pause() error {
-	p, err := s.signal(syscall.SIGSTOP, true)
+	p, err := s.signal(syscall.SIGSTOP)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *Server) Pause() error {
 
 // Resume ends a Pause (SIGCONT). It may be called without one.
 func (s *Server) Resume() error {
-	_, err := s.signal(syscall.SIGCONT, true)
+	_, err := s.signal(syscall.SIGCONT)
 	return err
 }
 
@@ -287,17 +287,15 @@ func (s *Server) terminate(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	grace := time.NewTimer(s.cfg.StopGrace)
-	defer grace.Stop()
 	select {
 	case <-p.done:
 		s.cfg.Logger.Info("redis-server stopped", zap.Int("pid", p.pid))
 		return nil
-	case <-grace.C:
+	case <-time.After(s.cfg.StopGrace):
 	case <-ctx.Done():
 	}
 	s.cfg.Logger.Warn("redis-server did not stop in time, killing it", zap.Int("pid", p.pid))
-	if _, err := s.signal(syscall.SIGKILL, true); err != nil && !errors.Is(err, ErrNotRunning) {
+	if _, err := s.signal(syscall.SIGKILL); err != nil && !errors.Is(err, ErrNotRunning) {
 		return err
 	}
 	<-p.done
@@ -321,13 +319,14 @@ func (s *Server) askToStop() *process {
 	return s.proc
 }
 
-func (s *Server) signal(sig syscall.Signal, group bool) (*process, error) {
+// signal signals the server and its background saves.
+func (s *Server) signal(sig syscall.Signal) (*process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc == nil || s.proc.ended() {
 		return nil, ErrNotRunning
 	}
-	return s.proc, s.proc.signal(sig, group)
+	return s.proc, s.proc.signal(sig, true)
 }
 
 func (s *Server) ensureFolder() error {

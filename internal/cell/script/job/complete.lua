@@ -66,13 +66,13 @@ for n = 1, items do
     if record and record[1] then
       if record[1] == 'cancelling' and ARGV[item + 5] ~= '' then state = 'cancelled' end
       if state == 'cancelled' then
-        failure = ''
         -- Stopped, though the record knows of no request: a failover has lost it, or the deadline
         -- has passed.
         local _, _, _, _, _, _, _, deadline = read_job(record[3])
         deadline = record[1] == 'running' and tonumber(deadline) or 0
         if record[5] == 'expired' or deadline > 0 and deadline <= now then state = 'expired' end
       end
+      if state == 'cancelled' then failure = '' end
       finish(job, job_key, node, attempt, record[2], record[3], state, ARGV[item + 3], failure)
     end
   else

@@ -2,6 +2,7 @@
 package golden
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ func Check(t *testing.T, file, got string) {
 func File(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(got), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

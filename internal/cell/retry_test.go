@@ -143,7 +143,7 @@ func TestHandBack(t *testing.T) {
 func TestAgainEnds(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 9))
-		for _, again := range []Again{Retry, HandBack} {
+		for _, again := range []Next{Retry, HandBack} {
 			cancelled := r.place("", 1, "n1")
 			if _, err := r.Cancel(r.ctx(), "", cancelled); err != nil {
 				t.Fatal(err)
@@ -168,7 +168,7 @@ func TestAgainEnds(t *testing.T) {
 		for name, comp := range map[string]Completion{
 			"succeeded": succeed("n1", epoch, NewJobID(0)), "cancelled": {Node: "n1", Epoch: epoch, Attempt: Attempt{NewJobID(0), 1}, State: freeslot.StateCancelled},
 		} {
-			comp.Again = Retry
+			comp.Next = Retry
 			if _, err := r.Complete(r.ctx(), comp); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
 				t.Errorf("%s and to be tried again: %v", name, err)
 			}

@@ -1,0 +1,99 @@
+package cell
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// readParts reads the parts of a text, parted by one space each, into a *string, *int or *int64 each. Only the last one
+// can have spaces.
+func readParts(text string, into ...any) error {
+	rest, more := text, true
+	for i := range into {
+		if !more {
+			return fmt.Errorf("%.80q has %d parts, expected %d", text, i, len(into))
+		}
+		part := rest
+		if i < len(into)-1 {
+			part, rest, more = strings.Cut(rest, " ")
+		}
+		var err error
+		switch to := into[i].(type) {
+		case *string:
+			*to = part
+		case *int:
+			*to, err = strconv.Atoi(part)
+		case *int64:
+			*to, err = strconv.ParseInt(part, 10, 64)
+		default:
+			panic(fmt.Sprintf("cell: part of type %T", to))
+		}
+		if err != nil {
+			return fmt.Errorf("part %d of %.80q: %w", i+1, text, err)
+		}
+	}
+	return nil
+}
+
+// readReply reads the first values of what a script returned into a *string, *bool ("1" is true), *int, *int64 or *uint64
+// each. Numbers can be texts.
+func readReply(reply []rueidis.RedisMessage, into ...any) error {
+	if len(reply) < len(into) {
+		return fmt.Errorf("reply has %d values, expected %d or more", len(reply), len(into))
+	}
+	for i := range into {
+		var err error
+		switch to := into[i].(type) {
+		case *string:
+			*to, err = reply[i].ToString()
+		case *bool:
+			var text string
+			text, err = reply[i].ToString()
+			*to = text == "1"
+		case *int:
+			var n int64
+			n, err = reply[i].AsInt64()
+			*to = int(n)
+		case *int64:
+			*to, err = reply[i].AsInt64()
+		case *uint64:
+			*to, err = reply[i].AsUint64()
+		default:
+			panic(fmt.Sprintf("cell: value of type %T", to))
+		}
+		if err != nil {
+			return fmt.Errorf("value %d of %d: %w", i+1, len(reply), err)
+		}
+	}
+	return nil
+}
+
+// readClasses reads classes: id and definition in turn.
+func readClasses(text []string) ([]Class, error) {
+	if len(text)%2 != 0 {
+		return nil, fmt.Errorf("%d values, expected pairs", len(text))
+	}
+	var classes []Class
+	for i := 0; i < len(text); i += 2 {
+		classes = append(classes, Class{ID: text[i], Definition: text[i+1]})
+	}
+	return classes, nil
+}
+
+// wrap names the operation that *err ended, if it did.
+func wrap(err *error, format string, args ...any) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
+	}
+}
+
+// rueidisNil passes every error but the one that says that something is not there.
+func rueidisNil(err error) error {
+	if rueidis.IsRedisNil(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,208 @@
+package cell
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+)
+
+// codeUnknownNode is what heartbeat.lua returns for a node that is not registered.
+const codeUnknownNode = -1
+
+// maxResources bounds what a heartbeat says of its node: every replica gets it each time.
+const maxResources = 16 << 10
+
+// Attempt names one try of one job; it is what the ownership check compares.
+type Attempt struct {
+	Job string
+	N   int
+}
+
+// Heartbeat is what an agent sends each time.
+type Heartbeat struct {
+	Node   string
+	Epoch  Epoch
+	Status freeslot.Status
+	// Resources are the figures of the node as a JSON object. None, nil or empty, is a sign
+	// of life alone: the last ones stay in force. After Register under a new epoch, or
+	// when the node was unknown, none are in force until the next ones come.
+	Resources json.RawMessage
+	// Running are the attempts that the agent holds, finished ones whose
+	// completion is not yet acknowledged included.
+	Running []Attempt
+	// Read is the id of the last dispatch entry that the agent has taken in;
+	// older ones are trimmed. Empty means none.
+	Read string
+}
+
+// HeartbeatReply is the answer to a heartbeat.
+type HeartbeatReply struct {
+	Revision Revision
+	Used     int
+	// Start are attempts that the node owns and did not name.
+	Start []Attempt
+	// Stop are attempts that it named and does not own.
+	Stop []Attempt
+	// Cancel are attempts that it owns and that are being cancelled.
+	Cancel []Attempt
+}
+
+// Heartbeat proves that the node lives and runs the ownership check; it may bring resources.
+// Errors: *freeslot.Error (invalid_argument), ErrUnknownNode, ErrSuperseded, else those of Redis.
+func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (out HeartbeatReply, err error) {
+	if err := hb.validate(); err != nil {
+		return HeartbeatReply{}, err
+	}
+	defer wrap(&err, "heartbeat of node %s", hb.Node)
+	call := func(read string) (rueidis.RedisMessage, error) {
+		return c.runner.Call(ctx, c.scripts["heartbeat"], hb.keys(c.layout), hb.args(c.layout.NodeEvents(), read)).ToMessage()
+	}
+	reply, err := call(hb.Read)
+	if err != nil && hb.Read == "" && strings.HasPrefix(err.Error(), "OOM ") {
+		// Nothing was done. With a trim, which frees memory, before them, Redis takes the writes.
+		reply, err = call("0-0")
+	}
+	if err != nil {
+		return HeartbeatReply{}, err
+	}
+	return decodeHeartbeat(reply)
+}
+
+func (hb *Heartbeat) validate() error {
+	if err := validateAgent(hb.Node, hb.Epoch); err != nil {
+		return err
+	}
+	switch {
+	case hb.Status != "" && hb.Status != freeslot.StatusOnline && hb.Status != freeslot.StatusDraining:
+		return freeslot.Invalid("status", "is %q, expected online or draining", hb.Status)
+	case len(hb.Resources) > maxResources:
+		return freeslot.Invalid("resources", "has %d bytes, expected at most %d", len(hb.Resources), maxResources)
+	case len(hb.Resources) > 0 && !json.Valid(hb.Resources):
+		return freeslot.Invalid("resources", "is not valid JSON")
+	case hb.Read != "" && !isStreamID(hb.Read):
+		return freeslot.Invalid("read", "is %q, which is not the id of a stream entry", hb.Read)
+	}
+	for i := range hb.Running {
+		if err := ValidateJobID("running", hb.Running[i].Job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keys are KEYS of heartbeat.lua.
+func (hb *Heartbeat) keys(l Layout) []string {
+	keys := []string{
+		l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Revisions(), l.Version(), l.Dispatch(hb.Node), l.Online(),
+	}
+	if len(hb.Resources) > 0 {
+		keys = append(keys, l.Metrics(hb.Node))
+	}
+	return keys
+}
+
+// args are ARGV of heartbeat.lua.
+func (hb *Heartbeat) args(channel, read string) []string {
+	const needed = 4
+	status := hb.Status
+	if status == "" {
+		status = freeslot.StatusOnline
+	}
+	args := []string{hb.Node, hb.Epoch, string(status), channel, read, string(hb.Resources)}
+	for _, a := range hb.Running {
+		args = append(args, a.Job+":"+strconv.Itoa(a.N))
+	}
+	for len(args) > needed && args[len(args)-1] == "" {
+		args = args[:len(args)-1]
+	}
+	return args
+}
+
+// decodeHeartbeat reads what heartbeat.lua returns: a code, the figures as text, or
+// the figures and the lists.
+func decodeHeartbeat(reply rueidis.RedisMessage) (out HeartbeatReply, err error) {
+	switch {
+	case reply.IsInt64():
+		return out, heartbeatError(reply)
+	case reply.IsArray():
+		return decodeHeartbeatLists(reply)
+	}
+	text, err := reply.ToString()
+	if err != nil {
+		return out, err
+	}
+	return parseHeartbeat(text)
+}
+
+// parseHeartbeat reads 'revision used', or the revision alone where no slot is in use.
+func parseHeartbeat(text string) (out HeartbeatReply, err error) {
+	revision, used, some := strings.Cut(text, " ")
+	if out.Revision, err = strconv.ParseUint(revision, 10, 64); err == nil && some {
+		out.Used, err = strconv.Atoi(used)
+	}
+	if err != nil {
+		return HeartbeatReply{}, fmt.Errorf("revision and slots in use: %w", err)
+	}
+	return out, nil
+}
+
+func heartbeatError(reply rueidis.RedisMessage) error {
+	code, err := reply.AsInt64()
+	switch {
+	case err != nil:
+		return err
+	case code == codeUnknownNode:
+		return ErrUnknownNode
+	case code == codeSuperseded:
+		return ErrSuperseded
+	default:
+		return fmt.Errorf("unknown code %d", code)
+	}
+}
+
+func decodeHeartbeatLists(reply rueidis.RedisMessage) (out HeartbeatReply, err error) {
+	values, err := reply.ToArray()
+	if err == nil {
+		err = readReply(values, &out.Revision, &out.Used)
+	}
+	if err == nil && len(values) != 5 {
+		err = errors.New("expected three lists")
+	}
+	if err != nil {
+		return out, err
+	}
+	for i, list := range []*[]Attempt{&out.Start, &out.Stop, &out.Cancel} {
+		held, err := values[2+i].AsStrSlice()
+		if err != nil {
+			return out, err
+		}
+		for _, h := range held {
+			a, err := parseAttempt(h)
+			if err != nil {
+				return out, err
+			}
+			// What another release put into the slots is not for this one to run.
+			if ValidateJobID("job_id", a.Job) == nil {
+				*list = append(*list, a)
+			}
+		}
+	}
+	return out, nil
+}
+
+// parseAttempt reads job:attempt, as the heartbeat names it.
+func parseAttempt(held string) (Attempt, error) {
+	job, n, _ := strings.Cut(held, ":")
+	attempt, err := strconv.Atoi(n)
+	if err != nil {
+		return Attempt{}, fmt.Errorf("attempt %q: %w", held, err)
+	}
+	return Attempt{Job: job, N: attempt}, nil
+}

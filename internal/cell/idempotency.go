@@ -1,0 +1,82 @@
+package cell
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+)
+
+// onceStays is how long the marker of a job stays that is not enqueued again: a late call may be on its way.
+const onceStays = time.Minute
+
+// Idempotency is the string that names the job of a tenant's idempotency key. Only a hash of the key is part of the
+// name, because the key can be any text.
+func (l Layout) Idempotency(tenant, key string) string {
+	return l.key("idem", tenant+":"+shortHash(key))
+}
+
+// shortHash names a text of any form.
+func shortHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}
+
+// keyName is the key that names the job of a submission's idempotency key or Once; "" is none.
+func (s *encodedSubmission) keyName(l Layout) string {
+	switch {
+	case s.Once != "":
+		return onceKey(l, s.Tenant, s.Once)
+	case s.Job.IdempotencyKey != "":
+		return l.Idempotency(s.Tenant, s.Job.IdempotencyKey)
+	default:
+		return ""
+	}
+}
+
+// onceKey is the name for an idempotency key that no client can have.
+func onceKey(l Layout, tenant, once string) string { return l.Idempotency(tenant, "\x00"+once) }
+
+// specDigest distinguishes jobs of one idempotency key. The trace belongs to the submission.
+func specDigest(job *freeslot.Job) string {
+	untraced := *job
+	untraced.TraceParent = ""
+	return shortHash(mustJSON(&untraced))
+}
+
+// ForgetOnce drops the marker of a job that was enqueued under this Submission.Once, in a
+// minute: no caller enqueues it again. Errors: those of Redis.
+func (s *Set) ForgetOnce(ctx context.Context, tenant, jobID, once string) error {
+	c, err := s.ofJob(jobID)
+	if err != nil {
+		return err
+	}
+	cmd := c.client.B().Pexpire().Key(onceKey(c.layout, tenant, once)).Milliseconds(onceStays.Milliseconds()).Build()
+	err = c.runner.Do(ctx, "cron_forget", cmd).Error()
+	wrap(&err, "forget the marker of job %s", jobID)
+	return err
+}
+
+// key reads what an idempotency key names, and for how long it is kept still; 0 when there is none.
+func (c *Cell) key(ctx context.Context, tenant, key string) (value string, left time.Duration, err error) {
+	name := c.layout.Idempotency(tenant, key)
+	ms, err := c.runner.Do(ctx, "move_key", c.client.B().Pttl().Key(name).Build()).AsInt64()
+	if err != nil || ms <= 0 {
+		return "", 0, err
+	}
+	value, err = c.runner.Do(ctx, "move_key", c.client.B().Get().Key(name).Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		return "", 0, nil
+	}
+	return value, time.Duration(ms) * time.Millisecond, err
+}
+
+// setKey makes an idempotency key where there is none.
+func (c *Cell) setKey(ctx context.Context, tenant, key, value string, keep time.Duration) error {
+	set := c.client.B().Set().Key(c.layout.Idempotency(tenant, key)).Value(value).Nx().Px(keep).Build()
+	return rueidisNil(c.runner.Do(ctx, "move_key", set).Error())
+}
