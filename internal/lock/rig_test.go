@@ -211,3 +211,24 @@ func (c *chaos) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 	}
 	return c.Client.Do(ctx, cmd)
 }
+
+// slowTag is a client whose calls for one hash tag hang.
+type slowTag struct {
+	rueidis.Client
+	tag atomic.Pointer[string]
+}
+
+func (s *slowTag) around(inner rueidis.Client) rueidis.Client {
+	s.Client = inner
+	return s
+}
+
+func (s *slowTag) hang(tag string) { s.tag.Store(&tag) }
+
+func (s *slowTag) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if tag := s.tag.Load(); tag != nil && strings.Contains(strings.Join(cmd.Commands(), " "), *tag) {
+		<-ctx.Done()
+		return rueidis.NewErrorResult(ctx.Err())
+	}
+	return s.Client.Do(ctx, cmd)
+}
