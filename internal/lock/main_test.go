@@ -2,6 +2,7 @@ package lock
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
@@ -10,6 +11,10 @@ import (
 
 // TestMain runs the tests with the rights of the role lock.
 func TestMain(m *testing.M) {
+	if what := os.Getenv(childEnv); what != "" {
+		child(what)
+		return
+	}
 	guard(scripts)
 	redistest.MainAs(m, redistest.Role{Name: "lock", Rules: Access("*").Rules()})
 }
