@@ -95,7 +95,7 @@ func (g *group) releaseOnce(ctx context.Context, it releaseItem) (released, erro
 		}
 		it.heir.promote()
 	}
-	if it.heir.phase() == ended {
+	if it.heir.phase() == left {
 		// It gave up meanwhile, and Redis may have carried out its own release before this one.
 		g.owe(releaseItem{a: it.heir, reason: "left"})
 	}
@@ -204,10 +204,12 @@ func (g *group) settleOnce(ctx context.Context, due []*debt) {
 	defer g.debts.mu.Unlock()
 	now := uptime()
 	for _, d := range due {
-		if err == nil && !d.it.a.doubt.Load() || now >= d.end {
-			delete(g.debts.open, d.it.a)
-			continue
+		switch a := d.it.a; {
+		case g.debts.open[a] != d: // it came anew during the call, and what it is about may have come after it
+		case err == nil && !a.doubt.Load() || now >= d.end:
+			delete(g.debts.open, a)
+		default:
+			d.due, d.pause = now+d.pause, min(2*d.pause, laterDebt)
 		}
-		d.due, d.pause = now+d.pause, min(2*d.pause, laterDebt)
 	}
 }
