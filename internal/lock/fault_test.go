@@ -259,7 +259,7 @@ func TestFullRedis(t *testing.T) {
 	raw := redis.Client(t)
 	cfg := Config{Key: "k", Fair: true, Lease: 2 * time.Second, Renewal: 50 * time.Millisecond}
 	held := take(t, x, cfg)
-	second, third := waits(t, ctx, y, cfg), waits(t, ctx, x, cfg)
+	second, third := waits(ctx, t, y, cfg), waits(ctx, t, x, cfg)
 	do(t, raw, "CONFIG", "SET", "maxmemory", "1")
 	if h, err := get(t, y, Config{Key: "new"}).TryLock(ctx, 0); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Error(h, err)

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -16,6 +17,10 @@ func TestMain(m *testing.M) {
 		return
 	}
 	guard(scripts)
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("8") // most tests wait most of the time
+	}
 	redistest.MainAs(m, redistest.Role{Name: "lock", Rules: Access("*").Rules()})
 }
 

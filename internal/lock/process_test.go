@@ -124,7 +124,7 @@ func TestStoppedHolder(t *testing.T) {
 	m := newManager(t, redis, prefix)
 	p := startChild(t, "hold", redis, prefix)
 	p.says("held")
-	next := waits(t, ctx, m, Config{Key: "k", Fair: true})
+	next := waits(ctx, t, m, Config{Key: "k", Fair: true})
 	p.signal(syscall.SIGSTOP)
 	begin := time.Now()
 	held := receive(t, next)
@@ -158,7 +158,7 @@ func TestDeadAndStoppedWaiters(t *testing.T) {
 			held := take(t, x, Config{Key: "k"})
 			p := startChild(t, "wait", redis, prefix)
 			p.says("waiting")
-			next := waits(t, ctx, y, Config{Key: "k", Fair: true})
+			next := waits(ctx, t, y, Config{Key: "k", Fair: true})
 			p.signal(c.signal)
 			if name == "killed" {
 				_ = p.Wait()

@@ -33,7 +33,7 @@ func TestReplicated(t *testing.T) {
 	if owner := replica("acquisition"); owner != held.a.id() {
 		t.Error(owner)
 	}
-	heir, other := waits2(t, ctx, x, cfg), waits(t, ctx, y, cfg)
+	heir, other := waitsBehind(ctx, t, x, cfg), waits(ctx, t, y, cfg)
 	for _, next := range []<-chan *Held{heir, other} {
 		if err := held.Unlock(ctx); err != nil {
 			t.Fatal(err)
@@ -76,8 +76,8 @@ func TestReplicated(t *testing.T) {
 	noneHeld(t, redis.Target, prefix)
 }
 
-// waits2 waits for a lock that another one of the process holds.
-func waits2(t *testing.T, ctx context.Context, m *Manager, cfg Config) <-chan *Held {
+// waitsBehind waits for a lock that another one of the process holds.
+func waitsBehind(ctx context.Context, t *testing.T, m *Manager, cfg Config) <-chan *Held {
 	t.Helper()
 	out := make(chan *Held, 1)
 	go func() {

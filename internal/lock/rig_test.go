@@ -42,6 +42,9 @@ func newManager(t testing.TB, redis *redistest.Target, prefix string, change ...
 	return m
 }
 
+// patient leaves new owners more time to claim than a machine stands still that has a lot to do.
+func patient(o *Options) { o.Liveness = 5 * time.Second }
+
 func stopAfter(t testing.TB, m *Manager) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -97,7 +100,7 @@ func take(t testing.TB, m *Manager, cfg Config) *Held {
 }
 
 // waits begins to wait for a lock, and returns when its ticket is in Redis. The channel delivers what comes of it.
-func waits(t testing.TB, ctx context.Context, m *Manager, cfg Config) <-chan *Held {
+func waits(ctx context.Context, t testing.TB, m *Manager, cfg Config) <-chan *Held {
 	t.Helper()
 	out := make(chan *Held, 1)
 	l, number := get(t, m, cfg), m.number.Load()
