@@ -157,17 +157,20 @@ func (g *group) owe(it releaseItem) {
 func (g *group) settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		due, wait, open := g.nextDebts()
-		switch {
-		case !open:
+		if !open {
 			return
-		case len(due) > 0:
-			g.settleOnce(ctx, due)
-			continue
+		}
+		more := g.debts.more
+		if len(due) > 0 {
+			if g.settleOnce(ctx, due) {
+				continue
+			}
+			wait, more = firstDebt, nil
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-g.debts.more:
+		case <-more:
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -190,7 +193,8 @@ func (g *group) nextDebts() (due []*debt, wait time.Duration, open bool) {
 	return due, wait, g.debts.settling
 }
 
-func (g *group) settleOnce(ctx context.Context, due []*debt) {
+// settleOnce is one call. It is false where Redis did not do it.
+func (g *group) settleOnce(ctx context.Context, due []*debt) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	items := make([]releaseItem, len(due))
@@ -212,4 +216,5 @@ func (g *group) settleOnce(ctx context.Context, due []*debt) {
 			d.due, d.pause = now+d.pause, min(2*d.pause, laterDebt)
 		}
 	}
+	return err == nil
 }
