@@ -11,7 +11,8 @@ import (
 const (
 	waiting uint64 = iota // it may be in Redis' queue; no entry
 	held                  // it has entries
-	ended                 // lost, given back, or it gave up; entries that a loss has left behind
+	ended                 // lost, or given back; it may have entries that the loss has left behind
+	left                  // it gave up waiting
 )
 
 // word is the packed state of an acquisition (seed section 5.1): phase in bits 0 to 7, count of entries in 8 to 23, and
@@ -106,7 +107,7 @@ func (a *acquisition) hold(parent context.Context, got grant) {
 }
 
 // abandon ends an acquisition that waits. From then on it is not enlisted, and no release names it as an heir.
-func (a *acquisition) abandon() { a.state.Store(uint64(word(a.state.Load()).with(ended, 0))) }
+func (a *acquisition) abandon() { a.state.Store(uint64(word(a.state.Load()).with(left, 0))) }
 
 // change replaces the state by what next makes of it, unless next refuses.
 func (a *acquisition) change(next func(w word) (to word, ok bool)) (from word, done bool) {

@@ -86,7 +86,7 @@ func TestAcquisitionLife(t *testing.T) {
 				over = a.over()
 			},
 			"": func(rt *rapid.T) {
-				if got := context.Cause(a.ctx); got != cause {
+				if got := context.Cause(a.ctx); !errors.Is(got, cause) {
 					rt.Fatalf("cause %v, expected %v", got, cause)
 				}
 				w := word(a.state.Load())

@@ -127,10 +127,10 @@ func (g *group) beatItems(ctx context.Context, items []*acquisition) error {
 
 // answered takes over what Redis says of an acquisition that waits.
 func (g *group) answered(a *acquisition, got acquired) {
-	switch {
-	case got.code == codeDone:
+	switch got.code {
+	case codeDone:
 		a.grant(grant{token: got.token, until: a.confirmed(got.sent), claimed: true})
-	case got.code == codeBusy:
+	case codeBusy:
 		a.queued(got.place)
 		if got.left >= 0 {
 			g.dueIn(got.left)

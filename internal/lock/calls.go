@@ -186,7 +186,8 @@ type renewed struct {
 // the holds are asked for in smaller calls then.
 func (g *group) renew(ctx context.Context, items []*acquisition, look bool) ([]renewed, error) {
 	out, err := g.renewOnce(ctx, items, look)
-	if answer, ok := rueidis.IsRedisErr(err); !ok || !answer.IsTryAgain() || len(items) == 1 {
+	var answer *rueidis.RedisError
+	if !errors.As(err, &answer) || !answer.IsTryAgain() || len(items) == 1 {
 		return out, err
 	}
 	half := len(items) / 2

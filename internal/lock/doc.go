@@ -6,11 +6,22 @@
 //	key.go          the names of the keys; locks of a cluster are spread over 64 hash tags
 //	script/         one Lua script an operation; calls.go has one Go function for each
 //	acquisition.go  the life of one acquisition: waiting, held, ended
-//	held.go         what a holder has: context, token, unlock, re-entry
 //	wait.go         how acquisitions wait; local.go: the waiters of one process, where the lock is unfair
-//	beat.go         shows Redis that the waiters of this process live; wake.go hears of grants
-//	renew.go        renews leases; clock.go ends those that are over; watchdog.go looks whether all is well
+//	beat.go         shows Redis that the waiters of this process live, and hears of grants
+//	held.go         what a holder has: context, token, unlock, re-entry
+//	unlock.go       gives locks back, names heirs, and repeats what Redis has not answered
+//	renew.go        renews leases, and ends those that are over; watchdog.go looks whether all is well
+//	group.go        what the locks of one hash tag share: calls, beats, proofs of how old a grant is
 //	manager.go      owns the connections and the loops
+//
+// An acquisition is known to Redis by its process and a number that is never used again:
+//
+//	waiting --grant--> held --last Unlock, loss, end of the lease--> ended
+//	   \--gave up--> left
+//
+// In Redis it can have a ticket in the queue, a grant that it has not claimed, or the lock. A ticket leaves the queue
+// when it is granted the lock. Its owner claims it by a renewal or a beat within 0.7 of the liveness limit; where it does
+// not, and waits still, its next beat brings the ticket back to its old place.
 //
 // # Guarantees
 //

@@ -45,7 +45,9 @@ var (
 
 // HeldError says who has a lock that was not acquired. It matches ErrNotAcquired.
 type HeldError struct {
-	Key, Holder string
+	Key string
+	// Holder is empty where the lock was free, and others come first.
+	Holder string
 	// Since is when the holder got it, by Redis' clock.
 	Since time.Time
 	// Left is how long its lease lasts without another renewal; 0 where Redis did not say.
@@ -53,6 +55,9 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
+	if e.Holder == "" {
+		return fmt.Sprintf("lock %q not acquired: others wait for it", e.Key)
+	}
 	return fmt.Sprintf("lock %q not acquired: held by %s since %s, lease ends in %s", e.Key, e.Holder, e.Since.UTC().Format(time.RFC3339), e.Left.Round(time.Millisecond))
 }
 

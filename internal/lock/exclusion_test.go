@@ -56,7 +56,7 @@ func TestExclusion(t *testing.T) {
 		g := guarded{t: t}
 		var workers sync.WaitGroup
 		for range 4 {
-			l := get(t, newManager(t, redis, prefix), Config{Key: "k", Fair: fair})
+			l := get(t, newManager(t, redis, prefix, patient), Config{Key: "k", Fair: fair})
 			for range 4 {
 				workers.Go(func() {
 					for range 50 {
@@ -93,7 +93,7 @@ func TestExclusionInDoubt(t *testing.T) {
 				clients = append(clients, &chaos{Client: c, late: 50 * time.Millisecond})
 				clients[i].share.Store(5)
 				return clients[i]
-			})
+			}, func(o *Options) { o.Liveness = 2 * time.Second })
 			l := get(t, m, Config{Key: "k", Fair: fair, Lease: 10 * time.Minute, Renewal: 50 * time.Millisecond})
 			for worker := range 4 {
 				workers.Go(func() {
@@ -166,7 +166,7 @@ func TestExclusionCutOff(t *testing.T) {
 			}
 		}
 		cut, lost := 0, false
-		for end := time.After(patience / 2); !lost || cut < 5; cut++ {
+		for end := time.After(patience / 2); !lost || cut < 3; cut++ {
 			c := clients[cut%len(clients)]
 			c.share.Store(34)
 			select {

@@ -91,7 +91,7 @@ func (g *group) stop(ctx context.Context) error {
 }
 
 // subscribed is whether the process hears of grants in this group.
-func (g *group) subscribed() bool { return g.wakes.Subscribed() }
+func (g *group) subscribed() bool { return g.wakes != nil && g.wakes.Subscribed() } // nil: stopped before its start
 
 // saw keeps what an answer proves about the counter of tokens.
 func (g *group) saw(sent time.Duration, counter int64) {

@@ -179,7 +179,7 @@ func TestDo(t *testing.T) {
 		}()
 		_ = l.Do(ctx, func(context.Context, int64) error { panic(failed) })
 	}()
-	if err := l.Do(ctx, func(ctx context.Context, _ int64) error {
+	if err := l.Do(ctx, func(context.Context, int64) error {
 		do(t, redis.Client(t), "DEL", prefix+":held:k")
 		return nil
 	}); !errors.Is(err, ErrLost) || !errors.Is(err, ErrGone) {
@@ -224,13 +224,13 @@ func TestAtLeast(t *testing.T) {
 	x, y := newManager(t, redis, prefix), newManager(t, redis, prefix)
 	cfg := Config{Key: "k", AtLeast: 1500 * time.Millisecond, Fair: true}
 	first := take(t, x, Config{Key: "k"})
-	second := waits(t, ctx, y, cfg)
+	second := waits(ctx, t, y, cfg)
 	if err := first.Unlock(ctx); err != nil {
 		t.Fatal(err)
 	}
 	held := receive(t, second)
 	begin := time.Now()
-	third := waits(t, ctx, x, Config{Key: "k", Fair: true})
+	third := waits(ctx, t, x, Config{Key: "k", Fair: true})
 	if err := held.Unlock(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,9 @@
 package lock
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
@@ -10,7 +12,15 @@ import (
 
 // TestMain runs the tests with the rights of the role lock.
 func TestMain(m *testing.M) {
+	if what := os.Getenv(childEnv); what != "" {
+		child(what)
+		return
+	}
 	guard(scripts)
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("8") // most tests wait most of the time
+	}
 	acltest.Main(m, script.RoleLock, Access)
 }
 

@@ -73,8 +73,15 @@ var causes = []struct {
 	cause error
 	name  string
 }{
-	{ErrUnlocked, "unlocked"}, {ErrExpired, "expired"}, {ErrGone, "gone"}, {ErrTaken, "taken"}, {ErrRevoked, "revoked"},
-	{ErrMaxHold, "max_hold"}, {ErrStalled, "stalled"}, {ErrDisconnected, "disconnected"}, {ErrClosed, "closed"},
+	{ErrUnlocked, "unlocked"},
+	{ErrExpired, "expired"},
+	{ErrGone, "gone"},
+	{ErrTaken, "taken"},
+	{ErrRevoked, "revoked"},
+	{ErrMaxHold, "max_hold"},
+	{ErrStalled, "stalled"},
+	{ErrDisconnected, "disconnected"},
+	{ErrClosed, "closed"},
 }
 
 func (m *metrics) ended(cause error, held time.Duration) {

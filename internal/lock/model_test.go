@@ -65,10 +65,9 @@ type scriptRig struct {
 // process is one that can listen to its wake channel.
 type process struct {
 	*group
-	conn   rueidis.DedicatedClient
-	mu     sync.Mutex
-	wakes  []string // guarded by mu
-	events chan struct{}
+	conn  rueidis.DedicatedClient
+	mu    sync.Mutex
+	wakes []string // guarded by mu
 }
 
 func newScriptRig(t testing.TB, redis *redistest.Target, limit time.Duration) *scriptRig {
@@ -157,7 +156,7 @@ func (r *scriptRig) acquisition(p *process, cfg Config) *acquisition {
 type history struct {
 	*scriptRig
 	twin   *twin
-	all    []*client // those that are not gone first
+	all    []*client
 	ghosts []*client
 	tokens map[string]*tokens
 }
@@ -167,8 +166,6 @@ type tokens struct {
 	grants int
 	last   int64
 }
-
-var histories int
 
 func newHistory(rt *rapid.T, r *scriptRig) *history {
 	h := &history{

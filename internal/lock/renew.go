@@ -173,7 +173,7 @@ func (m *Manager) renewLater(a *acquisition, after time.Duration) {
 // renewedOne takes over what Redis says of one hold.
 func (m *Manager) renewedOne(a *acquisition, got renewed) {
 	if got.code != codeDone {
-		m.lose(a, got.loss())
+		m.lose(a, a.loss(got))
 		return
 	}
 	a.extend(a.confirmed(got.sent))
@@ -183,13 +183,15 @@ func (m *Manager) renewedOne(a *acquisition, got renewed) {
 }
 
 // loss is why Redis' answer ends a hold.
-func (got renewed) loss() error {
-	switch got.code {
-	case codeTaken:
+func (a *acquisition) loss(got renewed) error {
+	switch {
+	case a.over(): // so it is gone, or of another one by now
+		return ErrExpired
+	case got.code == codeTaken:
 		return fmt.Errorf("%w: %s", ErrTaken, got.text)
-	case codeRevoked:
+	case got.code == codeRevoked:
 		return fmt.Errorf("%w: %s", ErrRevoked, got.text)
-	case codeBadKey:
+	case got.code == codeBadKey:
 		return fmt.Errorf("%w: %w", ErrGone, &KeyError{Text: got.text})
 	default:
 		return ErrGone

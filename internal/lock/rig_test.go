@@ -42,6 +42,9 @@ func newManager(t testing.TB, redis *redistest.Target, prefix string, change ...
 	return m
 }
 
+// patient leaves new owners more time to claim than a machine stands still that has a lot to do.
+func patient(o *Options) { o.Liveness = 5 * time.Second }
+
 func stopAfter(t testing.TB, m *Manager) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -97,7 +100,7 @@ func take(t testing.TB, m *Manager, cfg Config) *Held {
 }
 
 // waits begins to wait for a lock, and returns when its ticket is in Redis. The channel delivers what comes of it.
-func waits(t testing.TB, ctx context.Context, m *Manager, cfg Config) <-chan *Held {
+func waits(ctx context.Context, t testing.TB, m *Manager, cfg Config) <-chan *Held {
 	t.Helper()
 	out := make(chan *Held, 1)
 	l, number := get(t, m, cfg), m.number.Load()
@@ -210,4 +213,25 @@ func (c *chaos) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 		return unanswered
 	}
 	return c.Client.Do(ctx, cmd)
+}
+
+// slowTag is a client whose calls for one hash tag hang.
+type slowTag struct {
+	rueidis.Client
+	tag atomic.Pointer[string]
+}
+
+func (s *slowTag) around(inner rueidis.Client) rueidis.Client {
+	s.Client = inner
+	return s
+}
+
+func (s *slowTag) hang(tag string) { s.tag.Store(&tag) }
+
+func (s *slowTag) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if tag := s.tag.Load(); tag != nil && strings.Contains(strings.Join(cmd.Commands(), " "), *tag) {
+		<-ctx.Done()
+		return rueidis.NewErrorResult(ctx.Err())
+	}
+	return s.Client.Do(ctx, cmd)
 }

@@ -95,7 +95,7 @@ func (g *group) releaseOnce(ctx context.Context, it releaseItem) (released, erro
 		}
 		it.heir.promote()
 	}
-	if it.heir.phase() == ended {
+	if it.heir.phase() == left {
 		// It gave up meanwhile, and Redis may have carried out its own release before this one.
 		g.owe(releaseItem{a: it.heir, reason: "left"})
 	}
@@ -157,17 +157,20 @@ func (g *group) owe(it releaseItem) {
 func (g *group) settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		due, wait, open := g.nextDebts()
-		switch {
-		case !open:
+		if !open {
 			return
-		case len(due) > 0:
-			g.settleOnce(ctx, due)
-			continue
+		}
+		more := g.debts.more
+		if len(due) > 0 {
+			if g.settleOnce(ctx, due) {
+				continue
+			}
+			wait, more = firstDebt, nil
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-g.debts.more:
+		case <-more:
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -190,7 +193,8 @@ func (g *group) nextDebts() (due []*debt, wait time.Duration, open bool) {
 	return due, wait, g.debts.settling
 }
 
-func (g *group) settleOnce(ctx context.Context, due []*debt) {
+// settleOnce is one call. It is false where Redis did not do it.
+func (g *group) settleOnce(ctx context.Context, due []*debt) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	items := make([]releaseItem, len(due))
@@ -204,10 +208,13 @@ func (g *group) settleOnce(ctx context.Context, due []*debt) {
 	defer g.debts.mu.Unlock()
 	now := uptime()
 	for _, d := range due {
-		if err == nil && !d.it.a.doubt.Load() || now >= d.end {
-			delete(g.debts.open, d.it.a)
-			continue
+		switch a := d.it.a; {
+		case g.debts.open[a] != d: // it came anew during the call, and what it is about may have come after it
+		case err == nil && !a.doubt.Load() || now >= d.end:
+			delete(g.debts.open, a)
+		default:
+			d.due, d.pause = now+d.pause, min(2*d.pause, laterDebt)
 		}
-		d.due, d.pause = now+d.pause, min(2*d.pause, laterDebt)
 	}
+	return err == nil
 }

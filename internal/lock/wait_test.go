@@ -28,7 +28,7 @@ func TestFairOrder(t *testing.T) {
 	begin := time.Now()
 	last, queued := int64(0), 0 // the lock guards them
 	for range 4 {
-		l := get(t, newManager(t, redis, prefix), Config{Key: "k", Fair: true})
+		l := get(t, newManager(t, redis, prefix, patient), Config{Key: "k", Fair: true})
 		for range 4 {
 			waiters.Go(func() {
 				for range rounds {
@@ -74,7 +74,7 @@ func TestOneWakeUp(t *testing.T) {
 	for range 10 {
 		m := newManager(t, redis.Target, prefix)
 		for range 10 {
-			all = append(all, waits(t, waiting, m, Config{Key: "k", Fair: true}))
+			all = append(all, waits(waiting, t, m, Config{Key: "k", Fair: true}))
 		}
 	}
 	raw := redis.Client(t)
@@ -177,7 +177,7 @@ func TestHeldByAnother(t *testing.T) {
 	y := newManager(t, redis, prefix)
 	held := take(t, x, Config{Key: "k", Lease: time.Minute})
 	const wait = 20 * time.Millisecond
-	contender := waits(t, ctx, y, Config{Key: "k"})
+	contender := waits(ctx, t, y, Config{Key: "k"})
 	for what, try := range map[string]func() (*Held, error){
 		"one look":       func() (*Held, error) { return get(t, y, Config{Key: "k"}).TryLock(ctx, 0) },
 		"fair look":      func() (*Held, error) { return get(t, y, Config{Key: "k", Fair: true}).TryLock(ctx, -1) },
@@ -218,7 +218,7 @@ func TestContenderGivesUp(t *testing.T) {
 	m := newWrapped(t, redis, prefix, client.around)
 	held := take(t, holder, Config{Key: "k"})
 	giving, giveUp := context.WithCancel(ctx)
-	first := waits(t, giving, m, Config{Key: "k"})
+	first := waits(giving, t, m, Config{Key: "k"})
 	second := make(chan *Held, 1)
 	go func() {
 		h, err := get(t, m, Config{Key: "k"}).Lock(ctx)
@@ -298,7 +298,7 @@ func TestManyDeadTickets(t *testing.T) {
 	}
 	do(t, raw, "ZADD", prefix+":queue:k", "999", "what is this")
 	held := take(t, x, Config{Key: "k"}) // not fair: it takes what is free
-	waiter := waits(t, ctx, y, Config{Key: "k", Fair: true})
+	waiter := waits(ctx, t, y, Config{Key: "k", Fair: true})
 	do(t, raw, "DEL", prefix+":held:k")
 	if h, err := get(t, x, Config{Key: "k", Fair: true}).TryLock(ctx, 0); !errors.Is(err, ErrNotAcquired) {
 		t.Error(h, err)

@@ -141,7 +141,7 @@ var errNotSubscribed = errors.New("the subscription to wake-ups does not stand")
 // is the end before the call.
 func (m *Manager) checkState(a *acquisition, got renewed, expected int64) error {
 	if got.code != codeDone {
-		return got.loss()
+		return a.loss(got)
 	}
 	if latest := got.answered + got.left - a.cfg.Margin; got.left >= 0 && int64(latest) < expected {
 		// A renewal that was confirmed meanwhile has moved the end, and holds.

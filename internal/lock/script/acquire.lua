@@ -54,7 +54,7 @@ for i = 1, items do
     failed = held.err
   elseif type(length) == 'table' then
     failed = queue_key .. ': ' .. length.err
-  elseif waits and (place ~= '0' or held and not mine or fair and length > 0) then
+  elseif waits and (place ~= '0' or held and not mine or not held and fair and length > 0) then
     failed = show()
   end
   if failed then

@@ -1,0 +1,168 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// TestReplicated: a grant counts, and a renewal moves the end, only when a replica has it; also a grant by hand-over, and
+// that of an heir.
+func TestReplicated(t *testing.T) {
+	t.Parallel()
+	redis := redistest.NewWithReplicas(t, 1)
+	ctx, prefix := bounded(t), redis.Prefix(t)
+	change := func(o *Options) { o.Replicas, o.ReplicationTimeout = 1, 100*time.Millisecond }
+	x, y := newManager(t, redis.Target, prefix, change), newManager(t, redis.Target, prefix, change)
+	replica := func(field string) string {
+		text, err := redistest.Ask(ctx, redis.Replicas[0].Addrs()[0], "HGET", prefix+":held:k", field).ToString()
+		if err != nil {
+			t.Error(err)
+		}
+		return text
+	}
+	cfg := Config{Key: "k", Lease: 2 * time.Second, Renewal: 100 * time.Millisecond}
+	held, err := get(t, x, cfg).Lock(ctx) // which asks again where a replica is slow
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner := replica("acquisition"); owner != held.a.id() {
+		t.Error(owner)
+	}
+	heir, other := waitsBehind(ctx, t, x, cfg), waits(ctx, t, y, cfg)
+	for _, next := range []<-chan *Held{heir, other} {
+		if err := held.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		held = receive(t, next)
+		if owner := replica("acquisition"); owner != held.a.id() || replica("grant") != "" {
+			t.Errorf("%s, grant %q", owner, replica("grant"))
+		}
+	}
+	redis.Replicas[0].Pause()
+	if h, err := get(t, x, Config{Key: "new"}).TryLock(ctx, 0); !errors.Is(err, script.ErrNotReplicated) {
+		t.Error(h, err)
+	}
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	if h, err := get(t, x, Config{Key: "new2"}).Lock(short); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, script.ErrNotReplicated) {
+		t.Error(h, err)
+	}
+	receive(t, held.Context().Done()) // no renewal is confirmed
+	if cause := context.Cause(held.Context()); !errors.Is(cause, ErrExpired) {
+		t.Error(cause)
+	}
+	if err := held.Unlock(ctx); !errors.Is(err, ErrExpired) {
+		t.Error(err)
+	}
+	noneHeld(t, redis.Target, prefix) // what was not confirmed is given back
+	late := make(chan error, 1)
+	go func() {
+		h, err := get(t, y, cfg).Lock(ctx)
+		if err == nil {
+			err = h.Unlock(ctx)
+		}
+		late <- err
+	}()
+	await(t, "the grant", func() bool { return len(keysOf(t, redis.Target, prefix)) > 2 })
+	redis.Replicas[0].Resume()
+	if err := receive(t, late); err != nil {
+		t.Error(err)
+	}
+	noneHeld(t, redis.Target, prefix)
+}
+
+// waitsBehind waits for a lock that another one of the process holds.
+func waitsBehind(ctx context.Context, t *testing.T, m *Manager, cfg Config) <-chan *Held {
+	t.Helper()
+	out := make(chan *Held, 1)
+	go func() {
+		h, err := get(t, m, cfg).Lock(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		out <- h
+	}()
+	await(t, "the waiter", func() bool { return behind(m, cfg.Key) == 1 })
+	return out
+}
+
+// TestSlotMigration: while the keys of a hash slot are on two servers holds are looked at, renewed and given back; what
+// needs keys that are not there yet is done when the slot has moved.
+func TestSlotMigration(t *testing.T) {
+	t.Parallel()
+	redis := redistest.NewReplicaCluster(t)
+	ctx, prefix := bounded(t), redis.Prefix(t)
+	m := newManager(t, redis.Target, prefix)
+	names := []string{"a"}
+	for name := "b"; len(names) < 4; name += "b" {
+		if script.CellOf(name, tags) == script.CellOf("a", tags) {
+			names = append(names, name)
+		}
+	}
+	all := make([]*Held, len(names))
+	for i, name := range names {
+		all[i] = take(t, m, Config{Key: name, Renewal: quick, WatchdogPeriod: quick, AlertThreshold: 1})
+	}
+	g := all[0].a.group
+	number, _ := g.keys.layout.Slot()
+	slot := uint16(number)
+	to := redis.Processes()[0]
+	if redis.Owner(slot) == to {
+		to = redis.Processes()[1]
+	}
+	redis.BeginMigration(slot, to, g.keys.held(names[0]), g.keys.held(names[2]))
+	for _, h := range all { // each is renewed twice from here
+		for range 2 {
+			before := h.a.renewed.Load()
+			await(t, "a renewal", func() bool { return h.a.renewed.Load() > before })
+		}
+	}
+	acquisitions := make([]*acquisition, len(all))
+	for i, h := range all {
+		acquisitions[i] = h.a
+	}
+	looked, err := g.renew(ctx, acquisitions, true)
+	if err != nil || len(looked) != len(all) {
+		t.Fatal(looked, err)
+	}
+	for i, got := range looked {
+		if got.code != codeDone {
+			t.Errorf("%s: %+v", names[i], got)
+		}
+	}
+	free := "c"
+	for script.CellOf(free, tags) != script.CellOf("a", tags) {
+		free += "c"
+	}
+	late := make(chan error, 1)
+	go func() {
+		h, err := get(t, m, Config{Key: free}).Lock(ctx)
+		if err == nil {
+			err = h.Unlock(ctx)
+		}
+		late <- err
+	}()
+	unlocked := make(chan error, 1)
+	go func() { unlocked <- all[1].Unlock(ctx) }()
+	redis.MigrateSlot(slot, to)
+	if err := receive(t, late); err != nil {
+		t.Error(err)
+	}
+	if err := receive(t, unlocked); err != nil {
+		t.Log("given back in the background:", err)
+	}
+	for _, i := range []int{0, 2, 3} {
+		if err := all[i].Context().Err(); err != nil {
+			t.Error(names[i], context.Cause(all[i].Context()))
+		}
+		if err := all[i].Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	noneHeld(t, redis.Target, prefix)
+}

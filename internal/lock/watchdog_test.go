@@ -1,0 +1,366 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// alarmed collects alarms.
+type alarmed struct {
+	mu  sync.Mutex
+	all []Alarm // guarded by mu
+}
+
+func (a *alarmed) options(o *Options) {
+	o.OnAlarm = func(alarm Alarm) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.all = append(a.all, alarm)
+	}
+}
+
+func (a *alarmed) has(check string, over bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, alarm := range a.all {
+		if strings.Contains(alarm.Check, check) && alarm.Over == over && (alarm.Err == nil) == over && alarm.Token > 0 && alarm.Key == "k" {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *alarmed) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.all)
+}
+
+const quick = 100 * time.Millisecond
+
+// TestCheckState: what has become of a lock in Redis ends the hold by the check alone, long before a renewal.
+func TestCheckState(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	raw := redis.Client(t)
+	for name, c := range map[string]struct {
+		change []string
+		want   error
+	}{
+		"gone":    {[]string{"DEL"}, ErrGone},
+		"taken":   {[]string{"HSET", "acquisition", "other:1", "holder", "thief"}, ErrTaken},
+		"revoked": {[]string{"HSET", "revoked", "for good"}, ErrRevoked},
+		"foreign": {[]string{"HSET", "layout", "9"}, ErrGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			prefix := redis.Prefix(t)
+			reg := prometheus.NewRegistry()
+			m := newManager(t, redis, prefix, func(o *Options) { o.Registerer = reg })
+			held := take(t, m, Config{Key: "k", WatchdogPeriod: quick})
+			do(t, raw, append([]string{c.change[0], prefix + ":held:k"}, c.change[1:]...)...)
+			receive(t, held.Context().Done())
+			cause := context.Cause(held.Context())
+			if !errors.Is(cause, c.want) {
+				t.Error(cause)
+			}
+			if name == "taken" && !strings.Contains(cause.Error(), "thief") || name == "revoked" && !strings.Contains(cause.Error(), "for good") {
+				t.Error(cause)
+			}
+			if err := held.Unlock(bounded(t)); !errors.Is(err, ErrLost) || !errors.Is(err, c.want) {
+				t.Error(err)
+			}
+			await(t, "the count", func() bool { return testutil.ToFloat64(m.metrics.checks.WithLabelValues(CheckState, "failed")) == 1 })
+		})
+	}
+}
+
+// TestShorterLease: a lease that was cut in Redis moves the end, and is renewed; one without an end is left alone.
+func TestShorterLease(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	ctx, prefix := bounded(t), redis.Prefix(t)
+	raw := redis.Client(t)
+	m := newManager(t, redis, prefix)
+	held := take(t, m, Config{Key: "k", WatchdogPeriod: quick, Lease: time.Hour})
+	until := held.a.until.Load()
+	do(t, raw, "PEXPIRE", prefix+":held:k", "200000")
+	await(t, "the renewal", func() bool {
+		left, err := do(t, raw, "PTTL", prefix+":held:k").AsInt64()
+		return err == nil && left > 3_500_000
+	})
+	if got := held.a.until.Load(); got < until || held.Context().Err() != nil {
+		t.Error("the end went back:", got-until, held.Context().Err())
+	}
+	if err := held.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCheckedEnd: where no renewal gets through, the end is that of Redis, if it is surely sooner.
+func TestCheckedEnd(t *testing.T) {
+	t.Parallel()
+	m, err := New(Options{RedisURL: "redis://localhost:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newHold(t.Context())
+	before, now := a.until.Load(), uptime()
+	soon := renewed{sent: now, answered: now, code: codeDone, left: time.Second}
+	for name, c := range map[string]struct {
+		got     renewed
+		renewed int64 // until moved meanwhile
+		want    int64
+	}{
+		"sooner":                {got: soon, want: int64(now + time.Second - a.cfg.Margin)},
+		"confirmed meanwhile":   {got: soon, renewed: 1, want: before + 1},
+		"no end":                {got: renewed{sent: now, answered: now, code: codeDone, left: -1}, want: before},
+		"in doubt by the delay": {got: renewed{sent: now, answered: now + 2*time.Second, code: codeDone, left: time.Duration(before) - now + a.cfg.Margin - time.Second}, want: before},
+		"later":                 {got: renewed{sent: now, answered: now, code: codeDone, left: 2 * time.Hour}, want: before},
+	} {
+		a.until.Store(before + c.renewed)
+		if err := m.checkState(a, c.got, before); err != nil || a.until.Load() != c.want {
+			t.Errorf("%s: ends at %d, expected %d: %v", name, a.until.Load(), c.want, err)
+		}
+	}
+}
+
+// TestRecovery: what becomes of a lock whose holder is stalled or has held it for too long.
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	raw := redis.Client(t)
+	for cause, cfg := range map[error]Config{
+		ErrStalled: {BeatTimeout: 50 * time.Millisecond},
+		ErrMaxHold: {MaxHold: 150 * time.Millisecond},
+	} {
+		for _, recovery := range []Recovery{RecoverCancel, RecoverRelease, RecoverAlarm} {
+			t.Run(cause.Error()[:16]+" "+string(recovery), func(t *testing.T) {
+				t.Parallel()
+				ctx, prefix := bounded(t), redis.Prefix(t)
+				var alarms alarmed
+				m := newManager(t, redis, prefix, alarms.options)
+				cfg.Key, cfg.Recovery, cfg.WatchdogPeriod, cfg.AlertThreshold = "k", recovery, quick, 1
+				held := take(t, m, cfg)
+				exists := func() bool {
+					n, err := do(t, raw, "EXISTS", prefix+":held:k").AsInt64()
+					return err == nil && n == 1
+				}
+				await(t, "the alarm", func() bool { return alarms.has(CheckHolder, false) })
+				if recovery == RecoverAlarm {
+					if held.Context().Err() != nil {
+						t.Error(context.Cause(held.Context()))
+					}
+					if errors.Is(cause, ErrMaxHold) {
+						if err := held.Unlock(ctx); err != nil {
+							t.Error(err)
+						}
+					}
+					await(t, "the end of the alarm", func() bool {
+						held.Beat()
+						return alarms.has(CheckHolder, true)
+					})
+					if n := testutil.ToFloat64(m.metrics.alarms); n != 0 {
+						t.Errorf("%v alarms", n)
+					}
+					return
+				}
+				receive(t, held.Context().Done())
+				if got := context.Cause(held.Context()); !errors.Is(got, cause) {
+					t.Error(got)
+				}
+				if recovery == RecoverRelease {
+					await(t, "the release", func() bool { return !exists() })
+				} else if !exists() {
+					t.Error("the holder has had no time to wind down")
+				}
+				if err := held.Unlock(ctx); !errors.Is(err, ErrLost) || !errors.Is(err, cause) {
+					t.Error(err)
+				}
+				await(t, "the release", func() bool { return !exists() })
+				await(t, "the end of the alarm", func() bool { return alarms.has(CheckHolder, true) })
+				if n := testutil.ToFloat64(m.metrics.recoveries.WithLabelValues(string(recovery), "ok")); n != 1 {
+					t.Errorf("%v recoveries", n)
+				}
+			})
+		}
+	}
+}
+
+// TestBeatInTime keeps a holder from being stalled, and MaxHold is seen as a deadline.
+func TestBeatInTime(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	m := newManager(t, redis, redis.Prefix(t))
+	held, err := get(t, m, Config{Key: "k", BeatTimeout: 300 * time.Millisecond, WatchdogPeriod: quick, MaxHold: time.Hour}).Lock(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end, ok := held.Context().Deadline(); !ok || time.Until(end) > time.Hour || time.Until(end) < 59*time.Minute {
+		t.Error(end, ok)
+	}
+	begin := uptime()
+	await(t, "some time", func() bool { held.Beat(); return uptime()-begin > time.Second })
+	if err := held.Context().Err(); err != nil {
+		t.Error(context.Cause(held.Context()))
+	}
+	if err := held.Unlock(bounded(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCheckRenewal: renewals that are not confirmed, while all else works.
+func TestCheckRenewal(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	for _, recovery := range []Recovery{RecoverCancel, RecoverAlarm} {
+		t.Run(string(recovery), func(t *testing.T) {
+			t.Parallel()
+			var alarms alarmed
+			m := newWrapped(t, redis, redis.Prefix(t), func(c rueidis.Client) rueidis.Client { return &noRenewals{c} }, alarms.options)
+			held := take(t, m, Config{Key: "k", Lease: 3 * time.Second, Renewal: 50 * time.Millisecond, WatchdogPeriod: quick, AlertThreshold: 2, Recovery: recovery})
+			receive(t, held.Context().Done())
+			early := !held.a.over()
+			if !errors.Is(context.Cause(held.Context()), ErrExpired) || early != (recovery == RecoverCancel) {
+				t.Error("before the end:", early, context.Cause(held.Context()))
+			}
+			await(t, "the alarm", func() bool { return alarms.has(CheckRenewal, false) && alarms.has(CheckRenewal, true) })
+			if n := alarms.count(); n != 2 {
+				t.Errorf("%d alarms", n)
+			}
+		})
+	}
+}
+
+// noRenewals is a client whose renewals do not arrive; looks do.
+type noRenewals struct{ rueidis.Client }
+
+func (c *noRenewals) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if w := cmd.Commands(); strings.HasPrefix(w[0], "EVAL") && len(w) == 7 && w[2] == "1" && w[5] != "0" {
+		return rueidis.NewErrorResult(context.DeadlineExceeded)
+	}
+	return c.Client.Do(ctx, cmd)
+}
+
+// TestCheckConnection: Redis that does not answer costs a lock with the default recovery, and only an alarm with the other.
+func TestCheckConnection(t *testing.T) {
+	t.Parallel()
+	for _, recovery := range []Recovery{RecoverCancel, RecoverAlarm} {
+		t.Run(string(recovery), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.New(t)
+			var alarms alarmed
+			m := newManager(t, redis.Target, redis.Prefix(t), alarms.options)
+			held := take(t, m, Config{Key: "k", WatchdogPeriod: quick, AlertThreshold: 2, Recovery: recovery})
+			redis.Pause()
+			await(t, "the alarm", func() bool { return alarms.has(CheckConnection, false) })
+			redis.Resume()
+			await(t, "the end of the alarm", func() bool { return alarms.has(CheckConnection, true) })
+			if cause := context.Cause(held.Context()); recovery == RecoverCancel && !errors.Is(cause, ErrDisconnected) || recovery == RecoverAlarm && cause != nil {
+				t.Error(cause)
+			}
+			if n := alarms.count(); n != 2 {
+				t.Errorf("%d alarms", n)
+			}
+		})
+	}
+}
+
+// TestNoSubscription: where Redis lets nobody subscribe, waiters get their locks by their beats, and holders see an alarm
+// and lose nothing.
+func TestNoSubscription(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t, redistest.Args("--rename-command", "SUBSCRIBE", ""))
+	ctx, prefix := bounded(t), redis.Prefix(t)
+	var alarms alarmed
+	x, y := newManager(t, redis.Target, prefix, alarms.options), newManager(t, redis.Target, prefix)
+	cfg := Config{Key: "k", WatchdogPeriod: quick, AlertThreshold: 1}
+	held := take(t, x, cfg)
+	own, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cfg.Fair = true
+	second, third := waits(own, t, x, cfg), waits(ctx, t, y, cfg)
+	await(t, "the alarm", func() bool { return alarms.has(CheckConnection, false) })
+	if err := held.Context().Err(); err != nil {
+		t.Error(context.Cause(held.Context()))
+	}
+	for range 2 { // whose beat comes first
+		if err := held.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		select {
+		case held = <-second:
+			second = nil
+		case held = <-third:
+			third = nil
+		}
+	}
+	await(t, "the end of the alarm", func() bool { return alarms.has(CheckConnection, true) })
+	if err := held.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStalledLoop: another loop takes over from one that stands still, which ends when it can.
+func TestStalledLoop(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	m := newManager(t, redis, redis.Prefix(t))
+	m.renewals.mu.Lock() // where the loop looks
+	await(t, "another loop", func() bool { return m.renewals.loop.Load() == 1 })
+	m.renewals.mu.Unlock()
+	held := take(t, m, Config{Key: "k", Lease: MinLease, Renewal: 50 * time.Millisecond})
+	before := held.a.renewed.Load()
+	await(t, "a renewal", func() bool { return held.a.renewed.Load() > before })
+	if n := testutil.ToFloat64(m.metrics.recoveries.WithLabelValues("restart_renewals", "ok")); n != 1 || m.renewals.loop.Load() != 1 {
+		t.Errorf("%v restarts", n)
+	}
+	if err := held.Unlock(bounded(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSlowGroup: locks whose master does not answer hold up neither the checks nor the renewals of others.
+func TestSlowGroup(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Cluster(t)
+	ctx, prefix := bounded(t), redis.Prefix(t)
+	slow := &slowTag{}
+	m := newWrapped(t, redis, prefix, slow.around)
+	cfg := Config{Key: "slow", WatchdogPeriod: quick, Renewal: 50 * time.Millisecond}
+	stuck := take(t, m, cfg)
+	cfg.Key = "fast"
+	for script.CellOf(cfg.Key, tags) == script.CellOf("slow", tags) {
+		cfg.Key += "x"
+	}
+	held := take(t, m, cfg)
+	g, err := m.groupOf("slow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow.hang(g.keys.layout.TagPart())
+	await(t, "a check that hangs", g.checking.Load)
+	do(t, redis.Client(t), "DEL", held.a.group.keys.held(cfg.Key))
+	begin := time.Now()
+	receive(t, held.Context().Done())
+	if d := time.Since(begin); d > callTimeout/2 {
+		t.Errorf("seen after %s", d)
+	}
+	if err := held.Unlock(ctx); !errors.Is(err, ErrGone) {
+		t.Error(err)
+	}
+	if stuck.Context().Err() != nil {
+		t.Error(context.Cause(stuck.Context()))
+	}
+}
