@@ -9,8 +9,8 @@ import (
 // DefaultPrefix is the first part of every key and channel unless configured.
 const DefaultPrefix = "scheduler"
 
-// Layout builds the names of one cell's keys and channels. It is the only place
-// that knows them, besides the scripts that are handed Prefix parts by ARGV.
+// Layout builds the names of one cell's keys and channels of jobs, nodes, slots and queues. Features
+// build those of their own keys.
 type Layout script.Layout
 
 // Layouts names the keys of n cells, 1 to MaxCells, in the order of their indexes.
@@ -104,11 +104,11 @@ func (l Layout) Limits() string { return l.key("gates", "") }
 // Counted is the set of the jobs that count against a limit.
 func (l Layout) Counted(name string) string { return l.key("gate", name) }
 
-// Parked is the zset of the gates that hold jobs back, by the time (ms) when they were looked at.
+// Parked is the zset of the limits that hold jobs back, by the time (ms) when they were looked at.
 func (l Layout) Parked() string { return l.key("parked", "") }
 
-// ParkedAt is the zset of the jobs that a gate holds back, each behind its class and a space.
-func (l Layout) ParkedAt(gate string) string { return l.key("parked", gate) }
+// ParkedAt is the zset of the jobs that a limit holds back, each behind its class and a space.
+func (l Layout) ParkedAt(limit string) string { return l.key("parked", limit) }
 
 // Moves is the zset of the jobs that move to another cell, by the time (ms) when somebody must look
 // at them, and Moved that of the records that send on to jobs that have.

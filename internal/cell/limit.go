@@ -100,7 +100,7 @@ func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) 
 	return "", nil
 }
 
-// mostHeld is how many gates of a cell Held looks at.
+// mostHeld is how many limits of a cell Held looks at.
 const mostHeld = 1000
 
 // Held is a limit that holds jobs back.
@@ -165,13 +165,13 @@ func decodeHeld(name string, answers []rueidis.RedisResult) (h Held, err error) 
 	return h, err
 }
 
-// limitTenant is whose jobs a gate counts.
+// limitTenant is whose jobs a limit counts.
 func limitTenant(name string) string {
 	tenant, _, _ := strings.Cut(name[min(2, len(name)):], ":")
 	return tenant
 }
 
-// limitKind is what a status says of a gate that holds its job back; "" for one that does not.
+// limitKind is what a status says of a limit that holds its job back; "" for one that does not.
 func limitKind(name string) string {
 	switch {
 	case strings.HasPrefix(name, "r:"):

@@ -189,7 +189,7 @@ const (
 	placeDue   = "+"  // those that are due some time; which have a pause is in their records
 	placeQueue = "+c" // and the class
 	placeMove  = "+m" // those that move
-	placeHeld  = "+p" // and the gate that holds them back
+	placeHeld  = "+p" // and the limit that holds them back
 )
 
 // is reports whether a job in this state belongs where it was found: in the index of due

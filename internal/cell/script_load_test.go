@@ -153,8 +153,10 @@ func TestScriptsAreBack(t *testing.T) {
 			})
 		}
 	}
-	if n := messages.FilterMessage("scripts.missing").Len(); n > 3 {
-		t.Errorf("the agent said %d times that the scripts are missing, of three times that they were", n)
+	// A replica loads them one by one, so the agent can find one back and miss another.
+	const missing, scripts = 3, 2
+	if n := messages.FilterMessage("scripts.missing").Len(); n > missing*scripts {
+		t.Errorf("the agent logged %d times that scripts are missing, of %d times that all %d were", n, missing, scripts)
 	}
 	if n, back := messages.FilterMessage("scripts.missing").Len(), messages.FilterMessage("scripts.back").Len(); n != back {
 		t.Errorf("missing %d times, back %d times", n, back)

@@ -2,7 +2,8 @@ package selection
 
 // This file explains a requirement against the whole fleet: which nodes would qualify for a job of
 // it now, and why each other node does not. It serves POST /v1/explain and `schedctl explain`. It
-// knows no job id: why one job waits is in internal/dispatch.
+// knows no job id: why one job waits is in internal/cell/limit.go (a
+// limit) and internal/dispatch/job.go (a pause).
 
 import (
 	"strings"
