@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -102,6 +104,28 @@ func TestStatusTwin(t *testing.T) {
 			t.Fatalf("(-encoding/json +encoder)\n%s", diff)
 		}
 	})
+}
+
+// TestResultHasEachField: a field that JobStatus gains must be appended by hand, too.
+func TestResultHasEachField(t *testing.T) {
+	t.Parallel()
+	s := freeslot.JobStatus{Result: json.RawMessage(`{"a":1}`)}
+	for _, field := range reflect.ValueOf(&s).Elem().Fields() {
+		switch field.Kind() {
+		case reflect.String:
+			field.SetString("x")
+		case reflect.Int, reflect.Int64:
+			field.SetInt(7)
+		}
+	}
+	want := appendJSON(nil, &sentMessage{Type: TypeResult, Job: sent(&s)})
+	if got := AppendResult(nil, &s); string(got) != string(want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	s.Result = json.RawMessage(strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1))
+	if got := AppendResult(nil, &s); !strings.Contains(string(got), `"error"`) {
+		t.Errorf("a result that is too deep is sent: %.200s", got)
+	}
 }
 
 func TestMessageRoundTrip(t *testing.T) {
