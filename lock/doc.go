@@ -1,6 +1,6 @@
-// Package lock is a distributed lock on Redis. It serves waiters of all processes in order where that is wanted, wakes
-// one of them and not all, ends the holder's context before another one can hold the lock, and hands out a fencing token
-// that only grows.
+// Package lock is a distributed lock on Redis. It serves waiters of all processes in order where
+// that is wanted, wakes one of them and not all, ends the holder's context before another one can
+// hold the lock, and hands out a fencing token that only grows.
 //
 //	m, err := lock.New(lock.Options{RedisURL: "redis://127.0.0.1:6379"})
 //	err = m.Start(ctx)
@@ -18,10 +18,11 @@
 //
 // # What is promised
 //
-// A lock is held until its lease ends, by the clock of the holder, counted from the sending of the last renewal that Redis has
-// confirmed. The context of [Held.Context] has ended by then. Redis counts the same lease from a later moment. So no two
-// holders have live contexts at one time while Redis keeps its data, whatever becomes of the network and of the
-// processes. docs/lock.md has the table of faults, with those that no lock can help against.
+// A lock is held until its lease ends, by the clock of the holder, counted from the sending of the
+// last renewal that Redis has confirmed. The context of [Held.Context] has ended by then. Redis
+// counts the same lease from a later moment. So no two holders have live contexts at one time while
+// Redis keeps its data, whatever becomes of the network and of the processes. docs/lock.md has the
+// table of faults, with those that no lock can help against.
 //
 // Three things follow for the caller:
 //
@@ -33,11 +34,13 @@
 //
 // # Entering again
 //
-// Locking a key with a context that comes from the holder's enters the lock again, without asking Redis. Each entry is a
-// [Held] of its own. Two goroutines with one context are one owner; [WithoutOwner] makes a stranger of one.
+// Locking a key with a context that comes from the holder's enters the lock again, without asking
+// Redis. Each entry is a [Held] of its own. Two goroutines with one context are one owner;
+// [WithoutOwner] makes a stranger of one.
 //
 // # When Redis is away
 //
-// [Lock.Lock] goes on trying until its context ends, and answers then with the last failure. Holds live on until their
-// leases end. Unlock answers after a second, and the lock is given back when Redis is there again.
+// [Lock.Lock] goes on trying until its context ends, and answers then with the last failure. Holds
+// live on until their leases end. Unlock answers after a second, and the lock is given back when
+// Redis is there again.
 package lock

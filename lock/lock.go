@@ -60,13 +60,15 @@ type (
 var (
 	// ErrNotAcquired is returned when the lock was not had in time.
 	ErrNotAcquired = lock.ErrNotAcquired
-	// ErrQueueFull is returned when too many acquisitions wait for one lock. It matches ErrNotAcquired.
+	// ErrQueueFull is returned when too many acquisitions wait for one lock. It matches
+	// ErrNotAcquired.
 	ErrQueueFull = lock.ErrQueueFull
 	// ErrNotHeld is returned by an Unlock of what was unlocked before.
 	ErrNotHeld = lock.ErrNotHeld
 	// ErrLost is returned by an Unlock after the lock was lost. It matches the cause, too.
 	ErrLost = lock.ErrLost
-	// ErrClosed is returned by calls on a manager that was stopped, and is the cause of contexts that Stop ended.
+	// ErrClosed is returned by calls on a manager that was stopped, and is the cause of contexts
+	// that Stop ended.
 	ErrClosed = lock.ErrClosed
 	// ErrNotStarted is returned by calls on a manager that was not started.
 	ErrNotStarted = lock.ErrNotStarted
@@ -74,7 +76,8 @@ var (
 	ErrStale = lock.ErrStale
 )
 
-// Causes of the end of a holder's context, besides ErrClosed and what ended the context that it was taken with.
+// Causes of the end of a holder's context, besides ErrClosed and what ended the context that it was
+// taken with.
 var (
 	// ErrExpired: no renewal was confirmed before the lease was over.
 	ErrExpired = lock.ErrExpired
@@ -128,8 +131,10 @@ const (
 // New makes a manager. It does no I/O. Errors: an *freeslot.Error that names every bad option.
 func New(opts Options) (*Manager, error) { return lock.New(opts) }
 
-// NewFence puts the check of the token in front of a Lua script, which uses KEYS and ARGV as it would without it.
+// NewFence puts the check of the token in front of a Lua script, which uses KEYS and ARGV as it
+// would without it.
 func NewFence(lua string) *Fence { return lock.NewFence(lua) }
 
-// WithoutOwner is ctx without the holds that it belongs to: locking with it waits even for a lock that the caller holds.
+// WithoutOwner is ctx without the holds that it belongs to: locking with it waits even for a lock
+// that the caller holds.
 func WithoutOwner(ctx context.Context) context.Context { return lock.WithoutOwner(ctx) }

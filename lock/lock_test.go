@@ -14,7 +14,8 @@ import (
 
 const patience = 20 * time.Second
 
-// TestRights: the user of role lock may do all that locks need, waiting and replication of grants among it.
+// TestRights: the user of role lock may do all that locks need, waiting and replication of grants
+// among it.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, url, prefix string, replicas int) {

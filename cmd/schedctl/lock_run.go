@@ -117,8 +117,8 @@ func stopLockManager(m *lock.Manager) {
 	_ = m.Stop(ctx)
 }
 
-// take waits for the lock until the command is interrupted. An interrupt that comes later is for the command and does not
-// end the hold.
+// take waits for the lock until the command is interrupted. An interrupt that comes later is for
+// the command and does not end the hold.
 func (c *lockRunCmd) take(a *app, m *lock.Manager, l *lock.Lock) (*lock.Held, error) {
 	if err := startLockManager(a.ctx, m); err != nil {
 		return nil, err
@@ -136,7 +136,8 @@ func (c *lockRunCmd) take(a *app, m *lock.Manager, l *lock.Lock) (*lock.Held, er
 	return held, nil
 }
 
-// giveBack unlocks what its command does not use any more. code is that of the command, and lost says why the lock was lost.
+// giveBack unlocks what its command does not use any more. code is that of the command, and lost
+// says why the lock was lost.
 func giveBack(held *lock.Held, code int, lost error, stderr io.Writer) error {
 	err := held.Unlock(context.Background())
 	switch {

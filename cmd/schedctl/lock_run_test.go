@@ -150,7 +150,8 @@ func TestLockRunAtLeast(t *testing.T) {
 	}
 }
 
-// TestLockRunLost: the command is asked to stop as soon as the lock is gone, and killed when it does not.
+// TestLockRunLost: the command is asked to stop as soon as the lock is gone, and killed when it
+// does not.
 func TestLockRunLost(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
@@ -171,7 +172,8 @@ func TestLockRunLost(t *testing.T) {
 	}
 }
 
-// TestLockRunRevoked: the reason is told, and the next one has the lock when the command has ended, and not when the lease is over.
+// TestLockRunRevoked: the reason is told, and the next one has the lock when the command has ended,
+// and not when the lease is over.
 func TestLockRunRevoked(t *testing.T) {
 	t.Parallel()
 	l := newLocking(t, redistest.Shared(t))
@@ -235,7 +237,8 @@ func (l *locking) process(script string) (cmd *exec.Cmd, lines *bufio.Reader) {
 	return cmd, lines
 }
 
-// TestLockRunSignals: a signal is the command's, also a second one; its code is that of schedctl, and the lock is free then.
+// TestLockRunSignals: a signal is the command's, also a second one; its code is that of schedctl,
+// and the lock is free then.
 func TestLockRunSignals(t *testing.T) {
 	t.Parallel()
 	l := newLocking(t, redistest.Shared(t))

@@ -29,8 +29,9 @@ const (
 // forwarded are the signals that go on to the command.
 var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
-// runHeld runs the command while the lock is held, and gives the lock back when the command's process group has gone.
-// A ctx that has ended is an interrupt that came before the command was there to get it.
+// runHeld runs the command while the lock is held, and gives the lock back when the command's
+// process group has gone. A ctx that has ended is an interrupt that came before the command was
+// there to get it.
 func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Duration, stderr io.Writer) error {
 	signals := make(chan os.Signal, len(forwarded))
 	signal.Notify(signals, forwarded...)
@@ -63,11 +64,13 @@ func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Dur
 	return giveBack(held, exitCode(cmd.ProcessState), lost, stderr)
 }
 
-// guardHeld passes signals on to the group until its leader has ended, and ends the group where the lock ends. lost says why that was.
+// guardHeld passes signals on to the group until its leader has ended, and ends the group where the
+// lock ends. lost says why that was.
 func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (lost error) {
 	left := held.Left()
 	end := time.Now().Add(left)
-	// A lock that was handed over is there for less than a second, until the first renewal, which follows at once.
+	// A lock that was handed over is there for less than a second, until the first renewal, which
+	// follows at once.
 	timer := time.NewTimer(left - min(grace, left/2))
 	defer timer.Stop()
 	for lost == nil {

@@ -1,10 +1,12 @@
 //go:build unix
 
-// Command lock shows why a lock alone does not protect a resource, and what a fencing token does about it.
+// Command lock shows why a lock alone does not protect a resource, and what a fencing token does
+// about it.
 //
-// Two processes write a record in Redis under one lock. The first looks whether it still has the lock, and is stopped right
-// then, as a paused virtual machine is. Its lease ends, the second takes the lock and writes. Then the first wakes up and writes
-// what it was about to. The record refuses that, because the second had a higher token:
+// Two processes write a record in Redis under one lock. The first looks whether it still has the
+// lock, and is stopped right then, as a paused virtual machine is. Its lease ends, the second takes
+// the lock and writes. Then the first wakes up and writes what it was about to. The record refuses
+// that, because the second had a higher token:
 //
 //	redis-server --port 6380 &
 //	go run ./examples/lock redis://127.0.0.1:6380
@@ -53,7 +55,8 @@ func main() {
 	}
 }
 
-// record is what the lock guards: a value in Redis, which knows the highest token that it was written with.
+// record is what the lock guards: a value in Redis, which knows the highest token that it was
+// written with.
 type record struct {
 	client rueidis.Client
 	name   string

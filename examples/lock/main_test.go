@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// TestWokenHolder: what the holder writes that was stopped and woken is refused, and it learns that it has lost the lock.
+// TestWokenHolder: what the holder writes that was stopped and woken is refused, and it learns that
+// it has lost the lock.
 func TestWokenHolder(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)

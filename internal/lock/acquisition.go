@@ -15,9 +15,9 @@ const (
 	left                  // it gave up waiting
 )
 
-// word is the packed state of an acquisition (seed section 5.1): phase in bits 0 to 7, count of entries in 8 to 23, and
-// a generation above, which each change increments, so that a compare-and-swap never takes a state that came back
-// for the one that it has read.
+// word is the packed state of an acquisition (seed section 5.1): phase in bits 0 to 7, count of
+// entries in 8 to 23, and a generation above, which each change increments, so that a
+// compare-and-swap never takes a state that came back for the one that it has read.
 type word uint64
 
 func (w word) phase() uint64 { return uint64(w) & 0xff }
@@ -29,18 +29,19 @@ func (w word) with(phase uint64, count int) word {
 // maxEntries is the most entries of one acquisition.
 const maxEntries = 0xffff
 
-// acquisition is one attempt to take a lock, and the hold that comes of it. Redis knows it by process and number.
+// acquisition is one attempt to take a lock, and the hold that comes of it. Redis knows it by
+// process and number.
 type acquisition struct {
 	cfg    Config
 	group  *group
 	number uint64
 	holder string
 
-	// state has the one step that decides between entry, unlock and loss: two racers compare-and-swap the same word,
-	// and one of them fails.
+	// state has the one step that decides between entry, unlock and loss: two racers
+	// compare-and-swap the same word, and one of them fails.
 	state atomic.Uint64
-	// until is when the lock ends without another confirmation, by uptime. Confirmations only let it grow; only the
-	// watchdog takes it back, where Redis has a shorter lease.
+	// until is when the lock ends without another confirmation, by uptime. Confirmations only let
+	// it grow; only the watchdog takes it back, where Redis has a shorter lease.
 	until atomic.Int64
 	// token, ctx and since are set before state becomes held.
 	token int64
@@ -106,7 +107,8 @@ func (a *acquisition) hold(parent context.Context, got grant) {
 	a.state.Store(uint64(word(a.state.Load()).with(held, 1)))
 }
 
-// abandon ends an acquisition that waits. From then on it is not enlisted, and no release names it as an heir.
+// abandon ends an acquisition that waits. From then on it is not enlisted, and no release names it
+// as an heir.
 func (a *acquisition) abandon() { a.state.Store(uint64(word(a.state.Load()).with(left, 0))) }
 
 // change replaces the state by what next makes of it, unless next refuses.
@@ -151,7 +153,8 @@ func (a *acquisition) end(cause error) bool {
 	return done
 }
 
-// grant hands a grant to the goroutine that waits. It takes the place of an earlier one, which may be too old.
+// grant hands a grant to the goroutine that waits. It takes the place of an earlier one, which may
+// be too old.
 func (a *acquisition) grant(got grant) {
 	for {
 		select {
@@ -192,8 +195,8 @@ func (a *acquisition) keep() time.Duration {
 
 func (a *acquisition) phase() uint64 { return word(a.state.Load()).phase() }
 
-// live is true while it is a hold that was neither lost nor given back. Its context may have ended all the same, with
-// the one that it was taken with.
+// live is true while it is a hold that was neither lost nor given back. Its context may have ended
+// all the same, with the one that it was taken with.
 func (a *acquisition) live() bool { return a.phase() == held }
 
 // over is true once the end has passed by the clock, whether or not the context has ended.

@@ -21,8 +21,8 @@ func newHold(parent context.Context) *acquisition {
 	return a
 }
 
-// TestAcquisitionLife compares random lives of a hold with the plainest account of it: a number of entries, and the first
-// thing that ended it.
+// TestAcquisitionLife compares random lives of a hold with the plainest account of it: a number of
+// entries, and the first thing that ended it.
 func TestAcquisitionLife(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -98,8 +98,8 @@ func TestAcquisitionLife(t *testing.T) {
 	})
 }
 
-// TestStateWord: 64 goroutines enter and leave while one ends the hold. Of all entries one is the last, and no entry is
-// taken after that.
+// TestStateWord: 64 goroutines enter and leave while one ends the hold. Of all entries one is the
+// last, and no entry is taken after that.
 func TestStateWord(t *testing.T) {
 	t.Parallel()
 	for round := range 100 {
@@ -163,8 +163,8 @@ func TestGrantMailbox(t *testing.T) {
 	}
 }
 
-// TestProvisionalEnd: until the claim is answered a grant ends with its window or with its lease, whichever is
-// shorter: the claim may begin the lease without an answer.
+// TestProvisionalEnd: until the claim is answered a grant ends with its window or with its lease,
+// whichever is shorter: the claim may begin the lease without an answer.
 func TestProvisionalEnd(t *testing.T) {
 	t.Parallel()
 	m, err := New(Options{RedisURL: "redis://localhost:1", Liveness: time.Minute})

@@ -19,18 +19,20 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Admin sees and revokes locks, for operators. It holds none, has no loops, and needs no Stop. Its methods are safe for
-// concurrent use.
+// Admin sees and revokes locks, for operators. It holds none, has no loops, and needs no Stop. Its
+// methods are safe for concurrent use.
 type Admin struct {
 	client rueidis.Client
 	prefix string
 	groups []keys
-	// runner runs scripts of all groups: it takes of its own layout only that it is one of a cluster.
+	// runner runs scripts of all groups: it takes of its own layout only that it is one of a
+	// cluster.
 	runner  *script.Runner
 	masters func(context.Context) ([]events.Master, error) // nil on a single server
 }
 
-// NewAdmin makes an Admin on client, which stays the caller's. It does no I/O. An empty prefix is DefaultKeyPrefix.
+// NewAdmin makes an Admin on client, which stays the caller's. It does no I/O. An empty prefix is
+// DefaultKeyPrefix.
 func NewAdmin(client rueidis.Client, prefix string, cluster bool, log *zap.Logger) *Admin {
 	a := &Admin{client: client, prefix: cmp.Or(prefix, DefaultKeyPrefix)}
 	for _, layout := range layouts(a.prefix, cluster) {
@@ -46,8 +48,8 @@ func NewAdmin(client rueidis.Client, prefix string, cluster bool, log *zap.Logge
 // State is what is known of one lock.
 type State struct {
 	Key string
-	// Holder is who has it, as Options.Holder says; empty for a free lock. Released is true where the holder has
-	// given it back, and Config.AtLeast keeps it taken.
+	// Holder is who has it, as Options.Holder says; empty for a free lock. Released is true where
+	// the holder has given it back, and Config.AtLeast keeps it taken.
 	Holder   string
 	Released bool
 	Token    int64
@@ -59,7 +61,8 @@ type State struct {
 	Granted bool
 	// Revoked is the reason of the operator who revoked it.
 	Revoked string
-	// Waiting is how many tickets are in the queue. An unfair lock has one for each process that waits.
+	// Waiting is how many tickets are in the queue. An unfair lock has one for each process that
+	// waits.
 	Waiting int64
 	// Waiters are those in front, in the order in which they get it. A listing has none.
 	Waiters []Waiter
@@ -127,15 +130,17 @@ func waiter(ticket string, silentMS int64) Waiter {
 	return Waiter{Holder: holder, Process: process, Silent: time.Duration(silentMS) * time.Millisecond}
 }
 
-// Bounds of a page of List. One scan looks at about scanCount keys of Redis, of which few may be locks.
+// Bounds of a page of List. One scan looks at about scanCount keys of Redis, of which few may be
+// locks.
 const (
 	scanCount = 1000
 	scanTime  = 2 * time.Second
 )
 
-// List is a page of about limit held locks, in no order, and the cursor of the next page, empty at the end. It looks
-// at all keys of each master, so it takes time where Redis has many others; a page can be empty before the end. A lock that is
-// taken or given back meanwhile may be missing, and one can be listed twice.
+// List is a page of about limit held locks, in no order, and the cursor of the next page, empty at
+// the end. It looks at all keys of each master, so it takes time where Redis has many others; a
+// page can be empty before the end. A lock that is taken or given back meanwhile may be missing,
+// and one can be listed twice.
 func (a *Admin) List(ctx context.Context, cursor string, limit int) (locks []State, next string, err error) {
 	nodes, err := a.nodes(ctx)
 	if err != nil {
@@ -248,13 +253,13 @@ type Revocation struct {
 	// Token is of the hold that was seen; 0 is whichever there is.
 	Token            int64
 	Operator, Reason string
-	// Now deletes the lock. Without it the holder's context ends at its next check or renewal, and the lock is free
-	// when the holder unlocks it, or its lease is over.
+	// Now deletes the lock. Without it the holder's context ends at its next check or renewal, and
+	// the lock is free when the holder unlocks it, or its lease is over.
 	Now bool
 }
 
-// Revoke ends a hold, which the audit log tells, and returns its token. Errors: an *freeslot.Error not_found for a lock that is free, and
-// conflict for one that is held with another token.
+// Revoke ends a hold, which the audit log tells, and returns its token. Errors: an *freeslot.Error
+// not_found for a lock that is free, and conflict for one that is held with another token.
 func (a *Admin) Revoke(ctx context.Context, r Revocation) (token int64, err error) {
 	if problem := checkKey(r.Key); problem != "" {
 		return 0, freeslot.Invalid("key", "%s", problem)
@@ -301,7 +306,8 @@ type Audited struct {
 	Now              bool
 }
 
-// Audit are the last entries of the audit log, the newest first. Redis keeps about 1,000; on a cluster of each tag.
+// Audit are the last entries of the audit log, the newest first. Redis keeps about 1,000; on a
+// cluster of each tag.
 func (a *Admin) Audit(ctx context.Context, limit int) ([]Audited, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -148,7 +148,8 @@ func awaitState(t *testing.T, admin *Admin, key string, wanted func(State) bool)
 	}
 }
 
-// TestRevoke: asked, the holder stops and gives the lock back itself; at once, its context ends with the next check.
+// TestRevoke: asked, the holder stops and gives the lock back itself; at once, its context ends
+// with the next check.
 func TestRevoke(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {

@@ -19,9 +19,9 @@ const beatsPerLimit = 4
 // beatJitter spreads the beats of many processes.
 const beatJitter = 20 * time.Millisecond
 
-// loop hears of grants and sends the beats of one group until ctx ends. A beat shows that this process lives, asks
-// for grants whose message was lost, and takes locks whose holder has gone: so a lost message costs that much time
-// and no more.
+// loop hears of grants and sends the beats of one group until ctx ends. A beat shows that this
+// process lives, asks for grants whose message was lost, and takes locks whose holder has gone: so
+// a lost message costs that much time and no more.
 func (g *group) loop(ctx context.Context) {
 	_ = g.wakes.Start(ctx)
 	defer func() { _ = g.wakes.Stop(context.WithoutCancel(ctx)) }()
@@ -67,8 +67,8 @@ func (g *group) loop(ctx context.Context) {
 	}
 }
 
-// untilBeat is how long the next beat has time, where the last one began then: until the first lock that is waited for
-// may be free.
+// untilBeat is how long the next beat has time, where the last one began then: until the first lock
+// that is waited for may be free.
 func (g *group) untilBeat(begun time.Duration) time.Duration {
 	due := begun + g.m.opts.Liveness/beatsPerLimit - rand.N(beatJitter)
 	g.mu.Lock()
@@ -184,8 +184,8 @@ func (g *group) wake(message string) {
 // window is how long a new owner has to claim a grant.
 func (g *group) window() time.Duration { return g.m.opts.Liveness * 7 / 10 }
 
-// provisional is the end of a grant until it is claimed, where it was made after a call that was sent then. A claim begins
-// a lease, which may be shorter.
+// provisional is the end of a grant until it is claimed, where it was made after a call that was
+// sent then. A claim begins a lease, which may be shorter.
 func (g *group) provisional(a *acquisition, sent time.Duration) time.Duration {
 	return sent + min(g.window(), a.cfg.Lease) - MinMargin
 }

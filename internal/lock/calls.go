@@ -105,7 +105,8 @@ type releaseItem struct {
 	a      *acquisition
 	reason string
 	keep   time.Duration
-	// heir is a waiter of this process: it gets the lock at once, or enters the queue before the hand-over.
+	// heir is a waiter of this process: it gets the lock at once, or enters the queue before the
+	// hand-over.
 	heir *acquisition
 	pass bool
 }
@@ -115,7 +116,8 @@ type released struct {
 	sent time.Duration
 	// had is whether it held the lock.
 	had bool
-	// others is how many tickets of other processes, or of this one's other waiters, are in the queue.
+	// others is how many tickets of other processes, or of this one's other waiters, are in the
+	// queue.
 	others int64
 	// token of the heir that got the lock; place of the one that entered the queue.
 	token int64
@@ -182,8 +184,8 @@ type renewed struct {
 	text string
 }
 
-// renew is renew.lua. With look it only looks. While a hash slot migrates Redis refuses keys that are on two servers, so
-// the holds are asked for in smaller calls then.
+// renew is renew.lua. With look it only looks. While a hash slot migrates Redis refuses keys that
+// are on two servers, so the holds are asked for in smaller calls then.
 func (g *group) renew(ctx context.Context, items []*acquisition, look bool) ([]renewed, error) {
 	out, err := g.renewOnce(ctx, items, look)
 	var answer *rueidis.RedisError

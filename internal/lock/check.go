@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// check refuses servers that cannot be trusted with locks. A member of a cluster that is down is the cluster's business,
-// and what a server does not tell is only logged.
+// check refuses servers that cannot be trusted with locks. A member of a cluster that is down is
+// the cluster's business, and what a server does not tell is only logged.
 func check(ctx context.Context, client rueidis.Client, log *zap.Logger) error {
 	for addr, node := range client.Nodes() {
 		info, err := node.Do(ctx, node.B().Info().Build()).ToString()

@@ -29,14 +29,14 @@ const (
 	MaxKeyBytes           = 512
 )
 
-// Recovery is what the watchdog does about a lock whose renewal has stopped, whose holder is stalled, or whose
-// connections have failed. A lock that Redis no longer has is lost in any case, and is never taken again without a word:
-// what it guards was open meanwhile.
+// Recovery is what the watchdog does about a lock whose renewal has stopped, whose holder is
+// stalled, or whose connections have failed. A lock that Redis no longer has is lost in any case,
+// and is never taken again without a word: what it guards was open meanwhile.
 type Recovery string
 
 const (
-	// RecoverCancel is the default: the context ends, and the lock stays until its lease is over, so that the
-	// holder can wind down before another one begins.
+	// RecoverCancel is the default: the context ends, and the lock stays until its lease is over,
+	// so that the holder can wind down before another one begins.
 	RecoverCancel Recovery = "cancel"
 	// RecoverRelease ends the context and gives the lock back at once.
 	RecoverRelease Recovery = "release"
@@ -44,7 +44,8 @@ const (
 	RecoverAlarm Recovery = "alarm"
 )
 
-// Config is how one lock behaves (the seed's LockConfig). The zero value of each field but Key is its default.
+// Config is how one lock behaves (the seed's LockConfig). The zero value of each field but Key is
+// its default.
 type Config struct {
 	// Key names the lock: 1 to 512 bytes of UTF-8 without control characters.
 	Key string
@@ -54,13 +55,15 @@ type Config struct {
 	Renewal time.Duration
 	// WatchdogPeriod is the time from one check to the next, default 5 s, at least 100 ms.
 	WatchdogPeriod time.Duration
-	// Fair serves waiters of all processes in the order in which Redis queued them. By default a newcomer may
-	// take a lock that it finds free, and waiters of one process may pass it among themselves for 2 ms.
+	// Fair serves waiters of all processes in the order in which Redis queued them. By default a
+	// newcomer may take a lock that it finds free, and waiters of one process may pass it among
+	// themselves for 2 ms.
 	Fair bool
 	// MaxHold ends the context of a holder after that time; 0 means never.
 	MaxHold time.Duration
-	// AtLeast is for how long the lock stays taken, counted from its grant, also when it is unlocked sooner: then a
-	// short task that several machines start at once runs on one of them. At most Lease; 0 is not at all.
+	// AtLeast is for how long the lock stays taken, counted from its grant, also when it is
+	// unlocked sooner: then a short task that several machines start at once runs on one of them.
+	// At most Lease; 0 is not at all.
 	AtLeast time.Duration
 	// BeatTimeout demands a Held.Beat within that time; 0 means none.
 	BeatTimeout time.Duration
@@ -68,8 +71,8 @@ type Config struct {
 	Recovery Recovery
 	// AlertThreshold is after how many failed checks in a row the alarm is raised, default 3.
 	AlertThreshold int
-	// Margin is by how much a holder's context ends before its lease, for clocks that run at different speeds:
-	// default Lease/100, at least 10 ms, at most Lease/4.
+	// Margin is by how much a holder's context ends before its lease, for clocks that run at
+	// different speeds: default Lease/100, at least 10 ms, at most Lease/4.
 	Margin time.Duration
 }
 
@@ -147,25 +150,28 @@ func checkKey(key string) string {
 
 // Options is how a Manager reaches Redis. The zero value of each field but RedisURL is its default.
 type Options struct {
-	// RedisURL is redis://[user:password@]host:port[/db], rediss:// for TLS, with &addr=host:port for each further
-	// node of a cluster, or &master_set=name for sentinels.
+	// RedisURL is redis://[user:password@]host:port[/db], rediss:// for TLS, with &addr=host:port
+	// for each further node of a cluster, or &master_set=name for sentinels.
 	RedisURL string
-	// Username, PasswordFile and TLS are as in the access of workers; the password file is read at each connection.
+	// Username, PasswordFile and TLS are as in the access of workers; the password file is read at
+	// each connection.
 	Access redisclient.Access
 	// KeyPrefix is the first part of all keys, default "lock". All processes must agree on it.
 	KeyPrefix string
-	// Holder is how operators see this process, default host:pid. At most 128 bytes without control characters.
+	// Holder is how operators see this process, default host:pid. At most 128 bytes without control
+	// characters.
 	Holder string
-	// Liveness is for how long a silent process counts as alive while it waits: 200 ms to 1 min, default 1 s.
-	// All processes must agree on it.
+	// Liveness is for how long a silent process counts as alive while it waits: 200 ms to 1 min,
+	// default 1 s. All processes must agree on it.
 	Liveness time.Duration
-	// Replicas is how many of Redis' replicas must have a grant or a renewal before it counts; 0, the default,
-	// is none. A grant that fewer have confirmed within ReplicationTimeout, default 1 s, is asked about again as long
-	// as its caller waits, and then given back.
+	// Replicas is how many of Redis' replicas must have a grant or a renewal before it counts; 0,
+	// the default, is none. A grant that fewer have confirmed within ReplicationTimeout, default 1
+	// s, is asked about again as long as its caller waits, and then given back.
 	Replicas           int
 	ReplicationTimeout time.Duration
-	// OnAlarm is called by a goroutine of the manager when a check has failed AlertThreshold times in a row, and
-	// once more when it succeeds again. It must not block. nil means only the log and the metric.
+	// OnAlarm is called by a goroutine of the manager when a check has failed AlertThreshold times
+	// in a row, and once more when it succeeds again. It must not block. nil means only the log and
+	// the metric.
 	OnAlarm func(Alarm)
 	// Logger may be nil. Registerer may be nil; two managers on one registerer panic.
 	Logger     *zap.Logger
@@ -196,7 +202,8 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Validate names every field that cannot be used. It wants defaults filled in, and connects to nothing.
+// Validate names every field that cannot be used. It wants defaults filled in, and connects to
+// nothing.
 func (o Options) Validate() error {
 	var found freeslot.FieldErrors
 	if err := redisclient.CheckURL(o.RedisURL); err != nil {

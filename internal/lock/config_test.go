@@ -91,7 +91,8 @@ func checkFields(t *testing.T, err error, fields ...string) {
 	}
 }
 
-// FuzzKey: a name that is taken names keys of its own, is whole in messages, and is JSON in notices.
+// FuzzKey: a name that is taken names keys of its own, is whole in messages, and is JSON in
+// notices.
 func FuzzKey(f *testing.F) {
 	for _, s := range []string{"", "user:profile:1001", "a b", "{x}", "\"\\\u2028", "\xff", "\x00", "é", strings.Repeat("x", 513)} {
 		f.Add(s)

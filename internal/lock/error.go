@@ -7,23 +7,25 @@ import (
 )
 
 var (
-	// ErrNotAcquired is returned when the lock was not had in time. Errors that match it can be a *HeldError,
-	// which says who has it.
+	// ErrNotAcquired is returned when the lock was not had in time. Errors that match it can be a
+	// *HeldError, which says who has it.
 	ErrNotAcquired = errors.New("lock not acquired")
-	// ErrQueueFull is returned when too many acquisitions wait for one lock. It is ErrNotAcquired, too.
+	// ErrQueueFull is returned when too many acquisitions wait for one lock. It is ErrNotAcquired,
+	// too.
 	ErrQueueFull = fmt.Errorf("%w: overloaded: 10000 wait for it already", ErrNotAcquired)
 	// ErrNotHeld is returned by an Unlock of what was unlocked before.
 	ErrNotHeld = errors.New("lock not held: it was unlocked before")
 	// ErrLost is returned by an Unlock after the lock was lost. The error matches the cause, too.
 	ErrLost = errors.New("lock lost")
-	// ErrClosed is returned by calls on a manager that was stopped, and is the cause of contexts that Stop ended.
+	// ErrClosed is returned by calls on a manager that was stopped, and is the cause of contexts
+	// that Stop ended.
 	ErrClosed = errors.New("lock manager is stopped")
 	// ErrNotStarted is returned by calls on a manager that was not started.
 	ErrNotStarted = errors.New("lock manager is not started")
 )
 
-// These are the causes of the end of a holder's context, as context.Cause returns them, besides ErrClosed and what
-// ended the context that the lock was taken with.
+// These are the causes of the end of a holder's context, as context.Cause returns them, besides
+// ErrClosed and what ended the context that the lock was taken with.
 var (
 	// ErrExpired: no renewal was confirmed before the lease was over.
 	ErrExpired = errors.New("lock expired: no renewal was confirmed in time")
@@ -63,8 +65,8 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Unwrap() error { return ErrNotAcquired }
 
-// KeyError is returned when a key of the lock holds something else, or was written by a release with another layout.
-// Nothing was overwritten.
+// KeyError is returned when a key of the lock holds something else, or was written by a release
+// with another layout. Nothing was overwritten.
 type KeyError struct{ Text string }
 
 func (e *KeyError) Error() string { return e.Text }

@@ -14,7 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// guarded is what a lock protects. It finds two holders with live contexts, and tokens that do not grow.
+// guarded is what a lock protects. It finds two holders with live contexts, and tokens that do not
+// grow.
 type guarded struct {
 	t      *testing.T
 	owner  atomic.Pointer[Held]
@@ -79,9 +80,9 @@ func TestExclusion(t *testing.T) {
 	})
 }
 
-// TestExclusionInDoubt: a good part of the calls does not arrive, is not answered, or is carried out late; and
-// waiters give up at random. All go on, nobody learns of a loss, and in the end nothing is left of the ghosts, long
-// before the leases are over.
+// TestExclusionInDoubt: a good part of the calls does not arrive, is not answered, or is carried
+// out late; and waiters give up at random. All go on, nobody learns of a loss, and in the end
+// nothing is left of the ghosts, long before the leases are over.
 func TestExclusionInDoubt(t *testing.T) {
 	fairAndNot(t, func(t *testing.T, redis *redistest.Target, fair bool) {
 		ctx, prefix := bounded(t), redis.Prefix(t)
@@ -126,8 +127,9 @@ func TestExclusionInDoubt(t *testing.T) {
 	})
 }
 
-// TestExclusionCutOff: processes are cut off from Redis in turn, while they hold and while they wait. Calls on their way are
-// carried out or not, and late. The contexts of holders end before others get the lock.
+// TestExclusionCutOff: processes are cut off from Redis in turn, while they hold and while they
+// wait. Calls on their way are carried out or not, and late. The contexts of holders end before
+// others get the lock.
 func TestExclusionCutOff(t *testing.T) {
 	fairAndNot(t, func(t *testing.T, redis *redistest.Target, fair bool) {
 		ctx, prefix := bounded(t), redis.Prefix(t)

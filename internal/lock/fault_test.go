@@ -40,8 +40,8 @@ func (u *unanswered) Do(ctx context.Context, cmd rueidis.Completed) rueidis.Redi
 	return result
 }
 
-// TestRedisAway: Lock goes on trying, and ends with both errors; TryLock says what failed; none of them has the lock, also
-// not when Redis comes back and carries out what it was sent.
+// TestRedisAway: Lock goes on trying, and ends with both errors; TryLock says what failed; none of
+// them has the lock, also not when Redis comes back and carries out what it was sent.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -91,7 +91,8 @@ func TestRedisAway(t *testing.T) {
 	}
 }
 
-// TestUnlockInDoubt: an unlock whose answer is lost is repeated; "not yours" then means that the first try has done it.
+// TestUnlockInDoubt: an unlock whose answer is lost is repeated; "not yours" then means that the
+// first try has done it.
 func TestUnlockInDoubt(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -116,7 +117,8 @@ func TestUnlockInDoubt(t *testing.T) {
 	}
 }
 
-// TestUnlockOfWhatIsGone: without any doubt it was not held any more; a lock of the next holder is not touched.
+// TestUnlockOfWhatIsGone: without any doubt it was not held any more; a lock of the next holder is
+// not touched.
 func TestUnlockOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -150,7 +152,8 @@ func TestUnlockAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestForeignKeys: keys of other types and layouts are named, and left as they are; other locks go on beside them.
+// TestForeignKeys: keys of other types and layouts are named, and left as they are; other locks go
+// on beside them.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -249,8 +252,8 @@ func TestForeignKeyOfWaiters(t *testing.T) {
 	}
 }
 
-// TestFullRedis: renewals, releases, hand-overs and beats work where Redis has no memory left; new locks are refused,
-// and Lock has its lock once there is some.
+// TestFullRedis: renewals, releases, hand-overs and beats work where Redis has no memory left; new
+// locks are refused, and Lock has its lock once there is some.
 func TestFullRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -292,8 +295,8 @@ func TestFullRedis(t *testing.T) {
 	noneHeld(t, redis.Target, prefix)
 }
 
-// TestScriptsLostAndReadOnly: a call goes on by itself after SCRIPT FLUSH; a server that has become a replica refuses, and
-// Lock has its lock once it is a master again.
+// TestScriptsLostAndReadOnly: a call goes on by itself after SCRIPT FLUSH; a server that has become
+// a replica refuses, and Lock has its lock once it is a master again.
 func TestScriptsLostAndReadOnly(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)

@@ -21,7 +21,8 @@ const (
 	batchCalls  = 2
 )
 
-// group is the locks that share a hash tag, hence the counter of tokens and the wake channel of this process.
+// group is the locks that share a hash tag, hence the counter of tokens and the wake channel of
+// this process.
 type group struct {
 	m       *Manager
 	keys    keys
@@ -101,8 +102,8 @@ func (g *group) saw(sent time.Duration, counter int64) {
 	g.answers[g.latest] = answer{sent: sent, counter: counter}
 }
 
-// sentBefore is when the newest call was sent whose answer had a counter below the token: the token was made later. It
-// is false where no answer proves that.
+// sentBefore is when the newest call was sent whose answer had a counter below the token: the token
+// was made later. It is false where no answer proves that.
 func (g *group) sentBefore(token int64) (sent time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -114,7 +115,8 @@ func (g *group) sentBefore(token int64) (sent time.Duration, ok bool) {
 	return sent, ok
 }
 
-// enlist has the beats carry an acquisition that may have a ticket from now on. It is false for one that waits no more.
+// enlist has the beats carry an acquisition that may have a ticket from now on. It is false for one
+// that waits no more.
 func (g *group) enlist(a *acquisition) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,8 +135,8 @@ func (g *group) strike(a *acquisition) {
 	delete(g.waiters, a.number)
 }
 
-// awaitBeat waits for a call of a beat that is under way: it may carry an acquisition that was struck meanwhile, and
-// would take the lock anew after its release.
+// awaitBeat waits for a call of a beat that is under way: it may carry an acquisition that was
+// struck meanwhile, and would take the lock anew after its release.
 func (g *group) awaitBeat() {
 	g.beating.RLock()
 	g.beating.RUnlock() //nolint:staticcheck // the wait is the purpose

@@ -19,26 +19,29 @@ func newHeld(m *Manager, a *acquisition) *Held {
 	return &Held{m: m, a: a, ctx: &holdContext{Context: a.ctx, a: a, owner: ownerKey{m: m, key: a.cfg.Key}}}
 }
 
-// Context ends when the lock is lost, when it is unlocked for the last time, or when the context ends that it was
-// taken with. context.Cause says why. Check it before each write to what the lock guards: Err looks at the clock, and so
-// knows the end also in a process that was stopped meanwhile.
+// Context ends when the lock is lost, when it is unlocked for the last time, or when the context
+// ends that it was taken with. context.Cause says why. Check it before each write to what the lock
+// guards: Err looks at the clock, and so knows the end also in a process that was stopped
+// meanwhile.
 //
-// Locking the same key with this context, or one made from it, enters the lock again without asking Redis;
-// see WithoutOwner.
+// Locking the same key with this context, or one made from it, enters the lock again without asking
+// Redis; see WithoutOwner.
 func (h *Held) Context() context.Context { return h.ctx }
 
-// Token is the fencing token: above all earlier ones of this lock. Tokens of different locks cannot be compared.
+// Token is the fencing token: above all earlier ones of this lock. Tokens of different locks cannot
+// be compared.
 func (h *Held) Token() int64 { return h.a.token }
 
 // Beat shows that the holder makes progress. It is needed only with Config.BeatTimeout.
 func (h *Held) Beat() { h.a.lastBeat.Store(int64(uptime())) }
 
-// Unlock takes this entry back. The last one ends the context, and then gives the lock back, also if ctx has ended:
-// it takes about a second at most, and goes on in the background until Redis has answered or the lease is over. After a
-// loss, too, the last entry gives back what Redis may still have.
+// Unlock takes this entry back. The last one ends the context, and then gives the lock back, also
+// if ctx has ended: it takes about a second at most, and goes on in the background until Redis has
+// answered or the lease is over. After a loss, too, the last entry gives back what Redis may still
+// have.
 //
-// Errors: ErrNotHeld if this entry was unlocked before. ErrLost, with the cause, if the lock was lost before, or Redis no
-// longer had it. Any other error says that Redis has not answered yet.
+// Errors: ErrNotHeld if this entry was unlocked before. ErrLost, with the cause, if the lock was
+// lost before, or Redis no longer had it. Any other error says that Redis has not answered yet.
 func (h *Held) Unlock(ctx context.Context) error {
 	if h.done.Swap(true) {
 		return ErrNotHeld
@@ -64,8 +67,8 @@ func (h *Held) Unlock(ctx context.Context) error {
 	return err
 }
 
-// holdContext is the context of a hold. Its Done and Value are those of the context that the hold cancels, so that
-// derived contexts end with it and context.Cause finds the cause.
+// holdContext is the context of a hold. Its Done and Value are those of the context that the hold
+// cancels, so that derived contexts end with it and context.Cause finds the cause.
 type holdContext struct {
 	context.Context
 	a     *acquisition
@@ -105,7 +108,8 @@ func owner(ctx context.Context, m *Manager, key string) *acquisition {
 	return a
 }
 
-// WithoutOwner is ctx without the holds that it belongs to: locking with it waits even for a lock that the caller holds.
+// WithoutOwner is ctx without the holds that it belongs to: locking with it waits even for a lock
+// that the caller holds.
 func WithoutOwner(ctx context.Context) context.Context { return strangerContext{ctx} }
 
 type strangerContext struct{ context.Context }

@@ -2,8 +2,8 @@ package lock
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// tags is over how many hash tags the locks of a cluster are spread. It must never change: two processes that
-// disagree would each take the same lock.
+// tags is over how many hash tags the locks of a cluster are spread. It must never change: two
+// processes that disagree would each take the same lock.
 const tags = 64
 
 // keys names the keys and channels of the locks with one tag:

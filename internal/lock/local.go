@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// passTime is for how long waiters of one process may pass an unfair lock among themselves while another process waits.
+// passTime is for how long waiters of one process may pass an unfair lock among themselves while
+// another process waits.
 const passTime = 2 * time.Millisecond
 
-// local is what this process knows of one lock that is not fair: one of its waiters contends in Redis, the others
-// wait here.
+// local is what this process knows of one lock that is not fair: one of its waiters contends in
+// Redis, the others wait here.
 type local struct {
 	mu sync.Mutex
 	// holder is the one that has the lock, contender the one that waits in Redis, or is about to.
@@ -18,8 +19,9 @@ type local struct {
 	holder    *acquisition
 	contender *acquisition
 	behind    []*acquisition
-	// others is how many tickets of other processes were in Redis at the last release; passing is since when the
-	// lock has gone from one waiter of this process to the next while there were some, by uptime.
+	// others is how many tickets of other processes were in Redis at the last release; passing is
+	// since when the lock has gone from one waiter of this process to the next while there were
+	// some, by uptime.
 	others  int64
 	passing time.Duration
 	// busy is who was seen to have the lock, and when, by uptime.
@@ -50,7 +52,8 @@ func (l *local) took(a *acquisition) {
 	l.remove(a)
 }
 
-// leave takes out one that gave up, unlocked or lost the lock. Where no other is at it, the next one contends.
+// leave takes out one that gave up, unlocked or lost the lock. Where no other is at it, the next
+// one contends.
 func (l *local) leave(a *acquisition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,8 +66,8 @@ func (l *local) leave(a *acquisition) {
 	}
 }
 
-// heir is who gets the lock that the holder gives back, nil for none, and whether it gets it at once. It is the contender
-// from then on.
+// heir is who gets the lock that the holder gives back, nil for none, and whether it gets it at
+// once. It is the contender from then on.
 func (l *local) heir(a *acquisition) (heir *acquisition, pass bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLocal drives the waiters of one process and one lock at random. Each waiter is at one place; while some wait behind,
-// one holds or contends; who becomes the contender is told, by join, by promote, or as the heir of a release; and
-// the order of those that line up is kept.
+// TestLocal drives the waiters of one process and one lock at random. Each waiter is at one place;
+// while some wait behind, one holds or contends; who becomes the contender is told, by join, by
+// promote, or as the heir of a release; and the order of those that line up is kept.
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -118,7 +118,8 @@ func TestLocal(t *testing.T) {
 	})
 }
 
-// TestPassing: a process passes a lock among its waiters while no other one waits, and for passTime after one does.
+// TestPassing: a process passes a lock among its waiters while no other one waits, and for passTime
+// after one does.
 func TestPassing(t *testing.T) {
 	t.Parallel()
 	l := &local{}

@@ -45,7 +45,8 @@ func TestTakeAndGiveBack(t *testing.T) {
 	})
 }
 
-// TestReentry goes by context: of the hold, of what is derived from it, not of a stranger, and not after the end.
+// TestReentry goes by context: of the hold, of what is derived from it, not of a stranger, and not
+// after the end.
 func TestReentry(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -83,7 +84,8 @@ func TestReentry(t *testing.T) {
 	}
 }
 
-// TestLostReentry: after a loss each entry says so, and the last one gives back what Redis still has.
+// TestLostReentry: after a loss each entry says so, and the last one gives back what Redis still
+// has.
 func TestLostReentry(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -110,7 +112,8 @@ func TestLostReentry(t *testing.T) {
 	noneHeld(t, redis, prefix)
 }
 
-// TestParentEnds: the context that a lock was taken with ends the hold, which is renewed no more. It stays until the unlock.
+// TestParentEnds: the context that a lock was taken with ends the hold, which is renewed no more.
+// It stays until the unlock.
 func TestParentEnds(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -188,8 +191,8 @@ func TestDo(t *testing.T) {
 	noneHeld(t, redis, prefix)
 }
 
-// TestErrLooksAtTheClock: a process that was stopped finds its context ended at the first look, before any loop has
-// looked.
+// TestErrLooksAtTheClock: a process that was stopped finds its context ended at the first look,
+// before any loop has looked.
 func TestErrLooksAtTheClock(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -216,7 +219,8 @@ func TestErrLooksAtTheClock(t *testing.T) {
 	}
 }
 
-// TestAtLeast: nobody gets the lock before, also where it was handed over and never claimed; then a waiter does.
+// TestAtLeast: nobody gets the lock before, also where it was handed over and never claimed; then a
+// waiter does.
 func TestAtLeast(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)

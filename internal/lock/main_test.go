@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	acltest.Main(m, script.RoleLock, Access)
 }
 
-// guard makes it an error that a script reads beyond the end of KEYS or ARGV, where Lua reads nil and a caller that
-// passes too few would go unnoticed.
+// guard makes it an error that a script reads beyond the end of KEYS or ARGV, where Lua reads nil
+// and a caller that passes too few would go unnoticed.
 func guard(set script.Set) {
 	line := `local %[1]s = setmetatable({unpack(%[1]s)}, {__index = function(t, i) error('%[1]s[' .. tostring(i) .. '] of ' .. #t) end})` + "\n"
 	lines := fmt.Sprintf(line, "KEYS") + fmt.Sprintf(line, "ARGV")

@@ -17,7 +17,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Manager makes locks and keeps those that are held (the seed's LockManager). Its methods are safe for concurrent use.
+// Manager makes locks and keeps those that are held (the seed's LockManager). Its methods are safe
+// for concurrent use.
 type Manager struct {
 	opts    Options
 	log     *zap.Logger
@@ -73,8 +74,8 @@ func (m *Manager) Get(cfg Config) (*Lock, error) {
 	return &Lock{m: m, cfg: cfg}, nil
 }
 
-// Start connects to Redis and checks it. ctx bounds the start alone. After an error it can be called again. Errors: a Redis
-// that does not answer, is older than 7.0, or evicts keys; ErrClosed.
+// Start connects to Redis and checks it. ctx bounds the start alone. After an error it can be
+// called again. Errors: a Redis that does not answer, is older than 7.0, or evicts keys; ErrClosed.
 func (m *Manager) Start(ctx context.Context) (err error) {
 	m.start.Lock()
 	defer m.start.Unlock()
@@ -121,9 +122,9 @@ func (m *Manager) begin(client rueidis.Client, cluster bool) {
 	m.background(func() { m.watch(m.ctx) })
 }
 
-// Stop ends the contexts of all holds with ErrClosed and wakes all waiters with it. It gives nothing back: what its
-// holders were doing may not have ended, so leases run out. It tolerates a manager that was never started, and
-// being called twice.
+// Stop ends the contexts of all holds with ErrClosed and wakes all waiters with it. It gives
+// nothing back: what its holders were doing may not have ended, so leases run out. It tolerates a
+// manager that was never started, and being called twice.
 func (m *Manager) Stop(ctx context.Context) error {
 	var failed error
 	m.stop.Do(func() {
@@ -220,7 +221,8 @@ func (m *Manager) took(a *acquisition, waited time.Duration) {
 	}
 }
 
-// gaveUp leaves the queue for an acquisition that did not get its lock, and passes on what it may get yet.
+// gaveUp leaves the queue for an acquisition that did not get its lock, and passes on what it may
+// get yet.
 func (m *Manager) gaveUp(a *acquisition, after time.Duration, err error) {
 	m.metrics.acquired(err, after)
 	a.abandon()

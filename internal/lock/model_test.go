@@ -19,11 +19,12 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// TestModel compares random histories of three processes with the twin: every answer, and after each call everything that
-// is in Redis. Answers are lost, calls are made twice and late, leases end, processes fall silent and stop to listen.
+// TestModel compares random histories of three processes with the twin: every answer, and after
+// each call everything that is in Redis. Answers are lost, calls are made twice and late, leases
+// end, processes fall silent and stop to listen.
 //
-// Throughout no two processes believe that they have one lock. In the end no lock is free beside a live waiter once all
-// processes have beaten, and after all have released there is no key.
+// Throughout no two processes believe that they have one lock. In the end no lock is free beside a
+// live waiter once all processes have beaten, and after all have released there is no key.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -378,8 +379,8 @@ func (h *history) revoke(rt *rapid.T) {
 	}
 }
 
-// disbelieve is for what is done to a lock behind its holder's back, and for a lease that ends, as the holder knows by
-// its own clock.
+// disbelieve is for what is done to a lock behind its holder's back, and for a lease that ends, as
+// the holder knows by its own clock.
 func (h *history) disbelieve(name string) {
 	for _, c := range h.all {
 		if c.lock() == name {

@@ -14,7 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// childEnv has the test binary be a process that holds a lock or waits for it: "hold" or "wait", URL and key prefix.
+// childEnv has the test binary be a process that holds a lock or waits for it: "hold" or "wait",
+// URL and key prefix.
 const childEnv = "FREESLOT_LOCK_CHILD"
 
 // child is that process. It says what it does, line by line.
@@ -115,8 +116,8 @@ func (p *childProcess) signal(s syscall.Signal) {
 	}
 }
 
-// TestStoppedHolder: a holder that was stopped for longer than its lease finds its context ended at the first look, and
-// another one has the lock meanwhile, soon after the lease was over.
+// TestStoppedHolder: a holder that was stopped for longer than its lease finds its context ended at
+// the first look, and another one has the lock meanwhile, soon after the lease was over.
 func TestStoppedHolder(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -139,8 +140,8 @@ func TestStoppedHolder(t *testing.T) {
 	noneHeld(t, redis, prefix)
 }
 
-// TestDeadAndStoppedWaiters: two waiters of a process in front that was killed cost the next one nothing, and of one that
-// was stopped one window together.
+// TestDeadAndStoppedWaiters: two waiters of a process in front that was killed cost the next one
+// nothing, and of one that was stopped one window together.
 func TestDeadAndStoppedWaiters(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// claimAfter is when a grant is claimed that is held without one: most short holds are over by then.
+	// claimAfter is when a grant is claimed that is held without one: most short holds are over by
+	// then.
 	claimAfter = 10 * time.Millisecond
 	// clockPeriod is how often ends are looked for, for those who wait on Done alone.
 	clockPeriod = 250 * time.Millisecond
@@ -25,8 +26,8 @@ type renewals struct {
 	due     dueHeap                       // guarded by mu
 	index   map[*acquisition]*renewalTask // guarded by mu
 	changed chan struct{}
-	// turns counts how often the loop has looked, and loop which one it is: one that stood still ends when it
-	// finds that another has taken its place.
+	// turns counts how often the loop has looked, and loop which one it is: one that stood still
+	// ends when it finds that another has taken its place.
 	turns, loop atomic.Int64
 }
 

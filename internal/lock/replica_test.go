@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// TestReplicated: a grant counts, and a renewal moves the end, only when a replica has it; also a grant by hand-over, and
-// that of an heir.
+// TestReplicated: a grant counts, and a renewal moves the end, only when a replica has it; also a
+// grant by hand-over, and that of an heir.
 func TestReplicated(t *testing.T) {
 	t.Parallel()
 	redis := redistest.NewWithReplicas(t, 1)
@@ -91,8 +91,8 @@ func waitsBehind(ctx context.Context, t *testing.T, m *Manager, cfg Config) <-ch
 	return out
 }
 
-// TestSlotMigration: while the keys of a hash slot are on two servers holds are looked at, renewed and given back; what
-// needs keys that are not there yet is done when the slot has moved.
+// TestSlotMigration: while the keys of a hash slot are on two servers holds are looked at, renewed
+// and given back; what needs keys that are not there yet is done when the slot has moved.
 func TestSlotMigration(t *testing.T) {
 	t.Parallel()
 	redis := redistest.NewReplicaCluster(t)

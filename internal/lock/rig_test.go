@@ -99,7 +99,8 @@ func take(t testing.TB, m *Manager, cfg Config) *Held {
 	return held
 }
 
-// waits begins to wait for a lock, and returns when its ticket is in Redis. The channel delivers what comes of it.
+// waits begins to wait for a lock, and returns when its ticket is in Redis. The channel delivers
+// what comes of it.
 func waits(ctx context.Context, t testing.TB, m *Manager, cfg Config) <-chan *Held {
 	t.Helper()
 	out := make(chan *Held, 1)
@@ -182,7 +183,8 @@ func do(t testing.TB, c rueidis.Client, args ...string) rueidis.RedisResult {
 	return c.Do(bounded(t), cmd.Build())
 }
 
-// chaos is a client whose calls of scripts do not arrive, whose answers are lost, or that are carried out late.
+// chaos is a client whose calls of scripts do not arrive, whose answers are lost, or that are
+// carried out late.
 type chaos struct {
 	rueidis.Client
 	// share is how many in a hundred calls have each of these fates.

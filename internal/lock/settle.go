@@ -8,8 +8,8 @@ import (
 // settlePoll is how often Settle looks.
 const settlePoll = 5 * time.Millisecond
 
-// Settle waits until Redis has carried out every Unlock whose answer did not come, and every one after a loss, or ctx
-// ends. It is for programs that end: Stop leaves such locks to run out.
+// Settle waits until Redis has carried out every Unlock whose answer did not come, and every one
+// after a loss, or ctx ends. It is for programs that end: Stop leaves such locks to run out.
 func (m *Manager) Settle(ctx context.Context) error {
 	ticker := time.NewTicker(settlePoll)
 	defer ticker.Stop()

@@ -99,7 +99,8 @@ func (w *twin) give(l *twinLock, c *client, ttl time.Duration, grant bool) {
 
 func (w *twin) free(l *twinLock) { *l = twinLock{queue: l.queue, grants: l.grants} }
 
-// handOver gives a free lock to the first live ticket that can be reached, and drops those that are neither.
+// handOver gives a free lock to the first live ticket that can be reached, and drops those that are
+// neither.
 func (w *twin) handOver(l *twinLock, self int) {
 	for _, c := range slices.Clone(l.queue) {
 		p := w.procs[c.proc]

@@ -16,7 +16,8 @@ import (
 // unlockLimit is how long Unlock waits for Redis, also where its ctx has ended.
 const unlockLimit = time.Second
 
-// unlock gives back a hold whose last entry has left, and hands it to a waiter of this process where that is its turn.
+// unlock gives back a hold whose last entry has left, and hands it to a waiter of this process
+// where that is its turn.
 func (m *Manager) unlock(ctx context.Context, a *acquisition) error {
 	m.forget(a, ErrUnlocked)
 	it := releaseItem{a: a, reason: "unlocked", keep: a.keep()}
@@ -48,8 +49,8 @@ func (m *Manager) unlock(ctx context.Context, a *acquisition) error {
 	}
 }
 
-// repeatRelease repeats a release until Redis answers or ctx ends. doubt is true where Redis may have carried out a try
-// whose answer did not come.
+// repeatRelease repeats a release until Redis answers or ctx ends. doubt is true where Redis may
+// have carried out a try whose answer did not come.
 func (g *group) repeatRelease(ctx context.Context, it releaseItem) (out released, doubt bool, err error) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 5*time.Millisecond, 200*time.Millisecond
@@ -112,9 +113,9 @@ func final(err error) bool {
 	return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrClosed) || errors.As(err, new(*KeyError)) || script.IsRefused(err)
 }
 
-// debts are the releases that a group still owes to Redis, after their callers have gone. They are repeated until Redis
-// has answered. Where a call of the acquisition is in doubt Redis may carry it out late and take the lock anew, so the
-// release is repeated until a lease has passed.
+// debts are the releases that a group still owes to Redis, after their callers have gone. They are
+// repeated until Redis has answered. Where a call of the acquisition is in doubt Redis may carry it
+// out late and take the lock anew, so the release is repeated until a lease has passed.
 type debts struct {
 	mu       sync.Mutex
 	open     map[*acquisition]*debt // guarded by mu

@@ -20,13 +20,14 @@ type Lock struct {
 // Config is what Get was called with, with its defaults.
 func (l *Lock) Config() Config { return l.cfg }
 
-// Lock waits for the lock until ctx ends. ctx bounds the hold, too: see Held.Context. While Redis does not answer it goes
-// on trying. Errors: what ended ctx, with the last failure; ErrQueueFull; a *KeyError; what Redis' access control refuses;
-// ErrClosed; ErrNotStarted.
+// Lock waits for the lock until ctx ends. ctx bounds the hold, too: see Held.Context. While Redis
+// does not answer it goes on trying. Errors: what ended ctx, with the last failure; ErrQueueFull; a
+// *KeyError; what Redis' access control refuses; ErrClosed; ErrNotStarted.
 func (l *Lock) Lock(ctx context.Context) (*Held, error) { return l.take(ctx, ctx, true) }
 
-// TryLock waits for the lock until wait is over or ctx ends; with 0 it looks once. Errors: a *HeldError, which matches
-// ErrNotAcquired, for a lock that is held by another one; that of a call of Redis that failed; and those of Lock.
+// TryLock waits for the lock until wait is over or ctx ends; with 0 it looks once. Errors: a
+// *HeldError, which matches ErrNotAcquired, for a lock that is held by another one; that of a call
+// of Redis that failed; and those of Lock.
 func (l *Lock) TryLock(ctx context.Context, wait time.Duration) (*Held, error) {
 	if wait <= 0 {
 		return l.take(ctx, ctx, false)
@@ -36,8 +37,8 @@ func (l *Lock) TryLock(ctx context.Context, wait time.Duration) (*Held, error) {
 	return l.take(ctx, waiting, true)
 }
 
-// Do runs f with the lock and unlocks it after its return or panic. Errors: those of Lock, and those of f and of Unlock
-// joined: an ErrLost says that the lock was lost while f ran.
+// Do runs f with the lock and unlocks it after its return or panic. Errors: those of Lock, and
+// those of f and of Unlock joined: an ErrLost says that the lock was lost while f ran.
 func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, token int64) error) (err error) {
 	h, err := l.Lock(ctx)
 	if err != nil {
@@ -47,7 +48,8 @@ func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, token int64) 
 	return f(h.Context(), h.Token())
 }
 
-// take enters a hold that ctx belongs to, or takes the lock. waiting bounds the waiting, and ctx the hold.
+// take enters a hold that ctx belongs to, or takes the lock. waiting bounds the waiting, and ctx
+// the hold.
 func (l *Lock) take(ctx, waiting context.Context, wait bool) (*Held, error) {
 	if a := owner(ctx, l.m, l.cfg.Key); a != nil && a.enter() {
 		return newHeld(l.m, a), nil
@@ -137,7 +139,8 @@ func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, 
 	}
 }
 
-// subscribeLimit is how long a waiter gives the subscription to stand. Without one its beats find its grants.
+// subscribeLimit is how long a waiter gives the subscription to stand. Without one its beats find
+// its grants.
 const subscribeLimit = 250 * time.Millisecond
 
 func (m *Manager) awaitSubscription(ctx context.Context, g *group) {
@@ -151,8 +154,8 @@ func (m *Manager) awaitSubscription(ctx context.Context, g *group) {
 	}
 }
 
-// sleep waits for a grant until ctx ends; it returns without one after pause, unless that is 0, and when it is the
-// acquisition's turn to ask Redis.
+// sleep waits for a grant until ctx ends; it returns without one after pause, unless that is 0, and
+// when it is the acquisition's turn to ask Redis.
 func (m *Manager) sleep(ctx context.Context, a *acquisition, pause time.Duration) (got grant, done bool, err error) {
 	var over <-chan time.Time
 	if pause > 0 {

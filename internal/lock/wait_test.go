@@ -16,7 +16,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestFairOrder: 16 waiters of 4 processes get the lock 1,000 times each, in the order in which Redis queued them.
+// TestFairOrder: 16 waiters of 4 processes get the lock 1,000 times each, in the order in which
+// Redis queued them.
 func TestFairOrder(t *testing.T) {
 	t.Parallel()
 	const rounds = 1000
@@ -61,7 +62,8 @@ func TestFairOrder(t *testing.T) {
 	noneHeld(t, redis, prefix)
 }
 
-// TestOneWakeUp: a release beside many waiters of many processes publishes one grant and one notice.
+// TestOneWakeUp: a release beside many waiters of many processes publishes one grant and one
+// notice.
 func TestOneWakeUp(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -167,8 +169,8 @@ func TestIdleLocksKeepNoKeys(t *testing.T) {
 	}
 }
 
-// TestHeldByAnother: who has it, since when, and for how long; by one look, after waiting in Redis, and after waiting
-// behind another one of the process.
+// TestHeldByAnother: who has it, since when, and for how long; by one look, after waiting in Redis,
+// and after waiting behind another one of the process.
 func TestHeldByAnother(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -207,8 +209,8 @@ func TestHeldByAnother(t *testing.T) {
 	noneHeld(t, redis, prefix)
 }
 
-// TestContenderGivesUp: the next waiter of the process takes its place at once, also while Redis does not answer to the
-// release of the first.
+// TestContenderGivesUp: the next waiter of the process takes its place at once, also while Redis
+// does not answer to the release of the first.
 func TestContenderGivesUp(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -242,8 +244,8 @@ func TestContenderGivesUp(t *testing.T) {
 	noneHeld(t, redis, prefix)
 }
 
-// TestHeirGivesUp: waiters whose time is up while a release names them. None of them keeps the lock, or a beat that
-// takes it again and again.
+// TestHeirGivesUp: waiters whose time is up while a release names them. None of them keeps the
+// lock, or a beat that takes it again and again.
 func TestHeirGivesUp(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -286,7 +288,8 @@ func TestHeirGivesUp(t *testing.T) {
 	}
 }
 
-// TestManyDeadTickets: those of a process that has gone do not let a newcomer pass a live waiter behind them.
+// TestManyDeadTickets: those of a process that has gone do not let a newcomer pass a live waiter
+// behind them.
 func TestManyDeadTickets(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)

@@ -21,8 +21,8 @@ const (
 	CheckConnection = "connection" // commands are answered, and grants are heard of
 )
 
-// Alarm is a lock whose checks fail. It is raised after Config.AlertThreshold failed checks in a row, and once more, with Over,
-// when all of them succeed again or the hold has ended.
+// Alarm is a lock whose checks fail. It is raised after Config.AlertThreshold failed checks in a
+// row, and once more, with Over, when all of them succeed again or the hold has ended.
 type Alarm struct {
 	Key, Check string
 	Token      int64
@@ -34,8 +34,8 @@ type Alarm struct {
 const (
 	// watchTick is how often the watchdog looks whose check is due.
 	watchTick = 100 * time.Millisecond
-	// stalledTicks is for how many of them the loop of renewals may stand still. Ticks are counted, because the clock
-	// says nothing of a process that was stopped meanwhile.
+	// stalledTicks is for how many of them the loop of renewals may stand still. Ticks are counted,
+	// because the clock says nothing of a process that was stopped meanwhile.
 	stalledTicks = 25
 )
 
@@ -87,7 +87,8 @@ func (m *Manager) watch(ctx context.Context) {
 	}
 }
 
-// checkItems makes the five checks for holds of one group: renewal, state, holder, connection; recovery follows.
+// checkItems makes the five checks for holds of one group: renewal, state, holder, connection;
+// recovery follows.
 func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -134,11 +135,12 @@ func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition
 	}
 }
 
-// errNotSubscribed costs waiters of this process time, and holders nothing: it raises an alarm, and ends no hold.
+// errNotSubscribed costs waiters of this process time, and holders nothing: it raises an alarm, and
+// ends no hold.
 var errNotSubscribed = errors.New("the subscription to wake-ups does not stand")
 
-// checkState is check 2. A lease that is surely shorter in Redis than here moves the end, and is renewed at once; expected
-// is the end before the call.
+// checkState is check 2. A lease that is surely shorter in Redis than here moves the end, and is
+// renewed at once; expected is the end before the call.
 func (m *Manager) checkState(a *acquisition, got renewed, expected int64) error {
 	if got.code != codeDone {
 		return a.loss(got)
@@ -151,7 +153,8 @@ func (m *Manager) checkState(a *acquisition, got renewed, expected int64) error 
 	return nil
 }
 
-// recover is check 5: what Config.Recovery says about failed checks 1, 3 and 4. A lost state has ended the hold already.
+// recover is check 5: what Config.Recovery says about failed checks 1, 3 and 4. A lost state has
+// ended the hold already.
 func (m *Manager) recover(a *acquisition, failed map[string]error) {
 	cause := failed[CheckHolder]
 	for _, check := range []string{CheckRenewal, CheckConnection} {

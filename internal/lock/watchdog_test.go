@@ -49,7 +49,8 @@ func (a *alarmed) count() int {
 
 const quick = 100 * time.Millisecond
 
-// TestCheckState: what has become of a lock in Redis ends the hold by the check alone, long before a renewal.
+// TestCheckState: what has become of a lock in Redis ends the hold by the check alone, long before
+// a renewal.
 func TestCheckState(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -86,7 +87,8 @@ func TestCheckState(t *testing.T) {
 	}
 }
 
-// TestShorterLease: a lease that was cut in Redis moves the end, and is renewed; one without an end is left alone.
+// TestShorterLease: a lease that was cut in Redis moves the end, and is renewed; one without an end
+// is left alone.
 func TestShorterLease(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -253,7 +255,8 @@ func (c *noRenewals) Do(ctx context.Context, cmd rueidis.Completed) rueidis.Redi
 	return c.Client.Do(ctx, cmd)
 }
 
-// TestCheckConnection: Redis that does not answer costs a lock with the default recovery, and only an alarm with the other.
+// TestCheckConnection: Redis that does not answer costs a lock with the default recovery, and only
+// an alarm with the other.
 func TestCheckConnection(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []Recovery{RecoverCancel, RecoverAlarm} {
@@ -277,8 +280,8 @@ func TestCheckConnection(t *testing.T) {
 	}
 }
 
-// TestNoSubscription: where Redis lets nobody subscribe, waiters get their locks by their beats, and holders see an alarm
-// and lose nothing.
+// TestNoSubscription: where Redis lets nobody subscribe, waiters get their locks by their beats,
+// and holders see an alarm and lose nothing.
 func TestNoSubscription(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t, redistest.Args("--rename-command", "SUBSCRIBE", ""))
@@ -331,7 +334,8 @@ func TestStalledLoop(t *testing.T) {
 	}
 }
 
-// TestSlowGroup: locks whose master does not answer hold up neither the checks nor the renewals of others.
+// TestSlowGroup: locks whose master does not answer hold up neither the checks nor the renewals of
+// others.
 func TestSlowGroup(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Cluster(t)

@@ -9,7 +9,8 @@ import (
 	_ "github.com/ncruces/go-sqlite3/driver" // SQLite in Go, without cgo
 )
 
-// TestFenceInSQL runs the statements of docs/lock.md: equal or higher tokens write, lower ones change no row.
+// TestFenceInSQL runs the statements of docs/lock.md: equal or higher tokens write, lower ones
+// change no row.
 func TestFenceInSQL(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/lock.md")

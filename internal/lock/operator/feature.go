@@ -1,5 +1,6 @@
-// Package operator is what operators see of locks and do about them, over the HTTP API of a replica. The lock itself has
-// no part in it: applications and `schedctl lock run` talk to Redis alone.
+// Package operator is what operators see of locks and do about them, over the HTTP API of a
+// replica. The lock itself has no part in it: applications and `schedctl lock run` talk to Redis
+// alone.
 package operator
 
 import (

@@ -17,7 +17,8 @@ import (
 	"github.com/freeslot/freeslot/internal/lock"
 )
 
-// locksPath is where locks are seen; the audit log is beside it, because any name can be that of a lock.
+// locksPath is where locks are seen; the audit log is beside it, because any name can be that of a
+// lock.
 const (
 	locksPath = "/v1/locks"
 	auditPath = "/v1/lock-audit"

@@ -1,9 +1,10 @@
 //go:build unix
 
-// Package procgroup runs a command in a process group of its own, so that what the command starts ends with it.
+// Package procgroup runs a command in a process group of its own, so that what the command starts
+// ends with it.
 //
-// Until [exec.Cmd.Wait] has returned the group's leader exists, if only as a zombie. So its id cannot have become
-// another group's, and the group may be signalled.
+// Until [exec.Cmd.Wait] has returned the group's leader exists, if only as a zombie. So its id
+// cannot have become another group's, and the group may be signalled.
 package procgroup
 
 import (
@@ -20,8 +21,9 @@ func Signal(leader int, signal syscall.Signal) {
 	_ = syscall.Kill(-leader, signal) // the only failure is that no process of it is left
 }
 
-// AwaitGone returns true when no process of a group is left whose leader was waited for, or false after limit. What it
-// waits for are no children of this process, so there is no signal of their end.
+// AwaitGone returns true when no process of a group is left whose leader was waited for, or false
+// after limit. What it waits for are no children of this process, so there is no signal of their
+// end.
 func AwaitGone(leader int, limit time.Duration) bool {
 	for end := time.Now().Add(limit); ; time.Sleep(gonePoll) {
 		if errors.Is(syscall.Kill(-leader, 0), syscall.ESRCH) {
