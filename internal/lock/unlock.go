@@ -74,8 +74,8 @@ func (g *group) releaseOnce(ctx context.Context, it releaseItem) (released, erro
 	if it.a.ticket.Load() {
 		g.awaitBeat()
 	}
-	res := g.releases.Do(ctx, []releaseItem{it})[0]
-	out, err := res.Out, errors.Join(res.Err, res.Out.err)
+	out, err := g.releases.DoOne(ctx, it)
+	err = errors.Join(err, out.err)
 	if errors.Is(err, script.ErrStopped) {
 		err = ErrClosed
 	}

@@ -185,17 +185,17 @@ func (m *Manager) sleep(ctx context.Context, a *acquisition, pause time.Duration
 
 // ask is one call of acquire.lua.
 func (m *Manager) ask(ctx context.Context, a *acquisition, wait bool) (acquired, error) {
-	out := a.group.acquires.Do(ctx, []acquireItem{{a: a, wait: wait, place: a.inQueue()}})[0]
+	got, err := a.group.acquires.DoOne(ctx, acquireItem{a: a, wait: wait, place: a.inQueue()})
 	switch {
-	case errors.Is(out.Err, script.ErrStopped):
+	case errors.Is(err, script.ErrStopped):
 		return acquired{}, ErrClosed
-	case out.Err != nil:
-		if inDoubt(out.Err) {
+	case err != nil:
+		if inDoubt(err) {
 			a.doubt.Store(true)
 		}
-		return acquired{}, fmt.Errorf("lock %q: %w", a.cfg.Key, out.Err)
+		return acquired{}, fmt.Errorf("lock %q: %w", a.cfg.Key, err)
 	}
-	return out.Out, out.Out.err
+	return got, got.err
 }
 
 func (got acquired) heldError(key string) *HeldError {
