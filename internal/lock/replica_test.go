@@ -47,7 +47,7 @@ func TestReplicated(t *testing.T) {
 	if h, err := get(t, x, Config{Key: "new"}).TryLock(ctx, 0); !errors.Is(err, script.ErrNotReplicated) {
 		t.Error(h, err)
 	}
-	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 	defer cancel()
 	if h, err := get(t, x, Config{Key: "new2"}).Lock(short); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, script.ErrNotReplicated) {
 		t.Error(h, err)
