@@ -113,7 +113,7 @@ func (w *twin) handOver(l *twinLock, self int) {
 			}
 			return
 		}
-		if !live && !p.listens {
+		if !live {
 			w.leave(l, c)
 		}
 	}

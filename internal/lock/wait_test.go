@@ -298,6 +298,12 @@ func TestManyDeadTickets(t *testing.T) {
 	raw := redis.Client(t)
 	for i := range 200 {
 		do(t, raw, "ZADD", prefix+":queue:k", strconv.Itoa(1000+i), "dead:"+strconv.Itoa(i)+" 1000 h")
+		do(t, raw, "ZADD", prefix+":queue:k", strconv.Itoa(2000+i), "stopped:"+strconv.Itoa(i)+" 1000 h")
+	}
+	conn, release := raw.Dedicate()
+	defer release()
+	if err := conn.Do(ctx, conn.B().Subscribe().Channel(prefix+":wake:stopped").Build()).Error(); err != nil { // as a stopped process is
+		t.Fatal(err)
 	}
 	do(t, raw, "ZADD", prefix+":queue:k", "999", "what is this")
 	held := take(t, x, Config{Key: "k"}) // not fair: it takes what is free

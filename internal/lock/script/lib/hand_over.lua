@@ -1,7 +1,7 @@
 -- hand_over: gives a free lock to the first waiter that can take it: its process sent a call within the liveness
 -- limit, and is subscribed to its wake channel. A killed process has no subscription from that moment on; a
--- stopped or cut-off one sends no calls. A ticket without both is dropped. self may go without a subscription,
--- since the answer of this call reaches it.
+-- stopped or cut-off one sends no calls. The ticket of a process that sends none is dropped; the next beat brings it
+-- back to its old place. self may go without a subscription, since the answer of this call reaches it.
 --
 -- The new owner has 0.7 of the limit to claim the lock. Its ticket leaves the queue: where it still waits after that,
 -- its next beat brings the ticket back to its old place, and where it does not, the lock is not granted to it
@@ -11,20 +11,17 @@
 -- Needs: PREFIX, TAG, now, alive_key, limit, next_token, hold
 -- Defines: hand_over
 local function hand_over(name, held_key, queue_key, self)
-  local token
   local tickets = redis.call('ZRANGE', queue_key, 0, 63)
   for _, ticket in ipairs(tickets) do
     local acquisition, process, number, lease, holder = string.match(ticket, '^((%w+):(%d+)) (%d+) (.*)$')
     local beat = acquisition and tonumber(redis.call('ZSCORE', alive_key, process) or nil)
     local live = beat and beat <= now and now - beat <= limit
-    local receivers = 0
-    if acquisition then
-      local channel, message = PREFIX .. ':wake' .. TAG .. ':' .. process, ''
-      if live then
-        token = token or next_token()
-        message = number .. ' ' .. token .. ' ' .. name
-      end
-      receivers = redis.call('PUBLISH', channel, message)
+    local token, receivers
+    if live then
+      -- A new one each time: a message that was not counted may arrive all the same.
+      token = next_token()
+      local channel = PREFIX .. ':wake' .. TAG .. ':' .. process
+      receivers = redis.call('PUBLISH', channel, number .. ' ' .. token .. ' ' .. name)
     end
     if live and (receivers > 0 or process == self) then
       local window = math.floor(limit * 0.7)
@@ -33,7 +30,7 @@ local function hand_over(name, held_key, queue_key, self)
       redis.call('ZADD', alive_key, 'LT', now + window - limit - 1, process)
       return false
     end
-    if not live and receivers == 0 then redis.call('ZREM', queue_key, ticket) end
+    if not live then redis.call('ZREM', queue_key, ticket) end
   end
   return #tickets == 64
 end
