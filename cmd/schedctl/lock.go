@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/lock/operator"
@@ -88,7 +89,10 @@ type oneLock struct {
 	Key string `arg:"" name:"key" help:"Name of the lock."`
 }
 
-func (c *oneLock) path() string { return locksPath + "/" + url.PathEscape(c.Key) }
+// path escapes dots, too: a server would take "." and ".." for folders.
+func (c *oneLock) path() string {
+	return locksPath + "/" + strings.ReplaceAll(url.PathEscape(c.Key), ".", "%2E")
+}
 
 type lockShowCmd struct{ oneLock }
 

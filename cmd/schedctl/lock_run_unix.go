@@ -68,7 +68,7 @@ func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Dur
 // lock ends. lost says why that was.
 func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (lost error) {
 	left := held.Left()
-	end := time.Now().Add(left)
+	end := wallClock().Add(left)
 	// A lock that was handed over is there for less than a second, until the first renewal, which
 	// follows at once.
 	timer := time.NewTimer(left - min(grace, left/2))
@@ -86,7 +86,7 @@ func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan o
 			lost = context.Cause(held.Context())
 		case <-timer.C:
 			if left = held.Left(); left > grace { // it was renewed
-				end = time.Now().Add(left)
+				end = wallClock().Add(left)
 				timer.Reset(left - grace)
 			} else if lost = context.Cause(held.Context()); lost == nil {
 				lost = fmt.Errorf("no renewal was confirmed, and its lease ends in %s", left.Round(time.Millisecond))
@@ -94,7 +94,7 @@ func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan o
 		}
 	}
 	procgroup.Signal(group, syscall.SIGTERM)
-	timer.Reset(min(grace, time.Until(end)))
+	timer.Reset(min(grace, end.Sub(wallClock())))
 	select {
 	case <-ended:
 	case <-timer.C:
@@ -103,6 +103,9 @@ func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan o
 	}
 	return lost
 }
+
+// wallClock goes on while the machine sleeps, as the lease does.
+func wallClock() time.Time { return time.Now().Round(0) }
 
 // exitCode is the command's, as shells tell it.
 func exitCode(state *os.ProcessState) int {
