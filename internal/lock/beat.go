@@ -97,8 +97,8 @@ func (g *group) beat(ctx context.Context) {
 
 // beatItems is one call of a beat.
 func (g *group) beatItems(ctx context.Context, items []*acquisition) error {
-	g.beating.Lock()
-	defer g.beating.Unlock()
+	g.beating <- struct{}{}
+	defer func() { <-g.beating }()
 	g.mu.Lock()
 	items = slices.DeleteFunc(items, func(a *acquisition) bool { return g.waiters[a.number] == nil })
 	g.mu.Unlock()

@@ -202,14 +202,14 @@ func (g *group) renew(ctx context.Context, items []*acquisition, look bool) ([]r
 }
 
 func (g *group) renewOnce(ctx context.Context, items []*acquisition, look bool) ([]renewed, error) {
-	keys, args := make([]string, len(items)), make([]string, 0, 3*len(items))
+	keys, args := make([]string, len(items)), make([]string, 0, 4*len(items))
 	for i, a := range items {
 		keys[i] = g.keys.held(a.cfg.Key)
 		lease := milliseconds(a.cfg.Lease)
 		if look {
 			lease = "0"
 		}
-		args = append(args, a.id(), lease, strconv.Itoa(word(a.state.Load()).count()))
+		args = append(args, a.id(), strconv.FormatInt(a.token, 10), lease, strconv.Itoa(word(a.state.Load()).count()))
 	}
 	sent := uptime()
 	values, err := g.run(ctx, scripts["renew"], keys, args, g.m.opts.Replicas > 0 && !look)

@@ -38,8 +38,8 @@ type group struct {
 	ready chan struct{}
 	// poke has the loop beat at once, and sooner has it look when the next beat is due.
 	poke, sooner chan struct{}
-	// beating is held while a call of a beat is under way; see awaitBeat.
-	beating sync.RWMutex
+	// beating has a token while a call of a beat is under way; see awaitBeat.
+	beating chan struct{}
 	// checking is true while the watchdog's calls are under way.
 	checking atomic.Bool
 	debts    debts
@@ -60,7 +60,7 @@ type answer struct {
 func newGroup(m *Manager, runner *script.Runner) *group {
 	g := &group{
 		m: m, keys: keys{layout: runner.Layout()}, runner: runner, process: m.process,
-		poke: make(chan struct{}, 1), sooner: make(chan struct{}, 1), ready: make(chan struct{}), waiters: make(map[uint64]*acquisition),
+		beating: make(chan struct{}, 1), poke: make(chan struct{}, 1), sooner: make(chan struct{}, 1), ready: make(chan struct{}), waiters: make(map[uint64]*acquisition),
 		debts: debts{open: make(map[*acquisition]*debt), more: make(chan struct{}, 1)},
 	}
 	g.acquires = script.NewBatch(runner, script.BatchConfig[acquireItem, acquired]{
@@ -136,10 +136,16 @@ func (g *group) strike(a *acquisition) {
 }
 
 // awaitBeat waits for a call of a beat that is under way: it may carry an acquisition that was
-// struck meanwhile, and would take the lock anew after its release.
-func (g *group) awaitBeat() {
-	g.beating.RLock()
-	g.beating.RUnlock() //nolint:staticcheck // the wait is the purpose
+// struck meanwhile, and would take the lock anew after its release. It is false where ctx ends
+// before.
+func (g *group) awaitBeat(ctx context.Context) bool {
+	select {
+	case g.beating <- struct{}{}:
+		<-g.beating
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (g *group) waiting() []*acquisition {

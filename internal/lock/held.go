@@ -12,15 +12,28 @@ type Held struct {
 	m    *Manager
 	a    *acquisition
 	ctx  *holdContext
+	end  context.CancelCauseFunc // of an entry that is not the first
 	done atomic.Bool
 }
 
+// newHeld is the first entry of a hold.
 func newHeld(m *Manager, a *acquisition) *Held {
-	return &Held{m: m, a: a, ctx: &holdContext{Context: a.ctx, a: a, owner: ownerKey{m: m, key: a.cfg.Key}}}
+	return &Held{m: m, a: a, ctx: newHoldContext(a.ctx, m, a), end: func(error) {}}
 }
 
-// Context ends when the lock is lost, when it is unlocked for the last time, or when the context
-// ends that it was taken with. context.Cause says why. Check it before each write to what the lock
+// newEntry is a further entry. Its context is made from ctx, and ends with the hold and its own
+// Unlock.
+func newEntry(ctx context.Context, m *Manager, a *acquisition) *Held {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(a.ctx, func() { cancel(context.Cause(a.ctx)) })
+	return &Held{m: m, a: a, ctx: newHoldContext(ctx, m, a), end: func(cause error) {
+		stop()
+		cancel(cause)
+	}}
+}
+
+// Context ends when the lock is lost, when it is unlocked, or when the context ends that it was
+// taken with; that of the first entry, when the last one is unlocked. context.Cause says why. Check it before each write to what the lock
 // guards: Err looks at the clock, and so knows the end also in a process that was stopped
 // meanwhile.
 //
@@ -47,12 +60,13 @@ func (h *Held) Unlock(ctx context.Context) error {
 		return ErrNotHeld
 	}
 	_ = h.ctx.Err() // an end that has passed is a loss, also if no loop has seen it yet
+	defer h.end(ErrUnlocked)
 	last, lost := h.a.leave()
 	switch {
 	case lost:
 		<-h.a.ctx.Done() // what ended it is about to say why
 		if last {
-			h.a.group.owe(releaseItem{a: h.a, reason: "lost"})
+			h.a.group.owe(releaseItem{a: h.a, reason: "lost", keep: h.a.keep()})
 		}
 		return fmt.Errorf("%w: %w", ErrLost, context.Cause(h.a.ctx))
 	case !last:
@@ -73,6 +87,10 @@ type holdContext struct {
 	context.Context
 	a     *acquisition
 	owner ownerKey
+}
+
+func newHoldContext(ctx context.Context, m *Manager, a *acquisition) *holdContext {
+	return &holdContext{Context: ctx, a: a, owner: ownerKey{m: m, key: a.cfg.Key}}
 }
 
 // Err ends a hold whose end has passed before it answers.

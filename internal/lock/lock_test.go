@@ -84,6 +84,59 @@ func TestReentry(t *testing.T) {
 	}
 }
 
+// TestEntryContext: that of an entry comes from the caller's, and knows all holds of it.
+func TestEntryContext(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	ctx, m := bounded(t), newManager(t, redis, redis.Prefix(t))
+	a, b := get(t, m, Config{Key: "a"}), get(t, m, Config{Key: "b"})
+	lock := func(ctx context.Context, l *Lock) *Held {
+		t.Helper()
+		h, err := l.TryLock(ctx, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	outer := lock(ctx, a)
+	second := lock(outer.Context(), b)
+	bounds, cancel := context.WithCancel(context.WithValue(second.Context(), patience, 1))
+	entry := lock(bounds, a)
+	if entry.Context().Value(patience) != 1 {
+		t.Error("the value of the caller is gone")
+	}
+	if h := lock(entry.Context(), b); h.Unlock(ctx) != nil { // would wait for itself
+		t.Error("the second hold is not known")
+	}
+	cancel()
+	receive(t, entry.Context().Done())
+	if outer.Context().Err() != nil {
+		t.Error("an entry's caller has ended the hold")
+	}
+	last := lock(outer.Context(), a)
+	m.lose(outer.a, ErrGone)
+	receive(t, last.Context().Done())
+	if cause := context.Cause(last.Context()); !errors.Is(cause, ErrGone) {
+		t.Error(cause)
+	}
+}
+
+// TestMadeAnew: a lock that a late acquire makes anew for the same acquisition is another hold.
+func TestMadeAnew(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	ctx, prefix := bounded(t), redis.Prefix(t)
+	held := take(t, newManager(t, redis, prefix), Config{Key: "k"})
+	do(t, redis.Client(t), "DEL", prefix+":held:k")
+	g := held.a.group
+	if got, err := g.acquire(ctx, []acquireItem{{a: held.a, place: "0"}}); err != nil || got[0].code != codeDone || got[0].token <= held.Token() {
+		t.Fatal(got, err)
+	}
+	if got, err := g.renew(ctx, []*acquisition{held.a}, false); err != nil || got[0].code != codeTaken {
+		t.Error(got, err)
+	}
+}
+
 // TestLostReentry: after a loss each entry says so, and the last one gives back what Redis still
 // has.
 func TestLostReentry(t *testing.T) {

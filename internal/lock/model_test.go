@@ -329,6 +329,7 @@ func (h *history) renew(rt *rapid.T) {
 	look := rapid.Bool().Draw(rt, "look")
 	items := make([]*acquisition, len(clients))
 	for i, c := range clients {
+		c.a.token = h.tokens[c.lock()].last // check has read it
 		items[i] = c.a
 	}
 	got, err := h.procs[clients[0].proc].renew(h.ctx(), items, look)

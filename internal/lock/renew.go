@@ -105,7 +105,7 @@ func (m *Manager) renewLoop(ctx context.Context, number int64) {
 	defer calls.Wait()
 	timer := time.NewTimer(clockPeriod)
 	defer timer.Stop()
-	looked := uptime()
+	looked, end := uptime(), uptime()+clockPeriod
 	for m.renewals.loop.Load() == number {
 		select {
 		case <-ctx.Done():
@@ -117,7 +117,10 @@ func (m *Manager) renewLoop(ctx context.Context, number int64) {
 		due, wait := m.renewals.take(now)
 		byGroup := make(map[*group][]*acquisition)
 		for _, a := range due {
-			if a.live() && a.ctx.Err() == nil { // what has ended is renewed no more
+			switch { // what has ended is renewed no more
+			case a.over():
+				m.lose(a, ErrExpired)
+			case a.live() && a.ctx.Err() == nil:
 				byGroup[a.group] = append(byGroup[a.group], a)
 			}
 		}
@@ -126,19 +129,26 @@ func (m *Manager) renewLoop(ctx context.Context, number int64) {
 				calls.Go(func() { m.renewItems(ctx, g, items) })
 			}
 		}
-		if now-looked >= clockPeriod {
-			looked = now
-			m.expire()
+		if now >= end || now-looked >= clockPeriod {
+			looked, end = now, m.expire()
 		}
-		timer.Reset(wait)
+		timer.Reset(max(0, min(wait, end-uptime(), looked+clockPeriod-now)))
 	}
 }
 
-// expire ends the holds whose end has passed.
-func (m *Manager) expire() {
-	for _, a := range m.held((*acquisition).over) {
+// expire ends the holds whose end has passed, and returns the first end that has not.
+func (m *Manager) expire() time.Duration {
+	next := uptime() + clockPeriod
+	for _, a := range m.held(func(a *acquisition) bool {
+		if a.over() {
+			return true
+		}
+		next = min(next, time.Duration(a.until.Load()))
+		return false
+	}) {
 		m.lose(a, ErrExpired)
 	}
+	return next
 }
 
 // renewItems is one call for several holds of a group.
@@ -175,6 +185,10 @@ func (m *Manager) renewLater(a *acquisition, after time.Duration) {
 func (m *Manager) renewedOne(a *acquisition, got renewed) {
 	if got.code != codeDone {
 		m.lose(a, a.loss(got))
+		return
+	}
+	if a.over() { // the answer came too late
+		m.lose(a, ErrExpired)
 		return
 	}
 	a.extend(a.confirmed(got.sent))

@@ -16,6 +16,10 @@ import (
 // unlockLimit is how long Unlock waits for Redis, also where its ctx has ended.
 const unlockLimit = time.Second
 
+// beatLimit is how long a release waits for a beat that is under way. After that it is repeated
+// until a lease has passed.
+const beatLimit = unlockLimit / 2
+
 // unlock gives back a hold whose last entry has left, and hands it to a waiter of this process
 // where that is its turn.
 func (m *Manager) unlock(ctx context.Context, a *acquisition) error {
@@ -72,7 +76,11 @@ func (g *group) repeatRelease(ctx context.Context, it releaseItem) (out released
 // releaseOnce is one call of release.lua, whose heir learns what came of it.
 func (g *group) releaseOnce(ctx context.Context, it releaseItem) (released, error) {
 	if it.a.ticket.Load() {
-		g.awaitBeat()
+		waiting, cancel := context.WithTimeout(ctx, beatLimit)
+		if !g.awaitBeat(waiting) {
+			it.a.doubt.Store(true)
+		}
+		cancel()
 	}
 	out, err := g.releases.DoOne(ctx, it)
 	err = errors.Join(err, out.err)
@@ -202,7 +210,9 @@ func (g *group) settleOnce(ctx context.Context, due []*debt) bool {
 	for i, d := range due {
 		items[i] = d.it
 	}
-	g.awaitBeat()
+	if !g.awaitBeat(ctx) {
+		return false
+	}
 	_, err := g.release(ctx, items)
 	g.logDoubt("release", err)
 	g.debts.mu.Lock()

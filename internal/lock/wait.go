@@ -52,7 +52,7 @@ func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, token int64) 
 // the hold.
 func (l *Lock) take(ctx, waiting context.Context, wait bool) (*Held, error) {
 	if a := owner(ctx, l.m, l.cfg.Key); a != nil && a.enter() {
-		return newHeld(l.m, a), nil
+		return newEntry(ctx, l.m, a), nil
 	}
 	g, err := l.m.groupOf(l.cfg.Key)
 	if err != nil {

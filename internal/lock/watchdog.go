@@ -167,7 +167,7 @@ func (m *Manager) recover(a *acquisition, failed map[string]error) {
 	}
 	m.lose(a, cause)
 	if a.cfg.Recovery == RecoverRelease {
-		a.group.owe(releaseItem{a: a, reason: "lost"})
+		a.group.owe(releaseItem{a: a, reason: "lost", keep: a.keep()})
 	}
 	m.metrics.recovered(string(a.cfg.Recovery), !a.live())
 }

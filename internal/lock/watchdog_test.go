@@ -249,7 +249,7 @@ func TestCheckRenewal(t *testing.T) {
 type noRenewals struct{ rueidis.Client }
 
 func (c *noRenewals) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	if w := cmd.Commands(); strings.HasPrefix(w[0], "EVAL") && len(w) == 7 && w[2] == "1" && w[5] != "0" {
+	if w := cmd.Commands(); strings.HasPrefix(w[0], "EVAL") && len(w) == 8 && w[2] == "1" && w[6] != "0" {
 		return rueidis.NewErrorResult(context.DeadlineExceeded)
 	}
 	return c.Client.Do(ctx, cmd)

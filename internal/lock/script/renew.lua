@@ -4,11 +4,11 @@
 -- Redis refuses writes for lack of memory, because PEXPIRE takes none.
 --
 -- KEYS[1] held:<lock>  hash with TTL, and so on, one an item
--- ARGV[1] ARGV[2] ARGV[3] and so on, for each item: acquisition; lease, ms, 0 to look only; count of its entries
+-- ARGV[1] to ARGV[4] and so on, for each item: acquisition; its token; lease, ms, 0 to look only; count of its entries
 -- Returns for each item
 --   {1, left}           renewed, which claims a grant, or only looked at; left in ms, -1 without TTL
 --   {0}                 gone
---   {2, holder}         taken by another one
+--   {2, holder}         taken by another one, or again by this one: a late acquire made it anew
 --   {4, reason}         an operator has revoked it; it is not renewed
 --   {3, error}          the key is no lock
 -- Redis 7.0. Cost: O(items), three commands each.
@@ -16,13 +16,13 @@
 -- include lib/hold.lua
 local reply = {}
 for i, held_key in ipairs(KEYS) do
-  local acquisition, lease, count = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  local acquisition, token, lease, count = unpack(ARGV, 4 * i - 3, 4 * i)
   local held = read_hold(held_key)
   if not held then
     reply[i] = {0}
   elseif held.err then
     reply[i] = {3, held.err}
-  elseif held.acquisition ~= acquisition then
+  elseif held.acquisition ~= acquisition or held.token ~= token then
     reply[i] = {2, held.holder}
   elseif held.revoked then
     reply[i] = {4, held.revoked}

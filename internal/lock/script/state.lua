@@ -11,9 +11,11 @@
 -- include lib/hold.lua
 local held = read_hold(KEYS[1])
 if held and held.err then return {'error', held.err} end
+local length = redis.pcall('ZCARD', KEYS[2])
+if type(length) == 'table' then return {'error', KEYS[2] .. ': ' .. length.err} end
 held = held or {acquisition = '', holder = '', since = '0', token = '', grant = ''}
 local reply = {now, held.acquisition, held.holder, held.since, redis.call('PTTL', KEYS[1]), held.token,
-  redis.call('HGET', KEYS[1], 'count') or '0', held.grant, held.revoked or '', redis.call('ZCARD', KEYS[2])}
+  redis.call('HGET', KEYS[1], 'count') or '0', held.grant, held.revoked or '', length}
 for _, ticket in ipairs(redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1)) do
   local beat = redis.call('ZSCORE', KEYS[3], string.match(ticket, '^%w+') or '')
   reply[#reply + 1] = ticket
