@@ -149,3 +149,22 @@ func TestSlotsResize(t *testing.T) {
 		expect(2, 3)
 	})
 }
+
+// TestSlotsServeSeveralAtOnce: a large job that ends makes room for several small ones.
+func TestSlotsServeSeveralAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(3)
+		if err := s.acquire(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			go func() { _ = s.acquire(t.Context(), 1) }()
+		}
+		synctest.Wait()
+		s.release(3)
+		synctest.Wait()
+		if s.inUse() != 3 {
+			t.Errorf("in use %d, expected 3", s.inUse())
+		}
+	})
+}
