@@ -100,10 +100,10 @@ func TestShorterLease(t *testing.T) {
 	do(t, raw, "PEXPIRE", prefix+":held:k", "200000")
 	await(t, "the renewal", func() bool {
 		left, err := do(t, raw, "PTTL", prefix+":held:k").AsInt64()
-		return err == nil && left > 3_500_000
+		return err == nil && left > 3_500_000 && held.a.until.Load() >= until // the answer comes later
 	})
-	if got := held.a.until.Load(); got < until || held.Context().Err() != nil {
-		t.Error("the end went back:", got-until, held.Context().Err())
+	if err := held.Context().Err(); err != nil {
+		t.Error(err)
 	}
 	if err := held.Unlock(ctx); err != nil {
 		t.Error(err)
