@@ -49,6 +49,8 @@ type lockRun struct {
 	plan []Breakage
 	// loses: Redis may lose what it has acknowledged.
 	loses bool
+	// replicas must have a grant before it counts.
+	replicas int
 	// programs is the folder of the binary; empty is the folder of this build.
 	programs string
 }
@@ -57,12 +59,10 @@ type lockRun struct {
 func TestLockFaults(t *testing.T) {
 	t.Parallel()
 	seed, length := seedOfRun(t), lengthOfRun(t)
-	weak := map[string]weakness{
-		redisTarget: {5 * time.Second, []Action{Kill, Freeze, Freeze, Drop}, 50 * time.Millisecond, 1500 * time.Millisecond},
-		locksTarget: {time.Second, []Action{Revoke}, 0, 0},
-	}
+	weak := weakHolders()
+	weak[redisTarget] = weakness{5 * time.Second, []Action{Kill, Freeze, Freeze, Drop}, 50 * time.Millisecond, 1500 * time.Millisecond}
+	weak[locksTarget] = weakness{time.Second, []Action{Revoke}, 0, 0}
 	for i := range lockHolders {
-		weak[holderName(i)] = weakness{5 * time.Second, []Action{Kill, Freeze, Freeze}, 50 * time.Millisecond, 2 * time.Second}
 		weak["way-"+holderName(i)] = weakness{5 * time.Second, []Action{Hole, Hole, Reset, Slow, Cut}, 100 * time.Millisecond, 3 * time.Second}
 	}
 	testLocks(t, lockRun{seed: seed, plan: lockPlan(seed, length, weak)}, length)
@@ -72,10 +72,8 @@ func TestLockFaults(t *testing.T) {
 func TestLockFaultsThatLoseData(t *testing.T) {
 	t.Parallel()
 	seed, length := seedOfRun(t), lengthOfRun(t)
-	weak := map[string]weakness{locksTarget: {600 * time.Millisecond, []Action{Delete, Delete, Delete, Flush, Empty}, 0, 300 * time.Millisecond}}
-	for i := range lockHolders {
-		weak[holderName(i)] = weakness{5 * time.Second, []Action{Kill, Freeze, Freeze}, 50 * time.Millisecond, 2 * time.Second}
-	}
+	weak := weakHolders()
+	weak[locksTarget] = weakness{600 * time.Millisecond, []Action{Delete, Delete, Delete, Flush, Empty}, 0, 300 * time.Millisecond}
 	plan := lockPlan(seed, length, weak)
 	middle := slices.IndexFunc(plan, func(b Breakage) bool { return b.Target == locksTarget && b.At > length/2 })
 	if middle < 0 {
@@ -83,6 +81,14 @@ func TestLockFaultsThatLoseData(t *testing.T) {
 	}
 	plan[middle].Action, plan[middle].For = FailOver, lossLength
 	testLocks(t, lockRun{seed: seed, plan: plan, loses: true}, length)
+}
+
+// TestLockFaultsReplicated: a failover loses writes, but none that a replica had to confirm.
+func TestLockFaultsReplicated(t *testing.T) {
+	t.Parallel()
+	seed, length := seedOfRun(t), lengthOfRun(t)
+	plan := append(lockPlan(seed, length, weakHolders()), Breakage{At: length / 2, Target: locksTarget, Action: FailOver, For: lossLength})
+	testLocks(t, lockRun{seed: seed, plan: plan, replicas: 1}, length)
 }
 
 func testLocks(t *testing.T, r lockRun, length time.Duration) {
@@ -115,6 +121,14 @@ func lockPlan(seed uint64, length time.Duration, weak map[string]weakness) []Bre
 	return plan
 }
 
+func weakHolders() map[string]weakness {
+	weak := map[string]weakness{}
+	for i := range lockHolders {
+		weak[holderName(i)] = weakness{5 * time.Second, []Action{Kill, Freeze, Freeze}, 50 * time.Millisecond, 2 * time.Second}
+	}
+	return weak
+}
+
 func holderName(i int) string { return "h" + strconv.Itoa(i+1) }
 
 // check lists what is wrong with the run.
@@ -139,7 +153,7 @@ func (r lockRun) do(t *testing.T) []LockOp {
 	l.more = map[Action]func(context.Context, Breakage){
 		Revoke: l.revoke, Delete: l.delete, Flush: l.flush, Empty: l.empty, FailOver: l.failOver,
 	}
-	if r.loses {
+	if r.loses || r.replicas > 0 {
 		servers := redistest.NewWithReplicas(t, 1)
 		f.redis, l.replica = servers.Server, servers.Replicas[0]
 	} else {
@@ -153,7 +167,8 @@ func (r lockRun) do(t *testing.T) []LockOp {
 	for i := range lockHolders {
 		name := holderName(i)
 		f.programs[name] = newProgram(t, f.rec, folder, name, "lockholder.started", f.path("lockholder"),
-			"-redis", f.way(name), "-register", l.register.URL(), "-keys", strings.Join(lockKeys, ","), "-seed", strconv.FormatUint(r.seed*100+uint64(i), 10))
+			"-redis", f.way(name), "-register", l.register.URL(), "-keys", strings.Join(lockKeys, ","),
+			"-seed", strconv.FormatUint(r.seed*100+uint64(i), 10), "-replicas", strconv.Itoa(r.replicas))
 		f.programs[name].start()
 	}
 	f.awaitUp(startLimit)
@@ -221,18 +236,20 @@ func (l *lockBreaker) empty(ctx context.Context, p Breakage) {
 	l.must(ask(ctx, l.redis.Process(), "REPLICAOF", "NO", "ONE").Error()) // one that took over starts as a replica again
 }
 
-// failOver cuts the replica off, kills the master when it has acknowledged more, and leads the
-// holders to the replica.
+// failOver cuts the replica off, kills the master when it has done more, and leads the holders to
+// the replica. Then the old master follows it.
 func (l *lockBreaker) failOver(ctx context.Context, p Breakage) {
 	l.must(ask(ctx, l.replica.Process(), "REPLICAOF", "NO", "ONE").Error())
 	pause(ctx, p.For)
 	l.redis.Kill()
-	l.redis = l.replica
+	l.redis, l.replica = l.replica, l.redis
 	for _, way := range l.ways {
 		way.Stop()
 		way.Upstream = l.redis.Process().Addr()
 		l.must(way.Start())
 	}
+	l.replica.Restart()
+	l.must(ask(ctx, l.replica.Process(), "REPLICAOF", "127.0.0.1", strconv.Itoa(l.redis.Process().Port())).Error())
 }
 
 func (l *lockBreaker) must(err error) {

@@ -43,14 +43,15 @@ func main() {
 	register := flag.String("register", "", "URL of the Redis with the registers")
 	keys := flag.String("keys", "", "names of the locks, with commas between; those of fair ones begin with fair")
 	seed := flag.Uint64("seed", 1, "decides how long locks are held")
+	replicas := flag.Int("replicas", 0, "how many replicas must have a grant before it counts")
 	flag.Parse()
-	if err := run(*url, *register, strings.Split(*keys, ","), *seed); err != nil {
+	if err := run(lock.Options{RedisURL: *url, Replicas: *replicas}, *register, strings.Split(*keys, ","), *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "lockholder:", err)
 		os.Exit(1)
 	}
 }
 
-func run(url, register string, keys []string, seed uint64) error {
+func run(options lock.Options, register string, keys []string, seed uint64) error {
 	option, err := rueidis.ParseURL(register)
 	if err != nil {
 		return err
@@ -61,7 +62,8 @@ func run(url, register string, keys []string, seed uint64) error {
 		return err
 	}
 	defer client.Close()
-	m, err := lock.New(lock.Options{RedisURL: url, Liveness: 300 * time.Millisecond})
+	options.Liveness = 300 * time.Millisecond
+	m, err := lock.New(options)
 	if err != nil {
 		return err
 	}
