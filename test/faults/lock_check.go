@@ -120,7 +120,7 @@ func (c *checker) checkHolders(key string, holds []hold, overlap time.Duration) 
 	}
 }
 
-// checkTokens: whoever asked for the lock when another one had got it has a higher token.
+// checkTokens: a holder that asked for the lock after another one had got it has the higher token.
 func (c *checker) checkTokens(key string, holds []hold) {
 	returned, called := slices.Clone(holds), slices.Clone(holds)
 	slices.SortFunc(returned, func(x, y hold) int { return cmp.Compare(x.Return, y.Return) })
