@@ -42,17 +42,29 @@ func prepare() error {
 	}
 	logs = filepath.Join(root, ".dev", "faults")
 	programs = filepath.Join(logs, "bin")
-	return build(ctx, root, programs)
+	if err := build(ctx, root, programs); err != nil {
+		return err
+	}
+	return buildHolder(ctx, root, programs)
 }
 
-// build builds the programs into a folder.
+// build builds the programs of the fleet into a folder.
 func build(ctx context.Context, root, folder string, args ...string) error {
+	return goBuild(ctx, root, folder, append(args, "./cmd/scheduler", "./cmd/nodeagent"))
+}
+
+// buildHolder builds the program that takes locks.
+func buildHolder(ctx context.Context, root, folder string, args ...string) error {
+	return goBuild(ctx, filepath.Join(root, "test", "faults"), folder, append(args, "./lockholder"))
+}
+
+func goBuild(ctx context.Context, module, folder string, args []string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	args = append([]string{"build", "-buildvcs=false", "-o", folder + string(filepath.Separator)}, args...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/scheduler", "./cmd/nodeagent")...)
-	cmd.Dir = root
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = module
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, out)
 	}

@@ -13,9 +13,9 @@ import (
 type Action string
 
 // The actions. Kill, Freeze and Stop are done to processes (SIGKILL, SIGSTOP, SIGTERM), which come
-// back after the breakage's time; Cut, Slow and Hole to the way between a process and Redis; Drop
-// breaks all connections of Redis' clients; Crash has a client go away, and another one take over
-// its jobs.
+// back after the breakage's time; Cut, Slow, Hole and Reset to the way between a process and Redis;
+// Drop breaks all connections of Redis' clients; Crash has a client go away, and another one take
+// over its jobs.
 const (
 	Kill   Action = "kill"
 	Freeze Action = "freeze"
@@ -23,6 +23,7 @@ const (
 	Cut    Action = "cut"
 	Slow   Action = "slow"
 	Hole   Action = "hole"
+	Reset  Action = "reset"
 	Drop   Action = "drop"
 	Crash  Action = "crash"
 )

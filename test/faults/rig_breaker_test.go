@@ -16,6 +16,8 @@ type breaker struct {
 	*fleet
 	// crash has a client go away.
 	crash func(name string)
+	// more are actions that a test brings.
+	more map[Action]func(ctx context.Context, p Breakage)
 }
 
 // run carries out the plan, each target's breakages in order, and returns when all is repaired.
@@ -54,6 +56,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 func (b *breaker) breakOne(ctx context.Context, p Breakage) {
+	if do := b.more[p.Action]; do != nil {
+		do(ctx, p)
+		return
+	}
 	switch {
 	case p.Action == Crash:
 		b.crash(p.Target)
@@ -109,8 +115,9 @@ func (b *breaker) breakRedis(ctx context.Context, p Breakage) {
 
 // toxics are what a way suffers from, in both directions.
 var toxics = map[Action]string{
-	Slow: `{"name":"%[1]s","type":"latency","stream":"%[1]s","attributes":{"latency":80,"jitter":60}}`,
-	Hole: `{"name":"%[1]s","type":"timeout","stream":"%[1]s","attributes":{"timeout":0}}`,
+	Slow:  `{"name":"%[1]s","type":"latency","stream":"%[1]s","attributes":{"latency":80,"jitter":60}}`,
+	Hole:  `{"name":"%[1]s","type":"timeout","stream":"%[1]s","attributes":{"timeout":0}}`,
+	Reset: `{"name":"%[1]s","type":"reset_peer","stream":"%[1]s","attributes":{"timeout":0}}`,
 }
 
 func (b *breaker) breakWay(ctx context.Context, p Breakage) {

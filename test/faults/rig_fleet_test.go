@@ -165,6 +165,12 @@ func (f *fleet) redisConfig(name string) map[string]any {
 	if f.cfg.store != nil {
 		return map[string]any{"url": f.cfg.store.url, "key_prefix": prefix, "cells": f.cfg.cells}
 	}
+	return map[string]any{"url": f.way(name), "key_prefix": prefix, "cells": f.cfg.cells}
+}
+
+// way makes a proxy to Redis and returns its URL.
+func (f *fleet) way(name string) string {
+	f.t.Helper()
 	// Not a port from the kernel's range for clients: a client of a cut way could get the way's own
 	// port.
 	port, err := redisserver.FreePort()
@@ -176,7 +182,7 @@ func (f *fleet) redisConfig(name string) map[string]any {
 		f.t.Fatal(err)
 	}
 	f.ways[name] = way
-	return map[string]any{"url": "redis://" + way.Listen, "key_prefix": prefix, "cells": f.cfg.cells}
+	return "redis://" + way.Listen
 }
 
 // urls are the replicas as clients take them, the named one first.

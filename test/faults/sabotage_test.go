@@ -14,7 +14,7 @@ import (
 // sabotageRest is how long a fleet that cannot come to rest is waited for.
 const sabotageRest = 5 * time.Second
 
-// edit replaces a part of a script; it must be there.
+// edit replaces a part of a file in internal; it must be there.
 type edit struct{ file, old, new string }
 
 // sabotage is a way in which the scripts do not hold what they promise.
@@ -32,7 +32,7 @@ func sabotages() []sabotage {
 			// more.
 			name: "fencing", plan: freezes(), rules: []string{"stale", "answers differ", "states"},
 			edits: []edit{{
-				"job/complete.lua", "    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the other items go on\n",
+				"cell/script/job/complete.lua", "    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the other items go on\n",
 				"    local any = redis.call('HMGET', job_key, 'state', 'reply_to', 'job')\n" +
 					"    if any[1] == 'running' then finish(job, job_key, node, attempt, any[2], any[3], ARGV[item + 2], ARGV[item + 3], ARGV[item + 4]) index_finished() end\n" +
 					"    local record = redis.call('HMGET', job_key, 'state', 'run')\n",
@@ -42,15 +42,15 @@ func sabotages() []sabotage {
 			// No script checks whether there is room.
 			name: "slots", rules: []string{"over-commit"}, plan: freezes(),
 			edits: []edit{
-				{"job/submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
-				{"lib/take.lua", "next.slots > max - used", "next.slots > max - used + 1"},
+				{"cell/script/job/submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
+				{"cell/script/lib/take.lua", "next.slots > max - used", "next.slots > max - used + 1"},
 			},
 		},
 		{
 			// One end in fifty is forgotten.
 			name: "result", rules: []string{"not ended", "no answer"}, plan: freezes()[:3],
 			edits: []edit{{
-				"lib/finish.lua", "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n",
+				"cell/script/lib/finish.lua", "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n",
 				"local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n" +
 					"  if now_us % 50 == 7 then return end\n",
 			}},
@@ -76,7 +76,7 @@ func TestSabotage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFleet(t, NewRecorder(), t.TempDir(), fleetConfig{
 				replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1, interval: 200 * time.Millisecond, limit: time.Second,
-				programs: sabotaged(t, c.edits),
+				programs: sabotaged(t, c.edits, build),
 			})
 			history, _ := runFaults(t, f, 1, c.plan, sabotageRest)
 			found := Check(history)
@@ -99,9 +99,9 @@ func freezes() []Breakage {
 	return plan
 }
 
-// sabotaged builds the programs with edited scripts and returns their folder. The sources are left
+// sabotaged builds the programs with edited sources and returns their folder. The sources are left
 // alone.
-func sabotaged(t *testing.T, edits []edit) string {
+func sabotaged(t *testing.T, edits []edit, build func(ctx context.Context, root, folder string, args ...string) error) string {
 	t.Helper()
 	folder := t.TempDir()
 	data, err := json.Marshal(map[string]any{"Replace": overlaid(t, edits, folder)})
@@ -130,12 +130,12 @@ func sourceRoot(t *testing.T) string {
 	return root
 }
 
-// overlaid writes the edited scripts into folder and returns which file replaces which.
+// overlaid writes the edited files into folder and returns which file replaces which.
 func overlaid(t *testing.T, edits []edit, folder string) map[string]string {
 	t.Helper()
 	root, overlay := sourceRoot(t), map[string]string{}
 	for _, e := range edits {
-		source := filepath.Join(root, "internal", "cell", "script", filepath.FromSlash(e.file))
+		source := filepath.Join(root, "internal", filepath.FromSlash(e.file))
 		text, err := os.ReadFile(source)
 		if err != nil {
 			t.Fatal(err)
