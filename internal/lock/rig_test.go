@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -157,6 +158,14 @@ func keysOf(t testing.TB, redis *redistest.Target, prefix string) (out []string)
 	}
 	slices.Sort(out)
 	return slices.Compact(out) // replicas have them, too
+}
+
+// unlock gives back a hold. On a busy machine that may go on in the background.
+func unlock(ctx context.Context, t testing.TB, held *Held) {
+	t.Helper()
+	if err := held.Unlock(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
 }
 
 // noneHeld waits until no key of a lock or queue is left.

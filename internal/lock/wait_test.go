@@ -47,9 +47,7 @@ func TestFairOrder(t *testing.T) {
 						last = place
 						queued++
 					}
-					if err := held.Unlock(ctx); err != nil {
-						t.Error(err)
-					}
+					unlock(ctx, t, held)
 				}
 			})
 		}
@@ -152,13 +150,14 @@ func TestIdleLocksKeepNoKeys(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := held.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
+				unlock(ctx, t, held)
 			}
 		})
 	}
 	workers.Wait()
+	if err := m.Settle(ctx); err != nil {
+		t.Error(err)
+	}
 	if keys := keysOf(t, redis, prefix); len(keys) != 1 || keys[0] != "token" {
 		t.Errorf("left: %q", keys)
 	}
