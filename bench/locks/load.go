@@ -42,11 +42,11 @@ func (e *entrant) round(ctx context.Context, s shape, l length) error {
 	return nil
 }
 
-// sweep finds the setting with which a library locks most often, and adds the others to the table.
-func sweep(ctx context.Context, addr, library string, s shape, l length, t *result.Table) (setting, error) {
+// sweep finds the setting with which a library locks most often. The table gets all of them.
+func sweep(ctx context.Context, addr string, settings []setting, s shape, l length, t *result.Table) (setting, error) {
 	var first setting
 	most := -1.0
-	for _, tried := range swept(library) {
+	for _, tried := range settings {
 		e := &entrant{setting: tried}
 		var err error
 		if e.children, err = startChildren(ctx, s.processes, spec{Addr: addr, Setting: tried}); err != nil {
@@ -67,11 +67,13 @@ func sweep(ctx context.Context, addr, library string, s shape, l length, t *resu
 // first, in their order.
 func compare(ctx context.Context, b *tool.Bench, redis *system.Redis, s shape, l length, own ...setting) (entrants []*entrant, err error) {
 	tried := result.Table{Title: "The sweep, a window each", First: "Setting", Columns: []result.Column{
-		{Name: "lock and unlock", Unit: result.PerSecond}, {Name: "p99 of waiting", Unit: result.Microseconds},
+		{Name: "lock and unlock", Unit: result.PerSecond},
+		{Name: "p99 of waiting", Unit: result.Microseconds},
 		{Name: "waiters never woken"},
 	}}
 	for _, library := range []string{rueidisLock, redisLock, redSync} {
-		first, err := sweep(ctx, redis.Addr(), library, s, l, &tried)
+		settings := swept(library)
+		first, err := sweep(ctx, redis.Addr(), tool.Sized(b, settings, settings[:1]), s, l, &tried)
 		if err != nil {
 			return nil, err
 		}
