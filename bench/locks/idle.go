@@ -72,24 +72,15 @@ func idle(ctx context.Context, redis *system.Redis, s spec, r request, window ti
 		return 0, 0, 0, err
 	}
 	time.Sleep(min(window/10, time.Second)) // until all stand
-	pid := children[0].PID()
-	before, err := measure.ReadRedisStat(ctx, redis.Client)
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	usedBefore, err := measure.CPUSeconds(pid)
-	if err != nil {
-		return 0, 0, 0, err
-	}
 	begin := time.Now()
+	before, usedBefore, err := usage(ctx, redis, children[0])
+	if err != nil {
+		return 0, 0, 0, err
+	}
 	if err := measure.SleepUntil(ctx, begin.Add(window)); err != nil {
 		return 0, 0, 0, err
 	}
-	after, err := measure.ReadRedisStat(ctx, redis.Client)
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	used, err := measure.CPUSeconds(pid)
+	after, used, err := usage(ctx, redis, children[0])
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -103,4 +94,11 @@ func idle(ctx context.Context, redis *system.Redis, s spec, r request, window ti
 		}
 	}
 	return 100 * (after.CPUSeconds - before.CPUSeconds) / seconds, 100 * (used - usedBefore) / seconds, after.Rate(before, "evalsha", seconds), nil
+}
+
+// usage is what Redis and a process have used so far.
+func usage(ctx context.Context, redis *system.Redis, c *measure.Child) (measure.RedisStat, float64, error) {
+	server, err := measure.ReadRedisStat(ctx, redis.Client)
+	process, err2 := measure.CPUSeconds(c.PID())
+	return server, process, errors.Join(err, err2)
 }

@@ -3,79 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/freeslot/freeslot/bench/away"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/result"
 	"github.com/freeslot/freeslot/bench/system"
 	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/lock"
 )
-
-// hole is a proxy to Redis that can swallow all bytes, which is how a silent partition looks.
-type hole struct {
-	listener net.Listener
-	to       string
-	silent   atomic.Bool
-	loops    sync.WaitGroup
-	mu       sync.Mutex
-	conns    []net.Conn // guarded by mu
-}
-
-func openHole(to string) (*hole, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	h := &hole{listener: l, to: to}
-	h.loops.Go(func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = from.Close()
-				return
-			}
-			h.mu.Lock()
-			h.conns = append(h.conns, from, server)
-			h.mu.Unlock()
-			h.loops.Go(func() { h.carry(server, from) })
-			h.loops.Go(func() { h.carry(from, server) })
-		}
-	})
-	return h, nil
-}
-
-// carry goes on until either end closes.
-func (h *hole) carry(to, from net.Conn) {
-	defer to.Close()
-	data := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(data)
-		if err == nil && !h.silent.Load() {
-			_, err = to.Write(data[:n])
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (h *hole) close() {
-	_ = h.listener.Close()
-	h.mu.Lock()
-	for _, c := range h.conns {
-		_ = c.Close()
-	}
-	h.mu.Unlock()
-	h.loops.Wait()
-}
 
 // rivals are two holders of one lock: a is cut off, and b waits.
 type rivals struct {
@@ -126,22 +63,22 @@ const staggered = 200 * time.Millisecond
 func cutOff(ctx context.Context, addr string, s setting, count int) (row result.Row, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lock.DefaultLease+2*callLimit)
 	defer cancel()
-	proxy, err := openHole(addr)
+	proxy, err := away.Open(addr, 0)
 	if err != nil {
 		return row, err
 	}
-	defer proxy.close()
+	defer proxy.Close()
 	near, err := open(ctx, s, addr)
 	if err != nil {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, near.close()) }()
-	far, err := open(ctx, s, proxy.listener.Addr().String())
+	far, err := open(ctx, s, proxy.Addr())
 	if err != nil {
 		return row, err
 	}
 	defer func() {
-		proxy.close() // what is under way would wait for an answer
+		_ = proxy.Close() // what is under way would wait for an answer
 		_ = far.close()
 	}()
 	all := make([]rivals, count)
@@ -157,7 +94,7 @@ func cutOff(ctx context.Context, addr string, s setting, count int) (row result.
 	}
 	time.Sleep(time.Second)
 	cut := time.Now()
-	proxy.silent.Store(true)
+	proxy.Silence()
 	loops.Wait()
 	overlaps, waits := make([]float64, count), make([]float64, count)
 	for i := range all {
