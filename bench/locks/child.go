@@ -57,9 +57,10 @@ type request struct {
 
 type answer struct {
 	Error string `json:"error,omitempty"`
-	// Locked counts lock and unlock within the window, Waits has the times of all locks. Stuck counts
-	// workers that did not get the lock by drainLimit.
+	// Locked counts lock and unlock within the window, All also those before it. Waits has the times of
+	// all locks in the window. Stuck counts workers that did not get the lock by drainLimit.
 	Locked int64                  `json:"locked,omitempty"`
+	All    int64                  `json:"all,omitempty"`
 	Stuck  int64                  `json:"stuck,omitempty"`
 	Waits  *hdrhistogram.Snapshot `json:"waits,omitempty"`
 	// AtNS are the moments, in order, by the machine's clock.
@@ -156,19 +157,20 @@ func (c *child) load(ctx context.Context, r request) (answer, error) {
 	from := time.Now().Add(r.Window / 5)
 	to := from.Add(r.Window)
 	var all sync.WaitGroup
-	locked, waits, errs := make([]int64, r.Workers), make([]*hdrhistogram.Histogram, r.Workers), make([]error, r.Workers)
+	counts, waits, errs := make([]counts, r.Workers), make([]*hdrhistogram.Histogram, r.Workers), make([]error, r.Workers)
 	for w := range r.Workers {
 		waits[w] = measure.NewHistogram()
 		all.Go(func() {
 			ctx, cancel := context.WithDeadline(ctx, to.Add(drainLimit))
 			defer cancel()
-			locked[w], errs[w] = work(ctx, c.lockers[w%len(c.lockers)], keyName(w%r.Keys), from, to, waits[w])
+			counts[w], errs[w] = work(ctx, c.lockers[w%len(c.lockers)], keyName(w%r.Keys), from, to, waits[w])
 		})
 	}
 	all.Wait()
 	var a answer
 	for w := range r.Workers {
-		a.Locked += locked[w]
+		a.Locked += counts[w].window
+		a.All += counts[w].all
 		if errors.Is(errs[w], errStuck) {
 			a.Stuck++
 			errs[w] = nil
@@ -181,33 +183,37 @@ func (c *child) load(ctx context.Context, r request) (answer, error) {
 	return a, errors.Join(errs...)
 }
 
-// work counts what began and ended within the window, and the waits that began within it.
-func work(ctx context.Context, l locker, key string, from, to time.Time, waits *hdrhistogram.Histogram) (locked int64, err error) {
+// counts are of lock and unlock: those that began and ended within the window, and all.
+type counts struct{ window, all int64 }
+
+// work also records the waits that began within the window.
+func work(ctx context.Context, l locker, key string, from, to time.Time, waits *hdrhistogram.Histogram) (n counts, err error) {
 	m, err := l.mutex(key)
 	if err != nil {
-		return 0, err
+		return n, err
 	}
 	for {
 		begin := time.Now()
 		if begin.After(to) {
-			return locked, nil
+			return n, nil
 		}
 		h, err := m(ctx)
 		if begin.After(from) {
 			measure.Record(waits, time.Since(begin))
 		}
 		if err != nil && ctx.Err() != nil {
-			return locked, errStuck
+			return n, errStuck
 		}
 		if err != nil {
-			return locked, fmt.Errorf("lock: %w", err)
+			return n, fmt.Errorf("lock: %w", err)
 		}
 		if err := h.unlock(); err != nil {
-			return locked, fmt.Errorf("unlock: %w", err)
+			return n, fmt.Errorf("unlock: %w", err)
 		}
 		if begin.After(from) && time.Now().Before(to) {
-			locked++
+			n.window++
 		}
+		n.all++
 	}
 }
 

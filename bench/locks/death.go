@@ -41,8 +41,8 @@ func runDeath(ctx context.Context, b *tool.Bench, redis *system.Redis, l length)
 		add("waiter in front "+c.name, delays)
 		b.Target("waiter in front "+c.name+": delay of the next", result.Milliseconds, result.AtMost, c.limit, measure.Quantile(delays, 1))
 	}
-	keys, validity := tool.Sized(b, 500, 20), tool.Sized(b, 0, lock.MinLease)
-	b.Say("A process takes %d locks, 2 ms apart, another one waits for all of them, and the first is killed: from the end of each lease in Redis (PEXPIRETIME) until the other one has the lock.", keys)
+	keys, validity := tool.Sized(b, 100, 20), tool.Sized(b, 0, lock.MinLease)
+	b.Say("A process takes %d locks, 20 ms apart, another one waits for all of them, and the first is killed: from the end of each lease in Redis (PEXPIRETIME) until the other one has the lock.", keys)
 	delays, err := deadHolder(ctx, redis, keys, validity)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func deadHolder(ctx context.Context, redis *system.Redis, keys int, validity tim
 		return nil, err
 	}
 	defer func() { _ = children[0].End() }() // it is killed
-	if _, err := ask(ctx, children[0], request{Do: "hold", Keys: keys, Pause: 2 * time.Millisecond}); err != nil {
+	if _, err := ask(ctx, children[0], request{Do: "hold", Keys: keys, Pause: 20 * time.Millisecond}); err != nil {
 		return nil, errors.Join(err, children[0].Cmd.Process.Kill())
 	}
 	err = children[0].Cmd.Process.Kill()

@@ -96,9 +96,12 @@ func idle(ctx context.Context, redis *system.Redis, s spec, r request, window ti
 	return 100 * (after.CPUSeconds - before.CPUSeconds) / seconds, 100 * (used - usedBefore) / seconds, after.Rate(before, "evalsha", seconds), nil
 }
 
-// usage is what Redis and a process have used so far.
-func usage(ctx context.Context, redis *system.Redis, c *measure.Child) (measure.RedisStat, float64, error) {
-	server, err := measure.ReadRedisStat(ctx, redis.Client)
-	process, err2 := measure.CPUSeconds(c.PID())
-	return server, process, errors.Join(err, err2)
+// usage is what Redis and the processes have used so far.
+func usage(ctx context.Context, redis *system.Redis, children ...*measure.Child) (server measure.RedisStat, processes float64, err error) {
+	for _, c := range children {
+		used, failed := measure.CPUSeconds(c.PID())
+		processes, err = processes+used, errors.Join(err, failed)
+	}
+	server, failed := measure.ReadRedisStat(ctx, redis.Client)
+	return server, processes, errors.Join(err, failed)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -37,7 +38,7 @@ func (m *medians) endRound() {
 func (m *medians) p50() float64 { return measure.Median(m.rounds) }
 
 func runAlone(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) (err error) {
-	b.Say("One goroutine runs a bare EVALSHA of `return 1`, by a client with the options of ours, and then lock and unlock of each library, for %s; p50 of each of %d rounds, and the median of these. %s.", l.window, l.rounds, versions())
+	b.Say("One goroutine runs a bare EVALSHA of `return 1`, by a client with the options of ours, the same by one that pipelines as ours does once it was used by two goroutines at once, and then lock and unlock of each library, for %s; p50 of each of %d rounds, and the median of these. %s.", l.window, l.rounds, versions())
 	lockers, closeAll, err := openAll(ctx, redis.Addr(), libraries)
 	if err != nil {
 		return err
@@ -55,17 +56,35 @@ func runAlone(ctx context.Context, b *tool.Bench, redis *system.Redis, l length)
 			return err
 		}
 	}
-	var bare medians
+	// A client of rueidis that several goroutines have used at once pipelines from then on, as ours does.
+	shared, err := redisclient.Commands(redisclient.Config{URL: redis.URL()})
+	if err != nil {
+		return err
+	}
+	defer shared.Close()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				_ = script.Exec(ctx, shared, []string{"bare"}, nil).Error() // the measured calls would fail, too
+			}
+		})
+	}
+	all.Wait()
+	var bare, pipelined medians
 	locks, unlocks := make([]medians, len(lockers)), make([]medians, len(lockers))
 	for range l.rounds {
 		round, cancel := context.WithTimeout(ctx, l.window+callLimit)
 		defer cancel()
 		for begin := time.Now(); time.Since(begin) < l.window; {
 			call := time.Now()
-			if err := script.Exec(round, client, []string{"bare"}, nil).Error(); err != nil {
+			failed := script.Exec(round, client, []string{"bare"}, nil).Error()
+			between := time.Now()
+			if err := errors.Join(failed, script.Exec(round, shared, []string{"bare"}, nil).Error()); err != nil {
 				return err
 			}
-			bare.add(time.Since(call))
+			bare.add(between.Sub(call))
+			pipelined.add(time.Since(between))
 			for i, lock := range mutexes {
 				call := time.Now()
 				h, err := lock(round)
@@ -81,6 +100,7 @@ func runAlone(ctx context.Context, b *tool.Bench, redis *system.Redis, l length)
 			}
 		}
 		bare.endRound()
+		pipelined.endRound()
 		for i := range locks {
 			locks[i].endRound()
 			unlocks[i].endRound()
@@ -90,10 +110,14 @@ func runAlone(ctx context.Context, b *tool.Bench, redis *system.Redis, l length)
 	for i, s := range libraries {
 		t.Rows = append(t.Rows, result.Row{Name: s.String(), Figures: result.Figures(measure.FourFigures(locks[i].p50()), measure.FourFigures(unlocks[i].p50()))})
 	}
-	t.Rows = append(t.Rows, result.Row{Name: "a bare EVALSHA", Figures: result.Figures(measure.FourFigures(bare.p50()))})
+	t.Rows = append(t.Rows,
+		result.Row{Name: "a bare EVALSHA", Figures: result.Figures(measure.FourFigures(bare.p50()))},
+		result.Row{Name: "a bare EVALSHA, pipelined", Figures: result.Figures(measure.FourFigures(pipelined.p50()))})
 	b.Result.Tables = []result.Table{t}
 	b.Target("one at a time: p50 of lock / a bare EVALSHA", result.Times, result.AtMost, 1.2, locks[0].p50()/bare.p50())
+	note(b, "%.2fx one of a client that pipelines", locks[0].p50()/pipelined.p50())
 	b.Target("one at a time: p50 of unlock / a bare EVALSHA", result.Times, result.AtMost, 1.2, unlocks[0].p50()/bare.p50())
+	note(b, "%.2fx one of a client that pipelines", unlocks[0].p50()/pipelined.p50())
 	return nil
 }
 

@@ -21,38 +21,50 @@ type entrant struct {
 	setting
 	children              []*measure.Child
 	rate, mean, p99, p999 []float64 // of the rounds; times in us
+	redis, process        []float64 // processor time of a lock and unlock, in us
 	stuck                 int64     // workers, in all rounds
 }
 
-func (e *entrant) round(ctx context.Context, s shape, l length) error {
+func (e *entrant) round(ctx context.Context, redis *system.Redis, s shape, l length) error {
+	before, usedBefore, err := usage(ctx, redis, e.children...)
+	if err != nil {
+		return err
+	}
 	answers, err := askAll(ctx, e.children, request{Do: "load", Keys: s.keys, Workers: s.workers, Window: l.window})
 	if err != nil {
 		return err
 	}
-	locked, waits := int64(0), measure.NewHistogram()
+	after, used, err := usage(ctx, redis, e.children...)
+	if err != nil {
+		return err
+	}
+	locked, pairs, waits := int64(0), int64(0), measure.NewHistogram()
 	for _, a := range answers {
 		locked += a.Locked
+		pairs += a.All
 		e.stuck += a.Stuck
 		waits.Merge(hdrhistogram.Import(a.Waits))
 	}
 	all := measure.Summary(waits)
 	e.rate = append(e.rate, float64(locked)/l.window.Seconds())
+	e.redis = append(e.redis, 1e6*(after.CPUSeconds-before.CPUSeconds)/float64(pairs))
+	e.process = append(e.process, 1e6*(used-usedBefore)/float64(pairs))
 	e.mean = append(e.mean, all.Mean)
 	e.p99, e.p999 = append(e.p99, float64(all.P99)), append(e.p999, float64(all.P999))
 	return nil
 }
 
 // sweep finds the setting with which a library locks most often. The table gets all of them.
-func sweep(ctx context.Context, addr string, settings []setting, s shape, l length, t *result.Table) (setting, error) {
+func sweep(ctx context.Context, redis *system.Redis, settings []setting, s shape, l length, t *result.Table) (setting, error) {
 	var first setting
 	most := -1.0
 	for _, tried := range settings {
 		e := &entrant{setting: tried}
 		var err error
-		if e.children, err = startChildren(ctx, s.processes, spec{Addr: addr, Setting: tried}); err != nil {
+		if e.children, err = startChildren(ctx, s.processes, spec{Addr: redis.Addr(), Setting: tried}); err != nil {
 			return first, err
 		}
-		if err := errors.Join(e.round(ctx, s, l), end(e.children)); err != nil {
+		if err := errors.Join(e.round(ctx, redis, s, l), end(e.children)); err != nil {
 			return first, err
 		}
 		t.Rows = append(t.Rows, result.Row{Name: tried.String(), Figures: result.Figures(measure.FourFigures(e.rate[0]), e.p99[0], float64(e.stuck))})
@@ -73,7 +85,7 @@ func compare(ctx context.Context, b *tool.Bench, redis *system.Redis, s shape, l
 	}}
 	for _, library := range []string{rueidisLock, redisLock, redSync} {
 		settings := swept(library)
-		first, err := sweep(ctx, redis.Addr(), tool.Sized(b, settings, settings[:1]), s, l, &tried)
+		first, err := sweep(ctx, redis, tool.Sized(b, settings, settings[:1]), s, l, &tried)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +101,7 @@ func compare(ctx context.Context, b *tool.Bench, redis *system.Redis, s shape, l
 	}
 	for round := range l.rounds {
 		for i := range entrants {
-			if err := entrants[(i+round)%len(entrants)].round(ctx, s, l); err != nil {
+			if err := entrants[(i+round)%len(entrants)].round(ctx, redis, s, l); err != nil {
 				return nil, err
 			}
 		}
@@ -101,10 +113,12 @@ func compare(ctx context.Context, b *tool.Bench, redis *system.Redis, s shape, l
 		{Name: "waiting: mean", Unit: result.Microseconds},
 		{Name: "p99", Unit: result.Microseconds},
 		{Name: "p99.9", Unit: result.Microseconds},
+		{Name: "Redis' CPU a lock", Unit: result.Microseconds},
+		{Name: "the processes'", Unit: result.Microseconds},
 		{Name: "waiters never woken"},
 	}}
 	for _, e := range entrants {
-		f := result.Figures(measure.Median(e.rate), 0, measure.Median(e.mean), measure.Median(e.p99), measure.Median(e.p999), float64(e.stuck))
+		f := result.Figures(measure.Median(e.rate), 0, measure.Median(e.mean), measure.Median(e.p99), measure.Median(e.p999), measure.Median(e.redis), measure.Median(e.process), float64(e.stuck))
 		f[1] = result.Figure{measure.Quantile(e.rate, 0), measure.Quantile(e.rate, 1)}
 		t.Rows = append(t.Rows, result.Row{Name: e.String(), Figures: f})
 		if e.Library == ours {
@@ -166,7 +180,7 @@ func runOne(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) e
 	b.Target("one key, fair: p99 of waiting / mean", result.Times, result.AtMost, 2, measure.Median(fair.p99)/measure.Median(fair.mean))
 	b.Target("one key, fair: lock and unlock, against the best peer", result.Times, result.AtLeast, 0.5, have/peer)
 	note(b, "%s/s", measure.Thousands(have))
-	grants, passed, err := outOfOrder(ctx, redis.Addr(), s, l)
+	grants, passed, err := outOfOrder(ctx, redis, s, l)
 	if err != nil {
 		return err
 	}

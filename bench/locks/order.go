@@ -8,23 +8,25 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/freeslot/freeslot/bench/system"
 )
 
 // monitorRest is how long MONITOR is read after the load has ended.
 const monitorRest = 200 * time.Millisecond
 
 // outOfOrder counts the grants of a window of the fair lock, and those that passed an older ticket.
-func outOfOrder(ctx context.Context, addr string, s shape, l length) (grants, passed int, err error) {
+func outOfOrder(ctx context.Context, redis *system.Redis, s shape, l length) (grants, passed int, err error) {
 	e := &entrant{setting: setting{Library: ours, Fair: true}}
-	if e.children, err = startChildren(ctx, s.processes, spec{Addr: addr, Setting: e.setting}); err != nil {
+	if e.children, err = startChildren(ctx, s.processes, spec{Addr: redis.Addr(), Setting: e.setting}); err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, end(e.children)) }()
 	// A waiter without a subscription may be passed: by the end of this round all have one.
-	if err := e.round(ctx, s, length{window: l.window / 5}); err != nil {
+	if err := e.round(ctx, redis, s, length{window: l.window / 5}); err != nil {
 		return 0, 0, err
 	}
-	conn, err := net.Dial("tcp", addr)
+	conn, err := net.Dial("tcp", redis.Addr())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -40,7 +42,7 @@ func outOfOrder(ctx context.Context, addr string, s shape, l length) (grants, pa
 			q.see(lines.Text())
 		}
 	}()
-	err = e.round(ctx, s, l)
+	err = e.round(ctx, redis, s, l)
 	err = errors.Join(err, conn.SetReadDeadline(time.Now().Add(monitorRest)))
 	<-read
 	if err == nil && q.grants == 0 {

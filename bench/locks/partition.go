@@ -63,22 +63,21 @@ const staggered = 200 * time.Millisecond
 func cutOff(ctx context.Context, addr string, s setting, count int) (row result.Row, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lock.DefaultLease+2*callLimit)
 	defer cancel()
-	proxy, err := away.Open(addr, 0)
-	if err != nil {
-		return row, err
-	}
-	defer proxy.Close()
 	near, err := open(ctx, s, addr)
 	if err != nil {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, near.close()) }()
-	far, err := open(ctx, s, proxy.Addr())
+	proxy, err := away.Open(addr, 0)
 	if err != nil {
 		return row, err
 	}
+	far, err := open(ctx, s, proxy.Addr())
+	if err != nil {
+		return row, errors.Join(err, proxy.Close())
+	}
 	defer func() {
-		_ = proxy.Close() // what is under way would wait for an answer
+		err = errors.Join(err, proxy.Close()) // what is under way would wait for an answer
 		_ = far.close()
 	}()
 	all := make([]rivals, count)
