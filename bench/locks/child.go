@@ -201,14 +201,14 @@ func work(ctx context.Context, l locker, key string, from, to time.Time, waits *
 		if begin.After(from) {
 			measure.Record(waits, time.Since(begin))
 		}
+		if err == nil {
+			err = h.unlock()
+		}
 		if err != nil && ctx.Err() != nil {
 			return n, errStuck
 		}
 		if err != nil {
-			return n, fmt.Errorf("lock: %w", err)
-		}
-		if err := h.unlock(); err != nil {
-			return n, fmt.Errorf("unlock: %w", err)
+			return n, fmt.Errorf("lock or unlock: %w", err)
 		}
 		if begin.After(from) && time.Now().Before(to) {
 			n.window++
