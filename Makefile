@@ -23,6 +23,7 @@ BENCH_PACKAGES ?= ./...
 BENCH_ARGS ?= -benchmem
 BENCH_E2E_ARGS ?= -parts everysec
 BENCH_CORE_ARGS ?=
+BENCH_LOCKS_ARGS ?=
 BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
 BENCH_GATE_ARGS ?=
@@ -37,7 +38,7 @@ TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BENCH_GATE_ARGS, BASE,"
+	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_LOCKS_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BENCH_GATE_ARGS, BASE,"
 	@echo "    SEED, DURATION and SHORT=1 for faults, DURATION for soak"
 
 .PHONY: run
@@ -136,10 +137,11 @@ soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutin
 BENCH_SHORT := ./internal/selection ./internal/events ./internal/wire ./internal/dispatch
 # The load tools run in the folder bench: name a FILE by its full path. A short run writes into .dev/bench.
 .PHONY: bench
-bench: deps-bench ## everything, short: beside peers, core, micro-benchmarks of the hot paths, into .dev/bench
+bench: deps-bench ## everything, short: beside peers, core, locks, micro-benchmarks of the hot paths, into .dev/bench
 	@mkdir -p .dev/bench
 	$(GO) run -C bench ./peers/run -short $(BENCH_PEERS_ARGS)
 	$(GO) run -C bench ./core -short $(BENCH_CORE_ARGS)
+	$(GO) run -C bench ./locks -short $(BENCH_LOCKS_ARGS)
 	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
 .PHONY: bench-full
@@ -148,6 +150,7 @@ bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet 
 	$(GO) run -C bench ./peers/run $(BENCH_PEERS_ARGS)
 	$(GO) run -C bench ./e2e $(BENCH_E2E_ARGS)
 	$(GO) run -C bench ./core $(BENCH_CORE_ARGS)
+	$(GO) run -C bench ./locks $(BENCH_LOCKS_ARGS)
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
 .PHONY: bench-peers
@@ -179,6 +182,10 @@ bench-e2e: deps-redis ## load end to end, which rewrites bench/RESULTS.md (BENCH
 .PHONY: bench-core
 bench-core: deps-redis ## what the core promises, measured, into bench/RESULTS.md (BENCH_CORE_ARGS='-parts choose')
 	$(GO) run -C bench ./core $(BENCH_CORE_ARGS)
+
+.PHONY: bench-locks
+bench-locks: deps-redis ## the lock beside rueidislock, redislock and redsync, into bench/RESULTS.md (BENCH_LOCKS_ARGS='-parts keys,one')
+	$(GO) run -C bench ./locks $(BENCH_LOCKS_ARGS)
 
 .PHONY: bench-sim
 bench-sim: ## simulate large fleets, into bench/RESULTS.md (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)

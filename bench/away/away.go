@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/freeslot/freeslot/bench/measure"
@@ -31,6 +32,7 @@ type Proxy struct {
 	listener net.Listener
 	to       string
 	delay    time.Duration
+	silent   atomic.Bool
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
 	refused  error // set before the end of loops
@@ -54,6 +56,23 @@ func serve(l net.Listener, to string, delay time.Duration) *Proxy {
 
 // Addr is where to connect instead of the server.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Silence has the proxy swallow all bytes from now on, in both directions, and close nothing: neither end
+// learns that the other one is gone.
+func (p *Proxy) Silence() { p.silent.Store(true) }
+
+// audible is the way to one end, until the proxy is silent.
+type audible struct {
+	io.Writer
+	silent *atomic.Bool
+}
+
+func (a audible) Write(data []byte) (int, error) {
+	if a.silent.Load() {
+		return len(data), nil
+	}
+	return a.Writer.Write(data)
+}
 
 // Close cuts all connections and waits for the proxy's goroutines. The error is also why the proxy
 // took no more connections before, such as a limit of open files: it has three for each.
@@ -96,9 +115,9 @@ func (p *Proxy) carry(ctx context.Context, from net.Conn) error {
 	defer context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })()
 	ways.Go(func() {
 		defer cancel()
-		_, _ = io.Copy(from, to)
+		_, _ = io.Copy(audible{from, &p.silent}, to)
 	})
-	err = p.late(ctx, from, to)
+	err = p.late(ctx, from, audible{to, &p.silent})
 	cancel()
 	_, _ = from.Close(), to.Close()
 	return err

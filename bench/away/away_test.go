@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -126,5 +127,38 @@ func TestNoMoreConnections(t *testing.T) {
 	}
 	if err := p.Close(); !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("closed with %v", err)
+	}
+}
+
+// TestSilence: what was sent before comes, what is sent after does not, and the connection stands.
+func TestSilence(t *testing.T) {
+	p, err := Open(echo(t), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	conn, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answer := make([]byte, 1)
+	for _, silent := range []bool{false, true} {
+		if silent {
+			p.Silence()
+		}
+		if _, err := conn.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		wait := time.Minute
+		if silent {
+			wait = 50 * time.Millisecond
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(answer); errors.Is(err, os.ErrDeadlineExceeded) != silent {
+			t.Errorf("silent %v: the answer is %v", silent, err)
+		}
 	}
 }

@@ -28,6 +28,7 @@ What each part does and how to read its figures: [README](README.md). Times with
 var sections = []struct{ file, title string }{
 	{"peers.json", "Beside its peers"},
 	{"core.json", "The core"},
+	{"locks.json", "Locks"},
 	{"e2e.json", "End to end"},
 	{"sim.json", "Simulated"},
 }
