@@ -69,15 +69,30 @@ func TestOneWakeUp(t *testing.T) {
 	holder := newManager(t, redis.Target, prefix)
 	held := take(t, holder, Config{Key: "k"})
 	waiting, leave := context.WithCancel(ctx)
+	var others sync.WaitGroup
+	defer others.Wait()
 	defer leave()
+	cfg := Config{Key: "k", Fair: true}
+	first := newManager(t, redis.Target, prefix, patient)
 	var all []<-chan *Held
-	for range 10 {
-		m := newManager(t, redis.Target, prefix)
+	for range 5 {
+		all = append(all, waits(waiting, t, first, cfg))
+	}
+	for range 100 {
+		l := get(t, newManager(t, redis.Target, prefix, patient), cfg)
 		for range 10 {
-			all = append(all, waits(waiting, t, m, Config{Key: "k", Fair: true}))
+			others.Go(func() {
+				if h, err := l.Lock(waiting); err == nil {
+					t.Error("one of the others got it:", h.Unlock(ctx))
+				}
+			})
 		}
 	}
 	raw := redis.Client(t)
+	await(t, "the tickets", func() bool {
+		n, err := do(t, raw, "ZCARD", prefix+":queue:k").AsInt64()
+		return err == nil && n == 1005
+	})
 	published := func() int {
 		text, err := do(t, raw, "INFO", "commandstats").ToString()
 		if err != nil {
@@ -88,7 +103,7 @@ func TestOneWakeUp(t *testing.T) {
 		n, _ := strconv.Atoi(count)
 		return n
 	}
-	for i, waiter := range all[:5] {
+	for i, waiter := range all {
 		before := published()
 		if err := held.Unlock(ctx); err != nil {
 			t.Fatal(err)
@@ -132,7 +147,7 @@ func TestNotice(t *testing.T) {
 // TestIdleLocksKeepNoKeys: locks by the thousand, taken and dropped, leave the counter.
 func TestIdleLocksKeepNoKeys(t *testing.T) {
 	t.Parallel()
-	const locks = 10_000
+	const locks = 100_000
 	redis := redistest.Shared(t)
 	ctx, prefix := bounded(t), redis.Prefix(t)
 	m := newManager(t, redis, prefix)
