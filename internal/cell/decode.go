@@ -5,7 +5,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
 )
 
 // readParts reads the parts of a text, parted by one space each, into a *string, *int or *int64 each. Only the last one
@@ -96,4 +100,14 @@ func rueidisNil(err error) error {
 		return nil
 	}
 	return err
+}
+
+// decodeSpec reads a job as encodeSubmission writes it.
+func decodeSpec(spec []byte) (*freeslot.Job, error) {
+	job := new(freeslot.Job)
+	// encoding/json takes more than twice as long. A payload may repeat names.
+	if err := json.Unmarshal(spec, job, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+		return nil, fmt.Errorf("spec: %w", err)
+	}
+	return job, nil
 }
