@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -81,6 +82,23 @@ func TestReentry(t *testing.T) {
 	}
 	if h, err := l.TryLock(derived, 0); !errors.Is(err, ErrUnlocked) { // never taken again by the way
 		t.Error(h, err)
+	}
+}
+
+// TestHeldByOneself: whoever waits for a lock that its own process holds learns who has it.
+func TestHeldByOneself(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	m := newManager(t, redis, redis.Prefix(t))
+	for _, fair := range []bool{false, true} {
+		cfg := Config{Key: strconv.FormatBool(fair), Fair: fair}
+		held := take(t, m, cfg)
+		ctx, cancel := context.WithTimeout(bounded(t), 50*time.Millisecond)
+		defer cancel()
+		if h, err := get(t, m, cfg).Lock(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrNotAcquired) {
+			t.Error(fair, h, err)
+		}
+		unlock(bounded(t), t, held)
 	}
 }
 

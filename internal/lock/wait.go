@@ -88,8 +88,11 @@ func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, 
 	if !a.cfg.Fair && !a.local.join(a) {
 		// Another one of this process has the lock or contends for it.
 		got, done, err := m.sleep(ctx, a, 0)
-		if errors.Is(err, ErrNotAcquired) {
+		switch {
+		case errors.Is(err, ErrNotAcquired):
 			err = a.local.heldError(a.cfg.Key)
+		case err != nil && ctx.Err() != nil:
+			err = errors.Join(err, a.local.heldError(a.cfg.Key))
 		}
 		if done || err != nil {
 			return got, err
