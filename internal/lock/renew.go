@@ -138,13 +138,14 @@ func (m *Manager) renewLoop(ctx context.Context, number int64) {
 
 // expire ends the holds whose end has passed, and returns the first end that has not.
 func (m *Manager) expire() time.Duration {
-	next := uptime() + clockPeriod
+	now := uptime() // once: a look at the clock is a system call
+	next := now + clockPeriod
 	for _, a := range m.held(func(a *acquisition) bool {
-		if a.over() {
-			return true
+		until := time.Duration(a.until.Load())
+		if now < until {
+			next = min(next, until)
 		}
-		next = min(next, time.Duration(a.until.Load()))
-		return false
+		return now >= until
 	}) {
 		m.lose(a, ErrExpired)
 	}
