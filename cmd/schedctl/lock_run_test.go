@@ -126,8 +126,8 @@ func TestLockRunNotAcquired(t *testing.T) {
 	}
 	waits := make(chan result, 1)
 	go func() { waits <- l.run("--wait 20s", "echo", "ran") }()
-	for l.state().Waiting == 0 {
-		time.Sleep(time.Millisecond) // nothing tells of it
+	if err := redistest.Await(func(context.Context) bool { return l.state().Waiting > 0 }); err != nil {
+		t.Fatal("the command does not wait: ", err)
 	}
 	must(t, held.Unlock(t.Context()))
 	soon(t, waits, "the command").expect(t, exitOK, "ran")
