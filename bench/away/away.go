@@ -57,8 +57,8 @@ func serve(l net.Listener, to string, delay time.Duration) *Proxy {
 // Addr is where to connect instead of the server.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Silence has the proxy swallow all bytes from now on, in both directions, and close nothing: neither end
-// learns that the other one is gone.
+// Silence has the proxy swallow all bytes from now on, in both directions, and close nothing:
+// neither end learns that the other one is gone.
 func (p *Proxy) Silence() { p.silent.Store(true) }
 
 // audible is the way to one end, until the proxy is silent.

@@ -27,7 +27,8 @@ const (
 	// callLimit bounds what a child does beyond the window that it is asked for.
 	callLimit   = time.Minute
 	bareChannel = "bare"
-	// drainLimit is how long a lock may take after the window. A waiter that no one wakes ends with it.
+	// drainLimit is how long a lock may take after the window. A waiter that no one wakes ends with
+	// it.
 	drainLimit = 2 * time.Second
 )
 
@@ -57,8 +58,9 @@ type request struct {
 
 type answer struct {
 	Error string `json:"error,omitempty"`
-	// Locked counts lock and unlock within the window, All also those before it. Waits has the times of
-	// all locks in the window. Stuck counts workers that did not get the lock by drainLimit.
+	// Locked counts lock and unlock within the window, All also those before it. Waits has the
+	// times of all locks in the window. Stuck counts workers that did not get the lock by
+	// drainLimit.
 	Locked int64                  `json:"locked,omitempty"`
 	All    int64                  `json:"all,omitempty"`
 	Stuck  int64                  `json:"stuck,omitempty"`

@@ -53,7 +53,8 @@ func runDeath(ctx context.Context, b *tool.Bench, redis *system.Redis, l length)
 	return nil
 }
 
-// passedOver is how long a waiter waits from the release on, where the one in front got that signal.
+// passedOver is how long a waiter waits from the release on, where the one in front got that
+// signal.
 func passedOver(ctx context.Context, redis *system.Redis, signal syscall.Signal) (took time.Duration, err error) {
 	s := setting{Library: ours, Fair: true}
 	own, err := open(ctx, s, redis.Addr())

@@ -56,7 +56,8 @@ func runAlone(ctx context.Context, b *tool.Bench, redis *system.Redis, l length)
 			return err
 		}
 	}
-	// A client of rueidis that several goroutines have used at once pipelines from then on, as ours does.
+	// A client of rueidis that several goroutines have used at once pipelines from then on, as ours
+	// does.
 	shared, err := redisclient.Commands(redisclient.Config{URL: redis.URL()})
 	if err != nil {
 		return err

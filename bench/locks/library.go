@@ -39,15 +39,15 @@ type setting struct {
 	Validity time.Duration `json:"validity,omitempty"`
 	// Fair is for ours.
 	Fair bool `json:"fair,omitempty"`
-	// Retry is how often those ask that poll: redislock, redsync, and rueidislock without tracking. With tracking
-	// it is how long rueidislock's acquire may take.
+	// Retry is how often those ask that poll: redislock, redsync, and rueidislock without tracking.
+	// With tracking it is how long rueidislock's acquire may take.
 	Retry time.Duration `json:"retry,omitempty"`
 	// Tracking is of rueidislock: "on", "noloop" or "off".
 	Tracking string `json:"tracking,omitempty"`
 	// Pool is the connections of redislock and redsync; 0 is the default of go-redis.
 	Pool int `json:"pool,omitempty"`
-	// Extend has redislock and redsync keep the lock, as their users must; see keep. Bounded gives each
-	// extension the time that is left of the validity.
+	// Extend has redislock and redsync keep the lock, as their users must; see keep. Bounded gives
+	// each extension the time that is left of the validity.
 	Extend  bool `json:"extend,omitempty"`
 	Bounded bool `json:"bounded,omitempty"`
 }
@@ -230,8 +230,8 @@ func (g goRedisLocker) redsync(key string) mutex {
 	}
 }
 
-// keep is what users write where a library has no context: it extends the lock after each half of its
-// validity, and ends the context when that fails.
+// keep is what users write where a library has no context: it extends the lock after each half of
+// its validity, and ends the context when that fails.
 func keep(ctx context.Context, s setting, h hold, extend func(context.Context) error) hold {
 	held, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

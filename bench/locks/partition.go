@@ -105,7 +105,8 @@ func cutOff(ctx context.Context, addr string, s setting, count int) (row result.
 	return result.Row{Name: s.String(), Figures: result.Figures(at(overlaps, 1), at(overlaps, 0.5), at(waits, 0.5))}, err
 }
 
-// watch looks at a's context each millisecond, and has b wait for the lock. It ends when both are over.
+// watch looks at a's context each millisecond, and has b wait for the lock. It ends when both are
+// over.
 func (r *rivals) watch(ctx context.Context, a hold, near locker, key string) {
 	var both sync.WaitGroup
 	both.Go(func() {
