@@ -1,0 +1,44 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrUnknown is returned when Redis does not have the instance. A started provider registers it
+	// again by itself.
+	ErrUnknown = errors.New("registry: instance is not registered")
+	// ErrSuperseded is returned when another provider has taken the instance over. The loser stops.
+	ErrSuperseded = errors.New("registry: another provider has taken the instance over")
+	// ErrClosed is returned by calls after Stop, ErrNotStarted by calls before Start.
+	ErrClosed     = errors.New("registry: stopped")
+	ErrNotStarted = errors.New("registry: not started")
+	// ErrNotSubscribed is returned for a list of a service that the consumer does not follow.
+	ErrNotSubscribed = errors.New("registry: service is not followed")
+)
+
+// HolderError says who has an instance's id. It matches ErrSuperseded where the caller was the
+// holder before; else it is a conflict, which ends when the holder is silent for three of its intervals.
+type HolderError struct {
+	Service, ID string
+	// Epoch, Host and Port are the holder's.
+	Epoch, Host string
+	Port        int
+	// Silent is since when the holder has not beaten; Interval is how often it should.
+	Silent, Interval time.Duration
+	// Superseded: the caller had the id before.
+	Superseded bool
+}
+
+func (e *HolderError) Error() string {
+	if e.Superseded {
+		return fmt.Sprintf("superseded: instance %s of %s is held by another provider at %s:%d", e.ID, e.Service, e.Host, e.Port)
+	}
+	return fmt.Sprintf("conflict: instance %s of %s is held by %s:%d, last heard of %s ago; it can be taken over once that is silent for %s",
+		e.ID, e.Service, e.Host, e.Port, e.Silent, 3*e.Interval)
+}
+
+// Is lets errors.Is find ErrSuperseded.
+func (e *HolderError) Is(target error) bool { return target == ErrSuperseded && e.Superseded }

@@ -1,0 +1,159 @@
+package registry
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Registration is what a provider says of one of its instances.
+type Registration struct {
+	// Service is the name of the service, as freeslot.ValidateName wants it.
+	Service string
+	// ID names the instance in its service: 1 to 128 printable ASCII characters without spaces and
+	// braces. Empty means host:port.
+	ID string
+	// Host is where clients reach the instance. Empty means the local address of the connection to
+	// Redis. Loopback is refused unless Redis is on loopback, too.
+	Host string
+	// Port is 1 to 65535.
+	Port int
+	// Protocol is what the instance speaks, such as HTTP or GRPC. Empty means TCP.
+	Protocol string
+	// Weight is how much of the traffic the instance gets beside others, up to 10,000. Zero means 1.
+	Weight float64
+	// Disabled, Draining and Unhealthy each keep new traffic away: an operator's wish, the end that
+	// has begun, and the provider's own verdict.
+	Disabled, Draining, Unhealthy bool
+	// Persistent instances do not beat and stay until they are deregistered.
+	Persistent bool
+	// Interval is from one heartbeat to the next, 100 ms to 5 min. Zero means 10 s.
+	Interval time.Duration
+	// Check is how replicas check the instance from outside. nil means not at all.
+	Check *Check
+	// Metadata are up to 64 labels: keys of 1 to 64 and values of up to 1,024 bytes of UTF-8. The
+	// label zone is where the instance runs, for clients that prefer their own zone.
+	Metadata map[string]string
+}
+
+// Check is an active check, made by replicas at the instance's own host and port.
+type Check struct {
+	// Kind is http, https, tcp, grpc, websocket, or one that was added in Go.
+	Kind string `json:"kind"`
+	// Path is asked for by http, https and websocket, and is the gRPC service. Empty means / or the
+	// server as a whole.
+	Path string `json:"path,omitempty"`
+	// Interval is from one check to the next, 1 s to 5 min. Zero means 5 s.
+	Interval Milliseconds `json:"interval_ms,omitempty"`
+	// Timeout bounds one check. Zero means 2 s, or the interval if that is less.
+	Timeout Milliseconds `json:"timeout_ms,omitempty"`
+	// Rise and Fall are how many results in a row change the verdict. Zero means 2 and 3.
+	Rise int `json:"rise,omitempty"`
+	Fall int `json:"fall,omitempty"`
+}
+
+// Milliseconds is a duration that is a whole number of milliseconds in JSON.
+type Milliseconds time.Duration
+
+// MarshalJSON writes milliseconds.
+func (m Milliseconds) MarshalJSON() ([]byte, error) {
+	return json.Marshal(time.Duration(m).Milliseconds())
+}
+
+// UnmarshalJSON reads milliseconds.
+func (m *Milliseconds) UnmarshalJSON(raw []byte) error {
+	var ms int64
+	if err := json.Unmarshal(raw, &ms); err != nil {
+		return err
+	}
+	*m = Milliseconds(time.Duration(ms) * time.Millisecond)
+	return nil
+}
+
+// Override is what an operator has set for an instance. It survives heartbeats and restarts of the
+// provider. nil fields leave the provider's word in force.
+type Override struct {
+	Weight   *float64 `json:"weight,omitempty"`
+	Enabled  *bool    `json:"enabled,omitempty"`
+	Draining *bool    `json:"draining,omitempty"`
+	Author   string   `json:"author"`
+	Note     string   `json:"note,omitempty"`
+	// AtMS is when it was set and UntilMS when it ends by itself, 0 for never; Redis' clock.
+	AtMS    int64 `json:"at_ms"`
+	UntilMS int64 `json:"until_ms,omitempty"`
+	// GoneMS is when the instance went; 0 while it is there.
+	GoneMS int64 `json:"gone_ms,omitempty"`
+}
+
+// Instance is an instance as consumers see it. It is immutable once given out.
+type Instance struct {
+	Registration
+	// Epoch is the life of its provider. Revision is the service's at its last change.
+	Epoch    string
+	Revision int64
+	// RegisteredAt is when this epoch registered, by Redis' clock.
+	RegisteredAt time.Time
+	// Failing is the reason of active checks that fail, else empty.
+	Failing string
+	// Override is an operator's word, nil without one. Weight, Disabled and Draining have it
+	// applied.
+	Override *Override
+	// Metrics are its last figures by type, as the provider sent them; nil without any.
+	Metrics json.RawMessage
+	// Origin is v1 for a copy of an instance of the first version of the registry.
+	Origin string
+	// Late: no heartbeat for the consumer's timeout. Unconfirmed: known from before Redis lost its
+	// data, and not registered again yet.
+	Late, Unconfirmed bool
+}
+
+// Healthy reports whether the instance should get traffic.
+func (i *Instance) Healthy() bool { return i.willing() && !i.Late }
+
+// willing is Healthy but for lateness: late instances are a last resort, the others never are.
+func (i *Instance) willing() bool {
+	return !i.Disabled && !i.Draining && !i.Unhealthy && i.Failing == ""
+}
+
+// State says how far a list can be trusted.
+type State string
+
+// The states of a list.
+const (
+	// StateLive: as Redis has it.
+	StateLive State = "live"
+	// StateStale: Redis is silent; the list is the last one that it gave.
+	StateStale State = "stale"
+	// StateRebuilding: Redis has lost data; some instances have not registered again yet.
+	StateRebuilding State = "rebuilding"
+	// StateProtected: so many instances are silent at once that none is removed.
+	StateProtected State = "protected"
+	// StateDisk: Redis was not reached since the start; the list is from the disk.
+	StateDisk State = "disk"
+	// StateEmpty: there is no instance to use; the list's Why says why.
+	StateEmpty State = "empty"
+)
+
+// The reasons of empty lists.
+const (
+	WhyDeregistered    = "deregistered"
+	WhyExpired         = "expired"
+	WhyRemoved         = "removed"
+	WhyNeverRegistered = "never registered"
+	WhyNoneHealthy     = "none healthy"
+)
+
+// List is the instances of a service with the reason for what it has. It is immutable, and shared
+// by all who read it: do not change it.
+type List struct {
+	Service  string
+	State    State
+	Why      string
+	Revision int64
+	// Instances are sorted by id.
+	Instances []*Instance
+	// Timeout is the T that lateness was judged by: the consumer's own, or twice the service's
+	// longest interval if that is more.
+	Timeout time.Duration
+	// Last are late instances that stand in because no other one is left: Instances has only them.
+	Last bool
+}
