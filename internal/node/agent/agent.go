@@ -58,7 +58,7 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 	if a.metrics, err = newMetrics(own); err != nil {
 		return nil, err
 	}
-	if a.checks, err = check.NewGroup(a.log, own, a.healthChanged); err != nil {
+	if a.checks, err = check.NewGroup(check.Options{Report: a.healthChanged, Log: a.log, Registerer: own}); err != nil {
 		return nil, err
 	}
 	for i := range cfg.Services {
@@ -132,9 +132,9 @@ func (a *Agent) start(ctx context.Context) error {
 }
 
 // healthChanged is called by the checks.
-func (a *Agent) healthChanged(service string, healthy bool) {
+func (a *Agent) healthChanged(service string, failure error) {
 	// A service that the node does not have any more is no failure: its check is about to end.
-	if err := a.worker.SetHealthy(service, healthy); err != nil {
+	if err := a.worker.SetHealthy(service, failure == nil); err != nil {
 		a.log.Debug("service.unknown", zap.String("service", service), zap.Error(err))
 	}
 }

@@ -197,7 +197,7 @@ func (a *Agent) updateChecks(next *Config) {
 		switch {
 		case s.Check == nil:
 			a.checks.Stop(s.Name)
-			a.healthChanged(s.Name, true)
+			a.healthChanged(s.Name, nil)
 		case old == nil:
 			a.checks.Start(s.Name, s.Check, false)
 		case !reflect.DeepEqual(old.Check, s.Check):

@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"context"
 	"net"
 	"net/url"
 	"strconv"
@@ -30,8 +31,11 @@ const (
 	maxBodyText = 1 << 10
 )
 
-// Config is the check of one service: exactly one of HTTP, TCP, GRPC and WebSocket is set.
+// Config is the check of one service: exactly one of Func, HTTP, TCP, GRPC and WebSocket is set.
 type Config struct {
+	// Func is a check written in Go: nil means that the service is well. It must return soon after
+	// its context has ended.
+	Func func(ctx context.Context) error `koanf:"-"`
 	// Asks with `GET`.
 	HTTP *HTTP `koanf:"http"`
 	// Opens a connection and closes it.

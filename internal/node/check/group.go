@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"net"
 	"strings"
 	"sync"
 
@@ -11,9 +12,8 @@ import (
 
 // Group checks the services of one node. It is safe for concurrent use.
 type Group struct {
-	report  func(service string, healthy bool)
-	log     *zap.Logger
-	metrics *metrics
+	opts    Options
+	metrics *metrics // nil without opts.Registerer
 	// probe is newProbe, but for tests.
 	probe func(*Config) probe
 
@@ -22,19 +22,35 @@ type Group struct {
 	closed bool
 }
 
-// NewGroup makes a group that checks nothing yet. Each change of a service's health calls report,
-// in the service's own goroutine; report must not block and must not call the group. reg may be
-// nil.
-func NewGroup(log *zap.Logger, reg prometheus.Registerer, report func(service string, healthy bool)) (*Group, error) {
-	m, err := newMetrics(reg)
-	if err != nil {
-		return nil, err
+// Options are what a group needs.
+type Options struct {
+	// Report is called with each change of a service's health, in the service's own goroutine:
+	// failure is nil when the service is well. It must not block and must not call the group.
+	Report func(service string, failure error)
+	// Dial opens connections. nil dials any address.
+	Dial Dial
+	Log  *zap.Logger
+	// Registerer gets metrics, labelled by service. nil means none.
+	Registerer prometheus.Registerer
+}
+
+// NewGroup makes a group that checks nothing yet. The error is one of the registerer.
+func NewGroup(opts Options) (*Group, error) {
+	if opts.Dial == nil {
+		opts.Dial = new(net.Dialer).DialContext
 	}
-	return &Group{report: report, log: log, metrics: m, probe: newProbe, loops: make(map[string]*loop)}, nil
+	g := &Group{opts: opts, loops: make(map[string]*loop)}
+	g.probe = func(c *Config) probe { return newProbe(c, opts.Dial) }
+	if opts.Registerer == nil {
+		return g, nil
+	}
+	var err error
+	g.metrics, err = newMetrics(opts.Registerer)
+	return g, err
 }
 
 // Start begins to check a service, at once. If the service has a check already, the new one goes on
-// from its state. Else healthy is the state of the service until its checks change it; report is
+// from its state. Else healthy is the state of the service until its checks change it; Report is
 // not called with that. cfg must be valid and must not change afterwards. A closed group starts
 // nothing.
 func (g *Group) Start(service string, cfg *Config, healthy bool) {
@@ -52,7 +68,7 @@ func (g *Group) Start(service string, cfg *Config, healthy bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &loop{
 		service: service, cfg: cfg, probe: g.probe(cfg), state: state,
-		report: g.report, log: g.log.With(zap.String("service", service), zap.String("check", strings.Join(cfg.kinds(), " "))), metrics: g.metrics,
+		report: g.opts.Report, log: g.opts.Log.With(zap.String("service", service), zap.String("check", strings.Join(cfg.kinds(), " "))), metrics: g.metrics,
 		cancel: cancel, done: make(chan struct{}),
 	}
 	g.metrics.begin(service, healthy)

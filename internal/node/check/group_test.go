@@ -66,11 +66,11 @@ func newBed(t *testing.T) *bed {
 	b := &bed{reg: prometheus.NewPedanticRegistry()}
 	core, log := observer.New(zapcore.DebugLevel)
 	b.log = log
-	g, err := NewGroup(zap.New(core), b.reg, func(service string, healthy bool) {
+	g, err := NewGroup(Options{Log: zap.New(core), Registerer: b.reg, Report: func(service string, failure error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.reports = append(b.reports, fmt.Sprintf("%s %v", service, healthy))
-	})
+		b.reports = append(b.reports, fmt.Sprintf("%s %v", service, failure == nil))
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,10 +213,10 @@ func TestReplace(t *testing.T) {
 func TestMetricsOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	if _, err := NewGroup(zap.NewNop(), b.reg, nil); err == nil {
+	if _, err := NewGroup(Options{Log: zap.NewNop(), Registerer: b.reg}); err == nil {
 		t.Error("two groups share a registry")
 	}
-	if _, err := NewGroup(zap.NewNop(), nil, nil); err != nil {
+	if _, err := NewGroup(Options{Log: zap.NewNop()}); err != nil {
 		t.Error(err)
 	}
 }

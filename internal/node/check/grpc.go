@@ -16,7 +16,10 @@ import (
 // maxHealthBytes bounds the answer, which is a number.
 const maxHealthBytes = 4 << 10
 
-type grpcProbe struct{ cfg *GRPC }
+type grpcProbe struct {
+	cfg  *GRPC
+	dial Dial
+}
 
 // run uses a connection of its own. A connection that is kept would retry after a failure only with
 // growing pauses of up to two minutes, and not see that the service is back.
@@ -35,7 +38,7 @@ func (g grpcProbe) run(ctx context.Context) error {
 		grpc.WithTransportCredentials(creds), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithUserAgent("freeslot-check"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealthBytes)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", address)
+			return g.dial(ctx, "tcp", address)
 		}),
 	)
 	if err != nil {

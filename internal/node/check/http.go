@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 )
 
@@ -16,7 +15,10 @@ const searchedBytes = 64 << 10
 // errBody is the outcome when body_contains is not there.
 var errBody = errors.New("the body does not have what body_contains expects")
 
-type httpProbe struct{ cfg *HTTP }
+type httpProbe struct {
+	cfg  *HTTP
+	dial Dial
+}
 
 func (h httpProbe) run(ctx context.Context) error {
 	tlsConfig, err := h.cfg.TLS.config()
@@ -31,7 +33,7 @@ func (h httpProbe) run(ctx context.Context) error {
 	if host := req.Header.Get("Host"); host != "" {
 		req.Host = host
 	}
-	resp, err := newClient(tlsConfig, new(net.Dialer).DialContext).Do(req)
+	resp, err := newClient(tlsConfig, h.dial).Do(req)
 	if err != nil {
 		return plain(err)
 	}

@@ -19,7 +19,7 @@ type loop struct {
 	cfg     *Config
 	probe   probe
 	state   state
-	report  func(service string, healthy bool)
+	report  func(service string, failure error)
 	log     *zap.Logger
 	metrics *metrics
 
@@ -43,7 +43,7 @@ func (l *loop) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return // the check was cut short, which proves nothing
 		}
-		l.metrics.seconds.WithLabelValues(l.service).Observe(took.Seconds())
+		l.metrics.observe(l.service, took, err)
 		l.note(err)
 		timer.Reset(max(jitter(l.cfg.Interval)-took, 0))
 	}
@@ -61,9 +61,6 @@ func (l *loop) check(ctx context.Context) error {
 
 // note applies one outcome.
 func (l *loop) note(err error) {
-	if err != nil {
-		l.metrics.failures.WithLabelValues(l.service).Inc()
-	}
 	was := l.state.healthy
 	switch l.state.observe(err == nil) {
 	case unchanged:
@@ -75,7 +72,7 @@ func (l *loop) note(err error) {
 	}
 	if l.state.healthy != was {
 		l.metrics.set(l.service, l.state.healthy)
-		l.report(l.service, l.state.healthy)
+		l.report(l.service, err)
 	}
 }
 

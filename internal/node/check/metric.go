@@ -1,18 +1,21 @@
 package check
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	processmetrics "github.com/freeslot/freeslot/internal/process/metrics"
 )
 
+// metrics are those of a group. A nil *metrics counts nothing.
 type metrics struct {
 	healthy  *prometheus.GaugeVec
 	seconds  *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 }
 
-// newMetrics registers the metrics with reg, which may be nil.
+// newMetrics registers the metrics with reg.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	const namespace, subsystem = "freeslot", "worker"
 	labels := []string{"service"}
@@ -36,11 +39,28 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 // begin shows a service whose check begins.
 func (m *metrics) begin(service string, healthy bool) {
+	if m == nil {
+		return
+	}
 	m.set(service, healthy)
 	m.failures.WithLabelValues(service)
 }
 
+// observe counts one check.
+func (m *metrics) observe(service string, took time.Duration, failure error) {
+	if m == nil {
+		return
+	}
+	m.seconds.WithLabelValues(service).Observe(took.Seconds())
+	if failure != nil {
+		m.failures.WithLabelValues(service).Inc()
+	}
+}
+
 func (m *metrics) set(service string, healthy bool) {
+	if m == nil {
+		return
+	}
 	value := 0.0
 	if healthy {
 		value = 1
@@ -50,6 +70,9 @@ func (m *metrics) set(service string, healthy bool) {
 
 // forget drops a service that is not checked any more.
 func (m *metrics) forget(service string) {
+	if m == nil {
+		return
+	}
 	m.healthy.DeleteLabelValues(service)
 	m.seconds.DeleteLabelValues(service)
 	m.failures.DeleteLabelValues(service)

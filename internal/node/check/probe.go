@@ -18,34 +18,45 @@ type probe interface {
 }
 
 // newProbe is the probe of a valid configuration.
-func newProbe(c *Config) probe {
+func newProbe(c *Config, dial Dial) probe {
 	switch {
+	case c.Func != nil:
+		return funcProbe(c.Func)
 	case c.HTTP != nil:
-		return httpProbe{c.HTTP}
+		return httpProbe{c.HTTP, dial}
 	case c.TCP != nil:
-		return tcpProbe{c.TCP.Address}
+		return tcpProbe{c.TCP.Address, dial}
 	case c.GRPC != nil:
-		return grpcProbe{c.GRPC}
+		return grpcProbe{c.GRPC, dial}
 	default:
-		return webSocketProbe{c.WebSocket}
+		return webSocketProbe{c.WebSocket, dial}
 	}
 }
 
+// funcProbe is a check that was written in Go.
+type funcProbe func(ctx context.Context) error
+
+func (f funcProbe) run(ctx context.Context) error { return f(ctx) }
+
 // tcpProbe opens a connection.
-type tcpProbe struct{ address string }
+type tcpProbe struct {
+	address string
+	dial    Dial
+}
 
 func (t tcpProbe) run(ctx context.Context) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.address)
+	conn, err := t.dial(ctx, "tcp", t.address)
 	if err != nil {
 		return err
 	}
 	return conn.Close()
 }
 
-type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+// Dial opens the connection of a check.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // newClient makes a client for one request: its connection is closed with the response.
-func newClient(tlsConfig *tls.Config, dial dialFunc) *http.Client {
+func newClient(tlsConfig *tls.Config, dial Dial) *http.Client {
 	return &http.Client{
 		// No proxy: the service is local, even if HTTP_PROXY is set.
 		Transport: &http.Transport{

@@ -42,7 +42,7 @@ func outcome(t *testing.T, cfg Config) string {
 	if cfg.Timeout == DefaultTimeout {
 		cfg.Timeout = patience
 	}
-	l := &loop{cfg: &cfg, probe: newProbe(&cfg)}
+	l := &loop{cfg: &cfg, probe: newProbe(&cfg, new(net.Dialer).DialContext)}
 	if err := l.check(t.Context()); err != nil {
 		return err.Error()
 	}
@@ -244,7 +244,7 @@ func TestRenewedCertificate(t *testing.T) {
 		CAFile: a.file("ca.pem"), ServerName: "service.test", CertFile: other.file("agent.test.pem"), KeyFile: other.file("agent.test.key"),
 	}}}
 	cfg.Resolve()
-	p := newProbe(&cfg)
+	p := newProbe(&cfg, new(net.Dialer).DialContext)
 	if err := p.run(t.Context()); err == nil {
 		t.Error("a certificate of another authority is accepted")
 	}
@@ -409,8 +409,8 @@ func TestWebSocketOverTLS(t *testing.T) {
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]Config{"http": {HTTP: &HTTP{}}, "tcp": {TCP: &TCP{}}, "grpc": {GRPC: &GRPC{}}, "websocket": {WebSocket: &WebSocket{}}} {
-		if got := strings.Join(cfg.kinds(), " "); got != want || !strings.HasPrefix(strings.ToLower(fmt.Sprintf("%T", newProbe(&cfg))), "check."+want) {
-			t.Errorf("%s, %T, expected %s", got, newProbe(&cfg), want)
+		if got := strings.Join(cfg.kinds(), " "); got != want || !strings.HasPrefix(strings.ToLower(fmt.Sprintf("%T", newProbe(&cfg, new(net.Dialer).DialContext))), "check."+want) {
+			t.Errorf("%s, %T, expected %s", got, newProbe(&cfg, new(net.Dialer).DialContext), want)
 		}
 	}
 }

@@ -16,7 +16,10 @@ import (
 // closeWait bounds the closing handshake, which does not count for the service's health.
 const closeWait = 100 * time.Millisecond
 
-type webSocketProbe struct{ cfg *WebSocket }
+type webSocketProbe struct {
+	cfg  *WebSocket
+	dial Dial
+}
 
 func (w webSocketProbe) run(ctx context.Context) error {
 	tlsConfig, err := w.cfg.TLS.config()
@@ -26,7 +29,7 @@ func (w webSocketProbe) run(ctx context.Context) error {
 	var raw net.Conn // the one connection of the handshake
 	client := newClient(tlsConfig, func(ctx context.Context, network, address string) (net.Conn, error) {
 		var err error
-		raw, err = new(net.Dialer).DialContext(ctx, network, address)
+		raw, err = w.dial(ctx, network, address)
 		return raw, err
 	})
 	h := header(w.cfg.Headers)
