@@ -84,3 +84,9 @@ func plain(err error) error {
 	}
 	return err
 }
+
+// Once makes one check by a valid configuration, and returns why the service is not well.
+func Once(ctx context.Context, cfg *Config, dial Dial) error {
+	l := &loop{cfg: cfg, probe: newProbe(cfg, dial)}
+	return l.check(ctx)
+}

@@ -1,0 +1,150 @@
+package centre
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// Defaults of a centre.
+const (
+	// DefaultCleanup is how often a replica asks for the cleanup of each service. Redis lets one of all
+	// replicas through in 30 s.
+	DefaultCleanup = 15 * time.Second
+	// DefaultScan is how often a replica looks for instances that want checks.
+	DefaultScan = 3 * time.Second
+)
+
+// callTimeout bounds the calls of one round for one service, or one page of targets.
+const callTimeout = 2 * time.Second
+
+// store is what a centre needs of *registry.Store.
+type store interface {
+	Services(ctx context.Context) ([]string, error)
+	Cleanup(ctx context.Context, service string) (registry.Cleaned, error)
+	Targets(ctx context.Context) ([]registry.Target, error)
+	Verdict(ctx context.Context, t *registry.Target, failing string) error
+	Doubt(ctx context.Context, self string, held []registry.Target) error
+	Doubts(ctx context.Context, self string) ([]registry.Target, error)
+}
+
+// Config is what a centre does. The zero values of durations mean the defaults.
+type Config struct {
+	// Self is the name of this replica.
+	Self string
+	// Networks are where checks may go; none means that no checks are made.
+	Networks []netip.Prefix
+	// Probes are further kinds of checks, by the name that registrations use.
+	Probes map[string]Probe
+	// Cleanup and Scan are the pauses between rounds.
+	Cleanup, Scan time.Duration
+}
+
+// Probe is a kind of check that was written in Go. It checks once, at the instance's address, and
+// opens connections by dial alone.
+type Probe func(ctx context.Context, dial check.Dial, address, path string) error
+
+// Centre cleans up services and checks instances from outside. Its methods are safe for concurrent
+// use.
+type Centre struct {
+	cfg     Config
+	store   store
+	log     *zap.Logger
+	metrics *metrics
+	group   *check.Group
+	dial    check.Dial
+
+	start, stop sync.Once
+	ctx         context.Context // ends with Stop
+	cancel      context.CancelFunc
+	loops       sync.WaitGroup
+	// wake has a token when verdicts, or the replicas, have changed.
+	wake chan struct{}
+
+	mu sync.Mutex // guards what follows
+	// share is which targets this replica checks; nil means none, unless alone is set: then all.
+	share   *selection.Share
+	alone   bool
+	rescan  bool               // the share has changed
+	targets map[string]*target // by registry.Target.Name
+}
+
+// New makes a centre. It does no I/O. reg may be nil.
+func New(cfg Config, s store, log *zap.Logger, reg prometheus.Registerer) *Centre {
+	if cfg.Cleanup == 0 {
+		cfg.Cleanup = DefaultCleanup
+	}
+	if cfg.Scan == 0 {
+		cfg.Scan = DefaultScan
+	}
+	c := &Centre{
+		cfg: cfg, store: s, log: log, dial: dialer(cfg.Networks),
+		wake: make(chan struct{}, 1), targets: make(map[string]*target),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	// Without a registerer a group cannot fail.
+	c.group, _ = check.NewGroup(check.Options{Report: c.report, Dial: c.dial, Log: zap.NewNop()})
+	c.metrics = newMetrics(reg, c)
+	return c
+}
+
+// Start begins both loops.
+func (c *Centre) Start(context.Context) error {
+	c.start.Do(func() {
+		c.loops.Go(c.cleanLoop)
+		if len(c.cfg.Networks) > 0 {
+			c.loops.Go(c.checkLoop)
+		}
+	})
+	return nil
+}
+
+// Stop ends all checks and waits. It tolerates a centre that was never started, and being called twice.
+func (c *Centre) Stop(ctx context.Context) error {
+	var failed error
+	c.stop.Do(func() {
+		c.cancel()
+		done := make(chan struct{})
+		go func() {
+			c.loops.Wait()
+			c.group.Close()
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			failed = errors.Join(errors.New("stop the registry's centre"), context.Cause(ctx))
+		}
+	})
+	return failed
+}
+
+// SetReplicas tells which replicas there are; their shares of the targets follow from that. Before
+// the first call there are no checks.
+func (c *Centre) SetReplicas(names []string) {
+	c.mu.Lock()
+	c.share, c.alone, c.rescan = selection.NewShare(c.cfg.Self, names), slices.Equal(names, []string{c.cfg.Self}), true
+	c.mu.Unlock()
+	c.signal()
+}
+
+func (c *Centre) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// jitter keeps replicas that started together apart.
+func jitter(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5+1) }

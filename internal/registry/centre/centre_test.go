@@ -1,0 +1,386 @@
+package centre
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/registry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var anywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+
+// memory is a store without Redis, for several centres.
+type memory struct {
+	mu       sync.Mutex
+	targets  map[string]registry.Target
+	doubts   map[string]string // name -> who doubts
+	verdicts []string          // in order
+	cleanups map[string][]registry.Cleaned
+	cleaned  []string
+	down     bool
+}
+
+func newMemory(n int, kind string) *memory {
+	m := &memory{targets: make(map[string]registry.Target), doubts: make(map[string]string), cleanups: make(map[string][]registry.Cleaned)}
+	for i := range n {
+		t := registry.Target{Service: "asr", ID: fmt.Sprint(i), Epoch: "e", Host: "10.0.0.1", Port: 1 + i, Check: registry.Check{Kind: kind, Fall: 2}}
+		m.targets[t.Name()] = t
+	}
+	return m
+}
+
+func (m *memory) locked(f func()) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return errors.New("Redis is away")
+	}
+	f()
+	return nil
+}
+
+func (m *memory) Services(context.Context) (out []string, err error) {
+	err = m.locked(func() {
+		for s := range m.cleanups {
+			out = append(out, s)
+		}
+		slices.Sort(out)
+	})
+	return out, err
+}
+
+func (m *memory) Cleanup(_ context.Context, service string) (out registry.Cleaned, err error) {
+	err = m.locked(func() {
+		m.cleaned = append(m.cleaned, service)
+		if left := m.cleanups[service]; len(left) > 0 {
+			out, m.cleanups[service] = left[0], left[1:]
+		}
+	})
+	return out, err
+}
+
+func (m *memory) Targets(context.Context) (out []registry.Target, err error) {
+	err = m.locked(func() {
+		for _, t := range m.targets {
+			out = append(out, t)
+		}
+	})
+	return out, err
+}
+
+func (m *memory) Verdict(_ context.Context, t *registry.Target, failing string) error {
+	return m.locked(func() {
+		has := m.targets[t.Name()]
+		if has.Epoch != t.Epoch {
+			return
+		}
+		has.Failing = failing
+		m.targets[t.Name()] = has
+		m.verdicts = append(m.verdicts, t.ID+" "+failing)
+		delete(m.doubts, t.Name())
+	})
+}
+
+func (m *memory) Doubt(_ context.Context, self string, held []registry.Target) error {
+	return m.locked(func() {
+		for i := range held {
+			m.doubts[held[i].Name()] = self
+		}
+	})
+}
+
+func (m *memory) Doubts(_ context.Context, self string) (out []registry.Target, err error) {
+	err = m.locked(func() {
+		for name, who := range m.doubts {
+			if who != self {
+				out = append(out, m.targets[name])
+			}
+		}
+	})
+	return out, err
+}
+
+func (m *memory) failing() (n int) {
+	_ = m.locked(func() {
+		for _, t := range m.targets {
+			if t.Failing != "" {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+func (m *memory) said() (out []string) {
+	_ = m.locked(func() { out = slices.Clone(m.verdicts) })
+	return out
+}
+
+func (m *memory) names() (out []string) {
+	_ = m.locked(func() { out = slices.Clone(m.cleaned) })
+	return out
+}
+
+// replica is a centre whose checks of kind fake say what it wants.
+type replica struct {
+	*Centre
+	mu      sync.Mutex
+	broken  bool
+	checked map[string]int
+}
+
+func newReplica(t *testing.T, self string, m *memory) *replica {
+	t.Helper()
+	r := &replica{checked: make(map[string]int)}
+	r.Centre = New(Config{Self: self, Networks: anywhere, Probes: map[string]Probe{"fake": r.probe}}, m, zap.NewNop(), nil)
+	t.Cleanup(func() { r.stop1(t) })
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *replica) stop1(t *testing.T) {
+	if err := r.Stop(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func (r *replica) probe(_ context.Context, _ check.Dial, address, _ string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checked[address]++
+	if r.broken {
+		return errors.New("no route")
+	}
+	return nil
+}
+
+func (r *replica) breaks(is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = is
+}
+
+// round forgets what was checked, and returns what is checked in the next d.
+func (r *replica) round(d time.Duration) int {
+	r.mu.Lock()
+	clear(r.checked)
+	r.mu.Unlock()
+	time.Sleep(d)
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.checked)
+}
+
+// TestSharesOfChecks: two replicas share the targets, and when one is gone the other checks all within the
+// time of one check.
+func TestSharesOfChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(40, "fake")
+		a, b := newReplica(t, "a", m), newReplica(t, "b", m)
+		for _, r := range []*replica{a, b} {
+			r.SetReplicas([]string{"a", "b"})
+		}
+		time.Sleep(time.Minute)
+		if ofA, ofB := a.round(10*time.Second), b.round(10*time.Second); ofA+ofB != 40 || ofA < 5 || ofB < 5 {
+			t.Errorf("the replicas check %d and %d targets, expected 40 together", ofA, ofB)
+		}
+		b.stop1(t)
+		a.SetReplicas([]string{"a"})
+		if got := a.round(6 * time.Second); got != 40 {
+			t.Errorf("%d targets are checked after the end of the other replica, expected 40", got)
+		}
+	})
+}
+
+// TestVerdicts: a failure is written after Fall checks, a recovery too, and what Redis did not take
+// is written later.
+func TestVerdicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(1, "fake")
+		a := newReplica(t, "a", m)
+		a.SetReplicas([]string{"a"})
+		time.Sleep(time.Minute)
+		if m.failing() != 0 || len(m.said()) != 0 {
+			t.Fatalf("verdicts of a well instance: %q", m.said())
+		}
+		_ = m.locked(func() { m.down = true })
+		a.breaks(true)
+		time.Sleep(time.Minute)
+		m.mu.Lock()
+		m.down = false
+		m.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		if m.failing() != 1 {
+			t.Errorf("verdicts %q, expected that the instance fails", m.said())
+		}
+		a.breaks(false)
+		time.Sleep(time.Minute)
+		if got := strings.Join(m.said(), ", "); got != "0 no route, 0 " {
+			t.Errorf("verdicts %q, expected a failure and a recovery", got)
+		}
+	})
+}
+
+// TestDoubt: a replica that sees everything fail writes nothing while the other one sees that all
+// is well. When both see it, it is true. A replica that is alone believes itself.
+func TestDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(40, "fake")
+		a, b := newReplica(t, "a", m), newReplica(t, "b", m)
+		for _, r := range []*replica{a, b} {
+			r.SetReplicas([]string{"a", "b"})
+		}
+		time.Sleep(time.Minute)
+		a.breaks(true)
+		time.Sleep(5 * time.Minute)
+		// The first failures of a wave come before it is one.
+		if got := m.failing(); got > 10 {
+			t.Errorf("%d instances fail, expected few: one replica alone is cut off", got)
+		}
+		b.breaks(true)
+		time.Sleep(time.Minute)
+		if got := m.failing(); got != 40 {
+			t.Errorf("%d instances fail, expected all 40: both replicas see it", got)
+		}
+		a.breaks(false)
+		b.breaks(false)
+		time.Sleep(time.Minute)
+		if got := m.failing(); got != 0 {
+			t.Errorf("%d instances fail after the recovery", got)
+		}
+		b.stop1(t)
+		a.SetReplicas([]string{"a"})
+		a.breaks(true)
+		time.Sleep(time.Minute)
+		if got := m.failing(); got != 40 {
+			t.Errorf("%d instances fail, expected 40: there is no other replica to ask", got)
+		}
+	})
+}
+
+// TestNewEpoch: the verdict of an earlier life says nothing of the next one.
+func TestNewEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(1, "fake")
+		a := newReplica(t, "a", m)
+		a.SetReplicas([]string{"a"})
+		a.breaks(true)
+		time.Sleep(time.Minute)
+		a.breaks(false)
+		_ = m.locked(func() {
+			next := m.targets["asr:0"]
+			next.Epoch, next.Failing = "f", ""
+			m.targets["asr:0"] = next
+		})
+		before := len(m.said())
+		time.Sleep(time.Minute)
+		if m.failing() != 0 || len(m.said()) != before {
+			t.Errorf("verdicts %q, expected none of the new epoch", m.said()[before:])
+		}
+	})
+}
+
+// TestCleanup: each service is cleaned until nothing is due, and one round's error is not the next one's.
+func TestCleanup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(0, "")
+		m.cleanups["asr"] = []registry.Cleaned{{Removed: 200, More: true}, {Removed: 200, More: true}, {Removed: 3}}
+		m.cleanups["mt"] = nil
+		newReplica(t, "a", m)
+		time.Sleep(DefaultCleanup * 11 / 10)
+		synctest.Wait()
+		if got := strings.Join(m.names(), " "); got != "asr asr asr mt" {
+			t.Errorf("cleaned %q, expected asr until nothing is due, and mt once", got)
+		}
+		m.mu.Lock()
+		m.down, m.cleaned = true, nil
+		m.mu.Unlock()
+		time.Sleep(time.Minute)
+		m.mu.Lock()
+		m.down = false
+		m.mu.Unlock()
+		time.Sleep(DefaultCleanup * 11 / 10)
+		synctest.Wait()
+		_ = m.locked(func() {
+			if len(m.cleaned) < 2 {
+				t.Errorf("cleaned %q after the outage, expected both services", m.cleaned)
+			}
+		})
+	})
+}
+
+// TestNetworks: no connection is opened to an address that is not allowed, by no name and no kind
+// of check.
+func TestNetworks(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepted sync.WaitGroup
+	opened := 0
+	accepted.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			opened++
+			_ = conn.Close()
+		}
+	})
+	port := l.Addr().(*net.TCPAddr).Port
+	once := func(networks string, host, kind string) error {
+		c := New(Config{Networks: []netip.Prefix{netip.MustParsePrefix(networks)}}, nil, zap.NewNop(), nil)
+		cfg, err := c.configOf(&registry.Target{Host: host, Port: port, Check: registry.Check{Kind: kind}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return check.Once(t.Context(), cfg, c.dial)
+	}
+	for _, host := range []string{"127.0.0.1", "localhost", "::ffff:127.0.0.1"} {
+		for _, kind := range []string{"http", "https", "tcp", "grpc", "websocket"} {
+			if err := once("10.0.0.0/8", host, kind); err == nil || !strings.Contains(err.Error(), "registry.checks.networks") {
+				t.Errorf("%s check of %s: %v, expected a refusal", kind, host, err)
+			}
+		}
+	}
+	if err := once("127.0.0.0/8", "localhost", "tcp"); err != nil {
+		t.Errorf("an allowed address: %v", err)
+	}
+	_ = l.Close()
+	accepted.Wait()
+	if opened != 1 {
+		t.Errorf("%d connections were opened, expected the allowed one", opened)
+	}
+}
+
+// TestUnknownKind: a kind that this replica does not know is no verdict.
+func TestUnknownKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(1, "ldap")
+		newReplica(t, "a", m).SetReplicas([]string{"a"})
+		time.Sleep(time.Minute)
+		if len(m.said()) != 0 {
+			t.Errorf("verdicts %q", m.said())
+		}
+	})
+}

@@ -1,0 +1,237 @@
+package centre
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/registry"
+)
+
+// A replica that is cut off sees everything fail. When doubtShare of doubtTargets targets or more
+// have failed within doubtWindow it doubts itself, and asks another replica.
+const (
+	doubtTargets = 10
+	doubtShare   = 0.3
+	doubtWindow  = 30 * time.Second
+)
+
+// target is an instance that this replica checks.
+type target struct {
+	registry.Target
+	// judged is true once checks have said something; failure is what, nil for well.
+	judged  bool
+	failure error
+	// fell is when it began to fail.
+	fell time.Time
+	// held: its failure waits for another replica's word.
+	held bool
+}
+
+// checkLoop keeps the checks of this replica's share, and writes their verdicts.
+func (c *Centre) checkLoop() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-timer.C:
+			c.scan()
+			c.confirm()
+			timer.Reset(jitter(c.cfg.Scan))
+		case <-c.wake:
+			c.mu.Lock()
+			rescan := c.rescan
+			c.rescan = false
+			c.mu.Unlock()
+			if rescan {
+				c.scan()
+			}
+		}
+		c.settle()
+	}
+}
+
+// report is called by the group, with each change.
+func (c *Centre) report(name string, failure error) {
+	c.mu.Lock()
+	if t := c.targets[name]; t != nil {
+		t.judged, t.failure = true, failure
+		if failure != nil {
+			t.fell = time.Now()
+		}
+	}
+	c.mu.Unlock()
+	c.signal()
+}
+
+// scan takes over which instances want checks, and what Redis knows of them.
+func (c *Centre) scan() {
+	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+	defer cancel()
+	all, err := c.store.Targets(ctx)
+	if err != nil {
+		c.failed("list instances to check", err)
+		return
+	}
+	begin, end := c.compare(all)
+	for _, name := range end {
+		c.group.Stop(name)
+	}
+	for _, t := range begin {
+		c.begin(t)
+	}
+}
+
+// begin checks one more instance.
+func (c *Centre) begin(t registry.Target) {
+	c.mu.Lock()
+	c.targets[t.Name()] = &target{Target: t}
+	c.mu.Unlock()
+	cfg, err := c.configOf(&t)
+	if err != nil {
+		c.log.Warn("registry.check_refused", zap.String("instance", t.Name()), zap.Error(err))
+		return
+	}
+	c.group.Start(t.Name(), cfg, t.Failing == "")
+}
+
+// compare returns which checks of this replica's share of all begin, and which end. The check of an
+// instance that has changed ends and begins: the verdict of an earlier life says nothing of this one.
+func (c *Centre) compare(all []registry.Target) (begin []registry.Target, end []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keep := make(map[string]bool, len(all))
+	for i := range all {
+		name := all[i].Name()
+		if !c.alone && !c.share.Has(name) {
+			continue
+		}
+		if t := c.targets[name]; t != nil && t.Same(&all[i]) {
+			t.Failing = all[i].Failing
+			keep[name] = true
+			continue
+		}
+		begin = append(begin, all[i])
+	}
+	for name := range c.targets {
+		if !keep[name] {
+			delete(c.targets, name)
+			end = append(end, name)
+		}
+	}
+	return begin, end
+}
+
+// settle writes the verdicts that Redis does not have yet. One that cannot be written is tried
+// again after the next scan.
+func (c *Centre) settle() {
+	write, held := c.due()
+	for i := range write {
+		ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+		err := c.store.Verdict(ctx, &write[i].Target, reason(write[i].failure))
+		cancel()
+		if err != nil {
+			c.failed("write a verdict", err)
+			continue
+		}
+		c.metrics.verdicts.Inc()
+		c.mu.Lock()
+		if t := c.targets[write[i].Name()]; t != nil && t.Epoch == write[i].Epoch {
+			t.Failing, t.held = reason(write[i].failure), false
+		}
+		c.mu.Unlock()
+	}
+	if len(held) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+	defer cancel()
+	if err := c.store.Doubt(ctx, c.cfg.Self, held); err != nil {
+		c.failed("ask another replica", err)
+	}
+}
+
+// due are the verdicts to write now, and the targets whose failures are held.
+func (c *Centre) due() (write []target, held []registry.Target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doubt := !c.alone && c.doubtful()
+	for _, t := range c.targets {
+		switch {
+		case !t.judged || (t.failure == nil) == (t.Failing == ""):
+			t.held = false
+		case t.failure != nil && !c.alone && (t.held || doubt):
+			t.held = true
+			held = append(held, t.Target)
+		default:
+			write = append(write, *t)
+		}
+	}
+	return write, held
+}
+
+// doubtful reports whether so much has failed at once that the fault may be this replica's own. mu is held.
+func (c *Centre) doubtful() bool {
+	fresh := 0
+	for _, t := range c.targets {
+		if t.judged && t.failure != nil && time.Since(t.fell) < doubtWindow {
+			fresh++
+		}
+	}
+	return len(c.targets) >= doubtTargets && float64(fresh) >= doubtShare*float64(len(c.targets))
+}
+
+// confirm checks what other replicas doubt. A target that fails here, too, is failing.
+func (c *Centre) confirm() {
+	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+	doubts, err := c.store.Doubts(ctx, c.cfg.Self)
+	cancel()
+	if err != nil {
+		c.failed("list doubts of other replicas", err)
+		return
+	}
+	for i := range doubts {
+		if c.ctx.Err() != nil {
+			return
+		}
+		c.loops.Go(func() { c.confirmOne(&doubts[i]) })
+	}
+}
+
+func (c *Centre) confirmOne(t *registry.Target) {
+	cfg, err := c.configOf(t)
+	if err != nil {
+		return
+	}
+	failure := check.Once(c.ctx, cfg, c.dial)
+	if failure == nil || c.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+	defer cancel()
+	if err := c.store.Verdict(ctx, t, reason(failure)); err != nil {
+		c.failed("write a verdict", err)
+	}
+}
+
+// maxReason is the longest reason of a failure that is written, in bytes.
+const maxReason = 256
+
+var errNoReason = errors.New("the check failed")
+
+func reason(failure error) string {
+	if failure == nil {
+		return ""
+	}
+	text := failure.Error()
+	if text == "" {
+		text = errNoReason.Error()
+	}
+	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+}

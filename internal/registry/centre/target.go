@@ -1,0 +1,70 @@
+package centre
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/registry"
+)
+
+// dialer refuses addresses outside of networks. It looks at the address that is dialled, after the
+// resolution of names, so that no name leads elsewhere.
+func dialer(networks []netip.Prefix) check.Dial {
+	d := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		ip := to.Addr().Unmap().WithZone("")
+		for _, n := range networks {
+			if n.Contains(ip) {
+				return nil
+			}
+		}
+		return fmt.Errorf("address %s is not in registry.checks.networks", ip)
+	}}
+	return d.DialContext
+}
+
+// configOf is the check of a target: at its own host and port, without redirects.
+func (c *Centre) configOf(t *registry.Target) (*check.Config, error) {
+	address := net.JoinHostPort(t.Host, strconv.Itoa(t.Port))
+	at := func(scheme string) string {
+		u := url.URL{Scheme: scheme, Host: address, Path: "/"}
+		if path, err := url.Parse(t.Check.Path); err == nil && t.Check.Path != "" {
+			u.Path, u.RawQuery = path.Path, path.RawQuery
+		}
+		return u.String()
+	}
+	cfg := &check.Config{Interval: time.Duration(t.Check.Interval), Timeout: time.Duration(t.Check.Timeout), Rise: t.Check.Rise, Fall: t.Check.Fall}
+	switch t.Check.Kind {
+	case "http":
+		cfg.HTTP = &check.HTTP{URL: at("http")}
+	case "https":
+		// Instances are addressed by IP, for which few certificates are made, and a check sends no
+		// secret.
+		cfg.HTTP = &check.HTTP{URL: at("https"), TLS: &check.TLS{InsecureSkipVerify: true}}
+	case "tcp":
+		cfg.TCP = &check.TCP{Address: address}
+	case "grpc":
+		cfg.GRPC = &check.GRPC{Address: address, Service: t.Check.Path}
+	case "websocket":
+		cfg.WebSocket = &check.WebSocket{URL: at("ws")}
+	default:
+		probe := c.cfg.Probes[t.Check.Kind]
+		if probe == nil {
+			return nil, fmt.Errorf("this replica knows no check of kind %q", t.Check.Kind)
+		}
+		path := t.Check.Path
+		cfg.Func = func(ctx context.Context) error { return probe(ctx, c.dial, address, path) }
+	}
+	cfg.Resolve()
+	return cfg, nil
+}
