@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -78,6 +79,9 @@ type Replica struct {
 	// Locks of applications (package `lock`, `schedctl lock run`), which operators see and revoke
 	// through this replica.
 	Locks Locks `koanf:"locks"`
+	// Services of applications (package `registry`, `schedctl registry`), which this replica cleans
+	// up, checks and shows.
+	Registry Registry `koanf:"registry"`
 	// What is logged to standard error.
 	Log Log `koanf:"log"`
 	// Where OpenTelemetry spans go.
@@ -250,6 +254,31 @@ type Locks struct {
 	KeyPrefix string `koanf:"key_prefix"`
 }
 
+// Registry is what replicas do for the service registry. Its keys are on the first of
+// `redis.urls`, below `redis.key_prefix`.
+type Registry struct {
+	// The part of the keys between `redis.key_prefix` and `registry`, as in `registry.Options`.
+	// Services of different namespaces do not see each other.
+	Namespace string `koanf:"namespace"`
+	// Checks that replicas make of instances from outside.
+	Checks RegistryChecks `koanf:"checks"`
+}
+
+// RegistryChecks bounds where checks go.
+type RegistryChecks struct {
+	// Addresses that may be checked, such as `10.0.0.0/8`, after the resolution of names. Empty: no
+	// checks are made.
+	Networks []string `koanf:"networks"`
+}
+
+// Prefixes are the networks, which must be valid.
+func (c RegistryChecks) Prefixes() (out []netip.Prefix) {
+	for _, n := range c.Networks {
+		out = append(out, netip.MustParsePrefix(n))
+	}
+	return out
+}
+
 // Tracing decides where spans go.
 type Tracing struct {
 	// The URL of an OTLP/HTTP collector, such as `http://127.0.0.1:4318`. Tracing is off without
@@ -278,6 +307,7 @@ func DefaultReplica() Replica {
 		AcknowledgeReplicas:  1,
 		AcknowledgeTimeout:   time.Second,
 		Locks:                Locks{KeyPrefix: "lock"},
+		Registry:             Registry{Checks: RegistryChecks{Networks: []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}}},
 		Limits: Limits{
 			MaxPayloadBytes:          freeslot.DefaultMaxPayloadBytes,
 			MaxBatch:                 1000,

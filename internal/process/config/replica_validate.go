@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -63,12 +64,24 @@ func readToken(path, name string, p *Problems) string {
 	return token
 }
 
+func (r *Registry) validate(p *Problems) {
+	if r.Namespace != "" {
+		p.Name("registry.namespace", r.Namespace)
+	}
+	for i, n := range r.Checks.Networks {
+		if _, err := netip.ParsePrefix(n); err != nil {
+			p.Addf(fmt.Sprintf("registry.checks.networks[%d]", i), "is %q, expected a network such as 10.0.0.0/8", n)
+		}
+	}
+}
+
 // Validate notes every value and every combination that cannot be used.
 func (r *Replica) Validate(p *Problems) {
 	r.validateListen(p)
 	p.Name("replica_id", r.ReplicaID)
 	r.Redis.validate(p)
 	p.Name("locks.key_prefix", r.Locks.KeyPrefix)
+	r.Registry.validate(p)
 	r.Cache.validate(p)
 	r.validateTimes(p)
 	p.Between("waiting_limit", r.WaitingLimit, 1, maxWaiting)
