@@ -1,5 +1,7 @@
 package registry
 
+import "time"
+
 // Target is an instance that wants active checks.
 type Target struct {
 	Service, ID, Epoch, Host string
@@ -24,4 +26,21 @@ type Cleaned struct {
 	More bool
 	// Guard is why silent instances are not removed, or empty.
 	Guard string
+}
+
+// Detail is an instance as operators see it.
+type Detail struct {
+	Instance
+	// BeatAt is its last heartbeat, by Redis' clock; zero for a persistent instance.
+	BeatAt time.Time
+}
+
+// Summary is a service as operators see it.
+type Summary struct {
+	Service         string
+	Instances, Late int64
+	Revision        int64
+	// Why there is no instance, and Guard why silent ones are not removed; empty otherwise.
+	Why, Guard   string
+	Limit, Every time.Duration
 }
