@@ -25,7 +25,7 @@ type conn struct {
 }
 
 // newConn makes runners on ready clients. It does no I/O. prefix is the first part of all keys; see
-// prefixOf. events may be nil for a provider. reg may be nil; a second conn on one registerer panics.
+// Prefix. events may be nil for a provider. reg may be nil; a second conn on one registerer panics.
 func newConn(prefix string, commands, events rueidis.Client, cluster bool, log *zap.Logger, reg prometheus.Registerer) *conn {
 	c := &conn{commands: commands, events: events, cluster: cluster}
 	for i, layout := range layouts(prefix, cluster) {
@@ -66,8 +66,8 @@ func (c *conn) of(service string) (*script.Runner, keys) {
 	return runner, keys{layout: runner.Layout()}
 }
 
-// prefixOf is the first part of all keys. Systems with different namespaces do not see each other.
-func prefixOf(keyPrefix, namespace string) string {
+// Prefix is the first part of all keys. Systems with different namespaces do not see each other.
+func Prefix(keyPrefix, namespace string) string {
 	if namespace == "" {
 		return keyPrefix
 	}
