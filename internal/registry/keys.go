@@ -20,6 +20,8 @@ func (k keys) instance(service, id string) string {
 func (k keys) record(service string) string    { return k.layout.Key("registry:service", service) }
 func (k keys) changes(service string) string   { return k.layout.Key("registry:changes", service) }
 func (k keys) overrides(service string) string { return k.layout.Key("registry:overrides", service) }
+func (k keys) checked() string                 { return k.layout.Key("registry:checked", "") }
+func (k keys) doubts() string                  { return k.layout.Key("registry:doubts", "") }
 func (k keys) change(service string) string    { return k.layout.Key("service_change", service) }
 func (k keys) metrics(service string) string   { return k.layout.Key("service_metrics", service) }
 

@@ -1,0 +1,389 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// Store is the registry as replicas see it: all services, for cleanup, checks and operators. It has
+// no loops and needs no Stop. Its methods are safe for concurrent use.
+type Store struct{ c *conn }
+
+// NewStore makes a store on client, which stays the caller's. prefix is that of [Prefix]. It does no
+// I/O.
+func NewStore(client rueidis.Client, prefix string, cluster bool, log *zap.Logger) *Store {
+	return &Store{newConn(prefix, client, nil, cluster, log, nil)}
+}
+
+// Services are the names of all services with instances, in their order.
+func (s *Store) Services(ctx context.Context) (out []string, err error) {
+	for _, runner := range s.c.runners {
+		names, err := members(ctx, runner, "registry_services", keys{runner.Layout()}.services())
+		if err != nil {
+			return nil, fmt.Errorf("list services: %w", err)
+		}
+		out = append(out, names...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil // SSCAN may bring one twice
+}
+
+// List pages through the services: up to limit names after the one of the page before.
+func (s *Store) List(ctx context.Context, after string, limit int) ([]string, error) {
+	all, err := s.Services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from, found := slices.BinarySearch(all, after)
+	if found {
+		from++
+	}
+	return all[from:min(from+limit, len(all))], nil
+}
+
+// members are those of a set, by pages that do not hold up Redis.
+func members(ctx context.Context, runner *script.Runner, label, key string) (out []string, err error) {
+	for cursor := uint64(0); ; {
+		page, err := runner.Do(ctx, label, runner.B().Sscan().Key(key).Cursor(cursor).Count(1000).Build()).AsScanEntry()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Elements...)
+		if cursor = page.Cursor; cursor == 0 {
+			return out, nil
+		}
+	}
+}
+
+// Cleanup makes one call of the cleanup of a service. Redis lets one caller through in each interval.
+func (s *Store) Cleanup(ctx context.Context, service string) (Cleaned, error) {
+	got, err := s.c.cleanup(ctx, service)
+	return Cleaned{Removed: got.removed, More: got.more, Guard: got.guard}, err
+}
+
+// Summary is what Redis knows of a service, also of one that has no instance.
+func (s *Store) Summary(ctx context.Context, service string) (out Summary, err error) {
+	if err := freeslot.ValidateName("service", service); err != nil {
+		return out, err
+	}
+	runner, k := s.c.of(service)
+	values, err := runner.Do(ctx, "registry_record", runner.B().Hmget().Key(k.record(service)).Field("limit", "every").Build()).AsStrSlice()
+	if err != nil {
+		return out, fmt.Errorf("record of service %s: %w", service, err)
+	}
+	out = Summary{Service: service, Limit: cmp.Or(msDuration(values[0]), DefaultLimit)}
+	out.Every = min(cmp.Or(msDuration(values[1]), DefaultCleanupEvery), out.Limit/4)
+	found, err := s.c.lookOnce(ctx, false, []lookItem{{service: service, timeout: out.Limit}})
+	if err != nil {
+		return out, err
+	}
+	out.Revision, out.Why, out.Guard, out.Late = found[0].head.Revision, found[0].head.Why, found[0].head.Guard, int64(found[0].count)
+	if found[0].head.Revision == 0 {
+		out.Why = WhyNeverRegistered
+	}
+	out.Instances, err = runner.Do(ctx, "registry_count", runner.B().Zcard().Key(k.heartbeats(service)).Build()).AsInt64()
+	return out, err
+}
+
+// Instances is a page of a service: about 200 instances in no order, and the cursor of the next one, "0" at the end.
+// An instance can be in two pages. now is Redis' time.
+func (s *Store) Instances(ctx context.Context, service, cursor string) (out []Detail, next string, now time.Time, err error) {
+	if err := freeslot.ValidateName("service", service); err != nil {
+		return nil, "", now, err
+	}
+	if _, err := strconv.ParseUint(cursor, 10, 64); err != nil {
+		return nil, "", now, freeslot.Invalid("cursor", "is %q, expected the cursor of a page", cursor)
+	}
+	if now, err = s.now(ctx, service); err != nil {
+		return nil, "", now, err
+	}
+	p, err := s.c.load(ctx, service, cursor)
+	if err != nil {
+		return nil, "", now, err
+	}
+	for i := range p.entries {
+		if len(p.entries[i].Fields) > 0 {
+			out = append(out, detail(service, &p.entries[i], now))
+		}
+	}
+	return out, p.cursor, now, nil
+}
+
+// Instance is one instance. now is Redis' time. Errors: a *freeslot.Error with not_found.
+func (s *Store) Instance(ctx context.Context, service, id string) (out Detail, now time.Time, err error) {
+	if err := checkName(service, id); err != nil {
+		return out, now, err
+	}
+	runner, k := s.c.of(service)
+	if now, err = s.now(ctx, service); err != nil {
+		return out, now, err
+	}
+	fields, err := runner.Do(ctx, "registry_instance", runner.B().Hgetall().Key(k.instance(service, id)).Build()).AsStrSlice()
+	if err != nil {
+		return out, now, fmt.Errorf("instance %s of %s: %w", id, service, err)
+	}
+	if len(fields) == 0 {
+		return out, now, notFound(service, id)
+	}
+	override, err := runner.Do(ctx, "registry_override", runner.B().Hget().Key(k.overrides(service)).Field(id).Build()).ToString()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		return out, now, fmt.Errorf("override of %s of %s: %w", id, service, err)
+	}
+	return detail(service, &entry{ID: id, Fields: fields, Override: override}, now), now, nil
+}
+
+func detail(service string, e *entry, now time.Time) Detail {
+	d := Detail{Instance: *instanceOf(service, e)}
+	d.applyOverride(now.UnixMilli())
+	for f := e.Fields; len(f) >= 2; f = f[2:] {
+		switch f[0] {
+		case "heartbeat":
+			d.BeatAt = time.UnixMilli(msDuration(f[1]).Milliseconds())
+		case "revision":
+			d.Revision, _ = strconv.ParseInt(f[1], 10, 64)
+		}
+	}
+	return d
+}
+
+// now is Redis' time.
+func (s *Store) now(ctx context.Context, service string) (time.Time, error) {
+	runner, _ := s.c.of(service)
+	parts, err := runner.Do(ctx, "time", runner.B().Time().Build()).AsIntSlice()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("redis' time: %w", err)
+	}
+	return time.Unix(parts[0], parts[1]*1000), nil
+}
+
+func checkName(service, id string) error {
+	var found freeslot.FieldErrors
+	found.Add(freeslot.ValidateName("service", service))
+	if why := checkID(id); why != "" {
+		found.Addf("id", "%s", why)
+	}
+	return found.Err()
+}
+
+func notFound(service, id string) error {
+	return &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("service %s has no instance %s", service, id)}
+}
+
+// SetOverride sets an operator's word, which ends by itself after lasts if that is more than 0; nil
+// takes it back.
+func (s *Store) SetOverride(ctx context.Context, service, id string, o *Override, lasts time.Duration) (revision int64, err error) {
+	if err := checkName(service, id); err != nil {
+		return 0, err
+	}
+	got, err := s.c.override(ctx, service, id, o, lasts)
+	return changed(got, service, id, err)
+}
+
+// changed is the revision of an answer, or the error that it stands for.
+func changed(got answer, service, id string, err error) (int64, error) {
+	switch {
+	case err != nil:
+		return 0, err
+	case got.code == codeFull:
+		return 0, errFull
+	case got.code == codeGone:
+		return 0, notFound(service, id)
+	case got.code == codeHolder:
+		return 0, &freeslot.Error{Code: freeslot.CodeConflict, Message: got.holder.Error()}
+	}
+	return got.revision, nil
+}
+
+// SetCleanup sets when silent instances of a service are removed; 0 is the default.
+func (s *Store) SetCleanup(ctx context.Context, service string, limit, every time.Duration) error {
+	found, err := s.Summary(ctx, service)
+	if err != nil {
+		return err
+	}
+	if found.Revision == 0 {
+		return &freeslot.Error{Code: freeslot.CodeNotFound, Message: "no instance of service " + service + " was registered yet"}
+	}
+	runner, k := s.c.of(service)
+	set := runner.B().Hset().Key(k.record(service)).FieldValue()
+	for name, d := range map[string]time.Duration{"limit": limit, "every": every} {
+		value := ""
+		if d > 0 {
+			value = milliseconds(d)
+		}
+		set = set.FieldValue(name, value)
+	}
+	if err := runner.Do(ctx, "registry_settings", set.Build()).Error(); err != nil {
+		return fmt.Errorf("settings of service %s: %w", service, err)
+	}
+	return nil
+}
+
+// PutPersistent registers a persistent instance, or brings its content.
+func (s *Store) PutPersistent(ctx context.Context, r Registration) (revision int64, err error) {
+	r.Persistent = true
+	r = r.WithDefaults()
+	if err := r.Validate(); err != nil {
+		return 0, err
+	}
+	// Its epoch never changes, so that a repeated call is the same one.
+	got, err := s.c.register(ctx, r.Service, false, []registerItem{{id: r.ID, epoch: persistentEpoch, fields: r.fields()}})
+	if err != nil {
+		return 0, err
+	}
+	if got[0].code == codeSame {
+		d, _, err := s.Instance(ctx, r.Service, r.ID)
+		return d.Revision, err
+	}
+	return changed(got[0], r.Service, r.ID, nil)
+}
+
+// persistentEpoch is the epoch of instances that operators register.
+const persistentEpoch = "operator"
+
+// Remove removes an instance, whoever registered it.
+func (s *Store) Remove(ctx context.Context, service, id string) (revision int64, err error) {
+	if err := checkName(service, id); err != nil {
+		return 0, err
+	}
+	got, err := s.c.deregister(ctx, service, reasonOperator, []deregisterItem{{id: id}})
+	if err != nil {
+		return 0, err
+	}
+	return changed(got[0], service, id, nil)
+}
+
+// Targets are all instances that want active checks.
+func (s *Store) Targets(ctx context.Context) (out []Target, err error) {
+	for _, runner := range s.c.runners {
+		k := keys{runner.Layout()}
+		names, err := members(ctx, runner, "registry_checked", k.checked())
+		if err != nil {
+			return nil, fmt.Errorf("list instances to check: %w", err)
+		}
+		for page := range slices.Chunk(names, pageSize) {
+			found, err := s.targets(ctx, k, page)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, found...)
+		}
+	}
+	return out, nil
+}
+
+// targets are those of names, service:id, that want checks. The others are forgotten.
+func (s *Store) targets(ctx context.Context, k keys, names []string) (out []Target, err error) {
+	cmds := make(rueidis.Commands, len(names))
+	for i, name := range names {
+		service, id, _ := strings.Cut(name, ":")
+		cmds[i] = s.c.commands.B().Hmget().Key(k.instance(service, id)).Field("epoch", "host", "port", "check", "checked", "checked_why").Build()
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for i, result := range s.c.commands.DoMulti(ctx, cmds...) {
+		v, err := result.AsStrSlice()
+		if err != nil {
+			return nil, fmt.Errorf("instance to check: %w", err)
+		}
+		t := Target{Epoch: v[0], Host: v[1]}
+		t.Service, t.ID, _ = strings.Cut(names[i], ":")
+		t.Port, _ = strconv.Atoi(v[2])
+		if v[3] == "" || json.Unmarshal([]byte(v[3]), &t.Check) != nil {
+			if err := s.forget(ctx, k, names[i]); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if v[4] == "failing" {
+			t.Failing = cmp.Or(v[5], "its checks fail")
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// forget takes a name from the instances to check. One that was registered meanwhile is put back at
+// the provider's next full report.
+func (s *Store) forget(ctx context.Context, k keys, name string) error {
+	return s.c.commands.Do(ctx, s.c.commands.B().Srem().Key(k.checked()).Member(name).Build()).Error()
+}
+
+// Verdict writes why an instance fails its checks, or "" when it passes them. A verdict about
+// another epoch, or an instance that is gone, changes nothing.
+func (s *Store) Verdict(ctx context.Context, t *Target, failing string) error {
+	if _, err := s.c.verdict(ctx, t.Service, t.ID, t.Epoch, failing == "", failing); err != nil {
+		return err
+	}
+	_, k := s.c.of(t.Service)
+	return s.c.commands.Do(ctx, s.c.commands.B().Hdel().Key(k.doubts()).Field(t.Name()).Build()).Error()
+}
+
+// doubtsLast is how long a doubt lasts that is not repeated.
+const doubtsLast = 30 * time.Second
+
+// Doubt says that a replica does not trust its own failures of these instances.
+func (s *Store) Doubt(ctx context.Context, self string, held []Target) error {
+	for i := range held {
+		_, k := s.c.of(held[i].Service)
+		b := s.c.commands.B()
+		for _, result := range s.c.commands.DoMulti(ctx,
+			b.Hset().Key(k.doubts()).FieldValue().FieldValue(held[i].Name(), self).Build(),
+			b.Pexpire().Key(k.doubts()).Milliseconds(doubtsLast.Milliseconds()).Build(),
+		) {
+			if err := result.Error(); err != nil {
+				return fmt.Errorf("doubt %s: %w", held[i].Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// Doubts are the instances that other replicas than self doubt.
+func (s *Store) Doubts(ctx context.Context, self string) (out []Target, err error) {
+	for _, runner := range s.c.runners {
+		k := keys{runner.Layout()}
+		doubts, err := runner.Do(ctx, "registry_doubts", runner.B().Hgetall().Key(k.doubts()).Build()).AsStrMap()
+		if err != nil {
+			return nil, fmt.Errorf("doubts of other replicas: %w", err)
+		}
+		var names []string
+		for name, who := range doubts {
+			if who != self {
+				names = append(names, name)
+			}
+		}
+		for page := range slices.Chunk(names, pageSize) {
+			found, err := s.targets(ctx, k, page)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, found...)
+		}
+	}
+	return out, nil
+}
+
+// wantChecks notes which instances want checks. Providers repeat it with each full report.
+func (c *conn) wantChecks(ctx context.Context, service string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	runner, k := c.of(service)
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = service + ":" + id
+	}
+	return runner.Do(ctx, "registry_check", runner.B().Sadd().Key(k.checked()).Member(names...).Build()).Error()
+}
