@@ -78,6 +78,8 @@ type commands struct {
 
 	Lock lockCmd `cmd:"" help:"Run a command while a lock is held; list, show and revoke locks."`
 
+	Registry registryCmd `cmd:"" help:"Services of the registry: list, show, watch and change them."`
+
 	ACL aclCmd `cmd:"" name:"acl" help:"Print or set users of Redis with the rights of agents, schedulers and operators."`
 
 	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
