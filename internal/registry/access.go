@@ -9,7 +9,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 		Scripts: []string{"register", "heartbeat", "deregister", "cleanup"},
 		Commands: []string{
 			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hmget", "hset", "persist", "pexpire",
-			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore",
+			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore", "zscore",
 		},
 		Publishes: true,
 		Names:     names,
@@ -17,7 +17,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	script.RoleReplica: {
 		Commands: []string{
 			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "persist", "pexpire",
-			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore",
+			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore", "zscore",
 		},
 		Publishes: true,
 	},
