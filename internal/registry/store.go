@@ -238,7 +238,8 @@ func (s *Store) PutPersistent(ctx context.Context, r Registration) (revision int
 		return 0, err
 	}
 	// Its epoch never changes, so that a repeated call is the same one.
-	got, err := s.c.register(ctx, r.Service, false, []registerItem{{id: r.ID, epoch: persistentEpoch, fields: r.fields()}})
+	fields, _ := r.fields()
+	got, err := s.c.register(ctx, r.Service, false, []registerItem{{id: r.ID, epoch: persistentEpoch, fields: fields}})
 	if err != nil {
 		return 0, err
 	}
@@ -387,3 +388,6 @@ func (c *conn) wantChecks(ctx context.Context, service string, ids []string) err
 	}
 	return runner.Do(ctx, "registry_check", runner.B().Sadd().Key(k.checked()).Member(names...).Build()).Error()
 }
+
+// StartOn starts a consumer on the connection of a store. Stop leaves that open.
+func (c *Consumer) StartOn(s *Store) { c.startOn(s.c) }
