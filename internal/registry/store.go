@@ -130,12 +130,16 @@ func (s *Store) Instance(ctx context.Context, service, id string) (out Detail, n
 	if now, err = s.now(ctx, service); err != nil {
 		return out, now, err
 	}
-	fields, err := runner.Do(ctx, "registry_instance", runner.B().Hgetall().Key(k.instance(service, id)).Build()).AsStrSlice()
+	found, err := runner.Do(ctx, "registry_instance", runner.B().Hgetall().Key(k.instance(service, id)).Build()).AsStrMap()
 	if err != nil {
 		return out, now, fmt.Errorf("instance %s of %s: %w", id, service, err)
 	}
-	if len(fields) == 0 {
+	if len(found) == 0 {
 		return out, now, notFound(service, id)
+	}
+	var fields []string
+	for name, value := range found {
+		fields = append(fields, name, value)
 	}
 	override, err := runner.Do(ctx, "registry_override", runner.B().Hget().Key(k.overrides(service)).Field(id).Build()).ToString()
 	if err != nil && !rueidis.IsRedisNil(err) {
