@@ -194,7 +194,7 @@ func TestGuardAgain(t *testing.T) {
 		r.fill(svc, n)
 		step, wantGuard := r.guarded(n)
 		wantGuard(step(217*time.Second, 4), "4 of 10")
-		wantGuard(step(155*time.Second, 9), "4 of 10")
+		wantGuard(step(124*time.Second, 9), "4 of 10")
 		if got := step(31*time.Second, 9); got.removed != 4 || !strings.HasPrefix(got.guard, "5 of 10") {
 			t.Errorf("%+v; %v", got, r.record(svc))
 		}
