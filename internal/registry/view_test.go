@@ -17,13 +17,13 @@ type twinServer struct {
 	head    head
 	history string
 	// instances by id; the value is the revision, the epoch, and the override.
-	instances map[string]twinInstance
+	instances map[string]twinRecord
 	changed   map[string]int64
 	floor     int64
 	late      map[string]bool
 }
 
-type twinInstance struct {
+type twinRecord struct {
 	revision        int64
 	epoch, override string
 }
@@ -38,7 +38,7 @@ func (s *twinServer) text() string { return strconv.FormatUint(s.rand.Uint64(), 
 
 func (s *twinServer) flush() {
 	s.head, s.floor = head{}, 0
-	s.instances, s.changed, s.late = map[string]twinInstance{}, map[string]int64{}, map[string]bool{}
+	s.instances, s.changed, s.late = map[string]twinRecord{}, map[string]int64{}, map[string]bool{}
 }
 
 func (s *twinServer) copy() *twinServer {
