@@ -165,27 +165,7 @@ func TestGuard(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		const n = 10
 		r.fill(svc, n)
-		// step lets time pass in steps of cleanups, with live instances from live on.
-		step := func(d time.Duration, live int) (got cleaned) {
-			t.Helper()
-			for ; d > 0; d -= 31 * time.Second {
-				r.pass(svc, min(d, 31*time.Second))
-				r.alive(svc, live, n)
-				removed := got.removed
-				var err error
-				if got, err = r.cleanupAll(bounded(t), svc); err != nil {
-					t.Fatal(err)
-				}
-				got.removed += removed
-			}
-			return got
-		}
-		wantGuard := func(got cleaned, want string) {
-			t.Helper()
-			if got.removed != 0 || want == "" && got.guard != "" || !strings.HasPrefix(got.guard, want) || r.record(svc)["guard_why"] != got.guard {
-				t.Errorf("%+v, expected %q; %v", got, want, r.record(svc))
-			}
-		}
+		step, wantGuard := r.guarded(n)
 		wantGuard(step(62*time.Second, 4), "")
 		wantGuard(step(62*time.Second, 4), "4 of 10 instances fell silent or failed their checks together")
 		wantGuard(step(186*time.Second, 4), "4 of 10")
@@ -205,6 +185,49 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%+v; %v", got, r.record(svc))
 		}
 	})
+}
+
+// TestGuardAgain: while others are guarded, what an earlier guard has covered is removed.
+func TestGuardAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		const n = 10
+		r.fill(svc, n)
+		step, wantGuard := r.guarded(n)
+		wantGuard(step(217*time.Second, 4), "4 of 10")
+		wantGuard(step(124*time.Second, 9), "4 of 10")
+		if got := step(31*time.Second, 9); got.removed != 4 || !strings.HasPrefix(got.guard, "5 of 10") {
+			t.Errorf("%+v; %v", got, r.record(svc))
+		}
+		if got := step(279*time.Second, 9); got.removed != 5 || got.guard != "" {
+			t.Errorf("%+v; %v", got, r.record(svc))
+		}
+	})
+}
+
+// guarded are step, which lets time pass in steps of cleanups, with live instances from live to n-1, and a
+// check of what it returns.
+func (r *rig) guarded(n int) (step func(d time.Duration, live int) cleaned, wantGuard func(got cleaned, want string)) {
+	step = func(d time.Duration, live int) (got cleaned) {
+		r.t.Helper()
+		for ; d > 0; d -= 31 * time.Second {
+			r.pass(svc, min(d, 31*time.Second))
+			r.alive(svc, live, n)
+			removed := got.removed
+			var err error
+			if got, err = r.cleanupAll(bounded(r.t), svc); err != nil {
+				r.t.Fatal(err)
+			}
+			got.removed += removed
+		}
+		return got
+	}
+	wantGuard = func(got cleaned, want string) {
+		r.t.Helper()
+		if got.removed != 0 || want == "" && got.guard != "" || !strings.HasPrefix(got.guard, want) || r.record(svc)["guard_why"] != got.guard {
+			r.t.Errorf("%+v, expected %q; %v", got, want, r.record(svc))
+		}
+	}
+	return step, wantGuard
 }
 
 // TestGuardWave: instances that fall silent together are not due at one moment. A cleanup between

@@ -513,7 +513,9 @@ func (f *follower) lookAt(services []*followed, history bool, end func()) {
 		}
 		p.services = append(p.services, s)
 		p.items = append(p.items, lookItem{service: s.service, timeout: f.c.opts.Timeout})
-		p.asked = append(p.asked, s.follower.view.ask())
+		a := s.follower.view.ask()
+		history = history || a.history
+		p.asked = append(p.asked, a)
 	}
 	f.c.loops.Go(func() {
 		for _, p := range parts {

@@ -32,6 +32,9 @@ type view struct {
 
 	head    head
 	history string // of the server's data; "" while unknown
+	// sure is the stamp that the service had when it was last compared under that history. Another
+	// stamp under another history proves nothing: the changes since may have come from both.
+	sure string
 	phase   phase
 	// loaded is true when the instances came from Redis, disk when they came from the disk.
 	loaded, disk bool
@@ -198,12 +201,14 @@ type asked struct {
 	loads    uint32
 	revision int64
 	birth    string
+	// history: the look must ask for the server's history.
+	history bool
 }
 
 // ask begins a look.
 func (v *view) ask() asked {
 	v.lookSoon = false
-	return asked{loads: v.loads, revision: v.head.Revision, birth: v.head.Birth}
+	return asked{loads: v.loads, revision: v.head.Revision, birth: v.head.Birth, history: v.history == ""}
 }
 
 // looked takes the result of a look.
@@ -228,7 +233,12 @@ func (v *view) looked(a asked, l *looked, now time.Duration) {
 		v.history = l.history
 	}
 	switch {
+	case equal && other && v.sure != v.head.Stamp:
+		v.lose(now)
 	case equal:
+		if l.history != "" {
+			v.sure = v.head.Stamp
+		}
 		if l.head.Why != "" {
 			v.head.Why = l.head.Why
 		}

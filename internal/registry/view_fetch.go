@@ -42,7 +42,7 @@ func (v *view) lose(now time.Duration) {
 
 // begin begins a load.
 func (v *view) begin(at time.Duration) {
-	v.phase = phaseLoading
+	v.phase, v.sure = phaseLoading, ""
 	v.loads++
 	v.next(fetch{load: true, cursor: "0"}, at)
 }

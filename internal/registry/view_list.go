@@ -64,10 +64,10 @@ func (v *view) state() (State, string) {
 
 func (v *view) whyEmpty() string {
 	switch {
-	case v.emptied != "":
-		return v.emptied
 	case v.head.Why != "":
 		return v.head.Why
+	case v.emptied != "":
+		return v.emptied
 	case v.head.Revision == 0:
 		return WhyNeverRegistered
 	}
