@@ -167,7 +167,7 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	var found freeslot.FieldErrors
 	found.Add(err)
 	reg = placed.WithDefaults()
-	found.Add(reg.Validate())
+	reg.validate(&found)
 	p.checkLabels(reg, &found)
 	if err := found.Err(); err != nil {
 		return err
