@@ -393,5 +393,8 @@ func (c *conn) wantChecks(ctx context.Context, service string, ids []string) err
 	return runner.Do(ctx, "registry_check", runner.B().Sadd().Key(k.checked()).Member(names...).Build()).Error()
 }
 
+// NewProviderOn makes a provider on the connection of a store, which Stop leaves open.
+func NewProviderOn(s *Store, opts Options) (*Provider, error) { return newProvider(opts, s.c) }
+
 // StartOn starts a consumer on the connection of a store. Stop leaves that open.
 func (c *Consumer) StartOn(s *Store) { c.startOn(s.c) }

@@ -26,14 +26,15 @@ func newPart(env *feature.Env) feature.Part {
 		Namespace: cfg.Registry.Namespace, Logger: log, Registerer: env.Metrics,
 	})
 	c := centre.New(centre.Config{Self: cfg.ReplicaID, Networks: cfg.Registry.Checks.Prefixes()}, store, log, env.Metrics)
+	self := newSelf(env, store)
 	start := func(ctx context.Context) error {
 		if invalid != nil {
 			return invalid
 		}
 		consumer.StartOn(store)
-		return c.Start(ctx)
+		return errors.Join(self.start(ctx), c.Start(ctx))
 	}
-	stop := func(ctx context.Context) error { return errors.Join(c.Stop(ctx), consumer.Stop(ctx)) }
+	stop := func(ctx context.Context) error { return errors.Join(self.stop(ctx), c.Stop(ctx), consumer.Stop(ctx)) }
 	return feature.Part{
 		Step:   feature.Step{Name: "registry", Start: start, Stop: stop},
 		Routes: []api.Routes{routesOf(store, consumer)}, SetReplicas: c.SetReplicas,

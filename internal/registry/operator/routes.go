@@ -28,6 +28,7 @@ const (
 	instancePath = listPath + "/{instanceId}"
 	overridePath = instancePath + "/override"
 	discoverPath = "/v1/discover/{serviceName}"
+	replicasPath = "/v1/replicas"
 )
 
 const (
@@ -175,6 +176,17 @@ type Changed struct {
 	Revision int64 `json:"revision" doc:"The revision of the service that has the change."`
 }
 
+// Replica is a replica that advertises itself.
+type Replica struct {
+	ID  string `json:"id"`
+	URL string `json:"url"`
+}
+
+// ReplicaList is the replicas that advertise themselves.
+type ReplicaList struct {
+	Replicas []Replica `json:"replicas" doc:"Those that live, in the order of their ids. One without the key advertise is not among them."`
+}
+
 func (r *routes) register() {
 	tags := []string{"registry"}
 	op := func(id, method, path, summary, text string) huma.Operation {
@@ -193,6 +205,7 @@ func (r *routes) register() {
 	huma.Register(r, op("set-cleanup", http.MethodPut, servicePath+"/cleanup", "Set when silent instances are removed", "Operators only."), r.putCleanup)
 	huma.Register(r, op("register-persistent", http.MethodPost, listPath, "Register a persistent instance", "It sends no heartbeats and stays until it is deleted. Operators only."), r.postInstance)
 	huma.Register(r, op("remove-instance", http.MethodDelete, instancePath, "Remove an instance", "An ephemeral one whose provider lives registers again. Operators only."), r.deleteInstance)
+	huma.Register(r, op("list-replicas", http.MethodGet, replicasPath, "List the replicas", "For any valid token: where else the same can be had."), r.replicas)
 	huma.Register(r, op("discover", http.MethodGet, discoverPath, "Find the healthy instances of a service", "For any valid token, and for programs that have no package of the registry."), r.discover)
 }
 
@@ -464,6 +477,22 @@ func (r *routes) discover(ctx context.Context, in *discoverInput) (*output[Disco
 		return nil, r.Refuse("discover", err)
 	}
 	return &output[Discovery]{Body: discovery(list)}, nil
+}
+
+func (r *routes) replicas(ctx context.Context, _ *struct{}) (*output[ReplicaList], error) {
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
+	defer cancel()
+	list, err := r.discovered(ctx, replicaService, "")
+	if err != nil {
+		return nil, r.Refuse("list replicas", err)
+	}
+	out := &output[ReplicaList]{Body: ReplicaList{Replicas: []Replica{}}}
+	for _, i := range list.Instances {
+		if u := i.Metadata[urlLabel]; u != "" {
+			out.Body.Replicas = append(out.Body.Replicas, Replica{ID: i.ID, URL: u})
+		}
+	}
+	return out, nil
 }
 
 // document completes the document where the Go types cannot say it.
