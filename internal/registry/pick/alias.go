@@ -11,7 +11,7 @@ type column struct{ bound, other uint32 }
 
 func newAliases(members []member, total float64) aliases {
 	table, heights := make(aliases, len(members)), make([]float64, len(members))
-	var low, high []uint32
+	low, high := make([]uint32, 0, len(members)), make([]uint32, 0, len(members))
 	for i := range members {
 		heights[i] = float64(members[i].weight) * float64(len(members)) / total
 		if heights[i] < 1 {
