@@ -150,8 +150,7 @@ func TestEmptyListHasReason(t *testing.T) {
 		f.set(empty)
 		fails(t, client, "empty: expired")
 		f.set(live(a))
-		for _, err := call(t, client); err != nil; _, err = call(t, client) { // grpc takes it over soon
-		}
+		works(t, client)
 		f.set(empty)
 		if policy == "pick_first" {
 			fails(t, client, "empty: expired")
@@ -159,12 +158,25 @@ func TestEmptyListHasReason(t *testing.T) {
 			fails(t, client, "")
 		}
 		f.set(live(a))
-		for _, err := call(t, client); err != nil; _, err = call(t, client) {
+		works(t, client)
+	}
+}
+
+// works calls until it succeeds: grpc takes over its resolver's word soon, not at once.
+func works(t *testing.T, client healthpb.HealthClient) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		_, err := call(t, client)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
 		}
 	}
 }
 
-// fails calls until the error has this reason: grpc takes an error over soon, not at once.
+// fails calls until the error has this reason.
 func fails(t *testing.T, client healthpb.HealthClient, reason string) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {

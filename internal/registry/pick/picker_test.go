@@ -254,12 +254,11 @@ func TestRace(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					switch {
-					case i%5 == worker%5:
-						picked.Done(fmt.Errorf("dial: %w", ErrUnavailable))
-					default:
-						picked.Done(nil)
+					var outcome error
+					if i%5 == worker%5 {
+						outcome = fmt.Errorf("dial: %w", ErrUnavailable)
 					}
+					picked.Done(outcome)
 				}
 			})
 		}
