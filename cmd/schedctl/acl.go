@@ -11,6 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/script"
 )
@@ -18,7 +19,7 @@ import (
 const aclTimeout = time.Minute
 
 type aclCmd struct {
-	Role         string   `required:"" enum:"agent,replica,operator,lock" placeholder:"ROLE" help:"agent, replica (a scheduler), operator (schedctl nodes import, and reading) or lock (package lock, schedctl lock run)."`
+	Role         string   `required:"" enum:"agent,replica,operator,lock,registry" placeholder:"ROLE" help:"agent, replica (a scheduler), operator (schedctl nodes import, and reading), lock (package lock, schedctl lock run) or registry (package registry)."`
 	Node         []string `placeholder:"NODE" help:"For agents: a user for this node alone, agent-NODE; can be repeated. Without, one user for all agents."`
 	User         string   `placeholder:"NAME" help:"Name of the user (default: the role's, or agent-NODE)."`
 	PasswordFile string   `placeholder:"FILE" help:"File that holds the user's password; only its hash is printed. Without, passwords stay as they are."`
@@ -30,6 +31,7 @@ type aclCmd struct {
 	KeyPrefix string `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
 	Cells     int    `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
 	lockPrefix
+	Namespace string `placeholder:"NAME" help:"Namespace of the registry, for role registry (default: none)."`
 }
 
 // Run prints the users, or sets them.
@@ -70,7 +72,14 @@ func (c *aclCmd) check() error {
 	case c.Cells < 1 || c.Cells > cell.MaxCells:
 		return usage("--cells is %d, expected 1 to %d", c.Cells, cell.MaxCells)
 	}
-	for _, name := range append([]string{c.KeyPrefix, c.LockKeyPrefix}, c.Node...) {
+	if c.Namespace != "" && c.Role != string(script.RoleRegistry) {
+		return usage("--namespace is for --role registry")
+	}
+	names := append([]string{c.KeyPrefix, c.LockKeyPrefix}, c.Node...)
+	if c.Namespace != "" {
+		names = append(names, c.Namespace)
+	}
+	for _, name := range names {
 		if err := freeslot.ValidateName("name", name); err != nil {
 			return usage("%q is no name of a node or a prefix: %w", name, err)
 		}
@@ -101,6 +110,8 @@ func (c *aclCmd) users() ([]acl.User, error) {
 		layouts = []script.Layout{locks}
 	case script.RoleReplica, script.RoleOperator: // which show locks, and import nodes under one
 		layouts = append(layouts, locks)
+	case script.RoleRegistry:
+		layouts = []script.Layout{{Prefix: registry.Prefix(c.KeyPrefix, c.Namespace), Sharded: c.Cluster}}
 	}
 	user := func(name, node string, of ...script.Layout) (acl.User, error) {
 		if c.User != "" {

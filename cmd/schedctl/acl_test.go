@@ -57,6 +57,8 @@ func TestACLPrints(t *testing.T) {
 	}
 	for _, wrong := range []struct{ args, want string }{
 		{"--role god", "--role"},
+		{"--role lock --namespace n", "--namespace is for --role registry"},
+		{"--role registry --namespace a:b", "is no name"},
 		{"--role replica --node n", "--node is for --role agent"},
 		{"--role agent --node n --node m --user u", "--user names one user"},
 		{"--role agent --format aclfile", "--format aclfile needs --password-file"},
@@ -78,6 +80,7 @@ func TestACLRules(t *testing.T) {
 		"--role agent", "--role agent --node gpu-1", "--role agent --node gpu-1 --cells 3 --cluster --key-prefix fleet",
 		"--role replica", "--role replica --cells 3 --cluster --key-prefix fleet", "--role operator", "--role operator --add",
 		"--role lock", "--role lock --lock-key-prefix app",
+		"--role registry", "--role registry --cluster --namespace shop",
 	} {
 		printed := command(t, "", append([]string{"acl"}, strings.Fields(args)...)...).expect(t, exitOK).out
 		rules := strings.ReplaceAll(hash.ReplaceAllString(printed, "|<hash>"), " ", "\n  ")

@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/schedule"
 	"github.com/freeslot/freeslot/internal/script"
 )
@@ -27,7 +28,7 @@ func Features() []feature.Feature {
 
 // Access is what all parts of a system need in Redis, by role.
 func Access() []script.Access {
-	all := []script.Access{cell.Access, presence.Access, lock.Access}
+	all := []script.Access{cell.Access, presence.Access, lock.Access, registry.Access}
 	for _, f := range Features() {
 		all = append(all, f.Access)
 	}

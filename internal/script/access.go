@@ -13,10 +13,12 @@ const (
 	RoleOperator Role = "operator"
 	// RoleLock takes locks, under the prefix of locks.
 	RoleLock Role = "lock"
+	// RoleRegistry registers instances of services and follows services, under the prefix.
+	RoleRegistry Role = "registry"
 )
 
 // Roles are all of them.
-var Roles = []Role{RoleAgent, RoleReplica, RoleOperator, RoleLock}
+var Roles = []Role{RoleAgent, RoleReplica, RoleOperator, RoleLock, RoleRegistry}
 
 // AnyNode stands for every node where an agent's node is asked for.
 const AnyNode = "*"
@@ -39,8 +41,8 @@ type Needs struct {
 	Commands []string
 	// Publishes is true where these scripts publish events of their cell: by PUBLISH, or by SPUBLISH on a cluster.
 	Publishes bool
-	// Names are what an agent's scripts and Go code use. Other roles leave it out: theirs are all names under the
-	// prefix. node is its id, or AnyNode.
+	// Names are what the scripts and the Go code of an agent or a registry's client use. Other roles leave it out:
+	// theirs are all names under the prefix. node is an agent's id, or AnyNode.
 	Names func(l Layout, node string) Names
 }
 

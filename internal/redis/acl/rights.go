@@ -14,6 +14,7 @@ var base = map[script.Role][]string{
 	script.RoleReplica:  slices.Concat(connecting, loading, confirming, hearing, []string{"client|tracking", "exists"}),
 	script.RoleOperator: slices.Concat(connecting, loading, confirming, hearing), // it takes locks, too
 	script.RoleLock:     slices.Concat(connecting, loading, confirming, hearing),
+	script.RoleRegistry: slices.Concat(connecting, loading, hearing),
 }
 
 var (
@@ -51,7 +52,7 @@ func Of(role script.Role, node string, layouts []script.Layout, features ...scri
 		for _, f := range features {
 			r.add(role, node, l, f)
 		}
-		if role != script.RoleAgent {
+		if role != script.RoleAgent && role != script.RoleRegistry {
 			r.Keys, r.Channels = append(r.Keys, l.Prefix+":*"), append(r.Channels, l.Prefix+":*")
 		}
 	}
@@ -74,11 +75,10 @@ func (r *Rights) add(role script.Role, node string, l script.Layout, f script.Ac
 	case needs.Publishes:
 		r.Commands = append(r.Commands, "publish")
 	}
-	if role != script.RoleAgent {
-		return
-	}
-	for _, name := range needs.Scripts {
-		r.Scripts = append(r.Scripts, f.Scripts[name].Hash(l.Sharded))
+	if role == script.RoleAgent {
+		for _, name := range needs.Scripts {
+			r.Scripts = append(r.Scripts, f.Scripts[name].Hash(l.Sharded))
+		}
 	}
 	if needs.Names != nil {
 		names := needs.Names(l, node)

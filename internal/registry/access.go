@@ -1,0 +1,32 @@
+package registry
+
+import "github.com/freeslot/freeslot/internal/script"
+
+// Access is what providers and consumers need in Redis, and replicas, which also check and clean up.
+// A provider may clean up its own services; it may not set overrides or verdicts.
+var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
+	script.RoleRegistry: {
+		Scripts: []string{"register", "heartbeat", "deregister", "cleanup"},
+		Commands: []string{
+			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hmget", "hset", "persist", "pexpire",
+			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore", "zscore",
+		},
+		Publishes: true,
+		Names:     names,
+	},
+	script.RoleReplica: {
+		Commands: []string{
+			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "persist", "pexpire",
+			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore", "zscore",
+		},
+		Publishes: true,
+	},
+}}
+
+// names keep a provider away from the other keys of a scheduler with the same prefix.
+func names(l script.Layout, _ string) script.Names {
+	return script.Names{
+		Keys:     []string{l.Prefix + ":registry:*"},
+		Channels: []string{l.Prefix + ":service_change:*", l.Prefix + ":service_metrics:*"},
+	}
+}

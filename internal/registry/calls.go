@@ -1,0 +1,245 @@
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+//go:embed script
+var files embed.FS
+
+var scripts = script.MustLoad(files)
+
+// callItems is the most items of one call.
+const callItems = 64
+
+// Codes of scripts.
+const (
+	codeDone   = 1 // beaten, changed, removed
+	codeSame   = 2 // of register and verdict
+	codeDiffer = 2 // of heartbeat
+	codeHolder = 3 // another epoch has the id
+	codeGone   = 4 // it is not there
+	codeFull   = 5 // no memory, or too many
+)
+
+var errFull = &freeslot.Error{
+	Code:    freeslot.CodeOverloaded,
+	Message: "redis has no memory left for changes of the registry; raise maxmemory or remove other data",
+}
+
+// answer is what became of one item of a call.
+type answer struct {
+	code int
+	// revision of the service, with codeDone of what changes it.
+	revision int64
+	// registered is when the instance was registered, by the holder with codeHolder: Redis' ms.
+	registered int64
+	// holder is set with codeHolder.
+	holder *HolderError
+}
+
+// registerItem is one instance to register.
+type registerItem struct {
+	id, epoch string
+	// replaces is the epoch of the holder that the caller takes the id from, or empty.
+	replaces string
+	// metrics is JSON, or empty.
+	metrics string
+	// fields are the provider's own, as Registration.fields makes them.
+	fields []string
+}
+
+// register is register.lua. No id may be there twice. Answers: codeDone with the revision, codeSame,
+// codeHolder, codeFull.
+func (c *conn) register(ctx context.Context, service string, flat bool, items []registerItem) ([]answer, error) {
+	return halved(items, func(items []registerItem) ([]answer, error) {
+		runner, k := c.of(service)
+		keys, args := k.changing(service), []string{service, random64(), k.change(service), k.metrics(service), flag(flat)}
+		ids := make([]string, len(items))
+		for i, it := range items {
+			ids[i] = it.id
+			keys = append(keys, k.instance(service, it.id))
+			args = append(args, it.id, it.epoch, it.replaces, it.metrics, strconv.Itoa(len(it.fields)))
+			args = append(args, it.fields...)
+		}
+		return answers(service, ids, runner.Call(ctx, scripts["register"], keys, args), codeDone, codeSame, codeHolder, codeFull)
+	})
+}
+
+// beatItem is one heartbeat.
+type beatItem struct{ id, epoch, content, metrics string }
+
+// heartbeat is heartbeat.lua. Answers: codeDone, codeDiffer, codeHolder, codeGone.
+func (c *conn) heartbeat(ctx context.Context, service string, flat bool, items []beatItem) ([]answer, error) {
+	return halved(items, func(items []beatItem) ([]answer, error) {
+		runner, k := c.of(service)
+		keys, args := make([]string, 1, 1+len(items)), make([]string, 2, 2+4*len(items))
+		keys[0], args[0], args[1] = k.heartbeats(service), k.metrics(service), flag(flat)
+		ids := make([]string, len(items))
+		for i, it := range items {
+			ids[i] = it.id
+			keys = append(keys, k.instance(service, it.id))
+			args = append(args, it.id, it.epoch, it.content, it.metrics)
+		}
+		return answers(service, ids, runner.Call(ctx, scripts["heartbeat"], keys, args), codeDone, codeDiffer, codeHolder, codeGone)
+	})
+}
+
+// deregisterItem is one instance to remove; an empty epoch is any.
+type deregisterItem struct{ id, epoch string }
+
+// The reasons of deregister.
+const (
+	reasonDeregistered = "deregistered"
+	reasonChecksFailed = "checks_failed"
+	reasonOperator     = "removed_by_operator"
+)
+
+// deregister is deregister.lua. No id may be there twice. Answers: codeDone with the revision,
+// codeHolder, codeGone.
+func (c *conn) deregister(ctx context.Context, service, reason string, items []deregisterItem) ([]answer, error) {
+	return halved(items, func(items []deregisterItem) ([]answer, error) {
+		runner, k := c.of(service)
+		keys, args := k.changing(service), []string{service, random64(), k.change(service), reason}
+		ids := make([]string, len(items))
+		for i, it := range items {
+			ids[i] = it.id
+			keys = append(keys, k.instance(service, it.id))
+			args = append(args, it.id, it.epoch)
+		}
+		return answers(service, ids, runner.Call(ctx, scripts["deregister"], keys, args), codeDone, codeHolder, codeGone)
+	})
+}
+
+// changing are the keys that scripts begin with which change instances.
+func (k keys) changing(service string) []string {
+	return []string{k.services(), k.heartbeats(service), k.record(service), k.changes(service), k.overrides(service)}
+}
+
+// halved makes a call in smaller parts while a hash slot migrates: Redis refuses keys then that are
+// on two servers.
+func halved[In any](items []In, call func([]In) ([]answer, error)) ([]answer, error) {
+	out, err := call(items)
+	var refused *rueidis.RedisError
+	if len(items) < 2 || !errors.As(err, &refused) || !refused.IsTryAgain() {
+		return out, err
+	}
+	first, err := halved(items[:len(items)/2], call)
+	if err != nil {
+		return nil, err
+	}
+	second, err := halved(items[len(items)/2:], call)
+	return append(first, second...), err
+}
+
+// answers decodes an answer for each of ids: a code, or an array that begins with one.
+func answers(service string, ids []string, result rueidis.RedisResult, codes ...int) ([]answer, error) {
+	values, err := result.ToArray()
+	if err != nil {
+		return nil, fmt.Errorf("service %s: %w", service, err)
+	}
+	if len(values) != len(ids) {
+		return nil, fmt.Errorf("service %s: %d answers for %d instances", service, len(values), len(ids))
+	}
+	out := make([]answer, len(ids))
+	for i, v := range values {
+		r := reader{values: []rueidis.RedisMessage{v}}
+		if v.IsArray() {
+			r.values, r.err = v.ToArray()
+		}
+		a := answer{code: int(r.number())}
+		switch {
+		case a.code == codeHolder:
+			a.holder = r.holder(service, ids[i])
+		case a.code == codeDone && len(r.values) > 0:
+			a.revision = r.number()
+		}
+		if len(r.values) > 0 {
+			a.registered = r.number()
+		}
+		if r.err == nil && !slices.Contains(codes, a.code) {
+			r.err = fmt.Errorf("code %d is unknown", a.code)
+		}
+		if r.err != nil {
+			return nil, fmt.Errorf("service %s: answer of redis: %w", service, r.err)
+		}
+		out[i] = a
+	}
+	return out, nil
+}
+
+// holder reads what lib/holder.lua makes, but for the last value.
+func (r *reader) holder(service, id string) *HolderError {
+	h := &HolderError{Service: service, ID: id, Epoch: r.text(), Host: r.text()}
+	h.Port, _ = strconv.Atoi(r.text()) // 0 where a record is broken
+	h.Silent = time.Duration(r.number()) * time.Millisecond
+	h.Interval = time.Duration(r.number()) * time.Millisecond
+	return h
+}
+
+// reader reads the values of one answer in order, and keeps the first error.
+type reader struct {
+	values []rueidis.RedisMessage
+	err    error
+}
+
+func (r *reader) next() (v rueidis.RedisMessage, ok bool) {
+	if r.err == nil && len(r.values) == 0 {
+		r.err = errors.New("it is too short")
+	}
+	if r.err != nil {
+		return v, false
+	}
+	v, r.values = r.values[0], r.values[1:]
+	return v, true
+}
+
+func (r *reader) number() (n int64) {
+	if v, ok := r.next(); ok {
+		n, r.err = v.AsInt64()
+	}
+	return n
+}
+
+func (r *reader) text() (s string) {
+	if v, ok := r.next(); ok {
+		s, r.err = v.ToString()
+	}
+	return s
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return ""
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// random64 is the stamp of a change. Two histories that part at one revision have different stamps.
+func random64() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}
+
+// newEpoch names one life of a provider.
+func newEpoch() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}

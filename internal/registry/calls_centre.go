@@ -1,0 +1,112 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Defaults of cleanup, for services whose record has none.
+const (
+	DefaultLimit        = 2 * time.Minute
+	DefaultCleanupEvery = 30 * time.Second
+	cleanupItems        = 200
+)
+
+// cleaned is what a call of cleanup has done.
+type cleaned struct {
+	removed int
+	// more: others are due.
+	more bool
+	// guard is why nothing is removed and until when, or empty.
+	guard string
+}
+
+// cleanup is cleanup.lua.
+func (c *conn) cleanup(ctx context.Context, service string) (out cleaned, err error) {
+	runner, k := c.of(service)
+	args := []string{
+		service, random64(), k.change(service), k.instance(service, ""),
+		milliseconds(DefaultLimit), milliseconds(DefaultCleanupEvery), strconv.Itoa(cleanupItems),
+	}
+	values, err := runner.Call(ctx, scripts["cleanup"], k.changing(service), args).ToArray()
+	if err != nil {
+		return out, fmt.Errorf("clean up service %s: %w", service, err)
+	}
+	r := reader{values: values}
+	out = cleaned{removed: int(r.number()), more: r.number() == 1, guard: r.text()}
+	if r.err != nil {
+		return cleaned{}, fmt.Errorf("clean up service %s: answer of redis: %w", service, r.err)
+	}
+	return out, nil
+}
+
+// cleanupAll is cleanup until none is due.
+func (c *conn) cleanupAll(ctx context.Context, service string) (out cleaned, err error) {
+	for removed := 0; ; {
+		out, err = c.cleanup(ctx, service)
+		removed += out.removed
+		out.removed = removed
+		if err != nil || !out.more {
+			return out, err
+		}
+	}
+}
+
+// setting are the keys of scripts that change what is known of one instance.
+func (k keys) setting(service, id string) []string {
+	return []string{k.record(service), k.changes(service), k.overrides(service), k.instance(service, id)}
+}
+
+// verdict is verdict.lua. why is empty for an instance that passes its checks. Answers: codeDone,
+// codeSame, codeHolder for another epoch, codeGone.
+func (c *conn) verdict(ctx context.Context, service, id, epoch string, passing bool, why string) (code int, err error) {
+	runner, k := c.of(service)
+	verdict := "failing"
+	if passing {
+		verdict, why = "passing", ""
+	}
+	args := []string{service, random64(), k.change(service), id, epoch, verdict, why}
+	n, err := runner.Call(ctx, scripts["verdict"], k.setting(service, id), args).AsInt64()
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("verdict for instance %s of %s: %w", id, service, err)
+	case n < codeDone || n > codeGone:
+		return 0, fmt.Errorf("verdict for instance %s of %s: code %d of redis is unknown", id, service, n)
+	}
+	return int(n), nil
+}
+
+// override is override.lua. nil takes the override back; its times are set by Redis: it ends by
+// itself after lasts, if that is more than 0. Answers: codeDone with the revision, codeGone, codeFull.
+func (c *conn) override(ctx context.Context, service, id string, o *Override, lasts time.Duration) (a answer, err error) {
+	runner, k := c.of(service)
+	text := ""
+	if o != nil {
+		set := *o
+		set.AtMS, set.UntilMS, set.GoneMS = 0, 0, 0
+		raw, err := json.Marshal(set)
+		if err != nil {
+			return a, fmt.Errorf("override for instance %s of %s: %w", id, service, err)
+		}
+		text = string(raw)
+	}
+	args := []string{service, random64(), k.change(service), id, text, milliseconds(lasts)}
+	values, err := runner.Call(ctx, scripts["override"], k.setting(service, id), args).ToArray()
+	r := reader{values: values, err: err}
+	a.code = int(r.number())
+	if a.code == codeDone {
+		a.revision = r.number()
+	}
+	if r.err != nil {
+		return answer{}, fmt.Errorf("override for instance %s of %s: %w", id, service, r.err)
+	}
+	switch a.code {
+	case codeDone, codeGone, codeFull:
+		return a, nil
+	default:
+		return answer{}, fmt.Errorf("override for instance %s of %s: code %d of redis is unknown", id, service, a.code)
+	}
+}

@@ -1,0 +1,33 @@
+-- override: sets what an operator wants of an instance, beside the provider's word, or takes it back.
+--
+-- Guarantee: times are Redis' own. An instance that was never there gets none.
+--
+-- KEYS[1] registry:service:<service>         hash   KEYS[2] registry:changes:<service>         zset
+-- KEYS[3] registry:overrides:<service>       hash   KEYS[4] registry:services:<service>:<id>   hash
+-- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] id
+-- ARGV[5] JSON without times, '' takes the override back   ARGV[6] ms until it ends by itself, 0 for never
+-- Returns {1, revision} done, {4} there is no such instance, or no override to take back, {5} the service has 1,000
+-- Redis 7.0. Cost: O(fields).
+local record_key, changes_key, overrides_key, instance_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local service, stamp, change_channel, id, json, lasts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+-- include lib/clock.lua
+-- include lib/publish.lua
+-- include lib/change.lua
+-- include lib/touch.lua
+local former = redis.call('HGET', overrides_key, id)
+if json == '' then
+  if redis.call('HDEL', overrides_key, id) == 0 then return {4} end
+else
+  local there = redis.call('HEXISTS', instance_key, 'epoch') == 1
+  if not there and not former then return {4} end
+  if not former and redis.call('HLEN', overrides_key) >= 1000 then return {5} end
+  local set = cjson.decode(json)
+  set.at_ms = now
+  if lasts > 0 then set.until_ms = now + lasts end
+  if not there then
+    local ok, was = pcall(cjson.decode, former)
+    set.gone_ms = ok and type(was) == 'table' and was.gone_ms or now
+  end
+  redis.call('HSET', overrides_key, id, cjson.encode(set))
+end
+return {1, touch({id}, {instance_key}, 'override') or tonumber(redis.call('HGET', record_key, 'revision') or '0')}

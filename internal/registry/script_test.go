@@ -1,0 +1,12 @@
+package registry
+
+import (
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/script/scripttest"
+)
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	scripttest.Check(t, files)
+}
