@@ -66,10 +66,8 @@ func (p *pusher) push(list *registry.List) {
 		return
 	}
 	state := resolver.State{Endpoints: []resolver.Endpoint{}}
+	list = list.Healthy()
 	for _, i := range list.Instances {
-		if !list.Usable(i) {
-			continue
-		}
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{
 			Addresses:  []resolver.Address{{Addr: net.JoinHostPort(i.Host, strconv.Itoa(i.Port))}},
 			Attributes: attributes.New(weightKey{}, i.Weight).WithValue(zoneKey{}, i.Metadata["zone"]),

@@ -69,9 +69,9 @@ func (w *twin) refused(id string) {
 func (w *twin) succeeded(id string) { w.until[id], w.refusals[id] = 0, 0 }
 
 func (w *twin) set(usable []string) {
-	for id := range w.until {
+	for id := range w.refusals {
 		if !slices.Contains(usable, id) {
-			w.until[id] = 0
+			w.succeeded(id) // forgotten
 		}
 	}
 	w.usable = usable
@@ -99,7 +99,7 @@ func TestSetAsideAgreesWithTwin(t *testing.T) {
 			case 0:
 				r.time = r.time.Add(time.Duration(rapid.IntRange(1, 5000).Draw(rt, "ms")) * time.Millisecond)
 				w.now = r.time.Sub(time.Unix(1000, 0))
-			case 1: // another list; draining ones stay in it and keep their refusals
+			case 1: // another list; draining ones stay in it
 				mask := rapid.IntRange(1, 255).Draw(rt, "usable")
 				var next []*registry.Instance
 				var usable []string

@@ -12,11 +12,9 @@ import (
 
 // prepared is a list in the form that picks need. It is immutable but for the states.
 type prepared struct {
-	list *registry.List
-	// all are the usable instances; local are those of the caller's own zone.
+	list *registry.List // nil where there is none yet
+	// all are the healthy instances; local are those of the caller's own zone.
 	all, local group
-	// others are the instances that are not usable now. Their states are kept for their return.
-	others []member
 }
 
 // member is an instance with what picks need of it at hand.
@@ -47,9 +45,7 @@ type group struct {
 	ring    *ring.Ring // for ConsistentHash
 }
 
-// prepare makes the form of a list. It takes over from the last one what did not change, and looks
-// at no instance that it had: with 100,000 of them most time would go into memory that is not in
-// the processor's cache.
+// prepare makes the form of a list. It takes over from the last one what did not change.
 func (p *Picker) prepare(list *registry.List, last *prepared) *prepared {
 	next := &prepared{list: list}
 	if list == nil {
@@ -58,30 +54,20 @@ func (p *Picker) prepare(list *registry.List, last *prepared) *prepared {
 	if last == nil {
 		last = &prepared{}
 	}
-	usable, others := walk{left: last.all.members}, walk{left: last.others}
-	sameLast := last.list != nil && last.list.Last == list.Last
-	next.all.members = make([]member, 0, len(list.Instances))
-	for _, instance := range list.Instances {
-		if sameLast {
-			if m := usable.same(instance); m != nil {
-				next.all.members = append(next.all.members, *m)
-				continue
-			}
+	healthy := list.Healthy().Instances
+	members, left := make([]member, 0, len(healthy)), walk{last.all.members}
+	for _, instance := range healthy {
+		if m := left.same(instance); m != nil {
+			members = append(members, *m)
+			continue
 		}
 		m := p.newMember(instance)
-		if s := usable.find(instance); s != nil {
-			m.state = s
-		} else if s := others.find(instance); s != nil {
-			m.state = s
-		} else {
+		if m.state = left.find(instance); m.state == nil {
 			m.state = &state{id: instance.ID}
 		}
-		if list.Usable(instance) {
-			next.all.members = append(next.all.members, m)
-		} else {
-			next.others = append(next.others, m)
-		}
+		members = append(members, m)
 	}
+	next.all.members = members
 	for _, m := range next.all.members {
 		if m.local {
 			next.local.members = append(next.local.members, m)
@@ -130,7 +116,7 @@ func (w *walk) find(instance *registry.Instance) *state {
 	return s
 }
 
-// has reports whether an instance is usable by this list.
+// has reports whether an instance is one to use.
 func (l *prepared) has(s *state) bool {
 	at, ok := slices.BinarySearchFunc(l.all.members, s.id, func(m member, id string) int { return strings.Compare(m.instance.ID, id) })
 	return ok && l.all.members[at].state == s
