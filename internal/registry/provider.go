@@ -29,7 +29,7 @@ type Provider struct {
 	// epoch is this life of the provider.
 	epoch   string
 	runner  *collector.Runner
-	current atomic.Pointer[figures]
+	current atomic.Pointer[ownMetrics]
 
 	starting sync.Mutex // held by Start
 	conn     *conn      // set by New or by Start
@@ -46,8 +46,8 @@ type Provider struct {
 	loops    sync.WaitGroup      // guarded by mu until stopping
 }
 
-// figures are the last metrics of this process.
-type figures struct {
+// ownMetrics are the last metrics of this process.
+type ownMetrics struct {
 	flat heartbeat.Metrics
 	json string // empty without any
 }
@@ -71,7 +71,7 @@ func newProvider(opts Options, shared *conn) (*Provider, error) {
 		opts: opts, log: opts.Logger, epoch: newEpoch(), runner: runner, conn: shared, close: func() {},
 		services: make(map[string]*service),
 	}
-	p.current.Store(&figures{})
+	p.current.Store(&ownMetrics{})
 	p.metrics = newProviderMetrics(opts.Registerer, p.Status)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p, nil
@@ -122,7 +122,7 @@ func (p *Provider) collect() {
 		if err != nil {
 			panic("registry: metrics are no JSON: " + err.Error())
 		}
-		next := &figures{flat: snapshot.Flat()}
+		next := &ownMetrics{flat: snapshot.Flat()}
 		if len(snapshot) > 0 {
 			next.json = string(raw)
 		}
@@ -133,7 +133,7 @@ func (p *Provider) collect() {
 	}
 }
 
-func (p *Provider) figures() *figures { return p.current.Load() }
+func (p *Provider) figures() *ownMetrics { return p.current.Load() }
 
 // all are the services, by name.
 func (p *Provider) all() []*service {
