@@ -31,7 +31,7 @@ var term = regexp.MustCompile(`^\s*([^\s<>=!]*)\s*(<=|>=|==|!=|<|>)\s*(.*?)\s*$`
 //
 //	cpu.usage < 0.8    disk.state == "read only"    gpu.count != 0
 //
-// The operators are <, <=, >, >=, == and !=. A value with spaces stands in quotation marks. Numbers
+// A name is type.field: the type ends at the first dot. The operators are <, <=, >, >=, == and !=. A value with spaces stands in quotation marks. Numbers
 // are compared as numbers; texts only by == and !=. A figure that is missing, or no number where
 // the value is one, fails every comparison but !=. The error names all bad terms: metadata[i] and
 // metrics[i].
@@ -143,7 +143,7 @@ func flatten(metrics json.RawMessage) map[string]string {
 		var fields map[string]any
 		decoder := json.NewDecoder(bytes.NewReader(raw))
 		decoder.UseNumber() // else 2^53+1 would change on the way
-		if decoder.Decode(&fields) != nil {
+		if strings.Contains(kind, ".") || decoder.Decode(&fields) != nil {
 			continue
 		}
 		for name, value := range fields {
@@ -158,8 +158,8 @@ func flatten(metrics json.RawMessage) map[string]string {
 	return out
 }
 
-// MarshalJSON writes what query.lua reads.
-func (f *Filter) MarshalJSON() ([]byte, error) {
+// forScript is what query.lua reads.
+func (f *Filter) forScript() ([]byte, error) {
 	if f == nil {
 		f = &Filter{}
 	}
