@@ -5,6 +5,32 @@ import (
 	"slices"
 )
 
+// Follow is Subscribe with an end for this listener alone. It suits resolver.Follower and
+// transport.Follower. A service that cannot be followed is an empty list that says why.
+func (c *Consumer) Follow(service string, call func(*List)) (stop func()) {
+	f, err := c.follow(service)
+	if err != nil {
+		call(&List{Service: service, State: StateEmpty, Why: err.Error()})
+		return func() {}
+	}
+	return c.listen(f, call)
+}
+
+// listen has call called with each list of a service until stop is called, which does not wait for a
+// call under way.
+func (c *Consumer) listen(f *followed, call func(*List)) (stop func()) {
+	l := &listener{call: call}
+	c.mu.Lock()
+	f.listeners = append(f.listeners, l)
+	c.mu.Unlock()
+	c.tell(f)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		f.listeners = slices.DeleteFunc(f.listeners, func(other *listener) bool { return other == l })
+	}
+}
+
 // Await returns the list of a service once wanted says so, and the last one when ctx has ended
 // before. Errors: those of AllInstances.
 func (c *Consumer) Await(ctx context.Context, service string, wanted func(*List) bool) (*List, error) {
@@ -13,15 +39,7 @@ func (c *Consumer) Await(ctx context.Context, service string, wanted func(*List)
 		return nil, err
 	}
 	changed := make(chan struct{}, 1)
-	mine := &listener{call: func(*List) { signal(changed) }}
-	c.mu.Lock()
-	f.listeners = append(f.listeners, mine)
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		f.listeners = slices.DeleteFunc(f.listeners, func(l *listener) bool { return l == mine })
-	}()
+	defer c.listen(f, func(*List) { signal(changed) })()
 	for {
 		if list := f.list.Load(); wanted(list) || ctx.Err() != nil {
 			return list, nil
