@@ -185,7 +185,7 @@ func TestConsumerConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		epoch := fmt.Sprintf("e%d", i)
-		w.register("s0", epoch, []string{"a"}, func(r *Registration) { r.Port = 100 + i })
+		w.register("s0", epoch, []string{"a"})
 		last["s0"].until("of "+epoch, func(l *List) bool { return len(l.Instances) == 1 && l.Instances[0].Epoch == epoch })
 	}
 	awaitChannels(3)
