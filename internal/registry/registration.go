@@ -44,8 +44,8 @@ const (
 	DefaultFall              = 3
 )
 
-// WithDefaults is r with its defaults filled in, but for Host, which the connection to Redis decides.
-// It shares nothing with r.
+// WithDefaults is r with its defaults filled in, but for Host, which the connection to Redis
+// decides. It shares nothing with r.
 func (r Registration) WithDefaults() Registration {
 	if r.Protocol == "" {
 		r.Protocol = DefaultProtocol
@@ -83,6 +83,11 @@ func (r Registration) WithDefaults() Registration {
 // loopback is not refused here, because that depends on where Redis is.
 func (r Registration) Validate() error {
 	var found freeslot.FieldErrors
+	r.validate(&found)
+	return found.Err()
+}
+
+func (r Registration) validate(found *freeslot.FieldErrors) {
 	found.Add(freeslot.ValidateName("service", r.Service))
 	if why := checkID(r.ID); why != "" {
 		found.Addf("id", "%s", why)
@@ -101,7 +106,7 @@ func (r Registration) Validate() error {
 		found.Addf("interval", "is %s, expected %s to %s", r.Interval, MinHeartbeatInterval, MaxHeartbeatInterval)
 	}
 	if r.Check != nil {
-		r.Check.validate(&found)
+		r.Check.validate(found)
 	}
 	if len(r.Metadata) > MaxMetadata {
 		found.Addf("metadata", "has %d labels, expected at most %d", len(r.Metadata), MaxMetadata)
@@ -121,7 +126,6 @@ func (r Registration) Validate() error {
 			found.Addf(field, "is no UTF-8")
 		}
 	}
-	return found.Err()
 }
 
 // checkID says what is wrong with the id of an instance, "" if nothing is.
@@ -190,8 +194,8 @@ func (c *Check) validate(found *freeslot.FieldErrors) {
 	}
 }
 
-// fields are what a provider says of a valid instance, as register.lua takes them: names and values,
-// the first ones host, port, interval and content. content is a hash of the others.
+// fields are what a provider says of a valid instance, as register.lua takes them: names and
+// values, the first ones host, port, interval and content. content is a hash of the others.
 func (r Registration) fields() (fields []string, content string) {
 	kind, interval := "ephemeral", milliseconds(r.Interval)
 	if r.Persistent {
