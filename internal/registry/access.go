@@ -2,8 +2,8 @@ package registry
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// Access is what providers and consumers need in Redis, and replicas, which also check and clean up.
-// A provider may clean up its own services; it may not set overrides or verdicts.
+// Access is what providers and consumers need in Redis, and replicas, which also check and clean
+// up. A provider may clean up its own services; it may not set overrides or verdicts.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleRegistry: {
 		Scripts: []string{"register", "heartbeat", "deregister", "cleanup", "look", "changes", "load"},

@@ -62,8 +62,8 @@ type registerItem struct {
 	fields []string
 }
 
-// register is register.lua. No id may be there twice. Answers: codeDone with the revision, codeSame,
-// codeHolder, codeFull.
+// register is register.lua. No id may be there twice. Answers: codeDone with the revision,
+// codeSame, codeHolder, codeFull.
 func (c *conn) register(ctx context.Context, service string, flat bool, items []registerItem) ([]answer, error) {
 	var checked []string
 	for _, it := range items {

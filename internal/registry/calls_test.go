@@ -377,8 +377,8 @@ func TestOverride(t *testing.T) {
 	})
 }
 
-// TestRaces: of many callers that want one id one has it; calls that race with cleanup leave a whole
-// instance or none.
+// TestRaces: of many callers that want one id one has it; calls that race with cleanup leave a
+// whole instance or none.
 func TestRaces(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		const racers = 16

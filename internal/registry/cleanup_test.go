@@ -204,8 +204,8 @@ func TestGuardAgain(t *testing.T) {
 	})
 }
 
-// guarded are step, which lets time pass in steps of cleanups, with live instances from live to n-1, and a
-// check of what it returns.
+// guarded are step, which lets time pass in steps of cleanups, with live instances from live to
+// n-1, and a check of what it returns.
 func (r *rig) guarded(n int) (step func(d time.Duration, live int) cleaned, wantGuard func(got cleaned, want string)) {
 	step = func(d time.Duration, live int) (got cleaned) {
 		r.t.Helper()

@@ -21,7 +21,8 @@ var (
 )
 
 // HolderError says who has an instance's id. It matches ErrSuperseded where the caller was the
-// holder before; else it is a conflict, which ends when the holder is silent for three of its intervals.
+// holder before; else it is a conflict, which ends when the holder is silent for three of its
+// intervals.
 type HolderError struct {
 	Service, ID string
 	// Epoch, Host and Port are the holder's.

@@ -20,8 +20,8 @@ type where struct {
 	loopback bool
 }
 
-// locate finds the local address of connections to Redis. It asks the kernel for the route and sends
-// nothing.
+// locate finds the local address of connections to Redis. It asks the kernel for the route and
+// sends nothing.
 func (c *conn) locate(ctx context.Context) (where, error) {
 	addrs := slices.Sorted(maps.Keys(c.commands.Nodes()))
 	if len(addrs) == 0 {

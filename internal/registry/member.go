@@ -24,8 +24,8 @@ const (
 	taskLeave
 )
 
-// member is one instance in a provider's care. It decides what is sent next, by the clock that it is
-// given, and does no I/O. Its service's mu guards it.
+// member is one instance in a provider's care. It decides what is sent next, by the clock that it
+// is given, and does no I/O. Its service's mu guards it.
 type member struct {
 	reg      Registration
 	fields   []string
@@ -178,10 +178,11 @@ func (m *member) failed(now time.Time, err error) {
 	m.notBefore = now.Add(pause/2 + rand.N(pause/2+1))
 }
 
-// held is the end of a task that found another holder. It is true where the id can be taken at once.
+// held is the end of a task that found another holder. It is true where the id can be taken at
+// once.
 //
-// A holder that registered later than this member supersedes it. One that registered sooner has come
-// back with old data of Redis; it is in the way like that of any new instance.
+// A holder that registered later than this member supersedes it. One that registered sooner has
+// come back with old data of Redis; it is in the way like that of any new instance.
 func (m *member) held(now time.Time, a answer) (again bool) {
 	h := a.holder
 	m.there, m.holder, m.replaces = false, h, ""

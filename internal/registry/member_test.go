@@ -122,7 +122,8 @@ func TestMemberRetries(t *testing.T) {
 
 func TestMemberHolders(t *testing.T) {
 	t.Parallel()
-	// Another one from the same address gives way at once; it is asked for again if another racer was quicker.
+	// Another one from the same address gives way at once; it is asked for again if another racer
+	// was quicker.
 	l := newLife(t)
 	l.step(taskRegister, other("e9", "10.0.0.1", 0, 500), nil)
 	if l.replaces != "e9" {
@@ -147,7 +148,8 @@ func TestMemberHolders(t *testing.T) {
 		t.Error(err)
 	}
 
-	// From elsewhere: it tries again when the holder can be silent for three intervals, and takes over then.
+	// From elsewhere: it tries again when the holder can be silent for three intervals, and takes
+	// over then.
 	l = newLife(t)
 	l.step(taskRegister, other("e9", "10.0.0.2", 4*time.Second, 500), nil)
 	if s := l.status(); s.Holder.Superseded || s.Holder.Epoch != "e9" {

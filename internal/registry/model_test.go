@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The times of histories: sums of steps, which are multiples of 10 s, are more than a second away from
-// all that is compared with them.
+// The times of histories: sums of steps, which are multiples of 10 s, are more than a second away
+// from all that is compared with them.
 const (
 	modelLimit    = 124 * time.Second
 	modelEvery    = 25 * time.Second

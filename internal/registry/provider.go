@@ -21,7 +21,8 @@ import (
 )
 
 // Provider keeps instances registered while it runs: it sends their heartbeats and metrics, and
-// registers them again, for ever, where Redis has lost them. Its methods are safe for concurrent use.
+// registers them again, for ever, where Redis has lost them. Its methods are safe for concurrent
+// use.
 type Provider struct {
 	opts    Options
 	log     *zap.Logger
@@ -52,7 +53,8 @@ type ownMetrics struct {
 	json string // empty without any
 }
 
-// NewProvider makes a provider. It does no I/O. Errors: an *freeslot.Error that names every bad option.
+// NewProvider makes a provider. It does no I/O. Errors: an *freeslot.Error that names every bad
+// option.
 func NewProvider(opts Options) (*Provider, error) { return newProvider(opts, nil) }
 
 // newProvider makes a provider on a connection that the caller owns; nil lets Start open one.
@@ -77,8 +79,8 @@ func newProvider(opts Options, shared *conn) (*Provider, error) {
 	return p, nil
 }
 
-// Start connects to Redis. ctx bounds the start alone. After an error it can be called again. Errors:
-// a Redis that cannot be reached; ErrClosed.
+// Start connects to Redis. ctx bounds the start alone. After an error it can be called again.
+// Errors: a Redis that cannot be reached; ErrClosed.
 func (p *Provider) Start(ctx context.Context) error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
@@ -150,9 +152,9 @@ func (p *Provider) Running() bool {
 }
 
 // Register takes an instance into the provider's care, or changes what is said of it, and waits for
-// the first try. After an error but invalid_argument, ErrNotStarted and ErrClosed it goes on trying,
-// until Deregister: the error says that Redis does not have the instance yet. Errors: a *HolderError for
-// a conflict; overloaded where Redis has no memory; what Redis or ctx say.
+// the first try. After an error but invalid_argument, ErrNotStarted and ErrClosed it goes on
+// trying, until Deregister: the error says that Redis does not have the instance yet. Errors: a
+// *HolderError for a conflict; overloaded where Redis has no memory; what Redis or ctx say.
 func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	if err := p.ready(); err != nil {
 		return err
@@ -204,15 +206,15 @@ func (p *Provider) checkLabels(reg Registration, found *freeslot.FieldErrors) {
 	}
 }
 
-// Deregister ends an instance. After an error but ErrUnknown it goes on trying. Errors: ErrUnknown if
-// the provider has no such instance; a *HolderError if another one has it, which then keeps it.
+// Deregister ends an instance. After an error but ErrUnknown it goes on trying. Errors: ErrUnknown
+// if the provider has no such instance; a *HolderError if another one has it, which then keeps it.
 func (p *Provider) Deregister(ctx context.Context, serviceName, id string) error {
 	return p.ask(ctx, serviceName, id, func(m *member) { m.leaving = true })
 }
 
-// Heartbeat sends a heartbeat at once, besides those that are sent anyway. Errors: ErrUnknown if the
-// provider has no such instance, or if Redis has none, which the provider mends; a *HolderError; what
-// Redis or ctx say.
+// Heartbeat sends a heartbeat at once, besides those that are sent anyway. Errors: ErrUnknown if
+// the provider has no such instance, or if Redis has none, which the provider mends; a
+// *HolderError; what Redis or ctx say.
 func (p *Provider) Heartbeat(ctx context.Context, serviceName, id string) error {
 	return p.ask(ctx, serviceName, id, func(*member) {})
 }
@@ -243,9 +245,10 @@ func (p *Provider) Status() (out []InstanceStatus) {
 	return out
 }
 
-// Stop marks the instances as draining, waits StopPause for consumers to see it, and deregisters them;
-// persistent ones stay. ctx bounds all of it. It tolerates a provider that was never started, and
-// being called twice. Errors: instances that could not be deregistered; consumers see them as late.
+// Stop marks the instances as draining, waits StopPause for consumers to see it, and deregisters
+// them; persistent ones stay. ctx bounds all of it. It tolerates a provider that was never started,
+// and being called twice. Errors: instances that could not be deregistered; consumers see them as
+// late.
 func (p *Provider) Stop(ctx context.Context) (failed error) {
 	p.stop.Do(func() {
 		p.mu.Lock()

@@ -167,7 +167,8 @@ func TestProviderNotStarted(t *testing.T) {
 	}
 }
 
-// TestProviderHost: without a host it is the address towards Redis; loopback is for Redis on loopback.
+// TestProviderHost: without a host it is the address towards Redis; loopback is for Redis on
+// loopback.
 func TestProviderHost(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.provider()
@@ -317,8 +318,8 @@ func TestProviderConflict(t *testing.T) {
 	})
 }
 
-// TestProviderGhost: an earlier life of the instance that comes back with old data of Redis does not
-// end the living one.
+// TestProviderGhost: an earlier life of the instance that comes back with old data of Redis does
+// not end the living one.
 func TestProviderGhost(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.put(svc, codeDone, item("ghost", "", registration(svc, "a")))
@@ -492,8 +493,8 @@ var hexOnly = regexp.MustCompile(`^[0-9a-f]{16}([0-9a-f]{16}|[0-9a-f]{24})?$`)
 // isHex is true for stamps, hashes and epochs, which are random.
 func isHex(arg string) bool { return hexOnly.MatchString(arg) }
 
-// TestOutOfMemory: where Redis takes no writes for lack of memory what lives goes on, what ends ends,
-// and what is new is refused.
+// TestOutOfMemory: where Redis takes no writes for lack of memory what lives goes on, what ends
+// ends, and what is new is refused.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -591,5 +592,29 @@ func TestProviderMigration(t *testing.T) {
 	})
 	if n := len(r.beats(svc)); n != 20 {
 		t.Error(n)
+	}
+}
+
+// TestProviderStopBounded: where Redis does not answer, Stop ends with its context and says what is
+// left.
+func TestProviderStopBounded(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	opts := Options{RedisURL: server.URL(), KeyPrefix: r.prefix, StopPause: time.Hour}
+	p, err := NewProvider(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.registers(p, mine("a"))
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(context.Background(), quick)
+	defer cancel()
+	if err := p.Stop(ctx); err == nil || !strings.Contains(err.Error(), "deregister instance a of shop") {
+		t.Error(err)
 	}
 }

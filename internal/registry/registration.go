@@ -44,8 +44,8 @@ const (
 	DefaultFall              = 3
 )
 
-// WithDefaults is r with its defaults filled in, but for Host, which the connection to Redis decides.
-// It shares nothing with r.
+// WithDefaults is r with its defaults filled in, but for Host, which the connection to Redis
+// decides. It shares nothing with r.
 func (r Registration) WithDefaults() Registration {
 	if r.Protocol == "" {
 		r.Protocol = DefaultProtocol
@@ -194,8 +194,8 @@ func (c *Check) validate(found *freeslot.FieldErrors) {
 	}
 }
 
-// fields are what a provider says of a valid instance, as register.lua takes them: names and values,
-// the first ones host, port, interval and content. content is a hash of the others.
+// fields are what a provider says of a valid instance, as register.lua takes them: names and
+// values, the first ones host, port, interval and content. content is a hash of the others.
 func (r Registration) fields() (fields []string, content string) {
 	kind, interval := "ephemeral", milliseconds(r.Interval)
 	if r.Persistent {

@@ -108,26 +108,32 @@ func (s *service) send(ctx context.Context) time.Duration {
 	return 0
 }
 
-// begin takes the tasks that are due.
+// begin takes the tasks that are due. Where there is one it takes along what is due soon, so that
+// instances share calls.
 func (s *service) begin(metrics heartbeat.Metrics) (tasks due, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	wait = heartbeat.Never
+	for _, m := range s.members {
+		t, until := m.next(now, metrics)
+		if t != taskNone {
+			until = 0
+		}
+		wait = min(wait, until)
+	}
+	if wait > 0 {
+		return nil, wait
+	}
+	tasks = make(due)
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
-		t, until := m.next(now, metrics)
-		if t == taskNone {
-			wait = min(wait, until)
-			continue
+		if t, _ := m.next(now.Add(m.reg.Interval/20), metrics); t != taskNone {
+			m.begin(t, now, metrics)
+			tasks.add(t, m)
 		}
-		m.begin(t, now, metrics)
-		if tasks == nil {
-			tasks = make(due)
-		}
-		tasks.add(t, m)
 	}
-	return tasks, wait
+	return tasks, 0
 }
 
 // end makes one call, and gives its answers to the members.

@@ -397,4 +397,7 @@ func (c *conn) wantChecks(ctx context.Context, service string, ids []string) err
 func NewProviderOn(s *Store, opts Options) (*Provider, error) { return newProvider(opts, s.c) }
 
 // StartOn starts a consumer on the connection of a store. Stop leaves that open.
-func (c *Consumer) StartOn(s *Store) { c.startOn(s.c) }
+func (c *Consumer) StartOn(s *Store) {
+	c.connect(s.c, func() {})
+	c.begin()
+}

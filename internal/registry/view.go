@@ -34,8 +34,8 @@ type view struct {
 	history string // of the server's data; "" while unknown
 	// sure is the stamp that the service had when it was last compared under that history. Another
 	// stamp under another history proves nothing: the changes since may have come from both.
-	sure string
-	phase   phase
+	sure  string
+	phase phase
 	// loaded is true when the instances came from Redis, disk when they came from the disk.
 	loaded, disk bool
 	instances    map[string]*held
