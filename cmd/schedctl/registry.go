@@ -77,12 +77,16 @@ func (c *registryServicesCmd) Run(a *app) error {
 
 func msText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
-type registryInstancesCmd struct{ oneService }
+type registryInstancesCmd struct {
+	oneService
+	Label  []string `placeholder:"KEY=VALUE" sep:"none" help:"Only instances with this label; may be repeated."`
+	Metric []string `placeholder:"TERM" sep:"none" help:"Only instances for whose figures this holds, such as 'cpu.usage < 0.8'; may be repeated."`
+}
 
 // Run lists instances by their ids.
 func (c *registryInstancesCmd) Run(a *app) error {
 	all, seen := []operator.RegistryInstance{}, make(map[string]bool)
-	for query := (url.Values{}); ; {
+	for query := (url.Values{"label": c.Label, "metric": c.Metric}); ; {
 		var page operator.InstancePage
 		if err := a.call(http.MethodGet, c.path()+"/instances", query, nil, &page); err != nil {
 			return err

@@ -100,6 +100,11 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 // Instances is a page of a service: about 200 instances in no order, and the cursor of the next one, "0" at the end.
 // An instance can be in two pages. now is Redis' time.
 func (s *Store) Instances(ctx context.Context, service, cursor string) (out []Detail, next string, now time.Time, err error) {
+	return s.Query(ctx, service, nil, cursor)
+}
+
+// Query is Instances with the instances alone that a filter takes; nil takes all.
+func (s *Store) Query(ctx context.Context, service string, filter *Filter, cursor string) (out []Detail, next string, now time.Time, err error) {
 	if err := freeslot.ValidateName("service", service); err != nil {
 		return nil, "", now, err
 	}
@@ -109,7 +114,12 @@ func (s *Store) Instances(ctx context.Context, service, cursor string) (out []De
 	if now, err = s.now(ctx, service); err != nil {
 		return nil, "", now, err
 	}
-	p, err := s.c.load(ctx, service, cursor)
+	var p page
+	if filter == nil {
+		p, err = s.c.load(ctx, service, cursor)
+	} else {
+		p, err = s.c.query(ctx, service, filter, cursor)
+	}
 	if err != nil {
 		return nil, "", now, err
 	}
