@@ -127,7 +127,7 @@ func (c *Consumer) connect(on *conn, closeAll func()) {
 
 func (c *Consumer) dial(ctx context.Context) (*conn, func(), error) {
 	return dial(ctx, redisclient.Config{URL: c.opts.RedisURL, Access: c.opts.Access, Name: "freeslot-registry"},
-		Prefix(c.opts.KeyPrefix, c.opts.Namespace), false, c.log, c.opts.Registerer)
+		Prefix(c.opts.KeyPrefix, c.opts.Namespace), c.log, c.opts.Registerer)
 }
 
 // begin starts the loops.

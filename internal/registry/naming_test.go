@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func TestNamingWithoutRedis(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if err != ErrNotStarted {
+		if !errors.Is(err, ErrNotStarted) {
 			t.Fatal(err)
 		}
 		select {

@@ -92,7 +92,7 @@ func (p *Provider) Start(ctx context.Context) error {
 	}
 	if p.conn == nil {
 		cfg := redisclient.Config{URL: p.opts.RedisURL, Access: p.opts.Access, Name: "freeslot-registry"}
-		c, closeConn, err := dial(ctx, cfg, Prefix(p.opts.KeyPrefix, p.opts.Namespace), false, p.log, nil)
+		c, closeConn, err := dial(ctx, cfg, Prefix(p.opts.KeyPrefix, p.opts.Namespace), p.log, nil)
 		if err != nil {
 			return fmt.Errorf("start provider: %w", err)
 		}

@@ -181,7 +181,7 @@ func TestProviderHost(t *testing.T) {
 		if !errors.As(err, &found) || len(found.Errors) < 2 {
 			t.Error(err)
 		}
-		far := newConn("x", &elsewhere{Client: r.client}, nil, false, zaptest.NewLogger(t), nil)
+		far := newConn("x", &elsewhere{Client: r.client}, false, zaptest.NewLogger(t), nil)
 		if _, err := far.place(bounded(t), mine("a")); err != nil {
 			t.Error(err)
 		}
@@ -443,7 +443,7 @@ func (w *watcher) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisRe
 func TestNoLocalTime(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		w := &watcher{Client: r.redis.RoleClient(t)}
-		shared := newConn(r.prefix, w, nil, r.redis.IsCluster(), zaptest.NewLogger(t), nil)
+		shared := newConn(r.prefix, w, r.redis.IsCluster(), zaptest.NewLogger(t), nil)
 		opts := Options{
 			Heartbeat: heartbeat.Policy{HeartbeatInterval: quick, MetadataInterval: 2 * quick}, StopPause: -1,
 			Collectors: []collector.Entry{{Collector: new(counter), Interval: quick}},

@@ -193,9 +193,6 @@ func (v *view) metrics(f *measured) {
 	v.put(h, &in)
 }
 
-// gap reports that messages may have been lost.
-func (v *view) gap() { v.lookSoon = true }
-
 // asked is what of a view a look must know at its sending.
 type asked struct {
 	loads    uint32
