@@ -24,7 +24,7 @@ type Store struct{ c *conn }
 // NewStore makes a store on client, which stays the caller's. prefix is that of [Prefix]. It does no
 // I/O.
 func NewStore(client rueidis.Client, prefix string, cluster bool, log *zap.Logger) *Store {
-	return &Store{newConn(prefix, client, nil, cluster, log, nil)}
+	return &Store{newConn(prefix, client, cluster, log, nil)}
 }
 
 // Services are the names of all services with instances, in their order.
