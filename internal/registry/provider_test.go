@@ -413,7 +413,7 @@ func TestProviderMetrics(t *testing.T) {
 		if h := r.instance(svc, "a"); h["metadata_app_threads"] != "15" || h["revision"] != "1" {
 			t.Errorf("%v", h)
 		}
-		await(t, "the count", func() bool { return testutil.ToFloat64(p.metrics.sends.WithLabelValues("metrics_update", "ok")) == 1 })
+		await(t, "the count", func() bool { return testutil.ToFloat64(p.metrics.sends.WithLabelValues("metrics_update", "ok")) >= 1 })
 	})
 }
 
