@@ -74,12 +74,14 @@ func newBed(t *testing.T, redis *redistest.Target) *bed {
 			t.Fatal(err)
 		}
 	}
-	b.Server = apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) { d.Routes = []api.Routes{routesOf(b.store, b.consumer, func() []cell.NodeState {
+	b.Server = apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) {
+		d.Routes = []api.Routes{routesOf(b.store, b.consumer, func() []cell.NodeState {
 			return []cell.NodeState{
 				{Node: freeslot.Node{ID: "n2", MaxConcurrency: 2, Services: []freeslot.Service{{Name: "tts"}, {Name: "asr", Version: "3"}}}, Used: 1},
 				{Node: freeslot.Node{ID: "n1", MaxConcurrency: 4, Services: []freeslot.Service{{Name: "asr", Endpoint: "http://n1:9000"}}}, Status: freeslot.StatusDraining},
 			}
-		})} })
+		})}
+	})
 	return b
 }
 
