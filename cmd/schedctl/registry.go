@@ -357,7 +357,7 @@ func (c *registrySetCmd) Run(a *app) error {
 			return usage("--limit or --every is missing, expected one of them for a service")
 		}
 		request := operator.CleanupRequest{LimitMS: c.Limit.Milliseconds(), EveryMS: c.Every.Milliseconds()}
-		if err := a.call(http.MethodPut, c.path()+"/cleanup", nil, request, nil); err != nil {
+		if err := a.call(http.MethodPut, c.path()+"/cleanup", nil, request, new(struct{})); err != nil {
 			return err
 		}
 		return a.println("cleanup of %s is set", c.Service)
