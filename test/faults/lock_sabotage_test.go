@@ -22,7 +22,7 @@ type lockSabotage struct {
 func lockSabotages() []lockSabotage {
 	holes := map[string]weakness{}
 	for i := range lockHolders {
-		holes["way-"+holderName(i)] = weakness{time.Second, []Action{Hole}, time.Second, 2 * time.Second}
+		holes[wayPrefix+holderName(i)] = weakness{time.Second, []Action{Hole}, time.Second, 2 * time.Second}
 	}
 	return []lockSabotage{
 		{

@@ -63,7 +63,7 @@ func TestLockFaults(t *testing.T) {
 	weak[redisTarget] = weakness{5 * time.Second, []Action{Kill, Freeze, Freeze, Drop}, 50 * time.Millisecond, 1500 * time.Millisecond}
 	weak[locksTarget] = weakness{time.Second, []Action{Revoke}, 0, 0}
 	for i := range lockHolders {
-		weak["way-"+holderName(i)] = weakness{5 * time.Second, []Action{Hole, Hole, Reset, Slow, Cut}, 100 * time.Millisecond, 3 * time.Second}
+		weak[wayPrefix+holderName(i)] = weakness{5 * time.Second, []Action{Hole, Hole, Reset, Slow, Cut}, 100 * time.Millisecond, 3 * time.Second}
 	}
 	testLocks(t, lockRun{seed: seed, plan: lockPlan(seed, length, weak)}, length)
 }

@@ -29,7 +29,10 @@ const (
 )
 
 // The kinds of targets, by the first letter of their names: r1, n3, way-r1, redis, c2.
-const redisTarget = "redis"
+const (
+	redisTarget = "redis"
+	wayPrefix   = "way-"
+)
 
 // Breakage is one fault of a plan.
 type Breakage struct {
@@ -65,7 +68,7 @@ func weaknessOf(target string) weakness {
 	switch {
 	case target == redisTarget:
 		return weaknesses["redis"]
-	case strings.HasPrefix(target, "way-"):
+	case strings.HasPrefix(target, wayPrefix):
 		return weaknesses["way"]
 	case strings.HasPrefix(target, "r"):
 		return weaknesses["replica"]

@@ -65,7 +65,7 @@ func (b *breaker) breakOne(ctx context.Context, p Breakage) {
 		b.crash(p.Target)
 	case p.Target == redisTarget:
 		b.breakRedis(ctx, p)
-	case strings.HasPrefix(p.Target, "way-"):
+	case strings.HasPrefix(p.Target, wayPrefix):
 		b.breakWay(ctx, p)
 	default:
 		b.breakProgram(ctx, p)
@@ -121,7 +121,7 @@ var toxics = map[Action]string{
 }
 
 func (b *breaker) breakWay(ctx context.Context, p Breakage) {
-	way := b.ways[strings.TrimPrefix(p.Target, "way-")]
+	way := b.ways[strings.TrimPrefix(p.Target, wayPrefix)]
 	if p.Action == Cut {
 		way.Stop()
 		pause(ctx, p.For)
